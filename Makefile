@@ -1,0 +1,43 @@
+# make help lists what there is. Everything real is in tools/, CMake and CTest.
+SHELL := /bin/bash
+.SHELLFLAGS := -o pipefail -ec
+.DEFAULT_GOAL := help
+PRESET ?= release
+JOBS ?= $(shell nproc)
+BUILD := build/$(PRESET)
+# A skipped test is a failure: a check that did not run says nothing.
+RUN_CTEST = log=$(BUILD)/ctest.log; \
+	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j$(JOBS) $(1) | tee $$log; \
+	if grep -E '\*\*\*(Skipped|Not Run)' $$log; then echo "make: skipped tests are failures"; exit 1; fi
+
+.PHONY: help setup setup-test setup-reference build demo test test-reference lint clean
+
+help:  ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+# The environments come before the build: CMake looks for them when it configures.
+setup:
+	@tools/setup
+setup-test:
+	@tools/setup --test
+setup-reference:
+	@tools/setup --test --reference
+
+build: setup  ## build/release/bin/lockstep and lockstep-worker (PRESET=dev|release|cuda)
+	@cmake --preset $(PRESET) -DCMAKE_MESSAGE_LOG_LEVEL=WARNING
+	@cmake --build --preset $(PRESET) -j$(JOBS)
+
+demo: build  ## train, be killed twice, resume on 3 and on 1 ranks, compare (TEXT=file of your own)
+	@tools/demo $(if $(TEXT),"$(TEXT)")
+
+test: setup-test build  ## every test except gpu, slow and reference
+	@$(call RUN_CTEST,-LE "gpu|slow|reference")
+
+test-reference: setup-reference build  ## checks against Python's torch, transformers and TensorBoard (5 GB)
+	@$(call RUN_CTEST,-L reference)
+
+lint:  ## the house rules; also a unit test
+	@python3 tests/lint/lint.py
+
+clean:  ## what was built; downloads stay in .deps
+	rm -rf build

@@ -1,0 +1,17 @@
+#include "base/check.h"
+
+#include <cstdlib>
+
+#include "base/log.h"
+
+namespace lockstep {
+inline namespace base {
+
+void check_failed(const char* file, int line, const char* condition, const std::string& values) {
+  log_line(Level::kError, text("CHECK failed at ", file, ":", line, ": ", condition,
+                               values.empty() ? "" : ": ", values));
+  std::abort();
+}
+
+}  // namespace base
+}  // namespace lockstep

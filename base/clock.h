@@ -1,0 +1,26 @@
+// Time comes in through a Clock, so that tests and the launcher's simulation can bring their own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep {
+inline namespace base {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual int64_t monotonic_ns() = 0;              // never goes back
+  virtual int64_t unix_ns() = 0;                   // wall clock
+  virtual void sleep_ns(int64_t duration_ns) = 0;  // may return early only in a test clock
+  double monotonic_s() { return static_cast<double>(monotonic_ns()) * 1e-9; }
+};
+
+// The machine's clocks (CLOCK_MONOTONIC, CLOCK_REALTIME). One for the process.
+Clock& system_clock();
+
+// "2026-11-21T10:57:03Z"
+std::string utc_text(int64_t unix_ns);
+
+}  // namespace base
+}  // namespace lockstep

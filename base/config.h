@@ -1,0 +1,134 @@
+// The run's configuration: one plain struct, filled from TOML and `--section.key value` overrides.
+// The table in config_fields.cc names every key once: section, key, type, limits, help, and whether
+// the key is neutral (cannot change a bit of the loss curve). Everything is validated before any
+// device or network is touched; an unknown key is an error that suggests the nearest known one.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace lockstep {
+inline namespace base {
+
+struct Config {
+  struct Job {
+    std::string name = "run";  // the run's name; default dump folder results/training/<name>
+    std::string dump_folder;   // empty: results/training/<name>
+    std::string description;
+  } job;
+  struct Model {
+    std::string name = "llama";
+    int64_t dim = 256, n_layers = 4, n_heads = 8, n_kv_heads = 4;
+    int64_t head_dim = 0;       // 0: dim / n_heads
+    int64_t ffn_dim = 0;        // 0: 8/3 dim, rounded up to a multiple of 64
+    int64_t vocab_size = 0;     // 0: the data manifest's
+    double norm_eps = 1e-5, rope_theta = 10000.0;
+    bool tie_word_embeddings = false;
+  } model;
+  struct Optimizer {
+    std::string name = "AdamW";
+    double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  } optimizer;
+  struct LrScheduler {
+    int64_t warmup_steps = 0;
+    std::string decay_type = "cosine";  // cosine | linear | none
+    double min_lr_factor = 0.1;
+    int64_t total_steps = 0;  // 0: training.steps
+  } lr_scheduler;
+  struct Training {
+    int64_t steps = 100;
+    int64_t local_batch_size = 2;               // B: sequences in a slot
+    int64_t seq_len = 256;                      // T: tokens in a sequence
+    int64_t slots = 0;              // V: slots in a step; 0: from global_batch_size, else 4
+    int64_t global_batch_size = 0;              // sequences in a step = V * B; 0: from slots
+    double max_norm = 1.0;                      // 0: no clipping
+    std::string mixed_precision_param = "float32";  // compute: float32 | bfloat16
+    std::string reduction = "tree";             // tree | unordered
+    int64_t seed = 42;
+    int64_t threads = 1;                        // intra-op threads of a rank; part of the identity
+  } training;
+  struct Parallelism {
+    std::string strategy = "full_shard";        // single | ddp | full_shard
+    bool forward_prefetch = true, backward_prefetch = true;
+    std::string slot_map = "cyclic";
+  } parallelism;
+  struct Checkpoint {
+    bool enable = true;
+    std::string folder = "checkpoints";         // under dump_folder unless absolute
+    int64_t interval = 50;                      // steps between saves; 0: only the final one
+    int64_t keep_latest_k = 3;                  // >= 2; 0: all
+    std::string codec = "zstd";                 // zstd | none | gzip
+    int64_t threads = 1;                        // compressors of a rank
+    std::string when_busy = "skip";             // skip | wait
+    int64_t max_failures = 3;                   // failed saves in a row that end the run
+    bool strict_identity = false;               // refuse to resume when bits may differ
+  } checkpoint;
+  struct Comm {
+    double train_timeout_seconds = 100;
+    double init_timeout_seconds = 60;
+  } comm;
+  struct Validation {
+    int64_t freq = 0;                           // steps between validations; 0: never
+    int64_t slots = 8;                          // held-out slots each time
+  } validation;
+  struct Metrics {
+    int64_t log_freq = 10;
+    bool enable_tensorboard = true;
+    double peak_tflops = 0;  // measured GEMM peak of a rank's device for MFU; 0: unknown
+  } metrics;
+  struct Profiling {
+    bool enable_profiling = false;
+  } profiling;
+  struct Data {
+    std::string path;                           // a folder made by `lockstep prepare`
+    int64_t prefetch = 2;                       // slots kept ready
+  } data;
+  struct Launcher {
+    // World size of each successive generation; the last one repeats.
+    std::vector<int64_t> nproc_per_node;
+    std::string on_worker_loss = "respawn";     // respawn | shrink
+    int64_t min_nproc = 1;
+    int64_t max_restarts = 3;
+    double grace_seconds = 5;                   // TERM to KILL
+    double hang_seconds = 120;                  // no progress for this long is a hang
+  } launcher;
+  struct Debug {
+    std::string break_rule;  // tests only: 1 | 3 | 4 | 5 | 6, breaks that rule of the arithmetic
+  } debug;
+
+  std::filesystem::path dump_folder() const;
+  std::filesystem::path checkpoint_folder() const;
+  int64_t slots() const;          // V
+  int64_t tokens_per_step() const;  // V * B * T
+};
+
+struct ParsedConfig {
+  Config config;
+  std::vector<std::string> positional;  // words that were not flags
+};
+
+// Reads `toml_path` (may be empty: defaults), then applies `arguments`: `--section.key value`,
+// `--section.key=value`, `--alias value`; booleans also as a bare flag, and `--section.no_key`.
+// `-` and `_` are alike. Limits and combinations are validate's business.
+// Errors: kConfig, naming file, line, key and what would be right; kNotFound.
+Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
+                                  const std::vector<std::string>& arguments);
+// Limits and combinations that need no data or device. Errors: kConfig.
+Result<void> validate(const Config& config);
+
+// The same run with every 0 or empty value that stands for another one filled in: slots,
+// global_batch_size, total_steps, head_dim, ffn_dim, dump_folder. (vocab_size is the data's.)
+Config resolved(const Config& config);
+// Every key, resolved, as a JSON object of sections.
+std::string config_json(const Config& config);
+// The keys that may change a bit of the loss curve, as "section.key=value" lines, sorted.
+std::vector<std::string> identity_lines(const Config& config);
+// Every key with default and meaning.
+std::string config_help();
+
+}  // namespace base
+}  // namespace lockstep

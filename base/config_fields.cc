@@ -1,0 +1,276 @@
+#include "base/config_field.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
+
+#include "base/text.h"
+
+namespace lockstep {
+inline namespace base {
+namespace {
+
+// "section", "key" and the member they name, from one mention.
+#define AT(section, key) #section, #key, +[](Config& config) { return &config.section.key; }
+
+constexpr Bits kSame = Bits::kSame, kMayChange = Bits::kMayChange;
+constexpr double kMaxCount = 1e15;  // exact as a double, and far from overflow
+
+ConfigLimits at_least(double min) { return {.min = min, .max = kMaxCount, .allowed = {}}; }
+ConfigLimits within(double min, double max) { return {.min = min, .max = max, .allowed = {}}; }
+ConfigLimits above(double min) { return {.min = min, .above_min = true, .allowed = {}}; }
+ConfigLimits seconds() { return {.min = 0, .max = 1e9, .above_min = true, .allowed = {}}; }
+ConfigLimits any() { return {}; }
+ConfigLimits one_of(std::vector<std::string> words) { return {.allowed = std::move(words)}; }
+
+void add_model(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    {AT(job, name), kSame, "the run's name", any()},
+    {AT(job, dump_folder), kSame, "where the run's outputs go; empty: results/training/<name>",
+     any()},
+    {AT(job, description), kSame, "free text, kept in run_args.json", any()},
+    {AT(model, name), kMayChange, "model family", one_of({"llama"})},
+    {AT(model, dim), kMayChange, "width of the residual stream", within(1, 1 << 20)},
+    {AT(model, n_layers), kMayChange, "transformer blocks", within(1, 4096)},
+    {AT(model, n_heads), kMayChange, "query heads", within(1, 65536)},
+    {AT(model, n_kv_heads), kMayChange, "key/value heads; divides n_heads", within(1, 65536)},
+    {AT(model, head_dim), kMayChange, "width of a head, even; 0: dim / n_heads",
+     within(0, 1 << 16)},
+    {AT(model, ffn_dim), kMayChange,
+     "inner width of the feed-forward; 0: 8/3 dim, up to a multiple of 64", within(0, 1 << 24)},
+    {AT(model, vocab_size), kMayChange, "vocabulary; 0: the data manifest's", within(0, 1 << 24)},
+    {AT(model, norm_eps), kMayChange, "epsilon of RMSNorm", above(0)},
+    {AT(model, rope_theta), kMayChange, "base of the rotary frequencies", above(0)},
+    {AT(model, tie_word_embeddings), kMayChange, "the head uses the embedding's weight", any()},
+  });
+}
+
+void add_training(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    {AT(optimizer, name), kMayChange, "optimizer", one_of({"AdamW"})},
+    {AT(optimizer, lr), kMayChange, "peak learning rate", at_least(0)},
+    {AT(optimizer, beta1), kMayChange, "decay of the first moment, below 1", within(0, 0.9999999)},
+    {AT(optimizer, beta2), kMayChange, "decay of the second moment, below 1",
+     within(0, 0.9999999)},
+    {AT(optimizer, eps), kMayChange, "added to the root of the second moment", above(0)},
+    {AT(optimizer, weight_decay), kMayChange, "decoupled weight decay", at_least(0)},
+    {AT(lr_scheduler, warmup_steps), kMayChange, "steps of linear warm-up", at_least(0)},
+    {AT(lr_scheduler, decay_type), kMayChange, "shape of the decay",
+     one_of({"cosine", "linear", "none"})},
+    {AT(lr_scheduler, min_lr_factor), kMayChange, "last learning rate / peak", within(0, 1)},
+    {AT(lr_scheduler, total_steps), kMayChange,
+     "steps that the schedule spans; 0: training.steps. Set it to make a run longer later "
+     "without another curve",
+     at_least(0)},
+    // Neutral by itself: total_steps stands for it in the identity.
+    {AT(training, steps), kSame, "optimizer steps", at_least(1)},
+    {AT(training, local_batch_size), kMayChange, "B: sequences in a slot", within(1, 65536)},
+    {AT(training, seq_len), kMayChange, "T: tokens in a sequence", within(1, 1 << 22)},
+    {AT(training, slots), kMayChange,
+     "V: slots (micro-batches) in a step, whatever the world size; 0: from global_batch_size, "
+     "else 4",
+     within(0, 65536)},
+    // Neutral by itself: slots stands for it in the identity.
+    {AT(training, global_batch_size), kSame, "sequences in a step = V * B; 0: from slots",
+     at_least(0)},
+    {AT(training, max_norm), kMayChange, "gradients are clipped to this global norm; 0: never",
+     at_least(0)},
+    {AT(training, mixed_precision_param), kMayChange,
+     "type of compute and of gradients on the wire", one_of({"float32", "bfloat16"})},
+    {AT(training, reduction), kMayChange,
+     "how slot gradients are added; only tree gives equal bits at any world size",
+     one_of({"tree", "unordered"})},
+    {AT(training, seed), kMayChange, "seed of weights and data order", at_least(0)},
+    {AT(training, threads), kMayChange, "intra-op threads of a rank", within(1, 1024)},
+  });
+}
+
+void add_machinery(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    {AT(parallelism, strategy), kSame, "who holds what; fsdp is another word for full_shard",
+     one_of({"single", "ddp", "full_shard"})},
+    {AT(parallelism, forward_prefetch), kSame, "gather the next unit during forward", any()},
+    {AT(parallelism, backward_prefetch), kSame, "gather the next unit during backward", any()},
+    {AT(parallelism, slot_map), kSame, "which rank computes which slots", one_of({"cyclic"})},
+    {AT(checkpoint, enable), kSame, "save checkpoints, and resume from the newest one", any()},
+    {AT(checkpoint, folder), kSame, "under job.dump_folder unless absolute", any()},
+    {AT(checkpoint, interval), kSame, "steps between saves; 0: only the final one", at_least(0)},
+    {AT(checkpoint, keep_latest_k), kSame, "checkpoints kept, at least 2; 0: all", at_least(0)},
+    {AT(checkpoint, codec), kSame, "compression of the chunks", one_of({"zstd", "none", "gzip"})},
+    {AT(checkpoint, threads), kSame, "compressor threads of a rank", within(1, 1024)},
+    {AT(checkpoint, when_busy), kSame, "a save is due while one is in flight",
+     one_of({"skip", "wait"})},
+    {AT(checkpoint, max_failures), kSame, "failed saves in a row that end the run", at_least(1)},
+    {AT(checkpoint, strict_identity), kSame, "refuse to resume when bits may differ", any()},
+    {AT(comm, train_timeout_seconds), kSame, "deadline of a collective", seconds()},
+    {AT(comm, init_timeout_seconds), kSame, "deadline for the ranks to find each other", seconds()},
+    {AT(validation, freq), kSame, "steps between validations; 0: never", at_least(0)},
+    {AT(validation, slots), kSame, "held-out slots of a validation", within(1, 65536)},
+    {AT(metrics, log_freq), kSame, "steps between console lines", at_least(1)},
+    {AT(metrics, enable_tensorboard), kSame, "write TensorBoard events", any()},
+    {AT(metrics, peak_tflops), kSame, "measured GEMM peak of a rank's device, for MFU; 0: unknown",
+     at_least(0)},
+    {AT(profiling, enable_profiling), kSame, "write Chrome traces", any()},
+    // Neutral: the trainer adds the manifest's hash to the identity.
+    {AT(data, path), kSame, "a folder made by `lockstep prepare`", any()},
+    {AT(data, prefetch), kSame, "slots kept ready", within(1, 4096)},
+    {AT(launcher, nproc_per_node), kSame,
+     "processes; a list gives each restart its own number, the last one repeats. Empty: all GPUs, "
+     "else 1",
+     within(1, 4096)},
+    {AT(launcher, on_worker_loss), kSame, "restart with as many processes, or with those left",
+     one_of({"respawn", "shrink"})},
+    {AT(launcher, min_nproc), kSame, "fewer processes than this end the run", within(1, 4096)},
+    {AT(launcher, max_restarts), kSame, "restarts before giving up", at_least(0)},
+    {AT(launcher, grace_seconds), kSame, "from SIGTERM to SIGKILL", within(0, 1e9)},
+    {AT(launcher, hang_seconds), kSame, "no progress for this long is a hang", seconds()},
+    {AT(debug, break_rule), kMayChange, "tests only: breaks one rule of the arithmetic",
+     one_of({"", "1", "3", "4", "5", "6"})},
+  });
+}
+
+#undef AT
+
+std::string number_text(double value) {
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  return std::string(buffer, end);
+}
+
+std::string join(const std::vector<std::string>& words, const char* between) {
+  std::string out;
+  for (size_t i = 0; i < words.size(); ++i) out += (i == 0 ? "" : between) + words[i];
+  return out;
+}
+
+// The table is written for mutable configs; reading through it does not write.
+template <typename Visitor>
+auto visit_value(const Config& config, const ConfigField& field, Visitor visitor) {
+  return std::visit(
+      [&](auto member) { return visitor(std::as_const(*member(const_cast<Config&>(config)))); },
+      field.member);
+}
+
+}  // namespace
+
+const std::vector<ConfigField>& config_fields() {
+  static const std::vector<ConfigField> table = [] {
+    std::vector<ConfigField> rows;
+    add_model(rows);
+    add_training(rows);
+    add_machinery(rows);
+    return rows;
+  }();
+  return table;
+}
+
+const std::vector<ConfigAlias>& config_aliases() {
+  static const std::vector<ConfigAlias> table = {
+      {"data_parallel", "parallelism.strategy", "fsdp | ddp | single"},
+      {"batch_size", "training.local_batch_size", "sequences in a slot"},
+      {"batch_size_per_device", "training.local_batch_size", "sequences in a slot"},
+      {"gradient_accumulation_steps", "training.slots",
+       "V = slots in a step: with one process, what the name says; more processes share them"},
+      {"set_seed", "training.seed", "seed of weights and data order"},
+      {"learning_rate", "optimizer.lr", "peak learning rate"},
+      {"forward_prefetch", "parallelism.forward_prefetch", "gather the next unit during forward"},
+      {"nproc_per_node", "launcher.nproc_per_node", "processes, or a list as 2,3,1"},
+      {"max_restarts", "launcher.max_restarts", "restarts before giving up"},
+  };
+  return table;
+}
+
+const ConfigField* find_config_field(std::string_view section, std::string_view key) {
+  for (const ConfigField& field : config_fields())
+    if (section == field.section && key == field.key) return &field;
+  return nullptr;
+}
+
+const char* type_name(const ConfigField& field) {
+  static constexpr const char* kNames[] = {"boolean", "integer", "number", "string",
+                                           "list of integers"};
+  return kNames[field.member.index()];
+}
+
+std::string value_text(const Config& config, const ConfigField& field) {
+  return visit_value(config, field, [](const auto& value) -> std::string {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, bool>) return value ? "true" : "false";
+    else if constexpr (std::is_same_v<T, int64_t>) return std::to_string(value);
+    else if constexpr (std::is_same_v<T, double>) return number_text(value);
+    else if constexpr (std::is_same_v<T, std::string>) return value;
+    else {
+      std::vector<std::string> words;
+      for (const int64_t item : value) words.push_back(std::to_string(item));
+      return join(words, ",");
+    }
+  });
+}
+
+std::string limits_text(const ConfigField& field) {
+  const ConfigLimits& limits = field.limits;
+  if (!limits.allowed.empty()) {
+    std::vector<std::string> words;
+    for (const std::string& word : limits.allowed) words.push_back(word.empty() ? "\"\"" : word);
+    return "one of: " + join(words, ", ");
+  }
+  const bool has_min = std::isfinite(limits.min);
+  const bool has_max = std::isfinite(limits.max) && limits.max < kMaxCount;
+  if (has_min && has_max && !limits.above_min)
+    return number_text(limits.min) + " to " + number_text(limits.max);
+  if (has_min) return (limits.above_min ? "> " : ">= ") + number_text(limits.min);
+  return "";
+}
+
+std::string config_json(const Config& config) {
+  const Config whole = resolved(config);
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const ConfigField& field : config_fields())
+    visit_value(whole, field, [&](const auto& value) { json[field.section][field.key] = value; });
+  // A description may hold any bytes; JSON may not.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::vector<std::string> identity_lines(const Config& config) {
+  const Config whole = resolved(config);
+  std::vector<std::string> lines;
+  for (const ConfigField& field : config_fields())
+    if (field.bits == Bits::kMayChange)
+      lines.push_back(field.name() + "=" + value_text(whole, field));
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+std::string config_help() {
+  constexpr size_t kColumn = 44;
+  const auto padded = [](std::string words) {
+    if (words.size() < kColumn) words.resize(kColumn, ' ');
+    return words + " ";
+  };
+  const Config defaults;
+  std::string out, section;
+  for (const ConfigField& field : config_fields()) {
+    if (section != field.section) {
+      section = field.section;
+      out += text("\n[", section, "]\n");
+    }
+    std::string value = value_text(defaults, field);
+    if (value.empty()) value = "\"\"";
+    out += padded(text("  --", field.name(), " ", value)) + field.help;
+    const std::string limits = limits_text(field);
+    if (!limits.empty()) out += " (" + limits + ")";
+    out += '\n';
+  }
+  out += "\nShort names\n";
+  for (const ConfigAlias& alias : config_aliases())
+    out += padded(text("  --", alias.alias)) + text(alias.name, ": ", alias.help, "\n");
+  out += "\nBooleans: --section.key, --section.no_key, --section.key=true|false."
+         "\nIn names, - and _ are alike. In a TOML file: [section], then key = value.\n";
+  return out;
+}
+
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,223 @@
+#include "base/file_system.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "base/text.h"
+
+namespace lockstep {
+inline namespace base {
+namespace {
+
+using Path = std::filesystem::path;
+
+Error system_error(const char* what, const Path& path, int error) {
+  Code code = Code::kIo;
+  if (error == ENOSPC || error == EDQUOT) code = Code::kNoSpace;
+  if (error == ENOENT || error == ENOTDIR) code = Code::kNotFound;
+  return {code, text(what, " ", path.string(), ": ", std::strerror(error))};
+}
+
+// Calls `call` again while a signal interrupts it.
+template <typename Call>
+auto uninterrupted(Call call) {
+  for (;;) {
+    const auto result = call();
+    if (result >= 0 || errno != EINTR) return result;
+  }
+}
+
+// Linux moves at most this much in one call.
+constexpr size_t kMaxCallBytes = 0x7ffff000;
+
+class PosixFile final : public File {
+ public:
+  PosixFile(int fd, Path path) : fd_(fd), path_(std::move(path)) {}
+  // close() may report a late write error, but whoever needs the bytes has called sync() before.
+  ~PosixFile() override { ::close(fd_); }
+
+  Result<void> write_at(std::span<const std::byte> bytes, int64_t offset) override {
+    while (!bytes.empty()) {
+      const size_t size = std::min(bytes.size(), kMaxCallBytes);
+      const ssize_t done =
+          uninterrupted([&] { return ::pwrite(fd_, bytes.data(), size, offset); });
+      if (done <= 0) return system_error("write", path_, done == 0 ? EIO : errno);
+      bytes = bytes.subspan(static_cast<size_t>(done));
+      offset += done;
+    }
+    return {};
+  }
+
+  Result<void> read_at(std::span<std::byte> bytes, int64_t offset) override {
+    while (!bytes.empty()) {
+      const size_t size = std::min(bytes.size(), kMaxCallBytes);
+      const ssize_t done = uninterrupted([&] { return ::pread(fd_, bytes.data(), size, offset); });
+      if (done < 0) return system_error("read", path_, errno);
+      if (done == 0)
+        return Error{Code::kCorrupt, text("read ", path_.string(), ": the file ends at ", offset,
+                                          ", ", bytes.size(), " bytes short")};
+      bytes = bytes.subspan(static_cast<size_t>(done));
+      offset += done;
+    }
+    return {};
+  }
+
+  Result<int64_t> size_bytes() override {
+    struct stat status {};
+    if (::fstat(fd_, &status) != 0) return system_error("stat", path_, errno);
+    return static_cast<int64_t>(status.st_size);
+  }
+
+  Result<void> truncate(int64_t size_bytes) override {
+    if (uninterrupted([&] { return ::ftruncate(fd_, size_bytes); }) != 0)
+      return system_error("truncate", path_, errno);
+    return {};
+  }
+
+  // After a failed fsync the kernel drops the dirty pages and the next fsync says ok: remember.
+  Result<void> sync() override {
+    if (sync_errno_ == 0 && uninterrupted([&] { return ::fsync(fd_); }) != 0) sync_errno_ = errno;
+    if (sync_errno_ != 0) return system_error("fsync", path_, sync_errno_);
+    return {};
+  }
+
+  void start_writeback([[maybe_unused]] int64_t offset, [[maybe_unused]] int64_t length) override {
+#ifdef __linux__
+    ::sync_file_range(fd_, offset, length, SYNC_FILE_RANGE_WRITE);
+#endif
+  }
+
+ private:
+  const int fd_;
+  const Path path_;
+  int sync_errno_ = 0;
+};
+
+Result<std::unique_ptr<File>> open_file(const char* what, const Path& path, int flags) {
+  const int fd = uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+  if (fd < 0) return system_error(what, path, errno);
+  return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, path));
+}
+
+class PosixFileSystem final : public FileSystem {
+ public:
+  Result<std::unique_ptr<File>> create(const Path& path) override {
+    return open_file("create", path, O_RDWR | O_CREAT | O_TRUNC);
+  }
+
+  Result<std::unique_ptr<File>> open(const Path& path) override {
+    const int fd = uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); });
+    if (fd >= 0) return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, path));
+    // A data set or a checkpoint of somebody else's may be read-only.
+    if (errno == EACCES || errno == EROFS || errno == EPERM)
+      return open_file("open", path, O_RDONLY);
+    return system_error("open", path, errno);
+  }
+
+  Result<void> make_directories(const Path& path) override {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) return system_error("make directory", path, error.value());
+    return {};
+  }
+
+  Result<void> rename(const Path& from, const Path& to) override {
+    if (std::rename(from.c_str(), to.c_str()) != 0)
+      return system_error("rename", from, errno).in(text("to ", to.string()));
+    return {};
+  }
+
+  Result<void> remove(const Path& path) override {
+    if (std::remove(path.c_str()) != 0) return system_error("remove", path, errno);
+    return {};
+  }
+
+  Result<std::vector<std::string>> list(const Path& directory) override {
+    std::error_code error;
+    std::vector<std::string> names;
+    std::filesystem::directory_iterator entry(directory, error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error))
+      names.push_back(entry->path().filename().string());
+    if (error) return system_error("list", directory, error.value());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  Result<void> sync_directory(const Path& directory) override {
+    const Path path = directory.empty() ? Path(".") : directory;
+    LOCKSTEP_TRY(const auto opened, open_file("open", path, O_RDONLY | O_DIRECTORY));
+    return opened->sync();
+  }
+
+  bool exists(const Path& path) override {
+    struct stat status {};
+    return ::stat(path.c_str(), &status) == 0;
+  }
+
+  Result<int64_t> free_bytes(const Path& path) override {
+    struct statvfs status {};
+    if (uninterrupted([&] { return ::statvfs(path.c_str(), &status); }) != 0)
+      return system_error("free space of", path, errno);
+    return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
+  }
+};
+
+Result<void> write_and_sync(FileSystem& file_system, const Path& path, std::string_view contents) {
+  LOCKSTEP_TRY(const auto file, file_system.create(path));
+  LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(contents), 0));
+  return file->sync();
+}
+
+}  // namespace
+
+FileSystem& posix_file_system() {
+  static PosixFileSystem file_system;
+  return file_system;
+}
+
+Result<std::string> read_file(FileSystem& file_system, const Path& path) {
+  LOCKSTEP_TRY(const auto file, file_system.open(path));
+  LOCKSTEP_TRY(const int64_t size_bytes, file->size_bytes());
+  std::string contents(static_cast<size_t>(size_bytes), '\0');
+  LOCKSTEP_RETURN_IF_ERROR(file->read_at(std::as_writable_bytes(std::span(contents)), 0));
+  return contents;
+}
+
+// 1. write path.tmp; 2. fsync it; 3. rename it over path; 4. fsync the directory. A crash before 3
+// leaves the old file and a .tmp that the next call overwrites.
+Result<void> publish_file(FileSystem& file_system, const Path& path, std::string_view contents) {
+  Path temporary = path;
+  temporary += ".tmp";
+  Result<void> done = write_and_sync(file_system, temporary, contents);
+  if (done.ok()) done = file_system.rename(temporary, path);
+  if (!done.ok()) {
+    (void)file_system.remove(temporary).ok();  // give a full disk its bytes back
+    return done;
+  }
+  return file_system.sync_directory(path.parent_path());
+}
+
+Result<void> remove_tree(FileSystem& file_system, const Path& path) {
+  // A symbolic link is removed here as a name; it is never followed.
+  const Result<void> removed = file_system.remove(path);
+  if (removed.ok() || removed.error().code == Code::kNotFound) return {};
+  auto names = file_system.list(path);
+  if (!names.ok()) return removed;
+  for (const std::string& name : names.value())
+    LOCKSTEP_RETURN_IF_ERROR(remove_tree(file_system, path / name));
+  const Result<void> empty = file_system.remove(path);
+  if (!empty.ok() && empty.error().code == Code::kNotFound) return {};
+  return empty;
+}
+
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,152 @@
+#include "base/hash.h"
+
+#include <xxhash.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#elif defined(__aarch64__)
+#include <arm_acle.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace lockstep {
+inline namespace base {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "words are read from memory as they lie");
+
+constexpr uint32_t kCastagnoli = 0x82f63b78;  // reflected polynomial of RFC 3720
+
+// table[k][b]: the CRC of byte b followed by k zero bytes ("slicing by 8").
+constexpr std::array<std::array<uint32_t, 256>, 8> make_crc_tables() {
+  std::array<std::array<uint32_t, 256>, 8> table{};
+  for (uint32_t b = 0; b < 256; ++b) {
+    uint32_t crc = b;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? kCastagnoli : 0);
+    table[0][b] = crc;
+  }
+  for (size_t k = 1; k < 8; ++k)
+    for (size_t b = 0; b < 256; ++b)
+      table[k][b] = (table[k - 1][b] >> 8) ^ table[0][table[k - 1][b] & 0xff];
+  return table;
+}
+constexpr auto kCrcTables = make_crc_tables();
+
+uint64_t load64(const std::byte* at) {
+  uint64_t word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) uint32_t crc32c_hardware(std::span<const std::byte> bytes,
+                                                           uint32_t crc) {
+  uint64_t state = ~crc;
+  const std::byte* at = bytes.data();
+  size_t left = bytes.size();
+  for (; left >= 8; left -= 8, at += 8) state = _mm_crc32_u64(state, load64(at));
+  uint32_t low = static_cast<uint32_t>(state);
+  for (; left > 0; --left, ++at) low = _mm_crc32_u8(low, static_cast<unsigned char>(*at));
+  return ~low;
+}
+bool has_crc_instruction() { return __builtin_cpu_supports("sse4.2") != 0; }
+#elif defined(__aarch64__)
+__attribute__((target("+crc"))) uint32_t crc32c_hardware(std::span<const std::byte> bytes,
+                                                         uint32_t crc) {
+  uint32_t state = ~crc;
+  const std::byte* at = bytes.data();
+  size_t left = bytes.size();
+  for (; left >= 8; left -= 8, at += 8) state = __crc32cd(state, load64(at));
+  for (; left > 0; --left, ++at) state = __crc32cb(state, static_cast<unsigned char>(*at));
+  return ~state;
+}
+bool has_crc_instruction() { return (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0; }
+#else
+uint32_t crc32c_hardware(std::span<const std::byte> bytes, uint32_t crc) {
+  return crc32c_portable(bytes, crc);
+}
+bool has_crc_instruction() { return false; }
+#endif
+
+}  // namespace
+
+uint64_t xxh3_64(std::span<const std::byte> bytes, uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
+uint64_t xxh3_64(std::string_view bytes, uint64_t seed) {
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
+}
+
+uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t crc) {
+  const auto& table = kCrcTables;
+  uint32_t state = ~crc;
+  const std::byte* at = bytes.data();
+  size_t left = bytes.size();
+  for (; left >= 8; left -= 8, at += 8) {
+    const uint64_t word = load64(at) ^ state;
+    state = 0;
+    for (size_t k = 0; k < 8; ++k) state ^= table[7 - k][(word >> (8 * k)) & 0xff];
+  }
+  for (; left > 0; --left, ++at)
+    state = (state >> 8) ^ table[0][(state ^ static_cast<uint32_t>(*at)) & 0xff];
+  return ~state;
+}
+
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc) {
+  static const bool hardware = has_crc_instruction();
+  return hardware ? crc32c_hardware(bytes, crc) : crc32c_portable(bytes, crc);
+}
+
+std::string hex64(uint64_t value) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out(16, '0');
+  for (size_t i = 0; i < 16; ++i) out[i] = kDigits[(value >> (60 - 4 * i)) & 0xf];
+  return out;
+}
+
+Xxh3Stream::Xxh3Stream() : state_(XXH3_createState()) {
+  LOCKSTEP_CHECK(state_ != nullptr, "out of memory");
+  XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_));
+}
+Xxh3Stream::~Xxh3Stream() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
+void Xxh3Stream::update(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(static_cast<XXH3_state_t*>(state_), bytes.data(), bytes.size());
+}
+uint64_t Xxh3Stream::digest() const {
+  return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_));
+}
+
+Philox4 philox(uint64_t key, uint64_t counter_high, uint64_t counter_low) {
+  constexpr uint64_t kMultiplier0 = 0xd2511f53, kMultiplier1 = 0xcd9e8d57;
+  constexpr uint32_t kWeyl0 = 0x9e3779b9, kWeyl1 = 0xbb67ae85;
+  uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
+  uint32_t c0 = static_cast<uint32_t>(counter_low);
+  uint32_t c1 = static_cast<uint32_t>(counter_low >> 32);
+  uint32_t c2 = static_cast<uint32_t>(counter_high);
+  uint32_t c3 = static_cast<uint32_t>(counter_high >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = kMultiplier0 * c0, product1 = kMultiplier1 * c2;
+    c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ key0;
+    c1 = static_cast<uint32_t>(product1);
+    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ key1;
+    c3 = static_cast<uint32_t>(product0);
+    key0 += kWeyl0;
+    key1 += kWeyl1;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+uint64_t purpose_key(uint64_t seed, std::string_view purpose) {
+  return mix64(xxh3_64(purpose, seed));
+}
+
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// A page of memory that a worker writes and its agent reads: where the worker is, without a
+// message.
+// The worker maps the file that the agent made (LOCKSTEP_PROGRESS_PAGE) and stores into it with no
+// system call; the agent samples it for hangs, for status, and to say what a dead worker was doing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+
+#include "base/result.h"
+
+namespace lockstep {
+inline namespace base {
+
+enum class Phase : int32_t { kStart, kLoad, kWarmup, kStep, kUpdate, kEval, kSave, kDone };
+const char* phase_name(Phase phase);
+
+// What a checkpoint engine of the same worker is doing meanwhile.
+enum class SavePhase : int32_t { kIdle, kStaging, kWriting, kVoting, kCommitted, kFailed };
+const char* save_phase_name(SavePhase phase);
+
+struct Progress {
+  int64_t step = 0;
+  Phase phase = Phase::kStart;
+  SavePhase save_phase = SavePhase::kIdle;
+  int64_t committed_step = -1;  // newest step this worker knows to be committed
+  int64_t unix_ns = 0;          // of the last change
+};
+
+class ProgressPage {
+ public:
+  // Maps `path`, making it when missing. Errors: kIo.
+  static Result<std::unique_ptr<ProgressPage>> open(const std::filesystem::path& path);
+  // A page of this process alone (no agent).
+  static std::unique_ptr<ProgressPage> in_memory();
+  ~ProgressPage();
+
+  void set_phase(int64_t step, Phase phase);
+  void set_save_phase(SavePhase phase);
+  void set_committed_step(int64_t step);
+  Progress read() const;
+
+ private:
+  struct Layout {
+    std::atomic<int64_t> step, unix_ns, committed_step_plus_1;  // all zero in a new page
+    std::atomic<int32_t> phase, save_phase;
+  };
+  ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}
+  void touch();
+  Layout* layout_;
+  bool mapped_;
+};
+
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#include "base/result.h"
+
+namespace lockstep {
+inline namespace base {
+
+const char* code_name(Code code) {
+  switch (code) {
+    case Code::kConfig: return "config";
+    case Code::kIo: return "io";
+    case Code::kNoSpace: return "no space";
+    case Code::kCorrupt: return "corrupt";
+    case Code::kNotFound: return "not found";
+    case Code::kPeerLost: return "peer lost";
+    case Code::kTimeout: return "timeout";
+    case Code::kAborted: return "aborted";
+    case Code::kBug: return "bug";
+  }
+  return "unknown";
+}
+
+int exit_status(Code code) {
+  switch (code) {
+    case Code::kConfig: return 64;
+    case Code::kAborted: return 75;
+    case Code::kPeerLost: return 76;
+    case Code::kIo:
+    case Code::kNoSpace:
+    case Code::kCorrupt:
+    case Code::kNotFound:
+    case Code::kTimeout:
+    case Code::kBug: return 70;
+  }
+  return 70;
+}
+
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+#include "cli/launch_command.h"
+
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/log.h"
+#include "launcher/agent.h"
+#include "launcher/process.h"
+
+namespace lockstep::cli {
+namespace {
+
+using launcher::Environment;
+using launcher::Launcher;
+
+constexpr const char* kTrainHelp =
+    R"(lockstep train CONFIG.toml [--section.key value …]
+
+Trains on this machine: all its GPUs, or one CPU process; --nproc-per-node N for another number.
+Continues from the newest checkpoint in the run's folder if there is one. Ctrl-C saves and stops;
+a second Ctrl-C stops at once. Nothing is restarted after a failure: that is `lockstep launch`.
+
+Examples:
+  lockstep train examples/demo.toml
+  lockstep train examples/demo.toml --training.steps 200 --optimizer.lr 1e-3
+  lockstep train examples/demo.toml --nproc-per-node 2 --data_parallel ddp
+  srun --ntasks-per-node=8 lockstep train config.toml           # ranks come from SLURM_*
+  torchrun --no-python --nproc-per-node 2 lockstep train config.toml
+)";
+
+constexpr const char* kLaunchHelp =
+    R"(lockstep launch CONFIG.toml [--section.key value …]
+
+Trains on this machine like `lockstep train`, and restarts the workers from the newest checkpoint
+when one dies or hangs. The loss curve does not depend on how often that happens, nor on how many
+workers are left. `lockstep status RUN_FOLDER` shows who runs.
+
+  --nproc-per-node N,M,…     workers of the first, second, … generation; the last number repeats
+  --max-restarts N           in a row without a new checkpoint (3 at most); then exit
+  --launcher.on_worker_loss  respawn (default): as many workers as before; shrink: those left
+
+Examples:
+  lockstep launch examples/demo.toml --nproc-per-node 4
+  lockstep launch examples/demo.toml --nproc-per-node 2,3,1   # a drill: other sizes
+  lockstep launch config.toml --nproc-per-node 8       --launcher.on_worker_loss shrink --launcher.min_nproc 4
+
+Exit status: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 76 a peer was lost,
+93 do not restart (three restarts without progress).
+)";
+
+Environment own_environment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string variable = *entry;
+    const size_t equals = variable.find('=');
+    if (equals != std::string::npos)
+      environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+  }
+  return environment;
+}
+
+// The TOML file's name, which may stand anywhere among the flags. Errors: kConfig.
+Result<Config> read_config(const std::vector<std::string>& arguments) {
+  LOCKSTEP_TRY(const ParsedConfig words, parse_config("", arguments));
+  if (words.positional.empty())
+    return Error{Code::kConfig, "which CONFIG.toml? See `lockstep train --help`"};
+  if (words.positional.size() > 1)
+    return Error{Code::kConfig, text("unexpected word \"", words.positional[1], "\"")};
+  LOCKSTEP_TRY(ParsedConfig parsed, parse_config(words.positional[0], arguments));
+  LOCKSTEP_RETURN_IF_ERROR(validate(parsed.config));
+  return std::move(parsed.config);
+}
+
+std::string quoted(const std::string& word) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+std::string resume_command(const std::string& command, const std::vector<std::string>& arguments) {
+  std::string out = text("cd ", quoted(std::filesystem::current_path().string()), " && ",
+                         quoted(launcher::running_executable().string()), " ", command);
+  for (const std::string& argument : arguments) out += " " + quoted(argument);
+  return out;
+}
+
+// srun or torchrun started us as one of several: become this rank's worker.
+int become_worker(launcher::WorkerProcess::Options worker, const Config& config) {
+  auto place = launcher::place_from(worker.environment, config.training.threads);
+  if (!place) {
+    log_error(place.error().message);
+    return launcher::kExitConfig;
+  }
+  worker.environment = launcher::worker_variables(std::move(worker.environment), place.value());
+  log_error(launcher::exec_program(worker).message);
+  return launcher::kExitConfig;
+}
+
+launcher::SupervisorOptions supervisor_options(const Config& config,
+                                               const Environment& environment) {
+  launcher::SupervisorOptions options;
+  options.nproc_per_node = config.launcher.nproc_per_node;
+  options.default_nproc =
+      launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus");
+  options.shrink = config.launcher.on_worker_loss == "shrink";
+  options.min_nproc = config.launcher.min_nproc;
+  options.max_restarts = config.launcher.max_restarts;
+  options.grace_s = config.launcher.grace_seconds;
+  options.hang_s = config.launcher.hang_seconds;
+  return options;
+}
+
+int run(const std::string& command, const std::vector<std::string>& arguments, bool restart) {
+  const auto config = read_config(arguments);
+  if (!config) {
+    log_error(config.error().message);
+    return launcher::kExitConfig;
+  }
+  launcher::WorkerProcess::Options worker;
+  worker.program = launcher::running_executable().parent_path() / "lockstep-worker";
+  worker.arguments = {"train"};
+  worker.arguments.insert(worker.arguments.end(), arguments.begin(), arguments.end());
+  worker.environment = own_environment();
+  if (!std::filesystem::exists(worker.program)) {
+    log_error("no ", worker.program.string(), ": this build has no Torch parts");
+    return launcher::kExitConfig;
+  }
+  if (launcher::detect_launcher(worker.environment) != Launcher::kAlone) {
+    if (!restart) return become_worker(std::move(worker), config.value());
+    log_error("`lockstep launch` supervises one machine and was started several times by srun or "
+              "torchrun; use `srun --ntasks=1 lockstep launch`, or `srun lockstep train`");
+    return launcher::kExitConfig;
+  }
+  launcher::AgentOptions options;
+  options.supervisor = supervisor_options(config.value(), worker.environment);
+  if (!restart) options.supervisor.max_restarts = 0;
+  options.worker_program = worker.program;
+  options.worker_arguments = worker.arguments;
+  options.environment = worker.environment;
+  options.dump_folder = config.value().dump_folder();
+  options.threads = config.value().training.threads;
+  options.resume_command = resume_command(command, arguments);
+  return launcher::run_agent(posix_file_system(), system_clock(), options);
+}
+
+bool wants_help(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments)
+    if (argument == "--help" || argument == "-h") return true;
+  return false;
+}
+
+}  // namespace
+
+int train_command(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!wants_help(arguments)) return run("train", arguments, false);
+  std::cout << kTrainHelp << "\nEvery key:\n" << config_help();
+  return launcher::kExitDone;
+}
+
+int launch_command(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!wants_help(arguments)) return run("launch", arguments, true);
+  std::cout << kLaunchHelp << "\nEvery key:\n" << config_help();
+  return launcher::kExitDone;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,61 @@
+// lockstep: everything a person types. Links no Torch, so it answers at once.
+#include <cstring>
+#include <iostream>
+#include <string_view>
+
+#include "cli/checkpoint_command.h"
+#include "cli/compare_command.h"
+#include "cli/generate_command.h"
+#include "cli/launch_command.h"
+#include "cli/prepare_command.h"
+#include "cli/status_command.h"
+
+namespace {
+
+struct Command {
+  const char* name;
+  int (*run)(int argc, char** argv);
+  const char* what;
+};
+
+constexpr Command kCommands[] = {
+    {"prepare", lockstep::cli::prepare_command, "text files to token shards"},
+    {"train", lockstep::cli::train_command, "train on this machine, or as one rank of srun or torchrun"},
+    {"launch", lockstep::cli::launch_command, "train, and restart from the newest checkpoint when a worker dies"},
+    {"status", lockstep::cli::status_command, "who runs, at which step"},
+    {"checkpoint", lockstep::cli::checkpoint_command, "list, inspect, verify checkpoints"},
+    {"compare", lockstep::cli::compare_command, "losses of two runs, bit by bit, and their plot"},
+    {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
+};
+
+void print_help() {
+  std::cout << "lockstep: fault-tolerant training of large language models.\n"
+               "The loss curve is the same bit for bit for any world size and any number of kills.\n\n"
+               "lockstep COMMAND --help says more about each:\n";
+  for (const Command& c : kCommands)
+    std::cout << "  " << c.name << std::string(12 - std::strlen(c.name), ' ') << c.what << "\n";
+  std::cout << "\nExamples:\n"
+               "  lockstep prepare my_texts/ --out tokens\n"
+               "  lockstep train examples/demo.toml --data.path tokens\n"
+               "  lockstep launch examples/demo.toml --data.path tokens --nproc-per-node 2\n"
+               "  lockstep compare results/training/a results/training/b --plot losses.svg\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::ios::sync_with_stdio(false);
+  const std::string_view word = argc > 1 ? argv[1] : "--help";
+  if (word == "--help" || word == "-h" || word == "help") {
+    print_help();
+    return 0;
+  }
+  if (word == "--version") {
+    std::cout << "lockstep " LOCKSTEP_VERSION "\n";
+    return 0;
+  }
+  for (const Command& c : kCommands)
+    if (word == c.name) return c.run(argc - 1, argv + 1);
+  std::cerr << "lockstep: no command \"" << word << "\"; `lockstep --help` lists them\n";
+  return 64;
+}

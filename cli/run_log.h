@@ -1,0 +1,69 @@
+// What a training run said about its losses, read back for `lockstep compare`.
+//
+//   a run folder       metrics.jsonl (required), metrics.json and events.jsonl (if there)
+//   a metrics.jsonl    the same records alone
+//   a console log      as torchtitan, Megatron-LM, llm.c, nanoGPT and the Hugging Face Trainer print it
+//
+// A killed and resumed run redoes steps. The last record of a step counts; every redone record must
+// repeat the first one's loss to the last bit, and one that does not is kept as a RedoneMismatch.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+
+namespace lockstep::cli {
+
+struct StepRecord {
+  int64_t step = 0;
+  double loss = 0;
+  std::optional<double> grad_norm;
+  bool exact = false;      // read from hexadecimal floats, so equality means equal bits
+  int64_t generation = 0;  // 0 in console logs
+  int64_t world_size = 0;  // 0: unknown
+  double tokens = 0;       // 0: unknown
+  double step_time_s = 0;
+};
+
+// One membership of ranks, as far as its steps were logged.
+struct Generation {
+  int64_t index = 0;
+  int64_t world_size = 0;
+  int64_t first_step = 0, last_step = 0;
+  std::string ended_by;  // "rank 1: SIGKILL"; empty: it finished, or nobody wrote down why not
+};
+
+struct RedoneMismatch {
+  int64_t step = 0;
+  std::string quantity;  // "loss" or "gradient norm"
+  double first = 0, redone = 0;
+};
+
+struct RunLog {
+  std::filesystem::path source;
+  std::string name;               // the folder's or file's name
+  std::string format;             // "run folder", "torchtitan log", …
+  std::vector<StepRecord> steps;  // by step, each step once
+  std::vector<Generation> generations;
+  std::vector<RedoneMismatch> mismatches;
+  std::vector<std::string> remarks;  // what a reader of the comparison should know
+  int64_t redone_steps = 0;
+  int64_t restarts = 0;
+  std::optional<double> tokens_per_s, mfu_pct, tflops;
+};
+
+// Reads a run folder, a metrics.jsonl or a console log.
+// Errors: kNotFound, kIo; kConfig naming file and line when what is there is not a training log.
+Result<RunLog> read_run_log(FileSystem& file_system, const std::filesystem::path& path);
+
+// The pieces of the above that need no disk; `where` begins every message.
+Result<RunLog> parse_metrics_jsonl(std::string_view contents, const std::string& where);
+Result<RunLog> parse_console_log(std::string_view contents, const std::string& where);
+
+}  // namespace lockstep::cli

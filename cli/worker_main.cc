@@ -1,0 +1,129 @@
+// lockstep-worker: one rank of a training run, and the sampler behind `lockstep generate`. Started by `lockstep`,
+// srun or torchrun-like variables; people type `lockstep`.
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "core/train/generate.h"
+#include "core/train/memory_stats.h"
+#include "core/train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+std::atomic<bool> stop_requested{false};
+void on_stop_signal(int) { stop_requested = true; }
+
+std::string environment(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : value;
+}
+
+// Pinned before LibTorch looks: the number of threads is part of the arithmetic.
+void pin_threads(const Config& config) {
+  const std::string threads = std::to_string(config.training.threads);
+  setenv("MKL_DYNAMIC", "FALSE", 1);
+  setenv("MKL_NUM_THREADS", threads.c_str(), 1);
+  setenv("OMP_NUM_THREADS", threads.c_str(), 1);
+  at::set_num_threads(static_cast<int>(config.training.threads));
+}
+
+void install_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_stop_signal;
+  action.sa_flags = SA_RESTART;
+  for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaction(signal, &action, nullptr);
+}
+
+Result<void> train(const Config& config) {
+  core::RendezvousOptions rendezvous;
+  rendezvous.rank = std::stoi(environment("RANK", "0"));
+  rendezvous.world_size = std::stoi(environment("WORLD_SIZE", "1"));
+  rendezvous.store = environment("LOCKSTEP_STORE", text("tcp:", environment("MASTER_ADDR", "127.0.0.1"), ":",
+                                                        environment("MASTER_PORT", "29500")));
+  rendezvous.prefix = text("g", environment("LOCKSTEP_GENERATION", "0"), "-", environment("LOCKSTEP_NONCE", ""));
+  rendezvous.interface = environment("GLOO_SOCKET_IFNAME", rendezvous.store.starts_with("file:") ? "lo" : "");
+  rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
+  rendezvous.timeout_s = config.comm.train_timeout_seconds;
+  set_log_prefix(text("rank ", rendezvous.rank));
+  if (config.parallelism.strategy == "single" && rendezvous.world_size > 1)
+    return Error{Code::kConfig, text("parallelism.strategy = \"single\" runs on one rank and this job has ",
+                                     rendezvous.world_size, "; use ddp or full_shard")};
+  const std::string page = environment("LOCKSTEP_PROGRESS_PAGE", "");
+  std::unique_ptr<ProgressPage> progress = ProgressPage::in_memory();
+  if (!page.empty()) {
+    LOCKSTEP_TRY(progress, ProgressPage::open(page));
+  }
+  LOCKSTEP_TRY(core::Membership membership, core::join(rendezvous));
+  core::TrainerEnvironment env{posix_file_system(), system_clock(), membership, *progress, stop_requested,
+                               environment("LOCKSTEP_NONCE", "")};
+  auto trainer = core::Trainer::create(config, env);
+  Result<void> done;
+  if (trainer.ok()) done = (*trainer)->run();
+  const Result<void> outcome = trainer.ok() ? done : Result<void>(trainer.error());
+  if (!outcome.ok() && outcome.error().code != Code::kAborted) {
+    // What a failed collective may still write to must not be freed.
+    log_error(outcome.error().message);
+    _exit(exit_status(outcome.error().code));
+  }
+  return outcome;
+}
+
+// stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s}; stdout: one id a line.
+Result<void> generate(Config config) {
+  std::string request((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
+  const auto json = nlohmann::json::parse(request, nullptr, false);
+  if (!json.is_object() || !json.contains("ids"))
+    return Error{Code::kConfig, "lockstep-worker generate wants its request as JSON on standard input"};
+  core::GenerateOptions options;
+  options.prompt = json["ids"].get<std::vector<int64_t>>();
+  options.count = json.value("count", options.count);
+  options.temperature = json.value("temperature", options.temperature);
+  options.top_k = json.value("top_k", options.top_k);
+  options.seed = json.value("seed", options.seed);
+  config.parallelism.strategy = "single";
+  return core::generate(posix_file_system(), config, options, [](int64_t id) { std::cout << id << "\n"; });
+}
+
+Result<void> dispatch(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command != "train" && command != "generate")
+    return Error{Code::kConfig, "lockstep-worker is started by lockstep; see `lockstep --help`"};
+  const std::vector<std::string> arguments(argv + 2, argv + argc);
+  LOCKSTEP_TRY(const ParsedConfig words, parse_config("", arguments));
+  const std::string file = words.positional.empty() ? "" : words.positional[0];
+  LOCKSTEP_TRY(const ParsedConfig parsed, parse_config(file, arguments));
+  LOCKSTEP_RETURN_IF_ERROR(validate(parsed.config));
+  pin_threads(parsed.config);
+  core::install_counting_allocator();
+  install_signals();
+  return command == "train" ? train(parsed.config) : generate(parsed.config);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  int status = 0;
+  try {
+    const auto done = lockstep::dispatch(argc, argv);
+    if (!done.ok()) {
+      lockstep::log_error(done.error().message);
+      status = lockstep::exit_status(done.error().code);
+    }
+  } catch (const std::exception& e) {  // LibTorch throws
+    const std::string what = e.what();
+    lockstep::log_error(what.substr(0, what.find("\nException raised")));
+    status = lockstep::exit_status(lockstep::Code::kBug);
+  }
+  std::cout.flush();
+  _exit(status);  // no teardown: Gloo's threads may still hold sockets of peers
+}

@@ -1,0 +1,46 @@
+# LibTorch from the PyPI wheel, as imported targets. Torch's own CMake config wants a CUDA toolkit even
+# for CPU-only programs, so the three libraries are named here.
+#   LOCKSTEP_TORCH (variable or environment): the folder that holds torch/ and nvidia/ (tools/setup makes it)
+#   Torch_DIR: .../torch/share/cmake/Torch of an existing installation
+if(NOT LOCKSTEP_TORCH)
+  if(DEFINED ENV{LOCKSTEP_TORCH})
+    set(LOCKSTEP_TORCH "$ENV{LOCKSTEP_TORCH}")
+  elseif(Torch_DIR OR DEFINED ENV{Torch_DIR})
+    if(NOT Torch_DIR)
+      set(Torch_DIR "$ENV{Torch_DIR}")
+    endif()
+    get_filename_component(LOCKSTEP_TORCH "${Torch_DIR}/../../../.." ABSOLUTE)
+  else()
+    set(LOCKSTEP_TORCH "${PROJECT_SOURCE_DIR}/.deps/torch-2.11.0")
+  endif()
+endif()
+set(_torch "${LOCKSTEP_TORCH}/torch")
+if(NOT EXISTS "${_torch}/lib/libtorch_cpu.so")
+  message(FATAL_ERROR "no LibTorch at ${_torch}; run tools/setup, or set LOCKSTEP_TORCH to the folder that holds torch/")
+endif()
+set(_cuda_lib "${LOCKSTEP_TORCH}/nvidia/cu13/lib")
+find_path(LOCKSTEP_GLOO_INCLUDE gloo/algorithm.h REQUIRED)
+
+function(_lockstep_torch_library name file)
+  add_library(${name} SHARED IMPORTED GLOBAL)
+  set_target_properties(${name} PROPERTIES IMPORTED_LOCATION "${_torch}/lib/${file}" IMPORTED_NO_SONAME ON)
+endfunction()
+_lockstep_torch_library(torch_cpu_so libtorch_cpu.so)
+_lockstep_torch_library(c10_so libc10.so)
+
+add_library(lockstep_torch INTERFACE)
+add_library(lockstep::torch ALIAS lockstep_torch)
+target_include_directories(lockstep_torch SYSTEM INTERFACE
+  "${_torch}/include" "${_torch}/include/torch/csrc/api/include" "${LOCKSTEP_GLOO_INCLUDE}")
+target_compile_definitions(lockstep_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED)
+target_link_libraries(lockstep_torch INTERFACE torch_cpu_so c10_so Threads::Threads)
+# DT_RPATH, not RUNPATH: libtorch_cpu.so finds libcudart and libcupti through the program's path.
+target_link_options(lockstep_torch INTERFACE
+  "-Wl,--disable-new-dtags,-rpath,${_torch}/lib,-rpath,${_cuda_lib},-rpath-link,${_cuda_lib}")
+if(LOCKSTEP_CUDA)
+  find_package(CUDAToolkit 13.0 REQUIRED)
+  _lockstep_torch_library(torch_cuda_so libtorch_cuda.so)
+  _lockstep_torch_library(c10_cuda_so libc10_cuda.so)
+  target_link_libraries(lockstep_torch INTERFACE torch_cuda_so c10_cuda_so CUDA::cudart)
+  target_compile_definitions(lockstep_torch INTERFACE LOCKSTEP_CUDA USE_C10D_NCCL USE_CUDA)
+endif()

@@ -1,0 +1,237 @@
+// Communicator over c10d::ProcessGroupGloo. Gloo in LibTorch 2.11 has no working abort(), so waits never
+// block inside it: they poll completion, the deadline and the store of aborts.
+#include <ATen/ops/from_blob.h>
+#include <sched.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <map>
+#include <mutex>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "core/comm/communicator.h"
+
+namespace lockstep::core {
+namespace {
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+class Done : public Pending {
+ public:
+  Result<void> wait() override { return {}; }
+};
+
+class GlooPending : public Pending {
+ public:
+  GlooPending(WorkPtr work, std::string what, double timeout_s, std::vector<at::Tensor> keep)
+      : work_(std::move(work)), what_(std::move(what)), timeout_s_(timeout_s), keep_(std::move(keep)) {}
+
+  Result<void> wait() override {
+    const double deadline = system_clock().monotonic_s() + timeout_s_;
+    for (int spins = 0; !work_->isCompleted(); ++spins) {
+      if (spins < 4) {
+        sched_yield();
+        continue;
+      }
+      if (system_clock().monotonic_s() > deadline)
+        return Error{Code::kTimeout, text(what_, ": no answer from a peer in ", timeout_s_, " s")};
+      system_clock().sleep_ns(20'000);
+    }
+    try {
+      work_->wait();
+    } catch (const std::exception& e) {
+      const std::string reason = e.what();
+      return Error{Code::kPeerLost, text(what_, ": ", reason.substr(0, reason.find('\n')))};
+    }
+    return {};
+  }
+
+ private:
+  WorkPtr work_;
+  std::string what_;
+  double timeout_s_;
+  std::vector<at::Tensor> keep_;  // the collective's buffers live as long as it does
+};
+
+class Failed : public Pending {
+ public:
+  explicit Failed(Error error) : error_(std::move(error)) {}
+  Result<void> wait() override { return error_; }
+
+ private:
+  Error error_;
+};
+
+// Collectives move bytes, whatever the dtype: Gloo knows every width of byte.
+at::Tensor as_byte_tensor(const at::Tensor& t) {
+  LOCKSTEP_CHECK(t.is_contiguous(), "a collective needs contiguous memory");
+  return at::from_blob(t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, at::TensorOptions(at::kByte));
+}
+
+class GlooCommunicator : public Communicator {
+ public:
+  GlooCommunicator(c10::intrusive_ptr<c10d::ProcessGroupGloo> group, double timeout_s)
+      : group_(std::move(group)), timeout_s_(timeout_s) {}
+  int rank() const override { return group_->getRank(); }
+  int world_size() const override { return group_->getSize(); }
+
+  PendingPtr all_gather(at::Tensor out, at::Tensor in) override {
+    LOCKSTEP_CHECK(out.nbytes() == in.nbytes() * static_cast<size_t>(world_size()), out.nbytes(), " ", in.nbytes());
+    at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
+    return issue("all-gather", {out, in}, [&] { return group_->_allgather_base(out_bytes, in_bytes); });
+  }
+
+  PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
+                        std::vector<int64_t> in_counts) override {
+    for (int64_t& n : out_counts) n *= static_cast<int64_t>(out.element_size());
+    for (int64_t& n : in_counts) n *= static_cast<int64_t>(in.element_size());
+    at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
+    return issue("exchange", {out, in},
+                 [&] { return group_->alltoall_base(out_bytes, in_bytes, out_counts, in_counts); });
+  }
+
+  PendingPtr all_reduce_sum(at::Tensor tensor) override {
+    std::vector<at::Tensor> tensors{tensor};
+    return issue("all-reduce", {tensor}, [&] { return group_->allreduce(tensors); });
+  }
+
+ private:
+  template <typename Issue>
+  PendingPtr issue(const char* what, std::vector<at::Tensor> keep, Issue&& start) {
+    ++sequence_;
+    const std::string name = text(what, " #", sequence_);
+    try {
+      return std::make_unique<GlooPending>(start(), name, timeout_s_, std::move(keep));
+    } catch (const std::exception& e) {
+      return std::make_unique<Failed>(Error{Code::kPeerLost, text(name, ": ", e.what())});
+    }
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  double timeout_s_;
+  int64_t sequence_ = 0;
+};
+
+// One rank: every collective is a copy.
+class SingleCommunicator : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  PendingPtr all_gather(at::Tensor out, at::Tensor in) override { return copy(out, in); }
+  PendingPtr all_to_all(at::Tensor out, std::vector<int64_t>, at::Tensor in,
+                        std::vector<int64_t>) override {
+    return copy(out, in);
+  }
+  PendingPtr all_reduce_sum(at::Tensor) override { return std::make_unique<Done>(); }
+
+ private:
+  static PendingPtr copy(at::Tensor& out, const at::Tensor& in) {
+    if (out.data_ptr() != in.data_ptr()) out.copy_(in);
+    return std::make_unique<Done>();
+  }
+};
+
+class C10dStore : public SharedStore {
+ public:
+  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  Result<void> set(const std::string& key, const std::string& value) override {
+    try {
+      store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
+      return {};
+    } catch (const std::exception& e) {
+      return Error{Code::kPeerLost, text("the store does not take \"", key, "\": ", e.what())};
+    }
+  }
+  Result<std::string> get(const std::string& key, double timeout_s) override {
+    const double deadline = system_clock().monotonic_s() + timeout_s;
+    try {
+      while (!store_->check({key})) {
+        if (system_clock().monotonic_s() > deadline)
+          return Error{Code::kTimeout, text("no \"", key, "\" in the store after ", timeout_s, " s")};
+        system_clock().sleep_ns(2'000'000);
+      }
+      const std::vector<uint8_t> value = store_->get(key);
+      return std::string(value.begin(), value.end());
+    } catch (const std::exception& e) {
+      return Error{Code::kPeerLost, text("the store does not give \"", key, "\": ", e.what())};
+    }
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+class LocalStore : public SharedStore {
+ public:
+  Result<void> set(const std::string& key, const std::string& value) override {
+    std::lock_guard lock(mutex_);
+    values_[key] = value;
+    return {};
+  }
+  Result<std::string> get(const std::string& key, double timeout_s) override {
+    std::lock_guard lock(mutex_);
+    const auto found = values_.find(key);
+    if (found != values_.end()) return found->second;
+    return Error{Code::kTimeout, text("no \"", key, "\" in the store after ", timeout_s, " s")};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> values_;
+};
+
+std::chrono::milliseconds to_ms(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// May throw what c10d throws.
+c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool may_serve) {
+  c10::intrusive_ptr<c10d::Store> store;
+  if (o.store.starts_with("file:")) {
+    store = c10::make_intrusive<c10d::FileStore>(o.store.substr(5), -1);
+  } else {
+    const size_t colon = o.store.rfind(':');
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<uint16_t>(std::stoi(o.store.substr(colon + 1)));
+    options.isServer = may_serve && o.rank == 0;
+    options.waitWorkers = false;
+    options.timeout = to_ms(o.init_timeout_s);
+    store = c10::make_intrusive<c10d::TCPStore>(o.store.substr(4, colon - 4), options);
+  }
+  store->setTimeout(to_ms(o.init_timeout_s));
+  return c10::make_intrusive<c10d::PrefixStore>(o.prefix, store);
+}
+
+}  // namespace
+
+Result<Membership> join(const RendezvousOptions& o) {
+  if (o.world_size == 1)
+    return Membership{std::make_unique<SingleCommunicator>(), std::make_unique<LocalStore>()};
+  const bool known = o.store.starts_with("file:") ||
+                     (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
+  if (!known)
+    return Error{Code::kConfig, text("the rendezvous store is \"", o.store,
+                                     "\"; it must be file:PATH or tcp:HOST:PORT")};
+  try {
+    auto options = c10d::ProcessGroupGloo::Options::create(to_ms(o.init_timeout_s));
+    options->devices.push_back(o.interface.empty()
+                                   ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                   : c10d::ProcessGroupGloo::createDeviceForInterface(o.interface));
+    options->threads = 2;
+    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        c10::make_intrusive<c10d::PrefixStore>("gloo", connect_store(o, true)), o.rank, o.world_size, options);
+    // Votes go over a connection of their own: a store call holds its connection's lock while it waits.
+    auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
+    return Membership{std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s),
+                      std::make_unique<C10dStore>(std::move(votes))};
+  } catch (const std::exception& e) {
+    const std::string reason = e.what();
+    return Error{Code::kPeerLost, text("rank ", o.rank, " could not join ", o.world_size, " ranks through ",
+                                       o.store, ": ", reason.substr(0, reason.find('\n')))};
+  }
+}
+
+}  // namespace lockstep::core

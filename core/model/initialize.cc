@@ -1,0 +1,45 @@
+#include <cmath>
+#include <numbers>
+
+#include "base/hash.h"
+#include "core/model/decoder.h"
+
+namespace lockstep::core {
+namespace {
+
+// (0, 1]: a logarithm of it is finite.
+double unit_interval(uint32_t word) { return (static_cast<double>(word) + 1.0) / 4294967296.0; }
+
+// Four normal numbers for elements 4*quad … 4*quad+3.
+void normal_quad(uint64_t key, uint64_t quad, double* out) {
+  const Philox4 random = philox(key, 0, quad);
+  for (int pair = 0; pair < 2; ++pair) {
+    const double radius = std::sqrt(-2.0 * std::log(unit_interval(random.word[2 * pair])));
+    const double angle = 2.0 * std::numbers::pi * unit_interval(random.word[2 * pair + 1]);
+    out[2 * pair] = radius * std::cos(angle);
+    out[2 * pair + 1] = radius * std::sin(angle);
+  }
+}
+
+}  // namespace
+
+void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start, int64_t length,
+                          int64_t counter_offset, float* out) {
+  if (param.init_std == 0) {
+    std::fill_n(out, length, 1.0f);
+    return;
+  }
+  const uint64_t key = purpose_key(seed, "init/" + param.name);
+  double quad[4];
+  int64_t have = -1;
+  for (int64_t i = 0; i < length; ++i) {
+    const int64_t element = flat_start + i + counter_offset;
+    if (element / 4 != have) {
+      have = element / 4;
+      normal_quad(key, static_cast<uint64_t>(have), quad);
+    }
+    out[i] = static_cast<float>(param.init_std * quad[element % 4]);
+  }
+}
+
+}  // namespace lockstep::core

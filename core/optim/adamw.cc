@@ -1,0 +1,71 @@
+#include "core/optim/adamw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <string_view>
+
+#include "core/sharding/vector_clones.h"
+#include "model_spec/model_spec.h"
+
+namespace lockstep::core {
+
+AdamWStep AdamWStep::create(double lr, double beta1, double beta2, double eps, double weight_decay, double clip,
+                            int64_t t) {
+  const double n = static_cast<double>(t);
+  return {static_cast<float>(lr),
+          static_cast<float>(beta1),
+          static_cast<float>(beta2),
+          static_cast<float>(eps),
+          static_cast<float>(weight_decay),
+          static_cast<float>(clip),
+          static_cast<float>(1.0 - std::pow(beta1, n)),
+          static_cast<float>(std::sqrt(1.0 - std::pow(beta2, n)))};
+}
+
+LOCKSTEP_VECTOR_CLONES
+void adamw_update(const AdamWStep& s, bool decay, const float* __restrict grad, float* __restrict master,
+                  float* __restrict m, float* __restrict v, int64_t n) {
+  const float keep = decay ? 1.0f - s.lr * s.weight_decay : 1.0f;
+  const float step_size = s.lr / s.correction1;
+  const float rest1 = 1.0f - s.beta1, rest2 = 1.0f - s.beta2;
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = grad[i] * s.clip;
+    const float m_new = s.beta1 * m[i] + rest1 * g;
+    const float v_new = s.beta2 * v[i] + rest2 * g * g;
+    m[i] = m_new;
+    v[i] = v_new;
+    const float denominator = __builtin_sqrtf(v_new) / s.correction2 + s.eps;
+    master[i] = master[i] * keep - step_size * (m_new / denominator);
+  }
+}
+
+LOCKSTEP_VECTOR_CLONES
+void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out) {
+  constexpr int64_t kTile = model_spec::kTileElements;
+  constexpr int kLanes = 8;
+  for (int64_t tile = 0; tile < tiles; ++tile, grad += kTile) {
+    double lanes[kLanes] = {};
+    for (int64_t i = 0; i < kTile; i += kLanes)
+      for (int k = 0; k < kLanes; ++k) {
+        const float g = grad[i + k] * scale;
+        grad[i + k] = g;
+        lanes[k] += static_cast<double>(g) * static_cast<double>(g);
+      }
+    sums_out[tile] = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+  }
+}
+
+double learning_rate(double peak, int64_t warmup_steps, int64_t total_steps, const char* decay_type,
+                     double min_factor, int64_t t) {
+  if (t <= warmup_steps) return peak * static_cast<double>(t) / static_cast<double>(warmup_steps);
+  const std::string_view decay = decay_type;
+  if (decay == "none" || total_steps <= warmup_steps) return peak;
+  const double progress = std::min(1.0, static_cast<double>(t - warmup_steps) /
+                                            static_cast<double>(total_steps - warmup_steps));
+  const double shape =
+      decay == "linear" ? 1.0 - progress : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+  return peak * (min_factor + (1.0 - min_factor) * shape);
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,34 @@
+// Memory for gathered units and exchanged gradients: fixed sizes, reused, nothing allocated in the steady
+// state, nothing zeroed. A gathered unit's tensors stay; the memory under their storage comes and goes.
+// Thread: the training thread.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <map>
+#include <vector>
+
+namespace lockstep::core {
+
+class BufferPool {
+ public:
+  c10::DataPtr take(size_t bytes) {
+    std::vector<c10::DataPtr>& free = free_[bytes];
+    if (free.empty()) {
+      allocated_bytes_ += bytes;
+      return c10::GetCPUAllocator()->allocate(bytes);
+    }
+    c10::DataPtr buffer = std::move(free.back());
+    free.pop_back();
+    return buffer;
+  }
+  void give(c10::DataPtr buffer, size_t bytes) { free_[bytes].push_back(std::move(buffer)); }
+  size_t allocated_bytes() const { return allocated_bytes_; }
+
+ private:
+  std::map<size_t, std::vector<c10::DataPtr>> free_;  // by size
+  size_t allocated_bytes_ = 0;
+};
+
+}  // namespace lockstep::core

@@ -1,0 +1,59 @@
+// A model is a sequence of stages: x -> stage 0 -> stage 1 -> … -> loss. Each stage works on one or more units.
+// core/model implements stages; Schedule runs them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "core/sharding/unit.h"
+
+namespace lockstep::core {
+
+// One slot on the device: micro-batch of fixed shape.
+struct SlotInput {
+  at::Tensor tokens_BT, labels_BT;  // int64; label -100 is not counted
+  double dy = 1.0;                  // gradient of a valid token's loss: 1 / (B*T)
+};
+
+struct SlotLoss {
+  double sum = 0;          // of the valid tokens' losses, fp64
+  int64_t valid_tokens = 0;
+};
+
+// Thread: the training thread. `units` are this stage's, gathered (for backward_needs_weights) beforehand.
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  // Indices into the model's units.
+  virtual const std::vector<int>& units() const = 0;
+  virtual bool backward_needs_weights() const { return true; }
+  // Units whose gradient is complete after this stage's backward.
+  virtual std::vector<int> finished_units() const { return units(); }
+  // x [B*T, D] in the compute dtype (undefined for the first stage). With `keep`, saves what backward needs.
+  virtual at::Tensor forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot, bool keep) = 0;
+  // Writes the gradients of its parameters into the units; returns dx (undefined from the first stage).
+  virtual at::Tensor backward(std::span<Unit*> units, const at::Tensor& dy, const SlotInput& slot) = 0;
+};
+
+// The last stage: loss, and with `want_gradients` its backward at once, chunk by chunk, so that the logits of
+// all tokens never exist together.
+class LossStage {
+ public:
+  struct Output {
+    SlotLoss loss;
+    at::Tensor dx;  // [B*T, D]; undefined without gradients
+  };
+  virtual ~LossStage() = default;
+  virtual const std::vector<int>& units() const = 0;
+  virtual std::vector<int> finished_units() const = 0;
+  virtual Output run(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot, bool want_gradients) = 0;
+};
+
+struct StageSequence {
+  std::vector<std::unique_ptr<Stage>> stages;
+  std::unique_ptr<LossStage> loss;
+};
+
+}  // namespace lockstep::core

@@ -1,0 +1,25 @@
+// The run's identity: everything that may change a bit of the loss curve, as sorted "name=value" lines, and
+// its hash. Stored in every checkpoint; a resume that differs names each differing line.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "model_spec/model_spec.h"
+
+namespace lockstep::core {
+
+struct Identity {
+  std::vector<std::string> lines;
+  std::string hash() const;
+};
+// Config lines, build (LibTorch version, precision, threads) and device (CPU vendor and instruction set).
+Identity make_identity(const Config& config, const model_spec::ModelSpec& spec, const std::string& data_hash);
+// "name: was X, is Y", one a line, for every name whose value differs.
+std::vector<std::string> identity_difference(const std::vector<std::string>& was,
+                                             const std::vector<std::string>& is);
+// "AuthenticAMD avx512f" and the like.
+std::string device_identity();
+
+}  // namespace lockstep::core

@@ -1,0 +1,81 @@
+#include "core/train/memory_stats.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+
+#include "base/file_system.h"
+#include "base/text.h"
+
+namespace lockstep::core {
+namespace {
+
+std::atomic<int64_t> allocated{0}, most{0};
+
+// The default CPU allocator, with a header before each block that remembers its size. LibTorch's blocks are
+// 64-byte aligned; so is the header.
+class CountingAllocator : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
+    void* block = c10::alloc_cpu(bytes + kHeader);
+    *static_cast<size_t*>(block) = bytes;
+    const int64_t now = allocated.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
+    int64_t seen = most.load();
+    while (now > seen && !most.compare_exchange_weak(seen, now)) {
+    }
+    void* user = static_cast<std::byte*>(block) + kHeader;
+    return {user, user, &release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  static constexpr size_t kHeader = 64;
+  static void release(void* user) {
+    if (user == nullptr) return;
+    void* block = static_cast<std::byte*>(user) - kHeader;
+    allocated.fetch_sub(static_cast<int64_t>(*static_cast<size_t*>(block)));
+    c10::free_cpu(block);
+  }
+};
+
+// "VmRSS:   1234 kB" of /proc/self/status, in bytes.
+int64_t rss_bytes() {
+  auto status = read_file(posix_file_system(), "/proc/self/status");
+  if (!status.ok()) return 0;
+  const size_t at = status->find("VmRSS:");
+  return at == std::string::npos ? 0 : std::atoll(status->c_str() + at + 6) * 1024;
+}
+
+}  // namespace
+
+void install_counting_allocator() {
+  static CountingAllocator allocator;
+  c10::SetCPUAllocator(&allocator, /*priority=*/100);
+}
+
+MemoryStats memory_stats() {
+  return {allocated.load(), most.load(), rss_bytes(), sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
+}
+
+std::string memory_line(const std::string& stage, int rank) {
+  const MemoryStats m = memory_stats();
+  auto gb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
+  nlohmann::ordered_json line{{"stage", stage},
+                              {"rank", rank},
+                              {"cuda_memory_allocated_GB", gb(m.allocated_bytes)},
+                              {"cuda_max_memory_allocated_GB", gb(m.max_allocated_bytes)},
+                              {"cuda_memory_reserved_GB", gb(m.allocated_bytes)},
+                              {"cuda_max_memory_reserved_GB", gb(m.max_allocated_bytes)},
+                              {"cpu_memory_rss_GB", gb(m.rss_bytes)},
+                              {"source", "cpu_allocator"}};
+  return line.dump();
+}
+
+}  // namespace lockstep::core

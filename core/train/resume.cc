@@ -1,0 +1,144 @@
+#include "core/train/resume.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "core/train/state_pieces.h"
+
+namespace lockstep::core {
+namespace {
+
+using nlohmann::ordered_json;
+
+// What rank 0 proposes in round k: a directory, or that there is none left.
+struct Proposal {
+  std::string directory;
+  int64_t next_generation = 1;
+  std::string nonce;
+};
+
+std::string fresh_nonce() {
+  const uint64_t now = static_cast<uint64_t>(system_clock().unix_ns());
+  return hex64(mix64(now)).substr(0, 6);
+}
+
+class Agreement {
+ public:
+  Agreement(SharedStore& store, Communicator& comm, double timeout_s)
+      : store_(store), comm_(comm), timeout_s_(timeout_s) {}
+
+  Result<Proposal> share(size_t round, const Proposal& mine) {
+    const std::string key = text("resume/", round);
+    if (comm_.rank() == 0) {
+      const ordered_json json{{"directory", mine.directory}, {"generation", mine.next_generation}, {"nonce", mine.nonce}};
+      LOCKSTEP_RETURN_IF_ERROR(store_.set(key, json.dump()));
+      return mine;
+    }
+    LOCKSTEP_TRY(const std::string value, store_.get(key, timeout_s_));
+    const auto json = ordered_json::parse(value);
+    return Proposal{json["directory"], json["generation"], json["nonce"]};
+  }
+
+  // Every rank's outcome of round k: the first error in rank order, or none.
+  Result<std::optional<Error>> outcome(size_t round, const Result<void>& mine) {
+    const std::string prefix = text("resume/", round, "/");
+    const std::string word = mine.ok() ? "ok" : text(static_cast<int>(mine.error().code), " ", mine.error().message);
+    LOCKSTEP_RETURN_IF_ERROR(store_.set(text(prefix, comm_.rank()), word));
+    std::optional<Error> first;
+    for (int r = 0; r < comm_.world_size(); ++r) {
+      LOCKSTEP_TRY(const std::string theirs, store_.get(text(prefix, r), timeout_s_));
+      if (theirs == "ok" || first) continue;
+      const size_t space = theirs.find(' ');
+      first = Error{static_cast<Code>(std::stoi(theirs.substr(0, space))),
+                    text("rank ", r, ": ", theirs.substr(space + 1))};
+    }
+    return first;
+  }
+
+ private:
+  SharedStore& store_;
+  Communicator& comm_;
+  double timeout_s_;
+};
+
+// One rank's part of one candidate.
+Result<void> load_candidate(FileSystem& file_system, const Config& config, const std::string& directory,
+                            TrainingStep& step, Resumed& resumed) {
+  LOCKSTEP_TRY(const checkpoint::Manifest manifest, checkpoint::read_manifest(file_system, directory));
+  LOCKSTEP_TRY(resumed.state, TrainerState::from_json(manifest.trainer_state));
+  if (resumed.state.slots != config.slots())
+    return Error{Code::kConfig,
+                 text("the run in ", directory, " has ", resumed.state.slots, " slots a step and the config says ",
+                      config.slots(), "; the number of slots is part of the run: give --training.slots ",
+                      resumed.state.slots, ", or start a new run with another --job.dump_folder")};
+  LOCKSTEP_TRY(const auto statistics,
+               checkpoint::load_pieces(file_system, directory, manifest, held_targets(step.units(), false),
+                                       static_cast<int>(config.checkpoint.threads)));
+  resumed.read_bytes = statistics.read_bytes;
+  resumed.directory = directory;
+  return {};
+}
+
+}  // namespace
+
+std::string TrainerState::to_json() const {
+  return ordered_json{{"step", step},
+                      {"slots", slots},
+                      {"tokens", tokens},
+                      {"skipped_steps", skipped_steps},
+                      {"identity", identity}}
+      .dump();
+}
+
+Result<TrainerState> TrainerState::from_json(const std::string& json) {
+  const auto j = ordered_json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const bool whole = j.is_object() && j.contains("step") && j.contains("slots") && j.contains("tokens") &&
+                     j.contains("skipped_steps") && j.contains("identity");
+  if (!whole) return Error{Code::kCorrupt, text("the manifest's trainer state is not one of ours: ", json)};
+  TrainerState s;
+  s.step = j["step"];
+  s.slots = j["slots"];
+  s.tokens = j["tokens"];
+  s.skipped_steps = j["skipped_steps"];
+  s.identity = j["identity"].get<std::vector<std::string>>();
+  return s;
+}
+
+Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store, Communicator& comm,
+                              TrainingStep& step, const std::string& nonce_hint) {
+  const double start = system_clock().monotonic_s();
+  Agreement agreement(store, comm, config.comm.init_timeout_seconds);
+  std::vector<checkpoint::CatalogEntry> entries;
+  if (comm.rank() == 0 && file_system.exists(config.checkpoint_folder())) {
+    LOCKSTEP_TRY(entries, checkpoint::list_checkpoints(file_system, config.checkpoint_folder()));
+    for (const auto& entry : entries)
+      if (!entry.committed)
+        log_warning("not usable: ", entry.directory.filename().string(), ": ", entry.problem);
+  }
+  Proposal mine{"", 1, nonce_hint.empty() ? fresh_nonce() : nonce_hint};
+  for (const auto& entry : entries) mine.next_generation = std::max(mine.next_generation, entry.generation + 1);
+  std::erase_if(entries, [](const auto& entry) { return !entry.committed; });
+  Resumed resumed;
+  for (size_t round = 0;; ++round) {
+    mine.directory = round < entries.size() ? entries[round].directory.string() : "";
+    LOCKSTEP_TRY(const Proposal agreed, agreement.share(round, mine));
+    resumed.next_generation = agreed.next_generation;
+    resumed.nonce = agreed.nonce;
+    if (agreed.directory.empty()) break;
+    const Result<void> loaded = load_candidate(file_system, config, agreed.directory, step, resumed);
+    LOCKSTEP_TRY(const std::optional<Error> failure, agreement.outcome(round, loaded));
+    if (!failure) break;
+    if (failure->code == Code::kConfig) return *failure;
+    if (comm.rank() == 0)
+      log_error("cannot use ", agreed.directory, ": ", failure->message, "; falling back to the checkpoint before it");
+    ++resumed.fallbacks;
+    resumed.state = TrainerState{};
+    resumed.directory.clear();
+  }
+  resumed.seconds = system_clock().monotonic_s() - start;
+  return resumed;
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,41 @@
+// Choosing a checkpoint and loading it, the same one on every rank: rank 0 proposes the newest committed one,
+// every rank loads its part, and one rank's failure makes all fall back to the next older, loudly.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/config.h"
+#include "base/file_system.h"
+#include "checkpoint/catalog.h"
+#include "core/comm/communicator.h"
+#include "core/train/training_step.h"
+
+namespace lockstep::core {
+
+struct TrainerState {           // the JSON object of the manifest's trainer_state
+  int64_t step = 0;             // last finished optimizer step
+  int64_t slots = 0;            // V
+  int64_t tokens = 0;           // valid tokens trained on
+  int64_t skipped_steps = 0;    // steps with no valid token
+  std::vector<std::string> identity;
+  std::string to_json() const;
+  static Result<TrainerState> from_json(const std::string& json);  // Errors: kCorrupt
+};
+
+struct Resumed {
+  TrainerState state;
+  std::filesystem::path directory;
+  int64_t fallbacks = 0;        // newer checkpoints that could not be used
+  int64_t next_generation = 1;  // larger than any generation in the folder
+  std::string nonce;            // of this generation, the same on every rank
+  double seconds = 0;
+  int64_t read_bytes = 0;
+};
+
+// Collective. Fills the units' state when a checkpoint was found (state.step > 0). `nonce_hint` is this
+// launch's nonce or "". Errors: kConfig (the checkpoint is of another model, with both sides), communication.
+Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store, Communicator& comm,
+                              TrainingStep& step, const std::string& nonce_hint);
+
+}  // namespace lockstep::core

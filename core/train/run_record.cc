@@ -1,0 +1,243 @@
+#include "core/train/run_record.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "core/train/memory_stats.h"
+
+namespace lockstep::core {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A number for JSON: null where it is not finite.
+ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
+
+}  // namespace
+
+RunRecord::RunRecord(FileSystem& file_system, Clock& clock, const Config& config, const model_spec::ModelSpec& spec,
+                     Options options)
+    : file_system_(file_system), clock_(clock), config_(config), spec_(spec), options_(std::move(options)) {}
+
+Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Clock& clock, const Config& config,
+                                                     const model_spec::ModelSpec& spec, Options options) {
+  std::unique_ptr<RunRecord> record(new RunRecord(file_system, clock, config, spec, std::move(options)));
+  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(record->folder()));
+  ordered_json args{{"config", ordered_json::parse(config_json(config))},
+                    {"identity_hash", record->options_.identity_hash},
+                    {"identity", record->options_.identity},
+                    {"parameters", spec.parameter_count()},
+                    {"world_size", record->options_.world_size}};
+  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, record->folder() / "run_args.json", args.dump(2) + "\n"));
+  LOCKSTEP_RETURN_IF_ERROR(record->read_history());
+  if (config.metrics.enable_tensorboard) {
+    LOCKSTEP_TRY(record->tensorboard_,
+                 TensorboardWriter::create(file_system, clock, {record->folder() / "tb", "rank0", getpid()}));
+  }
+  return record;
+}
+
+Result<void> RunRecord::read_history() {
+  const std::filesystem::path path = folder() / "metrics.jsonl";
+  if (!file_system_.exists(path)) {
+    LOCKSTEP_TRY(lines_, file_system_.create(path));
+    return {};
+  }
+  LOCKSTEP_TRY(const std::string all, read_file(file_system_, path));
+  LOCKSTEP_TRY(lines_, file_system_.open(path));
+  lines_end_ = static_cast<int64_t>(all.rfind('\n') + 1);  // npos + 1 is 0: no whole line
+  LOCKSTEP_RETURN_IF_ERROR(lines_->truncate(lines_end_));
+  int64_t number_of_line = 0;
+  for (const std::string& line : split(all.substr(0, static_cast<size_t>(lines_end_)), '\n')) {
+    ++number_of_line;
+    if (line.empty()) continue;
+    const auto j = ordered_json::parse(line, nullptr, false);
+    if (!j.is_object() || !j.contains("step") || !j.contains("loss_hex"))
+      return Error{Code::kCorrupt, text(path.string(), ":", number_of_line,
+                                        ": not a line of ours; move the file away or use another --job.dump_folder")};
+    const int64_t step = j["step"];
+    history_.push_back({step, Logged{j["loss_hex"], j.value("t", 0.0), j.value("step_time_s", 0.0),
+                                     j.value("tokens", 0.0), j.value("data_wait_s", 0.0),
+                                     j.value("generation", int64_t{0}), j.value("world_size", int64_t{0})}});
+    loss_hex_.emplace(step, j["loss_hex"]);
+  }
+  return {};
+}
+
+void RunRecord::append_line(const std::string& line) {
+  auto written = lines_->write_at(as_bytes(line), lines_end_);
+  if (!written.ok()) {
+    log_warning("metrics.jsonl lacks a line: ", written.error().message);
+    return;
+  }
+  lines_end_ += static_cast<int64_t>(line.size());
+}
+
+double RunRecord::tflops(double tokens_per_s_per_rank) const {
+  return spec_.flops_per_token(config_.training.seq_len) * tokens_per_s_per_rank * 1e-12;
+}
+
+void RunRecord::add_step(const StepRecord& r) {
+  const StepOutcome& o = r.outcome;
+  const std::string hex = hex_float(o.loss);
+  const auto [known, is_new] = loss_hex_.emplace(r.step, hex);
+  if (!is_new) {
+    ++redone_;
+    if (known->second != hex) {
+      ++mismatches_;
+      log_error("step ", r.step, " was redone and its loss is ", hex, ", not ", known->second,
+                " as logged before: the bits differ from here on");
+    }
+  }
+  const double all = static_cast<double>(config_.tokens_per_step());
+  Logged logged{hex, static_cast<double>(clock_.unix_ns()) * 1e-9, r.step_time_s, static_cast<double>(o.valid_tokens),
+                o.phases.data_wait, options_.generation, options_.world_size};
+  ordered_json line{{"step", r.step},
+                    {"loss", number(o.loss)},
+                    {"loss_hex", hex},
+                    {"grad_norm", number(o.grad_norm)},
+                    {"grad_norm_hex", hex_float(o.grad_norm)},
+                    {"lr", r.lr},
+                    {"tokens", o.valid_tokens},
+                    {"step_time_s", r.step_time_s},
+                    {"data_wait_s", o.phases.data_wait},
+                    {"world_size", options_.world_size},
+                    {"generation", options_.generation},
+                    {"training_tokens_pct", 100.0 * static_cast<double>(o.valid_tokens) / all},
+                    {"stall_s", o.phases.stall},
+                    {"t", logged.t}};
+  if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
+  append_line(line.dump() + "\n");
+  history_.push_back({r.step, logged});
+  window_tokens_ += static_cast<double>(o.valid_tokens);
+  window_s_ += r.step_time_s;
+  ++steps_here_;
+  phase_sums_.data_wait += o.phases.data_wait;
+  phase_sums_.fold += o.phases.fold;
+  phase_sums_.update += o.phases.update;
+  phase_sums_.stall += o.phases.stall;
+  phase_sums_.schedule.gather_wait += o.phases.schedule.gather_wait;
+  phase_sums_.schedule.forward += o.phases.schedule.forward;
+  phase_sums_.schedule.backward += o.phases.schedule.backward;
+  phase_sums_.schedule.exchange_wait += o.phases.schedule.exchange_wait;
+  const bool last = r.step == config_.training.steps;
+  if (steps_here_ == 1 || r.step % config_.metrics.log_freq == 0 || last || r.validation_loss) print_console_line(r);
+}
+
+void RunRecord::print_console_line(const StepRecord& r) {
+  const double tps = window_s_ > 0 ? window_tokens_ / window_s_ / options_.world_size : 0.0;
+  const double step_s = window_s_ / std::max(1.0, window_tokens_ / static_cast<double>(config_.tokens_per_step()));
+  window_tokens_ = window_s_ = 0;
+  const MemoryStats memory = memory_stats();
+  const double gib = static_cast<double>(memory.max_allocated_bytes) / (1 << 30);
+  const double percent = 100.0 * static_cast<double>(memory.max_allocated_bytes) / static_cast<double>(memory.total_bytes);
+  const double peak = config_.metrics.peak_tflops;
+  const std::string mfu = peak > 0 ? fixed(100.0 * tflops(tps) / peak, 2) + "%" : "N/A";
+  const double eta_s = static_cast<double>(config_.training.steps - r.step) * step_s;
+  if (r.validation_loss)
+    std::printf("validate step: %ld  loss: %8.5f\n", static_cast<long>(r.step), *r.validation_loss);
+  std::printf("step: %ld/%ld  loss: %8.5f  grad_norm: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s  tflops: %.2f  "
+              "mfu: %s  eta: %s\n",
+              static_cast<long>(r.step), static_cast<long>(config_.training.steps), r.outcome.loss,
+              r.outcome.grad_norm, gib, percent, grouped(static_cast<int64_t>(tps)).c_str(), tflops(tps), mfu.c_str(),
+              duration_text(eta_s).c_str());
+  std::fflush(stdout);
+  add_tensorboard(r, tps);
+}
+
+void RunRecord::add_tensorboard(const StepRecord& r, double tps) {
+  if (!tensorboard_) return;
+  const double peak = config_.metrics.peak_tflops;
+  std::vector<Scalar> scalars{{"loss_metrics/global_avg_loss", r.outcome.loss},
+                              {"grad_norm", r.outcome.grad_norm},
+                              {"throughput(tps)", tps},
+                              {"tflops", tflops(tps)},
+                              {"mfu(%)", peak > 0 ? 100.0 * tflops(tps) / peak : 0.0},
+                              {"time_metrics/end_to_end(s)", r.step_time_s},
+                              {"time_metrics/data_loading(s)", r.outcome.phases.data_wait},
+                              {"memory/max_reserved(GiB)", static_cast<double>(memory_stats().max_allocated_bytes) / (1 << 30)},
+                              {"lr", r.lr},
+                              {"checkpoint/stall(s)", r.outcome.phases.stall}};
+  if (r.validation_loss) scalars.push_back({"validation_metrics/loss", *r.validation_loss});
+  if (auto added = tensorboard_->add_scalars(r.step, scalars); !added.ok())
+    log_warning("TensorBoard event not written: ", added.error().message);
+}
+
+void RunRecord::add_save(const checkpoint::SaveReport& s, double stall_s) {
+  stall_s_ += stall_s;
+  if (!s.committed) {
+    ++failed_saves_;
+    return;
+  }
+  ++committed_saves_;
+  save_bytes_ += static_cast<double>(s.raw_bytes);
+  stored_bytes_ += static_cast<double>(s.stored_bytes);
+  save_s_ += s.stage_s + s.write_s + s.sync_s;
+}
+
+void RunRecord::publish_metrics(bool finished) {
+  double tokens = 0, busy_s = 0;
+  std::map<int64_t, double> useful;  // the last time a step was done is the one that counts
+  ordered_json worlds = ordered_json::array();
+  int64_t generation = -1;
+  for (const auto& [step, line] : history_) {
+    tokens += line.tokens;
+    busy_s += line.step_time_s;
+    useful[step] = line.step_time_s;
+    if (line.generation != generation)
+      worlds.push_back({{"generation", line.generation}, {"from_step", step}, {"world_size", line.world_size}});
+    generation = line.generation;
+  }
+  double useful_s = 0;
+  for (const auto& [step, s] : useful) useful_s += s;
+  const double wall = history_.empty() ? 0.0
+                                       : history_.back().second.t - history_.front().second.t +
+                                             history_.front().second.step_time_s;
+  const double tps = busy_s > 0 ? tokens / busy_s : 0.0;
+  const double per_rank = tps / options_.world_size, peak = config_.metrics.peak_tflops;
+  const double n = std::max<double>(1, static_cast<double>(steps_here_));
+  const StepPhases& p = phase_sums_;
+  const ordered_json metrics{
+      {"finished", finished},
+      {"steps", useful.empty() ? 0 : useful.rbegin()->first},
+      {"wall_clock_s", wall},
+      {"tokens", tokens},
+      {"tokens_per_s", tps},
+      {"tokens_per_s_per_rank", per_rank},
+      {"tflops", tflops(tps)},
+      {"mfu_pct", peak > 0 ? ordered_json(100.0 * tflops(per_rank) / peak) : ordered_json("N/A")},
+      {"mfu_note", "6*(params-embedding) + 12*layers*heads*head_dim*seq_len FLOPs a token; on CPU against "
+                   "metrics.peak_tflops, a measured GEMM peak, where given"},
+      {"peak_memory_GB", static_cast<double>(memory_stats().max_allocated_bytes) / 1e9},
+      {"world_sizes", worlds},
+      {"restarts", worlds.empty() ? 0 : worlds.size() - 1},
+      {"sharding_strategy", config_.parallelism.strategy},
+      {"device_model", options_.device},
+      {"redone_steps", redone_},
+      {"redone_mismatches", mismatches_},
+      {"goodput_pct", wall > 0 ? 100.0 * useful_s / wall : 0.0},
+      {"checkpoint",
+       {{"committed", committed_saves_},
+        {"failed", failed_saves_},
+        {"skipped", skipped_saves_},
+        {"stall_s", stall_s_},
+        {"raw_bytes_per_rank", save_bytes_},
+        {"stored_bytes_per_rank", stored_bytes_},
+        {"bandwidth_MB_per_s_per_rank", save_s_ > 0 ? save_bytes_ / save_s_ / 1e6 : 0.0}}},
+      {"phases_s_per_step",
+       {{"data_wait", p.data_wait / n},
+        {"gather_wait", p.schedule.gather_wait / n},
+        {"forward", p.schedule.forward / n},
+        {"backward", p.schedule.backward / n},
+        {"exchange_wait", p.schedule.exchange_wait / n},
+        {"fold_and_norm", p.fold / n},
+        {"checkpoint_stall", p.stall / n},
+        {"update", p.update / n}}}};
+  if (auto done = publish_file(file_system_, folder() / "metrics.json", metrics.dump(2) + "\n"); !done.ok())
+    log_warning("metrics.json not written: ", done.error().message);
+}
+
+}  // namespace lockstep::core

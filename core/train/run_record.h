@@ -1,0 +1,80 @@
+// What a run leaves behind, written by rank 0: run_args.json, metrics.jsonl, metrics.json, TensorBoard events and
+// the console line. metrics.jsonl is appended to across restarts: a redone step is written again, and its loss must
+// repeat the logged loss_hex; a mismatch is reported at once.
+// A full disk here is a warning, never the end of the training. Thread: the training thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/file_system.h"
+#include "checkpoint/engine.h"
+#include "core/train/tensorboard_writer.h"
+#include "core/train/training_step.h"
+#include "model_spec/model_spec.h"
+
+namespace lockstep::core {
+
+struct StepRecord {
+  int64_t step = 0;
+  StepOutcome outcome;
+  double lr = 0, step_time_s = 0;
+  std::optional<double> validation_loss;
+};
+
+class RunRecord {
+ public:
+  struct Options {
+    int world_size = 1;
+    int64_t generation = 1;
+    std::string identity_hash, device;
+    std::vector<std::string> identity;
+  };
+  // Reads what earlier generations wrote (a half-written last line is cut off) and publishes run_args.json.
+  // Errors: kIo, kNoSpace, kCorrupt.
+  static Result<std::unique_ptr<RunRecord>> create(FileSystem& file_system, Clock& clock, const Config& config,
+                                                   const model_spec::ModelSpec& spec, Options options);
+  void add_step(const StepRecord& record);
+  void add_save(const checkpoint::SaveReport& report, double stall_s);
+  void add_skipped_save() { ++skipped_saves_; }
+  // Publishes metrics.json; `finished`: the run reached its last step.
+  void publish_metrics(bool finished);
+  int64_t mismatches() const { return mismatches_; }
+
+ private:
+  struct Logged {                 // one line of metrics.jsonl
+    std::string loss_hex;
+    double t = 0, step_time_s = 0, tokens = 0, data_wait_s = 0;
+    int64_t generation = 0, world_size = 0;
+  };
+  RunRecord(FileSystem& file_system, Clock& clock, const Config& config, const model_spec::ModelSpec& spec,
+            Options options);
+  Result<void> read_history();
+  void append_line(const std::string& line);
+  void print_console_line(const StepRecord& record);
+  void add_tensorboard(const StepRecord& record, double tps);
+  std::filesystem::path folder() const { return config_.dump_folder(); }
+  double tflops(double tokens_per_s_per_rank) const;
+
+  FileSystem& file_system_;
+  Clock& clock_;
+  const Config& config_;
+  const model_spec::ModelSpec& spec_;
+  Options options_;
+  std::unique_ptr<File> lines_;
+  int64_t lines_end_ = 0;
+  std::unique_ptr<TensorboardWriter> tensorboard_;
+  std::vector<std::pair<int64_t, Logged>> history_;  // (step, line) in file order
+  std::map<int64_t, std::string> loss_hex_;          // by step, first seen
+  int64_t mismatches_ = 0, redone_ = 0, skipped_saves_ = 0, committed_saves_ = 0, failed_saves_ = 0;
+  double stall_s_ = 0, save_s_ = 0, save_bytes_ = 0, stored_bytes_ = 0;
+  double window_tokens_ = 0, window_s_ = 0;          // since the last console line
+  StepPhases phase_sums_;
+  int64_t steps_here_ = 0;
+};
+
+}  // namespace lockstep::core

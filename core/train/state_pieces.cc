@@ -1,0 +1,52 @@
+#include "core/train/state_pieces.h"
+
+namespace lockstep::core {
+namespace {
+
+using checkpoint::Kind;
+
+struct StateTensor {
+  Kind kind;
+  at::Tensor tensor_S;
+};
+
+std::vector<StateTensor> state_tensors(Unit& unit, bool weights_only) {
+  if (weights_only) return {{Kind::kParam, unit.master_S}};
+  return {{Kind::kParam, unit.master_S}, {Kind::kAdamM, unit.adam_m_S}, {Kind::kAdamV, unit.adam_v_S}};
+}
+
+// Calls f(piece, first byte, byte count) for each segment of each state tensor, `offset` elements in.
+template <typename F>
+void for_each_piece(Unit& unit, const std::vector<Segment>& segments, int64_t offset, bool weights_only, F&& f) {
+  for (const StateTensor& state : state_tensors(unit, weights_only))
+    for (const Segment& s : segments) {
+      const model_spec::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
+      float* first = state.tensor_S.data_ptr<float>() + offset + s.range_offset;
+      f(checkpoint::TensorPiece{param.name, state.kind, param.shape, s.flat_start, s.length},
+        reinterpret_cast<std::byte*>(first), static_cast<size_t>(s.length) * sizeof(float));
+    }
+}
+
+}  // namespace
+
+std::vector<checkpoint::LivePiece> owned_pieces(std::vector<std::unique_ptr<Unit>>& units) {
+  std::vector<checkpoint::LivePiece> pieces;
+  for (auto& unit : units)
+    for_each_piece(*unit, unit->owned_segments(), unit->owned_offset(), false,
+                   [&](checkpoint::TensorPiece piece, std::byte* bytes, size_t count) {
+                     pieces.push_back({std::move(piece), {bytes, count}});
+                   });
+  return pieces;
+}
+
+std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Unit>>& units, bool weights_only) {
+  std::vector<checkpoint::LiveTarget> targets;
+  for (auto& unit : units)
+    for_each_piece(*unit, unit->held_segments(), 0, weights_only,
+                   [&](checkpoint::TensorPiece piece, std::byte* bytes, size_t count) {
+                     targets.push_back({std::move(piece), {bytes, count}});
+                   });
+  return targets;
+}
+
+}  // namespace lockstep::core

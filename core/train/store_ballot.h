@@ -1,0 +1,22 @@
+// checkpoint::Ballot over the ranks' shared store (c10d): for runs without agents that carry votes.
+#pragma once
+
+#include "checkpoint/ballot.h"
+#include "core/comm/communicator.h"
+
+namespace lockstep::core {
+
+class StoreBallot : public checkpoint::Ballot {
+ public:
+  explicit StoreBallot(SharedStore& store) : store_(store) {}
+  Result<void> cast(const std::string& attempt, int rank, const std::string& vote) override;
+  Result<std::vector<std::string>> collect(const std::string& attempt, int world_size,
+                                           std::chrono::milliseconds deadline) override;
+  Result<void> announce(const std::string& attempt, const std::string& outcome) override;
+  Result<std::string> await_outcome(const std::string& attempt, std::chrono::milliseconds deadline) override;
+
+ private:
+  SharedStore& store_;
+};
+
+}  // namespace lockstep::core

@@ -1,0 +1,72 @@
+// One rank of a training run, from its config to the last step. Every method is collective.
+//
+//   create: data, model, state (initial or the newest checkpoint)
+//   run:    steps, validation, asynchronous saves, until the last step or a request to stop
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/config.h"
+#include "base/file_system.h"
+#include "base/progress_page.h"
+#include "checkpoint/engine.h"
+#include "core/comm/communicator.h"
+#include "core/train/identity.h"
+#include "core/train/resume.h"
+#include "core/train/run_record.h"
+#include "core/train/training_step.h"
+#include "data/token_dataset.h"
+
+namespace lockstep::core {
+
+struct TrainerEnvironment {
+  FileSystem& file_system;
+  Clock& clock;
+  Membership& membership;
+  ProgressPage& progress;
+  const std::atomic<bool>& stop_requested;  // set by a signal
+  std::string nonce;                        // of this launch, or ""
+};
+
+class Trainer {
+ public:
+  // Errors: kConfig, kNotFound, kCorrupt, communication.
+  static Result<std::unique_ptr<Trainer>> create(const Config& config, TrainerEnvironment environment);
+  // Ok when the last step is done and saved. kAborted: stopped on request, saved. kConfig: loss not finite.
+  Result<void> run();
+
+ private:
+  Trainer(const Config& config, TrainerEnvironment environment) : config_(config), env_(environment) {}
+  Result<void> open_data();
+  Result<void> build_model();
+  Result<void> start_engine();
+  Result<void> one_step(int64_t step, bool& stop);
+  Result<std::optional<double>> validate_if_due(int64_t step);
+  Result<void> save_if_due(int64_t step, bool must, bool any_busy);
+  void take_reports();
+  Result<void> finish(int64_t step, bool stopped);
+  Result<void> not_finite(int64_t step, const StepOutcome& outcome);
+  int rank() const { return env_.membership.communicator->rank(); }
+  int world_size() const { return env_.membership.communicator->world_size(); }
+  bool saving() const;
+
+  Config config_;
+  TrainerEnvironment env_;
+  std::unique_ptr<data::TokenDataset> train_data_, validation_data_;
+  model_spec::ModelSpec spec_;
+  std::unique_ptr<TrainingStep> step_;
+  Resumed resumed_;
+  Identity identity_;
+  std::unique_ptr<checkpoint::Ballot> ballot_;
+  std::unique_ptr<checkpoint::Engine> engine_;
+  std::unique_ptr<data::SlotLoader> loader_;
+  std::unique_ptr<RunRecord> record_;     // rank 0
+  TrainerState state_;
+  int64_t saved_step_ = -1, failed_in_row_ = 0, committed_once_ = 0;
+  double stall_of_save_ = 0;
+  checkpoint::SaveReport last_report_;
+};
+
+}  // namespace lockstep::core

@@ -1,0 +1,247 @@
+#include "core/train/training_step.h"
+
+#include <cmath>
+
+#include "base/check.h"
+#include "core/model/decoder.h"
+#include "core/optim/adamw.h"
+
+namespace lockstep::core {
+namespace {
+
+int64_t rounds_of(int64_t slots, int world_size) { return (slots + world_size - 1) / world_size; }
+
+}  // namespace
+
+TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& spec, Communicator& comm)
+    : config_(config), spec_(spec), comm_(comm), strategy_(Strategy::create(config)) {
+  std::vector<Unit*> borrowed;
+  for (const model_spec::UnitSpec& unit : spec.units) {
+    units_.push_back(std::make_unique<Unit>(unit, strategy_, comm, pool_));
+    borrowed.push_back(units_.back().get());
+  }
+  model_ = make_decoder(spec, config.training.seq_len);
+  schedule_ = std::make_unique<Schedule>(borrowed, model_, strategy_, comm.rank(), comm.world_size());
+}
+
+void TrainingStep::initialize() {
+  const uint64_t seed = static_cast<uint64_t>(config_.training.seed);
+  const bool broken = config_.debug.break_rule == "6";  // draw by place in the shard
+  for (auto& unit : units_) {
+    float* master = unit->master_S.data_ptr<float>();
+    for (const Segment& s : unit->held_segments())
+      initialize_parameter(unit->spec().params[static_cast<size_t>(s.param)], seed, s.flat_start, s.length,
+                           broken ? -s.flat_start : 0, master + s.range_offset);
+  }
+  refresh_compute_copies();
+}
+
+void TrainingStep::refresh_compute_copies() {
+  for (auto& unit : units_) unit->refresh_compute_copy();
+}
+
+SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
+  const int64_t t = config_.training.seq_len, rows = static_cast<int64_t>(batch.tokens.size()) / t;
+  auto tensor = [&](const std::vector<int64_t>& values) {
+    return at::tensor(at::ArrayRef<int64_t>(values), at::kLong).view({rows, t});
+  };
+  const double slot_tokens = static_cast<double>(config_.training.local_batch_size * t);
+  return {tensor(batch.tokens), tensor(batch.labels), 1.0 / slot_tokens};
+}
+
+Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot, SlotSums& sums,
+                                         StepPhases& phases) {
+  if (config_.debug.break_rule == "1" && comm_.world_size() == 1) return compute_slots_joined(next_slot, sums);
+  const int64_t slots = config_.slots();
+  const int w = comm_.world_size(), rank = comm_.rank();
+  for (int64_t round = 0; round < rounds_of(slots, w); ++round) {
+    const int active = static_cast<int>(std::min<int64_t>(w, slots - round * w));
+    std::optional<SlotInput> input;
+    if (rank < active) {
+      const double before = system_clock().monotonic_s();
+      LOCKSTEP_TRY(data::SlotBatch batch, next_slot());
+      phases.data_wait += system_clock().monotonic_s() - before;
+      LOCKSTEP_CHECK(batch.slot == round * w + rank, "slot ", batch.slot, " in round ", round);
+      input = to_input(batch);
+    }
+    LOCKSTEP_TRY(SlotLoss loss, schedule_->train_slot(input, active));
+    if (rank < active) {
+      const size_t slot = static_cast<size_t>(round * w + rank);
+      sums.loss[slot] = loss.sum;
+      sums.valid[slot] = static_cast<double>(loss.valid_tokens);
+    }
+  }
+  return {};
+}
+
+// debug.break_rule = 1: all slots of the step as one batch, where one rank has them all.
+Result<void> TrainingStep::compute_slots_joined(const std::function<Result<data::SlotBatch>()>& next_slot,
+                                                SlotSums& sums) {
+  data::SlotBatch joined;
+  for (int64_t slot = 0; slot < config_.slots(); ++slot) {
+    LOCKSTEP_TRY(data::SlotBatch batch, next_slot());
+    joined.tokens.insert(joined.tokens.end(), batch.tokens.begin(), batch.tokens.end());
+    joined.labels.insert(joined.labels.end(), batch.labels.begin(), batch.labels.end());
+  }
+  LOCKSTEP_TRY(SlotLoss loss, schedule_->train_slot(to_input(joined), 1));
+  sums.loss[0] = loss.sum;
+  sums.valid[0] = static_cast<double>(loss.valid_tokens);
+  return {};
+}
+
+// One small all-gather: every slot's loss sum and valid tokens, and every rank's flags.
+Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcome& outcome) {
+  const int64_t slots = config_.slots(), width = 2 * slots + 3;
+  const int w = comm_.world_size();
+  at::Tensor in = at::zeros({width}, at::kDouble), out = at::zeros({w, width}, at::kDouble);
+  double* row = in.data_ptr<double>();
+  std::copy(sums.loss.begin(), sums.loss.end(), row);
+  std::copy(sums.valid.begin(), sums.valid.end(), row + slots);
+  row[2 * slots] = mine.stop;
+  row[2 * slots + 1] = mine.save_busy;
+  row[2 * slots + 2] = static_cast<double>(mine.failed_saves);
+  PendingPtr gather = comm_.all_gather(out.view({-1}), in);
+  LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_exchanges());
+  if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
+  double loss = 0;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    const double* owner = out.data_ptr<double>() + (slot % w) * width;
+    loss += owner[slot];
+    outcome.valid_tokens += static_cast<int64_t>(owner[slots + slot]);
+  }
+  for (int r = 0; r < w; ++r) {
+    const double* flags = out.data_ptr<double>() + r * width + 2 * slots;
+    outcome.any.stop |= flags[0] != 0;
+    outcome.any.save_busy |= flags[1] != 0;
+    outcome.any.failed_saves = std::max(outcome.any.failed_saves, static_cast<int64_t>(flags[2]));
+  }
+  outcome.loss = outcome.valid_tokens > 0 ? loss / static_cast<double>(outcome.valid_tokens) : 0.0;
+  outcome.finite = std::isfinite(outcome.loss);
+  return {};
+}
+
+// Folds every unit, scales, and returns the gradient norm: fp64 sum over tiles in model order.
+Result<double> TrainingStep::fold_and_norm(float scale) {
+  int64_t mine = 0;
+  for (auto& unit : units_) mine += unit->layout().tiles_per_rank;
+  const int w = comm_.world_size();
+  at::Tensor in = at::zeros({mine}, at::kDouble), out = at::zeros({w, mine}, at::kDouble);
+  folded_.clear();
+  int64_t at_tile = 0;
+  for (auto& unit : units_) {
+    folded_.push_back(unit->folded());
+    scale_and_square_tiles(folded_.back().data_ptr<float>(), scale, unit->layout().tiles_per_rank,
+                           in.data_ptr<double>() + at_tile);
+    at_tile += unit->layout().tiles_per_rank;
+  }
+  if (config_.debug.break_rule == "5") {  // one fp32 sum a rank: its grouping depends on W
+    const double sum = in.to(at::kFloat).sum().item<double>();
+    in.zero_();
+    in.data_ptr<double>()[0] = sum;
+  }
+  auto done = comm_.all_gather(out.view({-1}), in)->wait();
+  if (!done.ok()) return done.error().in("sharing the tiles' norms");
+  double sum = 0;
+  at_tile = 0;
+  for (auto& unit : units_) {
+    for (int r = 0; r < w; ++r) {
+      const double* row = out.data_ptr<double>() + r * mine + at_tile;
+      for (int64_t t = 0; t < unit->layout().tile_count(r); ++t) sum += row[t];
+    }
+    at_tile += unit->layout().tiles_per_rank;
+  }
+  return std::sqrt(sum);
+}
+
+Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
+  const Config::Optimizer& o = config_.optimizer;
+  const AdamWStep adamw = AdamWStep::create(lr, o.beta1, o.beta2, o.eps, o.weight_decay, clip, step);
+  for (size_t i = 0; i < units_.size(); ++i) {
+    Unit& unit = *units_[i];
+    at::Tensor grad = folded_[i];
+    if (strategy_.replicate_state && comm_.world_size() > 1) {
+      grad = at::empty({unit.layout().padded_elements()}, at::kFloat);
+      auto done = comm_.all_gather(grad, folded_[i])->wait();
+      if (!done.ok()) return done.error().in(text("gathering the gradient sum of ", unit.spec().name));
+    }
+    for (const Segment& s : unit.held_segments()) {
+      const int64_t at = s.range_offset, n = s.tiles * model_spec::kTileElements;
+      adamw_update(adamw, unit.spec().params[static_cast<size_t>(s.param)].decays(), grad.data_ptr<float>() + at,
+                   unit.master_S.data_ptr<float>() + at, unit.adam_m_S.data_ptr<float>() + at,
+                   unit.adam_v_S.data_ptr<float>() + at, n);
+    }
+    unit.refresh_compute_copy();
+  }
+  return {};
+}
+
+Result<StepOutcome> TrainingStep::run(int64_t step, double lr, RankFlags mine,
+                                      const std::function<Result<data::SlotBatch>()>& next_slot,
+                                      const std::function<void()>& before_update) {
+  StepOutcome outcome;
+  const size_t slots = static_cast<size_t>(config_.slots());
+  SlotSums sums{std::vector<double>(slots, 0.0), std::vector<double>(slots, 0.0)};
+  LOCKSTEP_RETURN_IF_ERROR(compute_slots(next_slot, sums, outcome.phases));
+  LOCKSTEP_RETURN_IF_ERROR(share_sums(sums, mine, outcome));
+  const double slot_tokens = static_cast<double>(config_.training.local_batch_size * config_.training.seq_len);
+  const double scale = outcome.valid_tokens > 0 ? slot_tokens / static_cast<double>(outcome.valid_tokens) : 0.0;
+  double mark = system_clock().monotonic_s();
+  auto lap = [&mark] {
+    const double now = system_clock().monotonic_s();
+    return now - std::exchange(mark, now);
+  };
+  LOCKSTEP_TRY(outcome.grad_norm, fold_and_norm(static_cast<float>(scale)));
+  outcome.phases.fold = lap();
+  outcome.finite = outcome.finite && std::isfinite(outcome.grad_norm);
+  before_update();
+  outcome.phases.stall = lap();
+  if (outcome.finite && outcome.valid_tokens > 0) {
+    const double max_norm = config_.training.max_norm;
+    const double clip = max_norm > 0 ? std::min(1.0, max_norm / (outcome.grad_norm + 1e-6)) : 1.0;
+    LOCKSTEP_RETURN_IF_ERROR(update(step, lr, clip));
+    outcome.updated = true;
+  }
+  outcome.phases.update = lap();
+  outcome.phases.schedule = schedule_->take_times();
+  return outcome;
+}
+
+Result<SlotLoss> TrainingStep::evaluate(int64_t slots,
+                                        const std::function<Result<data::SlotBatch>(int64_t)>& batch) {
+  const int w = comm_.world_size(), rank = comm_.rank();
+  at::Tensor in = at::zeros({2 * slots}, at::kDouble), out = at::zeros({w, 2 * slots}, at::kDouble);
+  for (int64_t round = 0; round < rounds_of(slots, w); ++round) {
+    const int64_t slot = round * w + rank;
+    std::optional<SlotInput> input;
+    if (slot < slots) {
+      LOCKSTEP_TRY(data::SlotBatch one, batch(slot));
+      input = to_input(one);
+    }
+    LOCKSTEP_TRY(SlotLoss loss, schedule_->evaluate_slot(input));
+    if (!input) continue;
+    in.data_ptr<double>()[slot] = loss.sum;
+    in.data_ptr<double>()[slots + slot] = static_cast<double>(loss.valid_tokens);
+  }
+  if (auto done = comm_.all_gather(out.view({-1}), in)->wait(); !done.ok())
+    return done.error().in("sharing validation losses");
+  SlotLoss total;
+  for (int64_t slot = 0; slot < slots; ++slot) {
+    const double* owner = out.data_ptr<double>() + (slot % w) * 2 * slots;
+    total.sum += owner[slot];
+    total.valid_tokens += static_cast<int64_t>(owner[slots + slot]);
+  }
+  schedule_->take_times();
+  return total;
+}
+
+Result<at::Tensor> TrainingStep::next_token_logits(const std::vector<int64_t>& tokens, int64_t position) {
+  LOCKSTEP_CHECK(comm_.world_size() == 1, "generation runs on one rank");
+  SlotInput input;
+  input.tokens_BT = at::tensor(at::ArrayRef<int64_t>(tokens), at::kLong).view({1, -1});
+  LOCKSTEP_TRY(at::Tensor x, schedule_->forward_only(input));
+  std::vector<Unit*> head;
+  for (int u : model_.loss->units()) head.push_back(units_[static_cast<size_t>(u)].get());
+  return logits_at(spec_, head, x, static_cast<int64_t>(tokens.size()), position);
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,59 @@
+// manifest.json of a folder made by prepare: what the tokens are, where they lie, and a checksum of
+// every block. It is published last, so a folder that has one is complete. Format:
+// docs/FORMAT_DATA.md.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+
+namespace lockstep::data {
+
+inline constexpr int64_t kManifestVersion = 1;
+inline constexpr const char* kManifestName = "manifest.json";
+
+struct ShardInfo {
+  std::string file;  // name in the folder
+  int64_t tokens = 0;
+  std::string split;                    // "train" | "val"
+  std::vector<std::string> block_xxh3;  // one per 1 MiB of the file, header included
+};
+
+// What the tokens were made from, and how. Equal recipes make equal folders.
+struct Recipe {
+  std::string tokenizer;  // "byte"
+  std::string tokenizer_hash;
+  int64_t documents = 0;
+  int64_t input_bytes = 0;
+  std::string input_xxh3;      // of every document's length and bytes, in order; no names, no paths
+  int64_t val_millionths = 0;  // share of segments held out
+  int64_t segment_bytes = 0;
+  int64_t shard_tokens = 0;  // tokens in a full shard
+  bool operator==(const Recipe&) const = default;
+};
+
+struct DatasetManifest {
+  int64_t format_version = kManifestVersion;
+  std::string dtype;  // "u16" | "u32"
+  int64_t vocab_size = 0;
+  int64_t end_of_document = 0;  // token id
+  std::string tokenizer;        // = recipe.tokenizer
+  std::string tokenizer_hash;   // = recipe.tokenizer_hash
+  Recipe recipe;
+  std::vector<ShardInfo> shards;  // each split's in stream order
+  std::string hash;               // XXH3 of the rest: part of the identity
+  int64_t tokens(const std::string& split) const;
+};
+
+// Errors: kNotFound (not a folder made by prepare), kCorrupt naming the file and what is wrong with
+// it.
+Result<DatasetManifest> read_manifest(FileSystem& file_system, const std::filesystem::path& folder);
+
+// The file's text. Sets manifest.hash first.
+std::string seal_manifest(DatasetManifest& manifest);
+
+}  // namespace lockstep::data

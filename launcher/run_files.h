@@ -1,0 +1,77 @@
+// What the agent leaves in the run folder: events.jsonl (one JSON object a line, appended for ever)
+// and workers.json (who runs right now, replaced at each generation); and the end of a log file.
+// Formats: docs/FORMATS.md.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file_system.h"
+#include "base/progress_page.h"
+
+namespace lockstep::launcher {
+
+// {"t": unix seconds, "event": …, "generation": …, "world_size": …}, then "rank", "pid", "pids",
+// "step", "reason", "exit_status" where they mean something.
+struct LoggedEvent {
+  std::string event;
+  int64_t generation = 0, world_size = 0;
+  int rank = -1;
+  pid_t pid = -1;
+  std::vector<pid_t> pids;
+  int64_t step = -1;
+  int exit_status = -1;
+  std::string reason;
+};
+
+// Owns the file. Borrows the file system and the clock. One agent writes it at a time.
+class EventLog {
+ public:
+  // Appends to `path`, made when missing. A torn last line (a crash) is ended first. Errors: kIo.
+  static Result<EventLog> open(FileSystem& file_system, Clock& clock,
+                               const std::filesystem::path& path);
+  // A failure to write is reported once on stderr and otherwise ignored: training goes on.
+  void append(const LoggedEvent& event);
+
+ private:
+  EventLog(Clock& clock, std::unique_ptr<File> file, int64_t end)
+      : clock_(&clock), file_(std::move(file)), end_(end) {}
+  Clock* clock_;
+  std::unique_ptr<File> file_;
+  int64_t end_;
+  bool failed_ = false;
+};
+
+// workers.json
+struct Membership {
+  struct Member {
+    int rank = 0;
+    pid_t pid = -1;
+    std::filesystem::path progress_page;  // of this generation; gone when the agent has ended
+    Progress progress;                    // of the last generation, written when the agent ends
+  };
+  int64_t generation = 0, world_size = 0;
+  pid_t agent_pid = -1;
+  std::string state;     // running | done | failed
+  int exit_status = -1;  // of a run that is not running
+  std::vector<Member> workers;
+};
+// Errors: kIo, kNoSpace.
+Result<void> publish_membership(FileSystem& file_system, const std::filesystem::path& path,
+                                const Membership& membership);
+// Errors: kNotFound, kCorrupt, kIo.
+Result<Membership> read_membership(FileSystem& file_system, const std::filesystem::path& path);
+
+// Size of a file; 0 when there is none.
+int64_t file_size(FileSystem& file_system, const std::filesystem::path& path);
+// Up to `count` last lines that were written at or after `from`; none when the file cannot be read.
+std::vector<std::string> last_lines(FileSystem& file_system, const std::filesystem::path& path,
+                                    int64_t from, size_t count);
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,352 @@
+#include "launcher/supervisor.h"
+
+#include <algorithm>
+#include <csignal>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace lockstep::launcher {
+namespace {
+
+bool same(const Progress& a, const Progress& b) {
+  return std::tie(a.step, a.phase, a.save_phase, a.committed_step, a.unix_ns) ==
+         std::tie(b.step, b.phase, b.save_phase, b.committed_step, b.unix_ns);
+}
+
+bool computing(Phase phase) { return phase == Phase::kStep || phase == Phase::kUpdate; }
+
+bool saving(const Progress& progress) {
+  return progress.phase == Phase::kSave || progress.save_phase == SavePhase::kStaging ||
+         progress.save_phase == SavePhase::kWriting || progress.save_phase == SavePhase::kVoting;
+}
+
+bool peer_lost(const WorkerExit& exit) {
+  return exit.signal == 0 && exit.hung_s == 0 && exit.exit_code == kExitPeerLost;
+}
+
+int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+}  // namespace
+
+const char* state_name(State state) {
+  switch (state) {
+    case State::kForming: return "forming";
+    case State::kRunning: return "running";
+    case State::kStopping: return "stopping";
+    case State::kDone: return "done";
+    case State::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+Actions Supervisor::on(const Event& event, int64_t now_ns) {
+  LOCKSTEP_CHECK(now_ns >= now_ns_, "time went back from ", now_ns_, " to ", now_ns);
+  now_ns_ = now_ns;
+  actions_.clear();
+  if (!terminal()) std::visit([this](const auto& e) { on_event(e); }, event);
+  return std::exchange(actions_, {});
+}
+
+void Supervisor::on_event(const Begin&) {
+  LOCKSTEP_CHECK(workers_.empty(), "begun twice");
+  const auto& list = options_.nproc_per_node;
+  spawn(list.empty() ? options_.default_nproc : list.front());
+}
+
+void Supervisor::spawn(int64_t world_size) {
+  LOCKSTEP_CHECK(world_size >= 1, world_size);
+  state_ = State::kForming;
+  reason_ = Reason::kNone;
+  killed_ = false;
+  exits_.clear();
+  workers_.assign(static_cast<size_t>(world_size), Worker{});
+  phase_start_ns_ = now_ns_;
+  record("generation_start", -1, text("world size ", world_size));
+  actions_.emplace_back(SpawnAll{generation_, world_size});
+}
+
+void Supervisor::on_event(const Started&) {
+  if (state_ != State::kForming) return;
+  state_ = State::kRunning;
+  for (Worker& worker : workers_) {
+    worker.alive = true;
+    worker.changed_ns = now_ns_;
+  }
+  first_step_pending_ = true;
+  if (!incidents_.empty()) incidents_.back().respawn_ms = since_ms(phase_start_ns_);
+  phase_start_ns_ = now_ns_;
+  record("spawned");
+  if (stop_requested_) begin_graceful_stop(Reason::kUser);
+}
+
+void Supervisor::on_event(const SpawnFailed& event) {
+  if (state_ == State::kForming) finish(kExitBug, text("cannot start workers: ", event.message));
+}
+
+void Supervisor::on_event(const WorkersExited& event) {
+  if (state_ != State::kRunning && state_ != State::kStopping) return;
+  bool failed = false, resume = false;
+  for (const WorkerExit& exit : event.exits) {
+    note_exit(exit);
+    failed = failed || exit.failed();
+    resume = resume || exit.wants_resume();
+  }
+  if (state_ == State::kRunning) {
+    if (failed) {
+      begin_failure(since_ms(event.alive_ns));
+    } else if (resume) {
+      begin_graceful_stop(Reason::kResume);
+    } else if (!any_alive()) {
+      finish(kExitDone, "done");
+      return;
+    }
+  } else if (failed && !killed_ && any_alive()) {
+    // A collective save cannot succeed without this worker.
+    killed_ = true;
+    actions_.emplace_back(KillAll{});
+  }
+  if (state_ == State::kStopping && !any_alive()) conclude();
+}
+
+void Supervisor::note_exit(const WorkerExit& exit) {
+  const auto rank = static_cast<size_t>(exit.rank);
+  LOCKSTEP_CHECK(rank < workers_.size() && workers_[rank].alive, "rank ", exit.rank);
+  workers_[rank].alive = false;
+  workers_[rank].last.progress = exit.progress;
+  note_progress(exit.progress);
+  note_first_step(workers_[rank]);
+  exits_.push_back({exit, killed_});
+  record("worker_exit", exit.rank, cause_text(exit), exit.progress.step);
+}
+
+void Supervisor::note_progress(const Progress& progress) {
+  if (progress.committed_step <= committed_step_) return;
+  committed_step_ = progress.committed_step;
+  restarts_since_commit_ = 0;
+}
+
+// A step is complete when its page moves on from computing it.
+void Supervisor::note_first_step(const Worker& worker) {
+  const Progress& progress = worker.last.progress;
+  if (!first_step_pending_ || worker.base_step < 0) return;
+  if (progress.step == worker.base_step && computing(progress.phase)) return;
+  first_step_pending_ = false;
+  record("first_step", -1, "", worker.base_step);
+  if (incidents_.empty()) return;
+  Incident& incident = incidents_.back();
+  incident.first_step_ms = since_ms(phase_start_ns_);
+  incident.first_step = worker.base_step;
+  record("recovered", -1, phases_text(incident), worker.base_step);
+}
+
+void Supervisor::begin_failure(double detect_ms) {
+  state_ = State::kStopping;
+  reason_ = Reason::kFailure;
+  phase_start_ns_ = now_ns_;
+  first_step_pending_ = false;
+  Incident incident;
+  incident.generation = generation_;
+  incident.world_size = world_size();
+  incident.detect_ms = detect_ms;
+  incidents_.push_back(incident);
+  const WorkerExit& first = exits_[primary_index()].exit;
+  record("failure_detected", first.rank, cause_text(first), first.progress.step);
+  killed_ = true;
+  if (any_alive()) actions_.emplace_back(KillAll{});
+}
+
+// Workers save and leave by themselves; grace_s bounds how long that may take.
+void Supervisor::begin_graceful_stop(Reason reason) {
+  state_ = State::kStopping;
+  reason_ = reason;
+  phase_start_ns_ = now_ns_;
+  for (size_t rank = 0; rank < workers_.size(); ++rank)
+    if (workers_[rank].alive) actions_.emplace_back(Signal{static_cast<int>(rank), SIGTERM});
+}
+
+void Supervisor::on_event(const Tick& event) {
+  if (state_ != State::kRunning && state_ != State::kStopping) return;
+  const size_t count = std::min(event.samples.size(), workers_.size());
+  for (size_t rank = 0; rank < count; ++rank) {
+    Worker& worker = workers_[rank];
+    if (!worker.alive) continue;
+    const Sample& sample = event.samples[rank];
+    if (!same(sample.progress, worker.last.progress)) worker.changed_ns = now_ns_;
+    worker.last = sample;
+    note_progress(sample.progress);
+    note_first_step(worker);
+    if (worker.base_step < 0 && computing(sample.progress.phase))
+      worker.base_step = sample.progress.step;
+  }
+  if (state_ == State::kRunning) {
+    look_for_hang();
+  } else {
+    enforce_grace();
+  }
+}
+
+// One stuck rank stops all of them within a step. Which one is it: a stopped process before a
+// running one, then the one that is the furthest behind, then the one silent for the longest.
+void Supervisor::look_for_hang() {
+  if (options_.hang_s <= 0) return;
+  int culprit = -1;
+  auto order = [this](int rank) {
+    const Worker& worker = workers_[static_cast<size_t>(rank)];
+    return std::tuple(!worker.last.stopped, worker.last.progress.step, worker.changed_ns);
+  };
+  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
+    const Worker& worker = workers_[static_cast<size_t>(rank)];
+    if (!worker.alive || now_ns_ - worker.changed_ns < to_ns(options_.hang_s)) continue;
+    if (culprit < 0 || order(rank) < order(culprit)) culprit = rank;
+  }
+  if (culprit < 0) return;
+  const Worker& worker = workers_[static_cast<size_t>(culprit)];
+  WorkerExit exit;
+  exit.rank = culprit;
+  exit.hung_s = since_ms(worker.changed_ns) * 1e-3;
+  exit.stopped = worker.last.stopped;
+  exit.progress = worker.last.progress;
+  exits_.push_back({exit, false});
+  begin_failure(since_ms(worker.changed_ns));
+}
+
+void Supervisor::enforce_grace() {
+  if (killed_) return;
+  const int64_t waited_ns = now_ns_ - phase_start_ns_;
+  const bool save_in_flight = std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) {
+    return w.alive && saving(w.last.progress);
+  });
+  const double limit_s =
+      save_in_flight ? std::max(options_.grace_s, options_.hang_s) : options_.grace_s;
+  if (waited_ns < to_ns(limit_s)) return;
+  killed_ = true;
+  const double waited_s = static_cast<double>(waited_ns) * 1e-9;
+  record("grace_over", -1, text("not gone ", fixed(waited_s, 1), " s after SIGTERM: killed"));
+  actions_.emplace_back(KillAll{});
+}
+
+void Supervisor::on_event(const StopRequested& event) {
+  const bool again = std::exchange(stop_requested_, true);
+  record("stop_requested", -1, signal_text(event.signal));
+  if (state_ == State::kRunning) {
+    begin_graceful_stop(Reason::kUser);
+  } else if (state_ == State::kStopping && again && event.signal == SIGINT && !killed_) {
+    // Only a second Ctrl-C: Slurm sends TERM after USR1 while the checkpoint is being written.
+    killed_ = true;
+    actions_.emplace_back(KillAll{});
+  }
+}
+
+void Supervisor::conclude() {
+  if (reason_ == Reason::kFailure) {
+    conclude_failure();
+    return;
+  }
+  const auto all_of = [this](auto predicate) {
+    return std::all_of(exits_.begin(), exits_.end(),
+                       [&](const Seen& seen) { return predicate(seen.exit); });
+  };
+  const auto config = [](const WorkerExit& e) {
+    return e.signal == 0 && e.exit_code == kExitConfig;
+  };
+  if (all_of([](const WorkerExit& e) { return e.done(); })) {
+    finish(kExitDone, "done");
+  } else if (!all_of([&](const WorkerExit& e) { return !config(e); })) {
+    finish(kExitConfig, "wrong config or input");
+  } else if (all_of([](const WorkerExit& e) { return !e.failed(); })) {
+    finish(kExitResume, "stopped after saving");
+  } else {
+    finish(kExitResume, "stopped; not every worker saved, the newest checkpoint counts");
+  }
+}
+
+void Supervisor::conclude_failure() {
+  Incident& incident = incidents_.back();
+  incident.stop_ms = since_ms(phase_start_ns_);
+  const size_t first = primary_index();
+  incident.primary = exits_[first].exit;
+  for (size_t i = 0; i < exits_.size(); ++i) {
+    const WorkerExit& exit = exits_[i].exit;
+    // The kill of a hung worker is not one more end: its log lines belong to the hang.
+    if (i == first) continue;
+    if (exit.rank == incident.primary.rank) {
+      incident.primary.log_lines = exit.log_lines;
+    } else {
+      incident.consequences.push_back(exit);
+    }
+  }
+  record("stopped_all");
+  const int status = failure_status(incident.primary);
+  const std::string cause = text("rank ", incident.primary.rank, " ", cause_text(incident.primary));
+  if (status == kExitConfig || status == kExitNoProgress) {
+    finish(status, cause);
+  } else if (stop_requested_) {
+    finish(kExitResume, text(cause, "; asked to stop, so not restarted"));
+  } else if (options_.max_restarts == 0) {
+    finish(status, cause);
+  } else if (restarts_since_commit_ >= options_.max_no_progress) {
+    finish(kExitNoProgress, text(cause, "; ", restarts_since_commit_,
+                                 " restarts without a new committed step"));
+  } else if (restarts_since_commit_ >= options_.max_restarts) {
+    finish(status, text(cause, "; ", restarts_since_commit_, " restarts used up"));
+  } else if (const int64_t next = next_world_size(); next < 1) {
+    finish(kExitResume, text(cause, "; fewer than ", options_.min_nproc, " workers are left"));
+  } else {
+    incident.next_world_size = next;
+    ++restarts_since_commit_;
+    ++generation_;
+    spawn(next);
+  }
+}
+
+// 0: below the minimum.
+int64_t Supervisor::next_world_size() const {
+  const auto& list = options_.nproc_per_node;
+  const auto next_generation = static_cast<size_t>(generation_ + 1);
+  if (next_generation < list.size()) return list[next_generation];
+  if (!options_.shrink) return list.empty() ? options_.default_nproc : list.back();
+  int64_t lost = 0;
+  for (const Seen& seen : exits_) {
+    if (!seen.after_kill && seen.exit.failed() && !peer_lost(seen.exit)) ++lost;
+  }
+  const int64_t left = world_size() - std::max<int64_t>(lost, 1);
+  return left >= std::max<int64_t>(options_.min_nproc, 1) ? left : 0;
+}
+
+// The failure that nothing else explains. Of several that were noticed in one look a signal comes
+// before an exit code: who could still choose its exit code had been told of the other's death.
+size_t Supervisor::primary_index() const {
+  // 0: unexplained; 1: a lost peer; 2: the end of a worker that we killed or that had not failed.
+  const auto excuse = [](const Seen& seen) {
+    if (!seen.exit.failed() || (seen.after_kill && seen.exit.signal == SIGKILL)) return 2;
+    return peer_lost(seen.exit) ? 1 : 0;
+  };
+  const auto order = [&](const Seen& seen) {
+    const bool chose_its_code = seen.exit.signal == 0 && seen.exit.hung_s == 0;
+    return std::tuple(excuse(seen), seen.after_kill, chose_its_code);
+  };
+  const auto first = std::min_element(
+      exits_.begin(), exits_.end(),
+      [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
+  LOCKSTEP_CHECK(first != exits_.end(), "no worker has ended");
+  return static_cast<size_t>(first - exits_.begin());
+}
+
+void Supervisor::finish(int exit_status, std::string reason) {
+  state_ = exit_status == kExitDone ? State::kDone : State::kFailed;
+  actions_.emplace_back(Finish{exit_status, std::move(reason)});
+}
+
+void Supervisor::record(std::string event, int rank, std::string reason, int64_t step) {
+  actions_.emplace_back(
+      Record{std::move(event), generation_, world_size(), rank, std::move(reason), step});
+}
+
+bool Supervisor::any_alive() const {
+  return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.alive; });
+}
+
+}  // namespace lockstep::launcher

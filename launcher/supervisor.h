@@ -1,0 +1,131 @@
+// Decides what one node's agent does. Pure: events and a time go in, actions come out; it owns no
+// process, file or clock, so that every path can be walked in a test.
+//
+//   FORMING --Started--> RUNNING(g) --failure, hang, stop--> STOPPING(g) --reaped--> FORMING(g+1)
+//      |                     |                                   |
+//      +--SpawnFailed        +--all exited 0                     +--> DONE (status 0) | FAILED
+//
+// On the first failure every other worker is killed at once and reaped; then the next generation
+// starts from the newest checkpoint. A worker that reports a lost peer (76), or that dies after we
+// killed its generation, is a consequence: the primary failure only when nothing better is known.
+// Limits: a new committed checkpoint step refills the restart budget; max_no_progress restarts in a
+// row without one end the run with 93.
+// Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/incident.h"
+
+namespace lockstep::launcher {
+
+struct SupervisorOptions {
+  std::vector<int64_t> nproc_per_node;  // world size of each generation; the last one repeats
+  int64_t default_nproc = 1;            // of every generation when the list is empty
+  bool shrink = false;         // past the end of the list: go on with the survivors
+  int64_t min_nproc = 1;       // a shrink below this ends the run, to be resumed
+  int64_t max_restarts = 3;
+  int64_t max_no_progress = 3;
+  double grace_s = 5;          // SIGTERM to SIGKILL; a save in flight extends it, to hang_s at most
+  double hang_s = 120;         // no change of a worker's page for this long is a hang; 0: never
+};
+
+// What happened.
+struct Begin {};
+struct Started {};  // every worker of the last SpawnAll runs
+struct SpawnFailed { std::string message; };  // none of them is left
+struct WorkersExited {                        // all deaths noticed in one look, in any order
+  std::vector<WorkerExit> exits;
+  int64_t alive_ns = 0;  // when they were last known to live
+};
+struct Sample {
+  Progress progress;
+  bool stopped = false;  // the process is in state T
+};
+struct Tick { std::vector<Sample> samples; };  // by rank; those of reaped workers are ignored
+struct StopRequested { int signal = 0; };
+using Event = std::variant<Begin, Started, SpawnFailed, WorkersExited, Tick, StopRequested>;
+
+// What to do.
+struct SpawnAll { int64_t generation, world_size; };
+struct Signal { int rank, signal; };
+struct KillAll {};  // SIGKILL to every worker that is left, with its children
+struct Record {     // for events.jsonl and the console
+  std::string event;
+  int64_t generation, world_size;
+  int rank = -1;       // -1: the whole generation
+  std::string reason;
+  int64_t step = -1;
+};
+struct Finish { int exit_status; std::string reason; };
+using Action = std::variant<SpawnAll, Signal, KillAll, Record, Finish>;
+using Actions = std::vector<Action>;
+
+enum class State { kForming, kRunning, kStopping, kDone, kFailed };
+const char* state_name(State state);
+
+class Supervisor {
+ public:
+  explicit Supervisor(SupervisorOptions options) : options_(std::move(options)) {}
+
+  // Ensures: after Finish nothing is asked for any more.
+  Actions on(const Event& event, int64_t now_ns);
+
+  State state() const { return state_; }
+  int64_t generation() const { return generation_; }
+  int64_t world_size() const { return static_cast<int64_t>(workers_.size()); }
+  const std::vector<Incident>& incidents() const { return incidents_; }
+
+ private:
+  struct Worker {
+    bool alive = false;
+    Sample last;
+    int64_t changed_ns = 0;
+    int64_t base_step = -1;  // the step it was computing when first seen to compute
+  };
+  enum class Reason { kNone, kFailure, kResume, kUser };
+
+  void on_event(const Begin&);
+  void on_event(const Started&);
+  void on_event(const SpawnFailed& event);
+  void on_event(const WorkersExited& event);
+  void on_event(const Tick& event);
+  void on_event(const StopRequested& event);
+
+  void spawn(int64_t world_size);
+  void note_exit(const WorkerExit& exit);
+  void note_progress(const Progress& progress);
+  void note_first_step(const Worker& worker);
+  void begin_failure(double detect_ms);
+  void begin_graceful_stop(Reason reason);
+  void look_for_hang();
+  void enforce_grace();
+  void conclude();             // every worker is reaped: what now?
+  void conclude_failure();
+  int64_t next_world_size() const;
+  void finish(int exit_status, std::string reason);
+  void record(std::string event, int rank = -1, std::string reason = "", int64_t step = -1);
+
+  bool any_alive() const;
+  bool terminal() const { return state_ == State::kDone || state_ == State::kFailed; }
+  double since_ms(int64_t then_ns) const { return static_cast<double>(now_ns_ - then_ns) * 1e-6; }
+  size_t primary_index() const;
+
+  const SupervisorOptions options_;
+  State state_ = State::kForming;
+  Reason reason_ = Reason::kNone;
+  int64_t generation_ = 0, now_ns_ = 0;
+  std::vector<Worker> workers_;
+  struct Seen { WorkerExit exit; bool after_kill; };
+  std::vector<Seen> exits_;        // of this generation, in the order seen
+  bool killed_ = false, stop_requested_ = false, first_step_pending_ = false;
+  int64_t phase_start_ns_ = 0;     // of the recovery phase that runs, or of the grace time
+  int64_t committed_step_ = -1, restarts_since_commit_ = 0;
+  std::vector<Incident> incidents_;
+  Actions actions_;
+};
+
+}  // namespace lockstep::launcher

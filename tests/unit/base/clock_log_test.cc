@@ -1,0 +1,56 @@
+#include <gtest/gtest.h>
+
+#include <regex>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Clock, MonotonicNeverGoesBackAndSleepIsNotShort) {
+  Clock& clock = system_clock();
+  const int64_t before_ns = clock.monotonic_ns();
+  clock.sleep_ns(2'000'000);
+  EXPECT_GE(clock.monotonic_ns() - before_ns, 2'000'000);
+  clock.sleep_ns(-5);
+  EXPECT_GT(clock.unix_ns(), int64_t{1'600'000'000} * 1'000'000'000);
+}
+
+TEST(Clock, UtcText) {
+  EXPECT_EQ(utc_text(0), "1970-01-01T00:00:00Z");
+  EXPECT_EQ(utc_text(int64_t{1'795'258'623} * 1'000'000'000 + 999), "2026-11-21T10:57:03Z");
+  EXPECT_EQ(utc_text(-1), "1969-12-31T23:59:59Z");
+}
+
+TEST(Log, LineHasTimeLevelAndPrefix) {
+  set_log_prefix("rank 2");
+  testing::internal::CaptureStderr();
+  log_warning("disk ", 93, " % full");
+  set_log_prefix("");
+  log_info("plain");
+  const std::string out = testing::internal::GetCapturedStderr();
+  const std::regex expected(
+      R"(\[lockstep\] \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - WARNING - rank 2: disk 93 % full\n)"
+      R"(\[lockstep\] \d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - INFO - plain\n)");
+  EXPECT_TRUE(std::regex_match(out, expected)) << out;
+}
+
+TEST(Log, LinesOfThreadsAreNotMixed) {
+  testing::internal::CaptureStderr();
+  std::vector<std::thread> threads;
+  const std::string body(9000, 'x');  // more than a pipe writes in one piece
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int k = 0; k < 20; ++k) log_error(body, "end");
+    });
+  for (std::thread& thread : threads) thread.join();
+  const std::vector<std::string> lines = split(testing::internal::GetCapturedStderr(), '\n');
+  ASSERT_EQ(lines.size(), 81u);
+  for (size_t i = 0; i < 80; ++i) EXPECT_TRUE(lines[i].ends_with("ERROR - " + body + "end"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+#include "base/file_system.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "base/hash.h"
+#include "tests/support/temp_dir.h"
+
+namespace lockstep {
+namespace {
+
+using test_support::TempDir;
+
+FileSystem& disk() { return posix_file_system(); }
+
+TEST(PosixFileSystem, WritesReadsTruncates) {
+  TempDir dir;
+  auto file = disk().create(dir / "a").value();
+  ASSERT_TRUE(file->write_at(as_bytes("hello world"), 0).ok());
+  ASSERT_TRUE(file->write_at(as_bytes("W"), 6).ok());
+  ASSERT_TRUE(file->write_at({}, 100).ok());
+  file->start_writeback(0, 11);
+  ASSERT_TRUE(file->sync().ok());
+  EXPECT_EQ(file->size_bytes().value(), 11);
+  ASSERT_TRUE(file->truncate(8).ok());
+  EXPECT_EQ(read_file(disk(), dir / "a").value(), "hello Wo");
+
+  auto again = disk().open(dir / "a").value();
+  std::vector<std::byte> bytes(2);
+  ASSERT_TRUE(again->read_at(bytes, 6).ok());
+  EXPECT_EQ(bytes[0], std::byte{'W'});
+}
+
+TEST(PosixFileSystem, ReadingBeyondTheEndIsCorruptAndSaysWhere) {
+  TempDir dir;
+  auto file = disk().create(dir / "short").value();
+  ASSERT_TRUE(file->write_at(as_bytes("12345"), 0).ok());
+  std::vector<std::byte> bytes(8);
+  const Result<void> read = file->read_at(bytes, 0);
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().code, Code::kCorrupt);
+  EXPECT_NE(read.error().message.find((dir / "short").string() + ": the file ends at 5, 3 bytes"),
+            std::string::npos) << read.error().message;
+}
+
+TEST(PosixFileSystem, MissingIsNotFoundAndNamed) {
+  TempDir dir;
+  for (const auto& error :
+       {disk().open(dir / "no").error(), read_file(disk(), dir / "no").error(),
+        disk().list(dir / "no").error(), disk().remove(dir / "no").error(),
+        disk().rename(dir / "no", dir / "x").error(), disk().sync_directory(dir / "no").error(),
+        disk().create(dir / "no/file").error(), disk().free_bytes(dir / "no").error()}) {
+    EXPECT_EQ(error.code, Code::kNotFound) << error.message;
+    EXPECT_NE(error.message.find((dir / "no").string()), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find("No such file"), std::string::npos) << error.message;
+  }
+}
+
+TEST(PosixFileSystem, FullDeviceIsNoSpace) {
+  if (!disk().exists("/dev/full")) FAIL() << "this system has no /dev/full";
+  auto file = disk().open("/dev/full").value();
+  const Result<void> written = file->write_at(as_bytes("x"), 0);
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().code, Code::kNoSpace);
+  EXPECT_EQ(written.error().message, "write /dev/full: No space left on device");
+}
+
+TEST(PosixFileSystem, FailedSyncStaysFailed) {
+  auto file = disk().open("/dev/full").value();  // a character device has no fsync
+  ASSERT_FALSE(file->sync().ok());
+  EXPECT_EQ(file->sync().error().code, Code::kIo);
+}
+
+TEST(PosixFileSystem, ReadOnlyFileOpensForReading) {
+  TempDir dir;
+  ASSERT_TRUE(publish_file(disk(), dir / "ro", "x").ok());
+  ASSERT_EQ(::chmod((dir / "ro").c_str(), 0400), 0);
+  EXPECT_EQ(read_file(disk(), dir / "ro").value(), "x");
+  EXPECT_EQ(read_file(disk(), "/proc/self/statm").ok(), true);
+}
+
+TEST(PosixFileSystem, DirectoriesListRenameRemove) {
+  TempDir dir;
+  ASSERT_TRUE(disk().make_directories(dir / "a/b/c").ok());
+  ASSERT_TRUE(disk().make_directories(dir / "a/b/c").ok());
+  for (const char* name : {"z", "y", "x"}) ASSERT_TRUE(disk().create(dir / "a" / name).ok());
+  EXPECT_EQ(disk().list(dir / "a").value(), (std::vector<std::string>{"b", "x", "y", "z"}));
+  ASSERT_TRUE(disk().rename(dir / "a/x", dir / "a/w").ok());
+  EXPECT_TRUE(disk().exists(dir / "a/w"));
+  EXPECT_FALSE(disk().exists(dir / "a/x"));
+  EXPECT_FALSE(disk().remove(dir / "a").ok());
+  ASSERT_TRUE(disk().sync_directory(dir / "a").ok());
+  EXPECT_GT(disk().free_bytes(dir.path()).value(), 0);
+  ASSERT_TRUE(remove_tree(disk(), dir / "a").ok());
+  EXPECT_FALSE(disk().exists(dir / "a"));
+  EXPECT_TRUE(remove_tree(disk(), dir / "a").ok());
+}
+
+TEST(PosixFileSystem, RemoveTreeDoesNotFollowLinks) {
+  TempDir dir;
+  ASSERT_TRUE(disk().make_directories(dir / "keep").ok());
+  ASSERT_TRUE(publish_file(disk(), dir / "keep/file", "kept").ok());
+  ASSERT_TRUE(disk().make_directories(dir / "gone").ok());
+  ASSERT_EQ(::symlink((dir / "keep").c_str(), (dir / "gone/link").c_str()), 0);
+  ASSERT_TRUE(remove_tree(disk(), dir / "gone").ok());
+  EXPECT_EQ(read_file(disk(), dir / "keep/file").value(), "kept");
+}
+
+TEST(PosixFileSystem, PublishReplacesAndLeavesNoTemporary) {
+  TempDir dir;
+  ASSERT_TRUE(publish_file(disk(), dir / "f", "one").ok());
+  ASSERT_TRUE(publish_file(disk(), dir / "f", "two, longer").ok());
+  ASSERT_TRUE(publish_file(disk(), dir / "empty", "").ok());
+  EXPECT_EQ(read_file(disk(), dir / "f").value(), "two, longer");
+  EXPECT_EQ(read_file(disk(), dir / "empty").value(), "");
+  EXPECT_EQ(disk().list(dir.path()).value(), (std::vector<std::string>{"empty", "f"}));
+}
+
+}  // namespace
+}  // namespace lockstep

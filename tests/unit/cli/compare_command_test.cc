@@ -1,0 +1,182 @@
+#include "cli/compare_command.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/text.h"
+
+namespace lockstep::cli {
+namespace {
+
+using testing::HasSubstr;
+
+class Compare : public testing::Test {
+ protected:
+  Compare() : folder_(testing::TempDir() + "lockstep_compare_" + name()) {
+    EXPECT_TRUE(remove_tree(files_, folder_).ok());
+    EXPECT_TRUE(files_.make_directories(folder_).ok());
+  }
+  ~Compare() override { EXPECT_TRUE(remove_tree(files_, folder_).ok()); }
+
+  static std::string name() {
+    return testing::UnitTest::GetInstance()->current_test_info()->name();
+  }
+  static std::string record(int64_t step, double loss, int64_t generation, int64_t world_size) {
+    return text("{\"step\":", step, ",\"loss_hex\":\"", hex_float(loss),
+                "\",\"grad_norm_hex\":\"0x1p+0\"", ",\"generation\":", generation,
+                ",\"world_size\":", world_size, "}\n");
+  }
+  static double loss_at(int64_t step) { return 4.0 / std::sqrt(static_cast<double>(step)); }
+
+  void write(const std::string& path, const std::string& contents) {
+    ASSERT_TRUE(files_.make_directories((folder_ / path).parent_path()).ok());
+    ASSERT_TRUE(publish_file(files_, folder_ / path, contents).ok());
+  }
+  void write_straight_run(const std::string& run) {
+    std::string lines;
+    for (int64_t step = 1; step <= 60; ++step) lines += record(step, loss_at(step), 1, 2);
+    write(run + "/metrics.jsonl", lines);
+    write(run + "/metrics.json", R"({"tokens_per_s": 5847.4, "mfu_pct": 34.2, "tflops": 3.38})");
+  }
+  // Killed at 25 and 44, resumed from the checkpoints of 20 and 40.
+  void write_killed_run(const std::string& run, double shift_at_50 = 0) {
+    std::string lines;
+    for (int64_t step = 1; step <= 25; ++step) lines += record(step, loss_at(step), 1, 2);
+    for (int64_t step = 21; step <= 44; ++step) lines += record(step, loss_at(step), 2, 3);
+    for (int64_t step = 41; step <= 60; ++step) {
+      lines += record(step, loss_at(step) + (step == 50 ? shift_at_50 : 0), 3, 1);
+    }
+    write(run + "/metrics.jsonl", lines);
+    write(
+        run + "/events.jsonl",
+        "{\"event\":\"generation_start\",\"generation\":1,\"rank\":-1}\n"
+        "{\"event\":\"failure_detected\",\"generation\":1,\"rank\":1,\"reason\":\"killed by "
+        "SIGKILL\"}\n"
+        "{\"event\":\"generation_start\",\"generation\":2}\n"
+        "{\"event\":\"worker_exit\",\"generation\":2,\"rank\":0,\"reason\":\"killed by SIGKILL\"}\n"
+        "{\"event\":\"generation_start\",\"generation\":3}\n"
+        "{\"event\":\"worker_exit\",\"generation\":3,\"rank\":0,\"reason\":\"exit code 0\"}\n");
+  }
+  int compare(std::vector<std::string> runs, CompareOptions options = {}) {
+    for (const std::string& run : runs) options.runs.push_back(folder_ / run);
+    out_.str("");
+    err_.str("");
+    return run_compare(options, files_, out_, err_);
+  }
+
+  FileSystem& files_ = posix_file_system();
+  std::filesystem::path folder_;
+  std::ostringstream out_, err_;
+};
+
+TEST_F(Compare, AKilledRunEqualsTheStraightOne) {
+  write_straight_run("straight");
+  write_killed_run("killed");
+  CompareOptions options;
+  options.require_identical = true;
+  options.plot = folder_ / "loss.svg";
+  EXPECT_EQ(compare({"straight", "killed"}, options), 0) << err_.str();
+  for (const char* words : {"60 of 60", "2 (1-25), 3 (21-44), 1 (41-60)", "5,847", "34.20 %",
+                            "(+9 redone, each repeated its loss bit for bit)",
+                            "every loss and gradient norm equals the reference's, bit for bit"}) {
+    EXPECT_THAT(out_.str(), HasSubstr(words));
+  }
+  const auto svg = read_file(files_, folder_ / "loss.svg");
+  ASSERT_TRUE(svg.ok());
+  for (const char* words : {"rank 1 killed by SIGKILL", "rank 0 killed by SIGKILL", "3 ranks",
+                            "1 rank", "60 of 60 steps bit-identical"}) {
+    EXPECT_THAT(svg.value(), HasSubstr(words));
+  }
+}
+
+TEST_F(Compare, OneBitIsADifference) {
+  write_straight_run("straight");
+  write_killed_run("killed", std::nextafter(loss_at(50), 9.0) - loss_at(50));
+  EXPECT_EQ(compare({"straight", "killed"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("59 of 60"));
+  EXPECT_THAT(out_.str(), HasSubstr("first differs at step 50"));
+  CompareOptions options;
+  options.require_identical = true;
+  EXPECT_EQ(compare({"straight", "killed"}, options), 1);
+}
+
+TEST_F(Compare, ARedoneStepThatDiffersIsReported) {
+  write_straight_run("straight");
+  write("odd/metrics.jsonl", record(1, 9.0, 1, 1) + record(1, loss_at(1), 2, 1));
+  CompareOptions options;
+  options.require_identical = true;
+  EXPECT_EQ(compare({"straight", "odd"}, options), 1);
+  EXPECT_THAT(out_.str(), HasSubstr("WARNING: odd: step 1 was redone with another loss"));
+}
+
+TEST_F(Compare, JsonHoldsTheSame) {
+  write_straight_run("straight");
+  write_killed_run("killed");
+  write("titan.log", "step: 10  loss:  1.30000  grad_norm:  1.0  tps: 5,847\n");
+  CompareOptions options;
+  options.json = true;
+  ASSERT_EQ(compare({"straight", "killed", "titan.log"}, options), 0) << err_.str();
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_EQ(json["runs"].size(), 3u);
+  EXPECT_EQ(json["runs"][1]["restarts"], 2);
+  EXPECT_EQ(json["differences"][0]["identical"], true);
+  EXPECT_EQ(json["differences"][0]["identical_steps"], 60);
+  EXPECT_EQ(json["differences"][1]["identical"], false);
+  EXPECT_EQ(json["differences"][1]["common_steps"], 1);
+  EXPECT_NEAR(json["differences"][1]["max_loss_difference"], std::abs(1.3 - loss_at(10)), 1e-12);
+}
+
+TEST_F(Compare, BadInputIsNamed) {
+  write_straight_run("straight");
+  write("broken/metrics.jsonl", record(1, 1, 1, 1) + "oops\n" + record(2, 1, 1, 1));
+  write("late/metrics.jsonl", record(1000, 1, 1, 1));
+  write("empty/other.txt", "");
+  const struct {
+    const char *run, *message;
+  } cases[] = {{"missing", "no such run folder or log"},
+               {"broken", "metrics.jsonl:2: not JSON"},
+               {"late", "no step is in both"},
+               {"empty", "has no metrics.jsonl"}};
+  for (const auto& each : cases) {
+    EXPECT_EQ(compare({"straight", each.run}), 64) << each.run;
+    EXPECT_THAT(err_.str(), HasSubstr(each.message));
+    EXPECT_THAT(err_.str(), HasSubstr((folder_ / each.run).string()));
+    EXPECT_EQ(out_.str(), "");
+  }
+}
+
+TEST_F(Compare, APlotThatCannotBeWrittenFails) {
+  write_straight_run("straight");
+  CompareOptions options;
+  options.plot = folder_ / "nowhere" / "loss.svg";
+  EXPECT_EQ(compare({"straight", "straight"}, options), 74);
+}
+
+TEST_F(Compare, ANotANumberIsNeverEqualToANumber) {
+  write_straight_run("straight");
+  write("nan/metrics.jsonl", "{\"step\":3,\"loss_hex\":\"nan\"}\n" + record(4, loss_at(4), 1, 1));
+  CompareOptions options;
+  options.json = true;
+  ASSERT_EQ(compare({"straight", "nan"}, options), 0) << err_.str();
+  const auto json = nlohmann::json::parse(out_.str());
+  EXPECT_TRUE(json["differences"][0]["max_loss_difference"].is_null());
+  EXPECT_EQ(json["differences"][0]["first_different_step"], 3);
+}
+
+TEST(CompareFlags, AreParsed) {
+  CLI::App app;
+  CompareOptions options;
+  add_compare_command(app, options);
+  app.parse("compare a b --plot out.svg --json --require-identical");
+  EXPECT_EQ(options.runs.size(), 2u);
+  EXPECT_EQ(options.plot, "out.svg");
+  EXPECT_TRUE(options.json && options.require_identical);
+}
+
+}  // namespace
+}  // namespace lockstep::cli

@@ -1,0 +1,309 @@
+// The agent with real processes: launcher_fake_worker, which misbehaves as told (see its first lines).
+#include "launcher/agent.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "launcher/process.h"
+#include "launcher/run_files.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using Json = nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr int64_t kMs = 1'000'000;
+constexpr const char* kSteps = "20";
+
+class AgentRun : public testing::Test {
+ protected:
+  AgentRun() {
+    folder = make_private_directory().value();
+    options.worker_program = LOCKSTEP_FAKE_WORKER;
+    options.dump_folder = folder / "run";
+    options.environment = {{"FAKE_WORKER_STATE", (folder / "state").string()}};
+    options.resume_command = "THE RESUME COMMAND";
+    options.supervisor.nproc_per_node = {2};
+    options.supervisor.hang_s = 30;
+  }
+  ~AgentRun() override {
+    if (agent > 0) {
+      ::kill(agent, SIGKILL);
+      ::waitpid(agent, nullptr, 0);
+    }
+    EXPECT_TRUE(remove_tree(fs, folder));
+  }
+
+  // The agent in a process of its own; its output goes to folder/console.
+  void start(std::vector<std::string> rules) {
+    options.worker_arguments = std::move(rules);
+    agent = ::fork();
+    if (agent != 0) return;
+    const int out = ::open((folder / "console").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(out, STDERR_FILENO);
+    ::_exit(run_agent(fs, system_clock(), options));
+  }
+  int finish() {
+    int status = 0;
+    for (int i = 0; i < 2000; ++i) {
+      if (::waitpid(agent, &status, WNOHANG) == agent) {
+        agent = -1;
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+      }
+      pause_ms(10);
+    }
+    ADD_FAILURE() << "the agent is still running\n" << console();
+    return -1;
+  }
+  int run(std::vector<std::string> rules) {
+    start(std::move(rules));
+    return finish();
+  }
+  static void pause_ms(int64_t ms) { system_clock().sleep_ns(ms * kMs); }
+
+  std::string console() const { return read_file(fs, folder / "console").value(); }
+  std::vector<Json> events(const std::string& name = "") const {
+    std::vector<Json> all;
+    const auto contents = read_file(fs, options.dump_folder / "events.jsonl");
+    if (!contents) return all;
+    for (const std::string& line : split(contents.value(), '\n')) {
+      if (line.empty()) continue;
+      Json json = Json::parse(line, nullptr, false);
+      if (json.is_discarded()) continue;  // being written
+      if (name.empty() || json["event"] == name) all.push_back(std::move(json));
+    }
+    return all;
+  }
+  // Waits until `count` events of this name are there.
+  std::vector<Json> await_events(const std::string& name, size_t count) {
+    for (int i = 0; i < 1000; ++i) {
+      if (auto found = events(name); found.size() >= count) return found;
+      pause_ms(5);
+    }
+    ADD_FAILURE() << "no " << count << " x " << name << "\n" << console();
+    return {};
+  }
+  std::vector<int64_t> world_sizes() const {
+    std::vector<int64_t> sizes;
+    for (const Json& event : events("generation_start")) sizes.push_back(event["world_size"]);
+    return sizes;
+  }
+
+  FileSystem& fs = posix_file_system();
+  std::filesystem::path folder;
+  AgentOptions options;
+  pid_t agent = -1;
+};
+
+TEST_F(AgentRun, RunsToTheEndAndShowsRankZero) {
+  EXPECT_EQ(run({kSteps}), 0);
+  EXPECT_THAT(console(), HasSubstr("step: 20 generation: 0\n"));
+  EXPECT_THAT(read_file(fs, log_path(options.dump_folder, 0)).value(),
+              HasSubstr("step: 20 generation: 0\n"));
+  EXPECT_TRUE(fs.exists(options.dump_folder / "logs" / "rank_00001.log"));
+  EXPECT_EQ(events("done").size(), 1u);
+  const auto membership = read_membership(fs, options.dump_folder / "workers.json");
+  ASSERT_TRUE(membership);
+  EXPECT_EQ(membership.value().state, "done");
+  EXPECT_EQ(membership.value().exit_status, 0);
+  ASSERT_EQ(membership.value().workers.size(), 2u);
+  EXPECT_EQ(membership.value().workers[1].progress.phase, Phase::kDone);
+}
+
+TEST_F(AgentRun, RestartsWithTheWorldSizesOfTheList) {
+  options.supervisor.nproc_per_node = {2, 3, 1};
+  EXPECT_EQ(run({kSteps, "0:1:6:signal9", "1:2:14:signal11"}), 0);
+  EXPECT_THAT(world_sizes(), ElementsAre(2, 3, 1));
+  std::vector<std::string> names;
+  for (const Json& event : events())
+    if (event["event"] != "worker_exit") names.push_back(event["event"]);
+  EXPECT_THAT(names, ElementsAre("generation_start", "spawned", "first_step",
+                                 "failure_detected", "stopped_all", "generation_start", "spawned",
+                                 "first_step", "recovered", "failure_detected", "stopped_all",
+                                 "generation_start", "spawned", "first_step", "recovered", "done"));
+  EXPECT_EQ(events("failure_detected")[0]["rank"], 1);
+  EXPECT_EQ(events("failure_detected")[0]["reason"], "killed by SIGKILL");
+  EXPECT_EQ(events("failure_detected")[0]["step"], 6);
+  EXPECT_EQ(events("worker_exit").size(), 6u);
+  EXPECT_EQ(events("recovered")[0]["step"], 5);  // after the commit of step 4
+  EXPECT_THAT(console(), HasSubstr("rank 2 killed by SIGSEGV, at step 14, step"));
+  EXPECT_THAT(console(), HasSubstr("recovered: detect "));
+}
+
+TEST_F(AgentRun, AKillFromOutsideIsDetectedWithin100Ms) {
+  start({"200", "child"});
+  ASSERT_FALSE(await_events("first_step", 1).empty());
+  const auto membership = read_membership(fs, options.dump_folder / "workers.json");
+  ASSERT_TRUE(membership);
+  const pid_t victim = membership.value().workers[1].pid;
+  const int64_t killed_ns = system_clock().unix_ns();
+  ::kill(victim, SIGKILL);
+  const auto detected = await_events("failure_detected", 1);
+  ASSERT_EQ(detected.size(), 1u);
+  EXPECT_EQ(detected[0]["pid"], victim);
+  const double detect_ms = detected[0]["t"].get<double>() * 1e3 -
+                           static_cast<double>(killed_ns) * 1e-6;
+  RecordProperty("detect_us", static_cast<int>(detect_ms * 1000));
+  EXPECT_LT(detect_ms, 100);
+  EXPECT_EQ(await_events("first_step", 2).size(), 2u);
+  ::kill(agent, SIGTERM);
+  EXPECT_EQ(finish(), 75);
+}
+
+TEST_F(AgentRun, AWitnessIsNotTheCulprit) {
+  options.supervisor.nproc_per_node = {3};
+  options.supervisor.max_restarts = 0;
+  EXPECT_EQ(run({kSteps, "0:2:6:!exit70"}), 70);
+  EXPECT_EQ(events("failure_detected")[0]["rank"], 2);
+  EXPECT_THAT(console(), HasSubstr("first  rank 2 exit code 70 (bug), at step 6"));
+  EXPECT_THAT(console(), HasSubstr("| about to leave with exit70"));
+  EXPECT_THAT(console(), HasSubstr("THE RESUME COMMAND"));
+}
+
+TEST_F(AgentRun, ShrinksToTheSurvivors) {
+  options.supervisor.nproc_per_node = {3};
+  options.supervisor.shrink = true;
+  EXPECT_EQ(run({kSteps, "0:0:6:signal9", "1:1:10:signal9"}), 0);
+  EXPECT_THAT(world_sizes(), ElementsAre(3, 2, 1));
+}
+
+TEST_F(AgentRun, GivesUpWithoutProgress) {
+  EXPECT_EQ(run({kSteps, "0:1:2:exit70", "1:1:2:exit70", "2:1:2:exit70", "3:1:2:exit70"}), 93);
+  EXPECT_THAT(world_sizes(), ElementsAre(2, 2, 2, 2));
+  EXPECT_EQ(events("failed")[0]["exit_status"], 93);
+}
+
+TEST_F(AgentRun, AWrongConfigIsNotRestarted) {
+  EXPECT_EQ(run({kSteps, "0:*:1:exit64"}), 64);
+  EXPECT_EQ(world_sizes().size(), 1u);
+  EXPECT_THAT(console(), testing::Not(HasSubstr("RESUME COMMAND")));
+}
+
+TEST_F(AgentRun, AHangAndAStoppedProcessAreKilledAndRestarted) {
+  options.supervisor.hang_s = 1;
+  EXPECT_EQ(run({kSteps, "0:*:6:hang", "1:1:10:stop", "1:0:10:hang"}), 0);
+  EXPECT_EQ(world_sizes().size(), 3u);
+  EXPECT_THAT(events("failure_detected")[0]["reason"].get<std::string>(),
+              HasSubstr("no progress for 1."));
+  EXPECT_EQ(events("failure_detected")[1]["rank"], 1);
+  EXPECT_THAT(events("failure_detected")[1]["reason"].get<std::string>(), HasSubstr("SIGSTOP"));
+}
+
+TEST_F(AgentRun, AStopLetsWorkersSaveAndExits75) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+    start({"100000"});
+    const size_t before = events("stop_requested").size();
+    await_events("first_step", before + 1);
+    ::kill(agent, signal);
+    EXPECT_EQ(finish(), 75);
+    EXPECT_EQ(events("stop_requested").size(), before + 1);
+    EXPECT_THAT(events("worker_exit").back()["reason"].get<std::string>(), HasSubstr("resume me"));
+  }
+  EXPECT_THAT(console(), HasSubstr("THE RESUME COMMAND"));
+}
+
+TEST_F(AgentRun, WhoIgnoresTermIsKilledAfterTheGrace) {
+  options.supervisor.grace_s = 0.3;
+  start({"100000", "ignore_term"});
+  await_events("first_step", 1);
+  ::kill(agent, SIGTERM);
+  EXPECT_EQ(finish(), 75);
+  EXPECT_EQ(events("grace_over").size(), 1u);
+}
+
+TEST_F(AgentRun, ASecondInterruptKillsAtOnce) {
+  options.supervisor.grace_s = 30;
+  start({"100000", "ignore_term"});
+  await_events("first_step", 1);
+  ::kill(agent, SIGINT);
+  await_events("stop_requested", 1);
+  ::kill(agent, SIGINT);
+  EXPECT_EQ(finish(), 75);
+  EXPECT_TRUE(events("grace_over").empty());
+}
+
+TEST_F(AgentRun, NoOrphansWhenTheAgentIsKilled) {
+  start({"100000"});
+  await_events("first_step", 1);
+  const auto membership = read_membership(fs, options.dump_folder / "workers.json");
+  ASSERT_TRUE(membership);
+  become_subreaper();
+  ::kill(agent, SIGKILL);
+  EXPECT_EQ(finish(), 1000 + SIGKILL);
+  for (const auto& worker : membership.value().workers) {
+    for (int i = 0; i < 200 && is_alive(worker.pid); ++i) {
+      reap_strangers({});
+      pause_ms(5);
+    }
+    EXPECT_FALSE(is_alive(worker.pid));
+  }
+  // What a killed agent left behind stops nobody.
+  start({kSteps});
+  EXPECT_EQ(finish(), 0);
+  const auto page = membership.value().workers[0].progress_page;
+  EXPECT_TRUE(remove_tree(fs, page.parent_path().parent_path()));
+}
+
+TEST_F(AgentRun, TwoAgentsInOneFolderAreRefused) {
+  start({"100000"});
+  await_events("first_step", 1);
+  const pid_t first = std::exchange(agent, -1);
+  start({kSteps});
+  EXPECT_EQ(finish(), 64);
+  EXPECT_THAT(console(), HasSubstr("already"));
+  agent = first;
+  ::kill(agent, SIGTERM);
+  EXPECT_EQ(finish(), 75);
+}
+
+TEST_F(AgentRun, LeavesNothingInTheTemporaryFolder) {
+  EXPECT_EQ(run({kSteps}), 0);
+  const auto membership = read_membership(fs, options.dump_folder / "workers.json");
+  ASSERT_TRUE(membership);
+  const auto page = membership.value().workers[0].progress_page;
+  EXPECT_FALSE(page.empty());
+  EXPECT_FALSE(fs.exists(page.parent_path().parent_path()));
+}
+
+TEST_F(AgentRun, AMissingWorkerProgramIsSaid) {
+  options.worker_program = "/nonexistent/lockstep-worker";
+  EXPECT_EQ(run({kSteps}), 70);
+  EXPECT_THAT(console(), HasSubstr("/nonexistent/lockstep-worker"));
+}
+
+// Nobody reads the console: neither the workers nor the agent wait for it.
+TEST_F(AgentRun, AConsoleThatNobodyReadsStopsNobody) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const std::string filler(1 << 16, '.');
+  ::fcntl(ends[1], F_SETFL, O_NONBLOCK);
+  while (::write(ends[1], filler.data(), filler.size()) > 0) {
+  }
+  options.worker_arguments = {kSteps};
+  agent = ::fork();
+  if (agent == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::_exit(run_agent(fs, system_clock(), options));
+  }
+  EXPECT_EQ(finish(), 0);
+  EXPECT_THAT(read_file(fs, options.dump_folder / "logs" / "console.log").value(),
+              HasSubstr("step: 20 generation: 0\n"));
+  EXPECT_THAT(read_file(fs, log_path(options.dump_folder, 0)).value(),
+              HasSubstr("step: 20 generation: 0\n"));
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace lockstep::launcher

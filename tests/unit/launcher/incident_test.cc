@@ -1,0 +1,59 @@
+#include "launcher/incident.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace lockstep::launcher {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Incident, NamesCauses) {
+  WorkerExit exit;
+  exit.signal = SIGKILL;
+  EXPECT_EQ(cause_text(exit), "killed by SIGKILL");
+  exit.signal = 0;
+  exit.exit_code = 76;
+  EXPECT_EQ(cause_text(exit), "exit code 76 (lost a peer)");
+  exit.exit_code = 3;
+  EXPECT_EQ(cause_text(exit), "exit code 3");
+  exit.hung_s = 12.34;
+  exit.stopped = true;
+  EXPECT_EQ(cause_text(exit), "stopped (SIGSTOP), no progress for 12.3 s");
+  EXPECT_EQ(signal_text(SIGRTMAX + 1).find("signal "), 0u);
+}
+
+TEST(Incident, TheTableSaysWhatFailedFirstWhatFollowedAndTheCost) {
+  Incident incident;
+  incident.generation = 1;
+  incident.world_size = 2;
+  incident.primary.rank = 1;
+  incident.primary.signal = SIGSEGV;
+  incident.primary.progress.step = 42;
+  incident.primary.progress.phase = Phase::kStep;
+  incident.primary.progress.save_phase = SavePhase::kWriting;
+  incident.primary.log_lines = {"last words"};
+  incident.consequences.resize(1);
+  incident.consequences[0].exit_code = 76;
+  incident.next_world_size = 3;
+  incident.detect_ms = 1;
+  incident.stop_ms = 2;
+  incident.respawn_ms = 3;
+  incident.first_step_ms = 4;
+  incident.first_step = 41;
+  const std::string table = incident_table({incident});
+  EXPECT_THAT(table, HasSubstr("generation 1, world size 2"));
+  EXPECT_THAT(table, HasSubstr("rank 1 killed by SIGSEGV, at step 42, step, checkpoint writing"));
+  EXPECT_THAT(table, HasSubstr("| last words"));
+  EXPECT_THAT(table, HasSubstr("rank 0 exit code 76 (lost a peer)"));
+  EXPECT_THAT(table, HasSubstr("respawn 3 ms, first step 4 ms: 10 ms; world size 3"));
+  incident.next_world_size = 0;
+  incident.first_step_ms = -1;
+  EXPECT_THAT(incident_table({incident}), HasSubstr("not restarted"));
+  EXPECT_EQ(incident_table({}), "");
+}
+
+}  // namespace
+}  // namespace lockstep::launcher

@@ -1,0 +1,130 @@
+#include "launcher/process.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "base/clock.h"
+#include "base/file_system.h"
+#include "base/text.h"
+
+namespace lockstep::launcher {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+
+class Process : public testing::Test {
+ protected:
+  Process() {
+    auto made = make_private_directory();
+    EXPECT_TRUE(made);
+    folder = made.value();
+  }
+  ~Process() override { EXPECT_TRUE(remove_tree(posix_file_system(), folder)); }
+
+  WorkerProcess::Options shell(const std::string& script) const {
+    WorkerProcess::Options options;
+    options.program = "/bin/sh";
+    options.arguments = {"-c", script};
+    options.environment = {{"PATH", "/usr/bin:/bin"}, {"WORD", "two words"}};
+    options.stdout_path = folder / "out";
+    options.stderr_path = folder / "err";
+    return options;
+  }
+  static ExitStatus wait_for(WorkerProcess& process) {
+    for (int i = 0; i < 500; ++i) {
+      if (const auto status = process.try_reap()) return *status;
+      wait_readable({process.pidfd()}, 20);
+    }
+    ADD_FAILURE() << "still running";
+    return {};
+  }
+  std::string contents(const char* name) const {
+    return read_file(posix_file_system(), folder / name).value();
+  }
+  std::filesystem::path folder;
+};
+
+TEST_F(Process, AppendsItsOutputAndTellsHowItEnded) {
+  for (int i = 0; i < 2; ++i) {
+    auto process = WorkerProcess::spawn(shell("echo \"$WORD\"; echo bad >&2; exit 7"));
+    ASSERT_TRUE(process) << process.error().message;
+    EXPECT_EQ(wait_for(*process).exit_code, 7);
+  }
+  EXPECT_EQ(contents("out"), "two words\ntwo words\n");
+  EXPECT_EQ(contents("err"), "bad\nbad\n");
+  auto process = WorkerProcess::spawn(shell("kill -9 $$"));
+  EXPECT_EQ(wait_for(*process).signal, SIGKILL);
+}
+
+TEST_F(Process, AMissingProgramIsAnErrorNotAnExit) {
+  auto options = shell("");
+  options.program = folder / "nothing";
+  const auto process = WorkerProcess::spawn(options);
+  ASSERT_FALSE(process);
+  EXPECT_EQ(process.error().code, Code::kNotFound);
+  EXPECT_NE(process.error().message.find("nothing"), std::string::npos);
+}
+
+TEST_F(Process, StartsWithPlainSignalsAndASessionOfItsOwn) {
+  StopSignals blocked;  // its mask and dispositions must not be inherited
+  auto process = WorkerProcess::spawn(shell("exec sleep 60"));
+  ASSERT_TRUE(process);
+  const pid_t pid = process->pid();
+  EXPECT_EQ(::getsid(pid), pid);
+  process->signal(SIGTERM);
+  EXPECT_EQ(wait_for(*process).signal, SIGTERM);
+  // In the shell's child that grep is, only USR1 (bit 9) may be ignored.
+  process = WorkerProcess::spawn(shell("grep -E 'SigBlk|SigIgn' /proc/self/status"));
+  wait_for(*process);
+  EXPECT_NE(contents("out").find("SigBlk:\t0000000000000000"), std::string::npos);
+  EXPECT_NE(contents("out").find("SigIgn:\t0000000000000200"), std::string::npos);
+}
+
+TEST_F(Process, NoticesAStoppedProcessAndKillsItsChildren) {
+  auto process = WorkerProcess::spawn(shell("sleep 60 & echo $! ; kill -STOP $$; wait"));
+  ASSERT_TRUE(process);
+  for (int i = 0; i < 500 && !process->stopped(); ++i) system_clock().sleep_ns(10 * kMs);
+  EXPECT_TRUE(process->stopped());
+  const pid_t child = std::stoi(contents("out"));
+  EXPECT_TRUE(is_alive(child));
+  become_subreaper();
+  process->kill_all();
+  EXPECT_EQ(wait_for(*process).signal, SIGKILL);
+  for (int i = 0; i < 500 && is_alive(child); ++i) {
+    reap_strangers({});
+    system_clock().sleep_ns(10 * kMs);
+  }
+  EXPECT_FALSE(is_alive(child));
+}
+
+TEST_F(Process, ADeathIsNoticedWithinMilliseconds) {
+  auto process = WorkerProcess::spawn(shell("exec sleep 60"));
+  ASSERT_TRUE(process);
+  const int64_t before = system_clock().monotonic_ns();
+  process->signal(SIGKILL);
+  wait_readable({process->pidfd()}, 5000);
+  EXPECT_LT(system_clock().monotonic_ns() - before, 100 * kMs);
+  EXPECT_EQ(wait_for(*process).signal, SIGKILL);
+}
+
+TEST_F(Process, DestructionLeavesNothing) {
+  pid_t pid;
+  {
+    auto process = WorkerProcess::spawn(shell("exec sleep 60"));
+    pid = process->pid();
+  }
+  EXPECT_FALSE(is_alive(pid));
+}
+
+TEST_F(Process, StopSignalsAreReadInsteadOfDelivered) {
+  StopSignals signals;
+  ::raise(SIGTERM);
+  wait_readable({signals.descriptor()}, 1000);
+  EXPECT_EQ(signals.take(), std::vector<int>{SIGTERM});
+  EXPECT_TRUE(signals.take().empty());
+}
+
+}  // namespace
+}  // namespace lockstep::launcher

@@ -1,0 +1,86 @@
+#include "launcher/run_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class RunFiles : public testing::Test {
+ protected:
+  RunFiles() { EXPECT_TRUE(fs.make_directories(folder)); }
+  ~RunFiles() override { EXPECT_TRUE(remove_tree(fs, folder)); }
+  void write(const std::string& name, std::string_view contents) {
+    EXPECT_TRUE(publish_file(fs, folder / name, contents));
+  }
+  FileSystem& fs = posix_file_system();
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) /
+      text("run_files_", testing::UnitTest::GetInstance()->random_seed(), "_",
+           testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+TEST_F(RunFiles, EventsAreAppendedAndATornLineIsEnded) {
+  write("events.jsonl", "{\"event\": \"old\"}\n{\"event\": \"to");
+  auto log = EventLog::open(fs, system_clock(), folder / "events.jsonl");
+  ASSERT_TRUE(log) << log.error().message;
+  LoggedEvent event;
+  event.event = "worker_exit";
+  event.generation = 2;
+  event.world_size = 3;
+  event.rank = 0;
+  event.reason = "not \xff UTF-8 \"quoted\"\n";
+  log->append(event);
+  const auto lines = split(read_file(fs, folder / "events.jsonl").value(), '\n');
+  ASSERT_EQ(lines.size(), 4u);
+  const auto json = nlohmann::json::parse(lines[2]);
+  EXPECT_EQ(json["event"], "worker_exit");
+  EXPECT_EQ(json["generation"], 2);
+  EXPECT_EQ(json["rank"], 0);
+  EXPECT_FALSE(json.contains("pid"));
+  EXPECT_GT(json["t"], 1.7e9);
+}
+
+TEST_F(RunFiles, MembershipRoundTrips) {
+  Membership membership;
+  membership.generation = 3;
+  membership.world_size = 1;
+  membership.agent_pid = 4711;
+  membership.state = "running";
+  membership.workers.push_back({0, 4712, "/x/page_0", {}});
+  membership.workers[0].progress.step = 9;
+  membership.workers[0].progress.save_phase = SavePhase::kVoting;
+  ASSERT_TRUE(publish_membership(fs, folder / "workers.json", membership));
+  const auto read = read_membership(fs, folder / "workers.json");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read.value().generation, 3);
+  EXPECT_EQ(read.value().agent_pid, 4711);
+  ASSERT_EQ(read.value().workers.size(), 1u);
+  EXPECT_EQ(read.value().workers[0].pid, 4712);
+  EXPECT_EQ(read.value().workers[0].progress_page, "/x/page_0");
+  EXPECT_EQ(read.value().workers[0].progress.step, 9);
+  EXPECT_EQ(read.value().workers[0].progress.save_phase, SavePhase::kVoting);
+  write("broken.json", "{\"generation\": 1}");
+  EXPECT_EQ(read_membership(fs, folder / "broken.json").error().code, Code::kCorrupt);
+  EXPECT_EQ(read_membership(fs, folder / "none.json").error().code, Code::kNotFound);
+}
+
+TEST_F(RunFiles, LastLinesStayInTheirGeneration) {
+  write("log", "old 1\nold 2\nnew 1\n\nnew 2\nnew 3");
+  EXPECT_EQ(file_size(fs, folder / "log"), 30);
+  EXPECT_THAT(last_lines(fs, folder / "log", 12, 8), ElementsAre("new 1", "new 2", "new 3"));
+  EXPECT_THAT(last_lines(fs, folder / "log", 12, 2), ElementsAre("new 2", "new 3"));
+  EXPECT_THAT(last_lines(fs, folder / "log", 30, 8), IsEmpty());
+  EXPECT_THAT(last_lines(fs, folder / "none", 0, 8), IsEmpty());
+  EXPECT_EQ(file_size(fs, folder / "none"), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::launcher

@@ -1,0 +1,510 @@
+#include "launcher/supervisor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "base/text.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+std::string name_of(const Action& action) {
+  if (const auto* spawn = std::get_if<SpawnAll>(&action))
+    return text("spawn ", spawn->generation, " x", spawn->world_size);
+  if (const auto* signal = std::get_if<Signal>(&action))
+    return text("signal ", signal->rank, " ", signal_text(signal->signal));
+  if (std::holds_alternative<KillAll>(action)) return "kill";
+  if (const auto* finish = std::get_if<Finish>(&action)) return text("finish ", finish->exit_status);
+  return "record " + std::get<Record>(action).event;
+}
+
+WorkerExit ended(int rank, int exit_code, int64_t committed = -1) {
+  WorkerExit exit;
+  exit.rank = rank;
+  exit.exit_code = exit_code;
+  exit.progress.committed_step = committed;
+  return exit;
+}
+
+WorkerExit killed(int rank, int signal, int64_t committed = -1) {
+  WorkerExit exit = ended(rank, 0, committed);
+  exit.signal = signal;
+  return exit;
+}
+
+// Feeds events and keeps what was asked for: "spawn 0 x2", "kill", …; records apart.
+class Driver {
+ public:
+  explicit Driver(SupervisorOptions options) : supervisor(std::move(options)) {}
+
+  std::vector<std::string> on(const Event& event) {
+    std::vector<std::string> deeds;
+    for (const Action& action : supervisor.on(event, now)) {
+      if (const auto* record = std::get_if<Record>(&action)) {
+        records.push_back(record->event);
+      } else {
+        deeds.push_back(name_of(action));
+        if (const auto* finish = std::get_if<Finish>(&action)) reason = finish->reason;
+      }
+    }
+    return deeds;
+  }
+  std::vector<std::string> exits(std::vector<WorkerExit> all) {
+    return on(WorkersExited{std::move(all), now});
+  }
+  Driver& start() {
+    on(Begin{});
+    on(Started{});
+    return *this;
+  }
+  // All ranks show the same page.
+  std::vector<std::string> tick(int64_t step, Phase phase = Phase::kStep, int64_t committed = -1,
+                                SavePhase save = SavePhase::kIdle) {
+    Progress progress;
+    progress.step = step;
+    progress.phase = phase;
+    progress.save_phase = save;
+    progress.committed_step = committed;
+    return on(Tick{std::vector<Sample>(static_cast<size_t>(supervisor.world_size()), {progress})});
+  }
+  // Rank 0 is killed and the others reaped: a whole failure, whatever follows.
+  std::vector<std::string> fail(int64_t committed = -1) {
+    auto deeds = exits({killed(0, SIGKILL, committed)});
+    std::vector<WorkerExit> rest;
+    for (int rank = 1; rank < supervisor.world_size(); ++rank) rest.push_back(killed(rank, SIGKILL));
+    if (!rest.empty()) deeds = exits(rest);
+    return deeds;
+  }
+
+  Supervisor supervisor;
+  int64_t now = kSecond;
+  std::vector<std::string> records;
+  std::string reason;
+};
+
+SupervisorOptions workers(int64_t count) {
+  SupervisorOptions options;
+  options.nproc_per_node = {count};
+  return options;
+}
+
+TEST(Supervisor, RunsToTheEnd) {
+  Driver d(workers(2));
+  EXPECT_EQ(d.supervisor.state(), State::kForming);
+  EXPECT_THAT(d.on(Begin{}), ElementsAre("spawn 0 x2"));
+  EXPECT_THAT(d.on(Started{}), IsEmpty());
+  EXPECT_EQ(d.supervisor.state(), State::kRunning);
+  EXPECT_THAT(d.exits({ended(1, 0)}), IsEmpty());
+  EXPECT_EQ(d.supervisor.state(), State::kRunning);
+  EXPECT_THAT(d.exits({ended(0, 0)}), ElementsAre("finish 0"));
+  EXPECT_EQ(d.supervisor.state(), State::kDone);
+  EXPECT_THAT(d.supervisor.incidents(), IsEmpty());
+}
+
+TEST(Supervisor, EmptyListTakesTheCallersNumber) {
+  SupervisorOptions options;
+  options.default_nproc = 7;
+  EXPECT_THAT(Driver(options).on(Begin{}), ElementsAre("spawn 0 x7"));
+}
+
+TEST(Supervisor, AFailureKillsTheOthersThenRespawns) {
+  Driver d(workers(3));
+  d.start();
+  EXPECT_THAT(d.exits({killed(1, SIGKILL)}), ElementsAre("kill"));
+  EXPECT_EQ(d.supervisor.state(), State::kStopping);
+  EXPECT_THAT(d.exits({killed(0, SIGKILL)}), IsEmpty());
+  EXPECT_THAT(d.exits({killed(2, SIGKILL)}), ElementsAre("spawn 1 x3"));
+  EXPECT_EQ(d.supervisor.state(), State::kForming);
+  d.on(Started{});
+  EXPECT_EQ(d.supervisor.state(), State::kRunning);
+  ASSERT_EQ(d.supervisor.incidents().size(), 1u);
+  EXPECT_EQ(d.supervisor.incidents()[0].primary.rank, 1);
+  EXPECT_EQ(d.supervisor.incidents()[0].consequences.size(), 2u);
+  EXPECT_THAT(d.records, ElementsAre("generation_start", "spawned", "worker_exit",
+                                     "failure_detected", "worker_exit", "worker_exit",
+                                     "stopped_all", "generation_start", "spawned"));
+}
+
+TEST(Supervisor, WorldSizesFollowTheListAndItsLastOneRepeats) {
+  SupervisorOptions options;
+  options.nproc_per_node = {2, 3, 1};
+  options.shrink = true;
+  Driver d(options);
+  d.start();
+  EXPECT_THAT(d.fail(), ElementsAre("spawn 1 x3"));
+  d.on(Started{});
+  EXPECT_THAT(d.fail(), ElementsAre("spawn 2 x1"));
+  options.shrink = false;
+  Driver repeats(options);
+  repeats.start();
+  for (int generation = 0; generation < 2; ++generation) {
+    repeats.fail(generation);
+    repeats.on(Started{});
+  }
+  EXPECT_THAT(repeats.fail(2), ElementsAre("spawn 3 x1"));
+}
+
+TEST(Supervisor, ShrinkGoesOnWithTheSurvivors) {
+  SupervisorOptions options = workers(4);
+  options.shrink = true;
+  options.min_nproc = 2;
+  Driver d(options);
+  d.start();
+  // Two die; one that leaves because of that has not been lost.
+  EXPECT_THAT(d.exits({ended(0, 76), killed(2, SIGSEGV)}), ElementsAre("kill"));
+  EXPECT_THAT(d.exits({killed(1, SIGKILL), killed(3, SIGKILL)}), ElementsAre("spawn 1 x3"));
+  d.on(Started{});
+  EXPECT_THAT(d.exits({killed(0, SIGKILL), killed(1, SIGKILL)}), ElementsAre("kill"));
+  EXPECT_THAT(d.exits({killed(2, SIGKILL)}), ElementsAre("finish 75"));  // 1 < min_nproc
+  EXPECT_THAT(d.reason, testing::HasSubstr("fewer than 2"));
+  EXPECT_EQ(d.supervisor.state(), State::kFailed);
+}
+
+TEST(Supervisor, ShrinkBelowOneEnds) {
+  SupervisorOptions options = workers(1);
+  options.shrink = true;
+  Driver d(options);
+  EXPECT_THAT(d.start().fail(), ElementsAre("finish 75"));
+}
+
+TEST(Supervisor, ThreeRestartsWithoutANewCommitEndWith93) {
+  SupervisorOptions options = workers(1);
+  options.max_restarts = 100;
+  Driver d(options);
+  d.start();
+  for (int restart = 1; restart <= 3; ++restart) {
+    EXPECT_THAT(d.fail(8), ElementsAre(text("spawn ", restart, " x1")));
+    d.on(Started{});
+  }
+  EXPECT_THAT(d.fail(8), ElementsAre("finish 93"));
+}
+
+TEST(Supervisor, ANewCommitRefillsTheBudget) {
+  SupervisorOptions options = workers(1);
+  options.max_restarts = 1;
+  Driver d(options);
+  d.start();
+  for (int generation = 0; generation < 10; ++generation) {
+    d.tick(generation, Phase::kStep, generation);
+    EXPECT_THAT(d.fail(generation), ElementsAre(text("spawn ", generation + 1, " x1")));
+    d.on(Started{});
+  }
+  EXPECT_THAT(d.fail(9), ElementsAre("finish 75"));
+  EXPECT_THAT(d.reason, testing::HasSubstr("1 restarts used up"));
+}
+
+TEST(Supervisor, ACommitSeenOnlyInADeadWorkersPageCounts) {
+  SupervisorOptions options = workers(1);
+  options.max_restarts = 1;
+  Driver d(options);
+  d.start().fail();
+  d.on(Started{});
+  EXPECT_THAT(d.fail(4), ElementsAre("spawn 2 x1"));
+}
+
+TEST(Supervisor, ExitCodeContract) {
+  struct Case { WorkerExit exit; int without_restarts; bool restarts; };
+  for (const Case& c : {Case{ended(0, 64), 64, false}, Case{ended(0, 93), 93, false},
+                        Case{ended(0, 70), 70, true}, Case{ended(0, 76), 76, true},
+                        Case{ended(0, 1), 70, true}, Case{ended(0, 127), 70, true},
+                        Case{killed(0, SIGKILL), 75, true}, Case{killed(0, SIGSEGV), 70, true},
+                        Case{killed(0, SIGABRT), 70, true}, Case{killed(0, SIGTERM), 75, true}}) {
+    const std::string finish = text("finish ", c.without_restarts);
+    SupervisorOptions once = workers(1);
+    once.max_restarts = 0;
+    Driver alone(once);
+    EXPECT_THAT(alone.start().exits({c.exit}), ElementsAre(finish)) << cause_text(c.exit);
+    Driver elastic(workers(1));
+    EXPECT_THAT(elastic.start().exits({c.exit}),
+                ElementsAre(c.restarts ? std::string("spawn 1 x1") : finish))
+        << cause_text(c.exit);
+  }
+}
+
+TEST(Supervisor, AWrongConfigOfOneRankStopsAll) {
+  Driver d(workers(2));
+  EXPECT_THAT(d.start().exits({ended(1, 64)}), ElementsAre("kill"));
+  EXPECT_THAT(d.exits({killed(0, SIGKILL)}), ElementsAre("finish 64"));
+}
+
+TEST(Supervisor, LostPeersAreNotThePrimaryFailure) {
+  // In one look, the witness listed first.
+  Driver together(workers(3));
+  together.start().exits({ended(0, 76), ended(1, 70), killed(2, SIGKILL)});
+  EXPECT_EQ(together.supervisor.incidents()[0].primary.rank, 2);
+  // The witness first, the culprit only after we killed everybody, by a signal that is not ours.
+  Driver late(workers(3));
+  late.start().exits({ended(0, 76)});
+  late.exits({killed(1, SIGKILL), killed(2, SIGSEGV)});
+  EXPECT_EQ(late.supervisor.incidents()[0].primary.rank, 2);
+  // Nothing better is known.
+  Driver alone(workers(2));
+  alone.start().exits({ended(1, 76)});
+  alone.exits({killed(0, SIGKILL)});
+  EXPECT_EQ(alone.supervisor.incidents()[0].primary.rank, 1);
+  // A worker that was done is no culprit.
+  Driver done(workers(2));
+  done.start().exits({ended(0, 0)});
+  done.exits({ended(1, 70)});
+  EXPECT_EQ(done.supervisor.incidents()[0].primary.rank, 1);
+}
+
+TEST(Supervisor, AHangIsAFailureOfTheRankThatIsBehind) {
+  SupervisorOptions options = workers(3);
+  options.hang_s = 10;
+  Driver d(options);
+  d.start();
+  const auto pages = [&](std::vector<int64_t> steps, int stopped = -1) {
+    Tick tick;
+    for (size_t i = 0; i < steps.size(); ++i) {
+      Progress progress;
+      progress.step = steps[i];
+      progress.phase = Phase::kStep;
+      tick.samples.push_back({progress, static_cast<int>(i) == stopped});
+    }
+    return tick;
+  };
+  EXPECT_THAT(d.on(pages({5, 4, 5})), IsEmpty());
+  d.now += 9 * kSecond;
+  EXPECT_THAT(d.on(pages({5, 4, 5})), IsEmpty());
+  d.now += 2 * kSecond;
+  EXPECT_THAT(d.on(pages({5, 4, 5})), ElementsAre("kill"));
+  EXPECT_THAT(d.exits({killed(0, SIGKILL), killed(1, SIGKILL), killed(2, SIGKILL)}),
+              ElementsAre("spawn 1 x3"));
+  const Incident& incident = d.supervisor.incidents()[0];
+  EXPECT_EQ(incident.primary.rank, 1);
+  EXPECT_DOUBLE_EQ(incident.primary.hung_s, 11);
+  EXPECT_DOUBLE_EQ(incident.detect_ms, 11000);
+  EXPECT_EQ(incident.consequences.size(), 2u);
+  // A stopped process goes before one that is behind.
+  d.on(Started{});
+  d.on(pages({5, 4, 5}));
+  d.now += 11 * kSecond;
+  d.on(pages({5, 4, 5}, 2));
+  d.exits({killed(0, SIGKILL), killed(1, SIGKILL), killed(2, SIGKILL)});
+  EXPECT_EQ(d.supervisor.incidents()[1].primary.rank, 2);
+  EXPECT_TRUE(d.supervisor.incidents()[1].primary.stopped);
+}
+
+TEST(Supervisor, ChangingPagesAreNoHangAndZeroTurnsItOff) {
+  SupervisorOptions options = workers(2);
+  options.hang_s = 10;
+  Driver d(options);
+  d.start();
+  for (int step = 0; step < 10; ++step) {
+    d.now += 9 * kSecond;
+    EXPECT_THAT(d.tick(step), IsEmpty());
+  }
+  options.hang_s = 0;
+  Driver never(options);
+  never.start();
+  never.now += 100000 * kSecond;
+  EXPECT_THAT(never.tick(0), IsEmpty());
+}
+
+TEST(Supervisor, AStopLetsWorkersSave) {
+  Driver d(workers(2));
+  EXPECT_THAT(d.start().on(StopRequested{SIGUSR1}),
+              ElementsAre("signal 0 SIGTERM", "signal 1 SIGTERM"));
+  EXPECT_EQ(d.supervisor.state(), State::kStopping);
+  d.now += kSecond;
+  EXPECT_THAT(d.tick(3), IsEmpty());
+  EXPECT_THAT(d.on(StopRequested{SIGTERM}), IsEmpty());  // Slurm's, after USR1
+  EXPECT_THAT(d.exits({ended(0, 75)}), IsEmpty());
+  EXPECT_THAT(d.exits({ended(1, 75)}), ElementsAre("finish 75"));
+  EXPECT_THAT(d.supervisor.incidents(), IsEmpty());
+}
+
+TEST(Supervisor, AStopThatMeetsTheEndIsDone) {
+  Driver d(workers(2));
+  d.start().on(StopRequested{SIGTERM});
+  EXPECT_THAT(d.exits({ended(0, 0), ended(1, 0)}), ElementsAre("finish 0"));
+}
+
+TEST(Supervisor, GraceEndsWithAKill) {
+  SupervisorOptions options = workers(2);
+  options.grace_s = 5;
+  Driver d(options);
+  d.start().on(StopRequested{SIGTERM});
+  d.exits({ended(0, 75)});
+  d.now += 4 * kSecond;
+  EXPECT_THAT(d.tick(3), IsEmpty());
+  d.now += 2 * kSecond;
+  EXPECT_THAT(d.tick(4), ElementsAre("kill"));
+  EXPECT_THAT(d.tick(5), IsEmpty());
+  EXPECT_THAT(d.records, Contains("grace_over"));
+  EXPECT_THAT(d.exits({killed(1, SIGKILL)}), ElementsAre("finish 75"));
+}
+
+TEST(Supervisor, ASaveInFlightExtendsTheGrace) {
+  SupervisorOptions options = workers(1);
+  options.grace_s = 5;
+  options.hang_s = 60;
+  Driver d(options);
+  d.start().on(StopRequested{SIGTERM});
+  d.now += 50 * kSecond;
+  EXPECT_THAT(d.tick(3, Phase::kStep, -1, SavePhase::kWriting), IsEmpty());
+  EXPECT_THAT(d.tick(3, Phase::kSave), IsEmpty());
+  d.now += 11 * kSecond;
+  EXPECT_THAT(d.tick(3, Phase::kSave), ElementsAre("kill"));
+}
+
+TEST(Supervisor, ASecondInterruptKillsAtOnce) {
+  Driver d(workers(1));
+  d.start().on(StopRequested{SIGINT});
+  EXPECT_THAT(d.on(StopRequested{SIGINT}), ElementsAre("kill"));
+  EXPECT_THAT(d.on(StopRequested{SIGINT}), IsEmpty());
+  EXPECT_THAT(d.exits({killed(0, SIGKILL)}), ElementsAre("finish 75"));
+}
+
+TEST(Supervisor, AFailureDuringAStopIsNotRestarted) {
+  Driver d(workers(3));
+  d.start().on(StopRequested{SIGTERM});
+  EXPECT_THAT(d.exits({killed(1, SIGSEGV)}), ElementsAre("kill"));
+  EXPECT_THAT(d.exits({killed(0, SIGKILL), killed(2, SIGKILL)}), ElementsAre("finish 75"));
+  Driver config(workers(1));
+  config.start().on(StopRequested{SIGTERM});
+  EXPECT_THAT(config.exits({ended(0, 64)}), ElementsAre("finish 64"));
+}
+
+TEST(Supervisor, AStopDuringAFailureEndsAfterTheReaping) {
+  Driver d(workers(2));
+  d.start().exits({killed(0, SIGKILL)});
+  EXPECT_THAT(d.on(StopRequested{SIGTERM}), IsEmpty());
+  EXPECT_THAT(d.exits({killed(1, SIGKILL)}), ElementsAre("finish 75"));
+}
+
+TEST(Supervisor, AWorkerThatWantsToResumeStopsTheOthersGently) {
+  Driver d(workers(3));
+  EXPECT_THAT(d.start().exits({ended(1, 75)}),
+              ElementsAre("signal 0 SIGTERM", "signal 2 SIGTERM"));
+  EXPECT_THAT(d.exits({ended(0, 75), ended(2, 75)}), ElementsAre("finish 75"));
+}
+
+TEST(Supervisor, AStopWhileForming) {
+  Driver d(workers(1));
+  d.on(Begin{});
+  EXPECT_THAT(d.on(StopRequested{SIGTERM}), IsEmpty());
+  EXPECT_THAT(d.on(Started{}), ElementsAre("signal 0 SIGTERM"));
+  EXPECT_EQ(d.supervisor.state(), State::kStopping);
+}
+
+TEST(Supervisor, WorkersThatCannotStartEndTheRun) {
+  Driver d(workers(2));
+  d.on(Begin{});
+  EXPECT_THAT(d.on(SpawnFailed{"no such file"}), ElementsAre("finish 70"));
+  EXPECT_THAT(d.reason, testing::HasSubstr("no such file"));
+}
+
+TEST(Supervisor, FirstStepAfterARestartClosesTheRecovery) {
+  Driver d(workers(1));
+  d.start();
+  d.tick(4);
+  d.tick(5);
+  EXPECT_THAT(d.records, Contains("first_step"));
+  EXPECT_THAT(d.records, testing::Not(Contains("recovered")));
+  const int64_t alive = d.now;
+  d.now += 2'000'000;
+  d.on(WorkersExited{{killed(0, SIGKILL)}, alive});
+  d.now += 3'000'000;
+  d.on(Started{});
+  d.now += 50'000'000;
+  d.tick(0, Phase::kLoad);
+  d.tick(4);  // redone: it begins
+  EXPECT_THAT(d.records, testing::Not(Contains("recovered")));
+  d.now += 50'000'000;
+  d.tick(4, Phase::kUpdate);
+  EXPECT_THAT(d.records, testing::Not(Contains("recovered")));
+  d.tick(5);
+  EXPECT_THAT(d.records, Contains("recovered"));
+  const Incident& incident = d.supervisor.incidents()[0];
+  EXPECT_DOUBLE_EQ(incident.detect_ms, 2);
+  EXPECT_DOUBLE_EQ(incident.stop_ms, 0);
+  EXPECT_DOUBLE_EQ(incident.respawn_ms, 3);
+  EXPECT_DOUBLE_EQ(incident.first_step_ms, 100);
+  EXPECT_EQ(incident.first_step, 4);
+}
+
+// Whatever comes in whatever state: it never crashes, and what has ended stays ended and silent.
+TEST(Supervisor, EveryEventInEveryState) {
+  const auto forming = [] { Driver d(workers(2)); d.on(Begin{}); return d; };
+  const auto running = [&] { Driver d = forming(); d.on(Started{}); return d; };
+  const auto stopping = [&] { Driver d = running(); d.exits({killed(0, SIGKILL)}); return d; };
+  const auto done = [&] { Driver d = running(); d.exits({ended(0, 0), ended(1, 0)}); return d; };
+  const auto failed = [&] { Driver d = forming(); d.on(SpawnFailed{"x"}); return d; };
+  const std::vector<Event> events = {Started{}, SpawnFailed{"x"},
+                                     WorkersExited{{killed(1, SIGKILL)}, 0}, Tick{{}},
+                                     Tick{std::vector<Sample>(5)}, StopRequested{SIGTERM}};
+  //                     Started     SpawnFailed WorkersExited Tick        Tick        StopRequested
+  const State F = State::kForming, R = State::kRunning, S = State::kStopping, D = State::kDone,
+              X = State::kFailed;
+  const std::vector<std::pair<Driver, std::vector<State>>> table = {
+      {forming(), {R, X, F, F, F, F}}, {running(), {R, R, S, R, R, S}},
+      {stopping(), {S, S, F, S, S, S}}, {done(), {D, D, D, D, D, D}}, {failed(), {X, X, X, X, X, X}}};
+  for (const auto& [start, next] : table)
+    for (size_t i = 0; i < events.size(); ++i) {
+      Driver d = start;
+      const State before = d.supervisor.state();
+      const auto deeds = d.on(events[i]);
+      EXPECT_EQ(d.supervisor.state(), next[i]) << state_name(before) << ", event " << i;
+      if (before == D || before == X) EXPECT_THAT(deeds, IsEmpty());
+    }
+}
+
+// Random walks: every generation is reaped before the next one starts, restarts are bounded, and the
+// run ends after finitely many failures.
+TEST(Supervisor, RandomWalksKeepTheInvariants) {
+  uint64_t random = 12345;
+  const auto draw = [&](uint64_t limit) {
+    random = random * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<int>((random >> 33) % limit);
+  };
+  for (int walk = 0; walk < 2000; ++walk) {
+    SupervisorOptions options = workers(1 + draw(4));
+    options.shrink = draw(2) == 1;
+    options.max_restarts = draw(5);
+    Supervisor supervisor(options);
+    std::vector<bool> alive;
+    int finishes = 0, generations = 0;
+    std::vector<Event> todo = {Begin{}};
+    for (int64_t now = 1; finishes == 0 && now < 500; ++now) {
+      Event event = Tick{std::vector<Sample>(alive.size())};
+      if (!todo.empty()) {
+        event = todo.back();
+        todo.pop_back();
+      } else if (const int rank = alive.empty() ? -1 : draw(alive.size()); rank >= 0 && alive[rank]) {
+        static constexpr int kCodes[] = {0, 0, 1, 64, 70, 75, 76, 93};
+        event = WorkersExited{{draw(2) ? killed(rank, draw(2) ? SIGKILL : SIGSEGV)
+                                       : ended(rank, kCodes[draw(8)])}, 0};
+        alive[rank] = false;
+      } else if (draw(20) == 0) {
+        event = StopRequested{draw(2) ? SIGTERM : SIGINT};
+      }
+      for (const Action& action : supervisor.on(event, now)) {
+        EXPECT_EQ(finishes, 0);
+        if (const auto* spawn = std::get_if<SpawnAll>(&action)) {
+          for (const bool one : alive) EXPECT_FALSE(one);
+          EXPECT_EQ(spawn->generation, generations++);
+          alive.assign(static_cast<size_t>(spawn->world_size), true);
+          todo.push_back(Started{});
+        }
+        if (const auto* signal = std::get_if<Signal>(&action)) EXPECT_TRUE(alive[signal->rank]);
+        if (std::holds_alternative<Finish>(action)) ++finishes;
+      }
+    }
+    EXPECT_EQ(finishes, 1);
+    for (const bool one : alive) EXPECT_FALSE(one);
+    EXPECT_LE(generations, 1 + std::min<int64_t>(options.max_restarts, options.max_no_progress));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::launcher
