@@ -192,6 +192,21 @@ Result<std::string> read_file(FileSystem& file_system, const Path& path) {
   return contents;
 }
 
+Result<std::string> read_kernel_file(const Path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return Error{Code::kIo, text("cannot open ", path.string())};
+  std::string contents;
+  char block[4096];
+  for (;;) {
+    const ssize_t n = ::read(descriptor, block, sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    contents.append(block, static_cast<size_t>(n));
+  }
+  ::close(descriptor);
+  return contents;
+}
+
 // 1. write path.tmp; 2. fsync it; 3. rename it over path; 4. fsync the directory. A crash before 3
 // leaves the old file and a .tmp that the next call overwrites.
 Result<void> publish_file(FileSystem& file_system, const Path& path, std::string_view contents) {

@@ -57,6 +57,8 @@ FileSystem& posix_file_system();
 
 // The whole file as a string. Errors: kNotFound, kIo.
 Result<std::string> read_file(FileSystem& file_system, const std::filesystem::path& path);
+// A file of /proc or /sys, whose size is not known before it is read. Errors: kIo.
+Result<std::string> read_kernel_file(const std::filesystem::path& path);
 // A final name is a promise: path.tmp, write, fsync, rename, fsync of the directory.
 Result<void> publish_file(FileSystem& file_system, const std::filesystem::path& path,
                           std::string_view contents);

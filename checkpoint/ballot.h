@@ -1,5 +1,5 @@
-// How the ranks of one generation agree that a save is complete. cli injects an implementation: over the
-// c10d store for workers, in memory for tests.
+// How the ranks of one generation agree that a save is complete. cli injects an implementation:
+// over the c10d store for workers, in memory for tests.
 #pragma once
 
 #include <chrono>

@@ -3,65 +3,69 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "base/file_system.h"
 #include "base/result.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/state.h"
 
 namespace lockstep::checkpoint {
 
-struct ManifestTensor {
-  std::string name;
-  std::vector<int64_t> global_shape;
-  std::map<std::string, std::string> fingerprint;  // kind -> 16 hex digits of the whole tensor
-};
-struct ManifestFile {
-  std::string name;              // rank_00000.h5
-  int64_t size_bytes = 0;
-  int64_t chunk_rows = 0;
-  std::string outside_xxh3;      // XXH3 over all bytes outside chunks
-};
-struct Manifest {
-  int64_t format_version = 1;
-  int64_t step = 0, generation = 0, world_size = 0;
-  std::string nonce, created_utc;
-  std::vector<ManifestFile> files;
-  std::vector<ManifestTensor> tensors;
-  std::string trainer_state;     // JSON object text
-};
-
 struct CatalogEntry {
   std::filesystem::path directory;
-  int64_t step = -1, generation = -1;   // from the directory's name
-  bool committed = false;               // has a manifest that parses and whose files exist at their sizes
-  std::string problem;                  // why not
-  int64_t size_bytes = 0;
+  int64_t step = -1, generation = -1;  // from the directory's name
+  bool committed = false;              // its manifest is valid and its files have their sizes
+  bool has_manifest = false;           // valid or not; without one it is the rest of an attempt
+  std::string problem;                 // why it is not committed
+  int64_t size_bytes = 0;              // of the files in the manifest
 };
 
-// Newest first (step, then generation). Never fails on a damaged entry: it carries its problem.
-Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system, const std::filesystem::path& folder);
-// Errors: kNotFound, kCorrupt (bad JSON, bad self-checksum), naming the file.
+// Newest first (step, generation, attempt). A damaged entry is listed with its problem, never an
+// error. Names that are not a checkpoint's are passed over. Errors: kNotFound, kIo of the folder.
+Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
+                                                   const std::filesystem::path& folder);
+// Errors: kNotFound; kCorrupt (bad JSON, bad self-checksum); kConfig (another format version); each
+// naming the file.
 Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory);
 
 struct LoadStatistics {
   int64_t wanted_bytes = 0, read_bytes = 0;
   double seconds = 0;
 };
-// Fills `targets` from the checkpoint, whatever world size wrote it, by interval intersection; reads only the
-// chunks that overlap, on `threads` threads, checks CRC32C and XXH3 of each.
-// Errors: kNotFound / kCorrupt "file:/dataset chunk k @offset"; kConfig when names or shapes do not match the
-// checkpoint, with both sides.
+// Fills `targets` from the checkpoint, whatever world size wrote it, by interval intersection; reads
+// only the chunks that overlap, on `threads` threads, past HDF5's lock. Checks each file's size,
+// table and metadata, CRC32C and XXH3 of each chunk, and the fingerprint of each tensor that the
+// targets cover whole. After an error the targets hold anything.
+// Errors: kNotFound / kCorrupt "file:/dataset chunk k @offset: what"; kConfig when names or shapes
+// do not match the checkpoint, with both sides.
 Result<LoadStatistics> load_pieces(FileSystem& file_system, const std::filesystem::path& directory,
-                                   const Manifest& manifest, std::vector<LiveTarget> targets, int threads);
+                                   const Manifest& manifest, std::vector<LiveTarget> targets,
+                                   int threads);
+
+// What whole tensors must sum to; ranks that each loaded a part add their fingerprints() and ask
+// this. Tensors that `whole` does not name are not looked at. Errors: kCorrupt naming tensors.
+Result<void> check_fingerprints(const Manifest& manifest, const Fingerprints& whole);
+
+struct Loaded {
+  std::filesystem::path directory;
+  Manifest manifest;
+  LoadStatistics statistics;
+  int64_t fallbacks = 0;  // newer checkpoints that could not be used; each was logged
+};
+// Loads the newest checkpoint of `folder` that is whole, going back loudly from those that are not.
+// Errors: kConfig as in load_pieces (an older one would not match either); kNotFound when none is
+// left, naming each one's problem.
+Result<Loaded> newest_valid(FileSystem& file_system, const std::filesystem::path& folder,
+                            const std::vector<LiveTarget>& targets, int threads);
 
 struct VerifyProblem {
   std::string where, what;
 };
-// Re-reads every byte: file sizes, outside-chunk hash, every chunk's CRC32C, XXH3, fletcher32, fingerprints.
-Result<std::vector<VerifyProblem>> verify(FileSystem& file_system, const std::filesystem::path& directory,
-                                          int threads);
+// Re-reads every byte: file sizes, tables, hashes outside the chunks, every chunk's CRC32C,
+// fletcher32 and XXH3, the fingerprints. Goes on after a problem. Errors: those of read_manifest.
+Result<std::vector<VerifyProblem>> verify(FileSystem& file_system,
+                                          const std::filesystem::path& directory, int threads);
 
 }  // namespace lockstep::checkpoint

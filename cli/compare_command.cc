@@ -96,7 +96,7 @@ std::string ranks_text(int64_t world_size) {
   return text(world_size, world_size == 1 ? " rank" : " ranks");
 }
 
-// A generation ends at its last logged step; the next one redoes from its checkpoint, on the same curve.
+// A generation ends at its last logged step; the next one redoes from its checkpoint.
 void add_generations(const RunLog& log, LossPlot& plot) {
   double from = static_cast<double>(log.steps.front().step);
   for (size_t i = 0; i < log.generations.size(); ++i) {

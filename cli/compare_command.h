@@ -1,7 +1,7 @@
 // `lockstep compare A B …`: are these the same losses? The first run is the reference.
 //
 // Prints a table (or JSON), and draws the loss curves. Reads run folders and console logs of other
-// trainers (run_log.h). Exit status: 0 comparable · 1 with --require-identical, when a bit differs ·
+// trainers (run_log.h). Exit status: 0 comparable · 1 a bit differs, with --require-identical ·
 // 64 what was given is not a run, or no step is in both · 74 the plot cannot be written.
 #pragma once
 
@@ -27,7 +27,8 @@ struct CompareOptions {
   bool require_identical = false;
 };
 
-// Adds the sub-command, its flags and its examples to `app`; parsing fills `options`, which must outlive it.
+// Adds the sub-command, its flags and its examples to `app`. Parsing fills `options`, which must
+// outlive it.
 CLI::App* add_compare_command(CLI::App& app, CompareOptions& options);
 
 // Runs it. Returns the exit status.

@@ -22,12 +22,14 @@ struct Options {
   int64_t seed = 42;
 };
 
-// The run's resolved config as the flags that give it, reading from `run` whatever folder it was made in.
+// The run's resolved config as the flags that give it, reading from `run` whatever folder it was
+// made in.
 Result<std::vector<std::string>> run_flags(const std::string& run) {
   const std::filesystem::path path = std::filesystem::path(run) / "run_args.json";
   auto contents = read_file(posix_file_system(), path);
   if (!contents.ok())
-    return Error{contents.error().code, text(contents.error().message, "; `lockstep generate` wants a run's folder")};
+    return Error{contents.error().code,
+                 text(contents.error().message, "; `lockstep generate` wants a run's folder")};
   const json args = json::parse(*contents, nullptr, false);
   if (!args.is_object() || !args.contains("config"))
     return Error{Code::kCorrupt, text(path.string(), " is not a run's run_args.json")};
@@ -35,7 +37,8 @@ Result<std::vector<std::string>> run_flags(const std::string& run) {
   for (const auto& [section, keys] : args["config"].items())
     for (const auto& [key, value] : keys.items()) {
       if (value.is_array() || (section == "job" && key == "dump_folder")) continue;
-      flags.push_back(text("--", section, ".", key, "=", value.is_string() ? value.get<std::string>() : value.dump()));
+      flags.push_back(text("--", section, ".", key, "=",
+                           value.is_string() ? value.get<std::string>() : value.dump()));
     }
   flags.push_back("--job.dump_folder=" + run);
   return flags;
@@ -48,11 +51,17 @@ Result<void> generate(const Options& o) {
   std::vector<uint32_t> ids;
   tokenizer->encode(o.prompt, ids);
   if (ids.empty()) ids.push_back(tokenizer->end_of_document());
-  const json request{{"ids", ids}, {"count", o.tokens}, {"temperature", o.temperature}, {"top_k", o.top_k}, {"seed", o.seed}};
+  const json request{{"ids", ids},
+                     {"count", o.tokens},
+                     {"temperature", o.temperature},
+                     {"top_k", o.top_k},
+                     {"seed", o.seed}};
   const auto worker = launcher::running_executable().parent_path() / "lockstep-worker";
-  LOCKSTEP_TRY(const launcher::ProgramOutput output, launcher::run_program(worker, arguments, request.dump()));
+  LOCKSTEP_TRY(const launcher::ProgramOutput output,
+               launcher::run_program(worker, arguments, request.dump()));
   if (output.exit_status != 0)
-    return Error{Code::kBug, text("lockstep-worker ended with status ", output.exit_status, "; its own words are above")};
+    return Error{Code::kBug, text("lockstep-worker ended with status ", output.exit_status,
+                                  "; its own words are above")};
   std::vector<uint32_t> drawn;
   for (const std::string& line : split(output.standard_output, '\n'))
     if (!line.empty()) drawn.push_back(static_cast<uint32_t>(std::stoul(line)));
@@ -65,16 +74,20 @@ Result<void> generate(const Options& o) {
 
 int generate_command(int argc, char** argv) {
   Options o;
-  CLI::App app{"Samples text from the newest checkpoint of a run.\n\n"
-               "Examples:\n"
-               "  lockstep generate results/training/demo --prompt 'HAMLET.' --tokens 300\n"
-               "  lockstep generate results/training/demo --temperature 0 --tokens 80\n",
-               "lockstep generate"};
-  app.add_option("run", o.run, "A run's folder (it holds run_args.json and checkpoints/)")->required();
+  CLI::App app{
+      "Samples text from the newest checkpoint of a run.\n\n"
+      "Examples:\n"
+      "  lockstep generate results/training/demo --prompt 'HAMLET.' --tokens 300\n"
+      "  lockstep generate results/training/demo --temperature 0 --tokens 80\n",
+      "lockstep generate"};
+  app.add_option("run", o.run, "A run's folder (it holds run_args.json and checkpoints/)")
+      ->required();
   app.add_option("--prompt", o.prompt, "Text to go on from");
   app.add_option("--tokens", o.tokens, "How many tokens to draw")->check(CLI::Range(1, 1000000));
-  app.add_option("--temperature", o.temperature, "0: always the likeliest token")->check(CLI::Range(0.0, 100.0));
-  app.add_option("--top-k", o.top_k, "Draw among the k likeliest; 0: all")->check(CLI::NonNegativeNumber);
+  app.add_option("--temperature", o.temperature, "0: always the likeliest token")
+      ->check(CLI::Range(0.0, 100.0));
+  app.add_option("--top-k", o.top_k, "Draw among the k likeliest; 0: all")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed, "The same seed gives the same text");
   try {
     app.parse(argc, argv);

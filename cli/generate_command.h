@@ -1,4 +1,5 @@
-// `lockstep generate RUN`: text sampled from a run's newest checkpoint. Tokenizes here, samples in lockstep-worker.
+// `lockstep generate RUN`: text sampled from a run's newest checkpoint. Tokenizes here, samples in
+// lockstep-worker.
 #pragma once
 
 namespace lockstep::cli {

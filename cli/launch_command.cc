@@ -46,7 +46,8 @@ workers are left. `lockstep status RUN_FOLDER` shows who runs.
 Examples:
   lockstep launch examples/demo.toml --nproc-per-node 4
   lockstep launch examples/demo.toml --nproc-per-node 2,3,1   # a drill: other sizes
-  lockstep launch config.toml --nproc-per-node 8       --launcher.on_worker_loss shrink --launcher.min_nproc 4
+  lockstep launch config.toml --nproc-per-node 8 \
+      --launcher.on_worker_loss shrink --launcher.min_nproc 4
 
 Exit status: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 76 a peer was lost,
 93 do not restart (three restarts without progress).
@@ -128,7 +129,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   worker.arguments = {"train"};
   worker.arguments.insert(worker.arguments.end(), arguments.begin(), arguments.end());
   worker.environment = own_environment();
-  if (!std::filesystem::exists(worker.program)) {
+  if (!posix_file_system().exists(worker.program)) {
     log_error("no ", worker.program.string(), ": this build has no Torch parts");
     return launcher::kExitConfig;
   }

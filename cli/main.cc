@@ -1,4 +1,5 @@
 // lockstep: everything a person types. Links no Torch, so it answers at once.
+#include <CLI/CLI.hpp>
 #include <cstring>
 #include <iostream>
 #include <string_view>
@@ -12,6 +13,21 @@
 
 namespace {
 
+int compare_command(int argc, char** argv) {
+  lockstep::cli::CompareOptions options;
+  CLI::App app{"", "lockstep"};
+  lockstep::cli::add_compare_command(app, options);
+  app.require_subcommand(1);
+  std::vector<std::string> words(argv, argv + argc);  // "compare", then its arguments
+  std::reverse(words.begin(), words.end());
+  try {
+    app.parse(words);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : lockstep::exit_status(lockstep::Code::kConfig);
+  }
+  return lockstep::cli::run_compare(options, lockstep::posix_file_system(), std::cout, std::cerr);
+}
+
 struct Command {
   const char* name;
   int (*run)(int argc, char** argv);
@@ -20,18 +36,21 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"prepare", lockstep::cli::prepare_command, "text files to token shards"},
-    {"train", lockstep::cli::train_command, "train on this machine, or as one rank of srun or torchrun"},
-    {"launch", lockstep::cli::launch_command, "train, and restart from the newest checkpoint when a worker dies"},
+    {"train", lockstep::cli::train_command,
+     "train on this machine, or as one rank of srun or torchrun"},
+    {"launch", lockstep::cli::launch_command,
+     "train, and restart from the newest checkpoint when a worker dies"},
     {"status", lockstep::cli::status_command, "who runs, at which step"},
     {"checkpoint", lockstep::cli::checkpoint_command, "list, inspect, verify checkpoints"},
-    {"compare", lockstep::cli::compare_command, "losses of two runs, bit by bit, and their plot"},
+    {"compare", compare_command, "losses of two runs, bit by bit, and their plot"},
     {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
 };
 
 void print_help() {
-  std::cout << "lockstep: fault-tolerant training of large language models.\n"
-               "The loss curve is the same bit for bit for any world size and any number of kills.\n\n"
-               "lockstep COMMAND --help says more about each:\n";
+  std::cout
+      << "lockstep: fault-tolerant training of large language models.\n"
+         "The loss curve is the same bit for bit for any world size and any number of kills.\n\n"
+         "lockstep COMMAND --help says more about each:\n";
   for (const Command& c : kCommands)
     std::cout << "  " << c.name << std::string(12 - std::strlen(c.name), ' ') << c.what << "\n";
   std::cout << "\nExamples:\n"

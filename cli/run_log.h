@@ -2,7 +2,7 @@
 //
 //   a run folder       metrics.jsonl (required), metrics.json and events.jsonl (if there)
 //   a metrics.jsonl    the same records alone
-//   a console log      as torchtitan, Megatron-LM, llm.c, nanoGPT and the Hugging Face Trainer print it
+//   a console log      as torchtitan, Megatron-LM, llm.c, nanoGPT, Hugging Face Trainer print it
 //
 // A killed and resumed run redoes steps. The last record of a step counts; every redone record must
 // repeat the first one's loss to the last bit, and one that does not is kept as a RedoneMismatch.

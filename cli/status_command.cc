@@ -95,7 +95,8 @@ void print_json(const Membership& membership, const std::string& state,
 int status_command(int argc, char** argv) {
   std::string folder;
   bool json = false;
-  for (const std::string argument : std::vector<std::string>(argv + 1, argv + argc)) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
     if (argument == "--help" || argument == "-h") {
       std::cout << kHelp;
       return launcher::kExitDone;

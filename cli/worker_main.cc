@@ -1,6 +1,5 @@
-// lockstep-worker: one rank of a training run, and the sampler behind `lockstep generate`. Started by `lockstep`,
-// srun or torchrun-like variables; people type `lockstep`.
-#include <ATen/Parallel.h>
+// lockstep-worker: one rank of a training run, and the sampler behind `lockstep generate`. Started
+// by `lockstep`, srun or torchrun-like variables; people type `lockstep`.
 #include <unistd.h>
 
 #include <atomic>
@@ -13,7 +12,7 @@
 
 #include "base/log.h"
 #include "core/train/generate.h"
-#include "core/train/memory_stats.h"
+#include "core/train/process.h"
 #include "core/train/trainer.h"
 
 namespace lockstep {
@@ -33,7 +32,7 @@ void pin_threads(const Config& config) {
   setenv("MKL_DYNAMIC", "FALSE", 1);
   setenv("MKL_NUM_THREADS", threads.c_str(), 1);
   setenv("OMP_NUM_THREADS", threads.c_str(), 1);
-  at::set_num_threads(static_cast<int>(config.training.threads));
+  core::set_up_process(static_cast<int>(config.training.threads));
 }
 
 void install_signals() {
@@ -47,24 +46,31 @@ Result<void> train(const Config& config) {
   core::RendezvousOptions rendezvous;
   rendezvous.rank = std::stoi(environment("RANK", "0"));
   rendezvous.world_size = std::stoi(environment("WORLD_SIZE", "1"));
-  rendezvous.store = environment("LOCKSTEP_STORE", text("tcp:", environment("MASTER_ADDR", "127.0.0.1"), ":",
-                                                        environment("MASTER_PORT", "29500")));
-  rendezvous.prefix = text("g", environment("LOCKSTEP_GENERATION", "0"), "-", environment("LOCKSTEP_NONCE", ""));
-  rendezvous.interface = environment("GLOO_SOCKET_IFNAME", rendezvous.store.starts_with("file:") ? "lo" : "");
+  rendezvous.store =
+      environment("LOCKSTEP_STORE", text("tcp:", environment("MASTER_ADDR", "127.0.0.1"), ":",
+                                         environment("MASTER_PORT", "29500")));
+  rendezvous.serve = environment("LOCKSTEP_STORE_SERVER", "rank0") == "rank0";
+  rendezvous.prefix =
+      text("g", environment("LOCKSTEP_GENERATION", "0"), "-", environment("LOCKSTEP_NONCE", ""));
+  rendezvous.interface =
+      environment("GLOO_SOCKET_IFNAME", rendezvous.store.starts_with("file:") ? "lo" : "");
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
   set_log_prefix(text("rank ", rendezvous.rank));
   if (config.parallelism.strategy == "single" && rendezvous.world_size > 1)
-    return Error{Code::kConfig, text("parallelism.strategy = \"single\" runs on one rank and this job has ",
-                                     rendezvous.world_size, "; use ddp or full_shard")};
+    return Error{Code::kConfig,
+                 text("parallelism.strategy = \"single\" runs on one rank and this job has ",
+                      rendezvous.world_size, "; use ddp or full_shard")};
   const std::string page = environment("LOCKSTEP_PROGRESS_PAGE", "");
   std::unique_ptr<ProgressPage> progress = ProgressPage::in_memory();
   if (!page.empty()) {
     LOCKSTEP_TRY(progress, ProgressPage::open(page));
   }
   LOCKSTEP_TRY(core::Membership membership, core::join(rendezvous));
-  core::TrainerEnvironment env{posix_file_system(), system_clock(), membership, *progress, stop_requested,
-                               environment("LOCKSTEP_NONCE", "")};
+  core::TrainerEnvironment env{posix_file_system(), system_clock(),
+                               membership,          *progress,
+                               stop_requested,      environment("LOCKSTEP_NONCE", ""),
+                               std::cout};
   auto trainer = core::Trainer::create(config, env);
   Result<void> done;
   if (trainer.ok()) done = (*trainer)->run();
@@ -77,12 +83,14 @@ Result<void> train(const Config& config) {
   return outcome;
 }
 
-// stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s}; stdout: one id a line.
+// stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s}; stdout: one id a
+// line.
 Result<void> generate(Config config) {
   std::string request((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
   const auto json = nlohmann::json::parse(request, nullptr, false);
   if (!json.is_object() || !json.contains("ids"))
-    return Error{Code::kConfig, "lockstep-worker generate wants its request as JSON on standard input"};
+    return Error{Code::kConfig,
+                 "lockstep-worker generate wants its request as JSON on standard input"};
   core::GenerateOptions options;
   options.prompt = json["ids"].get<std::vector<int64_t>>();
   options.count = json.value("count", options.count);
@@ -90,7 +98,8 @@ Result<void> generate(Config config) {
   options.top_k = json.value("top_k", options.top_k);
   options.seed = json.value("seed", options.seed);
   config.parallelism.strategy = "single";
-  return core::generate(posix_file_system(), config, options, [](int64_t id) { std::cout << id << "\n"; });
+  return core::generate(posix_file_system(), config, options,
+                        [](int64_t id) { std::cout << id << "\n"; });
 }
 
 Result<void> dispatch(int argc, char** argv) {
@@ -103,7 +112,6 @@ Result<void> dispatch(int argc, char** argv) {
   LOCKSTEP_TRY(const ParsedConfig parsed, parse_config(file, arguments));
   LOCKSTEP_RETURN_IF_ERROR(validate(parsed.config));
   pin_threads(parsed.config);
-  core::install_counting_allocator();
   install_signals();
   return command == "train" ? train(parsed.config) : generate(parsed.config);
 }

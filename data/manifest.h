@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/file_system.h"
@@ -15,6 +16,7 @@ namespace lockstep::data {
 
 inline constexpr int64_t kManifestVersion = 1;
 inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr std::string_view kShardSuffix = ".tokens";
 
 struct ShardInfo {
   std::string file;  // name in the folder

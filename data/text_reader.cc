@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "data/manifest.h"
 
 namespace lockstep::data {
 
@@ -54,6 +55,10 @@ size_t cut_of(std::string_view window) {
 
 Result<void> add_file(FileSystem& file_system, const std::filesystem::path& path,
                       std::vector<Document>& documents) {
+  if (path.native().ends_with(kShardSuffix))
+    return Error{
+        Code::kConfig,
+        text(path.string(), ": a token shard, not text; does --out lie inside the input?")};
   LOCKSTEP_TRY(const std::unique_ptr<File> file, file_system.open(path));
   LOCKSTEP_TRY(const int64_t size, file->size_bytes());
   if (size == 0) return Error{Code::kConfig, text(path.string(), ": the file is empty")};

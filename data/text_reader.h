@@ -27,8 +27,9 @@ struct Document {
 };
 
 // The documents of `inputs`: a file is one; a folder gives its files and those of its subfolders,
-// in byte order of their names, without names that start with a dot. Errors: kNotFound (an input),
-// kConfig (an empty file, a folder with no file, folders too deep), kIo.
+// in byte order of their names, without names that start with a dot.
+// Errors: kNotFound (an input), kConfig (an empty file, a token shard, a folder with no file,
+// folders too deep), kIo.
 Result<std::vector<Document>> list_documents(FileSystem& file_system,
                                              const std::vector<std::filesystem::path>& inputs);
 

@@ -24,9 +24,11 @@ struct SlotBatch {
 // One split of a folder made by `prepare`, as samples of T + 1 tokens: sample i is tokens
 // [i*T, i*T + T] of the split's concatenated shards; its labels are its tokens shifted by one, so
 // neighbours share one token, every token but the first is predicted once an epoch, and a tail
-// shorter than T is left out. sample_count = (tokens - 1) / T. Row b of (step, slot) has the global
-// index g = (step * V + slot) * B + b. Epoch e = g / sample_count visits all samples once, in the
-// order SampleOrder(sample_count, seed, e). World size never enters. Thread-safe. Owns its files.
+// shorter than T is left out. sample_count = (tokens - 1) / T.
+// Row b of (step, slot) has the global index g = (step * V + slot) * B + b. Epoch
+// e = g / sample_count visits all samples once, in the order SampleOrder(sample_count, seed, e).
+// World size never enters.
+// Thread-safe. Owns its files.
 class TokenDataset {
  public:
   struct Options {

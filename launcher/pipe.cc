@@ -23,8 +23,12 @@ struct Pipe {
     read_end = ends[0], write_end = ends[1];
     return true;
   }
-  void close_read() { if (read_end >= 0) ::close(std::exchange(read_end, -1)); }
-  void close_write() { if (write_end >= 0) ::close(std::exchange(write_end, -1)); }
+  void close_read() {
+    if (read_end >= 0) ::close(std::exchange(read_end, -1));
+  }
+  void close_write() {
+    if (write_end >= 0) ::close(std::exchange(write_end, -1));
+  }
 };
 
 void write_all(int descriptor, const std::string& bytes) {
@@ -50,7 +54,8 @@ std::string read_all(int descriptor) {
 
 }  // namespace
 
-Result<ProgramOutput> run_program(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+Result<ProgramOutput> run_program(const std::filesystem::path& program,
+                                  const std::vector<std::string>& arguments,
                                   const std::string& input) {
   Pipe in, out;
   if (!in.open() || !out.open()) return Error{Code::kIo, text("no pipe: ", std::strerror(errno))};

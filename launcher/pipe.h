@@ -13,8 +13,10 @@ struct ProgramOutput {
   int exit_status = 0;  // 128 + signal when it was killed by one
   std::string standard_output;
 };
-// Requires: `input` is small (it is written whole before the output is read). Errors: kNotFound, kIo.
-Result<ProgramOutput> run_program(const std::filesystem::path& program, const std::vector<std::string>& arguments,
+// Requires: `input` is small (it is written whole before the output is read). Errors: kNotFound,
+// kIo.
+Result<ProgramOutput> run_program(const std::filesystem::path& program,
+                                  const std::vector<std::string>& arguments,
                                   const std::string& input);
 
 }  // namespace lockstep::launcher

@@ -94,21 +94,23 @@ void Supervisor::on_event(const WorkersExited& event) {
     failed = failed || exit.failed();
     resume = resume || exit.wants_resume();
   }
-  if (state_ == State::kRunning) {
-    if (failed) {
-      begin_failure(since_ms(event.alive_ns));
-    } else if (resume) {
-      begin_graceful_stop(Reason::kResume);
-    } else if (!any_alive()) {
-      finish(kExitDone, "done");
-      return;
-    }
+  if (state_ == State::kRunning && failed) {
+    begin_failure(since_ms(event.alive_ns));
+  } else if (state_ == State::kRunning && resume) {
+    begin_graceful_stop(Reason::kResume);
   } else if (failed && !killed_ && any_alive()) {
     // A collective save cannot succeed without this worker.
     killed_ = true;
     actions_.emplace_back(KillAll{});
   }
-  if (state_ == State::kStopping && !any_alive()) conclude();
+  for (const WorkerExit& exit : event.exits)
+    record("worker_exit", exit.rank, cause_text(exit), exit.progress.step);
+  if (any_alive()) return;
+  if (state_ == State::kRunning) {
+    finish(kExitDone, "done");
+  } else {
+    conclude();
+  }
 }
 
 void Supervisor::note_exit(const WorkerExit& exit) {
@@ -119,7 +121,6 @@ void Supervisor::note_exit(const WorkerExit& exit) {
   note_progress(exit.progress);
   note_first_step(workers_[rank]);
   exits_.push_back({exit, killed_});
-  record("worker_exit", exit.rank, cause_text(exit), exit.progress.step);
 }
 
 void Supervisor::note_progress(const Progress& progress) {
@@ -152,10 +153,10 @@ void Supervisor::begin_failure(double detect_ms) {
   incident.world_size = world_size();
   incident.detect_ms = detect_ms;
   incidents_.push_back(incident);
-  const WorkerExit& first = exits_[primary_index()].exit;
-  record("failure_detected", first.rank, cause_text(first), first.progress.step);
   killed_ = true;
   if (any_alive()) actions_.emplace_back(KillAll{});
+  const WorkerExit& first = exits_[primary_index()].exit;
+  record("failure_detected", first.rank, cause_text(first), first.progress.step);
 }
 
 // Workers save and leave by themselves; grace_s bounds how long that may take.

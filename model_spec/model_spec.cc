@@ -12,7 +12,8 @@ constexpr double kInitStd = 0.02;
 UnitSpec block_unit(const DecoderShape& s, int64_t layer) {
   const std::string at = text("model.layers.", layer, ".");
   const int64_t q = s.n_heads * s.head_dim, kv = s.n_kv_heads * s.head_dim;
-  // Projections back into the residual stream start smaller, so that its variance does not grow with depth.
+  // Projections back into the residual stream start smaller, so that its variance does not grow
+  // with depth.
   const double out_std = kInitStd / std::sqrt(2.0 * static_cast<double>(s.n_layers));
   return {text("layers.", layer),
           {{at + "input_layernorm.weight", {s.dim}, 0},
@@ -26,26 +27,27 @@ UnitSpec block_unit(const DecoderShape& s, int64_t layer) {
            {at + "mlp.down_proj.weight", {s.dim, s.ffn_dim}, out_std}}};
 }
 
-Result<DecoderShape> resolve_shape(const Config::Model& m, int64_t data_vocab_size) {
-  DecoderShape s{m.dim, m.n_layers, m.n_heads, m.n_kv_heads, m.head_dim, m.ffn_dim, m.vocab_size,
-                 m.norm_eps, m.rope_theta, m.tie_word_embeddings};
-  if (s.head_dim == 0) {
-    if (s.dim % s.n_heads != 0)
-      return Error{Code::kConfig, text("model.dim = ", s.dim, " is not a multiple of model.n_heads = ", s.n_heads,
-                                       "; change one, or give model.head_dim")};
-    s.head_dim = s.dim / s.n_heads;
-  }
+Result<DecoderShape> resolve_shape(const Config& config, int64_t data_vocab_size) {
+  const Config::Model m = resolved(config).model;
+  DecoderShape s{m.dim,     m.n_layers,   m.n_heads,  m.n_kv_heads, m.head_dim,
+                 m.ffn_dim, m.vocab_size, m.norm_eps, m.rope_theta, m.tie_word_embeddings};
+  if (s.head_dim * s.n_heads != s.dim && config.model.head_dim == 0)
+    return Error{Code::kConfig,
+                 text("model.dim = ", s.dim, " is not a multiple of model.n_heads = ", s.n_heads,
+                      "; change one, or give model.head_dim")};
   if (s.head_dim % 2 != 0)
-    return Error{Code::kConfig, text("the head dimension is ", s.head_dim,
-                                     "; rotary embeddings need an even one: change model.dim, n_heads or head_dim")};
+    return Error{
+        Code::kConfig,
+        text("the head dimension is ", s.head_dim,
+             "; rotary embeddings need an even one: change model.dim, n_heads or head_dim")};
   if (s.n_heads % s.n_kv_heads != 0)
-    return Error{Code::kConfig, text("model.n_heads = ", s.n_heads, " is not a multiple of model.n_kv_heads = ",
-                                     s.n_kv_heads)};
-  if (s.ffn_dim == 0) s.ffn_dim = (s.dim * 8 / 3 + 63) / 64 * 64;
+    return Error{Code::kConfig, text("model.n_heads = ", s.n_heads,
+                                     " is not a multiple of model.n_kv_heads = ", s.n_kv_heads)};
   if (s.vocab_size == 0) s.vocab_size = data_vocab_size;
   if (s.vocab_size <= 0)
-    return Error{Code::kConfig, "model.vocab_size is 0 and no data set says how large the vocabulary is; "
-                                "give --data.path or model.vocab_size"};
+    return Error{Code::kConfig,
+                 "model.vocab_size is 0 and no data set says how large the vocabulary is; "
+                 "give --data.path or model.vocab_size"};
   return s;
 }
 
@@ -78,14 +80,15 @@ int64_t ModelSpec::tiles() const {
 
 double ModelSpec::flops_per_token(int64_t seq_len) const {
   const double embedding = static_cast<double>(shape.vocab_size * shape.dim);
-  // A tied weight is counted once above and works as the head: only an untied embedding is left out.
+  // A tied weight is counted once above and works as the head: only an untied embedding is left
+  // out.
   const double working = static_cast<double>(parameter_count()) - (shape.tied ? 0.0 : embedding);
   return 6.0 * working +
          12.0 * static_cast<double>(shape.n_layers * shape.n_heads * shape.head_dim * seq_len);
 }
 
 Result<ModelSpec> create(const Config& config, int64_t vocab_size) {
-  LOCKSTEP_TRY(DecoderShape s, resolve_shape(config.model, vocab_size));
+  LOCKSTEP_TRY(DecoderShape s, resolve_shape(config, vocab_size));
   ModelSpec spec{s, {}};
   spec.units.push_back({"embed", {{"model.embed_tokens.weight", {s.vocab_size, s.dim}, kInitStd}}});
   for (int64_t layer = 0; layer < s.n_layers; ++layer) spec.units.push_back(block_unit(s, layer));

@@ -1,5 +1,5 @@
-// What a model is, without Torch: units, parameter names, shapes, FLOPs, bytes. Everything that `plan`,
-// `export` and the trainer must agree on.
+// What a model is, without Torch: units, parameter names, shapes, FLOPs, bytes. Everything that
+// `plan`, `export` and the trainer must agree on.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ inline constexpr int64_t kTileElements = 4096;
 
 // Sizes of a Llama-style decoder (RMSNorm, RoPE, grouped-query attention, SwiGLU).
 struct DecoderShape {
-  int64_t dim = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, ffn_dim = 0, vocab_size = 0;
+  int64_t dim = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, ffn_dim = 0,
+          vocab_size = 0;
   double norm_eps = 1e-5, rope_theta = 10000.0;
   bool tied = false;  // the head uses the embedding's weight
 };
 
 struct ParamSpec {
-  std::string name;            // as Hugging Face writes it: "model.layers.0.self_attn.q_proj.weight"
+  std::string name;  // as Hugging Face writes it: "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> shape;  // row-major
   double init_std = 0;         // normal(0, init_std); 0: all ones (norm weights)
   int64_t elements() const;
@@ -38,16 +39,17 @@ struct UnitSpec {
   int64_t tiles() const;
 };
 
-// Units in model order: embedding, blocks, head. With a tied head the embedding's unit serves both ends
-// and the head's unit holds the final norm alone.
+// Units in model order: embedding, blocks, head. With a tied head the embedding's unit serves both
+// ends and the head's unit holds the final norm alone.
 struct ModelSpec {
   DecoderShape shape;
   std::vector<UnitSpec> units;
 
   int64_t parameter_count() const;
   int64_t tiles() const;
-  // 6*(params - embedding) + 12*layers*heads*head_dim*seq_len: attention counted in full, as the common
-  // convention (torchtitan's, PaLM appendix B) does; a causal kernel does about half of that part.
+  // 6*(params - embedding) + 12*layers*heads*head_dim*seq_len: attention counted in full, as the
+  // common convention (torchtitan's, PaLM appendix B) does; a causal kernel does about half of
+  // that part.
   double flops_per_token(int64_t seq_len) const;
 };
 

@@ -1,9 +1,10 @@
-// How ranks exchange bytes. Collectives move data and never add (DESIGN.md §4, rule 3): the backend's algorithm,
-// topology and channels then cannot change a bit. The one that adds exists for comparison only.
+// How ranks exchange bytes. Collectives move data and never add (docs/ARCHITECTURE.md, rule 3): the
+// backend's algorithm, topology and channels then cannot change a bit. The one that adds exists
+// for comparison only.
 //
-// Every wait has a deadline and looks at the abort flag; every failure is an Error that names what was waited for.
-// Buffers of an unfinished collective belong to it: after an error they must not be reused or freed, so the
-// process leaves by _exit.
+// Every wait has a deadline and looks at the abort flag; every failure is an Error that names what
+// was waited for. Buffers of an unfinished collective belong to it: after an error they must not
+// be reused or freed, so the process leaves by _exit.
 // Thread: one thread issues collectives, in the same order on every rank.
 #pragma once
 
@@ -34,20 +35,23 @@ class Communicator {
 
   // out [W * n] <- every rank's in [n], in rank order. Contiguous, same dtype. Collective.
   virtual PendingPtr all_gather(at::Tensor out, at::Tensor in) = 0;
-  // in is cut into W parts of in_counts elements, part r goes to rank r; out receives out_counts[r] elements
-  // from rank r, in rank order. Collective.
+  // in is cut into W parts of in_counts elements, part r goes to rank r; out receives
+  // out_counts[r] elements from rank r, in rank order. Collective.
   virtual PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
                                 std::vector<int64_t> in_counts) = 0;
-  // tensor <- the backend's own sum over ranks: bits depend on the world size. For training.reduction="native".
+  // tensor <- the backend's own sum over ranks: bits depend on the world size. For
+  // training.reduction="native".
   virtual PendingPtr all_reduce_sum(at::Tensor tensor) = 0;
 };
 
 // From this process's environment (docs/ARCHITECTURE.md, "Rendezvous").
 struct RendezvousOptions {
   int rank = 0, world_size = 1;
-  std::string store;              // "file:<path>" or "tcp:<host>:<port>"; unused when world_size is 1
-  std::string prefix;             // keys of this generation: "g3-7f2a91"
-  std::string interface = "lo";   // network interface for Gloo; "" = the one that has a route to the host's name
+  std::string store;   // "file:<path>" or "tcp:<host>:<port>"; unused when world_size is 1
+  std::string prefix;  // keys of this generation: "g3-7f2a91"
+  bool serve = true;   // rank 0 hosts the tcp store; false: somebody else does
+  std::string interface =
+      "lo";  // network interface for Gloo; "" = the one that has a route to the host's name
   double init_timeout_s = 60, timeout_s = 100;
 };
 

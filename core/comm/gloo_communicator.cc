@@ -1,5 +1,5 @@
-// Communicator over c10d::ProcessGroupGloo. Gloo in LibTorch 2.11 has no working abort(), so waits never
-// block inside it: they poll completion, the deadline and the store of aborts.
+// Communicator over c10d::ProcessGroupGloo. Gloo in LibTorch 2.11 has no working abort(), so waits
+// never block inside it: they poll completion, the deadline and the store of aborts.
 #include <ATen/ops/from_blob.h>
 #include <sched.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -27,7 +27,10 @@ class Done : public Pending {
 class GlooPending : public Pending {
  public:
   GlooPending(WorkPtr work, std::string what, double timeout_s, std::vector<at::Tensor> keep)
-      : work_(std::move(work)), what_(std::move(what)), timeout_s_(timeout_s), keep_(std::move(keep)) {}
+      : work_(std::move(work)),
+        what_(std::move(what)),
+        timeout_s_(timeout_s),
+        keep_(std::move(keep)) {}
 
   Result<void> wait() override {
     const double deadline = system_clock().monotonic_s() + timeout_s_;
@@ -68,7 +71,8 @@ class Failed : public Pending {
 // Collectives move bytes, whatever the dtype: Gloo knows every width of byte.
 at::Tensor as_byte_tensor(const at::Tensor& t) {
   LOCKSTEP_CHECK(t.is_contiguous(), "a collective needs contiguous memory");
-  return at::from_blob(t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, at::TensorOptions(at::kByte));
+  return at::from_blob(t.data_ptr(), {static_cast<int64_t>(t.nbytes())},
+                       at::TensorOptions(at::kByte));
 }
 
 class GlooCommunicator : public Communicator {
@@ -79,9 +83,11 @@ class GlooCommunicator : public Communicator {
   int world_size() const override { return group_->getSize(); }
 
   PendingPtr all_gather(at::Tensor out, at::Tensor in) override {
-    LOCKSTEP_CHECK(out.nbytes() == in.nbytes() * static_cast<size_t>(world_size()), out.nbytes(), " ", in.nbytes());
+    LOCKSTEP_CHECK(out.nbytes() == in.nbytes() * static_cast<size_t>(world_size()), out.nbytes(),
+                   " ", in.nbytes());
     at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
-    return issue("all-gather", {out, in}, [&] { return group_->_allgather_base(out_bytes, in_bytes); });
+    return issue("all-gather", {out, in},
+                 [&] { return group_->_allgather_base(out_bytes, in_bytes); });
   }
 
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
@@ -150,7 +156,8 @@ class C10dStore : public SharedStore {
     try {
       while (!store_->check({key})) {
         if (system_clock().monotonic_s() > deadline)
-          return Error{Code::kTimeout, text("no \"", key, "\" in the store after ", timeout_s, " s")};
+          return Error{Code::kTimeout,
+                       text("no \"", key, "\" in the store after ", timeout_s, " s")};
         system_clock().sleep_ns(2'000'000);
       }
       const std::vector<uint8_t> value = store_->get(key);
@@ -196,7 +203,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool m
     const size_t colon = o.store.rfind(':');
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(std::stoi(o.store.substr(colon + 1)));
-    options.isServer = may_serve && o.rank == 0;
+    options.isServer = may_serve && o.serve && o.rank == 0;
     options.waitWorkers = false;
     options.timeout = to_ms(o.init_timeout_s);
     store = c10::make_intrusive<c10d::TCPStore>(o.store.substr(4, colon - 4), options);
@@ -222,15 +229,18 @@ Result<Membership> join(const RendezvousOptions& o) {
                                    : c10d::ProcessGroupGloo::createDeviceForInterface(o.interface));
     options->threads = 2;
     auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        c10::make_intrusive<c10d::PrefixStore>("gloo", connect_store(o, true)), o.rank, o.world_size, options);
-    // Votes go over a connection of their own: a store call holds its connection's lock while it waits.
+        c10::make_intrusive<c10d::PrefixStore>("gloo", connect_store(o, true)), o.rank,
+        o.world_size, options);
+    // Votes go over a connection of their own: a store call holds its connection's lock while it
+    // waits.
     auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
     return Membership{std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s),
                       std::make_unique<C10dStore>(std::move(votes))};
   } catch (const std::exception& e) {
     const std::string reason = e.what();
-    return Error{Code::kPeerLost, text("rank ", o.rank, " could not join ", o.world_size, " ranks through ",
-                                       o.store, ": ", reason.substr(0, reason.find('\n')))};
+    return Error{Code::kPeerLost,
+                 text("rank ", o.rank, " could not join ", o.world_size, " ranks through ", o.store,
+                      ": ", reason.substr(0, reason.find('\n')))};
   }
 }
 

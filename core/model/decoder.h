@@ -1,6 +1,6 @@
-// The Llama-style decoder as a sequence of stages: embedding, blocks, head with loss. Forward and backward are
-// written out (no autograd graph): parameter gradients land in the exchange buffer, what is saved is known, and
-// the order of every sum is fixed.
+// The Llama-style decoder as a sequence of stages: embedding, blocks, head with loss. Forward and
+// backward are written out (no autograd graph): parameter gradients land in the exchange buffer,
+// what is saved is known, and the order of every sum is fixed.
 #pragma once
 
 #include "core/sharding/stage.h"
@@ -11,15 +11,15 @@ namespace lockstep::core {
 // `spec` outlives the stages. Unit indices are those of spec.units.
 StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len);
 
-// Logits [B, V] fp32 of position `position` of every sequence; x [B*T, D] from Schedule::forward_only, the head's
-// units gathered.
-at::Tensor logits_at(const model_spec::ModelSpec& spec, std::span<Unit*> head_units, const at::Tensor& x,
-                     int64_t seq_len, int64_t position);
+// Logits [B, V] fp32 of position `position` of every sequence; x [B*T, D] from
+// Schedule::forward_only, the head's units gathered.
+at::Tensor logits_at(const model_spec::ModelSpec& spec, std::span<Unit*> head_units,
+                     const at::Tensor& x, int64_t seq_len, int64_t position);
 
-// Fills tiles of a parameter with its initial values: a function of (seed, parameter name, element index), the
-// same for every cut (DESIGN.md §4, rule 6). Normal by Box-Muller from Philox words; norm weights are ones.
-// `counter_offset` is 0; a test shifts it to break the rule.
-void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start, int64_t length,
-                          int64_t counter_offset, float* out);
+// Fills tiles of a parameter with its initial values: a function of (seed, parameter name, element
+// index), the same for every cut (docs/ARCHITECTURE.md, rule 6). Normal by Box-Muller from Philox words;
+// norm weights are ones. `counter_offset` is 0; a test shifts it to break the rule.
+void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start,
+                          int64_t length, int64_t counter_offset, float* out);
 
 }  // namespace lockstep::core

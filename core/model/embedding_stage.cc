@@ -4,12 +4,14 @@
 
 namespace lockstep::core {
 
-at::Tensor EmbeddingStage::forward(std::span<Unit*> units, const at::Tensor&, const SlotInput& slot, bool) {
+at::Tensor EmbeddingStage::forward(std::span<Unit*> units, const at::Tensor&, const SlotInput& slot,
+                                   bool) {
   return units[0]->weight(0).index_select(0, slot.tokens_BT.reshape({-1}));
 }
 
 // Rows are added in token order in fp32: a token seen 512 times in a slot loses nothing to bf16.
-at::Tensor EmbeddingStage::backward(std::span<Unit*> units, const at::Tensor& dy, const SlotInput& slot) {
+at::Tensor EmbeddingStage::backward(std::span<Unit*> units, const at::Tensor& dy,
+                                    const SlotInput& slot) {
   at::Tensor sum_VD = units[0]->grad_sum(0);
   const at::Tensor tokens = slot.tokens_BT.reshape({-1});
   const int64_t* token = tokens.data_ptr<int64_t>();

@@ -14,9 +14,10 @@ int64_t chunk_rows(int64_t vocab) {
   return std::max<int64_t>(64, rows / 64 * 64);
 }
 
-// Adds dlogits^T x to the weight's gradient. In one chunk it lands in the exchange buffer, rounded once;
-// in several, or tied, the parts are added in fp32.
-void add_weight_grad(Unit& unit, int param, bool alone, const at::Tensor& d_logits, const at::Tensor& x) {
+// Adds dlogits^T x to the weight's gradient. In one chunk it lands in the exchange buffer, rounded
+// once; in several, or tied, the parts are added in fp32.
+void add_weight_grad(Unit& unit, int param, bool alone, const at::Tensor& d_logits,
+                     const at::Tensor& x) {
   if (alone) {
     at::Tensor out = unit.grad(param);
     at::mm_out(out, d_logits.t(), x);
@@ -56,7 +57,8 @@ LossStage::Output HeadStage::run(std::span<Unit*> units, const at::Tensor& x, co
     const at::Tensor h = h_RD.narrow(0, r, n);
     at::Tensor logits = at::mm(h, weight_VD.t()).to(at::kFloat);
     cross_entropy(logits.data_ptr<float>(), labels.data_ptr<int64_t>() + r, n, shape_.vocab_size,
-                  static_cast<float>(slot.dy), want_gradients, &out.loss.sum, &out.loss.valid_tokens);
+                  static_cast<float>(slot.dy), want_gradients, &out.loss.sum,
+                  &out.loss.valid_tokens);
     if (!want_gradients) continue;
     const at::Tensor d_logits = logits.to(x.scalar_type());
     at::Tensor dh = dh_RD.narrow(0, r, n);

@@ -23,8 +23,9 @@ inline float fold_lanes(const float* lanes) {
   return (width4[0] + width4[2]) + (width4[1] + width4[3]);
 }
 
-// e^x by range reduction to [-ln2/2, ln2/2] and a degree-6 polynomial (Cephes' expf coefficients); about 2 ulp.
-// Written without a library call so that it vectorizes and gives the same bits everywhere.
+// e^x by range reduction to [-ln2/2, ln2/2] and a degree-6 polynomial (Cephes' expf coefficients);
+// about 2 ulp. Written without a library call so that it vectorizes and gives the same bits
+// everywhere.
 inline float exp_fast(float x) {
   x = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
   const float n_magic = x * 1.44269504088896341f + 12582912.0f;  // round to nearest integer
@@ -46,9 +47,12 @@ inline float sigmoid(float x) { return 1.0f / (1.0f + exp_fast(-x)); }
 
 }  // namespace
 
-#define LOCKSTEP_KERNEL template <typename T> __attribute__((always_inline)) inline void
+#define LOCKSTEP_KERNEL \
+  template <typename T> \
+  __attribute__((always_inline)) inline void
 
-LOCKSTEP_KERNEL rms_forward(const T* __restrict x, const T* __restrict w, T* __restrict y, float* __restrict scale_out, int64_t rows, int64_t dim, float eps) {
+LOCKSTEP_KERNEL rms_forward(const T* __restrict x, const T* __restrict w, T* __restrict y,
+                            float* __restrict scale_out, int64_t rows, int64_t dim, float eps) {
   for (int64_t r = 0; r < rows; ++r, x += dim, y += dim) {
     float lanes[kLanes] = {};
     int64_t i = 0;
@@ -62,8 +66,9 @@ LOCKSTEP_KERNEL rms_forward(const T* __restrict x, const T* __restrict w, T* __r
 }
 
 // With s the scale and g = dy*w: dx = s*g - x * s^3 * mean(g*x); dw += dy * x * s.
-LOCKSTEP_KERNEL rms_backward(const T* __restrict dy, const T* __restrict x, const T* __restrict w, const float* __restrict scale, T* __restrict dx, float* __restrict dw_sum,
-                             int64_t rows, int64_t dim) {
+LOCKSTEP_KERNEL rms_backward(const T* __restrict dy, const T* __restrict x, const T* __restrict w,
+                             const float* __restrict scale, T* __restrict dx,
+                             float* __restrict dw_sum, int64_t rows, int64_t dim) {
   for (int64_t r = 0; r < rows; ++r, x += dim, dy += dim, dx += dim) {
     const float s = scale[r];
     float lanes[kLanes] = {};
@@ -81,8 +86,9 @@ LOCKSTEP_KERNEL rms_backward(const T* __restrict dy, const T* __restrict x, cons
   }
 }
 
-LOCKSTEP_KERNEL rotate(T* __restrict x, const float* __restrict cos, const float* __restrict sin, int64_t rows, int64_t seq_len, int64_t heads,
-                       int64_t head_dim, int64_t row_stride, float direction) {
+LOCKSTEP_KERNEL rotate(T* __restrict x, const float* __restrict cos, const float* __restrict sin,
+                       int64_t rows, int64_t seq_len, int64_t heads, int64_t head_dim,
+                       int64_t row_stride, float direction) {
   const int64_t half = head_dim / 2;
   for (int64_t r = 0; r < rows; ++r) {
     const float* c = cos + (r % seq_len) * half;
@@ -106,7 +112,8 @@ LOCKSTEP_KERNEL swiglu(const T* __restrict gate_up, T* __restrict y, int64_t row
     }
 }
 
-LOCKSTEP_KERNEL swiglu_back(const T* __restrict dy, const T* __restrict gate_up, T* __restrict d_gate_up, int64_t rows, int64_t dim) {
+LOCKSTEP_KERNEL swiglu_back(const T* __restrict dy, const T* __restrict gate_up,
+                            T* __restrict d_gate_up, int64_t rows, int64_t dim) {
   for (int64_t r = 0; r < rows; ++r, gate_up += 2 * dim, d_gate_up += 2 * dim, dy += dim)
     for (int64_t i = 0; i < dim; ++i) {
       const float g = load(gate_up[i]), u = load(gate_up[i + dim]), d = load(dy[i]);
@@ -135,7 +142,8 @@ void cross_entropy(float* logits, const int64_t* labels, int64_t rows, int64_t v
       for (int64_t k = 0; k < kLanes; ++k) lanes[k] += exp_fast(logits[i + k] - top);
     for (; i < vocab; ++i) lanes[i % kLanes] += exp_fast(logits[i] - top);
     const float sum = fold_lanes(lanes);
-    *loss_sum += std::log(static_cast<double>(sum)) + static_cast<double>(top) - static_cast<double>(at_label);
+    *loss_sum += std::log(static_cast<double>(sum)) + static_cast<double>(top) -
+                 static_cast<double>(at_label);
     ++*valid;
     if (!want_gradients) continue;
     const float factor = dy / sum;
@@ -145,30 +153,32 @@ void cross_entropy(float* logits, const int64_t* labels, int64_t rows, int64_t v
 }
 
 // Each public template is instantiated for both element types, each with its vector clones.
-#define LOCKSTEP_INSTANTIATE(T)                                                                                 \
-  template <>                                                                                                   \
-  LOCKSTEP_VECTOR_CLONES void rms_norm_forward(const T* x, const T* w, T* y, float* scale, int64_t rows,        \
-                                               int64_t dim, float eps) {                                        \
-    rms_forward(x, w, y, scale, rows, dim, eps);                                                                \
-  }                                                                                                             \
-  template <>                                                                                                   \
-  LOCKSTEP_VECTOR_CLONES void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, T* dx, \
-                                                float* dw, int64_t rows, int64_t dim) {                         \
-    rms_backward(dy, x, w, scale, dx, dw, rows, dim);                                                           \
-  }                                                                                                             \
-  template <>                                                                                                   \
-  LOCKSTEP_VECTOR_CLONES void rotate_heads(T* x, const float* cos, const float* sin, int64_t rows,              \
-                                           int64_t seq_len, int64_t heads, int64_t head_dim,                    \
-                                           int64_t row_stride, float direction) {                               \
-    rotate(x, cos, sin, rows, seq_len, heads, head_dim, row_stride, direction);                                 \
-  }                                                                                                             \
-  template <>                                                                                                   \
-  LOCKSTEP_VECTOR_CLONES void swiglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {               \
-    swiglu(gate_up, y, rows, dim);                                                                              \
-  }                                                                                                             \
-  template <>                                                                                                   \
-  LOCKSTEP_VECTOR_CLONES void swiglu_backward(const T* dy, const T* gate_up, T* d, int64_t rows, int64_t dim) { \
-    swiglu_back(dy, gate_up, d, rows, dim);                                                                     \
+#define LOCKSTEP_INSTANTIATE(T)                                                                    \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void rms_norm_forward(const T* x, const T* w, T* y, float* scale,         \
+                                               int64_t rows, int64_t dim, float eps) {             \
+    rms_forward(x, w, y, scale, rows, dim, eps);                                                   \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void rms_norm_backward(const T* dy, const T* x, const T* w,               \
+                                                const float* scale, T* dx, float* dw,              \
+                                                int64_t rows, int64_t dim) {                       \
+    rms_backward(dy, x, w, scale, dx, dw, rows, dim);                                              \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void rotate_heads(T* x, const float* cos, const float* sin, int64_t rows, \
+                                           int64_t seq_len, int64_t heads, int64_t head_dim,       \
+                                           int64_t row_stride, float direction) {                  \
+    rotate(x, cos, sin, rows, seq_len, heads, head_dim, row_stride, direction);                    \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void swiglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {  \
+    swiglu(gate_up, y, rows, dim);                                                                 \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void swiglu_backward(const T* dy, const T* gate_up, T* d, int64_t rows,   \
+                                              int64_t dim) {                                       \
+    swiglu_back(dy, gate_up, d, rows, dim);                                                        \
   }
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)

@@ -27,13 +27,15 @@ T* ptr(const at::Tensor& t) {
 
 bool back_to_back(const Unit& unit, int first, int count) {
   for (int i = first; i + 1 < first + count; ++i)
-    if (unit.spec().params[static_cast<size_t>(i)].elements() % model_spec::kTileElements != 0) return false;
+    if (unit.spec().params[static_cast<size_t>(i)].elements() % model_spec::kTileElements != 0)
+      return false;
   return true;
 }
 
 int64_t stacked_rows(const Unit& unit, int first, int count) {
   int64_t rows = 0;
-  for (int i = first; i < first + count; ++i) rows += unit.spec().params[static_cast<size_t>(i)].shape[0];
+  for (int i = first; i < first + count; ++i)
+    rows += unit.spec().params[static_cast<size_t>(i)].shape[0];
   return rows;
 }
 
@@ -48,7 +50,8 @@ RotaryTable RotaryTable::create(int64_t seq_len, int64_t head_dim, double theta)
   RotaryTable table{at::empty({seq_len, half}, at::kFloat), at::empty({seq_len, half}, at::kFloat)};
   for (int64_t t = 0; t < seq_len; ++t)
     for (int64_t i = 0; i < half; ++i) {
-      const double frequency = std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+      const double frequency =
+          std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
       // fp32 angles, as the models' reference implementations form them.
       const float angle = static_cast<float>(t) * static_cast<float>(frequency);
       table.cos_TH.data_ptr<float>()[t * half + i] = std::cos(angle);
@@ -62,14 +65,14 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, at::Te
   scale = at::empty({x.size(0)}, at::kFloat);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    rms_norm_forward<T>(ptr<T>(x), ptr<T>(w), ptr<T>(y), scale.data_ptr<float>(), x.size(0), x.size(1),
-                        static_cast<float>(eps));
+    rms_norm_forward<T>(ptr<T>(x), ptr<T>(w), ptr<T>(y), scale.data_ptr<float>(), x.size(0),
+                        x.size(1), static_cast<float>(eps));
   });
   return y;
 }
 
-at::Tensor rms_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& scale,
-                         at::Tensor dw_sum) {
+at::Tensor rms_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                         const at::Tensor& scale, at::Tensor dw_sum) {
   at::Tensor dx = at::empty_like(x);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -79,12 +82,12 @@ at::Tensor rms_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Te
   return dx;
 }
 
-void rotate_rows(at::Tensor& x, const RotaryTable& table, int64_t seq_len, int64_t heads, int64_t head_dim,
-                 float direction) {
+void rotate_rows(at::Tensor& x, const RotaryTable& table, int64_t seq_len, int64_t heads,
+                 int64_t head_dim, float direction) {
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    rotate_heads<T>(ptr<T>(x), table.cos_TH.data_ptr<float>(), table.sin_TH.data_ptr<float>(), x.size(0), seq_len,
-                    heads, head_dim, x.size(1), direction);
+    rotate_heads<T>(ptr<T>(x), table.cos_TH.data_ptr<float>(), table.sin_TH.data_ptr<float>(),
+                    x.size(0), seq_len, heads, head_dim, x.size(1), direction);
   });
 }
 
@@ -115,7 +118,8 @@ at::Tensor stacked_weight(Unit& unit, int first, int count) {
   return at::cat(parts, 0);
 }
 
-void stacked_weight_grad(Unit& unit, int first, int count, const at::Tensor& dy, const at::Tensor& x) {
+void stacked_weight_grad(Unit& unit, int first, int count, const at::Tensor& dy,
+                         const at::Tensor& x) {
   if (back_to_back(unit, first, count)) {
     at::Tensor out = stacked_view(unit.grad(first), stacked_rows(unit, first, count));
     at::mm_out(out, dy.t(), x);

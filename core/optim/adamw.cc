@@ -10,8 +10,8 @@
 
 namespace lockstep::core {
 
-AdamWStep AdamWStep::create(double lr, double beta1, double beta2, double eps, double weight_decay, double clip,
-                            int64_t t) {
+AdamWStep AdamWStep::create(double lr, double beta1, double beta2, double eps, double weight_decay,
+                            double clip, int64_t t) {
   const double n = static_cast<double>(t);
   return {static_cast<float>(lr),
           static_cast<float>(beta1),
@@ -24,8 +24,8 @@ AdamWStep AdamWStep::create(double lr, double beta1, double beta2, double eps, d
 }
 
 LOCKSTEP_VECTOR_CLONES
-void adamw_update(const AdamWStep& s, bool decay, const float* __restrict grad, float* __restrict master,
-                  float* __restrict m, float* __restrict v, int64_t n) {
+void adamw_update(const AdamWStep& s, bool decay, const float* __restrict grad,
+                  float* __restrict master, float* __restrict m, float* __restrict v, int64_t n) {
   const float keep = decay ? 1.0f - s.lr * s.weight_decay : 1.0f;
   const float step_size = s.lr / s.correction1;
   const float rest1 = 1.0f - s.beta1, rest2 = 1.0f - s.beta2;
@@ -52,7 +52,8 @@ void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sum
         grad[i + k] = g;
         lanes[k] += static_cast<double>(g) * static_cast<double>(g);
       }
-    sums_out[tile] = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+    sums_out[tile] = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
+                     ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
   }
 }
 
@@ -61,8 +62,8 @@ double learning_rate(double peak, int64_t warmup_steps, int64_t total_steps, con
   if (t <= warmup_steps) return peak * static_cast<double>(t) / static_cast<double>(warmup_steps);
   const std::string_view decay = decay_type;
   if (decay == "none" || total_steps <= warmup_steps) return peak;
-  const double progress = std::min(1.0, static_cast<double>(t - warmup_steps) /
-                                            static_cast<double>(total_steps - warmup_steps));
+  const double progress = std::min(
+      1.0, static_cast<double>(t - warmup_steps) / static_cast<double>(total_steps - warmup_steps));
   const double shape =
       decay == "linear" ? 1.0 - progress : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
   return peak * (min_factor + (1.0 - min_factor) * shape);

@@ -18,9 +18,9 @@ inline uint16_t float_to_bf16(float value) {
   return static_cast<uint16_t>(nan ? (word >> 16) | 0x40u : rounded);
 }
 
-void add_floats(float* sum, const float* part, int64_t n);      // sum += part
-void add_bf16(float* sum, const uint16_t* part, int64_t n);     // sum += part
-void widen_bf16(float* out, const uint16_t* in, int64_t n);     // out = in
+void add_floats(float* sum, const float* part, int64_t n);       // sum += part
+void add_bf16(float* sum, const uint16_t* part, int64_t n);      // sum += part
+void widen_bf16(float* out, const uint16_t* in, int64_t n);      // out = in
 void narrow_to_bf16(uint16_t* out, const float* in, int64_t n);  // out = in, rounded once
 
 }  // namespace lockstep::core

@@ -1,5 +1,6 @@
-// Memory for gathered units and exchanged gradients: fixed sizes, reused, nothing allocated in the steady
-// state, nothing zeroed. A gathered unit's tensors stay; the memory under their storage comes and goes.
+// Memory for gathered units and exchanged gradients: fixed sizes, reused, nothing allocated in the
+// steady state, nothing zeroed. A gathered unit's tensors stay; the memory under their storage
+// comes and goes.
 // Thread: the training thread.
 #pragma once
 

@@ -59,7 +59,8 @@ void FoldTree::push_round(const at::Tensor& parts, int64_t part_count) {
   }
   at::Tensor round = fresh();
   set_to(round, parts.narrow(0, 0, elements_));
-  for (int64_t i = 1; i < part_count; ++i) add_into(round, parts.narrow(0, i * elements_, elements_));
+  for (int64_t i = 1; i < part_count; ++i)
+    add_into(round, parts.narrow(0, i * elements_, elements_));
   if (partials_.empty()) {
     partials_.push_back(std::move(round));
   } else {

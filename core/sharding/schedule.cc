@@ -27,10 +27,15 @@ constexpr size_t kMaxTravelling = 2;
 
 }  // namespace
 
-Schedule::Schedule(std::vector<Unit*> units, StageSequence& model, const Strategy& strategy, int rank,
-                   int world_size)
-    : units_(std::move(units)), model_(model), strategy_(strategy), rank_(rank), world_size_(world_size),
-      train_plan_(make_plan(true)), forward_plan_(make_plan(false)) {}
+Schedule::Schedule(std::vector<Unit*> units, StageSequence& model, const Strategy& strategy,
+                   int rank, int world_size)
+    : units_(std::move(units)),
+      model_(model),
+      strategy_(strategy),
+      rank_(rank),
+      world_size_(world_size),
+      train_plan_(make_plan(true)),
+      forward_plan_(make_plan(false)) {}
 
 Schedule::Plan Schedule::make_plan(bool train) const {
   Plan plan;
@@ -53,11 +58,13 @@ Result<void> Schedule::enter(const Plan& plan, size_t item, bool prefetch) {
   for (int u : plan[item]) units_[static_cast<size_t>(u)]->start_gather();
   if (prefetch && item + 1 < plan.size())
     for (int u : plan[item + 1]) units_[static_cast<size_t>(u)]->start_gather();
-  for (int u : plan[item]) LOCKSTEP_RETURN_IF_ERROR(units_[static_cast<size_t>(u)]->finish_gather());
+  for (int u : plan[item])
+    LOCKSTEP_RETURN_IF_ERROR(units_[static_cast<size_t>(u)]->finish_gather());
   return {};
 }
 
-// A unit that one of the next two items needs stays: the last block's forward is soon followed by its backward.
+// A unit that one of the next two items needs stays: the last block's forward is soon followed by
+// its backward.
 void Schedule::leave(const Plan& plan, size_t item) {
   for (int u : plan[item]) {
     const bool soon = (item + 1 < plan.size() && contains(plan[item + 1], u)) ||
@@ -66,7 +73,8 @@ void Schedule::leave(const Plan& plan, size_t item) {
   }
 }
 
-Result<at::Tensor> Schedule::run_forward(const Plan& plan, const std::optional<SlotInput>& slot, bool keep) {
+Result<at::Tensor> Schedule::run_forward(const Plan& plan, const std::optional<SlotInput>& slot,
+                                         bool keep) {
   at::Tensor x;
   for (size_t i = 0; i < model_.stages.size(); ++i) {
     LOCKSTEP_RETURN_IF_ERROR(enter(plan, i, strategy_.forward_prefetch));
@@ -96,7 +104,8 @@ Result<void> Schedule::exchange(const std::vector<int>& finished, int active) {
 
 Result<void> Schedule::finish_exchanges() {
   Stopwatch watch(times_.exchange_wait);
-  for (int u : travelling_) LOCKSTEP_RETURN_IF_ERROR(units_[static_cast<size_t>(u)]->finish_exchange());
+  for (int u : travelling_)
+    LOCKSTEP_RETURN_IF_ERROR(units_[static_cast<size_t>(u)]->finish_exchange());
   travelling_.clear();
   return {};
 }
@@ -144,6 +153,8 @@ Result<SlotLoss> Schedule::evaluate_slot(const std::optional<SlotInput>& slot) {
   return head.loss;
 }
 
-Result<at::Tensor> Schedule::forward_only(const SlotInput& slot) { return run_forward(forward_plan_, slot, false); }
+Result<at::Tensor> Schedule::forward_only(const SlotInput& slot) {
+  return run_forward(forward_plan_, slot, false);
+}
 
 }  // namespace lockstep::core

@@ -1,9 +1,9 @@
-// The explicit training schedule of a slot, no hooks (DESIGN.md §5):
+// The explicit training schedule of a slot, no hooks (docs/ARCHITECTURE.md):
 //
 //   forward   for stage i: prefetch gather(i+1); wait gather(i); x = forward(i, x); release(i)
 //   loss      forward and backward of the head at once
-//   backward  for stage i, last to first: prefetch gather(i-1); wait gather(i); dx = backward(i); release(i);
-//             exchange(i); while it travels, the next stage computes; then it is waited for and folded
+//   backward  for stage i, last to first: prefetch gather(i-1); wait gather(i); dx = backward(i);
+//             release(i); exchange(i): it travels while the next stage computes, then is folded
 //
 // A rank without a slot in a round takes part in the same collectives and computes nothing.
 // Borrows units, stages and clock. Thread: the training thread.
@@ -24,9 +24,11 @@ struct PhaseTimes {
 
 class Schedule {
  public:
-  Schedule(std::vector<Unit*> units, StageSequence& model, const Strategy& strategy, int rank, int world_size);
+  Schedule(std::vector<Unit*> units, StageSequence& model, const Strategy& strategy, int rank,
+           int world_size);
 
-  // One round: this rank's slot (none: idle), `active` ranks compute one. Collective. Errors: Pending::wait's.
+  // One round: this rank's slot (none: idle), `active` ranks compute one. Collective. Errors:
+  // Pending::wait's.
   Result<SlotLoss> train_slot(const std::optional<SlotInput>& slot, int active);
   // Waits for exchanges under way; before the folds are read. Collective.
   Result<void> finish_exchanges();

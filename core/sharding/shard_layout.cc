@@ -2,7 +2,8 @@
 
 namespace lockstep::core {
 
-std::vector<Segment> segments_of(const model_spec::UnitSpec& unit, int64_t first_tile, int64_t tile_count) {
+std::vector<Segment> segments_of(const model_spec::UnitSpec& unit, int64_t first_tile,
+                                 int64_t tile_count) {
   constexpr int64_t kTile = model_spec::kTileElements;
   std::vector<Segment> segments;
   const int64_t end_tile = first_tile + tile_count;

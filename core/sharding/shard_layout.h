@@ -36,6 +36,7 @@ struct Segment {
   int64_t tiles = 0;         // tiles covered
 };
 // The segments of tiles [first_tile, first_tile + tile_count) of `unit`, in order; none is empty.
-std::vector<Segment> segments_of(const model_spec::UnitSpec& unit, int64_t first_tile, int64_t tile_count);
+std::vector<Segment> segments_of(const model_spec::UnitSpec& unit, int64_t first_tile,
+                                 int64_t tile_count);
 
 }  // namespace lockstep::core

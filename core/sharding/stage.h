@@ -1,5 +1,5 @@
-// A model is a sequence of stages: x -> stage 0 -> stage 1 -> … -> loss. Each stage works on one or more units.
-// core/model implements stages; Schedule runs them.
+// A model is a sequence of stages: x -> stage 0 -> stage 1 -> … -> loss. Each stage works on one
+// or more units. core/model implements stages; Schedule runs them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,11 +18,12 @@ struct SlotInput {
 };
 
 struct SlotLoss {
-  double sum = 0;          // of the valid tokens' losses, fp64
+  double sum = 0;  // of the valid tokens' losses, fp64
   int64_t valid_tokens = 0;
 };
 
-// Thread: the training thread. `units` are this stage's, gathered (for backward_needs_weights) beforehand.
+// Thread: the training thread. `units` are this stage's, gathered (for backward_needs_weights)
+// beforehand.
 class Stage {
  public:
   virtual ~Stage() = default;
@@ -31,14 +32,18 @@ class Stage {
   virtual bool backward_needs_weights() const { return true; }
   // Units whose gradient is complete after this stage's backward.
   virtual std::vector<int> finished_units() const { return units(); }
-  // x [B*T, D] in the compute dtype (undefined for the first stage). With `keep`, saves what backward needs.
-  virtual at::Tensor forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot, bool keep) = 0;
-  // Writes the gradients of its parameters into the units; returns dx (undefined from the first stage).
-  virtual at::Tensor backward(std::span<Unit*> units, const at::Tensor& dy, const SlotInput& slot) = 0;
+  // x [B*T, D] in the compute dtype (undefined for the first stage). With `keep`, saves what
+  // backward needs.
+  virtual at::Tensor forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+                             bool keep) = 0;
+  // Writes the gradients of its parameters into the units; returns dx (undefined from the first
+  // stage).
+  virtual at::Tensor backward(std::span<Unit*> units, const at::Tensor& dy,
+                              const SlotInput& slot) = 0;
 };
 
-// The last stage: loss, and with `want_gradients` its backward at once, chunk by chunk, so that the logits of
-// all tokens never exist together.
+// The last stage: loss, and with `want_gradients` its backward at once, chunk by chunk, so that
+// the logits of all tokens never exist together.
 class LossStage {
  public:
   struct Output {
@@ -48,7 +53,8 @@ class LossStage {
   virtual ~LossStage() = default;
   virtual const std::vector<int>& units() const = 0;
   virtual std::vector<int> finished_units() const = 0;
-  virtual Output run(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot, bool want_gradients) = 0;
+  virtual Output run(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+                     bool want_gradients) = 0;
 };
 
 struct StageSequence {

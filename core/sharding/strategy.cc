@@ -9,10 +9,12 @@ Strategy Strategy::create(const Config& config) {
   s.forward_prefetch = config.parallelism.forward_prefetch;
   s.backward_prefetch = config.parallelism.backward_prefetch;
   s.compute = config.training.mixed_precision_param == "bfloat16" ? at::kBFloat16 : at::kFloat;
-  // debug.break_rule: tests break one rule of the arithmetic in the production path and must notice.
+  // debug.break_rule: tests break one rule of the arithmetic in the production path and must
+  // notice.
   const std::string& broken = config.debug.break_rule;
   if (broken == "3" || config.training.reduction == "native") s.reduction = Reduction::kNative;
-  if (broken == "4" || config.training.reduction == "unordered") s.reduction = Reduction::kUnordered;
+  if (broken == "4" || config.training.reduction == "unordered")
+    s.reduction = Reduction::kUnordered;
   return s;
 }
 

@@ -17,7 +17,8 @@ constexpr int64_t kTile = model_spec::kTileElements;
 // A 1-D tensor over memory of the pool; give_back returns the memory.
 at::Tensor take_tensor(BufferPool& pool, int64_t elements, at::ScalarType dtype) {
   const size_t bytes = static_cast<size_t>(elements) * c10::elementSize(dtype);
-  c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(bytes), pool.take(bytes));
+  c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(bytes),
+                       pool.take(bytes));
   return at::empty({0}, at::TensorOptions(dtype)).set_(storage, 0, {elements}, {1});
 }
 
@@ -33,8 +34,12 @@ void narrow_into(at::Tensor& out, const at::Tensor& in) {
 
 }  // namespace
 
-Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, Communicator& comm, BufferPool& pool)
-    : spec_(spec), strategy_(strategy), comm_(comm), pool_(pool),
+Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, Communicator& comm,
+           BufferPool& pool)
+    : spec_(spec),
+      strategy_(strategy),
+      comm_(comm),
+      pool_(pool),
       layout_(ShardLayout::create(spec.tiles(), comm.world_size())),
       fold_(layout_.shard_elements(), strategy.reduction) {
   const int rank = comm.rank();
@@ -49,8 +54,10 @@ Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, Communica
     offset += p.tiles() * kTile;
   }
   const int64_t held = all ? layout_.padded_elements() : layout_.shard_elements();
-  for (at::Tensor* t : {&master_S, &adam_m_S, &adam_v_S}) *t = at::zeros({held}, at::TensorOptions(at::kFloat));
-  if (strategy_.compute != at::kFloat) compute_S_ = at::zeros({held}, at::TensorOptions(strategy_.compute));
+  for (at::Tensor* t : {&master_S, &adam_m_S, &adam_v_S})
+    *t = at::zeros({held}, at::TensorOptions(at::kFloat));
+  if (strategy_.compute != at::kFloat)
+    compute_S_ = at::zeros({held}, at::TensorOptions(strategy_.compute));
   sums_.resize(spec.params.size());
   sum_begun_.resize(spec.params.size(), false);
   make_weights();
@@ -109,12 +116,14 @@ void Unit::release() {
 
 void Unit::begin_grads() {
   if (send_U_.defined()) return;
-  LOCKSTEP_CHECK(!exchange_, "unit ", spec_.name, " begins gradients while an exchange is under way");
+  LOCKSTEP_CHECK(!exchange_, "unit ", spec_.name,
+                 " begins gradients while an exchange is under way");
   send_U_ = take_tensor(pool_, layout_.padded_elements(), strategy_.compute);
   std::byte* base = static_cast<std::byte*>(send_U_.data_ptr());
   const size_t width = c10::elementSize(strategy_.compute);
   auto zero = [&](int64_t from, int64_t to) {
-    std::memset(base + static_cast<size_t>(from) * width, 0, static_cast<size_t>(to - from) * width);
+    std::memset(base + static_cast<size_t>(from) * width, 0,
+                static_cast<size_t>(to - from) * width);
   };
   for (size_t i = 0; i < spec_.params.size(); ++i) {
     const int64_t end = param_offsets_[i] + spec_.params[i].elements();
@@ -136,7 +145,8 @@ at::Tensor Unit::grad_sum(int param) {
     sum_begun_[i] = true;
     return view;
   }
-  if (!sums_[i].defined()) sums_[i] = at::empty(spec_.params[i].shape, at::TensorOptions(at::kFloat));
+  if (!sums_[i].defined())
+    sums_[i] = at::empty(spec_.params[i].shape, at::TensorOptions(at::kFloat));
   if (!sum_begun_[i]) sums_[i].zero_();
   sum_begun_[i] = true;
   return sums_[i];
@@ -154,7 +164,8 @@ void Unit::start_exchange(int active) {
   exchange_active_ = active;
   const int64_t shard = layout_.shard_elements();
   const bool sends = send_U_.defined();
-  LOCKSTEP_CHECK(sends == (comm_.rank() < active), "rank ", comm_.rank(), " of ", active, " active");
+  LOCKSTEP_CHECK(sends == (comm_.rank() < active), "rank ", comm_.rank(), " of ", active,
+                 " active");
   if (strategy_.reduction == Reduction::kNative) {
     received_ = sends ? send_U_.to(at::kFloat, false, true)
                       : at::zeros({layout_.padded_elements()}, at::TensorOptions(at::kFloat));

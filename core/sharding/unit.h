@@ -1,10 +1,11 @@
-// One unit on one rank: its shard of the state, the gathered parameters, the exchange of its gradients.
+// One unit on one rank: its shard of the state, the gathered parameters, the exchange of its
+// gradients.
 //
-//   parameters   start_gather -> finish_gather -> weight(i) … -> release        (views of one flat buffer)
+//   parameters   start_gather -> finish_gather -> weight(i) -> release   (views of one buffer)
 //   gradients    begin_grads -> grad(i) written -> start_exchange -> finish_exchange -> folded()
 //
-// The views returned by weight(i) live as long as the unit; release() takes the memory from under them and the
-// next gather puts it back, so that what autograd saved sees the same storage.
+// The views returned by weight(i) live as long as the unit; release() takes the memory from under
+// them and the next gather puts it back, so that what autograd saved sees the same storage.
 // Shapes: S = held elements (padded to whole tiles), U = padded elements of the whole unit.
 // Borrows the spec, pool and communicator. Thread: the training thread.
 #pragma once
@@ -23,13 +24,14 @@ namespace lockstep::core {
 
 class Unit {
  public:
-  Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, Communicator& comm, BufferPool& pool);
+  Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, Communicator& comm,
+       BufferPool& pool);
 
   const model_spec::UnitSpec& spec() const { return spec_; }
   const ShardLayout& layout() const { return layout_; }
 
-  // State, fp32 [S]. `held` is what this rank updates; `owned` is the part whose gradient sum it folds and
-  // that it writes to checkpoints. They differ where the state is replicated (ddp).
+  // State, fp32 [S]. `held` is what this rank updates; `owned` is the part whose gradient sum it
+  // folds and that it writes to checkpoints. They differ where the state is replicated (ddp).
   at::Tensor master_S, adam_m_S, adam_v_S;
   const std::vector<Segment>& held_segments() const { return held_segments_; }
   const std::vector<Segment>& owned_segments() const { return owned_segments_; }
@@ -44,14 +46,15 @@ class Unit {
   bool gathered() const { return resident_ || has_memory_; }
   const at::Tensor& weight(int param) const { return weights_[static_cast<size_t>(param)]; }
 
-  // Memory for this slot's gradients in the wire dtype, padding zeroed. Idempotent until start_exchange.
+  // Memory for this slot's gradients in the wire dtype, padding zeroed. Idempotent until
+  // start_exchange.
   void begin_grads();
   at::Tensor grad(int param);
-  // fp32 accumulator of a gradient that is summed inside the slot; zero at first. Rounded once to the wire
-  // dtype by start_exchange. With an fp32 wire it is the exchange buffer itself.
+  // fp32 accumulator of a gradient that is summed inside the slot; zero at first. Rounded once to
+  // the wire dtype by start_exchange. With an fp32 wire it is the exchange buffer itself.
   at::Tensor grad_sum(int param);
-  // `active` ranks (0 … active-1) computed a slot in this round. Starts the exchange; a rank that computed
-  // none calls this without begin_grads. Collective.
+  // `active` ranks (0 … active-1) computed a slot in this round. Starts the exchange; a rank that
+  // computed none calls this without begin_grads. Collective.
   void start_exchange(int active);
   // Waits and folds. Errors: those of Pending::wait.
   Result<void> finish_exchange();
@@ -70,11 +73,11 @@ class Unit {
   std::vector<Segment> held_segments_, owned_segments_;
   std::vector<int64_t> param_offsets_;  // in elements from the unit's start
   int64_t owned_offset_ = 0;
-  bool resident_ = false;     // the gathered form is kept for ever
+  bool resident_ = false;  // the gathered form is kept for ever
   bool has_memory_ = false;
 
-  at::Tensor compute_S_;      // bf16 copy of the shard; undefined in fp32
-  at::Tensor gathered_U_;     // its storage's memory is swapped in and out unless resident
+  at::Tensor compute_S_;   // bf16 copy of the shard; undefined in fp32
+  at::Tensor gathered_U_;  // its storage's memory is swapped in and out unless resident
   std::vector<at::Tensor> weights_;
   PendingPtr gather_;
 

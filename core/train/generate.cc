@@ -14,33 +14,40 @@ namespace lockstep::core {
 namespace {
 
 Result<void> load_newest(FileSystem& file_system, const Config& config, TrainingStep& model) {
-  LOCKSTEP_TRY(const auto entries, checkpoint::list_checkpoints(file_system, config.checkpoint_folder()));
+  LOCKSTEP_TRY(const auto entries,
+               checkpoint::list_checkpoints(file_system, config.checkpoint_folder()));
   for (const auto& entry : entries) {
     if (!entry.committed) continue;
     LOCKSTEP_TRY(const auto manifest, checkpoint::read_manifest(file_system, entry.directory));
-    auto loaded = checkpoint::load_pieces(file_system, entry.directory, manifest, held_targets(model.units(), true),
+    auto loaded = checkpoint::load_pieces(file_system, entry.directory, manifest,
+                                          held_targets(model.units(), true),
                                           static_cast<int>(config.checkpoint.threads));
     if (loaded.ok()) {
       model.refresh_compute_copies();
       return {};
     }
     if (loaded.error().code == Code::kConfig) return loaded.error();
-    log_warning("cannot use ", entry.directory.string(), ": ", loaded.error().message, "; trying the one before it");
+    log_warning("cannot use ", entry.directory.string(), ": ", loaded.error().message,
+                "; trying the one before it");
   }
-  return Error{Code::kNotFound, text("no usable checkpoint in ", config.checkpoint_folder().string())};
+  return Error{Code::kNotFound,
+               text("no usable checkpoint in ", config.checkpoint_folder().string())};
 }
 
-// The index drawn from softmax(logits / temperature) among the top_k likeliest, by one uniform number.
+// The index drawn from softmax(logits / temperature) among the top_k likeliest, by one uniform
+// number.
 int64_t sample(const float* logits, int64_t vocab, const GenerateOptions& o, double uniform) {
   std::vector<int64_t> order(static_cast<size_t>(vocab));
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
   if (o.temperature <= 0) return order[0];
   if (o.top_k > 0 && o.top_k < vocab) order.resize(static_cast<size_t>(o.top_k));
   std::vector<double> weight;
   double total = 0;
   for (int64_t i : order) {
-    weight.push_back(std::exp((static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]])) / o.temperature));
+    weight.push_back(std::exp(
+        (static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]])) / o.temperature));
     total += weight.back();
   }
   double left = uniform * total;
@@ -60,14 +67,17 @@ Result<void> generate(FileSystem& file_system, const Config& config, const Gener
   const size_t context = static_cast<size_t>(config.training.seq_len);
   for (int64_t id : o.prompt)
     if (id < 0 || id >= spec.shape.vocab_size)
-      return Error{Code::kConfig, text("token ", id, " of the prompt is outside the vocabulary of ", spec.shape.vocab_size)};
+      return Error{Code::kConfig, text("token ", id, " of the prompt is outside the vocabulary of ",
+                                       spec.shape.vocab_size)};
   std::vector<int64_t> window = o.prompt;
   const uint64_t key = purpose_key(o.seed, "generate");
   for (int64_t n = 0; n < o.count; ++n) {
-    if (window.size() > context) window.erase(window.begin(), window.end() - static_cast<int64_t>(context));
+    if (window.size() > context)
+      window.erase(window.begin(), window.end() - static_cast<int64_t>(context));
     std::vector<int64_t> padded = window;  // what stands after a position does not reach it
     padded.resize(context, 0);
-    LOCKSTEP_TRY(const at::Tensor logits, model.next_token_logits(padded, static_cast<int64_t>(window.size()) - 1));
+    LOCKSTEP_TRY(const at::Tensor logits,
+                 model.next_token_logits(padded, static_cast<int64_t>(window.size()) - 1));
     const double uniform = philox(key, 0, static_cast<uint64_t>(n)).word[0] / 4294967296.0;
     window.push_back(sample(logits.data_ptr<float>(), spec.shape.vocab_size, o, uniform));
     on_token(window.back());

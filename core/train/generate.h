@@ -13,12 +13,13 @@ namespace lockstep::core {
 struct GenerateOptions {
   std::vector<int64_t> prompt;  // at least one id
   int64_t count = 200;
-  double temperature = 0.8;     // 0: always the likeliest
-  int64_t top_k = 0;            // 0: all
+  double temperature = 0.8;  // 0: always the likeliest
+  int64_t top_k = 0;         // 0: all
   uint64_t seed = 42;
 };
-// Calls `on_token` for every new id. Uses the newest valid checkpoint of the run in config's checkpoint folder.
-// The same options give the same ids. Errors: kNotFound (no checkpoint), kConfig, kCorrupt.
+// Calls `on_token` for every new id. Uses the newest valid checkpoint of the run in config's
+// checkpoint folder. The same options give the same ids. Errors: kNotFound (no checkpoint),
+// kConfig, kCorrupt.
 Result<void> generate(FileSystem& file_system, const Config& config, const GenerateOptions& options,
                       const std::function<void(int64_t)>& on_token);
 

@@ -12,7 +12,7 @@ namespace {
 
 // The value after "name :" of the first matching line of /proc/cpuinfo.
 std::string cpu_info(const std::string& name) {
-  auto info = read_file(posix_file_system(), "/proc/cpuinfo");
+  auto info = read_kernel_file("/proc/cpuinfo");
   if (!info.ok()) return "unknown";
   for (const std::string& line : split(*info, '\n')) {
     const size_t colon = line.find(':');
@@ -34,25 +34,26 @@ std::map<std::string, std::string> by_name(const std::vector<std::string>& lines
 }  // namespace
 
 std::string device_identity() {
-  const std::string flags = " " + cpu_info("flags") + " ";
+  const std::string flags = text(" ", cpu_info("flags"), " ");
   std::string isa;
   for (const char* name : {"avx2", "avx512f", "avx512_bf16", "amx_bf16"})
-    if (flags.find(text(" ", name, " ")) != std::string::npos) isa += text(" ", name);
-  return cpu_info("vendor_id") + isa;
+    if (flags.find(text(" ", name, " ")) != std::string::npos) isa.append(" ").append(name);
+  return text(cpu_info("vendor_id"), isa);
 }
 
 std::string Identity::hash() const {
   std::string all;
-  for (const std::string& line : lines) all += line + "\n";
+  for (const std::string& line : lines) all.append(line).append("\n");
   return hex64(xxh3_64(all));
 }
 
-Identity make_identity(const Config& config, const model_spec::ModelSpec& spec, const std::string& data_hash) {
+Identity make_identity(const Config& config, const model_spec::ModelSpec& spec,
+                       const std::string& data_hash) {
   Identity identity{identity_lines(config)};
   identity.lines.push_back(text("build.torch=", TORCH_VERSION));
   identity.lines.push_back(text("build.cpu_capability=", at::get_cpu_capability()));
-  identity.lines.push_back("device=" + device_identity());
-  identity.lines.push_back("data.manifest=" + data_hash);
+  identity.lines.push_back(text("device=", device_identity()));
+  identity.lines.push_back(text("data.manifest=", data_hash));
   identity.lines.push_back(text("model.parameters=", spec.parameter_count()));
   std::sort(identity.lines.begin(), identity.lines.end());
   return identity;

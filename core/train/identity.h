@@ -1,5 +1,6 @@
-// The run's identity: everything that may change a bit of the loss curve, as sorted "name=value" lines, and
-// its hash. Stored in every checkpoint; a resume that differs names each differing line.
+// The run's identity: everything that may change a bit of the loss curve, as sorted "name=value"
+// lines, and its hash. Stored in every checkpoint; a resume that differs names each differing
+// line.
 #pragma once
 
 #include <string>
@@ -14,8 +15,10 @@ struct Identity {
   std::vector<std::string> lines;
   std::string hash() const;
 };
-// Config lines, build (LibTorch version, precision, threads) and device (CPU vendor and instruction set).
-Identity make_identity(const Config& config, const model_spec::ModelSpec& spec, const std::string& data_hash);
+// Config lines, build (LibTorch version, precision, threads) and device (CPU vendor and
+// instruction set).
+Identity make_identity(const Config& config, const model_spec::ModelSpec& spec,
+                       const std::string& data_hash);
 // "name: was X, is Y", one a line, for every name whose value differs.
 std::vector<std::string> identity_difference(const std::vector<std::string>& was,
                                              const std::vector<std::string>& is);

@@ -1,6 +1,7 @@
 #include "core/train/memory_stats.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,15 +18,16 @@ namespace {
 
 std::atomic<int64_t> allocated{0}, most{0};
 
-// The default CPU allocator, with a header before each block that remembers its size. LibTorch's blocks are
-// 64-byte aligned; so is the header.
+// The default CPU allocator, with a header before each block that remembers its size. LibTorch's
+// blocks are 64-byte aligned; so is the header.
 class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
     void* block = c10::alloc_cpu(bytes + kHeader);
     *static_cast<size_t*>(block) = bytes;
-    const int64_t now = allocated.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
+    const int64_t now =
+        allocated.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
     int64_t seen = most.load();
     while (now > seen && !most.compare_exchange_weak(seen, now)) {
     }
@@ -33,7 +35,9 @@ class CountingAllocator : public c10::Allocator {
     return {user, user, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
 
  private:
   static constexpr size_t kHeader = 64;
@@ -47,7 +51,7 @@ class CountingAllocator : public c10::Allocator {
 
 // "VmRSS:   1234 kB" of /proc/self/status, in bytes.
 int64_t rss_bytes() {
-  auto status = read_file(posix_file_system(), "/proc/self/status");
+  auto status = read_kernel_file("/proc/self/status");
   if (!status.ok()) return 0;
   const size_t at = status->find("VmRSS:");
   return at == std::string::npos ? 0 : std::atoll(status->c_str() + at + 6) * 1024;
@@ -61,7 +65,8 @@ void install_counting_allocator() {
 }
 
 MemoryStats memory_stats() {
-  return {allocated.load(), most.load(), rss_bytes(), sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
+  return {allocated.load(), most.load(), rss_bytes(),
+          sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
 }
 
 std::string memory_line(const std::string& stage, int rank) {

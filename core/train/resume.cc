@@ -32,7 +32,9 @@ class Agreement {
   Result<Proposal> share(size_t round, const Proposal& mine) {
     const std::string key = text("resume/", round);
     if (comm_.rank() == 0) {
-      const ordered_json json{{"directory", mine.directory}, {"generation", mine.next_generation}, {"nonce", mine.nonce}};
+      const ordered_json json{{"directory", mine.directory},
+                              {"generation", mine.next_generation},
+                              {"nonce", mine.nonce}};
       LOCKSTEP_RETURN_IF_ERROR(store_.set(key, json.dump()));
       return mine;
     }
@@ -44,7 +46,8 @@ class Agreement {
   // Every rank's outcome of round k: the first error in rank order, or none.
   Result<std::optional<Error>> outcome(size_t round, const Result<void>& mine) {
     const std::string prefix = text("resume/", round, "/");
-    const std::string word = mine.ok() ? "ok" : text(static_cast<int>(mine.error().code), " ", mine.error().message);
+    const std::string word =
+        mine.ok() ? "ok" : text(static_cast<int>(mine.error().code), " ", mine.error().message);
     LOCKSTEP_RETURN_IF_ERROR(store_.set(text(prefix, comm_.rank()), word));
     std::optional<Error> first;
     for (int r = 0; r < comm_.world_size(); ++r) {
@@ -64,18 +67,21 @@ class Agreement {
 };
 
 // One rank's part of one candidate.
-Result<void> load_candidate(FileSystem& file_system, const Config& config, const std::string& directory,
-                            TrainingStep& step, Resumed& resumed) {
-  LOCKSTEP_TRY(const checkpoint::Manifest manifest, checkpoint::read_manifest(file_system, directory));
+Result<void> load_candidate(FileSystem& file_system, const Config& config,
+                            const std::string& directory, TrainingStep& step, Resumed& resumed) {
+  LOCKSTEP_TRY(const checkpoint::Manifest manifest,
+               checkpoint::read_manifest(file_system, directory));
   LOCKSTEP_TRY(resumed.state, TrainerState::from_json(manifest.trainer_state));
   if (resumed.state.slots != config.slots())
     return Error{Code::kConfig,
-                 text("the run in ", directory, " has ", resumed.state.slots, " slots a step and the config says ",
-                      config.slots(), "; the number of slots is part of the run: give --training.slots ",
+                 text("the run in ", directory, " has ", resumed.state.slots,
+                      " slots a step and the config says ", config.slots(),
+                      "; the number of slots is part of the run: give --training.slots ",
                       resumed.state.slots, ", or start a new run with another --job.dump_folder")};
-  LOCKSTEP_TRY(const auto statistics,
-               checkpoint::load_pieces(file_system, directory, manifest, held_targets(step.units(), false),
-                                       static_cast<int>(config.checkpoint.threads)));
+  LOCKSTEP_TRY(
+      const auto statistics,
+      checkpoint::load_pieces(file_system, directory, manifest, held_targets(step.units(), false),
+                              static_cast<int>(config.checkpoint.threads)));
   resumed.read_bytes = statistics.read_bytes;
   resumed.directory = directory;
   return {};
@@ -94,9 +100,10 @@ std::string TrainerState::to_json() const {
 
 Result<TrainerState> TrainerState::from_json(const std::string& json) {
   const auto j = ordered_json::parse(json, nullptr, /*allow_exceptions=*/false);
-  const bool whole = j.is_object() && j.contains("step") && j.contains("slots") && j.contains("tokens") &&
-                     j.contains("skipped_steps") && j.contains("identity");
-  if (!whole) return Error{Code::kCorrupt, text("the manifest's trainer state is not one of ours: ", json)};
+  const bool whole = j.is_object() && j.contains("step") && j.contains("slots") &&
+                     j.contains("tokens") && j.contains("skipped_steps") && j.contains("identity");
+  if (!whole)
+    return Error{Code::kCorrupt, text("the manifest's trainer state is not one of ours: ", json)};
   TrainerState s;
   s.step = j["step"];
   s.slots = j["slots"];
@@ -106,8 +113,9 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   return s;
 }
 
-Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store, Communicator& comm,
-                              TrainingStep& step, const std::string& nonce_hint) {
+Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store,
+                              Communicator& comm, TrainingStep& step,
+                              const std::string& nonce_hint) {
   const double start = system_clock().monotonic_s();
   Agreement agreement(store, comm, config.comm.init_timeout_seconds);
   std::vector<checkpoint::CatalogEntry> entries;
@@ -118,7 +126,8 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, Sha
         log_warning("not usable: ", entry.directory.filename().string(), ": ", entry.problem);
   }
   Proposal mine{"", 1, nonce_hint.empty() ? fresh_nonce() : nonce_hint};
-  for (const auto& entry : entries) mine.next_generation = std::max(mine.next_generation, entry.generation + 1);
+  for (const auto& entry : entries)
+    mine.next_generation = std::max(mine.next_generation, entry.generation + 1);
   std::erase_if(entries, [](const auto& entry) { return !entry.committed; });
   Resumed resumed;
   for (size_t round = 0;; ++round) {
@@ -127,12 +136,14 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, Sha
     resumed.next_generation = agreed.next_generation;
     resumed.nonce = agreed.nonce;
     if (agreed.directory.empty()) break;
-    const Result<void> loaded = load_candidate(file_system, config, agreed.directory, step, resumed);
+    const Result<void> loaded =
+        load_candidate(file_system, config, agreed.directory, step, resumed);
     LOCKSTEP_TRY(const std::optional<Error> failure, agreement.outcome(round, loaded));
     if (!failure) break;
     if (failure->code == Code::kConfig) return *failure;
     if (comm.rank() == 0)
-      log_error("cannot use ", agreed.directory, ": ", failure->message, "; falling back to the checkpoint before it");
+      log_error("cannot use ", agreed.directory, ": ", failure->message,
+                "; falling back to the checkpoint before it");
     ++resumed.fallbacks;
     resumed.state = TrainerState{};
     resumed.directory.clear();

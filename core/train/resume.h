@@ -1,5 +1,6 @@
-// Choosing a checkpoint and loading it, the same one on every rank: rank 0 proposes the newest committed one,
-// every rank loads its part, and one rank's failure makes all fall back to the next older, loudly.
+// Choosing a checkpoint and loading it, the same one on every rank: rank 0 proposes the newest
+// committed one, every rank loads its part, and one rank's failure makes all fall back to the next
+// older, loudly.
 #pragma once
 
 #include <optional>
@@ -13,11 +14,11 @@
 
 namespace lockstep::core {
 
-struct TrainerState {           // the JSON object of the manifest's trainer_state
-  int64_t step = 0;             // last finished optimizer step
-  int64_t slots = 0;            // V
-  int64_t tokens = 0;           // valid tokens trained on
-  int64_t skipped_steps = 0;    // steps with no valid token
+struct TrainerState {         // the JSON object of the manifest's trainer_state
+  int64_t step = 0;           // last finished optimizer step
+  int64_t slots = 0;          // V
+  int64_t tokens = 0;         // valid tokens trained on
+  int64_t skipped_steps = 0;  // steps with no valid token
   std::vector<std::string> identity;
   std::string to_json() const;
   static Result<TrainerState> from_json(const std::string& json);  // Errors: kCorrupt
@@ -33,9 +34,11 @@ struct Resumed {
   int64_t read_bytes = 0;
 };
 
-// Collective. Fills the units' state when a checkpoint was found (state.step > 0). `nonce_hint` is this
-// launch's nonce or "". Errors: kConfig (the checkpoint is of another model, with both sides), communication.
-Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store, Communicator& comm,
-                              TrainingStep& step, const std::string& nonce_hint);
+// Collective. Fills the units' state when a checkpoint was found (state.step > 0). `nonce_hint` is
+// this launch's nonce or "". Errors: kConfig (the checkpoint is of another model, with both
+// sides), communication.
+Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store,
+                              Communicator& comm, TrainingStep& step,
+                              const std::string& nonce_hint);
 
 }  // namespace lockstep::core

@@ -14,28 +14,39 @@ namespace {
 using nlohmann::ordered_json;
 
 // A number for JSON: null where it is not finite.
-ordered_json number(double value) { return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr); }
+ordered_json number(double value) {
+  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+}
 
 }  // namespace
 
-RunRecord::RunRecord(FileSystem& file_system, Clock& clock, const Config& config, const model_spec::ModelSpec& spec,
-                     Options options)
-    : file_system_(file_system), clock_(clock), config_(config), spec_(spec), options_(std::move(options)) {}
+RunRecord::RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
+                     const model_spec::ModelSpec& spec, Options options)
+    : file_system_(file_system),
+      clock_(clock),
+      config_(config),
+      spec_(spec),
+      options_(std::move(options)) {}
 
-Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Clock& clock, const Config& config,
-                                                     const model_spec::ModelSpec& spec, Options options) {
-  std::unique_ptr<RunRecord> record(new RunRecord(file_system, clock, config, spec, std::move(options)));
+Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Clock& clock,
+                                                     const Config& config,
+                                                     const model_spec::ModelSpec& spec,
+                                                     Options options) {
+  std::unique_ptr<RunRecord> record(
+      new RunRecord(file_system, clock, config, spec, std::move(options)));
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(record->folder()));
   ordered_json args{{"config", ordered_json::parse(config_json(config))},
                     {"identity_hash", record->options_.identity_hash},
                     {"identity", record->options_.identity},
                     {"parameters", spec.parameter_count()},
                     {"world_size", record->options_.world_size}};
-  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, record->folder() / "run_args.json", args.dump(2) + "\n"));
+  LOCKSTEP_RETURN_IF_ERROR(
+      publish_file(file_system, record->folder() / "run_args.json", args.dump(2) + "\n"));
   LOCKSTEP_RETURN_IF_ERROR(record->read_history());
   if (config.metrics.enable_tensorboard) {
     LOCKSTEP_TRY(record->tensorboard_,
-                 TensorboardWriter::create(file_system, clock, {record->folder() / "tb", "rank0", getpid()}));
+                 TensorboardWriter::create(file_system, clock,
+                                           {record->folder() / "tb", "rank0", getpid()}));
   }
   return record;
 }
@@ -56,12 +67,15 @@ Result<void> RunRecord::read_history() {
     if (line.empty()) continue;
     const auto j = ordered_json::parse(line, nullptr, false);
     if (!j.is_object() || !j.contains("step") || !j.contains("loss_hex"))
-      return Error{Code::kCorrupt, text(path.string(), ":", number_of_line,
-                                        ": not a line of ours; move the file away or use another --job.dump_folder")};
+      return Error{
+          Code::kCorrupt,
+          text(path.string(), ":", number_of_line,
+               ": not a line of ours; move the file away or use another --job.dump_folder")};
     const int64_t step = j["step"];
-    history_.push_back({step, Logged{j["loss_hex"], j.value("t", 0.0), j.value("step_time_s", 0.0),
-                                     j.value("tokens", 0.0), j.value("data_wait_s", 0.0),
-                                     j.value("generation", int64_t{0}), j.value("world_size", int64_t{0})}});
+    history_.push_back(
+        {step, Logged{j["loss_hex"], j.value("t", 0.0), j.value("step_time_s", 0.0),
+                      j.value("tokens", 0.0), j.value("data_wait_s", 0.0),
+                      j.value("generation", int64_t{0}), j.value("world_size", int64_t{0})}});
     loss_hex_.emplace(step, j["loss_hex"]);
   }
   return {};
@@ -93,8 +107,13 @@ void RunRecord::add_step(const StepRecord& r) {
     }
   }
   const double all = static_cast<double>(config_.tokens_per_step());
-  Logged logged{hex, static_cast<double>(clock_.unix_ns()) * 1e-9, r.step_time_s, static_cast<double>(o.valid_tokens),
-                o.phases.data_wait, options_.generation, options_.world_size};
+  Logged logged{hex,
+                static_cast<double>(clock_.unix_ns()) * 1e-9,
+                r.step_time_s,
+                static_cast<double>(o.valid_tokens),
+                o.phases.data_wait,
+                options_.generation,
+                options_.world_size};
   ordered_json line{{"step", r.step},
                     {"loss", number(o.loss)},
                     {"loss_hex", hex},
@@ -124,27 +143,38 @@ void RunRecord::add_step(const StepRecord& r) {
   phase_sums_.schedule.backward += o.phases.schedule.backward;
   phase_sums_.schedule.exchange_wait += o.phases.schedule.exchange_wait;
   const bool last = r.step == config_.training.steps;
-  if (steps_here_ == 1 || r.step % config_.metrics.log_freq == 0 || last || r.validation_loss) print_console_line(r);
+  if (steps_here_ == 1 || r.step % config_.metrics.log_freq == 0 || last || r.validation_loss)
+    print_console_line(r);
 }
 
 void RunRecord::print_console_line(const StepRecord& r) {
   const double tps = window_s_ > 0 ? window_tokens_ / window_s_ / options_.world_size : 0.0;
-  const double step_s = window_s_ / std::max(1.0, window_tokens_ / static_cast<double>(config_.tokens_per_step()));
+  const double step_s =
+      window_s_ / std::max(1.0, window_tokens_ / static_cast<double>(config_.tokens_per_step()));
   window_tokens_ = window_s_ = 0;
   const MemoryStats memory = memory_stats();
   const double gib = static_cast<double>(memory.max_allocated_bytes) / (1 << 30);
-  const double percent = 100.0 * static_cast<double>(memory.max_allocated_bytes) / static_cast<double>(memory.total_bytes);
+  const double percent = 100.0 * static_cast<double>(memory.max_allocated_bytes) /
+                         static_cast<double>(memory.total_bytes);
   const double peak = config_.metrics.peak_tflops;
   const std::string mfu = peak > 0 ? fixed(100.0 * tflops(tps) / peak, 2) + "%" : "N/A";
   const double eta_s = static_cast<double>(config_.training.steps - r.step) * step_s;
-  if (r.validation_loss)
-    std::printf("validate step: %ld  loss: %8.5f\n", static_cast<long>(r.step), *r.validation_loss);
-  std::printf("step: %ld/%ld  loss: %8.5f  grad_norm: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s  tflops: %.2f  "
-              "mfu: %s  eta: %s\n",
-              static_cast<long>(r.step), static_cast<long>(config_.training.steps), r.outcome.loss,
-              r.outcome.grad_norm, gib, percent, grouped(static_cast<int64_t>(tps)).c_str(), tflops(tps), mfu.c_str(),
-              duration_text(eta_s).c_str());
-  std::fflush(stdout);
+  char line[256];
+  std::string out;
+  if (r.validation_loss) {
+    std::snprintf(line, sizeof line, "validate step: %ld  loss: %8.5f\n", static_cast<long>(r.step),
+                  *r.validation_loss);
+    out += line;
+  }
+  std::snprintf(line, sizeof line,
+                "step: %ld/%ld  loss: %8.5f  grad_norm: %7.4f  memory: %5.2fGiB(%.2f%%)  tps: %s  "
+                "tflops: %.2f  mfu: %s  eta: %s\n",
+                static_cast<long>(r.step), static_cast<long>(config_.training.steps),
+                r.outcome.loss, r.outcome.grad_norm, gib, percent,
+                grouped(static_cast<int64_t>(tps)).c_str(), tflops(tps), mfu.c_str(),
+                duration_text(eta_s).c_str());
+  out += line;
+  *options_.console << out << std::flush;
   add_tensorboard(r, tps);
 }
 
@@ -158,7 +188,8 @@ void RunRecord::add_tensorboard(const StepRecord& r, double tps) {
                               {"mfu(%)", peak > 0 ? 100.0 * tflops(tps) / peak : 0.0},
                               {"time_metrics/end_to_end(s)", r.step_time_s},
                               {"time_metrics/data_loading(s)", r.outcome.phases.data_wait},
-                              {"memory/max_reserved(GiB)", static_cast<double>(memory_stats().max_allocated_bytes) / (1 << 30)},
+                              {"memory/max_reserved(GiB)",
+                               static_cast<double>(memory_stats().max_allocated_bytes) / (1 << 30)},
                               {"lr", r.lr},
                               {"checkpoint/stall(s)", r.outcome.phases.stall}};
   if (r.validation_loss) scalars.push_back({"validation_metrics/loss", *r.validation_loss});
@@ -188,7 +219,8 @@ void RunRecord::publish_metrics(bool finished) {
     busy_s += line.step_time_s;
     useful[step] = line.step_time_s;
     if (line.generation != generation)
-      worlds.push_back({{"generation", line.generation}, {"from_step", step}, {"world_size", line.world_size}});
+      worlds.push_back(
+          {{"generation", line.generation}, {"from_step", step}, {"world_size", line.world_size}});
     generation = line.generation;
   }
   double useful_s = 0;
@@ -209,8 +241,9 @@ void RunRecord::publish_metrics(bool finished) {
       {"tokens_per_s_per_rank", per_rank},
       {"tflops", tflops(tps)},
       {"mfu_pct", peak > 0 ? ordered_json(100.0 * tflops(per_rank) / peak) : ordered_json("N/A")},
-      {"mfu_note", "6*(params-embedding) + 12*layers*heads*head_dim*seq_len FLOPs a token; on CPU against "
-                   "metrics.peak_tflops, a measured GEMM peak, where given"},
+      {"mfu_note",
+       "6*(params-embedding) + 12*layers*heads*head_dim*seq_len FLOPs a token; on CPU against "
+       "metrics.peak_tflops, a measured GEMM peak, where given"},
       {"peak_memory_GB", static_cast<double>(memory_stats().max_allocated_bytes) / 1e9},
       {"world_sizes", worlds},
       {"restarts", worlds.empty() ? 0 : worlds.size() - 1},
@@ -236,7 +269,8 @@ void RunRecord::publish_metrics(bool finished) {
         {"fold_and_norm", p.fold / n},
         {"checkpoint_stall", p.stall / n},
         {"update", p.update / n}}}};
-  if (auto done = publish_file(file_system_, folder() / "metrics.json", metrics.dump(2) + "\n"); !done.ok())
+  if (auto done = publish_file(file_system_, folder() / "metrics.json", metrics.dump(2) + "\n");
+      !done.ok())
     log_warning("metrics.json not written: ", done.error().message);
 }
 

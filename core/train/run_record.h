@@ -1,11 +1,12 @@
-// What a run leaves behind, written by rank 0: run_args.json, metrics.jsonl, metrics.json, TensorBoard events and
-// the console line. metrics.jsonl is appended to across restarts: a redone step is written again, and its loss must
-// repeat the logged loss_hex; a mismatch is reported at once.
-// A full disk here is a warning, never the end of the training. Thread: the training thread.
+// What a run leaves behind, written by rank 0: run_args.json, metrics.jsonl, metrics.json,
+// TensorBoard events and the console line. metrics.jsonl is appended to across restarts: a redone
+// step is written again, and its loss must repeat the logged loss_hex; a mismatch is reported at
+// once. A full disk here is a warning, never the end of the training. Thread: the training thread.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -33,11 +34,15 @@ class RunRecord {
     int64_t generation = 1;
     std::string identity_hash, device;
     std::vector<std::string> identity;
+    std::ostream* console = nullptr;  // for the lines people watch
   };
-  // Reads what earlier generations wrote (a half-written last line is cut off) and publishes run_args.json.
+  // Reads what earlier generations wrote (a half-written last line is cut off) and publishes
+  // run_args.json.
   // Errors: kIo, kNoSpace, kCorrupt.
-  static Result<std::unique_ptr<RunRecord>> create(FileSystem& file_system, Clock& clock, const Config& config,
-                                                   const model_spec::ModelSpec& spec, Options options);
+  static Result<std::unique_ptr<RunRecord>> create(FileSystem& file_system, Clock& clock,
+                                                   const Config& config,
+                                                   const model_spec::ModelSpec& spec,
+                                                   Options options);
   void add_step(const StepRecord& record);
   void add_save(const checkpoint::SaveReport& report, double stall_s);
   void add_skipped_save() { ++skipped_saves_; }
@@ -46,13 +51,13 @@ class RunRecord {
   int64_t mismatches() const { return mismatches_; }
 
  private:
-  struct Logged {                 // one line of metrics.jsonl
+  struct Logged {  // one line of metrics.jsonl
     std::string loss_hex;
     double t = 0, step_time_s = 0, tokens = 0, data_wait_s = 0;
     int64_t generation = 0, world_size = 0;
   };
-  RunRecord(FileSystem& file_system, Clock& clock, const Config& config, const model_spec::ModelSpec& spec,
-            Options options);
+  RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
+            const model_spec::ModelSpec& spec, Options options);
   Result<void> read_history();
   void append_line(const std::string& line);
   void print_console_line(const StepRecord& record);
@@ -72,7 +77,7 @@ class RunRecord {
   std::map<int64_t, std::string> loss_hex_;          // by step, first seen
   int64_t mismatches_ = 0, redone_ = 0, skipped_saves_ = 0, committed_saves_ = 0, failed_saves_ = 0;
   double stall_s_ = 0, save_s_ = 0, save_bytes_ = 0, stored_bytes_ = 0;
-  double window_tokens_ = 0, window_s_ = 0;          // since the last console line
+  double window_tokens_ = 0, window_s_ = 0;  // since the last console line
   StepPhases phase_sums_;
   int64_t steps_here_ = 0;
 };

@@ -12,12 +12,15 @@ struct StateTensor {
 
 std::vector<StateTensor> state_tensors(Unit& unit, bool weights_only) {
   if (weights_only) return {{Kind::kParam, unit.master_S}};
-  return {{Kind::kParam, unit.master_S}, {Kind::kAdamM, unit.adam_m_S}, {Kind::kAdamV, unit.adam_v_S}};
+  return {
+      {Kind::kParam, unit.master_S}, {Kind::kAdamM, unit.adam_m_S}, {Kind::kAdamV, unit.adam_v_S}};
 }
 
-// Calls f(piece, first byte, byte count) for each segment of each state tensor, `offset` elements in.
+// Calls f(piece, first byte, byte count) for each segment of each state tensor, `offset` elements
+// in.
 template <typename F>
-void for_each_piece(Unit& unit, const std::vector<Segment>& segments, int64_t offset, bool weights_only, F&& f) {
+void for_each_piece(Unit& unit, const std::vector<Segment>& segments, int64_t offset,
+                    bool weights_only, F&& f) {
   for (const StateTensor& state : state_tensors(unit, weights_only))
     for (const Segment& s : segments) {
       const model_spec::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
@@ -39,7 +42,8 @@ std::vector<checkpoint::LivePiece> owned_pieces(std::vector<std::unique_ptr<Unit
   return pieces;
 }
 
-std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Unit>>& units, bool weights_only) {
+std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Unit>>& units,
+                                                 bool weights_only) {
   std::vector<checkpoint::LiveTarget> targets;
   for (auto& unit : units)
     for_each_piece(*unit, unit->held_segments(), 0, weights_only,

@@ -1,11 +1,14 @@
 #include "core/train/store_ballot.h"
 
 #include "base/clock.h"
+#include "base/text.h"
 
 namespace lockstep::core {
 namespace {
 
-std::string vote_key(const std::string& attempt, int rank) { return text("save/", attempt, "/", rank); }
+std::string vote_key(const std::string& attempt, int rank) {
+  return text("save/", attempt, "/", rank);
+}
 std::string outcome_key(const std::string& attempt) { return text("save/", attempt, "/outcome"); }
 double seconds(std::chrono::milliseconds t) { return static_cast<double>(t.count()) * 1e-3; }
 
@@ -38,7 +41,8 @@ Result<void> StoreBallot::announce(const std::string& attempt, const std::string
   return store_.set(outcome_key(attempt), outcome);
 }
 
-Result<std::string> StoreBallot::await_outcome(const std::string& attempt, std::chrono::milliseconds deadline) {
+Result<std::string> StoreBallot::await_outcome(const std::string& attempt,
+                                               std::chrono::milliseconds deadline) {
   auto outcome = store_.get(outcome_key(attempt), seconds(deadline));
   if (!outcome.ok()) return outcome.error().in(text("waiting for rank 0's word on ", attempt));
   return outcome;

@@ -13,7 +13,8 @@ class StoreBallot : public checkpoint::Ballot {
   Result<std::vector<std::string>> collect(const std::string& attempt, int world_size,
                                            std::chrono::milliseconds deadline) override;
   Result<void> announce(const std::string& attempt, const std::string& outcome) override;
-  Result<std::string> await_outcome(const std::string& attempt, std::chrono::milliseconds deadline) override;
+  Result<std::string> await_outcome(const std::string& attempt,
+                                    std::chrono::milliseconds deadline) override;
 
  private:
   SharedStore& store_;

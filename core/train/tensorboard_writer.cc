@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 
-namespace lockstep::train {
+namespace lockstep::core {
 namespace {
 
 constexpr int kMaxFilesOfOneSecond = 1000;
@@ -124,4 +124,4 @@ Result<void> TensorboardWriter::append(std::string_view event) {
   return {};
 }
 
-}  // namespace lockstep::train
+}  // namespace lockstep::core

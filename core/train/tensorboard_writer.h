@@ -6,8 +6,8 @@
 // file_version (3, "brain.Event:2": the first record) or summary (5) of tagged floats.
 // masked(c) = rotate_right(c, 15) + 0xa282ead8, so that CRCs of data that hold CRCs stay good.
 //
-// Every record goes to the operating system in one write at once: what a killed process added before
-// is readable. Each start of a process makes a new file; TensorBoard joins them by step.
+// Every record goes to the operating system in one write at once: what a killed process added is
+// readable. Each start of a process makes a new file; TensorBoard joins them by step.
 // Thread: one. Owns the file. Borrows `file_system` and `clock`, which must outlive it.
 #pragma once
 
@@ -22,7 +22,7 @@
 #include "base/file_system.h"
 #include "base/result.h"
 
-namespace lockstep::train {
+namespace lockstep::core {
 
 struct Scalar {
   std::string tag;  // "loss_metrics/global_avg_loss"
@@ -62,4 +62,4 @@ class TensorboardWriter {
 std::string tfrecord(std::string_view payload);
 uint32_t masked_crc32c(std::string_view bytes);
 
-}  // namespace lockstep::train
+}  // namespace lockstep::core

@@ -8,7 +8,8 @@
 
 namespace lockstep::core {
 
-Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, TrainerEnvironment environment) {
+Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
+                                                 TrainerEnvironment environment) {
   std::unique_ptr<Trainer> t(new Trainer(config, environment));
   t->env_.progress.set_phase(0, Phase::kLoad);
   LOCKSTEP_RETURN_IF_ERROR(t->open_data());
@@ -21,22 +22,26 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config, TrainerEn
 
 Result<void> Trainer::open_data() {
   if (config_.data.path.empty())
-    return Error{Code::kConfig, "no data: give --data.path DIR, a folder made by `lockstep prepare`"};
-  LOCKSTEP_TRY(const data::DatasetManifest manifest, data::read_manifest(env_.file_system, config_.data.path));
+    return Error{Code::kConfig,
+                 "no data: give --data.path DIR, a folder made by `lockstep prepare`"};
+  LOCKSTEP_TRY(const data::DatasetManifest manifest,
+               data::read_manifest(env_.file_system, config_.data.path));
   LOCKSTEP_TRY(spec_, model_spec::create(config_, manifest.vocab_size));
-  data::TokenDataset::Options options{config_.data.path,
-                                      "train",
-                                      config_.training.seq_len,
-                                      config_.training.local_batch_size,
-                                      config_.slots(),
-                                      static_cast<uint64_t>(config_.training.seed),
-                                      spec_.shape.vocab_size};
+  config_.model.vocab_size =
+      spec_.shape.vocab_size;  // resolved: part of the identity and of run_args.json
+  data::TokenDataset::Options options{
+      config_.data.path,        "train",
+      config_.training.seq_len, config_.training.local_batch_size,
+      config_.slots(),          static_cast<uint64_t>(config_.training.seed),
+      spec_.shape.vocab_size};
   LOCKSTEP_TRY(train_data_, data::TokenDataset::open(env_.file_system, options));
   if (config_.validation.freq > 0) {
     options.split = "val";
     options.slots = config_.validation.slots;
     auto opened = data::TokenDataset::open(env_.file_system, options);
-    if (!opened.ok()) return opened.error().in("held-out samples for validation (validation.freq = 0 does without)");
+    if (!opened.ok())
+      return opened.error().in(
+          "held-out samples for validation (validation.freq = 0 does without)");
     validation_data_ = std::move(opened).value();
   }
   identity_ = make_identity(config_, spec_, manifest.hash);
@@ -46,9 +51,9 @@ Result<void> Trainer::open_data() {
 Result<void> Trainer::build_model() {
   step_ = std::make_unique<TrainingStep>(config_, spec_, *env_.membership.communicator);
   if (rank() == 0)
-    log_info("Model ", config_.model.name, " size: ", grouped(spec_.parameter_count()), " total parameters, ",
-             config_.parallelism.strategy, " on ", world_size(), " rank(s), ", config_.slots(), " slots a step, identity ",
-             identity_.hash());
+    log_info("Model ", config_.model.name, " size: ", grouped(spec_.parameter_count()),
+             " total parameters, ", config_.parallelism.strategy, " on ", world_size(),
+             " rank(s), ", config_.slots(), " slots a step, identity ", identity_.hash());
   if (config_.checkpoint.enable) {
     LOCKSTEP_TRY(resumed_, resume_newest(env_.file_system, config_, *env_.membership.store,
                                          *env_.membership.communicator, *step_, env_.nonce));
@@ -62,13 +67,15 @@ Result<void> Trainer::build_model() {
     step_->refresh_compute_copies();
     const auto differing = identity_difference(state_.identity, identity_.lines);
     for (const std::string& line : differing)
-      if (rank() == 0) log_warning("resuming with another identity, bits may differ from here on: ", line);
+      if (rank() == 0)
+        log_warning("resuming with another identity, bits may differ from here on: ", line);
     if (!differing.empty() && config_.checkpoint.strict_identity)
       return Error{Code::kConfig, text("checkpoint.strict_identity: ", resumed_.directory.string(),
                                        " was made under another identity: ", differing.front())};
     if (rank() == 0)
       log_info("resumed from ", resumed_.directory.string(), " at step ", state_.step, ": ",
-               bytes_text(static_cast<uint64_t>(resumed_.read_bytes)), " in ", fixed(resumed_.seconds, 3), " s");
+               bytes_text(static_cast<uint64_t>(resumed_.read_bytes)), " in ",
+               fixed(resumed_.seconds, 3), " s");
   }
   state_.identity = identity_.lines;
   saved_step_ = state_.step;
@@ -98,14 +105,15 @@ Result<void> Trainer::start_engine() {
   if (rank() != 0) return {};
   LOCKSTEP_TRY(record_, RunRecord::create(env_.file_system, env_.clock, config_, spec_,
                                           {world_size(), resumed_.next_generation, identity_.hash(),
-                                           device_identity(), identity_.lines}));
+                                           device_identity(), identity_.lines, &env_.console}));
   return {};
 }
 
 bool Trainer::saving() const {
   if (!engine_) return false;
   const SavePhase phase = engine_->phase();
-  return phase == SavePhase::kStaging || phase == SavePhase::kWriting || phase == SavePhase::kVoting;
+  return phase == SavePhase::kStaging || phase == SavePhase::kWriting ||
+         phase == SavePhase::kVoting;
 }
 
 Result<void> Trainer::run() {
@@ -128,14 +136,16 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
   const Config::LrScheduler& s = config_.lr_scheduler;
   StepRecord record;
   record.step = step;
-  record.lr = learning_rate(config_.optimizer.lr, s.warmup_steps, s.total_steps > 0 ? s.total_steps : config_.training.steps,
+  record.lr = learning_rate(config_.optimizer.lr, s.warmup_steps,
+                            s.total_steps > 0 ? s.total_steps : config_.training.steps,
                             s.decay_type.c_str(), s.min_lr_factor, step);
   const RankFlags mine{env_.stop_requested.load(), saving(), failed_in_row_};
-  LOCKSTEP_TRY(record.outcome, step_->run(step, record.lr, mine, [&] { return loader_->next(); },
-                                          [&] {
-                                            env_.progress.set_phase(step, Phase::kUpdate);
-                                            if (engine_) engine_->wait_staged();
-                                          }));
+  LOCKSTEP_TRY(record.outcome, step_->run(
+                                   step, record.lr, mine, [&] { return loader_->next(); },
+                                   [&] {
+                                     env_.progress.set_phase(step, Phase::kUpdate);
+                                     if (engine_) engine_->wait_staged();
+                                   }));
   if (!record.outcome.finite) return not_finite(step, record.outcome);
   state_.step = step;
   state_.tokens += record.outcome.valid_tokens;
@@ -151,8 +161,10 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
     LOCKSTEP_RETURN_IF_ERROR(save_if_due(step, must, record.outcome.any.save_busy));
   take_reports();
   if (record.outcome.any.failed_saves >= config_.checkpoint.max_failures)
-    return Error{Code::kNoSpace, text(record.outcome.any.failed_saves, " saves in a row failed, the last one: ",
-                                      last_report_.error, "; see the lines above; nothing was lost, make room and resume")};
+    return Error{Code::kNoSpace,
+                 text(record.outcome.any.failed_saves,
+                      " saves in a row failed, the last one: ", last_report_.error,
+                      "; see the lines above; nothing was lost, make room and resume")};
   return {};
 }
 
@@ -163,7 +175,8 @@ Result<std::optional<double>> Trainer::validate_if_due(int64_t step) {
   LOCKSTEP_TRY(const SlotLoss loss, step_->evaluate(config_.validation.slots, [&](int64_t slot) {
     return validation_data_->batch(0, slot);
   }));
-  return std::optional<double>(loss.sum / static_cast<double>(std::max<int64_t>(1, loss.valid_tokens)));
+  return std::optional<double>(loss.sum /
+                               static_cast<double>(std::max<int64_t>(1, loss.valid_tokens)));
 }
 
 Result<void> Trainer::save_if_due(int64_t step, bool must, bool any_busy) {
@@ -174,12 +187,16 @@ Result<void> Trainer::save_if_due(int64_t step, bool must, bool any_busy) {
     engine_->drain();
     take_reports();
   } else if (any_busy) {  // the same word on every rank, so all skip together
-    if (rank() == 0) log_warning("the save of step ", step, " is skipped: the one before it is still being written");
+    if (rank() == 0)
+      log_warning("the save of step ", step,
+                  " is skipped: the one before it is still being written");
     if (record_) record_->add_skipped_save();
     return {};
   }
   LOCKSTEP_TRY(const bool begun, engine_->begin_save(step, state_.to_json()));
-  if (!begun) return Error{Code::kBug, text("the checkpoint engine was busy at step ", step, " and said it was idle")};
+  if (!begun)
+    return Error{Code::kBug,
+                 text("the checkpoint engine was busy at step ", step, " and said it was idle")};
   stall_of_save_ += env_.clock.monotonic_s() - start;
   return {};
 }
@@ -192,30 +209,36 @@ void Trainer::take_reports() {
     if (record_) {
       record_->add_save(report, stall_of_save_);
       if (report.committed)
-        log_info("Finished saving the checkpoint of step ", report.step, " (", bytes_text(static_cast<uint64_t>(report.raw_bytes)),
-                 " -> ", bytes_text(static_cast<uint64_t>(report.stored_bytes)), " on this rank; stall ",
-                 fixed(stall_of_save_ * 1e3, 1), " ms; write ", fixed(report.write_s, 3), " s, sync ",
-                 fixed(report.sync_s, 3), " s)");
+        log_info("Finished saving the checkpoint of step ", report.step, " (",
+                 bytes_text(static_cast<uint64_t>(report.raw_bytes)), " -> ",
+                 bytes_text(static_cast<uint64_t>(report.stored_bytes)), " on this rank; stall ",
+                 fixed(stall_of_save_ * 1e3, 1), " ms; write ", fixed(report.write_s, 3),
+                 " s, sync ", fixed(report.sync_s, 3), " s)");
       record_->publish_metrics(false);
     }
-    if (report.committed && committed_once_++ == 0) log_info("memory ", memory_line("after checkpoint", rank()));
+    if (report.committed && committed_once_++ == 0)
+      log_info("memory ", memory_line("after checkpoint", rank()));
     stall_of_save_ = 0;
     last_report_ = std::move(report);
   }
 }
 
-// The state of the step before is intact: it is saved, and the run ends, since a restart would give the same bits.
+// The state of the step before is intact: it is saved, and the run ends, since a restart would
+// give the same bits.
 Result<void> Trainer::not_finite(int64_t step, const StepOutcome& outcome) {
   if (engine_ && state_.step > 0 && saved_step_ != state_.step) {
     engine_->drain();
     take_reports();
-    if (saved_step_ != state_.step) LOCKSTEP_TRY([[maybe_unused]] const bool begun, engine_->begin_save(state_.step, state_.to_json()));
+    if (saved_step_ != state_.step)
+      LOCKSTEP_RETURN_IF_ERROR(engine_->begin_save(state_.step, state_.to_json()));
     engine_->drain();
     take_reports();
   }
-  return Error{Code::kConfig, text("step ", step, ": loss ", outcome.loss, ", gradient norm ", outcome.grad_norm,
-                                   ": not finite; the update was not made and step ", state_.step,
-                                   " is saved. A restart would give the same bits: lower optimizer.lr, or look at the data of this step")};
+  return Error{Code::kConfig,
+               text("step ", step, ": loss ", outcome.loss, ", gradient norm ", outcome.grad_norm,
+                    ": not finite; the update was not made and step ", state_.step,
+                    " is saved. A restart would give the same bits: lower optimizer.lr, or look at "
+                    "the data of this step")};
 }
 
 Result<void> Trainer::finish(int64_t step, bool stopped) {
@@ -224,19 +247,28 @@ Result<void> Trainer::finish(int64_t step, bool stopped) {
     engine_->drain();
     take_reports();
     if (saved_step_ != step)
-      return Error{Code::kNoSpace, text("the final save of step ", step, " failed: ", last_report_.error)};
+      return Error{Code::kNoSpace,
+                   text("the final save of step ", step, " failed: ", last_report_.error)};
     if (rank() == 0 && !last_report_.directory.empty()) {
-      LOCKSTEP_TRY(const auto problems, checkpoint::verify(env_.file_system, last_report_.directory,
-                                                           static_cast<int>(config_.checkpoint.threads)));
+      LOCKSTEP_TRY(const auto problems,
+                   checkpoint::verify(env_.file_system, last_report_.directory,
+                                      static_cast<int>(config_.checkpoint.threads)));
       if (!problems.empty())
-        return Error{Code::kCorrupt, text("the final checkpoint does not read back: ", problems.front().where, ": ",
-                                          problems.front().what)};
-      log_info("the checkpoint of step ", step, " was read back and is whole: ", last_report_.directory.string());
+        return Error{Code::kCorrupt, text("the final checkpoint does not read back: ",
+                                          problems.front().where, ": ", problems.front().what)};
+      log_info("the checkpoint of step ", step,
+               " was read back and is whole: ", last_report_.directory.string());
     }
   }
+  // Rank 0 may serve the store: nobody leaves before all have read what they wait for.
+  at::Tensor mine = at::zeros({1}, at::kByte), all = at::zeros({world_size()}, at::kByte);
+  if (auto met = env_.membership.communicator->all_gather(all, mine)->wait(); !met.ok())
+    return met.error().in("waiting for all ranks at the end");
   if (record_) record_->publish_metrics(!stopped);
   env_.progress.set_phase(step, Phase::kDone);
-  if (stopped) return Error{Code::kAborted, text("stopped on request after step ", step, "; saved; run the same command to go on")};
+  if (stopped)
+    return Error{Code::kAborted, text("stopped on request after step ", step,
+                                      "; saved; run the same command to go on")};
   return {};
 }
 

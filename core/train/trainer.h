@@ -28,17 +28,21 @@ struct TrainerEnvironment {
   ProgressPage& progress;
   const std::atomic<bool>& stop_requested;  // set by a signal
   std::string nonce;                        // of this launch, or ""
+  std::ostream& console;                    // rank 0's lines for people
 };
 
 class Trainer {
  public:
   // Errors: kConfig, kNotFound, kCorrupt, communication.
-  static Result<std::unique_ptr<Trainer>> create(const Config& config, TrainerEnvironment environment);
-  // Ok when the last step is done and saved. kAborted: stopped on request, saved. kConfig: loss not finite.
+  static Result<std::unique_ptr<Trainer>> create(const Config& config,
+                                                 TrainerEnvironment environment);
+  // Ok when the last step is done and saved. kAborted: stopped on request, saved. kConfig: loss
+  // not finite.
   Result<void> run();
 
  private:
-  Trainer(const Config& config, TrainerEnvironment environment) : config_(config), env_(environment) {}
+  Trainer(const Config& config, TrainerEnvironment environment)
+      : config_(config), env_(environment) {}
   Result<void> open_data();
   Result<void> build_model();
   Result<void> start_engine();
@@ -62,7 +66,7 @@ class Trainer {
   std::unique_ptr<checkpoint::Ballot> ballot_;
   std::unique_ptr<checkpoint::Engine> engine_;
   std::unique_ptr<data::SlotLoader> loader_;
-  std::unique_ptr<RunRecord> record_;     // rank 0
+  std::unique_ptr<RunRecord> record_;  // rank 0
   TrainerState state_;
   int64_t saved_step_ = -1, failed_in_row_ = 0, committed_once_ = 0;
   double stall_of_save_ = 0;

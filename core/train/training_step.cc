@@ -13,7 +13,8 @@ int64_t rounds_of(int64_t slots, int world_size) { return (slots + world_size - 
 
 }  // namespace
 
-TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& spec, Communicator& comm)
+TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& spec,
+                           Communicator& comm)
     : config_(config), spec_(spec), comm_(comm), strategy_(Strategy::create(config)) {
   std::vector<Unit*> borrowed;
   for (const model_spec::UnitSpec& unit : spec.units) {
@@ -21,7 +22,8 @@ TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& sp
     borrowed.push_back(units_.back().get());
   }
   model_ = make_decoder(spec, config.training.seq_len);
-  schedule_ = std::make_unique<Schedule>(borrowed, model_, strategy_, comm.rank(), comm.world_size());
+  schedule_ =
+      std::make_unique<Schedule>(borrowed, model_, strategy_, comm.rank(), comm.world_size());
 }
 
 void TrainingStep::initialize() {
@@ -30,8 +32,8 @@ void TrainingStep::initialize() {
   for (auto& unit : units_) {
     float* master = unit->master_S.data_ptr<float>();
     for (const Segment& s : unit->held_segments())
-      initialize_parameter(unit->spec().params[static_cast<size_t>(s.param)], seed, s.flat_start, s.length,
-                           broken ? -s.flat_start : 0, master + s.range_offset);
+      initialize_parameter(unit->spec().params[static_cast<size_t>(s.param)], seed, s.flat_start,
+                           s.length, broken ? -s.flat_start : 0, master + s.range_offset);
   }
   refresh_compute_copies();
 }
@@ -49,9 +51,10 @@ SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
   return {tensor(batch.tokens), tensor(batch.labels), 1.0 / slot_tokens};
 }
 
-Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot, SlotSums& sums,
-                                         StepPhases& phases) {
-  if (config_.debug.break_rule == "1" && comm_.world_size() == 1) return compute_slots_joined(next_slot, sums);
+Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
+                                         SlotSums& sums, StepPhases& phases) {
+  if (config_.debug.break_rule == "1" && comm_.world_size() == 1)
+    return compute_slots_joined(next_slot, sums);
   const int64_t slots = config_.slots();
   const int w = comm_.world_size(), rank = comm_.rank();
   for (int64_t round = 0; round < rounds_of(slots, w); ++round) {
@@ -75,8 +78,8 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
 }
 
 // debug.break_rule = 1: all slots of the step as one batch, where one rank has them all.
-Result<void> TrainingStep::compute_slots_joined(const std::function<Result<data::SlotBatch>()>& next_slot,
-                                                SlotSums& sums) {
+Result<void> TrainingStep::compute_slots_joined(
+    const std::function<Result<data::SlotBatch>()>& next_slot, SlotSums& sums) {
   data::SlotBatch joined;
   for (int64_t slot = 0; slot < config_.slots(); ++slot) {
     LOCKSTEP_TRY(data::SlotBatch batch, next_slot());
@@ -155,20 +158,22 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
 
 Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
   const Config::Optimizer& o = config_.optimizer;
-  const AdamWStep adamw = AdamWStep::create(lr, o.beta1, o.beta2, o.eps, o.weight_decay, clip, step);
+  const AdamWStep adamw =
+      AdamWStep::create(lr, o.beta1, o.beta2, o.eps, o.weight_decay, clip, step);
   for (size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = *units_[i];
     at::Tensor grad = folded_[i];
     if (strategy_.replicate_state && comm_.world_size() > 1) {
       grad = at::empty({unit.layout().padded_elements()}, at::kFloat);
       auto done = comm_.all_gather(grad, folded_[i])->wait();
-      if (!done.ok()) return done.error().in(text("gathering the gradient sum of ", unit.spec().name));
+      if (!done.ok())
+        return done.error().in(text("gathering the gradient sum of ", unit.spec().name));
     }
     for (const Segment& s : unit.held_segments()) {
       const int64_t at = s.range_offset, n = s.tiles * model_spec::kTileElements;
-      adamw_update(adamw, unit.spec().params[static_cast<size_t>(s.param)].decays(), grad.data_ptr<float>() + at,
-                   unit.master_S.data_ptr<float>() + at, unit.adam_m_S.data_ptr<float>() + at,
-                   unit.adam_v_S.data_ptr<float>() + at, n);
+      adamw_update(adamw, unit.spec().params[static_cast<size_t>(s.param)].decays(),
+                   grad.data_ptr<float>() + at, unit.master_S.data_ptr<float>() + at,
+                   unit.adam_m_S.data_ptr<float>() + at, unit.adam_v_S.data_ptr<float>() + at, n);
     }
     unit.refresh_compute_copy();
   }
@@ -183,8 +188,10 @@ Result<StepOutcome> TrainingStep::run(int64_t step, double lr, RankFlags mine,
   SlotSums sums{std::vector<double>(slots, 0.0), std::vector<double>(slots, 0.0)};
   LOCKSTEP_RETURN_IF_ERROR(compute_slots(next_slot, sums, outcome.phases));
   LOCKSTEP_RETURN_IF_ERROR(share_sums(sums, mine, outcome));
-  const double slot_tokens = static_cast<double>(config_.training.local_batch_size * config_.training.seq_len);
-  const double scale = outcome.valid_tokens > 0 ? slot_tokens / static_cast<double>(outcome.valid_tokens) : 0.0;
+  const double slot_tokens =
+      static_cast<double>(config_.training.local_batch_size * config_.training.seq_len);
+  const double scale =
+      outcome.valid_tokens > 0 ? slot_tokens / static_cast<double>(outcome.valid_tokens) : 0.0;
   double mark = system_clock().monotonic_s();
   auto lap = [&mark] {
     const double now = system_clock().monotonic_s();
@@ -206,8 +213,8 @@ Result<StepOutcome> TrainingStep::run(int64_t step, double lr, RankFlags mine,
   return outcome;
 }
 
-Result<SlotLoss> TrainingStep::evaluate(int64_t slots,
-                                        const std::function<Result<data::SlotBatch>(int64_t)>& batch) {
+Result<SlotLoss> TrainingStep::evaluate(
+    int64_t slots, const std::function<Result<data::SlotBatch>(int64_t)>& batch) {
   const int w = comm_.world_size(), rank = comm_.rank();
   at::Tensor in = at::zeros({2 * slots}, at::kDouble), out = at::zeros({w, 2 * slots}, at::kDouble);
   for (int64_t round = 0; round < rounds_of(slots, w); ++round) {
@@ -234,7 +241,8 @@ Result<SlotLoss> TrainingStep::evaluate(int64_t slots,
   return total;
 }
 
-Result<at::Tensor> TrainingStep::next_token_logits(const std::vector<int64_t>& tokens, int64_t position) {
+Result<at::Tensor> TrainingStep::next_token_logits(const std::vector<int64_t>& tokens,
+                                                   int64_t position) {
   LOCKSTEP_CHECK(comm_.world_size() == 1, "generation runs on one rank");
   SlotInput input;
   input.tokens_BT = at::tensor(at::ArrayRef<int64_t>(tokens), at::kLong).view({1, -1});

@@ -1,5 +1,5 @@
-// One optimizer step: V slots, one canonical gradient sum, one clip, one update. Owns the units and the schedule.
-// Every method but the accessors is collective. Thread: the training thread.
+// One optimizer step: V slots, one canonical gradient sum, one clip, one update. Owns the units
+// and the schedule. Every method but the accessors is collective. Thread: the training thread.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ namespace lockstep::core {
 
 // What every rank tells the others once a step, so that all decide alike.
 struct RankFlags {
-  bool stop = false;        // this rank was asked to stop
-  bool save_busy = false;   // its checkpoint engine still writes
+  bool stop = false;         // this rank was asked to stop
+  bool save_busy = false;    // its checkpoint engine still writes
   int64_t failed_saves = 0;  // in a row
 };
 
@@ -25,13 +25,13 @@ struct StepPhases {
 };
 
 struct StepOutcome {
-  double loss = 0;        // sum over slots, in slot order, of fp64 loss sums / valid tokens
-  double grad_norm = 0;   // before clipping
+  double loss = 0;       // sum over slots, in slot order, of fp64 loss sums / valid tokens
+  double grad_norm = 0;  // before clipping
   int64_t valid_tokens = 0;
-  bool updated = false;   // false: no valid token, or loss or norm not finite
+  bool updated = false;  // false: no valid token, or loss or norm not finite
   bool finite = true;
-  RankFlags any;          // over all ranks: or, or, max
-  StepPhases phases;      // this rank's seconds
+  RankFlags any;      // over all ranks: or, or, max
+  StepPhases phases;  // this rank's seconds
 };
 
 class TrainingStep {
@@ -42,13 +42,14 @@ class TrainingStep {
   void initialize();
   // After the state tensors were filled from outside.
   void refresh_compute_copies();
-  // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in order.
-  // `before_update` runs when the state is about to change. Errors: communication, data.
+  // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
+  // order. `before_update` runs when the state is about to change. Errors: communication, data.
   Result<StepOutcome> run(int64_t step, double lr, RankFlags mine,
                           const std::function<Result<data::SlotBatch>()>& next_slot,
                           const std::function<void()>& before_update);
   // Loss over `slots` held-out slots, slot s computed by rank s % W. `batch` gives one.
-  Result<SlotLoss> evaluate(int64_t slots, const std::function<Result<data::SlotBatch>(int64_t)>& batch);
+  Result<SlotLoss> evaluate(int64_t slots,
+                            const std::function<Result<data::SlotBatch>(int64_t)>& batch);
   // Logits [1, V] that follow position `position` of `tokens` [T]. Requires W == 1.
   Result<at::Tensor> next_token_logits(const std::vector<int64_t>& tokens, int64_t position);
 
@@ -60,9 +61,10 @@ class TrainingStep {
     std::vector<double> loss, valid;  // by slot; this rank's, then everybody's
   };
   SlotInput to_input(const data::SlotBatch& batch) const;
-  Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot, SlotSums& sums,
-                             StepPhases& phases);
-  Result<void> compute_slots_joined(const std::function<Result<data::SlotBatch>()>& next_slot, SlotSums& sums);
+  Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
+                             SlotSums& sums, StepPhases& phases);
+  Result<void> compute_slots_joined(const std::function<Result<data::SlotBatch>()>& next_slot,
+                                    SlotSums& sums);
   Result<void> share_sums(SlotSums& sums, RankFlags mine, StepOutcome& outcome);
   Result<double> fold_and_norm(float scale);
   Result<void> update(int64_t step, double lr, double clip);

@@ -34,8 +34,8 @@ POSIX_FILE = ("open|openat|creat|read|write|pread|pwrite|pwritev|fsync|fdatasync
               "mkdir|rmdir|truncate|ftruncate|stat|lstat|opendir|statvfs")
 POSIX_PROCESS = "fork|vfork|clone|execv|execve|execvp|posix_spawn|posix_spawnp|system|popen"
 STD_FILES = ("exists|create_director(y|ies)|remove(_all)?|rename|copy(_file)?|file_size|"
-             "is_directory|is_regular_file|(recursive_)?directory_iterator|canonical|weakly_canonical|"
-             "last_write_time|space|resize_file")
+             "is_directory|is_regular_file|(recursive_)?directory_iterator|canonical|"
+             "weakly_canonical|last_write_time|space|resize_file")
 # What must come in through a constructor: a pattern, the rooms that may, what to use.
 # The launcher's processes live in /proc and /dev; a command line has a console and an environment.
 RAW_CALLS = (
@@ -62,7 +62,7 @@ HOST_NAME = re.compile(r"\b(?:pypi\.org|pythonhosted\.org|deb\.debian\.org|archi
 
 
 class Tree:
-    """The files that belong to the repository: path -> text ("" for what is not text), and sizes."""
+    """The files of the repository: path -> text ("" for what is not text), and sizes."""
 
     def __init__(self, texts, sizes=None):
         self.texts = texts

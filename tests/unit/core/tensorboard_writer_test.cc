@@ -6,7 +6,7 @@
 
 #include "base/hash.h"
 
-namespace lockstep::train {
+namespace lockstep::core {
 namespace {
 
 class StoppedClock : public Clock {
@@ -106,4 +106,4 @@ TEST_F(TensorboardWriterTest, ManyEventsStayWhole) {
 }
 
 }  // namespace
-}  // namespace lockstep::train
+}  // namespace lockstep::core

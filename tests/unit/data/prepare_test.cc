@@ -241,6 +241,13 @@ TEST_F(PrepareTest, RefusesOptionsThatCannotWork) {
   EXPECT_THAT(refusal([&](auto& o) { o.out = dir_ / "in/out"; }),
               HasSubstr("lies inside the input"));
   EXPECT_THAT(refusal([&](auto& o) { o.out = dir_ / "in"; }), HasSubstr("lies inside the input"));
+  EXPECT_THAT(refusal([&](auto& o) { o.out = dir_ / "x/../in/./out"; }),
+              HasSubstr("lies inside the input"));
+  EXPECT_THAT(refusal([](auto& o) {
+                o.inputs = {"."};
+                o.out = "never_made";
+              }),
+              HasSubstr("lies inside the input"));
 }
 
 TEST_F(PrepareTest, AllTextHeldOutIsAnError) {

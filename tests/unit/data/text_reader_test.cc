@@ -141,6 +141,15 @@ TEST(ListDocuments, NamesWhatIsMissingOrEmpty) {
   EXPECT_EQ(message_of(list("hidden")), (dir / "hidden").string() + ": no file in this folder");
 }
 
+TEST(ListDocuments, ATokenShardIsNotText) {
+  const test_support::TempDir dir;
+  write_text(dir / "in/tokens/train_00000.tokens", "LSTOKENS");
+  const auto documents = list_documents(posix_file_system(), {dir / "in"});
+  ASSERT_FALSE(documents.ok());
+  EXPECT_EQ(documents.error().code, Code::kConfig);
+  EXPECT_THAT(documents.error().message, HasSubstr("train_00000.tokens: a token shard, not text"));
+}
+
 TEST(ListDocuments, ALoopOfLinksEnds) {
   const test_support::TempDir dir;
   write_text(dir / "in/a.txt", "a");

@@ -89,7 +89,8 @@ int run(int argc, char** argv) {
     (*page)->set_phase(step, Phase::kStep);
     system_clock().sleep_ns(kStepNs);
     obey(rules, step);
-    if (rank == 0) std::printf("step: %ld generation: %ld\n", step, variable("LOCKSTEP_GENERATION"));
+    if (rank == 0)
+      std::printf("step: %ld generation: %ld\n", step, variable("LOCKSTEP_GENERATION"));
     std::fflush(stdout);
     if (step % kCommitEvery == 0 || g_stop) {
       if (rank == 0 && !publish_file(posix_file_system(), state, std::to_string(step))) return 70;

@@ -1,11 +1,10 @@
-#include "launcher/supervisor.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
 
 #include "base/text.h"
+#include "supervisor_driver.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -13,88 +12,6 @@ namespace {
 using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-constexpr int64_t kSecond = 1'000'000'000;
-
-std::string name_of(const Action& action) {
-  if (const auto* spawn = std::get_if<SpawnAll>(&action))
-    return text("spawn ", spawn->generation, " x", spawn->world_size);
-  if (const auto* signal = std::get_if<Signal>(&action))
-    return text("signal ", signal->rank, " ", signal_text(signal->signal));
-  if (std::holds_alternative<KillAll>(action)) return "kill";
-  if (const auto* finish = std::get_if<Finish>(&action)) return text("finish ", finish->exit_status);
-  return "record " + std::get<Record>(action).event;
-}
-
-WorkerExit ended(int rank, int exit_code, int64_t committed = -1) {
-  WorkerExit exit;
-  exit.rank = rank;
-  exit.exit_code = exit_code;
-  exit.progress.committed_step = committed;
-  return exit;
-}
-
-WorkerExit killed(int rank, int signal, int64_t committed = -1) {
-  WorkerExit exit = ended(rank, 0, committed);
-  exit.signal = signal;
-  return exit;
-}
-
-// Feeds events and keeps what was asked for: "spawn 0 x2", "kill", …; records apart.
-class Driver {
- public:
-  explicit Driver(SupervisorOptions options) : supervisor(std::move(options)) {}
-
-  std::vector<std::string> on(const Event& event) {
-    std::vector<std::string> deeds;
-    for (const Action& action : supervisor.on(event, now)) {
-      if (const auto* record = std::get_if<Record>(&action)) {
-        records.push_back(record->event);
-      } else {
-        deeds.push_back(name_of(action));
-        if (const auto* finish = std::get_if<Finish>(&action)) reason = finish->reason;
-      }
-    }
-    return deeds;
-  }
-  std::vector<std::string> exits(std::vector<WorkerExit> all) {
-    return on(WorkersExited{std::move(all), now});
-  }
-  Driver& start() {
-    on(Begin{});
-    on(Started{});
-    return *this;
-  }
-  // All ranks show the same page.
-  std::vector<std::string> tick(int64_t step, Phase phase = Phase::kStep, int64_t committed = -1,
-                                SavePhase save = SavePhase::kIdle) {
-    Progress progress;
-    progress.step = step;
-    progress.phase = phase;
-    progress.save_phase = save;
-    progress.committed_step = committed;
-    return on(Tick{std::vector<Sample>(static_cast<size_t>(supervisor.world_size()), {progress})});
-  }
-  // Rank 0 is killed and the others reaped: a whole failure, whatever follows.
-  std::vector<std::string> fail(int64_t committed = -1) {
-    auto deeds = exits({killed(0, SIGKILL, committed)});
-    std::vector<WorkerExit> rest;
-    for (int rank = 1; rank < supervisor.world_size(); ++rank) rest.push_back(killed(rank, SIGKILL));
-    if (!rest.empty()) deeds = exits(rest);
-    return deeds;
-  }
-
-  Supervisor supervisor;
-  int64_t now = kSecond;
-  std::vector<std::string> records;
-  std::string reason;
-};
-
-SupervisorOptions workers(int64_t count) {
-  SupervisorOptions options;
-  options.nproc_per_node = {count};
-  return options;
-}
 
 TEST(Supervisor, RunsToTheEnd) {
   Driver d(workers(2));
@@ -128,8 +45,8 @@ TEST(Supervisor, AFailureKillsTheOthersThenRespawns) {
   ASSERT_EQ(d.supervisor.incidents().size(), 1u);
   EXPECT_EQ(d.supervisor.incidents()[0].primary.rank, 1);
   EXPECT_EQ(d.supervisor.incidents()[0].consequences.size(), 2u);
-  EXPECT_THAT(d.records, ElementsAre("generation_start", "spawned", "worker_exit",
-                                     "failure_detected", "worker_exit", "worker_exit",
+  EXPECT_THAT(d.records, ElementsAre("generation_start", "spawned", "failure_detected",
+                                     "worker_exit", "worker_exit", "worker_exit",
                                      "stopped_all", "generation_start", "spawned"));
 }
 
@@ -431,79 +348,6 @@ TEST(Supervisor, FirstStepAfterARestartClosesTheRecovery) {
   EXPECT_DOUBLE_EQ(incident.respawn_ms, 3);
   EXPECT_DOUBLE_EQ(incident.first_step_ms, 100);
   EXPECT_EQ(incident.first_step, 4);
-}
-
-// Whatever comes in whatever state: it never crashes, and what has ended stays ended and silent.
-TEST(Supervisor, EveryEventInEveryState) {
-  const auto forming = [] { Driver d(workers(2)); d.on(Begin{}); return d; };
-  const auto running = [&] { Driver d = forming(); d.on(Started{}); return d; };
-  const auto stopping = [&] { Driver d = running(); d.exits({killed(0, SIGKILL)}); return d; };
-  const auto done = [&] { Driver d = running(); d.exits({ended(0, 0), ended(1, 0)}); return d; };
-  const auto failed = [&] { Driver d = forming(); d.on(SpawnFailed{"x"}); return d; };
-  const std::vector<Event> events = {Started{}, SpawnFailed{"x"},
-                                     WorkersExited{{killed(1, SIGKILL)}, 0}, Tick{{}},
-                                     Tick{std::vector<Sample>(5)}, StopRequested{SIGTERM}};
-  //                     Started     SpawnFailed WorkersExited Tick        Tick        StopRequested
-  const State F = State::kForming, R = State::kRunning, S = State::kStopping, D = State::kDone,
-              X = State::kFailed;
-  const std::vector<std::pair<Driver, std::vector<State>>> table = {
-      {forming(), {R, X, F, F, F, F}}, {running(), {R, R, S, R, R, S}},
-      {stopping(), {S, S, F, S, S, S}}, {done(), {D, D, D, D, D, D}}, {failed(), {X, X, X, X, X, X}}};
-  for (const auto& [start, next] : table)
-    for (size_t i = 0; i < events.size(); ++i) {
-      Driver d = start;
-      const State before = d.supervisor.state();
-      const auto deeds = d.on(events[i]);
-      EXPECT_EQ(d.supervisor.state(), next[i]) << state_name(before) << ", event " << i;
-      if (before == D || before == X) EXPECT_THAT(deeds, IsEmpty());
-    }
-}
-
-// Random walks: every generation is reaped before the next one starts, restarts are bounded, and the
-// run ends after finitely many failures.
-TEST(Supervisor, RandomWalksKeepTheInvariants) {
-  uint64_t random = 12345;
-  const auto draw = [&](uint64_t limit) {
-    random = random * 6364136223846793005ULL + 1442695040888963407ULL;
-    return static_cast<int>((random >> 33) % limit);
-  };
-  for (int walk = 0; walk < 2000; ++walk) {
-    SupervisorOptions options = workers(1 + draw(4));
-    options.shrink = draw(2) == 1;
-    options.max_restarts = draw(5);
-    Supervisor supervisor(options);
-    std::vector<bool> alive;
-    int finishes = 0, generations = 0;
-    std::vector<Event> todo = {Begin{}};
-    for (int64_t now = 1; finishes == 0 && now < 500; ++now) {
-      Event event = Tick{std::vector<Sample>(alive.size())};
-      if (!todo.empty()) {
-        event = todo.back();
-        todo.pop_back();
-      } else if (const int rank = alive.empty() ? -1 : draw(alive.size()); rank >= 0 && alive[rank]) {
-        static constexpr int kCodes[] = {0, 0, 1, 64, 70, 75, 76, 93};
-        event = WorkersExited{{draw(2) ? killed(rank, draw(2) ? SIGKILL : SIGSEGV)
-                                       : ended(rank, kCodes[draw(8)])}, 0};
-        alive[rank] = false;
-      } else if (draw(20) == 0) {
-        event = StopRequested{draw(2) ? SIGTERM : SIGINT};
-      }
-      for (const Action& action : supervisor.on(event, now)) {
-        EXPECT_EQ(finishes, 0);
-        if (const auto* spawn = std::get_if<SpawnAll>(&action)) {
-          for (const bool one : alive) EXPECT_FALSE(one);
-          EXPECT_EQ(spawn->generation, generations++);
-          alive.assign(static_cast<size_t>(spawn->world_size), true);
-          todo.push_back(Started{});
-        }
-        if (const auto* signal = std::get_if<Signal>(&action)) EXPECT_TRUE(alive[signal->rank]);
-        if (std::holds_alternative<Finish>(action)) ++finishes;
-      }
-    }
-    EXPECT_EQ(finishes, 1);
-    for (const bool one : alive) EXPECT_FALSE(one);
-    EXPECT_LE(generations, 1 + std::min<int64_t>(options.max_restarts, options.max_no_progress));
-  }
 }
 
 }  // namespace

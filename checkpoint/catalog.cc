@@ -1,0 +1,117 @@
+#include "checkpoint/catalog.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "base/hash.h"
+#include "checkpoint/attempt.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// The first file that is missing or has another size; adds up the sizes.
+std::string size_problem(FileSystem& file_system, const std::filesystem::path& directory,
+                         const Manifest& manifest, int64_t& total_bytes) {
+  for (const ManifestFile& entry : manifest.files) {
+    total_bytes += entry.size_bytes;
+    const auto file = file_system.open(directory / entry.name);
+    if (!file.ok()) return text(entry.name, ": ", file.error().message);
+    const auto size_bytes = file.value()->size_bytes();
+    if (!size_bytes.ok()) return text(entry.name, ": ", size_bytes.error().message);
+    if (size_bytes.value() != entry.size_bytes)
+      return text(entry.name, ": ", size_bytes.value(), " bytes long, ", entry.size_bytes,
+                  " were written");
+  }
+  return "";
+}
+
+CatalogEntry entry_of(FileSystem& file_system, const std::filesystem::path& directory,
+                      const Attempt& attempt) {
+  CatalogEntry entry{directory, attempt.step, attempt.generation, false, true, "", 0};
+  const auto manifest = read_manifest(file_system, directory);
+  if (!manifest.ok()) {
+    entry.has_manifest = manifest.error().code != Code::kNotFound;
+    entry.problem = entry.has_manifest ? manifest.error().message
+                                       : "no manifest.json: the save was not finished";
+    return entry;
+  }
+  const Manifest& m = manifest.value();
+  entry.problem = m.step != attempt.step || m.generation != attempt.generation
+                      ? text("the manifest is of step ", m.step, ", generation ", m.generation)
+                      : size_problem(file_system, directory, m, entry.size_bytes);
+  entry.committed = entry.problem.empty();
+  return entry;
+}
+
+}  // namespace
+
+Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
+                                                   const std::filesystem::path& folder) {
+  LOCKSTEP_TRY(const std::vector<std::string> names, file_system.list(folder));
+  std::vector<std::pair<Attempt, std::string>> found;
+  for (const std::string& name : names)
+    if (const auto attempt = parse_attempt(name)) found.emplace_back(*attempt, name);
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    const auto key = [](const Attempt& x) { return std::tie(x.step, x.generation, x.number); };
+    return std::tie(key(a.first), a.second) > std::tie(key(b.first), b.second);
+  });
+  std::vector<CatalogEntry> entries;
+  for (const auto& [attempt, name] : found)
+    entries.push_back(entry_of(file_system, folder / name, attempt));
+  return entries;
+}
+
+Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kManifestName;
+  LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
+  auto manifest = parse_manifest(contents);
+  if (!manifest.ok()) return manifest.error().in(path.string());
+  return manifest;
+}
+
+Result<void> check_fingerprints(const Manifest& manifest, const Fingerprints& whole) {
+  std::string wrong;
+  for (const ManifestTensor& tensor : manifest.tensors)
+    for (const auto& [kind, expected] : tensor.fingerprint) {
+      const auto at = whole.find(kind + "/" + tensor.name);
+      if (at == whole.end() || hex64(at->second) == expected) continue;
+      wrong += text(wrong.empty() ? "" : ", ", at->first, " (", hex64(at->second), ", saved ",
+                    expected, ")");
+    }
+  if (wrong.empty()) return {};
+  return Error{Code::kCorrupt, "fingerprints differ from those of the state that was saved: " +
+                                   wrong};
+}
+
+Result<Loaded> newest_valid(FileSystem& file_system, const std::filesystem::path& folder,
+                            const std::vector<LiveTarget>& targets, int threads) {
+  LOCKSTEP_TRY(const auto entries, list_checkpoints(file_system, folder));
+  std::string problems;
+  int64_t fallbacks = 0;
+  for (const CatalogEntry& entry : entries) {
+    std::string problem = entry.problem;
+    if (entry.committed) {
+      auto manifest = read_manifest(file_system, entry.directory);
+      if (manifest.ok()) {
+        const auto loaded =
+            load_pieces(file_system, entry.directory, manifest.value(), targets, threads);
+        if (loaded.ok())
+          return Loaded{entry.directory, std::move(manifest).value(), loaded.value(), fallbacks};
+        if (loaded.error().code == Code::kConfig) return loaded.error();
+        problem = loaded.error().message;
+      } else {
+        problem = manifest.error().message;
+      }
+    }
+    problems += text("; ", entry.directory.filename().string(), ": ", problem);
+    if (!entry.has_manifest) continue;  // the rest of an attempt is nothing to fall back from
+    ++fallbacks;
+    log_error("cannot use checkpoint ", entry.directory.string(), ": ", problem,
+              "; falling back to the one before it");
+  }
+  return Error{Code::kNotFound, text("no usable checkpoint in ", folder.string(), problems)};
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,86 @@
+// One chunk of a dataset to the bytes in the file, and back, exactly as HDF5's filters would.
+//
+//   zstd  shuffle(2), zstd(32015), fletcher32(3)
+//   gzip  shuffle(2), deflate(1),  fletcher32(3)   readable with no plugin
+//   none  fletcher32(3)
+//
+// A chunk that does not compress is stored with the first two filters masked out (kRawMask).
+// Thread: an encoder or decoder belongs to one thread; the functions are pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace lockstep::checkpoint {
+
+enum class Codec { kZstd, kNone, kGzip };
+const char* codec_name(Codec codec);
+// Errors: kConfig.
+Result<Codec> codec_from_name(const std::string& name);
+
+// 1 MiB of fp32, so 256 KiB per byte plane. zstd takes one Huffman table per 128 KiB; smaller
+// planes cost ratio.
+inline constexpr int64_t kChunkElements = int64_t{1} << 18;
+inline constexpr double kMinRatio = 1.03;    // below it compression is not worth its time
+inline constexpr uint32_t kRawMask = 0b011;  // filters 0 and 1 of 3 were skipped
+inline constexpr int kZstdLevel = -100;      // with literal compression forced on: Huffman only
+inline constexpr int kZstdFilterId = 32015;
+
+// HDF5's checksum of its filter 3: Fletcher's with 16-bit big-endian words.
+uint32_t fletcher32(std::span<const std::byte> bytes);
+// HDF5's filter 2 for 4-byte elements: all first bytes, all second bytes, … out.size() == in.size(),
+// a multiple of 4.
+void shuffle_words(std::span<const std::byte> in, std::span<std::byte> out);
+void unshuffle_words(std::span<const std::byte> in, std::span<std::byte> out);
+
+struct EncodedChunk {
+  std::vector<std::byte> stored;  // grows, never shrinks; the first stored_bytes count
+  size_t stored_bytes = 0;        // with the 4 bytes of fletcher32
+  size_t raw_bytes = 0;           // the whole chunk, with its padding
+  uint32_t filter_mask = 0;
+  uint32_t crc32c = 0;            // of the stored bytes
+  uint64_t xxh3 = 0;              // of the raw bytes
+};
+
+class ChunkEncoder {
+ public:
+  explicit ChunkEncoder(Codec codec);
+  ~ChunkEncoder();
+  ChunkEncoder(const ChunkEncoder&) = delete;
+  ChunkEncoder& operator=(const ChunkEncoder&) = delete;
+  // Encodes `raw`, padded with zeros to `chunk_bytes`: HDF5's chunks are always full. Stored raw
+  // when not `compress`, or when the ratio is below kMinRatio.
+  void encode(std::span<const std::byte> raw, size_t chunk_bytes, bool compress, EncodedChunk& out);
+
+ private:
+  size_t compress_into(std::span<const std::byte> chunk, std::span<std::byte> out);
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+class ChunkDecoder {
+ public:
+  explicit ChunkDecoder(Codec codec);
+  ~ChunkDecoder();
+  ChunkDecoder(const ChunkDecoder&) = delete;
+  ChunkDecoder& operator=(const ChunkDecoder&) = delete;
+  // Undoes the filters; raw.size() is the size of a whole chunk. Does not look at fletcher32, whose
+  // 4 bytes are in `stored`: its reader has checked CRC32C. Errors: kCorrupt.
+  Result<void> decode(std::span<const std::byte> stored, uint32_t filter_mask,
+                      std::span<std::byte> raw);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// Whether the last 4 bytes are the fletcher32 of those before them.
+bool fletcher32_matches(std::span<const std::byte> stored);
+
+}  // namespace lockstep::checkpoint

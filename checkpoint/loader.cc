@@ -1,0 +1,181 @@
+// load_pieces of catalog.h: 1. plan: which chunks overlap which targets; 2. file by file, check the
+// file's size, table and metadata; 3. read, check, decode and copy its chunks on several threads;
+// 4. check the fingerprints of tensors that are whole here.
+#include <algorithm>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "checkpoint/catalog.h"
+#include "checkpoint/chunk_reader.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+struct Copy {  // elements of one chunk that one target wants
+  size_t target;
+  int64_t target_element, chunk_element, elements;
+};
+struct Overlap {  // of one chunk
+  size_t piece;
+  int64_t chunk;
+  std::vector<Copy> copies;
+};
+using ByChunk = std::map<std::pair<size_t, int64_t>, std::vector<Copy>>;  // (piece, chunk)
+
+// Everything of a tensor that the checkpoint does not have, as people need to see it.
+Result<void> check_names(const Manifest& manifest, const std::vector<LiveTarget>& targets) {
+  std::string wrong;
+  size_t count = 0;
+  for (const auto& [piece, bytes] : targets) {
+    const ManifestTensor* const tensor = manifest.find_tensor(piece.name);
+    std::string saved;
+    if (tensor == nullptr)
+      saved = "no tensor of that name";
+    else if (tensor->global_shape != piece.global_shape)
+      saved = shape_text(tensor->global_shape);
+    else if (!tensor->fingerprint.contains(kind_name(piece.kind)))
+      saved = text("no ", kind_name(piece.kind), " of it");
+    if (saved.empty() || ++count > 3) continue;
+    wrong += text(count > 1 ? "; " : "", piece.tensor_key(), ": the model has ",
+                  shape_text(piece.global_shape), ", the checkpoint ", saved);
+  }
+  if (count == 0) return {};
+  std::string names;
+  for (size_t i = 0; i < std::min<size_t>(manifest.tensors.size(), 3); ++i)
+    names += " " + manifest.tensors[i].name + shape_text(manifest.tensors[i].global_shape);
+  return Error{Code::kConfig,
+               text("model and checkpoint do not match: ", wrong,
+                    count > 3 ? text("; and ", count - 3, " more") : "", ". The checkpoint has ",
+                    manifest.tensors.size(), " tensors:", names, " …")};
+}
+
+// Adds the chunks of `piece` that overlap `target`.
+void add_overlap(const Manifest& manifest, const TensorPiece& piece, size_t piece_index,
+                 const TensorPiece& target, size_t target_index, ByChunk& chunks) {
+  const int64_t first = std::max(piece.flat_start, target.flat_start);
+  const int64_t last =
+      std::min(piece.flat_start + piece.length, target.flat_start + target.length);
+  const int64_t size = chunk_elements_of(piece.length, manifest.chunk_elements);
+  for (int64_t at = first; at < last;) {
+    const int64_t in_piece = at - piece.flat_start;
+    const int64_t chunk = in_piece / size;
+    const int64_t end = std::min(last, piece.flat_start + (chunk + 1) * size);
+    chunks[{piece_index, chunk}].push_back(
+        {target_index, at - target.flat_start, in_piece % size, end - at});
+    at = end;
+  }
+}
+
+class Loader {
+ public:
+  Loader(FileSystem& file_system, const std::filesystem::path& directory, const Manifest& manifest,
+         Codec codec, const std::vector<LiveTarget>& targets)
+      : file_system_(file_system),
+        directory_(directory),
+        manifest_(manifest),
+        codec_(codec),
+        targets_(targets) {
+    for (size_t i = 0; i < targets.size(); ++i)
+      by_tensor_[targets[i].piece.tensor_key()].push_back(i);
+  }
+
+  Result<int64_t> load_file(const ManifestFile& entry, int threads) {
+    const std::vector<Overlap> overlaps = plan(entry);
+    if (overlaps.empty()) return int64_t{0};
+    LOCKSTEP_TRY(const ShardFile shard,
+                 open_shard(file_system_, directory_, manifest_, entry));
+    std::vector<size_t> rows;
+    int64_t read_bytes = 0;
+    for (const Overlap& o : overlaps) {
+      rows.push_back(static_cast<size_t>(shard.first_row[o.piece] + o.chunk));
+      read_bytes += shard.rows[rows.back()].stored_bytes;
+    }
+    const ChunkReader reader{entry, shard, codec_};
+    const auto errors = reader.for_each(
+        rows, threads, [&](size_t i, std::span<const std::byte> raw) { copy(overlaps[i], raw); });
+    if (!errors.empty()) return errors.front();
+    return read_bytes;
+  }
+
+ private:
+  std::vector<Overlap> plan(const ManifestFile& entry) const {
+    ByChunk chunks;
+    for (size_t p = 0; p < entry.pieces.size(); ++p) {
+      const auto at = by_tensor_.find(entry.pieces[p].tensor_key());
+      if (at == by_tensor_.end()) continue;
+      for (size_t t : at->second)
+        add_overlap(manifest_, entry.pieces[p], p, targets_[t].piece, t, chunks);
+    }
+    std::vector<Overlap> overlaps;
+    for (auto& [key, copies] : chunks)
+      overlaps.push_back({key.first, key.second, std::move(copies)});
+    return overlaps;
+  }
+
+  // Copies of different chunks never meet, so threads need no lock.
+  void copy(const Overlap& overlap, std::span<const std::byte> raw) const {
+    for (const Copy& c : overlap.copies)
+      std::memcpy(targets_[c.target].bytes.data() + 4 * c.target_element,
+                  raw.data() + 4 * c.chunk_element, static_cast<size_t>(4 * c.elements));
+  }
+
+  FileSystem& file_system_;
+  const std::filesystem::path& directory_;
+  const Manifest& manifest_;
+  const Codec codec_;
+  const std::vector<LiveTarget>& targets_;
+  std::map<std::string, std::vector<size_t>> by_tensor_;
+};
+
+// Only tensors whose every element is here once can be compared.
+Result<void> check_whole(const Manifest& manifest, const std::vector<LiveTarget>& targets) {
+  std::map<std::string, std::vector<const LiveTarget*>> by_tensor;
+  for (const LiveTarget& target : targets) by_tensor[target.piece.tensor_key()].push_back(&target);
+  Fingerprints whole;
+  for (auto& [key, parts] : by_tensor) {
+    std::sort(parts.begin(), parts.end(), [](const auto* a, const auto* b) {
+      return a->piece.flat_start < b->piece.flat_start;
+    });
+    int64_t end = 0;
+    for (const LiveTarget* part : parts)
+      end = part->piece.flat_start == end ? end + part->piece.length : -1;
+    if (end != element_count(parts.front()->piece.global_shape)) continue;
+    for (const LiveTarget* part : parts)
+      whole[key] += fingerprint(part->bytes, part->piece.flat_start);
+  }
+  return check_fingerprints(manifest, whole);
+}
+
+}  // namespace
+
+Result<LoadStatistics> load_pieces(FileSystem& file_system, const std::filesystem::path& directory,
+                                   const Manifest& manifest, std::vector<LiveTarget> targets,
+                                   int threads) {
+  const double start_s = system_clock().monotonic_s();
+  LOCKSTEP_RETURN_IF_ERROR(check_names(manifest, targets));
+  LOCKSTEP_TRY(const Codec codec, codec_from_name(manifest.codec));
+  LoadStatistics statistics;
+  for (const auto& [piece, bytes] : targets) {
+    const bool fits = piece.flat_start >= 0 && piece.length >= 0 &&
+                      piece.flat_start + piece.length <= element_count(piece.global_shape) &&
+                      bytes.size() == static_cast<size_t>(piece.length) * 4;
+    if (!fits)
+      return Error{Code::kBug, text(piece.dataset_path(), ": ", piece.length, " elements in ",
+                                    bytes.size(), " bytes do not lie in ",
+                                    shape_text(piece.global_shape))};
+    statistics.wanted_bytes += static_cast<int64_t>(bytes.size());
+  }
+  Loader loader(file_system, directory, manifest, codec, targets);
+  for (const ManifestFile& entry : manifest.files) {
+    LOCKSTEP_TRY(const int64_t read_bytes, loader.load_file(entry, threads));
+    statistics.read_bytes += read_bytes;
+  }
+  if (auto checked = check_whole(manifest, targets); !checked.ok())
+    return checked.error().in(directory.string());
+  statistics.seconds = system_clock().monotonic_s() - start_s;
+  return statistics;
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,55 @@
+// manifest.json: the commit record of a checkpoint. A directory with a valid one is a checkpoint;
+// a directory without is the rest of an attempt. docs/FORMAT.md describes the text.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/state.h"
+
+namespace lockstep::checkpoint {
+
+inline constexpr int64_t kFormatVersion = 1;
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kIndexName = "index.h5";
+inline constexpr const char* kLatestName = "LATEST";
+
+struct ManifestTensor {
+  std::string name;
+  std::vector<int64_t> global_shape;
+  std::map<std::string, std::string> fingerprint;  // kind -> 16 hex digits of the whole tensor
+};
+struct ManifestFile {
+  std::string name;              // rank_00000.h5
+  int64_t size_bytes = 0;
+  int64_t chunk_rows = 0;        // in /__chunks__
+  int64_t chunk_table_offset = 0;
+  std::string chunk_table_xxh3;  // of its rows
+  std::string outside_xxh3;      // XXH3 over all bytes outside chunks, in file order
+  std::vector<TensorPiece> pieces;  // its datasets, in the order of the chunk table
+};
+struct Manifest {
+  int64_t format_version = kFormatVersion;
+  int64_t step = 0, generation = 0, world_size = 0;
+  std::string nonce, created_utc;
+  std::string codec = "zstd";
+  int64_t chunk_elements = 0;
+  std::vector<ManifestFile> files;
+  std::vector<ManifestTensor> tensors;  // sorted by name
+  std::string trainer_state;            // JSON object text
+
+  const ManifestTensor* find_tensor(const std::string& name) const;
+};
+
+// The text, whose last field is the XXH3 of all before it.
+std::string manifest_text(const Manifest& manifest);
+// Errors: kCorrupt (self-checksum, JSON, fields, coverage), kConfig (another format version).
+Result<Manifest> parse_manifest(const std::string& text);
+
+// Every kind of every tensor is covered by the files' pieces exactly once. Errors: kCorrupt.
+Result<void> check_coverage(const Manifest& manifest);
+
+}  // namespace lockstep::checkpoint

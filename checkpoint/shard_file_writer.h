@@ -1,0 +1,63 @@
+// Writes one rank's file of one checkpoint. Committing it is the engine's business.
+//
+//   open --> append x n --> seal --> (rank 0, all digests in) manifest.json
+//     +---------+------------+--> abandon, or destruction: a file no manifest names
+//
+// On disk: 1. chunks; 2. the chunk table; 3. H5Fclose; 4. fsync file; 5. fsync directory.
+// A crash before 5 leaves a file that no manifest names; the next start removes it.
+// tests/crash/save_crash_test.cc stops at every call to the file system.
+// Thread: one at a time. Owns the file. Borrows `file_system` and `pipeline`, which outlive it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "base/file_system.h"
+#include "base/result.h"
+#include "checkpoint/chunk_pipeline.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/state.h"
+
+namespace lockstep::checkpoint {
+
+struct ShardDigest {
+  ManifestFile file;
+  int64_t raw_bytes = 0, stored_bytes = 0;  // of the tensors; of the file
+  double sync_s = 0;
+};
+
+class ShardFileWriter {
+ public:
+  struct Options {
+    std::filesystem::path directory;  // exists already
+    int32_t rank = 0;
+    int64_t world_size = 1, step = 0, generation = 0;  // root attributes, for people
+    int64_t chunk_elements = kChunkElements;
+  };
+  // Creates rank_%05d.h5. Requires: `pipeline` is empty and serves one writer at a time.
+  // Errors: kIo, kNoSpace.
+  static Result<ShardFileWriter> open(FileSystem& file_system, ChunkPipeline& pipeline,
+                                      const Options& options);
+  ShardFileWriter(ShardFileWriter&&) noexcept;
+  ShardFileWriter& operator=(ShardFileWriter&&) noexcept;
+  ~ShardFileWriter();
+
+  // Compresses and writes `bytes` as the dataset of `piece`; the last chunks may still be under way.
+  // Requires: not sealed; `piece` is new; `bytes` unchanged until seal() or abandon() returned.
+  // Errors: kIo, kNoSpace. After an error only abandon() may be called.
+  Result<void> append(const TensorPiece& piece, std::span<const std::byte> bytes);
+
+  // The rest of step 1 to step 5. Ensures: on success the file survives power loss.
+  Result<ShardDigest> seal();
+  // Waits for the pipeline, closes the file and removes it.
+  void abandon() noexcept;
+
+ private:
+  struct Impl;
+  explicit ShardFileWriter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+std::string shard_file_name(int rank);  // "rank_00003.h5"
+
+}  // namespace lockstep::checkpoint

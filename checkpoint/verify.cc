@@ -1,0 +1,59 @@
+// verify of catalog.h: every byte of a checkpoint against its manifest.
+#include <mutex>
+#include <numeric>
+
+#include "base/text.h"
+#include "checkpoint/catalog.h"
+#include "checkpoint/chunk_reader.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// Checks one file and adds its tensors' parts to `sums`. True when every chunk was read.
+bool verify_file(FileSystem& file_system, const std::filesystem::path& directory,
+                 const Manifest& manifest, const ManifestFile& entry, Codec codec, int threads,
+                 Fingerprints& sums, std::vector<VerifyProblem>& problems) {
+  const auto shard = open_shard(file_system, directory, manifest, entry);
+  if (!shard.ok()) {
+    problems.push_back({entry.name, shard.error().message});
+    return false;
+  }
+  std::vector<size_t> rows(shard.value().rows.size());
+  std::iota(rows.begin(), rows.end(), size_t{0});
+  std::mutex mutex;
+  const ChunkReader reader{entry, shard.value(), codec, /*check_fletcher=*/true};
+  const auto errors =
+      reader.for_each(rows, threads, [&](size_t i, std::span<const std::byte> raw) {
+        const ChunkRow& row = shard.value().rows[i];
+        const TensorPiece& piece = entry.pieces[row.dataset];
+        const int64_t first = int64_t{row.chunk} * (row.raw_bytes / 4);
+        const auto bytes =
+            std::min<int64_t>(row.raw_bytes, 4 * (piece.length - first));  // without padding
+        const uint64_t sum = fingerprint(raw.first(static_cast<size_t>(bytes)),
+                                         piece.flat_start + first);
+        const std::lock_guard lock(mutex);
+        sums[piece.tensor_key()] += sum;
+      });
+  for (const Error& error : errors) problems.push_back({entry.name, error.message});
+  return errors.empty();
+}
+
+}  // namespace
+
+Result<std::vector<VerifyProblem>> verify(FileSystem& file_system,
+                                          const std::filesystem::path& directory, int threads) {
+  LOCKSTEP_TRY(const Manifest manifest, read_manifest(file_system, directory));
+  LOCKSTEP_TRY(const Codec codec, codec_from_name(manifest.codec));
+  std::vector<VerifyProblem> problems;
+  Fingerprints sums;
+  bool all_read = true;
+  for (const ManifestFile& entry : manifest.files)
+    all_read &= verify_file(file_system, directory, manifest, entry, codec, threads, sums,
+                            problems);
+  if (!all_read) return problems;  // the sums would miss what could not be read
+  if (const auto same = check_fingerprints(manifest, sums); !same.ok())
+    problems.push_back({kManifestName, same.error().message});
+  return problems;
+}
+
+}  // namespace lockstep::checkpoint

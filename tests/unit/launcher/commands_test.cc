@@ -1,0 +1,111 @@
+// The commands around the agent: what they refuse, what their help says, what status prints.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/launch_command.h"
+#include "cli/status_command.h"
+#include "launcher/process.h"
+#include "launcher/run_files.h"
+
+namespace lockstep::cli {
+namespace {
+
+using testing::HasSubstr;
+
+struct Outcome {
+  int status;
+  std::string out, err;
+};
+
+Outcome call(int (*command)(int, char**), std::vector<std::string> words) {
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int status = command(static_cast<int>(argv.size()), argv.data());
+  const std::string out = testing::internal::GetCapturedStdout();
+  return {status, out, testing::internal::GetCapturedStderr()};
+}
+
+class Commands : public testing::Test {
+ protected:
+  ~Commands() override { EXPECT_TRUE(remove_tree(posix_file_system(), folder)); }
+  const std::filesystem::path folder = launcher::make_private_directory().value();
+};
+
+TEST_F(Commands, HelpHasExamplesAndNeedsNoConfig) {
+  for (const char* flag : {"--help", "-h"}) {
+    const Outcome train = call(train_command, {"train", flag});
+    EXPECT_EQ(train.status, 0);
+    EXPECT_THAT(train.out, HasSubstr("Examples:\n  lockstep train"));
+    EXPECT_THAT(train.out, HasSubstr("nproc_per_node"));
+    const Outcome launch = call(launch_command, {"launch", flag});
+    EXPECT_EQ(launch.status, 0);
+    EXPECT_THAT(launch.out, HasSubstr("Examples:\n  lockstep launch"));
+    EXPECT_THAT(call(status_command, {"status", flag}).out, HasSubstr("Examples:"));
+  }
+}
+
+TEST_F(Commands, AWrongConfigIsRefusedBeforeAnythingStarts) {
+  const std::string toml = (folder / "a.toml").string();
+  ASSERT_TRUE(publish_file(posix_file_system(), toml, "[training]\nstepz = 3\n"));
+  for (auto* command : {train_command, launch_command}) {
+    EXPECT_EQ(call(command, {"train"}).status, 64);
+    EXPECT_EQ(call(command, {"train", (folder / "none.toml").string()}).status, 64);
+    EXPECT_EQ(call(command, {"train", toml, "another"}).status, 64);
+    const Outcome key = call(command, {"train", toml});
+    EXPECT_EQ(key.status, 64);
+    EXPECT_THAT(key.err, HasSubstr("stepz"));
+    EXPECT_EQ(call(command, {"train", "--no-such-flag", "3", toml}).status, 64);
+  }
+}
+
+TEST_F(Commands, StatusIsATableForAwk) {
+  EXPECT_EQ(call(status_command, {"status"}).status, 64);
+  EXPECT_EQ(call(status_command, {"status", folder.string()}).status, 64);
+  launcher::Membership membership;
+  membership.generation = 2;
+  membership.world_size = 2;
+  membership.agent_pid = ::getpid();
+  membership.state = "running";
+  auto page = ProgressPage::open(folder / "page_0");
+  ASSERT_TRUE(page);
+  (*page)->set_phase(42, Phase::kStep);
+  (*page)->set_save_phase(SavePhase::kWriting);
+  (*page)->set_committed_step(40);
+  membership.workers = {{0, ::getpid(), folder / "page_0", {}}, {1, 999999999, "/none", {}}};
+  ASSERT_TRUE(launcher::publish_membership(posix_file_system(), folder / "workers.json",
+                                           membership));
+  const Outcome table = call(status_command, {"status", folder.string()});
+  EXPECT_EQ(table.status, 0);
+  const auto lines = split(table.out, '\n');
+  ASSERT_GE(lines.size(), 4u);
+  EXPECT_THAT(lines[0], HasSubstr("generation 2  world_size 2  state running"));
+  std::istringstream rank0(lines[2]), rank1(lines[3]);
+  std::string rank, pid, step, phase, save, committed;
+  rank0 >> rank >> pid >> step >> phase >> save >> committed;
+  EXPECT_EQ(text(rank, pid, step, phase, save, committed),
+            text(0, ::getpid(), 42, "step", "writing", 40));
+  rank1 >> rank >> pid >> step >> phase;
+  EXPECT_EQ(text(rank, pid, phase), "1999999999gone");
+  EXPECT_FALSE(posix_file_system().exists("/none"));
+
+  const auto json =
+      nlohmann::json::parse(call(status_command, {"status", "--json", folder.string()}).out);
+  EXPECT_EQ(json["state"], "running");
+  EXPECT_EQ(json["workers"][0]["step"], 42);
+  EXPECT_EQ(json["workers"][0]["alive"], true);
+  EXPECT_EQ(json["workers"][1]["alive"], false);
+
+  membership.agent_pid = 999999999;
+  ASSERT_TRUE(launcher::publish_membership(posix_file_system(), folder / "workers.json",
+                                           membership));
+  EXPECT_THAT(call(status_command, {"status", folder.string()}).out, HasSubstr("agent_gone"));
+}
+
+}  // namespace
+}  // namespace lockstep::cli

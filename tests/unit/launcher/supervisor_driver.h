@@ -1,0 +1,99 @@
+// Drives a Supervisor without processes: feeds events and keeps what was asked for, as words.
+#pragma once
+
+#include "launcher/supervisor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "base/text.h"
+
+namespace lockstep::launcher {
+
+inline constexpr int64_t kSecond = 1'000'000'000;
+
+inline std::string name_of(const Action& action) {
+  if (const auto* spawn = std::get_if<SpawnAll>(&action))
+    return text("spawn ", spawn->generation, " x", spawn->world_size);
+  if (const auto* signal = std::get_if<Signal>(&action))
+    return text("signal ", signal->rank, " ", signal_text(signal->signal));
+  if (std::holds_alternative<KillAll>(action)) return "kill";
+  if (const auto* finish = std::get_if<Finish>(&action))
+    return text("finish ", finish->exit_status);
+  return "record " + std::get<Record>(action).event;
+}
+
+inline WorkerExit ended(int rank, int exit_code, int64_t committed = -1) {
+  WorkerExit exit;
+  exit.rank = rank;
+  exit.exit_code = exit_code;
+  exit.progress.committed_step = committed;
+  return exit;
+}
+
+inline WorkerExit killed(int rank, int signal, int64_t committed = -1) {
+  WorkerExit exit = ended(rank, 0, committed);
+  exit.signal = signal;
+  return exit;
+}
+
+// Feeds events and keeps what was asked for: "spawn 0 x2", "kill", …; records apart.
+class Driver {
+ public:
+  explicit Driver(SupervisorOptions options) : supervisor(std::move(options)) {}
+
+  std::vector<std::string> on(const Event& event) {
+    std::vector<std::string> deeds;
+    for (const Action& action : supervisor.on(event, now)) {
+      if (const auto* record = std::get_if<Record>(&action)) {
+        records.push_back(record->event);
+      } else {
+        deeds.push_back(name_of(action));
+        if (const auto* finish = std::get_if<Finish>(&action)) reason = finish->reason;
+      }
+    }
+    return deeds;
+  }
+  std::vector<std::string> exits(std::vector<WorkerExit> all) {
+    return on(WorkersExited{std::move(all), now});
+  }
+  Driver& start() {
+    on(Begin{});
+    on(Started{});
+    return *this;
+  }
+  // All ranks show the same page.
+  std::vector<std::string> tick(int64_t step, Phase phase = Phase::kStep, int64_t committed = -1,
+                                SavePhase save = SavePhase::kIdle) {
+    Progress progress;
+    progress.step = step;
+    progress.phase = phase;
+    progress.save_phase = save;
+    progress.committed_step = committed;
+    return on(Tick{std::vector<Sample>(static_cast<size_t>(supervisor.world_size()), {progress})});
+  }
+  // Rank 0 is killed and the others reaped: a whole failure, whatever follows.
+  std::vector<std::string> fail(int64_t committed = -1) {
+    auto deeds = exits({killed(0, SIGKILL, committed)});
+    std::vector<WorkerExit> rest;
+    for (int rank = 1; rank < supervisor.world_size(); ++rank)
+      rest.push_back(killed(rank, SIGKILL));
+    if (!rest.empty()) deeds = exits(rest);
+    return deeds;
+  }
+
+  Supervisor supervisor;
+  int64_t now = kSecond;
+  std::vector<std::string> records;
+  std::string reason;
+};
+
+inline SupervisorOptions workers(int64_t count) {
+  SupervisorOptions options;
+  options.nproc_per_node = {count};
+  return options;
+}
+
+}  // namespace lockstep::launcher
