@@ -15,7 +15,7 @@ namespace lockstep::checkpoint {
 class Ballot {
  public:
   virtual ~Ballot() = default;
-  // Rank's own vote, an opaque text (the engine's JSON: digest or error). Errors: kIo, kAborted.
+  // Rank's own vote, an opaque text (vote.h: digest or error). Errors: kIo, kAborted.
   virtual Result<void> cast(const std::string& attempt, int rank, const std::string& vote) = 0;
   // All votes in rank order. Errors: kTimeout naming the ranks that did not vote, kAborted.
   virtual Result<std::vector<std::string>> collect(const std::string& attempt, int world_size,

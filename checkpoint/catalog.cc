@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/hash.h"
 #include "checkpoint/attempt.h"
 
 namespace lockstep::checkpoint {
@@ -53,9 +53,10 @@ Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
   std::vector<std::pair<Attempt, std::string>> found;
   for (const std::string& name : names)
     if (const auto attempt = parse_attempt(name)) found.emplace_back(*attempt, name);
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
-    const auto key = [](const Attempt& x) { return std::tie(x.step, x.generation, x.number); };
-    return std::tie(key(a.first), a.second) > std::tie(key(b.first), b.second);
+  std::sort(found.begin(), found.end(), [](const auto& x, const auto& y) {
+    const Attempt &a = x.first, &b = y.first;
+    return std::tie(a.step, a.generation, a.number, x.second) >
+           std::tie(b.step, b.generation, b.number, y.second);
   });
   std::vector<CatalogEntry> entries;
   for (const auto& [attempt, name] : found)

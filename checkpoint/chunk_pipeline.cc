@@ -1,11 +1,16 @@
 #include "checkpoint/chunk_pipeline.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 
 #include "base/check.h"
 
 namespace lockstep::checkpoint {
 namespace {
+
+// Training comes first where cores are few.
+constexpr int kNice = 10;
 
 // Two chunks a thread: one being encoded, one waiting to be written; and two for the writer.
 size_t slot_count(int threads) { return 2 * static_cast<size_t>(std::max(1, threads)) + 2; }
@@ -65,6 +70,7 @@ bool ChunkPipeline::may_compress(const Slot& slot) {
 }
 
 void ChunkPipeline::encode_until_closed() {
+  ::setpriority(PRIO_PROCESS, 0, kNice);  // of this thread, on Linux
   ChunkEncoder encoder(codec_);
   while (const auto slot = queue_.pop()) {
     Slot& s = **slot;

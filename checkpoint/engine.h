@@ -1,20 +1,21 @@
 // The asynchronous checkpoint engine of one rank.
 //
 //   IDLE --begin_save--> STAGING --> WRITING --> VOTING --> COMMITTED | FAILED --> IDLE
-//             ^ returns at once        |           rank 0 publishes the manifest, LATEST, index.h5, retention
+//             ^ returns at once        |           rank 0 publishes manifest, LATEST, index.h5,
+//             |                        |           and applies the retention
 //             +-- wait_staged(): before the state may change again
 //
-// Threads: one stager/writer thread and `threads` compressors, started by create(). The methods are called by
-// the training thread alone. Borrows the live bytes, the file system and the ballot; they outlive the engine.
+// Threads: one stager/writer thread and `threads` compressors, started by create(). The methods are
+// called by the training thread alone. Borrows the live bytes, the file system, the ballot and the
+// progress page; they outlive the engine.
 #pragma once
 
-#include <functional>
+#include <chrono>
+#include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/file_system.h"
 #include "base/progress_page.h"
 #include "base/result.h"
@@ -24,22 +25,22 @@
 namespace lockstep::checkpoint {
 
 struct EngineOptions {
-  std::filesystem::path folder;   // …/checkpoints; made when missing
+  std::filesystem::path folder;  // …/checkpoints; made when missing
   int rank = 0;
   int world_size = 1;
   int64_t generation = 0;
-  std::string nonce;              // the same on every rank of this generation; 6 hex digits
-  std::string codec = "zstd";     // zstd | none | gzip
+  std::string nonce;             // the same on every rank of this generation; 6 hex digits
+  std::string codec = "zstd";    // zstd | none | gzip
   int threads = 1;
-  bool wait_when_busy = false;    // due while one is in flight: wait, else skip and count
-  int64_t keep_latest_k = 3;      // 0: all
+  bool wait_when_busy = false;   // due while one is in flight: wait, else skip
+  int64_t keep_latest_k = 3;     // >= 2; 0: all
   std::chrono::milliseconds vote_deadline{60000};
 };
 
-struct SaveReport {               // of one finished save, this rank's view
+struct SaveReport {              // of one finished save, this rank's view
   int64_t step = 0;
   bool committed = false;
-  std::string error;              // why not
+  std::string error;             // why not
   int64_t raw_bytes = 0, stored_bytes = 0;  // this rank's
   double stage_s = 0, write_s = 0, sync_s = 0, vote_s = 0;
   std::filesystem::path directory;
@@ -48,17 +49,23 @@ struct SaveReport {               // of one finished save, this rank's view
 class Engine {
  public:
   // Allocates the staging buffers for `layout` and removes orphans of older generations (rank 0).
-  // Errors: kConfig (too little memory, said in GiB), kIo.
-  static Result<std::unique_ptr<Engine>> create(EngineOptions options, FileSystem& file_system, Ballot& ballot,
-                                                ProgressPage& progress, std::vector<LivePiece> layout);
+  // Errors: kConfig (options; too little memory, said in GiB), kIo.
+  static Result<std::unique_ptr<Engine>> create(EngineOptions options, FileSystem& file_system,
+                                                Ballot& ballot, ProgressPage& progress,
+                                                std::vector<LivePiece> layout);
+  // Gives up a save that is still being written; waits at most the deadlines of one in voting.
   virtual ~Engine() = default;
 
-  // Starts the save of `step` and returns. The live bytes must not change until wait_staged() returned.
-  // `trainer_state` is a JSON object text, the same on every rank. False: skipped, one is in flight.
+  // Starts the save of `step` and returns. The live bytes must not change until wait_staged()
+  // returned. `trainer_state` is a JSON object text, the same on every rank.
+  // False: skipped, one is in flight. Errors: kBug when trainer_state is no JSON object.
   virtual Result<bool> begin_save(int64_t step, std::string trainer_state) = 0;
-  // Returns when the state was copied; the time spent here is the visible stall. Never fails by itself.
+  // Returns when the state was copied; the time spent here is the visible stall. Never fails by
+  // itself: a copy that failed is in the report.
   virtual void wait_staged() = 0;
-  // Reports of saves that ended since the last call. Failed ones are logged at once by the engine as well.
+  // Reports of saves that ended since the last call. Failed ones are logged at once by the engine
+  // as well. Where the outcome did not arrive in time, a save that rank 0 committed is reported as
+  // failed: its files stay.
   virtual std::vector<SaveReport> take_reports() = 0;
   virtual SavePhase phase() const = 0;
   // Waits for the save in flight. Collective in effect: every rank must call it.

@@ -46,8 +46,10 @@ struct Manifest {
 
 // The text, whose last field is the XXH3 of all before it.
 std::string manifest_text(const Manifest& manifest);
+// A rank's vote carries its part of the manifest in the same form: partial fingerprints, one file.
+enum class Coverage { kWhole, kPart };
 // Errors: kCorrupt (self-checksum, JSON, fields, coverage), kConfig (another format version).
-Result<Manifest> parse_manifest(const std::string& text);
+Result<Manifest> parse_manifest(const std::string& contents, Coverage coverage = Coverage::kWhole);
 
 // Every kind of every tensor is covered by the files' pieces exactly once. Errors: kCorrupt.
 Result<void> check_coverage(const Manifest& manifest);

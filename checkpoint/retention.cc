@@ -1,13 +1,20 @@
 #include "checkpoint/retention.h"
 
+#include <algorithm>
+#include <tuple>
+
 namespace lockstep::checkpoint {
 
-std::vector<std::filesystem::path> superfluous(const std::vector<CatalogEntry>& entries,
-                                               int64_t keep_latest_k) {
+std::vector<std::filesystem::path> superfluous(std::vector<CatalogEntry> entries,
+                                               int64_t keep_latest_k, int64_t generation) {
   std::vector<std::filesystem::path> paths;
+  if (keep_latest_k == 0) return paths;
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.generation, a.step) > std::tie(b.generation, b.step);
+  });
   int64_t kept = 0;
   for (const CatalogEntry& entry : entries) {
-    if (keep_latest_k > 0 && kept == keep_latest_k) paths.push_back(entry.directory);
+    if (kept >= keep_latest_k && entry.generation <= generation) paths.push_back(entry.directory);
     else if (entry.committed) ++kept;
   }
   return paths;

@@ -11,14 +11,16 @@
 
 namespace lockstep::checkpoint {
 
-// Pure decisions over a catalog (newest first).
+// Pure decisions over a catalog, by an engine of `generation`. What belongs to a later generation
+// is never touched: this process may be the one that was given up.
 //
-// What a commit makes superfluous: all that is older than the `keep_latest_k` newest committed
-// checkpoints; 0 keeps all. A damaged one does not count as kept.
-std::vector<std::filesystem::path> superfluous(const std::vector<CatalogEntry>& entries,
-                                               int64_t keep_latest_k);
-// Attempts of generations before `generation` that never got a manifest. A damaged manifest is
-// evidence, and stays.
+// What a commit makes superfluous: all but the `keep_latest_k` committed last (generation, then
+// step: after a fall back the new line counts, not the damaged steps ahead of it), and all that is
+// older than those. 0 keeps all.
+std::vector<std::filesystem::path> superfluous(std::vector<CatalogEntry> entries,
+                                               int64_t keep_latest_k, int64_t generation);
+// Attempts of earlier generations that never got a manifest. A damaged manifest is evidence, and
+// stays.
 std::vector<std::filesystem::path> orphans(const std::vector<CatalogEntry>& entries,
                                            int64_t generation);
 

@@ -108,7 +108,7 @@ struct ShardFileWriter::Impl {
   // What went wrong below HDF5 says more than what HDF5 makes of it.
   Result<void> below(Result<void> result) const {
     if (driver_file.error) return *driver_file.error;
-    return result;
+    return result.ok() ? result : result.error().in(path.string());
   }
   void close_handles() {
     const Hdf5Lock lock;
@@ -193,8 +193,7 @@ Result<void> ShardFileWriter::Impl::write_oldest() {
     written = below(write_chunk(encoded));
   }
   pipeline.pop();
-  if (!written.ok()) return written.error().in(path.string());
-  return {};
+  return written;
 }
 
 // Requires: Hdf5Lock held.

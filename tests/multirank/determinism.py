@@ -1,0 +1,61 @@
+"""Losses and gradient norms of 20 steps are the same bits for every world size and strategy."""
+from lockstep_run import (NO_CHECKPOINTS, TINY, Test, check, check_same, first_difference, metrics,
+                          whole_curve)
+
+BASE = TINY | NO_CHECKPOINTS
+STEPS = BASE["training.steps"]
+ODD = {"model.dim": 36, "model.n_heads": 3, "model.n_kv_heads": 1, "model.n_layers": 3,
+       "model.ffn_dim": 100, "training.seq_len": 37, "training.local_batch_size": 3}
+# name, keys, world sizes
+SHAPES = (
+    ("tied embeddings", {"model.tie_word_embeddings": "true"}, (2, 3, 4)),
+    ("tied, bfloat16", {"model.tie_word_embeddings": "true",
+                        "training.mixed_precision_param": "bfloat16"}, (2, 3)),
+    ("odd dimensions", ODD, (2, 3, 4)),
+    ("odd dimensions, tied", ODD | {"model.tie_word_embeddings": "true"}, (3,)),
+    ("more ranks than slots", {"training.slots": 3}, (2, 4)),
+    ("one slot", {"training.slots": 1}, (2, 3)),
+    ("no prefetch", {"parallelism.forward_prefetch": "false",
+                     "parallelism.backward_prefetch": "false"}, (2, 3)),
+    ("no clipping", {"training.max_norm": 0}, (2,)),
+)
+
+
+def run(test, name, world_size, keys):
+    folder = test.train(name.replace(" ", "_").replace(",", ""), world_size, BASE | keys)
+    lines = metrics(folder)
+    check({line["world_size"] for line in lines} == {world_size}, f"{name}: other world sizes")
+    check(lines[-1]["loss"] < lines[0]["loss"], f"{name}: it does not learn")
+    return whole_curve(folder, STEPS)
+
+
+with Test("determinism") as test:
+    curves = {}
+    for precision in ("float32", "bfloat16"):
+        for slots in (4, 6):
+            keys = {"training.mixed_precision_param": precision, "training.slots": slots}
+            name = f"{precision} V={slots}"
+            with test.case(f"{name} single W=1"):
+                curves[name] = run(test, f"{name} single", 1, keys | {
+                    "parallelism.strategy": "single"})
+            for strategy in ("ddp", "full_shard"):
+                for world_size in (1, 2, 3, 4):
+                    with test.case(f"{name} {strategy} W={world_size}"):
+                        got = run(test, f"{name} {strategy} {world_size}", world_size,
+                                  keys | {"parallelism.strategy": strategy})
+                        check_same(curves[name], got, f"{name} {strategy} W={world_size}")
+    # Else equal curves would say nothing.
+    with test.case("another precision and another V give other curves"):
+        names = list(curves)
+        check(len(names) == 4, "some of the runs failed")
+        for i, one in enumerate(names):
+            for other in names[i + 1:]:
+                check(first_difference(curves[one], curves[other]), f"{one} equals {other}")
+    for name, keys, world_sizes in SHAPES:
+        with test.case(f"{name} W=1 and {world_sizes}"):
+            reference = run(test, name, 1, keys | {"parallelism.strategy": "single"})
+            for world_size in world_sizes:
+                for strategy in ("ddp", "full_shard"):
+                    got = run(test, f"{name} {strategy} {world_size}", world_size,
+                              keys | {"parallelism.strategy": strategy})
+                    check_same(reference, got, f"{name} {strategy} W={world_size}")

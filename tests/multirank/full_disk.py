@@ -1,0 +1,99 @@
+"""A disk that fills up during a save: training goes on, nothing is lost, and with room again it
+resumes. The disk is a tmpfs, so this test needs the right to mount one."""
+import os
+import subprocess
+
+from lockstep_run import (EXIT_BUG, TINY, Test, check, check_same, committed, metrics, step_of,
+                          tail, wait_until, whole_curve)
+
+STEPS, MAX_FAILURES = 30, 3
+KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.when_busy": "wait",
+               "checkpoint.keep_latest_k": 2, "checkpoint.max_failures": MAX_FAILURES}
+DISK_BYTES = 8 << 20
+
+
+class Disk:
+    """A small file system at the checkpoint folder, and a file that takes its room."""
+
+    def __init__(self, test, name):
+        self.folder = test.folder / name
+        self.root = self.folder / "checkpoints"
+        self.root.mkdir(parents=True)
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "lockstep_test",
+                               str(self.root)], capture_output=True, text=True, check=False)
+        check(done.returncode == 0, "cannot mount a tmpfs, which this test needs:", done.stderr)
+        test.mounts.append(str(self.root))
+        self.ballast = self.root / "ballast"
+
+    def free_bytes(self):
+        disk = os.statvfs(self.root)
+        return disk.f_bavail * disk.f_frsize
+
+    def leave(self, free_bytes):
+        """Takes all room but `free_bytes`."""
+        self.ballast.write_bytes(bytes(self.free_bytes() - free_bytes))
+
+    def attempts(self):
+        return sorted(path.name for path in self.root.glob("step_*"))
+
+
+def checkpoint_bytes(test):
+    """What the largest checkpoint of this run takes, in pages."""
+    folder = test.train("sizes", 2, KEYS | {"training.steps": 4})
+    return max(sum(-(-path.stat().st_size // 4096) * 4096 for path in directory.iterdir())
+               for directory in (folder / "checkpoints").glob("step_*"))
+
+
+def ends_after_some_failures(test, size_bytes, reference):
+    disk = Disk(test, "ends")
+    disk.leave(size_bytes * 3 // 2)  # one checkpoint fits, the second fills the disk
+    run = test.ranks(disk.folder, 2, KEYS)
+    run.expect(EXIT_BUG)
+    log = run.log()
+    there = committed(disk.folder)
+    check([step_of(name) for name in there] == [2], there)
+    for step in (4, 6, 8):
+        check(f"the save of step {step} failed" in log, f"step {step}: not said\n{tail(log, 60)}")
+    check("No space left" in log, f"the reason is not said\n{tail(log, 60)}")
+    check(f"{MAX_FAILURES} saves in a row failed" in log, tail(log))
+    last = metrics(disk.folder)[-1]["step"]
+    check(last >= 2 + 2 * MAX_FAILURES, f"training did not go on: step {last}")
+    check(disk.attempts() == there, f"left behind: {disk.attempts()}")
+    check(disk.free_bytes() > size_bytes // 4, "what failed still takes the room")
+    disk.ballast.unlink()
+    test.ranks(disk.folder, 3, KEYS).expect(0)
+    check_same(reference, whole_curve(disk.folder, STEPS), "resumed with room again")
+
+
+def goes_on_when_there_is_room(test, size_bytes, reference):
+    disk = Disk(test, "goes_on")
+    disk.leave(size_bytes * 3 // 2)
+    run = test.ranks(disk.folder, 2, KEYS | {"checkpoint.max_failures": 1000})
+    wait_until(lambda: "the save of step 6 failed" in run.log(), "two failed saves")
+    disk.ballast.unlink()
+    run.expect(0)
+    check_same(reference, whole_curve(disk.folder, STEPS), "room came back")
+    check(step_of(committed(disk.folder)[0]) == STEPS, committed(disk.folder))
+    test.command("checkpoint", "verify", disk.folder)
+
+
+def final_save_fails(test, size_bytes, reference):
+    """The last save is not optional: the run does not end as if it had been saved."""
+    disk = Disk(test, "final")
+    disk.leave(size_bytes // 2)
+    run = test.ranks(disk.folder, 2, KEYS | {"checkpoint.interval": 0})
+    run.expect(EXIT_BUG)
+    check(f"the final save of step {STEPS} failed" in run.log(), tail(run.log()))
+    check(not committed(disk.folder), committed(disk.folder))
+    check_same(reference, whole_curve(disk.folder, STEPS), "without a save")
+
+
+with Test("full_disk") as test:
+    with test.case("the uninterrupted run"):
+        reference = whole_curve(test.train("reference", 1, KEYS), STEPS)
+        size_bytes = checkpoint_bytes(test)
+        print(f"       a checkpoint takes {size_bytes} bytes")
+        check(size_bytes * 3 < DISK_BYTES, "the disk is too small for the test")
+    for case in (ends_after_some_failures, goes_on_when_there_is_room, final_save_fails):
+        with test.case(case.__name__.replace("_", " ")):
+            case(test, size_bytes, reference)

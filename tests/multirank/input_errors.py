@@ -1,0 +1,167 @@
+"""What is wrong in a config, a data set or a resume is said before anything is trained, with exit
+status 64, and is never restarted."""
+import json
+import shutil
+
+from lockstep_run import (EXIT_CONFIG, TINY, Test, check, check_same, committed,
+                          curve, flags, metrics, step_of, tail, whole_curve)
+
+STEPS = 8
+KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 4, "lr_scheduler.total_steps": STEPS}
+# The config's keys that are wrong, and what the message must hold.
+WRONG_KEYS = (
+    ("unknown key", {"training.step": 5}, ["training.step", "training.steps"]),
+    ("unknown section", {"trainings.steps": 5}, ["trainings.steps", "training.steps"]),
+    ("wrong type", {"training.steps": "many"}, ["training.steps", "integer", "many"]),
+    ("out of range", {"training.steps": 0}, ["training.steps", ">= 1"]),
+    ("not one of", {"parallelism.strategy": "full_shards"}, ["full_shards", "full_shard", "ddp"]),
+    ("dim and heads", {"model.n_heads": 5}, ["model.dim", "model.n_heads", "64", "5"]),
+    ("heads and kv heads", {"model.n_kv_heads": 3}, ["model.n_heads", "model.n_kv_heads"]),
+    ("slots and batch", {"training.global_batch_size": 6},
+     ["training.slots", "training.global_batch_size"]),
+)
+WRONG_TOML = (
+    ("unknown key", "[training]\nsteps = 5\nsedd = 1\n", ["wrong.toml", "3", "sedd", "seed"]),
+    ("wrong type", "[training]\nsteps = \"5\"\n", ["wrong.toml", "2", "steps", "integer"]),
+    ("no TOML", "[training\nsteps = 5\n", ["wrong.toml", "1"]),
+    ("no UTF-8", b"[job]\nname = \"\xff\"\n", ["wrong.toml"]),
+)
+
+
+def holds(said, words):
+    for word in words:
+        check(word in said, f"nothing about {word} in\n{tail(said)}")
+
+
+def refused_everywhere(test, keys, words):
+    """By the launcher, before it starts a worker, and by a worker that got there anyway."""
+    folder = test.folder / "refused"
+    config = test.folder / "empty.toml"
+    config.write_text("")
+    for command in ("train", "launch"):
+        said = test.command(command, config, *flags(TINY | keys), f"--job.dump_folder={folder}",
+                            status=EXIT_CONFIG, timeout_s=10)
+        holds(said, words)
+        check(not folder.exists(), f"{command} made {list(folder.rglob('*'))}")
+    run = test.ranks(folder, 1, KEYS | keys)
+    run.expect(EXIT_CONFIG)
+    holds(run.log(), words)
+
+
+def refused_by_ranks(test, keys, words, world_size=2, folder=None):
+    """By every rank, with nothing trained."""
+    folder = folder or test.folder / "refused_by_ranks"
+    before = curve(folder), committed(folder)
+    run = test.ranks(folder, world_size, KEYS | keys)
+    run.expect(EXIT_CONFIG)
+    holds(run.all_logs(), words)
+    check((curve(folder), committed(folder)) == before, "something was trained or saved")
+
+
+def launch_does_not_restart(test, keys, words):
+    folder = test.folder / "not_restarted"
+    config = test.folder / "empty.toml"
+    config.write_text("")
+    said = test.command("launch", config, *flags(TINY | keys), f"--job.dump_folder={folder}",
+                        "--nproc-per-node=2", status=EXIT_CONFIG, timeout_s=60)
+    holds(said, words)
+    starts = [line for line in (folder / "events.jsonl").read_text().splitlines()
+              if json.loads(line)["event"] == "generation_start"]
+    check(len(starts) == 1, f"restarted: {starts}")
+
+
+def wrong_keys_and_files(test):
+    for name, keys, words in WRONG_KEYS:
+        with test.case(name):
+            refused_everywhere(test, keys, words)
+    for name, toml, words in WRONG_TOML:
+        with test.case(f"TOML: {name}"):
+            path = test.folder / "wrong.toml"
+            path.write_bytes(toml if isinstance(toml, bytes) else toml.encode())
+            holds(test.command("train", path, status=EXIT_CONFIG, timeout_s=10), words)
+    with test.case("no TOML file"):
+        path = test.folder / "missing.toml"
+        holds(test.command("train", path, status=None, timeout_s=10), [str(path)])
+    with test.case("single with two ranks"):
+        keys = {"parallelism.strategy": "single"}
+        refused_by_ranks(test, keys, ["single", "2"])
+        config = test.folder / "single.toml"
+        config.write_text('[parallelism]\nstrategy = "single"\n')
+        holds(test.command("launch", config, "--nproc-per-node", 2, status=EXIT_CONFIG), ["single"])
+
+
+def wrong_data(test):
+    tokens = test.tokens()
+    with test.case("seq_len longer than the data"):
+        keys = {"data.path": test.tokens(files=1, words=60), "training.seq_len": 4096}
+        words = ["training.seq_len", "4096", "tokens"]
+        refused_by_ranks(test, keys, words)
+        launch_does_not_restart(test, keys, words)
+    with test.case("token not below the vocabulary"):
+        refused_by_ranks(test, {"model.vocab_size": 100}, ["vocab", "100", "257", str(tokens)])
+    with test.case("no data"):
+        refused_by_ranks(test, {"data.path": ""}, ["--data.path", "lockstep prepare"])
+    with test.case("a folder that is not there"):
+        run = test.ranks(test.folder / "no_data", 2, KEYS | {"data.path": "/nowhere/tokens"})
+        statuses = run.wait()
+        check(0 not in statuses, f"exit statuses {statuses}")
+        holds(run.all_logs(), ["/nowhere/tokens", "lockstep prepare"])
+    with test.case("a token shard that is cut short"):
+        cut = test.folder / "cut_tokens"
+        shutil.copytree(tokens, cut)
+        shard = cut / "train_00000.tokens"
+        with open(shard, "r+b") as file:
+            file.truncate(shard.stat().st_size - 2)
+        run = test.ranks(test.folder / "cut", 2, KEYS | {"data.path": cut})
+        statuses = run.wait()
+        check(0 not in statuses, f"exit statuses {statuses}")
+        holds(run.all_logs(), [str(shard)])
+
+
+def wrong_resume(test):
+    folder = test.train("resumed", 2, KEYS | {"training.steps": 4})
+    with test.case("resume with another V"):
+        refused_by_ranks(test, {"training.slots": 6}, ["4 slots", "6", "training.slots"], 2, folder)
+    with test.case("resume with another model"):
+        words = ["model.embed_tokens.weight", "[257, 96]", "[257, 64]"]
+        refused_by_ranks(test, {"model.dim": 96}, words, 2, folder)
+        refused_by_ranks(test, {"model.n_layers": 3}, ["model.layers.2", "no tensor"], 3, folder)
+    with test.case("resume with another seed, strictly"):
+        keys = {"training.seed": 7, "checkpoint.strict_identity": "true"}
+        refused_by_ranks(test, keys, ["strict_identity", "training.seed", "42", "7"], 2, folder)
+    with test.case("resume with another learning rate is said, and goes on"):
+        other = test.folder / "another_rate"
+        shutil.copytree(folder, other)
+        run = test.ranks(other, 2, KEYS | {"optimizer.lr": 1e-3})
+        run.expect(0)
+        holds(run.log(), ["WARNING", "bits may differ", "optimizer.lr", "0.002", "0.001"])
+    with test.case("none of it hurt the run"):
+        reference = whole_curve(test.train("reference", 1, KEYS), STEPS)
+        test.ranks(folder, 3, KEYS).expect(0)
+        check_same(reference, whole_curve(folder, STEPS), "resumed in the end")
+
+
+def not_finite(test):
+    """The steps before are saved, and the next start fails in the same way, or cures it."""
+    folder = test.folder / "not_finite"
+    keys = KEYS | {"optimizer.lr": 1e30, "lr_scheduler.warmup_steps": 0, "checkpoint.interval": 0}
+    run = test.ranks(folder, 2, keys)
+    run.expect(EXIT_CONFIG)
+    good = max(curve(folder), default=0)
+    holds(run.log(), [f"step {good + 1}:", "not finite"])
+    check(good >= 1, "no step was finite")
+    newest = committed(folder)
+    check([step_of(name) for name in newest] == [good], f"{newest} saved, step {good} was the last")
+    test.command("checkpoint", "verify", folder)
+    again = test.ranks(folder, 3, keys)
+    again.expect(EXIT_CONFIG)
+    holds(again.log(), [f"step {good + 1}:", "not finite"])
+    check(len(metrics(folder)) == good, "something else was trained")
+
+
+with Test("input_errors") as test:
+    wrong_keys_and_files(test)
+    wrong_data(test)
+    wrong_resume(test)
+    with test.case("a loss that is not finite"):
+        not_finite(test)

@@ -1,0 +1,170 @@
+"""`lockstep launch` end to end: workers are killed, the agent goes on; it is asked to stop, it
+saves; it is killed itself, nothing is left of it."""
+import json
+import os
+import signal
+import time
+import xml.etree.ElementTree
+
+from lockstep_run import (EXIT_RESUME, TINY, Test, check, check_same, committed, flags, metrics,
+                          program, step_of, tail, wait_until, whole_curve)
+
+STEPS = 40
+KEYS = TINY | {"model.dim": 128, "model.n_heads": 4, "model.ffn_dim": 352, "training.seq_len": 128,
+               "training.steps": STEPS, "checkpoint.interval": 3}
+MAX_RECOVERY_S = 10  # the target is 3
+
+
+class Launch:
+    def __init__(self, test, name, nproc, keys=None):
+        self.test, self.folder, self.log_path = test, test.folder / name, test.folder / f"{name}.log"
+        config = test.folder / "config.toml"
+        config.write_text("# every key comes from the command line\n")
+        words = flags({"data.path": test.tokens()} | KEYS | (keys or {}))
+        self.process = test.start([program("lockstep"), "launch", str(config), *words,
+                                   f"--job.dump_folder={self.folder}",
+                                   "--nproc-per-node", nproc], self.log_path)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def status(self):
+        printed = self.test.command("status", self.folder, "--json", status=None)
+        return json.loads(printed) if printed.startswith("{") else {"workers": [], "generation": -1}
+
+    def worker_at(self, rank, generation, step):
+        """The pid of a worker once it computes `step` of that generation."""
+        def there():
+            check(self.process.poll() is None, f"ended early\n{tail(self.log(), 60)}")
+            status = self.status()
+            workers = {each["rank"]: each for each in status["workers"]}
+            if status["generation"] != generation or rank not in workers:
+                return None
+            worker = workers[rank]
+            return worker["pid"] if worker["alive"] and worker["step"] >= step else None
+        return wait_until(there, f"rank {rank} at step {step} of generation {generation}")
+
+    def expect(self, status, timeout_s=60):
+        self.process.wait(timeout_s)
+        check(self.process.returncode == status,
+              f"exit {self.process.returncode}, not {status}\n{tail(self.log(), 60)}")
+
+    def events(self, name=None):
+        lines = (self.folder / "events.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if name in (None, event["event"])]
+
+
+def next_step_after(launch, moment):
+    """Seconds from `moment` to the next line of metrics.jsonl that a later generation wrote."""
+    def line():
+        check(launch.process.poll() is None, tail(launch.log(), 60))
+        lines = metrics(launch.folder)
+        after = [each for each in lines if each["t"] > moment and
+                 each["world_size"] != lines[0]["world_size"]]
+        return after[0]["t"] - moment if after else None
+    return wait_until(line, "a step after the kill", MAX_RECOVERY_S + 30)
+
+
+def killed_twice(test, reference):
+    launch = Launch(test, "killed_twice", "2,3,1")
+    for generation, step in ((0, 7), (1, 20)):
+        rank = test.random.randrange(2 + generation)
+        pid = launch.worker_at(rank, generation, step)
+        moment = time.time()
+        os.kill(pid, signal.SIGKILL)
+        seconds = next_step_after(launch, moment)
+        print(f"       rank {rank} of generation {generation} killed: next completed step after "
+              f"{seconds:.2f} s", flush=True)
+        check(seconds < MAX_RECOVERY_S, f"{seconds} s from SIGKILL to the next step")
+    launch.expect(0)
+    check_same(reference, whole_curve(launch.folder, STEPS), "killed twice")
+    sizes = []
+    for line in metrics(launch.folder):
+        if not sizes or sizes[-1] != line["world_size"]:
+            sizes.append(line["world_size"])
+    check(sizes == [2, 3, 1], f"world sizes {sizes}")
+    failures = launch.events("failure_detected")
+    check([each["reason"] for each in failures] == ["killed by SIGKILL"] * 2, failures)
+    starts = [each["world_size"] for each in launch.events("generation_start")]
+    check(starts == [2, 3, 1], launch.events("generation_start"))
+    recoveries = launch.events("recovered")
+    check(len(recoveries) == 2, launch.events())
+    for each in recoveries:
+        print(f"       {each['reason']}")
+    check(launch.events()[-1]["event"] == "done", launch.events()[-1])
+    check("SIGKILL" in launch.log(), "the closing table does not name the signal")
+    summary = json.loads((launch.folder / "metrics.json").read_text())
+    check(summary["finished"] and summary["redone_mismatches"] == 0, summary)
+    check(summary["restarts"] == 2, f"metrics.json tells of {summary['restarts']} restarts")
+    return launch.folder
+
+
+def killed_before_the_first_save(test, reference):
+    launch = Launch(test, "killed_early", "3,2", {"checkpoint.interval": 30})
+    os.kill(launch.worker_at(2, 0, 4), signal.SIGKILL)
+    launch.expect(0)
+    check_same(reference, whole_curve(launch.folder, STEPS), "killed before the first save")
+
+
+def stopped_by_sigterm(test, reference):
+    launch = Launch(test, "stopped", "2")
+    launch.worker_at(0, 0, 8)
+    launch.process.send_signal(signal.SIGTERM)
+    launch.expect(EXIT_RESUME)
+    last = metrics(launch.folder)[-1]["step"]
+    newest = committed(launch.folder)[0]
+    check(last < STEPS and step_of(newest) == last, f"step {last} done, {newest} saved")
+    check("lockstep launch" in launch.log(), "no command to resume with is shown")
+    lines = len(metrics(launch.folder))
+    Launch(test, "stopped", "3").expect(0)
+    first = metrics(launch.folder)[lines]["step"]
+    check(first == last + 1, f"went on at step {first}, not {last + 1}")
+    check_same(reference, whole_curve(launch.folder, STEPS), "stopped and started again")
+
+
+def agent_killed(test, reference):
+    launch = Launch(test, "agent_killed", "2")
+    launch.worker_at(1, 0, 8)
+    pids = [each["pid"] for each in launch.status()["workers"]]
+    launch.process.kill()
+    launch.process.wait()
+    for pid in pids:
+        wait_until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), f"worker {pid} outlives it",
+                   10)
+    Launch(test, "agent_killed", "1").expect(0)
+    check_same(reference, whole_curve(launch.folder, STEPS), "agent killed")
+
+
+def worker_hangs(test, reference):
+    launch = Launch(test, "hangs", "2,1", {"launcher.hang_seconds": 4})
+    os.kill(launch.worker_at(1, 0, 8), signal.SIGSTOP)
+    launch.expect(0)
+    reasons = [each["reason"] for each in launch.events("failure_detected")]
+    check(len(reasons) == 1 and "SIGSTOP" in reasons[0], reasons)
+    check_same(reference, whole_curve(launch.folder, STEPS), "a worker was stopped")
+
+
+def compare(test, reference_folder, folder):
+    plot = test.folder / "loss.svg"
+    printed = test.command("compare", reference_folder, folder, "--require-identical", "--plot",
+                           plot)
+    check(f"{STEPS} of {STEPS}" in printed, printed)
+    check(xml.etree.ElementTree.parse(plot).getroot().tag.endswith("svg"), plot.read_text()[:200])
+    check("SIGKILL" in plot.read_text(), "the plot does not mark the kills")
+    other = test.train("other_seed", 1, KEYS | {"training.seed": 43, "checkpoint.enable": "false"})
+    test.command("compare", reference_folder, other, "--require-identical", status=1)
+
+
+with Test("launch") as test:
+    reference_folder = test.folder / "reference"
+    with test.case("the uninterrupted run"):
+        reference = whole_curve(test.train("reference", 2, KEYS), STEPS)
+    twice = None
+    with test.case("two workers killed, 2, 3 and 1 ranks"):
+        twice = killed_twice(test, reference)
+    with test.case("compare"):
+        check(twice is not None, "the run that was killed failed")
+        compare(test, reference_folder, twice)
+    for case in (killed_before_the_first_save, stopped_by_sigterm, agent_killed, worker_hangs):
+        with test.case(case.__name__.replace("_", " ")):
+            case(test, reference)

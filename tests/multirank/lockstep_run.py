@@ -1,0 +1,297 @@
+"""Starts Lockstep's programs for the tests of this folder, and reads what they leave behind.
+
+A test is a script: `with Test("name") as test:` gives it a temporary folder, a seed (LOCKSTEP_SEED,
+printed), and a list of cases; it ends what it started, by process id, and exits 1 when a case
+failed. Programs come from LOCKSTEP_BIN_DIR. Standard library only.
+"""
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+SOURCE_DIR = pathlib.Path(os.environ.get("LOCKSTEP_SOURCE_DIR",
+                                         pathlib.Path(__file__).resolve().parents[2]))
+BIN_DIR = pathlib.Path(os.environ.get("LOCKSTEP_BIN_DIR", SOURCE_DIR / "build/release/bin"))
+
+PHASES = ("start", "load", "warmup", "step", "update", "eval", "save", "done")
+SAVE_PHASES = ("idle", "staging", "writing", "voting", "committed", "failed")
+PAGE = struct.Struct("<qqqii")  # base/progress_page.h: Layout
+
+EXIT_CONFIG, EXIT_BUG, EXIT_RESUME = 64, 70, 75
+RUN_TIMEOUT_S = 100
+
+# A step of this model takes a few milliseconds: for what is repeated many times.
+TINY = {"model.dim": 64, "model.n_layers": 2, "model.n_heads": 4, "model.n_kv_heads": 2,
+        "model.ffn_dim": 176, "training.seq_len": 64, "training.local_batch_size": 2,
+        "training.steps": 20, "training.slots": 4, "optimizer.lr": 2e-3,
+        "lr_scheduler.warmup_steps": 4, "metrics.log_freq": 1,
+        "metrics.enable_tensorboard": "false", "validation.freq": 0}
+# One that steps and saves slowly enough to be caught at it: 1.6 M parameters, 19 MB of state.
+SMALL = TINY | {"model.dim": 256, "model.n_heads": 8, "model.n_kv_heads": 4, "model.ffn_dim": 704}
+NO_CHECKPOINTS = {"checkpoint.enable": "false"}
+
+WORDS = ("the of and to a in that it is was he for on are with as his they be at one have this from "
+         "or had by hot but some what there we can out other were all your when up use word how said "
+         "an each she which do their time if will way about many then them would write like so these "
+         "her long make thing see him two has look more day could go come did my sound no most "
+         "number who over know water than call first people may down side been now find").split()
+
+
+def check(condition, *message):
+    """An assertion that python -O keeps."""
+    if not condition:
+        raise AssertionError(" ".join(str(part) for part in message))
+
+
+class Page:
+    """A worker's progress page, read from outside."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def read(self):
+        """(step, phase, save phase, committed step)"""
+        try:
+            raw = self.path.read_bytes()
+        except FileNotFoundError:
+            raw = b""
+        if len(raw) < PAGE.size:
+            return 0, "start", "idle", -1
+        step, _, committed_plus_1, phase, save_phase = PAGE.unpack(raw[:PAGE.size])
+        return step, PHASES[phase], SAVE_PHASES[save_phase], committed_plus_1 - 1
+
+
+class Ranks:
+    """The workers of one generation, started as srun or an agent would."""
+
+    def __init__(self, test, folder, world_size, keys, number):
+        self.name = f"{pathlib.Path(folder).name} W={world_size}"
+        store = test.folder / f"store_{number}"
+        self.logs = [test.folder / f"log_{number:03d}_{rank}" for rank in range(world_size)]
+        self.pages = [Page(test.folder / f"page_{number:03d}_{rank}") for rank in range(world_size)]
+        self.processes = []
+        for rank in range(world_size):
+            environment = test.environment | {
+                "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank),
+                "LOCKSTEP_STORE": f"file:{store}", "LOCKSTEP_NONCE": f"{number:06x}",
+                "LOCKSTEP_GENERATION": str(number),
+                "LOCKSTEP_PROGRESS_PAGE": str(self.pages[rank].path)}
+            command = [program("lockstep-worker"), "train", *flags(keys),
+                       f"--job.dump_folder={folder}"]
+            self.processes.append(test.start(command, self.logs[rank], environment))
+
+    def log(self, rank=0):
+        return self.logs[rank].read_text(errors="replace")
+
+    def all_logs(self):
+        return "".join(self.log(rank) for rank in range(len(self.logs)))
+
+    def running(self):
+        return any(process.poll() is None for process in self.processes)
+
+    def wait(self, timeout_s=RUN_TIMEOUT_S):
+        """Every rank's exit status. One that does not end is killed and fails the case."""
+        end = time.monotonic() + timeout_s
+        for rank, process in enumerate(self.processes):
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise AssertionError(f"{self.name}: rank {rank} still runs after {timeout_s} s: "
+                                     f"{self.pages[rank].read()}\n{tail(self.all_logs())}") from None
+        return [process.returncode for process in self.processes]
+
+    def expect(self, status, timeout_s=RUN_TIMEOUT_S):
+        """Waits; every rank must have ended with `status`."""
+        statuses = self.wait(timeout_s)
+        check(set(statuses) == {status}, f"{self.name}: exit statuses {statuses}, not {status}\n",
+              tail(self.all_logs()))
+
+    def kill(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+        for process in self.processes:
+            process.wait()
+
+
+class Test:
+    def __init__(self, name):
+        self.name = name
+        self.seed = int(os.environ.get("LOCKSTEP_SEED", time.time_ns() % 1_000_000))
+        self.random = random.Random(self.seed)
+        self.failures, self.cases, self.processes, self.mounts, self.count = [], 0, [], [], 0
+        self.environment = {key: value for key, value in os.environ.items()
+                            if not key.startswith(("LOCKSTEP_", "SLURM_", "MASTER_", "RANK"))}
+
+    def __enter__(self):
+        print(f"{self.name}: LOCKSTEP_SEED={self.seed}", flush=True)
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"lockstep_{self.name}_"))
+        self.started = time.monotonic()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        for mount in reversed(self.mounts):
+            subprocess.run(["umount", "-l", mount], check=False)
+        if kind is not None:
+            traceback.print_exception(kind, error, trace)
+            self.failures.append("the test itself")
+        seconds = time.monotonic() - self.started
+        print(f"{self.name}: {self.cases} cases, {len(self.failures)} failed, {seconds:.1f} s, "
+              f"LOCKSTEP_SEED={self.seed}")
+        for failure in self.failures:
+            print(f"FAILED {failure}")
+        if os.environ.get("LOCKSTEP_KEEP"):
+            print(f"kept: {self.folder}")
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        sys.stdout.flush()
+        os._exit(1 if self.failures else 0)
+
+    @contextlib.contextmanager
+    def case(self, name):
+        """What goes wrong inside is shown, and the next case still runs."""
+        self.cases += 1
+        start = time.monotonic()
+        try:
+            yield
+            print(f"ok     {name} ({time.monotonic() - start:.1f} s)", flush=True)
+        except Exception:  # whatever it is, it fails this case
+            self.failures.append(name)
+            print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
+
+    def start(self, command, log, environment=None):
+        with open(log, "ab") as out:
+            process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                                       env=environment or self.environment, preexec_fn=die_with_us)
+        self.processes.append(process)
+        return process
+
+    def command(self, *words, status=0, timeout_s=60):
+        """Runs `lockstep words`, which must end with `status`; what it printed."""
+        done = subprocess.run([program("lockstep"), *map(str, words)], env=self.environment,
+                              capture_output=True, text=True, errors="replace", timeout=timeout_s,
+                              stdin=subprocess.DEVNULL, preexec_fn=die_with_us, check=False)
+        printed = done.stdout + done.stderr
+        check(status in (None, done.returncode), "lockstep", *words, f"\nexit {done.returncode}, "
+              f"not {status}:\n{printed}")
+        return printed
+
+    def tokens(self, files=24, words=2500):
+        """A folder of token shards, from text that is the same in every run of every test."""
+        out = self.folder / f"tokens_{files}_{words}"
+        if not out.exists():
+            source = self.folder / f"text_{files}_{words}"
+            source.mkdir()
+            vocabulary = random.Random(20240613)
+            for number in range(files):
+                chosen = (WORDS[int(len(WORDS) * vocabulary.random() ** 2)] for _ in range(words))
+                (source / f"{number:03d}.txt").write_text(" ".join(chosen) + ".\n")
+            self.command("prepare", source, "--out", out, "--val-fraction", "0.2")
+        return out
+
+    def ranks(self, folder, world_size, keys):
+        self.count += 1
+        return Ranks(self, folder, world_size, {"data.path": self.tokens()} | keys, self.count)
+
+    def train(self, name, world_size, keys):
+        """A whole run in a folder of its own; the folder."""
+        folder = self.folder / name
+        self.ranks(folder, world_size, keys).expect(0)
+        return folder
+
+
+def die_with_us():
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+def program(name):
+    path = BIN_DIR / name
+    check(os.access(path, os.X_OK), f"no {path}: build it, or set LOCKSTEP_BIN_DIR")
+    return str(path)
+
+
+def flags(keys):
+    return [f"--{key}={value}" for key, value in keys.items()]
+
+
+def tail(text, lines=25):
+    return "\n".join(text.split("\n")[-lines:])
+
+
+def metrics(folder):
+    """The lines of metrics.jsonl; a last one without its end is still being written."""
+    path = pathlib.Path(folder) / "metrics.jsonl"
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+
+def curve(folder):
+    """{step: (loss_hex, grad_norm_hex)}; a redone step must have repeated both."""
+    steps = {}
+    for line in metrics(folder):
+        bits = line["loss_hex"], line["grad_norm_hex"]
+        before = steps.setdefault(line["step"], bits)
+        check(before == bits, f"{folder}: step {line['step']} was redone as {bits}, not {before}")
+    return steps
+
+
+def whole_curve(folder, steps):
+    found = curve(folder)
+    check(sorted(found) == list(range(1, steps + 1)), f"{folder}: steps {sorted(found)}")
+    return found
+
+
+def first_difference(reference, other):
+    """None, or where two curves part."""
+    for step in sorted(reference.keys() | other.keys()):
+        if reference.get(step) != other.get(step):
+            return f"step {step}: {reference.get(step)} and {other.get(step)}"
+    return None
+
+
+def check_same(reference, other, what):
+    difference = first_difference(reference, other)
+    check(difference is None, f"{what}: not the same bits: {difference}")
+
+
+def committed(folder):
+    """Names of the directories with a manifest, newest first."""
+    root = pathlib.Path(folder) / "checkpoints"
+    names = [path.parent.name for path in root.glob("step_*/manifest.json")]
+    return sorted(names, key=checkpoint_order, reverse=True)
+
+
+def checkpoint_order(name):
+    step, generation = name.removeprefix("step_").split("-")[0].split(".g")
+    return int(step), int(generation)
+
+
+def step_of(name):
+    return checkpoint_order(name)[0]
+
+
+def wait_until(condition, what, timeout_s=60, pause_s=0.005):
+    """The first value of `condition()` that is true."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(pause_s)
+    raise AssertionError(f"not within {timeout_s} s: {what}")
