@@ -6,11 +6,13 @@
 Trains with a save every --interval steps and reads what the run recorded: the seconds each save
 held the training up (to begin it, and to wait for its staging before the next update), the longer
 steps while it was written, and the bandwidth of the background work. The same number of bytes is
-then written plainly to the same disk, 1 MiB a call, and synced: by one process and by as many as
-there were ranks. Prints one JSON line.
+then written plainly to the same disk, 1 MiB a call, and synced: by one process, by as many as there
+were ranks, and by as many while the same number of processes computes, as a save's writers find the
+machine. Prints one JSON line.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -81,6 +83,17 @@ def plain_writes(folder, size_bytes, writers, repeat):
     return statistics.median(seconds)
 
 
+@contextlib.contextmanager
+def computing(count):
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
 def step_times(lines, interval):
     """Median seconds of the steps right after a save began, and of the others; without the first,
     which warms up."""
@@ -99,6 +112,8 @@ def main():
         stored_bytes = int(totals["stored_bytes_per_rank"] / totals["committed"]) * a.ranks
         plain = {f"plain_write_{writers}_s": plain_writes(folder, raw_bytes, writers, a.repeat)
                  for writers in sorted({1, a.ranks})}
+        with computing(a.ranks):
+            plain["plain_write_busy_s"] = plain_writes(folder, raw_bytes, a.ranks, a.repeat)
     during, others = step_times(lines, a.interval)
     bandwidth = totals["bandwidth_MB_per_s_per_rank"] * a.ranks * 1e6
     stalls_ms = [float(save[3]) for save in saves]
@@ -113,7 +128,7 @@ def main():
         "background_MB_per_s": bandwidth / 1e6,
         **plain,
         **{f"{key[:-2]}_MB_per_s": raw_bytes / s / 1e6 for key, s in plain.items()},
-        "background_over_plain": bandwidth / (raw_bytes / min(plain.values())),
+        "background_over_plain_busy": bandwidth * plain["plain_write_busy_s"] / raw_bytes,
         "load": os.getloadavg()[0]}
     print(json.dumps({k: round(v, 4) if isinstance(v, float) else v for k, v in result.items()}))
 

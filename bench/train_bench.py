@@ -55,7 +55,7 @@ def prepare_tokens(a, folder):
     text = "\n".join(" ".join(source.choices(words, k=12)) for _ in range(20000))
     (folder / "text.txt").write_text(text + "\n")
     subprocess.run([a.bin / "lockstep", "prepare", folder / "text.txt", "--out",
-                    folder / "tokens"], check=True, stdout=subprocess.DEVNULL)
+                    folder / "tokens"], check=True, capture_output=True)
 
 
 def run_lockstep(case, a, folder, name):

@@ -4,6 +4,12 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -18,7 +24,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "files are little-endian");
 
 // GCC's and Clang's vectors compile to SSE2 or NEON alike.
-typedef uint8_t Bytes16 __attribute__((vector_size(16)));
 typedef uint16_t Halves16 __attribute__((vector_size(32)));
 typedef uint32_t Words16 __attribute__((vector_size(64)));
 
@@ -36,6 +41,55 @@ uint32_t load_half(const std::byte* at) {
   std::memcpy(&half, at, 2);
   return half;
 }
+
+// 16 words at `in` to 16 bytes in each of 4 planes, `stride` bytes apart; and back.
+#if defined(__SSE2__)
+__m128i load_16(const std::byte* at) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+}
+void store_16(std::byte* at, __m128i value) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at), value);
+}
+void shuffle_16(const std::byte* in, std::byte* out, size_t stride) {
+  const __m128i low = _mm_set1_epi32(0xff);
+  const __m128i w[4] = {load_16(in), load_16(in + 16), load_16(in + 32), load_16(in + 48)};
+  for (int plane = 0; plane < 4; ++plane) {
+    const auto bytes = [&](int i) { return _mm_and_si128(_mm_srli_epi32(w[i], 8 * plane), low); };
+    const __m128i front = _mm_packs_epi32(bytes(0), bytes(1));
+    const __m128i back = _mm_packs_epi32(bytes(2), bytes(3));
+    store_16(out + static_cast<size_t>(plane) * stride, _mm_packus_epi16(front, back));
+  }
+}
+void unshuffle_16(const std::byte* in, size_t stride, std::byte* out) {
+  const __m128i p0 = load_16(in), p1 = load_16(in + stride);
+  const __m128i p2 = load_16(in + 2 * stride), p3 = load_16(in + 3 * stride);
+  const __m128i low_front = _mm_unpacklo_epi8(p0, p1), low_back = _mm_unpackhi_epi8(p0, p1);
+  const __m128i high_front = _mm_unpacklo_epi8(p2, p3), high_back = _mm_unpackhi_epi8(p2, p3);
+  store_16(out, _mm_unpacklo_epi16(low_front, high_front));
+  store_16(out + 16, _mm_unpackhi_epi16(low_front, high_front));
+  store_16(out + 32, _mm_unpacklo_epi16(low_back, high_back));
+  store_16(out + 48, _mm_unpackhi_epi16(low_back, high_back));
+}
+#elif defined(__ARM_NEON)
+void shuffle_16(const std::byte* in, std::byte* out, size_t stride) {
+  const uint8x16x4_t planes = vld4q_u8(reinterpret_cast<const uint8_t*>(in));
+  for (size_t plane = 0; plane < 4; ++plane)
+    vst1q_u8(reinterpret_cast<uint8_t*>(out + plane * stride), planes.val[plane]);
+}
+void unshuffle_16(const std::byte* in, size_t stride, std::byte* out) {
+  uint8x16x4_t planes;
+  for (size_t plane = 0; plane < 4; ++plane)
+    planes.val[plane] = vld1q_u8(reinterpret_cast<const uint8_t*>(in + plane * stride));
+  vst4q_u8(reinterpret_cast<uint8_t*>(out), planes);
+}
+#else
+void shuffle_16(const std::byte* in, std::byte* out, size_t stride) {
+  for (size_t i = 0; i < 64; ++i) out[i % 4 * stride + i / 4] = in[i];
+}
+void unshuffle_16(const std::byte* in, size_t stride, std::byte* out) {
+  for (size_t i = 0; i < 64; ++i) out[i] = in[i % 4 * stride + i / 4];
+}
+#endif
 
 // zlib's own fastest level: gzip is for readers without a plugin, not for speed.
 constexpr int kGzipLevel = 1;
@@ -107,15 +161,7 @@ void shuffle_words(std::span<const std::byte> in, std::span<std::byte> out) {
   LOCKSTEP_CHECK(in.size() == out.size() && in.size() % 4 == 0, in.size(), " ", out.size());
   const size_t count = in.size() / 4;
   size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    Words16 words;
-    std::memcpy(&words, in.data() + 4 * i, sizeof words);
-    for (size_t plane = 0; plane < 4; ++plane) {
-      const Words16 low = (words >> static_cast<uint32_t>(8 * plane)) & 0xffu;
-      const Bytes16 bytes = __builtin_convertvector(low, Bytes16);
-      std::memcpy(out.data() + plane * count + i, &bytes, sizeof bytes);
-    }
-  }
+  for (; i + 16 <= count; i += 16) shuffle_16(in.data() + 4 * i, out.data() + i, count);
   for (; i < count; ++i)
     for (size_t plane = 0; plane < 4; ++plane) out[plane * count + i] = in[4 * i + plane];
 }
@@ -124,15 +170,7 @@ void unshuffle_words(std::span<const std::byte> in, std::span<std::byte> out) {
   LOCKSTEP_CHECK(in.size() == out.size() && in.size() % 4 == 0, in.size(), " ", out.size());
   const size_t count = in.size() / 4;
   size_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    Words16 words{};
-    for (size_t plane = 0; plane < 4; ++plane) {
-      Bytes16 bytes;
-      std::memcpy(&bytes, in.data() + plane * count + i, sizeof bytes);
-      words |= __builtin_convertvector(bytes, Words16) << static_cast<uint32_t>(8 * plane);
-    }
-    std::memcpy(out.data() + 4 * i, &words, sizeof words);
-  }
+  for (; i + 16 <= count; i += 16) unshuffle_16(in.data() + i, count, out.data() + 4 * i);
   for (; i < count; ++i)
     for (size_t plane = 0; plane < 4; ++plane) out[4 * i + plane] = in[plane * count + i];
 }

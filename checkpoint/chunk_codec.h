@@ -34,8 +34,8 @@ inline constexpr int kZstdFilterId = 32015;
 
 // HDF5's checksum of its filter 3: Fletcher's with 16-bit big-endian words.
 uint32_t fletcher32(std::span<const std::byte> bytes);
-// HDF5's filter 2 for 4-byte elements: all first bytes, all second bytes, … out.size() == in.size(),
-// a multiple of 4.
+// HDF5's filter 2 for 4-byte elements: all first bytes, all second bytes, … Requires:
+// out.size() == in.size(), a multiple of 4.
 void shuffle_words(std::span<const std::byte> in, std::span<std::byte> out);
 void unshuffle_words(std::span<const std::byte> in, std::span<std::byte> out);
 

@@ -10,7 +10,7 @@ namespace lockstep::checkpoint {
 namespace {
 
 // Training comes first where cores are few.
-constexpr int kNice = 10;
+constexpr int kNice = 5;
 
 // Two chunks a thread: one being encoded, one waiting to be written; and two for the writer.
 size_t slot_count(int threads) { return 2 * static_cast<size_t>(std::max(1, threads)) + 2; }

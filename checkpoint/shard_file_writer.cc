@@ -1,6 +1,7 @@
 #include "checkpoint/shard_file_writer.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -37,9 +38,22 @@ Result<Hdf5Id> create_file(const std::string& name, DriverFile& file) {
     return hdf5_error("file access properties");
   LOCKSTEP_RETURN_IF_ERROR(keep_metadata_in_memory(access.get()));
   LOCKSTEP_RETURN_IF_ERROR(use_driver(access.get(), file));
-  Hdf5Id id(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), &H5Fclose);
+  // Times in the root group's header would make equal checkpoints differ.
+  const Hdf5Id creation(H5Pcreate(H5P_FILE_CREATE), &H5Pclose);
+  if (H5Pset_obj_track_times(creation.get(), 0) < 0) return hdf5_error("file properties");
+  Hdf5Id id(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), &H5Fclose);
   if (!id) return hdf5_error(text("creating ", name));
   return id;
+}
+
+Result<void> create_group(hid_t file, Kind kind) {
+  const Hdf5Id properties(H5Pcreate(H5P_GROUP_CREATE), &H5Pclose);
+  const std::string path = text("/", kind_name(kind));
+  if (H5Pset_obj_track_times(properties.get(), 0) < 0) return hdf5_error("group properties");
+  const Hdf5Id group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
+                     &H5Gclose);
+  if (!group) return hdf5_error(text("creating ", path));
+  return {};
 }
 
 Result<Hdf5Id> creation_properties(Codec codec, hsize_t chunk_elements) {
@@ -124,6 +138,7 @@ struct ShardFileWriter::Impl {
   DriverFile driver_file;  // outlives the handles
   Hdf5Id hdf5_file, link_properties, dataset;
   int64_t open_index = -1;  // of `dataset`
+  std::set<Kind> groups;    // that exist
   std::vector<ChunkRow> rows;
   ShardDigest digest;
 };
@@ -153,6 +168,8 @@ Result<void> ShardFileWriter::Impl::open_dataset(int64_t index) {
   const hsize_t length = static_cast<hsize_t>(piece.length);
   const auto chunk =
       static_cast<hsize_t>(chunk_elements_of(piece.length, options.chunk_elements));
+  if (groups.insert(piece.kind).second)
+    LOCKSTEP_RETURN_IF_ERROR(create_group(hdf5_file.get(), piece.kind));
   LOCKSTEP_TRY(const Hdf5Id properties, creation_properties(pipeline.codec(), chunk));
   const Hdf5Id space(H5Screate_simple(1, &length, nullptr), &H5Sclose);
   dataset = Hdf5Id(H5Dcreate2(hdf5_file.get(), piece.dataset_path().c_str(), H5T_IEEE_F32LE,

@@ -42,7 +42,7 @@ class ShardFileWriter {
   ShardFileWriter& operator=(ShardFileWriter&&) noexcept;
   ~ShardFileWriter();
 
-  // Compresses and writes `bytes` as the dataset of `piece`; the last chunks may still be under way.
+  // Compresses and writes `bytes` as the dataset of `piece`; some chunks may be under way after.
   // Requires: not sealed; `piece` is new; `bytes` unchanged until seal() or abandon() returned.
   // Errors: kIo, kNoSpace. After an error only abandon() may be called.
   Result<void> append(const TensorPiece& piece, std::span<const std::byte> bytes);

@@ -1,8 +1,8 @@
 // The copy of this rank's state that a save writes while training goes on.
 //
-// stage() reads the live bytes twice, whole: first their fingerprints, then the copy, which must have
-// the same ones. A state that changes between the first read and the last is seen, wherever it
-// changed; one byte that did not arrive is seen too.
+// stage() reads the live bytes twice, whole: first their fingerprints, then the copy, which must
+// have the same ones. A state that changes between the first read and the last is seen, wherever
+// it changed; one byte that did not arrive is seen too.
 // Thread: one at a time. Owns the copy. Borrows the live bytes.
 #pragma once
 

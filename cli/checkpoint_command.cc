@@ -38,7 +38,8 @@ struct Options {
 
 int fail(const Error& error) {
   std::cerr << "lockstep checkpoint: " << error.message << "\n";
-  return exit_status(error.code);
+  // What is not there was named wrongly.
+  return exit_status(error.code == Code::kNotFound ? Code::kConfig : error.code);
 }
 
 // The folder of checkpoints that the user means.
@@ -170,7 +171,8 @@ int verify(const Options& options) {
                       {"whole", problems.empty()},
                       {"seconds", seconds},
                       {"problems", ordered_json::array()}};
-    for (const auto& p : problems) json["problems"].push_back({{"where", p.where}, {"what", p.what}});
+    for (const auto& p : problems)
+      json["problems"].push_back({{"where", p.where}, {"what", p.what}});
     std::cout << json.dump(2) << "\n";
   } else {
     for (const auto& p : problems) std::cout << "DAMAGED  " << p.what << "\n";

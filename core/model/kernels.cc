@@ -61,6 +61,7 @@ LOCKSTEP_KERNEL rms_forward(const T* __restrict x, const T* __restrict w, T* __r
     for (; i < dim; ++i) lanes[i % kLanes] += load(x[i]) * load(x[i]);
     const float scale = 1.0f / std::sqrt(fold_lanes(lanes) / static_cast<float>(dim) + eps);
     scale_out[r] = scale;
+#pragma GCC ivdep
     for (int64_t k = 0; k < dim; ++k) store(y[k], load(x[k]) * scale * load(w[k]));
   }
 }
@@ -78,6 +79,7 @@ LOCKSTEP_KERNEL rms_backward(const T* __restrict dy, const T* __restrict x, cons
         lanes[k] += load(dy[i + k]) * load(w[i + k]) * load(x[i + k]);
     for (; i < dim; ++i) lanes[i % kLanes] += load(dy[i]) * load(w[i]) * load(x[i]);
     const float c = fold_lanes(lanes) / static_cast<float>(dim) * s * s * s;
+#pragma GCC ivdep
     for (int64_t k = 0; k < dim; ++k) {
       const float xk = load(x[k]), dyk = load(dy[k]);
       dw_sum[k] += dyk * xk * s;
@@ -95,6 +97,7 @@ LOCKSTEP_KERNEL rotate(T* __restrict x, const float* __restrict cos, const float
     const float* s = sin + (r % seq_len) * half;
     for (int64_t h = 0; h < heads; ++h) {
       T* __restrict head = x + r * row_stride + h * head_dim;
+#pragma GCC ivdep
       for (int64_t i = 0; i < half; ++i) {
         const float a = load(head[i]), b = load(head[i + half]), t = s[i] * direction;
         store(head[i], a * c[i] - b * t);
@@ -106,6 +109,7 @@ LOCKSTEP_KERNEL rotate(T* __restrict x, const float* __restrict cos, const float
 
 LOCKSTEP_KERNEL swiglu(const T* __restrict gate_up, T* __restrict y, int64_t rows, int64_t dim) {
   for (int64_t r = 0; r < rows; ++r, gate_up += 2 * dim, y += dim)
+#pragma GCC ivdep
     for (int64_t i = 0; i < dim; ++i) {
       const float g = load(gate_up[i]);
       store(y[i], g * sigmoid(g) * load(gate_up[i + dim]));
@@ -115,6 +119,7 @@ LOCKSTEP_KERNEL swiglu(const T* __restrict gate_up, T* __restrict y, int64_t row
 LOCKSTEP_KERNEL swiglu_back(const T* __restrict dy, const T* __restrict gate_up,
                             T* __restrict d_gate_up, int64_t rows, int64_t dim) {
   for (int64_t r = 0; r < rows; ++r, gate_up += 2 * dim, d_gate_up += 2 * dim, dy += dim)
+#pragma GCC ivdep
     for (int64_t i = 0; i < dim; ++i) {
       const float g = load(gate_up[i]), u = load(gate_up[i + dim]), d = load(dy[i]);
       const float s = sigmoid(g);

@@ -13,7 +13,7 @@ CHUNK_ROW = struct.Struct("<IIQIIIIQ")  # checkpoint/chunk_table.h: ChunkRow
 
 
 def chunks_of(directory, entry):
-    """(dataset path, chunk index, offset in the file, stored bytes) of every chunk of a rank file."""
+    """(dataset path, chunk index, offset, stored bytes) of each chunk of a rank file."""
     raw = (directory / entry["name"]).read_bytes()
     for row in range(entry["chunk_rows"]):
         at = entry["chunk_table_offset"] + row * CHUNK_ROW.size

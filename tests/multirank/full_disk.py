@@ -58,10 +58,12 @@ def ends_after_some_failures(test, size_bytes, reference):
     check(f"{MAX_FAILURES} saves in a row failed" in log, tail(log))
     last = metrics(disk.folder)[-1]["step"]
     check(last >= 2 + 2 * MAX_FAILURES, f"training did not go on: step {last}")
-    check(disk.attempts() == there, f"left behind: {disk.attempts()}")
-    check(disk.free_bytes() > size_bytes // 4, "what failed still takes the room")
+    # One that was begun when the run ended may stay until the next start; none that failed does.
+    left = {step_of(name) for name in disk.attempts()} - {2}
+    check(not left & {4, 6, 8}, f"left behind: {disk.attempts()}")
     disk.ballast.unlink()
     test.ranks(disk.folder, 3, KEYS).expect(0)
+    check(disk.attempts() == sorted(committed(disk.folder)), f"left behind: {disk.attempts()}")
     check_same(reference, whole_curve(disk.folder, STEPS), "resumed with room again")
 
 

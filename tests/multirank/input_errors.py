@@ -3,8 +3,8 @@ status 64, and is never restarted."""
 import json
 import shutil
 
-from lockstep_run import (EXIT_CONFIG, TINY, Test, check, check_same, committed,
-                          curve, flags, metrics, step_of, tail, whole_curve)
+from lockstep_run import (EXIT_CONFIG, EXIT_PEER_LOST, TINY, Test, check, check_same,
+                          committed, curve, flags, metrics, step_of, tail, whole_curve)
 
 STEPS = 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 4, "lr_scheduler.total_steps": STEPS}
@@ -14,6 +14,7 @@ WRONG_KEYS = (
     ("unknown section", {"trainings.steps": 5}, ["trainings.steps", "training.steps"]),
     ("wrong type", {"training.steps": "many"}, ["training.steps", "integer", "many"]),
     ("out of range", {"training.steps": 0}, ["training.steps", ">= 1"]),
+    ("above the limit", {"optimizer.lr": 1e30}, ["optimizer.lr = 1e+30", "<= 1e+15"]),
     ("not one of", {"parallelism.strategy": "full_shards"}, ["full_shards", "full_shard", "ddp"]),
     ("dim and heads", {"model.n_heads": 5}, ["model.dim", "model.n_heads", "64", "5"]),
     ("heads and kv heads", {"model.n_kv_heads": 3}, ["model.n_heads", "model.n_kv_heads"]),
@@ -49,17 +50,19 @@ def refused_everywhere(test, keys, words):
 
 
 def refused_by_ranks(test, keys, words, world_size=2, folder=None):
-    """By every rank, with nothing trained."""
+    """With nothing trained. A rank that only saw the others leave may say that instead (76)."""
     folder = folder or test.folder / "refused_by_ranks"
     before = curve(folder), committed(folder)
     run = test.ranks(folder, world_size, KEYS | keys)
-    run.expect(EXIT_CONFIG)
+    statuses = run.wait()
+    check(EXIT_CONFIG in statuses and set(statuses) <= {EXIT_CONFIG, EXIT_PEER_LOST},
+          f"exit statuses {statuses}\n{tail(run.all_logs())}")
     holds(run.all_logs(), words)
     check((curve(folder), committed(folder)) == before, "something was trained or saved")
 
 
 def launch_does_not_restart(test, keys, words):
-    folder = test.folder / "not_restarted"
+    folder = test.folder / f"not_restarted_{test.cases}"
     config = test.folder / "empty.toml"
     config.write_text("")
     said = test.command("launch", config, *flags(TINY | keys), f"--job.dump_folder={folder}",
@@ -100,7 +103,9 @@ def wrong_data(test):
     with test.case("token not below the vocabulary"):
         refused_by_ranks(test, {"model.vocab_size": 100}, ["vocab", "100", "257", str(tokens)])
     with test.case("no data"):
-        refused_by_ranks(test, {"data.path": ""}, ["--data.path", "lockstep prepare"])
+        words = ["--data.path", "lockstep prepare"]
+        refused_by_ranks(test, {"data.path": ""}, words)
+        launch_does_not_restart(test, {"data.path": ""}, words)
     with test.case("a folder that is not there"):
         run = test.ranks(test.folder / "no_data", 2, KEYS | {"data.path": "/nowhere/tokens"})
         statuses = run.wait()
@@ -144,7 +149,7 @@ def wrong_resume(test):
 def not_finite(test):
     """The steps before are saved, and the next start fails in the same way, or cures it."""
     folder = test.folder / "not_finite"
-    keys = KEYS | {"optimizer.lr": 1e30, "lr_scheduler.warmup_steps": 0, "checkpoint.interval": 0}
+    keys = KEYS | {"optimizer.lr": 1e14, "lr_scheduler.warmup_steps": 0, "checkpoint.interval": 0}
     run = test.ranks(folder, 2, keys)
     run.expect(EXIT_CONFIG)
     good = max(curve(folder), default=0)

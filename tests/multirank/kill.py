@@ -1,8 +1,8 @@
 """SIGKILL of any rank at any moment, then a resume on another world size: the same losses.
 
 Chains of runs in one folder. Each run is killed at a phase that its victim's progress page shows,
-or after a random time; the next one resumes on a random world size. The oracle is an
-uninterrupted run in a folder of its own."""
+or after a random time; the next one resumes on a random world size, under other settings that must
+not change a bit. The oracle is an uninterrupted run in a folder of its own."""
 import time
 
 from lockstep_run import (SMALL, Test, check, check_same, committed, metrics, step_of, tail,
@@ -12,7 +12,10 @@ STEPS = 32
 KEEP = 3
 KEYS = SMALL | {"training.steps": STEPS, "checkpoint.interval": 2, "validation.freq": 5,
                 "checkpoint.keep_latest_k": KEEP, "validation.slots": 2}
-CHAINS = 4
+# What one generation may have otherwise than the one before it.
+NEUTRAL = {"parallelism.strategy": ("full_shard", "ddp"), "checkpoint.codec": ("zstd", "none"),
+           "checkpoint.threads": (1, 2), "checkpoint.when_busy": ("skip", "wait")}
+KILLS_IN_CHAIN, MAX_CHAINS = 5, 8
 # Where to strike; "any" is a random moment.
 MOMENTS = (["start"] + ["load"] * 3 + ["step"] * 2 + ["update"] * 2 + ["staging"] * 3 +
            ["writing"] * 4 + ["voting"] * 3 + ["committed"] + ["any"] * 3)
@@ -44,7 +47,7 @@ def strike(test, run, moment):
     victim = 0 if moment in ("voting", "committed") and test.random.random() < 0.5 \
         else test.random.randrange(world_size)
     shows = at_moment(run.pages[victim], moment, test.random.randrange(7))
-    delay_s = {"load": 0.05, "step": 0.05, "writing": 0.03, "any": 3.0}.get(moment, 0.001)
+    delay_s = {"load": 0.05, "step": 0.05, "writing": 0.03, "any": 2.0}.get(moment, 0.001)
     while moment != "any" and run.running() and not shows():
         time.sleep(LOOK_S)
     time.sleep(test.random.random() * delay_s)
@@ -81,14 +84,15 @@ def check_resumed(run, there, first_step):
     check(first_step in (None, expected), f"first step {first_step}, not {expected}")
 
 
-def chain(test, name, moments, hits, reference):
+def chain(test, name, moments, hits, keys, reference):
     folder = test.folder / name
-    there = []  # committed checkpoints that the last kill left
+    there, kills = [], 0  # committed checkpoints that the last kill left
     while True:
-        moment = moments.pop() if moments else None
+        moment = moments[-1] if moments and kills < KILLS_IN_CHAIN else None
         world_size = test.random.randint(1, 4)
         lines = len(metrics(folder))
-        run = test.ranks(folder, world_size, KEYS)
+        neutral = {key: test.random.choice(values) for key, values in NEUTRAL.items()}
+        run = test.ranks(folder, world_size, keys | neutral)
         if moment is None:
             run.expect(0)
             struck = None
@@ -100,31 +104,33 @@ def chain(test, name, moments, hits, reference):
         started = run.pages[0].read()[1] not in ("start", "load")
         if started:
             check_resumed(run, there, new[0]["step"] if new else None)
-        print(f"       {name} W={world_size} {moment or 'to the end'}: "
-              f"{'ended' if struck is None else 'rank %d at step %d, %s, %s' % struck}; from "
-              f"{there[0] if there else 'nothing'}, {len(new)} steps", flush=True)
+        end = "ended" if struck is None else "rank {} at step {}, {}, {}".format(*struck)
+        print(f"       {name} W={world_size} {' '.join(map(str, neutral.values()))}, "
+              f"{moment or 'to the end'}: {end}; from {there[0] if there else 'nothing'}, "
+              f"{len(new)} steps", flush=True)
         check("differ from here on" not in run.all_logs(), tail(run.all_logs(), 60))
         there = check_checkpoints(test, folder, there)
         if struck is None:
             break
-        hits.append((moment, struck))
+        hits.append((moments.pop(), struck))
+        kills += 1
     check(step_of(committed(folder)[0]) == STEPS, f"{name}: the last step is not saved")
     check_same(reference, whole_curve(folder, STEPS), name)
     return folder
 
 
 with Test("kill") as test:
-    moments = list(MOMENTS)
+    moments, hits, chains = list(MOMENTS), [], 0
     test.random.shuffle(moments)
-    share = (len(moments) + CHAINS - 1) // CHAINS
-    hits = []
-    with test.case("the uninterrupted run"):
-        reference = whole_curve(test.train("reference", test.random.randint(1, 4), KEYS), STEPS)
-    for number in range(CHAINS):
-        mine = moments[number * share:(number + 1) * share]
-        with test.case(f"chain {number}: {' '.join(reversed(mine))}"):
-            chain(test, f"chain_{number}", mine, hits, reference)
-    with test.case("every phase was hit"):
-        check(len(hits) >= 20, f"only {len(hits)} kills: {hits}")
+    keys = KEYS | {"training.mixed_precision_param": test.random.choice(("float32", "bfloat16"))}
+    with test.case(f"the uninterrupted run, {keys['training.mixed_precision_param']}"):
+        reference = whole_curve(test.train("reference", test.random.randint(1, 4), keys), STEPS)
+    # A run that ends before its moment comes leaves that moment to the next chain.
+    while moments and chains < MAX_CHAINS and not test.failures:
+        with test.case(f"chain {chains}"):
+            chain(test, f"chain_{chains}", moments, hits, keys, reference)
+        chains += 1
+    with test.case(f"every phase was hit in {len(hits)} kills"):
+        check(len(hits) == len(MOMENTS), f"left over: {moments}")
         where = {place for _, (_, _, phase, save_phase) in hits for place in (phase, save_phase)}
         check(MUST_BE_HIT <= where, f"never hit: {MUST_BE_HIT - where}")

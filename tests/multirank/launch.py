@@ -17,7 +17,8 @@ MAX_RECOVERY_S = 10  # the target is 3
 
 class Launch:
     def __init__(self, test, name, nproc, keys=None):
-        self.test, self.folder, self.log_path = test, test.folder / name, test.folder / f"{name}.log"
+        self.test, self.folder = test, test.folder / name
+        self.log_path = test.folder / f"{name}.log"
         config = test.folder / "config.toml"
         config.write_text("# every key comes from the command line\n")
         words = flags({"data.path": test.tokens()} | KEYS | (keys or {}))
@@ -84,7 +85,8 @@ def killed_twice(test, reference):
             sizes.append(line["world_size"])
     check(sizes == [2, 3, 1], f"world sizes {sizes}")
     failures = launch.events("failure_detected")
-    check([each["reason"] for each in failures] == ["killed by SIGKILL"] * 2, failures)
+    check([each["reason"] for each in failures] == ["killed by SIGKILL"] * 2,
+          f"{failures}\n{tail(launch.log(), 60)}")
     starts = [each["world_size"] for each in launch.events("generation_start")]
     check(starts == [2, 3, 1], launch.events("generation_start"))
     recoveries = launch.events("recovered")

@@ -27,7 +27,7 @@ PHASES = ("start", "load", "warmup", "step", "update", "eval", "save", "done")
 SAVE_PHASES = ("idle", "staging", "writing", "voting", "committed", "failed")
 PAGE = struct.Struct("<qqqii")  # base/progress_page.h: Layout
 
-EXIT_CONFIG, EXIT_BUG, EXIT_RESUME = 64, 70, 75
+EXIT_CONFIG, EXIT_BUG, EXIT_RESUME, EXIT_PEER_LOST = 64, 70, 75, 76
 RUN_TIMEOUT_S = 100
 
 # A step of this model takes a few milliseconds: for what is repeated many times.
@@ -40,11 +40,14 @@ TINY = {"model.dim": 64, "model.n_layers": 2, "model.n_heads": 4, "model.n_kv_he
 SMALL = TINY | {"model.dim": 256, "model.n_heads": 8, "model.n_kv_heads": 4, "model.ffn_dim": 704}
 NO_CHECKPOINTS = {"checkpoint.enable": "false"}
 
-WORDS = ("the of and to a in that it is was he for on are with as his they be at one have this from "
-         "or had by hot but some what there we can out other were all your when up use word how said "
-         "an each she which do their time if will way about many then them would write like so these "
-         "her long make thing see him two has look more day could go come did my sound no most "
-         "number who over know water than call first people may down side been now find").split()
+WORDS = (
+    "the of and to a in that it is was he for on are with as his they be at one have this "
+    "from or had by hot but some what there we can out other were all your when up use "
+    "word how said an each she which do their time if will way about many then them would "
+    "write like so these her long make thing see him two has look more day could go come "
+    "did my sound no most number who over know water than call first people may down side "
+    "been now find"
+).split()
 
 
 def check(condition, *message):
@@ -107,8 +110,9 @@ class Ranks:
                 process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 self.kill()
-                raise AssertionError(f"{self.name}: rank {rank} still runs after {timeout_s} s: "
-                                     f"{self.pages[rank].read()}\n{tail(self.all_logs())}") from None
+                raise AssertionError(
+                    f"{self.name}: rank {rank} still runs after {timeout_s} s: "
+                    f"{self.pages[rank].read()}\n{tail(self.all_logs())}") from None
         return [process.returncode for process in self.processes]
 
     def expect(self, status, timeout_s=RUN_TIMEOUT_S):

@@ -152,7 +152,8 @@ TEST_F(Damage, AMissingManifestIsTheRestOfAnAttempt) {
 }
 
 TEST_F(Damage, WhenNothingIsLeftEachProblemIsSaid) {
-  for (const auto& entry : list_checkpoints(disk(), dir_ / "c").value())
+  const auto entries = list_checkpoints(disk(), dir_ / "c").value();
+  for (const auto& entry : entries)
     flip(entry.directory / "rank_00000.h5", 9);
   RankState state = state_of(odd_model(), 0, 1);
   const auto loaded = newest_valid(disk(), dir_ / "c", state.targets(), 1);

@@ -54,6 +54,7 @@ TEST(Engine, WhatIsSavedIsLoadedByEachCodecAndThreadCount) {
 TEST(Engine, TheSameStateGivesTheSameFileForAnyThreadCount) {
   std::string contents[2];
   for (int i = 0; i < 2; ++i) {
+    if (i == 1) system_clock().sleep_ns(1'100'000'000);  // no time is in it either
     const TempDir dir;
     auto options = options_in(dir / "c");
     options.threads = i == 0 ? 1 : 5;
@@ -62,7 +63,7 @@ TEST(Engine, TheSameStateGivesTheSameFileForAnyThreadCount) {
     contents[i] = read_file(posix_file_system(), reports[0].directory / "rank_00000.h5").value();
   }
   EXPECT_GT(contents[0].size(), 1000u);
-  EXPECT_EQ(contents[0], contents[1]);
+  EXPECT_TRUE(contents[0] == contents[1]);
 }
 
 TEST(Reshard, AnyWorldSizeToAnyOther) {
@@ -79,8 +80,8 @@ TEST(Reshard, AnyWorldSizeToAnyOther) {
       Fingerprints whole;
       for (int rank = 0; rank < to; ++rank) {
         RankState state = state_of(model, rank, to);
-        const auto loaded =
-            load_pieces(posix_file_system(), newest.value().directory, manifest, state.targets(), 1);
+        const auto loaded = load_pieces(posix_file_system(), newest.value().directory, manifest,
+                                        state.targets(), 1);
         ASSERT_TRUE(loaded.ok()) << loaded.error().message;
         ASSERT_EQ(state.difference(from), "") << from << " -> " << to << " rank " << rank;
         for (const auto& [key, sum] : fingerprints(state.targets())) whole[key] += sum;
@@ -186,7 +187,7 @@ TEST(Engine, AStateThatChangesWhileItIsCopiedIsAnError) {
   for (int step = 1; step < 200 && seen.empty(); ++step) {  // until one hits the two passes
     ASSERT_TRUE(engine.begin_save(step, "{}").value());
     volatile float* const last = &state.values.back().back();
-    for (int i = 0; engine.phase() == SavePhase::kStaging; ++i) *last = static_cast<float>(i + step);
+    for (float x = 0; engine.phase() == SavePhase::kStaging; x += 1) *last = x;
     engine.drain();
     for (const auto& report : engine.take_reports()) seen += report.error;
   }

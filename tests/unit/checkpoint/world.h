@@ -29,8 +29,9 @@ struct TensorSpec {
 
 // Odd dimensions, a scalar, tensors smaller than any world size, one of several chunks.
 inline std::vector<TensorSpec> odd_model() {
-  return {{"embed.weight", {263, 33}}, {"layers.0.wq.weight", {37, 41}}, {"layers.0.norm.weight", {3}},
-          {"scale", {}},               {"cube", {5, 7, 11}},             {"one", {1, 1}}};
+  return {{"embed.weight", {263, 33}}, {"layers.0.wq.weight", {37, 41}},
+          {"layers.0.norm.weight", {3}}, {"scale", {}},
+          {"cube", {5, 7, 11}}, {"one", {1, 1}}};
 }
 inline std::vector<TensorSpec> large_model() {
   auto model = odd_model();
@@ -40,7 +41,8 @@ inline std::vector<TensorSpec> large_model() {
 
 // What element `index` of a tensor holds at `step`: like weights, most of the exponents alike.
 inline float value_at(const std::string& key, int64_t step, int64_t index) {
-  const uint64_t z = mix64(xxh3_64(key, static_cast<uint64_t>(step)) + static_cast<uint64_t>(index));
+  const uint64_t of_tensor = xxh3_64(key, static_cast<uint64_t>(step));
+  const uint64_t z = mix64(of_tensor + static_cast<uint64_t>(index));
   const double uniform = static_cast<double>(z >> 11) * 0x1p-53;
   return static_cast<float>((uniform - 0.5) * 0.04);
 }

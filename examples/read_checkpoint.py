@@ -1,0 +1,17 @@
+"""Reads a Lockstep checkpoint with h5py alone: read_checkpoint.py CHECKPOINT_DIR [TENSOR]
+pip install h5py hdf5plugin"""
+import json
+import pathlib
+import sys
+
+import h5py
+import hdf5plugin  # registers zstd; codec = "gzip" and "none" do not need it
+
+directory = pathlib.Path(sys.argv[1])
+manifest = json.loads((directory / "manifest.json").read_text())
+print(f"step {manifest['step']}, written by {manifest['world_size']} ranks")
+with h5py.File(directory / "index.h5") as index:
+    for name in sys.argv[2:] or index["param"]:
+        weights, m, v = (index[f"{kind}/{name}"][...] for kind in ("param", "adam_m", "adam_v"))
+        print(f"{name} {weights.shape}: std {weights.std():.3g}, "
+              f"|m| {abs(m).mean():.3g}, v {v.mean():.3g}")

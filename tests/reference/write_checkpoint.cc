@@ -1,0 +1,49 @@
+// Writes what tests/reference/h5py_read_test.py reads: DIR/checkpoints with a checkpoint of several
+// ranks for each codec, and DIR/raw with the same tensors as plain little-endian fp32 files.
+#include <iostream>
+
+#include "tests/unit/checkpoint/world.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr int64_t kStep = 12;
+
+Result<void> write_raw(const std::filesystem::path& folder) {
+  FileSystem& disk = posix_file_system();
+  LOCKSTEP_RETURN_IF_ERROR(disk.make_directories(folder));
+  test_support::RankState whole = test_support::state_of(test_support::large_model(), 0, 1);
+  whole.fill(kStep);
+  for (const auto& [piece, bytes] : whole.live()) {
+    const std::string name = text(kind_name(piece.kind), ".", piece.name);
+    LOCKSTEP_TRY(const auto file, disk.create(folder / name));
+    LOCKSTEP_RETURN_IF_ERROR(file->write_at(bytes, 0));
+  }
+  return {};
+}
+
+int run(const std::filesystem::path& folder) {
+  int64_t generation = 0;
+  for (const char* codec : {"zstd", "gzip", "none"}) {
+    EngineOptions options = test_support::options_in(folder / "checkpoints", ++generation);
+    options.codec = codec;
+    test_support::World world(posix_file_system(), options, test_support::large_model(), 3);
+    const auto reports = world.save(kStep);
+    if (!world.error.empty() || reports.size() != 3 || !reports[0].committed) {
+      std::cerr << "no checkpoint: " << world.error << "\n";
+      return 1;
+    }
+    std::cout << codec << " " << reports[0].directory.string() << "\n";
+  }
+  const auto raw = write_raw(folder / "raw");
+  if (!raw.ok()) std::cerr << raw.error().message << "\n";
+  return raw.ok() ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 64;
+  return lockstep::checkpoint::run(argv[1]);
+}
