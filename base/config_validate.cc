@@ -42,6 +42,7 @@ Result<void> check_limits(const Config& config, const ConfigField& field) {
   const std::string value = value_text(config, field), meant = nearest(value, limits.allowed);
   std::string needed = limits_text(field);
   if (needed.empty()) needed = "a finite number";
+  if (needed.starts_with(">") && std::isfinite(limits.max)) needed += text(" and <= ", limits.max);
   return wrong(field.name(), " = ", value.empty() ? "\"\"" : value, ": must be ", needed,
                meant.empty() ? "" : text("; did you mean ", meant, "?"));
 }
@@ -56,8 +57,9 @@ Result<void> check_model(const Config::Model& model) {
                  model.head_dim > 0 ? " (model.head_dim)" : " (model.dim / model.n_heads)",
                  ": rotary embeddings need an even number");
   if (model.n_heads % model.n_kv_heads != 0)
-    return wrong("model.n_heads = ", model.n_heads, " is not divisible by model.n_kv_heads = ",
-                 model.n_kv_heads, ": every key/value head serves the same number of query heads");
+    return wrong("model.n_heads = ", model.n_heads,
+                 " is not divisible by model.n_kv_heads = ", model.n_kv_heads,
+                 ": every key/value head serves the same number of query heads");
   return {};
 }
 
@@ -70,8 +72,8 @@ Result<void> check_batch(const Config::Training& training) {
                  ": a step is a whole number of slots of ", local, " sequences");
   if (training.slots > 0 && training.slots * local != global)
     return wrong("training.slots = ", training.slots, " and training.global_batch_size = ", global,
-                 " disagree: ", training.slots, " slots of local_batch_size = ", local,
-                 " are ", training.slots * local, " sequences; set only one of the two");
+                 " disagree: ", training.slots, " slots of local_batch_size = ", local, " are ",
+                 training.slots * local, " sequences; set only one of the two");
   if (global / local > 65536)
     return wrong("training.global_batch_size / training.local_batch_size = ", global / local,
                  " slots; at most 65536 are possible");
@@ -81,12 +83,13 @@ Result<void> check_batch(const Config::Training& training) {
 Result<void> check_processes(const Config& config) {
   for (const int64_t nproc : config.launcher.nproc_per_node) {
     if (config.parallelism.strategy == "single" && nproc > 1)
-      return wrong("parallelism.strategy = single is for one process, but "
-                   "launcher.nproc_per_node holds ",
-                   nproc, "; use ddp or full_shard");
+      return wrong(
+          "parallelism.strategy = single is for one process, but "
+          "launcher.nproc_per_node holds ",
+          nproc, "; use ddp or full_shard");
     if (nproc < config.launcher.min_nproc)
-      return wrong("launcher.nproc_per_node holds ", nproc, ", less than launcher.min_nproc = ",
-                   config.launcher.min_nproc);
+      return wrong("launcher.nproc_per_node holds ", nproc,
+                   ", less than launcher.min_nproc = ", config.launcher.min_nproc);
   }
   return {};
 }
@@ -94,13 +97,15 @@ Result<void> check_processes(const Config& config) {
 Result<void> check_names(const Config& config) {
   const std::string& name = config.job.name;
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
-    return wrong("job.name = \"", name, "\" must be one folder name; for another place set "
+    return wrong("job.name = \"", name,
+                 "\" must be one folder name; for another place set "
                  "job.dump_folder");
   if (config.checkpoint.folder.empty())
     return wrong("checkpoint.folder is empty; to save nothing use --checkpoint.no_enable");
   if (config.checkpoint.keep_latest_k == 1)
-    return wrong("checkpoint.keep_latest_k = 1 would leave nothing to fall back to when the newest "
-                 "checkpoint is damaged; use 2 or more, or 0 to keep all");
+    return wrong(
+        "checkpoint.keep_latest_k = 1 would leave nothing to fall back to when the newest "
+        "checkpoint is damaged; use 2 or more, or 0 to keep all");
   return {};
 }
 

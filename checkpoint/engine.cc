@@ -87,7 +87,13 @@ class AsyncEngine final : public Engine {
     return std::exchange(reports_, {});
   }
 
-  SavePhase phase() const override { return phase_; }
+  // A save counts as under way until its report is there.
+  SavePhase phase() const override {
+    const std::lock_guard lock(mutex_);
+    const SavePhase now = phase_;
+    const bool ended = now == SavePhase::kCommitted || now == SavePhase::kFailed;
+    return busy_ && ended ? SavePhase::kVoting : now;
+  }
 
   void drain() override {
     std::unique_lock lock(mutex_);
@@ -142,7 +148,7 @@ class AsyncEngine final : public Engine {
   std::optional<Manifest> previous_;  // of the save thread
   std::map<int64_t, int64_t> attempts_;  // at each step; of the training thread
 
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::optional<Save> job_;
   bool busy_ = false, staging_now_ = false;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "launcher/agent.h"
 #include "launcher/process.h"
+#include "launcher/run_files.h"
 
 namespace lockstep::cli {
 namespace {
@@ -104,13 +105,20 @@ int become_worker(launcher::WorkerProcess::Options worker, const Config& config)
   return launcher::kExitConfig;
 }
 
+// One more than the last generation of the launches before in this run folder; 1 at first.
+int64_t next_generation(const Config& config) {
+  const auto before =
+      launcher::read_membership(posix_file_system(), config.dump_folder() / "workers.json");
+  return before.ok() ? before.value().generation + 1 : 1;
+}
+
 launcher::SupervisorOptions supervisor_options(const Config& config,
                                                const Environment& environment) {
   launcher::SupervisorOptions options;
   options.nproc_per_node = config.launcher.nproc_per_node;
-  options.default_nproc =
-      launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus");
+  options.default_nproc = launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus");
   options.shrink = config.launcher.on_worker_loss == "shrink";
+  options.first_generation = next_generation(config);
   options.min_nproc = config.launcher.min_nproc;
   options.max_restarts = config.launcher.max_restarts;
   options.grace_s = config.launcher.grace_seconds;
@@ -135,8 +143,9 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   }
   if (launcher::detect_launcher(worker.environment) != Launcher::kAlone) {
     if (!restart) return become_worker(std::move(worker), config.value());
-    log_error("`lockstep launch` supervises one machine and was started several times by srun or "
-              "torchrun; use `srun --ntasks=1 lockstep launch`, or `srun lockstep train`");
+    log_error(
+        "`lockstep launch` supervises one machine and was started several times by srun or "
+        "torchrun; use `srun --ntasks=1 lockstep launch`, or `srun lockstep train`");
     return launcher::kExitConfig;
   }
   launcher::AgentOptions options;

@@ -67,9 +67,13 @@ Result<void> train(const Config& config) {
     LOCKSTEP_TRY(progress, ProgressPage::open(page));
   }
   LOCKSTEP_TRY(core::Membership membership, core::join(rendezvous));
-  core::TrainerEnvironment env{posix_file_system(), system_clock(),
-                               membership,          *progress,
-                               stop_requested,      environment("LOCKSTEP_NONCE", ""),
+  core::TrainerEnvironment env{posix_file_system(),
+                               system_clock(),
+                               membership,
+                               *progress,
+                               stop_requested,
+                               environment("LOCKSTEP_NONCE", ""),
+                               std::stoll(environment("LOCKSTEP_GENERATION", "0")),
                                std::cout};
   auto trainer = core::Trainer::create(config, env);
   Result<void> done;

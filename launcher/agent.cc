@@ -15,7 +15,9 @@
 namespace lockstep::launcher {
 namespace {
 
-constexpr size_t kLogLines = 8;                // of a failed worker, in the table
+constexpr int64_t kCulpritNs =
+    200'000'000;                 // a dead worker is reaped this soon after its sockets close
+constexpr size_t kLogLines = 8;  // of a failed worker, in the table
 constexpr int64_t kStateLookNs = 500'000'000;  // how often /proc is asked who is stopped
 constexpr int kDrainTries = 50;                // a console may not take rank 0's last lines at once
 
@@ -33,8 +35,13 @@ class Agent {
  public:
   Agent(FileSystem& file_system, Clock& clock, const AgentOptions& options,
         std::filesystem::path scratch, EventLog events, ConsoleTail console)
-      : file_system_(file_system), clock_(clock), options_(options), scratch_(std::move(scratch)),
-        events_(std::move(events)), console_(std::move(console)), supervisor_(options.supervisor) {}
+      : file_system_(file_system),
+        clock_(clock),
+        options_(options),
+        scratch_(std::move(scratch)),
+        events_(std::move(events)),
+        console_(std::move(console)),
+        supervisor_(options.supervisor) {}
 
   int run();
 
@@ -51,6 +58,7 @@ class Agent {
                               const std::filesystem::path& folder, const std::string& nonce);
   void wait();
   void collect_exits(int64_t alive_ns);
+  void reap_into(WorkersExited& event);
   Tick look();
   void publish(const std::string& state, int exit_status);
   void drain_console();
@@ -132,13 +140,13 @@ Result<Worker> Agent::spawn_worker(const SpawnAll& action, int64_t rank,
   LOCKSTEP_TRY(auto page, ProgressPage::open(place.progress_page));
   const auto log = log_path(options_.dump_folder, rank);
   const int64_t log_start = file_size(file_system_, log);
-  LOCKSTEP_TRY(auto process,
-               WorkerProcess::spawn(
-                   {.program = options_.worker_program,
-                    .arguments = options_.worker_arguments,
-                    .environment = worker_variables(options_.environment, place),
-                    .stderr_path = log,
-                    .stdout_path = rank == 0 ? log.parent_path() / "console.log" : log}));
+  LOCKSTEP_TRY(
+      auto process,
+      WorkerProcess::spawn({.program = options_.worker_program,
+                            .arguments = options_.worker_arguments,
+                            .environment = worker_variables(options_.environment, place),
+                            .stderr_path = log,
+                            .stdout_path = rank == 0 ? log.parent_path() / "console.log" : log}));
   const pid_t pid = process.pid();
   return Worker{std::move(process), pid, place.progress_page, std::move(page), log, log_start};
 }
@@ -202,10 +210,25 @@ void Agent::wait() {
   wait_readable(descriptors, options_.tick_ms);
 }
 
-// All deaths of one look go into one event: which came first is decided by what they say.
+// All deaths of one look go into one event: which came first is decided by what they say. A worker
+// whose sockets are closed is not always reaped before those that noticed: they are believed only
+// when nobody else has died a moment later.
 void Agent::collect_exits(int64_t alive_ns) {
   WorkersExited event;
   event.alive_ns = alive_ns;
+  reap_into(event);
+  const int64_t deadline_ns = clock_.monotonic_ns() + kCulpritNs;
+  const auto lost_a_peer = [](const WorkerExit& exit) { return exit.exit_code == kExitPeerLost; };
+  while (!event.exits.empty() && event.exits.size() < workers_.size() &&
+         std::all_of(event.exits.begin(), event.exits.end(), lost_a_peer) &&
+         clock_.monotonic_ns() < deadline_ns) {
+    wait();
+    reap_into(event);
+  }
+  if (!event.exits.empty()) feed(event);
+}
+
+void Agent::reap_into(WorkersExited& event) {
   std::vector<pid_t> own;
   for (size_t rank = 0; rank < workers_.size(); ++rank) {
     Worker& worker = workers_[rank];
@@ -225,7 +248,6 @@ void Agent::collect_exits(int64_t alive_ns) {
     event.exits.push_back(std::move(exit));
   }
   reap_strangers(own);
-  if (!event.exits.empty()) feed(event);
 }
 
 Tick Agent::look() {

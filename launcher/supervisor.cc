@@ -306,8 +306,8 @@ void Supervisor::conclude_failure() {
 // 0: below the minimum.
 int64_t Supervisor::next_world_size() const {
   const auto& list = options_.nproc_per_node;
-  const auto next_generation = static_cast<size_t>(generation_ + 1);
-  if (next_generation < list.size()) return list[next_generation];
+  const auto next = static_cast<size_t>(generation_ + 1 - options_.first_generation);
+  if (next < list.size()) return list[next];
   if (!options_.shrink) return list.empty() ? options_.default_nproc : list.back();
   int64_t lost = 0;
   for (const Seen& seen : exits_) {

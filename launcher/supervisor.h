@@ -25,6 +25,7 @@ namespace lockstep::launcher {
 struct SupervisorOptions {
   std::vector<int64_t> nproc_per_node;  // world size of each generation; the last one repeats
   int64_t default_nproc = 1;            // of every generation when the list is empty
+  int64_t first_generation = 0;         // number of this launch's first one; grows over launches
   bool shrink = false;         // past the end of the list: go on with the survivors
   int64_t min_nproc = 1;       // a shrink below this ends the run, to be resumed
   int64_t max_restarts = 3;
@@ -69,7 +70,8 @@ const char* state_name(State state);
 
 class Supervisor {
  public:
-  explicit Supervisor(SupervisorOptions options) : options_(std::move(options)) {}
+  explicit Supervisor(SupervisorOptions options)
+      : options_(std::move(options)), generation_(options_.first_generation) {}
 
   // Ensures: after Finish nothing is asked for any more.
   Actions on(const Event& event, int64_t now_ns);
@@ -117,7 +119,7 @@ class Supervisor {
   const SupervisorOptions options_;
   State state_ = State::kForming;
   Reason reason_ = Reason::kNone;
-  int64_t generation_ = 0, now_ns_ = 0;
+  int64_t generation_, now_ns_ = 0;
   std::vector<Worker> workers_;
   struct Seen { WorkerExit exit; bool after_kill; };
   std::vector<Seen> exits_;        // of this generation, in the order seen

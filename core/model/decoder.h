@@ -17,8 +17,8 @@ at::Tensor logits_at(const model_spec::ModelSpec& spec, std::span<Unit*> head_un
                      const at::Tensor& x, int64_t seq_len, int64_t position);
 
 // Fills tiles of a parameter with its initial values: a function of (seed, parameter name, element
-// index), the same for every cut (docs/ARCHITECTURE.md, rule 6). Normal by Box-Muller from Philox words;
-// norm weights are ones. `counter_offset` is 0; a test shifts it to break the rule.
+// index), the same for every cut (docs/ARCHITECTURE.md, rule 6). Normal by Box-Muller from Philox
+// words; norm weights are ones. `counter_offset` is 0; a test shifts it to break the rule.
 void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start,
                           int64_t length, int64_t counter_offset, float* out);
 

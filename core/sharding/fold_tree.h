@@ -1,7 +1,7 @@
 // The canonical gradient sum: the balanced binary tree over slot index, as a streaming binary
-// counter (docs/ARCHITECTURE.md, rule 4). Push slot gradients in slot order; after the n-th push the top
-// two partial sums merge once per trailing zero bit of n; result() folds what is left from the
-// top. Any world size gives the same tree.
+// counter (docs/ARCHITECTURE.md, rule 4). Push slot gradients in slot order; after the n-th push
+// the top two partial sums merge once per trailing zero bit of n; result() folds what is left from
+// the top. Any world size gives the same tree.
 //
 //   pushes:   g0      g1          g2        g3
 //   partials: [g0]    [g0+g1]     [01][g2]  [01+(g2+g3)]

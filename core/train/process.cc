@@ -8,7 +8,8 @@ namespace lockstep::core {
 
 void set_up_process(int threads) {
   at::set_num_threads(threads);
-  // Activations come and go every slot: memory given back to the kernel is faulted in again, zeroed.
+  // Activations come and go every slot: memory given back to the kernel is faulted in again,
+  // zeroed.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   install_counting_allocator();

@@ -17,7 +17,26 @@ struct Proposal {
   std::string directory;
   int64_t next_generation = 1;
   std::string nonce;
+  std::string refusal;  // checkpoints were committed and none can be used: what is wrong with each
 };
+
+// Committed once (they have a manifest) and not usable now, a line each.
+std::string damaged_text(FileSystem& file_system,
+                         const std::vector<checkpoint::CatalogEntry>& entries) {
+  std::string all;
+  for (const auto& entry : entries)
+    if (!entry.committed && file_system.exists(entry.directory / "manifest.json"))
+      all += text("\n  ", entry.directory.string(), ": ", entry.problem);
+  return all;
+}
+
+// Training on from step 0 would in time let retention remove what could still be mended.
+Error refuse_to_start_over(const Config& config, const std::string& damaged) {
+  return {Code::kConfig,
+          text("there are checkpoints in ", config.checkpoint_folder().string(),
+               " and none can be used; mend one, or move the folder away to start from step 0:",
+               damaged)};
+}
 
 std::string fresh_nonce() {
   const uint64_t now = static_cast<uint64_t>(system_clock().unix_ns());
@@ -34,13 +53,14 @@ class Agreement {
     if (comm_.rank() == 0) {
       const ordered_json json{{"directory", mine.directory},
                               {"generation", mine.next_generation},
-                              {"nonce", mine.nonce}};
+                              {"nonce", mine.nonce},
+                              {"refusal", mine.refusal}};
       LOCKSTEP_RETURN_IF_ERROR(store_.set(key, json.dump()));
       return mine;
     }
     LOCKSTEP_TRY(const std::string value, store_.get(key, timeout_s_));
     const auto json = ordered_json::parse(value);
-    return Proposal{json["directory"], json["generation"], json["nonce"]};
+    return Proposal{json["directory"], json["generation"], json["nonce"], json["refusal"]};
   }
 
   // Every rank's outcome of round k: the first error in rank order, or none.
@@ -114,8 +134,8 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
 }
 
 Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store,
-                              Communicator& comm, TrainingStep& step,
-                              const std::string& nonce_hint) {
+                              Communicator& comm, TrainingStep& step, const std::string& nonce_hint,
+                              int64_t generation_hint) {
   const double start = system_clock().monotonic_s();
   Agreement agreement(store, comm, config.comm.init_timeout_seconds);
   std::vector<checkpoint::CatalogEntry> entries;
@@ -125,16 +145,20 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, Sha
       if (!entry.committed)
         log_warning("not usable: ", entry.directory.filename().string(), ": ", entry.problem);
   }
-  Proposal mine{"", 1, nonce_hint.empty() ? fresh_nonce() : nonce_hint};
+  Proposal mine{"", std::max<int64_t>(1, generation_hint),
+                nonce_hint.empty() ? fresh_nonce() : nonce_hint, ""};
   for (const auto& entry : entries)
     mine.next_generation = std::max(mine.next_generation, entry.generation + 1);
+  std::string damaged = damaged_text(file_system, entries);
   std::erase_if(entries, [](const auto& entry) { return !entry.committed; });
   Resumed resumed;
   for (size_t round = 0;; ++round) {
     mine.directory = round < entries.size() ? entries[round].directory.string() : "";
+    if (mine.directory.empty()) mine.refusal = damaged;
     LOCKSTEP_TRY(const Proposal agreed, agreement.share(round, mine));
     resumed.next_generation = agreed.next_generation;
     resumed.nonce = agreed.nonce;
+    if (!agreed.refusal.empty()) return refuse_to_start_over(config, agreed.refusal);
     if (agreed.directory.empty()) break;
     const Result<void> loaded =
         load_candidate(file_system, config, agreed.directory, step, resumed);
@@ -144,6 +168,7 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, Sha
     if (comm.rank() == 0)
       log_error("cannot use ", agreed.directory, ": ", failure->message,
                 "; falling back to the checkpoint before it");
+    damaged += text("\n  ", agreed.directory, ": ", failure->message);
     ++resumed.fallbacks;
     resumed.state = TrainerState{};
     resumed.directory.clear();

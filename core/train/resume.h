@@ -39,6 +39,6 @@ struct Resumed {
 // sides), communication.
 Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store,
                               Communicator& comm, TrainingStep& step,
-                              const std::string& nonce_hint);
+                              const std::string& nonce_hint, int64_t generation_hint);
 
 }  // namespace lockstep::core

@@ -55,8 +55,9 @@ Result<void> Trainer::build_model() {
              " total parameters, ", config_.parallelism.strategy, " on ", world_size(),
              " rank(s), ", config_.slots(), " slots a step, identity ", identity_.hash());
   if (config_.checkpoint.enable) {
-    LOCKSTEP_TRY(resumed_, resume_newest(env_.file_system, config_, *env_.membership.store,
-                                         *env_.membership.communicator, *step_, env_.nonce));
+    LOCKSTEP_TRY(resumed_,
+                 resume_newest(env_.file_system, config_, *env_.membership.store,
+                               *env_.membership.communicator, *step_, env_.nonce, env_.generation));
   }
   state_ = resumed_.state;
   if (resumed_.directory.empty()) {
@@ -155,17 +156,20 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
   LOCKSTEP_TRY(record.validation_loss, validate_if_due(step));
   if (record_) record_->add_step(record);
   stop = record.outcome.any.stop;
+  if (record.outcome.any.failed_saves >= config_.checkpoint.max_failures)
+    return too_many_failures();
   const int64_t interval = config_.checkpoint.interval;
   const bool must = stop || step == config_.training.steps;
   if (must || (interval > 0 && step % interval == 0))
     LOCKSTEP_RETURN_IF_ERROR(save_if_due(step, must, record.outcome.any.save_busy));
   take_reports();
-  if (record.outcome.any.failed_saves >= config_.checkpoint.max_failures)
-    return Error{Code::kNoSpace,
-                 text(record.outcome.any.failed_saves,
-                      " saves in a row failed, the last one: ", last_report_.error,
-                      "; see the lines above; nothing was lost, make room and resume")};
   return {};
+}
+
+Error Trainer::too_many_failures() const {
+  return {Code::kNoSpace,
+          text(failed_in_row_, " saves in a row failed, the last one: ", last_report_.error,
+               "; the newest committed checkpoint is intact: make room and run the same command")};
 }
 
 Result<std::optional<double>> Trainer::validate_if_due(int64_t step) {
@@ -234,10 +238,12 @@ Result<void> Trainer::not_finite(int64_t step, const StepOutcome& outcome) {
     engine_->drain();
     take_reports();
   }
+  const bool saved = engine_ && saved_step_ == state_.step;
   return Error{Code::kConfig,
                text("step ", step, ": loss ", outcome.loss, ", gradient norm ", outcome.grad_norm,
                     ": not finite; the update was not made and step ", state_.step,
-                    " is saved. A restart would give the same bits: lower optimizer.lr, or look at "
+                    saved ? " is saved" : " could not be saved",
+                    ". A restart would give the same bits: lower optimizer.lr, or look at "
                     "the data of this step")};
 }
 

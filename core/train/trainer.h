@@ -28,6 +28,7 @@ struct TrainerEnvironment {
   ProgressPage& progress;
   const std::atomic<bool>& stop_requested;  // set by a signal
   std::string nonce;                        // of this launch, or ""
+  int64_t generation;                       // the launcher's number, or 0
   std::ostream& console;                    // rank 0's lines for people
 };
 
@@ -47,6 +48,7 @@ class Trainer {
   Result<void> build_model();
   Result<void> start_engine();
   Result<void> one_step(int64_t step, bool& stop);
+  Error too_many_failures() const;
   Result<std::optional<double>> validate_if_due(int64_t step);
   Result<void> save_if_due(int64_t step, bool must, bool any_busy);
   void take_reports();

@@ -1,4 +1,5 @@
-// The written-out kernels against LibTorch's autograd in fp64, and the properties that the arithmetic rests on.
+// The written-out kernels against LibTorch's autograd in fp64, and the properties that the
+// arithmetic rests on.
 #include "core/model/kernels.h"
 
 #include <gtest/gtest.h>
