@@ -68,8 +68,8 @@ def next_step_after(launch, moment):
 
 def killed_twice(test, reference):
     launch = Launch(test, "killed_twice", "2,3,1")
-    for generation, step in ((0, 7), (1, 20)):
-        rank = test.random.randrange(2 + generation)
+    for generation, step in ((1, 7), (2, 20)):
+        rank = test.random.randrange(1 + generation)
         pid = launch.worker_at(rank, generation, step)
         moment = time.time()
         os.kill(pid, signal.SIGKILL)
@@ -103,14 +103,14 @@ def killed_twice(test, reference):
 
 def killed_before_the_first_save(test, reference):
     launch = Launch(test, "killed_early", "3,2", {"checkpoint.interval": 30})
-    os.kill(launch.worker_at(2, 0, 4), signal.SIGKILL)
+    os.kill(launch.worker_at(2, 1, 4), signal.SIGKILL)
     launch.expect(0)
     check_same(reference, whole_curve(launch.folder, STEPS), "killed before the first save")
 
 
 def stopped_by_sigterm(test, reference):
     launch = Launch(test, "stopped", "2")
-    launch.worker_at(0, 0, 8)
+    launch.worker_at(0, 1, 8)
     launch.process.send_signal(signal.SIGTERM)
     launch.expect(EXIT_RESUME)
     last = metrics(launch.folder)[-1]["step"]
@@ -126,7 +126,7 @@ def stopped_by_sigterm(test, reference):
 
 def agent_killed(test, reference):
     launch = Launch(test, "agent_killed", "2")
-    launch.worker_at(1, 0, 8)
+    launch.worker_at(1, 1, 8)
     pids = [each["pid"] for each in launch.status()["workers"]]
     launch.process.kill()
     launch.process.wait()
@@ -139,7 +139,7 @@ def agent_killed(test, reference):
 
 def worker_hangs(test, reference):
     launch = Launch(test, "hangs", "2,1", {"launcher.hang_seconds": 4})
-    os.kill(launch.worker_at(1, 0, 8), signal.SIGSTOP)
+    os.kill(launch.worker_at(1, 1, 8), signal.SIGSTOP)
     launch.expect(0)
     reasons = [each["reason"] for each in launch.events("failure_detected")]
     check(len(reasons) == 1 and "SIGSTOP" in reasons[0], reasons)
