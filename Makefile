@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -ec
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 PRESET ?= release
 JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)

@@ -80,9 +80,6 @@ struct Config {
     bool enable_tensorboard = true;
     double peak_tflops = 0;  // measured GEMM peak of a rank's device for MFU; 0: unknown
   } metrics;
-  struct Profiling {
-    bool enable_profiling = false;
-  } profiling;
   struct Data {
     std::string path;                           // a folder made by `lockstep prepare`
     int64_t prefetch = 2;                       // slots kept ready
@@ -93,8 +90,8 @@ struct Config {
     std::string on_worker_loss = "respawn";     // respawn | shrink
     int64_t min_nproc = 1;
     int64_t max_restarts = 3;
-    double grace_seconds = 5;                   // TERM to KILL
-    double hang_seconds = 120;                  // no progress for this long is a hang
+    double grace_seconds = 60;  // TERM to KILL: room for a step and a save
+    double hang_seconds = 600;                  // no progress for this long is a hang
   } launcher;
   struct Debug {
     std::string break_rule;  // tests only: 1 | 3 | 4 | 5 | 6, breaks that rule of the arithmetic

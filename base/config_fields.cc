@@ -100,7 +100,7 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(checkpoint, interval), kSame, "steps between saves; 0: only the final one", at_least(0)},
     {AT(checkpoint, keep_latest_k), kSame, "checkpoints kept, at least 2; 0: all", at_least(0)},
     {AT(checkpoint, codec), kSame, "compression of the chunks", one_of({"zstd", "none", "gzip"})},
-    {AT(checkpoint, threads), kSame, "compressor threads of a rank", within(1, 1024)},
+    {AT(checkpoint, threads), kSame, "compressor threads of a rank", within(1, 256)},
     {AT(checkpoint, when_busy), kSame, "a save is due while one is in flight",
      one_of({"skip", "wait"})},
     {AT(checkpoint, max_failures), kSame, "failed saves in a row that end the run", at_least(1)},
@@ -113,13 +113,11 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(metrics, enable_tensorboard), kSame, "write TensorBoard events", any()},
     {AT(metrics, peak_tflops), kSame, "measured GEMM peak of a rank's device, for MFU; 0: unknown",
      at_least(0)},
-    {AT(profiling, enable_profiling), kSame, "write Chrome traces", any()},
     // Neutral: the trainer adds the manifest's hash to the identity.
     {AT(data, path), kSame, "a folder made by `lockstep prepare`", any()},
     {AT(data, prefetch), kSame, "slots kept ready", within(1, 4096)},
     {AT(launcher, nproc_per_node), kSame,
-     "processes; a list gives each restart its own number, the last one repeats. Empty: all GPUs, "
-     "else 1",
+     "processes; a list gives each restart its own number, the last one repeats. Empty: 1",
      within(1, 4096)},
     {AT(launcher, on_worker_loss), kSame, "restart with as many processes, or with those left",
      one_of({"respawn", "shrink"})},

@@ -1,6 +1,7 @@
 // What a Config means, and whether it can be run.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <type_traits>
 
 #include "base/config.h"
@@ -42,7 +43,8 @@ Result<void> check_limits(const Config& config, const ConfigField& field) {
   const std::string value = value_text(config, field), meant = nearest(value, limits.allowed);
   std::string needed = limits_text(field);
   if (needed.empty()) needed = "a finite number";
-  if (needed.starts_with(">") && std::isfinite(limits.max)) needed += text(" and <= ", limits.max);
+  if (needed.starts_with(">") && std::strtod(value.c_str(), nullptr) > limits.max)
+    needed = text("<= ", limits.max);
   return wrong(field.name(), " = ", value.empty() ? "\"\"" : value, ": must be ", needed,
                meant.empty() ? "" : text("; did you mean ", meant, "?"));
 }

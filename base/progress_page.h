@@ -40,6 +40,8 @@ class ProgressPage {
   void set_phase(int64_t step, Phase phase);
   void set_save_phase(SavePhase phase);
   void set_committed_step(int64_t step);
+  // Says "alive" without a change of phase: once a slot.
+  void touch();
   Progress read() const;
 
  private:
@@ -48,7 +50,6 @@ class ProgressPage {
     std::atomic<int32_t> phase, save_phase;
   };
   ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}
-  void touch();
   Layout* layout_;
   bool mapped_;
 };

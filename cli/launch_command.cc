@@ -21,7 +21,7 @@ using launcher::Launcher;
 constexpr const char* kTrainHelp =
     R"(lockstep train CONFIG.toml [--section.key value …]
 
-Trains on this machine: all its GPUs, or one CPU process; --nproc-per-node N for another number.
+Trains on this machine with one CPU process; --nproc-per-node N for more.
 Continues from the newest checkpoint in the run's folder if there is one. Ctrl-C saves and stops;
 a second Ctrl-C stops at once. Nothing is restarted after a failure: that is `lockstep launch`.
 

@@ -42,6 +42,11 @@ void install_signals() {
   for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaction(signal, &action, nullptr);
 }
 
+std::string first_line(const std::exception& e) {
+  const std::string what = e.what();
+  return what.substr(0, what.find('\n'));
+}
+
 Result<void> train(const Config& config) {
   core::RendezvousOptions rendezvous;
   rendezvous.rank = std::stoi(environment("RANK", "0"));
@@ -75,16 +80,18 @@ Result<void> train(const Config& config) {
                                environment("LOCKSTEP_NONCE", ""),
                                std::stoll(environment("LOCKSTEP_GENERATION", "0")),
                                std::cout};
-  auto trainer = core::Trainer::create(config, env);
-  Result<void> done;
-  if (trainer.ok()) done = (*trainer)->run();
-  const Result<void> outcome = trainer.ok() ? done : Result<void>(trainer.error());
-  if (!outcome.ok() && outcome.error().code != Code::kAborted) {
-    // What a failed collective may still write to must not be freed.
-    log_error(outcome.error().message);
-    _exit(exit_status(outcome.error().code));
+  // Whatever fails, nothing is torn down: a pending collective may still write to its buffers, and
+  // the peers must learn of it at once.
+  try {
+    auto trainer = core::Trainer::create(config, env);
+    const Result<void> done = trainer.ok() ? (*trainer)->run() : Result<void>(trainer.error());
+    if (done.ok()) return {};
+    log_error(done.error().message);
+    _exit(exit_status(done.error().code));
+  } catch (const std::exception& e) {  // LibTorch throws
+    log_error(first_line(e));
+    _exit(exit_status(Code::kBug));
   }
-  return outcome;
 }
 
 // stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s}; stdout: one id a
@@ -132,8 +139,7 @@ int main(int argc, char** argv) {
       status = lockstep::exit_status(done.error().code);
     }
   } catch (const std::exception& e) {  // LibTorch throws
-    const std::string what = e.what();
-    lockstep::log_error(what.substr(0, what.find("\nException raised")));
+    lockstep::log_error(lockstep::first_line(e));
     status = lockstep::exit_status(lockstep::Code::kBug);
   }
   std::cout.flush();

@@ -2,9 +2,9 @@
 // backend's algorithm, topology and channels then cannot change a bit. The one that adds exists
 // for comparison only.
 //
-// Every wait has a deadline and looks at the abort flag; every failure is an Error that names what
-// was waited for. Buffers of an unfinished collective belong to it: after an error they must not
-// be reused or freed, so the process leaves by _exit.
+// Every wait has a deadline; every failure is an Error that names what was waited for. Buffers of
+// an unfinished collective belong to it: it keeps them alive, they must not be reused after an
+// error, and the process leaves by _exit.
 // Thread: one thread issues collectives, in the same order on every rank.
 #pragma once
 

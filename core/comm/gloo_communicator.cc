@@ -1,5 +1,5 @@
 // Communicator over c10d::ProcessGroupGloo. Gloo in LibTorch 2.11 has no working abort(), so waits
-// never block inside it: they poll completion, the deadline and the store of aborts.
+// never block inside it: they poll completion and their own deadline.
 #include <ATen/ops/from_blob.h>
 #include <sched.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -17,6 +17,9 @@
 namespace lockstep::core {
 namespace {
 
+// Our own deadline fires first: its message says what was waited for.
+constexpr double kMarginSeconds = 5;
+
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 class Done : public Pending {
@@ -26,11 +29,8 @@ class Done : public Pending {
 
 class GlooPending : public Pending {
  public:
-  GlooPending(WorkPtr work, std::string what, double timeout_s, std::vector<at::Tensor> keep)
-      : work_(std::move(work)),
-        what_(std::move(what)),
-        timeout_s_(timeout_s),
-        keep_(std::move(keep)) {}
+  GlooPending(WorkPtr work, std::string what, double timeout_s)
+      : work_(std::move(work)), what_(std::move(what)), timeout_s_(timeout_s) {}
 
   Result<void> wait() override {
     const double deadline = system_clock().monotonic_s() + timeout_s_;
@@ -40,7 +40,7 @@ class GlooPending : public Pending {
         continue;
       }
       if (system_clock().monotonic_s() > deadline)
-        return Error{Code::kTimeout, text(what_, ": no answer from a peer in ", timeout_s_, " s")};
+        return Error{Code::kPeerLost, text(what_, ": no answer from a peer in ", timeout_s_, " s")};
       system_clock().sleep_ns(20'000);
     }
     try {
@@ -56,7 +56,6 @@ class GlooPending : public Pending {
   WorkPtr work_;
   std::string what_;
   double timeout_s_;
-  std::vector<at::Tensor> keep_;  // the collective's buffers live as long as it does
 };
 
 class Failed : public Pending {
@@ -68,11 +67,13 @@ class Failed : public Pending {
   Error error_;
 };
 
-// Collectives move bytes, whatever the dtype: Gloo knows every width of byte.
+// Collectives move bytes, whatever the dtype: Gloo knows every width of byte. The view keeps `t`
+// alive for as long as Gloo holds it, also after an error that nobody waits out.
 at::Tensor as_byte_tensor(const at::Tensor& t) {
   LOCKSTEP_CHECK(t.is_contiguous(), "a collective needs contiguous memory");
-  return at::from_blob(t.data_ptr(), {static_cast<int64_t>(t.nbytes())},
-                       at::TensorOptions(at::kByte));
+  return at::from_blob(
+      t.data_ptr(), {static_cast<int64_t>(t.nbytes())}, [t](void*) {},
+      at::TensorOptions(at::kByte));
 }
 
 class GlooCommunicator : public Communicator {
@@ -86,8 +87,7 @@ class GlooCommunicator : public Communicator {
     LOCKSTEP_CHECK(out.nbytes() == in.nbytes() * static_cast<size_t>(world_size()), out.nbytes(),
                    " ", in.nbytes());
     at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
-    return issue("all-gather", {out, in},
-                 [&] { return group_->_allgather_base(out_bytes, in_bytes); });
+    return issue("all-gather", [&] { return group_->_allgather_base(out_bytes, in_bytes); });
   }
 
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
@@ -95,22 +95,22 @@ class GlooCommunicator : public Communicator {
     for (int64_t& n : out_counts) n *= static_cast<int64_t>(out.element_size());
     for (int64_t& n : in_counts) n *= static_cast<int64_t>(in.element_size());
     at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
-    return issue("exchange", {out, in},
+    return issue("exchange",
                  [&] { return group_->alltoall_base(out_bytes, in_bytes, out_counts, in_counts); });
   }
 
   PendingPtr all_reduce_sum(at::Tensor tensor) override {
     std::vector<at::Tensor> tensors{tensor};
-    return issue("all-reduce", {tensor}, [&] { return group_->allreduce(tensors); });
+    return issue("all-reduce", [&] { return group_->allreduce(tensors); });
   }
 
  private:
   template <typename Issue>
-  PendingPtr issue(const char* what, std::vector<at::Tensor> keep, Issue&& start) {
+  PendingPtr issue(const char* what, Issue&& start) {
     ++sequence_;
     const std::string name = text(what, " #", sequence_);
     try {
-      return std::make_unique<GlooPending>(start(), name, timeout_s_, std::move(keep));
+      return std::make_unique<GlooPending>(start(), name, timeout_s_);
     } catch (const std::exception& e) {
       return std::make_unique<Failed>(Error{Code::kPeerLost, text(name, ": ", e.what())});
     }
@@ -223,7 +223,8 @@ Result<Membership> join(const RendezvousOptions& o) {
     return Error{Code::kConfig, text("the rendezvous store is \"", o.store,
                                      "\"; it must be file:PATH or tcp:HOST:PORT")};
   try {
-    auto options = c10d::ProcessGroupGloo::Options::create(to_ms(o.init_timeout_s));
+    auto options = c10d::ProcessGroupGloo::Options::create(
+        to_ms(std::max(o.init_timeout_s, o.timeout_s) + kMarginSeconds));
     options->devices.push_back(o.interface.empty()
                                    ? c10d::ProcessGroupGloo::createDefaultDevice()
                                    : c10d::ProcessGroupGloo::createDeviceForInterface(o.interface));

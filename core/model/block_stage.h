@@ -55,8 +55,7 @@ class BlockStage : public Stage {
 
 class HeadStage : public LossStage {
  public:
-  // `weight_unit`, `weight_param`: where the [V, D] matrix is: the head's own unit, or the
-  // embedding's when tied.
+  // The [V, D] matrix is in the unit itself, or in `embedding_unit` when tied.
   HeadStage(int unit, int embedding_unit, const model_spec::DecoderShape& shape);
   const std::vector<int>& units() const override { return units_; }
   std::vector<int> finished_units() const override { return {units_[0]}; }

@@ -27,7 +27,7 @@ void add_weight_grad(Unit& unit, int param, bool alone, const at::Tensor& d_logi
   if (x.scalar_type() == at::kFloat) {
     sum.addmm_(d_logits.t(), x);
   } else {
-    sum.add_(at::mm(d_logits.t(), x));
+    sum.addmm_(d_logits.t().to(at::kFloat), x.to(at::kFloat));
   }
 }
 

@@ -1,5 +1,5 @@
 // The decoder's elementwise and row-wise kernels on plain memory. No Torch. T is float or bf16
-// (uint16_t bits); arithmetic is fp32 (reductions over a row: eight fp32 lanes in a fixed order),
+// (uint16_t bits); arithmetic is fp32 (reductions over a row: sixteen fp32 lanes in a fixed order),
 // rounded once on store. The order of every sum is fixed by the code, not by threads or
 // instruction set.
 #pragma once

@@ -12,6 +12,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// One rank's part of one candidate, loaded.
+struct LoadedPart {
+  checkpoint::Manifest manifest;
+  checkpoint::Fingerprints sums;  // of what this rank alone holds; empty where every rank holds all
+};
+
 // What rank 0 proposes in round k: a directory, or that there is none left.
 struct Proposal {
   std::string directory;
@@ -63,21 +69,30 @@ class Agreement {
     return Proposal{json["directory"], json["generation"], json["nonce"], json["refusal"]};
   }
 
-  // Every rank's outcome of round k: the first error in rank order, or none.
-  Result<std::optional<Error>> outcome(size_t round, const Result<void>& mine) {
+  // Every rank's outcome of round k: the first error in rank order, or none. The parts'
+  // fingerprints add up to the whole tensors', which the manifest has.
+  Result<std::optional<Error>> outcome(size_t round, const Result<LoadedPart>& mine) {
     const std::string prefix = text("resume/", round, "/");
-    const std::string word =
-        mine.ok() ? "ok" : text(static_cast<int>(mine.error().code), " ", mine.error().message);
-    LOCKSTEP_RETURN_IF_ERROR(store_.set(text(prefix, comm_.rank()), word));
+    const ordered_json word = mine.ok()
+                                  ? ordered_json{{"sums", mine.value().sums}}
+                                  : ordered_json{{"code", static_cast<int>(mine.error().code)},
+                                                 {"message", mine.error().message}};
+    LOCKSTEP_RETURN_IF_ERROR(store_.set(text(prefix, comm_.rank()), word.dump()));
     std::optional<Error> first;
+    checkpoint::Fingerprints whole;
     for (int r = 0; r < comm_.world_size(); ++r) {
-      LOCKSTEP_TRY(const std::string theirs, store_.get(text(prefix, r), timeout_s_));
-      if (theirs == "ok" || first) continue;
-      const size_t space = theirs.find(' ');
-      first = Error{static_cast<Code>(std::stoi(theirs.substr(0, space))),
-                    text("rank ", r, ": ", theirs.substr(space + 1))};
+      LOCKSTEP_TRY(const std::string said, store_.get(text(prefix, r), timeout_s_));
+      const auto theirs = ordered_json::parse(said);
+      if (theirs.contains("code") && !first)
+        first = Error{static_cast<Code>(theirs["code"].get<int>()),
+                      text("rank ", r, ": ", theirs["message"].get<std::string>())};
+      if (theirs.contains("sums"))
+        for (const auto& [tensor, sum] : theirs["sums"].get<checkpoint::Fingerprints>())
+          whole[tensor] += sum;
     }
-    return first;
+    if (first) return first;
+    const auto same = checkpoint::check_fingerprints(mine.value().manifest, whole);
+    return same.ok() ? std::optional<Error>() : std::optional<Error>(same.error());
   }
 
  private:
@@ -86,25 +101,26 @@ class Agreement {
   double timeout_s_;
 };
 
-// One rank's part of one candidate.
-Result<void> load_candidate(FileSystem& file_system, const Config& config,
-                            const std::string& directory, TrainingStep& step, Resumed& resumed) {
-  LOCKSTEP_TRY(const checkpoint::Manifest manifest,
-               checkpoint::read_manifest(file_system, directory));
-  LOCKSTEP_TRY(resumed.state, TrainerState::from_json(manifest.trainer_state));
+Result<LoadedPart> load_candidate(FileSystem& file_system, const Config& config,
+                                  const std::string& directory, TrainingStep& step,
+                                  Resumed& resumed) {
+  LoadedPart part;
+  LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest(file_system, directory));
+  LOCKSTEP_TRY(resumed.state, TrainerState::from_json(part.manifest.trainer_state));
   if (resumed.state.slots != config.slots())
     return Error{Code::kConfig,
                  text("the run in ", directory, " has ", resumed.state.slots,
                       " slots a step and the config says ", config.slots(),
                       "; the number of slots is part of the run: give --training.slots ",
                       resumed.state.slots, ", or start a new run with another --job.dump_folder")};
-  LOCKSTEP_TRY(
-      const auto statistics,
-      checkpoint::load_pieces(file_system, directory, manifest, held_targets(step.units(), false),
-                              static_cast<int>(config.checkpoint.threads)));
+  const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
+  LOCKSTEP_TRY(const auto statistics,
+               checkpoint::load_pieces(file_system, directory, part.manifest, targets,
+                                       static_cast<int>(config.checkpoint.threads)));
   resumed.read_bytes = statistics.read_bytes;
   resumed.directory = directory;
-  return {};
+  if (!Strategy::create(config).replicate_state) part.sums = checkpoint::fingerprints(targets);
+  return part;
 }
 
 }  // namespace
@@ -160,7 +176,7 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, Sha
     resumed.nonce = agreed.nonce;
     if (!agreed.refusal.empty()) return refuse_to_start_over(config, agreed.refusal);
     if (agreed.directory.empty()) break;
-    const Result<void> loaded =
+    const Result<LoadedPart> loaded =
         load_candidate(file_system, config, agreed.directory, step, resumed);
     LOCKSTEP_TRY(const std::optional<Error> failure, agreement.outcome(round, loaded));
     if (!failure) break;

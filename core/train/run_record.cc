@@ -210,13 +210,14 @@ void RunRecord::add_save(const checkpoint::SaveReport& s, double stall_s) {
 }
 
 void RunRecord::publish_metrics(bool finished) {
-  double tokens = 0, busy_s = 0;
+  double tokens = 0, busy_s = 0, rank_s = 0;
   std::map<int64_t, double> useful;  // the last time a step was done is the one that counts
   ordered_json worlds = ordered_json::array();
   int64_t generation = -1;
   for (const auto& [step, line] : history_) {
     tokens += line.tokens;
     busy_s += line.step_time_s;
+    rank_s += line.step_time_s * static_cast<double>(line.world_size);
     useful[step] = line.step_time_s;
     if (line.generation != generation)
       worlds.push_back(
@@ -229,7 +230,7 @@ void RunRecord::publish_metrics(bool finished) {
                                        : history_.back().second.t - history_.front().second.t +
                                              history_.front().second.step_time_s;
   const double tps = busy_s > 0 ? tokens / busy_s : 0.0;
-  const double per_rank = tps / options_.world_size, peak = config_.metrics.peak_tflops;
+  const double per_rank = rank_s > 0 ? tokens / rank_s : 0.0, peak = config_.metrics.peak_tflops;
   const double n = std::max<double>(1, static_cast<double>(steps_here_));
   const StepPhases& p = phase_sums_;
   const ordered_json metrics{

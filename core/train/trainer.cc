@@ -7,6 +7,11 @@
 #include "core/train/store_ballot.h"
 
 namespace lockstep::core {
+namespace {
+
+constexpr double kReadBackSeconds = 1800;  // for rank 0 to read the final checkpoint back
+
+}  // namespace
 
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
                                                  TrainerEnvironment environment) {
@@ -142,7 +147,11 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
                             s.decay_type.c_str(), s.min_lr_factor, step);
   const RankFlags mine{env_.stop_requested.load(), saving(), failed_in_row_};
   LOCKSTEP_TRY(record.outcome, step_->run(
-                                   step, record.lr, mine, [&] { return loader_->next(); },
+                                   step, record.lr, mine,
+                                   [&] {
+                                     env_.progress.touch();
+                                     return loader_->next();
+                                   },
                                    [&] {
                                      env_.progress.set_phase(step, Phase::kUpdate);
                                      if (engine_) engine_->wait_staged();
@@ -157,7 +166,7 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
   if (record_) record_->add_step(record);
   stop = record.outcome.any.stop;
   if (record.outcome.any.failed_saves >= config_.checkpoint.max_failures)
-    return too_many_failures();
+    return too_many_failures(record.outcome.any.failed_saves);
   const int64_t interval = config_.checkpoint.interval;
   const bool must = stop || step == config_.training.steps;
   if (must || (interval > 0 && step % interval == 0))
@@ -166,9 +175,9 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
   return {};
 }
 
-Error Trainer::too_many_failures() const {
+Error Trainer::too_many_failures(int64_t count) const {
   return {Code::kNoSpace,
-          text(failed_in_row_, " saves in a row failed, the last one: ", last_report_.error,
+          text(count, " saves in a row failed, the last one here: ", last_report_.error,
                "; the newest committed checkpoint is intact: make room and run the same command")};
 }
 
@@ -238,11 +247,11 @@ Result<void> Trainer::not_finite(int64_t step, const StepOutcome& outcome) {
     engine_->drain();
     take_reports();
   }
-  const bool saved = engine_ && saved_step_ == state_.step;
+  const bool saved = engine_ && state_.step > 0 && saved_step_ == state_.step;
   return Error{Code::kConfig,
                text("step ", step, ": loss ", outcome.loss, ", gradient norm ", outcome.grad_norm,
                     ": not finite; the update was not made and step ", state_.step,
-                    saved ? " is saved" : " could not be saved",
+                    saved ? " is saved" : " is not saved",
                     ". A restart would give the same bits: lower optimizer.lr, or look at "
                     "the data of this step")};
 }
@@ -266,6 +275,10 @@ Result<void> Trainer::finish(int64_t step, bool stopped) {
                " was read back and is whole: ", last_report_.directory.string());
     }
   }
+  // Reading back may take longer than a collective waits.
+  SharedStore& store = *env_.membership.store;
+  if (rank() == 0) LOCKSTEP_RETURN_IF_ERROR(store.set("finished", "yes"));
+  LOCKSTEP_RETURN_IF_ERROR(store.get("finished", kReadBackSeconds));
   // Rank 0 may serve the store: nobody leaves before all have read what they wait for.
   at::Tensor mine = at::zeros({1}, at::kByte), all = at::zeros({world_size()}, at::kByte);
   if (auto met = env_.membership.communicator->all_gather(all, mine)->wait(); !met.ok())

@@ -48,7 +48,7 @@ class Trainer {
   Result<void> build_model();
   Result<void> start_engine();
   Result<void> one_step(int64_t step, bool& stop);
-  Error too_many_failures() const;
+  Error too_many_failures(int64_t count) const;
   Result<std::optional<double>> validate_if_due(int64_t step);
   Result<void> save_if_due(int64_t step, bool must, bool any_busy);
   void take_reports();

@@ -160,15 +160,25 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
   const Config::Optimizer& o = config_.optimizer;
   const AdamWStep adamw =
       AdamWStep::create(lr, o.beta1, o.beta2, o.eps, o.weight_decay, clip, step);
+  // Replicated state is updated from the whole sum: the next unit's part travels meanwhile.
+  const bool gather = strategy_.replicate_state && comm_.world_size() > 1;
+  std::vector<at::Tensor> whole(units_.size());
+  std::vector<PendingPtr> travelling(units_.size());
+  auto start = [&](size_t i) {
+    if (!gather || i >= units_.size()) return;
+    whole[i] = at::empty({units_[i]->layout().padded_elements()}, at::kFloat);
+    travelling[i] = comm_.all_gather(whole[i], folded_[i]);
+  };
+  start(0);
   for (size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = *units_[i];
-    at::Tensor grad = folded_[i];
-    if (strategy_.replicate_state && comm_.world_size() > 1) {
-      grad = at::empty({unit.layout().padded_elements()}, at::kFloat);
-      auto done = comm_.all_gather(grad, folded_[i])->wait();
+    start(i + 1);
+    if (gather) {
+      auto done = travelling[i]->wait();
       if (!done.ok())
         return done.error().in(text("gathering the gradient sum of ", unit.spec().name));
     }
+    const at::Tensor grad = gather ? std::exchange(whole[i], at::Tensor()) : folded_[i];
     for (const Segment& s : unit.held_segments()) {
       const int64_t at = s.range_offset, n = s.tiles * model_spec::kTileElements;
       adamw_update(adamw, unit.spec().params[static_cast<size_t>(s.param)].decays(),

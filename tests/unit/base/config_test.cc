@@ -137,14 +137,14 @@ TEST(ConfigFlags, EveryFormOfAValue) {
 }
 
 TEST(ConfigFlags, Booleans) {
-  EXPECT_TRUE(from_flags({"--profiling.enable_profiling"}).profiling.enable_profiling);
+  EXPECT_TRUE(from_flags({"--model.tie_word_embeddings"}).model.tie_word_embeddings);
   EXPECT_FALSE(from_flags({"--checkpoint.no_enable"}).checkpoint.enable);
   EXPECT_FALSE(from_flags({"--checkpoint.no-enable"}).checkpoint.enable);
   EXPECT_FALSE(from_flags({"--checkpoint.enable=false"}).checkpoint.enable);
   EXPECT_FALSE(from_flags({"--checkpoint.enable", "false"}).checkpoint.enable);
   EXPECT_TRUE(from_flags({"--checkpoint.enable=1"}).checkpoint.enable);
-  const auto parsed = parse_config("", {"--profiling.enable_profiling", "demo.toml"});
-  EXPECT_TRUE(parsed.value().config.profiling.enable_profiling);
+  const auto parsed = parse_config("", {"--model.tie_word_embeddings", "demo.toml"});
+  EXPECT_TRUE(parsed.value().config.model.tie_word_embeddings);
   EXPECT_THAT(parsed.value().positional, ElementsAre("demo.toml"));
   EXPECT_THAT(flag_error({"--checkpoint.no_enable=true"}), HasSubstr("takes no value"));
   EXPECT_THAT(flag_error({"--checkpoint.enable=maybe"}), HasSubstr("must be of type boolean"));
@@ -231,7 +231,7 @@ TEST(ConfigIdentity, NeutralKeysStayOut) {
                 {"--job.name", "x", "--data_parallel", "ddp", "--nproc-per-node", "4",
                  "--checkpoint.interval", "3", "--data.path", "elsewhere", "--data.prefetch", "9",
                  "--metrics.log_freq", "1", "--validation.freq", "5", "--forward_prefetch=false",
-                 "--comm.train_timeout_seconds", "1", "--profiling.enable_profiling"})),
+                 "--comm.train_timeout_seconds", "1"})),
             before);
 }
 

@@ -68,6 +68,8 @@ TEST_F(Process, AMissingProgramIsAnErrorNotAnExit) {
 }
 
 TEST_F(Process, StartsWithPlainSignalsAndASessionOfItsOwn) {
+  ::signal(SIGINT, SIG_DFL);  // a test run in the background of a shell inherits these ignored
+  ::signal(SIGQUIT, SIG_DFL);
   StopSignals blocked;  // its mask and dispositions must not be inherited
   auto process = WorkerProcess::spawn(shell("exec sleep 60"));
   ASSERT_TRUE(process);
