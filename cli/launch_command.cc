@@ -8,9 +8,11 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "data/token_dataset.h"
 #include "launcher/agent.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
+#include "model_spec/model_spec.h"
 
 namespace lockstep::cli {
 namespace {
@@ -77,6 +79,25 @@ Result<Config> read_config(const std::vector<std::string>& arguments) {
   return std::move(parsed.config);
 }
 
+// What every rank would find wrong with the data and the sizes, said before any of them starts.
+Result<void> check_inputs(const Config& config) {
+  if (config.data.path.empty())
+    return Error{Code::kConfig,
+                 "no data: give --data.path DIR, a folder made by `lockstep prepare`"};
+  FileSystem& file_system = posix_file_system();
+  LOCKSTEP_TRY(const auto manifest, data::read_manifest(file_system, config.data.path));
+  LOCKSTEP_TRY(const auto spec, model_spec::create(config, manifest.vocab_size));
+  const data::TokenDataset::Options options{.folder = config.data.path,
+                                            .split = "train",
+                                            .seq_len = config.training.seq_len,
+                                            .batch_size = config.training.local_batch_size,
+                                            .slots = config.slots(),
+                                            .seed = 0,
+                                            .vocab_size = spec.shape.vocab_size};
+  const auto opened = data::TokenDataset::open(file_system, options);
+  return opened.ok() ? Result<void>() : Result<void>(opened.error());
+}
+
 std::string quoted(const std::string& word) {
   constexpr const char* kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
@@ -130,6 +151,10 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   const auto config = read_config(arguments);
   if (!config) {
     log_error(config.error().message);
+    return launcher::kExitConfig;
+  }
+  if (const auto usable = check_inputs(config.value()); !usable) {
+    log_error(usable.error().message);
     return launcher::kExitConfig;
   }
   launcher::WorkerProcess::Options worker;

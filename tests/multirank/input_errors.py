@@ -68,9 +68,10 @@ def launch_does_not_restart(test, keys, words):
     said = test.command("launch", config, *flags(TINY | keys), f"--job.dump_folder={folder}",
                         "--nproc-per-node=2", status=EXIT_CONFIG, timeout_s=60)
     holds(said, words)
-    starts = [line for line in (folder / "events.jsonl").read_text().splitlines()
-              if json.loads(line)["event"] == "generation_start"]
-    check(len(starts) == 1, f"restarted: {starts}")
+    events = folder / "events.jsonl"
+    lines = events.read_text().splitlines() if events.exists() else []
+    starts = [line for line in lines if json.loads(line)["event"] == "generation_start"]
+    check(len(starts) <= 1, f"restarted: {starts}")
 
 
 def wrong_keys_and_files(test):
