@@ -68,8 +68,6 @@ TEST_F(Process, AMissingProgramIsAnErrorNotAnExit) {
 }
 
 TEST_F(Process, StartsWithPlainSignalsAndASessionOfItsOwn) {
-  ::signal(SIGINT, SIG_DFL);  // a test run in the background of a shell inherits these ignored
-  ::signal(SIGQUIT, SIG_DFL);
   StopSignals blocked;  // its mask and dispositions must not be inherited
   auto process = WorkerProcess::spawn(shell("exec sleep 60"));
   ASSERT_TRUE(process);
@@ -81,7 +79,12 @@ TEST_F(Process, StartsWithPlainSignalsAndASessionOfItsOwn) {
   process = WorkerProcess::spawn(shell("grep -E 'SigBlk|SigIgn' /proc/self/status"));
   wait_for(*process);
   EXPECT_NE(contents("out").find("SigBlk:\t0000000000000000"), std::string::npos);
-  EXPECT_NE(contents("out").find("SigIgn:\t0000000000000200"), std::string::npos);
+  const std::string out = contents("out");
+  const size_t ignored = out.find("SigIgn:\t");
+  ASSERT_NE(ignored, std::string::npos) << out;
+  // 32 and 33 belong to the C library, which lets nobody touch them; make starts programs without.
+  constexpr uint64_t kLibrarysOwn = 3ull << 31;
+  EXPECT_EQ(std::stoull(out.substr(ignored + 8), nullptr, 16) & ~kLibrarysOwn, 0x200u) << out;
 }
 
 TEST_F(Process, NoticesAStoppedProcessAndKillsItsChildren) {
