@@ -41,15 +41,20 @@ constexpr size_t kMaxCallBytes = 0x7ffff000;
 
 class PosixFile final : public File {
  public:
-  PosixFile(int fd, Path path) : fd_(fd), path_(std::move(path)) {}
+  // `direct_fd`: of the same file, past the page cache; -1: none.
+  PosixFile(int fd, int direct_fd, Path path)
+      : fd_(fd), direct_fd_(direct_fd), path_(std::move(path)) {}
   // close() may report a late write error, but whoever needs the bytes has called sync() before.
-  ~PosixFile() override { ::close(fd_); }
+  ~PosixFile() override {
+    ::close(fd_);
+    if (direct_fd_ >= 0) ::close(direct_fd_);
+  }
 
   Result<void> write_at(std::span<const std::byte> bytes, int64_t offset) override {
     while (!bytes.empty()) {
       const size_t size = std::min(bytes.size(), kMaxCallBytes);
-      const ssize_t done =
-          uninterrupted([&] { return ::pwrite(fd_, bytes.data(), size, offset); });
+      const ssize_t done = moved(bytes.data(), size, offset,
+                                 [&](int fd) { return ::pwrite(fd, bytes.data(), size, offset); });
       if (done <= 0) return system_error("write", path_, done == 0 ? EIO : errno);
       bytes = bytes.subspan(static_cast<size_t>(done));
       offset += done;
@@ -60,7 +65,8 @@ class PosixFile final : public File {
   Result<void> read_at(std::span<std::byte> bytes, int64_t offset) override {
     while (!bytes.empty()) {
       const size_t size = std::min(bytes.size(), kMaxCallBytes);
-      const ssize_t done = uninterrupted([&] { return ::pread(fd_, bytes.data(), size, offset); });
+      const ssize_t done = moved(bytes.data(), size, offset,
+                                 [&](int fd) { return ::pread(fd, bytes.data(), size, offset); });
       if (done < 0) return system_error("read", path_, errno);
       if (done == 0)
         return Error{Code::kCorrupt, text("read ", path_.string(), ": the file ends at ", offset,
@@ -92,20 +98,49 @@ class PosixFile final : public File {
 
   void start_writeback([[maybe_unused]] int64_t offset, [[maybe_unused]] int64_t length) override {
 #ifdef __linux__
-    ::sync_file_range(fd_, offset, length, SYNC_FILE_RANGE_WRITE);
+    if (direct_fd_ < 0) ::sync_file_range(fd_, offset, length, SYNC_FILE_RANGE_WRITE);
 #endif
   }
 
  private:
-  const int fd_;
+  // A file system may take O_DIRECT at open and refuse it here (EINVAL): then the cache serves.
+  template <typename Call>
+  ssize_t moved(const void* address, size_t size, int64_t offset, Call call) {
+    const bool blocks =
+        (reinterpret_cast<uintptr_t>(address) | size | static_cast<uint64_t>(offset)) %
+            kBlockBytes ==
+        0;
+    if (direct_fd_ >= 0 && blocks) {
+      const ssize_t done = uninterrupted([&] { return call(direct_fd_); });
+      if (done >= 0 || errno != EINVAL) return done;
+    }
+    return uninterrupted([&] { return call(fd_); });
+  }
+
+  const int fd_, direct_fd_;
   const Path path_;
   int sync_errno_ = 0;
 };
 
-Result<std::unique_ptr<File>> open_file(const char* what, const Path& path, int flags) {
-  const int fd = uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+enum class Cache { kPages, kBypassed };
+
+int open_descriptor(const Path& path, int flags) {
+  return uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+}
+
+Result<std::unique_ptr<File>> open_file(const char* what, const Path& path, int flags,
+                                        Cache cache = Cache::kPages) {
+  const int fd = open_descriptor(path, flags);
   if (fd < 0) return system_error(what, path, errno);
-  return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, path));
+  const int direct_fd =
+      cache == Cache::kBypassed ? open_descriptor(path, (flags & O_ACCMODE) | O_DIRECT) : -1;
+  return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, direct_fd, path));
+}
+
+// A data set or a checkpoint of somebody else's may be read-only.
+Result<std::unique_ptr<File>> open_existing(const Path& path, Cache cache) {
+  const bool writable = ::access(path.c_str(), W_OK) == 0;
+  return open_file("open", path, writable ? O_RDWR : O_RDONLY, cache);
 }
 
 class PosixFileSystem final : public FileSystem {
@@ -115,12 +150,13 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Result<std::unique_ptr<File>> open(const Path& path) override {
-    const int fd = uninterrupted([&] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC); });
-    if (fd >= 0) return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, path));
-    // A data set or a checkpoint of somebody else's may be read-only.
-    if (errno == EACCES || errno == EROFS || errno == EPERM)
-      return open_file("open", path, O_RDONLY);
-    return system_error("open", path, errno);
+    return open_existing(path, Cache::kPages);
+  }
+  Result<std::unique_ptr<File>> create_direct(const Path& path) override {
+    return open_file("create", path, O_RDWR | O_CREAT | O_TRUNC, Cache::kBypassed);
+  }
+  Result<std::unique_ptr<File>> open_direct(const Path& path) override {
+    return open_existing(path, Cache::kBypassed);
   }
 
   Result<void> make_directories(const Path& path) override {

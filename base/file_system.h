@@ -18,8 +18,11 @@
 namespace lockstep {
 inline namespace base {
 
-// One descriptor from open to close: an error the kernel reports to another descriptor would be
-// lost.
+// Address, offset and size of what may bypass the page cache are multiples of this.
+inline constexpr size_t kBlockBytes = 4096;
+
+// What is written through the page cache, and sync, go through one descriptor from open to close:
+// an error the kernel reports to another descriptor would be lost.
 class File {
  public:
   virtual ~File() = default;
@@ -43,6 +46,11 @@ class FileSystem {
   virtual Result<std::unique_ptr<File>> create(const Path& path) = 0;
   // Readable, and writable where permissions allow. Errors: kNotFound, kIo.
   virtual Result<std::unique_ptr<File>> open(const Path& path) = 0;
+  // The same, for large files that are read or written once: an access of whole blocks
+  // (kBlockBytes) bypasses the page cache where the file system can. Any other access may be mixed
+  // in.
+  virtual Result<std::unique_ptr<File>> create_direct(const Path& path) { return create(path); }
+  virtual Result<std::unique_ptr<File>> open_direct(const Path& path) { return open(path); }
   virtual Result<void> make_directories(const Path& path) = 0;
   virtual Result<void> rename(const Path& from, const Path& to) = 0;
   virtual Result<void> remove(const Path& path) = 0;            // file or empty directory

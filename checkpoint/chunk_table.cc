@@ -20,11 +20,11 @@ Result<std::vector<int64_t>> first_rows(const Manifest& manifest, const Manifest
     const auto raw_bytes = 4 * chunk_elements_of(length, manifest.chunk_elements);
     first.push_back(static_cast<int64_t>(at));
     for (int64_t chunk = 0; chunk < chunk_count(length, manifest.chunk_elements); ++chunk, ++at) {
-      const bool right = at < rows.size() && rows[at].dataset == piece &&
-                         rows[at].chunk == chunk && rows[at].raw_bytes == raw_bytes;
-      if (!right) return Error{Code::kCorrupt, text("row ", at, " is not of ",
-                                                    entry.pieces[piece].dataset_path(), " chunk ",
-                                                    chunk)};
+      const bool right = at < rows.size() && rows[at].dataset == piece && rows[at].chunk == chunk &&
+                         rows[at].raw_bytes == raw_bytes;
+      if (!right)
+        return Error{Code::kCorrupt, text("row ", at, " is not of ",
+                                          entry.pieces[piece].dataset_path(), " chunk ", chunk)};
     }
   }
   if (at != rows.size()) return Error{Code::kCorrupt, text(rows.size() - at, " rows too many")};
@@ -34,7 +34,7 @@ Result<std::vector<int64_t>> first_rows(const Manifest& manifest, const Manifest
 Result<ShardFile> open_checked(FileSystem& file_system, const std::filesystem::path& path,
                                const Manifest& manifest, const ManifestFile& entry) {
   ShardFile shard;
-  LOCKSTEP_TRY(shard.file, file_system.open(path));
+  LOCKSTEP_TRY(shard.file, file_system.open_direct(path));
   LOCKSTEP_TRY(const int64_t size_bytes, shard.file->size_bytes());
   if (size_bytes != entry.size_bytes)
     return Error{Code::kCorrupt, text(path.string(), ": ", size_bytes, " bytes long, ",
@@ -48,17 +48,20 @@ Result<ShardFile> open_checked(FileSystem& file_system, const std::filesystem::p
   const auto bytes = std::as_writable_bytes(std::span(shard.rows));
   LOCKSTEP_RETURN_IF_ERROR(shard.file->read_at(bytes, entry.chunk_table_offset));
   if (hex64(xxh3_64(bytes)) != entry.chunk_table_xxh3)
-    return Error{Code::kCorrupt, text(table, " @", entry.chunk_table_offset,
-                                      ": differs from what was written")};
+    return Error{Code::kCorrupt,
+                 text(table, " @", entry.chunk_table_offset, ": differs from what was written")};
   auto first = first_rows(manifest, entry, shard.rows);
   if (!first.ok()) return first.error().in(table);
   shard.first_row = std::move(first).value();
-  const auto outside = outside_hash(*shard.file, size_bytes, shard.rows);
+  const auto outside = outside_hash(
+      size_bytes, shard.rows,
+      [&](std::span<std::byte> part, int64_t at) { return shard.file->read_at(part, at); });
   if (!outside.ok()) return outside.error().in(path.string());
   if (hex64(outside.value()) != entry.outside_xxh3)
     return Error{Code::kCorrupt,
-                 text(path.string(), ": bytes outside the chunks (HDF5's own: superblock, headers, "
-                                     "indexes) differ from what was written")};
+                 text(path.string(),
+                      ": bytes outside the chunks (HDF5's own: superblock, headers, "
+                      "indexes) differ from what was written")};
   return shard;
 }
 
@@ -73,7 +76,8 @@ int64_t chunk_count(int64_t length, int64_t chunk_elements) {
   return (length + size - 1) / size;
 }
 
-Result<uint64_t> outside_hash(File& file, int64_t size_bytes, std::span<const ChunkRow> rows) {
+Result<uint64_t> outside_hash(int64_t size_bytes, std::span<const ChunkRow> rows,
+                              const ReadAt& read) {
   std::vector<std::pair<int64_t, int64_t>> chunks;
   for (const ChunkRow& row : rows)
     chunks.emplace_back(static_cast<int64_t>(row.file_offset), row.stored_bytes);
@@ -89,7 +93,7 @@ Result<uint64_t> outside_hash(File& file, int64_t size_bytes, std::span<const Ch
     while (at < offset) {
       const auto part = std::span(buffer).first(
           static_cast<size_t>(std::min(offset - at, static_cast<int64_t>(buffer.size()))));
-      LOCKSTEP_RETURN_IF_ERROR(file.read_at(part, at));
+      LOCKSTEP_RETURN_IF_ERROR(read(part, at));
       hash.update(part);
       at += static_cast<int64_t>(part.size());
     }
@@ -104,8 +108,8 @@ Result<ShardFile> open_shard(FileSystem& file_system, const std::filesystem::pat
 }
 
 std::string chunk_text(const ManifestFile& entry, const ChunkRow& row) {
-  return text(entry.name, ":", entry.pieces[row.dataset].dataset_path(), " chunk ", row.chunk,
-              " @", row.file_offset);
+  return text(entry.name, ":", entry.pieces[row.dataset].dataset_path(), " chunk ", row.chunk, " @",
+              row.file_offset);
 }
 
 }  // namespace lockstep::checkpoint

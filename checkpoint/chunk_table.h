@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,15 +19,15 @@
 
 namespace lockstep::checkpoint {
 
-struct ChunkRow {             // as on disk: packed, little-endian, 40 bytes
-  uint32_t dataset = 0;       // index of its piece in ManifestFile::pieces
-  uint32_t chunk = 0;         // index of the chunk in its dataset
+struct ChunkRow {        // as on disk: packed, little-endian, 40 bytes
+  uint32_t dataset = 0;  // index of its piece in ManifestFile::pieces
+  uint32_t chunk = 0;    // index of the chunk in its dataset
   uint64_t file_offset = 0;
   uint32_t stored_bytes = 0;  // with fletcher32's 4 bytes
   uint32_t raw_bytes = 0;     // of the whole chunk, padding included
   uint32_t filter_mask = 0;
-  uint32_t crc32c = 0;        // of the stored bytes
-  uint64_t xxh3 = 0;          // of the raw bytes
+  uint32_t crc32c = 0;  // of the stored bytes
+  uint64_t xxh3 = 0;    // of the raw bytes
 };
 static_assert(sizeof(ChunkRow) == 40);
 
@@ -36,9 +37,11 @@ inline constexpr const char* kChunkTablePath = "/__chunks__";
 int64_t chunk_elements_of(int64_t length, int64_t chunk_elements);
 int64_t chunk_count(int64_t length, int64_t chunk_elements);
 
-// XXH3 over all bytes of the file outside the chunks of `rows`, in file order.
-// Errors: kCorrupt when chunks overlap or end after the file; the file's own.
-Result<uint64_t> outside_hash(File& file, int64_t size_bytes, std::span<const ChunkRow> rows);
+// XXH3 over all bytes of a file of `size_bytes` outside the chunks of `rows`, in file order, as
+// `read` gives them. Errors: kCorrupt when chunks overlap or end after the file; those of `read`.
+using ReadAt = std::function<Result<void>(std::span<std::byte> bytes, int64_t offset)>;
+Result<uint64_t> outside_hash(int64_t size_bytes, std::span<const ChunkRow> rows,
+                              const ReadAt& read);
 
 // A rank file, opened and checked against its manifest entry.
 struct ShardFile {

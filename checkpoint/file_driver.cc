@@ -10,8 +10,10 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Dirty pages are handed to the disk this often, so that the last fsync finds little left.
-constexpr int64_t kWritebackBytes = int64_t{8} << 20;
+constexpr size_t kStreamBytes = size_t{4} << 20;
+constexpr int64_t kBlock = static_cast<int64_t>(kBlockBytes);
+
+int64_t block_of(int64_t offset) { return offset / kBlock * kBlock; }
 
 struct AccessInfo {  // what the property list carries; HDF5 copies it as bytes
   DriverFile* file;
@@ -25,10 +27,6 @@ struct OpenFile {  // HDF5's part comes first
 DriverFile& file_of(H5FD_t* file) { return *reinterpret_cast<OpenFile*>(file)->file; }
 const DriverFile& file_of(const H5FD_t* file) {
   return *reinterpret_cast<const OpenFile*>(file)->file;
-}
-
-void keep_error(DriverFile& file, const Result<void>& result) {
-  if (!result.ok() && !file.error) file.error = result.error();
 }
 
 H5FD_t* on_open(const char*, unsigned, hid_t access_properties, haddr_t) {
@@ -60,44 +58,18 @@ herr_t set_end_of_allocation(H5FD_t* file, H5FD_mem_t, haddr_t address) {
 }
 
 haddr_t end_of_file(const H5FD_t* file, H5FD_mem_t) {
-  return static_cast<haddr_t>(file_of(file).size_bytes);
+  return static_cast<haddr_t>(file_of(file).end_of_allocation);
 }
 
-// Bytes that were never written read as zeros.
-herr_t on_read(H5FD_t* h5file, H5FD_mem_t, hid_t, haddr_t address, size_t size, void* into) {
-  DriverFile& file = file_of(h5file);
-  std::memset(into, 0, size);
-  const auto offset = static_cast<int64_t>(address);
-  if (file.error || offset >= file.size_bytes) return 0;
-  const size_t there = std::min(size, static_cast<size_t>(file.size_bytes - offset));
-  keep_error(file, file.file->read_at({static_cast<std::byte*>(into), there}, offset));
+herr_t on_read(H5FD_t* file, H5FD_mem_t, hid_t, haddr_t address, size_t size, void* into) {
+  file_of(file).read_outside({static_cast<std::byte*>(into), size}, static_cast<int64_t>(address));
   return 0;
 }
 
-herr_t on_write(H5FD_t* h5file, H5FD_mem_t type, hid_t, haddr_t address, size_t size,
+herr_t on_write(H5FD_t* file, H5FD_mem_t type, hid_t, haddr_t address, size_t size,
                 const void* from) {
-  DriverFile& file = file_of(h5file);
-  if (file.error) return 0;
-  const auto offset = static_cast<int64_t>(address);
-  const auto end = offset + static_cast<int64_t>(size);
-  keep_error(file, file.file->write_at({static_cast<const std::byte*>(from), size}, offset));
-  if (file.error) return 0;
-  file.size_bytes = std::max(file.size_bytes, end);
-  if (type != H5FD_MEM_DRAW) return 0;
-  file.last_raw_offset = offset;
-  file.last_raw_bytes = static_cast<int64_t>(size);
-  if (end - file.written_back >= kWritebackBytes) {
-    file.file->start_writeback(file.written_back, end - file.written_back);
-    file.written_back = end;
-  }
-  return 0;
-}
-
-herr_t on_truncate(H5FD_t* h5file, hid_t, hbool_t) {
-  DriverFile& file = file_of(h5file);
-  if (file.error || file.size_bytes == file.end_of_allocation) return 0;
-  keep_error(file, file.file->truncate(file.end_of_allocation));
-  if (!file.error) file.size_bytes = file.end_of_allocation;
+  file_of(file).write({static_cast<const std::byte*>(from), size}, static_cast<int64_t>(address),
+                      type == H5FD_MEM_DRAW);
   return 0;
 }
 
@@ -115,7 +87,6 @@ H5FD_class_t driver_class() {
   c.get_eof = &end_of_file;
   c.read = &on_read;
   c.write = &on_write;
-  c.truncate = &on_truncate;
   // Raw data and metadata come from two pools, as in HDF5's own drivers of one file.
   const H5FD_mem_t map[H5FD_MEM_NTYPES] = H5FD_FLMAP_DICHOTOMY;
   std::copy(std::begin(map), std::end(map), c.fl_map);
@@ -123,6 +94,100 @@ H5FD_class_t driver_class() {
 }
 
 }  // namespace
+
+void DriverFile::write(std::span<const std::byte> bytes, int64_t offset, bool raw_data) {
+  if (error) return;
+  if (!raw_data || !expect_chunk) return write_image(bytes, offset);
+  expect_chunk = false;
+  last_chunk_offset = offset;
+  last_chunk_bytes = static_cast<int64_t>(bytes.size());
+  write_chunk(bytes, offset);
+}
+
+void DriverFile::write_chunk(std::span<const std::byte> bytes, int64_t offset) {
+  stream_.reserve(kStreamBytes);
+  if (offset != stream_start_ + static_cast<int64_t>(stream_used_)) {
+    flush_stream();
+    stream_start_ = block_of(offset);
+    stream_head_ = stream_used_ = static_cast<size_t>(offset - stream_start_);
+  }
+  while (!bytes.empty()) {
+    const size_t size = std::min(bytes.size(), kStreamBytes - stream_used_);
+    std::memcpy(stream_.data() + stream_used_, bytes.data(), size);
+    stream_used_ += size;
+    bytes = bytes.subspan(size);
+    if (stream_used_ < kStreamBytes) continue;
+    flush_stream();
+    stream_start_ += static_cast<int64_t>(kStreamBytes);
+    stream_head_ = stream_used_ = 0;
+  }
+}
+
+// The blocks that the stream has whole go to the disk, the rest into the image.
+void DriverFile::flush_stream() {
+  const auto all = std::span<const std::byte>(stream_.data(), stream_used_);
+  const size_t first =
+      std::min((stream_head_ + kBlockBytes - 1) / kBlockBytes * kBlockBytes, stream_used_);
+  const size_t last = std::max(first, stream_used_ / kBlockBytes * kBlockBytes);
+  const auto at = [&](size_t i) { return stream_start_ + static_cast<int64_t>(i); };
+  write_image(all.subspan(stream_head_, first - stream_head_), at(stream_head_));
+  write_blocks(all.subspan(first, last - first), at(first));
+  write_image(all.subspan(last), at(last));
+}
+
+void DriverFile::write_blocks(std::span<const std::byte> bytes, int64_t offset) {
+  if (error || bytes.empty()) return;
+  if (auto written = file->write_at(bytes, offset); !written.ok()) error = written.error();
+  file->start_writeback(offset, static_cast<int64_t>(bytes.size()));
+}
+
+void DriverFile::write_image(std::span<const std::byte> bytes, int64_t offset) {
+  while (!bytes.empty()) {
+    const int64_t block = block_of(offset);
+    const auto in_block = static_cast<size_t>(offset - block);
+    const size_t size = std::min(bytes.size(), kBlockBytes - in_block);
+    AlignedBytes& page = image_[block];
+    if (page.data() == nullptr) {
+      page.reserve(kBlockBytes);
+      std::memset(page.data(), 0, kBlockBytes);
+    }
+    std::memcpy(page.data() + in_block, bytes.data(), size);
+    bytes = bytes.subspan(size);
+    offset += static_cast<int64_t>(size);
+  }
+}
+
+void DriverFile::read_outside(std::span<std::byte> bytes, int64_t offset) const {
+  while (!bytes.empty()) {
+    const auto in_block = static_cast<size_t>(offset - block_of(offset));
+    const size_t size = std::min(bytes.size(), kBlockBytes - in_block);
+    const auto page = image_.find(block_of(offset));
+    if (page == image_.end())
+      std::memset(bytes.data(), 0, size);
+    else
+      std::memcpy(bytes.data(), page->second.data() + in_block, size);
+    bytes = bytes.subspan(size);
+    offset += static_cast<int64_t>(size);
+  }
+}
+
+Result<void> DriverFile::finish() {
+  flush_stream();
+  stream_.reserve(kStreamBytes);
+  for (auto page = image_.begin(); page != image_.end() && !error;) {  // runs of blocks
+    const int64_t start = page->first;
+    size_t size = 0;
+    for (; page != image_.end() && page->first == start + static_cast<int64_t>(size) &&
+           size < kStreamBytes;
+         ++page, size += kBlockBytes)
+      std::memcpy(stream_.data() + size, page->second.data(), kBlockBytes);
+    write_blocks(stream_.first(size), start);
+  }
+  if (!error)
+    if (auto cut = file->truncate(end_of_allocation); !cut.ok()) error = cut.error();
+  if (error) return *error;
+  return {};
+}
 
 Result<void> use_driver(int64_t access_properties, DriverFile& file) {
   static const H5FD_class_t kClass = driver_class();

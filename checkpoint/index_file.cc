@@ -83,7 +83,7 @@ Result<void> write_hdf5(const std::string& name, DriverFile& driver_file,
     if (driver_file.error) return *driver_file.error;
   }
   if (!file.close()) return hdf5_error(text("closing ", name));
-  return {};
+  return driver_file.finish();
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ struct ShardFileWriter::Impl {
 };
 
 Result<void> ShardFileWriter::Impl::create() {
-  LOCKSTEP_TRY(driver_file.file, file_system.create(path));
+  LOCKSTEP_TRY(driver_file.file, file_system.create_direct(path));
   const Hdf5Lock lock;
   LOCKSTEP_RETURN_IF_ERROR(register_zstd_filter());
   LOCKSTEP_TRY(hdf5_file, create_file(path.string(), driver_file));
@@ -166,8 +166,7 @@ Result<void> ShardFileWriter::Impl::open_dataset(int64_t index) {
   if (index == open_index) return {};
   const TensorPiece& piece = digest.file.pieces[static_cast<size_t>(index)];
   const hsize_t length = static_cast<hsize_t>(piece.length);
-  const auto chunk =
-      static_cast<hsize_t>(chunk_elements_of(piece.length, options.chunk_elements));
+  const auto chunk = static_cast<hsize_t>(chunk_elements_of(piece.length, options.chunk_elements));
   if (groups.insert(piece.kind).second)
     LOCKSTEP_RETURN_IF_ERROR(create_group(hdf5_file.get(), piece.kind));
   LOCKSTEP_TRY(const Hdf5Id properties, creation_properties(pipeline.codec(), chunk));
@@ -185,20 +184,20 @@ Result<void> ShardFileWriter::Impl::write_chunk(const ChunkPipeline::Encoded& en
   const auto& [chunk, bytes] = encoded;
   LOCKSTEP_RETURN_IF_ERROR(open_dataset(chunk.dataset));
   const hsize_t first_element = static_cast<hsize_t>(chunk.index) * chunk.chunk_bytes / 4;
-  driver_file.last_raw_offset = -1;
+  driver_file.last_chunk_offset = -1;
+  driver_file.expect_chunk = true;
   if (H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, bytes.filter_mask, &first_element,
                      bytes.stored_bytes, bytes.stored.data()) < 0)
     return hdf5_error(text("writing chunk ", chunk.index));
   if (driver_file.error) return *driver_file.error;
-  LOCKSTEP_CHECK(driver_file.last_raw_offset >= 0 &&
-                     driver_file.last_raw_bytes == static_cast<int64_t>(bytes.stored_bytes),
-                 "HDF5 wrote ", driver_file.last_raw_bytes, " bytes @",
-                 driver_file.last_raw_offset, " for a chunk of ", bytes.stored_bytes);
+  LOCKSTEP_CHECK(driver_file.last_chunk_offset >= 0 &&
+                     driver_file.last_chunk_bytes == static_cast<int64_t>(bytes.stored_bytes),
+                 "HDF5 wrote ", driver_file.last_chunk_bytes, " bytes @",
+                 driver_file.last_chunk_offset, " for a chunk of ", bytes.stored_bytes);
   rows.push_back({static_cast<uint32_t>(chunk.dataset), static_cast<uint32_t>(chunk.index),
-                  static_cast<uint64_t>(driver_file.last_raw_offset),
-                  static_cast<uint32_t>(bytes.stored_bytes),
-                  static_cast<uint32_t>(bytes.raw_bytes), bytes.filter_mask, bytes.crc32c,
-                  bytes.xxh3});
+                  static_cast<uint64_t>(driver_file.last_chunk_offset),
+                  static_cast<uint32_t>(bytes.stored_bytes), static_cast<uint32_t>(bytes.raw_bytes),
+                  bytes.filter_mask, bytes.crc32c, bytes.xxh3});
   return {};
 }
 
@@ -225,8 +224,7 @@ Result<void> ShardFileWriter::Impl::write_table() {
   const Hdf5Id table(H5Dcreate2(hdf5_file.get(), kChunkTablePath, type.get(), space.get(),
                                 H5P_DEFAULT, properties.get(), H5P_DEFAULT),
                      &H5Dclose);
-  if (!table ||
-      H5Dwrite(table.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()) < 0)
+  if (!table || H5Dwrite(table.get(), type.get(), H5S_ALL, H5S_ALL, H5P_DEFAULT, rows.data()) < 0)
     return hdf5_error("writing the chunk table");
   const haddr_t offset = H5Dget_offset(table.get());
   if (offset == HADDR_UNDEF) return hdf5_error("the chunk table has no offset");
@@ -242,7 +240,7 @@ Result<void> ShardFileWriter::Impl::close_file() {
   LOCKSTEP_RETURN_IF_ERROR(below(write_table()));
   const bool closed = hdf5_file.close();
   if (!closed) return below(hdf5_error("closing"));
-  return below({});
+  return driver_file.finish();
 }
 
 ShardFileWriter::ShardFileWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -288,7 +286,12 @@ Result<ShardDigest> ShardFileWriter::seal() {
   LOCKSTEP_RETURN_IF_ERROR(i.close_file());
   File& file = *i.driver_file.file;
   LOCKSTEP_TRY(i.digest.file.size_bytes, file.size_bytes());
-  LOCKSTEP_TRY(const uint64_t outside, outside_hash(file, i.digest.file.size_bytes, i.rows));
+  const auto outside_bytes = [&](std::span<std::byte> bytes, int64_t offset) {
+    i.driver_file.read_outside(bytes, offset);
+    return Result<void>();
+  };
+  LOCKSTEP_TRY(const uint64_t outside,
+               outside_hash(i.digest.file.size_bytes, i.rows, outside_bytes));
   i.digest.file.outside_xxh3 = hex64(outside);
   i.digest.stored_bytes = i.digest.file.size_bytes;
   const double start_s = system_clock().monotonic_s();

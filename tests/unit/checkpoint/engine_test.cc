@@ -280,7 +280,7 @@ TEST(Engine, FailedSavesLeakNothing) {
   ASSERT_TRUE(world.save(1)[0].committed);
   int64_t descriptors = 0, resident = 0;
   for (int64_t step = 2; step <= 60; ++step) {
-    disk.set_plan({.op = Op::kWrite, .at_call = step % 7 + 1, .fault = Fault::kNoSpace,
+    disk.set_plan({.op = Op::kWrite, .at_call = step % 3 + 1, .fault = Fault::kNoSpace,
                    .and_after = true});
     EXPECT_FALSE(world.save(step)[0].committed);
     if (step == 20) descriptors = open_descriptors(), resident = resident_kib();
