@@ -63,6 +63,7 @@ struct Config {
     int64_t keep_latest_k = 3;                  // >= 2; 0: all
     std::string codec = "zstd";                 // zstd | none | gzip
     int64_t threads = 1;                        // compressors of a rank
+    int64_t nice = 0;                           // of the compressors, 0 to 19
     std::string when_busy = "skip";             // skip | wait
     int64_t max_failures = 3;                   // failed saves in a row that end the run
     bool strict_identity = false;               // refuse to resume when bits may differ

@@ -101,6 +101,8 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(checkpoint, keep_latest_k), kSame, "checkpoints kept, at least 2; 0: all", at_least(0)},
     {AT(checkpoint, codec), kSame, "compression of the chunks", one_of({"zstd", "none", "gzip"})},
     {AT(checkpoint, threads), kSame, "compressor threads of a rank", within(1, 256)},
+    {AT(checkpoint, nice), kSame, "nice value of the compressors; above 0 training comes first",
+     within(0, 19)},
     {AT(checkpoint, when_busy), kSame, "a save is due while one is in flight",
      one_of({"skip", "wait"})},
     {AT(checkpoint, max_failures), kSame, "failed saves in a row that end the run", at_least(1)},

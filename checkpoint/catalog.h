@@ -30,9 +30,13 @@ Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
 // naming the file.
 Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory);
 
+// Threads that keep a disk busy while others decode, when nothing else runs here: 2 to 16.
+int reader_threads();
+
 struct LoadStatistics {
   int64_t wanted_bytes = 0, read_bytes = 0;
   double seconds = 0;
+  Fingerprints sums;  // of what the targets now hold
 };
 // Fills `targets` from the checkpoint, whatever world size wrote it, by interval intersection;
 // reads only the chunks that overlap, on `threads` threads, past HDF5's lock. Checks each file's
@@ -44,8 +48,8 @@ Result<LoadStatistics> load_pieces(FileSystem& file_system, const std::filesyste
                                    const Manifest& manifest, std::vector<LiveTarget> targets,
                                    int threads);
 
-// What whole tensors must sum to; ranks that each loaded a part add their fingerprints() and ask
-// this. Tensors that `whole` does not name are not looked at. Errors: kCorrupt naming tensors.
+// What whole tensors must sum to; ranks that each loaded a part add their sums and ask this.
+// Tensors that `whole` does not name are not looked at. Errors: kCorrupt naming tensors.
 Result<void> check_fingerprints(const Manifest& manifest, const Fingerprints& whole);
 
 struct Loaded {

@@ -9,16 +9,13 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Training comes first where cores are few.
-constexpr int kNice = 5;
-
 // Two chunks a thread: one being encoded, one waiting to be written; and two for the writer.
 size_t slot_count(int threads) { return 2 * static_cast<size_t>(std::max(1, threads)) + 2; }
 
 }  // namespace
 
-ChunkPipeline::ChunkPipeline(Codec codec, int threads)
-    : codec_(codec), slots_(slot_count(threads)), queue_(slot_count(threads)) {
+ChunkPipeline::ChunkPipeline(Codec codec, int threads, int nice)
+    : codec_(codec), nice_(nice), slots_(slot_count(threads)), queue_(slot_count(threads)) {
   for (int i = 0; i < std::max(1, threads); ++i)
     threads_.emplace_back([this] { encode_until_closed(); });
 }
@@ -70,7 +67,7 @@ bool ChunkPipeline::may_compress(const Slot& slot) {
 }
 
 void ChunkPipeline::encode_until_closed() {
-  ::setpriority(PRIO_PROCESS, 0, kNice);  // of this thread, on Linux
+  ::setpriority(PRIO_PROCESS, 0, nice_);  // of this thread, on Linux
   ChunkEncoder encoder(codec_);
   while (const auto slot = queue_.pop()) {
     Slot& s = **slot;

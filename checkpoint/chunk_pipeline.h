@@ -20,7 +20,8 @@ namespace lockstep::checkpoint {
 
 class ChunkPipeline {
  public:
-  ChunkPipeline(Codec codec, int threads);
+  // `nice`: of the threads, 0 (as training) to 19 (only cores that nobody wants).
+  ChunkPipeline(Codec codec, int threads, int nice);
   ~ChunkPipeline();  // waits for what is under way
   ChunkPipeline(const ChunkPipeline&) = delete;
   ChunkPipeline& operator=(const ChunkPipeline&) = delete;
@@ -63,6 +64,7 @@ class ChunkPipeline {
   bool may_compress(const Slot& slot);
 
   const Codec codec_;
+  const int nice_;
   std::vector<Slot> slots_;
   size_t first_ = 0, count_ = 0;     // the ring; of the submitting thread
   std::shared_ptr<Verdict> verdict_;  // of the dataset submitted last

@@ -6,30 +6,54 @@
 #include <mutex>
 #include <thread>
 
+#include "base/aligned_bytes.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "checkpoint/catalog.h"
 
 namespace lockstep::checkpoint {
 
 struct ChunkReader::Buffers {
   explicit Buffers(Codec codec) : decoder(codec) {}
   ChunkDecoder decoder;
-  std::vector<std::byte> stored, raw;
+  AlignedBytes stored;
+  std::vector<std::byte> raw;
 };
 
-Result<std::span<const std::byte>> ChunkReader::read(const ChunkRow& row, Buffers& buffers) const {
-  buffers.stored.resize(row.stored_bytes);
-  buffers.raw.resize(row.raw_bytes);
+namespace {
+
+// The stored bytes of a chunk, read in whole blocks where the file has them whole.
+Result<std::span<const std::byte>> read_stored(File& file, int64_t file_bytes, const ChunkRow& row,
+                                               AlignedBytes& buffer) {
   const auto offset = static_cast<int64_t>(row.file_offset);
-  LOCKSTEP_RETURN_IF_ERROR(shard.file->read_at(buffers.stored, offset));
-  if (crc32c(buffers.stored) != row.crc32c)
+  const int64_t head = offset % static_cast<int64_t>(kBlockBytes);
+  const size_t blocks =
+      (static_cast<size_t>(head) + row.stored_bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+  buffer.reserve(blocks);
+  const bool whole = offset - head + static_cast<int64_t>(blocks) <= file_bytes;
+  const auto into = buffer.first(whole ? blocks : row.stored_bytes);
+  LOCKSTEP_RETURN_IF_ERROR(file.read_at(into, whole ? offset - head : offset));
+  return std::span<const std::byte>(
+      into.subspan(whole ? static_cast<size_t>(head) : 0, row.stored_bytes));
+}
+
+}  // namespace
+
+Result<std::span<const std::byte>> ChunkReader::read(const ChunkRow& row, Buffers& buffers) const {
+  LOCKSTEP_TRY(const auto stored, read_stored(*shard.file, entry.size_bytes, row, buffers.stored));
+  if (crc32c(stored) != row.crc32c)
     return Error{Code::kCorrupt, "CRC32C differs from what was written"};
-  if (check_fletcher && !fletcher32_matches(buffers.stored))
+  if (check_fletcher && !fletcher32_matches(stored))
     return Error{Code::kCorrupt, "fletcher32 does not match: HDF5 would refuse this chunk"};
-  LOCKSTEP_RETURN_IF_ERROR(buffers.decoder.decode(buffers.stored, row.filter_mask, buffers.raw));
+  buffers.raw.resize(row.raw_bytes);
+  LOCKSTEP_RETURN_IF_ERROR(buffers.decoder.decode(stored, row.filter_mask, buffers.raw));
   if (xxh3_64(buffers.raw) != row.xxh3)
     return Error{Code::kCorrupt, "XXH3 of the decoded bytes differs from what was saved"};
   return std::span<const std::byte>(buffers.raw);
+}
+
+int reader_threads() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 2, 16);
 }
 
 std::vector<Error> ChunkReader::for_each(

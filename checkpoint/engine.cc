@@ -15,7 +15,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int kMaxThreads = 256;
+constexpr int kMaxThreads = 256, kMaxNice = 19;
 
 Result<void> check_options(const EngineOptions& o) {
   const auto wrong = [](const auto&... parts) { return Error{Code::kConfig, text(parts...)}; };
@@ -25,6 +25,8 @@ Result<void> check_options(const EngineOptions& o) {
     return wrong("checkpoint engine: nonce \"", o.nonce, "\" is not made of hex digits");
   if (o.threads < 1 || o.threads > kMaxThreads)
     return wrong("checkpoint.threads ", o.threads, ": from 1 to ", kMaxThreads);
+  if (o.nice < 0 || o.nice > kMaxNice)
+    return wrong("checkpoint.nice ", o.nice, ": from 0 to ", kMaxNice);
   if (o.keep_latest_k < 0 || o.keep_latest_k == 1)
     return wrong("checkpoint.keep_latest_k ", o.keep_latest_k, ": 0 (all) or at least 2");
   return {};
@@ -49,7 +51,7 @@ class AsyncEngine final : public Engine {
         ballot_(ballot),
         progress_(progress),
         staging_(std::move(staging)),
-        pipeline_(codec, options_.threads),
+        pipeline_(codec, options_.threads, options_.nice),
         thread_([this] { run_saves(); }) {}
 
   ~AsyncEngine() override {

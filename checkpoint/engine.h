@@ -32,6 +32,7 @@ struct EngineOptions {
   std::string nonce;             // the same on every rank of this generation; 6 hex digits
   std::string codec = "zstd";    // zstd | none | gzip
   int threads = 1;
+  int nice = 0;                  // of the compressors, 0 to 19
   bool wait_when_busy = false;   // due while one is in flight: wait, else skip
   int64_t keep_latest_k = 3;     // >= 2; 0: all
   std::chrono::milliseconds vote_deadline{60000};

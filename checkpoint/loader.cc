@@ -2,7 +2,7 @@
 // file's size, table and metadata; 3. read, check, decode and copy its chunks on several threads;
 // 4. check the fingerprints of tensors that are whole here.
 #include <algorithm>
-#include <cstring>
+#include <atomic>
 
 #include "base/clock.h"
 #include "base/hash.h"
@@ -55,8 +55,7 @@ Result<void> check_names(const Manifest& manifest, const std::vector<LiveTarget>
 void add_overlap(const Manifest& manifest, const TensorPiece& piece, size_t piece_index,
                  const TensorPiece& target, size_t target_index, ByChunk& chunks) {
   const int64_t first = std::max(piece.flat_start, target.flat_start);
-  const int64_t last =
-      std::min(piece.flat_start + piece.length, target.flat_start + target.length);
+  const int64_t last = std::min(piece.flat_start + piece.length, target.flat_start + target.length);
   const int64_t size = chunk_elements_of(piece.length, manifest.chunk_elements);
   for (int64_t at = first; at < last;) {
     const int64_t in_piece = at - piece.flat_start;
@@ -76,16 +75,22 @@ class Loader {
         directory_(directory),
         manifest_(manifest),
         codec_(codec),
-        targets_(targets) {
+        targets_(targets),
+        sums_(targets.size()) {
     for (size_t i = 0; i < targets.size(); ++i)
       by_tensor_[targets[i].piece.tensor_key()].push_back(i);
+  }
+
+  Fingerprints sums() const {
+    Fingerprints sums;
+    for (size_t i = 0; i < targets_.size(); ++i) sums[targets_[i].piece.tensor_key()] += sums_[i];
+    return sums;
   }
 
   Result<int64_t> load_file(const ManifestFile& entry, int threads) {
     const std::vector<Overlap> overlaps = plan(entry);
     if (overlaps.empty()) return int64_t{0};
-    LOCKSTEP_TRY(const ShardFile shard,
-                 open_shard(file_system_, directory_, manifest_, entry));
+    LOCKSTEP_TRY(const ShardFile shard, open_shard(file_system_, directory_, manifest_, entry));
     std::vector<size_t> rows;
     int64_t read_bytes = 0;
     for (const Overlap& o : overlaps) {
@@ -115,10 +120,15 @@ class Loader {
   }
 
   // Copies of different chunks never meet, so threads need no lock.
-  void copy(const Overlap& overlap, std::span<const std::byte> raw) const {
-    for (const Copy& c : overlap.copies)
-      std::memcpy(targets_[c.target].bytes.data() + 4 * c.target_element,
-                  raw.data() + 4 * c.chunk_element, static_cast<size_t>(4 * c.elements));
+  void copy(const Overlap& overlap, std::span<const std::byte> raw) {
+    for (const Copy& c : overlap.copies) {
+      const auto size = static_cast<size_t>(4 * c.elements);
+      const LiveTarget& target = targets_[c.target];
+      sums_[c.target] += copy_with_fingerprint(
+          raw.subspan(static_cast<size_t>(4 * c.chunk_element), size),
+          target.bytes.subspan(static_cast<size_t>(4 * c.target_element), size),
+          target.piece.flat_start + c.target_element);
+    }
   }
 
   FileSystem& file_system_;
@@ -127,10 +137,12 @@ class Loader {
   const Codec codec_;
   const std::vector<LiveTarget>& targets_;
   std::map<std::string, std::vector<size_t>> by_tensor_;
+  std::vector<std::atomic<uint64_t>> sums_;  // of each target
 };
 
 // Only tensors whose every element is here once can be compared.
-Result<void> check_whole(const Manifest& manifest, const std::vector<LiveTarget>& targets) {
+Result<void> check_whole(const Manifest& manifest, const std::vector<LiveTarget>& targets,
+                         const Fingerprints& sums) {
   std::map<std::string, std::vector<const LiveTarget*>> by_tensor;
   for (const LiveTarget& target : targets) by_tensor[target.piece.tensor_key()].push_back(&target);
   Fingerprints whole;
@@ -141,9 +153,7 @@ Result<void> check_whole(const Manifest& manifest, const std::vector<LiveTarget>
     int64_t end = 0;
     for (const LiveTarget* part : parts)
       end = part->piece.flat_start == end ? end + part->piece.length : -1;
-    if (end != element_count(parts.front()->piece.global_shape)) continue;
-    for (const LiveTarget* part : parts)
-      whole[key] += fingerprint(part->bytes, part->piece.flat_start);
+    if (end == element_count(parts.front()->piece.global_shape)) whole[key] = sums.at(key);
   }
   return check_fingerprints(manifest, whole);
 }
@@ -162,9 +172,9 @@ Result<LoadStatistics> load_pieces(FileSystem& file_system, const std::filesyste
                       piece.flat_start + piece.length <= element_count(piece.global_shape) &&
                       bytes.size() == static_cast<size_t>(piece.length) * 4;
     if (!fits)
-      return Error{Code::kBug, text(piece.dataset_path(), ": ", piece.length, " elements in ",
-                                    bytes.size(), " bytes do not lie in ",
-                                    shape_text(piece.global_shape))};
+      return Error{Code::kBug,
+                   text(piece.dataset_path(), ": ", piece.length, " elements in ", bytes.size(),
+                        " bytes do not lie in ", shape_text(piece.global_shape))};
     statistics.wanted_bytes += static_cast<int64_t>(bytes.size());
   }
   Loader loader(file_system, directory, manifest, codec, targets);
@@ -172,7 +182,8 @@ Result<LoadStatistics> load_pieces(FileSystem& file_system, const std::filesyste
     LOCKSTEP_TRY(const int64_t read_bytes, loader.load_file(entry, threads));
     statistics.read_bytes += read_bytes;
   }
-  if (auto checked = check_whole(manifest, targets); !checked.ok())
+  statistics.sums = loader.sums();
+  if (auto checked = check_whole(manifest, targets, statistics.sums); !checked.ok())
     return checked.error().in(directory.string());
   statistics.seconds = system_clock().monotonic_s() - start_s;
   return statistics;

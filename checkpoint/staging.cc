@@ -31,9 +31,9 @@ Result<int64_t> total_bytes(const std::vector<LivePiece>& layout) {
                       piece.flat_start + piece.length <= element_count(piece.global_shape) &&
                       bytes.size() == static_cast<size_t>(piece.length) * 4;
     if (!fits)
-      return Error{Code::kConfig, text(piece.dataset_path(), ": ", piece.length, " elements in ",
-                                       bytes.size(), " bytes do not lie in ",
-                                       shape_text(piece.global_shape))};
+      return Error{Code::kConfig,
+                   text(piece.dataset_path(), ": ", piece.length, " elements in ", bytes.size(),
+                        " bytes do not lie in ", shape_text(piece.global_shape))};
     total += static_cast<int64_t>(bytes.size());
   }
   return total;
@@ -49,11 +49,11 @@ Result<StagingArea> StagingArea::create(FileSystem& file_system, std::vector<Liv
   if (available < 0 || area.size_bytes_ < available)
     area.memory_.reset(new (std::nothrow) std::byte[size]);
   if (area.memory_ == nullptr)
-    return Error{Code::kConfig,
-                 text("checkpoint staging needs ", fixed(static_cast<double>(size) / kGiB, 2),
-                      " GiB of memory on this rank, ",
-                      fixed(static_cast<double>(available) / kGiB, 2),
-                      " GiB are available; use more ranks or nodes")};
+    return Error{
+        Code::kConfig,
+        text("checkpoint staging needs ", fixed(static_cast<double>(size) / kGiB, 2),
+             " GiB of memory on this rank, ", fixed(static_cast<double>(available) / kGiB, 2),
+             " GiB are available; use more ranks or nodes")};
   std::memset(area.memory_.get(), 0, size);  // pages come now, not at the first save
   std::byte* at = area.memory_.get();
   for (const auto& [piece, bytes] : layout) {
@@ -69,15 +69,16 @@ Result<Fingerprints> StagingArea::stage() {
   Fingerprints copied;
   std::byte* at = memory_.get();
   for (const auto& [piece, bytes] : live_) {
-    std::memcpy(at, bytes.data(), bytes.size());
-    copied[piece.tensor_key()] += fingerprint({at, bytes.size()}, piece.flat_start);
+    copied[piece.tensor_key()] +=
+        copy_with_fingerprint(bytes, {at, bytes.size()}, piece.flat_start);
     at += bytes.size();
   }
   LOCKSTEP_CHECK(at == memory_.get() + size_bytes_, "layout changed");
   for (const auto& [key, sum] : live)
     if (copied.at(key) != sum)
-      return Error{Code::kBug, text(key, " changed while it was copied: the snapshot would mix two "
-                                         "states")};
+      return Error{Code::kBug, text(key,
+                                    " changed while it was copied: the snapshot would mix two "
+                                    "states")};
   return live;
 }
 

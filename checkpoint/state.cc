@@ -68,6 +68,13 @@ uint64_t fingerprint(std::span<const std::byte> fp32_bytes, int64_t flat_start) 
   return sum;
 }
 
+uint64_t copy_with_fingerprint(std::span<const std::byte> from, std::span<std::byte> to,
+                               int64_t flat_start) {
+  LOCKSTEP_CHECK(from.size() == to.size(), from.size(), " ", to.size());
+  std::memcpy(to.data(), from.data(), from.size());
+  return fingerprint(to, flat_start);
+}
+
 Fingerprints fingerprints(std::span<const LivePiece> pieces) { return sums(pieces); }
 Fingerprints fingerprints(std::span<const LiveTarget> targets) { return sums(targets); }
 

@@ -49,6 +49,10 @@ std::string shape_text(const std::vector<int64_t>& shape);  // "[256, 64]"
 // sum. docs/FORMAT.md has the formula.
 uint64_t fingerprint(std::span<const std::byte> fp32_bytes, int64_t flat_start);
 
+// Copies, and returns the fingerprint of what went through. Requires: equal sizes, no overlap.
+uint64_t copy_with_fingerprint(std::span<const std::byte> from, std::span<std::byte> to,
+                               int64_t flat_start);
+
 // Fingerprints by tensor_key(), parts added up.
 using Fingerprints = std::map<std::string, uint64_t>;
 Fingerprints fingerprints(std::span<const LivePiece> pieces);

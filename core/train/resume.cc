@@ -116,10 +116,10 @@ Result<LoadedPart> load_candidate(FileSystem& file_system, const Config& config,
   const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
   LOCKSTEP_TRY(const auto statistics,
                checkpoint::load_pieces(file_system, directory, part.manifest, targets,
-                                       static_cast<int>(config.checkpoint.threads)));
+                                       checkpoint::reader_threads()));
   resumed.read_bytes = statistics.read_bytes;
   resumed.directory = directory;
-  if (!Strategy::create(config).replicate_state) part.sums = checkpoint::fingerprints(targets);
+  if (!Strategy::create(config).replicate_state) part.sums = statistics.sums;
   return part;
 }
 

@@ -100,6 +100,7 @@ Result<void> Trainer::start_engine() {
     o.nonce = resumed_.nonce;
     o.codec = config_.checkpoint.codec;
     o.threads = static_cast<int>(config_.checkpoint.threads);
+    o.nice = static_cast<int>(config_.checkpoint.nice);
     o.wait_when_busy = config_.checkpoint.when_busy == "wait";
     o.keep_latest_k = config_.checkpoint.keep_latest_k;
     LOCKSTEP_TRY(engine_, checkpoint::Engine::create(o, env_.file_system, *ballot_, env_.progress,
@@ -267,7 +268,7 @@ Result<void> Trainer::finish(int64_t step, bool stopped) {
     if (rank() == 0 && !last_report_.directory.empty()) {
       LOCKSTEP_TRY(const auto problems,
                    checkpoint::verify(env_.file_system, last_report_.directory,
-                                      static_cast<int>(config_.checkpoint.threads)));
+                                      checkpoint::reader_threads()));
       if (!problems.empty())
         return Error{Code::kCorrupt, text("the final checkpoint does not read back: ",
                                           problems.front().where, ": ", problems.front().what)};

@@ -149,7 +149,7 @@ TEST(ChunkPipeline, ChunksComeBackInOrderAndAlikeForAnyThreadCount) {
   const auto good = weights(4096 * 20), bad = noise(4096 * 4 * 20, 5);
   std::vector<uint32_t> sums[2];
   for (size_t run = 0; run < 2; ++run) {
-    ChunkPipeline pipeline(Codec::kZstd, run == 0 ? 1 : 7);
+    ChunkPipeline pipeline(Codec::kZstd, run == 0 ? 1 : 7, 0);
     const auto take = [&] {
       sums[run].push_back(pipeline.front().bytes.crc32c);
       pipeline.pop();
