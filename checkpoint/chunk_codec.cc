@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "checkpoint/state.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -214,8 +215,9 @@ size_t ChunkEncoder::compress_into(std::span<const std::byte> chunk, std::span<s
 }
 
 void ChunkEncoder::encode(std::span<const std::byte> raw, size_t chunk_bytes, bool compress,
-                          EncodedChunk& out) {
+                          EncodedChunk& out, int64_t flat_start) {
   LOCKSTEP_CHECK(raw.size() <= chunk_bytes && chunk_bytes % 4 == 0, raw.size(), " ", chunk_bytes);
+  out.fingerprint = fingerprint(raw, flat_start);
   if (raw.size() < chunk_bytes) {
     impl_->padded.assign(chunk_bytes, std::byte{0});
     std::copy(raw.begin(), raw.end(), impl_->padded.begin());
@@ -257,8 +259,13 @@ ChunkDecoder::ChunkDecoder(Codec codec) : impl_(std::make_unique<Impl>()) {
 
 ChunkDecoder::~ChunkDecoder() = default;
 
-Result<void> ChunkDecoder::decode(std::span<const std::byte> stored, uint32_t filter_mask,
-                                  std::span<std::byte> raw) {
+Result<RawSums> ChunkDecoder::decode(std::span<const std::byte> stored, uint32_t filter_mask,
+                                     std::span<std::byte> raw, int64_t flat_start,
+                                     size_t real_bytes) {
+  const auto sums = [&] {
+    const auto real = raw.first(std::min(real_bytes, raw.size()));
+    return RawSums{xxh3_64(raw), fingerprint(real, flat_start)};
+  };
   if (stored.size() < kFletcherBytes)
     return Error{Code::kCorrupt, text(stored.size(), " stored bytes are no chunk")};
   stored = stored.first(stored.size() - kFletcherBytes);
@@ -269,7 +276,7 @@ Result<void> ChunkDecoder::decode(std::span<const std::byte> stored, uint32_t fi
     if (stored.size() != raw.size())
       return Error{Code::kCorrupt, text(stored.size(), " raw bytes, expected ", raw.size())};
     std::copy(stored.begin(), stored.end(), raw.begin());
-    return {};
+    return sums();
   }
   impl_->shuffled.resize(raw.size());
   std::byte* const into = impl_->shuffled.data();
@@ -287,7 +294,7 @@ Result<void> ChunkDecoder::decode(std::span<const std::byte> stored, uint32_t fi
   if (size != raw.size())
     return Error{Code::kCorrupt, text(size, " decoded bytes, expected ", raw.size())};
   unshuffle_words(impl_->shuffled, raw);
-  return {};
+  return sums();
 }
 
 }  // namespace lockstep::checkpoint

@@ -46,6 +46,13 @@ struct EncodedChunk {
   uint32_t filter_mask = 0;
   uint32_t crc32c = 0;            // of the stored bytes
   uint64_t xxh3 = 0;              // of the raw bytes
+  uint64_t fingerprint = 0;       // of the elements, without padding
+};
+
+// Of one chunk's raw bytes.
+struct RawSums {
+  uint64_t xxh3 = 0;         // with the padding
+  uint64_t fingerprint = 0;  // without it
 };
 
 class ChunkEncoder {
@@ -55,8 +62,10 @@ class ChunkEncoder {
   ChunkEncoder(const ChunkEncoder&) = delete;
   ChunkEncoder& operator=(const ChunkEncoder&) = delete;
   // Encodes `raw`, padded with zeros to `chunk_bytes`: HDF5's chunks are always full. Stored raw
-  // when not `compress`, or when the ratio is below kMinRatio.
-  void encode(std::span<const std::byte> raw, size_t chunk_bytes, bool compress, EncodedChunk& out);
+  // when not `compress`, or when the ratio is below kMinRatio. `flat_start` is the index of the
+  // first element in its tensor, for the fingerprint.
+  void encode(std::span<const std::byte> raw, size_t chunk_bytes, bool compress, EncodedChunk& out,
+              int64_t flat_start = 0);
 
  private:
   size_t compress_into(std::span<const std::byte> chunk, std::span<std::byte> out);
@@ -70,10 +79,13 @@ class ChunkDecoder {
   ~ChunkDecoder();
   ChunkDecoder(const ChunkDecoder&) = delete;
   ChunkDecoder& operator=(const ChunkDecoder&) = delete;
-  // Undoes the filters; raw.size() is the size of a whole chunk. Does not look at fletcher32, whose
-  // 4 bytes are in `stored`: its reader has checked CRC32C. Errors: kCorrupt.
-  Result<void> decode(std::span<const std::byte> stored, uint32_t filter_mask,
-                      std::span<std::byte> raw);
+  // Undoes the filters; raw.size() is the size of a whole chunk, its first `real_bytes` are the
+  // elements from index `flat_start` of the tensor, the rest is padding. Does not look at
+  // fletcher32, whose 4 bytes are in `stored`: its reader has checked CRC32C, and compares the
+  // sums. Errors: kCorrupt.
+  Result<RawSums> decode(std::span<const std::byte> stored, uint32_t filter_mask,
+                         std::span<std::byte> raw, int64_t flat_start = 0,
+                         size_t real_bytes = SIZE_MAX);
 
  private:
   struct Impl;

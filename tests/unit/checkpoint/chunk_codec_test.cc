@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "checkpoint/chunk_pipeline.h"
+#include "checkpoint/state.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -120,6 +121,23 @@ TEST(ChunkCodec, APartialChunkIsPaddedWithZeros) {
           .ok());
   EXPECT_TRUE(std::equal(raw.begin(), raw.end(), back.begin()));
   for (size_t i = raw.size(); i < back.size(); ++i) EXPECT_EQ(back[i], std::byte{0});
+}
+
+TEST(ChunkCodec, SumsAreThoseOfTheRawBytesWithoutPadding) {
+  const auto raw = weights(3000);
+  for (Codec codec : {Codec::kZstd, Codec::kNone, Codec::kGzip}) {
+    ChunkEncoder encoder(codec);
+    EncodedChunk chunk;
+    encoder.encode(raw, 16384, true, chunk, 12345);
+    EXPECT_EQ(chunk.fingerprint, fingerprint(raw, 12345));
+    std::vector<std::byte> back(16384);
+    const auto sums = ChunkDecoder(codec).decode(
+        std::span(chunk.stored).first(chunk.stored_bytes), chunk.filter_mask, back, 12345, 12000);
+    ASSERT_TRUE(sums.ok());
+    EXPECT_EQ(sums.value().fingerprint, chunk.fingerprint);
+    EXPECT_EQ(sums.value().xxh3, chunk.xxh3);
+    EXPECT_EQ(chunk.xxh3, xxh3_64(back));
+  }
 }
 
 TEST(ChunkCodec, DamageIsAnErrorNeverACrash) {

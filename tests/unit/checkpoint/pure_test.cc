@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "base/hash.h"
 #include "checkpoint/attempt.h"
 #include "checkpoint/flat_boxes.h"
 #include "checkpoint/retention.h"
@@ -75,6 +76,29 @@ TEST(Fingerprint, PartsAddUpAndEveryChangeShows) {
   // docs/FORMAT.md: one word of 1 at index 0.
   const float one_word = 0x1p-149f;
   EXPECT_EQ(fingerprint(std::as_bytes(std::span(&one_word, 1)), 0), 0x17fb89ee9dcab42bULL);
+}
+
+// Lengths around every vector width, starts in the middle of a tensor, targets at odd places.
+TEST(Fingerprint, EveryFormAgreesAndCopies) {
+  std::vector<std::byte> from(4 * 5000), to(4 * 5000 + 65);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(mix64(i));
+  for (size_t count : {0u, 1u, 7u, 8u, 9u, 15u, 16u, 17u, 31u, 33u, 1000u, 4999u})
+    for (int64_t start : {int64_t{0}, int64_t{77}, int64_t{1} << 40}) {
+      const auto bytes = std::span(from).subspan(4, 4 * count);
+      const uint64_t expected = fingerprint(bytes, start, Isa::kPortable);
+      for (Isa isa : isas_here()) {
+        EXPECT_EQ(fingerprint(bytes, start, isa), expected) << isa_name(isa) << " " << count;
+        for (size_t offset : {0u, 1u, 4u, 60u, 64u}) {
+          std::fill(to.begin(), to.end(), std::byte{0xee});
+          const auto target = std::span(to).subspan(offset, bytes.size());
+          EXPECT_EQ(copy_with_fingerprint(bytes, target, start, isa), expected)
+              << isa_name(isa) << " " << count << " at " << offset;
+          EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), target.begin()));
+          EXPECT_TRUE(std::all_of(target.end(), std::span(to).end(),
+                                  [](std::byte b) { return b == std::byte{0xee}; }));
+        }
+      }
+    }
 }
 
 Manifest part_of(int rank, int64_t first, int64_t length) {
