@@ -31,6 +31,7 @@ class ChunkPipeline {
     int64_t index = 0;               // of the chunk in its dataset; 0 comes first
     std::span<const std::byte> raw;  // unchanged until popped
     size_t chunk_bytes = 0;          // its size in the file, padding included
+    int64_t flat_start = 0;          // of its first element in the tensor
   };
   Codec codec() const { return codec_; }
   size_t capacity() const { return slots_.size(); }

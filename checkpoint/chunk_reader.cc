@@ -39,17 +39,24 @@ Result<std::span<const std::byte>> read_stored(File& file, int64_t file_bytes, c
 
 }  // namespace
 
-Result<std::span<const std::byte>> ChunkReader::read(const ChunkRow& row, Buffers& buffers) const {
-  LOCKSTEP_TRY(const auto stored, read_stored(*shard.file, entry.size_bytes, row, buffers.stored));
+// Returns the fingerprint of the chunk's elements.
+Result<uint64_t> ChunkReader::read(const ChunkRow& row, Buffers& buffers,
+                                   std::span<std::byte> raw) const {
+  LOCKSTEP_TRY(const auto stored,
+               read_stored(*shard.file, entry.size_bytes, row, buffers.stored));
   if (crc32c(stored) != row.crc32c)
     return Error{Code::kCorrupt, "CRC32C differs from what was written"};
   if (check_fletcher && !fletcher32_matches(stored))
     return Error{Code::kCorrupt, "fletcher32 does not match: HDF5 would refuse this chunk"};
-  buffers.raw.resize(row.raw_bytes);
-  LOCKSTEP_RETURN_IF_ERROR(buffers.decoder.decode(stored, row.filter_mask, buffers.raw));
-  if (xxh3_64(buffers.raw) != row.xxh3)
+  const TensorPiece& piece = entry.pieces[row.dataset];
+  const int64_t first = int64_t{row.chunk} * (row.raw_bytes / 4);
+  const int64_t real_bytes = std::min<int64_t>(row.raw_bytes, 4 * (piece.length - first));
+  LOCKSTEP_TRY(const RawSums sums,
+               buffers.decoder.decode(stored, row.filter_mask, raw, piece.flat_start + first,
+                                      static_cast<size_t>(real_bytes)));
+  if (sums.xxh3 != row.xxh3)
     return Error{Code::kCorrupt, "XXH3 of the decoded bytes differs from what was saved"};
-  return std::span<const std::byte>(buffers.raw);
+  return sums.fingerprint;
 }
 
 int reader_threads() {
@@ -57,8 +64,7 @@ int reader_threads() {
 }
 
 std::vector<Error> ChunkReader::for_each(
-    const std::vector<size_t>& rows, int threads,
-    const std::function<void(size_t, std::span<const std::byte>)>& use) const {
+    const std::vector<size_t>& rows, int threads, const Place& place, const Use& use) const {
   std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::map<size_t, Error> errors;
@@ -66,13 +72,18 @@ std::vector<Error> ChunkReader::for_each(
     Buffers buffers(codec);
     for (size_t i = next++; i < rows.size(); i = next++) {
       const ChunkRow& row = shard.rows[rows[i]];
-      const auto raw = read(row, buffers);
-      if (raw.ok()) {
-        use(i, raw.value());
+      std::span<std::byte> raw = place(i);
+      if (raw.empty()) {
+        buffers.raw.resize(row.raw_bytes);
+        raw = buffers.raw;
+      }
+      const auto fingerprint = read(row, buffers, raw);
+      if (fingerprint.ok()) {
+        use(i, raw, fingerprint.value());
         continue;
       }
       const std::lock_guard lock(mutex);
-      errors.emplace(i, raw.error().in(chunk_text(entry, row)));
+      errors.emplace(i, fingerprint.error().in(chunk_text(entry, row)));
     }
   };
   std::vector<std::thread> others;

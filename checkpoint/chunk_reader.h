@@ -18,16 +18,19 @@ struct ChunkReader {
   Codec codec;
   bool check_fletcher = false;
 
-  // Calls use(i, raw) for each i of `rows` (row numbers), from any thread; `raw` is the whole chunk
-  // with its padding. Goes on after an error.
+  // Where the i-th chunk may be decoded to, of raw_bytes; empty: into the reader's own memory.
+  using Place = std::function<std::span<std::byte>(size_t i)>;
+  // `raw` is the whole chunk with its padding, `fingerprint` that of its elements.
+  using Use = std::function<void(size_t i, std::span<const std::byte> raw, uint64_t fingerprint)>;
+
+  // Calls use for each i of `rows` (row numbers), from any thread. Goes on after an error.
   // Returns the errors in the order of `rows`: kCorrupt, kIo, each naming chunk and offset.
-  std::vector<Error> for_each(
-      const std::vector<size_t>& rows, int threads,
-      const std::function<void(size_t, std::span<const std::byte>)>& use) const;
+  std::vector<Error> for_each(const std::vector<size_t>& rows, int threads, const Place& place,
+                              const Use& use) const;
 
  private:
   struct Buffers;
-  Result<std::span<const std::byte>> read(const ChunkRow& row, Buffers& buffers) const;
+  Result<uint64_t> read(const ChunkRow& row, Buffers& buffers, std::span<std::byte> raw) const;
 };
 
 }  // namespace lockstep::checkpoint

@@ -99,7 +99,12 @@ class Loader {
     }
     const ChunkReader reader{entry, shard, codec_};
     const auto errors = reader.for_each(
-        rows, threads, [&](size_t i, std::span<const std::byte> raw) { copy(overlaps[i], raw); });
+        rows, threads,
+        [&](size_t i) { return whole_place(overlaps[i], shard.rows[rows[i]].raw_bytes); },
+        [&](size_t i, std::span<const std::byte> raw, uint64_t fingerprint) {
+          if (whole_place(overlaps[i], raw.size()).empty()) copy(overlaps[i], raw);
+          else sums_[overlaps[i].copies[0].target] += fingerprint;
+        });
     if (!errors.empty()) return errors.front();
     return read_bytes;
   }
@@ -117,6 +122,13 @@ class Loader {
     for (auto& [key, copies] : chunks)
       overlaps.push_back({key.first, key.second, std::move(copies)});
     return overlaps;
+  }
+
+  // Where a chunk that one target wants whole is decoded to at once; empty: it is cut.
+  std::span<std::byte> whole_place(const Overlap& overlap, size_t raw_bytes) const {
+    const Copy& c = overlap.copies[0];
+    if (overlap.copies.size() > 1 || 4 * c.elements != static_cast<int64_t>(raw_bytes)) return {};
+    return targets_[c.target].bytes.subspan(static_cast<size_t>(4 * c.target_element), raw_bytes);
   }
 
   // Copies of different chunks never meet, so threads need no lock.

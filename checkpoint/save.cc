@@ -74,6 +74,10 @@ Result<void> Save::write_file() {
   }
   if (written.ok()) {
     auto digest = writer.seal();
+    if (digest.ok() && digest.value().sums != fingerprints_)
+      digest = Error{Code::kBug, text(shard_file_name(options_.rank),
+                                      ": what was encoded is not what was staged: memory was "
+                                      "overwritten or is faulty")};
     if (digest.ok()) {
       report_.stored_bytes = digest.value().stored_bytes;
       report_.sync_s = digest.value().sync_s;

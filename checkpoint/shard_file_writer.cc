@@ -194,6 +194,8 @@ Result<void> ShardFileWriter::Impl::write_chunk(const ChunkPipeline::Encoded& en
                      driver_file.last_chunk_bytes == static_cast<int64_t>(bytes.stored_bytes),
                  "HDF5 wrote ", driver_file.last_chunk_bytes, " bytes @",
                  driver_file.last_chunk_offset, " for a chunk of ", bytes.stored_bytes);
+  digest.sums[digest.file.pieces[static_cast<size_t>(chunk.dataset)].tensor_key()] +=
+      bytes.fingerprint;
   rows.push_back({static_cast<uint32_t>(chunk.dataset), static_cast<uint32_t>(chunk.index),
                   static_cast<uint64_t>(driver_file.last_chunk_offset),
                   static_cast<uint32_t>(bytes.stored_bytes), static_cast<uint32_t>(bytes.raw_bytes),
@@ -274,7 +276,8 @@ Result<void> ShardFileWriter::append(const TensorPiece& piece, std::span<const s
   for (int64_t index = 0; !bytes.empty(); ++index) {
     if (i.pipeline.full()) LOCKSTEP_RETURN_IF_ERROR(i.write_oldest());
     const size_t size = std::min(chunk_bytes, bytes.size());
-    i.pipeline.submit({dataset, index, bytes.first(size), chunk_bytes});
+    i.pipeline.submit({dataset, index, bytes.first(size), chunk_bytes,
+                       piece.flat_start + index * static_cast<int64_t>(chunk_bytes) / 4});
     bytes = bytes.subspan(size);
   }
   return {};

@@ -24,6 +24,7 @@ struct ShardDigest {
   ManifestFile file;
   int64_t raw_bytes = 0, stored_bytes = 0;  // of the tensors; of the file
   double sync_s = 0;
+  Fingerprints sums;  // of the bytes as they were encoded
 };
 
 class ShardFileWriter {

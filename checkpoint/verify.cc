@@ -22,17 +22,11 @@ bool verify_file(FileSystem& file_system, const std::filesystem::path& directory
   std::iota(rows.begin(), rows.end(), size_t{0});
   std::mutex mutex;
   const ChunkReader reader{entry, shard.value(), codec, /*check_fletcher=*/true};
-  const auto errors =
-      reader.for_each(rows, threads, [&](size_t i, std::span<const std::byte> raw) {
-        const ChunkRow& row = shard.value().rows[i];
-        const TensorPiece& piece = entry.pieces[row.dataset];
-        const int64_t first = int64_t{row.chunk} * (row.raw_bytes / 4);
-        const auto bytes =
-            std::min<int64_t>(row.raw_bytes, 4 * (piece.length - first));  // without padding
-        const uint64_t sum = fingerprint(raw.first(static_cast<size_t>(bytes)),
-                                         piece.flat_start + first);
+  const auto errors = reader.for_each(
+      rows, threads, [](size_t) { return std::span<std::byte>(); },
+      [&](size_t i, std::span<const std::byte>, uint64_t fingerprint) {
         const std::lock_guard lock(mutex);
-        sums[piece.tensor_key()] += sum;
+        sums[entry.pieces[shard.value().rows[i].dataset].tensor_key()] += fingerprint;
       });
   for (const Error& error : errors) problems.push_back({entry.name, error.message});
   return errors.empty();
