@@ -68,7 +68,8 @@ Result<ShardFile> open_checked(FileSystem& file_system, const std::filesystem::p
 }  // namespace
 
 int64_t chunk_elements_of(int64_t length, int64_t chunk_elements) {
-  return std::min(length, chunk_elements);
+  const int64_t count = (length + chunk_elements - 1) / chunk_elements;
+  return (length + count - 1) / count;
 }
 
 int64_t chunk_count(int64_t length, int64_t chunk_elements) {

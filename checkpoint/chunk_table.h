@@ -33,7 +33,8 @@ static_assert(sizeof(ChunkRow) == 40);
 
 inline constexpr const char* kChunkTablePath = "/__chunks__";
 
-// Elements of a chunk of a dataset of `length` elements, and how many chunks it has.
+// Elements of a chunk of a dataset of `length` elements, and how many chunks it has: as few as
+// `chunk_elements` allows, and equal, so that next to no padding is stored.
 int64_t chunk_elements_of(int64_t length, int64_t chunk_elements);
 int64_t chunk_count(int64_t length, int64_t chunk_elements);
 
