@@ -33,6 +33,7 @@ class Xxh3Stream {
   ~Xxh3Stream();
   Xxh3Stream(const Xxh3Stream&) = delete;
   Xxh3Stream& operator=(const Xxh3Stream&) = delete;
+  void reset();
   void update(std::span<const std::byte> bytes);
   uint64_t digest() const;
 

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/byte_planes.h"
+#include "checkpoint/fletcher32.h"
 
 namespace lockstep::checkpoint {
 
@@ -29,15 +31,8 @@ Result<Codec> codec_from_name(const std::string& name);
 inline constexpr int64_t kChunkElements = int64_t{1} << 18;
 inline constexpr double kMinRatio = 1.03;    // below it compression is not worth its time
 inline constexpr uint32_t kRawMask = 0b011;  // filters 0 and 1 of 3 were skipped
-inline constexpr int kZstdLevel = -100;      // with literal compression forced on: Huffman only
+inline constexpr int kZstdLevel = -100;      // named in the datasets; readers do not need it
 inline constexpr int kZstdFilterId = 32015;
-
-// HDF5's checksum of its filter 3: Fletcher's with 16-bit big-endian words.
-uint32_t fletcher32(std::span<const std::byte> bytes);
-// HDF5's filter 2 for 4-byte elements: all first bytes, all second bytes, … Requires:
-// out.size() == in.size(), a multiple of 4.
-void shuffle_words(std::span<const std::byte> in, std::span<std::byte> out);
-void unshuffle_words(std::span<const std::byte> in, std::span<std::byte> out);
 
 struct EncodedChunk {
   std::vector<std::byte> stored;  // grows, never shrinks; the first stored_bytes count
@@ -88,11 +83,9 @@ class ChunkDecoder {
                          size_t real_bytes = SIZE_MAX);
 
  private:
+  Result<void> inflate(std::span<const std::byte> stored, std::span<std::byte> raw);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// Whether the last 4 bytes are the fletcher32 of those before them.
-bool fletcher32_matches(std::span<const std::byte> stored);
 
 }  // namespace lockstep::checkpoint
