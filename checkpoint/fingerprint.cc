@@ -73,8 +73,7 @@ LOCKSTEP_AVX2 LOCKSTEP_INLINE __m256i weighted(__m256i words, __m256i z) {
   const __m256i low = _mm256_set1_epi64x(kMix & 0xffffffff), high = _mm256_set1_epi64x(kMix >> 32);
   const __m256i mixed = times(_mm256_xor_si256(z, _mm256_srli_epi64(z, 32)), low, high);
   const __m256i top = _mm256_srli_epi64(mixed, 32);
-  const __m256i weight =
-      _mm256_or_si256(_mm256_xor_si256(mixed, top), _mm256_set1_epi64x(1));
+  const __m256i weight = _mm256_or_si256(_mm256_xor_si256(mixed, top), _mm256_set1_epi64x(1));
   return times(words, weight, top);
 }
 
@@ -91,14 +90,12 @@ LOCKSTEP_AVX2 uint64_t sum_avx2(Words& words) {
   __m256i z = lanes_of(words.z), sum = _mm256_setzero_si256();
   const size_t done = words.count / 8 * 8;
   for (size_t i = 0; i < done; i += 8) {
-    const auto eight =
-        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words.from + 4 * i));
+    const auto eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words.from + 4 * i));
     if constexpr (kCopy) _mm256_stream_si256(reinterpret_cast<__m256i*>(words.to + 4 * i), eight);
-    sum = _mm256_add_epi64(
-        sum, weighted(_mm256_cvtepu32_epi64(_mm256_castsi256_si128(eight)), z));
+    sum = _mm256_add_epi64(sum, weighted(_mm256_cvtepu32_epi64(_mm256_castsi256_si128(eight)), z));
     z = _mm256_add_epi64(z, step);
-    sum = _mm256_add_epi64(
-        sum, weighted(_mm256_cvtepu32_epi64(_mm256_extracti128_si256(eight, 1)), z));
+    sum = _mm256_add_epi64(sum,
+                           weighted(_mm256_cvtepu32_epi64(_mm256_extracti128_si256(eight, 1)), z));
     z = _mm256_add_epi64(z, step);
   }
   words.skip(done);
@@ -111,9 +108,8 @@ LOCKSTEP_AVX512 LOCKSTEP_INLINE __m512i weighted(__m512i words, __m512i z) {
   const __m512i mixed = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64(z, 32)),
                                            _mm512_set1_epi64(static_cast<long long>(kMix)));
   constexpr int kXorOr = (0xf0 ^ 0xcc) | 0xaa;  // (a ^ b) | c
-  return _mm512_mullo_epi64(
-      words, _mm512_ternarylogic_epi64(mixed, _mm512_srli_epi64(mixed, 32), _mm512_set1_epi64(1),
-                                       kXorOr));
+  return _mm512_mullo_epi64(words, _mm512_ternarylogic_epi64(mixed, _mm512_srli_epi64(mixed, 32),
+                                                             _mm512_set1_epi64(1), kXorOr));
 }
 
 template <bool kCopy>
@@ -130,10 +126,9 @@ LOCKSTEP_AVX512 uint64_t sum_avx512(Words& words) {
   const size_t done = words.count / 16 * 16;
   for (size_t i = 0; i < done; i += 16) {
     const __m512i sixteen = _mm512_loadu_si512(words.from + 4 * i);
-    if constexpr (kCopy)
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(words.to + 4 * i), sixteen);
-    sum0 = _mm512_add_epi64(
-        sum0, weighted(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(sixteen)), z0));
+    if constexpr (kCopy) _mm512_stream_si512(reinterpret_cast<__m512i*>(words.to + 4 * i), sixteen);
+    sum0 = _mm512_add_epi64(sum0,
+                            weighted(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(sixteen)), z0));
     sum1 = _mm512_add_epi64(
         sum1, weighted(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(sixteen, 1)), z1));
     z0 = _mm512_add_epi64(z0, step);
@@ -150,7 +145,9 @@ uint64_t sum_vectors(Words& words, Isa isa) {
 }
 #else
 template <bool>
-uint64_t sum_vectors(Words&, Isa) { return 0; }
+uint64_t sum_vectors(Words&, Isa) {
+  return 0;
+}
 #endif
 
 Words words_of(std::span<const std::byte> from, std::byte* to, int64_t flat_start) {

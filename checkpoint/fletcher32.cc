@@ -64,9 +64,7 @@ uint64_t fold(uint64_t sum) {  // mod 65535; only 0 gives 0
   return sum;
 }
 
-uint32_t swap_bytes(uint64_t half) {
-  return static_cast<uint32_t>((half & 0xff) << 8 | half >> 8);
-}
+uint32_t swap_bytes(uint64_t half) { return static_cast<uint32_t>((half & 0xff) << 8 | half >> 8); }
 
 }  // namespace
 

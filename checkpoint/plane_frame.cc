@@ -64,9 +64,9 @@ struct PlaneFrameWriter::Context {
 PlaneFrameWriter::PlaneFrameWriter(int literal_mode) : context_(std::make_unique<Context>()) {
   LOCKSTEP_CHECK(context_->zstd != nullptr, "no memory for a zstd context");
   // Without literal compression a negative level leaves fp32 state almost as it is.
-  context_->forced_literals = ZSTD_isError(ZSTD_CCtx_setParameter(
-                                  context_->zstd.get(), ZSTD_c_literalCompressionMode,
-                                  literal_mode)) == 0;
+  context_->forced_literals =
+      ZSTD_isError(ZSTD_CCtx_setParameter(context_->zstd.get(), ZSTD_c_literalCompressionMode,
+                                          literal_mode)) == 0;
 }
 PlaneFrameWriter::~PlaneFrameWriter() = default;
 
@@ -123,8 +123,8 @@ size_t PlaneFrameWriter::compress(std::span<const std::byte> planes, std::span<s
                     : noise_ == kPlanes - 1    ? kNoMatchLevel
                                                : kRunsLevel;
   ZSTD_CCtx_setParameter(context_->zstd.get(), ZSTD_c_compressionLevel, level);
-  const size_t size = ZSTD_compress2(context_->zstd.get(), out.data(), out.size(), planes.data(),
-                                     planes.size());
+  const size_t size =
+      ZSTD_compress2(context_->zstd.get(), out.data(), out.size(), planes.data(), planes.size());
   if (ZSTD_isError(size)) return 0;
   const size_t header = ZSTD_frameHeaderSize(out.data(), size);
   LOCKSTEP_CHECK(header < size, "zstd wrote a frame of ", size, " bytes");
@@ -162,8 +162,7 @@ bool PlaneFrameReader::open_spliced(std::span<const std::byte> frame, size_t chu
     std::memcpy(&block, frame.data(), kBlockHeaderBytes);
     const size_t size = block >> 3;
     if ((block & 0b111) != kRawBlock << 1) break;  // coded, or the last one
-    if (size > kBlockBytes || size > chunk_bytes - begin ||
-        size > frame.size() - kBlockHeaderBytes)
+    if (size > kBlockBytes || size > chunk_bytes - begin || size > frame.size() - kBlockHeaderBytes)
       return false;
     pieces_.push_back({begin, begin + size, frame.data() + kBlockHeaderBytes});
     frame = frame.subspan(kBlockHeaderBytes + size);

@@ -1,20 +1,18 @@
-// Speed of a checkpoint's parts and of a whole save: one JSON line.
+// Speed of a whole save and load: one JSON line. Of the parts: codec_bench.
 //
 //   checkpoint_bench DIR [MIB] [THREADS] [CODEC] [REPEAT]
 //
-// State: normal numbers for weights and m, squares for v, as AdamW leaves them. Parts are GB of raw
-// bytes a second on one core, the median chunk. A save is compared, in turn, with a plain write and
-// fsync of as many bytes as the state has, 1 MiB a call, to the same folder; medians of REPEAT.
+// State: normal numbers for weights and m, squares for v, as AdamW leaves them. A save is compared,
+// in turn, with a plain write and fsync of as many bytes as the state has, 1 MiB a call, to the
+// same folder; medians of REPEAT.
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "checkpoint/catalog.h"
-#include "checkpoint/chunk_codec.h"
 #include "checkpoint/engine.h"
 #include "checkpoint/memory_ballot.h"
 
@@ -28,12 +26,6 @@ struct Arguments {
   std::string codec = "zstd";
   int repeat = 5;
 };
-
-double seconds_of(const std::function<void()>& work) {
-  const double start_s = system_clock().monotonic_s();
-  work();
-  return system_clock().monotonic_s() - start_s;
-}
 
 double median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + static_cast<long>(values.size() / 2),
@@ -51,39 +43,6 @@ std::vector<float> normal(size_t count, uint64_t seed, bool squared) {
     values[i] = static_cast<float>(squared ? value * value : value);
   }
   return values;
-}
-
-nlohmann::ordered_json parts_of(const std::vector<float>& values, Codec codec, int repeat) {
-  const auto raw = std::as_bytes(std::span(values));
-  constexpr size_t kChunkBytes = kChunkElements * 4;
-  const size_t chunks = raw.size() / kChunkBytes, used = chunks * kChunkBytes;
-  std::vector<EncodedChunk> encoded(chunks);
-  std::vector<std::byte> scratch(kChunkBytes);
-  ChunkEncoder encoder(codec);
-  ChunkDecoder decoder(codec);
-  const auto chunk = [&](size_t i) { return raw.subspan(i * kChunkBytes, kChunkBytes); };
-  volatile uint64_t sink = 0;
-  const auto each = [&](const std::function<void(size_t)>& work) {
-    std::vector<double> seconds;
-    for (int n = 0; n < repeat; ++n)
-      for (size_t i = 0; i < chunks; ++i) seconds.push_back(seconds_of([&] { work(i); }));
-    return static_cast<double>(kChunkBytes) * 1e-9 / median(seconds);
-  };
-  nlohmann::ordered_json out;
-  out["encode"] = each([&](size_t i) { encoder.encode(chunk(i), kChunkBytes, true, encoded[i]); });
-  out["decode"] = each([&](size_t i) {
-    const auto stored = std::span(encoded[i].stored).first(encoded[i].stored_bytes);
-    sink = sink + decoder.decode(stored, encoded[i].filter_mask, scratch).ok();
-  });
-  out["shuffle"] = each([&](size_t i) { shuffle_words(chunk(i), scratch); });
-  out["fletcher32"] = each([&](size_t i) { sink = sink + fletcher32(chunk(i)); });
-  out["crc32c"] = each([&](size_t i) { sink = sink + crc32c(chunk(i)); });
-  out["xxh3"] = each([&](size_t i) { sink = sink + xxh3_64(chunk(i)); });
-  out["fingerprint"] = each([&](size_t i) { sink = sink + fingerprint(chunk(i), 0); });
-  size_t stored = 0;
-  for (const EncodedChunk& e : encoded) stored += e.stored_bytes;
-  out["ratio"] = static_cast<double>(used) / static_cast<double>(stored);
-  return out;
 }
 
 Result<double> plain_write_s(const std::filesystem::path& path, std::span<const std::byte> bytes,
@@ -154,9 +113,7 @@ Result<nlohmann::ordered_json> run(const Arguments& a) {
   options.codec = a.codec;
   options.threads = a.threads;
   options.keep_latest_k = 2;
-  LOCKSTEP_TRY(const Codec codec, codec_from_name(a.codec));
   nlohmann::ordered_json out{{"mib", a.mib}, {"threads", a.threads}, {"codec", a.codec}};
-  out["gbps_per_core"] = parts_of(state[0], codec, a.repeat);
   MemoryBallot ballot;
   const auto page = ProgressPage::in_memory();
   LOCKSTEP_TRY(const auto engine, Engine::create(options, disk, ballot, *page, layout));

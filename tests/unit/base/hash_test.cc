@@ -35,6 +35,9 @@ TEST(Hash, StreamEqualsOneGo) {
     at += size;
   }
   EXPECT_EQ(stream.digest(), xxh3_64(all));
+  stream.reset();
+  stream.update(all.first(77));
+  EXPECT_EQ(stream.digest(), xxh3_64(all.first(77)));
 }
 
 TEST(Hash, Crc32cKnownAnswers) {  // RFC 3720, B.4
@@ -50,6 +53,14 @@ TEST(Hash, Crc32cInstructionEqualsTablesAtEverySizeAndOffset) {
   for (size_t start = 0; start < 9; ++start)
     for (size_t size = 0; size + start <= all.size(); ++size)
       ASSERT_EQ(crc32c(all.subspan(start, size)), crc32c_portable(all.subspan(start, size)));
+}
+
+TEST(Hash, Crc32cInLanesEqualsTables) {
+  const std::vector<std::byte> bytes = noise(40'000);
+  const std::span<const std::byte> all(bytes);
+  for (size_t size : {8183, 8184, 8185, 8192, 16367, 16368, 16384, 24552, 39'999})
+    for (uint32_t start : {0u, 1u, 0xdeadbeefu})
+      EXPECT_EQ(crc32c(all.first(size), start), crc32c_portable(all.first(size), start)) << size;
 }
 
 TEST(Hash, Crc32cContinues) {
