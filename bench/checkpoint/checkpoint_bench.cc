@@ -17,6 +17,7 @@
 #include "checkpoint/chunk_codec.h"
 #include "checkpoint/engine.h"
 #include "checkpoint/memory_ballot.h"
+#include "tests/support/newest_valid.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -120,7 +121,7 @@ Result<Saves> save_repeatedly(const Arguments& a, Engine& engine, std::vector<fl
     LOCKSTEP_TRY(const double plain,
                  plain_write_s(a.folder / "checkpoint_bench.plain", block, a.mib << 20));
     const double start_s = system_clock().monotonic_s();
-    LOCKSTEP_TRY([[maybe_unused]] const bool begun, engine.begin_save(i, "{}"));
+    LOCKSTEP_TRY([[maybe_unused]] const bool begun, engine.begin_save({.step = i, .updates = i}));
     engine.drain();
     const double whole = system_clock().monotonic_s() - start_s;
     saves.last = engine.take_reports().front();
@@ -153,7 +154,7 @@ Result<nlohmann::ordered_json> run(const Arguments& a) {
   options.nonce = "be7c";
   options.codec = a.codec;
   options.threads = a.threads;
-  options.keep_latest_k = 2;
+  options.retention.keep_latest_k = 2;
   LOCKSTEP_TRY(const Codec codec, codec_from_name(a.codec));
   nlohmann::ordered_json out{{"mib", a.mib}, {"threads", a.threads}, {"codec", a.codec}};
   out["gbps_per_core"] = parts_of(state[0], codec, a.repeat);
@@ -162,8 +163,8 @@ Result<nlohmann::ordered_json> run(const Arguments& a) {
   LOCKSTEP_TRY(const auto engine, Engine::create(options, disk, ballot, *page, layout));
   LOCKSTEP_TRY(const Saves saves, save_repeatedly(a, *engine, state[0]));
   const SaveReport& report = saves.last;
-  LOCKSTEP_TRY(const Loaded loaded,
-               newest_valid(disk, options.folder, targets_of(layout, state), a.threads));
+  LOCKSTEP_TRY(const auto loaded, test_support::newest_valid(
+                                      disk, options.folder, targets_of(layout, state), a.threads));
   out["load_gbps"] = static_cast<double>(report.raw_bytes) * 1e-9 / loaded.statistics.seconds;
   const double gigabytes = static_cast<double>(report.raw_bytes) * 1e-9;
   out["save_gbps"] = gigabytes / median(saves.whole);
