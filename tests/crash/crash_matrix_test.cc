@@ -42,6 +42,7 @@ TEST_P(EveryCall, OfAPrune) {
     const auto entries = list_checkpoints(*disk, kFolder).value();
     for (const auto& entry : entries) {
       EXPECT_TRUE(entry.committed || entry.step < 4) << entry.problem;
+      EXPECT_TRUE(entry.committed || !entry.has_manifest) << "half of one: " << entry.problem;
       if (!entry.committed) continue;  // what is still there, is whole
       RankState state = state_of(odd_model(), 0, 1);
       const Manifest manifest = read_manifest(*disk, entry.directory).value();
