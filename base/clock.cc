@@ -50,5 +50,12 @@ std::string utc_text(int64_t unix_ns) {
   return std::string(buffer, length);
 }
 
+std::optional<int64_t> utc_seconds(const std::string& utc) {
+  std::tm parts{};
+  const char* const end = strptime(utc.c_str(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  if (end == nullptr || *end != '\0') return std::nullopt;
+  return static_cast<int64_t>(timegm(&parts));
+}
+
 }  // namespace base
 }  // namespace lockstep

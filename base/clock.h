@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace lockstep {
@@ -21,6 +22,8 @@ Clock& system_clock();
 
 // "2026-11-21T10:57:03Z"
 std::string utc_text(int64_t unix_ns);
+// Seconds since 1970 from that form; empty when it is another.
+std::optional<int64_t> utc_seconds(const std::string& utc);
 
 }  // namespace base
 }  // namespace lockstep

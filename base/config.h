@@ -59,13 +59,18 @@ struct Config {
   struct Checkpoint {
     bool enable = true;
     std::string folder = "checkpoints";         // under dump_folder unless absolute
-    int64_t interval = 50;                      // steps between saves; 0: only the final one
+    int64_t interval = 50;                      // steps between saves; 0: none by steps
+    double interval_minutes = 0;                // minutes between saves; 0: none by time
+    int64_t ephemeral_interval = 0;             // steps between saves that go again; 0: none
     int64_t keep_latest_k = 3;                  // >= 2; 0: all
+    int64_t keep_every = 0;                     // multiples of so many steps stay; 0: none
+    double keep_minutes = 0;                    // one for each that many minutes stays; 0: none
     std::string codec = "zstd";                 // zstd | none | gzip
     int64_t threads = 1;                        // compressors of a rank
     int64_t nice = 0;                           // of the compressors, 0 to 19
     std::string when_busy = "skip";             // skip | wait
     int64_t max_failures = 3;                   // failed saves in a row that end the run
+    double vote_timeout_seconds = 60;           // for all ranks to have written their part
     bool strict_identity = false;               // refuse to resume when bits may differ
   } checkpoint;
   struct Comm {

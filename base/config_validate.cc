@@ -108,6 +108,11 @@ Result<void> check_names(const Config& config) {
     return wrong(
         "checkpoint.keep_latest_k = 1 would leave nothing to fall back to when the newest "
         "checkpoint is damaged; use 2 or more, or 0 to keep all");
+  const Config::Checkpoint& c = config.checkpoint;
+  if (c.interval > 0 && c.ephemeral_interval >= c.interval)
+    return wrong("checkpoint.ephemeral_interval = ", c.ephemeral_interval,
+                 " gives no save between those of checkpoint.interval = ", c.interval,
+                 "; use a smaller one, or 0 for none");
   return {};
 }
 

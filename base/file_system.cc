@@ -257,6 +257,16 @@ Result<void> publish_file(FileSystem& file_system, const Path& path, std::string
   return file_system.sync_directory(path.parent_path());
 }
 
+Result<void> make_durable_directories(FileSystem& file_system, const Path& path) {
+  std::vector<Path> to_sync = {path.parent_path()};  // who made the last one may not have synced it
+  while (!to_sync.back().empty() && !file_system.exists(to_sync.back()))
+    to_sync.push_back(to_sync.back().parent_path());
+  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(path));
+  for (const Path& directory : to_sync)
+    LOCKSTEP_RETURN_IF_ERROR(file_system.sync_directory(directory));
+  return {};
+}
+
 Result<void> remove_tree(FileSystem& file_system, const Path& path) {
   // A symbolic link is removed here as a name; it is never followed.
   const Result<void> removed = file_system.remove(path);

@@ -70,6 +70,8 @@ Result<std::string> read_kernel_file(const std::filesystem::path& path);
 // A final name is a promise: path.tmp, write, fsync, rename, fsync of the directory.
 Result<void> publish_file(FileSystem& file_system, const std::filesystem::path& path,
                           std::string_view contents);
+// Makes `path` and the directories above it that are missing; all of them survive power loss.
+Result<void> make_durable_directories(FileSystem& file_system, const std::filesystem::path& path);
 // Removes a directory (or a file) and what is in it, files first; symbolic links are not followed.
 // Missing is fine.
 Result<void> remove_tree(FileSystem& file_system, const std::filesystem::path& path);

@@ -11,6 +11,8 @@
 namespace lockstep::checkpoint {
 
 // One attempt at one checkpoint is one ballot, named by its attempt-unique directory name.
+// A rank votes on one attempt after another: when all have voted on one, the earlier ones are over
+// and an implementation forgets them.
 // Thread: called from the save thread of each rank. Every wait has the deadline given.
 class Ballot {
  public:

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/clock.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/attempt.h"
 
@@ -29,7 +29,7 @@ std::string size_problem(FileSystem& file_system, const std::filesystem::path& d
 
 CatalogEntry entry_of(FileSystem& file_system, const std::filesystem::path& directory,
                       const Attempt& attempt) {
-  CatalogEntry entry{directory, attempt.step, attempt.generation, false, true, "", 0};
+  CatalogEntry entry{directory, attempt.step, attempt.generation, false, true, "", 0, false, {}};
   const auto manifest = read_manifest(file_system, directory);
   if (!manifest.ok()) {
     entry.has_manifest = manifest.error().code != Code::kNotFound;
@@ -38,6 +38,8 @@ CatalogEntry entry_of(FileSystem& file_system, const std::filesystem::path& dire
     return entry;
   }
   const Manifest& m = manifest.value();
+  entry.ephemeral = m.ephemeral;
+  entry.created_s = utc_seconds(m.created_utc);
   entry.problem = m.step != attempt.step || m.generation != attempt.generation
                       ? text("the manifest is of step ", m.step, ", generation ", m.generation)
                       : size_problem(file_system, directory, m, entry.size_bytes);
@@ -84,35 +86,6 @@ Result<void> check_fingerprints(const Manifest& manifest, const Fingerprints& wh
   if (wrong.empty()) return {};
   return Error{Code::kCorrupt, "fingerprints differ from those of the state that was saved: " +
                                    wrong};
-}
-
-Result<Loaded> newest_valid(FileSystem& file_system, const std::filesystem::path& folder,
-                            const std::vector<LiveTarget>& targets, int threads) {
-  LOCKSTEP_TRY(const auto entries, list_checkpoints(file_system, folder));
-  std::string problems;
-  int64_t fallbacks = 0;
-  for (const CatalogEntry& entry : entries) {
-    std::string problem = entry.problem;
-    if (entry.committed) {
-      auto manifest = read_manifest(file_system, entry.directory);
-      if (manifest.ok()) {
-        const auto loaded =
-            load_pieces(file_system, entry.directory, manifest.value(), targets, threads);
-        if (loaded.ok())
-          return Loaded{entry.directory, std::move(manifest).value(), loaded.value(), fallbacks};
-        if (loaded.error().code == Code::kConfig) return loaded.error();
-        problem = loaded.error().message;
-      } else {
-        problem = manifest.error().message;
-      }
-    }
-    problems += text("; ", entry.directory.filename().string(), ": ", problem);
-    if (!entry.has_manifest) continue;  // the rest of an attempt is nothing to fall back from
-    ++fallbacks;
-    log_error("cannot use checkpoint ", entry.directory.string(), ": ", problem,
-              "; falling back to the one before it");
-  }
-  return Error{Code::kNotFound, text("no usable checkpoint in ", folder.string(), problems)};
 }
 
 }  // namespace lockstep::checkpoint

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct CatalogEntry {
   bool has_manifest = false;           // valid or not; without one it is the rest of an attempt
   std::string problem;                 // why it is not committed
   int64_t size_bytes = 0;              // of the files in the manifest
+  bool ephemeral = false;              // its manifest says so
+  std::optional<int64_t> created_s = {};  // unix time; from its manifest
 };
 
 // Newest first (step, generation, attempt). A damaged entry is listed with its problem, never an
@@ -51,18 +54,6 @@ Result<LoadStatistics> load_pieces(FileSystem& file_system, const std::filesyste
 // What whole tensors must sum to; ranks that each loaded a part add their sums and ask this.
 // Tensors that `whole` does not name are not looked at. Errors: kCorrupt naming tensors.
 Result<void> check_fingerprints(const Manifest& manifest, const Fingerprints& whole);
-
-struct Loaded {
-  std::filesystem::path directory;
-  Manifest manifest;
-  LoadStatistics statistics;
-  int64_t fallbacks = 0;  // newer checkpoints that could not be used; each was logged
-};
-// Loads the newest checkpoint of `folder` that is whole, going back loudly from those that are not.
-// Errors: kConfig as in load_pieces (an older one would not match either); kNotFound when none is
-// left, naming each one's problem.
-Result<Loaded> newest_valid(FileSystem& file_system, const std::filesystem::path& folder,
-                            const std::vector<LiveTarget>& targets, int threads);
 
 struct VerifyProblem {
   std::string where, what;

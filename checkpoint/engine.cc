@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "checkpoint/attempt.h"
 #include "checkpoint/catalog.h"
+#include "checkpoint/fence.h"
 #include "checkpoint/retention.h"
 #include "checkpoint/save.h"
 
@@ -27,8 +28,12 @@ Result<void> check_options(const EngineOptions& o) {
     return wrong("checkpoint.threads ", o.threads, ": from 1 to ", kMaxThreads);
   if (o.nice < 0 || o.nice > kMaxNice)
     return wrong("checkpoint.nice ", o.nice, ": from 0 to ", kMaxNice);
-  if (o.keep_latest_k < 0 || o.keep_latest_k == 1)
-    return wrong("checkpoint.keep_latest_k ", o.keep_latest_k, ": 0 (all) or at least 2");
+  const RetentionPolicy& keep = o.retention;
+  if (keep.keep_latest_k < 0 || keep.keep_latest_k == 1)
+    return wrong("checkpoint.keep_latest_k ", keep.keep_latest_k, ": 0 (all) or at least 2");
+  if (keep.keep_every < 0) return wrong("checkpoint.keep_every ", keep.keep_every, " is negative");
+  if (!(keep.keep_minutes >= 0))
+    return wrong("checkpoint.keep_minutes ", keep.keep_minutes, " is negative");
   return {};
 }
 
@@ -63,16 +68,17 @@ class AsyncEngine final : public Engine {
     thread_.join();
   }
 
-  Result<bool> begin_save(int64_t step, std::string trainer_state) override {
-    const auto state = nlohmann::json::parse(trainer_state, nullptr, /*allow_exceptions=*/false);
+  Result<bool> begin_save(SaveRequest request) override {
+    const auto state =
+        nlohmann::json::parse(request.trainer_state, nullptr, /*allow_exceptions=*/false);
     if (!state.is_object())
-      return Error{Code::kBug, text("trainer state is not a JSON object: ", trainer_state)};
-    if (options_.wait_when_busy) drain();
+      return Error{Code::kBug, text("trainer state is not a JSON object: ", request.trainer_state)};
     const std::lock_guard lock(mutex_);
     if (busy_) return false;
     busy_ = staging_now_ = true;
-    const Attempt attempt{step, options_.generation, options_.nonce, ++attempts_[step]};
-    job_.emplace(context(), step, std::move(trainer_state), attempt_name(attempt));
+    const Attempt attempt{request.step, options_.generation, options_.nonce,
+                          ++attempts_[request.step]};
+    job_.emplace(context(), std::move(request), attempt_name(attempt));
     set_phase(SavePhase::kStaging);
     changed_.notify_all();
     return true;
@@ -147,7 +153,7 @@ class AsyncEngine final : public Engine {
   ProgressPage& progress_;
   StagingArea staging_;
   ChunkPipeline pipeline_;
-  std::optional<Manifest> previous_;  // of the save thread
+  std::optional<Committed> previous_;  // of the save thread
   std::map<int64_t, int64_t> attempts_;  // at each step; of the training thread
 
   mutable std::mutex mutex_;  // guards what follows
@@ -168,9 +174,12 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, FileSystem
   LOCKSTEP_RETURN_IF_ERROR(check_options(options));
   LOCKSTEP_TRY(const Codec codec, codec_from_name(options.codec));
   LOCKSTEP_TRY(StagingArea staging, StagingArea::create(file_system, std::move(layout)));
-  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(options.folder));
-  LOCKSTEP_RETURN_IF_ERROR(file_system.sync_directory(options.folder.parent_path()));
-  if (options.rank == 0) LOCKSTEP_RETURN_IF_ERROR(remove_orphans(file_system, options));
+  LOCKSTEP_RETURN_IF_ERROR(make_durable_directories(file_system, options.folder));
+  if (options.rank == 0) {
+    const Fence fence{options.folder, options.generation, options.nonce};
+    LOCKSTEP_RETURN_IF_ERROR(fence.take(file_system));
+    LOCKSTEP_RETURN_IF_ERROR(remove_orphans(file_system, options));
+  }
   return std::unique_ptr<Engine>(std::make_unique<AsyncEngine>(
       std::move(options), codec, file_system, ballot, progress, std::move(staging)));
 }

@@ -20,6 +20,7 @@
 #include "base/progress_page.h"
 #include "base/result.h"
 #include "checkpoint/ballot.h"
+#include "checkpoint/retention.h"
 #include "checkpoint/state.h"
 
 namespace lockstep::checkpoint {
@@ -33,9 +34,15 @@ struct EngineOptions {
   std::string codec = "zstd";    // zstd | none | gzip
   int threads = 1;
   int nice = 0;                  // of the compressors, 0 to 19
-  bool wait_when_busy = false;   // due while one is in flight: wait, else skip
-  int64_t keep_latest_k = 3;     // >= 2; 0: all
+  RetentionPolicy retention;
   std::chrono::milliseconds vote_deadline{60000};
+};
+
+struct SaveRequest {
+  int64_t step = 0;
+  int64_t updates = 0;            // of the optimizer so far: steps less those that were skipped
+  bool ephemeral = false;         // goes with the next commit
+  std::string trainer_state = "{}";  // a JSON object text
 };
 
 struct SaveReport {              // of one finished save, this rank's view
@@ -49,7 +56,8 @@ struct SaveReport {              // of one finished save, this rank's view
 
 class Engine {
  public:
-  // Allocates the staging buffers for `layout` and removes orphans of older generations (rank 0).
+  // Allocates the staging buffers for `layout`. Rank 0 takes the folder over from other generations
+  // and removes what they left unfinished.
   // Errors: kConfig (options; too little memory, said in GiB), kIo.
   static Result<std::unique_ptr<Engine>> create(EngineOptions options, FileSystem& file_system,
                                                 Ballot& ballot, ProgressPage& progress,
@@ -57,10 +65,11 @@ class Engine {
   // Gives up a save that is still being written; waits at most the deadlines of one in voting.
   virtual ~Engine() = default;
 
-  // Starts the save of `step` and returns. The live bytes must not change until wait_staged()
-  // returned. `trainer_state` is a JSON object text, the same on every rank.
+  // Starts a save, the same on every rank, and returns. The live bytes must not change until
+  // wait_staged() returned. The save fails when its bytes are those of the one before although
+  // `updates` moved.
   // False: skipped, one is in flight. Errors: kBug when trainer_state is no JSON object.
-  virtual Result<bool> begin_save(int64_t step, std::string trainer_state) = 0;
+  virtual Result<bool> begin_save(SaveRequest request) = 0;
   // Returns when the state was copied; the time spent here is the visible stall. Never fails by
   // itself: a copy that failed is in the report.
   virtual void wait_staged() = 0;

@@ -83,27 +83,26 @@ Result<void> write_hdf5(const std::string& name, DriverFile& driver_file,
     if (driver_file.error) return *driver_file.error;
   }
   if (!file.close()) return hdf5_error(text("closing ", name));
-  return driver_file.finish();
+  return {};
 }
 
 }  // namespace
 
-Result<void> write_index(FileSystem& file_system, const std::filesystem::path& directory,
-                         const Manifest& manifest) {
-  const std::filesystem::path temporary = directory / (std::string(kIndexName) + ".tmp");
-  DriverFile driver_file;
-  LOCKSTEP_TRY(driver_file.file, file_system.create(temporary));
-  Result<void> written;
+Result<std::string> index_contents(const Manifest& manifest) {
+  DriverFile driver_file;  // without a file behind it: an index has no chunks, so all is its image
   {
     const Hdf5Lock lock;
-    written = write_hdf5(temporary.string(), driver_file, manifest);
+    LOCKSTEP_RETURN_IF_ERROR(write_hdf5(kIndexName, driver_file, manifest));
   }
-  if (driver_file.error) written = *driver_file.error;
-  if (written.ok()) written = driver_file.file->sync();
-  if (written.ok()) written = file_system.rename(temporary, directory / kIndexName);
-  if (written.ok()) return file_system.sync_directory(directory);
-  (void)file_system.remove(temporary).ok();
-  return written;
+  std::string contents(static_cast<size_t>(driver_file.end_of_allocation), '\0');
+  driver_file.read_outside(std::as_writable_bytes(std::span(contents)), 0);
+  return contents;
+}
+
+Result<void> write_index(FileSystem& file_system, const std::filesystem::path& directory,
+                         const Manifest& manifest) {
+  LOCKSTEP_TRY(const std::string contents, index_contents(manifest));
+  return publish_file(file_system, directory / kIndexName, contents);
 }
 
 }  // namespace lockstep::checkpoint

@@ -13,8 +13,10 @@ namespace lockstep::checkpoint {
 // The file grows with tensors times ranks; above this many rank files it is not written.
 inline constexpr size_t kMaxIndexedFiles = 256;
 
-// Writes directory/index.h5 by tmp, fsync, rename. Names of the rank files in it are relative, so
-// the directory can be moved; elements of a missing rank file read as NaN. Errors: kIo, kNoSpace.
+// The bytes of index.h5, the same for the same files. Names of the rank files in it are relative,
+// so the directory can be moved; elements of a missing rank file read as NaN. Errors: HDF5's.
+Result<std::string> index_contents(const Manifest& manifest);
+// Publishes them as directory/index.h5. Errors: kIo, kNoSpace.
 Result<void> write_index(FileSystem& file_system, const std::filesystem::path& directory,
                          const Manifest& manifest);
 

@@ -72,6 +72,8 @@ Result<Manifest> manifest_of(const ordered_json& json) {
   m.world_size = json.at("world_size");
   m.nonce = json.at("nonce");
   m.created_utc = json.at("created_utc");
+  m.ephemeral = json.value("ephemeral", false);
+  m.index_xxh3 = json.value("index_xxh3", "");
   m.codec = json.at("codec");
   m.chunk_elements = json.at("chunk_elements");
   m.trainer_state = json.at("trainer_state").dump();
@@ -107,7 +109,10 @@ std::string manifest_text(const Manifest& m) {
   std::string out = "{\n" + field("format", kFormat) + field("format_version", m.format_version) +
                     field("step", m.step) + field("generation", m.generation) +
                     field("nonce", m.nonce) + field("world_size", m.world_size) +
-                    field("created_utc", m.created_utc) + field("codec", m.codec) +
+                    field("created_utc", m.created_utc) +
+                    (m.ephemeral ? field("ephemeral", true) : "") +
+                    (m.index_xxh3.empty() ? "" : field("index_xxh3", m.index_xxh3)) +
+                    field("codec", m.codec) +
                     field("chunk_elements", m.chunk_elements) +
                     text("\"trainer_state\": ", m.trainer_state, ",\n\"tensors\": [\n");
   for (size_t i = 0; i < m.tensors.size(); ++i) {

@@ -35,6 +35,8 @@ struct Manifest {
   int64_t format_version = kFormatVersion;
   int64_t step = 0, generation = 0, world_size = 0;
   std::string nonce, created_utc;
+  bool ephemeral = false;  // goes with the next commit
+  std::string index_xxh3;  // of index.h5; empty: none is written
   std::string codec = "zstd";
   int64_t chunk_elements = 0;
   std::vector<ManifestFile> files;

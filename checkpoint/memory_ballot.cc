@@ -34,6 +34,7 @@ Result<std::vector<std::string>> MemoryBallot::collect(const std::string& attemp
   }
   std::vector<std::string> in_order;
   for (const auto& [rank, vote] : votes) in_order.push_back(vote);
+  std::erase_if(attempts_, [&](const auto& each) { return each.first != attempt; });
   return in_order;
 }
 

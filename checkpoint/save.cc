@@ -4,9 +4,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoint/catalog.h"
+#include "checkpoint/fence.h"
 #include "checkpoint/index_file.h"
-#include "checkpoint/retention.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -20,12 +19,12 @@ void warn_unless(const Result<void>& result, const char* what) {
 
 }  // namespace
 
-Save::Save(SaveContext context, int64_t step, std::string trainer_state, std::string attempt)
+Save::Save(SaveContext context, SaveRequest request, std::string attempt)
     : context_(std::move(context)),
       options_(context_.options),
-      trainer_state_(std::move(trainer_state)),
+      request_(std::move(request)),
       attempt_(std::move(attempt)) {
-  report_.step = step;
+  report_.step = request_.step;
   report_.directory = options_.folder / attempt_;
 }
 
@@ -98,9 +97,10 @@ Manifest Save::part() const {
   m.world_size = options_.world_size;
   m.nonce = options_.nonce;
   m.created_utc = utc_text(system_clock().unix_ns());
+  m.ephemeral = request_.ephemeral;
   m.codec = codec_name(context_.pipeline.codec());
   m.chunk_elements = kChunkElements;
-  m.trainer_state = trainer_state_;
+  m.trainer_state = request_.trainer_state;
   if (file_) m.files.push_back(*file_);
   std::map<std::string, ManifestTensor> tensors;
   for (const auto& [piece, bytes] : context_.staging.staged()) {
@@ -154,16 +154,24 @@ Result<Manifest> Save::decide() {
       votes.push_back(std::move(vote));
     }
     LOCKSTEP_TRY(Manifest manifest, merge_votes(votes));
-    if (context_.previous && is_stale(*context_.previous, manifest))
-      return Error{Code::kBug, text("the state is, bit for bit, that of step ",
-                                    context_.previous->step, ": a stale copy")};
+    if (const auto& last = context_.previous;
+        last && is_stale(last->manifest, manifest, request_.updates - last->updates))
+      return Error{Code::kBug,
+                   text("the state is, bit for bit, that of step ", last->manifest.step, ", ",
+                        request_.updates - last->updates, " updates before: a stale copy")};
+    const Fence fence{options_.folder, options_.generation, options_.nonce};
+    LOCKSTEP_RETURN_IF_ERROR(fence.check(context_.file_system));
+    if (manifest.files.size() <= kMaxIndexedFiles) {
+      LOCKSTEP_TRY(const std::string index, index_contents(manifest));
+      manifest.index_xxh3 = hex64(xxh3_64(index));
+    }
     LOCKSTEP_RETURN_IF_ERROR(publish_file(context_.file_system, report_.directory / kManifestName,
                                           manifest_text(manifest)));
     return manifest;
   };
   auto decided = attempt();
   if (decided.ok()) {
-    context_.previous = decided.value();
+    context_.previous = Committed{decided.value(), request_.updates};
   } else {
     const auto removed = remove_checkpoint(context_.file_system, report_.directory);
     if (!removed.ok())
@@ -176,13 +184,10 @@ Result<Manifest> Save::decide() {
 void Save::after_commit(const Manifest& manifest) {
   FileSystem& fs = context_.file_system;
   warn_unless(publish_file(fs, options_.folder / kLatestName, attempt_ + "\n"), "LATEST is not");
-  if (manifest.files.size() <= kMaxIndexedFiles)
+  if (!manifest.index_xxh3.empty())
     warn_unless(write_index(fs, report_.directory, manifest), "it has no index.h5");
-  const auto entries = list_checkpoints(fs, options_.folder);
-  if (!entries.ok()) return warn_unless(entries.error(), "older ones stay");
-  for (const auto& path :
-       superfluous(entries.value(), options_.keep_latest_k, options_.generation))
-    warn_unless(remove_checkpoint(fs, path), "an older one stays");
+  const auto pruned = prune(fs, options_.folder, options_.retention, options_.generation);
+  if (!pruned.ok()) warn_unless(pruned.error(), "an older one stays");
 }
 
 }  // namespace lockstep::checkpoint

@@ -3,7 +3,8 @@
 //   1. stage     copy the live state, check its fingerprints; the trainer may go on
 //   2. write     the directory, this rank's file, fsync of both
 //   3. vote      digest or error to rank 0
-//   4. commit    rank 0: merge the votes, publish manifest.json, announce; the others wait
+//   4. commit    rank 0: merge the votes, look at the fence, publish manifest.json, announce; the
+//                others wait
 //   5. after it  rank 0: LATEST, index.h5, retention; what fails there is a warning
 //
 // An error before 4 is voted, so that no rank waits for long. A file is removed only by the rank
@@ -22,6 +23,11 @@
 
 namespace lockstep::checkpoint {
 
+struct Committed {  // by this engine
+  Manifest manifest;
+  int64_t updates;
+};
+
 // What outlives a save; of the engine.
 struct SaveContext {
   const EngineOptions& options;
@@ -30,7 +36,7 @@ struct SaveContext {
   StagingArea& staging;
   ChunkPipeline& pipeline;
   const std::atomic<bool>& stopping;
-  std::optional<Manifest>& previous;  // committed by this engine; rank 0
+  std::optional<Committed>& previous;  // rank 0
   std::function<void(SavePhase)> set_phase;
   std::function<void()> on_staged;    // called once, whatever happens
 };
@@ -38,7 +44,7 @@ struct SaveContext {
 class Save {
  public:
   // `attempt` names the directory and the ballot.
-  Save(SaveContext context, int64_t step, std::string trainer_state, std::string attempt);
+  Save(SaveContext context, SaveRequest request, std::string attempt);
   SaveReport run();
 
  private:
@@ -52,7 +58,8 @@ class Save {
 
   SaveContext context_;
   const EngineOptions& options_;
-  const std::string trainer_state_, attempt_;
+  const SaveRequest request_;
+  const std::string attempt_;
   SaveReport report_;
   Fingerprints fingerprints_;
   std::optional<ManifestFile> file_;

@@ -2,6 +2,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/catalog.h"
 #include "checkpoint/chunk_reader.h"
@@ -32,6 +33,20 @@ bool verify_file(FileSystem& file_system, const std::filesystem::path& directory
   return errors.empty();
 }
 
+// The index is a view: it may be missing, but it may not show other bytes.
+void verify_index(FileSystem& file_system, const std::filesystem::path& directory,
+                  const Manifest& manifest, std::vector<VerifyProblem>& problems) {
+  if (manifest.index_xxh3.empty()) return;
+  const auto contents = read_file(file_system, directory / kIndexName);
+  if (!contents.ok() && contents.error().code == Code::kNotFound) return;
+  if (!contents.ok())
+    problems.push_back({kIndexName, contents.error().message});
+  else if (hex64(xxh3_64(contents.value())) != manifest.index_xxh3)
+    problems.push_back({kIndexName, text((directory / kIndexName).string(),
+                                         ": differs from what was written; the rank files, which "
+                                         "loads read, are looked at apart")});
+}
+
 }  // namespace
 
 Result<std::vector<VerifyProblem>> verify(FileSystem& file_system,
@@ -44,6 +59,7 @@ Result<std::vector<VerifyProblem>> verify(FileSystem& file_system,
   for (const ManifestFile& entry : manifest.files)
     all_read &= verify_file(file_system, directory, manifest, entry, codec, threads, sums,
                             problems);
+  verify_index(file_system, directory, manifest, problems);
   if (!all_read) return problems;  // the sums would miss what could not be read
   if (const auto same = check_fingerprints(manifest, sums); !same.ok())
     problems.push_back({kManifestName, same.error().message});

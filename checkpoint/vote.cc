@@ -18,6 +18,7 @@ std::string disagreement(const Manifest& a, const Manifest& b) {
   if (a.nonce != b.nonce) return text("nonce: ", a.nonce, " and ", b.nonce);
   if (a.world_size != b.world_size) return text("world size: ", a.world_size, ", ", b.world_size);
   if (a.codec != b.codec) return text("codec: ", a.codec, " and ", b.codec);
+  if (a.ephemeral != b.ephemeral) return "whether it is ephemeral";
   if (a.chunk_elements != b.chunk_elements) return "chunk size";
   if (a.trainer_state != b.trainer_state)
     return text("trainer state: ", a.trainer_state, " and ", b.trainer_state);
@@ -102,8 +103,8 @@ Result<void> parse_outcome(const std::string& contents) {
   return Error{Code::kIo, j.value("error", "not committed")};
 }
 
-bool is_stale(const Manifest& previous, const Manifest& next) {
-  if (previous.step == next.step || previous.tensors.size() != next.tensors.size()) return false;
+bool is_stale(const Manifest& previous, const Manifest& next, int64_t updates_between) {
+  if (updates_between == 0 || previous.tensors.size() != next.tensors.size()) return false;
   for (size_t i = 0; i < next.tensors.size(); ++i)
     if (previous.tensors[i].name != next.tensors[i].name ||
         previous.tensors[i].fingerprint != next.tensors[i].fingerprint)

@@ -27,8 +27,8 @@ Result<Manifest> merge_votes(const std::vector<Vote>& votes);
 std::string outcome_text(const Result<void>& committed);
 Result<void> parse_outcome(const std::string& contents);
 
-// Whether two checkpoints of different steps hold the same bytes throughout: then the copy that was
-// saved is not the state that was trained.
-bool is_stale(const Manifest& previous, const Manifest& next);
+// Whether two checkpoints hold the same bytes throughout although the optimizer made
+// `updates_between` them: then the copy that was saved is not the state that was trained.
+bool is_stale(const Manifest& previous, const Manifest& next, int64_t updates_between);
 
 }  // namespace lockstep::checkpoint

@@ -203,7 +203,7 @@ ordered_json save_once(Engine& engine, State& state, ComputeLoad& load, int64_t 
                        double rate_before) {
   state.change();
   const double start = now_s(), products = load.products(), cpu = cpu_s();
-  value_or_exit(engine.begin_save(step, R"({"step": 0})"));
+  value_or_exit(engine.begin_save({.step = step, .updates = step}));
   const double begun = now_s();
   engine.wait_staged();
   const double staged = now_s();
@@ -249,7 +249,7 @@ ordered_json save_mode(const Arguments& a, Board& board) {
   options.codec = a.keys.contains("codec") ? a.keys.at("codec") : "zstd";
   options.threads = static_cast<int>(a.number("threads", 1));
   options.nice = static_cast<int>(a.number("nice", 0));
-  options.keep_latest_k = 2;
+  options.retention.keep_latest_k = 2;
   const auto engine =
       value_or_exit(Engine::create(options, posix_file_system(), ballot, *page, state.live()));
   ComputeLoad load(a.number("load", 0) != 0);

@@ -62,6 +62,8 @@ class SharedStore {
   virtual Result<void> set(const std::string& key, const std::string& value) = 0;
   // Waits for the key. Errors: kTimeout, kPeerLost.
   virtual Result<std::string> get(const std::string& key, double timeout_s) = 0;
+  // A key that is not there is fine. Errors: kPeerLost.
+  virtual Result<void> remove(const std::string& key) = 0;
 };
 
 struct Membership {

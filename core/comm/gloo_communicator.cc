@@ -166,6 +166,14 @@ class C10dStore : public SharedStore {
       return Error{Code::kPeerLost, text("the store does not give \"", key, "\": ", e.what())};
     }
   }
+  Result<void> remove(const std::string& key) override {
+    try {
+      store_->deleteKey(key);
+      return {};
+    } catch (const std::exception& e) {
+      return Error{Code::kPeerLost, text("the store does not drop \"", key, "\": ", e.what())};
+    }
+  }
 
  private:
   c10::intrusive_ptr<c10d::Store> store_;
@@ -183,6 +191,11 @@ class LocalStore : public SharedStore {
     const auto found = values_.find(key);
     if (found != values_.end()) return found->second;
     return Error{Code::kTimeout, text("no \"", key, "\" in the store after ", timeout_s, " s")};
+  }
+  Result<void> remove(const std::string& key) override {
+    std::lock_guard lock(mutex_);
+    values_.erase(key);
+    return {};
   }
 
  private:

@@ -1,5 +1,7 @@
 #include "core/train/store_ballot.h"
 
+#include <utility>
+
 #include "base/clock.h"
 #include "base/text.h"
 
@@ -33,8 +35,18 @@ Result<std::vector<std::string>> StoreBallot::collect(const std::string& attempt
     code = vote.error().code;
     silent += text(silent.empty() ? "" : ", ", r);
   }
+  if (silent.empty()) forget_earlier(world_size);
+  earlier_.push_back(attempt);
   if (!silent.empty()) return Error{code, text("no vote on ", attempt, " from rank(s) ", silent)};
   return votes;
+}
+
+// A key that stays is no harm: no attempt's name is used twice.
+void StoreBallot::forget_earlier(int world_size) {
+  for (const std::string& attempt : std::exchange(earlier_, {})) {
+    (void)store_.remove(outcome_key(attempt)).ok();
+    for (int r = 0; r < world_size; ++r) (void)store_.remove(vote_key(attempt, r)).ok();
+  }
 }
 
 Result<void> StoreBallot::announce(const std::string& attempt, const std::string& outcome) {

@@ -1,4 +1,6 @@
 // checkpoint::Ballot over the ranks' shared store (c10d): for runs without agents that carry votes.
+// Rank 0 removes the keys of earlier attempts when all have voted on a later one, so the store
+// holds those of the last attempt on which all voted, and of later ones.
 #pragma once
 
 #include "checkpoint/ballot.h"
@@ -17,7 +19,10 @@ class StoreBallot : public checkpoint::Ballot {
                                     std::chrono::milliseconds deadline) override;
 
  private:
+  void forget_earlier(int world_size);
+
   SharedStore& store_;
+  std::vector<std::string> earlier_;  // attempts with keys in the store; of rank 0
 };
 
 }  // namespace lockstep::core

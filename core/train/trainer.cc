@@ -1,6 +1,7 @@
 #include "core/train/trainer.h"
 
 #include "base/log.h"
+#include "checkpoint/save_schedule.h"
 #include "core/optim/adamw.h"
 #include "core/train/memory_stats.h"
 #include "core/train/state_pieces.h"
@@ -101,8 +102,10 @@ Result<void> Trainer::start_engine() {
     o.codec = config_.checkpoint.codec;
     o.threads = static_cast<int>(config_.checkpoint.threads);
     o.nice = static_cast<int>(config_.checkpoint.nice);
-    o.wait_when_busy = config_.checkpoint.when_busy == "wait";
-    o.keep_latest_k = config_.checkpoint.keep_latest_k;
+    o.retention = {config_.checkpoint.keep_latest_k, config_.checkpoint.keep_every,
+                   config_.checkpoint.keep_minutes};
+    o.vote_deadline = std::chrono::milliseconds(
+        static_cast<int64_t>(config_.checkpoint.vote_timeout_seconds * 1000));
     LOCKSTEP_TRY(engine_, checkpoint::Engine::create(o, env_.file_system, *ballot_, env_.progress,
                                                      owned_pieces(step_->units())));
   }
@@ -123,7 +126,14 @@ bool Trainer::saving() const {
          phase == SavePhase::kVoting;
 }
 
+// One clock decides for all: rank 0's word travels with the step's flags.
+bool Trainer::save_time() const {
+  const double minutes = config_.checkpoint.interval_minutes;
+  return rank() == 0 && minutes > 0 && env_.clock.monotonic_s() - saved_at_s_ >= 60 * minutes;
+}
+
 Result<void> Trainer::run() {
+  saved_at_s_ = env_.clock.monotonic_s();
   const int64_t last = config_.training.steps;
   if (state_.step >= last && rank() == 0)
     log_info("nothing to do: the newest checkpoint is at step ", state_.step, " of ", last);
@@ -146,7 +156,7 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
   record.lr = learning_rate(config_.optimizer.lr, s.warmup_steps,
                             s.total_steps > 0 ? s.total_steps : config_.training.steps,
                             s.decay_type.c_str(), s.min_lr_factor, step);
-  const RankFlags mine{env_.stop_requested.load(), saving(), failed_in_row_};
+  const RankFlags mine{env_.stop_requested.load(), saving(), failed_in_row_, save_time()};
   LOCKSTEP_TRY(record.outcome, step_->run(
                                    step, record.lr, mine,
                                    [&] {
@@ -168,10 +178,8 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
   stop = record.outcome.any.stop;
   if (record.outcome.any.failed_saves >= config_.checkpoint.max_failures)
     return too_many_failures(record.outcome.any.failed_saves);
-  const int64_t interval = config_.checkpoint.interval;
   const bool must = stop || step == config_.training.steps;
-  if (must || (interval > 0 && step % interval == 0))
-    LOCKSTEP_RETURN_IF_ERROR(save_if_due(step, must, record.outcome.any.save_busy));
+  LOCKSTEP_RETURN_IF_ERROR(save_if_due(step, must, record.outcome.any));
   take_reports();
   return {};
 }
@@ -193,25 +201,39 @@ Result<std::optional<double>> Trainer::validate_if_due(int64_t step) {
                                static_cast<double>(std::max<int64_t>(1, loss.valid_tokens)));
 }
 
-Result<void> Trainer::save_if_due(int64_t step, bool must, bool any_busy) {
-  if (!engine_) return {};
+// `any` is the same on every rank, so all save, or skip, together.
+Result<void> Trainer::save_if_due(int64_t step, bool must, const RankFlags& any) {
+  const Config::Checkpoint& c = config_.checkpoint;
+  // A save that time asks for waits for the one in flight; it is not skipped.
+  const checkpoint::Due due = checkpoint::save_due({c.interval, c.ephemeral_interval}, step, must,
+                                                   any.save_time && !any.save_busy);
+  if (!engine_ || due == checkpoint::Due::kNo) return {};
   env_.progress.set_phase(step, Phase::kSave);
   const double start = env_.clock.monotonic_s();
-  if (must || config_.checkpoint.when_busy == "wait") {
+  if (must || c.when_busy == "wait") {
     engine_->drain();
     take_reports();
-  } else if (any_busy) {  // the same word on every rank, so all skip together
+  } else if (any.save_busy) {
     if (rank() == 0)
       log_warning("the save of step ", step,
                   " is skipped: the one before it is still being written");
     if (record_) record_->add_skipped_save();
     return {};
   }
-  LOCKSTEP_TRY(const bool begun, engine_->begin_save(step, state_.to_json()));
-  if (!begun)
-    return Error{Code::kBug,
-                 text("the checkpoint engine was busy at step ", step, " and said it was idle")};
+  LOCKSTEP_RETURN_IF_ERROR(begin_save(due == checkpoint::Due::kEphemeral));
   stall_of_save_ += env_.clock.monotonic_s() - start;
+  return {};
+}
+
+// Of the step that state_ is at. Requires: nothing in flight.
+Result<void> Trainer::begin_save(bool ephemeral) {
+  if (!ephemeral) saved_at_s_ = env_.clock.monotonic_s();
+  LOCKSTEP_TRY(const bool begun,
+               engine_->begin_save({state_.step, state_.step - state_.skipped_steps, ephemeral,
+                                    state_.to_json()}));
+  if (!begun)
+    return Error{Code::kBug, text("the checkpoint engine was busy at step ", state_.step,
+                                  " and said it was idle")};
   return {};
 }
 
@@ -244,7 +266,7 @@ Result<void> Trainer::not_finite(int64_t step, const StepOutcome& outcome) {
     engine_->drain();
     take_reports();
     if (saved_step_ != state_.step)
-      LOCKSTEP_RETURN_IF_ERROR(engine_->begin_save(state_.step, state_.to_json()));
+      LOCKSTEP_RETURN_IF_ERROR(begin_save(/*ephemeral=*/false));
     engine_->drain();
     take_reports();
   }

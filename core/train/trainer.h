@@ -50,7 +50,9 @@ class Trainer {
   Result<void> one_step(int64_t step, bool& stop);
   Error too_many_failures(int64_t count) const;
   Result<std::optional<double>> validate_if_due(int64_t step);
-  Result<void> save_if_due(int64_t step, bool must, bool any_busy);
+  Result<void> save_if_due(int64_t step, bool must, const RankFlags& any);
+  Result<void> begin_save(bool ephemeral);
+  bool save_time() const;
   void take_reports();
   Result<void> finish(int64_t step, bool stopped);
   Result<void> not_finite(int64_t step, const StepOutcome& outcome);
@@ -71,7 +73,7 @@ class Trainer {
   std::unique_ptr<RunRecord> record_;  // rank 0
   TrainerState state_;
   int64_t saved_step_ = -1, failed_in_row_ = 0, committed_once_ = 0;
-  double stall_of_save_ = 0;
+  double stall_of_save_ = 0, saved_at_s_ = 0;  // the latter: the clock at the last permanent one
   checkpoint::SaveReport last_report_;
 };
 

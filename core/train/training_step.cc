@@ -94,7 +94,7 @@ Result<void> TrainingStep::compute_slots_joined(
 
 // One small all-gather: every slot's loss sum and valid tokens, and every rank's flags.
 Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcome& outcome) {
-  const int64_t slots = config_.slots(), width = 2 * slots + 3;
+  const int64_t slots = config_.slots(), width = 2 * slots + 4;
   const int w = comm_.world_size();
   at::Tensor in = at::zeros({width}, at::kDouble), out = at::zeros({w, width}, at::kDouble);
   double* row = in.data_ptr<double>();
@@ -103,6 +103,7 @@ Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcom
   row[2 * slots] = mine.stop;
   row[2 * slots + 1] = mine.save_busy;
   row[2 * slots + 2] = static_cast<double>(mine.failed_saves);
+  row[2 * slots + 3] = mine.save_time;
   PendingPtr gather = comm_.all_gather(out.view({-1}), in);
   LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_exchanges());
   if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
@@ -117,6 +118,7 @@ Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcom
     outcome.any.stop |= flags[0] != 0;
     outcome.any.save_busy |= flags[1] != 0;
     outcome.any.failed_saves = std::max(outcome.any.failed_saves, static_cast<int64_t>(flags[2]));
+    outcome.any.save_time |= flags[3] != 0;
   }
   outcome.loss = outcome.valid_tokens > 0 ? loss / static_cast<double>(outcome.valid_tokens) : 0.0;
   outcome.finite = std::isfinite(outcome.loss);

@@ -17,6 +17,7 @@ struct RankFlags {
   bool stop = false;         // this rank was asked to stop
   bool save_busy = false;    // its checkpoint engine still writes
   int64_t failed_saves = 0;  // in a row
+  bool save_time = false;    // checkpoint.interval_minutes have passed; rank 0's clock
 };
 
 struct StepPhases {
@@ -30,7 +31,7 @@ struct StepOutcome {
   int64_t valid_tokens = 0;
   bool updated = false;  // false: no valid token, or loss or norm not finite
   bool finite = true;
-  RankFlags any;      // over all ranks: or, or, max
+  RankFlags any;      // over all ranks: or, or, max, or
   StepPhases phases;  // this rank's seconds
 };
 

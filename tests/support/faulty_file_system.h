@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -37,6 +38,8 @@ enum class Fault {
   kShortWrite,      // a write does its first half, then kIo; as kIoError elsewhere
   kKill,            // SIGKILL to this process before the call
   kShortWriteKill,  // a write does its first half, then SIGKILL; as kKill elsewhere
+  kPause,           // SIGSTOP to this process; after SIGCONT the call is made
+  kHold,            // the call waits until the next set_plan
 };
 
 class FaultyFileSystem final : public FileSystem {
@@ -45,7 +48,7 @@ class FaultyFileSystem final : public FileSystem {
     Op op = Op::kAny;
     int64_t at_call = 0;           // the k-th call of `op`, from 1; 0: never
     Fault fault = Fault::kNone;
-    bool and_after = false;        // every later call of `op` as well
+    bool and_after = false;        // every later call of `op` as well; whole, not in halves
     int64_t byte_limit = -1;       // writes beyond this many bytes in all: kNoSpace; -1: no limit
     int64_t delay_ns = 0;          // slept before each call
   };
@@ -57,6 +60,8 @@ class FaultyFileSystem final : public FileSystem {
     plan_ = plan;
     calls_ = {};
     written_bytes_ = 0;
+    ++plans_;
+    changed_.notify_all();
   }
   int64_t calls(Op op) const {
     std::lock_guard lock(mutex_);
@@ -74,6 +79,14 @@ class FaultyFileSystem final : public FileSystem {
   Result<std::unique_ptr<File>> open(const Path& path) override {
     LOCKSTEP_RETURN_IF_ERROR(on_call(Op::kOpen, path));
     return wrap(path, behind_.open(path));
+  }
+  Result<std::unique_ptr<File>> create_direct(const Path& path) override {
+    LOCKSTEP_RETURN_IF_ERROR(on_call(Op::kCreate, path));
+    return wrap(path, behind_.create_direct(path));
+  }
+  Result<std::unique_ptr<File>> open_direct(const Path& path) override {
+    LOCKSTEP_RETURN_IF_ERROR(on_call(Op::kOpen, path));
+    return wrap(path, behind_.open_direct(path));
   }
   Result<void> make_directories(const Path& path) override {
     LOCKSTEP_RETURN_IF_ERROR(on_call(Op::kMakeDirectories, path));
@@ -110,13 +123,7 @@ class FaultyFileSystem final : public FileSystem {
 
   // Counts the call and meets the planned fault; *half says that half of a write comes first.
   Result<void> on_call(Op op, const Path& path, Fault* half = nullptr);
-  Result<void> fail(Fault fault, const Path& path, int64_t call) {
-    if (fault == Fault::kKill || fault == Fault::kShortWriteKill) ::raise(SIGKILL);
-    const bool full = fault == Fault::kNoSpace;
-    return Error{full ? Code::kNoSpace : Code::kIo,
-                 text(path.string(), ": injected ", full ? "No space left on device" : "I/O error",
-                      " at call ", call)};
-  }
+  Result<void> fail(Fault fault, const Path& path, int64_t call);
   // How many of `size` bytes still fit under the limit; they are counted as written.
   size_t take_bytes(size_t size) {
     std::lock_guard lock(mutex_);
@@ -129,6 +136,8 @@ class FaultyFileSystem final : public FileSystem {
 
   FileSystem& behind_;
   mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t plans_ = 0;
   Plan plan_;
   std::array<int64_t, kOpCount> calls_{};
   int64_t written_bytes_ = 0;

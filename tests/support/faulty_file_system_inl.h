@@ -53,11 +53,20 @@ inline Result<std::unique_ptr<File>> FaultyFileSystem::wrap(const Path& path,
       std::make_unique<FaultyFile>(*this, path, std::move(opened).value()));
 }
 
+inline Result<void> FaultyFileSystem::fail(Fault fault, const Path& path, int64_t call) {
+  if (fault == Fault::kKill || fault == Fault::kShortWriteKill) ::raise(SIGKILL);
+  const bool full = fault == Fault::kNoSpace;
+  return Error{full ? Code::kNoSpace : Code::kIo,
+               text(path.string(), ": injected ", full ? "No space left on device" : "I/O error",
+                    " at call ", call)};
+}
+
 inline Result<void> FaultyFileSystem::on_call(Op op, const Path& path, Fault* half) {
   Fault fault = Fault::kNone;
   int64_t call = 0, delay_ns = 0;
+  bool first = false;
   {
-    std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     ++calls_[static_cast<size_t>(Op::kAny)];
     ++calls_[static_cast<size_t>(op)];
     delay_ns = plan_.delay_ns;
@@ -65,10 +74,15 @@ inline Result<void> FaultyFileSystem::on_call(Op op, const Path& path, Fault* ha
     const bool planned = plan_.op == Op::kAny || plan_.op == op;
     const bool due = call == plan_.at_call || (plan_.and_after && call > plan_.at_call);
     if (planned && plan_.at_call > 0 && due) fault = plan_.fault;
+    first = call == plan_.at_call;
+    if (fault == Fault::kHold)
+      changed_.wait(lock, [&, plan = plans_] { return plans_ != plan; });
   }
   if (delay_ns > 0) system_clock().sleep_ns(delay_ns);
-  if (fault == Fault::kNone) return {};
-  if (half != nullptr && (fault == Fault::kShortWrite || fault == Fault::kShortWriteKill)) {
+  if (fault == Fault::kPause) ::raise(SIGSTOP);
+  if (fault == Fault::kNone || fault == Fault::kHold || fault == Fault::kPause) return {};
+  const bool in_halves = fault == Fault::kShortWrite || fault == Fault::kShortWriteKill;
+  if (half != nullptr && first && in_halves) {
     *half = fault;
     return {};
   }

@@ -10,6 +10,13 @@
 namespace lockstep {
 namespace {
 
+TEST(Clock, UtcIsReadBack) {
+  for (int64_t second : {int64_t{0}, int64_t{951782400}, int64_t{1795258623}})
+    EXPECT_EQ(utc_seconds(utc_text(second * 1'000'000'000)), second);
+  for (const char* other : {"", "2026-11-21", "2026-11-21T10:57:03", "2026-11-21T10:57:03Z "})
+    EXPECT_FALSE(utc_seconds(other)) << other;
+}
+
 TEST(Clock, MonotonicNeverGoesBackAndSleepIsNotShort) {
   Clock& clock = system_clock();
   const int64_t before_ns = clock.monotonic_ns();

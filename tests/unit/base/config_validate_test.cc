@@ -67,6 +67,12 @@ TEST(ConfigValidate, Combinations) {
   EXPECT_THAT(verdict([](Config& c) { c.checkpoint.keep_latest_k = 1; }),
               HasSubstr("use 2 or more"));
   EXPECT_EQ(verdict([](Config& c) { c.checkpoint.keep_latest_k = 0; }), "ok");
+  EXPECT_THAT(verdict([](Config& c) { c.checkpoint.ephemeral_interval = 50; }),
+              HasSubstr("no save between those of checkpoint.interval = 50"));
+  EXPECT_EQ(verdict([](Config& c) {
+              c.checkpoint.ephemeral_interval = 50, c.checkpoint.interval = 0;
+            }),
+            "ok");
   EXPECT_THAT(verdict([](Config& c) {
                 c.parallelism.strategy = "single", c.launcher.nproc_per_node = {1, 2};
               }),

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/support/temp_dir.h"
 
 namespace lockstep {
@@ -92,6 +95,34 @@ TEST(PublishFileDeathTest, KillAtAnyCallLeavesOldOrNew) {
       EXPECT_TRUE(now == "old" || now == "new") << now;
     }
   }
+}
+
+TEST(FaultyFileSystem, HoldsACallUntilTheNextPlanAndCutsOnlyTheFirstWrite) {
+  TempDir dir;
+  FaultyFileSystem disk(posix_file_system(), {.op = Op::kWrite, .at_call = 1,
+                                              .fault = Fault::kShortWrite, .and_after = true});
+  const auto file = disk.create(dir / "f").value();
+  EXPECT_FALSE(file->write_at(as_bytes("abcd"), 0).ok());
+  EXPECT_FALSE(file->write_at(as_bytes("efgh"), 2).ok());
+  EXPECT_EQ(file->size_bytes().value(), 2);
+  disk.set_plan({.op = Op::kSync, .at_call = 1, .fault = Fault::kHold});
+  std::atomic<bool> synced = false;
+  std::thread thread([&] { synced = file->sync().ok(); });
+  while (disk.calls(Op::kSync) == 0) std::this_thread::yield();
+  EXPECT_FALSE(synced);
+  disk.set_plan({});
+  thread.join();
+  EXPECT_TRUE(synced);
+}
+
+TEST(MakeDurableDirectories, SyncsTheParentOfEachOneThatWasMissing) {
+  TempDir dir;
+  FaultyFileSystem disk(posix_file_system());
+  ASSERT_TRUE(make_durable_directories(disk, dir / "a/b/c").ok());
+  EXPECT_EQ(disk.calls(Op::kSyncDirectory), 3);
+  disk.set_plan({});
+  ASSERT_TRUE(make_durable_directories(disk, dir / "a/b/c").ok());
+  EXPECT_EQ(disk.calls(Op::kSyncDirectory), 1);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The decisions that touch no disk: names, boxes, fingerprints, manifests, votes, retention.
+// The decisions that touch no disk: names, boxes, fingerprints, manifests, when to save.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,14 +7,13 @@
 #include "base/hash.h"
 #include "checkpoint/attempt.h"
 #include "checkpoint/flat_boxes.h"
-#include "checkpoint/retention.h"
-#include "checkpoint/shard_file_writer.h"
-#include "checkpoint/vote.h"
-#include "tests/unit/checkpoint/world.h"
+#include "checkpoint/save_schedule.h"
+#include "tests/unit/checkpoint/part_of.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
+using test_support::part_of;
 using test_support::value_at;
 using testing::HasSubstr;
 
@@ -101,21 +100,6 @@ TEST(Fingerprint, EveryFormAgreesAndCopies) {
     }
 }
 
-Manifest part_of(int rank, int64_t first, int64_t length) {
-  Manifest m;
-  m.step = 5;
-  m.generation = 2;
-  m.world_size = 2;
-  m.nonce = "ab";
-  m.created_utc = "2026-01-01T00:00:00Z";
-  m.chunk_elements = 8;
-  m.trainer_state = "{\"step\":5}";
-  const TensorPiece piece{"w", Kind::kParam, {3, 4}, first, length};
-  m.files.push_back({shard_file_name(rank), 1000 + rank, 2, 64, hex64(1), hex64(2), {piece}});
-  m.tensors.push_back({"w", {3, 4}, {{"param", hex64(static_cast<uint64_t>(10 + rank))}}});
-  return m;
-}
-
 TEST(Manifest, TextIsReadBackAndEveryDamagedByteIsSeen) {
   const Manifest whole = part_of(0, 0, 12);
   const std::string contents = manifest_text(whole);
@@ -141,76 +125,24 @@ TEST(Manifest, AnotherFormatVersionIsAConfigError) {
   EXPECT_THAT(parsed.error().message, HasSubstr("format version 2"));
 }
 
-TEST(Votes, PartsBecomeAWhole) {
-  const std::string zero = vote_text({0, "", part_of(0, 0, 5)});
-  const std::string one = vote_text({1, "", part_of(1, 5, 7)});
-  const auto merged = merge_votes({parse_vote(zero).value(), parse_vote(one).value()});
-  ASSERT_TRUE(merged.ok()) << merged.error().message;
-  EXPECT_EQ(merged.value().files.size(), 2u);
-  EXPECT_EQ(merged.value().tensors[0].fingerprint.at("param"), hex64(21));
-}
-
-std::string error_of(const std::vector<Vote>& votes) {
-  const auto merged = merge_votes(votes);
-  return merged.ok() ? "merged" : merged.error().message;
-}
-
-TEST(Votes, WhatDoesNotFitIsNamed) {
-  const Vote zero{0, "", part_of(0, 0, 5)};
-  EXPECT_THAT(error_of({zero, {1, "", part_of(1, 6, 6)}}), HasSubstr("element 5 is in no piece"));
-  EXPECT_THAT(error_of({zero, {1, "", part_of(1, 4, 8)}}), HasSubstr("element 4 is in two pieces"));
-  EXPECT_THAT(error_of({zero, {1, "", part_of(1, 5, 6)}}), HasSubstr("hold 11 elements"));
-  EXPECT_THAT(error_of({zero, {1, "disk on fire", {}}}), HasSubstr("rank 1: disk on fire"));
-  Manifest other = part_of(1, 5, 7);
-  other.trainer_state = "{\"step\":6}";
-  EXPECT_THAT(error_of({zero, {1, "", other}}), HasSubstr("differ in trainer state"));
-  EXPECT_FALSE(parse_vote("{}").ok());
-  EXPECT_FALSE(parse_vote("nonsense").ok());
-  EXPECT_TRUE(parse_outcome(outcome_text({})).ok());
-  const auto failed = parse_outcome(outcome_text(Error{Code::kIo, "why"}));
-  ASSERT_FALSE(failed.ok());
-  EXPECT_EQ(failed.error().message, "why");
-}
-
-TEST(Votes, TheSameBytesAtAnotherStepAreStale) {
-  const Manifest a = part_of(0, 0, 12);
-  Manifest b = a;
-  EXPECT_FALSE(is_stale(a, b));
-  b.step = 6;
-  EXPECT_TRUE(is_stale(a, b));
-  b.tensors[0].fingerprint["param"] = hex64(99);
-  EXPECT_FALSE(is_stale(a, b));
-}
-
-CatalogEntry entry(int64_t step, int64_t generation, bool committed, bool has_manifest) {
-  return {text(step, ".", generation), step, generation, committed, has_manifest, "", 0};
-}
-
-TEST(Retention, KeepsTheLastCommittedAndNothingOlder) {
-  const std::vector<CatalogEntry> entries = {
-      entry(50, 1, false, false), entry(40, 1, true, true),   entry(30, 1, false, true),
-      entry(20, 1, true, true),   entry(15, 1, false, false), entry(10, 1, true, true)};
-  const std::vector<std::filesystem::path> old = {"15.1", "10.1"};
-  EXPECT_EQ(superfluous(entries, 2, 1), old);
-  EXPECT_TRUE(superfluous(entries, 0, 1).empty());
-  EXPECT_TRUE(superfluous(entries, 3, 1).empty());
-}
-
-TEST(Retention, AfterAFallBackTheNewLineCounts) {
-  const std::vector<CatalogEntry> entries = {entry(300, 3, true, true), entry(260, 4, true, true),
-                                             entry(250, 4, true, true), entry(200, 3, true, true)};
-  const std::vector<std::filesystem::path> old = {"300.3", "200.3"};
-  EXPECT_EQ(superfluous(entries, 2, 4), old);
-}
-
-TEST(Retention, ALaterGenerationIsNeverTouched) {
-  const std::vector<CatalogEntry> entries = {entry(300, 3, true, true), entry(250, 4, false, false),
-                                             entry(240, 4, true, true), entry(200, 3, true, true),
-                                             entry(100, 3, true, true)};
-  const std::vector<std::filesystem::path> old = {"200.3", "100.3"};
-  EXPECT_EQ(superfluous(entries, 2, 3), old);
-  EXPECT_TRUE(orphans(entries, 4).empty());
-  EXPECT_EQ(orphans(entries, 5), std::vector<std::filesystem::path>{"250.4"});
+TEST(SaveSchedule, ByStepsByTimeAndInBetween) {
+  struct Case {
+    SaveSchedule schedule;
+    int64_t step;
+    bool must, time_is_up;
+    Due due;
+  };
+  const Case cases[] = {
+      {{0, 0}, 50, false, false, Due::kNo},         {{0, 0}, 50, true, false, Due::kPermanent},
+      {{50, 0}, 50, false, false, Due::kPermanent}, {{50, 0}, 51, false, false, Due::kNo},
+      {{50, 10}, 60, false, false, Due::kEphemeral}, {{50, 10}, 100, false, false, Due::kPermanent},
+      {{50, 10}, 60, true, false, Due::kPermanent}, {{50, 10}, 60, false, true, Due::kPermanent},
+      {{50, 10}, 61, false, true, Due::kPermanent}, {{50, 15}, 75, false, false, Due::kEphemeral},
+      {{0, 10}, 20, false, false, Due::kEphemeral}, {{0, 10}, 21, false, false, Due::kNo},
+  };
+  for (const Case& c : cases)
+    EXPECT_EQ(save_due(c.schedule, c.step, c.must, c.time_is_up), c.due)
+        << c.schedule.interval << " " << c.schedule.ephemeral_interval << " at " << c.step;
 }
 
 }  // namespace

@@ -1,111 +1,35 @@
-// A made-up model and the ranks of one process that save and load it: what the checkpoint tests
-// share.
+// The ranks of one process that save a made-up model: what the checkpoint tests share.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "base/hash.h"
 #include "base/progress_page.h"
-#include "base/text.h"
 #include "checkpoint/catalog.h"
 #include "checkpoint/engine.h"
 #include "checkpoint/memory_ballot.h"
+#include "tests/unit/checkpoint/made_up_state.h"
 
 namespace lockstep::checkpoint::test_support {
 
-inline constexpr Kind kKinds[] = {Kind::kParam, Kind::kAdamM, Kind::kAdamV};
-
-struct TensorSpec {
-  std::string name;
-  std::vector<int64_t> shape;
-  int64_t count() const { return element_count(shape); }
-};
-
-// Odd dimensions, a scalar, tensors smaller than any world size, one of several chunks.
-inline std::vector<TensorSpec> odd_model() {
-  return {{"embed.weight", {263, 33}}, {"layers.0.wq.weight", {37, 41}},
-          {"layers.0.norm.weight", {3}}, {"scale", {}},
-          {"cube", {5, 7, 11}}, {"one", {1, 1}}};
-}
-inline std::vector<TensorSpec> large_model() {
-  auto model = odd_model();
-  model.push_back({"mlp.weight", {1031, 607}});  // 2.4 chunks
-  return model;
-}
-
-// What element `index` of a tensor holds at `step`: like weights, most of the exponents alike.
-inline float value_at(const std::string& key, int64_t step, int64_t index) {
-  const uint64_t of_tensor = xxh3_64(key, static_cast<uint64_t>(step));
-  const uint64_t z = mix64(of_tensor + static_cast<uint64_t>(index));
-  const double uniform = static_cast<double>(z >> 11) * 0x1p-53;
-  return static_cast<float>((uniform - 0.5) * 0.04);
-}
-
-// One rank's share of the state, in one buffer for each piece.
-struct RankState {
-  std::vector<TensorPiece> pieces;
-  std::vector<std::vector<float>> values;
-
-  void fill(int64_t step) {
-    for (size_t i = 0; i < pieces.size(); ++i)
-      for (int64_t e = 0; e < pieces[i].length; ++e)
-        values[i][static_cast<size_t>(e)] =
-            value_at(pieces[i].tensor_key(), step, pieces[i].flat_start + e);
-  }
-  std::vector<LivePiece> live() const {
-    std::vector<LivePiece> out;
-    for (size_t i = 0; i < pieces.size(); ++i)
-      out.push_back({pieces[i], std::as_bytes(std::span(values[i]))});
-    return out;
-  }
-  std::vector<LiveTarget> targets() {
-    std::vector<LiveTarget> out;
-    for (size_t i = 0; i < pieces.size(); ++i)
-      out.push_back({pieces[i], std::as_writable_bytes(std::span(values[i]))});
-    return out;
-  }
-  // "" or the first element that is not that of `step`.
-  std::string difference(int64_t step) const {
-    for (size_t i = 0; i < pieces.size(); ++i)
-      for (int64_t e = 0; e < pieces[i].length; ++e) {
-        const float want = value_at(pieces[i].tensor_key(), step, pieces[i].flat_start + e);
-        if (std::memcmp(&want, &values[i][static_cast<size_t>(e)], 4) != 0)
-          return text(pieces[i].dataset_path(), " element ", e);
-      }
-    return "";
-  }
-};
-
-// Rank r of w owns [n*r/w, n*(r+1)/w) of each tensor: cuts anywhere, some shards empty.
-inline RankState state_of(const std::vector<TensorSpec>& model, int rank, int world_size) {
-  RankState state;
-  for (const TensorSpec& tensor : model)
-    for (Kind kind : kKinds) {
-      const int64_t first = tensor.count() * rank / world_size;
-      const int64_t last = tensor.count() * (rank + 1) / world_size;
-      if (first == last) continue;
-      state.pieces.push_back({tensor.name, kind, tensor.shape, first, last - first});
-      state.values.emplace_back(static_cast<size_t>(last - first), -1.0f);
-    }
-  return state;
-}
-
-// All ranks of one generation in one process.
+// All ranks of one generation in one process. A rank may have a disk or a ballot of its own.
 struct World {
-  World(FileSystem& fs, EngineOptions base, const std::vector<TensorSpec>& model, int world_size)
-      : file_system(fs) {
-    for (int rank = 0; rank < world_size; ++rank) {
-      states.push_back(std::make_unique<RankState>(state_of(model, rank, world_size)));
+  using Disks = std::vector<FileSystem*>;
+  World(FileSystem& disk, const EngineOptions& base, const std::vector<TensorSpec>& model,
+        int world_size)
+      : World(Disks(static_cast<size_t>(world_size), &disk), base, model) {}
+  World(const Disks& disks, EngineOptions base, const std::vector<TensorSpec>& model,
+        const std::function<Ballot&(int, Ballot&)>& ballot_of = {}) {
+    base.world_size = static_cast<int>(disks.size());
+    for (base.rank = 0; base.rank < base.world_size; ++base.rank) {
+      states.push_back(std::make_unique<RankState>(state_of(model, base.rank, base.world_size)));
       pages.push_back(ProgressPage::in_memory());
-      base.rank = rank;
-      base.world_size = world_size;
-      auto engine = Engine::create(base, fs, ballot, *pages.back(), states.back()->live());
+      auto engine = Engine::create(base, *disks[static_cast<size_t>(base.rank)],
+                                   ballot_of ? ballot_of(base.rank, ballot) : ballot,
+                                   *pages.back(), states.back()->live());
       if (!engine.ok()) {
         error = engine.error().message;
         return;
@@ -113,14 +37,23 @@ struct World {
       engines.push_back(std::move(engine).value());
     }
   }
-  // Saves the state of `step` (or what is there) on all ranks and waits. Rank 0's report first.
-  std::vector<SaveReport> save(int64_t step, bool fill = true) {
-    for (auto& state : states)
-      if (fill) state->fill(step);
-    std::vector<SaveReport> reports;
+  // Saves the state of `step` on all ranks and waits. Rank 0's report first.
+  std::vector<SaveReport> save(int64_t step) {
+    for (auto& state : states) state->fill(step);
+    return save(SaveRequest{.step = step, .updates = step,
+                            .trainer_state = text("{\"step\":", step, "}")});
+  }
+  // Saves what is there.
+  std::vector<SaveReport> save(const SaveRequest& request) {
+    begin(request);
+    return end();
+  }
+  void begin(const SaveRequest& request) {
     for (auto& engine : engines)
-      if (auto begun = engine->begin_save(step, text("{\"step\":", step, "}")); !begun.ok())
-        error = begun.error().message;
+      if (auto begun = engine->begin_save(request); !begun.ok()) error = begun.error().message;
+  }
+  std::vector<SaveReport> end() {
+    std::vector<SaveReport> reports;
     for (auto& engine : engines) engine->wait_staged();
     for (auto& engine : engines) {
       engine->drain();
@@ -129,7 +62,6 @@ struct World {
     return reports;
   }
 
-  FileSystem& file_system;
   MemoryBallot ballot;
   std::vector<std::unique_ptr<RankState>> states;
   std::vector<std::unique_ptr<ProgressPage>> pages;

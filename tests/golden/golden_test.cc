@@ -1,0 +1,53 @@
+// Checkpoints written once and kept for ever: every later version reads them, bit for bit.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include "tests/golden/golden_model.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+void expect_whole(const std::filesystem::path& folder, const char* codec) {
+  const auto entries = list_checkpoints(posix_file_system(), folder / codec);
+  ASSERT_TRUE(entries.ok()) << entries.error().message;
+  ASSERT_EQ(entries.value().size(), 1u);
+  const auto& directory = entries.value().front().directory;
+  ASSERT_TRUE(entries.value().front().committed) << entries.value().front().problem;
+  const Manifest manifest = read_manifest(posix_file_system(), directory).value();
+  EXPECT_EQ(manifest.format_version, 1);
+  EXPECT_EQ(manifest.step, golden::kStep);
+  EXPECT_EQ(manifest.codec, codec);
+  EXPECT_EQ(manifest.trainer_state, "{\"step\":12}");
+  const auto problems = verify(posix_file_system(), directory, 2);
+  ASSERT_TRUE(problems.ok()) << problems.error().message;
+  for (const VerifyProblem& problem : problems.value())
+    ADD_FAILURE() << problem.where << ": " << problem.what;
+  for (int rank = 0; rank < 3; ++rank) {  // at a world size that did not write it
+    auto state = test_support::state_of(golden::model(codec), rank, 3);
+    const auto loaded =
+        load_pieces(posix_file_system(), directory, manifest, state.targets(), 2);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    int64_t differing = 0;
+    golden::for_each_element(state, [&](float element, float value) {
+      differing += std::bit_cast<uint32_t>(element) != std::bit_cast<uint32_t>(value);
+    });
+    EXPECT_EQ(differing, 0) << codec << " rank " << rank;
+  }
+}
+
+TEST(Golden, CheckpointsOfFormatVersion1AreReadBitForBit) {
+  const char* const source = ::getenv("LOCKSTEP_SOURCE_DIR");
+  ASSERT_NE(source, nullptr) << "run by ctest";
+  const auto folder = std::filesystem::path(source) / "tests/golden";
+  const auto names = posix_file_system().list(folder).value();
+  int64_t sets = 0;
+  for (const std::string& name : names) {
+    if (name.rfind("checkpoint_v1", 0) != 0) continue;
+    ++sets;
+    for (const char* codec : golden::kCodecs) expect_whole(folder / name, codec);
+  }
+  EXPECT_GE(sets, 1);
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint

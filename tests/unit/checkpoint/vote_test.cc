@@ -1,0 +1,84 @@
+#include "checkpoint/vote.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/checkpoint/part_of.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using test_support::part_of;
+using testing::HasSubstr;
+
+TEST(Votes, PartsBecomeAWhole) {
+  const std::string zero = vote_text({0, "", part_of(0, 0, 5)});
+  const std::string one = vote_text({1, "", part_of(1, 5, 7)});
+  const auto merged = merge_votes({parse_vote(zero).value(), parse_vote(one).value()});
+  ASSERT_TRUE(merged.ok()) << merged.error().message;
+  EXPECT_EQ(merged.value().files.size(), 2u);
+  EXPECT_EQ(merged.value().tensors[0].fingerprint.at("param"), hex64(21));
+}
+
+std::string error_of(const std::vector<Vote>& votes) {
+  const auto merged = merge_votes(votes);
+  return merged.ok() ? "merged" : merged.error().message;
+}
+
+TEST(Votes, WhatDoesNotFitIsNamed) {
+  const Vote zero{0, "", part_of(0, 0, 5)};
+  EXPECT_THAT(error_of({zero, {1, "", part_of(1, 6, 6)}}), HasSubstr("element 5 is in no piece"));
+  EXPECT_THAT(error_of({zero, {1, "", part_of(1, 4, 8)}}), HasSubstr("element 4 is in two pieces"));
+  EXPECT_THAT(error_of({zero, {1, "", part_of(1, 5, 6)}}), HasSubstr("hold 11 elements"));
+  EXPECT_THAT(error_of({zero, {1, "disk on fire", {}}}), HasSubstr("rank 1: disk on fire"));
+  Manifest other = part_of(1, 5, 7);
+  other.trainer_state = "{\"step\":6}";
+  EXPECT_THAT(error_of({zero, {1, "", other}}), HasSubstr("differ in trainer state"));
+  EXPECT_FALSE(parse_vote("{}").ok());
+  EXPECT_FALSE(parse_vote("nonsense").ok());
+  EXPECT_TRUE(parse_outcome(outcome_text({})).ok());
+  const auto failed = parse_outcome(outcome_text(Error{Code::kIo, "why"}));
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().message, "why");
+}
+
+TEST(Votes, AnEphemeralPartAndAPermanentOneDoNotFit) {
+  Manifest other = part_of(1, 5, 7);
+  other.ephemeral = true;
+  EXPECT_THAT(error_of({{0, "", part_of(0, 0, 5)}, {1, "", other}}), HasSubstr("ephemeral"));
+  EXPECT_TRUE(parse_manifest(manifest_text(other), Coverage::kPart).value().ephemeral);
+  EXPECT_THAT(manifest_text(part_of(1, 5, 7)), testing::Not(HasSubstr("ephemeral")));
+}
+
+TEST(Votes, TheSameBytesAreStaleOnlyWhereUpdatesLieBetween) {
+  const Manifest a = part_of(0, 0, 12);
+  Manifest b = a;
+  b.step = 6;
+  EXPECT_FALSE(is_stale(a, b, 0));
+  EXPECT_TRUE(is_stale(a, b, 1));
+  EXPECT_TRUE(is_stale(a, b, -1));
+  b.tensors[0].fingerprint["param"] = hex64(99);
+  EXPECT_FALSE(is_stale(a, b, 1));
+}
+
+using std::chrono::milliseconds;
+
+TEST(MemoryBallot, ForgetsAttemptsThatAreOver) {
+  MemoryBallot ballot;
+  const auto vote_all = [&](const std::string& attempt) {
+    for (int rank : {0, 1}) ASSERT_TRUE(ballot.cast(attempt, rank, "vote").ok());
+    EXPECT_EQ(ballot.collect(attempt, 2, milliseconds(0)).value().size(), 2u);
+    ASSERT_TRUE(ballot.announce(attempt, "said").ok());
+  };
+  ASSERT_TRUE(ballot.cast("failed", 0, "vote").ok());
+  EXPECT_FALSE(ballot.collect("failed", 2, milliseconds(1)).ok());
+  vote_all("first");
+  EXPECT_EQ(ballot.await_outcome("first", milliseconds(0)).value(), "said");
+  vote_all("second");
+  EXPECT_EQ(ballot.await_outcome("second", milliseconds(0)).value(), "said");
+  for (const char* over : {"failed", "first"})
+    EXPECT_EQ(ballot.await_outcome(over, milliseconds(0)).error().code, Code::kTimeout) << over;
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint
