@@ -17,9 +17,9 @@ Result<std::vector<int64_t>> first_rows(const Manifest& manifest, const Manifest
   size_t at = 0;
   for (size_t piece = 0; piece < entry.pieces.size(); ++piece) {
     const int64_t length = entry.pieces[piece].length;
-    const auto raw_bytes = 4 * chunk_elements_of(length, manifest.chunk_elements);
+    const auto raw_bytes = 4 * chunk_elements_of(length, manifest.chunking);
     first.push_back(static_cast<int64_t>(at));
-    for (int64_t chunk = 0; chunk < chunk_count(length, manifest.chunk_elements); ++chunk, ++at) {
+    for (int64_t chunk = 0; chunk < chunk_count(length, manifest.chunking); ++chunk, ++at) {
       const bool right = at < rows.size() && rows[at].dataset == piece && rows[at].chunk == chunk &&
                          rows[at].raw_bytes == raw_bytes;
       if (!right)
@@ -67,13 +67,14 @@ Result<ShardFile> open_checked(FileSystem& file_system, const std::filesystem::p
 
 }  // namespace
 
-int64_t chunk_elements_of(int64_t length, int64_t chunk_elements) {
-  const int64_t count = (length + chunk_elements - 1) / chunk_elements;
+int64_t chunk_elements_of(int64_t length, const Chunking& chunking) {
+  if (!chunking.equal) return std::min(length, chunking.elements);
+  const int64_t count = (length + chunking.elements - 1) / chunking.elements;
   return (length + count - 1) / count;
 }
 
-int64_t chunk_count(int64_t length, int64_t chunk_elements) {
-  const int64_t size = chunk_elements_of(length, chunk_elements);
+int64_t chunk_count(int64_t length, const Chunking& chunking) {
+  const int64_t size = chunk_elements_of(length, chunking);
   return (length + size - 1) / size;
 }
 

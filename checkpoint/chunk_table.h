@@ -33,10 +33,9 @@ static_assert(sizeof(ChunkRow) == 40);
 
 inline constexpr const char* kChunkTablePath = "/__chunks__";
 
-// Elements of a chunk of a dataset of `length` elements, and how many chunks it has: as few as
-// `chunk_elements` allows, and equal, so that next to no padding is stored.
-int64_t chunk_elements_of(int64_t length, int64_t chunk_elements);
-int64_t chunk_count(int64_t length, int64_t chunk_elements);
+// Elements of a chunk of a dataset of `length` elements, and how many chunks it has.
+int64_t chunk_elements_of(int64_t length, const Chunking& chunking);
+int64_t chunk_count(int64_t length, const Chunking& chunking);
 
 // XXH3 over all bytes of a file of `size_bytes` outside the chunks of `rows`, in file order, as
 // `read` gives them. Errors: kCorrupt when chunks overlap or end after the file; those of `read`.

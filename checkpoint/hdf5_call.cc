@@ -36,6 +36,21 @@ Error hdf5_error(const std::string& what) {
   return {Code::kIo, text("HDF5: ", what, ": ", message)};
 }
 
+Result<Hdf5Id> untimed_file_properties() {
+  Hdf5Id properties(H5Pcreate(H5P_FILE_CREATE), &H5Pclose);
+  if (H5Pset_obj_track_times(properties.get(), 0) < 0) return hdf5_error("file properties");
+  return properties;
+}
+
+Result<void> create_untimed_group(hid_t file, const std::string& path) {
+  const Hdf5Id properties(H5Pcreate(H5P_GROUP_CREATE), &H5Pclose);
+  if (H5Pset_obj_track_times(properties.get(), 0) < 0) return hdf5_error("group properties");
+  const Hdf5Id group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
+                     &H5Gclose);
+  if (!group) return hdf5_error("creating " + path);
+  return {};
+}
+
 Result<void> set_attribute(hid_t object, const char* name, const std::string& value) {
   const Hdf5Id type(H5Tcopy(H5T_C_S1), &H5Tclose);
   const Hdf5Id space(H5Screate(H5S_SCALAR), &H5Sclose);

@@ -52,6 +52,10 @@ class Hdf5Id {
 // "what: HDF5's innermost message", kIo. Requires: Hdf5Lock held, right after the failed call.
 Error hdf5_error(const std::string& what);
 
+// H5P_FILE_CREATE, and a group: without times, which would make equal files differ. Errors: kIo.
+Result<Hdf5Id> untimed_file_properties();
+Result<void> create_untimed_group(hid_t file, const std::string& path);
+
 // Attributes of fixed length. Errors: kIo.
 Result<void> set_attribute(hid_t object, const char* name, const std::string& value);
 Result<void> set_attribute(hid_t object, const char* name, int64_t value);

@@ -68,7 +68,8 @@ Result<void> write_hdf5(const std::string& name, DriverFile& driver_file,
   if (!access || H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110) < 0)
     return hdf5_error("file access properties");
   LOCKSTEP_RETURN_IF_ERROR(use_driver(access.get(), driver_file));
-  Hdf5Id file(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, access.get()), &H5Fclose);
+  LOCKSTEP_TRY(const Hdf5Id creation, untimed_file_properties());
+  Hdf5Id file(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), &H5Fclose);
   const Hdf5Id link_properties(H5Pcreate(H5P_LINK_CREATE), &H5Pclose);
   if (!file || H5Pset_create_intermediate_group(link_properties.get(), 1) < 0)
     return hdf5_error(text("creating ", name));
@@ -78,7 +79,12 @@ Result<void> write_hdf5(const std::string& name, DriverFile& driver_file,
   for (const ManifestFile& each : manifest.files)
     for (const TensorPiece& piece : each.pieces)
       sources[piece.tensor_key()].push_back({&each, &piece});
+  std::string group;  // a tensor's key begins with its kind, and the keys are sorted
   for (const auto& [key, of_tensor] : sources) {
+    if (const std::string kind = key.substr(0, key.find('/')); kind != group) {
+      group = kind;
+      LOCKSTEP_RETURN_IF_ERROR(create_untimed_group(file.get(), "/" + group));
+    }
     LOCKSTEP_RETURN_IF_ERROR(write_tensor(file.get(), link_properties.get(), key, of_tensor));
     if (driver_file.error) return *driver_file.error;
   }

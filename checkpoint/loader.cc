@@ -56,7 +56,7 @@ void add_overlap(const Manifest& manifest, const TensorPiece& piece, size_t piec
                  const TensorPiece& target, size_t target_index, ByChunk& chunks) {
   const int64_t first = std::max(piece.flat_start, target.flat_start);
   const int64_t last = std::min(piece.flat_start + piece.length, target.flat_start + target.length);
-  const int64_t size = chunk_elements_of(piece.length, manifest.chunk_elements);
+  const int64_t size = chunk_elements_of(piece.length, manifest.chunking);
   for (int64_t at = first; at < last;) {
     const int64_t in_piece = at - piece.flat_start;
     const int64_t chunk = in_piece / size;

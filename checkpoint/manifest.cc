@@ -75,7 +75,7 @@ Result<Manifest> manifest_of(const ordered_json& json) {
   m.ephemeral = json.value("ephemeral", false);
   m.index_xxh3 = json.value("index_xxh3", "");
   m.codec = json.at("codec");
-  m.chunk_elements = json.at("chunk_elements");
+  m.chunking = {json.at("chunk_elements"), json.value("equal_chunks", false)};
   m.trainer_state = json.at("trainer_state").dump();
   for (const ordered_json& tensor : json.at("tensors"))
     m.tensors.push_back({tensor.at("name"), tensor.at("global_shape"), tensor.at("fingerprint")});
@@ -113,7 +113,8 @@ std::string manifest_text(const Manifest& m) {
                     (m.ephemeral ? field("ephemeral", true) : "") +
                     (m.index_xxh3.empty() ? "" : field("index_xxh3", m.index_xxh3)) +
                     field("codec", m.codec) +
-                    field("chunk_elements", m.chunk_elements) +
+                    field("chunk_elements", m.chunking.elements) +
+                    (m.chunking.equal ? field("equal_chunks", true) : "") +
                     text("\"trainer_state\": ", m.trainer_state, ",\n\"tensors\": [\n");
   for (size_t i = 0; i < m.tensors.size(); ++i) {
     const ManifestTensor& t = m.tensors[i];

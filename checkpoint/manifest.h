@@ -31,6 +31,14 @@ struct ManifestFile {
   std::string outside_xxh3;      // XXH3 over all bytes outside chunks, in file order
   std::vector<TensorPiece> pieces;  // its datasets, in the order of the chunk table
 };
+// How pieces are cut into chunks: of at most `elements`. Equal: as few as that allows, all of one
+// size, so that next to no padding is stored; else full ones, as the first checkpoints had.
+struct Chunking {
+  int64_t elements = 0;
+  bool equal = true;
+  bool operator==(const Chunking&) const = default;
+};
+
 struct Manifest {
   int64_t format_version = kFormatVersion;
   int64_t step = 0, generation = 0, world_size = 0;
@@ -38,7 +46,7 @@ struct Manifest {
   bool ephemeral = false;  // goes with the next commit
   std::string index_xxh3;  // of index.h5; empty: none is written
   std::string codec = "zstd";
-  int64_t chunk_elements = 0;
+  Chunking chunking;
   std::vector<ManifestFile> files;
   std::vector<ManifestTensor> tensors;  // sorted by name
   std::string trainer_state;            // JSON object text

@@ -99,7 +99,7 @@ Manifest Save::part() const {
   m.created_utc = utc_text(system_clock().unix_ns());
   m.ephemeral = request_.ephemeral;
   m.codec = codec_name(context_.pipeline.codec());
-  m.chunk_elements = kChunkElements;
+  m.chunking.elements = kChunkElements;
   m.trainer_state = request_.trainer_state;
   if (file_) m.files.push_back(*file_);
   std::map<std::string, ManifestTensor> tensors;

@@ -38,22 +38,10 @@ Result<Hdf5Id> create_file(const std::string& name, DriverFile& file) {
     return hdf5_error("file access properties");
   LOCKSTEP_RETURN_IF_ERROR(keep_metadata_in_memory(access.get()));
   LOCKSTEP_RETURN_IF_ERROR(use_driver(access.get(), file));
-  // Times in the root group's header would make equal checkpoints differ.
-  const Hdf5Id creation(H5Pcreate(H5P_FILE_CREATE), &H5Pclose);
-  if (H5Pset_obj_track_times(creation.get(), 0) < 0) return hdf5_error("file properties");
+  LOCKSTEP_TRY(const Hdf5Id creation, untimed_file_properties());
   Hdf5Id id(H5Fcreate(name.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), &H5Fclose);
   if (!id) return hdf5_error(text("creating ", name));
   return id;
-}
-
-Result<void> create_group(hid_t file, Kind kind) {
-  const Hdf5Id properties(H5Pcreate(H5P_GROUP_CREATE), &H5Pclose);
-  const std::string path = text("/", kind_name(kind));
-  if (H5Pset_obj_track_times(properties.get(), 0) < 0) return hdf5_error("group properties");
-  const Hdf5Id group(H5Gcreate2(file, path.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
-                     &H5Gclose);
-  if (!group) return hdf5_error(text("creating ", path));
-  return {};
 }
 
 Result<Hdf5Id> creation_properties(Codec codec, hsize_t chunk_elements) {
@@ -166,9 +154,10 @@ Result<void> ShardFileWriter::Impl::open_dataset(int64_t index) {
   if (index == open_index) return {};
   const TensorPiece& piece = digest.file.pieces[static_cast<size_t>(index)];
   const hsize_t length = static_cast<hsize_t>(piece.length);
-  const auto chunk = static_cast<hsize_t>(chunk_elements_of(piece.length, options.chunk_elements));
+  const auto chunk = static_cast<hsize_t>(chunk_elements_of(piece.length, options.chunking));
   if (groups.insert(piece.kind).second)
-    LOCKSTEP_RETURN_IF_ERROR(create_group(hdf5_file.get(), piece.kind));
+    LOCKSTEP_RETURN_IF_ERROR(
+        create_untimed_group(hdf5_file.get(), text("/", kind_name(piece.kind))));
   LOCKSTEP_TRY(const Hdf5Id properties, creation_properties(pipeline.codec(), chunk));
   const Hdf5Id space(H5Screate_simple(1, &length, nullptr), &H5Sclose);
   dataset = Hdf5Id(H5Dcreate2(hdf5_file.get(), piece.dataset_path().c_str(), H5T_IEEE_F32LE,
@@ -253,7 +242,7 @@ ShardFileWriter::~ShardFileWriter() = default;
 Result<ShardFileWriter> ShardFileWriter::open(FileSystem& file_system, ChunkPipeline& pipeline,
                                               const Options& options) {
   LOCKSTEP_CHECK(pipeline.empty(), "the pipeline serves another writer");
-  LOCKSTEP_CHECK(options.chunk_elements > 0, "chunk_elements ", options.chunk_elements);
+  LOCKSTEP_CHECK(options.chunking.elements > 0, "chunks of ", options.chunking.elements);
   ShardFileWriter writer(std::make_unique<Impl>(file_system, pipeline, options));
   const Result<void> created = writer.impl_->create();
   if (!created.ok()) {
@@ -272,7 +261,7 @@ Result<void> ShardFileWriter::append(const TensorPiece& piece, std::span<const s
   i.digest.file.pieces.push_back(piece);
   i.digest.raw_bytes += static_cast<int64_t>(bytes.size());
   const auto chunk_bytes =
-      static_cast<size_t>(4 * chunk_elements_of(piece.length, i.options.chunk_elements));
+      static_cast<size_t>(4 * chunk_elements_of(piece.length, i.options.chunking));
   for (int64_t index = 0; !bytes.empty(); ++index) {
     if (i.pipeline.full()) LOCKSTEP_RETURN_IF_ERROR(i.write_oldest());
     const size_t size = std::min(chunk_bytes, bytes.size());

@@ -33,7 +33,7 @@ class ShardFileWriter {
     std::filesystem::path directory;  // exists already
     int32_t rank = 0;
     int64_t world_size = 1, step = 0, generation = 0;  // root attributes, for people
-    int64_t chunk_elements = kChunkElements;
+    Chunking chunking{kChunkElements};
   };
   // Creates rank_%05d.h5. Requires: `pipeline` is empty and serves one writer at a time.
   // Errors: kIo, kNoSpace.

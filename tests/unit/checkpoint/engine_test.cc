@@ -62,7 +62,7 @@ TEST(Engine, AStateThatChangesWhileItIsCopiedIsAnError) {
   Engine& engine = *created.value();
   std::string seen;
   for (int step = 1; step < 200 && seen.empty(); ++step) {  // until one hits the two passes
-    ASSERT_TRUE(engine.begin_save({.step = step, .updates = step}).value());
+    ASSERT_TRUE(engine.begin_save({.step = step}).value());
     volatile float* const last = &state.values.back().back();
     for (float x = 0; engine.phase() == SavePhase::kStaging; x += 1) *last = x;
     engine.drain();

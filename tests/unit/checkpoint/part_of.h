@@ -13,7 +13,7 @@ inline Manifest part_of(int rank, int64_t first, int64_t length) {
   m.world_size = 2;
   m.nonce = "ab";
   m.created_utc = "2026-01-01T00:00:00Z";
-  m.chunk_elements = 8;
+  m.chunking.elements = 8;
   m.trainer_state = "{\"step\":5}";
   const TensorPiece piece{"w", Kind::kParam, {3, 4}, first, length};
   m.files.push_back({shard_file_name(rank), 1000 + rank, 2, 64, hex64(1), hex64(2), {piece}});

@@ -19,7 +19,7 @@ int64_t allowed_bytes(const Manifest& manifest, const RankState& state) {
         const int64_t last =
             std::min(piece.flat_start + piece.length, target.flat_start + target.length);
         if (first >= last) continue;
-        const int64_t chunk = chunk_elements_of(piece.length, manifest.chunk_elements);
+        const int64_t chunk = chunk_elements_of(piece.length, manifest.chunking);
         const int64_t ends = (first > piece.flat_start) + 1;  // a piece's start is a chunk's
         const int64_t chunks = (last - first) / chunk + ends + 1;
         bytes += 4 * (last - first) + ends * 4 * (chunk - 1) + 4 * chunks;  // fletcher32
