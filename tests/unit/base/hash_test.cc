@@ -55,12 +55,15 @@ TEST(Hash, Crc32cInstructionEqualsTablesAtEverySizeAndOffset) {
       ASSERT_EQ(crc32c(all.subspan(start, size)), crc32c_portable(all.subspan(start, size)));
 }
 
-TEST(Hash, Crc32cInLanesEqualsTables) {
+TEST(Hash, EveryFormOfCrc32cEqualsTables) {
   const std::vector<std::byte> bytes = noise(40'000);
   const std::span<const std::byte> all(bytes);
-  for (size_t size : {8183, 8184, 8185, 8192, 16367, 16368, 16384, 24552, 39'999})
-    for (uint32_t start : {0u, 1u, 0xdeadbeefu})
-      EXPECT_EQ(crc32c(all.first(size), start), crc32c_portable(all.first(size), start)) << size;
+  for (Isa isa : isas_here())
+    for (size_t size : {255, 256, 511, 512, 513, 767, 768, 1000, 8183, 8184, 8185, 8192, 16367,
+                        16368, 16384, 24552, 39'999})
+      for (uint32_t start : {0u, 1u, 0xdeadbeefu})
+        EXPECT_EQ(crc32c(all.first(size), start, isa), crc32c_portable(all.first(size), start))
+            << size << " " << isa_name(isa);
 }
 
 TEST(Hash, Crc32cContinues) {
