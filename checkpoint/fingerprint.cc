@@ -2,6 +2,7 @@
 // time. Every form adds up the same products modulo 2^64, in another order.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #if defined(__x86_64__)
 #pragma GCC diagnostic ignored "-Wuninitialized"  // gcc 12 sees its own _mm512_undefined_epi32
@@ -135,7 +136,9 @@ LOCKSTEP_AVX512 uint64_t sum_avx512(Words& words) {
     z1 = _mm512_add_epi64(z1, step);
   }
   words.skip(done);
-  return static_cast<uint64_t>(_mm512_reduce_add_epi64(_mm512_add_epi64(sum0, sum1)));
+  alignas(64) uint64_t lane[8];
+  _mm512_store_si512(lane, _mm512_add_epi64(sum0, sum1));
+  return std::accumulate(std::begin(lane), std::end(lane), uint64_t{0});
 }
 
 template <bool kCopy>
