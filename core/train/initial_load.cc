@@ -1,5 +1,6 @@
 #include "core/train/initial_load.h"
 
+#include "base/text.h"
 #include "checkpoint/selection.h"
 #include "core/train/agreement.h"
 #include "core/train/state_pieces.h"

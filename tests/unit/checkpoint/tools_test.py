@@ -89,16 +89,18 @@ def check_prune(run_folder):
 
     kept = run_folder / "checkpoints"
     source = kept / "step_00000012.g1-7f2a91"
+    run("export", source, run_folder / "weights")
+    run("import", run_folder / "weights", run_folder)
     (kept / "step_00000013.g4-7f2a91").mkdir()  # a save that may be under way
     (kept / "step_00000009.g1-7f2a91").mkdir()  # one that is not
     before = names()
     printed = run("prune", run_folder, "--keep-latest", 1, "--dry-run")
-    assert printed.count("would remove") == 2 and names() == before, printed
-    assert json.loads(run("prune", run_folder, "--keep-latest", 1, "--keep-every", 6, "--json")
-                      )["removed"] == []
+    assert printed.count("would remove") == 3 and names() == before, printed
+    gone = json.loads(run("prune", run_folder, "--keep-latest", 2, "--keep-every", 6, "--json"))
+    assert gone["removed"] == [str(source)] and len(gone["kept"]) == 5, gone  # step 0 stays
+    assert names() == [name for name in before if name != source.name], names()
     run("prune", run_folder, "--keep-latest", 2)
-    assert names() == [name for name in before if "12.g1" not in name], names()
-    assert not source.exists()
+    assert [name for name in names() if "step_00000000" in name] == [], names()
     run("prune", run_folder, "--keep-latest", 1, "--orphans")
     assert names() == ["step_00000012.g3-7f2a91"], names()
     assert "whole" in run("verify", run_folder)
