@@ -91,15 +91,23 @@ std::optional<bool> bool_from(std::string word) {
 }
 
 // "2,3,1" or "[2, 3, 1]"; "" is the empty list.
-std::optional<std::vector<int64_t>> list_from(std::string word) {
+std::optional<std::vector<std::string>> words_from(std::string word) {
   word.erase(std::remove(word.begin(), word.end(), ' '), word.end());
   if (word.size() >= 2 && word.front() == '[' && word.back() == ']')
     word = word.substr(1, word.size() - 2);
+  if (word.empty()) return std::vector<std::string>();
+  std::vector<std::string> items = split(word, ',');
+  if (items.size() > kMaxListLength) return std::nullopt;
+  return items;
+}
+
+std::optional<std::vector<int64_t>> numbers_from(const std::string& word) {
+  const auto items = words_from(word);
+  if (!items) return std::nullopt;
   std::vector<int64_t> list;
-  if (word.empty()) return list;
-  for (const std::string& item : split(word, ',')) {
+  for (const std::string& item : *items) {
     const auto value = number_from<int64_t>(item);
-    if (!value || list.size() == kMaxListLength) return std::nullopt;
+    if (!value) return std::nullopt;
     list.push_back(*value);
   }
   return list;
@@ -119,7 +127,8 @@ Result<void> set_from_word(Config& config, const ConfigField& field, const std::
     case 1: return put(number_from<int64_t>(word));
     case 2: return put(number_from<double>(word));
     case 3: assign_string(config, field, word); return {};
-    default: return put(list_from(word));
+    case 4: return put(numbers_from(word));
+    default: return put(words_from(word));
   }
 }
 
@@ -207,13 +216,14 @@ std::string place(const std::filesystem::path& path, const toml::source_region& 
   return text(path.string(), ":", source.begin.line);
 }
 
-std::optional<std::vector<int64_t>> list_from(const toml::node& node) {
-  if (const auto one = node.value_exact<int64_t>()) return std::vector<int64_t>{*one};
+template <typename T>
+std::optional<std::vector<T>> list_from(const toml::node& node) {
+  if (const auto one = node.value_exact<T>()) return std::vector<T>{*one};
   const toml::array* array = node.as_array();
   if (array == nullptr || array->size() > kMaxListLength) return std::nullopt;
-  std::vector<int64_t> list;
+  std::vector<T> list;
   for (const toml::node& item : *array) {
-    const auto value = item.value_exact<int64_t>();
+    const auto value = item.value_exact<T>();
     if (!value) return std::nullopt;
     list.push_back(*value);
   }
@@ -224,7 +234,7 @@ Result<void> set_from_node(Config& config, const ConfigField& field, const std::
                            const toml::node& node) {
   const auto put = [&](auto value) -> Result<void> {
     if (!value) {
-      const bool list = node.is_array() && field.member.index() == 4;
+      const bool list = node.is_array() && field.member.index() >= 4;
       return config_error(text(where, ": ", field.name(), " is of type ",
                                list ? "array of other things" : text(node.type()),
                                ", it must be of type ", type_name(field)));
@@ -243,7 +253,8 @@ Result<void> set_from_node(Config& config, const ConfigField& field, const std::
         return put(std::optional<double>(static_cast<double>(*whole)));
       return put(node.value_exact<double>());
     case 3: return put(node.value_exact<std::string>());
-    default: return put(list_from(node));
+    case 4: return put(list_from<int64_t>(node));
+    default: return put(list_from<std::string>(node));
   }
 }
 

@@ -72,6 +72,10 @@ struct Config {
     int64_t max_failures = 3;                   // failed saves in a row that end the run
     double vote_timeout_seconds = 60;           // for all ranks to have written their part
     bool strict_identity = false;               // refuse to resume when bits may differ
+    // Where a run without checkpoints of its own starts from.
+    std::string initial_load_path;              // another run's checkpoint or folder; "": nothing
+    bool initial_load_model_only = true;        // weights, not Adam's state
+    std::vector<std::string> exclude_from_loading;  // patterns of tensor names, * for anything
   } checkpoint;
   struct Comm {
     double train_timeout_seconds = 100;

@@ -16,7 +16,8 @@ inline namespace base {
 // Where the value lives in a Config; the alternative is the key's type.
 using ConfigMember =
     std::variant<bool* (*)(Config&), int64_t* (*)(Config&), double* (*)(Config&),
-                 std::string* (*)(Config&), std::vector<int64_t>* (*)(Config&)>;
+                 std::string* (*)(Config&), std::vector<int64_t>* (*)(Config&),
+                 std::vector<std::string>* (*)(Config&)>;
 
 // May the key change a bit of the loss curve? Then it is part of the run's identity.
 enum class Bits { kSame, kMayChange };
@@ -52,7 +53,7 @@ const std::vector<ConfigAlias>& config_aliases();
 // nullptr when there is none.
 const ConfigField* find_config_field(std::string_view section, std::string_view key);
 
-// "boolean", "integer", "number", "string", "list of integers"
+// "boolean", "integer", "number", "string", "list of integers", "list of strings"
 const char* type_name(const ConfigField& field);
 // The value as one types it after the flag; doubles in the shortest form that reads back exactly.
 std::string value_text(const Config& config, const ConfigField& field);

@@ -117,6 +117,15 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(checkpoint, vote_timeout_seconds), kSame,
      "for all ranks to have written their part of a save", seconds()},
     {AT(checkpoint, strict_identity), kSame, "refuse to resume when bits may differ", any()},
+    {AT(checkpoint, initial_load_path), kMayChange,
+     "checkpoint, or run folder, that a run without checkpoints of its own starts from, at step 0; "
+     "empty: none",
+     any()},
+    {AT(checkpoint, initial_load_model_only), kMayChange,
+     "from there take the weights only, not the optimizer's state", any()},
+    {AT(checkpoint, exclude_from_loading), kMayChange,
+     "patterns of tensor names, * for anything, that are not taken from there but initialized",
+     any()},
     {AT(comm, train_timeout_seconds), kSame, "deadline of a collective", seconds()},
     {AT(comm, init_timeout_seconds), kSame, "deadline for the ranks to find each other", seconds()},
     {AT(validation, freq), kSame, "steps between validations; 0: never", at_least(0)},
@@ -164,6 +173,12 @@ auto visit_value(const Config& config, const ConfigField& field, Visitor visitor
       field.member);
 }
 
+// Keys that say nothing in a run that starts from its own seed.
+bool is_initial_load(const ConfigField& field) {
+  const std::string_view key = field.key;
+  return key.starts_with("initial_load") || key == "exclude_from_loading";
+}
+
 }  // namespace
 
 const std::vector<ConfigField>& config_fields() {
@@ -201,7 +216,7 @@ const ConfigField* find_config_field(std::string_view section, std::string_view 
 
 const char* type_name(const ConfigField& field) {
   static constexpr const char* kNames[] = {"boolean", "integer", "number", "string",
-                                           "list of integers"};
+                                           "list of integers", "list of strings"};
   return kNames[field.member.index()];
 }
 
@@ -214,7 +229,7 @@ std::string value_text(const Config& config, const ConfigField& field) {
     else if constexpr (std::is_same_v<T, std::string>) return value;
     else {
       std::vector<std::string> words;
-      for (const int64_t item : value) words.push_back(std::to_string(item));
+      for (const auto& item : value) words.push_back(text(item));
       return join(words, ",");
     }
   });
@@ -246,9 +261,10 @@ std::string config_json(const Config& config) {
 
 std::vector<std::string> identity_lines(const Config& config) {
   const Config whole = resolved(config);
+  const bool unused_load = whole.checkpoint.initial_load_path.empty();
   std::vector<std::string> lines;
   for (const ConfigField& field : config_fields())
-    if (field.bits == Bits::kMayChange)
+    if (field.bits == Bits::kMayChange && !(unused_load && is_initial_load(field)))
       lines.push_back(field.name() + "=" + value_text(whole, field));
   std::sort(lines.begin(), lines.end());
   return lines;

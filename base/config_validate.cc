@@ -32,6 +32,8 @@ Result<void> check_limits(const Config& config, const ConfigField& field) {
         if constexpr (std::is_same_v<T, std::string>)
           return limits.allowed.empty() || std::find(limits.allowed.begin(), limits.allowed.end(),
                                                      value) != limits.allowed.end();
+        else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+          return true;
         else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
           return std::all_of(value.begin(), value.end(),
                              [&](int64_t item) { return in_range(static_cast<double>(item)); });
@@ -104,6 +106,11 @@ Result<void> check_names(const Config& config) {
                  "job.dump_folder");
   if (config.checkpoint.folder.empty())
     return wrong("checkpoint.folder is empty; to save nothing use --checkpoint.no_enable");
+  if (config.checkpoint.initial_load_path.empty() &&
+      !config.checkpoint.exclude_from_loading.empty())
+    return wrong(
+        "checkpoint.exclude_from_loading is about what is taken from checkpoint.initial_load_path, "
+        "which is empty");
   if (config.checkpoint.keep_latest_k == 1)
     return wrong(
         "checkpoint.keep_latest_k = 1 would leave nothing to fall back to when the newest "

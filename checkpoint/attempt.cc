@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "base/hash.h"
 #include "base/text.h"
 
 namespace lockstep::checkpoint {
@@ -19,6 +20,10 @@ std::optional<int64_t> number_of(std::string_view digits) {
 }
 
 }  // namespace
+
+std::string fresh_nonce(Clock& clock) {
+  return hex64(mix64(static_cast<uint64_t>(clock.unix_ns()))).substr(0, 6);
+}
 
 std::string attempt_name(const Attempt& a) {
   const std::string step = std::to_string(a.step);

@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "base/clock.h"
+
 namespace lockstep::checkpoint {
 
 struct Attempt {
@@ -15,6 +17,8 @@ struct Attempt {
   bool operator==(const Attempt&) const = default;
 };
 
+// Six hexadecimal digits that another process, or another moment, does not give.
+std::string fresh_nonce(Clock& clock);
 std::string attempt_name(const Attempt& attempt);
 // Empty when `name` is not one of ours.
 std::optional<Attempt> parse_attempt(const std::string& name);

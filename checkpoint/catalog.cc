@@ -66,6 +66,29 @@ Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
   return entries;
 }
 
+std::filesystem::path checkpoint_folder_of(FileSystem& file_system,
+                                           const std::filesystem::path& given) {
+  return file_system.exists(given / "checkpoints") ? given / "checkpoints" : given;
+}
+
+Result<std::filesystem::path> find_checkpoint(FileSystem& file_system,
+                                              const std::filesystem::path& given) {
+  const std::filesystem::path trimmed = given.has_filename() ? given : given.parent_path();
+  if (parse_attempt(trimmed.filename().string()) || file_system.exists(trimmed / kManifestName))
+    return trimmed;
+  const std::filesystem::path folder = checkpoint_folder_of(file_system, trimmed);
+  LOCKSTEP_TRY(const auto entries, list_checkpoints(file_system, folder));
+  std::string problems;
+  for (const CatalogEntry& entry : entries) {
+    if (entry.committed) return entry.directory;
+    problems += text("\n  ", entry.directory.filename().string(), ": ", entry.problem);
+  }
+  return Error{Code::kNotFound,
+               entries.empty()
+                   ? text(folder.string(), " holds no checkpoint: nothing in it is named step_…")
+                   : text(folder.string(), " holds no usable checkpoint:", problems)};
+}
+
 Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / kManifestName;
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));

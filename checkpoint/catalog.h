@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 #include "checkpoint/state.h"
 
 namespace lockstep::checkpoint {
+
+// Told now and then by what takes long; done_bytes ends at total_bytes.
+using Progress = std::function<void(int64_t done_bytes, int64_t total_bytes)>;
 
 struct CatalogEntry {
   std::filesystem::path directory;
@@ -29,6 +33,14 @@ struct CatalogEntry {
 // error. Names that are not a checkpoint's are passed over. Errors: kNotFound, kIo of the folder.
 Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
                                                    const std::filesystem::path& folder);
+// The checkpoint that a person means: `given` itself, or the newest committed one in it, a folder
+// of checkpoints or one that has such a folder named checkpoints. Errors: kNotFound with what is
+// wrong with each, kIo.
+Result<std::filesystem::path> find_checkpoint(FileSystem& file_system,
+                                              const std::filesystem::path& given);
+// given/checkpoints where it exists, else `given`.
+std::filesystem::path checkpoint_folder_of(FileSystem& file_system,
+                                           const std::filesystem::path& given);
 // Errors: kNotFound; kCorrupt (bad JSON, bad self-checksum); kConfig (another format version); each
 // naming the file.
 Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory);
@@ -61,6 +73,7 @@ struct VerifyProblem {
 // Re-reads every byte: file sizes, tables, hashes outside the chunks, every chunk's CRC32C,
 // fletcher32 and XXH3, the fingerprints. Goes on after a problem. Errors: those of read_manifest.
 Result<std::vector<VerifyProblem>> verify(FileSystem& file_system,
-                                          const std::filesystem::path& directory, int threads);
+                                          const std::filesystem::path& directory, int threads,
+                                          const Progress& progress = {});
 
 }  // namespace lockstep::checkpoint

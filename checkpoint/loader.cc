@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "checkpoint/catalog.h"
 #include "checkpoint/chunk_reader.h"
+#include "checkpoint/selection.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -24,31 +25,11 @@ struct Overlap {  // of one chunk
 };
 using ByChunk = std::map<std::pair<size_t, int64_t>, std::vector<Copy>>;  // (piece, chunk)
 
-// Everything of a tensor that the checkpoint does not have, as people need to see it.
+// Whether the checkpoint has what the targets want.
 Result<void> check_names(const Manifest& manifest, const std::vector<LiveTarget>& targets) {
-  std::string wrong;
-  size_t count = 0;
-  for (const auto& [piece, bytes] : targets) {
-    const ManifestTensor* const tensor = manifest.find_tensor(piece.name);
-    std::string saved;
-    if (tensor == nullptr)
-      saved = "no tensor of that name";
-    else if (tensor->global_shape != piece.global_shape)
-      saved = shape_text(tensor->global_shape);
-    else if (!tensor->fingerprint.contains(kind_name(piece.kind)))
-      saved = text("no ", kind_name(piece.kind), " of it");
-    if (saved.empty() || ++count > 3) continue;
-    wrong += text(count > 1 ? "; " : "", piece.tensor_key(), ": the model has ",
-                  shape_text(piece.global_shape), ", the checkpoint ", saved);
-  }
-  if (count == 0) return {};
-  std::string names;
-  for (size_t i = 0; i < std::min<size_t>(manifest.tensors.size(), 3); ++i)
-    names += " " + manifest.tensors[i].name + shape_text(manifest.tensors[i].global_shape);
-  return Error{Code::kConfig,
-               text("model and checkpoint do not match: ", wrong,
-                    count > 3 ? text("; and ", count - 3, " more") : "", ". The checkpoint has ",
-                    manifest.tensors.size(), " tensors:", names, " …")};
+  std::vector<TensorPiece> wanted;
+  for (const auto& [piece, bytes] : targets) wanted.push_back(piece);
+  return check_match(manifest, wanted, {});
 }
 
 // Adds the chunks of `piece` that overlap `target`.

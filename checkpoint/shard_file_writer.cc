@@ -272,9 +272,14 @@ Result<void> ShardFileWriter::append(const TensorPiece& piece, std::span<const s
   return {};
 }
 
+Result<void> ShardFileWriter::flush() {
+  while (!impl_->pipeline.empty()) LOCKSTEP_RETURN_IF_ERROR(impl_->write_oldest());
+  return {};
+}
+
 Result<ShardDigest> ShardFileWriter::seal() {
   Impl& i = *impl_;
-  while (!i.pipeline.empty()) LOCKSTEP_RETURN_IF_ERROR(i.write_oldest());
+  LOCKSTEP_RETURN_IF_ERROR(flush());
   LOCKSTEP_RETURN_IF_ERROR(i.close_file());
   File& file = *i.driver_file.file;
   LOCKSTEP_TRY(i.digest.file.size_bytes, file.size_bytes());

@@ -44,9 +44,11 @@ class ShardFileWriter {
   ~ShardFileWriter();
 
   // Compresses and writes `bytes` as the dataset of `piece`; some chunks may be under way after.
-  // Requires: not sealed; `piece` is new; `bytes` unchanged until seal() or abandon() returned.
-  // Errors: kIo, kNoSpace. After an error only abandon() may be called.
+  // Requires: not sealed; `piece` is new; `bytes` unchanged until flush(), seal() or abandon()
+  // returned. Errors: kIo, kNoSpace. After an error only abandon() may be called.
   Result<void> append(const TensorPiece& piece, std::span<const std::byte> bytes);
+  // Writes the chunks under way: the bytes of every append() are free again. Errors: as append().
+  Result<void> flush();
 
   // The rest of step 1 to step 5. Ensures: on success the file survives power loss.
   Result<ShardDigest> seal();

@@ -13,7 +13,8 @@ namespace {
 // Checks one file and adds its tensors' parts to `sums`. True when every chunk was read.
 bool verify_file(FileSystem& file_system, const std::filesystem::path& directory,
                  const Manifest& manifest, const ManifestFile& entry, Codec codec, int threads,
-                 Fingerprints& sums, std::vector<VerifyProblem>& problems) {
+                 Fingerprints& sums, std::vector<VerifyProblem>& problems,
+                 const std::function<void(int64_t)>& on_bytes) {
   const auto shard = open_shard(file_system, directory, manifest, entry);
   if (!shard.ok()) {
     problems.push_back({entry.name, shard.error().message});
@@ -26,8 +27,10 @@ bool verify_file(FileSystem& file_system, const std::filesystem::path& directory
   const auto errors = reader.for_each(
       rows, threads, [](size_t) { return std::span<std::byte>(); },
       [&](size_t i, std::span<const std::byte>, uint64_t fingerprint) {
+        const ChunkRow& row = shard.value().rows[i];
         const std::lock_guard lock(mutex);
-        sums[entry.pieces[shard.value().rows[i].dataset].tensor_key()] += fingerprint;
+        sums[entry.pieces[row.dataset].tensor_key()] += fingerprint;
+        on_bytes(row.stored_bytes);
       });
   for (const Error& error : errors) problems.push_back({entry.name, error.message});
   return errors.empty();
@@ -50,16 +53,24 @@ void verify_index(FileSystem& file_system, const std::filesystem::path& director
 }  // namespace
 
 Result<std::vector<VerifyProblem>> verify(FileSystem& file_system,
-                                          const std::filesystem::path& directory, int threads) {
+                                          const std::filesystem::path& directory, int threads,
+                                          const Progress& progress) {
   LOCKSTEP_TRY(const Manifest manifest, read_manifest(file_system, directory));
   LOCKSTEP_TRY(const Codec codec, codec_from_name(manifest.codec));
   std::vector<VerifyProblem> problems;
   Fingerprints sums;
+  int64_t done_bytes = 0, total_bytes = 0;
+  for (const ManifestFile& entry : manifest.files) total_bytes += entry.size_bytes;
+  const auto on_bytes = [&](int64_t bytes) {  // one thread at a time; headers are not counted
+    done_bytes += bytes;
+    if (progress) progress(done_bytes, total_bytes);
+  };
   bool all_read = true;
   for (const ManifestFile& entry : manifest.files)
     all_read &= verify_file(file_system, directory, manifest, entry, codec, threads, sums,
-                            problems);
+                            problems, on_bytes);
   verify_index(file_system, directory, manifest, problems);
+  if (progress) progress(total_bytes, total_bytes);
   if (!all_read) return problems;  // the sums would miss what could not be read
   if (const auto same = check_fingerprints(manifest, sums); !same.ok())
     problems.push_back({kManifestName, same.error().message});

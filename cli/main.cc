@@ -41,7 +41,8 @@ constexpr Command kCommands[] = {
     {"launch", lockstep::cli::launch_command,
      "train, and restart from the newest checkpoint when a worker dies"},
     {"status", lockstep::cli::status_command, "who runs, at which step"},
-    {"checkpoint", lockstep::cli::checkpoint_command, "list, inspect, verify checkpoints"},
+    {"checkpoint", lockstep::cli::checkpoint_command,
+     "list, verify, compare, reshard, export, import, prune checkpoints"},
     {"compare", compare_command, "losses of two runs, bit by bit, and their plot"},
     {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
 };

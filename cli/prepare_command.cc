@@ -1,15 +1,13 @@
 #include "cli/prepare_command.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
 #include <iostream>
 #include <string>
 
-#include "base/clock.h"
 #include "base/text.h"
+#include "cli/progress_line.h"
 #include "data/prepare.h"
 
 namespace lockstep::cli {
@@ -23,45 +21,6 @@ constexpr const char* kExamples = R"(Examples:
 
 A file is a document; a folder gives all its files, also in subfolders. Text must be UTF-8.
 Interrupted, the same command starts over; finished, it says "up to date" and does nothing.)";
-
-// One line on stderr: rewritten in place on a terminal, a new one every few seconds elsewhere.
-class ProgressLine {
- public:
-  explicit ProgressLine(Clock& clock)
-      : clock_(clock),
-        terminal_(isatty(STDERR_FILENO) == 1),
-        start_s_(clock.monotonic_s()),
-        shown_s_(start_s_) {}
-
-  void show(int64_t done_bytes, int64_t total_bytes) {
-    const double now_s = clock_.monotonic_s();
-    const bool last = done_bytes == total_bytes;
-    if (!last && now_s - shown_s_ < (terminal_ ? 0.2 : 5.0)) return;
-    shown_s_ = now_s;
-    const double rate = static_cast<double>(done_bytes) / std::max(now_s - start_s_, 1e-6);
-    const double left_s = static_cast<double>(total_bytes - done_bytes) / std::max(rate, 1.0);
-    const double share = 100.0 * static_cast<double>(done_bytes) / static_cast<double>(total_bytes);
-    std::cerr << (terminal_ ? "\r" : "")
-              << "prepare: " << fixed(static_cast<double>(done_bytes) * 1e-6, 1) << " of "
-              << fixed(static_cast<double>(total_bytes) * 1e-6, 1) << " MB, " << fixed(share, 1)
-              << " %, " << fixed(rate * 1e-6, 1) << " MB/s, ETA " << duration_text(left_s) << "  ";
-    if (last || !terminal_) std::cerr << "\n";
-    std::cerr << std::flush;
-    open_ = terminal_ && !last;
-  }
-  // Leaves the cursor on a line of its own.
-  void end() {
-    if (open_) std::cerr << "\n";
-    open_ = false;
-  }
-
- private:
-  Clock& clock_;
-  const bool terminal_;
-  const double start_s_;
-  double shown_s_;
-  bool open_ = false;
-};
 
 int fail(const Error& error) {
   std::cerr << "lockstep prepare: " << error.message << "\n";
@@ -111,7 +70,7 @@ int prepare_command(int argc, char** argv) {
 
   const auto tokenizer = data::make_tokenizer(tokenizer_name);
   if (!tokenizer.ok()) return fail(tokenizer.error());
-  ProgressLine progress(system_clock());
+  ProgressLine progress("prepare");
   options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
   const auto report = data::prepare(posix_file_system(), *tokenizer.value(), options);
   progress.end();

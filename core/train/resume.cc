@@ -3,28 +3,16 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
+#include "checkpoint/attempt.h"
+#include "checkpoint/selection.h"
+#include "core/train/agreement.h"
 #include "core/train/state_pieces.h"
 
 namespace lockstep::core {
 namespace {
 
 using nlohmann::ordered_json;
-
-// One rank's part of one candidate, loaded.
-struct LoadedPart {
-  checkpoint::Manifest manifest;
-  checkpoint::Fingerprints sums;  // of what this rank alone holds; empty where every rank holds all
-};
-
-// What rank 0 proposes in round k: a directory, or that there is none left.
-struct Proposal {
-  std::string directory;
-  int64_t next_generation = 1;
-  std::string nonce;
-  std::string refusal;  // checkpoints were committed and none can be used: what is wrong with each
-};
 
 // Committed once (they have a manifest) and not usable now, a line each.
 std::string damaged_text(FileSystem& file_system,
@@ -44,63 +32,6 @@ Error refuse_to_start_over(const Config& config, const std::string& damaged) {
                damaged)};
 }
 
-std::string fresh_nonce() {
-  const uint64_t now = static_cast<uint64_t>(system_clock().unix_ns());
-  return hex64(mix64(now)).substr(0, 6);
-}
-
-class Agreement {
- public:
-  Agreement(SharedStore& store, Communicator& comm, double timeout_s)
-      : store_(store), comm_(comm), timeout_s_(timeout_s) {}
-
-  Result<Proposal> share(size_t round, const Proposal& mine) {
-    const std::string key = text("resume/", round);
-    if (comm_.rank() == 0) {
-      const ordered_json json{{"directory", mine.directory},
-                              {"generation", mine.next_generation},
-                              {"nonce", mine.nonce},
-                              {"refusal", mine.refusal}};
-      LOCKSTEP_RETURN_IF_ERROR(store_.set(key, json.dump()));
-      return mine;
-    }
-    LOCKSTEP_TRY(const std::string value, store_.get(key, timeout_s_));
-    const auto json = ordered_json::parse(value);
-    return Proposal{json["directory"], json["generation"], json["nonce"], json["refusal"]};
-  }
-
-  // Every rank's outcome of round k: the first error in rank order, or none. The parts'
-  // fingerprints add up to the whole tensors', which the manifest has.
-  Result<std::optional<Error>> outcome(size_t round, const Result<LoadedPart>& mine) {
-    const std::string prefix = text("resume/", round, "/");
-    const ordered_json word = mine.ok()
-                                  ? ordered_json{{"sums", mine.value().sums}}
-                                  : ordered_json{{"code", static_cast<int>(mine.error().code)},
-                                                 {"message", mine.error().message}};
-    LOCKSTEP_RETURN_IF_ERROR(store_.set(text(prefix, comm_.rank()), word.dump()));
-    std::optional<Error> first;
-    checkpoint::Fingerprints whole;
-    for (int r = 0; r < comm_.world_size(); ++r) {
-      LOCKSTEP_TRY(const std::string said, store_.get(text(prefix, r), timeout_s_));
-      const auto theirs = ordered_json::parse(said);
-      if (theirs.contains("code") && !first)
-        first = Error{static_cast<Code>(theirs["code"].get<int>()),
-                      text("rank ", r, ": ", theirs["message"].get<std::string>())};
-      if (theirs.contains("sums"))
-        for (const auto& [tensor, sum] : theirs["sums"].get<checkpoint::Fingerprints>())
-          whole[tensor] += sum;
-    }
-    if (first) return first;
-    const auto same = checkpoint::check_fingerprints(mine.value().manifest, whole);
-    return same.ok() ? std::optional<Error>() : std::optional<Error>(same.error());
-  }
-
- private:
-  SharedStore& store_;
-  Communicator& comm_;
-  double timeout_s_;
-};
-
 Result<LoadedPart> load_candidate(FileSystem& file_system, const Config& config,
                                   const std::string& directory, TrainingStep& step,
                                   Resumed& resumed) {
@@ -113,6 +44,8 @@ Result<LoadedPart> load_candidate(FileSystem& file_system, const Config& config,
                       " slots a step and the config says ", config.slots(),
                       "; the number of slots is part of the run: give --training.slots ",
                       resumed.state.slots, ", or start a new run with another --job.dump_folder")};
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_match(part.manifest, model_pieces(step.units()),
+                                                   parameter_names(step.units())));
   const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
   LOCKSTEP_TRY(const auto statistics,
                checkpoint::load_pieces(file_system, directory, part.manifest, targets,
@@ -153,7 +86,7 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, Sha
                               Communicator& comm, TrainingStep& step, const std::string& nonce_hint,
                               int64_t generation_hint) {
   const double start = system_clock().monotonic_s();
-  Agreement agreement(store, comm, config.comm.init_timeout_seconds);
+  Agreement agreement(store, comm, config.comm.init_timeout_seconds, "resume");
   std::vector<checkpoint::CatalogEntry> entries;
   if (comm.rank() == 0 && file_system.exists(config.checkpoint_folder())) {
     LOCKSTEP_TRY(entries, checkpoint::list_checkpoints(file_system, config.checkpoint_folder()));
@@ -162,7 +95,7 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, Sha
         log_warning("not usable: ", entry.directory.filename().string(), ": ", entry.problem);
   }
   Proposal mine{"", std::max<int64_t>(1, generation_hint),
-                nonce_hint.empty() ? fresh_nonce() : nonce_hint, ""};
+                nonce_hint.empty() ? checkpoint::fresh_nonce(system_clock()) : nonce_hint, ""};
   for (const auto& entry : entries)
     mine.next_generation = std::max(mine.next_generation, entry.generation + 1);
   std::string damaged = damaged_text(file_system, entries);

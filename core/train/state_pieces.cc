@@ -53,4 +53,22 @@ std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Uni
   return targets;
 }
 
+std::vector<checkpoint::TensorPiece> model_pieces(
+    const std::vector<std::unique_ptr<Unit>>& units) {
+  std::vector<checkpoint::TensorPiece> pieces;
+  for (const auto& unit : units)
+    for (const model_spec::ParamSpec& param : unit->spec().params)
+      for (const Kind kind : {Kind::kParam, Kind::kAdamM, Kind::kAdamV})
+        pieces.push_back(
+            {param.name, kind, param.shape, 0, checkpoint::element_count(param.shape)});
+  return pieces;
+}
+
+std::set<std::string> parameter_names(const std::vector<std::unique_ptr<Unit>>& units) {
+  std::set<std::string> names;
+  for (const auto& unit : units)
+    for (const model_spec::ParamSpec& param : unit->spec().params) names.insert(param.name);
+  return names;
+}
+
 }  // namespace lockstep::core

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "checkpoint/state.h"
@@ -15,5 +17,9 @@ std::vector<checkpoint::LivePiece> owned_pieces(std::vector<std::unique_ptr<Unit
 // What this rank needs back: all it holds. `weights_only` leaves the optimizer's state out.
 std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Unit>>& units,
                                                  bool weights_only);
+
+// All that the model has, whole: the same on every rank.
+std::vector<checkpoint::TensorPiece> model_pieces(const std::vector<std::unique_ptr<Unit>>& units);
+std::set<std::string> parameter_names(const std::vector<std::unique_ptr<Unit>>& units);
 
 }  // namespace lockstep::core

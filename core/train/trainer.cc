@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "checkpoint/save_schedule.h"
 #include "core/optim/adamw.h"
+#include "core/train/initial_load.h"
 #include "core/train/memory_stats.h"
 #include "core/train/state_pieces.h"
 #include "core/train/store_ballot.h"
@@ -70,6 +71,8 @@ Result<void> Trainer::build_model() {
     step_->initialize();
     state_ = TrainerState{};
     state_.slots = config_.slots();
+    if (!config_.checkpoint.initial_load_path.empty())
+      LOCKSTEP_RETURN_IF_ERROR(start_from_another());
   } else {
     step_->refresh_compute_copies();
     const auto differing = identity_difference(state_.identity, identity_.lines);
@@ -87,6 +90,16 @@ Result<void> Trainer::build_model() {
   state_.identity = identity_.lines;
   saved_step_ = state_.step;
   env_.progress.set_committed_step(resumed_.directory.empty() ? -1 : state_.step);
+  return {};
+}
+
+Result<void> Trainer::start_from_another() {
+  LOCKSTEP_TRY(const InitialLoad load,
+               load_initial(env_.file_system, config_, *env_.membership.store,
+                            *env_.membership.communicator, *step_));
+  if (rank() == 0)
+    log_info("starts from ", load.directory.string(), ": ", load.tensors, " tensors, ",
+             bytes_text(static_cast<uint64_t>(load.read_bytes)), " read on this rank");
   return {};
 }
 

@@ -46,6 +46,7 @@ class Trainer {
       : config_(config), env_(environment) {}
   Result<void> open_data();
   Result<void> build_model();
+  Result<void> start_from_another();  // checkpoint.initial_load_path
   Result<void> start_engine();
   Result<void> one_step(int64_t step, bool& stop);
   Error too_many_failures(int64_t count) const;

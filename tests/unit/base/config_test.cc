@@ -245,6 +245,26 @@ TEST(ConfigIdentity, WhatMayChangeABitIsIn) {
     EXPECT_THAT(identity_lines(from_flags({"--" + key, value})), Contains(key + "=" + value));
 }
 
+TEST(ConfigIdentity, WhereARunStartsFromIsInOnlyWhereItIsUsed) {
+  for (const std::string& line : identity_lines(Config{}))
+    EXPECT_FALSE(line.starts_with("checkpoint.")) << line;
+  const auto lines = identity_lines(from_flags({"--checkpoint.initial_load_path", "a",
+                                                "--checkpoint.exclude_from_loading", "x.*, y"}));
+  EXPECT_THAT(lines, Contains("checkpoint.initial_load_path=a"));
+  EXPECT_THAT(lines, Contains("checkpoint.initial_load_model_only=true"));
+  EXPECT_THAT(lines, Contains("checkpoint.exclude_from_loading=x.*,y"));
+}
+
+TEST(ConfigFlags, ListsOfStrings) {
+  EXPECT_THAT(from_flags({"--checkpoint.exclude_from_loading=[a.*, b]"})
+                  .checkpoint.exclude_from_loading,
+              ElementsAre("a.*", "b"));
+  EXPECT_THAT(from_flags({"--checkpoint.exclude_from_loading="}).checkpoint.exclude_from_loading,
+              ElementsAre());
+  EXPECT_THAT(toml_error("[checkpoint]\nexclude_from_loading = [1]\n"),
+              HasSubstr("must be of type list of strings"));
+}
+
 TEST(ConfigIdentity, TwoWaysToSayTheSameRunAreOne) {
   EXPECT_EQ(identity_lines(from_flags({"--training.slots", "6"})),
             identity_lines(from_flags({"--training.global_batch_size", "12"})));

@@ -1,0 +1,48 @@
+// How the ranks settle on one checkpoint: rank 0 proposes, each says what became of its part, and
+// all take the same outcome. Over the store of this generation.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "checkpoint/catalog.h"
+#include "core/comm/communicator.h"
+
+namespace lockstep::core {
+
+// One rank's part of one candidate, loaded.
+struct LoadedPart {
+  checkpoint::Manifest manifest;
+  checkpoint::Fingerprints sums;  // of what this rank alone holds; empty where every rank holds all
+};
+
+// What rank 0 proposes in round k: a directory, or that there is none left.
+struct Proposal {
+  std::string directory;
+  int64_t next_generation = 1;
+  std::string nonce;
+  std::string refusal;  // nothing can be proposed, and why that ends the run
+};
+
+// Collective: every rank calls the same methods with the same rounds. Borrows all.
+class Agreement {
+ public:
+  // `prefix`: of its keys in the store, each of which is used once.
+  Agreement(SharedStore& store, Communicator& comm, double timeout_s, const char* prefix)
+      : store_(store), comm_(comm), timeout_s_(timeout_s), prefix_(prefix) {}
+
+  // Rank 0's, on every rank. Errors: communication.
+  Result<Proposal> share(size_t round, const Proposal& mine);
+  // The first error in rank order, or none. The parts' fingerprints add up to the whole tensors',
+  // which the manifest has. Errors: communication.
+  Result<std::optional<Error>> outcome(size_t round, const Result<LoadedPart>& mine);
+
+ private:
+  SharedStore& store_;
+  Communicator& comm_;
+  double timeout_s_;
+  const char* prefix_;
+};
+
+}  // namespace lockstep::core

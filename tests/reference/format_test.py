@@ -1,0 +1,47 @@
+"""What docs/FORMAT.md says is enough to read what Lockstep writes, in training and with its tools:
+format_test.py WRITE_CHECKPOINT LOCKSTEP"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import numpy
+
+from format_reader import Checkpoint
+
+
+def tool(lockstep, *words):
+    done = subprocess.run([lockstep, "checkpoint", *map(str, words), "--json"], check=True,
+                          capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def check_same(found, raw):
+    assert found.keys() == raw.keys(), found.keys() ^ raw.keys()
+    for key, values in found.items():
+        assert values.tobytes() == raw[key].tobytes(), key
+
+
+def main(write_checkpoint, lockstep):
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        lines = subprocess.run([write_checkpoint, folder], check=True, capture_output=True,
+                               text=True).stdout.splitlines()
+        raw = {tuple(path.name.split(".", 1)): numpy.fromfile(path, "<f4")
+               for path in (folder / "raw").iterdir()}
+        for line in lines:
+            codec, directory = line.split(" ", 1)
+            checkpoint = Checkpoint(directory)
+            assert checkpoint.manifest["codec"] == codec
+            check_same(checkpoint.tensors(), raw)
+            made = tool(lockstep, "reshard", directory, folder / codec, "--world-size", 5)
+            check_same(Checkpoint(made["directory"]).tensors(), raw)
+        tool(lockstep, "export", directory, folder / "weights", "--kind", "all")
+        made = tool(lockstep, "import", folder / "weights", folder / "imported")
+        check_same(Checkpoint(made["directory"]).tensors(), raw)
+        print(f"{len(raw)} tensors in {2 * len(lines) + 1} checkpoints")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
