@@ -72,6 +72,9 @@ struct Config {
     int64_t max_failures = 3;                   // failed saves in a row that end the run
     double vote_timeout_seconds = 60;           // for all ranks to have written their part
     bool strict_identity = false;               // refuse to resume when bits may differ
+    int64_t memory_interval = 0;                // steps between snapshots in memory; 0: none
+    std::string memory_folder;                  // empty: /dev/shm
+    bool buddy = false;                         // another node keeps a copy of each snapshot
   } checkpoint;
   struct Comm {
     double train_timeout_seconds = 100;

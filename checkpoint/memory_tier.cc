@@ -108,6 +108,7 @@ void MemoryTier::begin(int64_t step, int64_t keep_step, int64_t committed_step,
   job_->tag.step = step;
   job_->tag.committed_step = committed_step;
   job_->tag.trainer_state = std::move(trainer_state);
+  complete_steps_[slot] = -1;
   busy_ = copying_ = true;
   changed_.notify_all();
 }
@@ -124,7 +125,7 @@ bool MemoryTier::busy() const {
 
 int64_t MemoryTier::complete_step() const {
   const std::lock_guard lock(mutex_);
-  return complete_step_;
+  return std::max(complete_steps_[0], complete_steps_[1]);
 }
 
 std::vector<SnapshotReport> MemoryTier::take_reports() {
@@ -155,7 +156,7 @@ void MemoryTier::run() {
     lock.unlock();
     SnapshotReport report = take(job);
     lock.lock();
-    if (report.error.empty()) complete_step_ = job.tag.step;
+    if (report.error.empty()) complete_steps_[job.slot] = job.tag.step;
     reports_.push_back(std::move(report));
     busy_ = false;
     changed_.notify_all();

@@ -68,7 +68,7 @@ class MemoryTier {
   void begin(int64_t step, int64_t keep_step, int64_t committed_step, std::string trainer_state);
   void wait_copied();
   bool busy() const;              // a snapshot is under way, its buddy's copy included
-  int64_t complete_step() const;  // newest one that is complete here; -1: none
+  int64_t complete_step() const;  // newest one that is held here now; -1: none
   std::vector<SnapshotReport> take_reports();
   void drain();
   // Waits, and removes this rank's files, then the folders that are empty. Warns on failure.
@@ -101,7 +101,7 @@ class MemoryTier {
   std::condition_variable changed_;
   std::optional<Job> job_;
   bool busy_ = false, copying_ = false, stopping_ = false;
-  int64_t complete_step_ = -1;
+  int64_t complete_steps_[2] = {-1, -1};  // by slot, what is in it now
   std::vector<SnapshotReport> reports_;
   std::thread thread_;
 };
