@@ -76,6 +76,9 @@ struct Config {
     std::string initial_load_path;              // another run's checkpoint or folder; "": nothing
     bool initial_load_model_only = true;        // weights, not Adam's state
     std::vector<std::string> exclude_from_loading;  // patterns of tensor names, * for anything
+    int64_t memory_interval = 0;                // steps between snapshots in memory; 0: none
+    std::string memory_folder;                  // empty: /dev/shm
+    bool buddy = false;                         // another node keeps a copy of each snapshot
   } checkpoint;
   struct Comm {
     double train_timeout_seconds = 100;

@@ -123,12 +123,24 @@ Result<void> check_names(const Config& config) {
   return {};
 }
 
+Result<void> check_memory_tier(const Config::Checkpoint& checkpoint) {
+  if (checkpoint.memory_interval > 0 && !checkpoint.enable)
+    return wrong("checkpoint.memory_interval = ", checkpoint.memory_interval,
+                 " needs checkpoints, and checkpoint.enable is false: snapshots in memory stand "
+                 "in for the disk, which remains the truth");
+  if (checkpoint.buddy && checkpoint.memory_interval == 0)
+    return wrong("checkpoint.buddy keeps copies of snapshots, and checkpoint.memory_interval = 0 "
+                 "takes none");
+  return {};
+}
+
 }  // namespace
 
 Result<void> validate(const Config& config) {
   for (const ConfigField& field : config_fields())
     LOCKSTEP_RETURN_IF_ERROR(check_limits(config, field));
   LOCKSTEP_RETURN_IF_ERROR(check_names(config));
+  LOCKSTEP_RETURN_IF_ERROR(check_memory_tier(config.checkpoint));
   LOCKSTEP_RETURN_IF_ERROR(check_model(config.model));
   LOCKSTEP_RETURN_IF_ERROR(check_batch(config.training));
   return check_processes(config);

@@ -89,6 +89,13 @@ class PosixFile final : public File {
     return {};
   }
 
+  Result<void> allocate(int64_t size_bytes) override {
+    LOCKSTEP_RETURN_IF_ERROR(truncate(size_bytes));
+    if (size_bytes == 0) return {};
+    const int error = ::posix_fallocate(fd_, 0, size_bytes);
+    return error == 0 ? Result<void>() : system_error("allocate", path_, error);
+  }
+
   // After a failed fsync the kernel drops the dirty pages and the next fsync says ok: remember.
   Result<void> sync() override {
     if (sync_errno_ == 0 && uninterrupted([&] { return ::fsync(fd_); }) != 0) sync_errno_ = errno;

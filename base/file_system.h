@@ -32,6 +32,9 @@ class File {
   virtual Result<void> read_at(std::span<std::byte> bytes, int64_t offset) = 0;
   virtual Result<int64_t> size_bytes() = 0;
   virtual Result<void> truncate(int64_t size_bytes) = 0;
+  // As truncate, and the space is taken now, so that no later write inside it can lack any.
+  // Errors: kNoSpace, kIo.
+  virtual Result<void> allocate(int64_t size_bytes) { return truncate(size_bytes); }
   // fsync. A failure is final for this file: what was written may be lost already.
   virtual Result<void> sync() = 0;
   // Starts writing back [offset, offset+length) without waiting; a hint.

@@ -90,6 +90,11 @@ void ProgressPage::set_committed_step(int64_t step) {
   touch();
 }
 
+void ProgressPage::set_snapshot_step(int64_t step) {
+  layout_->snapshot_step_plus_1.store(step + 1, std::memory_order_relaxed);
+  touch();
+}
+
 void ProgressPage::touch() {
   layout_->unix_ns.store(system_clock().unix_ns(), std::memory_order_release);
 }
@@ -102,6 +107,7 @@ Progress ProgressPage::read() const {
   progress.save_phase =
       static_cast<SavePhase>(layout_->save_phase.load(std::memory_order_relaxed));
   progress.committed_step = layout_->committed_step_plus_1.load(std::memory_order_relaxed) - 1;
+  progress.snapshot_step = layout_->snapshot_step_plus_1.load(std::memory_order_relaxed) - 1;
   return progress;
 }
 

@@ -26,6 +26,7 @@ struct Progress {
   Phase phase = Phase::kStart;
   SavePhase save_phase = SavePhase::kIdle;
   int64_t committed_step = -1;  // newest step this worker knows to be committed
+  int64_t snapshot_step = -1;   // newest one that all ranks hold in memory
   int64_t unix_ns = 0;          // of the last change
 };
 
@@ -40,6 +41,7 @@ class ProgressPage {
   void set_phase(int64_t step, Phase phase);
   void set_save_phase(SavePhase phase);
   void set_committed_step(int64_t step);
+  void set_snapshot_step(int64_t step);
   // Says "alive" without a change of phase: once a slot.
   void touch();
   Progress read() const;
@@ -48,6 +50,7 @@ class ProgressPage {
   struct Layout {
     std::atomic<int64_t> step, unix_ns, committed_step_plus_1;  // all zero in a new page
     std::atomic<int32_t> phase, save_phase;
+    std::atomic<int64_t> snapshot_step_plus_1;
   };
   ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}
   Layout* layout_;

@@ -21,7 +21,8 @@ constexpr const char* kHelp =
     R"(lockstep status RUN_FOLDER [--json]
 
 Shows the generation, the world size and, one line a rank: pid, step, phase, what its checkpoint
-engine does, the newest committed step it knows, and the age of its last sign of life in seconds.
+engine does, the newest committed step it knows, the newest step that all ranks hold in memory (-1:
+none), and the age of its last sign of life in seconds.
 
 Examples:
   lockstep status results/training/demo
@@ -60,11 +61,12 @@ void print_table(const Membership& membership, const std::string& state,
     constexpr int kWidth = 10;
     ((std::cout << std::setw(kWidth) << cells << ' '), ...) << '\n';
   };
-  line("rank", "pid", "step", "phase", "save", "committed", "age_s");
+  line("rank", "pid", "step", "phase", "save", "committed", "in_memory", "age_s");
   for (const Row& row : rows) {
     const Progress& progress = row.member.progress;
     line(row.member.rank, row.member.pid, progress.step, row.phase(),
-         save_phase_name(progress.save_phase), progress.committed_step, fixed(row.age_s, 1));
+         save_phase_name(progress.save_phase), progress.committed_step, progress.snapshot_step,
+         fixed(row.age_s, 1));
   }
 }
 
@@ -85,6 +87,7 @@ void print_json(const Membership& membership, const std::string& state,
                                {"phase", row.phase()},
                                {"save_phase", save_phase_name(progress.save_phase)},
                                {"committed_step", progress.committed_step},
+                               {"snapshot_step", progress.snapshot_step},
                                {"age_s", row.age_s}});
   }
   std::cout << json.dump(1) << '\n';

@@ -61,6 +61,7 @@ Result<void> train(const Config& config) {
       environment("GLOO_SOCKET_IFNAME", rendezvous.store.starts_with("file:") ? "lo" : "");
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
+  rendezvous.background = config.checkpoint.buddy;
   set_log_prefix(text("rank ", rendezvous.rank));
   if (config.parallelism.strategy == "single" && rendezvous.world_size > 1)
     return Error{Code::kConfig,
@@ -79,7 +80,8 @@ Result<void> train(const Config& config) {
                                stop_requested,
                                environment("LOCKSTEP_NONCE", ""),
                                std::stoll(environment("LOCKSTEP_GENERATION", "0")),
-                               std::cout};
+                               std::cout,
+                               std::filesystem::absolute(config.checkpoint_folder())};
   // Whatever fails, nothing is torn down: a pending collective may still write to its buffers, and
   // the peers must learn of it at once.
   try {

@@ -39,6 +39,7 @@ Json member_json(const Membership::Member& member) {
           {"phase", static_cast<int>(progress.phase)},
           {"save_phase", static_cast<int>(progress.save_phase)},
           {"committed_step", progress.committed_step},
+          {"snapshot_step", progress.snapshot_step},
           {"unix_ns", progress.unix_ns}};
 }
 
@@ -51,6 +52,7 @@ Membership::Member member_from(const Json& json) {
   member.progress.phase = static_cast<Phase>(json.at("phase").get<int>());
   member.progress.save_phase = static_cast<SavePhase>(json.at("save_phase").get<int>());
   member.progress.committed_step = json.at("committed_step").get<int64_t>();
+  member.progress.snapshot_step = json.value("snapshot_step", int64_t{-1});
   member.progress.unix_ns = json.at("unix_ns").get<int64_t>();
   return member;
 }

@@ -12,8 +12,8 @@ namespace lockstep::launcher {
 namespace {
 
 bool same(const Progress& a, const Progress& b) {
-  return std::tie(a.step, a.phase, a.save_phase, a.committed_step, a.unix_ns) ==
-         std::tie(b.step, b.phase, b.save_phase, b.committed_step, b.unix_ns);
+  return std::tie(a.step, a.phase, a.save_phase, a.committed_step, a.snapshot_step, a.unix_ns) ==
+         std::tie(b.step, b.phase, b.save_phase, b.committed_step, b.snapshot_step, b.unix_ns);
 }
 
 bool computing(Phase phase) { return phase == Phase::kStep || phase == Phase::kUpdate; }
@@ -124,9 +124,10 @@ void Supervisor::note_exit(const WorkerExit& exit) {
 }
 
 void Supervisor::note_progress(const Progress& progress) {
-  if (progress.committed_step <= committed_step_) return;
-  committed_step_ = progress.committed_step;
-  restarts_since_commit_ = 0;
+  const int64_t safe_step = std::max(progress.committed_step, progress.snapshot_step);
+  if (safe_step <= safe_step_) return;
+  safe_step_ = safe_step;
+  restarts_since_safe_ = 0;
 }
 
 // A step is complete when its page moves on from computing it.
@@ -288,16 +289,16 @@ void Supervisor::conclude_failure() {
     finish(kExitResume, text(cause, "; asked to stop, so not restarted"));
   } else if (options_.max_restarts == 0) {
     finish(status, cause);
-  } else if (restarts_since_commit_ >= options_.max_no_progress) {
-    finish(kExitNoProgress, text(cause, "; ", restarts_since_commit_,
-                                 " restarts without a new committed step"));
-  } else if (restarts_since_commit_ >= options_.max_restarts) {
-    finish(status, text(cause, "; ", restarts_since_commit_, " restarts used up"));
+  } else if (restarts_since_safe_ >= options_.max_no_progress) {
+    finish(kExitNoProgress, text(cause, "; ", restarts_since_safe_,
+                                 " restarts without a new committed step or snapshot"));
+  } else if (restarts_since_safe_ >= options_.max_restarts) {
+    finish(status, text(cause, "; ", restarts_since_safe_, " restarts used up"));
   } else if (const int64_t next = next_world_size(); next < 1) {
     finish(kExitResume, text(cause, "; fewer than ", options_.min_nproc, " workers are left"));
   } else {
     incident.next_world_size = next;
-    ++restarts_since_commit_;
+    ++restarts_since_safe_;
     ++generation_;
     spawn(next);
   }

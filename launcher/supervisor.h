@@ -8,8 +8,8 @@
 // On the first failure every other worker is killed at once and reaped; then the next generation
 // starts from the newest checkpoint. A worker that reports a lost peer (76), or that dies after we
 // killed its generation, is a consequence: the primary failure only when nothing better is known.
-// Limits: a new committed checkpoint step refills the restart budget; max_no_progress restarts in a
-// row without one end the run with 93.
+// Limits: a new step that is committed, or in the memory of all ranks, refills the restart budget;
+// max_no_progress restarts in a row without one end the run with 93.
 // Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.
 #pragma once
 
@@ -125,7 +125,7 @@ class Supervisor {
   std::vector<Seen> exits_;        // of this generation, in the order seen
   bool killed_ = false, stop_requested_ = false, first_step_pending_ = false;
   int64_t phase_start_ns_ = 0;     // of the recovery phase that runs, or of the grace time
-  int64_t committed_step_ = -1, restarts_since_commit_ = 0;
+  int64_t safe_step_ = -1, restarts_since_safe_ = 0;  // on disk or in memory; since it grew
   std::vector<Incident> incidents_;
   Actions actions_;
 };

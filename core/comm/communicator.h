@@ -53,6 +53,7 @@ struct RendezvousOptions {
   std::string interface =
       "lo";  // network interface for Gloo; "" = the one that has a route to the host's name
   double init_timeout_s = 60, timeout_s = 100;
+  bool background = false;  // a second communicator, for a thread beside the training
 };
 
 // A small key-value store shared by the ranks, for votes. Thread-safe.
@@ -69,6 +70,7 @@ class SharedStore {
 struct Membership {
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<SharedStore> store;
+  std::unique_ptr<Communicator> background;  // null unless asked for and world_size > 1
 };
 // Connects all ranks; returns when everybody is there. Errors: kTimeout, kPeerLost, kConfig.
 Result<Membership> join(const RendezvousOptions& options);

@@ -225,31 +225,41 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool m
   return c10::make_intrusive<c10d::PrefixStore>(o.prefix, store);
 }
 
+// May throw what c10d throws.
+std::unique_ptr<GlooCommunicator> connect_group(const RendezvousOptions& o,
+                                                const std::string& prefix, int threads) {
+  auto options = c10d::ProcessGroupGloo::Options::create(
+      to_ms(std::max(o.init_timeout_s, o.timeout_s) + kMarginSeconds));
+  options->devices.push_back(o.interface.empty()
+                                 ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                 : c10d::ProcessGroupGloo::createDeviceForInterface(o.interface));
+  options->threads = threads;
+  auto store = connect_store(o, /*may_serve=*/prefix == "gloo");
+  auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
+      c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), o.rank, o.world_size,
+      options);
+  return std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s);
+}
+
 }  // namespace
 
 Result<Membership> join(const RendezvousOptions& o) {
   if (o.world_size == 1)
-    return Membership{std::make_unique<SingleCommunicator>(), std::make_unique<LocalStore>()};
+    return Membership{std::make_unique<SingleCommunicator>(), std::make_unique<LocalStore>(),
+                      nullptr};
   const bool known = o.store.starts_with("file:") ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)
     return Error{Code::kConfig, text("the rendezvous store is \"", o.store,
                                      "\"; it must be file:PATH or tcp:HOST:PORT")};
   try {
-    auto options = c10d::ProcessGroupGloo::Options::create(
-        to_ms(std::max(o.init_timeout_s, o.timeout_s) + kMarginSeconds));
-    options->devices.push_back(o.interface.empty()
-                                   ? c10d::ProcessGroupGloo::createDefaultDevice()
-                                   : c10d::ProcessGroupGloo::createDeviceForInterface(o.interface));
-    options->threads = 2;
-    auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        c10::make_intrusive<c10d::PrefixStore>("gloo", connect_store(o, true)), o.rank,
-        o.world_size, options);
+    auto training = connect_group(o, "gloo", 2);
+    auto background = o.background ? connect_group(o, "gloo_background", 1) : nullptr;
     // Votes go over a connection of their own: a store call holds its connection's lock while it
     // waits.
     auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
-    return Membership{std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s),
-                      std::make_unique<C10dStore>(std::move(votes))};
+    return Membership{std::move(training), std::make_unique<C10dStore>(std::move(votes)),
+                      std::move(background)};
   } catch (const std::exception& e) {
     const std::string reason = e.what();
     return Error{Code::kPeerLost,

@@ -11,7 +11,9 @@ using nlohmann::ordered_json;
 Result<Proposal> Agreement::share(size_t round, const Proposal& mine) {
   const std::string key = text(prefix_, "/", round);
   if (comm_.rank() == 0) {
-    const ordered_json json{{"directory", mine.directory},
+    const ordered_json json{{"snapshot", mine.snapshot},
+                            {"directory", mine.directory},
+                            {"disk_step", mine.disk_step},
                             {"generation", mine.next_generation},
                             {"nonce", mine.nonce},
                             {"refusal", mine.refusal}};
@@ -20,7 +22,8 @@ Result<Proposal> Agreement::share(size_t round, const Proposal& mine) {
   }
   LOCKSTEP_TRY(const std::string value, store_.get(key, timeout_s_));
   const auto json = ordered_json::parse(value);
-  return Proposal{json["directory"], json["generation"], json["nonce"], json["refusal"]};
+  return Proposal{json["snapshot"],   json["directory"], json["disk_step"],
+                  json["generation"], json["nonce"],     json["refusal"]};
 }
 
 Result<std::optional<Error>> Agreement::outcome(size_t round, const Result<LoadedPart>& mine) {

@@ -17,9 +17,11 @@ struct LoadedPart {
   checkpoint::Fingerprints sums;  // of what this rank alone holds; empty where every rank holds all
 };
 
-// What rank 0 proposes in round k: a directory, or that there is none left.
+// What rank 0 proposes in round k: a snapshot, a directory, or that there is nothing left.
 struct Proposal {
-  std::string directory;
+  std::string snapshot;  // checkpoint::snapshot_text, or ""
+  std::string directory;  // or ""
+  int64_t disk_step = -1;  // newest one committed on disk
   int64_t next_generation = 1;
   std::string nonce;
   std::string refusal;  // nothing can be proposed, and why that ends the run

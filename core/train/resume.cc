@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/attempt.h"
+#include "checkpoint/memory_tier.h"
 #include "checkpoint/selection.h"
 #include "core/train/agreement.h"
 #include "core/train/state_pieces.h"
@@ -32,28 +33,115 @@ Error refuse_to_start_over(const Config& config, const std::string& damaged) {
                damaged)};
 }
 
-Result<LoadedPart> load_candidate(FileSystem& file_system, const Config& config,
-                                  const std::string& directory, TrainingStep& step,
-                                  Resumed& resumed) {
-  LoadedPart part;
-  LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest(file_system, directory));
-  LOCKSTEP_TRY(resumed.state, TrainerState::from_json(part.manifest.trainer_state));
-  if (resumed.state.slots != config.slots())
+Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config& config,
+                              const std::string& where) {
+  LOCKSTEP_TRY(TrainerState state, TrainerState::from_json(manifest.trainer_state));
+  if (state.slots != config.slots())
     return Error{Code::kConfig,
-                 text("the run in ", directory, " has ", resumed.state.slots,
+                 text("the run in ", where, " has ", state.slots,
                       " slots a step and the config says ", config.slots(),
                       "; the number of slots is part of the run: give --training.slots ",
-                      resumed.state.slots, ", or start a new run with another --job.dump_folder")};
-  LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_match(part.manifest, model_pieces(step.units()),
-                                                   parameter_names(step.units())));
-  const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
-  LOCKSTEP_TRY(const auto statistics,
-               checkpoint::load_pieces(file_system, directory, part.manifest, targets,
-                                       checkpoint::reader_threads()));
-  resumed.read_bytes = statistics.read_bytes;
-  resumed.directory = directory;
-  if (!Strategy::create(config).replicate_state) part.sums = statistics.sums;
-  return part;
+                      state.slots, ", or start a new run with another --job.dump_folder")};
+  return state;
+}
+
+// "memory (generation 3, 2 part(s), 1 of them kept by a buddy)"
+std::string snapshot_name(const checkpoint::Snapshot& snapshot) {
+  size_t from_buddies = 0;
+  for (const auto& homes : snapshot.homes) from_buddies += homes.front().buddy;
+  return text("memory (generation ", snapshot.whole.generation, ", ", snapshot.homes.size(),
+              " part(s), ", from_buddies == 0 ? "all of the ranks' own nodes"
+                                              : text(from_buddies, " of them kept by a buddy"),
+              ")");
+}
+
+// One rank's view of what it loads from, collective where `load_snapshot` is.
+struct Loader {
+  FileSystem& file_system;
+  const Config& config;
+  const MemoryPlace* memory;
+  Communicator& comm;
+  TrainingStep& step;
+
+  Result<LoadedPart> from_disk(const std::string& directory, Resumed& resumed) {
+    LoadedPart part;
+    LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest(file_system, directory));
+    LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, directory));
+    LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_match(part.manifest, model_pieces(step.units()),
+                                                     parameter_names(step.units())));
+    const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
+    LOCKSTEP_TRY(const auto statistics,
+                 checkpoint::load_pieces(file_system, directory, part.manifest, targets,
+                                         checkpoint::reader_threads()));
+    resumed.read_bytes = statistics.read_bytes;
+    resumed.from = directory;
+    if (!Strategy::create(config).replicate_state) part.sums = statistics.sums;
+    return part;
+  }
+
+  Result<LoadedPart> from_memory(const checkpoint::Snapshot& snapshot, Resumed& resumed) {
+    LoadedPart part;
+    part.manifest = snapshot.whole;
+    const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
+    const auto load = load_snapshot(file_system, *memory, snapshot, comm, targets);
+    if (!load.ok()) return load.error();
+    resumed.from = snapshot_name(snapshot);
+    LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, resumed.from));
+    resumed.read_bytes = load.value().local_bytes + load.value().fetched_bytes;
+    resumed.snapshot_folder = checkpoint::snapshot_folder_name(snapshot.whole.generation,
+                                                               snapshot.whole.nonce);
+    const checkpoint::Fingerprints sums = checkpoint::fingerprints(targets);
+    if (!Strategy::create(config).replicate_state)
+      part.sums = sums;
+    else
+      LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_fingerprints(part.manifest, sums));
+    return part;
+  }
+
+  Result<LoadedPart> load(const Proposal& agreed, Resumed& resumed) {
+    if (agreed.snapshot.empty()) return from_disk(agreed.directory, resumed);
+    LOCKSTEP_TRY(const auto snapshot, checkpoint::parse_snapshot(agreed.snapshot));
+    return from_memory(snapshot, resumed);
+  }
+};
+
+// What rank 0 proposes, round after round; the last one says that nothing is left.
+struct Candidates {
+  std::vector<Proposal> rounds;
+  std::string damaged;  // checkpoints that were committed and cannot be used, a line each
+};
+
+Result<Candidates> find_candidates(FileSystem& file_system, const Config& config,
+                                   const std::vector<checkpoint::Inventory>& in_memory,
+                                   Proposal common) {
+  std::vector<checkpoint::CatalogEntry> entries;
+  if (file_system.exists(config.checkpoint_folder())) {
+    LOCKSTEP_TRY(entries, checkpoint::list_checkpoints(file_system, config.checkpoint_folder()));
+  }
+  for (const auto& entry : entries) {
+    if (!entry.committed)
+      log_warning("not usable: ", entry.directory.filename().string(), ": ", entry.problem);
+    common.next_generation = std::max(common.next_generation, entry.generation + 1);
+  }
+  for (const auto& inventory : in_memory)
+    common.next_generation = std::max(common.next_generation, inventory.last_generation + 1);
+  const checkpoint::DiskState disk = checkpoint::disk_state(entries);
+  common.disk_step = disk.step;
+
+  Candidates found{{}, damaged_text(file_system, entries)};
+  std::vector<std::string> passed_over;
+  for (const auto& snapshot : checkpoint::usable_snapshots(in_memory, disk, passed_over)) {
+    found.rounds.push_back(common);
+    found.rounds.back().snapshot = checkpoint::snapshot_text(snapshot);
+  }
+  for (const std::string& why : passed_over) log_info("a snapshot in memory is passed over: ", why);
+  for (const auto& entry : entries) {
+    if (!entry.committed) continue;
+    found.rounds.push_back(common);
+    found.rounds.back().directory = entry.directory.string();
+  }
+  found.rounds.push_back(common);
+  return found;
 }
 
 }  // namespace
@@ -82,45 +170,50 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   return s;
 }
 
-Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store,
-                              Communicator& comm, TrainingStep& step, const std::string& nonce_hint,
+Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
+                              const MemoryPlace* memory, SharedStore& store, Communicator& comm,
+                              TrainingStep& step, const std::string& nonce_hint,
                               int64_t generation_hint) {
   const double start = system_clock().monotonic_s();
   Agreement agreement(store, comm, config.comm.init_timeout_seconds, "resume");
-  std::vector<checkpoint::CatalogEntry> entries;
-  if (comm.rank() == 0 && file_system.exists(config.checkpoint_folder())) {
-    LOCKSTEP_TRY(entries, checkpoint::list_checkpoints(file_system, config.checkpoint_folder()));
-    for (const auto& entry : entries)
-      if (!entry.committed)
-        log_warning("not usable: ", entry.directory.filename().string(), ": ", entry.problem);
+  Candidates candidates{{Proposal()}, ""};
+  std::vector<checkpoint::Inventory> in_memory;
+  if (memory != nullptr) {
+    LOCKSTEP_TRY(in_memory, take_inventory(file_system, *memory, store));
   }
-  Proposal mine{"", std::max<int64_t>(1, generation_hint),
-                nonce_hint.empty() ? checkpoint::fresh_nonce(system_clock()) : nonce_hint, ""};
-  for (const auto& entry : entries)
-    mine.next_generation = std::max(mine.next_generation, entry.generation + 1);
-  std::string damaged = damaged_text(file_system, entries);
-  std::erase_if(entries, [](const auto& entry) { return !entry.committed; });
+  if (comm.rank() == 0) {
+    Proposal common;
+    common.next_generation = std::max<int64_t>(1, generation_hint);
+    common.nonce = nonce_hint.empty() ? checkpoint::fresh_nonce(system_clock()) : nonce_hint;
+    LOCKSTEP_TRY(candidates, find_candidates(file_system, config, in_memory, common));
+  }
+  Loader loader{file_system, config, memory, comm, step};
   Resumed resumed;
   for (size_t round = 0;; ++round) {
-    mine.directory = round < entries.size() ? entries[round].directory.string() : "";
-    if (mine.directory.empty()) mine.refusal = damaged;
+    Proposal& mine = candidates.rounds[std::min(round, candidates.rounds.size() - 1)];
+    const bool nothing_left = mine.snapshot.empty() && mine.directory.empty();
+    if (nothing_left) mine.refusal = candidates.damaged;
     LOCKSTEP_TRY(const Proposal agreed, agreement.share(round, mine));
     resumed.next_generation = agreed.next_generation;
     resumed.nonce = agreed.nonce;
+    resumed.disk_step = agreed.disk_step;
     if (!agreed.refusal.empty()) return refuse_to_start_over(config, agreed.refusal);
-    if (agreed.directory.empty()) break;
-    const Result<LoadedPart> loaded =
-        load_candidate(file_system, config, agreed.directory, step, resumed);
+    if (agreed.directory.empty() && agreed.snapshot.empty()) break;
+    const Result<LoadedPart> loaded = loader.load(agreed, resumed);
     LOCKSTEP_TRY(const std::optional<Error> failure, agreement.outcome(round, loaded));
     if (!failure) break;
-    if (failure->code == Code::kConfig) return *failure;
+    // Another model on disk ends the run; a snapshot only stands in for the disk.
+    if (failure->code == Code::kConfig && agreed.snapshot.empty()) return *failure;
+    const std::string what = agreed.snapshot.empty() ? agreed.directory : "a snapshot in memory";
     if (comm.rank() == 0)
-      log_error("cannot use ", agreed.directory, ": ", failure->message,
-                "; falling back to the checkpoint before it");
-    damaged += text("\n  ", agreed.directory, ": ", failure->message);
-    ++resumed.fallbacks;
+      log_error("cannot use ", what, ": ", failure->message,
+                "; falling back to the one before it");
+    if (agreed.snapshot.empty())
+      candidates.damaged += text("\n  ", what, ": ", failure->message);
     resumed.state = TrainerState{};
-    resumed.directory.clear();
+    resumed.from.clear();
+    resumed.snapshot_folder.clear();
+    ++resumed.fallbacks;
   }
   resumed.seconds = system_clock().monotonic_s() - start;
   return resumed;

@@ -1,6 +1,6 @@
-// Choosing a checkpoint and loading it, the same one on every rank: rank 0 proposes the newest
-// committed one, every rank loads its part, and one rank's failure makes all fall back to the next
-// older, loudly.
+// Choosing a checkpoint and loading it, the same one on every rank: rank 0 proposes snapshots in
+// memory that are newer than the disk, then the newest committed checkpoint; every rank loads its
+// part, and one rank's failure makes all fall back to the next older, loudly.
 #pragma once
 
 #include <optional>
@@ -10,6 +10,7 @@
 #include "base/file_system.h"
 #include "checkpoint/catalog.h"
 #include "core/comm/communicator.h"
+#include "core/train/memory_place.h"
 #include "core/train/training_step.h"
 
 namespace lockstep::core {
@@ -26,7 +27,9 @@ struct TrainerState {         // the JSON object of the manifest's trainer_state
 
 struct Resumed {
   TrainerState state;
-  std::filesystem::path directory;
+  std::string from;             // for people: a directory, or memory; "" when nothing was found
+  std::string snapshot_folder;  // the name of the generation's folder in memory, or ""
+  int64_t disk_step = -1;       // newest one committed on disk
   int64_t fallbacks = 0;        // newer checkpoints that could not be used
   int64_t next_generation = 1;  // larger than any generation in the folder
   std::string nonce;            // of this generation, the same on every rank
@@ -34,11 +37,12 @@ struct Resumed {
   int64_t read_bytes = 0;
 };
 
-// Collective. Fills the units' state when a checkpoint was found (state.step > 0). `nonce_hint` is
-// this launch's nonce or "". Errors: kConfig (the checkpoint is of another model, with both
-// sides), communication.
-Result<Resumed> resume_newest(FileSystem& file_system, const Config& config, SharedStore& store,
-                              Communicator& comm, TrainingStep& step,
-                              const std::string& nonce_hint, int64_t generation_hint);
+// Collective. Fills the units' state when a checkpoint was found (state.step > 0). `memory` is
+// where snapshots lie, or null; `nonce_hint` is this launch's nonce or "". Errors: kConfig (the
+// checkpoint is of another model, with both sides), communication.
+Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
+                              const MemoryPlace* memory, SharedStore& store, Communicator& comm,
+                              TrainingStep& step, const std::string& nonce_hint,
+                              int64_t generation_hint);
 
 }  // namespace lockstep::core

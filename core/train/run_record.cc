@@ -18,6 +18,12 @@ ordered_json number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
 }
 
+ordered_json json_of(const Snapshots::Totals& t) {
+  return {{"complete", t.complete},   {"failed", t.failed},   {"skipped", t.skipped},
+          {"last_step", t.last_step}, {"stall_s", t.stall_s}, {"copy_s", t.copy_s},
+          {"buddy_s", t.buddy_s}};
+}
+
 }  // namespace
 
 RunRecord::RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
@@ -233,7 +239,7 @@ void RunRecord::publish_metrics(bool finished) {
   const double per_rank = rank_s > 0 ? tokens / rank_s : 0.0, peak = config_.metrics.peak_tflops;
   const double n = std::max<double>(1, static_cast<double>(steps_here_));
   const StepPhases& p = phase_sums_;
-  const ordered_json metrics{
+  ordered_json metrics{
       {"finished", finished},
       {"steps", useful.empty() ? 0 : useful.rbegin()->first},
       {"wall_clock_s", wall},
@@ -270,6 +276,7 @@ void RunRecord::publish_metrics(bool finished) {
         {"fold_and_norm", p.fold / n},
         {"checkpoint_stall", p.stall / n},
         {"update", p.update / n}}}};
+  if (snapshots_) metrics["memory_snapshots"] = json_of(*snapshots_);
   if (auto done = publish_file(file_system_, folder() / "metrics.json", metrics.dump(2) + "\n");
       !done.ok())
     log_warning("metrics.json not written: ", done.error().message);

@@ -14,6 +14,7 @@
 #include "base/config.h"
 #include "base/file_system.h"
 #include "checkpoint/engine.h"
+#include "core/train/snapshots.h"
 #include "core/train/tensorboard_writer.h"
 #include "core/train/training_step.h"
 #include "model_spec/model_spec.h"
@@ -46,6 +47,7 @@ class RunRecord {
   void add_step(const StepRecord& record);
   void add_save(const checkpoint::SaveReport& report, double stall_s);
   void add_skipped_save() { ++skipped_saves_; }
+  void set_snapshots(const Snapshots::Totals& totals) { snapshots_ = totals; }
   // Publishes metrics.json; `finished`: the run reached its last step.
   void publish_metrics(bool finished);
   int64_t mismatches() const { return mismatches_; }
@@ -77,6 +79,7 @@ class RunRecord {
   std::map<int64_t, std::string> loss_hex_;          // by step, first seen
   int64_t mismatches_ = 0, redone_ = 0, skipped_saves_ = 0, committed_saves_ = 0, failed_saves_ = 0;
   double stall_s_ = 0, save_s_ = 0, save_bytes_ = 0, stored_bytes_ = 0;
+  std::optional<Snapshots::Totals> snapshots_;
   double window_tokens_ = 0, window_s_ = 0;  // since the last console line
   StepPhases phase_sums_;
   int64_t steps_here_ = 0;

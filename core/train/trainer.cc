@@ -61,13 +61,23 @@ Result<void> Trainer::build_model() {
     log_info("Model ", config_.model.name, " size: ", grouped(spec_.parameter_count()),
              " total parameters, ", config_.parallelism.strategy, " on ", world_size(),
              " rank(s), ", config_.slots(), " slots a step, identity ", identity_.hash());
+  return resume();
+}
+
+Result<void> Trainer::resume() {
   if (config_.checkpoint.enable) {
-    LOCKSTEP_TRY(resumed_,
-                 resume_newest(env_.file_system, config_, *env_.membership.store,
-                               *env_.membership.communicator, *step_, env_.nonce, env_.generation));
+    SharedStore& store = *env_.membership.store;
+    Communicator& comm = *env_.membership.communicator;
+    if (config_.checkpoint.memory_interval > 0) {
+      LOCKSTEP_TRY(memory_, find_memory_place(env_.file_system, config_, env_.checkpoint_place,
+                                              store, comm));
+    }
+    LOCKSTEP_TRY(resumed_, resume_newest(env_.file_system, config_, memory_ ? &*memory_ : nullptr,
+                                         store, comm, *step_, env_.nonce, env_.generation));
   }
   state_ = resumed_.state;
-  if (resumed_.directory.empty()) {
+  const bool from_memory = !resumed_.snapshot_folder.empty();
+  if (resumed_.from.empty()) {
     step_->initialize();
     state_ = TrainerState{};
     state_.slots = config_.slots();
@@ -80,16 +90,17 @@ Result<void> Trainer::build_model() {
       if (rank() == 0)
         log_warning("resuming with another identity, bits may differ from here on: ", line);
     if (!differing.empty() && config_.checkpoint.strict_identity)
-      return Error{Code::kConfig, text("checkpoint.strict_identity: ", resumed_.directory.string(),
+      return Error{Code::kConfig, text("checkpoint.strict_identity: ", resumed_.from,
                                        " was made under another identity: ", differing.front())};
     if (rank() == 0)
-      log_info("resumed from ", resumed_.directory.string(), " at step ", state_.step, ": ",
+      log_info("resumed from ", resumed_.from, " at step ", state_.step, ": ",
                bytes_text(static_cast<uint64_t>(resumed_.read_bytes)), " in ",
-               fixed(resumed_.seconds, 3), " s");
+               fixed(resumed_.seconds, 3), " s",
+               from_memory ? text("; the disk has step ", resumed_.disk_step) : "");
   }
   state_.identity = identity_.lines;
-  saved_step_ = state_.step;
-  env_.progress.set_committed_step(resumed_.directory.empty() ? -1 : state_.step);
+  saved_step_ = resumed_.from.empty() || from_memory ? resumed_.disk_step : state_.step;
+  env_.progress.set_committed_step(saved_step_);
   return {};
 }
 
@@ -121,6 +132,7 @@ Result<void> Trainer::start_engine() {
         static_cast<int64_t>(config_.checkpoint.vote_timeout_seconds * 1000));
     LOCKSTEP_TRY(engine_, checkpoint::Engine::create(o, env_.file_system, *ballot_, env_.progress,
                                                      owned_pieces(step_->units())));
+    LOCKSTEP_RETURN_IF_ERROR(start_snapshots());
   }
   std::vector<int64_t> slots;
   for (int64_t s = rank(); s < config_.slots(); s += world_size()) slots.push_back(s);
@@ -129,6 +141,15 @@ Result<void> Trainer::start_engine() {
   LOCKSTEP_TRY(record_, RunRecord::create(env_.file_system, env_.clock, config_, spec_,
                                           {world_size(), resumed_.next_generation, identity_.hash(),
                                            device_identity(), identity_.lines, &env_.console}));
+  return {};
+}
+
+Result<void> Trainer::start_snapshots() {
+  if (!memory_) return {};
+  LOCKSTEP_TRY(snapshots_, Snapshots::create({env_.file_system, config_, *memory_, resumed_,
+                                              *env_.membership.store,
+                                              env_.membership.background.get()},
+                                             owned_pieces(step_->units())));
   return {};
 }
 
@@ -157,6 +178,9 @@ Result<void> Trainer::run() {
     LOCKSTEP_RETURN_IF_ERROR(one_step(step, stop));
     if (step == first) log_info("memory ", memory_line("after warmup", rank()));
   }
+  // A snapshot in memory may hold the last step, and the disk must.
+  if (first > last && engine_ && saved_step_ != state_.step)
+    LOCKSTEP_RETURN_IF_ERROR(begin_save(/*ephemeral=*/false));
   return finish(state_.step, stop && state_.step < last);
 }
 
@@ -169,7 +193,11 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
   record.lr = learning_rate(config_.optimizer.lr, s.warmup_steps,
                             s.total_steps > 0 ? s.total_steps : config_.training.steps,
                             s.decay_type.c_str(), s.min_lr_factor, step);
-  const RankFlags mine{env_.stop_requested.load(), saving(), failed_in_row_, save_time()};
+  const auto mine = [&] {
+    RankFlags flags{env_.stop_requested.load(), saving(), failed_in_row_, save_time()};
+    if (snapshots_) snapshots_->say(flags);
+    return flags;
+  };
   LOCKSTEP_TRY(record.outcome, step_->run(
                                    step, record.lr, mine,
                                    [&] {
@@ -178,6 +206,7 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
                                    },
                                    [&] {
                                      env_.progress.set_phase(step, Phase::kUpdate);
+                                     if (snapshots_) snapshots_->wait_copied();
                                      if (engine_) engine_->wait_staged();
                                    }));
   if (!record.outcome.finite) return not_finite(step, record.outcome);
@@ -194,6 +223,11 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
   const bool must = stop || step == config_.training.steps;
   LOCKSTEP_RETURN_IF_ERROR(save_if_due(step, must, record.outcome.any));
   take_reports();
+  if (snapshots_) {
+    snapshots_->after_step(step, record.outcome.any, !must, saved_step_, state_.to_json());
+    env_.progress.set_snapshot_step(record.outcome.any.snapshot_step);
+    if (record_) record_->set_snapshots(snapshots_->totals());
+  }
   return {};
 }
 
@@ -319,6 +353,7 @@ Result<void> Trainer::finish(int64_t step, bool stopped) {
   at::Tensor mine = at::zeros({1}, at::kByte), all = at::zeros({world_size()}, at::kByte);
   if (auto met = env_.membership.communicator->all_gather(all, mine)->wait(); !met.ok())
     return met.error().in("waiting for all ranks at the end");
+  if (snapshots_) snapshots_->remove();
   if (record_) record_->publish_metrics(!stopped);
   env_.progress.set_phase(step, Phase::kDone);
   if (stopped)

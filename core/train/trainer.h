@@ -16,6 +16,7 @@
 #include "core/train/identity.h"
 #include "core/train/resume.h"
 #include "core/train/run_record.h"
+#include "core/train/snapshots.h"
 #include "core/train/training_step.h"
 #include "data/token_dataset.h"
 
@@ -30,6 +31,7 @@ struct TrainerEnvironment {
   std::string nonce;                        // of this launch, or ""
   int64_t generation;                       // the launcher's number, or 0
   std::ostream& console;                    // rank 0's lines for people
+  std::filesystem::path checkpoint_place;   // the checkpoint folder's absolute path
 };
 
 class Trainer {
@@ -47,7 +49,9 @@ class Trainer {
   Result<void> open_data();
   Result<void> build_model();
   Result<void> start_from_another();  // checkpoint.initial_load_path
+  Result<void> resume();
   Result<void> start_engine();
+  Result<void> start_snapshots();
   Result<void> one_step(int64_t step, bool& stop);
   Error too_many_failures(int64_t count) const;
   Result<std::optional<double>> validate_if_due(int64_t step);
@@ -70,6 +74,8 @@ class Trainer {
   Identity identity_;
   std::unique_ptr<checkpoint::Ballot> ballot_;
   std::unique_ptr<checkpoint::Engine> engine_;
+  std::optional<MemoryPlace> memory_;     // of snapshots, where they are on
+  std::unique_ptr<Snapshots> snapshots_;
   std::unique_ptr<data::SlotLoader> loader_;
   std::unique_ptr<RunRecord> record_;  // rank 0
   TrainerState state_;

@@ -30,6 +30,8 @@ void TrainingStep::initialize() {
   const uint64_t seed = static_cast<uint64_t>(config_.training.seed);
   const bool broken = config_.debug.break_rule == "6";  // draw by place in the shard
   for (auto& unit : units_) {
+    // A load that failed half-way may have been here.
+    for (at::Tensor* state : {&unit->adam_m_S, &unit->adam_v_S}) state->zero_();
     float* master = unit->master_S.data_ptr<float>();
     for (const Segment& s : unit->held_segments())
       initialize_parameter(unit->spec().params[static_cast<size_t>(s.param)], seed, s.flat_start,
@@ -94,7 +96,7 @@ Result<void> TrainingStep::compute_slots_joined(
 
 // One small all-gather: every slot's loss sum and valid tokens, and every rank's flags.
 Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcome& outcome) {
-  const int64_t slots = config_.slots(), width = 2 * slots + 4;
+  const int64_t slots = config_.slots(), width = 2 * slots + 6;
   const int w = comm_.world_size();
   at::Tensor in = at::zeros({width}, at::kDouble), out = at::zeros({w, width}, at::kDouble);
   double* row = in.data_ptr<double>();
@@ -104,6 +106,8 @@ Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcom
   row[2 * slots + 1] = mine.save_busy;
   row[2 * slots + 2] = static_cast<double>(mine.failed_saves);
   row[2 * slots + 3] = mine.save_time;
+  row[2 * slots + 4] = mine.snapshot_busy;
+  row[2 * slots + 5] = static_cast<double>(mine.snapshot_step);
   PendingPtr gather = comm_.all_gather(out.view({-1}), in);
   LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_exchanges());
   if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
@@ -119,6 +123,9 @@ Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcom
     outcome.any.save_busy |= flags[1] != 0;
     outcome.any.failed_saves = std::max(outcome.any.failed_saves, static_cast<int64_t>(flags[2]));
     outcome.any.save_time |= flags[3] != 0;
+    outcome.any.snapshot_busy |= flags[4] != 0;
+    const int64_t snapshot = static_cast<int64_t>(flags[5]);
+    outcome.any.snapshot_step = r == 0 ? snapshot : std::min(outcome.any.snapshot_step, snapshot);
   }
   outcome.loss = outcome.valid_tokens > 0 ? loss / static_cast<double>(outcome.valid_tokens) : 0.0;
   outcome.finite = std::isfinite(outcome.loss);
@@ -192,14 +199,15 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
   return {};
 }
 
-Result<StepOutcome> TrainingStep::run(int64_t step, double lr, RankFlags mine,
+Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
+                                      const std::function<RankFlags()>& mine,
                                       const std::function<Result<data::SlotBatch>()>& next_slot,
                                       const std::function<void()>& before_update) {
   StepOutcome outcome;
   const size_t slots = static_cast<size_t>(config_.slots());
   SlotSums sums{std::vector<double>(slots, 0.0), std::vector<double>(slots, 0.0)};
   LOCKSTEP_RETURN_IF_ERROR(compute_slots(next_slot, sums, outcome.phases));
-  LOCKSTEP_RETURN_IF_ERROR(share_sums(sums, mine, outcome));
+  LOCKSTEP_RETURN_IF_ERROR(share_sums(sums, mine(), outcome));
   const double slot_tokens =
       static_cast<double>(config_.training.local_batch_size * config_.training.seq_len);
   const double scale =

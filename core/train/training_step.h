@@ -18,6 +18,8 @@ struct RankFlags {
   bool save_busy = false;    // its checkpoint engine still writes
   int64_t failed_saves = 0;  // in a row
   bool save_time = false;    // checkpoint.interval_minutes have passed; rank 0's clock
+  bool snapshot_busy = false;  // a snapshot in memory is under way
+  int64_t snapshot_step = -1;  // newest one that is complete
 };
 
 struct StepPhases {
@@ -31,7 +33,7 @@ struct StepOutcome {
   int64_t valid_tokens = 0;
   bool updated = false;  // false: no valid token, or loss or norm not finite
   bool finite = true;
-  RankFlags any;      // over all ranks: or, or, max, or
+  RankFlags any;      // over all ranks: or, or, max, or, or, min
   StepPhases phases;  // this rank's seconds
 };
 
@@ -44,8 +46,9 @@ class TrainingStep {
   // After the state tensors were filled from outside.
   void refresh_compute_copies();
   // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
-  // order. `before_update` runs when the state is about to change. Errors: communication, data.
-  Result<StepOutcome> run(int64_t step, double lr, RankFlags mine,
+  // order; `mine` is asked for this rank's flags when they are shared; `before_update` runs when
+  // the state is about to change. Errors: communication, data.
+  Result<StepOutcome> run(int64_t step, double lr, const std::function<RankFlags()>& mine,
                           const std::function<Result<data::SlotBatch>()>& next_slot,
                           const std::function<void()>& before_update);
   // Loss over `slots` held-out slots, slot s computed by rank s % W. `batch` gives one.

@@ -25,7 +25,7 @@ BIN_DIR = pathlib.Path(os.environ.get("LOCKSTEP_BIN_DIR", SOURCE_DIR / "build/re
 
 PHASES = ("start", "load", "warmup", "step", "update", "eval", "save", "done")
 SAVE_PHASES = ("idle", "staging", "writing", "voting", "committed", "failed")
-PAGE = struct.Struct("<qqqii")  # base/progress_page.h: Layout
+PAGE = struct.Struct("<qqqiiq")  # base/progress_page.h: Layout
 
 EXIT_CONFIG, EXIT_BUG, EXIT_RESUME, EXIT_PEER_LOST = 64, 70, 75, 76
 RUN_TIMEOUT_S = 100
@@ -64,20 +64,25 @@ class Page:
 
     def read(self):
         """(step, phase, save phase, committed step)"""
+        step, _, committed_plus_1, phase, save_phase, _ = self._words()
+        return step, PHASES[phase], SAVE_PHASES[save_phase], committed_plus_1 - 1
+
+    def snapshot_step(self):
+        return self._words()[-1] - 1
+
+    def _words(self):
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
             raw = b""
-        if len(raw) < PAGE.size:
-            return 0, "start", "idle", -1
-        step, _, committed_plus_1, phase, save_phase = PAGE.unpack(raw[:PAGE.size])
-        return step, PHASES[phase], SAVE_PHASES[save_phase], committed_plus_1 - 1
+        return PAGE.unpack(raw[:PAGE.size].ljust(PAGE.size, b"\0"))
 
 
 class Ranks:
-    """The workers of one generation, started as srun or an agent would."""
+    """The workers of one generation, started as srun or an agent would; `own_keys(rank)` are those
+    that one rank has otherwise."""
 
-    def __init__(self, test, folder, world_size, keys, number):
+    def __init__(self, test, folder, world_size, keys, number, own_keys):
         self.name = f"{pathlib.Path(folder).name} W={world_size}"
         store = test.folder / f"store_{number}"
         self.logs = [test.folder / f"log_{number:03d}_{rank}" for rank in range(world_size)]
@@ -89,7 +94,7 @@ class Ranks:
                 "LOCKSTEP_STORE": f"file:{store}", "LOCKSTEP_NONCE": f"{number:06x}",
                 "LOCKSTEP_GENERATION": str(number),
                 "LOCKSTEP_PROGRESS_PAGE": str(self.pages[rank].path)}
-            command = [program("lockstep-worker"), "train", *flags(keys),
+            command = [program("lockstep-worker"), "train", *flags(keys | own_keys(rank)),
                        f"--job.dump_folder={folder}"]
             self.processes.append(test.start(command, self.logs[rank], environment))
 
@@ -208,9 +213,10 @@ class Test:
             self.command("prepare", source, "--out", out, "--val-fraction", "0.2")
         return out
 
-    def ranks(self, folder, world_size, keys):
+    def ranks(self, folder, world_size, keys, own_keys=lambda rank: {}):
         self.count += 1
-        return Ranks(self, folder, world_size, {"data.path": self.tokens()} | keys, self.count)
+        return Ranks(self, folder, world_size, {"data.path": self.tokens()} | keys, self.count,
+                     own_keys)
 
     def train(self, name, world_size, keys):
         """A whole run in a folder of its own; the folder."""

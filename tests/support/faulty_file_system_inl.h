@@ -32,6 +32,10 @@ class FaultyFileSystem::FaultyFile final : public File {
     LOCKSTEP_RETURN_IF_ERROR(disk_.on_call(Op::kTruncate, path_));
     return behind_->truncate(size_bytes);
   }
+  Result<void> allocate(int64_t size_bytes) override {
+    LOCKSTEP_RETURN_IF_ERROR(disk_.on_call(Op::kTruncate, path_));
+    return behind_->allocate(size_bytes);
+  }
   Result<void> sync() override {
     LOCKSTEP_RETURN_IF_ERROR(disk_.on_call(Op::kSync, path_));
     return behind_->sync();

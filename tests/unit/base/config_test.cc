@@ -231,7 +231,8 @@ TEST(ConfigIdentity, NeutralKeysStayOut) {
                 {"--job.name", "x", "--data_parallel", "ddp", "--nproc-per-node", "4",
                  "--checkpoint.interval", "3", "--data.path", "elsewhere", "--data.prefetch", "9",
                  "--metrics.log_freq", "1", "--validation.freq", "5", "--forward_prefetch=false",
-                 "--comm.train_timeout_seconds", "1"})),
+                 "--comm.train_timeout_seconds", "1", "--checkpoint.memory_interval", "2",
+                 "--checkpoint.memory_folder", "elsewhere", "--checkpoint.buddy"})),
             before);
 }
 

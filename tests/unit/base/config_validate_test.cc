@@ -81,6 +81,15 @@ TEST(ConfigValidate, Combinations) {
                 c.launcher.min_nproc = 2, c.launcher.nproc_per_node = {3, 1};
               }),
               HasSubstr("less than launcher.min_nproc = 2"));
+  EXPECT_THAT(verdict([](Config& c) { c.checkpoint.buddy = true; }), HasSubstr("takes none"));
+  EXPECT_THAT(verdict([](Config& c) {
+                c.checkpoint.memory_interval = 2, c.checkpoint.enable = false;
+              }),
+              HasSubstr("checkpoint.enable is false"));
+  EXPECT_EQ(verdict([](Config& c) {
+              c.checkpoint.memory_interval = 2, c.checkpoint.buddy = true;
+            }),
+            "ok");
   EXPECT_THAT(verdict([](Config& c) { c.job.name = "a/b"; }), HasSubstr("one folder name"));
   EXPECT_THAT(verdict([](Config& c) { c.checkpoint.folder = ""; }), HasSubstr("no_enable"));
 }

@@ -19,6 +19,7 @@ TEST(ProgressPage, StartsEmpty) {
     EXPECT_EQ(progress.phase, Phase::kStart);
     EXPECT_EQ(progress.save_phase, SavePhase::kIdle);
     EXPECT_EQ(progress.committed_step, -1);
+    EXPECT_EQ(progress.snapshot_step, -1);
     EXPECT_EQ(progress.unix_ns, 0);
   }
 }
@@ -30,11 +31,13 @@ TEST(ProgressPage, AnotherMappingSeesEveryStore) {
   worker->set_phase(12, Phase::kUpdate);
   worker->set_save_phase(SavePhase::kVoting);
   worker->set_committed_step(10);
+  worker->set_snapshot_step(11);
   const Progress progress = agent->read();
   EXPECT_EQ(progress.step, 12);
   EXPECT_EQ(progress.phase, Phase::kUpdate);
   EXPECT_EQ(progress.save_phase, SavePhase::kVoting);
   EXPECT_EQ(progress.committed_step, 10);
+  EXPECT_EQ(progress.snapshot_step, 11);
   EXPECT_GT(progress.unix_ns, 0);
 }
 

@@ -77,6 +77,7 @@ TEST_F(Commands, StatusIsATableForAwk) {
   (*page)->set_phase(42, Phase::kStep);
   (*page)->set_save_phase(SavePhase::kWriting);
   (*page)->set_committed_step(40);
+  (*page)->set_snapshot_step(41);
   membership.workers = {{0, ::getpid(), folder / "page_0", {}}, {1, 999999999, "/none", {}}};
   ASSERT_TRUE(launcher::publish_membership(posix_file_system(), folder / "workers.json",
                                            membership));
@@ -86,10 +87,10 @@ TEST_F(Commands, StatusIsATableForAwk) {
   ASSERT_GE(lines.size(), 4u);
   EXPECT_THAT(lines[0], HasSubstr("generation 2  world_size 2  state running"));
   std::istringstream rank0(lines[2]), rank1(lines[3]);
-  std::string rank, pid, step, phase, save, committed;
-  rank0 >> rank >> pid >> step >> phase >> save >> committed;
-  EXPECT_EQ(text(rank, pid, step, phase, save, committed),
-            text(0, ::getpid(), 42, "step", "writing", 40));
+  std::string rank, pid, step, phase, save, committed, in_memory;
+  rank0 >> rank >> pid >> step >> phase >> save >> committed >> in_memory;
+  EXPECT_EQ(text(rank, pid, step, phase, save, committed, in_memory),
+            text(0, ::getpid(), 42, "step", "writing", 40, 41));
   rank1 >> rank >> pid >> step >> phase;
   EXPECT_EQ(text(rank, pid, phase), "1999999999gone");
   EXPECT_FALSE(posix_file_system().exists("/none"));
@@ -98,6 +99,7 @@ TEST_F(Commands, StatusIsATableForAwk) {
       nlohmann::json::parse(call(status_command, {"status", "--json", folder.string()}).out);
   EXPECT_EQ(json["state"], "running");
   EXPECT_EQ(json["workers"][0]["step"], 42);
+  EXPECT_EQ(json["workers"][0]["snapshot_step"], 41);
   EXPECT_EQ(json["workers"][0]["alive"], true);
   EXPECT_EQ(json["workers"][1]["alive"], false);
 

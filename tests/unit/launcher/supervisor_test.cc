@@ -104,6 +104,20 @@ TEST(Supervisor, ThreeRestartsWithoutANewCommitEndWith93) {
   EXPECT_THAT(d.fail(8), ElementsAre("finish 93"));
 }
 
+TEST(Supervisor, ANewStepInTheMemoryOfAllRanksRefillsTheBudgetAsWell) {
+  SupervisorOptions options = workers(1);
+  options.max_restarts = 1;
+  Driver d(options);
+  d.start();
+  for (const int64_t snapshot : {4, 6, 8}) {
+    WorkerExit exit = killed(0, SIGKILL, 2);
+    exit.progress.snapshot_step = snapshot;
+    EXPECT_THAT(d.exits({exit}), ElementsAre(text("spawn ", snapshot / 2 - 1, " x1")));
+    d.on(Started{});
+  }
+  EXPECT_THAT(d.fail(2), ElementsAre("finish 75"));
+}
+
 TEST(Supervisor, ANewCommitRefillsTheBudget) {
   SupervisorOptions options = workers(1);
   options.max_restarts = 1;

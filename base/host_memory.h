@@ -1,0 +1,28 @@
+// The memory of this host, and folders in it that belong to one user alone.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/result.h"
+
+namespace lockstep {
+inline namespace base {
+
+// What new memory may take without pushing others out (MemAvailable); -1 where nobody says.
+int64_t available_memory_bytes();
+
+// Makes `path` (its parent exists), readable by this user alone (mode 0700). One that is there
+// already must be just that: a folder, no link, ours, closed to others. Errors: kConfig, kIo.
+Result<void> make_owned_directory(const std::filesystem::path& path);
+
+// A text that two processes share only if `path` is one and the same directory of one running
+// host for both. Errors: kIo.
+Result<std::string> directory_identity(const std::filesystem::path& path);
+
+// 64 bits that nobody can guess, from the kernel. Errors: kIo.
+Result<uint64_t> random_number();
+
+}  // namespace base
+}  // namespace lockstep

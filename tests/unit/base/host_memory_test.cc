@@ -1,0 +1,71 @@
+#include "base/host_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/file_system.h"
+#include "tests/support/temp_dir.h"
+
+namespace lockstep {
+namespace {
+
+using test_support::TempDir;
+using testing::HasSubstr;
+
+TEST(HostMemory, SomeIsAvailable) { EXPECT_GT(available_memory_bytes(), 1 << 20); }
+
+TEST(HostMemory, AnOwnedDirectoryIsClosedToOthers) {
+  const TempDir dir;
+  ASSERT_TRUE(make_owned_directory(dir / "mine").ok());
+  struct stat status {};
+  ASSERT_EQ(::stat((dir / "mine").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0700u);
+  EXPECT_TRUE(make_owned_directory(dir / "mine").ok()) << "a second rank finds it";
+  EXPECT_EQ(make_owned_directory(dir / "no" / "parent").error().code, Code::kIo);
+}
+
+TEST(HostMemory, WhatOthersCanReadOrPlacedIsRefused) {
+  const TempDir dir;
+  ASSERT_TRUE(make_owned_directory(dir / "mine").ok());
+  std::filesystem::create_directory_symlink(dir / "mine", dir / "link");
+  std::filesystem::create_directory(dir / "open");
+  std::filesystem::permissions(dir / "open", std::filesystem::perms(0755));
+  ASSERT_TRUE(posix_file_system().create(dir / "file").ok());
+  for (const char* name : {"link", "open", "file"}) {
+    const auto made = make_owned_directory(dir / name);
+    ASSERT_FALSE(made.ok()) << name;
+    EXPECT_EQ(made.error().code, Code::kConfig);
+    EXPECT_THAT(made.error().message, HasSubstr(name));
+  }
+}
+
+TEST(HostMemory, IdentityIsTheDirectorysNotTheNames) {
+  const TempDir dir;
+  for (const char* name : {"a", "b"}) std::filesystem::create_directory(dir / name);
+  std::filesystem::create_directory_symlink(dir / "a", dir / "also_a");
+  const std::string a = directory_identity(dir / "a").value();
+  EXPECT_EQ(directory_identity(dir / "also_a").value(), a);
+  EXPECT_NE(directory_identity(dir / "b").value(), a);
+  EXPECT_FALSE(directory_identity(dir / "none").ok());
+}
+
+TEST(HostMemory, RandomNumbersDiffer) {
+  EXPECT_NE(random_number().value(), random_number().value());
+}
+
+TEST(HostMemory, AllocatedFilesHaveTheirSizeAndZeros) {
+  const TempDir dir;
+  auto file = posix_file_system().create(dir / "a").value();
+  ASSERT_TRUE(file->allocate(10000).ok());
+  EXPECT_EQ(file->size_bytes().value(), 10000);
+  struct stat status {};
+  ASSERT_EQ(::stat((dir / "a").c_str(), &status), 0);
+  EXPECT_GE(status.st_blocks * 512, 10000) << "its space is taken";
+  std::byte last{1};
+  ASSERT_TRUE(file->read_at({&last, 1}, 9999).ok());
+  EXPECT_EQ(last, std::byte{0});
+}
+
+}  // namespace
+}  // namespace lockstep
