@@ -78,7 +78,7 @@ class WholeWriter {
     m.world_size = whole_.world_size;
     m.created_utc = utc_text(system_clock().unix_ns());
     m.codec = codec_name(whole_.codec);
-    m.chunk_elements = kChunkElements;
+    m.chunking.elements = kChunkElements;
     m.tensors = whole_.tensors;
     m.trainer_state = whole_.trainer_state;
     return m;

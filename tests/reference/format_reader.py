@@ -110,8 +110,10 @@ class Checkpoint:
         self._check_outside(entry, data, rows)
         rows = iter(rows)
         for position, (key, start, length) in enumerate(entry["pieces"]):
-            count = -(-length // self.manifest["chunk_elements"])
-            elements = -(-length // count)
+            elements = min(length, self.manifest["chunk_elements"])
+            count = -(-length // elements)
+            if self.manifest.get("equal_chunks"):
+                elements = -(-length // count)
             parts = []
             for chunk in range(count):
                 row = next(rows)

@@ -8,6 +8,7 @@
 #include "checkpoint/reshard.h"
 #include "checkpoint/selection.h"
 #include "tests/support/faulty_file_system.h"
+#include "tests/support/newest_valid.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/checkpoint/world.h"
 
@@ -38,7 +39,7 @@ Path saved(const Path& folder, int world_size, const std::vector<test_support::T
   World world(posix_file_system(), options_in(folder), model, world_size);
   for (auto& state : world.states) state->fill(kStep);
   change(world);
-  const auto reports = world.save(kStep, /*fill=*/false);
+  const auto reports = world.save({.step = kStep, .updates = kStep});
   EXPECT_TRUE(reports.at(0).committed) << reports.at(0).error;
   return reports.at(0).directory;
 }
@@ -111,7 +112,8 @@ TEST(Reshard, AnyWorldSizeGivesTheSameStateThatLoadsAnywhere) {
       const int ranks = to % 3 + 1;
       for (int rank = 0; rank < ranks; ++rank) {
         RankState state = state_of(odd_model(), rank, ranks);
-        const auto loaded = newest_valid(posix_file_system(), dir / "b", state.targets(), 1);
+        const auto loaded =
+            test_support::newest_valid(posix_file_system(), dir / "b", state.targets(), 1);
         ASSERT_TRUE(loaded.ok()) << loaded.error().message;
         EXPECT_EQ(loaded.value().manifest.trainer_state, "{\"step\":7}");
         EXPECT_EQ(loaded.value().manifest.world_size, to);

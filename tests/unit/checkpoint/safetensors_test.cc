@@ -13,6 +13,7 @@
 #include "checkpoint/export.h"
 #include "checkpoint/import.h"
 #include "tests/support/faulty_file_system.h"
+#include "tests/support/newest_valid.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/checkpoint/world.h"
 
@@ -222,7 +223,7 @@ TEST(Import, HalvesAreWidenedAndTheOptimizerIsZeros) {
       {{"h", Kind::kParam, {3, 1}, 0, 3}, std::as_writable_bytes(std::span(h))},
       {{"b", Kind::kParam, {2}, 0, 2}, std::as_writable_bytes(std::span(b))},
       {{"h", Kind::kAdamM, {3, 1}, 0, 3}, std::as_writable_bytes(std::span(m))}};
-  const auto loaded = newest_valid(posix_file_system(), dir / "b", targets, 1);
+  const auto loaded = test_support::newest_valid(posix_file_system(), dir / "b", targets, 1);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   EXPECT_THAT(h, ElementsAre(1.0f, -2.0f, 0x1p-24f));
   EXPECT_THAT(b, ElementsAre(1.5f, -0.25f));
