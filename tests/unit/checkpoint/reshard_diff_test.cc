@@ -39,7 +39,8 @@ Path saved(const Path& folder, int world_size, const std::vector<test_support::T
   World world(posix_file_system(), options_in(folder), model, world_size);
   for (auto& state : world.states) state->fill(kStep);
   change(world);
-  const auto reports = world.save({.step = kStep, .updates = kStep});
+  const auto reports = world.save(
+      {.step = kStep, .updates = kStep, .trainer_state = "{\"step\":7}"});
   EXPECT_TRUE(reports.at(0).committed) << reports.at(0).error;
   return reports.at(0).directory;
 }
@@ -148,7 +149,8 @@ TEST(Reshard, WhatAFailureAtAnyCallLeavesIsNoCheckpointOrAWholeOne) {
     const auto made = resharded(source, folder, 3, disk);
     if (disk.calls(Op::kAny) < k) calls = k;
     if (made.ok() || !posix_file_system().exists(folder)) continue;
-    for (const CatalogEntry& entry : list_checkpoints(posix_file_system(), folder).value()) {
+    const auto entries = list_checkpoints(posix_file_system(), folder).value();
+    for (const CatalogEntry& entry : entries) {
       if (!entry.committed) continue;
       ++whole;
       EXPECT_TRUE(verify(posix_file_system(), entry.directory, 1).value().empty()) << k;
