@@ -131,7 +131,8 @@ def wrong_resume(test):
     with test.case("resume with another model"):
         words = ["model.embed_tokens.weight", "[257, 96]", "[257, 64]"]
         refused_by_ranks(test, {"model.dim": 96}, words, 2, folder)
-        refused_by_ranks(test, {"model.n_layers": 3}, ["model.layers.2", "missing from the checkpoint"], 3, folder)
+        words = ["model.layers.2", "missing from the checkpoint"]
+        refused_by_ranks(test, {"model.n_layers": 3}, words, 3, folder)
     with test.case("resume with another seed, strictly"):
         keys = {"training.seed": 7, "checkpoint.strict_identity": "true"}
         refused_by_ranks(test, keys, ["strict_identity", "training.seed", "42", "7"], 2, folder)
