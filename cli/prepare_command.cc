@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/progress_line.h"
 #include "data/prepare.h"
+#include "data/tokenizer/open_tokenizer.h"
 
 namespace lockstep::cli {
 
@@ -68,11 +69,11 @@ int prepare_command(int argc, char** argv) {
   options.out = out;
   options.val_millionths = std::llround(val_fraction * 1e6);
 
-  const auto tokenizer = data::make_tokenizer(tokenizer_name);
+  const auto tokenizer = data::open_tokenizer(posix_file_system(), tokenizer_name);
   if (!tokenizer.ok()) return fail(tokenizer.error());
   ProgressLine progress("prepare");
   options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
-  const auto report = data::prepare(posix_file_system(), *tokenizer.value(), options);
+  const auto report = data::prepare(posix_file_system(), *tokenizer.value().tokenizer, options);
   progress.end();
   if (!report.ok()) return fail(report.error());
   print_summary(report.value(), options);

@@ -109,7 +109,7 @@ class Preparation {
       }
       if (!writer) return {};
       ids_.clear();
-      tokenizer_.encode(segment, ids_);
+      LOCKSTEP_RETURN_IF_ERROR(tokenizer_.encode(segment, ids_));
       for (uint32_t id : ids_)
         LOCKSTEP_CHECK(id < tokenizer_.vocab_size(), tokenizer_.name(), " made token ", id);
       LOCKSTEP_RETURN_IF_ERROR(writer->append(ids_));
