@@ -141,9 +141,9 @@ Result<OpenedTokenizer> open_tokenizer(FileSystem& file_system, const std::strin
 Result<std::unique_ptr<Tokenizer>> tokenizer_of_dataset(FileSystem& file_system,
                                                         const fs::path& folder) {
   LOCKSTEP_TRY(const DatasetManifest manifest, read_manifest(file_system, folder));
-  const bool is_byte = manifest.tokenizer == "byte";
-  LOCKSTEP_TRY(OpenedTokenizer opened,
-               open_tokenizer(file_system, is_byte ? "byte" : folder.string()));
+  const std::string name =
+      manifest.tokenizer == "byte" ? "byte" : (folder / kTokenizerFolder).string();
+  LOCKSTEP_TRY(OpenedTokenizer opened, open_tokenizer(file_system, name));
   if (opened.tokenizer->hash() != manifest.tokenizer_hash)
     return Error{Code::kCorrupt, text(folder.string(), ": its tokenizer has hash ",
                                       opened.tokenizer->hash(), ", the manifest says ",
