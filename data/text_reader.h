@@ -1,7 +1,8 @@
 // Text files, compressed or not, as documents, documents as segments. A document is one file; a
 // segment is the unit of tokenizing and of the train/validation split: at most kSegmentBytes, cut
-// after the last line end in that window, else before the character that does not fit. A document's cuts depend on its own
-// bytes alone, so more input never moves them. Memory: one read buffer, whatever the file's size.
+// after the last line end in that window, else before the character that does not fit. A document's
+// cuts depend on its own bytes alone, so more input never moves them. Memory: one read buffer,
+// whatever the file's size.
 #pragma once
 
 #include <cstddef>
