@@ -17,12 +17,15 @@ constexpr const char* kFormat = "lockstep-tokens";
 json to_json(const DatasetManifest& manifest) {
   const Recipe& recipe = manifest.recipe;
   json shards = json::array();
-  for (const ShardInfo& shard : manifest.shards)
+  for (const ShardInfo& shard : manifest.shards) {
     shards.push_back({{"file", shard.file},
                       {"tokens", shard.tokens},
                       {"split", shard.split},
                       {"block_xxh3", shard.block_xxh3}});
-  return {{"format", kFormat},
+    if (shard.mask)
+      shards.back()["mask"] = {{"file", shard.mask->file}, {"block_xxh3", shard.mask->block_xxh3}};
+  }
+  json j = {{"format", kFormat},
           {"format_version", manifest.format_version},
           {"dtype", manifest.dtype},
           {"tokenizer",
@@ -39,6 +42,8 @@ json to_json(const DatasetManifest& manifest) {
           {"shard_tokens", recipe.shard_tokens},
           {"tokens", {{"train", manifest.tokens("train")}, {"val", manifest.tokens("val")}}},
           {"shards", shards}};
+  if (!recipe.records.empty()) j["input"]["records"] = recipe.records;
+  return j;
 }
 
 // Throws json::exception when a key is missing or of another type.
@@ -58,11 +63,18 @@ DatasetManifest from_json(const json& j) {
   recipe.val_millionths = j.at("split").at("val_millionths").get<int64_t>();
   recipe.segment_bytes = j.at("split").at("segment_bytes").get<int64_t>();
   recipe.shard_tokens = j.at("shard_tokens").get<int64_t>();
-  for (const json& shard : j.at("shards"))
-    manifest.shards.push_back({shard.at("file").get<std::string>(),
-                               shard.at("tokens").get<int64_t>(),
-                               shard.at("split").get<std::string>(),
-                               shard.at("block_xxh3").get<std::vector<std::string>>()});
+  recipe.records = j.at("input").value("records", "");
+  for (const json& shard : j.at("shards")) {
+    ShardInfo info;
+    info.file = shard.at("file").get<std::string>();
+    info.tokens = shard.at("tokens").get<int64_t>();
+    info.split = shard.at("split").get<std::string>();
+    info.block_xxh3 = shard.at("block_xxh3").get<std::vector<std::string>>();
+    if (shard.contains("mask"))
+      info.mask = MaskInfo{shard["mask"].at("file").get<std::string>(),
+                           shard["mask"].at("block_xxh3").get<std::vector<std::string>>()};
+    manifest.shards.push_back(std::move(info));
+  }
   manifest.tokenizer = recipe.tokenizer;
   manifest.tokenizer_hash = recipe.tokenizer_hash;
   return manifest;
@@ -85,6 +97,15 @@ std::string fault_of(const DatasetManifest& manifest) {
     const int64_t blocks = block_count(shard_size_bytes(shard.tokens, width));
     if (static_cast<int64_t>(shard.block_xxh3.size()) != blocks)
       return text(shard.file, ": ", shard.block_xxh3.size(), " block checksums, not ", blocks);
+    if (shard.mask.has_value() != manifest.shards[0].mask.has_value() ||
+        shard.mask.has_value() != (manifest.format_version == 2))
+      return text(shard.file, ": version 2 has a mask beside each shard, version 1 none");
+    if (!shard.mask) continue;
+    const int64_t words = block_count(shard_size_bytes(mask_words(shard.tokens), 2));
+    if (shard.mask->file.empty() || shard.mask->file.find('/') != std::string::npos ||
+        static_cast<int64_t>(shard.mask->block_xxh3.size()) != words)
+      return text(shard.file, ": mask file \"", shard.mask->file, "\" with ",
+                  shard.mask->block_xxh3.size(), " block checksums, not ", words);
   }
   return "";
 }
@@ -125,8 +146,9 @@ Result<DatasetManifest> read_manifest(FileSystem& file_system,
   if (!j.is_object() || !j.contains("format") || j["format"] != kFormat)
     return corrupt("not a token manifest (", contents.size(),
                    " bytes; expected JSON with format \"", kFormat, "\")");
-  if (j.contains("format_version") && j["format_version"] != kManifestVersion)
-    return corrupt("format version ", j["format_version"].dump(), "; this program reads ",
+  if (j.contains("format_version") && j["format_version"] != 1 &&
+      j["format_version"] != kManifestVersion)
+    return corrupt("format version ", j["format_version"].dump(), "; this program reads 1 to ",
                    kManifestVersion);
   try {
     DatasetManifest manifest = from_json(j);

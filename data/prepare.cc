@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
+#include <thread>
 
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "data/split_writer.h"
 #include "data/text_reader.h"
 #include "data/token_shard.h"
 
@@ -18,106 +21,163 @@ namespace fs = std::filesystem;
 constexpr uint64_t kSplitSeed = 0x76616c6964617465ULL;  // "validate"
 constexpr std::array<const char*, 2> kSplits = {"train", "val"};
 
-// Hashes every document's length and bytes.
+// Hashes every file's length and bytes.
 class InputHash {
  public:
   void begin(const Document& document) {
     const int64_t size = document.size_bytes;
     stream_.update(std::as_bytes(std::span(&size, 1)));
   }
-  void add(std::string_view bytes) { stream_.update(as_bytes(bytes)); }
+  void add(std::span<const std::byte> bytes) { stream_.update(bytes); }
   std::string text() const { return hex64(stream_.digest()); }
 
  private:
   Xxh3Stream stream_;
 };
 
-// One split's tokens, cut into shards of exactly `shard_tokens`, the last one shorter.
-class SplitWriter {
- public:
-  SplitWriter(FileSystem& file_system, const fs::path& folder, std::string split, std::string dtype,
-              int64_t shard_tokens)
-      : file_system_(file_system),
-        folder_(folder),
-        split_(std::move(split)),
-        dtype_(std::move(dtype)),
-        shard_tokens_(shard_tokens) {}
+constexpr size_t kBatchBytes = size_t{8} << 20;  // of text that is tokenized at once
 
-  Result<void> append(std::span<const uint32_t> tokens) {
-    while (!tokens.empty()) {
-      if (!shard_) {
-        std::string number = text(shards_.size());
-        number.insert(0, number.size() < 5 ? 5 - number.size() : 0, '0');
-        LOCKSTEP_TRY(shard_, ShardWriter::create(file_system_, folder_,
-                                                 text(split_, "_", number, kShardSuffix), dtype_));
-      }
-      const auto room = static_cast<size_t>(shard_tokens_ - shard_->tokens());
-      const auto part = tokens.first(std::min(room, tokens.size()));
-      LOCKSTEP_RETURN_IF_ERROR(shard_->append(part));
-      tokens = tokens.subspan(part.size());
-      if (shard_->tokens() == shard_tokens_) LOCKSTEP_RETURN_IF_ERROR(seal());
-    }
-    return {};
-  }
-  Result<void> seal() {
-    if (!shard_) return {};
-    LOCKSTEP_TRY(ShardInfo info, shard_->seal());
-    info.split = split_;
-    shards_.push_back(std::move(info));
-    shard_.reset();
-    return {};
-  }
-  const std::vector<ShardInfo>& shards() const { return shards_; }
-
- private:
-  FileSystem& file_system_;
-  const fs::path folder_;
-  const std::string split_, dtype_;
-  const int64_t shard_tokens_;
-  std::unique_ptr<ShardWriter> shard_;
-  std::vector<ShardInfo> shards_;
+// What is tokenized alone: a segment of a text, or a record. Or the end of a text.
+struct Unit {
+  std::string text;
+  size_t document = 0;
+  int64_t line = 0;  // of a record; 0: a segment
+  bool ends_document = false;
+  // What became of it.
+  std::vector<uint32_t> ids = {};
+  std::vector<uint8_t> in_loss = {};
+  bool held_out = false;
+  Result<void> done = {};
 };
 
 // Carries one call of prepare from the input to the shards.
 class Preparation {
  public:
   Preparation(FileSystem& file_system, const Tokenizer& tokenizer, const PrepareOptions& options,
-              DatasetManifest& manifest)
+              DatasetManifest& manifest, const std::vector<Document>& documents,
+              std::optional<ChatTemplate> chat)
       : file_system_(file_system),
         tokenizer_(tokenizer),
         options_(options),
         manifest_(manifest),
-        writers_{
-            SplitWriter(file_system, options.out, kSplits[0], manifest.dtype, options.shard_tokens),
-            SplitWriter(file_system, options.out, kSplits[1], manifest.dtype,
-                        options.shard_tokens)} {}
+        documents_(documents),
+        chat_(std::move(chat)),
+        has_mask_(options.records && options.records->has_mask()),
+        writers_{writer(kSplits[0]), writer(kSplits[1])} {}
 
-  Result<void> add(const Document& document) {
-    LOCKSTEP_TRY(SegmentReader reader, SegmentReader::open(file_system_, document));
-    hash_.begin(document);
-    SplitWriter* previous = nullptr;
+  Result<void> run() {
+    for (size_t i = 0; i < documents_.size(); ++i) {
+      hash_.begin(documents_[i]);
+      LOCKSTEP_RETURN_IF_ERROR(options_.records ? add_records(i) : add_text(i));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(flush());
+    return finish();
+  }
+
+ private:
+  SplitWriter writer(const char* split) {
+    return {file_system_, {options_.out, split, manifest_.dtype, options_.shard_tokens, has_mask_}};
+  }
+  ByteSource::Observer observer() {
+    return [this](std::span<const std::byte> bytes) {
+      hash_.add(bytes);
+      done_bytes_ += static_cast<int64_t>(bytes.size());
+    };
+  }
+
+  Result<void> add_text(size_t document) {
+    LOCKSTEP_TRY(SegmentReader reader,
+                 SegmentReader::open(file_system_, documents_[document], observer()));
     while (true) {
       LOCKSTEP_TRY(const std::string_view segment, reader.next());
-      SplitWriter* writer = nullptr;
-      if (!segment.empty())
-        writer = &writers_[in_validation_split(segment, options_.val_millionths)];
-      // The text of a split breaks off where the other split takes over, and where the document
-      // ends.
-      if (previous && writer != previous) {
-        const uint32_t end = tokenizer_.end_of_document();
-        LOCKSTEP_RETURN_IF_ERROR(previous->append(std::span(&end, 1)));
-      }
-      if (!writer) return {};
-      ids_.clear();
-      tokenizer_.encode(segment, ids_);
-      for (uint32_t id : ids_)
-        LOCKSTEP_CHECK(id < tokenizer_.vocab_size(), tokenizer_.name(), " made token ", id);
-      LOCKSTEP_RETURN_IF_ERROR(writer->append(ids_));
-      hash_.add(segment);
-      done_bytes_ += static_cast<int64_t>(segment.size());
-      if (options_.on_progress) options_.on_progress(done_bytes_, manifest_.recipe.input_bytes);
-      previous = writer;
+      LOCKSTEP_RETURN_IF_ERROR(add({.text = std::string(segment),
+                                    .document = document,
+                                    .ends_document = segment.empty()}));
+      if (segment.empty()) return {};
     }
+  }
+  Result<void> add_records(size_t document) {
+    LOCKSTEP_TRY(LineReader reader,
+                 LineReader::open(file_system_, documents_[document], observer()));
+    while (true) {
+      LOCKSTEP_TRY(const std::string_view line, reader.next());
+      if (line.empty()) return {};
+      LOCKSTEP_RETURN_IF_ERROR(
+          add({.text = std::string(line), .document = document, .line = reader.line()}));
+    }
+  }
+  Result<void> add(Unit unit) {
+    batch_bytes_ += unit.text.size() + sizeof(Unit);
+    batch_.push_back(std::move(unit));
+    return batch_bytes_ < kBatchBytes ? Result<void>() : flush();
+  }
+
+  // Tokenizes the batch on all threads, then writes it in its order.
+  Result<void> flush() {
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+      for (size_t i = next++; i < batch_.size(); i = next++) batch_[i].done = encode(batch_[i]);
+    };
+    std::vector<std::thread> others;
+    for (int t = 1; t < options_.threads; ++t) others.emplace_back(work);
+    work();
+    for (std::thread& other : others) other.join();
+    for (const Unit& unit : batch_) {
+      if (!unit.done.ok()) {
+        const std::string path = documents_[unit.document].path.string();
+        return unit.done.error().in(unit.line == 0 ? path : text(path, ": line ", unit.line));
+      }
+      LOCKSTEP_RETURN_IF_ERROR(unit.line == 0 ? append_segment(unit) : append(unit));
+    }
+    batch_.clear();
+    batch_bytes_ = 0;
+    if (options_.on_progress) options_.on_progress(done_bytes_, manifest_.recipe.input_bytes);
+    return {};
+  }
+
+  Result<void> encode(Unit& unit) const {
+    if (unit.line == 0) {
+      LOCKSTEP_RETURN_IF_ERROR(tokenizer_.encode(unit.text, unit.ids));
+      unit.held_out = in_validation_split(unit.text, options_.val_millionths);
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(encode_record(unit));
+    }
+    for (const uint32_t id : unit.ids)
+      LOCKSTEP_CHECK(id < tokenizer_.vocab_size(), tokenizer_.name(), " made token ", id);
+    return {};
+  }
+  Result<void> encode_record(Unit& unit) const {
+    LOCKSTEP_TRY(const Record record, parse_record(unit.text, *options_.records, chat_));
+    unit.held_out = in_validation_split(record.text, options_.val_millionths);
+    const auto begin = tokenizer_.begin_of_document();
+    unit.ids.assign(begin.begin(), begin.end());
+    unit.in_loss.resize(unit.ids.size(), !has_mask_);
+    for (const Passage& passage : record.passages) {
+      if (passage.token) unit.ids.push_back(*passage.token);
+      else LOCKSTEP_RETURN_IF_ERROR(tokenizer_.encode(passage.words, unit.ids, passage.names));
+      unit.in_loss.resize(unit.ids.size(), passage.in_loss);
+    }
+    // A template may have ended the document already. What ends a chat for good is no answer.
+    if (unit.ids.empty() || unit.ids.back() != tokenizer_.end_of_document()) {
+      unit.ids.push_back(tokenizer_.end_of_document());
+      unit.in_loss.push_back(!chat_);
+    }
+    return {};
+  }
+
+  Result<void> append(const Unit& unit) {
+    return writers_[unit.held_out].append(unit.ids, unit.in_loss);
+  }
+  // The text of a split breaks off where the other split takes over, and where the document ends.
+  Result<void> append_segment(const Unit& unit) {
+    SplitWriter* const now = unit.ends_document ? nullptr : &writers_[unit.held_out];
+    if (now != open_text_) {
+      const uint32_t end = tokenizer_.end_of_document();
+      if (open_text_) LOCKSTEP_RETURN_IF_ERROR(open_text_->append(std::span(&end, 1), {}));
+      if (now) LOCKSTEP_RETURN_IF_ERROR(now->append(tokenizer_.begin_of_document(), {}));
+      open_text_ = now;
+    }
+    return now ? append(unit) : Result<void>();
   }
 
   Result<void> finish() {
@@ -127,6 +187,7 @@ class Preparation {
                               writer.shards().end());
     }
     manifest_.recipe.input_xxh3 = hash_.text();
+    manifest_.format_version = has_mask_ ? 2 : 1;
     if (manifest_.tokens("train") == 0)
       return Error{
           Code::kConfig,
@@ -135,27 +196,33 @@ class Preparation {
     return {};
   }
 
- private:
   FileSystem& file_system_;
   const Tokenizer& tokenizer_;
   const PrepareOptions& options_;
   DatasetManifest& manifest_;
+  const std::vector<Document>& documents_;
+  const std::optional<ChatTemplate> chat_;
+  const bool has_mask_;
   std::array<SplitWriter, 2> writers_;  // by in_validation_split
+  SplitWriter* open_text_ = nullptr;    // the split that a text's last segment went to
   InputHash hash_;
-  std::vector<uint32_t> ids_;
-  int64_t done_bytes_ = 0;
+  std::vector<Unit> batch_;
+  size_t batch_bytes_ = 0;
+  int64_t done_bytes_ = 0;  // of the files
 };
 
 Result<std::string> hash_of_input(FileSystem& file_system, const std::vector<Document>& documents) {
   InputHash hash;
   for (const Document& document : documents) {
-    LOCKSTEP_TRY(SegmentReader reader, SegmentReader::open(file_system, document));
     hash.begin(document);
-    while (true) {
-      LOCKSTEP_TRY(const std::string_view segment, reader.next());
-      if (segment.empty()) break;
-      hash.add(segment);
-    }
+    LOCKSTEP_TRY(const auto source,
+                 ByteSource::open(file_system, document,
+                                  [&](std::span<const std::byte> bytes) { hash.add(bytes); }));
+    std::string read;
+    do {
+      read.clear();
+      LOCKSTEP_RETURN_IF_ERROR(source->append_to(read));
+    } while (!read.empty());
   }
   return hash.text();
 }
@@ -168,6 +235,8 @@ std::string differences(const Recipe& there, const Recipe& wanted) {
   };
   compare("tokenizer", there.tokenizer, wanted.tokenizer);
   compare("tokenizer hash", there.tokenizer_hash, wanted.tokenizer_hash);
+  compare("records", there.records.empty() ? "none" : there.records,
+          wanted.records.empty() ? "none" : wanted.records);
   compare("documents", there.documents, wanted.documents);
   compare("input bytes", there.input_bytes, wanted.input_bytes);
   compare("validation fraction", fixed(static_cast<double>(there.val_millionths) * 1e-6, 6),
@@ -211,8 +280,32 @@ Result<void> clear_folder(FileSystem& file_system, const fs::path& out) {
   }
   LOCKSTEP_TRY(const std::vector<std::string> names, file_system.list(out));
   for (const std::string& name : names)
-    if (name.ends_with(kShardSuffix) && (name.starts_with("train_") || name.starts_with("val_")))
+    if ((name.ends_with(kShardSuffix) || name.ends_with(kMaskSuffix)) &&
+        (name.starts_with("train_") || name.starts_with("val_")))
       LOCKSTEP_RETURN_IF_ERROR(file_system.remove(out / name));
+  return remove_tree(file_system, out / kTokenizerFolder);
+}
+
+Result<void> write_tokenizer(FileSystem& file_system, const PrepareOptions& options) {
+  if (options.tokenizer_files.empty()) return {};
+  const fs::path folder = options.out / kTokenizerFolder;
+  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(folder));
+  for (const auto& [name, contents] : options.tokenizer_files)
+    LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, folder / name, contents));
+  return {};
+}
+
+// A file whose name says JSON lines is not text.
+Result<void> check_kinds(const std::vector<Document>& documents, const PrepareOptions& options) {
+  if (options.records) return {};
+  for (const Document& document : documents) {
+    fs::path name = document.path.filename();
+    if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();
+    if (name.extension() == ".jsonl")
+      return Error{Code::kConfig, text(document.path.string(), ": JSON lines; say which field is "
+                                       "the text: --text-field NAME, or --prompt-field and "
+                                       "--response-field, or --chat-template")};
+  }
   return {};
 }
 
@@ -241,8 +334,8 @@ Result<void> check_options(const PrepareOptions& options) {
 
 }  // namespace
 
-bool in_validation_split(std::string_view segment, int64_t val_millionths) {
-  const uint64_t hash = xxh3_64(as_bytes(segment), kSplitSeed);
+bool in_validation_split(std::string_view words, int64_t val_millionths) {
+  const uint64_t hash = xxh3_64(as_bytes(words), kSplitSeed);
   return static_cast<int64_t>(hash % 1'000'000) < val_millionths;
 }
 
@@ -250,6 +343,11 @@ Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenize
                               const PrepareOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(check_options(options));
   LOCKSTEP_TRY(const std::vector<Document> documents, list_documents(file_system, options.inputs));
+  LOCKSTEP_RETURN_IF_ERROR(check_kinds(documents, options));
+  std::optional<ChatTemplate> chat;
+  if (options.records && !options.records->chat_template.empty()) {
+    LOCKSTEP_TRY(chat, ChatTemplate::create(options.records->chat_template, tokenizer));
+  }
 
   PrepareReport report;
   DatasetManifest& manifest = report.manifest;
@@ -263,6 +361,7 @@ Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenize
   recipe.tokenizer_hash = manifest.tokenizer_hash;
   recipe.documents = static_cast<int64_t>(documents.size());
   for (const Document& document : documents) recipe.input_bytes += document.size_bytes;
+  if (options.records) recipe.records = options.records->description();
   recipe.val_millionths = options.val_millionths;
   recipe.segment_bytes = kSegmentBytes;
   recipe.shard_tokens = options.shard_tokens;
@@ -274,9 +373,10 @@ Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenize
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(options.out));
   LOCKSTEP_RETURN_IF_ERROR(clear_folder(file_system, options.out));
 
-  Preparation preparation(file_system, tokenizer, options, manifest);
-  for (const Document& document : documents) LOCKSTEP_RETURN_IF_ERROR(preparation.add(document));
-  LOCKSTEP_RETURN_IF_ERROR(preparation.finish());
+  LOCKSTEP_RETURN_IF_ERROR(Preparation(file_system, tokenizer, options, manifest, documents,
+                                       std::move(chat))
+                               .run());
+  LOCKSTEP_RETURN_IF_ERROR(write_tokenizer(file_system, options));
   LOCKSTEP_RETURN_IF_ERROR(file_system.sync_directory(options.out));
   LOCKSTEP_RETURN_IF_ERROR(
       publish_file(file_system, options.out / kManifestName, seal_manifest(manifest)));

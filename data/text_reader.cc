@@ -11,9 +11,6 @@ namespace lockstep::data {
 
 namespace {
 
-constexpr int64_t kReadBytes = int64_t{1} << 20;
-static_assert(kReadBytes > kSegmentBytes);
-
 unsigned char byte_at(std::string_view bytes, size_t i) {
   return static_cast<unsigned char>(bytes[i]);
 }
@@ -113,45 +110,37 @@ std::optional<size_t> find_invalid_utf8(std::string_view bytes) {
   return std::nullopt;
 }
 
-Result<SegmentReader> SegmentReader::open(FileSystem& file_system, Document document) {
-  LOCKSTEP_TRY(std::unique_ptr<File> file, file_system.open(document.path));
-  LOCKSTEP_TRY(const int64_t size, file->size_bytes());
-  if (size != document.size_bytes)
-    return Error{Code::kConfig,
-                 text(document.path.string(), ": ", size, " bytes now, ", document.size_bytes,
-                      " a moment ago: it changes while it is read")};
-  return SegmentReader(std::move(file), std::move(document));
+Error not_utf8(const std::filesystem::path& path, int64_t byte_offset, char byte) {
+  return Error{Code::kConfig,
+               text(path.string(), ": not UTF-8 at byte offset ", byte_offset, " (byte 0x",
+                    std::hex, static_cast<unsigned>(static_cast<unsigned char>(byte)), std::dec,
+                    "); convert it first, for example: iconv -f latin1 -t utf-8")};
 }
 
-Result<void> SegmentReader::fill() {
-  buffer_.erase(0, begin_);
-  begin_ = 0;
-  const size_t kept = buffer_.size();
-  const auto wanted = static_cast<size_t>(std::min(kReadBytes, document_.size_bytes - read_bytes_));
-  buffer_.resize(kept + wanted);
-  const auto target = std::as_writable_bytes(std::span(buffer_).subspan(kept));
-  LOCKSTEP_RETURN_IF_ERROR(file_->read_at(target, read_bytes_));
-  read_bytes_ += static_cast<int64_t>(wanted);
-  return {};
+Result<SegmentReader> SegmentReader::open(FileSystem& file_system, const Document& document,
+                                          ByteSource::Observer observer) {
+  LOCKSTEP_TRY(auto source, ByteSource::open(file_system, document, std::move(observer)));
+  return SegmentReader(std::move(source), document.path);
 }
 
 Result<std::string_view> SegmentReader::next() {
-  const int64_t left = document_.size_bytes - given_bytes_;
-  const int64_t needed = std::min(left, kSegmentBytes + 1);
-  if (static_cast<int64_t>(buffer_.size() - begin_) < needed) LOCKSTEP_RETURN_IF_ERROR(fill());
-  const std::string_view window = std::string_view(buffer_).substr(begin_);
-  LOCKSTEP_CHECK(static_cast<int64_t>(window.size()) >= needed, window.size(), " < ", needed);
-  const size_t cut = left <= kSegmentBytes ? static_cast<size_t>(left) : cut_of(window);
-  const std::string_view segment = window.substr(0, cut);
-  if (const auto bad = find_invalid_utf8(segment)) {
-    const auto value = static_cast<unsigned>(byte_at(segment, *bad));
-    return Error{Code::kConfig,
-                 text(document_.path.string(), ": not UTF-8 at byte offset ",
-                      given_bytes_ + static_cast<int64_t>(*bad), " (byte 0x", std::hex, value,
-                      std::dec, "); convert it first, for example: iconv -f latin1 -t utf-8")};
+  const auto needed = static_cast<size_t>(kSegmentBytes) + 1;
+  if (!ended_ && buffer_.size() - begin_ < needed) {
+    buffer_.erase(0, begin_);
+    begin_ = 0;
+    while (!ended_ && buffer_.size() < needed) {
+      const size_t before = buffer_.size();
+      LOCKSTEP_RETURN_IF_ERROR(source_->append_to(buffer_));
+      ended_ = buffer_.size() == before;
+    }
   }
-  begin_ += cut;
-  given_bytes_ += static_cast<int64_t>(cut);
+  const std::string_view window = std::string_view(buffer_).substr(begin_);
+  const std::string_view segment =
+      window.substr(0, window.size() < needed ? window.size() : cut_of(window));
+  if (const auto bad = find_invalid_utf8(segment))
+    return not_utf8(path_, given_bytes_ + static_cast<int64_t>(*bad), segment[*bad]);
+  begin_ += segment.size();
+  given_bytes_ += static_cast<int64_t>(segment.size());
   return segment;
 }
 

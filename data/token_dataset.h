@@ -14,7 +14,10 @@
 
 namespace lockstep::data {
 
-// What a slot trains on. tokens and labels are [B, T] row-major; label -100 = not counted.
+inline constexpr int64_t kNotCounted = -100;
+
+// What a slot trains on. tokens and labels are [B, T] row-major; a label of kNotCounted is one that
+// the loss mask leaves out.
 struct SlotBatch {
   int64_t step = 0, slot = 0;
   std::vector<int64_t> tokens, labels;
@@ -46,9 +49,12 @@ class TokenDataset {
   virtual ~TokenDataset() = default;
   virtual int64_t sample_count() const = 0;
   virtual const DatasetManifest& manifest() const = 0;
-  // Pure in (step >= 0, slot in [0, V)). Every label is valid here: valid_tokens = B * T.
+  // Pure in (step >= 0, slot in [0, V)). valid_tokens = B * T where the data has no loss mask.
   // Errors: kCorrupt (block checksum, token >= vocabulary) naming file and offset; kIo.
   virtual Result<SlotBatch> batch(int64_t step, int64_t slot) const = 0;
+  // Sample `index` of the stream, in no order: [T]. Requires: 0 <= index < sample_count().
+  // Errors: batch()'s.
+  virtual Result<SlotBatch> sample(int64_t index) const = 0;
 };
 
 // A thread that keeps the next slots of one rank ready. Borrows the dataset and the clock.

@@ -10,13 +10,19 @@ std::string ByteTokenizer::hash() const {
       xxh3_64(std::string_view("lockstep byte tokenizer 1: bytes 0..255, end of document 256")));
 }
 
-void ByteTokenizer::encode(std::span<const char> utf8, std::vector<uint32_t>& ids) const {
-  const size_t first = ids.size();
-  ids.resize(first + utf8.size());
-  for (size_t i = 0; i < utf8.size(); ++i) ids[first + i] = static_cast<unsigned char>(utf8[i]);
+std::optional<uint32_t> ByteTokenizer::special_id(std::string_view name) const {
+  return name == kEndName ? std::optional(kEndOfDocument) : std::nullopt;
 }
 
-Result<std::string> ByteTokenizer::decode(std::span<const uint32_t> ids) const {
+Result<void> ByteTokenizer::encode(std::string_view text, std::vector<uint32_t>& ids,
+                                   SpecialNames) const {
+  const size_t first = ids.size();
+  ids.resize(first + text.size());
+  for (size_t i = 0; i < text.size(); ++i) ids[first + i] = static_cast<unsigned char>(text[i]);
+  return {};
+}
+
+Result<std::string> ByteTokenizer::decode(std::span<const uint32_t> ids, bool show_special) const {
   std::string bytes;
   bytes.reserve(ids.size());
   for (uint32_t id : ids) {
@@ -24,14 +30,13 @@ Result<std::string> ByteTokenizer::decode(std::span<const uint32_t> ids) const {
       return Error{
           Code::kConfig,
           text("token ", id, " is not below the byte tokenizer's vocabulary size ", kVocabSize)};
-    if (id != kEndOfDocument) bytes.push_back(static_cast<char>(id));
+    if (id != kEndOfDocument) {
+      bytes.push_back(static_cast<char>(id));
+    } else if (show_special) {
+      bytes += kEndName;
+    }
   }
   return bytes;
-}
-
-Result<std::unique_ptr<Tokenizer>> make_tokenizer(const std::string& name) {
-  if (name == "byte") return std::unique_ptr<Tokenizer>(std::make_unique<ByteTokenizer>());
-  return Error{Code::kConfig, text("unknown tokenizer \"", name, "\"; known: byte")};
 }
 
 }  // namespace lockstep::data

@@ -1,18 +1,24 @@
 // Text to token ids and back. A tokenizer sees one segment of text at a time (data/text_reader.h).
 // Its name and hash go into the manifest: ids mean nothing without the tokenizer that made them.
+// Files of other formats: data/tokenizer/open_tokenizer.h.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 
 namespace lockstep::data {
 
-// Stateless after it is made: thread-safe.
+// Whether the name of a special token ("<|im_end|>") that occurs in a text is that token, as the
+// reference implementations have it, or text like any other, as a conversation's contents must be.
+enum class SpecialNames { kAreTokens, kAreText };
+
+// Every method may be called from several threads.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -21,12 +27,19 @@ class Tokenizer {
   virtual std::string hash() const = 0;
   virtual int64_t vocab_size() const = 0;  // every id is in [0, vocab_size())
   virtual uint32_t end_of_document() const = 0;
-  // Appends the ids of `utf8` to `ids`. Never appends end_of_document().
-  // Requires: valid UTF-8. Ensures: decode(ids) == utf8.
-  virtual void encode(std::span<const char> utf8, std::vector<uint32_t>& ids) const = 0;
-  // end_of_document() decodes to nothing. The result may end inside a UTF-8 sequence: a model may
-  // sample any id. Errors: kConfig, an id >= vocab_size().
-  virtual Result<std::string> decode(std::span<const uint32_t> ids) const = 0;
+  // The ids that the definition puts before a text of its own (a "beginning of text"), often none.
+  virtual std::span<const uint32_t> begin_of_document() const { return {}; }
+  // The id of a special token, by its name.
+  virtual std::optional<uint32_t> special_id(std::string_view name) const = 0;
+  // Appends the ids of `text` to `ids`, without begin_of_document() and end_of_document(). Bytes
+  // that are no UTF-8 never crash; a tokenizer over bytes keeps them.
+  // Errors: kConfig, the definition's regular expression runs out of its limits on this text.
+  virtual Result<void> encode(std::string_view text, std::vector<uint32_t>& ids,
+                              SpecialNames names = SpecialNames::kAreTokens) const = 0;
+  // The text of `ids`; of special tokens their names, when `show_special`, else nothing. It may end
+  // inside a UTF-8 sequence: a model may sample any id. Errors: kConfig, an id >= vocab_size().
+  virtual Result<std::string> decode(std::span<const uint32_t> ids,
+                                     bool show_special = false) const = 0;
 };
 
 // The 256 byte values as ids 0..255, end of document = 256, vocab_size 257. No padding: a model may
@@ -35,15 +48,17 @@ class ByteTokenizer final : public Tokenizer {
  public:
   static constexpr uint32_t kEndOfDocument = 256;
   static constexpr int64_t kVocabSize = 257;
+  static constexpr std::string_view kEndName = "<|end|>";
   std::string name() const override { return "byte"; }
   std::string hash() const override;
   int64_t vocab_size() const override { return kVocabSize; }
   uint32_t end_of_document() const override { return kEndOfDocument; }
-  void encode(std::span<const char> utf8, std::vector<uint32_t>& ids) const override;
-  Result<std::string> decode(std::span<const uint32_t> ids) const override;
+  std::optional<uint32_t> special_id(std::string_view name) const override;
+  // Every name is text: kEndName is only how decode shows the id.
+  Result<void> encode(std::string_view text, std::vector<uint32_t>& ids,
+                      SpecialNames names = SpecialNames::kAreTokens) const override;
+  Result<std::string> decode(std::span<const uint32_t> ids,
+                             bool show_special = false) const override;
 };
-
-// By name: "byte". Errors: kConfig, naming the known ones.
-Result<std::unique_ptr<Tokenizer>> make_tokenizer(const std::string& name);
 
 }  // namespace lockstep::data

@@ -56,7 +56,7 @@ TEST(PrepareCommand, WrongArgumentsAreStatus64) {
   EXPECT_EQ(call({in, "--out", out, "--val-fracton", "0.1"}).status, 64);
   const Outcome tokenizer = call({in, "--out", out, "--tokenizer", "bpe"});
   EXPECT_EQ(tokenizer.status, 64);
-  EXPECT_THAT(tokenizer.err, HasSubstr("known: byte"));
+  EXPECT_THAT(tokenizer.err, HasSubstr("\"bpe\": no such file or folder"));
   const Outcome missing = call({(dir / "nowhere").string(), "--out", out});
   EXPECT_NE(missing.status, 0);
   EXPECT_THAT(missing.err, HasSubstr("nowhere: no such file or folder"));

@@ -13,6 +13,7 @@ namespace {
 class NamedDataset final : public TokenDataset {
  public:
   int64_t sample_count() const override { return 1; }
+  Result<SlotBatch> sample(int64_t index) const override { return batch(index, 0); }
   const DatasetManifest& manifest() const override { return manifest_; }
   Result<SlotBatch> batch(int64_t step, int64_t slot) const override {
     if (gate.valid()) gate.wait();

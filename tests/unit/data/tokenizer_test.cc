@@ -11,7 +11,7 @@ TEST(ByteTokenizer, EveryByteIsItsOwnIdAndComesBack) {
   for (int byte = 0; byte < 256; ++byte) all.push_back(static_cast<char>(byte));
   const ByteTokenizer tokenizer;
   std::vector<uint32_t> ids = {7};  // encode appends
-  tokenizer.encode(all, ids);
+  ASSERT_TRUE(tokenizer.encode(all, ids).ok());
   ASSERT_EQ(ids.size(), 257u);
   EXPECT_EQ(ids[0], 7u);
   for (uint32_t byte = 0; byte < 256; ++byte) EXPECT_EQ(ids[byte + 1], byte);
@@ -23,6 +23,8 @@ TEST(ByteTokenizer, EveryByteIsItsOwnIdAndComesBack) {
 TEST(ByteTokenizer, EndOfDocumentDecodesToNothing) {
   const std::vector<uint32_t> ids = {'a', ByteTokenizer::kEndOfDocument, 'b'};
   EXPECT_EQ(ByteTokenizer().decode(ids).value(), "ab");
+  EXPECT_EQ(ByteTokenizer().decode(ids, true).value(), "a<|end|>b");
+  EXPECT_EQ(ByteTokenizer().special_id("<|end|>"), ByteTokenizer::kEndOfDocument);
 }
 
 TEST(ByteTokenizer, AnIdOutsideTheVocabularyIsAnError) {
@@ -34,17 +36,6 @@ TEST(ByteTokenizer, AnIdOutsideTheVocabularyIsAnError) {
 }
 
 TEST(ByteTokenizer, HashIsGolden) { EXPECT_EQ(ByteTokenizer().hash(), "dfcf436355349ffd"); }
-
-TEST(MakeTokenizer, KnowsByteAndNamesItForAnUnknownName) {
-  const auto byte = make_tokenizer("byte");
-  ASSERT_TRUE(byte.ok());
-  EXPECT_EQ(byte.value()->name(), "byte");
-  EXPECT_EQ(byte.value()->vocab_size(), 257);
-  const auto unknown = make_tokenizer("bpe");
-  ASSERT_FALSE(unknown.ok());
-  EXPECT_EQ(unknown.error().code, Code::kConfig);
-  EXPECT_EQ(unknown.error().message, "unknown tokenizer \"bpe\"; known: byte");
-}
 
 }  // namespace
 }  // namespace lockstep::data

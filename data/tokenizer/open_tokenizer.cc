@@ -1,0 +1,154 @@
+#include "data/tokenizer/open_tokenizer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "data/manifest.h"
+#include "data/tokenizer/definitions.h"
+
+namespace lockstep::data {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Parsed = Result<std::unique_ptr<Tokenizer>>;
+
+constexpr const char* kConfigName = "tokenizer_config.json";
+// In the order in which a folder is looked through; GPT-2's files have two names.
+constexpr const char* kNames[] = {"tokenizer.json", "tekken.json", "tokenizer.model",
+                                  "encoder.json",   "vocab.json"};
+
+enum class Kind { kTokenizerJson, kTekken, kEncoderJson, kVocabBpe, kTiktoken, kSentencePiece };
+
+// By the first bytes and, of JSON, the first keys.
+Result<Kind> kind_of(const std::string& contents) {
+  const size_t first = contents.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) return Error{Code::kConfig, "the file is empty"};
+  if (contents[first] == '{') {
+    const auto root = nlohmann::json::parse(contents, nullptr, /*allow_exceptions=*/false);
+    if (root.is_discarded()) return Error{Code::kConfig, "starts like JSON, but is damaged"};
+    if (root.contains("model")) return Kind::kTokenizerJson;
+    if (root.contains("config") && root.contains("vocab")) return Kind::kTekken;
+    const auto is_id = [](const auto& value) { return value.is_number_integer(); };
+    if (!root.empty() && std::all_of(root.begin(), root.end(), is_id)) return Kind::kEncoderJson;
+    return Error{Code::kConfig, "JSON, but neither tokenizer.json, tekken.json nor encoder.json"};
+  }
+  if (contents.starts_with("#version")) return Kind::kVocabBpe;
+  std::string token;
+  const std::string line = contents.substr(0, contents.find('\n'));
+  const size_t space = line.find(' ');
+  if (space != std::string::npos && decode_base64(std::string_view(line).substr(0, space), token))
+    return Kind::kTiktoken;
+  if (contents[0] == '\x0a') return Kind::kSentencePiece;  // field 1 of its protobuf: a piece
+  return Error{Code::kConfig,
+               "neither tokenizer.json, tekken.json, encoder.json with vocab.bpe, a tiktoken "
+               "rank file nor a SentencePiece model"};
+}
+
+class Opening {
+ public:
+  Opening(FileSystem& file_system, fs::path path) : file_system_(file_system), path_(path) {}
+
+  Result<OpenedTokenizer> open() {
+    LOCKSTEP_TRY(const std::string contents, read(path_));
+    const auto kind = kind_of(contents);
+    if (!kind.ok()) return kind.error().in(path_.string());
+    Parsed parsed = parse(kind.value(), contents);
+    if (!parsed.ok()) return parsed.error().in(path_.string());
+    opened_.tokenizer = std::move(parsed).value();
+    return std::move(opened_);
+  }
+
+ private:
+  Result<std::string> read(const fs::path& path) {
+    LOCKSTEP_TRY(const auto file, file_system_.open(path));
+    LOCKSTEP_TRY(const int64_t size, file->size_bytes());
+    if (size > kMaxDefinitionBytes)
+      return Error{Code::kConfig, text(path.string(), ": ", size,
+                                       " bytes are too many for a tokenizer's definition")};
+    return read_file(file_system_, path);
+  }
+  void keep(const std::string& name, const std::string& contents) {
+    opened_.files.emplace_back(name, contents);
+  }
+
+  Parsed parse(Kind kind, const std::string& contents) {
+    switch (kind) {
+      case Kind::kTokenizerJson: {
+        std::string config;
+        const fs::path beside = path_.parent_path() / kConfigName;
+        if (file_system_.exists(beside)) {
+          LOCKSTEP_TRY(config, read(beside));
+          keep(kConfigName, config);
+        }
+        keep("tokenizer.json", contents);
+        return parse_tokenizer_json(contents, config);
+      }
+      case Kind::kTekken:
+        keep("tekken.json", contents);
+        return parse_tekken(contents);
+      case Kind::kTiktoken:
+        keep("tokenizer.model", contents);
+        return parse_tiktoken(contents);
+      case Kind::kSentencePiece:
+        keep("tokenizer.model", contents);
+        return parse_sentencepiece(contents);
+      case Kind::kEncoderJson: {
+        LOCKSTEP_TRY(const std::string merges, read_beside({"vocab.bpe", "merges.txt"}));
+        return gpt2(contents, merges);
+      }
+      case Kind::kVocabBpe: {
+        LOCKSTEP_TRY(const std::string encoder, read_beside({"encoder.json", "vocab.json"}));
+        return gpt2(encoder, contents);
+      }
+    }
+    return Error{Code::kBug, "a kind without a parser"};
+  }
+  Parsed gpt2(const std::string& encoder, const std::string& merges) {
+    keep("encoder.json", encoder);
+    keep("vocab.bpe", merges);
+    return parse_gpt2_files(encoder, merges);
+  }
+  Result<std::string> read_beside(const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      if (file_system_.exists(path_.parent_path() / name)) return read(path_.parent_path() / name);
+    return Error{Code::kConfig, text("one of GPT-2's two files; ", names[0], " or ", names[1],
+                                       " must lie beside it")};
+  }
+
+  FileSystem& file_system_;
+  const fs::path path_;
+  OpenedTokenizer opened_;
+};
+
+}  // namespace
+
+Result<OpenedTokenizer> open_tokenizer(FileSystem& file_system, const std::string& name) {
+  if (name == "byte") return OpenedTokenizer{std::make_unique<ByteTokenizer>(), {}};
+  const fs::path path = name;
+  if (!file_system.exists(path))
+    return Error{Code::kConfig,
+                 text("tokenizer \"", name, "\": no such file or folder; \"byte\" needs none")};
+  if (!file_system.list(path).ok()) return Opening(file_system, path).open();
+  for (const char* each : kNames)
+    if (file_system.exists(path / each)) return Opening(file_system, path / each).open();
+  std::string known;
+  for (const char* each : kNames) known += text(known.empty() ? "" : ", ", each);
+  return Error{Code::kConfig, text(name, ": a folder without a tokenizer (", known, ")")};
+}
+
+Result<std::unique_ptr<Tokenizer>> tokenizer_of_dataset(FileSystem& file_system,
+                                                        const fs::path& folder) {
+  LOCKSTEP_TRY(const DatasetManifest manifest, read_manifest(file_system, folder));
+  const std::string name =
+      manifest.tokenizer == "byte" ? "byte" : (folder / kTokenizerFolder).string();
+  LOCKSTEP_TRY(OpenedTokenizer opened, open_tokenizer(file_system, name));
+  if (opened.tokenizer->hash() != manifest.tokenizer_hash)
+    return Error{Code::kCorrupt, text(folder.string(), ": its tokenizer has hash ",
+                                      opened.tokenizer->hash(), ", the manifest says ",
+                                      manifest.tokenizer_hash)};
+  return std::move(opened.tokenizer);
+}
+
+}  // namespace lockstep::data

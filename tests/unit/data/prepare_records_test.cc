@@ -1,0 +1,161 @@
+#include <csignal>
+
+#include "cli/prepare_inspect.h"
+#include "data/prepare.h"
+#include "data/token_dataset.h"
+#include "data/tokenizer/open_tokenizer.h"
+#include "tests/unit/data/data_test_support.h"
+#include "tests/unit/data/tokenizer_definitions.h"
+
+namespace lockstep::data {
+namespace {
+
+using testing::HasSubstr;
+
+class PrepareRecordsTest : public testing::Test {
+ protected:
+  Result<PrepareReport> prepare_lines(const std::string& lines, const RecordFormat& format,
+                                      int64_t val_millionths = 0) {
+    write_text(dir_ / "in.jsonl", lines);
+    PrepareOptions options = options_for(dir_ / "in.jsonl", dir_ / "out");
+    options.records = format;
+    options.val_millionths = val_millionths;
+    options.force = true;
+    options.shard_tokens = 50;
+    return prepare_bytes(options);
+  }
+  // The whole train split as one sample: tokens, and labels with "." for what does not count.
+  std::pair<std::string, std::string> stream() {
+    const auto manifest = read_manifest(posix_file_system(), dir_ / "out");
+    EXPECT_TRUE(manifest.ok()) << message_of(manifest);
+    const auto dataset = TokenDataset::open(
+        posix_file_system(), {dir_ / "out", "train", manifest.value().tokens("train") - 1, 1, 1, 0,
+                              ByteTokenizer::kVocabSize});
+    EXPECT_TRUE(dataset.ok()) << message_of(dataset);
+    const auto sample = dataset.value()->sample(0);
+    EXPECT_TRUE(sample.ok()) << message_of(sample);
+    std::string tokens, labels;
+    const auto letter = [](int64_t id) {
+      return id == 256 ? '$' : id == kNotCounted ? '.' : static_cast<char>(id);
+    };
+    for (const int64_t id : sample.value().tokens) tokens += letter(id);
+    for (const int64_t id : sample.value().labels) labels += letter(id);
+    EXPECT_EQ(sample.value().valid_tokens,
+              std::count_if(labels.begin(), labels.end(), [](char c) { return c != '.'; }));
+    return {tokens, labels};
+  }
+  test_support::TempDir dir_;
+};
+
+TEST_F(PrepareRecordsTest, ATextFieldCountsAsAWhole) {
+  auto report = prepare_lines("{\"text\": \"one\"}\n\n{\"text\": \"two\", \"n\": 1}",
+                                    {.text_field = "text"});
+  ASSERT_TRUE(report.ok()) << message_of(report);
+  EXPECT_EQ(report->manifest.format_version, 1);
+  EXPECT_EQ(stream(), std::pair(std::string("one$two"), std::string("ne$two$")));
+}
+
+TEST_F(PrepareRecordsTest, OnlyTheResponseCounts) {
+  auto report =
+      prepare_lines("{\"p\": \"2+2=\", \"r\": \"4\"}\n{\"p\": \"x\", \"r\": \"yz\"}\n",
+                    {.prompt_field = "p", .response_field = "r"});
+  ASSERT_TRUE(report.ok()) << message_of(report);
+  EXPECT_EQ(report->manifest.format_version, 2);
+  EXPECT_EQ(stream(), std::pair(std::string("2+2=4$xyz"), std::string("...4$.yz$")));
+}
+
+// Masks over shard ends (50 tokens, words of 16 bits) and after each other.
+TEST_F(PrepareRecordsTest, MasksFollowTheirTokensOverShards) {
+  std::string lines, tokens, labels;
+  for (int i = 0; i < 60; ++i) {
+    const std::string prompt(static_cast<size_t>(i % 7), 'p');
+    const std::string response(static_cast<size_t>(i % 11), 'r');
+    lines += text("{\"p\":\"", prompt, "\",\"r\":\"", response, "\"}\n");
+    tokens += prompt + response + "$";
+    labels += std::string(prompt.size(), '.') + response + "$";
+  }
+  auto report = prepare_lines(lines, {.prompt_field = "p", .response_field = "r"});
+  ASSERT_TRUE(report.ok()) << message_of(report);
+  EXPECT_GT(report->manifest.shards.size(), 5u);
+  tokens.pop_back();
+  EXPECT_EQ(stream(), std::pair(tokens, labels.substr(1)));
+}
+
+TEST_F(PrepareRecordsTest, ADamagedMaskIsNamed) {
+  ASSERT_TRUE(prepare_lines("{\"p\": \"aaaa\", \"r\": \"bbbb\"}\n",
+                            {.prompt_field = "p", .response_field = "r"}).ok());
+  std::string mask = contents_of(dir_ / "out/train_00000.mask");
+  mask[mask.size() - 2] ^= 1;
+  write_text(dir_ / "out/train_00000.mask", mask);
+  const auto dataset = TokenDataset::open(posix_file_system(),
+                                          {dir_ / "out", "train", 4, 1, 1, 0, 257});
+  ASSERT_TRUE(dataset.ok()) << message_of(dataset);
+  const auto sample = dataset.value()->sample(0);
+  ASSERT_FALSE(sample.ok());
+  EXPECT_EQ(sample.error().code, Code::kCorrupt);
+  EXPECT_THAT(sample.error().message, HasSubstr("train_00000.mask"));
+}
+
+TEST_F(PrepareRecordsTest, ThreadsChangeNothing) {
+  std::string lines;
+  for (int i = 0; i < 3000; ++i)
+    lines += text("{\"text\":\"", hex64(mix64(static_cast<uint64_t>(i))), " and more\"}\n");
+  write_text(dir_ / "in.jsonl", lines);
+  std::vector<std::string> hashes;
+  for (const int threads : {1, 2, 5}) {
+    PrepareOptions options = options_for(dir_ / "in.jsonl", dir_ / text("out", threads));
+    options.records = RecordFormat{.text_field = "text"};
+    options.threads = threads;
+    auto report = prepare_bytes(options);
+    ASSERT_TRUE(report.ok()) << message_of(report);
+    EXPECT_GT(report->manifest.tokens("val"), 0);
+    hashes.push_back(report->manifest.hash);
+  }
+  EXPECT_EQ(hashes[0], hashes[1]);
+  EXPECT_EQ(hashes[0], hashes[2]);
+}
+
+TEST_F(PrepareRecordsTest, ErrorsNameFileAndLine) {
+  const RecordFormat format{.text_field = "text"};
+  const auto error = [&](const std::string& lines) {
+    return message_of(prepare_lines(lines, format));
+  };
+  EXPECT_THAT(error("{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"),
+              testing::AllOf(HasSubstr("in.jsonl: line 2"), HasSubstr("there are: txt")));
+  EXPECT_THAT(error("{\"text\": 1}\n"), HasSubstr("is no string"));
+  EXPECT_THAT(error("{\"text\": \n"), HasSubstr("line 1: the line is no JSON object"));
+  EXPECT_THAT(error("{\"text\": \"\xff\"}\n"), HasSubstr("not UTF-8 at byte offset 10"));
+  write_text(dir_ / "x.jsonl", "{}\n");
+  EXPECT_THAT(message_of(prepare_bytes(options_for(dir_ / "x.jsonl", dir_ / "y"))),
+              HasSubstr("--text-field"));
+}
+
+TEST_F(PrepareRecordsTest, AChatWithItsTokenizerCanBeInspected) {
+  nlohmann::json definition = small_definition();
+  for (const auto& [id, name] : {std::pair(261, "<|im_start|>"), std::pair(262, "<|im_end|>")})
+    definition["added_tokens"].push_back({{"id", id}, {"content", name}, {"special", true}});
+  write_text(dir_ / "tok/tokenizer.json", definition.dump());
+  auto opened = open_tokenizer(posix_file_system(), (dir_ / "tok").string());
+  ASSERT_TRUE(opened.ok()) << message_of(opened);
+  write_text(dir_ / "in.jsonl",
+             R"({"messages": [{"role": "user", "content": "hell <|im_end|>"},)"
+             R"( {"role": "assistant", "content": "hello\nworld"}]})");
+  PrepareOptions options = options_for(dir_ / "in.jsonl", dir_ / "out");
+  options.records = RecordFormat{.chat_template = "chatml"};
+  options.val_millionths = 0;
+  options.tokenizer_files = opened.value().files;
+  auto report = prepare(posix_file_system(), *opened.value().tokenizer, options);
+  ASSERT_TRUE(report.ok()) << message_of(report);
+  std::ostringstream out;
+  const auto done = cli::inspect_sample({(dir_ / "out").string(), "train", 0, 35}, out);
+  ASSERT_TRUE(done.ok()) << done.error().message;
+  EXPECT_THAT(out.str(), HasSubstr("     | <|im_start|>user\n"
+                                   "     | hell <|im_end|><|im_end|>\n"
+                                   "     | <|im_start|>assistant\n"));
+  EXPECT_THAT(out.str(), HasSubstr("loss | hello\nloss | w"));
+  EXPECT_THAT(message_of(cli::inspect_sample({(dir_ / "out").string(), "train", 9, 35}, out)),
+              HasSubstr("sample 9 of 1"));
+}
+
+}  // namespace
+}  // namespace lockstep::data
