@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "checkpoint/catalog.h"
+#include "cli/checkpoint_path.h"
 
 namespace lockstep::cli {
 
@@ -42,27 +43,10 @@ int fail(const Error& error) {
   return exit_status(error.code == Code::kNotFound ? Code::kConfig : error.code);
 }
 
-// The folder of checkpoints that the user means.
-Path folder_of(FileSystem& file_system, const Path& given) {
-  return file_system.exists(given / "checkpoints") ? given / "checkpoints" : given;
-}
-
-// The checkpoint that the user means: `given` itself, or the newest committed one in it.
-Result<Path> checkpoint_of(FileSystem& file_system, const Path& given) {
-  const Path trimmed = given.has_filename() ? given : given.parent_path();
-  if (trimmed.filename().string().rfind("step_", 0) == 0) return trimmed;
-  const Path folder = folder_of(file_system, trimmed);
-  LOCKSTEP_TRY(const auto entries, checkpoint::list_checkpoints(file_system, folder));
-  for (const CatalogEntry& entry : entries)
-    if (entry.committed) return entry.directory;
-  return Error{Code::kNotFound, text(folder.string(), ": no committed checkpoint among ",
-                                     entries.size(), " directories")};
-}
-
 int list(const Options& options) {
   FileSystem& file_system = posix_file_system();
-  const auto listed =
-      checkpoint::list_checkpoints(file_system, folder_of(file_system, options.directory));
+  const auto listed = checkpoint::list_checkpoints(
+      file_system, checkpoint_folder_of(file_system, options.directory));
   if (!listed.ok()) return fail(listed.error());
   const auto& entries = listed.value();
   ordered_json json = ordered_json::array();
@@ -79,8 +63,10 @@ int list(const Options& options) {
               << e.directory.filename().string() << (e.committed ? "" : "  NOT USABLE: ")
               << e.problem << "\n";
   }
-  if (options.json) std::cout << json.dump(2) << "\n";
-  else if (entries.empty()) std::cout << "no checkpoints\n";
+  if (options.json)
+    std::cout << json.dump(2) << "\n";
+  else if (entries.empty())
+    std::cout << "no checkpoints\n";
   const bool usable = std::any_of(entries.begin(), entries.end(),
                                   [](const CatalogEntry& e) { return e.committed; });
   return usable ? 0 : 1;
@@ -152,8 +138,10 @@ int inspect(const Options& options) {
   if (!directory.ok()) return fail(directory.error());
   const auto manifest = checkpoint::read_manifest(posix_file_system(), directory.value());
   if (!manifest.ok()) return fail(manifest.error());
-  if (options.json) print_json(directory.value(), manifest.value());
-  else print_text(directory.value(), manifest.value());
+  if (options.json)
+    print_json(directory.value(), manifest.value());
+  else
+    print_text(directory.value(), manifest.value());
   return 0;
 }
 
@@ -161,8 +149,7 @@ int verify(const Options& options) {
   const auto directory = checkpoint_of(posix_file_system(), options.directory);
   if (!directory.ok()) return fail(directory.error());
   const double start_s = system_clock().monotonic_s();
-  const auto verified =
-      checkpoint::verify(posix_file_system(), directory.value(), options.threads);
+  const auto verified = checkpoint::verify(posix_file_system(), directory.value(), options.threads);
   if (!verified.ok()) return fail(verified.error());
   const double seconds = system_clock().monotonic_s() - start_s;
   const auto& problems = verified.value();

@@ -6,6 +6,7 @@
 
 #include "base/file_system.h"
 #include "base/log.h"
+#include "cli/run_args.h"
 #include "data/tokenizer.h"
 #include "launcher/pipe.h"
 #include "launcher/process.h"
@@ -22,30 +23,8 @@ struct Options {
   int64_t seed = 42;
 };
 
-// The run's resolved config as the flags that give it, reading from `run` whatever folder it was
-// made in.
-Result<std::vector<std::string>> run_flags(const std::string& run) {
-  const std::filesystem::path path = std::filesystem::path(run) / "run_args.json";
-  auto contents = read_file(posix_file_system(), path);
-  if (!contents.ok())
-    return Error{contents.error().code,
-                 text(contents.error().message, "; `lockstep generate` wants a run's folder")};
-  const json args = json::parse(*contents, nullptr, false);
-  if (!args.is_object() || !args.contains("config"))
-    return Error{Code::kCorrupt, text(path.string(), " is not a run's run_args.json")};
-  std::vector<std::string> flags;
-  for (const auto& [section, keys] : args["config"].items())
-    for (const auto& [key, value] : keys.items()) {
-      if (value.is_array() || (section == "job" && key == "dump_folder")) continue;
-      flags.push_back(text("--", section, ".", key, "=",
-                           value.is_string() ? value.get<std::string>() : value.dump()));
-    }
-  flags.push_back("--job.dump_folder=" + run);
-  return flags;
-}
-
 Result<void> generate(const Options& o) {
-  LOCKSTEP_TRY(std::vector<std::string> arguments, run_flags(o.run));
+  LOCKSTEP_TRY(std::vector<std::string> arguments, run_flags(posix_file_system(), o.run));
   arguments.insert(arguments.begin(), "generate");
   LOCKSTEP_TRY(const auto tokenizer, data::make_tokenizer("byte"));
   std::vector<uint32_t> ids;

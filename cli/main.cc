@@ -6,6 +6,8 @@
 
 #include "cli/checkpoint_command.h"
 #include "cli/compare_command.h"
+#include "cli/eval_command.h"
+#include "cli/export_command.h"
 #include "cli/generate_command.h"
 #include "cli/launch_command.h"
 #include "cli/prepare_command.h"
@@ -43,6 +45,8 @@ constexpr Command kCommands[] = {
     {"status", lockstep::cli::status_command, "who runs, at which step"},
     {"checkpoint", lockstep::cli::checkpoint_command, "list, inspect, verify checkpoints"},
     {"compare", compare_command, "losses of two runs, bit by bit, and their plot"},
+    {"eval", lockstep::cli::eval_command, "loss and perplexity of a Hugging Face folder's model"},
+    {"export", lockstep::cli::export_command, "a checkpoint as a folder that transformers loads"},
     {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
 };
 

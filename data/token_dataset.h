@@ -46,7 +46,7 @@ class TokenDataset {
   virtual ~TokenDataset() = default;
   virtual int64_t sample_count() const = 0;
   virtual const DatasetManifest& manifest() const = 0;
-  // Pure in (step >= 0, slot in [0, V)). Every label is valid here: valid_tokens = B * T.
+  // Pure in (step >= 0, slot in [0, V)). valid_tokens = B * T here: every label counts.
   // Errors: kCorrupt (block checksum, token >= vocabulary) naming file and offset; kIo.
   virtual Result<SlotBatch> batch(int64_t step, int64_t slot) const = 0;
 };

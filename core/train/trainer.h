@@ -18,6 +18,7 @@
 #include "core/train/run_record.h"
 #include "core/train/training_step.h"
 #include "data/token_dataset.h"
+#include "model_spec/hf_weights.h"
 
 namespace lockstep::core {
 
@@ -62,6 +63,7 @@ class Trainer {
   TrainerEnvironment env_;
   std::unique_ptr<data::TokenDataset> train_data_, validation_data_;
   model_spec::ModelSpec spec_;
+  std::unique_ptr<model_spec::HfWeights> weights_;  // the initial ones; null: random
   std::unique_ptr<TrainingStep> step_;
   Resumed resumed_;
   Identity identity_;
