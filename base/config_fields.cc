@@ -33,8 +33,9 @@ void add_model(std::vector<ConfigField>& table) {
      any()},
     {AT(job, description), kSame, "free text, kept in run_args.json", any()},
     {AT(model, name), kMayChange,
-     "model family; all but llama come from model.hf_assets_path",
-     one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2"})},
+     "model family; linear: a stack of dim x dim layers; all but it and llama come from "
+     "model.hf_assets_path",
+     one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2", "linear"})},
     {AT(model, dim), kMayChange, "width of the residual stream", within(1, 1 << 20)},
     {AT(model, n_layers), kMayChange, "transformer blocks", within(1, 4096)},
     {AT(model, n_heads), kMayChange, "query heads", within(1, 65536)},

@@ -149,6 +149,8 @@ Result<void> carry_assets(FileSystem& file_system, const HfExport& job) {
 Result<HfExportReport> export_to_hf(FileSystem& file_system, const HfExport& job) {
   if (file_system.exists(job.folder / "config.json"))
     return Error{Code::kConfig, text(job.folder.string(), " has a config.json; name a new folder")};
+  if (job.spec.shape.family == "linear")
+    return Error{Code::kConfig, "transformers has no model of the family linear"};
   LOCKSTEP_TRY(const auto manifest, checkpoint::read_manifest(file_system, job.checkpoint));
   LOCKSTEP_RETURN_IF_ERROR(check_names(manifest, job.spec));
   LOCKSTEP_TRY(const std::string config, config_text(file_system, job));

@@ -82,6 +82,19 @@ UnitSpec gpt2_block(const DecoderShape& s, int64_t layer) {
   return b.take();
 }
 
+// One square matrix, so that a run's memory is that of its linear layers. Plain variance through
+// the stack.
+UnitSpec linear_layer(const DecoderShape& s, int64_t layer) {
+  UnitBuilder b(text("layers.", layer), text("model.layers.", layer, "."));
+  b.matrix(Role::kUp, "linear.weight", s.dim, s.dim, 1.0 / std::sqrt(static_cast<double>(s.dim)));
+  return b.take();
+}
+
+UnitSpec layer_unit(const DecoderShape& s, int64_t layer) {
+  if (s.family == "linear") return linear_layer(s, layer);
+  return s.gpt2 ? gpt2_block(s, layer) : llama_block(s, layer);
+}
+
 UnitSpec embedding_unit(const DecoderShape& s) {
   UnitBuilder b("embed", s.gpt2 ? "transformer." : "model.");
   b.matrix(Role::kTokens, s.gpt2 ? "wte.weight" : "embed_tokens.weight", s.vocab_size, s.dim,
@@ -101,10 +114,11 @@ UnitSpec head_unit(const DecoderShape& s) {
 
 Result<DecoderShape> shape_of_keys(const Config& config, int64_t data_vocab_size) {
   const Config::Model m = resolved(config).model;
-  if (m.name != "llama")
+  if (m.name != "llama" && m.name != "linear")
     return Error{Code::kConfig, text("model.name = ", m.name,
                                      " needs model.hf_assets_path, a folder with its config.json")};
   DecoderShape s;
+  s.family = m.name;
   s.dim = m.dim;
   s.n_layers = m.n_layers;
   s.n_heads = m.n_heads;
@@ -212,6 +226,7 @@ double ModelSpec::flops_per_token(int64_t seq_len) const {
   // A tied weight is counted once and works as the head: only what is looked up alone is left out.
   const int64_t looked_up = (shape.tied ? 0 : shape.vocab_size) + shape.learned_positions;
   const double working = static_cast<double>(parameter_count() - looked_up * shape.dim);
+  if (shape.family == "linear") return 6.0 * working;
   return 6.0 * working +
          12.0 * static_cast<double>(shape.n_layers * shape.n_heads * shape.head_dim * seq_len);
 }
@@ -220,7 +235,7 @@ ModelSpec create(const DecoderShape& shape) {
   ModelSpec spec{shape, {}, {}};
   spec.units.push_back(embedding_unit(shape));
   for (int64_t layer = 0; layer < shape.n_layers; ++layer)
-    spec.units.push_back(shape.gpt2 ? gpt2_block(shape, layer) : llama_block(shape, layer));
+    spec.units.push_back(layer_unit(shape, layer));
   spec.units.push_back(head_unit(shape));
   return spec;
 }

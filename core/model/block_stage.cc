@@ -137,4 +137,16 @@ at::Tensor BlockStage::backward(std::span<Unit*> units, const at::Tensor& dy,
   return dx;
 }
 
+at::Tensor LinearStage::forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput&,
+                                bool keep) {
+  if (keep) x_RD_ = x;
+  return linear_.forward(*units[0], x);
+}
+
+at::Tensor LinearStage::backward(std::span<Unit*> units, const at::Tensor& dy, const SlotInput&) {
+  linear_.parameters_back(*units[0], dy, x_RD_);
+  x_RD_.reset();
+  return linear_.input_back(*units[0], dy);
+}
+
 }  // namespace lockstep::core

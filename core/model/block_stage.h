@@ -69,6 +69,22 @@ class BlockStage : public Stage {
   Saved saved_;
 };
 
+// x W^T: the layer of the family "linear".
+class LinearStage : public Stage {
+ public:
+  LinearStage(int unit, const model_spec::UnitSpec& spec)
+      : units_{unit}, linear_(spec, model_spec::Role::kUp, 1, model_spec::Role::kUpBias, false) {}
+  const std::vector<int>& units() const override { return units_; }
+  at::Tensor forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+                     bool keep) override;
+  at::Tensor backward(std::span<Unit*> units, const at::Tensor& dy, const SlotInput& slot) override;
+
+ private:
+  std::vector<int> units_;
+  Linear linear_;
+  at::Tensor x_RD_;
+};
+
 class HeadStage : public LossStage {
  public:
   // The [V, D] matrix is in the unit itself, or in `embedding_unit` when tied.

@@ -26,6 +26,12 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len,
   StageSequence sequence;
   sequence.stages.push_back(std::make_unique<EmbeddingStage>(0, shape.learned_positions > 0));
   for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
+    const int unit = static_cast<int>(layer) + 1;
+    if (shape.family == "linear") {
+      sequence.stages.push_back(
+          std::make_unique<LinearStage>(unit, spec.units[static_cast<size_t>(unit)]));
+      continue;
+    }
     const int64_t window = shape.window(layer);
     tables.mask_TT.reset();
     if (window > 0 && window < seq_len) {
@@ -33,8 +39,7 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len,
       if (!mask.defined()) mask = window_mask(seq_len, window, compute);
       tables.mask_TT = mask;
     }
-    sequence.stages.push_back(
-        std::make_unique<BlockStage>(static_cast<int>(layer) + 1, spec, tables));
+    sequence.stages.push_back(std::make_unique<BlockStage>(unit, spec, tables));
   }
   sequence.loss = std::make_unique<HeadStage>(static_cast<int>(spec.units.size()) - 1, 0, spec);
   return sequence;

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "core/model/block_stage.h"
 #include "core/model/decoder.h"
 #include "core/model/tensor_kernels.h"
 #include "core/sharding/schedule.h"
@@ -176,6 +177,25 @@ TEST(Families, TheGradientIsTheSlopeOfTheLoss) {
       }
     }
   }
+}
+
+TEST(Families, ALinearLayersGradientIsAutograds) {
+  model_spec::DecoderShape shape = shape_with_everything(false);
+  shape.family = "linear";
+  WholeModel model(shape, 9, at::kFloat);
+  const at::Tensor x = random_tensor({18, 24}, 10), dy = random_tensor({18, 24}, 11);
+  LinearStage stage(1, model.spec.units[1]);
+  std::vector<Unit*> units{model.units[1].get()};
+  const SlotInput slot = some_slot();
+  const at::Tensor y = stage.forward(units, x, slot, true);
+  const at::Tensor dx = stage.backward(units, dy, slot);
+  const at::Tensor dw = units[0]->grad(0).clone();
+  at::Tensor x64 = leaf(x), w64 = leaf(units[0]->weight(0));
+  const at::Tensor y64 = at::linear(x64, w64);
+  const auto grads = torch::autograd::grad({y64}, {x64, w64}, {dy.to(at::kDouble)});
+  EXPECT_LT(max_difference(y, y64), 1e-5);
+  EXPECT_LT(max_difference(dx, grads[0]), 1e-5);
+  EXPECT_LT(max_difference(dw, grads[1]), 1e-4);
 }
 
 TEST(Families, Bf16StaysNearFp32) {
