@@ -28,6 +28,8 @@ struct Config {
     int64_t vocab_size = 0;     // 0: the data manifest's
     double norm_eps = 1e-5, rope_theta = 10000.0;
     bool tie_word_embeddings = false;
+    std::string hf_assets_path;  // a folder with config.json: it says what the model is
+    std::string init = "hf";     // hf: weights from that folder, where given | random
   } model;
   struct Optimizer {
     std::string name = "AdamW";
@@ -94,7 +96,8 @@ struct Config {
     double peak_tflops = 0;  // measured GEMM peak of a rank's device for MFU; 0: unknown
   } metrics;
   struct Data {
-    std::string path;                           // a folder made by `lockstep prepare`
+    std::string path;            // a folder made by `lockstep prepare`, or a file of kind npy
+    std::string kind = "tokens";                // tokens | npy
     int64_t prefetch = 2;                       // slots kept ready
   } data;
   struct Launcher {

@@ -32,7 +32,10 @@ void add_model(std::vector<ConfigField>& table) {
     {AT(job, dump_folder), kSame, "where the run's outputs go; empty: results/training/<name>",
      any()},
     {AT(job, description), kSame, "free text, kept in run_args.json", any()},
-    {AT(model, name), kMayChange, "model family", one_of({"llama"})},
+    {AT(model, name), kMayChange,
+     "model family; linear: a stack of dim x dim layers; all but it and llama come from "
+     "model.hf_assets_path",
+     one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2", "linear"})},
     {AT(model, dim), kMayChange, "width of the residual stream", within(1, 1 << 20)},
     {AT(model, n_layers), kMayChange, "transformer blocks", within(1, 4096)},
     {AT(model, n_heads), kMayChange, "query heads", within(1, 65536)},
@@ -45,6 +48,13 @@ void add_model(std::vector<ConfigField>& table) {
     {AT(model, norm_eps), kMayChange, "epsilon of RMSNorm", above(0)},
     {AT(model, rope_theta), kMayChange, "base of the rotary frequencies", above(0)},
     {AT(model, tie_word_embeddings), kMayChange, "the head uses the embedding's weight", any()},
+    // Neutral by themselves: the trainer adds the architecture and the weights' hash.
+    {AT(model, hf_assets_path), kSame,
+     "a Hugging Face folder: its config.json says what the model is, in place of the keys above",
+     any()},
+    {AT(model, init), kSame,
+     "initial weights: hf reads *.safetensors of model.hf_assets_path, where that is given",
+     one_of({"hf", "random"})},
   });
 }
 
@@ -140,7 +150,11 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(metrics, peak_tflops), kSame, "measured GEMM peak of a rank's device, for MFU; 0: unknown",
      at_least(0)},
     // Neutral: the trainer adds the manifest's hash to the identity.
-    {AT(data, path), kSame, "a folder made by `lockstep prepare`", any()},
+    {AT(data, path), kSame, "a folder made by `lockstep prepare`, or the file of data.kind npy",
+     any()},
+    {AT(data, kind), kSame,
+     "tokens: made by prepare; npy: an integer array [steps, sequences, T], in file order",
+     one_of({"tokens", "npy"})},
     {AT(data, prefetch), kSame, "slots kept ready", within(1, 4096)},
     {AT(launcher, nproc_per_node), kSame,
      "processes; a list gives each restart its own number, the last one repeats. Empty: 1",

@@ -6,6 +6,7 @@
 
 #include "base/file_system.h"
 #include "base/log.h"
+#include "cli/run_args.h"
 #include "data/tokenizer/open_tokenizer.h"
 #include "launcher/pipe.h"
 #include "launcher/process.h"
@@ -22,43 +23,14 @@ struct Options {
   int64_t seed = 42;
 };
 
-Result<json> read_run_args(const std::string& run) {
-  const std::filesystem::path path = std::filesystem::path(run) / "run_args.json";
-  auto contents = read_file(posix_file_system(), path);
-  if (!contents.ok())
-    return Error{contents.error().code,
-                 text(contents.error().message, "; `lockstep generate` wants a run's folder")};
-  json args = json::parse(*contents, nullptr, false);
-  if (!args.is_object() || !args.contains("config"))
-    return Error{Code::kCorrupt, text(path.string(), " is not a run's run_args.json")};
-  return args;
-}
-
 // The tokenizer of the run's data.
 Result<std::unique_ptr<data::Tokenizer>> tokenizer_of_run(const std::string& run) {
-  LOCKSTEP_TRY(const json args, read_run_args(run));
-  const json path = args["config"].value("/data/path"_json_pointer, json());
-  if (!path.is_string()) return Error{Code::kCorrupt, text(run, ": run_args.json names no data")};
-  return data::tokenizer_of_dataset(posix_file_system(), path.get<std::string>());
-}
-
-// The run's resolved config as the flags that give it, reading from `run` whatever folder it was
-// made in.
-Result<std::vector<std::string>> run_flags(const std::string& run) {
-  LOCKSTEP_TRY(const json args, read_run_args(run));
-  std::vector<std::string> flags;
-  for (const auto& [section, keys] : args["config"].items())
-    for (const auto& [key, value] : keys.items()) {
-      if (value.is_array() || (section == "job" && key == "dump_folder")) continue;
-      flags.push_back(text("--", section, ".", key, "=",
-                           value.is_string() ? value.get<std::string>() : value.dump()));
-    }
-  flags.push_back("--job.dump_folder=" + run);
-  return flags;
+  LOCKSTEP_TRY(const auto path, data_path_of_run(posix_file_system(), run));
+  return data::tokenizer_of_dataset(posix_file_system(), path);
 }
 
 Result<void> generate(const Options& o) {
-  LOCKSTEP_TRY(std::vector<std::string> arguments, run_flags(o.run));
+  LOCKSTEP_TRY(std::vector<std::string> arguments, run_flags(posix_file_system(), o.run));
   arguments.insert(arguments.begin(), "generate");
   LOCKSTEP_TRY(const auto tokenizer, tokenizer_of_run(o.run));
   const auto begin = tokenizer->begin_of_document();

@@ -8,10 +8,11 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "data/token_dataset.h"
+#include "data/npy_dataset.h"
 #include "launcher/agent.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
+#include "model_spec/hf_weights.h"
 #include "model_spec/model_spec.h"
 
 namespace lockstep::cli {
@@ -85,8 +86,10 @@ Result<void> check_inputs(const Config& config) {
     return Error{Code::kConfig,
                  "no data: give --data.path DIR, a folder made by `lockstep prepare`"};
   FileSystem& file_system = posix_file_system();
-  LOCKSTEP_TRY(const auto manifest, data::read_manifest(file_system, config.data.path));
+  LOCKSTEP_TRY(const auto manifest,
+               data::manifest_of(file_system, config.data.kind, config.data.path));
   LOCKSTEP_TRY(const auto spec, model_spec::create(config, manifest.vocab_size));
+  LOCKSTEP_TRY(const auto weights, model_spec::initial_weights(file_system, config, spec));
   const data::TokenDataset::Options options{.folder = config.data.path,
                                             .split = "train",
                                             .seq_len = config.training.seq_len,
@@ -94,7 +97,7 @@ Result<void> check_inputs(const Config& config) {
                                             .slots = config.slots(),
                                             .seed = 0,
                                             .vocab_size = spec.shape.vocab_size};
-  const auto opened = data::TokenDataset::open(file_system, options);
+  const auto opened = data::open_dataset(file_system, config.data.kind, options);
   return opened.ok() ? Result<void>() : Result<void>(opened.error());
 }
 

@@ -6,6 +6,8 @@
 
 #include "cli/checkpoint_command.h"
 #include "cli/compare_command.h"
+#include "cli/eval_command.h"
+#include "cli/export_command.h"
 #include "cli/generate_command.h"
 #include "cli/launch_command.h"
 #include "cli/prepare_command.h"
@@ -44,6 +46,8 @@ constexpr Command kCommands[] = {
     {"checkpoint", lockstep::cli::checkpoint_command,
      "list, verify, compare, reshard, export, import, prune checkpoints"},
     {"compare", compare_command, "losses of two runs, bit by bit, and their plot"},
+    {"eval", lockstep::cli::eval_command, "loss and perplexity of a Hugging Face folder's model"},
+    {"export", lockstep::cli::export_command, "a checkpoint as a folder that transformers loads"},
     {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
 };
 

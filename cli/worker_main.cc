@@ -1,8 +1,10 @@
-// lockstep-worker: one rank of a training run, and the sampler behind `lockstep generate`. Started
-// by `lockstep`, srun or torchrun-like variables; people type `lockstep`.
+// lockstep-worker: one rank of a training run, the sampler behind `lockstep generate` and the
+// model behind `lockstep eval`. Started by `lockstep`, srun or torchrun-like variables; people type
+// `lockstep`.
 #include <unistd.h>
 
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "core/train/evaluate.h"
 #include "core/train/generate.h"
 #include "core/train/process.h"
 #include "core/train/trainer.h"
@@ -96,14 +99,36 @@ Result<void> train(const Config& config) {
   }
 }
 
+// The JSON object on standard input, which has `member`.
+Result<nlohmann::json> request(const char* member) {
+  const std::string words((std::istreambuf_iterator<char>(std::cin)),
+                          std::istreambuf_iterator<char>());
+  auto json = nlohmann::json::parse(words, nullptr, false);
+  if (!json.is_object() || !json.contains(member))
+    return Error{Code::kConfig, "lockstep-worker wants its request as JSON on standard input"};
+  return json;
+}
+
+// stdin: {"tokens": path, "logits": path or ""}; stdout: {"loss": …}.
+Result<void> evaluate(Config config) {
+  LOCKSTEP_TRY(const nlohmann::json json, request("tokens"));
+  config.parallelism.strategy = "single";
+  const core::EvaluateOptions options{json["tokens"].get<std::string>(),
+                                      json.value("logits", std::string())};
+  LOCKSTEP_TRY(const core::Evaluation e,
+               core::evaluate(posix_file_system(), std::move(config), options));
+  const nlohmann::ordered_json report{{"loss", e.loss},
+                                      {"perplexity", std::exp(e.loss)},
+                                      {"tokens", e.counted_tokens},
+                                      {"parameters", e.parameters}};
+  std::cout << report.dump() << "\n";
+  return {};
+}
+
 // stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s}; stdout: one id a
 // line.
 Result<void> generate(Config config) {
-  std::string request((std::istreambuf_iterator<char>(std::cin)), std::istreambuf_iterator<char>());
-  const auto json = nlohmann::json::parse(request, nullptr, false);
-  if (!json.is_object() || !json.contains("ids"))
-    return Error{Code::kConfig,
-                 "lockstep-worker generate wants its request as JSON on standard input"};
+  LOCKSTEP_TRY(const nlohmann::json json, request("ids"));
   core::GenerateOptions options;
   options.prompt = json["ids"].get<std::vector<int64_t>>();
   options.count = json.value("count", options.count);
@@ -117,7 +142,7 @@ Result<void> generate(Config config) {
 
 Result<void> dispatch(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
-  if (command != "train" && command != "generate")
+  if (command != "train" && command != "generate" && command != "eval")
     return Error{Code::kConfig, "lockstep-worker is started by lockstep; see `lockstep --help`"};
   const std::vector<std::string> arguments(argv + 2, argv + argc);
   LOCKSTEP_TRY(const ParsedConfig words, parse_config("", arguments));
@@ -126,7 +151,8 @@ Result<void> dispatch(int argc, char** argv) {
   LOCKSTEP_RETURN_IF_ERROR(validate(parsed.config));
   pin_threads(parsed.config);
   install_signals();
-  return command == "train" ? train(parsed.config) : generate(parsed.config);
+  if (command == "train") return train(parsed.config);
+  return command == "eval" ? evaluate(parsed.config) : generate(parsed.config);
 }
 
 }  // namespace

@@ -2,40 +2,146 @@
 
 #include <cmath>
 
+#include "base/file_system.h"
 #include "base/text.h"
+#include "model_spec/hf_config.h"
 
 namespace lockstep::model_spec {
 namespace {
 
 constexpr double kInitStd = 0.02;
 
-UnitSpec block_unit(const DecoderShape& s, int64_t layer) {
-  const std::string at = text("model.layers.", layer, ".");
-  const int64_t q = s.n_heads * s.head_dim, kv = s.n_kv_heads * s.head_dim;
-  // Projections back into the residual stream start smaller, so that its variance does not grow
-  // with depth.
-  const double out_std = kInitStd / std::sqrt(2.0 * static_cast<double>(s.n_layers));
-  return {text("layers.", layer),
-          {{at + "input_layernorm.weight", {s.dim}, 0},
-           {at + "self_attn.q_proj.weight", {q, s.dim}, kInitStd},
-           {at + "self_attn.k_proj.weight", {kv, s.dim}, kInitStd},
-           {at + "self_attn.v_proj.weight", {kv, s.dim}, kInitStd},
-           {at + "self_attn.o_proj.weight", {s.dim, q}, out_std},
-           {at + "post_attention_layernorm.weight", {s.dim}, 0},
-           {at + "mlp.gate_proj.weight", {s.ffn_dim, s.dim}, kInitStd},
-           {at + "mlp.up_proj.weight", {s.ffn_dim, s.dim}, kInitStd},
-           {at + "mlp.down_proj.weight", {s.dim, s.ffn_dim}, out_std}}};
+// Collects the parameters of one unit.
+class UnitBuilder {
+ public:
+  UnitBuilder(std::string name, std::string prefix)
+      : unit_{std::move(name), {}}, prefix_(std::move(prefix)) {}
+  void matrix(Role role, const char* name, int64_t rows, int64_t columns, double std) {
+    unit_.params.push_back({prefix_ + name, {rows, columns}, std, role});
+  }
+  void ones(Role role, const char* name, int64_t n) {
+    unit_.params.push_back({prefix_ + name, {n}, 0, role});
+  }
+  void zeros(bool wanted, Role role, const char* name, int64_t n) {
+    if (wanted) unit_.params.push_back({prefix_ + name, {n}, 0, role, 0.0});
+  }
+  UnitSpec take() { return std::move(unit_); }
+
+ private:
+  UnitSpec unit_;
+  std::string prefix_;
+};
+
+// Projections back into the residual stream start smaller, so that its variance does not grow
+// with depth.
+double out_std(const DecoderShape& s) {
+  return kInitStd / std::sqrt(2.0 * static_cast<double>(s.n_layers));
 }
 
-Result<DecoderShape> resolve_shape(const Config& config, int64_t data_vocab_size) {
+UnitSpec llama_block(const DecoderShape& s, int64_t layer) {
+  UnitBuilder b(text("layers.", layer), text("model.layers.", layer, "."));
+  const int64_t q = s.n_heads * s.head_dim, kv = s.n_kv_heads * s.head_dim;
+  b.ones(Role::kNorm1, "input_layernorm.weight", s.dim);
+  b.matrix(Role::kQ, "self_attn.q_proj.weight", q, s.dim, kInitStd);
+  b.matrix(Role::kK, "self_attn.k_proj.weight", kv, s.dim, kInitStd);
+  b.matrix(Role::kV, "self_attn.v_proj.weight", kv, s.dim, kInitStd);
+  b.matrix(Role::kO, "self_attn.o_proj.weight", s.dim, q, out_std(s));
+  b.ones(Role::kNorm2, "post_attention_layernorm.weight", s.dim);
+  b.matrix(Role::kGate, "mlp.gate_proj.weight", s.ffn_dim, s.dim, kInitStd);
+  b.matrix(Role::kUp, "mlp.up_proj.weight", s.ffn_dim, s.dim, kInitStd);
+  b.matrix(Role::kDown, "mlp.down_proj.weight", s.dim, s.ffn_dim, out_std(s));
+  b.zeros(s.qkv_bias, Role::kQBias, "self_attn.q_proj.bias", q);
+  b.zeros(s.qkv_bias, Role::kKBias, "self_attn.k_proj.bias", kv);
+  b.zeros(s.qkv_bias, Role::kVBias, "self_attn.v_proj.bias", kv);
+  b.zeros(s.o_bias, Role::kOBias, "self_attn.o_proj.bias", s.dim);
+  b.zeros(s.mlp_bias, Role::kGateBias, "mlp.gate_proj.bias", s.ffn_dim);
+  b.zeros(s.mlp_bias, Role::kUpBias, "mlp.up_proj.bias", s.ffn_dim);
+  b.zeros(s.mlp_bias, Role::kDownBias, "mlp.down_proj.bias", s.dim);
+  if (s.qk_norm) {
+    b.ones(Role::kQNorm, "self_attn.q_norm.weight", s.head_dim);
+    b.ones(Role::kKNorm, "self_attn.k_norm.weight", s.head_dim);
+  }
+  return b.take();
+}
+
+// Its matrices are [in, out], and stay so: a tile read from a file is a tile of the parameter.
+UnitSpec gpt2_block(const DecoderShape& s, int64_t layer) {
+  UnitBuilder b(text("layers.", layer), text("transformer.h.", layer, "."));
+  b.ones(Role::kNorm1, "ln_1.weight", s.dim);
+  b.zeros(true, Role::kNorm1Bias, "ln_1.bias", s.dim);
+  b.matrix(Role::kQ, "attn.c_attn.weight", s.dim, 3 * s.dim, kInitStd);
+  b.zeros(true, Role::kQBias, "attn.c_attn.bias", 3 * s.dim);
+  b.matrix(Role::kO, "attn.c_proj.weight", s.dim, s.dim, out_std(s));
+  b.zeros(true, Role::kOBias, "attn.c_proj.bias", s.dim);
+  b.ones(Role::kNorm2, "ln_2.weight", s.dim);
+  b.zeros(true, Role::kNorm2Bias, "ln_2.bias", s.dim);
+  b.matrix(Role::kUp, "mlp.c_fc.weight", s.dim, s.ffn_dim, kInitStd);
+  b.zeros(true, Role::kUpBias, "mlp.c_fc.bias", s.ffn_dim);
+  b.matrix(Role::kDown, "mlp.c_proj.weight", s.ffn_dim, s.dim, out_std(s));
+  b.zeros(true, Role::kDownBias, "mlp.c_proj.bias", s.dim);
+  return b.take();
+}
+
+// One square matrix, so that a run's memory is that of its linear layers. Plain variance through
+// the stack.
+UnitSpec linear_layer(const DecoderShape& s, int64_t layer) {
+  UnitBuilder b(text("layers.", layer), text("model.layers.", layer, "."));
+  b.matrix(Role::kUp, "linear.weight", s.dim, s.dim, 1.0 / std::sqrt(static_cast<double>(s.dim)));
+  return b.take();
+}
+
+UnitSpec layer_unit(const DecoderShape& s, int64_t layer) {
+  if (s.family == "linear") return linear_layer(s, layer);
+  return s.gpt2 ? gpt2_block(s, layer) : llama_block(s, layer);
+}
+
+UnitSpec embedding_unit(const DecoderShape& s) {
+  UnitBuilder b("embed", s.gpt2 ? "transformer." : "model.");
+  b.matrix(Role::kTokens, s.gpt2 ? "wte.weight" : "embed_tokens.weight", s.vocab_size, s.dim,
+           kInitStd);
+  if (s.learned_positions > 0)
+    b.matrix(Role::kPositions, "wpe.weight", s.learned_positions, s.dim, kInitStd);
+  return b.take();
+}
+
+UnitSpec head_unit(const DecoderShape& s) {
+  UnitBuilder b("head", "");
+  b.ones(Role::kNorm1, s.gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", s.dim);
+  b.zeros(s.gpt2, Role::kNorm1Bias, "transformer.ln_f.bias", s.dim);
+  if (!s.tied) b.matrix(Role::kHead, "lm_head.weight", s.vocab_size, s.dim, kInitStd);
+  return b.take();
+}
+
+Result<DecoderShape> shape_of_keys(const Config& config, int64_t data_vocab_size) {
   const Config::Model m = resolved(config).model;
-  DecoderShape s{m.dim,     m.n_layers,   m.n_heads,  m.n_kv_heads, m.head_dim,
-                 m.ffn_dim, m.vocab_size, m.norm_eps, m.rope_theta, m.tie_word_embeddings};
+  if (m.name != "llama" && m.name != "linear")
+    return Error{Code::kConfig, text("model.name = ", m.name,
+                                     " needs model.hf_assets_path, a folder with its config.json")};
+  DecoderShape s;
+  s.family = m.name;
+  s.dim = m.dim;
+  s.n_layers = m.n_layers;
+  s.n_heads = m.n_heads;
+  s.n_kv_heads = m.n_kv_heads;
+  s.head_dim = m.head_dim;
+  s.ffn_dim = m.ffn_dim;
+  s.vocab_size = m.vocab_size > 0 ? m.vocab_size : data_vocab_size;
+  s.norm_eps = m.norm_eps;
+  s.rope_theta = m.rope_theta;
+  s.tied = m.tie_word_embeddings;
   if (s.head_dim * s.n_heads != s.dim && config.model.head_dim == 0)
     return Error{Code::kConfig,
                  text("model.dim = ", s.dim, " is not a multiple of model.n_heads = ", s.n_heads,
                       "; change one, or give model.head_dim")};
-  if (s.head_dim % 2 != 0)
+  if (s.vocab_size <= 0)
+    return Error{Code::kConfig,
+                 "model.vocab_size is 0 and no data set says how large the vocabulary is; "
+                 "give --data.path or model.vocab_size"};
+  return s;
+}
+
+Result<void> check_heads(const DecoderShape& s) {
+  if (s.head_dim % 2 != 0 && s.learned_positions == 0)
     return Error{
         Code::kConfig,
         text("the head dimension is ", s.head_dim,
@@ -43,12 +149,44 @@ Result<DecoderShape> resolve_shape(const Config& config, int64_t data_vocab_size
   if (s.n_heads % s.n_kv_heads != 0)
     return Error{Code::kConfig, text("model.n_heads = ", s.n_heads,
                                      " is not a multiple of model.n_kv_heads = ", s.n_kv_heads)};
-  if (s.vocab_size == 0) s.vocab_size = data_vocab_size;
-  if (s.vocab_size <= 0)
-    return Error{Code::kConfig,
-                 "model.vocab_size is 0 and no data set says how large the vocabulary is; "
-                 "give --data.path or model.vocab_size"};
-  return s;
+  return {};
+}
+
+// A key that was given (it differs from the default) must say what config.json says.
+Result<void> check_keys(const Config::Model& given, const DecoderShape& shape) {
+  const Config::Model defaults;
+  Config::Model folder = defaults;
+  write_keys(shape, folder);
+  std::string differing;
+  auto compare = [&](const char* key, const auto& mine, const auto& standard, const auto& theirs) {
+    if (mine != standard && mine != theirs)
+      differing += text("\n  model.", key, " = ", mine, ", and ", theirs, " in config.json");
+  };
+  compare("name", given.name, defaults.name, folder.name);
+  compare("dim", given.dim, defaults.dim, folder.dim);
+  compare("n_layers", given.n_layers, defaults.n_layers, folder.n_layers);
+  compare("n_heads", given.n_heads, defaults.n_heads, folder.n_heads);
+  compare("n_kv_heads", given.n_kv_heads, defaults.n_kv_heads, folder.n_kv_heads);
+  compare("head_dim", given.head_dim, defaults.head_dim, folder.head_dim);
+  compare("ffn_dim", given.ffn_dim, defaults.ffn_dim, folder.ffn_dim);
+  compare("vocab_size", given.vocab_size, defaults.vocab_size, folder.vocab_size);
+  compare("norm_eps", given.norm_eps, defaults.norm_eps, folder.norm_eps);
+  compare("rope_theta", given.rope_theta, defaults.rope_theta, folder.rope_theta);
+  compare("tie_word_embeddings", given.tie_word_embeddings, defaults.tie_word_embeddings,
+          folder.tie_word_embeddings);
+  if (differing.empty()) return {};
+  return Error{Code::kConfig,
+               text("model.hf_assets_path says what the model is; leave out:", differing)};
+}
+
+Result<HfConfig> config_of_folder(const Config& config) {
+  LOCKSTEP_TRY(HfConfig hf, read_hf_config(posix_file_system(), config.model.hf_assets_path));
+  LOCKSTEP_RETURN_IF_ERROR(check_keys(config.model, hf.shape));
+  const int64_t positions = hf.shape.learned_positions;
+  if (positions > 0 && config.training.seq_len > positions)
+    return Error{Code::kConfig, text("training.seq_len = ", config.training.seq_len,
+                                     " and the model has positions for ", positions)};
+  return hf;
 }
 
 }  // namespace
@@ -65,6 +203,12 @@ int64_t UnitSpec::tiles() const {
   return n;
 }
 
+int UnitSpec::find(Role role) const {
+  for (size_t i = 0; i < params.size(); ++i)
+    if (params[i].role == role) return static_cast<int>(i);
+  return -1;
+}
+
 int64_t ModelSpec::parameter_count() const {
   int64_t n = 0;
   for (const UnitSpec& u : units)
@@ -79,23 +223,58 @@ int64_t ModelSpec::tiles() const {
 }
 
 double ModelSpec::flops_per_token(int64_t seq_len) const {
-  const double embedding = static_cast<double>(shape.vocab_size * shape.dim);
-  // A tied weight is counted once above and works as the head: only an untied embedding is left
-  // out.
-  const double working = static_cast<double>(parameter_count()) - (shape.tied ? 0.0 : embedding);
+  // A tied weight is counted once and works as the head: only what is looked up alone is left out.
+  const int64_t looked_up = (shape.tied ? 0 : shape.vocab_size) + shape.learned_positions;
+  const double working = static_cast<double>(parameter_count() - looked_up * shape.dim);
+  if (shape.family == "linear") return 6.0 * working;
   return 6.0 * working +
          12.0 * static_cast<double>(shape.n_layers * shape.n_heads * shape.head_dim * seq_len);
 }
 
-Result<ModelSpec> create(const Config& config, int64_t vocab_size) {
-  LOCKSTEP_TRY(DecoderShape s, resolve_shape(config, vocab_size));
-  ModelSpec spec{s, {}};
-  spec.units.push_back({"embed", {{"model.embed_tokens.weight", {s.vocab_size, s.dim}, kInitStd}}});
-  for (int64_t layer = 0; layer < s.n_layers; ++layer) spec.units.push_back(block_unit(s, layer));
-  UnitSpec head{"head", {{"model.norm.weight", {s.dim}, 0}}};
-  if (!s.tied) head.params.push_back({"lm_head.weight", {s.vocab_size, s.dim}, kInitStd});
-  spec.units.push_back(std::move(head));
+ModelSpec create(const DecoderShape& shape) {
+  ModelSpec spec{shape, {}, {}};
+  spec.units.push_back(embedding_unit(shape));
+  for (int64_t layer = 0; layer < shape.n_layers; ++layer)
+    spec.units.push_back(layer_unit(shape, layer));
+  spec.units.push_back(head_unit(shape));
   return spec;
+}
+
+Result<ModelSpec> create(const Config& config, int64_t vocab_size) {
+  HfConfig hf;
+  if (config.model.hf_assets_path.empty()) {
+    LOCKSTEP_TRY(hf.shape, shape_of_keys(config, vocab_size));
+  } else {
+    LOCKSTEP_TRY(hf, config_of_folder(config));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(check_heads(hf.shape));
+  ModelSpec spec = create(hf.shape);
+  spec.notes = std::move(hf.warnings);
+  return spec;
+}
+
+void write_keys(const DecoderShape& s, Config::Model& keys) {
+  keys.name = s.family;
+  keys.dim = s.dim;
+  keys.n_layers = s.n_layers;
+  keys.n_heads = s.n_heads;
+  keys.n_kv_heads = s.n_kv_heads;
+  keys.head_dim = s.head_dim;
+  keys.ffn_dim = s.ffn_dim;
+  keys.vocab_size = s.vocab_size;
+  keys.norm_eps = s.norm_eps;
+  keys.rope_theta = s.rope_theta;
+  keys.tie_word_embeddings = s.tied;
+}
+
+std::string architecture_text(const DecoderShape& s) {
+  const RopeScaling& r = s.rope_scaling;
+  std::string windows;
+  for (int64_t w : s.windows) windows += text(windows.empty() ? "" : ",", w);
+  return text(s.family, " positions=", s.learned_positions, " bias=", s.qkv_bias, s.o_bias,
+              s.mlp_bias, " qk_norm=", s.qk_norm, " rope_scaling=", r.factor, "/",
+              r.low_freq_factor, "/", r.high_freq_factor, "/", r.original_positions,
+              " windows=", windows);
 }
 
 }  // namespace lockstep::model_spec

@@ -15,18 +15,46 @@ namespace lockstep::model_spec {
 // Sharding cuts only between tiles.
 inline constexpr int64_t kTileElements = 4096;
 
-// Sizes of a Llama-style decoder (RMSNorm, RoPE, grouped-query attention, SwiGLU).
+// Llama 3's stretching of the low rotary frequencies; factor 0: none.
+struct RopeScaling {
+  double factor = 0, low_freq_factor = 1, high_freq_factor = 4, original_positions = 8192;
+};
+
+// A decoder: blocks of attention and feed-forward, each behind a norm. The defaults of what the
+// families differ in are llama's: RMSNorm, rotary positions, silu(gate) * up, no bias.
 struct DecoderShape {
   int64_t dim = 0, n_layers = 0, n_heads = 0, n_kv_heads = 0, head_dim = 0, ffn_dim = 0,
           vocab_size = 0;
   double norm_eps = 1e-5, rope_theta = 10000.0;
   bool tied = false;  // the head uses the embedding's weight
+
+  std::string family = "llama";
+  bool gpt2 = false;  // LayerNorm, gelu(up), [in, out] matrices, q, k and v in one
+  int64_t learned_positions = 0;  // rows of the position embedding; 0: rotary
+  bool qkv_bias = false, o_bias = false, mlp_bias = false;
+  bool qk_norm = false;  // RMSNorm over each query and key head
+  RopeScaling rope_scaling;
+  // By layer: how many keys a query sees, its own included; 0: all. Empty: all, in every layer.
+  std::vector<int64_t> windows;
+
+  int64_t window(int64_t layer) const {
+    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  }
+};
+
+// What a parameter does in its unit.
+enum class Role {
+  kOther, kTokens, kPositions, kHead,
+  kNorm1, kNorm1Bias, kQ, kK, kV, kQBias, kKBias, kVBias, kQNorm, kKNorm, kO, kOBias,
+  kNorm2, kNorm2Bias, kGate, kUp, kGateBias, kUpBias, kDown, kDownBias,
 };
 
 struct ParamSpec {
   std::string name;  // as Hugging Face writes it: "model.layers.0.self_attn.q_proj.weight"
-  std::vector<int64_t> shape;  // row-major
-  double init_std = 0;         // normal(0, init_std); 0: all ones (norm weights)
+  std::vector<int64_t> shape;  // row-major; as Hugging Face has it
+  double init_std = 0;         // normal(0, init_std); 0: all init_value
+  Role role = Role::kOther;
+  double init_value = 1;  // ones for norms, zeros for biases
   int64_t elements() const;
   int64_t tiles() const { return (elements() + kTileElements - 1) / kTileElements; }
   bool decays() const { return shape.size() >= 2; }  // weight decay applies to matrices only
@@ -37,13 +65,16 @@ struct UnitSpec {
   std::string name;
   std::vector<ParamSpec> params;
   int64_t tiles() const;
+  int find(Role role) const;  // index of its parameter; -1: none
 };
 
 // Units in model order: embedding, blocks, head. With a tied head the embedding's unit serves both
-// ends and the head's unit holds the final norm alone.
+// ends and the head's unit holds the final norm alone. Matrices that are multiplied together (q, k,
+// v; gate, up) lie one after the other, and so do their biases.
 struct ModelSpec {
   DecoderShape shape;
   std::vector<UnitSpec> units;
+  std::vector<std::string> notes;  // for the user: what config.json says and is not done
 
   int64_t parameter_count() const;
   int64_t tiles() const;
@@ -53,7 +84,15 @@ struct ModelSpec {
   double flops_per_token(int64_t seq_len) const;
 };
 
-// `vocab_size` is used where the config leaves model.vocab_size at 0. Errors: kConfig.
+// From config.json in model.hf_assets_path where that is given, else from the [model] keys;
+// `vocab_size` is used where both leave it open. Errors: kConfig (also what a [model] key and
+// config.json disagree on).
 Result<ModelSpec> create(const Config& config, int64_t vocab_size);
+ModelSpec create(const DecoderShape& shape);
+
+// The [model] keys that say what `shape` is, as far as keys can.
+void write_keys(const DecoderShape& shape, Config::Model& keys);
+// All of it on one line: part of the identity of a model that came from a folder.
+std::string architecture_text(const DecoderShape& shape);
 
 }  // namespace lockstep::model_spec

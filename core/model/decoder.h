@@ -1,4 +1,4 @@
-// The Llama-style decoder as a sequence of stages: embedding, blocks, head with loss. Forward and
+// The decoder as a sequence of stages: embedding, blocks, head with loss. Forward and
 // backward are written out (no autograd graph): parameter gradients land in the exchange buffer,
 // what is saved is known, and the order of every sum is fixed.
 #pragma once
@@ -8,17 +8,19 @@
 
 namespace lockstep::core {
 
-// `spec` outlives the stages. Unit indices are those of spec.units.
-StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len);
+// `spec` outlives the stages. Unit indices are those of spec.units. `compute`: the dtype of
+// activations.
+StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len,
+                           at::ScalarType compute);
 
-// Logits [B, V] fp32 of position `position` of every sequence; x [B*T, D] from
-// Schedule::forward_only, the head's units gathered.
-at::Tensor logits_at(const model_spec::ModelSpec& spec, std::span<Unit*> head_units,
-                     const at::Tensor& x, int64_t seq_len, int64_t position);
+// Logits [R, V] fp32 of the rows x [R, D] of what Schedule::forward_only gives, the head's units
+// gathered.
+at::Tensor logits_of(const model_spec::ModelSpec& spec, std::span<Unit*> head_units,
+                     const at::Tensor& x_RD);
 
 // Fills tiles of a parameter with its initial values: a function of (seed, parameter name, element
 // index), the same for every cut (docs/ARCHITECTURE.md, rule 6). Normal by Box-Muller from Philox
-// words; norm weights are ones. `counter_offset` is 0; a test shifts it to break the rule.
+// words; norms are ones, biases zeros. `counter_offset` is 0; a test shifts it to break the rule.
 void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start,
                           int64_t length, int64_t counter_offset, float* out);
 

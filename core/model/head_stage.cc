@@ -33,19 +33,22 @@ void add_weight_grad(Unit& unit, int param, bool alone, const at::Tensor& d_logi
 
 }  // namespace
 
-HeadStage::HeadStage(int unit, int embedding_unit, const model_spec::DecoderShape& shape)
-    : units_{unit}, shape_(shape) {
-  if (shape.tied) units_.push_back(embedding_unit);
+HeadStage::HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& spec)
+    : units_{unit},
+      shape_(spec.shape),
+      norm_(spec.units.back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
+            spec.shape.norm_eps),
+      weight_param_(spec.shape.tied ? 0 : spec.units.back().find(model_spec::Role::kHead)) {
+  if (shape_.tied) units_.push_back(embedding_unit);
 }
 
 LossStage::Output HeadStage::run(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
                                  bool want_gradients) {
   Unit& own = *units[0];
   Unit& weight_unit = shape_.tied ? *units[1] : own;
-  const int weight_param = shape_.tied ? 0 : 1;
-  const at::Tensor& weight_VD = weight_unit.weight(weight_param);
-  at::Tensor scale_R;
-  const at::Tensor h_RD = rms_norm(x, own.weight(0), shape_.norm_eps, scale_R);
+  const at::Tensor& weight_VD = weight_unit.weight(weight_param_);
+  at::Tensor kept;
+  const at::Tensor h_RD = norm_.forward(own, x, kept);
   const at::Tensor labels = slot.labels_BT.reshape({-1});
   LOCKSTEP_CHECK(labels.size(0) == x.size(0), labels.size(0), " ", x.size(0));
 
@@ -63,9 +66,9 @@ LossStage::Output HeadStage::run(std::span<Unit*> units, const at::Tensor& x, co
     const at::Tensor d_logits = logits.to(x.scalar_type());
     at::Tensor dh = dh_RD.narrow(0, r, n);
     at::mm_out(dh, d_logits, weight_VD);
-    add_weight_grad(weight_unit, weight_param, rows <= step && !shape_.tied, d_logits, h);
+    add_weight_grad(weight_unit, weight_param_, rows <= step && !shape_.tied, d_logits, h);
   }
-  if (want_gradients) out.dx = rms_norm_back(dh_RD, x, own.weight(0), scale_R, own.grad_sum(0));
+  if (want_gradients) out.dx = norm_.backward(own, dh_RD, x, kept);
   return out;
 }
 

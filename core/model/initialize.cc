@@ -26,7 +26,7 @@ void normal_quad(uint64_t key, uint64_t quad, double* out) {
 void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start,
                           int64_t length, int64_t counter_offset, float* out) {
   if (param.init_std == 0) {
-    std::fill_n(out, length, 1.0f);
+    std::fill_n(out, length, static_cast<float>(param.init_value));
     return;
   }
   const uint64_t key = purpose_key(seed, "init/" + param.name);

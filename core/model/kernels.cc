@@ -88,6 +88,62 @@ LOCKSTEP_KERNEL rms_backward(const T* __restrict dy, const T* __restrict x, cons
   }
 }
 
+LOCKSTEP_KERNEL layer_forward(const T* __restrict x, const T* __restrict w, const T* __restrict b,
+                              T* __restrict y, float* __restrict stats_out, int64_t rows,
+                              int64_t dim, float eps) {
+  for (int64_t r = 0; r < rows; ++r, x += dim, y += dim) {
+    float sums[kLanes] = {}, squares[kLanes] = {};
+    for (int64_t i = 0; i + kLanes <= dim; i += kLanes)
+      for (int64_t k = 0; k < kLanes; ++k) sums[k] += load(x[i + k]);
+    for (int64_t i = dim / kLanes * kLanes; i < dim; ++i) sums[i % kLanes] += load(x[i]);
+    const float mean = fold_lanes(sums) / static_cast<float>(dim);
+    for (int64_t i = 0; i + kLanes <= dim; i += kLanes)
+      for (int64_t k = 0; k < kLanes; ++k) {
+        const float centred = load(x[i + k]) - mean;
+        squares[k] += centred * centred;
+      }
+    for (int64_t i = dim / kLanes * kLanes; i < dim; ++i) {
+      const float centred = load(x[i]) - mean;
+      squares[i % kLanes] += centred * centred;
+    }
+    const float scale = 1.0f / std::sqrt(fold_lanes(squares) / static_cast<float>(dim) + eps);
+    stats_out[2 * r] = mean;
+    stats_out[2 * r + 1] = scale;
+#pragma GCC ivdep
+    for (int64_t k = 0; k < dim; ++k)
+      store(y[k], (load(x[k]) - mean) * scale * load(w[k]) + load(b[k]));
+  }
+}
+
+// With s the scale, h = (x - mean) * s and g = dy*w: dx = s * (g - mean(g) - h * mean(g*h));
+// dw += dy * h; db += dy.
+LOCKSTEP_KERNEL layer_backward(const T* __restrict dy, const T* __restrict x, const T* __restrict w,
+                               const float* __restrict stats, T* __restrict dx,
+                               float* __restrict dw_sum, float* __restrict db_sum, int64_t rows,
+                               int64_t dim) {
+  for (int64_t r = 0; r < rows; ++r, x += dim, dy += dim, dx += dim) {
+    const float mean = stats[2 * r], s = stats[2 * r + 1];
+    float sums[kLanes] = {}, products[kLanes] = {};
+    const auto add = [&](int64_t i, int64_t lane) {
+      const float g = load(dy[i]) * load(w[i]);
+      sums[lane] += g;
+      products[lane] += g * ((load(x[i]) - mean) * s);
+    };
+    for (int64_t i = 0; i + kLanes <= dim; i += kLanes)
+      for (int64_t k = 0; k < kLanes; ++k) add(i + k, k);
+    for (int64_t i = dim / kLanes * kLanes; i < dim; ++i) add(i, i % kLanes);
+    const float mean_g = fold_lanes(sums) / static_cast<float>(dim);
+    const float mean_gh = fold_lanes(products) / static_cast<float>(dim);
+#pragma GCC ivdep
+    for (int64_t k = 0; k < dim; ++k) {
+      const float h = (load(x[k]) - mean) * s, dyk = load(dy[k]);
+      dw_sum[k] += dyk * h;
+      db_sum[k] += dyk;
+      store(dx[k], s * (dyk * load(w[k]) - mean_g - h * mean_gh));
+    }
+  }
+}
+
 LOCKSTEP_KERNEL rotate(T* __restrict x, const float* __restrict cos, const float* __restrict sin,
                        int64_t rows, int64_t seq_len, int64_t heads, int64_t head_dim,
                        int64_t row_stride, float direction) {
@@ -126,6 +182,29 @@ LOCKSTEP_KERNEL swiglu_back(const T* __restrict dy, const T* __restrict gate_up,
       store(d_gate_up[i], d * u * s * (1.0f + g * (1.0f - s)));
       store(d_gate_up[i + dim], d * g * s);
     }
+}
+
+// gelu_new is x * sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3).
+constexpr float kTwiceRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
+constexpr float kCubic = 0.044715f;
+
+LOCKSTEP_KERNEL gelu(const T* __restrict x, T* __restrict y, int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = load(x[i]);
+    store(y[i], v * sigmoid(kTwiceRoot * (v + kCubic * v * v * v)));
+  }
+}
+
+LOCKSTEP_KERNEL gelu_back(const T* __restrict dy, const T* __restrict x, T* __restrict dx,
+                          int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = load(x[i]);
+    const float s = sigmoid(kTwiceRoot * (v + kCubic * v * v * v));
+    const float slope = kTwiceRoot * (1.0f + 3.0f * kCubic * v * v);
+    store(dx[i], load(dy[i]) * (s + v * s * (1.0f - s) * slope));
+  }
 }
 
 LOCKSTEP_VECTOR_CLONES
@@ -169,6 +248,42 @@ void cross_entropy(float* logits, const int64_t* labels, int64_t rows, int64_t v
                                                 const float* scale, T* dx, float* dw,              \
                                                 int64_t rows, int64_t dim) {                       \
     rms_backward(dy, x, w, scale, dx, dw, rows, dim);                                              \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void head_norm_forward(const T* x, const T* w, T* y, float* scale,        \
+                                                int64_t rows, int64_t heads, int64_t head_dim,     \
+                                                int64_t row_stride, float eps) {                   \
+    for (int64_t r = 0; r < rows; ++r)                                                             \
+      rms_forward(x + r * row_stride, w, y + r * row_stride, scale + r * heads, heads, head_dim,   \
+                  eps);                                                                            \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void head_norm_backward(                                                  \
+      const T* dy, const T* x, const T* w, const float* scale, T* dx, float* dw, int64_t rows,     \
+      int64_t heads, int64_t head_dim, int64_t row_stride) {                                       \
+    for (int64_t r = 0; r < rows; ++r)                                                             \
+      rms_backward(dy + r * row_stride, x + r * row_stride, w, scale + r * heads,                  \
+                   dx + r * row_stride, dw, heads, head_dim);                                      \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void layer_norm_forward(const T* x, const T* w, const T* b, T* y,         \
+                                                 float* stats, int64_t rows, int64_t dim,          \
+                                                 float eps) {                                      \
+    layer_forward(x, w, b, y, stats, rows, dim, eps);                                              \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void layer_norm_backward(const T* dy, const T* x, const T* w,             \
+                                                  const float* stats, T* dx, float* dw, float* db, \
+                                                  int64_t rows, int64_t dim) {                     \
+    layer_backward(dy, x, w, stats, dx, dw, db, rows, dim);                                        \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void gelu_forward(const T* x, T* y, int64_t n) {                          \
+    gelu(x, y, n);                                                                                 \
+  }                                                                                                \
+  template <>                                                                                      \
+  LOCKSTEP_VECTOR_CLONES void gelu_backward(const T* dy, const T* x, T* dx, int64_t n) {           \
+    gelu_back(dy, x, dx, n);                                                                       \
   }                                                                                                \
   template <>                                                                                      \
   LOCKSTEP_VECTOR_CLONES void rotate_heads(T* x, const float* cos, const float* sin, int64_t rows, \

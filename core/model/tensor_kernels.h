@@ -4,13 +4,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "core/sharding/unit.h"
+#include "model_spec/model_spec.h"
 
 namespace lockstep::core {
 
 struct RotaryTable {
   at::Tensor cos_TH, sin_TH;  // fp32 [T, head_dim/2]
-  static RotaryTable create(int64_t seq_len, int64_t head_dim, double theta);
+  static RotaryTable create(int64_t seq_len, int64_t head_dim, double theta,
+                            const model_spec::RopeScaling& scaling = {});
 };
 
 // Returns y; scale_R is fp32 [R], kept for backward.
@@ -18,17 +19,27 @@ at::Tensor rms_norm(const at::Tensor& x_RD, const at::Tensor& w_D, double eps, a
 // Returns dx; adds to dw_sum_D (fp32).
 at::Tensor rms_norm_back(const at::Tensor& dy_RD, const at::Tensor& x_RD, const at::Tensor& w_D,
                          const at::Tensor& scale_R, at::Tensor dw_sum_D);
+// RMSNorm over each head of head_dim: columns [first_column, + heads * head_dim) of x into the same
+// ones of y; scale_RH is fp32 [R, heads].
+void head_norm(const at::Tensor& x, const at::Tensor& w, at::Tensor& y, at::Tensor& scale_RH,
+               int64_t first_column, int64_t heads, double eps);
+void head_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                    const at::Tensor& scale_RH, at::Tensor& dx, at::Tensor dw_sum,
+                    int64_t first_column, int64_t heads);
+// Returns y; stats_R2 is fp32 [R, 2], kept for backward.
+at::Tensor layer_norm(const at::Tensor& x_RD, const at::Tensor& w_D, const at::Tensor& b_D,
+                      double eps, at::Tensor& stats_R2);
+// Returns dx; adds to dw_sum_D and db_sum_D (fp32).
+at::Tensor layer_norm_back(const at::Tensor& dy_RD, const at::Tensor& x_RD, const at::Tensor& w_D,
+                           const at::Tensor& stats_R2, at::Tensor dw_sum_D, at::Tensor db_sum_D);
 // In place on the first `heads` heads of each row of x.
 void rotate_rows(at::Tensor& x, const RotaryTable& table, int64_t seq_len, int64_t heads,
                  int64_t head_dim, float direction);
 at::Tensor swiglu(const at::Tensor& gate_up_R2F);
 at::Tensor swiglu_back(const at::Tensor& dy_RF, const at::Tensor& gate_up_R2F);
-
-// Consecutive matrices [first, first + count) of a unit as one matrix, their rows stacked: a view
-// where they lie back to back, else a copy.
-at::Tensor stacked_weight(Unit& unit, int first, int count);
-// Their gradient dy^T x, written where the exchange will take it from.
-void stacked_weight_grad(Unit& unit, int first, int count, const at::Tensor& dy,
-                         const at::Tensor& x);
+at::Tensor gelu_new(const at::Tensor& x);
+at::Tensor gelu_new_back(const at::Tensor& dy, const at::Tensor& x);
+// sum_C += the column sums of dy [R, first_column + C, …], row after row in fp32.
+void add_columns(at::Tensor sum_C, const at::Tensor& dy, int64_t first_column);
 
 }  // namespace lockstep::core

@@ -76,8 +76,9 @@ Result<void> generate(FileSystem& file_system, const Config& config, const Gener
       window.erase(window.begin(), window.end() - static_cast<int64_t>(context));
     std::vector<int64_t> padded = window;  // what stands after a position does not reach it
     padded.resize(context, 0);
-    LOCKSTEP_TRY(const at::Tensor logits,
-                 model.next_token_logits(padded, static_cast<int64_t>(window.size()) - 1));
+    LOCKSTEP_TRY(const at::Tensor x, model.last_hidden(padded));
+    const at::Tensor logits =
+        model.logits(x.narrow(0, static_cast<int64_t>(window.size()) - 1, 1));
     const double uniform = philox(key, 0, static_cast<uint64_t>(n)).word[0] / 4294967296.0;
     window.push_back(sample(logits.data_ptr<float>(), spec.shape.vocab_size, o, uniform));
     on_token(window.back());

@@ -47,14 +47,23 @@ std::string Identity::hash() const {
   return hex64(xxh3_64(all));
 }
 
-Identity make_identity(const Config& config, const model_spec::ModelSpec& spec,
-                       const std::string& data_hash) {
+Result<Identity> make_identity(const Config& config, const model_spec::ModelSpec& spec,
+                               const std::string& data_hash,
+                               const model_spec::HfWeights* initial_weights) {
   Identity identity{identity_lines(config)};
   identity.lines.push_back(text("build.torch=", TORCH_VERSION));
   identity.lines.push_back(text("build.cpu_capability=", at::get_cpu_capability()));
   identity.lines.push_back(text("device=", device_identity()));
   identity.lines.push_back(text("data.manifest=", data_hash));
   identity.lines.push_back(text("model.parameters=", spec.parameter_count()));
+  if (!config.model.hf_assets_path.empty()) {
+    std::string weights = "random";
+    if (initial_weights != nullptr) {
+      LOCKSTEP_TRY(weights, initial_weights->hash());
+    }
+    identity.lines.push_back(text("model.architecture=", architecture_text(spec.shape)));
+    identity.lines.push_back(text("model.initial_weights=", weights));
+  }
   std::sort(identity.lines.begin(), identity.lines.end());
   return identity;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "model_spec/hf_weights.h"
 #include "model_spec/model_spec.h"
 
 namespace lockstep::core {
@@ -16,9 +17,11 @@ struct Identity {
   std::string hash() const;
 };
 // Config lines, build (LibTorch version, precision, threads) and device (CPU vendor and
-// instruction set).
-Identity make_identity(const Config& config, const model_spec::ModelSpec& spec,
-                       const std::string& data_hash);
+// instruction set); for a model from a Hugging Face folder also its architecture and its weights,
+// null: random. Errors: reading the weights.
+Result<Identity> make_identity(const Config& config, const model_spec::ModelSpec& spec,
+                               const std::string& data_hash,
+                               const model_spec::HfWeights* initial_weights);
 // "name: was X, is Y", one a line, for every name whose value differs.
 std::vector<std::string> identity_difference(const std::vector<std::string>& was,
                                              const std::vector<std::string>& is);

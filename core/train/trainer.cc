@@ -7,6 +7,7 @@
 #include "core/train/memory_stats.h"
 #include "core/train/state_pieces.h"
 #include "core/train/store_ballot.h"
+#include "data/npy_dataset.h"
 
 namespace lockstep::core {
 namespace {
@@ -32,26 +33,27 @@ Result<void> Trainer::open_data() {
     return Error{Code::kConfig,
                  "no data: give --data.path DIR, a folder made by `lockstep prepare`"};
   LOCKSTEP_TRY(const data::DatasetManifest manifest,
-               data::read_manifest(env_.file_system, config_.data.path));
+               data::manifest_of(env_.file_system, config_.data.kind, config_.data.path));
   LOCKSTEP_TRY(spec_, model_spec::create(config_, manifest.vocab_size));
-  config_.model.vocab_size =
-      spec_.shape.vocab_size;  // resolved: part of the identity and of run_args.json
+  // Resolved: part of the identity and of run_args.json.
+  model_spec::write_keys(spec_.shape, config_.model);
+  LOCKSTEP_TRY(weights_, model_spec::initial_weights(env_.file_system, config_, spec_));
   data::TokenDataset::Options options{
       config_.data.path,        "train",
       config_.training.seq_len, config_.training.local_batch_size,
       config_.slots(),          static_cast<uint64_t>(config_.training.seed),
       spec_.shape.vocab_size};
-  LOCKSTEP_TRY(train_data_, data::TokenDataset::open(env_.file_system, options));
+  LOCKSTEP_TRY(train_data_, data::open_dataset(env_.file_system, config_.data.kind, options));
   if (config_.validation.freq > 0) {
     options.split = "val";
     options.slots = config_.validation.slots;
-    auto opened = data::TokenDataset::open(env_.file_system, options);
+    auto opened = data::open_dataset(env_.file_system, config_.data.kind, options);
     if (!opened.ok())
       return opened.error().in(
           "held-out samples for validation (validation.freq = 0 does without)");
     validation_data_ = std::move(opened).value();
   }
-  identity_ = make_identity(config_, spec_, manifest.hash);
+  LOCKSTEP_TRY(identity_, make_identity(config_, spec_, manifest.hash, weights_.get()));
   return {};
 }
 
@@ -61,6 +63,8 @@ Result<void> Trainer::build_model() {
     log_info("Model ", config_.model.name, " size: ", grouped(spec_.parameter_count()),
              " total parameters, ", config_.parallelism.strategy, " on ", world_size(),
              " rank(s), ", config_.slots(), " slots a step, identity ", identity_.hash());
+  if (rank() == 0)
+    for (const std::string& note : spec_.notes) log_warning(note);
   return resume();
 }
 
@@ -78,7 +82,7 @@ Result<void> Trainer::resume() {
   state_ = resumed_.state;
   const bool from_memory = !resumed_.snapshot_folder.empty();
   if (resumed_.from.empty()) {
-    step_->initialize();
+    LOCKSTEP_RETURN_IF_ERROR(step_->initialize(weights_.get()));
     state_ = TrainerState{};
     state_.slots = config_.slots();
     if (!config_.checkpoint.initial_load_path.empty())

@@ -19,6 +19,7 @@
 #include "core/train/snapshots.h"
 #include "core/train/training_step.h"
 #include "data/token_dataset.h"
+#include "model_spec/hf_weights.h"
 
 namespace lockstep::core {
 
@@ -69,6 +70,7 @@ class Trainer {
   TrainerEnvironment env_;
   std::unique_ptr<data::TokenDataset> train_data_, validation_data_;
   model_spec::ModelSpec spec_;
+  std::unique_ptr<model_spec::HfWeights> weights_;  // the initial ones; null: random
   std::unique_ptr<TrainingStep> step_;
   Resumed resumed_;
   Identity identity_;

@@ -21,23 +21,31 @@ TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& sp
     units_.push_back(std::make_unique<Unit>(unit, strategy_, comm, pool_));
     borrowed.push_back(units_.back().get());
   }
-  model_ = make_decoder(spec, config.training.seq_len);
+  model_ = make_decoder(spec, config.training.seq_len, strategy_.compute);
   schedule_ =
       std::make_unique<Schedule>(borrowed, model_, strategy_, comm.rank(), comm.world_size());
 }
 
-void TrainingStep::initialize() {
+Result<void> TrainingStep::initialize(const model_spec::HfWeights* weights) {
   const uint64_t seed = static_cast<uint64_t>(config_.training.seed);
   const bool broken = config_.debug.break_rule == "6";  // draw by place in the shard
   for (auto& unit : units_) {
     // A load that failed half-way may have been here.
     for (at::Tensor* state : {&unit->adam_m_S, &unit->adam_v_S}) state->zero_();
     float* master = unit->master_S.data_ptr<float>();
-    for (const Segment& s : unit->held_segments())
-      initialize_parameter(unit->spec().params[static_cast<size_t>(s.param)], seed, s.flat_start,
-                           s.length, broken ? -s.flat_start : 0, master + s.range_offset);
+    for (const Segment& s : unit->held_segments()) {
+      const model_spec::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];
+      const std::span<float> out(master + s.range_offset, static_cast<size_t>(s.length));
+      if (weights == nullptr) {
+        initialize_parameter(param, seed, s.flat_start, s.length, broken ? -s.flat_start : 0,
+                             out.data());
+        continue;
+      }
+      LOCKSTEP_RETURN_IF_ERROR(weights->read(param.name, s.flat_start, out));
+    }
   }
   refresh_compute_copies();
+  return {};
 }
 
 void TrainingStep::refresh_compute_copies() {
@@ -261,15 +269,18 @@ Result<SlotLoss> TrainingStep::evaluate(
   return total;
 }
 
-Result<at::Tensor> TrainingStep::next_token_logits(const std::vector<int64_t>& tokens,
-                                                   int64_t position) {
-  LOCKSTEP_CHECK(comm_.world_size() == 1, "generation runs on one rank");
+Result<at::Tensor> TrainingStep::last_hidden(const std::vector<int64_t>& tokens) {
+  LOCKSTEP_CHECK(comm_.world_size() == 1, "on one rank");
   SlotInput input;
-  input.tokens_BT = at::tensor(at::ArrayRef<int64_t>(tokens), at::kLong).view({1, -1});
-  LOCKSTEP_TRY(at::Tensor x, schedule_->forward_only(input));
+  input.tokens_BT =
+      at::tensor(at::ArrayRef<int64_t>(tokens), at::kLong).view({-1, config_.training.seq_len});
+  return schedule_->forward_only(input);
+}
+
+at::Tensor TrainingStep::logits(const at::Tensor& x_RD) {
   std::vector<Unit*> head;
   for (int u : model_.loss->units()) head.push_back(units_[static_cast<size_t>(u)].get());
-  return logits_at(spec_, head, x, static_cast<int64_t>(tokens.size()), position);
+  return logits_of(spec_, head, x_RD);
 }
 
 }  // namespace lockstep::core

@@ -9,6 +9,7 @@
 #include "base/config.h"
 #include "core/sharding/schedule.h"
 #include "data/token_dataset.h"
+#include "model_spec/hf_weights.h"
 
 namespace lockstep::core {
 
@@ -41,8 +42,9 @@ class TrainingStep {
  public:
   TrainingStep(const Config& config, const model_spec::ModelSpec& spec, Communicator& comm);
 
-  // Initial weights, by (seed, parameter name, element index); optimizer state zero.
-  void initialize();
+  // Initial weights: this rank's tiles of `weights`, or, null, random by (seed, parameter name,
+  // element index). Optimizer state zero. Errors: reading the weights.
+  Result<void> initialize(const model_spec::HfWeights* weights);
   // After the state tensors were filled from outside.
   void refresh_compute_copies();
   // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
@@ -54,8 +56,10 @@ class TrainingStep {
   // Loss over `slots` held-out slots, slot s computed by rank s % W. `batch` gives one.
   Result<SlotLoss> evaluate(int64_t slots,
                             const std::function<Result<data::SlotBatch>(int64_t)>& batch);
-  // Logits [1, V] that follow position `position` of `tokens` [T]. Requires W == 1.
-  Result<at::Tensor> next_token_logits(const std::vector<int64_t>& tokens, int64_t position);
+  // What the last block gives [B*T, D] for `tokens`, B rows of T. Requires W == 1.
+  Result<at::Tensor> last_hidden(const std::vector<int64_t>& tokens);
+  // Logits [R, V] fp32 of rows of it.
+  at::Tensor logits(const at::Tensor& x_RD);
 
   std::vector<std::unique_ptr<Unit>>& units() { return units_; }
   size_t pool_bytes() const { return pool_.allocated_bytes(); }

@@ -13,6 +13,7 @@ SHAPES = (
                         "training.mixed_precision_param": "bfloat16"}, (2, 3)),
     ("odd dimensions", ODD, (2, 3, 4)),
     ("odd dimensions, tied", ODD | {"model.tie_word_embeddings": "true"}, (3,)),
+    ("linear layers", {"model.name": "linear"}, (2,)),
     ("more ranks than slots", {"training.slots": 3}, (2, 4)),
     ("one slot", {"training.slots": 1}, (2, 3)),
     ("no prefetch", {"parallelism.forward_prefetch": "false",

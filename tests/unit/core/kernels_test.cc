@@ -108,7 +108,7 @@ TEST(EmbeddingStage, RepeatedTokenGradientIsRoundedOnce) {
   OneUnit one({"embed", {{"w", {4, 8}, 0.02}}}, at::kBFloat16);
   SlotInput slot{at::ones({1, 512}, at::kLong), at::ones({1, 512}, at::kLong), 1.0};
   const at::Tensor dy = random_tensor({512, 8}, 8).to(at::kBFloat16);
-  EmbeddingStage stage(0);
+  EmbeddingStage stage(0, false);
   std::vector<Unit*> units{one.unit.get()};
   stage.backward(units, dy, slot);
   const at::Tensor exact = dy.to(at::kDouble).sum(0);

@@ -39,6 +39,14 @@ TEST(ModelSpec, FlopsFollowTheCommonConvention) {
   EXPECT_DOUBLE_EQ(spec.flops_per_token(128), 6 * working + 12.0 * 2 * 4 * 16 * 128);
 }
 
+TEST(ModelSpec, AStackOfLinearLayersHasOneMatrixALayer) {
+  Config c = small();
+  c.model.name = "linear";
+  const auto spec = create(c, 257).value();
+  EXPECT_EQ(spec.parameter_count(), 2 * 257 * 64 + 64 + 2 * 64 * 64);
+  EXPECT_EQ(spec.units[1].params.size(), 1u);
+}
+
 TEST(ModelSpec, ATileBelongsToOneParameter) {
   const ParamSpec exact{"a", {64, 64}, 0}, over{"b", {4097}, 0};
   EXPECT_EQ(exact.tiles(), 1);

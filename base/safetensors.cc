@@ -1,0 +1,146 @@
+#include "base/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace lockstep {
+inline namespace base {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the reference implementation's limit
+constexpr int64_t kAlignment = 8;
+constexpr int64_t kMaxElements = int64_t{1} << 50;
+
+int64_t dtype_bytes(const std::string& dtype) {
+  static const std::map<std::string, int64_t> bytes = {
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
+      {"U16", 2},  {"I16", 2}, {"F16", 2}, {"BF16", 2},    {"U32", 4},
+      {"I32", 4},  {"F32", 4}, {"U64", 8}, {"I64", 8},     {"F64", 8}};
+  const auto found = bytes.find(dtype);
+  return found == bytes.end() ? 0 : found->second;
+}
+
+// -1 where the product makes no sense.
+int64_t element_total(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (int64_t extent : shape) {
+    if (extent < 0 || (extent > 0 && n > kMaxElements / extent)) return -1;
+    n *= extent;
+  }
+  return n;
+}
+
+Result<SafetensorsEntry> parse_entry(const std::string& path, const std::string& name,
+                                     const json& value, int64_t data_start) {
+  const auto bad = [&](const auto&... what) {
+    return Error{Code::kCorrupt, text(path, ": tensor ", name, ": ", what...)};
+  };
+  if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
+      !value.contains("data_offsets") || !value["dtype"].is_string())
+    return bad("its entry has no dtype, shape and data_offsets");
+  const auto integers = [](const json& list) {
+    return list.is_array() && std::all_of(list.begin(), list.end(), [](const json& item) {
+             return item.is_number_unsigned() && item.get<uint64_t>() < (uint64_t{1} << 60);
+           });
+  };
+  if (!integers(value["shape"]) || !integers(value["data_offsets"]) ||
+      value["data_offsets"].size() != 2)
+    return bad("its shape or its data_offsets are no lists of sizes");
+  SafetensorsEntry entry{name, value["dtype"], value["shape"].get<std::vector<int64_t>>(),
+                         data_start + value["data_offsets"][0].get<int64_t>(),
+                         data_start + value["data_offsets"][1].get<int64_t>()};
+  const int64_t width = dtype_bytes(entry.dtype), elements = element_total(entry.shape);
+  if (width == 0) return bad("unknown dtype ", entry.dtype);
+  if (elements < 0 || entry.end - entry.begin != elements * width)
+    return bad("shape ", value["shape"].dump(), " of ", entry.dtype, " does not fill ",
+               entry.end - entry.begin, " bytes");
+  return entry;
+}
+
+// Holes and overlaps, and the end of the file.
+Result<void> check_layout(const SafetensorsHeader& header, const std::string& path,
+                          int64_t data_start, int64_t file_bytes) {
+  int64_t at = data_start;
+  for (const SafetensorsEntry& e : header.entries) {
+    if (e.begin != at)
+      return Error{Code::kCorrupt, text(path, ": tensor ", e.name, " begins at byte ", e.begin,
+                                        " and the one before it ends at ", at)};
+    at = e.end;
+  }
+  if (at != file_bytes)
+    return Error{Code::kCorrupt, text(path, ": the tensors end at byte ", at, " and the file at ",
+                                      file_bytes, file_bytes < at ? "; it is cut short" : "")};
+  return {};
+}
+
+}  // namespace
+
+Result<SafetensorsHeader> read_safetensors_header(File& file, const std::string& path) {
+  LOCKSTEP_TRY(const int64_t file_bytes, file.size_bytes());
+  uint64_t length = 0;
+  if (file_bytes >= kLengthBytes)
+    LOCKSTEP_RETURN_IF_ERROR(
+        file.read_at({reinterpret_cast<std::byte*>(&length), sizeof length}, 0));
+  if (length < 2 || length > kMaxHeaderBytes ||
+      static_cast<int64_t>(length) > file_bytes - kLengthBytes)
+    return Error{Code::kCorrupt, text(path, " is not a safetensors file, or it is cut short: ",
+                                      file_bytes, " bytes, with a header of ", length)};
+  std::string contents(length, '\0');
+  LOCKSTEP_RETURN_IF_ERROR(
+      file.read_at({reinterpret_cast<std::byte*>(contents.data()), length}, kLengthBytes));
+  const json object = json::parse(contents, nullptr, false);
+  if (!object.is_object())
+    return Error{Code::kCorrupt, text(path, ": its header is not a JSON object")};
+  const int64_t data_start = kLengthBytes + static_cast<int64_t>(length);
+  SafetensorsHeader header;
+  for (const auto& [name, value] : object.items()) {
+    if (name == "__metadata__") {
+      for (const auto& [key, word] : value.items())
+        header.metadata[key] = word.is_string() ? word.get<std::string>() : word.dump();
+      continue;
+    }
+    LOCKSTEP_TRY(SafetensorsEntry entry, parse_entry(path, name, value, data_start));
+    header.entries.push_back(std::move(entry));
+  }
+  std::sort(header.entries.begin(), header.entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  LOCKSTEP_RETURN_IF_ERROR(check_layout(header, path, data_start, file_bytes));
+  return header;
+}
+
+std::string safetensors_preamble(SafetensorsHeader& header) {
+  nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  if (!header.metadata.empty()) object["__metadata__"] = header.metadata;
+  int64_t at = 0;
+  for (SafetensorsEntry& e : header.entries) {
+    const int64_t width = dtype_bytes(e.dtype), elements = element_total(e.shape);
+    LOCKSTEP_CHECK(width > 0 && elements >= 0, e.name, " ", e.dtype);
+    LOCKSTEP_CHECK(!object.contains(e.name), e.name, " twice");
+    e.begin = at;
+    e.end = at + elements * width;
+    object[e.name] = {{"dtype", e.dtype}, {"shape", e.shape}, {"data_offsets", {e.begin, e.end}}};
+    at = e.end;
+  }
+  std::string json_text = object.dump();
+  json_text.resize((json_text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  const uint64_t length = json_text.size();
+  std::string preamble(sizeof length, '\0');
+  std::memcpy(preamble.data(), &length, sizeof length);
+  preamble += json_text;
+  for (SafetensorsEntry& e : header.entries) {
+    e.begin += static_cast<int64_t>(preamble.size());
+    e.end += static_cast<int64_t>(preamble.size());
+  }
+  return preamble;
+}
+
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// A checkpoint's weights as a folder that transformers loads.
+//
+//   model.safetensors, or model-00001-of-0000N.safetensors … and model.safetensors.index.json
+//   tokenizer and generation files, as they were
+//   config.json, last: a folder without it is not complete
+//
+// Tensors have the names and shapes of ModelSpec; at most kWindowElements of one are in memory.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "base/file_system.h"
+#include "base/result.h"
+#include "model_spec/model_spec.h"
+
+namespace lockstep::cli {
+
+struct HfExport {
+  std::filesystem::path checkpoint;  // directory with its manifest
+  std::filesystem::path folder;      // to make; has no config.json yet
+  std::filesystem::path assets;      // folder with config.json and tokenizer; "": made from `spec`
+  model_spec::ModelSpec spec;
+  std::string dtype = "float32";           // float32 | bfloat16
+  int64_t seq_len = 0;                     // max_position_embeddings of a config.json that is made
+  int threads = 2;                         // decoding threads
+  int64_t max_file_bytes = 5'000'000'000;  // transformers' own limit of a shard
+};
+struct HfExportReport {
+  int64_t files = 0, tensors = 0, bytes = 0;
+};
+// Errors: kConfig (the folder is in use; the checkpoint is of another model), kCorrupt, kIo,
+// kNoSpace.
+Result<HfExportReport> export_to_hf(FileSystem& file_system, const HfExport& job);
+
+}  // namespace lockstep::cli

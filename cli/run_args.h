@@ -1,0 +1,22 @@
+// The config that a run was started with, read back from its folder.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+
+namespace lockstep::cli {
+
+// The resolved config of run_args.json in `run` as the flags that give it, reading from `run`
+// whatever folder it was made in. Errors: kNotFound, kCorrupt.
+Result<std::vector<std::string>> run_flags(FileSystem& file_system,
+                                           const std::filesystem::path& run);
+
+// Where that run's data lies: data.path of its config. Errors: the same.
+Result<std::filesystem::path> data_path_of_run(FileSystem& file_system,
+                                               const std::filesystem::path& run);
+
+}  // namespace lockstep::cli

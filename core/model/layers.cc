@@ -1,0 +1,111 @@
+#include "core/model/layers.h"
+
+#include "base/check.h"
+#include "core/model/tensor_kernels.h"
+
+namespace lockstep::core {
+namespace {
+
+bool back_to_back(const Unit& unit, int first, int count) {
+  for (int i = first; i + 1 < first + count; ++i)
+    if (unit.spec().params[static_cast<size_t>(i)].elements() % model_spec::kTileElements != 0)
+      return false;
+  return true;
+}
+
+int64_t stacked_rows(const Unit& unit, int first, int count) {
+  int64_t rows = 0;
+  for (int i = first; i < first + count; ++i)
+    rows += unit.spec().params[static_cast<size_t>(i)].shape[0];
+  return rows;
+}
+
+at::Tensor stacked_view(const at::Tensor& first_matrix, int64_t rows) {
+  return first_matrix.as_strided({rows, first_matrix.size(1)}, {first_matrix.size(1), 1});
+}
+
+// Consecutive matrices [first, first + count) of a unit as one matrix, their rows stacked: a view
+// where they lie back to back, else a copy.
+at::Tensor stacked_weight(Unit& unit, int first, int count) {
+  if (back_to_back(unit, first, count))
+    return stacked_view(unit.weight(first), stacked_rows(unit, first, count));
+  std::vector<at::Tensor> parts;
+  for (int i = first; i < first + count; ++i) parts.push_back(unit.weight(i));
+  return at::cat(parts, 0);
+}
+
+// Their gradient dy^T x, written where the exchange will take it from.
+void stacked_weight_grad(Unit& unit, int first, int count, const at::Tensor& dy,
+                         const at::Tensor& x) {
+  if (back_to_back(unit, first, count)) {
+    at::Tensor out = stacked_view(unit.grad(first), stacked_rows(unit, first, count));
+    at::mm_out(out, dy.t(), x);
+    return;
+  }
+  const at::Tensor stacked = at::mm(dy.t(), x);
+  int64_t row = 0;
+  for (int i = first; i < first + count; ++i) {
+    at::Tensor out = unit.grad(i);
+    out.copy_(stacked.narrow(0, row, out.size(0)));
+    row += out.size(0);
+  }
+}
+
+}  // namespace
+
+Linear::Linear(const model_spec::UnitSpec& unit, model_spec::Role first, int count,
+               model_spec::Role bias, bool in_out)
+    : first_(unit.find(first)), count_(count), bias_(unit.find(bias)), in_out_(in_out) {
+  LOCKSTEP_CHECK(first_ >= 0 && (!in_out || count == 1), unit.name, " ", first_, " ", count);
+}
+
+at::Tensor Linear::forward(Unit& unit, const at::Tensor& x) const {
+  at::Tensor y = in_out_ ? at::mm(x, unit.weight(first_))
+                         : at::mm(x, stacked_weight(unit, first_, count_).t());
+  if (bias_ < 0) return y;
+  if (count_ == 1) return y.add_(unit.weight(bias_));
+  std::vector<at::Tensor> parts;
+  for (int i = bias_; i < bias_ + count_; ++i) parts.push_back(unit.weight(i));
+  return y.add_(at::cat(parts, 0));
+}
+
+void Linear::parameters_back(Unit& unit, const at::Tensor& dy, const at::Tensor& x) const {
+  if (in_out_) {
+    at::Tensor out = unit.grad(first_);
+    at::mm_out(out, x.t(), dy);
+  } else {
+    stacked_weight_grad(unit, first_, count_, dy, x);
+  }
+  if (bias_ < 0) return;
+  int64_t column = 0;
+  for (int i = bias_; i < bias_ + count_; ++i) {
+    const at::Tensor sum = unit.grad_sum(i);
+    add_columns(sum, dy, column);
+    column += sum.numel();
+  }
+}
+
+at::Tensor Linear::input_back(Unit& unit, const at::Tensor& dy) const {
+  return in_out_ ? at::mm(dy, unit.weight(first_).t())
+                 : at::mm(dy, stacked_weight(unit, first_, count_));
+}
+
+Norm::Norm(const model_spec::UnitSpec& unit, model_spec::Role weight, model_spec::Role bias,
+           double eps)
+    : weight_(unit.find(weight)), bias_(unit.find(bias)), eps_(eps) {
+  LOCKSTEP_CHECK(weight_ >= 0, unit.name);
+}
+
+at::Tensor Norm::forward(Unit& unit, const at::Tensor& x, at::Tensor& kept) const {
+  if (bias_ < 0) return rms_norm(x, unit.weight(weight_), eps_, kept);
+  return layer_norm(x, unit.weight(weight_), unit.weight(bias_), eps_, kept);
+}
+
+at::Tensor Norm::backward(Unit& unit, const at::Tensor& dy, const at::Tensor& x,
+                          const at::Tensor& kept) const {
+  const at::Tensor dw_sum = unit.grad_sum(weight_);
+  if (bias_ < 0) return rms_norm_back(dy, x, unit.weight(weight_), kept, dw_sum);
+  return layer_norm_back(dy, x, unit.weight(weight_), kept, dw_sum, unit.grad_sum(bias_));
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,46 @@
+// Layers whose parameters lie in a unit: linear and norm, forward and backward. They know where
+// their parameters are and hold nothing else. Legend: R rows, D model dim.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "core/sharding/unit.h"
+#include "model_spec/model_spec.h"
+
+namespace lockstep::core {
+
+// y = x W^T + b, with W stacked from `count` consecutive matrices of the unit (rows below rows),
+// and b from as many consecutive biases. With in_out it is one matrix [in, out]: y = x W + b.
+class Linear {
+ public:
+  // The matrices from role `first` on; `bias` may be in no parameter.
+  Linear(const model_spec::UnitSpec& unit, model_spec::Role first, int count, model_spec::Role bias,
+         bool in_out);
+  at::Tensor forward(Unit& unit, const at::Tensor& x) const;
+  // Writes the gradients of W, where the exchange will take it from, and of b, summed in fp32.
+  void parameters_back(Unit& unit, const at::Tensor& dy, const at::Tensor& x) const;
+  // Returns dx.
+  at::Tensor input_back(Unit& unit, const at::Tensor& dy) const;
+
+ private:
+  int first_, count_, bias_;  // bias_ -1: none
+  bool in_out_;
+};
+
+// RMSNorm, or LayerNorm where the unit has a bias for it.
+class Norm {
+ public:
+  Norm(const model_spec::UnitSpec& unit, model_spec::Role weight, model_spec::Role bias,
+       double eps);
+  // `kept` is for backward.
+  at::Tensor forward(Unit& unit, const at::Tensor& x_RD, at::Tensor& kept) const;
+  // Returns dx; adds to the parameters' gradients in fp32.
+  at::Tensor backward(Unit& unit, const at::Tensor& dy_RD, const at::Tensor& x_RD,
+                      const at::Tensor& kept) const;
+
+ private:
+  int weight_, bias_;
+  double eps_;
+};
+
+}  // namespace lockstep::core

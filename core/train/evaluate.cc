@@ -1,0 +1,69 @@
+#include "core/train/evaluate.h"
+
+#include "base/text.h"
+#include "core/train/training_step.h"
+#include "data/npy_dataset.h"
+#include "data/npy_file.h"
+
+namespace lockstep::core {
+namespace {
+
+constexpr int64_t kLogitRows = 256;  // computed and written at once
+
+// Runs every batch once more, and writes what the head gives.
+Result<void> write_logits(FileSystem& file_system, const std::filesystem::path& path,
+                          const data::TokenDataset& dataset, const data::NpyTokens& shape,
+                          int64_t vocab_size, TrainingStep& model) {
+  LOCKSTEP_TRY(const auto file, file_system.create(path));
+  const std::string preamble =
+      data::npy_preamble("<f4", {shape.steps, shape.sequences, shape.seq_len, vocab_size});
+  LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(preamble), 0));
+  int64_t at = static_cast<int64_t>(preamble.size());
+  for (int64_t step = 0; step < shape.steps; ++step) {
+    LOCKSTEP_TRY(const data::SlotBatch batch, dataset.batch(step, 0));
+    LOCKSTEP_TRY(const at::Tensor x_RD, model.last_hidden(batch.tokens));
+    for (int64_t row = 0; row < x_RD.size(0); row += kLogitRows) {
+      const at::Tensor logits =
+          model.logits(x_RD.narrow(0, row, std::min(kLogitRows, x_RD.size(0) - row)));
+      const auto bytes =
+          std::as_bytes(std::span(logits.data_ptr<float>(), static_cast<size_t>(logits.numel())));
+      LOCKSTEP_RETURN_IF_ERROR(file->write_at(bytes, at));
+      at += static_cast<int64_t>(bytes.size());
+    }
+  }
+  return file->sync();
+}
+
+}  // namespace
+
+Result<Evaluation> evaluate(FileSystem& file_system, Config config, const EvaluateOptions& o) {
+  LOCKSTEP_TRY(const data::NpyTokens shape, data::read_npy_tokens(file_system, o.tokens));
+  config.training.seq_len = shape.seq_len;
+  config.training.local_batch_size = shape.sequences;
+  config.training.slots = 1;
+  LOCKSTEP_TRY(const model_spec::ModelSpec spec, model_spec::create(config, 0));
+  LOCKSTEP_TRY(const auto weights, model_spec::initial_weights(file_system, config, spec));
+  LOCKSTEP_TRY(const auto dataset,
+               data::open_npy(file_system, {.folder = o.tokens,
+                                            .split = "train",
+                                            .seq_len = shape.seq_len,
+                                            .batch_size = shape.sequences,
+                                            .slots = 1,
+                                            .seed = 0,
+                                            .vocab_size = spec.shape.vocab_size}));
+  LOCKSTEP_TRY(Membership alone, join({}));
+  TrainingStep model(config, spec, *alone.communicator);
+  LOCKSTEP_RETURN_IF_ERROR(model.initialize(weights.get()));
+  LOCKSTEP_TRY(const SlotLoss loss,
+               model.evaluate(shape.steps, [&](int64_t step) { return dataset->batch(step, 0); }));
+  if (loss.valid_tokens == 0)
+    return Error{Code::kConfig,
+                 text(o.tokens.string(), ": sequences of one token predict nothing")};
+  if (!o.logits.empty())
+    LOCKSTEP_RETURN_IF_ERROR(
+        write_logits(file_system, o.logits, *dataset, shape, spec.shape.vocab_size, model));
+  return Evaluation{loss.sum / static_cast<double>(loss.valid_tokens), loss.valid_tokens,
+                    spec.parameter_count()};
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,23 @@
+// The loss of a Hugging Face folder's model on given tokens, and its logits. One process.
+#pragma once
+
+#include <filesystem>
+
+#include "base/config.h"
+#include "base/file_system.h"
+
+namespace lockstep::core {
+
+struct EvaluateOptions {
+  std::filesystem::path
+      tokens;  // .npy, integers [batches, sequences, T]; labels: data/npy_dataset.h
+  std::filesystem::path logits;  // .npy to write, fp32 [batches, sequences, T, V]; "": none
+};
+struct Evaluation {
+  double loss = 0;  // mean over the counted labels
+  int64_t counted_tokens = 0, parameters = 0;
+};
+// Of the model in config.model.hf_assets_path. Errors: kConfig, kIo, kNoSpace.
+Result<Evaluation> evaluate(FileSystem& file_system, Config config, const EvaluateOptions& options);
+
+}  // namespace lockstep::core
