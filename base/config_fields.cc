@@ -98,7 +98,7 @@ void add_training(std::vector<ConfigField>& table) {
   });
 }
 
-void add_machinery(std::vector<ConfigField>& table) {
+void add_sharding_and_checkpoint(std::vector<ConfigField>& table) {
   table.insert(table.end(), {
     {AT(parallelism, strategy), kSame, "who holds what; fsdp is another word for full_shard",
      one_of({"single", "ddp", "full_shard"})},
@@ -141,6 +141,11 @@ void add_machinery(std::vector<ConfigField>& table) {
      at_least(0)},
     {AT(checkpoint, memory_folder), kSame, "where snapshots live: a tmpfs; empty: /dev/shm", any()},
     {AT(checkpoint, buddy), kSame, "a rank of another node keeps a copy of each snapshot", any()},
+  });
+}
+
+void add_machinery(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
     {AT(comm, train_timeout_seconds), kSame, "deadline of a collective", seconds()},
     {AT(comm, init_timeout_seconds), kSame, "deadline for the ranks to find each other", seconds()},
     {AT(validation, freq), kSame, "steps between validations; 0: never", at_least(0)},
@@ -205,6 +210,7 @@ const std::vector<ConfigField>& config_fields() {
     std::vector<ConfigField> rows;
     add_model(rows);
     add_training(rows);
+    add_sharding_and_checkpoint(rows);
     add_machinery(rows);
     return rows;
   }();
