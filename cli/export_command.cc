@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/catalog.h"
 #include "cli/hf_export.h"
 #include "cli/run_args.h"
 

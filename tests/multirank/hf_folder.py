@@ -120,7 +120,7 @@ def export_and_eval(test, source, folder):
         def said(*words):
             return test.command("export", *words, status=EXIT_CONFIG)
         check("has a config.json" in said(source, folder), "exported into a folder in use")
-        check("no committed checkpoint" in said(test.folder / "hf", test.folder / "x"), "no run")
+        check("holds no checkpoint" in said(test.folder / "hf", test.folder / "x"), "no run")
         wide = edited(test, folder, "wide_export", {"intermediate_size": 192})
         check("[176, 64]" in said(source, test.folder / "x", "--hf", wide), "another model")
         shallow = edited(test, folder, "shallow_export", {"num_hidden_layers": 1})
