@@ -28,8 +28,12 @@ Result<Kind> kind_of(const std::string& contents) {
   if (contents[first] == '{') {
     const auto root = nlohmann::json::parse(contents, nullptr, /*allow_exceptions=*/false);
     if (root.is_discarded()) return Error{Code::kConfig, "starts like JSON, but is damaged"};
-    if (root.contains("model")) return Kind::kTokenizerJson;
-    if (root.contains("config") && root.contains("vocab")) return Kind::kTekken;
+    // encoder.json may have tokens of these names: its values are ids.
+    const auto has = [&](const char* key) {
+      return root.contains(key) && root[key].is_structured();
+    };
+    if (has("model")) return Kind::kTokenizerJson;
+    if (has("config") && has("vocab")) return Kind::kTekken;
     const auto is_id = [](const auto& value) { return value.is_number_integer(); };
     if (!root.empty() && std::all_of(root.begin(), root.end(), is_id)) return Kind::kEncoderJson;
     return Error{Code::kConfig, "JSON, but neither tokenizer.json, tekken.json nor encoder.json"};

@@ -164,7 +164,7 @@ TEST(OpenTokenizer, TellsFilesByTheirContents) {
   EXPECT_THAT(error_for("c/x", "{\"a\": \"b\"}"), HasSubstr("neither"));
   EXPECT_THAT(error_for("c/x", "A line of text"), HasSubstr("neither"));
   EXPECT_THAT(error_for("c/x", "\x0a\x05garbage"), HasSubstr("SentencePiece"));
-  EXPECT_THAT(error_for("c/x", "{\"a\": 1}"), HasSubstr("merges.txt"));
+  EXPECT_THAT(error_for("c/x", "{\"a\": 1, \"model\": 2}"), HasSubstr("merges.txt"));
   EXPECT_THAT(message_of(open_tokenizer(disk, (dir / "c").string())), HasSubstr("a folder"));
   EXPECT_THAT(message_of(open_tokenizer(disk, "nowhere")), HasSubstr("no such file"));
 }
