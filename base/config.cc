@@ -68,6 +68,7 @@ void assign(Config& config, const ConfigField& field, T value) {
 
 void assign_string(Config& config, const ConfigField& field, std::string value) {
   if (field.name() == "parallelism.strategy" && value == "fsdp") value = "full_shard";
+  if (field.name() == "parallelism.strategy" && value == "hybrid_shard") value = "hybrid";
   assign(config, field, std::move(value));
 }
 
@@ -134,16 +135,22 @@ Result<void> set_from_word(Config& config, const ConfigField& field, const std::
 
 struct NamedField {
   const ConfigField* field = nullptr;
-  bool negated = false;  // --section.no_key
+  bool negated = false;                // --section.no_key
+  const ConfigAlias* words = nullptr;  // a string key typed as a boolean
+  bool is_bool() const { return words != nullptr || field->is_bool(); }
 };
 
 NamedField find_flag(std::string name) {
   for (const ConfigAlias& alias : config_aliases()) {
-    if (name == alias.alias) name = alias.name;
-    if (name == std::string("no_") + alias.alias) {  // no_alias -> section.no_key
-      name = alias.name;
-      name.insert(name.find('.') + 1, "no_");
+    const bool negated = name == std::string("no_") + alias.alias;
+    if (name != alias.alias && !negated) continue;
+    name = alias.name;
+    if (alias.on != nullptr) {
+      const size_t dot = name.find('.');
+      return {find_config_field(name.substr(0, dot), name.substr(dot + 1)), negated, &alias};
     }
+    if (negated) name.insert(name.find('.') + 1, "no_");  // no_alias -> section.no_key
+    break;
   }
   const size_t dot = name.find('.');
   if (dot == std::string::npos) return {};
@@ -185,7 +192,8 @@ Result<void> apply_flags(ParsedConfig& parsed, const std::vector<std::string>& a
     const size_t equals = argument.find('=');
     const std::string flag = argument.substr(0, equals);
     const std::string name = with_underscores(std::string_view(flag).substr(2));
-    const auto [field, negated] = find_flag(name);
+    const NamedField named = find_flag(name);
+    const auto [field, negated, words] = named;
     if (field == nullptr) return unknown_flag(flag, name);
 
     std::optional<std::string> word;
@@ -194,7 +202,7 @@ Result<void> apply_flags(ParsedConfig& parsed, const std::vector<std::string>& a
     } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
       // A boolean takes the next word only when it is plainly meant for it.
       const std::string& next = arguments[i + 1];
-      if (!field->is_bool() || (!negated && (next == "true" || next == "false"))) {
+      if (!named.is_bool() || (!negated && (next == "true" || next == "false"))) {
         word = next;
         ++i;
       }
@@ -203,7 +211,10 @@ Result<void> apply_flags(ParsedConfig& parsed, const std::vector<std::string>& a
       assign(parsed.config, *field, !negated);
       continue;
     }
-    if (negated) return config_error(text(flag, " takes no value"));
+    if (words != nullptr && !word) word = negated ? "false" : "true";
+    else if (negated) return config_error(text(flag, " takes no value"));
+    if (words != nullptr && (word == "true" || word == "false"))
+      word = word == "true" ? words->on : words->off;
     if (!word) return config_error(text(flag, " needs a value of type ", type_name(*field)));
     LOCKSTEP_RETURN_IF_ERROR(set_from_word(parsed.config, *field, flag, *word));
   }

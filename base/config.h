@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/config_training.h"
 #include "base/result.h"
 
 namespace lockstep {
@@ -20,44 +21,18 @@ struct Config {
     std::string dump_folder;   // empty: results/training/<name>
     std::string description;
   } job;
-  struct Model {
-    std::string name = "llama";
-    int64_t dim = 256, n_layers = 4, n_heads = 8, n_kv_heads = 4;
-    int64_t head_dim = 0;       // 0: dim / n_heads
-    int64_t ffn_dim = 0;        // 0: 8/3 dim, rounded up to a multiple of 64
-    int64_t vocab_size = 0;     // 0: the data manifest's
-    double norm_eps = 1e-5, rope_theta = 10000.0;
-    bool tie_word_embeddings = false;
-    std::string hf_assets_path;  // a folder with config.json: it says what the model is
-    std::string init = "hf";     // hf: weights from that folder, where given | random
-  } model;
-  struct Optimizer {
-    std::string name = "AdamW";
-    double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-  } optimizer;
-  struct LrScheduler {
-    int64_t warmup_steps = 0;
-    std::string decay_type = "cosine";  // cosine | linear | none
-    double min_lr_factor = 0.1;
-    int64_t total_steps = 0;  // 0: training.steps
-  } lr_scheduler;
-  struct Training {
-    int64_t steps = 100;
-    int64_t local_batch_size = 2;               // B: sequences in a slot
-    int64_t seq_len = 256;                      // T: tokens in a sequence
-    int64_t slots = 0;              // V: slots in a step; 0: from global_batch_size, else 4
-    int64_t global_batch_size = 0;              // sequences in a step = V * B; 0: from slots
-    double max_norm = 1.0;                      // 0: no clipping
-    std::string mixed_precision_param = "float32";  // compute: float32 | bfloat16
-    std::string reduction = "tree";             // tree | unordered
-    int64_t seed = 42;
-    int64_t threads = 1;                        // intra-op threads of a rank; part of the identity
-  } training;
-  struct Parallelism {
-    std::string strategy = "full_shard";        // single | ddp | full_shard
-    bool forward_prefetch = true, backward_prefetch = true;
-    std::string slot_map = "cyclic";
-  } parallelism;
+  using Model = ModelConfig;
+  Model model;
+  using Optimizer = OptimizerConfig;
+  Optimizer optimizer;
+  using LrScheduler = LrSchedulerConfig;
+  LrScheduler lr_scheduler;
+  using Training = TrainingConfig;
+  Training training;
+  using Parallelism = ParallelismConfig;
+  Parallelism parallelism;
+  using ActivationCheckpoint = ActivationCheckpointConfig;
+  ActivationCheckpoint activation_checkpoint;
   struct Checkpoint {
     bool enable = true;
     std::string folder = "checkpoints";         // under dump_folder unless absolute
@@ -95,6 +70,11 @@ struct Config {
     bool enable_tensorboard = true;
     double peak_tflops = 0;  // measured GEMM peak of a rank's device for MFU; 0: unknown
   } metrics;
+  struct Profiling {
+    bool enable_profiling = false;
+    std::string save_traces_folder = "profile_traces";  // under dump_folder unless absolute
+    int64_t profile_freq = 10;                  // steps between traced steps
+  } profiling;
   struct Data {
     std::string path;            // a folder made by `lockstep prepare`, or a file of kind npy
     std::string kind = "tokens";                // tokens | npy

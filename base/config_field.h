@@ -45,6 +45,9 @@ struct ConfigAlias {
   const char* alias;  // with '_'; typed with '-' or '_'
   const char* name;   // section.key
   const char* help;
+  // A string key that is typed as a boolean: what true and false stand for.
+  const char* on = nullptr;
+  const char* off = nullptr;
 };
 
 // In the order of config.h.

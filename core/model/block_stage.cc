@@ -49,7 +49,7 @@ BlockStage::Heads BlockStage::heads_of(const at::Tensor& qkv, int64_t batch,
 }
 
 // Query, key and value heads of h1, normed and rotated as the family does.
-at::Tensor BlockStage::project_heads(Unit& u, int64_t seq_len, Saved& s) const {
+at::Tensor BlockStage::project_heads(const UnitPart& u, int64_t seq_len, Saved& s) const {
   const int64_t h = shape_.n_heads, k = shape_.n_kv_heads, e = shape_.head_dim;
   at::Tensor qkv = qkv_.forward(u, s.h1_RD);
   if (q_norm_ >= 0) {
@@ -62,9 +62,9 @@ at::Tensor BlockStage::project_heads(Unit& u, int64_t seq_len, Saved& s) const {
   return qkv;
 }
 
-at::Tensor BlockStage::forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+at::Tensor BlockStage::forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                                bool keep) {
-  Unit& u = *units[0];
+  const UnitPart& u = units[0];
   const int64_t batch = slot.tokens_BT.size(0), seq_len = slot.tokens_BT.size(1);
   Saved s;
   s.x_RD = x;
@@ -85,7 +85,7 @@ at::Tensor BlockStage::forward(std::span<Unit*> units, const at::Tensor& x, cons
 
 // d(qkv) for dx2, the gradient of the attention branch's output; writes the output projection's
 // gradient.
-at::Tensor BlockStage::attention_backward(Unit& u, const at::Tensor& dx2, int64_t batch,
+at::Tensor BlockStage::attention_backward(const UnitPart& u, const at::Tensor& dx2, int64_t batch,
                                           int64_t seq_len) {
   const int64_t h = shape_.n_heads, k = shape_.n_kv_heads, e = shape_.head_dim;
   const at::Tensor attention = saved_.attention_RHE.transpose(1, 2).reshape({dx2.size(0), -1});
@@ -104,7 +104,7 @@ at::Tensor BlockStage::attention_backward(Unit& u, const at::Tensor& dx2, int64_
 }
 
 // Through rotation and norms, to what the projection gave.
-at::Tensor BlockStage::project_heads_back(Unit& u, at::Tensor d_qkv, int64_t seq_len) {
+at::Tensor BlockStage::project_heads_back(const UnitPart& u, at::Tensor d_qkv, int64_t seq_len) {
   const int64_t h = shape_.n_heads, k = shape_.n_kv_heads, e = shape_.head_dim;
   if (tables_.rotary) rotate_rows(d_qkv, *tables_.rotary, seq_len, h + k, e, -1.0f);
   if (q_norm_ < 0) return d_qkv;
@@ -116,9 +116,9 @@ at::Tensor BlockStage::project_heads_back(Unit& u, at::Tensor d_qkv, int64_t seq
   return d_raw;
 }
 
-at::Tensor BlockStage::backward(std::span<Unit*> units, const at::Tensor& dy,
+at::Tensor BlockStage::backward(UnitParts units, const at::Tensor& dy,
                                 const SlotInput& slot) {
-  Unit& u = *units[0];
+  const UnitPart& u = units[0];
   const int64_t batch = slot.tokens_BT.size(0), seq_len = slot.tokens_BT.size(1);
   down_.parameters_back(u, dy, saved_.s_RF);
   const at::Tensor ds = down_.input_back(u, dy);
@@ -137,16 +137,16 @@ at::Tensor BlockStage::backward(std::span<Unit*> units, const at::Tensor& dy,
   return dx;
 }
 
-at::Tensor LinearStage::forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput&,
+at::Tensor LinearStage::forward(UnitParts units, const at::Tensor& x, const SlotInput&,
                                 bool keep) {
   if (keep) x_RD_ = x;
-  return linear_.forward(*units[0], x);
+  return linear_.forward(units[0], x);
 }
 
-at::Tensor LinearStage::backward(std::span<Unit*> units, const at::Tensor& dy, const SlotInput&) {
-  linear_.parameters_back(*units[0], dy, x_RD_);
+at::Tensor LinearStage::backward(UnitParts units, const at::Tensor& dy, const SlotInput&) {
+  linear_.parameters_back(units[0], dy, x_RD_);
   x_RD_.reset();
-  return linear_.input_back(*units[0], dy);
+  return linear_.input_back(units[0], dy);
 }
 
 }  // namespace lockstep::core

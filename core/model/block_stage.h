@@ -16,9 +16,9 @@ class EmbeddingStage : public Stage {
   EmbeddingStage(int unit, bool positions) : units_{unit}, positions_(positions) {}
   const std::vector<int>& units() const override { return units_; }
   bool backward_needs_weights() const override { return false; }
-  at::Tensor forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+  at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool keep) override;
-  at::Tensor backward(std::span<Unit*> units, const at::Tensor& dy, const SlotInput& slot) override;
+  at::Tensor backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) override;
 
  private:
   std::vector<int> units_;
@@ -37,9 +37,9 @@ class BlockStage : public Stage {
   // `spec` outlives the stage.
   BlockStage(int unit, const model_spec::ModelSpec& spec, AttentionTables tables);
   const std::vector<int>& units() const override { return units_; }
-  at::Tensor forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+  at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool keep) override;
-  at::Tensor backward(std::span<Unit*> units, const at::Tensor& dy, const SlotInput& slot) override;
+  at::Tensor backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) override;
 
  private:
   struct Saved {
@@ -56,9 +56,10 @@ class BlockStage : public Stage {
     return tables_.mask_TT.defined() ? std::optional(tables_.mask_TT) : std::nullopt;
   }
   Heads heads_of(const at::Tensor& qkv, int64_t batch, int64_t seq_len) const;
-  at::Tensor project_heads(Unit& unit, int64_t seq_len, Saved& s) const;
-  at::Tensor attention_backward(Unit& unit, const at::Tensor& dx2, int64_t batch, int64_t seq_len);
-  at::Tensor project_heads_back(Unit& unit, at::Tensor d_qkv, int64_t seq_len);
+  at::Tensor project_heads(const UnitPart& unit, int64_t seq_len, Saved& s) const;
+  at::Tensor attention_backward(const UnitPart& unit, const at::Tensor& dx2, int64_t batch,
+                                int64_t seq_len);
+  at::Tensor project_heads_back(const UnitPart& unit, at::Tensor d_qkv, int64_t seq_len);
 
   std::vector<int> units_;
   const model_spec::DecoderShape& shape_;
@@ -75,9 +76,9 @@ class LinearStage : public Stage {
   LinearStage(int unit, const model_spec::UnitSpec& spec)
       : units_{unit}, linear_(spec, model_spec::Role::kUp, 1, model_spec::Role::kUpBias, false) {}
   const std::vector<int>& units() const override { return units_; }
-  at::Tensor forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+  at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool keep) override;
-  at::Tensor backward(std::span<Unit*> units, const at::Tensor& dy, const SlotInput& slot) override;
+  at::Tensor backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) override;
 
  private:
   std::vector<int> units_;
@@ -91,7 +92,7 @@ class HeadStage : public LossStage {
   HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& spec);
   const std::vector<int>& units() const override { return units_; }
   std::vector<int> finished_units() const override { return {units_[0]}; }
-  Output run(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+  Output run(UnitParts units, const at::Tensor& x, const SlotInput& slot,
              bool want_gradients) override;
 
  private:

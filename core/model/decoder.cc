@@ -45,15 +45,15 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len,
   return sequence;
 }
 
-at::Tensor logits_of(const model_spec::ModelSpec& spec, std::span<Unit*> head_units,
+at::Tensor logits_of(const model_spec::ModelSpec& spec, UnitParts head_units,
                      const at::Tensor& x_RD) {
   const Norm norm(spec.units.back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
                   spec.shape.norm_eps);
   at::Tensor kept;
-  const at::Tensor h = norm.forward(*head_units[0], x_RD, kept);
+  const at::Tensor h = norm.forward(head_units[0], x_RD, kept);
   const at::Tensor& weight =
-      spec.shape.tied ? head_units[1]->weight(0)
-                      : head_units[0]->weight(spec.units.back().find(model_spec::Role::kHead));
+      spec.shape.tied ? head_units[1].weight(0)
+                      : head_units[0].weight(spec.units.back().find(model_spec::Role::kHead));
   return at::mm(h, weight.t()).to(at::kFloat);
 }
 

@@ -15,7 +15,7 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len,
 
 // Logits [R, V] fp32 of the rows x [R, D] of what Schedule::forward_only gives, the head's units
 // gathered.
-at::Tensor logits_of(const model_spec::ModelSpec& spec, std::span<Unit*> head_units,
+at::Tensor logits_of(const model_spec::ModelSpec& spec, UnitParts head_units,
                      const at::Tensor& x_RD);
 
 // Fills tiles of a parameter with its initial values: a function of (seed, parameter name, element

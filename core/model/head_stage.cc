@@ -16,7 +16,7 @@ int64_t chunk_rows(int64_t vocab) {
 
 // Adds dlogits^T x to the weight's gradient. In one chunk it lands in the exchange buffer, rounded
 // once; in several, or tied, the parts are added in fp32.
-void add_weight_grad(Unit& unit, int param, bool alone, const at::Tensor& d_logits,
+void add_weight_grad(const UnitPart& unit, int param, bool alone, const at::Tensor& d_logits,
                      const at::Tensor& x) {
   if (alone) {
     at::Tensor out = unit.grad(param);
@@ -42,10 +42,10 @@ HeadStage::HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& 
   if (shape_.tied) units_.push_back(embedding_unit);
 }
 
-LossStage::Output HeadStage::run(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                                  bool want_gradients) {
-  Unit& own = *units[0];
-  Unit& weight_unit = shape_.tied ? *units[1] : own;
+  const UnitPart& own = units[0];
+  const UnitPart& weight_unit = shape_.tied ? units[1] : own;
   const at::Tensor& weight_VD = weight_unit.weight(weight_param_);
   at::Tensor kept;
   const at::Tensor h_RD = norm_.forward(own, x, kept);

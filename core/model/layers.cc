@@ -6,14 +6,14 @@
 namespace lockstep::core {
 namespace {
 
-bool back_to_back(const Unit& unit, int first, int count) {
+bool back_to_back(const UnitPart& unit, int first, int count) {
   for (int i = first; i + 1 < first + count; ++i)
     if (unit.spec().params[static_cast<size_t>(i)].elements() % model_spec::kTileElements != 0)
       return false;
   return true;
 }
 
-int64_t stacked_rows(const Unit& unit, int first, int count) {
+int64_t stacked_rows(const UnitPart& unit, int first, int count) {
   int64_t rows = 0;
   for (int i = first; i < first + count; ++i)
     rows += unit.spec().params[static_cast<size_t>(i)].shape[0];
@@ -26,7 +26,7 @@ at::Tensor stacked_view(const at::Tensor& first_matrix, int64_t rows) {
 
 // Consecutive matrices [first, first + count) of a unit as one matrix, their rows stacked: a view
 // where they lie back to back, else a copy.
-at::Tensor stacked_weight(Unit& unit, int first, int count) {
+at::Tensor stacked_weight(const UnitPart& unit, int first, int count) {
   if (back_to_back(unit, first, count))
     return stacked_view(unit.weight(first), stacked_rows(unit, first, count));
   std::vector<at::Tensor> parts;
@@ -35,7 +35,7 @@ at::Tensor stacked_weight(Unit& unit, int first, int count) {
 }
 
 // Their gradient dy^T x, written where the exchange will take it from.
-void stacked_weight_grad(Unit& unit, int first, int count, const at::Tensor& dy,
+void stacked_weight_grad(const UnitPart& unit, int first, int count, const at::Tensor& dy,
                          const at::Tensor& x) {
   if (back_to_back(unit, first, count)) {
     at::Tensor out = stacked_view(unit.grad(first), stacked_rows(unit, first, count));
@@ -59,7 +59,7 @@ Linear::Linear(const model_spec::UnitSpec& unit, model_spec::Role first, int cou
   LOCKSTEP_CHECK(first_ >= 0 && (!in_out || count == 1), unit.name, " ", first_, " ", count);
 }
 
-at::Tensor Linear::forward(Unit& unit, const at::Tensor& x) const {
+at::Tensor Linear::forward(const UnitPart& unit, const at::Tensor& x) const {
   at::Tensor y = in_out_ ? at::mm(x, unit.weight(first_))
                          : at::mm(x, stacked_weight(unit, first_, count_).t());
   if (bias_ < 0) return y;
@@ -69,7 +69,8 @@ at::Tensor Linear::forward(Unit& unit, const at::Tensor& x) const {
   return y.add_(at::cat(parts, 0));
 }
 
-void Linear::parameters_back(Unit& unit, const at::Tensor& dy, const at::Tensor& x) const {
+void Linear::parameters_back(const UnitPart& unit, const at::Tensor& dy,
+                             const at::Tensor& x) const {
   if (in_out_) {
     at::Tensor out = unit.grad(first_);
     at::mm_out(out, x.t(), dy);
@@ -85,7 +86,7 @@ void Linear::parameters_back(Unit& unit, const at::Tensor& dy, const at::Tensor&
   }
 }
 
-at::Tensor Linear::input_back(Unit& unit, const at::Tensor& dy) const {
+at::Tensor Linear::input_back(const UnitPart& unit, const at::Tensor& dy) const {
   return in_out_ ? at::mm(dy, unit.weight(first_).t())
                  : at::mm(dy, stacked_weight(unit, first_, count_));
 }
@@ -96,12 +97,12 @@ Norm::Norm(const model_spec::UnitSpec& unit, model_spec::Role weight, model_spec
   LOCKSTEP_CHECK(weight_ >= 0, unit.name);
 }
 
-at::Tensor Norm::forward(Unit& unit, const at::Tensor& x, at::Tensor& kept) const {
+at::Tensor Norm::forward(const UnitPart& unit, const at::Tensor& x, at::Tensor& kept) const {
   if (bias_ < 0) return rms_norm(x, unit.weight(weight_), eps_, kept);
   return layer_norm(x, unit.weight(weight_), unit.weight(bias_), eps_, kept);
 }
 
-at::Tensor Norm::backward(Unit& unit, const at::Tensor& dy, const at::Tensor& x,
+at::Tensor Norm::backward(const UnitPart& unit, const at::Tensor& dy, const at::Tensor& x,
                           const at::Tensor& kept) const {
   const at::Tensor dw_sum = unit.grad_sum(weight_);
   if (bias_ < 0) return rms_norm_back(dy, x, unit.weight(weight_), kept, dw_sum);

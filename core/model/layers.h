@@ -16,11 +16,11 @@ class Linear {
   // The matrices from role `first` on; `bias` may be in no parameter.
   Linear(const model_spec::UnitSpec& unit, model_spec::Role first, int count, model_spec::Role bias,
          bool in_out);
-  at::Tensor forward(Unit& unit, const at::Tensor& x) const;
+  at::Tensor forward(const UnitPart& unit, const at::Tensor& x) const;
   // Writes the gradients of W, where the exchange will take it from, and of b, summed in fp32.
-  void parameters_back(Unit& unit, const at::Tensor& dy, const at::Tensor& x) const;
+  void parameters_back(const UnitPart& unit, const at::Tensor& dy, const at::Tensor& x) const;
   // Returns dx.
-  at::Tensor input_back(Unit& unit, const at::Tensor& dy) const;
+  at::Tensor input_back(const UnitPart& unit, const at::Tensor& dy) const;
 
  private:
   int first_, count_, bias_;  // bias_ -1: none
@@ -33,9 +33,9 @@ class Norm {
   Norm(const model_spec::UnitSpec& unit, model_spec::Role weight, model_spec::Role bias,
        double eps);
   // `kept` is for backward.
-  at::Tensor forward(Unit& unit, const at::Tensor& x_RD, at::Tensor& kept) const;
+  at::Tensor forward(const UnitPart& unit, const at::Tensor& x_RD, at::Tensor& kept) const;
   // Returns dx; adds to the parameters' gradients in fp32.
-  at::Tensor backward(Unit& unit, const at::Tensor& dy_RD, const at::Tensor& x_RD,
+  at::Tensor backward(const UnitPart& unit, const at::Tensor& dy_RD, const at::Tensor& x_RD,
                       const at::Tensor& kept) const;
 
  private:

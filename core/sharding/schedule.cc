@@ -27,9 +27,9 @@ constexpr size_t kMaxTravelling = 2;
 
 }  // namespace
 
-Schedule::Schedule(std::vector<Unit*> units, StageSequence& model, const Strategy& strategy,
+Schedule::Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy,
                    int rank, int world_size)
-    : units_(std::move(units)),
+    : parts_(std::move(parts)),
       model_(model),
       strategy_(strategy),
       rank_(rank),
@@ -47,19 +47,19 @@ Schedule::Plan Schedule::make_plan(bool train) const {
   return plan;
 }
 
-std::vector<Unit*> Schedule::pick(const std::vector<int>& indices) const {
-  std::vector<Unit*> picked;
-  for (int i : indices) picked.push_back(units_[static_cast<size_t>(i)]);
+std::vector<UnitPart> Schedule::pick(const std::vector<int>& indices) const {
+  std::vector<UnitPart> picked;
+  for (int i : indices) picked.push_back(parts_[static_cast<size_t>(i)]);
   return picked;
 }
 
 Result<void> Schedule::enter(const Plan& plan, size_t item, bool prefetch) {
   Stopwatch watch(times_.gather_wait);
-  for (int u : plan[item]) units_[static_cast<size_t>(u)]->start_gather();
+  for (int u : plan[item]) parts_[static_cast<size_t>(u)].unit().start_gather();
   if (prefetch && item + 1 < plan.size())
-    for (int u : plan[item + 1]) units_[static_cast<size_t>(u)]->start_gather();
+    for (int u : plan[item + 1]) parts_[static_cast<size_t>(u)].unit().start_gather();
   for (int u : plan[item])
-    LOCKSTEP_RETURN_IF_ERROR(units_[static_cast<size_t>(u)]->finish_gather());
+    LOCKSTEP_RETURN_IF_ERROR(parts_[static_cast<size_t>(u)].unit().finish_gather());
   return {};
 }
 
@@ -69,7 +69,7 @@ void Schedule::leave(const Plan& plan, size_t item) {
   for (int u : plan[item]) {
     const bool soon = (item + 1 < plan.size() && contains(plan[item + 1], u)) ||
                       (item + 2 < plan.size() && contains(plan[item + 2], u));
-    if (!soon) units_[static_cast<size_t>(u)]->release();
+    if (!soon) parts_[static_cast<size_t>(u)].unit().release();
   }
 }
 
@@ -80,7 +80,7 @@ Result<at::Tensor> Schedule::run_forward(const Plan& plan, const std::optional<S
     LOCKSTEP_RETURN_IF_ERROR(enter(plan, i, strategy_.forward_prefetch));
     if (slot) {
       Stopwatch watch(times_.forward);
-      std::vector<Unit*> mine = pick(plan[i]);
+      std::vector<UnitPart> mine = pick(plan[i]);
       x = model_.stages[i]->forward(mine, x, *slot, keep);
     }
     leave(plan, i);
@@ -92,11 +92,12 @@ Result<at::Tensor> Schedule::run_forward(const Plan& plan, const std::optional<S
 Result<void> Schedule::exchange(const std::vector<int>& finished, int active) {
   while (!travelling_.empty() && travelling_.size() + finished.size() > kMaxTravelling) {
     Stopwatch watch(times_.exchange_wait);
-    LOCKSTEP_RETURN_IF_ERROR(units_[static_cast<size_t>(travelling_.front())]->finish_exchange());
+    const size_t oldest = static_cast<size_t>(travelling_.front());
+    LOCKSTEP_RETURN_IF_ERROR(parts_[oldest].unit().finish_exchange());
     travelling_.erase(travelling_.begin());
   }
   for (int u : finished) {
-    units_[static_cast<size_t>(u)]->start_exchange(active);
+    parts_[static_cast<size_t>(u)].unit().start_exchange(active);
     travelling_.push_back(u);
   }
   return {};
@@ -105,7 +106,7 @@ Result<void> Schedule::exchange(const std::vector<int>& finished, int active) {
 Result<void> Schedule::finish_exchanges() {
   Stopwatch watch(times_.exchange_wait);
   for (int u : travelling_)
-    LOCKSTEP_RETURN_IF_ERROR(units_[static_cast<size_t>(u)]->finish_exchange());
+    LOCKSTEP_RETURN_IF_ERROR(parts_[static_cast<size_t>(u)].unit().finish_exchange());
   travelling_.clear();
   return {};
 }
@@ -120,7 +121,7 @@ Result<SlotLoss> Schedule::train_slot(const std::optional<SlotInput>& slot, int 
   LossStage::Output head;
   if (slot) {
     Stopwatch watch(times_.backward);
-    std::vector<Unit*> mine = pick(plan[stage_count]);
+    std::vector<UnitPart> mine = pick(plan[stage_count]);
     head = model_.loss->run(mine, x, *slot, true);
     x.reset();
   }
@@ -133,7 +134,7 @@ Result<SlotLoss> Schedule::train_slot(const std::optional<SlotInput>& slot, int 
     LOCKSTEP_RETURN_IF_ERROR(enter(plan, item, strategy_.backward_prefetch));
     if (slot) {
       Stopwatch watch(times_.backward);
-      std::vector<Unit*> mine = pick(stage.units());
+      std::vector<UnitPart> mine = pick(stage.units());
       dx = stage.backward(mine, dx, *slot);
     }
     leave(plan, item);
@@ -146,7 +147,7 @@ Result<SlotLoss> Schedule::evaluate_slot(const std::optional<SlotInput>& slot) {
   LOCKSTEP_TRY(at::Tensor x, run_forward(forward_plan_, slot, false));
   LossStage::Output head;
   if (slot) {
-    std::vector<Unit*> mine = pick(forward_plan_.back());
+    std::vector<UnitPart> mine = pick(forward_plan_.back());
     head = model_.loss->run(mine, x, *slot, false);
   }
   leave(forward_plan_, forward_plan_.size() - 1);

@@ -24,7 +24,8 @@ struct PhaseTimes {
 
 class Schedule {
  public:
-  Schedule(std::vector<Unit*> units, StageSequence& model, const Strategy& strategy, int rank,
+  // `parts`: by unit of the model.
+  Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy, int rank,
            int world_size);
 
   // One round: this rank's slot (none: idle), `active` ranks compute one. Collective. Errors:
@@ -45,10 +46,10 @@ class Schedule {
   Result<void> enter(const Plan& plan, size_t item, bool prefetch);
   void leave(const Plan& plan, size_t item);
   Result<void> exchange(const std::vector<int>& finished, int active);
-  std::vector<Unit*> pick(const std::vector<int>& indices) const;
+  std::vector<UnitPart> pick(const std::vector<int>& indices) const;
   Result<at::Tensor> run_forward(const Plan& plan, const std::optional<SlotInput>& slot, bool keep);
 
-  std::vector<Unit*> units_;
+  std::vector<UnitPart> parts_;
   StageSequence& model_;
   Strategy strategy_;
   int rank_, world_size_;

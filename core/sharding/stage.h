@@ -15,6 +15,7 @@ namespace lockstep::core {
 struct SlotInput {
   at::Tensor tokens_BT, labels_BT;  // int64; label -100 is not counted
   double dy = 1.0;                  // gradient of a valid token's loss: 1 / (B*T)
+  int64_t step = 0, slot = 0;       // which one: randomness is a function of them
 };
 
 struct SlotLoss {
@@ -34,11 +35,11 @@ class Stage {
   virtual std::vector<int> finished_units() const { return units(); }
   // x [B*T, D] in the compute dtype (undefined for the first stage). With `keep`, saves what
   // backward needs.
-  virtual at::Tensor forward(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+  virtual at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                              bool keep) = 0;
   // Writes the gradients of its parameters into the units; returns dx (undefined from the first
   // stage).
-  virtual at::Tensor backward(std::span<Unit*> units, const at::Tensor& dy,
+  virtual at::Tensor backward(UnitParts units, const at::Tensor& dy,
                               const SlotInput& slot) = 0;
 };
 
@@ -53,7 +54,7 @@ class LossStage {
   virtual ~LossStage() = default;
   virtual const std::vector<int>& units() const = 0;
   virtual std::vector<int> finished_units() const = 0;
-  virtual Output run(std::span<Unit*> units, const at::Tensor& x, const SlotInput& slot,
+  virtual Output run(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool want_gradients) = 0;
 };
 

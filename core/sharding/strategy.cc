@@ -7,7 +7,7 @@ Strategy Strategy::create(const Config& config) {
   s.name = config.parallelism.strategy;
   s.replicate_state = s.name != "full_shard";
   s.forward_prefetch = config.parallelism.forward_prefetch;
-  s.backward_prefetch = config.parallelism.backward_prefetch;
+  s.backward_prefetch = config.parallelism.backward_prefetch != "NONE";
   s.compute = config.training.mixed_precision_param == "bfloat16" ? at::kBFloat16 : at::kFloat;
   // debug.break_rule: tests break one rule of the arithmetic in the production path and must
   // notice.

@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
 #include <vector>
 
 #include "core/comm/communicator.h"
@@ -89,5 +90,24 @@ class Unit {
   int exchange_active_ = 0;
   FoldTree fold_;
 };
+
+// The parameters of one unit of the model, counted from 0, inside the Unit that holds them: a wrap
+// policy may put several together. Borrows both.
+class UnitPart {
+ public:
+  UnitPart(Unit& unit, int first_param, const model_spec::UnitSpec& spec)
+      : unit_(&unit), first_(first_param), spec_(&spec) {}
+  Unit& unit() const { return *unit_; }
+  const model_spec::UnitSpec& spec() const { return *spec_; }
+  const at::Tensor& weight(int param) const { return unit_->weight(first_ + param); }
+  at::Tensor grad(int param) const { return unit_->grad(first_ + param); }
+  at::Tensor grad_sum(int param) const { return unit_->grad_sum(first_ + param); }
+
+ private:
+  Unit* unit_;
+  int first_;
+  const model_spec::UnitSpec* spec_;
+};
+using UnitParts = std::span<const UnitPart>;
 
 }  // namespace lockstep::core

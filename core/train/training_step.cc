@@ -16,14 +16,13 @@ int64_t rounds_of(int64_t slots, int world_size) { return (slots + world_size - 
 TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& spec,
                            Communicator& comm)
     : config_(config), spec_(spec), comm_(comm), strategy_(Strategy::create(config)) {
-  std::vector<Unit*> borrowed;
   for (const model_spec::UnitSpec& unit : spec.units) {
     units_.push_back(std::make_unique<Unit>(unit, strategy_, comm, pool_));
-    borrowed.push_back(units_.back().get());
+    parts_.emplace_back(*units_.back(), 0, unit);
   }
   model_ = make_decoder(spec, config.training.seq_len, strategy_.compute);
   schedule_ =
-      std::make_unique<Schedule>(borrowed, model_, strategy_, comm.rank(), comm.world_size());
+      std::make_unique<Schedule>(parts_, model_, strategy_, comm.rank(), comm.world_size());
 }
 
 Result<void> TrainingStep::initialize(const model_spec::HfWeights* weights) {
@@ -58,7 +57,8 @@ SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
     return at::tensor(at::ArrayRef<int64_t>(values), at::kLong).view({rows, t});
   };
   const double slot_tokens = static_cast<double>(config_.training.local_batch_size * t);
-  return {tensor(batch.tokens), tensor(batch.labels), 1.0 / slot_tokens};
+  return {tensor(batch.tokens), tensor(batch.labels), 1.0 / slot_tokens, batch.step,
+          batch.slot};
 }
 
 Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
@@ -278,8 +278,8 @@ Result<at::Tensor> TrainingStep::last_hidden(const std::vector<int64_t>& tokens)
 }
 
 at::Tensor TrainingStep::logits(const at::Tensor& x_RD) {
-  std::vector<Unit*> head;
-  for (int u : model_.loss->units()) head.push_back(units_[static_cast<size_t>(u)].get());
+  std::vector<UnitPart> head;
+  for (int u : model_.loss->units()) head.push_back(parts_[static_cast<size_t>(u)]);
   return logits_of(spec_, head, x_RD);
 }
 

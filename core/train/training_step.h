@@ -83,6 +83,7 @@ class TrainingStep {
   Strategy strategy_;
   BufferPool pool_;
   std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<UnitPart> parts_;  // by unit of the model
   StageSequence model_;
   std::unique_ptr<Schedule> schedule_;
   std::vector<at::Tensor> folded_;  // by unit, until the update

@@ -17,7 +17,7 @@ SHAPES = (
     ("more ranks than slots", {"training.slots": 3}, (2, 4)),
     ("one slot", {"training.slots": 1}, (2, 3)),
     ("no prefetch", {"parallelism.forward_prefetch": "false",
-                     "parallelism.backward_prefetch": "false"}, (2, 3)),
+                     "parallelism.backward_prefetch": "NONE"}, (2, 3)),
     ("no clipping", {"training.max_norm": 0}, (2,)),
 )
 

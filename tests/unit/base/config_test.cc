@@ -168,8 +168,22 @@ TEST(ConfigFlags, Aliases) {
   EXPECT_EQ(from_flags({"--max-restarts", "9"}).launcher.max_restarts, 9);
   EXPECT_FALSE(from_flags({"--forward_prefetch=false"}).parallelism.forward_prefetch);
   EXPECT_FALSE(from_flags({"--no-forward-prefetch"}).parallelism.forward_prefetch);
+  EXPECT_EQ(from_flags({"--data_parallel", "hybrid_shard"}).parallelism.strategy, "hybrid");
+  EXPECT_TRUE(from_flags({"--cpu-offload"}).training.enable_cpu_offload);
+  EXPECT_FALSE(from_flags({"--no-fused-attention"}).model.fused_attention);
   EXPECT_EQ(from_flags({"--learning_rate", "0.5"}).optimizer.lr, 0.5);
   EXPECT_THAT(flag_error({"--no_learning_rate", "0.5"}), HasSubstr("unknown option"));
+}
+
+TEST(ConfigFlags, AliasOfAWordTypedAsABoolean) {
+  const auto mode = [](const std::string& flag) {
+    return from_flags({flag, "--training.steps", "3"}).activation_checkpoint.mode;
+  };
+  EXPECT_EQ(mode("--gradient_checkpointing"), "full");
+  EXPECT_EQ(mode("--gradient-checkpointing=true"), "full");
+  EXPECT_EQ(mode("--gradient_checkpointing=false"), "none");
+  EXPECT_EQ(mode("--no_gradient_checkpointing"), "none");
+  EXPECT_EQ(mode("--gradient_checkpointing=selective"), "selective");
 }
 
 TEST(ConfigFlags, EveryAliasLeadsToAKey) {
@@ -232,7 +246,10 @@ TEST(ConfigIdentity, NeutralKeysStayOut) {
                  "--checkpoint.interval", "3", "--data.path", "elsewhere", "--data.prefetch", "9",
                  "--metrics.log_freq", "1", "--validation.freq", "5", "--forward_prefetch=false",
                  "--comm.train_timeout_seconds", "1", "--checkpoint.memory_interval", "2",
-                 "--checkpoint.memory_folder", "elsewhere", "--checkpoint.buddy"})),
+                 "--checkpoint.memory_folder", "elsewhere", "--checkpoint.buddy",
+                 "--backward_prefetch", "NONE", "--auto_wrap_policy", "size_based",
+                 "--min_num_params", "7", "--cpu_offload", "--gradient_checkpointing",
+                 "--parallelism.slot_map", "block", "--profiling.enable_profiling"})),
             before);
 }
 

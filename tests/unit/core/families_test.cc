@@ -85,11 +85,10 @@ struct WholeModel {
     strategy.compute = compute;
     strategy.replicate_state = true;
     membership = std::make_unique<Membership>(std::move(join({})).value());
-    std::vector<Unit*> borrowed;
     uint64_t seed = 100;
     for (const model_spec::UnitSpec& unit : spec.units) {
       units.push_back(std::make_unique<Unit>(unit, strategy, *membership->communicator, pool));
-      borrowed.push_back(units.back().get());
+      parts.emplace_back(*units.back(), 0, unit);
       for (const Segment& s : units.back()->held_segments()) {
         const double std = unit.params[static_cast<size_t>(s.param)].shape.size() == 1 ? 0.3 : 0.15;
         units.back()
@@ -99,7 +98,7 @@ struct WholeModel {
       units.back()->refresh_compute_copy();
     }
     stages = make_decoder(spec, seq_len, compute);
-    schedule = std::make_unique<Schedule>(borrowed, stages, strategy, 0, 1);
+    schedule = std::make_unique<Schedule>(parts, stages, strategy, 0, 1);
   }
   // Loss, then every unit's gradient, one after the other.
   std::pair<double, at::Tensor> gradients(const SlotInput& slot) {
@@ -116,6 +115,7 @@ struct WholeModel {
   BufferPool pool;
   std::unique_ptr<Membership> membership;
   std::vector<std::unique_ptr<Unit>> units;
+  std::vector<UnitPart> parts;
   StageSequence stages;
   std::unique_ptr<Schedule> schedule;
 };
@@ -185,12 +185,12 @@ TEST(Families, ALinearLayersGradientIsAutograds) {
   WholeModel model(shape, 9, at::kFloat);
   const at::Tensor x = random_tensor({18, 24}, 10), dy = random_tensor({18, 24}, 11);
   LinearStage stage(1, model.spec.units[1]);
-  std::vector<Unit*> units{model.units[1].get()};
+  std::vector<UnitPart> units{model.parts[1]};
   const SlotInput slot = some_slot();
   const at::Tensor y = stage.forward(units, x, slot, true);
   const at::Tensor dx = stage.backward(units, dy, slot);
-  const at::Tensor dw = units[0]->grad(0).clone();
-  at::Tensor x64 = leaf(x), w64 = leaf(units[0]->weight(0));
+  const at::Tensor dw = units[0].grad(0).clone();
+  at::Tensor x64 = leaf(x), w64 = leaf(units[0].weight(0));
   const at::Tensor y64 = at::linear(x64, w64);
   const auto grads = torch::autograd::grad({y64}, {x64, w64}, {dy.to(at::kDouble)});
   EXPECT_LT(max_difference(y, y64), 1e-5);
@@ -216,7 +216,7 @@ TEST(Families, AWindowHidesWhatLiesFurtherBack) {
   WholeModel model(shape, 9, at::kFloat);
   const auto last_logits = [&](at::Tensor ids) {
     const at::Tensor x = model.schedule->forward_only({ids, ids, 1.0}).value();
-    std::vector<Unit*> head{model.units.back().get()};
+    std::vector<UnitPart> head{model.parts.back()};
     return logits_of(model.spec, head, x.narrow(0, 8, 1)).clone();
   };
   const at::Tensor ids = at::arange(9, at::kLong).view({1, 9});

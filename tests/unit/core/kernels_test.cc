@@ -109,7 +109,7 @@ TEST(EmbeddingStage, RepeatedTokenGradientIsRoundedOnce) {
   SlotInput slot{at::ones({1, 512}, at::kLong), at::ones({1, 512}, at::kLong), 1.0};
   const at::Tensor dy = random_tensor({512, 8}, 8).to(at::kBFloat16);
   EmbeddingStage stage(0, false);
-  std::vector<Unit*> units{one.unit.get()};
+  std::vector<UnitPart> units{{*one.unit, 0, one.spec}};
   stage.backward(units, dy, slot);
   const at::Tensor exact = dy.to(at::kDouble).sum(0);
   const at::Tensor got = one.folded().narrow(0, 8, 8);
