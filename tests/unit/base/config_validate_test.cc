@@ -35,7 +35,7 @@ TEST(ConfigValidate, Limits) {
   EXPECT_THAT(verdict([](Config& c) { c.launcher.nproc_per_node = {2, 0}; }),
               HasSubstr("launcher.nproc_per_node = 2,0: must be 1 to 4096"));
   EXPECT_THAT(verdict([](Config& c) { c.parallelism.strategy = "full_shrad"; }),
-              HasSubstr("single, ddp, full_shard, shard_grad_op, hybrid; did you mean full_shard?"));
+              HasSubstr("full_shard, shard_grad_op, hybrid; did you mean full_shard?"));
   EXPECT_THAT(verdict([](Config& c) { c.checkpoint.codec = ""; }),
               HasSubstr("= \"\": must be one"));
   EXPECT_THAT(verdict([](Config& c) { c.debug.break_rule = "2"; }), HasSubstr("break_rule"));
