@@ -98,6 +98,14 @@ Result<void> check_processes(const Config& config) {
   return {};
 }
 
+Result<void> check_slot_map(const Config& config) {
+  if (config.parallelism.slot_map == "block" && config.training.reduction == "native")
+    return wrong(
+        "parallelism.slot_map = block adds slots before they travel, and training.reduction = "
+        "native leaves every sum to the backend; use the slot map cyclic");
+  return {};
+}
+
 Result<void> check_names(const Config& config) {
   const std::string& name = config.job.name;
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
@@ -140,6 +148,7 @@ Result<void> validate(const Config& config) {
   for (const ConfigField& field : config_fields())
     LOCKSTEP_RETURN_IF_ERROR(check_limits(config, field));
   LOCKSTEP_RETURN_IF_ERROR(check_names(config));
+  LOCKSTEP_RETURN_IF_ERROR(check_slot_map(config));
   LOCKSTEP_RETURN_IF_ERROR(check_memory_tier(config.checkpoint));
   LOCKSTEP_RETURN_IF_ERROR(check_model(config.model));
   LOCKSTEP_RETURN_IF_ERROR(check_batch(config.training));

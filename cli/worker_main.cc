@@ -65,6 +65,8 @@ Result<void> train(const Config& config) {
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
   rendezvous.background = config.checkpoint.buddy;
+  rendezvous.shard_size = core::shard_size(config, rendezvous.world_size,
+                                           std::stoi(environment("LOCAL_WORLD_SIZE", "1")));
   set_log_prefix(text("rank ", rendezvous.rank));
   if (config.parallelism.strategy == "single" && rendezvous.world_size > 1)
     return Error{Code::kConfig,

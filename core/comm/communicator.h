@@ -54,6 +54,7 @@ struct RendezvousOptions {
       "lo";  // network interface for Gloo; "" = the one that has a route to the host's name
   double init_timeout_s = 60, timeout_s = 100;
   bool background = false;  // a second communicator, for a thread beside the training
+  int shard_size = 0;       // consecutive ranks that share a copy of the state; 0: all
 };
 
 // A small key-value store shared by the ranks, for votes. Thread-safe.
@@ -67,10 +68,23 @@ class SharedStore {
   virtual Result<void> remove(const std::string& key) = 0;
 };
 
+// All ranks; those that share one copy of the state; and those that hold the same shard of another
+// one, in the order of the copies. Borrowed.
+struct Groups {
+  Communicator* world;
+  Communicator* shard;
+  Communicator* copies;
+};
+
 struct Membership {
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<SharedStore> store;
   std::unique_ptr<Communicator> background;  // null unless asked for and world_size > 1
+  std::unique_ptr<Communicator> shard, copies;  // null: the same as communicator
+  Groups groups() const {
+    return {communicator.get(), shard ? shard.get() : communicator.get(),
+            copies ? copies.get() : communicator.get()};
+  }
 };
 // Connects all ranks; returns when everybody is there. Errors: kTimeout, kPeerLost, kConfig.
 Result<Membership> join(const RendezvousOptions& options);

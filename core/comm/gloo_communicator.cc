@@ -225,9 +225,14 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool m
   return c10::make_intrusive<c10d::PrefixStore>(o.prefix, store);
 }
 
+struct Seat {
+  int rank, size;
+};
+
 // May throw what c10d throws.
-std::unique_ptr<GlooCommunicator> connect_group(const RendezvousOptions& o,
-                                                const std::string& prefix, int threads) {
+std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const std::string& prefix,
+                                            Seat seat, int threads) {
+  if (seat.size == 1) return std::make_unique<SingleCommunicator>();
   auto options = c10d::ProcessGroupGloo::Options::create(
       to_ms(std::max(o.init_timeout_s, o.timeout_s) + kMarginSeconds));
   options->devices.push_back(o.interface.empty()
@@ -236,7 +241,7 @@ std::unique_ptr<GlooCommunicator> connect_group(const RendezvousOptions& o,
   options->threads = threads;
   auto store = connect_store(o, /*may_serve=*/prefix == "gloo");
   auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
-      c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), o.rank, o.world_size,
+      c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), seat.rank, seat.size,
       options);
   return std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s);
 }
@@ -246,20 +251,29 @@ std::unique_ptr<GlooCommunicator> connect_group(const RendezvousOptions& o,
 Result<Membership> join(const RendezvousOptions& o) {
   if (o.world_size == 1)
     return Membership{std::make_unique<SingleCommunicator>(), std::make_unique<LocalStore>(),
-                      nullptr};
+                      nullptr, nullptr, nullptr};
   const bool known = o.store.starts_with("file:") ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)
     return Error{Code::kConfig, text("the rendezvous store is \"", o.store,
                                      "\"; it must be file:PATH or tcp:HOST:PORT")};
   try {
-    auto training = connect_group(o, "gloo", 2);
-    auto background = o.background ? connect_group(o, "gloo_background", 1) : nullptr;
+    const Seat all{o.rank, o.world_size};
+    Membership m;
+    m.communicator = connect_group(o, "gloo", all, 2);
+    if (o.background) m.background = connect_group(o, "gloo_background", all, 1);
+    const int shard = o.shard_size == 0 ? o.world_size : o.shard_size;
+    LOCKSTEP_CHECK(o.world_size % shard == 0, o.world_size, " ranks in groups of ", shard);
+    const int group = o.rank / shard, place = o.rank % shard;
+    if (shard < o.world_size)
+      m.shard = connect_group(o, text("gloo_shard", group), {place, shard}, 2);
+    if (shard > 1)
+      m.copies = connect_group(o, text("gloo_copies", place), {group, o.world_size / shard}, 2);
     // Votes go over a connection of their own: a store call holds its connection's lock while it
     // waits.
     auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
-    return Membership{std::move(training), std::make_unique<C10dStore>(std::move(votes)),
-                      std::move(background)};
+    m.store = std::make_unique<C10dStore>(std::move(votes));
+    return m;
   } catch (const std::exception& e) {
     const std::string reason = e.what();
     return Error{Code::kPeerLost,

@@ -4,6 +4,7 @@
 // Thread: the training thread.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 
@@ -25,6 +26,11 @@ class BufferPool {
     return buffer;
   }
   void give(c10::DataPtr buffer, size_t bytes) { free_[bytes].push_back(std::move(buffer)); }
+
+  // The same as a 1-D tensor. give: nobody else uses it any more; undefined is fine.
+  at::Tensor take_tensor(int64_t elements, at::ScalarType dtype);
+  void give_tensor(at::Tensor& t);
+
   size_t allocated_bytes() const { return allocated_bytes_; }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <utility>
+
 #include "base/check.h"
 #include "core/sharding/add_kernels.h"
 
@@ -34,54 +36,60 @@ at::Tensor FoldTree::fresh() {
   return t;
 }
 
-// The first merge of an even push adds the part where it lies: no copy of it is made.
-void FoldTree::push(const at::Tensor& part) {
-  LOCKSTEP_CHECK(part.numel() == elements_, part.numel(), " ", elements_);
-  ++pushes_;
-  if (pushes_ % 2 == 1) {
-    partials_.push_back(fresh());
-    set_to(partials_.back(), part);
-    return;
-  }
-  add_into(partials_.back(), part);
-  for (int64_t n = pushes_ / 2; n % 2 == 0; n /= 2) {
-    at::Tensor top = std::move(partials_.back());
-    partials_.pop_back();
-    add_into(partials_.back(), top);
-    spare_.push_back(std::move(top));
-  }
+void FoldTree::push_copy(const at::Tensor& part, const SlotRun& run) {
+  partials_.push_back({fresh(), run});
+  set_to(partials_.back().sum, part);
 }
 
-void FoldTree::push_round(const at::Tensor& parts, int64_t part_count) {
-  if (reduction_ == Reduction::kTree) {
-    for (int64_t i = 0; i < part_count; ++i) push(parts.narrow(0, i * elements_, elements_));
+void FoldTree::merge_top() {
+  Partial top = std::move(partials_.back());
+  partials_.pop_back();
+  add_into(partials_.back().sum, top.sum);
+  partials_.back().run.count += top.run.count;
+  spare_.push_back(std::move(top.sum));
+}
+
+// Where the part completes a node it is added where it lies: no copy of it is made.
+void FoldTree::push(const at::Tensor& part, const SlotRun& run) {
+  LOCKSTEP_CHECK(part.numel() == elements_, part.numel(), " ", elements_);
+  LOCKSTEP_CHECK(partials_.empty() || partials_.back().run.end() == run.first, "slot ", run.first);
+  if (reduction_ != Reduction::kTree) {
+    if (!std::exchange(in_round_, true)) return push_copy(part, run);
+    add_into(partials_.back().sum, part);
+    partials_.back().run.count += run.count;
     return;
   }
-  at::Tensor round = fresh();
-  set_to(round, parts.narrow(0, 0, elements_));
-  for (int64_t i = 1; i < part_count; ++i)
-    add_into(round, parts.narrow(0, i * elements_, elements_));
-  if (partials_.empty()) {
-    partials_.push_back(std::move(round));
-  } else {
-    add_into(partials_.back(), round);
-    spare_.push_back(std::move(round));
-  }
+  if (partials_.empty() || !halves(partials_.back().run, run)) return push_copy(part, run);
+  add_into(partials_.back().sum, part);
+  partials_.back().run.count += run.count;
+  while (partials_.size() > 1 && halves(partials_[partials_.size() - 2].run, partials_.back().run))
+    merge_top();
+}
+
+void FoldTree::end_round() {
+  if (reduction_ == Reduction::kTree) return;
+  in_round_ = false;
+  if (partials_.size() > 1) merge_top();
 }
 
 at::Tensor FoldTree::result() {
   LOCKSTEP_CHECK(!partials_.empty(), "no slot was pushed");
-  while (partials_.size() > 1) {
-    at::Tensor top = std::move(partials_.back());
-    partials_.pop_back();
-    add_into(partials_.back(), top);
-    spare_.push_back(std::move(top));
-  }
-  at::Tensor sum = partials_.back();
+  while (partials_.size() > 1) merge_top();
+  at::Tensor sum = std::move(partials_.back().sum);
   spare_.push_back(sum);
   partials_.clear();
-  pushes_ = 0;
   return sum;
+}
+
+std::vector<at::Tensor> FoldTree::take_partials() {
+  std::vector<at::Tensor> sums;
+  for (Partial& partial : partials_) sums.push_back(std::move(partial.sum));
+  partials_.clear();
+  return sums;
+}
+
+void FoldTree::give_back(std::vector<at::Tensor> tensors) {
+  for (at::Tensor& t : tensors) spare_.push_back(std::move(t));
 }
 
 }  // namespace lockstep::core

@@ -5,10 +5,13 @@
 //   backward  for stage i, last to first: prefetch gather(i-1); wait gather(i); dx = backward(i);
 //             release(i); exchange(i): it travels while the next stage computes, then is folded
 //
-// A rank without a slot in a round takes part in the same collectives and computes nothing.
+// Stages share a unit where a wrap policy joined theirs: it is gathered for the first of them and
+// exchanged after the last. A rank without a slot in a round takes part in the same collectives
+// and computes nothing.
 // Borrows units, stages and clock. Thread: the training thread.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -25,36 +28,48 @@ struct PhaseTimes {
 class Schedule {
  public:
   // `parts`: by unit of the model.
-  Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy, int rank,
-           int world_size);
+  Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy,
+           const SlotMap& map, int rank);
 
-  // One round: this rank's slot (none: idle), `active` ranks compute one. Collective. Errors:
-  // Pending::wait's.
-  Result<SlotLoss> train_slot(const std::optional<SlotInput>& slot, int active);
-  // Waits for exchanges under way; before the folds are read. Collective.
-  Result<void> finish_exchanges();
+  // One round: this rank's slot (none: idle). Collective. Errors: Pending::wait's.
+  Result<SlotLoss> train_slot(const std::optional<SlotInput>& slot, int64_t round);
+  // After the step's last round: waits for exchanges under way and releases what the strategy kept
+  // gathered; before the folds are read. Collective.
+  Result<void> finish_step();
   // Forward and loss only. Collective.
   Result<SlotLoss> evaluate_slot(const std::optional<SlotInput>& slot);
   // Forward of the stages before the loss, for generation; the head's units are gathered on return.
   Result<at::Tensor> forward_only(const SlotInput& slot);
+  // Frees what the strategy kept gathered.
+  void release_all();
   PhaseTimes take_times() { return std::exchange(times_, PhaseTimes{}); }
 
  private:
-  // The gathers of a round in order: which units each item needs.
-  using Plan = std::vector<std::vector<int>>;
+  // What happens in order in a round: forward of the stages, the loss, backward.
+  struct Item {
+    std::vector<UnitPart> parts;   // what the stage computes with
+    std::vector<Unit*> gathered;   // what it needs gathered
+    std::vector<Unit*> finished;   // whose gradient is complete after it
+  };
+  using Plan = std::vector<Item>;
+  Item item_of(const std::vector<int>& parts, bool needs_weights) const;
   Plan make_plan(bool train) const;
+  void add_finished(Plan& plan) const;
   Result<void> enter(const Plan& plan, size_t item, bool prefetch);
+  void prefetch(const Plan& plan, size_t item);
   void leave(const Plan& plan, size_t item);
-  Result<void> exchange(const std::vector<int>& finished, int active);
-  std::vector<UnitPart> pick(const std::vector<int>& indices) const;
+  Result<void> exchange(const std::vector<Unit*>& finished, int64_t round);
+  Result<void> finish_exchanges();
   Result<at::Tensor> run_forward(const Plan& plan, const std::optional<SlotInput>& slot, bool keep);
+  Result<void> run_backward(const std::optional<SlotInput>& slot, at::Tensor dx, int64_t round);
 
   std::vector<UnitPart> parts_;
   StageSequence& model_;
   Strategy strategy_;
-  int rank_, world_size_;
+  SlotMap map_;
+  int rank_;
   Plan train_plan_, forward_plan_;
-  std::vector<int> travelling_;  // units whose exchange is under way, oldest first
+  std::deque<Unit*> travelling_;  // units whose exchange is under way, oldest first
   PhaseTimes times_;
 };
 

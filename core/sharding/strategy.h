@@ -3,22 +3,30 @@
 
 #include <c10/core/ScalarType.h>
 
-#include <string>
-
 #include "base/config.h"
 #include "core/sharding/fold_tree.h"
 
 namespace lockstep::core {
 
+// When the gather of the unit that backward needs next is started: before this unit's backward,
+// after it, or when it is needed.
+enum class BackwardPrefetch { kPre, kPost, kNone };
+
 struct Strategy {
-  std::string name = "full_shard";
-  bool replicate_state = false;  // every rank holds all of master, m and v (ddp, single)
-  bool forward_prefetch = true, backward_prefetch = true;
-  at::ScalarType compute = at::kFloat;  // also the wire dtype of parameters and gradients
+  bool keep_gathered = false;  // from a unit's first use to the end of the step
+  bool forward_prefetch = true;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
+  bool block_slots = false;               // slot map
+  at::ScalarType compute = at::kFloat;    // also the wire dtype of parameters and gradients
   Reduction reduction = Reduction::kTree;
 
   // Requires a validated config.
   static Strategy create(const Config& config);
 };
+
+// S, the ranks that share one copy of the state: 1 for single and ddp, W for full_shard and
+// shard_grad_op. hybrid: parallelism.data_parallel_shard_degree, else the ranks of a node; where
+// that does not divide W (nodes were lost), the next larger number that does.
+int shard_size(const Config& config, int world_size, int local_world_size);
 
 }  // namespace lockstep::core

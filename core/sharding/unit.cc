@@ -14,46 +14,36 @@ namespace {
 
 constexpr int64_t kTile = model_spec::kTileElements;
 
-// A 1-D tensor over memory of the pool; give_back returns the memory.
-at::Tensor take_tensor(BufferPool& pool, int64_t elements, at::ScalarType dtype) {
-  const size_t bytes = static_cast<size_t>(elements) * c10::elementSize(dtype);
-  c10::Storage storage(c10::Storage::use_byte_size_t(), static_cast<int64_t>(bytes),
-                       pool.take(bytes));
-  return at::empty({0}, at::TensorOptions(dtype)).set_(storage, 0, {elements}, {1});
-}
-
-void give_back(BufferPool& pool, at::Tensor& t) {
-  const size_t bytes = t.storage().nbytes();
-  pool.give(t.storage().set_data_ptr(c10::DataPtr()), bytes);
-  t.reset();
-}
-
 void narrow_into(at::Tensor& out, const at::Tensor& in) {
   narrow_to_bf16(static_cast<uint16_t*>(out.data_ptr()), in.data_ptr<float>(), in.numel());
 }
 
 }  // namespace
 
-Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, Communicator& comm,
+Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, const Groups& groups,
            BufferPool& pool)
     : spec_(spec),
       strategy_(strategy),
-      comm_(comm),
+      groups_(groups),
       pool_(pool),
-      layout_(ShardLayout::create(spec.tiles(), comm.world_size())),
-      fold_(layout_.shard_elements(), strategy.reduction) {
-  const int rank = comm.rank();
-  const bool all = strategy.replicate_state || comm.world_size() == 1;
-  resident_ = all;
-  owned_offset_ = all ? rank * layout_.shard_elements() : 0;
+      layout_(ShardLayout::create(spec.tiles(), groups.world->world_size(),
+                                  groups.shard->world_size())),
+      in_group_(*groups.shard, pool),
+      among_groups_(*groups.copies, pool),
+      local_(layout_.padded_elements(), Reduction::kTree),
+      group_(layout_.held_elements(), Reduction::kTree),
+      fold_(layout_.owned_elements(), strategy.reduction) {
+  const int rank = groups.world->rank();
+  resident_ = layout_.shard_size == 1;
+  owned_offset_ = groups.copies->rank() * layout_.owned_elements();
   owned_segments_ = segments_of(spec, layout_.first_tile(rank), layout_.tile_count(rank));
-  held_segments_ = all ? segments_of(spec, 0, layout_.tiles) : owned_segments_;
+  held_segments_ = segments_of(spec, layout_.first_held_tile(rank), layout_.held_tile_count(rank));
   int64_t offset = 0;
   for (const model_spec::ParamSpec& p : spec.params) {
     param_offsets_.push_back(offset);
     offset += p.tiles() * kTile;
   }
-  const int64_t held = all ? layout_.padded_elements() : layout_.shard_elements();
+  const int64_t held = layout_.held_elements();
   for (at::Tensor* t : {&master_S, &adam_m_S, &adam_v_S})
     *t = at::zeros({held}, at::TensorOptions(at::kFloat));
   if (strategy_.compute != at::kFloat)
@@ -67,7 +57,7 @@ void Unit::make_weights() {
   if (resident_) {
     gathered_U_ = compute_S_.defined() ? compute_S_ : master_S;
   } else {
-    gathered_U_ = take_tensor(pool_, layout_.padded_elements(), strategy_.compute);
+    gathered_U_ = pool_.take_tensor(layout_.padded_elements(), strategy_.compute);
   }
   for (size_t i = 0; i < spec_.params.size(); ++i)
     weights_.push_back(view_of(gathered_U_, static_cast<int>(i)));
@@ -94,7 +84,7 @@ void Unit::start_gather() {
   const size_t bytes = gathered_U_.storage().nbytes();
   gathered_U_.storage().set_data_ptr(pool_.take(bytes));
   has_memory_ = true;
-  gather_ = comm_.all_gather(gathered_U_, compute_S_.defined() ? compute_S_ : master_S);
+  gather_ = groups_.shard->all_gather(gathered_U_, compute_S_.defined() ? compute_S_ : master_S);
 }
 
 Result<void> Unit::finish_gather() {
@@ -116,9 +106,9 @@ void Unit::release() {
 
 void Unit::begin_grads() {
   if (send_U_.defined()) return;
-  LOCKSTEP_CHECK(!exchange_, "unit ", spec_.name,
+  LOCKSTEP_CHECK(!in_group_.under_way() && !among_groups_.under_way(), "unit ", spec_.name,
                  " begins gradients while an exchange is under way");
-  send_U_ = take_tensor(pool_, layout_.padded_elements(), strategy_.compute);
+  send_U_ = pool_.take_tensor(layout_.padded_elements(), strategy_.compute);
   std::byte* base = static_cast<std::byte*>(send_U_.data_ptr());
   const size_t width = c10::elementSize(strategy_.compute);
   auto zero = [&](int64_t from, int64_t to) {
@@ -152,8 +142,7 @@ at::Tensor Unit::grad_sum(int param) {
   return sums_[i];
 }
 
-void Unit::start_exchange(int active) {
-  LOCKSTEP_CHECK(!exchange_, "two exchanges of unit ", spec_.name, " at once");
+void Unit::round_sums() {
   for (size_t i = 0; i < sums_.size(); ++i) {
     if (sum_begun_[i] && strategy_.compute != at::kFloat) {
       at::Tensor out = grad(static_cast<int>(i));
@@ -161,43 +150,116 @@ void Unit::start_exchange(int active) {
     }
     sum_begun_[i] = false;
   }
-  exchange_active_ = active;
-  const int64_t shard = layout_.shard_elements();
-  const bool sends = send_U_.defined();
-  LOCKSTEP_CHECK(sends == (comm_.rank() < active), "rank ", comm_.rank(), " of ", active,
-                 " active");
-  if (strategy_.reduction == Reduction::kNative) {
-    received_ = sends ? send_U_.to(at::kFloat, false, true)
-                      : at::zeros({layout_.padded_elements()}, at::TensorOptions(at::kFloat));
-    exchange_ = comm_.all_reduce_sum(received_);
-    return;
+}
+
+// What each rank of a group ships: its slot of the round, or the sums of its slots.
+std::vector<std::vector<SlotRun>> Unit::runs_in_group(int group) const {
+  const int members = layout_.shard_size;
+  std::vector<std::vector<SlotRun>> runs;
+  for (int m = 0; m < members; ++m)
+    runs.push_back(subtrees_of(map_.run_of(round_, group * members + m, 1)));
+  return runs;
+}
+
+// What each group ships to the others: its ranks' pieces as they are, or their sums.
+std::vector<std::vector<SlotRun>> Unit::runs_among_groups(bool summed) const {
+  std::vector<std::vector<SlotRun>> runs;
+  for (int g = 0; g < layout_.copies(); ++g) {
+    std::vector<SlotRun> list;
+    if (summed) list = subtrees_of(map_.run_of(round_, g * layout_.shard_size, layout_.shard_size));
+    else
+      for (const auto& one : runs_in_group(g)) list.insert(list.end(), one.begin(), one.end());
+    runs.push_back(std::move(list));
   }
-  if (comm_.world_size() == 1) return;  // the sent buffer is what would be received
-  received_ = take_tensor(pool_, layout_.padded_elements(), strategy_.compute);
-  std::vector<int64_t> in_counts(static_cast<size_t>(comm_.world_size()), sends ? shard : 0);
-  std::vector<int64_t> out_counts(in_counts.size(), 0);
-  std::fill_n(out_counts.begin(), active, shard);
-  exchange_ = comm_.all_to_all(received_.narrow(0, 0, shard * active), out_counts,
-                               sends ? send_U_ : received_.narrow(0, 0, 0), in_counts);
+  return runs;
+}
+
+// Adding in the group first pays where few fp32 sums stand for many pieces.
+bool Unit::sums_in_group() const {
+  auto bytes = [&](bool summed) {
+    size_t pieces = 0;
+    for (const auto& list : runs_among_groups(summed)) pieces += list.size();
+    return pieces * (summed ? sizeof(float) : c10::elementSize(piece_dtype()));
+  };
+  return bytes(true) < bytes(false);
+}
+
+void Unit::start_exchange(const SlotMap& map, int64_t round) {
+  round_sums();
+  map_ = map;
+  round_ = round;
+  const std::optional<int64_t> slot = map.slot(round, groups_.world->rank());
+  LOCKSTEP_CHECK(send_U_.defined() == slot.has_value(), "rank ", groups_.world->rank(), " round ",
+                 round);
+  if (strategy_.reduction == Reduction::kNative) return start_native();
+  std::vector<at::Tensor> mine;
+  if (map.block) {
+    if (slot) local_.push(send_U_, {*slot, 1});
+    pool_.give_tensor(send_U_);
+    if (round + 1 < map.rounds()) return;
+    mine = local_.take_partials();
+  } else if (slot) {
+    mine.push_back(send_U_);
+  }
+  in_group_.start(std::move(mine), runs_in_group(groups_.copies->rank()), layout_.held_elements(),
+                  piece_dtype());
+}
+
+void Unit::start_native() {
+  native_U_ = send_U_.defined()
+                  ? send_U_.to(at::kFloat, false, true)
+                  : at::zeros({layout_.padded_elements()}, at::TensorOptions(at::kFloat));
+  native_ = groups_.world->all_reduce_sum(native_U_);
+}
+
+Result<void> Unit::finish_native() {
+  if (auto done = native_->wait(); !done.ok())
+    return done.error().in(text("adding gradients of unit ", spec_.name));
+  native_.reset();
+  const int64_t owned = layout_.owned_elements();
+  fold_.push(native_U_.narrow(0, layout_.part_of(groups_.world->rank()) * owned, owned),
+             map_.run_of(round_, 0, layout_.world_size));
+  fold_.end_round();
+  native_U_.reset();
+  pool_.give_tensor(send_U_);
+  return {};
+}
+
+Result<void> Unit::advance_exchange() {
+  if (!in_group_.under_way() || among_groups_.under_way() || layout_.copies() == 1) return {};
+  if (auto done = in_group_.wait(); !done.ok())
+    return done.error().in(text("exchanging gradients of unit ", spec_.name));
+  start_second_leg();
+  return {};
+}
+
+void Unit::start_second_leg() {
+  summed_ = sums_in_group();
+  std::vector<at::Tensor> mine;
+  in_group_.for_each([&](const at::Tensor& part, const SlotRun& run) {
+    if (summed_) group_.push(part, run);
+    else mine.push_back(part);
+  });
+  if (summed_) mine = group_.take_partials();
+  among_groups_.start(std::move(mine), runs_among_groups(summed_), layout_.owned_elements(),
+                      summed_ ? at::kFloat : piece_dtype());
 }
 
 Result<void> Unit::finish_exchange() {
-  if (exchange_) {
-    auto done = exchange_->wait();
-    if (!done.ok()) return done.error().in(text("exchanging gradients of unit ", spec_.name));
-    exchange_.reset();
-  }
-  const int64_t shard = layout_.shard_elements();
-  if (strategy_.reduction == Reduction::kNative) {
-    fold_.push_round(received_.narrow(0, comm_.rank() * shard, shard), 1);
-    received_.reset();
-  } else if (comm_.world_size() == 1) {
-    fold_.push_round(send_U_, 1);
-  } else {
-    fold_.push_round(received_, exchange_active_);
-    give_back(pool_, received_);
-  }
-  if (send_U_.defined()) give_back(pool_, send_U_);
+  if (native_) return finish_native();
+  LOCKSTEP_RETURN_IF_ERROR(advance_exchange());
+  Shipment& last = layout_.copies() == 1 ? in_group_ : among_groups_;
+  if (!last.under_way()) return {};
+  if (auto done = last.wait(); !done.ok())
+    return done.error().in(text("exchanging gradients of unit ", spec_.name));
+  last.for_each([&](const at::Tensor& part, const SlotRun& run) { fold_.push(part, run); });
+  fold_.end_round();
+  std::vector<at::Tensor> sums = among_groups_.finish();
+  if (summed_) group_.give_back(std::move(sums));
+  summed_ = false;
+  sums = in_group_.finish();
+  if (map_.block) local_.give_back(std::move(sums));
+  pool_.give_tensor(send_U_);
   return {};
 }
 

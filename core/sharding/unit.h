@@ -5,13 +5,16 @@
 //   gradients    begin_grads -> grad(i) written -> start_exchange -> finish_exchange -> folded()
 //
 // The views returned by weight(i) live as long as the unit; release() takes the memory from under
-// them and the next gather puts it back, so that what autograd saved sees the same storage.
+// them and the next gather puts it back, so that what a stage saved sees the same storage.
+// An exchange has two legs: parts of the gradient meet in the group that shares a copy of the
+// state, and then among the groups, where each rank folds what it owns.
 // Shapes: S = held elements (padded to whole tiles), U = padded elements of the whole unit.
-// Borrows the spec, pool and communicator. Thread: the training thread.
+// Borrows the spec, pool and communicators. Thread: the training thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -19,25 +22,25 @@
 #include "core/sharding/buffer_pool.h"
 #include "core/sharding/fold_tree.h"
 #include "core/sharding/shard_layout.h"
+#include "core/sharding/shipment.h"
 #include "core/sharding/strategy.h"
 
 namespace lockstep::core {
 
 class Unit {
  public:
-  Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, Communicator& comm,
+  Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, const Groups& groups,
        BufferPool& pool);
 
   const model_spec::UnitSpec& spec() const { return spec_; }
   const ShardLayout& layout() const { return layout_; }
 
   // State, fp32 [S]. `held` is what this rank updates; `owned` is the part whose gradient sum it
-  // folds and that it writes to checkpoints. They differ where the state is replicated (ddp).
+  // folds and that it writes to checkpoints. They differ where the state is replicated.
   at::Tensor master_S, adam_m_S, adam_v_S;
   const std::vector<Segment>& held_segments() const { return held_segments_; }
   const std::vector<Segment>& owned_segments() const { return owned_segments_; }
   int64_t owned_offset() const { return owned_offset_; }  // of the owned part in the state tensors
-  int64_t owned_tiles() const { return layout_.tile_count(comm_.rank()); }
   // Brings the compute-precision copy up to date; after init, load and every update.
   void refresh_compute_copy();
 
@@ -54,21 +57,32 @@ class Unit {
   // fp32 accumulator of a gradient that is summed inside the slot; zero at first. Rounded once to
   // the wire dtype by start_exchange. With an fp32 wire it is the exchange buffer itself.
   at::Tensor grad_sum(int param);
-  // `active` ranks (0 … active-1) computed a slot in this round. Starts the exchange; a rank that
-  // computed none calls this without begin_grads. Collective.
-  void start_exchange(int active);
-  // Waits and folds. Errors: those of Pending::wait.
+  // The gradients of this round are complete; a rank that computed no slot calls this without
+  // begin_grads. Under the block map, only the step's last round travels. Collective.
+  void start_exchange(const SlotMap& map, int64_t round);
+  // Waits for the first leg and starts the second one, where there are two. Collective. Errors:
+  // those of Pending::wait.
+  Result<void> advance_exchange();
+  // Waits for both and folds. Errors: those of Pending::wait.
   Result<void> finish_exchange();
-  // The step's gradient sum over the owned tiles, fp32 [shard_elements]; ends the step's fold.
+  // The step's gradient sum over the owned tiles, fp32 [owned_elements]; ends the step's fold.
   at::Tensor folded() { return fold_.result(); }
 
  private:
   void make_weights();
   at::Tensor view_of(at::Tensor& flat, int param) const;
+  void round_sums();
+  void start_native();
+  std::vector<std::vector<SlotRun>> runs_in_group(int group) const;
+  std::vector<std::vector<SlotRun>> runs_among_groups(bool summed) const;
+  at::ScalarType piece_dtype() const { return map_.block ? at::kFloat : strategy_.compute; }
+  bool sums_in_group() const;
+  void start_second_leg();
+  Result<void> finish_native();
 
   const model_spec::UnitSpec& spec_;
   Strategy strategy_;
-  Communicator& comm_;
+  Groups groups_;
   BufferPool& pool_;
   ShardLayout layout_;
   std::vector<Segment> held_segments_, owned_segments_;
@@ -82,13 +96,18 @@ class Unit {
   std::vector<at::Tensor> weights_;
   PendingPtr gather_;
 
-  at::Tensor send_U_, received_;
-  c10::DataPtr unused_;
+  at::Tensor send_U_;
   std::vector<at::Tensor> sums_;  // bf16 wire: fp32 accumulators, by param
   std::vector<bool> sum_begun_;
-  PendingPtr exchange_;
-  int exchange_active_ = 0;
-  FoldTree fold_;
+  SlotMap map_;  // of the exchange under way
+  int64_t round_ = 0;
+  bool summed_ = false;  // the second leg ships the groups' sums
+  Shipment in_group_, among_groups_;
+  at::Tensor native_U_;
+  PendingPtr native_;
+  FoldTree local_;  // block map: this rank's slots, [U]
+  FoldTree group_;  // the group's slots of a round, [S]
+  FoldTree fold_;   // all slots, owned elements
 };
 
 // The parameters of one unit of the model, counted from 0, inside the Unit that holds them: a wrap

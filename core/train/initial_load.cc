@@ -8,9 +8,8 @@
 namespace lockstep::core {
 namespace {
 
-Result<LoadedPart> load_part(FileSystem& file_system, const Config& config,
-                             const checkpoint::LoadSelection& selection, TrainingStep& step,
-                             InitialLoad& load) {
+Result<LoadedPart> load_part(FileSystem& file_system, const checkpoint::LoadSelection& selection,
+                             TrainingStep& step, InitialLoad& load) {
   LoadedPart part;
   LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest(file_system, load.directory));
   std::vector<checkpoint::TensorPiece> wanted = model_pieces(step.units());
@@ -27,7 +26,7 @@ Result<LoadedPart> load_part(FileSystem& file_system, const Config& config,
                checkpoint::load_pieces(file_system, load.directory, part.manifest, targets,
                                        checkpoint::reader_threads()));
   load.read_bytes = statistics.read_bytes;
-  if (!Strategy::create(config).replicate_state) part.sums = statistics.sums;
+  if (step.first_copy()) part.sums = statistics.sums;
   return part;
 }
 
@@ -51,7 +50,7 @@ Result<InitialLoad> load_initial(FileSystem& file_system, const Config& config, 
   if (!agreed.refusal.empty())
     return Error{Code::kConfig, text("checkpoint.initial_load_path: ", agreed.refusal)};
   InitialLoad load{agreed.directory, 0, 0};
-  const Result<LoadedPart> part = load_part(file_system, config, selection, step, load);
+  const Result<LoadedPart> part = load_part(file_system, selection, step, load);
   LOCKSTEP_TRY(const std::optional<Error> failure, agreement.outcome(0, part));
   if (failure) return failure->in("checkpoint.initial_load_path");
   step.refresh_compute_copies();

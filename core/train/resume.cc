@@ -75,7 +75,7 @@ struct Loader {
                                          checkpoint::reader_threads()));
     resumed.read_bytes = statistics.read_bytes;
     resumed.from = directory;
-    if (!Strategy::create(config).replicate_state) part.sums = statistics.sums;
+    if (step.first_copy()) part.sums = statistics.sums;
     return part;
   }
 
@@ -91,9 +91,9 @@ struct Loader {
     resumed.snapshot_folder = checkpoint::snapshot_folder_name(snapshot.whole.generation,
                                                                snapshot.whole.nonce);
     const checkpoint::Fingerprints sums = checkpoint::fingerprints(targets);
-    if (!Strategy::create(config).replicate_state)
+    if (step.first_copy())
       part.sums = sums;
-    else
+    else if (step.whole_state())
       LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_fingerprints(part.manifest, sums));
     return part;
   }

@@ -58,7 +58,7 @@ Result<void> Trainer::open_data() {
 }
 
 Result<void> Trainer::build_model() {
-  step_ = std::make_unique<TrainingStep>(config_, spec_, *env_.membership.communicator);
+  step_ = std::make_unique<TrainingStep>(config_, spec_, env_.membership.groups());
   if (rank() == 0)
     log_info("Model ", config_.model.name, " size: ", grouped(spec_.parameter_count()),
              " total parameters, ", config_.parallelism.strategy, " on ", world_size(),
@@ -138,9 +138,8 @@ Result<void> Trainer::start_engine() {
                                                      owned_pieces(step_->units())));
     LOCKSTEP_RETURN_IF_ERROR(start_snapshots());
   }
-  std::vector<int64_t> slots;
-  for (int64_t s = rank(); s < config_.slots(); s += world_size()) slots.push_back(s);
-  loader_ = data::SlotLoader::create(*train_data_, slots, state_.step, config_.data.prefetch);
+  loader_ = data::SlotLoader::create(*train_data_, step_->slot_map().slots_of(rank()), state_.step,
+                                     config_.data.prefetch);
   if (rank() != 0) return {};
   LOCKSTEP_TRY(record_, RunRecord::create(env_.file_system, env_.clock, config_, spec_,
                                           {world_size(), resumed_.next_generation, identity_.hash(),

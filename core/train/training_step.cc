@@ -7,22 +7,24 @@
 #include "core/optim/adamw.h"
 
 namespace lockstep::core {
-namespace {
-
-int64_t rounds_of(int64_t slots, int world_size) { return (slots + world_size - 1) / world_size; }
-
-}  // namespace
-
 TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& spec,
-                           Communicator& comm)
-    : config_(config), spec_(spec), comm_(comm), strategy_(Strategy::create(config)) {
-  for (const model_spec::UnitSpec& unit : spec.units) {
-    units_.push_back(std::make_unique<Unit>(unit, strategy_, comm, pool_));
-    parts_.emplace_back(*units_.back(), 0, unit);
+                           const Groups& groups)
+    : config_(config),
+      spec_(spec),
+      groups_(groups),
+      comm_(*groups.world),
+      strategy_(Strategy::create(config)),
+      map_{strategy_.block_slots && comm_.world_size() > 1, config.slots(), comm_.world_size()},
+      wrapped_(model_spec::wrap(spec, config.parallelism.wrap_policy,
+                                config.parallelism.min_num_params)) {
+  for (const model_spec::WrappedUnit& run : wrapped_) {
+    units_.push_back(std::make_unique<Unit>(run.spec, strategy_, groups, pool_));
+    for (size_t i = 0; i < run.first_params.size(); ++i)
+      parts_.emplace_back(*units_.back(), run.first_params[i],
+                          spec.units[static_cast<size_t>(run.first_unit) + i]);
   }
   model_ = make_decoder(spec, config.training.seq_len, strategy_.compute);
-  schedule_ =
-      std::make_unique<Schedule>(parts_, model_, strategy_, comm.rank(), comm.world_size());
+  schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, map_, comm_.rank());
 }
 
 Result<void> TrainingStep::initialize(const model_spec::HfWeights* weights) {
@@ -65,23 +67,20 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
                                          SlotSums& sums, StepPhases& phases) {
   if (config_.debug.break_rule == "1" && comm_.world_size() == 1)
     return compute_slots_joined(next_slot, sums);
-  const int64_t slots = config_.slots();
-  const int w = comm_.world_size(), rank = comm_.rank();
-  for (int64_t round = 0; round < rounds_of(slots, w); ++round) {
-    const int active = static_cast<int>(std::min<int64_t>(w, slots - round * w));
+  for (int64_t round = 0; round < map_.rounds(); ++round) {
+    const std::optional<int64_t> slot = map_.slot(round, comm_.rank());
     std::optional<SlotInput> input;
-    if (rank < active) {
+    if (slot) {
       const double before = system_clock().monotonic_s();
       LOCKSTEP_TRY(data::SlotBatch batch, next_slot());
       phases.data_wait += system_clock().monotonic_s() - before;
-      LOCKSTEP_CHECK(batch.slot == round * w + rank, "slot ", batch.slot, " in round ", round);
+      LOCKSTEP_CHECK(batch.slot == *slot, "slot ", batch.slot, " in round ", round);
       input = to_input(batch);
     }
-    LOCKSTEP_TRY(SlotLoss loss, schedule_->train_slot(input, active));
-    if (rank < active) {
-      const size_t slot = static_cast<size_t>(round * w + rank);
-      sums.loss[slot] = loss.sum;
-      sums.valid[slot] = static_cast<double>(loss.valid_tokens);
+    LOCKSTEP_TRY(SlotLoss loss, schedule_->train_slot(input, round));
+    if (slot) {
+      sums.loss[static_cast<size_t>(*slot)] = loss.sum;
+      sums.valid[static_cast<size_t>(*slot)] = static_cast<double>(loss.valid_tokens);
     }
   }
   return {};
@@ -96,7 +95,7 @@ Result<void> TrainingStep::compute_slots_joined(
     joined.tokens.insert(joined.tokens.end(), batch.tokens.begin(), batch.tokens.end());
     joined.labels.insert(joined.labels.end(), batch.labels.begin(), batch.labels.end());
   }
-  LOCKSTEP_TRY(SlotLoss loss, schedule_->train_slot(to_input(joined), 1));
+  LOCKSTEP_TRY(SlotLoss loss, schedule_->train_slot(to_input(joined), 0));
   sums.loss[0] = loss.sum;
   sums.valid[0] = static_cast<double>(loss.valid_tokens);
   return {};
@@ -117,11 +116,11 @@ Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcom
   row[2 * slots + 4] = mine.snapshot_busy;
   row[2 * slots + 5] = static_cast<double>(mine.snapshot_step);
   PendingPtr gather = comm_.all_gather(out.view({-1}), in);
-  LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_exchanges());
+  LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_step());
   if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
   double loss = 0;
   for (int64_t slot = 0; slot < slots; ++slot) {
-    const double* owner = out.data_ptr<double>() + (slot % w) * width;
+    const double* owner = out.data_ptr<double>() + map_.rank_of(slot) * width;
     loss += owner[slot];
     outcome.valid_tokens += static_cast<int64_t>(owner[slots + slot]);
   }
@@ -164,7 +163,8 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   double sum = 0;
   at_tile = 0;
   for (auto& unit : units_) {
-    for (int r = 0; r < w; ++r) {
+    for (int part = 0; part < w; ++part) {
+      const int r = unit->layout().owner_of(part);
       const double* row = out.data_ptr<double>() + r * mine + at_tile;
       for (int64_t t = 0; t < unit->layout().tile_count(r); ++t) sum += row[t];
     }
@@ -178,13 +178,14 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
   const AdamWStep adamw =
       AdamWStep::create(lr, o.beta1, o.beta2, o.eps, o.weight_decay, clip, step);
   // Replicated state is updated from the whole sum: the next unit's part travels meanwhile.
-  const bool gather = strategy_.replicate_state && comm_.world_size() > 1;
+  Communicator& copies = *groups_.copies;
+  const bool gather = copies.world_size() > 1;
   std::vector<at::Tensor> whole(units_.size());
   std::vector<PendingPtr> travelling(units_.size());
   auto start = [&](size_t i) {
     if (!gather || i >= units_.size()) return;
-    whole[i] = at::empty({units_[i]->layout().padded_elements()}, at::kFloat);
-    travelling[i] = comm_.all_gather(whole[i], folded_[i]);
+    whole[i] = at::empty({units_[i]->layout().held_elements()}, at::kFloat);
+    travelling[i] = copies.all_gather(whole[i], folded_[i]);
   };
   start(0);
   for (size_t i = 0; i < units_.size(); ++i) {
@@ -245,8 +246,7 @@ Result<SlotLoss> TrainingStep::evaluate(
     int64_t slots, const std::function<Result<data::SlotBatch>(int64_t)>& batch) {
   const int w = comm_.world_size(), rank = comm_.rank();
   at::Tensor in = at::zeros({2 * slots}, at::kDouble), out = at::zeros({w, 2 * slots}, at::kDouble);
-  for (int64_t round = 0; round < rounds_of(slots, w); ++round) {
-    const int64_t slot = round * w + rank;
+  for (int64_t slot = rank; slot < (slots + w - 1) / w * w; slot += w) {
     std::optional<SlotInput> input;
     if (slot < slots) {
       LOCKSTEP_TRY(data::SlotBatch one, batch(slot));
@@ -265,6 +265,7 @@ Result<SlotLoss> TrainingStep::evaluate(
     total.sum += owner[slot];
     total.valid_tokens += static_cast<int64_t>(owner[slots + slot]);
   }
+  schedule_->release_all();
   schedule_->take_times();
   return total;
 }

@@ -10,6 +10,7 @@
 #include "core/sharding/schedule.h"
 #include "data/token_dataset.h"
 #include "model_spec/hf_weights.h"
+#include "model_spec/wrap.h"
 
 namespace lockstep::core {
 
@@ -40,7 +41,7 @@ struct StepOutcome {
 
 class TrainingStep {
  public:
-  TrainingStep(const Config& config, const model_spec::ModelSpec& spec, Communicator& comm);
+  TrainingStep(const Config& config, const model_spec::ModelSpec& spec, const Groups& groups);
 
   // Initial weights: this rank's tiles of `weights`, or, null, random by (seed, parameter name,
   // element index). Optimizer state zero. Errors: reading the weights.
@@ -62,6 +63,10 @@ class TrainingStep {
   at::Tensor logits(const at::Tensor& x_RD);
 
   std::vector<std::unique_ptr<Unit>>& units() { return units_; }
+  const SlotMap& slot_map() const { return map_; }
+  // Where the state is replicated: is this rank's the first copy, and is it all on this rank?
+  bool first_copy() const { return groups_.copies->rank() == 0; }
+  bool whole_state() const { return groups_.shard->world_size() == 1; }
   size_t pool_bytes() const { return pool_.allocated_bytes(); }
 
  private:
@@ -79,9 +84,12 @@ class TrainingStep {
 
   const Config& config_;
   const model_spec::ModelSpec& spec_;
-  Communicator& comm_;
+  Groups groups_;
+  Communicator& comm_;  // all ranks
   Strategy strategy_;
+  SlotMap map_;
   BufferPool pool_;
+  std::vector<model_spec::WrappedUnit> wrapped_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<UnitPart> parts_;  // by unit of the model
   StageSequence model_;

@@ -20,6 +20,15 @@ SHAPES = (
                      "parallelism.backward_prefetch": "NONE"}, (2, 3)),
     ("no clipping", {"training.max_norm": 0}, (2,)),
 )
+# Real processes over Gloo; tests/unit/core/strategies_test.cc has the grid. name, keys, world sizes
+SPREADS = (
+    ("grad_op", {"parallelism.strategy": "shard_grad_op"}, (2, 3)),
+    ("hybrid", {"parallelism.strategy": "hybrid", "parallelism.data_parallel_shard_degree": 2},
+     (3, 4)),
+    ("block", {"parallelism.slot_map": "block"}, (3,)),
+    ("ddp block", {"parallelism.strategy": "ddp", "parallelism.slot_map": "block"}, (3,)),
+    ("one unit", {"parallelism.wrap_policy": "none"}, (2,)),
+)
 
 
 def run(test, name, world_size, keys):
@@ -52,6 +61,12 @@ with Test("determinism") as test:
         for i, one in enumerate(names):
             for other in names[i + 1:]:
                 check(first_difference(curves[one], curves[other]), f"{one} equals {other}")
+    for name, keys, world_sizes in SPREADS:
+        with test.case(f"{name} {world_sizes}"):
+            for world_size in world_sizes:
+                got = run(test, f"{name} {world_size}", world_size, {
+                    "training.slots": 6, "training.mixed_precision_param": "bfloat16"} | keys)
+                check_same(curves["bfloat16 V=6"], got, f"{name} W={world_size}")
     for name, keys, world_sizes in SHAPES:
         with test.case(f"{name} W=1 and {world_sizes}"):
             reference = run(test, name, 1, keys | {"parallelism.strategy": "single"})

@@ -13,7 +13,10 @@ KEEP = 3
 KEYS = SMALL | {"training.steps": STEPS, "checkpoint.interval": 2, "validation.freq": 5,
                 "checkpoint.keep_latest_k": KEEP, "validation.slots": 2}
 # What one generation may have otherwise than the one before it.
-NEUTRAL = {"parallelism.strategy": ("full_shard", "ddp"), "checkpoint.codec": ("zstd", "none"),
+NEUTRAL = {"parallelism.strategy": ("full_shard", "ddp", "shard_grad_op", "hybrid"),
+           "parallelism.data_parallel_shard_degree": (2,),
+           "parallelism.wrap_policy": ("module_wrap", "none"),
+           "parallelism.slot_map": ("cyclic", "block"), "checkpoint.codec": ("zstd", "none"),
            "checkpoint.threads": (1, 2), "checkpoint.when_busy": ("skip", "wait")}
 KILLS_IN_CHAIN, MAX_CHAINS = 5, 8
 # Where to strike; "any" is a random moment.

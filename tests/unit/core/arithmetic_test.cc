@@ -16,23 +16,65 @@ at::Tensor random_tensor(int64_t n, uint64_t seed) {
   return at::randn({n}, generator, at::TensorOptions(at::kFloat));
 }
 
-TEST(ShardLayout, TilesArePartitionedForAnyWorldSize) {
+TEST(ShardLayout, PartsAreOwnedOnceAndHeldByEveryCopy) {
   for (int64_t tiles : {1, 2, 7, 64, 65})
-    for (int w = 1; w <= 9; ++w) {
-      const ShardLayout layout = ShardLayout::create(tiles, w);
-      int64_t next = 0;
-      for (int r = 0; r < w; ++r) {
-        EXPECT_EQ(layout.first_tile(r), std::min(next, tiles));
-        next = layout.first_tile(r) + layout.tile_count(r);
+    for (int w = 1; w <= 9; ++w)
+      for (int s = 1; s <= w; ++s) {
+        if (w % s != 0) continue;
+        const ShardLayout layout = ShardLayout::create(tiles, w, s);
+        int64_t next = 0;
+        for (int part = 0; part < w; ++part) {
+          const int r = layout.owner_of(part);
+          EXPECT_EQ(layout.part_of(r), part);
+          EXPECT_EQ(layout.first_tile(r), std::min(next, tiles));
+          next = layout.first_tile(r) + layout.tile_count(r);
+          if (layout.tile_count(r) == 0) continue;
+          EXPECT_GE(layout.first_tile(r), layout.first_held_tile(r));
+          EXPECT_LE(next, layout.first_held_tile(r) + layout.held_tile_count(r));
+        }
+        EXPECT_EQ(next, tiles);
+        int64_t held = 0;
+        for (int r = 0; r < w; ++r) held += layout.held_tile_count(r);
+        EXPECT_EQ(held, tiles * layout.copies());
       }
-      EXPECT_EQ(next, tiles);
-    }
+}
+
+TEST(SlotMap, EverySlotHasOneRankAndOneRound) {
+  for (bool block : {false, true})
+    for (int64_t v = 1; v <= 17; ++v)
+      for (int w = 1; w <= 9; ++w) {
+        const SlotMap map{block, v, w};
+        std::vector<int> seen(static_cast<size_t>(v));
+        for (int r = 0; r < w; ++r) {
+          int64_t last = -1;
+          for (int64_t slot : map.slots_of(r)) {
+            EXPECT_GT(slot, last);
+            last = slot;
+            EXPECT_EQ(map.rank_of(slot), r) << v << " " << w;
+            ++seen[static_cast<size_t>(slot)];
+          }
+        }
+        for (int count : seen) EXPECT_EQ(count, 1);
+        for (int64_t round = 0; round < map.rounds(); ++round) {
+          int64_t active = 0;
+          for (int r = 0; r < w; ++r) active += map.run_of(round, r, 1).count;
+          EXPECT_EQ(active, map.run_of(round, 0, w).count);
+        }
+      }
+}
+
+TEST(SlotMap, SubtreesAreTheFewestNodesOfTheTree) {
+  using Runs = std::vector<SlotRun>;
+  EXPECT_EQ(subtrees_of({0, 8}), (Runs{{0, 8}}));
+  EXPECT_EQ(subtrees_of({1, 7}), (Runs{{1, 1}, {2, 2}, {4, 4}}));
+  EXPECT_EQ(subtrees_of({3, 3}), (Runs{{3, 1}, {4, 2}}));
+  EXPECT_EQ(subtrees_of({5, 0}), Runs{});
 }
 
 TEST(ShardLayout, SegmentsCoverEveryElementOnceWithoutPadding) {
   const model_spec::UnitSpec unit{"u", {{"a", {5000}, 0}, {"b", {3, 4096}, 0}, {"c", {7}, 0}}};
   for (int w = 1; w <= 7; ++w) {
-    const ShardLayout layout = ShardLayout::create(unit.tiles(), w);
+    const ShardLayout layout = ShardLayout::create(unit.tiles(), w, w);
     std::vector<std::vector<int>> seen{std::vector<int>(5000), std::vector<int>(3 * 4096),
                                        std::vector<int>(7)};
     for (int r = 0; r < w; ++r)
@@ -49,14 +91,27 @@ TEST(ShardLayout, SegmentsCoverEveryElementOnceWithoutPadding) {
 // The sum of V slots, pushed in rounds of W as W ranks would.
 at::Tensor fold(const std::vector<at::Tensor>& slots, size_t w, Reduction reduction) {
   FoldTree tree(slots[0].numel(), reduction);
-  for (size_t first = 0; first < slots.size(); first += w) {
-    const size_t count = std::min(w, slots.size() - first);
-    tree.push_round(
-        at::cat(std::vector<at::Tensor>(slots.begin() + static_cast<long>(first),
-                                        slots.begin() + static_cast<long>(first + count))),
-        static_cast<int64_t>(count));
+  for (size_t s = 0; s < slots.size(); ++s) {
+    tree.push(slots[s], {static_cast<int64_t>(s), 1});
+    if ((s + 1) % w == 0 || s + 1 == slots.size()) tree.end_round();
   }
   return tree.result().clone();
+}
+
+// The same, with runs of `at_once` slots added where they lie, as groups of ranks would.
+at::Tensor fold_in_groups(const std::vector<at::Tensor>& slots, int64_t at_once) {
+  FoldTree group(slots[0].numel(), Reduction::kTree), all(slots[0].numel(), Reduction::kTree);
+  const int64_t v = static_cast<int64_t>(slots.size());
+  for (int64_t first = 0; first < v; first += at_once) {
+    const SlotRun run{first, std::min(at_once, v - first)};
+    for (int64_t s = first; s < run.end(); ++s) group.push(slots[static_cast<size_t>(s)], {s, 1});
+    std::vector<at::Tensor> sums = group.take_partials();
+    const std::vector<SlotRun> nodes = subtrees_of(run);
+    EXPECT_EQ(sums.size(), nodes.size());
+    for (size_t i = 0; i < nodes.size(); ++i) all.push(sums[i], nodes[i]);
+    group.give_back(std::move(sums));
+  }
+  return all.result().clone();
 }
 
 TEST(FoldTree, AnyWorldSizeGivesTheSameBits) {
@@ -66,6 +121,8 @@ TEST(FoldTree, AnyWorldSizeGivesTheSameBits) {
     const at::Tensor one = fold(slots, 1, Reduction::kTree);
     for (size_t w = 2; w <= v + 1; ++w)
       EXPECT_TRUE(at::equal(one, fold(slots, w, Reduction::kTree))) << v << " " << w;
+    for (int64_t w = 1; w <= static_cast<int64_t>(v) + 1; ++w)
+      EXPECT_TRUE(at::equal(one, fold_in_groups(slots, w))) << v << " in groups of " << w;
   }
 }
 

@@ -83,11 +83,10 @@ struct WholeModel {
   WholeModel(const model_spec::DecoderShape& shape, int64_t seq_len, at::ScalarType compute)
       : spec(model_spec::create(shape)) {
     strategy.compute = compute;
-    strategy.replicate_state = true;
     membership = std::make_unique<Membership>(std::move(join({})).value());
     uint64_t seed = 100;
     for (const model_spec::UnitSpec& unit : spec.units) {
-      units.push_back(std::make_unique<Unit>(unit, strategy, *membership->communicator, pool));
+      units.push_back(std::make_unique<Unit>(unit, strategy, membership->groups(), pool));
       parts.emplace_back(*units.back(), 0, unit);
       for (const Segment& s : units.back()->held_segments()) {
         const double std = unit.params[static_cast<size_t>(s.param)].shape.size() == 1 ? 0.3 : 0.15;
@@ -98,12 +97,12 @@ struct WholeModel {
       units.back()->refresh_compute_copy();
     }
     stages = make_decoder(spec, seq_len, compute);
-    schedule = std::make_unique<Schedule>(parts, stages, strategy, 0, 1);
+    schedule = std::make_unique<Schedule>(parts, stages, strategy, SlotMap{false, 1, 1}, 0);
   }
   // Loss, then every unit's gradient, one after the other.
   std::pair<double, at::Tensor> gradients(const SlotInput& slot) {
-    const SlotLoss loss = schedule->train_slot(slot, 1).value();
-    EXPECT_TRUE(schedule->finish_exchanges().ok());
+    const SlotLoss loss = schedule->train_slot(slot, 0).value();
+    EXPECT_TRUE(schedule->finish_step().ok());
     std::vector<at::Tensor> all;
     for (auto& unit : units) all.push_back(unit->folded().clone());
     return {loss.sum, at::cat(all)};
@@ -158,7 +157,7 @@ TEST(Families, TheGradientIsTheSlopeOfTheLoss) {
       const auto& unit = *model.units[u];
       int64_t offset = 0;
       for (size_t before = 0; before < u; ++before)
-        offset += model.units[before]->layout().shard_elements();
+        offset += model.units[before]->layout().held_elements();
       for (const Segment& s : unit.held_segments()) {
         const auto& param = unit.spec().params[static_cast<size_t>(s.param)];
         at::Tensor weight = model.units[u]->master_S.narrow(0, s.range_offset, s.length);

@@ -87,12 +87,11 @@ struct OneUnit {
   explicit OneUnit(model_spec::UnitSpec unit_spec, at::ScalarType compute)
       : spec(std::move(unit_spec)) {
     strategy.compute = compute;
-    strategy.replicate_state = true;
     membership = std::make_unique<Membership>(std::move(join({})).value());
-    unit = std::make_unique<Unit>(spec, strategy, *membership->communicator, pool);
+    unit = std::make_unique<Unit>(spec, strategy, membership->groups(), pool);
   }
   at::Tensor folded() {
-    unit->start_exchange(1);
+    unit->start_exchange({false, 1, 1}, 0);
     EXPECT_TRUE(unit->finish_exchange().ok());
     return unit->folded();
   }

@@ -1,0 +1,51 @@
+// One exchange in a group: every member has sums over runs of slots, each of a whole buffer of M
+// equal parts; afterwards member m has part m of everybody's, in slot order. Data moves, nothing is
+// added. Piece k of all members travels together.
+//
+//   start(mine) -> wait -> for_each -> finish
+//
+// Borrows group and pool. Thread: the training thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "core/sharding/buffer_pool.h"
+#include "core/sharding/slot_map.h"
+
+namespace lockstep::core {
+
+class Shipment {
+ public:
+  Shipment(Communicator& group, BufferPool& pool) : group_(group), pool_(pool) {}
+
+  bool under_way() const { return under_way_; }
+  // `runs[m]`: what member m ships, in slot order; the same on every member. `mine`: this member's,
+  // each [M * part_elements] of `dtype`, unchanged until wait() has returned. Collective.
+  void start(std::vector<at::Tensor> mine, std::vector<std::vector<SlotRun>> runs,
+             int64_t part_elements, at::ScalarType dtype);
+  // Errors: those of Pending::wait.
+  Result<void> wait();
+  // Calls f(part, run) in slot order. Requires: wait() was fine.
+  template <typename F>
+  void for_each(F&& f) const {
+    for (size_t m = 0; m < runs_.size(); ++m)
+      for (size_t k = 0; k < runs_[m].size(); ++k) f(part(m, k), runs_[m][k]);
+  }
+  // The parts' memory is free again; returns what was given to start().
+  std::vector<at::Tensor> finish();
+
+ private:
+  at::Tensor part(size_t member, size_t piece) const;
+  Communicator& group_;
+  BufferPool& pool_;
+  std::vector<at::Tensor> mine_, received_;  // by piece
+  std::vector<std::vector<SlotRun>> runs_;   // by member
+  int64_t part_elements_ = 0;
+  bool under_way_ = false;
+  std::vector<PendingPtr> pending_;
+};
+
+}  // namespace lockstep::core

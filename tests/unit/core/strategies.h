@@ -1,0 +1,124 @@
+// A small model trained under any setting of the neutral keys, ranks as threads: for the tests
+// that compare bits.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "core/sharding/strategy.h"
+#include "core/train/training_step.h"
+#include "tests/support/thread_group.h"
+
+namespace lockstep::core {
+
+struct Setting {
+  std::string strategy = "full_shard";
+  int world_size = 1, shard_degree = 2;
+  bool bf16 = false, offload = false, forward_prefetch = true;
+  std::string checkpointing = "none", backward_prefetch = "BACKWARD_PRE", wrap = "module_wrap",
+              map = "cyclic";
+
+  std::string name() const {
+    return text(strategy, " W=", world_size, " S=", shard_degree, bf16 ? " bf16" : " fp32",
+                offload ? " offload" : "", forward_prefetch ? "" : " no forward prefetch",
+                " checkpointing=", checkpointing, " ", backward_prefetch, " ", wrap, " ", map);
+  }
+  Config config() const {
+    Config c;
+    c.model.dim = 32;
+    c.model.n_layers = 3;
+    c.model.n_heads = 4;
+    c.model.n_kv_heads = 2;
+    c.model.ffn_dim = 48;
+    c.model.tie_word_embeddings = true;
+    c.training.seq_len = 8;
+    c.training.local_batch_size = 1;
+    c.training.slots = 5;
+    c.training.mixed_precision_param = bf16 ? "bfloat16" : "float32";
+    c.training.enable_cpu_offload = offload;
+    c.parallelism.strategy = strategy;
+    c.parallelism.data_parallel_shard_degree = shard_degree;
+    c.parallelism.forward_prefetch = forward_prefetch;
+    c.parallelism.backward_prefetch = backward_prefetch;
+    c.parallelism.wrap_policy = wrap;
+    c.parallelism.min_num_params = 9000;
+    c.parallelism.slot_map = map;
+    c.activation_checkpoint.mode = checkpointing;
+    return c;
+  }
+};
+
+// What must not depend on the setting: bits of every step's loss and norm, and of the final state.
+struct Curve {
+  std::vector<std::string> steps;
+  std::vector<std::string> state;  // "name kind hash", by name
+  bool operator==(const Curve&) const = default;
+};
+
+inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot) {
+  data::SlotBatch batch{.step = step, .slot = slot, .tokens = {}, .labels = {}, .valid_tokens = 0};
+  const int64_t count = config.training.local_batch_size * config.training.seq_len;
+  for (int64_t i = 0; i <= count; ++i) {
+    const std::string key = text(step, " ", slot, " ", i);
+    const int64_t token = static_cast<int64_t>(xxh3_64(key) % 11) * 3;
+    if (i < count) batch.tokens.push_back(token);
+    if (i > 0) batch.labels.push_back(i % 5 == 0 && slot == 2 ? -100 : token);
+  }
+  return batch;
+}
+
+// Copies what this rank holds into whole tensors, by "name kind".
+inline void collect(TrainingStep& model, std::map<std::string, std::vector<float>>& whole) {
+  for (auto& unit : model.units())
+    for (const Segment& s : unit->owned_segments()) {
+      const model_spec::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];
+      const std::pair<const char*, at::Tensor*> kinds[] = {
+          {" w", &unit->master_S}, {" m", &unit->adam_m_S}, {" v", &unit->adam_v_S}};
+      for (const auto& [kind, tensor] : kinds) {
+        std::vector<float>& out = whole[param.name + kind];
+        out.resize(static_cast<size_t>(param.elements()));
+        std::memcpy(out.data() + s.flat_start,
+                    tensor->data_ptr<float>() + unit->owned_offset() + s.range_offset,
+                    static_cast<size_t>(s.length) * sizeof(float));
+      }
+    }
+}
+
+inline Curve train(const Setting& setting, int64_t steps, Config config) {
+  const model_spec::ModelSpec spec = model_spec::create(config, 40).value();
+  const int w = setting.world_size;
+  ThreadGroups groups(w, shard_size(config, w, 1));
+  Curve curve;
+  std::mutex mutex;
+  std::map<std::string, std::vector<float>> whole;
+  auto rank_of_run = [&](int rank) {
+    at::set_num_threads(1);
+    TrainingStep model(config, spec, groups.of(rank));
+    ASSERT_TRUE(model.initialize(nullptr).ok());
+    for (int64_t step = 1; step <= steps; ++step) {
+      const std::vector<int64_t> slots = model.slot_map().slots_of(rank);
+      size_t next = 0;
+      auto outcome = model.run(
+          step, 1e-2, [] { return RankFlags{}; },
+          [&]() -> Result<data::SlotBatch> { return batch_of(config, step, slots[next++]); },
+          [] {});
+      ASSERT_TRUE(outcome.ok()) << outcome.error().message;
+      EXPECT_EQ(next, slots.size());
+      if (rank == 0)
+        curve.steps.push_back(text(hex_float(outcome->loss), " ", hex_float(outcome->grad_norm)));
+    }
+    std::lock_guard lock(mutex);
+    collect(model, whole);
+  };
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < w; ++r) ranks.emplace_back(rank_of_run, r);
+  for (std::thread& t : ranks) t.join();
+  for (const auto& [name, values] : whole)
+    curve.state.push_back(text(name, " ", hex64(xxh3_64(std::as_bytes(std::span(values))))));
+  return curve;
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,54 @@
+// Strategies, wrap policies, slot maps, prefetch and checkpointing move work and memory, never a
+// bit. A sample of all combinations here; all of them in strategies_slow_test.
+#include <random>
+
+#include "tests/unit/core/strategy_grid.h"
+
+namespace lockstep::core {
+namespace {
+
+TEST(Strategies, ASampleOfAllCombinationsGivesTheSameBits) {
+  std::mt19937 random(20261121);
+  std::vector<Setting> all = every_setting();
+  std::shuffle(all.begin(), all.end(), random);
+  all.resize(60);
+  check_settings(all, 30);
+}
+
+TEST(Strategies, EveryStrategyAndWorldSizeWithDefaults) {
+  std::vector<Setting> settings;
+  for (bool bf16 : {false, true})
+    for (const char* strategy : {"ddp", "full_shard", "shard_grad_op", "hybrid"})
+      for (int w = 1; w <= 5; ++w)
+        settings.push_back({.strategy = strategy, .world_size = w, .bf16 = bf16});
+  check_settings(settings, 6);
+}
+
+// Groups of 2 and 3 on 4 and 6 ranks, of 4 on 8 with fewer slots than ranks, and groups that sum
+// their slots before these travel.
+TEST(Strategies, HybridInAnyGroupsGivesTheSameBits) {
+  std::vector<Setting> settings;
+  for (bool bf16 : {false, true})
+    for (const char* map : {"cyclic", "block"})
+      for (const auto& [w, s] : {std::pair(4, 2), {6, 2}, {6, 3}, {8, 4}})
+        settings.push_back({.strategy = "hybrid", .world_size = w, .shard_degree = s, .bf16 = bf16,
+                            .map = map});
+  check_settings(settings, 6);
+  check_settings(settings, 3, [](Config& c) { c.training.slots = 16; });
+}
+
+// Else equal curves would say nothing.
+TEST(Strategies, ThePlainSumDependsOnTheWorldSize) {
+  for (const char* reduction : {"unordered", "native"}) {
+    auto curve = [&](int w) {
+      const Setting setting{.world_size = w};
+      Config config = setting.config();
+      config.training.reduction = reduction;
+      return train(setting, 3, config);
+    };
+    EXPECT_NE(curve(2), curve(3)) << reduction;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::core
