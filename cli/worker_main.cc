@@ -54,6 +54,7 @@ Result<void> train(const Config& config) {
   core::RendezvousOptions rendezvous;
   rendezvous.rank = std::stoi(environment("RANK", "0"));
   rendezvous.world_size = std::stoi(environment("WORLD_SIZE", "1"));
+  rendezvous.local_world_size = std::stoi(environment("LOCAL_WORLD_SIZE", "0"));
   rendezvous.store =
       environment("LOCKSTEP_STORE", text("tcp:", environment("MASTER_ADDR", "127.0.0.1"), ":",
                                          environment("MASTER_PORT", "29500")));

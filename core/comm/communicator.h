@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/comm/wire_bytes.h"
 
 namespace lockstep::core {
 
@@ -33,20 +34,25 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // out [W * n] <- every rank's in [n], in rank order. Contiguous, same dtype. Collective.
-  virtual PendingPtr all_gather(at::Tensor out, at::Tensor in) = 0;
+  // out [W * n] <- every rank's in [n], in rank order. Contiguous, same dtype. Counted as
+  // `traffic`. Collective.
+  virtual PendingPtr all_gather(at::Tensor out, at::Tensor in,
+                                Traffic traffic = Traffic::kOther) = 0;
   // in is cut into W parts of in_counts elements, part r goes to rank r; out receives
-  // out_counts[r] elements from rank r, in rank order. Collective.
+  // out_counts[r] elements from rank r, in rank order. Counted as gradients. Collective.
   virtual PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
                                 std::vector<int64_t> in_counts) = 0;
   // tensor <- the backend's own sum over ranks: bits depend on the world size. For
-  // training.reduction="native".
+  // training.reduction="native". Counted as gradients, as a ring in rank order would send them.
   virtual PendingPtr all_reduce_sum(at::Tensor tensor) = 0;
+  // Received since the start, over all collectives that were issued.
+  virtual WireBytes wire_bytes() const = 0;
 };
 
 // From this process's environment (docs/ARCHITECTURE.md, "Rendezvous").
 struct RendezvousOptions {
   int rank = 0, world_size = 1;
+  int local_world_size = 0;  // ranks of a node: rank r is on node r / this; 0: all on one
   std::string store;   // "file:<path>" or "tcp:<host>:<port>"; unused when world_size is 1
   std::string prefix;  // keys of this generation: "g3-7f2a91"
   bool serve = true;   // rank 0 hosts the tcp store; false: somebody else does
@@ -84,6 +90,13 @@ struct Membership {
   Groups groups() const {
     return {communicator.get(), shard ? shard.get() : communicator.get(),
             copies ? copies.get() : communicator.get()};
+  }
+  // Of all groups together.
+  WireBytes wire_bytes() const {
+    WireBytes sum;
+    for (const auto* group : {&communicator, &shard, &copies})
+      if (*group) sum.add((*group)->wire_bytes());
+    return sum;
   }
 };
 // Connects all ranks; returns when everybody is there. Errors: kTimeout, kPeerLost, kConfig.

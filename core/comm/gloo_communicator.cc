@@ -78,15 +78,20 @@ at::Tensor as_byte_tensor(const at::Tensor& t) {
 
 class GlooCommunicator : public Communicator {
  public:
-  GlooCommunicator(c10::intrusive_ptr<c10d::ProcessGroupGloo> group, double timeout_s)
-      : group_(std::move(group)), timeout_s_(timeout_s) {}
+  GlooCommunicator(c10::intrusive_ptr<c10d::ProcessGroupGloo> group, double timeout_s,
+                   std::vector<int> node_of_rank)
+      : group_(std::move(group)),
+        timeout_s_(timeout_s),
+        received_(group_->getRank(), std::move(node_of_rank)) {}
   int rank() const override { return group_->getRank(); }
   int world_size() const override { return group_->getSize(); }
 
-  PendingPtr all_gather(at::Tensor out, at::Tensor in) override {
+  PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic traffic) override {
     LOCKSTEP_CHECK(out.nbytes() == in.nbytes() * static_cast<size_t>(world_size()), out.nbytes(),
                    " ", in.nbytes());
     at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
+    for (int r = 0; r < world_size(); ++r)
+      received_.add(traffic, r, static_cast<int64_t>(in.nbytes()));
     return issue("all-gather", [&] { return group_->_allgather_base(out_bytes, in_bytes); });
   }
 
@@ -95,14 +100,20 @@ class GlooCommunicator : public Communicator {
     for (int64_t& n : out_counts) n *= static_cast<int64_t>(out.element_size());
     for (int64_t& n : in_counts) n *= static_cast<int64_t>(in.element_size());
     at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
+    for (int r = 0; r < world_size(); ++r)
+      received_.add(Traffic::kExchange, r, out_counts[static_cast<size_t>(r)]);
     return issue("exchange",
                  [&] { return group_->alltoall_base(out_bytes, in_bytes, out_counts, in_counts); });
   }
 
   PendingPtr all_reduce_sum(at::Tensor tensor) override {
+    const int ranks = world_size();
+    received_.add(Traffic::kExchange, (rank() + ranks - 1) % ranks,
+                  static_cast<int64_t>(tensor.nbytes()) * 2 * (ranks - 1) / ranks);
     std::vector<at::Tensor> tensors{tensor};
     return issue("all-reduce", [&] { return group_->allreduce(tensors); });
   }
+  WireBytes wire_bytes() const override { return received_.bytes(); }
 
  private:
   template <typename Issue>
@@ -118,6 +129,7 @@ class GlooCommunicator : public Communicator {
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
   double timeout_s_;
+  WireCounter received_;
   int64_t sequence_ = 0;
 };
 
@@ -126,12 +138,13 @@ class SingleCommunicator : public Communicator {
  public:
   int rank() const override { return 0; }
   int world_size() const override { return 1; }
-  PendingPtr all_gather(at::Tensor out, at::Tensor in) override { return copy(out, in); }
+  PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic) override { return copy(out, in); }
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t>, at::Tensor in,
                         std::vector<int64_t>) override {
     return copy(out, in);
   }
   PendingPtr all_reduce_sum(at::Tensor) override { return std::make_unique<Done>(); }
+  WireBytes wire_bytes() const override { return {}; }
 
  private:
   static PendingPtr copy(at::Tensor& out, const at::Tensor& in) {
@@ -225,8 +238,10 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool m
   return c10::make_intrusive<c10d::PrefixStore>(o.prefix, store);
 }
 
+// A place in a group; its seat k is taken by rank first + k * stride of the run.
 struct Seat {
   int rank, size;
+  int first = 0, stride = 1;
 };
 
 // May throw what c10d throws.
@@ -243,7 +258,12 @@ std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const st
   auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
       c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), seat.rank, seat.size,
       options);
-  return std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s);
+  const int of_a_node = o.local_world_size > 0 ? o.local_world_size : o.world_size;
+  std::vector<int> node_of_rank;
+  for (int k = 0; k < seat.size; ++k)
+    node_of_rank.push_back((seat.first + k * seat.stride) / of_a_node);
+  return std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s,
+                                            std::move(node_of_rank));
 }
 
 }  // namespace
@@ -266,9 +286,10 @@ Result<Membership> join(const RendezvousOptions& o) {
     LOCKSTEP_CHECK(o.world_size % shard == 0, o.world_size, " ranks in groups of ", shard);
     const int group = o.rank / shard, place = o.rank % shard;
     if (shard < o.world_size)
-      m.shard = connect_group(o, text("gloo_shard", group), {place, shard}, 2);
+      m.shard = connect_group(o, text("gloo_shard", group), {place, shard, group * shard}, 2);
     if (shard > 1)
-      m.copies = connect_group(o, text("gloo_copies", place), {group, o.world_size / shard}, 2);
+      m.copies = connect_group(o, text("gloo_copies", place),
+                               {group, o.world_size / shard, place, shard}, 2);
     // Votes go over a connection of their own: a store call holds its connection's lock while it
     // waits.
     auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));

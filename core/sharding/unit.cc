@@ -84,7 +84,8 @@ void Unit::start_gather() {
   const size_t bytes = gathered_U_.storage().nbytes();
   gathered_U_.storage().set_data_ptr(pool_.take(bytes));
   has_memory_ = true;
-  gather_ = groups_.shard->all_gather(gathered_U_, compute_S_.defined() ? compute_S_ : master_S);
+  gather_ = groups_.shard->all_gather(gathered_U_, compute_S_.defined() ? compute_S_ : master_S,
+                                      Traffic::kGather);
 }
 
 Result<void> Unit::finish_gather() {

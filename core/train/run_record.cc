@@ -24,6 +24,17 @@ ordered_json json_of(const Snapshots::Totals& t) {
           {"buddy_s", t.buddy_s}};
 }
 
+// By kind: all, and what came from other nodes; of one step out of `steps`.
+ordered_json json_of(const WireBytes& bytes, double steps) {
+  const auto kind = [steps](const WireBytes::Count& c) {
+    return ordered_json{{"all", std::llround(static_cast<double>(c.all) / steps)},
+                        {"other_nodes", std::llround(static_cast<double>(c.other_nodes) / steps)}};
+  };
+  return {{"gather", kind(bytes.gather)},
+          {"exchange", kind(bytes.exchange)},
+          {"other", kind(bytes.other)}};
+}
+
 }  // namespace
 
 RunRecord::RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
@@ -133,6 +144,7 @@ void RunRecord::add_step(const StepRecord& r) {
                     {"generation", options_.generation},
                     {"training_tokens_pct", 100.0 * static_cast<double>(o.valid_tokens) / all},
                     {"stall_s", o.phases.stall},
+                    {"wire_bytes", json_of(r.wire, 1)},
                     {"t", logged.t}};
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
   append_line(line.dump() + "\n");
@@ -140,6 +152,7 @@ void RunRecord::add_step(const StepRecord& r) {
   window_tokens_ += static_cast<double>(o.valid_tokens);
   window_s_ += r.step_time_s;
   ++steps_here_;
+  wire_sum_.add(r.wire);
   phase_sums_.data_wait += o.phases.data_wait;
   phase_sums_.fold += o.phases.fold;
   phase_sums_.update += o.phases.update;
@@ -267,6 +280,7 @@ void RunRecord::publish_metrics(bool finished) {
         {"raw_bytes_per_rank", save_bytes_},
         {"stored_bytes_per_rank", stored_bytes_},
         {"bandwidth_MB_per_s_per_rank", save_s_ > 0 ? save_bytes_ / save_s_ / 1e6 : 0.0}}},
+      {"wire_bytes_per_step", json_of(wire_sum_, n)},
       {"phases_s_per_step",
        {{"data_wait", p.data_wait / n},
         {"gather_wait", p.schedule.gather_wait / n},

@@ -24,6 +24,7 @@ namespace lockstep::core {
 struct StepRecord {
   int64_t step = 0;
   StepOutcome outcome;
+  WireBytes wire;  // received by this rank from others during the step
   double lr = 0, step_time_s = 0;
   std::optional<double> validation_loss;
 };
@@ -82,6 +83,7 @@ class RunRecord {
   std::optional<Snapshots::Totals> snapshots_;
   double window_tokens_ = 0, window_s_ = 0;  // since the last console line
   StepPhases phase_sums_;
+  WireBytes wire_sum_;
   int64_t steps_here_ = 0;
 };
 

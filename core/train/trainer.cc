@@ -196,6 +196,7 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
   record.lr = learning_rate(config_.optimizer.lr, s.warmup_steps,
                             s.total_steps > 0 ? s.total_steps : config_.training.steps,
                             s.decay_type.c_str(), s.min_lr_factor, step);
+  const WireBytes wire_before = env_.membership.wire_bytes();
   const auto mine = [&] {
     RankFlags flags{env_.stop_requested.load(), saving(), failed_in_row_, save_time()};
     if (snapshots_) snapshots_->say(flags);
@@ -212,6 +213,7 @@ Result<void> Trainer::one_step(int64_t step, bool& stop) {
                                      if (snapshots_) snapshots_->wait_copied();
                                      if (engine_) engine_->wait_staged();
                                    }));
+  record.wire = env_.membership.wire_bytes().since(wire_before);
   if (!record.outcome.finite) return not_finite(step, record.outcome);
   state_.step = step;
   state_.tokens += record.outcome.valid_tokens;

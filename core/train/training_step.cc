@@ -185,7 +185,7 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
   auto start = [&](size_t i) {
     if (!gather || i >= units_.size()) return;
     whole[i] = at::empty({units_[i]->layout().held_elements()}, at::kFloat);
-    travelling[i] = copies.all_gather(whole[i], folded_[i]);
+    travelling[i] = copies.all_gather(whole[i], folded_[i], Traffic::kExchange);
   };
   start(0);
   for (size_t i = 0; i < units_.size(); ++i) {

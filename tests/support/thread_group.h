@@ -19,7 +19,7 @@ class ThreadCommunicator : public Communicator {
   int rank() const override { return rank_; }
   int world_size() const override { return hub_->size(); }
 
-  PendingPtr all_gather(at::Tensor out, at::Tensor in) override {
+  PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic) override {
     return issue(out, in, std::vector<size_t>(static_cast<size_t>(hub_->size()), in.nbytes()),
                  /*whole=*/true);
   }
@@ -42,6 +42,8 @@ class ThreadCommunicator : public Communicator {
       return {};
     });
   }
+
+  WireBytes wire_bytes() const override { return {}; }
 
  private:
   template <typename F>

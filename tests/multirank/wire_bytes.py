@@ -1,0 +1,105 @@
+"""Bytes on the wire of a step, as counted, against what the schedule must send."""
+import json
+
+from lockstep_run import NO_CHECKPOINTS, SMALL, Test, check, metrics
+
+KEYS = SMALL | NO_CHECKPOINTS | {"model.n_layers": 4, "training.steps": 3,
+                                "training.mixed_precision_param": "bfloat16"}
+TILE, WIDTH = 4096, 2  # elements; bytes of bf16
+VOCABULARY = 257  # of the byte tokenizer
+
+
+def unit_tiles():
+    """(embedding, block, head)"""
+    dim, ffn = KEYS["model.dim"], KEYS["model.ffn_dim"]
+    kv = dim * KEYS["model.n_kv_heads"] // KEYS["model.n_heads"]
+
+    def tiles(*parameters):
+        return sum(-(-elements // TILE) for elements in parameters)
+    block = tiles(dim, dim * dim, dim * kv, dim * kv, dim * dim, dim, *[dim * ffn] * 3)
+    return tiles(VOCABULARY * dim), block, tiles(dim, VOCABULARY * dim)
+
+
+def expected(world_size):
+    """{kind: bytes of a step that rank 0 receives under full_shard}"""
+    embedding, block, head = unit_tiles()
+    layers, slots = KEYS["model.n_layers"], KEYS["training.slots"]
+
+    def shard_bytes(tiles):
+        return -(-tiles // world_size) * TILE * WIDTH
+    units = shard_bytes(embedding) + layers * shard_bytes(block) + shard_bytes(head)
+    # Backward gathers again what forward freed: neither the last block, nor the head, which are
+    # needed at once, nor the embedding, whose backward needs no weights.
+    again = (layers - 1) * shard_bytes(block)
+    gather = exchange = 0
+    for first in range(0, slots, world_size):
+        gather += (world_size - 1) * (units + again)
+        exchange += (min(world_size, slots - first) - 1) * units
+    return {"gather": gather, "exchange": exchange}
+
+
+def parameters(folder):
+    return json.loads((folder / "run_args.json").read_text())["parameters"]
+
+
+def counted(test, name, world_size, keys):
+    """Rank 0's count, the same in each step and in the summary."""
+    folder = test.train(name, world_size, KEYS | keys)
+    steps = [line["wire_bytes"] for line in metrics(folder)]
+    check(len(steps) == KEYS["training.steps"] and all(step == steps[0] for step in steps), steps)
+    summary = json.loads((folder / "metrics.json").read_text())["wire_bytes_per_step"]
+    check(summary == steps[0], summary, steps[0])
+    return steps[0], parameters(folder)
+
+
+def full_shard(test):
+    for world_size in (2, 3):
+        bytes_, model = counted(test, f"full_{world_size}", world_size, {})
+        for kind, count in expected(world_size).items():
+            check(bytes_[kind]["all"] == count, f"W={world_size}", kind, bytes_[kind], count)
+        check(all(kind["other_nodes"] == 0 for kind in bytes_.values()), bytes_)
+        # The theory, but for tiles that are not full: 2 bytes a parameter for each pass and round.
+        rounds = -(-KEYS["training.slots"] // world_size)
+        share = rounds * (world_size - 1) / world_size
+        check(bytes_["gather"]["all"] < 1.1 * 2 * WIDTH * model * share, bytes_, model)
+        full_rounds = KEYS["training.slots"] // world_size
+        exchange = full_rounds * WIDTH * model * (world_size - 1) / world_size
+        check(exchange <= bytes_["exchange"]["all"] < 1.5 * exchange, bytes_, exchange)
+        check(0 < bytes_["other"]["all"] < 0.01 * bytes_["gather"]["all"], bytes_)
+
+
+def two_nodes(test):
+    """Of rank 0's three peers, two are on the other node; hybrid gathers from the third alone."""
+    test.environment["LOCAL_WORLD_SIZE"] = "2"
+    bytes_, _ = counted(test, "nodes", 4, {})
+    hybrid, _ = counted(test, "hybrid", 4, {"parallelism.strategy": "hybrid"})
+    del test.environment["LOCAL_WORLD_SIZE"]
+    for kind, count in expected(4).items():
+        check(bytes_[kind] == {"all": count, "other_nodes": count * 2 // 3}, kind, bytes_, count)
+    check(hybrid["gather"]["all"] > 0 and hybrid["gather"]["other_nodes"] == 0, hybrid)
+    # The second leg: from the group's two slots, and the sum that the other copy updates with.
+    crossing = hybrid["exchange"]["other_nodes"]
+    check(0 < crossing < hybrid["exchange"]["all"], hybrid)
+    check(crossing < sum(kind["other_nodes"] for kind in bytes_.values()), hybrid, bytes_)
+
+
+def replicated(test):
+    """ddp gathers no parameters; its gradients travel in bf16 to their owners and, summed, in
+    fp32 to all."""
+    bytes_, _ = counted(test, "ddp", 2, {"parallelism.strategy": "ddp"})
+    check(bytes_["gather"]["all"] == 0, bytes_)
+    embedding, block, head = unit_tiles()
+    shards = sum(-(-tiles // 2) for tiles in [embedding, head] + [block] * KEYS["model.n_layers"])
+    summed = shards * TILE * 4
+    check(bytes_["exchange"]["all"] == expected(2)["exchange"] + summed, bytes_, summed)
+
+
+def alone(test):
+    bytes_, _ = counted(test, "alone", 1, {})
+    check(all(kind["all"] == 0 for kind in bytes_.values()), bytes_)
+
+
+with Test("wire_bytes") as test:
+    for case in (full_shard, two_nodes, replicated, alone):
+        with test.case(case.__name__.replace("_", " ")):
+            case(test)
