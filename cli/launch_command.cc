@@ -1,12 +1,9 @@
 #include "cli/launch_command.h"
 
-#include <unistd.h>
-
 #include <iostream>
 #include <string>
 #include <vector>
 
-#include "base/config.h"
 #include "base/log.h"
 #include "data/npy_dataset.h"
 #include "launcher/agent.h"
@@ -56,29 +53,6 @@ Examples:
 Exit status: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 76 a peer was lost,
 93 do not restart (three restarts without progress).
 )";
-
-Environment own_environment() {
-  Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string variable = *entry;
-    const size_t equals = variable.find('=');
-    if (equals != std::string::npos)
-      environment[variable.substr(0, equals)] = variable.substr(equals + 1);
-  }
-  return environment;
-}
-
-// The TOML file's name, which may stand anywhere among the flags. Errors: kConfig.
-Result<Config> read_config(const std::vector<std::string>& arguments) {
-  LOCKSTEP_TRY(const ParsedConfig words, parse_config("", arguments));
-  if (words.positional.empty())
-    return Error{Code::kConfig, "which CONFIG.toml? See `lockstep train --help`"};
-  if (words.positional.size() > 1)
-    return Error{Code::kConfig, text("unexpected word \"", words.positional[1], "\"")};
-  LOCKSTEP_TRY(ParsedConfig parsed, parse_config(words.positional[0], arguments));
-  LOCKSTEP_RETURN_IF_ERROR(validate(parsed.config));
-  return std::move(parsed.config);
-}
 
 // What every rank would find wrong with the data and the sizes, said before any of them starts.
 Result<void> check_inputs(const Config& config) {
@@ -151,7 +125,7 @@ launcher::SupervisorOptions supervisor_options(const Config& config,
 }
 
 int run(const std::string& command, const std::vector<std::string>& arguments, bool restart) {
-  const auto config = read_config(arguments);
+  const auto config = read_config(arguments, command);
   if (!config) {
     log_error(config.error().message);
     return launcher::kExitConfig;
@@ -164,7 +138,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   worker.program = launcher::running_executable().parent_path() / "lockstep-worker";
   worker.arguments = {"train"};
   worker.arguments.insert(worker.arguments.end(), arguments.begin(), arguments.end());
-  worker.environment = own_environment();
+  worker.environment = launcher::own_environment();
   if (!posix_file_system().exists(worker.program)) {
     log_error("no ", worker.program.string(), ": this build has no Torch parts");
     return launcher::kExitConfig;
@@ -195,6 +169,17 @@ bool wants_help(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
+
+Result<Config> read_config(const std::vector<std::string>& arguments, const std::string& command) {
+  LOCKSTEP_TRY(const ParsedConfig words, parse_config("", arguments));
+  if (words.positional.empty())
+    return Error{Code::kConfig, text("which CONFIG.toml? See `lockstep ", command, " --help`")};
+  if (words.positional.size() > 1)
+    return Error{Code::kConfig, text("unexpected word \"", words.positional[1], "\"")};
+  LOCKSTEP_TRY(ParsedConfig parsed, parse_config(words.positional[0], arguments));
+  LOCKSTEP_RETURN_IF_ERROR(validate(parsed.config));
+  return std::move(parsed.config);
+}
 
 int train_command(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);

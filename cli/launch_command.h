@@ -6,7 +6,17 @@
 // Exit statuses: launcher/incident.h.
 #pragma once
 
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "base/result.h"
+
 namespace lockstep::cli {
+
+// The validated config of a command's arguments, among which the TOML file's name stands anywhere.
+// Errors: kConfig, kNotFound.
+Result<Config> read_config(const std::vector<std::string>& arguments, const std::string& command);
 
 // argv[0] is the command's own name ("train"), the rest its arguments.
 int train_command(int argc, char** argv);

@@ -10,6 +10,7 @@
 #include "cli/export_command.h"
 #include "cli/generate_command.h"
 #include "cli/launch_command.h"
+#include "cli/plan_command.h"
 #include "cli/prepare_command.h"
 #include "cli/status_command.h"
 
@@ -42,6 +43,7 @@ constexpr Command kCommands[] = {
      "train on this machine, or as one rank of srun or torchrun"},
     {"launch", lockstep::cli::launch_command,
      "train, and restart from the newest checkpoint when a worker dies"},
+    {"plan", lockstep::cli::plan_command, "memory of a run, and what fits, before it is started"},
     {"status", lockstep::cli::status_command, "who runs, at which step"},
     {"checkpoint", lockstep::cli::checkpoint_command,
      "list, verify, compare, reshard, export, import, prune checkpoints"},

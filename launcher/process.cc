@@ -244,6 +244,17 @@ void reap_strangers(const std::vector<pid_t>& own) {
   }
 }
 
+Environment own_environment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string variable = *entry;
+    const size_t equals = variable.find('=');
+    if (equals != std::string::npos)
+      environment[variable.substr(0, equals)] = variable.substr(equals + 1);
+  }
+  return environment;
+}
+
 Result<std::filesystem::path> make_private_directory() {
   std::error_code error;
   const auto parent = std::filesystem::temp_directory_path(error);

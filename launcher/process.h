@@ -17,6 +17,7 @@
 namespace lockstep::launcher {
 
 using Environment = std::map<std::string, std::string>;
+Environment own_environment();  // this process's
 
 struct ExitStatus {
   int exit_code = 0;

@@ -16,7 +16,14 @@
 namespace lockstep::core {
 namespace {
 
-std::atomic<int64_t> allocated{0}, most{0};
+// Most since the start, and since the last memory_line.
+std::atomic<int64_t> allocated{0}, most{0}, most_of_stage{0};
+
+void raise(std::atomic<int64_t>& most_seen, int64_t now) {
+  int64_t seen = most_seen.load();
+  while (now > seen && !most_seen.compare_exchange_weak(seen, now)) {
+  }
+}
 
 // The default CPU allocator, with a header before each block that remembers its size. LibTorch's
 // blocks are 64-byte aligned; so is the header.
@@ -28,9 +35,8 @@ class CountingAllocator : public c10::Allocator {
     *static_cast<size_t*>(block) = bytes;
     const int64_t now =
         allocated.fetch_add(static_cast<int64_t>(bytes)) + static_cast<int64_t>(bytes);
-    int64_t seen = most.load();
-    while (now > seen && !most.compare_exchange_weak(seen, now)) {
-    }
+    raise(most, now);
+    raise(most_of_stage, now);
     void* user = static_cast<std::byte*>(block) + kHeader;
     return {user, user, &release, c10::Device(c10::kCPU)};
   }
@@ -50,11 +56,9 @@ class CountingAllocator : public c10::Allocator {
 };
 
 // "VmRSS:   1234 kB" of /proc/self/status, in bytes.
-int64_t rss_bytes() {
-  auto status = read_kernel_file("/proc/self/status");
-  if (!status.ok()) return 0;
-  const size_t at = status->find("VmRSS:");
-  return at == std::string::npos ? 0 : std::atoll(status->c_str() + at + 6) * 1024;
+int64_t status_bytes(const std::string& status, const std::string& name) {
+  const size_t at = status.find(name);
+  return at == std::string::npos ? 0 : std::atoll(status.c_str() + at + name.size()) * 1024;
 }
 
 }  // namespace
@@ -65,12 +69,15 @@ void install_counting_allocator() {
 }
 
 MemoryStats memory_stats() {
-  return {allocated.load(), most.load(), rss_bytes(),
-          sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
+  const auto status = read_kernel_file("/proc/self/status");
+  const std::string lines = status.ok() ? status.value() : "";
+  return {allocated.load(), most.load(), status_bytes(lines, "VmRSS:"),
+          status_bytes(lines, "VmHWM:"), sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
 }
 
 std::string memory_line(const std::string& stage, int rank) {
   const MemoryStats m = memory_stats();
+  const int64_t stage_most = most_of_stage.exchange(m.allocated_bytes);
   auto gb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   nlohmann::ordered_json line{{"stage", stage},
                               {"rank", rank},
@@ -78,7 +85,9 @@ std::string memory_line(const std::string& stage, int rank) {
                               {"cuda_max_memory_allocated_GB", gb(m.max_allocated_bytes)},
                               {"cuda_memory_reserved_GB", gb(m.allocated_bytes)},
                               {"cuda_max_memory_reserved_GB", gb(m.max_allocated_bytes)},
+                              {"stage_max_memory_allocated_GB", gb(stage_most)},
                               {"cpu_memory_rss_GB", gb(m.rss_bytes)},
+                              {"cpu_max_memory_rss_GB", gb(m.max_rss_bytes)},
                               {"source", "cpu_allocator"}};
   return line.dump();
 }

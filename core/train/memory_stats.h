@@ -1,5 +1,7 @@
 // Memory figures of this rank. On CPU the "cuda_*" fields come from a counting allocator put in
-// front of LibTorch's own, and say so ("source": "cpu_allocator"); RSS stands beside them.
+// front of LibTorch's own, and say so ("source": "cpu_allocator"); RSS stands beside them. The
+// allocator counts every live byte that a tensor asked for, from the first one on, so its maximum
+// is exact; the libraries' own scratch is in RSS alone.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +13,14 @@ namespace lockstep::core {
 void install_counting_allocator();
 
 struct MemoryStats {
-  int64_t allocated_bytes = 0, max_allocated_bytes = 0, rss_bytes = 0, total_bytes = 0;
+  int64_t allocated_bytes = 0, max_allocated_bytes = 0;
+  int64_t rss_bytes = 0, max_rss_bytes = 0;  // of the process
+  int64_t total_bytes = 0;                   // of the machine
 };
 MemoryStats memory_stats();
-// {"stage":…, "rank":…, "cuda_memory_allocated_GB":…, …, "cpu_memory_rss_GB":…,
-// "source":"cpu_allocator"}
+// {"stage":…, "rank":…, "cuda_memory_allocated_GB":…, "cuda_max_memory_allocated_GB":…, …,
+// "stage_max_memory_allocated_GB":…, "cpu_memory_rss_GB":…, "source":"cpu_allocator"}. The stage's
+// maximum is the one since the line before; the next stage begins here.
 std::string memory_line(const std::string& stage, int rank);
 
 }  // namespace lockstep::core

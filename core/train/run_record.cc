@@ -252,6 +252,7 @@ void RunRecord::publish_metrics(bool finished) {
   const double per_rank = rank_s > 0 ? tokens / rank_s : 0.0, peak = config_.metrics.peak_tflops;
   const double n = std::max<double>(1, static_cast<double>(steps_here_));
   const StepPhases& p = phase_sums_;
+  const MemoryStats memory = memory_stats();
   ordered_json metrics{
       {"finished", finished},
       {"steps", useful.empty() ? 0 : useful.rbegin()->first},
@@ -264,7 +265,8 @@ void RunRecord::publish_metrics(bool finished) {
       {"mfu_note",
        "6*(params-embedding) + 12*layers*heads*head_dim*seq_len FLOPs a token; on CPU against "
        "metrics.peak_tflops, a measured GEMM peak, where given"},
-      {"peak_memory_GB", static_cast<double>(memory_stats().max_allocated_bytes) / 1e9},
+      {"peak_memory_GB", static_cast<double>(memory.max_allocated_bytes) / 1e9},
+      {"peak_rss_GB", static_cast<double>(memory.max_rss_bytes) / 1e9},
       {"world_sizes", worlds},
       {"restarts", worlds.empty() ? 0 : worlds.size() - 1},
       {"sharding_strategy", config_.parallelism.strategy},

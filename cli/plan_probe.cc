@@ -1,0 +1,141 @@
+#include "cli/plan_probe.h"
+
+#include <cmath>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/file_system.h"
+#include "base/text.h"
+#include "data/npy_file.h"
+#include "launcher/process.h"
+
+namespace lockstep::cli {
+namespace {
+
+using std::filesystem::path;
+
+constexpr double kTermSeconds = 5;  // from the request to stop to SIGKILL
+constexpr size_t kLastWords = 1500;  // of a run that failed, in bytes
+
+// One step's batch of token 0, sparse on the disk.
+Result<void> write_tokens(FileSystem& file_system, const path& file, const Config& config) {
+  const int64_t sequences = config.slots() * config.training.local_batch_size;
+  const std::string preamble =
+      data::npy_preamble("<u2", {1, sequences, config.training.seq_len});
+  LOCKSTEP_TRY(const auto out, file_system.create(file));
+  LOCKSTEP_RETURN_IF_ERROR(out->write_at(as_bytes(preamble), 0));
+  return out->truncate(static_cast<int64_t>(preamble.size()) +
+                       2 * sequences * config.training.seq_len);
+}
+
+std::vector<std::string> flags(const Config& config, const model_spec::ModelSpec& spec,
+                               const path& folder, int64_t world_size) {
+  std::vector<std::string> words = {
+      "--training.steps=2",
+      "--lr_scheduler.warmup_steps=0",
+      "--lr_scheduler.total_steps=0",
+      "--checkpoint.enable=false",
+      "--checkpoint.memory_interval=0",
+      "--checkpoint.buddy=false",
+      "--checkpoint.initial_load_path=",
+      "--checkpoint.exclude_from_loading=",
+      "--validation.freq=0",
+      "--metrics.enable_tensorboard=false",
+      "--profiling.enable_profiling=false",
+      "--data.kind=npy",
+      "--data.path=" + (folder / "tokens.npy").string(),
+      "--job.dump_folder=" + (folder / "run").string(),
+      text("--launcher.nproc_per_node=", world_size),
+      "--launcher.min_nproc=1",
+  };
+  if (!config.model.hf_assets_path.empty()) {
+    words.push_back("--model.init=random");
+    return words;
+  }
+  const model_spec::DecoderShape& s = spec.shape;
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, int64_t>>{
+           {"dim", s.dim}, {"n_layers", s.n_layers}, {"n_heads", s.n_heads},
+           {"n_kv_heads", s.n_kv_heads}, {"head_dim", s.head_dim}, {"ffn_dim", s.ffn_dim},
+           {"vocab_size", s.vocab_size}})
+    words.push_back(text("--model.", key, "=", value));
+  return words;
+}
+
+// Ours, without what would make the run one rank of something larger.
+launcher::Environment plain_environment() {
+  launcher::Environment environment = launcher::own_environment();
+  std::erase_if(environment, [](const auto& variable) {
+    const std::string& name = variable.first;
+    return name.starts_with("SLURM_") || name.starts_with("LOCKSTEP_") || name == "RANK" ||
+           name == "WORLD_SIZE" || name == "LOCAL_RANK";
+  });
+  return environment;
+}
+
+// Nothing: it did not end in time and was killed.
+std::optional<launcher::ExitStatus> wait_for(launcher::WorkerProcess& run, double limit_s) {
+  const auto wait = [&](double seconds) {
+    const double end = system_clock().monotonic_s() + seconds;
+    for (double left = seconds; left > 0; left = end - system_clock().monotonic_s()) {
+      if (auto status = run.try_reap()) return status;
+      launcher::wait_readable({run.pidfd()}, static_cast<int64_t>(left * 1e3) + 1);
+    }
+    return run.try_reap();
+  };
+  if (auto status = wait(limit_s)) return status;
+  for (int asked = 0; asked < 2; ++asked) {  // the second time it stops at once
+    run.signal(SIGTERM);
+    if (wait(kTermSeconds / 2)) return std::nullopt;
+  }
+  run.kill_all();
+  return std::nullopt;
+}
+
+Result<Probe> run_in(const path& folder, const Config& config, const model_spec::ModelSpec& spec,
+                     std::vector<std::string> arguments, int64_t world_size, double limit_s) {
+  FileSystem& file_system = posix_file_system();
+  LOCKSTEP_RETURN_IF_ERROR(write_tokens(file_system, folder / "tokens.npy", config));
+  launcher::WorkerProcess::Options options;
+  options.program = launcher::running_executable();
+  options.arguments = std::move(arguments);
+  options.arguments.insert(options.arguments.begin(), "train");
+  for (std::string& word : flags(config, spec, folder, world_size))
+    options.arguments.push_back(std::move(word));
+  options.environment = plain_environment();
+  options.stdout_path = options.stderr_path = folder / "log";
+  const double start = system_clock().monotonic_s();
+  LOCKSTEP_TRY(auto run, launcher::WorkerProcess::spawn(options));
+  const auto status = wait_for(run, limit_s);
+  if (!status)
+    return Error{Code::kTimeout, text("two steps took longer than --probe-seconds ",
+                                      fixed(limit_s, 0), "; they were stopped")};
+  if (status->exit_code != 0 || status->signal != 0) {
+    const auto log = read_file(file_system, folder / "log");
+    const std::string words = log.ok() ? log.value() : log.error().message;
+    return Error{Code::kBug, text("the probe's run ended with status ", status->exit_code,
+                                  ", signal ", status->signal, ":\n",
+                                  words.substr(words.size() - std::min(words.size(), kLastWords)))};
+  }
+  LOCKSTEP_TRY(const std::string contents, read_file(file_system, folder / "run/metrics.json"));
+  const auto metrics = nlohmann::json::parse(contents, nullptr, false);
+  if (!metrics.is_object()) return Error{Code::kBug, "the probe's run left no metrics.json"};
+  const auto bytes = [&](const char* key) {
+    return static_cast<int64_t>(std::llround(metrics.value(key, 0.0) * 1e9));
+  };
+  return Probe{bytes("peak_memory_GB"), bytes("peak_rss_GB"),
+               system_clock().monotonic_s() - start};
+}
+
+}  // namespace
+
+Result<Probe> probe(const Config& config, const model_spec::ModelSpec& spec,
+                    std::vector<std::string> arguments, int64_t world_size, double limit_s) {
+  LOCKSTEP_TRY(const path folder, launcher::make_private_directory());
+  auto probed = run_in(folder, config, spec, std::move(arguments), world_size, limit_s);
+  if (const auto removed = remove_tree(posix_file_system(), folder); !removed.ok() && probed.ok())
+    return removed.error();
+  return probed;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,155 @@
+#include "model_spec/memory_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/text.h"
+#include "model_spec/memory_walk.h"
+
+namespace lockstep::model_spec {
+namespace {
+
+constexpr const char* kNames[kMemoryUses] = {
+    "parameters: fp32 master",
+    "optimizer: Adam's m and v",
+    "parameters: bf16 copy",
+    "gathered units",
+    "gradients: exchange buffers",
+    "gradients: fp32 sums in a slot",
+    "gradients: partial sums of slots",
+    "pooled buffers, idle",
+    "activations saved",
+    "working memory of a stage",
+    "head chunk: logits",
+    "whole gradient sums (update)",
+    "rotary tables and masks",
+    "batch, losses, norms",
+};
+constexpr int64_t kMaxLayers = 4096, kMaxBatch = 65536;  // the config's limits
+constexpr int64_t kStepsOfAll = 100;                      // factors are multiples of 1 / this
+
+// Bytes of the tiles of all units that rank 0 owns: what it writes to checkpoints, fp32.
+int64_t owned_bytes(const ModelSpec& spec, int64_t world_size) {
+  int64_t tiles = 0;
+  for (const UnitSpec& unit : spec.units) tiles += (unit.tiles() + world_size - 1) / world_size;
+  return tiles * kTileElements * 4;
+}
+
+std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, int64_t world_size) {
+  constexpr int64_t kChunkBytes = int64_t{4} << 18;
+  const Config::Checkpoint& c = config.checkpoint;
+  const int64_t state = 3 * owned_bytes(spec, world_size);
+  std::vector<MemoryRow> rows;
+  if (c.enable) {
+    rows.push_back({"checkpoint: staged copy of the state", state});  // StagingArea::create
+    // ChunkPipeline: slot_count encoded chunks
+    rows.push_back({"checkpoint: chunks being compressed", (2 * c.threads + 2) * kChunkBytes});
+  }
+  if (c.enable && c.memory_interval > 0)  // MemoryTier::make_slots: two, and the buddy's two
+    rows.push_back({"snapshots in memory", (c.buddy ? 4 : 2) * state});
+  // SlotLoader: data.prefetch ready, one being filled; tokens and labels
+  rows.push_back({"batches read ahead", (config.data.prefetch + 1) * 2 * 8 *
+                                            config.training.local_batch_size *
+                                            config.training.seq_len});
+  return rows;
+}
+
+// The largest n in [1, most] for which fits(n); 0: none. Requires: what fits, fits for less.
+int64_t largest(int64_t most, const std::function<bool(int64_t)>& fits) {
+  int64_t good = 0, next = 1;
+  while (next <= most && fits(next)) {
+    good = next;
+    next *= 2;
+  }
+  int64_t bad = std::min(next, most + 1);
+  while (good + 1 < bad) {
+    const int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good;
+}
+
+int64_t peak_of(const Config& config, const ModelSpec& spec, int64_t world_size) {
+  return walk_training(config, spec, world_size).peak_total();
+}
+
+int64_t times(int64_t n, double factor) {
+  return std::max<int64_t>(1, std::llround(static_cast<double>(n) * factor));
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, int64_t world_size) {
+  const MemoryLedger ledger = walk_training(config, spec, world_size);
+  MemoryPlan plan;
+  plan.peak_bytes = ledger.peak_total();
+  const MemoryLedger::Moment& moment = ledger.peak_moment();
+  plan.peak_at = moment.layer < 0 ? moment.doing : text(moment.doing, " ", moment.layer);
+  for (size_t i = 0; i < kMemoryUses; ++i)
+    if (ledger.peak()[i] > 0) plan.tensors.push_back({kNames[i], ledger.peak()[i]});
+  plan.host = host_rows(config, spec, world_size);
+  return plan;
+}
+
+Occupancy occupancy(int64_t slots, int64_t world_size) {
+  const int64_t rounds = (slots + world_size - 1) / world_size;
+  return {world_size, rounds,
+          static_cast<double>(slots) / static_cast<double>(rounds * world_size)};
+}
+
+std::optional<LargestBatch> largest_batch(const Config& config, const ModelSpec& spec,
+                                          int64_t world_size, int64_t device_bytes) {
+  Config tried = config;
+  const auto peak = [&](int64_t batch) {
+    tried.training.slots = config.slots();
+    tried.training.global_batch_size = 0;
+    tried.training.local_batch_size = batch;
+    return peak_of(tried, spec, world_size);
+  };
+  const int64_t batch = largest(kMaxBatch, [&](int64_t n) { return peak(n) <= device_bytes; });
+  if (batch == 0) return std::nullopt;
+  return LargestBatch{batch, peak(batch)};
+}
+
+DecoderShape scaled(const DecoderShape& shape, ScalingStrategy strategy, double factor) {
+  DecoderShape s = shape;
+  s.n_layers = std::min(kMaxLayers, times(shape.n_layers, factor));
+  for (size_t i = 0; !s.windows.empty() && i < static_cast<size_t>(s.n_layers); ++i) {
+    const int64_t window = shape.windows[i % shape.windows.size()];
+    i < s.windows.size() ? void(s.windows[i] = window) : s.windows.push_back(window);
+  }
+  if (strategy == ScalingStrategy::kLayers) return s;
+  constexpr int64_t kGrain = 64;
+  const auto grains = [factor](int64_t n) {
+    return kGrain * times(n, factor / static_cast<double>(kGrain));
+  };
+  s.n_kv_heads = times(shape.n_kv_heads, factor);
+  s.n_heads = shape.n_heads / shape.n_kv_heads * s.n_kv_heads;
+  const bool heads_fill = shape.n_heads * shape.head_dim == shape.dim;
+  s.dim = heads_fill ? s.n_heads * s.head_dim : grains(shape.dim);
+  s.ffn_dim = grains(shape.ffn_dim);
+  return s;
+}
+
+std::optional<LargestModel> largest_model(const Config& config, const DecoderShape& shape,
+                                          ScalingStrategy strategy, int64_t world_size,
+                                          int64_t device_bytes) {
+  // In steps of whole layers, or of hundredths.
+  const bool layers = strategy == ScalingStrategy::kLayers;
+  const int64_t steps = layers ? shape.n_layers : kStepsOfAll;
+  const auto factor = [steps](int64_t n) {
+    return static_cast<double>(n) / static_cast<double>(steps);
+  };
+  const auto peak = [&](int64_t n) {
+    return peak_of(config, create(scaled(shape, strategy, factor(n))), world_size);
+  };
+  const int64_t most = kMaxLayers * steps / shape.n_layers;
+  const int64_t n = largest(most, [&](int64_t k) { return peak(k) <= device_bytes; });
+  if (n == 0) return std::nullopt;
+  LargestModel model{factor(n), scaled(shape, strategy, factor(n)), 0, peak(n)};
+  model.parameters = create(model.shape).parameter_count();
+  return model;
+}
+
+}  // namespace lockstep::model_spec

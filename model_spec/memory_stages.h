@@ -1,0 +1,49 @@
+// What the stages of the model hold while they compute a slot: activations saved for backward and
+// working memory. The same tensors, in the same order, as core/model/ makes them, in bytes.
+// Legend: R rows = B*T, D model dim, H query heads, K key heads, E head_dim, F feed-forward dim,
+// V vocabulary.
+#pragma once
+
+#include "model_spec/memory_ledger.h"
+#include "model_spec/memory_units.h"
+
+namespace lockstep::model_spec {
+
+class StageMemory {
+ public:
+  // Borrows the ledger and `spec`. Holds the tables that all blocks share.
+  StageMemory(const Config& config, const ModelSpec& spec, MemoryLedger& ledger);
+
+  // Of a stage's input or output [R, D].
+  int64_t x_bytes() const { return x_; }
+  // Tokens and labels of a slot.
+  int64_t input_bytes() const { return 2 * rows_ * 8; }
+
+  // Holds the embedding's output; a block's saved tensors and output; a linear layer's output.
+  void embedding_forward();
+  void layer_forward(const UnitMemory& unit, int64_t layer);
+  // Loss and its backward; holds dx.
+  void head(UnitMemory& own, UnitMemory& weight);
+  // Holds dx; drops what forward saved, its input x included.
+  void layer_backward(UnitMemory& unit, int64_t layer);
+  void embedding_backward(UnitMemory& unit);
+
+ private:
+  void hold_tables();
+  void block_forward(const UnitMemory& unit);
+  void block_backward(UnitMemory& unit);
+  void attention_backward(Held& work);
+  int64_t saved_bytes() const;
+  int64_t flash_forward_bytes() const;
+  int64_t flash_backward_bytes() const;
+
+  const DecoderShape& shape_;
+  const ModelSpec& spec_;
+  MemoryLedger& ledger_;
+  int64_t batch_, seq_len_, rows_, width_, threads_;
+  // Bytes of a block's tensors.
+  int64_t x_ = 0, norm_ = 0, qkv_ = 0, head_scales_ = 0, repeated_ = 0, attention_ = 0,
+          log_sum_ = 0, inner_ = 0, s_ = 0;
+};
+
+}  // namespace lockstep::model_spec

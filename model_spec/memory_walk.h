@@ -1,0 +1,14 @@
+// Walks through training steps of rank 0, which always has a slot and the largest shard, as
+// core/train/training_step.cc and core/sharding/schedule.cc do, and returns what was live when most
+// was. Two steps of at most two rounds: the second one runs with everything that stays in place.
+#pragma once
+
+#include "model_spec/memory_ledger.h"
+#include "model_spec/model_spec.h"
+
+namespace lockstep::model_spec {
+
+// Requires a validated config; `spec` is its model.
+MemoryLedger walk_training(const Config& config, const ModelSpec& spec, int64_t world_size);
+
+}  // namespace lockstep::model_spec

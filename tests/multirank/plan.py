@@ -1,0 +1,92 @@
+"""`lockstep plan` against what a run really takes: the peak of the counting allocator, for other
+families, shapes, types, strategies and world sizes. RSS is printed beside it."""
+import json
+
+from lockstep_run import EXIT_BUG, EXIT_CONFIG, Test, check, flags
+
+TOLERANCE = 0.05
+MIB = 1 << 20
+
+LLAMA = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4,
+         "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 704,
+         "vocab_size": 2000, "rms_norm_eps": 1e-5, "max_position_embeddings": 2048,
+         "rope_theta": 10000.0, "tie_word_embeddings": False}
+QWEN3 = LLAMA | {"model_type": "qwen3", "head_dim": 48, "vocab_size": 30000}
+MISTRAL = LLAMA | {"model_type": "mistral", "sliding_window": 64, "intermediate_size": 1000}
+GPT2 = {"model_type": "gpt2", "n_embd": 320, "n_layer": 5, "n_head": 5, "n_positions": 512,
+        "vocab_size": 10000, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+
+SMALL = {"training.local_batch_size": 2, "training.seq_len": 128, "training.slots": 4,
+         "training.threads": 1}
+BF16 = {"training.mixed_precision_param": "bfloat16"}
+# name: (config.json or None, world size, keys)
+CONFIGS = {
+    "llama, single, fp32": (LLAMA, 1, {"parallelism.strategy": "single", "training.seq_len": 512}),
+    "qwen3, full_shard, bf16": (QWEN3, 2, BF16),
+    "gpt2, ddp, fp32": (GPT2, 2, {"parallelism.strategy": "ddp"}),
+    "mistral, full_shard, bf16": (MISTRAL, 3, BF16 | {"training.seq_len": 192,
+                                                      "training.slots": 5}),
+    "linear of 30 M, full_shard, fp32": (None, 4, {
+        "model.name": "linear", "model.dim": 2304, "model.n_layers": 5, "model.n_heads": 8,
+        "model.vocab_size": 700, "training.local_batch_size": 1, "training.slots": 2,
+        "training.seq_len": 64}),
+}
+
+
+def plan(test, keys, *words, **how):
+    return test.command("plan", test.folder / "empty.toml", *flags(SMALL | keys), *words,
+                        **({"timeout_s": 120} | how))
+
+
+def compare(test, name, config, world_size, keys):
+    keys = dict(keys)
+    if config:
+        folder = test.folder / f"model_{config['model_type']}"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(config))
+        keys |= {"model.hf_assets_path": folder, "model.init": "random"}
+    printed = json.loads(plan(test, keys, "--world-size", world_size, "--probe", "--json"))
+    probe = printed["probe"]
+    print(f"       {name} on {world_size}: {printed['parameters']:,} parameters, predicted "
+          f"{probe['predicted_bytes'] / MIB:.2f} MiB at {printed['peak_at']}, measured "
+          f"{probe['measured_bytes'] / MIB:.2f} MiB ({100 * probe['deviation']:+.2f} %), RSS "
+          f"{probe['rss_bytes'] / MIB:.0f} MiB", flush=True)
+    check(sum(row["bytes"] for row in printed["tensors"]) == printed["peak_bytes"], printed)
+    check(abs(probe["deviation"]) <= TOLERANCE, name, f"is off by {probe['deviation']:.3f}")
+    check(probe["rss_bytes"] > probe["measured_bytes"], "less memory than tensors", probe)
+
+
+def refused(test, keys, words, status, *said):
+    printed = plan(test, keys, *words, status=status)
+    for part in said:
+        check(part in printed, f"not said: {part}\n{printed}")
+
+
+def errors(test):
+    vocab = {"model.vocab_size": 256}
+    with test.case("errors say what to do"):
+        refused(test, vocab, ["--device-memory", "80 apples"], EXIT_CONFIG, "80 apples", "80GiB")
+        refused(test, {}, [], EXIT_CONFIG, "--model.vocab_size")
+        refused(test, vocab | {"parallelism.strategy": "single"}, ["--world-size", 2], EXIT_CONFIG,
+                "single")
+        refused(test, {"model.dimm": 3}, [], EXIT_CONFIG, "model.dimm", "did you mean")
+        refused(test, vocab, ["--scaling-strategy", "wider"], EXIT_CONFIG, "wider")
+    with test.case("a probe that takes too long is stopped"):
+        refused(test, vocab | {"training.slots": 4096, "training.seq_len": 512},
+                ["--probe", "--probe-seconds", 2], EXIT_BUG, "--probe-seconds 2")
+    with test.case("what does not fit is said so"):
+        printed = plan(test, vocab, "--world-size", 2, "--device-memory", "1MiB")
+        for words in ("DOES NOT FIT", "none, not even 1"):
+            check(words in printed, printed)
+
+
+def main():
+    with Test("plan") as test:
+        (test.folder / "empty.toml").write_text("")
+        for name, (config, world_size, keys) in CONFIGS.items():
+            with test.case(name):
+                compare(test, name, config, world_size, keys)
+        errors(test)
+
+
+main()
