@@ -4,14 +4,15 @@
   python fsdp2_step.py --strategy single
 
 FSDP2 (one group per block, fp32 master shards, gradients reduced in fp32 unless --reduce-dtype says
-otherwise), DDP, or one process; fused AdamW; gradient norm clipped to 1. The same shapes as
-Lockstep's llama: RMSNorm, rotary embeddings, grouped keys, SwiGLU, untied head. Rank 0 prints one
-JSON line. Batches are made before the clock starts.
+otherwise; fsdp2-keep does not reshard after forward), DDP, or one process; fused AdamW; gradient
+norm clipped to 1. The same shapes as Lockstep's llama: RMSNorm, rotary embeddings, grouped keys,
+SwiGLU, untied head. Rank 0 prints one JSON line. Batches are made before the clock starts.
 """
 import argparse
 import contextlib
 import json
 import os
+import resource
 import statistics
 import time
 
@@ -27,9 +28,12 @@ def arguments():
                         ("vocab", 8192), ("seq", 256), ("batch", 2), ("accumulate", 1),
                         ("steps", 8), ("warmup", 3), ("threads", 1)):
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--strategy", choices=("fsdp2", "ddp", "single"), default="fsdp2")
+    parser.add_argument("--strategy", choices=("fsdp2", "fsdp2-keep", "ddp", "single"),
+                        default="fsdp2")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--reduce-dtype", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--ac", action="store_true", help="activation checkpointing of every block")
+    parser.add_argument("--compile", action="store_true", help="torch.compile of every block")
     return parser.parse_args()
 
 
@@ -89,8 +93,14 @@ class Llama(nn.Module):
 
 def wrap(model, a, world):
     """(what to call, what holds around the forward)."""
+    if a.ac:
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+        model.blocks = nn.ModuleList(checkpoint_wrapper(block) for block in model.blocks)
+    if a.compile:
+        for block in model.blocks:
+            block.compile()
     autocast = contextlib.nullcontext
-    if a.strategy != "fsdp2" and a.precision == "bf16":
+    if not a.strategy.startswith("fsdp2") and a.precision == "bf16":
         autocast = lambda: torch.autocast("cpu", torch.bfloat16)  # noqa: E731
     if a.strategy == "single":
         return model, autocast
@@ -104,7 +114,8 @@ def wrap(model, a, world):
         types = {"param_dtype": torch.bfloat16, "reduce_dtype": reduce}
     policy = MixedPrecisionPolicy(cast_forward_inputs=False, **types)  # rotary tables stay fp32
     for block in model.blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(block, mesh=mesh, mp_policy=policy,
+                    reshard_after_forward=a.strategy == "fsdp2")
     return fully_shard(model, mesh=mesh, mp_policy=policy), autocast
 
 
@@ -113,7 +124,7 @@ def one_step(net, autocast, optimizer, batches, a):
     for i, (inputs, labels) in enumerate(batches):
         last = i + 1 == len(batches)
         hold = contextlib.nullcontext()
-        if a.strategy == "fsdp2":
+        if a.strategy.startswith("fsdp2"):
             net.set_requires_gradient_sync(last)
         elif a.strategy == "ddp" and not last:
             hold = net.no_sync()
@@ -158,9 +169,13 @@ def main():
         losses.append(round(loss, 5))
     step_s = statistics.median(seconds[a.warmup:])
     tokens = world * a.accumulate * a.batch * a.seq
+    peak_mib = torch.tensor(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    if dist.is_initialized():
+        dist.all_reduce(peak_mib, dist.ReduceOp.MAX)
     if rank == 0:
         print(json.dumps({"parameters": parameters, "tokens_per_step": tokens,
                           "step_s": round(step_s, 4), "tokens_per_s": round(tokens / step_s, 1),
+                          "peak_rss_mib": round(peak_mib.item()),
                           "losses": [losses[0], losses[-1]]}), flush=True)
     if dist.is_initialized():
         dist.barrier()

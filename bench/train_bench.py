@@ -5,25 +5,29 @@
   train_bench.py … --cases fsdp-fp32,ddp-bf16 --rounds 3 --steps 6
 
 One round runs Lockstep, then PyTorch (bench/fsdp2_step.py), each as a fresh job of the same shape:
-by default 32 M parameters, 1024 tokens a step, 2 ranks of 1 thread. A job's figure is the median
-over its steps after the warm-up; the ratio is taken within a round, so that a slow spell of the
-machine meets both. Prints one JSON line a job and a Markdown table at the end.
+by default 32 M parameters, 1024 tokens a step, 2 ranks of 1 thread; single is 1 rank of as many
+threads with the same micro-batches. A job's figure is the median over its steps after the warm-up;
+the ratio is taken within a round, so that a slow spell of the machine meets both. Memory is the
+peak resident set of a rank. Prints one JSON line a job and a Markdown table at the end.
+A case is STRATEGY-PRECISION, then -ac (activation checkpointing of every block, both sides) or
+-compile (torch.compile; Lockstep as it is).
 """
 import argparse
 import json
 import os
 import pathlib
 import platform
-import random
 import statistics
 import subprocess
 import sys
 import tempfile
 
+import job
+
 HERE = pathlib.Path(__file__).resolve().parent
-STRATEGY = {"fsdp": ("full_shard", "fsdp2"), "ddp": ("ddp", "ddp"), "single": ("single", "single")}
+STRATEGY = {"fsdp": ("full_shard", "fsdp2"), "gradop": ("shard_grad_op", "fsdp2-keep"),
+            "ddp": ("ddp", "ddp"), "single": ("single", "single")}
 PRECISION = {"fp32": "float32", "bf16": "bfloat16"}
-JOB_TIMEOUT_S = 900
 
 
 def arguments():
@@ -45,64 +49,52 @@ def arguments():
 
 
 def ranks_of(case, a):
-    """(ranks, sequences in a micro-batch); one process does the work of all."""
-    return (1, a.batch * a.ranks) if case.startswith("single") else (a.ranks, a.batch)
-
-
-def prepare_tokens(a, folder):
-    source = random.Random(1)
-    words = ["".join(source.choices("etaoinshrdlu", k=source.randint(2, 9))) for _ in range(2000)]
-    text = "\n".join(" ".join(source.choices(words, k=12)) for _ in range(20000))
-    (folder / "text.txt").write_text(text + "\n")
-    subprocess.run([a.bin / "lockstep", "prepare", folder / "text.txt", "--out",
-                    folder / "tokens"], check=True, capture_output=True)
+    """(ranks, threads of each, micro-batches of each); one process does the work of all."""
+    alone = case.startswith("single")
+    return (1, a.ranks, a.ranks * a.accumulate) if alone else (a.ranks, 1, a.accumulate)
 
 
 def run_lockstep(case, a, folder, name):
-    strategy, precision = case.split("-")
-    ranks, batch = ranks_of(case, a)
+    strategy, precision, *options = case.split("-")
+    ranks, threads, accumulate = ranks_of(case, a)
     keys = {
-        "job.dump_folder": folder / name, "data.path": folder / "tokens", "model.dim": a.dim,
+        "model.dim": a.dim,
         "model.n_layers": a.layers, "model.n_heads": a.heads, "model.n_kv_heads": a.kv_heads,
         "model.ffn_dim": a.ffn, "model.vocab_size": a.vocab, "training.seq_len": a.seq,
-        "training.local_batch_size": batch, "training.slots": ranks * a.accumulate,
+        "training.local_batch_size": a.batch, "training.slots": ranks * accumulate,
+        "training.threads": threads,
+        "activation_checkpoint.mode": "full" if "ac" in options else "none",
         "training.steps": a.warmup + a.steps, "training.max_norm": 1.0,
         "training.mixed_precision_param": PRECISION[precision],
         "parallelism.strategy": STRATEGY[strategy][0],
     }
     keys.update(pair.split("=", 1) for pair in a.set)
-    (folder / "empty.toml").write_text("")
-    flags = [str(word) for key, value in keys.items() for word in (f"--{key}", value)]
-    done = subprocess.run([a.bin / "lockstep", "train", folder / "empty.toml", "--nproc-per-node",
-                           str(ranks), "--checkpoint.no_enable", *flags],
-                          capture_output=True, text=True, timeout=JOB_TIMEOUT_S)
-    if done.returncode != 0:
-        raise SystemExit(f"lockstep train: {done.returncode}\n{done.stdout}\n{done.stderr}")
-    lines = [json.loads(s) for s in (folder / name / "metrics.jsonl").read_text().splitlines()]
+    lines, whole = job.train(a.bin, folder, name, ranks, keys)
     timed = [line["step_time_s"] for line in lines[a.warmup:]]
-    phases = json.loads((folder / name / "metrics.json").read_text())["phases_s_per_step"]
+    phases = whole["phases_s_per_step"]
     step_s = statistics.median(timed)
     return {"step_s": round(step_s, 4), "tokens_per_s": round(lines[-1]["tokens"] / step_s, 1),
             "tokens_per_step": lines[-1]["tokens"],
+            "peak_rss_mib": round(whole["peak_rss_GB"] * 1e9 / 2**20),
             "losses": [round(lines[i]["loss"], 5) for i in (0, -1)],
             "phases_s": {key: round(s, 4) for key, s in phases.items()}}
 
 
 def run_pytorch(case, a):
-    strategy, precision = case.split("-")
-    ranks, batch = ranks_of(case, a)
-    flags = {"strategy": STRATEGY[strategy][1], "precision": precision, "batch": batch,
-             "reduce-dtype": a.reduce_dtype}
-    for name in ("steps", "warmup", "dim", "layers", "heads", "kv_heads", "ffn", "vocab", "seq",
-                 "accumulate"):
+    strategy, precision, *options = case.split("-")
+    ranks, threads, accumulate = ranks_of(case, a)
+    flags = {"strategy": STRATEGY[strategy][1], "precision": precision, "batch": a.batch,
+             "reduce-dtype": a.reduce_dtype, "accumulate": accumulate, "threads": threads}
+    for name in ("steps", "warmup", "dim", "layers", "heads", "kv_heads", "ffn", "vocab", "seq"):
         flags[name.replace("_", "-")] = getattr(a, name)
     launch = [a.python]
     if ranks > 1:
         launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     words = [str(word) for key, value in flags.items() for word in (f"--{key}", value)]
-    environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    words += [f"--{option}" for option in options]
+    environment = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONDONTWRITEBYTECODE="1")
     done = subprocess.run([*launch, HERE / "fsdp2_step.py", *words], env=environment,
-                          capture_output=True, text=True, timeout=JOB_TIMEOUT_S)
+                          capture_output=True, text=True, timeout=job.JOB_TIMEOUT_S)
     found = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not found:
         raise SystemExit(f"fsdp2_step.py: {done.returncode}\n{done.stdout}\n{done.stderr}")
@@ -113,14 +105,18 @@ def table(results, a):
     yield (f"{a.layers} layers, dim {a.dim}, vocabulary {a.vocab}, sequences of {a.seq}; "
            f"{platform.machine()}, {os.cpu_count()} cores; medians of {a.rounds} rounds")
     yield ""
-    yield "| case | ranks | Lockstep tokens/s | PyTorch tokens/s | ratio (rounds) |"
-    yield "| --- | --- | --- | --- | --- |"
+    yield ("| case | ranks x threads | Lockstep tokens/s | PyTorch tokens/s | ratio (rounds) | "
+           "Lockstep MiB | PyTorch MiB | ratio |")
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for case, rounds in results.items():
         ours, theirs = ([r[side]["tokens_per_s"] for r in rounds] for side in (0, 1))
         ratios = [x / y for x, y in zip(ours, theirs)]
-        yield (f"| {case} | {ranks_of(case, a)[0]} | {statistics.median(ours):.0f} | "
+        mib = [statistics.median(r[side]["peak_rss_mib"] for r in rounds) for side in (0, 1)]
+        ranks, threads, _ = ranks_of(case, a)
+        yield (f"| {case} | {ranks} x {threads} | {statistics.median(ours):.0f} | "
                f"{statistics.median(theirs):.0f} | **{statistics.median(ratios):.2f}** "
-               f"({', '.join(f'{x:.2f}' for x in ratios)}) |")
+               f"({', '.join(f'{x:.2f}' for x in ratios)}) | {mib[0]:.0f} | {mib[1]:.0f} | "
+               f"{mib[0] / mib[1]:.2f} |")
 
 
 def main():
@@ -129,7 +125,7 @@ def main():
     results = {case: [] for case in a.cases.split(",")}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        prepare_tokens(a, folder)
+        job.prepare_tokens(a.bin, folder)
         for round_number in range(a.rounds):
             for case, rounds in results.items():
                 pair = (run_lockstep(case, a, folder, f"{case}-{round_number}"),

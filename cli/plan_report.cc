@@ -99,8 +99,8 @@ void print_largest(std::ostream& out, const PlanReport& r) {
 void print_probe(std::ostream& out, const PlanReport& r) {
   if (!r.probe) return;
   out << "\nProbe: two steps without checkpoints, " << fixed(r.probe->seconds, 1)
-      << " s, rank 0\n  " << left("tensors, predicted", 40) << right(size_of(r.plan.peak_bytes), 12) << "\n  "
-      << left("tensors, measured", 40) << right(size_of(r.probe->peak_bytes), 12) << "   "
+      << " s, rank 0\n  " << left("tensors, predicted", 40) << right(size_of(r.plan.peak_bytes), 12)
+      << "\n  " << left("tensors, measured", 40) << right(size_of(r.probe->peak_bytes), 12) << "   "
       << (deviation(r) < 0 ? "" : "+") << fixed(100.0 * deviation(r), 2) << " % predicted\n  "
       << left("the whole process (RSS)", 40) << right(size_of(r.probe->rss_bytes), 12) << "\n";
 }

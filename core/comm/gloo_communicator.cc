@@ -19,6 +19,8 @@ namespace {
 
 // Our own deadline fires first: its message says what was waited for.
 constexpr double kMarginSeconds = 5;
+// Of direct messages: more than are ever under way.
+constexpr int64_t kTags = 1 << 16;
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
@@ -58,6 +60,35 @@ class GlooPending : public Pending {
   double timeout_s_;
 };
 
+// Messages to and from every other rank. LibTorch does not say whether one is done, so this blocks,
+// with a deadline; a peer that closes its connection ends it at once.
+class MessagesPending : public Pending {
+ public:
+  MessagesPending(std::vector<WorkPtr> works, std::string what, double timeout_s)
+      : works_(std::move(works)), what_(std::move(what)), timeout_s_(timeout_s) {}
+
+  Result<void> wait() override {
+    const double deadline = system_clock().monotonic_s() + timeout_s_;
+    try {
+      for (const WorkPtr& work : works_) {
+        const double left = std::max(0.001, deadline - system_clock().monotonic_s());
+        work->wait(std::chrono::milliseconds(static_cast<int64_t>(left * 1000) + 1));
+      }
+    } catch (const std::exception& e) {
+      const std::string reason = e.what();
+      if (system_clock().monotonic_s() >= deadline)
+        return Error{Code::kPeerLost, text(what_, ": no answer from a peer in ", timeout_s_, " s")};
+      return Error{Code::kPeerLost, text(what_, ": ", reason.substr(0, reason.find('\n')))};
+    }
+    return {};
+  }
+
+ private:
+  std::vector<WorkPtr> works_;
+  std::string what_;
+  double timeout_s_;
+};
+
 class Failed : public Pending {
  public:
   explicit Failed(Error error) : error_(std::move(error)) {}
@@ -92,6 +123,7 @@ class GlooCommunicator : public Communicator {
     at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
     for (int r = 0; r < world_size(); ++r)
       received_.add(traffic, r, static_cast<int64_t>(in.nbytes()));
+    if (traffic == Traffic::kGather) return gather_directly(out_bytes, in_bytes);
     return issue("all-gather", [&] { return group_->_allgather_base(out_bytes, in_bytes); });
   }
 
@@ -116,6 +148,31 @@ class GlooCommunicator : public Communicator {
   WireBytes wire_bytes() const override { return received_.bytes(); }
 
  private:
+  // Every rank sends its part to every other one: half the time of Gloo's ring for parameters
+  // (docs/PERFORMANCE.md). Peers begin with different ranks, so that nobody is everybody's first.
+  PendingPtr gather_directly(at::Tensor out_bytes, at::Tensor in_bytes) {
+    const std::string name = text("all-gather #", ++sequence_);
+    const int me = rank(), ranks = world_size();
+    const int64_t n = in_bytes.numel();
+    const int tag = static_cast<int>(sequence_ % kTags);
+    try {
+      std::vector<WorkPtr> works;
+      for (int k = 1; k < ranks; ++k) {
+        const int from = (me - k + ranks) % ranks;
+        std::vector<at::Tensor> part{out_bytes.narrow(0, from * n, n)};
+        works.push_back(group_->recv(part, from, tag));
+      }
+      for (int k = 1; k < ranks; ++k) {
+        std::vector<at::Tensor> part{in_bytes};
+        works.push_back(group_->send(part, (me + k) % ranks, tag));
+      }
+      out_bytes.narrow(0, me * n, n).copy_(in_bytes);
+      return std::make_unique<MessagesPending>(std::move(works), name, timeout_s_);
+    } catch (const std::exception& e) {
+      return std::make_unique<Failed>(Error{Code::kPeerLost, text(name, ": ", e.what())});
+    }
+  }
+
   template <typename Issue>
   PendingPtr issue(const char* what, Issue&& start) {
     ++sequence_;

@@ -64,7 +64,8 @@ TEST(MemoryPlan, StateIsTwelveBytesAParameterOverTheRanksThatShareIt) {
   };
   EXPECT_EQ(state("single", 1), matrices + norm);
   // The head's unit is padded to a whole number of tiles on each rank.
-  EXPECT_NEAR(static_cast<double>(state("ddp", 4)), static_cast<double>(matrices + norm), 4.0 * norm);
+  EXPECT_NEAR(static_cast<double>(state("ddp", 4)), static_cast<double>(matrices + norm),
+              4.0 * norm);
   EXPECT_NEAR(static_cast<double>(state("full_shard", 4)), static_cast<double>(matrices) / 4,
               2.0 * static_cast<double>(norm));
 }
