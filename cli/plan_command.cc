@@ -33,7 +33,8 @@ Examples:
 )";
 
 struct Options {
-  int64_t world_size = 0;  // 0: launcher.nproc_per_node, else 1
+  int64_t world_size = 0;      // 0: launcher.nproc_per_node, else 1
+  int64_t ranks_per_node = 0;  // 0: all
   std::string device_memory, scaling = "all";
   double scaling_factor = 1, probe_seconds = 120;
   bool probe = false, json = false;
@@ -107,7 +108,7 @@ std::vector<PlanReport::Candidate> largest_models(const PlanReport& r) {
     Config config = r.config;
     config.parallelism.strategy = strategy;
     candidates.push_back({strategy, model_spec::largest_model(config, r.spec.shape, r.scaling,
-                                                              r.world_size, r.device_bytes)});
+                                                              r.ranks, r.device_bytes)});
   }
   return candidates;
 }
@@ -115,24 +116,25 @@ std::vector<PlanReport::Candidate> largest_models(const PlanReport& r) {
 Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& arguments) {
   PlanReport r;
   LOCKSTEP_TRY(r.config, read_config(arguments, "plan"));
-  LOCKSTEP_TRY(r.world_size, world_size_of(o, r.config));
+  LOCKSTEP_TRY(r.ranks.world_size, world_size_of(o, r.config));
+  r.ranks.per_node = o.ranks_per_node;
   LOCKSTEP_TRY(r.spec, model_of(r.config));
   r.scaling = o.scaling == "layers" ? ScalingStrategy::kLayers : ScalingStrategy::kAll;
   if (o.scaling_factor != 1.0)
     r.spec = model_spec::create(model_spec::scaled(r.spec.shape, r.scaling, o.scaling_factor));
-  r.plan = model_spec::plan_memory(r.config, r.spec, r.world_size);
-  r.occupancy = occupancies(r.config.slots(), r.world_size);
+  r.plan = model_spec::plan_memory(r.config, r.spec, r.ranks);
+  r.occupancy = occupancies(r.config.slots(), r.ranks.world_size);
   if (!o.device_memory.empty()) {
     LOCKSTEP_TRY(r.device_bytes, bytes_of(o.device_memory));
     r.largest_batch =
-        model_spec::largest_batch(r.config, r.spec, r.world_size, r.device_bytes);
+        model_spec::largest_batch(r.config, r.spec, r.ranks, r.device_bytes);
     r.largest_models = largest_models(r);
   }
   if (!o.probe) return r;
   if (o.scaling_factor != 1.0 && !r.config.model.hf_assets_path.empty())
     return Error{Code::kConfig, "--probe runs the model of model.hf_assets_path as it is; leave "
                                 "out --scaling-factor"};
-  LOCKSTEP_TRY(r.probe, probe(r.config, r.spec, arguments, r.world_size, o.probe_seconds));
+  LOCKSTEP_TRY(r.probe, probe(r.config, r.spec, arguments, r.ranks, o.probe_seconds));
   return r;
 }
 
@@ -158,6 +160,10 @@ int plan_command(int argc, char** argv) {
   app.add_option("--world-size,--world_size", o.world_size, "Ranks")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("W");
+  app.add_option("--ranks-per-node,--ranks_per_node", o.ranks_per_node,
+                 "What strategy hybrid shards over (all, unless data_parallel_shard_degree says)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
   app.add_option("--device-memory,--device_memory", o.device_memory,
                  "Memory of a rank's device, for tensors")
       ->type_name("80GiB");

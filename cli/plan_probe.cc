@@ -30,7 +30,7 @@ Result<void> write_tokens(FileSystem& file_system, const path& file, const Confi
 }
 
 std::vector<std::string> flags(const Config& config, const model_spec::ModelSpec& spec,
-                               const path& folder, int64_t world_size) {
+                               const path& folder, const model_spec::Ranks& ranks) {
   std::vector<std::string> words = {
       "--training.steps=2",
       "--lr_scheduler.warmup_steps=0",
@@ -46,9 +46,12 @@ std::vector<std::string> flags(const Config& config, const model_spec::ModelSpec
       "--data.kind=npy",
       "--data.path=" + (folder / "tokens.npy").string(),
       "--job.dump_folder=" + (folder / "run").string(),
-      text("--launcher.nproc_per_node=", world_size),
+      text("--launcher.nproc_per_node=", ranks.world_size),
       "--launcher.min_nproc=1",
   };
+  // Here all ranks are on one node.
+  if (ranks.per_node > 0 && config.parallelism.data_parallel_shard_degree == 0)
+    words.push_back(text("--parallelism.data_parallel_shard_degree=", ranks.per_node));
   if (!config.model.hf_assets_path.empty()) {
     words.push_back("--model.init=random");
     return words;
@@ -93,14 +96,15 @@ std::optional<launcher::ExitStatus> wait_for(launcher::WorkerProcess& run, doubl
 }
 
 Result<Probe> run_in(const path& folder, const Config& config, const model_spec::ModelSpec& spec,
-                     std::vector<std::string> arguments, int64_t world_size, double limit_s) {
+                     std::vector<std::string> arguments, const model_spec::Ranks& ranks,
+                     double limit_s) {
   FileSystem& file_system = posix_file_system();
   LOCKSTEP_RETURN_IF_ERROR(write_tokens(file_system, folder / "tokens.npy", config));
   launcher::WorkerProcess::Options options;
   options.program = launcher::running_executable();
   options.arguments = std::move(arguments);
   options.arguments.insert(options.arguments.begin(), "train");
-  for (std::string& word : flags(config, spec, folder, world_size))
+  for (std::string& word : flags(config, spec, folder, ranks))
     options.arguments.push_back(std::move(word));
   options.environment = plain_environment();
   options.stdout_path = options.stderr_path = folder / "log";
@@ -130,9 +134,10 @@ Result<Probe> run_in(const path& folder, const Config& config, const model_spec:
 }  // namespace
 
 Result<Probe> probe(const Config& config, const model_spec::ModelSpec& spec,
-                    std::vector<std::string> arguments, int64_t world_size, double limit_s) {
+                    std::vector<std::string> arguments, const model_spec::Ranks& ranks,
+                    double limit_s) {
   LOCKSTEP_TRY(const path folder, launcher::make_private_directory());
-  auto probed = run_in(folder, config, spec, std::move(arguments), world_size, limit_s);
+  auto probed = run_in(folder, config, spec, std::move(arguments), ranks, limit_s);
   if (const auto removed = remove_tree(posix_file_system(), folder); !removed.ok() && probed.ok())
     return removed.error();
   return probed;

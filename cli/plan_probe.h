@@ -7,7 +7,7 @@
 
 #include "base/config.h"
 #include "base/result.h"
-#include "model_spec/model_spec.h"
+#include "model_spec/memory_walk.h"
 
 namespace lockstep::cli {
 
@@ -20,6 +20,7 @@ struct Probe {
 // checkpoints and validation; what still runs after `limit_s` is killed. Errors: kConfig, kIo,
 // kTimeout; kBug with the run's last words.
 Result<Probe> probe(const Config& config, const model_spec::ModelSpec& spec,
-                    std::vector<std::string> arguments, int64_t world_size, double limit_s);
+                    std::vector<std::string> arguments, const model_spec::Ranks& ranks,
+                    double limit_s);
 
 }  // namespace lockstep::cli

@@ -39,8 +39,8 @@ void print_rows(std::ostream& out, const std::vector<MemoryRow>& rows) {
 void print_head(std::ostream& out, const PlanReport& r) {
   const Config::Training& t = r.config.training;
   out << r.spec.shape.family << ", " << grouped(r.spec.parameter_count()) << " parameters; "
-      << r.config.parallelism.strategy << " on " << r.world_size << " rank"
-      << (r.world_size == 1 ? "" : "s") << "; " << t.mixed_precision_param << "; "
+      << r.config.parallelism.strategy << " on " << r.ranks.world_size << " rank"
+      << (r.ranks.world_size == 1 ? "" : "s") << "; " << t.mixed_precision_param << "; "
       << r.config.slots() << " slots of " << t.local_batch_size << " x " << t.seq_len
       << " tokens a step; activation checkpointing " << r.config.activation_checkpoint.mode
       << "\n\n";
@@ -99,10 +99,11 @@ void print_largest(std::ostream& out, const PlanReport& r) {
 void print_probe(std::ostream& out, const PlanReport& r) {
   if (!r.probe) return;
   out << "\nProbe: two steps without checkpoints, " << fixed(r.probe->seconds, 1)
-      << " s, rank 0\n  " << left("tensors, predicted", 40) << right(size_of(r.plan.peak_bytes), 12)
-      << "\n  " << left("tensors, measured", 40) << right(size_of(r.probe->peak_bytes), 12) << "   "
-      << (deviation(r) < 0 ? "" : "+") << fixed(100.0 * deviation(r), 2) << " % predicted\n  "
-      << left("the whole process (RSS)", 40) << right(size_of(r.probe->rss_bytes), 12) << "\n";
+      << " s, rank 0\n";
+  print_rows(out, {{"tensors, predicted", r.plan.peak_bytes},
+                   {"tensors, measured", r.probe->peak_bytes},
+                   {"the whole process (RSS)", r.probe->rss_bytes}});
+  out << "  predicted / measured " << fixed(1.0 + deviation(r), 4) << "\n";
 }
 
 ordered_json json_of(const std::vector<MemoryRow>& rows) {
@@ -140,7 +141,7 @@ std::string plan_json(const PlanReport& r) {
   ordered_json json{{"model", r.spec.shape.family},
                     {"parameters", r.spec.parameter_count()},
                     {"strategy", r.config.parallelism.strategy},
-                    {"world_size", r.world_size},
+                    {"world_size", r.ranks.world_size},
                     {"slots", r.config.slots()},
                     {"local_batch_size", r.config.training.local_batch_size},
                     {"seq_len", r.config.training.seq_len},

@@ -15,7 +15,7 @@ namespace lockstep::cli {
 struct PlanReport {
   Config config;
   model_spec::ModelSpec spec;
-  int64_t world_size = 1;
+  model_spec::Ranks ranks;
   model_spec::MemoryPlan plan;
   std::vector<model_spec::Occupancy> occupancy;
 

@@ -23,6 +23,7 @@ constexpr const char* kNames[kMemoryUses] = {
     "working memory of a stage",
     "head chunk: logits",
     "whole gradient sums (update)",
+    "Gloo's copies of them",
     "rotary tables and masks",
     "batch, losses, norms",
 };
@@ -70,8 +71,8 @@ int64_t largest(int64_t most, const std::function<bool(int64_t)>& fits) {
   return good;
 }
 
-int64_t peak_of(const Config& config, const ModelSpec& spec, int64_t world_size) {
-  return walk_training(config, spec, world_size).peak_total();
+int64_t peak_of(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
+  return walk_training(config, spec, ranks).peak_total();
 }
 
 int64_t times(int64_t n, double factor) {
@@ -80,15 +81,15 @@ int64_t times(int64_t n, double factor) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, int64_t world_size) {
-  const MemoryLedger ledger = walk_training(config, spec, world_size);
+MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
+  const MemoryLedger ledger = walk_training(config, spec, ranks);
   MemoryPlan plan;
   plan.peak_bytes = ledger.peak_total();
   const MemoryLedger::Moment& moment = ledger.peak_moment();
   plan.peak_at = moment.layer < 0 ? moment.doing : text(moment.doing, " ", moment.layer);
   for (size_t i = 0; i < kMemoryUses; ++i)
     if (ledger.peak()[i] > 0) plan.tensors.push_back({kNames[i], ledger.peak()[i]});
-  plan.host = host_rows(config, spec, world_size);
+  plan.host = host_rows(config, spec, ranks.world_size);
   return plan;
 }
 
@@ -99,13 +100,13 @@ Occupancy occupancy(int64_t slots, int64_t world_size) {
 }
 
 std::optional<LargestBatch> largest_batch(const Config& config, const ModelSpec& spec,
-                                          int64_t world_size, int64_t device_bytes) {
+                                          const Ranks& ranks, int64_t device_bytes) {
   Config tried = config;
   const auto peak = [&](int64_t batch) {
     tried.training.slots = config.slots();
     tried.training.global_batch_size = 0;
     tried.training.local_batch_size = batch;
-    return peak_of(tried, spec, world_size);
+    return peak_of(tried, spec, ranks);
   };
   const int64_t batch = largest(kMaxBatch, [&](int64_t n) { return peak(n) <= device_bytes; });
   if (batch == 0) return std::nullopt;
@@ -133,7 +134,7 @@ DecoderShape scaled(const DecoderShape& shape, ScalingStrategy strategy, double 
 }
 
 std::optional<LargestModel> largest_model(const Config& config, const DecoderShape& shape,
-                                          ScalingStrategy strategy, int64_t world_size,
+                                          ScalingStrategy strategy, const Ranks& ranks,
                                           int64_t device_bytes) {
   // In steps of whole layers, or of hundredths.
   const bool layers = strategy == ScalingStrategy::kLayers;
@@ -142,7 +143,7 @@ std::optional<LargestModel> largest_model(const Config& config, const DecoderSha
     return static_cast<double>(n) / static_cast<double>(steps);
   };
   const auto peak = [&](int64_t n) {
-    return peak_of(config, create(scaled(shape, strategy, factor(n))), world_size);
+    return peak_of(config, create(scaled(shape, strategy, factor(n))), ranks);
   };
   const int64_t most = kMaxLayers * steps / shape.n_layers;
   const int64_t n = largest(most, [&](int64_t k) { return peak(k) <= device_bytes; });

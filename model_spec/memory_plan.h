@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "model_spec/memory_walk.h"
 #include "model_spec/model_spec.h"
 
 namespace lockstep::model_spec {
@@ -27,7 +28,7 @@ struct MemoryPlan {
   std::vector<MemoryRow> host;     // beside the tensors, in host memory
 };
 // Requires a validated config; `spec` is its model, or one to be tried in its place.
-MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, int64_t world_size);
+MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, const Ranks& ranks);
 
 // How V slots use W ranks: rounds of W, the last one perhaps not full.
 struct Occupancy {
@@ -42,7 +43,7 @@ struct LargestBatch {
   int64_t peak_bytes = 0;
 };
 std::optional<LargestBatch> largest_batch(const Config& config, const ModelSpec& spec,
-                                          int64_t world_size, int64_t device_bytes);
+                                          const Ranks& ranks, int64_t device_bytes);
 
 // kAll: layers, heads, width and feed-forward grow alike, heads stay as wide as they are.
 // kLayers: more of the same layers.
@@ -56,7 +57,7 @@ struct LargestModel {
   int64_t parameters = 0, peak_bytes = 0;
 };
 std::optional<LargestModel> largest_model(const Config& config, const DecoderShape& shape,
-                                          ScalingStrategy strategy, int64_t world_size,
+                                          ScalingStrategy strategy, const Ranks& ranks,
                                           int64_t device_bytes);
 
 }  // namespace lockstep::model_spec

@@ -99,16 +99,16 @@ void StageMemory::embedding_forward() {
 }
 
 // LinearStage::forward keeps x and makes y.
-void StageMemory::layer_forward(const UnitMemory& unit, int64_t layer) {
+void StageMemory::layer_forward(const PartMemory& part, int64_t layer) {
   ledger_.at("forward of block", layer);
   if (shape_.family == "linear") return ledger_.hold(MemoryUse::kActivations, x_);
-  block_forward(unit);
+  block_forward(part);
 }
 
-void StageMemory::block_forward(const UnitMemory& unit) {
+void StageMemory::block_forward(const PartMemory& part) {
   const auto keep = [this](int64_t bytes) { ledger_.hold(MemoryUse::kActivations, bytes); };
   const auto linear = [&](Role first, int64_t count, int64_t bytes) {  // Linear::forward
-    Held copy(ledger_, MemoryUse::kWork, stacked_copy(unit.spec(), first, count) * width_);
+    Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_);
     keep(bytes);
   };
   keep(x_ + norm_);                                               // s.h1_RD, s.norm1
@@ -126,7 +126,7 @@ void StageMemory::block_forward(const UnitMemory& unit) {
 }
 
 // HeadStage::run
-void StageMemory::head(UnitMemory& own, UnitMemory& weight) {
+void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
   ledger_.at("head and loss");
   const int64_t vocab = shape_.vocab_size, chunk = std::min(rows_, chunk_rows(vocab));
   const bool alone = chunk == rows_ && !shape_.tied;
@@ -141,7 +141,7 @@ void StageMemory::head(UnitMemory& own, UnitMemory& weight) {
       logits.release(chunk * vocab * width_);
     }
     logits.add(chunk * vocab * width_);     // d_logits; in fp32 the logits themselves
-    const int param = shape_.tied ? 0 : own.spec().find(Role::kHead);
+    const int param = shape_.tied ? 0 : own.spec->find(Role::kHead);
     if (alone) {
       weight.grad();
     } else {
@@ -150,28 +150,27 @@ void StageMemory::head(UnitMemory& own, UnitMemory& weight) {
         logits.add(chunk * (vocab + shape_.dim) * kFloat);
     }
   }
-  own.grad_sum(own.spec().find(Role::kNorm1));
-  if (shape_.gpt2) own.grad_sum(own.spec().find(Role::kNorm1Bias));
+  own.grad_sum(Role::kNorm1);
+  own.grad_sum(Role::kNorm1Bias);
   ledger_.hold(MemoryUse::kWork, x_);       // out.dx
 }
 
-void StageMemory::layer_backward(UnitMemory& unit, int64_t layer) {
+void StageMemory::layer_backward(const PartMemory& part, int64_t layer) {
   ledger_.at("backward of block", layer);
-  if (shape_.family != "linear") return block_backward(unit);
-  unit.grad();                                       // LinearStage::backward
+  if (shape_.family != "linear") return block_backward(part);
+  part.grad();                                       // LinearStage::backward
   ledger_.drop(MemoryUse::kActivations, x_);         // x_RD_.reset()
   ledger_.hold(MemoryUse::kWork, x_);                // dx
 }
 
-void StageMemory::block_backward(UnitMemory& unit) {
+void StageMemory::block_backward(const PartMemory& part) {
   const auto stacked = [&](Role first, int64_t count) {  // parameters_back, then input_back
-    Held copy(ledger_, MemoryUse::kWork, stacked_copy(unit.spec(), first, count) * width_);
+    Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_);
   };
   const auto sum = [&](std::initializer_list<Role> roles) {
-    for (Role role : roles)
-      if (const int param = unit.spec().find(role); param >= 0) unit.grad_sum(param);
+    for (Role role : roles) part.grad_sum(role);
   };
-  unit.grad();                               // down_.parameters_back
+  part.grad();                               // down_.parameters_back
   sum({Role::kDownBias});
   Held work(ledger_, MemoryUse::kWork);
   work.add(s_);                              // ds
@@ -211,9 +210,9 @@ void StageMemory::attention_backward(Held& work) {
 }
 
 // The rows' sums in fp32.
-void StageMemory::embedding_backward(UnitMemory& unit) {
+void StageMemory::embedding_backward(const PartMemory& part) {
   ledger_.at("backward of the embedding");
-  for (size_t i = 0; i < unit.spec().params.size(); ++i) unit.grad_sum(static_cast<int>(i));
+  for (size_t i = 0; i < part.spec->params.size(); ++i) part.grad_sum(static_cast<int>(i));
 }
 
 }  // namespace lockstep::model_spec

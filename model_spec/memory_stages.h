@@ -21,17 +21,17 @@ class StageMemory {
 
   // Holds the embedding's output; a block's saved tensors and output; a linear layer's output.
   void embedding_forward();
-  void layer_forward(const UnitMemory& unit, int64_t layer);
+  void layer_forward(const PartMemory& part, int64_t layer);
   // Loss and its backward; holds dx.
-  void head(UnitMemory& own, UnitMemory& weight);
+  void head(const PartMemory& own, const PartMemory& weight);
   // Holds dx; drops what forward saved, its input x included.
-  void layer_backward(UnitMemory& unit, int64_t layer);
-  void embedding_backward(UnitMemory& unit);
+  void layer_backward(const PartMemory& part, int64_t layer);
+  void embedding_backward(const PartMemory& part);
 
  private:
   void hold_tables();
-  void block_forward(const UnitMemory& unit);
-  void block_backward(UnitMemory& unit);
+  void block_forward(const PartMemory& part);
+  void block_backward(const PartMemory& part);
   void attention_backward(Held& work);
   int64_t saved_bytes() const;
   int64_t flash_forward_bytes() const;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 
 #include "model_spec/memory_stages.h"
 #include "model_spec/memory_units.h"
+#include "model_spec/wrap.h"
 
 namespace lockstep::model_spec {
 namespace {
@@ -13,110 +15,152 @@ constexpr int64_t kFloat = 4, kDouble = 8;
 
 class Walk {
  public:
-  Walk(const Config& config, const ModelSpec& spec, int64_t world_size, MemoryLedger& ledger)
+  Walk(const Config& config, const ModelSpec& spec, const Spread& spread, MemoryLedger& ledger)
       : config_(config),
         spec_(spec),
-        spread_(Spread::create(config, world_size)),
+        spread_(spread),
         ledger_(ledger),
         pool_(ledger),
-        stages_(config, spec, ledger) {
-    for (const UnitSpec& unit : spec.units) units_.emplace_back(unit, spread_, ledger, pool_);
+        stages_(config, spec, ledger),
+        wrapped_(wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
+    units_.reserve(wrapped_.size());
+    for (const WrappedUnit& run : wrapped_) {
+      units_.emplace_back(run.spec, spread, ledger, pool_);
+      for (size_t i = 0; i < run.first_params.size(); ++i)
+        parts_.push_back({&units_.back(), run.first_params[i],
+                          &spec.units[static_cast<size_t>(run.first_unit) + i]});
+    }
     make_plan();
   }
+
+  // TrainingStep::run. The last round of two stands for all later ones.
   void step() {
-    const int64_t w = spread_.world_size, rounds = (config_.slots() + w - 1) / w;
-    for (int64_t round = 0; round < std::min<int64_t>(rounds, 2); ++round) train_slot();
+    for (int64_t round = 0; round < std::min<int64_t>(spread_.rounds, 2); ++round)
+      train_slot(round + 1 == std::min<int64_t>(spread_.rounds, 2));
     share_sums();
     fold_and_norm();
     update();
   }
 
  private:
-  using Plan = std::vector<std::vector<size_t>>;
+  // What an item needs gathered, and whose gradient is complete after it.
+  struct Item {
+    std::vector<UnitMemory*> gathered, finished;
+  };
 
-  // Schedule::make_plan: stages forward, the loss, and stages backward that need weights.
+  size_t head() const { return parts_.size() - 1; }
+
+  // Schedule::make_plan: stages forward, the loss, stages backward; the embedding's backward needs
+  // no weights.
   void make_plan() {
-    const size_t last = units_.size() - 1;
-    for (size_t i = 0; i < last; ++i) plan_.push_back({i});
-    plan_.push_back(spec_.shape.tied ? std::vector<size_t>{last, 0} : std::vector<size_t>{last});
-    for (size_t i = last - 1; i > 0; --i) plan_.push_back({i});
-    plan_.push_back({});
+    const auto item = [&](std::vector<size_t> parts) {
+      Item made;
+      for (size_t p : parts)
+        if (std::count(made.gathered.begin(), made.gathered.end(), parts_[p].unit) == 0)
+          made.gathered.push_back(parts_[p].unit);
+      plan_.push_back(std::move(made));
+    };
+    for (size_t i = 0; i < head(); ++i) item({i});
+    item(spec_.shape.tied ? std::vector<size_t>{head(), 0} : std::vector<size_t>{head()});
+    for (size_t i = head() - 1; i > 0; --i) item({i});
+    item({});
+    // Schedule::add_finished: with the last part in backward order
+    std::map<UnitMemory*, size_t> last;
+    for (size_t i = head() + 1; i-- > 0;) last[parts_[i].unit] = 2 * head() - i;
+    for (const auto& [unit, at] : last) plan_[at].finished.push_back(unit);
+  }
+
+  void prefetch(size_t item) {
+    if (item < plan_.size())
+      for (UnitMemory* unit : plan_[item].gathered) unit->start_gather();
   }
 
   // Schedule::enter
-  void enter(size_t item, bool prefetch) {
-    for (size_t u : plan_[item]) units_[u].start_gather();
-    if (prefetch && item + 1 < plan_.size())
-      for (size_t u : plan_[item + 1]) units_[u].start_gather();
+  void enter(size_t item, bool prefetch_next) {
+    prefetch(item);
+    if (prefetch_next) prefetch(item + 1);
   }
 
   // Schedule::leave
   void leave(size_t item) {
-    const auto needs = [&](size_t later, size_t u) {
-      return later < plan_.size() && std::count(plan_[later].begin(), plan_[later].end(), u) > 0;
+    if (spread_.keep_gathered) return;
+    const auto needs = [&](size_t later, UnitMemory* unit) {
+      if (later >= plan_.size()) return false;
+      const auto& list = plan_[later].gathered;
+      return std::count(list.begin(), list.end(), unit) > 0;
     };
-    for (size_t u : plan_[item])
-      if (!needs(item + 1, u) && !needs(item + 2, u)) units_[u].release();
+    for (UnitMemory* unit : plan_[item].gathered)
+      if (!needs(item + 1, unit) && !needs(item + 2, unit)) unit->release();
   }
 
   // Schedule::exchange, kMaxTravelling
-  void exchange(size_t finished) {
+  void exchange(size_t item, bool last_round) {
     constexpr size_t kMaxTravelling = 2;
-    while (!travelling_.empty() && travelling_.size() + 1 > kMaxTravelling) finish_oldest();
-    units_[finished].start_exchange();
-    travelling_.push_back(finished);
-  }
-  void finish_oldest() {
-    units_[travelling_.front()].finish_exchange();
-    travelling_.pop_front();
+    const auto& finished = plan_[item].finished;
+    if (finished.empty()) return;
+    while (!travelling_.empty() && travelling_.size() + finished.size() > kMaxTravelling) {
+      travelling_.front()->finish_exchange();
+      travelling_.pop_front();
+    }
+    for (UnitMemory* unit : travelling_) unit->advance_exchange();
+    for (UnitMemory* unit : finished) {
+      unit->start_exchange(last_round);
+      travelling_.push_back(unit);
+    }
   }
   void finish_exchanges() {
-    while (!travelling_.empty()) finish_oldest();
+    for (UnitMemory* unit : travelling_) unit->finish_exchange();
+    travelling_.clear();
   }
 
   // Schedule::train_slot
-  void train_slot() {
-    const Config::Parallelism& p = config_.parallelism;
-    const bool backward_prefetch = p.backward_prefetch != "NONE";
-    const size_t head = units_.size() - 1;
+  void train_slot(bool last_round) {
+    const std::string& backward = config_.parallelism.backward_prefetch;
+    const bool before = backward == "BACKWARD_PRE", after = backward == "BACKWARD_POST";
     const Held input(ledger_, MemoryUse::kShared, stages_.input_bytes());
-    for (size_t i = 0; i < head; ++i) {
-      enter(i, p.forward_prefetch);
+    run_forward();
+    enter(head(), before);
+    finish_exchanges();
+    stages_.head(parts_[head()], spec_.shape.tied ? parts_[0] : parts_[head()]);
+    ledger_.drop(MemoryUse::kActivations, stages_.x_bytes());  // x.reset()
+    if (after) prefetch(head() + 1);
+    leave(head());
+    exchange(head(), last_round);
+    for (size_t i = head(); i-- > 0;) {  // Schedule::run_backward
+      const size_t item = 2 * head() - i;
+      enter(item, before);
+      if (i == 0) {
+        stages_.embedding_backward(parts_[0]);
+      } else {
+        stages_.layer_backward(parts_[i], static_cast<int64_t>(i) - 1);
+      }
+      ledger_.drop(MemoryUse::kWork, stages_.x_bytes());  // dx = backward(dx)
+      if (after) prefetch(item + 1);
+      leave(item);
+      exchange(item, last_round);
+    }
+  }
+
+  // Schedule::run_forward
+  void run_forward() {
+    for (size_t i = 0; i < head(); ++i) {
+      enter(i, config_.parallelism.forward_prefetch);
       if (i == 0) {
         stages_.embedding_forward();
       } else {
-        stages_.layer_forward(units_[i], static_cast<int64_t>(i) - 1);
+        stages_.layer_forward(parts_[i], static_cast<int64_t>(i) - 1);
       }
       leave(i);
     }
-    enter(head, backward_prefetch);
-    finish_exchanges();
-    stages_.head(units_[head], spec_.shape.tied ? units_[0] : units_[head]);
-    ledger_.drop(MemoryUse::kActivations, stages_.x_bytes());  // x.reset()
-    leave(head);
-    exchange(head);
-    for (size_t i = head - 1; i + 1 > 0; --i) {
-      const size_t item = 2 * head - i;
-      enter(item, backward_prefetch);
-      if (i == 0) {
-        stages_.embedding_backward(units_[0]);
-      } else {
-        stages_.layer_backward(units_[i], static_cast<int64_t>(i) - 1);
-        // dx = stage.backward(dx): the one before goes, but head.dx stays to the end of the slot.
-        if (i + 1 < head) ledger_.drop(MemoryUse::kWork, stages_.x_bytes());
-      }
-      leave(item);
-      exchange(i);
-    }
-    ledger_.drop(MemoryUse::kWork, 2 * stages_.x_bytes());
   }
 
-  // TrainingStep::share_sums: every slot's loss and tokens, and the ranks' flags
+  // TrainingStep::share_sums: every slot's loss and tokens, and the ranks' flags; finish_step
   void share_sums() {
-    ledger_.at("end of the round");
+    ledger_.at("end of the rounds");
     const int64_t width = 2 * config_.slots() + 6;
     const Held sums(ledger_, MemoryUse::kShared, width * kDouble * (1 + spread_.world_size));
     finish_exchanges();
+    for (UnitMemory& unit : units_) unit.release();
   }
 
   // TrainingStep::fold_and_norm: a double for each tile
@@ -127,14 +171,16 @@ class Walk {
     const Held norms(ledger_, MemoryUse::kShared, tiles * kDouble * (1 + spread_.world_size));
   }
 
-  // TrainingStep::update: replicated state takes the whole sum, this unit's and the next one's
+  // TrainingStep::update: replicated state takes the whole sum; the next unit's travels meanwhile.
+  // ProcessGroupGloo::allgather fills a flat tensor of its own, and copies.
   void update() {
     ledger_.at("update");
-    if (!spread_.replicate_state || spread_.world_size == 1) return;
+    if (spread_.copies() == 1) return;
     for (size_t i = 0; i < units_.size(); ++i) {
-      const int64_t next = i + 1 < units_.size() ? units_[i + 1].padded_elements() : 0;
-      const Held whole(ledger_, MemoryUse::kUpdate,
-                       (units_[i].padded_elements() + next) * kFloat);
+      const int64_t own = units_[i].held_elements() * kFloat;
+      const int64_t next = i + 1 < units_.size() ? units_[i + 1].held_elements() * kFloat : 0;
+      const Held whole(ledger_, MemoryUse::kUpdate, own + next);
+      const Held copies(ledger_, MemoryUse::kTransport, next + (i == 0 ? own : 0));
     }
   }
 
@@ -144,16 +190,19 @@ class Walk {
   MemoryLedger& ledger_;
   PoolMemory pool_;
   StageMemory stages_;
+  std::vector<WrappedUnit> wrapped_;
   std::vector<UnitMemory> units_;
-  Plan plan_;
-  std::deque<size_t> travelling_;
+  std::vector<PartMemory> parts_;  // by unit of the model
+  std::vector<Item> plan_;
+  std::deque<UnitMemory*> travelling_;
 };
 
 }  // namespace
 
-MemoryLedger walk_training(const Config& config, const ModelSpec& spec, int64_t world_size) {
+MemoryLedger walk_training(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
   MemoryLedger ledger;
-  Walk walk(config, spec, world_size, ledger);
+  const int64_t local = ranks.per_node > 0 ? ranks.per_node : ranks.world_size;
+  Walk walk(config, spec, Spread::create(config, ranks.world_size, local), ledger);
   for (int step = 0; step < 2; ++step) walk.step();
   return ledger;
 }

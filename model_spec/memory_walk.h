@@ -8,7 +8,11 @@
 
 namespace lockstep::model_spec {
 
+struct Ranks {
+  int64_t world_size = 1;
+  int64_t per_node = 0;  // what hybrid shards over; 0: all ranks are on one node
+};
 // Requires a validated config; `spec` is its model.
-MemoryLedger walk_training(const Config& config, const ModelSpec& spec, int64_t world_size);
+MemoryLedger walk_training(const Config& config, const ModelSpec& spec, const Ranks& ranks);
 
 }  // namespace lockstep::model_spec

@@ -26,6 +26,15 @@ CONFIGS = {
     "gpt2, ddp, fp32": (GPT2, 2, {"parallelism.strategy": "ddp"}),
     "mistral, full_shard, bf16": (MISTRAL, 3, BF16 | {"training.seq_len": 192,
                                                       "training.slots": 5}),
+    "llama, shard_grad_op, size_based, bf16": (LLAMA, 2, BF16 | {
+        "parallelism.strategy": "shard_grad_op", "parallelism.wrap_policy": "size_based",
+        "parallelism.min_num_params": 1_000_000}),
+    "gpt2, hybrid, block, fp32": (GPT2, 4, {
+        "parallelism.strategy": "hybrid", "parallelism.data_parallel_shard_degree": 2,
+        "parallelism.slot_map": "block", "training.slots": 9}),
+    "llama, full_shard, block, one unit, bf16": (LLAMA, 2, BF16 | {
+        "parallelism.slot_map": "block", "parallelism.wrap_policy": "none",
+        "training.slots": 7}),
     "linear of 30 M, full_shard, fp32": (None, 4, {
         "model.name": "linear", "model.dim": 2304, "model.n_layers": 5, "model.n_heads": 8,
         "model.vocab_size": 700, "training.local_batch_size": 1, "training.slots": 2,

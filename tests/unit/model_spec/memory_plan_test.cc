@@ -30,7 +30,7 @@ Config small(const char* strategy) {
 ModelSpec model_of(const Config& config) { return create(config, 0).value(); }
 
 int64_t peak(const Config& config, int64_t world_size) {
-  return plan_memory(config, model_of(config), world_size).peak_bytes;
+  return plan_memory(config, model_of(config), {world_size}).peak_bytes;
 }
 
 int64_t row(const MemoryPlan& plan, const std::string& begins) {
@@ -42,7 +42,7 @@ int64_t row(const MemoryPlan& plan, const std::string& begins) {
 TEST(MemoryPlan, RowsAddUpToThePeak) {
   for (const char* strategy : {"ddp", "full_shard"}) {
     const Config config = small(strategy);
-    const MemoryPlan plan = plan_memory(config, model_of(config), 3);
+    const MemoryPlan plan = plan_memory(config, model_of(config), {3});
     int64_t sum = 0;
     for (const MemoryRow& r : plan.tensors) sum += r.bytes;
     EXPECT_EQ(sum, plan.peak_bytes) << strategy;
@@ -59,13 +59,13 @@ TEST(MemoryPlan, StateIsTwelveBytesAParameterOverTheRanksThatShareIt) {
   const int64_t norm = 12 * kTileElements;  // of the head: one tile, which no rank can share
   const auto state = [&](const char* strategy, int64_t w) {
     config.parallelism.strategy = strategy;
-    const MemoryPlan plan = plan_memory(config, spec, w);
+    const MemoryPlan plan = plan_memory(config, spec, {w});
     return row(plan, "parameters: fp32") + row(plan, "optimizer");
   };
   EXPECT_EQ(state("single", 1), matrices + norm);
   // The head's unit is padded to a whole number of tiles on each rank.
   EXPECT_NEAR(static_cast<double>(state("ddp", 4)), static_cast<double>(matrices + norm),
-              4.0 * norm);
+              4.0 * static_cast<double>(norm));
   EXPECT_NEAR(static_cast<double>(state("full_shard", 4)), static_cast<double>(matrices) / 4,
               2.0 * static_cast<double>(norm));
 }
@@ -74,13 +74,13 @@ TEST(MemoryPlan, FoldHoldsNoMorePartialSumsThanItsTreeIsHigh) {
   Config config = small("full_shard");
   const auto partials = [&](int64_t slots) {
     config.training.slots = slots;
-    return Spread::create(config, 1).fold_partials;
+    return Spread::create(config, 1, 1).fold_partials;
   };
   // Slots pushed one by one: the most partial sums that are open together.
   for (int64_t slots = 1; slots <= 70; ++slots) {
     int64_t most = 0;
-    for (int64_t n = 1; n <= slots; n += 2) most = std::max<int64_t>(most, std::popcount(
-                                                static_cast<uint64_t>(n)));
+    for (int64_t n = 1; n <= slots; n += 2)
+      most = std::max<int64_t>(most, std::popcount(static_cast<uint64_t>(n)));
     EXPECT_EQ(partials(slots), most) << slots;
   }
 }
@@ -91,11 +91,49 @@ TEST(MemoryPlan, ShardingSavesMemoryAndMoreRanksSaveMore) {
   EXPECT_LT(peak(small("full_shard"), 2), peak(small("single"), 1));
 }
 
+TEST(MemoryPlan, HybridHoldsTheShareOfItsGroup) {
+  Config config = small("hybrid");
+  const ModelSpec spec = model_of(config);
+  const auto master = [&](const char* strategy, const Ranks& ranks) {
+    config.parallelism.strategy = strategy;
+    return static_cast<double>(row(plan_memory(config, spec, ranks), "parameters: fp32"));
+  };
+  const double whole = master("ddp", {8});
+  EXPECT_NEAR(master("hybrid", {8, 4}), whole / 4, whole / 100);
+  EXPECT_NEAR(master("hybrid", {8, 2}), whole / 2, whole / 100);
+  EXPECT_DOUBLE_EQ(master("hybrid", {8}), master("full_shard", {8}));
+  EXPECT_DOUBLE_EQ(master("hybrid", {9, 2}), master("hybrid", {9, 3}));  // 2 does not divide 9
+  config.parallelism.data_parallel_shard_degree = 2;
+  EXPECT_NEAR(master("hybrid", {8, 4}), whole / 2, whole / 100);
+}
+
+TEST(MemoryPlan, WhatIsGatheredFollowsStrategyAndUnits) {
+  Config config = small("full_shard");
+  const int64_t by_block = peak(config, 4);
+  config.parallelism.wrap_policy = "none";
+  EXPECT_GT(peak(config, 4), by_block);
+  config.parallelism.wrap_policy = "module_wrap";
+  config.parallelism.strategy = "shard_grad_op";
+  EXPECT_GT(peak(config, 4), by_block);
+}
+
+TEST(MemoryPlan, ABlockOfSlotsIsSummedInWholeUnits) {
+  Config config = small("full_shard");
+  config.training.slots = 14;  // 7 on each of two ranks
+  EXPECT_EQ(Spread::create(config, 2, 2).local_partials, 0);
+  config.parallelism.slot_map = "block";
+  const Spread spread = Spread::create(config, 2, 2);
+  EXPECT_EQ(spread.local_partials, 3);   // 0..3, 4..5, 6
+  EXPECT_EQ(spread.pieces_in_group, 3);
+  EXPECT_GT(peak(config, 2), peak(small("full_shard"), 2));
+  EXPECT_EQ(Spread::create(config, 1, 1).local_partials, 0);  // one rank has nothing to ship
+}
+
 TEST(MemoryPlan, Bf16HalvesActivationsAndAddsACopy) {
   Config config = small("single");
-  const MemoryPlan fp32 = plan_memory(config, model_of(config), 1);
+  const MemoryPlan fp32 = plan_memory(config, model_of(config), {1});
   config.training.mixed_precision_param = "bfloat16";
-  const MemoryPlan bf16 = plan_memory(config, model_of(config), 1);
+  const MemoryPlan bf16 = plan_memory(config, model_of(config), {1});
   EXPECT_EQ(row(fp32, "parameters: bf16"), 0);
   EXPECT_EQ(2 * row(bf16, "parameters: bf16"), row(bf16, "parameters: fp32"));
   EXPECT_LT(row(bf16, "activations"), row(fp32, "activations"));
@@ -108,13 +146,13 @@ TEST(MemoryPlan, AModelPastAnyMachineIsPlannedAtOnce) {
   config.model.n_layers = 126;
   config.model.vocab_size = 128256;
   config.training.slots = 65536;
-  const MemoryPlan plan = plan_memory(config, model_of(config), 16384);
+  const MemoryPlan plan = plan_memory(config, model_of(config), {16384});
   EXPECT_GT(plan.peak_bytes, 1024 * kMiB);
 }
 
 TEST(MemoryPlan, HostRowsFollowWhatIsAskedFor) {
   Config config = small("full_shard");
-  const auto rows = [&] { return plan_memory(config, model_of(config), 2).host.size(); };
+  const auto rows = [&] { return plan_memory(config, model_of(config), {2}).host.size(); };
   const size_t with_checkpoints = rows();
   config.checkpoint.memory_interval = 1;
   EXPECT_EQ(rows(), with_checkpoints + 1);
@@ -134,33 +172,33 @@ TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
   Config config = small("full_shard");
   const ModelSpec spec = model_of(config);
   const int64_t room = peak(config, 2) + 200 * kMiB;
-  const auto found = largest_batch(config, spec, 2, room);
+  const auto found = largest_batch(config, spec, {2}, room);
   ASSERT_TRUE(found.has_value());
   EXPECT_LE(found->peak_bytes, room);
   config.training.local_batch_size = found->batch_size;
   EXPECT_EQ(peak(config, 2), found->peak_bytes);
   config.training.local_batch_size = found->batch_size + 1;
   EXPECT_GT(peak(config, 2), room);
-  EXPECT_FALSE(largest_batch(config, spec, 2, kMiB).has_value());
+  EXPECT_FALSE(largest_batch(config, spec, {2}, kMiB).has_value());
 }
 
 TEST(MemoryPlan, TheLargestModelFitsAndTheNextDoesNot) {
   const Config config = small("full_shard");
   const DecoderShape shape = model_of(config).shape;
   const int64_t room = 2048 * kMiB;
-  const auto found = largest_model(config, shape, ScalingStrategy::kLayers, 2, room);
+  const auto found = largest_model(config, shape, ScalingStrategy::kLayers, {2}, room);
   ASSERT_TRUE(found.has_value());
   DecoderShape next = found->shape;
-  EXPECT_LE(plan_memory(config, create(next), 2).peak_bytes, room);
+  EXPECT_LE(plan_memory(config, create(next), {2}).peak_bytes, room);
   ++next.n_layers;
-  EXPECT_GT(plan_memory(config, create(next), 2).peak_bytes, room);
+  EXPECT_GT(plan_memory(config, create(next), {2}).peak_bytes, room);
 
   Config whole = config;
   whole.parallelism.strategy = "ddp";
-  const auto replicated = largest_model(whole, shape, ScalingStrategy::kLayers, 2, room);
+  const auto replicated = largest_model(whole, shape, ScalingStrategy::kLayers, {2}, room);
   ASSERT_TRUE(replicated.has_value());
   EXPECT_LT(replicated->parameters, found->parameters);
-  EXPECT_FALSE(largest_model(config, shape, ScalingStrategy::kLayers, 2, kMiB).has_value());
+  EXPECT_FALSE(largest_model(config, shape, ScalingStrategy::kLayers, {2}, kMiB).has_value());
 }
 
 TEST(MemoryPlan, ScalingKeepsHeadsAsWideAsTheyAre) {
