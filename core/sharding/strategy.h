@@ -13,6 +13,7 @@ namespace lockstep::core {
 enum class BackwardPrefetch { kPre, kPost, kNone };
 
 struct Strategy {
+  bool forward_only = false;   // no optimizer state
   bool keep_gathered = false;  // from a unit's first use to the end of the step
   bool forward_prefetch = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;

@@ -45,7 +45,8 @@ Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, const Gro
   }
   const int64_t held = layout_.held_elements();
   for (at::Tensor* t : {&master_S, &adam_m_S, &adam_v_S})
-    *t = at::zeros({held}, at::TensorOptions(at::kFloat));
+    if (t == &master_S || !strategy.forward_only)
+      *t = at::zeros({held}, at::TensorOptions(at::kFloat));
   if (strategy_.compute != at::kFloat)
     compute_S_ = at::zeros({held}, at::TensorOptions(strategy_.compute));
   sums_.resize(spec.params.size());

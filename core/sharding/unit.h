@@ -37,6 +37,7 @@ class Unit {
 
   // State, fp32 [S]. `held` is what this rank updates; `owned` is the part whose gradient sum it
   // folds and that it writes to checkpoints. They differ where the state is replicated.
+  // forward_only: no m and v.
   at::Tensor master_S, adam_m_S, adam_v_S;
   const std::vector<Segment>& held_segments() const { return held_segments_; }
   const std::vector<Segment>& owned_segments() const { return owned_segments_; }

@@ -52,7 +52,7 @@ Result<Evaluation> evaluate(FileSystem& file_system, Config config, const Evalua
                                             .seed = 0,
                                             .vocab_size = spec.shape.vocab_size}));
   LOCKSTEP_TRY(Membership alone, join({}));
-  TrainingStep model(config, spec, alone.groups());
+  TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   LOCKSTEP_RETURN_IF_ERROR(model.initialize(weights.get()));
   LOCKSTEP_TRY(const SlotLoss loss,
                model.evaluate(shape.steps, [&](int64_t step) { return dataset->batch(step, 0); }));

@@ -62,7 +62,7 @@ Result<void> generate(FileSystem& file_system, const Config& config, const Gener
                       const std::function<void(int64_t)>& on_token) {
   LOCKSTEP_TRY(const model_spec::ModelSpec spec, model_spec::create(config, 0));
   LOCKSTEP_TRY(Membership alone, join({}));
-  TrainingStep model(config, spec, alone.groups());
+  TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   LOCKSTEP_RETURN_IF_ERROR(load_newest(file_system, config, model));
   const size_t context = static_cast<size_t>(config.training.seq_len);
   for (int64_t id : o.prompt)

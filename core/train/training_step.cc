@@ -8,7 +8,7 @@
 
 namespace lockstep::core {
 TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& spec,
-                           const Groups& groups)
+                           const Groups& groups, bool forward_only)
     : config_(config),
       spec_(spec),
       groups_(groups),
@@ -17,6 +17,7 @@ TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& sp
       map_{strategy_.block_slots && comm_.world_size() > 1, config.slots(), comm_.world_size()},
       wrapped_(model_spec::wrap(spec, config.parallelism.wrap_policy,
                                 config.parallelism.min_num_params)) {
+  strategy_.forward_only = forward_only;
   for (const model_spec::WrappedUnit& run : wrapped_) {
     units_.push_back(std::make_unique<Unit>(run.spec, strategy_, groups, pool_));
     for (size_t i = 0; i < run.first_params.size(); ++i)
@@ -32,7 +33,8 @@ Result<void> TrainingStep::initialize(const model_spec::HfWeights* weights) {
   const bool broken = config_.debug.break_rule == "6";  // draw by place in the shard
   for (auto& unit : units_) {
     // A load that failed half-way may have been here.
-    for (at::Tensor* state : {&unit->adam_m_S, &unit->adam_v_S}) state->zero_();
+    for (at::Tensor* state : {&unit->adam_m_S, &unit->adam_v_S})
+      if (state->defined()) state->zero_();
     float* master = unit->master_S.data_ptr<float>();
     for (const Segment& s : unit->held_segments()) {
       const model_spec::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];

@@ -41,7 +41,9 @@ struct StepOutcome {
 
 class TrainingStep {
  public:
-  TrainingStep(const Config& config, const model_spec::ModelSpec& spec, const Groups& groups);
+  // `forward_only`: for evaluate, last_hidden and logits alone, without optimizer state.
+  TrainingStep(const Config& config, const model_spec::ModelSpec& spec, const Groups& groups,
+               bool forward_only = false);
 
   // Initial weights: this rank's tiles of `weights`, or, null, random by (seed, parameter name,
   // element index). Optimizer state zero. Errors: reading the weights.

@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Memory of a rank under ddp and under full_shard, at the stages that a run logs.
+
+  memory_table.py --bin build/release/bin
+  memory_table.py --bin build/release/bin --ranks 4 --dim 1024 --layers 8 --json
+
+Trains a stack of linear layers (model.name = linear), whose memory is that of parameters,
+gradients and optimizer state: with N ranks, full_shard keeps 1/N of each. Figures are what is
+allocated at that moment (of tensors, by the counting allocator), the most of any rank; "peak" is
+the most so far. Prints a Markdown table, or JSON.
+"""
+import argparse
+import json
+import pathlib
+import random
+import subprocess
+import tempfile
+
+STAGES = ("after data creation", "after model creation", "after warmup", "after checkpoint")
+STRATEGIES = ("ddp", "full_shard")
+JOB_TIMEOUT_S = 300
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of lockstep")
+    parser.add_argument("--tokens", type=pathlib.Path, help="made by lockstep prepare; else random")
+    for name, value in (("ranks", 4), ("dim", 1024), ("layers", 8), ("steps", 2)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    return parser.parse_args()
+
+
+def prepare_tokens(a, folder):
+    source = random.Random(1)
+    (folder / "text.txt").write_text(" ".join(source.choices(["tile", "shard", "slot"], k=20000)))
+    subprocess.run([a.bin / "lockstep", "prepare", folder / "text.txt", "--out",
+                    folder / "tokens"], check=True, capture_output=True)
+    return folder / "tokens"
+
+
+def stage_lines(folder):
+    """[{stage: …, rank: …}] of every rank's log."""
+    for log in sorted((folder / "logs").glob("rank_*.log")):
+        for line in log.read_text(errors="replace").splitlines():
+            at = line.find('{"stage"')
+            if at >= 0:
+                yield json.loads(line[at:])
+
+
+def run(strategy, a, folder, tokens):
+    """{"parameters": P, "stages": {stage: {"allocated": bytes, "peak": bytes, "rss": bytes}}}"""
+    keys = {
+        "job.dump_folder": folder / strategy, "data.path": tokens, "model.name": "linear",
+        "model.dim": a.dim, "model.n_layers": a.layers, "training.seq_len": 16,
+        "training.local_batch_size": 1, "training.slots": a.ranks, "training.steps": a.steps,
+        "parallelism.strategy": strategy, "metrics.enable_tensorboard": "false",
+    }
+    (folder / "empty.toml").write_text("")
+    words = [f"--{key}={value}" for key, value in keys.items()]
+    done = subprocess.run([a.bin / "lockstep", "train", folder / "empty.toml", *words,
+                           "--nproc-per-node", str(a.ranks)], capture_output=True, text=True,
+                          timeout=JOB_TIMEOUT_S)
+    if done.returncode != 0:
+        raise SystemExit(f"lockstep train: {done.returncode}\n{done.stdout}\n{done.stderr}")
+    stages = {stage: {"allocated": 0, "peak": 0, "rss": 0} for stage in STAGES}
+    ranks = set()
+    for line in stage_lines(folder / strategy):
+        ranks.add(line["rank"])
+        most = stages[line["stage"]]
+        for name, key in (("allocated", "cuda_memory_allocated_GB"),
+                          ("peak", "cuda_max_memory_allocated_GB"), ("rss", "cpu_memory_rss_GB")):
+            most[name] = max(most[name], round(line[key] * 1e9))
+    if ranks != set(range(a.ranks)):
+        raise SystemExit(f"stage lines of ranks {sorted(ranks)}, not of {a.ranks}")
+    arguments_of_run = json.loads((folder / strategy / "run_args.json").read_text())
+    return {"parameters": arguments_of_run["parameters"], "stages": stages}
+
+
+def table(results, a):
+    parameters = results["ddp"]["parameters"]
+    yield (f"linear, {a.layers} layers of {a.dim} x {a.dim}, {parameters / 1e6:.1f} M parameters, "
+           f"fp32, {a.ranks} ranks; MB of a rank (bytes a parameter)")
+    yield ""
+    yield "| stage | ddp | full_shard | full_shard / ddp | ddp peak | full_shard peak |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+
+    def cell(size):
+        return f"{size / 1e6:.1f} ({size / parameters:.1f})"
+    for stage in STAGES:
+        ddp, sharded = (results[strategy]["stages"][stage] for strategy in STRATEGIES)
+        ratio = f"{sharded['allocated'] / ddp['allocated']:.3f}" if ddp["allocated"] else "-"
+        yield (f"| {stage} | {cell(ddp['allocated'])} | {cell(sharded['allocated'])} | {ratio} | "
+               f"{cell(ddp['peak'])} | {cell(sharded['peak'])} |")
+
+
+def main():
+    a = arguments()
+    a.bin = a.bin.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        tokens = a.tokens or prepare_tokens(a, folder)
+        results = {strategy: run(strategy, a, folder, tokens) for strategy in STRATEGIES}
+    print(json.dumps(results) if a.json else "\n".join(table(results, a)))
+
+
+main()

@@ -1,0 +1,51 @@
+// Small parts of core/train and core/comm that need no second rank.
+#include <gtest/gtest.h>
+
+#include "core/comm/wire_bytes.h"
+#include "core/train/memory_stats.h"
+#include "core/train/training_step.h"
+
+namespace lockstep::core {
+namespace {
+
+TEST(WireCounter, CountsWhatComesFromOthersByKindAndNode) {
+  WireCounter counter(1, {0, 0, 1, 1});
+  for (int from = 0; from < 4; ++from) counter.add(Traffic::kGather, from, 10);
+  counter.add(Traffic::kExchange, 0, 5);
+  const WireBytes before = counter.bytes();
+  counter.add(Traffic::kOther, 3, 7);
+  EXPECT_EQ(before.gather.all, 30);
+  EXPECT_EQ(before.gather.other_nodes, 20);
+  EXPECT_EQ(before.exchange.all, 5);
+  EXPECT_EQ(before.exchange.other_nodes, 0);
+  EXPECT_EQ(counter.bytes().total().all, 42);
+  const WireBytes grown = counter.bytes().since(before);
+  EXPECT_EQ(grown.total().all, 7);
+  EXPECT_EQ(grown.other.other_nodes, 7);
+}
+
+// 4 bytes a parameter instead of 12.
+TEST(TrainingStep, ForwardOnlyHasNoOptimizerState) {
+  install_counting_allocator();
+  Config config;
+  config.model.name = "linear";
+  config.model.dim = 256;
+  config.model.n_layers = 8;
+  config.training.seq_len = 16;
+  const auto spec = model_spec::create(config, 512);
+  ASSERT_TRUE(spec.ok());
+  auto alone = join({});
+  ASSERT_TRUE(alone.ok());
+  const auto bytes_a_parameter = [&](bool forward_only) {
+    const int64_t before = memory_stats().allocated_bytes;
+    TrainingStep step(config, spec.value(), alone.value().groups(), forward_only);
+    EXPECT_TRUE(step.initialize(nullptr).ok());
+    return static_cast<double>(memory_stats().allocated_bytes - before) /
+           static_cast<double>(spec.value().parameter_count());
+  };
+  EXPECT_NEAR(bytes_a_parameter(false), 12.0, 0.5);
+  EXPECT_NEAR(bytes_a_parameter(true), 4.0, 0.2);
+}
+
+}  // namespace
+}  // namespace lockstep::core
