@@ -38,9 +38,5 @@ target_link_libraries(lockstep_torch INTERFACE torch_cpu_so c10_so Threads::Thre
 target_link_options(lockstep_torch INTERFACE
   "-Wl,--disable-new-dtags,-rpath,${_torch}/lib,-rpath,${_cuda_lib},-rpath-link,${_cuda_lib}")
 if(LOCKSTEP_CUDA)
-  find_package(CUDAToolkit 13.0 REQUIRED)
-  _lockstep_torch_library(torch_cuda_so libtorch_cuda.so)
-  _lockstep_torch_library(c10_cuda_so libc10_cuda.so)
-  target_link_libraries(lockstep_torch INTERFACE torch_cuda_so c10_cuda_so CUDA::cudart)
-  target_compile_definitions(lockstep_torch INTERFACE LOCKSTEP_CUDA USE_C10D_NCCL USE_CUDA)
+  include(Cuda)
 endif()

@@ -1,0 +1,40 @@
+# CUDA's compiler, and libtorch_cuda and NCCL added to lockstep::torch. The libraries that libtorch_cuda
+# needs lie beside torch/ in nvidia/ (tools/setup --cuda fetches them; a Python environment with torch has
+# them too); what is not there comes from the CUDA toolkit.
+# Requires: cmake/Torch.cmake has set _torch.
+find_program(LOCKSTEP_NVCC NAMES nvcc HINTS "$ENV{CUDA_HOME}/bin" PATHS /usr/local/cuda/bin REQUIRED)
+if(NOT CMAKE_CUDA_COMPILER)
+  set(CMAKE_CUDA_COMPILER "${LOCKSTEP_NVCC}")
+endif()
+# Machine code for A100 and H100 or GH200; later devices compile the 9.0 form when the program starts.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 90)
+endif()
+if(LOCKSTEP_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${LOCKSTEP_CCACHE}")
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit 13.0 REQUIRED)
+if(NOT EXISTS "${_torch}/lib/libtorch_cuda.so")
+  message(FATAL_ERROR "the LibTorch at ${_torch} has no CUDA; run tools/setup --cuda, or set LOCKSTEP_TORCH")
+endif()
+
+_lockstep_torch_library(torch_cuda_so libtorch_cuda.so)
+_lockstep_torch_library(c10_cuda_so libc10_cuda.so)
+file(GLOB _cuda_libs LIST_DIRECTORIES true "${LOCKSTEP_TORCH}/nvidia/*/lib")
+list(APPEND _cuda_libs "${CUDAToolkit_LIBRARY_DIR}")
+find_path(LOCKSTEP_NCCL_INCLUDE nccl.h REQUIRED
+  HINTS "${LOCKSTEP_TORCH}/nvidia/nccl/include" ${CUDAToolkit_INCLUDE_DIRS})
+# The one that libtorch_cuda loads: wheels have no libnccl.so.
+find_library(LOCKSTEP_NCCL NAMES libnccl.so.2 nccl REQUIRED HINTS ${_cuda_libs})
+
+target_include_directories(lockstep_torch SYSTEM INTERFACE "${LOCKSTEP_NCCL_INCLUDE}")
+target_compile_definitions(lockstep_torch INTERFACE LOCKSTEP_CUDA USE_C10D_NCCL USE_CUDA)
+# Named by nothing of ours, libtorch_cuda registers its kernels when it is loaded.
+target_link_libraries(lockstep_torch INTERFACE torch_cuda_so c10_cuda_so "${LOCKSTEP_NCCL}" CUDA::cudart)
+target_link_options(lockstep_torch INTERFACE -Wl,--no-as-needed)
+foreach(_lib IN LISTS _cuda_libs)
+  target_link_options(lockstep_torch INTERFACE "-Wl,-rpath,${_lib},-rpath-link,${_lib}")
+endforeach()
+# Symbols of libraries that are not there at link time (cuFile, NVSHMEM) are looked for at run time.
+target_link_options(lockstep_torch INTERFACE "-Wl,--allow-shlib-undefined")
