@@ -19,6 +19,8 @@ namespace {
 
 // Our own deadline fires first: its message says what was waited for.
 constexpr double kMarginSeconds = 5;
+// From so many on, a gather goes by messages between all pairs.
+constexpr int64_t kDirectBytes = 64 << 10;
 // Of direct messages: more than are ever under way.
 constexpr int64_t kTags = 1 << 16;
 
@@ -123,7 +125,7 @@ class GlooCommunicator : public Communicator {
     at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
     for (int r = 0; r < world_size(); ++r)
       received_.add(traffic, r, static_cast<int64_t>(in.nbytes()));
-    if (traffic == Traffic::kGather) return gather_directly(out_bytes, in_bytes);
+    if (in_bytes.numel() >= kDirectBytes) return gather_directly(out_bytes, in_bytes);
     return issue("all-gather", [&] { return group_->_allgather_base(out_bytes, in_bytes); });
   }
 
