@@ -75,7 +75,7 @@ def errors(test):
     vocab = {"model.vocab_size": 256}
     with test.case("errors say what to do"):
         refused(test, vocab, ["--device-memory", "80 apples"], EXIT_CONFIG, "80 apples", "80GiB")
-        refused(test, {}, [], EXIT_CONFIG, "--model.vocab_size")
+        refused(test, {}, [], EXIT_CONFIG, "model.vocab_size")
         refused(test, vocab | {"parallelism.strategy": "single"}, ["--world-size", 2], EXIT_CONFIG,
                 "single")
         refused(test, {"model.dimm": 3}, [], EXIT_CONFIG, "model.dimm", "did you mean")

@@ -5,6 +5,7 @@
 #include "core/sharding/add_kernels.h"
 #include "core/sharding/fold_tree.h"
 #include "core/sharding/shard_layout.h"
+#include "core/sharding/strategy.h"
 
 namespace lockstep::core {
 namespace {
@@ -37,6 +38,26 @@ TEST(ShardLayout, PartsAreOwnedOnceAndHeldByEveryCopy) {
         for (int r = 0; r < w; ++r) held += layout.held_tile_count(r);
         EXPECT_EQ(held, tiles * layout.copies());
       }
+}
+
+TEST(Strategy, GroupsFitWhatIsLeftOfTheNodes) {
+  Config config;
+  auto size = [&](const char* strategy, int w, int local, int64_t degree = 0) {
+    config.parallelism.strategy = strategy;
+    config.parallelism.data_parallel_shard_degree = degree;
+    return shard_size(config, w, local);
+  };
+  EXPECT_EQ(size("single", 1, 1), 1);
+  EXPECT_EQ(size("ddp", 8, 4), 1);
+  EXPECT_EQ(size("full_shard", 8, 4), 8);
+  EXPECT_EQ(size("shard_grad_op", 8, 4), 8);
+  EXPECT_EQ(size("hybrid", 8, 4), 4);
+  EXPECT_EQ(size("hybrid", 6, 3), 3);
+  EXPECT_EQ(size("hybrid", 8, 4, 2), 2);
+  EXPECT_EQ(size("hybrid", 6, 4), 6);
+  EXPECT_EQ(size("hybrid", 9, 2), 3);
+  EXPECT_EQ(size("hybrid", 5, 2), 5);
+  EXPECT_EQ(size("hybrid", 2, 4), 2);
 }
 
 TEST(SlotMap, EverySlotHasOneRankAndOneRound) {
