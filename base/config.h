@@ -76,9 +76,12 @@ struct Config {
     int64_t profile_freq = 10;                  // steps between traced steps
   } profiling;
   struct Data {
-    std::string path;            // a folder made by `lockstep prepare`, or a file of kind npy
-    std::string kind = "tokens";                // tokens | npy
+    std::string path = {}, kind = "tokens";     // one source; megatron | llmc | nanogpt | npy
+    std::vector<std::string> sources = {};      // several, in place of path
+    std::vector<int64_t> weights = {};          // of sources; empty: their training tokens
+    double temperature = 1;                     // weights become weight^(1/temperature)
     int64_t prefetch = 2;                       // slots kept ready
+    double read_timeout_seconds = 60;           // of a read that fails or does not end
   } data;
   struct Launcher {
     // World size of each successive generation; the last one repeats.

@@ -190,13 +190,27 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(profiling, enable_profiling), kSame, "write Chrome traces of some steps", any()},
     {AT(profiling, save_traces_folder), kSame, "under job.dump_folder unless absolute", any()},
     {AT(profiling, profile_freq), kSame, "steps between traced steps", at_least(1)},
-    // Neutral: the trainer adds the manifest's hash to the identity.
-    {AT(data, path), kSame, "a folder made by `lockstep prepare`, or the file of data.kind npy",
+  });
+}
+
+void add_data_and_launcher(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    // Neutral: the trainer adds the hashes and weights of the sources to the identity.
+    {AT(data, path), kSame, "a folder made by `lockstep prepare`, or a file or folder of data.kind",
      any()},
     {AT(data, kind), kSame,
-     "tokens: made by prepare; npy: an integer array [steps, sequences, T], in file order",
-     one_of({"tokens", "npy"})},
-    {AT(data, prefetch), kSame, "slots kept ready", within(1, 4096)},
+     "tokens: made by prepare; megatron: .bin and .idx; llmc: llm.c's .bin; nanogpt: .bin of u16; "
+     "npy: an integer array, of one dimension, or [steps, sequences, T] in file order",
+     one_of({"tokens", "megatron", "llmc", "nanogpt", "npy"})},
+    {AT(data, sources), kSame, "several of them in place of data.path: a mixture", any()},
+    {AT(data, weights), kSame,
+     "integers, one a source: its share of the samples; empty: the number of its training tokens",
+     at_least(1)},
+    {AT(data, temperature), kSame, "each weight becomes weight^(1/temperature); above 1: more even",
+     above(0)},
+    {AT(data, prefetch), kSame, "slots kept ready", within(1, 1024)},
+    {AT(data, read_timeout_seconds), kSame,
+     "for a read that fails, and is tried again, or does not end; then the run ends", seconds()},
     {AT(launcher, nproc_per_node), kSame,
      "processes; a list gives each restart its own number, the last one repeats. Empty: 1",
      within(1, 4096)},
@@ -248,6 +262,7 @@ const std::vector<ConfigField>& config_fields() {
     add_training(rows);
     add_sharding_and_checkpoint(rows);
     add_machinery(rows);
+    add_data_and_launcher(rows);
     return rows;
   }();
   return table;

@@ -131,6 +131,18 @@ Result<void> check_names(const Config& config) {
   return {};
 }
 
+Result<void> check_sources(const Config::Data& data) {
+  constexpr size_t kMaxSources = 1024;
+  if (!data.path.empty() && !data.sources.empty())
+    return wrong("data.path and data.sources are both given; name every source in data.sources");
+  if (data.sources.size() > kMaxSources)
+    return wrong("data.sources names ", data.sources.size(), " sources; at most ", kMaxSources);
+  if (!data.weights.empty() && data.weights.size() != data.sources.size())
+    return wrong("data.weights holds ", data.weights.size(), " weights for ", data.sources.size(),
+                 " of data.sources; give one each, or none");
+  return {};
+}
+
 Result<void> check_memory_tier(const Config::Checkpoint& checkpoint) {
   if (checkpoint.memory_interval > 0 && !checkpoint.enable)
     return wrong("checkpoint.memory_interval = ", checkpoint.memory_interval,
@@ -150,6 +162,7 @@ Result<void> validate(const Config& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_names(config));
   LOCKSTEP_RETURN_IF_ERROR(check_slot_map(config));
   LOCKSTEP_RETURN_IF_ERROR(check_memory_tier(config.checkpoint));
+  LOCKSTEP_RETURN_IF_ERROR(check_sources(config.data));
   LOCKSTEP_RETURN_IF_ERROR(check_model(config.model));
   LOCKSTEP_RETURN_IF_ERROR(check_batch(config.training));
   return check_processes(config);

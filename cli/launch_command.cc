@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "data/npy_dataset.h"
+#include "data/open_dataset.h"
 #include "launcher/agent.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
@@ -56,22 +56,17 @@ Exit status: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 76 a pe
 
 // What every rank would find wrong with the data and the sizes, said before any of them starts.
 Result<void> check_inputs(const Config& config) {
-  if (config.data.path.empty())
-    return Error{Code::kConfig,
-                 "no data: give --data.path DIR, a folder made by `lockstep prepare`"};
   FileSystem& file_system = posix_file_system();
-  LOCKSTEP_TRY(const auto manifest,
-               data::manifest_of(file_system, config.data.kind, config.data.path));
-  LOCKSTEP_TRY(const auto spec, model_spec::create(config, manifest.vocab_size));
+  LOCKSTEP_TRY(const auto summary, data::summary_of(file_system, config.data));
+  LOCKSTEP_TRY(const auto spec, model_spec::create(config, summary.vocab_size));
   LOCKSTEP_TRY(const auto weights, model_spec::initial_weights(file_system, config, spec));
-  const data::TokenDataset::Options options{.folder = config.data.path,
-                                            .split = "train",
+  const data::TokenDataset::Options options{.split = "train",
                                             .seq_len = config.training.seq_len,
                                             .batch_size = config.training.local_batch_size,
                                             .slots = config.slots(),
                                             .seed = 0,
                                             .vocab_size = spec.shape.vocab_size};
-  const auto opened = data::open_dataset(file_system, config.data.kind, options);
+  const auto opened = data::open_dataset(file_system, config.data, options);
   return opened.ok() ? Result<void>() : Result<void>(opened.error());
 }
 

@@ -12,6 +12,8 @@
 #include "cli/prepare_inspect.h"
 #include "cli/progress_line.h"
 #include "data/prepare.h"
+#include "data/tokenizer/bpe_trainer.h"
+#include "data/tokenizer/definitions.h"
 #include "data/tokenizer/open_tokenizer.h"
 
 namespace lockstep::cli {
@@ -22,6 +24,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep prepare book.txt --out data/book
   lockstep prepare texts/ more.txt.gz --out data/all --tokenizer Meta-Llama-3-8B/tokenizer.json
   lockstep prepare web.jsonl.zst --text-field text --tokenizer gpt2/ --out data/web
+  lockstep prepare texts/ --train-bpe 8192 --out data/own
   lockstep prepare games.jsonl --prompt-field prompt --response-field response --out data/games
   lockstep prepare chats.jsonl --chat-template chatml --tokenizer Qwen2.5/ --out data/chats
   lockstep prepare --inspect data/chats --sample 3
@@ -55,6 +58,7 @@ struct Words {
   data::PrepareOptions options;
   std::vector<std::string> inputs;
   std::string out, tokenizer = "byte";
+  int64_t train_bpe = 0;  // 0: none
   data::RecordFormat records;
   double val_fraction = 0.05;
   InspectOptions inspect;
@@ -68,6 +72,12 @@ void add_options(CLI::App& app, Words& words) {
                  "encoder.json with vocab.bpe, a tiktoken rank file, tekken.json, a SentencePiece "
                  "model")
       ->capture_default_str();
+  app.add_option("--train-bpe", words.train_bpe,
+                 "Learn a byte-level BPE vocabulary of so many tokens from the input first, and "
+                 "keep it in DIR/tokenizer/tokenizer.json")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, data::kMaxTrainedVocab))
+      ->excludes("--tokenizer");
   app.add_option("--text-field", words.records.text_field, "JSON lines: this field is the text")
       ->type_name("NAME");
   app.add_option("--prompt-field", words.records.prompt_field,
@@ -114,6 +124,19 @@ Result<std::optional<data::RecordFormat>> record_format(const data::RecordFormat
   return std::optional(records);
 }
 
+// The one that --tokenizer names, or one learnt from the input.
+Result<data::OpenedTokenizer> tokenizer_of(const Words& words, data::PrepareOptions options) {
+  if (words.train_bpe == 0) return data::open_tokenizer(posix_file_system(), words.tokenizer);
+  ProgressLine progress("learning");
+  options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  LOCKSTEP_TRY(std::string definition,
+               data::train_tokenizer(posix_file_system(), options, words.train_bpe));
+  data::OpenedTokenizer opened;
+  LOCKSTEP_TRY(opened.tokenizer, data::parse_tokenizer_json(definition, ""));
+  opened.files = {{"tokenizer.json", std::move(definition)}};
+  return opened;
+}
+
 Result<void> run_prepare(Words& words) {
   if (words.inputs.empty() || words.out.empty())
     return Error{Code::kConfig, "needs INPUT and --out DIR, or --inspect DIR; see --help"};
@@ -122,8 +145,7 @@ Result<void> run_prepare(Words& words) {
   options.out = words.out;
   options.val_millionths = std::llround(words.val_fraction * 1e6);
   LOCKSTEP_TRY(options.records, record_format(words.records));
-  LOCKSTEP_TRY(data::OpenedTokenizer opened,
-               data::open_tokenizer(posix_file_system(), words.tokenizer));
+  LOCKSTEP_TRY(data::OpenedTokenizer opened, tokenizer_of(words, options));
   options.tokenizer_files = std::move(opened.files);
   ProgressLine progress("prepare");
   options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };

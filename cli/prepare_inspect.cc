@@ -2,7 +2,7 @@
 
 #include "base/file_system.h"
 #include "base/text.h"
-#include "data/token_dataset.h"
+#include "data/open_dataset.h"
 #include "data/tokenizer/open_tokenizer.h"
 
 namespace lockstep::cli {
@@ -21,13 +21,13 @@ Result<void> inspect_sample(const InspectOptions& options, std::ostream& out) {
   FileSystem& disk = posix_file_system();
   LOCKSTEP_TRY(const auto tokenizer, data::tokenizer_of_dataset(disk, options.folder));
   LOCKSTEP_TRY(const auto dataset,
-               data::TokenDataset::open(disk, {.folder = options.folder,
-                                               .split = options.split,
-                                               .seq_len = options.seq_len,
-                                               .batch_size = 1,
-                                               .slots = 1,
-                                               .seed = 0,
-                                               .vocab_size = tokenizer->vocab_size()}));
+               data::open_dataset(disk, {.path = options.folder},
+                                  {.split = options.split,
+                                   .seq_len = options.seq_len,
+                                   .batch_size = 1,
+                                   .slots = 1,
+                                   .seed = 0,
+                                   .vocab_size = tokenizer->vocab_size()}));
   if (options.sample >= dataset->sample_count())
     return Error{Code::kConfig, text("sample ", options.sample, " of ", dataset->sample_count())};
   LOCKSTEP_TRY(const data::SlotBatch sample, dataset->sample(options.sample));

@@ -26,7 +26,8 @@ Result<json> read_config(FileSystem& file_system, const std::filesystem::path& r
 Result<std::filesystem::path> data_path_of_run(FileSystem& file_system,
                                                const std::filesystem::path& run) {
   LOCKSTEP_TRY(const json config, read_config(file_system, run));
-  const json path = config.value("/data/path"_json_pointer, json());
+  json path = config.value("/data/path"_json_pointer, json());
+  if (path == "") path = config.value("/data/sources/0"_json_pointer, json());  // of a mixture
   if (!path.is_string())
     return Error{Code::kCorrupt, text(run.string(), ": run_args.json names no data")};
   return std::filesystem::path(path.get<std::string>());

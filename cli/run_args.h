@@ -15,7 +15,8 @@ namespace lockstep::cli {
 Result<std::vector<std::string>> run_flags(FileSystem& file_system,
                                            const std::filesystem::path& run);
 
-// Where that run's data lies: data.path of its config. Errors: the same.
+// Where that run's data lies: data.path of its config, or the first of data.sources. Errors: the
+// same.
 Result<std::filesystem::path> data_path_of_run(FileSystem& file_system,
                                                const std::filesystem::path& run);
 

@@ -39,22 +39,20 @@ Result<std::vector<Message>> mistral_turns(std::vector<Message> messages) {
 
 }  // namespace
 
+Result<std::vector<std::string>> ChatTemplate::token_names(const std::string& name) {
+  if (name == "llama3")
+    return std::vector<std::string>{"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
+  if (name == "chatml") return std::vector<std::string>{"<|im_start|>", "<|im_end|>"};
+  if (name == "mistral") return std::vector<std::string>{"[INST]", "[/INST]", "</s>"};
+  return Error{Code::kConfig,
+               text("unknown chat template \"", name, "\"; known: llama3, chatml, mistral")};
+}
+
 Result<ChatTemplate> ChatTemplate::create(const std::string& name, const Tokenizer& tokenizer) {
+  LOCKSTEP_TRY(const std::vector<std::string> names, token_names(name));
   ChatTemplate made;
-  std::vector<const char*> names;
-  if (name == "llama3") {
-    names = {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"};
-  } else if (name == "chatml") {
-    made.kind_ = Kind::kChatMl;
-    names = {"<|im_start|>", "<|im_end|>"};
-  } else if (name == "mistral") {
-    made.kind_ = Kind::kMistral;
-    names = {"[INST]", "[/INST]", "</s>"};
-  } else {
-    return Error{Code::kConfig,
-                 text("unknown chat template \"", name, "\"; known: llama3, chatml, mistral")};
-  }
-  for (const char* each : names) {
+  made.kind_ = name == "llama3" ? Kind::kLlama3 : name == "chatml" ? Kind::kChatMl : Kind::kMistral;
+  for (const std::string& each : names) {
     const auto id = tokenizer.special_id(each);
     if (!id)
       return Error{Code::kConfig, text("the chat template ", name, " needs the token ", each,

@@ -33,7 +33,10 @@ struct Message {
 
 class ChatTemplate {
  public:
-  // `name`: "llama3", "chatml", "mistral". Errors: kConfig, another name; a tokenizer without one
+  // The special tokens of the template `name`: "llama3", "chatml", "mistral". Errors: kConfig,
+  // another name.
+  static Result<std::vector<std::string>> token_names(const std::string& name);
+  // Errors: kConfig, another name; a tokenizer without one
   // of the template's tokens.
   static Result<ChatTemplate> create(const std::string& name, const Tokenizer& tokenizer);
   // Errors: kConfig, an unknown role, an order that the template has no words for, nothing that the

@@ -1,37 +1,25 @@
 #include "data/npy_dataset.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "data/integer_type.h"
 #include "data/npy_file.h"
 
 namespace lockstep::data {
 namespace {
 
 constexpr int64_t kReadElements = 1 << 16;  // at once
-constexpr int64_t kIgnoredLabel = -100;
 
 struct NpyArray {
   std::unique_ptr<File> file;
   std::string path;
   NpyHeader header;
+  IntegerType type;
   NpyTokens shape;
 };
-
-int64_t integer_at(const std::byte* at, const std::string& descr) {
-  const auto as = [at]<typename T>(T value) {
-    std::memcpy(&value, at, sizeof value);
-    return static_cast<int64_t>(value);
-  };
-  if (descr == "<i8" || descr == "<u8") return as(int64_t{});  // a huge u8 turns negative
-  if (descr == "<i4") return as(int32_t{});
-  if (descr == "<u4") return as(uint32_t{});
-  if (descr == "<i2") return as(int16_t{});
-  return as(uint16_t{});
-}
 
 Result<NpyArray> open_array(FileSystem& file_system, const std::filesystem::path& path) {
   NpyArray array;
@@ -41,15 +29,14 @@ Result<NpyArray> open_array(FileSystem& file_system, const std::filesystem::path
   array.file = std::move(file).value();
   LOCKSTEP_TRY(array.header, read_npy_header(*array.file, array.path));
   const NpyHeader& h = array.header;
-  const bool integer = h.descr == "<i8" || h.descr == "<u8" || h.descr == "<i4" ||
-                       h.descr == "<u4" || h.descr == "<i2" || h.descr == "<u2";
-  if (!integer)
-    return Error{Code::kConfig, text(array.path, ": dtype ", h.descr,
-                                     "; tokens are integers of "
-                                     "2, 4 or 8 bytes")};
+  const auto type = integer_type(h.descr);
+  if (!type)
+    return Error{Code::kConfig, text(array.path, ": dtype ", h.descr, "; tokens are integers")};
+  array.type = *type;
   if (h.shape.size() != 3 || h.elements() == 0)
-    return Error{Code::kConfig, text(array.path, " has ", h.shape.size(), " dimensions and ",
-                                     h.elements(), " tokens; [steps, sequences, T] is wanted")};
+    return Error{Code::kConfig,
+                 text(array.path, " has ", h.shape.size(), " dimensions and ", h.elements(),
+                      " tokens; [steps, sequences, T], or a stream of one dimension, is wanted")};
   array.shape = {h.shape[0], h.shape[1], h.shape[2]};
   return array;
 }
@@ -59,8 +46,7 @@ Result<void> read_tokens(const NpyArray& array, int64_t first, std::span<int64_t
   const NpyHeader& h = array.header;
   std::vector<std::byte> bytes(out.size() * static_cast<size_t>(h.item_bytes));
   LOCKSTEP_RETURN_IF_ERROR(array.file->read_at(bytes, h.first_byte + first * h.item_bytes));
-  for (size_t i = 0; i < out.size(); ++i)
-    out[i] = integer_at(bytes.data() + i * static_cast<size_t>(h.item_bytes), h.descr);
+  widen(bytes.data(), array.type, out);
   return {};
 }
 
@@ -83,7 +69,6 @@ class NpyDataset final : public TokenDataset {
       : options_(std::move(options)), array_(std::move(array)) {}
 
   int64_t sample_count() const override { return array_.shape.steps * array_.shape.sequences; }
-  const DatasetManifest& manifest() const override { return manifest_; }
 
   Result<SlotBatch> batch(int64_t step, int64_t slot) const override {
     const int64_t B = options_.batch_size;
@@ -105,16 +90,15 @@ class NpyDataset final : public TokenDataset {
     batch.tokens.resize(static_cast<size_t>(count * T));
     LOCKSTEP_RETURN_IF_ERROR(read_tokens(array_, first * T, batch.tokens));
     batch.labels.assign(batch.tokens.begin() + 1, batch.tokens.end());
-    batch.labels.push_back(kIgnoredLabel);
+    batch.labels.push_back(kNotCounted);
     for (int64_t row = 1; row < count; ++row)
-      batch.labels[static_cast<size_t>(row * T - 1)] = kIgnoredLabel;
+      batch.labels[static_cast<size_t>(row * T - 1)] = kNotCounted;
     batch.valid_tokens = count * (T - 1);
     return batch;
   }
 
   const Options options_;
   const NpyArray array_;
-  const DatasetManifest manifest_;
 };
 
 }  // namespace
@@ -125,8 +109,9 @@ Result<NpyTokens> read_npy_tokens(FileSystem& file_system, const std::filesystem
 }
 
 Result<std::unique_ptr<TokenDataset>> open_npy(FileSystem& file_system,
+                                               const std::filesystem::path& path,
                                                TokenDataset::Options options) {
-  LOCKSTEP_TRY(NpyArray array, open_array(file_system, options.folder));
+  LOCKSTEP_TRY(NpyArray array, open_array(file_system, path));
   const auto wrong = [&](const auto&... what) {
     return Error{Code::kConfig, text(array.path, what...)};
   };
@@ -152,9 +137,7 @@ Result<std::unique_ptr<TokenDataset>> open_npy(FileSystem& file_system,
       std::make_unique<NpyDataset>(std::move(options), std::move(array)));
 }
 
-Result<DatasetManifest> manifest_of(FileSystem& file_system, const std::string& kind,
-                                    const std::filesystem::path& path) {
-  if (kind != "npy") return read_manifest(file_system, path);
+Result<std::string> hash_npy(FileSystem& file_system, const std::filesystem::path& path) {
   LOCKSTEP_TRY(const NpyArray array, open_array(file_system, path));
   Xxh3Stream stream;
   const NpyTokens& shape = array.shape;
@@ -164,15 +147,7 @@ Result<DatasetManifest> manifest_of(FileSystem& file_system, const std::string& 
         stream.update(std::as_bytes(std::span(tokens)));
         return {};
       }));
-  DatasetManifest manifest;
-  manifest.hash = hex64(stream.digest());
-  return manifest;
-}
-
-Result<std::unique_ptr<TokenDataset>> open_dataset(FileSystem& file_system, const std::string& kind,
-                                                   TokenDataset::Options options) {
-  if (kind == "npy") return open_npy(file_system, std::move(options));
-  return TokenDataset::open(file_system, std::move(options));
+  return hex64(stream.digest());
 }
 
 }  // namespace lockstep::data

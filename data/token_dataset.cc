@@ -5,30 +5,22 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "data/sample_order.h"
-#include "data/token_shard.h"
+#include "data/sample_plan.h"
 
 namespace lockstep::data {
-
 namespace {
 
-class ShardedDataset final : public TokenDataset {
+class StreamDataset final : public TokenDataset {
  public:
-  ShardedDataset(Options options, DatasetManifest manifest,
-                 std::vector<std::unique_ptr<ShardReader>> shards,
-                 std::vector<std::unique_ptr<ShardReader>> masks)
-      : options_(std::move(options)),
-        manifest_(std::move(manifest)),
-        shards_(std::move(shards)),
-        masks_(std::move(masks)) {
-    for (const auto& shard : shards_) {
-      first_token_.push_back(tokens_);
-      tokens_ += shard->tokens();
+  StreamDataset(Options options, std::vector<StreamSource> sources)
+      : options_(std::move(options)), plan_(planned(sources, options_.seq_len)) {
+    for (StreamSource& source : sources) {
+      samples_.add((source.stream->tokens() - 1) / options_.seq_len);
+      streams_.push_back(std::move(source.stream));
     }
-    sample_count_ = (tokens_ - 1) / options_.seq_len;
   }
 
-  int64_t sample_count() const override { return sample_count_; }
-  const DatasetManifest& manifest() const override { return manifest_; }
+  int64_t sample_count() const override { return samples_.tokens(); }
 
   Result<SlotBatch> batch(int64_t step, int64_t slot) const override {
     const int64_t B = options_.batch_size, V = options_.slots;
@@ -38,21 +30,28 @@ class ShardedDataset final : public TokenDataset {
     batch.step = step;
     batch.slot = slot;
     for (int64_t row = 0; row < B; ++row) {
-      const int64_t index = (step * V + slot) * B + row;
-      const SampleOrder order(sample_count_, options_.seed, index / sample_count_);
-      LOCKSTEP_RETURN_IF_ERROR(read_sample(order(index % sample_count_), row, batch));
+      const SamplePlan::Place place = plan_.at((step * V + slot) * B + row);
+      LOCKSTEP_RETURN_IF_ERROR(read_sample(*streams_[place.source], place.sample, row, batch));
     }
     return batch;
   }
 
   Result<SlotBatch> sample(int64_t index) const override {
-    LOCKSTEP_CHECK(index >= 0 && index < sample_count_, "sample ", index);
+    LOCKSTEP_CHECK(index >= 0 && index < sample_count(), "sample ", index);
     SlotBatch batch = empty_batch(1);
-    LOCKSTEP_RETURN_IF_ERROR(read_sample(index, 0, batch));
+    const auto [source, begin] = samples_.find(index);
+    LOCKSTEP_RETURN_IF_ERROR(read_sample(*streams_[source], begin, 0, batch));
     return batch;
   }
 
  private:
+  static SamplePlan planned(const std::vector<StreamSource>& sources, int64_t seq_len) {
+    std::vector<SamplePlan::Source> planned;
+    for (const StreamSource& source : sources)
+      planned.push_back({(source.stream->tokens() - 1) / seq_len, source.weight, source.seed});
+    return SamplePlan(std::move(planned));
+  }
+
   SlotBatch empty_batch(int64_t rows) const {
     SlotBatch batch;
     batch.tokens.resize(static_cast<size_t>(rows * options_.seq_len));
@@ -60,103 +59,34 @@ class ShardedDataset final : public TokenDataset {
     return batch;
   }
 
-  // Sample `index` into row `row`.
-  Result<void> read_sample(int64_t index, int64_t row, SlotBatch& batch) const {
+  // Sample `index` of `stream` into row `row`.
+  Result<void> read_sample(const TokenStream& stream, int64_t index, int64_t row,
+                           SlotBatch& batch) const {
     const int64_t T = options_.seq_len;
     std::vector<int64_t> sample(static_cast<size_t>(T + 1));
-    LOCKSTEP_RETURN_IF_ERROR(read_stream(index * T, sample));
+    LOCKSTEP_RETURN_IF_ERROR(stream.read(index * T, sample));
     std::copy(sample.begin(), sample.end() - 1, batch.tokens.begin() + row * T);
     const auto labels = std::span(batch.labels).subspan(static_cast<size_t>(row * T),
                                                         static_cast<size_t>(T));
     std::copy(sample.begin() + 1, sample.end(), labels.begin());
-    if (!masks_.empty()) LOCKSTEP_RETURN_IF_ERROR(mask_labels(index * T + 1, labels));
+    LOCKSTEP_RETURN_IF_ERROR(stream.mask(index * T + 1, labels));
     batch.valid_tokens += T - std::count(labels.begin(), labels.end(), kNotCounted);
     return {};
   }
 
-  // Tokens [first, first + out.size()) of the concatenated shards.
-  Result<void> read_stream(int64_t first, std::span<int64_t> out) const {
-    auto shard =
-        static_cast<size_t>(std::upper_bound(first_token_.begin(), first_token_.end(), first) -
-                            first_token_.begin() - 1);
-    while (!out.empty()) {
-      const int64_t begin = first - first_token_[shard];
-      const int64_t count =
-          std::min<int64_t>(static_cast<int64_t>(out.size()), shards_[shard]->tokens() - begin);
-      LOCKSTEP_RETURN_IF_ERROR(shards_[shard]->read(begin, out.first(static_cast<size_t>(count))));
-      out = out.subspan(static_cast<size_t>(count));
-      first += count;
-      ++shard;
-    }
-    return {};
-  }
-
-  // Labels of tokens [first, …) of the stream that the mask leaves out become kNotCounted.
-  Result<void> mask_labels(int64_t first, std::span<int64_t> labels) const {
-    std::vector<int64_t> words;
-    auto shard =
-        static_cast<size_t>(std::upper_bound(first_token_.begin(), first_token_.end(), first) -
-                            first_token_.begin() - 1);
-    while (!labels.empty()) {
-      const int64_t begin = first - first_token_[shard];
-      const int64_t count =
-          std::min<int64_t>(static_cast<int64_t>(labels.size()), shards_[shard]->tokens() - begin);
-      const int64_t first_word = begin / kMaskWordBits;
-      words.resize(static_cast<size_t>(mask_words(begin + count) - first_word));
-      LOCKSTEP_RETURN_IF_ERROR(masks_[shard]->read(first_word, words));
-      for (int64_t i = 0; i < count; ++i) {
-        const int64_t bit = begin + i - first_word * kMaskWordBits;
-        if (!(words[static_cast<size_t>(bit / kMaskWordBits)] >> (bit % kMaskWordBits) & 1))
-          labels[static_cast<size_t>(i)] = kNotCounted;
-      }
-      labels = labels.subspan(static_cast<size_t>(count));
-      first += count;
-      ++shard;
-    }
-    return {};
-  }
-
   const Options options_;
-  const DatasetManifest manifest_;
-  const std::vector<std::unique_ptr<ShardReader>> shards_;
-  const std::vector<std::unique_ptr<ShardReader>> masks_;  // of each shard, or none
-  std::vector<int64_t> first_token_;  // of each shard in the stream
-  int64_t tokens_ = 0;
-  int64_t sample_count_ = 0;
+  const SamplePlan plan_;
+  std::vector<std::unique_ptr<TokenStream>> streams_;
+  PartTable samples_;  // of each source
 };
 
 }  // namespace
 
-Result<std::unique_ptr<TokenDataset>> TokenDataset::open(FileSystem& file_system, Options options) {
+std::unique_ptr<TokenDataset> TokenDataset::over(Options options,
+                                                 std::vector<StreamSource> sources) {
   LOCKSTEP_CHECK(options.seq_len >= 1 && options.batch_size >= 1 && options.slots >= 1, "T ",
                  options.seq_len, " B ", options.batch_size, " V ", options.slots);
-  LOCKSTEP_TRY(DatasetManifest manifest, read_manifest(file_system, options.folder));
-  if (options.vocab_size < manifest.vocab_size)
-    return Error{Code::kConfig,
-                 text("the model's vocabulary size ", options.vocab_size, " is below the ",
-                      manifest.vocab_size, " of ", options.folder.string(), " (tokenizer ",
-                      manifest.tokenizer, ")")};
-  const int64_t tokens = manifest.tokens(options.split);
-  if (tokens < options.seq_len + 1)
-    return Error{Code::kConfig, text("training.seq_len ", options.seq_len, " needs ",
-                                     options.seq_len + 1, " tokens, but split \"", options.split,
-                                     "\" of ", options.folder.string(), " has ", tokens)};
-  std::vector<std::unique_ptr<ShardReader>> shards, masks;
-  for (const ShardInfo& info : manifest.shards) {
-    if (info.split != options.split) continue;
-    LOCKSTEP_TRY(auto shard, ShardReader::open(file_system, options.folder, info, manifest.dtype,
-                                               manifest.vocab_size));
-    shards.push_back(std::move(shard));
-    if (!info.mask) continue;
-    const ShardInfo mask{info.mask->file, mask_words(info.tokens), info.split,
-                         info.mask->block_xxh3, std::nullopt};
-    LOCKSTEP_TRY(auto words, ShardReader::open(file_system, options.folder, mask, "u16",
-                                               int64_t{1} << kMaskWordBits));
-    masks.push_back(std::move(words));
-  }
-  return std::unique_ptr<TokenDataset>(
-      std::make_unique<ShardedDataset>(std::move(options), std::move(manifest),
-                                       std::move(shards), std::move(masks)));
+  return std::make_unique<StreamDataset>(std::move(options), std::move(sources));
 }
 
 }  // namespace lockstep::data

@@ -1,20 +1,16 @@
-// Tokens on disk and the batch as a pure function: batch(manifest, seed, step, slot) -> tokens.
+// Tokens on disk and the batch as a pure function: batch(data, seed, step, slot) -> tokens.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/file_system.h"
 #include "base/result.h"
-#include "data/manifest.h"
+#include "data/token_stream.h"
 
 namespace lockstep::data {
-
-inline constexpr int64_t kNotCounted = -100;
 
 // What a slot trains on. tokens and labels are [B, T] row-major; a label of kNotCounted is one that
 // the loss mask leaves out.
@@ -24,18 +20,23 @@ struct SlotBatch {
   int64_t valid_tokens = 0;
 };
 
-// One split of a folder made by `prepare`, as samples of T + 1 tokens: sample i is tokens
-// [i*T, i*T + T] of the split's concatenated shards; its labels are its tokens shifted by one, so
-// neighbours share one token, every token but the first is predicted once an epoch, and a tail
-// shorter than T is left out. sample_count = (tokens - 1) / T.
-// Row b of (step, slot) has the global index g = (step * V + slot) * B + b. Epoch
-// e = g / sample_count visits all samples once, in the order SampleOrder(sample_count, seed, e).
-// World size never enters.
-// Thread-safe. Owns its files.
+// A source of a data set, and how much of it is wanted.
+struct StreamSource {
+  std::unique_ptr<TokenStream> stream;
+  int64_t weight = 1;
+  uint64_t seed = 0;  // of its order
+};
+
+// One split of one or several sources, as samples of T + 1 tokens: sample i of a source is tokens
+// [i*T, i*T + T] of its stream; its labels are its tokens shifted by one, so neighbours share one
+// token, every token but the first is predicted once an epoch, and a tail shorter than T is left
+// out. A source has (tokens - 1) / T samples.
+// Row b of (step, slot) has the global index g = (step * V + slot) * B + b; SamplePlan says which
+// sample of which source that is. World size never enters.
+// Thread-safe. Owns its files. Opened by data/open_dataset.h.
 class TokenDataset {
  public:
   struct Options {
-    std::filesystem::path folder;
     std::string split = "train";
     int64_t seq_len = 0;     // T
     int64_t batch_size = 0;  // B
@@ -43,17 +44,16 @@ class TokenDataset {
     uint64_t seed = 0;
     int64_t vocab_size = 0;  // of the model; at least the data's
   };
-  // Requires: T, B, V >= 1. Errors: kNotFound, kCorrupt (manifest, size or header of a shard),
-  // kConfig (seq_len longer than the split, vocabulary too small).
-  static Result<std::unique_ptr<TokenDataset>> open(FileSystem& file_system, Options options);
+  // Requires: T, B, V >= 1; every stream has T + 1 tokens; weights as Mixture.
+  static std::unique_ptr<TokenDataset> over(Options options, std::vector<StreamSource> sources);
   virtual ~TokenDataset() = default;
-  virtual int64_t sample_count() const = 0;
-  virtual const DatasetManifest& manifest() const = 0;
+  virtual int64_t sample_count() const = 0;  // of all sources
   // Pure in (step >= 0, slot in [0, V)). valid_tokens = B * T where the data has no loss mask.
-  // Errors: kCorrupt (block checksum, token >= vocabulary) naming file and offset; kIo.
+  // Errors: kCorrupt (block checksum), kCorrupt or kConfig (token >= vocabulary), naming file and
+  // offset; kIo.
   virtual Result<SlotBatch> batch(int64_t step, int64_t slot) const = 0;
-  // Sample `index` of the stream, in no order: [T]. Requires: 0 <= index < sample_count().
-  // Errors: batch()'s.
+  // Sample `index` of the sources one after the other, in no order: [T].
+  // Requires: 0 <= index < sample_count(). Errors: batch()'s.
   virtual Result<SlotBatch> sample(int64_t index) const = 0;
 };
 

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "data/integer_type.h"
 
 namespace lockstep::data {
 
@@ -30,15 +31,6 @@ void store(std::span<const Token> tokens, std::byte* out) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const auto stored = static_cast<Stored>(tokens[i]);
     std::memcpy(out + i * sizeof(Stored), &stored, sizeof(Stored));
-  }
-}
-
-template <typename Stored>
-void load(const std::byte* in, std::span<int64_t> tokens) {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    Stored stored;
-    std::memcpy(&stored, in + i * sizeof(Stored), sizeof(Stored));
-    tokens[i] = stored;
   }
 }
 
@@ -196,11 +188,7 @@ Result<void> ShardReader::read(int64_t first, std::span<int64_t> out) const {
     LOCKSTEP_RETURN_IF_ERROR(verify_block(block));
   std::vector<std::byte> bytes(static_cast<size_t>(end - begin));
   LOCKSTEP_RETURN_IF_ERROR(file_->read_at(bytes, begin));
-  if (width_ == 2) {
-    load<uint16_t>(bytes.data(), out);
-  } else {
-    load<uint32_t>(bytes.data(), out);
-  }
+  widen(bytes.data(), {width_, /*is_signed=*/false}, out);
   for (size_t i = 0; i < out.size(); ++i)
     if (out[i] >= vocab_size_) [[unlikely]]
       return Error{Code::kCorrupt, text(path_.string(), ": token ", out[i], " at byte offset ",

@@ -44,13 +44,13 @@ Result<Evaluation> evaluate(FileSystem& file_system, Config config, const Evalua
   LOCKSTEP_TRY(const model_spec::ModelSpec spec, model_spec::create(config, 0));
   LOCKSTEP_TRY(const auto weights, model_spec::initial_weights(file_system, config, spec));
   LOCKSTEP_TRY(const auto dataset,
-               data::open_npy(file_system, {.folder = o.tokens,
-                                            .split = "train",
-                                            .seq_len = shape.seq_len,
-                                            .batch_size = shape.sequences,
-                                            .slots = 1,
-                                            .seed = 0,
-                                            .vocab_size = spec.shape.vocab_size}));
+               data::open_npy(file_system, o.tokens,
+                              {.split = "train",
+                               .seq_len = shape.seq_len,
+                               .batch_size = shape.sequences,
+                               .slots = 1,
+                               .seed = 0,
+                               .vocab_size = spec.shape.vocab_size}));
   LOCKSTEP_TRY(Membership alone, join({}));
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   LOCKSTEP_RETURN_IF_ERROR(model.initialize(weights.get()));

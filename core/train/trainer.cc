@@ -7,7 +7,7 @@
 #include "core/train/memory_stats.h"
 #include "core/train/state_pieces.h"
 #include "core/train/store_ballot.h"
-#include "data/npy_dataset.h"
+#include "data/open_dataset.h"
 
 namespace lockstep::core {
 namespace {
@@ -29,31 +29,29 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
 }
 
 Result<void> Trainer::open_data() {
-  if (config_.data.path.empty())
-    return Error{Code::kConfig,
-                 "no data: give --data.path DIR, a folder made by `lockstep prepare`"};
-  LOCKSTEP_TRY(const data::DatasetManifest manifest,
-               data::manifest_of(env_.file_system, config_.data.kind, config_.data.path));
-  LOCKSTEP_TRY(spec_, model_spec::create(config_, manifest.vocab_size));
+  LOCKSTEP_TRY(const data::DataSummary summary,
+               data::summary_of(env_.file_system, config_.data));
+  LOCKSTEP_TRY(spec_, model_spec::create(config_, summary.vocab_size));
   // Resolved: part of the identity and of run_args.json.
   model_spec::write_keys(spec_.shape, config_.model);
   LOCKSTEP_TRY(weights_, model_spec::initial_weights(env_.file_system, config_, spec_));
-  data::TokenDataset::Options options{
-      config_.data.path,        "train",
-      config_.training.seq_len, config_.training.local_batch_size,
-      config_.slots(),          static_cast<uint64_t>(config_.training.seed),
-      spec_.shape.vocab_size};
-  LOCKSTEP_TRY(train_data_, data::open_dataset(env_.file_system, config_.data.kind, options));
+  data::TokenDataset::Options options{"train",
+                                      config_.training.seq_len,
+                                      config_.training.local_batch_size,
+                                      config_.slots(),
+                                      static_cast<uint64_t>(config_.training.seed),
+                                      spec_.shape.vocab_size};
+  LOCKSTEP_TRY(train_data_, data::open_dataset(env_.file_system, config_.data, options));
   if (config_.validation.freq > 0) {
     options.split = "val";
     options.slots = config_.validation.slots;
-    auto opened = data::open_dataset(env_.file_system, config_.data.kind, options);
+    auto opened = data::open_dataset(env_.file_system, config_.data, options);
     if (!opened.ok())
       return opened.error().in(
           "held-out samples for validation (validation.freq = 0 does without)");
     validation_data_ = std::move(opened).value();
   }
-  LOCKSTEP_TRY(identity_, make_identity(config_, spec_, manifest.hash, weights_.get()));
+  LOCKSTEP_TRY(identity_, make_identity(config_, spec_, summary.hash, weights_.get()));
   return {};
 }
 

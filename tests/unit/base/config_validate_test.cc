@@ -94,6 +94,28 @@ TEST(ConfigValidate, Combinations) {
   EXPECT_THAT(verdict([](Config& c) { c.checkpoint.folder = ""; }), HasSubstr("no_enable"));
 }
 
+TEST(ConfigValidate, Sources) {
+  EXPECT_EQ(verdict([](Config& c) {
+              c.data.sources = {"a", "b"};
+              c.data.weights = {5, 3};
+            }), "ok");
+  EXPECT_EQ(verdict([](Config& c) { c.data.sources = {"a", "b"}; }), "ok");
+  EXPECT_THAT(verdict([](Config& c) {
+                c.data.path = "a";
+                c.data.sources = {"b"};
+              }), HasSubstr("both given"));
+  EXPECT_THAT(verdict([](Config& c) {
+                c.data.sources = {"a", "b"};
+                c.data.weights = {5};
+              }), HasSubstr("data.weights holds 1 weights for 2"));
+  EXPECT_THAT(verdict([](Config& c) { c.data.weights = {5}; }), HasSubstr("1 weights for 0"));
+  EXPECT_THAT(verdict([](Config& c) {
+                c.data.sources = {"a"};
+                c.data.weights = {0};
+              }), HasSubstr("data.weights = 0: must be >= 1"));
+  EXPECT_THAT(verdict([](Config& c) { c.data.temperature = 0; }), HasSubstr("must be > 0"));
+}
+
 TEST(ConfigMeaning, FoldersAndSlots) {
   Config config;
   EXPECT_EQ(config.dump_folder(), "results/training/run");

@@ -16,9 +16,8 @@ void write_array(const std::filesystem::path& path, const std::string& descr,
   write_text(path, contents);
 }
 
-TokenDataset::Options options(const std::filesystem::path& file, int64_t slots, int64_t batch) {
-  return {.folder = file,
-          .split = "train",
+TokenDataset::Options options(int64_t slots, int64_t batch) {
+  return {.split = "train",
           .seq_len = 3,
           .batch_size = batch,
           .slots = slots,
@@ -37,7 +36,7 @@ TEST(NpyDataset, RowsInFileOrderAndLabelsShiftedInsideT) {
   const TempDir folder;
   const auto path = folder / "t.npy";
   write_array(path, "<i4", {2, 4, 3}, counting());
-  const auto dataset = open_npy(posix_file_system(), options(path, 2, 2));
+  const auto dataset = open_npy(posix_file_system(), path, options(2, 2));
   ASSERT_TRUE(dataset.ok()) << dataset.error().message;
   const auto batch = dataset.value()->batch(1, 1);
   ASSERT_TRUE(batch.ok());
@@ -63,13 +62,13 @@ TEST(NpyDataset, EveryIntegerDtypeGivesTheSameTokensAndHash) {
   write("<u8", uint64_t{});
   std::string hash;
   for (const char* descr : {"<i2", "<u2", "<i4", "<u4", "<i8", "<u8"}) {
-    const auto dataset = open_npy(posix_file_system(), options(folder / descr, 4, 1));
+    const auto dataset = open_npy(posix_file_system(), folder / descr, options(4, 1));
     ASSERT_TRUE(dataset.ok()) << dataset.error().message;
     EXPECT_EQ(dataset.value()->batch(1, 3).value().tokens, (std::vector<int64_t>{21, 22, 23}));
-    const auto manifest = manifest_of(posix_file_system(), "npy", folder / descr);
-    ASSERT_TRUE(manifest.ok());
-    if (hash.empty()) hash = manifest.value().hash;
-    EXPECT_EQ(manifest.value().hash, hash);
+    const auto hash_here = hash_npy(posix_file_system(), folder / descr);
+    ASSERT_TRUE(hash_here.ok());
+    if (hash.empty()) hash = hash_here.value();
+    EXPECT_EQ(hash_here.value(), hash);
   }
 }
 
@@ -77,30 +76,30 @@ TEST(NpyDataset, WhatDoesNotFitIsNamed) {
   const TempDir folder;
   const auto path = folder / "t.npy";
   const auto said = [&](TokenDataset::Options o) {
-    const auto opened = open_npy(posix_file_system(), std::move(o));
+    const auto opened = open_npy(posix_file_system(), path, std::move(o));
     EXPECT_EQ(opened.ok() ? Code::kConfig : opened.error().code, Code::kConfig);
     return message_of(opened);
   };
-  EXPECT_THAT(said(options(path, 2, 2)), testing::HasSubstr("t.npy"));
+  EXPECT_THAT(said(options(2, 2)), testing::HasSubstr("t.npy"));
   write_array(path, "<i4", {2, 4, 3}, counting());
-  EXPECT_EQ(said(options(path, 2, 2)), "");
-  EXPECT_THAT(said(options(path, 3, 2)), testing::HasSubstr("training.slots"));
-  auto o = options(path, 2, 2);
+  EXPECT_EQ(said(options(2, 2)), "");
+  EXPECT_THAT(said(options(3, 2)), testing::HasSubstr("training.slots"));
+  auto o = options(2, 2);
   o.seq_len = 4;
   EXPECT_THAT(said(o), testing::HasSubstr("training.seq_len"));
-  o = options(path, 2, 2);
+  o = options(2, 2);
   o.vocab_size = 20;
   EXPECT_THAT(said(o), testing::HasSubstr("token 20 at index 20"));
   o.split = "val";
   EXPECT_THAT(said(o), testing::HasSubstr("validation.freq"));
   write_array(path, "<i4", {8, 3}, counting());
-  EXPECT_THAT(said(options(path, 2, 2)), testing::HasSubstr("2 dimensions"));
+  EXPECT_THAT(said(options(2, 2)), testing::HasSubstr("2 dimensions"));
   write_array(path, "<f4", {2, 4, 3}, counting());
-  EXPECT_THAT(said(options(path, 2, 2)), testing::HasSubstr("<f4"));
+  EXPECT_THAT(said(options(2, 2)), testing::HasSubstr("<f4"));
   write_array(path, "<i4", {2, 4, 3}, std::vector<int32_t>(23));
-  EXPECT_THAT(said(options(path, 2, 2)), testing::HasSubstr("its header says"));
+  EXPECT_THAT(said(options(2, 2)), testing::HasSubstr("its header says"));
   write_text(path, "no numbers");
-  EXPECT_THAT(said(options(path, 2, 2)), testing::HasSubstr("not an .npy file"));
+  EXPECT_THAT(said(options(2, 2)), testing::HasSubstr("not an .npy file"));
 }
 
 }  // namespace

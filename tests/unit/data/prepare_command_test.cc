@@ -40,6 +40,20 @@ TEST(PrepareCommand, PreparesThenSaysUpToDate) {
   EXPECT_EQ(forced.status, 0) << forced.err;
 }
 
+TEST(PrepareCommand, LearnsAVocabularyFirst) {
+  const test_support::TempDir dir;
+  write_text(dir / "in.txt", some_text(1, 3000));
+  const std::string in = (dir / "in.txt").string(), out = (dir / "out").string();
+  const Outcome first = call({in, "--out", out, "--train-bpe", "400"});
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("vocabulary 400 (tokenizer.json)"));
+  EXPECT_TRUE(std::filesystem::exists(dir / "out/tokenizer/tokenizer.json"));
+  EXPECT_THAT(call({in, "--out", out, "--train-bpe", "400"}).out, HasSubstr("up to date"));
+  EXPECT_EQ(call({in, "--out", out, "--train-bpe", "401"}).status, 64);
+  EXPECT_EQ(call({in, "--out", out, "--train-bpe", "400", "--tokenizer", "byte"}).status, 64);
+  EXPECT_THAT(call({"--inspect", out}).out, HasSubstr("tokenizer tokenizer.json"));
+}
+
 TEST(PrepareCommand, HelpHasExamples) {
   const Outcome help = call({"--help"});
   EXPECT_EQ(help.status, 0);

@@ -2,7 +2,7 @@
 
 #include "cli/prepare_inspect.h"
 #include "data/prepare.h"
-#include "data/token_dataset.h"
+#include "data/open_dataset.h"
 #include "data/tokenizer/open_tokenizer.h"
 #include "tests/unit/data/data_test_support.h"
 #include "tests/unit/data/tokenizer_definitions.h"
@@ -28,9 +28,9 @@ class PrepareRecordsTest : public testing::Test {
   std::pair<std::string, std::string> stream() {
     const auto manifest = read_manifest(posix_file_system(), dir_ / "out");
     EXPECT_TRUE(manifest.ok()) << message_of(manifest);
-    const auto dataset = TokenDataset::open(
-        posix_file_system(), {dir_ / "out", "train", manifest.value().tokens("train") - 1, 1, 1, 0,
-                              ByteTokenizer::kVocabSize});
+    const auto dataset = open_dataset(posix_file_system(), {.path = dir_ / "out"},
+                                      {"train", manifest.value().tokens("train") - 1, 1, 1, 0,
+                                       ByteTokenizer::kVocabSize});
     EXPECT_TRUE(dataset.ok()) << message_of(dataset);
     const auto sample = dataset.value()->sample(0);
     EXPECT_TRUE(sample.ok()) << message_of(sample);
@@ -87,8 +87,8 @@ TEST_F(PrepareRecordsTest, ADamagedMaskIsNamed) {
   std::string mask = contents_of(dir_ / "out/train_00000.mask");
   mask[mask.size() - 2] ^= 1;
   write_text(dir_ / "out/train_00000.mask", mask);
-  const auto dataset = TokenDataset::open(posix_file_system(),
-                                          {dir_ / "out", "train", 4, 1, 1, 0, 257});
+  const auto dataset = open_dataset(posix_file_system(), {.path = dir_ / "out"},
+                                    {"train", 4, 1, 1, 0, 257});
   ASSERT_TRUE(dataset.ok()) << message_of(dataset);
   const auto sample = dataset.value()->sample(0);
   ASSERT_FALSE(sample.ok());

@@ -109,6 +109,23 @@ TEST(SampleOrder, StepsBetweenNeighboursAreFlat) {
   EXPECT_LT(std::abs(deviation_of(counts, static_cast<double>(n) / buckets)), 6);
 }
 
+// Where a sample is followed by which: no pair of regions is preferred.
+TEST(SampleOrder, SuccessivePairsAreFlat) {
+  constexpr int64_t kBuckets = 32;
+  for (const int64_t n : {int64_t{1} << 16, (int64_t{1} << 17) + 1, int64_t{100'003}}) {
+    const SampleOrder order(n, 11, 2);
+    std::vector<int64_t> counts(kBuckets * kBuckets, 0);
+    int64_t before = order(0);
+    for (int64_t i = 1; i < n; ++i) {
+      const int64_t now = order(i);
+      ++counts[static_cast<size_t>(before * kBuckets / n * kBuckets + now * kBuckets / n)];
+      before = now;
+    }
+    const double expected = static_cast<double>(n - 1) / (kBuckets * kBuckets);
+    EXPECT_LT(std::abs(deviation_of(counts, expected)), 6) << "n " << n;
+  }
+}
+
 TEST(SampleOrderDeathTest, RefusesWhatLiesOutside) {
   EXPECT_DEATH(SampleOrder(0, 1, 0), "sample_count");
   EXPECT_DEATH(SampleOrder(10, 1, -1), "epoch");

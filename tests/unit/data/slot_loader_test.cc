@@ -14,7 +14,6 @@ class NamedDataset final : public TokenDataset {
  public:
   int64_t sample_count() const override { return 1; }
   Result<SlotBatch> sample(int64_t index) const override { return batch(index, 0); }
-  const DatasetManifest& manifest() const override { return manifest_; }
   Result<SlotBatch> batch(int64_t step, int64_t slot) const override {
     if (gate.valid()) gate.wait();
     ++calls;
@@ -27,9 +26,6 @@ class NamedDataset final : public TokenDataset {
   int64_t fail_step = int64_t{1} << 60;
   std::shared_future<void> gate;
   mutable std::atomic<int> calls = 0;
-
- private:
-  DatasetManifest manifest_;
 };
 
 // Each look at the clock takes a quarter of a second.

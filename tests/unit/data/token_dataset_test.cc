@@ -1,4 +1,4 @@
-#include "data/token_dataset.h"
+#include "data/open_dataset.h"
 
 #include <map>
 #include <set>
@@ -25,7 +25,7 @@ class TokenDatasetTest : public testing::Test {
     auto report = prepare_bytes(prepare_options);
     ASSERT_TRUE(report.ok()) << message_of(report);
     manifest_ = report->manifest;
-    options_.folder = dir_ / "out";
+    source_.path = dir_ / "out";
     options_.seq_len = 64;
     options_.batch_size = 3;
     options_.slots = 6;
@@ -33,18 +33,19 @@ class TokenDatasetTest : public testing::Test {
     options_.vocab_size = 257;
   }
   std::unique_ptr<TokenDataset> open() {
-    auto dataset = TokenDataset::open(posix_file_system(), options_);
+    auto dataset = open_dataset(posix_file_system(), source_, options_);
     EXPECT_TRUE(dataset.ok()) << message_of(dataset);
     return std::move(dataset).value();
   }
   std::string failure(Code code) {
-    const auto dataset = TokenDataset::open(posix_file_system(), options_);
+    const auto dataset = open_dataset(posix_file_system(), source_, options_);
     EXPECT_TRUE(!dataset.ok() && dataset.error().code == code);
     return message_of(dataset);
   }
   test_support::TempDir dir_;
   std::string contents_;
   DatasetManifest manifest_;
+  Config::Data source_;
   TokenDataset::Options options_;
 };
 
@@ -163,7 +164,7 @@ TEST_F(TokenDatasetTest, AVocabularyBelowTheDataIsAnError) {
   EXPECT_EQ(failure(Code::kConfig), "the model's vocabulary size 256 is below the 257 of " +
                                         (dir_ / "out").string() + " (tokenizer byte)");
   options_.vocab_size = 320;
-  EXPECT_EQ(open()->manifest().vocab_size, 257);
+  EXPECT_GT(open()->sample_count(), 0);
 }
 
 TEST_F(TokenDatasetTest, AMissingFolderOrManifestSaysHowToMakeOne) {
@@ -172,7 +173,7 @@ TEST_F(TokenDatasetTest, AMissingFolderOrManifestSaysHowToMakeOne) {
             (dir_ / "out").string() +
                 ": has no manifest.json: not made by `lockstep prepare`, or "
                 "prepare did not finish");
-  options_.folder = dir_ / "nowhere";
+  source_.path = dir_ / "nowhere";
   EXPECT_THAT(failure(Code::kNotFound),
               AllOf(HasSubstr((dir_ / "nowhere").string() + ": no such folder"),
                     HasSubstr("lockstep prepare INPUT")));

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""tools/to_jsonl on parquet files, Arrow files and Arrow streams: to_jsonl_test.py TO_JSONL"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import pyarrow
+import pyarrow.parquet
+
+ROWS = [{"text": f"line {i} «ü» 😀\n", "id": i,
+         "messages": [{"role": "user", "content": "x" * (i % 7)}]} for i in range(3000)]
+
+
+def run(*words):
+    return subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True,
+                          encoding="utf-8", timeout=60)
+
+
+def main(to_jsonl):
+    table = pyarrow.Table.from_pylist(ROWS)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        (folder / "in/deeper").mkdir(parents=True)
+        pyarrow.parquet.write_table(table.slice(0, 1000), folder / "in/a.parquet")
+        for name, begin, writer in (("b.arrow", 1000, pyarrow.ipc.new_stream),
+                                    ("deeper/c.arrow", 2000, pyarrow.ipc.new_file)):
+            with writer(str(folder / "in" / name), table.schema) as out:
+                out.write_table(table.slice(begin, 1000), max_chunksize=300)
+        (folder / "in/notes.txt").write_text("no rows")
+        done = run(to_jsonl, folder / "in")
+        assert done.returncode == 0, done.stderr
+        assert [json.loads(line) for line in done.stdout.splitlines()] == ROWS
+        done = run(to_jsonl, folder / "in", "--columns", "text", "--out", folder / "out.jsonl")
+        assert done.returncode == 0, done.stderr
+        lines = (folder / "out.jsonl").read_text(encoding="utf-8").splitlines()
+        assert [json.loads(line) for line in lines] == [{"text": row["text"]} for row in ROWS]
+
+        for words, said in ((("nowhere",), "nowhere: no such file"),
+                            ((folder / "in", "--columns", "nothing"), "a.parquet")):
+            done = run(to_jsonl, *words)
+            assert done.returncode != 0 and said in done.stderr, done.stderr
+        whole = (folder / "in/a.parquet").read_bytes()
+        (folder / "in/a.parquet").write_bytes(whole[:len(whole) // 2])
+        done = run(to_jsonl, folder / "in")
+        assert done.returncode != 0 and "a.parquet" in done.stderr, done.stderr
+        print(f"{len(ROWS)} rows of three kinds of files equal")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

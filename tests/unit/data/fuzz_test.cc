@@ -1,0 +1,269 @@
+// Damaged input: every reader gets files with bytes changed, moved, lost and added. It may refuse
+// them; it may not crash, and what it gives out must be what the file says.
+// LOCKSTEP_SEED chooses other damage; a failure prints what it was.
+#include <cstdlib>
+
+#include <nlohmann/json.hpp>
+
+#include "data/byte_source.h"
+#include "data/foreign_tokens.h"
+#include "data/npy_file.h"
+#include "data/open_dataset.h"
+#include "data/record.h"
+#include "data/text_reader.h"
+#include "tests/unit/data/foreign_files.h"
+#include "tests/unit/data/memory_files.h"
+#include "tests/unit/data/tokenizer_definitions.h"
+
+namespace lockstep::data {
+namespace {
+
+uint64_t base_seed() {
+  const char* given = std::getenv("LOCKSTEP_SEED");
+  return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
+}
+
+// The same damage for the same number.
+class Damage {
+ public:
+  explicit Damage(uint64_t number) : state_(mix64(base_seed() * 1'000'003 + number)) {}
+
+  std::string of(std::string bytes) {
+    for (uint64_t edits = 1 + draw(3); edits > 0; --edits) edit(bytes);
+    return bytes;
+  }
+  uint64_t draw(uint64_t below) { return mix64(state_ += 0x9e3779b97f4a7c15ULL) % below; }
+
+ private:
+  void edit(std::string& bytes) {
+    const size_t at = draw(bytes.size() + 1), room = bytes.size() - at;
+    const size_t length = std::min<size_t>(room, 1 + draw(draw(4) == 0 ? 400 : 8));
+    switch (draw(8)) {
+      case 0: bytes.resize(at); break;
+      case 1: bytes.erase(at, length); break;
+      case 2: bytes.insert(draw(bytes.size() + 1), bytes.substr(at, length)); break;
+      case 3: overwrite(bytes, at, number()); break;
+      case 4: bytes.insert(at, 1, kCharacters[draw(kCharacters.size())]); break;
+      case 5: if (room > 0) bytes[at] = kCharacters[draw(kCharacters.size())]; break;
+      case 6: if (room > 0) bytes[at] = static_cast<char>(draw(256)); break;
+      default: if (room > 0) bytes[at] = static_cast<char>(bytes[at] ^ (1 << draw(8)));
+    }
+  }
+  // Of 4 or 8 bytes, and near where things go wrong.
+  std::string number() {
+    constexpr uint64_t kNear[] = {0, 1, 255, 1 << 16, 1ULL << 31, 1ULL << 32, 1ULL << 40,
+                                  1ULL << 62, 1ULL << 63};
+    std::string out;
+    append_bytes(out, kNear[draw(std::size(kNear))] + draw(5) - 2);
+    return out.substr(0, draw(2) == 0 ? 4 : 8);
+  }
+  static void overwrite(std::string& bytes, size_t at, const std::string& with) {
+    bytes.replace(at, std::min(with.size(), bytes.size() - at), with);
+  }
+  static constexpr std::string_view kCharacters = "\"{}[]:,\\0123456789-eE.tfn \n\0\xff\xc3";
+  uint64_t state_;
+};
+
+// Tokens of a stream read in pieces; empty when a piece is refused.
+std::vector<int64_t> all_tokens(const TokenStream& stream) {
+  std::vector<int64_t> tokens;
+  for (int64_t at = 0; at < stream.tokens();) {
+    std::vector<int64_t> piece(static_cast<size_t>(std::min<int64_t>(97, stream.tokens() - at)));
+    if (!stream.read(at, piece).ok()) return {};
+    tokens.insert(tokens.end(), piece.begin(), piece.end());
+    at += static_cast<int64_t>(piece.size());
+  }
+  return tokens;
+}
+
+class ForeignFuzz : public testing::TestWithParam<const char*> {};
+
+TEST_P(ForeignFuzz, IsRefusedOrReadAsItIs) {
+  constexpr int64_t kVocab = 260;
+  const std::string kind = GetParam();
+  const auto tokens = counting_tokens(600, kVocab);
+  const std::string bin = kind == "llmc"  ? llmc_file(tokens)
+                          : kind == "npy" ? npy_preamble("<i4", {600}) + bytes_of<int32_t>(tokens)
+                                          : bytes_of<uint16_t>(tokens);
+  const std::string index = megatron_index({100, 0, 250, 250}, 2, 8);
+  int read = 0, refused = 0;
+  for (uint64_t number = 0; number < 20'000; ++number) {
+    Damage damage(number);
+    const bool in_index = kind == "megatron" && damage.draw(2) == 0;
+    const std::string damaged = in_index ? bin : damage.of(bin);
+    MemoryFiles files;
+    files.put("a.bin", damaged);
+    files.put("a.idx", in_index ? damage.of(index) : index);
+    const auto stream = ForeignTokens::open(files, kind, "a.bin", "train", kVocab);
+    if (!stream.ok()) {
+      ++refused;
+      EXPECT_THAT(message_of(stream), testing::HasSubstr("a.")) << "damage " << number;
+      continue;
+    }
+    EXPECT_TRUE(stream.value()->hash().ok());
+    const auto found = all_tokens(*stream.value());
+    if (found.empty()) {
+      ++refused;
+      continue;
+    }
+    ++read;
+    // The tokens end where the file ends; each is one integer of it, and in the vocabulary.
+    const size_t width = found.size() <= damaged.size() ? damaged.size() / found.size() : 0;
+    ASSERT_GE(width, 1u) << "damage " << number;
+    for (const int64_t token : found) ASSERT_TRUE(token >= 0 && token < kVocab);
+    if (kind == "npy" || width > 2) continue;  // its header may say another type
+    const char* last = damaged.data() + damaged.size() - 2;
+    ASSERT_EQ(found.back(), static_cast<uint8_t>(last[0]) + 256 * static_cast<uint8_t>(last[1]));
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(read, 100);
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, ForeignFuzz,
+                         testing::Values("megatron", "llmc", "nanogpt", "npy"),
+                         [](const auto& kind) { return std::string(kind.param); });
+
+// Own folders have checksums: what is read is what prepare wrote, or it is refused.
+TEST(PreparedFuzz, IsRefusedOrReadAsItWasWritten) {
+  const test_support::TempDir dir;
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += text(R"({"p": "question )", i, R"(", "r": "answer )", i * i, "\"}\n");
+  write_text(dir / "a.jsonl", lines);
+  PrepareOptions options = options_for(dir / "a.jsonl", dir / "out");
+  options.records = RecordFormat{.prompt_field = "p", .response_field = "r"};
+  options.shard_tokens = 500;
+  ASSERT_TRUE(prepare_bytes(options).ok());
+  std::map<std::string, std::string> contents;
+  for (const char* name : {"manifest.json", "train_00000.tokens", "train_00000.mask",
+                           "train_00001.tokens", "train_00001.mask", "val_00000.tokens",
+                           "val_00000.mask"})
+    if (const auto path = dir / "out" / name; std::filesystem::exists(path))
+      contents[name] = contents_of(path);
+  ASSERT_GE(contents.size(), 5u);
+  const auto read = [&](FileSystem& files) -> std::vector<SlotBatch> {
+    std::vector<SlotBatch> samples;
+    const auto dataset = open_dataset(files, {.path = "out"}, {"train", 16, 1, 1, 0, 257});
+    for (int64_t i = 0; dataset.ok() && i < dataset.value()->sample_count(); ++i) {
+      auto sample = dataset.value()->sample(i);
+      samples.push_back(sample.ok() ? std::move(sample).value() : SlotBatch{});
+    }
+    return samples;
+  };
+  const auto files_with = [&](const std::string& name, const std::string& damaged) {
+    MemoryFiles files;
+    for (const auto& [each, bytes] : contents)
+      files.put("out/" + each, each == name ? damaged : bytes);
+    return files;
+  };
+  MemoryFiles whole = files_with("", "");
+  const auto wanted = read(whole);
+  ASSERT_GT(wanted.size(), 30u);
+  for (uint64_t number = 0; number < 400; ++number) {
+    Damage damage(number);
+    auto chosen = contents.begin();
+    std::advance(chosen, static_cast<int64_t>(damage.draw(contents.size())));
+    MemoryFiles files = files_with(chosen->first, damage.of(chosen->second));
+    const auto found = read(files);
+    ASSERT_TRUE(found.empty() || found.size() == wanted.size()) << "damage " << number;
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i].tokens.empty()) continue;  // refused
+      ASSERT_EQ(found[i].tokens, wanted[i].tokens) << chosen->first << " damage " << number;
+      ASSERT_EQ(found[i].labels, wanted[i].labels) << chosen->first << " damage " << number;
+    }
+  }
+}
+
+// Text and records that come out are UTF-8 whatever went in.
+TEST(InputFuzz, TextAndRecordsAreUtf8OrRefused) {
+  const std::string line =
+      R"({"text": "Grüße 世界 \u00e9\ud83d\ude00", "messages": [{"role": "user", "content": "a"}]})";
+  int given = 0;
+  for (uint64_t number = 0; number < 20'000; ++number) {
+    const std::string damaged = Damage(number).of(line + "\n" + line + "\n");
+    MemoryFiles files;
+    files.put("a", damaged);
+    const Document document{"a", static_cast<int64_t>(damaged.size())};
+    auto segments = SegmentReader::open(files, document);
+    auto records = LineReader::open(files, document);
+    if (!segments.ok() || !records.ok()) continue;
+    for (auto next = segments.value().next(); next.ok() && !next.value().empty();
+         next = segments.value().next())
+      ASSERT_FALSE(find_invalid_utf8(next.value()));
+    for (auto next = records.value().next(); next.ok() && !next.value().empty();
+         next = records.value().next()) {
+      const auto record = parse_record(next.value(), {.text_field = "text"}, std::nullopt);
+      if (!record.ok()) continue;
+      ++given;
+      ASSERT_FALSE(find_invalid_utf8(record.value().text)) << "damage " << number;
+    }
+  }
+  EXPECT_GT(given, 1000);
+}
+
+// What is asked of a tokenizer that a damaged definition still makes.
+void expect_sane(const Tokenizer& tokenizer, uint64_t number) {
+  for (const char* words : {"hello world 123 <|endoftext|>", "Grüße \xff\xfe\n\n\t  x", ""}) {
+    std::vector<uint32_t> ids;
+    if (!tokenizer.encode(words, ids).ok()) continue;
+    for (const uint32_t id : ids) ASSERT_LT(id, tokenizer.vocab_size()) << "damage " << number;
+    EXPECT_TRUE(tokenizer.decode(ids, true).ok()) << "damage " << number;
+  }
+  EXPECT_LT(tokenizer.end_of_document(), tokenizer.vocab_size());
+  EXPECT_EQ(tokenizer.hash().size(), 16u);
+}
+
+// Calls parse(damaged) for `count` kinds of damage to `definition`.
+template <typename Parse>
+void fuzz_tokenizer(const std::string& definition, uint64_t count, Parse parse) {
+  uint64_t made = 0;
+  for (uint64_t number = 0; number < count; ++number) {
+    const auto tokenizer = parse(Damage(number).of(definition));
+    if (!tokenizer.ok()) {
+      EXPECT_FALSE(tokenizer.error().message.empty());
+      continue;
+    }
+    ++made;
+    expect_sane(*tokenizer.value(), number);
+  }
+  EXPECT_GT(made, count / 200) << "the damage is too heavy to say much";
+}
+
+TEST(TokenizerFuzz, TokenizerJson) {
+  nlohmann::json definition = small_definition();
+  definition["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"pattern", {{"Regex", R"(\p{N}{1,3}|\s+(?!\S))"}}},
+         {"behavior", "Isolated"}, {"invert", false}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}}}};
+  // Without most of the vocabulary's text, so that damage falls on the rest as often.
+  const std::string whole = definition.dump();
+  fuzz_tokenizer(whole, 3000, [](const std::string& bytes) {
+    return parse_tokenizer_json(bytes, "");
+  });
+  const size_t vocab = whole.find("\"vocab\""), end = whole.find('}', vocab);
+  ASSERT_NE(end, std::string::npos);
+  fuzz_tokenizer(whole.substr(0, vocab) + "@" + whole.substr(end), 6000,
+                 [&](const std::string& bytes) {
+                   std::string filled = bytes;
+                   const size_t at = filled.find('@');
+                   if (at != std::string::npos)
+                     filled.replace(at, 1, whole.substr(vocab, end - vocab));
+                   return parse_tokenizer_json(filled, "");
+                 });
+}
+
+TEST(TokenizerFuzz, Gpt2Files) {
+  nlohmann::json encoder = small_definition()["model"]["vocab"];
+  encoder["<|endoftext|>"] = 260;
+  fuzz_tokenizer("#version: 0.2\nh e\nl l\nhe ll\n\u0120 w\n", 3000,
+                 [words = encoder.dump()](const std::string& merges) {
+                   return parse_gpt2_files(words, merges);
+                 });
+  fuzz_tokenizer(encoder.dump(), 3000, [](const std::string& bytes) {
+    return parse_gpt2_files(bytes, "h e\nl l\n");
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::data
