@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "cli/launch_command.h"
 #include "cli/plan_report.h"
-#include "data/npy_dataset.h"
+#include "data/open_dataset.h"
 
 namespace lockstep::cli {
 namespace {
@@ -77,12 +77,11 @@ Result<int64_t> world_size_of(const Options& o, const Config& config) {
 Result<ModelSpec> model_of(const Config& config) {
   int64_t vocab_size = 0;
   const bool open = config.model.hf_assets_path.empty() && config.model.vocab_size == 0;
-  if (open && !config.data.path.empty()) {
-    auto manifest =
-        data::manifest_of(posix_file_system(), config.data.kind, config.data.path);
-    if (!manifest.ok())
-      return manifest.error().in("the vocabulary's size; --model.vocab_size gives it without data");
-    vocab_size = manifest->vocab_size;
+  if (open && (!config.data.path.empty() || !config.data.sources.empty())) {
+    const auto summary = data::summary_of(posix_file_system(), config.data);
+    if (!summary.ok())
+      return summary.error().in("the vocabulary's size; --model.vocab_size gives it without data");
+    vocab_size = summary->vocab_size;
   }
   return model_spec::create(config, vocab_size);
 }
