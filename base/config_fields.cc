@@ -222,6 +222,8 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
     {AT(launcher, hang_seconds), kSame, "no progress for this long is a hang", seconds()},
     {AT(debug, break_rule), kMayChange, "tests only: breaks one rule of the arithmetic",
      one_of({"", "1", "3", "4", "5", "6"})},
+    {AT(debug, nan_steps), kMayChange, "tests only: the loss of these steps is not a number",
+     at_least(1)},
   });
 }
 

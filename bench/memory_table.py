@@ -2,12 +2,14 @@
 """Memory of a rank under ddp and under full_shard, at the stages that a run logs.
 
   memory_table.py --bin build/release/bin
-  memory_table.py --bin build/release/bin --ranks 4 --dim 1024 --layers 8 --json
+  memory_table.py --bin build/release/bin --ranks 4 --dim 256 --layers 96 --json
 
 Trains a stack of linear layers (model.name = linear), whose memory is that of parameters,
-gradients and optimizer state: with N ranks, full_shard keeps 1/N of each. Figures are what is
-allocated at that moment (of tensors, by the counting allocator), the most of any rank; "peak" is
-the most so far. Prints a Markdown table, or JSON.
+gradients and optimizer state: with N ranks, full_shard keeps 1/N of each. (Under ddp as well a
+rank keeps the gradient sums of its own tiles only, and has the whole sum during the update: in
+the peak.) Figures are what is allocated at that moment (of tensors, by the counting allocator), the
+most of any rank; "peak" is the most so far. Buffers are of a unit's size whatever N is: the more
+layers, the less they count. Prints a Markdown table, or JSON.
 """
 import argparse
 import json
@@ -25,7 +27,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of lockstep")
     parser.add_argument("--tokens", type=pathlib.Path, help="made by lockstep prepare; else random")
-    for name, value in (("ranks", 4), ("dim", 1024), ("layers", 8), ("steps", 2)):
+    for name, value in (("ranks", 4), ("dim", 512), ("layers", 64), ("steps", 2)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     return parser.parse_args()
@@ -82,16 +84,18 @@ def table(results, a):
     yield (f"linear, {a.layers} layers of {a.dim} x {a.dim}, {parameters / 1e6:.1f} M parameters, "
            f"fp32, {a.ranks} ranks; MB of a rank (bytes a parameter)")
     yield ""
-    yield "| stage | ddp | full_shard | full_shard / ddp | ddp peak | full_shard peak |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| stage | ddp | full_shard | ratio | ddp peak | full_shard peak | ratio |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
 
     def cell(size):
         return f"{size / 1e6:.1f} ({size / parameters:.1f})"
     for stage in STAGES:
         ddp, sharded = (results[strategy]["stages"][stage] for strategy in STRATEGIES)
-        ratio = f"{sharded['allocated'] / ddp['allocated']:.3f}" if ddp["allocated"] else "-"
-        yield (f"| {stage} | {cell(ddp['allocated'])} | {cell(sharded['allocated'])} | {ratio} | "
-               f"{cell(ddp['peak'])} | {cell(sharded['peak'])} |")
+        cells = []
+        for what in ("allocated", "peak"):
+            cells += [cell(ddp[what]), cell(sharded[what]),
+                      f"{sharded[what] / ddp[what]:.3f}" if ddp[what] else "-"]
+        yield " | ".join([f"| {stage}", *cells]) + " |"
 
 
 def main():

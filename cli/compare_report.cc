@@ -56,6 +56,24 @@ std::string number(double value) {
   return out.str();
 }
 
+// "9 (left out), 12 (not finite)"
+std::string skipped_text(const RunLog& log) {
+  constexpr size_t kShown = 4;
+  std::string out;
+  size_t count = 0;
+  for (const StepRecord& record : log.steps) {
+    if (record.skipped.empty()) continue;
+    if (++count <= kShown)
+      out += text(count == 1 ? "" : ", ", record.step, " (", record.skipped, ")");
+  }
+  return count > kShown ? text(out, " and ", count - kShown, " more") : count > 0 ? out : "none";
+}
+
+bool any_skipped(const std::vector<RunLog>& logs) {
+  return std::any_of(logs.begin(), logs.end(),
+                     [](const RunLog& log) { return skipped_text(log) != "none"; });
+}
+
 std::string rate_text(std::optional<double> value, int decimals, const char* unit = "") {
   return value ? fixed(*value, decimals) + unit : "N/A";
 }
@@ -97,6 +115,7 @@ Table table_of(const std::vector<RunLog>& logs, const std::vector<Difference>& d
   log_row(table, "read from", logs, [](const RunLog& log) { return log.format; });
   table.rule();
   log_row(table, "steps", logs, steps_text);
+  if (any_skipped(logs)) log_row(table, "steps without update", logs, skipped_text);
   log_row(table, "final loss", logs,
           [](const RunLog& log) { return number(log.steps.back().loss); });
   log_row(table, "mean tokens/s", logs, [](const RunLog& log) {
@@ -169,7 +188,10 @@ json or_null(const std::optional<T>& value) {
 }
 
 json log_json(const RunLog& log) {
-  json generations = json::array(), mismatches = json::array();
+  json generations = json::array(), mismatches = json::array(), skipped = json::array();
+  for (const StepRecord& record : log.steps)
+    if (!record.skipped.empty())
+      skipped.push_back({{"step", record.step}, {"why", record.skipped}});
   for (const Generation& each : log.generations) {
     generations.push_back({{"generation", each.index},
                            {"world_size", each.world_size},
@@ -196,6 +218,7 @@ json log_json(const RunLog& log) {
           {"restarts", log.restarts},
           {"generations", generations},
           {"redone_mismatches", mismatches},
+          {"steps_without_update", skipped},
           {"remarks", log.remarks}};
 }
 

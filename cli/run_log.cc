@@ -65,6 +65,7 @@ Result<StepRecord> parse_record(const json& object) {
   record.world_size = integer_or(object, "world_size", 0);
   record.tokens = number_or(object, "tokens", 0);
   record.step_time_s = number_or(object, "step_time_s", 0);
+  record.skipped = string_or_empty(object, "skipped");
   return record;
 }
 

@@ -8,17 +8,6 @@
 namespace lockstep::core {
 namespace {
 
-// Adds the time from construction to destruction to `seconds`.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& seconds) : seconds_(seconds), start_(system_clock().monotonic_s()) {}
-  ~Stopwatch() { seconds_ += system_clock().monotonic_s() - start_; }
-
- private:
-  double& seconds_;
-  double start_;
-};
-
 bool contains(const std::vector<Unit*>& list, const Unit* value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
@@ -77,13 +66,17 @@ void Schedule::add_finished(Plan& plan) const {
   for (Unit* unit : order) plan[last[unit]].finished.push_back(unit);
 }
 
+PhaseTimer Schedule::timer(double& seconds, const char* phase, const std::string& part) {
+  return {system_clock(), seconds, trace_, phase, part};
+}
+
 void Schedule::prefetch(const Plan& plan, size_t item) {
   if (item < plan.size())
     for (Unit* unit : plan[item].gathered) unit->start_gather();
 }
 
 Result<void> Schedule::enter(const Plan& plan, size_t item, bool prefetch_next) {
-  Stopwatch watch(times_.gather_wait);
+  const PhaseTimer watch = timer(times_.gather_wait, "gather", plan[item].name());
   prefetch(plan, item);
   if (prefetch_next) prefetch(plan, item + 1);
   for (Unit* unit : plan[item].gathered) LOCKSTEP_RETURN_IF_ERROR(unit->finish_gather());
@@ -111,7 +104,7 @@ Result<at::Tensor> Schedule::run_forward(const Plan& plan, const std::optional<S
   for (size_t i = 0; i < model_.stages.size(); ++i) {
     LOCKSTEP_RETURN_IF_ERROR(enter(plan, i, strategy_.forward_prefetch));
     if (slot) {
-      Stopwatch watch(times_.forward);
+      const PhaseTimer watch = timer(times_.forward, "forward", plan[i].name());
       x = model_.stages[i]->forward(plan[i].parts, x, *slot, keep);
     }
     leave(plan, i);
@@ -123,7 +116,8 @@ Result<at::Tensor> Schedule::run_forward(const Plan& plan, const std::optional<S
 
 Result<void> Schedule::exchange(const std::vector<Unit*>& finished, int64_t round) {
   if (finished.empty()) return {};
-  Stopwatch watch(times_.exchange_wait);
+  const PhaseTimer watch =
+      timer(times_.exchange_wait, "exchange", finished.front()->spec().name);
   while (!travelling_.empty() && travelling_.size() + finished.size() > kMaxTravelling) {
     LOCKSTEP_RETURN_IF_ERROR(travelling_.front()->finish_exchange());
     travelling_.pop_front();
@@ -137,7 +131,9 @@ Result<void> Schedule::exchange(const std::vector<Unit*>& finished, int64_t roun
 }
 
 Result<void> Schedule::finish_exchanges() {
-  Stopwatch watch(times_.exchange_wait);
+  if (travelling_.empty()) return {};
+  const PhaseTimer watch =
+      timer(times_.exchange_wait, "exchange", travelling_.front()->spec().name);
   for (Unit* unit : travelling_) LOCKSTEP_RETURN_IF_ERROR(unit->finish_exchange());
   travelling_.clear();
   return {};
@@ -158,7 +154,7 @@ Result<void> Schedule::run_backward(const std::optional<SlotInput>& slot, at::Te
     LOCKSTEP_RETURN_IF_ERROR(
         enter(plan, item, strategy_.backward_prefetch == BackwardPrefetch::kPre));
     if (slot) {
-      Stopwatch watch(times_.backward);
+      const PhaseTimer watch = timer(times_.backward, "backward", plan[item].name());
       dx = model_.stages[stage_count - 1 - k]->backward(plan[item].parts, dx, *slot);
     }
     if (strategy_.backward_prefetch == BackwardPrefetch::kPost) prefetch(plan, item + 1);
@@ -177,7 +173,7 @@ Result<SlotLoss> Schedule::train_slot(const std::optional<SlotInput>& slot, int6
   LOCKSTEP_RETURN_IF_ERROR(finish_exchanges());
   LossStage::Output head;
   if (slot) {
-    Stopwatch watch(times_.backward);
+    const PhaseTimer watch = timer(times_.backward, "backward", plan[loss].name());
     head = model_.loss->run(plan[loss].parts, x, *slot, true);
     x.reset();
   }

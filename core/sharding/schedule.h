@@ -15,7 +15,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/clock.h"
+#include "base/trace_recorder.h"
 #include "core/sharding/stage.h"
 
 namespace lockstep::core {
@@ -42,6 +42,8 @@ class Schedule {
   Result<at::Tensor> forward_only(const SlotInput& slot);
   // Frees what the strategy kept gathered.
   void release_all();
+  // Spans go there too; null: nowhere.
+  void set_trace(TraceRecorder* trace) { trace_ = trace; }
   PhaseTimes take_times() { return std::exchange(times_, PhaseTimes{}); }
 
  private:
@@ -50,6 +52,7 @@ class Schedule {
     std::vector<UnitPart> parts;   // what the stage computes with
     std::vector<Unit*> gathered;   // what it needs gathered
     std::vector<Unit*> finished;   // whose gradient is complete after it
+    const std::string& name() const { return parts.front().spec().name; }
   };
   using Plan = std::vector<Item>;
   Item item_of(const std::vector<int>& parts, bool needs_weights) const;
@@ -60,6 +63,7 @@ class Schedule {
   void leave(const Plan& plan, size_t item);
   Result<void> exchange(const std::vector<Unit*>& finished, int64_t round);
   Result<void> finish_exchanges();
+  PhaseTimer timer(double& seconds, const char* phase, const std::string& part);
   Result<at::Tensor> run_forward(const Plan& plan, const std::optional<SlotInput>& slot, bool keep);
   Result<void> run_backward(const std::optional<SlotInput>& slot, at::Tensor dx, int64_t round);
 
@@ -71,6 +75,7 @@ class Schedule {
   Plan train_plan_, forward_plan_;
   std::deque<Unit*> travelling_;  // units whose exchange is under way, oldest first
   PhaseTimes times_;
+  TraceRecorder* trace_ = nullptr;
 };
 
 }  // namespace lockstep::core

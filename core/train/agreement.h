@@ -31,8 +31,8 @@ struct Proposal {
 class Agreement {
  public:
   // `prefix`: of its keys in the store, each of which is used once.
-  Agreement(SharedStore& store, Communicator& comm, double timeout_s, const char* prefix)
-      : store_(store), comm_(comm), timeout_s_(timeout_s), prefix_(prefix) {}
+  Agreement(SharedStore& store, Communicator& comm, double timeout_s, std::string prefix)
+      : store_(store), comm_(comm), timeout_s_(timeout_s), prefix_(std::move(prefix)) {}
 
   // Rank 0's, on every rank. Errors: communication.
   Result<Proposal> share(size_t round, const Proposal& mine);
@@ -44,7 +44,7 @@ class Agreement {
   SharedStore& store_;
   Communicator& comm_;
   double timeout_s_;
-  const char* prefix_;
+  std::string prefix_;
 };
 
 }  // namespace lockstep::core

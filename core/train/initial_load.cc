@@ -33,13 +33,14 @@ Result<LoadedPart> load_part(FileSystem& file_system, const checkpoint::LoadSele
 }  // namespace
 
 Result<InitialLoad> load_initial(FileSystem& file_system, const Config& config, SharedStore& store,
-                                 Communicator& comm, TrainingStep& step) {
+                                 Communicator& comm, TrainingStep& step, int64_t attempt) {
   const auto& options = config.checkpoint;
   const checkpoint::LoadSelection selection{options.initial_load_model_only,
                                             options.exclude_from_loading};
   LOCKSTEP_RETURN_IF_ERROR(
       checkpoint::check_selection(selection, parameter_names(step.units())));
-  Agreement agreement(store, comm, config.comm.init_timeout_seconds, "initial");
+  Agreement agreement(store, comm, config.comm.init_timeout_seconds,
+                      text("initial/", attempt));
   Proposal mine;
   if (comm.rank() == 0) {
     const auto found = checkpoint::find_checkpoint(file_system, options.initial_load_path);

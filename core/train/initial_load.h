@@ -17,8 +17,8 @@ struct InitialLoad {
 // Collective. Fills what checkpoint.initial_load_path and the two keys beside it select; the rest
 // keeps what it holds, and the compute copies are refreshed. Requires: a path that is not empty,
 // units initialized. Errors: kConfig (nothing there, another model, a pattern that matches
-// nothing), kCorrupt, communication.
+// nothing), kCorrupt, communication. `attempt`: as ResumeOptions'.
 Result<InitialLoad> load_initial(FileSystem& file_system, const Config& config, SharedStore& store,
-                                 Communicator& comm, TrainingStep& step);
+                                 Communicator& comm, TrainingStep& step, int64_t attempt);
 
 }  // namespace lockstep::core

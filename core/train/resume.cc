@@ -151,6 +151,7 @@ std::string TrainerState::to_json() const {
                       {"slots", slots},
                       {"tokens", tokens},
                       {"skipped_steps", skipped_steps},
+                      {"skip_list", skip_list},
                       {"identity", identity}}
       .dump();
 }
@@ -166,28 +167,30 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   s.slots = j["slots"];
   s.tokens = j["tokens"];
   s.skipped_steps = j["skipped_steps"];
+  s.skip_list = j.value("skip_list", std::vector<int64_t>());  // older versions know none
   s.identity = j["identity"].get<std::vector<std::string>>();
   return s;
 }
 
 Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
-                              const MemoryPlace* memory, SharedStore& store, Communicator& comm,
-                              TrainingStep& step, const std::string& nonce_hint,
-                              int64_t generation_hint) {
+                              const ResumeOptions& options, SharedStore& store,
+                              Communicator& comm, TrainingStep& step) {
   const double start = system_clock().monotonic_s();
-  Agreement agreement(store, comm, config.comm.init_timeout_seconds, "resume");
+  Agreement agreement(store, comm, config.comm.init_timeout_seconds,
+                      text("resume/", options.attempt));
   Candidates candidates{{Proposal()}, ""};
   std::vector<checkpoint::Inventory> in_memory;
-  if (memory != nullptr) {
-    LOCKSTEP_TRY(in_memory, take_inventory(file_system, *memory, store));
+  if (options.memory != nullptr) {
+    LOCKSTEP_TRY(in_memory, take_inventory(file_system, *options.memory, store));
   }
   if (comm.rank() == 0) {
     Proposal common;
-    common.next_generation = std::max<int64_t>(1, generation_hint);
-    common.nonce = nonce_hint.empty() ? checkpoint::fresh_nonce(system_clock()) : nonce_hint;
+    common.next_generation = std::max<int64_t>(1, options.generation_hint);
+    common.nonce = options.nonce_hint.empty() ? checkpoint::fresh_nonce(system_clock())
+                                              : options.nonce_hint;
     LOCKSTEP_TRY(candidates, find_candidates(file_system, config, in_memory, common));
   }
-  Loader loader{file_system, config, memory, comm, step};
+  Loader loader{file_system, config, options.memory, comm, step};
   Resumed resumed;
   for (size_t round = 0;; ++round) {
     Proposal& mine = candidates.rounds[std::min(round, candidates.rounds.size() - 1)];

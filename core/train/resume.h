@@ -19,7 +19,8 @@ struct TrainerState {         // the JSON object of the manifest's trainer_state
   int64_t step = 0;           // last finished optimizer step
   int64_t slots = 0;          // V
   int64_t tokens = 0;         // valid tokens trained on
-  int64_t skipped_steps = 0;  // steps with no valid token
+  int64_t skipped_steps = 0;  // steps without an update
+  std::vector<int64_t> skip_list;  // training.nan_policy rollback: steps left out, ascending
   std::vector<std::string> identity;
   std::string to_json() const;
   static Result<TrainerState> from_json(const std::string& json);  // Errors: kCorrupt
@@ -37,12 +38,17 @@ struct Resumed {
   int64_t read_bytes = 0;
 };
 
-// Collective. Fills the units' state when a checkpoint was found (state.step > 0). `memory` is
-// where snapshots lie, or null; `nonce_hint` is this launch's nonce or "". Errors: kConfig (the
-// checkpoint is of another model, with both sides), communication.
+struct ResumeOptions {
+  const MemoryPlace* memory = nullptr;  // where snapshots lie; null: only the disk counts
+  std::string nonce_hint;               // this launch's nonce, or ""
+  int64_t generation_hint = 0;
+  int64_t attempt = 0;  // one of its own for each time that a process asks
+};
+
+// Collective. Fills the units' state when a checkpoint was found (state.step > 0). Errors: kConfig
+// (the checkpoint is of another model, with both sides), communication.
 Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
-                              const MemoryPlace* memory, SharedStore& store, Communicator& comm,
-                              TrainingStep& step, const std::string& nonce_hint,
-                              int64_t generation_hint);
+                              const ResumeOptions& options, SharedStore& store,
+                              Communicator& comm, TrainingStep& step);
 
 }  // namespace lockstep::core

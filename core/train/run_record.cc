@@ -146,6 +146,7 @@ void RunRecord::add_step(const StepRecord& r) {
                     {"stall_s", o.phases.stall},
                     {"wire_bytes", json_of(r.wire, 1)},
                     {"t", logged.t}};
+  if (!r.skipped.empty()) line["skipped"] = r.skipped;
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
   append_line(line.dump() + "\n");
   history_.push_back({r.step, logged});
@@ -153,17 +154,63 @@ void RunRecord::add_step(const StepRecord& r) {
   window_s_ += r.step_time_s;
   ++steps_here_;
   wire_sum_.add(r.wire);
-  phase_sums_.data_wait += o.phases.data_wait;
-  phase_sums_.fold += o.phases.fold;
-  phase_sums_.update += o.phases.update;
-  phase_sums_.stall += o.phases.stall;
-  phase_sums_.schedule.gather_wait += o.phases.schedule.gather_wait;
-  phase_sums_.schedule.forward += o.phases.schedule.forward;
-  phase_sums_.schedule.backward += o.phases.schedule.backward;
-  phase_sums_.schedule.exchange_wait += o.phases.schedule.exchange_wait;
+  add_phases(r);
   const bool last = r.step == config_.training.steps;
   if (steps_here_ == 1 || r.step % config_.metrics.log_freq == 0 || last || r.validation_loss)
     print_console_line(r);
+}
+
+void RunRecord::add_phases(const StepRecord& r) {
+  const StepPhases& p = r.outcome.phases;
+  phase_sums_.data_wait += p.data_wait;
+  phase_sums_.share_wait += p.share_wait;
+  phase_sums_.fold += p.fold;
+  phase_sums_.update += p.update;
+  phase_sums_.stall += p.stall;
+  phase_sums_.schedule.gather_wait += p.schedule.gather_wait;
+  phase_sums_.schedule.forward += p.schedule.forward;
+  phase_sums_.schedule.backward += p.schedule.backward;
+  phase_sums_.schedule.exchange_wait += p.schedule.exchange_wait;
+  step_sum_s_ += r.step_time_s;
+  validation_sum_s_ += r.validation_s;
+}
+
+// The phases of a step, what is left of it ("other"), and what comes after it.
+std::vector<std::pair<const char*, double>> RunRecord::phase_means() const {
+  const StepPhases& p = phase_sums_;
+  std::vector<std::pair<const char*, double>> means{{"data_wait", p.data_wait},
+                                                    {"gather_wait", p.schedule.gather_wait},
+                                                    {"forward", p.schedule.forward},
+                                                    {"backward", p.schedule.backward},
+                                                    {"exchange_wait", p.schedule.exchange_wait},
+                                                    {"share_wait", p.share_wait},
+                                                    {"fold_and_norm", p.fold},
+                                                    {"checkpoint_stall", p.stall},
+                                                    {"update", p.update}};
+  double rest = step_sum_s_;
+  for (const auto& [phase, seconds] : means) rest -= seconds;
+  means.push_back({"other", rest});
+  means.push_back({"validation", validation_sum_s_});
+  means.push_back({"checkpoint_begin", begun_save_s_});
+  for (auto& [phase, seconds] : means)
+    seconds /= std::max<double>(1, static_cast<double>(steps_here_));
+  return means;
+}
+
+std::string RunRecord::phase_table() const {
+  const auto means = phase_means();
+  double all = 0;
+  for (const auto& [phase, seconds] : means) all += seconds;
+  std::string table = "phase              s/step   share\n";
+  char line[64];
+  const auto row = [&](const char* phase, double seconds) {
+    std::snprintf(line, sizeof line, "%-16s %9.6f  %5.1f%%\n", phase, seconds,
+                  all > 0 ? 100 * seconds / all : 0.0);
+    table += line;
+  };
+  for (const auto& [phase, seconds] : means) row(phase, seconds);
+  row("all", all);
+  return table;
 }
 
 void RunRecord::print_console_line(const StepRecord& r) {
@@ -228,6 +275,11 @@ void RunRecord::add_save(const checkpoint::SaveReport& s, double stall_s) {
   save_s_ += s.stage_s + s.write_s + s.sync_s;
 }
 
+void RunRecord::set_skip_list(std::vector<int64_t> steps, int64_t rollbacks) {
+  skip_list_ = std::move(steps);
+  rollbacks_ = rollbacks;
+}
+
 void RunRecord::publish_metrics(bool finished) {
   double tokens = 0, busy_s = 0, rank_s = 0;
   std::map<int64_t, double> useful;  // the last time a step was done is the one that counts
@@ -251,7 +303,6 @@ void RunRecord::publish_metrics(bool finished) {
   const double tps = busy_s > 0 ? tokens / busy_s : 0.0;
   const double per_rank = rank_s > 0 ? tokens / rank_s : 0.0, peak = config_.metrics.peak_tflops;
   const double n = std::max<double>(1, static_cast<double>(steps_here_));
-  const StepPhases& p = phase_sums_;
   const MemoryStats memory = memory_stats();
   ordered_json metrics{
       {"finished", finished},
@@ -273,6 +324,8 @@ void RunRecord::publish_metrics(bool finished) {
       {"device_model", options_.device},
       {"redone_steps", redone_},
       {"redone_mismatches", mismatches_},
+      {"skip_list", skip_list_},
+      {"rollbacks", rollbacks_},
       {"goodput_pct", wall > 0 ? 100.0 * useful_s / wall : 0.0},
       {"checkpoint",
        {{"committed", committed_saves_},
@@ -283,15 +336,8 @@ void RunRecord::publish_metrics(bool finished) {
         {"stored_bytes_per_rank", stored_bytes_},
         {"bandwidth_MB_per_s_per_rank", save_s_ > 0 ? save_bytes_ / save_s_ / 1e6 : 0.0}}},
       {"wire_bytes_per_step", json_of(wire_sum_, n)},
-      {"phases_s_per_step",
-       {{"data_wait", p.data_wait / n},
-        {"gather_wait", p.schedule.gather_wait / n},
-        {"forward", p.schedule.forward / n},
-        {"backward", p.schedule.backward / n},
-        {"exchange_wait", p.schedule.exchange_wait / n},
-        {"fold_and_norm", p.fold / n},
-        {"checkpoint_stall", p.stall / n},
-        {"update", p.update / n}}}};
+      {"phases_s_per_step", ordered_json::object()}};
+  for (const auto& [phase, seconds] : phase_means()) metrics["phases_s_per_step"][phase] = seconds;
   if (snapshots_) metrics["memory_snapshots"] = json_of(*snapshots_);
   if (auto done = publish_file(file_system_, folder() / "metrics.json", metrics.dump(2) + "\n");
       !done.ok())

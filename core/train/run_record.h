@@ -24,8 +24,9 @@ namespace lockstep::core {
 struct StepRecord {
   int64_t step = 0;
   StepOutcome outcome;
+  std::string skipped;  // why there was no update; "": there was one
   WireBytes wire;  // received by this rank from others during the step
-  double lr = 0, step_time_s = 0;
+  double lr = 0, step_time_s = 0, validation_s = 0;
   std::optional<double> validation_loss;
 };
 
@@ -46,11 +47,17 @@ class RunRecord {
                                                    const model_spec::ModelSpec& spec,
                                                    Options options);
   void add_step(const StepRecord& record);
+  // Seconds after the step in which a save was begun, or waited for.
+  void add_begun_save(double seconds) { begun_save_s_ += seconds; }
   void add_save(const checkpoint::SaveReport& report, double stall_s);
   void add_skipped_save() { ++skipped_saves_; }
   void set_snapshots(const Snapshots::Totals& totals) { snapshots_ = totals; }
+  // training.nan_policy rollback: steps left out, and times that this process went back.
+  void set_skip_list(std::vector<int64_t> steps, int64_t rollbacks);
   // Publishes metrics.json; `finished`: the run reached its last step.
   void publish_metrics(bool finished);
+  // Seconds a step of this process by phase, for people.
+  std::string phase_table() const;
   int64_t mismatches() const { return mismatches_; }
 
  private:
@@ -67,6 +74,8 @@ class RunRecord {
   void add_tensorboard(const StepRecord& record, double tps);
   std::filesystem::path folder() const { return config_.dump_folder(); }
   double tflops(double tokens_per_s_per_rank) const;
+  void add_phases(const StepRecord& record);
+  std::vector<std::pair<const char*, double>> phase_means() const;  // seconds a step
 
   FileSystem& file_system_;
   Clock& clock_;
@@ -83,8 +92,10 @@ class RunRecord {
   std::optional<Snapshots::Totals> snapshots_;
   double window_tokens_ = 0, window_s_ = 0;  // since the last console line
   StepPhases phase_sums_;
+  double step_sum_s_ = 0, validation_sum_s_ = 0, begun_save_s_ = 0;
   WireBytes wire_sum_;
-  int64_t steps_here_ = 0;
+  int64_t steps_here_ = 0, rollbacks_ = 0;
+  std::vector<int64_t> skip_list_;
 };
 
 }  // namespace lockstep::core

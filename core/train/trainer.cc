@@ -74,17 +74,14 @@ Result<void> Trainer::resume() {
       LOCKSTEP_TRY(memory_, find_memory_place(env_.file_system, config_, env_.checkpoint_place,
                                               store, comm));
     }
-    LOCKSTEP_TRY(resumed_, resume_newest(env_.file_system, config_, memory_ ? &*memory_ : nullptr,
-                                         store, comm, *step_, env_.nonce, env_.generation));
+    const ResumeOptions options{memory_ ? &*memory_ : nullptr, env_.nonce, env_.generation};
+    LOCKSTEP_TRY(resumed_,
+                 resume_newest(env_.file_system, config_, options, store, comm, *step_));
   }
   state_ = resumed_.state;
   const bool from_memory = !resumed_.snapshot_folder.empty();
   if (resumed_.from.empty()) {
-    LOCKSTEP_RETURN_IF_ERROR(step_->initialize(weights_.get()));
-    state_ = TrainerState{};
-    state_.slots = config_.slots();
-    if (!config_.checkpoint.initial_load_path.empty())
-      LOCKSTEP_RETURN_IF_ERROR(start_from_another());
+    LOCKSTEP_RETURN_IF_ERROR(start_from_nothing());
   } else {
     step_->refresh_compute_copies();
     const auto differing = identity_difference(state_.identity, identity_.lines);
@@ -106,10 +103,17 @@ Result<void> Trainer::resume() {
   return {};
 }
 
+Result<void> Trainer::start_from_nothing() {
+  LOCKSTEP_RETURN_IF_ERROR(step_->initialize(weights_.get()));
+  state_ = TrainerState{};
+  state_.slots = config_.slots();
+  return config_.checkpoint.initial_load_path.empty() ? Result<void>() : start_from_another();
+}
+
 Result<void> Trainer::start_from_another() {
   LOCKSTEP_TRY(const InitialLoad load,
                load_initial(env_.file_system, config_, *env_.membership.store,
-                            *env_.membership.communicator, *step_));
+                            *env_.membership.communicator, *step_, rollbacks_));
   if (rank() == 0)
     log_info("starts from ", load.directory.string(), ": ", load.tensors, " tensors, ",
              bytes_text(static_cast<uint64_t>(load.read_bytes)), " read on this rank");
@@ -136,13 +140,18 @@ Result<void> Trainer::start_engine() {
                                                      owned_pieces(step_->units())));
     LOCKSTEP_RETURN_IF_ERROR(start_snapshots());
   }
-  loader_ = data::SlotLoader::create(*train_data_, step_->slot_map().slots_of(rank()), state_.step,
-                                     config_.data.prefetch);
+  start_loader();
   if (rank() != 0) return {};
   LOCKSTEP_TRY(record_, RunRecord::create(env_.file_system, env_.clock, config_, spec_,
                                           {world_size(), resumed_.next_generation, identity_.hash(),
                                            device_identity(), identity_.lines, &env_.console}));
+  record_->set_skip_list(state_.skip_list, rollbacks_);
   return {};
+}
+
+void Trainer::start_loader() {
+  loader_ = data::SlotLoader::create(*train_data_, step_->slot_map().slots_of(rank()), state_.step,
+                                     config_.data.prefetch);
 }
 
 Result<void> Trainer::start_snapshots() {
@@ -173,62 +182,114 @@ Result<void> Trainer::run() {
   if (state_.step >= last && rank() == 0)
     log_info("nothing to do: the newest checkpoint is at step ", state_.step, " of ", last);
   if (rank() == 0) log_info("Training starts at step ", state_.step + 1);
+  if (config_.profiling.enable_profiling) traces_.emplace(rank());
   bool stop = false;
-  const int64_t first = state_.step + 1;
-  for (int64_t step = first; step <= last && !stop; ++step) {
-    LOCKSTEP_RETURN_IF_ERROR(one_step(step, stop));
-    if (step == first) log_info("memory ", memory_line("after warmup", rank()));
+  bool warm = false;
+  while (state_.step < last && !stop) {
+    LOCKSTEP_RETURN_IF_ERROR(one_step(stop));
+    if (!std::exchange(warm, true)) log_info("memory ", memory_line("after warmup", rank()));
   }
   // A snapshot in memory may hold the last step, and the disk must.
-  if (first > last && engine_ && saved_step_ != state_.step)
+  if (!warm && engine_ && saved_step_ != state_.step)
     LOCKSTEP_RETURN_IF_ERROR(begin_save(/*ephemeral=*/false));
   return finish(state_.step, stop && state_.step < last);
 }
 
-Result<void> Trainer::one_step(int64_t step, bool& stop) {
-  env_.progress.set_phase(step, Phase::kStep);
+Result<void> Trainer::one_step(bool& stop) {
+  const int64_t step = state_.step + 1;
+  TraceRecorder* trace =
+      traces_ && step % config_.profiling.profile_freq == 0 ? &*traces_ : nullptr;
+  step_->set_trace(trace);
+  double whole_s = 0;
+  {
+    PhaseTimer timer(env_.clock, whole_s, trace, "step");
+    LOCKSTEP_RETURN_IF_ERROR(timed_step(trace, stop));
+  }
+  if (trace == nullptr) return {};
+  const auto path = config_.dump_folder() / config_.profiling.save_traces_folder /
+                    text("iteration_", step) / text("rank", rank(), "_trace.json");
+  if (const auto written = trace->publish(env_.file_system, path); !written.ok())
+    log_warning("a trace is not written: ", written.error().message);
+  return {};
+}
+
+Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
+  StepRecord record;
+  record.step = state_.step + 1;
+  env_.progress.set_phase(record.step, Phase::kStep);
   const double start = env_.clock.monotonic_s();
   const Config::LrScheduler& s = config_.lr_scheduler;
-  StepRecord record;
-  record.step = step;
   record.lr = learning_rate(config_.optimizer.lr, s.warmup_steps,
                             s.total_steps > 0 ? s.total_steps : config_.training.steps,
-                            s.decay_type.c_str(), s.min_lr_factor, step);
+                            s.decay_type.c_str(), s.min_lr_factor, record.step);
   const WireBytes wire_before = env_.membership.wire_bytes();
-  const auto mine = [&] {
-    RankFlags flags{env_.stop_requested.load(), saving(), failed_in_row_, save_time()};
-    if (snapshots_) snapshots_->say(flags);
-    return flags;
-  };
-  LOCKSTEP_TRY(record.outcome, step_->run(
-                                   step, record.lr, mine,
-                                   [&] {
-                                     env_.progress.touch();
-                                     return loader_->next();
-                                   },
-                                   [&] {
-                                     env_.progress.set_phase(step, Phase::kUpdate);
-                                     if (snapshots_) snapshots_->wait_copied();
-                                     if (engine_) engine_->wait_staged();
-                                   }));
+  LOCKSTEP_RETURN_IF_ERROR(left_out(record.step) ? leave_out(record) : compute(record));
+  const StepOutcome& outcome = record.outcome;
   record.wire = env_.membership.wire_bytes().since(wire_before);
-  if (!record.outcome.finite) return not_finite(step, record.outcome);
-  state_.step = step;
-  state_.tokens += record.outcome.valid_tokens;
-  if (!record.outcome.updated) ++state_.skipped_steps;
-  stall_of_save_ += record.outcome.phases.stall;
+  if (!outcome.finite && !left_out(record.step)) {
+    if (config_.training.nan_policy == "rollback") return roll_back(record);
+    if (config_.training.nan_policy == "stop")
+      return stop_not_finite(record, "A restart would give the same bits: lower optimizer.lr, look "
+                                     "at the data of this step, or see training.nan_policy");
+    if (rank() == 0)
+      log_error("step ", record.step, ": loss ", outcome.loss, ", gradient norm ",
+                outcome.grad_norm, ": not finite; the update is skipped (training.nan_policy)");
+  }
+  state_.step = record.step;
+  if (outcome.updated) state_.tokens += outcome.valid_tokens;
+  else ++state_.skipped_steps;
+  stall_of_save_ += outcome.phases.stall;
   record.step_time_s = env_.clock.monotonic_s() - start;
-  LOCKSTEP_TRY(record.validation_loss, validate_if_due(step));
+  step_->set_trace(nullptr);
+  return after_step(record, trace, stop);
+}
+
+RankFlags Trainer::my_flags() const {
+  RankFlags flags{env_.stop_requested.load(), saving(), failed_in_row_, save_time()};
+  if (snapshots_) snapshots_->say(flags);
+  return flags;
+}
+
+Result<void> Trainer::compute(StepRecord& record) {
+  const auto next_slot = [&] {
+    env_.progress.touch();
+    return loader_->next();
+  };
+  const auto before_update = [&] {
+    env_.progress.set_phase(record.step, Phase::kUpdate);
+    if (snapshots_) snapshots_->wait_copied();
+    if (engine_) engine_->wait_staged();
+  };
+  LOCKSTEP_TRY(record.outcome, step_->run(record.step, record.lr, [&] { return my_flags(); },
+                                          next_slot, before_update));
+  if (!record.outcome.finite) record.skipped = "not finite";
+  else if (!record.outcome.updated) record.skipped = "no valid token";
+  return {};
+}
+
+// What all ranks do when step record.step is done: log, validate, save.
+Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool& stop) {
+  const int64_t step = record.step;
+  const RankFlags& any = record.outcome.any;
+  {
+    PhaseTimer timer(env_.clock, record.validation_s, trace, "validation");
+    LOCKSTEP_TRY(record.validation_loss, validate_if_due(step));
+  }
   if (record_) record_->add_step(record);
-  stop = record.outcome.any.stop;
-  if (record.outcome.any.failed_saves >= config_.checkpoint.max_failures)
-    return too_many_failures(record.outcome.any.failed_saves);
+  stop = any.stop;
+  if (any.failed_saves >= config_.checkpoint.max_failures)
+    return too_many_failures(any.failed_saves);
   const bool must = stop || step == config_.training.steps;
-  LOCKSTEP_RETURN_IF_ERROR(save_if_due(step, must, record.outcome.any));
+  double save_s = 0;
+  {
+    PhaseTimer timer(env_.clock, save_s, trace, "checkpoint begin");
+    LOCKSTEP_RETURN_IF_ERROR(save_if_due(step, must, any));
+  }
+  if (record_) record_->add_begun_save(save_s);
   take_reports();
   if (snapshots_) {
-    snapshots_->after_step(step, record.outcome.any, !must, saved_step_, state_.to_json());
-    env_.progress.set_snapshot_step(record.outcome.any.snapshot_step);
+    snapshots_->after_step(step, any, !must, saved_step_, state_.to_json());
+    env_.progress.set_snapshot_step(any.snapshot_step);
     if (record_) record_->set_snapshots(snapshots_->totals());
   }
   return {};
@@ -309,26 +370,6 @@ void Trainer::take_reports() {
   }
 }
 
-// The state of the step before is intact: it is saved, and the run ends, since a restart would
-// give the same bits.
-Result<void> Trainer::not_finite(int64_t step, const StepOutcome& outcome) {
-  if (engine_ && state_.step > 0 && saved_step_ != state_.step) {
-    engine_->drain();
-    take_reports();
-    if (saved_step_ != state_.step)
-      LOCKSTEP_RETURN_IF_ERROR(begin_save(/*ephemeral=*/false));
-    engine_->drain();
-    take_reports();
-  }
-  const bool saved = engine_ && state_.step > 0 && saved_step_ == state_.step;
-  return Error{Code::kConfig,
-               text("step ", step, ": loss ", outcome.loss, ", gradient norm ", outcome.grad_norm,
-                    ": not finite; the update was not made and step ", state_.step,
-                    saved ? " is saved" : " is not saved",
-                    ". A restart would give the same bits: lower optimizer.lr, or look at "
-                    "the data of this step")};
-}
-
 Result<void> Trainer::finish(int64_t step, bool stopped) {
   if (engine_) {
     env_.progress.set_phase(step, Phase::kSave);
@@ -358,6 +399,7 @@ Result<void> Trainer::finish(int64_t step, bool stopped) {
     return met.error().in("waiting for all ranks at the end");
   if (snapshots_) snapshots_->remove();
   if (record_) record_->publish_metrics(!stopped);
+  if (record_ && traces_) env_.console << record_->phase_table() << std::flush;
   env_.progress.set_phase(step, Phase::kDone);
   if (stopped)
     return Error{Code::kAborted, text("stopped on request after step ", step,

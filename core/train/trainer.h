@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/file_system.h"
 #include "base/progress_page.h"
+#include "base/trace_recorder.h"
 #include "checkpoint/engine.h"
 #include "core/comm/communicator.h"
 #include "core/train/identity.h"
@@ -41,7 +42,7 @@ class Trainer {
   static Result<std::unique_ptr<Trainer>> create(const Config& config,
                                                  TrainerEnvironment environment);
   // Ok when the last step is done and saved. kAborted: stopped on request, saved. kConfig: loss
-  // not finite.
+  // or gradient norm not finite, and training.nan_policy stops.
   Result<void> run();
 
  private:
@@ -51,9 +52,17 @@ class Trainer {
   Result<void> build_model();
   Result<void> start_from_another();  // checkpoint.initial_load_path
   Result<void> resume();
+  Result<void> start_from_nothing();  // the initial weights
   Result<void> start_engine();
+  void start_loader();
   Result<void> start_snapshots();
-  Result<void> one_step(int64_t step, bool& stop);
+  Result<void> one_step(bool& stop);
+  Result<void> timed_step(TraceRecorder* trace, bool& stop);
+  Result<void> compute(StepRecord& record);
+  RankFlags my_flags() const;
+  bool left_out(int64_t step) const;  // of the skip list
+  Result<void> leave_out(StepRecord& record);
+  Result<void> after_step(StepRecord& record, TraceRecorder* trace, bool& stop);
   Error too_many_failures(int64_t count) const;
   Result<std::optional<double>> validate_if_due(int64_t step);
   Result<void> save_if_due(int64_t step, bool must, const RankFlags& any);
@@ -61,7 +70,8 @@ class Trainer {
   bool save_time() const;
   void take_reports();
   Result<void> finish(int64_t step, bool stopped);
-  Result<void> not_finite(int64_t step, const StepOutcome& outcome);
+  Result<void> roll_back(const StepRecord& record);
+  Result<void> stop_not_finite(const StepRecord& record, const std::string& advice);
   int rank() const { return env_.membership.communicator->rank(); }
   int world_size() const { return env_.membership.communicator->world_size(); }
   bool saving() const;
@@ -80,8 +90,9 @@ class Trainer {
   std::unique_ptr<Snapshots> snapshots_;
   std::unique_ptr<data::SlotLoader> loader_;
   std::unique_ptr<RunRecord> record_;  // rank 0
+  std::optional<TraceRecorder> traces_;  // where profiling is on
   TrainerState state_;
-  int64_t saved_step_ = -1, failed_in_row_ = 0, committed_once_ = 0;
+  int64_t saved_step_ = -1, failed_in_row_ = 0, committed_once_ = 0, rollbacks_ = 0;
   double stall_of_save_ = 0, saved_at_s_ = 0;  // the latter: the clock at the last permanent one
   checkpoint::SaveReport last_report_;
 };

@@ -55,6 +55,11 @@ void TrainingStep::refresh_compute_copies() {
   for (auto& unit : units_) unit->refresh_compute_copy();
 }
 
+void TrainingStep::set_trace(TraceRecorder* trace) {
+  trace_ = trace;
+  schedule_->set_trace(trace);
+}
+
 SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
   const int64_t t = config_.training.seq_len, rows = static_cast<int64_t>(batch.tokens.size()) / t;
   auto tensor = [&](const std::vector<int64_t>& values) {
@@ -73,9 +78,11 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
     const std::optional<int64_t> slot = map_.slot(round, comm_.rank());
     std::optional<SlotInput> input;
     if (slot) {
-      const double before = system_clock().monotonic_s();
-      LOCKSTEP_TRY(data::SlotBatch batch, next_slot());
-      phases.data_wait += system_clock().monotonic_s() - before;
+      Result<data::SlotBatch> next = [&] {
+        PhaseTimer timer(system_clock(), phases.data_wait, trace_, "data wait");
+        return next_slot();
+      }();
+      LOCKSTEP_TRY(const data::SlotBatch batch, std::move(next));
       LOCKSTEP_CHECK(batch.slot == *slot, "slot ", batch.slot, " in round ", round);
       input = to_input(batch);
     }
@@ -119,7 +126,11 @@ Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcom
   row[2 * slots + 5] = static_cast<double>(mine.snapshot_step);
   PendingPtr gather = comm_.all_gather(out.view({-1}), in);
   LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_step());
-  if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
+  {
+    PhaseTimer timer(system_clock(), outcome.phases.share_wait, trace_, "share losses");
+    if (auto done = gather->wait(); !done.ok())
+      return done.error().in("sharing the step's losses");
+  }
   double loss = 0;
   for (int64_t slot = 0; slot < slots; ++slot) {
     const double* owner = out.data_ptr<double>() + map_.rank_of(slot) * width;
@@ -139,6 +150,14 @@ Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcom
   outcome.loss = outcome.valid_tokens > 0 ? loss / static_cast<double>(outcome.valid_tokens) : 0.0;
   outcome.finite = std::isfinite(outcome.loss);
   return {};
+}
+
+Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
+  const size_t slots = static_cast<size_t>(config_.slots());
+  SlotSums nothing{std::vector<double>(slots, 0.0), std::vector<double>(slots, 0.0)};
+  StepOutcome outcome;
+  LOCKSTEP_RETURN_IF_ERROR(share_sums(nothing, mine, outcome));
+  return outcome.any;
 }
 
 // Folds every unit, scales, and returns the gradient norm: fp64 sum over tiles in model order.
@@ -218,28 +237,30 @@ Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
   const size_t slots = static_cast<size_t>(config_.slots());
   SlotSums sums{std::vector<double>(slots, 0.0), std::vector<double>(slots, 0.0)};
   LOCKSTEP_RETURN_IF_ERROR(compute_slots(next_slot, sums, outcome.phases));
+  if (const auto& broken = config_.debug.nan_steps;
+      std::find(broken.begin(), broken.end(), step) != broken.end())
+    std::fill(sums.loss.begin(), sums.loss.end(), std::nan(""));
   LOCKSTEP_RETURN_IF_ERROR(share_sums(sums, mine(), outcome));
   const double slot_tokens =
       static_cast<double>(config_.training.local_batch_size * config_.training.seq_len);
   const double scale =
       outcome.valid_tokens > 0 ? slot_tokens / static_cast<double>(outcome.valid_tokens) : 0.0;
-  double mark = system_clock().monotonic_s();
-  auto lap = [&mark] {
-    const double now = system_clock().monotonic_s();
-    return now - std::exchange(mark, now);
-  };
-  LOCKSTEP_TRY(outcome.grad_norm, fold_and_norm(static_cast<float>(scale)));
-  outcome.phases.fold = lap();
+  {
+    PhaseTimer timer(system_clock(), outcome.phases.fold, trace_, "fold");
+    LOCKSTEP_TRY(outcome.grad_norm, fold_and_norm(static_cast<float>(scale)));
+  }
   outcome.finite = outcome.finite && std::isfinite(outcome.grad_norm);
-  before_update();
-  outcome.phases.stall = lap();
+  {
+    PhaseTimer timer(system_clock(), outcome.phases.stall, trace_, "checkpoint stall");
+    before_update();
+  }
   if (outcome.finite && outcome.valid_tokens > 0) {
+    PhaseTimer timer(system_clock(), outcome.phases.update, trace_, "update");
     const double max_norm = config_.training.max_norm;
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (outcome.grad_norm + 1e-6)) : 1.0;
     LOCKSTEP_RETURN_IF_ERROR(update(step, lr, clip));
     outcome.updated = true;
   }
-  outcome.phases.update = lap();
   outcome.phases.schedule = schedule_->take_times();
   return outcome;
 }

@@ -25,7 +25,7 @@ struct RankFlags {
 };
 
 struct StepPhases {
-  double data_wait = 0, fold = 0, update = 0, stall = 0;
+  double data_wait = 0, share_wait = 0, fold = 0, update = 0, stall = 0;
   PhaseTimes schedule;
 };
 
@@ -56,6 +56,8 @@ class TrainingStep {
   Result<StepOutcome> run(int64_t step, double lr, const std::function<RankFlags()>& mine,
                           const std::function<Result<data::SlotBatch>()>& next_slot,
                           const std::function<void()>& before_update);
+  // For a step that is left out: nothing is computed. Collective.
+  Result<RankFlags> share_flags(RankFlags mine);
   // Loss over `slots` held-out slots, slot s computed by rank s % W. `batch` gives one.
   Result<SlotLoss> evaluate(int64_t slots,
                             const std::function<Result<data::SlotBatch>(int64_t)>& batch);
@@ -64,6 +66,8 @@ class TrainingStep {
   // Logits [R, V] fp32 of rows of it.
   at::Tensor logits(const at::Tensor& x_RD);
 
+  // Spans of the phases go there from now on; null: nowhere.
+  void set_trace(TraceRecorder* trace);
   std::vector<std::unique_ptr<Unit>>& units() { return units_; }
   const SlotMap& slot_map() const { return map_; }
   // Where the state is replicated: is this rank's the first copy, and is it all on this rank?
@@ -96,6 +100,7 @@ class TrainingStep {
   std::vector<UnitPart> parts_;  // by unit of the model
   StageSequence model_;
   std::unique_ptr<Schedule> schedule_;
+  TraceRecorder* trace_ = nullptr;
   std::vector<at::Tensor> folded_;  // by unit, until the update
 };
 

@@ -74,6 +74,24 @@ class Compare : public testing::Test {
   std::ostringstream out_, err_;
 };
 
+TEST_F(Compare, StepsWithoutUpdateAreShownAndTheirNansAreEqual) {
+  const std::string left_out =
+      R"({"step":2,"loss_hex":"nan","grad_norm_hex":"nan","skipped":"left out"})";
+  const std::string lines = record(1, 4, 1, 2) + left_out + "\n" + record(3, 3, 1, 2);
+  write("a/metrics.jsonl", lines);
+  write("b/metrics.jsonl", record(1, 4, 1, 2) + left_out + "\n" + lines);  // met again
+  CompareOptions options;
+  options.require_identical = true;
+  EXPECT_EQ(compare({"a", "b"}, options), 0) << out_.str();
+  EXPECT_THAT(out_.str(), HasSubstr("steps without update   2 (left out)"));
+  options.json = true;
+  EXPECT_EQ(compare({"a", "b"}, options), 0);
+  const auto runs = nlohmann::json::parse(out_.str())["runs"];
+  EXPECT_EQ(runs[1]["steps_without_update"],
+            nlohmann::json::parse(R"([{"step": 2, "why": "left out"}])"));
+  EXPECT_EQ(runs[1]["redone_mismatches"].size(), 0u);
+}
+
 TEST_F(Compare, AKilledRunEqualsTheStraightOne) {
   write_straight_run("straight");
   write_killed_run("killed");

@@ -1,12 +1,33 @@
 // Small parts of core/train and core/comm that need no second rank.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "core/comm/wire_bytes.h"
 #include "core/train/memory_stats.h"
+#include "core/train/resume.h"
 #include "core/train/training_step.h"
 
 namespace lockstep::core {
 namespace {
+
+TEST(TrainerState, KeepsItsSkipListAndReadsStatesWithoutOne) {
+  TrainerState state;
+  state.step = 7;
+  state.slots = 4;
+  state.skipped_steps = 2;
+  state.skip_list = {3, 6};
+  state.identity = {"a=b"};
+  const auto back = TrainerState::from_json(state.to_json());
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back.value().skip_list, state.skip_list);
+  EXPECT_EQ(back.value().skipped_steps, 2);
+  auto older = nlohmann::json::parse(state.to_json());
+  older.erase("skip_list");
+  const auto read = TrainerState::from_json(older.dump());
+  ASSERT_TRUE(read.ok());
+  EXPECT_TRUE(read.value().skip_list.empty());
+}
 
 TEST(WireCounter, CountsWhatComesFromOthersByKindAndNode) {
   WireCounter counter(1, {0, 0, 1, 1});
