@@ -27,6 +27,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep prepare texts/ --train-bpe 8192 --out data/own
   lockstep prepare games.jsonl --prompt-field prompt --response-field response --out data/games
   lockstep prepare chats.jsonl --chat-template chatml --tokenizer Qwen2.5/ --out data/chats
+  lockstep prepare chats.jsonl --chat-template chatml --tokenizer Qwen2.5/ --pack 4096 --out data/p
   lockstep prepare --inspect data/chats --sample 3
   lockstep train examples/demo.toml --data.path data/book
 
@@ -48,6 +49,12 @@ void print_summary(const data::PrepareReport& report, const data::PrepareOptions
             << grouped(manifest.tokens("val")) << " validation tokens, vocabulary "
             << manifest.vocab_size << " (" << manifest.tokenizer << "), manifest " << manifest.hash
             << "\n";
+  if (options.pack_seq_len > 0)
+    std::cout << "packed into samples of " << options.pack_seq_len << " tokens; "
+              << fixed(100.0 * static_cast<double>(manifest.filling_tokens) /
+                           static_cast<double>(manifest.tokens("train") + manifest.tokens("val")),
+                       2)
+              << " % of them are filling\n";
   if (options.val_millionths > 0 && manifest.tokens("val") == 0)
     std::cerr << "lockstep prepare: warning: no text fell into the validation split; "
                  "raise --val-fraction or add text if you want validation losses\n";
@@ -94,6 +101,10 @@ void add_options(CLI::App& app, Words& words) {
       ->capture_default_str();
   app.add_option("--shard-tokens", words.options.shard_tokens, "Tokens in a full shard file")
       ->capture_default_str();
+  app.add_option("--pack", words.options.pack_seq_len,
+                 "Pack whole documents into samples of T tokens, for training.seq_len = T")
+      ->type_name("T")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 22));
   app.add_option("--threads", words.options.threads, "That tokenize; the result is the same")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

@@ -20,10 +20,13 @@ void print_run(const std::string& words, bool in_loss, std::ostream& out) {
 Result<void> inspect_sample(const InspectOptions& options, std::ostream& out) {
   FileSystem& disk = posix_file_system();
   LOCKSTEP_TRY(const auto tokenizer, data::tokenizer_of_dataset(disk, options.folder));
+  LOCKSTEP_TRY(const auto manifest, data::read_manifest(disk, options.folder));
+  const int64_t packed = manifest.recipe.packed_seq_len;
+  const int64_t seq_len = packed > 0 ? packed : options.seq_len;
   LOCKSTEP_TRY(const auto dataset,
                data::open_dataset(disk, {.path = options.folder},
                                   {.split = options.split,
-                                   .seq_len = options.seq_len,
+                                   .seq_len = seq_len,
                                    .batch_size = 1,
                                    .slots = 1,
                                    .seed = 0,
@@ -32,7 +35,7 @@ Result<void> inspect_sample(const InspectOptions& options, std::ostream& out) {
     return Error{Code::kConfig, text("sample ", options.sample, " of ", dataset->sample_count())};
   LOCKSTEP_TRY(const data::SlotBatch sample, dataset->sample(options.sample));
   out << options.folder << ", split " << options.split << ", sample " << options.sample << " of "
-      << dataset->sample_count() << ": " << options.seq_len << " tokens, " << sample.valid_tokens
+      << dataset->sample_count() << ": " << seq_len << " tokens, " << sample.valid_tokens
       << " count in the loss; tokenizer " << tokenizer->name() << "\n";
   // The first token is nobody's label. Every other one is the label before it.
   std::vector<uint32_t> run = {static_cast<uint32_t>(sample.tokens[0])};

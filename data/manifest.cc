@@ -14,6 +14,15 @@ namespace {
 using nlohmann::json;
 constexpr const char* kFormat = "lockstep-tokens";
 
+json bits_json(const BitsInfo& bits) {
+  return {{"file", bits.file}, {"block_xxh3", bits.block_xxh3}};
+}
+std::optional<BitsInfo> bits_from(const json& shard, const char* key) {
+  if (!shard.contains(key)) return std::nullopt;
+  return BitsInfo{shard[key].at("file").get<std::string>(),
+                  shard[key].at("block_xxh3").get<std::vector<std::string>>()};
+}
+
 json to_json(const DatasetManifest& manifest) {
   const Recipe& recipe = manifest.recipe;
   json shards = json::array();
@@ -22,8 +31,8 @@ json to_json(const DatasetManifest& manifest) {
                       {"tokens", shard.tokens},
                       {"split", shard.split},
                       {"block_xxh3", shard.block_xxh3}});
-    if (shard.mask)
-      shards.back()["mask"] = {{"file", shard.mask->file}, {"block_xxh3", shard.mask->block_xxh3}};
+    if (shard.mask) shards.back()["mask"] = bits_json(*shard.mask);
+    if (shard.starts) shards.back()["starts"] = bits_json(*shard.starts);
   }
   json j = {{"format", kFormat},
           {"format_version", manifest.format_version},
@@ -43,6 +52,8 @@ json to_json(const DatasetManifest& manifest) {
           {"tokens", {{"train", manifest.tokens("train")}, {"val", manifest.tokens("val")}}},
           {"shards", shards}};
   if (!recipe.records.empty()) j["input"]["records"] = recipe.records;
+  if (recipe.packed_seq_len > 0)
+    j["packing"] = {{"seq_len", recipe.packed_seq_len}, {"filling", manifest.filling_tokens}};
   return j;
 }
 
@@ -64,20 +75,32 @@ DatasetManifest from_json(const json& j) {
   recipe.segment_bytes = j.at("split").at("segment_bytes").get<int64_t>();
   recipe.shard_tokens = j.at("shard_tokens").get<int64_t>();
   recipe.records = j.at("input").value("records", "");
+  if (j.contains("packing")) {
+    recipe.packed_seq_len = j["packing"].at("seq_len").get<int64_t>();
+    manifest.filling_tokens = j["packing"].at("filling").get<int64_t>();
+  }
   for (const json& shard : j.at("shards")) {
     ShardInfo info;
     info.file = shard.at("file").get<std::string>();
     info.tokens = shard.at("tokens").get<int64_t>();
     info.split = shard.at("split").get<std::string>();
     info.block_xxh3 = shard.at("block_xxh3").get<std::vector<std::string>>();
-    if (shard.contains("mask"))
-      info.mask = MaskInfo{shard["mask"].at("file").get<std::string>(),
-                           shard["mask"].at("block_xxh3").get<std::vector<std::string>>()};
+    info.mask = bits_from(shard, "mask");
+    info.starts = bits_from(shard, "starts");
     manifest.shards.push_back(std::move(info));
   }
   manifest.tokenizer = recipe.tokenizer;
   manifest.tokenizer_hash = recipe.tokenizer_hash;
   return manifest;
+}
+
+std::string bits_fault(const ShardInfo& shard, const BitsInfo& bits) {
+  const int64_t blocks = block_count(shard_size_bytes(mask_words(shard.tokens), 2));
+  if (!bits.file.empty() && bits.file.find('/') == std::string::npos &&
+      static_cast<int64_t>(bits.block_xxh3.size()) == blocks)
+    return "";
+  return text(shard.file, ": file of bits \"", bits.file, "\" with ", bits.block_xxh3.size(),
+              " block checksums, not ", blocks);
 }
 
 // What a reader relies on. Empty when all is well.
@@ -87,6 +110,9 @@ std::string fault_of(const DatasetManifest& manifest) {
   if (manifest.vocab_size < 1 || manifest.end_of_document < 0 ||
       manifest.end_of_document >= manifest.vocab_size)
     return text("vocab_size ", manifest.vocab_size, ", end_of_document ", manifest.end_of_document);
+  const int64_t version = manifest.format_version;
+  if ((version == 3) != (manifest.recipe.packed_seq_len > 0) || manifest.recipe.packed_seq_len < 0)
+    return text("version ", version, ", packed for ", manifest.recipe.packed_seq_len, " tokens");
   for (const ShardInfo& shard : manifest.shards) {
     if (shard.file.empty() || shard.file.find('/') != std::string::npos)
       return text("shard file name \"", shard.file, "\"");
@@ -97,15 +123,11 @@ std::string fault_of(const DatasetManifest& manifest) {
     const int64_t blocks = block_count(shard_size_bytes(shard.tokens, width));
     if (static_cast<int64_t>(shard.block_xxh3.size()) != blocks)
       return text(shard.file, ": ", shard.block_xxh3.size(), " block checksums, not ", blocks);
-    if (shard.mask.has_value() != manifest.shards[0].mask.has_value() ||
-        shard.mask.has_value() != (manifest.format_version == 2))
-      return text(shard.file, ": version 2 has a mask beside each shard, version 1 none");
-    if (!shard.mask) continue;
-    const int64_t words = block_count(shard_size_bytes(mask_words(shard.tokens), 2));
-    if (shard.mask->file.empty() || shard.mask->file.find('/') != std::string::npos ||
-        static_cast<int64_t>(shard.mask->block_xxh3.size()) != words)
-      return text(shard.file, ": mask file \"", shard.mask->file, "\" with ",
-                  shard.mask->block_xxh3.size(), " block checksums, not ", words);
+    if (shard.mask.has_value() != (version >= 2) || shard.starts.has_value() != (version == 3))
+      return text(shard.file, ": from version 2 on there is a mask beside each shard, in version 3 "
+                  "also where documents start");
+    for (const auto& bits : {shard.mask, shard.starts})
+      if (bits && !bits_fault(shard, *bits).empty()) return bits_fault(shard, *bits);
   }
   return "";
 }
@@ -146,7 +168,7 @@ Result<DatasetManifest> read_manifest(FileSystem& file_system,
   if (!j.is_object() || !j.contains("format") || j["format"] != kFormat)
     return corrupt("not a token manifest (", contents.size(),
                    " bytes; expected JSON with format \"", kFormat, "\")");
-  if (j.contains("format_version") && j["format_version"] != 1 &&
+  if (j.contains("format_version") && j["format_version"] != 1 && j["format_version"] != 2 &&
       j["format_version"] != kManifestVersion)
     return corrupt("format version ", j["format_version"].dump(), "; this program reads 1 to ",
                    kManifestVersion);

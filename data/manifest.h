@@ -15,16 +15,16 @@
 
 namespace lockstep::data {
 
-inline constexpr int64_t kManifestVersion = 2;  // 1: the same without masks
+inline constexpr int64_t kManifestVersion = 3;  // 3: packed; 2: with masks; 1: without
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr std::string_view kShardSuffix = ".tokens";
 inline constexpr std::string_view kMaskSuffix = ".mask";
+inline constexpr std::string_view kStartsSuffix = ".starts";
 inline constexpr int kMaskWordBits = 16;
 inline constexpr const char* kTokenizerFolder = "tokenizer";  // what open_tokenizer reads again
 
-// A shard's loss mask: a shard file of u16 words; bit k of word w is 1 when token 16*w + k counts
-// as a label.
-struct MaskInfo {
+// A bit for each token of a shard: a shard file of u16 words; bit k of word w is token 16*w + k's.
+struct BitsInfo {
   std::string file;
   std::vector<std::string> block_xxh3;
 };
@@ -37,7 +37,8 @@ struct ShardInfo {
   int64_t tokens = 0;
   std::string split;                    // "train" | "val"
   std::vector<std::string> block_xxh3;  // one per 1 MiB of the file, header included
-  std::optional<MaskInfo> mask;         // absent: every token counts
+  std::optional<BitsInfo> mask;         // 1: counts as a label; absent: every token counts
+  std::optional<BitsInfo> starts;       // 1: a document starts; only where packed
 };
 
 // What the tokens were made from, and how. Equal recipes make equal folders.
@@ -50,7 +51,8 @@ struct Recipe {
   std::string records;         // of JSON lines: RecordFormat::description(); empty: text
   int64_t val_millionths = 0;  // share of segments held out
   int64_t segment_bytes = 0;
-  int64_t shard_tokens = 0;  // tokens in a full shard
+  int64_t shard_tokens = 0;    // tokens in a full shard
+  int64_t packed_seq_len = 0;  // documents are packed into samples of so many tokens; 0: not
   bool operator==(const Recipe&) const = default;
 };
 
@@ -62,6 +64,7 @@ struct DatasetManifest {
   std::string tokenizer;        // = recipe.tokenizer
   std::string tokenizer_hash;   // = recipe.tokenizer_hash
   Recipe recipe;
+  int64_t filling_tokens = 0;     // where packed, of all splits: those that are no document's
   std::vector<ShardInfo> shards;  // each split's in stream order
   std::string hash;               // XXH3 of the rest: part of the identity
   int64_t tokens(const std::string& split) const;

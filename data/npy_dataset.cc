@@ -93,6 +93,7 @@ class NpyDataset final : public TokenDataset {
     batch.labels.push_back(kNotCounted);
     for (int64_t row = 1; row < count; ++row)
       batch.labels[static_cast<size_t>(row * T - 1)] = kNotCounted;
+    for (int64_t row = 0; row < count; ++row) batch.document_starts.push_back(row * T);
     batch.valid_tokens = count * (T - 1);
     return batch;
   }

@@ -87,6 +87,10 @@ Result<std::unique_ptr<TokenStream>> open_stream(FileSystem& file_system, const 
                  text("the model's vocabulary size ", options.vocab_size, " is below the ",
                       source.vocab_size, " of ", source.path.string(), " (tokenizer ",
                       source.manifest->tokenizer, ")")};
+  const int64_t packed = source.manifest ? source.manifest->recipe.packed_seq_len : 0;
+  if (packed != 0 && packed != options.seq_len)
+    return Error{Code::kConfig, text(source.path.string(), " is packed for sequences of ", packed,
+                                     " tokens, and training.seq_len is ", options.seq_len)};
   std::unique_ptr<TokenStream> stream;
   if (source.manifest) {
     LOCKSTEP_TRY(stream, open_shards(file_system, source.path, *source.manifest, options.split));

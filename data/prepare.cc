@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "data/packer.h"
 #include "data/split_writer.h"
 #include "data/text_reader.h"
 #include "data/token_shard.h"
@@ -62,8 +63,15 @@ class Preparation {
         manifest_(manifest),
         documents_(documents),
         chat_(std::move(chat)),
-        has_mask_(options.records && options.records->has_mask()),
-        writers_{writer(kSplits[0]), writer(kSplits[1])} {}
+        answers_only_(options.records && options.records->has_mask()),
+        writers_{writer(kSplits[0]), writer(kSplits[1])} {
+    for (size_t split = 0; split < writers_.size() && packs(); ++split)
+      packers_.emplace_back(options_.pack_seq_len, tokenizer_.end_of_document(),
+                            [this, split](const auto& tokens, const auto& in_loss,
+                                          const auto& starts) {
+                              return writers_[split].append(tokens, in_loss, starts);
+                            });
+  }
 
   Result<void> run() {
     for (size_t i = 0; i < documents_.size(); ++i) {
@@ -76,8 +84,11 @@ class Preparation {
 
  private:
   SplitWriter writer(const char* split) {
-    return {file_system_, {options_.out, split, manifest_.dtype, options_.shard_tokens, has_mask_}};
+    return {file_system_, {options_.out, split, manifest_.dtype, options_.shard_tokens, has_mask(),
+                           packs()}};
   }
+  bool packs() const { return options_.pack_seq_len > 0; }
+  bool has_mask() const { return answers_only_ || packs(); }
   ByteSource::Observer observer() {
     return [this](std::span<const std::byte> bytes) {
       hash_.add(bytes);
@@ -151,7 +162,7 @@ class Preparation {
     unit.held_out = in_validation_split(record.text, options_.val_millionths);
     const auto begin = tokenizer_.begin_of_document();
     unit.ids.assign(begin.begin(), begin.end());
-    unit.in_loss.resize(unit.ids.size(), !has_mask_);
+    unit.in_loss.resize(unit.ids.size(), !answers_only_);
     for (const Passage& passage : record.passages) {
       if (passage.token) unit.ids.push_back(*passage.token);
       else LOCKSTEP_RETURN_IF_ERROR(tokenizer_.encode(passage.words, unit.ids, passage.names));
@@ -166,28 +177,48 @@ class Preparation {
   }
 
   Result<void> append(const Unit& unit) {
-    return writers_[unit.held_out].append(unit.ids, unit.in_loss);
+    LOCKSTEP_RETURN_IF_ERROR(write(unit.held_out, unit.ids, unit.in_loss));
+    return end_document(unit.held_out);
+  }
+  Result<void> write(bool held_out, std::span<const uint32_t> ids,
+                     std::span<const uint8_t> in_loss) {
+    return packs() ? packers_[held_out].append(ids, in_loss)
+                   : writers_[held_out].append(ids, in_loss);
+  }
+  // All of them count.
+  Result<void> write(bool held_out, std::span<const uint32_t> ids) {
+    return write(held_out, ids, std::vector<uint8_t>(has_mask() ? ids.size() : 0, 1));
+  }
+  Result<void> end_document(bool held_out) {
+    return packs() ? packers_[held_out].end_document() : Result<void>();
   }
   // The text of a split breaks off where the other split takes over, and where the document ends.
   Result<void> append_segment(const Unit& unit) {
-    SplitWriter* const now = unit.ends_document ? nullptr : &writers_[unit.held_out];
+    const auto now = unit.ends_document ? std::nullopt : std::optional(unit.held_out);
     if (now != open_text_) {
       const uint32_t end = tokenizer_.end_of_document();
-      if (open_text_) LOCKSTEP_RETURN_IF_ERROR(open_text_->append(std::span(&end, 1), {}));
-      if (now) LOCKSTEP_RETURN_IF_ERROR(now->append(tokenizer_.begin_of_document(), {}));
+      if (open_text_) {
+        LOCKSTEP_RETURN_IF_ERROR(write(*open_text_, std::span(&end, 1)));
+        LOCKSTEP_RETURN_IF_ERROR(end_document(*open_text_));
+      }
+      if (now) LOCKSTEP_RETURN_IF_ERROR(write(*now, tokenizer_.begin_of_document()));
       open_text_ = now;
     }
-    return now ? append(unit) : Result<void>();
+    return now ? write(*now, unit.ids) : Result<void>();
   }
 
   Result<void> finish() {
+    for (Packer& packer : packers_) {
+      LOCKSTEP_RETURN_IF_ERROR(packer.seal());
+      manifest_.filling_tokens += packer.filling_tokens();
+    }
     for (SplitWriter& writer : writers_) {
       LOCKSTEP_RETURN_IF_ERROR(writer.seal());
       manifest_.shards.insert(manifest_.shards.end(), writer.shards().begin(),
                               writer.shards().end());
     }
     manifest_.recipe.input_xxh3 = hash_.text();
-    manifest_.format_version = has_mask_ ? 2 : 1;
+    manifest_.format_version = packs() ? 3 : has_mask() ? 2 : 1;
     if (manifest_.tokens("train") == 0)
       return Error{
           Code::kConfig,
@@ -202,9 +233,10 @@ class Preparation {
   DatasetManifest& manifest_;
   const std::vector<Document>& documents_;
   const std::optional<ChatTemplate> chat_;
-  const bool has_mask_;
+  const bool answers_only_;
   std::array<SplitWriter, 2> writers_;  // by in_validation_split
-  SplitWriter* open_text_ = nullptr;    // the split that a text's last segment went to
+  std::vector<Packer> packers_;         // the same, where documents are packed
+  std::optional<bool> open_text_;       // held out or not: where a text's last segment went
   InputHash hash_;
   std::vector<Unit> batch_;
   size_t batch_bytes_ = 0;
@@ -242,6 +274,7 @@ std::string differences(const Recipe& there, const Recipe& wanted) {
   compare("validation fraction", fixed(static_cast<double>(there.val_millionths) * 1e-6, 6),
           fixed(static_cast<double>(wanted.val_millionths) * 1e-6, 6));
   compare("segment bytes", there.segment_bytes, wanted.segment_bytes);
+  compare("packed for", there.packed_seq_len, wanted.packed_seq_len);
   compare("shard tokens", there.shard_tokens, wanted.shard_tokens);
   if (out.empty()) compare("input XXH3", there.input_xxh3, wanted.input_xxh3);
   return out;
@@ -280,7 +313,8 @@ Result<void> clear_folder(FileSystem& file_system, const fs::path& out) {
   }
   LOCKSTEP_TRY(const std::vector<std::string> names, file_system.list(out));
   for (const std::string& name : names)
-    if ((name.ends_with(kShardSuffix) || name.ends_with(kMaskSuffix)) &&
+    if ((name.ends_with(kShardSuffix) || name.ends_with(kMaskSuffix) ||
+         name.ends_with(kStartsSuffix)) &&
         (name.starts_with("train_") || name.starts_with("val_")))
       LOCKSTEP_RETURN_IF_ERROR(file_system.remove(out / name));
   return remove_tree(file_system, out / kTokenizerFolder);
@@ -319,6 +353,9 @@ Result<void> check_options(const PrepareOptions& options) {
   if (options.shard_tokens < 1 || options.shard_tokens > kMaxShardTokens)
     return Error{Code::kConfig, text("shard tokens ", options.shard_tokens,
                                      " is not between 1 and ", kMaxShardTokens)};
+  if (options.pack_seq_len < 0 || options.pack_seq_len > Packer::kWindowTokens)
+    return Error{Code::kConfig, text("packing into samples of ", options.pack_seq_len,
+                                     " tokens; up to ", Packer::kWindowTokens, " are possible")};
   // By the names alone; list_documents refuses the shards that other spellings let through.
   const fs::path out = (options.out / "").lexically_normal();
   for (const fs::path& input : options.inputs) {
@@ -365,6 +402,7 @@ Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenize
   recipe.val_millionths = options.val_millionths;
   recipe.segment_bytes = kSegmentBytes;
   recipe.shard_tokens = options.shard_tokens;
+  recipe.packed_seq_len = options.pack_seq_len;
 
   if (!options.force) {
     LOCKSTEP_TRY(auto existing, find_existing(file_system, options.out, documents, recipe));

@@ -31,6 +31,7 @@ struct PrepareOptions {
   std::filesystem::path out;
   int64_t val_millionths = 50'000;  // share of segments held out; [0, 500'000]
   int64_t shard_tokens = kDefaultShardTokens;
+  int64_t pack_seq_len = 0;  // pack documents into samples of so many tokens; 0: do not
   bool force = false;  // replace what another input made
   int threads = 1;     // that tokenize; never changes a byte of the result
   // The files that define the tokenizer, kept in the folder.

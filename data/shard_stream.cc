@@ -4,11 +4,12 @@
 namespace lockstep::data {
 namespace {
 
+using Readers = std::vector<std::unique_ptr<ShardReader>>;
+
 class ShardStream final : public TokenStream {
  public:
-  ShardStream(std::vector<std::unique_ptr<ShardReader>> shards,
-              std::vector<std::unique_ptr<ShardReader>> masks)
-      : shards_(std::move(shards)), masks_(std::move(masks)) {
+  ShardStream(Readers shards, Readers masks, Readers starts)
+      : shards_(std::move(shards)), masks_(std::move(masks)), starts_(std::move(starts)) {
     for (const auto& shard : shards_) parts_.add(shard->tokens());
   }
 
@@ -22,31 +23,55 @@ class ShardStream final : public TokenStream {
 
   Result<void> mask(int64_t first, std::span<int64_t> labels) const override {
     if (masks_.empty()) return {};
-    return parts_.for_each(first, labels,
-                           [&](size_t shard, int64_t begin, std::span<int64_t> piece) {
-                             return mask_in_shard(*masks_[shard], begin, piece);
-                           });
-  }
-
- private:
-  static Result<void> mask_in_shard(const ShardReader& mask, int64_t begin,
-                                    std::span<int64_t> labels) {
-    const auto count = static_cast<int64_t>(labels.size());
-    const int64_t first_word = begin / kMaskWordBits;
-    std::vector<int64_t> words(static_cast<size_t>(mask_words(begin + count) - first_word));
-    LOCKSTEP_RETURN_IF_ERROR(mask.read(first_word, words));
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t bit = begin + i - first_word * kMaskWordBits;
-      if (!(words[static_cast<size_t>(bit / kMaskWordBits)] >> (bit % kMaskWordBits) & 1))
-        labels[static_cast<size_t>(i)] = kNotCounted;
-    }
+    std::vector<int64_t> counts(labels.size());
+    LOCKSTEP_RETURN_IF_ERROR(read_bits(masks_, first, counts));
+    for (size_t i = 0; i < labels.size(); ++i)
+      if (counts[i] == 0) labels[i] = kNotCounted;
     return {};
   }
 
-  const std::vector<std::unique_ptr<ShardReader>> shards_;
-  const std::vector<std::unique_ptr<ShardReader>> masks_;  // of each shard, or none
+  Result<void> document_starts(int64_t first, std::span<int64_t> out) const override {
+    return starts_.empty() ? TokenStream::document_starts(first, out)
+                           : read_bits(starts_, first, out);
+  }
+
+ private:
+  // out[i] = the bit of token first + i.
+  Result<void> read_bits(const Readers& bits, int64_t first, std::span<int64_t> out) const {
+    return parts_.for_each(
+        first, out, [&](size_t shard, int64_t begin, std::span<int64_t> piece) -> Result<void> {
+          const auto count = static_cast<int64_t>(piece.size());
+          const int64_t first_word = begin / kMaskWordBits;
+          std::vector<int64_t> words(static_cast<size_t>(mask_words(begin + count) - first_word));
+          LOCKSTEP_RETURN_IF_ERROR(bits[shard]->read(first_word, words));
+          for (int64_t i = 0; i < count; ++i) {
+            const int64_t bit = begin + i - first_word * kMaskWordBits;
+            piece[static_cast<size_t>(i)] =
+                words[static_cast<size_t>(bit / kMaskWordBits)] >> (bit % kMaskWordBits) & 1;
+          }
+          return {};
+        });
+  }
+
+  const Readers shards_;
+  const Readers masks_, starts_;  // of each shard, or none
   PartTable parts_;
 };
+
+// Opens the file of bits beside a shard, if there is one.
+Result<void> open_bits(FileSystem& file_system, const std::filesystem::path& folder,
+                       const ShardInfo& shard, const std::optional<BitsInfo>& bits,
+                       Readers& readers) {
+  if (!bits) return {};
+  ShardInfo info;
+  info.file = bits->file;
+  info.tokens = mask_words(shard.tokens);
+  info.block_xxh3 = bits->block_xxh3;
+  LOCKSTEP_TRY(auto reader, ShardReader::open(file_system, folder, info, "u16",
+                                              int64_t{1} << kMaskWordBits));
+  readers.push_back(std::move(reader));
+  return {};
+}
 
 }  // namespace
 
@@ -54,21 +79,17 @@ Result<std::unique_ptr<TokenStream>> open_shards(FileSystem& file_system,
                                                  const std::filesystem::path& folder,
                                                  const DatasetManifest& manifest,
                                                  const std::string& split) {
-  std::vector<std::unique_ptr<ShardReader>> shards, masks;
+  Readers shards, masks, starts;
   for (const ShardInfo& info : manifest.shards) {
     if (info.split != split) continue;
     LOCKSTEP_TRY(auto shard, ShardReader::open(file_system, folder, info, manifest.dtype,
                                                manifest.vocab_size));
     shards.push_back(std::move(shard));
-    if (!info.mask) continue;
-    const ShardInfo mask{info.mask->file, mask_words(info.tokens), info.split,
-                         info.mask->block_xxh3, std::nullopt};
-    LOCKSTEP_TRY(auto words, ShardReader::open(file_system, folder, mask, "u16",
-                                               int64_t{1} << kMaskWordBits));
-    masks.push_back(std::move(words));
+    LOCKSTEP_RETURN_IF_ERROR(open_bits(file_system, folder, info, info.mask, masks));
+    LOCKSTEP_RETURN_IF_ERROR(open_bits(file_system, folder, info, info.starts, starts));
   }
   return std::unique_ptr<TokenStream>(
-      std::make_unique<ShardStream>(std::move(shards), std::move(masks)));
+      std::make_unique<ShardStream>(std::move(shards), std::move(masks), std::move(starts)));
 }
 
 }  // namespace lockstep::data

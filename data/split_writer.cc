@@ -12,27 +12,39 @@ Result<void> SplitWriter::open_shard() {
   const std::string stem = text(options_.split, "_", number);
   LOCKSTEP_TRY(shard_, ShardWriter::create(file_system_, options_.folder,
                                            text(stem, kShardSuffix), options_.dtype));
-  if (options_.has_mask) {
-    LOCKSTEP_TRY(mask_, ShardWriter::create(file_system_, options_.folder,
-                                            text(stem, kMaskSuffix), "u16"));
-  }
-  return {};
+  const auto open_bits = [&](bool wanted, std::string_view suffix,
+                             std::optional<Bits>& bits) -> Result<void> {
+    if (!wanted) return {};
+    LOCKSTEP_TRY(auto file, ShardWriter::create(file_system_, options_.folder, text(stem, suffix),
+                                                "u16"));
+    bits = Bits{std::move(file)};
+    return {};
+  };
+  LOCKSTEP_RETURN_IF_ERROR(open_bits(options_.has_mask, kMaskSuffix, mask_));
+  return open_bits(options_.has_starts, kStartsSuffix, starts_);
 }
 
-Result<void> SplitWriter::append_mask(std::span<const uint8_t> in_loss) {
+Result<void> SplitWriter::Bits::append(std::span<const uint8_t> bits) {
   std::vector<uint32_t> words;
-  for (const uint8_t bit : in_loss) {
-    mask_word_ |= uint32_t{bit} << mask_bits_;
-    if (++mask_bits_ < kMaskWordBits) continue;
-    words.push_back(mask_word_);
-    mask_word_ = 0;
-    mask_bits_ = 0;
+  for (const uint8_t bit : bits) {
+    word |= uint32_t{bit} << used;
+    if (++used < kMaskWordBits) continue;
+    words.push_back(word);
+    word = 0;
+    used = 0;
   }
-  return mask_->append(words);
+  return file->append(words);
+}
+
+Result<BitsInfo> SplitWriter::Bits::seal() {
+  if (used > 0) LOCKSTEP_RETURN_IF_ERROR(file->append(std::span(&word, 1)));
+  LOCKSTEP_TRY(const ShardInfo info, file->seal());
+  return BitsInfo{info.file, info.block_xxh3};
 }
 
 Result<void> SplitWriter::append(std::span<const uint32_t> tokens,
-                                 std::span<const uint8_t> in_loss) {
+                                 std::span<const uint8_t> in_loss,
+                                 std::span<const uint8_t> starts) {
   while (!tokens.empty()) {
     if (!shard_) LOCKSTEP_RETURN_IF_ERROR(open_shard());
     const auto room = static_cast<size_t>(options_.shard_tokens - shard_->tokens());
@@ -40,8 +52,12 @@ Result<void> SplitWriter::append(std::span<const uint32_t> tokens,
     LOCKSTEP_RETURN_IF_ERROR(shard_->append(tokens.first(count)));
     tokens = tokens.subspan(count);
     if (mask_) {
-      LOCKSTEP_RETURN_IF_ERROR(append_mask(in_loss.first(count)));
+      LOCKSTEP_RETURN_IF_ERROR(mask_->append(in_loss.first(count)));
       in_loss = in_loss.subspan(count);
+    }
+    if (starts_) {
+      LOCKSTEP_RETURN_IF_ERROR(starts_->append(starts.first(count)));
+      starts = starts.subspan(count);
     }
     if (shard_->tokens() == options_.shard_tokens) LOCKSTEP_RETURN_IF_ERROR(seal());
   }
@@ -54,12 +70,10 @@ Result<void> SplitWriter::seal() {
   info.split = options_.split;
   shard_.reset();
   if (mask_) {
-    if (mask_bits_ > 0) LOCKSTEP_RETURN_IF_ERROR(mask_->append(std::span(&mask_word_, 1)));
-    mask_word_ = 0;
-    mask_bits_ = 0;
-    LOCKSTEP_TRY(const ShardInfo mask, mask_->seal());
-    info.mask = MaskInfo{mask.file, mask.block_xxh3};
-    mask_.reset();
+    LOCKSTEP_TRY(info.mask, mask_->seal());
+  }
+  if (starts_) {
+    LOCKSTEP_TRY(info.starts, starts_->seal());
   }
   shards_.push_back(std::move(info));
   return {};

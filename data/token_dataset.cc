@@ -70,6 +70,11 @@ class StreamDataset final : public TokenDataset {
                                                         static_cast<size_t>(T));
     std::copy(sample.begin() + 1, sample.end(), labels.begin());
     LOCKSTEP_RETURN_IF_ERROR(stream.mask(index * T + 1, labels));
+    LOCKSTEP_RETURN_IF_ERROR(
+        stream.document_starts(index * T, std::span(sample).first(static_cast<size_t>(T))));
+    for (int64_t t = 0; t < T; ++t)
+      if (t == 0 || sample[static_cast<size_t>(t)] == 1)
+        batch.document_starts.push_back(row * T + t);
     batch.valid_tokens += T - std::count(labels.begin(), labels.end(), kNotCounted);
     return {};
   }

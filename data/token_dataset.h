@@ -17,6 +17,9 @@ namespace lockstep::data {
 struct SlotBatch {
   int64_t step = 0, slot = 0;
   std::vector<int64_t> tokens, labels;
+  // Places in `tokens`, ascending, that attention should not look back beyond: the first of each
+  // row, and where documents start in it, if the source records that (a packed folder does).
+  std::vector<int64_t> document_starts;
   int64_t valid_tokens = 0;
 };
 

@@ -27,6 +27,12 @@ class TokenStream {
   // `labels` are tokens [first, …); those that the loss leaves out become kNotCounted.
   // Errors: read's.
   virtual Result<void> mask(int64_t /*first*/, std::span<int64_t> /*labels*/) const { return {}; }
+  // out[i] = 1 where token first + i starts a document, as far as the source records it, else 0.
+  // Errors: read's.
+  virtual Result<void> document_starts(int64_t /*first*/, std::span<int64_t> out) const {
+    std::fill(out.begin(), out.end(), 0);
+    return {};
+  }
 };
 
 // The shards of one split of a folder made by prepare. `manifest` is that folder's.

@@ -132,11 +132,12 @@ TEST(PreparedFuzz, IsRefusedOrReadAsItWasWritten) {
   PrepareOptions options = options_for(dir / "a.jsonl", dir / "out");
   options.records = RecordFormat{.prompt_field = "p", .response_field = "r"};
   options.shard_tokens = 500;
+  options.pack_seq_len = 16;
   ASSERT_TRUE(prepare_bytes(options).ok());
   std::map<std::string, std::string> contents;
   for (const char* name : {"manifest.json", "train_00000.tokens", "train_00000.mask",
                            "train_00001.tokens", "train_00001.mask", "val_00000.tokens",
-                           "val_00000.mask"})
+                           "val_00000.mask", "train_00000.starts"})
     if (const auto path = dir / "out" / name; std::filesystem::exists(path))
       contents[name] = contents_of(path);
   ASSERT_GE(contents.size(), 5u);
