@@ -27,13 +27,14 @@ function(_lockstep_torch_library name file)
 endfunction()
 _lockstep_torch_library(torch_cpu_so libtorch_cpu.so)
 _lockstep_torch_library(c10_so libc10.so)
+_lockstep_torch_library(gomp_so libgomp.so.1)  # the one that libtorch_cpu uses: one pool of threads
 
 add_library(lockstep_torch INTERFACE)
 add_library(lockstep::torch ALIAS lockstep_torch)
 target_include_directories(lockstep_torch SYSTEM INTERFACE
   "${_torch}/include" "${_torch}/include/torch/csrc/api/include" "${LOCKSTEP_GLOO_INCLUDE}")
 target_compile_definitions(lockstep_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED)
-target_link_libraries(lockstep_torch INTERFACE torch_cpu_so c10_so Threads::Threads)
+target_link_libraries(lockstep_torch INTERFACE torch_cpu_so c10_so gomp_so Threads::Threads)
 # DT_RPATH, not RUNPATH: libtorch_cpu.so finds libcudart and libcupti through the program's path.
 target_link_options(lockstep_torch INTERFACE
   "-Wl,--disable-new-dtags,-rpath,${_torch}/lib,-rpath,${_cuda_lib},-rpath-link,${_cuda_lib}")

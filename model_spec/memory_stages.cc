@@ -1,7 +1,6 @@
 #include "model_spec/memory_stages.h"
 
 #include <algorithm>
-#include <set>
 
 namespace lockstep::model_spec {
 namespace {
@@ -28,15 +27,6 @@ int64_t stacked_copy(const UnitSpec& unit, Role first, int64_t count) {
   return copied ? elements : 0;
 }
 
-// ATen/native/cpu/FlashAttentionKernel.cpp: rows of queries, and columns of keys, of one thread.
-struct FlashTile {
-  int64_t queries, keys;
-};
-FlashTile flash_tile(int64_t seq_len) {
-  const int64_t queries = seq_len >= 768 ? 256 : seq_len >= 192 ? 64 : 32;
-  return {std::min(queries, seq_len), std::min<int64_t>(512, seq_len)};
-}
-
 }  // namespace
 
 StageMemory::StageMemory(const Config& config, const ModelSpec& spec, MemoryLedger& ledger)
@@ -47,50 +37,53 @@ StageMemory::StageMemory(const Config& config, const ModelSpec& spec, MemoryLedg
       seq_len_(config.training.seq_len),
       rows_(batch_ * seq_len_),
       width_(config.training.mixed_precision_param == "bfloat16" ? 2 : 4),
-      threads_(config.training.threads) {
+      checkpointing_(config.activation_checkpoint),
+      fused_(config.model.fused_attention),
+      dropout_(config.model.dropout > 0) {
   const DecoderShape& s = shape_;
   const int64_t h = s.n_heads, k = s.n_kv_heads, e = s.head_dim;
   x_ = rows_ * s.dim * width_;
   norm_ = rows_ * (s.gpt2 ? 2 : 1) * kFloat;  // Norm::forward's `kept`
   qkv_ = rows_ * (h + 2 * k) * e * width_;
   head_scales_ = s.qk_norm ? rows_ * (h + k) * kFloat : 0;
-  repeated_ = h == k ? 0 : 2 * rows_ * h * e * width_;  // BlockStage::heads_of: k and v
   attention_ = rows_ * h * e * width_;
-  log_sum_ = rows_ * h * kFloat;
+  keys_ = rows_ * k * e * width_;
   s_ = rows_ * s.ffn_dim * width_;
   inner_ = s.gpt2 ? s_ : 2 * s_;
   hold_tables();
 }
 
-// make_decoder: RotaryTable::create, window_mask
+// make_decoder: RotaryTable::create
 void StageMemory::hold_tables() {
   if (shape_.learned_positions == 0)
     ledger_.hold(MemoryUse::kTables, 2 * seq_len_ * (shape_.head_dim / 2) * kFloat);
-  std::set<int64_t> windows;
-  for (int64_t window : shape_.windows)
-    if (window > 0 && window < seq_len_) windows.insert(window);
-  ledger_.hold(MemoryUse::kTables,
-               static_cast<int64_t>(windows.size()) * seq_len_ * seq_len_ * width_);
 }
 
-// cpu_flash_attention: buf and, for bf16, buf_reduced
-int64_t StageMemory::flash_forward_bytes() const {
-  const auto [q, k] = flash_tile(seq_len_);
-  const int64_t reduced = width_ == kFloat ? 0 : q * k * width_;
-  return threads_ * ((q * k + 2 * q + q * shape_.head_dim) * kFloat + reduced);
+// core/model/attention.cc: Attention::blocks. Bytes of the scores of the largest block of all
+// stacks, of its queries, and of a copy of its keys; the last block is the one with most keys.
+StageMemory::ScoreBlock StageMemory::score_block(int64_t layer) const {
+  constexpr int64_t kBlockScores = int64_t{1} << 19, kMinQueries = 16, kMaxQueries = 128;
+  const int64_t h = shape_.n_heads, e = shape_.head_dim, window = shape_.window(layer);
+  int64_t queries = seq_len_, keys = seq_len_;
+  if (fused_) {
+    queries = std::clamp(kBlockScores / (batch_ * h * seq_len_) / kMinQueries * kMinQueries,
+                         kMinQueries, kMaxQueries);
+    queries = std::min(queries, seq_len_);
+    if (window > 0) keys = std::min(seq_len_, queries + window - 1);
+  }
+  const int64_t key_copy = keys < seq_len_ ? batch_ * shape_.n_kv_heads * keys * e * width_ : 0;
+  return {batch_ * h * queries * keys * width_, batch_ * h * queries * e * width_, key_copy};
 }
 
-// cpu_flash_attention_backward: the same, two tiles of each
-int64_t StageMemory::flash_backward_bytes() const {
-  const auto [q, k] = flash_tile(seq_len_);
-  const int64_t reduced = width_ == kFloat ? 0 : 2 * q * k * width_;
-  return threads_ * ((2 * q * k + q) * kFloat + reduced);
+// Attention::Kept::probabilities
+int64_t StageMemory::probabilities(int64_t layer) const {
+  return fused_ ? 0 : score_block(layer).scores;
 }
 
-// BlockStage::Saved, and the input x, which the stage before made.
-int64_t StageMemory::saved_bytes() const {
-  return x_ + (x_ + norm_) + qkv_ + (shape_.qk_norm ? qkv_ + head_scales_ : 0) + attention_ +
-         log_sum_ + x_ + (x_ + norm_) + inner_ + s_;
+bool StageMemory::recomputed(int64_t layer) const {
+  if (checkpointing_.mode == "none") return false;
+  return checkpointing_.mode == "full" ||
+         (layer + 1) % checkpointing_.selective_ac_option == 0;
 }
 
 void StageMemory::embedding_forward() {
@@ -102,27 +95,50 @@ void StageMemory::embedding_forward() {
 void StageMemory::layer_forward(const PartMemory& part, int64_t layer) {
   ledger_.at("forward of block", layer);
   if (shape_.family == "linear") return ledger_.hold(MemoryUse::kActivations, x_);
-  block_forward(part);
+  block_forward(part, layer);
 }
 
-void StageMemory::block_forward(const PartMemory& part) {
+void StageMemory::block_forward(const PartMemory& part, int64_t layer) {
+  const bool all = !recomputed(layer);
+  block_run(part, layer, all);
+  ledger_.hold(MemoryUse::kActivations, x_);  // y
+  if (!all)                                   // s_RF, x2_RD, and what the norms kept
+    ledger_.drop(MemoryUse::kActivations,
+                 s_ + x_ + 2 * norm_ + (shape_.qk_norm ? head_scales_ : 0));
+}
+
+// BlockStage::run: what later lines do not read is dropped unless backward wants all.
+void StageMemory::block_run(const PartMemory& part, int64_t layer, bool all) {
   const auto keep = [this](int64_t bytes) { ledger_.hold(MemoryUse::kActivations, bytes); };
+  const auto done = [this, all](int64_t bytes) {
+    if (!all) ledger_.drop(MemoryUse::kActivations, bytes);
+  };
   const auto linear = [&](Role first, int64_t count, int64_t bytes) {  // Linear::forward
     Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_);
     keep(bytes);
   };
-  keep(x_ + norm_);                                               // s.h1_RD, s.norm1
-  linear(Role::kQ, shape_.gpt2 ? 1 : 3, qkv_);                    // project_heads
-  if (shape_.qk_norm) keep(qkv_ + head_scales_);                  // s.raw_qkv and scales
-  Held heads(ledger_, MemoryUse::kWork, repeated_);               // heads_of
-  keep(attention_ + log_sum_);                                    // s.attention_RHE, s.log_sum
-  { Held flash(ledger_, MemoryUse::kWork, flash_forward_bytes()); }
-  keep(x_);                                                       // s.x2_RD
-  keep(x_ + norm_);                                               // s.h2_RD, s.norm2
-  const Role inner = shape_.gpt2 ? Role::kUp : Role::kGate;
-  linear(inner, shape_.gpt2 ? 1 : 2, inner_);                     // s.inner
-  keep(s_);                                                       // s.s_RF
-  keep(x_);                                                       // y
+  keep(x_ + norm_);                             // h1_RD, norm1
+  linear(Role::kQ, shape_.gpt2 ? 1 : 3, qkv_);  // project_heads
+  done(x_);
+  if (shape_.qk_norm) {
+    keep(qkv_ + head_scales_);                  // raw_qkv and scales
+    done(qkv_);
+  }
+  keep(attention_);                             // Attention::forward: out_RD
+  {
+    const ScoreBlock b = score_block(layer);
+    Held keys(ledger_, MemoryUse::kWork, 2 * keys_);
+    Held block(ledger_, MemoryUse::kWork, b.scores + b.queries + b.key_copy);
+  }
+  keep(probabilities(layer));
+  done(qkv_ + probabilities(layer));
+  keep(x_);                                     // the branch, which becomes x2_RD
+  done(attention_);
+  keep(x_ + norm_);                             // h2_RD, norm2
+  linear(shape_.gpt2 ? Role::kUp : Role::kGate, shape_.gpt2 ? 1 : 2, inner_);
+  done(x_);
+  keep(s_);                                     // s_RF
+  done(inner_);
 }
 
 // HeadStage::run
@@ -130,88 +146,89 @@ void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
   ledger_.at("head and loss");
   const int64_t vocab = shape_.vocab_size, chunk = std::min(rows_, chunk_rows(vocab));
   const bool alone = chunk == rows_ && !shape_.tied;
-  Held work(ledger_, MemoryUse::kWork);
-  work.add(norm_ + x_);  // kept, h_RD
-  work.add(x_);          // dh_RD
+  Held work(ledger_, MemoryUse::kWork, norm_ + x_);  // kept, h_RD
+  ledger_.hold(MemoryUse::kWork, x_);                // dh_RD, in whose memory dx is returned
   {
-    Held logits(ledger_, MemoryUse::kHeadChunk);
-    if (width_ != kFloat) {
-      logits.add(chunk * vocab * width_);   // at::mm(h, w^T)
-      logits.add(chunk * vocab * kFloat);   // .to(at::kFloat)
-      logits.release(chunk * vocab * width_);
-    }
-    logits.add(chunk * vocab * width_);     // d_logits; in fp32 the logits themselves
+    Held logits(ledger_, MemoryUse::kHeadChunk, chunk * vocab * width_);
     const int param = shape_.tied ? 0 : own.spec->find(Role::kHead);
     if (alone) {
       weight.grad();
     } else {
       weight.grad_sum(param);
-      if (width_ != kFloat)                 // add_weight_grad: both as fp32
+      if (width_ != kFloat)  // add_weight_grad: both as fp32
         logits.add(chunk * (vocab + shape_.dim) * kFloat);
     }
   }
   own.grad_sum(Role::kNorm1);
   own.grad_sum(Role::kNorm1Bias);
-  ledger_.hold(MemoryUse::kWork, x_);       // out.dx
 }
 
 void StageMemory::layer_backward(const PartMemory& part, int64_t layer) {
   ledger_.at("backward of block", layer);
-  if (shape_.family != "linear") return block_backward(part);
+  if (shape_.family != "linear") return block_backward(part, layer);
   part.grad();                                       // LinearStage::backward
   ledger_.drop(MemoryUse::kActivations, x_);         // x_RD_.reset()
   ledger_.hold(MemoryUse::kWork, x_);                // dx
 }
 
-void StageMemory::block_backward(const PartMemory& part) {
+void StageMemory::block_backward(const PartMemory& part, int64_t layer) {
+  if (recomputed(layer)) block_run(part, layer, /*all=*/true);
   const auto stacked = [&](Role first, int64_t count) {  // parameters_back, then input_back
     Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_);
   };
   const auto sum = [&](std::initializer_list<Role> roles) {
     for (Role role : roles) part.grad_sum(role);
   };
+  const auto read = [this](int64_t bytes) { ledger_.drop(MemoryUse::kActivations, bytes); };
+  const int64_t masked = dropout_ ? x_ : 0;  // the branch's gradient beside the block's
+  // feed_forward_back
+  Held work(ledger_, MemoryUse::kWork, masked);
   part.grad();                               // down_.parameters_back
   sum({Role::kDownBias});
-  Held work(ledger_, MemoryUse::kWork);
+  read(s_);
   work.add(s_);                              // ds
-  work.add(inner_);                          // d_inner
+  work.release(masked + s_);                 // d_inner lies in inner's memory
   stacked(shape_.gpt2 ? Role::kUp : Role::kGate, shape_.gpt2 ? 1 : 2);
   sum({Role::kGateBias, Role::kUpBias});
-  work.add(x_);                              // dh2
-  sum({Role::kNorm2, Role::kNorm2Bias, Role::kOBias});
-  work.add(x_);                              // dx2
-  attention_backward(work);
+  read(x_);                                  // h2_RD
+  ledger_.hold(MemoryUse::kWork, x_);        // dh2, which becomes dx2
+  read(inner_);
+  sum({Role::kNorm2, Role::kNorm2Bias});
+  read(x_);                                  // x2_RD
+  // attention_back
+  work.add(masked);
+  sum({Role::kOBias});
+  work.add(attention_);                      // d_out
+  work.release(masked);
+  attention_backward(layer);
+  read(qkv_ + attention_ + probabilities(layer));
+  sum({Role::kQNorm, Role::kKNorm});
+  if (shape_.qk_norm) read(qkv_);            // raw_qkv
+  work.release(attention_);
   stacked(Role::kQ, shape_.gpt2 ? 1 : 3);
-  sum({Role::kQBias, Role::kKBias, Role::kVBias, Role::kQNorm, Role::kKNorm, Role::kNorm1,
-       Role::kNorm1Bias});
-  work.add(x_);                              // dh1
-  ledger_.hold(MemoryUse::kWork, x_);        // dx
-  ledger_.drop(MemoryUse::kActivations, saved_bytes());  // saved_ = Saved{}
+  sum({Role::kQBias, Role::kKBias, Role::kVBias});
+  read(x_);                                  // h1_RD
+  ledger_.hold(MemoryUse::kWork, x_);        // dh1, which becomes dx
+  ledger_.drop(MemoryUse::kWork, qkv_);      // d_qkv
+  sum({Role::kNorm1, Role::kNorm1Bias});
+  read(x_ + 2 * norm_ + (shape_.qk_norm ? head_scales_ : 0));  // x and what the norms kept
+  ledger_.drop(MemoryUse::kWork, x_);        // dx2
 }
 
-void StageMemory::attention_backward(Held& work) {
-  {
-    Held heads(ledger_, MemoryUse::kWork);
-    heads.add(attention_);                   // d_out
-    heads.add(repeated_);                    // heads_of
-    heads.add(3 * attention_);               // dq, dk, dv
-    { Held flash(ledger_, MemoryUse::kWork, flash_backward_bytes()); }
-    heads.add(qkv_);                         // d_qkv
-    if (repeated_ > 0) {                     // sum_heads: fp32 copy in bf16, sum, sum rounded
-      Held groups(ledger_, MemoryUse::kWork);
-      const int64_t kv = rows_ * shape_.n_kv_heads * shape_.head_dim;
-      if (width_ != kFloat) groups.add(attention_ / width_ * kFloat);
-      groups.add(kv * kFloat);
-      if (width_ != kFloat) groups.add(kv * width_);
-    }
-    if (shape_.qk_norm) heads.add(qkv_);     // project_heads_back: d_raw
-  }
-  work.add(qkv_);                            // what it returns
+// Attention::backward; holds d(qkv).
+void StageMemory::attention_backward(int64_t layer) {
+  const ScoreBlock b = score_block(layer);
+  Held keys(ledger_, MemoryUse::kWork, 2 * keys_);
+  ledger_.hold(MemoryUse::kWork, qkv_);                // d_qkv
+  keys.add(2 * keys_ / width_ * kFloat);               // dk, dv
+  Held block(ledger_, MemoryUse::kWork, 2 * b.queries + b.key_copy + b.scores);
+  block.add(b.scores + std::max(b.queries, b.key_copy));  // d_scores and a product
 }
 
 // The rows' sums in fp32.
 void StageMemory::embedding_backward(const PartMemory& part) {
   ledger_.at("backward of the embedding");
+  Held masked(ledger_, MemoryUse::kWork, dropout_ ? x_ : 0);
   for (size_t i = 0; i < part.spec->params.size(); ++i) part.grad_sum(static_cast<int>(i));
 }
 

@@ -30,20 +30,26 @@ class StageMemory {
 
  private:
   void hold_tables();
-  void block_forward(const PartMemory& part);
-  void block_backward(const PartMemory& part);
-  void attention_backward(Held& work);
-  int64_t saved_bytes() const;
-  int64_t flash_forward_bytes() const;
-  int64_t flash_backward_bytes() const;
+  void block_forward(const PartMemory& part, int64_t layer);
+  void block_run(const PartMemory& part, int64_t layer, bool all);
+  void block_backward(const PartMemory& part, int64_t layer);
+  void attention_backward(int64_t layer);
+  bool recomputed(int64_t layer) const;
+  struct ScoreBlock {
+    int64_t scores, queries, key_copy;
+  };
+  ScoreBlock score_block(int64_t layer) const;
+  int64_t probabilities(int64_t layer) const;
 
   const DecoderShape& shape_;
   const ModelSpec& spec_;
   MemoryLedger& ledger_;
-  int64_t batch_, seq_len_, rows_, width_, threads_;
+  int64_t batch_, seq_len_, rows_, width_;
+  ActivationCheckpointConfig checkpointing_;
+  bool fused_, dropout_;
   // Bytes of a block's tensors.
-  int64_t x_ = 0, norm_ = 0, qkv_ = 0, head_scales_ = 0, repeated_ = 0, attention_ = 0,
-          log_sum_ = 0, inner_ = 0, s_ = 0;
+  int64_t x_ = 0, norm_ = 0, qkv_ = 0, head_scales_ = 0, attention_ = 0, keys_ = 0,
+          inner_ = 0, s_ = 0;
 };
 
 }  // namespace lockstep::model_spec

@@ -2,6 +2,9 @@
 // rows, D model dim, H query heads, K key heads, E head_dim, F feed-forward dim, V vocabulary.
 #pragma once
 
+#include "core/model/attention.h"
+#include "core/model/dropout.h"
+#include "core/model/kernels.h"
 #include "core/model/layers.h"
 #include "core/model/tensor_kernels.h"
 #include "core/sharding/stage.h"
@@ -13,7 +16,8 @@ class EmbeddingStage : public Stage {
  public:
   // With a tied head the unit's gradient has the head's part already; see grad_sum. With
   // `positions`, parameter 1 is added: a row for each position.
-  EmbeddingStage(int unit, bool positions) : units_{unit}, positions_(positions) {}
+  EmbeddingStage(int unit, bool positions, Dropout dropout)
+      : units_{unit}, positions_(positions), dropout_(std::move(dropout)) {}
   const std::vector<int>& units() const override { return units_; }
   bool backward_needs_weights() const override { return false; }
   at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
@@ -23,19 +27,23 @@ class EmbeddingStage : public Stage {
  private:
   std::vector<int> units_;
   bool positions_;
+  Dropout dropout_;
 };
 
-// What positions see of each other; shared by the blocks.
-struct AttentionTables {
+// What the blocks share.
+struct BlockTables {
   std::shared_ptr<const RotaryTable> rotary;  // null: positions are in the embedding
-  at::Tensor mask_TT;  // added to the scores; undefined: causal, without a window
+  std::shared_ptr<const Attention> attention;
 };
 
-// x + attention(norm(x)), then + feed_forward(norm(.)).
+// x + attention(norm(x)), then + feed_forward(norm(.)), each branch through dropout.
+// Between forward and backward a block holds its activations; with `recompute` only x, and backward
+// first runs the same operations again. What nothing later reads is freed at once.
 class BlockStage : public Stage {
  public:
   // `spec` outlives the stage.
-  BlockStage(int unit, const model_spec::ModelSpec& spec, AttentionTables tables);
+  BlockStage(int unit, const model_spec::ModelSpec& spec, BlockTables tables, bool recompute,
+             double dropout, uint64_t seed);
   const std::vector<int>& units() const override { return units_; }
   at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool keep) override;
@@ -43,30 +51,27 @@ class BlockStage : public Stage {
 
  private:
   struct Saved {
-    at::Tensor x_RD, norm1, h1_RD, qkv, attention_RHE, log_sum, x2_RD, norm2, h2_RD, inner, s_RF;
+    at::Tensor x_RD, norm1, h1_RD, qkv, x2_RD, norm2, h2_RD, inner, s_RF;
     at::Tensor raw_qkv, q_scale_RH, k_scale_RK;  // before the norms of query and key heads
-  };
-  // Views of the rotated projections as attention takes them: [B, heads, T, E].
-  struct Heads {
-    at::Tensor q, k, v;
+    Attention::Kept attention;
   };
   BlockStage(int unit, const model_spec::DecoderShape& shape, const model_spec::UnitSpec& spec,
-             AttentionTables tables);
-  std::optional<at::Tensor> mask() const {
-    return tables_.mask_TT.defined() ? std::optional(tables_.mask_TT) : std::nullopt;
-  }
-  Heads heads_of(const at::Tensor& qkv, int64_t batch, int64_t seq_len) const;
-  at::Tensor project_heads(const UnitPart& unit, int64_t seq_len, Saved& s) const;
-  at::Tensor attention_backward(const UnitPart& unit, const at::Tensor& dx2, int64_t batch,
-                                int64_t seq_len);
+             BlockTables tables, bool recompute, double dropout, uint64_t seed);
+  // From s.x_RD to s.s_RF, what the last projection takes. `all`: backward follows.
+  void run(const UnitPart& unit, const SlotInput& slot, bool train, bool all, Saved& s) const;
+  void project_heads(const UnitPart& unit, int64_t seq_len, bool all, Saved& s) const;
   at::Tensor project_heads_back(const UnitPart& unit, at::Tensor d_qkv, int64_t seq_len);
+  at::Tensor feed_forward_back(const UnitPart& unit, const at::Tensor& dy, const SlotInput& slot);
+  at::Tensor attention_back(const UnitPart& unit, const at::Tensor& dx2, const SlotInput& slot);
 
   std::vector<int> units_;
   const model_spec::DecoderShape& shape_;
-  AttentionTables tables_;
+  BlockTables tables_;
+  bool recompute_;
   Norm norm1_, norm2_;
   Linear qkv_, o_, inner_, down_;  // inner: gate and up, or up alone
-  int q_norm_, k_norm_;            // parameters; -1: none
+  Dropout attention_dropout_, feed_forward_dropout_;
+  int q_norm_, k_norm_;  // parameters; -1: none
   Saved saved_;
 };
 
@@ -86,10 +91,11 @@ class LinearStage : public Stage {
   at::Tensor x_RD_;
 };
 
+// With gradients the loss is TokenLoss's; without (evaluation) it is the plain cross-entropy.
 class HeadStage : public LossStage {
  public:
   // The [V, D] matrix is in the unit itself, or in `embedding_unit` when tied.
-  HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& spec);
+  HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& spec, TokenLoss loss);
   const std::vector<int>& units() const override { return units_; }
   std::vector<int> finished_units() const override { return {units_[0]}; }
   Output run(UnitParts units, const at::Tensor& x, const SlotInput& slot,
@@ -98,6 +104,7 @@ class HeadStage : public LossStage {
  private:
   std::vector<int> units_;
   const model_spec::DecoderShape& shape_;
+  TokenLoss loss_;
   Norm norm_;
   int weight_param_;
 };

@@ -1,30 +1,34 @@
 #include "core/model/decoder.h"
 
 #include "core/model/block_stage.h"
+#include "core/model/matmul.h"
 
 namespace lockstep::core {
-namespace {
 
-// 0 where a query sees a key, and minus infinity where not: later keys, and those `window` back.
-at::Tensor window_mask(int64_t seq_len, int64_t window, at::ScalarType compute) {
-  const at::Tensor ones = at::ones({seq_len, seq_len}, at::kBool);
-  const at::Tensor seen = ones.tril(0).logical_and(ones.triu(1 - window));
-  return at::zeros({seq_len, seq_len}, at::TensorOptions(compute))
-      .masked_fill_(seen.logical_not(), -std::numeric_limits<double>::infinity());
+DecoderOptions DecoderOptions::create(const Config& config, at::ScalarType compute) {
+  const ActivationCheckpointConfig& checkpoint = config.activation_checkpoint;
+  DecoderOptions o;
+  o.compute = compute;
+  o.seq_len = config.training.seq_len;
+  if (checkpoint.mode != "none")
+    o.recompute_every = checkpoint.mode == "full" ? 1 : checkpoint.selective_ac_option;
+  o.fused_attention = config.model.fused_attention;
+  o.dropout = config.model.dropout;
+  o.seed = static_cast<uint64_t>(config.training.seed);
+  o.loss = {config.training.z_loss, config.training.label_smoothing};
+  return o;
 }
 
-}  // namespace
-
-StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len,
-                           at::ScalarType compute) {
+StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptions& o) {
   const model_spec::DecoderShape& shape = spec.shape;
-  AttentionTables tables;
+  BlockTables tables;
   if (shape.learned_positions == 0)
     tables.rotary = std::make_shared<const RotaryTable>(
-        RotaryTable::create(seq_len, shape.head_dim, shape.rope_theta, shape.rope_scaling));
-  std::map<int64_t, at::Tensor> masks;  // by window
+        RotaryTable::create(o.seq_len, shape.head_dim, shape.rope_theta, shape.rope_scaling));
+  std::map<int64_t, std::shared_ptr<const Attention>> attentions;  // by window
   StageSequence sequence;
-  sequence.stages.push_back(std::make_unique<EmbeddingStage>(0, shape.learned_positions > 0));
+  sequence.stages.push_back(std::make_unique<EmbeddingStage>(
+      0, shape.learned_positions > 0, Dropout(o.dropout, o.seed, spec.units[0].name)));
   for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
     const int unit = static_cast<int>(layer) + 1;
     if (shape.family == "linear") {
@@ -33,15 +37,17 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len,
       continue;
     }
     const int64_t window = shape.window(layer);
-    tables.mask_TT.reset();
-    if (window > 0 && window < seq_len) {
-      at::Tensor& mask = masks[window];
-      if (!mask.defined()) mask = window_mask(seq_len, window, compute);
-      tables.mask_TT = mask;
-    }
-    sequence.stages.push_back(std::make_unique<BlockStage>(unit, spec, tables));
+    auto& attention = attentions[window];
+    if (!attention)
+      attention =
+          std::make_shared<const Attention>(shape, window, o.seq_len, o.fused_attention);
+    tables.attention = attention;
+    const bool recompute = o.recompute_every > 0 && (layer + 1) % o.recompute_every == 0;
+    sequence.stages.push_back(
+        std::make_unique<BlockStage>(unit, spec, tables, recompute, o.dropout, o.seed));
   }
-  sequence.loss = std::make_unique<HeadStage>(static_cast<int>(spec.units.size()) - 1, 0, spec);
+  sequence.loss =
+      std::make_unique<HeadStage>(static_cast<int>(spec.units.size()) - 1, 0, spec, o.loss);
   return sequence;
 }
 
@@ -54,7 +60,7 @@ at::Tensor logits_of(const model_spec::ModelSpec& spec, UnitParts head_units,
   const at::Tensor& weight =
       spec.shape.tied ? head_units[1].weight(0)
                       : head_units[0].weight(spec.units.back().find(model_spec::Role::kHead));
-  return at::mm(h, weight.t()).to(at::kFloat);
+  return product(h, weight.t()).to(at::kFloat);
 }
 
 }  // namespace lockstep::core

@@ -3,15 +3,30 @@
 // what is saved is known, and the order of every sum is fixed.
 #pragma once
 
+#include "base/config.h"
+#include "core/model/kernels.h"
 #include "core/sharding/stage.h"
 #include "model_spec/model_spec.h"
 
 namespace lockstep::core {
 
-// `spec` outlives the stages. Unit indices are those of spec.units. `compute`: the dtype of
-// activations.
-StageSequence make_decoder(const model_spec::ModelSpec& spec, int64_t seq_len,
-                           at::ScalarType compute);
+// What of a config the stages need to know, beside the model's shape.
+struct DecoderOptions {
+  at::ScalarType compute = at::kFloat;  // dtype of activations
+  int64_t seq_len = 0;
+  // Blocks k-1, 2k-1, … keep only their input between forward and backward, and run forward again
+  // in backward: the same bits. 0: none; 1: all.
+  int64_t recompute_every = 0;
+  bool fused_attention = true;
+  double dropout = 0;  // while training: of the embedding's and of each branch's output
+  uint64_t seed = 0;   // of dropout's masks
+  TokenLoss loss;      // while training
+
+  static DecoderOptions create(const Config& config, at::ScalarType compute);
+};
+
+// `spec` outlives the stages. Unit indices are those of spec.units.
+StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptions& options);
 
 // Logits [R, V] fp32 of the rows x [R, D] of what Schedule::forward_only gives, the head's units
 // gathered.

@@ -1,13 +1,16 @@
-#include "base/check.h"
+#include <numeric>
+
 #include "core/model/block_stage.h"
-#include "core/model/kernels.h"
-#include "core/sharding/add_kernels.h"
+#include "core/model/element_type.h"
+#include "core/model/matmul.h"
+#include "core/sharding/parallel.h"
 
 namespace lockstep::core {
 namespace {
 
 // Logits of one chunk take at most this much; the chunk size depends on the vocabulary alone.
 constexpr int64_t kChunkLogitBytes = int64_t{32} << 20;
+constexpr int64_t kGrainLogits = 32768;  // worth a thread's while
 
 int64_t chunk_rows(int64_t vocab) {
   const int64_t rows = kChunkLogitBytes / (vocab * static_cast<int64_t>(sizeof(float)));
@@ -20,7 +23,7 @@ void add_weight_grad(const UnitPart& unit, int param, bool alone, const at::Tens
                      const at::Tensor& x) {
   if (alone) {
     at::Tensor out = unit.grad(param);
-    at::mm_out(out, d_logits.t(), x);
+    multiply(d_logits.t(), x, out);
     return;
   }
   at::Tensor sum = unit.grad_sum(param);
@@ -31,11 +34,27 @@ void add_weight_grad(const UnitPart& unit, int param, bool alone, const at::Tens
   }
 }
 
+// The losses of a chunk's rows go to `losses`; its logits become their gradient.
+void losses_of(const at::Tensor& logits, const int64_t* labels, const TokenLoss& loss, float dy,
+               bool want_gradients, double* losses) {
+  const int64_t vocab = logits.size(1);
+  by_type(logits, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const int64_t grain = std::max<int64_t>(1, kGrainLogits / vocab);
+    parallel_ranges(logits.size(0), grain, [&](int64_t begin, int64_t end) {
+      cross_entropy<T>(ptr<T>(logits) + begin * vocab, labels + begin, end - begin, vocab, loss, dy,
+                       want_gradients, losses + begin);
+    });
+  });
+}
+
 }  // namespace
 
-HeadStage::HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& spec)
+HeadStage::HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& spec,
+                     TokenLoss loss)
     : units_{unit},
       shape_(spec.shape),
+      loss_(loss),
       norm_(spec.units.back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
             spec.shape.norm_eps),
       weight_param_(spec.shape.tied ? 0 : spec.units.back().find(model_spec::Role::kHead)) {
@@ -52,23 +71,25 @@ LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const Slo
   const at::Tensor labels = slot.labels_BT.reshape({-1});
   LOCKSTEP_CHECK(labels.size(0) == x.size(0), labels.size(0), " ", x.size(0));
 
-  Output out;
   const int64_t rows = x.size(0), step = chunk_rows(shape_.vocab_size);
+  const int64_t* const label = labels.data_ptr<int64_t>();
+  std::vector<double> losses(static_cast<size_t>(rows));
   at::Tensor dh_RD = want_gradients ? at::empty_like(h_RD) : at::Tensor();
   for (int64_t r = 0; r < rows; r += step) {
     const int64_t n = std::min(step, rows - r);
     const at::Tensor h = h_RD.narrow(0, r, n);
-    at::Tensor logits = at::mm(h, weight_VD.t()).to(at::kFloat);
-    cross_entropy(logits.data_ptr<float>(), labels.data_ptr<int64_t>() + r, n, shape_.vocab_size,
-                  static_cast<float>(slot.dy), want_gradients, &out.loss.sum,
-                  &out.loss.valid_tokens);
+    const at::Tensor logits = product(h, weight_VD.t());
+    losses_of(logits, label + r, want_gradients ? loss_ : TokenLoss{},
+              static_cast<float>(slot.dy), want_gradients, losses.data() + r);
     if (!want_gradients) continue;
-    const at::Tensor d_logits = logits.to(x.scalar_type());
     at::Tensor dh = dh_RD.narrow(0, r, n);
-    at::mm_out(dh, d_logits, weight_VD);
-    add_weight_grad(weight_unit, weight_param_, rows <= step && !shape_.tied, d_logits, h);
+    multiply(logits, weight_VD, dh);
+    add_weight_grad(weight_unit, weight_param_, rows <= step && !shape_.tied, logits, h);
   }
-  if (want_gradients) out.dx = norm_.backward(own, dh_RD, x, kept);
+  Output out;
+  out.loss.sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+  out.loss.valid_tokens = std::count_if(label, label + rows, [](int64_t l) { return l >= 0; });
+  if (want_gradients) out.dx = norm_.backward(own, std::move(dh_RD), x, kept, {});
   return out;
 }
 

@@ -1,6 +1,7 @@
 #include "core/model/layers.h"
 
 #include "base/check.h"
+#include "core/model/matmul.h"
 #include "core/model/tensor_kernels.h"
 
 namespace lockstep::core {
@@ -39,10 +40,10 @@ void stacked_weight_grad(const UnitPart& unit, int first, int count, const at::T
                          const at::Tensor& x) {
   if (back_to_back(unit, first, count)) {
     at::Tensor out = stacked_view(unit.grad(first), stacked_rows(unit, first, count));
-    at::mm_out(out, dy.t(), x);
+    multiply(dy.t(), x, out);
     return;
   }
-  const at::Tensor stacked = at::mm(dy.t(), x);
+  const at::Tensor stacked = product(dy.t(), x);
   int64_t row = 0;
   for (int i = first; i < first + count; ++i) {
     at::Tensor out = unit.grad(i);
@@ -60,8 +61,8 @@ Linear::Linear(const model_spec::UnitSpec& unit, model_spec::Role first, int cou
 }
 
 at::Tensor Linear::forward(const UnitPart& unit, const at::Tensor& x) const {
-  at::Tensor y = in_out_ ? at::mm(x, unit.weight(first_))
-                         : at::mm(x, stacked_weight(unit, first_, count_).t());
+  at::Tensor y = in_out_ ? product(x, unit.weight(first_))
+                         : product(x, stacked_weight(unit, first_, count_).t());
   if (bias_ < 0) return y;
   if (count_ == 1) return y.add_(unit.weight(bias_));
   std::vector<at::Tensor> parts;
@@ -73,7 +74,7 @@ void Linear::parameters_back(const UnitPart& unit, const at::Tensor& dy,
                              const at::Tensor& x) const {
   if (in_out_) {
     at::Tensor out = unit.grad(first_);
-    at::mm_out(out, x.t(), dy);
+    multiply(x.t(), dy, out);
   } else {
     stacked_weight_grad(unit, first_, count_, dy, x);
   }
@@ -87,8 +88,8 @@ void Linear::parameters_back(const UnitPart& unit, const at::Tensor& dy,
 }
 
 at::Tensor Linear::input_back(const UnitPart& unit, const at::Tensor& dy) const {
-  return in_out_ ? at::mm(dy, unit.weight(first_).t())
-                 : at::mm(dy, stacked_weight(unit, first_, count_));
+  return in_out_ ? product(dy, unit.weight(first_).t())
+                 : product(dy, stacked_weight(unit, first_, count_));
 }
 
 Norm::Norm(const model_spec::UnitSpec& unit, model_spec::Role weight, model_spec::Role bias,
@@ -102,11 +103,12 @@ at::Tensor Norm::forward(const UnitPart& unit, const at::Tensor& x, at::Tensor& 
   return layer_norm(x, unit.weight(weight_), unit.weight(bias_), eps_, kept);
 }
 
-at::Tensor Norm::backward(const UnitPart& unit, const at::Tensor& dy, const at::Tensor& x,
-                          const at::Tensor& kept) const {
+at::Tensor Norm::backward(const UnitPart& unit, at::Tensor dy, const at::Tensor& x,
+                          const at::Tensor& kept, const at::Tensor& residual) const {
+  const at::Tensor& w = unit.weight(weight_);
   const at::Tensor dw_sum = unit.grad_sum(weight_);
-  if (bias_ < 0) return rms_norm_back(dy, x, unit.weight(weight_), kept, dw_sum);
-  return layer_norm_back(dy, x, unit.weight(weight_), kept, dw_sum, unit.grad_sum(bias_));
+  if (bias_ < 0) return rms_norm_back(std::move(dy), x, w, kept, residual, dw_sum);
+  return layer_norm_back(std::move(dy), x, w, kept, residual, dw_sum, unit.grad_sum(bias_));
 }
 
 }  // namespace lockstep::core

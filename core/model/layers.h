@@ -34,9 +34,10 @@ class Norm {
        double eps);
   // `kept` is for backward.
   at::Tensor forward(const UnitPart& unit, const at::Tensor& x_RD, at::Tensor& kept) const;
-  // Returns dx; adds to the parameters' gradients in fp32.
-  at::Tensor backward(const UnitPart& unit, const at::Tensor& dy_RD, const at::Tensor& x_RD,
-                      const at::Tensor& kept) const;
+  // Returns residual (undefined: none) + dx, in dy's memory; adds to the parameters' gradients in
+  // fp32.
+  at::Tensor backward(const UnitPart& unit, at::Tensor dy_RD, const at::Tensor& x_RD,
+                      const at::Tensor& kept, const at::Tensor& residual_RD) const;
 
  private:
   int weight_, bias_;

@@ -3,28 +3,47 @@
 #include <cmath>
 #include <numbers>
 
-#include "base/check.h"
-#include "core/model/kernels.h"
+#include "core/model/element_type.h"
 #include "core/sharding/add_kernels.h"
+#include "core/sharding/parallel.h"
 
 namespace lockstep::core {
 namespace {
 
-// Calls f with a typed null pointer that says the element type of `t`.
+constexpr int64_t kGrain = 16384;  // elements worth a thread's while
+constexpr int64_t kPartRows = 64;
+
+// body(begin, end) for ranges of `rows` rows, each `width` elements wide.
 template <typename F>
-void by_type(const at::Tensor& t, F&& f) {
-  if (t.scalar_type() == at::kFloat) {
-    f(static_cast<float*>(nullptr));
-  } else {
-    LOCKSTEP_CHECK(t.scalar_type() == at::kBFloat16, c10::toString(t.scalar_type()));
-    f(static_cast<Bf16*>(nullptr));
+void over_rows(int64_t rows, int64_t width, F&& body) {
+  parallel_ranges(rows, std::max<int64_t>(1, kGrain / width), std::forward<F>(body));
+}
+
+// Sums over rows, into each of `sums` [C] (fp32): body(begin, end, partial) adds rows of a part
+// into partial [sums, C]. Parts are of fixed size and are added in order: threads change nothing.
+template <typename F>
+void sum_over_rows(int64_t rows, std::initializer_list<at::Tensor> sums, F&& body) {
+  const int64_t width = sums.begin()->numel(), count = static_cast<int64_t>(sums.size());
+  const int64_t parts = (rows + kPartRows - 1) / kPartRows;
+  at::Tensor partials = at::zeros({parts, count, width}, at::kFloat);
+  float* const partial = partials.data_ptr<float>();
+  parallel_ranges(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part)
+      body(part * kPartRows, std::min(rows, (part + 1) * kPartRows),
+           partial + part * count * width);
+  });
+  for (int64_t part = 0; part < parts; ++part) {
+    const float* from = partial + part * count * width;
+    for (const at::Tensor& sum : sums) {
+      add_floats(sum.data_ptr<float>(), from, width);
+      from += width;
+    }
   }
 }
 
 template <typename T>
-T* ptr(const at::Tensor& t) {
-  LOCKSTEP_CHECK(t.is_contiguous(), "a kernel needs contiguous memory");
-  return static_cast<T*>(t.data_ptr());
+const T* row_or_null(const at::Tensor& t, int64_t row) {
+  return t.defined() ? ptr<T>(t) + row * t.size(1) : nullptr;
 }
 
 // Llama 3: wavelengths beyond what was trained are stretched by `factor`, those well inside stay,
@@ -60,44 +79,59 @@ RotaryTable RotaryTable::create(int64_t seq_len, int64_t head_dim, double theta,
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, at::Tensor& scale) {
   at::Tensor y = at::empty_like(x);
   scale = at::empty({x.size(0)}, at::kFloat);
+  const int64_t dim = x.size(1);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    rms_norm_forward<T>(ptr<T>(x), ptr<T>(w), ptr<T>(y), scale.data_ptr<float>(), x.size(0),
-                        x.size(1), static_cast<float>(eps));
+    over_rows(x.size(0), dim, [&](int64_t begin, int64_t end) {
+      rms_norm_forward<T>(ptr<T>(x) + begin * dim, ptr<T>(w), ptr<T>(y) + begin * dim,
+                          scale.data_ptr<float>() + begin, end - begin, dim,
+                          static_cast<float>(eps));
+    });
   });
   return y;
 }
 
-at::Tensor rms_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
-                         const at::Tensor& scale, at::Tensor dw_sum) {
-  at::Tensor dx = at::empty_like(x);
+at::Tensor rms_norm_back(at::Tensor dy, const at::Tensor& x, const at::Tensor& w,
+                         const at::Tensor& scale, const at::Tensor& residual, at::Tensor dw_sum) {
+  const int64_t dim = x.size(1);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    rms_norm_backward<T>(ptr<T>(dy), ptr<T>(x), ptr<T>(w), scale.data_ptr<float>(), ptr<T>(dx),
-                         dw_sum.data_ptr<float>(), x.size(0), x.size(1));
+    sum_over_rows(x.size(0), {dw_sum}, [&](int64_t begin, int64_t end, float* dw) {
+      T* const d = ptr<T>(dy) + begin * dim;
+      rms_norm_backward<T>(d, ptr<T>(x) + begin * dim, ptr<T>(w), scale.data_ptr<float>() + begin,
+                           row_or_null<T>(residual, begin), d, dw, end - begin, dim);
+    });
   });
-  return dx;
+  return dy;
 }
 
 void head_norm(const at::Tensor& x, const at::Tensor& w, at::Tensor& y, at::Tensor& scale,
                int64_t first_column, int64_t heads, double eps) {
   scale = at::empty({x.size(0), heads}, at::kFloat);
+  const int64_t stride = x.size(1);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    head_norm_forward<T>(ptr<T>(x) + first_column, ptr<T>(w), ptr<T>(y) + first_column,
-                         scale.data_ptr<float>(), x.size(0), heads, w.size(0), x.size(1),
-                         static_cast<float>(eps));
+    over_rows(x.size(0), heads * w.size(0), [&](int64_t begin, int64_t end) {
+      const int64_t at = begin * stride + first_column;
+      head_norm_forward<T>(ptr<T>(x) + at, ptr<T>(w), ptr<T>(y) + at,
+                           scale.data_ptr<float>() + begin * heads, end - begin, heads, w.size(0),
+                           stride, static_cast<float>(eps));
+    });
   });
 }
 
-void head_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
-                    const at::Tensor& scale, at::Tensor& dx, at::Tensor dw_sum,
-                    int64_t first_column, int64_t heads) {
+void head_norm_back(at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                    const at::Tensor& scale, at::Tensor dw_sum, int64_t first_column,
+                    int64_t heads) {
+  const int64_t stride = x.size(1);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    head_norm_backward<T>(ptr<T>(dy) + first_column, ptr<T>(x) + first_column, ptr<T>(w),
-                          scale.data_ptr<float>(), ptr<T>(dx) + first_column,
-                          dw_sum.data_ptr<float>(), x.size(0), heads, w.size(0), x.size(1));
+    sum_over_rows(x.size(0), {dw_sum}, [&](int64_t begin, int64_t end, float* dw) {
+      const int64_t at = begin * stride + first_column;
+      head_norm_backward<T>(ptr<T>(dy) + at, ptr<T>(x) + at, ptr<T>(w),
+                            scale.data_ptr<float>() + begin * heads, ptr<T>(dy) + at, dw,
+                            end - begin, heads, w.size(0), stride);
+    });
   });
 }
 
@@ -105,32 +139,43 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor
                       at::Tensor& stats) {
   at::Tensor y = at::empty_like(x);
   stats = at::empty({x.size(0), 2}, at::kFloat);
+  const int64_t dim = x.size(1);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    layer_norm_forward<T>(ptr<T>(x), ptr<T>(w), ptr<T>(b), ptr<T>(y), stats.data_ptr<float>(),
-                          x.size(0), x.size(1), static_cast<float>(eps));
+    over_rows(x.size(0), dim, [&](int64_t begin, int64_t end) {
+      layer_norm_forward<T>(ptr<T>(x) + begin * dim, ptr<T>(w), ptr<T>(b), ptr<T>(y) + begin * dim,
+                            stats.data_ptr<float>() + 2 * begin, end - begin, dim,
+                            static_cast<float>(eps));
+    });
   });
   return y;
 }
 
-at::Tensor layer_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
-                           const at::Tensor& stats, at::Tensor dw_sum, at::Tensor db_sum) {
-  at::Tensor dx = at::empty_like(x);
+at::Tensor layer_norm_back(at::Tensor dy, const at::Tensor& x, const at::Tensor& w,
+                           const at::Tensor& stats, const at::Tensor& residual, at::Tensor dw_sum,
+                           at::Tensor db_sum) {
+  const int64_t dim = x.size(1);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    layer_norm_backward<T>(ptr<T>(dy), ptr<T>(x), ptr<T>(w), stats.data_ptr<float>(), ptr<T>(dx),
-                           dw_sum.data_ptr<float>(), db_sum.data_ptr<float>(), x.size(0),
-                           x.size(1));
+    sum_over_rows(x.size(0), {dw_sum, db_sum}, [&](int64_t begin, int64_t end, float* sums) {
+      T* const d = ptr<T>(dy) + begin * dim;
+      layer_norm_backward<T>(d, ptr<T>(x) + begin * dim, ptr<T>(w),
+                             stats.data_ptr<float>() + 2 * begin, row_or_null<T>(residual, begin),
+                             d, sums, sums + dim, end - begin, dim);
+    });
   });
-  return dx;
+  return dy;
 }
 
 void rotate_rows(at::Tensor& x, const RotaryTable& table, int64_t seq_len, int64_t heads,
                  int64_t head_dim, float direction) {
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    rotate_heads<T>(ptr<T>(x), table.cos_TH.data_ptr<float>(), table.sin_TH.data_ptr<float>(),
-                    x.size(0), seq_len, heads, head_dim, x.size(1), direction);
+    over_rows(x.size(0), heads * head_dim, [&](int64_t begin, int64_t end) {
+      rotate_heads<T>(ptr<T>(x) + begin * x.size(1), table.cos_TH.data_ptr<float>(),
+                      table.sin_TH.data_ptr<float>(), end - begin, seq_len, begin, heads, head_dim,
+                      x.size(1), direction);
+    });
   });
 }
 
@@ -139,49 +184,78 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
   at::Tensor y = at::empty({gate_up.size(0), dim}, gate_up.options());
   by_type(y, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    swiglu_forward<T>(ptr<T>(gate_up), ptr<T>(y), y.size(0), dim);
+    over_rows(y.size(0), dim, [&](int64_t begin, int64_t end) {
+      swiglu_forward<T>(ptr<T>(gate_up) + begin * 2 * dim, ptr<T>(y) + begin * dim, end - begin,
+                        dim);
+    });
   });
   return y;
 }
 
-at::Tensor swiglu_back(const at::Tensor& dy, const at::Tensor& gate_up) {
-  at::Tensor d = at::empty_like(gate_up);
+at::Tensor swiglu_back(const at::Tensor& dy, at::Tensor gate_up) {
+  const int64_t dim = dy.size(1);
   by_type(dy, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    swiglu_backward<T>(ptr<T>(dy), ptr<T>(gate_up), ptr<T>(d), dy.size(0), dy.size(1));
+    over_rows(dy.size(0), dim, [&](int64_t begin, int64_t end) {
+      swiglu_backward<T>(ptr<T>(dy) + begin * dim, ptr<T>(gate_up) + begin * 2 * dim, end - begin,
+                         dim);
+    });
   });
-  return d;
+  return gate_up;
 }
 
 at::Tensor gelu_new(const at::Tensor& x) {
   at::Tensor y = at::empty_like(x);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    gelu_forward<T>(ptr<T>(x), ptr<T>(y), x.numel());
+    over_rows(x.numel(), 1, [&](int64_t begin, int64_t end) {
+      gelu_forward<T>(ptr<T>(x) + begin, ptr<T>(y) + begin, end - begin);
+    });
   });
   return y;
 }
 
-at::Tensor gelu_new_back(const at::Tensor& dy, const at::Tensor& x) {
-  at::Tensor dx = at::empty_like(x);
+at::Tensor gelu_new_back(const at::Tensor& dy, at::Tensor x) {
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    gelu_backward<T>(ptr<T>(dy), ptr<T>(x), ptr<T>(dx), x.numel());
+    over_rows(x.numel(), 1, [&](int64_t begin, int64_t end) {
+      gelu_backward<T>(ptr<T>(dy) + begin, ptr<T>(x) + begin, end - begin);
+    });
   });
-  return dx;
+  return x;
+}
+
+void softmax_of_seen(at::Tensor& scores, const ScoreBlock& block, float scale) {
+  const int64_t size = block.rows * block.keys;
+  by_type(scores, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    over_rows(scores.size(0), size, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        masked_softmax<T>(ptr<T>(scores) + i * size, block, scale);
+    });
+  });
+}
+
+void softmax_of_seen_back(const at::Tensor& p, at::Tensor& dp, const ScoreBlock& block,
+                          float scale) {
+  const int64_t size = block.rows * block.keys;
+  by_type(p, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    over_rows(p.size(0), size, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        masked_softmax_backward<T>(ptr<T>(p) + i * size, ptr<T>(dp) + i * size, block, scale);
+    });
+  });
 }
 
 void add_columns(at::Tensor sum, const at::Tensor& dy, int64_t first_column) {
   const int64_t columns = sum.numel(), stride = dy.size(1);
   by_type(dy, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    const T* row = ptr<T>(dy) + first_column;
-    for (int64_t r = 0; r < dy.size(0); ++r, row += stride) {
-      if constexpr (std::is_same_v<T, float>)
-        add_floats(sum.data_ptr<float>(), row, columns);
-      else
-        add_bf16(sum.data_ptr<float>(), &row->bits, columns);
-    }
+    sum_over_rows(dy.size(0), {sum}, [&](int64_t begin, int64_t end, float* partial) {
+      for (int64_t r = begin; r < end; ++r)
+        add_to(partial, ptr<T>(dy) + r * stride + first_column, columns);
+    });
   });
 }
 

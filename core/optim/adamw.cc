@@ -5,6 +5,7 @@
 #include <numbers>
 #include <string_view>
 
+#include "core/sharding/parallel.h"
 #include "core/sharding/vector_clones.h"
 #include "model_spec/model_spec.h"
 
@@ -23,9 +24,14 @@ AdamWStep AdamWStep::create(double lr, double beta1, double beta2, double eps, d
           static_cast<float>(std::sqrt(1.0 - std::pow(beta2, n)))};
 }
 
+namespace {
+
+constexpr int64_t kTile = model_spec::kTileElements;
+constexpr int64_t kGrainTiles = 16;  // worth a thread's while
+
 LOCKSTEP_VECTOR_CLONES
-void adamw_update(const AdamWStep& s, bool decay, const float* __restrict grad,
-                  float* __restrict master, float* __restrict m, float* __restrict v, int64_t n) {
+void update_run(const AdamWStep& s, bool decay, const float* __restrict grad,
+                float* __restrict master, float* __restrict m, float* __restrict v, int64_t n) {
   const float keep = decay ? 1.0f - s.lr * s.weight_decay : 1.0f;
   const float step_size = s.lr / s.correction1;
   const float rest1 = 1.0f - s.beta1, rest2 = 1.0f - s.beta2;
@@ -41,8 +47,7 @@ void adamw_update(const AdamWStep& s, bool decay, const float* __restrict grad,
 }
 
 LOCKSTEP_VECTOR_CLONES
-void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out) {
-  constexpr int64_t kTile = model_spec::kTileElements;
+void square_run(float* grad, float scale, int64_t tiles, double* sums_out) {
   constexpr int kLanes = 8;
   for (int64_t tile = 0; tile < tiles; ++tile, grad += kTile) {
     double lanes[kLanes] = {};
@@ -55,6 +60,21 @@ void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sum
     sums_out[tile] = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
                      ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
   }
+}
+
+}  // namespace
+
+void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master, float* m,
+                  float* v, int64_t n) {
+  parallel_ranges(n, kGrainTiles * kTile, [&](int64_t begin, int64_t end) {
+    update_run(step, decay, grad + begin, master + begin, m + begin, v + begin, end - begin);
+  });
+}
+
+void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out) {
+  parallel_ranges(tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
+    square_run(grad + begin * kTile, scale, end - begin, sums_out + begin);
+  });
 }
 
 double learning_rate(double peak, int64_t warmup_steps, int64_t total_steps, const char* decay_type,

@@ -24,7 +24,7 @@ TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& sp
       parts_.emplace_back(*units_.back(), run.first_params[i],
                           spec.units[static_cast<size_t>(run.first_unit) + i]);
   }
-  model_ = make_decoder(spec, config.training.seq_len, strategy_.compute);
+  model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute));
   schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, map_, comm_.rank());
 }
 

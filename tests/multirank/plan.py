@@ -35,6 +35,11 @@ CONFIGS = {
     "llama, full_shard, block, one unit, bf16": (LLAMA, 2, BF16 | {
         "parallelism.slot_map": "block", "parallelism.wrap_policy": "none",
         "training.slots": 7}),
+    "llama, full_shard, checkpointing, bf16": (LLAMA, 2, BF16 | {
+        "activation_checkpoint.mode": "full", "training.seq_len": 512, "model.dropout": 0.1}),
+    "qwen3, single, every second block, plain attention, fp32": (QWEN3, 1, {
+        "activation_checkpoint.mode": "selective", "model.fused_attention": "false",
+        "parallelism.strategy": "single", "training.seq_len": 256}),
     "linear of 30 M, full_shard, fp32": (None, 4, {
         "model.name": "linear", "model.dim": 2304, "model.n_layers": 5, "model.n_heads": 8,
         "model.vocab_size": 700, "training.local_batch_size": 1, "training.slots": 2,

@@ -1,0 +1,186 @@
+// The decoder's kernels beside the plain form of LibTorch's operations, in turn, the best of some
+// rounds each:
+//
+//   kernel_bench [threads] [rows] [dim]
+//
+// Prints a Markdown table in milliseconds. The plain forms run without autograd; their backward is
+// what autograd would call, or what its formula takes.
+#include <torch/torch.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+
+#include "base/clock.h"
+#include "core/model/attention.h"
+#include "core/model/element_type.h"
+#include "core/model/tensor_kernels.h"
+#include "core/optim/adamw.h"
+
+namespace lockstep::core {
+namespace {
+
+constexpr int kRounds = 7;
+
+double seconds_of(const std::function<void()>& run) {
+  const double before = system_clock().monotonic_s();
+  run();
+  return system_clock().monotonic_s() - before;
+}
+
+void race(const char* name, at::ScalarType dtype, const std::function<void()>& ours,
+          const std::function<void()>& plain) {
+  double best[2] = {1e9, 1e9};
+  for (int round = 0; round < kRounds; ++round) {
+    best[0] = std::min(best[0], seconds_of(ours));
+    best[1] = std::min(best[1], seconds_of(plain));
+  }
+  std::printf("| %s | %s | %.3f | %.3f | %.2f |\n", name, dtype == at::kFloat ? "fp32" : "bf16",
+              1e3 * best[0], 1e3 * best[1], best[1] / best[0]);
+}
+
+struct Shape {
+  int64_t rows, dim, ffn, vocab = 8192, seq_len = 256;
+};
+
+void race_norm(const Shape& s, at::ScalarType dtype) {
+  const at::Tensor x = at::randn({s.rows, s.dim}).to(dtype), w = at::randn({s.dim}).to(dtype);
+  at::Tensor dy = at::randn({s.rows, s.dim}).to(dtype), scale, dw = at::zeros({s.dim});
+  race("RMSNorm", dtype, [&] { rms_norm(x, w, 1e-5, scale); },
+       [&] { at::rms_norm(x, {s.dim}, w, 1e-5); });
+  const auto plain_back = [&] {
+    const at::Tensor xf = x.to(at::kFloat), df = dy.to(at::kFloat), r = scale.unsqueeze(1);
+    const at::Tensor g = df * w.to(at::kFloat);
+    (r * g - xf * (r.pow(3) * (g * xf).mean(-1, true))).to(dtype);
+    (df * xf * r).sum(0);
+  };
+  race("RMSNorm, backward", dtype, [&] { rms_norm_back(dy, x, w, scale, {}, dw); }, plain_back);
+}
+
+void race_swiglu(const Shape& s, at::ScalarType dtype) {
+  const at::Tensor gate_up = at::randn({s.rows, 2 * s.ffn}).to(dtype);
+  const at::Tensor dy = at::randn({s.rows, s.ffn}).to(dtype);
+  const at::Tensor gate = gate_up.narrow(1, 0, s.ffn), up = gate_up.narrow(1, s.ffn, s.ffn);
+  race("SwiGLU", dtype, [&] { swiglu(gate_up); }, [&] { at::silu(gate) * up; });
+  at::Tensor used = gate_up.clone();
+  race("SwiGLU, backward", dtype, [&] { swiglu_back(dy, used); },
+       [&] {
+         const at::Tensor d_up = dy * at::silu(gate);
+         at::silu_backward(dy * up, gate);
+       });
+}
+
+void race_rotation(const Shape& s, at::ScalarType dtype) {
+  const int64_t e = 64, heads = s.dim / e;
+  const RotaryTable table = RotaryTable::create(s.seq_len, e, 10000.0);
+  at::Tensor x = at::randn({s.rows, s.dim}).to(dtype);
+  const at::Tensor cos = table.cos_TH.unsqueeze(1), sin = table.sin_TH.unsqueeze(1);
+  race("RoPE", dtype, [&] { rotate_rows(x, table, s.seq_len, heads, e, 1.0f); },
+       [&] {
+         const auto half = x.view({-1, s.seq_len, heads, e}).to(at::kFloat).chunk(2, -1);
+         at::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1).to(dtype);
+       });
+}
+
+void race_loss(const Shape& s, at::ScalarType dtype) {
+  const at::Tensor logits = at::randn({s.rows, s.vocab}).to(dtype);
+  const at::Tensor labels = at::arange(s.rows, at::kLong) % s.vocab;
+  at::Tensor used = logits.clone();
+  std::vector<double> losses(static_cast<size_t>(s.rows));
+  const auto ours = [&] {
+    by_type(used, [&](auto* type) {
+      using T = std::remove_pointer_t<decltype(type)>;
+      cross_entropy<T>(ptr<T>(used), labels.data_ptr<int64_t>(), s.rows, s.vocab, {}, 1.0f, true,
+                       losses.data());
+    });
+  };
+  race("cross-entropy and its gradient", dtype, ours, [&] {
+    const at::Tensor log_p = at::log_softmax(logits.to(at::kFloat), -1);
+    at::nll_loss(log_p, labels, {}, at::Reduction::Sum);
+    at::Tensor d = log_p.exp();
+    d.scatter_add_(1, labels.unsqueeze(1), at::full({s.rows, 1}, -1.0f));
+    d.to(dtype);
+  });
+}
+
+void race_attention(const Shape& s, at::ScalarType dtype) {
+  model_spec::DecoderShape shape;
+  shape.head_dim = 64;
+  shape.n_heads = s.dim / 64;
+  shape.n_kv_heads = shape.n_heads / 2;
+  const int64_t batch = s.rows / s.seq_len, h = shape.n_heads;
+  const at::Tensor qkv = at::randn({s.rows, 2 * s.dim}).to(dtype);
+  const at::Tensor d_out = at::randn({s.rows, s.dim}).to(dtype);
+  const Attention attention(shape, 0, s.seq_len, true);
+  const auto heads = [&](const at::Tensor& x, int64_t first, int64_t count) {
+    return x.view({batch, s.seq_len, -1, 64}).narrow(2, first, count).transpose(1, 2);
+  };
+  at::Tensor out, log_sum;
+  const at::Tensor q = heads(qkv, 0, h), d = heads(d_out, 0, h);
+  const auto repeated = [&](int64_t first) {
+    return heads(qkv, first, h / 2).repeat_interleave(2, 1);
+  };
+  const auto plain = [&] {
+    std::tie(out, log_sum) = at::_scaled_dot_product_flash_attention_for_cpu(
+        q, repeated(h), repeated(h + h / 2), 0.0, true);
+  };
+  race("attention", dtype,
+       [&] {
+         Attention::Kept kept;
+         attention.forward(qkv, batch, kept);
+       },
+       plain);
+  Attention::Kept kept;
+  attention.forward(qkv, batch, kept);
+  race("attention, backward", dtype, [&] { attention.backward(d_out, qkv, batch, kept); },
+       [&] {
+         auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+             d, q, repeated(h), repeated(h + h / 2), out, log_sum, 0.0, true);
+         dk.view({batch, h / 2, 2, s.seq_len, 64}).sum(2);
+         dv.view({batch, h / 2, 2, s.seq_len, 64}).sum(2);
+       });
+}
+
+void race_adamw() {
+  const int64_t n = 4 << 20;
+  at::Tensor p = at::randn({n}), m = at::zeros({n}), v = at::zeros({n}), g = at::randn({n});
+  at::Tensor step = at::tensor(3.0f);
+  race("AdamW, 4 Mi elements", at::kFloat,
+       [&] {
+         adamw_update(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 3), true,
+                      g.data_ptr<float>(), p.data_ptr<float>(), m.data_ptr<float>(),
+                      v.data_ptr<float>(), n);
+       },
+       [&] {
+         at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-3, 0.9, 0.95, 0.1, 1e-8, false,
+                           false);
+       });
+}
+
+void run(int threads, Shape s) {
+  at::set_num_threads(threads);
+  std::printf("%d threads, %lld rows of %lld, feed-forward %lld, vocabulary %lld\n\n", threads,
+              static_cast<long long>(s.rows), static_cast<long long>(s.dim),
+              static_cast<long long>(s.ffn), static_cast<long long>(s.vocab));
+  std::printf("| kernel | dtype | ours, ms | LibTorch, ms | ratio |\n|---|---|---|---|---|\n");
+  for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    race_norm(s, dtype);
+    race_swiglu(s, dtype);
+    race_rotation(s, dtype);
+    race_attention(s, dtype);
+    race_loss(s, dtype);
+  }
+  race_adamw();
+}
+
+}  // namespace
+}  // namespace lockstep::core
+
+int main(int argc, char** argv) {
+  const auto number = [&](int i, int64_t fallback) {
+    return argc > i ? std::atoll(argv[i]) : fallback;
+  };
+  const int64_t dim = number(3, 512);
+  lockstep::core::run(static_cast<int>(number(1, 1)),
+                      {.rows = number(2, 1024), .dim = dim, .ffn = dim * 11 / 4});
+}

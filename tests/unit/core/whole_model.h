@@ -1,0 +1,96 @@
+// A small model with random weights on one rank, for tests of the decoder.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "core/model/decoder.h"
+#include "core/sharding/schedule.h"
+
+namespace lockstep::core {
+
+inline at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  return at::randn(shape, generator, at::TensorOptions(at::kFloat));
+}
+inline double max_difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
+}
+inline at::Tensor leaf(const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(); }
+
+// A whole model on one rank: its units, and the gradients of one slot.
+struct WholeModel {
+  WholeModel(const model_spec::DecoderShape& shape, DecoderOptions options)
+      : spec(model_spec::create(shape)) {
+    at::set_num_threads(1);  // as a rank; many threads wait for each other in work this small
+    strategy.compute = options.compute;
+    membership = std::make_unique<Membership>(std::move(join({})).value());
+    uint64_t seed = 100;
+    for (const model_spec::UnitSpec& unit : spec.units) {
+      units.push_back(std::make_unique<Unit>(unit, strategy, membership->groups(), pool));
+      parts.emplace_back(*units.back(), 0, unit);
+      for (const Segment& s : units.back()->held_segments()) {
+        const double std = unit.params[static_cast<size_t>(s.param)].shape.size() == 1 ? 0.3 : 0.15;
+        units.back()
+            ->master_S.narrow(0, s.range_offset, s.length)
+            .copy_(random_tensor({s.length}, ++seed) * std);
+      }
+      units.back()->refresh_compute_copy();
+    }
+    stages = make_decoder(spec, options);
+    schedule = std::make_unique<Schedule>(parts, stages, strategy, SlotMap{false, 1, 1}, 0);
+  }
+  // Loss, then every unit's gradient, one after the other.
+  std::pair<double, at::Tensor> gradients(const SlotInput& slot) {
+    const SlotLoss loss = schedule->train_slot(slot, 0).value();
+    EXPECT_TRUE(schedule->finish_step().ok());
+    std::vector<at::Tensor> all;
+    for (auto& unit : units) all.push_back(unit->folded().clone());
+    return {loss.sum, at::cat(all)};
+  }
+  double loss_of(const SlotInput& slot) { return schedule->evaluate_slot(slot).value().sum; }
+
+  model_spec::ModelSpec spec;
+  Strategy strategy;
+  BufferPool pool;
+  std::unique_ptr<Membership> membership;
+  std::vector<std::unique_ptr<Unit>> units;
+  std::vector<UnitPart> parts;
+  StageSequence stages;
+  std::unique_ptr<Schedule> schedule;
+};
+
+inline model_spec::DecoderShape shape_with_everything(bool gpt2) {
+  model_spec::DecoderShape s;
+  s.dim = 24;
+  s.n_layers = 2;
+  s.n_heads = 4;
+  s.n_kv_heads = gpt2 ? 4 : 2;
+  s.head_dim = gpt2 ? 6 : 8;
+  s.ffn_dim = 20;
+  s.vocab_size = 30;
+  s.gpt2 = gpt2;
+  s.learned_positions = gpt2 ? 12 : 0;
+  s.qkv_bias = s.o_bias = s.mlp_bias = true;
+  s.qk_norm = !gpt2;
+  s.tied = gpt2;
+  if (!gpt2) {
+    s.rope_scaling = {4, 1, 4, 16};
+    s.windows = {0, 3};
+  }
+  return s;
+}
+
+inline SlotInput some_slot() {
+  const at::Tensor ids = (at::arange(2 * 9, at::kLong) * 7 % 30).view({2, 9});
+  return {ids, at::roll(ids, -1, 1).contiguous(), 1.0, /*step=*/3, /*slot=*/1};
+}
+
+inline DecoderOptions options_of(at::ScalarType compute, int64_t seq_len = 9) {
+  DecoderOptions options;
+  options.compute = compute;
+  options.seq_len = seq_len;
+  options.seed = 7;
+  return options;
+}
+
+}  // namespace lockstep::core
