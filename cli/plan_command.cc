@@ -78,7 +78,7 @@ Result<ModelSpec> model_of(const Config& config) {
   int64_t vocab_size = 0;
   const bool open = config.model.hf_assets_path.empty() && config.model.vocab_size == 0;
   if (open && (!config.data.path.empty() || !config.data.sources.empty())) {
-    const auto summary = data::summary_of(posix_file_system(), config.data);
+    auto summary = data::summary_of(posix_file_system(), config.data);
     if (!summary.ok())
       return summary.error().in("the vocabulary's size; --model.vocab_size gives it without data");
     vocab_size = summary->vocab_size;
