@@ -45,6 +45,8 @@ std::vector<std::string> flags(const Config& config, const model_spec::ModelSpec
       "--profiling.enable_profiling=false",
       "--data.kind=npy",
       "--data.path=" + (folder / "tokens.npy").string(),
+      "--data.sources=",
+      "--data.weights=",
       "--job.dump_folder=" + (folder / "run").string(),
       text("--launcher.nproc_per_node=", ranks.world_size),
       "--launcher.min_nproc=1",

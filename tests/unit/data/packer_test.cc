@@ -102,7 +102,7 @@ TEST(Packer, EveryDocumentIsWholeAndLittleIsFilled) {
     for (size_t d = 0; d < lengths.size(); ++d)
       ASSERT_EQ(found[static_cast<uint32_t>(100 * d)], lengths[d]);
     std::sort(used.begin(), used.end());
-    if (used.size() > 1) EXPECT_GT(used[0] + used[1], kSeqLen);
+    EXPECT_TRUE(used.size() == 1 || used[0] + used[1] > kSeqLen) << "two bins could be one";
   }
 }
 
@@ -111,7 +111,7 @@ TEST(Packer, Golden) {
   std::vector<size_t> lengths;
   for (uint64_t i = 0; i < 90; ++i) lengths.push_back(1 + mix64(i) % 90);
   const Stream out = packed(lengths, 64);
-  EXPECT_EQ(hex64(xxh3_64(std::as_bytes(std::span(out.tokens)))), "golden");
+  EXPECT_EQ(hex64(xxh3_64(std::as_bytes(std::span(out.tokens)))), "a11c92fa152cf794");
 }
 
 class PackedFolderTest : public testing::Test {
@@ -157,7 +157,7 @@ TEST_F(PackedFolderTest, ASampleIsABinAndTheBatchSaysWhereDocumentsStart) {
       const bool filling = sample.tokens[static_cast<size_t>(start)] == 256;
       documents += !filling;
       EXPECT_EQ(sample.tokens[static_cast<size_t>(start)], filling ? 256 : 'q');
-      if (start > 0) EXPECT_EQ(sample.labels[static_cast<size_t>(start) - 1], kNotCounted);
+      EXPECT_TRUE(start == 0 || sample.labels[static_cast<size_t>(start) - 1] == kNotCounted);
     }
   }
   EXPECT_EQ(documents, 60);
