@@ -59,7 +59,9 @@ struct Curve {
 };
 
 inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot) {
-  data::SlotBatch batch{.step = step, .slot = slot, .tokens = {}, .labels = {}, .valid_tokens = 0};
+  data::SlotBatch batch;
+  batch.step = step;
+  batch.slot = slot;
   const int64_t count = config.training.local_batch_size * config.training.seq_len;
   for (int64_t i = 0; i <= count; ++i) {
     const std::string key = text(step, " ", slot, " ", i);
