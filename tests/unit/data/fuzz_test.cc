@@ -135,11 +135,9 @@ TEST(PreparedFuzz, IsRefusedOrReadAsItWasWritten) {
   options.pack_seq_len = 16;
   ASSERT_TRUE(prepare_bytes(options).ok());
   std::map<std::string, std::string> contents;
-  for (const char* name : {"manifest.json", "train_00000.tokens", "train_00000.mask",
-                           "train_00001.tokens", "train_00001.mask", "val_00000.tokens",
-                           "val_00000.mask", "train_00000.starts"})
-    if (const auto path = dir / "out" / name; std::filesystem::exists(path))
-      contents[name] = contents_of(path);
+  const auto names = posix_file_system().list(dir / "out");
+  ASSERT_TRUE(names.ok());
+  for (const std::string& name : names.value()) contents[name] = contents_of(dir / "out" / name);
   ASSERT_GE(contents.size(), 5u);
   const auto read = [&](FileSystem& files) -> std::vector<SlotBatch> {
     std::vector<SlotBatch> samples;
@@ -159,7 +157,7 @@ TEST(PreparedFuzz, IsRefusedOrReadAsItWasWritten) {
   MemoryFiles whole = files_with("", "");
   const auto wanted = read(whole);
   ASSERT_GT(wanted.size(), 30u);
-  for (uint64_t number = 0; number < 400; ++number) {
+  for (uint64_t number = 0; number < 250; ++number) {
     Damage damage(number);
     auto chosen = contents.begin();
     std::advance(chosen, static_cast<int64_t>(damage.draw(contents.size())));

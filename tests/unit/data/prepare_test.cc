@@ -278,8 +278,8 @@ TEST_F(PrepareTest, AChangedManifestIsNoticed) {
   EXPECT_THAT(failure(changed),
               AllOf(HasSubstr(path.string()), HasSubstr("changed after prepare")));
   changed = contents;
-  changed.replace(changed.find("\"format_version\": 1"), 19, "\"format_version\": 3");
-  EXPECT_THAT(failure(changed), HasSubstr("format version 3; this program reads 1 to 2"));
+  changed.replace(changed.find("\"format_version\": 1"), 19, "\"format_version\": 4");
+  EXPECT_THAT(failure(changed), HasSubstr("format version 4; this program reads 1 to 3"));
   EXPECT_THAT(failure(contents.substr(0, 200)), HasSubstr("not a token manifest (200 bytes"));
   EXPECT_THAT(failure("{\"format\": \"lockstep-tokens\"}"), HasSubstr("format_version"));
   EXPECT_THAT(failure("[]"), HasSubstr("not a token manifest"));
