@@ -11,7 +11,7 @@ RUN_CTEST = log=$(BUILD)/ctest.log; \
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j$(JOBS) $(1) | tee $$log; \
 	if grep -E '\*\*\*(Skipped|Not Run)' $$log; then echo "make: skipped tests are failures"; exit 1; fi
 
-.PHONY: help setup setup-test setup-reference build demo test test-reference lint clean
+.PHONY: help setup setup-test setup-reference build demo test test-reference lint cuda clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -39,6 +39,9 @@ test-reference: setup-reference build  ## checks against Python's torch, transfo
 
 lint:  ## the house rules; also a unit test
 	@python3 tests/lint/lint.py
+
+cuda: setup  ## build/cuda/bin/lockstep-worker, where nvcc and `tools/setup --cuda` are (no GPU needed)
+	@tools/build_cuda
 
 clean:  ## what was built; downloads stay in .deps
 	rm -rf build

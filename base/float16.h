@@ -1,4 +1,5 @@
-// The 16-bit floating-point formats as they lie in memory, to and from fp32.
+// The 16-bit floating-point formats as they lie in memory, to and from fp32. constexpr, so that
+// CUDA kernels compile the same functions.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +8,12 @@ namespace lockstep {
 inline namespace base {
 
 // bfloat16: the upper half of a float.
-inline float bf16_to_float(uint16_t bits) {
+constexpr float bf16_to_float(uint16_t bits) {
   const uint32_t word = static_cast<uint32_t>(bits) << 16;
   return __builtin_bit_cast(float, word);
 }
 // Round to nearest, ties to even; NaN stays NaN.
-inline uint16_t float_to_bf16(float value) {
+constexpr uint16_t float_to_bf16(float value) {
   const uint32_t word = __builtin_bit_cast(uint32_t, value);
   const uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
   const bool nan = (word & 0x7fffffffu) > 0x7f800000u;

@@ -43,11 +43,30 @@ class Xxh3Stream {
   void* state_;
 };
 
-// Philox 4x32-10 (Salmon et al., SC'11): 4 random 32-bit words for (key, counter).
 struct Philox4 {
   uint32_t word[4];
 };
-Philox4 philox(uint64_t key, uint64_t counter_high, uint64_t counter_low);
+// Philox 4x32-10 (Salmon et al., SC'11): 4 random 32-bit words for (key, counter). constexpr, so
+// that CUDA kernels compile the same function.
+constexpr Philox4 philox(uint64_t key, uint64_t counter_high, uint64_t counter_low) {
+  constexpr uint64_t kMultiplier0 = 0xd2511f53, kMultiplier1 = 0xcd9e8d57;
+  constexpr uint32_t kWeyl0 = 0x9e3779b9, kWeyl1 = 0xbb67ae85;
+  uint32_t key0 = static_cast<uint32_t>(key), key1 = static_cast<uint32_t>(key >> 32);
+  uint32_t c0 = static_cast<uint32_t>(counter_low);
+  uint32_t c1 = static_cast<uint32_t>(counter_low >> 32);
+  uint32_t c2 = static_cast<uint32_t>(counter_high);
+  uint32_t c3 = static_cast<uint32_t>(counter_high >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = kMultiplier0 * c0, product1 = kMultiplier1 * c2;
+    c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ key0;
+    c1 = static_cast<uint32_t>(product1);
+    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ key1;
+    c3 = static_cast<uint32_t>(product0);
+    key0 += kWeyl0;
+    key1 += kWeyl1;
+  }
+  return {{c0, c1, c2, c3}};
+}
 // The key of one purpose ("init", "dropout", "order", …) under `seed`.
 uint64_t purpose_key(uint64_t seed, std::string_view purpose);
 

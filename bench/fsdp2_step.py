@@ -1,4 +1,5 @@
-"""The other side of train_bench.py: a training loop as PyTorch users write it, on CPU over Gloo.
+"""The other side of train_bench.py: a training loop as PyTorch users write it, on CPU over Gloo
+(of bench/gpu/llama_bench.py: --device cuda, one process).
 
   torchrun --nproc-per-node 2 fsdp2_step.py --strategy fsdp2 --precision bf16
   python fsdp2_step.py --strategy single
@@ -32,6 +33,7 @@ def arguments():
                         default="fsdp2")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--reduce-dtype", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ac", action="store_true", help="activation checkpointing of every block")
     parser.add_argument("--compile", action="store_true", help="torch.compile of every block")
     return parser.parse_args()
@@ -101,7 +103,7 @@ def wrap(model, a, world):
             block.compile()
     autocast = contextlib.nullcontext
     if not a.strategy.startswith("fsdp2") and a.precision == "bf16":
-        autocast = lambda: torch.autocast("cpu", torch.bfloat16)  # noqa: E731
+        autocast = lambda: torch.autocast(a.device, torch.bfloat16)  # noqa: E731
     if a.strategy == "single":
         return model, autocast
     if a.strategy == "ddp":
@@ -150,7 +152,8 @@ def main():
         dist.init_process_group("gloo")
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     torch.manual_seed(1)
-    model = Llama(a)
+    with torch.device(a.device):
+        model = Llama(a)
     parameters = sum(p.numel() for p in model.parameters())
     net, autocast = wrap(model, a, world)
     groups = [{"params": [p for p in net.parameters() if (p.dim() >= 2) == matrices],
@@ -160,6 +163,7 @@ def main():
     for step in range(a.warmup + a.steps):
         source = torch.Generator().manual_seed(1000 * step + rank)
         rows = torch.randint(0, 257, (a.accumulate, a.batch, a.seq + 1), generator=source)
+        rows = rows.to(a.device)
         batches = [(r[:, :-1].contiguous(), r[:, 1:].contiguous()) for r in rows]
         if dist.is_initialized():
             dist.barrier()
@@ -176,6 +180,8 @@ def main():
         print(json.dumps({"parameters": parameters, "tokens_per_step": tokens,
                           "step_s": round(step_s, 4), "tokens_per_s": round(tokens / step_s, 1),
                           "peak_rss_mib": round(peak_mib.item()),
+                          "peak_device_mib": round(torch.cuda.max_memory_allocated() / 2**20)
+                          if a.device == "cuda" else 0,
                           "losses": [losses[0], losses[-1]]}), flush=True)
     if dist.is_initialized():
         dist.barrier()

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "core/cuda/device.h"
 #include "core/train/evaluate.h"
 #include "core/train/generate.h"
 #include "core/train/process.h"
@@ -35,6 +36,7 @@ void pin_threads(const Config& config) {
   setenv("MKL_DYNAMIC", "FALSE", 1);
   setenv("MKL_NUM_THREADS", threads.c_str(), 1);
   setenv("OMP_NUM_THREADS", threads.c_str(), 1);
+  setenv(core::kCublasWorkspace[0], core::kCublasWorkspace[1], 1);
   core::set_up_process(static_cast<int>(config.training.threads));
 }
 
@@ -69,6 +71,13 @@ Result<void> train(const Config& config) {
   rendezvous.shard_size = core::shard_size(config, rendezvous.world_size,
                                            std::stoi(environment("LOCAL_WORLD_SIZE", "1")));
   set_log_prefix(text("rank ", rendezvous.rank));
+  rendezvous.device = core::compute_device(std::stoi(environment("LOCAL_RANK", "0")));
+  rendezvous.device_shared =
+      (rendezvous.local_world_size > 0 ? rendezvous.local_world_size : rendezvous.world_size) >
+      core::cuda_device_count();
+  if (!rendezvous.interface.empty())
+    setenv("NCCL_SOCKET_IFNAME", rendezvous.interface.c_str(), /*overwrite=*/0);
+  core::set_up_device(rendezvous.device);
   if (config.parallelism.strategy == "single" && rendezvous.world_size > 1)
     return Error{Code::kConfig,
                  text("parallelism.strategy = \"single\" runs on one rank and this job has ",

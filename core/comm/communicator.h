@@ -61,6 +61,9 @@ struct RendezvousOptions {
   double init_timeout_s = 60, timeout_s = 100;
   bool background = false;  // a second communicator, for a thread beside the training
   int shard_size = 0;       // consecutive ranks that share a copy of the state; 0: all
+  at::Device device = at::kCPU;  // where this rank's tensors lie: NCCL for CUDA's, the current one
+  bool device_shared = false;    // other ranks use the same one: through host memory, for NCCL does
+                                 // not work there
 };
 
 // A small key-value store shared by the ranks, for votes. Thread-safe.
@@ -80,6 +83,7 @@ struct Groups {
   Communicator* world;
   Communicator* shard;
   Communicator* copies;
+  at::Device device = at::kCPU;  // what the ranks compute on
 };
 
 struct Membership {
@@ -87,9 +91,10 @@ struct Membership {
   std::unique_ptr<SharedStore> store;
   std::unique_ptr<Communicator> background;  // null unless asked for and world_size > 1
   std::unique_ptr<Communicator> shard, copies;  // null: the same as communicator
+  at::Device device = at::kCPU;
   Groups groups() const {
     return {communicator.get(), shard ? shard.get() : communicator.get(),
-            copies ? copies.get() : communicator.get()};
+            copies ? copies.get() : communicator.get(), device};
   }
   // Of all groups together.
   WireBytes wire_bytes() const {

@@ -13,6 +13,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "core/comm/communicator.h"
+#include "core/comm/device_communicator.h"
+#include "core/cuda/runtime.h"
 
 namespace lockstep::core {
 namespace {
@@ -303,6 +305,14 @@ struct Seat {
   int first = 0, stride = 1;
 };
 
+// Of the group's ranks.
+std::vector<int> nodes_of(const RendezvousOptions& o, Seat seat) {
+  const int of_a_node = o.local_world_size > 0 ? o.local_world_size : o.world_size;
+  std::vector<int> nodes;
+  for (int k = 0; k < seat.size; ++k) nodes.push_back((seat.first + k * seat.stride) / of_a_node);
+  return nodes;
+}
+
 // May throw what c10d throws.
 std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const std::string& prefix,
                                             Seat seat, int threads) {
@@ -317,12 +327,17 @@ std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const st
   auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
       c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), seat.rank, seat.size,
       options);
-  const int of_a_node = o.local_world_size > 0 ? o.local_world_size : o.world_size;
-  std::vector<int> node_of_rank;
-  for (int k = 0; k < seat.size; ++k)
-    node_of_rank.push_back((seat.first + k * seat.stride) / of_a_node);
-  return std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s,
-                                            std::move(node_of_rank));
+  return std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s, nodes_of(o, seat));
+}
+
+// The same group, for tensors on devices too. Collective.
+Result<std::unique_ptr<Communicator>> reach_devices(const RendezvousOptions& o, Seat seat,
+                                                    std::unique_ptr<Communicator> group) {
+  if (!o.device.is_cuda() || seat.size == 1) return group;
+  if (o.device_shared) return stage_through_host(std::move(group));
+  if constexpr (cuda::kBuilt)
+    return connect_nccl(std::move(group), nodes_of(o, seat), o.init_timeout_s, o.timeout_s);
+  return group;
 }
 
 }  // namespace
@@ -330,7 +345,7 @@ std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const st
 Result<Membership> join(const RendezvousOptions& o) {
   if (o.world_size == 1)
     return Membership{std::make_unique<SingleCommunicator>(), std::make_unique<LocalStore>(),
-                      nullptr, nullptr, nullptr};
+                      nullptr, nullptr, nullptr, o.device};
   const bool known = o.store.starts_with("file:") ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)
@@ -339,16 +354,23 @@ Result<Membership> join(const RendezvousOptions& o) {
   try {
     const Seat all{o.rank, o.world_size};
     Membership m;
-    m.communicator = connect_group(o, "gloo", all, 2);
+    m.device = o.device;
+    const auto connect = [&o](const std::string& prefix, Seat seat) {
+      return reach_devices(o, seat, connect_group(o, prefix, seat, 2));
+    };
+    LOCKSTEP_TRY(m.communicator, connect("gloo", all));
     if (o.background) m.background = connect_group(o, "gloo_background", all, 1);
     const int shard = o.shard_size == 0 ? o.world_size : o.shard_size;
     LOCKSTEP_CHECK(o.world_size % shard == 0, o.world_size, " ranks in groups of ", shard);
     const int group = o.rank / shard, place = o.rank % shard;
-    if (shard < o.world_size)
-      m.shard = connect_group(o, text("gloo_shard", group), {place, shard, group * shard}, 2);
-    if (shard > 1)
-      m.copies = connect_group(o, text("gloo_copies", place),
-                               {group, o.world_size / shard, place, shard}, 2);
+    if (shard < o.world_size) {
+      LOCKSTEP_TRY(m.shard,
+                   connect(text("gloo_shard", group), {place, shard, group * shard}));
+    }
+    if (shard > 1) {
+      LOCKSTEP_TRY(m.copies, connect(text("gloo_copies", place),
+                                     {group, o.world_size / shard, place, shard}));
+    }
     // Votes go over a connection of their own: a store call holds its connection's lock while it
     // waits.
     auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));

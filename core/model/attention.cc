@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/cuda/runtime.h"
 #include "core/model/matmul.h"
 #include "core/model/tensor_kernels.h"
 
@@ -85,6 +86,8 @@ at::Tensor Attention::probabilities(const at::Tensor& queries, const at::Tensor&
 }
 
 at::Tensor Attention::forward(const at::Tensor& qkv, int64_t batch, Kept& kept) const {
+  if constexpr (cuda::kBuilt)
+    if (qkv.is_cuda()) return kept.out_RD = cuda::attention(on_cuda(), qkv, kept.on_cuda);
   const at::Tensor k = key_heads(qkv, batch, heads_).reshape({-1, seq_len_, head_dim_});
   const at::Tensor v =
       key_heads(qkv, batch, heads_ + key_heads_).reshape({-1, seq_len_, head_dim_});
@@ -100,6 +103,9 @@ at::Tensor Attention::forward(const at::Tensor& qkv, int64_t batch, Kept& kept) 
 // The gradients of keys and values are sums over blocks, in fp32.
 at::Tensor Attention::backward(const at::Tensor& d_out, const at::Tensor& qkv, int64_t batch,
                                const Kept& kept) const {
+  if constexpr (cuda::kBuilt)
+    if (qkv.is_cuda())
+      return cuda::attention_back(on_cuda(), d_out, qkv, kept.out_RD, kept.on_cuda);
   const at::Tensor k = key_heads(qkv, batch, heads_).reshape({-1, seq_len_, head_dim_});
   const at::Tensor v =
       key_heads(qkv, batch, heads_ + key_heads_).reshape({-1, seq_len_, head_dim_});

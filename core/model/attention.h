@@ -12,6 +12,7 @@
 
 #include <vector>
 
+#include "core/model/cuda_tensors.h"
 #include "core/model/kernels.h"
 #include "model_spec/model_spec.h"
 
@@ -23,10 +24,11 @@ class Attention {
   struct Kept {
     at::Tensor out_RD;         // what forward returned
     at::Tensor probabilities;  // not fused: [N, T*G, T]
+    cuda::AttentionKept on_cuda;
   };
   // `window`: how many keys a query sees, its own included; 0: all. Fused: a block's scores stay in
   // the cache, and backward computes them again; else probabilities are one whole matrix, kept for
-  // backward.
+  // backward. On a CUDA device cuda::attention does it.
   Attention(const model_spec::DecoderShape& shape, int64_t window, int64_t seq_len, bool fused);
   // qkv [R, (H + 2K) E], as projected and rotated -> [R, H*E].
   at::Tensor forward(const at::Tensor& qkv, int64_t batch, Kept& kept) const;
@@ -35,6 +37,9 @@ class Attention {
                       const Kept& kept) const;
 
  private:
+  cuda::AttentionShape on_cuda() const {
+    return {heads_, key_heads_, head_dim_, seq_len_, window_, fused_};
+  }
   std::vector<ScoreBlock> blocks(int64_t batch) const;
   // The rows of a block's queries in x [R, >= H*E], as [N, queries*G, E].
   at::Tensor stack_queries(const at::Tensor& x, int64_t batch, const ScoreBlock& block) const;

@@ -5,10 +5,12 @@
 
 namespace lockstep::core {
 
-DecoderOptions DecoderOptions::create(const Config& config, at::ScalarType compute) {
+DecoderOptions DecoderOptions::create(const Config& config, at::ScalarType compute,
+                                      at::Device device) {
   const ActivationCheckpointConfig& checkpoint = config.activation_checkpoint;
   DecoderOptions o;
   o.compute = compute;
+  o.device = device;
   o.seq_len = config.training.seq_len;
   if (checkpoint.mode != "none")
     o.recompute_every = checkpoint.mode == "full" ? 1 : checkpoint.selective_ac_option;
@@ -22,9 +24,12 @@ DecoderOptions DecoderOptions::create(const Config& config, at::ScalarType compu
 StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptions& o) {
   const model_spec::DecoderShape& shape = spec.shape;
   BlockTables tables;
-  if (shape.learned_positions == 0)
+  if (shape.learned_positions == 0) {
+    const RotaryTable table =
+        RotaryTable::create(o.seq_len, shape.head_dim, shape.rope_theta, shape.rope_scaling);
     tables.rotary = std::make_shared<const RotaryTable>(
-        RotaryTable::create(o.seq_len, shape.head_dim, shape.rope_theta, shape.rope_scaling));
+        RotaryTable{table.cos_TH.to(o.device), table.sin_TH.to(o.device)});
+  }
   std::map<int64_t, std::shared_ptr<const Attention>> attentions;  // by window
   StageSequence sequence;
   sequence.stages.push_back(std::make_unique<EmbeddingStage>(

@@ -21,8 +21,10 @@ struct DecoderOptions {
   double dropout = 0;  // while training: of the embedding's and of each branch's output
   uint64_t seed = 0;   // of dropout's masks
   TokenLoss loss;      // while training
+  at::Device device = at::kCPU;
 
-  static DecoderOptions create(const Config& config, at::ScalarType compute);
+  static DecoderOptions create(const Config& config, at::ScalarType compute,
+                               at::Device device = at::kCPU);
 };
 
 // `spec` outlives the stages. Unit indices are those of spec.units.

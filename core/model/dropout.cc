@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "base/hash.h"
+#include "core/cuda/runtime.h"
+#include "core/model/cuda_kernels.h"
 #include "core/model/element_type.h"
 #include "core/sharding/parallel.h"
 
@@ -27,6 +29,9 @@ void Dropout::apply(at::Tensor& x, const SlotInput& slot) const {
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     T* const values = ptr<T>(x);
+    if constexpr (cuda::kBuilt)
+      if (x.is_cuda())
+        return cuda::dropout(values, 0, n, draw.key, draw.counter_high, draw.threshold, draw.scale);
     parallel_ranges(runs, 64, [&](int64_t begin, int64_t end) {
       const int64_t first = begin * kDropoutRun;
       dropout(values + first, first, std::min(n, end * kDropoutRun) - first, draw);

@@ -1,4 +1,6 @@
+#include "core/cuda/runtime.h"
 #include "core/model/block_stage.h"
+#include "core/model/cuda_tensors.h"
 #include "core/model/element_type.h"
 #include "core/sharding/parallel.h"
 
@@ -44,9 +46,16 @@ at::Tensor EmbeddingStage::backward(UnitParts units, const at::Tensor& dy,
     dropout_.apply(d, slot);
   }
   const at::Tensor tokens = slot.tokens_BT.reshape({-1});
+  const int64_t seq_len = slot.tokens_BT.size(1);
+  if constexpr (cuda::kBuilt) {
+    if (d.is_cuda()) {
+      cuda::add_token_rows(units[0].grad_sum(0), d, tokens);
+      if (positions_) cuda::add_position_rows(units[0].grad_sum(1), d, seq_len);
+      return {};
+    }
+  }
   const int64_t* token = tokens.data_ptr<int64_t>();
   add_rows(units[0].grad_sum(0), d, [&](int64_t r) { return token[r]; });
-  const int64_t seq_len = slot.tokens_BT.size(1);
   if (positions_) add_rows(units[0].grad_sum(1), d, [&](int64_t r) { return r % seq_len; });
   return {};
 }

@@ -1,6 +1,8 @@
 #include <numeric>
 
+#include "core/cuda/runtime.h"
 #include "core/model/block_stage.h"
+#include "core/model/cuda_tensors.h"
 #include "core/model/element_type.h"
 #include "core/model/matmul.h"
 #include "core/sharding/parallel.h"
@@ -27,6 +29,8 @@ void add_weight_grad(const UnitPart& unit, int param, bool alone, const at::Tens
     return;
   }
   at::Tensor sum = unit.grad_sum(param);
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda()) return cuda::add_product(sum, d_logits.t(), x);
   if (x.scalar_type() == at::kFloat) {
     sum.addmm_(d_logits.t(), x);
   } else {
@@ -35,15 +39,21 @@ void add_weight_grad(const UnitPart& unit, int param, bool alone, const at::Tens
 }
 
 // The losses of a chunk's rows go to `losses`; its logits become their gradient.
-void losses_of(const at::Tensor& logits, const int64_t* labels, const TokenLoss& loss, float dy,
-               bool want_gradients, double* losses) {
+void losses_of(const at::Tensor& logits, const at::Tensor& labels, const TokenLoss& loss, float dy,
+               bool want_gradients, const at::Tensor& losses) {
+  if constexpr (cuda::kBuilt)
+    if (logits.is_cuda())
+      return cuda::cross_entropy(logits, labels, loss.z_loss, loss.label_smoothing, dy,
+                                 want_gradients, losses);
   const int64_t vocab = logits.size(1);
+  const int64_t* const label = labels.data_ptr<int64_t>();
+  double* const out = losses.data_ptr<double>();
   by_type(logits, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const int64_t grain = std::max<int64_t>(1, kGrainLogits / vocab);
     parallel_ranges(logits.size(0), grain, [&](int64_t begin, int64_t end) {
-      cross_entropy<T>(ptr<T>(logits) + begin * vocab, labels + begin, end - begin, vocab, loss, dy,
-                       want_gradients, losses + begin);
+      cross_entropy<T>(ptr<T>(logits) + begin * vocab, label + begin, end - begin, vocab, loss, dy,
+                       want_gradients, out + begin);
     });
   });
 }
@@ -72,22 +82,24 @@ LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const Slo
   LOCKSTEP_CHECK(labels.size(0) == x.size(0), labels.size(0), " ", x.size(0));
 
   const int64_t rows = x.size(0), step = chunk_rows(shape_.vocab_size);
-  const int64_t* const label = labels.data_ptr<int64_t>();
-  std::vector<double> losses(static_cast<size_t>(rows));
+  const at::Tensor losses = at::empty({rows}, x.options().dtype(at::kDouble));
   at::Tensor dh_RD = want_gradients ? at::empty_like(h_RD) : at::Tensor();
   for (int64_t r = 0; r < rows; r += step) {
     const int64_t n = std::min(step, rows - r);
     const at::Tensor h = h_RD.narrow(0, r, n);
     const at::Tensor logits = product(h, weight_VD.t());
-    losses_of(logits, label + r, want_gradients ? loss_ : TokenLoss{},
-              static_cast<float>(slot.dy), want_gradients, losses.data() + r);
+    losses_of(logits, labels.narrow(0, r, n), want_gradients ? loss_ : TokenLoss{},
+              static_cast<float>(slot.dy), want_gradients, losses.narrow(0, r, n));
     if (!want_gradients) continue;
     at::Tensor dh = dh_RD.narrow(0, r, n);
     multiply(logits, weight_VD, dh);
     add_weight_grad(weight_unit, weight_param_, rows <= step && !shape_.tied, logits, h);
   }
   Output out;
-  out.loss.sum = std::accumulate(losses.begin(), losses.end(), 0.0);
+  const at::Tensor host_losses = losses.cpu(), host_labels = labels.cpu();
+  const double* const loss = host_losses.data_ptr<double>();
+  const int64_t* const label = host_labels.data_ptr<int64_t>();
+  out.loss.sum = std::accumulate(loss, loss + rows, 0.0);
   out.loss.valid_tokens = std::count_if(label, label + rows, [](int64_t l) { return l >= 0; });
   if (want_gradients) out.dx = norm_.backward(own, std::move(dh_RD), x, kept, {});
   return out;

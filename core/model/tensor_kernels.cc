@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/cuda/runtime.h"
+#include "core/model/cuda_tensors.h"
 #include "core/model/element_type.h"
 #include "core/sharding/add_kernels.h"
 #include "core/sharding/parallel.h"
@@ -77,6 +79,8 @@ RotaryTable RotaryTable::create(int64_t seq_len, int64_t head_dim, double theta,
 }
 
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, at::Tensor& scale) {
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda()) return cuda::rms_norm(x, w, eps, scale);
   at::Tensor y = at::empty_like(x);
   scale = at::empty({x.size(0)}, at::kFloat);
   const int64_t dim = x.size(1);
@@ -93,6 +97,8 @@ at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, at::Te
 
 at::Tensor rms_norm_back(at::Tensor dy, const at::Tensor& x, const at::Tensor& w,
                          const at::Tensor& scale, const at::Tensor& residual, at::Tensor dw_sum) {
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda()) return cuda::rms_norm_back(dy, x, w, scale, residual, dy, dw_sum), dy;
   const int64_t dim = x.size(1);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -107,6 +113,8 @@ at::Tensor rms_norm_back(at::Tensor dy, const at::Tensor& x, const at::Tensor& w
 
 void head_norm(const at::Tensor& x, const at::Tensor& w, at::Tensor& y, at::Tensor& scale,
                int64_t first_column, int64_t heads, double eps) {
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda()) return cuda::head_norm(x, w, y, scale, first_column, heads, eps);
   scale = at::empty({x.size(0), heads}, at::kFloat);
   const int64_t stride = x.size(1);
   by_type(x, [&](auto* type) {
@@ -123,6 +131,8 @@ void head_norm(const at::Tensor& x, const at::Tensor& w, at::Tensor& y, at::Tens
 void head_norm_back(at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
                     const at::Tensor& scale, at::Tensor dw_sum, int64_t first_column,
                     int64_t heads) {
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda()) return cuda::head_norm_back(dy, x, w, scale, dy, dw_sum, first_column, heads);
   const int64_t stride = x.size(1);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -137,6 +147,8 @@ void head_norm_back(at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
 
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps,
                       at::Tensor& stats) {
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda()) return cuda::layer_norm(x, w, b, eps, stats);
   at::Tensor y = at::empty_like(x);
   stats = at::empty({x.size(0), 2}, at::kFloat);
   const int64_t dim = x.size(1);
@@ -154,6 +166,9 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor
 at::Tensor layer_norm_back(at::Tensor dy, const at::Tensor& x, const at::Tensor& w,
                            const at::Tensor& stats, const at::Tensor& residual, at::Tensor dw_sum,
                            at::Tensor db_sum) {
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda())
+      return cuda::layer_norm_back(dy, x, w, stats, residual, dy, dw_sum, db_sum), dy;
   const int64_t dim = x.size(1);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -169,6 +184,9 @@ at::Tensor layer_norm_back(at::Tensor dy, const at::Tensor& x, const at::Tensor&
 
 void rotate_rows(at::Tensor& x, const RotaryTable& table, int64_t seq_len, int64_t heads,
                  int64_t head_dim, float direction) {
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda())
+      return cuda::rotate_rows(x, table.cos_TH, table.sin_TH, heads, head_dim, direction);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     over_rows(x.size(0), heads * head_dim, [&](int64_t begin, int64_t end) {
@@ -180,6 +198,8 @@ void rotate_rows(at::Tensor& x, const RotaryTable& table, int64_t seq_len, int64
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up) {
+  if constexpr (cuda::kBuilt)
+    if (gate_up.is_cuda()) return cuda::swiglu(gate_up);
   const int64_t dim = gate_up.size(1) / 2;
   at::Tensor y = at::empty({gate_up.size(0), dim}, gate_up.options());
   by_type(y, [&](auto* type) {
@@ -193,6 +213,8 @@ at::Tensor swiglu(const at::Tensor& gate_up) {
 }
 
 at::Tensor swiglu_back(const at::Tensor& dy, at::Tensor gate_up) {
+  if constexpr (cuda::kBuilt)
+    if (dy.is_cuda()) return cuda::swiglu_back(dy, gate_up, gate_up), gate_up;
   const int64_t dim = dy.size(1);
   by_type(dy, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -205,6 +227,8 @@ at::Tensor swiglu_back(const at::Tensor& dy, at::Tensor gate_up) {
 }
 
 at::Tensor gelu_new(const at::Tensor& x) {
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda()) return cuda::gelu_new(x);
   at::Tensor y = at::empty_like(x);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -216,6 +240,8 @@ at::Tensor gelu_new(const at::Tensor& x) {
 }
 
 at::Tensor gelu_new_back(const at::Tensor& dy, at::Tensor x) {
+  if constexpr (cuda::kBuilt)
+    if (x.is_cuda()) return cuda::gelu_new_back(dy, x, x), x;
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     over_rows(x.numel(), 1, [&](int64_t begin, int64_t end) {
@@ -249,6 +275,8 @@ void softmax_of_seen_back(const at::Tensor& p, at::Tensor& dp, const ScoreBlock&
 }
 
 void add_columns(at::Tensor sum, const at::Tensor& dy, int64_t first_column) {
+  if constexpr (cuda::kBuilt)
+    if (dy.is_cuda()) return cuda::add_columns(sum, dy, first_column);
   const int64_t columns = sum.numel(), stride = dy.size(1);
   by_type(dy, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;

@@ -1,12 +1,12 @@
 // Memory for gathered units and exchanged gradients: fixed sizes, reused, nothing allocated in the
 // steady state, nothing zeroed. A gathered unit's tensors stay; the memory under their storage
-// comes and goes.
+// comes and goes. On a CUDA device whoever gives memory may still have work under way on it: what
+// takes it next comes after that, on the same stream or in a collective.
 // Thread: the training thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <map>
 #include <vector>
@@ -15,11 +15,12 @@ namespace lockstep::core {
 
 class BufferPool {
  public:
+  explicit BufferPool(at::Device device = at::kCPU) : device_(device) {}
   c10::DataPtr take(size_t bytes) {
     std::vector<c10::DataPtr>& free = free_[bytes];
     if (free.empty()) {
       allocated_bytes_ += bytes;
-      return c10::GetCPUAllocator()->allocate(bytes);
+      return c10::GetAllocator(device_.type())->allocate(bytes);
     }
     c10::DataPtr buffer = std::move(free.back());
     free.pop_back();
@@ -34,6 +35,7 @@ class BufferPool {
   size_t allocated_bytes() const { return allocated_bytes_; }
 
  private:
+  at::Device device_;
   std::map<size_t, std::vector<c10::DataPtr>> free_;  // by size
   size_t allocated_bytes_ = 0;
 };

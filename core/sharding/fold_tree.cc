@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "core/cuda/runtime.h"
 #include "core/sharding/add_kernels.h"
 
 namespace lockstep::core {
@@ -12,6 +13,12 @@ namespace {
 
 void add_into(at::Tensor& sum, const at::Tensor& part) {
   float* to = sum.data_ptr<float>();
+  if constexpr (cuda::kBuilt) {
+    if (sum.is_cuda() && part.scalar_type() == at::kFloat)
+      return cuda::add_floats(to, part.data_ptr<float>(), sum.numel());
+    if (sum.is_cuda())
+      return cuda::add_bf16(to, static_cast<const uint16_t*>(part.data_ptr()), sum.numel());
+  }
   if (part.scalar_type() == at::kFloat) {
     add_floats(to, part.data_ptr<float>(), sum.numel());
   } else {
@@ -20,7 +27,7 @@ void add_into(at::Tensor& sum, const at::Tensor& part) {
 }
 
 void set_to(at::Tensor& sum, const at::Tensor& part) {
-  if (part.scalar_type() == at::kFloat) {
+  if (part.scalar_type() == at::kFloat || sum.is_cuda()) {
     sum.copy_(part);
   } else {
     widen_bf16(sum.data_ptr<float>(), static_cast<const uint16_t*>(part.data_ptr()), sum.numel());
@@ -29,15 +36,15 @@ void set_to(at::Tensor& sum, const at::Tensor& part) {
 
 }  // namespace
 
-at::Tensor FoldTree::fresh() {
-  if (spare_.empty()) return at::empty({elements_}, at::TensorOptions(at::kFloat));
+at::Tensor FoldTree::fresh(at::Device device) {
+  if (spare_.empty()) return at::empty({elements_}, at::TensorOptions(at::kFloat).device(device));
   at::Tensor t = std::move(spare_.back());
   spare_.pop_back();
   return t;
 }
 
 void FoldTree::push_copy(const at::Tensor& part, const SlotRun& run) {
-  partials_.push_back({fresh(), run});
+  partials_.push_back({fresh(part.device()), run});
   set_to(partials_.back().sum, part);
 }
 

@@ -28,8 +28,8 @@ class FoldTree {
  public:
   FoldTree(int64_t elements, Reduction reduction) : elements_(elements), reduction_(reduction) {}
 
-  // `part`: the sum over `run`, a node of the tree, `elements` of fp32 or bf16. Requires: `run`
-  // begins where the last one ended.
+  // `part`: the sum over `run`, a node of the tree, `elements` of fp32 or bf16, always on one
+  // device. Requires: `run` begins where the last one ended.
   void push(const at::Tensor& part, const SlotRun& run);
   // All slots of a round were pushed. Matters to kUnordered alone.
   void end_round();
@@ -44,7 +44,7 @@ class FoldTree {
     at::Tensor sum;
     SlotRun run;
   };
-  at::Tensor fresh();
+  at::Tensor fresh(at::Device device);
   void push_copy(const at::Tensor& part, const SlotRun& run);
   void merge_top();
   int64_t elements_;

@@ -1,6 +1,7 @@
 // How state and work are spread over ranks: an ordinary value. All strategies give the same bits.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include "base/config.h"
@@ -20,9 +21,14 @@ struct Strategy {
   bool block_slots = false;               // slot map
   at::ScalarType compute = at::kFloat;    // also the wire dtype of parameters and gradients
   Reduction reduction = Reduction::kTree;
+  at::Device device = at::kCPU;  // what computes
+  bool offload = false;          // state lies, and is updated, on the host
+
+  // Where master weights and optimizer state lie.
+  at::Device state_device() const { return offload ? at::Device(at::kCPU) : device; }
 
   // Requires a validated config.
-  static Strategy create(const Config& config);
+  static Strategy create(const Config& config, at::Device device);
 };
 
 // S, the ranks that share one copy of the state: 1 for single and ddp, W for full_shard and

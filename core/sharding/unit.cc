@@ -7,6 +7,8 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "core/cuda/device.h"
+#include "core/cuda/runtime.h"
 #include "core/sharding/add_kernels.h"
 
 namespace lockstep::core {
@@ -15,6 +17,11 @@ namespace {
 constexpr int64_t kTile = model_spec::kTileElements;
 
 void narrow_into(at::Tensor& out, const at::Tensor& in) {
+  if constexpr (cuda::kBuilt) {
+    if (out.is_cuda())
+      return cuda::narrow_to_bf16(static_cast<uint16_t*>(out.data_ptr()), in.data_ptr<float>(),
+                                  in.numel());
+  }
   narrow_to_bf16(static_cast<uint16_t*>(out.data_ptr()), in.data_ptr<float>(), in.numel());
 }
 
@@ -45,13 +52,22 @@ Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, const Gro
   }
   const int64_t held = layout_.held_elements();
   for (at::Tensor* t : {&master_S, &adam_m_S, &adam_v_S})
-    if (t == &master_S || !strategy.forward_only)
-      *t = at::zeros({held}, at::TensorOptions(at::kFloat));
-  if (strategy_.compute != at::kFloat)
-    compute_S_ = at::zeros({held}, at::TensorOptions(strategy_.compute));
+    if (t == &master_S || !strategy.forward_only) *t = state_tensor(held);
+  if (strategy_.compute != at::kFloat || strategy_.state_device() != strategy_.device)
+    compute_S_ = at::zeros({held}, options(strategy_.compute));
   sums_.resize(spec.params.size());
   sum_begun_.resize(spec.params.size(), false);
   make_weights();
+}
+
+at::TensorOptions Unit::options(at::ScalarType dtype) const {
+  return at::TensorOptions(dtype).device(strategy_.device);
+}
+
+at::Tensor Unit::state_tensor(int64_t elements) const {
+  if (strategy_.state_device() == strategy_.device)
+    return at::zeros({elements}, options(at::kFloat));
+  return host_tensor({elements}, at::kFloat, strategy_.device).zero_();
 }
 
 void Unit::make_weights() {
@@ -77,7 +93,46 @@ at::Tensor Unit::view_of(at::Tensor& flat, int param) const {
 }
 
 void Unit::refresh_compute_copy() {
-  if (compute_S_.defined()) narrow_into(compute_S_, master_S);
+  if (!compute_S_.defined()) return;
+  if (compute_S_.device() == master_S.device()) return narrow_into(compute_S_, master_S);
+  at::Tensor on_host = master_S;
+  if (strategy_.compute != at::kFloat) {
+    on_host = host_tensor({master_S.numel()}, strategy_.compute, strategy_.device);
+    narrow_into(on_host, master_S);
+  }
+  compute_S_.copy_(on_host);
+}
+
+const Unit::HostState& Unit::host_state() {
+  if (!strategy_.state_device().is_cuda()) {
+    host_ = {master_S, adam_m_S, adam_v_S};
+  } else if (!host_.master_S.defined()) {
+    auto room = [&](const at::Tensor& t) {
+      return t.defined() ? host_tensor({t.numel()}, at::kFloat, strategy_.device) : at::Tensor();
+    };
+    host_ = {room(master_S), room(adam_m_S), room(adam_v_S)};
+  }
+  return host_;
+}
+
+// Calls f(state tensor, its copy on the host) for each that there is.
+template <typename F>
+void Unit::for_each_copy(F&& f) {
+  if (!strategy_.state_device().is_cuda()) return;
+  host_state();
+  f(master_S, host_.master_S);
+  if (adam_m_S.defined()) f(adam_m_S, host_.adam_m_S);
+  if (adam_v_S.defined()) f(adam_v_S, host_.adam_v_S);
+}
+
+void Unit::pull_state() {
+  for_each_copy([](at::Tensor& on_device, at::Tensor& on_host) {
+    on_host.copy_(on_device, /*non_blocking=*/true);
+  });
+}
+
+void Unit::push_state() {
+  for_each_copy([](at::Tensor& on_device, at::Tensor& on_host) { on_device.copy_(on_host); });
 }
 
 void Unit::start_gather() {
@@ -111,11 +166,8 @@ void Unit::begin_grads() {
   LOCKSTEP_CHECK(!in_group_.under_way() && !among_groups_.under_way(), "unit ", spec_.name,
                  " begins gradients while an exchange is under way");
   send_U_ = pool_.take_tensor(layout_.padded_elements(), strategy_.compute);
-  std::byte* base = static_cast<std::byte*>(send_U_.data_ptr());
-  const size_t width = c10::elementSize(strategy_.compute);
   auto zero = [&](int64_t from, int64_t to) {
-    std::memset(base + static_cast<size_t>(from) * width, 0,
-                static_cast<size_t>(to - from) * width);
+    if (to > from) send_U_.narrow(0, from, to - from).zero_();
   };
   for (size_t i = 0; i < spec_.params.size(); ++i) {
     const int64_t end = param_offsets_[i] + spec_.params[i].elements();
@@ -138,7 +190,7 @@ at::Tensor Unit::grad_sum(int param) {
     return view;
   }
   if (!sums_[i].defined())
-    sums_[i] = at::empty(spec_.params[i].shape, at::TensorOptions(at::kFloat));
+    sums_[i] = at::empty(spec_.params[i].shape, options(at::kFloat));
   if (!sum_begun_[i]) sums_[i].zero_();
   sum_begun_[i] = true;
   return sums_[i];
@@ -210,7 +262,7 @@ void Unit::start_exchange(const SlotMap& map, int64_t round) {
 void Unit::start_native() {
   native_U_ = send_U_.defined()
                   ? send_U_.to(at::kFloat, false, true)
-                  : at::zeros({layout_.padded_elements()}, at::TensorOptions(at::kFloat));
+                  : at::zeros({layout_.padded_elements()}, options(at::kFloat));
   native_ = groups_.world->all_reduce_sum(native_U_);
 }
 

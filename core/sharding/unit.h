@@ -44,6 +44,15 @@ class Unit {
   int64_t owned_offset() const { return owned_offset_; }  // of the owned part in the state tensors
   // Brings the compute-precision copy up to date; after init, load and every update.
   void refresh_compute_copy();
+  // The state where the host reads and writes it: the tensors themselves, or, where those lie on a
+  // device, page-locked copies, made at the first call. pull brings them up to date, once the
+  // device's stream is synchronized; push takes them back.
+  struct HostState {
+    at::Tensor master_S, adam_m_S, adam_v_S;
+  };
+  const HostState& host_state();
+  void pull_state();
+  void push_state();
 
   void start_gather();
   Result<void> finish_gather();
@@ -70,6 +79,10 @@ class Unit {
   at::Tensor folded() { return fold_.result(); }
 
  private:
+  at::TensorOptions options(at::ScalarType dtype) const;  // on the device that computes
+  at::Tensor state_tensor(int64_t elements) const;
+  template <typename F>
+  void for_each_copy(F&& f);
   void make_weights();
   at::Tensor view_of(at::Tensor& flat, int param) const;
   void round_sums();
@@ -92,7 +105,8 @@ class Unit {
   bool resident_ = false;  // the gathered form is kept for ever
   bool has_memory_ = false;
 
-  at::Tensor compute_S_;   // bf16 copy of the shard; undefined in fp32
+  HostState host_;
+  at::Tensor compute_S_;   // the shard as it is gathered; undefined where that is master_S
   at::Tensor gathered_U_;  // its storage's memory is swapped in and out unless resident
   std::vector<at::Tensor> weights_;
   PendingPtr gather_;

@@ -1,6 +1,7 @@
 #include "core/train/evaluate.h"
 
 #include "base/text.h"
+#include "core/train/process.h"
 #include "core/train/training_step.h"
 #include "data/npy_dataset.h"
 #include "data/npy_file.h"
@@ -51,7 +52,7 @@ Result<Evaluation> evaluate(FileSystem& file_system, Config config, const Evalua
                                .slots = 1,
                                .seed = 0,
                                .vocab_size = spec.shape.vocab_size}));
-  LOCKSTEP_TRY(Membership alone, join({}));
+  LOCKSTEP_TRY(Membership alone, join_alone());
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   LOCKSTEP_RETURN_IF_ERROR(model.initialize(weights.get()));
   LOCKSTEP_TRY(const SlotLoss loss,

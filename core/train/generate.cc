@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "checkpoint/catalog.h"
+#include "core/train/process.h"
 #include "core/train/state_pieces.h"
 #include "core/train/training_step.h"
 
@@ -61,7 +62,7 @@ int64_t sample(const float* logits, int64_t vocab, const GenerateOptions& o, dou
 Result<void> generate(FileSystem& file_system, const Config& config, const GenerateOptions& o,
                       const std::function<void(int64_t)>& on_token) {
   LOCKSTEP_TRY(const model_spec::ModelSpec spec, model_spec::create(config, 0));
-  LOCKSTEP_TRY(Membership alone, join({}));
+  LOCKSTEP_TRY(Membership alone, join_alone());
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   LOCKSTEP_RETURN_IF_ERROR(load_newest(file_system, config, model));
   const size_t context = static_cast<size_t>(config.training.seq_len);

@@ -6,6 +6,7 @@
 #include "base/file_system.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "core/cuda/device.h"
 
 namespace lockstep::core {
 namespace {
@@ -38,7 +39,8 @@ std::string device_identity() {
   std::string isa;
   for (const char* name : {"avx2", "avx512f", "avx512_bf16", "amx_bf16"})
     if (flags.find(text(" ", name, " ")) != std::string::npos) isa.append(" ").append(name);
-  return text(cpu_info("vendor_id"), isa);
+  const std::string cuda = cuda_device_name();
+  return text(cpu_info("vendor_id"), isa, cuda.empty() ? "" : " + ", cuda);
 }
 
 std::string Identity::hash() const {

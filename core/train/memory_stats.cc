@@ -12,6 +12,7 @@
 
 #include "base/file_system.h"
 #include "base/text.h"
+#include "core/cuda/device.h"
 
 namespace lockstep::core {
 namespace {
@@ -71,24 +72,40 @@ void install_counting_allocator() {
 MemoryStats memory_stats() {
   const auto status = read_kernel_file("/proc/self/status");
   const std::string lines = status.ok() ? status.value() : "";
-  return {allocated.load(), most.load(), status_bytes(lines, "VmRSS:"),
-          status_bytes(lines, "VmHWM:"), sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE)};
+  MemoryStats m{allocated.load(),
+                most.load(),
+                status_bytes(lines, "VmRSS:"),
+                status_bytes(lines, "VmHWM:"),
+                sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
+                allocated.load(),
+                most.load()};
+  if (const auto device = cuda_memory()) {
+    m.allocated_bytes = device->allocated_bytes;
+    m.max_allocated_bytes = device->max_allocated_bytes;
+    m.total_bytes = device->total_bytes;
+    m.reserved_bytes = device->reserved_bytes;
+    m.max_reserved_bytes = device->max_reserved_bytes;
+    m.source = "cuda_allocator";
+  }
+  return m;
 }
 
 std::string memory_line(const std::string& stage, int rank) {
   const MemoryStats m = memory_stats();
-  const int64_t stage_most = most_of_stage.exchange(m.allocated_bytes);
+  const int64_t stage_most = cuda_device_count() > 0
+                                 ? m.max_allocated_bytes
+                                 : most_of_stage.exchange(m.allocated_bytes);
   auto gb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   nlohmann::ordered_json line{{"stage", stage},
                               {"rank", rank},
                               {"cuda_memory_allocated_GB", gb(m.allocated_bytes)},
                               {"cuda_max_memory_allocated_GB", gb(m.max_allocated_bytes)},
-                              {"cuda_memory_reserved_GB", gb(m.allocated_bytes)},
-                              {"cuda_max_memory_reserved_GB", gb(m.max_allocated_bytes)},
+                              {"cuda_memory_reserved_GB", gb(m.reserved_bytes)},
+                              {"cuda_max_memory_reserved_GB", gb(m.max_reserved_bytes)},
                               {"stage_max_memory_allocated_GB", gb(stage_most)},
                               {"cpu_memory_rss_GB", gb(m.rss_bytes)},
                               {"cpu_max_memory_rss_GB", gb(m.max_rss_bytes)},
-                              {"source", "cpu_allocator"}};
+                              {"source", m.source}};
   return line.dump();
 }
 

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 
+#include "core/cuda/device.h"
 #include "core/train/memory_stats.h"
 
 namespace lockstep::core {
@@ -13,6 +14,13 @@ void set_up_process(int threads) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   install_counting_allocator();
+}
+
+Result<Membership> join_alone() {
+  RendezvousOptions options;
+  options.device = compute_device(0);
+  set_up_device(options.device);
+  return join(options);
 }
 
 }  // namespace lockstep::core

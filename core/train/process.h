@@ -1,10 +1,15 @@
 // What a process that uses LibTorch sets up once, before its first tensor.
 #pragma once
 
+#include "core/comm/communicator.h"
+
 namespace lockstep::core {
 
 // Pins intra-op threads, which are part of the arithmetic, puts the counting allocator in place,
 // and keeps freed memory in the process.
 void set_up_process(int threads);
+
+// A membership of one rank, on this machine's first device.
+Result<Membership> join_alone();
 
 }  // namespace lockstep::core

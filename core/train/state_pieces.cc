@@ -11,9 +11,11 @@ struct StateTensor {
 };
 
 std::vector<StateTensor> state_tensors(Unit& unit, bool weights_only) {
-  if (weights_only) return {{Kind::kParam, unit.master_S}};
-  return {
-      {Kind::kParam, unit.master_S}, {Kind::kAdamM, unit.adam_m_S}, {Kind::kAdamV, unit.adam_v_S}};
+  const Unit::HostState& state = unit.host_state();
+  if (weights_only) return {{Kind::kParam, state.master_S}};
+  return {{Kind::kParam, state.master_S},
+          {Kind::kAdamM, state.adam_m_S},
+          {Kind::kAdamV, state.adam_v_S}};
 }
 
 // Calls f(piece, first byte, byte count) for each segment of each state tensor, `offset` elements

@@ -288,6 +288,7 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
   if (record_) record_->add_begun_save(save_s);
   take_reports();
   if (snapshots_) {
+    if (step % config_.checkpoint.memory_interval == 0) step_->pull_state();
     snapshots_->after_step(step, any, !must, saved_step_, state_.to_json());
     env_.progress.set_snapshot_step(any.snapshot_step);
     if (record_) record_->set_snapshots(snapshots_->totals());
@@ -339,6 +340,7 @@ Result<void> Trainer::save_if_due(int64_t step, bool must, const RankFlags& any)
 // Of the step that state_ is at. Requires: nothing in flight.
 Result<void> Trainer::begin_save(bool ephemeral) {
   if (!ephemeral) saved_at_s_ = env_.clock.monotonic_s();
+  step_->pull_state();
   LOCKSTEP_TRY(const bool begun,
                engine_->begin_save({state_.step, state_.step - state_.skipped_steps, ephemeral,
                                     state_.to_json()}));

@@ -3,18 +3,51 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "core/cuda/device.h"
+#include "core/cuda/runtime.h"
 #include "core/model/decoder.h"
 #include "core/optim/adamw.h"
 
 namespace lockstep::core {
+namespace {
+
+void square_tiles(at::Tensor& grad, float scale, int64_t tiles, double* sums_out) {
+  if constexpr (cuda::kBuilt) {
+    if (grad.is_cuda())
+      return cuda::scale_and_square_tiles(grad.data_ptr<float>(), scale, tiles, sums_out);
+  }
+  scale_and_square_tiles(grad.data_ptr<float>(), scale, tiles, sums_out);
+}
+
+// `grad`: of all that the unit holds, where its state lies.
+void update_unit(Unit& unit, const at::Tensor& grad, const AdamWStep& step) {
+  for (const Segment& s : unit.held_segments()) {
+    const int64_t at = s.range_offset, n = s.tiles * model_spec::kTileElements;
+    const bool decay = unit.spec().params[static_cast<size_t>(s.param)].decays();
+    const float* g = grad.data_ptr<float>() + at;
+    float* master = unit.master_S.data_ptr<float>() + at;
+    float *m = unit.adam_m_S.data_ptr<float>() + at, *v = unit.adam_v_S.data_ptr<float>() + at;
+    if constexpr (cuda::kBuilt) {
+      if (grad.is_cuda()) {
+        cuda::adamw_update(step, decay, g, master, m, v, n);
+        continue;
+      }
+    }
+    adamw_update(step, decay, g, master, m, v, n);
+  }
+}
+
+}  // namespace
+
 TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& spec,
                            const Groups& groups, bool forward_only)
     : config_(config),
       spec_(spec),
       groups_(groups),
       comm_(*groups.world),
-      strategy_(Strategy::create(config)),
+      strategy_(Strategy::create(config, groups.device)),
       map_{strategy_.block_slots && comm_.world_size() > 1, config.slots(), comm_.world_size()},
+      pool_(groups.device),
       wrapped_(model_spec::wrap(spec, config.parallelism.wrap_policy,
                                 config.parallelism.min_num_params)) {
   strategy_.forward_only = forward_only;
@@ -24,7 +57,8 @@ TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& sp
       parts_.emplace_back(*units_.back(), run.first_params[i],
                           spec.units[static_cast<size_t>(run.first_unit) + i]);
   }
-  model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute));
+  model_ =
+      make_decoder(spec, DecoderOptions::create(config, strategy_.compute, groups.device));
   schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, map_, comm_.rank());
 }
 
@@ -33,9 +67,10 @@ Result<void> TrainingStep::initialize(const model_spec::HfWeights* weights) {
   const bool broken = config_.debug.break_rule == "6";  // draw by place in the shard
   for (auto& unit : units_) {
     // A load that failed half-way may have been here.
-    for (at::Tensor* state : {&unit->adam_m_S, &unit->adam_v_S})
-      if (state->defined()) state->zero_();
-    float* master = unit->master_S.data_ptr<float>();
+    const Unit::HostState& state = unit->host_state();
+    for (at::Tensor t : {state.adam_m_S, state.adam_v_S})
+      if (t.defined()) t.zero_();
+    float* master = state.master_S.data_ptr<float>();
     for (const Segment& s : unit->held_segments()) {
       const model_spec::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];
       const std::span<float> out(master + s.range_offset, static_cast<size_t>(s.length));
@@ -52,7 +87,22 @@ Result<void> TrainingStep::initialize(const model_spec::HfWeights* weights) {
 }
 
 void TrainingStep::refresh_compute_copies() {
-  for (auto& unit : units_) unit->refresh_compute_copy();
+  for (auto& unit : units_) {
+    unit->push_state();
+    unit->refresh_compute_copy();
+  }
+}
+
+void TrainingStep::pull_state() {
+  for (auto& unit : units_) unit->pull_state();
+  synchronize(strategy_.device);
+}
+
+at::Tensor TrainingStep::on_device(const std::vector<int64_t>& values, int64_t rows) const {
+  const int64_t columns = static_cast<int64_t>(values.size()) / rows;
+  const at::Tensor host = host_tensor({rows, columns}, at::kLong, strategy_.device);
+  std::copy(values.begin(), values.end(), host.data_ptr<int64_t>());
+  return core::on_device(host, strategy_.device);
 }
 
 void TrainingStep::set_trace(TraceRecorder* trace) {
@@ -62,12 +112,9 @@ void TrainingStep::set_trace(TraceRecorder* trace) {
 
 SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
   const int64_t t = config_.training.seq_len, rows = static_cast<int64_t>(batch.tokens.size()) / t;
-  auto tensor = [&](const std::vector<int64_t>& values) {
-    return at::tensor(at::ArrayRef<int64_t>(values), at::kLong).view({rows, t});
-  };
   const double slot_tokens = static_cast<double>(config_.training.local_batch_size * t);
-  return {tensor(batch.tokens), tensor(batch.labels), 1.0 / slot_tokens, batch.step,
-          batch.slot};
+  return {on_device(batch.tokens, rows), on_device(batch.labels, rows), 1.0 / slot_tokens,
+          batch.step, batch.slot};
 }
 
 Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
@@ -165,15 +212,17 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   int64_t mine = 0;
   for (auto& unit : units_) mine += unit->layout().tiles_per_rank;
   const int w = comm_.world_size();
-  at::Tensor in = at::zeros({mine}, at::kDouble), out = at::zeros({w, mine}, at::kDouble);
+  at::Tensor in = at::zeros({mine}, at::TensorOptions(at::kDouble).device(strategy_.device));
+  const at::Tensor out = at::zeros({w, mine}, at::kDouble);
   folded_.clear();
   int64_t at_tile = 0;
   for (auto& unit : units_) {
     folded_.push_back(unit->folded());
-    scale_and_square_tiles(folded_.back().data_ptr<float>(), scale, unit->layout().tiles_per_rank,
-                           in.data_ptr<double>() + at_tile);
+    square_tiles(folded_.back(), scale, unit->layout().tiles_per_rank,
+                 in.data_ptr<double>() + at_tile);
     at_tile += unit->layout().tiles_per_rank;
   }
+  in = in.cpu();
   if (config_.debug.break_rule == "5") {  // one fp32 sum a rank: its grouping depends on W
     const double sum = in.to(at::kFloat).sum().item<double>();
     in.zero_();
@@ -205,7 +254,7 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
   std::vector<PendingPtr> travelling(units_.size());
   auto start = [&](size_t i) {
     if (!gather || i >= units_.size()) return;
-    whole[i] = at::empty({units_[i]->layout().held_elements()}, at::kFloat);
+    whole[i] = at::empty({units_[i]->layout().held_elements()}, folded_[i].options());
     travelling[i] = copies.all_gather(whole[i], folded_[i], Traffic::kExchange);
   };
   start(0);
@@ -218,12 +267,7 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
         return done.error().in(text("gathering the gradient sum of ", unit.spec().name));
     }
     const at::Tensor grad = gather ? std::exchange(whole[i], at::Tensor()) : folded_[i];
-    for (const Segment& s : unit.held_segments()) {
-      const int64_t at = s.range_offset, n = s.tiles * model_spec::kTileElements;
-      adamw_update(adamw, unit.spec().params[static_cast<size_t>(s.param)].decays(),
-                   grad.data_ptr<float>() + at, unit.master_S.data_ptr<float>() + at,
-                   unit.adam_m_S.data_ptr<float>() + at, unit.adam_v_S.data_ptr<float>() + at, n);
-    }
+    update_unit(unit, grad.to(strategy_.state_device()), adamw);
     unit.refresh_compute_copy();
   }
   return {};
@@ -297,14 +341,14 @@ Result<at::Tensor> TrainingStep::last_hidden(const std::vector<int64_t>& tokens)
   LOCKSTEP_CHECK(comm_.world_size() == 1, "on one rank");
   SlotInput input;
   input.tokens_BT =
-      at::tensor(at::ArrayRef<int64_t>(tokens), at::kLong).view({-1, config_.training.seq_len});
+      on_device(tokens, static_cast<int64_t>(tokens.size()) / config_.training.seq_len);
   return schedule_->forward_only(input);
 }
 
 at::Tensor TrainingStep::logits(const at::Tensor& x_RD) {
   std::vector<UnitPart> head;
   for (int u : model_.loss->units()) head.push_back(parts_[static_cast<size_t>(u)]);
-  return logits_of(spec_, head, x_RD);
+  return logits_of(spec_, head, x_RD).cpu();
 }
 
 }  // namespace lockstep::core

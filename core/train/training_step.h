@@ -48,8 +48,10 @@ class TrainingStep {
   // Initial weights: this rank's tiles of `weights`, or, null, random by (seed, parameter name,
   // element index). Optimizer state zero. Errors: reading the weights.
   Result<void> initialize(const model_spec::HfWeights* weights);
-  // After the state tensors were filled from outside.
+  // After the state was filled from outside (Unit::host_state).
   void refresh_compute_copies();
+  // Brings Unit::host_state up to date, for what reads it until the next update.
+  void pull_state();
   // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
   // order; `mine` is asked for this rank's flags when they are shared; `before_update` runs when
   // the state is about to change. Errors: communication, data.
@@ -63,7 +65,7 @@ class TrainingStep {
                             const std::function<Result<data::SlotBatch>(int64_t)>& batch);
   // What the last block gives [B*T, D] for `tokens`, B rows of T. Requires W == 1.
   Result<at::Tensor> last_hidden(const std::vector<int64_t>& tokens);
-  // Logits [R, V] fp32 of rows of it.
+  // Logits [R, V] fp32 of rows of it, on the host.
   at::Tensor logits(const at::Tensor& x_RD);
 
   // Spans of the phases go there from now on; null: nowhere.
@@ -79,6 +81,7 @@ class TrainingStep {
   struct SlotSums {
     std::vector<double> loss, valid;  // by slot; this rank's, then everybody's
   };
+  at::Tensor on_device(const std::vector<int64_t>& values, int64_t rows) const;
   SlotInput to_input(const data::SlotBatch& batch) const;
   Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
                              SlotSums& sums, StepPhases& phases);

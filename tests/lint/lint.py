@@ -21,8 +21,9 @@ EXCEPTIONS = "tests/lint/exceptions.txt"
 MAX_FUNCTION, MAX_HEADER, MAX_SOURCE, MAX_COLUMNS, MAX_FILE_BYTES = 70, 150, 500, 100, 1_000_000
 
 ROOMS = ("base", "model_spec", "data", "checkpoint", "launcher", "core", "cli")
-CORE_SEES = {"comm": (), "sharding": ("comm",), "model": ("comm", "sharding"),
-             "optim": ("comm", "sharding"), "train": ("comm", "sharding", "model", "optim")}
+CORE_SEES = {"cuda": (), "comm": ("cuda",), "sharding": ("cuda", "comm"),
+             "model": ("cuda", "comm", "sharding"), "optim": ("cuda", "comm", "sharding"),
+             "train": ("cuda", "comm", "sharding", "model", "optim")}
 TORCH = re.compile(r"^(torch|ATen|c10|c10d|caffe2|gloo)/")
 ALL_OF_TORCH = ("torch/torch.h", "torch/all.h", "torch/extension.h")
 PRECOMPILED = "core/pch.h"

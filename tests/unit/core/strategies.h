@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "core/comm/device_communicator.h"
 #include "core/sharding/strategy.h"
 #include "core/train/training_step.h"
 #include "tests/support/thread_group.h"
@@ -74,11 +75,13 @@ inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot
 
 // Copies what this rank holds into whole tensors, by "name kind".
 inline void collect(TrainingStep& model, std::map<std::string, std::vector<float>>& whole) {
+  model.pull_state();
   for (auto& unit : model.units())
     for (const Segment& s : unit->owned_segments()) {
       const model_spec::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];
-      const std::pair<const char*, at::Tensor*> kinds[] = {
-          {" w", &unit->master_S}, {" m", &unit->adam_m_S}, {" v", &unit->adam_v_S}};
+      const Unit::HostState& state = unit->host_state();
+      const std::pair<const char*, const at::Tensor*> kinds[] = {
+          {" w", &state.master_S}, {" m", &state.adam_m_S}, {" v", &state.adam_v_S}};
       for (const auto& [kind, tensor] : kinds) {
         std::vector<float>& out = whole[param.name + kind];
         out.resize(static_cast<size_t>(param.elements()));
@@ -89,7 +92,21 @@ inline void collect(TrainingStep& model, std::map<std::string, std::vector<float
     }
 }
 
-inline Curve train(const Setting& setting, int64_t steps, Config config) {
+// The groups of a rank whose tensors lie on `device`; the communicators for it go to `staged`.
+inline Groups on_device(Groups groups, at::Device device,
+                        std::vector<std::unique_ptr<Communicator>>& staged) {
+  groups.device = device;
+  if (device.is_cuda())
+    for (Communicator** one : {&groups.world, &groups.shard, &groups.copies}) {
+      std::shared_ptr<Communicator> borrowed(*one, [](Communicator*) {});
+      staged.push_back(stage_through_host(std::move(borrowed)));
+      *one = staged.back().get();
+    }
+  return groups;
+}
+
+inline Curve train(const Setting& setting, int64_t steps, Config config,
+                   at::Device device = at::kCPU) {
   const model_spec::ModelSpec spec = model_spec::create(config, 40).value();
   const int w = setting.world_size;
   ThreadGroups groups(w, shard_size(config, w, 1));
@@ -98,7 +115,8 @@ inline Curve train(const Setting& setting, int64_t steps, Config config) {
   std::map<std::string, std::vector<float>> whole;
   auto rank_of_run = [&](int rank) {
     at::set_num_threads(1);
-    TrainingStep model(config, spec, groups.of(rank));
+    std::vector<std::unique_ptr<Communicator>> staged;
+    TrainingStep model(config, spec, on_device(groups.of(rank), device, staged));
     ASSERT_TRUE(model.initialize(nullptr).ok());
     for (int64_t step = 1; step <= steps; ++step) {
       const std::vector<int64_t> slots = model.slot_map().slots_of(rank);

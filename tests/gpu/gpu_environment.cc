@@ -1,0 +1,21 @@
+// What a worker sets up before its first tensor. Without a GPU every test fails: none is skipped.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/cuda/device.h"
+
+namespace lockstep::core {
+namespace {
+
+class Gpu : public testing::Environment {
+  void SetUp() override {
+    setenv(kCublasWorkspace[0], kCublasWorkspace[1], 1);
+    ASSERT_GT(cuda_device_count(), 0) << "these tests need a GPU";
+    set_up_device(compute_device(0));
+  }
+};
+[[maybe_unused]] testing::Environment* const gpu = testing::AddGlobalTestEnvironment(new Gpu);
+
+}  // namespace
+}  // namespace lockstep::core

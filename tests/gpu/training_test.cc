@@ -1,0 +1,107 @@
+// Training on a GPU: ranks as threads that share it, collectives through host memory.
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <gtest/gtest.h>
+
+#include "core/cuda/device.h"
+#include "core/train/state_pieces.h"
+#include "tests/unit/core/strategies.h"
+
+namespace lockstep::core {
+namespace {
+
+const at::Device kGpu(at::kCUDA, 0);
+
+Curve curve_of(const Setting& setting, int64_t steps) {
+  return train(setting, steps, setting.config(), kGpu);
+}
+
+TEST(GpuTraining, WhoComputesASlotDoesNotMoveABit) {
+  for (const bool bf16 : {false, true}) {
+    const Curve want = curve_of({.strategy = "single", .bf16 = bf16}, 6);
+    ASSERT_EQ(want.steps.size(), 6u);
+    EXPECT_EQ(curve_of({.strategy = "single", .bf16 = bf16}, 6), want) << "again";
+    for (const char* strategy : {"ddp", "full_shard", "shard_grad_op", "hybrid"})
+      for (const int w : {2, 3, 4}) {
+        const Setting setting{.strategy = strategy, .world_size = w, .bf16 = bf16};
+        EXPECT_EQ(curve_of(setting, 6), want) << setting.name();
+      }
+    const Setting blocks{.strategy = "ddp", .world_size = 2, .bf16 = bf16, .map = "block"};
+    EXPECT_EQ(curve_of(blocks, 6), want) << blocks.name();
+  }
+}
+
+// AdamW and tile norms have the same bits on both.
+TEST(GpuTraining, OffloadDoesNotMoveABit) {
+  for (const bool bf16 : {false, true}) {
+    const Setting setting{.world_size = 2, .bf16 = bf16};
+    Setting offload = setting;
+    offload.offload = true;
+    EXPECT_EQ(curve_of(offload, 6), curve_of(setting, 6));
+  }
+}
+
+TEST(GpuTraining, LossesAreThoseOfTheCpuToAFewRoundings) {
+  const Setting setting{.strategy = "single"};
+  const Curve gpu = curve_of(setting, 3), cpu = train(setting, 3, setting.config());
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(std::strtod(gpu.steps[i].c_str(), nullptr),
+                std::strtod(cpu.steps[i].c_str(), nullptr), 1e-4);
+}
+
+struct OneRank {
+  explicit OneRank(const Config& c)
+      : config(c), spec(model_spec::create(config, 40).value()), groups(1, 1) {
+    model = std::make_unique<TrainingStep>(config, spec, on_device(groups.of(0), kGpu, staged));
+    EXPECT_TRUE(model->initialize(nullptr).ok());
+  }
+  std::string step(int64_t number) {
+    int64_t slot = 0;
+    auto outcome = model->run(
+        number, 1e-2, [] { return RankFlags{}; },
+        [&]() -> Result<data::SlotBatch> { return batch_of(config, number, slot++); }, [] {});
+    return outcome.ok() ? text(hex_float(outcome->loss), " ", hex_float(outcome->grad_norm))
+                        : outcome.error().message;
+  }
+  Config config;
+  model_spec::ModelSpec spec;
+  ThreadGroups groups;
+  std::vector<std::unique_ptr<Communicator>> staged;
+  std::unique_ptr<TrainingStep> model;
+};
+
+// The pieces that a checkpoint writes and reads, through page-locked memory.
+TEST(GpuTraining, StateSavedAndLoadedGoesOnWithTheSameBits) {
+  const Config config = Setting{.strategy = "single", .bf16 = true}.config();
+  OneRank first(config), second(config);
+  for (int64_t step = 1; step <= 3; ++step) first.step(step);
+  first.model->pull_state();
+  const auto pieces = owned_pieces(first.model->units());
+  const auto targets = held_targets(second.model->units(), false);
+  ASSERT_EQ(pieces.size(), targets.size());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    ASSERT_EQ(pieces[i].bytes.size(), targets[i].bytes.size());
+    std::memcpy(targets[i].bytes.data(), pieces[i].bytes.data(), pieces[i].bytes.size());
+  }
+  second.model->refresh_compute_copies();
+  for (int64_t step = 4; step <= 6; ++step) EXPECT_EQ(second.step(step), first.step(step)) << step;
+}
+
+// Parameters, gradients and optimizer state of the layers drop to about a quarter on four ranks;
+// what is gathered stays. Bytes of the caching allocator, all ranks together.
+TEST(GpuTraining, FullShardHoldsLessThanDdp) {
+  const auto peak_of = [](const char* strategy) {
+    Setting setting{.strategy = strategy, .world_size = 4};
+    Config config = setting.config();
+    config.model.dim = 512;
+    config.model.n_layers = 8;
+    config.model.ffn_dim = 1536;
+    c10::cuda::CUDACachingAllocator::emptyCache();
+    c10::cuda::CUDACachingAllocator::resetPeakStats(0);
+    train(setting, 2, config, kGpu);
+    return cuda_memory()->max_allocated_bytes;
+  };
+  EXPECT_LT(peak_of("full_shard"), peak_of("ddp") / 2);
+}
+
+}  // namespace
+}  // namespace lockstep::core
