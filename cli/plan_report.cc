@@ -28,6 +28,8 @@ std::string percent(double share) { return fixed(100.0 * share, 1) + " %"; }
 
 double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
+bool fits(const PlanReport& r) { return r.plan.device_bytes() <= r.device_bytes; }
+
 // predicted / measured - 1
 double deviation(const PlanReport& r) { return ratio(r.plan.peak_bytes, r.probe->peak_bytes) - 1; }
 
@@ -50,10 +52,12 @@ void print_memory(std::ostream& out, const PlanReport& r) {
   out << "A rank's tensors at their most (" << r.plan.peak_at << ")\n";
   print_rows(out, r.plan.tensors);
   out << "  " << left("sum", 40) << right(size_of(r.plan.peak_bytes), 12);
+  if (r.plan.offloaded_bytes > 0)
+    out << "\n  " << left("of it on a GPU's device (offload)", 40)
+        << right(size_of(r.plan.device_bytes()), 12);
   if (r.device_bytes > 0)
-    out << "   " << percent(ratio(r.plan.peak_bytes, r.device_bytes)) << " of "
-        << size_of(r.device_bytes)
-        << (r.plan.peak_bytes > r.device_bytes ? ": DOES NOT FIT" : "");
+    out << "   " << percent(ratio(r.plan.device_bytes(), r.device_bytes)) << " of "
+        << size_of(r.device_bytes) << (fits(r) ? "" : ": DOES NOT FIT");
   out << "\n\nBeside them, in host memory\n";
   print_rows(out, r.plan.host);
 }
@@ -75,7 +79,7 @@ void print_largest(std::ostream& out, const PlanReport& r) {
   }
   out << "\nLargest training.local_batch_size in " << size_of(r.device_bytes) << ": ";
   if (r.largest_batch)
-    out << r.largest_batch->batch_size << " (" << size_of(r.largest_batch->peak_bytes) << ")\n";
+    out << r.largest_batch->batch_size << " (" << size_of(r.largest_batch->device_bytes) << ")\n";
   else
     out << "none, not even 1\n";
   out << "Largest model, scaling "
@@ -92,7 +96,7 @@ void print_largest(std::ostream& out, const PlanReport& r) {
     const LargestModel& m = *c.model;
     out << right(grouped(m.parameters), 20) << right(fixed(m.factor, 2), 9)
         << right(text(m.shape.n_layers), 8) << right(text(m.shape.dim), 8)
-        << right(size_of(m.peak_bytes), 12) << "\n";
+        << right(size_of(m.device_bytes), 12) << "\n";
   }
 }
 
@@ -123,7 +127,7 @@ ordered_json json_of(const PlanReport::Candidate& c) {
                {"n_heads", m.shape.n_heads},
                {"n_kv_heads", m.shape.n_kv_heads},
                {"ffn_dim", m.shape.ffn_dim},
-               {"peak_bytes", m.peak_bytes}});
+               {"device_bytes", m.device_bytes}});
   return json;
 }
 
@@ -146,6 +150,7 @@ std::string plan_json(const PlanReport& r) {
                     {"local_batch_size", r.config.training.local_batch_size},
                     {"seq_len", r.config.training.seq_len},
                     {"peak_bytes", r.plan.peak_bytes},
+                    {"offloaded_bytes", r.plan.offloaded_bytes},
                     {"peak_at", r.plan.peak_at},
                     {"tensors", json_of(r.plan.tensors)},
                     {"host", json_of(r.plan.host)},
@@ -155,7 +160,7 @@ std::string plan_json(const PlanReport& r) {
         {{"world_size", o.world_size}, {"rounds", o.rounds}, {"idle", 1.0 - o.busy}});
   if (r.device_bytes > 0) {
     json["device_bytes"] = r.device_bytes;
-    json["fits"] = r.plan.peak_bytes <= r.device_bytes;
+    json["fits"] = fits(r);
     json["largest_local_batch_size"] = r.largest_batch ? r.largest_batch->batch_size : 0;
     json["scaling_strategy"] =
         r.scaling == model_spec::ScalingStrategy::kAll ? "all" : "layers";

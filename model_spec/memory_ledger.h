@@ -13,7 +13,7 @@ namespace lockstep::model_spec {
 
 enum class MemoryUse {
   kMaster, kOptimizer, kComputeCopy, kGathered, kExchange, kGradSums, kFold, kPoolIdle,
-  kActivations, kWork, kHeadChunk, kUpdate, kTransport, kTables, kShared, kCount,
+  kActivations, kWork, kHeadChunk, kUpdate, kTables, kShared, kCount,
 };
 inline constexpr size_t kMemoryUses = static_cast<size_t>(MemoryUse::kCount);
 

@@ -23,8 +23,7 @@ constexpr const char* kNames[kMemoryUses] = {
     "working memory of a stage",
     "head chunk: logits",
     "whole gradient sums (update)",
-    "Gloo's copies of them",
-    "rotary tables and masks",
+    "rotary table",
     "batch, losses, norms",
 };
 constexpr int64_t kMaxLayers = 4096, kMaxBatch = 65536;  // the config's limits
@@ -71,8 +70,18 @@ int64_t largest(int64_t most, const std::function<bool(int64_t)>& fits) {
   return good;
 }
 
-int64_t peak_of(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
-  return walk_training(config, spec, ranks).peak_total();
+// With training.enable_cpu_offload the state lies on the host; the device keeps a copy of the shard
+// in the compute type, in fp32 as large as the master weights.
+int64_t offloaded_bytes(const Config& config, const MemoryLedger& ledger) {
+  if (!config.training.enable_cpu_offload) return 0;
+  const auto live = [&](MemoryUse use) { return ledger.peak()[static_cast<size_t>(use)]; };
+  const bool has_copy = live(MemoryUse::kComputeCopy) > 0;
+  return live(MemoryUse::kOptimizer) + (has_copy ? live(MemoryUse::kMaster) : 0);
+}
+
+int64_t device_bytes(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
+  const MemoryLedger ledger = walk_training(config, spec, ranks);
+  return ledger.peak_total() - offloaded_bytes(config, ledger);
 }
 
 int64_t times(int64_t n, double factor) {
@@ -85,6 +94,7 @@ MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, const Ranks&
   const MemoryLedger ledger = walk_training(config, spec, ranks);
   MemoryPlan plan;
   plan.peak_bytes = ledger.peak_total();
+  plan.offloaded_bytes = offloaded_bytes(config, ledger);
   const MemoryLedger::Moment& moment = ledger.peak_moment();
   plan.peak_at = moment.layer < 0 ? moment.doing : text(moment.doing, " ", moment.layer);
   for (size_t i = 0; i < kMemoryUses; ++i)
@@ -100,15 +110,15 @@ Occupancy occupancy(int64_t slots, int64_t world_size) {
 }
 
 std::optional<LargestBatch> largest_batch(const Config& config, const ModelSpec& spec,
-                                          const Ranks& ranks, int64_t device_bytes) {
+                                          const Ranks& ranks, int64_t room_bytes) {
   Config tried = config;
   const auto peak = [&](int64_t batch) {
     tried.training.slots = config.slots();
     tried.training.global_batch_size = 0;
     tried.training.local_batch_size = batch;
-    return peak_of(tried, spec, ranks);
+    return device_bytes(tried, spec, ranks);
   };
-  const int64_t batch = largest(kMaxBatch, [&](int64_t n) { return peak(n) <= device_bytes; });
+  const int64_t batch = largest(kMaxBatch, [&](int64_t n) { return peak(n) <= room_bytes; });
   if (batch == 0) return std::nullopt;
   return LargestBatch{batch, peak(batch)};
 }
@@ -135,7 +145,7 @@ DecoderShape scaled(const DecoderShape& shape, ScalingStrategy strategy, double 
 
 std::optional<LargestModel> largest_model(const Config& config, const DecoderShape& shape,
                                           ScalingStrategy strategy, const Ranks& ranks,
-                                          int64_t device_bytes) {
+                                          int64_t room_bytes) {
   // In steps of whole layers, or of hundredths.
   const bool layers = strategy == ScalingStrategy::kLayers;
   const int64_t steps = layers ? shape.n_layers : kStepsOfAll;
@@ -143,10 +153,10 @@ std::optional<LargestModel> largest_model(const Config& config, const DecoderSha
     return static_cast<double>(n) / static_cast<double>(steps);
   };
   const auto peak = [&](int64_t n) {
-    return peak_of(config, create(scaled(shape, strategy, factor(n))), ranks);
+    return device_bytes(config, create(scaled(shape, strategy, factor(n))), ranks);
   };
   const int64_t most = kMaxLayers * steps / shape.n_layers;
-  const int64_t n = largest(most, [&](int64_t k) { return peak(k) <= device_bytes; });
+  const int64_t n = largest(most, [&](int64_t k) { return peak(k) <= room_bytes; });
   if (n == 0) return std::nullopt;
   LargestModel model{factor(n), scaled(shape, strategy, factor(n)), 0, peak(n)};
   model.parameters = create(model.shape).parameter_count();

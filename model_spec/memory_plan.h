@@ -23,9 +23,12 @@ struct MemoryRow {
 
 struct MemoryPlan {
   int64_t peak_bytes = 0;
+  int64_t offloaded_bytes = 0;     // of them, in host memory where the device is no CPU
   std::string peak_at;             // what the step does then: "backward of block 3"
   std::vector<MemoryRow> tensors;  // live at that moment; their sum is peak_bytes
   std::vector<MemoryRow> host;     // beside the tensors, in host memory
+
+  int64_t device_bytes() const { return peak_bytes - offloaded_bytes; }
 };
 // Requires a validated config; `spec` is its model, or one to be tried in its place.
 MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, const Ranks& ranks);
@@ -37,27 +40,27 @@ struct Occupancy {
 };
 Occupancy occupancy(int64_t slots, int64_t world_size);
 
-// The largest training.local_batch_size whose peak fits, and its plan. Empty: not even 1 does.
+// The largest training.local_batch_size whose device_bytes fit. Empty: not even 1 does.
 struct LargestBatch {
   int64_t batch_size = 0;
-  int64_t peak_bytes = 0;
+  int64_t device_bytes = 0;
 };
 std::optional<LargestBatch> largest_batch(const Config& config, const ModelSpec& spec,
-                                          const Ranks& ranks, int64_t device_bytes);
+                                          const Ranks& ranks, int64_t room_bytes);
 
 // kAll: layers, heads, width and feed-forward grow alike, heads stay as wide as they are.
 // kLayers: more of the same layers.
 enum class ScalingStrategy { kAll, kLayers };
 DecoderShape scaled(const DecoderShape& shape, ScalingStrategy strategy, double factor);
 
-// The largest scaling of `shape` whose peak fits. Empty: not even the smallest does.
+// The largest scaling of `shape` whose device_bytes fit. Empty: not even the smallest does.
 struct LargestModel {
   double factor = 0;
   DecoderShape shape;
-  int64_t parameters = 0, peak_bytes = 0;
+  int64_t parameters = 0, device_bytes = 0;
 };
 std::optional<LargestModel> largest_model(const Config& config, const DecoderShape& shape,
                                           ScalingStrategy strategy, const Ranks& ranks,
-                                          int64_t device_bytes);
+                                          int64_t room_bytes);
 
 }  // namespace lockstep::model_spec

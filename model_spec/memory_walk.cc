@@ -172,7 +172,6 @@ class Walk {
   }
 
   // TrainingStep::update: replicated state takes the whole sum; the next unit's travels meanwhile.
-  // ProcessGroupGloo::allgather fills a flat tensor of its own, and copies.
   void update() {
     ledger_.at("update");
     if (spread_.copies() == 1) return;
@@ -180,7 +179,6 @@ class Walk {
       const int64_t own = units_[i].held_elements() * kFloat;
       const int64_t next = i + 1 < units_.size() ? units_[i + 1].held_elements() * kFloat : 0;
       const Held whole(ledger_, MemoryUse::kUpdate, own + next);
-      const Held copies(ledger_, MemoryUse::kTransport, next + (i == 0 ? own : 0));
     }
   }
 

@@ -265,6 +265,7 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
       auto done = travelling[i]->wait();
       if (!done.ok())
         return done.error().in(text("gathering the gradient sum of ", unit.spec().name));
+      travelling[i].reset();  // it holds the whole sum, too
     }
     const at::Tensor grad = gather ? std::exchange(whole[i], at::Tensor()) : folded_[i];
     update_unit(unit, grad.to(strategy_.state_device()), adamw);

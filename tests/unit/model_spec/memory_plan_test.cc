@@ -150,6 +150,18 @@ TEST(MemoryPlan, AModelPastAnyMachineIsPlannedAtOnce) {
   EXPECT_GT(plan.peak_bytes, 1024 * kMiB);
 }
 
+TEST(MemoryPlan, OffloadLeavesTheComputeCopyOnTheDevice) {
+  Config config = small("full_shard");
+  const ModelSpec spec = model_of(config);
+  EXPECT_EQ(plan_memory(config, spec, {2}).offloaded_bytes, 0);
+  config.training.enable_cpu_offload = true;
+  const MemoryPlan fp32 = plan_memory(config, spec, {2});
+  EXPECT_EQ(fp32.offloaded_bytes, row(fp32, "optimizer"));
+  config.training.mixed_precision_param = "bfloat16";
+  const MemoryPlan bf16 = plan_memory(config, spec, {2});
+  EXPECT_EQ(bf16.offloaded_bytes, row(bf16, "optimizer") + row(bf16, "parameters: fp32"));
+}
+
 TEST(MemoryPlan, HostRowsFollowWhatIsAskedFor) {
   Config config = small("full_shard");
   const auto rows = [&] { return plan_memory(config, model_of(config), {2}).host.size(); };
@@ -174,9 +186,9 @@ TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
   const int64_t room = peak(config, 2) + 200 * kMiB;
   const auto found = largest_batch(config, spec, {2}, room);
   ASSERT_TRUE(found.has_value());
-  EXPECT_LE(found->peak_bytes, room);
+  EXPECT_LE(found->device_bytes, room);
   config.training.local_batch_size = found->batch_size;
-  EXPECT_EQ(peak(config, 2), found->peak_bytes);
+  EXPECT_EQ(peak(config, 2), found->device_bytes);
   config.training.local_batch_size = found->batch_size + 1;
   EXPECT_GT(peak(config, 2), room);
   EXPECT_FALSE(largest_batch(config, spec, {2}, kMiB).has_value());
