@@ -7,8 +7,8 @@ import sys
 from lockstep_run import BIN_DIR, SOURCE_DIR, Test, check
 
 RANKS = 4
-# A rank's buffers of a unit's size do not shrink, nor do its partial sums of the step's slots: under
-# ddp as well a rank adds up its own tiles alone.
+# A rank's buffers of a unit's size do not shrink, nor do its partial sums of the step's slots:
+# under ddp as well a rank adds up its own tiles alone.
 STATE_RATIO, PEAK_RATIO = 0.27, 0.40
 
 
