@@ -3,6 +3,7 @@ saves; it is killed itself, nothing is left of it."""
 import json
 import os
 import signal
+import subprocess
 import time
 import xml.etree.ElementTree
 
@@ -46,7 +47,11 @@ class Launch:
         return wait_until(there, f"rank {rank} at step {step} of generation {generation}")
 
     def expect(self, status, timeout_s=60):
-        self.process.wait(timeout_s)
+        try:
+            self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            check(False, f"still there after {timeout_s} s: {self.status()}\n"
+                         f"{tail(self.log(), 60)}")
         check(self.process.returncode == status,
               f"exit {self.process.returncode}, not {status}\n{tail(self.log(), 60)}")
 
