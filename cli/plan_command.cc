@@ -55,7 +55,7 @@ Result<int64_t> bytes_of(const std::string& words) {
   constexpr std::string_view kPrefixes = "kMGT";
   if (unit.starts_with('K')) unit[0] = 'k';
   const size_t power = unit.size() == 2 ? kPrefixes.find(unit[0]) : std::string::npos;
-  const bool known = unit.empty() || unit == "B" || (power != std::string::npos && unit[1] == 'B');
+  const bool known = unit == "B" || (power != std::string::npos && unit[1] == 'B');
   const double bytes =
       unit.size() == 2 ? number * std::pow(base, static_cast<double>(power) + 1) : number;
   if (!known || !(bytes >= 1 && bytes < 1e18))

@@ -79,7 +79,8 @@ def refused(test, keys, words, status, *said):
 def errors(test):
     vocab = {"model.vocab_size": 256}
     with test.case("errors say what to do"):
-        refused(test, vocab, ["--device-memory", "80 apples"], EXIT_CONFIG, "80 apples", "80GiB")
+        for size in ("80 apples", "24"):
+            refused(test, vocab, ["--device-memory", size], EXIT_CONFIG, size, "80GiB")
         refused(test, {}, [], EXIT_CONFIG, "model.vocab_size")
         refused(test, vocab | {"parallelism.strategy": "single"}, ["--world-size", 2], EXIT_CONFIG,
                 "single")
