@@ -80,6 +80,7 @@ struct Config {
     std::vector<std::string> sources = {};      // several, in place of path
     std::vector<int64_t> weights = {};          // of sources; empty: their training tokens
     double temperature = 1;                     // weights become weight^(1/temperature)
+    bool document_mask = true;                  // attention stays inside documents, where known
     int64_t prefetch = 2;                       // slots kept ready
     double read_timeout_seconds = 60;           // of a read that fails or does not end
   } data;

@@ -208,6 +208,9 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      at_least(1)},
     {AT(data, temperature), kSame, "each weight becomes weight^(1/temperature); above 1: more even",
      above(0)},
+    {AT(data, document_mask), kMayChange,
+     "where the data says where documents start (prepare --pack): attention stays inside a "
+     "document, and positions count from its first token", any()},
     {AT(data, prefetch), kSame, "slots kept ready", within(1, 1024)},
     {AT(data, read_timeout_seconds), kSame,
      "for a read that fails, and is tried again, or does not end; then the run ends", seconds()},

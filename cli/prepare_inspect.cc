@@ -1,5 +1,7 @@
 #include "cli/prepare_inspect.h"
 
+#include <algorithm>
+
 #include "base/file_system.h"
 #include "base/text.h"
 #include "data/open_dataset.h"
@@ -13,6 +15,48 @@ namespace {
 void print_run(const std::string& words, bool in_loss, std::ostream& out) {
   for (const std::string& line : split(words, '\n'))
     out << (in_loss ? "loss | " : "     | ") << line << "\n";
+}
+
+// "document 2, tokens 38 to 95", or filling, which is the one token that ends documents.
+void print_document(const data::SlotBatch& sample, size_t which, uint32_t end_of_document,
+                    std::ostream& out) {
+  const auto& starts = sample.document_starts;
+  const auto first = sample.tokens.begin() + starts[which];
+  const auto end = which + 1 < starts.size() ? sample.tokens.begin() + starts[which + 1]
+                                             : sample.tokens.end();
+  if (std::count(first, end, end_of_document) == end - first)
+    out << "filling";
+  else
+    out << "document " << which + 1;
+  out << ", tokens " << starts[which] << " to " << end - sample.tokens.begin() - 1 << "\n";
+}
+
+// The first token is nobody's label. Every other one is the label before it, where that counts.
+Result<void> print_tokens(const data::Tokenizer& tokenizer, const data::SlotBatch& sample,
+                          bool packed, std::ostream& out) {
+  std::vector<uint32_t> run;
+  bool in_loss = false;
+  size_t document = 0;
+  for (size_t i = 0; i <= sample.tokens.size(); ++i) {
+    const bool last = i == sample.tokens.size();
+    const bool counts = i > 0 && sample.labels[i - 1] != data::kNotCounted;
+    const bool starts = packed && document < sample.document_starts.size() &&
+                        static_cast<size_t>(sample.document_starts[document]) == i;
+    if (!run.empty() && (counts != in_loss || starts)) {
+      LOCKSTEP_TRY(const std::string words, tokenizer.decode(run, /*show_special=*/true));
+      print_run(words, in_loss, out);
+      run.clear();
+    }
+    if (starts) print_document(sample, document++, tokenizer.end_of_document(), out);
+    in_loss = counts;
+    // After the last token comes its label.
+    if (!last || counts)
+      run.push_back(static_cast<uint32_t>(counts ? sample.labels[i - 1] : sample.tokens[i]));
+  }
+  if (run.empty()) return {};
+  LOCKSTEP_TRY(const std::string words, tokenizer.decode(run, /*show_special=*/true));
+  print_run(words, in_loss, out);
+  return {};
 }
 
 }  // namespace
@@ -37,24 +81,7 @@ Result<void> inspect_sample(const InspectOptions& options, std::ostream& out) {
   out << options.folder << ", split " << options.split << ", sample " << options.sample << " of "
       << dataset->sample_count() << ": " << seq_len << " tokens, " << sample.valid_tokens
       << " count in the loss; tokenizer " << tokenizer->name() << "\n";
-  // The first token is nobody's label. Every other one is the label before it.
-  std::vector<uint32_t> run = {static_cast<uint32_t>(sample.tokens[0])};
-  bool in_loss = false;
-  for (size_t i = 0; i <= sample.labels.size(); ++i) {
-    const bool last = i == sample.labels.size();
-    const bool counts = !last && sample.labels[i] != data::kNotCounted;
-    if (last || counts != in_loss) {
-      LOCKSTEP_TRY(const std::string words, tokenizer->decode(run, /*show_special=*/true));
-      if (!run.empty()) print_run(words, in_loss, out);
-      run.clear();
-      in_loss = counts;
-    }
-    // A label that does not count is the next input all the same, but for the last one.
-    if (counts) run.push_back(static_cast<uint32_t>(sample.labels[i]));
-    else if (i + 1 < sample.tokens.size())
-      run.push_back(static_cast<uint32_t>(sample.tokens[i + 1]));
-  }
-  return {};
+  return print_tokens(*tokenizer, sample, packed > 0, out);
 }
 
 }  // namespace lockstep::cli

@@ -15,7 +15,8 @@ struct InspectOptions {
   int64_t seq_len = 256;
 };
 
-// Prints runs of tokens that count in the loss after "loss |", the others after "     |".
+// Prints runs of tokens that count in the loss after "loss |", the others after "     |"; of packed
+// documents each under a line of its own.
 // Errors: read_manifest's, tokenizer_of_dataset's; kConfig, no such sample.
 Result<void> inspect_sample(const InspectOptions& options, std::ostream& out);
 

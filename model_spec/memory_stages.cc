@@ -89,6 +89,7 @@ bool StageMemory::recomputed(int64_t layer) const {
 void StageMemory::embedding_forward() {
   ledger_.at("forward of the embedding");
   ledger_.hold(MemoryUse::kActivations, x_);  // index_select
+  const Held positions(ledger_, MemoryUse::kWork, shape_.learned_positions > 0 ? x_ : 0);
 }
 
 // LinearStage::forward keeps x and makes y.

@@ -16,8 +16,8 @@ class StageMemory {
 
   // Of a stage's input or output [R, D].
   int64_t x_bytes() const { return x_; }
-  // Tokens and labels of a slot.
-  int64_t input_bytes() const { return 2 * rows_ * 8; }
+  // Tokens, labels and positions of a slot.
+  int64_t input_bytes() const { return 3 * rows_ * 8; }
 
   // Holds the embedding's output; a block's saved tensors and output; a linear layer's output.
   void embedding_forward();

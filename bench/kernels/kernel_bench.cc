@@ -1,7 +1,7 @@
 // The decoder's kernels beside the plain form of LibTorch's operations, in turn, the best of some
 // rounds each:
 //
-//   kernel_bench [threads] [rows] [dim]
+//   kernel_bench [threads] [rows] [dim] [tokens of a sequence]
 //
 // Prints a Markdown table in milliseconds. The plain forms run without autograd; their backward is
 // what autograd would call, or what its formula takes.
@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <set>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "core/model/attention.h"
 #include "core/model/element_type.h"
 #include "core/model/tensor_kernels.h"
@@ -75,7 +77,8 @@ void race_rotation(const Shape& s, at::ScalarType dtype) {
   const RotaryTable table = RotaryTable::create(s.seq_len, e, 10000.0);
   at::Tensor x = at::randn({s.rows, s.dim}).to(dtype);
   const at::Tensor cos = table.cos_TH.unsqueeze(1), sin = table.sin_TH.unsqueeze(1);
-  race("RoPE", dtype, [&] { rotate_rows(x, table, s.seq_len, heads, e, 1.0f); },
+  const at::Tensor positions = at::arange(s.rows, at::kLong) % s.seq_len;
+  race("RoPE", dtype, [&] { rotate_rows(x, table, positions, heads, e, 1.0f); },
        [&] {
          const auto half = x.view({-1, s.seq_len, heads, e}).to(at::kFloat).chunk(2, -1);
          at::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1).to(dtype);
@@ -103,15 +106,20 @@ void race_loss(const Shape& s, at::ScalarType dtype) {
   });
 }
 
-void race_attention(const Shape& s, at::ScalarType dtype) {
+model_spec::DecoderShape attention_shape(const Shape& s) {
   model_spec::DecoderShape shape;
   shape.head_dim = 64;
   shape.n_heads = s.dim / 64;
   shape.n_kv_heads = shape.n_heads / 2;
-  const int64_t batch = s.rows / s.seq_len, h = shape.n_heads;
+  return shape;
+}
+
+void race_attention(const Shape& s, at::ScalarType dtype) {
+  const int64_t batch = s.rows / s.seq_len, h = s.dim / 64;
+  const Documents documents = Documents::create(batch, s.seq_len, {}, at::kCPU);
   const at::Tensor qkv = at::randn({s.rows, 2 * s.dim}).to(dtype);
   const at::Tensor d_out = at::randn({s.rows, s.dim}).to(dtype);
-  const Attention attention(shape, 0, s.seq_len, true);
+  const Attention attention(attention_shape(s), 0, true);
   const auto heads = [&](const at::Tensor& x, int64_t first, int64_t count) {
     return x.view({batch, s.seq_len, -1, 64}).narrow(2, first, count).transpose(1, 2);
   };
@@ -127,17 +135,68 @@ void race_attention(const Shape& s, at::ScalarType dtype) {
   race("attention", dtype,
        [&] {
          Attention::Kept kept;
-         attention.forward(qkv, batch, kept);
+         attention.forward(qkv, documents, kept);
        },
        plain);
   Attention::Kept kept;
-  attention.forward(qkv, batch, kept);
-  race("attention, backward", dtype, [&] { attention.backward(d_out, qkv, batch, kept); },
+  attention.forward(qkv, documents, kept);
+  race("attention, backward", dtype, [&] { attention.backward(d_out, qkv, documents, kept); },
        [&] {
          auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
              d, q, repeated(h), repeated(h + h / 2), out, log_sum, 0.0, true);
          dk.view({batch, h / 2, 2, s.seq_len, 64}).sum(2);
          dv.view({batch, h / 2, 2, s.seq_len, 64}).sum(2);
+       });
+}
+
+// Sequences of 8 documents of uneven lengths, which do not see each other, beside LibTorch's flash
+// attention of whole sequences: its form for documents takes a mask of T*T and does all the work.
+// Every round has lengths of its own, as a batch of a packed data set has.
+void race_documents(const Shape& s, at::ScalarType dtype) {
+  const int64_t batch = s.rows / s.seq_len, h = s.dim / 64;
+  const at::Tensor qkv = at::randn({s.rows, 2 * s.dim}).to(dtype);
+  const at::Tensor d_out = at::randn({s.rows, s.dim}).to(dtype);
+  const Attention attention(attention_shape(s), 0, true);
+  uint64_t round = 0;
+  const auto draw = [&] {
+    std::set<int64_t> starts;
+    for (int64_t row = 0; row < s.rows; row += s.seq_len) {
+      starts.insert(row);
+      for (size_t want = starts.size() + 7; starts.size() < want;)
+        starts.insert(row + static_cast<int64_t>(mix64(++round) %
+                                                 static_cast<uint64_t>(s.seq_len)));
+    }
+    const std::vector<int64_t> list(starts.begin(), starts.end());
+    return Documents::create(batch, s.seq_len, list, at::kCPU);
+  };
+  const auto heads = [&](int64_t first) {
+    return qkv.view({batch, s.seq_len, -1, 64})
+        .narrow(2, first, first == 0 ? h : h / 2)
+        .transpose(1, 2);
+  };
+  at::Tensor mask = at::zeros({batch, 1, s.seq_len, s.seq_len}, dtype);
+  mask.masked_fill_(at::ones_like(mask, at::kBool).triu(1), -INFINITY);
+  race("attention, 8 documents", dtype,
+       [&] {
+         Attention::Kept kept;
+         attention.forward(qkv, draw(), kept);
+       },
+       [&] {
+         at::_scaled_dot_product_flash_attention_for_cpu(
+             heads(0), heads(h).repeat_interleave(2, 1), heads(h + h / 2).repeat_interleave(2, 1),
+             0.0, false, mask);
+       });
+  const Documents whole = Documents::create(batch, s.seq_len, {}, at::kCPU);
+  Attention::Kept kept;
+  race("… and backward; one document", dtype,
+       [&] {
+         const Documents documents = draw();
+         attention.forward(qkv, documents, kept);
+         attention.backward(d_out, qkv, documents, kept);
+       },
+       [&] {
+         attention.forward(qkv, whole, kept);
+         attention.backward(d_out, qkv, whole, kept);
        });
 }
 
@@ -168,6 +227,7 @@ void run(int threads, Shape s) {
     race_swiglu(s, dtype);
     race_rotation(s, dtype);
     race_attention(s, dtype);
+    race_documents(s, dtype);
     race_loss(s, dtype);
   }
   race_adamw();
@@ -182,5 +242,8 @@ int main(int argc, char** argv) {
   };
   const int64_t dim = number(3, 512);
   lockstep::core::run(static_cast<int>(number(1, 1)),
-                      {.rows = number(2, 1024), .dim = dim, .ffn = dim * 11 / 4});
+                      {.rows = number(2, 1024),
+                       .dim = dim,
+                       .ffn = dim * 11 / 4,
+                       .seq_len = number(4, 256)});
 }

@@ -29,7 +29,8 @@ BlockStage::BlockStage(int unit, const model_spec::DecoderShape& shape,
       k_norm_(u.find(Role::kKNorm)) {}
 
 // Query, key and value heads of h1, normed and rotated as the family does.
-void BlockStage::project_heads(const UnitPart& u, int64_t seq_len, bool all, Saved& s) const {
+void BlockStage::project_heads(const UnitPart& u, const Documents& documents, bool all,
+                               Saved& s) const {
   const int64_t h = shape_.n_heads, k = shape_.n_kv_heads, e = shape_.head_dim;
   s.qkv = qkv_.forward(u, s.h1_RD);
   if (!all) s.h1_RD.reset();
@@ -40,14 +41,15 @@ void BlockStage::project_heads(const UnitPart& u, int64_t seq_len, bool all, Sav
     head_norm(s.raw_qkv, u.weight(k_norm_), s.qkv, s.k_scale_RK, h * e, k, shape_.norm_eps);
     if (!all) s.raw_qkv.reset();
   }
-  if (tables_.rotary) rotate_rows(s.qkv, *tables_.rotary, seq_len, h + k, e, 1.0f);
+  if (tables_.rotary)
+    rotate_rows(s.qkv, *tables_.rotary, documents.positions_R, h + k, e, 1.0f);
 }
 
 void BlockStage::run(const UnitPart& u, const SlotInput& slot, bool train, bool all,
                      Saved& s) const {
   s.h1_RD = norm1_.forward(u, s.x_RD, s.norm1);
-  project_heads(u, slot.tokens_BT.size(1), all, s);
-  at::Tensor branch = tables_.attention->forward(s.qkv, slot.tokens_BT.size(0), s.attention);
+  project_heads(u, slot.documents, all, s);
+  at::Tensor branch = tables_.attention->forward(s.qkv, slot.documents, s.attention);
   if (!all) {
     s.qkv.reset();
     s.attention = {};
@@ -115,16 +117,18 @@ at::Tensor BlockStage::attention_back(const UnitPart& u, const at::Tensor& dx2,
   const at::Tensor d_out = o_.input_back(u, branch);
   branch.reset();
   at::Tensor d_qkv =
-      tables_.attention->backward(d_out, saved_.qkv, slot.tokens_BT.size(0), saved_.attention);
+      tables_.attention->backward(d_out, saved_.qkv, slot.documents, saved_.attention);
   saved_.qkv.reset();
   saved_.attention = {};
-  return project_heads_back(u, std::move(d_qkv), slot.tokens_BT.size(1));
+  return project_heads_back(u, std::move(d_qkv), slot.documents);
 }
 
 // Through rotation and norms, to what the projection gave; in place.
-at::Tensor BlockStage::project_heads_back(const UnitPart& u, at::Tensor d_qkv, int64_t seq_len) {
+at::Tensor BlockStage::project_heads_back(const UnitPart& u, at::Tensor d_qkv,
+                                          const Documents& documents) {
   const int64_t h = shape_.n_heads, k = shape_.n_kv_heads, e = shape_.head_dim;
-  if (tables_.rotary) rotate_rows(d_qkv, *tables_.rotary, seq_len, h + k, e, -1.0f);
+  if (tables_.rotary)
+    rotate_rows(d_qkv, *tables_.rotary, documents.positions_R, h + k, e, -1.0f);
   if (q_norm_ < 0) return d_qkv;
   head_norm_back(d_qkv, saved_.raw_qkv, u.weight(q_norm_), saved_.q_scale_RH, u.grad_sum(q_norm_),
                  0, h);

@@ -59,8 +59,9 @@ class BlockStage : public Stage {
              BlockTables tables, bool recompute, double dropout, uint64_t seed);
   // From s.x_RD to s.s_RF, what the last projection takes. `all`: backward follows.
   void run(const UnitPart& unit, const SlotInput& slot, bool train, bool all, Saved& s) const;
-  void project_heads(const UnitPart& unit, int64_t seq_len, bool all, Saved& s) const;
-  at::Tensor project_heads_back(const UnitPart& unit, at::Tensor d_qkv, int64_t seq_len);
+  void project_heads(const UnitPart& unit, const Documents& documents, bool all, Saved& s) const;
+  at::Tensor project_heads_back(const UnitPart& unit, at::Tensor d_qkv,
+                                const Documents& documents);
   at::Tensor feed_forward_back(const UnitPart& unit, const at::Tensor& dy, const SlotInput& slot);
   at::Tensor attention_back(const UnitPart& unit, const at::Tensor& dx2, const SlotInput& slot);
 

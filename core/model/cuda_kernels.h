@@ -29,10 +29,10 @@ template <typename T>
 void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats, const T* residual,
                          T* dx, float* dw_sum, float* db_sum, int64_t rows, int64_t dim);
 
-// Pairs (x[i], x[i + head_dim/2]) of every head in place; row r is position r % seq_len; cos, sin
-// [seq_len, head_dim/2].
+// Pairs (x[i], x[i + head_dim/2]) of every head in place, row r by the angles of positions[r]: cos,
+// sin [seq_len, head_dim/2].
 template <typename T>
-void rotate_heads(T* x, const float* cos, const float* sin, int64_t rows, int64_t seq_len,
+void rotate_heads(T* x, const float* cos, const float* sin, const int64_t* positions, int64_t rows,
                   int64_t heads, int64_t head_dim, int64_t row_stride, float direction);
 
 // y = silu(gate) * up of the halves of rows of gate_up [rows, 2*dim]; d_gate_up may be gate_up.
@@ -75,9 +75,6 @@ void dropout(T* x, int64_t first, int64_t n, uint64_t key, uint64_t counter_high
 template <typename T>
 void add_rows_by_token(float* sum, const T* dy, const int64_t* sorted, const int64_t* order,
                        int64_t rows, int64_t dim);
-// sum[p, dim] += the rows r of dy with r % seq_len = p, in row order.
-template <typename T>
-void add_rows_by_position(float* sum, const T* dy, int64_t rows, int64_t seq_len, int64_t dim);
 // sum[c] += column c of dy [rows, row_stride], for c in [0, columns).
 template <typename T>
 void add_columns(float* sum, const T* dy, int64_t rows, int64_t columns, int64_t row_stride);

@@ -85,11 +85,12 @@ void head_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor&
   });
 }
 
-void rotate_rows(at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int64_t heads,
-                 int64_t head_dim, float direction) {
+void rotate_rows(at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                 const at::Tensor& positions, int64_t heads, int64_t head_dim, float direction) {
   by_type(x, [&](auto* t) {
-    cuda::rotate_heads(ptr(t, x), cos.data_ptr<float>(), sin.data_ptr<float>(), x.size(0),
-                       cos.size(0), heads, head_dim, x.size(1), direction);
+    cuda::rotate_heads(ptr(t, x), cos.data_ptr<float>(), sin.data_ptr<float>(),
+                       positions.data_ptr<int64_t>(), x.size(0), heads, head_dim, x.size(1),
+                       direction);
   });
 }
 
@@ -129,12 +130,6 @@ void add_token_rows(const at::Tensor& sum, const at::Tensor& dy, const at::Tenso
   by_type(dy, [&](auto* t) {
     cuda::add_rows_by_token(sum.data_ptr<float>(), ptr(t, dy), sorted.template data_ptr<int64_t>(),
                             order.template data_ptr<int64_t>(), dy.size(0), dy.size(1));
-  });
-}
-
-void add_position_rows(const at::Tensor& sum, const at::Tensor& dy, int64_t seq_len) {
-  by_type(dy, [&](auto* t) {
-    cuda::add_rows_by_position(sum.data_ptr<float>(), ptr(t, dy), dy.size(0), seq_len, dy.size(1));
   });
 }
 

@@ -6,6 +6,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
+#include "core/sharding/documents.h"
+
 namespace lockstep::core::cuda {
 
 // Return y; the last argument is kept for backward: fp32 [R], or [R, 2] for layer_norm.
@@ -25,19 +29,18 @@ void head_norm(const at::Tensor& x, const at::Tensor& w_E, at::Tensor& y, at::Te
 void head_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w_E,
                     const at::Tensor& scale_RH, at::Tensor& dx, at::Tensor& dw_sum_E,
                     int64_t first_column, int64_t heads);
-// In place on the first `heads` heads of each row; cos, sin fp32 [T, E/2].
-void rotate_rows(at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, int64_t heads,
-                 int64_t head_dim, float direction);
+// In place on the first `heads` heads of each row; cos, sin fp32 [T, E/2], positions int64 [R].
+void rotate_rows(at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin,
+                 const at::Tensor& positions, int64_t heads, int64_t head_dim, float direction);
 at::Tensor swiglu(const at::Tensor& gate_up);
 void swiglu_back(const at::Tensor& dy, const at::Tensor& gate_up, at::Tensor& d_gate_up);
 at::Tensor gelu_new(const at::Tensor& x);
 void gelu_new_back(const at::Tensor& dy, const at::Tensor& x, at::Tensor& dx);
 // sum_C += the column sums of dy's columns from first_column on.
 void add_columns(const at::Tensor& sum_C, const at::Tensor& dy, int64_t first_column);
-// sum_VD += the rows of dy, each to its token's row, in row order: the CPU's bits.
+// sum_VD += the rows of dy, each to its token's row, in row order: the CPU's bits. Positions are
+// tokens to it.
 void add_token_rows(const at::Tensor& sum_VD, const at::Tensor& dy_RD, const at::Tensor& tokens_R);
-// sum_TD += the rows of dy, each to its position's row, in row order: the CPU's bits.
-void add_position_rows(const at::Tensor& sum_TD, const at::Tensor& dy_RD, int64_t seq_len);
 // Cross-entropy of the rows, as cuda_kernels.h has it; losses_R is fp64.
 void cross_entropy(const at::Tensor& logits_RV, const at::Tensor& labels_R, double z_loss,
                    double label_smoothing, float dy, bool want_gradients,
@@ -45,23 +48,26 @@ void cross_entropy(const at::Tensor& logits_RV, const at::Tensor& labels_R, doub
 // sum += a b in fp32, from bf16 or fp32 matrices.
 void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b);
 
-// Causal softmax attention; each key head serves a group of H/K query heads.
+// Causal softmax attention inside documents; each key head serves a group of H/K query heads.
 struct AttentionShape {
-  int64_t heads, key_heads, head_dim, seq_len;
+  int64_t heads, key_heads, head_dim;
   int64_t window;  // keys that a query sees, its own included; 0: all up to its own
   bool fused;
 };
 // What backward needs beside qkv and the output.
 struct AttentionKept {
-  at::Tensor log_sum, random, unused;  // what the flash kernel returned
-  at::Tensor probabilities;            // else: [B*K, G*T, T]
+  at::Tensor log_sum, random, unused;     // what the flash kernel returned
+  std::vector<at::Tensor> probabilities;  // else: of each run of documents, [count*K, G*L, L]
 };
 // qkv [R, (H + 2K) E], as projected and rotated -> [R, H*E]. Fused and in bf16 by LibTorch's flash
-// kernel (E a multiple of 8, at most 256), whose backward is the deterministic one (set_up_device);
-// else, and in fp32, for which there is no flash kernel, with whole score matrices.
-at::Tensor attention(const AttentionShape& shape, const at::Tensor& qkv, AttentionKept& kept);
+// kernel (E a multiple of 8, at most 256), whose backward is the deterministic one (set_up_device),
+// in its form for sequences of several lengths where documents have some; else, and in fp32, for
+// which there is no flash kernel, with whole score matrices, one run of documents after the other.
+at::Tensor attention(const AttentionShape& shape, const at::Tensor& qkv,
+                     const Documents& documents, AttentionKept& kept);
 // Returns d(qkv).
 at::Tensor attention_back(const AttentionShape& shape, const at::Tensor& d_out,
-                          const at::Tensor& qkv, const at::Tensor& out, const AttentionKept& kept);
+                          const at::Tensor& qkv, const at::Tensor& out,
+                          const Documents& documents, const AttentionKept& kept);
 
 }  // namespace lockstep::core::cuda

@@ -44,8 +44,7 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptio
     const int64_t window = shape.window(layer);
     auto& attention = attentions[window];
     if (!attention)
-      attention =
-          std::make_shared<const Attention>(shape, window, o.seq_len, o.fused_attention);
+      attention = std::make_shared<const Attention>(shape, window, o.fused_attention);
     tables.attention = attention;
     const bool recompute = o.recompute_every > 0 && (layer + 1) % o.recompute_every == 0;
     sequence.stages.push_back(

@@ -27,13 +27,14 @@ __global__ void add_token_rows_kernel(float* sum, const T* dy, const int64_t* so
 }  // namespace
 
 template <typename T>
-void rotate_heads(T* x, const float* cos, const float* sin, int64_t rows, int64_t seq_len,
+void rotate_heads(T* x, const float* cos, const float* sin, const int64_t* positions, int64_t rows,
                   int64_t heads, int64_t head_dim, int64_t row_stride, float direction) {
   const int64_t half = head_dim / 2;
   for_each(rows * heads * half, [=] __device__(int64_t n) {
     const int64_t i = n % half, h = n / half % heads, r = n / half / heads;
     T* head = x + r * row_stride + h * head_dim;
-    const float c = cos[r % seq_len * half + i], s = sin[r % seq_len * half + i] * direction;
+    const int64_t angle = positions[r] * half + i;
+    const float c = cos[angle], s = sin[angle] * direction;
     const float a = load(head[i]), b = load(head[i + half]);
     store(head[i], a * c - b * s);
     store(head[i + half], b * c + a * s);
@@ -102,26 +103,16 @@ void add_rows_by_token(float* sum, const T* dy, const int64_t* sorted, const int
   check_launch();
 }
 
-template <typename T>
-void add_rows_by_position(float* sum, const T* dy, int64_t rows, int64_t seq_len, int64_t dim) {
-  for_each(seq_len * dim, [=] __device__(int64_t n) {
-    float total = sum[n];
-    for (int64_t r = 0; r < rows; r += seq_len) total += load(dy[r * dim + n]);
-    sum[n] = total;
-  });
-}
-
 #define LOCKSTEP_INSTANTIATE(T)                                                                  \
-  template void rotate_heads(T*, const float*, const float*, int64_t, int64_t, int64_t, int64_t, \
-                             int64_t, float);                                                    \
+  template void rotate_heads(T*, const float*, const float*, const int64_t*, int64_t, int64_t,   \
+                             int64_t, int64_t, float);                                           \
   template void swiglu_forward(const T*, T*, int64_t, int64_t);                                  \
   template void swiglu_backward(const T*, const T*, T*, int64_t, int64_t);                       \
   template void gelu_forward(const T*, T*, int64_t);                                             \
   template void gelu_backward(const T*, const T*, T*, int64_t);                                  \
   template void dropout(T*, int64_t, int64_t, uint64_t, uint64_t, uint32_t, float);              \
   template void add_rows_by_token(float*, const T*, const int64_t*, const int64_t*, int64_t,     \
-                                  int64_t);                                                      \
-  template void add_rows_by_position(float*, const T*, int64_t, int64_t, int64_t);
+                                  int64_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)
 

@@ -134,8 +134,8 @@ LOCKSTEP_KERNEL layer_backward(const T* dy, const T* x, const T* w, const float*
   }
 }
 
-LOCKSTEP_KERNEL rotate(T* x, const float* cos, const float* sin, int64_t rows, int64_t seq_len,
-                       int64_t first_row, int64_t heads, int64_t head_dim, int64_t row_stride,
+LOCKSTEP_KERNEL rotate(T* x, const float* cos, const float* sin, const int64_t* positions,
+                       int64_t rows, int64_t heads, int64_t head_dim, int64_t row_stride,
                        float direction) {
   const int64_t half = head_dim / 2;
   float a_run[kRun], b_run[kRun], new_a_run[kRun], new_b_run[kRun];
@@ -144,8 +144,8 @@ LOCKSTEP_KERNEL rotate(T* x, const float* cos, const float* sin, int64_t rows, i
       T* head = x + r * row_stride + h * head_dim;
       for (int64_t i = 0; i < half; i += kRun) {
         const int64_t n = std::min(kRun, half - i);
-        const float* c = cos + (first_row + r) % seq_len * half + i;
-        const float* s = sin + (first_row + r) % seq_len * half + i;
+        const float* c = cos + positions[r] * half + i;
+        const float* s = sin + positions[r] * half + i;
         const float *a = widened(head + i, a_run, n), *b = widened(head + half + i, b_run, n);
         float *new_a = room_for(head + i, new_a_run), *new_b = room_for(head + half + i, new_b_run);
 #pragma GCC ivdep
@@ -266,10 +266,10 @@ LOCKSTEP_KERNEL gelu_back(const T* dy, T* x, int64_t count) {
   }                                                                                               \
   LOCKSTEP_CLONED gelu_forward(const T* x, T* y, int64_t n) { gelu(x, y, n); }                    \
   LOCKSTEP_CLONED gelu_backward(const T* dy, T* x, int64_t n) { gelu_back(dy, x, n); }            \
-  LOCKSTEP_CLONED rotate_heads(T* x, const float* cos, const float* sin, int64_t rows,            \
-                               int64_t seq_len, int64_t first_row, int64_t heads,                 \
+  LOCKSTEP_CLONED rotate_heads(T* x, const float* cos, const float* sin,                          \
+                               const int64_t* positions, int64_t rows, int64_t heads,             \
                                int64_t head_dim, int64_t row_stride, float direction) {           \
-    rotate(x, cos, sin, rows, seq_len, first_row, heads, head_dim, row_stride, direction);        \
+    rotate(x, cos, sin, positions, rows, heads, head_dim, row_stride, direction);                 \
   }                                                                                               \
   LOCKSTEP_CLONED swiglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {             \
     swiglu(gate_up, y, rows, dim);                                                                \

@@ -43,12 +43,11 @@ void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats
                          T* dx, float* dw_sum, float* db_sum, int64_t rows, int64_t dim);
 
 // Rotates pairs (x[i], x[i + half]) of every head in place; x [rows, row_stride] with `heads`
-// heads of `head_dim` starting at x; cos, sin [seq_len, head_dim/2]; row r is position
-// (first_row + r) % seq_len. direction -1 turns back (backward).
+// heads of `head_dim` starting at x, row r by the angles of positions[r]: cos, sin [seq_len,
+// head_dim/2]. direction -1 turns back (backward).
 template <typename T>
-void rotate_heads(T* x, const float* cos, const float* sin, int64_t rows, int64_t seq_len,
-                  int64_t first_row, int64_t heads, int64_t head_dim, int64_t row_stride,
-                  float direction);
+void rotate_heads(T* x, const float* cos, const float* sin, const int64_t* positions, int64_t rows,
+                  int64_t heads, int64_t head_dim, int64_t row_stride, float direction);
 
 // y = silu(gate) * up; gate and up are the halves of rows of gate_up [rows, 2*dim].
 template <typename T>

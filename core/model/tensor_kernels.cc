@@ -182,17 +182,19 @@ at::Tensor layer_norm_back(at::Tensor dy, const at::Tensor& x, const at::Tensor&
   return dy;
 }
 
-void rotate_rows(at::Tensor& x, const RotaryTable& table, int64_t seq_len, int64_t heads,
-                 int64_t head_dim, float direction) {
+void rotate_rows(at::Tensor& x, const RotaryTable& table, const at::Tensor& positions,
+                 int64_t heads, int64_t head_dim, float direction) {
+  LOCKSTEP_CHECK(positions.size(0) == x.size(0), positions.size(0), " positions of ", x.size(0));
   if constexpr (cuda::kBuilt)
     if (x.is_cuda())
-      return cuda::rotate_rows(x, table.cos_TH, table.sin_TH, heads, head_dim, direction);
+      return cuda::rotate_rows(x, table.cos_TH, table.sin_TH, positions, heads, head_dim,
+                               direction);
   by_type(x, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     over_rows(x.size(0), heads * head_dim, [&](int64_t begin, int64_t end) {
       rotate_heads<T>(ptr<T>(x) + begin * x.size(1), table.cos_TH.data_ptr<float>(),
-                      table.sin_TH.data_ptr<float>(), end - begin, seq_len, begin, heads, head_dim,
-                      x.size(1), direction);
+                      table.sin_TH.data_ptr<float>(), positions.data_ptr<int64_t>() + begin,
+                      end - begin, heads, head_dim, x.size(1), direction);
     });
   });
 }

@@ -37,9 +37,9 @@ at::Tensor layer_norm(const at::Tensor& x_RD, const at::Tensor& w_D, const at::T
 at::Tensor layer_norm_back(at::Tensor dy_RD, const at::Tensor& x_RD, const at::Tensor& w_D,
                            const at::Tensor& stats_R2, const at::Tensor& residual_RD,
                            at::Tensor dw_sum_D, at::Tensor db_sum_D);
-// In place on the first `heads` heads of each row of x.
-void rotate_rows(at::Tensor& x, const RotaryTable& table, int64_t seq_len, int64_t heads,
-                 int64_t head_dim, float direction);
+// In place on the first `heads` heads of each row of x, which is at its place of positions_R.
+void rotate_rows(at::Tensor& x, const RotaryTable& table, const at::Tensor& positions_R,
+                 int64_t heads, int64_t head_dim, float direction);
 at::Tensor swiglu(const at::Tensor& gate_up_R2F);
 // Returns the gradient, in gate_up's memory.
 at::Tensor swiglu_back(const at::Tensor& dy_RF, at::Tensor gate_up_R2F);

@@ -7,15 +7,28 @@
 #include <span>
 #include <vector>
 
+#include "core/sharding/documents.h"
 #include "core/sharding/unit.h"
 
 namespace lockstep::core {
 
 // One slot on the device: micro-batch of fixed shape.
 struct SlotInput {
+  // `document_starts`: Documents::create's.
+  SlotInput(at::Tensor tokens, at::Tensor labels, double gradient, int64_t of_step = 0,
+            int64_t of_slot = 0, std::span<const int64_t> document_starts = {})
+      : tokens_BT(std::move(tokens)),
+        labels_BT(std::move(labels)),
+        dy(gradient),
+        step(of_step),
+        slot(of_slot),
+        documents(Documents::create(tokens_BT.size(0), tokens_BT.size(1), document_starts,
+                                    tokens_BT.device())) {}
+
   at::Tensor tokens_BT, labels_BT;  // int64; label -100 is not counted
-  double dy = 1.0;                  // gradient of a valid token's loss: 1 / (B*T)
-  int64_t step = 0, slot = 0;       // which one: randomness is a function of them
+  double dy;                        // gradient of a valid token's loss: 1 / (B*T)
+  int64_t step, slot;               // which one: randomness is a function of them
+  Documents documents;
 };
 
 struct SlotLoss {

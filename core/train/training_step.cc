@@ -113,8 +113,10 @@ void TrainingStep::set_trace(TraceRecorder* trace) {
 SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
   const int64_t t = config_.training.seq_len, rows = static_cast<int64_t>(batch.tokens.size()) / t;
   const double slot_tokens = static_cast<double>(config_.training.local_batch_size * t);
+  std::span<const int64_t> starts;  // empty: of the sequences alone
+  if (config_.data.document_mask) starts = batch.document_starts;
   return {on_device(batch.tokens, rows), on_device(batch.labels, rows), 1.0 / slot_tokens,
-          batch.step, batch.slot};
+          batch.step, batch.slot, starts};
 }
 
 Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
@@ -148,6 +150,8 @@ Result<void> TrainingStep::compute_slots_joined(
   data::SlotBatch joined;
   for (int64_t slot = 0; slot < config_.slots(); ++slot) {
     LOCKSTEP_TRY(data::SlotBatch batch, next_slot());
+    for (const int64_t start : batch.document_starts)
+      joined.document_starts.push_back(static_cast<int64_t>(joined.tokens.size()) + start);
     joined.tokens.insert(joined.tokens.end(), batch.tokens.begin(), batch.tokens.end());
     joined.labels.insert(joined.labels.end(), batch.labels.begin(), batch.labels.end());
   }
@@ -340,10 +344,8 @@ Result<SlotLoss> TrainingStep::evaluate(
 
 Result<at::Tensor> TrainingStep::last_hidden(const std::vector<int64_t>& tokens) {
   LOCKSTEP_CHECK(comm_.world_size() == 1, "on one rank");
-  SlotInput input;
-  input.tokens_BT =
-      on_device(tokens, static_cast<int64_t>(tokens.size()) / config_.training.seq_len);
-  return schedule_->forward_only(input);
+  const int64_t rows = static_cast<int64_t>(tokens.size()) / config_.training.seq_len;
+  return schedule_->forward_only({on_device(tokens, rows), {}, /*gradient=*/0.0});
 }
 
 at::Tensor TrainingStep::logits(const at::Tensor& x_RD) {

@@ -152,9 +152,10 @@ TEST(GpuActivations, MatchAutogradInFp64) {
 TEST(GpuRotary, TurningBackRestores) {
   const at::Tensor angle = random_tensor({16, 4}, 21).to(kGpu), x = random_tensor({32, 24}, 22);
   at::Tensor turned = x.to(kGpu);
-  cuda::rotate_rows(turned, angle.cos(), angle.sin(), 3, 8, 1.0f);
+  const at::Tensor positions = (at::arange(32, at::kLong) * 5 % 16).to(kGpu);
+  cuda::rotate_rows(turned, angle.cos(), angle.sin(), positions, 3, 8, 1.0f);
   EXPECT_GT(max_difference(turned, x), 0.1);
-  cuda::rotate_rows(turned, angle.cos(), angle.sin(), 3, 8, -1.0f);
+  cuda::rotate_rows(turned, angle.cos(), angle.sin(), positions, 3, 8, -1.0f);
   EXPECT_LT(max_difference(turned, x), 1e-6);
 }
 
@@ -188,7 +189,7 @@ TEST(GpuEmbedding, RowsAreAddedInTokenOrder) {
     add_bf16(floats(positions) + r % 64 * dim, row, dim);
   }
   cuda::add_token_rows(gpu_sum, dy.to(kGpu), tokens.to(kGpu));
-  cuda::add_position_rows(gpu_positions, dy.to(kGpu), 64);
+  cuda::add_token_rows(gpu_positions, dy.to(kGpu), (at::arange(rows, at::kLong) % 64).to(kGpu));
   EXPECT_TRUE(same_bits(sum, gpu_sum));
   EXPECT_TRUE(same_bits(positions, gpu_positions));
 }
@@ -218,9 +219,18 @@ TEST(GpuDropout, DrawsByCounter) {
 }
 
 // Groups of query heads on one key head, with and without a window, in both compute dtypes, by the
-// flash kernel and with whole matrices.
-TEST(GpuAttention, MatchesAutogradInFp64) {
+// flash kernel and with whole matrices; sequences of one document, and of several.
+class GpuAttention : public testing::TestWithParam<std::vector<int64_t>> {};
+INSTANTIATE_TEST_SUITE_P(Starts, GpuAttention,
+                         testing::Values(std::vector<int64_t>{},
+                                         std::vector<int64_t>{0, 20, 40, 60},
+                                         std::vector<int64_t>{0, 13, 14, 40, 77}));
+
+TEST_P(GpuAttention, MatchesAutogradInFp64) {
   const int64_t batch = 2, h = 4, k = 2, e = 16, t = 40;
+  const Documents documents = Documents::create(batch, t, GetParam(), kGpu);
+  const at::Tensor first = at::arange(batch * t, at::kLong) - documents.positions_R.cpu();
+  const at::Tensor other = first.view({batch, 1, t, 1}).ne(first.view({batch, 1, 1, t}));
   for (const int64_t window : {0, 9})
     for (const auto& [dtype, fused] :
          {std::pair(at::kFloat, true), {at::kBFloat16, true}, {at::kBFloat16, false}}) {
@@ -236,19 +246,21 @@ TEST(GpuAttention, MatchesAutogradInFp64) {
       if (window > 0) seen = seen.logical_and(at::ones({t, t}, at::kBool).triu(1 - window));
       const at::Tensor scores = at::matmul(heads.narrow(1, 0, h), repeated(h).transpose(2, 3)) /
                                 std::sqrt(static_cast<double>(e));
-      const at::Tensor p = at::softmax(scores.masked_fill(seen.logical_not(), -INFINITY), -1);
+      const at::Tensor hidden = other.logical_or(seen.logical_not());
+      const at::Tensor p = at::softmax(scores.masked_fill(hidden, -INFINITY), -1);
       const at::Tensor out64 =
           at::matmul(p, repeated(h + k)).transpose(1, 2).reshape({batch * t, h * e});
       const auto grads = torch::autograd::grad({out64}, {all64}, {d_out.to(at::kDouble)});
       cuda::AttentionKept kept;
-      const cuda::AttentionShape shape{h, k, e, t, window, fused};
-      const at::Tensor out = cuda::attention(shape, qkv.to(kGpu), kept);
+      const cuda::AttentionShape shape{h, k, e, window, fused};
+      const at::Tensor out = cuda::attention(shape, qkv.to(kGpu), documents, kept);
       EXPECT_LT(max_difference(out, out64), tolerance) << window << " " << dtype;
-      const at::Tensor d =
-          cuda::attention_back(shape, d_out.to(kGpu), qkv.to(kGpu), out, kept);
+      const auto back = [&] {
+        return cuda::attention_back(shape, d_out.to(kGpu), qkv.to(kGpu), out, documents, kept);
+      };
+      const at::Tensor d = back();
       EXPECT_LT(max_difference(d, grads[0]), tolerance) << window << " " << dtype;
-      EXPECT_TRUE(same_bits(
-          d, cuda::attention_back(shape, d_out.to(kGpu), qkv.to(kGpu), out, kept)));
+      EXPECT_TRUE(same_bits(d, back()));
     }
 }
 

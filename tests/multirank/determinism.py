@@ -1,6 +1,8 @@
 """Losses and gradient norms of 20 steps are the same bits for every world size and strategy."""
-from lockstep_run import (NO_CHECKPOINTS, TINY, Test, check, check_same, first_difference, metrics,
-                          whole_curve)
+import json
+
+from lockstep_run import (NO_CHECKPOINTS, TINY, WORDS, Test, check, check_same, first_difference,
+                          metrics, whole_curve)
 
 BASE = TINY | NO_CHECKPOINTS
 STEPS = BASE["training.steps"]
@@ -20,6 +22,12 @@ SHAPES = (
                      "parallelism.backward_prefetch": "NONE"}, (2, 3)),
     ("no clipping", {"training.max_norm": 0}, (2,)),
 )
+PACKED = (
+    ("packed", {}, (2, 3)),
+    ("packed, bfloat16", {"training.mixed_precision_param": "bfloat16", "training.slots": 5},
+     (3,)),
+    ("packed, whole scores", {"model.fused_attention": "false"}, (2,)),
+)
 # Real processes over Gloo; tests/unit/core/strategies_test.cc has the grid. name, keys, world sizes
 SPREADS = (
     ("grad_op", {"parallelism.strategy": "shard_grad_op"}, (2, 3)),
@@ -29,6 +37,18 @@ SPREADS = (
     ("ddp block", {"parallelism.strategy": "ddp", "parallelism.slot_map": "block"}, (3,)),
     ("one unit", {"parallelism.wrap_policy": "none"}, (2,)),
 )
+
+
+def packed_records(test):
+    """A folder of short documents, packed."""
+    words = test.random.choices(WORDS, k=6000)
+    lines = [json.dumps({"text": " ".join(words[20 * i:20 * i + 1 + i * i % 19])})
+             for i in range(300)]
+    (test.folder / "records.jsonl").write_text("\n".join(lines))
+    out = test.folder / "packed"
+    test.command("prepare", test.folder / "records.jsonl", "--text-field", "text", "--pack",
+                 BASE["training.seq_len"], "--out", out)
+    return out
 
 
 def run(test, name, world_size, keys):
@@ -67,10 +87,16 @@ with Test("determinism") as test:
                 got = run(test, f"{name} {world_size}", world_size, {
                     "training.slots": 6, "training.mixed_precision_param": "bfloat16"} | keys)
                 check_same(curves["bfloat16 V=6"], got, f"{name} W={world_size}")
-    for name, keys, world_sizes in SHAPES:
+    packed = {"data.path": packed_records(test)}
+    shapes = SHAPES + tuple((name, packed | keys, sizes) for name, keys, sizes in PACKED)
+    for name, keys, world_sizes in shapes:
         with test.case(f"{name} W=1 and {world_sizes}"):
             reference = run(test, name, 1, keys | {"parallelism.strategy": "single"})
             for world_size, strategy in [(w, "full_shard") for w in world_sizes] + [(2, "ddp")]:
                 got = run(test, f"{name} {strategy} {world_size}", world_size,
                           keys | {"parallelism.strategy": strategy})
                 check_same(reference, got, f"{name} {strategy} W={world_size}")
+    with test.case("documents that see each other give another curve"):
+        masked = run(test, "masked", 1, packed)
+        unmasked = run(test, "unmasked", 1, packed | {"data.document_mask": "false"})
+        check(first_difference(masked, unmasked), "the mask changes nothing")

@@ -67,31 +67,46 @@ class Tokens:
         text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
         assert stored == f"{xxh3(text.encode()):016x}", "the manifest's hash"
         self.dtype = {"u16": "<u2", "u32": "<u4"}[manifest["dtype"]]
-        parts = [self._read(folder / s["file"], s) for s in manifest["shards"]
-                 if s["split"] == split]
-        self.shard_count = len(parts)
-        self.stream = numpy.concatenate(parts).astype(numpy.int64)
+        shards = [s for s in manifest["shards"] if s["split"] == split]
+        self.shard_count = len(shards)
+        read = [self._read(folder, s, s["tokens"], self.dtype) for s in shards]
+        self.stream = numpy.concatenate(read).astype(numpy.int64)
         assert len(self.stream) == manifest["tokens"][split]
+        self.counts = self._bits(folder, shards, "mask", 1)    # as a label
+        self.starts = self._bits(folder, shards, "starts", 0)  # where a document starts
 
-    def _read(self, path, shard):
+    def _read(self, folder, file, count, dtype):
+        path = folder / file["file"]
         raw = path.read_bytes()
         hashes = [f"{xxh3(raw[at:at + BLOCK_BYTES]):016x}"
                   for at in range(0, len(raw), BLOCK_BYTES)]
-        assert raw[:8] == b"LSTOKENS" and hashes == shard["block_xxh3"], path
-        tokens = numpy.frombuffer(raw, self.dtype, offset=HEADER_BYTES)
-        assert len(tokens) == shard["tokens"] == int.from_bytes(raw[16:24], "little"), path
-        return tokens
+        assert raw[:8] == b"LSTOKENS" and hashes == file["block_xxh3"], path
+        words = numpy.frombuffer(raw, dtype, offset=HEADER_BYTES)
+        assert len(words) == count == int.from_bytes(raw[16:24], "little"), path
+        return words
+
+    def _bits(self, folder, shards, name, otherwise):
+        """A bit for each token, from the files beside the shards."""
+        if name not in shards[0]:
+            return numpy.full(len(self.stream), otherwise, bool)
+        words = [self._read(folder, s[name], -(-s["tokens"] // 16), "<u2") for s in shards]
+        bits = [(w[:, None] >> numpy.arange(16) & 1).reshape(-1)[:s["tokens"]]
+                for w, s in zip(words, shards)]
+        return numpy.concatenate(bits).astype(bool)
 
     def slot(self, step, slot, *, seed, seq_len, batch_size, slots):
-        """Inputs and labels [B, T] of a slot; the step counts from 0."""
+        """Inputs, labels (-100: does not count) and the number of each input's document in its
+        sequence, all [B, T], of a slot; the step counts from 0."""
         n = (len(self.stream) - 1) // seq_len
+        labels = numpy.where(self.counts, self.stream, -100)
         rows = []
         for row in range(batch_size):
             index = (step * slots + slot) * batch_size + row
-            sample = SampleOrder(n, seed, index // n)(index % n)
-            rows.append(self.stream[sample * seq_len:sample * seq_len + seq_len + 1])
-        rows = numpy.stack(rows)
-        return rows[:, :-1], rows[:, 1:]
+            first = SampleOrder(n, seed, index // n)(index % n) * seq_len
+            last = first + seq_len
+            rows.append((self.stream[first:last], labels[first + 1:last + 1],
+                         numpy.cumsum(self.starts[first:last])))
+        return tuple(numpy.stack(part) for part in zip(*rows))
 
 
 def metrics(run):

@@ -1,11 +1,13 @@
 """PyTorch recomputes what `lockstep train` logged and saved: validation loss, training losses, and
-one whole optimizer step (backward, clipping, AdamW). The model, the data reader and the optimizer
-step share no code with Lockstep. They run in fp64, so a difference is Lockstep's fp32 rounding.
+one whole optimizer step (backward, clipping, AdamW), of packed documents as well, which do not see
+each other. The model, the data reader and the optimizer step share no code with Lockstep. They run
+in fp64, so a difference is Lockstep's fp32 rounding.
 
   torch_loss_test.py FOLDER_OF_PROGRAMS
 
 transformers' LlamaForCausalLM with the same weights (fp32) is a third opinion on the loss.
 """
+import json
 import math
 import pathlib
 import random
@@ -33,6 +35,9 @@ CASES = {  # heads share keys in both; slots that the ranks do not divide; head_
     "tied": dict(dim=48, n_layers=3, n_heads=6, n_kv_heads=2, head_dim=12, ffn_dim=96,
                  norm_eps=1e-6, rope_theta=5000.0, tied=True, strategy="ddp", ranks=2,
                  slots=3, batch=1, seq=80),
+    "packed": dict(dim=48, n_layers=3, n_heads=6, n_kv_heads=2, head_dim=12, ffn_dim=96,
+                   norm_eps=1e-6, rope_theta=5000.0, tied=False, strategy="full_shard", ranks=2,
+                   slots=2, batch=3, seq=96, data="packed"),
 }
 
 
@@ -45,6 +50,15 @@ def write_text(folder):
     for i in range(120):
         text = " ".join(source.choices(words, weights, k=400)) + ".\n"
         (folder / f"{i:03d}.txt").write_text(text)
+
+
+def write_records(path):
+    """Short documents, some of one word."""
+    source = random.Random(8)
+    words = ["".join(source.choices("etaoinshrdlu", k=source.randint(2, 7))) for _ in range(200)]
+    lines = [json.dumps({"text": " ".join(source.choices(words, k=1 + i * i % 23))})
+             for i in range(900)]
+    path.write_text("\n".join(lines))
 
 
 def lockstep(programs, *arguments):
@@ -90,15 +104,30 @@ def rotary(x, cos, sin):
     return x * cos + torch.cat((-second, first), -1) * sin
 
 
-def rotary_tables(case, dtype):
-    """cos and sin [T, E]; the angles are formed in fp32, as the published models do."""
+def positions_of(documents):
+    """[B, T], counted from the first token of each document."""
+    t = torch.arange(documents.shape[1]).expand_as(documents)
+    new = torch.ones_like(documents, dtype=torch.bool)
+    new[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return t - torch.where(new, t, 0).cummax(1).values
+
+
+def hidden_by(documents):
+    """[B, 1, T, T]: True where a query must not look: later tokens and other documents."""
+    t = documents.shape[1]
+    future = torch.ones(t, t, dtype=torch.bool).triu(1)
+    return (future | (documents[:, :, None] != documents[:, None, :]))[:, None]
+
+
+def rotary_tables(case, positions, dtype):
+    """cos and sin [B, 1, T, E]; the angles are formed in fp32, as the published models do."""
     e = case["head_dim"]
     frequency = 1.0 / (case["rope_theta"] ** (torch.arange(0, e, 2, dtype=torch.float64) / e))
-    angle = torch.outer(torch.arange(case["seq"]).float(), frequency.float()).to(dtype)
+    angle = (positions.float()[:, None, :, None] * frequency.float()).to(dtype)
     return torch.cat((angle, angle), -1).cos(), torch.cat((angle, angle), -1).sin()
 
 
-def attention(case, w, prefix, x, tables):
+def attention(case, w, prefix, x, tables, hidden):
     b, t, _ = x.shape
     heads, n_kv = {}, case["n_kv_heads"]
     for name, count in (("q", case["n_heads"]), ("k", n_kv), ("v", n_kv)):
@@ -108,18 +137,17 @@ def attention(case, w, prefix, x, tables):
     group = case["n_heads"] // n_kv
     k, v = k.repeat_interleave(group, 1), heads["v"].repeat_interleave(group, 1)
     scores = q @ k.transpose(-1, -2) / math.sqrt(case["head_dim"])
-    future = torch.ones(t, t, dtype=torch.bool).triu(1)
-    mixed = scores.masked_fill(future, -math.inf).softmax(-1) @ v
+    mixed = scores.masked_fill(hidden, -math.inf).softmax(-1) @ v
     return F.linear(mixed.transpose(1, 2).reshape(b, t, -1), w[f"{prefix}o_proj.weight"])
 
 
-def logits(case, w, tokens):
+def logits(case, w, tokens, documents):
     x = F.embedding(tokens, w["model.embed_tokens.weight"])
-    tables = rotary_tables(case, x.dtype)
+    tables, hidden = rotary_tables(case, positions_of(documents), x.dtype), hidden_by(documents)
     for layer in range(case["n_layers"]):
         p = f"model.layers.{layer}."
         h = rms_norm(x, w[p + "input_layernorm.weight"], case["norm_eps"])
-        x = x + attention(case, w, p + "self_attn.", h, tables)
+        x = x + attention(case, w, p + "self_attn.", h, tables, hidden)
         h = rms_norm(x, w[p + "post_attention_layernorm.weight"], case["norm_eps"])
         h = F.silu(F.linear(h, w[p + "mlp.gate_proj.weight"])) * F.linear(
             h, w[p + "mlp.up_proj.weight"])
@@ -129,19 +157,20 @@ def logits(case, w, tokens):
 
 
 def loss_of(case, w, slots):
-    """Mean loss per token over the slots; `w` may be a function from tokens to logits."""
-    forward = w if callable(w) else lambda tokens: logits(case, w, tokens)
-    total = sum(F.cross_entropy(forward(x).flatten(0, 1), y.flatten(), reduction="sum")
-                for x, y in slots)
-    return total / sum(y.numel() for _, y in slots)
+    """Mean loss per counted token over the slots; `w` may be a function from tokens and documents
+    to logits."""
+    forward = w if callable(w) else lambda *inputs: logits(case, w, *inputs)
+    total = sum(F.cross_entropy(forward(x, d).flatten(0, 1), y.flatten(), reduction="sum")
+                for x, y, d in slots)
+    return total / sum((y != -100).sum() for _, y, _ in slots)
 
 
 # ---- what Lockstep saw and left ---------------------------------------------------------------
 
 def slots_of(case, data, step, count):
-    pairs = [data.slot(step, slot, seed=SEED, seq_len=case["seq"], batch_size=case["batch"],
+    parts = [data.slot(step, slot, seed=SEED, seq_len=case["seq"], batch_size=case["batch"],
                        slots=count) for slot in range(count)]
-    return [(torch.from_numpy(x.copy()), torch.from_numpy(y.copy())) for x, y in pairs]
+    return [tuple(torch.from_numpy(part.copy()) for part in one) for one in parts]
 
 
 def state_at(run, step, kind):
@@ -185,8 +214,13 @@ def check_transformers(case, run, lines, held_out):
         rope_parameters={"rope_type": "default", "rope_theta": case["rope_theta"]}))
     missing, unexpected = model.load_state_dict(weights, strict=False)
     assert missing == (["lm_head.weight"] if case["tied"] else []) and not unexpected, missing
+
+    def forward(tokens, documents):
+        seen = torch.zeros(hidden_by(documents).shape).masked_fill(hidden_by(documents), -math.inf)
+        return model(tokens, attention_mask=seen, position_ids=positions_of(documents)).logits
+
     with torch.no_grad():
-        loss = loss_of(case, lambda tokens: model(tokens).logits, held_out).item()
+        loss = loss_of(case, forward, held_out).item()
     close("validation loss by transformers", loss, lines[STEPS]["validation_loss"],
           LOSS_TOLERANCE)
 
@@ -243,13 +277,18 @@ def main(programs):
         write_text(folder / "text")
         lockstep(programs, "prepare", folder / "text", "--out", folder / "tokens",
                  "--val-fraction", 0.2, "--shard-tokens", 30000)
-        held_out = files.Tokens(folder / "tokens", "val")
-        training = files.Tokens(folder / "tokens", "train")
-        assert training.shard_count > 1 and len(held_out.stream) > 1000
+        write_records(folder / "records.jsonl")
+        lockstep(programs, "prepare", folder / "records.jsonl", "--text-field", "text", "--pack",
+                 CASES["packed"]["seq"], "--out", folder / "packed", "--val-fraction", 0.2,
+                 "--shard-tokens", 10000)
         for name, case in CASES.items():
+            tokens = folder / case.get("data", "tokens")
+            held_out, training = files.Tokens(tokens, "val"), files.Tokens(tokens, "train")
+            assert training.shard_count > 1 and len(held_out.stream) > 1000
+            assert (training.starts.sum() > 500) == ("data" in case), training.starts.sum()
             print(f"{name}: {case['strategy']} on {case['ranks']} ranks")
             run = folder / name
-            train(programs, case, run, folder / "tokens")
+            train(programs, case, run, tokens)
             lines = files.metrics(run)
             assert sorted(lines) == list(range(1, STEPS + 1)), sorted(lines)
             slots = check_validation(case, run, lines, held_out)

@@ -54,10 +54,15 @@ TEST(RotateHeads, TurningBackRestoresAndKeepsLength) {
   const RotaryTable table = RotaryTable::create(16, 8, 10000.0);
   const at::Tensor x = random_tensor({32, 24}, 6);
   at::Tensor turned = x.clone();
-  rotate_rows(turned, table, 16, 3, 8, 1.0f);
+  const at::Tensor positions = at::arange(32, at::kLong) * 5 % 16;
+  rotate_rows(turned, table, positions, 3, 8, 1.0f);
   EXPECT_GT(max_difference(turned, x), 0.1);
   EXPECT_LT(max_difference(turned.norm(), x.norm()), 1e-4);
-  rotate_rows(turned, table, 16, 3, 8, -1.0f);
+  EXPECT_TRUE(at::equal(turned[16], x[16])) << "position 0 does not turn";
+  at::Tensor ninth = x.narrow(0, 9, 1).contiguous();
+  rotate_rows(ninth, table, positions.narrow(0, 9, 1), 3, 8, 1.0f);
+  EXPECT_TRUE(at::equal(ninth[0], turned[9]));
+  rotate_rows(turned, table, positions, 3, 8, -1.0f);
   EXPECT_LT(max_difference(turned, x), 1e-6);
 }
 
@@ -80,7 +85,8 @@ std::vector<at::Tensor> everything_spread(at::ScalarType dtype) {
   const at::Tensor head_w = w.narrow(0, 0, 20).contiguous();
   head_norm(x, head_w, heads, head_scale, 40, 5, 1e-5);
   head_norm_back(d_heads, x, head_w, head_scale, dh, 40, 5);
-  rotate_rows(rotated, RotaryTable::create(43, 20, 1e4), 43, 9, 20, 1.0f);
+  rotate_rows(rotated, RotaryTable::create(43, 20, 1e4), at::arange(rows, at::kLong) % 43, 9, 20,
+              1.0f);
   all.push_back(swiglu_back(swiglu(gate_up), gate_up.clone()));
   all.push_back(gelu_new_back(gelu_new(gate_up), gate_up.clone()));
   add_columns(columns, gate_up, 9);

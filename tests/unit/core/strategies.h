@@ -69,6 +69,9 @@ inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot
     const int64_t token = static_cast<int64_t>(xxh3_64(key) % 11) * 3;
     if (i < count) batch.tokens.push_back(token);
     if (i > 0) batch.labels.push_back(i % 5 == 0 && slot == 2 ? -100 : token);
+    // Documents of other lengths in every slot; the first has none but its sequences.
+    if (i < count && (i % config.training.seq_len == 0 || (slot > 0 && (i + step) % 5 == slot)))
+      batch.document_starts.push_back(i);
   }
   return batch;
 }

@@ -80,6 +80,14 @@ inline model_spec::DecoderShape shape_with_everything(bool gpt2) {
   return s;
 }
 
+// Grouped queries; gpt2; everything with a window: norms of query and key heads, biases.
+inline std::vector<model_spec::DecoderShape> families() {
+  model_spec::DecoderShape llama = shape_with_everything(false);
+  llama.qkv_bias = llama.o_bias = llama.mlp_bias = llama.qk_norm = false;
+  llama.windows.clear();
+  return {llama, shape_with_everything(true), shape_with_everything(false)};
+}
+
 inline SlotInput some_slot() {
   const at::Tensor ids = (at::arange(2 * 9, at::kLong) * 7 % 30).view({2, 9});
   return {ids, at::roll(ids, -1, 1).contiguous(), 1.0, /*step=*/3, /*slot=*/1};

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "cli/prepare_inspect.h"
 #include "data/open_dataset.h"
 #include "tests/unit/data/data_test_support.h"
 
@@ -164,6 +165,21 @@ TEST_F(PackedFolderTest, ASampleIsABinAndTheBatchSaysWhereDocumentsStart) {
   EXPECT_EQ(counted, 60 * 59 / 2 + 60);  // responses, each with its end
   EXPECT_TRUE(prepare_bytes(options_).value().up_to_date);
   EXPECT_THAT(message_of(open(64)), HasSubstr("is packed for sequences of 128 tokens"));
+}
+
+TEST_F(PackedFolderTest, InspectShowsTheDocumentsOfASample) {
+  ASSERT_TRUE(prepare_bytes(options_).ok());
+  const int64_t samples = open(128).value()->sample_count();
+  std::ostringstream first, last;
+  const std::string folder = (dir_ / "out").string();
+  ASSERT_TRUE(cli::inspect_sample({folder, "train", 0}, first).ok());
+  ASSERT_TRUE(cli::inspect_sample({folder, "train", samples - 1}, last).ok());
+  // The longest document is 11 letters, 59 more and its end.
+  EXPECT_THAT(first.str(), HasSubstr("document 1, tokens 0 to 70\n"
+                                     "     | question 59\n"
+                                     "loss | " + std::string(59, 'x')));
+  EXPECT_THAT(first.str(), HasSubstr("document 2, tokens 71 to "));
+  EXPECT_THAT(last.str(), HasSubstr("filling, tokens "));
 }
 
 TEST_F(PackedFolderTest, TextIsPackedTooAndThreadsChangeNothing) {
