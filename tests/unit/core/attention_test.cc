@@ -153,30 +153,59 @@ at::Tensor logits(WholeModel& model, const SlotInput& slot) {
   return logits_of(model.spec, head, x).clone();
 }
 
+double relative(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).norm() / b.norm()).item<double>();
+}
+
+// Linear layers get another number of rows, so bits may differ there.
 TEST(Documents, PackedAreComputedAsAlone) {
   for (const model_spec::DecoderShape& shape : families())
     for (bool fused : {true, false})
       for (at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
+        const double tolerance = compute == at::kFloat ? 1e-5 : 2e-2;
         DecoderOptions options = options_of(compute);
         options.fused_attention = fused;
         WholeModel model(shape, options);
         const at::Tensor both = logits(model, packed());
-        EXPECT_TRUE(at::equal(both.narrow(0, 0, 5), logits(model, alone(0, 5))));
-        EXPECT_TRUE(at::equal(both.narrow(0, 5, 4), logits(model, alone(5, 4))));
+        EXPECT_LT(relative(both.narrow(0, 0, 5), logits(model, alone(0, 5))), tolerance);
+        EXPECT_LT(relative(both.narrow(0, 5, 4), logits(model, alone(5, 4))), tolerance);
         const auto [loss, gradient] = model.gradients(packed());
         const auto [loss1, gradient1] = model.gradients(alone(0, 5));
         const auto [loss2, gradient2] = model.gradients(alone(5, 4));
-        EXPECT_EQ(loss, loss1 + loss2);
-        const double off =
-            ((gradient - gradient1 - gradient2).norm() / gradient.norm()).item<double>();
-        EXPECT_LT(off, compute == at::kFloat ? 1e-6 : 5e-3) << shape.gpt2 << fused << compute;
+        EXPECT_NEAR(loss / (loss1 + loss2), 1.0, tolerance);
+        EXPECT_LT(relative(gradient1 + gradient2, gradient), tolerance)
+            << shape.gpt2 << fused << compute;
         EXPECT_NE(loss, model.loss_of({packed().tokens_BT, packed().labels_BT, 1.0}))
             << "as one document";
       }
 }
 
-// A sequence that is one document has the bits that it has without documents, also beside one of
-// two; and so has a slot of such sequences.
+// Attention's own products have the same shapes, whatever stands beside a document.
+TEST(Attention, ADocumentHasTheBitsThatItHasAlone) {
+  const std::vector<int64_t> starts{0, 70};
+  const Documents both = Documents::create(1, 150, starts, at::kCPU);
+  for (at::ScalarType compute : {at::kFloat, at::kBFloat16})
+    for (bool fused : {true, false}) {
+      const Attention attention(attention_shape(), 20, fused);
+      const at::Tensor qkv = random_tensor({150, 80}, 1).to(compute);
+      const at::Tensor d_out = random_tensor({150, 48}, 2).to(compute);
+      Attention::Kept kept, kept_alone;
+      const at::Tensor out = attention.forward(qkv, both, kept);
+      const at::Tensor d_qkv = attention.backward(d_out, qkv, both, kept);
+      for (const auto& [first, length] : {std::pair<int64_t, int64_t>(0, 70), {70, 80}}) {
+        const Documents one = Documents::create(1, length, {}, at::kCPU);
+        const at::Tensor x = qkv.narrow(0, first, length).clone();
+        const at::Tensor d = d_out.narrow(0, first, length).clone();
+        EXPECT_TRUE(at::equal(attention.forward(x, one, kept_alone),
+                              out.narrow(0, first, length)));
+        EXPECT_TRUE(at::equal(attention.backward(d, x, one, kept_alone),
+                              d_qkv.narrow(0, first, length)));
+      }
+    }
+}
+
+// A slot of sequences that are one document each has the bits that it has without documents. A
+// sequence of two changes nothing in its neighbour.
 TEST(Documents, OneDocumentIsTheSequence) {
   const std::vector<int64_t> whole{0, 9}, mixed{0, 5, 9};
   const SlotInput slot = some_slot();
@@ -185,12 +214,13 @@ TEST(Documents, OneDocumentIsTheSequence) {
   };
   for (const model_spec::DecoderShape& shape : families())
     for (at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
+      const double tolerance = compute == at::kFloat ? 1e-5 : 2e-2;
       WholeModel model(shape, options_of(compute));
       EXPECT_TRUE(at::equal(model.gradients(slot).second, model.gradients(with(whole)).second));
       const at::Tensor plain = logits(model, slot), beside = logits(model, with(mixed));
-      EXPECT_TRUE(at::equal(plain.narrow(0, 9, 9), beside.narrow(0, 9, 9)));
-      EXPECT_TRUE(at::equal(plain.narrow(0, 0, 5), beside.narrow(0, 0, 5)));
-      EXPECT_FALSE(at::equal(plain.narrow(0, 5, 4), beside.narrow(0, 5, 4)));
+      EXPECT_LT(relative(beside.narrow(0, 9, 9), plain.narrow(0, 9, 9)), tolerance);
+      EXPECT_LT(relative(beside.narrow(0, 0, 5), plain.narrow(0, 0, 5)), tolerance);
+      EXPECT_GT(relative(beside.narrow(0, 5, 4), plain.narrow(0, 5, 4)), tolerance);
     }
 }
 
