@@ -5,10 +5,11 @@
 //   dial   --> tries until its deadline ----------------^           \--> Closed (it never came up)
 //   listen_local --> processes of this user connect ----^
 //
-// Nothing of a TCP peer is parsed before it has proved that it knows the job's secret; one that does
-// not is dropped, counted, and logged with its address; it never shows up as an event. After the
-// proof every frame carries a code over its number and bytes (channel.h): what is altered, replayed
-// or injected ends the connection. Frames are not secret. docs/SECURITY.md has the whole.
+// Nothing of a TCP peer is parsed before it has proved that it knows the job's secret; one that
+// does not is dropped, counted, and logged with its address; it never shows up as an event. After
+// the proof every frame carries a code over its number and bytes (channel.h): what is altered,
+// replayed or injected ends the connection. Frames are not encrypted. docs/SECURITY.md has the
+// whole.
 //
 // Typical use, one thread:
 //   while (!done)
