@@ -79,7 +79,8 @@ struct NetworkOptions {
 };
 
 struct NetworkCounts {
-  uint64_t accepted = 0, authenticated = 0, rejected = 0;  // over TCP, dialed to us
+  uint64_t accepted = 0, authenticated = 0;  // over TCP, dialed to us
+  uint64_t rejected = 0;                     // of all kinds, and those that broke the rules later
 };
 
 class Network {

@@ -38,7 +38,7 @@ class Secret {
   Secret& operator=(const Secret&) = default;
   ~Secret();
 
-  std::span<const std::byte> bytes() const { return std::as_bytes(std::span(bytes_)); }
+  std::span<const unsigned char> bytes() const { return bytes_; }
   std::string hex() const;
 
  private:

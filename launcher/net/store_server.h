@@ -68,18 +68,15 @@ class StoreServer {
     std::map<std::string, std::set<StoreClient>, std::less<>> waiting;  // by a missing key
   };
   struct Parked {
-    std::string space;
-    base::StoreRequest request;
+    StoreRequest request;
     std::string missing;  // the key it waits for now
   };
 
-  base::StoreAnswer answer(StoreClient client, Space& space, const base::StoreRequest& request,
-                           StoreReplies& woken, bool& parks);
-  base::StoreAnswer put(Space& space, const std::string& space_name, const std::string& key,
-                        std::string value, StoreReplies& woken);
-  std::string problem(const base::StoreRequest& request) const;
+  std::string problem(const StoreRequest& request) const;
+  StoreAnswer answer(Space& space, const StoreRequest& request, StoreReplies& woken);
+  StoreAnswer add(Space& space, const std::string& key, int64_t more, StoreReplies& woken);
+  StoreAnswer put(Space& space, const std::string& key, std::string value, StoreReplies& woken);
   void wake(Space& space, const std::string& key, StoreReplies& woken);
-  void unpark(StoreClient client);
 
   const StoreLimits limits_;
   std::map<std::string, Space, std::less<>> spaces_;
