@@ -1,8 +1,11 @@
-"""A job of Lockstep for the benchmarks: synthetic tokens, one `lockstep train`, its metrics."""
+"""Jobs of the benchmarks: `lockstep train` on synthetic tokens, and PyTorch's side."""
 import json
+import os
+import pathlib
 import random
 import subprocess
 
+HERE = pathlib.Path(__file__).resolve().parent
 JOB_TIMEOUT_S = 900
 
 
@@ -15,15 +18,32 @@ def prepare_tokens(binaries, folder):
                     folder / "tokens"], check=True, capture_output=True)
 
 
-def train(binaries, folder, name, ranks, keys):
-    """(lines of metrics.jsonl, metrics.json) of a run without checkpoints."""
+def train(binaries, folder, name, ranks, keys, checkpoints=False):
+    """(lines of metrics.jsonl, metrics.json) of a run in `folder`/`name`."""
     keys = {"job.dump_folder": folder / name, "data.path": folder / "tokens", **keys}
     (folder / "empty.toml").write_text("")
-    flags = [str(word) for key, value in keys.items() for word in (f"--{key}", value)]
+    words = [str(word) for key, value in keys.items() for word in (f"--{key}", value)]
+    words += [] if checkpoints else ["--checkpoint.no_enable"]
     done = subprocess.run([binaries / "lockstep", "train", folder / "empty.toml",
-                           "--nproc-per-node", str(ranks), "--checkpoint.no_enable", *flags],
+                           "--nproc-per-node", str(ranks), *words],
                           capture_output=True, text=True, timeout=JOB_TIMEOUT_S)
     if done.returncode != 0:
         raise SystemExit(f"lockstep train: {done.returncode}\n{done.stdout}\n{done.stderr}")
     lines = [json.loads(s) for s in (folder / name / "metrics.jsonl").read_text().splitlines()]
     return lines, json.loads((folder / name / "metrics.json").read_text())
+
+
+def pytorch(python, ranks, flags, options, environment=None):
+    """What fsdp2_step.py prints, run with `--flag value` of `flags` and the bare `options`."""
+    launch = [python]
+    if ranks > 1:
+        launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    words = [str(word) for key, value in flags.items() for word in (f"--{key}", value)]
+    words += [f"--{option}" for option in options]
+    done = subprocess.run([*launch, HERE / "fsdp2_step.py", *words],
+                          env=dict(os.environ, **(environment or {})),
+                          capture_output=True, text=True, timeout=JOB_TIMEOUT_S)
+    found = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not found:
+        raise SystemExit(f"fsdp2_step.py: {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return json.loads(found[-1])

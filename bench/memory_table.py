@@ -14,13 +14,12 @@ layers, the less they count. Prints a Markdown table, or JSON.
 import argparse
 import json
 import pathlib
-import random
-import subprocess
 import tempfile
+
+import job
 
 STAGES = ("after data creation", "after model creation", "after warmup", "after checkpoint")
 STRATEGIES = ("ddp", "full_shard")
-JOB_TIMEOUT_S = 300
 
 
 def arguments():
@@ -31,14 +30,6 @@ def arguments():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     return parser.parse_args()
-
-
-def prepare_tokens(a, folder):
-    source = random.Random(1)
-    (folder / "text.txt").write_text(" ".join(source.choices(["tile", "shard", "slot"], k=20000)))
-    subprocess.run([a.bin / "lockstep", "prepare", folder / "text.txt", "--out",
-                    folder / "tokens"], check=True, capture_output=True)
-    return folder / "tokens"
 
 
 def stage_lines(folder):
@@ -53,18 +44,11 @@ def stage_lines(folder):
 def run(strategy, a, folder, tokens):
     """{"parameters": P, "stages": {stage: {"allocated": bytes, "peak": bytes, "rss": bytes}}}"""
     keys = {
-        "job.dump_folder": folder / strategy, "data.path": tokens, "model.name": "linear",
-        "model.dim": a.dim, "model.n_layers": a.layers, "training.seq_len": 16,
-        "training.local_batch_size": 1, "training.slots": a.ranks, "training.steps": a.steps,
-        "parallelism.strategy": strategy, "metrics.enable_tensorboard": "false",
+        "data.path": tokens, "model.name": "linear", "model.dim": a.dim,
+        "model.n_layers": a.layers, "training.seq_len": 16, "training.local_batch_size": 1,
+        "training.slots": a.ranks, "training.steps": a.steps, "parallelism.strategy": strategy,
     }
-    (folder / "empty.toml").write_text("")
-    words = [f"--{key}={value}" for key, value in keys.items()]
-    done = subprocess.run([a.bin / "lockstep", "train", folder / "empty.toml", *words,
-                           "--nproc-per-node", str(a.ranks)], capture_output=True, text=True,
-                          timeout=JOB_TIMEOUT_S)
-    if done.returncode != 0:
-        raise SystemExit(f"lockstep train: {done.returncode}\n{done.stdout}\n{done.stderr}")
+    job.train(a.bin, folder, strategy, a.ranks, keys, checkpoints=True)
     stages = {stage: {"allocated": 0, "peak": 0, "rss": 0} for stage in STAGES}
     ranks = set()
     for line in stage_lines(folder / strategy):
@@ -103,7 +87,9 @@ def main():
     a.bin = a.bin.resolve()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        tokens = a.tokens or prepare_tokens(a, folder)
+        if not a.tokens:
+            job.prepare_tokens(a.bin, folder)
+        tokens = a.tokens or folder / "tokens"
         results = {strategy: run(strategy, a, folder, tokens) for strategy in STRATEGIES}
     print(json.dumps(results) if a.json else "\n".join(table(results, a)))
 

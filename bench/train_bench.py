@@ -18,13 +18,11 @@ import os
 import pathlib
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 
 import job
 
-HERE = pathlib.Path(__file__).resolve().parent
 STRATEGY = {"fsdp": ("full_shard", "fsdp2"), "gradop": ("shard_grad_op", "fsdp2-keep"),
             "ddp": ("ddp", "ddp"), "single": ("single", "single")}
 PRECISION = {"fp32": "float32", "bf16": "bfloat16"}
@@ -87,18 +85,8 @@ def run_pytorch(case, a):
              "reduce-dtype": a.reduce_dtype, "accumulate": accumulate, "threads": threads}
     for name in ("steps", "warmup", "dim", "layers", "heads", "kv_heads", "ffn", "vocab", "seq"):
         flags[name.replace("_", "-")] = getattr(a, name)
-    launch = [a.python]
-    if ranks > 1:
-        launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    words = [str(word) for key, value in flags.items() for word in (f"--{key}", value)]
-    words += [f"--{option}" for option in options]
-    environment = dict(os.environ, OMP_NUM_THREADS=str(threads), PYTHONDONTWRITEBYTECODE="1")
-    done = subprocess.run([*launch, HERE / "fsdp2_step.py", *words], env=environment,
-                          capture_output=True, text=True, timeout=job.JOB_TIMEOUT_S)
-    found = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not found:
-        raise SystemExit(f"fsdp2_step.py: {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return json.loads(found[-1])
+    environment = {"OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1"}
+    return job.pytorch(a.python, ranks, flags, options, environment)
 
 
 def table(results, a):

@@ -18,6 +18,7 @@
 #include "core/train/generate.h"
 #include "core/train/process.h"
 #include "core/train/trainer.h"
+#include "model_spec/slot_map.h"
 
 namespace lockstep {
 namespace {
@@ -71,8 +72,8 @@ Result<void> train(const Config& config) {
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
   rendezvous.background = config.checkpoint.buddy;
-  rendezvous.shard_size = core::shard_size(config, rendezvous.world_size,
-                                           std::stoi(environment("LOCAL_WORLD_SIZE", "1")));
+  rendezvous.shard_size =
+      model_spec::shard_size(config, rendezvous.world_size, rendezvous.local_world_size);
   set_log_prefix(text("rank ", rendezvous.rank));
   rendezvous.device = core::compute_device(std::stoi(environment("LOCAL_RANK", "0")));
   rendezvous.device_shared =

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/text.h"
+#include "model_spec/memory_units.h"
 #include "model_spec/memory_walk.h"
 
 namespace lockstep::model_spec {
@@ -36,11 +37,24 @@ int64_t owned_bytes(const ModelSpec& spec, int64_t world_size) {
   return tiles * kTileElements * 4;
 }
 
-std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, int64_t world_size) {
+// What other ranks of this node have still to read of this one: about a shard and the gradients of
+// three units, as large as the largest (core/comm/node_communicator).
+int64_t outbox_bytes(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
+  const Spread spread = Spread::create(config, ranks.world_size, ranks.per_node);
+  int64_t tiles = 0;
+  for (const UnitSpec& unit : spec.units) tiles = std::max(tiles, unit.tiles());
+  const int64_t part = (tiles + spread.world_size - 1) / spread.world_size * kTileElements;
+  const int64_t shard = spread.shard_size > 1 ? spread.copies() * part * spread.wire_bytes : 0;
+  return 3 * (shard + (spread.world_size - 1) * part * spread.piece_bytes());
+}
+
+std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
   constexpr int64_t kChunkBytes = int64_t{4} << 18;
   const Config::Checkpoint& c = config.checkpoint;
-  const int64_t state = 3 * owned_bytes(spec, world_size);
+  const int64_t state = 3 * owned_bytes(spec, ranks.world_size);
   std::vector<MemoryRow> rows;
+  if (ranks.world_size > 1)
+    rows.push_back({"shared with ranks of this node", outbox_bytes(config, spec, ranks)});
   if (c.enable) {
     rows.push_back({"checkpoint: staged copy of the state", state});  // StagingArea::create
     // ChunkPipeline: slot_count encoded chunks
@@ -99,7 +113,7 @@ MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, const Ranks&
   plan.peak_at = moment.layer < 0 ? moment.doing : text(moment.doing, " ", moment.layer);
   for (size_t i = 0; i < kMemoryUses; ++i)
     if (ledger.peak()[i] > 0) plan.tensors.push_back({kNames[i], ledger.peak()[i]});
-  plan.host = host_rows(config, spec, ranks.world_size);
+  plan.host = host_rows(config, spec, ranks);
   return plan;
 }
 

@@ -2,46 +2,18 @@
 
 #include <algorithm>
 
+#include "model_spec/slot_map.h"
+
 namespace lockstep::model_spec {
 namespace {
 
 constexpr int64_t kFloat = 4;
 
-// Slots [first, first + count); core/sharding/slot_map.h has the same arithmetic for the ranks
-// themselves, as the three functions below.
-struct Run {
-  int64_t first, count;
-  int64_t end() const { return first + count; }
-};
-
-bool halves(const Run& a, const Run& b) {
-  return a.count == b.count && a.end() == b.first && a.first % (2 * a.count) == 0;
-}
-
-std::vector<Run> subtrees_of(const Run& run) {
-  std::vector<Run> nodes;
-  for (int64_t at = run.first; at < run.end();) {
-    int64_t count = 1;
-    while (at % (2 * count) == 0 && at + 2 * count <= run.end()) count *= 2;
-    nodes.push_back({at, count});
-    at += count;
-  }
-  return nodes;
-}
-
-// Slots of the ranks [rank, rank + ranks) in round 0, or under block of the step.
-Run run_of(const Spread& s, int64_t slots, int64_t rank, int64_t ranks) {
-  const auto first = [&](int64_t r) {
-    return s.block ? r * slots / s.world_size : std::min(slots, r);
-  };
-  return {first(rank), first(rank + ranks) - first(rank)};
-}
-
 // FoldTree::push: partial sums that are open together at most while `runs` are pushed in order.
-int64_t most_partials(const std::vector<Run>& runs) {
-  std::vector<Run> open;
+int64_t most_partials(const std::vector<SlotRun>& runs) {
+  std::vector<SlotRun> open;
   size_t most = 0;
-  for (const Run& run : runs) {
+  for (const SlotRun& run : runs) {
     if (!open.empty() && halves(open.back(), run)) {
       open.back().count += run.count;
     } else {
@@ -56,46 +28,36 @@ int64_t most_partials(const std::vector<Run>& runs) {
   return static_cast<int64_t>(most);
 }
 
-std::vector<Run> single_slots(const Run& run) {
-  std::vector<Run> slots;
+std::vector<SlotRun> single_slots(const SlotRun& run) {
+  std::vector<SlotRun> slots;
   for (int64_t slot = run.first; slot < run.end(); ++slot) slots.push_back({slot, 1});
   return slots;
 }
 
-size_t longest(const std::vector<std::vector<Run>>& lists) {
+size_t longest(const std::vector<std::vector<SlotRun>>& lists) {
   size_t most = 0;
   for (const auto& list : lists) most = std::max(most, list.size());
   return most;
 }
 
-// core/sharding/strategy.cc: shard_size
-int64_t shard_size(const Config& config, int64_t world_size, int64_t local_world_size) {
-  const std::string& name = config.parallelism.strategy;
-  if (name == "single" || name == "ddp") return 1;
-  if (name != "hybrid") return world_size;
-  const int64_t wanted = config.parallelism.data_parallel_shard_degree;
-  int64_t size = std::clamp<int64_t>(wanted > 0 ? wanted : local_world_size, 1, world_size);
-  while (world_size % size != 0) ++size;
-  return size;
-}
-
 // Unit::runs_in_group, runs_among_groups, sums_in_group; Shipment::start takes a buffer a piece.
 // The fullest round, which under cyclic is the first.
-void count_pieces(Spread& s, int64_t slots) {
-  const auto of_group = [&](int64_t group) {
-    std::vector<std::vector<Run>> runs;
-    for (int64_t m = 0; m < s.shard_size; ++m)
-      runs.push_back(subtrees_of(run_of(s, slots, group * s.shard_size + m, 1)));
+void count_pieces(Spread& s, const SlotMap& map) {
+  const int members = static_cast<int>(s.shard_size), groups = static_cast<int>(s.copies());
+  const auto of_group = [&](int group) {
+    std::vector<std::vector<SlotRun>> runs;
+    for (int m = 0; m < members; ++m)
+      runs.push_back(subtrees_of(map.run_of(0, group * members + m, 1)));
     return runs;
   };
   s.pieces_in_group = static_cast<int64_t>(longest(of_group(0)));
-  std::vector<std::vector<Run>> as_they_are, summed;
+  std::vector<std::vector<SlotRun>> as_they_are, summed;
   int64_t plain_bytes = 0, summed_bytes = 0;
-  for (int64_t g = 0; g < s.copies(); ++g) {
-    std::vector<Run> list;
+  for (int g = 0; g < groups; ++g) {
+    std::vector<SlotRun> list;
     for (const auto& one : of_group(g)) list.insert(list.end(), one.begin(), one.end());
     plain_bytes += static_cast<int64_t>(list.size()) * s.piece_bytes();
-    summed.push_back(subtrees_of(run_of(s, slots, g * s.shard_size, s.shard_size)));
+    summed.push_back(subtrees_of(map.run_of(0, g * members, members)));
     summed_bytes += static_cast<int64_t>(summed.back().size()) * kFloat;
     as_they_are.push_back(std::move(list));
   }
@@ -103,11 +65,11 @@ void count_pieces(Spread& s, int64_t slots) {
   s.group_partials = s.sums_in_group ? most_partials(as_they_are[0]) : 0;
   const auto& shipped = s.sums_in_group ? summed : as_they_are;
   s.pieces_among_groups = static_cast<int64_t>(longest(shipped));
-  std::vector<Run> pushed;  // into fold_, over the step
+  std::vector<SlotRun> pushed;  // into fold_, over the step
   if (s.block)
     for (const auto& list : shipped) pushed.insert(pushed.end(), list.begin(), list.end());
   else
-    pushed = single_slots({0, slots});
+    pushed = single_slots({0, map.slots});
   s.fold_partials = most_partials(pushed);
 }
 
@@ -127,18 +89,19 @@ void PoolMemory::give(MemoryUse use, int64_t bytes) {
 
 // core/sharding/strategy.cc
 Spread Spread::create(const Config& config, int64_t world_size, int64_t local_world_size) {
-  const int64_t slots = config.slots();
+  const int ranks = static_cast<int>(world_size);
   Spread s;
   s.world_size = world_size;
-  s.shard_size = model_spec::shard_size(config, world_size, local_world_size);
+  s.shard_size = model_spec::shard_size(config, ranks, static_cast<int>(local_world_size));
   s.keep_gathered = config.parallelism.strategy == "shard_grad_op";
   s.block = config.parallelism.slot_map == "block" && world_size > 1;
   s.native = config.training.reduction == "native";
   s.wire_bytes = config.training.mixed_precision_param == "bfloat16" ? 2 : 4;
-  s.rounds = (slots + world_size - 1) / world_size;
-  count_pieces(s, slots);
+  const SlotMap map{s.block, config.slots(), ranks};
+  s.rounds = map.rounds();
+  count_pieces(s, map);
   if (config.training.reduction != "tree") s.fold_partials = std::min<int64_t>(2, s.rounds);
-  if (s.block) s.local_partials = most_partials(single_slots(run_of(s, slots, 0, 1)));
+  if (s.block) s.local_partials = most_partials(single_slots(map.run_of(0, 0, 1)));
   return s;
 }
 

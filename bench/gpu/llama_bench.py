@@ -14,7 +14,6 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import tempfile
 
@@ -74,14 +73,7 @@ def run_pytorch(a, compiled):
     flags = dict(zip(SHAPE, MODELS[a.model]), seq=a.seq, batch=a.batch, accumulate=a.accumulate,
                  steps=a.steps, warmup=a.warmup, strategy="single", precision="bf16",
                  device="cuda")
-    words = [str(word) for key, value in flags.items() for word in (f"--{key}", value)]
-    words += ["--compile"] * compiled + ["--ac"] * a.ac
-    done = subprocess.run([a.python, HERE.parent / "fsdp2_step.py", *words], capture_output=True,
-                          text=True, timeout=job.JOB_TIMEOUT_S)
-    found = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if not found:
-        raise SystemExit(f"fsdp2_step.py: {done.returncode}\n{done.stdout}\n{done.stderr}")
-    return json.loads(found[-1])
+    return job.pytorch(a.python, 1, flags, ["compile"] * compiled + ["ac"] * a.ac)
 
 
 def main():

@@ -28,6 +28,16 @@ class Pending {
 };
 using PendingPtr = std::unique_ptr<Pending>;
 
+// One that could not begin.
+class Failed : public Pending {
+ public:
+  explicit Failed(Error error) : error_(std::move(error)) {}
+  Result<void> wait() override { return error_; }
+
+ private:
+  Error error_;
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -15,6 +15,7 @@
 #include "core/comm/agent_store.h"
 #include "core/comm/communicator.h"
 #include "core/comm/device_communicator.h"
+#include "core/comm/node_communicator.h"
 #include "core/cuda/runtime.h"
 
 namespace lockstep::core {
@@ -92,15 +93,6 @@ class MessagesPending : public Pending {
   std::vector<WorkPtr> works_;
   std::string what_;
   double timeout_s_;
-};
-
-class Failed : public Pending {
- public:
-  explicit Failed(Error error) : error_(std::move(error)) {}
-  Result<void> wait() override { return error_; }
-
- private:
-  Error error_;
 };
 
 // Collectives move bytes, whatever the dtype: Gloo knows every width of byte. The view keeps `t`
@@ -339,10 +331,19 @@ std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const st
   return std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s, nodes_of(o, seat));
 }
 
-// The same group, for tensors on devices too. Collective.
-Result<std::unique_ptr<Communicator>> reach_devices(const RendezvousOptions& o, Seat seat,
+bool on_one_node(const std::vector<int>& nodes) {
+  return std::count(nodes.begin(), nodes.end(), nodes.front()) == std::ssize(nodes);
+}
+
+// The same group by the shortest ways: memory inside a node, and for tensors on devices NCCL.
+// Collective.
+Result<std::unique_ptr<Communicator>> by_short_ways(const RendezvousOptions& o, Seat seat,
                                                     std::unique_ptr<Communicator> group) {
-  if (!o.device.is_cuda() || seat.size == 1) return group;
+  if (seat.size == 1) return group;
+  if (on_one_node(nodes_of(o, seat))) {
+    LOCKSTEP_TRY(group, share_memory(std::move(group), o.timeout_s));
+  }
+  if (!o.device.is_cuda()) return group;
   if (o.device_shared) return stage_through_host(std::move(group));
   if constexpr (cuda::kBuilt)
     return connect_nccl(std::move(group), nodes_of(o, seat), o.init_timeout_s, o.timeout_s);
@@ -365,7 +366,7 @@ Result<Membership> join(const RendezvousOptions& o) {
     Membership m;
     m.device = o.device;
     const auto connect = [&o](const std::string& prefix, Seat seat) {
-      return reach_devices(o, seat, connect_group(o, prefix, seat, 2));
+      return by_short_ways(o, seat, connect_group(o, prefix, seat, 2));
     };
     LOCKSTEP_TRY(m.communicator, connect("gloo", all));
     if (o.background) m.background = connect_group(o, "gloo_background", all, 1);

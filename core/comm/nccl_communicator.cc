@@ -121,15 +121,6 @@ class NcclPending : public Pending {
   bool finished_ = false;
 };
 
-class Failed : public Pending {
- public:
-  explicit Failed(Error error) : error_(std::move(error)) {}
-  Result<void> wait() override { return error_; }
-
- private:
-  Error error_;
-};
-
 ncclDataType_t nccl_type(at::ScalarType type) {
   switch (type) {
     case at::kFloat: return ncclFloat32;

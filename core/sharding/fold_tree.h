@@ -14,9 +14,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/sharding/slot_map.h"
+#include "model_spec/slot_map.h"
 
 namespace lockstep::core {
+
+using model_spec::SlotMap;
+using model_spec::SlotRun;
 
 enum class Reduction {
   kTree,       // bits do not depend on the world size

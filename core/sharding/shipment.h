@@ -13,7 +13,7 @@
 
 #include "core/comm/communicator.h"
 #include "core/sharding/buffer_pool.h"
-#include "core/sharding/slot_map.h"
+#include "core/sharding/fold_tree.h"
 
 namespace lockstep::core {
 

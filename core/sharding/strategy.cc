@@ -1,7 +1,5 @@
 #include "core/sharding/strategy.h"
 
-#include <algorithm>
-
 namespace lockstep::core {
 
 Strategy Strategy::create(const Config& config, at::Device device) {
@@ -22,17 +20,6 @@ Strategy Strategy::create(const Config& config, at::Device device) {
   if (broken == "4" || config.training.reduction == "unordered")
     s.reduction = Reduction::kUnordered;
   return s;
-}
-
-int shard_size(const Config& config, int world_size, int local_world_size) {
-  const std::string& name = config.parallelism.strategy;
-  if (name == "single" || name == "ddp") return 1;
-  if (name != "hybrid") return world_size;
-  const int64_t wanted = config.parallelism.data_parallel_shard_degree;
-  int size = wanted > 0 ? static_cast<int>(std::min<int64_t>(wanted, world_size))
-                        : std::clamp(local_world_size, 1, world_size);
-  while (world_size % size != 0) ++size;
-  return size;
 }
 
 }  // namespace lockstep::core

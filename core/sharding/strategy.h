@@ -31,9 +31,4 @@ struct Strategy {
   static Strategy create(const Config& config, at::Device device);
 };
 
-// S, the ranks that share one copy of the state: 1 for single and ddp, W for full_shard and
-// shard_grad_op. hybrid: parallelism.data_parallel_shard_degree, else the ranks of a node; where
-// that does not divide W (nodes were lost), the next larger number that does.
-int shard_size(const Config& config, int world_size, int local_world_size);
-
 }  // namespace lockstep::core

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 
+#include "base/text.h"
 #include "core/comm/communicator.h"
 #include "tests/support/thread_hub.h"
 

@@ -45,7 +45,7 @@ TEST(Strategy, GroupsFitWhatIsLeftOfTheNodes) {
   auto size = [&](const char* strategy, int w, int local, int64_t degree = 0) {
     config.parallelism.strategy = strategy;
     config.parallelism.data_parallel_shard_degree = degree;
-    return shard_size(config, w, local);
+    return model_spec::shard_size(config, w, local);
   };
   EXPECT_EQ(size("single", 1, 1), 1);
   EXPECT_EQ(size("ddp", 8, 4), 1);
@@ -86,10 +86,10 @@ TEST(SlotMap, EverySlotHasOneRankAndOneRound) {
 
 TEST(SlotMap, SubtreesAreTheFewestNodesOfTheTree) {
   using Runs = std::vector<SlotRun>;
-  EXPECT_EQ(subtrees_of({0, 8}), (Runs{{0, 8}}));
-  EXPECT_EQ(subtrees_of({1, 7}), (Runs{{1, 1}, {2, 2}, {4, 4}}));
-  EXPECT_EQ(subtrees_of({3, 3}), (Runs{{3, 1}, {4, 2}}));
-  EXPECT_EQ(subtrees_of({5, 0}), Runs{});
+  EXPECT_EQ(model_spec::subtrees_of({0, 8}), (Runs{{0, 8}}));
+  EXPECT_EQ(model_spec::subtrees_of({1, 7}), (Runs{{1, 1}, {2, 2}, {4, 4}}));
+  EXPECT_EQ(model_spec::subtrees_of({3, 3}), (Runs{{3, 1}, {4, 2}}));
+  EXPECT_EQ(model_spec::subtrees_of({5, 0}), Runs{});
 }
 
 TEST(ShardLayout, SegmentsCoverEveryElementOnceWithoutPadding) {

@@ -109,7 +109,7 @@ inline Curve train(const Setting& setting, int64_t steps, Config config,
                    at::Device device = at::kCPU) {
   const model_spec::ModelSpec spec = model_spec::create(config, 40).value();
   const int w = setting.world_size;
-  ThreadGroups groups(w, shard_size(config, w, 1));
+  ThreadGroups groups(w, model_spec::shard_size(config, w, 1));
   Curve curve;
   std::mutex mutex;
   std::map<std::string, std::vector<float>> whole;
