@@ -18,7 +18,8 @@
 namespace lockstep {
 inline namespace base {
 
-inline constexpr size_t kStoreMaxFrameBytes = size_t{4} << 20;
+// Of a request or an answer: less than a frame of the control plane, which carries it.
+inline constexpr size_t kStoreMaxBytes = size_t{2} << 20;
 
 enum class StoreOperation : uint8_t {
   kSet = 1,     // keys[0] <- values[0]

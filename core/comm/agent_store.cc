@@ -141,13 +141,14 @@ class AgentStore : public c10d::Store {
   StoreAnswer ask(const StoreRequest& request, Milliseconds timeout) {
     const int64_t deadline_ns = system_clock().monotonic_ns() + timeout.count() * kNsPerMs;
     try {
-      Socket socket = take_idle();
       const std::string bytes = encode(request);
+      if (bytes.size() > kStoreMaxBytes) fail(text("too large: ", bytes_text(bytes.size())));
+      Socket socket = take_idle();
       ByteWriter frame;
       frame.text(bytes);
       socket.write(frame.take(), deadline_ns);
       const auto size = ByteReader(socket.read(sizeof(uint32_t), deadline_ns)).number<uint32_t>();
-      if (size > kStoreMaxFrameBytes) fail(text("an answer of ", size, " bytes"));
+      if (size > kStoreMaxBytes) fail(text("an answer of ", size, " bytes"));
       auto answer = decode_store_answer(socket.read(size, deadline_ns));
       if (!answer) fail(answer.error().message);
       if (answer->status != StoreStatus::kOk) fail(answer->text);

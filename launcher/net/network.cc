@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/store_wire.h"
 #include "launcher/net/connection.h"
 #include "launcher/net/dialer.h"
 #include "launcher/net/reject_log.h"
@@ -213,7 +214,7 @@ void Network::Impl::take(Local::socket socket) {
   if (!process) return reject("another user's process, at the workers' socket");
   if (local_count_ >= options_.limits.max_local) return reject("too many at the workers' socket");
   ++local_count_;
-  begin(std::move(socket), Channel::plain(options_.limits.max_frame_bytes),
+  begin(std::move(socket), Channel::plain(kStoreMaxBytes),
         {++last_id_, Via::kLocal, {}, {}, *process});
 }
 

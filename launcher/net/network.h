@@ -59,7 +59,7 @@ using Event = std::variant<Connected, Received, Closed>;
 
 // Every limit with its name.
 struct NetworkLimits {
-  size_t max_frame_bytes = size_t{4} << 20;   // of a payload
+  size_t max_frame_bytes = size_t{4} << 20;   // of a payload; over the Unix socket kStoreMaxBytes
   size_t max_queue_bytes = size_t{16} << 20;  // waiting for a peer to read; more closes it
   size_t max_unauthenticated = 1024;          // connections; beyond, the oldest is dropped
   size_t max_local = 4096;                    // connections over the Unix socket
@@ -103,7 +103,7 @@ class Network {
 
   // Queues one frame; a peer that is gone is ignored. Requires: at most max_frame_bytes.
   void send(PeerId peer, std::string payload);
-  // No event of `peer` follows. What is queued, and the reason, still go out.
+  // wait() has no more events of `peer`. What is queued, and the reason, still go out.
   void close(PeerId peer, const std::string& reason);
 
   // Waits until something has happened, a descriptor is readable, or `timeout_ms` has passed;
