@@ -1,6 +1,8 @@
 // The ranks' store over an agent's socket: a real socket, the real server, ranks as threads.
 #include "core/comm/agent_store.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -174,7 +176,7 @@ TEST(AgentStore, GlooMeetsThroughIt) {
       (void)joined->store->set(text("vote", rank), "ok").ok();
       auto vote = joined->store->get(text("vote", 1 - rank), 10);
       results[static_cast<size_t>(rank)] =
-          text(done.ok(), " ", all[0].item<int64_t>(), " ", all[1].item<int64_t>(), " ",
+          text(done.ok(), " ", all.data_ptr<int64_t>()[0], " ", all.data_ptr<int64_t>()[1], " ",
                vote ? *vote : vote.error().message);
     });
   for (std::thread& each : ranks) each.join();
