@@ -66,6 +66,9 @@ Result<void> train(const Config& config) {
       text("g", environment("LOCKSTEP_GENERATION", "0"), "-", environment("LOCKSTEP_NONCE", ""));
   rendezvous.interface =
       environment("GLOO_SOCKET_IFNAME", rendezvous.store.starts_with("file:") ? "lo" : "");
+  // The user's word before the agent's.
+  if (environment("GLOO_SOCKET_IFNAME", "").empty())
+    rendezvous.bind_address = environment("LOCKSTEP_BIND_ADDRESS", "");
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
   rendezvous.background = config.checkpoint.buddy;

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "launcher/hostlist.h"
+#include "launcher/net/secret.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -147,6 +148,10 @@ Environment worker_variables(Environment inherited, const WorkerPlace& place) {
     out["MASTER_PORT"] = std::to_string(place.master_port);
   }
   if (!place.progress_page.empty()) out["LOCKSTEP_PROGRESS_PAGE"] = place.progress_page.string();
+  if (!place.bind_address.empty()) out["LOCKSTEP_BIND_ADDRESS"] = place.bind_address;
+  if (!place.bind_interface.empty())  // "=": this name, not all that begin with it
+    out.try_emplace("NCCL_SOCKET_IFNAME", "=" + place.bind_interface);
+  out.erase(net::kSecretVariable);
   // Fixed thread counts are part of a run's identity: MKL must not choose its own.
   out["OMP_NUM_THREADS"] = out["MKL_NUM_THREADS"] = std::to_string(place.threads);
   out["MKL_DYNAMIC"] = "FALSE";

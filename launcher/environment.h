@@ -24,10 +24,12 @@ struct WorkerPlace {
   int64_t rank = 0, local_rank = 0, world_size = 1, local_world_size = 1;
   int64_t generation = 0;
   std::string nonce;          // 6 hex digits, the same on all ranks of a generation and on no other
-  std::string store;          // file:<path> | tcp:<host>:<port>
+  std::string store;          // file:<path> | agent:<path of its socket> | tcp:<host>:<port>
   bool hosts_store = true;    // of tcp: rank 0 serves it; false: somebody else does already
   std::string master_addr;    // empty with a file store
   int64_t master_port = 0;
+  std::string bind_address;    // that Gloo uses, and its interface, for NCCL: the agent's choice
+  std::string bind_interface;  // (net/endpoint.h); empty: the workers' own
   std::filesystem::path progress_page;  // empty: no agent watches
   int64_t threads = 1;
 };
@@ -39,7 +41,8 @@ Result<WorkerPlace> place_from(const Environment& environment, int64_t threads);
 
 // `inherited` plus RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 // LOCKSTEP_GENERATION, LOCKSTEP_NONCE, LOCKSTEP_STORE, LOCKSTEP_STORE_SERVER (none: no rank serves
-// the store), LOCKSTEP_PROGRESS_PAGE, and the thread counts of OpenMP and MKL.
+// the store), LOCKSTEP_PROGRESS_PAGE, LOCKSTEP_BIND_ADDRESS, NCCL_SOCKET_IFNAME where nobody set
+// it, and the thread counts of OpenMP and MKL; without LOCKSTEP_SECRET, which is the agents'.
 Environment worker_variables(Environment inherited, const WorkerPlace& place);
 
 // 6 hex digits out of numbers.

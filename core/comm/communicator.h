@@ -63,9 +63,11 @@ class Communicator {
 struct RendezvousOptions {
   int rank = 0, world_size = 1;
   int local_world_size = 0;  // ranks of a node: rank r is on node r / this; 0: all on one
-  std::string store;   // "file:<path>" or "tcp:<host>:<port>"; unused when world_size is 1
+  std::string store;   // "file:<path>", "agent:<path of its socket>" or "tcp:<host>:<port>"; unused
+                       // when world_size is 1
   std::string prefix;  // keys of this generation: "g3-7f2a91"
   bool serve = true;   // rank 0 hosts the tcp store; false: somebody else does
+  std::string bind_address;  // of this machine, for Gloo; empty: what `interface` says
   std::string interface =
       "lo";  // network interface for Gloo; "" = the one that has a route to the host's name
   double init_timeout_s = 60, timeout_s = 100;

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "core/comm/agent_store.h"
 #include "core/comm/communicator.h"
 #include "core/comm/device_communicator.h"
 #include "core/comm/node_communicator.h"
@@ -275,6 +276,8 @@ std::chrono::milliseconds to_ms(double seconds) {
 
 // May throw what c10d throws.
 c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool may_serve) {
+  if (o.store.starts_with(kAgentStore))
+    return make_agent_store(o.store.substr(kAgentStore.size()), o.prefix, to_ms(o.init_timeout_s));
   c10::intrusive_ptr<c10d::Store> store;
   if (o.store.starts_with("file:")) {
     store = c10::make_intrusive<c10d::FileStore>(o.store.substr(5), -1);
@@ -306,14 +309,20 @@ std::vector<int> nodes_of(const RendezvousOptions& o, Seat seat) {
 }
 
 // May throw what c10d throws.
+std::shared_ptr<::gloo::transport::Device> make_device(const RendezvousOptions& o) {
+  using Gloo = c10d::ProcessGroupGloo;
+  if (!o.bind_address.empty()) return Gloo::createDeviceForHostname(o.bind_address);
+  return o.interface.empty() ? Gloo::createDefaultDevice()
+                             : Gloo::createDeviceForInterface(o.interface);
+}
+
+// May throw what c10d throws.
 std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const std::string& prefix,
                                             Seat seat, int threads) {
   if (seat.size == 1) return std::make_unique<SingleCommunicator>();
   auto options = c10d::ProcessGroupGloo::Options::create(
       to_ms(std::max(o.init_timeout_s, o.timeout_s) + kMarginSeconds));
-  options->devices.push_back(o.interface.empty()
-                                 ? c10d::ProcessGroupGloo::createDefaultDevice()
-                                 : c10d::ProcessGroupGloo::createDeviceForInterface(o.interface));
+  options->devices.push_back(make_device(o));
   options->threads = threads;
   auto store = connect_store(o, /*may_serve=*/prefix == "gloo");
   auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
@@ -347,11 +356,11 @@ Result<Membership> join(const RendezvousOptions& o) {
   if (o.world_size == 1)
     return Membership{std::make_unique<SingleCommunicator>(), std::make_unique<LocalStore>(),
                       nullptr, nullptr, nullptr, o.device};
-  const bool known = o.store.starts_with("file:") ||
+  const bool known = o.store.starts_with("file:") || o.store.starts_with(kAgentStore) ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)
     return Error{Code::kConfig, text("the rendezvous store is \"", o.store,
-                                     "\"; it must be file:PATH or tcp:HOST:PORT")};
+                                     "\"; it must be file:PATH, agent:PATH or tcp:HOST:PORT")};
   try {
     const Seat all{o.rank, o.world_size};
     Membership m;

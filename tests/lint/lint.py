@@ -33,7 +33,9 @@ FOREIGN_NAMES = {"sa_handler", "error_handler_t", "sighandler_t"}
 
 POSIX_FILE = ("open|openat|creat|read|write|pread|pwrite|pwritev|fsync|fdatasync|unlink|rename|"
               "mkdir|rmdir|truncate|ftruncate|stat|lstat|opendir|statvfs")
-POSIX_PROCESS = "fork|vfork|clone|execv|execve|execvp|posix_spawn|posix_spawnp|system|popen"
+# clone() without arguments is somebody's method.
+POSIX_PROCESS = (r"fork|vfork|clone(?!\s*\(\s*\))|execv|execve|execvp|posix_spawn|posix_spawnp|"
+                 "system|popen")
 STD_FILES = ("exists|create_director(y|ies)|remove(_all)?|rename|copy(_file)?|file_size|"
              "is_directory|is_regular_file|(recursive_)?directory_iterator|canonical|"
              "weakly_canonical|last_write_time|space|resize_file")

@@ -113,7 +113,10 @@ TEST(Environment, WorkerVariablesPinThreadsAndKeepTheRest) {
   place.store = "file:/x/store";
   place.progress_page = "/x/page";
   place.threads = 2;
-  const Environment out = worker_variables({{"HOME", "/h"}, {"OMP_NUM_THREADS", "64"}}, place);
+  place.bind_address = "10.0.0.3";
+  place.bind_interface = "ib0";
+  const Environment out = worker_variables(
+      {{"HOME", "/h"}, {"OMP_NUM_THREADS", "64"}, {"LOCKSTEP_SECRET", "s"}}, place);
   EXPECT_EQ(out.at("HOME"), "/h");
   EXPECT_EQ(out.at("RANK"), "1");
   EXPECT_EQ(out.at("WORLD_SIZE"), "3");
@@ -125,6 +128,11 @@ TEST(Environment, WorkerVariablesPinThreadsAndKeepTheRest) {
   EXPECT_EQ(out.at("MKL_NUM_THREADS"), "2");
   EXPECT_EQ(out.at("MKL_DYNAMIC"), "FALSE");
   EXPECT_FALSE(out.contains("MASTER_ADDR"));
+  EXPECT_EQ(out.at("LOCKSTEP_BIND_ADDRESS"), "10.0.0.3");
+  EXPECT_EQ(out.at("NCCL_SOCKET_IFNAME"), "=ib0");
+  EXPECT_FALSE(out.contains("LOCKSTEP_SECRET"));
+  const Environment mine = worker_variables({{"NCCL_SOCKET_IFNAME", "eth1"}}, place);
+  EXPECT_EQ(mine.at("NCCL_SOCKET_IFNAME"), "eth1");
 }
 
 }  // namespace

@@ -1,0 +1,142 @@
+#include "launcher/net/secret.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+#include "launcher/net/mac.h"
+
+namespace lockstep::launcher::net {
+namespace {
+
+constexpr char kFileName[] = "control.secret";
+constexpr size_t kDigits = 2 * Secret::kBytes;
+
+Error failed(const char* what, const std::filesystem::path& path) {
+  const bool full = errno == ENOSPC || errno == EDQUOT;
+  return {full ? Code::kNoSpace : Code::kIo,
+          text(what, " ", path.string(), ": ", std::strerror(errno))};
+}
+
+// A descriptor that goes with its scope.
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+// Whoever could read or replace it could join the job.
+Result<void> check_private(int fd, const std::filesystem::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return failed("stat", path);
+  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
+    return Error{Code::kConfig, text(path.string(), " is not a file of this user: not used as the "
+                                                    "job's secret")};
+  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    return Error{Code::kConfig,
+                 text("others may open ", path.string(), ", so it is no secret; remove it (a new "
+                                                         "one is made), or chmod 600 it")};
+  return {};
+}
+
+// kNotFound when there is none.
+Result<Secret> read_secret(const std::filesystem::path& path) {
+  const Descriptor file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+  if (file.fd < 0 && errno == ENOENT) return Error{Code::kNotFound, text("no ", path.string())};
+  if (file.fd < 0) return failed("open", path);
+  LOCKSTEP_RETURN_IF_ERROR(check_private(file.fd, path));
+  char words[kDigits + 2];
+  const ssize_t size = ::read(file.fd, words, sizeof words);
+  if (size < 0) return failed("read", path);
+  std::string digits(words, static_cast<size_t>(size));
+  while (digits.ends_with('\n')) digits.pop_back();
+  auto secret = Secret::parse(digits);
+  if (!secret) return secret.error().in(path.string());
+  return secret;
+}
+
+Result<void> write_whole(const std::filesystem::path& path, const std::string& words) {
+  const Descriptor file{::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)};
+  if (file.fd < 0) return failed("create", path);
+  if (::write(file.fd, words.data(), words.size()) != static_cast<ssize_t>(words.size()) ||
+      ::fsync(file.fd) != 0)
+    return failed("write", path);
+  return {};
+}
+
+// link() makes the name only if it is not there, as O_EXCL does, and the file is whole by then.
+Result<void> make_secret(const std::filesystem::path& path) {
+  unsigned char unique[8];
+  fill_random(unique);
+  uint64_t number;
+  std::memcpy(&number, unique, sizeof number);
+  std::filesystem::path temporary = path;
+  temporary += text(".", number);
+  Result<void> made = write_whole(temporary, Secret::generate().hex() + "\n");
+  if (made && ::link(temporary.c_str(), path.c_str()) != 0 && errno != EEXIST)
+    made = failed("make", path);
+  ::unlink(temporary.c_str());
+  return made;
+}
+
+}  // namespace
+
+Secret Secret::generate() {
+  Secret secret;
+  fill_random(secret.bytes_);
+  return secret;
+}
+
+Result<Secret> Secret::parse(const std::string& hex_digits) {
+  const auto value_of = [](char c) -> int {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  };
+  Secret secret;
+  bool good = hex_digits.size() == kDigits;
+  for (size_t i = 0; good && i < kBytes; ++i) {
+    const int high = value_of(hex_digits[2 * i]), low = value_of(hex_digits[2 * i + 1]);
+    good = high >= 0 && low >= 0;
+    secret.bytes_[i] = static_cast<unsigned char>(high * 16 + low);
+  }
+  if (!good)
+    return Error{Code::kConfig, text("a job's secret is ", kDigits, " hexadecimal digits, for "
+                                     "example from `openssl rand -hex ", kBytes, "`")};
+  return secret;
+}
+
+Result<Secret> Secret::of_file(const std::filesystem::path& path) {
+  auto secret = read_secret(path);
+  if (secret || secret.error().code != Code::kNotFound) return secret;
+  LOCKSTEP_RETURN_IF_ERROR(make_secret(path));
+  return read_secret(path);
+}
+
+Result<Secret> Secret::of_job(const std::map<std::string, std::string>& environment,
+                              const std::filesystem::path& run_folder) {
+  const auto found = environment.find(kSecretVariable);
+  if (found == environment.end()) return of_file(run_folder / kFileName);
+  auto secret = parse(found->second);
+  if (!secret) return secret.error().in(kSecretVariable);
+  return secret;
+}
+
+Secret::~Secret() { wipe(bytes_); }
+
+std::string Secret::hex() const {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string digits;
+  for (const unsigned char byte : bytes_) {
+    digits += kHex[byte >> 4];
+    digits += kHex[byte & 15];
+  }
+  return digits;
+}
+
+}  // namespace lockstep::launcher::net
