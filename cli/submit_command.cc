@@ -76,7 +76,7 @@ int submit_command(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   for (const std::string& argument : arguments) {
     if (argument != "--help" && argument != "-h") continue;
-    std::cout << kHelp << "  " << launcher::slurm::sbatch_help() << "\n" << kExamples;
+    std::cout << kHelp << launcher::slurm::sbatch_help() << kExamples;
     return launcher::kExitDone;
   }
   const auto submitted = submit(arguments);

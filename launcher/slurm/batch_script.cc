@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <span>
+#include <utility>
 
 #include "base/text.h"
 
@@ -34,11 +35,15 @@ std::string SubmitWords::sbatch_value(std::string_view name, const std::string& 
 }
 
 std::string sbatch_help() {
-  std::string out;
+  constexpr size_t kColumns = 90;
+  std::string out, line = " ";
   for (const auto names : {std::span<const std::string_view>(kWithValue),
                            std::span<const std::string_view>(kFlags)})
-    for (const std::string_view name : names) out += text(out.empty() ? "--" : " --", name);
-  return out;
+    for (const std::string_view name : names) {
+      if (line.size() + name.size() > kColumns) out += std::exchange(line, " ") + "\n";
+      line += text(" --", name);
+    }
+  return out + line + "\n";
 }
 
 Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {

@@ -24,7 +24,7 @@ struct SubmitWords {
 // Takes out what is sbatch's (sbatch_help) and --dry-run, --min-nodes N.
 // Errors: kConfig, for an option without its value.
 Result<SubmitWords> split_words(const std::vector<std::string>& arguments);
-std::string sbatch_help();  // the options that are passed on, in one line
+std::string sbatch_help();  // the options that are passed on, in lines
 
 struct BatchScript {
   std::string job_name;

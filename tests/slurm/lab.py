@@ -26,7 +26,7 @@ INSIDE = "LOCKSTEP_SLURM_LAB"
 SKIPPED = 77  # the test did not run (CTest: SKIP_RETURN_CODE)
 HOST = "slurmlab"
 FIRST_PORT = 17001
-UP_TIMEOUT_S = 5
+UP_TIMEOUT_S = 60
 # What a node claims to have, so that headers written for a cluster are accepted as they are.
 CPUS, GPUS, MEMORY_MB = 64, 4, 400_000
 PROGRAMS = ("unshare", "ip", "munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
@@ -116,19 +116,24 @@ def must(*command, **options):
     return printed
 
 
+def environment_of(pid):
+    """Of a process that has not ended; else nothing."""
+    entry = pathlib.Path(f"/proc/{pid}")
+    try:
+        state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        words = (entry / "environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return {}
+    pairs = (word.decode(errors="replace").split("=", 1) for word in words if b"=" in word)
+    return {} if state in "ZX" else dict(pairs)
+
+
 def processes():
-    """(pid, environment) of every process of the lab that has not ended."""
+    """(pid, environment) of every process of the lab that has one and has not ended."""
     for entry in pathlib.Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-            words = (entry / "environ").read_bytes().split(b"\0")
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-        if state not in "ZX":
-            pairs = (word.decode(errors="replace").split("=", 1) for word in words if b"=" in word)
-            yield int(entry.name), dict(pairs)
+        environment = environment_of(entry.name) if entry.name.isdigit() else {}
+        if environment:
+            yield int(entry.name), environment
 
 
 def command_line(pid):
@@ -288,7 +293,8 @@ class Lab:
         if self.daemons[node].poll() is not None:
             self.start_node(node)
         run("scontrol", "update", f"nodename={node}", "state=resume")
-        wait_until(lambda: self.states().get(node) == "idle", f"{node} idle again", UP_TIMEOUT_S)
+        wait_until(lambda: self.states().get(node) in ("idle", "mix", "alloc", "comp"),
+                   f"{node} up again", UP_TIMEOUT_S)
 
 
 def main(words):
