@@ -261,5 +261,4 @@ with Test("slurm_lab") as test, lab.Lab(NODES) as cluster:
     if wanted("slurmctld down"):
         test.run_case("slurmctld down", cases.controller_down)
     with test.case("nobody listens any more"):
-        wait_until(lambda: lab.listeners() == cluster.ports,
-                   f"ports {lab.listeners() - cluster.ports} to be closed", 20)
+        wait_until(lambda: lab.listeners() <= cluster.ports, "ports of jobs to be closed", 20)
