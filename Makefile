@@ -6,10 +6,12 @@ SHELL := /bin/bash
 PRESET ?= release
 JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
-# A skipped test is a failure: a check that did not run says nothing.
+# A skipped test is a failure: a check that did not run says nothing. Only those that need a Slurm of
+# their own may be missing, where there are no namespaces; they are named as not run.
 RUN_CTEST = log=$(BUILD)/ctest.log; \
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j$(JOBS) $(1) | tee $$log; \
-	if grep -E '\*\*\*(Skipped|Not Run)' $$log; then echo "make: skipped tests are failures"; exit 1; fi
+	grep -E ' slurm_.*\*\*\*Skipped' $$log | sed 's/^/make: not run here:/' || true; \
+	if grep -E '\*\*\*(Skipped|Not Run)' $$log | grep -v ' slurm_'; then echo "make: skipped tests are failures"; exit 1; fi
 
 .PHONY: help setup setup-test setup-reference build demo test test-reference lint cuda clean
 

@@ -92,6 +92,7 @@ struct Config {
     int64_t max_restarts = 3;
     double grace_seconds = 60;  // TERM to KILL: room for a step and a save
     double hang_seconds = 600;                  // no progress for this long is a hang
+    std::string requeue = "auto";               // under Slurm: auto | never | force
   } launcher;
   struct Debug {
     std::string break_rule;  // tests only: 1 | 3 | 4 | 5 | 6, breaks that rule of the arithmetic

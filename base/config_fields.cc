@@ -223,6 +223,10 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
     {AT(launcher, max_restarts), kSame, "restarts before giving up", at_least(0)},
     {AT(launcher, grace_seconds), kSame, "from SIGTERM to SIGKILL", within(0, 1e9)},
     {AT(launcher, hang_seconds), kSame, "no progress for this long is a hang", seconds()},
+    {AT(launcher, requeue), kSame,
+     "under Slurm, ask for a requeue: auto: where the job was submitted with --requeue; force: "
+     "even with --no-requeue",
+     one_of({"auto", "never", "force"})},
     {AT(debug, break_rule), kMayChange, "tests only: breaks one rule of the arithmetic",
      one_of({"", "1", "3", "4", "5", "6"})},
     {AT(debug, nan_steps), kMayChange, "tests only: the loss of these steps is not a number",
@@ -292,6 +296,7 @@ const std::vector<ConfigAlias>& config_aliases() {
       {"fused_attention", "model.fused_attention", "flash attention"},
       {"nproc_per_node", "launcher.nproc_per_node", "processes, or a list as 2,3,1"},
       {"max_restarts", "launcher.max_restarts", "restarts before giving up"},
+      {"requeue", "launcher.requeue", "auto | never | force"},
   };
   return table;
 }

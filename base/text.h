@@ -36,6 +36,8 @@ int edit_distance(std::string_view a, std::string_view b);
 // The candidate nearest to `word`, or "" when none is near (distance > 1/3 of the length + 1).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 std::vector<std::string> split(std::string_view line, char separator);
+// As one word of a POSIX shell: a b -> 'a b'; what needs no quotes gets none.
+std::string shell_quoted(const std::string& word);
 
 }  // namespace base
 }  // namespace lockstep

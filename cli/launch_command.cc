@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/text.h"
+#include "cli/launch_in_allocation.h"
 #include "data/open_dataset.h"
 #include "launcher/agent.h"
 #include "launcher/process.h"
@@ -43,12 +45,15 @@ workers are left. `lockstep status RUN_FOLDER` shows who runs.
   --nproc-per-node N,M,…     workers of the first, second, … generation; the last number repeats
   --max-restarts N           in a row without a new checkpoint (3 at most); then exit
   --launcher.on_worker_loss  respawn (default): as many workers as before; shrink: those left
+  --requeue auto|never|force under Slurm, when this allocation is lost or its time ends: ask for
+                             another where the job was submitted with --requeue; never; always
 
 Examples:
   lockstep launch examples/demo.toml --nproc-per-node 4
   lockstep launch examples/demo.toml --nproc-per-node 2,3,1   # a drill: other sizes
   lockstep launch config.toml --nproc-per-node 8 \
       --launcher.on_worker_loss shrink --launcher.min_nproc 4
+  srun --ntasks=1 lockstep launch config.toml    # in a batch script; see lockstep submit
 
 Exit status: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 76 a peer was lost,
 93 do not restart (three restarts without progress).
@@ -70,19 +75,10 @@ Result<void> check_inputs(const Config& config) {
   return opened.ok() ? Result<void>() : Result<void>(opened.error());
 }
 
-std::string quoted(const std::string& word) {
-  constexpr const char* kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./,:@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 std::string resume_command(const std::string& command, const std::vector<std::string>& arguments) {
-  std::string out = text("cd ", quoted(std::filesystem::current_path().string()), " && ",
-                         quoted(launcher::running_executable().string()), " ", command);
-  for (const std::string& argument : arguments) out += " " + quoted(argument);
+  std::string out = text("cd ", shell_quoted(std::filesystem::current_path().string()), " && ",
+                         shell_quoted(launcher::running_executable().string()), " ", command);
+  for (const std::string& argument : arguments) out += " " + shell_quoted(argument);
   return out;
 }
 
@@ -154,7 +150,12 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   options.dump_folder = config.value().dump_folder();
   options.threads = config.value().training.threads;
   options.resume_command = resume_command(command, arguments);
-  return launcher::run_agent(posix_file_system(), system_clock(), options);
+  const auto supervise = [&options] {
+    return launcher::run_agent(posix_file_system(), system_clock(), options);
+  };
+  if (!restart) return supervise();
+  return launch_in_allocation(config.value(), worker.environment, options.resume_command,
+                              supervise);
 }
 
 bool wants_help(const std::vector<std::string>& arguments) {

@@ -14,6 +14,7 @@
 #include "cli/plan_command.h"
 #include "cli/prepare_command.h"
 #include "cli/status_command.h"
+#include "cli/submit_command.h"
 
 namespace {
 
@@ -44,6 +45,7 @@ constexpr Command kCommands[] = {
      "train on this machine, or as one rank of srun or torchrun"},
     {"launch", lockstep::cli::launch_command,
      "train, and restart from the newest checkpoint when a worker dies"},
+    {"submit", lockstep::cli::submit_command, "write the batch script of a run, and sbatch it"},
     {"plan", lockstep::cli::plan_command, "memory of a run, and what fits, before it is started"},
     {"doctor", lockstep::cli::doctor_command, "is this node fit for a job? a verdict a line"},
     {"status", lockstep::cli::status_command, "who runs, at which step, and what looks wrong"},

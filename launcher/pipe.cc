@@ -1,14 +1,18 @@
 #include "launcher/pipe.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/text.h"
 
 namespace lockstep::launcher {
@@ -41,13 +45,21 @@ void write_all(int descriptor, const std::string& bytes) {
   }
 }
 
-std::string read_all(int descriptor) {
-  std::string all;
+// False: the other end was still open at `deadline_ns`.
+bool read_until(int descriptor, std::optional<int64_t> deadline_ns, std::string& all) {
   char block[4096];
   for (;;) {
+    int wait_ms = -1;
+    if (deadline_ns) {
+      const int64_t left_ns = *deadline_ns - system_clock().monotonic_ns();
+      if (left_ns <= 0) return false;
+      wait_ms = static_cast<int>(left_ns / 1'000'000 + 1);
+    }
+    pollfd readable{descriptor, POLLIN, 0};
+    if (::poll(&readable, 1, wait_ms) <= 0) continue;
     const ssize_t n = ::read(descriptor, block, sizeof block);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return all;
+    if (n <= 0) return true;
     all.append(block, static_cast<size_t>(n));
   }
 }
@@ -56,7 +68,7 @@ std::string read_all(int descriptor) {
 
 Result<ProgramOutput> run_program(const std::filesystem::path& program,
                                   const std::vector<std::string>& arguments,
-                                  const std::string& input) {
+                                  const std::string& input, int64_t timeout_ms) {
   Pipe in, out;
   if (!in.open() || !out.open()) return Error{Code::kIo, text("no pipe: ", std::strerror(errno))};
   std::vector<std::string> words{program.string()};
@@ -69,7 +81,7 @@ Result<ProgramOutput> run_program(const std::filesystem::path& program,
   posix_spawn_file_actions_adddup2(&actions, in.read_end, STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out.write_end, STDOUT_FILENO);
   pid_t pid = -1;
-  const int failure = posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  const int failure = posix_spawnp(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (failure != 0)
     return Error{failure == ENOENT ? Code::kNotFound : Code::kIo,
@@ -78,10 +90,17 @@ Result<ProgramOutput> run_program(const std::filesystem::path& program,
   write_all(in.write_end, input);
   in.close_write();
   ProgramOutput output;
-  output.standard_output = read_all(out.read_end);
+  const auto deadline_ns = timeout_ms == 0 ? std::nullopt
+                                           : std::optional(system_clock().monotonic_ns() +
+                                                           timeout_ms * 1'000'000);
+  const bool ended = read_until(out.read_end, deadline_ns, output.standard_output);
+  if (!ended) ::kill(pid, SIGKILL);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
+  if (!ended)
+    return Error{Code::kTimeout,
+                 text(program.string(), " did not end within ", timeout_ms, " ms")};
   output.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return output;
 }

@@ -183,6 +183,11 @@ class Test:
             self.failures.append(name)
             print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
 
+    def run_case(self, name, body):
+        """A case for a thread of a pool: several may run at a time."""
+        with self.case(name):
+            body()
+
     def start(self, command, log, environment=None):
         with open(log, "ab") as out:
             process = subprocess.Popen(command, stdout=out, stderr=out, stdin=subprocess.DEVNULL,

@@ -1,0 +1,46 @@
+#include "cli/launch_in_allocation.h"
+
+#include "base/log.h"
+#include "checkpoint/catalog.h"
+#include "launcher/incident.h"
+#include "launcher/process.h"
+#include "launcher/slurm/allocation.h"
+
+namespace lockstep::cli {
+namespace {
+
+using launcher::slurm::Allocation;
+
+Allocation::Wish wish_of(const std::string& requeue) {
+  if (requeue == "never") return Allocation::Wish::kNever;
+  return requeue == "force" ? Allocation::Wish::kForce : Allocation::Wish::kAuto;
+}
+
+int64_t newest_committed_step(const std::filesystem::path& folder) {
+  const auto found = checkpoint::list_checkpoints(posix_file_system(), folder);
+  if (!found) return -1;
+  for (const auto& entry : found.value())
+    if (entry.committed) return entry.step;
+  return -1;
+}
+
+}  // namespace
+
+int launch_in_allocation(const Config& config, const launcher::Environment& environment,
+                         const std::string& resume_command, const std::function<int()>& run) {
+  // Slurm sends TERM again while we leave; what is decided must still be done.
+  const launcher::StopSignals held;
+  auto allocation = Allocation::find(
+      posix_file_system(), system_clock(), launcher::slurm::run_slurm, environment,
+      {.requeue = wish_of(config.launcher.requeue),
+       .run_folder = config.dump_folder(),
+       .resume_command = resume_command,
+       .committed_step = [&config] { return newest_committed_step(config.checkpoint_folder()); }});
+  if (const auto begun = allocation.begin(); !begun) {
+    log_error(begun.error().message);
+    return launcher::kExitNoProgress;
+  }
+  return allocation.conclude(run());
+}
+
+}  // namespace lockstep::cli

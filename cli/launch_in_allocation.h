@@ -1,0 +1,18 @@
+// What Slurm has to do with `lockstep launch`: the plan before it, the decision after it.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/config.h"
+#include "launcher/environment.h"
+
+namespace lockstep::cli {
+
+// Calls `run`, which trains and returns its exit status, and does for the job what
+// launcher/slurm/policy.h decides. Outside of Slurm: just `run`. Returns what to exit with.
+// `resume_command` is shown where the run ends unfinished.
+int launch_in_allocation(const Config& config, const launcher::Environment& environment,
+                         const std::string& resume_command, const std::function<int()>& run);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,172 @@
+#include "launcher/slurm/allocation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "launcher/incident.h"
+#include "launcher/pipe.h"
+#include "launcher/slurm/starts.h"
+
+namespace lockstep::launcher::slurm {
+namespace {
+
+using Then = Decision::Then;
+
+bool contains(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+Happening happening_of(int run_status, bool cancelled) {
+  if (run_status == kExitDone) return Happening::kFinished;
+  if (cancelled) return Happening::kCancelled;
+  if (run_status == kExitResume) return Happening::kStopAsked;
+  if (run_status == kExitPeerLost) return Happening::kBelowMinimum;
+  return Happening::kGivenUp;
+}
+
+}  // namespace
+
+Result<std::string> run_slurm(const std::vector<std::string>& command, int64_t timeout_ms) {
+  LOCKSTEP_TRY(ProgramOutput done,
+               run_program(command.front(), {command.begin() + 1, command.end()}, "", timeout_ms));
+  if (done.exit_status == 0) return std::move(done.standard_output);
+  std::string words;
+  for (const std::string& word : command) words += (words.empty() ? "" : " ") + word;
+  return Error{Code::kIo, text("`", words, "` ended with status ", done.exit_status)};
+}
+
+Allocation Allocation::find(FileSystem& file_system, Clock& clock, RunSlurm run,
+                            const Environment& environment, Options options) {
+  Allocation allocation(file_system, clock, std::move(run), std::move(options));
+  allocation.job_ = job_from(environment);
+  if (!allocation.in_job()) return allocation;
+  if (!allocation.job_->first_task) return allocation;
+  allocation.start_questions();
+  if (const auto looked = allocation.look_at_job(); !looked)
+    allocation.unknown_ = looked.error().message;
+  return allocation;
+}
+
+Result<std::string> Allocation::ask(const std::vector<std::string>& command) {
+  const int64_t left_ms = (deadline_ns_ - clock_.monotonic_ns()) / 1'000'000;
+  if (left_ms <= 0)
+    return Error{Code::kTimeout, text("Slurm did not answer within ", kDeadlineMs, " ms")};
+  return run_(command, left_ms);
+}
+
+Result<void> Allocation::look_at_job() {
+  LOCKSTEP_TRY(const std::string answer, ask({"scontrol", "-o", "show", "job", job_->id}));
+  LOCKSTEP_RETURN_IF_ERROR(add_answer(*job_, answer));
+  if (job_->no_kill || !job_->batch.value_or(true)) return {};
+  // Only the job's own script says whether it asked for --no-kill.
+  const auto script = ask({"scontrol", "write", "batch_script", job_->id, "-"});
+  if (script) job_->no_kill = no_kill_of_script(script.value());
+  return {};
+}
+
+Policy Allocation::policy() const {
+  if (!in_job()) return Policy::kNone;
+  Job job = *job_;
+  if (options_.requeue == Wish::kNever) job.requeue = false;
+  if (options_.requeue == Wish::kForce) job.requeue = true;
+  return policy_of(job);
+}
+
+std::string Allocation::plan() const {
+  if (!in_job()) return "";
+  const Policy policy = this->policy();
+  std::string out = text("Slurm: job ", job_->id, ", start ", job_->restarts + 1, ", ",
+                         policy_name(policy));
+  if (job_->seconds_left)
+    out += text(", ", duration_text(static_cast<double>(*job_->seconds_left)), " left");
+  for (const Happening happening : kHappenings)
+    if (happening != Happening::kFinished)
+      out += text("\n  ", happening_name(happening), ": ", decision_text(policy, happening));
+  const auto note = [&out](const auto&... words) { out += text("\n  ! ", words...); };
+  if (policy == Policy::kNone) return out;
+  if (!unknown_.empty()) note("not known from Slurm itself: ", unknown_);
+  if (!job_->requeue.has_value() && options_.requeue == Wish::kAuto)
+    note("cannot know whether it may be requeued, so never is (", kRequeueVariable,
+         "=1 says that it may)");
+  if (!job_->no_kill.has_value())
+    note("cannot know of --no-kill, so expects Slurm to end the job with the first lost node (",
+         kNoKillVariable, "=1 says otherwise)");
+  if (options_.requeue == Wish::kNever && job_->requeue.value_or(false))
+    note("submitted with --requeue: Slurm itself may start it again when it misses a node");
+  if (!job_->in_step)
+    note("not started by srun: Slurm's signals before the time limit go to steps only");
+  return out;
+}
+
+Result<void> Allocation::begin() {
+  if (!in_job()) return {};
+  if (job_->first_task) {
+    log_info(plan());
+    if (policy() == Policy::kNone) return {};
+  }
+  const Starts starts = count_start(read_starts(file_system_, options_.run_folder), job_->id,
+                                    job_->restarts, options_.committed_step());
+  if (job_->first_task)
+    if (const auto written = write_starts(file_system_, options_.run_folder, starts); !written)
+      log_warning("slurm_starts.json: ", written.error().message);
+  if (may_start(starts)) return {};
+  return Error{Code::kAborted, text("Slurm has started job ", job_->id, " ", starts.count,
+                                    " times without a new checkpoint: not tried again")};
+}
+
+// The batch script waits for us on its host. When that host is gone, srun and the script went with
+// it, and Slurm keeps the allocation until its time limit.
+bool Allocation::batch_host_is_gone(const std::vector<std::string>& lost_nodes) {
+  const std::string& host = job_->batch_host;
+  if (host.empty() || host == job_->node) return false;
+  if (contains(lost_nodes, host) || !contains(job_->nodes, host)) return true;
+  const auto answer = ask({"scontrol", "-o", "show", "node", host});
+  const std::string state = answer.ok() ? field_of(answer.value(), "State") : "";
+  return state.find("DOWN") != std::string::npos ||
+         state.find("NOT_RESPONDING") != std::string::npos;
+}
+
+int Allocation::conclude(int run_status, const std::vector<std::string>& lost_nodes) {
+  if (!in_job()) return run_status;
+  start_questions();
+  if (const auto looked = look_at_job(); !looked)
+    log_warning("Slurm cannot be asked: ", looked.error().message);
+  if (policy() == Policy::kNone) return run_status;
+  const Happening happening = happening_of(run_status, is_cancelled(*job_));
+  const Decision decision = decide(policy(), happening);
+  if (decision.then == Then::kRequeue) return requeue(run_status);
+  if (decision.end_job && batch_host_is_gone(lost_nodes)) end_job();
+  return run_status;
+}
+
+int Allocation::requeue(int run_status) {
+  const auto give_up = [this](const std::string& why, int status) {
+    log_error(why);
+    if (!options_.resume_command.empty())
+      log_info("to resume from the newest checkpoint: ", options_.resume_command);
+    return status;
+  };
+  const Starts starts = read_starts(file_system_, options_.run_folder);
+  if (!may_start_again(starts, options_.committed_step()))
+    return give_up(text("not requeued: ", starts.count, " starts without a new checkpoint"),
+                   kExitNoProgress);
+  if (options_.requeue == Wish::kForce && job_->requeue == false) {
+    const auto allowed = ask({"scontrol", "update", "jobid=" + job_->id, "Requeue=1"});
+    if (!allowed) return give_up(text("not requeued: ", allowed.error().message), run_status);
+  }
+  log_info("Slurm: job ", job_->id, " is requeued");
+  if (const auto asked = ask({"scontrol", "requeue", job_->id}); !asked)
+    return give_up(text("not requeued: ", asked.error().message), run_status);
+  return kExitDone;
+}
+
+void Allocation::end_job() {
+  log_info("Slurm: the batch script went with ", job_->batch_host, ", so job ", job_->id,
+           " is ended here");
+  if (const auto ended = ask({"scancel", job_->id}); !ended)
+    log_error("the allocation stays: ", ended.error().message, "; type `scancel ", job_->id, "`");
+}
+
+}  // namespace lockstep::launcher::slurm

@@ -1,0 +1,82 @@
+// The allocation that a launch lives in: says at the start what will happen when nodes go or time
+// ends, and at the end carries out what `decide` says. Slurm is asked in child processes with a
+// deadline, before the first worker starts and after the last one has ended, never in between.
+//
+//   Allocation::find --> begin --> (the run) --> conclude
+//
+// Outside of Slurm, and in an allocation that somebody typed in, it does nothing.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/file_system.h"
+#include "launcher/slurm/job.h"
+#include "launcher/slurm/policy.h"
+
+namespace lockstep::launcher::slurm {
+
+inline constexpr int64_t kDeadlineMs = 3000;  // of all questions to Slurm at one moment together
+
+// Runs {"scontrol", …} or {"scancel", …} for at most `timeout_ms`; its standard output.
+// Errors: kNotFound (no such program), kTimeout, kIo (it refused).
+using RunSlurm =
+    std::function<Result<std::string>(const std::vector<std::string>& command, int64_t timeout_ms)>;
+Result<std::string> run_slurm(const std::vector<std::string>& command, int64_t timeout_ms);
+
+// Borrows the file system and the clock. Thread: one.
+class Allocation {
+ public:
+  enum class Wish { kAuto, kNever, kForce };  // --requeue
+  struct Options {
+    Wish requeue = Wish::kAuto;
+    std::filesystem::path run_folder;
+    std::string resume_command;
+    // The newest committed step; -1: none.
+    std::function<int64_t()> committed_step;
+  };
+  // Asks Slurm only in the step's first task: a thousand agents at once would be a burden.
+  // Asks Slurm in the step's first task alone: a thousand agents at once would be a burden.
+  static Allocation find(FileSystem& file_system, Clock& clock, RunSlurm run,
+                         const Environment& environment, Options options);
+
+  // Logs the plan (in the step's first task) and counts this start. Errors: kAborted when Slurm has
+  // started the job too often without a new checkpoint; the launcher then leaves with
+  // kExitNoProgress.
+  Result<void> begin();
+
+  // After the run, by the one launcher that decides for the job: requeues, ends the job where
+  // nobody else would, or neither. `lost_nodes`: Slurm's names of those that the launcher gave up.
+  // Returns what to exit with.
+  int conclude(int run_status, const std::vector<std::string>& lost_nodes = {});
+
+  bool in_job() const { return job_.has_value(); }
+  Policy policy() const;
+  std::string plan() const;  // some lines; empty outside of a job
+
+ private:
+  Allocation(FileSystem& file_system, Clock& clock, RunSlurm run, Options options)
+      : file_system_(file_system), clock_(clock), run_(std::move(run)),
+        options_(std::move(options)) {}
+  Result<std::string> ask(const std::vector<std::string>& command);
+  void start_questions() { deadline_ns_ = clock_.monotonic_ns() + kDeadlineMs * 1'000'000; }
+  Result<void> look_at_job();
+  bool batch_host_is_gone(const std::vector<std::string>& lost_nodes);
+  int requeue(int run_status);
+  void end_job();
+
+  FileSystem& file_system_;
+  Clock& clock_;
+  RunSlurm run_;
+  Options options_;
+  std::optional<Job> job_;
+  std::string unknown_;  // why Slurm could not be asked
+  int64_t deadline_ns_ = 0;
+};
+
+}  // namespace lockstep::launcher::slurm

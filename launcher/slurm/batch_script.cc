@@ -1,0 +1,108 @@
+#include "launcher/slurm/batch_script.h"
+
+#include <algorithm>
+#include <charconv>
+#include <span>
+#include <utility>
+
+#include "base/text.h"
+
+namespace lockstep::launcher::slurm {
+namespace {
+
+constexpr std::string_view kWithValue[] = {
+    "account", "begin",         "comment",       "constraint",  "cpus-per-task", "dependency",
+    "exclude", "gpus-per-node", "gres",          "job-name",    "mail-type",     "mail-user",
+    "mem",     "nodelist",      "nodes",         "output",      "partition",     "qos",
+    "signal",  "reservation",   "time",          "open-mode",   "array"};
+constexpr std::string_view kFlags[] = {"requeue", "no-requeue", "no-kill", "exclusive"};
+
+bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool has(const SubmitWords& words, std::string_view name) {
+  return std::any_of(words.sbatch.begin(), words.sbatch.end(),
+                     [&](const auto& option) { return option.first == name; });
+}
+
+}  // namespace
+
+std::string SubmitWords::sbatch_value(std::string_view name, const std::string& otherwise) const {
+  for (const auto& [option, value] : sbatch)
+    if (option == name) return value;
+  return otherwise;
+}
+
+std::string sbatch_help() {
+  constexpr size_t kColumns = 90;
+  std::string out, line = " ";
+  for (const auto names : {std::span<const std::string_view>(kWithValue),
+                           std::span<const std::string_view>(kFlags)})
+    for (const std::string_view name : names) {
+      if (line.size() + name.size() > kColumns) out += std::exchange(line, " ") + "\n";
+      line += text(" --", name);
+    }
+  return out + line + "\n";
+}
+
+Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
+  SubmitWords words;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    const size_t equals = word.find('=');
+    const std::string name = word.starts_with("--") ? word.substr(2, equals - 2) : "";
+    const bool takes_value = is_one_of(kWithValue, name) || name == "min-nodes";
+    if (name == "dry-run") {
+      words.dry_run = true;
+    } else if (is_one_of(kFlags, name)) {
+      words.sbatch.emplace_back(name, equals == std::string::npos ? "" : word.substr(equals + 1));
+    } else if (!takes_value) {
+      words.launch.push_back(word);
+    } else {
+      if (equals == std::string::npos && i + 1 == arguments.size())
+        return Error{Code::kConfig, text("--", name, " needs a value")};
+      const std::string value =
+          equals != std::string::npos ? word.substr(equals + 1) : arguments[++i];
+      if (name != "min-nodes") {
+        words.sbatch.emplace_back(name, value);
+      } else if (std::from_chars(value.data(), value.data() + value.size(), words.min_nodes).ec !=
+                     std::errc{} ||
+                 words.min_nodes < 1) {
+        return Error{Code::kConfig, text("--min-nodes ", value, ": give a number of nodes")};
+      }
+    }
+  }
+  return words;
+}
+
+std::string batch_script_text(const BatchScript& script) {
+  const SubmitWords& words = script.words;
+  std::vector<std::pair<std::string, std::string>> options = words.sbatch;
+  const auto unless_said = [&](const std::string& name, const std::string& value) {
+    if (!has(words, name)) options.emplace_back(name, value);
+  };
+  unless_said("job-name", script.job_name);
+  unless_said("nodes", "1");
+  unless_said("output", text("logs/", script.job_name, "/%x-%j.out"));
+  unless_said("open-mode", "append");
+  unless_said("signal", "USR1@120");
+  unless_said("no-kill", "");
+  if (!has(words, "requeue")) unless_said("no-requeue", "");
+  options.emplace_back("ntasks-per-node", "1");
+
+  std::string out =
+      "#!/bin/bash\n# Written by `lockstep submit`; sbatch this file to do it again.\n";
+  for (const auto& [name, value] : options)
+    out += text("#SBATCH --", name, value.empty() ? "" : "=", value, "\n");
+  out += text("\nLOCKSTEP=\"${LOCKSTEP:-", script.program.string(), "}\"\nMIN_NODES=",
+              words.min_nodes, "\n\n", script.functions, "\nlaunch");
+  for (const std::string& word : words.launch) out += " " + shell_quoted(word);
+  return out + "\n";
+}
+
+std::filesystem::path batch_script_path(const std::string& job_name) {
+  return std::filesystem::path("logs") / job_name / (job_name + ".sbatch");
+}
+
+}  // namespace lockstep::launcher::slurm

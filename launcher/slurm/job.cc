@@ -1,0 +1,125 @@
+#include "launcher/slurm/job.h"
+
+#include <charconv>
+
+#include "base/text.h"
+#include "launcher/hostlist.h"
+
+namespace lockstep::launcher::slurm {
+namespace {
+
+std::string variable(const Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+std::optional<int64_t> number(std::string_view digits) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size())
+    return std::nullopt;
+  return value;
+}
+
+std::optional<bool> flag(const Environment& environment, const char* name) {
+  const std::string value = variable(environment, name);
+  if (value == "1") return true;
+  if (value == "0") return false;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Job> job_from(const Environment& environment) {
+  Job job;
+  job.id = variable(environment, "SLURM_JOB_ID");
+  if (job.id.empty()) return std::nullopt;
+  // The number alone would mean every task of the array.
+  const std::string array = variable(environment, "SLURM_ARRAY_JOB_ID");
+  const std::string task = variable(environment, "SLURM_ARRAY_TASK_ID");
+  if (!array.empty() && !task.empty()) job.id = array + "_" + task;
+  job.node = variable(environment, "SLURMD_NODENAME");
+  job.in_step = number(variable(environment, "SLURM_STEP_ID")).has_value();
+  job.first_task = number(variable(environment, "SLURM_PROCID")).value_or(0) == 0;
+  job.restarts = number(variable(environment, "SLURM_RESTART_COUNT")).value_or(0);
+  job.requeue = flag(environment, kRequeueVariable);
+  job.no_kill = flag(environment, kNoKillVariable);
+  return job;
+}
+
+std::string field_of(std::string_view answer, std::string_view name) {
+  const std::string wanted = " " + std::string(name) + "=";
+  const std::string line = " " + std::string(answer);
+  const size_t at = line.find(wanted);
+  if (at == std::string::npos) return "";
+  const size_t begin = at + wanted.size();
+  const std::string value = line.substr(begin, line.find_first_of(" \n", begin) - begin);
+  return value == "(null)" ? "" : value;
+}
+
+std::optional<int64_t> seconds_of(std::string_view duration) {
+  int64_t seconds = 0;
+  if (const size_t dash = duration.find('-'); dash != std::string_view::npos) {
+    const auto days = number(duration.substr(0, dash));
+    if (!days) return std::nullopt;
+    seconds = *days;
+    duration.remove_prefix(dash + 1);
+  }
+  const auto parts = split(duration, ':');
+  if (parts.size() != 3) return std::nullopt;
+  constexpr int64_t kPerUnit[] = {24, 60, 60};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto value = number(parts[i]);
+    if (!value || *value < 0) return std::nullopt;
+    seconds = seconds * kPerUnit[i] + *value;
+  }
+  return seconds;
+}
+
+Result<void> add_answer(Job& job, std::string_view answer) {
+  if (!answer.starts_with("JobId="))
+    return Error{Code::kCorrupt, text("not an answer of scontrol: \"", answer.substr(0, 80), "\"")};
+  if (answer.find('\n') != answer.rfind('\n'))
+    return Error{Code::kCorrupt, text("scontrol tells of several jobs named ", job.id)};
+  // The job's own word; the environment was written when it was submitted.
+  if (const std::string requeue = field_of(answer, "Requeue"); !requeue.empty())
+    job.requeue = requeue == "1";
+  if (const std::string batch = field_of(answer, "BatchFlag"); !batch.empty())
+    job.batch = batch != "0";
+  job.restarts = number(field_of(answer, "Restarts")).value_or(job.restarts);
+  job.state = field_of(answer, "JobState");
+  job.reason = field_of(answer, "Reason");
+  job.batch_host = field_of(answer, "BatchHost");
+  const auto limit = seconds_of(field_of(answer, "TimeLimit"));
+  const auto run = seconds_of(field_of(answer, "RunTime"));
+  job.seconds_left = limit && run ? std::optional(*limit - *run) : std::nullopt;
+  const std::string nodes = field_of(answer, "NodeList");
+  if (nodes.empty()) return {};
+  LOCKSTEP_TRY(job.nodes, expand_hostlist(nodes));
+  return {};
+}
+
+std::optional<bool> no_kill_of_script(std::string_view script) {
+  for (const std::string& line : split(script, '\n')) {
+    if (!line.starts_with("#SBATCH")) continue;
+    for (const std::string& word : split(line, ' '))
+      if (word == "--no-kill" || word == "-k" || word.starts_with("--no-kill="))
+        return word != "--no-kill=off";
+  }
+  return std::nullopt;
+}
+
+Policy policy_of(const Job& job) {
+  // An allocation that somebody typed in (salloc, srun) ends with its shell; no requeue.
+  if (job.batch == false) return Policy::kNone;
+  if (job.requeue.value_or(false))
+    return job.no_kill.value_or(false) ? Policy::kRequeueNoKill : Policy::kRequeue;
+  return job.no_kill.value_or(false) ? Policy::kNoRequeueNoKill : Policy::kNoRequeue;
+}
+
+bool is_cancelled(const Job& job) {
+  if (job.state == "CANCELLED") return true;
+  return job.state == "COMPLETING" && job.reason != "TimeLimit" && job.reason != "Preempted";
+}
+
+}  // namespace lockstep::launcher::slurm

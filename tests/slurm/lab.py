@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+"""A Slurm of its own: munged, slurmctld and a few slurmd, in namespaces of their own.
+
+  lab.py [--nodes N] [--] COMMAND…    brings it up, runs COMMAND inside, ends with its status
+  lab.py --check                      exit 0 when this machine can, 77 with the reason otherwise
+
+Inside, the commands of Slurm work as on any cluster (SLURM_CONF is set). Nothing outside is
+touched: mounts, process ids, network, host name and IPC are the lab's own, and so are
+configuration, spool, key and socket, in a temporary folder. The lab's process 1 ends with us, and
+every process with it.
+
+As a library: enter() at the start of a script moves it into the namespaces; then
+`with Lab(5) as lab`. A "node" is a slurmd with its own name and port: the nodes share the host name
+and the address, so SLURMD_NODENAME alone tells them apart.
+"""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+INSIDE = "LOCKSTEP_SLURM_LAB"
+SKIPPED = 77  # the test did not run (CTest: SKIP_RETURN_CODE)
+HOST = "slurmlab"
+FIRST_PORT = 17001
+UP_TIMEOUT_S = 60
+# What a node claims to have, so that headers written for a cluster are accepted as they are.
+CPUS, GPUS, MEMORY_MB = 64, 4, 400_000
+PROGRAMS = ("unshare", "ip", "munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
+
+# cred_expire: a requeued job may start again this much later (120 s where nobody says otherwise).
+CONFIG = """ClusterName=lab
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge/socket,cred_expire=5
+StateSaveLocation={folder}/ctld
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmdParameters=config_overrides
+GresTypes=gpu
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+SlurmdTimeout=6
+KillWait=20
+MinJobAge=600
+OverTimeLimit=0
+PropagateResourceLimits=NONE
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1
+PartitionName=lab Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+def can_run():
+    """None, or why there is no lab on this machine."""
+    search = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
+    missing = [name for name in PROGRAMS if not shutil.which(name, path=search)]
+    if missing:
+        return f"no {', '.join(missing)} here: tools/setup --test installs them"
+    tried = subprocess.run([*unshare(), "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        return f"no namespaces here: {tried.stderr.strip()}"
+    return None
+
+
+def unshare():
+    root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return ["unshare", *root, "--net", "--pid", "--uts", "--ipc", "--mount", "--fork",
+            "--mount-proc", "--kill-child=SIGKILL"]
+
+
+def enter():
+    """Starts this script again inside new namespaces, and returns there; exits where that is
+    impossible. Process 1 is a shell, which buries orphans."""
+    if os.environ.get(INSIDE):
+        return
+    reason = can_run()
+    if reason:
+        print(f"SKIPPED: {reason}", flush=True)
+        sys.exit(SKIPPED)
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith(("SLURM", "SBATCH", "SRUN", "LOCKSTEP_SLURM"))}
+    environment[INSIDE] = "1"
+    environment["PATH"] = os.pathsep.join((environment.get("PATH", ""), "/usr/sbin", "/sbin"))
+    inner = [*unshare(), "bash", "-c", '"$@"; exit $?', "lab", sys.executable, *sys.argv]
+    os.execvpe(inner[0], inner, environment)
+
+
+def run(*command, timeout_s=30, environment=None, cwd=None):
+    """(exit status, what it printed)"""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          errors="replace", timeout=timeout_s, check=False, cwd=cwd,
+                          env=environment, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout + done.stderr
+
+
+def must(*command, **options):
+    status, printed = run(*command, **options)
+    if status:
+        raise AssertionError(f"{' '.join(map(str, command))}: exit {status}\n{printed}")
+    return printed
+
+
+def environment_of(pid):
+    """Of a process that has not ended; else nothing."""
+    entry = pathlib.Path(f"/proc/{pid}")
+    try:
+        state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        words = (entry / "environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return {}
+    pairs = (word.decode(errors="replace").split("=", 1) for word in words if b"=" in word)
+    return {} if state in "ZX" else dict(pairs)
+
+
+def processes():
+    """(pid, environment) of every process of the lab that has one and has not ended."""
+    for entry in pathlib.Path("/proc").iterdir():
+        environment = environment_of(entry.name) if entry.name.isdigit() else {}
+        if environment:
+            yield int(entry.name), environment
+
+
+def command_line(pid):
+    try:
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return [word.decode(errors="replace") for word in words if word]
+
+
+def parent_of(pid):
+    try:
+        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def listeners():
+    """The TCP ports that anybody of the lab listens on."""
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                ports.add(int(fields[1].rsplit(":", 1)[1], 16))
+    return ports
+
+
+def wait_until(condition, what, timeout_s, pause_s=0.1):
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(pause_s)
+    raise AssertionError(f"not within {timeout_s} s: {what}")
+
+
+class Lab:
+    """Owns the daemons. Requires: enter() before."""
+
+    def __init__(self, nodes=5):
+        self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
+        self.daemons = {}
+
+    def __enter__(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_lab_"))
+        self.folder.chmod(0o755)
+        try:
+            self._mounts_and_network()
+            self._write_config()
+            self._munge()
+            self.start_controller()
+            for node in self.nodes:
+                self.start_node(node)
+            wait_until(lambda: set(self.states().values()) == {"idle"}, "all nodes idle",
+                       UP_TIMEOUT_S)
+        except BaseException:
+            self.__exit__()
+            raise
+        self.ports = listeners()
+        return self
+
+    def __exit__(self, *_):
+        for process in self.daemons.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        if os.environ.get("LOCKSTEP_KEEP"):
+            print(f"kept: {self.folder}")
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _mounts_and_network(self):
+        must("mount", "-t", "tmpfs", "tmpfs", "/dev/shm")
+        names = "".join(f"127.0.0.1 {name}\n" for name in ("localhost", HOST, *self.nodes))
+        (self.folder / "hosts").write_text(names)
+        must("mount", "--bind", self.folder / "hosts", "/etc/hosts")
+        must("hostname", HOST)
+        must("ip", "link", "set", "lo", "up")
+        # With `lo` alone no name is resolved at all (getaddrinfo's AI_ADDRCONFIG).
+        must("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1")
+        must("ip", "addr", "add", "10.99.0.1/24", "dev", "v0")
+        for link in ("v0", "v1"):
+            must("ip", "link", "set", link, "up")
+
+    def _write_config(self):
+        os.environ["SLURM_CONF"] = str(self.folder / "slurm.conf")
+        text = CONFIG.format(host=HOST, folder=self.folder)
+        for number, node in enumerate(self.nodes):
+            (self.folder / "spool" / node).mkdir(parents=True)
+            text += (f"NodeName={node} NodeHostname={HOST} NodeAddr=127.0.0.1 "
+                     f"Port={FIRST_PORT + number} CPUs={CPUS} RealMemory={MEMORY_MB} "
+                     f"Gres=gpu:{GPUS}\n")
+        (self.folder / "ctld").mkdir()
+        (self.folder / "slurm.conf").write_text(text)
+        (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
+        # Character devices that are everywhere stand for GPUs.
+        (self.folder / "gres.conf").write_text(
+            "AutoDetect=off\nName=gpu File=/dev/null,/dev/zero,/dev/full,/dev/random\n")
+
+    def _munge(self):
+        home = self.folder / "munge"
+        home.mkdir(mode=0o755)
+        key = home / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        self._start("munged", "munged", "--foreground", "--force", f"--key-file={key}",
+                    f"--socket={home}/socket", f"--pid-file={home}/pid", f"--seed-file={home}/seed",
+                    f"--log-file={home}/log")
+        wait_until(lambda: (home / "socket").exists(), "munge's socket", UP_TIMEOUT_S, 0.02)
+
+    def _start(self, name, *command):
+        with open(self.folder / f"{name}.out", "ab") as out:
+            self.daemons[name] = subprocess.Popen(command, stdout=out, stderr=out,
+                                                  stdin=subprocess.DEVNULL)
+
+    def _kill(self, name):
+        self.daemons[name].kill()
+        self.daemons[name].wait()
+
+    def start_controller(self):
+        self._start("slurmctld", "slurmctld", "-D")
+
+    def stop_controller(self):
+        self._kill("slurmctld")
+
+    def start_node(self, node):
+        self._start(node, "slurmd", "-D", "-N", node)
+
+    def states(self):
+        """{node: state}, as sinfo shows it: idle, alloc, mix, down, down*, …"""
+        status, printed = run("sinfo", "--noheader", "--Node", "--format=%N %t")
+        return dict(line.split() for line in printed.splitlines()) if status == 0 else {}
+
+    def node_processes(self, node):
+        """The slurmstepds of a node and all that runs below them."""
+        own = {pid for pid, environment in processes()
+               if environment.get("SLURMD_NODENAME") == node}
+        parents = {parent_of(pid) for pid in own} - own
+        return own | {pid for pid in parents if command_line(pid)[:1] and
+                      "slurmstepd" in command_line(pid)[0]}
+
+    def kill_node(self, node, tell=True):
+        """Power off. `tell`: Slurm hears of it at once, not after SlurmdTimeout."""
+        self._kill(node)
+        for _ in range(3):  # a process may start another one meanwhile
+            for pid in self.node_processes(node):
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        if tell:
+            must("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
+
+    def node_back(self, node):
+        if self.daemons[node].poll() is not None:
+            self.start_node(node)
+        run("scontrol", "update", f"nodename={node}", "state=resume")
+        wait_until(lambda: self.states().get(node) in ("idle", "mix", "alloc", "comp"),
+                   f"{node} up again", UP_TIMEOUT_S)
+
+
+def main(words):
+    if words == ["--check"]:
+        reason = can_run()
+        print(reason or "a lab is possible here")
+        return SKIPPED if reason else 0
+    nodes = 5
+    if words[:1] == ["--nodes"] and len(words) > 1:
+        nodes, words = int(words[1]), words[2:]
+    words = words[1:] if words[:1] == ["--"] else words
+    if not words or words[0].startswith("-"):
+        print(__doc__)
+        return 64
+    enter()
+    with Lab(nodes):
+        return subprocess.run(words, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,133 @@
+"""Every script of sbatch_files: accepted as it is by `sbatch --test-only`, and run on the lab's
+nodes with a tiny model on CPUs; `lockstep submit` as well."""
+import concurrent.futures
+import json
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
+import lab
+from lockstep_run import SOURCE_DIR, TINY, Test, check, check_same, curve, program, whole_curve
+from slurm_run import KEYS, STEPS, Job, job_environment, run_words, submitted_id
+
+NODES = 5
+SUBMIT = str(SOURCE_DIR / "sbatch_files" / "submit")
+SCRIPTS = sorted(path.stem for path in (SOURCE_DIR / "sbatch_files").glob("*.sbatch"))
+EACH = {"NPROC_PER_NODE": "1"}  # workers of a node, of jobs on two
+QUICK = TINY | {"training.steps": 8, "checkpoint.interval": 4}
+
+
+class Files:
+    def __init__(self, cluster, test):
+        self.cluster, self.test = cluster, test
+        self.environment = job_environment(cluster, test) | {"MY_USER": "somebody"}
+        self.home = test.folder / "jobs"
+        self.home.mkdir()
+        self.tested = set()
+        self.quick = curve(test.train("quick", 1, QUICK))
+
+    def submit(self, script, *options, keys=None, folder=None, words=None, **environment):
+        """The job of a script that the user gave these sbatch options and this environment."""
+        self.tested.add(script)
+        folder = folder or self.test.folder / "runs" / script
+        words = words or run_words(self.test, folder, QUICK if keys is None else keys)
+        printed = lab.must(SUBMIT, script, "--exclusive", *options, "--", *words, cwd=self.home,
+                           environment=self.environment | environment)
+        name = f"lockstep-{script.replace('_', '-')}"
+        return Job(name, submitted_id(printed), folder, self.home / "logs" / name)
+
+    def as_they_are(self):
+        for script in SCRIPTS:
+            printed = lab.must(SUBMIT, script, "--test-only", cwd=self.home,
+                               environment=self.environment)
+            check("to start at" in printed, script, printed)
+            written = self.home / "logs" / f"lockstep-{script.replace('_', '-')}" / \
+                f"{script}.sbatch"
+            text = written.read_text()
+            check("--mail-user=somebody" in text and "$MY_USER" not in text, script, text[:900])
+            check(f"--output=logs/{written.parent.name}/%x-%" in text, script, text[:900])
+
+    def whole_run(self, script, *options, **environment):
+        job = self.submit(script, *options, **environment)
+        job.expect("COMPLETED", "0:0")
+        check_same(self.quick, curve(job.folder), script)
+
+    def attention_fsdp(self):
+        job = self.submit("attention_fsdp")
+        folder = self.home / "results/training/attention_fsdp"
+        lab.wait_until(lambda: len(list(folder.glob("*/metrics.json"))) == 4, "four runs", 120)
+        job.expect("COMPLETED", "0:0")
+        for strategy in ("fsdp", "ddp"):
+            check_same(self.quick, curve(folder / f"{strategy}--fused_attention"), strategy)
+        check_same(curve(folder / "fsdp--no_fused_attention"),
+                   curve(folder / "ddp--no_fused_attention"), "no_fused_attention")
+        for run in folder.iterdir():
+            fused = json.loads((run / "run_args.json").read_text())["config"]["model"]
+            check(fused["fused_attention"] == (not run.name.endswith("no_fused_attention")), run)
+
+    def loss_ablation(self):
+        folder = self.test.folder / "runs" / "ablation"
+        job = self.submit("loss_ablation", ABLATION="--optimizer.lr 1e-4",
+                          ABLATION_FOLDER=str(folder))
+        job.expect("COMPLETED", "0:0")
+        check_same(self.quick, curve(folder / "base"), "base")
+        check(curve(folder / "ablated") != self.quick, "the ablation changes nothing")
+        check("<svg" in (folder / "losses.svg").read_text(), job.describe())
+
+    def largest_model(self):
+        job = self.submit("largest_model", WORLD_SIZES="1 4", DEVICE_MEMORY="80GiB",
+                          words=run_words(self.test, "unused", QUICK)[:-3])
+        job.expect("COMPLETED", "0:0")
+        job.must_say("== 1 GPUs", "== 4 GPUs", "Largest model")
+
+    def chained_then_resumed(self):
+        """The first of two is told that its time ends; the second one goes on, and is told too."""
+        reference = whole_curve(self.test.train("chain_reference", 1, KEYS), STEPS)
+        jobs = [self.submit("chained", keys=KEYS) for _ in range(2)]
+        for job, step in zip(jobs, (8, 50)):
+            job.workers_at(step)
+            lab.must("scancel", "--signal=USR1", job.id)
+            job.expect("FAILED", "75:0")
+        resumed = self.submit("resume", "--nodes=2", keys=KEYS, folder=jobs[0].folder,
+                              RUN=str(jobs[0].folder), **EACH)
+        resumed.expect("COMPLETED", "0:0")
+        resumed.must_say("step_000")
+        check_same(reference, whole_curve(jobs[0].folder, STEPS), "chained, then resumed")
+
+    def lockstep_submit(self):
+        words = [program("lockstep"), "submit", "--job-name=by_command", "--nodes=2",
+                 "--exclusive", *run_words(self.test, self.test.folder / "runs" / "by_command",
+                                           QUICK)]
+        shown = lab.must(*words, "--dry-run", cwd=self.home, environment=self.environment)
+        check("#SBATCH --no-requeue\n" in shown, shown)
+        check(not (self.home / "logs" / "by_command").exists(), "--dry-run wrote something")
+        printed = lab.must(*words, cwd=self.home, environment=self.environment | EACH)
+        check(printed.startswith(shown), printed)
+        job = Job("by_command", submitted_id(printed), self.test.folder / "runs" / "by_command",
+                  self.home / "logs" / "by_command")
+        job.expect("COMPLETED", "0:0")
+        check_same(self.quick, curve(job.folder), "lockstep submit")
+
+
+def run_all(test, files):
+    bodies = [("chained, then resumed", files.chained_then_resumed),
+              ("attention x FSDP", files.attention_fsdp), ("loss ablation", files.loss_ablation),
+              ("lockstep submit", files.lockstep_submit), ("largest model", files.largest_model)]
+    for script in ("single_gpu", "one_node_fsdp"):
+        bodies.append((script, lambda script=script: files.whole_run(script)))
+    for script in ("multi_node", "multi_node_requeue", "ddp"):
+        bodies.append((script,
+                       lambda script=script: files.whole_run(script, "--nodes=2", **EACH)))
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for name, body in bodies:
+            pool.submit(test.run_case, name, body)
+
+
+lab.enter()
+with Test("slurm_files") as test, lab.Lab(NODES) as cluster:
+    files = Files(cluster, test)
+    test.run_case("as they are", files.as_they_are)
+    run_all(test, files)
+    with test.case("every script was run"):
+        check(files.tested == set(SCRIPTS), f"not run: {set(SCRIPTS) - files.tested}")

@@ -1,0 +1,264 @@
+"""`lockstep launch` under a real Slurm: workers, agents, nodes and batch hosts are lost, time ends,
+jobs are cancelled, slurmctld goes, under every policy. Each time: the decision of docs/SLURM.md,
+the losses of the undisturbed run, the exit status of the contract, and nothing left behind.
+
+  slurm_lab.py [CASE…]     all cases, or those whose name contains one of the words
+"""
+import concurrent.futures
+import os
+import pathlib
+import signal
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
+import lab
+from lab import wait_until
+from lockstep_run import Test, check, check_same, committed, metrics, step_of, whole_curve
+from slurm_run import KEYS, POLICIES, STEPS, submit
+
+NODES = 6
+AT_ONCE = 5
+
+# A step on one node of two, which is not the batch host. (A job of one node has no other.)
+ON_THE_OTHER_NODE = """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+trap ':' TERM
+other="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vx "$SLURMD_NODENAME")"
+srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --nodes=1 --ntasks=1 --nodelist="$other" \\
+  "$LOCKSTEP" launch $RUN_WORDS
+"""
+WITHOUT_SCONTROL = """#!/bin/bash
+#SBATCH --nodes=1
+srun --mpi=none --ntasks=1 /usr/bin/env PATH=/nowhere "$LOCKSTEP" launch $RUN_WORDS
+"""
+ARRAY = """#!/bin/bash
+#SBATCH --nodes=1
+#SBATCH --array=1-2
+#SBATCH --requeue
+srun --mpi=none --ntasks=1 "$LOCKSTEP" launch $RUN_WORDS \\
+  --job.dump_folder="$RUN_FOLDER/$SLURM_ARRAY_TASK_ID"
+"""
+
+
+class Cases:
+    def __init__(self, cluster, test):
+        self.cluster, self.test = cluster, test
+        self.reference = whole_curve(test.train("reference", 1, KEYS), STEPS)
+
+    def job(self, name, *words, **options):
+        name = name.replace(", ", "_").replace(" ", "_")
+        return submit(self.cluster, self.test, name, words, **options)
+
+    def same_losses(self, job, folder=None):
+        check_same(self.reference, whole_curve(folder or job.folder, STEPS), job.name)
+
+    def goes_on_by_hand(self, job):
+        """What the user does after an end with 75: the same again."""
+        again = self.job(job.name + "_again", folder=job.folder)
+        again.expect("COMPLETED", "0:0")
+        self.same_losses(again)
+
+    # ---- worker, agent ----
+    def worker_then_agent_lost(self, policy):
+        job = self.job(f"worker, agent {policy}", *POLICIES[policy])
+        _, workers, _ = job.workers_at(8)
+        os.kill(workers[1], signal.SIGKILL)
+        job.wait(lambda: job.events("recovered"), "the workers go on")
+        _, _, agent = job.workers_at(50)
+        os.kill(agent, signal.SIGKILL)
+        job.expect("COMPLETED", "0:0")
+        self.same_losses(job)
+        job.must_say(f", {policy}", "killed by SIGKILL", "launch 1 of 4 ended with status 137")
+
+    # ---- node: in a job of one node, its batch host and all it has ----
+    def node_lost(self, policy):
+        job = self.job(f"node {policy}", *POLICIES[policy])
+        node, _, _ = job.workers_at(8)
+        self.cluster.kill_node(node)
+        if policy.startswith("requeue"):
+            job.workers_at(8, start=1)
+            self.cluster.node_back(node)
+            job.expect("COMPLETED", "0:0", restarts=1, or_more=True)
+            self.same_losses(job)
+        else:
+            job.expect("NODE_FAIL")
+            self.cluster.node_back(node)
+            self.goes_on_by_hand(job)
+
+    # ---- the batch host of two nodes, while the run is on the other one ----
+    def batch_host_lost(self, policy):
+        words = ["--requeue" if policy.startswith("requeue") else "--no-requeue"]
+        header = "#SBATCH --no-kill" if policy.endswith("no-kill") else "#SBATCH --no-kill=off"
+        job = self.job(f"batch host {policy}", *words,
+                       script=ON_THE_OTHER_NODE.replace("#SBATCH", f"{header}\n#SBATCH", 1))
+        job.workers_at(8)
+        host = job.info()["BatchHost"]
+        self.cluster.kill_node(host)
+        if policy.endswith("no-kill"):
+            job.wait(lambda: job.events("done"), "the run is done without the batch host")
+            self.same_losses(job)
+            # Nobody waits for the agent any more: without its scancel the job would stay RUNNING.
+            job.expect("CANCELLED")
+            self.cluster.node_back(host)
+        elif policy.startswith("requeue"):
+            job.workers_at(8, start=1)
+            self.cluster.node_back(host)
+            job.expect("COMPLETED", "0:0", restarts=1, or_more=True)
+            self.same_losses(job)
+        else:
+            # Slurm sends TERM and waits KillWait before it kills: the workers save.
+            job.expect("NODE_FAIL")
+            self.cluster.node_back(host)
+            check(step_of(committed(job.folder)[0]) == metrics(job.folder)[-1]["step"],
+                  f"not saved when Slurm ended the job\n{job.describe()}")
+            self.goes_on_by_hand(job)
+
+    # ---- signals ----
+    def usr1(self, policy):
+        job = self.job(f"usr1 {policy}", *POLICIES[policy])
+        job.workers_at(8)
+        lab.must("scancel", "--signal=USR1", job.id)
+        if policy.startswith("requeue"):
+            job.expect("COMPLETED", "0:0", restarts=1)
+            job.must_say("is requeued")
+            self.same_losses(job)
+        else:
+            job.expect("FAILED", "75:0")
+            check(step_of(committed(job.folder)[0]) == metrics(job.folder)[-1]["step"],
+                  "stopped without a checkpoint of the last step")
+            job.must_say("to resume from the newest checkpoint: ")
+            self.goes_on_by_hand(job)
+
+    def time_limit(self, policy):
+        words = ["--time=10", *POLICIES[policy]]
+        if policy.startswith("no-requeue"):
+            words.append("--signal=USR1@30")
+        job = self.job(f"time limit {policy}", *words)
+        thaw = job.freeze_at(8)
+        # With USR1 the limit itself is not reached; without it TERM comes, and KillWait of grace.
+        seconds = 45 if policy.startswith("no-requeue") else 1
+        lab.must("scontrol", "update", f"jobid={job.id}", f"EndTime=now+{seconds}")
+        thaw.join()
+        if policy.startswith("requeue"):
+            job.wait(lambda: lab.run("scontrol", "update", f"jobid={job.id}",
+                                     "TimeLimit=UNLIMITED")[0] == 0, "a new time limit")
+            job.expect("COMPLETED", "0:0", restarts=1)
+            job.must_say("DUE TO TIME LIMIT", "is requeued")
+            self.same_losses(job)
+        else:
+            job.expect("FAILED", "75:0")
+            check("DUE TO TIME LIMIT" not in job.log(), "saved too late for the time limit")
+            check(job.events("stop_requested")[0]["reason"] == "SIGUSR1", job.describe())
+            self.goes_on_by_hand(job)
+
+    def scancel(self, policy):
+        job = self.job(f"scancel {policy}", *POLICIES[policy])
+        job.workers_at(8)
+        lab.must("scancel", job.id)
+        job.expect("CANCELLED")
+        time.sleep(1)
+        check(job.info()["JobState"] == "CANCELLED", f"it came back\n{job.describe()}")
+        check(step_of(committed(job.folder)[0]) == metrics(job.folder)[-1]["step"],
+              f"not saved\n{job.describe()}")
+        self.goes_on_by_hand(job)
+
+    # ---- the rest ----
+    def guard(self, policy):
+        """Each start loses a worker and may not go on with fewer: below the minimum."""
+        keys = {"checkpoint.enable": "false", "launcher.on_worker_loss": "shrink",
+                "launcher.min_nproc": 2}
+        job = self.job(f"guard {policy}", *POLICIES[policy], keys=keys)
+        starts = 3 if policy.startswith("requeue") else 1
+        for start in range(starts):
+            _, workers, _ = job.workers_at(2, start=start)
+            os.kill(workers[0], signal.SIGKILL)
+        if starts == 1:
+            job.expect("FAILED", "75:0")
+        else:
+            job.expect("FAILED", "93:0", restarts=2)
+            job.must_say("not requeued: 3 starts without a new checkpoint")
+
+    def array(self):
+        folder = self.test.folder / "runs" / "array"
+        script = ARRAY.replace("$RUN_FOLDER", str(folder))
+        job = self.job("array", script=script, folder=folder / "1")
+
+        job.wait(lambda: len(metrics(folder / "1")) > 5, "task 1 trains")
+        lab.must("scancel", "--signal=USR1", f"{job.id}_1")
+
+        def done():
+            answer = lab.run("scontrol", "-o", "show", "job", job.id)[1].strip().splitlines()
+            tasks = {word["ArrayTaskId"]: (word["JobState"], word["Restarts"]) for word in (
+                dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
+                for line in answer)}
+            return tasks if {state for state, _ in tasks.values()} == {"COMPLETED"} else None
+        tasks = job.wait(done, "both tasks end")
+        check(tasks == {"1": ("COMPLETED", "1"), "2": ("COMPLETED", "0")}, tasks)
+        self.same_losses(job, folder / "1")
+        self.same_losses(job, folder / "2")
+
+    def without_scontrol(self):
+        job = self.job("without scontrol", script=WITHOUT_SCONTROL)
+        job.expect("COMPLETED", "0:0")
+        job.must_say("not known from Slurm itself", "cannot know whether it may be requeued",
+                     "cannot know of --no-kill")
+        self.same_losses(job)
+
+    def controller_down(self):
+        """Runs alone: nobody else gets an answer meanwhile."""
+        job = self.job("controller down", "--requeue")
+        stopped = self.job("controller down, USR1", "--requeue")
+        _, workers, _ = job.workers_at(8)
+        _, _, agent = stopped.workers_at(8)
+        self.cluster.stop_controller()
+        moment = time.monotonic()
+        os.kill(workers[0], signal.SIGKILL)
+        os.kill(agent, signal.SIGUSR1)
+        job.wait(lambda: job.events("recovered"), "the recovery does not ask Slurm", 20)
+        print(f"       recovered {time.monotonic() - moment:.1f} s after the kill: "
+              f"{job.events('recovered')[0]['reason']}")
+        job.wait(lambda: "Slurm cannot be asked" in job.log(), "the end does not wait for Slurm")
+        stopped.wait(lambda: "not requeued: " in stopped.log(), "no requeue without slurmctld")
+        self.cluster.start_controller()
+        job.expect("COMPLETED", "0:0")
+        stopped.expect("FAILED", "75:0")
+        self.same_losses(job)
+        self.goes_on_by_hand(stopped)
+
+
+def all_cases(cases):
+    """Those that take the longest first."""
+    requeue, no_requeue = "requeue, no-kill", "no-requeue, no-kill"
+    yield "guard: requeue", lambda: cases.guard(requeue)
+    for policy in ("requeue, kill", no_requeue):
+        yield f"time limit: {policy}", lambda policy=policy: cases.time_limit(policy)
+    for policy in POLICIES:
+        for kind in ("node_lost", "batch_host_lost", "worker_then_agent_lost"):
+            yield (f"{kind.replace('_', ' ')}: {policy}",
+                   lambda kind=kind, policy=policy: getattr(cases, kind)(policy))
+    for kind in ("usr1", "scancel"):
+        for policy in (requeue, no_requeue):
+            yield (f"{kind}: {policy}",
+                   lambda kind=kind, policy=policy: getattr(cases, kind)(policy))
+    yield "array", cases.array
+    yield "below the minimum: no-requeue", lambda: cases.guard(no_requeue)
+    yield "without scontrol", cases.without_scontrol
+
+
+def wanted(name):
+    return len(sys.argv) == 1 or any(word in name for word in sys.argv[1:])
+
+
+lab.enter()
+with Test("slurm_lab") as test, lab.Lab(NODES) as cluster:
+    cases = Cases(cluster, test)
+    chosen = [(name, body) for name, body in all_cases(cases) if wanted(name)]
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for name, body in chosen:
+            pool.submit(test.run_case, name, body)
+    if wanted("slurmctld down"):
+        test.run_case("slurmctld down", cases.controller_down)
+    with test.case("nobody listens any more"):
+        wait_until(lambda: lab.listeners() <= cluster.ports, "ports of jobs to be closed", 20)

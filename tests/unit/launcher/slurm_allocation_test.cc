@@ -1,0 +1,194 @@
+// The allocation against a Slurm that answers from a list: what is asked, and what comes out.
+#include "launcher/slurm/allocation.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/text.h"
+#include "launcher/incident.h"
+#include "launcher/slurm/starts.h"
+#include "tests/support/temp_dir.h"
+
+namespace lockstep::launcher::slurm {
+namespace {
+
+using test_support::TempDir;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kRunning =
+    "JobId=7 JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1 RunTime=00:00:10 "
+    "TimeLimit=00:10:00 NodeList=node[1-2] BatchHost=node1\n";
+constexpr const char* kShow = "scontrol -o show job 7";
+
+std::string with(std::string answer, const std::string& from, const std::string& to) {
+  const size_t at = answer.find(from);
+  LOCKSTEP_CHECK(at != std::string::npos, from);
+  return answer.replace(at, from.size(), to);
+}
+
+class SlurmAllocation : public testing::Test {
+ protected:
+  Allocation allocation(Allocation::Wish wish = Allocation::Wish::kAuto) {
+    auto run = [this](const std::vector<std::string>& command, int64_t timeout_ms) {
+      EXPECT_GT(timeout_ms, 0);
+      EXPECT_LE(timeout_ms, kDeadlineMs);
+      std::string line;
+      for (const std::string& word : command) line += (line.empty() ? "" : " ") + word;
+      asked.push_back(line);
+      const auto found = answers.find(line);
+      return found != answers.end() ? Result<std::string>(found->second)
+                                    : Result<std::string>(Error{Code::kIo, "refused: " + line});
+    };
+    return Allocation::find(posix_file_system(), system_clock(), run, environment,
+                            {.requeue = wish,
+                             .run_folder = folder.path(),
+                             .resume_command = "resume",
+                             .committed_step = [this] { return step; }});
+  }
+  // Ends the run with `status`; what is asked after that.
+  int conclude(Allocation& from, int status, std::vector<std::string> lost = {}) {
+    asked.clear();
+    return from.conclude(status, lost);
+  }
+
+  TempDir folder;
+  Environment environment{{"SLURM_JOB_ID", "7"}, {"SLURMD_NODENAME", "node2"},
+                          {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {kNoKillVariable, "1"}};
+  std::map<std::string, std::string> answers{
+      {kShow, kRunning}, {"scontrol requeue 7", ""}, {"scontrol update jobid=7 Requeue=1", ""},
+      {"scancel 7", ""}, {"scontrol -o show node node1", "NodeName=node1 State=ALLOCATED"}};
+  std::vector<std::string> asked;
+  int64_t step = 4;
+};
+
+TEST_F(SlurmAllocation, OutsideOfSlurmNothingIsAsked) {
+  environment.clear();
+  auto none = allocation();
+  EXPECT_TRUE(none.begin());
+  EXPECT_EQ(none.plan(), "");
+  EXPECT_EQ(none.conclude(kExitResume), kExitResume);
+  EXPECT_TRUE(asked.empty());
+}
+
+TEST_F(SlurmAllocation, ARequeueIsAskedForWhereTheUserAllowedIt) {
+  auto job = allocation();
+  EXPECT_EQ(job.policy(), Policy::kRequeueNoKill);
+  EXPECT_TRUE(job.begin());
+  EXPECT_EQ(conclude(job, kExitResume), kExitDone);
+  EXPECT_THAT(asked, testing::ElementsAre(kShow, "scontrol requeue 7"));
+  for (const int status : {kExitDone, kExitConfig, kExitBug, kExitNoProgress}) {
+    EXPECT_EQ(conclude(job, status), status);
+    EXPECT_THAT(asked, Not(testing::Contains("scontrol requeue 7"))) << status;
+  }
+}
+
+TEST_F(SlurmAllocation, NoRequeueStaysNoRequeueUnlessForced) {
+  answers[kShow] = with(kRunning, "Requeue=1", "Requeue=0");
+  auto job = allocation();
+  EXPECT_TRUE(job.begin());
+  EXPECT_EQ(conclude(job, kExitResume), kExitResume);
+  EXPECT_THAT(asked, Not(testing::Contains(HasSubstr("equeue"))));
+  auto forced = allocation(Allocation::Wish::kForce);
+  EXPECT_EQ(conclude(forced, kExitResume), kExitDone);
+  EXPECT_THAT(asked, testing::ElementsAre(kShow, "scontrol update jobid=7 Requeue=1",
+                                          "scontrol requeue 7"));
+  answers[kShow] = kRunning;
+  auto never = allocation(Allocation::Wish::kNever);
+  EXPECT_THAT(never.plan(), HasSubstr("Slurm itself may start it again"));
+  EXPECT_EQ(conclude(never, kExitResume), kExitResume);
+}
+
+TEST_F(SlurmAllocation, ACancelledJobIsNotBroughtBack) {
+  auto job = allocation();
+  EXPECT_TRUE(job.begin());
+  answers[kShow] = with(kRunning, "RUNNING", "COMPLETING");
+  EXPECT_EQ(conclude(job, kExitResume), kExitResume);
+  EXPECT_THAT(asked, testing::ElementsAre(kShow));
+  answers[kShow] = with(answers[kShow], "Reason=None", "Reason=TimeLimit");
+  EXPECT_EQ(conclude(job, kExitResume), kExitDone);
+}
+
+TEST_F(SlurmAllocation, ThreeStartsWithoutANewStepAreTheLast) {
+  for (int64_t restart = 0; restart < kMaxStarts; ++restart) {
+    answers[kShow] = with(kRunning, "Restarts=0", text("Restarts=", restart));
+    auto job = allocation();
+    ASSERT_TRUE(job.begin());
+    ASSERT_TRUE(job.begin());  // another node of the same start
+    const bool last = restart == kMaxStarts - 1;
+    EXPECT_EQ(conclude(job, kExitResume), last ? kExitNoProgress : kExitDone) << restart;
+    EXPECT_EQ(asked.size(), last ? 1u : 2u);
+  }
+  auto progress = allocation();
+  ++step;
+  EXPECT_EQ(conclude(progress, kExitResume), kExitDone);  // committed since the start was counted
+  --step;
+  // Slurm's own requeue after a lost node asks nobody: the next start refuses.
+  answers[kShow] = with(kRunning, "Restarts=0", "Restarts=3");
+  EXPECT_FALSE(allocation().begin());
+  ++step;
+  answers[kShow] = with(kRunning, "Restarts=0", "Restarts=4");
+  EXPECT_TRUE(allocation().begin());
+  EXPECT_EQ(read_starts(posix_file_system(), folder.path()), (Starts{"7", 4, 1, 5}));
+}
+
+TEST_F(SlurmAllocation, ABatchHostThatIsGoneLeavesTheEndToUs) {
+  auto job = allocation(Allocation::Wish::kNever);
+  for (const int status : {kExitDone, kExitResume}) {
+    EXPECT_EQ(conclude(job, status), status);
+    EXPECT_THAT(asked, testing::ElementsAre(kShow, "scontrol -o show node node1")) << "it lives";
+    EXPECT_EQ(conclude(job, status, {"node1"}), status);
+    EXPECT_THAT(asked, testing::ElementsAre(kShow, "scancel 7")) << "we gave it up";
+  }
+  answers["scontrol -o show node node1"] = "NodeName=node1 State=MIXED+COMPLETING+NOT_RESPONDING";
+  conclude(job, kExitDone);
+  EXPECT_EQ(asked.back(), "scancel 7");
+  answers[kShow] = with(kRunning, "node[1-2]", "node2");
+  conclude(job, kExitDone);
+  EXPECT_THAT(asked, testing::ElementsAre(kShow, "scancel 7")) << "Slurm took it out of the job";
+  environment["SLURMD_NODENAME"] = "node1";
+  auto on_it = allocation(Allocation::Wish::kNever);
+  conclude(on_it, kExitDone);
+  EXPECT_THAT(asked, testing::ElementsAre(kShow));
+}
+
+TEST_F(SlurmAllocation, WithoutScontrolTheEnvironmentCounts) {
+  answers.clear();
+  environment.erase(kNoKillVariable);
+  auto blind = allocation();
+  EXPECT_EQ(blind.policy(), Policy::kNoRequeue);
+  EXPECT_THAT(blind.plan(), HasSubstr("not known from Slurm itself"));
+  EXPECT_THAT(blind.plan(), HasSubstr("cannot know whether it may be requeued"));
+  EXPECT_THAT(blind.plan(), HasSubstr("cannot know of --no-kill"));
+  EXPECT_TRUE(blind.begin());
+  EXPECT_EQ(conclude(blind, kExitResume), kExitResume);
+  environment[kNoKillVariable] = environment[kRequeueVariable] = "1";
+  auto told = allocation();
+  EXPECT_EQ(told.policy(), Policy::kRequeueNoKill);
+  EXPECT_THAT(told.plan(), Not(HasSubstr("cannot know")));
+  EXPECT_EQ(conclude(told, kExitResume), kExitResume) << "the requeue was refused";
+}
+
+TEST_F(SlurmAllocation, TheBatchScriptTellsOfNoKill) {
+  environment.erase(kNoKillVariable);
+  answers["scontrol write batch_script 7 -"] = "#!/bin/bash\n#SBATCH --no-kill\n";
+  EXPECT_EQ(allocation().policy(), Policy::kRequeueNoKill);
+  answers[kShow] = with(kRunning, "BatchFlag=1", "BatchFlag=0");
+  EXPECT_EQ(allocation().policy(), Policy::kNone);
+}
+
+TEST(RunSlurm, AHangingProgramIsKilledAtTheDeadline) {
+  const int64_t start_ns = system_clock().monotonic_ns();
+  const auto hung = run_slurm({"sleep", "20"}, 100);
+  ASSERT_FALSE(hung);
+  EXPECT_EQ(hung.error().code, Code::kTimeout);
+  EXPECT_LT(system_clock().monotonic_ns() - start_ns, 5'000'000'000);
+  EXPECT_EQ(run_slurm({"no-such-program-here"}, 1000).error().code, Code::kNotFound);
+  EXPECT_EQ(run_slurm({"false"}, 1000).error().code, Code::kIo);
+  EXPECT_EQ(run_slurm({"echo", "a", "b"}, 1000).value(), "a b\n");
+}
+
+}  // namespace
+}  // namespace lockstep::launcher::slurm
