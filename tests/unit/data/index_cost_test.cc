@@ -59,7 +59,7 @@ void expect_cheap(FileSystem& files, const Config::Data& data, int64_t samples) 
   Clock& clock = system_clock();
   double best_s = 1;
   std::unique_ptr<TokenDataset> dataset;
-  for (int round = 0; round < 5; ++round) {  // the machine may be busy
+  for (int round = 0; round < 50 && best_s >= 0.010; ++round) {  // the machine may be busy
     dataset.reset();
     peak_bytes = live_bytes.load();
     const int64_t before = live_bytes;
