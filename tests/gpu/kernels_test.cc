@@ -239,8 +239,8 @@ TEST_P(GpuAttention, MatchesAutogradInFp64) {
       const at::Tensor d_out = random_tensor({batch * t, h * e}, 29).to(dtype);
       const at::Tensor all64 = fp64(qkv);
       const at::Tensor heads = all64.view({batch, t, h + 2 * k, e}).transpose(1, 2);
-      const auto repeated = [&](int64_t first) {
-        return heads.narrow(1, first, k).repeat_interleave(h / k, 1);
+      const auto repeated = [&](int64_t head) {
+        return heads.narrow(1, head, k).repeat_interleave(h / k, 1);
       };
       at::Tensor seen = at::ones({t, t}, at::kBool).tril(0);
       if (window > 0) seen = seen.logical_and(at::ones({t, t}, at::kBool).triu(1 - window));
