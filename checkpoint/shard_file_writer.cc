@@ -239,6 +239,13 @@ ShardFileWriter::ShardFileWriter(ShardFileWriter&&) noexcept = default;
 ShardFileWriter& ShardFileWriter::operator=(ShardFileWriter&&) noexcept = default;
 ShardFileWriter::~ShardFileWriter() = default;
 
+std::string hdf5_version() {
+  const Hdf5Lock lock;
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return text(major, ".", minor, ".", release);
+}
+
 Result<ShardFileWriter> ShardFileWriter::open(FileSystem& file_system, ChunkPipeline& pipeline,
                                               const Options& options) {
   LOCKSTEP_CHECK(pipeline.empty(), "the pipeline serves another writer");

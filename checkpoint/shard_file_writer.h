@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 
 #include "base/file_system.h"
 #include "base/result.h"
@@ -19,6 +20,8 @@
 #include "checkpoint/state.h"
 
 namespace lockstep::checkpoint {
+
+std::string hdf5_version();  // of the library that is linked: "1.10.8"
 
 struct ShardDigest {
   ManifestFile file;

@@ -6,6 +6,7 @@
 
 #include "cli/checkpoint_command.h"
 #include "cli/compare_command.h"
+#include "cli/doctor_command.h"
 #include "cli/eval_command.h"
 #include "cli/export_command.h"
 #include "cli/generate_command.h"
@@ -44,7 +45,8 @@ constexpr Command kCommands[] = {
     {"launch", lockstep::cli::launch_command,
      "train, and restart from the newest checkpoint when a worker dies"},
     {"plan", lockstep::cli::plan_command, "memory of a run, and what fits, before it is started"},
-    {"status", lockstep::cli::status_command, "who runs, at which step"},
+    {"doctor", lockstep::cli::doctor_command, "is this node fit for a job? a verdict a line"},
+    {"status", lockstep::cli::status_command, "who runs, at which step, and what looks wrong"},
     {"checkpoint", lockstep::cli::checkpoint_command,
      "list, verify, compare, reshard, export, import, prune checkpoints"},
     {"compare", compare_command, "losses of two runs, bit by bit, and their plot"},

@@ -73,19 +73,6 @@ Result<int64_t> world_size_of(const Options& o, const Config& config) {
   return w;
 }
 
-// The data set is asked for its vocabulary only where nothing else says it.
-Result<ModelSpec> model_of(const Config& config) {
-  int64_t vocab_size = 0;
-  const bool open = config.model.hf_assets_path.empty() && config.model.vocab_size == 0;
-  if (open && (!config.data.path.empty() || !config.data.sources.empty())) {
-    auto summary = data::summary_of(posix_file_system(), config.data);
-    if (!summary.ok())
-      return summary.error().in("the vocabulary's size; --model.vocab_size gives it without data");
-    vocab_size = summary->vocab_size;
-  }
-  return model_spec::create(config, vocab_size);
-}
-
 // A few sizes on both sides of V, and the one that was asked for.
 std::vector<model_spec::Occupancy> occupancies(int64_t slots, int64_t world_size) {
   std::vector<int64_t> sizes{1, 2, 3, 4, 6, 8, slots, world_size};
@@ -152,6 +139,18 @@ int run(const Options& o, const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
+
+Result<ModelSpec> model_of(const Config& config) {
+  int64_t vocab_size = 0;
+  const bool open = config.model.hf_assets_path.empty() && config.model.vocab_size == 0;
+  if (open && (!config.data.path.empty() || !config.data.sources.empty())) {
+    auto summary = data::summary_of(posix_file_system(), config.data);
+    if (!summary.ok())
+      return summary.error().in("the vocabulary's size; --model.vocab_size gives it without data");
+    vocab_size = summary->vocab_size;
+  }
+  return model_spec::create(config, vocab_size);
+}
 
 int plan_command(int argc, char** argv) {
   Options o;

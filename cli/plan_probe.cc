@@ -1,21 +1,19 @@
 #include "cli/plan_probe.h"
 
 #include <cmath>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "base/text.h"
+#include "cli/bounded_run.h"
 #include "data/npy_file.h"
-#include "launcher/process.h"
 
 namespace lockstep::cli {
 namespace {
 
 using std::filesystem::path;
 
-constexpr double kTermSeconds = 5;  // from the request to stop to SIGKILL
 constexpr size_t kLastWords = 1500;  // of a run that failed, in bytes
 
 // One step's batch of token 0, sparse on the disk.
@@ -65,36 +63,6 @@ std::vector<std::string> flags(const Config& config, const model_spec::ModelSpec
            {"vocab_size", s.vocab_size}})
     words.push_back(text("--model.", key, "=", value));
   return words;
-}
-
-// Ours, without what would make the run one rank of something larger.
-launcher::Environment plain_environment() {
-  launcher::Environment environment = launcher::own_environment();
-  std::erase_if(environment, [](const auto& variable) {
-    const std::string& name = variable.first;
-    return name.starts_with("SLURM_") || name.starts_with("LOCKSTEP_") || name == "RANK" ||
-           name == "WORLD_SIZE" || name == "LOCAL_RANK";
-  });
-  return environment;
-}
-
-// Nothing: it did not end in time and was killed.
-std::optional<launcher::ExitStatus> wait_for(launcher::WorkerProcess& run, double limit_s) {
-  const auto wait = [&](double seconds) {
-    const double end = system_clock().monotonic_s() + seconds;
-    for (double left = seconds; left > 0; left = end - system_clock().monotonic_s()) {
-      if (auto status = run.try_reap()) return status;
-      launcher::wait_readable({run.pidfd()}, static_cast<int64_t>(left * 1e3) + 1);
-    }
-    return run.try_reap();
-  };
-  if (auto status = wait(limit_s)) return status;
-  for (int asked = 0; asked < 2; ++asked) {  // the second time it stops at once
-    run.signal(SIGTERM);
-    if (wait(kTermSeconds / 2)) return std::nullopt;
-  }
-  run.kill_all();
-  return std::nullopt;
 }
 
 Result<Probe> run_in(const path& folder, const Config& config, const model_spec::ModelSpec& spec,

@@ -1,6 +1,6 @@
-// lockstep-worker: one rank of a training run, the sampler behind `lockstep generate` and the
-// model behind `lockstep eval`. Started by `lockstep`, srun or torchrun-like variables; people type
-// `lockstep`.
+// lockstep-worker: one rank of a training run, the sampler behind `lockstep generate`, the model
+// behind `lockstep eval`, the devices behind `lockstep doctor`. Started by `lockstep`, srun or
+// torchrun-like variables; people type `lockstep`.
 #include <unistd.h>
 
 #include <atomic>
@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "core/cuda/device.h"
+#include "core/train/device_probe.h"
 #include "core/train/evaluate.h"
 #include "core/train/generate.h"
 #include "core/train/process.h"
@@ -156,9 +157,24 @@ Result<void> generate(Config config) {
                         [](int64_t id) { std::cout << id << "\n"; });
 }
 
+// stdout: what this worker computes with, and how fast.
+Result<void> probe() {
+  const core::DeviceProbe p = core::probe_devices();
+  const nlohmann::ordered_json report{{"device", p.device},
+                                      {"torch", p.torch},
+                                      {"nccl", p.nccl},
+                                      {"cuda_build", p.cuda_build},
+                                      {"cuda_devices", p.cuda_devices},
+                                      {"threads", p.threads},
+                                      {"fp32_tflops", p.fp32_tflops},
+                                      {"bf16_tflops", p.bf16_tflops}};
+  std::cout << report.dump() << "\n";
+  return {};
+}
+
 Result<void> dispatch(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
-  if (command != "train" && command != "generate" && command != "eval")
+  if (command != "train" && command != "generate" && command != "eval" && command != "probe")
     return Error{Code::kConfig, "lockstep-worker is started by lockstep; see `lockstep --help`"};
   const std::vector<std::string> arguments(argv + 2, argv + argc);
   LOCKSTEP_TRY(const ParsedConfig words, parse_config("", arguments));
@@ -168,6 +184,7 @@ Result<void> dispatch(int argc, char** argv) {
   pin_threads(parsed.config);
   install_signals();
   if (command == "train") return train(parsed.config);
+  if (command == "probe") return probe();
   return command == "eval" ? evaluate(parsed.config) : generate(parsed.config);
 }
 

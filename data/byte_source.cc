@@ -145,8 +145,8 @@ Result<std::unique_ptr<ByteSource>> ByteSource::open(FileSystem& file_system,
                  text(document.path.string(), ": ", size, " bytes now, ", document.size_bytes,
                       " a moment ago: it changes while it is read")};
   std::array<unsigned char, 4> magic{};
-  if (size >= 4)
-    LOCKSTEP_RETURN_IF_ERROR(file->read_at(std::as_writable_bytes(std::span(magic)), 0));
+  const auto first = std::span(magic).first(static_cast<size_t>(std::min<int64_t>(size, 4)));
+  LOCKSTEP_RETURN_IF_ERROR(file->read_at(std::as_writable_bytes(first), 0));
   RawBytes raw(std::move(file), document, std::move(observer));
   if (magic[0] == 0x1f && magic[1] == 0x8b)
     return std::unique_ptr<ByteSource>(std::make_unique<GzipSource>(std::move(raw)));

@@ -114,11 +114,12 @@ Result<DataSummary> summary_of(FileSystem& file_system, const Config::Data& data
     return DataSummary{std::move(hash)};
   }
   LOCKSTEP_TRY(const std::vector<Source> sources, read_sources(file_system, data, true));
-  if (sources.size() == 1) return DataSummary{sources[0].hash, sources[0].vocab_size};
   const std::vector<int64_t> weights = weights_of(sources, data);
   DataSummary summary;
   for (size_t i = 0; i < sources.size(); ++i) {
-    summary.hash += text(i == 0 ? "" : ",", weights[i], "*", sources[i].hash);
+    const std::string weight = sources.size() == 1 ? "" : text(weights[i], "*");
+    summary.hash += text(i == 0 ? "" : ",", weight, sources[i].hash);
+    summary.sources.push_back({sources[i].path, sources[i].hash, sources[i].train_tokens});
     summary.vocab_size = std::max(summary.vocab_size, sources[i].vocab_size);
   }
   return summary;

@@ -6,8 +6,10 @@
 // so that a source keeps its order when weights or other sources change.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/config.h"
 #include "base/file_system.h"
@@ -16,10 +18,17 @@
 
 namespace lockstep::data {
 
+struct DataSource {
+  std::filesystem::path path;
+  std::string hash;
+  int64_t train_tokens = 0;
+};
+
 struct DataSummary {
   // Part of the identity: the source's hash; of a mixture "WEIGHT*HASH,WEIGHT*HASH,…".
   std::string hash;
   int64_t vocab_size = 0;  // the largest of the sources'; 0: the files do not say
+  std::vector<DataSource> sources = {};  // none for an array that holds batches
 };
 
 // Errors: kConfig (no data named, a file that is not of data.kind or is cut short, sources of

@@ -53,6 +53,19 @@ Mixture::Place Mixture::at(int64_t index) const {
   return {source, round * weights_[source] + left};
 }
 
+std::vector<int64_t> Mixture::counts(int64_t index) const {
+  const int64_t round = index / sum_;
+  int64_t left = index % sum_, rest = sum_;
+  std::vector<int64_t> counts;
+  for (const int64_t weight : weights_) {
+    const int64_t taken = share(left, weight, rest);
+    counts.push_back(round * weight + taken);
+    left -= taken;
+    rest -= weight;
+  }
+  return counts;
+}
+
 std::vector<int64_t> tempered(const std::vector<int64_t>& weights, double temperature) {
   LOCKSTEP_CHECK(temperature > 0 && !weights.empty(), "temperature ", temperature);
   if (temperature == 1) return weights;

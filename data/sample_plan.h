@@ -30,6 +30,8 @@ class Mixture {
   explicit Mixture(std::vector<int64_t> weights);
   // Requires: 0 <= index <= 2^62.
   Place at(int64_t index) const;
+  // How many of the indices below `index` each source has. Requires: as at.
+  std::vector<int64_t> counts(int64_t index) const;
 
  private:
   std::vector<int64_t> weights_;

@@ -164,15 +164,7 @@ void WorkerProcess::kill_all() const {
   if (!reaped()) ::kill(-pid_, SIGKILL);
 }
 
-bool WorkerProcess::stopped() const {
-  if (reaped()) return false;
-  std::ifstream stat(text("/proc/", pid_, "/stat"));
-  std::string line;
-  std::getline(stat, line);
-  const size_t name_end = line.rfind(')');  // the name may hold anything
-  return name_end != std::string::npos && name_end + 2 < line.size() &&
-         (line[name_end + 2] == 'T' || line[name_end + 2] == 't');
-}
+bool WorkerProcess::stopped() const { return !reaped() && is_stopped(pid_); }
 
 std::optional<ExitStatus> WorkerProcess::try_reap() {
   LOCKSTEP_CHECK(!reaped(), "pid ", pid_);
@@ -281,6 +273,15 @@ bool append_file(const std::filesystem::path& path, std::string_view bytes) {
 }
 
 bool is_alive(pid_t pid) { return pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM); }
+
+bool is_stopped(pid_t pid) {
+  std::ifstream stat(text("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(stat, line);
+  const size_t name_end = line.rfind(')');  // the name may hold anything
+  return name_end != std::string::npos && name_end + 2 < line.size() &&
+         (line[name_end + 2] == 'T' || line[name_end + 2] == 't');
+}
 
 Error exec_program(const WorkerProcess::Options& options) {
   const ExecImage image(options);

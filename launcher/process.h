@@ -94,6 +94,7 @@ int64_t write_console(std::string_view bytes);
 // Appends in one write, atomically beside other writers of the same file. False when it cannot.
 bool append_file(const std::filesystem::path& path, std::string_view bytes);
 bool is_alive(pid_t pid);
+bool is_stopped(pid_t pid);  // SIGSTOP, or under a debugger
 bool runs_same_program(pid_t pid);  // as this process; false when it is gone
 // Replaces this program. Returns only on failure: kNotFound, kIo.
 Error exec_program(const WorkerProcess::Options& options);

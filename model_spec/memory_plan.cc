@@ -61,7 +61,7 @@ std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, co
     rows.push_back({"checkpoint: chunks being compressed", (2 * c.threads + 2) * kChunkBytes});
   }
   if (c.enable && c.memory_interval > 0)  // MemoryTier::make_slots: two, and the buddy's two
-    rows.push_back({"snapshots in memory", (c.buddy ? 4 : 2) * state});
+    rows.push_back({kSnapshotRow, (c.buddy ? 4 : 2) * state});
   // SlotLoader: data.prefetch ready, one being filled; tokens and labels
   rows.push_back({"batches read ahead", (config.data.prefetch + 1) * 2 * 8 *
                                             config.training.local_batch_size *

@@ -16,6 +16,9 @@
 
 namespace lockstep::model_spec {
 
+// The row of MemoryPlan::host that stands for checkpoint.memory_interval.
+inline constexpr const char* kSnapshotRow = "snapshots in memory";
+
 struct MemoryRow {
   std::string what;
   int64_t bytes = 0;

@@ -144,16 +144,35 @@ Result<Candidates> find_candidates(FileSystem& file_system, const Config& config
   return found;
 }
 
+// Of a run whose data never changed: its identity says what they are. Sources are "" where it does
+// not.
+data::DataStretch only_stretch(const TrainerState& state) {
+  data::DataStretch stretch;
+  for (const std::string& line : state.identity) {
+    const size_t equals = line.find('=');
+    if (equals == std::string::npos) continue;
+    const std::string name = line.substr(0, equals), value = line.substr(equals + 1);
+    if (name == "training.seq_len") stretch.seq_len = std::atoll(value.c_str());
+    if (name == "training.local_batch_size")
+      stretch.samples_per_step = state.slots * std::atoll(value.c_str());
+    if (name == "data.manifest") stretch.sources = value;
+  }
+  return stretch;
+}
+
 }  // namespace
 
 std::string TrainerState::to_json() const {
-  return ordered_json{{"step", step},
-                      {"slots", slots},
-                      {"tokens", tokens},
-                      {"skipped_steps", skipped_steps},
-                      {"skip_list", skip_list},
-                      {"identity", identity}}
-      .dump();
+  ordered_json json{{"step", step},
+                    {"slots", slots},
+                    {"tokens", tokens},
+                    {"skipped_steps", skipped_steps},
+                    {"skip_list", skip_list},
+                    {"identity", identity}};
+  if (stretches.size() > 1)
+    for (const data::DataStretch& s : stretches)
+      json["data"].push_back({s.first_step, s.samples_per_step, s.seq_len, s.sources});
+  return json.dump();
 }
 
 Result<TrainerState> TrainerState::from_json(const std::string& json) {
@@ -169,6 +188,10 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   s.skipped_steps = j["skipped_steps"];
   s.skip_list = j.value("skip_list", std::vector<int64_t>());  // older versions know none
   s.identity = j["identity"].get<std::vector<std::string>>();
+  for (const auto& stretch : j.value("data", ordered_json::array()))
+    s.stretches.push_back({stretch.at(0), stretch.at(1), stretch.at(2), stretch.at(3)});
+  if (const auto only = only_stretch(s); s.stretches.empty() && !only.sources.empty())
+    s.stretches.push_back(only);
   return s;
 }
 

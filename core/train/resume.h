@@ -12,6 +12,7 @@
 #include "core/comm/communicator.h"
 #include "core/train/memory_place.h"
 #include "core/train/training_step.h"
+#include "data/data_history.h"
 
 namespace lockstep::core {
 
@@ -22,6 +23,7 @@ struct TrainerState {         // the JSON object of the manifest's trainer_state
   int64_t skipped_steps = 0;  // steps without an update
   std::vector<int64_t> skip_list;  // training.nan_policy rollback: steps left out, ascending
   std::vector<std::string> identity;
+  std::vector<data::DataStretch> stretches;  // of its data; the last one is under way
   std::string to_json() const;
   static Result<TrainerState> from_json(const std::string& json);  // Errors: kCorrupt
 };

@@ -35,6 +35,23 @@ ordered_json json_of(const WireBytes& bytes, double steps) {
           {"other", kind(bytes.other)}};
 }
 
+// What was drawn until `step`, and each change of what is drawn.
+ordered_json json_of(const std::vector<data::DataStretch>& stretches, int64_t step) {
+  ordered_json drawn = ordered_json::array(), changes = ordered_json::array();
+  for (const data::Drawn& d : data::drawn(stretches, step))
+    drawn.push_back({{"source", d.source}, {"samples", d.samples}, {"tokens", d.tokens}});
+  for (size_t i = 1; i < stretches.size(); ++i) {
+    const data::DataStretch& s = stretches[i];
+    changes.push_back({{"after_step", s.first_step},
+                       {"samples_per_step", s.samples_per_step},
+                       {"seq_len", s.seq_len},
+                       {"sources", s.sources}});
+    for (const data::SourceStart& start : data::starts_of(s))
+      changes.back()["first_sample"][start.source] = start.sample;
+  }
+  return {{"drawn", drawn}, {"changes", changes}};
+}
+
 }  // namespace
 
 RunRecord::RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
@@ -336,6 +353,7 @@ void RunRecord::publish_metrics(bool finished) {
         {"stored_bytes_per_rank", stored_bytes_},
         {"bandwidth_MB_per_s_per_rank", save_s_ > 0 ? save_bytes_ / save_s_ / 1e6 : 0.0}}},
       {"wire_bytes_per_step", json_of(wire_sum_, n)},
+      {"data", json_of(data_, useful.empty() ? 0 : useful.rbegin()->first)},
       {"phases_s_per_step", ordered_json::object()}};
   for (const auto& [phase, seconds] : phase_means()) metrics["phases_s_per_step"][phase] = seconds;
   if (snapshots_) metrics["memory_snapshots"] = json_of(*snapshots_);

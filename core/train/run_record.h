@@ -17,6 +17,7 @@
 #include "core/train/snapshots.h"
 #include "core/train/tensorboard_writer.h"
 #include "core/train/training_step.h"
+#include "data/data_history.h"
 #include "model_spec/model_spec.h"
 
 namespace lockstep::core {
@@ -54,6 +55,8 @@ class RunRecord {
   void set_snapshots(const Snapshots::Totals& totals) { snapshots_ = totals; }
   // training.nan_policy rollback: steps left out, and times that this process went back.
   void set_skip_list(std::vector<int64_t> steps, int64_t rollbacks);
+  // Of all of the run, the stretch that is under way last.
+  void set_data(std::vector<data::DataStretch> stretches) { data_ = std::move(stretches); }
   // Publishes metrics.json; `finished`: the run reached its last step.
   void publish_metrics(bool finished);
   // Seconds a step of this process by phase, for people.
@@ -96,6 +99,7 @@ class RunRecord {
   WireBytes wire_sum_;
   int64_t steps_here_ = 0, rollbacks_ = 0;
   std::vector<int64_t> skip_list_;
+  std::vector<data::DataStretch> data_;
 };
 
 }  // namespace lockstep::core

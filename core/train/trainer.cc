@@ -29,9 +29,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
 }
 
 Result<void> Trainer::open_data() {
-  LOCKSTEP_TRY(const data::DataSummary summary,
-               data::summary_of(env_.file_system, config_.data));
-  LOCKSTEP_TRY(spec_, model_spec::create(config_, summary.vocab_size));
+  LOCKSTEP_TRY(summary_, data::summary_of(env_.file_system, config_.data));
+  LOCKSTEP_TRY(spec_, model_spec::create(config_, summary_.vocab_size));
   // Resolved: part of the identity and of run_args.json.
   model_spec::write_keys(spec_.shape, config_.model);
   LOCKSTEP_TRY(weights_, model_spec::initial_weights(env_.file_system, config_, spec_));
@@ -51,7 +50,7 @@ Result<void> Trainer::open_data() {
           "held-out samples for validation (validation.freq = 0 does without)");
     validation_data_ = std::move(opened).value();
   }
-  LOCKSTEP_TRY(identity_, make_identity(config_, spec_, summary.hash, weights_.get()));
+  LOCKSTEP_TRY(identity_, make_identity(config_, spec_, summary_.hash, weights_.get()));
   return {};
 }
 
@@ -97,10 +96,23 @@ Result<void> Trainer::resume() {
                fixed(resumed_.seconds, 3), " s",
                from_memory ? text("; the disk has step ", resumed_.disk_step) : "");
   }
-  state_.identity = identity_.lines;
+  adopt_identity();
   saved_step_ = resumed_.from.empty() || from_memory ? resumed_.disk_step : state_.step;
   env_.progress.set_committed_step(saved_step_);
   return {};
+}
+
+// What the state says from now on of the run that it belongs to.
+void Trainer::adopt_identity() {
+  state_.identity = identity_.lines;
+  const auto lines = data::go_on_with(
+      state_.stretches,
+      {state_.step, config_.slots() * config_.training.local_batch_size, config_.training.seq_len,
+       summary_.hash},
+      summary_.sources);
+  for (const std::string& line : lines)
+    if (rank() == 0) log_warning(line);
+  if (record_) record_->set_data(state_.stretches);
 }
 
 Result<void> Trainer::start_from_nothing() {
@@ -146,6 +158,7 @@ Result<void> Trainer::start_engine() {
                                           {world_size(), resumed_.next_generation, identity_.hash(),
                                            device_identity(), identity_.lines, &env_.console}));
   record_->set_skip_list(state_.skip_list, rollbacks_);
+  record_->set_data(state_.stretches);
   return {};
 }
 

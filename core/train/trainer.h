@@ -52,6 +52,7 @@ class Trainer {
   Result<void> build_model();
   Result<void> start_from_another();  // checkpoint.initial_load_path
   Result<void> resume();
+  void adopt_identity();
   Result<void> start_from_nothing();  // the initial weights
   Result<void> start_engine();
   void start_loader();
@@ -78,6 +79,7 @@ class Trainer {
 
   Config config_;
   TrainerEnvironment env_;
+  data::DataSummary summary_;
   std::unique_ptr<data::TokenDataset> train_data_, validation_data_;
   model_spec::ModelSpec spec_;
   std::unique_ptr<model_spec::HfWeights> weights_;  // the initial ones; null: random

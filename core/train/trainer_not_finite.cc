@@ -61,7 +61,7 @@ Result<void> Trainer::roll_back(const StepRecord& record) {
     step_->refresh_compute_copies();
     saved_step_ = state_.step;
   }
-  state_.identity = identity_.lines;
+  adopt_identity();
   state_.skip_list = std::move(skip_list);
   start_loader();
   if (rank() == 0)

@@ -159,7 +159,10 @@ ordered_json definition_of(const std::vector<std::string>& tokens, size_t specia
                      {"normalized", false},
                      {"special", true}});
   ordered_json vocab = ordered_json::object(), pairs = ordered_json::array();
-  for (size_t id = 0; id < tokens.size(); ++id) vocab.emplace(tokens[id], id);
+  // All names differ: vocab.emplace() would look for each among all before it.
+  auto& entries = vocab.get_ref<ordered_json::object_t&>();
+  entries.reserve(tokens.size());
+  for (size_t id = 0; id < tokens.size(); ++id) entries.emplace_back(tokens[id], id);
   for (const Pair& merge : merges) pairs.push_back(tokens[merge.left] + " " + tokens[merge.right]);
   const ordered_json byte_level = {{"type", "ByteLevel"},
                                    {"add_prefix_space", false},
@@ -258,8 +261,15 @@ Result<void> BpeTrainer::add(std::string_view text) {
   pieces_.clear();
   LOCKSTEP_RETURN_IF_ERROR(
       pre_tokenizer_->split(text, {0, static_cast<uint32_t>(text.size())}, pieces_));
-  for (const Piece& piece : pieces_)
-    ++counts_[std::string(text.substr(piece.begin, piece.end - piece.begin))];
+  for (const Piece& piece : pieces_) {
+    const std::string_view words = text.substr(piece.begin, piece.end - piece.begin);
+    const auto found = counts_.find(words);
+    if (found == counts_.end()) {
+      counts_.emplace(words, 1);
+    } else {
+      ++found->second;
+    }
+  }
   for (int64_t rare = 1; counts_.size() > kMaxPieces; ++rare)
     std::erase_if(counts_, [&](const auto& entry) { return entry.second <= rare; });
   return {};

@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/file_system.h"
+#include "base/hash.h"
 #include "base/result.h"
 #include "data/prepare.h"
 #include "data/tokenizer/pre_tokenizer.h"
@@ -36,10 +38,15 @@ class BpeTrainer {
   int64_t minimum() const { return static_cast<int64_t>(special_tokens_.size()) + 256; }
 
  private:
+  struct WordsHash {
+    using is_transparent = void;  // a view finds its string
+    size_t operator()(std::string_view words) const { return xxh3_64(as_bytes(words)); }
+  };
   const std::vector<std::string> special_tokens_;
   const std::unique_ptr<PreTokenizer> pre_tokenizer_;
-  std::unordered_map<std::string, int64_t> counts_;  // of pieces
-  std::vector<Piece> pieces_;                        // of one text, kept for its memory
+  // Of pieces.
+  std::unordered_map<std::string, int64_t, WordsHash, std::equal_to<>> counts_;
+  std::vector<Piece> pieces_;  // of one text, kept for its memory
 };
 
 // A tokenizer.json learnt from what `options` would prepare, held-out text excepted. Of input above

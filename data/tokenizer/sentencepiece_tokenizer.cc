@@ -77,9 +77,15 @@ class SentencePieceTokenizer final : public Tokenizer {
 
 Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view contents) {
   auto processor = std::make_unique<sentencepiece::SentencePieceProcessor>();
-  const auto status = processor->LoadFromSerializedProto({contents.data(), contents.size()});
-  if (!status.ok())
-    return Error{Code::kConfig, "not a SentencePiece model that can be read: " + status.ToString()};
+  std::string problem;
+  try {  // its dictionary throws at a model that is damaged
+    const auto status = processor->LoadFromSerializedProto({contents.data(), contents.size()});
+    if (!status.ok()) problem = status.ToString();
+  } catch (const std::exception& e) {
+    problem = e.what();
+  }
+  if (!problem.empty())
+    return Error{Code::kConfig, "not a SentencePiece model that can be read: " + problem};
   if (processor->eos_id() < 0)
     return Error{Code::kConfig, "the SentencePiece model has no end-of-sentence token"};
   return std::unique_ptr<Tokenizer>(std::make_unique<SentencePieceTokenizer>(

@@ -29,6 +29,31 @@ TEST(TrainerState, KeepsItsSkipListAndReadsStatesWithoutOne) {
   EXPECT_TRUE(read.value().skip_list.empty());
 }
 
+TEST(TrainerState, KeepsTheStretchesOfItsData) {
+  TrainerState state;
+  state.step = 7;
+  state.slots = 4;
+  state.identity = {"data.manifest=5*aa,3*bb", "training.local_batch_size=2",
+                    "training.seq_len=64"};
+  // One that never changed follows from the identity, and is not written.
+  EXPECT_EQ(state.to_json().find("\"data\""), std::string::npos);
+  const auto one = TrainerState::from_json(state.to_json());
+  ASSERT_TRUE(one.ok());
+  ASSERT_EQ(one.value().stretches.size(), 1u);
+  EXPECT_EQ(one.value().stretches[0].samples_per_step, 8);
+  EXPECT_EQ(one.value().stretches[0].seq_len, 64);
+  EXPECT_EQ(one.value().stretches[0].sources, "5*aa,3*bb");
+  state.stretches = {{0, 8, 128, "cc"}, {5, 8, 64, "5*aa,3*bb"}};
+  const auto two = TrainerState::from_json(state.to_json());
+  ASSERT_TRUE(two.ok());
+  ASSERT_EQ(two.value().stretches.size(), 2u);
+  EXPECT_EQ(two.value().stretches[0].sources, "cc");
+  EXPECT_EQ(two.value().stretches[1].first_step, 5);
+  state.identity = {"a=b"};
+  state.stretches.clear();
+  EXPECT_TRUE(TrainerState::from_json(state.to_json()).value().stretches.empty());
+}
+
 TEST(WireCounter, CountsWhatComesFromOthersByKindAndNode) {
   WireCounter counter(1, {0, 0, 1, 1});
   for (int from = 0; from < 4; ++from) counter.add(Traffic::kGather, from, 10);

@@ -1,33 +1,12 @@
 #include "data/byte_source.h"
 
-#include <zlib.h>
-#include <zstd.h>
-
+#include "tests/unit/data/compressed.h"
 #include "tests/unit/data/data_test_support.h"
 
 namespace lockstep::data {
 namespace {
 
 using testing::HasSubstr;
-
-std::string gzip(const std::string& words) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(deflateBound(&stream, words.size()) + 64, 0);
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(words.data()));
-  stream.avail_in = static_cast<uInt>(words.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
-std::string zstd(const std::string& words) {
-  std::string out(ZSTD_compressBound(words.size()), 0);
-  out.resize(ZSTD_compress(out.data(), out.size(), words.data(), words.size(), 3));
-  return out;
-}
 
 class ByteSourceTest : public testing::Test {
  protected:
@@ -61,6 +40,14 @@ TEST_F(ByteSourceTest, PlainGzipAndZstdGiveTheSameBytes) {
     EXPECT_TRUE(all.value() == words);
     EXPECT_TRUE(seen_ == stored);
   }
+}
+
+TEST_F(ByteSourceTest, AFewBytesOfACompressedFileAreNoText) {
+  for (const size_t bytes : {2, 3, 9}) {
+    EXPECT_FALSE(read(gzip("one").substr(0, bytes)).ok()) << bytes;
+  }
+  EXPECT_EQ(read("").value(), "");
+  EXPECT_EQ(read("\x1f").value(), "\x1f");
 }
 
 TEST_F(ByteSourceTest, SeveralMembersAreOneText) {

@@ -1,8 +1,6 @@
 // Damaged input: every reader gets files with bytes changed, moved, lost and added. It may refuse
 // them; it may not crash, and what it gives out must be what the file says.
 // LOCKSTEP_SEED chooses other damage; a failure prints what it was.
-#include <cstdlib>
-
 #include <nlohmann/json.hpp>
 
 #include "data/byte_source.h"
@@ -11,58 +9,13 @@
 #include "data/open_dataset.h"
 #include "data/record.h"
 #include "data/text_reader.h"
+#include "tests/unit/data/damage.h"
 #include "tests/unit/data/foreign_files.h"
 #include "tests/unit/data/memory_files.h"
-#include "tests/unit/data/tokenizer_definitions.h"
+#include "tests/unit/data/tokenizer_fuzz.h"
 
 namespace lockstep::data {
 namespace {
-
-uint64_t base_seed() {
-  const char* given = std::getenv("LOCKSTEP_SEED");
-  return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
-}
-
-// The same damage for the same number.
-class Damage {
- public:
-  explicit Damage(uint64_t number) : state_(mix64(base_seed() * 1'000'003 + number)) {}
-
-  std::string of(std::string bytes) {
-    for (uint64_t edits = 1 + draw(3); edits > 0; --edits) edit(bytes);
-    return bytes;
-  }
-  uint64_t draw(uint64_t below) { return mix64(state_ += 0x9e3779b97f4a7c15ULL) % below; }
-
- private:
-  void edit(std::string& bytes) {
-    const size_t at = draw(bytes.size() + 1), room = bytes.size() - at;
-    const size_t length = std::min<size_t>(room, 1 + draw(draw(4) == 0 ? 400 : 8));
-    switch (draw(8)) {
-      case 0: bytes.resize(at); break;
-      case 1: bytes.erase(at, length); break;
-      case 2: bytes.insert(draw(bytes.size() + 1), bytes.substr(at, length)); break;
-      case 3: overwrite(bytes, at, number()); break;
-      case 4: bytes.insert(at, 1, kCharacters[draw(kCharacters.size())]); break;
-      case 5: if (room > 0) bytes[at] = kCharacters[draw(kCharacters.size())]; break;
-      case 6: if (room > 0) bytes[at] = static_cast<char>(draw(256)); break;
-      default: if (room > 0) bytes[at] = static_cast<char>(bytes[at] ^ (1 << draw(8)));
-    }
-  }
-  // Of 4 or 8 bytes, and near where things go wrong.
-  std::string number() {
-    constexpr uint64_t kNear[] = {0, 1, 255, 1 << 16, 1ULL << 31, 1ULL << 32, 1ULL << 40,
-                                  1ULL << 62, 1ULL << 63};
-    std::string out;
-    append_bytes(out, kNear[draw(std::size(kNear))] + draw(5) - 2);
-    return out.substr(0, draw(2) == 0 ? 4 : 8);
-  }
-  static void overwrite(std::string& bytes, size_t at, const std::string& with) {
-    bytes.replace(at, std::min(with.size(), bytes.size() - at), with);
-  }
-  static constexpr std::string_view kCharacters = "\"{}[]:,\\0123456789-eE.tfn \n\0\xff\xc3";
-  uint64_t state_;
-};
 
 // Tokens of a stream read in pieces; empty when a piece is refused.
 std::vector<int64_t> all_tokens(const TokenStream& stream) {
@@ -97,7 +50,7 @@ TEST_P(ForeignFuzz, IsRefusedOrReadAsItIs) {
     const auto stream = ForeignTokens::open(files, kind, "a.bin", "train", kVocab);
     if (!stream.ok()) {
       ++refused;
-      EXPECT_THAT(message_of(stream), testing::HasSubstr("a.")) << "damage " << number;
+      EXPECT_THAT(message_of(stream), testing::HasSubstr("a.")) << damage_name(number);
       continue;
     }
     EXPECT_TRUE(stream.value()->hash().ok());
@@ -109,7 +62,7 @@ TEST_P(ForeignFuzz, IsRefusedOrReadAsItIs) {
     ++read;
     // The tokens end where the file ends; each is one integer of it, and in the vocabulary.
     const size_t width = found.size() <= damaged.size() ? damaged.size() / found.size() : 0;
-    ASSERT_GE(width, 1u) << "damage " << number;
+    ASSERT_GE(width, 1u) << damage_name(number);
     for (const int64_t token : found) ASSERT_TRUE(token >= 0 && token < kVocab);
     if (kind == "npy" || width > 2) continue;  // its header may say another type
     const char* last = damaged.data() + damaged.size() - 2;
@@ -163,11 +116,11 @@ TEST(PreparedFuzz, IsRefusedOrReadAsItWasWritten) {
     std::advance(chosen, static_cast<int64_t>(damage.draw(contents.size())));
     MemoryFiles files = files_with(chosen->first, damage.of(chosen->second));
     const auto found = read(files);
-    ASSERT_TRUE(found.empty() || found.size() == wanted.size()) << "damage " << number;
+    ASSERT_TRUE(found.empty() || found.size() == wanted.size()) << damage_name(number);
     for (size_t i = 0; i < found.size(); ++i) {
       if (found[i].tokens.empty()) continue;  // refused
-      ASSERT_EQ(found[i].tokens, wanted[i].tokens) << chosen->first << " damage " << number;
-      ASSERT_EQ(found[i].labels, wanted[i].labels) << chosen->first << " damage " << number;
+      ASSERT_EQ(found[i].tokens, wanted[i].tokens) << chosen->first << " " << damage_name(number);
+      ASSERT_EQ(found[i].labels, wanted[i].labels) << chosen->first << " " << damage_name(number);
     }
   }
 }
@@ -193,38 +146,10 @@ TEST(InputFuzz, TextAndRecordsAreUtf8OrRefused) {
       const auto record = parse_record(next.value(), {.text_field = "text"}, std::nullopt);
       if (!record.ok()) continue;
       ++given;
-      ASSERT_FALSE(find_invalid_utf8(record.value().text)) << "damage " << number;
+      ASSERT_FALSE(find_invalid_utf8(record.value().text)) << damage_name(number);
     }
   }
   EXPECT_GT(given, 1000);
-}
-
-// What is asked of a tokenizer that a damaged definition still makes.
-void expect_sane(const Tokenizer& tokenizer, uint64_t number) {
-  for (const char* words : {"hello world 123 <|endoftext|>", "Grüße \xff\xfe\n\n\t  x", ""}) {
-    std::vector<uint32_t> ids;
-    if (!tokenizer.encode(words, ids).ok()) continue;
-    for (const uint32_t id : ids) ASSERT_LT(id, tokenizer.vocab_size()) << "damage " << number;
-    EXPECT_TRUE(tokenizer.decode(ids, true).ok()) << "damage " << number;
-  }
-  EXPECT_LT(tokenizer.end_of_document(), tokenizer.vocab_size());
-  EXPECT_EQ(tokenizer.hash().size(), 16u);
-}
-
-// Calls parse(damaged) for `count` kinds of damage to `definition`.
-template <typename Parse>
-void fuzz_tokenizer(const std::string& definition, uint64_t count, Parse parse) {
-  uint64_t made = 0;
-  for (uint64_t number = 0; number < count; ++number) {
-    const auto tokenizer = parse(Damage(number).of(definition));
-    if (!tokenizer.ok()) {
-      EXPECT_FALSE(tokenizer.error().message.empty());
-      continue;
-    }
-    ++made;
-    expect_sane(*tokenizer.value(), number);
-  }
-  EXPECT_GT(made, count / 200) << "the damage is too heavy to say much";
 }
 
 TEST(TokenizerFuzz, TokenizerJson) {

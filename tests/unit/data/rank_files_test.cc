@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "tests/unit/data/data_test_support.h"
+#include "tests/unit/data/rank_definitions.h"
 #include "tests/unit/data/tokenizer_definitions.h"
 
 namespace lockstep::data {
@@ -10,48 +11,6 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 using Ids = std::vector<uint32_t>;
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t bits = 0;
-    for (size_t k = 0; k < 3; ++k)
-      bits = bits << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0u);
-    for (size_t k = 0; k < 4; ++k)
-      out += i + k > bytes.size() ? '=' : kDigits[bits >> (18 - 6 * k) & 63];
-  }
-  return out;
-}
-
-// 256 bytes, "ab", "abc", and "\x01\x01" + a number for the rest.
-std::vector<std::string> ranks(size_t count) {
-  std::vector<std::string> tokens;
-  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
-  tokens.insert(tokens.end(), {"ab", "abc"});
-  while (tokens.size() < count) tokens.push_back("\x01\x01" + std::to_string(tokens.size()));
-  return tokens;
-}
-
-std::string rank_lines(size_t count) {
-  std::string lines;
-  size_t rank = 0;
-  for (const std::string& token : ranks(count)) lines += text(base64(token), " ", rank++, "\n");
-  return lines;
-}
-
-json tekken(size_t count) {
-  json vocab = json::array();
-  size_t rank = 0;
-  for (const std::string& token : ranks(count))
-    vocab.push_back({{"rank", rank++}, {"token_bytes", base64(token)}, {"token_str", nullptr}});
-  return {{"config",
-           {{"pattern", "[a-z]+|[^a-z]+"},
-            {"default_vocab_size", 300},
-            {"default_num_special_tokens", 10}}},
-          {"vocab", vocab}};
-}
 
 TEST(RankFiles, Base64) {
   std::string bytes;

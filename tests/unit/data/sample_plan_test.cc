@@ -53,6 +53,7 @@ TEST(Mixture, NumbersOfASourceHaveNoGapAndRoundsAreExact) {
     const int64_t sum = std::accumulate(weights.begin(), weights.end(), int64_t{0}) / divisor;
     std::vector<int64_t> next(weights.size(), 0);
     for (int64_t i = 0; i < 3 * sum; ++i) {
+      ASSERT_EQ(mixture.counts(i), next) << "index " << i;
       const Mixture::Place place = mixture.at(i);
       ASSERT_EQ(place.number, next[place.source]++) << "index " << i;
       for (size_t d = 0; d < weights.size() && (i + 1) % sum == 0; ++d) {

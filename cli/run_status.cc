@@ -1,0 +1,200 @@
+#include "cli/run_status.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "checkpoint/catalog.h"
+#include "cli/run_args.h"
+#include "launcher/process.h"
+#include "model_spec/slot_map.h"
+
+namespace lockstep::cli {
+namespace {
+
+using launcher::Membership;
+using nlohmann::json;
+
+constexpr size_t kLoggedSteps = 8;  // that rates are means of
+// A rank says that it is alive once a slot; a checkpoint is loaded or begun in one go.
+constexpr double kSilentStep_s = 5, kSilentOther_s = 60, kSilentSteps = 3;
+
+double silence_limit_s(Phase phase, double step_time_s) {
+  const bool in_step = phase == Phase::kStep || phase == Phase::kUpdate;
+  return std::max(in_step ? kSilentStep_s : kSilentOther_s, kSilentSteps * step_time_s);
+}
+
+// Of the newest lines, those of one generation and world size.
+std::vector<json> newest_steps(FileSystem& file_system, const std::filesystem::path& path) {
+  std::vector<json> steps;
+  for (const std::string& line : launcher::last_lines(file_system, path, 0, kLoggedSteps + 1)) {
+    json step = json::parse(line, nullptr, false);  // the first one may be the end of a line
+    if (step.is_object() && step.contains("step")) steps.push_back(std::move(step));
+  }
+  std::erase_if(steps, [newest = steps.empty() ? json() : steps.back()](const json& step) {
+    return step.value("generation", 0) != newest.value("generation", 0) ||
+           step.value("world_size", 0) != newest.value("world_size", 0);
+  });
+  return steps;
+}
+
+}  // namespace
+
+double RunStatus::eta_s() const {
+  if (!running() || step < 0 || planned_steps < step || step_time_s < 0) return -1;
+  return static_cast<double>(planned_steps - step) * step_time_s;
+}
+
+void find_suspects(RunStatus& status) {
+  if (!status.running()) return;
+  int64_t front = -1;
+  for (const RankStatus& rank : status.ranks) front = std::max(front, rank.member.progress.step);
+  RankStatus* silent = nullptr;
+  bool blamed = false;
+  for (RankStatus& rank : status.ranks) {
+    const Progress& progress = rank.member.progress;
+    if (!rank.alive) {
+      rank.suspect = "its process is gone";
+    } else if (rank.stopped) {
+      rank.suspect = "stopped (SIGSTOP or a debugger)";
+    } else if (front - progress.step > 1) {
+      rank.suspect = text("behind: others are at step ", front);
+    } else if (progress.save_phase == SavePhase::kFailed) {
+      rank.suspect = "its last save failed";
+      continue;  // it goes on, nobody waits for it
+    } else if (rank.age_s > silence_limit_s(progress.phase, status.step_time_s) &&
+               (silent == nullptr || rank.age_s > silent->age_s)) {
+      silent = &rank;
+    }
+    blamed = blamed || !rank.suspect.empty();
+  }
+  if (silent != nullptr && !blamed)
+    silent->suspect = text("no sign of life for ", fixed(silent->age_s, 1), " s");
+}
+
+Result<RunStatus> RunObserver::look() {
+  RunStatus status;
+  LOCKSTEP_TRY(status.membership,
+               launcher::read_membership(file_system_, folder_ / "workers.json"));
+  const Membership& found = status.membership;
+  const bool running = found.state == "running" && launcher::is_alive(found.agent_pid);
+  status.state = found.state == "running" && !running ? "agent_gone" : found.state;
+  for (const auto& member : found.workers) status.ranks.push_back(rank_status(member, running));
+  add_config(status);
+  if (config_) status.planned_steps = config_->training.steps;
+  add_logged_steps(status);
+  add_rank_rates(status);
+  add_events(status);
+  add_checkpoint(status);
+  constexpr double kFresh_s = 60;
+  if (status.state == "agent_gone" && status.logged_age_s >= 0 && status.logged_age_s < kFresh_s)
+    status.remarks.push_back(text("the last step was logged ", fixed(status.logged_age_s, 1),
+                                  " s ago: the agent may run on another machine"));
+  find_suspects(status);
+  return status;
+}
+
+RankStatus RunObserver::rank_status(Membership::Member member, bool running) const {
+  RankStatus rank;
+  rank.alive = running && launcher::is_alive(member.pid);
+  rank.stopped = rank.alive && launcher::is_stopped(member.pid);
+  // Only a page that is there: opening a missing one would make it.
+  if (rank.alive && file_system_.exists(member.progress_page))
+    if (auto page = ProgressPage::open(member.progress_page); page)
+      member.progress = (*page)->read();
+  if (member.progress.unix_ns > 0)
+    rank.age_s = static_cast<double>(clock_.unix_ns() - member.progress.unix_ns) * 1e-9;
+  rank.member = std::move(member);
+  return rank;
+}
+
+void RunObserver::add_config(const RunStatus& status) {
+  // A new launch may have other flags; its run_args.json is there once a step was logged.
+  const int64_t generation = status.membership.generation;
+  if (config_ && config_generation_ == generation) return;
+  const auto flags = run_flags(file_system_, folder_);
+  if (!flags.ok()) return;
+  auto parsed = parse_config("", flags.value());
+  if (!parsed.ok()) return;
+  config_ = std::move(parsed.value().config);
+  const bool steps = std::any_of(status.ranks.begin(), status.ranks.end(), [](const auto& rank) {
+    return rank.member.progress.phase >= Phase::kStep;
+  });
+  if (steps) config_generation_ = generation;
+}
+
+void RunObserver::add_logged_steps(RunStatus& status) const {
+  const std::vector<json> steps = newest_steps(file_system_, folder_ / "metrics.jsonl");
+  if (steps.empty()) return;
+  double tokens = 0, seconds = 0;
+  for (const json& step : steps) {
+    tokens += step.value("tokens", 0.0);
+    seconds += step.value("step_time_s", 0.0);
+  }
+  const json& last = steps.back();
+  status.step = last.value("step", int64_t{-1});
+  if (const auto loss = last.find("loss"); loss != last.end() && loss->is_number())
+    status.loss = loss->get<double>();
+  if (seconds > 0) status.tokens_per_s = tokens / seconds;
+  status.step_time_s = seconds / static_cast<double>(steps.size());
+  status.logged_age_s = static_cast<double>(clock_.unix_ns()) * 1e-9 - last.value("t", 0.0);
+}
+
+// Every rank takes part in every step; what differs is how many of its slots it computes.
+void RunObserver::add_rank_rates(RunStatus& status) const {
+  if (!config_ || status.tokens_per_s < 0 || status.ranks.empty()) return;
+  const model_spec::SlotMap map{config_->parallelism.slot_map == "block", config_->slots(),
+                          static_cast<int>(status.ranks.size())};
+  for (RankStatus& rank : status.ranks) {
+    if (rank.member.rank < 0 || rank.member.rank >= map.world_size) continue;
+    const auto slots = static_cast<double>(map.slots_of(rank.member.rank).size());
+    rank.tokens_per_s = status.tokens_per_s * slots / static_cast<double>(map.slots);
+  }
+}
+
+void RunObserver::add_events(RunStatus& status) {
+  const auto path = folder_ / "events.jsonl";
+  const int64_t bytes = launcher::file_size(file_system_, path);
+  if (bytes != events_bytes_) {
+    events_bytes_ = bytes;
+    const auto contents = read_file(file_system_, path);
+    int64_t starts = 0;
+    for (const std::string& line : split(contents.ok() ? contents.value() : "", '\n')) {
+      const json event = json::parse(line, nullptr, false);
+      if (!event.is_object()) continue;
+      const std::string name = event.value("event", "");
+      if (name == "generation_start") ++starts;
+      if (name == "failure_detected")
+        last_failure_ = text("rank ", event.value("rank", -1), " ", event.value("reason", ""),
+                             " at step ", event.value("step", int64_t{-1}));
+    }
+    restarts_ = std::max<int64_t>(0, starts - 1);
+  }
+  status.restarts = restarts_;
+  status.last_failure = last_failure_;
+}
+
+void RunObserver::add_checkpoint(RunStatus& status) {
+  int64_t committed = -1;
+  for (const RankStatus& rank : status.ranks)
+    committed = std::max(committed, rank.member.progress.committed_step);
+  if (committed != committed_step_ && config_) {
+    committed_step_ = committed;
+    checkpoint_step_ = -1;
+    checkpoint_created_s_.reset();
+    const auto entries =
+        checkpoint::list_checkpoints(file_system_, config_->checkpoint_folder());
+    for (const auto& entry : entries.ok() ? entries.value() : decltype(entries.value()){}) {
+      if (!entry.committed) continue;
+      checkpoint_step_ = entry.step;
+      checkpoint_created_s_ = entry.created_s;
+      break;
+    }
+  }
+  status.checkpoint_step = checkpoint_step_;
+  if (checkpoint_created_s_)
+    status.checkpoint_age_s = static_cast<double>(clock_.unix_ns()) * 1e-9 -
+                              static_cast<double>(*checkpoint_created_s_);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,238 @@
+// What `lockstep status` finds in a run's folder, whom it suspects, and how it draws.
+#include "cli/run_status.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "cli/status_report.h"
+#include "tests/support/temp_dir.h"
+
+namespace lockstep::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// A run of `ranks` ranks in one step, all well.
+RunStatus healthy(int ranks) {
+  RunStatus status;
+  status.state = status.membership.state = "running";
+  status.step_time_s = 0.5;
+  status.membership.world_size = ranks;
+  for (int r = 0; r < ranks; ++r) {
+    RankStatus rank;
+    rank.alive = true;
+    rank.age_s = 0.1;
+    rank.member.rank = r;
+    rank.member.progress.step = 42;
+    rank.member.progress.phase = Phase::kStep;
+    status.ranks.push_back(rank);
+  }
+  return status;
+}
+
+std::vector<std::string> suspects_of(RunStatus status) {
+  find_suspects(status);
+  std::vector<std::string> all;
+  for (const RankStatus& rank : status.ranks) all.push_back(rank.suspect);
+  return all;
+}
+
+TEST(Suspects, AHealthyRunHasNone) {
+  EXPECT_THAT(suspects_of(healthy(3)), ElementsAre("", "", ""));
+  RunStatus one_step_apart = healthy(2);
+  one_step_apart.ranks[0].member.progress.step = 43;
+  EXPECT_THAT(suspects_of(one_step_apart), ElementsAre("", ""));
+}
+
+TEST(Suspects, GoneStoppedAndBehindAreNamedAndTheWaitOfOthersIsNot) {
+  RunStatus status = healthy(4);
+  for (RankStatus& rank : status.ranks) rank.age_s = 30;  // all wait
+  status.ranks[0].alive = false;
+  status.ranks[1].stopped = true;
+  status.ranks[2].member.progress.step = 40;
+  EXPECT_THAT(suspects_of(status),
+              ElementsAre(HasSubstr("gone"), HasSubstr("SIGSTOP"), HasSubstr("at step 42"), ""));
+}
+
+TEST(Suspects, OfSeveralSilentOnesTheOneSilentLongest) {
+  RunStatus status = healthy(3);
+  status.ranks[0].age_s = 6.0;
+  status.ranks[1].age_s = 6.4;
+  EXPECT_THAT(suspects_of(status), ElementsAre("", "no sign of life for 6.4 s", ""));
+}
+
+TEST(Suspects, HowLongSilenceLastsDependsOnThePhaseAndOnTheStep) {
+  RunStatus status = healthy(1);
+  status.ranks[0].age_s = 4.9;
+  EXPECT_THAT(suspects_of(status), ElementsAre(""));
+  status.ranks[0].age_s = 5.1;
+  EXPECT_THAT(suspects_of(status), ElementsAre(HasSubstr("no sign of life")));
+  status.step_time_s = 10;
+  EXPECT_THAT(suspects_of(status), ElementsAre(""));
+  status.ranks[0].age_s = 31;
+  EXPECT_THAT(suspects_of(status), ElementsAre(HasSubstr("no sign of life")));
+  status.ranks[0].member.progress.phase = Phase::kLoad;
+  EXPECT_THAT(suspects_of(status), ElementsAre(""));
+  status.ranks[0].age_s = 61;
+  EXPECT_THAT(suspects_of(status), ElementsAre(HasSubstr("no sign of life")));
+}
+
+TEST(Suspects, AFailedSaveIsSaidAndDoesNotExcuseSilence) {
+  RunStatus status = healthy(2);
+  status.ranks[0].member.progress.save_phase = SavePhase::kFailed;
+  status.ranks[1].age_s = 9;
+  EXPECT_THAT(suspects_of(status),
+              ElementsAre("its last save failed", HasSubstr("no sign of life")));
+}
+
+TEST(Suspects, NobodyWhenTheRunIsOver) {
+  RunStatus status = healthy(1);
+  status.state = "done";
+  status.ranks[0].alive = false;
+  EXPECT_THAT(suspects_of(status), ElementsAre(""));
+}
+
+class RunObserverTest : public testing::Test {
+ protected:
+  void publish(const launcher::Membership& membership) {
+    ASSERT_TRUE(launcher::publish_membership(posix_file_system(), dir_ / "workers.json",
+                                             membership));
+  }
+  void write(const char* name, const std::string& contents) {
+    ASSERT_TRUE(publish_file(posix_file_system(), dir_ / name, contents));
+  }
+  RunStatus look(RunObserver& observer) {
+    auto status = observer.look();
+    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+    return status.ok() ? std::move(status).value() : RunStatus{};
+  }
+  test_support::TempDir dir_;
+};
+
+TEST_F(RunObserverTest, NoRunIsAnError) {
+  RunObserver observer(posix_file_system(), system_clock(), dir_.path());
+  const auto status = observer.look();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, Code::kNotFound);
+}
+
+TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
+  launcher::Membership membership;
+  membership.generation = 3;
+  membership.world_size = 3;
+  membership.agent_pid = ::getpid();
+  membership.state = "running";
+  for (int rank = 0; rank < 3; ++rank)
+    membership.workers.push_back({rank, ::getpid(), dir_ / text("page_", rank), {}});
+  publish(membership);
+  for (int rank = 0; rank < 3; ++rank)
+    ProgressPage::open(dir_ / text("page_", rank)).value()->set_phase(12, Phase::kStep);
+  RunObserver observer(posix_file_system(), system_clock(), dir_.path());
+  const RunStatus bare = look(observer);
+  EXPECT_EQ(bare.step, -1);
+  EXPECT_EQ(bare.ranks[1].tokens_per_s, -1);
+  EXPECT_EQ(bare.checkpoint_step, -1);
+
+  write("run_args.json", R"({"config": {"training": {"steps": 500, "slots": 4}}})");
+  const double now = static_cast<double>(system_clock().unix_ns()) * 1e-9;
+  std::string lines;
+  for (int step = 8; step <= 11; ++step)  // the first two are of an older generation
+    lines += nlohmann::json{{"step", step}, {"loss", 4.0 - 0.1 * step}, {"tokens", 1000},
+                            {"step_time_s", step < 10 ? 9.0 : 0.5}, {"world_size", 3},
+                            {"generation", step < 10 ? 2 : 3}, {"t", now - 1}}.dump() + "\n";
+  write("metrics.jsonl", lines);
+  write("events.jsonl",
+        R"({"event": "generation_start", "generation": 1})" "\n"
+        R"({"event": "failure_detected", "rank": 1, "reason": "killed by SIGKILL", "step": 5})" "\n"
+        R"({"event": "generation_start", "generation": 2})" "\n"
+        R"({"event": "failure_detected", "rank": 2, "reason": "exit code 70", "step": 9})"
+        "\n" R"({"event": "generation_start", "generation": 3})" "\n");
+  const RunStatus status = look(observer);
+  EXPECT_EQ(status.state, "running");
+  EXPECT_EQ(status.step, 11);
+  EXPECT_EQ(status.planned_steps, 500);
+  EXPECT_DOUBLE_EQ(status.tokens_per_s, 2000);
+  EXPECT_DOUBLE_EQ(status.eta_s(), 489 * 0.5);
+  EXPECT_NEAR(status.logged_age_s, 1, 0.9);
+  // Of 4 slots rank 0 computes two.
+  EXPECT_DOUBLE_EQ(status.ranks[0].tokens_per_s, 1000);
+  EXPECT_DOUBLE_EQ(status.ranks[2].tokens_per_s, 500);
+  EXPECT_EQ(status.restarts, 2);
+  EXPECT_EQ(status.last_failure, "rank 2 exit code 70 at step 9");
+  EXPECT_THAT(status.remarks, testing::IsEmpty());
+
+  const std::string shown = status_text(status);
+  EXPECT_THAT(shown, HasSubstr("step 11 of 500  loss 2.90000  2,000 tokens/s, 0.500 s a step"));
+  EXPECT_THAT(shown, HasSubstr("no checkpoint  restarts 2, the last failure: rank 2 exit"));
+  const auto json = nlohmann::json::parse(status_json(status, true));
+  EXPECT_EQ(json["workers"][0]["tokens_per_s"], 1000);
+  EXPECT_EQ(json["planned_steps"], 500);
+
+  membership.agent_pid = 999999999;
+  publish(membership);
+  const RunStatus elsewhere = look(observer);
+  EXPECT_EQ(elsewhere.state, "agent_gone");
+  EXPECT_THAT(elsewhere.remarks, ElementsAre(HasSubstr("another machine")));
+}
+
+// What a terminal with `rows` rows shows after those bytes: enough of one for LiveText.
+std::vector<std::string> terminal(const std::string& bytes) {
+  std::vector<std::string> screen(1);
+  size_t row = 0;
+  for (size_t i = 0; i < bytes.size();) {
+    if (bytes[i] == '\n') {
+      if (++row == screen.size()) screen.emplace_back();
+      ++i;
+    } else if (bytes[i] == '\x1b') {
+      const size_t end = bytes.find_first_of("hlFKJ", i);
+      const std::string number = bytes.substr(i + 2, end - i - 2);
+      if (bytes[end] == 'F') row -= static_cast<size_t>(std::stoi(number));
+      if (bytes[end] == 'J') screen.resize(row + 1), screen[row].clear();
+      i = end + 1;
+    } else {
+      const size_t end = bytes.find_first_of("\n\x1b", i);
+      const std::string words = bytes.substr(i, end - i);
+      const bool erased = bytes.compare(end, 3, "\x1b[K") == 0;
+      screen[row] = erased ? words : words + screen[row].substr(words.size());
+      i = end;
+    }
+  }
+  return screen;
+}
+
+TEST(LiveText, ReplacesWhatItShowed) {
+  std::ostringstream out;
+  LiveText live(out);
+  live.show("a long first line\nsecond\nthird\n", {24, 80});
+  EXPECT_THAT(terminal(out.str()), ElementsAre("a long first line", "second", "third", ""));
+  live.show("short\nB\n", {24, 80});
+  EXPECT_THAT(terminal(out.str()), ElementsAre("short", "B", ""));
+  EXPECT_THAT(out.str(), testing::Not(HasSubstr("\x1b[2J"))) << "clearing first would flicker";
+}
+
+TEST(LiveText, CutsWhatDoesNotFit) {
+  std::ostringstream out;
+  LiveText live(out);
+  std::string words;
+  for (int i = 0; i < 30; ++i) words += text("line number ", i, "\n");
+  for (int times = 0; times < 2; ++times) live.show(words, {10, 9});
+  EXPECT_THAT(terminal(out.str()),
+              ElementsAre("line num", "line num", "line num", "line num", "line num", "... 22 m",
+                          "line num", "line num", "line num", ""));
+}
+
+TEST(LiveText, WithoutATerminalThereAreNoControlBytes) {
+  std::ostringstream out;
+  LiveText live(out);
+  live.show("a\n", {});
+  live.show("b\n", {});
+  EXPECT_EQ(out.str(), "a\n\nb\n\n");
+}
+
+}  // namespace
+}  // namespace lockstep::cli

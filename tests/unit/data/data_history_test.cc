@@ -1,0 +1,93 @@
+// What was drawn, counted one by one; what a change of the data says.
+#include "data/data_history.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "data/sample_plan.h"
+
+namespace lockstep::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kA = "aaaa", *kB = "bbbb", *kC = "cccc";
+
+TEST(DataHistory, WhatWasDrawnIsWhatTheOrderSays) {
+  const std::vector<DataStretch> stretches = {
+      {0, 12, 64, "5*aaaa,3*bbbb"}, {7, 6, 128, "2*bbbb,3*cccc"}, {31, 6, 32, "cccc"}};
+  const std::vector<std::vector<std::pair<std::string, int64_t>>> sources = {
+      {{kA, 5}, {kB, 3}}, {{kB, 2}, {kC, 3}}, {{kC, 1}}};
+  std::map<std::string, std::pair<int64_t, int64_t>> counted;  // samples, tokens
+  for (int64_t step = 0; step < 40; ++step) {
+    const size_t s = step < 7 ? 0 : step < 31 ? 1 : 2;
+    std::vector<int64_t> weights;
+    for (const auto& [hash, weight] : sources[s]) weights.push_back(weight);
+    const Mixture mixture(weights);
+    const int64_t rows = stretches[s].samples_per_step;
+    for (int64_t row = step * rows; row < (step + 1) * rows; ++row) {
+      auto& [samples, tokens] = counted[sources[s][mixture.at(row).source].first];
+      ++samples;
+      tokens += stretches[s].seq_len;
+    }
+  }
+  const auto found = drawn(stretches, 40);
+  ASSERT_EQ(found.size(), 3u);
+  for (const Drawn& d : found) {
+    EXPECT_EQ(d.samples, counted[d.source].first) << d.source;
+    EXPECT_EQ(d.tokens, counted[d.source].second) << d.source;
+  }
+  EXPECT_THAT(drawn(stretches, 31).size(), 3u);
+  EXPECT_EQ(drawn({stretches[0]}, 0)[0].samples, 0);
+}
+
+TEST(DataHistory, TheNewOrderStartsAtTheSampleThatItDrawsFirst) {
+  const DataStretch stretch{10, 12, 64, "5*aaaa,3*bbbb"};
+  const Mixture mixture({5, 3});
+  std::map<size_t, int64_t> first;
+  for (int64_t row = 120; first.size() < 2; ++row) {
+    const auto place = mixture.at(row);
+    first.try_emplace(place.source, place.number);
+  }
+  const auto starts = starts_of(stretch);
+  ASSERT_EQ(starts.size(), 2u);
+  EXPECT_EQ(starts[0].sample, first[0]);
+  EXPECT_EQ(starts[1].sample, first[1]);
+  EXPECT_EQ(starts[1].source, kB);
+}
+
+TEST(DataHistory, GoingOnUnchangedSaysNothing) {
+  std::vector<DataStretch> stretches;
+  EXPECT_THAT(go_on_with(stretches, {0, 8, 64, kA}, {}), IsEmpty());
+  EXPECT_THAT(go_on_with(stretches, {50, 8, 64, kA}, {}), IsEmpty());
+  EXPECT_EQ(stretches.size(), 1u);
+  EXPECT_EQ(stretches[0].first_step, 0);
+}
+
+TEST(DataHistory, AChangeSaysWhatWasDrawnAndWhereTheNewOrderStarts) {
+  std::vector<DataStretch> stretches = {{0, 8, 64, "3*aaaa,1*bbbb"}};
+  // 16,001 tokens make 125 samples of 128.
+  const std::vector<DataSource> sources = {{"data/web", kA, 16'001}, {"data/code", kC, 16'001}};
+  const auto lines = go_on_with(stretches, {100, 8, 128, "1*aaaa,1*cccc"}, sources);
+  EXPECT_THAT(lines, ElementsAre(
+      "the data change after step 100: were 8 samples of 64 tokens a step from 3*aaaa,1*bbbb; "
+      "are 8 samples of 128 tokens a step from 1*aaaa,1*cccc",
+      "  drawn so far from data/web (aaaa): 600 samples, 38,400 tokens",
+      "  drawn so far from bbbb: 200 samples, 12,800 tokens",
+      "  from here on data/web (aaaa): its sample number 400, place 25 of 125 in epoch 3",
+      "  from here on data/code (cccc): its sample number 400, place 25 of 125 in epoch 3"));
+  ASSERT_EQ(stretches.size(), 2u);
+  EXPECT_EQ(stretches[1].first_step, 100);
+  // Changed again before a step was made: the stretch between drew nothing.
+  EXPECT_THAT(go_on_with(stretches, {100, 8, 256, kA}, {}),
+              testing::Contains(HasSubstr("bbbb: 200 samples, 12,800 tokens")));
+  ASSERT_EQ(stretches.size(), 2u);
+  EXPECT_EQ(stretches[1].seq_len, 256);
+}
+
+}  // namespace
+}  // namespace lockstep::data
