@@ -64,6 +64,7 @@ Result<SharedRegion> SharedRegion::open(const std::string& address) {
 Result<void> SharedRegion::map(size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file_, 0);
   if (memory == MAP_FAILED) return failed("map");
+  madvise(memory, bytes, MADV_DONTDUMP);  // a core file would have all its addresses
   data_ = static_cast<std::byte*>(memory);
   size_ = bytes;
   return {};
