@@ -259,7 +259,12 @@ class Lab:
         self._start("slurmctld", "slurmctld", "-D")
 
     def stop_controller(self):
-        self._kill("slurmctld")
+        """In order: killed, it forgets jobs of the last seconds."""
+        self.daemons["slurmctld"].terminate()
+        try:
+            self.daemons["slurmctld"].wait(30)
+        except subprocess.TimeoutExpired:
+            self._kill("slurmctld")
 
     def start_node(self, node):
         self._start(node, "slurmd", "-D", "-N", node)
