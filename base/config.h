@@ -33,6 +33,8 @@ struct Config {
   Parallelism parallelism;
   using ActivationCheckpoint = ActivationCheckpointConfig;
   ActivationCheckpoint activation_checkpoint;
+  using Lora = LoraConfig;
+  Lora lora;
   struct Checkpoint {
     bool enable = true;
     std::string folder = "checkpoints";         // under dump_folder unless absolute

@@ -113,7 +113,7 @@ void add_training(std::vector<ConfigField>& table) {
   });
 }
 
-void add_sharding_and_checkpoint(std::vector<ConfigField>& table) {
+void add_sharding_and_lora(std::vector<ConfigField>& table) {
   table.insert(table.end(), {
     {AT(parallelism, strategy), kSame, "who holds what; fsdp is another word for full_shard",
      one_of({"single", "ddp", "full_shard", "shard_grad_op", "hybrid"})},
@@ -138,6 +138,22 @@ void add_sharding_and_checkpoint(std::vector<ConfigField>& table) {
      one_of({"none", "full", "selective"})},
     {AT(activation_checkpoint, selective_ac_option), kSame, "selective: every so many blocks",
      within(1, 4096)},
+    // Neutral: the trainer adds all four to the identity where there are adapters.
+    {AT(lora, rank), kSame,
+     "rank of the adapters that are trained in place of the weights; 0: no adapters",
+     within(0, 4096)},
+    {AT(lora, alpha), kSame, "an adapter's output is added times alpha / rank", above(0)},
+    {AT(lora, dropout), kSame, "share of an adapter's input that is dropped while training",
+     within(0, 0.999)},
+    {AT(lora, target_modules), kSame,
+     "matrices of each block with an adapter, as q_proj, down_proj, c_attn; empty: q_proj and "
+     "v_proj, of gpt2 c_attn",
+     any()},
+  });
+}
+
+void add_checkpoint(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
     {AT(checkpoint, enable), kSame, "save checkpoints, and resume from the newest one", any()},
     {AT(checkpoint, folder), kSame, "under job.dump_folder unless absolute", any()},
     {AT(checkpoint, interval), kSame, "steps between saves; 0: none by steps", at_least(0)},
@@ -269,7 +285,8 @@ const std::vector<ConfigField>& config_fields() {
     std::vector<ConfigField> rows;
     add_model(rows);
     add_training(rows);
-    add_sharding_and_checkpoint(rows);
+    add_sharding_and_lora(rows);
+    add_checkpoint(rows);
     add_machinery(rows);
     add_data_and_launcher(rows);
     return rows;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace lockstep {
 inline namespace base {
@@ -59,6 +60,13 @@ struct ParallelismConfig {
   std::string wrap_policy = "module_wrap";    // module_wrap | size_based | none
   int64_t min_num_params = 100'000'000;       // size_based: parameters of a unit, at least
   std::string slot_map = "cyclic";            // cyclic | block
+};
+
+struct LoraConfig {
+  int64_t rank = 0;  // 0: no adapters, every weight is trained
+  double alpha = 16;                          // an adapter's output times alpha / rank is added
+  double dropout = 0;                         // of what an adapter reads
+  std::vector<std::string> target_modules = {};  // matrices with an adapter; empty: the family's
 };
 
 struct ActivationCheckpointConfig {

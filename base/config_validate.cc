@@ -131,6 +131,14 @@ Result<void> check_names(const Config& config) {
   return {};
 }
 
+Result<void> check_lora(const Config& config) {
+  if (config.lora.rank == 0 || config.checkpoint.initial_load_path.empty()) return {};
+  return wrong("with lora.rank = ", config.lora.rank, " checkpoints hold adapters alone, and the "
+               "weights come from model.hf_assets_path: `lockstep export ",
+               config.checkpoint.initial_load_path, " FOLDER`, and give FOLDER there in place of "
+               "checkpoint.initial_load_path");
+}
+
 Result<void> check_sources(const Config::Data& data) {
   constexpr size_t kMaxSources = 1024;
   if (!data.path.empty() && !data.sources.empty())
@@ -162,6 +170,7 @@ Result<void> validate(const Config& config) {
   LOCKSTEP_RETURN_IF_ERROR(check_names(config));
   LOCKSTEP_RETURN_IF_ERROR(check_slot_map(config));
   LOCKSTEP_RETURN_IF_ERROR(check_memory_tier(config.checkpoint));
+  LOCKSTEP_RETURN_IF_ERROR(check_lora(config));
   LOCKSTEP_RETURN_IF_ERROR(check_sources(config.data));
   LOCKSTEP_RETURN_IF_ERROR(check_model(config.model));
   LOCKSTEP_RETURN_IF_ERROR(check_batch(config.training));

@@ -19,9 +19,14 @@ most --max-file-gb), config.json, and the tokenizer's files.
 config.json and tokenizer come from --hf, else from the folder that the run was started from
 (model.hf_assets_path); a run that was described by [model] keys gets a config.json made for it.
 
+A run with lora.rank gives its base model's weights with the adapters added: a folder that needs no
+PEFT. --lora writes the adapters alone, as PEFT has them: adapter_config.json and
+adapter_model.safetensors.
+
 Examples:
   lockstep export results/training/demo exported
   lockstep export results/training/qwen exported --dtype bfloat16
+  lockstep export --lora results/training/chess adapters
   lockstep export checkpoints/step_00001000.g3-7f2a91 exported --hf models/Qwen3-0.6B
 )";
 
@@ -29,14 +34,19 @@ struct Options {
   std::string checkpoint, folder, assets, dtype = "float32";
   double max_file_gb = 5;
   int threads = 2;
+  bool lora = false;
 };
 
 // The model's config: that of --hf, or of the run which the checkpoint lies in.
 Result<Config> config_for(FileSystem& file_system, const Options& o,
                           const std::filesystem::path& checkpoint) {
   std::vector<std::string> flags{"--model.hf_assets_path=" + o.assets};
+  auto from_run = run_flags(file_system, checkpoint.parent_path().parent_path());
+  if (!o.assets.empty() && from_run.ok()) {  // what config.json does not say
+    for (const std::string& flag : from_run.value())
+      if (flag.starts_with("--lora.") || flag.starts_with("--model.init=")) flags.push_back(flag);
+  }
   if (o.assets.empty()) {
-    auto from_run = run_flags(file_system, checkpoint.parent_path().parent_path());
     if (!from_run.ok())
       return Error{Code::kConfig,
                    text(from_run.error().message, "; or give --hf DIR, a folder with the model's ",
@@ -55,6 +65,12 @@ Result<void> run(const Options& o) {
   LOCKSTEP_TRY(const Config config,
                config_for(file_system, o, std::filesystem::absolute(job.checkpoint)));
   LOCKSTEP_TRY(job.spec, model_spec::create(config, 0));
+  job.lora = config.lora;
+  job.random_base = config.model.init == "random";
+  job.adapters_alone = o.lora;
+  if (o.lora && !job.spec.adapted())
+    return Error{Code::kConfig, text(job.checkpoint.string(), ": --lora writes adapters, and the "
+                                     "run had none (lora.rank)")};
   job.folder = o.folder;
   job.assets = config.model.hf_assets_path;
   job.dtype = o.dtype;
@@ -78,6 +94,7 @@ int export_command(int argc, char** argv) {
   app.add_option("DIR", o.folder, "Folder to make")->required();
   app.add_option("--hf", o.assets, "Folder with the model's config.json and tokenizer")
       ->type_name("DIR");
+  app.add_flag("--lora", o.lora, "Adapters alone, as PEFT has them");
   app.add_option("--dtype", o.dtype, "float32 | bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();

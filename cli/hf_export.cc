@@ -10,7 +10,9 @@
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "checkpoint/catalog.h"
+#include "cli/lora_export.h"
 #include "model_spec/hf_config.h"
+#include "model_spec/hf_weights.h"
 
 namespace lockstep::cli {
 namespace {
@@ -31,11 +33,15 @@ struct WeightFile {
   SafetensorsHeader header;
 };
 
-std::vector<const model_spec::ParamSpec*> all_params(const model_spec::ModelSpec& spec) {
+std::vector<const model_spec::ParamSpec*> params_of(std::span<const model_spec::UnitSpec> units) {
   std::vector<const model_spec::ParamSpec*> params;
-  for (const auto& unit : spec.units)
+  for (const auto& unit : units)
     for (const auto& param : unit.params) params.push_back(&param);
   return params;
+}
+
+std::vector<const model_spec::ParamSpec*> written_params(const HfExport& job) {
+  return params_of(job.adapters_alone ? job.spec.adapters() : job.spec.base());
 }
 
 std::string numbered(size_t number, size_t count) {
@@ -49,25 +55,29 @@ std::string numbered(size_t number, size_t count) {
 std::vector<WeightFile> plan_files(const HfExport& job) {
   const bool narrow = job.dtype == "bfloat16";
   std::vector<WeightFile> files;
-  int64_t bytes = job.max_file_bytes + 1;
-  for (const model_spec::ParamSpec* param : all_params(job.spec)) {
+  int64_t bytes = 0;
+  for (const model_spec::ParamSpec* param : written_params(job)) {
     const int64_t size = param->elements() * (narrow ? 2 : 4);
-    if (bytes > 0 && bytes + size > job.max_file_bytes) {
+    if (files.empty() || (bytes > 0 && bytes + size > job.max_file_bytes && !job.adapters_alone)) {
       files.push_back({"", {{}, {{"format", "pt"}}}});
       bytes = 0;
     }
-    files.back().header.entries.push_back({param->name, narrow ? "BF16" : "F32", param->shape});
+    files.back().header.entries.push_back(
+        {(job.adapters_alone ? kPeftPrefix : "") + param->name, narrow ? "BF16" : "F32",
+         param->shape});
     bytes += size;
   }
   for (size_t i = 0; i < files.size(); ++i)
     files[i].name = files.size() == 1 ? "model.safetensors" : numbered(i + 1, files.size());
+  if (job.adapters_alone) files[0].name = "adapter_model.safetensors";
   return files;
 }
 
-// The checkpoint has the spec's parameters and no others; load_pieces compares shapes.
+// The checkpoint has what the spec trains and no others; load_pieces compares shapes.
 Result<void> check_names(const checkpoint::Manifest& manifest, const model_spec::ModelSpec& spec) {
   std::set<std::string> wanted;
-  for (const auto* param : all_params(spec)) wanted.insert(param->name);
+  for (const auto* param : params_of(spec.adapted() ? spec.adapters() : spec.base()))
+    wanted.insert(param->name);
   for (const auto& tensor : manifest.tensors)
     if (!wanted.contains(tensor.name))
       return Error{Code::kConfig, text("the checkpoint has ", tensor.name,
@@ -75,9 +85,42 @@ Result<void> check_names(const checkpoint::Manifest& manifest, const model_spec:
   return {};
 }
 
-Result<void> write_tensor(FileSystem& file_system, const HfExport& job,
-                          const checkpoint::Manifest& manifest, const SafetensorsEntry& entry,
-                          File& file) {
+TensorReader checkpoint_reader(FileSystem& file_system, const HfExport& job,
+                               const checkpoint::Manifest& manifest) {
+  return [&](const std::string& name, const std::vector<int64_t>& shape, int64_t first,
+             std::span<float> out) -> Result<void> {
+    checkpoint::LiveTarget target{{name, checkpoint::Kind::kParam, shape, first,
+                                   static_cast<int64_t>(out.size())},
+                                  std::as_writable_bytes(out)};
+    const auto loaded =
+        checkpoint::load_pieces(file_system, job.checkpoint, manifest, {target}, job.threads);
+    return loaded.ok() ? Result<void>() : loaded.error();
+  };
+}
+
+// Where the values of the tensors that are written come from. `base`: for adapters to be added to.
+Result<TensorReader> reader_for(FileSystem& file_system, const HfExport& job,
+                                const checkpoint::Manifest& manifest,
+                                std::unique_ptr<model_spec::HfWeights>& base) {
+  TensorReader from_checkpoint = checkpoint_reader(file_system, job, manifest);
+  if (!job.spec.adapted()) return from_checkpoint;
+  if (job.adapters_alone)
+    return TensorReader([from_checkpoint](const std::string& name, const auto& shape, int64_t first,
+                                          std::span<float> out) {
+      return from_checkpoint(name.substr(std::string_view(kPeftPrefix).size()), shape, first, out);
+    });
+  if (job.assets.empty() || job.random_base)
+    return Error{Code::kConfig, "the adapters were trained beside random weights, which no folder "
+                                "has; --lora writes the adapters alone"};
+  LOCKSTEP_TRY(base, model_spec::HfWeights::open(file_system, job.assets, job.spec));
+  const auto from_folder = [&base](const std::string& name, const std::vector<int64_t>&,
+                                   int64_t first, std::span<float> out) {
+    return base->read(name, first, out);
+  };
+  return merged(from_folder, from_checkpoint, job.spec, job.lora);
+}
+
+Result<void> write_tensor(const TensorReader& read, const SafetensorsEntry& entry, File& file) {
   const int64_t elements = checkpoint::element_count(entry.shape);
   const bool narrow = entry.dtype == "BF16";
   std::vector<float> values;
@@ -85,11 +128,7 @@ Result<void> write_tensor(FileSystem& file_system, const HfExport& job,
   for (int64_t at = 0; at < elements; at += kWindowElements) {
     const int64_t length = std::min(kWindowElements, elements - at);
     values.resize(static_cast<size_t>(length));
-    checkpoint::LiveTarget target{{entry.name, checkpoint::Kind::kParam, entry.shape, at, length},
-                                  std::as_writable_bytes(std::span(values))};
-    const auto loaded =
-        checkpoint::load_pieces(file_system, job.checkpoint, manifest, {target}, job.threads);
-    if (!loaded.ok()) return loaded.error();
+    LOCKSTEP_RETURN_IF_ERROR(read(entry.name, entry.shape, at, values));
     std::span<const std::byte> bytes = std::as_bytes(std::span(values));
     if (narrow) {
       words.resize(values.size());
@@ -103,7 +142,7 @@ Result<void> write_tensor(FileSystem& file_system, const HfExport& job,
 
 // tmp, write, sync, rename; the folder is synced with config.json.
 Result<void> write_weights(FileSystem& file_system, const HfExport& job,
-                           const checkpoint::Manifest& manifest, WeightFile& weights) {
+                           const TensorReader& read, WeightFile& weights) {
   const Path path = job.folder / weights.name;
   const Path unfinished = path.string() + ".tmp";
   {
@@ -111,7 +150,7 @@ Result<void> write_weights(FileSystem& file_system, const HfExport& job,
     const std::string preamble = safetensors_preamble(weights.header);
     LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(preamble), 0));
     for (const SafetensorsEntry& entry : weights.header.entries)
-      LOCKSTEP_RETURN_IF_ERROR(write_tensor(file_system, job, manifest, entry, *file));
+      LOCKSTEP_RETURN_IF_ERROR(write_tensor(read, entry, *file));
     LOCKSTEP_RETURN_IF_ERROR(file->sync());
   }
   return file_system.rename(unfinished, path);
@@ -147,18 +186,27 @@ Result<void> carry_assets(FileSystem& file_system, const HfExport& job) {
 }  // namespace
 
 Result<HfExportReport> export_to_hf(FileSystem& file_system, const HfExport& job) {
-  if (file_system.exists(job.folder / "config.json"))
-    return Error{Code::kConfig, text(job.folder.string(), " has a config.json; name a new folder")};
+  const char* const last = job.adapters_alone ? "adapter_config.json" : "config.json";
+  if (file_system.exists(job.folder / last))
+    return Error{Code::kConfig,
+                 text(job.folder.string(), job.adapters_alone ? " has an " : " has a ", last,
+                      "; name a new folder")};
   if (job.spec.shape.family == "linear")
     return Error{Code::kConfig, "transformers has no model of the family linear"};
   LOCKSTEP_TRY(const auto manifest, checkpoint::read_manifest(file_system, job.checkpoint));
   LOCKSTEP_RETURN_IF_ERROR(check_names(manifest, job.spec));
-  LOCKSTEP_TRY(const std::string config, config_text(file_system, job));
+  std::unique_ptr<model_spec::HfWeights> base;
+  LOCKSTEP_TRY(const TensorReader read, reader_for(file_system, job, manifest, base));
+  LOCKSTEP_TRY(const std::string config,
+               job.adapters_alone
+                   ? Result<std::string>(adapter_config_json(job.lora, job.spec.shape,
+                                                             job.assets.string()))
+                   : config_text(file_system, job));
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(job.folder));
   HfExportReport report;
   std::vector<WeightFile> files = plan_files(job);
   for (WeightFile& file : files) {
-    LOCKSTEP_RETURN_IF_ERROR(write_weights(file_system, job, manifest, file));
+    LOCKSTEP_RETURN_IF_ERROR(write_weights(file_system, job, read, file));
     ++report.files;
     report.tensors += static_cast<int64_t>(file.header.entries.size());
     for (const auto& entry : file.header.entries) report.bytes += entry.end - entry.begin;
@@ -166,8 +214,8 @@ Result<HfExportReport> export_to_hf(FileSystem& file_system, const HfExport& job
   if (files.size() > 1)
     LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / "model.safetensors.index.json",
                                           index_json(files, report.bytes)));
-  LOCKSTEP_RETURN_IF_ERROR(carry_assets(file_system, job));
-  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / "config.json", config));
+  if (!job.adapters_alone) LOCKSTEP_RETURN_IF_ERROR(carry_assets(file_system, job));
+  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / last, config));
   return report;
 }
 

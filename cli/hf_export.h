@@ -4,6 +4,8 @@
 //   tokenizer and generation files, as they were
 //   config.json, last: a folder without it is not complete
 //
+// Of a run that trained adapters: the base model's weights with the adapters added; or, with
+// `adapters_alone`, adapter_model.safetensors and, last, adapter_config.json, which PEFT loads.
 // Tensors have the names and shapes of ModelSpec; at most kWindowElements of one are in memory.
 #pragma once
 
@@ -21,6 +23,9 @@ struct HfExport {
   std::filesystem::path folder;      // to make; has no config.json yet
   std::filesystem::path assets;      // folder with config.json and tokenizer; "": made from `spec`
   model_spec::ModelSpec spec;
+  Config::Lora lora;            // of the spec's adapters
+  bool adapters_alone = false;  // requires adapters
+  bool random_base = false;     // the weights beside the adapters were never in a folder
   std::string dtype = "float32";           // float32 | bfloat16
   int64_t seq_len = 0;                     // max_position_embeddings of a config.json that is made
   int threads = 2;                         // decoding threads

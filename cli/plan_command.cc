@@ -107,7 +107,8 @@ Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& a
   LOCKSTEP_TRY(r.spec, model_of(r.config));
   r.scaling = o.scaling == "layers" ? ScalingStrategy::kLayers : ScalingStrategy::kAll;
   if (o.scaling_factor != 1.0)
-    r.spec = model_spec::create(model_spec::scaled(r.spec.shape, r.scaling, o.scaling_factor));
+    r.spec = model_spec::create(model_spec::scaled(r.spec.shape, r.scaling, o.scaling_factor),
+                                r.config.lora);
   r.plan = model_spec::plan_memory(r.config, r.spec, r.ranks);
   r.occupancy = occupancies(r.config.slots(), r.ranks.world_size);
   if (!o.device_memory.empty()) {

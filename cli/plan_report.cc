@@ -40,8 +40,9 @@ void print_rows(std::ostream& out, const std::vector<MemoryRow>& rows) {
 
 void print_head(std::ostream& out, const PlanReport& r) {
   const Config::Training& t = r.config.training;
-  out << r.spec.shape.family << ", " << grouped(r.spec.parameter_count()) << " parameters; "
-      << r.config.parallelism.strategy << " on " << r.ranks.world_size << " rank"
+  out << r.spec.shape.family << ", " << grouped(r.spec.parameter_count()) << " parameters";
+  if (r.spec.adapted()) out << ", " << grouped(r.spec.trained_count()) << " of them trained";
+  out << "; " << r.config.parallelism.strategy << " on " << r.ranks.world_size << " rank"
       << (r.ranks.world_size == 1 ? "" : "s") << "; " << t.mixed_precision_param << "; "
       << r.config.slots() << " slots of " << t.local_batch_size << " x " << t.seq_len
       << " tokens a step; activation checkpointing " << r.config.activation_checkpoint.mode
@@ -144,6 +145,7 @@ void print_plan(std::ostream& out, const PlanReport& r) {
 std::string plan_json(const PlanReport& r) {
   ordered_json json{{"model", r.spec.shape.family},
                     {"parameters", r.spec.parameter_count()},
+                    {"trained_parameters", r.spec.trained_count()},
                     {"strategy", r.config.parallelism.strategy},
                     {"world_size", r.ranks.world_size},
                     {"slots", r.config.slots()},

@@ -39,9 +39,14 @@ Result<std::vector<std::string>> run_flags(FileSystem& file_system,
   std::vector<std::string> flags;
   for (const auto& [section, keys] : config.items())
     for (const auto& [key, value] : keys.items()) {
-      if (value.is_array() || (section == "job" && key == "dump_folder")) continue;
-      flags.push_back(text("--", section, ".", key, "=",
-                           value.is_string() ? value.get<std::string>() : value.dump()));
+      if (section == "job" && key == "dump_folder") continue;
+      const auto word = [](const json& v) {
+        return v.is_string() ? v.get<std::string>() : v.dump();
+      };
+      std::string list;
+      for (const json& item : value.is_array() ? value : json::array())
+        list += (list.empty() ? "" : ",") + word(item);
+      flags.push_back(text("--", section, ".", key, "=", value.is_array() ? list : word(value)));
     }
   flags.push_back("--job.dump_folder=" + run.string());
   return flags;

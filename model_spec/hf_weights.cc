@@ -106,7 +106,7 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
   }
   std::vector<std::string> missing, unexpected;
   const std::string base = spec.shape.gpt2 ? "transformer." : "model.";
-  for (const UnitSpec& unit : spec.units)
+  for (const UnitSpec& unit : spec.base())
     for (const ParamSpec& param : unit.params) {
       auto place = found.find(param.name);
       if (place == found.end() && param.name.starts_with(base))

@@ -20,7 +20,8 @@ namespace lockstep::model_spec {
 
 class HfWeights {
  public:
-  // Checks that the files are whole and hold exactly the parameters of `spec`, in their shapes. Not
+  // Checks that the files are whole and hold exactly the parameters of `spec`, in their shapes;
+  // adapters are not looked for. Not
   // counted as unexpected: lm_head.weight of a tied model, and buffers that old versions of
   // transformers saved. A base model's names ("layers.0…", "h.0…") are understood.
   // Errors: kConfig, naming files and tensors.

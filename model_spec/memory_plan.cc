@@ -30,10 +30,11 @@ constexpr const char* kNames[kMemoryUses] = {
 constexpr int64_t kMaxLayers = 4096, kMaxBatch = 65536;  // the config's limits
 constexpr int64_t kStepsOfAll = 100;                      // factors are multiples of 1 / this
 
-// Bytes of the tiles of all units that rank 0 owns: what it writes to checkpoints, fp32.
+// Bytes of the tiles of all trained units that rank 0 owns: what it writes to checkpoints, fp32.
 int64_t owned_bytes(const ModelSpec& spec, int64_t world_size) {
   int64_t tiles = 0;
-  for (const UnitSpec& unit : spec.units) tiles += (unit.tiles() + world_size - 1) / world_size;
+  for (const UnitSpec& unit : spec.units)
+    if (!unit.frozen) tiles += (unit.tiles() + world_size - 1) / world_size;
   return tiles * kTileElements * 4;
 }
 
@@ -167,13 +168,13 @@ std::optional<LargestModel> largest_model(const Config& config, const DecoderSha
     return static_cast<double>(n) / static_cast<double>(steps);
   };
   const auto peak = [&](int64_t n) {
-    return device_bytes(config, create(scaled(shape, strategy, factor(n))), ranks);
+    return device_bytes(config, create(scaled(shape, strategy, factor(n)), config.lora), ranks);
   };
   const int64_t most = kMaxLayers * steps / shape.n_layers;
   const int64_t n = largest(most, [&](int64_t k) { return peak(k) <= room_bytes; });
   if (n == 0) return std::nullopt;
   LargestModel model{factor(n), scaled(shape, strategy, factor(n)), 0, peak(n)};
-  model.parameters = create(model.shape).parameter_count();
+  model.parameters = create(model.shape, config.lora).parameter_count();
   return model;
 }
 

@@ -39,7 +39,8 @@ StageMemory::StageMemory(const Config& config, const ModelSpec& spec, MemoryLedg
       width_(config.training.mixed_precision_param == "bfloat16" ? 2 : 4),
       checkpointing_(config.activation_checkpoint),
       fused_(config.model.fused_attention),
-      dropout_(config.model.dropout > 0) {
+      dropout_(config.model.dropout > 0),
+      adapter_dropout_(config.lora.dropout > 0) {
   const DecoderShape& s = shape_;
   const int64_t h = s.n_heads, k = s.n_kv_heads, e = s.head_dim;
   x_ = rows_ * s.dim * width_;
@@ -93,30 +94,37 @@ void StageMemory::embedding_forward() {
 }
 
 // LinearStage::forward keeps x and makes y.
-void StageMemory::layer_forward(const PartMemory& part, int64_t layer) {
+void StageMemory::layer_forward(const PartMemory& part, const PartMemory* adapters,
+                                int64_t layer) {
   ledger_.at("forward of block", layer);
   if (shape_.family == "linear") return ledger_.hold(MemoryUse::kActivations, x_);
-  block_forward(part, layer);
+  block_forward(part, adapters, layer);
 }
 
-void StageMemory::block_forward(const PartMemory& part, int64_t layer) {
+void StageMemory::block_forward(const PartMemory& part, const PartMemory* adapters,
+                                int64_t layer) {
   const bool all = !recomputed(layer);
-  block_run(part, layer, all);
+  block_run(part, adapters, layer, all);
   ledger_.hold(MemoryUse::kActivations, x_);  // y
+  low_rank(adapters, Role::kDown, 1, /*backward=*/false);
   if (!all)                                   // s_RF, x2_RD, and what the norms kept
     ledger_.drop(MemoryUse::kActivations,
                  s_ + x_ + 2 * norm_ + (shape_.qk_norm ? head_scales_ : 0));
 }
 
 // BlockStage::run: what later lines do not read is dropped unless backward wants all.
-void StageMemory::block_run(const PartMemory& part, int64_t layer, bool all) {
+void StageMemory::block_run(const PartMemory& part, const PartMemory* adapters, int64_t layer,
+                            bool all) {
   const auto keep = [this](int64_t bytes) { ledger_.hold(MemoryUse::kActivations, bytes); };
   const auto done = [this, all](int64_t bytes) {
     if (!all) ledger_.drop(MemoryUse::kActivations, bytes);
   };
   const auto linear = [&](Role first, int64_t count, int64_t bytes) {  // Linear::forward
-    Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_);
-    keep(bytes);
+    {
+      Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_);
+      keep(bytes);
+    }
+    low_rank(adapters, first, count, /*backward=*/false);
   };
   keep(x_ + norm_);                             // h1_RD, norm1
   linear(Role::kQ, shape_.gpt2 ? 1 : 3, qkv_);  // project_heads
@@ -134,12 +142,34 @@ void StageMemory::block_run(const PartMemory& part, int64_t layer, bool all) {
   keep(probabilities(layer));
   done(qkv_ + probabilities(layer));
   keep(x_);                                     // the branch, which becomes x2_RD
+  low_rank(adapters, Role::kO, 1, /*backward=*/false);
   done(attention_);
   keep(x_ + norm_);                             // h2_RD, norm2
   linear(shape_.gpt2 ? Role::kUp : Role::kGate, shape_.gpt2 ? 1 : 2, inner_);
   done(x_);
   keep(s_);                                     // s_RF
   done(inner_);
+}
+
+// LowRank: forward adds a product; backward keeps the gradients between the factors until dx is
+// there.
+void StageMemory::low_rank(const PartMemory* adapters, Role first, int64_t count, bool backward) {
+  if (adapters == nullptr) return;
+  int64_t kept = 0, most = 0;  // elements of a row
+  for (int64_t i = 0; i < count; ++i) {
+    const int a = adapters->spec->find(static_cast<Role>(static_cast<int64_t>(first) + i));
+    if (a < 0) continue;
+    const auto& params = adapters->spec->params;
+    const int64_t rank = params[static_cast<size_t>(a)].shape[0],
+                  in = params[static_cast<size_t>(a)].shape[1],
+                  out = params[static_cast<size_t>(a) + 1].shape[0];
+    const int64_t masked = adapter_dropout_ ? in : 0;
+    if (backward) kept += rank;
+    most = std::max(most, backward ? std::max(rank + masked + (count > 1 ? out : 0), in)
+                                   : rank + out + masked);
+  }
+  if (kept > 0) adapters->grad();
+  Held work(ledger_, MemoryUse::kWork, rows_ * (kept + most) * width_);
 }
 
 // HeadStage::run
@@ -156,7 +186,7 @@ void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
       weight.grad();
     } else {
       weight.grad_sum(param);
-      if (width_ != kFloat)  // add_weight_grad: both as fp32
+      if (width_ != kFloat && !weight.spec->frozen)  // add_weight_grad: both as fp32
         logits.add(chunk * (vocab + shape_.dim) * kFloat);
     }
   }
@@ -164,18 +194,21 @@ void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
   own.grad_sum(Role::kNorm1Bias);
 }
 
-void StageMemory::layer_backward(const PartMemory& part, int64_t layer) {
+void StageMemory::layer_backward(const PartMemory& part, const PartMemory* adapters,
+                                 int64_t layer) {
   ledger_.at("backward of block", layer);
-  if (shape_.family != "linear") return block_backward(part, layer);
+  if (shape_.family != "linear") return block_backward(part, adapters, layer);
   part.grad();                                       // LinearStage::backward
   ledger_.drop(MemoryUse::kActivations, x_);         // x_RD_.reset()
   ledger_.hold(MemoryUse::kWork, x_);                // dx
 }
 
-void StageMemory::block_backward(const PartMemory& part, int64_t layer) {
-  if (recomputed(layer)) block_run(part, layer, /*all=*/true);
+void StageMemory::block_backward(const PartMemory& part, const PartMemory* adapters,
+                                 int64_t layer) {
+  if (recomputed(layer)) block_run(part, adapters, layer, /*all=*/true);
   const auto stacked = [&](Role first, int64_t count) {  // parameters_back, then input_back
-    Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_);
+    { Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_); }
+    low_rank(adapters, first, count, /*backward=*/true);
   };
   const auto sum = [&](std::initializer_list<Role> roles) {
     for (Role role : roles) part.grad_sum(role);
@@ -185,6 +218,7 @@ void StageMemory::block_backward(const PartMemory& part, int64_t layer) {
   // feed_forward_back
   Held work(ledger_, MemoryUse::kWork, masked);
   part.grad();                               // down_.parameters_back
+  low_rank(adapters, Role::kDown, 1, /*backward=*/true);
   sum({Role::kDownBias});
   read(s_);
   work.add(s_);                              // ds
@@ -198,6 +232,7 @@ void StageMemory::block_backward(const PartMemory& part, int64_t layer) {
   read(x_);                                  // x2_RD
   // attention_back
   work.add(masked);
+  low_rank(adapters, Role::kO, 1, /*backward=*/true);
   sum({Role::kOBias});
   work.add(attention_);                      // d_out
   work.release(masked);
@@ -228,6 +263,7 @@ void StageMemory::attention_backward(int64_t layer) {
 
 // The rows' sums in fp32.
 void StageMemory::embedding_backward(const PartMemory& part) {
+  if (part.spec->frozen) return;
   ledger_.at("backward of the embedding");
   Held masked(ledger_, MemoryUse::kWork, dropout_ ? x_ : 0);
   for (size_t i = 0; i < part.spec->params.size(); ++i) part.grad_sum(static_cast<int>(i));

@@ -21,18 +21,20 @@ class StageMemory {
 
   // Holds the embedding's output; a block's saved tensors and output; a linear layer's output.
   void embedding_forward();
-  void layer_forward(const PartMemory& part, int64_t layer);
+  // `adapters`: the block's, or null.
+  void layer_forward(const PartMemory& part, const PartMemory* adapters, int64_t layer);
   // Loss and its backward; holds dx.
   void head(const PartMemory& own, const PartMemory& weight);
   // Holds dx; drops what forward saved, its input x included.
-  void layer_backward(const PartMemory& part, int64_t layer);
+  void layer_backward(const PartMemory& part, const PartMemory* adapters, int64_t layer);
   void embedding_backward(const PartMemory& part);
 
  private:
   void hold_tables();
-  void block_forward(const PartMemory& part, int64_t layer);
-  void block_run(const PartMemory& part, int64_t layer, bool all);
-  void block_backward(const PartMemory& part, int64_t layer);
+  void block_forward(const PartMemory& part, const PartMemory* adapters, int64_t layer);
+  void block_run(const PartMemory& part, const PartMemory* adapters, int64_t layer, bool all);
+  void block_backward(const PartMemory& part, const PartMemory* adapters, int64_t layer);
+  void low_rank(const PartMemory* adapters, Role first, int64_t count, bool backward);
   void attention_backward(int64_t layer);
   bool recomputed(int64_t layer) const;
   struct ScoreBlock {
@@ -46,7 +48,7 @@ class StageMemory {
   MemoryLedger& ledger_;
   int64_t batch_, seq_len_, rows_, width_;
   ActivationCheckpointConfig checkpointing_;
-  bool fused_, dropout_;
+  bool fused_, dropout_, adapter_dropout_;
   // Bytes of a block's tensors.
   int64_t x_ = 0, norm_ = 0, qkv_ = 0, head_scales_ = 0, attention_ = 0, keys_ = 0,
           inner_ = 0, s_ = 0;

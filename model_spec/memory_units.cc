@@ -115,14 +115,16 @@ UnitMemory::UnitMemory(const UnitSpec& spec, const Spread& spread, MemoryLedger&
       pool_(pool),
       tiles_per_rank_((spec.tiles() + spread.world_size - 1) / spread.world_size),
       summed_(spec.params.size(), false) {
-  ledger_.hold(MemoryUse::kMaster, held_elements() * kFloat);
-  ledger_.hold(MemoryUse::kOptimizer, 2 * held_elements() * kFloat);
-  if (spread_.wire_bytes != kFloat)
-    ledger_.hold(MemoryUse::kComputeCopy, held_elements() * spread_.wire_bytes);
-  ledger_.hold(MemoryUse::kFold,
-               (spread_.local_partials * padded_elements() +
-                spread_.group_partials * held_elements() +
-                spread_.fold_partials * owned_elements()) * kFloat);
+  const bool copied = spread_.wire_bytes != kFloat;
+  if (copied) ledger_.hold(MemoryUse::kComputeCopy, held_elements() * spread_.wire_bytes);
+  if (!frozen() || !copied) ledger_.hold(MemoryUse::kMaster, held_elements() * kFloat);
+  if (!frozen()) {
+    ledger_.hold(MemoryUse::kOptimizer, 2 * held_elements() * kFloat);
+    ledger_.hold(MemoryUse::kFold,
+                 (spread_.local_partials * padded_elements() +
+                  spread_.group_partials * held_elements() +
+                  spread_.fold_partials * owned_elements()) * kFloat);
+  }
   start_gather();
   release();
 }
@@ -141,7 +143,7 @@ void UnitMemory::release() {
 
 // Unit::begin_grads: send_U_
 void UnitMemory::grad() {
-  if (sending_) return;
+  if (sending_ || frozen()) return;
   pool_.take(MemoryUse::kExchange, wire_size());
   sending_ = true;
 }
@@ -150,7 +152,7 @@ void UnitMemory::grad() {
 void UnitMemory::grad_sum(int param) {
   const size_t i = static_cast<size_t>(param);
   if (spread_.wire_bytes == kFloat) return grad();
-  if (summed_[i]) return;
+  if (summed_[i] || frozen()) return;
   summed_[i] = true;
   ledger_.hold(MemoryUse::kGradSums, spec_.params[i].elements() * kFloat);
 }

@@ -60,6 +60,7 @@ class UnitMemory {
   void advance_exchange();
   void finish_exchange();
 
+  bool frozen() const { return spec_.frozen; }
   int64_t tiles_per_rank() const { return tiles_per_rank_; }
   int64_t owned_elements() const { return tiles_per_rank_ * kTileElements; }
   int64_t held_elements() const { return owned_elements() * spread_.copies(); }

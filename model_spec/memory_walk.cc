@@ -48,7 +48,11 @@ class Walk {
     std::vector<UnitMemory*> gathered, finished;
   };
 
-  size_t head() const { return parts_.size() - 1; }
+  size_t head() const { return static_cast<size_t>(spec_.head_unit()); }
+  // What the block that is part `i` computes with beside it, or null.
+  const PartMemory* adapters(size_t i) const {
+    return spec_.adapted() ? &parts_[head() + i] : nullptr;
+  }
 
   // Schedule::make_plan: stages forward, the loss, stages backward; the embedding's backward needs
   // no weights.
@@ -60,13 +64,21 @@ class Walk {
           made.gathered.push_back(parts_[p].unit);
       plan_.push_back(std::move(made));
     };
-    for (size_t i = 0; i < head(); ++i) item({i});
+    const auto block = [&](size_t i) {
+      item(spec_.adapted() ? std::vector<size_t>{i, head() + i} : std::vector<size_t>{i});
+    };
+    item({0});
+    for (size_t i = 1; i < head(); ++i) block(i);
     item(spec_.shape.tied ? std::vector<size_t>{head(), 0} : std::vector<size_t>{head()});
-    for (size_t i = head() - 1; i > 0; --i) item({i});
+    for (size_t i = head() - 1; i > 0; --i) block(i);
     item({});
     // Schedule::add_finished: with the last part in backward order
     std::map<UnitMemory*, size_t> last;
-    for (size_t i = head() + 1; i-- > 0;) last[parts_[i].unit] = 2 * head() - i;
+    for (size_t i = head() + 1; i-- > 0;) {
+      const bool block_adapters = spec_.adapted() && i > 0 && i < head();
+      const PartMemory& trained = parts_[block_adapters ? head() + i : i];
+      if (!trained.unit->frozen()) last[trained.unit] = 2 * head() - i;
+    }
     for (const auto& [unit, at] : last) plan_[at].finished.push_back(unit);
   }
 
@@ -132,7 +144,7 @@ class Walk {
       if (i == 0) {
         stages_.embedding_backward(parts_[0]);
       } else {
-        stages_.layer_backward(parts_[i], static_cast<int64_t>(i) - 1);
+        stages_.layer_backward(parts_[i], adapters(i), static_cast<int64_t>(i) - 1);
       }
       ledger_.drop(MemoryUse::kWork, stages_.x_bytes());  // dx = backward(dx)
       if (after) prefetch(item + 1);
@@ -148,7 +160,7 @@ class Walk {
       if (i == 0) {
         stages_.embedding_forward();
       } else {
-        stages_.layer_forward(parts_[i], static_cast<int64_t>(i) - 1);
+        stages_.layer_forward(parts_[i], adapters(i), static_cast<int64_t>(i) - 1);
       }
       leave(i);
     }
@@ -167,7 +179,7 @@ class Walk {
   void fold_and_norm() {
     ledger_.at("gradient norm");
     int64_t tiles = 0;
-    for (const UnitMemory& unit : units_) tiles += unit.tiles_per_rank();
+    for (const UnitMemory& unit : units_) tiles += unit.frozen() ? 0 : unit.tiles_per_rank();
     const Held norms(ledger_, MemoryUse::kShared, tiles * kDouble * (1 + spread_.world_size));
   }
 
@@ -176,6 +188,7 @@ class Walk {
     ledger_.at("update");
     if (spread_.copies() == 1) return;
     for (size_t i = 0; i < units_.size(); ++i) {
+      if (units_[i].frozen()) continue;  // trained ones follow each other
       const int64_t own = units_[i].held_elements() * kFloat;
       const int64_t next = i + 1 < units_.size() ? units_[i + 1].held_elements() * kFloat : 0;
       const Held whole(ledger_, MemoryUse::kUpdate, own + next);

@@ -5,6 +5,7 @@
 #include "base/file_system.h"
 #include "base/text.h"
 #include "model_spec/hf_config.h"
+#include "model_spec/lora.h"
 
 namespace lockstep::model_spec {
 namespace {
@@ -15,7 +16,7 @@ constexpr double kInitStd = 0.02;
 class UnitBuilder {
  public:
   UnitBuilder(std::string name, std::string prefix)
-      : unit_{std::move(name), {}}, prefix_(std::move(prefix)) {}
+      : unit_{std::move(name), {}, false}, prefix_(std::move(prefix)) {}
   void matrix(Role role, const char* name, int64_t rows, int64_t columns, double std) {
     unit_.params.push_back({prefix_ + name, {rows, columns}, std, role});
   }
@@ -203,6 +204,12 @@ int64_t UnitSpec::tiles() const {
   return n;
 }
 
+int64_t UnitSpec::elements() const {
+  int64_t n = 0;
+  for (const ParamSpec& p : params) n += p.elements();
+  return n;
+}
+
 int UnitSpec::find(Role role) const {
   for (size_t i = 0; i < params.size(); ++i)
     if (params[i].role == role) return static_cast<int>(i);
@@ -211,8 +218,13 @@ int UnitSpec::find(Role role) const {
 
 int64_t ModelSpec::parameter_count() const {
   int64_t n = 0;
-  for (const UnitSpec& u : units)
-    for (const ParamSpec& p : u.params) n += p.elements();
+  for (const UnitSpec& u : units) n += u.elements();
+  return n;
+}
+
+int64_t ModelSpec::trained_count() const {
+  int64_t n = 0;
+  for (const UnitSpec& u : units) n += u.frozen ? 0 : u.elements();
   return n;
 }
 
@@ -226,17 +238,21 @@ double ModelSpec::flops_per_token(int64_t seq_len) const {
   // A tied weight is counted once and works as the head: only what is looked up alone is left out.
   const int64_t looked_up = (shape.tied ? 0 : shape.vocab_size) + shape.learned_positions;
   const double working = static_cast<double>(parameter_count() - looked_up * shape.dim);
-  if (shape.family == "linear") return 6.0 * working;
-  return 6.0 * working +
+  // A matrix product forward, and one backward for each of its factors that needs a gradient.
+  const double products = adapted() ? 4.0 * working + 2.0 * static_cast<double>(trained_count())
+                                    : 6.0 * working;
+  if (shape.family == "linear") return products;
+  return products +
          12.0 * static_cast<double>(shape.n_layers * shape.n_heads * shape.head_dim * seq_len);
 }
 
-ModelSpec create(const DecoderShape& shape) {
+ModelSpec create(const DecoderShape& shape, const Config::Lora& lora) {
   ModelSpec spec{shape, {}, {}};
   spec.units.push_back(embedding_unit(shape));
   for (int64_t layer = 0; layer < shape.n_layers; ++layer)
     spec.units.push_back(layer_unit(shape, layer));
   spec.units.push_back(head_unit(shape));
+  if (lora.rank > 0) add_adapters(lora, spec);
   return spec;
 }
 
@@ -248,7 +264,8 @@ Result<ModelSpec> create(const Config& config, int64_t vocab_size) {
     LOCKSTEP_TRY(hf, config_of_folder(config));
   }
   LOCKSTEP_RETURN_IF_ERROR(check_heads(hf.shape));
-  ModelSpec spec = create(hf.shape);
+  LOCKSTEP_RETURN_IF_ERROR(check_modules(config.lora, create(hf.shape)));
+  ModelSpec spec = create(hf.shape, config.lora);
   spec.notes = std::move(hf.warnings);
   return spec;
 }

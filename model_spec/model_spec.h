@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,7 @@ struct ParamSpec {
   double init_std = 0;         // normal(0, init_std); 0: all init_value
   Role role = Role::kOther;
   double init_value = 1;  // ones for norms, zeros for biases
+  double init_bound = 0;  // above 0: uniform in [-init_bound, init_bound)
   int64_t elements() const;
   int64_t tiles() const { return (elements() + kTileElements - 1) / kTileElements; }
   bool decays() const { return shape.size() >= 2; }  // weight decay applies to matrices only
@@ -64,31 +66,45 @@ struct ParamSpec {
 struct UnitSpec {
   std::string name;
   std::vector<ParamSpec> params;
+  bool frozen = false;  // read and never trained: no gradient, no optimizer state
   int64_t tiles() const;
-  int find(Role role) const;  // index of its parameter; -1: none
+  int64_t elements() const;
+  int find(Role role) const;  // index of its first parameter; -1: none
 };
 
 // Units in model order: embedding, blocks, head. With a tied head the embedding's unit serves both
 // ends and the head's unit holds the final norm alone. Matrices that are multiplied together (q, k,
-// v; gate, up) lie one after the other, and so do their biases.
+// v; gate, up) lie one after the other, and so do their biases. With adapters (lora.h) all of these
+// are frozen, and a unit of adapters follows for each block.
 struct ModelSpec {
   DecoderShape shape;
   std::vector<UnitSpec> units;
   std::vector<std::string> notes;  // for the user: what config.json says and is not done
 
+  std::span<const UnitSpec> base() const { return std::span(units).first(base_count()); }
+  std::span<const UnitSpec> adapters() const { return std::span(units).subspan(base_count()); }
+  bool adapted() const { return units.size() > base_count(); }
+  int head_unit() const { return static_cast<int>(shape.n_layers) + 1; }
+  int adapter_unit(int64_t layer) const { return head_unit() + 1 + static_cast<int>(layer); }
+
   int64_t parameter_count() const;
+  int64_t trained_count() const;  // of the parameters that are not frozen
   int64_t tiles() const;
   // 6*(params - embedding) + 12*layers*heads*head_dim*seq_len: attention counted in full, as the
   // common convention (torchtitan's, PaLM appendix B) does; a causal kernel does about half of
-  // that part.
+  // that part. A frozen parameter counts 4: no gradient of its own.
   double flops_per_token(int64_t seq_len) const;
+
+ private:
+  size_t base_count() const { return static_cast<size_t>(shape.n_layers) + 2; }
 };
 
 // From config.json in model.hf_assets_path where that is given, else from the [model] keys;
 // `vocab_size` is used where both leave it open. Errors: kConfig (also what a [model] key and
 // config.json disagree on).
 Result<ModelSpec> create(const Config& config, int64_t vocab_size);
-ModelSpec create(const DecoderShape& shape);
+// Modules of `lora` that the family has not are left out; the one above refuses them.
+ModelSpec create(const DecoderShape& shape, const Config::Lora& lora = {});
 
 // The [model] keys that say what `shape` is, as far as keys can.
 void write_keys(const DecoderShape& shape, Config::Model& keys);

@@ -7,15 +7,10 @@
 namespace lockstep::model_spec {
 namespace {
 
-int64_t elements_of(const UnitSpec& unit) {
-  int64_t sum = 0;
-  for (const ParamSpec& param : unit.params) sum += param.elements();
-  return sum;
-}
-
 void append(WrappedUnit& run, const UnitSpec& unit) {
   run.spec.name = run.first_params.empty() ? unit.name : text(run.spec.name, "+", unit.name);
   run.first_params.push_back(static_cast<int>(run.spec.params.size()));
+  run.spec.frozen = unit.frozen;
   run.spec.params.insert(run.spec.params.end(), unit.params.begin(), unit.params.end());
 }
 
@@ -42,7 +37,9 @@ std::vector<WrappedUnit> wrap(const ModelSpec& model, const std::string& policy,
     }
     append(runs.back(), model.units[i]);
     const bool alone = i == 0 && model.shape.tied && policy != "none";
-    open = !alone && elements_of(runs.back().spec) < enough;
+    const bool last = i + 1 == model.units.size() ||
+                      model.units[i + 1].frozen != model.units[i].frozen;
+    open = !alone && !last && runs.back().spec.elements() < enough;
   }
   for (WrappedUnit& run : runs) shorten_name(run, model);
   return runs;

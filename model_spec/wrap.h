@@ -18,7 +18,7 @@ struct WrappedUnit {
 
 // `policy`: module_wrap, every unit alone | size_based, runs of at least `min_num_params`
 // parameters, the last one may be smaller; a tied embedding, used at both ends, stays alone | none,
-// the whole model.
+// the whole model. Frozen units and units that are trained are not joined.
 std::vector<WrappedUnit> wrap(const ModelSpec& model, const std::string& policy,
                               int64_t min_num_params);
 

@@ -4,10 +4,17 @@ namespace lockstep::core {
 
 using model_spec::Role;
 
-BlockStage::BlockStage(int unit, const model_spec::ModelSpec& spec, BlockTables tables,
-                       bool recompute, double dropout, uint64_t seed)
-    : BlockStage(unit, spec.shape, spec.units[static_cast<size_t>(unit)], std::move(tables),
-                 recompute, dropout, seed) {}
+BlockStage::BlockStage(int64_t layer, const model_spec::ModelSpec& spec, BlockTables tables,
+                       bool recompute, double dropout, const LoraConfig& lora, uint64_t seed)
+    : BlockStage(static_cast<int>(layer) + 1, spec.shape,
+                 spec.units[static_cast<size_t>(layer) + 1], std::move(tables), recompute, dropout,
+                 seed) {
+  if (!spec.adapted()) return;
+  const model_spec::UnitSpec& unit = spec.units[static_cast<size_t>(units_[0])];
+  units_.push_back(spec.adapter_unit(layer));
+  const model_spec::UnitSpec& adapters = spec.units[static_cast<size_t>(units_[1])];
+  for (Linear* linear : {&qkv_, &o_, &inner_, &down_}) linear->adapt(unit, adapters, lora, seed);
+}
 
 BlockStage::BlockStage(int unit, const model_spec::DecoderShape& shape,
                        const model_spec::UnitSpec& u, BlockTables tables, bool recompute,
@@ -29,10 +36,11 @@ BlockStage::BlockStage(int unit, const model_spec::DecoderShape& shape,
       k_norm_(u.find(Role::kKNorm)) {}
 
 // Query, key and value heads of h1, normed and rotated as the family does.
-void BlockStage::project_heads(const UnitPart& u, const Documents& documents, bool all,
+void BlockStage::project_heads(UnitParts units, const SlotInput& slot, bool train, bool all,
                                Saved& s) const {
+  const UnitPart& u = units[0];
   const int64_t h = shape_.n_heads, k = shape_.n_kv_heads, e = shape_.head_dim;
-  s.qkv = qkv_.forward(u, s.h1_RD);
+  s.qkv = qkv_.forward(units, s.h1_RD, train ? &slot : nullptr);
   if (!all) s.h1_RD.reset();
   if (q_norm_ >= 0) {
     s.raw_qkv = s.qkv;
@@ -42,23 +50,25 @@ void BlockStage::project_heads(const UnitPart& u, const Documents& documents, bo
     if (!all) s.raw_qkv.reset();
   }
   if (tables_.rotary)
-    rotate_rows(s.qkv, *tables_.rotary, documents.positions_R, h + k, e, 1.0f);
+    rotate_rows(s.qkv, *tables_.rotary, slot.documents.positions_R, h + k, e, 1.0f);
 }
 
-void BlockStage::run(const UnitPart& u, const SlotInput& slot, bool train, bool all,
+void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool all,
                      Saved& s) const {
+  const UnitPart& u = units[0];
+  const SlotInput* const dropped = train ? &slot : nullptr;
   s.h1_RD = norm1_.forward(u, s.x_RD, s.norm1);
-  project_heads(u, slot.documents, all, s);
+  project_heads(units, slot, train, all, s);
   at::Tensor branch = tables_.attention->forward(s.qkv, slot.documents, s.attention);
   if (!all) {
     s.qkv.reset();
     s.attention = {};
   }
-  branch = o_.forward(u, branch);
+  branch = o_.forward(units, branch, dropped);
   if (train) attention_dropout_.apply(branch, slot);
   s.x2_RD = branch.add_(s.x_RD);
   s.h2_RD = norm2_.forward(u, s.x2_RD, s.norm2);
-  s.inner = inner_.forward(u, s.h2_RD);
+  s.inner = inner_.forward(units, s.h2_RD, dropped);
   if (!all) s.h2_RD.reset();
   s.s_RF = shape_.gpt2 ? gelu_new(s.inner) : swiglu(s.inner);
   if (!all) s.inner.reset();
@@ -66,12 +76,11 @@ void BlockStage::run(const UnitPart& u, const SlotInput& slot, bool train, bool 
 
 at::Tensor BlockStage::forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                                bool keep) {
-  const UnitPart& u = units[0];
   const bool all = keep && !recompute_;
   Saved s;
   s.x_RD = x;
-  run(u, slot, keep, all, s);
-  at::Tensor y = down_.forward(u, s.s_RF);
+  run(units, slot, keep, all, s);
+  at::Tensor y = down_.forward(units, s.s_RF, keep ? &slot : nullptr);
   if (!all) s.s_RF.reset();
   if (keep) feed_forward_dropout_.apply(y, slot);
   y.add_(s.x2_RD);
@@ -84,43 +93,38 @@ at::Tensor BlockStage::forward(UnitParts units, const at::Tensor& x, const SlotI
 }
 
 // dx2 for dy, the gradient of the block's output.
-at::Tensor BlockStage::feed_forward_back(const UnitPart& u, const at::Tensor& dy,
+at::Tensor BlockStage::feed_forward_back(UnitParts units, const at::Tensor& dy,
                                          const SlotInput& slot) {
   at::Tensor branch = dy;
   if (feed_forward_dropout_.active()) {
     branch = at::empty_like(dy).copy_(dy);
     feed_forward_dropout_.apply(branch, slot);
   }
-  down_.parameters_back(u, branch, saved_.s_RF);
-  saved_.s_RF.reset();
-  at::Tensor d = down_.input_back(u, branch);
+  at::Tensor d = down_.backward(units, branch, std::move(saved_.s_RF), slot);
   branch.reset();
   at::Tensor inner = std::move(saved_.inner);
   d = shape_.gpt2 ? gelu_new_back(d, std::move(inner)) : swiglu_back(d, std::move(inner));
-  inner_.parameters_back(u, d, saved_.h2_RD);
-  saved_.h2_RD.reset();
-  d = inner_.input_back(u, d);
-  d = norm2_.backward(u, std::move(d), saved_.x2_RD, saved_.norm2, dy);
+  d = inner_.backward(units, d, std::move(saved_.h2_RD), slot);
+  d = norm2_.backward(units[0], std::move(d), saved_.x2_RD, saved_.norm2, dy);
   saved_.x2_RD.reset();
   return d;
 }
 
 // d(qkv projection's output) for dx2, the gradient of the attention branch's sum.
-at::Tensor BlockStage::attention_back(const UnitPart& u, const at::Tensor& dx2,
+at::Tensor BlockStage::attention_back(UnitParts units, const at::Tensor& dx2,
                                       const SlotInput& slot) {
   at::Tensor branch = dx2;
   if (attention_dropout_.active()) {
     branch = at::empty_like(dx2).copy_(dx2);
     attention_dropout_.apply(branch, slot);
   }
-  o_.parameters_back(u, branch, saved_.attention.out_RD);
-  const at::Tensor d_out = o_.input_back(u, branch);
+  const at::Tensor d_out = o_.backward(units, branch, saved_.attention.out_RD, slot);
   branch.reset();
   at::Tensor d_qkv =
       tables_.attention->backward(d_out, saved_.qkv, slot.documents, saved_.attention);
   saved_.qkv.reset();
   saved_.attention = {};
-  return project_heads_back(u, std::move(d_qkv), slot.documents);
+  return project_heads_back(units[0], std::move(d_qkv), slot.documents);
 }
 
 // Through rotation and norms, to what the projection gave; in place.
@@ -139,14 +143,11 @@ at::Tensor BlockStage::project_heads_back(const UnitPart& u, at::Tensor d_qkv,
 }
 
 at::Tensor BlockStage::backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) {
-  const UnitPart& u = units[0];
-  if (recompute_) run(u, slot, /*train=*/true, /*all=*/true, saved_);
-  const at::Tensor dx2 = feed_forward_back(u, dy, slot);
-  at::Tensor d = attention_back(u, dx2, slot);
-  qkv_.parameters_back(u, d, saved_.h1_RD);
-  saved_.h1_RD.reset();
-  d = qkv_.input_back(u, d);
-  d = norm1_.backward(u, std::move(d), saved_.x_RD, saved_.norm1, dx2);
+  if (recompute_) run(units, slot, /*train=*/true, /*all=*/true, saved_);
+  const at::Tensor dx2 = feed_forward_back(units, dy, slot);
+  at::Tensor d = attention_back(units, dx2, slot);
+  d = qkv_.backward(units, d, std::move(saved_.h1_RD), slot);
+  d = norm1_.backward(units[0], std::move(d), saved_.x_RD, saved_.norm1, dx2);
   saved_ = Saved{};
   return d;
 }
@@ -154,13 +155,11 @@ at::Tensor BlockStage::backward(UnitParts units, const at::Tensor& dy, const Slo
 at::Tensor LinearStage::forward(UnitParts units, const at::Tensor& x, const SlotInput&,
                                 bool keep) {
   if (keep) x_RD_ = x;
-  return linear_.forward(units[0], x);
+  return linear_.forward(units, x, nullptr);
 }
 
-at::Tensor LinearStage::backward(UnitParts units, const at::Tensor& dy, const SlotInput&) {
-  linear_.parameters_back(units[0], dy, x_RD_);
-  x_RD_.reset();
-  return linear_.input_back(units[0], dy);
+at::Tensor LinearStage::backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) {
+  return linear_.backward(units, dy, std::move(x_RD_), slot);
 }
 
 }  // namespace lockstep::core

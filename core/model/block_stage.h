@@ -42,8 +42,8 @@ struct BlockTables {
 class BlockStage : public Stage {
  public:
   // `spec` outlives the stage.
-  BlockStage(int unit, const model_spec::ModelSpec& spec, BlockTables tables, bool recompute,
-             double dropout, uint64_t seed);
+  BlockStage(int64_t layer, const model_spec::ModelSpec& spec, BlockTables tables, bool recompute,
+             double dropout, const LoraConfig& lora, uint64_t seed);
   const std::vector<int>& units() const override { return units_; }
   at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool keep) override;
@@ -58,14 +58,14 @@ class BlockStage : public Stage {
   BlockStage(int unit, const model_spec::DecoderShape& shape, const model_spec::UnitSpec& spec,
              BlockTables tables, bool recompute, double dropout, uint64_t seed);
   // From s.x_RD to s.s_RF, what the last projection takes. `all`: backward follows.
-  void run(const UnitPart& unit, const SlotInput& slot, bool train, bool all, Saved& s) const;
-  void project_heads(const UnitPart& unit, const Documents& documents, bool all, Saved& s) const;
+  void run(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const;
+  void project_heads(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const;
   at::Tensor project_heads_back(const UnitPart& unit, at::Tensor d_qkv,
                                 const Documents& documents);
-  at::Tensor feed_forward_back(const UnitPart& unit, const at::Tensor& dy, const SlotInput& slot);
-  at::Tensor attention_back(const UnitPart& unit, const at::Tensor& dx2, const SlotInput& slot);
+  at::Tensor feed_forward_back(UnitParts units, const at::Tensor& dy, const SlotInput& slot);
+  at::Tensor attention_back(UnitParts units, const at::Tensor& dx2, const SlotInput& slot);
 
-  std::vector<int> units_;
+  std::vector<int> units_;  // the block's, and that of its adapters
   const model_spec::DecoderShape& shape_;
   BlockTables tables_;
   bool recompute_;

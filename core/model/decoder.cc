@@ -17,6 +17,7 @@ DecoderOptions DecoderOptions::create(const Config& config, at::ScalarType compu
   o.fused_attention = config.model.fused_attention;
   o.dropout = config.model.dropout;
   o.seed = static_cast<uint64_t>(config.training.seed);
+  o.lora = config.lora;
   o.loss = {config.training.z_loss, config.training.label_smoothing};
   return o;
 }
@@ -35,8 +36,8 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptio
   sequence.stages.push_back(std::make_unique<EmbeddingStage>(
       0, shape.learned_positions > 0, Dropout(o.dropout, o.seed, spec.units[0].name)));
   for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
-    const int unit = static_cast<int>(layer) + 1;
     if (shape.family == "linear") {
+      const int unit = static_cast<int>(layer) + 1;
       sequence.stages.push_back(
           std::make_unique<LinearStage>(unit, spec.units[static_cast<size_t>(unit)]));
       continue;
@@ -48,22 +49,21 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptio
     tables.attention = attention;
     const bool recompute = o.recompute_every > 0 && (layer + 1) % o.recompute_every == 0;
     sequence.stages.push_back(
-        std::make_unique<BlockStage>(unit, spec, tables, recompute, o.dropout, o.seed));
+        std::make_unique<BlockStage>(layer, spec, tables, recompute, o.dropout, o.lora, o.seed));
   }
-  sequence.loss =
-      std::make_unique<HeadStage>(static_cast<int>(spec.units.size()) - 1, 0, spec, o.loss);
+  sequence.loss = std::make_unique<HeadStage>(spec.head_unit(), 0, spec, o.loss);
   return sequence;
 }
 
 at::Tensor logits_of(const model_spec::ModelSpec& spec, UnitParts head_units,
                      const at::Tensor& x_RD) {
-  const Norm norm(spec.units.back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
+  const Norm norm(spec.base().back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
                   spec.shape.norm_eps);
   at::Tensor kept;
   const at::Tensor h = norm.forward(head_units[0], x_RD, kept);
   const at::Tensor& weight =
       spec.shape.tied ? head_units[1].weight(0)
-                      : head_units[0].weight(spec.units.back().find(model_spec::Role::kHead));
+                      : head_units[0].weight(spec.base().back().find(model_spec::Role::kHead));
   return product(h, weight.t()).to(at::kFloat);
 }
 

@@ -20,6 +20,7 @@ struct DecoderOptions {
   bool fused_attention = true;
   double dropout = 0;  // while training: of the embedding's and of each branch's output
   uint64_t seed = 0;   // of dropout's masks
+  LoraConfig lora;     // for a spec with adapters
   TokenLoss loss;      // while training
   at::Device device = at::kCPU;
 
@@ -37,7 +38,8 @@ at::Tensor logits_of(const model_spec::ModelSpec& spec, UnitParts head_units,
 
 // Fills tiles of a parameter with its initial values: a function of (seed, parameter name, element
 // index), the same for every cut (docs/ARCHITECTURE.md, rule 6). Normal by Box-Muller from Philox
-// words; norms are ones, biases zeros. `counter_offset` is 0; a test shifts it to break the rule.
+// words, uniform by them as they are; norms are ones, biases zeros. `counter_offset` is 0; a test
+// shifts it to break the rule.
 void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start,
                           int64_t length, int64_t counter_offset, float* out);
 

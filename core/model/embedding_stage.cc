@@ -38,6 +38,7 @@ at::Tensor EmbeddingStage::forward(UnitParts units, const at::Tensor&, const Slo
 // Rows are added in token order in fp32: a token seen 512 times in a slot loses nothing to bf16.
 at::Tensor EmbeddingStage::backward(UnitParts units, const at::Tensor& dy,
                                     const SlotInput& slot) {
+  if (units[0].spec().frozen) return {};
   at::Tensor d = dy;
   if (dropout_.active()) {
     d = at::empty_like(dy).copy_(dy);

@@ -23,6 +23,7 @@ int64_t chunk_rows(int64_t vocab) {
 // once; in several, or tied, the parts are added in fp32.
 void add_weight_grad(const UnitPart& unit, int param, bool alone, const at::Tensor& d_logits,
                      const at::Tensor& x) {
+  if (unit.spec().frozen) return;
   if (alone) {
     at::Tensor out = unit.grad(param);
     multiply(d_logits.t(), x, out);
@@ -65,9 +66,9 @@ HeadStage::HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& 
     : units_{unit},
       shape_(spec.shape),
       loss_(loss),
-      norm_(spec.units.back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
+      norm_(spec.base().back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
             spec.shape.norm_eps),
-      weight_param_(spec.shape.tied ? 0 : spec.units.back().find(model_spec::Role::kHead)) {
+      weight_param_(spec.shape.tied ? 0 : spec.base().back().find(model_spec::Role::kHead)) {
   if (shape_.tied) units_.push_back(embedding_unit);
 }
 

@@ -21,11 +21,18 @@ void normal_quad(uint64_t key, uint64_t quad, double* out) {
   }
 }
 
+// Four numbers from [-1, 1).
+void uniform_quad(uint64_t key, uint64_t quad, double* out) {
+  const Philox4 random = philox(key, 0, quad);
+  for (int i = 0; i < 4; ++i) out[i] = static_cast<double>(random.word[i]) / 2147483648.0 - 1.0;
+}
+
 }  // namespace
 
 void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start,
                           int64_t length, int64_t counter_offset, float* out) {
-  if (param.init_std == 0) {
+  const bool uniform = param.init_bound > 0;
+  if (param.init_std == 0 && !uniform) {
     std::fill_n(out, length, static_cast<float>(param.init_value));
     return;
   }
@@ -36,9 +43,9 @@ void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int
     const int64_t element = flat_start + i + counter_offset;
     if (element / 4 != have) {
       have = element / 4;
-      normal_quad(key, static_cast<uint64_t>(have), quad);
+      (uniform ? uniform_quad : normal_quad)(key, static_cast<uint64_t>(have), quad);
     }
-    out[i] = static_cast<float>(param.init_std * quad[element % 4]);
+    out[i] = static_cast<float>((uniform ? param.init_bound : param.init_std) * quad[element % 4]);
   }
 }
 

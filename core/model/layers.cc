@@ -60,14 +60,39 @@ Linear::Linear(const model_spec::UnitSpec& unit, model_spec::Role first, int cou
   LOCKSTEP_CHECK(first_ >= 0 && (!in_out || count == 1), unit.name, " ", first_, " ", count);
 }
 
-at::Tensor Linear::forward(const UnitPart& unit, const at::Tensor& x) const {
+void Linear::adapt(const model_spec::UnitSpec& unit, const model_spec::UnitSpec& adapters,
+                   const LoraConfig& lora, uint64_t seed) {
+  int64_t column = 0;
+  for (int i = first_; i < first_ + count_; ++i) {
+    const model_spec::ParamSpec& matrix = unit.params[static_cast<size_t>(i)];
+    const int a = adapters.find(matrix.role);
+    if (a >= 0) adapters_.emplace_back(adapters, a, column, lora, seed);
+    column += matrix.shape[in_out_ ? 1 : 0];
+  }
+}
+
+at::Tensor Linear::forward(UnitParts units, const at::Tensor& x, const SlotInput* slot) const {
+  const UnitPart& unit = units[0];
   at::Tensor y = in_out_ ? product(x, unit.weight(first_))
                          : product(x, stacked_weight(unit, first_, count_).t());
+  for (const LowRank& adapter : adapters_) adapter.add_forward(units[1], x, slot, y);
   if (bias_ < 0) return y;
   if (count_ == 1) return y.add_(unit.weight(bias_));
   std::vector<at::Tensor> parts;
   for (int i = bias_; i < bias_ + count_; ++i) parts.push_back(unit.weight(i));
   return y.add_(at::cat(parts, 0));
+}
+
+at::Tensor Linear::backward(UnitParts units, const at::Tensor& dy, at::Tensor x,
+                            const SlotInput& slot) const {
+  std::vector<at::Tensor> inner;
+  for (const LowRank& adapter : adapters_)
+    inner.push_back(adapter.parameters_back(units[1], dy, x, slot));
+  if (!units[0].spec().frozen) parameters_back(units[0], dy, x);
+  x.reset();
+  at::Tensor dx = input_back(units[0], dy);
+  for (size_t i = 0; i < inner.size(); ++i) adapters_[i].input_back(units[1], inner[i], slot, dx);
+  return dx;
 }
 
 void Linear::parameters_back(const UnitPart& unit, const at::Tensor& dy,

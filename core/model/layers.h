@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "core/model/low_rank.h"
 #include "core/sharding/unit.h"
 #include "model_spec/model_spec.h"
 
@@ -11,20 +12,29 @@ namespace lockstep::core {
 
 // y = x W^T + b, with W stacked from `count` consecutive matrices of the unit (rows below rows),
 // and b from as many consecutive biases. With in_out it is one matrix [in, out]: y = x W + b.
+// `units`: the one with W, and where there are adapters the one with these.
 class Linear {
  public:
   // The matrices from role `first` on; `bias` may be in no parameter.
   Linear(const model_spec::UnitSpec& unit, model_spec::Role first, int count, model_spec::Role bias,
          bool in_out);
-  at::Tensor forward(const UnitPart& unit, const at::Tensor& x) const;
-  // Writes the gradients of W, where the exchange will take it from, and of b, summed in fp32.
-  void parameters_back(const UnitPart& unit, const at::Tensor& dy, const at::Tensor& x) const;
-  // Returns dx.
-  at::Tensor input_back(const UnitPart& unit, const at::Tensor& dy) const;
+  // Each of its matrices that `adapters` has an adapter for adds that one's output to its own.
+  void adapt(const model_spec::UnitSpec& unit, const model_spec::UnitSpec& adapters,
+             const LoraConfig& lora, uint64_t seed);
+  // `slot`, of adapters' dropout: null where nothing is dropped.
+  at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput* slot) const;
+  // Returns dx. Writes the gradients of what is trained: of W, where the exchange will take it
+  // from, of b, summed in fp32, of adapters. Lets go of x before dx is made.
+  at::Tensor backward(UnitParts units, const at::Tensor& dy, at::Tensor x,
+                      const SlotInput& slot) const;
 
  private:
+  void parameters_back(const UnitPart& unit, const at::Tensor& dy, const at::Tensor& x) const;
+  at::Tensor input_back(const UnitPart& unit, const at::Tensor& dy) const;
+
   int first_, count_, bias_;  // bias_ -1: none
   bool in_out_;
+  std::vector<LowRank> adapters_;
 };
 
 // RMSNorm, or LayerNorm where the unit has a bias for it.

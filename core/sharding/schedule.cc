@@ -56,6 +56,7 @@ void Schedule::add_finished(Plan& plan) const {
   auto mark = [&](size_t item, const std::vector<int>& parts) {
     for (int p : parts) {
       Unit* unit = &parts_[static_cast<size_t>(p)].unit();
+      if (unit->frozen()) continue;
       if (!last.contains(unit)) order.push_back(unit);
       last[unit] = item;
     }

@@ -44,7 +44,7 @@ class Stage {
   // Indices into the model's units.
   virtual const std::vector<int>& units() const = 0;
   virtual bool backward_needs_weights() const { return true; }
-  // Units whose gradient is complete after this stage's backward.
+  // Units whose gradient is complete after this stage's backward; frozen ones do not count.
   virtual std::vector<int> finished_units() const { return units(); }
   // x [B*T, D] in the compute dtype (undefined for the first stage). With `keep`, saves what
   // backward needs.

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <numeric>
+#include <optional>
 
 #include "base/check.h"
 #include "core/cuda/device.h"
@@ -23,6 +24,17 @@ void narrow_into(at::Tensor& out, const at::Tensor& in) {
                                   in.numel());
   }
   narrow_to_bf16(static_cast<uint16_t*>(out.data_ptr()), in.data_ptr<float>(), in.numel());
+}
+
+// `master` in the copy's type, where the copy lies.
+void update_copy(at::Tensor& copy, const at::Tensor& master) {
+  if (copy.device() == master.device()) return narrow_into(copy, master);
+  at::Tensor on_host = master;
+  if (copy.scalar_type() != at::kFloat) {
+    on_host = host_tensor({master.numel()}, copy.scalar_type(), copy.device());
+    narrow_into(on_host, master);
+  }
+  copy.copy_(on_host);
 }
 
 }  // namespace
@@ -51,10 +63,12 @@ Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, const Gro
     offset += p.tiles() * kTile;
   }
   const int64_t held = layout_.held_elements();
-  for (at::Tensor* t : {&master_S, &adam_m_S, &adam_v_S})
-    if (t == &master_S || !strategy.forward_only) *t = state_tensor(held);
-  if (strategy_.compute != at::kFloat || strategy_.state_device() != strategy_.device)
-    compute_S_ = at::zeros({held}, options(strategy_.compute));
+  const bool copied =
+      strategy_.compute != at::kFloat || strategy_.state_device() != strategy_.device;
+  if (!copied || !frozen()) make_master();
+  if (!strategy.forward_only && !frozen())
+    for (at::Tensor* t : {&adam_m_S, &adam_v_S}) *t = state_tensor(held);
+  if (copied) compute_S_ = at::zeros({held}, options(strategy_.compute));
   sums_.resize(spec.params.size());
   sum_begun_.resize(spec.params.size(), false);
   make_weights();
@@ -92,15 +106,15 @@ at::Tensor Unit::view_of(at::Tensor& flat, int param) const {
       .set_(flat.storage(), param_offsets_[static_cast<size_t>(param)], shape, strides);
 }
 
+void Unit::make_master() {
+  if (!master_S.defined()) master_S = state_tensor(layout_.held_elements());
+}
+
 void Unit::refresh_compute_copy() {
-  if (!compute_S_.defined()) return;
-  if (compute_S_.device() == master_S.device()) return narrow_into(compute_S_, master_S);
-  at::Tensor on_host = master_S;
-  if (strategy_.compute != at::kFloat) {
-    on_host = host_tensor({master_S.numel()}, strategy_.compute, strategy_.device);
-    narrow_into(on_host, master_S);
-  }
-  compute_S_.copy_(on_host);
+  if (compute_S_.defined()) update_copy(compute_S_, master_S);
+  if (!frozen()) return;
+  host_ = {};
+  if (compute_S_.defined()) master_S.reset();
 }
 
 const Unit::HostState& Unit::host_state() {
@@ -163,6 +177,7 @@ void Unit::release() {
 
 void Unit::begin_grads() {
   if (send_U_.defined()) return;
+  LOCKSTEP_CHECK(!frozen(), "unit ", spec_.name, " is frozen");
   LOCKSTEP_CHECK(!in_group_.under_way() && !among_groups_.under_way(), "unit ", spec_.name,
                  " begins gradients while an exchange is under way");
   send_U_ = pool_.take_tensor(layout_.padded_elements(), strategy_.compute);
@@ -183,6 +198,7 @@ at::Tensor Unit::grad(int param) {
 
 at::Tensor Unit::grad_sum(int param) {
   const size_t i = static_cast<size_t>(param);
+  if (frozen()) return at::zeros(spec_.params[i].shape, options(at::kFloat));
   if (strategy_.compute == at::kFloat) {
     at::Tensor view = grad(param);
     if (!sum_begun_[i]) view.zero_();

@@ -8,13 +8,13 @@
 // them and the next gather puts it back, so that what a stage saved sees the same storage.
 // An exchange has two legs: parts of the gradient meet in the group that shares a copy of the
 // state, and then among the groups, where each rank folds what it owns.
+// A frozen unit keeps its weights alone, in the form that is gathered, and exchanges nothing.
 // Shapes: S = held elements (padded to whole tiles), U = padded elements of the whole unit.
 // Borrows the spec, pool and communicators. Thread: the training thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,14 +34,17 @@ class Unit {
 
   const model_spec::UnitSpec& spec() const { return spec_; }
   const ShardLayout& layout() const { return layout_; }
+  bool frozen() const { return spec_.frozen; }
 
   // State, fp32 [S]. `held` is what this rank updates; `owned` is the part whose gradient sum it
   // folds and that it writes to checkpoints. They differ where the state is replicated.
-  // forward_only: no m and v.
+  // forward_only, or frozen: no m and v.
   at::Tensor master_S, adam_m_S, adam_v_S;
   const std::vector<Segment>& held_segments() const { return held_segments_; }
   const std::vector<Segment>& owned_segments() const { return owned_segments_; }
   int64_t owned_offset() const { return owned_offset_; }  // of the owned part in the state tensors
+  // Room for a frozen unit's fp32 weights, until refresh_compute_copy has made what is kept.
+  void make_master();
   // Brings the compute-precision copy up to date; after init, load and every update.
   void refresh_compute_copy();
   // The state where the host reads and writes it: the tensors themselves, or, where those lie on a
@@ -61,11 +64,11 @@ class Unit {
   const at::Tensor& weight(int param) const { return weights_[static_cast<size_t>(param)]; }
 
   // Memory for this slot's gradients in the wire dtype, padding zeroed. Idempotent until
-  // start_exchange.
+  // start_exchange. Requires: not frozen.
   void begin_grads();
   at::Tensor grad(int param);
-  // fp32 accumulator of a gradient that is summed inside the slot; zero at first. Rounded once to
-  // the wire dtype by start_exchange. With an fp32 wire it is the exchange buffer itself.
+  // fp32 accumulator of a gradient summed inside the slot; zero at first. start_exchange rounds it
+  // once to the wire dtype; an fp32 wire's is the exchange buffer; a frozen unit's, read by nobody.
   at::Tensor grad_sum(int param);
   // The gradients of this round are complete; a rank that computed no slot calls this without
   // begin_grads. Under the block map, only the step's last round travels. Collective.

@@ -64,6 +64,10 @@ Result<void> generate(FileSystem& file_system, const Config& config, const Gener
   LOCKSTEP_TRY(const model_spec::ModelSpec spec, model_spec::create(config, 0));
   LOCKSTEP_TRY(Membership alone, join_alone());
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
+  if (spec.adapted()) {  // the checkpoint has the adapters alone
+    LOCKSTEP_TRY(const auto base, model_spec::initial_weights(file_system, config, spec));
+    LOCKSTEP_RETURN_IF_ERROR(model.fill_frozen(base.get()));
+  }
   LOCKSTEP_RETURN_IF_ERROR(load_newest(file_system, config, model));
   const size_t context = static_cast<size_t>(config.training.seq_len);
   for (int64_t id : o.prompt)

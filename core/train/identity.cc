@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "core/cuda/device.h"
+#include "model_spec/lora.h"
 
 namespace lockstep::core {
 namespace {
@@ -58,6 +59,13 @@ Result<Identity> make_identity(const Config& config, const model_spec::ModelSpec
   identity.lines.push_back(text("device=", device_identity()));
   identity.lines.push_back(text("data.manifest=", data_hash));
   identity.lines.push_back(text("model.parameters=", spec.parameter_count()));
+  if (spec.adapted()) {
+    std::string targets;
+    for (const std::string& name : model_spec::target_modules(config.lora, spec.shape))
+      targets += " " + name;
+    identity.lines.push_back(text("lora=rank ", config.lora.rank, " alpha ", config.lora.alpha,
+                                  " dropout ", config.lora.dropout, " of", targets));
+  }
   if (!config.model.hf_assets_path.empty()) {
     std::string weights = "random";
     if (initial_weights != nullptr) {

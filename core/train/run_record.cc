@@ -73,6 +73,7 @@ Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Cl
                     {"identity_hash", record->options_.identity_hash},
                     {"identity", record->options_.identity},
                     {"parameters", spec.parameter_count()},
+                    {"trained_parameters", spec.trained_count()},
                     {"world_size", record->options_.world_size}};
   LOCKSTEP_RETURN_IF_ERROR(
       publish_file(file_system, record->folder() / "run_args.json", args.dump(2) + "\n"));

@@ -19,10 +19,11 @@ std::vector<StateTensor> state_tensors(Unit& unit, bool weights_only) {
 }
 
 // Calls f(piece, first byte, byte count) for each segment of each state tensor, `offset` elements
-// in.
+// in. Nothing for a frozen unit: its weights come from where the run took them.
 template <typename F>
 void for_each_piece(Unit& unit, const std::vector<Segment>& segments, int64_t offset,
                     bool weights_only, F&& f) {
+  if (unit.frozen()) return;
   for (const StateTensor& state : state_tensors(unit, weights_only))
     for (const Segment& s : segments) {
       const model_spec::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
@@ -58,18 +59,22 @@ std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Uni
 std::vector<checkpoint::TensorPiece> model_pieces(
     const std::vector<std::unique_ptr<Unit>>& units) {
   std::vector<checkpoint::TensorPiece> pieces;
-  for (const auto& unit : units)
+  for (const auto& unit : units) {
+    if (unit->frozen()) continue;
     for (const model_spec::ParamSpec& param : unit->spec().params)
       for (const Kind kind : {Kind::kParam, Kind::kAdamM, Kind::kAdamV})
         pieces.push_back(
             {param.name, kind, param.shape, 0, checkpoint::element_count(param.shape)});
+  }
   return pieces;
 }
 
 std::set<std::string> parameter_names(const std::vector<std::unique_ptr<Unit>>& units) {
   std::set<std::string> names;
-  for (const auto& unit : units)
+  for (const auto& unit : units) {
+    if (unit->frozen()) continue;
     for (const model_spec::ParamSpec& param : unit->spec().params) names.insert(param.name);
+  }
   return names;
 }
 

@@ -1,5 +1,5 @@
 // The trainer's state as the checkpoint room sees it: pieces of named tensors and where their
-// bytes lie.
+// bytes lie. Of what is trained: frozen units are not part of it.
 #pragma once
 
 #include <memory>

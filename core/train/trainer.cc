@@ -62,6 +62,12 @@ Result<void> Trainer::build_model() {
              " rank(s), ", config_.slots(), " slots a step, identity ", identity_.hash());
   if (rank() == 0)
     for (const std::string& note : spec_.notes) log_warning(note);
+  if (rank() == 0 && spec_.adapted())
+    log_info("LoRA: ", grouped(spec_.trained_count()), " parameters of adapters are trained (",
+             fixed(100.0 * static_cast<double>(spec_.trained_count()) /
+                       static_cast<double>(spec_.parameter_count()), 3),
+             " %), the others are frozen");
+  LOCKSTEP_RETURN_IF_ERROR(step_->fill_frozen(weights_.get()));
   return resume();
 }
 

@@ -53,6 +53,7 @@ TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& sp
   strategy_.forward_only = forward_only;
   for (const model_spec::WrappedUnit& run : wrapped_) {
     units_.push_back(std::make_unique<Unit>(run.spec, strategy_, groups, pool_));
+    if (!run.spec.frozen) trained_.push_back(units_.back().get());
     for (size_t i = 0; i < run.first_params.size(); ++i)
       parts_.emplace_back(*units_.back(), run.first_params[i],
                           spec.units[static_cast<size_t>(run.first_unit) + i]);
@@ -63,38 +64,57 @@ TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& sp
 }
 
 Result<void> TrainingStep::initialize(const model_spec::HfWeights* weights) {
-  const uint64_t seed = static_cast<uint64_t>(config_.training.seed);
-  const bool broken = config_.debug.break_rule == "6";  // draw by place in the shard
-  for (auto& unit : units_) {
+  LOCKSTEP_RETURN_IF_ERROR(fill_frozen(weights));
+  for (Unit* unit : trained_) {
     // A load that failed half-way may have been here.
     const Unit::HostState& state = unit->host_state();
     for (at::Tensor t : {state.adam_m_S, state.adam_v_S})
       if (t.defined()) t.zero_();
-    float* master = state.master_S.data_ptr<float>();
-    for (const Segment& s : unit->held_segments()) {
-      const model_spec::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];
-      const std::span<float> out(master + s.range_offset, static_cast<size_t>(s.length));
-      if (weights == nullptr) {
-        initialize_parameter(param, seed, s.flat_start, s.length, broken ? -s.flat_start : 0,
-                             out.data());
-        continue;
-      }
-      LOCKSTEP_RETURN_IF_ERROR(weights->read(param.name, s.flat_start, out));
-    }
+    LOCKSTEP_RETURN_IF_ERROR(fill(*unit, spec_.adapted() ? nullptr : weights));
   }
   refresh_compute_copies();
   return {};
 }
 
-void TrainingStep::refresh_compute_copies() {
+// One after the other: of one alone the fp32 form exists beside the copy.
+Result<void> TrainingStep::fill_frozen(const model_spec::HfWeights* weights) {
+  if (std::exchange(frozen_filled_, true)) return {};
   for (auto& unit : units_) {
+    if (!unit->frozen()) continue;
+    unit->make_master();
+    LOCKSTEP_RETURN_IF_ERROR(fill(*unit, weights));
+    unit->push_state();
+    unit->refresh_compute_copy();
+  }
+  return {};
+}
+
+Result<void> TrainingStep::fill(Unit& unit, const model_spec::HfWeights* weights) {
+  const uint64_t seed = static_cast<uint64_t>(config_.training.seed);
+  const bool broken = config_.debug.break_rule == "6";  // draw by place in the shard
+  float* master = unit.host_state().master_S.data_ptr<float>();
+  for (const Segment& s : unit.held_segments()) {
+    const model_spec::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
+    const std::span<float> out(master + s.range_offset, static_cast<size_t>(s.length));
+    if (weights == nullptr) {
+      initialize_parameter(param, seed, s.flat_start, s.length, broken ? -s.flat_start : 0,
+                           out.data());
+      continue;
+    }
+    LOCKSTEP_RETURN_IF_ERROR(weights->read(param.name, s.flat_start, out));
+  }
+  return {};
+}
+
+void TrainingStep::refresh_compute_copies() {
+  for (Unit* unit : trained_) {
     unit->push_state();
     unit->refresh_compute_copy();
   }
 }
 
 void TrainingStep::pull_state() {
-  for (auto& unit : units_) unit->pull_state();
+  for (Unit* unit : trained_) unit->pull_state();
   synchronize(strategy_.device);
 }
 
@@ -214,13 +234,13 @@ Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
 // Folds every unit, scales, and returns the gradient norm: fp64 sum over tiles in model order.
 Result<double> TrainingStep::fold_and_norm(float scale) {
   int64_t mine = 0;
-  for (auto& unit : units_) mine += unit->layout().tiles_per_rank;
+  for (Unit* unit : trained_) mine += unit->layout().tiles_per_rank;
   const int w = comm_.world_size();
   at::Tensor in = at::zeros({mine}, at::TensorOptions(at::kDouble).device(strategy_.device));
   const at::Tensor out = at::zeros({w, mine}, at::kDouble);
   folded_.clear();
   int64_t at_tile = 0;
-  for (auto& unit : units_) {
+  for (Unit* unit : trained_) {
     folded_.push_back(unit->folded());
     square_tiles(folded_.back(), scale, unit->layout().tiles_per_rank,
                  in.data_ptr<double>() + at_tile);
@@ -236,7 +256,7 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   if (!done.ok()) return done.error().in("sharing the tiles' norms");
   double sum = 0;
   at_tile = 0;
-  for (auto& unit : units_) {
+  for (Unit* unit : trained_) {
     for (int part = 0; part < w; ++part) {
       const int r = unit->layout().owner_of(part);
       const double* row = out.data_ptr<double>() + r * mine + at_tile;
@@ -254,16 +274,16 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
   // Replicated state is updated from the whole sum: the next unit's part travels meanwhile.
   Communicator& copies = *groups_.copies;
   const bool gather = copies.world_size() > 1;
-  std::vector<at::Tensor> whole(units_.size());
-  std::vector<PendingPtr> travelling(units_.size());
+  std::vector<at::Tensor> whole(trained_.size());
+  std::vector<PendingPtr> travelling(trained_.size());
   auto start = [&](size_t i) {
-    if (!gather || i >= units_.size()) return;
-    whole[i] = at::empty({units_[i]->layout().held_elements()}, folded_[i].options());
+    if (!gather || i >= trained_.size()) return;
+    whole[i] = at::empty({trained_[i]->layout().held_elements()}, folded_[i].options());
     travelling[i] = copies.all_gather(whole[i], folded_[i], Traffic::kExchange);
   };
   start(0);
-  for (size_t i = 0; i < units_.size(); ++i) {
-    Unit& unit = *units_[i];
+  for (size_t i = 0; i < trained_.size(); ++i) {
+    Unit& unit = *trained_[i];
     start(i + 1);
     if (gather) {
       auto done = travelling[i]->wait();

@@ -46,9 +46,11 @@ class TrainingStep {
                bool forward_only = false);
 
   // Initial weights: this rank's tiles of `weights`, or, null, random by (seed, parameter name,
-  // element index). Optimizer state zero. Errors: reading the weights.
+  // element index), as adapters' always are. Optimizer state zero. Errors: reading the weights.
   Result<void> initialize(const model_spec::HfWeights* weights);
-  // After the state was filled from outside (Unit::host_state).
+  // The frozen units' part of it; checkpoints have nothing of theirs. The first call counts.
+  Result<void> fill_frozen(const model_spec::HfWeights* weights);
+  // After the state of what is trained was filled from outside (Unit::host_state).
   void refresh_compute_copies();
   // Brings Unit::host_state up to date, for what reads it until the next update.
   void pull_state();
@@ -81,6 +83,7 @@ class TrainingStep {
   struct SlotSums {
     std::vector<double> loss, valid;  // by slot; this rank's, then everybody's
   };
+  Result<void> fill(Unit& unit, const model_spec::HfWeights* weights);
   at::Tensor on_device(const std::vector<int64_t>& values, int64_t rows) const;
   SlotInput to_input(const data::SlotBatch& batch) const;
   Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
@@ -100,11 +103,13 @@ class TrainingStep {
   BufferPool pool_;
   std::vector<model_spec::WrappedUnit> wrapped_;
   std::vector<std::unique_ptr<Unit>> units_;
+  std::vector<Unit*> trained_;  // of them, those that are not frozen
+  bool frozen_filled_ = false;
   std::vector<UnitPart> parts_;  // by unit of the model
   StageSequence model_;
   std::unique_ptr<Schedule> schedule_;
   TraceRecorder* trace_ = nullptr;
-  std::vector<at::Tensor> folded_;  // by unit, until the update
+  std::vector<at::Tensor> folded_;  // by trained unit, until the update
 };
 
 }  // namespace lockstep::core

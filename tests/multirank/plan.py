@@ -40,6 +40,12 @@ CONFIGS = {
     "qwen3, single, every second block, plain attention, fp32": (QWEN3, 1, {
         "activation_checkpoint.mode": "selective", "model.fused_attention": "false",
         "parallelism.strategy": "single", "training.seq_len": 256}),
+    "llama, adapters, full_shard, bf16": (LLAMA, 2, BF16 | {
+        "lora.rank": 16, "training.seq_len": 512, "training.local_batch_size": 1,
+        "lora.target_modules": "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"}),
+    "gpt2, adapters, ddp, checkpointing, fp32": (GPT2, 2, {
+        "parallelism.strategy": "ddp", "lora.rank": 8, "lora.dropout": 0.1,
+        "activation_checkpoint.mode": "full"}),
     "linear of 30 M, full_shard, fp32": (None, 4, {
         "model.name": "linear", "model.dim": 2304, "model.n_layers": 5, "model.n_heads": 8,
         "model.vocab_size": 700, "training.local_batch_size": 1, "training.slots": 2,

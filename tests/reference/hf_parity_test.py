@@ -149,7 +149,7 @@ def train_in_torch(model, tokens):
     return losses, norms
 
 
-def train(programs, folder, path, run, ranks, compute="float32"):
+def train(programs, folder, path, run, ranks, compute="float32", more=(), steps=STEPS):
     (run.parent / "empty.toml").write_text("")
     lockstep(programs, "train", run.parent / "empty.toml", "--model.hf_assets_path", folder,
              "--data.kind", "npy", "--data.path", path, "--job.dump_folder", run,
@@ -159,9 +159,9 @@ def train(programs, folder, path, run, ranks, compute="float32"):
              "--training.max_norm", MAX_NORM, "--optimizer.lr", LR,
              "--optimizer.beta1", BETAS[0], "--optimizer.beta2", BETAS[1],
              "--optimizer.weight_decay", WEIGHT_DECAY, "--lr_scheduler.decay_type", "none",
-             "--checkpoint.interval", 0, "--nproc-per-node", ranks)
+             "--checkpoint.interval", 0, "--nproc-per-node", ranks, *more)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    assert [line["step"] for line in lines] == list(range(1, steps + 1))
     return lines
 
 

@@ -70,7 +70,7 @@ void expect_slope(const model_spec::DecoderShape& shape, const DecoderOptions& o
   const auto loss_now = [&] { return model.gradients(slot).first; };
   EXPECT_NEAR(loss, loss_now(), 1e-9);
   int64_t offset = 0;
-  for (auto& unit : model.units) {
+  for (Unit* unit : model.trained()) {
     for (const Segment& s : unit->held_segments()) {
       const auto& param = unit->spec().params[static_cast<size_t>(s.param)];
       at::Tensor weight = unit->master_S.narrow(0, s.range_offset, s.length);
@@ -103,6 +103,17 @@ TEST(DecoderOptions, TheGradientIsTheSlopeOfTheLossWithEveryOption) {
     options.dropout = 0.25;
     options.recompute_every = 2;
     options.loss = {1e-3, 0.1};
+    expect_slope(shape, options);
+  }
+}
+
+TEST(DecoderOptions, TheGradientOfAdaptersIsTheSlopeOfTheLoss) {
+  for (const model_spec::DecoderShape& shape : families()) {
+    DecoderOptions options = options_of(at::kFloat);
+    options.lora = {3, 5, 0.25, {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+                                 "down_proj", "c_attn", "c_proj", "c_fc"}};
+    options.dropout = 0.25;
+    options.recompute_every = 2;
     expect_slope(shape, options);
   }
 }

@@ -80,7 +80,7 @@ inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot
 inline void collect(TrainingStep& model, std::map<std::string, std::vector<float>>& whole) {
   model.pull_state();
   for (auto& unit : model.units())
-    for (const Segment& s : unit->owned_segments()) {
+    for (const Segment& s : unit->frozen() ? std::vector<Segment>() : unit->owned_segments()) {
       const model_spec::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];
       const Unit::HostState& state = unit->host_state();
       const std::pair<const char*, const at::Tensor*> kinds[] = {

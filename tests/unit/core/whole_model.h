@@ -20,13 +20,14 @@ inline at::Tensor leaf(const at::Tensor& t) { return t.to(at::kDouble).requires_
 // A whole model on one rank: its units, and the gradients of one slot.
 struct WholeModel {
   WholeModel(const model_spec::DecoderShape& shape, DecoderOptions options)
-      : spec(model_spec::create(shape)) {
+      : spec(model_spec::create(shape, options.lora)) {
     at::set_num_threads(1);  // as a rank; many threads wait for each other in work this small
     strategy.compute = options.compute;
     membership = std::make_unique<Membership>(std::move(join({})).value());
     uint64_t seed = 100;
     for (const model_spec::UnitSpec& unit : spec.units) {
       units.push_back(std::make_unique<Unit>(unit, strategy, membership->groups(), pool));
+      units.back()->make_master();
       parts.emplace_back(*units.back(), 0, unit);
       for (const Segment& s : units.back()->held_segments()) {
         const double std = unit.params[static_cast<size_t>(s.param)].shape.size() == 1 ? 0.3 : 0.15;
@@ -39,13 +40,19 @@ struct WholeModel {
     stages = make_decoder(spec, options);
     schedule = std::make_unique<Schedule>(parts, stages, strategy, SlotMap{false, 1, 1}, 0);
   }
-  // Loss, then every unit's gradient, one after the other.
+  // Loss, then every trained unit's gradient, one after the other.
   std::pair<double, at::Tensor> gradients(const SlotInput& slot) {
     const SlotLoss loss = schedule->train_slot(slot, 0).value();
     EXPECT_TRUE(schedule->finish_step().ok());
     std::vector<at::Tensor> all;
-    for (auto& unit : units) all.push_back(unit->folded().clone());
+    for (Unit* unit : trained()) all.push_back(unit->folded().clone());
     return {loss.sum, at::cat(all)};
+  }
+  std::vector<Unit*> trained() {
+    std::vector<Unit*> list;
+    for (auto& unit : units)
+      if (!unit->frozen()) list.push_back(unit.get());
+    return list;
   }
   double loss_of(const SlotInput& slot) { return schedule->evaluate_slot(slot).value().sum; }
 
