@@ -95,6 +95,13 @@ struct Config {
     double grace_seconds = 60;  // TERM to KILL: room for a step and a save
     double hang_seconds = 600;                  // no progress for this long is a hang
     std::string requeue = "auto";               // under Slurm: auto | never | force
+    std::string nnodes = "1";                   // N or MIN:MAX
+    std::string rdzv_endpoint;                  // HOST:PORT | file:DIR
+    std::string rdzv_id;                        // tells jobs at one endpoint apart
+    std::string local_addr;                     // an interface or address of this machine
+    int64_t spares = 0;                         // nodes kept out while there are more than MIN
+    std::string on_node_loss = "shrink";        // shrink | spare | wait | fail
+    double last_call_seconds = 30;              // from MIN nodes on, for more to come
   } launcher;
   struct Debug {
     std::string break_rule;  // tests only: 1 | 3 | 4 | 5 | 6, breaks that rule of the arithmetic

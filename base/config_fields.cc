@@ -243,6 +243,20 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      "under Slurm, ask for a requeue: auto: where the job was submitted with --requeue; force: "
      "even with --no-requeue",
      one_of({"auto", "never", "force"})},
+    {AT(launcher, nnodes), kSame, "nodes of `launch`, one agent each: N or MIN:MAX", any()},
+    {AT(launcher, rdzv_endpoint), kSame,
+     "where the agents meet: HOST:PORT (an address of the node that coordinates) or file:DIR (a "
+     "folder that all see); empty: the run folder", any()},
+    {AT(launcher, rdzv_id), kSame,
+     "tells jobs at one endpoint apart; empty: SLURM_JOB_ID, or job", any()},
+    {AT(launcher, local_addr), kSame,
+     "this node's interface or address; empty: that of the route to the others", any()},
+    {AT(launcher, spares), kSame, "nodes kept out while there are more than MIN", at_least(0)},
+    {AT(launcher, on_node_loss), kSame,
+     "shrink: a spare, else go on with MIN or more; spare: a spare, else end; wait: for as many as "
+     "before; fail: end", one_of({"shrink", "spare", "wait", "fail"})},
+    {AT(launcher, last_call_seconds), kSame, "from MIN nodes on, for more to come",
+     within(0, 1e9)},
     {AT(debug, break_rule), kMayChange, "tests only: breaks one rule of the arithmetic",
      one_of({"", "1", "3", "4", "5", "6"})},
     {AT(debug, nan_steps), kMayChange, "tests only: the loss of these steps is not a number",
@@ -314,6 +328,12 @@ const std::vector<ConfigAlias>& config_aliases() {
       {"nproc_per_node", "launcher.nproc_per_node", "processes, or a list as 2,3,1"},
       {"max_restarts", "launcher.max_restarts", "restarts before giving up"},
       {"requeue", "launcher.requeue", "auto | never | force"},
+      {"nnodes", "launcher.nnodes", "nodes: N or MIN:MAX"},
+      {"rdzv_endpoint", "launcher.rdzv_endpoint", "HOST:PORT or file:DIR"},
+      {"rdzv_id", "launcher.rdzv_id", "tells jobs at one endpoint apart"},
+      {"local_addr", "launcher.local_addr", "this node's interface or address"},
+      {"spares", "launcher.spares", "nodes kept out of a generation"},
+      {"on_node_loss", "launcher.on_node_loss", "when a node is lost"},
   };
   return table;
 }

@@ -1,7 +1,9 @@
 #include "cli/launch_command.h"
 
+#include <charconv>
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
@@ -42,11 +44,22 @@ Trains on this machine like `lockstep train`, and restarts the workers from the 
 when one dies or hangs. The loss curve does not depend on how often that happens, nor on how many
 workers are left. `lockstep status RUN_FOLDER` shows who runs.
 
+With --nnodes, one `lockstep launch` runs on each of several nodes that see the same run folder:
+they find each other, and go on without a node that is lost, whichever it is.
+
   --nproc-per-node N,M,…     workers of the first, second, … generation; the last number repeats
   --max-restarts N           in a row without a new checkpoint (3 at most); then exit
   --launcher.on_worker_loss  respawn (default): as many workers as before; shrink: those left
   --requeue auto|never|force under Slurm, when this allocation is lost or its time ends: ask for
                              another where the job was submitted with --requeue; never; always
+  --nnodes N | MIN:MAX       nodes; --nproc-per-node is then the number of each of them
+  --rdzv-endpoint E          HOST:PORT, an address of the node that coordinates, or file:DIR;
+                             without it they meet in the run folder
+  --rdzv-id ID               tells jobs at one endpoint apart; SLURM_JOB_ID without it
+  --on-node-loss P           shrink (default): a spare takes over, or go on with MIN or more;
+                             spare: a spare, else end; wait: for as many as before; fail: end
+  --spares N                 nodes kept out while there are more than MIN
+  --local-addr A             the interface or address to use on this node
 
 Examples:
   lockstep launch examples/demo.toml --nproc-per-node 4
@@ -54,6 +67,9 @@ Examples:
   lockstep launch config.toml --nproc-per-node 8 \
       --launcher.on_worker_loss shrink --launcher.min_nproc 4
   srun --ntasks=1 lockstep launch config.toml    # in a batch script; see lockstep submit
+  srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 \
+      lockstep launch config.toml --nnodes 3:4 --nproc-per-node 8
+  lockstep launch config.toml --nnodes 2 --rdzv-endpoint 10.0.0.1:29400   # on both machines
 
 Exit status: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 76 a peer was lost,
 93 do not restart (three restarts without progress).
@@ -101,6 +117,58 @@ int64_t next_generation(const Config& config) {
   return before.ok() ? before.value().generation + 1 : 1;
 }
 
+// "4" or "2:4".
+Result<std::pair<int64_t, int64_t>> node_counts(const std::string& words) {
+  constexpr int64_t kMost = 4096;
+  std::vector<int64_t> counts;
+  for (const std::string& word : split(words, ':')) {
+    int64_t count = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
+    if (word.empty() || error != std::errc{} || end != word.data() + word.size()) count = 0;
+    counts.push_back(count);
+  }
+  const bool sane = counts.size() <= 2 && counts.front() >= 1 && counts.back() <= kMost &&
+                    counts.front() <= counts.back();
+  if (!sane)
+    return Error{Code::kConfig, text("--nnodes ", words, ": it must be N or MIN:MAX, 1 to ",
+                                     kMost)};
+  return std::pair(counts.front(), counts.back());
+}
+
+std::string first_of(const Environment& environment, const std::vector<std::string>& names,
+                     const std::string& otherwise) {
+  for (const std::string& name : names)
+    if (const auto found = environment.find(name); found != environment.end() &&
+                                                   !found->second.empty())
+      return found->second;
+  return otherwise;
+}
+
+Result<launcher::NodesOptions> nodes_options(const Config& config,
+                                             const Environment& environment) {
+  const auto& from = config.launcher;
+  launcher::NodesOptions nodes;
+  LOCKSTEP_TRY(const auto counts, node_counts(from.nnodes));
+  nodes.min = counts.first;
+  nodes.max = counts.second;
+  nodes.spares = from.spares;
+  nodes.last_call_s = from.last_call_seconds;
+  nodes.endpoint = from.rdzv_endpoint;
+  nodes.job = !from.rdzv_id.empty() ? from.rdzv_id
+                                    : first_of(environment, {"SLURM_JOB_ID"}, "job");
+  nodes.name = first_of(environment, {"LOCKSTEP_NODE_NAME", "SLURMD_NODENAME", "HOSTNAME"}, "node");
+  nodes.local_address = from.local_addr;
+  using Loss = launcher::control::OnNodeLoss;
+  nodes.on_loss = from.on_node_loss == "spare"  ? Loss::kSpare
+                  : from.on_node_loss == "wait" ? Loss::kWait
+                  : from.on_node_loss == "fail" ? Loss::kFail
+                                                : Loss::kShrink;
+  if (nodes.several() && from.on_worker_loss == "shrink")
+    return Error{Code::kConfig, "launcher.on_worker_loss = \"shrink\" is for one machine; with "
+                                "--nnodes a node starts as many workers as before"};
+  return nodes;
+}
+
 launcher::SupervisorOptions supervisor_options(const Config& config,
                                                const Environment& environment) {
   launcher::SupervisorOptions options;
@@ -134,14 +202,22 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     log_error("no ", worker.program.string(), ": this build has no Torch parts");
     return launcher::kExitConfig;
   }
-  if (launcher::detect_launcher(worker.environment) != Launcher::kAlone) {
-    if (!restart) return become_worker(std::move(worker), config.value());
-    log_error(
-        "`lockstep launch` supervises one machine and was started several times by srun or "
-        "torchrun; use `srun --ntasks=1 lockstep launch`, or `srun lockstep train`");
+  const auto nodes = nodes_options(config.value(), worker.environment);
+  if (restart && !nodes) {
+    log_error(nodes.error().message);
     return launcher::kExitConfig;
   }
+  if (launcher::detect_launcher(worker.environment) != Launcher::kAlone) {
+    if (!restart) return become_worker(std::move(worker), config.value());
+    if (!nodes.value().several()) {
+      log_error(
+          "`lockstep launch` was started several times by srun or torchrun; say with --nnodes how "
+          "many nodes there are, and start one on each (`srun --ntasks-per-node=1`)");
+      return launcher::kExitConfig;
+    }
+  }
   launcher::AgentOptions options;
+  if (restart) options.nodes = nodes.value();
   options.supervisor = supervisor_options(config.value(), worker.environment);
   if (!restart) options.supervisor.max_restarts = 0;
   options.worker_program = worker.program;

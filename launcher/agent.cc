@@ -3,12 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
+#include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "launcher/console_tail.h"
+#include "launcher/control/job_node.h"
+#include "launcher/control/wire.h"
+#include "launcher/crew.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
 
@@ -17,142 +21,200 @@ namespace {
 
 constexpr int64_t kCulpritNs =
     200'000'000;                 // a dead worker is reaped this soon after its sockets close
-constexpr size_t kLogLines = 8;  // of a failed worker, in the table
-constexpr int64_t kStateLookNs = 500'000'000;  // how often /proc is asked who is stopped
-constexpr int kDrainTries = 50;                // a console may not take rank 0's last lines at once
-
-struct Worker {
-  WorkerProcess process;
-  pid_t pid;
-  std::filesystem::path page_path;
-  std::unique_ptr<ProgressPage> page;
-  std::filesystem::path log;
-  int64_t log_start;  // where this generation's lines begin
-  bool stopped = false;
-};
+constexpr int kDrainTries = 50;  // a console may not take rank 0's last lines at once
+constexpr control::NodeId kAlone = 1;
+constexpr int64_t kPublishNs = 5'000'000'000;  // workers.json anew, for what is on other nodes
 
 class Agent {
  public:
   Agent(FileSystem& file_system, Clock& clock, const AgentOptions& options,
-        std::filesystem::path scratch, EventLog events, ConsoleTail console)
+        std::filesystem::path scratch)
       : file_system_(file_system),
         clock_(clock),
         options_(options),
         scratch_(std::move(scratch)),
-        events_(std::move(events)),
-        console_(std::move(console)),
-        supervisor_(options.supervisor) {}
+        crew_(file_system, options, scratch_) {}
 
-  int run();
+  Result<int> run_alone();  // as the only node of its job
+  Result<int> run_among();  // as one of several
 
  private:
-  void feed(const Event& event);
-  void carry_out(const SpawnAll& action);
-  void carry_out(const Signal& action) { worker(action.rank).process.signal(action.signal); }
-  void carry_out(const KillAll&);
+  Result<void> open_record();
+  int run();
+  void feed(const control::Event& event);
+  void carry_out(const control::Send& action);
+  void carry_out(const control::Follow& action);
+  void carry_out(const control::SpawnWorkers& action);
+  void carry_out(const control::TermWorkers&) { crew_.terminate(); }
+  void carry_out(const control::KillWorkers&) { crew_.kill(); }
+  void carry_out(const control::TakeLock& action);
+  void carry_out(const control::Committed& action);
+  void carry_out(const control::Changed&) { publish("running", -1); }
+  void carry_out(const control::Leads& action);
+  void carry_out(const control::SteppedDown& action);
   void carry_out(const Record& action);
-  void carry_out(const Finish& action);
+  void carry_out(const control::Leave& action);
 
-  Result<void> spawn_generation(const SpawnAll& action);
-  Result<Worker> spawn_worker(const SpawnAll& action, int64_t rank,
-                              const std::filesystem::path& folder, const std::string& nonce);
+  Result<void> spawn(const control::Order& order);
   void wait();
   void collect_exits(int64_t alive_ns);
-  void reap_into(WorkersExited& event);
-  Tick look();
+  void conclude(const control::Leave& action);
   void publish(const std::string& state, int exit_status);
+  void add_nodes(Membership& membership) const;
   void drain_console();
-  Worker& worker(int rank) { return workers_[static_cast<size_t>(rank)]; }
+  std::filesystem::path store_socket() const { return scratch_ / "store"; }
 
   FileSystem& file_system_;
   Clock& clock_;
   const AgentOptions& options_;
   const std::filesystem::path scratch_;
-  EventLog events_;
-  ConsoleTail console_;
+  Crew crew_;
   StopSignals signals_;
-  Supervisor supervisor_;
-  std::vector<Worker> workers_;
-  int64_t state_looked_ns_ = 0;
-  bool finished_ = false;
+  std::optional<EventLog> events_;      // while this node coordinates
+  std::optional<ConsoleTail> console_;  // while rank 0 is one of ours
+  std::optional<control::Rendezvous> rendezvous_;  // both only with other nodes
+  std::unique_ptr<control::Wire> wire_;
+  std::optional<control::JobNode> node_;
+  int64_t published_ns_ = 0;
+  bool left_ = false;
   int exit_status_ = kExitBug;
 };
 
+control::Timing timing_alone() {
+  control::Timing timing;
+  timing.report_ns = timing.scan_ns = 0;  // nobody is far: at every look
+  return timing;
+}
+
+Result<int> Agent::run_alone() {
+  LOCKSTEP_RETURN_IF_ERROR(open_record());
+  control::CoordinatorOptions options;
+  options.supervisor = options_.supervisor;
+  options.id = kAlone;
+  options.timing = timing_alone();
+  const control::MemberOptions member{kAlone, "", "", options.timing};
+  node_.emplace(member, options, /*leads=*/true, clock_.monotonic_ns());
+  return run();
+}
+
+Result<int> Agent::run_among() {
+  const NodesOptions& nodes = options_.nodes;
+  LOCKSTEP_TRY(auto rendezvous,
+               control::Rendezvous::create(file_system_, nodes.endpoint, nodes.job,
+                                           options_.dump_folder / "control"));
+  rendezvous_.emplace(std::move(rendezvous));
+  LOCKSTEP_TRY(const auto secret, net::Secret::of_job(options_.environment, options_.dump_folder));
+  LOCKSTEP_TRY(const auto local,
+               net::choose_local_address(nodes.local_address, rendezvous_->fixed()));
+  control::CoordinatorOptions options;
+  const net::Secret random = net::Secret::generate();
+  std::memcpy(&options.id, random.bytes().data(), sizeof options.id);
+  LOCKSTEP_TRY(wire_, control::Wire::open({.secret = secret, .dial_from = local.address},
+                                          *rendezvous_, options.id, local, store_socket()));
+  LOCKSTEP_TRY(const bool leads, wire_->meet());
+  if (leads) LOCKSTEP_RETURN_IF_ERROR(open_record());
+  log_info("node ", nodes.name, " at ", wire_->listens_at().str(),
+           leads ? " coordinates" : " looks for the coordinator");
+  options.supervisor = options_.supervisor;
+  options.min_nodes = nodes.min;
+  options.max_nodes = nodes.max;
+  options.spares = nodes.spares;
+  options.on_node_loss = nodes.on_loss;
+  options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
+  const control::MemberOptions member{options.id, nodes.name, wire_->listens_at().str(),
+                                      options.timing};
+  node_.emplace(member, options, leads, clock_.monotonic_ns());
+  return run();
+}
+
+Result<void> Agent::open_record() {
+  LOCKSTEP_TRY(EventLog events,
+               EventLog::open(file_system_, clock_, options_.dump_folder / "events.jsonl"));
+  events_.emplace(std::move(events));
+  return {};
+}
+
 int Agent::run() {
-  feed(Begin{});
-  while (!finished_) {
+  feed(crew_.look(clock_.monotonic_ns()));
+  while (!left_) {
     const int64_t alive_ns = clock_.monotonic_ns();
     wait();
     collect_exits(alive_ns);
     for (const int signal : signals_.take()) feed(StopRequested{signal});
-    console_.pump();
-    if (!finished_) feed(look());
+    if (console_) console_->pump();
+    feed(crew_.look(clock_.monotonic_ns()));
+    if (wire_ && !left_ && clock_.monotonic_ns() - published_ns_ >= kPublishNs)
+      publish("running", -1);
   }
   return exit_status_;
 }
 
-// Started and SpawnFailed answer SpawnAll, so events queue up behind the one being carried out.
-void Agent::feed(const Event& event) {
-  for (const Action& action : supervisor_.on(event, clock_.monotonic_ns()))
+// Spawned and SpawnFailed answer SpawnWorkers, so events queue up behind the one being carried out.
+void Agent::feed(const control::Event& event) {
+  if (left_) return;
+  for (const control::Action& action : node_->on(event, clock_.monotonic_ns()))
     std::visit([this](const auto& a) { carry_out(a); }, action);
 }
 
-void Agent::carry_out(const SpawnAll& action) {
-  const auto spawned = spawn_generation(action);
+void Agent::carry_out(const control::Send& action) {
+  if (wire_) wire_->send(action.to, action.message);
+}
+
+void Agent::carry_out(const control::Follow& action) {
+  if (wire_) wire_->follow(action.leader);
+}
+
+void Agent::carry_out(const control::TakeLock& action) {
+  const auto mine = rendezvous_->lock(action.generation, node_->member().id());
+  if (!mine) log_warning(mine.error().message);
+  feed(control::LockAnswer{action.generation, mine && mine.value()});
+}
+
+void Agent::carry_out(const control::Committed& action) {
+  if (wire_) wire_->serve(action.generation, action.nonce);
+}
+
+void Agent::carry_out(const control::Leads& action) {
+  log_warning("this node coordinates from now on, after generation ", action.after);
+  if (const auto opened = open_record(); !opened) log_warning(opened.error().message);
+  const auto before = rendezvous_->newest();
+  const auto claimed = before ? rendezvous_->claim(before.value().number + 1, wire_->listens_at())
+                              : Result<bool>(before.error());
+  if (!claimed) log_warning(claimed.error().message);
+}
+
+void Agent::carry_out(const control::SpawnWorkers& action) {
+  const auto spawned = spawn(action.order);
   if (spawned) {
-    feed(Started{});
-    publish("running", -1);
+    feed(control::Spawned{crew_.pids()});
   } else {
-    workers_.clear();
     feed(SpawnFailed{spawned.error().message});
   }
 }
 
-Result<void> Agent::spawn_generation(const SpawnAll& action) {
-  workers_.clear();
-  if (action.generation > 0) {
-    const auto old = remove_tree(file_system_, scratch_ / text("g", action.generation - 1));
-    if (!old) log_warning(old.error().message);
+Result<void> Agent::spawn(const control::Order& order) {
+  if (order.first_rank > 0) {
+    console_.reset();
+  } else if (!console_) {
+    LOCKSTEP_TRY(ConsoleTail console,
+                 ConsoleTail::create(file_system_, options_.dump_folder / "logs" / "console.log",
+                                     log_path(options_.dump_folder, 0)));
+    console_.emplace(std::move(console));
   }
-  const auto folder = scratch_ / text("g", action.generation);
-  LOCKSTEP_RETURN_IF_ERROR(file_system_.make_directories(folder));
-  const std::string nonce =
-      nonce_of(static_cast<uint64_t>(clock_.unix_ns()), static_cast<uint64_t>(::getpid()),
-               static_cast<uint64_t>(action.generation));
-  for (int64_t rank = 0; rank < action.world_size; ++rank) {
-    auto spawned = spawn_worker(action, rank, folder, nonce);
-    if (!spawned) return spawned.error();
-    workers_.push_back(std::move(spawned).value());
-  }
-  return {};
+  return crew_.start({.generation = order.generation,
+                      .first_rank = order.first_rank,
+                      .count = order.count,
+                      .world_size = order.world_size,
+                      .nonce = order.nonce,
+                      .store = wire_ ? text("agent:", store_socket().string()) : "",
+                      .bind_address = wire_ ? wire_->local().address : "",
+                      .bind_interface = wire_ ? wire_->local().interface : ""});
 }
 
-Result<Worker> Agent::spawn_worker(const SpawnAll& action, int64_t rank,
-                                   const std::filesystem::path& folder, const std::string& nonce) {
-  WorkerPlace place;
-  place.rank = place.local_rank = rank;
-  place.world_size = place.local_world_size = action.world_size;
-  place.generation = action.generation;
-  place.nonce = nonce;
-  place.store = text("file:", (folder / "store").string());
-  place.progress_page = folder / text("page_", rank);
-  place.threads = options_.threads;
-  LOCKSTEP_TRY(auto page, ProgressPage::open(place.progress_page));
-  const auto log = log_path(options_.dump_folder, rank);
-  const int64_t log_start = file_size(file_system_, log);
-  LOCKSTEP_TRY(
-      auto process,
-      WorkerProcess::spawn({.program = options_.worker_program,
-                            .arguments = options_.worker_arguments,
-                            .environment = worker_variables(options_.environment, place),
-                            .stderr_path = log,
-                            .stdout_path = rank == 0 ? log.parent_path() / "console.log" : log}));
-  const pid_t pid = process.pid();
-  return Worker{std::move(process), pid, place.progress_page, std::move(page), log, log_start};
-}
-
-void Agent::carry_out(const KillAll&) {
-  for (Worker& worker : workers_) worker.process.kill_all();
+void Agent::carry_out(const control::SteppedDown& action) {
+  log_warning("this node no longer coordinates: ", action.reason);
+  events_.reset();
+  if (wire_) wire_->stop_serving();
 }
 
 void Agent::carry_out(const Record& action) {
@@ -163,10 +225,9 @@ void Agent::carry_out(const Record& action) {
   event.rank = action.rank;
   event.step = action.step;
   event.reason = action.reason;
-  if (action.rank >= 0) event.pid = worker(action.rank).pid;
-  if (action.event == "spawned")
-    for (const Worker& worker : workers_) event.pids.push_back(worker.pid);
-  events_.append(event);
+  if (action.rank >= 0 && !action.pids.empty()) event.pid = action.pids.front();
+  if (action.rank < 0) event.pids.assign(action.pids.begin(), action.pids.end());
+  if (events_) events_->append(event);
 
   const std::string generation = text("generation ", action.generation);
   if (action.event == "failure_detected") {
@@ -178,24 +239,37 @@ void Agent::carry_out(const Record& action) {
     log_info(generation, ": recovered: ", action.reason);
   } else if (action.event == "stop_requested") {
     log_info(action.reason, ": workers save and stop");
-  } else if (action.event == "grace_over") {
+  } else if (action.event == "grace_over" || action.event == "node_lost") {
     log_warning(generation, ": ", action.reason);
+  } else if (action.event == "node_joined" || action.event == "waiting_for_nodes") {
+    log_info(generation, ": ", action.event, " ", action.reason);
   }
 }
 
-void Agent::carry_out(const Finish& action) {
-  finished_ = true;
+void Agent::carry_out(const control::Leave& action) {
+  left_ = true;
   exit_status_ = action.exit_status;
+  drain_console();
+  if (node_->coordinator() != nullptr) {
+    conclude(action);
+  } else if (exit_status_ != kExitDone) {
+    log_error("ended with status ", exit_status_, ": ", action.reason);
+  }
+}
+
+// The coordinator's last words.
+void Agent::conclude(const control::Leave& action) {
+  const Supervisor& supervisor = node_->coordinator()->supervisor();
   LoggedEvent event;
-  event.event = state_name(supervisor_.state());
-  event.generation = supervisor_.generation();
-  event.world_size = supervisor_.world_size();
+  event.event = state_name(supervisor.state());
+  event.generation = supervisor.generation();
+  event.world_size = supervisor.world_size();
   event.exit_status = action.exit_status;
   event.reason = action.reason;
-  events_.append(event);
-  drain_console();
-  publish(state_name(supervisor_.state()), exit_status_);
-  const std::string table = incident_table(supervisor_.incidents());
+  if (events_) events_->append(event);
+  if (rendezvous_) rendezvous_->withdraw();
+  publish(state_name(supervisor.state()), exit_status_);
+  const std::string table = incident_table(supervisor.incidents());
   if (!table.empty()) log_info("what failed, and what it cost\n", table);
   if (exit_status_ == kExitDone) return;
   log_error("ended with status ", exit_status_, ": ", action.reason);
@@ -204,82 +278,66 @@ void Agent::carry_out(const Finish& action) {
 }
 
 void Agent::wait() {
-  std::vector<int> descriptors{signals_.descriptor()};
-  for (const Worker& worker : workers_)
-    if (!worker.process.reaped()) descriptors.push_back(worker.process.pidfd());
-  wait_readable(descriptors, options_.tick_ms);
+  std::vector<int> descriptors = crew_.pidfds();
+  descriptors.push_back(signals_.descriptor());
+  if (!wire_) return wait_readable(descriptors, options_.tick_ms);
+  for (const control::Event& event : wire_->wait(options_.tick_ms, descriptors)) feed(event);
 }
 
 // All deaths of one look go into one event: which came first is decided by what they say. A worker
 // whose sockets are closed is not always reaped before those that noticed: they are believed only
 // when nobody else has died a moment later.
 void Agent::collect_exits(int64_t alive_ns) {
-  WorkersExited event;
-  event.alive_ns = alive_ns;
-  reap_into(event);
+  WorkersExited event{crew_.reap(), alive_ns};
   const int64_t deadline_ns = clock_.monotonic_ns() + kCulpritNs;
   const auto lost_a_peer = [](const WorkerExit& exit) { return exit.exit_code == kExitPeerLost; };
-  while (!event.exits.empty() && event.exits.size() < workers_.size() &&
+  while (!event.exits.empty() && event.exits.size() < crew_.size() &&
          std::all_of(event.exits.begin(), event.exits.end(), lost_a_peer) &&
          clock_.monotonic_ns() < deadline_ns) {
     wait();
-    reap_into(event);
+    for (WorkerExit& exit : crew_.reap()) event.exits.push_back(std::move(exit));
   }
   if (!event.exits.empty()) feed(event);
 }
 
-void Agent::reap_into(WorkersExited& event) {
-  std::vector<pid_t> own;
-  for (size_t rank = 0; rank < workers_.size(); ++rank) {
-    Worker& worker = workers_[rank];
-    if (worker.process.reaped()) continue;
-    const auto status = worker.process.try_reap();
-    if (!status) {
-      own.push_back(worker.pid);
-      continue;
-    }
-    WorkerExit exit;
-    exit.rank = static_cast<int>(rank);
-    exit.exit_code = status->exit_code;
-    exit.signal = status->signal;
-    exit.progress = worker.page->read();
-    if (exit.failed())
-      exit.log_lines = last_lines(file_system_, worker.log, worker.log_start, kLogLines);
-    event.exits.push_back(std::move(exit));
-  }
-  reap_strangers(own);
-}
-
-Tick Agent::look() {
-  const int64_t now_ns = clock_.monotonic_ns();
-  const bool look_at_state = now_ns - state_looked_ns_ >= kStateLookNs;
-  if (look_at_state) state_looked_ns_ = now_ns;
-  Tick tick;
-  for (Worker& worker : workers_) {
-    if (look_at_state) worker.stopped = worker.process.stopped();
-    tick.samples.push_back({worker.page->read(), worker.stopped});
-  }
-  return tick;
-}
-
 void Agent::publish(const std::string& state, int exit_status) {
+  const control::Coordinator* coordinator = node_->coordinator();
+  if (coordinator == nullptr || coordinator->committed() < 0) return;
+  published_ns_ = clock_.monotonic_ns();
   Membership membership;
-  membership.generation = supervisor_.generation();
-  membership.world_size = supervisor_.world_size();
+  membership.generation = coordinator->supervisor().generation();
+  membership.world_size = coordinator->supervisor().world_size();
   membership.agent_pid = ::getpid();
+  membership.restarts = coordinator->supervisor().restarts_since_safe();
   membership.state = state;
   membership.exit_status = exit_status;
-  for (const Worker& worker : workers_)
-    membership.workers.push_back({static_cast<int>(membership.workers.size()), worker.pid,
-                                  worker.page_path, worker.page->read()});
+  for (int64_t rank = 0; rank < membership.world_size; ++rank)
+    membership.workers.push_back({static_cast<int>(rank), coordinator->pid_of(rank),
+                                  crew_.page_of(rank), coordinator->progress_of(rank)});
+  if (wire_) add_nodes(membership);
   const auto published =
       publish_membership(file_system_, options_.dump_folder / "workers.json", membership);
   if (!published) log_warning("workers.json: ", published.error().message);
 }
 
+void Agent::add_nodes(Membership& membership) const {
+  const control::Coordinator& coordinator = *node_->coordinator();
+  for (auto& member : membership.workers)
+    if (const auto* node = coordinator.node_of(member.rank)) member.node = node->name;
+  for (const auto& node : coordinator.nodes()) {
+    const bool own = node->peer.id == node_->member().id();
+    membership.nodes.push_back({.name = node->name,
+                                .address = own ? wire_->listens_at().str() : node->peer.address,
+                                .first_rank = coordinator.first_rank(*node),
+                                .suspect = node->suspect,
+                                .coordinator = own});
+  }
+}
+
 void Agent::drain_console() {
   constexpr int64_t kPauseNs = 20'000'000;
-  for (int i = 0; i < kDrainTries && !console_.pump(); ++i) clock_.sleep_ns(kPauseNs);
+  if (!console_) return;
+  for (int i = 0; i < kDrainTries && !console_->pump(); ++i) clock_.sleep_ns(kPauseNs);
 }
 
 // Two agents in one folder would write the same logs and checkpoints.
@@ -309,22 +367,19 @@ int run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& options
   };
   const auto logs = options.dump_folder / "logs";
   if (const auto made = file_system.make_directories(logs); !made) return fail(made.error());
-  if (const auto free = nobody_else_runs(file_system, options.dump_folder); !free)
+  const bool several = options.nodes.several();
+  if (const auto free = nobody_else_runs(file_system, options.dump_folder); !several && !free)
     return fail(free.error());
-  auto events = EventLog::open(file_system, clock, options.dump_folder / "events.jsonl");
-  if (!events) return fail(events.error());
-  auto console =
-      ConsoleTail::create(file_system, logs / "console.log", log_path(options.dump_folder, 0));
-  if (!console) return fail(console.error());
   auto scratch = make_private_directory();
   if (!scratch) return fail(scratch.error());
   become_subreaper();
-  const int status = Agent(file_system, clock, options, *scratch, std::move(events).value(),
-                           std::move(console).value())
-                         .run();
+  const auto status = [&] {
+    Agent agent(file_system, clock, options, *scratch);
+    return several ? agent.run_among() : agent.run_alone();
+  }();
   if (const auto removed = remove_tree(file_system, *scratch); !removed)
     log_warning(removed.error().message);
-  return status;
+  return status ? status.value() : fail(status.error());
 }
 
 }  // namespace lockstep::launcher

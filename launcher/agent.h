@@ -1,14 +1,15 @@
-// One node's agent: carries out what the Supervisor decides. Spawns the workers of each generation,
-// watches their pidfds and progress pages, forwards signals, shows rank 0's console, and leaves a
-// record:
+// One node's agent: carries out what its JobNode decides (control/job_node.h). Spawns the workers
+// of each generation, watches their pidfds and progress pages, forwards signals, shows rank 0's
+// console, talks to the other nodes' agents where there are any, and leaves a record:
 //
 //   <dump_folder>/logs/rank_00000.log …  stdout and stderr of each rank, all generations
 //   <dump_folder>/logs/console.log       rank 0's stdout alone
-//   <dump_folder>/events.jsonl           what happened, for ever (run_files.h)
-//   <dump_folder>/workers.json           who runs now
+//   <dump_folder>/events.jsonl           what happened, for ever (run_files.h); the coordinator's
+//   <dump_folder>/workers.json           who runs now; likewise
+//   <dump_folder>/control/…              several nodes: who coordinates (control/rendezvous.h)
 // Stores and progress pages live in a private folder under the system's temporary folder, which
-// goes with the agent. TERM, INT, HUP and USR1 become SIGTERM to the workers, which save and exit
-// with 75.
+// goes with the agent. TERM, INT, HUP and USR1 at any node become SIGTERM to all workers, which
+// save and exit with 75. An agent that is alone opens no socket.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,27 @@
 
 #include "base/clock.h"
 #include "base/file_system.h"
+#include "launcher/control/coordinator.h"
 #include "launcher/environment.h"
 #include "launcher/supervisor.h"
 
 namespace lockstep::launcher {
 
+// How the nodes of a job find each other. One machine: all of it as it is here.
+struct NodesOptions {
+  int64_t min = 1, max = 1, spares = 0;
+  control::OnNodeLoss on_loss = control::OnNodeLoss::kShrink;
+  double last_call_s = 30;
+  std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder
+  std::string job;            // tells jobs at one endpoint apart
+  std::string name;           // of this node, for people
+  std::string local_address;  // or an interface's name; empty: that of the route to the others
+  bool several() const { return max > 1 || !endpoint.empty(); }
+};
+
 struct AgentOptions {
   SupervisorOptions supervisor;
+  NodesOptions nodes;
   std::filesystem::path worker_program;
   std::vector<std::string> worker_arguments;  // after the program's name
   Environment environment;                    // what workers inherit

@@ -54,6 +54,7 @@ std::string signal_text(int signal) {
 }
 
 std::string cause_text(const WorkerExit& exit) {
+  if (!exit.node_lost.empty()) return exit.node_lost;
   if (exit.hung_s > 0)
     return text(exit.stopped ? "stopped (SIGSTOP), " : "", "no progress for ",
                 fixed(exit.hung_s, 1), " s");
@@ -64,7 +65,7 @@ std::string cause_text(const WorkerExit& exit) {
 }
 
 int failure_status(const WorkerExit& exit) {
-  if (exit.hung_s > 0) return kExitResume;
+  if (exit.hung_s > 0 || !exit.node_lost.empty()) return kExitResume;
   if (exit.signal != 0) return bug_signal(exit.signal) ? kExitBug : kExitResume;
   switch (exit.exit_code) {
     case kExitConfig: case kExitBug: case kExitResume: case kExitPeerLost: case kExitNoProgress:
@@ -75,8 +76,10 @@ int failure_status(const WorkerExit& exit) {
 
 std::string phases_text(const Incident& incident) {
   return text("detect ", fixed(incident.detect_ms, 0), " ms, stop ", fixed(incident.stop_ms, 0),
-              " ms, respawn ", fixed(incident.respawn_ms, 0), " ms, first step ",
-              fixed(incident.first_step_ms, 0), " ms: ", fixed(incident.total_ms(), 0), " ms");
+              " ms, agree ", fixed(incident.agree_ms, 0), " ms, respawn ",
+              fixed(incident.respawn_ms, 0), " ms, restore ", fixed(incident.restore_ms, 0),
+              " ms, first step ", fixed(incident.first_step_ms, 0), " ms: ",
+              fixed(incident.total_ms(), 0), " ms");
 }
 
 std::string incident_table(const std::vector<Incident>& incidents) {

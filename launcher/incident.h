@@ -1,4 +1,4 @@
-// What can go wrong with one node's workers, as plain values: how a worker ended, and what one
+// What can go wrong with a job's workers, as plain values: how a worker ended, and what one
 // failure of a generation was, what followed from it and what recovering from it cost.
 #pragma once
 
@@ -26,12 +26,20 @@ struct WorkerExit {
   int signal = 0;        // != 0: killed by this signal, exit_code means nothing
   double hung_s = 0;     // > 0: it stopped making progress this long ago and was killed for it
   bool stopped = false;  // of a hang: the process was stopped (SIGSTOP), not busy
+  std::string node_lost;  // not empty: its node is gone, and this is how that was seen
   Progress progress;     // its page's last words
   std::vector<std::string> log_lines;
 
-  bool done() const { return signal == 0 && hung_s == 0 && exit_code == kExitDone; }
-  bool wants_resume() const { return signal == 0 && hung_s == 0 && exit_code == kExitResume; }
+  bool chose_its_code() const { return signal == 0 && hung_s == 0 && node_lost.empty(); }
+  bool done() const { return chose_its_code() && exit_code == kExitDone; }
+  bool wants_resume() const { return chose_its_code() && exit_code == kExitResume; }
   bool failed() const { return !done() && !wants_resume(); }
+};
+
+// What a running worker's page says.
+struct Sample {
+  Progress progress;
+  bool stopped = false;  // the process is in state T
 };
 
 // "killed by SIGKILL", "exit code 70 (bug)", "no progress for 120 s".
@@ -48,15 +56,19 @@ struct Incident {
   int64_t next_world_size = 0;           // 0: not restarted
   double detect_ms = -1;                 // at most this long from the death to noticing it
   double stop_ms = -1;                   // noticed -> every worker of the generation reaped
-  double respawn_ms = -1;                // -> every worker of the next one started
-  double first_step_ms = -1;             // -> the next one completed a step
+  double agree_ms = 0;                   // -> the nodes agreed on the next generation
+  double respawn_ms = -1;                // -> every worker of it started
+  double restore_ms = -1;                // -> one of them computes: state is loaded
+  double first_step_ms = -1;             // -> it completed a step
   int64_t first_step = -1;               // ... this one
 
   bool recovered() const { return first_step_ms >= 0; }
-  double total_ms() const { return detect_ms + stop_ms + respawn_ms + first_step_ms; }
+  double total_ms() const {
+    return detect_ms + stop_ms + agree_ms + respawn_ms + restore_ms + first_step_ms;
+  }
 };
 
-// "detect 1 ms, stop 12 ms, respawn 3 ms, first step 840 ms: 856 ms"
+// "detect 1 ms, stop 12 ms, agree 0 ms, respawn 3 ms, restore 140 ms, first step 700 ms: 856 ms"
 std::string phases_text(const Incident& incident);
 // The closing table: each failure, what followed from it, what recovery cost. Empty without any.
 std::string incident_table(const std::vector<Incident>& incidents);

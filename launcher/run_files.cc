@@ -33,6 +33,7 @@ Json event_json(const LoggedEvent& event, int64_t unix_ns) {
 Json member_json(const Membership::Member& member) {
   const Progress& progress = member.progress;
   return {{"rank", member.rank},
+          {"node", member.node},
           {"pid", member.pid},
           {"progress_page", member.progress_page.string()},
           {"step", progress.step},
@@ -46,6 +47,7 @@ Json member_json(const Membership::Member& member) {
 Membership::Member member_from(const Json& json) {
   Membership::Member member;
   member.rank = json.at("rank").get<int>();
+  member.node = json.value("node", std::string());
   member.pid = json.at("pid").get<pid_t>();
   member.progress_page = json.at("progress_page").get<std::string>();
   member.progress.step = json.at("step").get<int64_t>();
@@ -93,8 +95,16 @@ Result<void> publish_membership(FileSystem& file_system, const std::filesystem::
             {"agent_pid", membership.agent_pid},
             {"state", membership.state},
             {"exit_status", membership.exit_status},
-            {"workers", Json::array()}};
+            {"restarts", membership.restarts},
+            {"workers", Json::array()},
+            {"nodes", Json::array()}};
   for (const auto& member : membership.workers) json["workers"].push_back(member_json(member));
+  for (const auto& node : membership.nodes)
+    json["nodes"].push_back({{"name", node.name},
+                             {"address", node.address},
+                             {"first_rank", node.first_rank},
+                             {"suspect", node.suspect},
+                             {"coordinator", node.coordinator}});
   return publish_file(file_system, path, dump(json, 1) + "\n");
 }
 
@@ -108,7 +118,11 @@ Result<Membership> read_membership(FileSystem& file_system, const std::filesyste
     membership.agent_pid = json.at("agent_pid").get<pid_t>();
     membership.state = json.at("state").get<std::string>();
     membership.exit_status = json.at("exit_status").get<int>();
+    membership.restarts = json.value("restarts", int64_t{0});
     for (const Json& worker : json.at("workers")) membership.workers.push_back(member_from(worker));
+    for (const Json& node : json.value("nodes", Json::array()))
+      membership.nodes.push_back({node.at("name"), node.at("address"), node.at("first_rank"),
+                                  node.at("suspect"), node.at("coordinator")});
   } catch (const Json::exception& error) {
     return Error{Code::kCorrupt, text(path.string(), ": ", error.what())};
   }

@@ -54,13 +54,23 @@ struct Membership {
     int rank = 0;
     pid_t pid = -1;
     std::filesystem::path progress_page;  // of this generation; gone when the agent has ended
-    Progress progress;                    // of the last generation, written when the agent ends
+    Progress progress;                    // as last known to the coordinator, at least each 5 s
+    std::string node = {};                // where it runs; empty with one node
+  };
+  // One agent of a job of several nodes. The page of a worker elsewhere cannot be read here.
+  struct Node {
+    std::string name, address;            // HOST:PORT of its agent
+    int64_t first_rank = -1;              // -1: parked, a spare
+    bool suspect = false;                 // it has been silent for a second
+    bool coordinator = false;
   };
   int64_t generation = 0, world_size = 0;
   pid_t agent_pid = -1;
   std::string state;     // running | done | failed
   int exit_status = -1;  // of a run that is not running
+  int64_t restarts = 0;  // since the newest step that is on disk, or in all ranks' memory
   std::vector<Member> workers;
+  std::vector<Node> nodes;  // none with one node
 };
 // Errors: kIo, kNoSpace.
 Result<void> publish_membership(FileSystem& file_system, const std::filesystem::path& path,

@@ -24,7 +24,7 @@ bool saving(const Progress& progress) {
 }
 
 bool peer_lost(const WorkerExit& exit) {
-  return exit.signal == 0 && exit.hung_s == 0 && exit.exit_code == kExitPeerLost;
+  return exit.chose_its_code() && exit.exit_code == kExitPeerLost;
 }
 
 int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
@@ -53,24 +53,56 @@ Actions Supervisor::on(const Event& event, int64_t now_ns) {
 void Supervisor::on_event(const Begin&) {
   LOCKSTEP_CHECK(workers_.empty(), "begun twice");
   const auto& list = options_.nproc_per_node;
-  spawn(list.empty() ? options_.default_nproc : list.front());
+  per_node_ = list.empty() ? options_.default_nproc : list.front();
+  form();
 }
 
-void Supervisor::spawn(int64_t world_size) {
-  LOCKSTEP_CHECK(world_size >= 1, world_size);
+void Supervisor::on_event(const TookOver& event) {
+  LOCKSTEP_CHECK(workers_.empty(), "begun twice");
+  restarts_ = options_.nproc_per_node.size();
+  exits_.push_back({event.lost, false});
+  begin_failure(event.silent_ms);
+  conclude_failure();
+}
+
+void Supervisor::on_event(const Nodes& event) {
+  nodes_ = event;
+  if (state_ != State::kForming) return;
+  if (event.count < 0) finish(kExitResume, event.reason);
+  if (event.count < 0 || per_node_ == 0) return;
+  if (!waiting_) ++generation_;
+  form();
+}
+
+void Supervisor::form() {
   state_ = State::kForming;
   reason_ = Reason::kNone;
   killed_ = false;
   exits_.clear();
-  workers_.assign(static_cast<size_t>(world_size), Worker{});
   phase_start_ns_ = now_ns_;
-  record("generation_start", -1, text("world size ", world_size));
-  actions_.emplace_back(SpawnAll{generation_, world_size});
+  generation_ = std::max(generation_, nodes_.next_generation);
+  waiting_ = nodes_.count == 0;
+  if (waiting_) {
+    record("waiting_for_nodes");
+    return;
+  }
+  LOCKSTEP_CHECK(per_node_ >= 1 && nodes_.count >= 1, per_node_, " x ", nodes_.count);
+  workers_.assign(static_cast<size_t>(per_node_ * nodes_.count), Worker{});
+  if (!incidents_.empty()) incidents_.back().next_world_size = world_size();
+  record("generation_start", -1, text("world size ", world_size()));
+  actions_.emplace_back(SpawnAll{generation_, world_size()});
+}
+
+void Supervisor::on_event(const Agreed&) {
+  if (state_ != State::kForming) return;
+  if (!incidents_.empty()) incidents_.back().agree_ms = since_ms(phase_start_ns_);
+  phase_start_ns_ = now_ns_;
 }
 
 void Supervisor::on_event(const Started&) {
   if (state_ != State::kForming) return;
   state_ = State::kRunning;
+  alive_count_ = world_size();
   for (Worker& worker : workers_) {
     worker.alive = true;
     worker.changed_ns = now_ns_;
@@ -98,14 +130,14 @@ void Supervisor::on_event(const WorkersExited& event) {
     begin_failure(since_ms(event.alive_ns));
   } else if (state_ == State::kRunning && resume) {
     begin_graceful_stop(Reason::kResume);
-  } else if (failed && !killed_ && any_alive()) {
+  } else if (failed && !killed_ && alive_count_ > 0) {
     // A collective save cannot succeed without this worker.
     killed_ = true;
     actions_.emplace_back(KillAll{});
   }
   for (const WorkerExit& exit : event.exits)
     record("worker_exit", exit.rank, cause_text(exit), exit.progress.step);
-  if (any_alive()) return;
+  if (alive_count_ > 0) return;
   if (state_ == State::kRunning) {
     finish(kExitDone, "done");
   } else {
@@ -117,6 +149,7 @@ void Supervisor::note_exit(const WorkerExit& exit) {
   const auto rank = static_cast<size_t>(exit.rank);
   LOCKSTEP_CHECK(rank < workers_.size() && workers_[rank].alive, "rank ", exit.rank);
   workers_[rank].alive = false;
+  --alive_count_;
   workers_[rank].last.progress = exit.progress;
   note_progress(exit.progress);
   note_first_step(workers_[rank]);
@@ -144,6 +177,15 @@ void Supervisor::note_first_step(const Worker& worker) {
   record("recovered", -1, phases_text(incident), worker.base_step);
 }
 
+void Supervisor::note_computing(Worker& worker) {
+  const Progress& progress = worker.last.progress;
+  if (worker.base_step >= 0 || !computing(progress.phase)) return;
+  worker.base_step = progress.step;
+  if (!first_step_pending_ || incidents_.empty() || incidents_.back().restore_ms >= 0) return;
+  incidents_.back().restore_ms = since_ms(phase_start_ns_);
+  phase_start_ns_ = now_ns_;
+}
+
 void Supervisor::begin_failure(double detect_ms) {
   state_ = State::kStopping;
   reason_ = Reason::kFailure;
@@ -155,7 +197,7 @@ void Supervisor::begin_failure(double detect_ms) {
   incident.detect_ms = detect_ms;
   incidents_.push_back(incident);
   killed_ = true;
-  if (any_alive()) actions_.emplace_back(KillAll{});
+  if (alive_count_ > 0) actions_.emplace_back(KillAll{});
   const WorkerExit& first = exits_[primary_index()].exit;
   record("failure_detected", first.rank, cause_text(first), first.progress.step);
 }
@@ -180,8 +222,7 @@ void Supervisor::on_event(const Tick& event) {
     worker.last = sample;
     note_progress(sample.progress);
     note_first_step(worker);
-    if (worker.base_step < 0 && computing(sample.progress.phase))
-      worker.base_step = sample.progress.step;
+    note_computing(worker);
   }
   if (state_ == State::kRunning) {
     look_for_hang();
@@ -233,7 +274,9 @@ void Supervisor::enforce_grace() {
 void Supervisor::on_event(const StopRequested& event) {
   const bool again = std::exchange(stop_requested_, true);
   record("stop_requested", -1, signal_text(event.signal));
-  if (state_ == State::kRunning) {
+  if (state_ == State::kForming && waiting_) {
+    finish(kExitResume, "asked to stop while waiting for nodes");
+  } else if (state_ == State::kRunning) {
     begin_graceful_stop(Reason::kUser);
   } else if (state_ == State::kStopping && again && event.signal == SIGINT && !killed_) {
     // Only a second Ctrl-C: Slurm sends TERM after USR1 while the checkpoint is being written.
@@ -252,7 +295,7 @@ void Supervisor::conclude() {
                        [&](const Seen& seen) { return predicate(seen.exit); });
   };
   const auto config = [](const WorkerExit& e) {
-    return e.signal == 0 && e.exit_code == kExitConfig;
+    return e.chose_its_code() && e.exit_code == kExitConfig;
   };
   if (all_of([](const WorkerExit& e) { return e.done(); })) {
     finish(kExitDone, "done");
@@ -294,21 +337,23 @@ void Supervisor::conclude_failure() {
                                  " restarts without a new committed step or snapshot"));
   } else if (restarts_since_safe_ >= options_.max_restarts) {
     finish(status, text(cause, "; ", restarts_since_safe_, " restarts used up"));
-  } else if (const int64_t next = next_world_size(); next < 1) {
+  } else if (nodes_.count < 0) {
+    finish(kExitResume, text(cause, "; ", nodes_.reason));
+  } else if (const int64_t next = next_per_node(); next < 1) {
     finish(kExitResume, text(cause, "; fewer than ", options_.min_nproc, " workers are left"));
   } else {
-    incident.next_world_size = next;
+    per_node_ = next;
     ++restarts_since_safe_;
+    ++restarts_;
     ++generation_;
-    spawn(next);
+    form();
   }
 }
 
 // 0: below the minimum.
-int64_t Supervisor::next_world_size() const {
+int64_t Supervisor::next_per_node() const {
   const auto& list = options_.nproc_per_node;
-  const auto next = static_cast<size_t>(generation_ + 1 - options_.first_generation);
-  if (next < list.size()) return list[next];
+  if (const size_t next = restarts_ + 1; next < list.size()) return list[next];
   if (!options_.shrink) return list.empty() ? options_.default_nproc : list.back();
   int64_t lost = 0;
   for (const Seen& seen : exits_) {
@@ -327,8 +372,7 @@ size_t Supervisor::primary_index() const {
     return peer_lost(seen.exit) ? 1 : 0;
   };
   const auto order = [&](const Seen& seen) {
-    const bool chose_its_code = seen.exit.signal == 0 && seen.exit.hung_s == 0;
-    return std::tuple(excuse(seen), seen.after_kill, chose_its_code);
+    return std::tuple(excuse(seen), seen.after_kill, seen.exit.chose_its_code());
   };
   const auto first = std::min_element(
       exits_.begin(), exits_.end(),
@@ -345,10 +389,6 @@ void Supervisor::finish(int exit_status, std::string reason) {
 void Supervisor::record(std::string event, int rank, std::string reason, int64_t step) {
   actions_.emplace_back(
       Record{std::move(event), generation_, world_size(), rank, std::move(reason), step});
-}
-
-bool Supervisor::any_alive() const {
-  return std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) { return w.alive; });
 }
 
 }  // namespace lockstep::launcher

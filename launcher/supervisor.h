@@ -1,5 +1,6 @@
-// Decides what one node's agent does. Pure: events and a time go in, actions come out; it owns no
-// process, file or clock, so that every path can be walked in a test.
+// Decides what becomes of a job's workers, on however many nodes they are; which these are is its
+// owner's business, the Coordinator's (control/coordinator.h). Pure: events and a time go in,
+// actions come out; it owns no process, file or clock, so that every path can be walked in a test.
 //
 //   FORMING --Started--> RUNNING(g) --failure, hang, stop--> STOPPING(g) --reaped--> FORMING(g+1)
 //      |                     |                                   |
@@ -8,8 +9,8 @@
 // On the first failure every other worker is killed at once and reaped; then the next generation
 // starts from the newest checkpoint. A worker that reports a lost peer (76), or that dies after we
 // killed its generation, is a consequence: the primary failure only when nothing better is known.
-// Limits: a new step that is committed, or in the memory of all ranks, refills the restart budget;
-// max_no_progress restarts in a row without one end the run with 93.
+// A new step on disk, or in the memory of all ranks, refills the restart budget; max_no_progress
+// restarts in a row without one end the run with 93.
 // Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.
 #pragma once
 
@@ -21,9 +22,8 @@
 #include "launcher/incident.h"
 
 namespace lockstep::launcher {
-
 struct SupervisorOptions {
-  std::vector<int64_t> nproc_per_node;  // world size of each generation; the last one repeats
+  std::vector<int64_t> nproc_per_node;  // of each generation; the last one repeats
   int64_t default_nproc = 1;            // of every generation when the list is empty
   int64_t first_generation = 0;         // number of this launch's first one; grows over launches
   bool shrink = false;         // past the end of the list: go on with the survivors
@@ -32,23 +32,29 @@ struct SupervisorOptions {
   int64_t max_no_progress = 3;
   double grace_s = 5;          // SIGTERM to SIGKILL; a save in flight extends it, to hang_s at most
   double hang_s = 120;         // no change of a worker's page for this long is a hang; 0: never
+  int64_t safe_step = -1, restarts_since_safe = 0;  // what a coordinator before this one knew
 };
 
 // What happened.
 struct Begin {};
+struct TookOver { WorkerExit lost; double silent_ms; };  // for Begin, after a lost coordinator
+// How many nodes the next generation can have; 1 until it is said. While FORMING: begin anew.
+struct Nodes {
+  int64_t count = 1;            // 0: too few, wait for the next Nodes; < 0: there won't be more
+  int64_t next_generation = 0;  // the next one's number is at least this
+  std::string reason;           // of a count < 0
+};
+struct Agreed {};   // the nodes will carry out the last SpawnAll
 struct Started {};  // every worker of the last SpawnAll runs
 struct SpawnFailed { std::string message; };  // none of them is left
 struct WorkersExited {                        // all deaths noticed in one look, in any order
   std::vector<WorkerExit> exits;
   int64_t alive_ns = 0;  // when they were last known to live
 };
-struct Sample {
-  Progress progress;
-  bool stopped = false;  // the process is in state T
-};
 struct Tick { std::vector<Sample> samples; };  // by rank; those of reaped workers are ignored
 struct StopRequested { int signal = 0; };
-using Event = std::variant<Begin, Started, SpawnFailed, WorkersExited, Tick, StopRequested>;
+using Event = std::variant<Begin, TookOver, Nodes, Agreed, Started, SpawnFailed, WorkersExited,
+                           Tick, StopRequested>;
 
 // What to do.
 struct SpawnAll { int64_t generation, world_size; };
@@ -60,6 +66,7 @@ struct Record {     // for events.jsonl and the console
   int rank = -1;       // -1: the whole generation
   std::string reason;
   int64_t step = -1;
+  std::vector<int32_t> pids = {};  // of `rank`, or of all; the Coordinator knows them
 };
 struct Finish { int exit_status; std::string reason; };
 using Action = std::variant<SpawnAll, Signal, KillAll, Record, Finish>;
@@ -71,14 +78,18 @@ const char* state_name(State state);
 class Supervisor {
  public:
   explicit Supervisor(SupervisorOptions options)
-      : options_(std::move(options)), generation_(options_.first_generation) {}
+      : options_(std::move(options)),
+        generation_(options_.first_generation),
+        safe_step_(options_.safe_step),
+        restarts_since_safe_(options_.restarts_since_safe) {}
 
   // Ensures: after Finish nothing is asked for any more.
   Actions on(const Event& event, int64_t now_ns);
-
   State state() const { return state_; }
   int64_t generation() const { return generation_; }
   int64_t world_size() const { return static_cast<int64_t>(workers_.size()); }
+  int64_t safe_step() const { return safe_step_; }
+  int64_t restarts_since_safe() const { return restarts_since_safe_; }
   const std::vector<Incident>& incidents() const { return incidents_; }
 
  private:
@@ -91,27 +102,30 @@ class Supervisor {
   enum class Reason { kNone, kFailure, kResume, kUser };
 
   void on_event(const Begin&);
+  void on_event(const TookOver& event);
+  void on_event(const Nodes& event);
+  void on_event(const Agreed&);
   void on_event(const Started&);
   void on_event(const SpawnFailed& event);
   void on_event(const WorkersExited& event);
   void on_event(const Tick& event);
   void on_event(const StopRequested& event);
 
-  void spawn(int64_t world_size);
+  void form();
   void note_exit(const WorkerExit& exit);
   void note_progress(const Progress& progress);
   void note_first_step(const Worker& worker);
+  void note_computing(Worker& worker);
   void begin_failure(double detect_ms);
   void begin_graceful_stop(Reason reason);
   void look_for_hang();
   void enforce_grace();
   void conclude();             // every worker is reaped: what now?
   void conclude_failure();
-  int64_t next_world_size() const;
+  int64_t next_per_node() const;
   void finish(int exit_status, std::string reason);
   void record(std::string event, int rank = -1, std::string reason = "", int64_t step = -1);
 
-  bool any_alive() const;
   bool terminal() const { return state_ == State::kDone || state_ == State::kFailed; }
   double since_ms(int64_t then_ns) const { return static_cast<double>(now_ns_ - then_ns) * 1e-6; }
   size_t primary_index() const;
@@ -119,13 +133,16 @@ class Supervisor {
   const SupervisorOptions options_;
   State state_ = State::kForming;
   Reason reason_ = Reason::kNone;
-  int64_t generation_, now_ns_ = 0;
+  int64_t generation_, now_ns_ = 0, per_node_ = 0, alive_count_ = 0;
+  size_t restarts_ = 0;
   std::vector<Worker> workers_;
   struct Seen { WorkerExit exit; bool after_kill; };
   std::vector<Seen> exits_;        // of this generation, in the order seen
   bool killed_ = false, stop_requested_ = false, first_step_pending_ = false;
+  Nodes nodes_;
+  bool waiting_ = true;  // forming, without a SpawnAll under way
   int64_t phase_start_ns_ = 0;     // of the recovery phase that runs, or of the grace time
-  int64_t safe_step_ = -1, restarts_since_safe_ = 0;  // on disk or in memory; since it grew
+  int64_t safe_step_, restarts_since_safe_;  // on disk or in memory; since it grew
   std::vector<Incident> incidents_;
   Actions actions_;
 };

@@ -41,6 +41,7 @@ TEST(Incident, TheTableSaysWhatFailedFirstWhatFollowedAndTheCost) {
   incident.detect_ms = 1;
   incident.stop_ms = 2;
   incident.respawn_ms = 3;
+  incident.restore_ms = 5;
   incident.first_step_ms = 4;
   incident.first_step = 41;
   const std::string table = incident_table({incident});
@@ -48,7 +49,8 @@ TEST(Incident, TheTableSaysWhatFailedFirstWhatFollowedAndTheCost) {
   EXPECT_THAT(table, HasSubstr("rank 1 killed by SIGSEGV, at step 42, step, checkpoint writing"));
   EXPECT_THAT(table, HasSubstr("| last words"));
   EXPECT_THAT(table, HasSubstr("rank 0 exit code 76 (lost a peer)"));
-  EXPECT_THAT(table, HasSubstr("respawn 3 ms, first step 4 ms: 10 ms; world size 3"));
+  EXPECT_THAT(table, HasSubstr("respawn 3 ms, restore 5 ms, first step 4 ms: 15 ms; "
+                               "world size 3"));
   incident.next_world_size = 0;
   incident.first_step_ms = -1;
   EXPECT_THAT(incident_table({incident}), HasSubstr("not restarted"));

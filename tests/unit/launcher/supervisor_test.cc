@@ -360,7 +360,8 @@ TEST(Supervisor, FirstStepAfterARestartClosesTheRecovery) {
   EXPECT_DOUBLE_EQ(incident.detect_ms, 2);
   EXPECT_DOUBLE_EQ(incident.stop_ms, 0);
   EXPECT_DOUBLE_EQ(incident.respawn_ms, 3);
-  EXPECT_DOUBLE_EQ(incident.first_step_ms, 100);
+  EXPECT_DOUBLE_EQ(incident.restore_ms, 50);
+  EXPECT_DOUBLE_EQ(incident.first_step_ms, 50);
   EXPECT_EQ(incident.first_step, 4);
 }
 

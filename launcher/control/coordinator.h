@@ -1,0 +1,148 @@
+// Decides which nodes make up each generation of a job, and has a Supervisor decide what becomes of
+// its workers. One machine is a job of one node.
+//
+//   FORMING --enough nodes--> PREPARE(g) --all promised, quorum--> COMMIT(g) --> RUNNING(g)
+//      ^                          |  no promise in time: without that node, g+1         |
+//      +-- too few, wait ---------+<--------- all workers of g are buried --------------+
+//                                                                      --> FINISHING --> over
+// Quorum: to follow generation b takes the promises of more than half of b's nodes, or of half of
+// them and the job's lock for b. So of two coordinators that succeed the same generation one at
+// least lacks a node, and neither can begin while b's workers could still do something.
+// A node is evicted when it is silent for evict_ns, when its connection broke and it does not come
+// back, or when it makes no promise in time. Surplus nodes are parked, never an error.
+// Whoever learns that a generation was committed that it does not know of steps down.
+// Pure. Thread: one. Time: monotonic nanoseconds.
+#pragma once
+
+#include <memory>
+#include <unordered_map>
+
+#include "launcher/control/machine.h"
+#include "launcher/control/member.h"
+
+namespace lockstep::launcher::control {
+
+enum class OnNodeLoss {
+  kShrink,  // a spare takes over; without one go on with at least min_nodes
+  kSpare,   // a spare takes over; without one the job ends, to be resumed
+  kWait,    // as many nodes as before, however long (join_ns) that takes
+  kFail,    // the job ends, to be resumed
+};
+
+struct CoordinatorOptions {
+  SupervisorOptions supervisor;
+  NodeId id = 0;
+  int64_t min_nodes = 1, max_nodes = 1;
+  int64_t spares = 0;  // nodes kept out of a generation while there are more than min_nodes
+  OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
+  int64_t last_call_ns = 30'000 * kMs;  // from min_nodes on, for more to come
+  Timing timing;
+};
+
+class Coordinator {
+ public:
+  // A node that reports, as the coordinator sees it.
+  struct Node {
+    Peer peer;
+    std::string name;
+    int64_t heard_ns = 0, gone_ns = -1;  // the last report; when its connection broke
+    int64_t index = -1;                  // in the generation that is prepared or runs; -1: parked
+    std::vector<int32_t> pids;           // of its workers
+    bool suspect = false;
+    // From its reports.
+    int64_t sequence = 0, promised = -1, committed = -1, roll_of = -1;
+    NodeId promised_to = 0, follows = 0;
+    int64_t alive = 0;
+    // Of this generation.
+    bool ready = false, spawned = false;
+    size_t exits_seen = 0;
+    bool voter = false;                  // member of the last one that was committed
+  };
+
+  Coordinator(CoordinatorOptions options, Inheritance before, int64_t now_ns);
+
+  void on(const Report& report, int64_t now_ns, Actions& actions);
+  void on(const PeerGone& event, int64_t now_ns, Actions& actions);
+  void on(const LockAnswer& event, int64_t now_ns, Actions& actions);
+  void on(int64_t now_ns, Actions& actions);  // time has passed
+
+  const Supervisor& supervisor() const { return supervisor_; }
+  const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
+  // Whose workers `rank` is; null: it is lost.
+  const Node* node_of(int64_t rank) const;
+  int64_t first_rank(const Node& node) const {  // -1: parked
+    return node.index < 0 ? -1 : node.index * per_node_;
+  }
+  int32_t pid_of(int64_t rank) const;
+  Progress progress_of(int64_t rank) const;
+  int64_t committed() const { return base_; }
+  const std::string& nonce() const { return nonce_; }
+
+ private:
+  enum class Stage { kGathering, kPreparing, kRunning, kFinishing, kOver };
+
+  Node* admit(const Report& report);
+  void note(Node& node, const Report& report);
+  void note_running(Node& node, const Report& report);
+  void evict(Node& node, const std::string& why);
+  void remove_evicted();
+  void scan();
+  std::string reason_to_evict(const Node& node) const;
+
+  Nodes plan();
+  Nodes plan_first(int64_t have);
+  Nodes wait_for(int64_t limit_ns, std::string otherwise);
+  bool eligible(const Node& node) const { return node.follows == options_.id && node.gone_ns < 0; }
+  std::vector<Node*> choose(size_t count);
+
+  void gather();
+  void prepare(const SpawnAll& action);
+  void try_commit();
+  void commit();
+  void flush_exits();
+  void feed(const launcher::Event& event);
+  Record with_pids(Record record) const;
+  void finish(const Finish& action);
+  void step_down(std::string reason);
+  void settle();  // what the event at hand has led to
+  void order(const Node& node);
+  Order order_for(const Node& node);
+  void record(std::string event, std::string reason);
+  void leave() { actions_->emplace_back(Leave{finish_.exit_status, finish_.reason}); }
+
+  const CoordinatorOptions options_;
+  const Inheritance before_;
+  Supervisor supervisor_;
+  int64_t now_ns_, scanned_ns_ = 0, fed_ns_ = 0;
+  Actions* actions_ = nullptr;  // of the call at hand
+  Stage stage_ = Stage::kGathering;
+  std::vector<std::unique_ptr<Node>> nodes_;  // in the order they came
+  std::unordered_map<NodeId, Node*> by_id_;
+  std::unordered_map<NodeId, std::string> dismissed_;  // why
+  std::vector<Node*> evicted_;
+  // The last generation that was committed: its number, its members' ids.
+  int64_t base_;
+  std::vector<NodeId> roll_;
+  std::vector<Peer> standbys_;
+  // The one that is prepared or runs.
+  int64_t generation_;
+  std::vector<Node*> members_;  // null: lost
+  std::string nonce_;
+  int64_t planned_ = 0, per_node_ = 0, prepared_ns_ = 0;
+  size_t ready_ = 0, spawned_ = 0, reaped_ = 0;
+  bool locking_ = false, stop_ = false, kill_ = false;
+  std::vector<Sample> samples_;
+  std::vector<bool> ended_;            // by rank
+  std::vector<WorkerExit> pending_;    // not yet told to the supervisor
+  int64_t pending_alive_ns_ = 0;
+  // What is to be done before the event at hand is settled.
+  bool begun_ = false, broadcast_ = false, regroup_ = false, samples_new_ = false;
+  bool lost_some_ = false;             // nodes, since the last commit
+  int64_t waiting_ns_, enough_ns_ = -1;  // since when: for nodes; there are min_nodes
+  int64_t max_promised_ = -1, sequence_;
+  int32_t stops_ = 0;
+  Finish finish_{};
+  int64_t finish_ns_ = 0;
+};
+
+}  // namespace lockstep::launcher::control

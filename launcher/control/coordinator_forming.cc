@@ -1,0 +1,166 @@
+// The Coordinator's FORMING, PREPARE and COMMIT: which nodes, and when.
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "launcher/control/coordinator.h"
+#include "launcher/environment.h"
+
+namespace lockstep::launcher::control {
+namespace {
+
+constexpr size_t kStandbys = 2;
+
+}  // namespace
+
+// Waiting has a limit, and then a reason to end.
+Nodes Coordinator::wait_for(int64_t limit_ns, std::string otherwise) {
+  if (waiting_ns_ < 0) waiting_ns_ = now_ns_;
+  Nodes nodes;
+  nodes.count = now_ns_ - waiting_ns_ < limit_ns ? 0 : -1;
+  nodes.reason = std::move(otherwise);
+  return nodes;
+}
+
+Nodes Coordinator::plan() {
+  const auto have = std::count_if(nodes_.begin(), nodes_.end(),
+                                  [this](const auto& node) { return eligible(*node); });
+  const auto& o = options_;
+  const auto before = static_cast<int64_t>(roll_.size());
+  if (base_ < 0 && have < o.max_nodes + o.spares) {
+    const Nodes first = plan_first(have);
+    if (first.count <= 0) return first;
+  }
+  const bool shrinks = o.on_node_loss == OnNodeLoss::kShrink || base_ < 0;
+  const int64_t least = shrinks ? o.min_nodes : before;
+  if (lost_some_ && base_ >= 0 && o.on_node_loss == OnNodeLoss::kFail)
+    return wait_for(0, "a node was lost, and --on-node-loss is fail");
+  if (have < least) {
+    const std::string reason = text(have, " nodes are left and ", least, " are needed");
+    if (o.on_node_loss == OnNodeLoss::kSpare) return wait_for(0, reason + "; no spare is there");
+    return wait_for(shrinks ? o.last_call_ns : o.timing.join_ns, reason);
+  }
+  const int64_t wanted = std::max(have - o.spares, std::min<int64_t>(before, have));
+  Nodes nodes;
+  nodes.count = std::clamp(wanted, o.min_nodes, std::min<int64_t>(have, o.max_nodes));
+  nodes.next_generation = max_promised_ + 1;
+  planned_ = nodes.count;
+  return nodes;
+}
+
+Nodes Coordinator::plan_first(int64_t have) {
+  const auto& o = options_;
+  if (have < o.min_nodes) enough_ns_ = -1;
+  if (have >= o.min_nodes && enough_ns_ < 0) enough_ns_ = now_ns_;
+  if (have >= o.min_nodes && now_ns_ - enough_ns_ >= o.last_call_ns) return {};
+  if (have >= o.min_nodes) return {0, 0, ""};
+  return wait_for(o.timing.join_ns, text("only ", have, " of ", o.min_nodes, " nodes came"));
+}
+
+// Those of the last generation keep their order and so, where they can, their ranks.
+std::vector<Coordinator::Node*> Coordinator::choose(size_t count) {
+  std::vector<Node*> chosen;
+  for (const NodeId id : roll_)
+    if (const auto found = by_id_.find(id); found != by_id_.end() && eligible(*found->second))
+      chosen.push_back(found->second);
+  for (const auto& node : nodes_)
+    if (!node->voter && eligible(*node)) chosen.push_back(node.get());
+  LOCKSTEP_CHECK(chosen.size() >= count, chosen.size(), " of ", count, " nodes");
+  chosen.resize(count);
+  return chosen;
+}
+
+void Coordinator::gather() {
+  const bool takeover = !begun_ && base_ >= 0;
+  if (takeover) {
+    const auto voters = static_cast<size_t>(
+        std::count_if(nodes_.begin(), nodes_.end(),
+                      [this](const auto& node) { return node->voter && eligible(*node); }));
+    const int64_t waited_ns = now_ns_ - waiting_ns_;
+    generation_ = std::max(generation_, max_promised_ + 1);
+    if (2 * voters < roll_.size() && waited_ns >= options_.timing.fence_ns)
+      return step_down(text("only ", voters, " of ", roll_.size(), " nodes can be reached"));
+    if (2 * voters < roll_.size()) return;
+    // All but who is lost, or those that came in time.
+    const auto have = std::count_if(nodes_.begin(), nodes_.end(),
+                                    [this](const auto& node) { return eligible(*node); });
+    const auto expected = static_cast<int64_t>(roll_.size()) - 1 + before_.parked;
+    if (have < expected && waited_ns < options_.timing.ack_ns) return;
+    lost_some_ = true;
+  }
+  const Nodes nodes = plan();
+  if (nodes.count == 0) return;
+  feed(nodes);
+  if (begun_ || stage_ != Stage::kGathering) return;
+  begun_ = true;
+  if (!takeover) {
+    feed(Begin{});
+    return;
+  }
+  WorkerExit lost;
+  const auto& list = options_.supervisor.nproc_per_node;
+  const int64_t per_node = list.empty() ? options_.supervisor.default_nproc : list.back();
+  const auto index = std::find(roll_.begin(), roll_.end(), before_.lost) - roll_.begin();
+  lost.rank = static_cast<int>(index * per_node);
+  lost.node_lost = "the node of the coordinator is lost";
+  lost.progress.committed_step = before_.safe_step;
+  feed(TookOver{lost, before_.silent_ms});
+}
+
+void Coordinator::prepare(const SpawnAll& action) {
+  for (const auto& node : nodes_) {
+    node->index = -1;
+    node->ready = node->spawned = false;
+    node->exits_seen = 0;
+    node->pids.clear();
+  }
+  generation_ = action.generation;
+  members_ = choose(static_cast<size_t>(planned_));
+  per_node_ = action.world_size / static_cast<int64_t>(members_.size());
+  for (size_t i = 0; i < members_.size(); ++i) members_[i]->index = static_cast<int64_t>(i);
+  nonce_ = nonce_of(options_.id, static_cast<uint64_t>(generation_),
+                    static_cast<uint64_t>(sequence_));
+  samples_.assign(static_cast<size_t>(action.world_size), Sample{});
+  ended_.assign(static_cast<size_t>(action.world_size), false);
+  pending_.clear();
+  ready_ = spawned_ = reaped_ = 0;
+  locking_ = stop_ = kill_ = regroup_ = false;
+  prepared_ns_ = now_ns_;
+  stage_ = Stage::kPreparing;
+  broadcast_ = true;
+}
+
+void Coordinator::try_commit() {
+  const auto promises = static_cast<size_t>(
+      std::count_if(members_.begin(), members_.end(),
+                    [](const Node* node) { return node->voter; }));
+  if (roll_.empty() || 2 * promises > roll_.size()) {
+    commit();
+  } else if (2 * promises < roll_.size()) {
+    step_down(text("only ", promises, " of ", roll_.size(), " nodes agree"));
+  } else if (!std::exchange(locking_, true)) {
+    actions_->emplace_back(TakeLock{base_});
+  }
+}
+
+void Coordinator::commit() {
+  base_ = generation_;
+  roll_.clear();
+  standbys_.clear();
+  for (const auto& node : nodes_) node->voter = node->index >= 0;
+  for (const Node* node : members_) {
+    roll_.push_back(node->peer.id);
+    if (standbys_.size() < kStandbys && node->peer.id != options_.id &&
+        !node->peer.address.empty())
+      standbys_.push_back(node->peer);
+  }
+  stage_ = Stage::kRunning;
+  waiting_ns_ = enough_ns_ = -1;
+  lost_some_ = false;
+  broadcast_ = true;
+  feed(Agreed{});
+  actions_->emplace_back(Committed{generation_, nonce_});
+}
+
+}  // namespace lockstep::launcher::control

@@ -1,0 +1,86 @@
+#include "launcher/control/job_node.h"
+
+#include <type_traits>
+#include <utility>
+
+namespace lockstep::launcher::control {
+
+JobNode::JobNode(MemberOptions member, CoordinatorOptions coordinator, bool leads, int64_t now_ns)
+    : options_(std::move(coordinator)), member_(std::move(member), leads, now_ns), now_ns_(now_ns) {
+  if (leads) coordinator_ = std::make_unique<Coordinator>(options_, Inheritance{}, now_ns);
+}
+
+Actions JobNode::on(const Event& event, int64_t now_ns) {
+  now_ns_ = now_ns;
+  if (left_) return {};
+  dispatch(event);
+  route();
+  if (std::holds_alternative<Tick>(event) && coordinator_) {
+    coordinator_->on(now_ns_, fresh_);
+    route();
+  }
+  if (auto lead = member_.take_lead(); lead && !left_) {
+    out_.emplace_back(Leads{lead->generation});
+    coordinator_ = std::make_unique<Coordinator>(options_, std::move(*lead), now_ns_);
+  }
+  if (coordinator_ && member_.heard() && member_.follows().id != member_.id())
+    stop_leading("another node leads");
+  return std::exchange(out_, {});
+}
+
+void JobNode::dispatch(const Event& event) {
+  std::visit(
+      [this](const auto& e) {
+        using E = std::decay_t<decltype(e)>;
+        if constexpr (std::is_same_v<E, Delivered>) {
+          if (const auto* report = std::get_if<Report>(&e.message)) {
+            if (coordinator_) {
+              coordinator_->on(*report, now_ns_, fresh_);
+            } else {
+              const Peer leader = member_.heard() ? member_.follows() : Peer{};
+              out_.emplace_back(Send{report->id, NotLeader{leader}});
+            }
+          } else if (const auto* order = std::get_if<Order>(&e.message)) {
+            member_.on(*order, now_ns_, fresh_);
+          } else if (const auto* answer = std::get_if<NotLeader>(&e.message)) {
+            member_.on(*answer, now_ns_, fresh_);
+          }
+        } else if constexpr (std::is_same_v<E, PeerGone> || std::is_same_v<E, LockAnswer>) {
+          if (coordinator_) coordinator_->on(e, now_ns_, fresh_);
+        } else {
+          member_.on(e, now_ns_, fresh_);
+        }
+      },
+      event);
+}
+
+// What is for ourselves is handled now and may lead to more.
+void JobNode::route() {
+  for (size_t i = 0; i < fresh_.size() && !left_; ++i) {
+    Action action = std::move(fresh_[i]);
+    auto* send = std::get_if<Send>(&action);
+    if (send != nullptr && send->to == member_.id()) {
+      if (const auto* order = std::get_if<Order>(&send->message)) {
+        member_.on(*order, now_ns_, fresh_);
+      } else if (coordinator_) {
+        coordinator_->on(std::get<Report>(send->message), now_ns_, fresh_);
+      }
+      continue;
+    }
+    if (const auto* down = std::get_if<SteppedDown>(&action)) {
+      stop_leading(down->reason);
+      continue;
+    }
+    left_ = std::holds_alternative<Leave>(action);
+    out_.push_back(std::move(action));
+  }
+  fresh_.clear();
+}
+
+void JobNode::stop_leading(std::string reason) {
+  if (member_.follows().id == member_.id()) member_.on(SteppedDown{}, now_ns_);
+  coordinator_.reset();
+  out_.emplace_back(SteppedDown{std::move(reason)});
+}
+
+}  // namespace lockstep::launcher::control

@@ -1,0 +1,94 @@
+// What the agents of a job say to each other. Both ways carry the whole state, not a change of it:
+// a message that is lost, doubled or late costs time and nothing else.
+//
+//   node        --Report-->    coordinator   what I am, have promised, run, and have seen
+//   coordinator --Order-->     node          what you shall be from now on
+//   agent       --NotLeader--> node          I do not coordinate; it follows this one
+//   node      <--StoreBytes--> coordinator   a worker's request to the store, and the answer
+//
+// The generation fences: a node obeys nothing of an older one than it has promised, and nothing of
+// the same one from another leader.
+// In bytes: version (1), kind (1), fields in the order below; base/byte_codec.h. Every count and
+// text is bounded; a message of another version is refused.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "launcher/incident.h"
+
+namespace lockstep::launcher::control {
+
+using NodeId = uint64_t;  // random, of one agent process, never used again; 0: none
+
+// Where an agent can be reached.
+struct Peer {
+  NodeId id = 0;
+  std::string address;  // HOST:PORT of its listener
+  bool operator==(const Peer&) const = default;
+};
+
+struct Report {
+  NodeId id = 0;
+  std::string name;     // of the node; identity is `id`. Said until the leader is followed
+  std::string address;  // of its listener; likewise
+  int64_t sequence = 0;
+  NodeId follows = 0;        // whose orders it has heard lately: the way back works
+  int64_t promised = -1;     // orders of older generations are refused
+  NodeId promised_to = 0;    // ... and those of this one by somebody else
+  int64_t committed = -1;    // the newest generation that it was told to run
+  int64_t roll_of = -1;      // the generation whose members' ids it knows
+  int32_t alive = 0;         // workers that are not reaped, of any generation
+  std::vector<int32_t> pids;  // of `committed`, by local rank, once they are spawned
+  std::string spawn_error;    // they could not be
+  int32_t exits_from = 0;     // so many ends of `committed` were confirmed; the rest follows
+  std::vector<WorkerExit> exits;
+  std::vector<Sample> samples;  // of `committed`, by local rank
+  int32_t stop_signal = 0, stops = 0;  // asked to stop so often, with this signal the last time
+  int64_t alive_ns = 0;  // before the first of `exits` was seen its worker lived, so long ago
+};
+
+enum class Duty : uint8_t {
+  kWait,     // go on as you are: I lead, and know you
+  kPark,     // no workers: a spare, or not yet placed
+  kPrepare,  // kill what you run, promise `generation`, and say so
+  kRun,      // run `count` workers from rank `first_rank`
+  kFinish,   // kill what you run and exit with `exit_status`
+};
+
+struct Order {
+  NodeId leader = 0;
+  int64_t sequence = 0;    // grows within one leader; an older one than the last is ignored
+  int64_t generation = -1;
+  Duty duty = Duty::kWait;
+  int64_t first_rank = 0, count = 0, world_size = 0;
+  std::string nonce;
+  bool stop = false, kill = false;  // SIGTERM, SIGKILL to the workers of `generation`
+  int32_t exits_seen = 0;
+  // For a takeover: who may, and what it has to know.
+  std::vector<Peer> standbys;
+  std::vector<NodeId> roll;  // the members' ids; only to standbys that lack it
+  int64_t safe_step = -1, restarts = 0, parked = 0;  // parked: so many nodes
+  int32_t exit_status = 0;
+  std::string reason;
+};
+
+struct NotLeader { Peer follows; };
+
+struct StoreBytes {
+  uint64_t worker = 0;  // the node's word for its worker's connection
+  bool gone = false;    // that connection has ended
+  std::string bytes;
+};
+
+using Message = std::variant<Report, Order, NotLeader, StoreBytes>;
+
+std::string encode(const Message& message);
+// Errors: kCorrupt.
+Result<Message> decode(std::string_view bytes);
+
+}  // namespace lockstep::launcher::control

@@ -1,0 +1,108 @@
+#include "launcher/control/rendezvous.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace lockstep::launcher::control {
+namespace {
+
+constexpr const char kCoordinator[] = "coordinator", kSucceeds[] = "succeeds";
+
+// Makes `path` with `contents`; false when it is there already, whoever made it.
+Result<bool> make_once(FileSystem& file_system, const std::filesystem::path& path,
+                       const std::string& contents) {
+  const std::filesystem::path own =
+      path.string() + "." + hex64(xxh3_64(contents)) + text(".", ::getpid());
+  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, own, contents));
+  const int linked = ::link(own.c_str(), path.c_str());
+  const int error = errno;
+  LOCKSTEP_RETURN_IF_ERROR(file_system.remove(own));
+  if (linked == 0) {
+    LOCKSTEP_RETURN_IF_ERROR(file_system.sync_directory(path.parent_path()));
+    return true;
+  }
+  if (error == EEXIST) return false;
+  return Error{Code::kIo, text(path.string(), ": link: ", std::strerror(error))};
+}
+
+// Only what is safe in a file's name.
+std::string file_name(const std::string& job) {
+  std::string name;
+  for (const char c : job) {
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       (c >= '0' && c <= '9') || c == '-' || c == '_';
+    name += plain ? c : '_';
+  }
+  return name.empty() ? "job" : name;
+}
+
+}  // namespace
+
+Result<Rendezvous> Rendezvous::create(FileSystem& file_system, const std::string& words,
+                                      const std::string& job,
+                                      const std::filesystem::path& folder) {
+  constexpr std::string_view kFile = "file:";
+  const bool in_file = words.empty() || words.starts_with(kFile);
+  const bool named = in_file && words.size() > kFile.size();
+  Rendezvous rendezvous(file_system, file_name(job),
+                        named ? std::filesystem::path(words.substr(kFile.size())) : folder);
+  if (!in_file) {
+    LOCKSTEP_TRY(rendezvous.fixed_, net::parse_endpoint(words));
+  }
+  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(rendezvous.folder_));
+  return rendezvous;
+}
+
+std::filesystem::path Rendezvous::file(const std::string& kind, int64_t number) const {
+  return folder_ / text(job_, ".", kind, ".", number);
+}
+
+Result<Rendezvous::Found> Rendezvous::newest() const {
+  Found found;
+  LOCKSTEP_TRY(const auto names, file_system_->list(folder_));
+  const std::string start = text(job_, ".", kCoordinator, ".");
+  for (const std::string& name : names) {
+    if (!name.starts_with(start)) continue;
+    int64_t number = -1;
+    const char* end = name.data() + name.size();
+    const auto [last, error] = std::from_chars(name.data() + start.size(), end, number);
+    if (error == std::errc{} && last == end) found.number = std::max(found.number, number);
+  }
+  if (found.number < 0) {
+    if (fixed_) found.at = *fixed_;
+    return found;
+  }
+  const auto contents = read_file(*file_system_, file(kCoordinator, found.number));
+  if (!contents) return Found{};  // withdrawn since
+  LOCKSTEP_TRY(found.at, net::parse_endpoint(contents.value()));
+  return found;
+}
+
+Result<bool> Rendezvous::claim(int64_t number, const net::Endpoint& at) {
+  LOCKSTEP_TRY(const bool mine, make_once(*file_system_, file(kCoordinator, number), at.str()));
+  if (!mine) return false;
+  claimed_ = number;
+  if (number > 0) (void)file_system_->remove(file(kCoordinator, number - 1));
+  return true;
+}
+
+void Rendezvous::withdraw() {
+  if (claimed_ >= 0) (void)file_system_->remove(file(kCoordinator, claimed_));
+  claimed_ = -1;
+}
+
+Result<bool> Rendezvous::lock(int64_t generation, uint64_t node) {
+  const auto path = file(kSucceeds, generation);
+  LOCKSTEP_TRY(const bool mine, make_once(*file_system_, path, hex64(node)));
+  if (mine) return true;
+  LOCKSTEP_TRY(const std::string owner, read_file(*file_system_, path));
+  return owner == hex64(node);
+}
+
+}  // namespace lockstep::launcher::control

@@ -1,0 +1,218 @@
+#include "launcher/control/wire.h"
+
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+
+namespace lockstep::launcher::control {
+namespace {
+
+constexpr int64_t kDialMs = 2000;  // of one try; the Member's own times are shorter
+
+}  // namespace
+
+Result<std::unique_ptr<Wire>> Wire::open(net::NetworkOptions options, Rendezvous& rendezvous,
+                                         NodeId id, const net::LocalAddress& local,
+                                         const std::filesystem::path& store_path) {
+  std::unique_ptr<Wire> wire(new Wire(std::move(options), rendezvous, id, local));
+  LOCKSTEP_RETURN_IF_ERROR(wire->network_.listen_local(store_path));
+  return wire;
+}
+
+// HOST:PORT names the coordinator by its address; a file is made by whoever comes first.
+Result<bool> Wire::meet() {
+  if (const auto& fixed = rendezvous_.fixed()) {
+    if (auto at = network_.listen(*fixed); at) {
+      listens_at_ = at.value();
+      return true;
+    }
+  }
+  LOCKSTEP_TRY(listens_at_, network_.listen({local_.address, 0}));
+  if (rendezvous_.fixed()) return false;
+  while (true) {
+    LOCKSTEP_TRY(const Rendezvous::Found found, rendezvous_.newest());
+    if (found.number >= 0 && answers(found.at)) return false;
+    LOCKSTEP_TRY(const bool mine, rendezvous_.claim(found.number + 1, listens_at_));
+    if (mine) return true;
+  }
+}
+
+bool Wire::answers(const net::Endpoint& at) {
+  const net::PeerId peer = network_.dial(at, kStaleMs);
+  while (true) {
+    for (const net::Event& event : network_.wait(kStaleMs)) {
+      if (const auto* up = std::get_if<net::Connected>(&event); up && up->peer == peer) {
+        network_.close(peer, "it answers");
+        return true;
+      }
+      if (const auto* down = std::get_if<net::Closed>(&event); down && down->peer == peer) {
+        log_info("the coordinator at ", at.str(), " does not answer: ", down->reason);
+        return false;
+      }
+    }
+  }
+}
+
+void Wire::follow(const Peer& leader) {
+  net::Endpoint at;
+  if (leader.id != 0 && !leader.address.empty()) {
+    const auto parsed = net::parse_endpoint(leader.address);
+    if (parsed) at = parsed.value();
+  } else if (const auto found = rendezvous_.newest(); found) {
+    at = found.value().at;
+  }
+  if (leader_ != 0 && at == leader_at_) return;  // it may just be slow to answer
+  if (leader_ != 0) network_.close(std::exchange(leader_, 0), "it follows another one");
+  leader_up_ = false;
+  leader_at_ = at;
+  if (at.port != 0 && at != listens_at_) leader_ = network_.dial(at, kDialMs);
+}
+
+// Reports go to whom we follow; everything else to a node that reports to us.
+void Wire::send(NodeId to, const Message& message) {
+  std::string bytes = encode(message);
+  if (std::holds_alternative<Report>(message)) {
+    if (leader_up_) {
+      network_.send(leader_, std::move(bytes));
+    } else {
+      unsent_report_ = std::move(bytes);
+    }
+  } else if (const auto found = peers_.find(to); found != peers_.end()) {
+    network_.send(found->second, std::move(bytes));
+  }
+}
+
+std::vector<Event> Wire::wait(int64_t timeout_ms, const std::vector<int>& descriptors) {
+  std::vector<Event> out;
+  for (const net::Event& event : network_.wait(timeout_ms, descriptors))
+    std::visit([&](const auto& e) { on(e, out); }, event);
+  return out;
+}
+
+void Wire::on(const net::Connected& event, std::vector<Event>&) {
+  if (event.via == net::Via::kLocal) {
+    workers_[event.peer] = true;
+    return;
+  }
+  hosts_[event.peer] = event.remote.host;
+  if (event.peer != leader_) return;
+  leader_up_ = true;
+  if (!unsent_report_.empty()) network_.send(leader_, std::exchange(unsent_report_, {}));
+}
+
+void Wire::on(const net::Received& event, std::vector<Event>& out) {
+  if (workers_.contains(event.peer)) return from_worker(event.peer, event.payload);
+  auto decoded = decode(event.payload);
+  if (!decoded) {
+    network_.close(event.peer, decoded.error().message);
+    on(net::Closed{event.peer, decoded.error().message}, out);
+    return;
+  }
+  Message message = std::move(decoded).value();
+  if (auto* bytes = std::get_if<StoreBytes>(&message))
+    return on_store_bytes(event.peer, std::move(*bytes));
+  if (auto* report = std::get_if<Report>(&message)) {
+    on_report(event.peer, *report);
+  } else if (event.peer != leader_) {
+    return;  // from one that we no longer follow
+  }
+  out.emplace_back(Delivered{std::move(message)});
+}
+
+void Wire::on_report(net::PeerId peer, Report& report) {
+  nodes_[peer] = report.id;
+  peers_[report.id] = peer;
+  if (report.address.empty()) return;
+  net::Endpoint at;
+  if (const auto said = net::parse_endpoint(report.address); said) at.port = said.value().port;
+  at.host = hosts_[peer];
+  report.address = at.port != 0 ? at.str() : "";
+}
+
+void Wire::on(const net::Closed& event, std::vector<Event>& out) {
+  if (workers_.erase(event.peer) > 0) return worker_gone(event.peer);
+  hosts_.erase(event.peer);
+  if (event.peer == leader_) {
+    leader_ = 0;
+    leader_up_ = false;
+    refuse_workers("the coordinator is gone: " + event.reason);
+    out.emplace_back(LeaderLost{});
+  }
+  const auto found = nodes_.find(event.peer);
+  if (found == nodes_.end()) return;
+  const NodeId node = found->second;
+  nodes_.erase(found);
+  if (const auto current = peers_.find(node); current == peers_.end() ||
+                                              current->second != event.peer)
+    return;
+  peers_.erase(node);
+  if (store_) store_->on_node_gone(node);
+  out.emplace_back(PeerGone{node});
+}
+
+void Wire::serve(int64_t generation, const std::string& nonce) {
+  if (!store_) store_.emplace();
+  if (!space_.empty()) deliver(store_->forget(space_, "this generation is over"));
+  space_ = text("g", generation, "-", nonce);
+  store_->open(space_);
+}
+
+void Wire::stop_serving() {
+  if (store_ && !space_.empty()) deliver(store_->forget(space_, "this node no longer coordinates"));
+  store_.reset();
+  space_.clear();
+}
+
+void Wire::from_worker(net::PeerId worker, std::string request) {
+  if (store_) {
+    deliver(store_->on_request({id_, worker}, request));
+  } else if (leader_up_) {
+    relay_.on_request(worker);
+    network_.send(leader_, encode(StoreBytes{worker, false, std::move(request)}));
+  } else {
+    network_.close(worker, "the coordinator is not there");
+  }
+}
+
+void Wire::worker_gone(net::PeerId worker) {
+  relay_.on_gone(worker);
+  if (store_) {
+    store_->on_client_gone({id_, worker});
+  } else if (leader_up_) {
+    network_.send(leader_, encode(StoreBytes{worker, true, ""}));
+  }
+}
+
+// A request of another node's worker, or the answer to one of ours.
+void Wire::on_store_bytes(net::PeerId peer, StoreBytes bytes) {
+  if (peer == leader_) {
+    relay_.on_reply(bytes.worker);
+    network_.send(bytes.worker, std::move(bytes.bytes));
+    return;
+  }
+  const auto node = nodes_.find(peer);
+  if (!store_ || node == nodes_.end()) return;
+  if (bytes.gone) {
+    store_->on_client_gone({node->second, bytes.worker});
+  } else {
+    deliver(store_->on_request({node->second, bytes.worker}, bytes.bytes));
+  }
+}
+
+void Wire::deliver(const net::StoreReplies& replies) {
+  for (const net::StoreReply& reply : replies) {
+    if (reply.client.node == id_) {
+      network_.send(reply.client.peer, reply.bytes);
+    } else if (const auto found = peers_.find(reply.client.node); found != peers_.end()) {
+      network_.send(found->second, encode(StoreBytes{reply.client.peer, false, reply.bytes}));
+    }
+  }
+}
+
+void Wire::refuse_workers(const std::string& reason) {
+  for (const net::StoreReply& reply : relay_.refuse_all(reason))
+    network_.send(reply.client.peer, reply.bytes);
+}
+
+}  // namespace lockstep::launcher::control

@@ -1,0 +1,89 @@
+#include "launcher/control/message.h"
+
+#include <gtest/gtest.h>
+
+#include "base/hash.h"
+
+namespace lockstep::launcher::control {
+namespace {
+
+Report full_report() {
+  Report report;
+  report.id = 7;
+  report.name = "n7";
+  report.address = "10.0.0.7:4711";
+  report.sequence = 42;
+  report.promised = 3;
+  report.pids = {11, 12};
+  WorkerExit exit;
+  exit.rank = 5;
+  exit.signal = 9;
+  exit.hung_s = 1.5;
+  exit.log_lines = {"last words", ""};
+  exit.progress.phase = Phase::kUpdate;
+  report.exits = {exit};
+  report.samples.resize(2);
+  report.samples[1].stopped = true;
+  report.samples[1].progress.save_phase = SavePhase::kVoting;
+  return report;
+}
+
+Order full_order() {
+  Order order;
+  order.leader = 1;
+  order.duty = Duty::kRun;
+  order.nonce = "7f2a91";
+  order.kill = true;
+  order.standbys = {{2, "10.0.0.2:1"}, {3, "10.0.0.3:1"}};
+  order.roll = {1, 2, 3};
+  order.reason = "because";
+  return order;
+}
+
+const Message kMessages[] = {full_report(), full_order(), NotLeader{{4, "10.0.0.4:9"}},
+                             StoreBytes{9, true, std::string("\0bytes", 6)}};
+
+TEST(ControlMessage, EveryKindRoundTrips) {
+  for (const Message& message : kMessages) {
+    const std::string bytes = encode(message);
+    const auto back = decode(bytes);
+    ASSERT_TRUE(back.ok()) << back.error().message;
+    EXPECT_EQ(back.value().index(), message.index());
+    EXPECT_EQ(encode(back.value()), bytes);
+  }
+  const auto decoded = decode(encode(full_report()));
+  const auto& report = std::get<Report>(decoded.value());
+  EXPECT_EQ(report.exits[0].log_lines, (std::vector<std::string>{"last words", ""}));
+  EXPECT_EQ(report.exits[0].hung_s, 1.5);
+  EXPECT_EQ(report.samples[1].progress.save_phase, SavePhase::kVoting);
+}
+
+TEST(ControlMessage, AnotherVersionIsRefused) {
+  std::string bytes = encode(NotLeader{});
+  ++bytes[0];
+  const auto refused = decode(bytes);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("version"), std::string::npos);
+}
+
+// Cut anywhere, with bytes too many, or with any byte changed: an error or another message, never
+// more memory than the bytes could hold, never a crash.
+TEST(ControlMessage, DamageIsNoticedOrHarmless) {
+  for (const Message& message : kMessages) {
+    const std::string bytes = encode(message);
+    for (size_t length = 0; length < bytes.size(); ++length)
+      EXPECT_FALSE(decode(bytes.substr(0, length)).ok()) << length;
+    EXPECT_FALSE(decode(bytes + "x").ok());
+    for (size_t at = 0; at < bytes.size(); ++at)
+      for (uint64_t bit = 0; bit < 8; ++bit) {
+        std::string damaged = bytes;
+        damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+        if (const auto other = decode(damaged); other.ok()) {
+          EXPECT_LE(encode(other.value()).size(), bytes.size());
+        }
+      }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::launcher::control

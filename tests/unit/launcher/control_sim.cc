@@ -1,0 +1,418 @@
+#include "control_sim.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace lockstep::launcher::control {
+namespace {
+
+constexpr int64_t kLargestLog = 12;          // 2^12 = 4096 nodes
+constexpr size_t kQueuedBelow = 128;         // nodes; with more, most messages arrive at once
+constexpr int64_t kSettleNs = 14'000 * kMs;  // for everybody to converge once faults stop
+
+bool steady(const Message& message) {
+  if (const auto* report = std::get_if<Report>(&message)) return report->exits.empty();
+  return true;
+}
+
+}  // namespace
+
+Sim::Sim(uint64_t seed, bool loud) : seed_(seed), loud_(loud), state_(mix64(seed + 1)) {
+  const double exponent = static_cast<double>(draw(1 << 20)) / (1 << 20) * kLargestLog;
+  size_t count = 1;
+  while (count * 2 <= static_cast<size_t>(1) << static_cast<int64_t>(exponent)) count *= 2;
+  count += draw(count);
+  count = std::min<size_t>(count, 4096);
+  result_.nodes = static_cast<int64_t>(count);
+  machines_.resize(count);
+  tick_ns_ = 200 * kMs;
+  faults_end_ns_ = (count > 512 ? 6'000 : 15'000) * kMs;
+  end_ns_ = faults_end_ns_ + (count > 512 ? 9'000 * kMs : kSettleNs);
+  base_loss_ = loss_ = chance(0.5) ? 0 : 0.02;
+  options_.supervisor.nproc_per_node = {1};
+  options_.supervisor.max_restarts = options_.supervisor.max_no_progress = 1'000'000;
+  options_.supervisor.hang_s = 3600;
+  options_.min_nodes = chance(0.7) ? 1 : std::max<int64_t>(1, result_.nodes / 4);
+  options_.max_nodes = result_.nodes;
+  options_.spares = chance(0.3) ? static_cast<int64_t>(draw(2)) : 0;
+  options_.max_nodes = std::max(options_.min_nodes, options_.max_nodes - options_.spares);
+  options_.last_call_ns = 2'000 * kMs;
+  options_.timing.scan_ns = 40 * kMs;
+}
+
+uint64_t Sim::draw(uint64_t limit) {
+  state_ += 0x9e3779b97f4a7c15ULL;
+  return limit == 0 ? 0 : mix64(state_) % limit;
+}
+
+int64_t Sim::between_ms(int64_t low, int64_t high) {
+  return (low * 1000 + static_cast<int64_t>(draw(static_cast<uint64_t>((high - low) * 1000 + 1)))) *
+         (kMs / 1000);
+}
+
+void Sim::broken(const std::string& rule) {
+  if (result_.broken.empty()) result_.broken = text("at ", now_ns_ / kMs, " ms: ", rule);
+  say("BROKEN: " + rule);
+}
+
+void Sim::say(const std::string& words) {
+  if (loud_) std::printf("%8.3f  %s\n", static_cast<double>(now_ns_) * 1e-9, words.c_str());
+}
+
+void Sim::push(int64_t after_ns, Kind kind, size_t machine, int64_t number,
+               std::shared_ptr<Message> message) {
+  queue_.push({now_ns_ + after_ns, order_++, kind, machine, machines_[machine].id, number,
+               std::move(message)});
+}
+
+SimResult Sim::run() {
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    start(i, i == 0);
+    machines_[i].frozen_until_ns = 0;
+  }
+  const int64_t faults = 1 + static_cast<int64_t>(draw(machines_.size() > 512 ? 4 : 12));
+  for (int64_t i = 0; i < faults; ++i)
+    push(between_ms(machines_.size() > 512 ? 1'000 : 0, faults_end_ns_ / kMs), Kind::kFault, 0);
+  while (!queue_.empty() && result_.broken.empty()) {
+    Item item = queue_.top();
+    queue_.pop();
+    now_ns_ = item.at_ns;
+    if (now_ns_ >= end_ns_) break;
+    if (now_ns_ >= calm_until_ns_) loss_ = now_ns_ < faults_end_ns_ ? base_loss_ : 0;
+    ++result_.events;
+    handle(item);
+  }
+  result_.steps = committed_step_;
+  if (const std::string why = converged(); result_.broken.empty() && !why.empty())
+    broken("not converged: " + why);
+  return result_;
+}
+
+void Sim::handle(Item& item) {
+  Machine& m = machines_[item.machine];
+  if (item.kind == Kind::kFault) return item.number == 0 ? fault() : set_sides(0);
+  if (item.kind == Kind::kStep) return step(item.number);
+  if (item.incarnation != m.id || !m.node) return;
+  if (now_ns_ < m.frozen_until_ns) {  // it sees everything when it wakes
+    item.at_ns = m.frozen_until_ns;
+    queue_.push(std::move(item));
+    return;
+  }
+  switch (item.kind) {
+    case Kind::kTick: {
+      const bool leads = m.node->coordinator() != nullptr;
+      push(leads ? 40 * kMs : tick_ns_, Kind::kTick, item.machine);
+      Tick tick;
+      if (m.alive) tick.samples.push_back({m.progress, false});
+      feed(item.machine, tick);
+      break;
+    }
+    case Kind::kDeliver: feed(item.machine, Delivered{std::move(*item.message)}); break;
+    case Kind::kSpawned:
+      if (m.generation == item.number) feed(item.machine, Spawned{{1}});
+      break;
+    case Kind::kWorkerEnd:
+      if (m.generation == item.number && m.alive) end_worker(item.machine, 0, SIGKILL);
+      break;
+    case Kind::kLock: {
+      const auto found = locks_.emplace(item.number, m.id).first;
+      feed(item.machine, LockAnswer{item.number, found->second == m.id});
+      break;
+    }
+    case Kind::kLost:
+      if (m.node->member().follows().id == static_cast<NodeId>(item.number))
+        feed(item.machine, LeaderLost{});
+      break;
+    case Kind::kGone: feed(item.machine, PeerGone{static_cast<NodeId>(item.number)}); break;
+    case Kind::kStep: case Kind::kFault: break;
+  }
+}
+
+void Sim::feed(size_t machine, const Event& event) {
+  if (!machines_[machine].node) return;
+  Actions actions = machines_[machine].node->on(event, now_ns_);
+  for (Action& action : actions) carry_out(machine, action);
+}
+
+void Sim::carry_out(size_t machine, Action& action) {
+  Machine& m = machines_[machine];
+  if (auto* out = std::get_if<Send>(&action)) {
+    send(machine, *out);
+  } else if (const auto* follow = std::get_if<Follow>(&action)) {
+    const NodeId to = follow->leader.id != 0 ? follow->leader.id : rendezvous_;
+    const auto found = where_.find(to);
+    const bool there = found != where_.end() && machines_[found->second].node != nullptr &&
+                       !cut(machine, found->second);
+    if (!there && chance(0.8)) push(between_ms(1, 5), Kind::kLost, machine,
+                                    static_cast<int64_t>(follow->leader.id));
+  } else if (const auto* spawned = std::get_if<SpawnWorkers>(&action)) {
+    spawn(machine, spawned->order);
+  } else if (std::holds_alternative<KillWorkers>(action)) {
+    if (m.alive && !std::exchange(m.dying, true))
+      push(between_ms(1, chance(0.05) ? 3000 : 50), Kind::kWorkerEnd, machine, m.generation);
+  } else if (const auto* lock = std::get_if<TakeLock>(&action)) {
+    push(between_ms(1, 60), Kind::kLock, machine, lock->generation);
+  } else if (const auto* commit = std::get_if<Committed>(&action)) {
+    Training& training = trainings_[commit->generation];
+    if (training.leader != 0) broken(text("generation ", commit->generation, " was committed by ",
+                                          training.leader, " and ", m.id));
+    training.leader = m.id;
+    ++result_.generations;
+    for (const auto& node : m.node->coordinator()->nodes())
+      if (node->index >= 0) ++training.world;
+    say(text("node ", m.id, " commits generation ", commit->generation, " of ", training.world));
+  } else if (const auto* leads = std::get_if<Leads>(&action)) {
+    rendezvous_ = m.id;
+    ++result_.takeovers;
+    say(text("node ", m.id, " takes over after generation ", leads->after));
+    push(40 * kMs, Kind::kTick, machine);
+  } else if (const auto* down = std::get_if<SteppedDown>(&action)) {
+    say(text("node ", m.id, " steps down: ", down->reason));
+  } else if (const auto* record = std::get_if<Record>(&action)) {
+    if (loud_ && record->event != "worker_exit")
+      say(text("  ", m.id, " ", record->event, " g", record->generation, " ", record->reason));
+  } else if (const auto* leave = std::get_if<Leave>(&action)) {
+    say(text("node ", m.id, " leaves with ", leave->exit_status, ": ", leave->reason));
+    m.left = true;
+    stop_machine(machine, true);
+  }
+}
+
+void Sim::send(size_t from, Send& send) {
+  NodeId to = send.to;
+  if (to == 0) to = rendezvous_;
+  const auto found = where_.find(to);
+  if (found == where_.end() || cut(from, found->second) || (loss_ > 0 && chance(loss_))) return;
+  const size_t target = found->second;
+  Machine& m = machines_[target];
+  if (!m.node || m.id != to) return;
+  if (machines_.size() > kQueuedBelow && steady(send.message) && !chance(0.1) &&
+      now_ns_ >= m.frozen_until_ns) {
+    feed(target, Delivered{std::move(send.message)});
+    return;
+  }
+  auto message = std::make_shared<Message>();
+  const int copies = chance(0.03) ? 2 : 1;
+  // Through bytes and back, as on a wire.
+  if (copies == 2) {
+    auto decoded = decode(encode(send.message));
+    if (!decoded) return broken(decoded.error().message);
+    *message = std::move(decoded).value();
+    push(between_ms(1, 400), Kind::kDeliver, target, 0, std::make_shared<Message>(*message));
+  } else {
+    *message = std::move(send.message);
+  }
+  push(between_ms(0, chance(0.05) ? 300 : 8), Kind::kDeliver, target, 0, std::move(message));
+}
+
+void Sim::start(size_t machine, bool leads) {
+  Machine& m = machines_[machine];
+  const int side = m.side;
+  m = Machine{};
+  m.side = side;
+  m.id = next_id_++;
+  where_[m.id] = machine;
+  if (leads) rendezvous_ = m.id;
+  CoordinatorOptions options = options_;
+  options.id = m.id;
+  MemberOptions member;
+  member.id = m.id;
+  member.name = text("n", machine);
+  member.address = text("a", machine);
+  member.timing = options_.timing;
+  m.node = std::make_unique<JobNode>(member, options, leads, now_ns_);
+  push(between_ms(0, now_ns_ > 0 ? 200 : 1500), Kind::kTick, machine);
+}
+
+// `noticed`: its connections break at once; otherwise it is just silent.
+void Sim::stop_machine(size_t machine, bool noticed) {
+  Machine& m = machines_[machine];
+  const NodeId id = m.id;
+  if (m.alive) --trainings_[m.generation].alive;
+  m.alive = false;
+  // Whoever calls may be inside this node's actions: it goes when it is started anew, or never.
+  std::unique_ptr<JobNode> node = std::move(m.node);
+  where_.erase(id);
+  if (!noticed) return;
+  const bool led = node->coordinator() != nullptr;
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    Machine& other = machines_[i];
+    if (!other.node || cut(machine, i)) continue;
+    if (other.node->coordinator() != nullptr)
+      push(between_ms(0, 3), Kind::kGone, i, static_cast<int64_t>(id));
+    if (led && other.node->member().follows().id == id)
+      push(between_ms(0, 3), Kind::kLost, i, static_cast<int64_t>(id));
+  }
+}
+
+void Sim::spawn(size_t machine, const Order& order) {
+  Machine& m = machines_[machine];
+  if (m.alive) broken(text("node ", m.id, " spawns beside its workers of ", m.generation));
+  if (order.generation <= m.generation)
+    broken(text("node ", m.id, " spawns generation ", order.generation, " after ", m.generation));
+  const auto found = trainings_.find(order.generation);
+  if (found == trainings_.end() || found->second.leader != order.leader)
+    return broken(text("node ", m.id, " runs generation ", order.generation, " of ", order.leader,
+                       ", which did not commit it"));
+  m.generation = order.generation;
+  m.rank = order.first_rank;
+  m.alive = true;
+  m.dying = false;
+  m.progress = {};
+  m.progress.committed_step = committed_step_;
+  ++found->second.alive;
+  push(between_ms(1, 20), Kind::kSpawned, machine, m.generation);
+  full(m.generation);
+}
+
+void Sim::end_worker(size_t machine, int exit_code, int signal) {
+  Machine& m = machines_[machine];
+  m.alive = false;
+  --trainings_[m.generation].alive;
+  WorkerExit exit;
+  exit.rank = static_cast<int>(m.rank);
+  exit.exit_code = exit_code;
+  exit.signal = signal;
+  exit.progress = m.progress;
+  feed(machine, WorkersExited{{exit}, now_ns_});
+}
+
+// Every worker of a generation lives: it trains.
+void Sim::full(int64_t generation) {
+  Training& training = trainings_[generation];
+  if (training.alive != training.world || training.stepping) return;
+  training.stepping = true;
+  push(between_ms(30, 120), Kind::kStep, 0, generation);
+}
+
+// A step of the whole generation, which every one of its workers takes part in.
+void Sim::step(int64_t generation) {
+  Training& training = trainings_[generation];
+  training.stepping = false;
+  if (training.alive != training.world) return;
+  int side = -1;
+  for (const Machine& m : machines_) {
+    if (!m.alive || m.generation != generation) continue;
+    if (side >= 0 && m.side != side) {
+      training.stepping = true;  // they wait for each other
+      push(200 * kMs, Kind::kStep, 0, generation);
+      return;
+    }
+    side = m.side;
+  }
+  if (generation < newest_full_)
+    broken(text("generation ", generation, " trains on after ", newest_full_));
+  newest_full_ = generation;
+  ++committed_step_;
+  stepped_ns_ = now_ns_;
+  for (Machine& m : machines_) {
+    if (!m.alive || m.generation != generation) continue;
+    if (m.progress.committed_step > committed_step_) broken("the committed step went back");
+    m.progress.step = m.progress.committed_step = committed_step_;
+    m.progress.phase = Phase::kStep;
+  }
+  training.stepping = true;
+  push(machines_.size() > 512 ? 1000 * kMs : between_ms(60, 300), Kind::kStep, 0, generation);
+}
+
+size_t Sim::leader() const {
+  for (auto it = trainings_.rbegin(); it != trainings_.rend(); ++it)
+    if (const auto found = where_.find(it->second.leader); found != where_.end())
+      return found->second;
+  return machines_.size();
+}
+
+// Whether more than half of the newest generation's nodes would be left.
+bool Sim::majority_would_live(const std::vector<bool>& lost) const {
+  if (trainings_.empty()) return !lost[0];
+  const int64_t newest = trainings_.rbegin()->first;
+  const int64_t world = trainings_.rbegin()->second.world;
+  int64_t left = 0;
+  for (size_t i = 0; i < machines_.size(); ++i)
+    if (machines_[i].node && machines_[i].node->member().committed() == newest && !lost[i]) ++left;
+  return 2 * left > world;
+}
+
+void Sim::fault() {
+  ++result_.faults;
+  const size_t victim = chance(0.4) && leader() < machines_.size() ? leader()
+                                                                   : draw(machines_.size());
+  Machine& m = machines_[victim];
+  std::vector<bool> lost(machines_.size());
+  lost[victim] = true;
+  switch (draw(7)) {
+    case 0: case 1: {
+      if (!m.node) break;
+      const bool noticed = chance(0.7);
+      say(text("FAULT node ", m.id, " crashes", noticed ? "" : ", silently"));
+      quorum_kept_ = quorum_kept_ && majority_would_live(lost) && machines_.size() > 2;
+      stop_machine(victim, noticed);
+      break;
+    }
+    case 2:
+      for (size_t i = 0; i < machines_.size(); ++i)
+        if (!machines_[i].node && !machines_[i].left) {
+          start(i, false);
+          say(text("FAULT a new node ", machines_[i].id));
+        }
+      break;
+    case 3:
+      if (!m.alive) break;
+      say(text("FAULT the worker of node ", m.id, " dies"));
+      if (m.generation >= 0 && !m.dying) end_worker(victim, 0, SIGKILL);
+      break;
+    case 4: set_sides(1 + draw(100)); break;
+    case 5:
+      loss_ = 0.05 + static_cast<double>(draw(25)) / 100;
+      calm_until_ns_ = now_ns_ + between_ms(200, 2000);
+      say(text("FAULT loss of ", loss_));
+      if (loss_ > 0.1) quorum_kept_ = false;
+      break;
+    default:
+      if (!m.node) break;
+      m.frozen_until_ns = now_ns_ + between_ms(100, 5000);
+      say(text("FAULT node ", m.id, " is stopped for ", (m.frozen_until_ns - now_ns_) / kMs));
+      quorum_kept_ = quorum_kept_ && majority_would_live(lost) && machines_.size() > 2;
+      break;
+  }
+}
+
+// So many percent of the nodes cannot reach the others; 0: all can.
+void Sim::set_sides(uint64_t percent) {
+  say(text("FAULT ", percent, " % of the network fall apart"));
+  std::vector<bool> lost(machines_.size());
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    machines_[i].side = draw(100) < percent ? 1 : 0;
+    lost[i] = machines_[i].side == 1;
+  }
+  if (percent == 0) return;
+  std::vector<bool> others = lost;
+  others.flip();
+  quorum_kept_ = quorum_kept_ && (majority_would_live(lost) || majority_would_live(others));
+  push(std::min(between_ms(300, 6000), std::max<int64_t>(faults_end_ns_ - now_ns_, 1)),
+       Kind::kFault, 0, 1);
+}
+
+std::string Sim::converged() const {
+  size_t up = 0, following = 0, leaders = 0;
+  NodeId id = 0;
+  for (const Machine& m : machines_)
+    if (m.node && m.node->coordinator() != nullptr) ++leaders, id = m.id;
+  for (const Machine& m : machines_) {
+    if (!m.node) continue;
+    ++up;
+    if (m.node->member().heard() && m.node->member().follows().id == id) ++following;
+  }
+  if (up == 0) return "";
+  if (!quorum_kept_ && now_ns_ - stepped_ns_ > 3'000 * kMs) return "";
+  if (leaders != 1) return text(leaders, " nodes lead");
+  if (following != up) return text(following, " of ", up, " nodes follow node ", id);
+  if (now_ns_ - stepped_ns_ > 3'000 * kMs) return "no step for 3 s";
+  return "";
+}
+
+}  // namespace lockstep::launcher::control

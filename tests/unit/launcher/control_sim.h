@@ -1,0 +1,108 @@
+// A job of up to thousands of nodes on one thread: a virtual clock, a network that loses, delays,
+// doubles and reorders messages and falls apart, nodes that crash, freeze and come back, workers
+// that die, and a training that goes on while every worker of a generation lives. Everything is a
+// function of the seed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <queue>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "launcher/control/job_node.h"
+
+namespace lockstep::launcher::control {
+
+struct SimResult {
+  std::string broken;  // the first rule that was broken; empty: none
+  int64_t nodes = 0, generations = 0, takeovers = 0, steps = 0, events = 0, faults = 0;
+  bool ended = false;  // for want of a quorum; allowed where one was lost
+};
+
+class Sim {
+ public:
+  explicit Sim(uint64_t seed, bool loud = false);
+  SimResult run();
+
+ private:
+  struct Machine {
+    NodeId id = 0;
+    std::unique_ptr<JobNode> node;  // null: it has crashed or left
+    int64_t frozen_until_ns = 0;
+    int side = 0;                   // of the partition
+    bool left = false;
+    // Its worker.
+    int64_t generation = -1;        // 0 <= : it was spawned for it
+    int64_t rank = -1;
+    bool alive = false, dying = false;
+    Progress progress;
+  };
+  enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kStep, kFault, kLock, kLost,
+                              kGone };
+  struct Item {
+    int64_t at_ns = 0;
+    uint64_t order = 0;
+    Kind kind = Kind::kTick;
+    size_t machine = 0;
+    NodeId incarnation = 0;
+    int64_t number = 0;             // generation, exit code, …
+    std::shared_ptr<Message> message;
+    bool operator>(const Item& o) const {
+      return at_ns != o.at_ns ? at_ns > o.at_ns : order > o.order;
+    }
+  };
+  struct Training {                 // of one generation
+    NodeId leader = 0;
+    int64_t world = 0, alive = 0;
+    bool ever_full = false, stepping = false;
+  };
+
+  uint64_t draw(uint64_t limit);
+  bool chance(double p) { return static_cast<double>(draw(1u << 30)) < p * (1u << 30); }
+  int64_t between_ms(int64_t low, int64_t high);
+  void broken(const std::string& rule);
+  void say(const std::string& words);
+
+  void push(int64_t after_ns, Kind kind, size_t machine, int64_t number = 0,
+            std::shared_ptr<Message> message = nullptr);
+  void handle(Item& item);
+  void feed(size_t machine, const Event& event);
+  void carry_out(size_t machine, Action& action);
+  void send(size_t from, Send& send);
+  bool cut(size_t a, size_t b) const { return machines_[a].side != machines_[b].side; }
+  void start(size_t machine, bool leads);
+  void stop_machine(size_t machine, bool noticed);
+  void spawn(size_t machine, const Order& order);
+  void end_worker(size_t machine, int exit_code, int signal);
+  void full(int64_t generation);
+  void step(int64_t generation);
+  void fault();
+  void set_sides(uint64_t percent);
+  bool majority_would_live(const std::vector<bool>& lost) const;
+  size_t leader() const;            // of the newest committed generation; machines_.size(): none
+  std::string converged() const;    // empty: yes
+
+  const uint64_t seed_;
+  const bool loud_;
+  uint64_t state_;
+  SimResult result_;
+  int64_t now_ns_ = 0, faults_end_ns_, end_ns_, tick_ns_;
+  uint64_t order_ = 0;
+  double loss_ = 0, base_loss_ = 0;
+  int64_t calm_until_ns_ = 0;       // of a burst of loss
+  bool quorum_kept_ = true;         // no fault took a majority of a generation away at once
+  std::vector<Machine> machines_;
+  std::unordered_map<NodeId, size_t> where_;
+  std::priority_queue<Item, std::vector<Item>, std::greater<>> queue_;
+  NodeId next_id_ = 1;
+  NodeId rendezvous_ = 0;           // what the address file says
+  std::map<int64_t, Training> trainings_;
+  std::map<int64_t, NodeId> locks_;
+  int64_t committed_step_ = 0, newest_full_ = -1, stepped_ns_ = 0;
+  CoordinatorOptions options_;
+};
+
+}  // namespace lockstep::launcher::control

@@ -1,0 +1,53 @@
+// Many simulated jobs (control_sim.h), each from its seed. A seed that breaks a rule is printed.
+//   launcher_control_sim [SEEDS [FIRST]]   runs so many, 500 when nothing is said
+//   launcher_control_sim --seed N          one, and tells what happens in it
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "control_sim.h"
+
+namespace {
+
+using lockstep::launcher::control::Sim;
+using lockstep::launcher::control::SimResult;
+
+int replay(uint64_t seed) {
+  const SimResult result = Sim(seed, /*loud=*/true).run();
+  std::printf("seed %llu: %lld nodes, %s\n", static_cast<unsigned long long>(seed),
+              static_cast<long long>(result.nodes),
+              result.broken.empty() ? "ok" : result.broken.c_str());
+  return result.broken.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "--seed") == 0)
+    return replay(std::strtoull(argv[2], nullptr, 10));
+  const uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 500;
+  const uint64_t first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  SimResult sum;
+  int failures = 0;
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    const SimResult result = Sim(seed).run();
+    sum.nodes += result.nodes;
+    sum.generations += result.generations;
+    sum.takeovers += result.takeovers;
+    sum.steps += result.steps;
+    sum.events += result.events;
+    sum.faults += result.faults;
+    if (result.broken.empty()) continue;
+    std::printf("FAILED seed %llu, %lld nodes, %s (launcher_control_sim --seed %llu)\n",
+                static_cast<unsigned long long>(seed), static_cast<long long>(result.nodes),
+                result.broken.c_str(), static_cast<unsigned long long>(seed));
+    if (++failures == 20) break;
+  }
+  std::printf("%llu seeds: %lld nodes, %lld generations, %lld takeovers, %lld faults, %lld steps, "
+              "%lld events; %d failed\n",
+              static_cast<unsigned long long>(seeds), static_cast<long long>(sum.nodes),
+              static_cast<long long>(sum.generations), static_cast<long long>(sum.takeovers),
+              static_cast<long long>(sum.faults), static_cast<long long>(sum.steps),
+              static_cast<long long>(sum.events), failures);
+  return failures == 0 ? 0 : 1;
+}

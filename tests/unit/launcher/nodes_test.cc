@@ -1,0 +1,208 @@
+// Several agents on the loopback, each a process with one launcher_fake_worker: workers, agents and
+// coordinators are killed, and the others go on.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "launcher/agent.h"
+#include "launcher/process.h"
+#include "launcher/run_files.h"
+
+namespace lockstep::launcher {
+namespace {
+
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+constexpr int64_t kPauseNs = 5'000'000;
+constexpr int kPatience = 8000;  // pauses
+
+class NodesRun : public testing::Test {
+ protected:
+  NodesRun() {
+    folder = make_private_directory().value();
+    options.worker_program = LOCKSTEP_FAKE_WORKER;
+    options.dump_folder = folder / "run";
+    options.environment = {{"FAKE_WORKER_STATE", (folder / "state").string()}};
+    options.supervisor.nproc_per_node = {1};
+    options.supervisor.first_generation = 1;
+    options.supervisor.hang_s = 60;
+    options.nodes.endpoint = text("file:", (folder / "meet").string());
+    options.nodes.job = "test";
+    options.nodes.local_address = "127.0.0.1";
+    options.nodes.last_call_s = 30;
+  }
+  ~NodesRun() override {
+    for (const auto& [name, pid] : agents) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+    }
+    EXPECT_TRUE(remove_tree(fs, folder));
+  }
+
+  void start(const std::string& name, int64_t min, int64_t max) {
+    options.nodes.name = name;
+    options.nodes.min = min;
+    options.nodes.max = max;
+    const pid_t pid = ::fork();
+    if (pid != 0) {
+      agents[name] = pid;
+      return;
+    }
+    const auto path = folder / text("console_", name);
+    const int out = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(out, STDERR_FILENO);
+    ::_exit(run_agent(fs, system_clock(), options));
+  }
+  void start_all(int count, int64_t min, int64_t max) {
+    for (int i = 0; i < count; ++i) start(text("n", i), min, max);
+  }
+  template <typename Condition>
+  void await(const std::string& what, Condition&& condition) {
+    for (int i = 0; i < kPatience; ++i) {
+      if (condition()) return;
+      system_clock().sleep_ns(kPauseNs);
+    }
+    ADD_FAILURE() << "not in time: " << what << "\n" << consoles();
+  }
+  void kill_agent(const std::string& name) {
+    const pid_t pid = agents.at(name);
+    agents.erase(name);
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  void expect_all(int exit_status) {
+    for (const auto& [name, pid] : agents) {
+      int status = 0;
+      await(text("the end of ", name),
+            [&, agent = pid] { return ::waitpid(agent, &status, WNOHANG) == agent; });
+      EXPECT_TRUE(WIFEXITED(status)) << name;
+      EXPECT_EQ(WEXITSTATUS(status), exit_status) << name << "\n" << consoles();
+    }
+    agents.clear();
+  }
+  std::string consoles() const {
+    std::string all;
+    for (int i = 0; i < 4; ++i)
+      if (const auto one = read_file(fs, folder / text("console_n", i)); one)
+        all += text("--- n", i, "\n", one.value());
+    return all;
+  }
+  std::vector<Json> events(const std::string& name) const {
+    std::vector<Json> all;
+    const auto contents = read_file(fs, options.dump_folder / "events.jsonl");
+    if (!contents) return all;
+    for (const std::string& line : split(contents.value(), '\n')) {
+      const Json json = Json::parse(line, nullptr, false);
+      if (!json.is_discarded() && json["event"] == name) all.push_back(json);
+    }
+    return all;
+  }
+  void await_events(const std::string& name, size_t count) {
+    await(text(count, " x ", name), [&] { return events(name).size() >= count; });
+  }
+  Membership members() const {
+    const auto read = read_membership(fs, options.dump_folder / "workers.json");
+    return read ? read.value() : Membership{};
+  }
+  std::string coordinator() const {
+    for (const auto& node : members().nodes)
+      if (node.coordinator) return node.name;
+    return "";
+  }
+  std::string somebody_else() const {
+    const std::string leader = coordinator();
+    for (const auto& [name, pid] : agents)
+      if (name != leader) return name;
+    return "";
+  }
+
+  FileSystem& fs = posix_file_system();
+  std::filesystem::path folder;
+  AgentOptions options;
+  std::map<std::string, pid_t> agents;
+};
+
+TEST_F(NodesRun, RunsToTheEnd) {
+  options.worker_arguments = {"20"};
+  start_all(3, 3, 3);
+  expect_all(0);
+  EXPECT_EQ(events("generation_start")[0]["world_size"], 3);
+  EXPECT_EQ(events("done").size(), 1u);
+  EXPECT_EQ(members().state, "done");
+  EXPECT_EQ(members().nodes.size(), 1u);  // the others have left before
+  EXPECT_TRUE(fs.list(folder / "meet").value().empty());
+}
+
+TEST_F(NodesRun, AWorkerIsKilledAndAllNodesGoOn) {
+  options.worker_arguments = {"150", "1:1:20:signal9"};
+  start_all(3, 1, 3);
+  expect_all(0);
+  EXPECT_EQ(events("generation_start").back()["world_size"], 3);
+  EXPECT_EQ(events("failure_detected")[0]["reason"], "killed by SIGKILL");
+  ASSERT_EQ(events("recovered").size(), 1u) << consoles();
+  const std::string phases = events("recovered")[0]["reason"];
+  for (const char* phase : {"detect ", "stop ", "agree ", "respawn ", "restore ", "first step "})
+    EXPECT_THAT(phases, HasSubstr(phase));
+  RecordProperty("phases", phases);
+}
+
+TEST_F(NodesRun, AnAgentIsKilledThenTheCoordinatorOfTwo) {
+  options.worker_arguments = {"700"};
+  start_all(3, 1, 3);
+  await_events("first_step", 1);
+  kill_agent(somebody_else());
+  await_events("recovered", 1);
+  EXPECT_EQ(events("generation_start").back()["world_size"], 2);
+  EXPECT_THAT(events("failure_detected")[0]["reason"].get<std::string>(), HasSubstr("lost"));
+  kill_agent(coordinator());
+  await_events("recovered", 2);
+  EXPECT_EQ(events("generation_start").back()["world_size"], 1);
+  expect_all(0);
+  RecordProperty("phases", events("recovered")[1]["reason"].get<std::string>());
+}
+
+TEST_F(NodesRun, TheCoordinatorIsKilledAndASpareTakesOver) {
+  options.worker_arguments = {"500"};
+  options.nodes.spares = 1;
+  start_all(4, 2, 3);
+  await_events("first_step", 1);
+  EXPECT_EQ(members().world_size, 3);
+  kill_agent(coordinator());
+  await_events("recovered", 1);
+  EXPECT_EQ(events("generation_start").back()["world_size"], 3);
+  EXPECT_GT(events("generation_start").back()["generation"],
+            events("generation_start").front()["generation"]);
+  expect_all(0);
+}
+
+TEST_F(NodesRun, AStopAtAnyNodeStopsAll) {
+  options.worker_arguments = {"100000"};
+  start_all(2, 2, 2);
+  await_events("first_step", 1);
+  ::kill(agents.at(somebody_else()), SIGTERM);
+  expect_all(75);
+  EXPECT_EQ(events("stop_requested").size(), 1u);
+}
+
+TEST_F(NodesRun, TooFewNodesEndTheRunToBeResumed) {
+  options.worker_arguments = {"100000"};
+  options.nodes.last_call_s = 0.5;
+  start_all(3, 3, 3);
+  await_events("first_step", 1);
+  kill_agent(somebody_else());
+  expect_all(75);
+  EXPECT_THAT(consoles(), HasSubstr("2 nodes are left and 3 are needed"));
+}
+
+}  // namespace
+}  // namespace lockstep::launcher
