@@ -8,10 +8,16 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/shared_region.h"
 #include "base/text.h"
 
 namespace lockstep {
 inline namespace base {
+namespace {
+
+constexpr int64_t kParkedLookNs = 1'000'000'000;  // it is woken; this is for a wake that was missed
+
+}  // namespace
 
 const char* phase_name(Phase phase) {
   switch (phase) {
@@ -109,6 +115,33 @@ Progress ProgressPage::read() const {
   progress.committed_step = layout_->committed_step_plus_1.load(std::memory_order_relaxed) - 1;
   progress.snapshot_step = layout_->snapshot_step_plus_1.load(std::memory_order_relaxed) - 1;
   return progress;
+}
+
+Turn ProgressPage::turn() const { return static_cast<Turn>(layout_->turn.load()); }
+
+void ProgressPage::wait_while(Turn turn, int64_t timeout_ns) const {
+  base::wait_while(layout_->turn, static_cast<uint32_t>(turn), timeout_ns);
+}
+
+void ProgressPage::ask_to_halt() {
+  auto running = static_cast<uint32_t>(Turn::kRun);
+  if (layout_->turn.compare_exchange_strong(running, static_cast<uint32_t>(Turn::kHalt)))
+    wake_all(layout_->turn);
+}
+
+void ProgressPage::next_turn() {
+  layout_->committed_step_plus_1.store(0, std::memory_order_relaxed);
+  layout_->snapshot_step_plus_1.store(0, std::memory_order_relaxed);
+  set_save_phase(SavePhase::kIdle);
+  set_phase(0, Phase::kStart);
+  layout_->turn.store(static_cast<uint32_t>(Turn::kRun));
+  wake_all(layout_->turn);
+}
+
+void ProgressPage::park() {
+  layout_->turn.store(static_cast<uint32_t>(Turn::kParked));
+  wake_all(layout_->turn);
+  while (turn() == Turn::kParked) wait_while(Turn::kParked, kParkedLookNs);
 }
 
 }  // namespace base

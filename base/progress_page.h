@@ -1,7 +1,11 @@
 // A page of memory that a worker writes and its agent reads: where the worker is, without a
-// message.
+// message; and whose turn it is, so that a process can serve one generation after another.
 // The worker maps the file that the agent made (LOCKSTEP_PROGRESS_PAGE) and stores into it with no
 // system call; the agent samples it for hangs, for status, and to say what a dead worker was doing.
+//
+//   kRun --the agent: this generation is over--> kHalt --the worker has let go--> kParked
+//    ^                                                                               |
+//    +----------------- the agent: the next one, in the file beside the page --------+
 #pragma once
 
 #include <atomic>
@@ -20,6 +24,8 @@ const char* phase_name(Phase phase);
 // What a checkpoint engine of the same worker is doing meanwhile.
 enum class SavePhase : int32_t { kIdle, kStaging, kWriting, kVoting, kCommitted, kFailed };
 const char* save_phase_name(SavePhase phase);
+
+enum class Turn : uint32_t { kRun, kHalt, kParked };
 
 struct Progress {
   int64_t step = 0;
@@ -46,11 +52,20 @@ class ProgressPage {
   void touch();
   Progress read() const;
 
+  Turn turn() const;
+  void wait_while(Turn turn, int64_t timeout_ns) const;  // may return early
+  // The agent's. After next_turn() the page says what a new one says.
+  void ask_to_halt();
+  void next_turn();
+  // The worker's: nothing of its generation is left. Returns with the next turn.
+  void park();
+
  private:
   struct Layout {
     std::atomic<int64_t> step, unix_ns, committed_step_plus_1;  // all zero in a new page
     std::atomic<int32_t> phase, save_phase;
     std::atomic<int64_t> snapshot_step_plus_1;
+    std::atomic<uint32_t> turn;
   };
   ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}
   Layout* layout_;

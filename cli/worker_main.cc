@@ -13,12 +13,15 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/turn_orders.h"
+#include "core/comm/interruption.h"
 #include "core/cuda/device.h"
 #include "core/train/device_probe.h"
 #include "core/train/evaluate.h"
 #include "core/train/generate.h"
 #include "core/train/process.h"
 #include "core/train/trainer.h"
+#include "core/train/turns.h"
 #include "model_spec/slot_map.h"
 
 namespace lockstep {
@@ -54,32 +57,51 @@ std::string first_line(const std::exception& e) {
   return what.substr(0, what.find('\n'));
 }
 
-Result<void> train(const Config& config) {
+std::string word(const Variables& place, const char* name, const std::string& otherwise) {
+  const auto found = place.find(name);
+  return found == place.end() ? environment(name, otherwise) : found->second;
+}
+
+core::RendezvousOptions rendezvous_at(const Variables& place, const Config& config) {
   core::RendezvousOptions rendezvous;
-  rendezvous.rank = std::stoi(environment("RANK", "0"));
-  rendezvous.world_size = std::stoi(environment("WORLD_SIZE", "1"));
-  rendezvous.local_world_size = std::stoi(environment("LOCAL_WORLD_SIZE", "0"));
-  rendezvous.store =
-      environment("LOCKSTEP_STORE", text("tcp:", environment("MASTER_ADDR", "127.0.0.1"), ":",
-                                         environment("MASTER_PORT", "29500")));
-  rendezvous.serve = environment("LOCKSTEP_STORE_SERVER", "rank0") == "rank0";
+  rendezvous.rank = std::stoi(word(place, "RANK", "0"));
+  rendezvous.world_size = std::stoi(word(place, "WORLD_SIZE", "1"));
+  rendezvous.local_world_size = std::stoi(word(place, "LOCAL_WORLD_SIZE", "0"));
+  rendezvous.store = word(place, "LOCKSTEP_STORE",
+                          text("tcp:", word(place, "MASTER_ADDR", "127.0.0.1"), ":",
+                               word(place, "MASTER_PORT", "29500")));
+  rendezvous.serve = word(place, "LOCKSTEP_STORE_SERVER", "rank0") == "rank0";
   rendezvous.prefix =
-      text("g", environment("LOCKSTEP_GENERATION", "0"), "-", environment("LOCKSTEP_NONCE", ""));
+      text("g", word(place, "LOCKSTEP_GENERATION", "0"), "-", word(place, "LOCKSTEP_NONCE", ""));
   rendezvous.interface =
       environment("GLOO_SOCKET_IFNAME", rendezvous.store.starts_with("file:") ? "lo" : "");
   // The user's word before the agent's.
   if (environment("GLOO_SOCKET_IFNAME", "").empty())
-    rendezvous.bind_address = environment("LOCKSTEP_BIND_ADDRESS", "");
+    rendezvous.bind_address = word(place, "LOCKSTEP_BIND_ADDRESS", "");
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
   rendezvous.background = config.checkpoint.buddy;
   rendezvous.shard_size =
       model_spec::shard_size(config, rendezvous.world_size, rendezvous.local_world_size);
-  set_log_prefix(text("rank ", rendezvous.rank));
-  rendezvous.device = core::compute_device(std::stoi(environment("LOCAL_RANK", "0")));
+  rendezvous.device = core::compute_device(std::stoi(word(place, "LOCAL_RANK", "0")));
   rendezvous.device_shared =
       (rendezvous.local_world_size > 0 ? rendezvous.local_world_size : rendezvous.world_size) >
       core::cuda_device_count();
+  return rendezvous;
+}
+
+// The generation is over, and not by this rank's fault.
+bool is_over(const Error& error) {
+  return error.code == Code::kPeerLost || core::interrupted();
+}
+
+// One generation. What fails is not torn down where a pending collective may still write to it; on
+// CPUs none can, for Gloo's work owns its buffers, so that such a process `stays`: it returns the
+// error and can serve another generation.
+Result<void> take_turn(const Config& config, const Variables& place, ProgressPage& page,
+                       bool stays) {
+  const core::RendezvousOptions rendezvous = rendezvous_at(place, config);
+  set_log_prefix(text("rank ", rendezvous.rank));
   if (!rendezvous.interface.empty())
     setenv("NCCL_SOCKET_IFNAME", rendezvous.interface.c_str(), /*overwrite=*/0);
   core::set_up_device(rendezvous.device);
@@ -87,32 +109,55 @@ Result<void> train(const Config& config) {
     return Error{Code::kConfig,
                  text("parallelism.strategy = \"single\" runs on one rank and this job has ",
                       rendezvous.world_size, "; use ddp or full_shard")};
-  const std::string page = environment("LOCKSTEP_PROGRESS_PAGE", "");
-  std::unique_ptr<ProgressPage> progress = ProgressPage::in_memory();
-  if (!page.empty()) {
-    LOCKSTEP_TRY(progress, ProgressPage::open(page));
-  }
   LOCKSTEP_TRY(core::Membership membership, core::join(rendezvous));
   core::TrainerEnvironment env{posix_file_system(),
                                system_clock(),
                                membership,
-                               *progress,
+                               page,
                                stop_requested,
-                               environment("LOCKSTEP_NONCE", ""),
-                               std::stoll(environment("LOCKSTEP_GENERATION", "0")),
+                               word(place, "LOCKSTEP_NONCE", ""),
+                               std::stoll(word(place, "LOCKSTEP_GENERATION", "0")),
                                std::cout,
                                std::filesystem::absolute(config.checkpoint_folder())};
-  // Whatever fails, nothing is torn down: a pending collective may still write to its buffers, and
-  // the peers must learn of it at once.
-  try {
-    auto trainer = core::Trainer::create(config, env);
-    const Result<void> done = trainer.ok() ? (*trainer)->run() : Result<void>(trainer.error());
-    if (done.ok()) return {};
+  std::unique_ptr<core::Trainer> trainer;
+  const auto run = [&]() -> Result<void> {
+    try {
+      LOCKSTEP_TRY(trainer, core::Trainer::create(config, env));
+      return trainer->run();
+    } catch (const std::exception& e) {  // LibTorch throws
+      return Error{Code::kBug, first_line(e)};
+    }
+  };
+  const Result<void> done = run();
+  if (done.ok()) return done;
+  if (!stays || !is_over(done.error())) {
     log_error(done.error().message);
     _exit(exit_status(done.error().code));
-  } catch (const std::exception& e) {  // LibTorch throws
-    log_error(first_line(e));
-    _exit(exit_status(Code::kBug));
+  }
+  core::interrupt();  // what our other threads wait for
+  trainer.reset();
+  core::bury(std::move(membership));
+  return done;
+}
+
+Result<void> train(const Config& config) {
+  const std::string path = environment("LOCKSTEP_PROGRESS_PAGE", "");
+  if (environment("LOCKSTEP_TURNS", "").empty()) {
+    std::unique_ptr<ProgressPage> page = ProgressPage::in_memory();
+    if (!path.empty()) {
+      LOCKSTEP_TRY(page, ProgressPage::open(path));
+    }
+    return take_turn(config, {}, *page, /*stays=*/false);
+  }
+  LOCKSTEP_TRY(const auto turns, core::Turns::open(posix_file_system(), path));
+  const bool stays = core::cuda_device_count() == 0;
+  for (Variables place;;) {
+    const Result<void> done = take_turn(config, place, turns->page(), stays);
+    if (done.ok() || !stays || !is_over(done.error())) return done;
+    log_warning(done.error().message, "; this process waits for the next generation");
+    stop_requested = false;
+    std::cout.flush();
+    LOCKSTEP_TRY(place, turns->next());
   }
 }
 

@@ -23,6 +23,7 @@ constexpr int64_t kCulpritNs =
     200'000'000;                 // a dead worker is reaped this soon after its sockets close
 constexpr int kDrainTries = 50;  // a console may not take rank 0's last lines at once
 constexpr control::NodeId kAlone = 1;
+constexpr int64_t kHaltTickMs = 2;  // between two looks at who has let go
 constexpr int64_t kPublishNs = 5'000'000'000;  // workers.json anew, for what is on other nodes
 
 class Agent {
@@ -33,7 +34,7 @@ class Agent {
         clock_(clock),
         options_(options),
         scratch_(std::move(scratch)),
-        crew_(file_system, options, scratch_) {}
+        crew_(file_system, clock, options, scratch_) {}
 
   Result<int> run_alone();  // as the only node of its job
   Result<int> run_among();  // as one of several
@@ -46,7 +47,7 @@ class Agent {
   void carry_out(const control::Follow& action);
   void carry_out(const control::SpawnWorkers& action);
   void carry_out(const control::TermWorkers&) { crew_.terminate(); }
-  void carry_out(const control::KillWorkers&) { crew_.kill(); }
+  void carry_out(const control::KillWorkers&) { crew_.halt(); }
   void carry_out(const control::TakeLock& action);
   void carry_out(const control::Committed& action);
   void carry_out(const control::Changed&) { publish("running", -1); }
@@ -280,8 +281,9 @@ void Agent::conclude(const control::Leave& action) {
 void Agent::wait() {
   std::vector<int> descriptors = crew_.pidfds();
   descriptors.push_back(signals_.descriptor());
-  if (!wire_) return wait_readable(descriptors, options_.tick_ms);
-  for (const control::Event& event : wire_->wait(options_.tick_ms, descriptors)) feed(event);
+  const int64_t tick_ms = crew_.told_to_halt() ? kHaltTickMs : options_.tick_ms;
+  if (!wire_) return wait_readable(descriptors, tick_ms);
+  for (const control::Event& event : wire_->wait(tick_ms, descriptors)) feed(event);
 }
 
 // All deaths of one look go into one event: which came first is decided by what they say. A worker
@@ -291,7 +293,7 @@ void Agent::collect_exits(int64_t alive_ns) {
   WorkersExited event{crew_.reap(), alive_ns};
   const int64_t deadline_ns = clock_.monotonic_ns() + kCulpritNs;
   const auto lost_a_peer = [](const WorkerExit& exit) { return exit.exit_code == kExitPeerLost; };
-  while (!event.exits.empty() && event.exits.size() < crew_.size() &&
+  while (!event.exits.empty() && event.exits.size() < crew_.size() && !crew_.told_to_halt() &&
          std::all_of(event.exits.begin(), event.exits.end(), lost_a_peer) &&
          clock_.monotonic_ns() < deadline_ns) {
     wait();

@@ -1,10 +1,12 @@
 #include "launcher/crew.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "base/turn_orders.h"
 #include "launcher/run_files.h"
 
 namespace lockstep::launcher {
@@ -16,8 +18,8 @@ constexpr int64_t kStateLookNs = 500'000'000;  // how often /proc is asked who i
 }  // namespace
 
 Result<void> Crew::start(const Place& place) {
-  workers_.clear();
   first_rank_ = place.first_rank;
+  halt_by_ns_ = 0;
   auto started = start_all(place);
   if (!started) workers_.clear();
   return started;
@@ -30,49 +32,101 @@ Result<void> Crew::start_all(const Place& place) {
   }
   folder_ = scratch_ / text("g", place.generation);
   LOCKSTEP_RETURN_IF_ERROR(file_system_.make_directories(folder_));
-  for (int64_t local_rank = 0; local_rank < place.count; ++local_rank) {
-    auto started = start_worker(place, local_rank, folder_);
-    if (!started) return started.error();
-    workers_.push_back(std::move(started).value());
+  std::vector<Worker> parked = take_parked(place.count);
+  if (!parked.empty())
+    log_info("generation ", place.generation, ": ", parked.size(), " of ", place.count,
+             " processes of this node go on");
+  auto next = parked.begin();
+  // Those that go on keep their slots; new ones take the lowest that are free.
+  for (int64_t slot = 0; std::ssize(workers_) < place.count; ++slot) {
+    const int64_t local = std::ssize(workers_);
+    const bool taken = next != parked.end() && next->slot == slot;
+    if (!taken && place.count - local <= parked.end() - next) continue;
+    const WorkerPlace worker = place_of(place, local, slot);
+    if (taken) {
+      LOCKSTEP_RETURN_IF_ERROR(next_turn(*next, worker));
+      workers_.push_back(std::move(*next++));
+    } else {
+      LOCKSTEP_TRY(Worker started, start_process(worker));
+      workers_.push_back(std::move(started));
+    }
   }
   return {};
 }
 
-Result<Crew::Worker> Crew::start_worker(const Place& place, int64_t local_rank,
-                                        const std::filesystem::path& folder) {
+// At most `count`, by slot. The others end here.
+std::vector<Crew::Worker> Crew::take_parked(int64_t count) {
+  std::vector<Worker> parked;
+  for (Worker& worker : std::exchange(workers_, {}))
+    if (worker.state == State::kParked && !worker.process.reaped() && std::ssize(parked) < count)
+      parked.push_back(std::move(worker));
+  return parked;
+}
+
+WorkerPlace Crew::place_of(const Place& place, int64_t local, int64_t slot) const {
   WorkerPlace worker;
-  worker.rank = place.first_rank + local_rank;
-  worker.local_rank = local_rank;
+  worker.rank = place.first_rank + local;
+  worker.local_rank = slot;
   worker.world_size = place.world_size;
   worker.local_world_size = place.count;
   worker.generation = place.generation;
   worker.nonce = place.nonce;
-  worker.store = place.store.empty() ? text("file:", (folder / "store").string()) : place.store;
+  worker.store = place.store.empty() ? text("file:", (folder_ / "store").string()) : place.store;
   worker.bind_address = place.bind_address;
   worker.bind_interface = place.bind_interface;
-  worker.progress_page = folder / text("page_", worker.rank);
   worker.threads = options_.threads;
-  LOCKSTEP_TRY(auto page, ProgressPage::open(worker.progress_page));
-  const auto log = log_path(options_.dump_folder, worker.rank);
-  const int64_t log_start = file_size(file_system_, log);
-  const auto console = log.parent_path() / "console.log";
+  return worker;
+}
+
+std::filesystem::path Crew::output_of(int64_t rank) const {
+  return rank == 0 ? options_.dump_folder / "logs" / "console.log"
+                   : log_path(options_.dump_folder, rank);
+}
+
+Result<Crew::Worker> Crew::start_process(WorkerPlace place) {
+  place.progress_page = scratch_ / text("page_", started_++);
+  LOCKSTEP_TRY(auto page, ProgressPage::open(place.progress_page));
+  const int64_t log_start = file_size(file_system_, log_path(options_.dump_folder, place.rank));
+  Environment variables = worker_variables(options_.environment, place);
+  variables["LOCKSTEP_TURNS"] = "1";
   LOCKSTEP_TRY(auto process,
                WorkerProcess::spawn({.program = options_.worker_program,
                                      .arguments = options_.worker_arguments,
-                                     .environment = worker_variables(options_.environment, worker),
-                                     .stderr_path = log,
-                                     .stdout_path = worker.rank == 0 ? console : log}));
+                                     .environment = variables,
+                                     .stderr_path = log_path(options_.dump_folder, place.rank),
+                                     .stdout_path = output_of(place.rank)}));
   const pid_t pid = process.pid();
-  return Worker{std::move(process), pid, worker.progress_page, std::move(page), log, log_start};
+  Worker worker{std::move(process), pid, place.local_rank, place.progress_page, std::move(page)};
+  worker.log = log_path(options_.dump_folder, place.rank);
+  worker.log_start = log_start;
+  return worker;
+}
+
+Result<void> Crew::next_turn(Worker& worker, WorkerPlace place) {
+  place.progress_page = worker.page_path;
+  worker.log = log_path(options_.dump_folder, place.rank);
+  worker.log_start = file_size(file_system_, worker.log);
+  Environment orders = worker_variables({}, place);
+  orders["LOCKSTEP_STDOUT"] = output_of(place.rank).string();
+  orders["LOCKSTEP_STDERR"] = worker.log.string();
+  LOCKSTEP_RETURN_IF_ERROR(write_orders(file_system_, worker.page_path, orders));
+  worker.state = State::kRuns;
+  worker.page->next_turn();
+  return {};
 }
 
 void Crew::terminate() {
   for (const Worker& worker : workers_)
-    if (!worker.process.reaped()) worker.process.signal(SIGTERM);
+    if (worker.state == State::kRuns) worker.process.signal(SIGTERM);
 }
 
-void Crew::kill() {
-  for (const Worker& worker : workers_) worker.process.kill_all();
+void Crew::halt() {
+  if (halt_by_ns_ == 0) halt_by_ns_ = clock_.monotonic_ns() + kHaltNs;
+  for (Worker& worker : workers_) {
+    if (worker.state != State::kRuns) continue;
+    worker.page->ask_to_halt();
+    if (worker.process.stopped()) worker.process.kill_all();
+  }
 }
 
 std::vector<WorkerExit> Crew::reap() {
@@ -81,22 +135,35 @@ std::vector<WorkerExit> Crew::reap() {
   for (size_t i = 0; i < workers_.size(); ++i) {
     Worker& worker = workers_[i];
     if (worker.process.reaped()) continue;
-    const auto status = worker.process.try_reap();
-    if (!status) {
-      own.push_back(worker.pid);
-      continue;
+    if (auto end = end_of(worker)) {
+      end->rank = static_cast<int>(first_rank_ + static_cast<int64_t>(i));
+      end->progress = worker.page->read();
+      if (end->failed())
+        end->log_lines = last_lines(file_system_, worker.log, worker.log_start, kLogLines);
+      exits.push_back(std::move(*end));
     }
-    WorkerExit exit;
-    exit.rank = static_cast<int>(first_rank_ + static_cast<int64_t>(i));
-    exit.exit_code = status->exit_code;
-    exit.signal = status->signal;
-    exit.progress = worker.page->read();
-    if (exit.failed())
-      exit.log_lines = last_lines(file_system_, worker.log, worker.log_start, kLogLines);
-    exits.push_back(std::move(exit));
+    if (!worker.process.reaped()) own.push_back(worker.pid);
   }
   reap_strangers(own);
   return exits;
+}
+
+// Of its part in the generation, once.
+std::optional<WorkerExit> Crew::end_of(Worker& worker) {
+  const State before = worker.state;
+  WorkerExit end;
+  if (const auto status = worker.process.try_reap()) {
+    worker.state = State::kOver;
+    end.exit_code = status->exit_code;
+    end.signal = status->signal;
+  } else if (worker.page->turn() == Turn::kParked) {
+    worker.state = State::kParked;
+    end.exit_code = kExitPeerLost;
+  } else if (told_to_halt() && clock_.monotonic_ns() >= halt_by_ns_) {
+    worker.process.kill_all();
+  }
+  if (before != State::kRuns || worker.state == State::kRuns) return std::nullopt;
+  return end;
 }
 
 Tick Crew::look(int64_t now_ns) {

@@ -1,4 +1,6 @@
-// This node's workers of one generation: their processes, progress pages and log files.
+// This node's workers of one generation: their processes, progress pages and log files. A process
+// that lets go of its generation (base/progress_page.h) is kept, and serves the next one in the
+// same slot, which is its device; to the outside its worker has ended as one that lost a peer.
 // Owns the processes: destruction kills and reaps them. Borrows the file system, the clock and the
 // options. Thread: one, which must live as long as the workers shall (process.h).
 #pragma once
@@ -6,9 +8,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "launcher/agent.h"
 #include "launcher/process.h"
 
@@ -23,14 +27,18 @@ class Crew {
     std::string bind_address = "", bind_interface = "";  // empty: the workers choose
   };
   // Everything of a generation that is not for people lies in `scratch`, a private folder.
-  Crew(FileSystem& file_system, const AgentOptions& options, std::filesystem::path scratch)
-      : file_system_(file_system), options_(options), scratch_(std::move(scratch)) {}
+  Crew(FileSystem& file_system, Clock& clock, const AgentOptions& options,
+       std::filesystem::path scratch)
+      : file_system_(file_system), clock_(clock), options_(options), scratch_(std::move(scratch)) {}
 
   // Starts the workers of a generation; those of the one before have all been reaped. On failure
   // none is left. Errors: kIo, kNotFound.
   Result<void> start(const Place& place);
   void terminate();  // SIGTERM to each
-  void kill();       // SIGKILL to each, with its children
+  // Each shall let go of the generation; SIGKILL to one that cannot, or has not within kHaltNs, and
+  // to its children.
+  void halt();
+  bool told_to_halt() const { return halt_by_ns_ > 0; }
 
   // Those that have ended since the last call, by rank of the job.
   std::vector<WorkerExit> reap();
@@ -38,30 +46,40 @@ class Crew {
   Tick look(int64_t now_ns);
 
   size_t size() const { return workers_.size(); }
-  std::vector<int> pidfds() const;  // of those that live
+  std::vector<int> pidfds() const;  // of the processes
   std::vector<int32_t> pids() const;
   std::filesystem::path page_of(int64_t rank) const;  // empty: not one of ours
 
  private:
+  static constexpr int64_t kHaltNs = 400'000'000;
+  enum class State { kRuns, kParked, kOver };
   struct Worker {
     WorkerProcess process;
     pid_t pid;
+    int64_t slot;
     std::filesystem::path page_path;
     std::unique_ptr<ProgressPage> page;
-    std::filesystem::path log;
-    int64_t log_start;  // where this generation's lines begin
+    State state = State::kRuns;
+    std::filesystem::path log = {};
+    int64_t log_start = 0;     // where this generation's lines begin
     bool stopped = false;
   };
   Result<void> start_all(const Place& place);
-  Result<Worker> start_worker(const Place& place, int64_t local_rank,
-                              const std::filesystem::path& folder);
+  std::vector<Worker> take_parked(int64_t count);
+  Result<Worker> start_process(WorkerPlace place);
+  Result<void> next_turn(Worker& worker, WorkerPlace place);
+  WorkerPlace place_of(const Place& place, int64_t local, int64_t slot) const;
+  std::optional<WorkerExit> end_of(Worker& worker);
+  std::filesystem::path output_of(int64_t rank) const;
 
   FileSystem& file_system_;
+  Clock& clock_;
   const AgentOptions& options_;
   const std::filesystem::path scratch_;
   std::filesystem::path folder_;  // of the generation
-  std::vector<Worker> workers_;
-  int64_t first_rank_ = 0, state_looked_ns_ = 0;
+  std::vector<Worker> workers_;   // by local rank
+  int64_t first_rank_ = 0, state_looked_ns_ = 0, started_ = 0;
+  int64_t halt_by_ns_ = 0;  // 0: nobody was told to
 };
 
 }  // namespace lockstep::launcher

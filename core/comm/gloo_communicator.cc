@@ -15,6 +15,7 @@
 #include "core/comm/agent_store.h"
 #include "core/comm/communicator.h"
 #include "core/comm/device_communicator.h"
+#include "core/comm/interruption.h"
 #include "core/comm/node_communicator.h"
 #include "core/cuda/runtime.h"
 
@@ -27,6 +28,10 @@ constexpr double kMarginSeconds = 5;
 constexpr int64_t kDirectBytes = 64 << 10;
 // Of direct messages: more than are ever under way.
 constexpr int64_t kTags = 1 << 16;
+
+Error given_up(const std::string& what) {
+  return {Code::kPeerLost, text(what, ": this generation is over")};
+}
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
@@ -47,6 +52,7 @@ class GlooPending : public Pending {
         sched_yield();
         continue;
       }
+      if (interrupted()) return given_up(what_);
       if (system_clock().monotonic_s() > deadline)
         return Error{Code::kPeerLost, text(what_, ": no answer from a peer in ", timeout_s_, " s")};
       system_clock().sleep_ns(20'000);
@@ -75,10 +81,14 @@ class MessagesPending : public Pending {
 
   Result<void> wait() override {
     const double deadline = system_clock().monotonic_s() + timeout_s_;
+    const OnInterrupt end([this] {
+      for (const WorkPtr& work : works_) work->abort();
+    });
     try {
       for (const WorkPtr& work : works_) {
         const double left = std::max(0.001, deadline - system_clock().monotonic_s());
-        work->wait(std::chrono::milliseconds(static_cast<int64_t>(left * 1000) + 1));
+        const auto ms = std::chrono::milliseconds(static_cast<int64_t>(left * 1000) + 1);
+        if (!work->wait(ms) || interrupted()) return given_up(what_);
       }
     } catch (const std::exception& e) {
       const std::string reason = e.what();
@@ -222,6 +232,7 @@ class C10dStore : public SharedStore {
     const double deadline = system_clock().monotonic_s() + timeout_s;
     try {
       while (!store_->check({key})) {
+        if (interrupted()) return given_up(text("\"", key, "\" of the store"));
         if (system_clock().monotonic_s() > deadline)
           return Error{Code::kTimeout,
                        text("no \"", key, "\" in the store after ", timeout_s, " s")};

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "core/comm/device_communicator.h"
+#include "core/comm/interruption.h"
 
 namespace lockstep::core {
 namespace {
@@ -43,6 +44,7 @@ class Link {
     const double last = system_clock().monotonic_s() + timeout_s;
     ncclResult_t now = state();
     for (; now == ncclInProgress; now = state()) {
+      if (interrupted()) return given_up(what);
       if (system_clock().monotonic_s() > last) return no_answer(what, timeout_s);
       sched_yield();
     }
@@ -57,6 +59,7 @@ class Link {
       if (done.query()) return {};
       const ncclResult_t now = state();
       if (now != ncclSuccess && now != ncclInProgress) return failed(what, now);
+      if (interrupted()) return given_up(what);
       if (system_clock().monotonic_s() > last) return no_answer(what, timeout_s_);
       sched_yield();
     }
@@ -84,6 +87,10 @@ class Link {
   Error no_answer(const std::string& what, double timeout_s) {
     abort();
     return {Code::kPeerLost, text(what, ": no answer from a peer in ", timeout_s, " s")};
+  }
+  Error given_up(const std::string& what) {
+    abort();
+    return {Code::kPeerLost, text(what, ": this generation is over")};
   }
   Error earlier_failure(const std::string& what) const {
     return {Code::kPeerLost, text(what, ": an earlier collective failed")};

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/shared_region.h"
 #include "base/text.h"
+#include "core/comm/interruption.h"
 
 namespace lockstep::core {
 namespace {
@@ -221,6 +222,7 @@ class NodeCommunicator : public Communicator {
       if (announced.load() == number) return {};
       wait_while(header.bell, rung, kLookNs);
       if (announced.load() == number) return {};
+      if (interrupted()) return Error{Code::kPeerLost, "this generation is over"};
       if (!outbox.owner_lives()) return Error{Code::kPeerLost, text("rank ", rank, " is gone")};
       if (system_clock().monotonic_s() > deadline)
         return Error{Code::kPeerLost,

@@ -3,12 +3,12 @@ saves; it is killed itself, nothing is left of it."""
 import json
 import os
 import signal
-import subprocess
 import time
 import xml.etree.ElementTree
 
-from lockstep_run import (EXIT_RESUME, TINY, Test, check, check_same, committed, flags, metrics,
-                          program, step_of, tail, wait_until, whole_curve)
+from launched import Launch, next_step
+from lockstep_run import (EXIT_RESUME, TINY, Test, check, check_same, committed, metrics, step_of,
+                          tail, wait_until, whole_curve)
 
 STEPS = 40
 KEYS = TINY | {"model.dim": 128, "model.n_heads": 4, "model.ffn_dim": 352, "training.seq_len": 128,
@@ -16,69 +16,14 @@ KEYS = TINY | {"model.dim": 128, "model.n_heads": 4, "model.ffn_dim": 352, "trai
 MAX_RECOVERY_S = 10  # the target is 3
 
 
-class Launch:
-    def __init__(self, test, name, nproc, keys=None):
-        self.test, self.folder = test, test.folder / name
-        self.log_path = test.folder / f"{name}.log"
-        config = test.folder / "config.toml"
-        config.write_text("# every key comes from the command line\n")
-        words = flags({"data.path": test.tokens()} | KEYS | (keys or {}))
-        self.process = test.start([program("lockstep"), "launch", str(config), *words,
-                                   f"--job.dump_folder={self.folder}",
-                                   "--nproc-per-node", nproc], self.log_path)
-
-    def log(self):
-        return self.log_path.read_text(errors="replace")
-
-    def status(self):
-        printed = self.test.command("status", self.folder, "--json", status=None)
-        return json.loads(printed) if printed.startswith("{") else {"workers": [], "generation": -1}
-
-    def worker_at(self, rank, generation, step):
-        """The pid of a worker once it computes `step` of that generation."""
-        def there():
-            check(self.process.poll() is None, f"ended early\n{tail(self.log(), 60)}")
-            status = self.status()
-            workers = {each["rank"]: each for each in status["workers"]}
-            if status["generation"] != generation or rank not in workers:
-                return None
-            worker = workers[rank]
-            return worker["pid"] if worker["alive"] and worker["step"] >= step else None
-        return wait_until(there, f"rank {rank} at step {step} of generation {generation}")
-
-    def expect(self, status, timeout_s=60):
-        try:
-            self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            check(False, f"still there after {timeout_s} s: {self.status()}\n"
-                         f"{tail(self.log(), 60)}")
-        check(self.process.returncode == status,
-              f"exit {self.process.returncode}, not {status}\n{tail(self.log(), 60)}")
-
-    def events(self, name=None):
-        lines = (self.folder / "events.jsonl").read_text().splitlines()
-        return [event for event in map(json.loads, lines) if name in (None, event["event"])]
-
-
-def next_step_after(launch, moment):
-    """Seconds from `moment` to the next line of metrics.jsonl that a later generation wrote."""
-    def line():
-        check(launch.process.poll() is None, tail(launch.log(), 60))
-        lines = metrics(launch.folder)
-        after = [each for each in lines if each["t"] > moment and
-                 each["world_size"] != lines[0]["world_size"]]
-        return after[0]["t"] - moment if after else None
-    return wait_until(line, "a step after the kill", MAX_RECOVERY_S + 30)
-
-
 def killed_twice(test, reference):
-    launch = Launch(test, "killed_twice", "2,3,1")
+    launch = Launch(test, "killed_twice", "2,3,1", KEYS)
     for generation, step in ((1, 7), (2, 20)):
         rank = test.random.randrange(1 + generation)
         pid = launch.worker_at(rank, generation, step)
         moment = time.time()
         os.kill(pid, signal.SIGKILL)
-        seconds = next_step_after(launch, moment)
+        seconds = next_step(launch, generation + 1, moment)
         print(f"       rank {rank} of generation {generation} killed: next completed step after "
               f"{seconds:.2f} s", flush=True)
         check(seconds < MAX_RECOVERY_S, f"{seconds} s from SIGKILL to the next step")
@@ -107,14 +52,14 @@ def killed_twice(test, reference):
 
 
 def killed_before_the_first_save(test, reference):
-    launch = Launch(test, "killed_early", "3,2", {"checkpoint.interval": 30})
+    launch = Launch(test, "killed_early", "3,2", KEYS | {"checkpoint.interval": 30})
     os.kill(launch.worker_at(2, 1, 4), signal.SIGKILL)
     launch.expect(0)
     check_same(reference, whole_curve(launch.folder, STEPS), "killed before the first save")
 
 
 def stopped_by_sigterm(test, reference):
-    launch = Launch(test, "stopped", "2")
+    launch = Launch(test, "stopped", "2", KEYS)
     launch.worker_at(0, 1, 8)
     launch.process.send_signal(signal.SIGTERM)
     launch.expect(EXIT_RESUME)
@@ -123,14 +68,14 @@ def stopped_by_sigterm(test, reference):
     check(last < STEPS and step_of(newest) == last, f"step {last} done, {newest} saved")
     check("lockstep launch" in launch.log(), "no command to resume with is shown")
     lines = len(metrics(launch.folder))
-    Launch(test, "stopped", "3").expect(0)
+    Launch(test, "stopped", "3", KEYS).expect(0)
     first = metrics(launch.folder)[lines]["step"]
     check(first == last + 1, f"went on at step {first}, not {last + 1}")
     check_same(reference, whole_curve(launch.folder, STEPS), "stopped and started again")
 
 
 def agent_killed(test, reference):
-    launch = Launch(test, "agent_killed", "2")
+    launch = Launch(test, "agent_killed", "2", KEYS)
     launch.worker_at(1, 1, 8)
     pids = [each["pid"] for each in launch.status()["workers"]]
     launch.process.kill()
@@ -138,12 +83,12 @@ def agent_killed(test, reference):
     for pid in pids:
         wait_until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), f"worker {pid} outlives it",
                    10)
-    Launch(test, "agent_killed", "1").expect(0)
+    Launch(test, "agent_killed", "1", KEYS).expect(0)
     check_same(reference, whole_curve(launch.folder, STEPS), "agent killed")
 
 
 def worker_hangs(test, reference):
-    launch = Launch(test, "hangs", "2,1", {"launcher.hang_seconds": 4})
+    launch = Launch(test, "hangs", "2,1", KEYS | {"launcher.hang_seconds": 4})
     os.kill(launch.worker_at(1, 1, 8), signal.SIGSTOP)
     launch.expect(0)
     reasons = [each["reason"] for each in launch.events("failure_detected")]

@@ -2,7 +2,7 @@
 //   fake_worker STEPS [RULE…]
 // RULE = GENERATION:RANK:STEP:ACTION. ACTION: exit<code>, signal<number>, hang, stop (SIGSTOP).
 // `*` as a rank means every rank. A `!` as first letter of the action makes the others of that
-// generation exit with 76 (a lost peer) a moment later.
+// generation lose a peer a moment later.
 // Every 4th step is committed; a new generation resumes after the newest commit, which rank 0 keeps
 // in FAKE_WORKER_STATE. Special rules: ignore_term; child (rank 0 starts a process that sleeps).
 #include <unistd.h>
@@ -19,6 +19,7 @@
 #include "base/file_system.h"
 #include "base/progress_page.h"
 #include "base/text.h"
+#include "base/turn_orders.h"
 
 namespace {
 
@@ -27,7 +28,11 @@ using namespace lockstep;
 volatile std::sig_atomic_t g_stop = 0;
 void on_term(int) { g_stop = 1; }
 
+Variables g_orders;  // of a later turn
+
 int64_t variable(const char* name) {
+  if (const auto found = g_orders.find(name); found != g_orders.end())
+    return std::atoll(found->second.c_str());
   const char* value = std::getenv(name);
   return value == nullptr ? -1 : std::atoll(value);
 }
@@ -45,8 +50,8 @@ void act(const std::string& action) {
   for (;;) ::pause();
 }
 
-// What the rules say for this step: an action for us, or that a peer is about to die.
-void obey(const std::vector<std::string>& rules, int64_t step) {
+// What the rules say for this step: an action for us, or that a peer is about to die: false.
+bool obey(const std::vector<std::string>& rules, int64_t step) {
   for (const std::string& rule : rules) {
     const auto parts = split(rule, ':');
     if (parts.size() != 4 || std::stoll(parts[0]) != variable("LOCKSTEP_GENERATION") ||
@@ -58,9 +63,10 @@ void obey(const std::vector<std::string>& rules, int64_t step) {
     if (tells_peers) {
       system_clock().sleep_ns(3 * kStepNs);
       std::fprintf(stderr, "connection reset by peer\n");
-      ::_exit(76);
+      return false;
     }
   }
+  return true;
 }
 
 int64_t committed_step(const std::string& state) {
@@ -68,40 +74,57 @@ int64_t committed_step(const std::string& state) {
   return contents ? std::stoll(contents.value()) : -1;
 }
 
-int run(int argc, char** argv) {
+constexpr int kOver = -1;  // the generation, not this process
+
+// One generation: an exit code, or kOver.
+int run(ProgressPage& page, int64_t steps, const std::vector<std::string>& rules, bool deaf) {
+  const int64_t rank = variable("RANK");
+  const std::string state = std::getenv("FAKE_WORKER_STATE");
+  page.set_phase(0, Phase::kLoad);
+  int64_t committed = committed_step(state);
+  if (committed >= 0) page.set_committed_step(committed);
+  for (int64_t step = committed + 1; step <= steps; ++step) {
+    if (step == 0) continue;
+    page.set_phase(step, Phase::kStep);
+    system_clock().sleep_ns(kStepNs);
+    if (!deaf && page.turn() == Turn::kHalt) return kOver;
+    if (!obey(rules, step)) return kOver;
+    if (rank == 0)
+      std::printf("step: %ld generation: %ld\n", step, variable("LOCKSTEP_GENERATION"));
+    std::fflush(stdout);
+    if (step % kCommitEvery == 0 || g_stop) {
+      if (rank == 0 && !publish_file(posix_file_system(), state, std::to_string(step))) return 70;
+      page.set_committed_step(step);
+    }
+    if (g_stop) return 75;
+  }
+  page.set_phase(steps, Phase::kDone);
+  return 0;
+}
+
+int serve(int argc, char** argv) {
   const std::vector<std::string> rules(argv + 2, argv + argc);
   const auto has = [&](const char* word) {
     return std::find(rules.begin(), rules.end(), word) != rules.end();
   };
   if (!has("ignore_term")) std::signal(SIGTERM, on_term);
   else std::signal(SIGTERM, SIG_IGN);
-  const int64_t rank = variable("RANK"), steps = std::atoll(argv[1]);
-  const std::string state = std::getenv("FAKE_WORKER_STATE");
-  auto page = ProgressPage::open(std::getenv("LOCKSTEP_PROGRESS_PAGE"));
+  const std::filesystem::path path = std::getenv("LOCKSTEP_PROGRESS_PAGE");
+  auto page = ProgressPage::open(path);
   if (!page) return 70;
-  if (rank == 0 && has("child") && ::fork() == 0)
+  if (variable("RANK") == 0 && has("child") && ::fork() == 0)
     for (;;) ::pause();
-  (*page)->set_phase(0, Phase::kLoad);
-  int64_t committed = committed_step(state);
-  if (committed >= 0) (*page)->set_committed_step(committed);
-  for (int64_t step = committed + 1; step <= steps; ++step) {
-    if (step == 0) continue;
-    (*page)->set_phase(step, Phase::kStep);
-    system_clock().sleep_ns(kStepNs);
-    obey(rules, step);
-    if (rank == 0)
-      std::printf("step: %ld generation: %ld\n", step, variable("LOCKSTEP_GENERATION"));
-    std::fflush(stdout);
-    if (step % kCommitEvery == 0 || g_stop) {
-      if (rank == 0 && !publish_file(posix_file_system(), state, std::to_string(step))) return 70;
-      (*page)->set_committed_step(step);
-    }
-    if (g_stop) return 75;
+  for (;;) {
+    const int status = run(**page, std::atoll(argv[1]), rules, has("deaf"));
+    if (status != kOver) return status;
+    g_stop = 0;
+    (*page)->park();
+    auto orders = read_orders(posix_file_system(), path);
+    if (!orders || !redirect_output(orders.value())) return 70;
+    g_orders = std::move(orders).value();
   }
-  (*page)->set_phase(steps, Phase::kDone);
-  return 0;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) { return run(argc, argv); }
+int main(int argc, char** argv) { return serve(argc, argv); }

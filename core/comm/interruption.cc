@@ -1,0 +1,39 @@
+#include "core/comm/interruption.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace lockstep::core {
+namespace {
+
+std::atomic<bool> happened{false};
+std::mutex mutex;
+std::vector<OnInterrupt*> waits;  // guarded by mutex
+
+}  // namespace
+
+void interrupt() {
+  const std::lock_guard lock(mutex);
+  if (happened.exchange(true)) return;
+  for (OnInterrupt* wait : waits) wait->end_wait_();
+}
+
+bool interrupted() { return happened.load(std::memory_order_relaxed); }
+
+void clear_interruption() { happened = false; }
+
+OnInterrupt::OnInterrupt(std::function<void()> end_wait) : end_wait_(std::move(end_wait)) {
+  const std::lock_guard lock(mutex);
+  waits.push_back(this);
+  if (happened) end_wait_();
+}
+
+OnInterrupt::~OnInterrupt() {
+  const std::lock_guard lock(mutex);
+  waits.erase(std::find(waits.begin(), waits.end(), this));
+}
+
+}  // namespace lockstep::core

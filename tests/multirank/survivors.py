@@ -1,0 +1,105 @@
+"""A generation ends, its healthy processes do not: workers are killed and stopped at moments of
+their own, in gathers, exchanges, saves; the others keep their pid and their start time, serve the
+next generation, and the losses are those of a run left alone."""
+import os
+import signal
+import time
+
+from launched import Launch, next_step
+from lockstep_run import TINY, Page, Test, check, check_same, wait_until, whole_curve
+
+STEPS = 60
+KILLS = 8
+RANKS = 3
+KEYS = TINY | {"model.dim": 128, "model.n_heads": 4, "model.ffn_dim": 352, "training.seq_len": 128,
+               "training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.keep_latest_k": 2}
+# Bytes that a process may have more after all kills: a few of the buffers that were under way.
+MAX_GROWTH = 64 << 20
+
+
+def started(pid):
+    """When the process began, in clock ticks since boot: a pid alone may be given away again."""
+    with open(f"/proc/{pid}/stat") as file:
+        return pid, file.read().rsplit(")", 1)[1].split()[19]
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def generations_of(launch):
+    return [event["pids"] for event in launch.events("spawned")]
+
+
+def killed_in_turn(test, reference):
+    launch = Launch(test, "killed_in_turn", str(RANKS), KEYS)
+    pids = [launch.worker_at(rank, 1, 3) for rank in range(RANKS)]
+    born = [started(pid) for pid in pids]
+    before = resident(pids[0])
+    seconds = []
+    for generation in range(1, KILLS + 1):
+        victim = 1 + test.random.randrange(RANKS - 1)  # rank 0 lives through all of it
+        launch.worker_at(victim, generation, 1)
+        time.sleep(test.random.random() * 0.4)
+        moment = time.time()
+        os.kill(pids[victim], signal.SIGKILL)
+        seconds.append(next_step(launch, generation + 1, moment))
+        now = generations_of(launch)[-1]
+        for rank in range(RANKS):
+            if rank == victim:
+                check(now[rank] != pids[rank], f"rank {rank} was killed: {now}")
+                born[rank] = started(now[rank])
+            else:
+                check(now[rank] == pids[rank] and started(now[rank]) == born[rank],
+                      f"rank {rank} was healthy and has another process: {pids} -> {now}\n"
+                      f"{launch.log()}")
+        pids = now
+    grown = resident(pids[0]) - before
+    print(f"       next completed step {min(seconds):.2f} to {max(seconds):.2f} s after a kill; "
+          f"rank 0 has {grown / 2**20:+.0f} MiB after {KILLS} generations", flush=True)
+    check(grown < MAX_GROWTH, f"rank 0 grew by {grown} bytes in {KILLS} generations")
+    launch.expect(0)
+    check_same(reference, whole_curve(launch.folder, STEPS), "killed in turn")
+
+
+def stopped(test, reference):
+    """SIGSTOP at a moment inside a step; it is found, replaced, and what is left of it continued."""
+    launch = Launch(test, "stopped", str(RANKS), KEYS | {"launcher.hang_seconds": 2})
+    for generation, phase in ((1, "step"), (2, "update"), (3, "step")):
+        victim = test.random.randrange(RANKS)
+        pid = launch.worker_at(victim, generation, 4)
+        page = Page(launch.page_of(victim))
+        wait_until(lambda page=page, phase=phase: page.read()[1] == phase, phase, 60, 0.0005)
+        time.sleep(test.random.random() * 0.02)
+        moment = time.time()
+        os.kill(pid, signal.SIGSTOP)
+        taken = next_step(launch, generation + 1, moment)
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass  # it was killed as the culprit
+        spawned = generations_of(launch)
+        kept = [rank for rank in range(RANKS) if spawned[-1][rank] == spawned[-2][rank]]
+        check(kept == [rank for rank in range(RANKS) if rank != victim],
+              f"rank {victim} was stopped; kept {kept}\n{launch.log()}")
+        print(f"       rank {victim} stopped in {phase}: next step after {taken:.2f} s", flush=True)
+    launch.expect(0)
+    check_same(reference, whole_curve(launch.folder, STEPS), "stopped")
+
+
+def shrinks(test, reference):
+    launch = Launch(test, "shrinks", str(RANKS), KEYS | {"launcher.on_worker_loss": "shrink"})
+    os.kill(launch.worker_at(0, 1, 6), signal.SIGKILL)
+    launch.expect(0)
+    first, second = generations_of(launch)
+    check(second == first[1:], f"{first} -> {second}: the survivors have other processes")
+    check_same(reference, whole_curve(launch.folder, STEPS), "shrinks")
+
+
+with Test("survivors") as test:
+    with test.case("the uninterrupted run"):
+        reference = whole_curve(test.train("reference", RANKS, KEYS), STEPS)
+    for case in (killed_in_turn, stopped, shrinks):
+        with test.case(case.__name__.replace("_", " ")):
+            case(test, reference)
