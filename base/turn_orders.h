@@ -1,7 +1,8 @@
 // What an agent tells a process of a worker for its next turn (progress_page.h): the variables that
 // it would have been started with, NAME=VALUE and a zero each, in the file beside its page. Two of
 // them say where its output goes: LOCKSTEP_STDOUT, LOCKSTEP_STDERR. A process that is started with
-// LOCKSTEP_TURNS may count on orders; any other ends with its generation.
+// LOCKSTEP_TURNS may count on orders, and with "later" begins with them; any other ends with its
+// generation.
 #pragma once
 
 #include <filesystem>

@@ -142,7 +142,8 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
 
 Result<void> train(const Config& config) {
   const std::string path = environment("LOCKSTEP_PROGRESS_PAGE", "");
-  if (environment("LOCKSTEP_TURNS", "").empty()) {
+  const std::string turn = environment("LOCKSTEP_TURNS", "");
+  if (turn.empty()) {
     std::unique_ptr<ProgressPage> page = ProgressPage::in_memory();
     if (!path.empty()) {
       LOCKSTEP_TRY(page, ProgressPage::open(path));
@@ -151,7 +152,11 @@ Result<void> train(const Config& config) {
   }
   LOCKSTEP_TRY(const auto turns, core::Turns::open(posix_file_system(), path));
   const bool stays = core::cuda_device_count() == 0;
-  for (Variables place;;) {
+  Variables place;
+  if (turn == "later") {
+    LOCKSTEP_TRY(place, turns->next());
+  }
+  for (;;) {
     const Result<void> done = take_turn(config, place, turns->page(), stays);
     if (done.ok() || !stays || !is_over(done.error())) return done;
     log_warning(done.error().message, "; this process waits for the next generation");

@@ -143,6 +143,7 @@ int Agent::run() {
     collect_exits(alive_ns);
     for (const int signal : signals_.take()) feed(StopRequested{signal});
     if (console_) console_->pump();
+    if (options_.supervisor.max_restarts > 0) crew_.keep_one_ready();
     feed(crew_.look(clock_.monotonic_ns()));
     if (wire_ && !left_ && clock_.monotonic_ns() - published_ns_ >= kPublishNs)
       publish("running", -1);

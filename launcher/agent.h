@@ -4,6 +4,7 @@
 //
 //   <dump_folder>/logs/rank_00000.log …  stdout and stderr of each rank, all generations
 //   <dump_folder>/logs/console.log       rank 0's stdout alone
+//   <dump_folder>/logs/ready.log         what a process said before it had a rank
 //   <dump_folder>/events.jsonl           what happened, for ever (run_files.h); the coordinator's
 //   <dump_folder>/workers.json           who runs now; likewise
 //   <dump_folder>/control/…              several nodes: who coordinates (control/rendezvous.h)

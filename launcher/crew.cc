@@ -20,6 +20,7 @@ constexpr int64_t kStateLookNs = 500'000'000;  // how often /proc is asked who i
 Result<void> Crew::start(const Place& place) {
   first_rank_ = place.first_rank;
   halt_by_ns_ = 0;
+  may_ready_ = true;
   auto started = start_all(place);
   if (!started) workers_.clear();
   return started;
@@ -47,7 +48,7 @@ Result<void> Crew::start_all(const Place& place) {
       LOCKSTEP_RETURN_IF_ERROR(next_turn(*next, worker));
       workers_.push_back(std::move(*next++));
     } else {
-      LOCKSTEP_TRY(Worker started, start_process(worker));
+      LOCKSTEP_TRY(Worker started, replace(worker));
       workers_.push_back(std::move(started));
     }
   }
@@ -83,21 +84,52 @@ std::filesystem::path Crew::output_of(int64_t rank) const {
                    : log_path(options_.dump_folder, rank);
 }
 
-Result<Crew::Worker> Crew::start_process(WorkerPlace place) {
+// By the one that is ready, or a new one.
+Result<Crew::Worker> Crew::replace(const WorkerPlace& place) {
+  const bool ready = ready_ && ready_->page->turn() == Turn::kParked;
+  if (!ready || ready_->process.try_reap()) {
+    ready_.reset();
+    return start_process(place, /*later=*/false);
+  }
+  Worker worker = std::move(*std::exchange(ready_, std::nullopt));
+  worker.slot = place.local_rank;
+  LOCKSTEP_RETURN_IF_ERROR(next_turn(worker, place));
+  return worker;
+}
+
+void Crew::keep_one_ready() {
+  const auto trains = [](const Worker& worker) {
+    const Phase phase = worker.page->read().phase;
+    return worker.state == State::kRuns && (phase == Phase::kStep || phase == Phase::kUpdate);
+  };
+  if (!may_ready_ || ready_ || told_to_halt() || workers_.empty() ||
+      !std::all_of(workers_.begin(), workers_.end(), trains))
+    return;
+  may_ready_ = false;
+  auto started = start_process({}, /*later=*/true);
+  if (!started)
+    return log_warning("no process is kept ready: ", started.error().message);
+  ready_ = std::move(started).value();
+}
+
+// `later`: it begins with orders, not with this place.
+Result<Crew::Worker> Crew::start_process(WorkerPlace place, bool later) {
   place.progress_page = scratch_ / text("page_", started_++);
   LOCKSTEP_TRY(auto page, ProgressPage::open(place.progress_page));
-  const int64_t log_start = file_size(file_system_, log_path(options_.dump_folder, place.rank));
+  const auto log = log_path(options_.dump_folder, place.rank);
+  const auto ready_log = log.parent_path() / "ready.log";
+  const int64_t log_start = file_size(file_system_, log);
   Environment variables = worker_variables(options_.environment, place);
-  variables["LOCKSTEP_TURNS"] = "1";
+  variables["LOCKSTEP_TURNS"] = later ? "later" : "first";
   LOCKSTEP_TRY(auto process,
                WorkerProcess::spawn({.program = options_.worker_program,
                                      .arguments = options_.worker_arguments,
                                      .environment = variables,
-                                     .stderr_path = log_path(options_.dump_folder, place.rank),
-                                     .stdout_path = output_of(place.rank)}));
+                                     .stderr_path = later ? ready_log : log,
+                                     .stdout_path = later ? ready_log : output_of(place.rank)}));
   const pid_t pid = process.pid();
   Worker worker{std::move(process), pid, place.local_rank, place.progress_page, std::move(page)};
-  worker.log = log_path(options_.dump_folder, place.rank);
+  worker.log = log;
   worker.log_start = log_start;
   return worker;
 }
@@ -144,6 +176,8 @@ std::vector<WorkerExit> Crew::reap() {
     }
     if (!worker.process.reaped()) own.push_back(worker.pid);
   }
+  if (ready_ && ready_->process.try_reap()) ready_.reset();
+  if (ready_) own.push_back(ready_->pid);
   reap_strangers(own);
   return exits;
 }

@@ -44,6 +44,9 @@ class Crew {
   std::vector<WorkerExit> reap();
   // Their pages, by local rank.
   Tick look(int64_t now_ns);
+  // Has one process ready for a worker that will be lost: LibTorch is loaded, and it waits. Once the
+  // workers train; costs the memory of an idle process.
+  void keep_one_ready();
 
   size_t size() const { return workers_.size(); }
   std::vector<int> pidfds() const;  // of the processes
@@ -66,7 +69,8 @@ class Crew {
   };
   Result<void> start_all(const Place& place);
   std::vector<Worker> take_parked(int64_t count);
-  Result<Worker> start_process(WorkerPlace place);
+  Result<Worker> start_process(WorkerPlace place, bool later);
+  Result<Worker> replace(const WorkerPlace& place);
   Result<void> next_turn(Worker& worker, WorkerPlace place);
   WorkerPlace place_of(const Place& place, int64_t local, int64_t slot) const;
   std::optional<WorkerExit> end_of(Worker& worker);
@@ -78,8 +82,10 @@ class Crew {
   const std::filesystem::path scratch_;
   std::filesystem::path folder_;  // of the generation
   std::vector<Worker> workers_;   // by local rank
+  std::optional<Worker> ready_;   // serves nobody yet
   int64_t first_rank_ = 0, state_looked_ns_ = 0, started_ = 0;
   int64_t halt_by_ns_ = 0;  // 0: nobody was told to
+  bool may_ready_ = true;   // at most one is started in a generation
 };
 
 }  // namespace lockstep::launcher

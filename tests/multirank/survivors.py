@@ -70,7 +70,8 @@ def stopped(test, reference):
         victim = test.random.randrange(RANKS)
         pid = launch.worker_at(victim, generation, 4)
         page = Page(launch.page_of(victim))
-        wait_until(lambda page=page, phase=phase: page.read()[1] == phase, phase, 60, 0.0005)
+        wait_until(lambda page=page, phase=phase: page.read()[1] == phase, phase,
+                   pause_s=0.0005)
         time.sleep(test.random.random() * 0.02)
         moment = time.time()
         os.kill(pid, signal.SIGSTOP)

@@ -168,6 +168,27 @@ TEST_F(AgentRun, AShrinkKeepsTheSurvivorsAndTheirOutput) {
   EXPECT_THAT(console(), HasSubstr("step: 20 generation: 1\n"));
 }
 
+TEST_F(AgentRun, TheOneThatIsReadyTakesThePlaceOfTheLost) {
+  start({"200"});
+  ASSERT_FALSE(await_events("first_step", 1).empty());
+  const auto children = [&] {
+    const auto path = text("/proc/", agent, "/task/", agent, "/children");
+    return split(read_kernel_file(path).value(), ' ');
+  };
+  for (int i = 0; i < 200 && children().size() < 4; ++i) pause_ms(5);  // the last word is empty
+  const auto before = children();
+  ASSERT_EQ(before.size(), 4u);
+  const auto first = events("spawned")[0]["pids"];
+  pause_ms(100);  // for it to park
+  ::kill(first[1].get<pid_t>(), SIGKILL);
+  const auto spawned = await_events("spawned", 2);
+  ASSERT_EQ(spawned.size(), 2u);
+  EXPECT_EQ(spawned[1]["pids"][0], first[0]);
+  EXPECT_EQ(std::to_string(spawned[1]["pids"][1].get<pid_t>()), before[2]);
+  ::kill(agent, SIGTERM);
+  EXPECT_EQ(finish(), 75);
+}
+
 TEST_F(AgentRun, WhoDoesNotLetGoIsKilled) {
   options.supervisor.nproc_per_node = {3};
   EXPECT_EQ(run({"120", "deaf", "0:1:6:signal9"}), 0);

@@ -114,8 +114,9 @@ int serve(int argc, char** argv) {
   if (!page) return 70;
   if (variable("RANK") == 0 && has("child") && ::fork() == 0)
     for (;;) ::pause();
-  for (;;) {
-    const int status = run(**page, std::atoll(argv[1]), rules, has("deaf"));
+  for (bool later = std::getenv("LOCKSTEP_TURNS") == std::string("later");; later = false) {
+    const int status =
+        later ? kOver : run(**page, std::atoll(argv[1]), rules, has("deaf"));
     if (status != kOver) return status;
     g_stop = 0;
     (*page)->park();
