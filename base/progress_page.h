@@ -19,6 +19,7 @@ namespace lockstep {
 inline namespace base {
 
 enum class Phase : int32_t { kStart, kLoad, kWarmup, kStep, kUpdate, kEval, kSave, kDone };
+inline constexpr size_t kPhases = 8;
 const char* phase_name(Phase phase);
 
 // What a checkpoint engine of the same worker is doing meanwhile.

@@ -44,8 +44,8 @@ class Crew {
   std::vector<WorkerExit> reap();
   // Their pages, by local rank.
   Tick look(int64_t now_ns);
-  // Has one process ready for a worker that will be lost: LibTorch is loaded, and it waits. Once the
-  // workers train; costs the memory of an idle process.
+  // Has one process ready for a worker that will be lost: LibTorch is loaded, and it waits. Once
+  // the workers train; costs the memory of an idle process.
   void keep_one_ready();
 
   size_t size() const { return workers_.size(); }

@@ -27,6 +27,11 @@ bool peer_lost(const WorkerExit& exit) {
   return exit.chose_its_code() && exit.exit_code == kExitPeerLost;
 }
 
+// From so many silences of a phase on, one that is so many times as long as the longest of them is a
+// hang, but nothing under a time that a busy file system may take.
+constexpr int64_t kKnownFrom = 20, kHangFactor = 20;
+constexpr double kLeastHangSeconds = 60;
+
 int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 }  // namespace
@@ -218,7 +223,10 @@ void Supervisor::on_event(const Tick& event) {
     Worker& worker = workers_[rank];
     if (!worker.alive) continue;
     const Sample& sample = event.samples[rank];
-    if (!same(sample.progress, worker.last.progress)) worker.changed_ns = now_ns_;
+    if (!same(sample.progress, worker.last.progress)) {
+      note_silence(worker);
+      worker.changed_ns = now_ns_;
+    }
     worker.last = sample;
     note_progress(sample.progress);
     note_first_step(worker);
@@ -229,6 +237,19 @@ void Supervisor::on_event(const Tick& event) {
   } else {
     enforce_grace();
   }
+}
+
+void Supervisor::note_silence(const Worker& worker) {
+  Silences& silences = silences_[static_cast<size_t>(worker.last.progress.phase) % kPhases];
+  ++silences.count;
+  silences.longest_ns = std::max(silences.longest_ns, now_ns_ - worker.changed_ns);
+}
+
+int64_t Supervisor::hang_after_ns(const Worker& worker) const {
+  const Silences& silences = silences_[static_cast<size_t>(worker.last.progress.phase) % kPhases];
+  const int64_t most = to_ns(options_.hang_s);
+  if (silences.count < kKnownFrom || saving(worker.last.progress)) return most;
+  return std::min(most, std::max(to_ns(kLeastHangSeconds), kHangFactor * silences.longest_ns));
 }
 
 // One stuck rank stops all of them within a step. Which one is it: a stopped process before a
@@ -242,7 +263,7 @@ void Supervisor::look_for_hang() {
   };
   for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
     const Worker& worker = workers_[static_cast<size_t>(rank)];
-    if (!worker.alive || now_ns_ - worker.changed_ns < to_ns(options_.hang_s)) continue;
+    if (!worker.alive || now_ns_ - worker.changed_ns < hang_after_ns(worker)) continue;
     if (culprit < 0 || order(rank) < order(culprit)) culprit = rank;
   }
   if (culprit < 0) return;

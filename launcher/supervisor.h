@@ -14,6 +14,7 @@
 // Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -31,7 +32,8 @@ struct SupervisorOptions {
   int64_t max_restarts = 3;
   int64_t max_no_progress = 3;
   double grace_s = 5;          // SIGTERM to SIGKILL; a save in flight extends it, to hang_s at most
-  double hang_s = 120;         // no change of a worker's page for this long is a hang; 0: never
+  double hang_s = 120;         // no change of a worker's page for this long is a hang; 0: never.
+                               // Less in a phase whose silences are known (hang_after_ns)
   int64_t safe_step = -1, restarts_since_safe = 0;  // what a coordinator before this one knew
 };
 
@@ -119,6 +121,8 @@ class Supervisor {
   void begin_failure(double detect_ms);
   void begin_graceful_stop(Reason reason);
   void look_for_hang();
+  void note_silence(const Worker& worker);
+  int64_t hang_after_ns(const Worker& worker) const;
   void enforce_grace();
   void conclude();             // every worker is reaped: what now?
   void conclude_failure();
@@ -136,6 +140,8 @@ class Supervisor {
   int64_t generation_, now_ns_ = 0, per_node_ = 0, alive_count_ = 0;
   size_t restarts_ = 0;
   std::vector<Worker> workers_;
+  struct Silences { int64_t count = 0, longest_ns = 0; };
+  std::array<Silences, kPhases> silences_;  // between two changes of a page, by phase
   struct Seen { WorkerExit exit; bool after_kill; };
   std::vector<Seen> exits_;        // of this generation, in the order seen
   bool killed_ = false, stop_requested_ = false, first_step_pending_ = false;

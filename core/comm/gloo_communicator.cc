@@ -35,6 +35,19 @@ Error given_up(const std::string& what) {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
+// What nobody waited out: Gloo may still write to its buffers, until the group is gone.
+class Unfinished {
+ public:
+  void keep(std::vector<WorkPtr> works) {
+    const std::lock_guard lock(mutex_);
+    for (WorkPtr& work : works) works_.push_back(std::move(work));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<WorkPtr> works_;
+};
+
 class Done : public Pending {
  public:
   Result<void> wait() override { return {}; }
@@ -42,8 +55,12 @@ class Done : public Pending {
 
 class GlooPending : public Pending {
  public:
-  GlooPending(WorkPtr work, std::string what, double timeout_s)
-      : work_(std::move(work)), what_(std::move(what)), timeout_s_(timeout_s) {}
+  GlooPending(WorkPtr work, std::string what, double timeout_s, Unfinished& unfinished)
+      : work_(std::move(work)), what_(std::move(what)), timeout_s_(timeout_s),
+        unfinished_(unfinished) {}
+  ~GlooPending() override {
+    if (!finished_ && !work_->isCompleted()) unfinished_.keep({std::move(work_)});
+  }
 
   Result<void> wait() override {
     const double deadline = system_clock().monotonic_s() + timeout_s_;
@@ -63,6 +80,7 @@ class GlooPending : public Pending {
       const std::string reason = e.what();
       return Error{Code::kPeerLost, text(what_, ": ", reason.substr(0, reason.find('\n')))};
     }
+    finished_ = true;
     return {};
   }
 
@@ -70,14 +88,21 @@ class GlooPending : public Pending {
   WorkPtr work_;
   std::string what_;
   double timeout_s_;
+  Unfinished& unfinished_;
+  bool finished_ = false;
 };
 
 // Messages to and from every other rank. LibTorch does not say whether one is done, so this blocks,
 // with a deadline; a peer that closes its connection ends it at once.
 class MessagesPending : public Pending {
  public:
-  MessagesPending(std::vector<WorkPtr> works, std::string what, double timeout_s)
-      : works_(std::move(works)), what_(std::move(what)), timeout_s_(timeout_s) {}
+  MessagesPending(std::vector<WorkPtr> works, std::string what, double timeout_s,
+                  Unfinished& unfinished)
+      : works_(std::move(works)), what_(std::move(what)), timeout_s_(timeout_s),
+        unfinished_(unfinished) {}
+  ~MessagesPending() override {
+    if (!finished_) unfinished_.keep(std::move(works_));
+  }
 
   Result<void> wait() override {
     const double deadline = system_clock().monotonic_s() + timeout_s_;
@@ -96,6 +121,7 @@ class MessagesPending : public Pending {
         return Error{Code::kPeerLost, text(what_, ": no answer from a peer in ", timeout_s_, " s")};
       return Error{Code::kPeerLost, text(what_, ": ", reason.substr(0, reason.find('\n')))};
     }
+    finished_ = true;
     return {};
   }
 
@@ -103,6 +129,8 @@ class MessagesPending : public Pending {
   std::vector<WorkPtr> works_;
   std::string what_;
   double timeout_s_;
+  Unfinished& unfinished_;
+  bool finished_ = false;
 };
 
 // Collectives move bytes, whatever the dtype: Gloo knows every width of byte. The view keeps `t`
@@ -162,8 +190,8 @@ class GlooCommunicator : public Communicator {
     const int me = rank(), ranks = world_size();
     const int64_t n = in_bytes.numel();
     const int tag = static_cast<int>(sequence_ % kTags);
+    std::vector<WorkPtr> works;
     try {
-      std::vector<WorkPtr> works;
       for (int k = 1; k < ranks; ++k) {
         const int from = (me - k + ranks) % ranks;
         std::vector<at::Tensor> part{out_bytes.narrow(0, from * n, n)};
@@ -174,8 +202,10 @@ class GlooCommunicator : public Communicator {
         works.push_back(group_->send(part, (me + k) % ranks, tag));
       }
       out_bytes.narrow(0, me * n, n).copy_(in_bytes);
-      return std::make_unique<MessagesPending>(std::move(works), name, timeout_s_);
+      return std::make_unique<MessagesPending>(std::move(works), name, timeout_s_,
+                                               unfinished_);
     } catch (const std::exception& e) {
+      unfinished_.keep(std::move(works));
       return std::make_unique<Failed>(Error{Code::kPeerLost, text(name, ": ", e.what())});
     }
   }
@@ -185,12 +215,13 @@ class GlooCommunicator : public Communicator {
     ++sequence_;
     const std::string name = text(what, " #", sequence_);
     try {
-      return std::make_unique<GlooPending>(start(), name, timeout_s_);
+      return std::make_unique<GlooPending>(start(), name, timeout_s_, unfinished_);
     } catch (const std::exception& e) {
       return std::make_unique<Failed>(Error{Code::kPeerLost, text(name, ": ", e.what())});
     }
   }
 
+  Unfinished unfinished_;  // outlives the group
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
   double timeout_s_;
   WireCounter received_;

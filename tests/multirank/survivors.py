@@ -64,7 +64,7 @@ def killed_in_turn(test, reference):
 
 
 def stopped(test, reference):
-    """SIGSTOP at a moment inside a step; it is found, replaced, and what is left of it continued."""
+    """SIGSTOP at a moment inside a step: it is found and replaced; SIGCONT to what is left."""
     launch = Launch(test, "stopped", str(RANKS), KEYS | {"launcher.hang_seconds": 2})
     for generation, phase in ((1, "step"), (2, "update"), (3, "step")):
         victim = test.random.randrange(RANKS)

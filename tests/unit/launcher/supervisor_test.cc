@@ -241,6 +241,28 @@ TEST(Supervisor, ChangingPagesAreNoHangAndZeroTurnsItOff) {
   EXPECT_THAT(never.tick(0), IsEmpty());
 }
 
+// Steps of 5 s: 100 s without a word are a hang, and in a phase that is seen for the first time not.
+TEST(Supervisor, APhaseWhosePaceIsKnownHangsSooner) {
+  SupervisorOptions options = workers(2);
+  options.hang_s = 600;
+  Driver d(options);
+  d.start();
+  int64_t step = 0;
+  for (; step < 12; ++step) {  // two workers: more than 20 silences
+    d.now += 5 * kSecond;
+    EXPECT_THAT(d.tick(step), IsEmpty());
+  }
+  d.now += 99 * kSecond;
+  EXPECT_THAT(d.tick(step - 1), IsEmpty());
+  d.now += 2 * kSecond;
+  EXPECT_THAT(d.tick(step - 1), ElementsAre("kill"));
+  d.exits({killed(0, SIGKILL), killed(1, SIGKILL)});
+  d.on(Started{});
+  d.now += 599 * kSecond;  // loading: nothing is known of it
+  EXPECT_TRUE(d.supervisor.state() == State::kRunning);
+  EXPECT_THAT(d.on(Tick{{Sample{}, Sample{}}}), IsEmpty());
+}
+
 TEST(Supervisor, AStopLetsWorkersSave) {
   Driver d(workers(2));
   EXPECT_THAT(d.start().on(StopRequested{SIGUSR1}),
