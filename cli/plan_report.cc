@@ -61,6 +61,8 @@ void print_memory(std::ostream& out, const PlanReport& r) {
         << size_of(r.device_bytes) << (fits(r) ? "" : ": DOES NOT FIT");
   out << "\n\nBeside them, in host memory\n";
   print_rows(out, r.plan.host);
+  out << "\nBeside them, where the device is a GPU (estimates, without the driver's context)\n";
+  print_rows(out, r.plan.gpu);
 }
 
 void print_occupancy(std::ostream& out, const PlanReport& r) {
@@ -156,6 +158,7 @@ std::string plan_json(const PlanReport& r) {
                     {"peak_at", r.plan.peak_at},
                     {"tensors", json_of(r.plan.tensors)},
                     {"host", json_of(r.plan.host)},
+                    {"gpu", json_of(r.plan.gpu)},
                     {"occupancy", ordered_json::array()}};
   for (const Occupancy& o : r.occupancy)
     json["occupancy"].push_back(

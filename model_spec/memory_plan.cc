@@ -70,6 +70,23 @@ std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, co
   return rows;
 }
 
+// What libraries take of a GPU, from what they are known to allocate. NCCL, the exchanges' sends and
+// receives: on NVLink 32 channels to each peer of the node, 10 MiB to receive and 2 MiB to send (8
+// H100: 2.7 of 3.3 GB that were seen, NCCL issue 1685); over the network 2 channels of a buffer of
+// 4 MiB each way. Its gathers: 32 channels of a ring, both ways, in each of two communicators.
+std::vector<MemoryRow> gpu_rows(const Ranks& ranks) {
+  constexpr int64_t kMiB = 1 << 20, kChannels = 32, kNetChannels = 2;
+  const int64_t per_node =
+      ranks.per_node > 0 ? std::min(ranks.per_node, ranks.world_size) : ranks.world_size;
+  const int64_t near = per_node - 1, far = ranks.world_size - per_node;
+  std::vector<MemoryRow> rows{{"cuBLAS workspace", 8 * 4 * kMiB}};  // core/cuda: :4096:8
+  if (ranks.world_size == 1) return rows;
+  rows.push_back({"NCCL: exchanges, buffers for each peer",
+                  near * kChannels * 12 * kMiB + far * kNetChannels * 8 * kMiB});
+  rows.push_back({"NCCL: gathers, rings", 2 * kChannels * 12 * kMiB});
+  return rows;
+}
+
 // The largest n in [1, most] for which fits(n); 0: none. Requires: what fits, fits for less.
 int64_t largest(int64_t most, const std::function<bool(int64_t)>& fits) {
   int64_t good = 0, next = 1;
@@ -115,6 +132,7 @@ MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, const Ranks&
   for (size_t i = 0; i < kMemoryUses; ++i)
     if (ledger.peak()[i] > 0) plan.tensors.push_back({kNames[i], ledger.peak()[i]});
   plan.host = host_rows(config, spec, ranks);
+  plan.gpu = gpu_rows(ranks);
   return plan;
 }
 

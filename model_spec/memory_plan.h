@@ -30,6 +30,7 @@ struct MemoryPlan {
   std::string peak_at;             // what the step does then: "backward of block 3"
   std::vector<MemoryRow> tensors;  // live at that moment; their sum is peak_bytes
   std::vector<MemoryRow> host;     // beside the tensors, in host memory
+  std::vector<MemoryRow> gpu;      // beside them, on the device where it is a GPU: estimates
 
   int64_t device_bytes() const { return peak_bytes - offloaded_bytes; }
 };

@@ -173,6 +173,18 @@ TEST(MemoryPlan, HostRowsFollowWhatIsAskedFor) {
   EXPECT_EQ(rows(), with_checkpoints - 2);
 }
 
+TEST(MemoryPlan, LibrariesTakeMoreOfAGpuWithEveryPeer) {
+  const Config config = small("full_shard");
+  const auto bytes = [&](Ranks ranks) {
+    int64_t sum = 0;
+    for (const MemoryRow& r : plan_memory(config, model_of(config), ranks).gpu) sum += r.bytes;
+    return sum;
+  };
+  EXPECT_EQ(bytes({1}), 32 * kMiB);
+  EXPECT_EQ(bytes({8}), (32 + 7 * 32 * 12 + 2 * 32 * 12) * kMiB);
+  EXPECT_EQ(bytes({16, 8}) - bytes({8}), 8 * 2 * 8 * kMiB);
+}
+
 TEST(MemoryPlan, OccupancyIsTheShareOfTheRoundsThatHaveASlot) {
   EXPECT_EQ(occupancy(6, 4).rounds, 2);
   EXPECT_DOUBLE_EQ(occupancy(6, 4).busy, 0.75);
