@@ -27,8 +27,8 @@ bool peer_lost(const WorkerExit& exit) {
   return exit.chose_its_code() && exit.exit_code == kExitPeerLost;
 }
 
-// From so many silences of a phase on, one that is so many times as long as the longest of them is a
-// hang, but nothing under a time that a busy file system may take.
+// From so many silences of a phase on, one that is so many times as long as the longest of them is
+// a hang, but nothing under a time that a busy file system may take.
 constexpr int64_t kKnownFrom = 20, kHangFactor = 20;
 constexpr double kLeastHangSeconds = 60;
 

@@ -241,7 +241,7 @@ TEST(Supervisor, ChangingPagesAreNoHangAndZeroTurnsItOff) {
   EXPECT_THAT(never.tick(0), IsEmpty());
 }
 
-// Steps of 5 s: 100 s without a word are a hang, and in a phase that is seen for the first time not.
+// Steps of 5 s: 100 s without a word are a hang; in a phase that is seen for the first time not.
 TEST(Supervisor, APhaseWhosePaceIsKnownHangsSooner) {
   SupervisorOptions options = workers(2);
   options.hang_s = 600;
