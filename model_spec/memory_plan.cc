@@ -71,7 +71,7 @@ std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, co
 }
 
 // What libraries take of a GPU, from what they are known to allocate. NCCL, the exchanges' sends
-// and receives: on NVLink 32 channels to each peer of the node, 10 MiB to receive and 2 MiB to send (8
+// and receives: on NVLink 32 channels to each peer of the node, 10 MiB to receive, 2 MiB to send (8
 // H100: 2.7 of 3.3 GB that were seen, NCCL issue 1685); over the network 2 channels of a buffer of
 // 4 MiB each way. Its gathers: 32 channels of a ring, both ways, in each of two communicators.
 std::vector<MemoryRow> gpu_rows(const Ranks& ranks) {
