@@ -101,6 +101,10 @@ void ProgressPage::set_snapshot_step(int64_t step) {
   touch();
 }
 
+void ProgressPage::set_slot_us(int64_t microseconds) {
+  layout_->slot_us.store(microseconds, std::memory_order_relaxed);
+}
+
 void ProgressPage::touch() {
   layout_->unix_ns.store(system_clock().unix_ns(), std::memory_order_release);
 }
@@ -114,6 +118,7 @@ Progress ProgressPage::read() const {
       static_cast<SavePhase>(layout_->save_phase.load(std::memory_order_relaxed));
   progress.committed_step = layout_->committed_step_plus_1.load(std::memory_order_relaxed) - 1;
   progress.snapshot_step = layout_->snapshot_step_plus_1.load(std::memory_order_relaxed) - 1;
+  progress.slot_us = layout_->slot_us.load(std::memory_order_relaxed);
   return progress;
 }
 
@@ -132,6 +137,7 @@ void ProgressPage::ask_to_halt() {
 void ProgressPage::next_turn() {
   layout_->committed_step_plus_1.store(0, std::memory_order_relaxed);
   layout_->snapshot_step_plus_1.store(0, std::memory_order_relaxed);
+  set_slot_us(0);
   set_save_phase(SavePhase::kIdle);
   set_phase(0, Phase::kStart);
   layout_->turn.store(static_cast<uint32_t>(Turn::kRun));

@@ -34,6 +34,7 @@ struct Progress {
   SavePhase save_phase = SavePhase::kIdle;
   int64_t committed_step = -1;  // newest step this worker knows to be committed
   int64_t snapshot_step = -1;   // newest one that all ranks hold in memory
+  int64_t slot_us = 0;          // for one slot of the last step, without waiting for other ranks
   int64_t unix_ns = 0;          // of the last change
 };
 
@@ -49,6 +50,7 @@ class ProgressPage {
   void set_save_phase(SavePhase phase);
   void set_committed_step(int64_t step);
   void set_snapshot_step(int64_t step);
+  void set_slot_us(int64_t microseconds);
   // Says "alive" without a change of phase: once a slot.
   void touch();
   Progress read() const;
@@ -67,6 +69,7 @@ class ProgressPage {
     std::atomic<int32_t> phase, save_phase;
     std::atomic<int64_t> snapshot_step_plus_1;
     std::atomic<uint32_t> turn;
+    std::atomic<int64_t> slot_us;
   };
   ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}
   Layout* layout_;

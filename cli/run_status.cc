@@ -7,6 +7,7 @@
 #include "checkpoint/catalog.h"
 #include "cli/run_args.h"
 #include "launcher/process.h"
+#include "launcher/straggler.h"
 #include "model_spec/slot_map.h"
 
 namespace lockstep::cli {
@@ -68,6 +69,11 @@ void find_suspects(RunStatus& status) {
     }
     blamed = blamed || !rank.suspect.empty();
   }
+  std::vector<int64_t> slot_us;
+  for (const RankStatus& rank : status.ranks) slot_us.push_back(rank.member.progress.slot_us);
+  const auto straggler = launcher::find_straggler(slot_us);
+  if (straggler && status.ranks[straggler->rank].suspect.empty())
+    status.ranks[straggler->rank].suspect = launcher::straggler_text(*straggler);
   if (silent != nullptr && !blamed)
     silent->suspect = text("no sign of life for ", fixed(silent->age_s, 1), " s");
 }

@@ -46,9 +46,10 @@ struct RunStatus {
 };
 
 // Names in each rank's `suspect` what looks wrong with it: gone, stopped, silent for longer than
-// its phase and the time of a step explain, behind the others, a save that failed. Ranks wait for
-// each other: where one is to blame (of several silent ones, the one silent longest), the silence
-// of the others is not held against them. Pure. Requires: the rest of `status` is filled in.
+// its phase and the time of a step explain, behind the others, slower than they are, a save that
+// failed. Ranks wait for each other: where one is to blame (of several silent ones, the one silent
+// longest), the silence of the others is not held against them. Pure. Requires: the rest of
+// `status` is filled in.
 void find_suspects(RunStatus& status);
 
 // Looks again and again at one run. What changes seldom is read only when it has changed.

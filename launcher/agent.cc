@@ -241,6 +241,8 @@ void Agent::carry_out(const Record& action) {
     log_info(generation, ": recovered: ", action.reason);
   } else if (action.event == "stop_requested") {
     log_info(action.reason, ": workers save and stop");
+  } else if (action.event == "straggler") {
+    log_warning(generation, ": rank ", action.rank, " ", action.reason, " at step ", action.step);
   } else if (action.event == "grace_over" || action.event == "node_lost") {
     log_warning(generation, ": ", action.reason);
   } else if (action.event == "node_joined" || action.event == "waiting_for_nodes") {

@@ -41,6 +41,7 @@ Json member_json(const Membership::Member& member) {
           {"save_phase", static_cast<int>(progress.save_phase)},
           {"committed_step", progress.committed_step},
           {"snapshot_step", progress.snapshot_step},
+          {"slot_us", progress.slot_us},
           {"unix_ns", progress.unix_ns}};
 }
 
@@ -55,6 +56,7 @@ Membership::Member member_from(const Json& json) {
   member.progress.save_phase = static_cast<SavePhase>(json.at("save_phase").get<int>());
   member.progress.committed_step = json.at("committed_step").get<int64_t>();
   member.progress.snapshot_step = json.value("snapshot_step", int64_t{-1});
+  member.progress.slot_us = json.value("slot_us", int64_t{0});
   member.progress.unix_ns = json.at("unix_ns").get<int64_t>();
   return member;
 }

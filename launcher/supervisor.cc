@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "launcher/straggler.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -31,6 +32,7 @@ bool peer_lost(const WorkerExit& exit) {
 // a hang, but nothing under a time that a busy file system may take.
 constexpr int64_t kKnownFrom = 20, kHangFactor = 20;
 constexpr double kLeastHangSeconds = 60;
+constexpr int64_t kSlowSteps = 10;
 
 int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -233,10 +235,24 @@ void Supervisor::on_event(const Tick& event) {
     note_computing(worker);
   }
   if (state_ == State::kRunning) {
+    look_for_straggler();
     look_for_hang();
   } else {
     enforce_grace();
   }
+}
+
+// Said once, of a rank that is slow for kSlowSteps on end; the step is as fast as it is.
+void Supervisor::look_for_straggler() {
+  std::vector<int64_t> slot_us;
+  for (const Worker& worker : workers_) slot_us.push_back(worker.last.progress.slot_us);
+  const int64_t step = workers_.front().last.progress.step;
+  if (step == std::exchange(slow_step_, step)) return;
+  const auto found = find_straggler(slot_us);
+  const int64_t rank = found ? static_cast<int64_t>(found->rank) : -1;
+  slow_steps_ = rank == std::exchange(slow_rank_, rank) ? slow_steps_ + 1 : 1;
+  if (found && slow_steps_ == kSlowSteps)
+    record("straggler", static_cast<int>(rank), straggler_text(*found), step);
 }
 
 void Supervisor::note_silence(const Worker& worker) {

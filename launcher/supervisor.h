@@ -71,6 +71,7 @@ class Supervisor {
   void begin_failure(double detect_ms);
   void begin_graceful_stop(Reason reason);
   void look_for_hang();
+  void look_for_straggler();
   void note_silence(const Worker& worker);
   int64_t hang_after_ns(const Worker& worker) const;
   void enforce_grace();
@@ -90,6 +91,7 @@ class Supervisor {
   int64_t generation_, now_ns_ = 0, per_node_ = 0, alive_count_ = 0;
   size_t restarts_ = 0;
   std::vector<Worker> workers_;
+  int64_t slow_rank_ = -1, slow_steps_ = 0, slow_step_ = -1;  // who, so many steps on end, the last
   struct Silences { int64_t count = 0, longest_ns = 0; };
   std::array<Silences, kPhases> silences_;  // between two changes of a page, by phase
   struct Seen { WorkerExit exit; bool after_kill; };

@@ -259,6 +259,10 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
   else ++state_.skipped_steps;
   stall_of_save_ += outcome.phases.stall;
   record.step_time_s = env_.clock.monotonic_s() - start;
+  const auto slots = std::ssize(step_->slot_map().slots_of(rank()));
+  const double slots_s = outcome.phases.data_wait + outcome.phases.schedule.forward +
+                         outcome.phases.schedule.backward;
+  if (slots > 0) env_.progress.set_slot_us(static_cast<int64_t>(slots_s * 1e6) / slots);
   step_->set_trace(nullptr);
   return after_step(record, trace, stop);
 }

@@ -49,6 +49,16 @@ TEST(Suspects, AHealthyRunHasNone) {
   EXPECT_THAT(suspects_of(one_step_apart), ElementsAre("", ""));
 }
 
+TEST(Suspects, WhoNeedsHalfAsLongAgainForASlotIsSlow) {
+  RunStatus status = healthy(3);
+  const std::vector<int64_t> slot_us{400'000, 599'000, 410'000};
+  for (size_t r = 0; r < 3; ++r) status.ranks[r].member.progress.slot_us = slot_us[r];
+  EXPECT_THAT(suspects_of(status), ElementsAre("", "", ""));
+  status.ranks[1].member.progress.slot_us = 700'000;
+  EXPECT_THAT(suspects_of(status),
+              ElementsAre("", "slow: 700.0 ms for a slot, the others 410.0 ms", ""));
+}
+
 TEST(Suspects, GoneStoppedAndBehindAreNamedAndTheWaitOfOthersIsNot) {
   RunStatus status = healthy(4);
   for (RankStatus& rank : status.ranks) rank.age_s = 30;  // all wait

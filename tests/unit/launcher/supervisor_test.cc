@@ -263,6 +263,29 @@ TEST(Supervisor, APhaseWhosePaceIsKnownHangsSooner) {
   EXPECT_THAT(d.on(Tick{{Sample{}, Sample{}}}), IsEmpty());
 }
 
+TEST(Supervisor, AStragglerIsNamedOnceAndNothingIsDoneAboutIt) {
+  Driver d(workers(3));
+  d.start();
+  const auto step = [&](int64_t number, int64_t slot_us) {
+    Tick tick;
+    for (int rank = 0; rank < 3; ++rank) {
+      Progress progress;
+      progress.step = number;
+      progress.phase = Phase::kStep;
+      progress.slot_us = rank == 2 ? slot_us : 1000;
+      tick.samples.push_back({progress, false});
+    }
+    EXPECT_THAT(d.on(tick), IsEmpty());
+    EXPECT_THAT(d.on(tick), IsEmpty());  // the same step counts once
+  };
+  int64_t number = 0;
+  for (; number < 9; ++number) step(number, 2000);
+  step(number++, 1100);  // it was a hiccup
+  EXPECT_THAT(d.records, testing::Not(Contains("straggler")));
+  for (int i = 0; i < 30; ++i) step(number++, 2000);
+  EXPECT_EQ(std::count(d.records.begin(), d.records.end(), "straggler"), 1);
+}
+
 TEST(Supervisor, AStopLetsWorkersSave) {
   Driver d(workers(2));
   EXPECT_THAT(d.start().on(StopRequested{SIGUSR1}),

@@ -1,0 +1,23 @@
+// A rank that computes more slowly than the others makes all of them wait: a hot or throttled
+// device, a neighbour on the same cores, a slow disk.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::launcher {
+
+struct Straggler {
+  size_t rank = 0;
+  int64_t slot_us = 0, usual_us = 0;  // for one slot: it; the median of the others
+};
+// `slot_us`: by rank, Progress::slot_us; 0 is not known. It must take half as long again as the
+// others.
+std::optional<Straggler> find_straggler(const std::vector<int64_t>& slot_us);
+// "slow: 812 ms for a slot, the others 400 ms"
+std::string straggler_text(const Straggler& straggler);
+
+}  // namespace lockstep::launcher
