@@ -45,7 +45,8 @@ when one dies or hangs. The loss curve does not depend on how often that happens
 workers are left. `lockstep status RUN_FOLDER` shows who runs.
 
 With --nnodes, one `lockstep launch` runs on each of several nodes that see the same run folder:
-they find each other, and go on without a node that is lost, whichever it is.
+they find each other, and go on without a node that is lost, whichever it is. All end with the same
+status; under Slurm the one that coordinates at the end acts for the job.
 
   --nproc-per-node N,M,…     workers of the first, second, … generation; the last number repeats
   --max-restarts N           in a row without a new checkpoint (3 at most); then exit
@@ -67,8 +68,8 @@ Examples:
   lockstep launch config.toml --nproc-per-node 8 \
       --launcher.on_worker_loss shrink --launcher.min_nproc 4
   srun --ntasks=1 lockstep launch config.toml    # in a batch script; see lockstep submit
-  srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 \
-      lockstep launch config.toml --nnodes 3:4 --nproc-per-node 8
+  srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 --wait=0 \
+      lockstep launch config.toml --nnodes 3:4 --nproc-per-node 8   # as lockstep submit does it
   lockstep launch config.toml --nnodes 2 --rdzv-endpoint 10.0.0.1:29400   # on both machines
 
 Exit status: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 76 a peer was lost,
@@ -229,7 +230,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   const auto supervise = [&options] {
     return launcher::run_agent(posix_file_system(), system_clock(), options);
   };
-  if (!restart) return supervise();
+  if (!restart) return supervise().exit_status;
   return launch_in_allocation(config.value(), worker.environment, options.resume_command,
                               supervise);
 }

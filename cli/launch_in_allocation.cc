@@ -27,7 +27,8 @@ int64_t newest_committed_step(const std::filesystem::path& folder) {
 }  // namespace
 
 int launch_in_allocation(const Config& config, const launcher::Environment& environment,
-                         const std::string& resume_command, const std::function<int()>& run) {
+                         const std::string& resume_command,
+                         const std::function<launcher::AgentEnd()>& run) {
   // Slurm sends TERM again while we leave; what is decided must still be done.
   const launcher::StopSignals held;
   auto allocation = Allocation::find(
@@ -40,7 +41,8 @@ int launch_in_allocation(const Config& config, const launcher::Environment& envi
     log_error(begun.error().message);
     return launcher::kExitNoProgress;
   }
-  return allocation.conclude(run());
+  const launcher::AgentEnd end = run();
+  return end.speaks_for_job ? allocation.conclude(end.exit_status, end.nodes) : end.exit_status;
 }
 
 }  // namespace lockstep::cli

@@ -5,14 +5,17 @@
 #include <string>
 
 #include "base/config.h"
+#include "launcher/agent.h"
 #include "launcher/environment.h"
 
 namespace lockstep::cli {
 
-// Calls `run`, which trains and returns its exit status, and does for the job what
-// launcher/slurm/policy.h decides. Outside of Slurm: just `run`. Returns what to exit with.
+// Calls `run`, which trains, and does for the job what launcher/slurm/policy.h decides, where this
+// launcher is the one that speaks for the job. Outside of Slurm: just `run`. Returns what to exit
+// with.
 // `resume_command` is shown where the run ends unfinished.
 int launch_in_allocation(const Config& config, const launcher::Environment& environment,
-                         const std::string& resume_command, const std::function<int()>& run);
+                         const std::string& resume_command,
+                         const std::function<launcher::AgentEnd()>& run);
 
 }  // namespace lockstep::cli

@@ -22,9 +22,9 @@ constexpr int64_t kSbatchTimeoutMs = 60'000;
 constexpr const char* kHelp =
     R"(lockstep submit CONFIG.toml [--nodes N] [sbatch option]… [--section.key value]…
 
-Writes a batch script for the run, shows it, and submits it: one agent a node, recovery inside the
-allocation, output in logs/<job name>/. The job is submitted with --no-requeue --no-kill unless
---requeue is given; docs/SLURM.md tells what follows from that.
+Writes a batch script for the run, shows it, and submits it: one agent a node (`lockstep launch
+--nnodes`), recovery inside the allocation, output in logs/<job name>/. The job is submitted with
+--no-requeue --no-kill unless --requeue is given; docs/SLURM.md tells what follows from that.
 
   --dry-run       shows the script; writes and submits nothing
   --min-nodes N   goes on with as few nodes as this when some are lost (1)

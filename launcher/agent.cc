@@ -36,12 +36,12 @@ class Agent {
         scratch_(std::move(scratch)),
         crew_(file_system, clock, options, scratch_) {}
 
-  Result<int> run_alone();  // as the only node of its job
-  Result<int> run_among();  // as one of several
+  Result<AgentEnd> run_alone();  // as the only node of its job
+  Result<AgentEnd> run_among();  // as one of several
 
  private:
   Result<void> open_record();
-  int run();
+  AgentEnd run();
   void feed(const control::Event& event);
   void carry_out(const control::Send& action);
   void carry_out(const control::Follow& action);
@@ -78,7 +78,7 @@ class Agent {
   std::optional<control::JobNode> node_;
   int64_t published_ns_ = 0;
   bool left_ = false;
-  int exit_status_ = kExitBug;
+  AgentEnd end_;
 };
 
 control::Timing timing_alone() {
@@ -87,7 +87,7 @@ control::Timing timing_alone() {
   return timing;
 }
 
-Result<int> Agent::run_alone() {
+Result<AgentEnd> Agent::run_alone() {
   LOCKSTEP_RETURN_IF_ERROR(open_record());
   control::CoordinatorOptions options;
   options.supervisor = options_.supervisor;
@@ -98,7 +98,7 @@ Result<int> Agent::run_alone() {
   return run();
 }
 
-Result<int> Agent::run_among() {
+Result<AgentEnd> Agent::run_among() {
   const NodesOptions& nodes = options_.nodes;
   LOCKSTEP_TRY(auto rendezvous,
                control::Rendezvous::create(file_system_, nodes.endpoint, nodes.job,
@@ -135,7 +135,7 @@ Result<void> Agent::open_record() {
   return {};
 }
 
-int Agent::run() {
+AgentEnd Agent::run() {
   feed(crew_.look(clock_.monotonic_ns()));
   while (!left_) {
     const int64_t alive_ns = clock_.monotonic_ns();
@@ -148,7 +148,7 @@ int Agent::run() {
     if (wire_ && !left_ && clock_.monotonic_ns() - published_ns_ >= kPublishNs)
       publish("running", -1);
   }
-  return exit_status_;
+  return end_;
 }
 
 // Spawned and SpawnFailed answer SpawnWorkers, so events queue up behind the one being carried out.
@@ -252,12 +252,13 @@ void Agent::carry_out(const Record& action) {
 
 void Agent::carry_out(const control::Leave& action) {
   left_ = true;
-  exit_status_ = action.exit_status;
+  end_.exit_status = action.exit_status;
+  end_.speaks_for_job = node_->coordinator() != nullptr;
   drain_console();
-  if (node_->coordinator() != nullptr) {
+  if (end_.speaks_for_job) {
     conclude(action);
-  } else if (exit_status_ != kExitDone) {
-    log_error("ended with status ", exit_status_, ": ", action.reason);
+  } else if (action.exit_status != kExitDone) {
+    log_error("ended with status ", action.exit_status, ": ", action.reason);
   }
 }
 
@@ -272,12 +273,12 @@ void Agent::conclude(const control::Leave& action) {
   event.reason = action.reason;
   if (events_) events_->append(event);
   if (rendezvous_) rendezvous_->withdraw();
-  publish(state_name(supervisor.state()), exit_status_);
+  publish(state_name(supervisor.state()), action.exit_status);
   const std::string table = incident_table(supervisor.incidents());
   if (!table.empty()) log_info("what failed, and what it cost\n", table);
-  if (exit_status_ == kExitDone) return;
-  log_error("ended with status ", exit_status_, ": ", action.reason);
-  if (exit_status_ != kExitConfig && !options_.resume_command.empty())
+  if (action.exit_status == kExitDone) return;
+  log_error("ended with status ", action.exit_status, ": ", action.reason);
+  if (action.exit_status != kExitConfig && !options_.resume_command.empty())
     log_info("to resume from the newest checkpoint: ", options_.resume_command);
 }
 
@@ -320,6 +321,11 @@ void Agent::publish(const std::string& state, int exit_status) {
     membership.workers.push_back({static_cast<int>(rank), coordinator->pid_of(rank),
                                   crew_.page_of(rank), coordinator->progress_of(rank)});
   if (wire_) add_nodes(membership);
+  const State now = coordinator->supervisor().state();
+  if (now != State::kDone && now != State::kFailed) {  // then they leave, one by one
+    end_.nodes.clear();
+    for (const auto& node : membership.nodes) end_.nodes.push_back(node.name);
+  }
   const auto published =
       publish_membership(file_system_, options_.dump_folder / "workers.json", membership);
   if (!published) log_warning("workers.json: ", published.error().message);
@@ -365,26 +371,26 @@ std::filesystem::path log_path(const std::filesystem::path& dump_folder, int64_t
   return dump_folder / "logs" / text("rank_", zeros, digits, ".log");
 }
 
-int run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& options) {
-  const auto fail = [](const Error& error) {
+AgentEnd run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& options) {
+  const bool several = options.nodes.several();
+  const auto fail = [several](const Error& error) {
     log_error(error.message);
-    return exit_status(error.code);
+    return AgentEnd{exit_status(error.code), !several, {}};
   };
   const auto logs = options.dump_folder / "logs";
   if (const auto made = file_system.make_directories(logs); !made) return fail(made.error());
-  const bool several = options.nodes.several();
   if (const auto free = nobody_else_runs(file_system, options.dump_folder); !several && !free)
     return fail(free.error());
   auto scratch = make_private_directory();
   if (!scratch) return fail(scratch.error());
   become_subreaper();
-  const auto status = [&] {
+  const auto end = [&] {
     Agent agent(file_system, clock, options, *scratch);
     return several ? agent.run_among() : agent.run_alone();
   }();
   if (const auto removed = remove_tree(file_system, *scratch); !removed)
     log_warning(removed.error().message);
-  return status ? status.value() : fail(status.error());
+  return end ? end.value() : fail(end.error());
 }
 
 }  // namespace lockstep::launcher

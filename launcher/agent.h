@@ -50,9 +50,14 @@ struct AgentOptions {
   int64_t tick_ms = 20;                       // how often pages are looked at
 };
 
-// Runs to the end; returns the exit status (incident.h). Requires: called from the program's main
-// thread, which spawns the workers: they die with it.
-int run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& options);
+struct AgentEnd {
+  int exit_status = 0;        // incident.h; of all agents the same that learnt how the job ended
+  bool speaks_for_job = true;  // one of them does: who coordinated at the end
+  std::vector<std::string> nodes;  // ... and the nodes that it had then, by name; none alone
+};
+// Runs to the end. Requires: called from the program's main thread, which spawns the workers: they
+// die with it.
+AgentEnd run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& options);
 
 std::filesystem::path log_path(const std::filesystem::path& dump_folder, int64_t rank);
 

@@ -77,17 +77,15 @@ Result<EventLog> EventLog::open(FileSystem& file_system, Clock& clock,
       ++end;
     }
   }
-  return EventLog(clock, std::move(file), end);
+  return EventLog(clock, std::move(file));
 }
 
 void EventLog::append(const LoggedEvent& event) {
   const std::string line = dump(event_json(event, clock_->unix_ns())) + "\n";
-  const auto written = file_->write_at(as_bytes(line), end_);
-  if (written) {
-    end_ += static_cast<int64_t>(line.size());
-  } else if (!std::exchange(failed_, true)) {
+  const auto end = file_->size_bytes();
+  const auto written = end ? file_->write_at(as_bytes(line), end.value()) : end.error();
+  if (!written && !std::exchange(failed_, true))
     log_warning("events.jsonl: ", written.error().message);
-  }
 }
 
 Result<void> publish_membership(FileSystem& file_system, const std::filesystem::path& path,

@@ -30,7 +30,8 @@ struct LoggedEvent {
   std::string reason;
 };
 
-// Owns the file. Borrows the file system and the clock. One agent writes it at a time.
+// Owns the file. Borrows the file system and the clock. One agent writes it at a time; one that
+// coordinated until it was stopped may wake up and add a line to those written since.
 class EventLog {
  public:
   // Appends to `path`, made when missing. A torn last line (a crash) is ended first. Errors: kIo.
@@ -40,11 +41,9 @@ class EventLog {
   void append(const LoggedEvent& event);
 
  private:
-  EventLog(Clock& clock, std::unique_ptr<File> file, int64_t end)
-      : clock_(&clock), file_(std::move(file)), end_(end) {}
+  EventLog(Clock& clock, std::unique_ptr<File> file) : clock_(&clock), file_(std::move(file)) {}
   Clock* clock_;
   std::unique_ptr<File> file_;
-  int64_t end_;
   bool failed_ = false;
 };
 

@@ -21,31 +21,35 @@ export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
 
 # On the node, perhaps in a container: host memory from the nodes that have CPUs. (Where GPUs'
 # memory is a NUMA node too, the kernel would put host memory there.)
+# srun ends with the greatest status of its tasks: 1, of an agent that was killed, hides no other.
 # shellcheck disable=SC2016
 readonly kOnNode='
-cpus="$(cat /sys/devices/system/node/has_cpu 2>/dev/null)"
+trap : HUP INT TERM USR1
+bind=() cpus="$(cat /sys/devices/system/node/has_cpu 2>/dev/null)"
 if [ -n "$cpus" ] && numactl --membind="$cpus" true 2>/dev/null; then
-  exec numactl --membind="$cpus" "$@"
+  bind=(numactl --membind="$cpus")
 fi
-exec "$@"'
+"${bind[@]}" "$@"
+status=$?
+exit "$((status < 128 ? status : 1))"
+'
 
-# run_step NODES TASKS COMMAND…: so many tasks on each node. A node or a task that is lost takes
-# nothing with it.
+# run_step NODES COMMAND…: one task a node. A node or a task that is lost takes nothing with it.
 run_step() {
-  local nodes="$1" tasks="$2" cpus
-  cpus=$((${SLURM_CPUS_PER_TASK:-1} / tasks))
-  shift 2
+  local nodes="$1"
+  shift
   srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --open-mode=append \
-    --nodes="$nodes" --ntasks="$((nodes * tasks))" --ntasks-per-node="$tasks" \
-    --cpus-per-task="$((cpus > 0 ? cpus : 1))" \
+    --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
+    --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
     ${LOCKSTEP_ENVIRONMENT:+"--environment=$LOCKSTEP_ENVIRONMENT"} \
     bash -c "$kOnNode" lockstep "$@"
 }
 
-lockstep() { run_step 1 1 "$LOCKSTEP" "$@"; }
+lockstep() { run_step 1 "$LOCKSTEP" "$@"; }
 
-# On one node an agent restarts its workers; when it is lost itself, the next one is started here,
-# inside the allocation. On several nodes srun starts the ranks, and each start is a generation.
+# An agent a node. They make up for lost workers, agents and nodes themselves; when none of them is
+# left, the next ones are started here, inside the allocation. (When the run was done before one of
+# them was killed, the next ones see that and end.)
 launch() {
   local nodes status=0 start words=("$@" --launcher.grace_seconds 100)
   if [[ -n "${NPROC_PER_NODE:-}" ]]; then words+=(--nproc-per-node "$NPROC_PER_NODE"); fi
@@ -58,12 +62,8 @@ launch() {
     if ((nodes < MIN_NODES)); then
       echo "$nodes nodes are left, fewer than $MIN_NODES" >&2
       return 75
-    elif ((SLURM_JOB_NUM_NODES == 1)); then
-      run_step 1 1 "$LOCKSTEP" launch "${words[@]}"
-    else
-      SLURM_RESTART_COUNT="$((${SLURM_RESTART_COUNT:-0} * MAX_LAUNCHES + start))" \
-        run_step "$nodes" "${workers%%,*}" "$LOCKSTEP" train "${words[@]}"
     fi
+    run_step "$nodes" "$LOCKSTEP" launch --nnodes "$MIN_NODES:$nodes" "${words[@]}"
     status=$?
     case "$status" in
       0 | 64 | 70 | 75 | 93) break ;;

@@ -117,18 +117,17 @@ Result<void> Allocation::begin() {
 }
 
 // The batch script waits for us on its host. When that host is gone, srun and the script went with
-// it, and Slurm keeps the allocation until its time limit.
-bool Allocation::batch_host_is_gone(const std::vector<std::string>& lost_nodes) {
+// it, and Slurm keeps the allocation until its time limit. Slurm notices late, and an agent may be
+// lost where its node is not: whether the host lives is tried.
+bool Allocation::batch_host_is_gone(const std::vector<std::string>& nodes) {
   const std::string& host = job_->batch_host;
-  if (host.empty() || host == job_->node) return false;
-  if (contains(lost_nodes, host) || !contains(job_->nodes, host)) return true;
-  const auto answer = ask({"scontrol", "-o", "show", "node", host});
-  const std::string state = answer.ok() ? field_of(answer.value(), "State") : "";
-  return state.find("DOWN") != std::string::npos ||
-         state.find("NOT_RESPONDING") != std::string::npos;
+  if (host.empty() || host == job_->node || contains(nodes, host)) return false;
+  if (!contains(job_->nodes, host)) return true;
+  return !ask({"srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", "--nodelist=" + host,
+               "true"});
 }
 
-int Allocation::conclude(int run_status, const std::vector<std::string>& lost_nodes) {
+int Allocation::conclude(int run_status, const std::vector<std::string>& nodes) {
   if (!in_job()) return run_status;
   start_questions();
   if (const auto looked = look_at_job(); !looked)
@@ -137,7 +136,7 @@ int Allocation::conclude(int run_status, const std::vector<std::string>& lost_no
   const Happening happening = happening_of(run_status, is_cancelled(*job_));
   const Decision decision = decide(policy(), happening);
   if (decision.then == Then::kRequeue) return requeue(run_status);
-  if (decision.end_job && batch_host_is_gone(lost_nodes)) end_job();
+  if (decision.end_job && batch_host_is_gone(nodes)) end_job();
   return run_status;
 }
 
@@ -165,6 +164,7 @@ int Allocation::requeue(int run_status) {
 void Allocation::end_job() {
   log_info("Slurm: the batch script went with ", job_->batch_host, ", so job ", job_->id,
            " is ended here");
+  start_questions();
   if (const auto ended = ask({"scancel", job_->id}); !ended)
     log_error("the allocation stays: ", ended.error().message, "; type `scancel ", job_->id, "`");
 }

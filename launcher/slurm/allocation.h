@@ -4,6 +4,9 @@
 //
 //   Allocation::find --> begin --> (the run) --> conclude
 //
+// Every launcher of a job makes one; which of them asks Slurm is fixed at the start (the step's
+// first task: all have just been started, nobody coordinates yet) and found out at the end (who
+// coordinated). Should the first task be lost in between, one start is not counted.
 // Outside of Slurm, and in an allocation that somebody typed in, it does nothing.
 #pragma once
 
@@ -21,9 +24,10 @@
 
 namespace lockstep::launcher::slurm {
 
-inline constexpr int64_t kDeadlineMs = 3000;  // of all questions to Slurm at one moment together
+// Of all questions to Slurm at one moment together: at the start, at the end, to end the job.
+inline constexpr int64_t kDeadlineMs = 3000;
 
-// Runs {"scontrol", …} or {"scancel", …} for at most `timeout_ms`; its standard output.
+// Runs {"scontrol", …}, {"srun", …} or {"scancel", …} for at most `timeout_ms`; its output.
 // Errors: kNotFound (no such program), kTimeout, kIo (it refused).
 using RunSlurm =
     std::function<Result<std::string>(const std::vector<std::string>& command, int64_t timeout_ms)>;
@@ -40,7 +44,6 @@ class Allocation {
     // The newest committed step; -1: none.
     std::function<int64_t()> committed_step;
   };
-  // Asks Slurm only in the step's first task: a thousand agents at once would be a burden.
   // Asks Slurm in the step's first task alone: a thousand agents at once would be a burden.
   static Allocation find(FileSystem& file_system, Clock& clock, RunSlurm run,
                          const Environment& environment, Options options);
@@ -50,10 +53,10 @@ class Allocation {
   // kExitNoProgress.
   Result<void> begin();
 
-  // After the run, by the one launcher that decides for the job: requeues, ends the job where
-  // nobody else would, or neither. `lost_nodes`: Slurm's names of those that the launcher gave up.
-  // Returns what to exit with.
-  int conclude(int run_status, const std::vector<std::string>& lost_nodes = {});
+  // After the run, by the one launcher that speaks for the job: requeues, ends the job where nobody
+  // else would, or neither. `nodes`: Slurm's names of those that took part until the end; our own
+  // need not be among them. Returns what to exit with.
+  int conclude(int run_status, const std::vector<std::string>& nodes = {});
 
   bool in_job() const { return job_.has_value(); }
   Policy policy() const;
@@ -66,7 +69,7 @@ class Allocation {
   Result<std::string> ask(const std::vector<std::string>& command);
   void start_questions() { deadline_ns_ = clock_.monotonic_ns() + kDeadlineMs * 1'000'000; }
   Result<void> look_at_job();
-  bool batch_host_is_gone(const std::vector<std::string>& lost_nodes);
+  bool batch_host_is_gone(const std::vector<std::string>& nodes);
   int requeue(int run_status);
   void end_job();
 

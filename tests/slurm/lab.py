@@ -20,7 +20,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
+from lockstep_run import wait_until
 
 INSIDE = "LOCKSTEP_SLURM_LAB"
 SKIPPED = 77  # the test did not run (CTest: SKIP_RETURN_CODE)
@@ -162,16 +164,6 @@ def listeners():
     return ports
 
 
-def wait_until(condition, what, timeout_s, pause_s=0.1):
-    end = time.monotonic() + timeout_s
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(pause_s)
-    raise AssertionError(f"not within {timeout_s} s: {what}")
-
-
 class Lab:
     """Owns the daemons. Requires: enter() before."""
 
@@ -190,7 +182,7 @@ class Lab:
             for node in self.nodes:
                 self.start_node(node)
             wait_until(lambda: set(self.states().values()) == {"idle"}, "all nodes idle",
-                       UP_TIMEOUT_S)
+                       UP_TIMEOUT_S, 0.1)
         except BaseException:
             self.__exit__()
             raise
@@ -282,8 +274,8 @@ class Lab:
         return own | {pid for pid in parents if command_line(pid)[:1] and
                       "slurmstepd" in command_line(pid)[0]}
 
-    def kill_node(self, node, tell=True):
-        """Power off. `tell`: Slurm hears of it at once, not after SlurmdTimeout."""
+    def kill_node(self, node):
+        """Power off; Slurm hears of it at once, not after SlurmdTimeout."""
         self._kill(node)
         for _ in range(3):  # a process may start another one meanwhile
             for pid in self.node_processes(node):
@@ -291,15 +283,14 @@ class Lab:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     pass
-        if tell:
-            must("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
+        must("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
 
     def node_back(self, node):
         if self.daemons[node].poll() is not None:
             self.start_node(node)
         run("scontrol", "update", f"nodename={node}", "state=resume")
         wait_until(lambda: self.states().get(node) in ("idle", "mix", "alloc", "comp"),
-                   f"{node} up again", UP_TIMEOUT_S)
+                   f"{node} up again", UP_TIMEOUT_S, 0.1)
 
 
 def main(words):

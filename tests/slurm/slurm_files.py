@@ -2,13 +2,10 @@
 nodes with a tiny model on CPUs; `lockstep submit` as well."""
 import concurrent.futures
 import json
-import pathlib
-import sys
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
 import lab
-from lockstep_run import SOURCE_DIR, TINY, Test, check, check_same, curve, program, whole_curve
+from lockstep_run import (SOURCE_DIR, TINY, Test, check, check_same, curve, metrics, program,
+                          wait_until, whole_curve)
 from slurm_run import KEYS, STEPS, Job, job_environment, run_words, submitted_id
 
 NODES = 5
@@ -52,11 +49,16 @@ class Files:
         job = self.submit(script, *options, **environment)
         job.expect("COMPLETED", "0:0")
         check_same(self.quick, curve(job.folder), script)
+        return job
+
+    def two_nodes(self, script):
+        job = self.whole_run(script, "--nodes=2", **EACH)
+        check({line["world_size"] for line in metrics(job.folder)} == {2}, job.describe())
 
     def attention_fsdp(self):
         job = self.submit("attention_fsdp")
         folder = self.home / "results/training/attention_fsdp"
-        lab.wait_until(lambda: len(list(folder.glob("*/metrics.json"))) == 4, "four runs", 120)
+        wait_until(lambda: len(list(folder.glob("*/metrics.json"))) == 4, "four runs", 120)
         job.expect("COMPLETED", "0:0")
         for strategy in ("fsdp", "ddp"):
             check_same(self.quick, curve(folder / f"{strategy}--fused_attention"), strategy)
@@ -86,7 +88,7 @@ class Files:
         reference = whole_curve(self.test.train("chain_reference", 1, KEYS), STEPS)
         jobs = [self.submit("chained", keys=KEYS) for _ in range(2)]
         for job, step in zip(jobs, (8, 50)):
-            job.workers_at(step)
+            job.at(step)
             lab.must("scancel", "--signal=USR1", job.id)
             job.expect("FAILED", "75:0")
         resumed = self.submit("resume", "--nodes=2", keys=KEYS, folder=jobs[0].folder,
@@ -117,8 +119,7 @@ def run_all(test, files):
     for script in ("single_gpu", "one_node_fsdp"):
         bodies.append((script, lambda script=script: files.whole_run(script)))
     for script in ("multi_node", "multi_node_requeue", "ddp"):
-        bodies.append((script,
-                       lambda script=script: files.whole_run(script, "--nodes=2", **EACH)))
+        bodies.append((script, lambda script=script: files.two_nodes(script)))
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for name, body in bodies:
             pool.submit(test.run_case, name, body)

@@ -6,19 +6,17 @@ the losses of the undisturbed run, the exit status of the contract, and nothing 
 """
 import concurrent.futures
 import os
-import pathlib
 import signal
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
 import lab
-from lab import wait_until
-from lockstep_run import Test, check, check_same, committed, metrics, step_of, whole_curve
+from lockstep_run import (Test, check, check_same, committed, metrics, step_of, wait_until,
+                          whole_curve)
 from slurm_run import KEYS, POLICIES, STEPS, submit
 
-NODES = 6
-AT_ONCE = 5
+NODES = 15
+AT_ONCE = 4
 
 # A step on one node of two, which is not the batch host. (A job of one node has no other.)
 ON_THE_OTHER_NODE = """#!/bin/bash
@@ -54,34 +52,46 @@ class Cases:
     def same_losses(self, job, folder=None):
         check_same(self.reference, whole_curve(folder or job.folder, STEPS), job.name)
 
+    def job_of(self, nodes, name, *words, **options):
+        """A job of several nodes, each with an agent and one worker."""
+        return self.job(name, f"--nodes={nodes}", *words, nproc=1, **options)
+
     def goes_on_by_hand(self, job):
         """What the user does after an end with 75: the same again."""
         again = self.job(job.name + "_again", folder=job.folder)
         again.expect("COMPLETED", "0:0")
         self.same_losses(again)
 
+    def goes_on_requeued(self, job, node, nodes=1):
+        """Slurm starts it again without `node`, which comes back in the meantime."""
+        job.at(8, start=1, nodes=nodes)
+        self.cluster.node_back(node)
+        job.expect("COMPLETED", "0:0", restarts=1, or_more=True)
+        self.same_losses(job)
+
+    def is_saved(self, job):
+        check(step_of(committed(job.folder)[0]) == metrics(job.folder)[-1]["step"],
+              f"its last step is not saved\n{job.describe()}")
+
     # ---- worker, agent ----
     def worker_then_agent_lost(self, policy):
         job = self.job(f"worker, agent {policy}", *POLICIES[policy])
-        _, workers, _ = job.workers_at(8)
-        os.kill(workers[1], signal.SIGKILL)
+        now = job.at(8)
+        os.kill(now.workers[now.coordinator][1], signal.SIGKILL)
         job.wait(lambda: job.events("recovered"), "the workers go on")
-        _, _, agent = job.workers_at(50)
-        os.kill(agent, signal.SIGKILL)
+        now = job.at(50)
+        os.kill(now.agents[now.coordinator], signal.SIGKILL)
         job.expect("COMPLETED", "0:0")
         self.same_losses(job)
-        job.must_say(f", {policy}", "killed by SIGKILL", "launch 1 of 4 ended with status 137")
+        job.must_say(f", {policy}", "killed by SIGKILL", "launch 1 of 4 ended with status 1")
 
     # ---- node: in a job of one node, its batch host and all it has ----
     def node_lost(self, policy):
         job = self.job(f"node {policy}", *POLICIES[policy])
-        node, _, _ = job.workers_at(8)
+        node = job.at(8).coordinator
         self.cluster.kill_node(node)
         if policy.startswith("requeue"):
-            job.workers_at(8, start=1)
-            self.cluster.node_back(node)
-            job.expect("COMPLETED", "0:0", restarts=1, or_more=True)
-            self.same_losses(job)
+            self.goes_on_requeued(job, node)
         else:
             job.expect("NODE_FAIL")
             self.cluster.node_back(node)
@@ -93,7 +103,7 @@ class Cases:
         header = "#SBATCH --no-kill" if policy.endswith("no-kill") else "#SBATCH --no-kill=off"
         job = self.job(f"batch host {policy}", *words,
                        script=ON_THE_OTHER_NODE.replace("#SBATCH", f"{header}\n#SBATCH", 1))
-        job.workers_at(8)
+        job.at(8)
         host = job.info()["BatchHost"]
         self.cluster.kill_node(host)
         if policy.endswith("no-kill"):
@@ -103,22 +113,89 @@ class Cases:
             job.expect("CANCELLED")
             self.cluster.node_back(host)
         elif policy.startswith("requeue"):
-            job.workers_at(8, start=1)
-            self.cluster.node_back(host)
-            job.expect("COMPLETED", "0:0", restarts=1, or_more=True)
-            self.same_losses(job)
+            self.goes_on_requeued(job, host)
         else:
             # Slurm sends TERM and waits KillWait before it kills: the workers save.
             job.expect("NODE_FAIL")
             self.cluster.node_back(host)
-            check(step_of(committed(job.folder)[0]) == metrics(job.folder)[-1]["step"],
-                  f"not saved when Slurm ended the job\n{job.describe()}")
+            self.is_saved(job)
+            self.goes_on_by_hand(job)
+
+    # ---- several nodes, an agent each ----
+    def worker_agent_coordinator_lost(self, policy):
+        """One after the other, of three nodes: three, then two, then one go on."""
+        job = self.job_of(3, f"of three {policy}", *POLICIES[policy])
+        for step, nodes, victim in ((8, 3, "worker"), (40, 3, "agent"), (75, 2, "coordinator")):
+            now = job.at(step, nodes=nodes)
+            others = sorted(set(now.agents) - {now.coordinator})
+            pid = {"worker": now.workers[others[0]][0], "agent": now.agents[others[0]],
+                   "coordinator": now.agents[now.coordinator]}[victim]
+            os.kill(pid, signal.SIGKILL)
+            job.goes_on(now, time.time(), f"{victim} (SIGKILL)")
+        job.expect("COMPLETED", "0:0")
+        self.same_losses(job)
+        sizes = {line["generation"]: line["world_size"] for line in metrics(job.folder)}
+        check([sizes[key] for key in sorted(sizes)][:4] == [3, 3, 2, 1], sizes)
+        check(len(job.events("recovered")) == 3, job.describe())
+        job.must_say(f", {policy}", "this node coordinates from now on")
+
+    def silent_node_lost(self, victim, policy):
+        """Nothing tells that it is gone, it does not answer. Slurm hears of it later."""
+        job = self.job_of(3, f"{victim} of three {policy}", *POLICIES[policy])
+        now = job.at(8, nodes=3)
+        host = job.info()["BatchHost"]
+        node = {"batch host": host, "coordinator": now.coordinator,
+                "node": next(name for name in sorted(now.agents)
+                             if name not in (host, now.coordinator))}[victim]
+        moment = time.time()
+        now.freeze(node)
+        job.goes_on(now, moment, f"{victim} (silent)")
+        if policy.endswith(", kill"):
+            thaw = job.thaw_when_stopped(job.at(8, nodes=2).all_workers())
+            self.cluster.kill_node(node)
+            thaw.join()
+        else:
+            self.cluster.kill_node(node)
+        if policy == "requeue, kill":
+            self.goes_on_requeued(job, node, nodes=3)
+        elif policy == "no-requeue, kill":
+            job.expect("NODE_FAIL")
+            self.cluster.node_back(node)
+            self.is_saved(job)
+            self.goes_on_by_hand(job)
+        else:
+            self.goes_on_without(job, node, node == host)
+
+    def goes_on_without(self, job, node, batch_host):
+        """Until the end. Without the batch host nobody waits for the agents: it takes scancel."""
+        job.wait(lambda: job.events("done"), f"the run is done without {node}")
+        if batch_host:
+            job.expect("CANCELLED")
+        else:
+            job.expect("COMPLETED", "0:0")
+        self.cluster.node_back(node)
+        self.same_losses(job)
+
+    def below_the_minimum(self, policy):
+        job = self.job_of(2, f"two needed {policy}", "--min-nodes=2", *POLICIES[policy],
+                          keys={"launcher.last_call_seconds": 2})
+        now = job.at(8, nodes=2)
+        os.kill(next(agent for node, agent in now.agents.items() if node != now.coordinator),
+                signal.SIGKILL)
+        if policy.startswith("requeue"):
+            job.expect("COMPLETED", "0:0", restarts=1)
+            job.must_say("is requeued")
+            self.same_losses(job)
+        else:
+            job.expect("FAILED", "75:0")
+            job.must_say("1 nodes are left and 2 are needed",
+                         "to resume from the newest checkpoint: ")
             self.goes_on_by_hand(job)
 
     # ---- signals ----
-    def usr1(self, policy):
-        job = self.job(f"usr1 {policy}", *POLICIES[policy])
-        job.workers_at(8)
+    def usr1(self, policy, nodes=1):
+        job = self.job_of(nodes, f"usr1 of {nodes} {policy}", *POLICIES[policy])
+        job.at(8, nodes=nodes)
         lab.must("scancel", "--signal=USR1", job.id)
         if policy.startswith("requeue"):
             job.expect("COMPLETED", "0:0", restarts=1)
@@ -126,8 +203,7 @@ class Cases:
             self.same_losses(job)
         else:
             job.expect("FAILED", "75:0")
-            check(step_of(committed(job.folder)[0]) == metrics(job.folder)[-1]["step"],
-                  "stopped without a checkpoint of the last step")
+            self.is_saved(job)
             job.must_say("to resume from the newest checkpoint: ")
             self.goes_on_by_hand(job)
 
@@ -136,7 +212,7 @@ class Cases:
         if policy.startswith("no-requeue"):
             words.append("--signal=USR1@30")
         job = self.job(f"time limit {policy}", *words)
-        thaw = job.freeze_at(8)
+        thaw = job.thaw_when_stopped(job.at(8).all_workers())
         # With USR1 the limit itself is not reached; without it TERM comes, and KillWait of grace.
         seconds = 45 if policy.startswith("no-requeue") else 1
         lab.must("scontrol", "update", f"jobid={job.id}", f"EndTime=now+{seconds}")
@@ -155,13 +231,12 @@ class Cases:
 
     def scancel(self, policy):
         job = self.job(f"scancel {policy}", *POLICIES[policy])
-        job.workers_at(8)
+        job.at(8)
         lab.must("scancel", job.id)
         job.expect("CANCELLED")
         time.sleep(1)
         check(job.info()["JobState"] == "CANCELLED", f"it came back\n{job.describe()}")
-        check(step_of(committed(job.folder)[0]) == metrics(job.folder)[-1]["step"],
-              f"not saved\n{job.describe()}")
+        self.is_saved(job)
         self.goes_on_by_hand(job)
 
     # ---- the rest ----
@@ -172,8 +247,7 @@ class Cases:
         job = self.job(f"guard {policy}", *POLICIES[policy], keys=keys)
         starts = 3 if policy.startswith("requeue") else 1
         for start in range(starts):
-            _, workers, _ = job.workers_at(2, start=start)
-            os.kill(workers[0], signal.SIGKILL)
+            os.kill(job.at(2, start=start).all_workers()[0], signal.SIGKILL)
         if starts == 1:
             job.expect("FAILED", "75:0")
         else:
@@ -210,12 +284,11 @@ class Cases:
         """Runs alone: nobody else gets an answer meanwhile."""
         job = self.job("controller down", "--requeue")
         stopped = self.job("controller down, USR1", "--requeue")
-        _, workers, _ = job.workers_at(8)
-        _, _, agent = stopped.workers_at(8)
+        now, then = job.at(8), stopped.at(8)
         self.cluster.stop_controller()
         moment = time.monotonic()
-        os.kill(workers[0], signal.SIGKILL)
-        os.kill(agent, signal.SIGUSR1)
+        os.kill(now.all_workers()[0], signal.SIGKILL)
+        os.kill(then.agents[then.coordinator], signal.SIGUSR1)
         job.wait(lambda: job.events("recovered"), "the recovery does not ask Slurm", 20)
         print(f"       recovered {time.monotonic() - moment:.1f} s after the kill: "
               f"{job.events('recovered')[0]['reason']}")
@@ -235,15 +308,20 @@ def all_cases(cases):
     for policy in ("requeue, kill", no_requeue):
         yield f"time limit: {policy}", lambda policy=policy: cases.time_limit(policy)
     for policy in POLICIES:
-        for kind in ("node_lost", "batch_host_lost", "worker_then_agent_lost"):
+        for kind in ("node_lost", "batch_host_lost", "worker_then_agent_lost",
+                     "worker_agent_coordinator_lost"):
             yield (f"{kind.replace('_', ' ')}: {policy}",
                    lambda kind=kind, policy=policy: getattr(cases, kind)(policy))
-    for kind in ("usr1", "scancel"):
-        for policy in (requeue, no_requeue):
-            yield (f"{kind}: {policy}",
+        for victim in ("node", "batch host", "coordinator"):
+            yield (f"{victim} of three, silent: {policy}",
+                   lambda victim=victim, policy=policy: cases.silent_node_lost(victim, policy))
+    for policy in (requeue, no_requeue):
+        for kind in ("usr1", "scancel", "below_the_minimum"):
+            yield (f"{kind.replace('_', ' ')}: {policy}",
                    lambda kind=kind, policy=policy: getattr(cases, kind)(policy))
+        yield f"usr1 of three: {policy}", lambda policy=policy: cases.usr1(policy, 3)
     yield "array", cases.array
-    yield "below the minimum: no-requeue", lambda: cases.guard(no_requeue)
+    yield "too few workers: no-requeue", lambda: cases.guard(no_requeue)
     yield "without scontrol", cases.without_scontrol
 
 

@@ -1,14 +1,13 @@
 """Jobs of the lab: submitting them as a user does, catching them at a step, seeing how they end."""
+import dataclasses
 import json
 import os
-import pathlib
 import re
 import signal
 import threading
 
 import lab
-from lab import wait_until
-from lockstep_run import TINY, Page, check, flags, program, tail
+from lockstep_run import TINY, check, flags, metrics, program, tail, wait_until
 
 # Long enough to be caught on the way, and short on a machine that is busy with many cases.
 STEPS = 120
@@ -36,12 +35,12 @@ def submitted_id(printed):
     return re.search(r"Submitted batch job (\d+)", printed).group(1)
 
 
-def submit(cluster, test, name, words=(), keys=None, script=None, folder=None):
+def submit(cluster, test, name, words=(), keys=None, script=None, folder=None, nproc=2):
     """A job by `lockstep submit`; with `script` by sbatch, and $LOCKSTEP and $RUN_WORDS are set."""
     home = test.folder / "jobs"
     home.mkdir(exist_ok=True)
     folder = folder or test.folder / "runs" / name
-    words_of_run = run_words(test, folder, keys)
+    words_of_run = run_words(test, folder, keys, nproc)
     output = ["--exclusive", f"--output={home}/{name}-%j.out"]
     if script:
         path = home / f"{name}.sh"
@@ -53,6 +52,23 @@ def submit(cluster, test, name, words=(), keys=None, script=None, folder=None):
     environment = job_environment(cluster, test) | {"RUN_WORDS": " ".join(words_of_run)}
     printed = lab.must(*command, environment=environment, cwd=home)
     return Job(name, submitted_id(printed), folder, home)
+
+
+@dataclasses.dataclass
+class Running:
+    """Who runs a job at some moment: process ids, and Slurm's names of nodes."""
+    generation: int
+    coordinator: str  # its node
+    agents: dict      # by node
+    workers: dict     # likewise, a list
+
+    def all_workers(self):
+        return [pid for pids in self.workers.values() for pid in pids]
+
+    def freeze(self, node):
+        """The node falls silent: its connections stand, and nobody answers."""
+        for pid in (self.agents[node], *self.workers[node]):
+            os.kill(pid, signal.SIGSTOP)
 
 
 class Job:
@@ -86,34 +102,46 @@ class Job:
         except (FileNotFoundError, json.JSONDecodeError):
             return {"workers": [], "state": "", "generation": -1, "agent_pid": -1}
 
-    def workers_at(self, step, start=0):
-        """Once rank 0 computes `step` or a later one after `start` restarts of the job, or more:
-        its node, {rank: pid}, and the agent's pid."""
+    def at(self, step, start=0, nodes=1):
+        """Who runs it, once a generation on so many nodes has done `step` after `start` restarts
+        of the job, or more."""
         def there():
-            now = self.membership()
-            if now["state"] != "running" or not now["workers"]:
+            now, done = self.membership(), metrics(self.folder)
+            if now["state"] != "running" or not now["workers"] or not done or \
+                    done[-1]["generation"] != now["generation"] or done[-1]["step"] < step:
                 return None
-            at, phase, _, _ = Page(pathlib.Path(now["workers"][0]["progress_page"])).read()
-            if phase not in ("step", "update") or at < step:
-                return None
-            environment = lab.environment_of(now["workers"][0]["pid"])
-            if environment.get("SLURM_JOB_ID") != self.id or \
-                    int(environment.get("SLURM_RESTART_COUNT", 0)) < start:
-                return None
-            return environment["SLURMD_NODENAME"], {each["rank"]: each["pid"]
-                                                    for each in now["workers"]}, now["agent_pid"]
-        return self.wait(there, f"a worker at step {step}", pause_s=0.01)
+            found = Running(now["generation"], "", {}, {})
+            for pid in (each["pid"] for each in now["workers"]):
+                environment = lab.environment_of(pid)
+                if environment.get("SLURM_JOB_ID") != self.id or \
+                        int(environment.get("SLURM_RESTART_COUNT", 0)) < start:
+                    return None
+                node, agent = environment["SLURMD_NODENAME"], lab.parent_of(pid)
+                found.agents[node] = agent
+                found.workers.setdefault(node, []).append(pid)
+                if agent == now["agent_pid"]:
+                    found.coordinator = node
+            return found if len(found.agents) == nodes and found.coordinator else None
+        return self.wait(there, f"step {step} on {nodes} nodes", pause_s=0.01)
 
-    def freeze_at(self, step):
-        """Stops the workers there: the job waits, at no cost, for what Slurm does next; they go on
-        when the agent has heard of it."""
-        _, workers, _ = self.workers_at(step)
-        for pid in workers.values():
+    def goes_on(self, running, since, what, limit_s=30):
+        """After a loss at the time `since`: the next step that `running`'s successors complete."""
+        def done():
+            return [line for line in metrics(self.folder)
+                    if line["generation"] > running.generation]
+        line = self.wait(done, f"a step after the loss of {what}", limit_s, 0.05)[0]
+        print(f"       {self.name}: {what} lost, next completed step after "
+              f"{line['t'] - since:.2f} s", flush=True)
+
+    def thaw_when_stopped(self, pids):
+        """Freezes workers: the job waits, at no cost, for what Slurm does next; they go on when the
+        agent has heard of it."""
+        for pid in pids:
             os.kill(pid, signal.SIGSTOP)
 
         def thaw():
             self.wait(lambda: self.events("stop_requested"), "the agent hears of it", 90)
-            for pid in workers.values():
+            for pid in pids:
                 os.kill(pid, signal.SIGCONT)
         thread = threading.Thread(target=thaw)
         thread.start()

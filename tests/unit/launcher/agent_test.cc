@@ -52,7 +52,7 @@ class AgentRun : public testing::Test {
     const int out = ::open((folder / "console").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
-    ::_exit(run_agent(fs, system_clock(), options));
+    ::_exit(run_agent(fs, system_clock(), options).exit_status);
   }
   int finish() {
     int status = 0;
@@ -356,7 +356,7 @@ TEST_F(AgentRun, AConsoleThatNobodyReadsStopsNobody) {
   agent = ::fork();
   if (agent == 0) {
     ::dup2(ends[1], STDOUT_FILENO);
-    ::_exit(run_agent(fs, system_clock(), options));
+    ::_exit(run_agent(fs, system_clock(), options).exit_status);
   }
   EXPECT_EQ(finish(), 0);
   EXPECT_THAT(read_file(fs, options.dump_folder / "logs" / "console.log").value(),

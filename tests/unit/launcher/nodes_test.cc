@@ -61,7 +61,7 @@ class NodesRun : public testing::Test {
     const int out = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
-    ::_exit(run_agent(fs, system_clock(), options));
+    ::_exit(run_agent(fs, system_clock(), options).exit_status);
   }
   void start_all(int count, int64_t min, int64_t max) {
     for (int i = 0; i < count; ++i) start(text("n", i), min, max);

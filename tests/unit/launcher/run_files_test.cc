@@ -48,6 +48,22 @@ TEST_F(RunFiles, EventsAreAppendedAndATornLineIsEnded) {
   EXPECT_GT(json["t"], 1.7e9);
 }
 
+TEST_F(RunFiles, ACoordinatorThatWakesUpOverwritesNothing) {
+  auto stopped = EventLog::open(fs, system_clock(), folder / "events.jsonl");
+  auto successor = EventLog::open(fs, system_clock(), folder / "events.jsonl");
+  ASSERT_TRUE(stopped && successor);
+  LoggedEvent event;
+  for (const char* name : {"first_step", "recovered", "woken", "done"}) {
+    event.event = name;
+    (event.event == "woken" ? stopped : successor)->append(event);
+  }
+  const auto lines = split(read_file(fs, folder / "events.jsonl").value(), '\n');
+  ASSERT_EQ(lines.size(), 5u);
+  EXPECT_EQ(nlohmann::json::parse(lines[1])["event"], "recovered");
+  EXPECT_EQ(nlohmann::json::parse(lines[2])["event"], "woken");
+  EXPECT_EQ(nlohmann::json::parse(lines[3])["event"], "done");
+}
+
 TEST_F(RunFiles, MembershipRoundTrips) {
   Membership membership;
   membership.generation = 3;

@@ -22,6 +22,8 @@ constexpr const char* kRunning =
     "JobId=7 JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1 RunTime=00:00:10 "
     "TimeLimit=00:10:00 NodeList=node[1-2] BatchHost=node1\n";
 constexpr const char* kShow = "scontrol -o show job 7";
+constexpr const char* kTry =
+    "srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist=node1 true";
 
 std::string with(std::string answer, const std::string& from, const std::string& to) {
   const size_t at = answer.find(from);
@@ -49,9 +51,9 @@ class SlurmAllocation : public testing::Test {
                              .committed_step = [this] { return step; }});
   }
   // Ends the run with `status`; what is asked after that.
-  int conclude(Allocation& from, int status, std::vector<std::string> lost = {}) {
+  int conclude(Allocation& from, int status, std::vector<std::string> nodes = {}) {
     asked.clear();
-    return from.conclude(status, lost);
+    return from.conclude(status, nodes);
   }
 
   TempDir folder;
@@ -59,7 +61,7 @@ class SlurmAllocation : public testing::Test {
                           {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {kNoKillVariable, "1"}};
   std::map<std::string, std::string> answers{
       {kShow, kRunning}, {"scontrol requeue 7", ""}, {"scontrol update jobid=7 Requeue=1", ""},
-      {"scancel 7", ""}, {"scontrol -o show node node1", "NodeName=node1 State=ALLOCATED"}};
+      {"scancel 7", ""}, {kTry, ""}};
   std::vector<std::string> asked;
   int64_t step = 4;
 };
@@ -137,17 +139,18 @@ TEST_F(SlurmAllocation, ThreeStartsWithoutANewStepAreTheLast) {
 TEST_F(SlurmAllocation, ABatchHostThatIsGoneLeavesTheEndToUs) {
   auto job = allocation(Allocation::Wish::kNever);
   for (const int status : {kExitDone, kExitResume}) {
-    EXPECT_EQ(conclude(job, status), status);
-    EXPECT_THAT(asked, testing::ElementsAre(kShow, "scontrol -o show node node1")) << "it lives";
-    EXPECT_EQ(conclude(job, status, {"node1"}), status);
-    EXPECT_THAT(asked, testing::ElementsAre(kShow, "scancel 7")) << "we gave it up";
+    EXPECT_EQ(conclude(job, status, {"node1", "node2"}), status);
+    EXPECT_THAT(asked, testing::ElementsAre(kShow)) << "its agent was with us";
+    EXPECT_EQ(conclude(job, status, {"node2"}), status);
+    EXPECT_THAT(asked, testing::ElementsAre(kShow, kTry)) << "its agent was lost, and it lives";
   }
-  answers["scontrol -o show node node1"] = "NodeName=node1 State=MIXED+COMPLETING+NOT_RESPONDING";
-  conclude(job, kExitDone);
-  EXPECT_EQ(asked.back(), "scancel 7");
   answers[kShow] = with(kRunning, "node[1-2]", "node2");
   conclude(job, kExitDone);
   EXPECT_THAT(asked, testing::ElementsAre(kShow, "scancel 7")) << "Slurm took it out of the job";
+  answers[kShow] = kRunning;
+  answers.erase(kTry);
+  EXPECT_EQ(conclude(job, kExitDone, {"node2"}), kExitDone);
+  EXPECT_THAT(asked, testing::ElementsAre(kShow, kTry, "scancel 7")) << "Slurm misses it later";
   environment["SLURMD_NODENAME"] = "node1";
   auto on_it = allocation(Allocation::Wish::kNever);
   conclude(on_it, kExitDone);
