@@ -127,12 +127,23 @@ bool Allocation::batch_host_is_gone(const std::vector<std::string>& nodes) {
                "true"});
 }
 
+// Of the job's, those that Slurm still counts and we do not; separated by commas.
+std::string Allocation::lost_nodes(const std::vector<std::string>& nodes) const {
+  std::string lost;
+  for (const std::string& node : nodes.empty() ? nodes : job_->nodes)
+    if (node != job_->node && !contains(nodes, node)) lost += (lost.empty() ? "" : ",") + node;
+  return lost;
+}
+
 int Allocation::conclude(int run_status, const std::vector<std::string>& nodes) {
   if (!in_job()) return run_status;
   start_questions();
   if (const auto looked = look_at_job(); !looked)
     log_warning("Slurm cannot be asked: ", looked.error().message);
   if (policy() == Policy::kNone) return run_status;
+  if (const std::string lost = lost_nodes(nodes); !lost.empty())
+    log_info("Slurm: without ", lost, " at the end; `sbatch --exclude=", lost,
+             "` keeps it out of the next job");
   const Happening happening = happening_of(run_status, is_cancelled(*job_));
   const Decision decision = decide(policy(), happening);
   if (decision.then == Then::kRequeue) return requeue(run_status);

@@ -70,6 +70,7 @@ class Allocation {
   void start_questions() { deadline_ns_ = clock_.monotonic_ns() + kDeadlineMs * 1'000'000; }
   Result<void> look_at_job();
   bool batch_host_is_gone(const std::vector<std::string>& nodes);
+  std::string lost_nodes(const std::vector<std::string>& nodes) const;
   int requeue(int run_status);
   void end_job();
 

@@ -157,6 +157,17 @@ TEST_F(SlurmAllocation, ABatchHostThatIsGoneLeavesTheEndToUs) {
   EXPECT_THAT(asked, testing::ElementsAre(kShow));
 }
 
+TEST_F(SlurmAllocation, NodesThatWereLostAreNamedWithTheWayToKeepThemOut) {
+  auto job = allocation(Allocation::Wish::kNever);
+  testing::internal::CaptureStderr();
+  conclude(job, kExitDone, {"node2"});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("--exclude=node1"));
+  testing::internal::CaptureStderr();
+  conclude(job, kExitDone, {"node1", "node2"});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::Not(testing::HasSubstr("--exclude")));
+}
+
 TEST_F(SlurmAllocation, WithoutScontrolTheEnvironmentCounts) {
   answers.clear();
   environment.erase(kNoKillVariable);
