@@ -78,7 +78,7 @@ Result<Snapshot> merge(const PartsByRank& parts) {
 
 std::string contradiction(const Snapshot& snapshot, int64_t base_step, const DiskState& disk) {
   const Manifest& m = snapshot.whole;
-  if (m.step <= disk.step) return text("not newer than step ", disk.step, " on disk");
+  if (m.step < disk.step) return text("older than step ", disk.step, " on disk");
   if (m.generation < disk.generation)
     return text("older than generation ", disk.generation, " that committed step ", disk.step);
   if (base_step > disk.newest_step)

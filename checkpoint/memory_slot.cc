@@ -80,7 +80,6 @@ SlotSize slot_size(std::span<const LivePiece> layout) {
 Result<SlotFile> SlotFile::create(FileSystem& file_system, const std::filesystem::path& path,
                                   SlotSize size) {
   LOCKSTEP_TRY(auto file, file_system.create(path));
-  LOCKSTEP_RETURN_IF_ERROR(file->allocate(size.file_bytes));
   return SlotFile(std::move(file), size);
 }
 

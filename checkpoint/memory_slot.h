@@ -48,9 +48,10 @@ SlotSize slot_size(std::span<const LivePiece> layout);
 
 class SlotFile {
  public:
-  // Makes the file and takes its memory. Errors: kNoSpace, kIo.
+  // Makes the file, which takes no memory yet. Errors: kNoSpace, kIo.
   static Result<SlotFile> create(FileSystem& file_system, const std::filesystem::path& path,
                                  SlotSize size);
+  Result<void> take_memory() { return file_->allocate(size_.file_bytes); }  // Errors: kNoSpace
 
   // All four steps; calls `on_copied` once, after step 2: the pieces may change from then on.
   // Requires: `pieces` has the layout that the size was made for. Errors: kIo, kConfig (a trainer

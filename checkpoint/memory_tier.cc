@@ -55,12 +55,7 @@ Result<std::unique_ptr<MemoryTier>> MemoryTier::create(MemoryTierOptions options
                                                        std::vector<LivePiece> layout) {
   std::unique_ptr<MemoryTier> tier(
       new MemoryTier(std::move(options), file_system, std::move(layout)));
-  if (auto made = tier->make_slots(); !made.ok()) {
-    const double gib = static_cast<double>(tier->size_.file_bytes) / (1 << 30);
-    return Error{made.error().code == Code::kNoSpace ? Code::kConfig : made.error().code,
-                 text("memory for two snapshots of ", fixed(gib, 2), " GiB: ",
-                      made.error().message)};
-  }
+  LOCKSTEP_RETURN_IF_ERROR(tier->make_slots());
   tier->thread_ = std::thread([t = tier.get()] { t->run(); });
   return tier;
 }
@@ -147,7 +142,20 @@ void MemoryTier::remove() {
   if (file_system_.remove(generation_folder()).ok()) (void)file_system_.remove(options_.folder);
 }
 
+// Why it could not; empty: it could.
+std::string MemoryTier::take_memory() {
+  for (std::vector<SlotFile>* pair : {&own_, &kept_})
+    for (SlotFile& slot : *pair)
+      if (const auto taken = slot.take_memory(); !taken.ok()) {
+        const double gib = static_cast<double>(slot.size_bytes()) / (1 << 30);
+        return text("memory for two snapshots of ", fixed(gib, 2), " GiB: ",
+                    taken.error().message);
+      }
+  return "";
+}
+
 void MemoryTier::run() {
+  no_memory_ = take_memory();
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || job_; });
@@ -167,11 +175,14 @@ SnapshotReport MemoryTier::take(const Job& job) {
   SnapshotReport report{.step = job.tag.step, .bytes = size_.file_bytes, .error = {},
                         .buddy_error = {}};
   const double start_s = system_clock().monotonic_s();
-  const auto written = own_[job.slot].write(job.tag, layout_, [this] {
+  const auto copied = [this] {
     const std::lock_guard lock(mutex_);
     copying_ = false;
     changed_.notify_all();
-  });
+  };
+  Result<void> written = no_memory_.empty() ? own_[job.slot].write(job.tag, layout_, copied)
+                                            : Error{Code::kNoSpace, no_memory_};
+  if (!no_memory_.empty()) copied();
   const double copied_s = system_clock().monotonic_s();
   report.copy_s = copied_s - start_s;
   if (!written.ok()) report.error = written.error().message;

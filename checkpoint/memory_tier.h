@@ -56,7 +56,8 @@ struct SnapshotReport {  // of one finished snapshot, this rank's view
 
 class MemoryTier {
  public:
-  // Takes the memory of all slots. Errors: kConfig (it does not fit, in GiB), kIo.
+  // Makes the slots; the copier takes their memory while training begins. What does not fit fails
+  // the snapshots, each with that reason. Errors: kIo.
   static Result<std::unique_ptr<MemoryTier>> create(MemoryTierOptions options,
                                                     FileSystem& file_system,
                                                     std::vector<LivePiece> layout);
@@ -81,6 +82,7 @@ class MemoryTier {
   };
   MemoryTier(MemoryTierOptions options, FileSystem& file_system, std::vector<LivePiece> layout);
   Result<void> make_slots();
+  std::string take_memory();
   Result<void> make_pair(int rank, const char* kind, SlotSize size, std::vector<SlotFile>& pair);
   void run();
   SnapshotReport take(const Job& job);
@@ -96,6 +98,7 @@ class MemoryTier {
   std::vector<std::byte> out_block_, in_block_;
   int64_t begun_steps_[2] = {-1, -1};  // by slot, the same on every rank; of the training thread
   bool buddy_broken_ = false;          // of the copier
+  std::string no_memory_;              // likewise: why there is none for the slots
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

@@ -151,7 +151,10 @@ TEST(MemoryTier, TheDiskIsTheTruth) {
   EXPECT_EQ(steps({.step = 5, .generation = 3, .newest_step = 5}), std::vector<int64_t>{8});
   EXPECT_EQ(steps({.step = 4, .generation = 2, .newest_step = 5}), std::vector<int64_t>{8})
       << "step 5 is there and damaged";
-  EXPECT_TRUE(steps({.step = 8, .generation = 3, .newest_step = 8}).empty()) << "not newer";
+  EXPECT_EQ(steps({.step = 8, .generation = 3, .newest_step = 8}), std::vector<int64_t>{8})
+      << "the same bits, sooner";
+  EXPECT_TRUE(steps({.step = 9, .generation = 3, .newest_step = 9}).empty()) << "older";
+  EXPECT_TRUE(steps({.step = 8, .generation = 4, .newest_step = 8}).empty()) << "another's step 8";
   EXPECT_TRUE(steps({.step = 6, .generation = 4, .newest_step = 6}).empty()) << "overtaken";
   EXPECT_TRUE(steps({.step = 4, .generation = 2, .newest_step = 4}).empty()) << "taken back";
   EXPECT_TRUE(steps({}).empty()) << "somebody removed the checkpoints";
@@ -227,12 +230,16 @@ TEST(MemoryTier, AnIncompleteSlotStaysIncompleteAtTheBuddy) {
   EXPECT_EQ(load_at(found.snapshots[0], 3), "");
 }
 
-TEST(MemoryTier, WhatDoesNotFitIsSaidAtTheStart) {
+TEST(MemoryTier, WhatDoesNotFitIsSaidWithEachSnapshot) {
   const TempDir dir;
   FaultyFileSystem disk(posix_file_system());
   disk.set_plan({.op = Op::kTruncate, .at_call = 2, .fault = Fault::kNoSpace});
-  const MemoryWorld world(disk, dir.path(), {0});
-  EXPECT_NE(world.error.find("GiB"), std::string::npos) << world.error;
+  MemoryWorld world(disk, dir.path(), {0});
+  for (const int64_t step : {2, 4}) {
+    const std::string error = world.snapshot(step).at(0).error;
+    EXPECT_NE(error.find("memory for two snapshots of "), std::string::npos) << error;
+  }
+  EXPECT_TRUE(find_snapshots(dir.path(), 1).snapshots.empty());
 }
 
 TEST(MemoryTier, NothingIsLeftOfAFinishedRun) {
