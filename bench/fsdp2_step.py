@@ -188,4 +188,5 @@ def main():
         os._exit(0)  # FSDP2 over Gloo sometimes aborts while the interpreter is torn down
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -70,4 +70,5 @@ def main():
             dist.barrier()
 
 
-main()
+if __name__ == "__main__":
+    main()
