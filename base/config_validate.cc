@@ -132,6 +132,9 @@ Result<void> check_names(const Config& config) {
 }
 
 Result<void> check_lora(const Config& config) {
+  if (config.lora.rank == 0 && !config.lora.target_modules.empty())
+    return wrong("lora.target_modules is set and lora.rank is 0: every weight would be trained; "
+                 "give lora.rank, or no target_modules");
   if (config.lora.rank == 0 || config.checkpoint.initial_load_path.empty()) return {};
   return wrong("with lora.rank = ", config.lora.rank, " checkpoints hold adapters alone, and the "
                "weights come from model.hf_assets_path: `lockstep export ",

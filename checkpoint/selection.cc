@@ -71,7 +71,7 @@ bool selects(const LoadSelection& selection, const TensorPiece& piece) {
 }
 
 Result<void> check_match(const Manifest& manifest, const std::vector<TensorPiece>& wanted,
-                         const std::set<std::string>& model_names) {
+                         const std::set<std::string>& model_names, Surplus surplus) {
   std::set<std::string> missing, shapes, unexpected;
   for (const TensorPiece& piece : wanted) {
     const ManifestTensor* const tensor = manifest.find_tensor(piece.name);
@@ -81,9 +81,10 @@ Result<void> check_match(const Manifest& manifest, const std::vector<TensorPiece
       shapes.insert(text(piece.tensor_key(), ": the model has ", shape_text(piece.global_shape),
                          ", the checkpoint ", shape_text(tensor->global_shape)));
   }
-  if (missing.empty() && shapes.empty()) return {};
   for (const ManifestTensor& tensor : manifest.tensors)
     if (!model_names.empty() && !model_names.contains(tensor.name)) unexpected.insert(tensor.name);
+  const bool too_much = surplus == Surplus::kRefused && !unexpected.empty();
+  if (missing.empty() && shapes.empty() && !too_much) return {};
   return Error{Code::kConfig,
                text("model and checkpoint do not match",
                     list_text(missing, "missing from the checkpoint"),

@@ -28,10 +28,13 @@ bool selects(const LoadSelection& selection, const TensorPiece& piece);
 
 inline constexpr size_t kNamedMismatches = 10;  // of each sort; the rest is counted
 
+enum class Surplus { kAllowed, kRefused };  // what only the checkpoint has
+
 // Whether the checkpoint has all that is wanted, in the same shapes. Errors: kConfig with counts
 // and names of what is missing, of another shape, and only in the checkpoint: not among
 // `model_names`, all that the model has (empty: not known, and not said).
 Result<void> check_match(const Manifest& manifest, const std::vector<TensorPiece>& wanted,
-                         const std::set<std::string>& model_names);
+                         const std::set<std::string>& model_names,
+                         Surplus surplus = Surplus::kAllowed);
 
 }  // namespace lockstep::checkpoint

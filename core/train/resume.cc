@@ -63,12 +63,17 @@ struct Loader {
   Communicator& comm;
   TrainingStep& step;
 
+  // All that is trained, and nothing else: a resume with fewer adapters or layers would drop some.
+  Result<void> check_tensors(const checkpoint::Manifest& manifest) {
+    return checkpoint::check_match(manifest, model_pieces(step.units()),
+                                   parameter_names(step.units()), checkpoint::Surplus::kRefused);
+  }
+
   Result<LoadedPart> from_disk(const std::string& directory, Resumed& resumed) {
     LoadedPart part;
     LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest(file_system, directory));
     LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, directory));
-    LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_match(part.manifest, model_pieces(step.units()),
-                                                     parameter_names(step.units())));
+    LOCKSTEP_RETURN_IF_ERROR(check_tensors(part.manifest));
     const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
     LOCKSTEP_TRY(const auto statistics,
                  checkpoint::load_pieces(file_system, directory, part.manifest, targets,
@@ -82,6 +87,7 @@ struct Loader {
   Result<LoadedPart> from_memory(const checkpoint::Snapshot& snapshot, Resumed& resumed) {
     LoadedPart part;
     part.manifest = snapshot.whole;
+    LOCKSTEP_RETURN_IF_ERROR(check_tensors(part.manifest));
     const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
     const auto load = load_snapshot(file_system, *memory, snapshot, comm, targets);
     if (!load.ok()) return load.error();

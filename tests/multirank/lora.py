@@ -102,9 +102,21 @@ def refusals(test, source, run, folder):
         check("lora.rank" in said, said)
         said = test.command("export", "--lora", run, test.folder / "a1", status=EXIT_CONFIG)
         check("has an adapter_config.json" in said, said)
+        refused(keys | {"lora.rank": 0}, "lora.target_modules", "lora.rank is 0")
+        refused(keys | {"lora.rank": -1}, "lora.rank = -1")
         adapted = test.ranks(source, 1, TINY | {"lora.rank": 2, "training.steps": 30})
         adapted.expect(EXIT_CONFIG)
         check("lora_A" in adapted.log(), tail(adapted.log()))
+    with test.case("a resume with other adapters, or with none, names them"):
+        more = keys | {"training.steps": STEPS + 3}
+        none = {key: value for key, value in more.items() if not key.startswith("lora.")}
+        for other, word in ((none, "16 only in the checkpoint: model.layers.0"),
+                            (more | {"lora.rank": 2}, "[2, 64]"),
+                            (more | {"lora.target_modules": "q_proj,v_proj"},
+                             "8 only in the checkpoint: model.layers.0")):
+            ranks = test.ranks(run, 2, other | {"job.dump_folder": run})
+            ranks.expect(EXIT_CONFIG)
+            check(word in ranks.log(), tail(ranks.log()))
     with test.case("random weights are a base as well, that no folder has"):
         random = test.train("random", 2, KEYS | {"training.steps": 2})
         said = test.command("export", random, test.folder / "none", status=EXIT_CONFIG)

@@ -90,6 +90,12 @@ TEST(ConfigValidate, Combinations) {
               c.checkpoint.memory_interval = 2, c.checkpoint.buddy = true;
             }),
             "ok");
+  EXPECT_THAT(verdict([](Config& c) { c.lora.target_modules = {"q_proj"}; }),
+              HasSubstr("every weight would be trained"));
+  EXPECT_EQ(verdict([](Config& c) {
+              c.lora.rank = 4, c.lora.target_modules = {"q_proj"};
+            }),
+            "ok");
   EXPECT_THAT(verdict([](Config& c) { c.job.name = "a/b"; }), HasSubstr("one folder name"));
   EXPECT_THAT(verdict([](Config& c) { c.checkpoint.folder = ""; }), HasSubstr("no_enable"));
 }

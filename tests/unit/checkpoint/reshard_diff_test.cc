@@ -285,7 +285,11 @@ TEST(Selection, ACheckpointOfAnotherModelIsRefusedWithADiff) {
   EXPECT_THAT(refused.error().message,
               HasSubstr("1 of another shape: param/same: the model has [2, 4], the checkpoint "
                         "[4, 2]"));
-  EXPECT_TRUE(check_match(manifest, {{"same", Kind::kParam, {4, 2}, 0, 8}}, {}).ok());
+  const TensorPiece same{"same", Kind::kParam, {4, 2}, 0, 8};
+  EXPECT_TRUE(check_match(manifest, {same}, {}).ok());
+  EXPECT_TRUE(check_match(manifest, {same}, {"same"}).ok());
+  EXPECT_THAT(check_match(manifest, {same}, {"same"}, Surplus::kRefused).error().message,
+              HasSubstr("15 only in the checkpoint: old.10"));
 }
 
 }  // namespace
