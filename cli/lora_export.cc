@@ -41,7 +41,9 @@ class Merger {
   Result<void> read(const std::string& name, const std::vector<int64_t>& shape, int64_t first,
                     std::span<float> out) {
     LOCKSTEP_RETURN_IF_ERROR(base_(name, shape, first, out));
-    if (!params_.contains(model_spec::path_of(name) + ".lora_A.weight")) return {};
+    const std::string path = model_spec::path_of(name);
+    const bool matrix = name == path + ".weight";  // its bias has the same path
+    if (!matrix || !params_.contains(path + ".lora_A.weight")) return {};
     if (factors_.of != name) LOCKSTEP_RETURN_IF_ERROR(read_factors(name));
     const int64_t columns = shape[1];
     for (size_t done = 0; done < out.size();) {

@@ -30,12 +30,13 @@ def check_games(path):
         assert result == board.result(), game
 
 
-def check_run(folder):
+def check_run(folder, less):
+    """The mean loss of the last five steps is at least `less` below that of the first five."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
-    assert lines[-1]["loss"] < lines[0]["loss"] - 0.2, [line["loss"] for line in lines]
+    losses = [line["loss"] for line in lines]
+    assert sum(losses[-5:]) / 5 < sum(losses[:5]) / 5 - less, losses
     assert lines[-1]["validation_loss"] > 0
-    return lines
 
 
 def main(source, programs):
@@ -48,12 +49,13 @@ def main(source, programs):
                                     "PATH": f"{programs}:{os.environ['PATH']}"}
         done = subprocess.run([source / "examples/finetune_chess/run", "--games", str(GAMES),
                                "--steps", str(STEPS), "--ranks", "2", out], env=environment,
-                              capture_output=True, text=True, timeout=240)
+                              capture_output=True, text=True, errors="replace",
+                              timeout=240)  # a model that knows little writes broken UTF-8
         assert done.returncode == 0, done.stdout + done.stderr
         for style in ("random", "greedy"):
             check_games(out / f"{style}.jsonl")
-        check_run(out / "full")
-        check_run(out / "lora")
+        check_run(out / "full", 0.2)
+        check_run(out / "lora", 0.02)
         ids = torch.arange(3, 43).view(2, 20)
         logits = {}
         for name in ("model", "chess_model", "greedy_model"):
@@ -74,4 +76,4 @@ def main(source, programs):
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]))
+    main(pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve())

@@ -38,7 +38,9 @@ CASES = {
         "qwen3", {"rank": 4, "alpha": 4, "target_modules": ["k_proj", "up_proj"]}, {}),
     "gpt2, everything": ("gpt2", {"rank": 6, "target_modules": ["c_attn", "c_proj", "c_fc"]}, {}),
 }
-LR = 1e-2
+# At 1e-2 the second case has a step with a gradient 25 times that of its neighbours; there PEFT in
+# fp32 is 9e-4 from PEFT in fp64, and so are we.
+LR = 3e-3
 CHECKPOINT = 5  # the step whose adapters and next gradients are compared
 
 
@@ -146,7 +148,8 @@ def check_case(programs, name, scratch):
         return transformers.AutoModelForCausalLM.from_pretrained(folder).float().eval()
 
     keys = {f"lora.{key}": value for key, value in lora.items()} | more
-    keys |= {"optimizer.lr": LR, "checkpoint.interval": 1, "checkpoint.keep_latest_k": 0}
+    keys |= {"optimizer.lr": LR, "checkpoint.interval": 1, "checkpoint.keep_latest_k": 0,
+             "checkpoint.when_busy": "wait"}
     train(programs, folder, path, scratch / "start", 1, more=words(keys | {
         "optimizer.lr": 0, "training.steps": 1}), steps=1)
     first = scratch / "first"
