@@ -145,6 +145,30 @@ TEST_F(OpenDatasetTest, SourcesThatDoNotGoTogetherAreNamed) {
               AllOf(HasSubstr("tokenizer byte 0123456789abcdef"), HasSubstr("one tokenizer")));
 }
 
+// Where a mapped file would end the process by SIGBUS.
+TEST_F(OpenDatasetTest, AFileThatShrinksWhileItIsReadIsNamed) {
+  write_text(dir_ / "t.bin", bytes_of<uint16_t>(counting_tokens(5000, 300)));
+  const std::string a = prepared("a", 'a', 4001);
+  for (const auto& [data, file] : {std::pair{Config::Data{.path = dir_ / "t.bin",
+                                                          .kind = "nanogpt"}, dir_ / "t.bin"},
+                                   std::pair{Config::Data{.path = a},
+                                             std::filesystem::path(a) / "train_00000.tokens"}}) {
+    const auto dataset = open(data);
+    ASSERT_TRUE(dataset.ok()) << message_of(dataset);
+    auto shrinking = posix_file_system().open(file);
+    ASSERT_TRUE(shrinking.ok() && shrinking.value()->truncate(100).ok());
+    int named = 0;
+    for (int64_t step = 0; step < 50; ++step) {
+      const auto batch = dataset.value()->batch(step, 0);
+      if (batch.ok()) continue;  // all of it lay in the first 100 bytes
+      EXPECT_EQ(batch.error().code, Code::kCorrupt);
+      EXPECT_THAT(batch.error().message, HasSubstr(file.string()));
+      ++named;
+    }
+    EXPECT_GT(named, 40);
+  }
+}
+
 TEST_F(OpenDatasetTest, AReadThatFailsForAWhileIsTriedAgain) {
   const std::string a = prepared("a", 'a', 1001);
   FaultyFileSystem disk(posix_file_system());
