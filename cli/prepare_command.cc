@@ -44,7 +44,8 @@ int fail(const Error& error) {
 void print_summary(const data::PrepareReport& report, const data::PrepareOptions& options) {
   const data::DatasetManifest& manifest = report.manifest;
   std::cout << options.out.string() << ": " << (report.up_to_date ? "up to date, " : "")
-            << grouped(manifest.recipe.documents) << " documents, "
+            << grouped(manifest.recipe.documents)
+            << (manifest.recipe.documents == 1 ? " file, " : " files, ")
             << grouped(manifest.tokens("train")) << " training and "
             << grouped(manifest.tokens("val")) << " validation tokens, vocabulary "
             << manifest.vocab_size << " (" << manifest.tokenizer << "), manifest " << manifest.hash
