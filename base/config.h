@@ -102,6 +102,7 @@ struct Config {
     int64_t spares = 0;                         // nodes kept out while there are more than MIN
     std::string on_node_loss = "shrink";        // shrink | spare | wait | fail
     double last_call_seconds = 30;              // from MIN nodes on, for more to come
+    std::string status_endpoint;                // HOST:PORT | INTERFACE:PORT; empty: none
   } launcher;
   struct Debug {
     std::string break_rule;  // tests only: 1 | 3 | 4 | 5 | 6, breaks that rule of the arithmetic

@@ -259,6 +259,9 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      "before; fail: end", one_of({"shrink", "spare", "wait", "fail"})},
     {AT(launcher, last_call_seconds), kSame, "from MIN nodes on, for more to come",
      within(0, 1e9)},
+    {AT(launcher, status_endpoint), kSame,
+     "where the agent that coordinates serves a status page and Prometheus metrics, to who has the "
+     "token in its log: HOST:PORT or INTERFACE:PORT; empty: nowhere", any()},
     {AT(debug, break_rule), kMayChange, "tests only: breaks one rule of the arithmetic",
      one_of({"", "1", "3", "4", "5", "6"})},
     {AT(debug, nan_steps), kMayChange, "tests only: the loss of these steps is not a number",
@@ -336,6 +339,7 @@ const std::vector<ConfigAlias>& config_aliases() {
       {"local_addr", "launcher.local_addr", "this node's interface or address"},
       {"spares", "launcher.spares", "nodes kept out of a generation"},
       {"on_node_loss", "launcher.on_node_loss", "when a node is lost"},
+      {"status_endpoint", "launcher.status_endpoint", "HOST:PORT or INTERFACE:PORT"},
   };
   return table;
 }

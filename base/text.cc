@@ -32,6 +32,10 @@ std::string grouped(int64_t number) {
   return digits;
 }
 
+std::string counted(int64_t count, std::string_view noun) {
+  return text(count, " ", noun, count == 1 ? "" : "s");
+}
+
 std::string fixed(double value, int decimals) {
   const int length = std::snprintf(nullptr, 0, "%.*f", decimals, value);
   std::string out(static_cast<size_t>(length), '\0');

@@ -23,6 +23,8 @@ std::string text(const Parts&... parts) {
 std::string bytes_text(uint64_t bytes);
 // 5847 -> "5,847"
 std::string grouped(int64_t number);
+// 1, "node" -> "1 node"; 2, "node" -> "2 nodes"
+std::string counted(int64_t count, std::string_view noun);
 // printf-style for one number: fixed(3.14159, 2) -> "3.14"
 std::string fixed(double value, int decimals);
 // 75.2 -> "0:01:15"

@@ -83,7 +83,7 @@ PlotCurve curve_of(const RunLog& log) {
   PlotCurve curve;
   curve.label = log.name;
   if (log.restarts > 0) {
-    curve.label += text(" (", log.restarts, log.restarts == 1 ? " restart)" : " restarts)");
+    curve.label += text(" (", counted(log.restarts, "restart"), ")");
   }
   for (const StepRecord& record : log.steps) {
     curve.points.push_back({static_cast<double>(record.step), record.loss});
@@ -92,8 +92,7 @@ PlotCurve curve_of(const RunLog& log) {
 }
 
 std::string ranks_text(int64_t world_size) {
-  if (world_size <= 0) return "";
-  return text(world_size, world_size == 1 ? " rank" : " ranks");
+  return world_size <= 0 ? "" : counted(world_size, "rank");
 }
 
 // A generation ends at its last logged step; the next one redoes from its checkpoint.

@@ -20,12 +20,14 @@ namespace {
 constexpr int kExitBad = 1;
 constexpr const char* kAbout =
     R"(Checks this node before a job: GPUs, matrix products, memory, the disk where checkpoints will
-lie, room for them, limits, versions. One verdict a line: ok, warn or bad, and what to do. With
-CONFIG and its keys, also what that run will need of the node. Writes 256 MiB into the checkpoint
-folder's file system, in a file that is gone when the command ends, however it ends.
+lie, room for them, limits, the address that other nodes will use, versions. One verdict a line: ok,
+warn or bad, and what to do. With CONFIG and its keys, also what that run will need of the node.
+Writes 256 MiB into the checkpoint folder's file system, in a file that is gone when the command
+ends, however it ends.
 
 Under srun, one task a node, the nodes meet in the run's folder, and node 0 shows all of them: who
-did not come, clocks that differ, other libraries or devices, nodes that are slower than the rest.
+did not come, clocks that differ, other libraries or devices, nodes that are slower than the rest,
+and which node reaches which, how fast: meanwhile each listens at one port.
 
 Exit status: 0; 1 when something is bad; 64 for a wrong config.
 
@@ -72,6 +74,8 @@ ProbeOptions probe_options(const Config& config) {
     options.memory_folder = config.checkpoint.memory_folder;
   options.worker_program = launcher::running_executable().parent_path() / "lockstep-worker";
   options.threads = config.training.threads;
+  options.local_address = config.launcher.local_addr;
+  options.rendezvous = config.launcher.rdzv_endpoint;
   return options;
 }
 

@@ -53,6 +53,13 @@ struct LimitFacts {
   bool infiniband = false;  // such a device is there
 };
 
+// Where the other nodes will reach this one, as an agent chooses it.
+struct NetworkFacts {
+  std::string error;  // why there is no such address; "": there is
+  std::string interface, address;
+  int64_t port = 0;  // while nodes meet: where the others measure the way to here
+};
+
 struct VersionFacts {
   std::string lockstep, kernel, glibc, hdf5;
 };
@@ -64,6 +71,7 @@ struct NodeFacts {
   DiskFacts disk;
   MemoryFacts memory;
   LimitFacts limits;
+  NetworkFacts network;
   VersionFacts versions;
   bool clock_synchronized = true;  // the kernel's word
 };

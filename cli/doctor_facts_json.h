@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/doctor_facts.h"
+#include "cli/doctor_meeting.h"
 
 namespace lockstep::cli {
 
@@ -18,8 +19,10 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemoryFacts, available_bytes, copy_bytes_per_
                                    snapshot_free_bytes, shm_free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LimitFacts, open_files, open_files_hard, locked_bytes,
                                    infiniband)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NetworkFacts, error, interface, address, port)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VersionFacts, lockstep, kernel, glibc, hdf5)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, node, devices, compute, disk, memory, limits,
-                                   versions, clock_synchronized)
+                                   network, versions, clock_synchronized)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(PairFacts, to, error, round_trip_s, bytes_per_s)
 
 }  // namespace lockstep::cli

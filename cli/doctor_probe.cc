@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "base/aligned_bytes.h"
@@ -17,6 +18,7 @@
 #include "base/text.h"
 #include "checkpoint/shard_file_writer.h"
 #include "cli/bounded_run.h"
+#include "launcher/net/endpoint.h"
 
 namespace lockstep::cli {
 namespace {
@@ -184,6 +186,16 @@ DiskFacts probe_disk(FileSystem& file_system, Clock& clock, const ProbeOptions& 
   return facts;
 }
 
+NetworkFacts probe_network(const ProbeOptions& options) {
+  std::optional<launcher::net::Endpoint> toward;  // nobody yet where nodes meet in a folder
+  if (auto fixed = launcher::net::parse_endpoint(options.rendezvous);
+      fixed.ok() && !options.rendezvous.starts_with("file:"))
+    toward = std::move(fixed).value();
+  const auto local = launcher::net::choose_local_address(options.local_address, toward);
+  if (!local.ok()) return {.error = local.error().message, .interface = "", .address = ""};
+  return {.error = "", .interface = local.value().interface, .address = local.value().address};
+}
+
 NodeFacts probe_node(FileSystem& file_system, Clock& clock, const ProbeOptions& options) {
   NodeFacts facts;
   facts.node = kernel_line("/proc/sys/kernel/hostname");
@@ -192,6 +204,7 @@ NodeFacts probe_node(FileSystem& file_system, Clock& clock, const ProbeOptions& 
   facts.memory = probe_memory(file_system, clock, options, facts.devices.cpus);
   facts.disk = probe_disk(file_system, clock, options);
   facts.limits = probe_limits(file_system);
+  facts.network = probe_network(options);
   facts.clock_synchronized = clock_is_kept();
   facts.versions = {LOCKSTEP_VERSION, kernel_line("/proc/sys/kernel/osrelease"),
                     gnu_get_libc_version(), checkpoint::hdf5_version()};

@@ -19,6 +19,8 @@ struct ProbeOptions {
   std::filesystem::path memory_folder = "/dev/shm";
   std::filesystem::path worker_program;     // lockstep-worker
   int64_t threads = 1;                      // of a rank
+  std::string local_address;                // launcher.local_addr
+  std::string rendezvous;                   // launcher.rdzv_endpoint
   int64_t disk_bytes = int64_t{256} << 20;  // written at most
   double disk_s = 20, program_s = 60;       // limits: of the writing, of each program asked
 };
@@ -29,6 +31,7 @@ NodeFacts probe_node(FileSystem& file_system, Clock& clock, const ProbeOptions& 
 // The pieces that tests call on their own.
 // Writes into a file without a name, then syncs it.
 DiskFacts probe_disk(FileSystem& file_system, Clock& clock, const ProbeOptions& options);
+NetworkFacts probe_network(const ProbeOptions& options);
 // Of `nvidia-smi --query-gpu=name,memory.total,driver_version,ecc.errors.uncorrected.volatile.total
 // --format=csv,noheader,nounits`. Errors: kCorrupt.
 Result<std::vector<GpuFacts>> parse_nvidia_smi(std::string_view lines);

@@ -62,7 +62,8 @@ std::string doctor_text(const DoctorReport& report) {
     warnings += v.level == Level::kWarn;
     failures += v.level == Level::kBad;
   });
-  return out + text(level_name(report.worst()), ": ", failures, " bad, ", warnings, " warnings\n");
+  return out + text(level_name(report.worst()), ": ", failures, " bad, ",
+                    counted(warnings, "warning"), "\n");
 }
 
 std::string doctor_json(const DoctorReport& report) {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kSlowShare = 0.8, kVerySlowShare = 0.5;  // of the median
 constexpr double kSkew_s = 0.5, kVagueSkew_s = 5;
+constexpr size_t kShownPairs = 3;  // of those that are not reached
 
 Verdict judge_presence(const std::vector<MetNode>& met, int64_t nodes) {
   constexpr const char* kWhat = "nodes";
@@ -25,7 +26,8 @@ Verdict judge_presence(const std::vector<MetNode>& met, int64_t nodes) {
   std::string missing;
   for (int64_t rank = 0; rank < nodes; ++rank)
     if (!ranks.contains(rank)) missing += text(missing.empty() ? "" : ", ", rank);
-  const std::string found = text(met.size(), " of ", nodes, " nodes came to the shared folder");
+  const std::string found =
+      text(met.size(), " of ", counted(nodes, "node"), " came to the shared folder");
   if (!missing.empty())
     return {Level::kBad, kWhat, text(found, "; not task ", missing),
             "is the run's folder the same on all nodes? Look at those tasks' output"};
@@ -107,10 +109,83 @@ std::vector<Verdict> judge_speeds(const std::vector<MetNode>& met) {
   return verdicts;
 }
 
+// A peer's loopback is not this node's.
+Verdict judge_addresses(const std::vector<MetNode>& met) {
+  constexpr const char* kWhat = "network";
+  std::set<std::string> interfaces, hosts;
+  std::string loopback;
+  for (const MetNode& node : met) {
+    const NetworkFacts& network = node.facts.network;
+    interfaces.insert(network.interface);
+    hosts.insert(node.facts.node);
+    if (network.address.starts_with("127.") || network.address == "::1")
+      loopback = node.facts.node;
+  }
+  std::string found = "peers will use";
+  for (const std::string& interface : interfaces) found += " " + interface;
+  constexpr const char* kAdvice = "name the interface between the nodes with --local-addr";
+  if (!loopback.empty() && hosts.size() > 1)
+    return {Level::kBad, kWhat, text(found, "; ", loopback, " chose its loopback"), kAdvice};
+  if (interfaces.size() > 1)
+    return {Level::kWarn, kWhat, text(found, ", not the same on all nodes"), kAdvice};
+  return {Level::kOk, kWhat, found, ""};
+}
+
+struct Way {
+  std::string name;  // "gpu001 -> gpu002"
+  PairFacts facts;
+};
+std::vector<Way> all_ways(const std::vector<MetNode>& met) {
+  std::map<int64_t, std::string> names;
+  for (const MetNode& node : met) names[node.rank] = node.facts.node;
+  std::vector<Way> ways;
+  for (const MetNode& node : met)
+    for (const PairFacts& pair : node.pairs)
+      ways.push_back({text(node.facts.node, " -> ", names[pair.to]), pair});
+  return ways;
+}
+
+// Each way on its own: one that is shut or slow holds up every collective.
+Verdict judge_pairs(const std::vector<MetNode>& met) {
+  constexpr const char* kWhat = "pairs";
+  constexpr const char* kAdvice = "look at the firewall, the cables and --local-addr";
+  std::vector<Way> ways = all_ways(met);
+  const size_t wanted = met.size() * (met.size() - 1);
+  std::string shut;
+  size_t shut_count = 0;
+  for (const Way& way : ways)
+    if (!way.facts.error.empty() && ++shut_count <= kShownPairs)
+      shut += text("; ", way.name, ": ", way.facts.error);
+  std::string found =
+      text(ways.size() - shut_count, " of ", counted(static_cast<int64_t>(wanted), "way"),
+           " between nodes measured");
+  if (shut_count > 0)
+    return {Level::kBad, kWhat, text(found, "; ", shut_count, " shut", shut), kAdvice};
+  if (ways.empty()) return {Level::kWarn, kWhat, found, "see the line `network` of the nodes"};
+  const auto later = std::max_element(ways.begin(), ways.end(), [](const Way& a, const Way& b) {
+    return a.facts.round_trip_s < b.facts.round_trip_s;
+  });
+  const std::string longest =
+      text(fixed(later->facts.round_trip_s * 1e3, 3), " ms (", later->name, ")");
+  std::sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) {
+    return a.facts.bytes_per_s < b.facts.bytes_per_s;
+  });
+  const double slowest = ways.front().facts.bytes_per_s;
+  const double median = ways[ways.size() / 2].facts.bytes_per_s;
+  found += text("; slowest ", rate_text(slowest), " (", ways.front().name, "), median ",
+                rate_text(median), "; longest round trip ", longest);
+  if (slowest < kVerySlowShare * median) return {Level::kWarn, kWhat, found, kAdvice};
+  return {Level::kOk, kWhat, found, ""};
+}
+
 }  // namespace
 
 std::vector<Verdict> judge_together(const std::vector<MetNode>& met, int64_t nodes) {
   std::vector<Verdict> verdicts{judge_presence(met, nodes), judge_skew(met), judge_sameness(met)};
+  if (met.size() > 1) {
+    verdicts.push_back(judge_addresses(met));
+    verdicts.push_back(judge_pairs(met));
+  }
   for (Verdict& speed : judge_speeds(met)) verdicts.push_back(std::move(speed));
   return verdicts;
 }

@@ -24,20 +24,16 @@ Verdict bad(const char* what, std::string found, std::string advice) {
 std::string size_text(int64_t bytes) {
   return bytes < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(bytes));
 }
-std::string rate_text(double bytes_per_s) {
-  return bytes_per_s >= 1e9 ? fixed(bytes_per_s * 1e-9, 1) + " GB/s"
-                            : fixed(bytes_per_s * 1e-6, 1) + " MB/s";
-}
 
 Verdict judge_devices(const DeviceFacts& d, const ComputeFacts& c, const NodeNeeds& needs) {
   constexpr const char* kWhat = "devices";
-  const std::string cpus = text(d.cpus, " CPUs");
+  const std::string cpus = counted(d.cpus, "CPU");
   if (d.gpus_of_kernel == 0 && d.gpus.empty()) return ok(kWhat, cpus + ", no GPU");
   if (!d.has_nvidia_smi)
-    return warn(kWhat, text(d.gpus_of_kernel, " GPUs in /proc, no nvidia-smi"),
+    return warn(kWhat, text(counted(d.gpus_of_kernel, "GPU"), " in /proc, no nvidia-smi"),
                 "put nvidia-smi on the PATH to have their memory and errors checked");
   if (!d.nvidia_smi_error.empty())
-    return bad(kWhat, text(d.gpus_of_kernel, " GPUs in /proc; ", d.nvidia_smi_error),
+    return bad(kWhat, text(counted(d.gpus_of_kernel, "GPU"), " in /proc; ", d.nvidia_smi_error),
                "the driver does not answer: take this node out and have it reset");
   const auto count = static_cast<int64_t>(d.gpus.size());
   if (count < d.gpus_of_kernel)
@@ -46,8 +42,8 @@ Verdict judge_devices(const DeviceFacts& d, const ComputeFacts& c, const NodeNee
   std::string found = text(count, " x ", d.gpus.front().name, ", driver ", d.gpus.front().driver);
   for (const GpuFacts& gpu : d.gpus) {
     if (gpu.ecc_errors > 0)
-      return bad(kWhat, text(found, "; a ", gpu.name, " has ", gpu.ecc_errors,
-                             " uncorrected memory errors"),
+      return bad(kWhat, text(found, "; a ", gpu.name, " has ",
+                             counted(gpu.ecc_errors, "uncorrected memory error")),
                  "take this node out: its numbers cannot be trusted");
     if (gpu.name != d.gpus.front().name)
       return warn(kWhat, text(found, "; another is a ", gpu.name),
@@ -58,7 +54,7 @@ Verdict judge_devices(const DeviceFacts& d, const ComputeFacts& c, const NodeNee
                  "see `lockstep plan CONFIG --device-memory` for what fits");
   }
   if (needs.ranks > count)
-    return warn(kWhat, text(found, " for ", needs.ranks, " ranks"),
+    return warn(kWhat, text(found, " for ", counted(needs.ranks, "rank")),
                 "ranks that share a GPU are slow; lower --nproc-per-node");
   if (c.error.empty() && !c.cuda_build)
     return warn(kWhat, found + "; this build computes on the CPU",
@@ -75,7 +71,7 @@ Verdict judge_compute(const ComputeFacts& c) {
     return bad(kWhat, c.error, "build lockstep-worker beside lockstep; without it nothing trains");
   return ok(kWhat, text(fixed(c.fp32_tflops, 3), " TFLOP/s in fp32, ", fixed(c.bf16_tflops, 3),
                         " in bf16, ", c.device,
-                        c.cuda_devices > 0 ? "" : text(", ", c.threads, " threads")));
+                        c.cuda_devices > 0 ? "" : text(", ", counted(c.threads, "thread"))));
 }
 
 Verdict judge_memory(const MemoryFacts& m, const NodeNeeds& needs) {
@@ -83,7 +79,8 @@ Verdict judge_memory(const MemoryFacts& m, const NodeNeeds& needs) {
   const std::string found = text(size_text(m.available_bytes), " available, copies at ",
                                  rate_text(m.copy_bytes_per_s));
   const int64_t needed = needs.host_bytes + needs.snapshot_bytes;
-  const std::string need = text(found, "; ", needs.ranks, " ranks take ", size_text(needed));
+  const std::string need = text(found, "; ", counted(needs.ranks, "rank"),
+                                needs.ranks == 1 ? " takes " : " take ", size_text(needed));
   if (needed > m.available_bytes && m.available_bytes >= 0)
     return bad(kWhat, need, "fewer ranks a node, or more nodes; see `lockstep plan CONFIG`");
   if (needed > kTightShare * static_cast<double>(m.available_bytes) && m.available_bytes >= 0)
@@ -165,6 +162,13 @@ Verdict judge_clock(bool synchronized) {
               "logs and events of several nodes will not fit together: start chrony or ntpd");
 }
 
+Verdict judge_network(const NetworkFacts& n) {
+  if (!n.error.empty())
+    return bad("network", n.error, "name an interface or address of this node with --local-addr");
+  return ok("network", text(n.interface.empty() ? "no interface" : n.interface, ", ", n.address,
+                            ": what peers will use"));
+}
+
 Verdict judge_versions(const NodeFacts& f) {
   const VersionFacts& v = f.versions;
   std::string found = text("lockstep ", v.lockstep, ", Linux ", v.kernel, ", glibc ", v.glibc,
@@ -186,6 +190,11 @@ int64_t checkpoints_at_once(const Config& config) {
 
 }  // namespace
 
+std::string rate_text(double bytes_per_s) {
+  return bytes_per_s >= 1e9 ? fixed(bytes_per_s * 1e-9, 1) + " GB/s"
+                            : fixed(bytes_per_s * 1e-6, 1) + " MB/s";
+}
+
 const char* level_name(Level level) {
   return level == Level::kOk ? "ok" : level == Level::kWarn ? "warn" : "bad";
 }
@@ -198,6 +207,7 @@ std::vector<Verdict> judge(const NodeFacts& facts, const NodeNeeds& needs) {
           judge_disk(facts.disk),
           judge_space(facts.disk, needs),
           judge_limits(facts.limits),
+          judge_network(facts.network),
           judge_clock(facts.clock_synchronized),
           judge_versions(facts)};
 }

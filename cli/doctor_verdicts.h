@@ -21,6 +21,8 @@ struct Verdict {
   std::string advice;  // what to do; "" when ok
 };
 
+std::string rate_text(double bytes_per_s);  // "412.0 MB/s"
+
 // Of one node, in a fixed order.
 std::vector<Verdict> judge(const NodeFacts& facts, const NodeNeeds& needs);
 

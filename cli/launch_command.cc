@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/launch_in_allocation.h"
+#include "cli/status_pages.h"
 #include "data/open_dataset.h"
 #include "launcher/agent.h"
 #include "launcher/process.h"
@@ -61,6 +62,8 @@ status; under Slurm the one that coordinates at the end acts for the job.
                              spare: a spare, else end; wait: for as many as before; fail: end
   --spares N                 nodes kept out while there are more than MIN
   --local-addr A             the interface or address to use on this node
+  --status-endpoint HOST:PORT|INTERFACE:PORT
+                             a status page and Prometheus metrics; the log shows their address
 
 Examples:
   lockstep launch examples/demo.toml --nproc-per-node 4
@@ -227,6 +230,8 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   options.dump_folder = config.value().dump_folder();
   options.threads = config.value().training.threads;
   options.resume_command = resume_command(command, arguments);
+  options.status_endpoint = config.value().launcher.status_endpoint;
+  options.status_pages = status_pages(posix_file_system(), system_clock(), options.dump_folder);
   const auto supervise = [&options] {
     return launcher::run_agent(posix_file_system(), system_clock(), options);
   };

@@ -19,10 +19,26 @@ using nlohmann::json;
 constexpr size_t kLoggedSteps = 8;  // that rates are means of
 // A rank says that it is alive once a slot; a checkpoint is loaded or begun in one go.
 constexpr double kSilentStep_s = 5, kSilentOther_s = 60, kSilentSteps = 3;
+// What is known of other nodes is this much older: published each 5 s, under clocks that differ.
+constexpr double kElsewhere_s = 6;
 
-double silence_limit_s(Phase phase, double step_time_s) {
+double silence_limit_s(const RankStatus& rank, double step_time_s) {
+  const Phase phase = rank.member.progress.phase;
   const bool in_step = phase == Phase::kStep || phase == Phase::kUpdate;
-  return std::max(in_step ? kSilentStep_s : kSilentOther_s, kSilentSteps * step_time_s);
+  return std::max(in_step ? kSilentStep_s : kSilentOther_s, kSilentSteps * step_time_s) +
+         (rank.elsewhere ? kElsewhere_s : 0);
+}
+
+// A rank elsewhere may be as many steps behind as fit between two looks at it.
+bool is_behind(const RankStatus& rank, int64_t front, double step_time_s) {
+  const auto behind = static_cast<double>(front - rank.member.progress.step);
+  if (!rank.elsewhere) return behind > 1;
+  return step_time_s > 0 && (behind - 2) * step_time_s > kElsewhere_s;
+}
+
+bool is_silent(const Membership& membership, const std::string& node) {
+  return std::any_of(membership.nodes.begin(), membership.nodes.end(),
+                     [&](const auto& each) { return each.name == node && each.suspect; });
 }
 
 // Of the newest lines, those of one generation and world size.
@@ -58,12 +74,14 @@ void find_suspects(RunStatus& status) {
       rank.suspect = "its process is gone";
     } else if (rank.stopped) {
       rank.suspect = "stopped (SIGSTOP or a debugger)";
-    } else if (front - progress.step > 1) {
+    } else if (rank.elsewhere && is_silent(status.membership, rank.member.node)) {
+      rank.suspect = text("its node ", rank.member.node, " is silent");
+    } else if (is_behind(rank, front, status.step_time_s)) {
       rank.suspect = text("behind: others are at step ", front);
     } else if (progress.save_phase == SavePhase::kFailed) {
       rank.suspect = "its last save failed";
       continue;  // it goes on, nobody waits for it
-    } else if (rank.age_s > silence_limit_s(progress.phase, status.step_time_s) &&
+    } else if (rank.age_s > silence_limit_s(rank, status.step_time_s) &&
                (silent == nullptr || rank.age_s > silent->age_s)) {
       silent = &rank;
     }
@@ -102,10 +120,12 @@ Result<RunStatus> RunObserver::look() {
 
 RankStatus RunObserver::rank_status(Membership::Member member, bool running) const {
   RankStatus rank;
-  rank.alive = running && launcher::is_alive(member.pid);
-  rank.stopped = rank.alive && launcher::is_stopped(member.pid);
+  // The coordinator knows the pages of its own node alone.
+  rank.elsewhere = !member.node.empty() && member.progress_page.empty();
+  rank.alive = running && (rank.elsewhere || launcher::is_alive(member.pid));
+  rank.stopped = rank.alive && !rank.elsewhere && launcher::is_stopped(member.pid);
   // Only a page that is there: opening a missing one would make it.
-  if (rank.alive && file_system_.exists(member.progress_page))
+  if (rank.alive && !rank.elsewhere && file_system_.exists(member.progress_page))
     if (auto page = ProgressPage::open(member.progress_page); page)
       member.progress = (*page)->read();
   if (member.progress.unix_ns > 0)

@@ -19,6 +19,7 @@ namespace lockstep::cli {
 // A number nobody knows is -1.
 struct RankStatus {
   launcher::Membership::Member member;  // its page as it is now
+  bool elsewhere = false;               // on another node: known as of the last workers.json
   bool alive = false, stopped = false;  // stopped: SIGSTOP, or under a debugger
   double age_s = -1;                    // of its last sign of life
   double tokens_per_s = -1;             // of the slots that it computes
@@ -45,11 +46,11 @@ struct RunStatus {
   double eta_s() const;  // -1: unknown
 };
 
-// Names in each rank's `suspect` what looks wrong with it: gone, stopped, silent for longer than
-// its phase and the time of a step explain, behind the others, slower than they are, a save that
-// failed. Ranks wait for each other: where one is to blame (of several silent ones, the one silent
-// longest), the silence of the others is not held against them. Pure. Requires: the rest of
-// `status` is filled in.
+// Names in each rank's `suspect` what looks wrong with it: gone, stopped, on a node that is silent,
+// silent for longer than its phase and the time of a step explain, behind the others, slower than
+// they are, a save that failed. Ranks wait for each other: where one is to blame (of several silent
+// ones, the one silent longest), the silence of the others is not held against them. Pure.
+// Requires: the rest of `status` is filled in.
 void find_suspects(RunStatus& status);
 
 // Looks again and again at one run. What changes seldom is read only when it has changed.

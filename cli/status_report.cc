@@ -104,6 +104,7 @@ std::string status_json(const RunStatus& status, bool compact) {
   for (const RankStatus& rank : status.ranks) {
     const Progress& progress = rank.member.progress;
     json["workers"].push_back({{"rank", rank.member.rank},
+                               {"node", rank.member.node},
                                {"pid", rank.member.pid},
                                {"alive", rank.alive},
                                {"stopped", rank.stopped},

@@ -42,6 +42,7 @@ class Agent {
 
  private:
   Result<void> open_record();
+  Result<void> serve_status();
   AgentEnd run();
   void feed(const control::Event& event);
   void carry_out(const control::Send& action);
@@ -74,7 +75,8 @@ class Agent {
   const std::filesystem::path scratch_;
   Crew crew_;
   StopSignals signals_;
-  std::optional<EventLog> events_;      // while this node coordinates
+  std::optional<EventLog> events_;      // both while this node coordinates
+  std::unique_ptr<net::StatusServer> status_;
   std::optional<ConsoleTail> console_;  // while rank 0 is one of ours
   std::optional<control::Rendezvous> rendezvous_;  // both only with other nodes
   std::unique_ptr<control::Wire> wire_;
@@ -110,6 +112,10 @@ Result<AgentEnd> Agent::run_among() {
   LOCKSTEP_TRY(const auto secret, net::Secret::of_job(options_.environment, options_.dump_folder));
   LOCKSTEP_TRY(const auto local,
                net::choose_local_address(nodes.local_address, rendezvous_->fixed()));
+  // Any node may coordinate some day: each says now what would then be wrong.
+  if (!options_.status_endpoint.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(net::status_address(options_.status_endpoint));
+  }
   control::CoordinatorOptions options;
   const net::Secret random = net::Secret::generate();
   std::memcpy(&options.id, random.bytes().data(), sizeof options.id);
@@ -135,6 +141,17 @@ Result<void> Agent::open_record() {
   LOCKSTEP_TRY(EventLog events,
                EventLog::open(file_system_, clock_, options_.dump_folder / "events.jsonl"));
   events_.emplace(std::move(events));
+  return serve_status();
+}
+
+// The one place that shows the token.
+Result<void> Agent::serve_status() {
+  if (options_.status_endpoint.empty() || status_) return {};
+  LOCKSTEP_TRY(const auto secret, net::Secret::of_job(options_.environment, options_.dump_folder));
+  LOCKSTEP_TRY(status_, net::StatusServer::open({.secret = secret,
+                                                 .at = options_.status_endpoint,
+                                                 .pages = options_.status_pages}));
+  log_info("status page: ", status_->url());
   return {};
 }
 
@@ -237,6 +254,7 @@ Result<void> Agent::spawn(const control::Order& order) {
 void Agent::carry_out(const control::SteppedDown& action) {
   log_warning("this node no longer coordinates: ", action.reason);
   events_.reset();
+  status_.reset();
   if (wire_) wire_->stop_serving();
 }
 

@@ -10,7 +10,8 @@
 //   <dump_folder>/control/…              several nodes: who coordinates (control/rendezvous.h)
 // Stores and progress pages live in a private folder under the system's temporary folder, which
 // goes with the agent. TERM, INT, HUP and USR1 at any node become SIGTERM to all workers, which
-// save and exit with 75. An agent that is alone opens no socket.
+// save and exit with 75. An agent that is alone opens no socket but that of the status page, which
+// the agent that coordinates serves where one was asked for.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include "base/file_system.h"
 #include "launcher/control/coordinator.h"
 #include "launcher/environment.h"
+#include "launcher/net/status_server.h"
 #include "launcher/supervisor.h"
 
 namespace lockstep::launcher {
@@ -48,6 +50,8 @@ struct AgentOptions {
   int64_t threads = 1;                        // intra-op threads of a worker
   std::string resume_command;                 // shown when the run ends unfinished
   int64_t tick_ms = 20;                       // how often pages are looked at
+  std::string status_endpoint;                // HOST:PORT | INTERFACE:PORT; empty: no status page
+  net::StatusPages status_pages;
 };
 
 struct AgentEnd {

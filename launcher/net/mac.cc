@@ -41,4 +41,14 @@ void fill_random(std::span<unsigned char> bytes) {
 
 void wipe(std::span<unsigned char> bytes) { sodium_memzero(bytes.data(), bytes.size()); }
 
+std::string hex_digits(std::span<const unsigned char> bytes) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string digits;
+  for (const unsigned char byte : bytes) {
+    digits += kHex[byte >> 4];
+    digits += kHex[byte & 15];
+  }
+  return digits;
+}
+
 }  // namespace lockstep::launcher::net

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace lockstep::launcher::net {
@@ -22,6 +23,9 @@ bool same_bytes(std::string_view a, std::string_view b);
 void fill_random(std::span<unsigned char> bytes);
 // Zeros that the compiler may not leave out.
 void wipe(std::span<unsigned char> bytes);
+
+// Two lower-case digits a byte.
+std::string hex_digits(std::span<const unsigned char> bytes);
 
 inline std::string_view view(std::span<const unsigned char> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -129,14 +129,6 @@ Result<Secret> Secret::of_job(const std::map<std::string, std::string>& environm
 
 Secret::~Secret() { wipe(bytes_); }
 
-std::string Secret::hex() const {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string digits;
-  for (const unsigned char byte : bytes_) {
-    digits += kHex[byte >> 4];
-    digits += kHex[byte & 15];
-  }
-  return digits;
-}
+std::string Secret::hex() const { return hex_digits(bytes_); }
 
 }  // namespace lockstep::launcher::net

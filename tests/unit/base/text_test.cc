@@ -25,7 +25,10 @@ TEST(Text, BytesInBinaryUnits) {
   EXPECT_EQ(bytes_text(std::numeric_limits<uint64_t>::max()), "16.00 EiB");
 }
 
-TEST(Text, GroupedThousands) {
+TEST(Text, CountedAndGroupedThousands) {
+  EXPECT_EQ(counted(0, "node"), "0 nodes");
+  EXPECT_EQ(counted(1, "node"), "1 node");
+  EXPECT_EQ(counted(12, "node"), "12 nodes");
   EXPECT_EQ(grouped(0), "0");
   EXPECT_EQ(grouped(999), "999");
   EXPECT_EQ(grouped(5847), "5,847");

@@ -34,6 +34,7 @@ NodeFacts healthy() {
               .snapshot_folder = "/dev/shm", .snapshot_free_bytes = 200 * kGiB,
               .shm_free_bytes = 200 * kGiB};
   f.limits = {.open_files = 65536, .open_files_hard = 65536, .locked_bytes = -1};
+  f.network = {"", "eth0", "10.0.0.1"};
   f.versions = {"0.1.0", "6.1", "2.36", "1.10.8"};
   return f;
 }
@@ -119,6 +120,8 @@ const std::vector<Trouble>& troubles() {
        [](F& f, N&) { f.limits.open_files = 256; }},
       {"InfiniBandWithoutLockedMemory", "limits", Level::kWarn, "8.00 MiB",
        [](F& f, N&) { f.limits.infiniband = true; f.limits.locked_bytes = 8 << 20; }},
+      {"NoAddress", "network", Level::kBad, "no interface is called",
+       [](F& f, N&) { f.network.error = "no interface is called \"ib9\""; }},
       {"ClockRunsFree", "clock", Level::kWarn, "time service",
        [](F& f, N&) { f.clock_synchronized = false; }},
   };
@@ -246,6 +249,18 @@ TEST(DoctorProbe, WhatTheWorkerSays) {
     EXPECT_EQ(parse_worker_probe(words).error().code, Code::kCorrupt) << words;
 }
 
+TEST(DoctorProbe, TheAddressIsTheOneThatWasNamed) {
+  ProbeOptions options;
+  options.local_address = "lo";
+  EXPECT_EQ(probe_network(options).interface, "lo");
+  EXPECT_EQ(probe_network(options).address, "127.0.0.1");
+  options.local_address = "nosuchinterface0";
+  EXPECT_THAT(probe_network(options).error, HasSubstr("nosuchinterface0"));
+  options.local_address = "";
+  options.rendezvous = "127.0.0.1:29400";  // the way to who coordinates
+  EXPECT_EQ(probe_network(options).address, "127.0.0.1");
+}
+
 TEST(DoctorProbe, ThisNode) {
   const test_support::TempDir dir;
   ProbeOptions options = small(dir.path());
@@ -256,17 +271,21 @@ TEST(DoctorProbe, ThisNode) {
   EXPECT_GT(facts.memory.available_bytes, 0);
   EXPECT_GT(facts.memory.copy_bytes_per_s, 1e8);
   EXPECT_GT(facts.limits.open_files, 0);
+  EXPECT_EQ(facts.network.error, "");
+  EXPECT_NE(facts.network.address, "");
   EXPECT_THAT(facts.versions.hdf5, HasSubstr("1."));
   EXPECT_THAT((std::vector{facts.node, facts.versions.kernel, facts.versions.glibc}),
               Each(testing::Not(testing::AnyOf("", "unknown"))));
 }
 
-// Three alike; the first is node 0.
+// Three alike, each of which reaches the others; the first is node 0.
 std::vector<MetNode> three_nodes() {
   std::vector<MetNode> met;
   for (int64_t rank = 0; rank < 3; ++rank) {
-    MetNode node{rank, healthy(), {}};
+    MetNode node{rank, healthy(), {}, {}};
     node.facts.node = text("gpu00", rank);
+    for (int64_t to = 0; to < 3; ++to)
+      if (to != rank) node.pairs.push_back({to, "", 1e-4, 2e9});
     if (rank > 0) node.skew = ClockSkew{0.01, 0.02};
     met.push_back(node);
   }
@@ -297,6 +316,16 @@ TEST(DoctorTogether, EachTroubleIsSaid) {
        [](Met& met) { met[1].skew = ClockSkew{3, 12}; }},
       {"sameness", Level::kWarn, "LibTorch: 2.11.0 on gpu000, 2.10.0 on gpu001",
        [](Met& met) { met[1].facts.compute.torch = "2.10.0"; }},
+      {"network", Level::kBad, "gpu001 chose its loopback",
+       [](Met& met) { met[1].facts.network.address = "127.0.0.1"; }},
+      {"network", Level::kWarn, "peers will use eth0 ib0, not the same",
+       [](Met& met) { met[1].facts.network.interface = "ib0"; }},
+      {"pairs", Level::kBad, "5 of 6 ways between nodes measured; 1 shut; gpu002 -> gpu000: no",
+       [](Met& met) { met[2].pairs[0].error = "no route to host"; }},
+      {"pairs", Level::kWarn, "slowest 100.0 MB/s (gpu001 -> gpu002), median 2.0 GB/s",
+       [](Met& met) { met[1].pairs[1].bytes_per_s = 1e8; }},
+      {"pairs", Level::kWarn, "0 of 6 ways",
+       [](Met& met) { for (MetNode& node : met) node.pairs.clear(); }},
       {"gemm", Level::kWarn, "slowest: gpu001 at 70 % of the median",
        [](Met& met) { met[1].facts.compute.fp32_tflops = 35; }},
       {"disk", Level::kBad, "slowest: gpu002 at 30 % of the median",
@@ -315,6 +344,35 @@ TEST(DoctorTogether, EachTroubleIsSaid) {
       EXPECT_NE(v.advice, "");
     }
   }
+}
+
+TEST(DoctorTogether, TheWorstPairsAreNamed) {
+  std::vector<MetNode> met = three_nodes();
+  met[0].pairs[1].round_trip_s = 0.0021;
+  met[2].pairs[0].bytes_per_s = 1.9e9;
+  for (const Verdict& v : judge_together(met, 3)) {
+    EXPECT_EQ(v.level, Level::kOk) << v.what << ": " << v.found;
+    if (v.what == "pairs")
+      EXPECT_EQ(v.found, "6 of 6 ways between nodes measured; slowest 1.9 GB/s (gpu002 -> gpu000), "
+                         "median 2.0 GB/s; longest round trip 2.100 ms (gpu000 -> gpu002)");
+  }
+}
+
+TEST(Doctor, OneIsNotSeveral) {
+  DoctorReport report;
+  NodeFacts facts = healthy();
+  facts.limits.open_files = 1024;
+  report.nodes.push_back({facts, judge(facts, {})});
+  EXPECT_THAT(doctor_text(report), testing::EndsWith("warn: 0 bad, 1 warning\n"));
+  facts.devices = DeviceFacts();
+  facts.compute.cuda_devices = 0;
+  NodeNeeds needs;
+  needs.ranks = 1;
+  needs.host_bytes = kGiB;
+  EXPECT_EQ(verdict(facts, needs, "devices").found, "1 CPU, no GPU");
+  EXPECT_THAT(verdict(facts, needs, "gemm").found, testing::EndsWith(", 1 thread"));
+  EXPECT_THAT(verdict(facts, needs, "memory").found, HasSubstr("; 1 rank takes 1.00 GiB"));
+  EXPECT_THAT(judge_together({{0, facts, {}, {}}}, 1)[0].found, HasSubstr("1 of 1 node came"));
 }
 
 // A clock that is wrong by so much.
@@ -336,19 +394,22 @@ TEST(DoctorMeeting, BringsFactsAndClocksTogetherAndLeavesNothing) {
   ASSERT_TRUE(publish_file(posix_file_system(), dir / "run/doctor/session", "old"));
   ASSERT_TRUE(publish_file(posix_file_system(), dir / "run/doctor/ping_0_old", "?"));
   const auto options = [&](int64_t rank) {
-    return MeetingOptions{dir / "run/doctor", rank == 0 ? "new" : "", rank, 3, 20};
+    return MeetingOptions{dir / "run/doctor", rank == 0 ? "new" : "", rank, 3, 20, 20};
   };
+  NodeFacts here = healthy();
+  here.network.address = "127.0.0.1";
   std::vector<Result<void>> attended(3);
   std::vector<std::jthread> others;
   for (int64_t rank = 1; rank < 3; ++rank)
     others.emplace_back([&, rank] {
       WrongClock clock(rank == 1 ? 100 : -3);
-      NodeFacts facts = healthy();
+      NodeFacts facts = here;
       facts.node = text("node", rank);
+      if (rank == 2) facts.network.address = "192.0.2.7";  // not one of this machine's
       attended[static_cast<size_t>(rank)] =
           attend_meeting(posix_file_system(), clock, options(rank), facts);
     });
-  const auto met = lead_meeting(posix_file_system(), system_clock(), options(0), healthy());
+  const auto met = lead_meeting(posix_file_system(), system_clock(), options(0), here);
   others.clear();
   ASSERT_TRUE(met.ok());
   ASSERT_EQ(met.value().size(), 3u);
@@ -361,17 +422,29 @@ TEST(DoctorMeeting, BringsFactsAndClocksTogetherAndLeavesNothing) {
     EXPECT_NEAR(node.skew->ahead_s, rank == 1 ? 100 : -3, node.skew->error_s + 1e-6);
     EXPECT_LT(node.skew->error_s, 2);
   }
+  // Two of them reach each other; the third can only say why it does not listen.
+  for (size_t rank = 0; rank < 2; ++rank) {
+    ASSERT_EQ(met.value()[rank].pairs.size(), 1u);
+    const PairFacts& pair = met.value()[rank].pairs[0];
+    EXPECT_EQ(pair.to, static_cast<int64_t>(1 - rank));
+    EXPECT_EQ(pair.error, "");
+    EXPECT_GT(pair.bytes_per_s, 1e6);
+    EXPECT_GT(pair.round_trip_s, 0);
+    EXPECT_LT(pair.round_trip_s, 1);
+  }
+  EXPECT_THAT(met.value()[2].facts.network.error, HasSubstr("192.0.2.7"));
+  EXPECT_THAT(met.value()[2].pairs, IsEmpty());
   EXPECT_THAT(posix_file_system().list(dir / "run").value(), IsEmpty());
 }
 
 TEST(DoctorMeeting, WhoDoesNotComeIsMissingAndWhoFindsNobodySaysSo) {
   const test_support::TempDir dir;
   const auto met = lead_meeting(posix_file_system(), system_clock(),
-                                {dir / "a", "word", 0, 2, 0.05}, healthy());
+                                {dir / "a", "word", 0, 2, 0.05, 0.05}, healthy());
   ASSERT_TRUE(met.ok());
   EXPECT_EQ(met.value().size(), 1u);
   const auto attended = attend_meeting(posix_file_system(), system_clock(),
-                                       {dir / "b", "", 1, 2, 0.05}, healthy());
+                                       {dir / "b", "", 1, 2, 0.05, 0.05}, healthy());
   ASSERT_FALSE(attended.ok());
   EXPECT_EQ(attended.error().code, Code::kTimeout);
   EXPECT_THAT(attended.error().message, HasSubstr("shared"));

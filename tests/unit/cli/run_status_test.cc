@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "cli/status_metrics.h"
 #include "cli/status_report.h"
 #include "tests/support/temp_dir.h"
 
@@ -105,6 +106,50 @@ TEST(Suspects, NobodyWhenTheRunIsOver) {
   status.state = "done";
   status.ranks[0].alive = false;
   EXPECT_THAT(suspects_of(status), ElementsAre(""));
+}
+
+// Rank 1 is on a node whose reports are seconds old.
+TEST(Suspects, OfRanksElsewhereOnlyAsMuchIsHeldAgainstThemAsIsKnown) {
+  RunStatus status = healthy(2);
+  status.membership.nodes = {{"a", ""}, {"b", ""}};
+  RankStatus& far = status.ranks[1];
+  far.elsewhere = true;
+  far.member.node = "b";
+  far.age_s = 9;
+  far.member.progress.step = 30;
+  EXPECT_THAT(suspects_of(status), ElementsAre("", ""));
+  far.member.progress.step = 27;  // 15 steps of 0.5 s: more than the age of the report explains
+  EXPECT_THAT(suspects_of(status), ElementsAre("", HasSubstr("behind")));
+  status.step_time_s = -1;  // nothing is logged yet
+  EXPECT_THAT(suspects_of(status), ElementsAre("", ""));
+  status.step_time_s = 0.5;
+  far.member.progress.step = 42;
+  far.age_s = 12;
+  EXPECT_THAT(suspects_of(status), ElementsAre("", HasSubstr("no sign of life")));
+  status.membership.nodes[1].suspect = true;
+  EXPECT_THAT(suspects_of(status), ElementsAre("", "its node b is silent"));
+}
+
+TEST(StatusMetrics, WhatIsNotKnownHasNoLine) {
+  RunStatus status = healthy(2);
+  status.step = 41;
+  status.loss = 2.5;
+  status.ranks[1].member.node = R"(a \ "b")";
+  status.ranks[1].member.progress.snapshot_step = 40;
+  status.ranks[1].tokens_per_s = 1234567.5;
+  status.ranks[1].suspect = "stopped";
+  const std::string words = status_metrics(status);
+  for (const char* line :
+       {"lockstep_running 1", "lockstep_step 41", "lockstep_loss 2.5", "lockstep_suspects 1",
+        "# TYPE lockstep_restarts_total counter",
+        "lockstep_rank_phase{rank=\"0\",phase=\"step\"} 1",
+        "lockstep_rank_suspect{rank=\"0\"} 0",
+        R"(lockstep_rank_snapshot_step{rank="1",node="a \\ \"b\""} 40)",
+        R"(lockstep_rank_tokens_per_second{rank="1",node="a \\ \"b\""} 1234567.5)"})
+    EXPECT_THAT(words, HasSubstr(text("\n", line, "\n"))) << line;
+  EXPECT_THAT(words, testing::Not(HasSubstr("lockstep_rank_snapshot_step{rank=\"0\"")));
+  EXPECT_THAT(words, testing::Not(HasSubstr("lockstep_tokens_per_second")));
+  EXPECT_THAT(words, testing::Not(HasSubstr("-1")));
 }
 
 class RunObserverTest : public testing::Test {

@@ -1,0 +1,54 @@
+// The way between two nodes, on the loopback.
+#include "launcher/net/pair_probe.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/raw_socket.h"
+
+namespace lockstep::launcher::net {
+namespace {
+
+using test_support::RawSocket;
+using testing::HasSubstr;
+
+constexpr int kPatienceMs = 15'000;
+constexpr char kHere[] = "127.0.0.1";
+
+std::unique_ptr<ProbeListener> listener() { return ProbeListener::open(kHere, "word").value(); }
+
+TEST(PairProbe, MeasuresAWayThatIsOpen) {
+  const auto peer = listener();
+  for (int i = 0; i < 2; ++i) {
+    const auto figures = probe_pair(system_clock(), kHere, peer->at(), "word");
+    ASSERT_TRUE(figures.ok()) << figures.error().message;
+    EXPECT_GT(figures.value().round_trip_s, 0);
+    EXPECT_LT(figures.value().round_trip_s, 1);
+    EXPECT_GT(figures.value().bytes_per_s, 1e6);
+  }
+}
+
+TEST(PairProbe, AWayThatIsShutIsAnErrorThatNamesIt) {
+  const Endpoint gone = listener()->at();
+  const auto shut = probe_pair(system_clock(), kHere, gone, "word");
+  ASSERT_FALSE(shut.ok());
+  EXPECT_EQ(shut.error().code, Code::kPeerLost);
+  EXPECT_THAT(shut.error().message, HasSubstr(gone.str() + ": Connection refused"));
+  EXPECT_EQ(probe_pair(system_clock(), kHere, {"somewhere", 9}, "word").error().code,
+            Code::kConfig);
+}
+
+TEST(PairProbe, WhoDoesNotKnowTheWordIsNotAnswered) {
+  const auto peer = listener();
+  EXPECT_FALSE(probe_pair(system_clock(), kHere, peer->at(), "fork").ok());
+  RawSocket stranger(peer->at().port);
+  stranger.send("GET / HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(stranger.receive(kPatienceMs), "");
+  RawSocket silent(peer->at().port);  // holds it up for two seconds, no longer
+  EXPECT_TRUE(silent.wait_closed(kPatienceMs));
+  EXPECT_TRUE(probe_pair(system_clock(), kHere, peer->at(), "word").ok());
+  EXPECT_EQ(ProbeListener::open(kHere, "").error().code, Code::kConfig);
+}
+
+}  // namespace
+}  // namespace lockstep::launcher::net
