@@ -51,13 +51,15 @@ lockstep() { run_step 1 "$LOCKSTEP" "$@"; }
 # left, the next ones are started here, inside the allocation. (When the run was done before one of
 # them was killed, the next ones see that and end.)
 launch() {
-  local nodes status=0 start words=("$@" --launcher.grace_seconds 100)
+  local nodes job="$SLURM_JOB_ID" status=0 start words=("$@" --launcher.grace_seconds 100)
+  # The number alone may mean every task of the array.
+  if [[ -n "${SLURM_ARRAY_TASK_ID:-}" ]]; then job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
   if [[ -n "${NPROC_PER_NODE:-}" ]]; then words+=(--nproc-per-node "$NPROC_PER_NODE"); fi
   # shellcheck disable=SC2206  # words on purpose
   words+=(${LOCKSTEP_OVERRIDES:-})
   for ((start = 1; start <= MAX_LAUNCHES; ++start)); do
     # After a node was lost, what sbatch said about the allocation is stale.
-    nodes="$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%D 2>/dev/null)"
+    nodes="$(squeue --noheader --jobs="$job" --format=%D 2>/dev/null)"
     nodes="${nodes:-$SLURM_JOB_NUM_NODES}"
     if ((nodes < MIN_NODES)); then
       echo "$nodes nodes are left, fewer than $MIN_NODES" >&2
