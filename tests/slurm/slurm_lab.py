@@ -130,8 +130,9 @@ class Cases:
             others = sorted(set(now.agents) - {now.coordinator})
             pid = {"worker": now.workers[others[0]][0], "agent": now.agents[others[0]],
                    "coordinator": now.agents[now.coordinator]}[victim]
+            moment = time.time()
             os.kill(pid, signal.SIGKILL)
-            job.goes_on(now, time.time(), f"{victim} (SIGKILL)")
+            job.goes_on(moment, f"{victim} (SIGKILL)")
         job.expect("COMPLETED", "0:0")
         self.same_losses(job)
         sizes = {line["generation"]: line["world_size"] for line in metrics(job.folder)}
@@ -149,7 +150,7 @@ class Cases:
                              if name not in (host, now.coordinator))}[victim]
         moment = time.time()
         now.freeze(node)
-        job.goes_on(now, moment, f"{victim} (silent)")
+        job.goes_on(moment, f"{victim} (silent)")
         if policy.endswith(", kill"):
             thaw = job.thaw_when_stopped(job.at(8, nodes=2).all_workers())
             self.cluster.kill_node(node)

@@ -57,7 +57,6 @@ def submit(cluster, test, name, words=(), keys=None, script=None, folder=None, n
 @dataclasses.dataclass
 class Running:
     """Who runs a job at some moment: process ids, and Slurm's names of nodes."""
-    generation: int
     coordinator: str  # its node
     agents: dict      # by node
     workers: dict     # likewise, a list
@@ -102,15 +101,20 @@ class Job:
         except (FileNotFoundError, json.JSONDecodeError):
             return {"workers": [], "state": "", "generation": -1, "agent_pid": -1}
 
+    def newest_steps(self, since=0):
+        """Those of the launcher's newest generation, if it began after `since`."""
+        starts = [event["t"] for event in self.events("generation_start")]
+        return [line for line in metrics(self.folder)
+                if starts and line["t"] > starts[-1] > since]
+
     def at(self, step, start=0, nodes=1):
         """Who runs it, once a generation on so many nodes has done `step` after `start` restarts
         of the job, or more."""
         def there():
-            now, done = self.membership(), metrics(self.folder)
-            if now["state"] != "running" or not now["workers"] or not done or \
-                    done[-1]["generation"] != now["generation"] or done[-1]["step"] < step:
+            now, done = self.membership(), self.newest_steps()
+            if now["state"] != "running" or not done or done[-1]["step"] < step:
                 return None
-            found = Running(now["generation"], "", {}, {})
+            found = Running("", {}, {})
             for pid in (each["pid"] for each in now["workers"]):
                 environment = lab.environment_of(pid)
                 if environment.get("SLURM_JOB_ID") != self.id or \
@@ -124,12 +128,10 @@ class Job:
             return found if len(found.agents) == nodes and found.coordinator else None
         return self.wait(there, f"step {step} on {nodes} nodes", pause_s=0.01)
 
-    def goes_on(self, running, since, what, limit_s=30):
-        """After a loss at the time `since`: the next step that `running`'s successors complete."""
-        def done():
-            return [line for line in metrics(self.folder)
-                    if line["generation"] > running.generation]
-        line = self.wait(done, f"a step after the loss of {what}", limit_s, 0.05)[0]
+    def goes_on(self, since, what, limit_s=30):
+        """After a loss at the time `since`: prints when the next step was completed."""
+        line = self.wait(lambda: self.newest_steps(since), f"a step after the loss of {what}",
+                         limit_s, 0.05)[0]
         print(f"       {self.name}: {what} lost, next completed step after "
               f"{line['t'] - since:.2f} s", flush=True)
 
