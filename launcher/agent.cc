@@ -24,7 +24,8 @@ constexpr int64_t kCulpritNs =
 constexpr int kDrainTries = 50;  // a console may not take rank 0's last lines at once
 constexpr control::NodeId kAlone = 1;
 constexpr int64_t kHaltTickMs = 2;  // between two looks at who has let go
-constexpr int64_t kPublishNs = 5'000'000'000;  // workers.json anew, for what is on other nodes
+// workers.json anew, for what is on other nodes; and the rendezvous, for those that look for us.
+constexpr int64_t kPublishNs = control::Wire::kBeatMs * control::kMs;
 
 class Agent {
  public:
@@ -56,10 +57,12 @@ class Agent {
   void carry_out(const Record& action);
   void carry_out(const control::Leave& action);
 
+  Result<bool> take_lock(const control::TakeLock& action);
   Result<void> spawn(const control::Order& order);
   void wait();
   void collect_exits(int64_t alive_ns);
   void conclude(const control::Leave& action);
+  void keep_up();
   void publish(const std::string& state, int exit_status);
   void add_nodes(Membership& membership) const;
   void drain_console();
@@ -145,10 +148,20 @@ AgentEnd Agent::run() {
     if (console_) console_->pump();
     if (options_.supervisor.max_restarts > 0) crew_.keep_one_ready();
     feed(crew_.look(clock_.monotonic_ns()));
-    if (wire_ && !left_ && clock_.monotonic_ns() - published_ns_ >= kPublishNs)
-      publish("running", -1);
+    keep_up();
   }
   return end_;
+}
+
+// What a node does for the others now and then.
+void Agent::keep_up() {
+  if (!wire_ || left_ || clock_.monotonic_ns() - published_ns_ < kPublishNs) return;
+  published_ns_ = clock_.monotonic_ns();
+  publish("running", -1);
+  if (node_->coordinator() == nullptr) return;
+  const auto newest = rendezvous_->beat();
+  if (!newest) log_warning(newest.error().message);
+  if (newest && !newest.value()) feed(control::LockAnswer{-1, false});  // before it has begun
 }
 
 // Spawned and SpawnFailed answer SpawnWorkers, so events queue up behind the one being carried out.
@@ -167,9 +180,21 @@ void Agent::carry_out(const control::Follow& action) {
 }
 
 void Agent::carry_out(const control::TakeLock& action) {
-  const auto mine = rendezvous_->lock(action.generation, node_->member().id());
+  const auto mine = take_lock(action);
   if (!mine) log_warning(mine.error().message);
-  feed(control::LockAnswer{action.generation, mine && mine.value()});
+  // A majority needs no disk.
+  const bool otherwise = action.generation >= 0 && !action.tie;
+  feed(control::LockAnswer{action.generation, mine ? mine.value() : otherwise});
+}
+
+Result<bool> Agent::take_lock(const control::TakeLock& action) {
+  const control::NodeId id = node_->member().id();
+  if (action.generation < 0) return rendezvous_->begin(id, wire_->listens_at());
+  if (action.tie) {
+    LOCKSTEP_TRY(const bool mine, rendezvous_->lock(action.generation, id));
+    if (!mine) return false;
+  }
+  return rendezvous_->succeed(action.lost, wire_->listens_at());
 }
 
 void Agent::carry_out(const control::Committed& action) {
@@ -179,10 +204,6 @@ void Agent::carry_out(const control::Committed& action) {
 void Agent::carry_out(const control::Leads& action) {
   log_warning("this node coordinates from now on, after generation ", action.after);
   if (const auto opened = open_record(); !opened) log_warning(opened.error().message);
-  const auto before = rendezvous_->newest();
-  const auto claimed = before ? rendezvous_->claim(before.value().number + 1, wire_->listens_at())
-                              : Result<bool>(before.error());
-  if (!claimed) log_warning(claimed.error().message);
 }
 
 void Agent::carry_out(const control::SpawnWorkers& action) {

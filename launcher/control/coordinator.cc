@@ -139,11 +139,13 @@ void Coordinator::on(const PeerGone& event, int64_t now_ns, Actions& actions) {
 void Coordinator::on(const LockAnswer& event, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
   actions_ = &actions;
-  if (stage_ != Stage::kPreparing || !locking_ || event.generation != base_) return;
-  if (event.mine) {
+  const bool forming = stage_ == Stage::kGathering || stage_ == Stage::kPreparing;
+  if (!forming || event.generation != base_) return;
+  if (!event.mine) {
+    step_down(base_ < 0 ? "another node coordinates this job"
+                        : text("another node has succeeded generation ", base_));
+  } else if (stage_ == Stage::kPreparing && locking_) {
     commit();
-  } else {
-    step_down(text("another node has succeeded generation ", base_));
   }
   settle();
 }

@@ -7,7 +7,9 @@
 //                                                                      --> FINISHING --> over
 // Quorum: to follow generation b takes the promises of more than half of b's nodes, or of half of
 // them and the job's lock for b. So of two coordinators that succeed the same generation one at
-// least lacks a node, and neither can begin while b's workers could still do something.
+// least lacks a node, and neither can begin while b's workers could still do something. What it
+// commits first the rendezvous must allow as well: a late node that found nobody may be about to
+// begin anew.
 // A node is evicted when it is silent for evict_ns, when its connection broke and it does not come
 // back, or when it makes no promise in time. Surplus nodes are parked, never an error.
 // Whoever learns that a generation was committed that it does not know of steps down.

@@ -135,12 +135,15 @@ void Coordinator::try_commit() {
   const auto promises = static_cast<size_t>(
       std::count_if(members_.begin(), members_.end(),
                     [](const Node* node) { return node->voter; }));
-  if (roll_.empty() || 2 * promises > roll_.size()) {
-    commit();
-  } else if (2 * promises < roll_.size()) {
+  const bool majority = 2 * promises > roll_.size();
+  const bool newcomer = base_ == before_.generation;  // it has not committed anything
+  const bool alone = base_ < 0 && options_.max_nodes == 1;
+  if (2 * promises < roll_.size()) {
     step_down(text("only ", promises, " of ", roll_.size(), " nodes agree"));
+  } else if (alone || (majority && !newcomer)) {
+    commit();
   } else if (!std::exchange(locking_, true)) {
-    actions_->emplace_back(TakeLock{base_});
+    actions_->emplace_back(TakeLock{base_, newcomer ? before_.lost : options_.id, !majority});
   }
 }
 

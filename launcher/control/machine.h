@@ -19,7 +19,7 @@ struct Delivered { Message message; };
 struct PeerGone { NodeId id = 0; };  // the connection that this node reported on has ended
 struct LeaderLost {};                // the one to whom we report has ended, or could not be made
 struct Spawned { std::vector<int32_t> pids; };
-struct LockAnswer {
+struct LockAnswer {  // to TakeLock; unasked when it turns out that another node leads: not mine
   int64_t generation = -1;
   bool mine = false;
 };
@@ -36,7 +36,9 @@ struct SpawnWorkers { Order order; };
 struct TermWorkers {};             // SIGTERM to those that are left
 struct KillWorkers {};             // SIGKILL
 struct TakeLock {                  // one agent of the job may succeed this generation: be it
-  int64_t generation = -1;
+  int64_t generation = -1;         // -1: may begin to train
+  NodeId lost = 0;                 // who led it
+  bool tie = false;                // with no more than half of its nodes
 };
 struct Committed {                 // a generation may run; the one before is over
   int64_t generation = -1;

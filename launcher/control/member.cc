@@ -10,7 +10,7 @@ namespace lockstep::launcher::control {
 
 Member::Member(MemberOptions options, bool leads, int64_t now_ns)
     : options_(std::move(options)), now_ns_(now_ns), heard_ns_(now_ns),
-      tried_ns_(now_ns - options_.timing.try_ns) {
+      tried_ns_(now_ns - options_.timing.try_ns), ruled_ns_(now_ns) {
   if (leads) leader_ = {options_.id, options_.address};
 }
 
@@ -26,6 +26,7 @@ void Member::on(const Order& order, int64_t now_ns, Actions& actions) {
   order_from_ = order.leader;
   order_sequence_ = order.sequence;
   heard_ns_ = now_ns;
+  if (order.duty != Duty::kWait) ruled_ns_ = now_ns;
   // Another one than we asked leads: it has been told of us by nobody, so we go to it.
   if (order.leader != leader_.id) leader_.id = order.leader;
   news_ = news_ || !heard_;
@@ -162,7 +163,8 @@ void Member::on(const SteppedDown&, int64_t now_ns) {
 void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
   const Timing& t = options_.timing;
   // Who was stopped, or had no processor, could not hear.
-  if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2) heard_ns_ += gap_ns;
+  if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2)
+    heard_ns_ += gap_ns, ruled_ns_ += gap_ns;
   now_ns_ = now_ns;
   samples_ = event.samples;
   const int64_t silent_ns = now_ns - heard_ns_;
@@ -170,7 +172,6 @@ void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
     heard_ns_ = now_ns;
   } else if (silent_ns >= t.evict_ns) {
     heard_ = false;
-    if (silent_ns >= t.fence_ns && alive_ > 0 && !spawning_) kill(actions);
     const int number = standby_number();
     if (number >= 0 && silent_ns >= t.evict_ns * (1 + number)) {
       lead_ = Inheritance{committed_, roll_, committed_by_, static_cast<double>(silent_ns) * 1e-6,
@@ -185,6 +186,7 @@ void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
   } else if (!heard_ && now_ns - tried_ns_ >= t.try_ns) {
     look_further(actions);
   }
+  if (now_ns - ruled_ns_ >= t.fence_ns && alive_ > 0 && !spawning_) kill(actions);
   leave_when_empty(actions);
   if (now_ns - reported_ns_ >= t.report_ns || news_) report(actions);
 }
@@ -217,7 +219,8 @@ void Member::follow(Peer leader, Actions& actions) {
 void Member::report(Actions& actions) {
   Report report;
   report.id = options_.id;
-  if (!heard_) report.name = options_.name, report.address = options_.address;
+  report.name = options_.name;
+  report.address = options_.address;
   report.sequence = ++sequence_;
   report.follows = heard_ ? order_from_ : 0;
   report.promised = promised_;

@@ -4,6 +4,7 @@
 //   searching --Order--> following --silence--> searching --fence_ns--> its workers are killed
 //        +--- a standby, evict_ns x (1 + its number) ---> leads (Node makes a Coordinator)
 //        +--- give_up_ns ---> leaves with 75
+// Who only gathers nodes, this one perhaps, excuses nobody from the fence.
 //
 // Fencing: an Order counts when its generation is newer than the one promised, or is that one and
 // from the leader to whom it was promised. A promise is kept only when no worker is left alive: who
@@ -77,6 +78,7 @@ class Member {
   Peer leader_;
   NodeId order_from_ = 0;
   int64_t order_sequence_ = 0, heard_ns_, tried_ns_, reported_ns_ = INT64_MIN / 2;
+  int64_t ruled_ns_;  // the last order of one that does more than to gather
   bool heard_ = false, news_ = true;
   size_t candidate_ = 0;
   std::vector<Peer> standbys_;

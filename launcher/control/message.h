@@ -34,8 +34,8 @@ struct Peer {
 
 struct Report {
   NodeId id = 0;
-  std::string name;     // of the node; identity is `id`. Said until the leader is followed
-  std::string address;  // of its listener; likewise
+  std::string name;     // of the node; identity is `id`
+  std::string address;  // of its listener
   int64_t sequence = 0;
   NodeId follows = 0;        // whose orders it has heard lately: the way back works
   int64_t promised = -1;     // orders of older generations are refused

@@ -79,13 +79,52 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
     return found;
   }
   const auto contents = read_file(*file_system_, file(kCoordinator, found.number));
-  if (!contents) return Found{};  // withdrawn since
-  LOCKSTEP_TRY(found.at, net::parse_endpoint(contents.value()));
+  if (!contents && contents.error().code != Code::kNotFound) return contents.error();
+  if (!contents) return found;
+  found.words = contents.value();
+  const auto words = split(found.words, ' ');
+  LOCKSTEP_TRY(found.at, net::parse_endpoint(words.front()));
+  if (words.size() > 1)
+    std::from_chars(words[1].data(), words[1].data() + words[1].size(), found.began, 16);
   return found;
 }
 
+Result<bool> Rendezvous::is_newest() const {
+  LOCKSTEP_TRY(const Found found, newest());
+  return found.number == claimed_;
+}
+
+Result<bool> Rendezvous::beat() {
+  LOCKSTEP_TRY(const bool newest, is_newest());
+  if (!newest) return false;
+  ++beats_;
+  LOCKSTEP_RETURN_IF_ERROR(publish_file(*file_system_, file(kCoordinator, claimed_), contents()));
+  return true;
+}
+
 Result<bool> Rendezvous::claim(int64_t number, const net::Endpoint& at) {
-  LOCKSTEP_TRY(const bool mine, make_once(*file_system_, file(kCoordinator, number), at.str()));
+  return make(number, at, 0);
+}
+
+Result<bool> Rendezvous::begin(uint64_t node, const net::Endpoint& at) {
+  LOCKSTEP_TRY(const bool mine, is_newest());
+  if (!mine) return false;
+  return make(claimed_ + 1, at, node);
+}
+
+Result<bool> Rendezvous::succeed(uint64_t lost, const net::Endpoint& at) {
+  while (true) {
+    LOCKSTEP_TRY(const Found found, newest());
+    if (found.began != 0 && found.began != lost) return false;
+    LOCKSTEP_TRY(const bool mine, claim(found.number + 1, at));
+    if (mine) return true;
+  }
+}
+
+Result<bool> Rendezvous::make(int64_t number, const net::Endpoint& at, uint64_t began) {
+  said_ = text(at.str(), " ", hex64(began));
+  beats_ = 0;
+  LOCKSTEP_TRY(const bool mine, make_once(*file_system_, file(kCoordinator, number), contents()));
   if (!mine) return false;
   claimed_ = number;
   if (number > 0) (void)file_system_->remove(file(kCoordinator, number - 1));

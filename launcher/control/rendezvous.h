@@ -1,8 +1,15 @@
 // Where the agents of a job meet before any of them knows another one.
 //
-//   HOST:PORT   the agent whose machine has the address HOST and gets the port coordinates
-//   file:DIR    DIR/<job>.coordinator.<n> says where the n-th coordinator listens; whoever makes
-//               the file with the next n is it. DIR is a folder that all nodes see
+//   HOST:PORT   the agent whose machine has the address HOST and gets the port coordinates at first
+//   file:DIR    whoever comes first. DIR is a folder that all nodes see
+// Either way DIR/<job>.coordinator.<n> says where the n-th coordinator listens; whoever makes the
+// file with the next n is it. A first coordinator makes one more when it begins to train:
+//
+//   n: "10.0.0.1:4000 0 7"   n+1: "10.0.0.1:4000 ID 9"   n+2: "10.0.0.2:5000 0 0"
+//      is the first one           has begun                  succeeds it
+//
+// so of one that begins and one that takes over at the same time one finds the number taken. The
+// last word is its beat: while it grows the coordinator is alive.
 // A file appears whole and for one agent only (link), so two agents cannot both have made it.
 // Locks are files beside them: DIR/<job>.succeeds.<generation> names the one node that may.
 // Thread: one.
@@ -14,6 +21,7 @@
 #include <string>
 
 #include "base/file_system.h"
+#include "base/text.h"
 #include "launcher/net/endpoint.h"
 
 namespace lockstep::launcher::control {
@@ -25,16 +33,24 @@ class Rendezvous {
   static Result<Rendezvous> create(FileSystem& file_system, const std::string& words,
                                    const std::string& job, const std::filesystem::path& folder);
 
-  // Empty: the address is in a file.
+  // Empty: whoever comes first.
   const std::optional<net::Endpoint>& fixed() const { return fixed_; }
   struct Found {
     int64_t number = -1;  // of the file; -1: none is there
-    net::Endpoint at;
+    net::Endpoint at;     // port 0: not known, or the file went while it was read
+    uint64_t began = 0;   // the node that began to train as this one
+    std::string words;    // all that is said; changes with each beat
   };
   // Where the newest coordinator listens, as far as is known. Errors: kIo.
   Result<Found> newest() const;
   // Be coordinator `number`, at `at`: false when another one is. Errors: kIo.
   Result<bool> claim(int64_t number, const net::Endpoint& at);
+  // Says that this coordinator is alive; false when its claim is not the newest. Errors: kIo.
+  Result<bool> beat();
+  // The first coordinator may begin to train: nobody has claimed since. Errors: kIo.
+  Result<bool> begin(uint64_t node, const net::Endpoint& at);
+  // A standby may go on in place of `lost`: no other training has begun. Errors: kIo.
+  Result<bool> succeed(uint64_t lost, const net::Endpoint& at);
   // The job is over: nobody shall look for us.
   void withdraw();
   // Whether `node` is the one that may succeed `generation`. Errors: kIo.
@@ -44,12 +60,16 @@ class Rendezvous {
   Rendezvous(FileSystem& file_system, std::string job, std::filesystem::path folder)
       : file_system_(&file_system), job_(std::move(job)), folder_(std::move(folder)) {}
   std::filesystem::path file(const std::string& kind, int64_t number) const;
+  Result<bool> is_newest() const;
+  Result<bool> make(int64_t number, const net::Endpoint& at, uint64_t began);
+  std::string contents() const { return text(said_, " ", beats_); }
 
   FileSystem* file_system_;
   std::string job_;
   std::filesystem::path folder_;
   std::optional<net::Endpoint> fixed_;
-  int64_t claimed_ = -1;
+  int64_t claimed_ = -1, beats_ = 0;
+  std::string said_;  // in our claim, before its beat
 };
 
 }  // namespace lockstep::launcher::control

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -9,6 +10,7 @@ namespace lockstep::launcher::control {
 namespace {
 
 constexpr int64_t kDialMs = 2000;  // of one try; the Member's own times are shorter
+constexpr int64_t kLookMs = 100;   // between two looks at the rendezvous
 
 }  // namespace
 
@@ -20,38 +22,59 @@ Result<std::unique_ptr<Wire>> Wire::open(net::NetworkOptions options, Rendezvous
   return wire;
 }
 
-// HOST:PORT names the coordinator by its address; a file is made by whoever comes first.
-Result<bool> Wire::meet() {
-  if (const auto& fixed = rendezvous_.fixed()) {
-    if (auto at = network_.listen(*fixed); at) {
-      listens_at_ = at.value();
-      return true;
-    }
+Result<void> Wire::listen() {
+  if (const auto& fixed = rendezvous_.fixed())
+    if (auto at = network_.listen(*fixed); at) listens_at_ = at.value();
+  if (listens_at_.port == 0) {
+    LOCKSTEP_TRY(listens_at_, network_.listen({local_.address, 0}));
   }
-  LOCKSTEP_TRY(listens_at_, network_.listen({local_.address, 0}));
-  if (rendezvous_.fixed()) return false;
+  return {};
+}
+
+// HOST:PORT names the first coordinator by its address; without it whoever comes first is it.
+Result<bool> Wire::meet() {
+  LOCKSTEP_RETURN_IF_ERROR(listen());
+  if (rendezvous_.fixed() && listens_at_.port != rendezvous_.fixed()->port) return false;
   while (true) {
     LOCKSTEP_TRY(const Rendezvous::Found found, rendezvous_.newest());
-    if (found.number >= 0 && answers(found.at)) return false;
+    if (found.number >= 0) {
+      LOCKSTEP_TRY(const Seen seen, look_for(found));
+      if (seen == Seen::kAnswers) return false;
+      if (seen == Seen::kSucceeded) continue;
+    }
     LOCKSTEP_TRY(const bool mine, rendezvous_.claim(found.number + 1, listens_at_));
     if (mine) return true;
   }
 }
 
-bool Wire::answers(const net::Endpoint& at) {
-  const net::PeerId peer = network_.dial(at, kStaleMs);
-  while (true) {
-    for (const net::Event& event : network_.wait(kStaleMs)) {
-      if (const auto* up = std::get_if<net::Connected>(&event); up && up->peer == peer) {
-        network_.close(peer, "it answers");
-        return true;
+Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
+  if (found.at.port == 0) return Seen::kDead;  // it has withdrawn, or been succeeded
+  // Our own address: it was the one of an agent that is no more.
+  const net::PeerId peer = found.at == listens_at_ ? 0 : network_.dial(found.at, kStaleMs);
+  const int64_t deadline_ns = system_clock().monotonic_ns() + kStaleMs * kMs;
+  bool alive = false;
+  while (system_clock().monotonic_ns() < deadline_ns) {
+    for (const net::Event& event : network_.wait(kLookMs)) {
+      std::vector<Event> too_early;  // it will be said again
+      const auto* up = std::get_if<net::Connected>(&event);
+      if (up == nullptr || up->peer != peer) {
+        std::visit([&](const auto& e) { on(e, too_early); }, event);
+        continue;
       }
-      if (const auto* down = std::get_if<net::Closed>(&event); down && down->peer == peer) {
-        log_info("the coordinator at ", at.str(), " does not answer: ", down->reason);
-        return false;
-      }
+      network_.close(peer, "it answers");
+      return Seen::kAnswers;
     }
+    LOCKSTEP_TRY(const Rendezvous::Found newest, rendezvous_.newest());
+    alive = alive || newest.words != found.words;
+    if (newest.number == found.number && newest.at.port != 0) continue;
+    network_.close(peer, "it was succeeded");
+    return Seen::kSucceeded;
   }
+  if (alive)
+    return Error{Code::kTimeout, text("the coordinator at ", found.at.str(), " is alive and cannot "
+                                      "be reached from ", listens_at_.str())};
+  log_info("the coordinator at ", found.at.str(), " does not answer");
+  return Seen::kDead;
 }
 
 void Wire::follow(const Peer& leader) {

@@ -30,9 +30,11 @@ class Wire {
 
   const net::Endpoint& listens_at() const { return listens_at_; }
   const net::LocalAddress& local() const { return local_; }
-  // Whether this node is the job's first coordinator. Asks who is named at the rendezvous whether
-  // it is alive; blocks up to kStaleMs for that. Errors: kConfig, kIo.
+  // Whether this node is the job's first coordinator. Who is named at the rendezvous and neither
+  // answers nor beats nor is succeeded for kStaleMs is dead; when it beats the network is at fault.
+  // Errors: kConfig, kIo, kTimeout (the network).
   Result<bool> meet();
+  static constexpr int64_t kBeatMs = 5'000;  // at least so often a coordinator beats
 
   void follow(const Peer& leader);
   void send(NodeId to, const Message& message);
@@ -43,11 +45,13 @@ class Wire {
   std::vector<Event> wait(int64_t timeout_ms, const std::vector<int>& descriptors);
 
  private:
-  static constexpr int64_t kStaleMs = 5'000;
+  static constexpr int64_t kStaleMs = kBeatMs + 1'500;
+  enum class Seen { kAnswers, kSucceeded, kDead };
 
   Wire(net::NetworkOptions options, Rendezvous& rendezvous, NodeId id, net::LocalAddress local)
       : network_(std::move(options)), rendezvous_(rendezvous), id_(id), local_(std::move(local)) {}
-  bool answers(const net::Endpoint& at);
+  Result<void> listen();
+  Result<Seen> look_for(const Rendezvous::Found& found);
   void on(const net::Connected& event, std::vector<Event>& out);
   void on(const net::Received& event, std::vector<Event>& out);
   void on(const net::Closed& event, std::vector<Event>& out);

@@ -13,6 +13,11 @@ namespace {
 constexpr int64_t kLargestLog = 12;          // 2^12 = 4096 nodes
 constexpr size_t kQueuedBelow = 128;         // nodes; with more, most messages arrive at once
 constexpr int64_t kSettleNs = 14'000 * kMs;  // for everybody to converge once faults stop
+constexpr int64_t kFencedNs = 4'000 * kMs;   // fence_ns, and what it takes to see and to do it
+constexpr int64_t kMeetNs = 6'000 * kMs;     // a coordinator that does not answer is dead
+constexpr int64_t kLookNs = 5'000 * kMs;     // who has not begun asks whether another one leads
+constexpr size_t kLarge = 512;               // nodes: of more some worker always ends slowly
+constexpr int kEverybody = 2;                // of a fault: all that are down start again
 
 bool steady(const Message& message) {
   if (const auto* report = std::get_if<Report>(&message)) return report->exits.empty();
@@ -30,8 +35,8 @@ Sim::Sim(uint64_t seed, bool loud) : seed_(seed), loud_(loud), state_(mix64(seed
   result_.nodes = static_cast<int64_t>(count);
   machines_.resize(count);
   tick_ns_ = 200 * kMs;
-  faults_end_ns_ = (count > 512 ? 6'000 : 15'000) * kMs;
-  end_ns_ = faults_end_ns_ + (count > 512 ? 9'000 * kMs : kSettleNs);
+  faults_end_ns_ = (count > kLarge ? 6'000 : 15'000) * kMs;
+  end_ns_ = faults_end_ns_ + (count > kLarge ? 9'000 * kMs : kSettleNs);
   base_loss_ = loss_ = chance(0.5) ? 0 : 0.02;
   options_.supervisor.nproc_per_node = {1};
   options_.supervisor.max_restarts = options_.supervisor.max_no_progress = 1'000'000;
@@ -66,17 +71,14 @@ void Sim::say(const std::string& words) {
 void Sim::push(int64_t after_ns, Kind kind, size_t machine, int64_t number,
                std::shared_ptr<Message> message) {
   queue_.push({now_ns_ + after_ns, order_++, kind, machine, machines_[machine].id, number,
-               std::move(message)});
+               std::move(message), {}});
 }
 
 SimResult Sim::run() {
-  for (size_t i = 0; i < machines_.size(); ++i) {
-    start(i, i == 0);
-    machines_[i].frozen_until_ns = 0;
-  }
-  const int64_t faults = 1 + static_cast<int64_t>(draw(machines_.size() > 512 ? 4 : 12));
+  for (size_t i = 0; i < machines_.size(); ++i) start(i);
+  const int64_t faults = 1 + static_cast<int64_t>(draw(machines_.size() > kLarge ? 4 : 12));
   for (int64_t i = 0; i < faults; ++i)
-    push(between_ms(machines_.size() > 512 ? 1'000 : 0, faults_end_ns_ / kMs), Kind::kFault, 0);
+    push(between_ms(machines_.size() > kLarge ? 1'000 : 0, faults_end_ns_ / kMs), Kind::kFault, 0);
   while (!queue_.empty() && result_.broken.empty()) {
     Item item = queue_.top();
     queue_.pop();
@@ -94,8 +96,10 @@ SimResult Sim::run() {
 
 void Sim::handle(Item& item) {
   Machine& m = machines_[item.machine];
-  if (item.kind == Kind::kFault) return item.number == 0 ? fault() : set_sides(0);
+  if (item.kind == Kind::kFault)
+    return item.number == 0 ? fault() : item.number == kEverybody ? restart_all() : set_sides(0);
   if (item.kind == Kind::kStep) return step(item.number);
+  if (item.kind == Kind::kMeet && item.incarnation == m.id) return meet(item.machine);
   if (item.incarnation != m.id || !m.node) return;
   if (now_ns_ < m.frozen_until_ns) {  // it sees everything when it wakes
     item.at_ns = m.frozen_until_ns;
@@ -109,6 +113,12 @@ void Sim::handle(Item& item) {
       Tick tick;
       if (m.alive) tick.samples.push_back({m.progress, false});
       feed(item.machine, tick);
+      check_fence(m);
+      const bool begun = !leads || m.node == nullptr || m.node->coordinator() == nullptr ||
+                         m.node->coordinator()->committed() >= 0;
+      if (begun || now_ns_ - m.looked_ns < kLookNs) break;
+      m.looked_ns = now_ns_;
+      if (rendezvous_.id != m.id) feed(item.machine, LockAnswer{-1, false});
       break;
     }
     case Kind::kDeliver: feed(item.machine, Delivered{std::move(*item.message)}); break;
@@ -118,17 +128,15 @@ void Sim::handle(Item& item) {
     case Kind::kWorkerEnd:
       if (m.generation == item.number && m.alive) end_worker(item.machine, 0, SIGKILL);
       break;
-    case Kind::kLock: {
-      const auto found = locks_.emplace(item.number, m.id).first;
-      feed(item.machine, LockAnswer{item.number, found->second == m.id});
+    case Kind::kLock:
+      feed(item.machine, LockAnswer{item.lock.generation, take_lock(m.id, item.lock)});
       break;
-    }
     case Kind::kLost:
       if (m.node->member().follows().id == static_cast<NodeId>(item.number))
         feed(item.machine, LeaderLost{});
       break;
     case Kind::kGone: feed(item.machine, PeerGone{static_cast<NodeId>(item.number)}); break;
-    case Kind::kStep: case Kind::kFault: break;
+    case Kind::kStep: case Kind::kFault: case Kind::kMeet: break;
   }
 }
 
@@ -143,7 +151,7 @@ void Sim::carry_out(size_t machine, Action& action) {
   if (auto* out = std::get_if<Send>(&action)) {
     send(machine, *out);
   } else if (const auto* follow = std::get_if<Follow>(&action)) {
-    const NodeId to = follow->leader.id != 0 ? follow->leader.id : rendezvous_;
+    const NodeId to = follow->leader.id != 0 ? follow->leader.id : rendezvous_.id;
     const auto found = where_.find(to);
     const bool there = found != where_.end() && machines_[found->second].node != nullptr &&
                        !cut(machine, found->second);
@@ -155,7 +163,8 @@ void Sim::carry_out(size_t machine, Action& action) {
     if (m.alive && !std::exchange(m.dying, true))
       push(between_ms(1, chance(0.05) ? 3000 : 50), Kind::kWorkerEnd, machine, m.generation);
   } else if (const auto* lock = std::get_if<TakeLock>(&action)) {
-    push(between_ms(1, 60), Kind::kLock, machine, lock->generation);
+    queue_.push({now_ns_ + between_ms(1, 60), order_++, Kind::kLock, machine, m.id, 0, nullptr,
+                 *lock});
   } else if (const auto* commit = std::get_if<Committed>(&action)) {
     Training& training = trainings_[commit->generation];
     if (training.leader != 0) broken(text("generation ", commit->generation, " was committed by ",
@@ -166,10 +175,9 @@ void Sim::carry_out(size_t machine, Action& action) {
       if (node->index >= 0) ++training.world;
     say(text("node ", m.id, " commits generation ", commit->generation, " of ", training.world));
   } else if (const auto* leads = std::get_if<Leads>(&action)) {
-    rendezvous_ = m.id;
-    ++result_.takeovers;
     say(text("node ", m.id, " takes over after generation ", leads->after));
     push(40 * kMs, Kind::kTick, machine);
+    ++result_.takeovers;
   } else if (const auto* down = std::get_if<SteppedDown>(&action)) {
     say(text("node ", m.id, " steps down: ", down->reason));
   } else if (const auto* record = std::get_if<Record>(&action)) {
@@ -184,7 +192,7 @@ void Sim::carry_out(size_t machine, Action& action) {
 
 void Sim::send(size_t from, Send& send) {
   NodeId to = send.to;
-  if (to == 0) to = rendezvous_;
+  if (to == 0) to = rendezvous_.id;
   const auto found = where_.find(to);
   if (found == where_.end() || cut(from, found->second) || (loss_ > 0 && chance(loss_))) return;
   const size_t target = found->second;
@@ -209,23 +217,78 @@ void Sim::send(size_t from, Send& send) {
   push(between_ms(0, chance(0.05) ? 300 : 8), Kind::kDeliver, target, 0, std::move(message));
 }
 
-void Sim::start(size_t machine, bool leads) {
+void Sim::start(size_t machine) {
   Machine& m = machines_[machine];
   const int side = m.side;
   m = Machine{};
   m.side = side;
   m.id = next_id_++;
+  meet(machine);
+}
+
+// Who finds nobody for long enough, and no other one at the rendezvous meanwhile, coordinates.
+void Sim::meet(size_t machine) {
+  Machine& m = machines_[machine];
+  const auto found = where_.find(rendezvous_.id);
+  const bool up = found != where_.end() && now_ns_ >= machines_[found->second].frozen_until_ns;
+  if (up && !cut(machine, found->second)) return begin(machine, false);
+  // Unreachable, but it goes on: what it writes on the disk that all see says so.
+  if (m.meets_number != rendezvous_.number || m.meets_since_ns < 0 || up)
+    m.meets_since_ns = now_ns_, m.meets_number = rendezvous_.number;
+  if (rendezvous_.number >= 0 && now_ns_ - m.meets_since_ns < kMeetNs)
+    return push(100 * kMs, Kind::kMeet, machine);
+  rendezvous_ = {rendezvous_.number + 1, m.id, 0};
+  say(text("node ", m.id, " is a first coordinator"));
+  begin(machine, true);
+}
+
+void Sim::begin(size_t machine, bool leads) {
+  Machine& m = machines_[machine];
+  m.meets_since_ns = -1;
   where_[m.id] = machine;
-  if (leads) rendezvous_ = m.id;
   CoordinatorOptions options = options_;
   options.id = m.id;
+  if (!trainings_.empty())
+    options.supervisor.first_generation = trainings_.rbegin()->first + 1;
   MemberOptions member;
   member.id = m.id;
   member.name = text("n", machine);
   member.address = text("a", machine);
   member.timing = options_.timing;
   m.node = std::make_unique<JobNode>(member, options, leads, now_ns_);
+  m.looked_ns = now_ns_;
   push(between_ms(0, now_ns_ > 0 ? 200 : 1500), Kind::kTick, machine);
+}
+
+// Without its coordinator a node kills its workers.
+void Sim::check_fence(Machine& m) {
+  const auto leader = m.alive ? where_.find(trainings_[m.generation].leader) : where_.end();
+  const bool reached = leader != where_.end() && machines_[leader->second].side == m.side;
+  if (!m.alive || m.dying || reached) {
+    m.apart_since_ns = -1;
+    return;
+  }
+  if (m.apart_since_ns < 0) m.apart_since_ns = now_ns_;
+  if (now_ns_ - std::max(m.apart_since_ns, m.frozen_until_ns) > kFencedNs)
+    broken(text("node ", m.id, " does not fence its worker of generation ", m.generation));
+}
+
+// As the agent does it on the disk.
+bool Sim::take_lock(NodeId id, const TakeLock& lock) {
+  const bool first = lock.generation < 0;
+  if (first && rendezvous_.id != id) return false;
+  if (lock.tie && !first && locks_.emplace(lock.generation, id).first->second != id) return false;
+  if (!first && rendezvous_.began != 0 && rendezvous_.began != lock.lost) return false;
+  rendezvous_ = {rendezvous_.number + 1, id, first ? id : 0};
+  return true;
+}
+
+void Sim::restart_all() {
+  for (size_t i = 0; i < machines_.size(); ++i)
+    if (!machines_[i].node && !machines_[i].left && machines_[i].meets_since_ns < 0) {
+      start(i);
+      say(text("FAULT a new node ", machines_[i].id));
+    }
 }
 
 // `noticed`: its connections break at once; otherwise it is just silent.
@@ -316,7 +379,7 @@ void Sim::step(int64_t generation) {
     m.progress.phase = Phase::kStep;
   }
   training.stepping = true;
-  push(machines_.size() > 512 ? 1000 * kMs : between_ms(60, 300), Kind::kStep, 0, generation);
+  push(machines_.size() > kLarge ? 1000 * kMs : between_ms(60, 300), Kind::kStep, 0, generation);
 }
 
 size_t Sim::leader() const {
@@ -351,15 +414,11 @@ void Sim::fault() {
       say(text("FAULT node ", m.id, " crashes", noticed ? "" : ", silently"));
       quorum_kept_ = quorum_kept_ && majority_would_live(lost) && machines_.size() > 2;
       stop_machine(victim, noticed);
+      // Something starts it again, in the middle of the takeover.
+      if (chance(0.3)) push(between_ms(0, 4000), Kind::kFault, 0, kEverybody);
       break;
     }
-    case 2:
-      for (size_t i = 0; i < machines_.size(); ++i)
-        if (!machines_[i].node && !machines_[i].left) {
-          start(i, false);
-          say(text("FAULT a new node ", machines_[i].id));
-        }
-      break;
+    case 2: restart_all(); break;
     case 3:
       if (!m.alive) break;
       say(text("FAULT the worker of node ", m.id, " dies"));
@@ -408,10 +467,12 @@ std::string Sim::converged() const {
     if (m.node->member().heard() && m.node->member().follows().id == id) ++following;
   }
   if (up == 0) return "";
-  if (!quorum_kept_ && now_ns_ - stepped_ns_ > 3'000 * kMs) return "";
+  const int64_t lately_ns = (machines_.size() > kLarge ? 6'000 : 3'000) * kMs;
+  if (!quorum_kept_ && now_ns_ - stepped_ns_ > lately_ns) return "";
   if (leaders != 1) return text(leaders, " nodes lead");
   if (following != up) return text(following, " of ", up, " nodes follow node ", id);
-  if (now_ns_ - stepped_ns_ > 3'000 * kMs) return "no step for 3 s";
+  if (now_ns_ - stepped_ns_ > lately_ns)
+    return text("no step for ", (now_ns_ - stepped_ns_) / kMs, " ms");
   return "";
 }
 

@@ -1,7 +1,8 @@
 // A job of up to thousands of nodes on one thread: a virtual clock, a network that loses, delays,
 // doubles and reorders messages and falls apart, nodes that crash, freeze and come back, workers
-// that die, and a training that goes on while every worker of a generation lives. Everything is a
-// function of the seed.
+// that die, and a training that goes on while every worker of a generation lives. Agents meet at a
+// rendezvous on a disk that all see, whatever the network does. Everything is a function of the
+// seed.
 #pragma once
 
 #include <cstdint>
@@ -34,14 +35,18 @@ class Sim {
     int64_t frozen_until_ns = 0;
     int side = 0;                   // of the partition
     bool left = false;
+    // It looks for the coordinator for the first time (Wire::meet).
+    int64_t meets_since_ns = -1, meets_number = -1;
+    int64_t looked_ns = 0;          // whether it is still the newest at the rendezvous
     // Its worker.
     int64_t generation = -1;        // 0 <= : it was spawned for it
     int64_t rank = -1;
     bool alive = false, dying = false;
+    int64_t apart_since_ns = -1;    // it cannot reach who leads this generation
     Progress progress;
   };
-  enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kStep, kFault, kLock, kLost,
-                              kGone };
+  enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kStep, kFault, kLock, kMeet,
+                              kLost, kGone };
   struct Item {
     int64_t at_ns = 0;
     uint64_t order = 0;
@@ -50,6 +55,7 @@ class Sim {
     NodeId incarnation = 0;
     int64_t number = 0;             // generation, exit code, …
     std::shared_ptr<Message> message;
+    TakeLock lock = {};
     bool operator>(const Item& o) const {
       return at_ns != o.at_ns ? at_ns > o.at_ns : order > o.order;
     }
@@ -73,7 +79,12 @@ class Sim {
   void carry_out(size_t machine, Action& action);
   void send(size_t from, Send& send);
   bool cut(size_t a, size_t b) const { return machines_[a].side != machines_[b].side; }
-  void start(size_t machine, bool leads);
+  void start(size_t machine);
+  void meet(size_t machine);
+  void begin(size_t machine, bool leads);
+  void restart_all();
+  void check_fence(Machine& machine);
+  bool take_lock(NodeId id, const TakeLock& lock);
   void stop_machine(size_t machine, bool noticed);
   void spawn(size_t machine, const Order& order);
   void end_worker(size_t machine, int exit_code, int signal);
@@ -98,7 +109,10 @@ class Sim {
   std::unordered_map<NodeId, size_t> where_;
   std::priority_queue<Item, std::vector<Item>, std::greater<>> queue_;
   NodeId next_id_ = 1;
-  NodeId rendezvous_ = 0;           // what the address file says
+  struct {                          // control/rendezvous.h
+    int64_t number = -1;
+    NodeId id = 0, began = 0;
+  } rendezvous_;
   std::map<int64_t, Training> trainings_;
   std::map<int64_t, NodeId> locks_;
   int64_t committed_step_ = 0, newest_full_ = -1, stepped_ns_ = 0;

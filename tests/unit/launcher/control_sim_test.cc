@@ -1,9 +1,14 @@
-// Many simulated jobs (control_sim.h), each from its seed. A seed that breaks a rule is printed.
+// Many simulated jobs (control_sim.h), each from its seed, on all cores. A seed that breaks a rule
+// is printed.
 //   launcher_control_sim [SEEDS [FIRST]]   runs so many, 500 when nothing is said
 //   launcher_control_sim --seed N          one, and tells what happens in it
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "control_sim.h"
 
@@ -27,10 +32,18 @@ int main(int argc, char** argv) {
     return replay(std::strtoull(argv[2], nullptr, 10));
   const uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 500;
   const uint64_t first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  std::vector<SimResult> results(seeds);
+  std::atomic<uint64_t> next = 0;
+  const auto work = [&] {
+    for (uint64_t i = next++; i < seeds; i = next++) results[i] = Sim(first + i).run();
+  };
+  std::vector<std::thread> threads(std::max(1u, std::thread::hardware_concurrency()));
+  for (std::thread& thread : threads) thread = std::thread(work);
+  for (std::thread& thread : threads) thread.join();
   SimResult sum;
   int failures = 0;
-  for (uint64_t seed = first; seed < first + seeds; ++seed) {
-    const SimResult result = Sim(seed).run();
+  for (uint64_t i = 0; i < seeds; ++i) {
+    const SimResult& result = results[i];
     sum.nodes += result.nodes;
     sum.generations += result.generations;
     sum.takeovers += result.takeovers;
@@ -38,10 +51,10 @@ int main(int argc, char** argv) {
     sum.events += result.events;
     sum.faults += result.faults;
     if (result.broken.empty()) continue;
-    std::printf("FAILED seed %llu, %lld nodes, %s (launcher_control_sim --seed %llu)\n",
-                static_cast<unsigned long long>(seed), static_cast<long long>(result.nodes),
-                result.broken.c_str(), static_cast<unsigned long long>(seed));
-    if (++failures == 20) break;
+    ++failures;
+    const auto seed = static_cast<unsigned long long>(first + i);
+    std::printf("FAILED seed %llu, %lld nodes, %s (launcher_control_sim --seed %llu)\n", seed,
+                static_cast<long long>(result.nodes), result.broken.c_str(), seed);
   }
   std::printf("%llu seeds: %lld nodes, %lld generations, %lld takeovers, %lld faults, %lld steps, "
               "%lld events; %d failed\n",

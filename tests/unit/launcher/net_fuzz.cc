@@ -1,5 +1,6 @@
 // net_fuzz SECONDS: damaged bytes for whatever reads bytes of others: the handshake from both
-// sides, frames, the store's requests and answers. Run it under the sanitizers, too.
+// sides, frames, the store's requests and answers, the agents' messages. Run it under the
+// sanitizers, too.
 // What must hold: nothing crashes; nobody comes in without the secret; an open channel delivers the
 // frames that were sent, in order, up to the damage, and nothing else.
 // LOCKSTEP_SEED chooses other damage.
@@ -11,6 +12,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "launcher/control/message.h"
 #include "launcher/net/channel.h"
 #include "launcher/net/store_server.h"
 
@@ -18,6 +20,7 @@ namespace lockstep::launcher::net {
 namespace {
 
 constexpr size_t kMaxFrame = 2000;
+constexpr int kMessages = 20;  // of a round
 
 class Random {
  public:
@@ -181,6 +184,48 @@ void fuzz_store(Random& random) {
   }
 }
 
+control::Message random_message(Random& random) {
+  const auto number = [&random] { return static_cast<int64_t>(random.next()); };
+  const auto words = [&random] { return random.bytes(random.below(20)); };
+  if (random.chance(8)) return control::NotLeader{{random.next(), words()}};
+  if (random.chance(8)) return control::StoreBytes{random.next(), random.chance(2), words()};
+  if (random.chance(2)) {
+    control::Order order;
+    order.leader = random.next();
+    order.generation = number();
+    order.duty = static_cast<control::Duty>(random.below(5));
+    order.nonce = words();
+    order.standbys.assign(random.below(3), {random.next(), words()});
+    for (size_t i = random.below(40); i > 0; --i) order.roll.push_back(random.next());
+    return order;
+  }
+  control::Report report;
+  report.id = random.next();
+  report.name = words();
+  report.pids.assign(random.below(9), 7);
+  report.spawn_error = words();
+  report.samples.assign(random.below(9), {});
+  for (Sample& sample : report.samples) sample.progress.step = number();
+  report.exits.assign(random.below(3), {});
+  for (WorkerExit& exit : report.exits) {
+    exit.node_lost = words();
+    exit.log_lines.assign(random.below(4), words());
+  }
+  return report;
+}
+
+// What was sent is read as it was sent; what is damaged is refused, or a message like any other.
+void fuzz_messages(Random& random) {
+  const std::string good = control::encode(random_message(random));
+  const auto same = control::decode(good);
+  LOCKSTEP_CHECK(same.ok() && control::encode(same.value()) == good);
+  const auto other = control::encode(random_message(random));
+  const auto read = control::decode(damaged(random, good, other));
+  if (!read.ok()) return;
+  const std::string again = control::encode(read.value());
+  LOCKSTEP_CHECK(control::decode(again).ok());
+}
+
 int run(double seconds, uint64_t seed) {
   std::printf("net_fuzz: %.0f s, LOCKSTEP_SEED=%llu\n", seconds,
               static_cast<unsigned long long>(seed));
@@ -193,6 +238,7 @@ int run(double seconds, uint64_t seed) {
     fuzz_frames(random, secret);
     fuzz_plain(random);
     fuzz_store(random);
+    for (int i = 0; i < kMessages; ++i) fuzz_messages(random);
   }
   std::printf("%llu rounds\n", static_cast<unsigned long long>(rounds));
   return rounds > 10 ? 0 : 1;

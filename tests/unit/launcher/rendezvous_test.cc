@@ -1,0 +1,88 @@
+// Who coordinates, by the files of a folder.
+#include "launcher/control/rendezvous.h"
+
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "launcher/process.h"
+#include "launcher/run_files.h"
+
+namespace lockstep::launcher::control {
+namespace {
+
+constexpr uint64_t kFirst = 11, kStandby = 12, kJoiner = 13;
+
+class Meeting : public testing::Test {
+ protected:
+  ~Meeting() override { EXPECT_TRUE(remove_tree(fs, folder)); }
+  Rendezvous agent() {
+    return Rendezvous::create(fs, text("file:", folder.string()), "job", folder).value();
+  }
+  static net::Endpoint at(uint64_t node) { return {"10.0.0.1", static_cast<uint16_t>(node)}; }
+
+  FileSystem& fs = posix_file_system();
+  std::filesystem::path folder = make_private_directory().value();
+  Rendezvous first = agent(), standby = agent(), joiner = agent();
+};
+
+TEST_F(Meeting, TheNewestNumberCoordinates) {
+  EXPECT_EQ(first.newest().value().number, -1);
+  EXPECT_TRUE(first.claim(0, at(kFirst)).value());
+  EXPECT_FALSE(joiner.claim(0, at(kJoiner)).value());
+  EXPECT_EQ(joiner.newest().value().at, at(kFirst));
+  EXPECT_TRUE(first.begin(kFirst, at(kFirst)).value());
+  const auto begun = joiner.newest().value();
+  EXPECT_EQ(begun.began, kFirst);
+  EXPECT_TRUE(first.beat().value());
+  EXPECT_EQ(joiner.newest().value().at, at(kFirst));
+  EXPECT_EQ(joiner.newest().value().began, kFirst);
+  EXPECT_NE(joiner.newest().value().words, begun.words);
+  EXPECT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
+  EXPECT_EQ(joiner.newest().value().at, at(kStandby));
+  EXPECT_EQ(joiner.newest().value().began, 0u);
+  standby.withdraw();
+  EXPECT_TRUE(fs.list(folder).value().empty());
+}
+
+TEST_F(Meeting, OfOneThatBeginsAndOneThatSucceedsOneDoes) {
+  ASSERT_TRUE(first.claim(0, at(kFirst)).value());
+  ASSERT_TRUE(first.begin(kFirst, at(kFirst)).value());
+  // A joiner found the coordinator dead; then a standby takes over.
+  ASSERT_TRUE(joiner.claim(2, at(kJoiner)).value());
+  ASSERT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
+  EXPECT_FALSE(joiner.beat().value());
+  EXPECT_FALSE(joiner.begin(kJoiner, at(kJoiner)).value());
+  // The other way round.
+  Rendezvous second = agent(), third = agent();
+  ASSERT_TRUE(second.claim(4, at(kJoiner)).value());
+  ASSERT_TRUE(second.begin(kJoiner, at(kJoiner)).value());
+  EXPECT_FALSE(third.succeed(kStandby, at(kStandby)).value());
+  EXPECT_EQ(third.newest().value().at, at(kJoiner));
+}
+
+// Listed, and gone when it is opened: a number that is taken can still not be claimed.
+TEST_F(Meeting, AFileThatGoesWhileItIsReadKeepsItsNumber) {
+  const auto gone = folder / "job.coordinator.3";
+  std::filesystem::create_symlink(folder / "nowhere", gone);
+  const auto found = joiner.newest();
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found.value().number, 3);
+  EXPECT_EQ(found.value().at.port, 0);
+  std::filesystem::remove(gone);
+}
+
+TEST_F(Meeting, AnAddressIsUsedUntilAFileNamesAnother) {
+  const auto fixed = Rendezvous::create(fs, "10.0.0.9:700", "job", folder).value();
+  EXPECT_EQ(fixed.newest().value().at.str(), "10.0.0.9:700");
+  ASSERT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
+  EXPECT_EQ(fixed.newest().value().at, at(kStandby));
+}
+
+TEST_F(Meeting, ALockHasOneOwner) {
+  EXPECT_TRUE(first.lock(7, kFirst).value());
+  EXPECT_TRUE(first.lock(7, kFirst).value());
+  EXPECT_FALSE(standby.lock(7, kStandby).value());
+}
+
+}  // namespace
+}  // namespace lockstep::launcher::control
