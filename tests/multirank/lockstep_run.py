@@ -26,6 +26,8 @@ BIN_DIR = pathlib.Path(os.environ.get("LOCKSTEP_BIN_DIR", SOURCE_DIR / "build/re
 PHASES = ("start", "load", "warmup", "step", "update", "eval", "save", "done")
 SAVE_PHASES = ("idle", "staging", "writing", "voting", "committed", "failed")
 PAGE = struct.Struct("<qqqiiq")  # base/progress_page.h: Layout
+TURN = struct.Struct("<I")       # what follows it
+PARKED = 2
 
 EXIT_CONFIG, EXIT_BUG, EXIT_RESUME, EXIT_PEER_LOST = 64, 70, 75, 76
 RUN_TIMEOUT_S = 100
@@ -69,6 +71,11 @@ class Page:
 
     def snapshot_step(self):
         return self._words()[-1] - 1
+
+    def parked(self):
+        """Whether its process has let go of its generation."""
+        raw = self.path.read_bytes()
+        return TURN.unpack_from(raw, PAGE.size)[0] == PARKED
 
     def _words(self):
         try:

@@ -68,10 +68,10 @@ PartitionName=lab Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def can_run():
+def can_run(programs=PROGRAMS):
     """None, or why there is no lab on this machine."""
     search = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
-    missing = [name for name in PROGRAMS if not shutil.which(name, path=search)]
+    missing = [name for name in programs if not shutil.which(name, path=search)]
     if missing:
         return f"no {', '.join(missing)} here: tools/setup --test installs them"
     tried = subprocess.run([*unshare(), "true"], capture_output=True, text=True, check=False)
@@ -86,12 +86,12 @@ def unshare():
             "--mount-proc", "--kill-child=SIGKILL"]
 
 
-def enter():
+def enter(programs=PROGRAMS):
     """Starts this script again inside new namespaces, and returns there; exits where that is
     impossible. Process 1 is a shell, which buries orphans."""
     if os.environ.get(INSIDE):
         return
-    reason = can_run()
+    reason = can_run(programs)
     if reason:
         print(f"SKIPPED: {reason}", flush=True)
         sys.exit(SKIPPED)
