@@ -54,7 +54,7 @@ class StatusEndpoint : public testing::Test {
     const int out = ::open((dir_ / name).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
-    ::_exit(launcher::run_agent(fs_, system_clock(), options_));
+    ::_exit(launcher::run_agent(fs_, system_clock(), options_).exit_status);
   }
   int finish(const std::string& name) {
     int status = 0;

@@ -90,6 +90,20 @@ void expect_cheap(FileSystem& files, const Config::Data& data, int64_t samples) 
       ASSERT_EQ(batch.value().labels[i], (batch.value().tokens[i] + 1) % 50'000);
   }
   EXPECT_LT(peak_bytes - before, 1 << 20);
+  // ... and in no more time.
+  const auto seconds_at = [&](int64_t step) {
+    double least_s = 1;
+    for (int64_t i = 0; i < 200; ++i) {
+      const double start_s = clock.monotonic_s();
+      EXPECT_TRUE(dataset->batch(step + i, 7).ok());
+      least_s = std::min(least_s, clock.monotonic_s() - start_s);
+    }
+    return least_s;
+  };
+  const double early_s = seconds_at(10), late_s = seconds_at(10'000'000);
+  EXPECT_LT(late_s, 3 * early_s) << "a batch at step 10 takes " << early_s << " s";
+  testing::Test::RecordProperty("batch_at_10_ns", static_cast<int>(early_s * 1e9));
+  testing::Test::RecordProperty("batch_at_10_million_ns", static_cast<int>(late_s * 1e9));
 }
 
 TEST(IndexCost, ABillionSamplesOfOneSource) {
