@@ -53,6 +53,11 @@ class StatusServerTest : public testing::Test {
     EXPECT_THAT(http_get(port(), "/?token=" + token_), StartsWith("HTTP/1.1 200 "));
   }
   void expect_warned(const std::string& words) {
+    const auto warned = [this] {
+      const std::lock_guard lock(mutex_);
+      return !warnings_.empty();
+    };
+    for (int i = 0; i < 200 && !warned(); ++i) system_clock().sleep_ns(10'000'000);
     const std::lock_guard lock(mutex_);
     EXPECT_THAT(warnings_, testing::Contains(AllOf(HasSubstr("127.0.0.1:"), HasSubstr(words))));
     EXPECT_THAT(warnings_, testing::Each(Not(HasSubstr(token_))));
