@@ -10,6 +10,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/log.h"
@@ -28,7 +29,6 @@ namespace lockstep {
 namespace {
 
 std::atomic<bool> stop_requested{false};
-void on_stop_signal(int) { stop_requested = true; }
 
 std::string environment(const char* name, const std::string& otherwise) {
   const char* value = std::getenv(name);
@@ -45,11 +45,18 @@ void pin_threads(const Config& config) {
   core::set_up_process(static_cast<int>(config.training.threads));
 }
 
-void install_signals() {
-  struct sigaction action = {};
-  action.sa_handler = on_stop_signal;
-  action.sa_flags = SA_RESTART;
-  for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaction(signal, &action, nullptr);
+// A thread of its own waits for the signals that ask to stop, and no other one is interrupted: in
+// oneDNN's kernels the stack pointer may be where a handler's frame would damage the heap.
+// Requires: no other thread has been started; those to come inherit the mask.
+void take_signals() {
+  sigset_t asked;
+  sigemptyset(&asked);
+  for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&asked, signal);
+  pthread_sigmask(SIG_BLOCK, &asked, nullptr);
+  std::thread([asked] {
+    for (int signal = 0;;)
+      if (sigwait(&asked, &signal) == 0) stop_requested = true;
+  }).detach();
 }
 
 std::string first_line(const std::exception& e) {
@@ -232,7 +239,6 @@ Result<void> dispatch(int argc, char** argv) {
   LOCKSTEP_TRY(const ParsedConfig parsed, parse_config(file, arguments));
   LOCKSTEP_RETURN_IF_ERROR(validate(parsed.config));
   pin_threads(parsed.config);
-  install_signals();
   if (command == "train") return train(parsed.config);
   if (command == "probe") return probe();
   return command == "eval" ? evaluate(parsed.config) : generate(parsed.config);
@@ -242,6 +248,7 @@ Result<void> dispatch(int argc, char** argv) {
 }  // namespace lockstep
 
 int main(int argc, char** argv) {
+  lockstep::take_signals();
   int status = 0;
   try {
     const auto done = lockstep::dispatch(argc, argv);
