@@ -2,7 +2,8 @@
 jobs are cancelled, slurmctld goes, under every policy. Each time: the decision of docs/SLURM.md,
 the losses of the undisturbed run, the exit status of the contract, and nothing left behind.
 
-  slurm_lab.py [CASE…]     all cases, or those whose name contains one of the words
+  slurm_lab.py [CASE…] [-CASE…]    all cases, or those whose name contains one of the words, without
+                                   those whose name contains one that follows a minus
 """
 import concurrent.futures
 import os
@@ -327,7 +328,10 @@ def all_cases(cases):
 
 
 def wanted(name):
-    return len(sys.argv) == 1 or any(word in name for word in sys.argv[1:])
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    without = [word[1:] for word in sys.argv[1:] if word.startswith("-")]
+    return (not words or any(word in name for word in words)) and \
+        not any(word in name for word in without)
 
 
 lab.enter()
