@@ -276,13 +276,15 @@ class Lab:
 
     def kill_node(self, node):
         """Power off; Slurm hears of it at once, not after SlurmdTimeout."""
-        self._kill(node)
-        for _ in range(3):  # a process may start another one meanwhile
+        # All at once: a batch script that outlived its srun for a moment would end the job. Twice,
+        # as a process may start another one meanwhile.
+        for what in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):
             for pid in self.node_processes(node):
                 try:
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, what)
                 except ProcessLookupError:
                     pass
+        self._kill(node)
         must("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
 
     def node_back(self, node):
