@@ -3,10 +3,30 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB_TIMEOUT_S = 900
+
+
+def lines_of(path):
+    """The whole lines of a file of JSON objects; none while it does not exist."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+
+def stop(process):
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def prepare_tokens(binaries, folder):

@@ -43,14 +43,6 @@ def arguments():
     return parser.parse_args()
 
 
-def lines_of(path):
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
-
-
 def wait_for(process, look, limit_s=LIMIT_S):
     deadline = time.time() + limit_s
     while True:
@@ -91,7 +83,7 @@ class Lockstep:
         return [each["pid"] for each in members["workers"]]
 
     def steps(self):
-        return lines_of(self.run / "metrics.jsonl")
+        return job.lines_of(self.run / "metrics.jsonl")
 
     def ready(self, since):
         """A checkpoint and a step that are newer than `since`: the steps."""
@@ -101,13 +93,18 @@ class Lockstep:
         return done if len(done) > 1 and saved else None
 
     def after(self, moment, in_flight):
-        events = [each for each in lines_of(self.run / "events.jsonl") if each["t"] > moment - 0.01]
+        events = [each for each in job.lines_of(self.run / "events.jsonl")
+                  if each["t"] > moment - 0.01]
         back = [each for each in events if each["event"] == "spawned"]
         steps = [each for each in self.steps() if back and each["t"] > back[0]["t"]]
         if not any(each["step"] >= in_flight for each in steps):
             return None
         first = {each["event"]: each["t"] - moment for each in reversed(events)}
         redone = next(each for each in steps if each["step"] >= in_flight)
+        losses = {}
+        for each in self.steps():
+            if losses.setdefault(each["step"], each["loss_hex"]) != each["loss_hex"]:
+                raise SystemExit(f"step {each['step']} was redone with another loss")
         return {"detected_s": first["failure_detected"], "workers_back_s": first["spawned"],
                 "next_step_s": steps[0]["t"] - moment, "that_step_took_s": steps[0]["step_time_s"],
                 "in_flight_again_s": redone["t"] - moment}
@@ -128,7 +125,7 @@ class Torchrun:
             stdout=self.log, stderr=self.log, env=environment, start_new_session=True)
 
     def events(self):
-        return [lines_of(self.folder / f"events_{rank}.jsonl") for rank in range(self.ranks)]
+        return [job.lines_of(self.folder / f"events_{rank}.jsonl") for rank in range(self.ranks)]
 
     def workers(self):
         return [each[-1]["pid"] for each in self.events()]
@@ -160,16 +157,6 @@ class Torchrun:
         self.restart = self.events()[0][-1]["restart"]
 
 
-def stop(process):
-    if process.poll() is None:
-        process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
 def kills(name, run, count, ranks):
     results, since, healthy_restarts = [], 0.0, 0
     try:
@@ -191,7 +178,7 @@ def kills(name, run, count, ranks):
     except Failed as error:
         print(json.dumps({"who": name, "failed": str(error)}), flush=True)
     finally:
-        stop(run.process)
+        job.stop(run.process)
     medians = {key: round(statistics.median(each[key] for each in results), 3)
                for key in (results[0] if results else {})}
     worst = {key: round(max(each[key] for each in results), 3)

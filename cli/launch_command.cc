@@ -134,8 +134,8 @@ Result<std::pair<int64_t, int64_t>> node_counts(const std::string& words) {
   const bool sane = counts.size() <= 2 && counts.front() >= 1 && counts.back() <= kMost &&
                     counts.front() <= counts.back();
   if (!sane)
-    return Error{Code::kConfig, text("--nnodes ", words, ": it must be N or MIN:MAX, 1 to ",
-                                     kMost)};
+    return Error{Code::kConfig, text("--nnodes ", words, ": it must be N or MIN:MAX with MIN at ",
+                                     "most MAX, 1 to ", kMost)};
   return std::pair(counts.front(), counts.back());
 }
 

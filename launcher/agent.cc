@@ -284,8 +284,11 @@ void Agent::carry_out(const Record& action) {
     log_warning(generation, ": rank ", action.rank, " ", action.reason, " at step ", action.step);
   } else if (action.event == "grace_over" || action.event == "node_lost") {
     log_warning(generation, ": ", action.reason);
-  } else if (action.event == "node_joined" || action.event == "waiting_for_nodes") {
-    log_info(generation, ": ", action.event, " ", action.reason);
+  } else if (action.event == "node_joined") {
+    log_info(generation, ": node ", action.reason, " joined, at least ", options_.nodes.min,
+             " must be here");
+  } else if (action.event == "waiting_for_nodes") {
+    log_info(generation, ": waiting for nodes, at least ", options_.nodes.min, " must be here");
   }
 }
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 
-from lockstep_run import TINY, check, flags, metrics, program, tail, wait_until
+from lockstep_run import TINY, check, events, flags, metrics, program, tail, wait_until
 
 # A step takes tens of milliseconds: long enough to be caught at it.
 KEYS = TINY | {"model.dim": 128, "model.n_heads": 4, "model.ffn_dim": 352, "training.seq_len": 128,
@@ -113,9 +113,7 @@ class Agents:
         check(not left, f"left behind: {left}")
 
     def events(self, name=None):
-        text = (self.folder / "events.jsonl").read_text()
-        lines = text[:text.rfind("\n") + 1].splitlines()  # a last one is still being written
-        return [event for event in map(json.loads, lines) if name in (None, event["event"])]
+        return events(self.folder, name)
 
     def sizes(self):
         """The world sizes, one after the other."""

@@ -1,10 +1,9 @@
 """What is wrong in a config, a data set or a resume is said before anything is trained, with exit
 status 64, and is never restarted."""
-import json
 import shutil
 
 from lockstep_run import (EXIT_CONFIG, EXIT_PEER_LOST, TINY, Test, check, check_same,
-                          committed, curve, flags, metrics, step_of, tail, whole_curve)
+                          committed, curve, events, flags, metrics, step_of, tail, whole_curve)
 
 STEPS = 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 4, "lr_scheduler.total_steps": STEPS}
@@ -68,9 +67,7 @@ def launch_does_not_restart(test, keys, words):
     said = test.command("launch", config, *flags(TINY | keys), f"--job.dump_folder={folder}",
                         "--nproc-per-node=2", status=EXIT_CONFIG, timeout_s=60)
     holds(said, words)
-    events = folder / "events.jsonl"
-    lines = events.read_text().splitlines() if events.exists() else []
-    starts = [line for line in lines if json.loads(line)["event"] == "generation_start"]
+    starts = events(folder, "generation_start")
     check(len(starts) <= 1, f"restarted: {starts}")
 
 

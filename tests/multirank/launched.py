@@ -3,7 +3,7 @@ import json
 import pathlib
 import subprocess
 
-from lockstep_run import check, flags, metrics, program, tail, wait_until
+from lockstep_run import check, events, flags, metrics, program, tail, wait_until
 
 RECOVERY_TIMEOUT_S = 40
 
@@ -48,8 +48,7 @@ class Launch:
               f"exit {self.process.returncode}, not {status}\n{tail(self.log(), 60)}")
 
     def events(self, name=None):
-        lines = (self.folder / "events.jsonl").read_text().splitlines()
-        return [event for event in map(json.loads, lines) if name in (None, event["event"])]
+        return events(self.folder, name)
 
     def page_of(self, rank):
         members = json.loads((self.folder / "workers.json").read_text())

@@ -256,11 +256,20 @@ def tail(text, lines=25):
     return "\n".join(text.split("\n")[-lines:])
 
 
-def metrics(folder):
-    """The lines of metrics.jsonl; a last one without its end is still being written."""
-    path = pathlib.Path(folder) / "metrics.jsonl"
+def json_lines(path):
+    """None where there is no file; a last line without its end is still being written."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+
+def metrics(folder):
+    return json_lines(pathlib.Path(folder) / "metrics.jsonl")
+
+
+def events(folder, name=None):
+    """Those of events.jsonl, or of them those with this name."""
+    return [event for event in json_lines(pathlib.Path(folder) / "events.jsonl")
+            if name in (None, event["event"])]
 
 
 def curve(folder):

@@ -153,6 +153,19 @@ def parent_of(pid):
         return 0
 
 
+def depth(pid):
+    """How many ancestors it has."""
+    parent = parent_of(pid)
+    return 1 + depth(parent) if parent else 0
+
+
+def signal_if_there(pid, what):
+    try:
+        os.kill(pid, what)
+    except ProcessLookupError:
+        pass
+
+
 def listeners():
     """The TCP ports that anybody of the lab listens on."""
     ports = set()
@@ -276,14 +289,15 @@ class Lab:
 
     def kill_node(self, node):
         """Power off; Slurm hears of it at once, not after SlurmdTimeout."""
-        # All at once: a batch script that outlived its srun for a moment would end the job. Twice,
-        # as a process may start another one meanwhile.
-        for what in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):
+        # None may see another one's end: a batch script that outlived its srun would end the job.
+        # Twice, as a process may start another one meanwhile.
+        for _ in range(2):
             for pid in self.node_processes(node):
-                try:
-                    os.kill(pid, what)
-                except ProcessLookupError:
-                    pass
+                signal_if_there(pid, signal.SIGSTOP)
+        # A child before its parent: a group of stopped processes that loses its parent gets SIGHUP
+        # and SIGCONT from the kernel, and srun would cancel the step with its last breath.
+        for pid in sorted(self.node_processes(node), key=depth, reverse=True):
+            signal_if_there(pid, signal.SIGKILL)
         self._kill(node)
         must("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
 

@@ -178,6 +178,12 @@ class Cases:
         self.cluster.node_back(node)
         self.same_losses(job)
 
+    def is_requeued(self, job):
+        """By us, once; the second start ends the run."""
+        job.expect("COMPLETED", "0:0", restarts=1)
+        job.must_say("is requeued")
+        self.same_losses(job)
+
     def below_the_minimum(self, policy):
         job = self.job_of(2, f"two needed {policy}", "--min-nodes=2", *POLICIES[policy],
                           keys={"launcher.last_call_seconds": 2})
@@ -185,9 +191,7 @@ class Cases:
         os.kill(next(agent for node, agent in now.agents.items() if node != now.coordinator),
                 signal.SIGKILL)
         if policy.startswith("requeue"):
-            job.expect("COMPLETED", "0:0", restarts=1)
-            job.must_say("is requeued")
-            self.same_losses(job)
+            self.is_requeued(job)
         else:
             job.expect("FAILED", "75:0")
             job.must_say("1 nodes are left and 2 are needed",
@@ -200,9 +204,7 @@ class Cases:
         job.at(8, nodes=nodes)
         lab.must("scancel", "--signal=USR1", job.id)
         if policy.startswith("requeue"):
-            job.expect("COMPLETED", "0:0", restarts=1)
-            job.must_say("is requeued")
-            self.same_losses(job)
+            self.is_requeued(job)
         else:
             job.expect("FAILED", "75:0")
             self.is_saved(job)
@@ -222,9 +224,8 @@ class Cases:
         if policy.startswith("requeue"):
             job.wait(lambda: lab.run("scontrol", "update", f"jobid={job.id}",
                                      "TimeLimit=UNLIMITED")[0] == 0, "a new time limit")
-            job.expect("COMPLETED", "0:0", restarts=1)
-            job.must_say("DUE TO TIME LIMIT", "is requeued")
-            self.same_losses(job)
+            self.is_requeued(job)
+            job.must_say("DUE TO TIME LIMIT")
         else:
             job.expect("FAILED", "75:0")
             check("DUE TO TIME LIMIT" not in job.log(), "saved too late for the time limit")

@@ -7,10 +7,10 @@ import signal
 import threading
 
 import lab
-from lockstep_run import TINY, check, flags, metrics, program, tail, wait_until
+from lockstep_run import TINY, check, events, flags, metrics, program, tail, wait_until
 
 # Long enough to be caught on the way, and short on a machine that is busy with many cases.
-STEPS = 120
+STEPS = 200
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 20}
 END_TIMEOUT_S = 150  # on a machine that is busy with the other cases
 POLICIES = {"requeue, no-kill": ["--requeue"], "requeue, kill": ["--requeue", "--no-kill=off"],
@@ -87,7 +87,9 @@ class Job:
                        for path in sorted(self.home.glob(f"{self.name}-[0-9]*.out")))
 
     def describe(self):
-        return f"{self.name}, job {self.id}: {self.info()}\n{tail(self.log(), 40)}"
+        told = "\n".join(line for line in self.log().splitlines() if not line.startswith("step: "))
+        return (f"{self.name}, job {self.id}: {self.info()}\n{len(metrics(self.folder))} steps\n"
+                f"{tail(told, 40)}")
 
     def wait(self, condition, what, timeout_s=END_TIMEOUT_S, pause_s=0.1):
         try:
@@ -150,9 +152,7 @@ class Job:
         return thread
 
     def events(self, name):
-        path = self.folder / "events.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [event for event in map(json.loads, lines) if event["event"] == name]
+        return events(self.folder, name)
 
     def expect(self, state, exit_code=None, restarts=0, or_more=False):
         """Waits for the end of the job, which must be this one, and for its last process. (A node
