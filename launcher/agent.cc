@@ -351,6 +351,8 @@ void Agent::collect_exits(int64_t alive_ns) {
 void Agent::publish(const std::string& state, int exit_status) {
   const control::Coordinator* coordinator = node_->coordinator();
   if (coordinator == nullptr || coordinator->committed() < 0) return;
+  // Two may believe that they succeed the same one. The end is said by whoever has to say it.
+  if (!coordinator->rules() && exit_status < 0) return;
   published_ns_ = clock_.monotonic_ns();
   Membership membership;
   membership.generation = coordinator->supervisor().generation();

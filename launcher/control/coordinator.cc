@@ -142,8 +142,10 @@ void Coordinator::on(const LockAnswer& event, int64_t now_ns, Actions& actions) 
   const bool forming = stage_ == Stage::kGathering || stage_ == Stage::kPreparing;
   if (!forming || event.generation != base_) return;
   if (!event.mine) {
-    step_down(base_ < 0 ? "another node coordinates this job"
-                        : text("another node has succeeded generation ", base_));
+    stage_ = Stage::kOver;
+    actions_->emplace_back(SteppedDown{
+        base_ < 0 ? "another node coordinates this job"
+                  : text("another node has succeeded generation ", base_), true});
   } else if (stage_ == Stage::kPreparing && locking_) {
     commit();
   }
@@ -333,12 +335,14 @@ Order Coordinator::order_for(const Node& node) {
   order.restarts = supervisor_.restarts_since_safe();
   const bool promised_away = node.promised > generation_ ||
                              (node.promised == generation_ && node.promised_to != options_.id);
+  const int64_t heard = std::max(generation_, node.promised + 1);  // it binds nobody
   if (stage_ == Stage::kFinishing) {
     order.duty = Duty::kFinish;
+    order.generation = heard;
     order.exit_status = finish_.exit_status;
     order.reason = finish_.reason;
   } else if (stage_ == Stage::kGathering || (node.index < 0 && promised_away)) {
-    order.generation = std::max(generation_, node.promised + 1);  // to be heard; it binds nobody
+    order.generation = heard;
   } else if (node.index < 0) {
     order.duty = Duty::kPark;
     order.standbys = standbys_;

@@ -77,8 +77,8 @@ class Coordinator {
   }
   int32_t pid_of(int64_t rank) const;
   Progress progress_of(int64_t rank) const;
-  int64_t committed() const { return base_; }
-  const std::string& nonce() const { return nonce_; }
+  int64_t committed() const { return base_; }  // the last generation, also by the one before us
+  bool rules() const { return base_ > before_.generation; }  // ... by us: nobody else leads
 
  private:
   enum class Stage { kGathering, kPreparing, kRunning, kFinishing, kOver };

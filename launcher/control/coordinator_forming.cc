@@ -136,14 +136,13 @@ void Coordinator::try_commit() {
       std::count_if(members_.begin(), members_.end(),
                     [](const Node* node) { return node->voter; }));
   const bool majority = 2 * promises > roll_.size();
-  const bool newcomer = base_ == before_.generation;  // it has not committed anything
   const bool alone = base_ < 0 && options_.max_nodes == 1;
   if (2 * promises < roll_.size()) {
     step_down(text("only ", promises, " of ", roll_.size(), " nodes agree"));
-  } else if (alone || (majority && !newcomer)) {
+  } else if (alone || (majority && rules())) {
     commit();
   } else if (!std::exchange(locking_, true)) {
-    actions_->emplace_back(TakeLock{base_, newcomer ? before_.lost : options_.id, !majority});
+    actions_->emplace_back(TakeLock{base_, rules() ? options_.id : before_.lost, !majority});
   }
 }
 

@@ -24,7 +24,7 @@ Actions JobNode::on(const Event& event, int64_t now_ns) {
     coordinator_ = std::make_unique<Coordinator>(options_, std::move(*lead), now_ns_);
   }
   if (coordinator_ && member_.heard() && member_.follows().id != member_.id())
-    stop_leading("another node leads");
+    stop_leading({"another node leads"});
   return std::exchange(out_, {});
 }
 
@@ -68,7 +68,7 @@ void JobNode::route() {
       continue;
     }
     if (const auto* down = std::get_if<SteppedDown>(&action)) {
-      stop_leading(down->reason);
+      stop_leading(*down);
       continue;
     }
     left_ = std::holds_alternative<Leave>(action);
@@ -77,10 +77,10 @@ void JobNode::route() {
   fresh_.clear();
 }
 
-void JobNode::stop_leading(std::string reason) {
-  if (member_.follows().id == member_.id()) member_.on(SteppedDown{}, now_ns_);
+void JobNode::stop_leading(SteppedDown down) {
+  if (member_.follows().id == member_.id()) member_.on(down, now_ns_);
   coordinator_.reset();
-  out_.emplace_back(SteppedDown{std::move(reason)});
+  out_.emplace_back(std::move(down));
 }
 
 }  // namespace lockstep::launcher::control

@@ -24,7 +24,7 @@ class JobNode {
  private:
   void dispatch(const Event& event);
   void route();
-  void stop_leading(std::string reason);
+  void stop_leading(SteppedDown down);
 
   const CoordinatorOptions options_;
   Member member_;

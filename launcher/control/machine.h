@@ -46,7 +46,10 @@ struct Committed {                 // a generation may run; the one before is ov
 };
 struct Changed {};                 // what `lockstep status` shows: members, suspects, state
 struct Leads { int64_t after = -1; };  // this node coordinates from now on, after this generation
-struct SteppedDown { std::string reason; };
+struct SteppedDown {
+  std::string reason;
+  bool succeeded = false;  // another node has the lock of the generation
+};
 struct Leave { int exit_status = 0; std::string reason; };
 using Action = std::variant<Send, Follow, SpawnWorkers, TermWorkers, KillWorkers, TakeLock,
                             Committed, Changed, Leads, SteppedDown, Record, Leave>;

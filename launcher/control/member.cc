@@ -10,7 +10,7 @@ namespace lockstep::launcher::control {
 
 Member::Member(MemberOptions options, bool leads, int64_t now_ns)
     : options_(std::move(options)), now_ns_(now_ns), heard_ns_(now_ns),
-      tried_ns_(now_ns - options_.timing.try_ns), ruled_ns_(now_ns) {
+      tried_ns_(now_ns - options_.timing.try_ns), ruled_ns_(now_ns), found_ns_(now_ns) {
   if (leads) leader_ = {options_.id, options_.address};
 }
 
@@ -27,6 +27,7 @@ void Member::on(const Order& order, int64_t now_ns, Actions& actions) {
   order_sequence_ = order.sequence;
   heard_ns_ = now_ns;
   if (order.duty != Duty::kWait) ruled_ns_ = now_ns;
+  if (order.leader != options_.id || order.duty == Duty::kRun) trying_ = false;
   // Another one than we asked leads: it has been told of us by nobody, so we go to it.
   if (order.leader != leader_.id) leader_.id = order.leader;
   news_ = news_ || !heard_;
@@ -153,8 +154,9 @@ void Member::on(const StopRequested& event, int64_t now_ns, Actions& actions) {
   report(actions);
 }
 
-void Member::on(const SteppedDown&, int64_t now_ns) {
+void Member::on(const SteppedDown& event, int64_t now_ns) {
   now_ns_ = now_ns;
+  if (event.succeeded) roll_of_ = -1;  // nor may it try again
   leader_ = {};
   heard_ = false;
   heard_ns_ = tried_ns_ = now_ns;
@@ -164,26 +166,30 @@ void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
   const Timing& t = options_.timing;
   // Who was stopped, or had no processor, could not hear.
   if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2)
-    heard_ns_ += gap_ns, ruled_ns_ += gap_ns;
+    heard_ns_ += gap_ns, ruled_ns_ += gap_ns, found_ns_ += gap_ns;
   now_ns_ = now_ns;
   samples_ = event.samples;
   const int64_t silent_ns = now_ns - heard_ns_;
-  if (leader_.id == options_.id) {
-    heard_ns_ = now_ns;
-  } else if (silent_ns >= t.evict_ns) {
+  const bool leads = leader_.id == options_.id;
+  if (leads) heard_ns_ = now_ns;
+  if (!trying_) found_ns_ = heard_ns_;
+  if (!leads && silent_ns >= t.evict_ns) {
     heard_ = false;
     const int number = standby_number();
-    if (number >= 0 && silent_ns >= t.evict_ns * (1 + number)) {
+    const int64_t alone_ns = now_ns - found_ns_;
+    const bool in_vain = alone_ns >= (order_from_ == 0 ? t.join_ns : t.give_up_ns);
+    if (number >= 0 && silent_ns >= t.evict_ns * (1 + number) && !in_vain) {
+      trying_ = true;
       lead_ = Inheritance{committed_, roll_, committed_by_, static_cast<double>(silent_ns) * 1e-6,
                           safe_step_, restarts_, parked_};
       leader_ = {options_.id, options_.address};
-    } else if (silent_ns >= (order_from_ == 0 ? t.join_ns : t.give_up_ns) && !leave_) {
+    } else if (in_vain && !leave_) {
       if (alive_ > 0) kill(actions);
-      leave_ = Leave{kExitResume, text("no coordinator for ", silent_ns / (1000 * kMs), " s")};
+      leave_ = Leave{kExitResume, text("no coordinator for ", alone_ns / (1000 * kMs), " s")};
     } else if (now_ns - tried_ns_ >= t.try_ns) {
       look_further(actions);
     }
-  } else if (!heard_ && now_ns - tried_ns_ >= t.try_ns) {
+  } else if (!leads && !heard_ && now_ns - tried_ns_ >= t.try_ns) {
     look_further(actions);
   }
   if (now_ns - ruled_ns_ >= t.fence_ns && alive_ > 0 && !spawning_) kill(actions);

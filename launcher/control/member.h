@@ -3,7 +3,7 @@
 //
 //   searching --Order--> following --silence--> searching --fence_ns--> its workers are killed
 //        +--- a standby, evict_ns x (1 + its number) ---> leads (Node makes a Coordinator)
-//        +--- give_up_ns ---> leaves with 75
+//        +--- give_up_ns, however often it tried to lead meanwhile ---> leaves with 75
 // Who only gathers nodes, this one perhaps, excuses nobody from the fence.
 //
 // Fencing: an Order counts when its generation is newer than the one promised, or is that one and
@@ -49,7 +49,7 @@ class Member {
   void on(const WorkersExited& event, int64_t now_ns, Actions& actions);
   void on(const StopRequested& event, int64_t now_ns, Actions& actions);
   void on(const Tick& event, int64_t now_ns, Actions& actions);
-  void on(const SteppedDown&, int64_t now_ns);
+  void on(const SteppedDown& event, int64_t now_ns);
 
   // Not empty once: this node shall coordinate; it follows itself already.
   std::optional<Inheritance> take_lead() { return std::exchange(lead_, std::nullopt); }
@@ -79,6 +79,8 @@ class Member {
   NodeId order_from_ = 0;
   int64_t order_sequence_ = 0, heard_ns_, tried_ns_, reported_ns_ = INT64_MIN / 2;
   int64_t ruled_ns_;  // the last order of one that does more than to gather
+  int64_t found_ns_;  // the last word of a coordinator other than one that this node tries to be
+  bool trying_ = false;
   bool heard_ = false, news_ = true;
   size_t candidate_ = 0;
   std::vector<Peer> standbys_;

@@ -17,11 +17,11 @@ from lockstep_run import (EXIT_RESUME, Page, Test, check, check_same,  # noqa: E
                           committed, curve, metrics, wait_until, whole_curve)
 
 # Told to stop when everything was tried.
-ENDLESS = {"training.steps": 100_000, "checkpoint.interval": 5, "launcher.hang_seconds": 6,
-           "launcher.max_restarts": 20}
+ENDLESS = {"training.steps": 100_000, "checkpoint.interval": 5, "launcher.max_restarts": 20}
 FENCED_S = 3.0 + 1.5   # without a coordinator workers are stopped after 3 s (control/machine.h)
 RECOVERED_S = 15       # of a machine whose cores others use, too; targets are a fifth of it
 CALM_S = 10
+REPORTED_S = 0.5       # two reports of a node, the second of which says that it has been answered
 
 
 def works(pid):
@@ -38,11 +38,12 @@ def send(pids, what):
 class Job(Agents):
     """On all hosts."""
 
-    def __init__(self, test, name, net):
+    def __init__(self, test, name, net, hang_seconds=60):
         for host in net:
             host.mend()
             host.lose(0)
-        super().__init__(test, name, len(net), f"1:{len(net)}", ENDLESS, net)
+        super().__init__(test, name, len(net), f"1:{len(net)}",
+                         ENDLESS | {"launcher.hang_seconds": hang_seconds}, net)
         self.at(len(net), 10)
 
     def host(self, node):
@@ -78,6 +79,7 @@ class Job(Agents):
     def await_spare(self, node):
         self.await_(lambda: any(each["name"] == node and each["first_rank"] < 0
                                 for each in self.members()["nodes"]), f"{node} a spare")
+        time.sleep(REPORTED_S)
 
     def end(self):
         """Its curve, up to the last step that all were told of."""
@@ -148,7 +150,7 @@ def split(job):
 
 
 def stopped_and_woken(test, net):
-    job = Job(test, "stopped", net)
+    job = Job(test, "stopped", net, hang_seconds=6)
     node = job.another()
     worker, = job.workers_of(node)
     job.recovers(lambda: send([worker], signal.SIGSTOP), 3, f"SIGSTOP of the worker of {node}")

@@ -1,0 +1,117 @@
+// What the simulation's random faults meet too seldom: a standby that may not lead, and who hears
+// that the job is over.
+#include "launcher/control/job_node.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::launcher::control {
+namespace {
+
+constexpr NodeId kOwn = 5, kLeader = 7, kStranger = 9;
+constexpr int64_t kTickNs = 200 * kMs;
+
+// A node that follows kLeader, runs no worker, and is its only standby.
+class Standby : public testing::Test {
+ protected:
+  void SetUp() override {
+    Order order;
+    order.leader = kLeader;
+    order.generation = 0;
+    order.duty = Duty::kPrepare;
+    order.sequence = 1;
+    member_.on(order, now_ns_, actions_);
+    order.duty = Duty::kRun;
+    order.sequence = 2;
+    order.standbys = {{kOwn, "10.0.0.5:1"}};
+    order.roll = {kLeader, kOwn};
+    member_.on(order, now_ns_, actions_);
+    member_.on(Spawned{}, now_ns_, actions_);
+    actions_.clear();
+  }
+
+  // Ticks until it leaves; each time that it would lead it is told `answer`.
+  void look_for_a_coordinator(const SteppedDown& answer) {
+    for (; now_ns_ < 60'000 * kMs && !left_; now_ns_ += kTickNs) {
+      member_.on(Tick{}, now_ns_, actions_);
+      if (member_.take_lead()) {
+        ++attempts_;
+        member_.on(answer, now_ns_);
+      }
+      for (const Action& action : actions_)
+        if (const auto* leave = std::get_if<Leave>(&action)) left_ = *leave;
+      actions_.clear();
+    }
+  }
+
+  int64_t now_ns_ = 0;
+  Actions actions_;
+  Member member_{{.id = kOwn, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, false, 0};
+  int attempts_ = 0;
+  std::optional<Leave> left_;
+};
+
+TEST_F(Standby, DoesNotTryAgainOnceAnotherNodeHasSucceeded) {
+  look_for_a_coordinator({"", true});
+  EXPECT_EQ(attempts_, 1);
+  ASSERT_TRUE(left_);
+  EXPECT_EQ(left_->exit_status, kExitResume);
+}
+
+TEST_F(Standby, ThatReachesTooFewNodesGivesUpInTheEnd) {
+  look_for_a_coordinator({"too few", false});
+  EXPECT_GT(attempts_, 5);
+  ASSERT_TRUE(left_);
+  EXPECT_EQ(left_->exit_status, kExitResume);
+  EXPECT_EQ(left_->reason, "no coordinator for 20 s");
+  EXPECT_LE(now_ns_, 22'000 * kMs);
+}
+
+// A node that tried to lead has promised newer generations to itself than the job has reached.
+TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
+  CoordinatorOptions options;
+  options.id = kOwn;
+  options.max_nodes = 2;
+  options.last_call_ns = 0;
+  options.supervisor.nproc_per_node = {1};
+  JobNode node({.id = kOwn, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, options, true, 0);
+  std::optional<Order> order;
+  bool spawned = false;
+  int64_t now_ns = 0;
+  const auto on = [&](const Event& event) {
+    for (const Action& action : node.on(event, now_ns += kTickNs)) {
+      if (const auto* send = std::get_if<Send>(&action); send != nullptr && send->to == kStranger)
+        order = std::get<Order>(send->message);
+      spawned = spawned || std::holds_alternative<SpawnWorkers>(action);
+    }
+  };
+  for (int i = 0; i < 5; ++i) on(Tick{});
+  on(LockAnswer{-1, true});
+  ASSERT_TRUE(spawned);
+  on(Spawned{{11}});
+  on(Tick{{Sample{}}});
+
+  Report report;
+  report.id = kStranger;
+  report.name = "n9";
+  report.sequence = 1;
+  report.follows = kOwn;
+  report.promised = 50;
+  report.promised_to = kStranger;
+  on(Delivered{report});
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->duty, Duty::kWait);
+  EXPECT_EQ(order->generation, 51);
+  order.reset();
+
+  on(StopRequested{SIGTERM});
+  WorkerExit exit;
+  exit.exit_code = kExitResume;
+  on(WorkersExited{{exit}, now_ns});
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->duty, Duty::kFinish);
+  EXPECT_EQ(order->exit_status, kExitResume);
+  EXPECT_EQ(order->generation, 51);
+}
+
+}  // namespace
+}  // namespace lockstep::launcher::control
