@@ -197,7 +197,8 @@ std::string Coordinator::reason_to_evict(const Node& node) const {
 void Coordinator::evict(Node& node, const std::string& why) {
   if (by_id_.erase(node.peer.id) == 0) return;
   evicted_.push_back(&node);
-  if (options_.max_nodes > 1) record("node_lost", text("node ", node.name, ": ", why));
+  if (options_.max_nodes > 1 && stage_ != Stage::kFinishing)  // then they are to leave
+    record("node_lost", text("node ", node.name, ": ", why));
   actions_->emplace_back(Changed{});
   if (node.index < 0) return;
   lost_some_ = true;

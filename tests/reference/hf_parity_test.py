@@ -222,15 +222,17 @@ def check_case(programs, name, scratch):
     check_export(programs, model.eval(), folder, path, tokens, scratch / "run", scratch, dtypes)
 
 
-def main(programs, names):
+def run_cases(cases, check_case, said):
+    """Those that the command line names, or all; each in a folder of its own."""
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    for name in names or CASES:
+    programs, names = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    for name in names or cases:
         with tempfile.TemporaryDirectory() as scratch:
             check_case(programs, name, pathlib.Path(scratch))
-    print("transformers agrees")
+    print(said)
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), sys.argv[2:])
+    run_cases(CASES, check_case, "transformers agrees")

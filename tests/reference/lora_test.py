@@ -7,10 +7,6 @@ gradient, which Adam's m of two successive checkpoints gives; the logits of the 
 PEFT, of the exported merged folder in transformers, and of `lockstep eval` of that folder. Two
 ranks give the bits of one.
 """
-import pathlib
-import sys
-import tempfile
-
 import numpy
 import peft
 import torch
@@ -18,8 +14,8 @@ import transformers
 from safetensors.torch import load_file
 
 from hf_parity_test import (BETAS, CASES as MODELS, MAX_NORM, STEPS, WEIGHT_DECAY, difference,
-                            evaluate, forward, lockstep, make_model, save_model, tokens_like_text,
-                            train)
+                            evaluate, forward, lockstep, make_model, run_cases, save_model,
+                            tokens_like_text, train)
 
 LOGIT_TOLERANCE = 1e-4     # absolute
 CURVE_TOLERANCE = 1e-4     # absolute, of every step's loss
@@ -171,15 +167,5 @@ def check_case(programs, name, scratch):
         assert [line[key] for line in two] == [line[key] for line in lines], f"{key} on two ranks"
 
 
-def main(programs, names):
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    for name in names or CASES:
-        with tempfile.TemporaryDirectory() as scratch:
-            check_case(programs, name, pathlib.Path(scratch))
-    print("PEFT agrees")
-
-
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), sys.argv[2:])
+    run_cases(CASES, check_case, "PEFT agrees")

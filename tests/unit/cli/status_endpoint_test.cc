@@ -1,5 +1,4 @@
 // An agent that serves its run's status: what is seen of a run that goes on, and where it is not.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -14,6 +13,7 @@
 #include "launcher/agent.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
+#include "tests/support/fork_agent.h"
 #include "tests/support/http_get.h"
 #include "tests/support/temp_dir.h"
 
@@ -49,12 +49,7 @@ class StatusEndpoint : public testing::Test {
 
   void start(const std::string& name) {
     options_.nodes.name = name;
-    agents_[name] = ::fork();
-    if (agents_[name] != 0) return;
-    const int out = ::open((dir_ / name).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-    ::dup2(out, STDOUT_FILENO);
-    ::dup2(out, STDERR_FILENO);
-    ::_exit(launcher::run_agent(fs_, system_clock(), options_).exit_status);
+    agents_[name] = test_support::fork_agent(fs_, options_, dir_ / name);
   }
   int finish(const std::string& name) {
     int status = 0;

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
+#include "tests/support/fork_agent.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -47,12 +48,7 @@ class AgentRun : public testing::Test {
   // The agent in a process of its own; its output goes to folder/console.
   void start(std::vector<std::string> rules) {
     options.worker_arguments = std::move(rules);
-    agent = ::fork();
-    if (agent != 0) return;
-    const int out = ::open((folder / "console").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-    ::dup2(out, STDOUT_FILENO);
-    ::dup2(out, STDERR_FILENO);
-    ::_exit(run_agent(fs, system_clock(), options).exit_status);
+    agent = test_support::fork_agent(fs, options, folder / "console");
   }
   int finish() {
     int status = 0;

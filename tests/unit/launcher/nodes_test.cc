@@ -1,6 +1,5 @@
 // Several agents on the loopback, each a process with one launcher_fake_worker: workers, agents and
 // coordinators are killed, and the others go on.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -15,6 +14,7 @@
 #include "launcher/agent.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
+#include "tests/support/fork_agent.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -52,16 +52,7 @@ class NodesRun : public testing::Test {
     options.nodes.name = name;
     options.nodes.min = min;
     options.nodes.max = max;
-    const pid_t pid = ::fork();
-    if (pid != 0) {
-      agents[name] = pid;
-      return;
-    }
-    const auto path = folder / text("console_", name);
-    const int out = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-    ::dup2(out, STDOUT_FILENO);
-    ::dup2(out, STDERR_FILENO);
-    ::_exit(run_agent(fs, system_clock(), options).exit_status);
+    agents[name] = test_support::fork_agent(fs, options, folder / text("console_", name));
   }
   void start_all(int count, int64_t min, int64_t max) {
     for (int i = 0; i < count; ++i) start(text("n", i), min, max);
