@@ -179,6 +179,7 @@ void Coordinator::scan() {
     if (suspect && !std::exchange(node->suspect, true)) actions_->emplace_back(Changed{});
     if (const std::string why = reason_to_evict(*node); !why.empty()) evict(*node, why);
   }
+  remove_evicted();  // before anybody counts the nodes
 }
 
 std::string Coordinator::reason_to_evict(const Node& node) const {

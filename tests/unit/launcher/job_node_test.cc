@@ -1,8 +1,12 @@
-// What the simulation's random faults meet too seldom: a standby that may not lead, and who hears
-// that the job is over.
+// What the simulation's random faults meet too seldom: a standby that may not lead, who hears that
+// the job is over, and a node that is lost in the moment in which the nodes are counted.
 #include "launcher/control/job_node.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/text.h"
 
 namespace lockstep::launcher::control {
 namespace {
@@ -111,6 +115,44 @@ TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
   EXPECT_EQ(order->duty, Duty::kFinish);
   EXPECT_EQ(order->exit_status, kExitResume);
   EXPECT_EQ(order->generation, 51);
+}
+
+// Two of five are too few, the third comes when the second has been silent for too long.
+TEST(Coordinator, CountsOnlyTheNodesThatAreLeft) {
+  CoordinatorOptions options;
+  options.id = kOwn;
+  options.max_nodes = 5;
+  options.supervisor.nproc_per_node = {1};
+  const std::vector<NodeId> roll{kOwn, 6, kLeader, 8, kStranger};
+  Coordinator coordinator(options, {.generation = 3, .roll = roll, .lost = kLeader}, 0);
+  Actions actions;
+  int64_t now_ns = 0, sequence = 0;
+  const auto report = [&](NodeId id) {
+    Report from;
+    from.id = id;
+    from.name = text("n", id);
+    from.follows = kOwn;
+    from.promised = from.committed = 3;
+    from.sequence = ++sequence;
+    coordinator.on(from, now_ns, actions);
+  };
+  report(6);
+  for (; now_ns < options.timing.evict_ns; now_ns += kTickNs / 2) {
+    report(kOwn);
+    coordinator.on(now_ns, actions);
+  }
+  report(8);
+  actions.clear();
+  coordinator.on(now_ns, actions);
+  EXPECT_EQ(coordinator.nodes().size(), 2);
+  for (const Action& action : actions) EXPECT_FALSE(std::holds_alternative<Send>(action));
+  now_ns += kTickNs / 2;
+  report(6);  // it comes back
+  coordinator.on(now_ns + kTickNs / 2, actions);
+  EXPECT_TRUE(std::any_of(actions.begin(), actions.end(), [](const Action& action) {
+    const auto* send = std::get_if<Send>(&action);
+    return send != nullptr && std::get<Order>(send->message).duty == Duty::kPrepare;
+  }));
 }
 
 }  // namespace
