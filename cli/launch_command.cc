@@ -1,6 +1,9 @@
 #include "cli/launch_command.h"
 
+#include <unistd.h>
+
 #include <charconv>
+#include <cstring>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -55,7 +58,7 @@ status; under Slurm the one that coordinates at the end acts for the job.
   --requeue auto|never|force under Slurm, when this allocation is lost or its time ends: ask for
                              another where the job was submitted with --requeue; never; always
   --nnodes N | MIN:MAX       nodes; --nproc-per-node is then the number of each of them
-  --rdzv-endpoint E          HOST:PORT, an address of the node that coordinates, or file:DIR;
+  --rdzv-endpoint E          HOST:PORT of the node that coordinates at first, or file:DIR;
                              without it they meet in the run folder
   --rdzv-id ID               tells jobs at one endpoint apart; SLURM_JOB_ID without it
   --on-node-loss P           shrink (default): a spare takes over, or go on with MIN or more;
@@ -160,7 +163,9 @@ Result<launcher::NodesOptions> nodes_options(const Config& config,
   nodes.endpoint = from.rdzv_endpoint;
   nodes.job = !from.rdzv_id.empty() ? from.rdzv_id
                                     : first_of(environment, {"SLURM_JOB_ID"}, "job");
-  nodes.name = first_of(environment, {"LOCKSTEP_NODE_NAME", "SLURMD_NODENAME", "HOSTNAME"}, "node");
+  char host[256] = "";
+  if (::gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') std::strcpy(host, "node");
+  nodes.name = first_of(environment, {"LOCKSTEP_NODE_NAME", "SLURMD_NODENAME"}, host);
   nodes.local_address = from.local_addr;
   using Loss = launcher::control::OnNodeLoss;
   nodes.on_loss = from.on_node_loss == "spare"  ? Loss::kSpare

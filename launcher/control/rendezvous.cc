@@ -53,7 +53,8 @@ Result<Rendezvous> Rendezvous::create(FileSystem& file_system, const std::string
   Rendezvous rendezvous(file_system, file_name(job),
                         named ? std::filesystem::path(words.substr(kFile.size())) : folder);
   if (!in_file) {
-    LOCKSTEP_TRY(rendezvous.fixed_, net::parse_endpoint(words));
+    LOCKSTEP_TRY(const net::Endpoint at, net::parse_endpoint(words));
+    LOCKSTEP_TRY(rendezvous.fixed_, net::resolved(at));
   }
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(rendezvous.folder_));
   return rendezvous;

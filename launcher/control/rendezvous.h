@@ -1,6 +1,6 @@
 // Where the agents of a job meet before any of them knows another one.
 //
-//   HOST:PORT   the agent whose machine has the address HOST and gets the port coordinates at first
+//   HOST:PORT   the agent whose machine has HOST (an address or name) and gets the port leads first
 //   file:DIR    whoever comes first. DIR is a folder that all nodes see
 // Either way DIR/<job>.coordinator.<n> says where the n-th coordinator listens; whoever makes the
 // file with the next n is it. A first coordinator makes one more when it begins to train:
@@ -29,7 +29,7 @@ namespace lockstep::launcher::control {
 class Rendezvous {
  public:
   // `words`: HOST:PORT or file:DIR; empty: file:<folder>. Without a DIR locks lie in `folder`.
-  // Errors: kConfig, kIo.
+  // Errors: kConfig, kIo, kNotFound (unknown host name).
   static Result<Rendezvous> create(FileSystem& file_system, const std::string& words,
                                    const std::string& job, const std::filesystem::path& folder);
 

@@ -121,6 +121,17 @@ Result<Endpoint> parse_endpoint(const std::string& words) {
   return endpoint;
 }
 
+Result<Endpoint> resolved(const Endpoint& endpoint) {
+  LOCKSTEP_TRY(const Resolved found, resolve(endpoint));
+  Endpoint at = endpoint;
+  at.host = address_text(reinterpret_cast<const sockaddr*>(&found.address));
+  const bool loopback = at.host.starts_with("127.") || at.host == "::1";
+  if (!loopback || at.host == endpoint.host || endpoint.host == "localhost") return at;
+  LOCKSTEP_TRY(const LocalAddress own, choose_local_address("", std::nullopt));
+  at.host = own.address;
+  return at;
+}
+
 Result<LocalAddress> choose_local_address(const std::string& wish,
                                           const std::optional<Endpoint>& toward) {
   const std::vector<Interface> all = interfaces();

@@ -19,6 +19,10 @@ struct Endpoint {
 };
 // HOST:PORT; the port may not be missing. Errors: kConfig.
 Result<Endpoint> parse_endpoint(const std::string& words);
+// The same with an address in place of a name. Where this machine's own name stands for a loopback
+// address (127.0.1.1 in many an /etc/hosts), which no other machine can reach, it is the address of
+// the default route. Errors: kNotFound (unknown name).
+Result<Endpoint> resolved(const Endpoint& endpoint);
 
 // One of this machine's addresses, and the interface that has it.
 struct LocalAddress {

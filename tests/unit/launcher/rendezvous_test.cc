@@ -2,6 +2,7 @@
 #include "launcher/control/rendezvous.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/text.h"
 #include "launcher/process.h"
@@ -76,6 +77,23 @@ TEST_F(Meeting, AnAddressIsUsedUntilAFileNamesAnother) {
   EXPECT_EQ(fixed.newest().value().at.str(), "10.0.0.9:700");
   ASSERT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
   EXPECT_EQ(fixed.newest().value().at, at(kStandby));
+}
+
+TEST_F(Meeting, ANameStandsForItsAddress) {
+  const auto local = Rendezvous::create(fs, "localhost:700", "job", folder).value();
+  const std::string at = local.newest().value().at.str();
+  EXPECT_TRUE(at == "127.0.0.1:700" || at == "[::1]:700") << at;
+  char own[256] = "";
+  ASSERT_EQ(::gethostname(own, sizeof own - 1), 0);
+  if (const auto named = net::resolved({own, 700}); named) {
+    EXPECT_NE(named.value().host, "127.0.1.1");
+    EXPECT_NE(named.value().host, own);
+  }
+  const std::string unknown(80, 'x');  // longer than a name may be: nobody is asked
+  const auto none = Rendezvous::create(fs, unknown + ":700", "job", folder);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kNotFound);
+  EXPECT_NE(none.error().message.find(unknown), std::string::npos);
 }
 
 TEST_F(Meeting, ALockHasOneOwner) {
