@@ -333,6 +333,7 @@ Order Coordinator::order_for(const Node& node) {
   order.leader = options_.id;
   order.sequence = ++sequence_;
   order.generation = generation_;
+  order.base = base_;
   order.safe_step = supervisor_.safe_step();
   order.restarts = supervisor_.restarts_since_safe();
   const bool promised_away = node.promised > generation_ ||

@@ -70,8 +70,7 @@ class Coordinator {
 
   const Supervisor& supervisor() const { return supervisor_; }
   const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
-  // Whose workers `rank` is; null: it is lost.
-  const Node* node_of(int64_t rank) const;
+  const Node* node_of(int64_t rank) const;  // whose workers `rank` is; null: it is lost
   int64_t first_rank(const Node& node) const {  // -1: parked
     return node.index < 0 ? -1 : node.index * per_node_;
   }
@@ -96,7 +95,8 @@ class Coordinator {
   Nodes wait_for(int64_t limit_ns, std::string otherwise);
   bool eligible(const Node& node) const { return node.follows == options_.id && node.gone_ns < 0; }
   std::vector<Node*> choose(size_t count);
-
+  size_t voters() const;
+  bool lacks_quorum() const;  // of one that would succeed: the others may go on without it
   void gather();
   void prepare(const SpawnAll& action);
   void try_commit();

@@ -28,6 +28,7 @@ Nodes Coordinator::plan() {
                                   [this](const auto& node) { return eligible(*node); });
   const auto& o = options_;
   const auto before = static_cast<int64_t>(roll_.size());
+  if (lacks_quorum()) return wait_for(INT64_MAX, "");  // to go on or to end is not for us to say
   if (base_ < 0 && have < o.max_nodes + o.spares) {
     const Nodes first = plan_first(have);
     if (first.count <= 0) return first;
@@ -71,17 +72,25 @@ std::vector<Coordinator::Node*> Coordinator::choose(size_t count) {
   return chosen;
 }
 
+size_t Coordinator::voters() const {
+  return static_cast<size_t>(
+      std::count_if(nodes_.begin(), nodes_.end(),
+                    [this](const auto& node) { return node->voter && eligible(*node); }));
+}
+
+bool Coordinator::lacks_quorum() const {
+  return base_ >= 0 && !rules() && 2 * voters() < roll_.size();
+}
+
 void Coordinator::gather() {
   const bool takeover = !begun_ && base_ >= 0;
+  const int64_t waited_ns = now_ns_ - waiting_ns_;
+  if (takeover) generation_ = std::max(generation_, max_promised_ + 1);
+  if (lacks_quorum()) {
+    if (waited_ns < options_.timing.fence_ns) return;
+    return step_down(text("only ", voters(), " of ", roll_.size(), " nodes can be reached"));
+  }
   if (takeover) {
-    const auto voters = static_cast<size_t>(
-        std::count_if(nodes_.begin(), nodes_.end(),
-                      [this](const auto& node) { return node->voter && eligible(*node); }));
-    const int64_t waited_ns = now_ns_ - waiting_ns_;
-    generation_ = std::max(generation_, max_promised_ + 1);
-    if (2 * voters < roll_.size() && waited_ns >= options_.timing.fence_ns)
-      return step_down(text("only ", voters, " of ", roll_.size(), " nodes can be reached"));
-    if (2 * voters < roll_.size()) return;
     // All but who is lost, or those that came in time.
     const auto have = std::count_if(nodes_.begin(), nodes_.end(),
                                     [this](const auto& node) { return eligible(*node); });

@@ -41,7 +41,9 @@ void JobNode::dispatch(const Event& event) {
               out_.emplace_back(Send{report->id, NotLeader{leader}});
             }
           } else if (const auto* order = std::get_if<Order>(&e.message)) {
-            member_.on(*order, now_ns_, fresh_);
+            // Who rules obeys nobody: one that was stopped and still believes to rule may have us
+            // in its list. Of the two the one whom a majority has left learns it from a report.
+            if (!coordinator_ || !coordinator_->rules()) member_.on(*order, now_ns_, fresh_);
           } else if (const auto* answer = std::get_if<NotLeader>(&e.message)) {
             member_.on(*answer, now_ns_, fresh_);
           }

@@ -35,7 +35,8 @@ void Member::on(const Order& order, int64_t now_ns, Actions& actions) {
   switch (order.duty) {
     case Duty::kWait: break;
     case Duty::kPark:
-      standbys_ = order.standbys;
+      // Not of one that has missed what we ran; and it has some only once it rules.
+      if (order.base >= committed_ && !order.standbys.empty()) standbys_ = order.standbys;
       if (alive_ > 0) kill(actions);
       break;
     case Duty::kPrepare: prepare(order, actions); break;
@@ -183,6 +184,7 @@ void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
       lead_ = Inheritance{committed_, roll_, committed_by_, static_cast<double>(silent_ns) * 1e-6,
                           safe_step_, restarts_, parked_};
       leader_ = {options_.id, options_.address};
+      actions.emplace_back(Follow{leader_});  // it hears the lost one no more
     } else if (in_vain && !leave_) {
       if (alive_ > 0) kill(actions);
       leave_ = Leave{kExitResume, text("no coordinator for ", alone_ns / (1000 * kMs), " s")};

@@ -70,6 +70,7 @@ struct Order {
   bool stop = false, kill = false;  // SIGTERM, SIGKILL to the workers of `generation`
   int32_t exits_seen = 0;
   // For a takeover: who may, and what it has to know.
+  int64_t base = -1;  // the last generation that the leader knows of, whose standbys these are
   std::vector<Peer> standbys;
   std::vector<NodeId> roll;  // the members' ids; only to standbys that lack it
   int64_t safe_step = -1, restarts = 0, parked = 0;  // parked: so many nodes

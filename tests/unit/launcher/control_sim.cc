@@ -36,7 +36,7 @@ Sim::Sim(uint64_t seed, bool loud) : seed_(seed), loud_(loud), state_(mix64(seed
   machines_.resize(count);
   tick_ns_ = 200 * kMs;
   faults_end_ns_ = (count > kLarge ? 6'000 : 15'000) * kMs;
-  end_ns_ = faults_end_ns_ + (count > kLarge ? 9'000 * kMs : kSettleNs);
+  end_ns_ = faults_end_ns_ + (count > kLarge ? 11'000 * kMs : kSettleNs);
   base_loss_ = loss_ = chance(0.5) ? 0 : 0.02;
   options_.supervisor.nproc_per_node = {1};
   options_.supervisor.max_restarts = options_.supervisor.max_no_progress = 1'000'000;
@@ -321,6 +321,7 @@ void Sim::spawn(size_t machine, const Order& order) {
   if (found == trainings_.end() || found->second.leader != order.leader)
     return broken(text("node ", m.id, " runs generation ", order.generation, " of ", order.leader,
                        ", which did not commit it"));
+  found->second.heirs = order.standbys;
   m.generation = order.generation;
   m.rank = order.first_rank;
   m.alive = true;
@@ -389,7 +390,7 @@ size_t Sim::leader() const {
   return machines_.size();
 }
 
-// Whether more than half of the newest generation's nodes would be left.
+// Whether more than half of the newest generation's nodes would be left, and one that may lead.
 bool Sim::majority_would_live(const std::vector<bool>& lost) const {
   if (trainings_.empty()) return !lost[0];
   const int64_t newest = trainings_.rbegin()->first;
@@ -397,7 +398,16 @@ bool Sim::majority_would_live(const std::vector<bool>& lost) const {
   int64_t left = 0;
   for (size_t i = 0; i < machines_.size(); ++i)
     if (machines_[i].node && machines_[i].node->member().committed() == newest && !lost[i]) ++left;
-  return 2 * left > world;
+  const Training& training = trainings_.rbegin()->second;
+  const auto lives = [&](NodeId id) {
+    const auto found = where_.find(id);
+    return found != where_.end() && !lost[found->second] &&
+           now_ns_ >= machines_[found->second].frozen_until_ns;
+  };
+  return 2 * left > world &&
+         (lives(training.leader) ||
+          std::any_of(training.heirs.begin(), training.heirs.end(),
+                      [&](const Peer& heir) { return lives(heir.id); }));
 }
 
 void Sim::fault() {

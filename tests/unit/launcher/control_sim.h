@@ -63,6 +63,7 @@ class Sim {
   struct Training {                 // of one generation
     NodeId leader = 0;
     int64_t world = 0, alive = 0;
+    std::vector<Peer> heirs;
     bool ever_full = false, stepping = false;
   };
 
