@@ -268,21 +268,25 @@ int64_t Supervisor::hang_after_ns(const Worker& worker) const {
   return std::min(most, std::max(to_ns(kLeastHangSeconds), kHangFactor * silences.longest_ns));
 }
 
-// One stuck rank stops all of them within a step. Which one is it: a stopped process before a
-// running one, then the one that is the furthest behind, then the one silent for the longest.
+// One stuck rank stops all of them within a step, and word of another node's rank comes late. Of
+// those silent for half of their time or more it is: a stopped process before a running one, then
+// the one that is the furthest behind, then the one silent for the longest.
 void Supervisor::look_for_hang() {
   if (options_.hang_s <= 0) return;
   int culprit = -1;
+  bool hangs = false;
   auto order = [this](int rank) {
     const Worker& worker = workers_[static_cast<size_t>(rank)];
     return std::tuple(!worker.last.stopped, worker.last.progress.step, worker.changed_ns);
   };
   for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
     const Worker& worker = workers_[static_cast<size_t>(rank)];
-    if (!worker.alive || now_ns_ - worker.changed_ns < hang_after_ns(worker)) continue;
+    const int64_t silent_ns = now_ns_ - worker.changed_ns, limit_ns = hang_after_ns(worker);
+    if (!worker.alive || silent_ns < limit_ns / 2) continue;
+    hangs = hangs || silent_ns >= limit_ns;
     if (culprit < 0 || order(rank) < order(culprit)) culprit = rank;
   }
-  if (culprit < 0) return;
+  if (!hangs) return;
   const Worker& worker = workers_[static_cast<size_t>(culprit)];
   WorkerExit exit;
   exit.rank = culprit;

@@ -223,6 +223,15 @@ TEST(Supervisor, AHangIsAFailureOfTheRankThatIsBehind) {
   d.exits({killed(0, SIGKILL), killed(1, SIGKILL), killed(2, SIGKILL)});
   EXPECT_EQ(d.supervisor.incidents()[1].primary.rank, 2);
   EXPECT_TRUE(d.supervisor.incidents()[1].primary.stopped);
+  // Its last word came later than the others'.
+  d.on(Started{});
+  d.on(pages({5, 5, 4}));
+  d.now += 4 * kSecond;
+  EXPECT_THAT(d.on(pages({5, 5, 5})), IsEmpty());
+  d.now += 7 * kSecond;
+  EXPECT_THAT(d.on(pages({5, 5, 5}, 2)), ElementsAre("kill"));
+  d.exits({killed(0, SIGKILL), killed(1, SIGKILL), killed(2, SIGKILL)});
+  EXPECT_EQ(d.supervisor.incidents()[2].primary.rank, 2);
 }
 
 TEST(Supervisor, ChangingPagesAreNoHangAndZeroTurnsItOff) {
