@@ -142,10 +142,8 @@ void Coordinator::on(const LockAnswer& event, int64_t now_ns, Actions& actions) 
   const bool forming = stage_ == Stage::kGathering || stage_ == Stage::kPreparing;
   if (!forming || event.generation != base_) return;
   if (!event.mine) {
-    stage_ = Stage::kOver;
-    actions_->emplace_back(SteppedDown{
-        base_ < 0 ? "another node coordinates this job"
-                  : text("another node has succeeded generation ", base_), true});
+    step_down(base_ < 0 ? "another node coordinates this job"
+                        : text("another node has succeeded generation ", base_), true);
   } else if (stage_ == Stage::kPreparing && locking_) {
     commit();
   }
@@ -294,9 +292,9 @@ void Coordinator::finish(const Finish& action) {
   broadcast_ = true;
 }
 
-void Coordinator::step_down(std::string reason) {
+void Coordinator::step_down(std::string reason, bool succeeded) {
   stage_ = Stage::kOver;
-  actions_->emplace_back(SteppedDown{std::move(reason)});
+  actions_->emplace_back(SteppedDown{std::move(reason), succeeded});
 }
 
 void Coordinator::record(std::string event, std::string reason) {

@@ -105,7 +105,7 @@ class Coordinator {
   void feed(const launcher::Event& event);
   Record with_pids(Record record) const;
   void finish(const Finish& action);
-  void step_down(std::string reason);
+  void step_down(std::string reason, bool succeeded = false);
   void settle();  // what the event at hand has led to
   void order(const Node& node);
   Order order_for(const Node& node);

@@ -7,8 +7,8 @@ import time
 import xml.etree.ElementTree
 
 from launched import Launch, next_step
-from lockstep_run import (EXIT_RESUME, TINY, Test, check, check_same, committed, metrics, step_of,
-                          tail, wait_until, whole_curve)
+from lockstep_run import (EXIT_RESUME, TINY, Test, check, check_same, committed, metrics,
+                          send_if_there, step_of, tail, wait_until, whole_curve)
 
 STEPS = 40
 KEYS = TINY | {"model.dim": 128, "model.n_heads": 4, "model.ffn_dim": 352, "training.seq_len": 128,
@@ -56,13 +56,6 @@ def killed_before_the_first_save(test, reference):
     os.kill(launch.worker_at(2, 1, 4), signal.SIGKILL)
     launch.expect(0)
     check_same(reference, whole_curve(launch.folder, STEPS), "killed before the first save")
-
-
-def send_if_there(pid, what):
-    try:
-        os.kill(pid, what)
-    except ProcessLookupError:
-        pass
 
 
 def stopped_by_sigterm(test, reference):

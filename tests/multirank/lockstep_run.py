@@ -257,9 +257,17 @@ def tail(text, lines=25):
 
 
 def json_lines(path):
-    """None where there is no file; a last line without its end is still being written."""
+    """Of a file that is not there none; a last line without its end is still being written."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+
+def send_if_there(pid, what):
+    """A signal to a process that may have ended."""
+    try:
+        os.kill(pid, what)
+    except ProcessLookupError:
+        pass
 
 
 def metrics(folder):

@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
-from lockstep_run import wait_until
+from lockstep_run import send_if_there, wait_until
 
 INSIDE = "LOCKSTEP_SLURM_LAB"
 SKIPPED = 77  # the test did not run (CTest: SKIP_RETURN_CODE)
@@ -159,13 +159,6 @@ def depth(pid):
     return 1 + depth(parent) if parent else 0
 
 
-def signal_if_there(pid, what):
-    try:
-        os.kill(pid, what)
-    except ProcessLookupError:
-        pass
-
-
 def listeners():
     """The TCP ports that anybody of the lab listens on."""
     ports = set()
@@ -293,11 +286,11 @@ class Lab:
         # Twice, as a process may start another one meanwhile.
         for _ in range(2):
             for pid in self.node_processes(node):
-                signal_if_there(pid, signal.SIGSTOP)
+                send_if_there(pid, signal.SIGSTOP)
         # A child before its parent: a group of stopped processes that loses its parent gets SIGHUP
         # and SIGCONT from the kernel, and srun would cancel the step with its last breath.
         for pid in sorted(self.node_processes(node), key=depth, reverse=True):
-            signal_if_there(pid, signal.SIGKILL)
+            send_if_there(pid, signal.SIGKILL)
         self._kill(node)
         must("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
 
