@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -54,7 +55,11 @@ Result<Rendezvous> Rendezvous::create(FileSystem& file_system, const std::string
                         named ? std::filesystem::path(words.substr(kFile.size())) : folder);
   if (!in_file) {
     LOCKSTEP_TRY(const net::Endpoint at, net::parse_endpoint(words));
-    LOCKSTEP_TRY(rendezvous.fixed_, net::resolved(at));
+    auto resolved = net::resolved(at);
+    if (!resolved)
+      return Error{resolved.error().code,
+                   text("--rdzv-endpoint ", words, ": ", resolved.error().message)};
+    rendezvous.fixed_ = std::move(resolved).value();
   }
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(rendezvous.folder_));
   return rendezvous;
