@@ -1,7 +1,7 @@
 """Bytes on the wire of a step, as counted, against what the schedule must send."""
 import json
 
-from lockstep_run import NO_CHECKPOINTS, SMALL, Test, check, metrics
+from lockstep_run import NO_CHECKPOINTS, SMALL, Test, check, check_same, curve, metrics
 
 KEYS = SMALL | NO_CHECKPOINTS | {"model.n_layers": 4, "training.steps": 3,
                                 "training.mixed_precision_param": "bfloat16"}
@@ -83,6 +83,17 @@ def two_nodes(test):
     check(crossing < sum(kind["other_nodes"] for kind in bytes_.values()), hybrid, bytes_)
 
 
+def three_a_node(test):
+    """hybrid's groups are the nodes' here too: no gather crosses, and the losses stay."""
+    test.environment["LOCAL_WORLD_SIZE"] = "3"
+    hybrid, _ = counted(test, "hybrid_6", 6, {"parallelism.strategy": "hybrid"})
+    del test.environment["LOCAL_WORLD_SIZE"]
+    check(hybrid["gather"]["all"] > 0 and hybrid["gather"]["other_nodes"] == 0, hybrid)
+    check(0 < hybrid["exchange"]["other_nodes"] < hybrid["exchange"]["all"], hybrid)
+    one = test.train("one", 1, KEYS)
+    check_same(curve(one), curve(test.folder / "hybrid_6"), "hybrid on two nodes of three")
+
+
 def replicated(test):
     """ddp gathers no parameters; its gradients travel in bf16 to their owners and, summed, in
     fp32 to all."""
@@ -100,6 +111,6 @@ def alone(test):
 
 
 with Test("wire_bytes") as test:
-    for case in (full_shard, two_nodes, replicated, alone):
+    for case in (full_shard, two_nodes, three_a_node, replicated, alone):
         with test.case(case.__name__.replace("_", " ")):
             case(test)
