@@ -14,14 +14,16 @@
 namespace lockstep {
 inline namespace base {
 
-int64_t available_memory_bytes() {
-  const auto lines = read_kernel_file("/proc/meminfo");
+int64_t kernel_bytes(const std::filesystem::path& path, const std::string& name) {
+  const auto lines = read_kernel_file(path);
   if (!lines.ok()) return -1;
-  const std::string key = "MemAvailable:";
+  const std::string key = name + ":";
   const size_t at = lines.value().find(key);
   if (at == std::string::npos) return -1;
   return std::strtoll(lines.value().c_str() + at + key.size(), nullptr, 10) * 1024;
 }
+
+int64_t available_memory_bytes() { return kernel_bytes("/proc/meminfo", "MemAvailable"); }
 
 Result<void> make_owned_directory(const std::filesystem::path& path) {
   const auto failed = [&] {

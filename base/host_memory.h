@@ -10,6 +10,8 @@
 namespace lockstep {
 inline namespace base {
 
+// The bytes that a line of a file of the kernel says, "NAME:   1234 kB"; -1 where none does.
+int64_t kernel_bytes(const std::filesystem::path& path, const std::string& name);
 // What new memory may take without pushing others out (MemAvailable); -1 where nobody says.
 int64_t available_memory_bytes();
 

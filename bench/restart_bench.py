@@ -8,7 +8,8 @@ killed in turn, each time after a new checkpoint and a step more. Seconds after 
 launcher noticed, until all workers are back, until the next completed step, until the step that was
 in flight is complete again. Lockstep also keeps a snapshot in memory after every step. torchrun is
 run with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and without (its default). Prints one JSON line a kill
-and one of medians; `back` counts the kills after which training went on.
+and one of medians; `back` counts the kills after which training went on; a step is what lies
+between two of the run in the middle, and `over_a_step_s` the next completed step less that.
 """
 import argparse
 import json
@@ -179,11 +180,16 @@ def kills(name, run, count, ranks):
         print(json.dumps({"who": name, "failed": str(error)}), flush=True)
     finally:
         job.stop(run.process)
+    times = [each["t"] for each in run.steps()]
+    step = statistics.median(after - before for before, after in zip(times, times[1:]))
+    for each in results:
+        each["over_a_step_s"] = each["next_step_s"] - step
     medians = {key: round(statistics.median(each[key] for each in results), 3)
                for key in (results[0] if results else {})}
     worst = {key: round(max(each[key] for each in results), 3)
              for key in (results[0] if results else {})}
-    return {"who": name, "back": f"{len(results)} of {count}", "median": medians, "worst": worst,
+    return {"who": name, "back": f"{len(results)} of {count}", "step_s": round(step, 3),
+            "median": medians, "worst": worst,
             "healthy_processes_restarted": healthy_restarts}
 
 

@@ -161,6 +161,7 @@ Result<void> train(const Config& config) {
   const bool stays = core::cuda_device_count() == 0;
   Variables place;
   if (turn == "later") {
+    core::keep_memory(std::stoll(environment("LOCKSTEP_KEEP_BYTES", "0")));
     LOCKSTEP_TRY(place, turns->next());
   }
   for (;;) {

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "base/host_memory.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/turn_orders.h"
@@ -98,12 +99,11 @@ Result<Crew::Worker> Crew::replace(const WorkerPlace& place) {
 }
 
 void Crew::keep_one_ready() {
-  const auto trains = [](const Worker& worker) {
-    const Phase phase = worker.page->read().phase;
-    return worker.state == State::kRuns && (phase == Phase::kStep || phase == Phase::kUpdate);
-  };
-  if (!may_ready_ || ready_ || told_to_halt() || workers_.empty() ||
-      !std::all_of(workers_.begin(), workers_.end(), trains))
+  const auto runs = [](const Worker& worker) { return worker.state == State::kRuns; };
+  const auto has_trained = [](const Worker& worker) { return worker.page->read().slot_us > 0; };
+  if (!may_ready_ || ready_ || told_to_halt() ||
+      !std::all_of(workers_.begin(), workers_.end(), runs) ||
+      !std::any_of(workers_.begin(), workers_.end(), has_trained))
     return;
   may_ready_ = false;
   auto started = start_process({}, /*later=*/true);
@@ -121,6 +121,7 @@ Result<Crew::Worker> Crew::start_process(WorkerPlace place, bool later) {
   const int64_t log_start = file_size(file_system_, log);
   Environment variables = worker_variables(options_.environment, place);
   variables["LOCKSTEP_TURNS"] = later ? "later" : "first";
+  if (later) variables["LOCKSTEP_KEEP_BYTES"] = std::to_string(largest_memory());
   LOCKSTEP_TRY(auto process,
                WorkerProcess::spawn({.program = options_.worker_program,
                                      .arguments = options_.worker_arguments,
@@ -132,6 +133,13 @@ Result<Crew::Worker> Crew::start_process(WorkerPlace place, bool later) {
   worker.log = log;
   worker.log_start = log_start;
   return worker;
+}
+
+int64_t Crew::largest_memory() const {
+  int64_t largest = 0;
+  for (const Worker& worker : workers_)
+    largest = std::max(largest, kernel_bytes(text("/proc/", worker.pid, "/status"), "RssAnon"));
+  return largest;
 }
 
 Result<void> Crew::next_turn(Worker& worker, WorkerPlace place) {

@@ -44,8 +44,8 @@ class Crew {
   std::vector<WorkerExit> reap();
   // Their pages, by local rank.
   Tick look(int64_t now_ns);
-  // Has one process ready for a worker that will be lost: LibTorch is loaded, and it waits. Once
-  // the workers train; costs the memory of an idle process.
+  // Has one process ready for a worker that will be lost: LibTorch is loaded, it has the memory
+  // that a worker has (at most core::kKeptBytes), and waits. From the workers' first step on.
   void keep_one_ready();
 
   size_t size() const { return workers_.size(); }
@@ -54,7 +54,7 @@ class Crew {
   std::filesystem::path page_of(int64_t rank) const;  // empty: not one of ours
 
  private:
-  static constexpr int64_t kHaltNs = 400'000'000;
+  static constexpr int64_t kHaltNs = 1'000'000'000;
   enum class State { kRuns, kParked, kOver };
   struct Worker {
     WorkerProcess process;
@@ -70,6 +70,7 @@ class Crew {
   Result<void> start_all(const Place& place);
   std::vector<Worker> take_parked(int64_t count);
   Result<Worker> start_process(WorkerPlace place, bool later);
+  int64_t largest_memory() const;  // bytes that a worker has of its own
   Result<Worker> replace(const WorkerPlace& place);
   Result<void> next_turn(Worker& worker, WorkerPlace place);
   WorkerPlace place_of(const Place& place, int64_t local, int64_t slot) const;

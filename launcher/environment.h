@@ -42,7 +42,8 @@ Result<WorkerPlace> place_from(const Environment& environment, int64_t threads);
 // `inherited` plus RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 // LOCKSTEP_GENERATION, LOCKSTEP_NONCE, LOCKSTEP_STORE, LOCKSTEP_STORE_SERVER (none: no rank serves
 // the store), LOCKSTEP_PROGRESS_PAGE, LOCKSTEP_BIND_ADDRESS, NCCL_SOCKET_IFNAME where nobody set
-// it, and the thread counts of OpenMP and MKL; without LOCKSTEP_SECRET, which is the agents'.
+// it, large pages for malloc (GLIBC_TUNABLES) where nobody chose, and the thread counts of OpenMP
+// and MKL; without LOCKSTEP_SECRET, which is the agents'.
 Environment worker_variables(Environment inherited, const WorkerPlace& place);
 
 // 6 hex digits out of numbers.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "core/comm/interruption.h"
 
 namespace lockstep::core {
 namespace {
@@ -76,7 +77,9 @@ void Schedule::prefetch(const Plan& plan, size_t item) {
     for (Unit* unit : plan[item].gathered) unit->start_gather();
 }
 
+// A rank may be far ahead of what it next waits for: a generation that is over ends here, too.
 Result<void> Schedule::enter(const Plan& plan, size_t item, bool prefetch_next) {
+  if (interrupted()) return Error{Code::kPeerLost, "this generation is over"};
   const PhaseTimer watch = timer(times_.gather_wait, "gather", plan[item].name());
   prefetch(plan, item);
   if (prefetch_next) prefetch(plan, item + 1);

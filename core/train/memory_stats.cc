@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
-#include "base/file_system.h"
+#include "base/host_memory.h"
 #include "base/text.h"
 #include "core/cuda/device.h"
 
@@ -56,12 +56,6 @@ class CountingAllocator : public c10::Allocator {
   }
 };
 
-// "VmRSS:   1234 kB" of /proc/self/status, in bytes.
-int64_t status_bytes(const std::string& status, const std::string& name) {
-  const size_t at = status.find(name);
-  return at == std::string::npos ? 0 : std::atoll(status.c_str() + at + name.size()) * 1024;
-}
-
 }  // namespace
 
 void install_counting_allocator() {
@@ -70,12 +64,10 @@ void install_counting_allocator() {
 }
 
 MemoryStats memory_stats() {
-  const auto status = read_kernel_file("/proc/self/status");
-  const std::string lines = status.ok() ? status.value() : "";
   MemoryStats m{allocated.load(),
                 most.load(),
-                status_bytes(lines, "VmRSS:"),
-                status_bytes(lines, "VmHWM:"),
+                kernel_bytes("/proc/self/status", "VmRSS"),
+                kernel_bytes("/proc/self/status", "VmHWM"),
                 sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
                 allocated.load(),
                 most.load()};

@@ -2,18 +2,36 @@
 
 #include <malloc.h>
 
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
 #include "core/cuda/device.h"
 #include "core/train/memory_stats.h"
 
 namespace lockstep::core {
+namespace {
+
+constexpr int kHeapBytes = 1 << 30;  // freed blocks up to this size stay in the process
+static_assert(kKeptBytes < kHeapBytes);
+
+}  // namespace
 
 void set_up_process(int threads) {
   at::set_num_threads(threads);
   // Activations come and go every slot: memory given back to the kernel is faulted in again,
   // zeroed.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_MMAP_THRESHOLD, kHeapBytes);
+  mallopt(M_TRIM_THRESHOLD, kHeapBytes);
   install_counting_allocator();
+}
+
+void keep_memory(int64_t bytes) {
+  const auto kept = static_cast<size_t>(std::clamp<int64_t>(bytes, 0, kKeptBytes));
+  const auto block = std::make_unique_for_overwrite<std::byte[]>(kept);
+  volatile std::byte* touched = block.get();  // or the compiler sees that nobody reads it
+  const size_t page = 4096;
+  for (size_t at = 0; at < kept; at += page) touched[at] = std::byte{0};
 }
 
 Result<Membership> join_alone() {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "base/file_system.h"
 #include "tests/support/temp_dir.h"
 
@@ -14,6 +16,14 @@ using test_support::TempDir;
 using testing::HasSubstr;
 
 TEST(HostMemory, SomeIsAvailable) { EXPECT_GT(available_memory_bytes(), 1 << 20); }
+
+TEST(HostMemory, ALineOfTheKernelInBytes) {
+  const TempDir dir;
+  std::ofstream(dir / "status") << "VmRSS:\t    20 kB\nRssAnon:\t   3 kB\n";
+  EXPECT_EQ(kernel_bytes(dir / "status", "RssAnon"), 3 * 1024);
+  EXPECT_EQ(kernel_bytes(dir / "status", "VmHWM"), -1);
+  EXPECT_EQ(kernel_bytes(dir / "none", "VmRSS"), -1);
+}
 
 TEST(HostMemory, AnOwnedDirectoryIsClosedToOthers) {
   const TempDir dir;

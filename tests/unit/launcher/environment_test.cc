@@ -127,11 +127,14 @@ TEST(Environment, WorkerVariablesPinThreadsAndKeepTheRest) {
   EXPECT_EQ(out.at("OMP_NUM_THREADS"), "2");
   EXPECT_EQ(out.at("MKL_NUM_THREADS"), "2");
   EXPECT_EQ(out.at("MKL_DYNAMIC"), "FALSE");
+  EXPECT_EQ(out.at("GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1");
   EXPECT_FALSE(out.contains("MASTER_ADDR"));
   EXPECT_EQ(out.at("LOCKSTEP_BIND_ADDRESS"), "10.0.0.3");
   EXPECT_EQ(out.at("NCCL_SOCKET_IFNAME"), "=ib0");
   EXPECT_FALSE(out.contains("LOCKSTEP_SECRET"));
-  const Environment mine = worker_variables({{"NCCL_SOCKET_IFNAME", "eth1"}}, place);
+  const Environment mine = worker_variables(
+      {{"NCCL_SOCKET_IFNAME", "eth1"}, {"GLIBC_TUNABLES", "glibc.malloc.hugetlb=0"}}, place);
+  EXPECT_EQ(mine.at("GLIBC_TUNABLES"), "glibc.malloc.hugetlb=0");
   EXPECT_EQ(mine.at("NCCL_SOCKET_IFNAME"), "eth1");
 }
 

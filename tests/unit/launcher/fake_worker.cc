@@ -89,6 +89,7 @@ int run(ProgressPage& page, int64_t steps, const std::vector<std::string>& rules
     system_clock().sleep_ns(kStepNs);
     if (!deaf && page.turn() == Turn::kHalt) return kOver;
     if (!obey(rules, step)) return kOver;
+    page.set_slot_us(kStepNs / 1000);
     if (rank == 0)
       std::printf("step: %ld generation: %ld\n", step, variable("LOCKSTEP_GENERATION"));
     std::fflush(stdout);
