@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -35,6 +36,24 @@ int64_t element_total(const std::vector<int64_t>& shape) {
     n *= extent;
   }
   return n;
+}
+
+// A second mention of a name would silently win.
+Result<json> parse_object(const std::string& contents, const std::string& path) {
+  std::set<std::string> names;
+  std::string twice;
+  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (depth == 1 && event == json::parse_event_t::key &&
+        !names.insert(value.get<std::string>()).second)
+      twice = value.get<std::string>();
+    return true;
+  };
+  json object = json::parse(contents, watch, /*allow_exceptions=*/false);
+  if (!object.is_object())
+    return Error{Code::kCorrupt, text(path, ": its header is not a JSON object")};
+  if (!twice.empty())
+    return Error{Code::kCorrupt, text(path, ": tensor ", twice, " is in the header twice")};
+  return object;
 }
 
 Result<SafetensorsEntry> parse_entry(const std::string& path, const std::string& name,
@@ -95,9 +114,7 @@ Result<SafetensorsHeader> read_safetensors_header(File& file, const std::string&
   std::string contents(length, '\0');
   LOCKSTEP_RETURN_IF_ERROR(
       file.read_at({reinterpret_cast<std::byte*>(contents.data()), length}, kLengthBytes));
-  const json object = json::parse(contents, nullptr, false);
-  if (!object.is_object())
-    return Error{Code::kCorrupt, text(path, ": its header is not a JSON object")};
+  LOCKSTEP_TRY(const json object, parse_object(contents, path));
   const int64_t data_start = kLengthBytes + static_cast<int64_t>(length);
   SafetensorsHeader header;
   for (const auto& [name, value] : object.items()) {

@@ -30,7 +30,7 @@ struct SafetensorsHeader {
 };
 
 // Checks everything that the header says: known dtypes, sizes that follow from shapes, no holes and
-// no overlaps, a file that ends where the last tensor does.
+// no overlaps, no name twice, a file that ends where the last tensor does.
 // Errors: kCorrupt naming `path` and the tensor; kIo.
 Result<SafetensorsHeader> read_safetensors_header(File& file, const std::string& path);
 

@@ -43,7 +43,13 @@ def arguments():
                         help="of PyTorch's gradients in the bf16 cases; Lockstep's are bf16")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="one more key for Lockstep")
-    return parser.parse_args()
+    a = parser.parse_args()
+    for case in a.cases.split(","):
+        strategy, precision, *_ = [*case.split("-"), ""]
+        if strategy not in STRATEGY or precision not in PRECISION:
+            parser.error(f"--cases {case}: STRATEGY is one of {', '.join(STRATEGY)}, "
+                         f"PRECISION one of {', '.join(PRECISION)}")
+    return a
 
 
 def ranks_of(case, a):

@@ -15,7 +15,7 @@ constexpr const char* kSuffix = ".safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 int64_t data_bytes(const ExportShard& shard) {
-  return shard.tensors.empty() ? 0 : shard.tensors.back().end;
+  return shard.header.entries.back().end - shard.header.entries.front().begin;
 }
 
 std::string numbered(size_t number, size_t count) {
@@ -38,7 +38,7 @@ std::string index_text(const std::vector<ExportShard>& shards) {
   int64_t total_bytes = 0;
   for (const ExportShard& shard : shards) {
     total_bytes += data_bytes(shard);
-    for (const SafetensorsTensor& tensor : shard.tensors) map[tensor.name] = shard.name;
+    for (const SafetensorsEntry& entry : shard.header.entries) map[entry.name] = shard.name;
   }
   return nlohmann::ordered_json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}}
              .dump(2) +
@@ -86,9 +86,8 @@ class Exporter {
 
   Result<void> write_shard(const ExportShard& shard) {
     LOCKSTEP_TRY(const auto file, file_system_.create(temporary(shard)));
-    const std::string header = safetensors_header_text(shard.tensors);
-    LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(header), 0));
-    auto at = static_cast<int64_t>(header.size());
+    LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(shard.preamble), 0));
+    auto at = static_cast<int64_t>(shard.preamble.size());
     for (const auto& pieces : cut_windows(shard.pieces)) {
       window_.lay_out(pieces);
       LOCKSTEP_RETURN_IF_ERROR(source_.read(window_.targets()));
@@ -121,6 +120,7 @@ class Exporter {
 Result<std::vector<ExportShard>> plan_export(const Manifest& manifest,
                                              const ExportOptions& options) {
   std::vector<ExportShard> shards(1);
+  int64_t used = 0;  // by the last one
   for (const Kind kind : options.kinds) {
     const std::vector<TensorPiece> pieces = whole_pieces(manifest, kind);
     if (pieces.empty())
@@ -128,16 +128,22 @@ Result<std::vector<ExportShard>> plan_export(const Manifest& manifest,
                    text("the checkpoint has no tensors of the kind ", kind_name(kind))};
     for (const TensorPiece& piece : pieces) {
       const int64_t size = piece.length * dtype_bytes(options.dtype);
-      const int64_t used = data_bytes(shards.back());
-      if (used > 0 && used + size > options.max_shard_bytes) shards.emplace_back();
-      const int64_t begin = data_bytes(shards.back());
-      shards.back().tensors.push_back({options.kinds.size() == 1 ? piece.name : piece.tensor_key(),
-                                       options.dtype, piece.global_shape, begin, begin + size});
+      if (used > 0 && used + size > options.max_shard_bytes) {
+        shards.emplace_back();
+        used = 0;
+      }
+      used += size;
+      shards.back().header.entries.push_back(
+          {options.kinds.size() == 1 ? piece.name : piece.tensor_key(), dtype_name(options.dtype),
+           piece.global_shape});
       shards.back().pieces.push_back(piece);
     }
   }
-  for (size_t i = 0; i < shards.size(); ++i)
+  for (size_t i = 0; i < shards.size(); ++i) {
+    shards[i].header.metadata["format"] = "pt";  // readers of Hugging Face's insist on it
+    shards[i].preamble = safetensors_preamble(shards[i].header);
     shards[i].name = shards.size() == 1 ? text("model", kSuffix) : numbered(i + 1, shards.size());
+  }
   return shards;
 }
 

@@ -7,7 +7,8 @@
 // What an error leaves is removed; a kill leaves .tmp files, or a set without its index.
 #pragma once
 
-#include "checkpoint/safetensors.h"
+#include "base/safetensors.h"
+#include "checkpoint/dtype.h"
 #include "checkpoint/window.h"
 
 namespace lockstep::checkpoint {
@@ -21,10 +22,12 @@ struct ExportOptions {
   int threads = 1;
 };
 
-// One file: its tensors in order, and the pieces of the checkpoint that they are.
+// One file: its tensors in order, with the bytes of each in the file, and the pieces of the
+// checkpoint that they are.
 struct ExportShard {
   std::string name;
-  std::vector<SafetensorsTensor> tensors;
+  SafetensorsHeader header;
+  std::string preamble;  // what stands before the tensors
   std::vector<TensorPiece> pieces;
 };
 // Errors: kConfig when the checkpoint has no tensor of a kind.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/safetensors.h"
 #include "base/text.h"
+#include "checkpoint/dtype.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -39,13 +41,16 @@ struct ImportTensor {
 };
 
 // kind/name of what several kinds were exported as; else a weight.
-ImportTensor named(const SafetensorsTensor& tensor) {
-  ImportTensor out{Kind::kParam, tensor.name, 0, 0, tensor.dtype, tensor.shape};
-  const size_t slash = tensor.name.find('/');
+ImportTensor named(const SafetensorsEntry& entry) {
+  ImportTensor out;
+  out.name = entry.name;
+  out.file_offset = entry.begin;
+  out.shape = entry.shape;
+  const size_t slash = entry.name.find('/');
   if (slash == std::string::npos) return out;
-  if (const auto kind = kind_from_name(std::string_view(tensor.name).substr(0, slash))) {
+  if (const auto kind = kind_from_name(std::string_view(entry.name).substr(0, slash))) {
     out.kind = *kind;
-    out.name = tensor.name.substr(slash + 1);
+    out.name = entry.name.substr(slash + 1);
   }
   return out;
 }
@@ -121,15 +126,21 @@ class Import {
  private:
   Result<void> add_file(const Path& path) {
     LOCKSTEP_TRY(auto file, file_system_.open(path));
-    const auto header = read_safetensors_header(*file);
-    if (!header.ok()) return header.error().in(path.string());
-    for (const SafetensorsTensor& each : header.value().tensors) {
+    LOCKSTEP_TRY(const auto header, read_safetensors_header(*file, path.string()));
+    if (header.entries.empty())
+      return Error{Code::kCorrupt, text(path.string(), ": it holds no tensor")};
+    for (const SafetensorsEntry& each : header.entries) {
       ImportTensor tensor = named(each);
       tensor.file = files_.size();
-      tensor.file_offset = header.value().data_offset + each.begin;
       const std::string key = text(kind_name(tensor.kind), "/", tensor.name);
-      if (tensor.name.empty())
-        return Error{Code::kCorrupt, text(path.string(), ": a tensor without a name")};
+      const auto dtype = dtype_from_name(each.dtype);
+      if (!dtype)
+        return Error{Code::kConfig, text(path.string(), ": tensor ", each.name, ": dtype ",
+                                         each.dtype, "; F32, BF16 and F16 are read")};
+      tensor.dtype = *dtype;
+      if (tensor.name.empty() || each.begin == each.end)
+        return Error{Code::kCorrupt, text(path.string(), ": tensor \"", each.name,
+                                          "\" has no name, or no elements")};
       if (!tensors_.try_emplace(key, std::move(tensor)).second)
         return Error{Code::kCorrupt, text(path.string(), ": tensor ", each.name,
                                           " is there twice, in this file or another")};

@@ -1,7 +1,6 @@
 // safetensors to a checkpoint at step 0, in bounded memory: what partial loads start from.
 #pragma once
 
-#include "checkpoint/safetensors.h"
 #include "checkpoint/whole_writer.h"
 
 namespace lockstep::checkpoint {

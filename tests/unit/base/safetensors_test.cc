@@ -62,6 +62,9 @@ TEST(Safetensors, DamageIsNamed) {
   expect_refused("", "not a safetensors file");
   expect_refused(std::string(8, '\xff') + "{}", "not a safetensors file");
   expect_refused(file_with("{" + entry, 24), "not a JSON object");
+  expect_refused(file_with("{" + entry + ", " + entry + "}", 24), "w is in the header twice");
+  expect_refused(file_with("[1]", 0), "not a JSON object");
+  expect_refused(file_with(R"({"w": 7})", 24), "tensor w");
   expect_refused(file_with("{" + entry + "}", 23), "cut short");
   expect_refused(file_with("{" + entry + "}", 25), "the tensors end at");
   expect_refused(file_with(R"({"w": {"dtype": "F32", "shape": [2, 3]}})", 24), "data_offsets");
