@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -13,6 +15,8 @@
 #include "launcher/control/job_node.h"
 #include "launcher/control/wire.h"
 #include "launcher/crew.h"
+#include "launcher/errands.h"
+#include "launcher/other_runs.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
 
@@ -58,15 +62,19 @@ class Agent {
   void carry_out(const Record& action);
   void carry_out(const control::Leave& action);
 
-  Result<bool> take_lock(const control::TakeLock& action);
+  bool take_lock(const control::TakeLock& action);
+  void answer(const control::LockAnswer& answer);
+  void beat();
   Result<void> spawn(const control::Order& order);
   void wait();
   void collect_exits(int64_t alive_ns);
   void conclude(const control::Leave& action);
   void keep_up();
   void publish(const std::string& state, int exit_status);
+  void record(LoggedEvent event);
   void add_nodes(Membership& membership) const;
-  void drain_console();
+  void show_console();
+  void end_console();
   std::filesystem::path store_socket() const { return scratch_ / "store"; }
 
   FileSystem& file_system_;
@@ -75,15 +83,20 @@ class Agent {
   const std::filesystem::path scratch_;
   Crew crew_;
   StopSignals signals_;
-  std::optional<EventLog> events_;      // both while this node coordinates
+  std::shared_ptr<EventLog> events_;      // both while this node coordinates
   std::unique_ptr<net::StatusServer> status_;
-  std::optional<ConsoleTail> console_;  // while rank 0 is one of ours
+  std::shared_ptr<ConsoleTail> console_;  // while rank 0 is one of ours
   std::optional<control::Rendezvous> rendezvous_;  // both only with other nodes
   std::unique_ptr<control::Wire> wire_;
   std::optional<control::JobNode> node_;
   int64_t published_ns_ = 0;
   bool left_ = false;
   AgentEnd end_;
+  std::mutex mutex_;
+  std::vector<control::LockAnswer> answers_;  // guarded; what errands have found out
+  // What it does here: the event log, the console and workers.json, and the rendezvous once it has
+  // been met at. The last member: it ends first.
+  Errands errands_;
 };
 
 control::Timing timing_alone() {
@@ -139,8 +152,8 @@ Result<AgentEnd> Agent::run_among() {
 
 Result<void> Agent::open_record() {
   LOCKSTEP_TRY(EventLog events,
-               EventLog::open(file_system_, clock_, options_.dump_folder / "events.jsonl"));
-  events_.emplace(std::move(events));
+               EventLog::open(file_system_, options_.dump_folder / "events.jsonl"));
+  events_ = std::make_shared<EventLog>(std::move(events));
   return serve_status();
 }
 
@@ -162,7 +175,8 @@ AgentEnd Agent::run() {
     wait();
     collect_exits(alive_ns);
     for (const int signal : signals_.take()) feed(StopRequested{signal});
-    if (console_) console_->pump();
+    show_console();
+    if (crew_.told_to_halt() && !crew_.waits()) end_console();
     if (options_.supervisor.max_restarts > 0) crew_.keep_one_ready();
     feed(crew_.look(clock_.monotonic_ns()));
     keep_up();
@@ -175,10 +189,18 @@ void Agent::keep_up() {
   if (!wire_ || left_ || clock_.monotonic_ns() - published_ns_ < kPublishNs) return;
   published_ns_ = clock_.monotonic_ns();
   publish("running", -1);
-  if (node_->coordinator() == nullptr) return;
+  if (node_->coordinator() != nullptr) errands_.post_latest("beat", [this] { beat(); });
+}
+
+void Agent::beat() {
   const auto newest = rendezvous_->beat();
   if (!newest) log_warning(newest.error().message);
-  if (newest && !newest.value()) feed(control::LockAnswer{-1, false});  // before it has begun
+  if (newest && !newest.value()) answer({-1, false});  // before it has begun
+}
+
+void Agent::answer(const control::LockAnswer& answer) {
+  const std::lock_guard lock(mutex_);
+  answers_.push_back(answer);
 }
 
 // Spawned and SpawnFailed answer SpawnWorkers, so events queue up behind the one being carried out.
@@ -197,21 +219,22 @@ void Agent::carry_out(const control::Follow& action) {
 }
 
 void Agent::carry_out(const control::TakeLock& action) {
-  const auto mine = take_lock(action);
-  if (!mine) log_warning(mine.error().message);
-  // A majority needs no disk.
-  const bool otherwise = action.generation >= 0 && !action.tie;
-  feed(control::LockAnswer{action.generation, mine ? mine.value() : otherwise});
+  errands_.post([this, action] { answer({action.generation, take_lock(action)}); });
 }
 
-Result<bool> Agent::take_lock(const control::TakeLock& action) {
+bool Agent::take_lock(const control::TakeLock& action) {
   const control::NodeId id = node_->member().id();
-  if (action.generation < 0) return rendezvous_->begin(id, wire_->listens_at());
-  if (action.tie) {
-    LOCKSTEP_TRY(const bool mine, rendezvous_->lock(action.generation, id));
-    if (!mine) return false;
-  }
-  return rendezvous_->succeed(action.lost, wire_->listens_at());
+  const auto mine = [&]() -> Result<bool> {
+    if (action.generation < 0) return rendezvous_->begin(id, wire_->listens_at());
+    if (action.tie) {
+      LOCKSTEP_TRY(const bool locked, rendezvous_->lock(action.generation, id));
+      if (!locked) return false;
+    }
+    return rendezvous_->succeed(action.lost, wire_->listens_at());
+  }();
+  if (mine) return mine.value();
+  log_warning(mine.error().message);
+  return action.generation >= 0 && !action.tie;  // a majority needs no disk
 }
 
 void Agent::carry_out(const control::Committed& action) {
@@ -234,12 +257,12 @@ void Agent::carry_out(const control::SpawnWorkers& action) {
 
 Result<void> Agent::spawn(const control::Order& order) {
   if (order.first_rank > 0) {
-    console_.reset();
+    end_console();
   } else if (!console_) {
     LOCKSTEP_TRY(ConsoleTail console,
                  ConsoleTail::create(file_system_, options_.dump_folder / "logs" / "console.log",
                                      log_path(options_.dump_folder, 0)));
-    console_.emplace(std::move(console));
+    console_ = std::make_shared<ConsoleTail>(std::move(console));
   }
   return crew_.start({.generation = order.generation,
                       .first_rank = order.first_rank,
@@ -268,7 +291,7 @@ void Agent::carry_out(const Record& action) {
   event.reason = action.reason;
   if (action.rank >= 0 && !action.pids.empty()) event.pid = action.pids.front();
   if (action.rank < 0) event.pids.assign(action.pids.begin(), action.pids.end());
-  if (events_) events_->append(event);
+  record(std::move(event));
 
   const std::string generation = text("generation ", action.generation);
   if (action.event == "failure_detected") {
@@ -292,16 +315,23 @@ void Agent::carry_out(const Record& action) {
   }
 }
 
+void Agent::record(LoggedEvent event) {
+  if (!events_) return;
+  event.unix_ns = clock_.unix_ns();
+  errands_.post([log = events_, event = std::move(event)] { log->append(event); });
+}
+
 void Agent::carry_out(const control::Leave& action) {
   left_ = true;
   end_.exit_status = action.exit_status;
   end_.speaks_for_job = node_->coordinator() != nullptr;
-  drain_console();
+  end_console();
   if (end_.speaks_for_job) {
     conclude(action);
   } else if (action.exit_status != kExitDone) {
     log_error("ended with status ", action.exit_status, ": ", action.reason);
   }
+  errands_.finish();
 }
 
 // The coordinator's last words.
@@ -313,8 +343,8 @@ void Agent::conclude(const control::Leave& action) {
   event.world_size = supervisor.world_size();
   event.exit_status = action.exit_status;
   event.reason = action.reason;
-  if (events_) events_->append(event);
-  if (rendezvous_) rendezvous_->withdraw();
+  record(std::move(event));
+  if (rendezvous_) errands_.post([this] { rendezvous_->withdraw(); });
   publish(state_name(supervisor.state()), action.exit_status);
   const std::string table = incident_table(supervisor.incidents());
   if (!table.empty()) log_info("what failed, and what it cost\n", table);
@@ -327,9 +357,15 @@ void Agent::conclude(const control::Leave& action) {
 void Agent::wait() {
   std::vector<int> descriptors = crew_.pidfds();
   descriptors.push_back(signals_.descriptor());
-  const int64_t tick_ms = crew_.told_to_halt() ? kHaltTickMs : options_.tick_ms;
+  const int64_t tick_ms = crew_.waits() ? kHaltTickMs : options_.tick_ms;
   if (!wire_) return wait_readable(descriptors, tick_ms);
   for (const control::Event& event : wire_->wait(tick_ms, descriptors)) feed(event);
+  std::vector<control::LockAnswer> answers;
+  {
+    const std::lock_guard lock(mutex_);
+    answers.swap(answers_);
+  }
+  for (const control::LockAnswer& each : answers) feed(each);
 }
 
 // All deaths of one look go into one event: which came first is decided by what they say. A worker
@@ -358,6 +394,7 @@ void Agent::publish(const std::string& state, int exit_status) {
   membership.generation = coordinator->supervisor().generation();
   membership.world_size = coordinator->supervisor().world_size();
   membership.agent_pid = ::getpid();
+  if (wire_) membership.job = options_.nodes.job;
   membership.restarts = coordinator->supervisor().restarts_since_safe();
   membership.state = state;
   membership.exit_status = exit_status;
@@ -370,9 +407,11 @@ void Agent::publish(const std::string& state, int exit_status) {
     end_.nodes.clear();
     for (const auto& node : membership.nodes) end_.nodes.push_back(node.name);
   }
-  const auto published =
-      publish_membership(file_system_, options_.dump_folder / "workers.json", membership);
-  if (!published) log_warning("workers.json: ", published.error().message);
+  errands_.post_latest("workers.json", [this, membership = std::move(membership)] {
+    const auto published =
+        publish_membership(file_system_, options_.dump_folder / "workers.json", membership);
+    if (!published) log_warning("workers.json: ", published.error().message);
+  });
 }
 
 void Agent::add_nodes(Membership& membership) const {
@@ -389,21 +428,17 @@ void Agent::add_nodes(Membership& membership) const {
   }
 }
 
-void Agent::drain_console() {
-  constexpr int64_t kPauseNs = 20'000'000;
-  if (!console_) return;
-  for (int i = 0; i < kDrainTries && !console_->pump(); ++i) clock_.sleep_ns(kPauseNs);
+void Agent::show_console() {
+  if (console_) errands_.post_latest("console", [console = console_] { console->pump(); });
 }
 
-// Two agents in one folder would write the same logs and checkpoints.
-Result<void> nobody_else_runs(FileSystem& file_system, const std::filesystem::path& dump_folder) {
-  const auto last = read_membership(file_system, dump_folder / "workers.json");
-  if (!last || last.value().state != "running") return {};
-  const pid_t agent = last.value().agent_pid;
-  if (agent == ::getpid() || !runs_same_program(agent)) return {};
-  return Error{Code::kConfig, text(dump_folder.string(), " is being trained by process ", agent,
-                                   " already (lockstep status); give this run another folder with "
-                                   "--job.dump_folder")};
+// To the last line; rank 0's next ones may be another node's to show.
+void Agent::end_console() {
+  if (!console_) return;
+  errands_.post([this, console = std::exchange(console_, nullptr)] {
+    constexpr int64_t kPauseNs = 20'000'000;
+    for (int i = 0; i < kDrainTries && !console->pump(); ++i) clock_.sleep_ns(kPauseNs);
+  });
 }
 
 }  // namespace
@@ -423,7 +458,9 @@ AgentEnd run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& op
   };
   const auto logs = options.dump_folder / "logs";
   if (const auto made = file_system.make_directories(logs); !made) return fail(made.error());
-  if (const auto free = nobody_else_runs(file_system, options.dump_folder); !several && !free)
+  if (const auto free = nobody_else_runs(file_system, clock, options.dump_folder,
+                                         several ? options.nodes.job : "", kPublishNs);
+      !free)
     return fail(free.error());
   auto scratch = make_private_directory();
   if (!scratch) return fail(scratch.error());

@@ -169,6 +169,12 @@ void Crew::halt() {
   }
 }
 
+bool Crew::waits() const {
+  return told_to_halt() && std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
+           return worker.state == State::kRuns;
+         });
+}
+
 std::vector<WorkerExit> Crew::reap() {
   std::vector<WorkerExit> exits;
   std::vector<pid_t> own;

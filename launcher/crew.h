@@ -39,6 +39,7 @@ class Crew {
   // to its children.
   void halt();
   bool told_to_halt() const { return halt_by_ns_ > 0; }
+  bool waits() const;  // for one that has been told
 
   // Those that have ended since the last call, by rank of the job.
   std::vector<WorkerExit> reap();

@@ -16,8 +16,8 @@ std::string dump(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-Json event_json(const LoggedEvent& event, int64_t unix_ns) {
-  Json json{{"t", static_cast<double>(unix_ns / 1000) * 1e-6},
+Json event_json(const LoggedEvent& event) {
+  Json json{{"t", static_cast<double>(event.unix_ns / 1000) * 1e-6},
             {"event", event.event},
             {"generation", event.generation},
             {"world_size", event.world_size}};
@@ -63,8 +63,7 @@ Membership::Member member_from(const Json& json) {
 
 }  // namespace
 
-Result<EventLog> EventLog::open(FileSystem& file_system, Clock& clock,
-                                const std::filesystem::path& path) {
+Result<EventLog> EventLog::open(FileSystem& file_system, const std::filesystem::path& path) {
   auto opened = file_system.exists(path) ? file_system.open(path) : file_system.create(path);
   if (!opened) return opened.error();
   std::unique_ptr<File> file = std::move(opened).value();
@@ -77,11 +76,11 @@ Result<EventLog> EventLog::open(FileSystem& file_system, Clock& clock,
       ++end;
     }
   }
-  return EventLog(clock, std::move(file));
+  return EventLog(std::move(file));
 }
 
 void EventLog::append(const LoggedEvent& event) {
-  const std::string line = dump(event_json(event, clock_->unix_ns())) + "\n";
+  const std::string line = dump(event_json(event)) + "\n";
   const auto end = file_->size_bytes();
   const auto written = end ? file_->write_at(as_bytes(line), end.value()) : end.error();
   if (!written && !std::exchange(failed_, true))
@@ -95,6 +94,7 @@ Result<void> publish_membership(FileSystem& file_system, const std::filesystem::
             {"agent_pid", membership.agent_pid},
             {"state", membership.state},
             {"exit_status", membership.exit_status},
+            {"job", membership.job},
             {"restarts", membership.restarts},
             {"workers", Json::array()},
             {"nodes", Json::array()}};
@@ -118,6 +118,7 @@ Result<Membership> read_membership(FileSystem& file_system, const std::filesyste
     membership.agent_pid = json.at("agent_pid").get<pid_t>();
     membership.state = json.at("state").get<std::string>();
     membership.exit_status = json.at("exit_status").get<int>();
+    membership.job = json.value("job", std::string());
     membership.restarts = json.value("restarts", int64_t{0});
     for (const Json& worker : json.at("workers")) membership.workers.push_back(member_from(worker));
     for (const Json& node : json.value("nodes", Json::array()))

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/file_system.h"
 #include "base/progress_page.h"
 
@@ -28,21 +27,20 @@ struct LoggedEvent {
   int64_t step = -1;
   int exit_status = -1;
   std::string reason;
+  int64_t unix_ns = 0;  // when it happened
 };
 
-// Owns the file. Borrows the file system and the clock. One agent writes it at a time; one that
+// Owns the file. Borrows the file system. One agent writes it at a time; one that
 // coordinated until it was stopped may wake up and add a line to those written since.
 class EventLog {
  public:
   // Appends to `path`, made when missing. A torn last line (a crash) is ended first. Errors: kIo.
-  static Result<EventLog> open(FileSystem& file_system, Clock& clock,
-                               const std::filesystem::path& path);
+  static Result<EventLog> open(FileSystem& file_system, const std::filesystem::path& path);
   // A failure to write is reported once on stderr and otherwise ignored: training goes on.
   void append(const LoggedEvent& event);
 
  private:
-  EventLog(Clock& clock, std::unique_ptr<File> file) : clock_(&clock), file_(std::move(file)) {}
-  Clock* clock_;
+  explicit EventLog(std::unique_ptr<File> file) : file_(std::move(file)) {}
   std::unique_ptr<File> file_;
   bool failed_ = false;
 };
@@ -67,6 +65,7 @@ struct Membership {
   pid_t agent_pid = -1;
   std::string state;     // running | done | failed
   int exit_status = -1;  // of a run that is not running
+  std::string job;       // what its nodes call it; empty with one node
   int64_t restarts = 0;  // since the newest step that is on disk, or in all ranks' memory
   std::vector<Member> workers;
   std::vector<Node> nodes;  // none with one node

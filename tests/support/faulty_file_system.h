@@ -50,7 +50,7 @@ class FaultyFileSystem final : public FileSystem {
     Fault fault = Fault::kNone;
     bool and_after = false;        // every later call of `op` as well; whole, not in halves
     int64_t byte_limit = -1;       // writes beyond this many bytes in all: kNoSpace; -1: no limit
-    int64_t delay_ns = 0;          // slept before each call
+    int64_t delay_ns = 0;          // slept before each call of `op`
   };
   explicit FaultyFileSystem(FileSystem& behind) : behind_(behind) {}
   FaultyFileSystem(FileSystem& behind, Plan plan) : behind_(behind), plan_(plan) {}

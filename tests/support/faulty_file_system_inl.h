@@ -73,9 +73,9 @@ inline Result<void> FaultyFileSystem::on_call(Op op, const Path& path, Fault* ha
     std::unique_lock lock(mutex_);
     ++calls_[static_cast<size_t>(Op::kAny)];
     ++calls_[static_cast<size_t>(op)];
-    delay_ns = plan_.delay_ns;
     call = calls_[static_cast<size_t>(plan_.op)];
     const bool planned = plan_.op == Op::kAny || plan_.op == op;
+    if (planned) delay_ns = plan_.delay_ns;
     const bool due = call == plan_.at_call || (plan_.and_after && call > plan_.at_call);
     if (planned && plan_.at_call > 0 && due) fault = plan_.fault;
     first = call == plan_.at_call;

@@ -14,12 +14,15 @@
 #include "launcher/agent.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
+#include "tests/support/faulty_file_system.h"
 #include "tests/support/fork_agent.h"
 
 namespace lockstep::launcher {
 namespace {
 
 using Json = nlohmann::json;
+using test_support::FaultyFileSystem;
+using test_support::Op;
 using testing::HasSubstr;
 
 constexpr int64_t kPauseNs = 5'000'000;
@@ -48,11 +51,12 @@ class NodesRun : public testing::Test {
     EXPECT_TRUE(remove_tree(fs, folder));
   }
 
-  void start(const std::string& name, int64_t min, int64_t max) {
+  void start(const std::string& name, int64_t min, int64_t max) { start(name, min, max, fs); }
+  void start(const std::string& name, int64_t min, int64_t max, FileSystem& disk) {
     options.nodes.name = name;
     options.nodes.min = min;
     options.nodes.max = max;
-    agents[name] = test_support::fork_agent(fs, options, folder / text("console_", name));
+    agents[name] = test_support::fork_agent(disk, options, folder / text("console_", name));
   }
   void start_all(int count, int64_t min, int64_t max) {
     for (int i = 0; i < count; ++i) start(text("n", i), min, max);
@@ -174,6 +178,34 @@ TEST_F(NodesRun, TheCoordinatorIsKilledAndASpareTakesOver) {
   EXPECT_GT(events("generation_start").back()["generation"],
             events("generation_start").front()["generation"]);
   expect_all(0);
+}
+
+// Every file that is published in the shared folder takes longer than a node may be silent.
+TEST_F(NodesRun, ASlowFolderDeposesNobody) {
+  options.worker_arguments = {"400", "1:1:20:signal9"};
+  FaultyFileSystem slow(fs, {.op = Op::kSyncDirectory, .delay_ns = 2'000'000'000});
+  for (const char* name : {"n0", "n1", "n2"}) start(name, 3, 3, slow);
+  expect_all(0);
+  EXPECT_EQ(events("generation_start").size(), 2u) << consoles();
+  EXPECT_TRUE(events("node_lost").empty());
+  EXPECT_EQ(events("done").size(), 1u);
+  EXPECT_EQ(members().state, "done");
+}
+
+TEST_F(NodesRun, AnotherJobInTheSameFolderIsRefused) {
+  options.worker_arguments = {"100000"};
+  start_all(2, 2, 2);
+  await_events("first_step", 1);
+  options.nodes.job = "another";
+  options.nodes.endpoint = text("file:", (folder / "elsewhere").string());
+  const auto console = folder / "console_n2";
+  const pid_t second = test_support::fork_agent(fs, options, console);
+  int status = 0;
+  await("the end of the second", [&] { return ::waitpid(second, &status, WNOHANG) == second; });
+  EXPECT_EQ(WEXITSTATUS(status), 64) << consoles();
+  EXPECT_THAT(read_file(fs, console).value(), HasSubstr("is being trained by job test already"));
+  ::kill(agents.at("n0"), SIGTERM);
+  expect_all(75);
 }
 
 TEST_F(NodesRun, AStopAtAnyNodeStopsAll) {

@@ -1,0 +1,41 @@
+// What an agent has done in folders that others share, in order, on a thread of its own: a file
+// system that hangs for seconds must not make the agent look dead to the other nodes.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace lockstep::launcher {
+
+// Thread-safe. An errand must not throw, and may post others.
+class Errands {
+ public:
+  using Errand = std::function<void()>;
+  Errands();
+  ~Errands();  // does what is left
+
+  void post(Errand errand) { post_latest("", std::move(errand)); }
+  // In place of one of this kind that has not begun; it keeps that one's turn.
+  void post_latest(const std::string& kind, Errand errand);
+  // Returns when all that was posted is done.
+  void finish();
+
+ private:
+  struct Item {
+    std::string kind;  // empty: none
+    Errand errand;
+  };
+  void work();
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> items_;  // guarded, as what follows
+  bool busy_ = false, closed_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep::launcher

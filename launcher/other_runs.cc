@@ -1,0 +1,51 @@
+#include "launcher/other_runs.h"
+
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "launcher/process.h"
+#include "launcher/run_files.h"
+
+namespace lockstep::launcher {
+namespace {
+
+constexpr int64_t kLookNs = 500'000'000;    // between two looks at workers.json
+constexpr int64_t kLateNs = 1'500'000'000;  // that a busy coordinator may be
+
+Error is_trained_by(const std::filesystem::path& dump_folder, const std::string& whom) {
+  return {Code::kConfig, text(dump_folder.string(), " is being trained by ", whom,
+                              " already (lockstep status); give this run another folder with "
+                              "--job.dump_folder")};
+}
+
+}  // namespace
+
+Result<void> nobody_else_runs(FileSystem& file_system, Clock& clock,
+                              const std::filesystem::path& dump_folder, const std::string& job,
+                              int64_t publish_ns) {
+  const auto path = dump_folder / "workers.json";
+  const auto last = read_membership(file_system, path);
+  if (!last || last.value().state != "running") return {};
+  if (job.empty()) {
+    const pid_t agent = last.value().agent_pid;
+    if (agent == ::getpid() || !runs_same_program(agent)) return {};
+    return is_trained_by(dump_folder, text("process ", agent));
+  }
+  if (last.value().job == job) return {};
+  const auto before = read_file(file_system, path);
+  log_info(path.string(), " says that another job trains here; it is watched for ",
+           (publish_ns + kLateNs) * 1e-9, " s");
+  const int64_t deadline_ns = clock.monotonic_ns() + publish_ns + kLateNs;
+  while (before && clock.monotonic_ns() < deadline_ns) {
+    clock.sleep_ns(kLookNs);
+    const auto now = read_file(file_system, path);
+    if (!now || now.value() == before.value()) continue;
+    const auto found = read_membership(file_system, path);
+    if (!found || found.value().state != "running" || found.value().job == job) return {};
+    return is_trained_by(dump_folder, text("job ", found.value().job));
+  }
+  return {};
+}
+
+}  // namespace lockstep::launcher
