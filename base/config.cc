@@ -162,7 +162,27 @@ NamedField find_flag(std::string name) {
   return {field, true};
 }
 
+// torchrun's flags that have no counterpart of the same name; "-" is "_" here.
+const char* instead_of_torchrun(const std::string& name) {
+  static const std::map<std::string, const char*> known = {
+      {"tee", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"},
+      {"redirects", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"},
+      {"log_dir", "logs are in the run's folder, which is --job.dump_folder"},
+      {"local_ranks_filter", "rank 0's output is shown; RUN/logs/rank_*.log have that of each"},
+      {"standalone", "one machine needs no such flag"},
+      {"node_rank", "nodes find each other, and have no fixed ranks"},
+      {"rdzv_backend", "there is one; --rdzv-endpoint HOST:PORT or file:DIR says where"},
+      {"rdzv_conf", "--rdzv-endpoint HOST:PORT or file:DIR says where nodes meet"},
+      {"master_addr", "--rdzv-endpoint HOST:PORT says where nodes meet"},
+      {"master_port", "--rdzv-endpoint HOST:PORT says where nodes meet"},
+      {"monitor_interval", "a worker's death is noticed at once"}};
+  const auto found = known.find(name);
+  return found == known.end() ? nullptr : found->second;
+}
+
 Error unknown_flag(const std::string& flag, const std::string& name) {
+  if (const char* instead = instead_of_torchrun(name))
+    return config_error(text(flag, ": lockstep has no such flag of torchrun's: ", instead));
   const size_t dot = name.find('.');
   std::string meant;
   if (dot == std::string::npos) {

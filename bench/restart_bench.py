@@ -10,11 +10,14 @@ in flight is complete again. Lockstep also keeps a snapshot in memory after ever
 run with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and without (its default). Prints one JSON line a kill
 and one of medians; `back` counts the kills after which training went on; a step is what lies
 between two of the run in the middle, and `over_a_step_s` the next completed step less that.
+Lockstep's phases are those that it logs itself. --plain also kills, a moment before, the process
+that Lockstep keeps ready: another one has to be started then.
 """
 import argparse
 import json
 import os
 import pathlib
+import re
 import signal
 import statistics
 import subprocess
@@ -41,6 +44,7 @@ def arguments():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--torchrun-kills", type=int, default=5)
+    parser.add_argument("--plain", action="store_true", help="nothing is kept ready")
     return parser.parse_args()
 
 
@@ -60,6 +64,7 @@ def wait_for(process, look, limit_s=LIMIT_S):
 class Lockstep:
     def __init__(self, a, folder):
         self.run = run = folder / "run"
+        self.plain = a.plain
         job.prepare_tokens(a.bin, folder)
         (folder / "empty.toml").write_text("")
         keys = {"job.dump_folder": run, "data.path": folder / "tokens", "model.dim": SHAPE["dim"],
@@ -77,7 +82,13 @@ class Lockstep:
              str(a.ranks), *words], stdout=self.log, stderr=self.log)
 
     def about_to_kill(self):
-        pass  # steps tell of their generation by their time
+        if not self.plain:
+            return
+        task = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        ready = set(map(int, task.read_text().split())) - set(self.workers())
+        for pid in ready:
+            os.kill(pid, signal.SIGKILL)
+        wait_for(self.process, lambda: not ready & set(map(int, task.read_text().split())))
 
     def workers(self):
         members = json.loads((self.run / "workers.json").read_text())
@@ -101,6 +112,10 @@ class Lockstep:
         if not any(each["step"] >= in_flight for each in steps):
             return None
         first = {each["event"]: each["t"] - moment for each in reversed(events)}
+        recovered = [each["reason"] for each in events if each["event"] == "recovered"]
+        if not recovered:
+            return None
+        phases = re.findall(r"([a-z ]+) (\d+) ms[,:]", recovered[0])
         redone = next(each for each in steps if each["step"] >= in_flight)
         losses = {}
         for each in self.steps():
@@ -108,7 +123,8 @@ class Lockstep:
                 raise SystemExit(f"step {each['step']} was redone with another loss")
         return {"detected_s": first["failure_detected"], "workers_back_s": first["spawned"],
                 "next_step_s": steps[0]["t"] - moment, "that_step_took_s": steps[0]["step_time_s"],
-                "in_flight_again_s": redone["t"] - moment}
+                "in_flight_again_s": redone["t"] - moment,
+                **{name.strip().replace(" ", "_") + "_s": int(ms) / 1000 for name, ms in phases}}
 
 
 class Torchrun:

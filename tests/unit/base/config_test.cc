@@ -208,6 +208,8 @@ TEST(ConfigFlags, Mistakes) {
   EXPECT_THAT(flag_error({"--optimizer.lr", "fast"}), HasSubstr("must be of type number"));
   EXPECT_THAT(flag_error({"--nproc-per-node", "2,x"}), HasSubstr("list of integers"));
   EXPECT_THAT(flag_error({"--training.no_steps"}), HasSubstr("unknown option"));
+  EXPECT_THAT(flag_error({"--rdzv-backend=c10d"}),
+              HasSubstr("--rdzv-backend: lockstep has no such flag of torchrun's: there is one"));
 }
 
 TEST(ConfigOutput, JsonHoldsEveryKeyResolved) {
