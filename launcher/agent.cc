@@ -72,6 +72,7 @@ class Agent {
   void keep_up();
   void publish(const std::string& state, int exit_status);
   void record(LoggedEvent event);
+  void say(bool all);
   void add_nodes(Membership& membership) const;
   void show_console();
   void end_console();
@@ -85,6 +86,8 @@ class Agent {
   StopSignals signals_;
   std::shared_ptr<EventLog> events_;      // both while this node coordinates
   std::unique_ptr<net::StatusServer> status_;
+  std::vector<LoggedEvent> unsaid_;       // of a standby that has not yet taken over
+  int64_t took_over_after_ = -1;          // this generation
   std::shared_ptr<ConsoleTail> console_;  // while rank 0 is one of ours
   std::optional<control::Rendezvous> rendezvous_;  // both only with other nodes
   std::unique_ptr<control::Wire> wire_;
@@ -208,6 +211,7 @@ void Agent::feed(const control::Event& event) {
   if (left_) return;
   for (const control::Action& action : node_->on(event, clock_.monotonic_ns()))
     std::visit([this](const auto& a) { carry_out(a); }, action);
+  say(/*all=*/false);
 }
 
 void Agent::carry_out(const control::Send& action) {
@@ -243,6 +247,7 @@ void Agent::carry_out(const control::Committed& action) {
 
 void Agent::carry_out(const control::Leads& action) {
   log_warning("this node coordinates from now on, after generation ", action.after);
+  took_over_after_ = action.after;
   if (const auto opened = open_record(); !opened) log_warning(opened.error().message);
 }
 
@@ -276,6 +281,7 @@ Result<void> Agent::spawn(const control::Order& order) {
 
 void Agent::carry_out(const control::SteppedDown& action) {
   log_warning("this node no longer coordinates: ", action.reason);
+  unsaid_.clear();
   events_.reset();
   status_.reset();
   if (wire_) wire_->stop_serving();
@@ -318,7 +324,17 @@ void Agent::carry_out(const Record& action) {
 void Agent::record(LoggedEvent event) {
   if (!events_) return;
   event.unix_ns = clock_.unix_ns();
-  errands_.post([log = events_, event = std::move(event)] { log->append(event); });
+  unsaid_.push_back(std::move(event));
+}
+
+// Of several standbys that try to take over only the one that does has done what it says.
+void Agent::say(bool all) {
+  const control::Coordinator* coordinator = node_->coordinator();
+  const bool rules = took_over_after_ < 0 || (coordinator != nullptr && coordinator->rules());
+  if (unsaid_.empty() || (!rules && !all)) return;
+  errands_.post([log = events_, events = std::exchange(unsaid_, {})] {
+    for (const LoggedEvent& event : events) log->append(event);
+  });
 }
 
 void Agent::carry_out(const control::Leave& action) {
@@ -344,10 +360,14 @@ void Agent::conclude(const control::Leave& action) {
   event.exit_status = action.exit_status;
   event.reason = action.reason;
   record(std::move(event));
+  say(/*all=*/true);
   if (rendezvous_) errands_.post([this] { rendezvous_->withdraw(); });
   publish(state_name(supervisor.state()), action.exit_status);
   const std::string table = incident_table(supervisor.incidents());
   if (!table.empty()) log_info("what failed, and what it cost\n", table);
+  if (took_over_after_ >= 0)
+    log_info("another node coordinated until generation ", took_over_after_,
+             "; what failed by then is in ", (options_.dump_folder / "events.jsonl").string());
   if (action.exit_status == kExitDone) return;
   log_error("ended with status ", action.exit_status, ": ", action.reason);
   if (action.exit_status != kExitConfig && !options_.resume_command.empty())
