@@ -12,8 +12,10 @@ inline namespace base {
 
 // The bytes that a line of a file of the kernel says, "NAME:   1234 kB"; -1 where none does.
 int64_t kernel_bytes(const std::filesystem::path& path, const std::string& name);
-// What new memory may take without pushing others out (MemAvailable); -1 where nobody says.
-int64_t available_memory_bytes();
+// What new memory may take without pushing others out: MemAvailable, or what is left under the
+// limits of this process's cgroups (a Slurm job's --mem) where that is less; -1 where nobody says.
+// `root`: of the file system that has proc and sys/fs/cgroup.
+int64_t available_memory_bytes(const std::filesystem::path& root = "/");
 
 // Makes `path` (its parent exists), readable by this user alone (mode 0700). One that is there
 // already must be just that: a folder, no link, ours, closed to others. Errors: kConfig, kIo.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/host_memory.h"
 #include "core/cuda/device.h"
 #include "core/train/memory_stats.h"
 
@@ -27,7 +28,8 @@ void set_up_process(int threads) {
 }
 
 void keep_memory(int64_t bytes) {
-  const auto kept = static_cast<size_t>(std::clamp<int64_t>(bytes, 0, kKeptBytes));
+  const int64_t most = std::clamp<int64_t>(available_memory_bytes() / 4, 0, kKeptBytes);
+  const auto kept = static_cast<size_t>(std::clamp<int64_t>(bytes, 0, most));
   const auto block = std::make_unique_for_overwrite<std::byte[]>(kept);
   volatile std::byte* touched = block.get();  // or the compiler sees that nobody reads it
   const size_t page = 4096;

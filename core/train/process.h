@@ -9,8 +9,8 @@ namespace lockstep::core {
 // and keeps freed memory in the process.
 void set_up_process(int threads);
 
-// Has the heap grow by so many bytes, at most kKeptBytes, and keep them: tensors made later cost no
-// page faults.
+// Has the heap grow by so many bytes, at most kKeptBytes and a quarter of what is free, and keep
+// them: tensors made later cost no page faults.
 void keep_memory(int64_t bytes);
 inline constexpr int64_t kKeptBytes = int64_t{768} << 20;
 

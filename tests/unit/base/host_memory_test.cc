@@ -17,6 +17,30 @@ using testing::HasSubstr;
 
 TEST(HostMemory, SomeIsAvailable) { EXPECT_GT(available_memory_bytes(), 1 << 20); }
 
+TEST(HostMemory, ALimitOfACgroupCounts) {
+  const TempDir root;
+  const auto write = [&](const std::string& name, const std::string& contents) {
+    std::filesystem::create_directories((root / name).parent_path());
+    std::ofstream(root / name) << contents;
+  };
+  write("proc/meminfo", "MemTotal: 900 kB\nMemAvailable: 800 kB\n");
+  EXPECT_EQ(available_memory_bytes(root.path()), 800 * 1024);
+  write("proc/self/cgroup", "0::/slurm/job_7/step_0\n");
+  EXPECT_EQ(available_memory_bytes(root.path()), 800 * 1024) << "none of its folders is there";
+  const std::string job = "sys/fs/cgroup/slurm/job_7/";
+  write(job + "memory.max", "500000\n");
+  write(job + "memory.current", "300000\n");
+  write(job + "step_0/memory.max", "max\n");
+  write(job + "step_0/memory.current", "300000\n");
+  EXPECT_EQ(available_memory_bytes(root.path()), 200000);
+  write(job + "memory.stat", "anon 5\ninactive_file 100000\n");
+  EXPECT_EQ(available_memory_bytes(root.path()), 300000);
+  write("proc/self/cgroup", "4:memory:/job_7\n3:cpu,cpuacct:/\n");
+  write("sys/fs/cgroup/memory/job_7/memory.limit_in_bytes", "100000");
+  write("sys/fs/cgroup/memory/job_7/memory.usage_in_bytes", "100001");
+  EXPECT_EQ(available_memory_bytes(root.path()), 0);
+}
+
 TEST(HostMemory, ALineOfTheKernelInBytes) {
   const TempDir dir;
   std::ofstream(dir / "status") << "VmRSS:\t    20 kB\nRssAnon:\t   3 kB\n";
