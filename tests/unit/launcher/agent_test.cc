@@ -284,6 +284,28 @@ TEST_F(AgentRun, AStopOfSecondsIsLeftAloneAndALongerOneIsAHang) {
   EXPECT_EQ(finish(), 75);
 }
 
+// As when Slurm suspends it; the agent falls asleep last and wakes first.
+TEST_F(AgentRun, ASuspendedJobGoesOnWhenItWakes) {
+  options.supervisor.hang_s = 5;
+  start({"100000"});
+  await_events("first_step", 1);
+  const auto pids = events("spawned")[0]["pids"].get<std::vector<pid_t>>();
+  const auto send = [&](int signal) {
+    for (const pid_t pid : pids) ::kill(pid, signal);
+  };
+  send(SIGSTOP);
+  pause_ms(1500);
+  ::kill(agent, SIGSTOP);
+  pause_ms(6000);
+  ::kill(agent, SIGCONT);
+  pause_ms(500);
+  send(SIGCONT);
+  pause_ms(1000);
+  EXPECT_TRUE(events("failure_detected").empty()) << console();
+  ::kill(agent, SIGTERM);
+  EXPECT_EQ(finish(), 75);
+}
+
 TEST_F(AgentRun, AStopLetsWorkersSaveAndExits75) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     start({"100000"});
