@@ -237,9 +237,13 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      one_of({"respawn", "shrink"})},
     {AT(launcher, min_nproc), kSame, "fewer processes than this end the run", within(1, 4096)},
     {AT(launcher, max_restarts), kSame, "restarts before giving up", at_least(0)},
-    {AT(launcher, grace_seconds), kSame, "from SIGTERM to SIGKILL", within(0, 1e9)},
+    {AT(launcher, grace_seconds), kSame,
+     "from SIGTERM to SIGKILL; longer, to hang_seconds at most, while a save or a validation goes "
+     "on",
+     within(0, 1e9)},
     {AT(launcher, hang_seconds), kSame,
-     "no progress for this long is a hang; less (60 or more) in a phase whose pace is known",
+     "no progress for this long is a hang; less (60 or more) in a phase whose pace is known; 5 of "
+     "a stopped process",
      seconds()},
     {AT(launcher, requeue), kSame,
      "under Slurm, ask for a requeue: auto: where the job was submitted with --requeue; force: "

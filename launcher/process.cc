@@ -96,6 +96,24 @@ void reap(pid_t pid) {
   }
 }
 
+// As the kernel says it: R, S, …; T for stopped, t for held by a debugger; 0 when there is none.
+char state_of(pid_t pid) {
+  std::ifstream stat(text("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(stat, line);
+  const size_t name_end = line.rfind(')');  // the name may hold anything
+  return name_end != std::string::npos && name_end + 2 < line.size() ? line[name_end + 2] : '\0';
+}
+
+// By a debugger, which may stop and wake it as it likes.
+bool is_traced(pid_t pid) {
+  const std::string name = "TracerPid:";
+  std::ifstream status(text("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(name)) return std::atoi(line.c_str() + name.size()) != 0;
+  return false;
+}
+
 }  // namespace
 
 Result<WorkerProcess> WorkerProcess::spawn(const Options& options) {
@@ -164,7 +182,9 @@ void WorkerProcess::kill_all() const {
   if (!reaped()) ::kill(-pid_, SIGKILL);
 }
 
-bool WorkerProcess::stopped() const { return !reaped() && is_stopped(pid_); }
+bool WorkerProcess::stopped() const {
+  return !reaped() && state_of(pid_) == 'T' && !is_traced(pid_);
+}
 
 std::optional<ExitStatus> WorkerProcess::try_reap() {
   LOCKSTEP_CHECK(!reaped(), "pid ", pid_);
@@ -275,12 +295,8 @@ bool append_file(const std::filesystem::path& path, std::string_view bytes) {
 bool is_alive(pid_t pid) { return pid > 0 && (::kill(pid, 0) == 0 || errno == EPERM); }
 
 bool is_stopped(pid_t pid) {
-  std::ifstream stat(text("/proc/", pid, "/stat"));
-  std::string line;
-  std::getline(stat, line);
-  const size_t name_end = line.rfind(')');  // the name may hold anything
-  return name_end != std::string::npos && name_end + 2 < line.size() &&
-         (line[name_end + 2] == 'T' || line[name_end + 2] == 't');
+  const char state = state_of(pid);
+  return state == 'T' || state == 't';
 }
 
 Error exec_program(const WorkerProcess::Options& options) {

@@ -49,7 +49,7 @@ class WorkerProcess {
   int pidfd() const { return pidfd_; }  // readable when the child has ended
   void signal(int signal) const;        // to the child alone
   void kill_all() const;                // SIGKILL to it and its children
-  bool stopped() const;                 // SIGSTOP, or under a debugger
+  bool stopped() const;                 // SIGSTOP and the like, by no debugger
   // Reaps it, and kills what is left of its children, if it has ended. Requires: not reaped.
   std::optional<ExitStatus> try_reap();
   bool reaped() const { return pid_ < 0; }

@@ -18,9 +18,10 @@ struct SupervisorOptions {
   int64_t min_nproc = 1;       // a shrink below this ends the run, to be resumed
   int64_t max_restarts = 3;
   int64_t max_no_progress = 3;
-  double grace_s = 5;          // SIGTERM to SIGKILL; a save in flight extends it, to hang_s at most
+  double grace_s = 5;          // SIGTERM to SIGKILL; a save, a validation or a load that goes on
+                               // extends it, to hang_s at most
   double hang_s = 120;         // no change of a page for this long is a hang; 0: never. Less in a
-                               // phase whose silences are known
+                               // phase whose silences are known, or of a stopped process
   int64_t safe_step = -1, restarts_since_safe = 0;  // what a coordinator before this one knew
 };
 

@@ -32,6 +32,11 @@ bool peer_lost(const WorkerExit& exit) {
 // a hang, but nothing under a time that a busy file system may take.
 constexpr int64_t kKnownFrom = 20, kHangFactor = 20;
 constexpr double kLeastHangSeconds = 60;
+// Who was stopped for a moment, by whatever means, is left alone.
+constexpr double kStoppedSeconds = 5;
+// Looks that are so far apart say that the looker slept: a suspended job, a machine without a
+// processor for it.
+constexpr double kAsleepSeconds = 2;
 constexpr int64_t kSlowSteps = 10;
 
 int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
@@ -114,6 +119,7 @@ void Supervisor::on_event(const Started&) {
     worker.alive = true;
     worker.changed_ns = now_ns_;
   }
+  looked_ns_ = now_ns_;
   first_step_pending_ = true;
   if (!incidents_.empty()) incidents_.back().respawn_ms = since_ms(phase_start_ns_);
   phase_start_ns_ = now_ns_;
@@ -213,33 +219,50 @@ void Supervisor::begin_failure(double detect_ms) {
 void Supervisor::begin_graceful_stop(Reason reason) {
   state_ = State::kStopping;
   reason_ = reason;
-  phase_start_ns_ = now_ns_;
+  phase_start_ns_ = grace_from_ns_ = now_ns_;
   for (size_t rank = 0; rank < workers_.size(); ++rank)
     if (workers_[rank].alive) actions_.emplace_back(Signal{static_cast<int>(rank), SIGTERM});
 }
 
 void Supervisor::on_event(const Tick& event) {
   if (state_ != State::kRunning && state_ != State::kStopping) return;
+  forgive_sleep();
   const size_t count = std::min(event.samples.size(), workers_.size());
-  for (size_t rank = 0; rank < count; ++rank) {
-    Worker& worker = workers_[rank];
-    if (!worker.alive) continue;
-    const Sample& sample = event.samples[rank];
-    if (!same(sample.progress, worker.last.progress)) {
-      note_silence(worker);
-      worker.changed_ns = now_ns_;
-    }
-    worker.last = sample;
-    note_progress(sample.progress);
-    note_first_step(worker);
-    note_computing(worker);
-  }
+  for (size_t rank = 0; rank < count; ++rank)
+    if (workers_[rank].alive) look_at(workers_[rank], event.samples[rank]);
   if (state_ == State::kRunning) {
     look_for_straggler();
     look_for_hang();
   } else {
     enforce_grace();
   }
+}
+
+// Workers that slept as well could do nothing meanwhile, and may wake a moment after us.
+void Supervisor::forgive_sleep() {
+  const int64_t slept_ns = now_ns_ - std::exchange(looked_ns_, now_ns_);
+  if (slept_ns < to_ns(kAsleepSeconds)) return;
+  for (Worker& worker : workers_) {
+    worker.changed_ns += slept_ns;
+    worker.stopped_ns = -1;
+  }
+  if (state_ != State::kStopping || reason_ == Reason::kFailure) return;
+  phase_start_ns_ += slept_ns;
+  grace_from_ns_ += slept_ns;
+}
+
+void Supervisor::look_at(Worker& worker, const Sample& sample) {
+  const bool moved = !same(sample.progress, worker.last.progress);
+  if (moved) {
+    note_silence(worker);
+    worker.changed_ns = now_ns_;
+  }
+  if (moved || !sample.stopped) worker.stopped_ns = -1;
+  else if (worker.stopped_ns < 0) worker.stopped_ns = now_ns_;
+  worker.last = sample;
+  note_progress(sample.progress);
+  note_first_step(worker);
+  note_computing(worker);
 }
 
 // Said once, of a rank that is slow for kSlowSteps on end; the step is as fast as it is.
@@ -268,9 +291,13 @@ int64_t Supervisor::hang_after_ns(const Worker& worker) const {
   return std::min(most, std::max(to_ns(kLeastHangSeconds), kHangFactor * silences.longest_ns));
 }
 
+bool Supervisor::stopped_for_good(const Worker& worker) const {
+  return worker.stopped_ns >= 0 && now_ns_ - worker.stopped_ns >= to_ns(kStoppedSeconds);
+}
+
 // One stuck rank stops all of them within a step, and word of another node's rank comes late. Of
-// those silent for half of their time or more it is: a stopped process before a running one, then
-// the one that is the furthest behind, then the one silent for the longest.
+// those silent for half of their time or more, or stopped for good, it is: a stopped process before
+// a running one, then the one that is the furthest behind, then the one silent for the longest.
 void Supervisor::look_for_hang() {
   if (options_.hang_s <= 0) return;
   int culprit = -1;
@@ -282,8 +309,9 @@ void Supervisor::look_for_hang() {
   for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
     const Worker& worker = workers_[static_cast<size_t>(rank)];
     const int64_t silent_ns = now_ns_ - worker.changed_ns, limit_ns = hang_after_ns(worker);
-    if (!worker.alive || silent_ns < limit_ns / 2) continue;
-    hangs = hangs || silent_ns >= limit_ns;
+    const bool stopped = stopped_for_good(worker);
+    if (!worker.alive || (!stopped && silent_ns < limit_ns / 2)) continue;
+    hangs = hangs || stopped || silent_ns >= limit_ns;
     if (culprit < 0 || order(rank) < order(culprit)) culprit = rank;
   }
   if (!hangs) return;
@@ -297,15 +325,24 @@ void Supervisor::look_for_hang() {
   begin_failure(since_ms(worker.changed_ns));
 }
 
+// It saves; or it is where only the end of something leads to a save, and goes on with it.
+bool Supervisor::on_its_way_out(const Worker& worker) const {
+  const Progress& progress = worker.last.progress;
+  const bool must_end = progress.phase == Phase::kLoad || progress.phase == Phase::kWarmup ||
+                        progress.phase == Phase::kEval;
+  const bool goes_on = now_ns_ - worker.changed_ns < to_ns(options_.grace_s);
+  return worker.alive && (saving(progress) || (must_end && goes_on));
+}
+
+// After a validation comes a step, and then the save: each has the grace for itself.
 void Supervisor::enforce_grace() {
   if (killed_) return;
+  if (std::any_of(workers_.begin(), workers_.end(),
+                  [this](const Worker& worker) { return on_its_way_out(worker); }))
+    grace_from_ns_ = now_ns_;
   const int64_t waited_ns = now_ns_ - phase_start_ns_;
-  const bool save_in_flight = std::any_of(workers_.begin(), workers_.end(), [](const Worker& w) {
-    return w.alive && saving(w.last.progress);
-  });
-  const double limit_s =
-      save_in_flight ? std::max(options_.grace_s, options_.hang_s) : options_.grace_s;
-  if (waited_ns < to_ns(limit_s)) return;
+  const double most_s = std::max(options_.grace_s, options_.hang_s);
+  if (now_ns_ - grace_from_ns_ < to_ns(options_.grace_s) && waited_ns < to_ns(most_s)) return;
   killed_ = true;
   const double waited_s = static_cast<double>(waited_ns) * 1e-9;
   record("grace_over", -1, text("not gone ", fixed(waited_s, 1), " s after SIGTERM: killed"));

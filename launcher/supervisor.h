@@ -49,6 +49,7 @@ class Supervisor {
     bool alive = false;
     Sample last;
     int64_t changed_ns = 0;
+    int64_t stopped_ns = -1;  // seen stopped from then on, without progress; -1: it runs
     int64_t base_step = -1;  // the step it was computing when first seen to compute
   };
   enum class Reason { kNone, kFailure, kResume, kUser };
@@ -70,10 +71,14 @@ class Supervisor {
   void note_computing(Worker& worker);
   void begin_failure(double detect_ms);
   void begin_graceful_stop(Reason reason);
+  void forgive_sleep();
+  void look_at(Worker& worker, const Sample& sample);
   void look_for_hang();
   void look_for_straggler();
   void note_silence(const Worker& worker);
   int64_t hang_after_ns(const Worker& worker) const;
+  bool stopped_for_good(const Worker& worker) const;
+  bool on_its_way_out(const Worker& worker) const;
   void enforce_grace();
   void conclude();             // every worker is reaped: what now?
   void conclude_failure();
@@ -99,7 +104,9 @@ class Supervisor {
   bool killed_ = false, stop_requested_ = false, first_step_pending_ = false;
   Nodes nodes_;
   bool waiting_ = true;  // forming, without a SpawnAll under way
-  int64_t phase_start_ns_ = 0;     // of the recovery phase that runs, or of the grace time
+  int64_t phase_start_ns_ = 0;     // of the recovery phase that runs, or of a stop that was asked
+  int64_t grace_from_ns_ = 0;      // of that stop: since then nobody was on its way out
+  int64_t looked_ns_ = 0;          // the last Tick
   int64_t safe_step_, restarts_since_safe_;  // on disk or in memory; since it grew
   std::vector<Incident> incidents_;
   Actions actions_;

@@ -296,7 +296,7 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
   const RankFlags& any = record.outcome.any;
   {
     PhaseTimer timer(env_.clock, record.validation_s, trace, "validation");
-    LOCKSTEP_TRY(record.validation_loss, validate_if_due(step));
+    LOCKSTEP_TRY(record.validation_loss, validate_if_due(step, any.stop));
   }
   if (record_) record_->add_step(record);
   stop = any.stop;
@@ -325,11 +325,19 @@ Error Trainer::too_many_failures(int64_t count) const {
                "; the newest committed checkpoint is intact: make room and run the same command")};
 }
 
-Result<std::optional<double>> Trainer::validate_if_due(int64_t step) {
-  if (!validation_data_ || (step % config_.validation.freq != 0 && step != config_.training.steps))
+// `stop`: all ranks know that one is asked. The save may have little time; the last step's
+// validation is a result of the run.
+Result<std::optional<double>> Trainer::validate_if_due(int64_t step, bool stop) {
+  const bool last = step == config_.training.steps;
+  if (!validation_data_ || (step % config_.validation.freq != 0 && !last))
     return std::optional<double>();
+  if (stop && !last) {
+    if (rank() == 0) log_info("no validation after step ", step, ": a stop is asked");
+    return std::optional<double>();
+  }
   env_.progress.set_phase(step, Phase::kEval);
   LOCKSTEP_TRY(const SlotLoss loss, step_->evaluate(config_.validation.slots, [&](int64_t slot) {
+    env_.progress.touch();
     return validation_data_->batch(0, slot);
   }));
   return std::optional<double>(loss.sum /

@@ -65,7 +65,7 @@ class Trainer {
   Result<void> leave_out(StepRecord& record);
   Result<void> after_step(StepRecord& record, TraceRecorder* trace, bool& stop);
   Error too_many_failures(int64_t count) const;
-  Result<std::optional<double>> validate_if_due(int64_t step);
+  Result<std::optional<double>> validate_if_due(int64_t step, bool stop);
   Result<void> save_if_due(int64_t step, bool must, const RankFlags& any);
   Result<void> begin_save(bool ephemeral);
   bool save_time() const;

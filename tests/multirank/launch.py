@@ -7,7 +7,7 @@ import time
 import xml.etree.ElementTree
 
 from launched import Launch, next_step
-from lockstep_run import (EXIT_RESUME, TINY, Test, check, check_same, committed, metrics,
+from lockstep_run import (EXIT_RESUME, TINY, Page, Test, check, check_same, committed, metrics,
                           send_if_there, step_of, tail, wait_until, whole_curve)
 
 STEPS = 40
@@ -80,6 +80,36 @@ def stopped_by_sigterm(test, reference):
     check_same(reference, whole_curve(launch.folder, STEPS), "stopped and started again")
 
 
+def stopped_in_a_validation(test, reference):
+    """It takes longer than the grace, which waits for it; then come a step and the save."""
+    keys = KEYS | {"validation.freq": 4, "validation.slots": 600, "launcher.grace_seconds": 2}
+    launch = Launch(test, "validates", "2", keys)
+    launch.worker_at(0, 1, 4)
+    page = Page(launch.page_of(0))
+    wait_until(lambda: page.read()[1] == "eval", "a validation")
+    asked = time.time()
+    launch.process.send_signal(signal.SIGTERM)
+    launch.expect(EXIT_RESUME)
+    last = metrics(launch.folder)[-1]["step"]
+    newest = committed(launch.folder)[0]
+    check(step_of(newest) == last, f"step {last} done, {newest} saved\n{tail(launch.log(), 60)}")
+    print(f"       gone {time.time() - asked:.1f} s after SIGTERM, at step {last}", flush=True)
+    Launch(test, "validates", "1", keys | {"validation.freq": 0}).expect(0)
+    check_same(reference, whole_curve(launch.folder, STEPS), "stopped in a validation")
+
+
+def stopped_before_a_validation(test, reference):
+    keys = KEYS | {"validation.freq": 1, "validation.slots": 8}
+    launch = Launch(test, "no_validation", "2", keys)
+    launch.worker_at(0, 1, 4)
+    launch.process.send_signal(signal.SIGTERM)
+    launch.expect(EXIT_RESUME)
+    last = metrics(launch.folder)[-1]
+    check("validation_loss" not in last and "validation_loss" in metrics(launch.folder)[0], last)
+    log = (launch.folder / "logs" / "rank_00000.log").read_text()
+    check(f"no validation after step {last['step']}: a stop is asked" in log, tail(log, 60))
+
+
 def agent_killed(test, reference):
     launch = Launch(test, "agent_killed", "2", KEYS)
     launch.worker_at(1, 1, 8)
@@ -123,6 +153,7 @@ with Test("launch") as test:
     with test.case("compare"):
         check(twice is not None, "the run that was killed failed")
         compare(test, reference_folder, twice)
-    for case in (killed_before_the_first_save, stopped_by_sigterm, agent_killed, worker_hangs):
+    for case in (killed_before_the_first_save, stopped_by_sigterm, stopped_in_a_validation,
+                 stopped_before_a_validation, agent_killed, worker_hangs):
         with test.case(case.__name__.replace("_", " ")):
             case(test, reference)

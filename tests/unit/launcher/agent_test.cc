@@ -258,6 +258,54 @@ TEST_F(AgentRun, AHangAndAStoppedProcessAreKilledAndRestarted) {
   EXPECT_THAT(events("failure_detected")[1]["reason"].get<std::string>(), HasSubstr("SIGSTOP"));
 }
 
+// Both outside of any deadline for hangs.
+TEST_F(AgentRun, AStopOfSecondsIsLeftAloneAndALongerOneIsAHang) {
+  options.supervisor.hang_s = 600;
+  start({"100000"});
+  await_events("first_step", 1);
+  const pid_t pid = events("spawned")[0]["pids"][1];
+  ::kill(pid, SIGSTOP);
+  pause_ms(3000);
+  ::kill(pid, SIGCONT);
+  pause_ms(1000);
+  EXPECT_TRUE(events("failure_detected").empty()) << console();
+  const int64_t stopped_ns = system_clock().monotonic_ns();
+  ::kill(pid, SIGSTOP);
+  for (int i = 0; i < 200 && events("failure_detected").empty(); ++i) pause_ms(50);
+  const double took_s = static_cast<double>(system_clock().monotonic_ns() - stopped_ns) * 1e-9;
+  EXPECT_GE(took_s, 4.9);
+  EXPECT_LE(took_s, 8.0);
+  await_events("recovered", 1);
+  EXPECT_EQ(events("failure_detected")[0]["rank"], 1);
+  EXPECT_THAT(events("failure_detected")[0]["reason"].get<std::string>(),
+              testing::StartsWith("stopped (SIGSTOP), no progress for 5."));
+  EXPECT_FALSE(is_alive(pid));
+  ::kill(agent, SIGTERM);
+  EXPECT_EQ(finish(), 75);
+}
+
+// As when Slurm suspends it; the agent falls asleep last and wakes first.
+TEST_F(AgentRun, ASuspendedJobGoesOnWhenItWakes) {
+  options.supervisor.hang_s = 5;
+  start({"100000"});
+  await_events("first_step", 1);
+  const auto pids = events("spawned")[0]["pids"].get<std::vector<pid_t>>();
+  const auto send = [&](int signal) {
+    for (const pid_t pid : pids) ::kill(pid, signal);
+  };
+  send(SIGSTOP);
+  pause_ms(1500);
+  ::kill(agent, SIGSTOP);
+  pause_ms(6000);
+  ::kill(agent, SIGCONT);
+  pause_ms(500);
+  send(SIGCONT);
+  pause_ms(1000);
+  EXPECT_TRUE(events("failure_detected").empty()) << console();
+  ::kill(agent, SIGTERM);
+  EXPECT_EQ(finish(), 75);
+}
+
 TEST_F(AgentRun, AStopLetsWorkersSaveAndExits75) {
   for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
     start({"100000"});

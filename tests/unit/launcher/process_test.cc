@@ -1,9 +1,12 @@
 #include "launcher/process.h"
 
 #include <gtest/gtest.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 
 #include "base/clock.h"
 #include "base/file_system.h"
@@ -102,6 +105,20 @@ TEST_F(Process, NoticesAStoppedProcessAndKillsItsChildren) {
     system_clock().sleep_ns(10 * kMs);
   }
   EXPECT_FALSE(is_alive(child));
+}
+
+// As a debugger holds it: that is somebody's business.
+TEST_F(Process, WhoIsHeldByADebuggerIsNotStopped) {
+  auto process = WorkerProcess::spawn(shell("sleep 60"));
+  ASSERT_TRUE(process);
+  const pid_t pid = process->pid();
+  ASSERT_EQ(::ptrace(PTRACE_ATTACH, pid, nullptr, nullptr), 0) << std::strerror(errno);
+  ASSERT_EQ(::waitpid(pid, nullptr, 0), pid);
+  EXPECT_TRUE(is_stopped(pid));
+  EXPECT_FALSE(process->stopped());
+  ASSERT_EQ(::ptrace(PTRACE_DETACH, pid, nullptr, SIGSTOP), 0) << std::strerror(errno);
+  for (int i = 0; i < 500 && !process->stopped(); ++i) system_clock().sleep_ns(10 * kMs);
+  EXPECT_TRUE(process->stopped());
 }
 
 TEST_F(Process, ADeathIsNoticedWithinMilliseconds) {

@@ -65,14 +65,27 @@ class Driver {
     return *this;
   }
   // All ranks show the same page.
-  std::vector<std::string> tick(int64_t step, Phase phase = Phase::kStep, int64_t committed = -1,
-                                SavePhase save = SavePhase::kIdle) {
+  Tick page(int64_t step, Phase phase = Phase::kStep, int64_t committed = -1,
+            SavePhase save = SavePhase::kIdle) const {
     Progress progress;
     progress.step = step;
     progress.phase = phase;
     progress.save_phase = save;
     progress.committed_step = committed;
-    return on(Tick{std::vector<Sample>(static_cast<size_t>(supervisor.world_size()), {progress})});
+    return {std::vector<Sample>(static_cast<size_t>(supervisor.world_size()), {progress})};
+  }
+  std::vector<std::string> tick(int64_t step, Phase phase = Phase::kStep, int64_t committed = -1,
+                                SavePhase save = SavePhase::kIdle) {
+    return on(page(step, phase, committed, save));
+  }
+  // So much time passes, with a look every half second, as an agent has: at `seen`.
+  std::vector<std::string> wait(double seconds, const Tick& seen) {
+    std::vector<std::string> deeds;
+    for (int64_t left = static_cast<int64_t>(seconds * 2); left > 0; --left) {
+      now += kSecond / 2;
+      for (std::string& deed : on(seen)) deeds.push_back(std::move(deed));
+    }
+    return deeds;
   }
   // Rank 0 is killed and the others reaped: a whole failure, whatever follows.
   std::vector<std::string> fail(int64_t committed = -1) {

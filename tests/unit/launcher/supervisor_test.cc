@@ -188,90 +188,6 @@ TEST(Supervisor, LostPeersAreNotThePrimaryFailure) {
   EXPECT_EQ(done.supervisor.incidents()[0].primary.rank, 1);
 }
 
-TEST(Supervisor, AHangIsAFailureOfTheRankThatIsBehind) {
-  SupervisorOptions options = workers(3);
-  options.hang_s = 10;
-  Driver d(options);
-  d.start();
-  const auto pages = [&](std::vector<int64_t> steps, int stopped = -1) {
-    Tick tick;
-    for (size_t i = 0; i < steps.size(); ++i) {
-      Progress progress;
-      progress.step = steps[i];
-      progress.phase = Phase::kStep;
-      tick.samples.push_back({progress, static_cast<int>(i) == stopped});
-    }
-    return tick;
-  };
-  EXPECT_THAT(d.on(pages({5, 4, 5})), IsEmpty());
-  d.now += 9 * kSecond;
-  EXPECT_THAT(d.on(pages({5, 4, 5})), IsEmpty());
-  d.now += 2 * kSecond;
-  EXPECT_THAT(d.on(pages({5, 4, 5})), ElementsAre("kill"));
-  EXPECT_THAT(d.exits({killed(0, SIGKILL), killed(1, SIGKILL), killed(2, SIGKILL)}),
-              ElementsAre("spawn 1 x3"));
-  const Incident& incident = d.supervisor.incidents()[0];
-  EXPECT_EQ(incident.primary.rank, 1);
-  EXPECT_DOUBLE_EQ(incident.primary.hung_s, 11);
-  EXPECT_DOUBLE_EQ(incident.detect_ms, 11000);
-  EXPECT_EQ(incident.consequences.size(), 2u);
-  // A stopped process goes before one that is behind.
-  d.on(Started{});
-  d.on(pages({5, 4, 5}));
-  d.now += 11 * kSecond;
-  d.on(pages({5, 4, 5}, 2));
-  d.exits({killed(0, SIGKILL), killed(1, SIGKILL), killed(2, SIGKILL)});
-  EXPECT_EQ(d.supervisor.incidents()[1].primary.rank, 2);
-  EXPECT_TRUE(d.supervisor.incidents()[1].primary.stopped);
-  // Its last word came later than the others'.
-  d.on(Started{});
-  d.on(pages({5, 5, 4}));
-  d.now += 4 * kSecond;
-  EXPECT_THAT(d.on(pages({5, 5, 5})), IsEmpty());
-  d.now += 7 * kSecond;
-  EXPECT_THAT(d.on(pages({5, 5, 5}, 2)), ElementsAre("kill"));
-  d.exits({killed(0, SIGKILL), killed(1, SIGKILL), killed(2, SIGKILL)});
-  EXPECT_EQ(d.supervisor.incidents()[2].primary.rank, 2);
-}
-
-TEST(Supervisor, ChangingPagesAreNoHangAndZeroTurnsItOff) {
-  SupervisorOptions options = workers(2);
-  options.hang_s = 10;
-  Driver d(options);
-  d.start();
-  for (int step = 0; step < 10; ++step) {
-    d.now += 9 * kSecond;
-    EXPECT_THAT(d.tick(step), IsEmpty());
-  }
-  options.hang_s = 0;
-  Driver never(options);
-  never.start();
-  never.now += 100000 * kSecond;
-  EXPECT_THAT(never.tick(0), IsEmpty());
-}
-
-// Steps of 5 s: 100 s without a word are a hang; in a phase that is seen for the first time not.
-TEST(Supervisor, APhaseWhosePaceIsKnownHangsSooner) {
-  SupervisorOptions options = workers(2);
-  options.hang_s = 600;
-  Driver d(options);
-  d.start();
-  int64_t step = 0;
-  for (; step < 12; ++step) {  // two workers: more than 20 silences
-    d.now += 5 * kSecond;
-    EXPECT_THAT(d.tick(step), IsEmpty());
-  }
-  d.now += 99 * kSecond;
-  EXPECT_THAT(d.tick(step - 1), IsEmpty());
-  d.now += 2 * kSecond;
-  EXPECT_THAT(d.tick(step - 1), ElementsAre("kill"));
-  d.exits({killed(0, SIGKILL), killed(1, SIGKILL)});
-  d.on(Started{});
-  d.now += 599 * kSecond;  // loading: nothing is known of it
-  EXPECT_TRUE(d.supervisor.state() == State::kRunning);
-  EXPECT_THAT(d.on(Tick{{Sample{}, Sample{}}}), IsEmpty());
-}
-
 TEST(Supervisor, AStragglerIsNamedOnceAndNothingIsDoneAboutIt) {
   Driver d(workers(3));
   d.start();
@@ -320,10 +236,8 @@ TEST(Supervisor, GraceEndsWithAKill) {
   Driver d(options);
   d.start().on(StopRequested{SIGTERM});
   d.exits({ended(0, 75)});
-  d.now += 4 * kSecond;
-  EXPECT_THAT(d.tick(3), IsEmpty());
-  d.now += 2 * kSecond;
-  EXPECT_THAT(d.tick(4), ElementsAre("kill"));
+  EXPECT_THAT(d.wait(4.5, d.page(3)), IsEmpty());
+  EXPECT_THAT(d.wait(0.5, d.page(4)), ElementsAre("kill"));
   EXPECT_THAT(d.tick(5), IsEmpty());
   EXPECT_THAT(d.records, Contains("grace_over"));
   EXPECT_THAT(d.exits({killed(1, SIGKILL)}), ElementsAre("finish 75"));
@@ -335,11 +249,47 @@ TEST(Supervisor, ASaveInFlightExtendsTheGrace) {
   options.hang_s = 60;
   Driver d(options);
   d.start().on(StopRequested{SIGTERM});
-  d.now += 50 * kSecond;
-  EXPECT_THAT(d.tick(3, Phase::kStep, -1, SavePhase::kWriting), IsEmpty());
-  EXPECT_THAT(d.tick(3, Phase::kSave), IsEmpty());
-  d.now += 11 * kSecond;
-  EXPECT_THAT(d.tick(3, Phase::kSave), ElementsAre("kill"));
+  EXPECT_THAT(d.wait(50, d.page(3, Phase::kStep, -1, SavePhase::kWriting)), IsEmpty());
+  EXPECT_THAT(d.wait(9.5, d.page(3, Phase::kSave)), IsEmpty());
+  EXPECT_THAT(d.wait(0.5, d.page(3, Phase::kSave)), ElementsAre("kill"));
+}
+
+// A validation was under way when the stop was asked; a step follows, and then the save.
+TEST(Supervisor, AValidationThatGoesOnExtendsTheGrace) {
+  SupervisorOptions options = workers(2);
+  options.grace_s = 5;
+  options.hang_s = 60;
+  Driver d(options);
+  d.start().on(StopRequested{SIGTERM});
+  const auto validates = [&](int64_t slot) {
+    Tick tick = d.page(3, Phase::kEval);
+    for (Sample& sample : tick.samples) sample.progress.unix_ns = slot;
+    return tick;
+  };
+  for (int64_t slot = 1; slot <= 10; ++slot)
+    EXPECT_THAT(d.wait(4, validates(slot)), IsEmpty());
+  EXPECT_THAT(d.wait(4.5, d.page(4)), IsEmpty());
+  EXPECT_THAT(d.wait(1, d.page(4, Phase::kSave)), IsEmpty());
+  // Until hang_s have passed since the stop.
+  Driver long_one(options);
+  long_one.start().on(StopRequested{SIGTERM});
+  for (int64_t slot = 1; slot < 15; ++slot)
+    EXPECT_THAT(long_one.wait(4, validates(slot)), IsEmpty());
+  EXPECT_THAT(long_one.wait(4, validates(15)), ElementsAre("kill"));
+}
+
+TEST(Supervisor, ALoadOrAValidationThatIsSilentDoesNot) {
+  for (const Phase phase : {Phase::kLoad, Phase::kWarmup, Phase::kEval}) {
+    SupervisorOptions options = workers(1);
+    options.grace_s = 5;
+    options.hang_s = 60;
+    Driver d(options);
+    d.start().wait(3, d.page(0, phase));
+    d.on(StopRequested{SIGTERM});
+    // Until its silence is as long as the grace, and then the grace.
+    EXPECT_THAT(d.wait(6.5, d.page(0, phase)), IsEmpty());
+    EXPECT_THAT(d.wait(0.5, d.page(0, phase)), ElementsAre("kill"));
+  }
 }
 
 TEST(Supervisor, ASecondInterruptKillsAtOnce) {
