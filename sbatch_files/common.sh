@@ -8,8 +8,16 @@
 set -u
 : "${LOCKSTEP:?the program}" "${MAX_LAUNCHES:=4}" "${MIN_NODES:=1}"
 
-# scontrol never tells of --no-kill, so the agents hear of it from here.
-if grep -Eq '^#SBATCH.* --no-kill( |$)' "$0"; then export LOCKSTEP_SLURM_NO_KILL=1; fi
+# scontrol never tells of --no-kill, so the agents hear of it from here: what sbatch took from the
+# environment, else the last word of this script's header, values in quotes left out.
+no_kill="${SBATCH_NO_KILL:+--no-kill=$SBATCH_NO_KILL}"
+: "${no_kill:="$(sed -En -e '/^[[:space:]]*[^#[:space:]]/q' -e '/^#SBATCH/!d' \
+  -e 's/"(\\.|[^"\])*"//g' -e "s/'[^']*'//g" -e 's/([^#])#.*/\1/' \
+  -e 's/.*[[:space:]](-k|--no-kill)(=[a-z]+)?([[:space:]].*)?$/\1\2/p' "$0" | tail -n 1)"}"
+case "$no_kill" in
+  -k | --no-kill | --no-kill=set) export LOCKSTEP_SLURM_NO_KILL=1 ;;
+  ?*) export LOCKSTEP_SLURM_NO_KILL=0 ;;
+esac
 
 # At its end Slurm sends TERM to this shell as well. A trap lets it wait for srun, whose tasks save.
 trap ':' TERM
