@@ -23,8 +23,9 @@ constexpr const char* kHelp =
 Shows the generation, the world size and, one line a rank: pid, step, phase, what its checkpoint
 engine does, the newest committed step it knows, the newest step that all ranks hold in memory (-1:
 none), the age of its last sign of life in seconds, the tokens a second that it computes, and what
-looks wrong with it: gone, stopped, silent, behind the others, a save that failed. Then, of the
-run: step, loss, speed, the last checkpoint, restarts and the last failure.
+looks wrong with it: gone, stopped, silent, behind the others, a save that failed. Then the
+nodes, where there are several, with their ranks; and of the run: step, loss, speed, the last
+checkpoint, restarts and the last failure. A note says what cannot be known from this host.
 
   --watch   shows it anew each second, in place on a terminal, until the run has ended
   --json    as one JSON object; with --watch one a line
@@ -69,7 +70,7 @@ int show(const Options& options) {
     } else {
       std::cout << status_text(status.value());
     }
-    if (!options.watch || !status.value().running() || !std::cout) return launcher::kExitDone;
+    if (!options.watch || status.value().over() || !std::cout) return launcher::kExitDone;
     system_clock().sleep_ns(kPause_ns);
   }
 }
