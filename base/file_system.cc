@@ -212,6 +212,13 @@ class PosixFileSystem final : public FileSystem {
       return system_error("free space of", path, errno);
     return static_cast<int64_t>(status.f_bavail) * static_cast<int64_t>(status.f_frsize);
   }
+
+  Result<int64_t> written_unix_ns(const Path& path) override {
+    constexpr int64_t kSecond_ns = 1'000'000'000;
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return system_error("time of", path, errno);
+    return status.st_mtim.tv_sec * kSecond_ns + status.st_mtim.tv_nsec;
+  }
 };
 
 Result<void> write_and_sync(FileSystem& file_system, const Path& path, std::string_view contents) {
@@ -221,6 +228,10 @@ Result<void> write_and_sync(FileSystem& file_system, const Path& path, std::stri
 }
 
 }  // namespace
+
+Result<int64_t> FileSystem::written_unix_ns(const Path& path) {
+  return Error{Code::kIo, text("time of ", path.string(), ": not kept")};
+}
 
 FileSystem& posix_file_system() {
   static PosixFileSystem file_system;

@@ -61,6 +61,9 @@ class FileSystem {
   virtual Result<void> sync_directory(const Path& directory) = 0;
   virtual bool exists(const Path& path) = 0;
   virtual Result<int64_t> free_bytes(const Path& path) = 0;
+  // When `path` was last written, by the clock of whoever keeps it. Errors: kNotFound, kIo (where
+  // nobody keeps it, too).
+  virtual Result<int64_t> written_unix_ns(const Path& path);
 };
 
 // The machine's own files (POSIX). One for the process.

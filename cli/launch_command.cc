@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cstring>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -163,9 +162,9 @@ Result<launcher::NodesOptions> nodes_options(const Config& config,
   nodes.endpoint = from.rdzv_endpoint;
   nodes.job = !from.rdzv_id.empty() ? from.rdzv_id
                                     : first_of(environment, {"SLURM_JOB_ID"}, "job");
-  char host[256] = "";
-  if (::gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') std::strcpy(host, "node");
-  nodes.name = first_of(environment, {"LOCKSTEP_NODE_NAME", "SLURMD_NODENAME"}, host);
+  const std::string host = launcher::host_name();
+  nodes.name = first_of(environment, {"LOCKSTEP_NODE_NAME", "SLURMD_NODENAME"},
+                        host.empty() ? "node" : host);
   nodes.local_address = from.local_addr;
   using Loss = launcher::control::OnNodeLoss;
   nodes.on_loss = from.on_node_loss == "spare"  ? Loss::kSpare

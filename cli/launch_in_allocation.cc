@@ -5,6 +5,7 @@
 #include "launcher/incident.h"
 #include "launcher/process.h"
 #include "launcher/slurm/allocation.h"
+#include "launcher/slurm/ends.h"
 
 namespace lockstep::cli {
 namespace {
@@ -42,7 +43,14 @@ int launch_in_allocation(const Config& config, const launcher::Environment& envi
     return launcher::kExitNoProgress;
   }
   const launcher::AgentEnd end = run();
-  return end.speaks_for_job ? allocation.conclude(end.exit_status, end.nodes) : end.exit_status;
+  if (!end.speaks_for_job) return end.exit_status;
+  const int status = allocation.conclude(end.exit_status, end.nodes);
+  const auto launch = environment.find(launcher::slurm::kLaunchVariable);
+  if (launch == environment.end()) return status;
+  const auto written = launcher::slurm::write_end(posix_file_system(), config.dump_folder(),
+                                                  launch->second, status);
+  if (!written) log_warning("slurm_end.json: ", written.error().message);
+  return status;
 }
 
 }  // namespace lockstep::cli

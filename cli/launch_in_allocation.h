@@ -11,8 +11,8 @@
 namespace lockstep::cli {
 
 // Calls `run`, which trains, and does for the job what launcher/slurm/policy.h decides, where this
-// launcher is the one that speaks for the job. Outside of Slurm: just `run`. Returns what to exit
-// with.
+// launcher is the one that speaks for the job; what it says is kept for the batch script
+// (launcher/slurm/ends.h). Outside of Slurm: just `run`. Returns what to exit with.
 // `resume_command` is shown where the run ends unfinished.
 int launch_in_allocation(const Config& config, const launcher::Environment& environment,
                          const std::string& resume_command,

@@ -21,6 +21,8 @@ constexpr size_t kLoggedSteps = 8;  // that rates are means of
 constexpr double kSilentStep_s = 5, kSilentOther_s = 60, kSilentSteps = 3;
 // What is known of other nodes is this much older: published each 5 s, under clocks that differ.
 constexpr double kElsewhere_s = 6;
+// Of a run on another host: agents of several nodes publish each 5 s, one alone only logs steps.
+constexpr double kSilentNodes_s = 20, kSilentRun_s = 60;
 
 double silence_limit_s(const RankStatus& rank, double step_time_s) {
   const Phase phase = rank.member.progress.phase;
@@ -101,34 +103,75 @@ Result<RunStatus> RunObserver::look() {
   LOCKSTEP_TRY(status.membership,
                launcher::read_membership(file_system_, folder_ / "workers.json"));
   const Membership& found = status.membership;
-  const bool running = found.state == "running" && launcher::is_alive(found.agent_pid);
-  status.state = found.state == "running" && !running ? "agent_gone" : found.state;
-  for (const auto& member : found.workers) status.ranks.push_back(rank_status(member, running));
+  const bool here = is_here(found);
+  add_logged_steps(status);
+  add_state(status, here);
+  for (const auto& member : found.workers)
+    status.ranks.push_back(rank_status(member, !status.over(), here));
   add_config(status);
   if (config_) status.planned_steps = config_->training.steps;
-  add_logged_steps(status);
   add_rank_rates(status);
   add_events(status);
   add_checkpoint(status);
-  constexpr double kFresh_s = 60;
-  if (status.state == "agent_gone" && status.logged_age_s >= 0 && status.logged_age_s < kFresh_s)
-    status.remarks.push_back(text("the last step was logged ", fixed(status.logged_age_s, 1),
-                                  " s ago: the agent may run on another machine"));
   find_suspects(status);
   return status;
 }
 
-RankStatus RunObserver::rank_status(Membership::Member member, bool running) const {
+// Whether the agent that published this runs, or ran, on this host. A process id alone would be
+// anybody's on another one; the pages of its workers have names that are nowhere else, and stay
+// when it is killed.
+bool RunObserver::is_here(const Membership& membership) const {
+  const auto is_ours = [](const auto& node) {
+    return node.coordinator && node.name == launcher::host_name();
+  };
+  const auto has_page = [this](const auto& member) {
+    return !member.progress_page.empty() && file_system_.exists(member.progress_page);
+  };
+  return launcher::runs_same_program(membership.agent_pid) ||
+         std::any_of(membership.nodes.begin(), membership.nodes.end(), is_ours) ||
+         std::any_of(membership.workers.begin(), membership.workers.end(), has_page);
+}
+
+void RunObserver::add_state(RunStatus& status, bool here) const {
+  const Membership& found = status.membership;
+  status.state = found.state;
+  if (found.state != "running" || (here && launcher::is_alive(found.agent_pid))) return;
+  double age_s = status.logged_age_s;
+  if (const auto written = file_system_.written_unix_ns(folder_ / "workers.json")) {
+    const double written_s = static_cast<double>(clock_.unix_ns() - written.value()) * 1e-9;
+    age_s = age_s < 0 ? written_s : std::min(age_s, written_s);
+  }
+  if (here) {
+    const bool alone = found.nodes.size() < 2;
+    status.state = alone || age_s > kSilentNodes_s ? "agent_gone" : "unknown";
+    if (!status.over()) status.notes.push_back("the agent is gone; another one may take over");
+    return;
+  }
+  const double limit_s = found.nodes.empty() ? kSilentRun_s : kSilentNodes_s;
+  if (age_s > std::max(limit_s, kSilentSteps * status.step_time_s)) status.state = "unknown";
+  std::string host = "another host";
+  for (const auto& node : found.nodes)
+    if (node.coordinator) host = node.name;
+  status.notes.push_back(text("the agent runs on ", host, ": whether it and its processes live ",
+                              "cannot be seen from here; something was written ",
+                              fixed(std::max(0.0, age_s), 1), " s ago"));
+  if (found.nodes.empty())
+    status.notes.push_back("ranks are shown as they were when this generation began");
+}
+
+RankStatus RunObserver::rank_status(Membership::Member member, bool running, bool here) const {
   RankStatus rank;
   // The coordinator knows the pages of its own node alone.
-  rank.elsewhere = !member.node.empty() && member.progress_page.empty();
+  rank.elsewhere = !here || (!member.node.empty() && member.progress_page.empty());
   rank.alive = running && (rank.elsewhere || launcher::is_alive(member.pid));
   rank.stopped = rank.alive && !rank.elsewhere && launcher::is_stopped(member.pid);
   // Only a page that is there: opening a missing one would make it.
   if (rank.alive && !rank.elsewhere && file_system_.exists(member.progress_page))
     if (auto page = ProgressPage::open(member.progress_page); page)
       member.progress = (*page)->read();
-  if (member.progress.unix_ns > 0)
+  // One agent alone publishes them when a generation begins, not while it goes on.
+  const bool old = !here && member.node.empty();
+  if (member.progress.unix_ns > 0 && !old)
     rank.age_s = static_cast<double>(clock_.unix_ns() - member.progress.unix_ns) * 1e-9;
   rank.member = std::move(member);
   return rank;

@@ -19,7 +19,7 @@ namespace lockstep::cli {
 // A number nobody knows is -1.
 struct RankStatus {
   launcher::Membership::Member member;  // its page as it is now
-  bool elsewhere = false;               // on another node: known as of the last workers.json
+  bool elsewhere = false;               // on another host: known as of the last workers.json
   bool alive = false, stopped = false;  // stopped: SIGSTOP, or under a debugger
   double age_s = -1;                    // of its last sign of life
   double tokens_per_s = -1;             // of the slots that it computes
@@ -30,7 +30,10 @@ struct RankStatus {
 
 struct RunStatus {
   launcher::Membership membership;
-  std::string state;              // the membership's; agent_gone: its agent does not run here
+  // The membership's; agent_gone: it says "running", and its agent, which ran on this host, is no
+  // more; unknown: another agent may take over now, or all of them run on other hosts, and nothing
+  // was written for a while.
+  std::string state;
   std::vector<RankStatus> ranks;  // by rank
   // Of the last steps that were logged, and of the config.
   int64_t step = -1, planned_steps = -1;
@@ -40,9 +43,10 @@ struct RunStatus {
   double checkpoint_age_s = -1;
   int64_t restarts = 0;          // starts of workers in this folder after the first
   std::string last_failure;      // "rank 1 killed by SIGKILL at step 17"
-  std::vector<std::string> remarks;  // what looks wrong with the run as a whole
+  std::vector<std::string> notes;  // what cannot be known from this host
 
   bool running() const { return state == "running"; }
+  bool over() const { return !running() && state != "unknown"; }
   double eta_s() const;  // -1: unknown
 };
 
@@ -69,7 +73,9 @@ class RunObserver {
   void add_rank_rates(RunStatus& status) const;
   void add_events(RunStatus& status);
   void add_checkpoint(RunStatus& status);
-  RankStatus rank_status(launcher::Membership::Member member, bool running) const;
+  bool is_here(const launcher::Membership& membership) const;
+  void add_state(RunStatus& status, bool here) const;
+  RankStatus rank_status(launcher::Membership::Member member, bool running, bool here) const;
 
   FileSystem& file_system_;
   Clock& clock_;

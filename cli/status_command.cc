@@ -5,10 +5,14 @@
 
 #include <iostream>
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "base/config.h"
 #include "base/log.h"
 #include "cli/status_report.h"
 #include "launcher/incident.h"
+#include "launcher/slurm/ends.h"
 
 namespace lockstep::cli {
 namespace {
@@ -19,11 +23,17 @@ constexpr const char* kHelp =
 Shows the generation, the world size and, one line a rank: pid, step, phase, what its checkpoint
 engine does, the newest committed step it knows, the newest step that all ranks hold in memory (-1:
 none), the age of its last sign of life in seconds, the tokens a second that it computes, and what
-looks wrong with it: gone, stopped, silent, behind the others, a save that failed. Then, of the
-run: step, loss, speed, the last checkpoint, restarts and the last failure.
+looks wrong with it: gone, stopped, silent, behind the others, a save that failed. Then the
+nodes, where there are several, with their ranks; and of the run: step, loss, speed, the last
+checkpoint, restarts and the last failure. A note says what cannot be known from this host.
 
   --watch   shows it anew each second, in place on a terminal, until the run has ended
   --json    as one JSON object; with --watch one a line
+
+lockstep status --end-of LAUNCH CONFIG.toml [--section.key value]…
+
+For batch scripts: the exit status that the launch of that name (LOCKSTEP_LAUNCH) said at its end,
+or `none`.
 
 Examples:
   lockstep status results/training/demo
@@ -60,14 +70,31 @@ int show(const Options& options) {
     } else {
       std::cout << status_text(status.value());
     }
-    if (!options.watch || !status.value().running() || !std::cout) return launcher::kExitDone;
+    if (!options.watch || status.value().over() || !std::cout) return launcher::kExitDone;
     system_clock().sleep_ns(kPause_ns);
   }
+}
+
+// `words`: the launch's own.
+int show_end(const std::string& launch, const std::vector<std::string>& words) {
+  auto parsed = parse_config("", words);
+  if (parsed.ok() && parsed.value().positional.size() == 1)
+    parsed = parse_config(parsed.value().positional[0], words);
+  if (!parsed.ok()) {
+    log_error(parsed.error().message);
+    return launcher::kExitConfig;
+  }
+  const auto said = launcher::slurm::read_end(posix_file_system(),
+                                              parsed.value().config.dump_folder(), launch);
+  std::cout << (said ? std::to_string(*said) : "none") << "\n";
+  return launcher::kExitDone;
 }
 
 }  // namespace
 
 int status_command(int argc, char** argv) {
+  if (argc > 2 && argv[1] == std::string_view("--end-of"))
+    return show_end(argv[2], {argv + 3, argv + argc});
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];

@@ -11,6 +11,7 @@
 namespace lockstep::cli {
 namespace {
 
+using launcher::Membership;
 using nlohmann::ordered_json;
 
 std::string rounded(double number) {
@@ -64,8 +65,31 @@ std::vector<std::string> suspects(const RunStatus& status) {
   std::vector<std::string> all;
   for (const RankStatus& rank : status.ranks)
     if (!rank.suspect.empty()) all.push_back(text("rank ", rank.member.rank, ": ", rank.suspect));
-  all.insert(all.end(), status.remarks.begin(), status.remarks.end());
   return all;
+}
+
+// First and last; -1: none. Ranks of a node follow each other.
+std::pair<int64_t, int64_t> ranks_of(const RunStatus& status, const Membership::Node& node) {
+  int64_t first = -1, last = -1;
+  for (const RankStatus& rank : status.ranks) {
+    if (rank.member.node != node.name) continue;
+    if (first < 0) first = rank.member.rank;
+    last = rank.member.rank;
+  }
+  return {first, last};
+}
+
+std::string nodes_lines(const RunStatus& status) {
+  std::string lines;
+  for (const Membership::Node& node : status.membership.nodes) {
+    const auto [first, last] = ranks_of(status, node);
+    lines += text("node ", node.name);
+    lines += node.first_rank < 0 ? "  spare" : text("  ranks ", first, "-", last);
+    if (node.coordinator) lines += "  coordinator";
+    if (node.suspect) lines += "  silent";
+    lines += "\n";
+  }
+  return lines;
 }
 
 }  // namespace
@@ -76,8 +100,9 @@ std::string status_text(const RunStatus& status) {
                          membership.world_size, "  state ", status.state, "  agent ",
                          membership.agent_pid);
   if (membership.exit_status >= 0) out += text("  exit_status ", membership.exit_status);
-  out += "\n" + table(status) + steps_line(status) + state_line(status);
+  out += "\n" + table(status) + nodes_lines(status) + steps_line(status) + state_line(status);
   for (const std::string& suspect : suspects(status)) out += text("suspect: ", suspect, "\n");
+  for (const std::string& note : status.notes) out += text("note: ", note, "\n");
   return out;
 }
 
@@ -100,7 +125,18 @@ std::string status_json(const RunStatus& status, bool compact) {
                     {"restarts", status.restarts},
                     {"last_failure", status.last_failure},
                     {"suspects", suspects(status)},
-                    {"workers", ordered_json::array()}};
+                    {"notes", status.notes},
+                    {"workers", ordered_json::array()},
+                    {"nodes", ordered_json::array()}};
+  for (const Membership::Node& node : membership.nodes) {
+    const auto [first, last] = ranks_of(status, node);
+    json["nodes"].push_back({{"name", node.name},
+                             {"first_rank", first},
+                             {"last_rank", last},
+                             {"spare", node.first_rank < 0},
+                             {"coordinator", node.coordinator},
+                             {"silent", node.suspect}});
+  }
   for (const RankStatus& rank : status.ranks) {
     const Progress& progress = rank.member.progress;
     json["workers"].push_back({{"rank", rank.member.rank},

@@ -8,7 +8,8 @@
 
 namespace lockstep::cli {
 
-// The header line, one line a rank, then what concerns the run as a whole. Ends with a newline.
+// The header line, one line a rank, one a node where there are several, then what concerns the run
+// as a whole. Ends with a newline.
 std::string status_text(const RunStatus& status);
 // The same facts; on one line where `compact`. No newline at the end.
 std::string status_json(const RunStatus& status, bool compact);

@@ -6,10 +6,19 @@
 #
 # Statuses of launch: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 93 do not.
 set -u
+launches=0
 : "${LOCKSTEP:?the program}" "${MAX_LAUNCHES:=4}" "${MIN_NODES:=1}"
 
-# scontrol never tells of --no-kill, so the agents hear of it from here.
-if grep -Eq '^#SBATCH.* --no-kill( |$)' "$0"; then export LOCKSTEP_SLURM_NO_KILL=1; fi
+# scontrol never tells of --no-kill, so the agents hear of it from here: what sbatch took from the
+# environment, else the last word of this script's header, values in quotes left out.
+no_kill="${SBATCH_NO_KILL:+--no-kill=$SBATCH_NO_KILL}"
+: "${no_kill:="$(sed -En -e '/^[[:space:]]*[^#[:space:]]/q' -e '/^#SBATCH/!d' \
+  -e 's/"(\\.|[^"\])*"//g' -e "s/'[^']*'//g" -e 's/([^#])#.*/\1/' \
+  -e 's/.*[[:space:]](-k|--no-kill)(=[a-z]+)?([[:space:]].*)?$/\1\2/p' "$0" | tail -n 1)"}"
+case "$no_kill" in
+  -k | --no-kill | --no-kill=set) export LOCKSTEP_SLURM_NO_KILL=1 ;;
+  ?*) export LOCKSTEP_SLURM_NO_KILL=0 ;;
+esac
 
 # At its end Slurm sends TERM to this shell as well. A trap lets it wait for srun, whose tasks save.
 trap ':' TERM
@@ -35,11 +44,13 @@ exit "$((status < 128 ? status : 1))"
 '
 
 # run_step NODES COMMAND…: one task a node. A node or a task that is lost takes nothing with it.
+# ASK_HERE: on this host, within a minute.
 run_step() {
-  local nodes="$1"
+  local nodes="$1" here
+  here=(--nodelist="${SLURMD_NODENAME:-}" --overlap --immediate=60 --time=1)
   shift
-  srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --open-mode=append \
-    --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
+  srun ${ASK_HERE:+"${here[@]}"} --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none \
+    --open-mode=append --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
     --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
     ${LOCKSTEP_ENVIRONMENT:+"--environment=$LOCKSTEP_ENVIRONMENT"} \
     bash -c "$kOnNode" lockstep "$@"
@@ -47,11 +58,26 @@ run_step() {
 
 lockstep() { run_step 1 "$LOCKSTEP" "$@"; }
 
+# end_of LAUNCH STATUS WORD…: how a launch ended whose srun ended with STATUS, the greatest of its
+# tasks: perhaps that of a node that was dismissed or cut off, while the others went on. What the
+# run itself said counts. `again`: nobody spoke for it any more, so nobody saw a reason to end.
+end_of() {
+  local launch="$1" status="$2" said
+  shift 2
+  said="$(ASK_HERE=1 run_step 1 "$LOCKSTEP" status --end-of "$launch" "$@" 2>/dev/null |
+    grep -Eo '^(none|[0-9]+)$' | tail -n 1)"
+  case "$said:$status" in
+    none:70 | none:75) echo again ;;
+    none:* | :*) echo "$status" ;;
+    *) echo "$said" ;;
+  esac
+}
+
 # An agent a node. They make up for lost workers, agents and nodes themselves; when none of them is
 # left, the next ones are started here, inside the allocation. (When the run was done before one of
 # them was killed, the next ones see that and end.)
 launch() {
-  local nodes job="$SLURM_JOB_ID" status=0 start words=("$@" --launcher.grace_seconds 100)
+  local nodes job="$SLURM_JOB_ID" status=0 end start words=("$@" --launcher.grace_seconds 100)
   # The number alone may mean every task of the array.
   if [[ -n "${SLURM_ARRAY_TASK_ID:-}" ]]; then job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
   if [[ -n "${NPROC_PER_NODE:-}" ]]; then words+=(--nproc-per-node "$NPROC_PER_NODE"); fi
@@ -65,9 +91,13 @@ launch() {
       echo "$nodes nodes are left, fewer than $MIN_NODES" >&2
       return 75
     fi
+    export LOCKSTEP_LAUNCH="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.$((++launches))"
     run_step "$nodes" "$LOCKSTEP" launch --nnodes "$MIN_NODES:$nodes" "${words[@]}"
     status=$?
-    case "$status" in
+    ((status == 0)) && break
+    end="$(end_of "$LOCKSTEP_LAUNCH" "$status" "${words[@]}")"
+    if [[ "$end" != again ]]; then status="$end"; fi
+    case "$end" in
       0 | 64 | 70 | 75 | 93) break ;;
     esac
     echo "launch $start of $MAX_LAUNCHES ended with status $status" >&2

@@ -25,6 +25,7 @@ constexpr int kRounds = 16;
 constexpr size_t kBlockBytes = size_t{256} << 10, kMostBytes = size_t{64} << 20;
 constexpr double kSend_s = 0.3;
 constexpr time_t kProberPatience_s = 5, kListenerPatience_s = 2;  // others may be before us
+constexpr int64_t kHandshake_ns = 2'000'000'000;  // the word and all rounds together
 constexpr int64_t kLook_ms = 20;  // between two looks at whether it is over
 
 // A socket that closes itself.
@@ -88,15 +89,32 @@ bool receive_all(int fd, char* bytes, size_t size) {
   return true;
 }
 
-// One prober, who is gone or done afterwards.
+// All of it until `deadline_ns`, however it is parted.
+bool receive_by(int64_t deadline_ns, int fd, char* bytes, size_t size) {
+  while (size > 0) {
+    const int64_t left_ms = (deadline_ns - system_clock().monotonic_ns()) / 1'000'000;
+    if (left_ms <= 0) return false;
+    wait_readable({fd}, left_ms);
+    const ssize_t got = ::recv(fd, bytes, size, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got <= 0) return false;
+    bytes += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+// One prober, who is gone or done afterwards. Others wait meanwhile: who does not know the word
+// holds them up until the handshake's deadline, however seldom a byte of his comes.
 void answer(int fd, const std::string& word) {
   set_patience(fd, kListenerPatience_s);
+  const int64_t deadline_ns = system_clock().monotonic_ns() + kHandshake_ns;
   std::vector<char> block(kBlockBytes);
-  if (!receive_all(fd, block.data(), word.size()) ||
+  if (!receive_by(deadline_ns, fd, block.data(), word.size()) ||
       !same_bytes({block.data(), word.size()}, word))
     return;
   for (int round = 0; round < kRounds; ++round)
-    if (!receive_all(fd, block.data(), 1) || !send_all(fd, block.data(), 1)) return;
+    if (!receive_by(deadline_ns, fd, block.data(), 1) || !send_all(fd, block.data(), 1)) return;
   size_t total = 0;
   ssize_t got;
   while (total <= kMostBytes && (got = ::recv(fd, block.data(), block.size(), 0)) > 0)

@@ -3,7 +3,7 @@
 //
 //   prober                          listener
 //     the word                 -->    closes when it is another one
-//     a byte, kRounds times   <-->    the same byte
+//     a byte, kRounds times   <-->    the same byte; closes when 2 s did not suffice so far
 //     zeros, then the end      -->    throws them away
 //                             <--     a byte: all came
 #pragma once

@@ -117,14 +117,32 @@ Result<void> Allocation::begin() {
 }
 
 // The batch script waits for us on its host. When that host is gone, srun and the script went with
-// it, and Slurm keeps the allocation until its time limit. Slurm notices late, and an agent may be
-// lost where its node is not: whether the host lives is tried.
-bool Allocation::batch_host_is_gone(const std::vector<std::string>& nodes) {
+// it, and Slurm keeps the allocation until its time limit. An agent may be lost where its node is
+// not, so two are asked: srun, whether it reaches the host, and Slurm, whether it has taken it out
+// of the job, which it does late. Only these two answers count: that srun fails says nothing
+// (slurmctld is slow, there is no srun), and a scancel would take a living script with it.
+// `looked`: what is known of the job is of now.
+bool Allocation::batch_host_is_gone(const std::vector<std::string>& nodes, bool looked) {
   const std::string& host = job_->batch_host;
   if (host.empty() || host == job_->node || contains(nodes, host)) return false;
-  if (!contains(job_->nodes, host)) return true;
-  return !ask({"srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", "--nodelist=" + host,
-               "true"});
+  const int64_t limit_ns = clock_.monotonic_ns() + kNoticeMs * 1'000'000;
+  for (bool told = false;; told = true) {
+    if (looked && is_cancelled(*job_)) return false;
+    if (looked && !contains(job_->nodes, host)) return true;
+    const auto reached = ask({"srun", "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1",
+                              "--nodelist=" + host, "true"});
+    if (reached) return false;
+    if (clock_.monotonic_ns() >= limit_ns) break;
+    if (!told)
+      log_info("Slurm: does the batch host ", host, " live? ", reached.error().message,
+               "; asked again for up to ", kNoticeMs / 60'000, " minutes");
+    clock_.sleep_ns(kAskAgainMs * 1'000'000);
+    start_questions();
+    looked = look_at_job().ok();
+  }
+  log_warning("Slurm: nobody says whether the batch host ", host, " lives; if job ", job_->id,
+              " does not end by itself, type `scancel ", job_->id, "`");
+  return false;
 }
 
 // Of the job's, those that Slurm still counts and we do not; separated by commas.
@@ -138,8 +156,8 @@ std::string Allocation::lost_nodes(const std::vector<std::string>& nodes) const 
 int Allocation::conclude(int run_status, const std::vector<std::string>& nodes) {
   if (!in_job()) return run_status;
   start_questions();
-  if (const auto looked = look_at_job(); !looked)
-    log_warning("Slurm cannot be asked: ", looked.error().message);
+  const auto looked = look_at_job();
+  if (!looked) log_warning("Slurm cannot be asked: ", looked.error().message);
   if (policy() == Policy::kNone) return run_status;
   if (const std::string lost = lost_nodes(nodes); !lost.empty())
     log_info("Slurm: without ", lost, " at the end; `sbatch --exclude=", lost,
@@ -147,7 +165,7 @@ int Allocation::conclude(int run_status, const std::vector<std::string>& nodes) 
   const Happening happening = happening_of(run_status, is_cancelled(*job_));
   const Decision decision = decide(policy(), happening);
   if (decision.then == Then::kRequeue) return requeue(run_status);
-  if (decision.end_job && batch_host_is_gone(nodes)) end_job();
+  if (decision.end_job && batch_host_is_gone(nodes, looked.ok())) end_job();
   return run_status;
 }
 

@@ -26,6 +26,9 @@ namespace lockstep::launcher::slurm {
 
 // Of all questions to Slurm at one moment together: at the start, at the end, to end the job.
 inline constexpr int64_t kDeadlineMs = 3000;
+// How long, and how often, is asked whether a batch host lives whose agent was lost: Slurm itself
+// misses a node after SlurmdTimeout, 300 s where the site does not say otherwise.
+inline constexpr int64_t kNoticeMs = 360'000, kAskAgainMs = 15'000;
 
 // Runs {"scontrol", …}, {"srun", …} or {"scancel", …} for at most `timeout_ms`; its output.
 // Errors: kNotFound (no such program), kTimeout, kIo (it refused).
@@ -69,7 +72,7 @@ class Allocation {
   Result<std::string> ask(const std::vector<std::string>& command);
   void start_questions() { deadline_ns_ = clock_.monotonic_ns() + kDeadlineMs * 1'000'000; }
   Result<void> look_at_job();
-  bool batch_host_is_gone(const std::vector<std::string>& nodes);
+  bool batch_host_is_gone(const std::vector<std::string>& nodes, bool looked);
   std::string lost_nodes(const std::vector<std::string>& nodes) const;
   int requeue(int run_status);
   void end_job();

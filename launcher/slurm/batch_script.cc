@@ -26,6 +26,18 @@ bool has(const SubmitWords& words, std::string_view name) {
                      [&](const auto& option) { return option.first == name; });
 }
 
+// As a word of an #SBATCH line, whose rules are Slurm's own (src/sbatch/opt.c), not a shell's:
+// blanks part words, an unquoted # ends the line, a backslash escapes also between quotes.
+std::string header_word(const std::string& value) {
+  if (value.find_first_of(" \t\"'#\\") == std::string::npos) return value;
+  std::string quoted = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
 }  // namespace
 
 std::string SubmitWords::sbatch_value(std::string_view name, const std::string& otherwise) const {
@@ -73,6 +85,9 @@ Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
       }
     }
   }
+  for (const auto& [name, value] : words.sbatch)
+    if (value.find_first_of("\n\r") != std::string::npos)
+      return Error{Code::kConfig, text("--", name, ": no line of a script can hold this value")};
   return words;
 }
 
@@ -93,8 +108,10 @@ std::string batch_script_text(const BatchScript& script) {
 
   std::string out =
       "#!/bin/bash\n# Written by `lockstep submit`; sbatch this file to do it again.\n";
-  for (const auto& [name, value] : options)
-    out += text("#SBATCH --", name, value.empty() ? "" : "=", value, "\n");
+  for (const auto& [name, value] : options) {
+    const bool has_value = !value.empty() || is_one_of(kWithValue, name);
+    out += text("#SBATCH --", name, has_value ? "=" : "", header_word(value), "\n");
+  }
   out += text("\nLOCKSTEP=\"${LOCKSTEP:-", script.program.string(), "}\"\nMIN_NODES=",
               words.min_nodes, "\n\n", script.functions, "\nlaunch");
   for (const std::string& word : words.launch) out += " " + shell_quoted(word);

@@ -22,7 +22,7 @@ struct SubmitWords {
   std::string sbatch_value(std::string_view name, const std::string& otherwise) const;
 };
 // Takes out what is sbatch's (sbatch_help) and --dry-run, --min-nodes N.
-// Errors: kConfig, for an option without its value.
+// Errors: kConfig, for an option without its value, or with one that has several lines.
 Result<SubmitWords> split_words(const std::vector<std::string>& arguments);
 std::string sbatch_help();  // the options that are passed on, in lines
 

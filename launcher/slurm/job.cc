@@ -28,6 +28,30 @@ std::optional<bool> flag(const Environment& environment, const char* name) {
   return std::nullopt;
 }
 
+// The words of an #SBATCH line as sbatch takes them: quotes group, a backslash escapes (between
+// quotes too), an unquoted # begins a comment.
+std::vector<std::string> header_words(std::string_view line) {
+  std::vector<std::string> words(1);
+  char quote = '\0';
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '\\' && i + 1 < line.size()) {
+      words.back() += line[++i];
+    } else if (c == quote) {
+      quote = '\0';
+    } else if (quote == '\0' && (c == '"' || c == '\'')) {
+      quote = c;
+    } else if (quote == '\0' && c == '#') {
+      break;
+    } else if (quote == '\0' && (c == ' ' || c == '\t')) {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  return words;
+}
+
 }  // namespace
 
 std::optional<Job> job_from(const Environment& environment) {
@@ -100,13 +124,17 @@ Result<void> add_answer(Job& job, std::string_view answer) {
 }
 
 std::optional<bool> no_kill_of_script(std::string_view script) {
+  constexpr std::string_view kHeader = "#SBATCH";
+  std::optional<bool> no_kill;
   for (const std::string& line : split(script, '\n')) {
-    if (!line.starts_with("#SBATCH")) continue;
-    for (const std::string& word : split(line, ' '))
+    const size_t begin = line.find_first_not_of(" \t\r");
+    if (begin != std::string::npos && line[begin] != '#') break;
+    if (!line.starts_with(kHeader)) continue;
+    for (const std::string& word : header_words(line.substr(kHeader.size())))
       if (word == "--no-kill" || word == "-k" || word.starts_with("--no-kill="))
-        return word != "--no-kill=off";
+        no_kill = word != "--no-kill=off" && word != "--no-kill=no";
   }
-  return std::nullopt;
+  return no_kill;
 }
 
 Policy policy_of(const Job& job) {

@@ -36,7 +36,8 @@ std::optional<Job> job_from(const Environment& environment);
 // Adds what `answer`, the one line of `scontrol -o show job ID`, says. Errors: kCorrupt when it is
 // not such a line.
 Result<void> add_answer(Job& job, std::string_view answer);
-// Whether a batch script's #SBATCH lines have --no-kill or -k; none when they say nothing of it.
+// What the last --no-kill, --no-kill=off or -k of a batch script's #SBATCH lines says; none when
+// they say nothing of it. As for sbatch, they end with the first line that is no comment.
 std::optional<bool> no_kill_of_script(std::string_view script);
 
 // "[days-]hours:minutes:seconds"; none for UNLIMITED, INVALID and the like.

@@ -98,7 +98,9 @@ class Files:
         check_same(reference, whole_curve(jobs[0].folder, STEPS), "chained, then resumed")
 
     def lockstep_submit(self):
+        comment = "it's a \"nightly\" run, #1 --no-kill=off"
         words = [program("lockstep"), "submit", "--job-name=by_command", "--nodes=2",
+                 "--comment", comment,
                  "--exclusive", *run_words(self.test, self.test.folder / "runs" / "by_command",
                                            QUICK)]
         shown = lab.must(*words, "--dry-run", cwd=self.home, environment=self.environment)
@@ -108,7 +110,10 @@ class Files:
         check(printed.startswith(shown), printed)
         job = Job("by_command", submitted_id(printed), self.test.folder / "runs" / "by_command",
                   self.home / "logs" / "by_command")
+        told = lab.must("scontrol", "-o", "show", "job", job.id)
+        check(f"Comment={comment} " in told, told)
         job.expect("COMPLETED", "0:0")
+        job.must_say(", no-requeue, no-kill")
         check_same(self.quick, curve(job.folder), "lockstep submit")
 
 

@@ -6,6 +6,7 @@ the losses of the undisturbed run, the exit status of the contract, and nothing 
                                    those whose name contains one that follows a minus
 """
 import concurrent.futures
+import json
 import os
 import signal
 import sys
@@ -168,6 +169,21 @@ class Cases:
         else:
             self.goes_on_without(job, node, node == host)
 
+    def cut_off(self, policy):
+        """A node wakes up when the others have finished: it leaves with 75, the job does not."""
+        job = self.job_of(3, f"cut off {policy}", *POLICIES[policy])
+        now = job.at(8, nodes=3)
+        host = job.info()["BatchHost"]
+        node = next(name for name in sorted(now.agents) if name not in (host, now.coordinator))
+        now.freeze(node)
+        job.wait(lambda: job.events("done"), f"the run is done without {node}")
+        now.wake(node)
+        job.expect("COMPLETED", "0:0")
+        said = json.loads((job.folder / "slurm_end.json").read_text())
+        check(said == {"launch": f"{job.id}.0.1", "exit_status": 0}, said)
+        job.must_say("Exited with exit code 75")
+        self.same_losses(job)
+
     def goes_on_without(self, job, node, batch_host):
         """Until the end. Without the batch host nobody waits for the agents: it takes scancel."""
         job.wait(lambda: job.events("done"), f"the run is done without {node}")
@@ -323,6 +339,7 @@ def all_cases(cases):
             yield (f"{kind.replace('_', ' ')}: {policy}",
                    lambda kind=kind, policy=policy: getattr(cases, kind)(policy))
         yield f"usr1 of three: {policy}", lambda policy=policy: cases.usr1(policy, 3)
+    yield f"node of three, cut off: {no_requeue}", lambda: cases.cut_off(no_requeue)
     yield "array", cases.array
     yield "too few workers: no-requeue", lambda: cases.guard(no_requeue)
     yield "without scontrol", cases.without_scontrol

@@ -12,7 +12,7 @@ from lockstep_run import TINY, check, events, flags, metrics, program, tail, wai
 # Long enough to be caught on the way, and short on a machine that is busy with many cases.
 STEPS = 200
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 20}
-END_TIMEOUT_S = 150  # on a machine that is busy with the other cases
+END_TIMEOUT_S = 240  # on a machine that is busy with the other cases
 POLICIES = {"requeue, no-kill": ["--requeue"], "requeue, kill": ["--requeue", "--no-kill=off"],
             "no-requeue, no-kill": [], "no-requeue, kill": ["--no-kill=off"]}
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
@@ -68,6 +68,10 @@ class Running:
         """The node falls silent: its connections stand, and nobody answers."""
         for pid in (self.agents[node], *self.workers[node]):
             os.kill(pid, signal.SIGSTOP)
+
+    def wake(self, node):
+        for pid in (self.agents[node], *self.workers[node]):
+            os.kill(pid, signal.SIGCONT)
 
 
 class Job:

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/status_metrics.h"
 #include "cli/status_report.h"
+#include "launcher/process.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::cli {
@@ -152,6 +153,17 @@ TEST(StatusMetrics, WhatIsNotKnownHasNoLine) {
   EXPECT_THAT(words, testing::Not(HasSubstr("-1")));
 }
 
+constexpr pid_t kNobody = 999999999;
+
+// Runs `late_ns` ahead.
+class LateClock : public Clock {
+ public:
+  int64_t monotonic_ns() override { return system_clock().monotonic_ns() + late_ns; }
+  int64_t unix_ns() override { return system_clock().unix_ns() + late_ns; }
+  void sleep_ns(int64_t duration_ns) override { system_clock().sleep_ns(duration_ns); }
+  int64_t late_ns = 0;
+};
+
 class RunObserverTest : public testing::Test {
  protected:
   void publish(const launcher::Membership& membership) {
@@ -219,7 +231,7 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
   EXPECT_DOUBLE_EQ(status.ranks[2].tokens_per_s, 500);
   EXPECT_EQ(status.restarts, 2);
   EXPECT_EQ(status.last_failure, "rank 2 exit code 70 at step 9");
-  EXPECT_THAT(status.remarks, testing::IsEmpty());
+  EXPECT_THAT(status.notes, testing::IsEmpty());
 
   const std::string shown = status_text(status);
   EXPECT_THAT(shown, HasSubstr("step 11 of 500  loss 2.90000  2,000 tokens/s, 0.500 s a step"));
@@ -228,11 +240,78 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
   EXPECT_EQ(json["workers"][0]["tokens_per_s"], 1000);
   EXPECT_EQ(json["planned_steps"], 500);
 
-  membership.agent_pid = 999999999;
+  membership.agent_pid = kNobody;
   publish(membership);
-  const RunStatus elsewhere = look(observer);
-  EXPECT_EQ(elsewhere.state, "agent_gone");
-  EXPECT_THAT(elsewhere.remarks, ElementsAre(HasSubstr("another machine")));
+  const RunStatus killed = look(observer);
+  EXPECT_EQ(killed.state, "agent_gone") << "its pages are here, so it was";
+  EXPECT_THAT(killed.notes, testing::IsEmpty());
+}
+
+// From a login node: no process and no page of the run is here.
+TEST_F(RunObserverTest, OfAnotherHostItSaysWhatItCannotKnow) {
+  launcher::Membership membership;
+  membership.world_size = 1;
+  membership.agent_pid = kNobody;
+  membership.state = "running";
+  Progress old;
+  old.phase = Phase::kStep;
+  old.unix_ns = 1;
+  membership.workers.push_back({0, kNobody, "/nowhere/page_0", old});
+  publish(membership);
+  LateClock clock;
+  RunObserver observer(posix_file_system(), clock, dir_.path());
+  const RunStatus young = look(observer);
+  EXPECT_EQ(young.state, "running");
+  EXPECT_TRUE(young.ranks[0].alive);
+  EXPECT_EQ(young.ranks[0].suspect, "") << "nothing newer is published by one agent alone";
+  EXPECT_THAT(young.notes, ElementsAre(HasSubstr("runs on another host: whether"),
+                                       HasSubstr("when this generation began")));
+  clock.late_ns = 90'000'000'000;
+  const RunStatus late = look(observer);
+  EXPECT_EQ(late.state, "unknown");
+  EXPECT_FALSE(late.over());
+  EXPECT_EQ(late.ranks[0].suspect, "");
+  write("metrics.jsonl", nlohmann::json{{"step", 3}, {"step_time_s", 0.5}, {"t",
+        static_cast<double>(clock.unix_ns()) * 1e-9 - 30}}.dump() + "\n");
+  EXPECT_EQ(look(observer).state, "running");
+  membership.state = "done";
+  publish(membership);
+  EXPECT_EQ(look(observer).state, "done");
+  EXPECT_THAT(look(observer).notes, testing::IsEmpty());
+}
+
+TEST_F(RunObserverTest, OfSeveralNodesTheyShowWhoIsWhere) {
+  launcher::Membership membership;
+  membership.world_size = 3;
+  membership.agent_pid = kNobody;
+  membership.state = "running";
+  for (int rank = 0; rank < 3; ++rank)
+    membership.workers.push_back({rank, kNobody, rank < 2 ? "/nowhere/page" : "", {},
+                                  rank < 2 ? "gpu1" : "gpu2"});
+  membership.nodes = {{"gpu1", "", 0, false, true}, {"gpu2", "", 2, true}, {"gpu3", "", -1}};
+  publish(membership);
+  LateClock clock;
+  RunObserver observer(posix_file_system(), clock, dir_.path());
+  const RunStatus status = look(observer);
+  EXPECT_EQ(status.state, "running");
+  EXPECT_EQ(status.ranks[2].suspect, "its node gpu2 is silent");
+  EXPECT_THAT(status_text(status), HasSubstr("node gpu1  ranks 0-1  coordinator\n"
+                                             "node gpu2  ranks 2-2  silent\n"
+                                             "node gpu3  spare\n"));
+  EXPECT_THAT(status_text(status), HasSubstr("note: the agent runs on gpu1: whether"));
+  const auto json = nlohmann::json::parse(status_json(status, true));
+  EXPECT_EQ(json["nodes"][0]["last_rank"], 1);
+  EXPECT_EQ(json["nodes"][2]["spare"], true);
+  clock.late_ns = 30'000'000'000;
+  EXPECT_EQ(look(observer).state, "unknown");
+
+  membership.nodes[0].name = launcher::host_name();
+  publish(membership);
+  EXPECT_EQ(look(observer).state, "agent_gone");
+  clock.late_ns = 0;
+  const RunStatus taken_over = look(observer);
+  EXPECT_EQ(taken_over.state, "unknown");
+  EXPECT_THAT(taken_over.notes, ElementsAre(HasSubstr("another one may take over")));
 }
 
 // What a terminal with `rows` rows shows after those bytes: enough of one for LiveText.

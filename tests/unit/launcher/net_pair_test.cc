@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "tests/support/raw_socket.h"
 
 namespace lockstep::launcher::net {
@@ -48,6 +50,22 @@ TEST(PairProbe, WhoDoesNotKnowTheWordIsNotAnswered) {
   EXPECT_TRUE(silent.wait_closed(kPatienceMs));
   EXPECT_TRUE(probe_pair(system_clock(), kHere, peer->at(), "word").ok());
   EXPECT_EQ(ProbeListener::open(kHere, "").error().code, Code::kConfig);
+}
+
+// Byte by byte, never silent for long: the next one must not find the way shut for that.
+TEST(PairProbe, WhoSpeaksSlowlyHoldsNobodyUp) {
+  constexpr int kBytes = 400, kPauseMs = 100;
+  const std::string word(kBytes, 'w');
+  const auto peer = ProbeListener::open(kHere, word).value();
+  RawSocket slow(peer->at().port);
+  auto healthy = std::async(std::launch::async, [&] {
+    return probe_pair(system_clock(), kHere, peer->at(), word);
+  });
+  int sent = 0;
+  while (sent < kBytes && slow.send("w") && !slow.wait_closed(kPauseMs)) ++sent;
+  EXPECT_LT(sent, kPatienceMs / kPauseMs);
+  const auto figures = healthy.get();
+  EXPECT_TRUE(figures.ok()) << figures.error().message;
 }
 
 }  // namespace

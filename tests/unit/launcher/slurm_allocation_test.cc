@@ -31,6 +31,19 @@ std::string with(std::string answer, const std::string& from, const std::string&
   return answer.replace(at, from.size(), to);
 }
 
+// Sleeps at no cost; `on_sleep` is what happens meanwhile.
+class SkippingClock : public Clock {
+ public:
+  int64_t monotonic_ns() override { return system_clock().monotonic_ns() + skipped_ns; }
+  int64_t unix_ns() override { return system_clock().unix_ns() + skipped_ns; }
+  void sleep_ns(int64_t duration_ns) override {
+    skipped_ns += duration_ns;
+    on_sleep();
+  }
+  int64_t skipped_ns = 0;
+  std::function<void()> on_sleep = [] {};
+};
+
 class SlurmAllocation : public testing::Test {
  protected:
   Allocation allocation(Allocation::Wish wish = Allocation::Wish::kAuto) {
@@ -44,7 +57,7 @@ class SlurmAllocation : public testing::Test {
       return found != answers.end() ? Result<std::string>(found->second)
                                     : Result<std::string>(Error{Code::kIo, "refused: " + line});
     };
-    return Allocation::find(posix_file_system(), system_clock(), run, environment,
+    return Allocation::find(posix_file_system(), clock, run, environment,
                             {.requeue = wish,
                              .run_folder = folder.path(),
                              .resume_command = "resume",
@@ -57,6 +70,7 @@ class SlurmAllocation : public testing::Test {
   }
 
   TempDir folder;
+  SkippingClock clock;
   Environment environment{{"SLURM_JOB_ID", "7"}, {"SLURMD_NODENAME", "node2"},
                           {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {kNoKillVariable, "1"}};
   std::map<std::string, std::string> answers{
@@ -149,12 +163,34 @@ TEST_F(SlurmAllocation, ABatchHostThatIsGoneLeavesTheEndToUs) {
   EXPECT_THAT(asked, testing::ElementsAre(kShow, "scancel 7")) << "Slurm took it out of the job";
   answers[kShow] = kRunning;
   answers.erase(kTry);
+  clock.on_sleep = [this] { answers[kShow] = with(kRunning, "node[1-2]", "node2"); };
   EXPECT_EQ(conclude(job, kExitDone, {"node2"}), kExitDone);
-  EXPECT_THAT(asked, testing::ElementsAre(kShow, kTry, "scancel 7")) << "Slurm misses it later";
+  EXPECT_THAT(asked, testing::ElementsAre(kShow, kTry, kShow, "scancel 7")) << "missed later";
   environment["SLURMD_NODENAME"] = "node1";
   auto on_it = allocation(Allocation::Wish::kNever);
   conclude(on_it, kExitDone);
   EXPECT_THAT(asked, testing::ElementsAre(kShow));
+}
+
+TEST_F(SlurmAllocation, OnlyADefiniteAnswerEndsAJob) {
+  auto job = allocation(Allocation::Wish::kNever);
+  const auto is_left_alone = [&](const char* why) {
+    clock.skipped_ns = 0;
+    EXPECT_EQ(conclude(job, kExitDone, {"node2"}), kExitDone);
+    EXPECT_THAT(asked, Not(testing::Contains("scancel 7"))) << why;
+  };
+  answers.erase(kTry);
+  is_left_alone("no srun here, or the step was refused");
+  EXPECT_GE(clock.skipped_ns, kNoticeMs * 1'000'000) << "longer than Slurm takes to miss a node";
+  answers.erase(kShow);
+  is_left_alone("slurmctld says nothing");
+  clock.on_sleep = [this] { answers[kTry] = ""; };
+  is_left_alone("slurmctld was slow, the host lives");
+  EXPECT_EQ(clock.skipped_ns, kAskAgainMs * 1'000'000);
+  answers.erase(kTry);
+  clock.on_sleep = [this] { answers[kShow] = with(kRunning, "RUNNING", "COMPLETING"); };
+  is_left_alone("it ends already");
+  EXPECT_EQ(clock.skipped_ns, kAskAgainMs * 1'000'000);
 }
 
 TEST_F(SlurmAllocation, NodesThatWereLostAreNamedWithTheWayToKeepThemOut) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/slurm/job.h"
+
 namespace lockstep::launcher::slurm {
 namespace {
 
@@ -53,6 +55,26 @@ TEST(BatchScript, TheUsersWordReplacesOurs) {
   EXPECT_THAT(out, HasSubstr("#SBATCH --requeue\n"));
   for (const char* ours : {"--no-requeue", "USR1@120", "logs/", "--job-name=demo"})
     EXPECT_THAT(out, Not(HasSubstr(ours))) << ours;
+}
+
+TEST(BatchScript, ValuesAreQuotedAsSbatchReadsThem) {
+  const std::string out = batch_script_text(
+      script_of({"a.toml", "--comment", "nightly run", "--job-name=run#7", "--qos=",
+                 "--no-kill=off", "--constraint", R"(a"b\c)", "--output", "it's",
+                 "--exclude=node[1-3],x"}));
+  for (const char* line :
+       {R"(--comment="nightly run")", R"(--job-name="run#7")", "--qos=", "--no-kill=off",
+        R"(--constraint="a\"b\\c")", R"(--output="it's")", "--exclude=node[1-3],x"})
+    EXPECT_THAT(out, HasSubstr(std::string("#SBATCH ") + line + "\n")) << line;
+  EXPECT_FALSE(split_words({"a.toml", "--comment", "two\nlines"}));
+  EXPECT_FALSE(split_words({"a.toml", "--exclusive=a\nb"}));
+}
+
+TEST(BatchScript, AValueThatLooksLikeAnOptionIsNone) {
+  const std::string out = batch_script_text(
+      script_of({"a.toml", "--no-kill=off", "--comment", R"(not \ " --no-kill )"}));
+  EXPECT_EQ(no_kill_of_script(out), false);
+  EXPECT_EQ(no_kill_of_script(batch_script_text(script_of({"a.toml"}))), true);
 }
 
 }  // namespace

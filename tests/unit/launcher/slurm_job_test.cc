@@ -93,7 +93,9 @@ TEST(SlurmJob, NoKillOfAScript) {
   EXPECT_EQ(no_kill_of_script("#!/bin/bash\n#SBATCH --no-kill\n"), true);
   EXPECT_EQ(no_kill_of_script("#SBATCH -N2 -k --time=1\n"), true);
   EXPECT_EQ(no_kill_of_script("#SBATCH --no-kill=off\n"), false);
-  EXPECT_EQ(no_kill_of_script("#!/bin/bash\n#SBATCH --nodes=2\nsrun --no-kill x\n"), std::nullopt);
+  EXPECT_EQ(no_kill_of_script("#SBATCH --no-kill\n  # more\n\n#SBATCH --no-kill=no\n"), false);
+  EXPECT_EQ(no_kill_of_script("#SBATCH --comment='not --no-kill' # nor --no-kill\n"), std::nullopt);
+  EXPECT_EQ(no_kill_of_script("#!/bin/bash\nsrun --no-kill x\n#SBATCH --no-kill\n"), std::nullopt);
 }
 
 TEST(SlurmJob, WhatIsNotKnownIsTheCarefulCase) {

@@ -1,0 +1,124 @@
+"""sbatch_files/common.sh and submit with programs in Slurm's place: which status a job gets when
+its tasks end with several, and what agents are told of --no-kill. Needs no Slurm."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
+from lockstep_run import SOURCE_DIR, check
+
+FILES = SOURCE_DIR / "sbatch_files"
+# Each launch takes the next line of `ends`: srun's status, and what the run says when it is asked
+# (nothing at all: the step is refused).
+SRUN = """#!/bin/bash
+words="$*"
+echo "srun ${words//$'\n'/ }" >>"$HERE/asked"
+if [[ " $* " == *" --end-of "* ]]; then
+  cat "$HERE/said" 2>/dev/null
+  exit
+fi
+read -r status said <"$HERE/ends"
+sed -i 1d "$HERE/ends"
+rm -f "$HERE/said"
+if [[ -n "$said" ]]; then echo "$said" >"$HERE/said"; fi
+exit "$status"
+"""
+JOB = f"""#!/bin/bash
+HEADER
+source {FILES}/common.sh
+echo "no_kill ${{LOCKSTEP_SLURM_NO_KILL-unknown}}"
+launch a.toml
+"""
+
+
+class Stub:
+    def __init__(self, folder):
+        self.folder = pathlib.Path(folder)
+        programs = {"srun": SRUN, "squeue": "#!/bin/bash\necho 2\n",
+                    "sbatch": '#!/bin/bash\necho "sbatch $*"\n'}
+        for name, text in programs.items():
+            (self.folder / name).write_text(text)
+            (self.folder / name).chmod(0o755)
+        self.environment = {name: value for name, value in os.environ.items()
+                            if not name.startswith(("SLURM", "SBATCH", "LOCKSTEP"))}
+        self.environment |= {"PATH": f"{folder}:{os.environ['PATH']}", "HERE": str(folder),
+                             "LOCKSTEP": "lockstep", "SLURM_JOB_ID": "7",
+                             "SLURM_JOB_NUM_NODES": "2", "SLURMD_NODENAME": "node1"}
+
+    def bash(self, path, *words, **environment):
+        return subprocess.run(["bash", str(path), *words], cwd=self.folder, check=False, text=True,
+                              capture_output=True, env=self.environment | environment)
+
+    def ends(self, *ends):
+        """The status of a job whose launches end so; how many there were; what srun was asked."""
+        (self.folder / "ends").write_text("".join(f"{end}\n" for end in ends))
+        (self.folder / "asked").write_text("")
+        (self.folder / "job.sh").write_text(JOB)
+        status = self.bash("job.sh").returncode
+        asked = (self.folder / "asked").read_text().splitlines()
+        return status, sum(" launch " in line for line in asked), asked
+
+    def believes(self, header, **environment):
+        (self.folder / "ends").write_text("0\n")
+        (self.folder / "job.sh").write_text(JOB.replace("HEADER", header))
+        return self.bash("job.sh", **environment).stdout.split()[1]
+
+
+def statuses(stub):
+    for ends, expected in (
+            (["0"], (0, 1)),
+            (["70 0"], (0, 1)),          # a node was dismissed, the others finished
+            (["75 0"], (0, 1)),          # one was cut off
+            (["75 64"], (64, 1)),
+            (["75 75"], (75, 1)),
+            (["93 none"], (93, 1)),      # refused before it began
+            (["64 none"], (64, 1)),
+            (["70 none", "0"], (0, 2)),  # dismissed; the others were killed
+            (["75 none", "1 0"], (0, 2)),
+            (["70 none"] * 4, (70, 4)),
+            (["1 none", "75 75"], (75, 2)),
+            (["1 76", "0"], (0, 2)),
+            (["75"], (75, 1)),           # nobody could be asked: srun's word
+            (["70"], (70, 1))):
+        status, launches, asked = stub.ends(*ends)
+        check((status, launches) == expected, ends, (status, launches), asked)
+    asked = stub.ends("70 none", "75 0")[2]
+    check("--nodelist=node1 --overlap" in asked[1] and "--end-of 7.0.1 a.toml" in asked[1], asked)
+    check("--end-of 7.0.2 a.toml" in asked[3] and "--overlap" not in asked[2], asked)
+
+
+def no_kill(stub):
+    for header, expected in (
+            ("", "unknown"), ("#SBATCH --no-kill", "1"), ("#SBATCH -N2 -k --time=1", "1"),
+            ("#SBATCH --no-kill=off", "0"), ("#SBATCH --no-kill\n#SBATCH --no-kill=no", "0"),
+            ("#SBATCH --no-kill=off --no-kill # again", "1"),
+            ('#SBATCH --comment="not \\" --no-kill here"', "unknown"),
+            ("#SBATCH --comment='not --no-kill here' # --no-kill", "unknown"),
+            ("\n  # a word\n#SBATCH --no-kill", "1"), (":\n#SBATCH --no-kill", "unknown")):
+        check(stub.believes(header) == expected, header, stub.believes(header))
+    check(stub.believes("#SBATCH --no-kill", SBATCH_NO_KILL="off") == "0", "sbatch took that")
+
+
+def submitted(stub):
+    for name, words, environment, expected in (
+            ("multi_node", [], {}, "1"), ("multi_node", ["--no-kill=off"], {}, "0"),
+            ("multi_node", ["--no-kill=off", "-k"], {}, "1"),
+            ("multi_node", [], {"SBATCH_NO_KILL": "off"}, "0"),
+            ("multi_node", ["--no-kill"], {"SBATCH_NO_KILL": "off"}, "1"),
+            ("single_gpu", [], {}, "unknown"), ("single_gpu", ["--no-kil"], {}, "1")):
+        done = stub.bash(FILES / "submit", name, *words, **environment)
+        check(done.returncode == 0 and done.stdout.startswith(" ".join(["sbatch", *words])), done)
+        job = f"lockstep-{name.replace('_', '-')}"
+        header = [line for line in
+                  (stub.folder / "logs" / job / f"{name}.sbatch").read_text().splitlines()
+                  if line.startswith("#SBATCH")]
+        check(len(header) > 10 and header.count("#SBATCH --no-kill") <= 1, header)
+        check(stub.believes("\n".join(header)) == expected, name, words, environment, header)
+
+
+for case in (statuses, no_kill, submitted):
+    with tempfile.TemporaryDirectory(prefix="lockstep_stub_") as made:
+        case(Stub(made))
+    print(f"ok     {case.__name__}", flush=True)
