@@ -25,7 +25,7 @@ namespace lockstep::launcher::control {
 
 enum class OnNodeLoss {
   kShrink,  // a spare takes over; without one go on with at least min_nodes
-  kSpare,   // a spare takes over; without one the job ends, to be resumed
+  kSpare,   // a spare takes over; when none comes in fence_ns the job ends, to be resumed
   kWait,    // as many nodes as before, however long (join_ns) that takes
   kFail,    // the job ends, to be resumed
 };

@@ -39,7 +39,9 @@ Nodes Coordinator::plan() {
     return wait_for(0, "a node was lost, and --on-node-loss is fail");
   if (have < least) {
     const std::string reason = text(have, " nodes are left and ", least, " are needed");
-    if (o.on_node_loss == OnNodeLoss::kSpare) return wait_for(0, reason + "; no spare is there");
+    // A spare may be on its way: its connection broke, or it has not found this standby yet.
+    if (o.on_node_loss == OnNodeLoss::kSpare)
+      return wait_for(o.timing.fence_ns, reason + "; no spare is there");
     return wait_for(shrinks ? o.last_call_ns : o.timing.join_ns, reason);
   }
   const int64_t wanted = std::max(have - o.spares, std::min<int64_t>(before, have));

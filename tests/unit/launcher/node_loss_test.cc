@@ -55,8 +55,15 @@ class Job {
   // Nothing goes from it or to it, and nobody is told.
   void cut(NodeId id, bool off) { nodes_.at(id).cut = off; }
 
-  void pass(int64_t seconds) {
-    for (const int64_t end_ns = now_ns_ + seconds * kSecondNs; now_ns_ < end_ns;) {
+  void break_connection(NodeId id) {
+    on(leader(), PeerGone{id});
+    on(id, LeaderLost{});
+    deliver();
+  }
+
+  void pass(int64_t seconds) { pass_ms(seconds * 1000); }
+  void pass_ms(int64_t ms) {
+    for (const int64_t end_ns = now_ns_ + ms * kMs; now_ns_ < end_ns;) {
       now_ns_ += kTickNs;
       std::vector<NodeId> ids;
       for (const auto& [id, node] : nodes_) ids.push_back(id);
@@ -186,6 +193,21 @@ TEST(OnNodeLoss, SpareGoesOnByTheParkedNodeAndEndsWithoutOne) {
   job.lose(4);
   job.pass(5);
   job.expect_end(2, "2 nodes are left and 3 are needed; no spare is there");
+}
+
+TEST(OnNodeLoss, SpareIsAwaitedWhoseConnectionHasJustBroken) {
+  Job job(OnNodeLoss::kSpare, 1, 3, /*spares=*/1);
+  const NodeId spare = job.parked();
+  job.lose(spare == 2 ? 3 : 2);
+  job.pass_ms(80);
+  job.cut(spare, true);
+  job.break_connection(spare);
+  job.pass_ms(80);  // and now the lost one counts as lost
+  EXPECT_EQ(job.running(), 0);
+  EXPECT_EQ(job.up(), 3u);
+  job.cut(spare, false);
+  job.pass(2);
+  EXPECT_EQ(job.running(), 3);
 }
 
 TEST(OnNodeLoss, SpareGoesOnWhenTheCoordinatorIsLost) {
