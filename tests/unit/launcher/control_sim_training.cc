@@ -26,6 +26,7 @@ void Sim::spawn(size_t machine, const Order& order) {
   m.rank = order.first_rank;
   m.alive = true;
   m.dying = false;
+  m.apart_since_ns = -1;  // of the generation before it
   m.progress = {};
   m.progress.committed_step = disk_.step;
   ++training.alive;
