@@ -8,11 +8,10 @@
 // Quorum: to follow generation b takes the promises of more than half of b's nodes, or of half of
 // them and the job's lock for b. So of two coordinators that succeed the same generation one at
 // least lacks a node, and neither can begin while b's workers could still do something. What it
-// commits first the rendezvous must allow as well: a late node that found nobody may be about to
-// begin anew.
+// commits first the rendezvous must allow as well: a late node may be about to begin anew.
 // A node is evicted when it is silent for evict_ns, when its connection broke and it does not come
 // back, or when it makes no promise in time. Surplus nodes are parked, never an error.
-// Whoever learns that a generation was committed that it does not know of steps down.
+// Whoever learns of a newer generation than its own steps down.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once
 
@@ -26,7 +25,7 @@ namespace lockstep::launcher::control {
 
 enum class OnNodeLoss {
   kShrink,  // a spare takes over; without one go on with at least min_nodes
-  kSpare,   // a spare takes over; without one the job ends, to be resumed
+  kSpare,   // a spare takes over; when none comes in fence_ns the job ends, to be resumed
   kWait,    // as many nodes as before, however long (join_ns) that takes
   kFail,    // the job ends, to be resumed
 };
@@ -98,6 +97,7 @@ class Coordinator {
   size_t voters() const;
   bool lacks_quorum() const;  // of one that would succeed: the others may go on without it
   void gather();
+  void wait_on();
   void prepare(const SpawnAll& action);
   void try_commit();
   void commit();
@@ -132,7 +132,7 @@ class Coordinator {
   std::string nonce_;
   int64_t planned_ = 0, per_node_ = 0, prepared_ns_ = 0;
   size_t ready_ = 0, spawned_ = 0, reaped_ = 0;
-  bool locking_ = false, stop_ = false, kill_ = false;
+  bool locking_ = false, stop_ = false, kill_ = false, claimed_ = false, claiming_ = false;
   std::vector<Sample> samples_;
   std::vector<bool> ended_;            // by rank
   std::vector<WorkerExit> pending_;    // not yet told to the supervisor
@@ -140,7 +140,7 @@ class Coordinator {
   // What is to be done before the event at hand is settled.
   bool begun_ = false, broadcast_ = false, regroup_ = false, samples_new_ = false;
   bool lost_some_ = false;             // nodes, since the last commit
-  int64_t waiting_ns_, enough_ns_ = -1;  // since when: for nodes; there are min_nodes
+  int64_t waiting_ns_, enough_ns_ = -1;  // for nodes; since when (the last) there are enough
   int64_t max_promised_ = -1, sequence_;
   int32_t stops_ = 0;
   Finish finish_{};

@@ -39,7 +39,9 @@ Nodes Coordinator::plan() {
     return wait_for(0, "a node was lost, and --on-node-loss is fail");
   if (have < least) {
     const std::string reason = text(have, " nodes are left and ", least, " are needed");
-    if (o.on_node_loss == OnNodeLoss::kSpare) return wait_for(0, reason + "; no spare is there");
+    // A spare may be on its way: its connection broke, or it has not found this standby yet.
+    if (o.on_node_loss == OnNodeLoss::kSpare)
+      return wait_for(o.timing.fence_ns, reason + "; no spare is there");
     return wait_for(shrinks ? o.last_call_ns : o.timing.join_ns, reason);
   }
   const int64_t wanted = std::max(have - o.spares, std::min<int64_t>(before, have));
@@ -86,10 +88,6 @@ void Coordinator::gather() {
   const bool takeover = !begun_ && base_ >= 0;
   const int64_t waited_ns = now_ns_ - waiting_ns_;
   if (takeover) generation_ = std::max(generation_, max_promised_ + 1);
-  if (lacks_quorum()) {
-    if (waited_ns < options_.timing.fence_ns) return;
-    return step_down(text("only ", voters(), " of ", roll_.size(), " nodes can be reached"));
-  }
   if (takeover) {
     // All but who is lost, or those that came in time.
     const auto have = std::count_if(nodes_.begin(), nodes_.end(),
@@ -99,7 +97,7 @@ void Coordinator::gather() {
     lost_some_ = true;
   }
   const Nodes nodes = plan();
-  if (nodes.count == 0) return;
+  if (nodes.count == 0) return wait_on();
   feed(nodes);
   if (begun_ || stage_ != Stage::kGathering) return;
   begun_ = true;
@@ -115,6 +113,22 @@ void Coordinator::gather() {
   lost.node_lost = "the node of the coordinator is lost";
   lost.progress.committed_step = before_.safe_step;
   feed(TookOver{lost, before_.silent_ms});
+}
+
+// Who waits for nodes of a job that has begun must be the one whom they find at the rendezvous, and
+// whom the other half finds. With fewer than half of them others may go on: it looks for those.
+void Coordinator::wait_on() {
+  if (base_ < 0) return;
+  const size_t twice = 2 * voters();
+  if (twice < roll_.size()) {
+    if (now_ns_ - std::max(waiting_ns_, enough_ns_) < options_.timing.fence_ns) return;
+    return step_down(text("only ", voters(), " of ", roll_.size(), " nodes can be reached"));
+  }
+  enough_ns_ = now_ns_;
+  const bool tie = twice == roll_.size();
+  if (claimed_ || (rules() && !tie)) return;
+  claimed_ = claiming_ = true;
+  actions_->emplace_back(TakeLock{base_, rules() ? options_.id : before_.lost, tie});
 }
 
 void Coordinator::prepare(const SpawnAll& action) {
@@ -150,7 +164,7 @@ void Coordinator::try_commit() {
     step_down(text("only ", promises, " of ", roll_.size(), " nodes agree"));
   } else if (alone || (majority && rules())) {
     commit();
-  } else if (!std::exchange(locking_, true)) {
+  } else if (!claiming_ && !std::exchange(locking_, true)) {
     actions_->emplace_back(TakeLock{base_, rules() ? options_.id : before_.lost, !majority});
   }
 }
@@ -169,6 +183,7 @@ void Coordinator::commit() {
   stage_ = Stage::kRunning;
   waiting_ns_ = enough_ns_ = -1;
   lost_some_ = false;
+  claimed_ = claiming_ = false;
   broadcast_ = true;
   feed(Agreed{});
   actions_->emplace_back(Committed{generation_, nonce_});

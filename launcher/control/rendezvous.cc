@@ -14,6 +14,7 @@ namespace lockstep::launcher::control {
 namespace {
 
 constexpr const char kCoordinator[] = "coordinator", kSucceeds[] = "succeeds";
+constexpr int kReadTries = 100;
 
 // Makes `path` with `contents`; false when it is there already, whoever made it.
 Result<bool> make_once(FileSystem& file_system, const std::filesystem::path& path,
@@ -43,6 +44,12 @@ std::string file_name(const std::string& job) {
   return name.empty() ? "job" : name;
 }
 
+uint64_t number_of(const std::string& hex) {
+  uint64_t number = 0;
+  std::from_chars(hex.data(), hex.data() + hex.size(), number, 16);
+  return number;
+}
+
 }  // namespace
 
 Result<Rendezvous> Rendezvous::create(FileSystem& file_system, const std::string& words,
@@ -65,8 +72,12 @@ Result<Rendezvous> Rendezvous::create(FileSystem& file_system, const std::string
   return rendezvous;
 }
 
-std::filesystem::path Rendezvous::file(const std::string& kind, int64_t number) const {
-  return folder_ / text(job_, ".", kind, ".", number);
+std::filesystem::path Rendezvous::file(int64_t number) const {
+  return folder_ / text(job_, ".", kCoordinator, ".", number);
+}
+
+std::string Rendezvous::locks_of(uint64_t run) const {
+  return text(job_, ".", kSucceeds, ".", hex64(run), ".");
 }
 
 Result<Rendezvous::Found> Rendezvous::newest() const {
@@ -84,14 +95,14 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
     if (fixed_) found.at = *fixed_;
     return found;
   }
-  const auto contents = read_file(*file_system_, file(kCoordinator, found.number));
+  const auto contents = read_file(*file_system_, file(found.number));
   if (!contents && contents.error().code != Code::kNotFound) return contents.error();
   if (!contents) return found;
   found.words = contents.value();
   const auto words = split(found.words, ' ');
   LOCKSTEP_TRY(found.at, net::parse_endpoint(words.front()));
-  if (words.size() > 1)
-    std::from_chars(words[1].data(), words[1].data() + words[1].size(), found.began, 16);
+  if (words.size() > 1) found.began = number_of(words[1]);
+  if (words.size() > 2) found.run = number_of(words[2]);
   return found;
 }
 
@@ -102,48 +113,75 @@ Result<bool> Rendezvous::is_newest() const {
 
 Result<bool> Rendezvous::beat() {
   LOCKSTEP_TRY(const bool newest, is_newest());
-  if (!newest) return false;
+  // Of one that leads a training already: who came since has not begun another.
+  if (!newest) return leads_ ? succeed(leads_->in_place_of, leads_->at) : false;
   ++beats_;
-  LOCKSTEP_RETURN_IF_ERROR(publish_file(*file_system_, file(kCoordinator, claimed_), contents()));
+  LOCKSTEP_RETURN_IF_ERROR(publish_file(*file_system_, file(claimed_), contents()));
   return true;
 }
 
 Result<bool> Rendezvous::claim(int64_t number, const net::Endpoint& at) {
-  return make(number, at, 0);
+  LOCKSTEP_TRY(const uint64_t run, run_of_newest());
+  return make(number, at, 0, run);
 }
 
 Result<bool> Rendezvous::begin(uint64_t node, const net::Endpoint& at) {
-  LOCKSTEP_TRY(const bool mine, is_newest());
-  if (!mine) return false;
-  return make(claimed_ + 1, at, node);
+  LOCKSTEP_TRY(const bool newest, is_newest());
+  if (!newest) return false;
+  LOCKSTEP_TRY(const bool mine, make(claimed_ + 1, at, node, node));
+  if (mine) leads_ = Leads{node, at};
+  return mine;
 }
 
 Result<bool> Rendezvous::succeed(uint64_t lost, const net::Endpoint& at) {
   while (true) {
     LOCKSTEP_TRY(const Found found, newest());
     if (found.began != 0 && found.began != lost) return false;
-    LOCKSTEP_TRY(const bool mine, claim(found.number + 1, at));
-    if (mine) return true;
+    LOCKSTEP_TRY(const bool mine, make(found.number + 1, at, 0, found.run));
+    if (!mine) continue;
+    leads_ = Leads{lost, at};
+    return true;
   }
 }
 
-Result<bool> Rendezvous::make(int64_t number, const net::Endpoint& at, uint64_t began) {
-  said_ = text(at.str(), " ", hex64(began));
-  beats_ = 0;
-  LOCKSTEP_TRY(const bool mine, make_once(*file_system_, file(kCoordinator, number), contents()));
+Result<bool> Rendezvous::make(int64_t number, const net::Endpoint& at, uint64_t began,
+                              uint64_t run) {
+  const std::string said = text(at.str(), " ", hex64(began), " ", hex64(run));
+  LOCKSTEP_TRY(const bool mine, make_once(*file_system_, file(number), text(said, " ", 0)));
   if (!mine) return false;
+  said_ = said;
+  beats_ = 0;
+  run_ = run;
   claimed_ = number;
-  if (number > 0) (void)file_system_->remove(file(kCoordinator, number - 1));
+  if (number > 0) (void)file_system_->remove(file(number - 1));
   return true;
 }
 
 void Rendezvous::withdraw() {
-  if (claimed_ >= 0) (void)file_system_->remove(file(kCoordinator, claimed_));
+  if (claimed_ < 0) return;
+  // Who has been succeeded leaves the locks to its successor.
+  const auto newest = is_newest();
+  const auto names = file_system_->list(folder_);
+  if (newest && newest.value() && names)
+    for (const std::string& name : names.value())
+      if (name.starts_with(locks_of(run_))) (void)file_system_->remove(folder_ / name);
+  (void)file_system_->remove(file(claimed_));
   claimed_ = -1;
+  leads_.reset();
+}
+
+// A file that goes while it is read was succeeded: the next one says the same run.
+Result<uint64_t> Rendezvous::run_of_newest() const {
+  for (int i = 0; i < kReadTries; ++i) {
+    LOCKSTEP_TRY(const Found found, newest());
+    if (found.number < 0 || found.at.port != 0) return found.run;
+  }
+  return Error{Code::kIo, text(folder_.string(), ": nothing that it lists can be read")};
 }
 
 Result<bool> Rendezvous::lock(int64_t generation, uint64_t node) {
-  const auto path = file(kSucceeds, generation);
+  LOCKSTEP_TRY(const uint64_t run, run_of_newest());
+  const auto path = folder_ / text(locks_of(run), generation);
   LOCKSTEP_TRY(const bool mine, make_once(*file_system_, path, hex64(node)));
   if (mine) return true;
   LOCKSTEP_TRY(const std::string owner, read_file(*file_system_, path));

@@ -22,19 +22,19 @@ Result<std::unique_ptr<Wire>> Wire::open(net::NetworkOptions options, Rendezvous
   return wire;
 }
 
-Result<void> Wire::listen() {
-  if (const auto& fixed = rendezvous_.fixed())
-    if (auto at = network_.listen(*fixed); at) listens_at_ = at.value();
-  if (listens_at_.port == 0) {
-    LOCKSTEP_TRY(listens_at_, network_.listen({local_.address, 0}));
-  }
-  return {};
-}
-
 // HOST:PORT names the first coordinator by its address; without it whoever comes first is it.
 Result<bool> Wire::meet() {
-  LOCKSTEP_RETURN_IF_ERROR(listen());
-  if (rendezvous_.fixed() && listens_at_.port != rendezvous_.fixed()->port) return false;
+  const auto& fixed = rendezvous_.fixed();
+  const net::Endpoint anywhere{local_.address, 0};
+  auto at = network_.listen(fixed.value_or(anywhere));
+  if (!at && !fixed) return at.error();
+  if (!at) {
+    LOCKSTEP_TRY(listens_at_, network_.listen(anywhere));
+    if (!net::is_own_address(fixed->host)) return false;
+    LOCKSTEP_RETURN_IF_ERROR(find_owner(*fixed, at.error()));
+    return false;
+  }
+  listens_at_ = std::move(at).value();
   while (true) {
     LOCKSTEP_TRY(const Rendezvous::Found found, rendezvous_.newest());
     if (found.number >= 0) {
@@ -44,6 +44,27 @@ Result<bool> Wire::meet() {
     }
     LOCKSTEP_TRY(const bool mine, rendezvous_.claim(found.number + 1, listens_at_));
     if (mine) return true;
+  }
+}
+
+// The address is this machine's and the port is taken: by another agent of this job, which proves
+// that it knows the secret, or by a stranger. Then nobody would ever coordinate, unless somebody
+// does so elsewhere already.
+Result<void> Wire::find_owner(const net::Endpoint& fixed, const Error& refused) {
+  while (true) {
+    LOCKSTEP_TRY(Rendezvous::Found found, rendezvous_.newest());
+    const net::Endpoint named = std::exchange(found.at, fixed);
+    LOCKSTEP_TRY(Seen seen, look_for(found));
+    if (seen == Seen::kDead && named.port != 0 && named != fixed) {
+      found.at = named;
+      LOCKSTEP_TRY(seen, look_for(found));
+    }
+    if (seen == Seen::kAnswers) return {};
+    if (seen == Seen::kDead)
+      return Error{Code::kConfig,
+                   text("--rdzv-endpoint ", fixed.str(), ": that is an address of this machine, "
+                        "and it ", refused.message, "; no agent of this job answers there. Free "
+                        "the port, or give all nodes another one or file:DIR")};
   }
 }
 

@@ -32,6 +32,7 @@ class Wire {
   const net::LocalAddress& local() const { return local_; }
   // Whether this node is the job's first coordinator. Who is named at the rendezvous and neither
   // answers nor beats nor is succeeded for kStaleMs is dead; when it beats the network is at fault.
+  // Where HOST:PORT is this machine's and taken, an agent of this job must answer there.
   // Errors: kConfig, kIo, kTimeout (the network).
   Result<bool> meet();
   static constexpr int64_t kBeatMs = 5'000;  // at least so often a coordinator beats
@@ -50,7 +51,7 @@ class Wire {
 
   Wire(net::NetworkOptions options, Rendezvous& rendezvous, NodeId id, net::LocalAddress local)
       : network_(std::move(options)), rendezvous_(rendezvous), id_(id), local_(std::move(local)) {}
-  Result<void> listen();
+  Result<void> find_owner(const net::Endpoint& fixed, const Error& refused);
   Result<Seen> look_for(const Rendezvous::Found& found);
   void on(const net::Connected& event, std::vector<Event>& out);
   void on(const net::Received& event, std::vector<Event>& out);

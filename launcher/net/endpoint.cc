@@ -132,6 +132,17 @@ Result<Endpoint> resolved(const Endpoint& endpoint) {
   return at;
 }
 
+bool is_own_address(const std::string& address) {
+  const auto found = resolve({address, 0});
+  if (!found) return false;
+  const auto* const at = reinterpret_cast<const sockaddr*>(&found.value().address);
+  const int fd = ::socket(at->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const bool bound = ::bind(fd, at, found.value().size) == 0;
+  ::close(fd);
+  return bound;
+}
+
 Result<LocalAddress> choose_local_address(const std::string& wish,
                                           const std::optional<Endpoint>& toward) {
   const std::vector<Interface> all = interfaces();

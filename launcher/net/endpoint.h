@@ -24,6 +24,9 @@ Result<Endpoint> parse_endpoint(const std::string& words);
 // the default route. Errors: kNotFound (unknown name).
 Result<Endpoint> resolved(const Endpoint& endpoint);
 
+// Whether one can listen at this address here, at some port. Requires: an address, no name.
+bool is_own_address(const std::string& address);
+
 // One of this machine's addresses, and the interface that has it.
 struct LocalAddress {
   std::string interface, address;

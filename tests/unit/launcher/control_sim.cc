@@ -15,9 +15,7 @@ constexpr size_t kQueuedBelow = 128;         // nodes; with more, most messages 
 constexpr int64_t kSettleNs = 14'000 * kMs;  // for everybody to converge once faults stop
 constexpr int64_t kFencedNs = 4'000 * kMs;   // fence_ns, and what it takes to see and to do it
 constexpr int64_t kMeetNs = 6'000 * kMs;     // a coordinator that does not answer is dead
-constexpr int64_t kLookNs = 5'000 * kMs;     // who has not begun asks whether another one leads
-constexpr size_t kLarge = 512;               // nodes: of more some worker always ends slowly
-constexpr int kEverybody = 2;                // of a fault: all that are down start again
+constexpr int64_t kLookNs = 5'000 * kMs;     // who leads looks whether the rendezvous names it
 
 bool steady(const Message& message) {
   if (const auto* report = std::get_if<Report>(&message)) return report->exits.empty();
@@ -35,12 +33,17 @@ Sim::Sim(uint64_t seed, bool loud) : seed_(seed), loud_(loud), state_(mix64(seed
   result_.nodes = static_cast<int64_t>(count);
   machines_.resize(count);
   tick_ns_ = 200 * kMs;
-  faults_end_ns_ = (count > kLarge ? 6'000 : 15'000) * kMs;
-  end_ns_ = faults_end_ns_ + (count > kLarge ? 11'000 * kMs : kSettleNs);
+  faults_end_ns_ = (large() ? 6'000 : 15'000) * kMs;
+  end_ns_ = faults_end_ns_ + (large() ? 11'000 * kMs : kSettleNs);
   base_loss_ = loss_ = chance(0.5) ? 0 : 0.02;
   options_.supervisor.nproc_per_node = {1};
   options_.supervisor.max_restarts = options_.supervisor.max_no_progress = 1'000'000;
   options_.supervisor.hang_s = 3600;
+  const uint64_t mode = draw(20);
+  options_.on_node_loss = mode == 0   ? OnNodeLoss::kSpare
+                          : mode == 1 ? OnNodeLoss::kFail
+                          : mode < 5  ? OnNodeLoss::kWait
+                                      : OnNodeLoss::kShrink;
   options_.min_nodes = chance(0.7) ? 1 : std::max<int64_t>(1, result_.nodes / 4);
   options_.max_nodes = result_.nodes;
   options_.spares = chance(0.3) ? static_cast<int64_t>(draw(2)) : 0;
@@ -71,14 +74,14 @@ void Sim::say(const std::string& words) {
 void Sim::push(int64_t after_ns, Kind kind, size_t machine, int64_t number,
                std::shared_ptr<Message> message) {
   queue_.push({now_ns_ + after_ns, order_++, kind, machine, machines_[machine].id, number,
-               std::move(message), {}});
+               std::move(message), {}, 0});
 }
 
 SimResult Sim::run() {
   for (size_t i = 0; i < machines_.size(); ++i) start(i);
-  const int64_t faults = 1 + static_cast<int64_t>(draw(machines_.size() > kLarge ? 4 : 12));
+  const int64_t faults = 1 + static_cast<int64_t>(draw(large() ? 4 : 12));
   for (int64_t i = 0; i < faults; ++i)
-    push(between_ms(machines_.size() > kLarge ? 1'000 : 0, faults_end_ns_ / kMs), Kind::kFault, 0);
+    push(between_ms(large() ? 1'000 : 0, faults_end_ns_ / kMs), Kind::kFault, 0);
   while (!queue_.empty() && result_.broken.empty()) {
     Item item = queue_.top();
     queue_.pop();
@@ -88,7 +91,6 @@ SimResult Sim::run() {
     ++result_.events;
     handle(item);
   }
-  result_.steps = committed_step_;
   if (const std::string why = converged(); result_.broken.empty() && !why.empty())
     broken("not converged: " + why);
   return result_;
@@ -97,7 +99,7 @@ SimResult Sim::run() {
 void Sim::handle(Item& item) {
   Machine& m = machines_[item.machine];
   if (item.kind == Kind::kFault)
-    return item.number == 0 ? fault() : item.number == kEverybody ? restart_all() : set_sides(0);
+    return item.number == 0 ? fault() : item.number == kRestartAll ? restart_all() : set_sides(0);
   if (item.kind == Kind::kStep) return step(item.number);
   if (item.kind == Kind::kMeet && item.incarnation == m.id) return meet(item.machine);
   if (item.incarnation != m.id || !m.node) return;
@@ -114,11 +116,9 @@ void Sim::handle(Item& item) {
       if (m.alive) tick.samples.push_back({m.progress, false});
       feed(item.machine, tick);
       check_fence(m);
-      const bool begun = !leads || m.node == nullptr || m.node->coordinator() == nullptr ||
-                         m.node->coordinator()->committed() >= 0;
-      if (begun || now_ns_ - m.looked_ns < kLookNs) break;
+      if (!leads || now_ns_ - m.looked_ns < kLookNs) break;
       m.looked_ns = now_ns_;
-      if (rendezvous_.id != m.id) feed(item.machine, LockAnswer{-1, false});
+      beat(item.machine);
       break;
     }
     case Kind::kDeliver: feed(item.machine, Delivered{std::move(*item.message)}); break;
@@ -129,13 +129,14 @@ void Sim::handle(Item& item) {
       if (m.generation == item.number && m.alive) end_worker(item.machine, 0, SIGKILL);
       break;
     case Kind::kLock:
-      feed(item.machine, LockAnswer{item.lock.generation, take_lock(m.id, item.lock)});
+      feed(item.machine, LockAnswer{item.lock.generation, take_lock(m, item.lock)});
       break;
     case Kind::kLost:
       if (m.node->member().follows().id == static_cast<NodeId>(item.number))
         feed(item.machine, LeaderLost{});
       break;
     case Kind::kGone: feed(item.machine, PeerGone{static_cast<NodeId>(item.number)}); break;
+    case Kind::kCommit: commit(item); break;
     case Kind::kStep: case Kind::kFault: case Kind::kMeet: break;
   }
 }
@@ -164,7 +165,7 @@ void Sim::carry_out(size_t machine, Action& action) {
       push(between_ms(1, chance(0.05) ? 3000 : 50), Kind::kWorkerEnd, machine, m.generation);
   } else if (const auto* lock = std::get_if<TakeLock>(&action)) {
     queue_.push({now_ns_ + between_ms(1, 60), order_++, Kind::kLock, machine, m.id, 0, nullptr,
-                 *lock});
+                 *lock, 0});
   } else if (const auto* commit = std::get_if<Committed>(&action)) {
     Training& training = trainings_[commit->generation];
     if (training.leader != 0) broken(text("generation ", commit->generation, " was committed by ",
@@ -274,21 +275,26 @@ void Sim::check_fence(Machine& m) {
 }
 
 // As the agent does it on the disk.
-bool Sim::take_lock(NodeId id, const TakeLock& lock) {
+bool Sim::take_lock(Machine& m, const TakeLock& lock) {
   const bool first = lock.generation < 0;
-  if (first && rendezvous_.id != id) return false;
-  if (lock.tie && !first && locks_.emplace(lock.generation, id).first->second != id) return false;
+  if (first && rendezvous_.id != m.id) return false;
+  if (lock.tie && !first && locks_.emplace(lock.generation, m.id).first->second != m.id)
+    return false;
   if (!first && rendezvous_.began != 0 && rendezvous_.began != lock.lost) return false;
-  rendezvous_ = {rendezvous_.number + 1, id, first ? id : 0};
+  rendezvous_ = {rendezvous_.number + 1, m.id, first ? m.id : 0};
+  m.leads_for = first ? m.id : lock.lost;
   return true;
 }
 
-void Sim::restart_all() {
-  for (size_t i = 0; i < machines_.size(); ++i)
-    if (!machines_[i].node && !machines_[i].left && machines_[i].meets_since_ns < 0) {
-      start(i);
-      say(text("FAULT a new node ", machines_[i].id));
-    }
+// Rendezvous::beat.
+void Sim::beat(size_t machine) {
+  Machine& m = machines_[machine];
+  if (!m.node || m.node->coordinator() == nullptr || rendezvous_.id == m.id) return;
+  if (m.leads_for != 0 && (rendezvous_.began == 0 || rendezvous_.began == m.leads_for)) {
+    rendezvous_ = {rendezvous_.number + 1, m.id, 0};
+  } else {
+    feed(machine, LockAnswer{-1, false});
+  }
 }
 
 // `noticed`: its connections break at once; otherwise it is just silent.
@@ -310,180 +316,6 @@ void Sim::stop_machine(size_t machine, bool noticed) {
     if (led && other.node->member().follows().id == id)
       push(between_ms(0, 3), Kind::kLost, i, static_cast<int64_t>(id));
   }
-}
-
-void Sim::spawn(size_t machine, const Order& order) {
-  Machine& m = machines_[machine];
-  if (m.alive) broken(text("node ", m.id, " spawns beside its workers of ", m.generation));
-  if (order.generation <= m.generation)
-    broken(text("node ", m.id, " spawns generation ", order.generation, " after ", m.generation));
-  const auto found = trainings_.find(order.generation);
-  if (found == trainings_.end() || found->second.leader != order.leader)
-    return broken(text("node ", m.id, " runs generation ", order.generation, " of ", order.leader,
-                       ", which did not commit it"));
-  found->second.heirs = order.standbys;
-  m.generation = order.generation;
-  m.rank = order.first_rank;
-  m.alive = true;
-  m.dying = false;
-  m.progress = {};
-  m.progress.committed_step = committed_step_;
-  ++found->second.alive;
-  push(between_ms(1, 20), Kind::kSpawned, machine, m.generation);
-  full(m.generation);
-}
-
-void Sim::end_worker(size_t machine, int exit_code, int signal) {
-  Machine& m = machines_[machine];
-  m.alive = false;
-  --trainings_[m.generation].alive;
-  WorkerExit exit;
-  exit.rank = static_cast<int>(m.rank);
-  exit.exit_code = exit_code;
-  exit.signal = signal;
-  exit.progress = m.progress;
-  feed(machine, WorkersExited{{exit}, now_ns_});
-}
-
-// Every worker of a generation lives: it trains.
-void Sim::full(int64_t generation) {
-  Training& training = trainings_[generation];
-  if (training.alive != training.world || training.stepping) return;
-  training.stepping = true;
-  push(between_ms(30, 120), Kind::kStep, 0, generation);
-}
-
-// A step of the whole generation, which every one of its workers takes part in.
-void Sim::step(int64_t generation) {
-  Training& training = trainings_[generation];
-  training.stepping = false;
-  if (training.alive != training.world) return;
-  int side = -1;
-  for (const Machine& m : machines_) {
-    if (!m.alive || m.generation != generation) continue;
-    if (side >= 0 && m.side != side) {
-      training.stepping = true;  // they wait for each other
-      push(200 * kMs, Kind::kStep, 0, generation);
-      return;
-    }
-    side = m.side;
-  }
-  if (generation < newest_full_)
-    broken(text("generation ", generation, " trains on after ", newest_full_));
-  newest_full_ = generation;
-  ++committed_step_;
-  stepped_ns_ = now_ns_;
-  for (Machine& m : machines_) {
-    if (!m.alive || m.generation != generation) continue;
-    if (m.progress.committed_step > committed_step_) broken("the committed step went back");
-    m.progress.step = m.progress.committed_step = committed_step_;
-    m.progress.phase = Phase::kStep;
-  }
-  training.stepping = true;
-  push(machines_.size() > kLarge ? 1000 * kMs : between_ms(60, 300), Kind::kStep, 0, generation);
-}
-
-size_t Sim::leader() const {
-  for (auto it = trainings_.rbegin(); it != trainings_.rend(); ++it)
-    if (const auto found = where_.find(it->second.leader); found != where_.end())
-      return found->second;
-  return machines_.size();
-}
-
-// Whether more than half of the newest generation's nodes would be left, and one that may lead.
-bool Sim::majority_would_live(const std::vector<bool>& lost) const {
-  if (trainings_.empty()) return !lost[0];
-  const int64_t newest = trainings_.rbegin()->first;
-  const int64_t world = trainings_.rbegin()->second.world;
-  int64_t left = 0;
-  for (size_t i = 0; i < machines_.size(); ++i)
-    if (machines_[i].node && machines_[i].node->member().committed() == newest && !lost[i]) ++left;
-  const Training& training = trainings_.rbegin()->second;
-  const auto lives = [&](NodeId id) {
-    const auto found = where_.find(id);
-    return found != where_.end() && !lost[found->second] &&
-           now_ns_ >= machines_[found->second].frozen_until_ns;
-  };
-  return 2 * left > world &&
-         (lives(training.leader) ||
-          std::any_of(training.heirs.begin(), training.heirs.end(),
-                      [&](const Peer& heir) { return lives(heir.id); }));
-}
-
-void Sim::fault() {
-  ++result_.faults;
-  const size_t victim = chance(0.4) && leader() < machines_.size() ? leader()
-                                                                   : draw(machines_.size());
-  Machine& m = machines_[victim];
-  std::vector<bool> lost(machines_.size());
-  lost[victim] = true;
-  switch (draw(7)) {
-    case 0: case 1: {
-      if (!m.node) break;
-      const bool noticed = chance(0.7);
-      say(text("FAULT node ", m.id, " crashes", noticed ? "" : ", silently"));
-      quorum_kept_ = quorum_kept_ && majority_would_live(lost) && machines_.size() > 2;
-      stop_machine(victim, noticed);
-      // Something starts it again, in the middle of the takeover.
-      if (chance(0.3)) push(between_ms(0, 4000), Kind::kFault, 0, kEverybody);
-      break;
-    }
-    case 2: restart_all(); break;
-    case 3:
-      if (!m.alive) break;
-      say(text("FAULT the worker of node ", m.id, " dies"));
-      if (m.generation >= 0 && !m.dying) end_worker(victim, 0, SIGKILL);
-      break;
-    case 4: set_sides(1 + draw(100)); break;
-    case 5:
-      loss_ = 0.05 + static_cast<double>(draw(25)) / 100;
-      calm_until_ns_ = now_ns_ + between_ms(200, 2000);
-      say(text("FAULT loss of ", loss_));
-      if (loss_ > 0.1) quorum_kept_ = false;
-      break;
-    default:
-      if (!m.node) break;
-      m.frozen_until_ns = now_ns_ + between_ms(100, 5000);
-      say(text("FAULT node ", m.id, " is stopped for ", (m.frozen_until_ns - now_ns_) / kMs));
-      quorum_kept_ = quorum_kept_ && majority_would_live(lost) && machines_.size() > 2;
-      break;
-  }
-}
-
-// So many percent of the nodes cannot reach the others; 0: all can.
-void Sim::set_sides(uint64_t percent) {
-  say(text("FAULT ", percent, " % of the network fall apart"));
-  std::vector<bool> lost(machines_.size());
-  for (size_t i = 0; i < machines_.size(); ++i) {
-    machines_[i].side = draw(100) < percent ? 1 : 0;
-    lost[i] = machines_[i].side == 1;
-  }
-  if (percent == 0) return;
-  std::vector<bool> others = lost;
-  others.flip();
-  quorum_kept_ = quorum_kept_ && (majority_would_live(lost) || majority_would_live(others));
-  push(std::min(between_ms(300, 6000), std::max<int64_t>(faults_end_ns_ - now_ns_, 1)),
-       Kind::kFault, 0, 1);
-}
-
-std::string Sim::converged() const {
-  size_t up = 0, following = 0, leaders = 0;
-  NodeId id = 0;
-  for (const Machine& m : machines_)
-    if (m.node && m.node->coordinator() != nullptr) ++leaders, id = m.id;
-  for (const Machine& m : machines_) {
-    if (!m.node) continue;
-    ++up;
-    if (m.node->member().heard() && m.node->member().follows().id == id) ++following;
-  }
-  if (up == 0) return "";
-  const int64_t lately_ns = (machines_.size() > kLarge ? 6'000 : 3'000) * kMs;
-  if (!quorum_kept_ && now_ns_ - stepped_ns_ > lately_ns) return "";
-  if (leaders != 1) return text(leaders, " nodes lead");
-  if (following != up) return text(following, " of ", up, " nodes follow node ", id);
-  if (now_ns_ - stepped_ns_ > lately_ns)
-    return text("no step for ", (now_ns_ - stepped_ns_) / kMs, " ms");
-  return "";
 }
 
 }  // namespace lockstep::launcher::control

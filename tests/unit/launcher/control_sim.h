@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <queue>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -17,10 +18,12 @@
 
 namespace lockstep::launcher::control {
 
+inline constexpr int kRestartAll = 2;  // a fault's number: all that are down start again
+
 struct SimResult {
   std::string broken;  // the first rule that was broken; empty: none
   int64_t nodes = 0, generations = 0, takeovers = 0, steps = 0, events = 0, faults = 0;
-  bool ended = false;  // for want of a quorum; allowed where one was lost
+  int64_t commits = 0, refused = 0;  // refused: by a rank 0 whose generation was over
 };
 
 class Sim {
@@ -38,6 +41,7 @@ class Sim {
     // It looks for the coordinator for the first time (Wire::meet).
     int64_t meets_since_ns = -1, meets_number = -1;
     int64_t looked_ns = 0;          // whether it is still the newest at the rendezvous
+    NodeId leads_for = 0;           // it has begun a training, or succeeded this one
     // Its worker.
     int64_t generation = -1;        // 0 <= : it was spawned for it
     int64_t rank = -1;
@@ -46,7 +50,7 @@ class Sim {
     Progress progress;
   };
   enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kStep, kFault, kLock, kMeet,
-                              kLost, kGone };
+                              kLost, kGone, kCommit };
   struct Item {
     int64_t at_ns = 0;
     uint64_t order = 0;
@@ -56,6 +60,7 @@ class Sim {
     int64_t number = 0;             // generation, exit code, …
     std::shared_ptr<Message> message;
     TakeLock lock = {};
+    int64_t step = 0;               // of a commit
     bool operator>(const Item& o) const {
       return at_ns != o.at_ns ? at_ns > o.at_ns : order > o.order;
     }
@@ -63,10 +68,13 @@ class Sim {
   struct Training {                 // of one generation
     NodeId leader = 0;
     int64_t world = 0, alive = 0;
+    int64_t step = -1, committed = -1;  // step -1: its workers have never all been there
+    std::set<int64_t> ranks;
     std::vector<Peer> heirs;
-    bool ever_full = false, stepping = false;
+    bool stepping = false, saving = false;
   };
 
+  bool large() const { return machines_.size() > 512; }  // of more some worker always ends slowly
   uint64_t draw(uint64_t limit);
   bool chance(double p) { return static_cast<double>(draw(1u << 30)) < p * (1u << 30); }
   int64_t between_ms(int64_t low, int64_t high);
@@ -85,12 +93,17 @@ class Sim {
   void begin(size_t machine, bool leads);
   void restart_all();
   void check_fence(Machine& machine);
-  bool take_lock(NodeId id, const TakeLock& lock);
+  bool take_lock(Machine& machine, const TakeLock& lock);
+  void beat(size_t machine);
   void stop_machine(size_t machine, bool noticed);
   void spawn(size_t machine, const Order& order);
+  void check_order(const Machine& machine, Training& training, const Order& order);
   void end_worker(size_t machine, int exit_code, int signal);
   void full(int64_t generation);
+  void restore(int64_t generation);
   void step(int64_t generation);
+  void commit(const Item& item);
+  void publish(int64_t generation, int64_t step);
   void fault();
   void set_sides(uint64_t percent);
   bool majority_would_live(const std::vector<bool>& lost) const;
@@ -116,7 +129,13 @@ class Sim {
   } rendezvous_;
   std::map<int64_t, Training> trainings_;
   std::map<int64_t, NodeId> locks_;
-  int64_t committed_step_ = 0, newest_full_ = -1, stepped_ns_ = 0;
+  struct {                          // what all see of the checkpoints
+    int64_t step = 0, generation = -1;   // the newest, and who committed it
+    int64_t most = 0;                    // the largest step that was ever committed
+    int64_t fence = -1;                  // the newest generation that has begun
+    std::map<int64_t, int64_t> commits;  // by step: the generation
+  } disk_;
+  int64_t stepped_ns_ = 0;
   CoordinatorOptions options_;
 };
 

@@ -102,5 +102,45 @@ TEST_F(Meeting, ALockHasOneOwner) {
   EXPECT_FALSE(standby.lock(7, kStandby).value());
 }
 
+// A run that was killed leaves its lock behind; the next one with the same DIR and no id counts its
+// generations from the same number.
+TEST_F(Meeting, ALockBindsItsRunAloneAndGoesWithIt) {
+  ASSERT_TRUE(first.claim(0, at(kFirst)).value());
+  ASSERT_TRUE(first.begin(kFirst, at(kFirst)).value());
+  ASSERT_TRUE(standby.lock(0, kStandby).value());
+  ASSERT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
+  EXPECT_FALSE(first.lock(0, kFirst).value());  // still of this run
+  ASSERT_TRUE(joiner.claim(3, at(kJoiner)).value());
+  EXPECT_FALSE(first.lock(0, kFirst).value());  // and until another one begins
+  ASSERT_TRUE(joiner.begin(kJoiner, at(kJoiner)).value());
+  Rendezvous next = agent();
+  EXPECT_TRUE(next.lock(0, kFirst).value());
+  EXPECT_FALSE(joiner.lock(0, kJoiner).value());
+  ASSERT_TRUE(next.succeed(kJoiner, at(kFirst)).value());
+  EXPECT_EQ(fs.list(folder).value().size(), 3u);
+  joiner.withdraw();  // it does not speak for the run any more
+  EXPECT_EQ(fs.list(folder).value().size(), 3u);
+  next.withdraw();
+  const auto left = fs.list(folder).value();
+  ASSERT_EQ(left.size(), 1u);
+  EXPECT_TRUE(left[0].starts_with("job.succeeds.")) << left[0];
+}
+
+// A standby that waits for nodes, and was wrong to believe the coordinator lost, is the newest one
+// for a moment only: else a late node would begin anew once that standby is no more.
+TEST_F(Meeting, WhoLeadsATrainingClaimsAgain) {
+  ASSERT_TRUE(first.claim(0, at(kFirst)).value());
+  ASSERT_TRUE(first.begin(kFirst, at(kFirst)).value());
+  ASSERT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
+  EXPECT_EQ(joiner.newest().value().at, at(kStandby));
+  EXPECT_TRUE(first.beat().value());
+  EXPECT_EQ(joiner.newest().value().at, at(kFirst));
+  // Not once another training has begun.
+  ASSERT_TRUE(joiner.claim(joiner.newest().value().number + 1, at(kJoiner)).value());
+  ASSERT_TRUE(joiner.begin(kJoiner, at(kJoiner)).value());
+  EXPECT_FALSE(first.beat().value());
+  EXPECT_EQ(first.newest().value().at, at(kJoiner));
+}
+
 }  // namespace
 }  // namespace lockstep::launcher::control

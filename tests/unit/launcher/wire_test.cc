@@ -1,0 +1,101 @@
+// How agents meet at a HOST:PORT, over real sockets.
+#include "launcher/control/wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/text.h"
+#include "launcher/process.h"
+#include "launcher/run_files.h"
+#include "tests/unit/launcher/net_rig.h"
+
+namespace lockstep::launcher::control {
+namespace {
+
+using testing::HasSubstr;
+
+// One agent's part in it. Each has a rendezvous of its own, on the folder that all see.
+struct Agent {
+  Agent(const std::filesystem::path& folder, const std::string& endpoint, NodeId id,
+        const net::Secret& secret)
+      : rendezvous(Rendezvous::create(posix_file_system(), endpoint, "job", folder).value()),
+        wire(Wire::open({.secret = secret}, rendezvous, id, {"lo", "127.0.0.1"},
+                        folder / text("store", id))
+                 .value()) {}
+  Rendezvous rendezvous;
+  std::unique_ptr<Wire> wire;
+};
+
+class WireMeets : public testing::Test {
+ protected:
+  ~WireMeets() override { EXPECT_TRUE(remove_tree(posix_file_system(), folder)); }
+  std::unique_ptr<Agent> agent(const std::string& endpoint, NodeId id) {
+    return std::make_unique<Agent>(folder, endpoint, id, secret);
+  }
+  // A port that was free a moment ago.
+  static std::string free_endpoint() {
+    net::Network network({net::Secret::generate()});
+    return network.listen({"127.0.0.1", 0}).value().str();
+  }
+
+  const std::filesystem::path folder = make_private_directory().value();
+  const net::Secret secret = net::Secret::generate();
+};
+
+TEST_F(WireMeets, OfTwoAgentsOnOneMachineOneLeadsAndTheOtherJoins) {
+  const std::string endpoint = free_endpoint();
+  const auto first = agent(endpoint, 1);
+  ASSERT_TRUE(first->wire->meet().value());
+  EXPECT_EQ(first->wire->listens_at().str(), endpoint);
+  std::atomic<bool> stop = false;
+  std::thread serves([&] {
+    while (!stop) first->wire->wait(net::kWaitMs, {});
+  });
+  const auto second = agent(endpoint, 2);
+  const auto leads = second->wire->meet();
+  stop = true;
+  serves.join();
+  ASSERT_TRUE(leads) << leads.error().message;
+  EXPECT_FALSE(leads.value());
+  EXPECT_NE(second->wire->listens_at().str(), endpoint);
+}
+
+TEST_F(WireMeets, APortThatAStrangerHasIsAnErrorThatSaysWhatToDo) {
+  net::EchoServer stranger(net::Secret::generate());
+  const std::string endpoint = stranger.at().str();
+  const auto alone = agent(endpoint, 1);
+  const double began_ms = net::now_ms();
+  const auto leads = alone->wire->meet();
+  EXPECT_LT(net::now_ms() - began_ms, 20'000);
+  ASSERT_FALSE(leads);
+  EXPECT_EQ(leads.error().code, Code::kConfig);
+  EXPECT_THAT(leads.error().message, HasSubstr("--rdzv-endpoint " + endpoint));
+  EXPECT_THAT(leads.error().message, HasSubstr("Address already in use"));
+  EXPECT_THAT(leads.error().message, HasSubstr("Free the port"));
+}
+
+// A standby leads by now, elsewhere: the port is not needed.
+TEST_F(WireMeets, AStrangerAtThePortDoesNotMatterWhenTheCoordinatorIsElsewhere) {
+  net::EchoServer stranger(net::Secret::generate()), standby(secret);
+  const auto late = agent(stranger.at().str(), 1);
+  Rendezvous other = Rendezvous::create(posix_file_system(), "", "job", folder).value();
+  ASSERT_TRUE(other.succeed(7, standby.at()).value());
+  const auto leads = late->wire->meet();
+  ASSERT_TRUE(leads) << leads.error().message;
+  EXPECT_FALSE(leads.value());
+}
+
+TEST_F(WireMeets, WhoseAddressItIsNotLooksForTheOneWhoseItIs) {
+  const auto other = agent("192.0.2.1:29400", 1);  // of no machine (RFC 5737)
+  EXPECT_FALSE(net::is_own_address("192.0.2.1"));
+  EXPECT_TRUE(net::is_own_address("127.0.0.1"));
+  const double began_ms = net::now_ms();
+  EXPECT_FALSE(other->wire->meet().value());
+  EXPECT_LT(net::now_ms() - began_ms, 2'000);
+}
+
+}  // namespace
+}  // namespace lockstep::launcher::control
