@@ -92,10 +92,13 @@ Result<void> check_layout(const SafetensorsHeader& header, const std::string& pa
       return Error{Code::kCorrupt, text(path, ": tensor ", e.name, " begins at byte ", e.begin,
                                         " and the one before it ends at ", at)};
     at = e.end;
+    if (at > file_bytes)
+      return Error{Code::kCorrupt, text(path, ": tensor ", e.name, " ends at byte ", at, " of ",
+                                        file_bytes, ": the file is cut short")};
   }
   if (at != file_bytes)
     return Error{Code::kCorrupt, text(path, ": the tensors end at byte ", at, " and the file at ",
-                                      file_bytes, file_bytes < at ? "; it is cut short" : "")};
+                                      file_bytes)};
   return {};
 }
 

@@ -208,7 +208,7 @@ TEST(Import, ErrorsNameFileAndTensor) {
   EXPECT_THAT(error_of(dir / "none", dir / "x"), HasSubstr("none"));
   EXPECT_THAT(error_of(dir.path(), dir / "x"), HasSubstr("no *.safetensors in this folder"));
   const Path one = written(dir, file_of(a, "xxx"), "one.safetensors");
-  EXPECT_THAT(error_of(one, dir / "x"), HasSubstr("one.safetensors: the tensors end at byte"));
+  EXPECT_THAT(error_of(one, dir / "x"), HasSubstr("one.safetensors: tensor a ends at byte"));
   const auto of = [&](const std::string& shape, const std::string& dtype, int end) {
     return file_of(text(R"({"a":{"dtype":")", dtype, R"(","shape":)", shape,
                         R"(,"data_offsets":[0,)", end, "]}}"),
