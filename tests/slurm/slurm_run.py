@@ -5,9 +5,11 @@ import os
 import re
 import signal
 import threading
+import time
 
 import lab
-from lockstep_run import TINY, check, events, flags, metrics, program, tail, wait_until
+from lockstep_run import (TINY, check, events, flags, metrics, program, send_if_there, tail,
+                          wait_until)
 
 # Long enough to be caught on the way, and short on a machine that is busy with many cases.
 STEPS = 200
@@ -142,18 +144,33 @@ class Job:
               f"{line['t'] - since:.2f} s", flush=True)
 
     def thaw_when_stopped(self, pids):
-        """Freezes workers: the job waits, at no cost, for what Slurm does next; they go on when the
-        agent has heard of it."""
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
+        """Freezes workers: the job waits, at next to no cost, for what Slurm does next; they go on
+        when the agent has heard of it. A step now and then, or they would count as stopped."""
+        def send(what):
+            for pid in pids:
+                send_if_there(pid, what)
+
+        def heard():
+            return self.events("stop_requested")
 
         def thaw():
-            self.wait(lambda: self.events("stop_requested"), "the agent hears of it", 90)
-            for pid in pids:
-                os.kill(pid, signal.SIGCONT)
+            try:
+                self.wait(lambda: heard() or self.step_between(send), "the agent hears of it", 120,
+                          2)
+            finally:
+                send(signal.SIGCONT)
+        send(signal.SIGSTOP)
         thread = threading.Thread(target=thaw)
         thread.start()
         return thread
+
+    def step_between(self, send):
+        done = len(metrics(self.folder))
+        send(signal.SIGCONT)
+        deadline = time.monotonic() + 2
+        while len(metrics(self.folder)) == done and time.monotonic() < deadline:
+            time.sleep(0.01)
+        send(signal.SIGSTOP)
 
     def events(self, name):
         return events(self.folder, name)
