@@ -32,6 +32,8 @@ void Member::on(const Order& order, int64_t now_ns, Actions& actions) {
   if (order.leader != leader_.id) leader_.id = order.leader;
   news_ = news_ || !heard_;
   heard_ = true;
+  // The others have gone on without us: what we ran last is not for us to succeed any more.
+  if (order.base > committed_ && order.duty != Duty::kRun) roll_of_ = -1;
   switch (order.duty) {
     case Duty::kWait: break;
     case Duty::kPark:

@@ -70,6 +70,21 @@ TEST_F(Standby, ThatReachesTooFewNodesGivesUpInTheEnd) {
   EXPECT_LE(now_ns_, 22'000 * kMs);
 }
 
+// It was away while the leader went on alone, and has come back as a spare.
+TEST_F(Standby, DoesNotSucceedWhatTheOthersHaveGoneOnFrom) {
+  Order order;
+  order.leader = kLeader;
+  order.sequence = 3;
+  order.generation = 0;
+  order.base = 1;
+  order.duty = Duty::kPark;
+  member_.on(order, now_ns_, actions_);
+  look_for_a_coordinator({"", true});
+  EXPECT_EQ(attempts_, 0);
+  ASSERT_TRUE(left_);
+  EXPECT_EQ(left_->exit_status, kExitResume);
+}
+
 // A node that tried to lead has promised newer generations to itself than the job has reached.
 TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
   CoordinatorOptions options;
