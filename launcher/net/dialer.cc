@@ -98,6 +98,7 @@ void Dialer::on_connect(const error_code& error) {
 }
 
 void Dialer::try_again(const std::string& reason) {
+  const auto self = shared_from_this();  // who hears that we gave up drops us, and its own word
   const size_t doublings = std::min(tries_++, kMaxDoublings);
   const int64_t pause_ms = std::min(limits_.retry_ms << doublings, kMaxRetryMs);
   const auto spread_ms = static_cast<int64_t>(static_cast<double>(pause_ms) * (0.5 + jitter_));
