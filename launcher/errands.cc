@@ -1,6 +1,5 @@
 #include "launcher/errands.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace lockstep::launcher {
@@ -18,11 +17,8 @@ Errands::~Errands() {
 
 void Errands::post_latest(const std::string& kind, Errand errand) {
   const std::lock_guard lock(mutex_);
-  const auto same = std::find_if(items_.begin(), items_.end(), [&](const Item& item) {
-    return !kind.empty() && item.kind == kind;
-  });
-  if (same == items_.end()) items_.push_back({kind, std::move(errand)});
-  else same->errand = std::move(errand);
+  if (!kind.empty()) std::erase_if(items_, [&](const Item& item) { return item.kind == kind; });
+  items_.push_back({kind, std::move(errand)});
   changed_.notify_all();
 }
 

@@ -19,7 +19,7 @@ class Errands {
   ~Errands();  // does what is left
 
   void post(Errand errand) { post_latest("", std::move(errand)); }
-  // In place of one of this kind that has not begun; it keeps that one's turn.
+  // In place of one of this kind that has not begun, and after all that were posted since.
   void post_latest(const std::string& kind, Errand errand);
   // Returns when all that was posted is done.
   void finish();
