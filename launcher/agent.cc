@@ -54,7 +54,7 @@ class Agent {
   void carry_out(const control::SpawnWorkers& action);
   void carry_out(const control::TermWorkers&) { crew_.terminate(); }
   void carry_out(const control::KillWorkers&) { crew_.halt(); }
-  void carry_out(const control::TakeLock& action);
+  void carry_out(const control::Propose& action);
   void carry_out(const control::Committed& action);
   void carry_out(const control::Changed&) { publish("running", -1); }
   void carry_out(const control::Leads& action);
@@ -62,8 +62,7 @@ class Agent {
   void carry_out(const Record& action);
   void carry_out(const control::Leave& action);
 
-  bool take_lock(const control::TakeLock& action);
-  void answer(const control::LockAnswer& answer);
+  void answer(const control::Decided& answer);
   void beat();
   Result<void> spawn(const control::Order& order);
   void wait();
@@ -96,7 +95,7 @@ class Agent {
   bool left_ = false;
   AgentEnd end_;
   std::mutex mutex_;
-  std::vector<control::LockAnswer> answers_;  // guarded; what errands have found out
+  std::vector<control::Decided> answers_;  // guarded; what errands have found out
   // What it does here: the event log, the console and workers.json, and the rendezvous once it has
   // been met at. The last member: it ends first.
   Errands errands_;
@@ -198,10 +197,10 @@ void Agent::keep_up() {
 void Agent::beat() {
   const auto newest = rendezvous_->beat();
   if (!newest) log_warning(newest.error().message);
-  if (newest && !newest.value()) answer({-1, false});  // before it has begun
+  if (newest && !newest.value()) answer({-1, -1, false});  // before it has begun
 }
 
-void Agent::answer(const control::LockAnswer& answer) {
+void Agent::answer(const control::Decided& answer) {
   const std::lock_guard lock(mutex_);
   answers_.push_back(answer);
 }
@@ -222,23 +221,12 @@ void Agent::carry_out(const control::Follow& action) {
   if (wire_) wire_->follow(action.leader);
 }
 
-void Agent::carry_out(const control::TakeLock& action) {
-  errands_.post([this, action] { answer({action.generation, take_lock(action)}); });
-}
-
-bool Agent::take_lock(const control::TakeLock& action) {
-  const control::NodeId id = node_->member().id();
-  const auto mine = [&]() -> Result<bool> {
-    if (action.generation < 0) return rendezvous_->begin(id, wire_->listens_at());
-    if (action.tie) {
-      LOCKSTEP_TRY(const bool locked, rendezvous_->lock(action.generation, id));
-      if (!locked) return false;
-    }
-    return rendezvous_->succeed(action.lost, wire_->listens_at());
-  }();
-  if (mine) return mine.value();
-  log_warning(mine.error().message);
-  return action.generation >= 0 && !action.tie;  // a majority needs no disk
+void Agent::carry_out(const control::Propose& action) {
+  errands_.post([this, next = action.next] {
+    const auto mine = rendezvous_->follow(next, wire_->listens_at());
+    if (!mine) log_warning(mine.error().message);
+    answer({next.base, next.generation, mine && mine.value()});
+  });
 }
 
 void Agent::carry_out(const control::Committed& action) {
@@ -380,12 +368,12 @@ void Agent::wait() {
   const int64_t tick_ms = crew_.waits() ? kHaltTickMs : options_.tick_ms;
   if (!wire_) return wait_readable(descriptors, tick_ms);
   for (const control::Event& event : wire_->wait(tick_ms, descriptors)) feed(event);
-  std::vector<control::LockAnswer> answers;
+  std::vector<control::Decided> answers;
   {
     const std::lock_guard lock(mutex_);
     answers.swap(answers_);
   }
-  for (const control::LockAnswer& each : answers) feed(each);
+  for (const control::Decided& each : answers) feed(each);
 }
 
 // All deaths of one look go into one event: which came first is decided by what they say. A worker

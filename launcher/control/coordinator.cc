@@ -136,18 +136,15 @@ void Coordinator::on(const PeerGone& event, int64_t now_ns, Actions& actions) {
   settle();
 }
 
-void Coordinator::on(const LockAnswer& event, int64_t now_ns, Actions& actions) {
+void Coordinator::on(const Decided& event, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
   actions_ = &actions;
   const bool forming = stage_ == Stage::kGathering || stage_ == Stage::kPreparing;
-  if (!forming || event.generation != base_) return;
-  const bool waited = std::exchange(claiming_, false);
+  if (!forming || event.base != base_) return;
   if (!event.mine) {
     step_down(base_ < 0 ? "another node coordinates this job"
                         : text("another node has succeeded generation ", base_), true);
-  } else if (waited) {  // for nodes: it was asked before these had promised
-    if (stage_ == Stage::kPreparing && ready_ == members_.size()) try_commit();
-  } else if (stage_ == Stage::kPreparing && locking_) {
+  } else if (stage_ == Stage::kPreparing && proposed_ && event.generation == generation_) {
     commit();
   }
   settle();

@@ -5,10 +5,9 @@
 //      ^                          |  no promise in time: without that node, g+1         |
 //      +-- too few, wait ---------+<--------- all workers of g are buried --------------+
 //                                                                      --> FINISHING --> over
-// Quorum: to follow generation b takes the promises of more than half of b's nodes, or of half of
-// them and the job's lock for b. So of two coordinators that succeed the same generation one at
-// least lacks a node, and neither can begin while b's workers could still do something. What it
-// commits first the rendezvous must allow as well: a late node may be about to begin anew.
+// Quorum: to follow generation b takes the promises of at least half of b's nodes, so that none of
+// its workers can still do something where they are needed, and the rendezvous, which lets one
+// follow (succession.h): another coordinator may have half of them too, or a late node begin anew.
 // A node is evicted when it is silent for evict_ns, when its connection broke and it does not come
 // back, or when it makes no promise in time. Surplus nodes are parked, never an error.
 // Whoever learns of a newer generation than its own steps down.
@@ -64,7 +63,7 @@ class Coordinator {
 
   void on(const Report& report, int64_t now_ns, Actions& actions);
   void on(const PeerGone& event, int64_t now_ns, Actions& actions);
-  void on(const LockAnswer& event, int64_t now_ns, Actions& actions);
+  void on(const Decided& event, int64_t now_ns, Actions& actions);
   void on(int64_t now_ns, Actions& actions);  // time has passed
 
   const Supervisor& supervisor() const { return supervisor_; }
@@ -100,6 +99,7 @@ class Coordinator {
   void wait_on();
   void prepare(const SpawnAll& action);
   void try_commit();
+  Succession succession(int64_t generation, bool tie) const;
   void commit();
   void flush_exits();
   void feed(const launcher::Event& event);
@@ -132,7 +132,7 @@ class Coordinator {
   std::string nonce_;
   int64_t planned_ = 0, per_node_ = 0, prepared_ns_ = 0;
   size_t ready_ = 0, spawned_ = 0, reaped_ = 0;
-  bool locking_ = false, stop_ = false, kill_ = false, claimed_ = false, claiming_ = false;
+  bool proposed_ = false, stop_ = false, kill_ = false, claimed_ = false;
   std::vector<Sample> samples_;
   std::vector<bool> ended_;            // by rank
   std::vector<WorkerExit> pending_;    // not yet told to the supervisor

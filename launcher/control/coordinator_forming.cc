@@ -127,8 +127,8 @@ void Coordinator::wait_on() {
   enough_ns_ = now_ns_;
   const bool tie = twice == roll_.size();
   if (claimed_ || (rules() && !tie)) return;
-  claimed_ = claiming_ = true;
-  actions_->emplace_back(TakeLock{base_, rules() ? options_.id : before_.lost, tie});
+  claimed_ = true;
+  actions_->emplace_back(Propose{succession(base_, tie)});
 }
 
 void Coordinator::prepare(const SpawnAll& action) {
@@ -148,7 +148,7 @@ void Coordinator::prepare(const SpawnAll& action) {
   ended_.assign(static_cast<size_t>(action.world_size), false);
   pending_.clear();
   ready_ = spawned_ = reaped_ = 0;
-  locking_ = stop_ = kill_ = regroup_ = false;
+  proposed_ = stop_ = kill_ = regroup_ = false;
   prepared_ns_ = now_ns_;
   stage_ = Stage::kPreparing;
   broadcast_ = true;
@@ -158,15 +158,22 @@ void Coordinator::try_commit() {
   const auto promises = static_cast<size_t>(
       std::count_if(members_.begin(), members_.end(),
                     [](const Node* node) { return node->voter; }));
-  const bool majority = 2 * promises > roll_.size();
-  const bool alone = base_ < 0 && options_.max_nodes == 1;
+  const bool tie = 2 * promises == roll_.size();
   if (2 * promises < roll_.size()) {
     step_down(text("only ", promises, " of ", roll_.size(), " nodes agree"));
-  } else if (alone || (majority && rules())) {
+  } else if (options_.max_nodes == 1) {  // nobody else could follow
     commit();
-  } else if (!claiming_ && !std::exchange(locking_, true)) {
-    actions_->emplace_back(TakeLock{base_, rules() ? options_.id : before_.lost, !majority});
+  } else if (!std::exchange(proposed_, true)) {
+    actions_->emplace_back(Propose{succession(generation_, tie)});
   }
+}
+
+Succession Coordinator::succession(int64_t generation, bool tie) const {
+  return {.leader = options_.id,
+          .generation = generation,
+          .lost = rules() ? options_.id : before_.lost,
+          .base = base_,
+          .tie = tie};
 }
 
 void Coordinator::commit() {
@@ -183,7 +190,7 @@ void Coordinator::commit() {
   stage_ = Stage::kRunning;
   waiting_ns_ = enough_ns_ = -1;
   lost_some_ = false;
-  claimed_ = claiming_ = false;
+  claimed_ = false;
   broadcast_ = true;
   feed(Agreed{});
   actions_->emplace_back(Committed{generation_, nonce_});

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/control/message.h"
+#include "launcher/control/succession.h"
 #include "launcher/supervisor.h"
 
 namespace lockstep::launcher::control {
@@ -19,12 +19,12 @@ struct Delivered { Message message; };
 struct PeerGone { NodeId id = 0; };  // the connection that this node reported on has ended
 struct LeaderLost {};                // the one to whom we report has ended, or could not be made
 struct Spawned { std::vector<int32_t> pids; };
-struct LockAnswer {  // to TakeLock; unasked when it turns out that another node leads: not mine
-  int64_t generation = -1;
+struct Decided {  // answers Propose; unasked when it turns out that another node leads: refused
+  int64_t base = -1, generation = -1;
   bool mine = false;
 };
 using Event = std::variant<Delivered, PeerGone, LeaderLost, Spawned, SpawnFailed, WorkersExited,
-                           Tick, StopRequested, LockAnswer>;
+                           Tick, StopRequested, Decided>;
 
 // Actions.
 struct Send {
@@ -35,11 +35,7 @@ struct Follow { Peer leader; };    // report to it from now on; id 0: whoever th
 struct SpawnWorkers { Order order; };
 struct TermWorkers {};             // SIGTERM to those that are left
 struct KillWorkers {};             // SIGKILL
-struct TakeLock {                  // one agent of the job may succeed this generation: be it
-  int64_t generation = -1;         // -1: may begin to train
-  NodeId lost = 0;                 // who led it
-  bool tie = false;                // with no more than half of its nodes
-};
+struct Propose { Succession next; };  // to all agents of the job, at the rendezvous
 struct Committed {                 // a generation may run; the one before is over
   int64_t generation = -1;
   std::string nonce;
@@ -48,10 +44,10 @@ struct Changed {};                 // what `lockstep status` shows: members, sus
 struct Leads { int64_t after = -1; };  // this node coordinates from now on, after this generation
 struct SteppedDown {
   std::string reason;
-  bool succeeded = false;  // another node has the lock of the generation
+  bool succeeded = false;  // another node has followed the generation
 };
 struct Leave { int exit_status = 0; std::string reason; };
-using Action = std::variant<Send, Follow, SpawnWorkers, TermWorkers, KillWorkers, TakeLock,
+using Action = std::variant<Send, Follow, SpawnWorkers, TermWorkers, KillWorkers, Propose,
                             Committed, Changed, Leads, SteppedDown, Record, Leave>;
 using Actions = std::vector<Action>;
 

@@ -2,18 +2,20 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <utility>
 
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr const char kCoordinator[] = "coordinator", kSucceeds[] = "succeeds";
+constexpr const char kCoordinator[] = "coordinator";
 constexpr int kReadTries = 100;
 
 // Makes `path` with `contents`; false when it is there already, whoever made it.
@@ -21,15 +23,16 @@ Result<bool> make_once(FileSystem& file_system, const std::filesystem::path& pat
                        const std::string& contents) {
   const std::filesystem::path own =
       path.string() + "." + hex64(xxh3_64(contents)) + text(".", ::getpid());
-  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, own, contents));
-  const int linked = ::link(own.c_str(), path.c_str());
+  const auto written = [&]() -> Result<void> {
+    LOCKSTEP_TRY(const auto file, file_system.create(own));
+    LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(contents), 0));
+    return file->sync();  // an error must come now
+  }();
+  const bool linked = written && ::link(own.c_str(), path.c_str()) == 0;
   const int error = errno;
-  LOCKSTEP_RETURN_IF_ERROR(file_system.remove(own));
-  if (linked == 0) {
-    LOCKSTEP_RETURN_IF_ERROR(file_system.sync_directory(path.parent_path()));
-    return true;
-  }
-  if (error == EEXIST) return false;
+  (void)file_system.remove(own);
+  LOCKSTEP_RETURN_IF_ERROR(written);
+  if (linked || error == EEXIST) return linked;
   return Error{Code::kIo, text(path.string(), ": link: ", std::strerror(error))};
 }
 
@@ -44,10 +47,21 @@ std::string file_name(const std::string& job) {
   return name.empty() ? "job" : name;
 }
 
-uint64_t number_of(const std::string& hex) {
+uint64_t hex_number(std::string_view word) {
   uint64_t number = 0;
-  std::from_chars(hex.data(), hex.data() + hex.size(), number, 16);
+  std::from_chars(word.data(), word.data() + word.size(), number, 16);
   return number;
+}
+
+int64_t number(std::string_view word) {
+  int64_t number = -1;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+  return error == std::errc{} && end == word.data() + word.size() ? number : -1;
+}
+
+std::string words_of(const net::Endpoint& at, const Succession& last, int64_t beats) {
+  return text(at.str(), " ", hex64(last.leader), " ", last.generation, " ", hex64(last.lost), " ",
+              last.base, " ", last.tie ? 1 : 0, " ", beats);
 }
 
 }  // namespace
@@ -76,116 +90,113 @@ std::filesystem::path Rendezvous::file(int64_t number) const {
   return folder_ / text(job_, ".", kCoordinator, ".", number);
 }
 
-std::string Rendezvous::locks_of(uint64_t run) const {
-  return text(job_, ".", kSucceeds, ".", hex64(run), ".");
+Result<std::vector<int64_t>> Rendezvous::numbers() const {
+  LOCKSTEP_TRY(const auto names, file_system_->list(folder_));
+  const std::string start = text(job_, ".", kCoordinator, ".");
+  std::vector<int64_t> found;
+  for (const std::string& name : names) {
+    if (!name.starts_with(start)) continue;
+    const int64_t each = number(std::string_view(name).substr(start.size()));
+    if (each >= 0) found.push_back(each);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
 }
 
 Result<Rendezvous::Found> Rendezvous::newest() const {
   Found found;
-  LOCKSTEP_TRY(const auto names, file_system_->list(folder_));
-  const std::string start = text(job_, ".", kCoordinator, ".");
-  for (const std::string& name : names) {
-    if (!name.starts_with(start)) continue;
-    int64_t number = -1;
-    const char* end = name.data() + name.size();
-    const auto [last, error] = std::from_chars(name.data() + start.size(), end, number);
-    if (error == std::errc{} && last == end) found.number = std::max(found.number, number);
-  }
-  if (found.number < 0) {
+  LOCKSTEP_TRY(const auto there, numbers());
+  if (there.empty()) {
     if (fixed_) found.at = *fixed_;
     return found;
   }
+  found.number = there.back();
   const auto contents = read_file(*file_system_, file(found.number));
   if (!contents && contents.error().code != Code::kNotFound) return contents.error();
   if (!contents) return found;
   found.words = contents.value();
   const auto words = split(found.words, ' ');
   LOCKSTEP_TRY(found.at, net::parse_endpoint(words.front()));
-  if (words.size() > 1) found.began = number_of(words[1]);
-  if (words.size() > 2) found.run = number_of(words[2]);
+  constexpr size_t kWords = 7;
+  if (words.size() == kWords)
+    found.last = {hex_number(words[1]), number(words[2]), hex_number(words[3]), number(words[4]),
+                  words[5] == "1"};
   return found;
 }
 
-Result<bool> Rendezvous::is_newest() const {
-  LOCKSTEP_TRY(const Found found, newest());
-  return found.number == claimed_;
-}
-
-Result<bool> Rendezvous::beat() {
-  LOCKSTEP_TRY(const bool newest, is_newest());
-  // Of one that leads a training already: who came since has not begun another.
-  if (!newest) return leads_ ? succeed(leads_->in_place_of, leads_->at) : false;
-  ++beats_;
-  LOCKSTEP_RETURN_IF_ERROR(publish_file(*file_system_, file(claimed_), contents()));
-  return true;
-}
-
-Result<bool> Rendezvous::claim(int64_t number, const net::Endpoint& at) {
-  LOCKSTEP_TRY(const uint64_t run, run_of_newest());
-  return make(number, at, 0, run);
-}
-
-Result<bool> Rendezvous::begin(uint64_t node, const net::Endpoint& at) {
-  LOCKSTEP_TRY(const bool newest, is_newest());
-  if (!newest) return false;
-  LOCKSTEP_TRY(const bool mine, make(claimed_ + 1, at, node, node));
-  if (mine) leads_ = Leads{node, at};
-  return mine;
-}
-
-Result<bool> Rendezvous::succeed(uint64_t lost, const net::Endpoint& at) {
-  while (true) {
-    LOCKSTEP_TRY(const Found found, newest());
-    if (found.began != 0 && found.began != lost) return false;
-    LOCKSTEP_TRY(const bool mine, make(found.number + 1, at, 0, found.run));
-    if (!mine) continue;
-    leads_ = Leads{lost, at};
-    return true;
-  }
-}
-
-Result<bool> Rendezvous::make(int64_t number, const net::Endpoint& at, uint64_t began,
-                              uint64_t run) {
-  const std::string said = text(at.str(), " ", hex64(began), " ", hex64(run));
-  LOCKSTEP_TRY(const bool mine, make_once(*file_system_, file(number), text(said, " ", 0)));
-  if (!mine) return false;
-  said_ = said;
-  beats_ = 0;
-  run_ = run;
-  claimed_ = number;
-  if (number > 0) (void)file_system_->remove(file(number - 1));
-  return true;
-}
-
-void Rendezvous::withdraw() {
-  if (claimed_ < 0) return;
-  // Who has been succeeded leaves the locks to its successor.
-  const auto newest = is_newest();
-  const auto names = file_system_->list(folder_);
-  if (newest && newest.value() && names)
-    for (const std::string& name : names.value())
-      if (name.starts_with(locks_of(run_))) (void)file_system_->remove(folder_ / name);
-  (void)file_system_->remove(file(claimed_));
-  claimed_ = -1;
-  leads_.reset();
-}
-
-// A file that goes while it is read was succeeded: the next one says the same run.
-Result<uint64_t> Rendezvous::run_of_newest() const {
+// A file that goes while it is read was followed by another one.
+Result<Rendezvous::Found> Rendezvous::readable() const {
   for (int i = 0; i < kReadTries; ++i) {
-    LOCKSTEP_TRY(const Found found, newest());
-    if (found.number < 0 || found.at.port != 0) return found.run;
+    LOCKSTEP_TRY(Found found, newest());
+    if (found.number < 0 || found.at.port != 0) return found;
   }
   return Error{Code::kIo, text(folder_.string(), ": nothing that it lists can be read")};
 }
 
-Result<bool> Rendezvous::lock(int64_t generation, uint64_t node) {
-  LOCKSTEP_TRY(const uint64_t run, run_of_newest());
-  const auto path = folder_ / text(locks_of(run), generation);
-  LOCKSTEP_TRY(const bool mine, make_once(*file_system_, path, hex64(node)));
-  if (mine) return true;
-  LOCKSTEP_TRY(const std::string owner, read_file(*file_system_, path));
-  return owner == hex64(node);
+Result<bool> Rendezvous::beat() {
+  if (unsaid_) return decide(*leads_, at_);
+  LOCKSTEP_TRY(const Found found, readable());
+  if (found.number != claimed_) {
+    if (!leads_) return false;
+    const Succession& last = found.last.leader == 0 ? *leads_ : found.last;
+    const bool waits = last.generation == last.base;  // whoever it is, for nodes
+    const bool ours = last.leader == leads_->leader || (waits && last.lost == leads_->leader);
+    return ours ? make(found.number + 1, at_, last) : false;
+  }
+  ++beats_;
+  LOCKSTEP_RETURN_IF_ERROR(
+      publish_file(*file_system_, file(claimed_), words_of(at_, last_, beats_)));
+  return true;
+}
+
+Result<bool> Rendezvous::claim(const Found& found, const net::Endpoint& at) {
+  return make(found.number + 1, at, found.last);
+}
+
+Result<bool> Rendezvous::follow(const Succession& next, const net::Endpoint& at) {
+  auto mine = decide(next, at);
+  if (mine && !mine.value()) return false;
+  if (!mine && (next.base < 0 || next.tie)) return mine;
+  if (!mine) {
+    log_warning(mine.error().message);
+    if (!unsaid_) unsaid_ = next;
+    at_ = at;
+  }
+  leads_ = next;
+  return true;
+}
+
+Result<bool> Rendezvous::decide(const Succession& next, const net::Endpoint& at) {
+  while (true) {
+    LOCKSTEP_TRY(const Found found, readable());
+    const bool may = next.base < 0 ? found.number == claimed_
+                                   : may_follow(found.last, unsaid_.value_or(next));
+    if (!may) return false;
+    LOCKSTEP_TRY(const bool mine, make(found.number + 1, at, next));
+    if (!mine) continue;
+    unsaid_.reset();
+    return true;
+  }
+}
+
+Result<bool> Rendezvous::make(int64_t next, const net::Endpoint& at, const Succession& last) {
+  LOCKSTEP_TRY(const bool made, make_once(*file_system_, file(next), words_of(at, last, 0)));
+  if (!made) return false;
+  // Whoever is slow may make one again that was there, and was followed, and has gone.
+  LOCKSTEP_TRY(const auto there, numbers());
+  const bool newest = there.empty() || there.back() <= next;
+  if (newest) claimed_ = next, beats_ = 0, at_ = at, last_ = last;
+  for (const int64_t each : there)
+    if (each < next || (each == next && !newest)) (void)file_system_->remove(file(each));
+  return newest;
+}
+
+void Rendezvous::withdraw() {
+  if (claimed_ < 0) return;
+  (void)file_system_->remove(file(claimed_));
+  claimed_ = -1;
+  leads_.reset();
+  unsaid_.reset();
 }
 
 }  // namespace lockstep::launcher::control

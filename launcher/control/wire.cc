@@ -42,7 +42,7 @@ Result<bool> Wire::meet() {
       if (seen == Seen::kAnswers) return false;
       if (seen == Seen::kSucceeded) continue;
     }
-    LOCKSTEP_TRY(const bool mine, rendezvous_.claim(found.number + 1, listens_at_));
+    LOCKSTEP_TRY(const bool mine, rendezvous_.claim(found, listens_at_));
     if (mine) return true;
   }
 }

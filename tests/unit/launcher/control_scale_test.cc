@@ -59,8 +59,8 @@ class Node {
         on(Spawned{{1}});
       } else if (std::holds_alternative<KillWorkers>(action)) {
         kill_worker();
-      } else if (const auto* lock = std::get_if<TakeLock>(&action)) {
-        on(LockAnswer{lock->generation, true});
+      } else if (const auto* proposal = std::get_if<Propose>(&action)) {
+        on(Decided{proposal->next.base, proposal->next.generation, true});
       }
     }
   }

@@ -128,8 +128,8 @@ void Sim::handle(Item& item) {
     case Kind::kWorkerEnd:
       if (m.generation == item.number && m.alive) end_worker(item.machine, 0, SIGKILL);
       break;
-    case Kind::kLock:
-      feed(item.machine, LockAnswer{item.lock.generation, take_lock(m, item.lock)});
+    case Kind::kPropose:
+      feed(item.machine, Decided{item.next.base, item.next.generation, decide(m, item.next)});
       break;
     case Kind::kLost:
       if (m.node->member().follows().id == static_cast<NodeId>(item.number))
@@ -163,9 +163,10 @@ void Sim::carry_out(size_t machine, Action& action) {
   } else if (std::holds_alternative<KillWorkers>(action)) {
     if (m.alive && !std::exchange(m.dying, true))
       push(between_ms(1, chance(0.05) ? 3000 : 50), Kind::kWorkerEnd, machine, m.generation);
-  } else if (const auto* lock = std::get_if<TakeLock>(&action)) {
-    queue_.push({now_ns_ + between_ms(1, 60), order_++, Kind::kLock, machine, m.id, 0, nullptr,
-                 *lock, 0});
+  } else if (const auto* proposal = std::get_if<Propose>(&action)) {
+    m.decided_ns = std::max(m.decided_ns, now_ns_) + between_ms(1, chance(0.03) ? 1500 : 60);
+    queue_.push({m.decided_ns, order_++, Kind::kPropose, machine, m.id, 0, nullptr,
+                 proposal->next, 0});
   } else if (const auto* commit = std::get_if<Committed>(&action)) {
     Training& training = trainings_[commit->generation];
     if (training.leader != 0) broken(text("generation ", commit->generation, " was committed by ",
@@ -175,6 +176,7 @@ void Sim::carry_out(size_t machine, Action& action) {
     for (const auto& node : m.node->coordinator()->nodes())
       if (node->index >= 0) ++training.world;
     say(text("node ", m.id, " commits generation ", commit->generation, " of ", training.world));
+    if (strikes_) strike(machine);
   } else if (const auto* leads = std::get_if<Leads>(&action)) {
     say(text("node ", m.id, " takes over after generation ", leads->after));
     push(40 * kMs, Kind::kTick, machine);
@@ -238,7 +240,7 @@ void Sim::meet(size_t machine) {
     m.meets_since_ns = now_ns_, m.meets_number = rendezvous_.number;
   if (rendezvous_.number >= 0 && now_ns_ - m.meets_since_ns < kMeetNs)
     return push(100 * kMs, Kind::kMeet, machine);
-  rendezvous_ = {rendezvous_.number + 1, m.id, 0};
+  rendezvous_ = {rendezvous_.number + 1, m.id, rendezvous_.last};
   say(text("node ", m.id, " is a first coordinator"));
   begin(machine, true);
 }
@@ -274,15 +276,12 @@ void Sim::check_fence(Machine& m) {
     broken(text("node ", m.id, " does not fence its worker of generation ", m.generation));
 }
 
-// As the agent does it on the disk.
-bool Sim::take_lock(Machine& m, const TakeLock& lock) {
-  const bool first = lock.generation < 0;
-  if (first && rendezvous_.id != m.id) return false;
-  if (lock.tie && !first && locks_.emplace(lock.generation, m.id).first->second != m.id)
-    return false;
-  if (!first && rendezvous_.began != 0 && rendezvous_.began != lock.lost) return false;
-  rendezvous_ = {rendezvous_.number + 1, m.id, first ? m.id : 0};
-  m.leads_for = first ? m.id : lock.lost;
+// Rendezvous::follow.
+bool Sim::decide(Machine& m, const Succession& next) {
+  const bool may = next.base < 0 ? rendezvous_.id == m.id : may_follow(rendezvous_.last, next);
+  if (!may) return false;
+  rendezvous_ = {rendezvous_.number + 1, m.id, next};
+  m.leads = true;
   return true;
 }
 
@@ -290,10 +289,12 @@ bool Sim::take_lock(Machine& m, const TakeLock& lock) {
 void Sim::beat(size_t machine) {
   Machine& m = machines_[machine];
   if (!m.node || m.node->coordinator() == nullptr || rendezvous_.id == m.id) return;
-  if (m.leads_for != 0 && (rendezvous_.began == 0 || rendezvous_.began == m.leads_for)) {
-    rendezvous_ = {rendezvous_.number + 1, m.id, 0};
+  const Succession& last = rendezvous_.last;
+  const bool waits = last.generation == last.base;
+  if (m.leads && (last.leader == m.id || (waits && last.lost == m.id))) {
+    rendezvous_ = {rendezvous_.number + 1, m.id, last};
   } else {
-    feed(machine, LockAnswer{-1, false});
+    feed(machine, Decided{-1, -1, false});
   }
 }
 

@@ -41,7 +41,8 @@ class Sim {
     // It looks for the coordinator for the first time (Wire::meet).
     int64_t meets_since_ns = -1, meets_number = -1;
     int64_t looked_ns = 0;          // whether it is still the newest at the rendezvous
-    NodeId leads_for = 0;           // it has begun a training, or succeeded this one
+    bool leads = false;             // it was let follow, or begin
+    int64_t decided_ns = 0;         // when its last proposal will have been
     // Its worker.
     int64_t generation = -1;        // 0 <= : it was spawned for it
     int64_t rank = -1;
@@ -49,7 +50,7 @@ class Sim {
     int64_t apart_since_ns = -1;    // it cannot reach who leads this generation
     Progress progress;
   };
-  enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kStep, kFault, kLock, kMeet,
+  enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kStep, kFault, kPropose, kMeet,
                               kLost, kGone, kCommit };
   struct Item {
     int64_t at_ns = 0;
@@ -59,7 +60,7 @@ class Sim {
     NodeId incarnation = 0;
     int64_t number = 0;             // generation, exit code, …
     std::shared_ptr<Message> message;
-    TakeLock lock = {};
+    Succession next = {};           // of a proposal
     int64_t step = 0;               // of a commit
     bool operator>(const Item& o) const {
       return at_ns != o.at_ns ? at_ns > o.at_ns : order > o.order;
@@ -93,7 +94,7 @@ class Sim {
   void begin(size_t machine, bool leads);
   void restart_all();
   void check_fence(Machine& machine);
-  bool take_lock(Machine& machine, const TakeLock& lock);
+  bool decide(Machine& machine, const Succession& next);
   void beat(size_t machine);
   void stop_machine(size_t machine, bool noticed);
   void spawn(size_t machine, const Order& order);
@@ -105,6 +106,7 @@ class Sim {
   void commit(const Item& item);
   void publish(int64_t generation, int64_t step);
   void fault();
+  void strike(size_t leader);
   void set_sides(uint64_t percent);
   bool majority_would_live(const std::vector<bool>& lost) const;
   size_t leader() const;            // of the newest committed generation; machines_.size(): none
@@ -118,6 +120,7 @@ class Sim {
   uint64_t order_ = 0;
   double loss_ = 0, base_loss_ = 0;
   int64_t calm_until_ns_ = 0;       // of a burst of loss
+  bool strikes_ = false;            // at the next commit
   bool quorum_kept_ = true;         // no fault took a majority of a generation away at once
   std::vector<Machine> machines_;
   std::unordered_map<NodeId, size_t> where_;
@@ -125,10 +128,10 @@ class Sim {
   NodeId next_id_ = 1;
   struct {                          // control/rendezvous.h
     int64_t number = -1;
-    NodeId id = 0, began = 0;
+    NodeId id = 0;
+    Succession last;
   } rendezvous_;
   std::map<int64_t, Training> trainings_;
-  std::map<int64_t, NodeId> locks_;
   struct {                          // what all see of the checkpoints
     int64_t step = 0, generation = -1;   // the newest, and who committed it
     int64_t most = 0;                    // the largest step that was ever committed

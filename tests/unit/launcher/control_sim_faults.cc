@@ -49,7 +49,7 @@ void Sim::fault() {
   Machine& m = machines_[victim];
   std::vector<bool> lost(machines_.size());
   lost[victim] = true;
-  switch (draw(7)) {
+  switch (draw(9)) {
     case 0: case 1: {
       if (!m.node) break;
       const bool noticed = chance(0.7);
@@ -73,6 +73,7 @@ void Sim::fault() {
       say(text("FAULT loss of ", loss_));
       if (loss_ > 0.1) quorum_kept_ = false;
       break;
+    case 6: case 7: strikes_ = true; break;
     default:
       if (!m.node) break;
       m.frozen_until_ns = now_ns_ + between_ms(100, 5000);
@@ -80,6 +81,19 @@ void Sim::fault() {
       quorum_kept_ = quorum_kept_ && majority_would_live(lost) && machines_.size() > 2;
       break;
   }
+}
+
+// Between the promises to a generation and the orders to run it.
+void Sim::strike(size_t leader) {
+  strikes_ = false;
+  if (chance(0.5)) return set_sides(1 + draw(100));
+  const size_t victim = draw(machines_.size());
+  Machine& m = machines_[victim];
+  if (victim == leader || !m.node) return;
+  m.frozen_until_ns = now_ns_ + between_ms(100, 5000);
+  say(text("FAULT node ", m.id, " has promised, and is stopped for ",
+           (m.frozen_until_ns - now_ns_) / kMs));
+  quorum_kept_ = false;
 }
 
 // So many percent of the nodes cannot reach the others; 0: all can.

@@ -94,17 +94,23 @@ TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
   options.supervisor.nproc_per_node = {1};
   JobNode node({.id = kOwn, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, options, true, 0);
   std::optional<Order> order;
+  std::optional<Succession> proposed;
   bool spawned = false;
   int64_t now_ns = 0;
   const auto on = [&](const Event& event) {
     for (const Action& action : node.on(event, now_ns += kTickNs)) {
+      if (const auto* proposal = std::get_if<Propose>(&action)) proposed = proposal->next;
       if (const auto* send = std::get_if<Send>(&action); send != nullptr && send->to == kStranger)
         order = std::get<Order>(send->message);
       spawned = spawned || std::holds_alternative<SpawnWorkers>(action);
     }
   };
   for (int i = 0; i < 5; ++i) on(Tick{});
-  on(LockAnswer{-1, true});
+  ASSERT_TRUE(proposed);
+  EXPECT_EQ(proposed->base, -1);
+  on(Decided{-1, proposed->generation - 1, true});  // of one that it has given up since
+  EXPECT_FALSE(spawned);
+  on(Decided{-1, proposed->generation, true});
   ASSERT_TRUE(spawned);
   on(Spawned{{11}});
   on(Tick{{Sample{}}});

@@ -4,22 +4,64 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <thread>
+
 #include "base/text.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
+#include "tests/support/faulty_file_system.h"
 
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr uint64_t kFirst = 11, kStandby = 12, kJoiner = 13;
+constexpr NodeId kFirst = 11, kStandby = 12, kJoiner = 13;
+constexpr Succession kBegins = {.leader = kFirst, .generation = 0};
+constexpr Succession kTakesOver = {.leader = kStandby, .generation = 1, .lost = kFirst, .base = 0};
+constexpr Succession kGoesOn = {.leader = kFirst, .generation = 2, .lost = kFirst, .base = 0};
+constexpr Succession kBeginsAnew = {.leader = kJoiner, .generation = 5};
+
+TEST(Succession, AGenerationIsFollowedByOne) {
+  EXPECT_TRUE(may_follow({}, kTakesOver));  // what was said is gone
+  EXPECT_TRUE(may_follow(kBegins, kTakesOver));
+  EXPECT_TRUE(may_follow(kBegins, kGoesOn));
+  // The leader has gone on from there, and the standby's half does not know it; and the other way.
+  const Succession goes_further = {.leader = kFirst, .generation = 3, .lost = kFirst, .base = 2};
+  EXPECT_FALSE(may_follow(goes_further, kTakesOver));
+  EXPECT_FALSE(may_follow(goes_further, kGoesOn));
+  EXPECT_FALSE(may_follow(kTakesOver, goes_further));
+  EXPECT_FALSE(may_follow(kBeginsAnew, kTakesOver));
+  // It went on by a majority while the disk could not be written.
+  EXPECT_TRUE(may_follow(kBegins, goes_further));
+}
+
+// Who followed, and was lost before a worker ran, keeps nobody from following the same one.
+TEST(Succession, AMajorityOfTheSameNodesFollowsInPlaceOfAnother) {
+  Succession newer = kGoesOn, older = kTakesOver;
+  EXPECT_TRUE(may_follow(kTakesOver, kGoesOn));
+  EXPECT_FALSE(may_follow(kGoesOn, kTakesOver));  // some promised the newer one
+  older.tie = true;
+  EXPECT_TRUE(may_follow(older, kGoesOn));
+  EXPECT_TRUE(may_follow(older, older));
+  newer.tie = true;
+  EXPECT_TRUE(may_follow(kTakesOver, newer));
+  EXPECT_FALSE(may_follow(older, newer));  // the halves may have no node in common
+  // Nor when the leader itself has asked first.
+  EXPECT_FALSE(may_follow({kFirst, 0, kFirst, 0, true}, older));
+  EXPECT_TRUE(may_follow({kFirst, 0, kFirst, 0, true}, kTakesOver));
+}
 
 class Meeting : public testing::Test {
  protected:
   ~Meeting() override { EXPECT_TRUE(remove_tree(fs, folder)); }
-  Rendezvous agent() {
-    return Rendezvous::create(fs, text("file:", folder.string()), "job", folder).value();
+  Rendezvous agent(FileSystem& file_system) {
+    return Rendezvous::create(file_system, text("file:", folder.string()), "job", folder).value();
   }
-  static net::Endpoint at(uint64_t node) { return {"10.0.0.1", static_cast<uint16_t>(node)}; }
+  Rendezvous agent() { return agent(fs); }
+  static net::Endpoint at(NodeId node) { return {"10.0.0.1", static_cast<uint16_t>(node)}; }
+  void begin() {
+    ASSERT_TRUE(first.claim(first.newest().value(), at(kFirst)).value());
+    ASSERT_TRUE(first.follow(kBegins, at(kFirst)).value());
+  }
 
   FileSystem& fs = posix_file_system();
   std::filesystem::path folder = make_private_directory().value();
@@ -27,37 +69,41 @@ class Meeting : public testing::Test {
 };
 
 TEST_F(Meeting, TheNewestNumberCoordinates) {
-  EXPECT_EQ(first.newest().value().number, -1);
-  EXPECT_TRUE(first.claim(0, at(kFirst)).value());
-  EXPECT_FALSE(joiner.claim(0, at(kJoiner)).value());
+  const auto nobody = joiner.newest().value();
+  EXPECT_EQ(nobody.number, -1);
+  EXPECT_TRUE(first.claim(nobody, at(kFirst)).value());
+  EXPECT_FALSE(joiner.claim(nobody, at(kJoiner)).value());
   EXPECT_EQ(joiner.newest().value().at, at(kFirst));
-  EXPECT_TRUE(first.begin(kFirst, at(kFirst)).value());
+  EXPECT_EQ(joiner.newest().value().last, Succession{});
+  EXPECT_TRUE(first.follow(kBegins, at(kFirst)).value());
   const auto begun = joiner.newest().value();
-  EXPECT_EQ(begun.began, kFirst);
+  EXPECT_EQ(begun.last, kBegins);
   EXPECT_TRUE(first.beat().value());
   EXPECT_EQ(joiner.newest().value().at, at(kFirst));
-  EXPECT_EQ(joiner.newest().value().began, kFirst);
+  EXPECT_EQ(joiner.newest().value().last, kBegins);
   EXPECT_NE(joiner.newest().value().words, begun.words);
-  EXPECT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
+  Succession tie = kTakesOver;
+  tie.tie = true;
+  EXPECT_TRUE(standby.follow(tie, at(kStandby)).value());
   EXPECT_EQ(joiner.newest().value().at, at(kStandby));
-  EXPECT_EQ(joiner.newest().value().began, 0u);
+  EXPECT_EQ(joiner.newest().value().last, tie);
   standby.withdraw();
   EXPECT_TRUE(fs.list(folder).value().empty());
 }
 
 TEST_F(Meeting, OfOneThatBeginsAndOneThatSucceedsOneDoes) {
-  ASSERT_TRUE(first.claim(0, at(kFirst)).value());
-  ASSERT_TRUE(first.begin(kFirst, at(kFirst)).value());
+  begin();
   // A joiner found the coordinator dead; then a standby takes over.
-  ASSERT_TRUE(joiner.claim(2, at(kJoiner)).value());
-  ASSERT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
+  ASSERT_TRUE(joiner.claim(joiner.newest().value(), at(kJoiner)).value());
+  ASSERT_TRUE(standby.follow(kTakesOver, at(kStandby)).value());
   EXPECT_FALSE(joiner.beat().value());
-  EXPECT_FALSE(joiner.begin(kJoiner, at(kJoiner)).value());
+  EXPECT_FALSE(joiner.follow(kBeginsAnew, at(kJoiner)).value());
   // The other way round.
   Rendezvous second = agent(), third = agent();
-  ASSERT_TRUE(second.claim(4, at(kJoiner)).value());
-  ASSERT_TRUE(second.begin(kJoiner, at(kJoiner)).value());
-  EXPECT_FALSE(third.succeed(kStandby, at(kStandby)).value());
+  ASSERT_TRUE(second.claim(second.newest().value(), at(kJoiner)).value());
+  ASSERT_TRUE(second.follow(kBeginsAnew, at(kJoiner)).value());
+  const Succession late = {.leader = 14, .generation = 6, .lost = kStandby, .base = 1};
+  EXPECT_FALSE(third.follow(late, at(14)).value());
   EXPECT_EQ(third.newest().value().at, at(kJoiner));
 }
 
@@ -75,7 +121,7 @@ TEST_F(Meeting, AFileThatGoesWhileItIsReadKeepsItsNumber) {
 TEST_F(Meeting, AnAddressIsUsedUntilAFileNamesAnother) {
   const auto fixed = Rendezvous::create(fs, "10.0.0.9:700", "job", folder).value();
   EXPECT_EQ(fixed.newest().value().at.str(), "10.0.0.9:700");
-  ASSERT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
+  ASSERT_TRUE(standby.follow(kTakesOver, at(kStandby)).value());
   EXPECT_EQ(fixed.newest().value().at, at(kStandby));
 }
 
@@ -96,50 +142,78 @@ TEST_F(Meeting, ANameStandsForItsAddress) {
   EXPECT_NE(none.error().message.find(unknown), std::string::npos);
 }
 
-TEST_F(Meeting, ALockHasOneOwner) {
-  EXPECT_TRUE(first.lock(7, kFirst).value());
-  EXPECT_TRUE(first.lock(7, kFirst).value());
-  EXPECT_FALSE(standby.lock(7, kStandby).value());
-}
-
-// A run that was killed leaves its lock behind; the next one with the same DIR and no id counts its
-// generations from the same number.
-TEST_F(Meeting, ALockBindsItsRunAloneAndGoesWithIt) {
-  ASSERT_TRUE(first.claim(0, at(kFirst)).value());
-  ASSERT_TRUE(first.begin(kFirst, at(kFirst)).value());
-  ASSERT_TRUE(standby.lock(0, kStandby).value());
-  ASSERT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
-  EXPECT_FALSE(first.lock(0, kFirst).value());  // still of this run
-  ASSERT_TRUE(joiner.claim(3, at(kJoiner)).value());
-  EXPECT_FALSE(first.lock(0, kFirst).value());  // and until another one begins
-  ASSERT_TRUE(joiner.begin(kJoiner, at(kJoiner)).value());
-  Rendezvous next = agent();
-  EXPECT_TRUE(next.lock(0, kFirst).value());
-  EXPECT_FALSE(joiner.lock(0, kJoiner).value());
-  ASSERT_TRUE(next.succeed(kJoiner, at(kFirst)).value());
-  EXPECT_EQ(fs.list(folder).value().size(), 3u);
-  joiner.withdraw();  // it does not speak for the run any more
-  EXPECT_EQ(fs.list(folder).value().size(), 3u);
-  next.withdraw();
-  const auto left = fs.list(folder).value();
-  ASSERT_EQ(left.size(), 1u);
-  EXPECT_TRUE(left[0].starts_with("job.succeeds.")) << left[0];
-}
-
 // A standby that waits for nodes, and was wrong to believe the coordinator lost, is the newest one
 // for a moment only: else a late node would begin anew once that standby is no more.
 TEST_F(Meeting, WhoLeadsATrainingClaimsAgain) {
-  ASSERT_TRUE(first.claim(0, at(kFirst)).value());
-  ASSERT_TRUE(first.begin(kFirst, at(kFirst)).value());
-  ASSERT_TRUE(standby.succeed(kFirst, at(kStandby)).value());
+  begin();
+  Succession waits = kTakesOver;
+  waits.generation = waits.base;
+  ASSERT_TRUE(standby.follow(waits, at(kStandby)).value());
   EXPECT_EQ(joiner.newest().value().at, at(kStandby));
   EXPECT_TRUE(first.beat().value());
   EXPECT_EQ(joiner.newest().value().at, at(kFirst));
+  EXPECT_EQ(joiner.newest().value().last, waits);
+  EXPECT_TRUE(first.follow(kGoesOn, at(kFirst)).value());
+  EXPECT_FALSE(standby.beat().value());
   // Not once another training has begun.
-  ASSERT_TRUE(joiner.claim(joiner.newest().value().number + 1, at(kJoiner)).value());
-  ASSERT_TRUE(joiner.begin(kJoiner, at(kJoiner)).value());
+  ASSERT_TRUE(joiner.claim(joiner.newest().value(), at(kJoiner)).value());
+  ASSERT_TRUE(joiner.follow(kBeginsAnew, at(kJoiner)).value());
   EXPECT_FALSE(first.beat().value());
   EXPECT_EQ(first.newest().value().at, at(kJoiner));
+}
+
+// It has read what the newest file says; before it makes the next one two others do, and that one's
+// number is free again.
+TEST_F(Meeting, WhoIsSlowDecidesNothingOnWhatIsNoLongerSo) {
+  begin();
+  test_support::FaultyFileSystem disk(
+      fs, {.op = test_support::Op::kSync, .at_call = 1, .fault = test_support::Fault::kHold});
+  Rendezvous slow = agent(disk);
+  bool mine = true;
+  std::thread takes_over([&] { mine = slow.follow(kTakesOver, at(kStandby)).value(); });
+  while (disk.calls(test_support::Op::kSync) == 0) std::this_thread::yield();
+  Succession next = kGoesOn;
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(first.follow(next, at(kFirst)).value());
+    next.base = next.generation++;
+  }
+  disk.set_plan({});
+  takes_over.join();
+  EXPECT_FALSE(mine);
+  EXPECT_EQ(joiner.newest().value().at, at(kFirst));
+  EXPECT_EQ(fs.list(folder).value().size(), 1u);
+}
+
+TEST_F(Meeting, AMajorityGoesOnWhileTheDiskIsFullAndSaysItLater) {
+  begin();
+  test_support::FaultyFileSystem disk(fs, {.op = test_support::Op::kCreate, .at_call = 1,
+                                           .fault = test_support::Fault::kNoSpace,
+                                           .and_after = true});
+  Rendezvous own = agent(disk);
+  Succession tie = kTakesOver;
+  tie.tie = true;
+  const auto half = own.follow(tie, at(kStandby));
+  ASSERT_FALSE(half);
+  EXPECT_NE(half.error().message.find(folder.string()), std::string::npos);
+  EXPECT_TRUE(own.follow(kTakesOver, at(kStandby)).value());
+  const Succession further = {.leader = kStandby, .generation = 2, .lost = kStandby, .base = 1};
+  EXPECT_TRUE(own.follow(further, at(kStandby)).value());
+  EXPECT_FALSE(own.beat());
+  EXPECT_EQ(joiner.newest().value().last, kBegins);
+  EXPECT_EQ(fs.list(folder).value().size(), 1u);
+  disk.set_plan({});
+  EXPECT_TRUE(own.beat().value());
+  EXPECT_EQ(joiner.newest().value().last, further);
+  EXPECT_FALSE(first.follow(kGoesOn, at(kFirst)).value());
+}
+
+// Whoever removed the folder's files has not ended the job.
+TEST_F(Meeting, WhoLeadsSaysItAgainWhenTheFilesAreGone) {
+  begin();
+  ASSERT_TRUE(remove_tree(fs, folder / "job.coordinator.1"));
+  EXPECT_TRUE(first.beat().value());
+  EXPECT_EQ(joiner.newest().value().at, at(kFirst));
+  EXPECT_EQ(joiner.newest().value().last, kBegins);
 }
 
 }  // namespace

@@ -1,0 +1,27 @@
+// The order of a job's generations, kept where all its agents write one after the other
+// (rendezvous.h): each says which one it follows, so that none is ever followed by two that train.
+#pragma once
+
+#include <cstdint>
+
+#include "launcher/control/message.h"
+
+namespace lockstep::launcher::control {
+
+// `leader` leads `generation`, which follows `base`, led by `lost` (or by itself).
+struct Succession {
+  NodeId leader = 0;        // 0: no training has begun
+  int64_t generation = -1;  // == base: it waits for nodes, to lead what follows base
+  NodeId lost = 0;
+  int64_t base = -1;        // -1: the training begins
+  bool tie = false;         // with no more than half of base's nodes
+  bool operator==(const Succession&) const = default;
+};
+
+// Whether `next` may come after `last`, the newest one. Both have the promises of at least half of
+// base's nodes. Either nobody has followed base yet, or who did can never have all its workers: a
+// node that it needs has promised the newer generation. Two ties may need no node in common: of
+// those the first one stays.
+bool may_follow(const Succession& last, const Succession& next);
+
+}  // namespace lockstep::launcher::control
