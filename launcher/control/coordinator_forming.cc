@@ -181,12 +181,15 @@ void Coordinator::commit() {
   roll_.clear();
   standbys_.clear();
   for (const auto& node : nodes_) node->voter = node->index >= 0;
+  std::vector<const Node*> able;
   for (const Node* node : members_) {
     roll_.push_back(node->peer.id);
-    if (standbys_.size() < kStandbys && node->peer.id != options_.id &&
-        !node->peer.address.empty())
-      standbys_.push_back(node->peer);
+    if (node->peer.id != options_.id && !node->peer.address.empty()) able.push_back(node);
   }
+  // Apart from each other: a rack that is lost should not take them all.
+  const size_t standbys = std::min(kStandbys, able.size());
+  for (size_t i = 0; i < standbys; ++i)
+    standbys_.push_back(able[(2 * i + 1) * able.size() / (2 * standbys)]->peer);
   stage_ = Stage::kRunning;
   waiting_ns_ = enough_ns_ = -1;
   lost_some_ = false;

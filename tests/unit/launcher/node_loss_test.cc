@@ -196,6 +196,14 @@ TEST(OnNodeLoss, SpareGoesOnByTheParkedNodeAndEndsWithoutOne) {
   job.expect_end(2, "2 nodes are left and 3 are needed; no spare is there");
 }
 
+// The coordinator's neighbours are not its standbys.
+TEST(OnNodeLoss, ARackWithTheCoordinatorLeavesAStandby) {
+  Job job(OnNodeLoss::kShrink, 1, 9);
+  for (const NodeId id : {1, 2, 3, 4}) job.lose(id);
+  job.pass(10);
+  EXPECT_EQ(job.running(), 5);
+}
+
 TEST(OnNodeLoss, SpareIsAwaitedWhoseConnectionHasJustBroken) {
   Job job(OnNodeLoss::kSpare, 1, 3, /*spares=*/1);
   const NodeId spare = job.parked();
