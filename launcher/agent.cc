@@ -222,7 +222,9 @@ void Agent::carry_out(const control::Follow& action) {
 }
 
 void Agent::carry_out(const control::Propose& action) {
-  errands_.post([this, next = action.next] {
+  const control::Succession& next = action.next;
+  if (!rendezvous_) return feed(control::Decided{next.base, next.generation, true});  // alone
+  errands_.post([this, next] {
     const auto mine = rendezvous_->follow(next, wire_->listens_at());
     if (!mine) log_warning(mine.error().message);
     answer({next.base, next.generation, mine && mine.value()});

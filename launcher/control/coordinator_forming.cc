@@ -161,8 +161,6 @@ void Coordinator::try_commit() {
   const bool tie = 2 * promises == roll_.size();
   if (2 * promises < roll_.size()) {
     step_down(text("only ", promises, " of ", roll_.size(), " nodes agree"));
-  } else if (options_.max_nodes == 1) {  // nobody else could follow
-    commit();
   } else if (!std::exchange(proposed_, true)) {
     actions_->emplace_back(Propose{succession(generation_, tie)});
   }
