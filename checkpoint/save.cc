@@ -21,6 +21,7 @@ void warn_unless(const Result<void>& result, const char* what) {
 
 Save::Save(SaveContext context, SaveRequest request, std::string attempt)
     : context_(std::move(context)),
+      files_(context_.file_system, context_.stopping, OnceStopped::kFail),
       options_(context_.options),
       request_(std::move(request)),
       attempt_(std::move(attempt)) {
@@ -52,9 +53,8 @@ Result<void> Save::stage() {
 
 Result<void> Save::write() {
   const double start_s = now_s();
-  FileSystem& fs = context_.file_system;
-  LOCKSTEP_RETURN_IF_ERROR(fs.make_directories(report_.directory));
-  LOCKSTEP_RETURN_IF_ERROR(fs.sync_directory(options_.folder));
+  LOCKSTEP_RETURN_IF_ERROR(files_.make_directories(report_.directory));
+  LOCKSTEP_RETURN_IF_ERROR(files_.sync_directory(options_.folder));
   if (!context_.staging.staged().empty()) LOCKSTEP_RETURN_IF_ERROR(write_file());
   report_.write_s = now_s() - start_s - report_.sync_s;
   return {};
@@ -62,13 +62,12 @@ Result<void> Save::write() {
 
 Result<void> Save::write_file() {
   LOCKSTEP_TRY(ShardFileWriter writer,
-               ShardFileWriter::open(context_.file_system, context_.pipeline,
+               ShardFileWriter::open(files_, context_.pipeline,
                                      {report_.directory, options_.rank, options_.world_size,
                                       report_.step, options_.generation}));
   Result<void> written;
   for (const auto& [piece, bytes] : context_.staging.staged()) {
     written = writer.append(piece, bytes);
-    if (context_.stopping) written = Error{Code::kAborted, "the engine was stopped"};
     if (!written.ok()) break;
   }
   if (written.ok()) {
@@ -165,7 +164,7 @@ Result<Manifest> Save::decide() {
       LOCKSTEP_TRY(const std::string index, index_contents(manifest));
       manifest.index_xxh3 = hex64(xxh3_64(index));
     }
-    LOCKSTEP_RETURN_IF_ERROR(publish_file(context_.file_system, report_.directory / kManifestName,
+    LOCKSTEP_RETURN_IF_ERROR(publish_file(files_, report_.directory / kManifestName,
                                           manifest_text(manifest)));
     return manifest;
   };
@@ -182,7 +181,7 @@ Result<Manifest> Save::decide() {
 }
 
 void Save::after_commit(const Manifest& manifest) {
-  FileSystem& fs = context_.file_system;
+  StoppableFiles fs(context_.file_system, context_.stopping, OnceStopped::kGoOn);
   warn_unless(publish_file(fs, options_.folder / kLatestName, attempt_ + "\n"), "LATEST is not");
   if (!manifest.index_xxh3.empty())
     warn_unless(write_index(fs, report_.directory, manifest), "it has no index.h5");

@@ -19,6 +19,7 @@
 #include "checkpoint/engine.h"
 #include "checkpoint/shard_file_writer.h"
 #include "checkpoint/staging.h"
+#include "checkpoint/stoppable_files.h"
 #include "checkpoint/vote.h"
 
 namespace lockstep::checkpoint {
@@ -57,6 +58,7 @@ class Save {
   Manifest part() const;
 
   SaveContext context_;
+  StoppableFiles files_;  // of all that must not happen once the engine is stopped
   const EngineOptions& options_;
   const SaveRequest request_;
   const std::string attempt_;

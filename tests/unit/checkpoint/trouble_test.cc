@@ -37,6 +37,54 @@ TEST(Trouble, DueWhileOneIsWrittenIsSkippedOrWaitsAndTheSnapshotStays) {
   EXPECT_EQ(world.pages[0]->read().committed_step, 2);
 }
 
+// A recovery does not wait for a disk. What is held here is each sync of a save in turn, with those
+// after the commit; it ends when the next generation has long saved.
+TEST(Trouble, AnEngineThatEndsDoesNotWaitForASync) {
+  int64_t syncs[2] = {0, 0}, committed = 0, given_up = 0;
+  const Op ops[2] = {Op::kSync, Op::kSyncDirectory};
+  {
+    const TempDir dir;
+    FaultyFileSystem counted(disk());
+    World world(counted, options_in(dir / "c"), odd_model(), 1);
+    ASSERT_TRUE(world.save(1)[0].committed);
+    counted.set_plan({});
+    ASSERT_TRUE(world.save(2)[0].committed);
+    for (const int i : {0, 1}) syncs[i] = counted.calls(ops[i]);
+  }
+  for (int64_t number = 0; number < syncs[0] + syncs[1]; ++number) {
+    const Op op = ops[number < syncs[0] ? 0 : 1];
+    const int64_t at_call = number < syncs[0] ? number + 1 : number - syncs[0] + 1;
+    SCOPED_TRACE(text("operation ", static_cast<int>(op), ", call ", at_call));
+    const TempDir dir;
+    auto* held = new FaultyFileSystem(disk());  // the sync that was left alone borrows it
+    {
+      World world(*held, options_in(dir / "c"), odd_model(), 1);
+      ASSERT_TRUE(world.save(1)[0].committed);
+      held->set_plan({.op = op, .at_call = at_call, .fault = Fault::kHold});
+      world.states[0]->fill(2);
+      world.begin({.step = 2, .updates = 2});
+      while (held->calls(op) < at_call) std::this_thread::yield();
+      const double start_s = system_clock().monotonic_s();
+      world.engines.clear();
+      EXPECT_LT(system_clock().monotonic_s() - start_s, 1.0);
+    }
+    const bool lost = newest_is_not(2, dir / "c") != "";
+    ++(lost ? given_up : committed);
+    EXPECT_EQ(newest_is_not(lost ? 1 : 2, dir / "c"), "");
+    World next(disk(), options_in(dir / "c", 2), odd_model(), 1);
+    EXPECT_TRUE(next.save(3)[0].committed);
+    held->set_plan({});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(newest_is_not(3, dir / "c"), "");
+    for (const auto& entry : list_checkpoints(disk(), dir / "c").value())
+      EXPECT_TRUE(entry.committed) << entry.directory;
+    static std::vector<FaultyFileSystem*> lent;
+    lent.push_back(held);
+  }
+  EXPECT_GE(given_up, 4);
+  EXPECT_GE(committed, 2);
+}
+
 TEST(Trouble, ASlowDiskDelaysTheCommitAndNotTheTrainer) {
   const TempDir dir;
   FaultyFileSystem slow(disk());
