@@ -236,8 +236,19 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   options.resume_command = resume_command(command, arguments);
   options.status_endpoint = config.value().launcher.status_endpoint;
   options.status_pages = status_pages(posix_file_system(), system_clock(), options.dump_folder);
-  const auto supervise = [&options] {
-    return launcher::run_agent(posix_file_system(), system_clock(), options);
+  // Who is left when the coordinator and all that could take its place are lost starts over, as an
+  // agent would that is started now; whom it finds alive and out of reach it leaves alone.
+  const auto supervise = [&] {
+    auto end = launcher::run_agent(posix_file_system(), system_clock(), options);
+    while (end.alone) {
+      log_warning("this node starts over: it looks for others that are left, in the run folder");
+      options.supervisor = supervisor_options(config.value(), worker.environment);
+      if (!options.nodes.endpoint.starts_with("file:")) options.nodes.endpoint.clear();
+      end = launcher::run_agent(posix_file_system(), system_clock(), options);
+      if (!end.speaks_for_job && end.exit_status == launcher::kExitBug)
+        end.exit_status = launcher::kExitResume;
+    }
+    return end;
   };
   if (!restart) return supervise().exit_status;
   return launch_in_allocation(config.value(), worker.environment, options.resume_command,

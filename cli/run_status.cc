@@ -233,6 +233,7 @@ void RunObserver::add_events(RunStatus& status) {
       if (!event.is_object()) continue;
       const std::string name = event.value("event", "");
       if (name == "generation_start") ++starts;
+      if (name == "node_lost") last_failure_ = event.value("reason", "");
       if (name == "failure_detected")
         last_failure_ = text("rank ", event.value("rank", -1), " ", event.value("reason", ""),
                              " at step ", event.value("step", int64_t{-1}));

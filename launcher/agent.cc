@@ -16,6 +16,7 @@
 #include "launcher/control/wire.h"
 #include "launcher/crew.h"
 #include "launcher/errands.h"
+#include "launcher/narration.h"
 #include "launcher/other_runs.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
@@ -28,6 +29,8 @@ constexpr int64_t kCulpritNs =
 constexpr int kDrainTries = 50;  // a console may not take rank 0's last lines at once
 constexpr control::NodeId kAlone = 1;
 constexpr int64_t kHaltTickMs = 2;  // between two looks at who has let go
+constexpr int kProposals = 10;      // to write one, while the disk refuses
+constexpr int64_t kProposalPauseNs = 250'000'000;
 // workers.json anew, for what is on other nodes; and the rendezvous, for those that look for us.
 constexpr int64_t kPublishNs = control::Wire::kBeatMs * control::kMs;
 
@@ -62,7 +65,7 @@ class Agent {
   void carry_out(const Record& action);
   void carry_out(const control::Leave& action);
 
-  void answer(const control::Decided& answer);
+  void tell(control::Event event);
   void beat();
   Result<void> spawn(const control::Order& order);
   void wait();
@@ -91,11 +94,12 @@ class Agent {
   std::optional<control::Rendezvous> rendezvous_;  // both only with other nodes
   std::unique_ptr<control::Wire> wire_;
   std::optional<control::JobNode> node_;
-  int64_t published_ns_ = 0;
+  int64_t published_ns_ = 0, beaten_ns_ = 0;
   bool left_ = false;
   AgentEnd end_;
   std::mutex mutex_;
-  std::vector<control::Decided> answers_;  // guarded; what errands have found out
+  std::vector<control::Event> told_;     // guarded, as what follows: what errands have found out
+  std::optional<net::Endpoint> named_;   // at the rendezvous
   // What it does here: the event log, the console and workers.json, and the rendezvous once it has
   // been met at. The last member: it ends first.
   Errands errands_;
@@ -188,21 +192,26 @@ AgentEnd Agent::run() {
 
 // What a node does for the others now and then.
 void Agent::keep_up() {
-  if (!wire_ || left_ || clock_.monotonic_ns() - published_ns_ < kPublishNs) return;
-  published_ns_ = clock_.monotonic_ns();
+  if (!wire_ || left_) return;
+  const int64_t now_ns = clock_.monotonic_ns();
+  if (node_->coordinator() != nullptr && now_ns - beaten_ns_ >= kPublishNs) {
+    beaten_ns_ = now_ns;
+    errands_.post_latest("beat", [this] { beat(); });
+  }
+  if (now_ns - published_ns_ < kPublishNs) return;
+  published_ns_ = now_ns;
   publish("running", -1);
-  if (node_->coordinator() != nullptr) errands_.post_latest("beat", [this] { beat(); });
 }
 
 void Agent::beat() {
   const auto newest = rendezvous_->beat();
   if (!newest) log_warning(newest.error().message);
-  if (newest && !newest.value()) answer({-1, -1, false});  // before it has begun
+  if (newest && !newest.value()) tell(control::Superseded{});
 }
 
-void Agent::answer(const control::Decided& answer) {
+void Agent::tell(control::Event event) {
   const std::lock_guard lock(mutex_);
-  answers_.push_back(answer);
+  told_.push_back(std::move(event));
 }
 
 // Spawned and SpawnFailed answer SpawnWorkers, so events queue up behind the one being carried out.
@@ -218,16 +227,27 @@ void Agent::carry_out(const control::Send& action) {
 }
 
 void Agent::carry_out(const control::Follow& action) {
-  if (wire_) wire_->follow(action.leader);
+  if (!wire_) return;
+  if (!action.leader.address.empty()) return wire_->follow(action.leader.address);
+  errands_.post_latest("look", [this] {
+    const auto found = rendezvous_->newest();
+    const std::lock_guard lock(mutex_);
+    if (found) named_ = found.value().at;
+  });
 }
 
 void Agent::carry_out(const control::Propose& action) {
   const control::Succession& next = action.next;
-  if (!rendezvous_) return feed(control::Decided{next.base, next.generation, true});  // alone
+  if (!rendezvous_) return feed(control::Decided{next.base, next.generation, true, ""});  // alone
   errands_.post([this, next] {
-    const auto mine = rendezvous_->follow(next, wire_->listens_at());
-    if (!mine) log_warning(mine.error().message);
-    answer({next.base, next.generation, mine && mine.value()});
+    auto mine = rendezvous_->follow(next, wire_->listens_at());
+    for (int i = 1; i < kProposals && !mine; ++i) {
+      if (i == 1) log_warning(mine.error().message, "; tried again");
+      clock_.sleep_ns(kProposalPauseNs);
+      mine = rendezvous_->follow(next, wire_->listens_at());
+    }
+    tell(control::Decided{next.base, next.generation, mine && mine.value(),
+                          mine ? "" : mine.error().message});
   });
 }
 
@@ -242,6 +262,10 @@ void Agent::carry_out(const control::Leads& action) {
 }
 
 void Agent::carry_out(const control::SpawnWorkers& action) {
+  const control::Order& order = action.order;
+  if (wire_ && node_->coordinator() == nullptr)
+    log_info("generation ", order.generation, ": ranks ", order.first_rank, " to ",
+             order.first_rank + order.count - 1, " of ", order.world_size, " run here");
   const auto spawned = spawn(action.order);
   if (spawned) {
     feed(control::Spawned{crew_.pids()});
@@ -289,26 +313,7 @@ void Agent::carry_out(const Record& action) {
   if (action.rank < 0) event.pids.assign(action.pids.begin(), action.pids.end());
   record(std::move(event));
 
-  const std::string generation = text("generation ", action.generation);
-  if (action.event == "failure_detected") {
-    log_error(generation, ": rank ", action.rank, " ", action.reason, " at step ", action.step,
-              "; stopping the others");
-  } else if (action.event == "generation_start") {
-    log_info(generation, ": ", action.reason);
-  } else if (action.event == "recovered") {
-    log_info(generation, ": recovered: ", action.reason);
-  } else if (action.event == "stop_requested") {
-    log_info(action.reason, ": workers save and stop");
-  } else if (action.event == "straggler") {
-    log_warning(generation, ": rank ", action.rank, " ", action.reason, " at step ", action.step);
-  } else if (action.event == "grace_over" || action.event == "node_lost") {
-    log_warning(generation, ": ", action.reason);
-  } else if (action.event == "node_joined") {
-    log_info(generation, ": node ", action.reason, " joined, at least ", options_.nodes.min,
-             " must be here");
-  } else if (action.event == "waiting_for_nodes") {
-    log_info(generation, ": waiting for nodes, at least ", options_.nodes.min, " must be here");
-  }
+  narrate(action, options_.nodes.min);
 }
 
 void Agent::record(LoggedEvent event) {
@@ -330,12 +335,13 @@ void Agent::say(bool all) {
 void Agent::carry_out(const control::Leave& action) {
   left_ = true;
   end_.exit_status = action.exit_status;
+  end_.alone = action.alone;
   end_.speaks_for_job = node_->coordinator() != nullptr;
   end_console();
   if (end_.speaks_for_job) {
     conclude(action);
   } else if (action.exit_status != kExitDone) {
-    log_error("ended with status ", action.exit_status, ": ", action.reason);
+    narrate_end(action.exit_status, action.reason);
   }
   errands_.finish();
 }
@@ -359,7 +365,7 @@ void Agent::conclude(const control::Leave& action) {
     log_info("another node coordinated until generation ", took_over_after_,
              "; what failed by then is in ", (options_.dump_folder / "events.jsonl").string());
   if (action.exit_status == kExitDone) return;
-  log_error("ended with status ", action.exit_status, ": ", action.reason);
+  narrate_end(action.exit_status, action.reason);
   if (action.exit_status != kExitConfig && !options_.resume_command.empty())
     log_info("to resume from the newest checkpoint: ", options_.resume_command);
 }
@@ -370,12 +376,15 @@ void Agent::wait() {
   const int64_t tick_ms = crew_.waits() ? kHaltTickMs : options_.tick_ms;
   if (!wire_) return wait_readable(descriptors, tick_ms);
   for (const control::Event& event : wire_->wait(tick_ms, descriptors)) feed(event);
-  std::vector<control::Decided> answers;
+  std::vector<control::Event> told;
+  std::optional<net::Endpoint> named;
   {
     const std::lock_guard lock(mutex_);
-    answers.swap(answers_);
+    told.swap(told_);
+    named.swap(named_);
   }
-  for (const control::Decided& each : answers) feed(each);
+  if (named && node_->member().follows().address.empty()) wire_->follow(named->str());
+  for (const control::Event& event : told) feed(event);
 }
 
 // All deaths of one look go into one event: which came first is decided by what they say. A worker
@@ -464,7 +473,8 @@ AgentEnd run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& op
   const bool several = options.nodes.several();
   const auto fail = [several](const Error& error) {
     log_error(error.message);
-    return AgentEnd{exit_status(error.code), !several, {}};
+    return AgentEnd{
+        .exit_status = exit_status(error.code), .speaks_for_job = !several, .nodes = {}};
   };
   const auto logs = options.dump_folder / "logs";
   if (const auto made = file_system.make_directories(logs); !made) return fail(made.error());

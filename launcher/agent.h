@@ -57,6 +57,7 @@ struct AgentOptions {
 struct AgentEnd {
   int exit_status = 0;        // incident.h; of all agents the same that learnt how the job ended
   bool speaks_for_job = true;  // one of them does: who coordinated at the end
+  bool alone = false;          // the coordinator was lost and nobody could take its place
   std::vector<std::string> nodes;  // ... and the nodes that it had then, by name; none alone
 };
 // Runs to the end. Requires: called from the program's main thread, which spawns the workers: they

@@ -53,7 +53,7 @@ void Coordinator::on(const Report& report, int64_t now_ns, Actions& actions) {
     step_down(text("node ", node->name, " runs generation ", report.committed, " of another one"));
     return;
   }
-  if (report.stops > stops_) {
+  if (report.stops > stops_ && may_stop()) {  // it says it again
     stops_ = report.stops;
     feed(StopRequested{report.stop_signal});
   }
@@ -84,7 +84,9 @@ void Coordinator::note(Node& node, const Report& report) {
   node.follows = report.follows;
   node.promised = report.promised;
   node.promised_to = report.promised_to;
+  node.strayed = report.strayed;
   node.committed = report.committed;
+  if (report.committed == base_) not_yet_run_.erase(report.id);
   node.roll_of = report.roll_of;
   node.alive = report.alive;
   max_promised_ = std::max(max_promised_, report.promised);
@@ -141,13 +143,24 @@ void Coordinator::on(const Decided& event, int64_t now_ns, Actions& actions) {
   actions_ = &actions;
   const bool forming = stage_ == Stage::kGathering || stage_ == Stage::kPreparing;
   if (!forming || event.base != base_) return;
-  if (!event.mine) {
+  if (!event.error.empty()) {
+    step_down(event.error);
+  } else if (!event.mine) {
     step_down(base_ < 0 ? "another node coordinates this job"
                         : text("another node has succeeded generation ", base_), true);
   } else if (stage_ == Stage::kPreparing && proposed_ && event.generation == generation_) {
     commit();
+  } else if (event.generation == base_) {
+    granted_ = true;
   }
   settle();
+}
+
+void Coordinator::on(const Superseded&, int64_t now_ns, Actions& actions) {
+  now_ns_ = now_ns;
+  actions_ = &actions;
+  if (stage_ == Stage::kOver || stage_ == Stage::kFinishing || (base_ >= 0 && !rules())) return;
+  step_down("another node coordinates this job");
 }
 
 void Coordinator::on(int64_t now_ns, Actions& actions) {
@@ -161,6 +174,9 @@ void Coordinator::on(int64_t now_ns, Actions& actions) {
   scanned_ns_ = now_ns;
   scan();
   if (stage_ == Stage::kGathering) gather();
+  const int64_t patience_ns = base_ < 0 ? options_.timing.join_ns : options_.timing.fence_ns;
+  if (stage_ == Stage::kPreparing && proposed_ && now_ns - proposed_ns_ >= patience_ns)
+    step_down(text("the rendezvous does not answer for ", patience_ns / kMs, " ms"));
   if (stage_ == Stage::kRunning &&
       (samples_new_ || now_ns - fed_ns_ >= options_.timing.report_ns)) {
     samples_new_ = false;

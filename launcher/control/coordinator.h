@@ -8,6 +8,8 @@
 // Quorum: to follow generation b takes the promises of at least half of b's nodes, so that none of
 // its workers can still do something where they are needed, and the rendezvous, which lets one
 // follow (succession.h): another coordinator may have half of them too, or a late node begin anew.
+// Who led b need not ask when more than half of the nodes before b have run it and more than half
+// of b's nodes have promised to nobody else since: no other coordinator can have half of either.
 // A node is evicted when it is silent for evict_ns, when its connection broke and it does not come
 // back, or when it makes no promise in time. Surplus nodes are parked, never an error.
 // Whoever learns of a newer generation than its own steps down.
@@ -16,28 +18,13 @@
 
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
+#include "launcher/control/coordinator_options.h"
 #include "launcher/control/machine.h"
 #include "launcher/control/member.h"
 
 namespace lockstep::launcher::control {
-
-enum class OnNodeLoss {
-  kShrink,  // a spare takes over; without one go on with at least min_nodes
-  kSpare,   // a spare takes over; when none comes in fence_ns the job ends, to be resumed
-  kWait,    // as many nodes as before, however long (join_ns) that takes
-  kFail,    // the job ends, to be resumed
-};
-
-struct CoordinatorOptions {
-  SupervisorOptions supervisor;
-  NodeId id = 0;
-  int64_t min_nodes = 1, max_nodes = 1;
-  int64_t spares = 0;  // nodes kept out of a generation while there are more than min_nodes
-  OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
-  int64_t last_call_ns = 30'000 * kMs;  // from min_nodes on, for more to come
-  Timing timing;
-};
 
 class Coordinator {
  public:
@@ -52,6 +39,7 @@ class Coordinator {
     // From its reports.
     int64_t sequence = 0, promised = -1, committed = -1, roll_of = -1;
     NodeId promised_to = 0, follows = 0;
+    bool strayed = false;
     int64_t alive = 0;
     // Of this generation.
     bool ready = false, spawned = false;
@@ -64,6 +52,7 @@ class Coordinator {
   void on(const Report& report, int64_t now_ns, Actions& actions);
   void on(const PeerGone& event, int64_t now_ns, Actions& actions);
   void on(const Decided& event, int64_t now_ns, Actions& actions);
+  void on(const Superseded&, int64_t now_ns, Actions& actions);
   void on(int64_t now_ns, Actions& actions);  // time has passed
 
   const Supervisor& supervisor() const { return supervisor_; }
@@ -94,6 +83,8 @@ class Coordinator {
   bool eligible(const Node& node) const { return node.follows == options_.id && node.gone_ns < 0; }
   std::vector<Node*> choose(size_t count);
   size_t voters() const;
+  bool may_stop() const;
+  bool need_not_ask() const;
   bool lacks_quorum() const;  // of one that would succeed: the others may go on without it
   void gather();
   void wait_on();
@@ -126,13 +117,15 @@ class Coordinator {
   int64_t base_;
   std::vector<NodeId> roll_;
   std::vector<Peer> standbys_;
+  std::unordered_set<NodeId> not_yet_run_;  // it, of the nodes of the one before
+  size_t before_it_ = 0;                    // so many were those
   // The one that is prepared or runs.
   int64_t generation_;
   std::vector<Node*> members_;  // null: lost
   std::string nonce_;
-  int64_t planned_ = 0, per_node_ = 0, prepared_ns_ = 0;
+  int64_t planned_ = 0, per_node_ = 0, prepared_ns_ = 0, proposed_ns_ = 0;
   size_t ready_ = 0, spawned_ = 0, reaped_ = 0;
-  bool proposed_ = false, stop_ = false, kill_ = false, claimed_ = false;
+  bool proposed_ = false, stop_ = false, kill_ = false, claimed_ = false, granted_ = false;
   std::vector<Sample> samples_;
   std::vector<bool> ended_;            // by rank
   std::vector<WorkerExit> pending_;    // not yet told to the supervisor

@@ -161,9 +161,24 @@ void Coordinator::try_commit() {
   const bool tie = 2 * promises == roll_.size();
   if (2 * promises < roll_.size()) {
     step_down(text("only ", promises, " of ", roll_.size(), " nodes agree"));
+  } else if (need_not_ask()) {
+    commit();
   } else if (!std::exchange(proposed_, true)) {
+    proposed_ns_ = now_ns_;
     actions_->emplace_back(Propose{succession(generation_, tie)});
   }
+}
+
+bool Coordinator::need_not_ask() const {
+  const auto faithful = static_cast<size_t>(
+      std::count_if(members_.begin(), members_.end(),
+                    [](const Node* node) { return node->voter && !node->strayed; }));
+  return rules() && 2 * not_yet_run_.size() < before_it_ && 2 * faithful > roll_.size();
+}
+
+// A standby that takes over has nothing to end before it is the one that goes on, or waits to.
+bool Coordinator::may_stop() const {
+  return base_ < 0 || rules() || (granted_ && !lacks_quorum());
 }
 
 Succession Coordinator::succession(int64_t generation, bool tie) const {
@@ -175,7 +190,11 @@ Succession Coordinator::succession(int64_t generation, bool tie) const {
 }
 
 void Coordinator::commit() {
+  const bool first = base_ < 0;
   base_ = generation_;
+  before_it_ = first ? 1 : roll_.size();  // nobody else can have followed none
+  not_yet_run_.clear();
+  if (!first) not_yet_run_.insert(roll_.begin(), roll_.end());
   roll_.clear();
   standbys_.clear();
   for (const auto& node : nodes_) node->voter = node->index >= 0;
@@ -191,7 +210,7 @@ void Coordinator::commit() {
   stage_ = Stage::kRunning;
   waiting_ns_ = enough_ns_ = -1;
   lost_some_ = false;
-  claimed_ = false;
+  claimed_ = granted_ = false;
   broadcast_ = true;
   feed(Agreed{});
   actions_->emplace_back(Committed{generation_, nonce_});

@@ -47,7 +47,8 @@ void JobNode::dispatch(const Event& event) {
           } else if (const auto* answer = std::get_if<NotLeader>(&e.message)) {
             member_.on(*answer, now_ns_, fresh_);
           }
-        } else if constexpr (std::is_same_v<E, PeerGone> || std::is_same_v<E, Decided>) {
+        } else if constexpr (std::is_same_v<E, PeerGone> || std::is_same_v<E, Decided> ||
+                             std::is_same_v<E, Superseded>) {
           if (coordinator_) coordinator_->on(e, now_ns_, fresh_);
         } else {
           member_.on(e, now_ns_, fresh_);

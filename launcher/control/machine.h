@@ -19,12 +19,14 @@ struct Delivered { Message message; };
 struct PeerGone { NodeId id = 0; };  // the connection that this node reported on has ended
 struct LeaderLost {};                // the one to whom we report has ended, or could not be made
 struct Spawned { std::vector<int32_t> pids; };
-struct Decided {  // answers Propose; unasked when it turns out that another node leads: refused
+struct Decided {  // answers Propose
   int64_t base = -1, generation = -1;
   bool mine = false;
+  std::string error;  // not decided: the rendezvous cannot be written
 };
+struct Superseded {};  // the rendezvous names another node as the one that leads
 using Event = std::variant<Delivered, PeerGone, LeaderLost, Spawned, SpawnFailed, WorkersExited,
-                           Tick, StopRequested, Decided>;
+                           Tick, StopRequested, Decided, Superseded>;
 
 // Actions.
 struct Send {
@@ -46,7 +48,11 @@ struct SteppedDown {
   std::string reason;
   bool succeeded = false;  // another node has followed the generation
 };
-struct Leave { int exit_status = 0; std::string reason; };
+struct Leave {
+  int exit_status = 0;
+  std::string reason;
+  bool alone = false;  // the coordinator was lost, and nobody has taken its place
+};
 using Action = std::variant<Send, Follow, SpawnWorkers, TermWorkers, KillWorkers, Propose,
                             Committed, Changed, Leads, SteppedDown, Record, Leave>;
 using Actions = std::vector<Action>;
@@ -63,6 +69,7 @@ struct Timing {
   int64_t reap_ns = 10'000 * kMs;    // to bury what was killed for it
   int64_t reset_ns = 100 * kMs;      // to come back after its connection broke
   int64_t try_ns = 400 * kMs;        // with one candidate, when looking for a coordinator
+  int64_t stop_ns = 12'000 * kMs;    // asked to stop, with nothing to run: nobody saves any more
   int64_t give_up_ns = 20'000 * kMs;  // looking in vain for a lost coordinator ends the agent
   int64_t join_ns = 600'000 * kMs;    // ... for the first one, and for enough nodes
   int64_t scan_ns = 20 * kMs;        // between two looks at all nodes

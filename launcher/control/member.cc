@@ -34,6 +34,7 @@ void Member::on(const Order& order, int64_t now_ns, Actions& actions) {
   heard_ = true;
   // The others have gone on without us: what we ran last is not for us to succeed any more.
   if (order.base > committed_ && order.duty != Duty::kRun) roll_of_ = -1;
+  if (order.duty != Duty::kWait) parked_here_ = order.duty == Duty::kPark;
   switch (order.duty) {
     case Duty::kWait: break;
     case Duty::kPark:
@@ -57,6 +58,7 @@ void Member::prepare(const Order& order, Actions& actions) {
   news_ = true;
   promised_ = order.generation;
   promised_to_ = order.leader;
+  strayed_ = strayed_ || order.leader != committed_by_;
   if (alive_ > 0) kill(actions);
 }
 
@@ -66,6 +68,7 @@ void Member::run(const Order& order, Actions& actions) {
     if (alive_ > 0) return;  // not before what we promised to kill is buried
     committed_ = order.generation;
     committed_by_ = order.leader;
+    strayed_ = false;
     alive_ = order.count;
     spawning_ = true;
     killed_ = termed_ = false;
@@ -77,6 +80,7 @@ void Member::run(const Order& order, Actions& actions) {
     actions.emplace_back(SpawnWorkers{order});
   }
   if (committed_ != order.generation) return;
+  ran_ns_ = now_ns_;
   standbys_ = order.standbys;
   safe_step_ = std::max(safe_step_, order.safe_step);
   restarts_ = order.restarts;
@@ -148,6 +152,10 @@ void Member::on(const WorkersExited& event, int64_t now_ns, Actions& actions) {
 
 void Member::on(const StopRequested& event, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
+  if (parked_here_ && leader_.id != options_.id) {  // that is a spare's own affair
+    leave_ = Leave{kExitResume, "asked to stop, as a spare"};
+    return leave_when_empty(actions);
+  }
   ++stops_;
   stop_signal_ = event.signal;
   // Nobody else is there to ask.
@@ -189,13 +197,16 @@ void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
       actions.emplace_back(Follow{leader_});  // it hears the lost one no more
     } else if (in_vain && !leave_) {
       if (alive_ > 0) kill(actions);
-      leave_ = Leave{kExitResume, text("no coordinator for ", alone_ns / (1000 * kMs), " s")};
+      leave_ = Leave{kExitResume, text("no coordinator for ", alone_ns / (1000 * kMs), " s"),
+                     order_from_ != 0};
     } else if (now_ns - tried_ns_ >= t.try_ns) {
       look_further(actions);
     }
   } else if (!leads && !heard_ && now_ns - tried_ns_ >= t.try_ns) {
     look_further(actions);
   }
+  if (stops_ > 0 && alive_ == 0 && committed_ >= 0 && !leave_ && now_ns - ran_ns_ >= t.stop_ns)
+    leave_ = Leave{kExitResume, "asked to stop, and nobody leads"};
   if (now_ns - ruled_ns_ >= t.fence_ns && alive_ > 0 && !spawning_) kill(actions);
   leave_when_empty(actions);
   if (now_ns - reported_ns_ >= t.report_ns || news_) report(actions);
@@ -235,6 +246,7 @@ void Member::report(Actions& actions) {
   report.follows = heard_ ? order_from_ : 0;
   report.promised = promised_;
   report.promised_to = promised_to_;
+  report.strayed = strayed_;
   report.committed = committed_;
   report.roll_of = roll_of_;
   report.alive = static_cast<int32_t>(alive_);

@@ -60,6 +60,7 @@ class Member {
   int64_t committed() const { return committed_; }
   int64_t promised() const { return promised_; }
   int64_t alive() const { return alive_; }
+  bool parked() const { return parked_here_; }
 
  private:
   bool accepts(const Order& order) const;
@@ -79,6 +80,7 @@ class Member {
   NodeId order_from_ = 0;
   int64_t order_sequence_ = 0, heard_ns_, tried_ns_, reported_ns_ = INT64_MIN / 2;
   int64_t ruled_ns_;  // the last order of one that does more than to gather
+  int64_t ran_ns_ = 0;  // ... that had it run something
   int64_t found_ns_;  // the last word of a coordinator other than one that this node tries to be
   bool trying_ = false;
   bool heard_ = false, news_ = true;
@@ -92,6 +94,8 @@ class Member {
   int64_t promised_ = -1, committed_ = -1;
   NodeId promised_to_ = 0;
   int64_t alive_ = 0;
+  bool strayed_ = false;           // since `committed_by_` had it run: promised to another one
+  bool parked_here_ = false;
   bool spawning_ = false, killed_ = false, termed_ = false;
   std::vector<int32_t> pids_;
   std::string spawn_error_;

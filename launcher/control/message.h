@@ -40,6 +40,7 @@ struct Report {
   NodeId follows = 0;        // whose orders it has heard lately: the way back works
   int64_t promised = -1;     // orders of older generations are refused
   NodeId promised_to = 0;    // ... and those of this one by somebody else
+  bool strayed = false;      // it has promised to another one than who led `committed`, since
   int64_t committed = -1;    // the newest generation that it was told to run
   int64_t roll_of = -1;      // the generation whose members' ids it knows
   int32_t alive = 0;         // workers that are not reaped, of any generation

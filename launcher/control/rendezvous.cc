@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
@@ -17,6 +17,7 @@ namespace {
 
 constexpr const char kCoordinator[] = "coordinator";
 constexpr int kReadTries = 100;
+constexpr int64_t kReadPauseNs = 10'000'000;
 
 // Makes `path` with `contents`; false when it is there already, whoever made it.
 Result<bool> make_once(FileSystem& file_system, const std::filesystem::path& path,
@@ -32,7 +33,11 @@ Result<bool> make_once(FileSystem& file_system, const std::filesystem::path& pat
   const int error = errno;
   (void)file_system.remove(own);
   LOCKSTEP_RETURN_IF_ERROR(written);
-  if (linked || error == EEXIST) return linked;
+  if (linked) return true;
+  if (error == EEXIST) {  // perhaps our own: a server's answer may be lost, and asked for again
+    const auto there = read_file(file_system, path);
+    return there && there.value() == contents;
+  }
   return Error{Code::kIo, text(path.string(), ": link: ", std::strerror(error))};
 }
 
@@ -129,12 +134,12 @@ Result<Rendezvous::Found> Rendezvous::readable() const {
   for (int i = 0; i < kReadTries; ++i) {
     LOCKSTEP_TRY(Found found, newest());
     if (found.number < 0 || found.at.port != 0) return found;
+    system_clock().sleep_ns(kReadPauseNs);
   }
   return Error{Code::kIo, text(folder_.string(), ": nothing that it lists can be read")};
 }
 
 Result<bool> Rendezvous::beat() {
-  if (unsaid_) return decide(*leads_, at_);
   LOCKSTEP_TRY(const Found found, readable());
   if (found.number != claimed_) {
     if (!leads_) return false;
@@ -154,27 +159,14 @@ Result<bool> Rendezvous::claim(const Found& found, const net::Endpoint& at) {
 }
 
 Result<bool> Rendezvous::follow(const Succession& next, const net::Endpoint& at) {
-  auto mine = decide(next, at);
-  if (mine && !mine.value()) return false;
-  if (!mine && (next.base < 0 || next.tie)) return mine;
-  if (!mine) {
-    log_warning(mine.error().message);
-    if (!unsaid_) unsaid_ = next;
-    at_ = at;
-  }
-  leads_ = next;
-  return true;
-}
-
-Result<bool> Rendezvous::decide(const Succession& next, const net::Endpoint& at) {
   while (true) {
     LOCKSTEP_TRY(const Found found, readable());
-    const bool may = next.base < 0 ? found.number == claimed_
-                                   : may_follow(found.last, unsaid_.value_or(next));
+    const bool may =
+        next.base < 0 ? found.number == claimed_ : may_follow(found.last, next);
     if (!may) return false;
     LOCKSTEP_TRY(const bool mine, make(found.number + 1, at, next));
     if (!mine) continue;
-    unsaid_.reset();
+    leads_ = next;
     return true;
   }
 }
@@ -193,10 +185,11 @@ Result<bool> Rendezvous::make(int64_t next, const net::Endpoint& at, const Succe
 
 void Rendezvous::withdraw() {
   if (claimed_ < 0) return;
-  (void)file_system_->remove(file(claimed_));
+  if (const auto there = numbers(); there)
+    for (const int64_t each : there.value())
+      if (each <= claimed_) (void)file_system_->remove(file(each));
   claimed_ = -1;
   leads_.reset();
-  unsaid_.reset();
 }
 
 }  // namespace lockstep::launcher::control

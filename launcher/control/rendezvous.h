@@ -49,8 +49,8 @@ class Rendezvous {
   // Says that this coordinator is alive; false when its claim is not the newest. One that leads a
   // training claims again instead, unless another one has followed. Errors: kIo.
   Result<bool> beat();
-  // Whether `next` follows, led from `at`. To begin to train: nobody has claimed since. With more
-  // than half of the nodes a disk that fails keeps nobody: it is told later. Errors: kIo.
+  // Whether `next` follows, led from `at`. To begin to train: nobody has claimed since.
+  // Errors: kIo.
   Result<bool> follow(const Succession& next, const net::Endpoint& at);
   // The job is over: nobody shall look for us.
   void withdraw();
@@ -61,7 +61,6 @@ class Rendezvous {
   std::filesystem::path file(int64_t number) const;
   Result<std::vector<int64_t>> numbers() const;  // of the files that are there
   Result<Found> readable() const;
-  Result<bool> decide(const Succession& next, const net::Endpoint& at);
   Result<bool> make(int64_t next, const net::Endpoint& at, const Succession& last);
 
   FileSystem* file_system_;
@@ -71,8 +70,7 @@ class Rendezvous {
   int64_t claimed_ = -1, beats_ = 0;
   net::Endpoint at_;  // of our claim
   Succession last_;   // ... and what it says
-  std::optional<Succession> leads_;    // what we were let follow last
-  std::optional<Succession> unsaid_;   // ... and the first of it that the disk does not know
+  std::optional<Succession> leads_;  // what we were let follow last
 };
 
 }  // namespace lockstep::launcher::control

@@ -7,7 +7,7 @@ bool may_follow(const Succession& last, const Succession& next) {
   if (last.lost == next.lost && last.base == next.base)
     return last.leader == next.leader ||
            (next.generation > last.generation && !(last.tie && next.tie));
-  // An older one of its generations: it has gone on while the disk could not be written.
+  // Or an older one of its generations: it need not always ask (coordinator.h).
   return last.leader == next.lost && last.generation <= next.base;
 }
 

@@ -53,10 +53,9 @@ Result<bool> Wire::meet() {
 Result<void> Wire::find_owner(const net::Endpoint& fixed, const Error& refused) {
   while (true) {
     LOCKSTEP_TRY(Rendezvous::Found found, rendezvous_.newest());
-    const net::Endpoint named = std::exchange(found.at, fixed);
     LOCKSTEP_TRY(Seen seen, look_for(found));
-    if (seen == Seen::kDead && named.port != 0 && named != fixed) {
-      found.at = named;
+    if (seen == Seen::kDead && found.at != fixed) {
+      found.at = fixed;
       LOCKSTEP_TRY(seen, look_for(found));
     }
     if (seen == Seen::kAnswers) return {};
@@ -98,14 +97,9 @@ Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
   return Seen::kDead;
 }
 
-void Wire::follow(const Peer& leader) {
-  net::Endpoint at;
-  if (leader.id != 0 && !leader.address.empty()) {
-    const auto parsed = net::parse_endpoint(leader.address);
-    if (parsed) at = parsed.value();
-  } else if (const auto found = rendezvous_.newest(); found) {
-    at = found.value().at;
-  }
+void Wire::follow(const std::string& address) {
+  const auto parsed = net::parse_endpoint(address);
+  const net::Endpoint at = parsed ? parsed.value() : net::Endpoint{};
   if (leader_ != 0 && at == leader_at_) return;  // it may just be slow to answer
   if (leader_ != 0) network_.close(std::exchange(leader_, 0), "it follows another one");
   leader_up_ = false;

@@ -37,7 +37,7 @@ class Wire {
   Result<bool> meet();
   static constexpr int64_t kBeatMs = 5'000;  // at least so often a coordinator beats
 
-  void follow(const Peer& leader);
+  void follow(const std::string& address);
   void send(NodeId to, const Message& message);
   // Coordinator: serve the store of this generation, and no older one.
   void serve(int64_t generation, const std::string& nonce);

@@ -8,7 +8,8 @@ from lockstep_run import TINY, check, events, flags, metrics, program, tail, wai
 
 # A step takes tens of milliseconds: long enough to be caught at it.
 KEYS = TINY | {"model.dim": 128, "model.n_heads": 4, "model.ffn_dim": 352, "training.seq_len": 128,
-               "checkpoint.interval": 3, "launcher.nproc_per_node": 1}
+               "checkpoint.interval": 3, "launcher.nproc_per_node": 1,
+               "launcher.last_call_seconds": 20}
 
 
 class Agents:
@@ -23,7 +24,6 @@ class Agents:
         self.command = [program("lockstep"), "launch", str(config),
                         *flags({"data.path": test.tokens()} | KEYS | keys),
                         f"--job.dump_folder={self.folder}", "--nnodes", nnodes,
-                        "--launcher.last_call_seconds", "20",
                         "--local-addr", "eth0" if hosts else "127.0.0.1"]
         for number in range(count):
             self.add(number)

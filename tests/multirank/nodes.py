@@ -1,5 +1,6 @@
 """`lockstep launch` on several nodes, here three agents on the loopback: a worker, an agent and the
-coordinator are killed, in turn; the others go on, and the losses are those of a run left alone."""
+coordinator are killed, in turn, and of one that trains and a spare the one that trains; the others
+go on, and the losses are those of a run left alone."""
 import os
 import signal
 
@@ -54,9 +55,23 @@ def stopped_at_any_node(test, reference):
                "stopped and started again")
 
 
+def the_only_one_leaves_a_spare(test, reference):
+    nodes = Agents(test, "only_one", 1, "1:2", STEPS | {"launcher.last_call_seconds": 2})
+    worker = nodes.at(1, 6)["workers"][0]
+    os.kill(worker["pid"], signal.SIGSTOP)
+    nodes.add(1)
+    nodes.await_(lambda: any("n1" in each["reason"] for each in nodes.events("node_joined")),
+                 "the spare")
+    nodes.kill_agent("n0")
+    nodes.expect(0, 90)  # nobody for 20 s, no beat for 6.5 s, the last call for others
+    check_same(reference, whole_curve(nodes.folder, STEPS["training.steps"]), "started over")
+    check("starts over" in nodes.logs["n1"].read_text(), nodes.log())
+
+
 with Test("nodes") as test:
     with test.case("the uninterrupted run"):
         reference = whole_curve(test.train("reference", 3, KEYS | STEPS), STEPS["training.steps"])
-    for case in (worker_then_coordinator, agent_then_coordinator, stopped_at_any_node):
+    for case in (worker_then_coordinator, agent_then_coordinator, stopped_at_any_node,
+                 the_only_one_leaves_a_spare):
         with test.case(case.__name__.replace("_", " ")):
             case(test, reference)

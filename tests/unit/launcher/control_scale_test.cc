@@ -60,7 +60,7 @@ class Node {
       } else if (std::holds_alternative<KillWorkers>(action)) {
         kill_worker();
       } else if (const auto* proposal = std::get_if<Propose>(&action)) {
-        on(Decided{proposal->next.base, proposal->next.generation, true});
+        on(Decided{proposal->next.base, proposal->next.generation, true, ""});
       }
     }
   }

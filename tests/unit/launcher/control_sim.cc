@@ -129,7 +129,7 @@ void Sim::handle(Item& item) {
       if (m.generation == item.number && m.alive) end_worker(item.machine, 0, SIGKILL);
       break;
     case Kind::kPropose:
-      feed(item.machine, Decided{item.next.base, item.next.generation, decide(m, item.next)});
+      propose(item);
       break;
     case Kind::kLost:
       if (m.node->member().follows().id == static_cast<NodeId>(item.number))
@@ -164,7 +164,7 @@ void Sim::carry_out(size_t machine, Action& action) {
     if (m.alive && !std::exchange(m.dying, true))
       push(between_ms(1, chance(0.05) ? 3000 : 50), Kind::kWorkerEnd, machine, m.generation);
   } else if (const auto* proposal = std::get_if<Propose>(&action)) {
-    m.decided_ns = std::max(m.decided_ns, now_ns_) + between_ms(1, chance(0.03) ? 1500 : 60);
+    m.decided_ns = std::max(m.decided_ns, now_ns_) + between_ms(1, chance(0.03) ? 5000 : 60);
     queue_.push({m.decided_ns, order_++, Kind::kPropose, machine, m.id, 0, nullptr,
                  proposal->next, 0});
   } else if (const auto* commit = std::get_if<Committed>(&action)) {
@@ -188,8 +188,9 @@ void Sim::carry_out(size_t machine, Action& action) {
       say(text("  ", m.id, " ", record->event, " g", record->generation, " ", record->reason));
   } else if (const auto* leave = std::get_if<Leave>(&action)) {
     say(text("node ", m.id, " leaves with ", leave->exit_status, ": ", leave->reason));
-    m.left = true;
+    m.left = !leave->alone;
     stop_machine(machine, true);
+    if (leave->alone) start(machine);  // cli/launch_command.cc
   }
 }
 
@@ -276,6 +277,21 @@ void Sim::check_fence(Machine& m) {
     broken(text("node ", m.id, " does not fence its worker of generation ", m.generation));
 }
 
+void Sim::propose(const Item& item) {
+  Decided answer{item.next.base, item.next.generation, false, ""};
+  if (now_ns_ < folder_back_ns_ && !folder_refuses_) {
+    Item later = item;
+    later.at_ns = folder_back_ns_;
+    return queue_.push(std::move(later));
+  }
+  if (now_ns_ < folder_back_ns_) {
+    answer.error = "the folder is full";
+  } else {
+    answer.mine = decide(machines_[item.machine], item.next);
+  }
+  feed(item.machine, answer);
+}
+
 // Rendezvous::follow.
 bool Sim::decide(Machine& m, const Succession& next) {
   const bool may = next.base < 0 ? rendezvous_.id == m.id : may_follow(rendezvous_.last, next);
@@ -289,12 +305,13 @@ bool Sim::decide(Machine& m, const Succession& next) {
 void Sim::beat(size_t machine) {
   Machine& m = machines_[machine];
   if (!m.node || m.node->coordinator() == nullptr || rendezvous_.id == m.id) return;
+  if (now_ns_ < folder_back_ns_) return;
   const Succession& last = rendezvous_.last;
   const bool waits = last.generation == last.base;
   if (m.leads && (last.leader == m.id || (waits && last.lost == m.id))) {
     rendezvous_ = {rendezvous_.number + 1, m.id, last};
   } else {
-    feed(machine, Decided{-1, -1, false});
+    feed(machine, Superseded{});
   }
 }
 

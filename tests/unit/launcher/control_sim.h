@@ -95,6 +95,7 @@ class Sim {
   void restart_all();
   void check_fence(Machine& machine);
   bool decide(Machine& machine, const Succession& next);
+  void propose(const Item& item);
   void beat(size_t machine);
   void stop_machine(size_t machine, bool noticed);
   void spawn(size_t machine, const Order& order);
@@ -121,6 +122,8 @@ class Sim {
   double loss_ = 0, base_loss_ = 0;
   int64_t calm_until_ns_ = 0;       // of a burst of loss
   bool strikes_ = false;            // at the next commit
+  bool folder_refuses_ = false;     // the rendezvous: until it is back; else it hangs
+  int64_t folder_back_ns_ = 0;
   bool quorum_kept_ = true;         // no fault took a majority of a generation away at once
   std::vector<Machine> machines_;
   std::unordered_map<NodeId, size_t> where_;

@@ -49,7 +49,7 @@ void Sim::fault() {
   Machine& m = machines_[victim];
   std::vector<bool> lost(machines_.size());
   lost[victim] = true;
-  switch (draw(9)) {
+  switch (draw(10)) {
     case 0: case 1: {
       if (!m.node) break;
       const bool noticed = chance(0.7);
@@ -74,6 +74,13 @@ void Sim::fault() {
       if (loss_ > 0.1) quorum_kept_ = false;
       break;
     case 6: case 7: strikes_ = true; break;
+    case 8:
+      folder_refuses_ = chance(0.5);
+      folder_back_ns_ = now_ns_ + between_ms(100, 6000);
+      say(text("FAULT the folder ", folder_refuses_ ? "is full" : "hangs", " for ",
+               (folder_back_ns_ - now_ns_) / kMs));
+      quorum_kept_ = false;  // who asks meanwhile steps down
+      break;
     default:
       if (!m.node) break;
       m.frozen_until_ns = now_ns_ + between_ms(100, 5000);

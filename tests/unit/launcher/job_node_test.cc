@@ -108,9 +108,9 @@ TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
   for (int i = 0; i < 5; ++i) on(Tick{});
   ASSERT_TRUE(proposed);
   EXPECT_EQ(proposed->base, -1);
-  on(Decided{-1, proposed->generation - 1, true});  // of one that it has given up since
+  on(Decided{-1, proposed->generation - 1, true, ""});  // of one that it has given up since
   EXPECT_FALSE(spawned);
-  on(Decided{-1, proposed->generation, true});
+  on(Decided{-1, proposed->generation, true, ""});
   ASSERT_TRUE(spawned);
   on(Spawned{{11}});
   on(Tick{{Sample{}}});

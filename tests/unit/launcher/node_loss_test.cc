@@ -1,6 +1,6 @@
 // What --on-node-loss does when a node is lost, one that only runs workers or the one that
 // coordinates. Whole agents without sockets: every JobNode is real, and all that lies between them
-// is a list of messages, a clock, a lock and the name at the rendezvous.
+// is a list of messages, a clock, and what the rendezvous says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,6 +55,16 @@ class Job {
   // Nothing goes from it or to it, and nobody is told.
   void cut(NodeId id, bool off) { nodes_.at(id).cut = off; }
 
+  void tell(NodeId id, const Event& event) {
+    on(id, event);
+    deliver();
+  }
+  void folder_hangs(bool hangs) {
+    folder_hangs_ = hangs;
+    for (const auto& [id, next] : std::exchange(unanswered_, {})) decide(id, next);
+    deliver();
+  }
+
   void break_connection(NodeId id) {
     on(leader(), PeerGone{id});
     on(id, LeaderLost{});
@@ -94,6 +104,8 @@ class Job {
     return 0;
   }
   size_t up() const { return nodes_.size(); }
+  const std::vector<Leave>& left() const { return left_; }
+  int64_t lasted_s() const { return last_left_ns_ / kSecondNs; }
   // Who is left has left with 75, the coordinator for this reason.
   void expect_end(size_t nodes, const std::string& reason) const {
     EXPECT_EQ(up(), 0u);
@@ -123,14 +135,18 @@ class Job {
     } else if (std::holds_alternative<KillWorkers>(action)) {
       end_worker(id);
     } else if (const auto* proposal = std::get_if<Propose>(&action)) {
-      const Succession& next = proposal->next;
-      const bool mine = next.base < 0 || may_follow(last_, next);
-      if (mine) rendezvous_ = id, last_ = next;
-      mail_.push_back({id, Decided{next.base, next.generation, mine}});
+      decide(id, proposal->next);
     } else if (const auto* leave = std::get_if<Leave>(&action)) {
       left_.push_back(*leave);
+      last_left_ns_ = now_ns_;
       gone_.push_back(id);
     }
+  }
+  void decide(NodeId id, const Succession& next) {
+    if (folder_hangs_) return unanswered_.push_back({id, next});
+    const bool mine = next.base < 0 || may_follow(last_, next);
+    if (mine) rendezvous_ = id, last_ = next;
+    mail_.push_back({id, Decided{next.base, next.generation, mine, ""}});
   }
   void end_worker(NodeId id) {
     WorkerExit exit;
@@ -150,10 +166,12 @@ class Job {
   }
 
   CoordinatorOptions options_;
-  int64_t now_ns_ = kSecondNs;
+  int64_t now_ns_ = kSecondNs, last_left_ns_ = 0;
   NodeId next_id_ = 1, rendezvous_ = 1;
   std::map<NodeId, Node> nodes_;
   Succession last_;
+  bool folder_hangs_ = false;
+  std::vector<std::pair<NodeId, Succession>> unanswered_;
   std::deque<std::pair<NodeId, Event>> mail_;
   std::vector<NodeId> gone_;
   std::vector<Leave> left_;
@@ -194,6 +212,62 @@ TEST(OnNodeLoss, SpareGoesOnByTheParkedNodeAndEndsWithoutOne) {
   job.lose(4);
   job.pass(5);
   job.expect_end(2, "2 nodes are left and 3 are needed; no spare is there");
+}
+
+TEST(Folder, AWorkersEndAndALostNodeNeedNotWaitForIt) {
+  Job job(OnNodeLoss::kShrink, 1, 5);
+  job.folder_hangs(true);
+  job.worker_dies(2);
+  job.pass(1);
+  EXPECT_EQ(job.running(), 5);
+  job.lose(4);
+  job.pass(1);
+  EXPECT_EQ(job.running(), 4);
+}
+
+// Who asks in vain lets another one try, and can be stopped meanwhile.
+TEST(Folder, ACoordinatorsSuccessorWaitsForIt) {
+  for (const bool back : {true, false}) {
+    Job job(OnNodeLoss::kShrink, 1, 5);
+    job.folder_hangs(true);
+    job.lose(1);
+    job.pass(10);
+    EXPECT_EQ(job.running(), 0);
+    EXPECT_EQ(job.up(), 4u);
+    if (back) job.folder_hangs(false);
+    if (!back)
+      for (const NodeId id : {2, 3, 4, 5}) job.tell(id, StopRequested{SIGTERM});
+    job.pass(10);
+    EXPECT_EQ(job.running(), back ? 4 : 0);
+    if (!back) job.expect_end(4, "asked to stop, and nobody leads");
+  }
+}
+
+TEST(Folder, WhoIsNamedThereNoMoreStepsDown) {
+  Job job(OnNodeLoss::kShrink, 1, 5);
+  job.tell(1, Superseded{});
+  EXPECT_EQ(job.leader(), 0u);
+  job.pass(8);
+  EXPECT_EQ(job.running(), 5);
+}
+
+TEST(Stop, OfASpareIsItsOwnAffair) {
+  Job job(OnNodeLoss::kShrink, 1, 3, /*spares=*/1);
+  job.tell(job.parked(), StopRequested{SIGINT});
+  job.pass(3);
+  EXPECT_EQ(job.up(), 3u);
+  EXPECT_EQ(job.running(), 3);
+}
+
+// Node 3 is a standby, cut off while all save because they were asked to stop.
+TEST(Stop, AStandbyThatIsAloneDoesNotEndTheJob) {
+  Job job(OnNodeLoss::kShrink, 1, 5);
+  for (const NodeId id : {1, 2, 3, 4, 5}) job.tell(id, StopRequested{SIGUSR1});
+  job.cut(3, true);
+  job.pass(40);
+  ASSERT_EQ(job.left().size(), 5u);
+  EXPECT_EQ(job.left().back().reason, "asked to stop, and nobody leads");
+  EXPECT_GT(job.lasted_s(), 10);
 }
 
 // The coordinator's neighbours are not its standbys.

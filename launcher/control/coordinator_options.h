@@ -1,0 +1,27 @@
+// How many nodes a job wants, and what it does when one of them is lost.
+#pragma once
+
+#include <cstdint>
+
+#include "launcher/control/machine.h"
+
+namespace lockstep::launcher::control {
+
+enum class OnNodeLoss {
+  kShrink,  // a spare takes over; without one go on with at least min_nodes
+  kSpare,   // a spare takes over; when none comes in fence_ns the job ends, to be resumed
+  kWait,    // as many nodes as before, however long (join_ns) that takes
+  kFail,    // the job ends, to be resumed
+};
+
+struct CoordinatorOptions {
+  SupervisorOptions supervisor;
+  NodeId id = 0;
+  int64_t min_nodes = 1, max_nodes = 1;
+  int64_t spares = 0;  // nodes kept out of a generation while there are more than min_nodes
+  OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
+  int64_t last_call_ns = 30'000 * kMs;  // from min_nodes on, for more to come
+  Timing timing;
+};
+
+}  // namespace lockstep::launcher::control

@@ -1,0 +1,50 @@
+#include "launcher/narration.h"
+
+#include <string>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "launcher/incident.h"
+
+namespace lockstep::launcher {
+
+void narrate(const Record& event, int64_t min_nodes) {
+  const std::string generation = text("generation ", event.generation);
+  const std::string least = text("at least ", min_nodes, " must be here");
+  const bool lost_a_peer = event.reason.find("(lost a peer)") != std::string::npos;
+  if (event.event == "failure_detected" && lost_a_peer) {
+    log_warning(generation, ": rank ", event.rank, " lost a peer at step ", event.step,
+                ", which is another rank's or node's failure; stopping the others");
+  } else if (event.event == "failure_detected") {
+    log_error(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step,
+              "; stopping the others");
+  } else if (event.event == "generation_start") {
+    log_info(generation, ": ", event.reason);
+  } else if (event.event == "recovered") {
+    log_info(generation, ": recovered: ", event.reason);
+  } else if (event.event == "stop_requested") {
+    log_info(event.reason, ": workers save and stop");
+  } else if (event.event == "straggler") {
+    log_warning(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step);
+  } else if (event.event == "node_lost") {
+    log_error(generation, ": ", event.reason);
+  } else if (event.event == "grace_over") {
+    log_warning(generation, ": ", event.reason);
+  } else if (event.event == "node_joined") {
+    log_info(generation, ": node ", event.reason, " joined; it takes part from the next "
+             "generation on (", least, ")");
+  } else if (event.event == "waiting_for_nodes") {
+    log_info(generation, ": waiting for nodes, ", event.reason.empty() ? least : event.reason);
+  }
+}
+
+void narrate_end(int exit_status, const std::string& reason) {
+  const std::string words = text("ended with status ", exit_status, ": ", reason);
+  if (exit_status == kExitResume) {
+    log_warning(words);
+  } else {
+    log_error(words);
+  }
+}
+
+}  // namespace lockstep::launcher

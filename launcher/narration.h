@@ -1,0 +1,15 @@
+// What a launcher's log says of the events of its run.
+#pragma once
+
+#include <cstdint>
+
+#include "launcher/supervision.h"
+
+namespace lockstep::launcher {
+
+// `min_nodes`: that must be here.
+void narrate(const Record& event, int64_t min_nodes);
+// How it ended. A stop that was asked for is no error.
+void narrate_end(int exit_status, const std::string& reason);
+
+}  // namespace lockstep::launcher
