@@ -28,7 +28,8 @@ Coordinator::Coordinator(CoordinatorOptions options, Inheritance before, int64_t
       roll_(before_.roll),
       generation_(base_ < 0 ? options_.supervisor.first_generation : base_ + 1),
       waiting_ns_(now_ns),
-      sequence_(now_ns) {}
+      sequence_(now_ns),
+      reminded_ns_(now_ns) {}
 
 void Coordinator::on(const Report& report, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;

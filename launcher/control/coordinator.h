@@ -137,7 +137,7 @@ class Coordinator {
   int64_t max_promised_ = -1, sequence_;
   int32_t stops_ = 0;
   Finish finish_{};
-  int64_t finish_ns_ = 0;
+  int64_t finish_ns_ = 0, reminded_ns_;
 };
 
 }  // namespace lockstep::launcher::control

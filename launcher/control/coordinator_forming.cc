@@ -11,6 +11,7 @@ namespace lockstep::launcher::control {
 namespace {
 
 constexpr size_t kStandbys = 2;
+constexpr int64_t kRemindNs = 30'000 * kMs;
 
 }  // namespace
 
@@ -118,6 +119,13 @@ void Coordinator::gather() {
 // Who waits for nodes of a job that has begun must be the one whom they find at the rendezvous, and
 // whom the other half finds. With fewer than half of them others may go on: it looks for those.
 void Coordinator::wait_on() {
+  if (now_ns_ - reminded_ns_ >= kRemindNs) {
+    reminded_ns_ = now_ns_;
+    const auto have = std::count_if(nodes_.begin(), nodes_.end(),
+                                    [this](const auto& node) { return eligible(*node); });
+    record("waiting_for_nodes", text(have, " are here, at least ", options_.min_nodes,
+                                     " must be"));
+  }
   if (base_ < 0) return;
   const size_t twice = 2 * voters();
   if (twice < roll_.size()) {

@@ -104,6 +104,7 @@ class Job {
     return 0;
   }
   size_t up() const { return nodes_.size(); }
+  int reminders() const { return reminders_; }
   const std::vector<Leave>& left() const { return left_; }
   int64_t lasted_s() const { return last_left_ns_ / kSecondNs; }
   // Who is left has left with 75, the coordinator for this reason.
@@ -136,6 +137,8 @@ class Job {
       end_worker(id);
     } else if (const auto* proposal = std::get_if<Propose>(&action)) {
       decide(id, proposal->next);
+    } else if (const auto* record = std::get_if<Record>(&action)) {
+      if (record->event == "waiting_for_nodes") ++reminders_;
     } else if (const auto* leave = std::get_if<Leave>(&action)) {
       left_.push_back(*leave);
       last_left_ns_ = now_ns_;
@@ -171,6 +174,7 @@ class Job {
   std::map<NodeId, Node> nodes_;
   Succession last_;
   bool folder_hangs_ = false;
+  int reminders_ = 0;
   std::vector<std::pair<NodeId, Succession>> unanswered_;
   std::deque<std::pair<NodeId, Event>> mail_;
   std::vector<NodeId> gone_;
@@ -332,6 +336,14 @@ TEST(OnNodeLoss, WaitGoesOnWhenTheNodeComesBack) {
   job.cut(3, false);
   job.pass(3);
   EXPECT_EQ(job.running(), 3);
+}
+
+TEST(OnNodeLoss, WhoWaitsSaysSoNowAndThen) {
+  Job job(OnNodeLoss::kWait);
+  job.lose(3);
+  job.pass(95);
+  EXPECT_GE(job.reminders(), 3);
+  EXPECT_LE(job.reminders(), 5);
 }
 
 TEST(OnNodeLoss, WaitEndsWhenNoNodeComes) {
