@@ -70,7 +70,7 @@ def launches_at_once(test, reference):
     """Several times: who is first differs."""
     for number in range(3):
         keys = SMALL | {"training.steps": STEPS, "checkpoint.interval": 4}
-        both = [Launch(test, f"at_once_{number}", 1, keys) for _ in range(2)]
+        both = [Launch(test, f"at_once_{number}", "1", keys) for _ in range(2)]
         statuses = sorted(launch.process.wait(60) for launch in both)
         said = both[0].log()  # of both
         check(statuses == [0, EXIT_CONFIG], f"exit statuses {statuses}\n{tail(said)}")
