@@ -136,6 +136,9 @@ Config resolved(const Config& config);
 std::string config_json(const Config& config);
 // The keys that may change a bit of the loss curve, as "section.key=value" lines, sorted.
 std::vector<std::string> identity_lines(const Config& config);
+// Those, and the others that every rank of a job has to have alike: what a step, a save or a
+// validation consists of, and when they are due.
+std::vector<std::string> common_lines(const Config& config);
 // Every key with default and meaning.
 std::string config_help();
 

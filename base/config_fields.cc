@@ -301,6 +301,18 @@ bool is_initial_load(const ConfigField& field) {
   return key.starts_with("initial_load") || key == "exclude_from_loading";
 }
 
+// Neutral, but a rank that has another value would wait for what the others do not do.
+bool is_common(const ConfigField& field) {
+  static const std::vector<std::string> names{
+      "training.steps",          "checkpoint.enable",    "checkpoint.folder",
+      "checkpoint.interval",     "checkpoint.codec",     "checkpoint.ephemeral_interval",
+      "checkpoint.when_busy",    "checkpoint.buddy",     "checkpoint.memory_interval",
+      "checkpoint.max_failures", "checkpoint.strict_identity"};
+  const std::string_view section = field.section;
+  return section == "parallelism" || section == "validation" ||
+         std::find(names.begin(), names.end(), field.name()) != names.end();
+}
+
 }  // namespace
 
 const std::vector<ConfigField>& config_fields() {
@@ -405,6 +417,16 @@ std::vector<std::string> identity_lines(const Config& config) {
   std::vector<std::string> lines;
   for (const ConfigField& field : config_fields())
     if (field.bits == Bits::kMayChange && !(unused_load && is_initial_load(field)))
+      lines.push_back(field.name() + "=" + value_text(whole, field));
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+std::vector<std::string> common_lines(const Config& config) {
+  const Config whole = resolved(config);
+  std::vector<std::string> lines = identity_lines(config);
+  for (const ConfigField& field : config_fields())
+    if (field.bits == Bits::kSame && is_common(field))
       lines.push_back(field.name() + "=" + value_text(whole, field));
   std::sort(lines.begin(), lines.end());
   return lines;

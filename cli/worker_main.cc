@@ -21,6 +21,7 @@
 #include "core/train/evaluate.h"
 #include "core/train/generate.h"
 #include "core/train/process.h"
+#include "core/train/same_run.h"
 #include "core/train/trainer.h"
 #include "core/train/turns.h"
 #include "model_spec/slot_map.h"
@@ -107,7 +108,7 @@ bool is_over(const Error& error) {
 // error and can serve another generation.
 Result<void> take_turn(const Config& config, const Variables& place, ProgressPage& page,
                        bool stays) {
-  const core::RendezvousOptions rendezvous = rendezvous_at(place, config);
+  core::RendezvousOptions rendezvous = rendezvous_at(place, config);
   set_log_prefix(text("rank ", rendezvous.rank));
   if (!rendezvous.interface.empty())
     setenv("NCCL_SOCKET_IFNAME", rendezvous.interface.c_str(), /*overwrite=*/0);
@@ -116,6 +117,10 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
     return Error{Code::kConfig,
                  text("parallelism.strategy = \"single\" runs on one rank and this job has ",
                       rendezvous.world_size, "; use ddp or full_shard")};
+  rendezvous.met = [&config](core::Communicator& all, core::SharedStore& store) {
+    return core::check_same_run("config", common_lines(config), all, store,
+                                config.comm.init_timeout_seconds);
+  };
   LOCKSTEP_TRY(core::Membership membership, core::join(rendezvous));
   core::TrainerEnvironment env{posix_file_system(),
                                system_clock(),

@@ -478,6 +478,9 @@ AgentEnd run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& op
   };
   const auto logs = options.dump_folder / "logs";
   if (const auto made = file_system.make_directories(logs); !made) return fail(made.error());
+  const Result<FolderClaim> claim =
+      several ? FolderClaim() : FolderClaim::take(options.dump_folder);
+  if (!claim) return fail(claim.error());
   if (const auto free = nobody_else_runs(file_system, clock, options.dump_folder,
                                          several ? options.nodes.job : "", kPublishNs);
       !free)

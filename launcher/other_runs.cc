@@ -1,6 +1,11 @@
 #include "launcher/other_runs.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -46,6 +51,33 @@ Result<void> nobody_else_runs(FileSystem& file_system, Clock& clock,
     return is_trained_by(dump_folder, text("job ", found.value().job));
   }
   return {};
+}
+
+// The file is this machine's: a lock of a machine that died stays on a network file system until
+// its server notices, and must not hold up the run on another one.
+Result<FolderClaim> FolderClaim::take(const std::filesystem::path& dump_folder) {
+  const auto path = dump_folder / "logs" / text("agent_", host_name(), ".lock");
+  FolderClaim claim(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (claim.file_ < 0) return Error{Code::kIo, text(path.string(), ": ", std::strerror(errno))};
+  if (::flock(claim.file_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    if (error != EWOULDBLOCK) {
+      log_warning(path.string(), ": ", std::strerror(error),
+                  ": another run in this folder would not be noticed at once");
+      return claim;
+    }
+    char pid[16] = {};  // none yet, of one that has just taken it
+    const bool said = ::pread(claim.file_, pid, sizeof(pid) - 1, 0) > 0;
+    return is_trained_by(dump_folder, said ? text("process ", pid) : "another process");
+  }
+  const std::string pid = std::to_string(::getpid());
+  if (::ftruncate(claim.file_, 0) != 0 || ::pwrite(claim.file_, pid.data(), pid.size(), 0) < 0)
+    log_info(path.string(), ": ", std::strerror(errno));  // the lock counts, not what it says
+  return claim;
+}
+
+FolderClaim::~FolderClaim() {
+  if (file_ >= 0) ::close(file_);
 }
 
 }  // namespace lockstep::launcher

@@ -10,6 +10,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,6 +60,17 @@ class Communicator {
   virtual WireBytes wire_bytes() const = 0;
 };
 
+// A small key-value store shared by the ranks, for votes. Thread-safe.
+class SharedStore {
+ public:
+  virtual ~SharedStore() = default;
+  virtual Result<void> set(const std::string& key, const std::string& value) = 0;
+  // Waits for the key. Errors: kTimeout, kPeerLost.
+  virtual Result<std::string> get(const std::string& key, double timeout_s) = 0;
+  // A key that is not there is fine. Errors: kPeerLost.
+  virtual Result<void> remove(const std::string& key) = 0;
+};
+
 // From this process's environment (docs/ARCHITECTURE.md, "Rendezvous").
 struct RendezvousOptions {
   int rank = 0, world_size = 1;
@@ -76,17 +88,9 @@ struct RendezvousOptions {
   at::Device device = at::kCPU;  // where this rank's tensors lie: NCCL for CUDA's, the current one
   bool device_shared = false;    // other ranks use the same one: through host memory, for NCCL does
                                  // not work there
-};
-
-// A small key-value store shared by the ranks, for votes. Thread-safe.
-class SharedStore {
- public:
-  virtual ~SharedStore() = default;
-  virtual Result<void> set(const std::string& key, const std::string& value) = 0;
-  // Waits for the key. Errors: kTimeout, kPeerLost.
-  virtual Result<std::string> get(const std::string& key, double timeout_s) = 0;
-  // A key that is not there is fine. Errors: kPeerLost.
-  virtual Result<void> remove(const std::string& key) = 0;
+  // Collective: what all ranks do once they are connected and before groups of them are, which
+  // depend on the config. Its error is join's. Not called for a single rank.
+  std::function<Result<void>(Communicator&, SharedStore&)> met;
 };
 
 // All ranks; those that share one copy of the state; and those that hold the same shard of another
@@ -116,7 +120,8 @@ struct Membership {
     return sum;
   }
 };
-// Connects all ranks; returns when everybody is there. Errors: kTimeout, kPeerLost, kConfig.
+// Connects all ranks; returns when everybody is there. Errors: kTimeout, kPeerLost, kConfig, and
+// those of `met`.
 Result<Membership> join(const RendezvousOptions& options);
 
 }  // namespace lockstep::core

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -411,6 +412,14 @@ Result<Membership> join(const RendezvousOptions& o) {
       return by_short_ways(o, seat, connect_group(o, prefix, seat, 2));
     };
     LOCKSTEP_TRY(m.communicator, connect("gloo", all));
+    // Votes go over a connection of their own: a store call holds its connection's lock while it
+    // waits.
+    auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
+    m.store = std::make_unique<C10dStore>(std::move(votes));
+    if (const auto met = o.met ? o.met(*m.communicator, *m.store) : Result<void>(); !met.ok()) {
+      std::thread([group = std::move(m)] {}).detach();  // its end may wait for a silent peer
+      return met.error();
+    }
     if (o.background) m.background = connect_group(o, "gloo_background", all, 1);
     const int shard = o.shard_size == 0 ? o.world_size : o.shard_size;
     LOCKSTEP_CHECK(o.world_size % shard == 0, o.world_size, " ranks in groups of ", shard);
@@ -423,10 +432,6 @@ Result<Membership> join(const RendezvousOptions& o) {
       LOCKSTEP_TRY(m.copies, connect(text("gloo_copies", place),
                                      {group, o.world_size / shard, place, shard}));
     }
-    // Votes go over a connection of their own: a store call holds its connection's lock while it
-    // waits.
-    auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
-    m.store = std::make_unique<C10dStore>(std::move(votes));
     return m;
   } catch (const std::exception& e) {
     const std::string reason = e.what();

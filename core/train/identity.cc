@@ -78,10 +78,10 @@ Result<Identity> make_identity(const Config& config, const model_spec::ModelSpec
   return identity;
 }
 
-std::vector<std::string> identity_difference(const std::vector<std::string>& was,
-                                             const std::vector<std::string>& is) {
+std::vector<LineDifference> differing_lines(const std::vector<std::string>& was,
+                                            const std::vector<std::string>& is) {
   const auto before = by_name(was), now = by_name(is);
-  std::vector<std::string> differing;
+  std::vector<LineDifference> differing;
   auto value = [](const std::map<std::string, std::string>& map, const std::string& name) {
     const auto found = map.find(name);
     return found == map.end() ? std::string("(absent)") : found->second;
@@ -91,7 +91,15 @@ std::vector<std::string> identity_difference(const std::vector<std::string>& was
   for (const auto& [name, v] : now) names[name] = true;
   for (const auto& [name, unused] : names)
     if (value(before, name) != value(now, name))
-      differing.push_back(text(name, ": was ", value(before, name), ", is ", value(now, name)));
+      differing.push_back({name, value(before, name), value(now, name)});
+  return differing;
+}
+
+std::vector<std::string> identity_difference(const std::vector<std::string>& was,
+                                             const std::vector<std::string>& is) {
+  std::vector<std::string> differing;
+  for (const LineDifference& d : differing_lines(was, is))
+    differing.push_back(text(d.name, ": was ", d.was, ", is ", d.is));
   return differing;
 }
 

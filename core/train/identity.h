@@ -22,6 +22,11 @@ struct Identity {
 Result<Identity> make_identity(const Config& config, const model_spec::ModelSpec& spec,
                                const std::string& data_hash,
                                const model_spec::HfWeights* initial_weights);
+struct LineDifference {
+  std::string name, was, is;  // "(absent)": there is no such line
+};
+std::vector<LineDifference> differing_lines(const std::vector<std::string>& was,
+                                            const std::vector<std::string>& is);
 // "name: was X, is Y", one a line, for every name whose value differs.
 std::vector<std::string> identity_difference(const std::vector<std::string>& was,
                                              const std::vector<std::string>& is);

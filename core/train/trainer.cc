@@ -5,6 +5,7 @@
 #include "core/optim/adamw.h"
 #include "core/train/initial_load.h"
 #include "core/train/memory_stats.h"
+#include "core/train/same_run.h"
 #include "core/train/state_pieces.h"
 #include "core/train/store_ballot.h"
 #include "data/open_dataset.h"
@@ -21,6 +22,10 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
   std::unique_ptr<Trainer> t(new Trainer(config, environment));
   t->env_.progress.set_phase(0, Phase::kLoad);
   LOCKSTEP_RETURN_IF_ERROR(t->open_data());
+  LOCKSTEP_RETURN_IF_ERROR(check_same_run("identity", t->identity_.lines,
+                                          *environment.membership.communicator,
+                                          *environment.membership.store,
+                                          config.comm.init_timeout_seconds));
   log_info("memory ", memory_line("after data creation", t->rank()));
   LOCKSTEP_RETURN_IF_ERROR(t->build_model());
   log_info("memory ", memory_line("after model creation", t->rank()));

@@ -161,10 +161,9 @@ Result<bool> Rendezvous::claim(const Found& found, const net::Endpoint& at) {
 Result<bool> Rendezvous::follow(const Succession& next, const net::Endpoint& at) {
   while (true) {
     LOCKSTEP_TRY(const Found found, readable());
-    const bool may =
-        next.base < 0 ? found.number == claimed_ : may_follow(found.last, next);
-    if (!may) return false;
-    LOCKSTEP_TRY(const bool mine, make(found.number + 1, at, next));
+    const auto newest = after(found.last, next);
+    if (next.base < 0 ? found.number != claimed_ : !newest) return false;
+    LOCKSTEP_TRY(const bool mine, make(found.number + 1, at, next.base < 0 ? next : *newest));
     if (!mine) continue;
     leads_ = next;
     return true;

@@ -2,13 +2,16 @@
 
 namespace lockstep::launcher::control {
 
-bool may_follow(const Succession& last, const Succession& next) {
-  if (last.leader == 0) return true;
-  if (last.lost == next.lost && last.base == next.base)
-    return last.leader == next.leader ||
-           (next.generation > last.generation && !(last.tie && next.tie));
-  // Or an older one of its generations: it need not always ask (coordinator.h).
-  return last.leader == next.lost && last.generation <= next.base;
+std::optional<Succession> after(const Succession& last, const Succession& next) {
+  if (last.leader == 0) return next;
+  const bool same_base = last.lost == next.lost && last.base == next.base;
+  // Its leader's last word, or an older one: it need not always ask (coordinator.h).
+  const bool of_its_leader = last.leader == next.lost && last.generation <= next.base;
+  if (!same_base && !of_its_leader) return std::nullopt;
+  if (next.generation == next.base && !next.tie) return last;
+  const bool taken = same_base && last.leader != next.leader &&
+                     (next.generation <= last.generation || (last.tie && next.tie));
+  return taken ? std::nullopt : std::optional(next);
 }
 
 }  // namespace lockstep::launcher::control

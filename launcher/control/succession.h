@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "launcher/control/message.h"
 
@@ -11,17 +12,18 @@ namespace lockstep::launcher::control {
 // `leader` leads `generation`, which follows `base`, led by `lost` (or by itself).
 struct Succession {
   NodeId leader = 0;        // 0: no training has begun
-  int64_t generation = -1;  // == base: it waits for nodes, to lead what follows base
+  int64_t generation = -1;  // == base: it waits for nodes, to lead what will follow base
   NodeId lost = 0;
   int64_t base = -1;        // -1: the training begins
   bool tie = false;         // with no more than half of base's nodes
   bool operator==(const Succession&) const = default;
 };
 
-// Whether `next` may come after `last`, the newest one. Both have the promises of at least half of
-// base's nodes. Either nobody has followed base yet, or who did can never have all its workers: a
-// node that it needs has promised the newer generation. Two ties may need no node in common: of
-// those the first one stays.
-bool may_follow(const Succession& last, const Succession& next);
+// What is the newest one when `next` comes after `last`; none: it may not. Both have the promises
+// of at least half of base's nodes. Either nobody has followed base yet, or who did can never have
+// all its workers: a node that it needs has promised the newer generation. Two ties may need no
+// node in common: of those the first one stays. Who waits with a majority decides nothing, and is
+// only to be found.
+std::optional<Succession> after(const Succession& last, const Succession& next);
 
 }  // namespace lockstep::launcher::control

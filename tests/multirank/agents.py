@@ -28,9 +28,11 @@ class Agents:
         for number in range(count):
             self.add(number)
 
-    def add(self, number):
+    def add(self, number, own_keys=None):
         node = f"n{number}"
-        command = self.hosts[number].inside(*self.command) if self.hosts else self.command
+        command = self.command + flags(own_keys or {})
+        if self.hosts:
+            command = self.hosts[number].inside(*command)
         self.logs[node] = self.test.folder / f"{self.folder.name}_{node}.log"
         self.agents[node] = self.test.start(command, self.logs[node], self.test.environment | {
             "LOCKSTEP_NODE_NAME": node, "TMPDIR": str(self.test.folder)})

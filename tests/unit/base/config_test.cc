@@ -255,6 +255,21 @@ TEST(ConfigIdentity, NeutralKeysStayOut) {
             before);
 }
 
+TEST(ConfigIdentity, WhatAllRanksDoTogetherIsCommonToThem) {
+  const Config config = from_flags({"--data_parallel", "ddp", "--checkpoint.interval", "3",
+                                    "--validation.freq", "5", "--training.steps", "7"});
+  const std::vector<std::string> common = common_lines(config);
+  EXPECT_TRUE(std::is_sorted(common.begin(), common.end()));
+  for (const std::string& line : identity_lines(config)) EXPECT_THAT(common, Contains(line));
+  for (const char* line : {"parallelism.strategy=ddp", "checkpoint.interval=3", "validation.freq=5",
+                           "training.steps=7", "checkpoint.buddy=false"})
+    EXPECT_THAT(common, Contains(line));
+  EXPECT_EQ(common_lines(from_flags({"--data.path", "elsewhere", "--job.dump_folder", "elsewhere",
+                                     "--checkpoint.memory_folder", "elsewhere", "--data.prefetch",
+                                     "9", "--comm.train_timeout_seconds", "1"})),
+            common_lines(Config{}));
+}
+
 TEST(ConfigIdentity, WhatMayChangeABitIsIn) {
   const std::vector<std::pair<std::string, std::string>> changes = {
       {"training.seed", "1"},         {"training.slots", "6"},     {"training.seq_len", "8"},

@@ -12,6 +12,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "launcher/other_runs.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
 #include "tests/support/fork_agent.h"
@@ -372,6 +373,45 @@ TEST_F(AgentRun, TwoAgentsInOneFolderAreRefused) {
   agent = first;
   ::kill(agent, SIGTERM);
   EXPECT_EQ(finish(), 75);
+}
+
+// Each of them looks before another one has written anything.
+TEST_F(AgentRun, OfAgentsThatStartTogetherInOneFolderOneRuns) {
+  options.worker_arguments = {"100000"};
+  std::vector<pid_t> started;
+  for (int i = 0; i < 4; ++i)
+    started.push_back(test_support::fork_agent(fs, options, folder / "console"));
+  for (int refused = 0; refused < 3; ++refused) {
+    int status = 0;
+    pid_t ended = 0;
+    for (int i = 0; i < 2000 && ended == 0; ++i) {
+      for (const pid_t pid : started)
+        if (ended == 0 && ::waitpid(pid, &status, WNOHANG) == pid) ended = pid;
+      if (ended == 0) pause_ms(5);
+    }
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 64) << status << "\n" << console();
+    std::erase(started, ended);
+  }
+  ASSERT_EQ(started.size(), 1u);
+  agent = started.front();
+  await_events("first_step", 1);
+  EXPECT_EQ(events("generation_start").size(), 1u);
+  EXPECT_THAT(console(), HasSubstr(text("is being trained by process ", agent, " already")));
+  // Its workers do not hold the lock, and it does not when it is killed.
+  const auto lock = options.dump_folder / "logs" / text("agent_", host_name(), ".lock");
+  const auto holds_it = [&](pid_t pid) {
+    std::error_code none;  // of what is no file
+    for (const auto& each : std::filesystem::directory_iterator(text("/proc/", pid, "/fd")))
+      if (std::filesystem::equivalent(each, lock, none)) return true;
+    return false;
+  };
+  EXPECT_TRUE(holds_it(agent));
+  const auto membership = read_membership(fs, options.dump_folder / "workers.json");
+  ASSERT_TRUE(membership);
+  for (const auto& worker : membership.value().workers) EXPECT_FALSE(holds_it(worker.pid));
+  ::kill(agent, SIGKILL);
+  ::waitpid(std::exchange(agent, -1), nullptr, 0);
+  EXPECT_TRUE(FolderClaim::take(options.dump_folder));
 }
 
 TEST_F(AgentRun, LeavesNothingInTheTemporaryFolder) {

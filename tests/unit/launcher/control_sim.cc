@@ -294,9 +294,9 @@ void Sim::propose(const Item& item) {
 
 // Rendezvous::follow.
 bool Sim::decide(Machine& m, const Succession& next) {
-  const bool may = next.base < 0 ? rendezvous_.id == m.id : may_follow(rendezvous_.last, next);
-  if (!may) return false;
-  rendezvous_ = {rendezvous_.number + 1, m.id, next};
+  const auto newest = after(rendezvous_.last, next);
+  if (next.base < 0 ? rendezvous_.id != m.id : !newest) return false;
+  rendezvous_ = {rendezvous_.number + 1, m.id, next.base < 0 ? next : *newest};
   m.leads = true;
   return true;
 }

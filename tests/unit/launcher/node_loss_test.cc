@@ -147,8 +147,9 @@ class Job {
   }
   void decide(NodeId id, const Succession& next) {
     if (folder_hangs_) return unanswered_.push_back({id, next});
-    const bool mine = next.base < 0 || may_follow(last_, next);
-    if (mine) rendezvous_ = id, last_ = next;
+    const auto newest = next.base < 0 ? next : after(last_, next);
+    const bool mine = newest.has_value();
+    if (mine) rendezvous_ = id, last_ = *newest;
     mail_.push_back({id, Decided{next.base, next.generation, mine, ""}});
   }
   void end_worker(NodeId id) {

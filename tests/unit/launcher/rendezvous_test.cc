@@ -21,33 +21,39 @@ constexpr Succession kGoesOn = {.leader = kFirst, .generation = 2, .lost = kFirs
 constexpr Succession kBeginsAnew = {.leader = kJoiner, .generation = 5};
 
 TEST(Succession, AGenerationIsFollowedByOne) {
-  EXPECT_TRUE(may_follow({}, kTakesOver));  // what was said is gone
-  EXPECT_TRUE(may_follow(kBegins, kTakesOver));
-  EXPECT_TRUE(may_follow(kBegins, kGoesOn));
+  EXPECT_TRUE(after({}, kTakesOver));  // what was said is gone
+  EXPECT_TRUE(after(kBegins, kTakesOver));
+  EXPECT_TRUE(after(kBegins, kGoesOn));
   // The leader has gone on from there, and the standby's half does not know it; and the other way.
   const Succession goes_further = {.leader = kFirst, .generation = 3, .lost = kFirst, .base = 2};
-  EXPECT_FALSE(may_follow(goes_further, kTakesOver));
-  EXPECT_FALSE(may_follow(goes_further, kGoesOn));
-  EXPECT_FALSE(may_follow(kTakesOver, goes_further));
-  EXPECT_FALSE(may_follow(kBeginsAnew, kTakesOver));
+  EXPECT_FALSE(after(goes_further, kTakesOver));
+  EXPECT_FALSE(after(goes_further, kGoesOn));
+  EXPECT_FALSE(after(kTakesOver, goes_further));
+  EXPECT_FALSE(after(kBeginsAnew, kTakesOver));
   // It went on by a majority and need not ask.
-  EXPECT_TRUE(may_follow(kBegins, goes_further));
+  EXPECT_TRUE(after(kBegins, goes_further));
 }
 
 // Who followed, and was lost before a worker ran, keeps nobody from following the same one.
 TEST(Succession, AMajorityOfTheSameNodesFollowsInPlaceOfAnother) {
   Succession newer = kGoesOn, older = kTakesOver;
-  EXPECT_TRUE(may_follow(kTakesOver, kGoesOn));
-  EXPECT_FALSE(may_follow(kGoesOn, kTakesOver));  // some promised the newer one
+  EXPECT_TRUE(after(kTakesOver, kGoesOn));
+  EXPECT_FALSE(after(kGoesOn, kTakesOver));  // some promised the newer one
   older.tie = true;
-  EXPECT_TRUE(may_follow(older, kGoesOn));
-  EXPECT_TRUE(may_follow(older, older));
+  EXPECT_TRUE(after(older, kGoesOn));
+  EXPECT_TRUE(after(older, older));
   newer.tie = true;
-  EXPECT_TRUE(may_follow(kTakesOver, newer));
-  EXPECT_FALSE(may_follow(older, newer));  // the halves may have no node in common
+  EXPECT_TRUE(after(kTakesOver, newer));
+  EXPECT_FALSE(after(older, newer));  // the halves may have no node in common
   // Nor when the leader itself has asked first.
-  EXPECT_FALSE(may_follow({kFirst, 0, kFirst, 0, true}, older));
-  EXPECT_TRUE(may_follow({kFirst, 0, kFirst, 0, true}, kTakesOver));
+  EXPECT_FALSE(after({kFirst, 0, kFirst, 0, true}, older));
+  EXPECT_TRUE(after({kFirst, 0, kFirst, 0, true}, kTakesOver));
+  // Who waits with a majority may always be found, and changes nothing.
+  Succession waits = kTakesOver;
+  waits.generation = waits.base;
+  EXPECT_EQ(after(kGoesOn, waits), kGoesOn);
+  EXPECT_EQ(after(kBegins, waits), kBegins);
+  EXPECT_FALSE(after(kBeginsAnew, waits));
 }
 
 class Meeting : public testing::Test {
@@ -152,7 +158,7 @@ TEST_F(Meeting, WhoLeadsATrainingClaimsAgain) {
   EXPECT_EQ(joiner.newest().value().at, at(kStandby));
   EXPECT_TRUE(first.beat().value());
   EXPECT_EQ(joiner.newest().value().at, at(kFirst));
-  EXPECT_EQ(joiner.newest().value().last, waits);
+  EXPECT_EQ(joiner.newest().value().last, kBegins);
   EXPECT_TRUE(first.follow(kGoesOn, at(kFirst)).value());
   EXPECT_FALSE(standby.beat().value());
   // Not once another training has begun.
