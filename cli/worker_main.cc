@@ -102,6 +102,11 @@ bool is_over(const Error& error) {
   return error.code == Code::kPeerLost || core::interrupted();
 }
 
+// Why this process ends; a stop that was asked for is no error.
+void log_end(const Error& error) {
+  log_line(error.code == Code::kAborted ? Level::kNotice : Level::kError, error.message);
+}
+
 // One generation. What fails is not torn down where a pending collective may still write to it; on
 // CPUs none can, for Gloo's work owns its buffers, so that such a process `stays`: it returns the
 // error and can serve another generation.
@@ -109,6 +114,8 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
                        bool stays) {
   const core::RendezvousOptions rendezvous = rendezvous_at(place, config);
   set_log_prefix(text("rank ", rendezvous.rank));
+  // Under an agent, whose console shows rank 0's stdout.
+  show_log_on_stdout(rendezvous.rank == 0 && !environment("LOCKSTEP_TURNS", "").empty());
   if (!rendezvous.interface.empty())
     setenv("NCCL_SOCKET_IFNAME", rendezvous.interface.c_str(), /*overwrite=*/0);
   core::set_up_device(rendezvous.device);
@@ -138,7 +145,7 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
   const Result<void> done = run();
   if (done.ok()) return done;
   if (!stays || !is_over(done.error())) {
-    log_error(done.error().message);
+    log_end(done.error());
     _exit(exit_status(done.error().code));
   }
   core::interrupt();  // what our other threads wait for
@@ -254,7 +261,7 @@ int main(int argc, char** argv) {
   try {
     const auto done = lockstep::dispatch(argc, argv);
     if (!done.ok()) {
-      lockstep::log_error(done.error().message);
+      lockstep::log_end(done.error());
       status = lockstep::exit_status(done.error().code);
     }
   } catch (const std::exception& e) {  // LibTorch throws
