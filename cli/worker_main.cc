@@ -218,8 +218,12 @@ Result<void> generate(Config config) {
   options.top_k = json.value("top_k", options.top_k);
   options.seed = json.value("seed", options.seed);
   config.parallelism.strategy = "single";
-  return core::generate(posix_file_system(), config, options,
-                        [](int64_t id) { std::cout << id << "\n"; });
+  const auto done = core::generate(posix_file_system(), config, options,
+                                   [](int64_t id) { std::cout << id << "\n"; });
+  // A run without a checkpoint was named wrongly.
+  if (!done.ok() && done.error().code == Code::kNotFound)
+    return Error{Code::kConfig, done.error().message};
+  return done;
 }
 
 // stdout: what this worker computes with, and how fast.
