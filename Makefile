@@ -12,6 +12,8 @@ RUN_CTEST = log=$(BUILD)/ctest.log; \
 	ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j$(JOBS) $(1) | tee $$log; \
 	grep -E ' slurm_.*\*\*\*Skipped' $$log | sed 's/^/make: not run here:/' || true; \
 	if grep -E '\*\*\*(Skipped|Not Run)' $$log | grep -v ' slurm_'; then echo "make: skipped tests are failures"; exit 1; fi
+RUN_BUILD = cmake --preset $(PRESET) -DCMAKE_MESSAGE_LOG_LEVEL=WARNING; \
+	cmake --build --preset $(PRESET) -j$(JOBS) $(1)
 
 .PHONY: help setup setup-test setup-reference build demo test test-reference lint cuda clean
 
@@ -26,11 +28,11 @@ setup-test:
 setup-reference:
 	@tools/setup --test --reference
 
-build: setup  ## build/release/bin/lockstep and lockstep-worker (PRESET=dev|release|cuda)
-	@cmake --preset $(PRESET) -DCMAKE_MESSAGE_LOG_LEVEL=WARNING
-	@cmake --build --preset $(PRESET) -j$(JOBS)
+build: setup  ## build/release/bin: the two programs and the tests (PRESET=dev|release|cuda)
+	@$(call RUN_BUILD,)
 
-demo: build  ## train, be killed twice, resume on 3 and on 1 ranks, compare (TEXT=file of your own)
+demo: setup  ## train, be killed twice, resume on 3 and on 1 ranks, compare (TEXT=file of your own)
+	@$(call RUN_BUILD,--target lockstep lockstep-worker)
 	@tools/demo $(if $(TEXT),"$(TEXT)")
 
 test: setup-test build  ## every test except gpu, slow and reference

@@ -199,6 +199,15 @@ Error unknown_flag(const std::string& flag, const std::string& name) {
   return config_error(text(flag, ": unknown option", did_you_mean(meant, "--")));
 }
 
+// A value that looks like a boolean's and stands where words that are not values stand.
+Error boolean_word(const NamedField& named, const std::string& flag, const std::string& word) {
+  if (named.negated) return config_error(text(flag, " takes no value"));
+  const std::string off = named.words ? text("--no_", named.words->alias)
+                                      : text("--", named.field->section, ".no_", named.field->key);
+  return config_error(text(flag, " ", word, ": the value of a boolean is given as ", flag,
+                           "=true or ", flag, "=false; ", off, " is false as well"));
+}
+
 Result<void> apply_flags(ParsedConfig& parsed, const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
@@ -226,6 +235,8 @@ Result<void> apply_flags(ParsedConfig& parsed, const std::vector<std::string>& a
       if (!named.is_bool() || (!negated && (next == "true" || next == "false"))) {
         word = next;
         ++i;
+      } else if (named.is_bool() && bool_from(next)) {
+        return boolean_word(named, flag, next);
       }
     }
     if (field->is_bool() && !word) {

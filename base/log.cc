@@ -11,19 +11,22 @@ namespace lockstep {
 inline namespace base {
 namespace {
 
-struct Prefix {
+struct Settings {
   std::mutex mutex;
-  std::string text;
+  std::string prefix;
+  bool on_stdout = false;
+  std::string shown_last;
 };
 // Never destroyed: threads may log while the process is leaving.
-Prefix& prefix() {
-  static Prefix* const instance = new Prefix;
+Settings& settings() {
+  static Settings* const instance = new Settings;
   return *instance;
 }
 
 const char* level_name(Level level) {
   switch (level) {
-    case Level::kInfo: return "INFO";
+    case Level::kInfo:
+    case Level::kNotice: return "INFO";
     case Level::kWarning: return "WARNING";
     case Level::kError: return "ERROR";
   }
@@ -40,30 +43,42 @@ std::string timestamp() {
   return stamp + ms.substr(1);
 }
 
-}  // namespace
-
-void set_log_prefix(const std::string& text_before) {
-  std::lock_guard lock(prefix().mutex);
-  prefix().text = text_before;
-}
-
-void log_line(Level level, const std::string& message) {
-  // The lock covers the write too: a line longer than PIPE_BUF must not be cut by another thread's.
-  std::lock_guard lock(prefix().mutex);
-  const std::string& before = prefix().text;
-  const std::string line = text("[lockstep] ", timestamp(), " - ", level_name(level), " - ", before,
-                                before.empty() ? "" : ": ", message, "\n");
+void write_all(int descriptor, const std::string& line) {
   size_t done = 0;
   while (done < line.size()) {
-    const ssize_t written = ::write(STDERR_FILENO, line.data() + done, line.size() - done);
+    const ssize_t written = ::write(descriptor, line.data() + done, line.size() - done);
     if (written > 0) {
       done += static_cast<size_t>(written);
     } else if (written < 0 && errno == EINTR) {
       continue;
     } else {
-      return;  // nobody reads stderr; a log line is not worth a failure
+      return;  // nobody reads it; a log line is not worth a failure
     }
   }
+}
+
+}  // namespace
+
+void set_log_prefix(const std::string& prefix) {
+  std::lock_guard lock(settings().mutex);
+  settings().prefix = prefix;
+}
+
+void show_log_on_stdout(bool shown) {
+  std::lock_guard lock(settings().mutex);
+  settings().on_stdout = shown;
+}
+
+void log_line(Level level, const std::string& message) {
+  // The lock covers the write too: a line longer than PIPE_BUF must not be cut by another thread's.
+  std::lock_guard lock(settings().mutex);
+  const std::string& before = settings().prefix;
+  const std::string line = text(kLogLineStart, timestamp(), " - ", level_name(level), " - ", before,
+                                before.empty() ? "" : ": ", message, "\n");
+  write_all(STDERR_FILENO, line);
+  if (!settings().on_stdout || level == Level::kInfo || message == settings().shown_last) return;
+  settings().shown_last = message;
+  write_all(STDOUT_FILENO, line);
 }
 
 }  // namespace base

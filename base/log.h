@@ -9,13 +9,20 @@
 namespace lockstep {
 inline namespace base {
 
-enum class Level { kInfo, kWarning, kError };
+// A notice is information that people should see: INFO in the log.
+enum class Level { kInfo, kNotice, kWarning, kError };
 // Put before every later message, e.g. "rank 2"; call once at start.
 void set_log_prefix(const std::string& prefix);
+inline constexpr const char* kLogLineStart = "[lockstep] ";
+// Whether all but kInfo goes to stdout as well; not at first. For a process whose stderr is a file
+// that nobody watches, and whose stdout is shown. What is said again and again goes there once.
+void show_log_on_stdout(bool shown);
 void log_line(Level level, const std::string& message);
 
 template <typename... Parts>
 void log_info(const Parts&... parts) { log_line(Level::kInfo, text(parts...)); }
+template <typename... Parts>
+void log_notice(const Parts&... parts) { log_line(Level::kNotice, text(parts...)); }
 template <typename... Parts>
 void log_warning(const Parts&... parts) { log_line(Level::kWarning, text(parts...)); }
 template <typename... Parts>

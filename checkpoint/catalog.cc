@@ -47,6 +47,25 @@ CatalogEntry entry_of(FileSystem& file_system, const std::filesystem::path& dire
   return entry;
 }
 
+// `given` itself, or the newest entry in it that has `wanted`.
+Result<std::filesystem::path> find(FileSystem& file_system, const std::filesystem::path& given,
+                                   bool CatalogEntry::*wanted) {
+  const std::filesystem::path trimmed = given.has_filename() ? given : given.parent_path();
+  if (parse_attempt(trimmed.filename().string()) || file_system.exists(trimmed / kManifestName))
+    return trimmed;
+  const std::filesystem::path folder = checkpoint_folder_of(file_system, trimmed);
+  LOCKSTEP_TRY(const auto entries, list_checkpoints(file_system, folder));
+  std::string problems;
+  for (const CatalogEntry& entry : entries) {
+    if (entry.*wanted) return entry.directory;
+    problems += text("\n  ", entry.directory.filename().string(), ": ", entry.problem);
+  }
+  return Error{Code::kNotFound,
+               entries.empty()
+                   ? text(folder.string(), " holds no checkpoint: nothing in it is named step_…")
+                   : text(folder.string(), " holds no usable checkpoint:", problems)};
+}
+
 }  // namespace
 
 Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
@@ -73,20 +92,12 @@ std::filesystem::path checkpoint_folder_of(FileSystem& file_system,
 
 Result<std::filesystem::path> find_checkpoint(FileSystem& file_system,
                                               const std::filesystem::path& given) {
-  const std::filesystem::path trimmed = given.has_filename() ? given : given.parent_path();
-  if (parse_attempt(trimmed.filename().string()) || file_system.exists(trimmed / kManifestName))
-    return trimmed;
-  const std::filesystem::path folder = checkpoint_folder_of(file_system, trimmed);
-  LOCKSTEP_TRY(const auto entries, list_checkpoints(file_system, folder));
-  std::string problems;
-  for (const CatalogEntry& entry : entries) {
-    if (entry.committed) return entry.directory;
-    problems += text("\n  ", entry.directory.filename().string(), ": ", entry.problem);
-  }
-  return Error{Code::kNotFound,
-               entries.empty()
-                   ? text(folder.string(), " holds no checkpoint: nothing in it is named step_…")
-                   : text(folder.string(), " holds no usable checkpoint:", problems)};
+  return find(file_system, given, &CatalogEntry::committed);
+}
+
+Result<std::filesystem::path> find_newest_saved(FileSystem& file_system,
+                                                const std::filesystem::path& given) {
+  return find(file_system, given, &CatalogEntry::has_manifest);
 }
 
 Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory) {

@@ -38,6 +38,9 @@ Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
 // wrong with each, kIo.
 Result<std::filesystem::path> find_checkpoint(FileSystem& file_system,
                                               const std::filesystem::path& given);
+// The same, but of several the newest with a manifest, damaged or not: what to look at for damage.
+Result<std::filesystem::path> find_newest_saved(FileSystem& file_system,
+                                                const std::filesystem::path& given);
 // given/checkpoints where it exists, else `given`.
 std::filesystem::path checkpoint_folder_of(FileSystem& file_system,
                                            const std::filesystem::path& given);

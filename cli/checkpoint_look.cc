@@ -30,10 +30,11 @@ constexpr const char* kInspectExamples = R"(Examples:
   lockstep checkpoint inspect results/training/demo/checkpoints/step_00000100.g1-7f2a91
   lockstep checkpoint inspect results/training/demo --json | jq .trainer_state)";
 constexpr const char* kVerifyExamples = R"(Examples:
-  lockstep checkpoint verify results/training/demo
+  lockstep checkpoint verify results/training/demo             # the newest one
   lockstep checkpoint verify results/training/demo --threads 4 --json
 
-Exit status 1 when something is damaged; each damaged place is named.)";
+Of several the newest with a manifest is read, also when it is damaged and a resume would pass it
+over. Exit status 1 when something is damaged; each damaged place is named.)";
 
 struct Options {
   std::string directory;
@@ -140,14 +141,17 @@ int inspect(const Options& options) {
 }
 
 int verify(const Options& options) {
-  const auto directory = checkpoint::find_checkpoint(posix_file_system(), options.directory);
+  const auto directory = checkpoint::find_newest_saved(posix_file_system(), options.directory);
   if (!directory.ok()) return fail_tool("verify", directory.error());
   const double start_s = system_clock().monotonic_s();
   ProgressLine progress("verify");
-  const auto verified =
+  auto verified =
       checkpoint::verify(posix_file_system(), directory.value(), options.threads,
                          [&](int64_t done, int64_t total) { progress.show(done, total); });
   progress.end();
+  if (!verified.ok() && verified.error().code == Code::kCorrupt)  // the manifest
+    verified = std::vector{checkpoint::VerifyProblem{checkpoint::kManifestName,
+                                                     verified.error().message}};
   if (!verified.ok()) return fail_tool("verify", verified.error());
   const double seconds = system_clock().monotonic_s() - start_s;
   const auto& problems = verified.value();

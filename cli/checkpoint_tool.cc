@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "checkpoint/catalog.h"
+#include "cli/exit_status.h"
 
 namespace lockstep::cli {
 
@@ -21,8 +22,7 @@ CLI::Option* add_threads_option(CLI::App* command, int& threads) {
 
 int fail_tool(const char* tool, const Error& error) {
   std::cerr << "lockstep checkpoint " << tool << ": " << error.message << "\n";
-  const bool ours = error.code == Code::kNoSpace || error.code == Code::kBug;
-  return exit_status(ours ? error.code : Code::kConfig);
+  return status_of_input(error.code);
 }
 
 void print_json(const nlohmann::ordered_json& json) {

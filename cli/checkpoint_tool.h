@@ -27,7 +27,7 @@ void add_prune_tool(CLI::App& app, CheckpointTools& tools);   // prune
 CLI::App* add_tool(CLI::App& app, const char* name, const char* what, const char* examples);
 CLI::Option* add_threads_option(CLI::App* command, int& threads);
 
-// Prints the error; 64 for whatever is wrong with what was named, 70 for a full disk or a bug.
+// Prints the error; status_of_input().
 int fail_tool(const char* tool, const Error& error);
 
 // To stdout, on several lines.

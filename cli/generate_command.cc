@@ -6,6 +6,7 @@
 
 #include "base/file_system.h"
 #include "base/log.h"
+#include "cli/exit_status.h"
 #include "cli/run_args.h"
 #include "data/tokenizer/open_tokenizer.h"
 #include "launcher/pipe.h"
@@ -46,8 +47,9 @@ Result<void> generate(const Options& o) {
   LOCKSTEP_TRY(const launcher::ProgramOutput output,
                launcher::run_program(worker, arguments, request.dump()));
   if (output.exit_status != 0)
-    return Error{Code::kBug, text("lockstep-worker ended with status ", output.exit_status,
-                                  "; its own words are above")};
+    return Error{output.exit_status == exit_status(Code::kConfig) ? Code::kConfig : Code::kBug,
+                 text("lockstep-worker ended with status ", output.exit_status,
+                      "; its own words are above")};
   std::vector<uint32_t> drawn;
   for (const std::string& line : split(output.standard_output, '\n'))
     if (!line.empty()) drawn.push_back(static_cast<uint32_t>(std::stoul(line)));
@@ -83,7 +85,7 @@ int generate_command(int argc, char** argv) {
   const auto done = generate(o);
   if (done.ok()) return 0;
   log_error(done.error().message);
-  return exit_status(done.error().code);
+  return status_of_input(done.error().code);
 }
 
 }  // namespace lockstep::cli

@@ -14,6 +14,7 @@
 #include "cli/status_pages.h"
 #include "data/open_dataset.h"
 #include "launcher/agent.h"
+#include "launcher/net/endpoint.h"
 #include "launcher/process.h"
 #include "launcher/run_files.h"
 #include "model_spec/hf_weights.h"
@@ -52,7 +53,8 @@ they find each other, and go on without a node that is lost, whichever it is. Al
 status; under Slurm the one that coordinates at the end acts for the job.
 
   --nproc-per-node N,M,…     workers of the first, second, … generation; the last number repeats
-  --max-restarts N           in a row without a new checkpoint (3 at most); then exit
+  --max-restarts N           in a row without a new checkpoint, at most 3 (more count as 3); then
+                             exit
   --launcher.on_worker_loss  respawn (default): as many workers as before; shrink: those left
   --requeue auto|never|force under Slurm, when this allocation is lost or its time ends: ask for
                              another where the job was submitted with --requeue; never; always
@@ -160,6 +162,9 @@ Result<launcher::NodesOptions> nodes_options(const Config& config,
   nodes.spares = from.spares;
   nodes.last_call_s = from.last_call_seconds;
   nodes.endpoint = from.rdzv_endpoint;
+  if (!nodes.endpoint.empty() && !nodes.endpoint.starts_with("file:"))
+    if (const auto at = launcher::net::parse_endpoint(nodes.endpoint); !at)
+      return at.error().in("--rdzv-endpoint");
   nodes.job = !from.rdzv_id.empty() ? from.rdzv_id
                                     : first_of(environment, {"SLURM_JOB_ID"}, "job");
   const std::string host = launcher::host_name();
@@ -197,22 +202,22 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     log_error(config.error().message);
     return launcher::kExitConfig;
   }
+  launcher::WorkerProcess::Options worker;
+  worker.environment = launcher::own_environment();
+  const auto nodes = nodes_options(config.value(), worker.environment);
+  if (restart && !nodes) {
+    log_error(nodes.error().message);
+    return launcher::kExitConfig;
+  }
   if (const auto usable = check_inputs(config.value()); !usable) {
     log_error(usable.error().message);
     return launcher::kExitConfig;
   }
-  launcher::WorkerProcess::Options worker;
   worker.program = launcher::running_executable().parent_path() / "lockstep-worker";
   worker.arguments = {"train"};
   worker.arguments.insert(worker.arguments.end(), arguments.begin(), arguments.end());
-  worker.environment = launcher::own_environment();
   if (!posix_file_system().exists(worker.program)) {
     log_error("no ", worker.program.string(), ": this build has no Torch parts");
-    return launcher::kExitConfig;
-  }
-  const auto nodes = nodes_options(config.value(), worker.environment);
-  if (restart && !nodes) {
-    log_error(nodes.error().message);
     return launcher::kExitConfig;
   }
   if (launcher::detect_launcher(worker.environment) != Launcher::kAlone) {

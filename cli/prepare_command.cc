@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "cli/exit_status.h"
 #include "cli/prepare_inspect.h"
 #include "cli/progress_line.h"
 #include "data/prepare.h"
@@ -38,7 +39,7 @@ Interrupted, the same command starts over; finished, it says "up to date" and do
 
 int fail(const Error& error) {
   std::cerr << "lockstep prepare: " << error.message << "\n";
-  return exit_status(error.code);
+  return status_of_input(error.code);
 }
 
 void print_summary(const data::PrepareReport& report, const data::PrepareOptions& options) {

@@ -144,7 +144,10 @@ void RunObserver::add_state(RunStatus& status, bool here) const {
   if (here) {
     const bool alone = found.nodes.size() < 2;
     status.state = alone || age_s > kSilentNodes_s ? "agent_gone" : "unknown";
-    if (!status.over()) status.notes.push_back("the agent is gone; another one may take over");
+    status.notes.push_back(status.over()
+                               ? "the agent is gone; the same command again resumes from the "
+                                 "newest checkpoint"
+                               : "the agent is gone; another one may take over");
     return;
   }
   const double limit_s = found.nodes.empty() ? kSilentRun_s : kSilentNodes_s;

@@ -103,6 +103,11 @@ bool is_over(const Error& error) {
   return error.code == Code::kPeerLost || core::interrupted();
 }
 
+// Why this process ends; a stop that was asked for is no error.
+void log_end(const Error& error) {
+  log_line(error.code == Code::kAborted ? Level::kNotice : Level::kError, error.message);
+}
+
 // One generation. What fails is not torn down where a pending collective may still write to it; on
 // CPUs none can, for Gloo's work owns its buffers, so that such a process `stays`: it returns the
 // error and can serve another generation.
@@ -110,6 +115,8 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
                        bool stays) {
   core::RendezvousOptions rendezvous = rendezvous_at(place, config);
   set_log_prefix(text("rank ", rendezvous.rank));
+  // Under an agent, whose console shows rank 0's stdout.
+  show_log_on_stdout(rendezvous.rank == 0 && !environment("LOCKSTEP_TURNS", "").empty());
   if (!rendezvous.interface.empty())
     setenv("NCCL_SOCKET_IFNAME", rendezvous.interface.c_str(), /*overwrite=*/0);
   core::set_up_device(rendezvous.device);
@@ -143,7 +150,7 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
   const Result<void> done = run();
   if (done.ok()) return done;
   if (!stays || !is_over(done.error())) {
-    log_error(done.error().message);
+    log_end(done.error());
     _exit(exit_status(done.error().code));
   }
   core::interrupt();  // what our other threads wait for
@@ -216,8 +223,12 @@ Result<void> generate(Config config) {
   options.top_k = json.value("top_k", options.top_k);
   options.seed = json.value("seed", options.seed);
   config.parallelism.strategy = "single";
-  return core::generate(posix_file_system(), config, options,
-                        [](int64_t id) { std::cout << id << "\n"; });
+  const auto done = core::generate(posix_file_system(), config, options,
+                                   [](int64_t id) { std::cout << id << "\n"; });
+  // A run without a checkpoint was named wrongly.
+  if (!done.ok() && done.error().code == Code::kNotFound)
+    return Error{Code::kConfig, done.error().message};
+  return done;
 }
 
 // stdout: what this worker computes with, and how fast.
@@ -259,7 +270,7 @@ int main(int argc, char** argv) {
   try {
     const auto done = lockstep::dispatch(argc, argv);
     if (!done.ok()) {
-      lockstep::log_error(done.error().message);
+      lockstep::log_end(done.error());
       status = lockstep::exit_status(done.error().code);
     }
   } catch (const std::exception& e) {  // LibTorch throws

@@ -172,7 +172,8 @@ Result<void> ShardReader::verify_block(int64_t block) const {
     return Error{Code::kCorrupt,
                  text(path_.string(), ": block ", block, " (bytes ", begin, " to ", end,
                       ") has XXH3 ", actual, ", the manifest says ", info_.block_xxh3[index],
-                      ": the file was damaged after prepare")};
+                      ": the file was damaged after prepare; run `lockstep prepare` again, with "
+                      "--force")};
   verified_[index].store(true, std::memory_order_release);
   return {};
 }

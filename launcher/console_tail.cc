@@ -8,6 +8,19 @@
 namespace lockstep::launcher {
 namespace {
 constexpr int64_t kMaxBytesAtOnce = 1 << 16;
+
+// Less the worker's log lines, which it writes to both files.
+std::string without_log_lines(std::string_view lines) {
+  std::string out;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n') + 1);
+    const std::string_view whole = line.empty() ? lines : line;
+    if (!whole.starts_with(kLogLineStart)) out += whole;
+    lines.remove_prefix(whole.size());
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<ConsoleTail> ConsoleTail::create(FileSystem& file_system,
@@ -33,7 +46,7 @@ void ConsoleTail::append_to_log(const std::string& bytes) {
   const size_t end = bytes.rfind('\n');
   if (end == std::string::npos && !endless) return;
   const auto lines = std::string_view(bytes).substr(0, end == std::string::npos ? end : end + 1);
-  if (append_file(copy_, lines)) copied_ += static_cast<int64_t>(lines.size());
+  if (append_file(copy_, without_log_lines(lines))) copied_ += static_cast<int64_t>(lines.size());
 }
 
 bool ConsoleTail::pump() {

@@ -1,6 +1,7 @@
 // Shows what worker rank 0 prints: follows the file that it writes its standard output to, and
 // copies what is new to our standard output and to rank 0's log file. A file, not a pipe: however
 // slow the agent, the terminal or the program behind `|` is, the worker never waits for them.
+// Log lines among them (base/log.h's show_log_on_stdout) are in the log file already.
 #pragma once
 
 #include <cstdint>

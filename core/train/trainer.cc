@@ -102,7 +102,7 @@ Result<void> Trainer::resume() {
       return Error{Code::kConfig, text("checkpoint.strict_identity: ", resumed_.from,
                                        " was made under another identity: ", differing.front())};
     if (rank() == 0)
-      log_info("resumed from ", resumed_.from, " at step ", state_.step, ": ",
+      log_notice("resumed from ", resumed_.from, " at step ", state_.step, ": ",
                bytes_text(static_cast<uint64_t>(resumed_.read_bytes)), " in ",
                fixed(resumed_.seconds, 3), " s",
                from_memory ? text("; the disk has step ", resumed_.disk_step) : "");
@@ -204,7 +204,7 @@ Result<void> Trainer::run() {
   saved_at_s_ = env_.clock.monotonic_s();
   const int64_t last = config_.training.steps;
   if (state_.step >= last && rank() == 0)
-    log_info("nothing to do: the newest checkpoint is at step ", state_.step, " of ", last);
+    log_notice("nothing to do: the newest checkpoint is at step ", state_.step, " of ", last);
   if (rank() == 0) log_info("Training starts at step ", state_.step + 1);
   if (config_.profiling.enable_profiling) traces_.emplace(rank());
   bool stop = false;

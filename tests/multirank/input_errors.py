@@ -119,6 +119,27 @@ def wrong_data(test):
         statuses = run.wait()
         check(0 not in statuses, f"exit statuses {statuses}")
         holds(run.all_logs(), [str(shard)])
+    with test.case("a token shard with another byte"):
+        changed = test.folder / "changed_tokens"
+        shutil.copytree(tokens, changed)
+        shard = changed / "train_00000.tokens"
+        contents = bytearray(shard.read_bytes())
+        contents[len(contents) // 2] ^= 1
+        shard.write_bytes(contents)
+        run = test.ranks(test.folder / "changed", 2, KEYS | {"data.path": changed})
+        statuses = run.wait()
+        check(0 not in statuses, f"exit statuses {statuses}")
+        holds(run.all_logs(), [str(shard), "run `lockstep prepare` again, with --force"])
+        test.command("prepare", test.folder / "text_24_2500", "--out", changed, "--val-fraction",
+                     "0.2", "--force")
+        check(shard.read_bytes() == (tokens / shard.name).read_bytes(), "prepared otherwise")
+    with test.case("generate and prepare from what is not there"):
+        nowhere = test.folder / "nowhere"
+        holds(test.command("generate", nowhere, status=EXIT_CONFIG), [str(nowhere)])
+        holds(test.command("prepare", nowhere, "--out", test.folder / "none", status=EXIT_CONFIG),
+              [str(nowhere)])
+        unsaved = test.train("unsaved", 1, KEYS | {"checkpoint.enable": "false"})
+        holds(test.command("generate", unsaved, status=EXIT_CONFIG), ["unsaved/checkpoints"])
 
 
 def wrong_resume(test):

@@ -73,6 +73,9 @@ def stopped_by_sigterm(test, reference):
     check(last < STEPS and step_of(newest) == last, f"step {last} done, {newest} saved\n"
           f"{tail(launch.log(), 60)}")
     check("lockstep launch" in launch.log(), "no command to resume with is shown")
+    shown_once(launch, "stopped on request after step")
+    for log in (launch.folder / "logs").glob("rank_*.log"):
+        check(" ERROR " not in log.read_text(), f"a stop is an error\n{tail(log.read_text())}")
     lines = len(metrics(launch.folder))
     Launch(test, "stopped", "3", KEYS).expect(0)
     first = metrics(launch.folder)[lines]["step"]
@@ -119,8 +122,20 @@ def agent_killed(test, reference):
     for pid in pids:
         wait_until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"), f"worker {pid} outlives it",
                    10)
-    Launch(test, "agent_killed", "1", KEYS).expect(0)
+    again = Launch(test, "agent_killed", "1", KEYS)
+    again.expect(0)
     check_same(reference, whole_curve(launch.folder, STEPS), "agent killed")
+    shown_once(again, f"resumed from {again.folder}")
+    over = Launch(test, "agent_killed", "1", KEYS | {"optimizer.lr": 0.5})
+    over.expect(0)
+    shown_once(over, "resuming with another identity")
+    shown_once(over, "nothing to do: the newest checkpoint is at step")
+
+
+def shown_once(launch, words):
+    """Rank 0's words on the console, where its words on memory are not."""
+    check(launch.log().count(words) == 1, f"{words!r} on the console\n{tail(launch.log(), 60)}")
+    check("memory {" not in launch.log(), tail(launch.log(), 60))
 
 
 def worker_hangs(test, reference):

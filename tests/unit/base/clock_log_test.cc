@@ -46,6 +46,26 @@ TEST(Log, LineHasTimeLevelAndPrefix) {
                                     "\\[lockstep\\] " + time + " - INFO - plain\n"));
 }
 
+TEST(Log, WhatPeopleShouldSeeGoesToStandardOutputTooWhereThatIsAsked) {
+  testing::internal::CaptureStderr();
+  testing::internal::CaptureStdout();
+  log_notice("not shown");
+  show_log_on_stdout(true);
+  log_info("memory {}");
+  log_notice("resumed");
+  for (int i = 0; i < 3; ++i) log_warning("late");  // once: each step may say it
+  log_error("wrong");
+  show_log_on_stdout(false);
+  log_error("not shown");
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              testing::MatchesRegex("\\[lockstep\\] .* - INFO - resumed\n"
+                                    "\\[lockstep\\] .* - WARNING - late\n"
+                                    "\\[lockstep\\] .* - ERROR - wrong\n"));
+  const std::string log = testing::internal::GetCapturedStderr();
+  for (const char* each : {"memory", "resumed", "late", "wrong"})
+    EXPECT_THAT(log, testing::HasSubstr(each));
+}
+
 TEST(Log, LinesOfThreadsAreNotMixed) {
   testing::internal::CaptureStderr();
   std::vector<std::thread> threads;

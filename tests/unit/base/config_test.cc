@@ -147,6 +147,11 @@ TEST(ConfigFlags, Booleans) {
   EXPECT_TRUE(parsed.value().config.model.tie_word_embeddings);
   EXPECT_THAT(parsed.value().positional, ElementsAre("demo.toml"));
   EXPECT_THAT(flag_error({"--checkpoint.no_enable=true"}), HasSubstr("takes no value"));
+  for (const char* word : {"False", "no", "0"})
+    EXPECT_THAT(flag_error({"--checkpoint.enable", word, "demo.toml"}),
+                HasSubstr("--checkpoint.enable=false; --checkpoint.no_enable is false as well"));
+  EXPECT_THAT(flag_error({"--gradient_checkpointing", "False"}),
+              HasSubstr("--no_gradient_checkpointing"));
   EXPECT_THAT(flag_error({"--checkpoint.enable=maybe"}), HasSubstr("must be of type boolean"));
 }
 

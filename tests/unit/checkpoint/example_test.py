@@ -37,7 +37,13 @@ def main(write_checkpoint, read_checkpoint, lockstep):
         rank.write_bytes(data)
         damaged = run(lockstep, "checkpoint", "verify", checkpoint, expect=1)
         assert "rank_00001.h5" in damaged and "chunk" in damaged, damaged
+        with open(rank, "r+b") as file:
+            file.truncate(len(data) // 2)  # what a resume passes over is not passed over here
+        damaged = run(lockstep, "checkpoint", "verify", folder, expect=1)
+        assert "DAMAGED" in damaged and "rank_00001.h5" in damaged, damaged
+        assert checkpoint.name in damaged and "whole" not in damaged, damaged
         rank.unlink()
+        assert "rank_00001.h5" in run(lockstep, "checkpoint", "verify", folder, expect=1)
         out = run(lockstep, "checkpoint", "list", folder)
         assert "NOT USABLE" in out and "rank_00001.h5" in out, out
         run(lockstep, "checkpoint", "list", folder / "nothing", expect=64)

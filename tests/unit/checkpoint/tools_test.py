@@ -120,8 +120,13 @@ def check_wrong_input(folder, source):
         shutil.copytree(source, damaged)
         manifest = damaged / "manifest.json"
         manifest.write_text(manifest.read_text()[:500])
-        refused(command, damaged, *more, say="manifest.json: cut short")
-        refused(command, damaged.parent, *more, say="no usable checkpoint")
+        if command == "verify":
+            for given in (damaged, damaged.parent):
+                printed = run(command, given, expect=1)
+                assert "DAMAGED" in printed and "manifest.json: cut short" in printed, printed
+        else:
+            refused(command, damaged, *more, say="manifest.json: cut short")
+            refused(command, damaged.parent, *more, say="no usable checkpoint")
         manifest.unlink()
         refused(command, damaged, *more, say="manifest.json")
         shutil.rmtree(damaged.parent)

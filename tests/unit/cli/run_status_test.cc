@@ -244,7 +244,7 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
   publish(membership);
   const RunStatus killed = look(observer);
   EXPECT_EQ(killed.state, "agent_gone") << "its pages are here, so it was";
-  EXPECT_THAT(killed.notes, testing::IsEmpty());
+  EXPECT_THAT(killed.notes, ElementsAre(HasSubstr("the same command again resumes")));
 }
 
 // From a login node: no process and no page of the run is here.

@@ -72,7 +72,7 @@ TEST(PrepareCommand, WrongArgumentsAreStatus64) {
   EXPECT_EQ(tokenizer.status, 64);
   EXPECT_THAT(tokenizer.err, HasSubstr("\"bpe\": no such file or folder"));
   const Outcome missing = call({(dir / "nowhere").string(), "--out", out});
-  EXPECT_NE(missing.status, 0);
+  EXPECT_EQ(missing.status, 64);
   EXPECT_THAT(missing.err, HasSubstr("nowhere: no such file or folder"));
   EXPECT_FALSE(std::filesystem::exists(dir / "out"));
 }

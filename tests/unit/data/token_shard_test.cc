@@ -99,6 +99,7 @@ TEST_F(TokenShardTest, AFlippedByteIsNamedByBlockEveryTime) {
     EXPECT_THAT(read.error().message, StartsWith((dir_ / "s").string()));
     EXPECT_THAT(read.error().message, HasSubstr("block 1 (bytes 1048576 to 2097152) has XXH3 "));
     EXPECT_THAT(read.error().message, HasSubstr("the manifest says " + info.block_xxh3[1]));
+    EXPECT_THAT(read.error().message, HasSubstr("run `lockstep prepare` again, with --force"));
   }
 }
 

@@ -23,6 +23,7 @@ namespace {
 using Json = nlohmann::json;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr int64_t kMs = 1'000'000;
 constexpr const char* kSteps = "20";
@@ -427,6 +428,20 @@ TEST_F(AgentRun, AMissingWorkerProgramIsSaid) {
   options.worker_program = "/nonexistent/lockstep-worker";
   EXPECT_EQ(run({kSteps}), 70);
   EXPECT_THAT(console(), HasSubstr("/nonexistent/lockstep-worker"));
+}
+
+// What rank 0 warns of is shown while it runs, and is once in its log.
+TEST_F(AgentRun, WarningsOfRankZeroAreOnTheConsole) {
+  EXPECT_EQ(run({kSteps, "logs"}), 0);
+  const auto once = [](const std::string& text, const std::string& words) {
+    const size_t at = text.find(words);
+    return at != text.npos && text.find(words, at + 1) == text.npos;
+  };
+  EXPECT_PRED2(once, console(), "the disk is slow");
+  EXPECT_THAT(console(), Not(HasSubstr("of no interest")));
+  const std::string log = read_file(fs, log_path(options.dump_folder, 0)).value();
+  EXPECT_PRED2(once, log, "the disk is slow");
+  EXPECT_PRED2(once, log, "step: 20 generation: 0\n");
 }
 
 // Nobody reads the console: neither the workers nor the agent wait for it.

@@ -64,6 +64,16 @@ TEST_F(Commands, AWrongConfigIsRefusedBeforeAnythingStarts) {
   }
 }
 
+TEST_F(Commands, AWrongRendezvousIsNamed) {
+  const std::string toml = (folder / "a.toml").string();
+  ASSERT_TRUE(publish_file(posix_file_system(), toml, "[training]\nsteps = 3\n"));
+  const Outcome refused =
+      call(launch_command, {"launch", toml, "--nnodes", "2", "--rdzv-endpoint=localhost"});
+  EXPECT_EQ(refused.status, 64);
+  EXPECT_THAT(refused.err, HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(refused.err, HasSubstr("\"localhost\" is not HOST:PORT"));
+}
+
 TEST_F(Commands, StatusIsATableForAwk) {
   EXPECT_EQ(call(status_command, {"status"}).status, 64);
   EXPECT_EQ(call(status_command, {"status", folder.string()}).status, 64);
@@ -106,7 +116,9 @@ TEST_F(Commands, StatusIsATableForAwk) {
   membership.agent_pid = 999999999;
   ASSERT_TRUE(launcher::publish_membership(posix_file_system(), folder / "workers.json",
                                            membership));
-  EXPECT_THAT(call(status_command, {"status", folder.string()}).out, HasSubstr("agent_gone"));
+  const std::string gone = call(status_command, {"status", folder.string()}).out;
+  EXPECT_THAT(gone, HasSubstr("agent_gone"));
+  EXPECT_THAT(gone, HasSubstr("the same command again resumes"));
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 // `*` as a rank means every rank. A `!` as first letter of the action makes the others of that
 // generation lose a peer a moment later.
 // Every 4th step is committed; a new generation resumes after the newest commit, which rank 0 keeps
-// in FAKE_WORKER_STATE. Special rules: ignore_term; child (rank 0 starts a process that sleeps).
+// in FAKE_WORKER_STATE. Special rules: ignore_term; child (rank 0 starts a process that sleeps);
+// logs (rank 0 says so, on the console as well).
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/file_system.h"
+#include "base/log.h"
 #include "base/progress_page.h"
 #include "base/text.h"
 #include "base/turn_orders.h"
@@ -115,6 +117,11 @@ int serve(int argc, char** argv) {
   if (!page) return 70;
   if (variable("RANK") == 0 && has("child") && ::fork() == 0)
     for (;;) ::pause();
+  if (variable("RANK") == 0 && has("logs")) {
+    show_log_on_stdout(true);
+    log_warning("the disk is slow");
+    log_info("of no interest");
+  }
   for (bool later = std::getenv("LOCKSTEP_TURNS") == std::string("later");; later = false) {
     const int status =
         later ? kOver : run(**page, std::atoll(argv[1]), rules, has("deaf"));
