@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/launch_in_allocation.h"
@@ -171,6 +172,9 @@ Result<launcher::NodesOptions> nodes_options(const Config& config,
   nodes.name = first_of(environment, {"LOCKSTEP_NODE_NAME", "SLURMD_NODENAME"},
                         host.empty() ? "node" : host);
   nodes.local_address = from.local_addr;
+  std::string common;
+  for (const std::string& line : common_lines(config)) common += line + "\n";
+  nodes.run = xxh3_64(common);
   using Loss = launcher::control::OnNodeLoss;
   nodes.on_loss = from.on_node_loss == "spare"  ? Loss::kSpare
                   : from.on_node_loss == "wait" ? Loss::kWait

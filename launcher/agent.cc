@@ -24,8 +24,7 @@
 namespace lockstep::launcher {
 namespace {
 
-constexpr int64_t kCulpritNs =
-    200'000'000;                 // a dead worker is reaped this soon after its sockets close
+constexpr int64_t kCulpritNs = 200'000'000;  // from a dead worker's sockets' end to its own
 constexpr int kDrainTries = 50;  // a console may not take rank 0's last lines at once
 constexpr control::NodeId kAlone = 1;
 constexpr int64_t kHaltTickMs = 2;  // between two looks at who has let go
@@ -98,8 +97,8 @@ class Agent {
   bool left_ = false;
   AgentEnd end_;
   std::mutex mutex_;
-  std::vector<control::Event> told_;     // guarded, as what follows: what errands have found out
-  std::optional<net::Endpoint> named_;   // at the rendezvous
+  std::vector<control::Event> told_;    // guarded, as what follows: what errands have found out
+  std::optional<net::Endpoint> named_;  // at the rendezvous
   // What it does here: the event log, the console and workers.json, and the rendezvous once it has
   // been met at. The last member: it ends first.
   Errands errands_;
@@ -117,7 +116,7 @@ Result<AgentEnd> Agent::run_alone() {
   options.supervisor = options_.supervisor;
   options.id = kAlone;
   options.timing = timing_alone();
-  const control::MemberOptions member{kAlone, "", "", options.timing};
+  const control::MemberOptions member{kAlone, "", "", options.run, options.timing};
   node_.emplace(member, options, /*leads=*/true, clock_.monotonic_ns());
   return run();
 }
@@ -145,13 +144,14 @@ Result<AgentEnd> Agent::run_among() {
   log_info("node ", nodes.name, " at ", wire_->listens_at().str(),
            leads ? " coordinates" : " looks for the coordinator");
   options.supervisor = options_.supervisor;
+  options.run = nodes.run;
   options.min_nodes = nodes.min;
   options.max_nodes = nodes.max;
   options.spares = nodes.spares;
   options.on_node_loss = nodes.on_loss;
   options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
   const control::MemberOptions member{options.id, nodes.name, wire_->listens_at().str(),
-                                      options.timing};
+                                      options.run, options.timing};
   node_.emplace(member, options, leads, clock_.monotonic_ns());
   return run();
 }

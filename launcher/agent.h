@@ -35,6 +35,7 @@ struct NodesOptions {
   double last_call_s = 30;
   std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder
   std::string job;            // tells jobs at one endpoint apart
+  uint64_t run = 0;           // a hash of what the configs of all nodes share
   std::string name;           // of this node, for people
   std::string local_address;  // or an interface's name; empty: that of the route to the others
   bool several() const { return max > 1 || !endpoint.empty(); }

@@ -28,7 +28,7 @@ void narrate(const Record& event, int64_t min_nodes) {
     log_warning(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step);
   } else if (event.event == "node_lost") {
     log_error(generation, ": ", event.reason);
-  } else if (event.event == "grace_over") {
+  } else if (event.event == "grace_over" || event.event == "node_refused") {
     log_warning(generation, ": ", event.reason);
   } else if (event.event == "node_joined") {
     log_info(generation, ": node ", event.reason, " joined; it takes part from the next "

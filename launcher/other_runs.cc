@@ -39,13 +39,16 @@ Result<void> nobody_else_runs(FileSystem& file_system, Clock& clock,
   }
   if (last.value().job == job) return {};
   const auto before = read_file(file_system, path);
+  const auto written = file_system.written_unix_ns(path);
   log_info(path.string(), " says that another job trains here; it is watched for ",
            (publish_ns + kLateNs) * 1e-9, " s");
   const int64_t deadline_ns = clock.monotonic_ns() + publish_ns + kLateNs;
   while (before && clock.monotonic_ns() < deadline_ns) {
     clock.sleep_ns(kLookNs);
     const auto now = read_file(file_system, path);
-    if (!now || now.value() == before.value()) continue;
+    const auto again = file_system.written_unix_ns(path);
+    const bool anew = written && again && again.value() != written.value();  // with the same words
+    if (!now || (now.value() == before.value() && !anew)) continue;
     const auto found = read_membership(file_system, path);
     if (!found || found.value().state != "running" || found.value().job == job) return {};
     return is_trained_by(dump_folder, text("job ", found.value().job));

@@ -35,17 +35,7 @@ void Coordinator::on(const Report& report, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
   actions_ = &actions;
   if (stage_ == Stage::kOver) return;
-  if (const auto found = dismissed_.find(report.id); found != dismissed_.end()) {
-    Node stranger;
-    stranger.peer.id = report.id;
-    Order order = order_for(stranger);
-    order.generation = std::max(generation_, report.promised + 1);
-    order.duty = Duty::kFinish;
-    order.exit_status = kExitBug;
-    order.reason = found->second;
-    actions_->emplace_back(Send{report.id, std::move(order)});
-    return;
-  }
+  if (dismisses(report)) return;
   const auto found = by_id_.find(report.id);
   Node* node = found == by_id_.end() ? admit(report) : found->second;
   if (report.sequence <= node->sequence) return;
@@ -62,6 +52,30 @@ void Coordinator::on(const Report& report, int64_t now_ns, Actions& actions) {
   if (stage_ == Stage::kRunning && node->index >= 0) note_running(*node, report);
   if (stage_ != Stage::kOver && !broadcast_) order(*node);
   settle();
+}
+
+bool Coordinator::dismisses(const Report& report) {
+  // The first generation's ranks compare their configs themselves, and name the keys.
+  const auto known = by_id_.find(report.id);
+  const bool runs = known != by_id_.end() && known->second->index >= 0;
+  if (base_ >= 0 && !runs && report.run != options_.run && !dismissed_.contains(report.id)) {
+    const std::string why = "its config is not that of the others in a key that all ranks share; "
+                            "compare the command lines";
+    dismissed_[report.id] = {kExitConfig, why};
+    record("node_refused", text("node ", report.name, ": ", why));
+    if (known != by_id_.end()) evict(*known->second, why);
+  }
+  const auto found = dismissed_.find(report.id);
+  if (found == dismissed_.end()) return false;
+  Node stranger;
+  stranger.peer.id = report.id;
+  Order order = order_for(stranger);
+  order.generation = std::max(generation_, report.promised + 1);
+  order.duty = Duty::kFinish;
+  order.exit_status = found->second.exit_status;
+  order.reason = found->second.reason;
+  actions_->emplace_back(Send{report.id, std::move(order)});
+  return true;
 }
 
 Coordinator::Node* Coordinator::admit(const Report& report) {
@@ -101,8 +115,8 @@ void Coordinator::note(Node& node, const Report& report) {
 void Coordinator::note_running(Node& node, const Report& report) {
   if (report.committed != generation_) return;
   if (!report.spawn_error.empty() && members_.size() > 1) {
-    dismissed_[node.peer.id] = text("cannot start workers: ", report.spawn_error);
-    evict(node, dismissed_[node.peer.id]);
+    dismissed_[node.peer.id] = {kExitBug, text("cannot start workers: ", report.spawn_error)};
+    evict(node, dismissed_[node.peer.id].reason);
     return;
   }
   if (!node.spawned && (!report.pids.empty() || !report.spawn_error.empty())) {

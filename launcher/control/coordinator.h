@@ -70,6 +70,7 @@ class Coordinator {
   enum class Stage { kGathering, kPreparing, kRunning, kFinishing, kOver };
 
   Node* admit(const Report& report);
+  bool dismisses(const Report& report);
   void note(Node& node, const Report& report);
   void note_running(Node& node, const Report& report);
   void evict(Node& node, const std::string& why);
@@ -111,7 +112,7 @@ class Coordinator {
   Stage stage_ = Stage::kGathering;
   std::vector<std::unique_ptr<Node>> nodes_;  // in the order they came
   std::unordered_map<NodeId, Node*> by_id_;
-  std::unordered_map<NodeId, std::string> dismissed_;  // why
+  std::unordered_map<NodeId, Leave> dismissed_;  // why
   std::vector<Node*> evicted_;
   // The last generation that was committed: its number, its members' ids.
   int64_t base_;

@@ -17,6 +17,7 @@ enum class OnNodeLoss {
 struct CoordinatorOptions {
   SupervisorOptions supervisor;
   NodeId id = 0;
+  uint64_t run = 0;  // Report::run of the nodes that it takes
   int64_t min_nodes = 1, max_nodes = 1;
   int64_t spares = 0;  // nodes kept out of a generation while there are more than min_nodes
   OnNodeLoss on_node_loss = OnNodeLoss::kShrink;

@@ -242,6 +242,7 @@ void Member::report(Actions& actions) {
   report.id = options_.id;
   report.name = options_.name;
   report.address = options_.address;
+  report.run = options_.run;
   report.sequence = ++sequence_;
   report.follows = heard_ ? order_from_ : 0;
   report.promised = promised_;

@@ -22,6 +22,7 @@ struct MemberOptions {
   NodeId id = 0;
   std::string name;
   std::string address;  // of the agent's listener; empty: it cannot become coordinator
+  uint64_t run = 0;     // Report::run
   Timing timing;
 };
 

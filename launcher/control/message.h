@@ -36,6 +36,7 @@ struct Report {
   NodeId id = 0;
   std::string name;     // of the node; identity is `id`
   std::string address;  // of its listener
+  uint64_t run = 0;     // a hash of what the configs of all nodes share
   int64_t sequence = 0;
   NodeId follows = 0;        // whose orders it has heard lately: the way back works
   int64_t promised = -1;     // orders of older generations are refused

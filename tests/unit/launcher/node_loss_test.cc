@@ -35,7 +35,7 @@ class Job {
     const NodeId id = next_id_++;
     CoordinatorOptions options = options_;
     options.id = id;
-    const MemberOptions member{id, text("n", id), text("a", id), options_.timing};
+    const MemberOptions member{id, text("n", id), text("a", id), run_of_new_, options_.timing};
     nodes_[id].machine = std::make_unique<JobNode>(member, options, id == 1, now_ns_);
     return id;
   }
@@ -59,6 +59,7 @@ class Job {
     on(id, event);
     deliver();
   }
+  void new_ones_train(uint64_t run) { run_of_new_ = run; }
   void folder_hangs(bool hangs) {
     folder_hangs_ = hangs;
     for (const auto& [id, next] : std::exchange(unanswered_, {})) decide(id, next);
@@ -175,6 +176,7 @@ class Job {
   std::map<NodeId, Node> nodes_;
   Succession last_;
   bool folder_hangs_ = false;
+  uint64_t run_of_new_ = 0;
   int reminders_ = 0;
   std::vector<std::pair<NodeId, Succession>> unanswered_;
   std::deque<std::pair<NodeId, Event>> mail_;
@@ -273,6 +275,20 @@ TEST(Stop, AStandbyThatIsAloneDoesNotEndTheJob) {
   ASSERT_EQ(job.left().size(), 5u);
   EXPECT_EQ(job.left().back().reason, "asked to stop, and nobody leads");
   EXPECT_GT(job.lasted_s(), 10);
+}
+
+TEST(OnNodeLoss, ANodeWithAnotherConfigIsRefusedAndHarmsNobody) {
+  Job job(OnNodeLoss::kShrink, 1, 3);
+  job.lose(3);
+  job.pass(1);
+  job.new_ones_train(17);
+  job.start();
+  job.pass(1);
+  EXPECT_EQ(job.up(), 2u);
+  EXPECT_EQ(job.running(), 2);
+  ASSERT_EQ(job.left().size(), 1u);
+  EXPECT_EQ(job.left()[0].exit_status, kExitConfig);
+  EXPECT_THAT(job.left()[0].reason, HasSubstr("its config is not that of"));
 }
 
 // The coordinator's neighbours are not its standbys.

@@ -3,9 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "base/clock.h"
 #include "base/text.h"
+#include "launcher/other_runs.h"
+#include "launcher/process.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -97,6 +102,31 @@ TEST_F(RunFiles, LastLinesStayInTheirGeneration) {
   EXPECT_THAT(last_lines(fs, folder / "log", 30, 8), IsEmpty());
   EXPECT_THAT(last_lines(fs, folder / "none", 0, 8), IsEmpty());
   EXPECT_EQ(file_size(fs, folder / "none"), 0);
+}
+
+// A job that only waits for nodes says the same again and again.
+TEST(OtherRuns, AnotherJobIsNoticedByItsWritingAlone) {
+  FileSystem& fs = posix_file_system();
+  const auto folder = make_private_directory().value();
+  Membership other;
+  other.state = "running";
+  other.job = "other";
+  const auto write = [&] {
+    EXPECT_TRUE(publish_membership(fs, folder / "workers.json", other));
+  };
+  write();
+  constexpr int64_t kEveryNs = 200'000'000;
+  EXPECT_TRUE(nobody_else_runs(fs, system_clock(), folder, "own", kEveryNs));
+  std::atomic<bool> stop = false;
+  std::thread writes([&] {
+    for (; !stop; system_clock().sleep_ns(kEveryNs)) write();
+  });
+  const auto refused = nobody_else_runs(fs, system_clock(), folder, "own", kEveryNs);
+  stop = true;
+  writes.join();
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("by job other"), std::string::npos);
+  EXPECT_TRUE(remove_tree(fs, folder));
 }
 
 }  // namespace
