@@ -144,9 +144,7 @@ Result<bool> Rendezvous::beat() {
   if (found.number != claimed_) {
     if (!leads_) return false;
     const Succession& last = found.last.leader == 0 ? *leads_ : found.last;
-    const bool waits = last.generation == last.base;  // whoever it is, for nodes
-    const bool ours = last.leader == leads_->leader || (waits && last.lost == leads_->leader);
-    return ours ? make(found.number + 1, at_, last) : false;
+    return keeps(last, *leads_) ? make(found.number + 1, at_, last) : false;
   }
   ++beats_;
   LOCKSTEP_RETURN_IF_ERROR(

@@ -14,4 +14,10 @@ std::optional<Succession> after(const Succession& last, const Succession& next) 
   return taken ? std::nullopt : std::optional(next);
 }
 
+bool keeps(const Succession& last, const Succession& own) {
+  const auto waits = [](const Succession& each) { return each.generation == each.base; };
+  if (last.leader == own.leader) return true;
+  return waits(last) ? last.lost == own.leader : waits(own) && after(last, own).has_value();
+}
+
 }  // namespace lockstep::launcher::control

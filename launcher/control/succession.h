@@ -25,5 +25,7 @@ struct Succession {
 // node in common: of those the first one stays. Who waits with a majority decides nothing, and is
 // only to be found.
 std::optional<Succession> after(const Succession& last, const Succession& next);
+// Whether who was let say `own` still leads, or waits to, when `last` is the newest one.
+bool keeps(const Succession& last, const Succession& own);
 
 }  // namespace lockstep::launcher::control

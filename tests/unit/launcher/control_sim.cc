@@ -297,7 +297,7 @@ bool Sim::decide(Machine& m, const Succession& next) {
   const auto newest = after(rendezvous_.last, next);
   if (next.base < 0 ? rendezvous_.id != m.id : !newest) return false;
   rendezvous_ = {rendezvous_.number + 1, m.id, next.base < 0 ? next : *newest};
-  m.leads = true;
+  m.leads = next;
   return true;
 }
 
@@ -307,8 +307,7 @@ void Sim::beat(size_t machine) {
   if (!m.node || m.node->coordinator() == nullptr || rendezvous_.id == m.id) return;
   if (now_ns_ < folder_back_ns_) return;
   const Succession& last = rendezvous_.last;
-  const bool waits = last.generation == last.base;
-  if (m.leads && (last.leader == m.id || (waits && last.lost == m.id))) {
+  if (m.leads && keeps(last, *m.leads)) {
     rendezvous_ = {rendezvous_.number + 1, m.id, last};
   } else {
     feed(machine, Superseded{});

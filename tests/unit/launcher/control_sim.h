@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <set>
 #include <string>
@@ -41,7 +42,7 @@ class Sim {
     // It looks for the coordinator for the first time (Wire::meet).
     int64_t meets_since_ns = -1, meets_number = -1;
     int64_t looked_ns = 0;          // whether it is still the newest at the rendezvous
-    bool leads = false;             // it was let follow, or begin
+    std::optional<Succession> leads;  // it was let say this
     int64_t decided_ns = 0;         // when its last proposal will have been
     // Its worker.
     int64_t generation = -1;        // 0 <= : it was spawned for it

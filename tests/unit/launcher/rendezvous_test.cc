@@ -159,7 +159,13 @@ TEST_F(Meeting, WhoLeadsATrainingClaimsAgain) {
   EXPECT_TRUE(first.beat().value());
   EXPECT_EQ(joiner.newest().value().at, at(kFirst));
   EXPECT_EQ(joiner.newest().value().last, kBegins);
+  // Both may be right until one of them goes on.
+  EXPECT_TRUE(standby.beat().value());
+  EXPECT_EQ(joiner.newest().value().at, at(kStandby));
   EXPECT_TRUE(first.follow(kGoesOn, at(kFirst)).value());
+  EXPECT_TRUE(standby.beat().value());
+  const Succession further = {.leader = kFirst, .generation = 3, .lost = kFirst, .base = 2};
+  EXPECT_TRUE(first.follow(further, at(kFirst)).value());
   EXPECT_FALSE(standby.beat().value());
   // Not once another training has begun.
   ASSERT_TRUE(joiner.claim(joiner.newest().value(), at(kJoiner)).value());
