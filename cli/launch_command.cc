@@ -250,6 +250,9 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   const auto supervise = [&] {
     auto end = launcher::run_agent(posix_file_system(), system_clock(), options);
     while (end.alone) {
+      const auto last =
+          launcher::read_membership(posix_file_system(), options.dump_folder / "workers.json");
+      if (last && last.value().state != "running") break;  // the others have ended the run
       log_warning("this node starts over: it looks for others that are left, in the run folder");
       options.supervisor = supervisor_options(config.value(), worker.environment);
       if (!options.nodes.endpoint.starts_with("file:")) options.nodes.endpoint.clear();
