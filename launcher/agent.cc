@@ -214,7 +214,7 @@ void Agent::tell(control::Event event) {
   told_.push_back(std::move(event));
 }
 
-// Spawned and SpawnFailed answer SpawnWorkers, so events queue up behind the one being carried out.
+// Calls itself: Spawned and SpawnFailed answer a SpawnWorkers amid the actions of another event.
 void Agent::feed(const control::Event& event) {
   if (left_) return;
   for (const control::Action& action : node_->on(event, clock_.monotonic_ns()))

@@ -11,7 +11,9 @@ namespace lockstep::launcher {
 void narrate(const Record& event, int64_t min_nodes) {
   const std::string generation = text("generation ", event.generation);
   const std::string least = text("at least ", min_nodes, " must be here");
-  const bool lost_a_peer = event.reason.find("(lost a peer)") != std::string::npos;
+  WorkerExit peer_lost;
+  peer_lost.exit_code = kExitPeerLost;
+  const bool lost_a_peer = event.reason == cause_text(peer_lost);
   if (event.event == "failure_detected" && lost_a_peer) {
     log_warning(generation, ": rank ", event.rank, " lost a peer at step ", event.step,
                 ", which is another rank's or node's failure; stopping the others");

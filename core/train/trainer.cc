@@ -103,9 +103,9 @@ Result<void> Trainer::resume() {
                                        " was made under another identity: ", differing.front())};
     if (rank() == 0)
       log_notice("resumed from ", resumed_.from, " at step ", state_.step, ": ",
-               bytes_text(static_cast<uint64_t>(resumed_.read_bytes)), " in ",
-               fixed(resumed_.seconds, 3), " s",
-               from_memory ? text("; the disk has step ", resumed_.disk_step) : "");
+                 bytes_text(static_cast<uint64_t>(resumed_.read_bytes)), " in ",
+                 fixed(resumed_.seconds, 3), " s",
+                 from_memory ? text("; the disk has step ", resumed_.disk_step) : "");
   }
   adopt_identity();
   saved_step_ = resumed_.from.empty() || from_memory ? resumed_.disk_step : state_.step;

@@ -9,8 +9,9 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr int64_t kDialMs = 2000;  // of one try; the Member's own times are shorter
-constexpr int64_t kLookMs = 100;   // between two looks at the rendezvous
+constexpr int64_t kDialMs = 2000;   // of one try; the Member's own times are shorter
+constexpr int64_t kLookMs = 100;    // between two looks at the rendezvous
+constexpr int64_t kGiveUpMs = 500;  // before the last look: a dial says why it came to nothing
 
 }  // namespace
 
@@ -70,13 +71,17 @@ Result<void> Wire::find_owner(const net::Endpoint& fixed, const Error& refused) 
 Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
   if (found.at.port == 0) return Seen::kDead;  // it has withdrawn, or been succeeded
   // Our own address: it was the one of an agent that is no more.
-  const net::PeerId peer = found.at == listens_at_ ? 0 : network_.dial(found.at, kStaleMs);
+  const net::PeerId peer =
+      found.at == listens_at_ ? 0 : network_.dial(found.at, kStaleMs - kGiveUpMs);
   const int64_t deadline_ns = system_clock().monotonic_ns() + kStaleMs * kMs;
   bool alive = false;
+  std::string why_not;
   while (system_clock().monotonic_ns() < deadline_ns) {
     for (const net::Event& event : network_.wait(kLookMs)) {
       std::vector<Event> too_early;  // it will be said again
       const auto* up = std::get_if<net::Connected>(&event);
+      const auto* down = std::get_if<net::Closed>(&event);
+      if (down != nullptr && down->peer == peer) why_not = ": " + down->reason;
       if (up == nullptr || up->peer != peer) {
         std::visit([&](const auto& e) { on(e, too_early); }, event);
         continue;
@@ -92,7 +97,7 @@ Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
   }
   if (alive)
     return Error{Code::kTimeout, text("the coordinator at ", found.at.str(), " is alive and cannot "
-                                      "be reached from ", listens_at_.str())};
+                                      "be reached from ", listens_at_.str(), why_not)};
   log_info("the coordinator at ", found.at.str(), " does not answer");
   return Seen::kDead;
 }

@@ -31,9 +31,10 @@ class Wire {
   const net::Endpoint& listens_at() const { return listens_at_; }
   const net::LocalAddress& local() const { return local_; }
   // Whether this node is the job's first coordinator. Who is named at the rendezvous and neither
-  // answers nor beats nor is succeeded for kStaleMs is dead; when it beats the network is at fault.
+  // answers nor beats nor is succeeded for kStaleMs is dead; when it beats, the network or the
+  // secret is at fault.
   // Where HOST:PORT is this machine's and taken, an agent of this job must answer there.
-  // Errors: kConfig, kIo, kTimeout (the network).
+  // Errors: kConfig, kIo, kTimeout (it beats).
   Result<bool> meet();
   static constexpr int64_t kBeatMs = 5'000;  // at least so often a coordinator beats
 

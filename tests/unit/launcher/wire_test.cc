@@ -89,6 +89,25 @@ TEST_F(WireMeets, AStrangerAtThePortDoesNotMatterWhenTheCoordinatorIsElsewhere) 
   EXPECT_FALSE(leads.value());
 }
 
+TEST_F(WireMeets, ACoordinatorThatLivesAndDoesNotKnowTheSecretIsSaidToDoSo) {
+  const auto first = std::make_unique<Agent>(folder, "", 1, net::Secret::generate());
+  ASSERT_TRUE(first->wire->meet().value());
+  std::atomic<bool> stop = false;
+  std::thread lives([&] {
+    while (!stop) {
+      first->wire->wait(net::kWaitMs, {});
+      EXPECT_TRUE(first->rendezvous.beat().value());
+    }
+  });
+  const auto leads = agent("", 2)->wire->meet();
+  stop = true;
+  lives.join();
+  ASSERT_FALSE(leads);
+  EXPECT_EQ(leads.error().code, Code::kTimeout);
+  EXPECT_THAT(leads.error().message, HasSubstr("is alive and cannot be reached from 127.0.0.1:"));
+  EXPECT_THAT(leads.error().message, HasSubstr("it does not know this job's secret"));
+}
+
 TEST_F(WireMeets, WhoseAddressItIsNotLooksForTheOneWhoseItIs) {
   const auto other = agent("192.0.2.1:29400", 1);  // of no machine (RFC 5737)
   EXPECT_FALSE(net::is_own_address("192.0.2.1"));
