@@ -262,10 +262,7 @@ void Agent::carry_out(const control::Leads& action) {
 }
 
 void Agent::carry_out(const control::SpawnWorkers& action) {
-  const control::Order& order = action.order;
-  if (wire_ && node_->coordinator() == nullptr)
-    log_info("generation ", order.generation, ": ranks ", order.first_rank, " to ",
-             order.first_rank + order.count - 1, " of ", order.world_size, " run here");
+  if (wire_ && node_->coordinator() == nullptr) narrate_ranks(action.order);
   const auto spawned = spawn(action.order);
   if (spawned) {
     feed(control::Spawned{crew_.pids()});
@@ -357,7 +354,7 @@ void Agent::conclude(const control::Leave& action) {
   event.reason = action.reason;
   record(std::move(event));
   say(/*all=*/true);
-  if (rendezvous_) errands_.post([this] { rendezvous_->withdraw(); });
+  if (rendezvous_) errands_.post([this, over = action.over] { rendezvous_->withdraw(over); });
   publish(state_name(supervisor.state()), action.exit_status);
   const std::string table = incident_table(supervisor.incidents());
   if (!table.empty()) log_info("what failed, and what it cost\n", table);
@@ -427,6 +424,8 @@ void Agent::publish(const std::string& state, int exit_status) {
     for (const auto& node : membership.nodes) end_.nodes.push_back(node.name);
   }
   errands_.post_latest("workers.json", [this, membership = std::move(membership)] {
+    const bool ends = membership.exit_status >= 0;
+    if (!ends && rendezvous_ && !rendezvous_->named()) return;  // the job may be another's, or over
     const auto published =
         publish_membership(file_system_, options_.dump_folder / "workers.json", membership);
     if (!published) log_warning("workers.json: ", published.error().message);

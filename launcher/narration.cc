@@ -40,6 +40,11 @@ void narrate(const Record& event, int64_t min_nodes) {
   }
 }
 
+void narrate_ranks(const control::Order& order) {
+  log_info("generation ", order.generation, ": ranks ", order.first_rank, " to ",
+           order.first_rank + order.count - 1, " of ", order.world_size, " run here");
+}
+
 void narrate_end(int exit_status, const std::string& reason) {
   const std::string words = text("ended with status ", exit_status, ": ", reason);
   if (exit_status == kExitResume) {

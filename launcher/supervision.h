@@ -27,7 +27,8 @@ struct SupervisorOptions {
 
 // What happened.
 struct Begin {};
-struct TookOver { WorkerExit lost; double silent_ms; };  // for Begin, after a lost coordinator
+// For Begin, after a lost coordinator.
+struct TookOver { WorkerExit lost; double silent_ms; int64_t world_size; };
 // How many nodes the next generation can have; 1 until it is said. While FORMING: begin anew.
 struct Nodes {
   int64_t count = 1;            // 0: too few, wait for the next Nodes; < 0: there won't be more

@@ -72,6 +72,7 @@ void Supervisor::on_event(const Begin&) {
 void Supervisor::on_event(const TookOver& event) {
   LOCKSTEP_CHECK(workers_.empty(), "begun twice");
   restarts_ = options_.nproc_per_node.size();
+  workers_.resize(static_cast<size_t>(event.world_size));  // of the generation that was lost
   exits_.push_back({event.lost, false});
   begin_failure(event.silent_ms);
   conclude_failure();

@@ -162,7 +162,8 @@ void Coordinator::on(const Decided& event, int64_t now_ns, Actions& actions) {
     step_down(event.error);
   } else if (!event.mine) {
     step_down(base_ < 0 ? "another node coordinates this job"
-                        : text("another node has succeeded generation ", base_), true);
+                        : text("another node has succeeded generation ", base_,
+                               ", or the job has ended"), true);
   } else if (stage_ == Stage::kPreparing && proposed_ && event.generation == generation_) {
     commit();
   } else if (event.generation == base_) {
@@ -320,7 +321,12 @@ void Coordinator::finish(const Finish& action) {
   stage_ = Stage::kFinishing;
   finish_ = action;
   finish_ns_ = now_ns_;
+  for_all_ = rules() && 2 * voters() >= roll_.size();
   broadcast_ = true;
+}
+
+void Coordinator::leave() {
+  actions_->emplace_back(Leave{finish_.exit_status, finish_.reason, /*alone=*/false, for_all_});
 }
 
 void Coordinator::step_down(std::string reason, bool succeeded) {

@@ -102,7 +102,7 @@ class Coordinator {
   void order(const Node& node);
   Order order_for(const Node& node);
   void record(std::string event, std::string reason);
-  void leave() { actions_->emplace_back(Leave{finish_.exit_status, finish_.reason}); }
+  void leave();
 
   const CoordinatorOptions options_;
   const Inheritance before_;
@@ -138,6 +138,7 @@ class Coordinator {
   int64_t max_promised_ = -1, sequence_;
   int32_t stops_ = 0;
   Finish finish_{};
+  bool for_all_ = false;  // it ends the job, not only what a lesser part of the nodes does
   int64_t finish_ns_ = 0, reminded_ns_;
 };
 

@@ -112,8 +112,9 @@ void Coordinator::gather() {
   const auto index = std::find(roll_.begin(), roll_.end(), before_.lost) - roll_.begin();
   lost.rank = static_cast<int>(index * per_node);
   lost.node_lost = "the node of the coordinator is lost";
+  lost.progress = before_.progress;
   lost.progress.committed_step = before_.safe_step;
-  feed(TookOver{lost, before_.silent_ms});
+  feed(TookOver{lost, before_.silent_ms, static_cast<int64_t>(roll_.size()) * per_node});
 }
 
 // Who waits for nodes of a job that has begun must be the one whom they find at the rendezvous, and

@@ -52,6 +52,7 @@ struct Leave {
   int exit_status = 0;
   std::string reason;
   bool alone = false;  // the coordinator was lost, and nobody has taken its place
+  bool over = false;   // for all nodes of the job
 };
 using Action = std::variant<Send, Follow, SpawnWorkers, TermWorkers, KillWorkers, Propose,
                             Committed, Changed, Leads, SteppedDown, Record, Leave>;

@@ -192,6 +192,7 @@ void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
     if (number >= 0 && silent_ns >= t.evict_ns * (1 + number) && !in_vain) {
       trying_ = true;
       lead_ = Inheritance{committed_, roll_, committed_by_, static_cast<double>(silent_ns) * 1e-6,
+                          samples_.empty() ? Progress{} : samples_[0].progress,
                           safe_step_, restarts_, parked_};
       leader_ = {options_.id, options_.address};
       actions.emplace_back(Follow{leader_});  // it hears the lost one no more

@@ -32,6 +32,7 @@ struct Inheritance {
   std::vector<NodeId> roll;  // its members
   NodeId lost = 0;          // who led it
   double silent_ms = 0;     // and for how long it has said nothing
+  Progress progress = {};   // of a worker of this node, for want of the lost one's
   int64_t safe_step = -1, restarts = 0;
   int64_t parked = 0;       // nodes that it had besides the members
 };

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
@@ -66,7 +67,7 @@ int64_t number(std::string_view word) {
 
 std::string words_of(const net::Endpoint& at, const Succession& last, int64_t beats) {
   return text(at.str(), " ", hex64(last.leader), " ", last.generation, " ", hex64(last.lost), " ",
-              last.base, " ", last.tie ? 1 : 0, " ", beats);
+              last.base, " ", last.tie ? 1 : 0, " ", last.over ? 1 : 0, " ", beats);
 }
 
 }  // namespace
@@ -122,10 +123,10 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
   found.words = contents.value();
   const auto words = split(found.words, ' ');
   LOCKSTEP_TRY(found.at, net::parse_endpoint(words.front()));
-  constexpr size_t kWords = 7;
+  constexpr size_t kWords = 8;
   if (words.size() == kWords)
     found.last = {hex_number(words[1]), number(words[2]), hex_number(words[3]), number(words[4]),
-                  words[5] == "1"};
+                  words[5] == "1", words[6] == "1"};
   return found;
 }
 
@@ -133,7 +134,7 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
 Result<Rendezvous::Found> Rendezvous::readable() const {
   for (int i = 0; i < kReadTries; ++i) {
     LOCKSTEP_TRY(Found found, newest());
-    if (found.number < 0 || found.at.port != 0) return found;
+    if (found.number < 0 || !found.words.empty()) return found;
     system_clock().sleep_ns(kReadPauseNs);
   }
   return Error{Code::kIo, text(folder_.string(), ": nothing that it lists can be read")};
@@ -180,13 +181,18 @@ Result<bool> Rendezvous::make(int64_t next, const net::Endpoint& at, const Succe
   return newest;
 }
 
-void Rendezvous::withdraw() {
-  if (claimed_ < 0) return;
-  if (const auto there = numbers(); there)
-    for (const int64_t each : there.value())
-      if (each <= claimed_) (void)file_system_->remove(file(each));
-  claimed_ = -1;
+void Rendezvous::withdraw(bool over) {
+  if (!named()) return;
+  last_.over = last_.over || over;
   leads_.reset();
+  const auto said = publish_file(*file_system_, file(std::exchange(claimed_, -1)),
+                                 words_of({"0.0.0.0", 0}, last_, 0));
+  if (!said) log_warning(said.error().message);
+}
+
+bool Rendezvous::named() const {
+  const auto there = numbers();
+  return there && claimed_ >= 0 && !there.value().empty() && there.value().back() == claimed_;
 }
 
 }  // namespace lockstep::launcher::control

@@ -4,11 +4,13 @@
 //   HOST:PORT   the agent whose machine has HOST (an address or name) and gets the port leads first
 //   file:DIR    whoever comes first. DIR is a folder that all nodes see
 // Either way the newest DIR/<job>.coordinator.<n> is what they know: where the coordinator listens,
-// the last Succession (leader, generation, lost, base, tie), a beat, which grows while it lives:
+// the last Succession (leader, generation, lost, base, tie, over), a beat, which grows while it
+// lives:
 //
-//   "10.0.0.1:4000 0 -1 0 -1 0 7"     is the first one
-//   "10.0.0.1:4000 ID 0 0 -1 0 9"     has begun, with generation 0
-//   "10.0.0.2:5000 ID2 1 ID 0 0 0"    follows it, with generation 1
+//   "10.0.0.1:4000 0 -1 0 -1 0 0 7"   is the first one
+//   "10.0.0.1:4000 ID 0 0 -1 0 0 9"   has begun, with generation 0
+//   "10.0.0.2:5000 ID2 1 ID 0 0 0 0"  follows it, with generation 1
+//   "0.0.0.0:0 ID2 1 ID 0 0 1 0"      has ended the job; whoever has missed that is told here
 //
 // Whoever has something to say makes the file with the next n: it appears whole and for one agent
 // only (link), so what was decided on what the last one says is decided once.
@@ -38,9 +40,9 @@ class Rendezvous {
   const std::optional<net::Endpoint>& fixed() const { return fixed_; }
   struct Found {
     int64_t number = -1;  // of the file; -1: none is there
-    net::Endpoint at;     // port 0: not known, or the file went while it was read
+    net::Endpoint at;     // port 0: not known, or the job is over
     Succession last;
-    std::string words;    // all that is said; changes with each beat
+    std::string words;    // all that is said; changes with each beat. Empty: it went meanwhile
   };
   // Where the newest coordinator listens, as far as is known. Errors: kIo.
   Result<Found> newest() const;
@@ -52,8 +54,10 @@ class Rendezvous {
   // Whether `next` follows, led from `at`. To begin to train: nobody has claimed since.
   // Errors: kIo.
   Result<bool> follow(const Succession& next, const net::Endpoint& at);
-  // The job is over: nobody shall look for us.
-  void withdraw();
+  // Nobody shall look for us, nor follow when the job is `over`.
+  void withdraw(bool over);
+  // Whether ours is the newest line, as far as can be seen.
+  bool named() const;
 
  private:
   Rendezvous(FileSystem& file_system, std::string job, std::filesystem::path folder)

@@ -16,6 +16,7 @@ struct Succession {
   NodeId lost = 0;
   int64_t base = -1;        // -1: the training begins
   bool tie = false;         // with no more than half of base's nodes
+  bool over = false;        // its leader has ended the job: nothing follows but one that begins
   bool operator==(const Succession&) const = default;
 };
 

@@ -128,6 +128,9 @@ void Sim::handle(Item& item) {
     case Kind::kWorkerEnd:
       if (m.generation == item.number && m.alive) end_worker(item.machine, 0, SIGKILL);
       break;
+    case Kind::kWorkerSaved:
+      if (m.generation == item.number && m.alive) end_worker(item.machine, kExitResume, 0);
+      break;
     case Kind::kPropose:
       propose(item);
       break;
@@ -163,6 +166,8 @@ void Sim::carry_out(size_t machine, Action& action) {
   } else if (std::holds_alternative<KillWorkers>(action)) {
     if (m.alive && !std::exchange(m.dying, true))
       push(between_ms(1, chance(0.05) ? 3000 : 50), Kind::kWorkerEnd, machine, m.generation);
+  } else if (std::holds_alternative<TermWorkers>(action)) {
+    push(between_ms(1, 500), Kind::kWorkerSaved, machine, m.generation);
   } else if (const auto* proposal = std::get_if<Propose>(&action)) {
     m.decided_ns = std::max(m.decided_ns, now_ns_) + between_ms(1, chance(0.03) ? 5000 : 60);
     queue_.push({m.decided_ns, order_++, Kind::kPropose, machine, m.id, 0, nullptr,
@@ -171,6 +176,8 @@ void Sim::carry_out(size_t machine, Action& action) {
     Training& training = trainings_[commit->generation];
     if (training.leader != 0) broken(text("generation ", commit->generation, " was committed by ",
                                           training.leader, " and ", m.id));
+    if (over_)
+      broken(text("generation ", commit->generation, " of a job that is over"));
     training.leader = m.id;
     ++result_.generations;
     for (const auto& node : m.node->coordinator()->nodes())
@@ -189,8 +196,9 @@ void Sim::carry_out(size_t machine, Action& action) {
   } else if (const auto* leave = std::get_if<Leave>(&action)) {
     say(text("node ", m.id, " leaves with ", leave->exit_status, ": ", leave->reason));
     m.left = !leave->alone;
+    if (m.node->coordinator() != nullptr) withdraw(m, leave->over);
     stop_machine(machine, true);
-    if (leave->alone) start(machine);  // cli/launch_command.cc
+    if (leave->alone && !over_) start(machine);  // cli/launch_command.cc
   }
 }
 
@@ -239,7 +247,7 @@ void Sim::meet(size_t machine) {
   // Unreachable, but it goes on: what it writes on the disk that all see says so.
   if (m.meets_number != rendezvous_.number || m.meets_since_ns < 0 || up)
     m.meets_since_ns = now_ns_, m.meets_number = rendezvous_.number;
-  if (rendezvous_.number >= 0 && now_ns_ - m.meets_since_ns < kMeetNs)
+  if (rendezvous_.id != 0 && now_ns_ - m.meets_since_ns < kMeetNs)
     return push(100 * kMs, Kind::kMeet, machine);
   rendezvous_ = {rendezvous_.number + 1, m.id, rendezvous_.last};
   say(text("node ", m.id, " is a first coordinator"));
@@ -297,6 +305,7 @@ bool Sim::decide(Machine& m, const Succession& next) {
   const auto newest = after(rendezvous_.last, next);
   if (next.base < 0 ? rendezvous_.id != m.id : !newest) return false;
   rendezvous_ = {rendezvous_.number + 1, m.id, next.base < 0 ? next : *newest};
+  over_ = over_ && next.base >= 0;
   m.leads = next;
   return true;
 }
@@ -312,6 +321,15 @@ void Sim::beat(size_t machine) {
   } else {
     feed(machine, Superseded{});
   }
+}
+
+// Rendezvous::withdraw.
+void Sim::withdraw(const Machine& m, bool over) {
+  if (rendezvous_.id != m.id) return;
+  rendezvous_.id = 0;
+  if (!over) return;
+  over_ = rendezvous_.last.over = true;
+  ++result_.ends;
 }
 
 // `noticed`: its connections break at once; otherwise it is just silent.

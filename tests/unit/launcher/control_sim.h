@@ -1,8 +1,7 @@
 // A job of up to thousands of nodes on one thread: a virtual clock, a network that loses, delays,
 // doubles and reorders messages and falls apart, nodes that crash, freeze and come back, workers
-// that die, and a training that goes on while every worker of a generation lives. Agents meet at a
-// rendezvous on a disk that all see, whatever the network does. Everything is a function of the
-// seed.
+// that die, and a training that goes on while all workers of a generation live. Agents meet at a
+// rendezvous on a disk that all see, whatever the network does. All of it follows from the seed.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@ inline constexpr int kRestartAll = 2;  // a fault's number: all that are down st
 
 struct SimResult {
   std::string broken;  // the first rule that was broken; empty: none
-  int64_t nodes = 0, generations = 0, takeovers = 0, steps = 0, events = 0, faults = 0;
+  int64_t nodes = 0, generations = 0, takeovers = 0, steps = 0, events = 0, faults = 0, ends = 0;
   int64_t commits = 0, refused = 0;  // refused: by a rank 0 whose generation was over
 };
 
@@ -51,8 +50,8 @@ class Sim {
     int64_t apart_since_ns = -1;    // it cannot reach who leads this generation
     Progress progress;
   };
-  enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kStep, kFault, kPropose, kMeet,
-                              kLost, kGone, kCommit };
+  enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kWorkerSaved, kStep, kFault,
+                              kPropose, kMeet, kLost, kGone, kCommit };
   struct Item {
     int64_t at_ns = 0;
     uint64_t order = 0;
@@ -98,6 +97,7 @@ class Sim {
   bool decide(Machine& machine, const Succession& next);
   void propose(const Item& item);
   void beat(size_t machine);
+  void withdraw(const Machine& machine, bool over);
   void stop_machine(size_t machine, bool noticed);
   void spawn(size_t machine, const Order& order);
   void check_order(const Machine& machine, Training& training, const Order& order);
@@ -109,6 +109,7 @@ class Sim {
   void publish(int64_t generation, int64_t step);
   void fault();
   void strike(size_t leader);
+  void freeze(Machine& machine);
   void set_sides(uint64_t percent);
   bool majority_would_live(const std::vector<bool>& lost) const;
   size_t leader() const;            // of the newest committed generation; machines_.size(): none
@@ -118,11 +119,12 @@ class Sim {
   const bool loud_;
   uint64_t state_;
   SimResult result_;
-  int64_t now_ns_ = 0, faults_end_ns_, end_ns_, tick_ns_;
+  int64_t now_ns_ = 0, stepped_ns_ = 0, faults_end_ns_, end_ns_, tick_ns_;
   uint64_t order_ = 0;
   double loss_ = 0, base_loss_ = 0;
   int64_t calm_until_ns_ = 0;       // of a burst of loss
   bool strikes_ = false;            // at the next commit
+  bool asked_to_stop_ = false, over_ = false;  // over: ended by who led, and not begun anew
   bool folder_refuses_ = false;     // the rendezvous: until it is back; else it hangs
   int64_t folder_back_ns_ = 0;
   bool quorum_kept_ = true;         // no fault took a majority of a generation away at once
@@ -142,7 +144,6 @@ class Sim {
     int64_t fence = -1;                  // the newest generation that has begun
     std::map<int64_t, int64_t> commits;  // by step: the generation
   } disk_;
-  int64_t stepped_ns_ = 0;
   CoordinatorOptions options_;
 };
 

@@ -83,11 +83,22 @@ void Sim::fault() {
       break;
     default:
       if (!m.node) break;
-      m.frozen_until_ns = now_ns_ + between_ms(100, 5000);
-      say(text("FAULT node ", m.id, " is stopped for ", (m.frozen_until_ns - now_ns_) / kMs));
+      if (now_ns_ >= m.frozen_until_ns && chance(0.2)) {
+        say(text("FAULT node ", m.id, " is asked to stop"));
+        asked_to_stop_ = true;
+        feed(victim, StopRequested{SIGTERM});
+        break;
+      }
+      freeze(m);
       quorum_kept_ = quorum_kept_ && majority_would_live(lost) && machines_.size() > 2;
       break;
   }
+}
+
+void Sim::freeze(Machine& m) {
+  constexpr int64_t kWakeNs = 3'000 * kMs;  // leaves enough time to converge
+  m.frozen_until_ns = std::min(now_ns_ + between_ms(100, 5000), faults_end_ns_ + kWakeNs);
+  say(text("FAULT node ", m.id, " is stopped for ", (m.frozen_until_ns - now_ns_) / kMs));
 }
 
 // Between the promises to a generation and the orders to run it.
@@ -97,9 +108,7 @@ void Sim::strike(size_t leader) {
   const size_t victim = draw(machines_.size());
   Machine& m = machines_[victim];
   if (victim == leader || !m.node) return;
-  m.frozen_until_ns = now_ns_ + between_ms(100, 5000);
-  say(text("FAULT node ", m.id, " has promised, and is stopped for ",
-           (m.frozen_until_ns - now_ns_) / kMs));
+  freeze(m);
   quorum_kept_ = false;
 }
 
@@ -134,7 +143,7 @@ std::string Sim::converged() const {
                     options_.on_node_loss == OnNodeLoss::kFail;
   const bool ended = std::any_of(machines_.begin(), machines_.end(),
                                  [](const Machine& m) { return m.left; });
-  if (ends && ended) return "";
+  if ((ends || asked_to_stop_) && ended) return "";
   const int64_t lately_ns = (large() ? 6'000 : 3'000) * kMs;
   if (!quorum_kept_ && now_ns_ - stepped_ns_ > lately_ns) return "";
   if (leaders != 1) return text(leaders, " nodes lead");

@@ -52,6 +52,7 @@ int main(int argc, char** argv) {
     sum.faults += result.faults;
     sum.commits += result.commits;
     sum.refused += result.refused;
+    sum.ends += result.ends;
     if (result.broken.empty()) continue;
     ++failures;
     const auto seed = static_cast<unsigned long long>(first + i);
@@ -59,11 +60,11 @@ int main(int argc, char** argv) {
                 static_cast<long long>(result.nodes), result.broken.c_str(), seed);
   }
   std::printf("%llu seeds: %lld nodes, %lld generations, %lld takeovers, %lld faults, %lld steps, "
-              "%lld commits (%lld refused), %lld events; %d failed\n",
+              "%lld commits (%lld refused), %lld events, %lld ends; %d failed\n",
               static_cast<unsigned long long>(seeds), static_cast<long long>(sum.nodes),
               static_cast<long long>(sum.generations), static_cast<long long>(sum.takeovers),
               static_cast<long long>(sum.faults), static_cast<long long>(sum.steps),
               static_cast<long long>(sum.commits), static_cast<long long>(sum.refused),
-              static_cast<long long>(sum.events), failures);
+              static_cast<long long>(sum.events), static_cast<long long>(sum.ends), failures);
   return failures == 0 ? 0 : 1;
 }

@@ -201,6 +201,19 @@ TEST(OnNodeLoss, ShrinkGoesOnWithFewerDownToMin) {
   job.expect_end(1, "1 nodes are left and 2 are needed");
 }
 
+// Who has lost more than half of its nodes at once cannot know what those do.
+TEST(OnNodeLoss, OnlyHalfOfTheNodesOrMoreEndTheJobForAll) {
+  for (const NodeId lost : {2, 3}) {
+    Job job(OnNodeLoss::kShrink, /*min=*/4, /*max=*/5);
+    for (NodeId id = 2; id < 2 + lost; ++id) job.lose(id);
+    job.pass(1);
+    job.tell(1, StopRequested{SIGTERM});
+    job.pass(3);
+    job.expect_end(5 - lost, "stop");
+    EXPECT_EQ(job.left().back().over, lost == 2);
+  }
+}
+
 TEST(OnNodeLoss, ShrinkTakesASpareFirst) {
   Job job(OnNodeLoss::kShrink, 1, 3, /*spares=*/1);
   EXPECT_EQ(job.running(), 3);

@@ -135,7 +135,7 @@ TEST_F(NodesRun, RunsToTheEnd) {
   EXPECT_EQ(events("done").size(), 1u);
   EXPECT_EQ(members().state, "done");
   EXPECT_EQ(members().nodes.size(), 1u);  // the others have left before
-  EXPECT_TRUE(fs.list(folder / "meet").value().empty());
+  EXPECT_EQ(fs.list(folder / "meet").value().size(), 1u);  // it says that the job is over
 }
 
 TEST_F(NodesRun, AWorkerIsKilledAndAllNodesGoOn) {
@@ -164,6 +164,8 @@ TEST_F(NodesRun, AnAgentIsKilledThenTheCoordinatorOfTwo) {
   EXPECT_EQ(events("generation_start").back()["world_size"], 1);
   expect_all(0);
   EXPECT_THAT(consoles(), HasSubstr("what failed by then is in "));
+  EXPECT_THAT(consoles(), HasSubstr("\ngeneration 2, world size 2\n"));
+  EXPECT_GT(events("failure_detected").back()["step"], 0);
   RecordProperty("phases", events("recovered")[1]["reason"].get<std::string>());
 }
 
@@ -219,6 +221,33 @@ TEST_F(NodesRun, AStopAtAnyNodeStopsAll) {
   ::kill(agents.at(somebody_else()), SIGTERM);
   expect_all(75);
   EXPECT_EQ(events("stop_requested").size(), 1u);
+}
+
+// Half of the nodes may go on, and so may the other half once it wakes: not after the job's end.
+TEST_F(NodesRun, WhoWakesAfterTheEndTrainsNoMore) {
+  options.worker_arguments = {"100000"};
+  start_all(2, 1, 2);
+  await_events("first_step", 1);
+  const std::string frozen = coordinator(), other = somebody_else();
+  std::vector<pid_t> stopped = {agents.at(frozen)};
+  for (const auto& worker : members().workers)
+    if (worker.node == frozen) stopped.push_back(worker.pid);
+  ASSERT_EQ(stopped.size(), 2u);
+  for (const pid_t pid : stopped) ::kill(pid, SIGSTOP);
+  await_events("recovered", 1);
+  ::kill(agents.at(other), SIGTERM);
+  int status = 0;
+  await("the end", [&] { return ::waitpid(agents.at(other), &status, WNOHANG) > 0; });
+  EXPECT_EQ(WEXITSTATUS(status), 75) << consoles();
+  agents.erase(other);
+  EXPECT_EQ(members().exit_status, 75);
+  for (const pid_t pid : stopped) ::kill(pid, SIGCONT);
+  await("its end as coordinator", [&] {
+    return read_file(fs, folder / ("console_" + frozen)).value().find("no longer coordinates") !=
+           std::string::npos;
+  });
+  EXPECT_EQ(events("spawned").size(), 2u) << consoles();
+  EXPECT_EQ(members().exit_status, 75);  // its own is not the job's
 }
 
 TEST_F(NodesRun, TooFewNodesEndTheRunToBeResumed) {

@@ -56,6 +56,14 @@ TEST(Succession, AMajorityOfTheSameNodesFollowsInPlaceOfAnother) {
   EXPECT_FALSE(after(kBeginsAnew, waits));
 }
 
+TEST(Succession, NobodyFollowsOnceTheJobIsOver) {
+  Succession over = kBegins;
+  over.over = true;
+  EXPECT_FALSE(after(over, kTakesOver));
+  EXPECT_FALSE(after(over, kGoesOn));
+  EXPECT_FALSE(keeps(over, kBegins));
+}
+
 class Meeting : public testing::Test {
  protected:
   ~Meeting() override { EXPECT_TRUE(remove_tree(fs, folder)); }
@@ -93,8 +101,45 @@ TEST_F(Meeting, TheNewestNumberCoordinates) {
   EXPECT_TRUE(standby.follow(tie, at(kStandby)).value());
   EXPECT_EQ(joiner.newest().value().at, at(kStandby));
   EXPECT_EQ(joiner.newest().value().last, tie);
-  standby.withdraw();
-  EXPECT_TRUE(fs.list(folder).value().empty());
+}
+
+// Who was cut off, or stopped, when the others ended the job; and who is called to a new one.
+TEST_F(Meeting, AJobThatIsOverGoesOnForNobodyAndBeginsAnewAtOnce) {
+  begin();
+  Succession tie = kTakesOver;
+  tie.tie = true;
+  ASSERT_TRUE(standby.follow(tie, at(kStandby)).value());
+  EXPECT_FALSE(first.named());
+  EXPECT_TRUE(standby.named());
+  standby.withdraw(/*over=*/true);
+  EXPECT_FALSE(standby.named());
+  EXPECT_EQ(fs.list(folder).value().size(), 1u);
+  EXPECT_FALSE(first.beat().value());
+  EXPECT_FALSE(first.follow(kGoesOn, at(kFirst)).value());
+  const auto ended = joiner.newest().value();
+  EXPECT_EQ(ended.at.port, 0);
+  EXPECT_TRUE(ended.last.over);
+  EXPECT_TRUE(joiner.claim(ended, at(kJoiner)).value());
+  EXPECT_FALSE(first.beat().value());
+  EXPECT_FALSE(first.follow(kGoesOn, at(kFirst)).value());
+  EXPECT_TRUE(joiner.follow(kBeginsAnew, at(kJoiner)).value());
+  EXPECT_FALSE(first.beat().value());
+  EXPECT_EQ(joiner.newest().value().last, kBeginsAnew);
+}
+
+// It waited for nodes, or led fewer than half of them, and has given up.
+TEST_F(Meeting, WhoLeavesAndEndsNothingLeavesItToTheOthers) {
+  begin();
+  Succession waits = kTakesOver;
+  waits.generation = waits.base;
+  ASSERT_TRUE(standby.follow(waits, at(kStandby)).value());
+  standby.withdraw(/*over=*/false);
+  EXPECT_EQ(joiner.newest().value().at.port, 0);
+  EXPECT_TRUE(first.beat().value());
+  EXPECT_EQ(joiner.newest().value().at, at(kFirst));
+  first.withdraw(/*over=*/false);
+  EXPECT_TRUE(standby.follow(kTakesOver, at(kStandby)).value());
+  EXPECT_EQ(joiner.newest().value().last, kTakesOver);
 }
 
 TEST_F(Meeting, OfOneThatBeginsAndOneThatSucceedsOneDoes) {
