@@ -31,10 +31,12 @@ double silence_limit_s(const RankStatus& rank, double step_time_s) {
          (rank.elsewhere ? kElsewhere_s : 0);
 }
 
-// A rank elsewhere may be as many steps behind as fit between two looks at it.
+// A rank elsewhere may be as many steps behind as fit between two looks at it; at step 0 it has not
+// been looked at since its generation began.
 bool is_behind(const RankStatus& rank, int64_t front, double step_time_s) {
   const auto behind = static_cast<double>(front - rank.member.progress.step);
   if (!rank.elsewhere) return behind > 1;
+  if (rank.member.progress.step == 0) return false;
   return step_time_s > 0 && (behind - 2) * step_time_s > kElsewhere_s;
 }
 

@@ -121,6 +121,9 @@ TEST(Suspects, OfRanksElsewhereOnlyAsMuchIsHeldAgainstThemAsIsKnown) {
   EXPECT_THAT(suspects_of(status), ElementsAre("", ""));
   far.member.progress.step = 27;  // 15 steps of 0.5 s: more than the age of the report explains
   EXPECT_THAT(suspects_of(status), ElementsAre("", HasSubstr("behind")));
+  far.member.progress.step = 0;  // its generation is new
+  EXPECT_THAT(suspects_of(status), ElementsAre("", ""));
+  far.member.progress.step = 27;
   status.step_time_s = -1;  // nothing is logged yet
   EXPECT_THAT(suspects_of(status), ElementsAre("", ""));
   status.step_time_s = 0.5;
