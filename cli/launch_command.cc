@@ -32,7 +32,8 @@ constexpr const char* kTrainHelp =
 
 Trains on this machine with one CPU process; --nproc-per-node N for more.
 Continues from the newest checkpoint in the run's folder if there is one. Ctrl-C saves and stops;
-a second Ctrl-C stops at once. Nothing is restarted after a failure: that is `lockstep launch`.
+a second Ctrl-C, a second later, stops without saving. Nothing is restarted after a failure: that is
+`lockstep launch`.
 
 Examples:
   lockstep train examples/demo.toml
@@ -281,9 +282,12 @@ Result<Config> read_config(const std::vector<std::string>& arguments, const std:
     return Error{Code::kConfig, text("which CONFIG.toml? See `lockstep ", command, " --help`")};
   if (words.positional.size() > 1)
     return Error{Code::kConfig, text("unexpected word \"", words.positional[1], "\"")};
-  LOCKSTEP_TRY(ParsedConfig parsed, parse_config(words.positional[0], arguments));
-  LOCKSTEP_RETURN_IF_ERROR(validate(parsed.config));
-  return std::move(parsed.config);
+  auto parsed = parse_config(words.positional[0], arguments);
+  if (!parsed && parsed.error().code == Code::kNotFound)
+    return Error{Code::kConfig, parsed.error().message};
+  if (!parsed) return parsed.error();
+  LOCKSTEP_RETURN_IF_ERROR(validate(parsed.value().config));
+  return std::move(parsed).value().config;
 }
 
 int train_command(int argc, char** argv) {

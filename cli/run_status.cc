@@ -102,8 +102,12 @@ void find_suspects(RunStatus& status) {
 
 Result<RunStatus> RunObserver::look() {
   RunStatus status;
-  LOCKSTEP_TRY(status.membership,
-               launcher::read_membership(file_system_, folder_ / "workers.json"));
+  auto membership = launcher::read_membership(file_system_, folder_ / "workers.json");
+  if (!membership && membership.error().code == Code::kNotFound)
+    return Error{Code::kNotFound, text(folder_.string(), ": no run has begun to train in this "
+                                       "folder (there is no workers.json)")};
+  if (!membership) return membership.error();
+  status.membership = std::move(membership).value();
   const Membership& found = status.membership;
   const bool here = is_here(found);
   add_logged_steps(status);

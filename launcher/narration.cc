@@ -25,7 +25,10 @@ void narrate(const Record& event, int64_t min_nodes) {
   } else if (event.event == "recovered") {
     log_info(generation, ": recovered: ", event.reason);
   } else if (event.event == "stop_requested") {
-    log_info(event.reason, ": workers save and stop");
+    const bool at_once = event.reason.ends_with(" again");
+    const char* more = event.reason == "SIGINT" ? " (once more: without saving)" : "";
+    log_info(event.reason, at_once ? ": workers are killed, the newest checkpoint counts"
+                                   : text(": workers save and stop", more));
   } else if (event.event == "straggler") {
     log_warning(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step);
   } else if (event.event == "node_lost") {

@@ -38,6 +38,7 @@ constexpr double kStoppedSeconds = 5;
 // processor for it.
 constexpr double kAsleepSeconds = 2;
 constexpr int64_t kSlowSteps = 10;
+constexpr int64_t kSecondStopNs = 1'000'000'000;  // after the first one
 
 int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -351,14 +352,18 @@ void Supervisor::enforce_grace() {
 }
 
 void Supervisor::on_event(const StopRequested& event) {
-  const bool again = std::exchange(stop_requested_, true);
-  record("stop_requested", -1, signal_text(event.signal));
+  const bool first = !std::exchange(stop_requested_, true);
+  if (first) stop_ns_ = now_ns_;
+  // Only a second Ctrl-C: Slurm sends TERM after USR1 while the checkpoint is being written. Nor is
+  // it one that comes by two ways at once.
+  const bool at_once = state_ == State::kStopping && event.signal == SIGINT && !first &&
+                       !killed_ && now_ns_ - stop_ns_ >= kSecondStopNs;
+  record("stop_requested", -1, signal_text(event.signal) + (at_once ? " again" : ""));
   if (state_ == State::kForming && waiting_) {
     finish(kExitResume, "asked to stop while waiting for nodes");
   } else if (state_ == State::kRunning) {
     begin_graceful_stop(Reason::kUser);
-  } else if (state_ == State::kStopping && again && event.signal == SIGINT && !killed_) {
-    // Only a second Ctrl-C: Slurm sends TERM after USR1 while the checkpoint is being written.
+  } else if (at_once) {
     killed_ = true;
     actions_.emplace_back(KillAll{});
   }

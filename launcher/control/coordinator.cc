@@ -182,8 +182,11 @@ void Coordinator::on(const Superseded&, int64_t now_ns, Actions& actions) {
 void Coordinator::on(int64_t now_ns, Actions& actions) {
   const int64_t gap_ns = now_ns - now_ns_;
   // Who was stopped, or had no processor, could not hear.
-  if (gap_ns > options_.timing.suspect_ns / 2)
+  if (gap_ns > options_.timing.suspect_ns / 2) {
     for (auto& node : nodes_) node->heard_ns += gap_ns;
+    if (waiting_ns_ >= 0) waiting_ns_ += gap_ns;
+    if (enough_ns_ >= 0) enough_ns_ += gap_ns;
+  }
   now_ns_ = now_ns;
   actions_ = &actions;
   if (stage_ == Stage::kOver || now_ns - scanned_ns_ < options_.timing.scan_ns) return;
@@ -214,7 +217,7 @@ void Coordinator::scan() {
 
 std::string Coordinator::reason_to_evict(const Node& node) const {
   const Timing& t = options_.timing;
-  if (node.gone_ns >= 0 && now_ns_ - node.gone_ns >= t.reset_ns) return "its agent has ended";
+  if (node.gone_ns >= 0 && now_ns_ - node.gone_ns >= t.reset_ns) return "its connection has ended";
   const int64_t silent_ns = now_ns_ - node.heard_ns;
   if (silent_ns >= t.evict_ns) return text("no word for ", silent_ns / kMs, " ms");
   if (stage_ != Stage::kPreparing || node.index < 0 || node.ready) return "";
@@ -321,7 +324,7 @@ void Coordinator::finish(const Finish& action) {
   stage_ = Stage::kFinishing;
   finish_ = action;
   finish_ns_ = now_ns_;
-  for_all_ = rules() && 2 * voters() >= roll_.size();
+  for_all_ = (rules() || granted_) && 2 * voters() >= roll_.size();
   broadcast_ = true;
 }
 

@@ -19,6 +19,8 @@ namespace {
 constexpr const char kCoordinator[] = "coordinator";
 constexpr int kReadTries = 100;
 constexpr int64_t kReadPauseNs = 10'000'000;
+constexpr int kEndTries = 10;
+constexpr int64_t kEndPauseNs = 250'000'000;
 
 // Makes `path` with `contents`; false when it is there already, whoever made it.
 Result<bool> make_once(FileSystem& file_system, const std::filesystem::path& path,
@@ -181,13 +183,23 @@ Result<bool> Rendezvous::make(int64_t next, const net::Endpoint& at, const Succe
   return newest;
 }
 
+// One more line, so that of one that follows meanwhile and the end one comes first.
 void Rendezvous::withdraw(bool over) {
-  if (!named()) return;
-  last_.over = last_.over || over;
+  Result<bool> made = false;
+  for (int i = 0; i < kEndTries && (!made || !made.value()); ++i) {
+    if (!made) system_clock().sleep_ns(kEndPauseNs);
+    made = [&]() -> Result<bool> {
+      LOCKSTEP_TRY(const Found found, readable());
+      Succession last = found.last.leader == 0 && leads_ ? *leads_ : found.last;
+      const bool ours = found.number == claimed_ || (leads_ && keeps(last, *leads_));
+      if (!ours) return true;  // another one's; nothing is left to say
+      last.over = last.over || over;
+      return make(found.number + 1, {"0.0.0.0", 0}, last);
+    }();
+  }
+  if (!made) log_warning(made.error().message);
+  claimed_ = -1;
   leads_.reset();
-  const auto said = publish_file(*file_system_, file(std::exchange(claimed_, -1)),
-                                 words_of({"0.0.0.0", 0}, last_, 0));
-  if (!said) log_warning(said.error().message);
 }
 
 bool Rendezvous::named() const {

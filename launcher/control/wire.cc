@@ -91,7 +91,8 @@ Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
     }
     LOCKSTEP_TRY(const Rendezvous::Found newest, rendezvous_.newest());
     alive = alive || newest.words != found.words;
-    if (newest.number == found.number && newest.at.port != 0) continue;
+    if (newest.number == found.number && (newest.at.port != 0 || newest.words == found.words))
+      continue;
     network_.close(peer, "it was succeeded");
     return Seen::kSucceeded;
   }

@@ -92,7 +92,10 @@ void Connection::read() {
     const size_t n =
         socket_.read_some(asio::buffer(scratch_.data(), scratch_.size()), error);
     if (would_block(error)) break;
-    if (error) return end(error == asio::error::eof ? "it closed the connection" : error.message());
+    if (error == asio::error::eof)
+      return end(open() ? "it closed the connection"
+                        : "it closed the connection before any proof: it may have another secret");
+    if (error) return end(error.message());
     if (!closing_) take_in({scratch_.data(), n});
   }
   if (!ended_) arm_read();

@@ -336,6 +336,7 @@ TEST_F(AgentRun, ASecondInterruptKillsAtOnce) {
   await_events("first_step", 1);
   ::kill(agent, SIGINT);
   await_events("stop_requested", 1);
+  system_clock().sleep_ns(1'100'000'000);
   ::kill(agent, SIGINT);
   EXPECT_EQ(finish(), 75);
   EXPECT_TRUE(events("grace_over").empty());

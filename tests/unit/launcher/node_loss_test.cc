@@ -214,6 +214,17 @@ TEST(OnNodeLoss, OnlyHalfOfTheNodesOrMoreEndTheJobForAll) {
   }
 }
 
+TEST(OnNodeLoss, WhoTookOverAndWaitsEndsTheJobForAll) {
+  Job job(OnNodeLoss::kWait, /*min=*/1, /*max=*/3);
+  job.lose(1);
+  job.pass(5);
+  EXPECT_EQ(job.running(), 0);
+  job.tell(job.leader(), StopRequested{SIGTERM});
+  job.pass(3);
+  job.expect_end(2, "stop");
+  EXPECT_TRUE(job.left().back().over);
+}
+
 TEST(OnNodeLoss, ShrinkTakesASpareFirst) {
   Job job(OnNodeLoss::kShrink, 1, 3, /*spares=*/1);
   EXPECT_EQ(job.running(), 3);

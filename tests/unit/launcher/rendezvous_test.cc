@@ -127,6 +127,40 @@ TEST_F(Meeting, AJobThatIsOverGoesOnForNobodyAndBeginsAnewAtOnce) {
   EXPECT_EQ(joiner.newest().value().last, kBeginsAnew);
 }
 
+// Of one that follows meanwhile and the end one comes first.
+TEST_F(Meeting, AnEndAndASuccessionAtOneTimeAreNotBoth) {
+  begin();
+  test_support::FaultyFileSystem disk(
+      fs, {.op = test_support::Op::kSync, .at_call = 1, .fault = test_support::Fault::kHold});
+  Rendezvous slow = agent(disk);
+  Succession tie = kTakesOver;
+  tie.tie = true;
+  bool mine = true;
+  std::thread takes_over([&] { mine = slow.follow(tie, at(kStandby)).value(); });
+  while (disk.calls(test_support::Op::kSync) == 0) std::this_thread::yield();
+  first.withdraw(/*over=*/true);
+  disk.set_plan({});
+  takes_over.join();
+  EXPECT_FALSE(mine);
+  EXPECT_TRUE(joiner.newest().value().last.over);
+}
+
+// A newcomer has just claimed, for what the leader did not say in time.
+TEST_F(Meeting, AClaimDoesNotHideTheEnd) {
+  begin();
+  ASSERT_TRUE(joiner.claim(joiner.newest().value(), at(kJoiner)).value());
+  first.withdraw(/*over=*/true);
+  EXPECT_TRUE(standby.newest().value().last.over);
+  EXPECT_FALSE(standby.follow(kTakesOver, at(kStandby)).value());
+  EXPECT_FALSE(joiner.beat().value());
+  // Not where another training has begun.
+  Rendezvous second = agent(), third = agent();
+  ASSERT_TRUE(second.claim(second.newest().value(), at(kJoiner)).value());
+  ASSERT_TRUE(second.follow(kBeginsAnew, at(kJoiner)).value());
+  standby.withdraw(/*over=*/true);
+  EXPECT_EQ(third.newest().value().last, kBeginsAnew);
+}
+
 // It waited for nodes, or led fewer than half of them, and has given up.
 TEST_F(Meeting, WhoLeavesAndEndsNothingLeavesItToTheOthers) {
   begin();

@@ -77,6 +77,18 @@ TEST_F(WireMeets, APortThatAStrangerHasIsAnErrorThatSaysWhatToDo) {
   EXPECT_THAT(leads.error().message, HasSubstr("Free the port"));
 }
 
+// A job that has ended leaves its line, and a stranger has taken its port since.
+TEST_F(WireMeets, AStrangerAtThePortOfAJobThatIsOverIsAnErrorToo) {
+  net::EchoServer stranger(net::Secret::generate());
+  Rendezvous before = Rendezvous::create(posix_file_system(), "", "job", folder).value();
+  ASSERT_TRUE(before.claim(before.newest().value(), stranger.at()).value());
+  ASSERT_TRUE(before.follow({.leader = 7, .generation = 0}, stranger.at()).value());
+  before.withdraw(/*over=*/true);
+  const auto leads = agent(stranger.at().str(), 1)->wire->meet();
+  ASSERT_FALSE(leads);
+  EXPECT_EQ(leads.error().code, Code::kConfig);
+}
+
 // A standby leads by now, elsewhere: the port is not needed.
 TEST_F(WireMeets, AStrangerAtThePortDoesNotMatterWhenTheCoordinatorIsElsewhere) {
   net::EchoServer stranger(net::Secret::generate()), standby(secret);
