@@ -83,7 +83,7 @@ class Job(Agents):
 
     def end(self):
         """Its curve, all of it; the end may be in the middle of what is redone."""
-        next(iter(self.agents.values())).send_signal(signal.SIGTERM)
+        self.agents[self.coordinator()].send_signal(signal.SIGTERM)  # a spare would leave alone
         self.expect(EXIT_RESUME)
         for host in self.hosts:
             check(not host.shared_memory(), host.name, host.shared_memory())
