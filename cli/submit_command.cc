@@ -1,6 +1,5 @@
 #include "cli/submit_command.h"
 
-#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -54,10 +53,6 @@ Result<int> submit(const std::vector<std::string>& arguments) {
   launcher::slurm::BatchScript script;
   LOCKSTEP_TRY(script.words, launcher::slurm::split_words(arguments));
   LOCKSTEP_TRY(const Config config, read_config(script.words.launch, "submit"));
-  const std::string nodes = script.words.sbatch_value("nodes", "1");
-  if (std::atoll(nodes.c_str() + nodes.rfind('-') + 1) < script.words.min_nodes)  // or 2-4
-    return Error{Code::kConfig, text("--min-nodes ", script.words.min_nodes, ": the job has ",
-                                     nodes, " (--nodes)")};
   script.job_name = as_job_name(script.words.sbatch_value("job-name", config.job.name));
   script.program = launcher::running_executable();
   script.functions = kBatchFunctions;

@@ -126,7 +126,7 @@ void Supervisor::on_event(const Started&) {
   if (!incidents_.empty()) incidents_.back().respawn_ms = since_ms(phase_start_ns_);
   phase_start_ns_ = now_ns_;
   record("spawned");
-  if (stop_requested_) begin_graceful_stop(Reason::kUser);
+  if (stop_ns_ >= 0) begin_graceful_stop(Reason::kUser);
 }
 
 void Supervisor::on_event(const SpawnFailed& event) {
@@ -352,11 +352,10 @@ void Supervisor::enforce_grace() {
 }
 
 void Supervisor::on_event(const StopRequested& event) {
-  const bool first = !std::exchange(stop_requested_, true);
-  if (first) stop_ns_ = now_ns_;
+  if (stop_ns_ < 0) stop_ns_ = now_ns_;
   // Only a second Ctrl-C: Slurm sends TERM after USR1 while the checkpoint is being written. Nor is
   // it one that comes by two ways at once.
-  const bool at_once = state_ == State::kStopping && event.signal == SIGINT && !first &&
+  const bool at_once = state_ == State::kStopping && event.signal == SIGINT &&
                        !killed_ && now_ns_ - stop_ns_ >= kSecondStopNs;
   record("stop_requested", -1, signal_text(event.signal) + (at_once ? " again" : ""));
   if (state_ == State::kForming && waiting_) {
@@ -412,7 +411,7 @@ void Supervisor::conclude_failure() {
   const std::string cause = text("rank ", incident.primary.rank, " ", cause_text(incident.primary));
   if (status == kExitConfig || status == kExitNoProgress) {
     finish(status, cause);
-  } else if (stop_requested_) {
+  } else if (stop_ns_ >= 0) {
     finish(kExitResume, text(cause, "; asked to stop, so not restarted"));
   } else if (options_.max_restarts == 0) {
     finish(status, cause);

@@ -101,8 +101,8 @@ class Supervisor {
   std::array<Silences, kPhases> silences_;  // between two changes of a page, by phase
   struct Seen { WorkerExit exit; bool after_kill; };
   std::vector<Seen> exits_;        // of this generation, in the order seen
-  int64_t stop_ns_ = 0;  // when it was first asked to
-  bool killed_ = false, stop_requested_ = false, first_step_pending_ = false;
+  int64_t stop_ns_ = -1;           // when it was first asked to stop; -1: it was not
+  bool killed_ = false, first_step_pending_ = false;
   Nodes nodes_;
   bool waiting_ = true;  // forming, without a SpawnAll under way
   int64_t phase_start_ns_ = 0;     // of the recovery phase that runs, or of a stop that was asked

@@ -55,15 +55,17 @@ Nodes Coordinator::plan() {
 
 Nodes Coordinator::plan_first(int64_t have) {
   const auto& o = options_;
-  if (have < o.min_nodes) enough_ns_ = -1;
-  if (have >= o.min_nodes && enough_ns_ < 0) {
+  if (have < o.min_nodes) {
+    enough_ns_ = -1;
+    return wait_for(o.timing.join_ns, text("only ", have, " of ", o.min_nodes, " nodes came"));
+  }
+  if (enough_ns_ < 0) {
     enough_ns_ = now_ns_;
     record("waiting_for_nodes", text(have, " of ", o.max_nodes + o.spares, " are here, the others "
                                      "have ", o.last_call_ns / (1000 * kMs), " s more"));
   }
-  if (have >= o.min_nodes && now_ns_ - enough_ns_ >= o.last_call_ns) return {};
-  if (have >= o.min_nodes) return {0, 0, ""};
-  return wait_for(o.timing.join_ns, text("only ", have, " of ", o.min_nodes, " nodes came"));
+  if (now_ns_ - enough_ns_ >= o.last_call_ns) return {};
+  return {0, 0, ""};
 }
 
 // Those of the last generation keep their order and so, where they can, their ranks.

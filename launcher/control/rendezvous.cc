@@ -142,12 +142,17 @@ Result<Rendezvous::Found> Rendezvous::readable() const {
   return Error{Code::kIo, text(folder_.string(), ": nothing that it lists can be read")};
 }
 
+std::optional<Succession> Rendezvous::ours(const Found& found) const {
+  const Succession last = found.last.leader == 0 && leads_ ? *leads_ : found.last;
+  const bool ours = found.number == claimed_ || (leads_ && keeps(last, *leads_));
+  return ours ? std::optional(last) : std::nullopt;
+}
+
 Result<bool> Rendezvous::beat() {
   LOCKSTEP_TRY(const Found found, readable());
   if (found.number != claimed_) {
-    if (!leads_) return false;
-    const Succession& last = found.last.leader == 0 ? *leads_ : found.last;
-    return keeps(last, *leads_) ? make(found.number + 1, at_, last) : false;
+    const auto last = ours(found);
+    return last ? make(found.number + 1, at_, *last) : false;
   }
   ++beats_;
   LOCKSTEP_RETURN_IF_ERROR(
@@ -190,11 +195,10 @@ void Rendezvous::withdraw(bool over) {
     if (!made) system_clock().sleep_ns(kEndPauseNs);
     made = [&]() -> Result<bool> {
       LOCKSTEP_TRY(const Found found, readable());
-      Succession last = found.last.leader == 0 && leads_ ? *leads_ : found.last;
-      const bool ours = found.number == claimed_ || (leads_ && keeps(last, *leads_));
-      if (!ours) return true;  // another one's; nothing is left to say
-      last.over = last.over || over;
-      return make(found.number + 1, {"0.0.0.0", 0}, last);
+      auto last = ours(found);
+      if (!last) return true;  // nothing is left to say
+      last->over = last->over || over;
+      return make(found.number + 1, {"0.0.0.0", 0}, *last);
     }();
   }
   if (!made) log_warning(made.error().message);

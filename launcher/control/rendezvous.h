@@ -65,6 +65,8 @@ class Rendezvous {
   std::filesystem::path file(int64_t number) const;
   Result<std::vector<int64_t>> numbers() const;  // of the files that are there
   Result<Found> readable() const;
+  // What our next line would say last; none: the newest one is another's to go on from.
+  std::optional<Succession> ours(const Found& found) const;
   Result<bool> make(int64_t next, const net::Endpoint& at, const Succession& last);
 
   FileSystem* file_system_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <span>
 #include <utility>
 
@@ -88,6 +89,10 @@ Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
   for (const auto& [name, value] : words.sbatch)
     if (value.find_first_of("\n\r") != std::string::npos)
       return Error{Code::kConfig, text("--", name, ": no line of a script can hold this value")};
+  const std::string nodes = words.sbatch_value("nodes", "1");
+  if (std::atoll(nodes.c_str() + nodes.rfind('-') + 1) < words.min_nodes)  // 4, or 2-4
+    return Error{Code::kConfig,
+                 text("--min-nodes ", words.min_nodes, ": the job has ", nodes, " (--nodes)")};
   return words;
 }
 

@@ -76,6 +76,21 @@ class Meeting : public testing::Test {
     ASSERT_TRUE(first.claim(first.newest().value(), at(kFirst)).value());
     ASSERT_TRUE(first.follow(kBegins, at(kFirst)).value());
   }
+  // Whether the standby was let follow: it has read what the newest file says, and before it makes
+  // the next one, the others do something.
+  template <typename Others>
+  bool follows_late(const Succession& next, Others&& others) {
+    test_support::FaultyFileSystem disk(
+        fs, {.op = test_support::Op::kSync, .at_call = 1, .fault = test_support::Fault::kHold});
+    Rendezvous slow = agent(disk);
+    bool mine = true;
+    std::thread takes_over([&] { mine = slow.follow(next, at(kStandby)).value(); });
+    while (disk.calls(test_support::Op::kSync) == 0) std::this_thread::yield();
+    others();
+    disk.set_plan({});
+    takes_over.join();
+    return mine;
+  }
 
   FileSystem& fs = posix_file_system();
   std::filesystem::path folder = make_private_directory().value();
@@ -130,18 +145,9 @@ TEST_F(Meeting, AJobThatIsOverGoesOnForNobodyAndBeginsAnewAtOnce) {
 // Of one that follows meanwhile and the end one comes first.
 TEST_F(Meeting, AnEndAndASuccessionAtOneTimeAreNotBoth) {
   begin();
-  test_support::FaultyFileSystem disk(
-      fs, {.op = test_support::Op::kSync, .at_call = 1, .fault = test_support::Fault::kHold});
-  Rendezvous slow = agent(disk);
   Succession tie = kTakesOver;
   tie.tie = true;
-  bool mine = true;
-  std::thread takes_over([&] { mine = slow.follow(tie, at(kStandby)).value(); });
-  while (disk.calls(test_support::Op::kSync) == 0) std::this_thread::yield();
-  first.withdraw(/*over=*/true);
-  disk.set_plan({});
-  takes_over.join();
-  EXPECT_FALSE(mine);
+  EXPECT_FALSE(follows_late(tie, [&] { first.withdraw(/*over=*/true); }));
   EXPECT_TRUE(joiner.newest().value().last.over);
 }
 
@@ -253,24 +259,16 @@ TEST_F(Meeting, WhoLeadsATrainingClaimsAgain) {
   EXPECT_EQ(first.newest().value().at, at(kJoiner));
 }
 
-// It has read what the newest file says; before it makes the next one two others do, and that one's
-// number is free again.
+// Two others make files meanwhile, and the number of the next one is free again.
 TEST_F(Meeting, WhoIsSlowDecidesNothingOnWhatIsNoLongerSo) {
   begin();
-  test_support::FaultyFileSystem disk(
-      fs, {.op = test_support::Op::kSync, .at_call = 1, .fault = test_support::Fault::kHold});
-  Rendezvous slow = agent(disk);
-  bool mine = true;
-  std::thread takes_over([&] { mine = slow.follow(kTakesOver, at(kStandby)).value(); });
-  while (disk.calls(test_support::Op::kSync) == 0) std::this_thread::yield();
-  Succession next = kGoesOn;
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_TRUE(first.follow(next, at(kFirst)).value());
-    next.base = next.generation++;
-  }
-  disk.set_plan({});
-  takes_over.join();
-  EXPECT_FALSE(mine);
+  EXPECT_FALSE(follows_late(kTakesOver, [&] {
+    Succession next = kGoesOn;
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_TRUE(first.follow(next, at(kFirst)).value());
+      next.base = next.generation++;
+    }
+  }));
   EXPECT_EQ(joiner.newest().value().at, at(kFirst));
   EXPECT_EQ(fs.list(folder).value().size(), 1u);
 }

@@ -34,6 +34,9 @@ TEST(BatchScript, WordsGoToSbatchOrToTheLaunch) {
   EXPECT_FALSE(split_words({"a.toml", "--nodes"}));
   EXPECT_FALSE(split_words({"a.toml", "--min-nodes", "none"}));
   EXPECT_FALSE(split_words({"a.toml", "--min-nodes=0"}));
+  EXPECT_FALSE(split_words({"a.toml", "--min-nodes", "2"}));
+  EXPECT_FALSE(split_words({"a.toml", "--min-nodes", "3", "--nodes", "2"}));
+  EXPECT_TRUE(split_words({"a.toml", "--min-nodes", "3", "--nodes", "2-4"}));
 }
 
 TEST(BatchScript, SaysWhatKeepsAJobAlive) {
