@@ -13,8 +13,8 @@ inline namespace base {
 }  // namespace base
 }  // namespace lockstep
 
-#define LOCKSTEP_CHECK(condition, ...)                                                     \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]]                                                         \
+#define LOCKSTEP_CHECK(condition, ...)                                                         \
+  do {                                                                                         \
+    if (!(condition)) [[unlikely]]                                                             \
       ::lockstep::check_failed(__FILE__, __LINE__, #condition, ::lockstep::text(__VA_ARGS__)); \
   } while (0)

@@ -10,7 +10,7 @@ inline namespace base {
 // kAvx512: F, DQ, BW and VL. Anything else, aarch64 too, is kPortable.
 enum class Isa { kPortable, kAvx2, kAvx512 };
 Isa best_isa();
-std::vector<Isa> isas_here();  // up to best_isa()
+std::vector<Isa> isas_here();   // up to best_isa()
 const char* isa_name(Isa isa);  // "portable" | "avx2" | "avx512"
 
 }  // namespace base

@@ -56,7 +56,7 @@ class FileSystem {
   virtual Result<std::unique_ptr<File>> open_direct(const Path& path) { return open(path); }
   virtual Result<void> make_directories(const Path& path) = 0;
   virtual Result<void> rename(const Path& from, const Path& to) = 0;
-  virtual Result<void> remove(const Path& path) = 0;            // file or empty directory
+  virtual Result<void> remove(const Path& path) = 0;  // file or empty directory
   virtual Result<std::vector<std::string>> list(const Path& directory) = 0;  // sorted names
   virtual Result<void> sync_directory(const Path& directory) = 0;
   virtual bool exists(const Path& path) = 0;

@@ -149,9 +149,9 @@ __attribute__((target("avx512f,vpclmulqdq,sse4.2"))) uint32_t crc32c_folded(
   state[0] = _mm512_xor_si512(state[0], _mm512_zextsi128_si512(start));
   for (at += kCrcFold, left -= kCrcFold; left >= kCrcFold; at += kCrcFold, left -= kCrcFold)
     for (size_t i = 0; i < 4; ++i)
-      state[i] = _mm512_ternarylogic_epi64(
-          _mm512_clmulepi64_epi128(state[i], onto, 0x00),
-          _mm512_clmulepi64_epi128(state[i], onto, 0x11), _mm512_loadu_si512(at + 64 * i), 0x96);
+      state[i] = _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(state[i], onto, 0x00),
+                                           _mm512_clmulepi64_epi128(state[i], onto, 0x11),
+                                           _mm512_loadu_si512(at + 64 * i), 0x96);
   std::byte folded[kCrcFold];
   for (size_t i = 0; i < 4; ++i) _mm512_storeu_si512(folded + 64 * i, state[i]);
   return crc32c_hardware({at, left}, crc32c_hardware(folded, ~uint32_t{0}));

@@ -64,9 +64,9 @@ int64_t left_in_group(const Path& top, const std::string& group, const CgroupFil
   for (Path at = top / Path(group).relative_path();; at = at.parent_path()) {
     const int64_t limit = number_in(at / files.limit), usage = number_in(at / files.usage);
     if (limit >= 0 && limit < kNoLimit && usage >= 0)
-      least = std::min(least, std::max<int64_t>(
-                                  0, limit - usage + number_after(at / "memory.stat",
-                                                                  files.stat_inactive)));
+      least = std::min(
+          least, std::max<int64_t>(
+                     0, limit - usage + number_after(at / "memory.stat", files.stat_inactive)));
     if (at == top || !at.has_relative_path()) return least;
   }
 }
@@ -97,7 +97,8 @@ Result<void> make_owned_directory(const std::filesystem::path& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return failed();
   if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 077) != 0)
-    return Error{Code::kConfig, text(path.string(), " is there already and is not a folder of "
+    return Error{Code::kConfig, text(path.string(),
+                                     " is there already and is not a folder of "
                                      "this user alone (mode 0700)")};
   return {};
 }

@@ -20,13 +20,21 @@ void show_log_on_stdout(bool shown);
 void log_line(Level level, const std::string& message);
 
 template <typename... Parts>
-void log_info(const Parts&... parts) { log_line(Level::kInfo, text(parts...)); }
+void log_info(const Parts&... parts) {
+  log_line(Level::kInfo, text(parts...));
+}
 template <typename... Parts>
-void log_notice(const Parts&... parts) { log_line(Level::kNotice, text(parts...)); }
+void log_notice(const Parts&... parts) {
+  log_line(Level::kNotice, text(parts...));
+}
 template <typename... Parts>
-void log_warning(const Parts&... parts) { log_line(Level::kWarning, text(parts...)); }
+void log_warning(const Parts&... parts) {
+  log_line(Level::kWarning, text(parts...));
+}
 template <typename... Parts>
-void log_error(const Parts&... parts) { log_line(Level::kError, text(parts...)); }
+void log_error(const Parts&... parts) {
+  log_line(Level::kError, text(parts...));
+}
 
 }  // namespace base
 }  // namespace lockstep

@@ -80,5 +80,5 @@ class [[nodiscard]] Result<void> {
   if (!result.ok()) return result.error();                  \
   declaration = std::move(result).value()
 // LOCKSTEP_RETURN_IF_ERROR(f()): for Result<void>.
-#define LOCKSTEP_RETURN_IF_ERROR(expression)                                        \
+#define LOCKSTEP_RETURN_IF_ERROR(expression) \
   if (auto lockstep_status = (expression); !lockstep_status.ok()) return lockstep_status.error()

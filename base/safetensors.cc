@@ -97,8 +97,8 @@ Result<void> check_layout(const SafetensorsHeader& header, const std::string& pa
                                         file_bytes, ": the file is cut short")};
   }
   if (at != file_bytes)
-    return Error{Code::kCorrupt, text(path, ": the tensors end at byte ", at, " and the file at ",
-                                      file_bytes)};
+    return Error{Code::kCorrupt,
+                 text(path, ": the tensors end at byte ", at, " and the file at ", file_bytes)};
   return {};
 }
 

@@ -4,17 +4,17 @@
 #include <iostream>
 #include <string_view>
 
-#include "cli/checkpoint_command.h"
-#include "cli/compare_command.h"
-#include "cli/doctor_command.h"
-#include "cli/eval_command.h"
-#include "cli/export_command.h"
-#include "cli/generate_command.h"
-#include "cli/launch_command.h"
-#include "cli/plan_command.h"
-#include "cli/prepare_command.h"
-#include "cli/status_command.h"
-#include "cli/submit_command.h"
+#include "cli/checkpoint/checkpoint_command.h"
+#include "cli/compare/compare_command.h"
+#include "cli/doctor/doctor_command.h"
+#include "cli/eval/eval_command.h"
+#include "cli/export/export_command.h"
+#include "cli/generate/generate_command.h"
+#include "cli/launch/launch_command.h"
+#include "cli/plan/plan_command.h"
+#include "cli/prepare/prepare_command.h"
+#include "cli/status/status_command.h"
+#include "cli/submit/submit_command.h"
 
 namespace {
 

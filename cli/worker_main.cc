@@ -14,9 +14,8 @@
 #include <vector>
 
 #include "base/log.h"
-#include "base/turn_orders.h"
 #include "core/comm/interruption.h"
-#include "core/cuda/device.h"
+#include "core/device/device.h"
 #include "core/train/device_probe.h"
 #include "core/train/evaluate.h"
 #include "core/train/generate.h"
@@ -24,7 +23,8 @@
 #include "core/train/same_run.h"
 #include "core/train/trainer.h"
 #include "core/train/turns.h"
-#include "model_spec/slot_map.h"
+#include "layout/slot_map.h"
+#include "worker_link/turn_orders.h"
 
 namespace lockstep {
 namespace {
@@ -90,7 +90,7 @@ core::RendezvousOptions rendezvous_at(const Variables& place, const Config& conf
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
   rendezvous.background = config.checkpoint.buddy;
   rendezvous.shard_size =
-      model_spec::shard_size(config, rendezvous.world_size, rendezvous.local_world_size);
+      layout::shard_size(config, rendezvous.world_size, rendezvous.local_world_size);
   rendezvous.device = core::compute_device(std::stoi(word(place, "LOCAL_RANK", "0")));
   rendezvous.device_shared =
       (rendezvous.local_world_size > 0 ? rendezvous.local_world_size : rendezvous.world_size) >
@@ -99,9 +99,7 @@ core::RendezvousOptions rendezvous_at(const Variables& place, const Config& conf
 }
 
 // The generation is over, and not by this rank's fault.
-bool is_over(const Error& error) {
-  return error.code == Code::kPeerLost || core::interrupted();
-}
+bool is_over(const Error& error) { return error.code == Code::kPeerLost || core::interrupted(); }
 
 // Why this process ends; a stop that was asked for is no error.
 void log_end(const Error& error) {

@@ -17,9 +17,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "checkpoint/catalog.h"
-#include "checkpoint/chunk_codec.h"
-#include "checkpoint/plane_frame.h"
+#include "checkpoint/codec/chunk_codec.h"
+#include "checkpoint/codec/plane_frame.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/record/catalog.h"
 
 namespace lockstep::checkpoint {
 namespace {

@@ -21,9 +21,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoint/catalog.h"
-#include "checkpoint/engine.h"
-#include "checkpoint/retention.h"
+#include "checkpoint/load/chunk_reader.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/record/catalog.h"
+#include "checkpoint/save/engine.h"
+#include "checkpoint/save/retention.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -217,16 +219,11 @@ ordered_json save_once(Engine& engine, State& state, ComputeLoad& load, int64_t 
   // Durable: rank 0 has published the manifest. LATEST, the index and the pruning come after it.
   const double durable_s = report.stage_s + report.write_s + report.sync_s + report.vote_s;
   const double rate = (load.products() - products) / (over - start);
-  ordered_json out{{"stall_s", begun - start},
-                   {"frozen_s", staged - start},
-                   {"durable_s", durable_s},
-                   {"over_s", over - start},
-                   {"stage_s", report.stage_s},
-                   {"write_s", report.write_s},
-                   {"sync_s", report.sync_s},
-                   {"vote_s", report.vote_s},
-                   {"raw_bytes", report.raw_bytes},
-                   {"stored_bytes", report.stored_bytes}};
+  ordered_json out{{"stall_s", begun - start},      {"frozen_s", staged - start},
+                   {"durable_s", durable_s},        {"over_s", over - start},
+                   {"stage_s", report.stage_s},     {"write_s", report.write_s},
+                   {"sync_s", report.sync_s},       {"vote_s", report.vote_s},
+                   {"raw_bytes", report.raw_bytes}, {"stored_bytes", report.stored_bytes}};
   if (rate_before > 0) {
     out["compute_rate_during"] = rate / rate_before;
     out["compute_lost_s"] = (over - start) * std::max(0.0, 1 - rate / rate_before);
@@ -239,8 +236,8 @@ ordered_json save_once(Engine& engine, State& state, ComputeLoad& load, int64_t 
 ordered_json save_mode(const Arguments& a, Board& board) {
   const Manifest manifest = value_or_exit(read_manifest(posix_file_system(), a.state));
   State state(manifest, a.rank, a.world_size);
-  value_or_exit(load_pieces(posix_file_system(), a.state, manifest, state.targets(),
-                            reader_threads()));
+  value_or_exit(
+      load_pieces(posix_file_system(), a.state, manifest, state.targets(), reader_threads()));
   BoardBallot ballot(board);
   const auto page = ProgressPage::in_memory();
   EngineOptions options;
@@ -279,8 +276,8 @@ ordered_json load_mode(const Arguments& a, Board& board) {
     if (a.rank == 0 && a.number("cold", 1) != 0) drop_cache(directory);
     board.barrier(a.rank, a.world_size);
     const double start = now_s(), cpu = cpu_s();
-    const auto loaded = value_or_exit(load_pieces(posix_file_system(), directory, manifest,
-                                                  state.targets(), reader_threads()));
+    const auto loaded = value_or_exit(
+        load_pieces(posix_file_system(), directory, manifest, state.targets(), reader_threads()));
     runs.push_back({{"load_s", now_s() - start},
                     {"cpu_s", cpu_s() - cpu},
                     {"wanted_bytes", loaded.wanted_bytes},
@@ -296,8 +293,7 @@ ordered_json verify_mode(const Arguments& a) {
   for (int64_t n = 0; n < a.number("repeat", 3); ++n) {
     drop_cache(directory);
     const double start = now_s();
-    const auto problems =
-        value_or_exit(verify(posix_file_system(), directory, reader_threads()));
+    const auto problems = value_or_exit(verify(posix_file_system(), directory, reader_threads()));
     runs.push_back({{"verify_s", now_s() - start}, {"problems", problems.size()}});
   }
   return runs;

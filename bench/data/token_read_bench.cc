@@ -20,8 +20,8 @@
 
 #include "base/clock.h"
 #include "base/file_system.h"
-#include "data/open_dataset.h"
-#include "data/sample_order.h"
+#include "data/loader/open_dataset.h"
+#include "data/order/sample_order.h"
 
 namespace {
 
@@ -109,8 +109,8 @@ int main(int argc, char** argv) {
       {"mmap, MADV_RANDOM", [&] { return with_mmap(input, MADV_RANDOM, sum); }},
       {"batch", [&] { return with_batch(input, sum); }}};
   std::cout << input.samples << " of " << count << " samples of " << kSeqLen
-            << " tokens; us a sample\n" << std::fixed << std::setprecision(2)
-            << "way                    warm     cold\n";
+            << " tokens; us a sample\n"
+            << std::fixed << std::setprecision(2) << "way                    warm     cold\n";
   std::vector<double> warm(ways.size(), 1e9), cold(ways.size(), 1e9);
   for (int round = 0; round < 3; ++round)
     for (size_t w = 0; w < ways.size(); ++w) {

@@ -14,9 +14,9 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "core/model/attention.h"
-#include "core/model/element_type.h"
-#include "core/model/tensor_kernels.h"
+#include "core/kernels/attention.h"
+#include "core/kernels/element_type.h"
+#include "core/kernels/tensor_kernels.h"
 #include "core/optim/adamw.h"
 
 namespace lockstep::core {
@@ -48,28 +48,32 @@ struct Shape {
 void race_norm(const Shape& s, at::ScalarType dtype) {
   const at::Tensor x = at::randn({s.rows, s.dim}).to(dtype), w = at::randn({s.dim}).to(dtype);
   at::Tensor dy = at::randn({s.rows, s.dim}).to(dtype), scale, dw = at::zeros({s.dim});
-  race("RMSNorm", dtype, [&] { rms_norm(x, w, 1e-5, scale); },
-       [&] { at::rms_norm(x, {s.dim}, w, 1e-5); });
+  race(
+      "RMSNorm", dtype, [&] { rms_norm(x, w, 1e-5, scale); },
+      [&] { at::rms_norm(x, {s.dim}, w, 1e-5); });
   const auto plain_back = [&] {
     const at::Tensor xf = x.to(at::kFloat), df = dy.to(at::kFloat), r = scale.unsqueeze(1);
     const at::Tensor g = df * w.to(at::kFloat);
     (r * g - xf * (r.pow(3) * (g * xf).mean(-1, true))).to(dtype);
     (df * xf * r).sum(0);
   };
-  race("RMSNorm, backward", dtype, [&] { rms_norm_back(dy, x, w, scale, {}, dw); }, plain_back);
+  race(
+      "RMSNorm, backward", dtype, [&] { rms_norm_back(dy, x, w, scale, {}, dw); }, plain_back);
 }
 
 void race_swiglu(const Shape& s, at::ScalarType dtype) {
   const at::Tensor gate_up = at::randn({s.rows, 2 * s.ffn}).to(dtype);
   const at::Tensor dy = at::randn({s.rows, s.ffn}).to(dtype);
   const at::Tensor gate = gate_up.narrow(1, 0, s.ffn), up = gate_up.narrow(1, s.ffn, s.ffn);
-  race("SwiGLU", dtype, [&] { swiglu(gate_up); }, [&] { at::silu(gate) * up; });
+  race(
+      "SwiGLU", dtype, [&] { swiglu(gate_up); }, [&] { at::silu(gate) * up; });
   at::Tensor used = gate_up.clone();
-  race("SwiGLU, backward", dtype, [&] { swiglu_back(dy, used); },
-       [&] {
-         const at::Tensor d_up = dy * at::silu(gate);
-         at::silu_backward(dy * up, gate);
-       });
+  race(
+      "SwiGLU, backward", dtype, [&] { swiglu_back(dy, used); },
+      [&] {
+        const at::Tensor d_up = dy * at::silu(gate);
+        at::silu_backward(dy * up, gate);
+      });
 }
 
 void race_rotation(const Shape& s, at::ScalarType dtype) {
@@ -78,11 +82,12 @@ void race_rotation(const Shape& s, at::ScalarType dtype) {
   at::Tensor x = at::randn({s.rows, s.dim}).to(dtype);
   const at::Tensor cos = table.cos_TH.unsqueeze(1), sin = table.sin_TH.unsqueeze(1);
   const at::Tensor positions = at::arange(s.rows, at::kLong) % s.seq_len;
-  race("RoPE", dtype, [&] { rotate_rows(x, table, positions, heads, e, 1.0f); },
-       [&] {
-         const auto half = x.view({-1, s.seq_len, heads, e}).to(at::kFloat).chunk(2, -1);
-         at::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1).to(dtype);
-       });
+  race(
+      "RoPE", dtype, [&] { rotate_rows(x, table, positions, heads, e, 1.0f); },
+      [&] {
+        const auto half = x.view({-1, s.seq_len, heads, e}).to(at::kFloat).chunk(2, -1);
+        at::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1).to(dtype);
+      });
 }
 
 void race_loss(const Shape& s, at::ScalarType dtype) {
@@ -106,8 +111,8 @@ void race_loss(const Shape& s, at::ScalarType dtype) {
   });
 }
 
-model_spec::DecoderShape attention_shape(const Shape& s) {
-  model_spec::DecoderShape shape;
+layout::DecoderShape attention_shape(const Shape& s) {
+  layout::DecoderShape shape;
   shape.head_dim = 64;
   shape.n_heads = s.dim / 64;
   shape.n_kv_heads = shape.n_heads / 2;
@@ -132,21 +137,23 @@ void race_attention(const Shape& s, at::ScalarType dtype) {
     std::tie(out, log_sum) = at::_scaled_dot_product_flash_attention_for_cpu(
         q, repeated(h), repeated(h + h / 2), 0.0, true);
   };
-  race("attention", dtype,
-       [&] {
-         Attention::Kept kept;
-         attention.forward(qkv, documents, kept);
-       },
-       plain);
+  race(
+      "attention", dtype,
+      [&] {
+        Attention::Kept kept;
+        attention.forward(qkv, documents, kept);
+      },
+      plain);
   Attention::Kept kept;
   attention.forward(qkv, documents, kept);
-  race("attention, backward", dtype, [&] { attention.backward(d_out, qkv, documents, kept); },
-       [&] {
-         auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-             d, q, repeated(h), repeated(h + h / 2), out, log_sum, 0.0, true);
-         dk.view({batch, h / 2, 2, s.seq_len, 64}).sum(2);
-         dv.view({batch, h / 2, 2, s.seq_len, 64}).sum(2);
-       });
+  race(
+      "attention, backward", dtype, [&] { attention.backward(d_out, qkv, documents, kept); },
+      [&] {
+        auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+            d, q, repeated(h), repeated(h + h / 2), out, log_sum, 0.0, true);
+        dk.view({batch, h / 2, 2, s.seq_len, 64}).sum(2);
+        dv.view({batch, h / 2, 2, s.seq_len, 64}).sum(2);
+      });
 }
 
 // Sequences of 8 documents of uneven lengths, which do not see each other, beside LibTorch's flash
@@ -163,8 +170,8 @@ void race_documents(const Shape& s, at::ScalarType dtype) {
     for (int64_t row = 0; row < s.rows; row += s.seq_len) {
       starts.insert(row);
       for (size_t want = starts.size() + 7; starts.size() < want;)
-        starts.insert(row + static_cast<int64_t>(mix64(++round) %
-                                                 static_cast<uint64_t>(s.seq_len)));
+        starts.insert(row +
+                      static_cast<int64_t>(mix64(++round) % static_cast<uint64_t>(s.seq_len)));
     }
     const std::vector<int64_t> list(starts.begin(), starts.end());
     return Documents::create(batch, s.seq_len, list, at::kCPU);
@@ -176,44 +183,46 @@ void race_documents(const Shape& s, at::ScalarType dtype) {
   };
   at::Tensor mask = at::zeros({batch, 1, s.seq_len, s.seq_len}, dtype);
   mask.masked_fill_(at::ones_like(mask, at::kBool).triu(1), -INFINITY);
-  race("attention, 8 documents", dtype,
-       [&] {
-         Attention::Kept kept;
-         attention.forward(qkv, draw(), kept);
-       },
-       [&] {
-         at::_scaled_dot_product_flash_attention_for_cpu(
-             heads(0), heads(h).repeat_interleave(2, 1), heads(h + h / 2).repeat_interleave(2, 1),
-             0.0, false, mask);
-       });
+  race(
+      "attention, 8 documents", dtype,
+      [&] {
+        Attention::Kept kept;
+        attention.forward(qkv, draw(), kept);
+      },
+      [&] {
+        at::_scaled_dot_product_flash_attention_for_cpu(heads(0), heads(h).repeat_interleave(2, 1),
+                                                        heads(h + h / 2).repeat_interleave(2, 1),
+                                                        0.0, false, mask);
+      });
   const Documents whole = Documents::create(batch, s.seq_len, {}, at::kCPU);
   Attention::Kept kept;
-  race("… and backward; one document", dtype,
-       [&] {
-         const Documents documents = draw();
-         attention.forward(qkv, documents, kept);
-         attention.backward(d_out, qkv, documents, kept);
-       },
-       [&] {
-         attention.forward(qkv, whole, kept);
-         attention.backward(d_out, qkv, whole, kept);
-       });
+  race(
+      "… and backward; one document", dtype,
+      [&] {
+        const Documents documents = draw();
+        attention.forward(qkv, documents, kept);
+        attention.backward(d_out, qkv, documents, kept);
+      },
+      [&] {
+        attention.forward(qkv, whole, kept);
+        attention.backward(d_out, qkv, whole, kept);
+      });
 }
 
 void race_adamw() {
   const int64_t n = 4 << 20;
   at::Tensor p = at::randn({n}), m = at::zeros({n}), v = at::zeros({n}), g = at::randn({n});
   at::Tensor step = at::tensor(3.0f);
-  race("AdamW, 4 Mi elements", at::kFloat,
-       [&] {
-         adamw_update(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 3), true,
-                      g.data_ptr<float>(), p.data_ptr<float>(), m.data_ptr<float>(),
-                      v.data_ptr<float>(), n);
-       },
-       [&] {
-         at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-3, 0.9, 0.95, 0.1, 1e-8, false,
-                           false);
-       });
+  race(
+      "AdamW, 4 Mi elements", at::kFloat,
+      [&] {
+        adamw_update(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 3), true,
+                     g.data_ptr<float>(), p.data_ptr<float>(), m.data_ptr<float>(),
+                     v.data_ptr<float>(), n);
+      },
+      [&] {
+        at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-3, 0.9, 0.95, 0.1, 1e-8, false, false);
+      });
 }
 
 void run(int threads, Shape s) {
@@ -241,9 +250,7 @@ int main(int argc, char** argv) {
     return argc > i ? std::atoll(argv[i]) : fallback;
   };
   const int64_t dim = number(3, 512);
-  lockstep::core::run(static_cast<int>(number(1, 1)),
-                      {.rows = number(2, 1024),
-                       .dim = dim,
-                       .ffn = dim * 11 / 4,
-                       .seq_len = number(4, 256)});
+  lockstep::core::run(
+      static_cast<int>(number(1, 1)),
+      {.rows = number(2, 1024), .dim = dim, .ffn = dim * 11 / 4, .seq_len = number(4, 256)});
 }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "data/tokenizer/bpe_trainer.h"
+#include "data/prepare/bpe_trainer.h"
 
 int main(int argc, char** argv) {
   using namespace lockstep;

@@ -15,8 +15,8 @@
 
 #include "base/byte_codec.h"
 #include "base/clock.h"
-#include "base/store_wire.h"
 #include "base/text.h"
+#include "worker_link/store_wire.h"
 
 namespace lockstep::core {
 namespace {
@@ -41,14 +41,12 @@ std::string words(const StoreRequest& request) {
 // One connection to the agent. Its calls throw; it is not used again then.
 class Socket {
  public:
-  explicit Socket(const std::string& path)
-      : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit Socket(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     if (path.size() >= sizeof address.sun_path) fail(text("too long for a socket: ", path));
     std::memcpy(address.sun_path, path.data(), path.size());
-    if (fd_ < 0 ||
-        ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+    if (fd_ < 0 || ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
       fail(text("the agent is gone: ", path, ": ", std::strerror(errno)));
   }
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}

@@ -1,5 +1,5 @@
-// The ranks' store over the Unix socket of this node's agent (base/store_wire.h), which asks the
-// coordinator: so that no worker listens, and none of an older generation gets an answer.
+// The ranks' store over the Unix socket of this node's agent (worker_link/store_wire.h), which asks
+// the coordinator: so that no worker listens, and none of an older generation gets an answer.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

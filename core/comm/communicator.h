@@ -83,8 +83,8 @@ struct RendezvousOptions {
   std::string interface =
       "lo";  // network interface for Gloo; "" = the one that has a route to the host's name
   double init_timeout_s = 60, timeout_s = 100;
-  bool background = false;  // a second communicator, for a thread beside the training
-  int shard_size = 0;       // consecutive ranks that share a copy of the state; 0: all
+  bool background = false;       // a second communicator, for a thread beside the training
+  int shard_size = 0;            // consecutive ranks that share a copy of the state; 0: all
   at::Device device = at::kCPU;  // where this rank's tensors lie: NCCL for CUDA's, the current one
   bool device_shared = false;    // other ranks use the same one: through host memory, for NCCL does
                                  // not work there
@@ -105,7 +105,7 @@ struct Groups {
 struct Membership {
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<SharedStore> store;
-  std::unique_ptr<Communicator> background;  // null unless asked for and world_size > 1
+  std::unique_ptr<Communicator> background;     // null unless asked for and world_size > 1
   std::unique_ptr<Communicator> shard, copies;  // null: the same as communicator
   at::Device device = at::kCPU;
   Groups groups() const {

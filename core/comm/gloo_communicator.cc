@@ -18,7 +18,7 @@
 #include "core/comm/device_communicator.h"
 #include "core/comm/interruption.h"
 #include "core/comm/node_communicator.h"
-#include "core/cuda/runtime.h"
+#include "core/device/runtime.h"
 
 namespace lockstep::core {
 namespace {
@@ -57,7 +57,9 @@ class Done : public Pending {
 class GlooPending : public Pending {
  public:
   GlooPending(WorkPtr work, std::string what, double timeout_s, Unfinished& unfinished)
-      : work_(std::move(work)), what_(std::move(what)), timeout_s_(timeout_s),
+      : work_(std::move(work)),
+        what_(std::move(what)),
+        timeout_s_(timeout_s),
         unfinished_(unfinished) {}
   ~GlooPending() override {
     if (!finished_ && !work_->isCompleted()) unfinished_.keep({std::move(work_)});
@@ -99,7 +101,9 @@ class MessagesPending : public Pending {
  public:
   MessagesPending(std::vector<WorkPtr> works, std::string what, double timeout_s,
                   Unfinished& unfinished)
-      : works_(std::move(works)), what_(std::move(what)), timeout_s_(timeout_s),
+      : works_(std::move(works)),
+        what_(std::move(what)),
+        timeout_s_(timeout_s),
         unfinished_(unfinished) {}
   ~MessagesPending() override {
     if (!finished_) unfinished_.keep(std::move(works_));
@@ -203,8 +207,7 @@ class GlooCommunicator : public Communicator {
         works.push_back(group_->send(part, (me + k) % ranks, tag));
       }
       out_bytes.narrow(0, me * n, n).copy_(in_bytes);
-      return std::make_unique<MessagesPending>(std::move(works), name, timeout_s_,
-                                               unfinished_);
+      return std::make_unique<MessagesPending>(std::move(works), name, timeout_s_, unfinished_);
     } catch (const std::exception& e) {
       unfinished_.keep(std::move(works));
       return std::make_unique<Failed>(Error{Code::kPeerLost, text(name, ": ", e.what())});
@@ -397,8 +400,12 @@ Result<std::unique_ptr<Communicator>> by_short_ways(const RendezvousOptions& o, 
 
 Result<Membership> join(const RendezvousOptions& o) {
   if (o.world_size == 1)
-    return Membership{std::make_unique<SingleCommunicator>(), std::make_unique<LocalStore>(),
-                      nullptr, nullptr, nullptr, o.device};
+    return Membership{std::make_unique<SingleCommunicator>(),
+                      std::make_unique<LocalStore>(),
+                      nullptr,
+                      nullptr,
+                      nullptr,
+                      o.device};
   const bool known = o.store.starts_with("file:") || o.store.starts_with(kAgentStore) ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)
@@ -425,8 +432,7 @@ Result<Membership> join(const RendezvousOptions& o) {
     LOCKSTEP_CHECK(o.world_size % shard == 0, o.world_size, " ranks in groups of ", shard);
     const int group = o.rank / shard, place = o.rank % shard;
     if (shard < o.world_size) {
-      LOCKSTEP_TRY(m.shard,
-                   connect(text("gloo_shard", group), {place, shard, group * shard}));
+      LOCKSTEP_TRY(m.shard, connect(text("gloo_shard", group), {place, shard, group * shard}));
     }
     if (shard > 1) {
       LOCKSTEP_TRY(m.copies, connect(text("gloo_copies", place),

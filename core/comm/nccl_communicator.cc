@@ -73,8 +73,8 @@ class Link {
   Error failed(const std::string& what, ncclResult_t result) {
     const std::string why = ncclGetLastError(comm_);
     abort();
-    return {Code::kPeerLost, text(what, ": ", ncclGetErrorString(result),
-                                  why.empty() ? "" : "; ", why.substr(0, why.find('\n')))};
+    return {Code::kPeerLost, text(what, ": ", ncclGetErrorString(result), why.empty() ? "" : "; ",
+                                  why.substr(0, why.find('\n')))};
   }
 
  private:
@@ -167,8 +167,7 @@ class NcclCommunicator : public Communicator {
       return host_->all_to_all(out, std::move(out_counts), in, std::move(in_counts));
     for (int r = 0; r < world_size(); ++r)
       received_.add(Traffic::kExchange, r,
-                    out_counts[static_cast<size_t>(r)] *
-                        static_cast<int64_t>(out.element_size()));
+                    out_counts[static_cast<size_t>(r)] * static_cast<int64_t>(out.element_size()));
     return issue(exchanges_, "exchange", {out, in}, [&](const Link& link) {
       return send_and_receive(link, out, out_counts, in, in_counts);
     });
@@ -272,9 +271,8 @@ Result<std::shared_ptr<Link>> connect_link(Communicator& host, double init_timeo
   const ncclResult_t begun =
       ncclCommInitRankConfig(&comm, host.world_size(), id, host.rank(), &config);
   if (begun != ncclSuccess && begun != ncclInProgress)
-    return Error{Code::kPeerLost,
-                 text("NCCL cannot connect ", host.world_size(), " ranks: ",
-                      ncclGetErrorString(begun))};
+    return Error{Code::kPeerLost, text("NCCL cannot connect ", host.world_size(),
+                                       " ranks: ", ncclGetErrorString(begun))};
   auto link = std::make_shared<Link>(comm, timeout_s);
   LOCKSTEP_RETURN_IF_ERROR(link->settle("connecting over NCCL", init_timeout_s));
   return link;

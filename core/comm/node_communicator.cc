@@ -94,8 +94,8 @@ class NodeCommunicator : public Communicator {
 
   PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic traffic) override {
     LOCKSTEP_CHECK(out.nbytes() == in.nbytes() * outboxes_.size(), out.nbytes(), " ", in.nbytes());
-    return issue("all-gather", traffic, out, std::vector<size_t>(outboxes_.size(), in.nbytes()),
-                 in, std::vector<size_t>{in.nbytes()});
+    return issue("all-gather", traffic, out, std::vector<size_t>(outboxes_.size(), in.nbytes()), in,
+                 std::vector<size_t>{in.nbytes()});
   }
 
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
@@ -117,7 +117,10 @@ class NodeCommunicator : public Communicator {
    public:
     Incoming(NodeCommunicator& owner, uint64_t number, std::string what, at::Tensor out,
              std::vector<size_t> bytes)
-        : owner_(owner), number_(number), what_(std::move(what)), out_(std::move(out)),
+        : owner_(owner),
+          number_(number),
+          what_(std::move(what)),
+          out_(std::move(out)),
           bytes_(std::move(bytes)) {}
     Result<void> wait() override {
       const int ranks = owner_.world_size(), me = owner_.rank();
@@ -225,8 +228,7 @@ class NodeCommunicator : public Communicator {
       if (interrupted()) return Error{Code::kPeerLost, "this generation is over"};
       if (!outbox.owner_lives()) return Error{Code::kPeerLost, text("rank ", rank, " is gone")};
       if (system_clock().monotonic_s() > deadline)
-        return Error{Code::kPeerLost,
-                     text("no answer from rank ", rank, " in ", timeout_s_, " s")};
+        return Error{Code::kPeerLost, text("no answer from rank ", rank, " in ", timeout_s_, " s")};
     }
   }
 
@@ -258,16 +260,17 @@ Result<std::vector<std::string>> gather_strings(Communicator& group, std::string
 Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<Communicator> group,
                                                    double timeout_s) {
   Result<SharedRegion> mine = SharedRegion::create(kRegionBytes);
-  LOCKSTEP_TRY(const auto addresses,
-               gather_strings(*group, mine.ok() ? mine.value().address() : "",
-                              SharedRegion::kMaxAddress));
+  LOCKSTEP_TRY(const auto addresses, gather_strings(*group, mine.ok() ? mine.value().address() : "",
+                                                    SharedRegion::kMaxAddress));
   std::string why = mine.ok() ? "" : mine.error().message;
   std::vector<Outbox> outboxes;
   for (int r = 0; r < group->world_size() && why.empty(); ++r) {
     auto region = r == group->rank() ? std::move(mine)
                                      : SharedRegion::open(addresses[static_cast<size_t>(r)]);
-    if (region.ok()) outboxes.emplace_back(std::move(region).value());
-    else why = region.error().message;
+    if (region.ok())
+      outboxes.emplace_back(std::move(region).value());
+    else
+      why = region.error().message;
   }
   LOCKSTEP_TRY(const auto votes, gather_strings(*group, why.empty() ? "y" : "n", 1));
   if (std::count(votes.begin(), votes.end(), "y") == group->world_size())

@@ -28,9 +28,9 @@ struct WireBytes {
             gather.other_nodes + exchange.other_nodes + other.other_nodes};
   }
   void add(const WireBytes& more, int64_t sign = 1) {
-    for (auto [mine, theirs] : {std::pair(&gather, &more.gather),
-                                std::pair(&exchange, &more.exchange),
-                                std::pair(&other, &more.other)}) {
+    for (auto [mine, theirs] :
+         {std::pair(&gather, &more.gather), std::pair(&exchange, &more.exchange),
+          std::pair(&other, &more.other)}) {
       mine->all += sign * theirs->all;
       mine->other_nodes += sign * theirs->other_nodes;
     }

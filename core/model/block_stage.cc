@@ -2,23 +2,22 @@
 
 namespace lockstep::core {
 
-using model_spec::Role;
+using layout::Role;
 
-BlockStage::BlockStage(int64_t layer, const model_spec::ModelSpec& spec, BlockTables tables,
+BlockStage::BlockStage(int64_t layer, const layout::ModelSpec& spec, BlockTables tables,
                        bool recompute, double dropout, const LoraConfig& lora, uint64_t seed)
     : BlockStage(static_cast<int>(layer) + 1, spec.shape,
                  spec.units[static_cast<size_t>(layer) + 1], std::move(tables), recompute, dropout,
                  seed) {
   if (!spec.adapted()) return;
-  const model_spec::UnitSpec& unit = spec.units[static_cast<size_t>(units_[0])];
+  const layout::UnitSpec& unit = spec.units[static_cast<size_t>(units_[0])];
   units_.push_back(spec.adapter_unit(layer));
-  const model_spec::UnitSpec& adapters = spec.units[static_cast<size_t>(units_[1])];
+  const layout::UnitSpec& adapters = spec.units[static_cast<size_t>(units_[1])];
   for (Linear* linear : {&qkv_, &o_, &inner_, &down_}) linear->adapt(unit, adapters, lora, seed);
 }
 
-BlockStage::BlockStage(int unit, const model_spec::DecoderShape& shape,
-                       const model_spec::UnitSpec& u, BlockTables tables, bool recompute,
-                       double dropout, uint64_t seed)
+BlockStage::BlockStage(int unit, const layout::DecoderShape& shape, const layout::UnitSpec& u,
+                       BlockTables tables, bool recompute, double dropout, uint64_t seed)
     : units_{unit},
       shape_(shape),
       tables_(std::move(tables)),
@@ -53,8 +52,7 @@ void BlockStage::project_heads(UnitParts units, const SlotInput& slot, bool trai
     rotate_rows(s.qkv, *tables_.rotary, slot.documents.positions_R, h + k, e, 1.0f);
 }
 
-void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool all,
-                     Saved& s) const {
+void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const {
   const UnitPart& u = units[0];
   const SlotInput* const dropped = train ? &slot : nullptr;
   s.h1_RD = norm1_.forward(u, s.x_RD, s.norm1);
@@ -131,8 +129,7 @@ at::Tensor BlockStage::attention_back(UnitParts units, const at::Tensor& dx2,
 at::Tensor BlockStage::project_heads_back(const UnitPart& u, at::Tensor d_qkv,
                                           const Documents& documents) {
   const int64_t h = shape_.n_heads, k = shape_.n_kv_heads, e = shape_.head_dim;
-  if (tables_.rotary)
-    rotate_rows(d_qkv, *tables_.rotary, documents.positions_R, h + k, e, -1.0f);
+  if (tables_.rotary) rotate_rows(d_qkv, *tables_.rotary, documents.positions_R, h + k, e, -1.0f);
   if (q_norm_ < 0) return d_qkv;
   head_norm_back(d_qkv, saved_.raw_qkv, u.weight(q_norm_), saved_.q_scale_RH, u.grad_sum(q_norm_),
                  0, h);
@@ -152,8 +149,7 @@ at::Tensor BlockStage::backward(UnitParts units, const at::Tensor& dy, const Slo
   return d;
 }
 
-at::Tensor LinearStage::forward(UnitParts units, const at::Tensor& x, const SlotInput&,
-                                bool keep) {
+at::Tensor LinearStage::forward(UnitParts units, const at::Tensor& x, const SlotInput&, bool keep) {
   if (keep) x_RD_ = x;
   return linear_.forward(units, x, nullptr);
 }

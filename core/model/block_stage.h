@@ -1,34 +1,16 @@
-// The stages of the decoder; decoder.cc puts them together. Legend: B sequences, T tokens, R = B*T
+// The stages between embedding and head. Legend: B sequences, T tokens, R = B*T
 // rows, D model dim, H query heads, K key heads, E head_dim, F feed-forward dim, V vocabulary.
 #pragma once
 
-#include "core/model/attention.h"
+#include "core/kernels/attention.h"
+#include "core/kernels/kernels.h"
+#include "core/kernels/tensor_kernels.h"
 #include "core/model/dropout.h"
-#include "core/model/kernels.h"
 #include "core/model/layers.h"
-#include "core/model/tensor_kernels.h"
 #include "core/sharding/stage.h"
-#include "model_spec/model_spec.h"
+#include "layout/model_spec.h"
 
 namespace lockstep::core {
-
-class EmbeddingStage : public Stage {
- public:
-  // With a tied head the unit's gradient has the head's part already; see grad_sum. With
-  // `positions`, parameter 1 is added: a row for each position.
-  EmbeddingStage(int unit, bool positions, Dropout dropout)
-      : units_{unit}, positions_(positions), dropout_(std::move(dropout)) {}
-  const std::vector<int>& units() const override { return units_; }
-  bool backward_needs_weights() const override { return false; }
-  at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
-                     bool keep) override;
-  at::Tensor backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) override;
-
- private:
-  std::vector<int> units_;
-  bool positions_;
-  Dropout dropout_;
-};
 
 // What the blocks share.
 struct BlockTables {
@@ -42,7 +24,7 @@ struct BlockTables {
 class BlockStage : public Stage {
  public:
   // `spec` outlives the stage.
-  BlockStage(int64_t layer, const model_spec::ModelSpec& spec, BlockTables tables, bool recompute,
+  BlockStage(int64_t layer, const layout::ModelSpec& spec, BlockTables tables, bool recompute,
              double dropout, const LoraConfig& lora, uint64_t seed);
   const std::vector<int>& units() const override { return units_; }
   at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
@@ -55,18 +37,17 @@ class BlockStage : public Stage {
     at::Tensor raw_qkv, q_scale_RH, k_scale_RK;  // before the norms of query and key heads
     Attention::Kept attention;
   };
-  BlockStage(int unit, const model_spec::DecoderShape& shape, const model_spec::UnitSpec& spec,
+  BlockStage(int unit, const layout::DecoderShape& shape, const layout::UnitSpec& spec,
              BlockTables tables, bool recompute, double dropout, uint64_t seed);
   // From s.x_RD to s.s_RF, what the last projection takes. `all`: backward follows.
   void run(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const;
   void project_heads(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const;
-  at::Tensor project_heads_back(const UnitPart& unit, at::Tensor d_qkv,
-                                const Documents& documents);
+  at::Tensor project_heads_back(const UnitPart& unit, at::Tensor d_qkv, const Documents& documents);
   at::Tensor feed_forward_back(UnitParts units, const at::Tensor& dy, const SlotInput& slot);
   at::Tensor attention_back(UnitParts units, const at::Tensor& dx2, const SlotInput& slot);
 
   std::vector<int> units_;  // the block's, and that of its adapters
-  const model_spec::DecoderShape& shape_;
+  const layout::DecoderShape& shape_;
   BlockTables tables_;
   bool recompute_;
   Norm norm1_, norm2_;
@@ -79,8 +60,8 @@ class BlockStage : public Stage {
 // x W^T: the layer of the family "linear".
 class LinearStage : public Stage {
  public:
-  LinearStage(int unit, const model_spec::UnitSpec& spec)
-      : units_{unit}, linear_(spec, model_spec::Role::kUp, 1, model_spec::Role::kUpBias, false) {}
+  LinearStage(int unit, const layout::UnitSpec& spec)
+      : units_{unit}, linear_(spec, layout::Role::kUp, 1, layout::Role::kUpBias, false) {}
   const std::vector<int>& units() const override { return units_; }
   at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool keep) override;
@@ -90,24 +71,6 @@ class LinearStage : public Stage {
   std::vector<int> units_;
   Linear linear_;
   at::Tensor x_RD_;
-};
-
-// With gradients the loss is TokenLoss's; without (evaluation) it is the plain cross-entropy.
-class HeadStage : public LossStage {
- public:
-  // The [V, D] matrix is in the unit itself, or in `embedding_unit` when tied.
-  HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& spec, TokenLoss loss);
-  const std::vector<int>& units() const override { return units_; }
-  std::vector<int> finished_units() const override { return {units_[0]}; }
-  Output run(UnitParts units, const at::Tensor& x, const SlotInput& slot,
-             bool want_gradients) override;
-
- private:
-  std::vector<int> units_;
-  const model_spec::DecoderShape& shape_;
-  TokenLoss loss_;
-  Norm norm_;
-  int weight_param_;
 };
 
 }  // namespace lockstep::core

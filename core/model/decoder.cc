@@ -1,7 +1,9 @@
 #include "core/model/decoder.h"
 
+#include "core/kernels/matmul.h"
 #include "core/model/block_stage.h"
-#include "core/model/matmul.h"
+#include "core/model/embedding_stage.h"
+#include "core/model/head_stage.h"
 
 namespace lockstep::core {
 
@@ -22,8 +24,8 @@ DecoderOptions DecoderOptions::create(const Config& config, at::ScalarType compu
   return o;
 }
 
-StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptions& o) {
-  const model_spec::DecoderShape& shape = spec.shape;
+StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& o) {
+  const layout::DecoderShape& shape = spec.shape;
   BlockTables tables;
   if (shape.learned_positions == 0) {
     const RotaryTable table =
@@ -44,8 +46,7 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptio
     }
     const int64_t window = shape.window(layer);
     auto& attention = attentions[window];
-    if (!attention)
-      attention = std::make_shared<const Attention>(shape, window, o.fused_attention);
+    if (!attention) attention = std::make_shared<const Attention>(shape, window, o.fused_attention);
     tables.attention = attention;
     const bool recompute = o.recompute_every > 0 && (layer + 1) % o.recompute_every == 0;
     sequence.stages.push_back(
@@ -55,15 +56,14 @@ StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptio
   return sequence;
 }
 
-at::Tensor logits_of(const model_spec::ModelSpec& spec, UnitParts head_units,
-                     const at::Tensor& x_RD) {
-  const Norm norm(spec.base().back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
+at::Tensor logits_of(const layout::ModelSpec& spec, UnitParts head_units, const at::Tensor& x_RD) {
+  const Norm norm(spec.base().back(), layout::Role::kNorm1, layout::Role::kNorm1Bias,
                   spec.shape.norm_eps);
   at::Tensor kept;
   const at::Tensor h = norm.forward(head_units[0], x_RD, kept);
   const at::Tensor& weight =
       spec.shape.tied ? head_units[1].weight(0)
-                      : head_units[0].weight(spec.base().back().find(model_spec::Role::kHead));
+                      : head_units[0].weight(spec.base().back().find(layout::Role::kHead));
   return product(h, weight.t()).to(at::kFloat);
 }
 

@@ -3,10 +3,10 @@
 // what is saved is known, and the order of every sum is fixed.
 #pragma once
 
-#include "base/config.h"
-#include "core/model/kernels.h"
+#include "config/config.h"
+#include "core/kernels/kernels.h"
 #include "core/sharding/stage.h"
-#include "model_spec/model_spec.h"
+#include "layout/model_spec.h"
 
 namespace lockstep::core {
 
@@ -29,18 +29,17 @@ struct DecoderOptions {
 };
 
 // `spec` outlives the stages. Unit indices are those of spec.units.
-StageSequence make_decoder(const model_spec::ModelSpec& spec, const DecoderOptions& options);
+StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& options);
 
 // Logits [R, V] fp32 of the rows x [R, D] of what Schedule::forward_only gives, the head's units
 // gathered.
-at::Tensor logits_of(const model_spec::ModelSpec& spec, UnitParts head_units,
-                     const at::Tensor& x_RD);
+at::Tensor logits_of(const layout::ModelSpec& spec, UnitParts head_units, const at::Tensor& x_RD);
 
 // Fills tiles of a parameter with its initial values: a function of (seed, parameter name, element
 // index), the same for every cut (docs/ARCHITECTURE.md, rule 6). Normal by Box-Muller from Philox
 // words, uniform by them as they are; norms are ones, biases zeros. `counter_offset` is 0; a test
 // shifts it to break the rule.
-void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start,
+void initialize_parameter(const layout::ParamSpec& param, uint64_t seed, int64_t flat_start,
                           int64_t length, int64_t counter_offset, float* out);
 
 }  // namespace lockstep::core

@@ -3,10 +3,10 @@
 #include <cmath>
 
 #include "base/hash.h"
-#include "core/cuda/runtime.h"
-#include "core/model/cuda_kernels.h"
-#include "core/model/element_type.h"
-#include "core/sharding/parallel.h"
+#include "core/device/runtime.h"
+#include "core/kernels/cuda_kernels.h"
+#include "core/kernels/element_type.h"
+#include "core/kernels/parallel.h"
 
 namespace lockstep::core {
 namespace {

@@ -1,8 +1,8 @@
-#include "core/cuda/runtime.h"
-#include "core/model/block_stage.h"
-#include "core/model/cuda_tensors.h"
-#include "core/model/element_type.h"
-#include "core/sharding/parallel.h"
+#include "core/model/embedding_stage.h"
+#include "core/device/runtime.h"
+#include "core/kernels/cuda_tensors.h"
+#include "core/kernels/element_type.h"
+#include "core/kernels/parallel.h"
 
 namespace lockstep::core {
 namespace {
@@ -36,8 +36,7 @@ at::Tensor EmbeddingStage::forward(UnitParts units, const at::Tensor&, const Slo
 }
 
 // Rows are added in token order in fp32: a token seen 512 times in a slot loses nothing to bf16.
-at::Tensor EmbeddingStage::backward(UnitParts units, const at::Tensor& dy,
-                                    const SlotInput& slot) {
+at::Tensor EmbeddingStage::backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) {
   if (units[0].spec().frozen) return {};
   at::Tensor d = dy;
   if (dropout_.active()) {

@@ -1,11 +1,11 @@
 #include <numeric>
 
-#include "core/cuda/runtime.h"
-#include "core/model/block_stage.h"
-#include "core/model/cuda_tensors.h"
-#include "core/model/element_type.h"
-#include "core/model/matmul.h"
-#include "core/sharding/parallel.h"
+#include "core/device/runtime.h"
+#include "core/kernels/cuda_tensors.h"
+#include "core/kernels/element_type.h"
+#include "core/kernels/matmul.h"
+#include "core/kernels/parallel.h"
+#include "core/model/head_stage.h"
 
 namespace lockstep::core {
 namespace {
@@ -61,14 +61,13 @@ void losses_of(const at::Tensor& logits, const at::Tensor& labels, const TokenLo
 
 }  // namespace
 
-HeadStage::HeadStage(int unit, int embedding_unit, const model_spec::ModelSpec& spec,
-                     TokenLoss loss)
+HeadStage::HeadStage(int unit, int embedding_unit, const layout::ModelSpec& spec, TokenLoss loss)
     : units_{unit},
       shape_(spec.shape),
       loss_(loss),
-      norm_(spec.base().back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
+      norm_(spec.base().back(), layout::Role::kNorm1, layout::Role::kNorm1Bias,
             spec.shape.norm_eps),
-      weight_param_(spec.shape.tied ? 0 : spec.base().back().find(model_spec::Role::kHead)) {
+      weight_param_(spec.shape.tied ? 0 : spec.base().back().find(layout::Role::kHead)) {
   if (shape_.tied) units_.push_back(embedding_unit);
 }
 

@@ -29,7 +29,7 @@ void uniform_quad(uint64_t key, uint64_t quad, double* out) {
 
 }  // namespace
 
-void initialize_parameter(const model_spec::ParamSpec& param, uint64_t seed, int64_t flat_start,
+void initialize_parameter(const layout::ParamSpec& param, uint64_t seed, int64_t flat_start,
                           int64_t length, int64_t counter_offset, float* out) {
   const bool uniform = param.init_bound > 0;
   if (param.init_std == 0 && !uniform) {

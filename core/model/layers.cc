@@ -1,15 +1,15 @@
 #include "core/model/layers.h"
 
 #include "base/check.h"
-#include "core/model/matmul.h"
-#include "core/model/tensor_kernels.h"
+#include "core/kernels/matmul.h"
+#include "core/kernels/tensor_kernels.h"
 
 namespace lockstep::core {
 namespace {
 
 bool back_to_back(const UnitPart& unit, int first, int count) {
   for (int i = first; i + 1 < first + count; ++i)
-    if (unit.spec().params[static_cast<size_t>(i)].elements() % model_spec::kTileElements != 0)
+    if (unit.spec().params[static_cast<size_t>(i)].elements() % layout::kTileElements != 0)
       return false;
   return true;
 }
@@ -54,17 +54,17 @@ void stacked_weight_grad(const UnitPart& unit, int first, int count, const at::T
 
 }  // namespace
 
-Linear::Linear(const model_spec::UnitSpec& unit, model_spec::Role first, int count,
-               model_spec::Role bias, bool in_out)
+Linear::Linear(const layout::UnitSpec& unit, layout::Role first, int count, layout::Role bias,
+               bool in_out)
     : first_(unit.find(first)), count_(count), bias_(unit.find(bias)), in_out_(in_out) {
   LOCKSTEP_CHECK(first_ >= 0 && (!in_out || count == 1), unit.name, " ", first_, " ", count);
 }
 
-void Linear::adapt(const model_spec::UnitSpec& unit, const model_spec::UnitSpec& adapters,
+void Linear::adapt(const layout::UnitSpec& unit, const layout::UnitSpec& adapters,
                    const LoraConfig& lora, uint64_t seed) {
   int64_t column = 0;
   for (int i = first_; i < first_ + count_; ++i) {
-    const model_spec::ParamSpec& matrix = unit.params[static_cast<size_t>(i)];
+    const layout::ParamSpec& matrix = unit.params[static_cast<size_t>(i)];
     const int a = adapters.find(matrix.role);
     if (a >= 0) adapters_.emplace_back(adapters, a, column, lora, seed);
     column += matrix.shape[in_out_ ? 1 : 0];
@@ -117,8 +117,7 @@ at::Tensor Linear::input_back(const UnitPart& unit, const at::Tensor& dy) const 
                  : product(dy, stacked_weight(unit, first_, count_));
 }
 
-Norm::Norm(const model_spec::UnitSpec& unit, model_spec::Role weight, model_spec::Role bias,
-           double eps)
+Norm::Norm(const layout::UnitSpec& unit, layout::Role weight, layout::Role bias, double eps)
     : weight_(unit.find(weight)), bias_(unit.find(bias)), eps_(eps) {
   LOCKSTEP_CHECK(weight_ >= 0, unit.name);
 }

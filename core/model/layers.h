@@ -6,7 +6,7 @@
 
 #include "core/model/low_rank.h"
 #include "core/sharding/unit.h"
-#include "model_spec/model_spec.h"
+#include "layout/model_spec.h"
 
 namespace lockstep::core {
 
@@ -16,11 +16,11 @@ namespace lockstep::core {
 class Linear {
  public:
   // The matrices from role `first` on; `bias` may be in no parameter.
-  Linear(const model_spec::UnitSpec& unit, model_spec::Role first, int count, model_spec::Role bias,
+  Linear(const layout::UnitSpec& unit, layout::Role first, int count, layout::Role bias,
          bool in_out);
   // Each of its matrices that `adapters` has an adapter for adds that one's output to its own.
-  void adapt(const model_spec::UnitSpec& unit, const model_spec::UnitSpec& adapters,
-             const LoraConfig& lora, uint64_t seed);
+  void adapt(const layout::UnitSpec& unit, const layout::UnitSpec& adapters, const LoraConfig& lora,
+             uint64_t seed);
   // `slot`, of adapters' dropout: null where nothing is dropped.
   at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput* slot) const;
   // Returns dx. Writes the gradients of what is trained: of W, where the exchange will take it
@@ -40,8 +40,7 @@ class Linear {
 // RMSNorm, or LayerNorm where the unit has a bias for it.
 class Norm {
  public:
-  Norm(const model_spec::UnitSpec& unit, model_spec::Role weight, model_spec::Role bias,
-       double eps);
+  Norm(const layout::UnitSpec& unit, layout::Role weight, layout::Role bias, double eps);
   // `kept` is for backward.
   at::Tensor forward(const UnitPart& unit, const at::Tensor& x_RD, at::Tensor& kept) const;
   // Returns residual (undefined: none) + dx, in dy's memory; adds to the parameters' gradients in

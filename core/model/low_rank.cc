@@ -1,11 +1,11 @@
 #include "core/model/low_rank.h"
 
-#include "core/model/matmul.h"
+#include "core/kernels/matmul.h"
 
 namespace lockstep::core {
 
-LowRank::LowRank(const model_spec::UnitSpec& adapters, int a, int64_t column,
-                 const LoraConfig& lora, uint64_t seed)
+LowRank::LowRank(const layout::UnitSpec& adapters, int a, int64_t column, const LoraConfig& lora,
+                 uint64_t seed)
     : a_(a),
       column_(column),
       outputs_(adapters.params[static_cast<size_t>(a) + 1].shape[0]),

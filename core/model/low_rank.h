@@ -1,4 +1,4 @@
-// What an adapter (model_spec/lora.h) adds to its matrix's product: scale (x A^T) B^T. Its
+// What an adapter (layout/lora.h) adds to its matrix's product: scale (x A^T) B^T. Its
 // parameters lie in the block's unit of adapters; it knows where and holds nothing else. Nothing is
 // kept between forward and backward: x A^T, a small product, is made again.
 // Legend: R rows, I and O width of the matrix's input and output, K rank.
@@ -6,7 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "base/config.h"
+#include "config/config.h"
 #include "core/model/dropout.h"
 #include "core/sharding/unit.h"
 
@@ -16,7 +16,7 @@ class LowRank {
  public:
   // `a`: which of the adapters' parameters A is; B is the next one. Its output goes to, and its
   // gradient comes from, the columns from `column` on of what the stacked matrices give.
-  LowRank(const model_spec::UnitSpec& adapters, int a, int64_t column, const LoraConfig& lora,
+  LowRank(const layout::UnitSpec& adapters, int a, int64_t column, const LoraConfig& lora,
           uint64_t seed);
   // y [R, …] += scale (x A^T) B^T. `slot`, of the dropout of x: null where nothing is dropped.
   void add_forward(const UnitPart& adapters, const at::Tensor& x_RI, const SlotInput* slot,

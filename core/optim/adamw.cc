@@ -5,9 +5,9 @@
 #include <numbers>
 #include <string_view>
 
-#include "core/sharding/parallel.h"
-#include "core/sharding/vector_clones.h"
-#include "model_spec/model_spec.h"
+#include "core/kernels/parallel.h"
+#include "core/kernels/vector_clones.h"
+#include "layout/model_spec.h"
 
 namespace lockstep::core {
 
@@ -26,7 +26,7 @@ AdamWStep AdamWStep::create(double lr, double beta1, double beta2, double eps, d
 
 namespace {
 
-constexpr int64_t kTile = model_spec::kTileElements;
+constexpr int64_t kTile = layout::kTileElements;
 constexpr int64_t kGrainTiles = 16;  // worth a thread's while
 
 LOCKSTEP_VECTOR_CLONES

@@ -1,8 +1,8 @@
 // The arithmetic is adamw.cc's, operation by operation: nvcc contracts nothing (--fmad=false), and
 // its division and square root are correctly rounded.
-#include "core/cuda/launch.cuh"
+#include "core/device/launch.cuh"
 #include "core/optim/adamw.h"
-#include "model_spec/model_spec.h"
+#include "layout/model_spec.h"
 
 namespace lockstep::core::cuda {
 namespace {
@@ -11,7 +11,7 @@ constexpr int kLanes = 8;
 
 // Eight threads a tile, one for each lane of the CPU's sum; they meet in its order.
 __global__ void square_tiles_kernel(float* grad, float scale, int64_t tiles, double* sums_out) {
-  constexpr int64_t kTile = model_spec::kTileElements;
+  constexpr int64_t kTile = layout::kTileElements;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t tile = thread / kLanes;
   double sum = 0;

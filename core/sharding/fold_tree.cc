@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "core/cuda/runtime.h"
-#include "core/sharding/add_kernels.h"
+#include "core/device/runtime.h"
+#include "core/kernels/add_kernels.h"
 
 namespace lockstep::core {
 namespace {

@@ -14,12 +14,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "model_spec/slot_map.h"
+#include "layout/slot_map.h"
 
 namespace lockstep::core {
 
-using model_spec::SlotMap;
-using model_spec::SlotRun;
+using layout::SlotMap;
+using layout::SlotRun;
 
 enum class Reduction {
   kTree,       // bits do not depend on the world size

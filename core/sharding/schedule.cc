@@ -120,8 +120,7 @@ Result<at::Tensor> Schedule::run_forward(const Plan& plan, const std::optional<S
 
 Result<void> Schedule::exchange(const std::vector<Unit*>& finished, int64_t round) {
   if (finished.empty()) return {};
-  const PhaseTimer watch =
-      timer(times_.exchange_wait, "exchange", finished.front()->spec().name);
+  const PhaseTimer watch = timer(times_.exchange_wait, "exchange", finished.front()->spec().name);
   while (!travelling_.empty() && travelling_.size() + finished.size() > kMaxTravelling) {
     LOCKSTEP_RETURN_IF_ERROR(travelling_.front()->finish_exchange());
     travelling_.pop_front();

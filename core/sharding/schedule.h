@@ -49,9 +49,9 @@ class Schedule {
  private:
   // What happens in order in a round: forward of the stages, the loss, backward.
   struct Item {
-    std::vector<UnitPart> parts;   // what the stage computes with
-    std::vector<Unit*> gathered;   // what it needs gathered
-    std::vector<Unit*> finished;   // whose gradient is complete after it
+    std::vector<UnitPart> parts;  // what the stage computes with
+    std::vector<Unit*> gathered;  // what it needs gathered
+    std::vector<Unit*> finished;  // whose gradient is complete after it
     const std::string& name() const { return parts.front().spec().name; }
   };
   using Plan = std::vector<Item>;

@@ -11,8 +11,7 @@ void Shipment::start(std::vector<at::Tensor> mine, std::vector<std::vector<SlotR
                      int64_t part_elements, at::ScalarType dtype) {
   LOCKSTEP_CHECK(!under_way(), "two exchanges at once");
   const size_t members = runs.size(), me = static_cast<size_t>(group_.rank());
-  LOCKSTEP_CHECK(static_cast<int>(members) == group_.world_size() &&
-                     mine.size() == runs[me].size(),
+  LOCKSTEP_CHECK(static_cast<int>(members) == group_.world_size() && mine.size() == runs[me].size(),
                  members, " members, ", mine.size(), " of ", runs[me].size(), " pieces");
   under_way_ = true;
   runs_ = std::move(runs);

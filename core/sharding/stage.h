@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "core/sharding/documents.h"
+#include "core/kernels/documents.h"
 #include "core/sharding/unit.h"
 
 namespace lockstep::core {
@@ -52,8 +52,7 @@ class Stage {
                              bool keep) = 0;
   // Writes the gradients of its parameters into the units; returns dx (undefined from the first
   // stage).
-  virtual at::Tensor backward(UnitParts units, const at::Tensor& dy,
-                              const SlotInput& slot) = 0;
+  virtual at::Tensor backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) = 0;
 };
 
 // The last stage: loss, and with `want_gradients` its backward at once, chunk by chunk, so that

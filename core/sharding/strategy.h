@@ -4,7 +4,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
-#include "base/config.h"
+#include "config/config.h"
 #include "core/sharding/fold_tree.h"
 
 namespace lockstep::core {
@@ -18,8 +18,8 @@ struct Strategy {
   bool keep_gathered = false;  // from a unit's first use to the end of the step
   bool forward_prefetch = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
-  bool block_slots = false;               // slot map
-  at::ScalarType compute = at::kFloat;    // also the wire dtype of parameters and gradients
+  bool block_slots = false;             // slot map
+  at::ScalarType compute = at::kFloat;  // also the wire dtype of parameters and gradients
   Reduction reduction = Reduction::kTree;
   at::Device device = at::kCPU;  // what computes
   bool offload = false;          // state lies, and is updated, on the host

@@ -8,14 +8,14 @@
 #include <optional>
 
 #include "base/check.h"
-#include "core/cuda/device.h"
-#include "core/cuda/runtime.h"
-#include "core/sharding/add_kernels.h"
+#include "core/device/device.h"
+#include "core/device/runtime.h"
+#include "core/kernels/add_kernels.h"
 
 namespace lockstep::core {
 namespace {
 
-constexpr int64_t kTile = model_spec::kTileElements;
+constexpr int64_t kTile = layout::kTileElements;
 
 void narrow_into(at::Tensor& out, const at::Tensor& in) {
   if constexpr (cuda::kBuilt) {
@@ -39,7 +39,7 @@ void update_copy(at::Tensor& copy, const at::Tensor& master) {
 
 }  // namespace
 
-Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, const Groups& groups,
+Unit::Unit(const layout::UnitSpec& spec, const Strategy& strategy, const Groups& groups,
            BufferPool& pool)
     : spec_(spec),
       strategy_(strategy),
@@ -58,7 +58,7 @@ Unit::Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, const Gro
   owned_segments_ = segments_of(spec, layout_.first_tile(rank), layout_.tile_count(rank));
   held_segments_ = segments_of(spec, layout_.first_held_tile(rank), layout_.held_tile_count(rank));
   int64_t offset = 0;
-  for (const model_spec::ParamSpec& p : spec.params) {
+  for (const layout::ParamSpec& p : spec.params) {
     param_offsets_.push_back(offset);
     offset += p.tiles() * kTile;
   }
@@ -205,8 +205,7 @@ at::Tensor Unit::grad_sum(int param) {
     sum_begun_[i] = true;
     return view;
   }
-  if (!sums_[i].defined())
-    sums_[i] = at::empty(spec_.params[i].shape, options(at::kFloat));
+  if (!sums_[i].defined()) sums_[i] = at::empty(spec_.params[i].shape, options(at::kFloat));
   if (!sum_begun_[i]) sums_[i].zero_();
   sum_begun_[i] = true;
   return sums_[i];
@@ -236,7 +235,8 @@ std::vector<std::vector<SlotRun>> Unit::runs_among_groups(bool summed) const {
   std::vector<std::vector<SlotRun>> runs;
   for (int g = 0; g < layout_.copies(); ++g) {
     std::vector<SlotRun> list;
-    if (summed) list = subtrees_of(map_.run_of(round_, g * layout_.shard_size, layout_.shard_size));
+    if (summed)
+      list = subtrees_of(map_.run_of(round_, g * layout_.shard_size, layout_.shard_size));
     else
       for (const auto& one : runs_in_group(g)) list.insert(list.end(), one.begin(), one.end());
     runs.push_back(std::move(list));
@@ -276,9 +276,8 @@ void Unit::start_exchange(const SlotMap& map, int64_t round) {
 }
 
 void Unit::start_native() {
-  native_U_ = send_U_.defined()
-                  ? send_U_.to(at::kFloat, false, true)
-                  : at::zeros({layout_.padded_elements()}, options(at::kFloat));
+  native_U_ = send_U_.defined() ? send_U_.to(at::kFloat, false, true)
+                                : at::zeros({layout_.padded_elements()}, options(at::kFloat));
   native_ = groups_.world->all_reduce_sum(native_U_);
 }
 
@@ -307,8 +306,10 @@ void Unit::start_second_leg() {
   summed_ = sums_in_group();
   std::vector<at::Tensor> mine;
   in_group_.for_each([&](const at::Tensor& part, const SlotRun& run) {
-    if (summed_) group_.push(part, run);
-    else mine.push_back(part);
+    if (summed_)
+      group_.push(part, run);
+    else
+      mine.push_back(part);
   });
   if (summed_) mine = group_.take_partials();
   among_groups_.start(std::move(mine), runs_among_groups(summed_), layout_.owned_elements(),

@@ -21,18 +21,18 @@
 #include "core/comm/communicator.h"
 #include "core/sharding/buffer_pool.h"
 #include "core/sharding/fold_tree.h"
-#include "core/sharding/shard_layout.h"
 #include "core/sharding/shipment.h"
 #include "core/sharding/strategy.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::core {
 
 class Unit {
  public:
-  Unit(const model_spec::UnitSpec& spec, const Strategy& strategy, const Groups& groups,
+  Unit(const layout::UnitSpec& spec, const Strategy& strategy, const Groups& groups,
        BufferPool& pool);
 
-  const model_spec::UnitSpec& spec() const { return spec_; }
+  const layout::UnitSpec& spec() const { return spec_; }
   const ShardLayout& layout() const { return layout_; }
   bool frozen() const { return spec_.frozen; }
 
@@ -97,7 +97,7 @@ class Unit {
   void start_second_leg();
   Result<void> finish_native();
 
-  const model_spec::UnitSpec& spec_;
+  const layout::UnitSpec& spec_;
   Strategy strategy_;
   Groups groups_;
   BufferPool& pool_;
@@ -132,10 +132,10 @@ class Unit {
 // policy may put several together. Borrows both.
 class UnitPart {
  public:
-  UnitPart(Unit& unit, int first_param, const model_spec::UnitSpec& spec)
+  UnitPart(Unit& unit, int first_param, const layout::UnitSpec& spec)
       : unit_(&unit), first_(first_param), spec_(&spec) {}
   Unit& unit() const { return *unit_; }
-  const model_spec::UnitSpec& spec() const { return *spec_; }
+  const layout::UnitSpec& spec() const { return *spec_; }
   const at::Tensor& weight(int param) const { return unit_->weight(first_ + param); }
   at::Tensor grad(int param) const { return unit_->grad(first_ + param); }
   at::Tensor grad_sum(int param) const { return unit_->grad_sum(first_ + param); }
@@ -143,7 +143,7 @@ class UnitPart {
  private:
   Unit* unit_;
   int first_;
-  const model_spec::UnitSpec* spec_;
+  const layout::UnitSpec* spec_;
 };
 using UnitParts = std::span<const UnitPart>;
 

@@ -11,12 +11,9 @@ using nlohmann::ordered_json;
 Result<Proposal> Agreement::share(size_t round, const Proposal& mine) {
   const std::string key = text(prefix_, "/", round);
   if (comm_.rank() == 0) {
-    const ordered_json json{{"snapshot", mine.snapshot},
-                            {"directory", mine.directory},
-                            {"disk_step", mine.disk_step},
-                            {"generation", mine.next_generation},
-                            {"nonce", mine.nonce},
-                            {"refusal", mine.refusal}};
+    const ordered_json json{{"snapshot", mine.snapshot},   {"directory", mine.directory},
+                            {"disk_step", mine.disk_step}, {"generation", mine.next_generation},
+                            {"nonce", mine.nonce},         {"refusal", mine.refusal}};
     LOCKSTEP_RETURN_IF_ERROR(store_.set(key, json.dump()));
     return mine;
   }
@@ -28,10 +25,9 @@ Result<Proposal> Agreement::share(size_t round, const Proposal& mine) {
 
 Result<std::optional<Error>> Agreement::outcome(size_t round, const Result<LoadedPart>& mine) {
   const std::string prefix = text(prefix_, "/", round, "/");
-  const ordered_json word = mine.ok()
-                                ? ordered_json{{"sums", mine.value().sums}}
-                                : ordered_json{{"code", static_cast<int>(mine.error().code)},
-                                               {"message", mine.error().message}};
+  const ordered_json word = mine.ok() ? ordered_json{{"sums", mine.value().sums}}
+                                      : ordered_json{{"code", static_cast<int>(mine.error().code)},
+                                                     {"message", mine.error().message}};
   LOCKSTEP_RETURN_IF_ERROR(store_.set(text(prefix, comm_.rank()), word.dump()));
   std::optional<Error> first;
   checkpoint::Fingerprints whole;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "checkpoint/catalog.h"
+#include "checkpoint/record/catalog.h"
 #include "core/comm/communicator.h"
 
 namespace lockstep::core {
@@ -19,8 +19,8 @@ struct LoadedPart {
 
 // What rank 0 proposes in round k: a snapshot, a directory, or that there is nothing left.
 struct Proposal {
-  std::string snapshot;  // checkpoint::snapshot_text, or ""
-  std::string directory;  // or ""
+  std::string snapshot;    // checkpoint::snapshot_text, or ""
+  std::string directory;   // or ""
   int64_t disk_step = -1;  // newest one committed on disk
   int64_t next_generation = 1;
   std::string nonce;

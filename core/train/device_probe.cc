@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "core/cuda/device.h"
+#include "core/device/device.h"
 #include "core/train/identity.h"
 #ifdef LOCKSTEP_CUDA
 #include <nccl.h>

@@ -3,8 +3,9 @@
 #include "base/text.h"
 #include "core/train/process.h"
 #include "core/train/training_step.h"
-#include "data/npy_dataset.h"
-#include "data/npy_file.h"
+#include "data/formats/npy_file.h"
+#include "data/loader/npy_dataset.h"
+#include "hf/configured_model.h"
 
 namespace lockstep::core {
 namespace {
@@ -42,16 +43,15 @@ Result<Evaluation> evaluate(FileSystem& file_system, Config config, const Evalua
   config.training.seq_len = shape.seq_len;
   config.training.local_batch_size = shape.sequences;
   config.training.slots = 1;
-  LOCKSTEP_TRY(const model_spec::ModelSpec spec, model_spec::create(config, 0));
-  LOCKSTEP_TRY(const auto weights, model_spec::initial_weights(file_system, config, spec));
-  LOCKSTEP_TRY(const auto dataset,
-               data::open_npy(file_system, o.tokens,
-                              {.split = "train",
-                               .seq_len = shape.seq_len,
-                               .batch_size = shape.sequences,
-                               .slots = 1,
-                               .seed = 0,
-                               .vocab_size = spec.shape.vocab_size}));
+  LOCKSTEP_TRY(const layout::ModelSpec spec, hf::configured_model(config, 0));
+  LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
+  LOCKSTEP_TRY(const auto dataset, data::open_npy(file_system, o.tokens,
+                                                  {.split = "train",
+                                                   .seq_len = shape.seq_len,
+                                                   .batch_size = shape.sequences,
+                                                   .slots = 1,
+                                                   .seed = 0,
+                                                   .vocab_size = spec.shape.vocab_size}));
   LOCKSTEP_TRY(Membership alone, join_alone());
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   LOCKSTEP_RETURN_IF_ERROR(model.initialize(weights.get()));

@@ -3,14 +3,14 @@
 
 #include <filesystem>
 
-#include "base/config.h"
 #include "base/file_system.h"
+#include "config/config.h"
 
 namespace lockstep::core {
 
 struct EvaluateOptions {
   std::filesystem::path
-      tokens;  // .npy, integers [batches, sequences, T]; labels: data/npy_dataset.h
+      tokens;  // .npy, integers [batches, sequences, T]; labels: data/loader/npy_dataset.h
   std::filesystem::path logits;  // .npy to write, fp32 [batches, sequences, T, V]; "": none
 };
 struct Evaluation {

@@ -6,10 +6,12 @@
 
 #include "base/hash.h"
 #include "base/log.h"
-#include "checkpoint/catalog.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/record/catalog.h"
 #include "core/train/process.h"
 #include "core/train/state_pieces.h"
 #include "core/train/training_step.h"
+#include "hf/configured_model.h"
 
 namespace lockstep::core {
 namespace {
@@ -61,11 +63,11 @@ int64_t sample(const float* logits, int64_t vocab, const GenerateOptions& o, dou
 
 Result<void> generate(FileSystem& file_system, const Config& config, const GenerateOptions& o,
                       const std::function<void(int64_t)>& on_token) {
-  LOCKSTEP_TRY(const model_spec::ModelSpec spec, model_spec::create(config, 0));
+  LOCKSTEP_TRY(const layout::ModelSpec spec, hf::configured_model(config, 0));
   LOCKSTEP_TRY(Membership alone, join_alone());
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   if (spec.adapted()) {  // the checkpoint has the adapters alone
-    LOCKSTEP_TRY(const auto base, model_spec::initial_weights(file_system, config, spec));
+    LOCKSTEP_TRY(const auto base, hf::initial_weights(file_system, config, spec));
     LOCKSTEP_RETURN_IF_ERROR(model.fill_frozen(base.get()));
   }
   LOCKSTEP_RETURN_IF_ERROR(load_newest(file_system, config, model));
@@ -82,8 +84,7 @@ Result<void> generate(FileSystem& file_system, const Config& config, const Gener
     std::vector<int64_t> padded = window;  // what stands after a position does not reach it
     padded.resize(context, 0);
     LOCKSTEP_TRY(const at::Tensor x, model.last_hidden(padded));
-    const at::Tensor logits =
-        model.logits(x.narrow(0, static_cast<int64_t>(window.size()) - 1, 1));
+    const at::Tensor logits = model.logits(x.narrow(0, static_cast<int64_t>(window.size()) - 1, 1));
     const double uniform = philox(key, 0, static_cast<uint64_t>(n)).word[0] / 4294967296.0;
     window.push_back(sample(logits.data_ptr<float>(), spec.shape.vocab_size, o, uniform));
     on_token(window.back());

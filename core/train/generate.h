@@ -5,8 +5,8 @@
 #include <functional>
 #include <vector>
 
-#include "base/config.h"
 #include "base/file_system.h"
+#include "config/config.h"
 
 namespace lockstep::core {
 

@@ -6,8 +6,8 @@
 #include "base/file_system.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "core/cuda/device.h"
-#include "model_spec/lora.h"
+#include "core/device/device.h"
+#include "layout/lora.h"
 
 namespace lockstep::core {
 namespace {
@@ -50,9 +50,8 @@ std::string Identity::hash() const {
   return hex64(xxh3_64(all));
 }
 
-Result<Identity> make_identity(const Config& config, const model_spec::ModelSpec& spec,
-                               const std::string& data_hash,
-                               const model_spec::HfWeights* initial_weights) {
+Result<Identity> make_identity(const Config& config, const layout::ModelSpec& spec,
+                               const std::string& data_hash, const hf::HfWeights* initial_weights) {
   Identity identity{identity_lines(config)};
   identity.lines.push_back(text("build.torch=", TORCH_VERSION));
   identity.lines.push_back(text("build.cpu_capability=", at::get_cpu_capability()));
@@ -61,7 +60,7 @@ Result<Identity> make_identity(const Config& config, const model_spec::ModelSpec
   identity.lines.push_back(text("model.parameters=", spec.parameter_count()));
   if (spec.adapted()) {
     std::string targets;
-    for (const std::string& name : model_spec::target_modules(config.lora, spec.shape))
+    for (const std::string& name : layout::target_modules(config.lora, spec.shape))
       targets += " " + name;
     identity.lines.push_back(text("lora=rank ", config.lora.rank, " alpha ", config.lora.alpha,
                                   " dropout ", config.lora.dropout, " of", targets));

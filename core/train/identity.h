@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/config.h"
-#include "model_spec/hf_weights.h"
-#include "model_spec/model_spec.h"
+#include "config/config.h"
+#include "hf/hf_weights.h"
+#include "layout/model_spec.h"
 
 namespace lockstep::core {
 
@@ -19,9 +19,8 @@ struct Identity {
 // Config lines, build (LibTorch version, precision, threads) and device (CPU vendor and
 // instruction set); for a model from a Hugging Face folder also its architecture and its weights,
 // null: random. Errors: reading the weights.
-Result<Identity> make_identity(const Config& config, const model_spec::ModelSpec& spec,
-                               const std::string& data_hash,
-                               const model_spec::HfWeights* initial_weights);
+Result<Identity> make_identity(const Config& config, const layout::ModelSpec& spec,
+                               const std::string& data_hash, const hf::HfWeights* initial_weights);
 struct LineDifference {
   std::string name, was, is;  // "(absent)": there is no such line
 };

@@ -1,7 +1,9 @@
 #include "core/train/initial_load.h"
 
 #include "base/text.h"
-#include "checkpoint/selection.h"
+#include "checkpoint/load/chunk_reader.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/load/selection.h"
 #include "core/train/agreement.h"
 #include "core/train/state_pieces.h"
 
@@ -19,9 +21,8 @@ Result<LoadedPart> load_part(FileSystem& file_system, const checkpoint::LoadSele
   if (!matched.ok()) return matched.error().in(load.directory.string());
   load.tensors = static_cast<int64_t>(wanted.size());
   std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), selection.model_only);
-  std::erase_if(targets, [&](const auto& target) {
-    return !checkpoint::selects(selection, target.piece);
-  });
+  std::erase_if(targets,
+                [&](const auto& target) { return !checkpoint::selects(selection, target.piece); });
   LOCKSTEP_TRY(const auto statistics,
                checkpoint::load_pieces(file_system, load.directory, part.manifest, targets,
                                        checkpoint::reader_threads()));
@@ -37,15 +38,15 @@ Result<InitialLoad> load_initial(FileSystem& file_system, const Config& config, 
   const auto& options = config.checkpoint;
   const checkpoint::LoadSelection selection{options.initial_load_model_only,
                                             options.exclude_from_loading};
-  LOCKSTEP_RETURN_IF_ERROR(
-      checkpoint::check_selection(selection, parameter_names(step.units())));
-  Agreement agreement(store, comm, config.comm.init_timeout_seconds,
-                      text("initial/", attempt));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_selection(selection, parameter_names(step.units())));
+  Agreement agreement(store, comm, config.comm.init_timeout_seconds, text("initial/", attempt));
   Proposal mine;
   if (comm.rank() == 0) {
     const auto found = checkpoint::find_checkpoint(file_system, options.initial_load_path);
-    if (found.ok()) mine.directory = found.value().string();
-    else mine.refusal = found.error().message;
+    if (found.ok())
+      mine.directory = found.value().string();
+    else
+      mine.refusal = found.error().message;
   }
   LOCKSTEP_TRY(const Proposal agreed, agreement.share(0, mine));
   if (!agreed.refusal.empty())

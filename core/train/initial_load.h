@@ -1,8 +1,8 @@
 // The start of a run that has no checkpoint of its own: weights of another run's, step 0.
 #pragma once
 
-#include "base/config.h"
 #include "base/file_system.h"
+#include "config/config.h"
 #include "core/comm/communicator.h"
 #include "core/train/training_step.h"
 

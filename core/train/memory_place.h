@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "base/config.h"
 #include "base/file_system.h"
-#include "checkpoint/memory_inventory.h"
+#include "checkpoint/snapshot/memory_inventory.h"
+#include "config/config.h"
 #include "core/comm/communicator.h"
 
 namespace lockstep::core {
@@ -18,7 +18,7 @@ struct MemoryPlace {
   uint64_t run_id = 0;            // of checkpoints/memory_id, in every slot
   std::vector<int> node_of_rank;  // numbered by their first rank
   int rank = 0;
-  double timeout_s = 60;          // of a word in the store
+  double timeout_s = 60;  // of a word in the store
 
   int node() const { return node_of_rank[static_cast<size_t>(rank)]; }
   std::vector<int> ranks_on(int node) const;
@@ -36,15 +36,5 @@ Result<MemoryPlace> find_memory_place(FileSystem& file_system, const Config& con
 Result<std::vector<checkpoint::Inventory>> take_inventory(FileSystem& file_system,
                                                           const MemoryPlace& place,
                                                           SharedStore& store);
-
-struct SnapshotLoad {
-  int64_t local_bytes = 0;    // read from this node's memory
-  int64_t fetched_bytes = 0;  // from other nodes
-};
-// Fills `targets`. What another node holds is asked of its ranks, in bounded rounds. Collective,
-// also for a rank that fails. Errors: kConfig (another model), kIo, kCorrupt, communication.
-Result<SnapshotLoad> load_snapshot(FileSystem& file_system, const MemoryPlace& place,
-                                   const checkpoint::Snapshot& snapshot, Communicator& comm,
-                                   const std::vector<checkpoint::LiveTarget>& targets);
 
 }  // namespace lockstep::core

@@ -12,7 +12,7 @@
 
 #include "base/host_memory.h"
 #include "base/text.h"
-#include "core/cuda/device.h"
+#include "core/device/device.h"
 
 namespace lockstep::core {
 namespace {
@@ -84,9 +84,8 @@ MemoryStats memory_stats() {
 
 std::string memory_line(const std::string& stage, int rank) {
   const MemoryStats m = memory_stats();
-  const int64_t stage_most = cuda_device_count() > 0
-                                 ? m.max_allocated_bytes
-                                 : most_of_stage.exchange(m.allocated_bytes);
+  const int64_t stage_most =
+      cuda_device_count() > 0 ? m.max_allocated_bytes : most_of_stage.exchange(m.allocated_bytes);
   auto gb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   nlohmann::ordered_json line{{"stage", stage},
                               {"rank", rank},

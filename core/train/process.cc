@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/host_memory.h"
-#include "core/cuda/device.h"
+#include "core/device/device.h"
 #include "core/train/memory_stats.h"
 
 namespace lockstep::core {

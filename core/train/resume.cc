@@ -4,10 +4,13 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "checkpoint/attempt.h"
-#include "checkpoint/memory_tier.h"
-#include "checkpoint/selection.h"
+#include "checkpoint/load/chunk_reader.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/load/selection.h"
+#include "checkpoint/record/attempt.h"
+#include "checkpoint/snapshot/memory_tier.h"
 #include "core/train/agreement.h"
+#include "core/train/snapshot_load.h"
 #include "core/train/state_pieces.h"
 
 namespace lockstep::core {
@@ -37,11 +40,11 @@ Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config
                               const std::string& where) {
   LOCKSTEP_TRY(TrainerState state, TrainerState::from_json(manifest.trainer_state));
   if (state.slots != config.slots())
-    return Error{Code::kConfig,
-                 text("the run in ", where, " has ", state.slots,
-                      " slots a step and the config says ", config.slots(),
-                      "; the number of slots is part of the run: give --training.slots ",
-                      state.slots, ", or start a new run with another --job.dump_folder")};
+    return Error{
+        Code::kConfig,
+        text("the run in ", where, " has ", state.slots, " slots a step and the config says ",
+             config.slots(), "; the number of slots is part of the run: give --training.slots ",
+             state.slots, ", or start a new run with another --job.dump_folder")};
   return state;
 }
 
@@ -50,8 +53,9 @@ std::string snapshot_name(const checkpoint::Snapshot& snapshot) {
   size_t from_buddies = 0;
   for (const auto& homes : snapshot.homes) from_buddies += homes.front().buddy;
   return text("memory (generation ", snapshot.whole.generation, ", ", snapshot.homes.size(),
-              " part(s), ", from_buddies == 0 ? "all of the ranks' own nodes"
-                                              : text(from_buddies, " of them kept by a buddy"),
+              " part(s), ",
+              from_buddies == 0 ? "all of the ranks' own nodes"
+                                : text(from_buddies, " of them kept by a buddy"),
               ")");
 }
 
@@ -94,8 +98,8 @@ struct Loader {
     resumed.from = snapshot_name(snapshot);
     LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, resumed.from));
     resumed.read_bytes = load.value().local_bytes + load.value().fetched_bytes;
-    resumed.snapshot_folder = checkpoint::snapshot_folder_name(snapshot.whole.generation,
-                                                               snapshot.whole.nonce);
+    resumed.snapshot_folder =
+        checkpoint::snapshot_folder_name(snapshot.whole.generation, snapshot.whole.nonce);
     const checkpoint::Fingerprints sums = checkpoint::fingerprints(targets);
     if (step.first_copy())
       part.sums = sums;
@@ -169,12 +173,9 @@ data::DataStretch only_stretch(const TrainerState& state) {
 }  // namespace
 
 std::string TrainerState::to_json() const {
-  ordered_json json{{"step", step},
-                    {"slots", slots},
-                    {"tokens", tokens},
-                    {"skipped_steps", skipped_steps},
-                    {"skip_list", skip_list},
-                    {"identity", identity}};
+  ordered_json json{{"step", step},           {"slots", slots},
+                    {"tokens", tokens},       {"skipped_steps", skipped_steps},
+                    {"skip_list", skip_list}, {"identity", identity}};
   if (stretches.size() > 1)
     for (const data::DataStretch& s : stretches)
       json["data"].push_back({s.first_step, s.samples_per_step, s.seq_len, s.sources});
@@ -202,8 +203,8 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
 }
 
 Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
-                              const ResumeOptions& options, SharedStore& store,
-                              Communicator& comm, TrainingStep& step) {
+                              const ResumeOptions& options, SharedStore& store, Communicator& comm,
+                              TrainingStep& step) {
   const double start = system_clock().monotonic_s();
   Agreement agreement(store, comm, config.comm.init_timeout_seconds,
                       text("resume/", options.attempt));
@@ -215,8 +216,8 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
   if (comm.rank() == 0) {
     Proposal common;
     common.next_generation = std::max<int64_t>(1, options.generation_hint);
-    common.nonce = options.nonce_hint.empty() ? checkpoint::fresh_nonce(system_clock())
-                                              : options.nonce_hint;
+    common.nonce =
+        options.nonce_hint.empty() ? checkpoint::fresh_nonce(system_clock()) : options.nonce_hint;
     LOCKSTEP_TRY(candidates, find_candidates(file_system, config, in_memory, common));
   }
   Loader loader{file_system, config, options.memory, comm, step};
@@ -238,10 +239,8 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
     if (failure->code == Code::kConfig && agreed.snapshot.empty()) return *failure;
     const std::string what = agreed.snapshot.empty() ? agreed.directory : "a snapshot in memory";
     if (comm.rank() == 0)
-      log_error("cannot use ", what, ": ", failure->message,
-                "; falling back to the one before it");
-    if (agreed.snapshot.empty())
-      candidates.damaged += text("\n  ", what, ": ", failure->message);
+      log_error("cannot use ", what, ": ", failure->message, "; falling back to the one before it");
+    if (agreed.snapshot.empty()) candidates.damaged += text("\n  ", what, ": ", failure->message);
     resumed.state = TrainerState{};
     resumed.from.clear();
     resumed.snapshot_folder.clear();

@@ -6,21 +6,21 @@
 #include <optional>
 #include <string>
 
-#include "base/config.h"
 #include "base/file_system.h"
-#include "checkpoint/catalog.h"
+#include "checkpoint/record/catalog.h"
+#include "config/config.h"
 #include "core/comm/communicator.h"
 #include "core/train/memory_place.h"
 #include "core/train/training_step.h"
-#include "data/data_history.h"
+#include "data/loader/data_history.h"
 
 namespace lockstep::core {
 
-struct TrainerState {         // the JSON object of the manifest's trainer_state
-  int64_t step = 0;           // last finished optimizer step
-  int64_t slots = 0;          // V
-  int64_t tokens = 0;         // valid tokens trained on
-  int64_t skipped_steps = 0;  // steps without an update
+struct TrainerState {              // the JSON object of the manifest's trainer_state
+  int64_t step = 0;                // last finished optimizer step
+  int64_t slots = 0;               // V
+  int64_t tokens = 0;              // valid tokens trained on
+  int64_t skipped_steps = 0;       // steps without an update
   std::vector<int64_t> skip_list;  // training.nan_policy rollback: steps left out, ascending
   std::vector<std::string> identity;
   std::vector<data::DataStretch> stretches;  // of its data; the last one is under way
@@ -50,7 +50,7 @@ struct ResumeOptions {
 // Collective. Fills the units' state when a checkpoint was found (state.step > 0). Errors: kConfig
 // (the checkpoint is of another model, with both sides), communication.
 Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
-                              const ResumeOptions& options, SharedStore& store,
-                              Communicator& comm, TrainingStep& step);
+                              const ResumeOptions& options, SharedStore& store, Communicator& comm,
+                              TrainingStep& step);
 
 }  // namespace lockstep::core

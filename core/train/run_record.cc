@@ -55,7 +55,7 @@ ordered_json json_of(const std::vector<data::DataStretch>& stretches, int64_t st
 }  // namespace
 
 RunRecord::RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
-                     const model_spec::ModelSpec& spec, Options options)
+                     const layout::ModelSpec& spec, Options options)
     : file_system_(file_system),
       clock_(clock),
       config_(config),
@@ -64,7 +64,7 @@ RunRecord::RunRecord(FileSystem& file_system, Clock& clock, const Config& config
 
 Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Clock& clock,
                                                      const Config& config,
-                                                     const model_spec::ModelSpec& spec,
+                                                     const layout::ModelSpec& spec,
                                                      Options options) {
   std::unique_ptr<RunRecord> record(
       new RunRecord(file_system, clock, config, spec, std::move(options)));

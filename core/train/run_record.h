@@ -11,14 +11,14 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/config.h"
 #include "base/file_system.h"
-#include "checkpoint/engine.h"
+#include "checkpoint/save/engine.h"
+#include "config/config.h"
 #include "core/train/snapshots.h"
 #include "core/train/tensorboard_writer.h"
 #include "core/train/training_step.h"
-#include "data/data_history.h"
-#include "model_spec/model_spec.h"
+#include "data/loader/data_history.h"
+#include "layout/model_spec.h"
 
 namespace lockstep::core {
 
@@ -26,7 +26,7 @@ struct StepRecord {
   int64_t step = 0;
   StepOutcome outcome;
   std::string skipped;  // why there was no update; "": there was one
-  WireBytes wire;  // received by this rank from others during the step
+  WireBytes wire;       // received by this rank from others during the step
   double lr = 0, step_time_s = 0, validation_s = 0;
   std::optional<double> validation_loss;
 };
@@ -45,8 +45,7 @@ class RunRecord {
   // Errors: kIo, kNoSpace, kCorrupt.
   static Result<std::unique_ptr<RunRecord>> create(FileSystem& file_system, Clock& clock,
                                                    const Config& config,
-                                                   const model_spec::ModelSpec& spec,
-                                                   Options options);
+                                                   const layout::ModelSpec& spec, Options options);
   void add_step(const StepRecord& record);
   // Seconds after the step in which a save was begun, or waited for.
   void add_begun_save(double seconds) { begun_save_s_ += seconds; }
@@ -70,7 +69,7 @@ class RunRecord {
     int64_t generation = 0, world_size = 0;
   };
   RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
-            const model_spec::ModelSpec& spec, Options options);
+            const layout::ModelSpec& spec, Options options);
   Result<void> read_history();
   void append_line(const std::string& line);
   void print_console_line(const StepRecord& record);
@@ -83,7 +82,7 @@ class RunRecord {
   FileSystem& file_system_;
   Clock& clock_;
   const Config& config_;
-  const model_spec::ModelSpec& spec_;
+  const layout::ModelSpec& spec_;
   Options options_;
   std::unique_ptr<File> lines_;
   int64_t lines_end_ = 0;

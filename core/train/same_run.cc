@@ -49,8 +49,9 @@ std::string run_difference(const std::string& what, const std::vector<int>& odd,
   for (size_t i = 1; i < std::min(odd.size(), kNamedRanks); ++i)
     out += text(i == 1 ? ". Others differ from rank 0 too: " : ", ", odd[i]);
   if (odd.size() > kNamedRanks) out += text(" and ", odd.size() - kNamedRanks, " more");
-  return out + ". All ranks of a job must compute the same run: start each with the same config, "
-               "on the same kind of device";
+  return out +
+         ". All ranks of a job must compute the same run: start each with the same config, "
+         "on the same kind of device";
 }
 
 Result<void> check_same_run(const std::string& what, const std::vector<std::string>& lines,

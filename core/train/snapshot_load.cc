@@ -1,5 +1,7 @@
-// load_snapshot of memory_place.h: 1. plan; 2. read what this node's memory has; 3. ask the other
+// 1. plan; 2. read what this node's memory has; 3. ask the other
 // nodes' ranks for the rest: counts, then requests, then bytes in rounds.
+#include "core/train/snapshot_load.h"
+
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -7,7 +9,6 @@
 #include <map>
 
 #include "base/check.h"
-#include "core/train/memory_place.h"
 
 namespace lockstep::core {
 namespace {
@@ -128,8 +129,7 @@ class Exchange {
     if (all == 0) return all;
     std::vector<int64_t> in_counts, out_counts;
     for (size_t r = 0; r < ranks; ++r) {
-      asked_[r].resize(
-          static_cast<size_t>(counts[r * ranks + static_cast<size_t>(comm_.rank())]));
+      asked_[r].resize(static_cast<size_t>(counts[r * ranks + static_cast<size_t>(comm_.rank())]));
       in_counts.push_back(kRequestWords * mine[r]);
       out_counts.push_back(kRequestWords * static_cast<int64_t>(asked_[r].size()));
       in_words += in_counts.back();
@@ -178,9 +178,9 @@ class Exchange {
 
   Communicator& comm_;
   LocalParts& parts_;
-  std::vector<std::vector<Request>> wanted_;                 // by holder
-  std::vector<std::vector<std::span<std::byte>>> places_;    // where each answer belongs
-  std::vector<std::vector<Request>> asked_;                  // by who asks
+  std::vector<std::vector<Request>> wanted_;               // by holder
+  std::vector<std::vector<std::span<std::byte>>> places_;  // where each answer belongs
+  std::vector<std::vector<Request>> asked_;                // by who asks
   Result<void> failed_;
 };
 

@@ -105,8 +105,9 @@ Result<void> Snapshots::make_room(const std::vector<int64_t>& slot_bytes) {
     };
     Result<void> dropped = drop(options_.resumed.snapshot_folder);
     if (dropped.ok() && older_left_ && room() < need) {
-      log_warning("too little memory to keep the snapshot that was resumed from: until the next "
-                  "one the disk is what a failure falls back to");
+      log_warning(
+          "too little memory to keep the snapshot that was resumed from: until the next "
+          "one the disk is what a failure falls back to");
       dropped = drop("");
     }
     if (!dropped.ok()) log_warning("memory of older snapshots stays: ", dropped.error().message);
@@ -163,9 +164,8 @@ void Snapshots::take_reports() {
 void Snapshots::forget_older() {
   older_left_ = false;
   if (!options_.place.leads()) return;
-  const auto removed =
-      checkpoint::remove_older_snapshots(options_.file_system, options_.place.folder,
-                                         options_.resumed.next_generation, "");
+  const auto removed = checkpoint::remove_older_snapshots(
+      options_.file_system, options_.place.folder, options_.resumed.next_generation, "");
   if (!removed.ok()) log_warning("memory of older snapshots stays: ", removed.error().message);
 }
 

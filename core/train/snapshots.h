@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "base/config.h"
 #include "base/file_system.h"
-#include "checkpoint/memory_tier.h"
+#include "checkpoint/snapshot/memory_tier.h"
+#include "config/config.h"
 #include "core/comm/communicator.h"
 #include "core/train/memory_place.h"
 #include "core/train/resume.h"

@@ -26,7 +26,7 @@ void for_each_piece(Unit& unit, const std::vector<Segment>& segments, int64_t of
   if (unit.frozen()) return;
   for (const StateTensor& state : state_tensors(unit, weights_only))
     for (const Segment& s : segments) {
-      const model_spec::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
+      const layout::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
       float* first = state.tensor_S.data_ptr<float>() + offset + s.range_offset;
       f(checkpoint::TensorPiece{param.name, state.kind, param.shape, s.flat_start, s.length},
         reinterpret_cast<std::byte*>(first), static_cast<size_t>(s.length) * sizeof(float));
@@ -56,12 +56,11 @@ std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Uni
   return targets;
 }
 
-std::vector<checkpoint::TensorPiece> model_pieces(
-    const std::vector<std::unique_ptr<Unit>>& units) {
+std::vector<checkpoint::TensorPiece> model_pieces(const std::vector<std::unique_ptr<Unit>>& units) {
   std::vector<checkpoint::TensorPiece> pieces;
   for (const auto& unit : units) {
     if (unit->frozen()) continue;
-    for (const model_spec::ParamSpec& param : unit->spec().params)
+    for (const layout::ParamSpec& param : unit->spec().params)
       for (const Kind kind : {Kind::kParam, Kind::kAdamM, Kind::kAdamV})
         pieces.push_back(
             {param.name, kind, param.shape, 0, checkpoint::element_count(param.shape)});
@@ -73,7 +72,7 @@ std::set<std::string> parameter_names(const std::vector<std::unique_ptr<Unit>>& 
   std::set<std::string> names;
   for (const auto& unit : units) {
     if (unit->frozen()) continue;
-    for (const model_spec::ParamSpec& param : unit->spec().params) names.insert(param.name);
+    for (const layout::ParamSpec& param : unit->spec().params) names.insert(param.name);
   }
   return names;
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/state.h"
+#include "checkpoint/record/state.h"
 #include "core/sharding/unit.h"
 
 namespace lockstep::core {

@@ -3,7 +3,7 @@
 // holds those of the last attempt on which all voted, and of later ones.
 #pragma once
 
-#include "checkpoint/ballot.h"
+#include "checkpoint/save/ballot.h"
 #include "core/comm/communicator.h"
 
 namespace lockstep::core {

@@ -1,14 +1,18 @@
 #include "core/train/trainer.h"
 
 #include "base/log.h"
-#include "checkpoint/save_schedule.h"
+#include "checkpoint/load/chunk_reader.h"
+#include "checkpoint/save/save_schedule.h"
+#include "checkpoint/tools/verify.h"
 #include "core/optim/adamw.h"
 #include "core/train/initial_load.h"
 #include "core/train/memory_stats.h"
 #include "core/train/same_run.h"
 #include "core/train/state_pieces.h"
 #include "core/train/store_ballot.h"
-#include "data/open_dataset.h"
+#include "data/loader/open_dataset.h"
+#include "data/loader/slot_loader.h"
+#include "hf/configured_model.h"
 
 namespace lockstep::core {
 namespace {
@@ -22,10 +26,9 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
   std::unique_ptr<Trainer> t(new Trainer(config, environment));
   t->env_.progress.set_phase(0, Phase::kLoad);
   LOCKSTEP_RETURN_IF_ERROR(t->open_data());
-  LOCKSTEP_RETURN_IF_ERROR(check_same_run("identity", t->identity_.lines,
-                                          *environment.membership.communicator,
-                                          *environment.membership.store,
-                                          config.comm.init_timeout_seconds));
+  LOCKSTEP_RETURN_IF_ERROR(
+      check_same_run("identity", t->identity_.lines, *environment.membership.communicator,
+                     *environment.membership.store, config.comm.init_timeout_seconds));
   log_info("memory ", memory_line("after data creation", t->rank()));
   LOCKSTEP_RETURN_IF_ERROR(t->build_model());
   log_info("memory ", memory_line("after model creation", t->rank()));
@@ -35,10 +38,10 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
 
 Result<void> Trainer::open_data() {
   LOCKSTEP_TRY(summary_, data::summary_of(env_.file_system, config_.data));
-  LOCKSTEP_TRY(spec_, model_spec::create(config_, summary_.vocab_size));
+  LOCKSTEP_TRY(spec_, hf::configured_model(config_, summary_.vocab_size));
   // Resolved: part of the identity and of run_args.json.
-  model_spec::write_keys(spec_.shape, config_.model);
-  LOCKSTEP_TRY(weights_, model_spec::initial_weights(env_.file_system, config_, spec_));
+  layout::write_keys(spec_.shape, config_.model);
+  LOCKSTEP_TRY(weights_, hf::initial_weights(env_.file_system, config_, spec_));
   data::TokenDataset::Options options{"train",
                                       config_.training.seq_len,
                                       config_.training.local_batch_size,
@@ -70,7 +73,8 @@ Result<void> Trainer::build_model() {
   if (rank() == 0 && spec_.adapted())
     log_info("LoRA: ", grouped(spec_.trained_count()), " parameters of adapters are trained (",
              fixed(100.0 * static_cast<double>(spec_.trained_count()) /
-                       static_cast<double>(spec_.parameter_count()), 3),
+                       static_cast<double>(spec_.parameter_count()),
+                   3),
              " %), the others are frozen");
   LOCKSTEP_RETURN_IF_ERROR(step_->fill_frozen(weights_.get()));
   return resume();
@@ -85,8 +89,7 @@ Result<void> Trainer::resume() {
                                               store, comm));
     }
     const ResumeOptions options{memory_ ? &*memory_ : nullptr, env_.nonce, env_.generation};
-    LOCKSTEP_TRY(resumed_,
-                 resume_newest(env_.file_system, config_, options, store, comm, *step_));
+    LOCKSTEP_TRY(resumed_, resume_newest(env_.file_system, config_, options, store, comm, *step_));
   }
   state_ = resumed_.state;
   const bool from_memory = !resumed_.snapshot_folder.empty();
@@ -116,11 +119,11 @@ Result<void> Trainer::resume() {
 // What the state says from now on of the run that it belongs to.
 void Trainer::adopt_identity() {
   state_.identity = identity_.lines;
-  const auto lines = data::go_on_with(
-      state_.stretches,
-      {state_.step, config_.slots() * config_.training.local_batch_size, config_.training.seq_len,
-       summary_.hash},
-      summary_.sources);
+  const auto lines =
+      data::go_on_with(state_.stretches,
+                       {state_.step, config_.slots() * config_.training.local_batch_size,
+                        config_.training.seq_len, summary_.hash},
+                       summary_.sources);
   for (const std::string& line : lines)
     if (rank() == 0) log_warning(line);
   if (record_) record_->set_data(state_.stretches);
@@ -180,10 +183,10 @@ void Trainer::start_loader() {
 
 Result<void> Trainer::start_snapshots() {
   if (!memory_) return {};
-  LOCKSTEP_TRY(snapshots_, Snapshots::create({env_.file_system, config_, *memory_, resumed_,
-                                              *env_.membership.store,
-                                              env_.membership.background.get()},
-                                             owned_pieces(step_->units())));
+  LOCKSTEP_TRY(snapshots_,
+               Snapshots::create({env_.file_system, config_, *memory_, resumed_,
+                                  *env_.membership.store, env_.membership.background.get()},
+                                 owned_pieces(step_->units())));
   return {};
 }
 
@@ -253,20 +256,23 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
   if (!outcome.finite && !left_out(record.step)) {
     if (config_.training.nan_policy == "rollback") return roll_back(record);
     if (config_.training.nan_policy == "stop")
-      return stop_not_finite(record, "A restart would give the same bits: lower optimizer.lr, look "
-                                     "at the data of this step, or see training.nan_policy");
+      return stop_not_finite(record,
+                             "A restart would give the same bits: lower optimizer.lr, look "
+                             "at the data of this step, or see training.nan_policy");
     if (rank() == 0)
       log_error("step ", record.step, ": loss ", outcome.loss, ", gradient norm ",
                 outcome.grad_norm, ": not finite; the update is skipped (training.nan_policy)");
   }
   state_.step = record.step;
-  if (outcome.updated) state_.tokens += outcome.valid_tokens;
-  else ++state_.skipped_steps;
+  if (outcome.updated)
+    state_.tokens += outcome.valid_tokens;
+  else
+    ++state_.skipped_steps;
   stall_of_save_ += outcome.phases.stall;
   record.step_time_s = env_.clock.monotonic_s() - start;
   const auto slots = std::ssize(step_->slot_map().slots_of(rank()));
-  const double slots_s = outcome.phases.data_wait + outcome.phases.schedule.forward +
-                         outcome.phases.schedule.backward;
+  const double slots_s =
+      outcome.phases.data_wait + outcome.phases.schedule.forward + outcome.phases.schedule.backward;
   if (slots > 0) env_.progress.set_slot_us(static_cast<int64_t>(slots_s * 1e6) / slots);
   step_->set_trace(nullptr);
   return after_step(record, trace, stop);
@@ -288,10 +294,13 @@ Result<void> Trainer::compute(StepRecord& record) {
     if (snapshots_) snapshots_->wait_copied();
     if (engine_) engine_->wait_staged();
   };
-  LOCKSTEP_TRY(record.outcome, step_->run(record.step, record.lr, [&] { return my_flags(); },
-                                          next_slot, before_update));
-  if (!record.outcome.finite) record.skipped = "not finite";
-  else if (!record.outcome.updated) record.skipped = "no valid token";
+  LOCKSTEP_TRY(record.outcome,
+               step_->run(
+                   record.step, record.lr, [&] { return my_flags(); }, next_slot, before_update));
+  if (!record.outcome.finite)
+    record.skipped = "not finite";
+  else if (!record.outcome.updated)
+    record.skipped = "no valid token";
   return {};
 }
 
@@ -378,8 +387,8 @@ Result<void> Trainer::begin_save(bool ephemeral) {
   if (!ephemeral) saved_at_s_ = env_.clock.monotonic_s();
   step_->pull_state();
   LOCKSTEP_TRY(const bool begun,
-               engine_->begin_save({state_.step, state_.step - state_.skipped_steps, ephemeral,
-                                    state_.to_json()}));
+               engine_->begin_save(
+                   {state_.step, state_.step - state_.skipped_steps, ephemeral, state_.to_json()}));
   if (!begun)
     return Error{Code::kBug, text("the checkpoint engine was busy at step ", state_.step,
                                   " and said it was idle")};
@@ -417,9 +426,8 @@ Result<void> Trainer::finish(int64_t step, bool stopped) {
       return Error{Code::kNoSpace,
                    text("the final save of step ", step, " failed: ", last_report_.error)};
     if (rank() == 0 && !last_report_.directory.empty()) {
-      LOCKSTEP_TRY(const auto problems,
-                   checkpoint::verify(env_.file_system, last_report_.directory,
-                                      checkpoint::reader_threads()));
+      LOCKSTEP_TRY(const auto problems, checkpoint::verify(env_.file_system, last_report_.directory,
+                                                           checkpoint::reader_threads()));
       if (!problems.empty())
         return Error{Code::kCorrupt, text("the final checkpoint does not read back: ",
                                           problems.front().where, ": ", problems.front().what)};

@@ -8,19 +8,20 @@
 #include <memory>
 #include <string>
 
-#include "base/config.h"
 #include "base/file_system.h"
-#include "base/progress_page.h"
 #include "base/trace_recorder.h"
-#include "checkpoint/engine.h"
+#include "checkpoint/save/engine.h"
+#include "config/config.h"
 #include "core/comm/communicator.h"
 #include "core/train/identity.h"
 #include "core/train/resume.h"
 #include "core/train/run_record.h"
 #include "core/train/snapshots.h"
 #include "core/train/training_step.h"
-#include "data/token_dataset.h"
-#include "model_spec/hf_weights.h"
+#include "data/loader/slot_loader.h"
+#include "data/loader/token_dataset.h"
+#include "hf/hf_weights.h"
+#include "worker_link/progress_page.h"
 
 namespace lockstep::core {
 
@@ -81,17 +82,17 @@ class Trainer {
   TrainerEnvironment env_;
   data::DataSummary summary_;
   std::unique_ptr<data::TokenDataset> train_data_, validation_data_;
-  model_spec::ModelSpec spec_;
-  std::unique_ptr<model_spec::HfWeights> weights_;  // the initial ones; null: random
+  layout::ModelSpec spec_;
+  std::unique_ptr<hf::HfWeights> weights_;  // the initial ones; null: random
   std::unique_ptr<TrainingStep> step_;
   Resumed resumed_;
   Identity identity_;
   std::unique_ptr<checkpoint::Ballot> ballot_;
   std::unique_ptr<checkpoint::Engine> engine_;
-  std::optional<MemoryPlace> memory_;     // of snapshots, where they are on
+  std::optional<MemoryPlace> memory_;  // of snapshots, where they are on
   std::unique_ptr<Snapshots> snapshots_;
   std::unique_ptr<data::SlotLoader> loader_;
-  std::unique_ptr<RunRecord> record_;  // rank 0
+  std::unique_ptr<RunRecord> record_;    // rank 0
   std::optional<TraceRecorder> traces_;  // where profiling is on
   TrainerState state_;
   int64_t saved_step_ = -1, failed_in_row_ = 0, committed_once_ = 0, rollbacks_ = 0;

@@ -39,7 +39,8 @@ Result<void> Trainer::leave_out(StepRecord& record) {
 
 Result<void> Trainer::roll_back(const StepRecord& record) {
   if (state_.skip_list.size() >= kMaxLeftOut)
-    return stop_not_finite(record, text(kMaxLeftOut, " steps are left out already, and more are "
+    return stop_not_finite(record, text(kMaxLeftOut,
+                                        " steps are left out already, and more are "
                                         "not: lower optimizer.lr, or look at the data"));
   if (engine_) engine_->drain();
   take_reports();
@@ -50,9 +51,8 @@ Result<void> Trainer::roll_back(const StepRecord& record) {
   Resumed found;
   if (engine_) {
     const ResumeOptions disk_only{nullptr, resumed_.nonce, resumed_.next_generation, rollbacks_};
-    LOCKSTEP_TRY(found, resume_newest(env_.file_system, config_, disk_only,
-                                      *env_.membership.store, *env_.membership.communicator,
-                                      *step_));
+    LOCKSTEP_TRY(found, resume_newest(env_.file_system, config_, disk_only, *env_.membership.store,
+                                      *env_.membership.communicator, *step_));
   }
   if (found.from.empty()) {
     LOCKSTEP_RETURN_IF_ERROR(start_from_nothing());
@@ -78,8 +78,7 @@ Result<void> Trainer::stop_not_finite(const StepRecord& record, const std::strin
   if (engine_ && state_.step > 0 && saved_step_ != state_.step) {
     engine_->drain();
     take_reports();
-    if (saved_step_ != state_.step)
-      LOCKSTEP_RETURN_IF_ERROR(begin_save(/*ephemeral=*/false));
+    if (saved_step_ != state_.step) LOCKSTEP_RETURN_IF_ERROR(begin_save(/*ephemeral=*/false));
     engine_->drain();
     take_reports();
   }

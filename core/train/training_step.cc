@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "core/cuda/device.h"
-#include "core/cuda/runtime.h"
+#include "core/device/device.h"
+#include "core/device/runtime.h"
 #include "core/model/decoder.h"
 #include "core/optim/adamw.h"
 
@@ -22,7 +22,7 @@ void square_tiles(at::Tensor& grad, float scale, int64_t tiles, double* sums_out
 // `grad`: of all that the unit holds, where its state lies.
 void update_unit(Unit& unit, const at::Tensor& grad, const AdamWStep& step) {
   for (const Segment& s : unit.held_segments()) {
-    const int64_t at = s.range_offset, n = s.tiles * model_spec::kTileElements;
+    const int64_t at = s.range_offset, n = s.tiles * layout::kTileElements;
     const bool decay = unit.spec().params[static_cast<size_t>(s.param)].decays();
     const float* g = grad.data_ptr<float>() + at;
     float* master = unit.master_S.data_ptr<float>() + at;
@@ -39,7 +39,7 @@ void update_unit(Unit& unit, const at::Tensor& grad, const AdamWStep& step) {
 
 }  // namespace
 
-TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& spec,
+TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
                            const Groups& groups, bool forward_only)
     : config_(config),
       spec_(spec),
@@ -48,22 +48,21 @@ TrainingStep::TrainingStep(const Config& config, const model_spec::ModelSpec& sp
       strategy_(Strategy::create(config, groups.device)),
       map_{strategy_.block_slots && comm_.world_size() > 1, config.slots(), comm_.world_size()},
       pool_(groups.device),
-      wrapped_(model_spec::wrap(spec, config.parallelism.wrap_policy,
-                                config.parallelism.min_num_params)) {
+      wrapped_(
+          layout::wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
   strategy_.forward_only = forward_only;
-  for (const model_spec::WrappedUnit& run : wrapped_) {
+  for (const layout::WrappedUnit& run : wrapped_) {
     units_.push_back(std::make_unique<Unit>(run.spec, strategy_, groups, pool_));
     if (!run.spec.frozen) trained_.push_back(units_.back().get());
     for (size_t i = 0; i < run.first_params.size(); ++i)
       parts_.emplace_back(*units_.back(), run.first_params[i],
                           spec.units[static_cast<size_t>(run.first_unit) + i]);
   }
-  model_ =
-      make_decoder(spec, DecoderOptions::create(config, strategy_.compute, groups.device));
+  model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute, groups.device));
   schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, map_, comm_.rank());
 }
 
-Result<void> TrainingStep::initialize(const model_spec::HfWeights* weights) {
+Result<void> TrainingStep::initialize(const hf::HfWeights* weights) {
   LOCKSTEP_RETURN_IF_ERROR(fill_frozen(weights));
   for (Unit* unit : trained_) {
     // A load that failed half-way may have been here.
@@ -77,7 +76,7 @@ Result<void> TrainingStep::initialize(const model_spec::HfWeights* weights) {
 }
 
 // One after the other: of one alone the fp32 form exists beside the copy.
-Result<void> TrainingStep::fill_frozen(const model_spec::HfWeights* weights) {
+Result<void> TrainingStep::fill_frozen(const hf::HfWeights* weights) {
   if (std::exchange(frozen_filled_, true)) return {};
   for (auto& unit : units_) {
     if (!unit->frozen()) continue;
@@ -89,12 +88,12 @@ Result<void> TrainingStep::fill_frozen(const model_spec::HfWeights* weights) {
   return {};
 }
 
-Result<void> TrainingStep::fill(Unit& unit, const model_spec::HfWeights* weights) {
+Result<void> TrainingStep::fill(Unit& unit, const hf::HfWeights* weights) {
   const uint64_t seed = static_cast<uint64_t>(config_.training.seed);
   const bool broken = config_.debug.break_rule == "6";  // draw by place in the shard
   float* master = unit.host_state().master_S.data_ptr<float>();
   for (const Segment& s : unit.held_segments()) {
-    const model_spec::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
+    const layout::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
     const std::span<float> out(master + s.range_offset, static_cast<size_t>(s.length));
     if (weights == nullptr) {
       initialize_parameter(param, seed, s.flat_start, s.length, broken ? -s.flat_start : 0,
@@ -135,8 +134,12 @@ SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
   const double slot_tokens = static_cast<double>(config_.training.local_batch_size * t);
   std::span<const int64_t> starts;  // empty: of the sequences alone
   if (config_.data.document_mask) starts = batch.document_starts;
-  return {on_device(batch.tokens, rows), on_device(batch.labels, rows), 1.0 / slot_tokens,
-          batch.step, batch.slot, starts};
+  return {on_device(batch.tokens, rows),
+          on_device(batch.labels, rows),
+          1.0 / slot_tokens,
+          batch.step,
+          batch.slot,
+          starts};
 }
 
 Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
@@ -199,8 +202,7 @@ Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcom
   LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_step());
   {
     PhaseTimer timer(system_clock(), outcome.phases.share_wait, trace_, "share losses");
-    if (auto done = gather->wait(); !done.ok())
-      return done.error().in("sharing the step's losses");
+    if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
   }
   double loss = 0;
   for (int64_t slot = 0; slot < slots; ++slot) {

@@ -6,20 +6,20 @@
 #include <memory>
 #include <vector>
 
-#include "base/config.h"
+#include "config/config.h"
 #include "core/sharding/schedule.h"
-#include "data/token_dataset.h"
-#include "model_spec/hf_weights.h"
-#include "model_spec/wrap.h"
+#include "data/loader/token_dataset.h"
+#include "hf/hf_weights.h"
+#include "layout/wrap.h"
 
 namespace lockstep::core {
 
 // What every rank tells the others once a step, so that all decide alike.
 struct RankFlags {
-  bool stop = false;         // this rank was asked to stop
-  bool save_busy = false;    // its checkpoint engine still writes
-  int64_t failed_saves = 0;  // in a row
-  bool save_time = false;    // checkpoint.interval_minutes have passed; rank 0's clock
+  bool stop = false;           // this rank was asked to stop
+  bool save_busy = false;      // its checkpoint engine still writes
+  int64_t failed_saves = 0;    // in a row
+  bool save_time = false;      // checkpoint.interval_minutes have passed; rank 0's clock
   bool snapshot_busy = false;  // a snapshot in memory is under way
   int64_t snapshot_step = -1;  // newest one that is complete
 };
@@ -42,14 +42,14 @@ struct StepOutcome {
 class TrainingStep {
  public:
   // `forward_only`: for evaluate, last_hidden and logits alone, without optimizer state.
-  TrainingStep(const Config& config, const model_spec::ModelSpec& spec, const Groups& groups,
+  TrainingStep(const Config& config, const layout::ModelSpec& spec, const Groups& groups,
                bool forward_only = false);
 
   // Initial weights: this rank's tiles of `weights`, or, null, random by (seed, parameter name,
   // element index), as adapters' always are. Optimizer state zero. Errors: reading the weights.
-  Result<void> initialize(const model_spec::HfWeights* weights);
+  Result<void> initialize(const hf::HfWeights* weights);
   // The frozen units' part of it; checkpoints have nothing of theirs. The first call counts.
-  Result<void> fill_frozen(const model_spec::HfWeights* weights);
+  Result<void> fill_frozen(const hf::HfWeights* weights);
   // After the state of what is trained was filled from outside (Unit::host_state).
   void refresh_compute_copies();
   // Brings Unit::host_state up to date, for what reads it until the next update.
@@ -83,7 +83,7 @@ class TrainingStep {
   struct SlotSums {
     std::vector<double> loss, valid;  // by slot; this rank's, then everybody's
   };
-  Result<void> fill(Unit& unit, const model_spec::HfWeights* weights);
+  Result<void> fill(Unit& unit, const hf::HfWeights* weights);
   at::Tensor on_device(const std::vector<int64_t>& values, int64_t rows) const;
   SlotInput to_input(const data::SlotBatch& batch) const;
   Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
@@ -95,13 +95,13 @@ class TrainingStep {
   Result<void> update(int64_t step, double lr, double clip);
 
   const Config& config_;
-  const model_spec::ModelSpec& spec_;
+  const layout::ModelSpec& spec_;
   Groups groups_;
   Communicator& comm_;  // all ranks
   Strategy strategy_;
   SlotMap map_;
   BufferPool pool_;
-  std::vector<model_spec::WrappedUnit> wrapped_;
+  std::vector<layout::WrappedUnit> wrapped_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<Unit*> trained_;  // of them, those that are not frozen
   bool frozen_filled_ = false;

@@ -19,7 +19,9 @@ Result<std::unique_ptr<Turns>> Turns::open(FileSystem& file_system,
 
 Turns::Turns(FileSystem& file_system, std::filesystem::path path,
              std::unique_ptr<ProgressPage> page)
-    : file_system_(file_system), path_(std::move(path)), page_(std::move(page)),
+    : file_system_(file_system),
+      path_(std::move(path)),
+      page_(std::move(page)),
       watch_([this](const std::stop_token& stop) { watch(stop); }) {}
 
 void Turns::watch(const std::stop_token& stop) {
@@ -44,6 +46,8 @@ Result<Variables> Turns::next() {
   return orders;
 }
 
-void bury(Membership membership) { std::thread([m = std::move(membership)] {}).detach(); }
+void bury(Membership membership) {
+  std::thread([m = std::move(membership)] {}).detach();
+}
 
 }  // namespace lockstep::core

@@ -1,6 +1,6 @@
-// A worker's process serves one generation after another (base/progress_page.h): it hears that one
-// is over, lets go of it, and takes the orders of the next. It keeps LibTorch, its threads, and the
-// memory that it has.
+// A worker's process serves one generation after another (worker_link/progress_page.h): it hears
+// that one is over, lets go of it, and takes the orders of the next. It keeps LibTorch, its
+// threads, and the memory that it has.
 #pragma once
 
 #include <filesystem>
@@ -10,9 +10,9 @@
 #include <thread>
 
 #include "base/file_system.h"
-#include "base/progress_page.h"
-#include "base/turn_orders.h"
 #include "core/comm/communicator.h"
+#include "worker_link/progress_page.h"
+#include "worker_link/turn_orders.h"
 
 namespace lockstep::core {
 

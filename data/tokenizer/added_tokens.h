@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/tokenizer.h"
 #include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace lockstep::data {
 
@@ -18,8 +18,8 @@ struct AddedToken {
   uint32_t id = 0;
   std::string content;
   bool special = false;
-  bool normalized = false;   // looked for after the text was normalized
-  bool single_word = false;  // only between non-words
+  bool normalized = false;                         // looked for after the text was normalized
+  bool single_word = false;                        // only between non-words
   bool strips_left = false, strips_right = false;  // takes the white space beside it along
 };
 

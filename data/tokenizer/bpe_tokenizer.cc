@@ -55,9 +55,9 @@ std::vector<AddedToken> select(const BpeParts& parts, bool normalized) {
 }
 
 uint64_t hash_of(const BpeParts& parts, const BpeModel& model) {
-  std::string flat = text("bpe 1\n", hex64(model.hash()), parts.pre_tokenizer->description(), "\n",
-                          parts.composes, parts.adds_prefix_space, parts.finds_added_tokens,
-                          " end ", parts.end_of_document);
+  std::string flat =
+      text("bpe 1\n", hex64(model.hash()), parts.pre_tokenizer->description(), "\n", parts.composes,
+           parts.adds_prefix_space, parts.finds_added_tokens, " end ", parts.end_of_document);
   for (const uint32_t id : parts.begin_of_document) flat += text(" begin ", id);
   for (const AddedToken& token : parts.added_tokens)
     flat += text("\n", token.id, token.special, token.normalized, token.single_word,
@@ -126,8 +126,7 @@ class BpeTokenizer final : public Tokenizer {
         ids.push_back(*part.token);
         continue;
       }
-      std::string_view between =
-          text.substr(part.range.begin, part.range.end - part.range.begin);
+      std::string_view between = text.substr(part.range.begin, part.range.end - part.range.begin);
       if (parts_.composes && compose(between, scratch.composed)) between = scratch.composed;
       LOCKSTEP_RETURN_IF_ERROR(encode_normalized(scratch, between, ids, names));
     }
@@ -179,8 +178,7 @@ class BpeTokenizer final : public Tokenizer {
 
 bool compose(std::string_view text, std::string& composed) {
   // Nothing below U+0300 composes or changes.
-  if (std::all_of(text.begin(), text.end(),
-                  [](char c) { return static_cast<uint8_t>(c) < 0xcc; }))
+  if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0xcc; }))
     return false;
   utf8proc_uint8_t* made = nullptr;
   const utf8proc_ssize_t size =
@@ -198,8 +196,8 @@ bool compose(std::string_view text, std::string& composed) {
 Result<std::unique_ptr<Tokenizer>> make_bpe_tokenizer(BpeParts parts) {
   for (const AddedToken& token : parts.added_tokens) {
     if (int64_t{token.id} >= kMaxVocab)
-      return Error{Code::kConfig, text("id ", token.id, " of \"", token.content,
-                                       "\" is not below ", kMaxVocab)};
+      return Error{Code::kConfig,
+                   text("id ", token.id, " of \"", token.content, "\" is not below ", kMaxVocab)};
     if (token.content.empty())
       return Error{Code::kConfig, text("the added token with id ", token.id, " is empty")};
   }

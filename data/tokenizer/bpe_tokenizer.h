@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "data/tokenizer.h"
 #include "data/tokenizer/added_tokens.h"
 #include "data/tokenizer/bpe_model.h"
 #include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace lockstep::data {
 

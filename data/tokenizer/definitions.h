@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace lockstep::data {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "data/manifest.h"
+#include "data/formats/manifest.h"
 #include "data/tokenizer/definitions.h"
 
 namespace lockstep::data {
@@ -17,7 +17,7 @@ using Parsed = Result<std::unique_ptr<Tokenizer>>;
 constexpr const char* kConfigName = "tokenizer_config.json";
 // In the order in which a folder is looked through; GPT-2's files have two names.
 constexpr const char* kNames[] = {"tokenizer.json", "tekken.json", "tokenizer.model",
-                                  "encoder.json",   "vocab.json"};
+                                  "encoder.json", "vocab.json"};
 
 enum class Kind { kTokenizerJson, kTekken, kEncoderJson, kVocabBpe, kTiktoken, kSentencePiece };
 
@@ -89,12 +89,8 @@ class Opening {
         keep("tokenizer.json", contents);
         return parse_tokenizer_json(contents, config);
       }
-      case Kind::kTekken:
-        keep("tekken.json", contents);
-        return parse_tekken(contents);
-      case Kind::kTiktoken:
-        keep("tokenizer.model", contents);
-        return parse_tiktoken(contents);
+      case Kind::kTekken: keep("tekken.json", contents); return parse_tekken(contents);
+      case Kind::kTiktoken: keep("tokenizer.model", contents); return parse_tiktoken(contents);
       case Kind::kSentencePiece:
         keep("tokenizer.model", contents);
         return parse_sentencepiece(contents);
@@ -118,7 +114,7 @@ class Opening {
     for (const std::string& name : names)
       if (file_system_.exists(path_.parent_path() / name)) return read(path_.parent_path() / name);
     return Error{Code::kConfig, text("one of GPT-2's two files; ", names[0], " or ", names[1],
-                                       " must lie beside it")};
+                                     " must lie beside it")};
   }
 
   FileSystem& file_system_;
@@ -149,9 +145,9 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of_dataset(FileSystem& file_system,
       manifest.tokenizer == "byte" ? "byte" : (folder / kTokenizerFolder).string();
   LOCKSTEP_TRY(OpenedTokenizer opened, open_tokenizer(file_system, name));
   if (opened.tokenizer->hash() != manifest.tokenizer_hash)
-    return Error{Code::kCorrupt, text(folder.string(), ": its tokenizer has hash ",
-                                      opened.tokenizer->hash(), ", the manifest says ",
-                                      manifest.tokenizer_hash)};
+    return Error{Code::kCorrupt,
+                 text(folder.string(), ": its tokenizer has hash ", opened.tokenizer->hash(),
+                      ", the manifest says ", manifest.tokenizer_hash)};
   return std::move(opened.tokenizer);
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace lockstep::data {
 

@@ -7,6 +7,7 @@
 #include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/definitions.h"
 #include "data/tokenizer/scanner.h"
+#include "data/tokenizer/splitter.h"
 
 namespace lockstep::data {
 
@@ -142,12 +143,26 @@ Result<std::unique_ptr<Tokenizer>> read_tekken(const json& root) {
   parts.model.merges = BpeModel::merges_of_ranks(parts.model.token_bytes);
   parts.model.whole_pieces_first = true;
   // The names of version 3, which files without a list of their own have.
-  static constexpr const char* kNames[] = {
-      "<unk>",         "<s>",          "</s>",           "[INST]",        "[/INST]",
-      "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]",
-      "[TOOL_CALLS]",  "[IMG]",        "<pad>",          "[IMG_BREAK]",   "[IMG_END]",
-      "[PREFIX]",      "[MIDDLE]",     "[SUFFIX]",       "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]",
-      "[TOOL_CONTENT]"};
+  static constexpr const char* kNames[] = {"<unk>",
+                                           "<s>",
+                                           "</s>",
+                                           "[INST]",
+                                           "[/INST]",
+                                           "[AVAILABLE_TOOLS]",
+                                           "[/AVAILABLE_TOOLS]",
+                                           "[TOOL_RESULTS]",
+                                           "[/TOOL_RESULTS]",
+                                           "[TOOL_CALLS]",
+                                           "[IMG]",
+                                           "<pad>",
+                                           "[IMG_BREAK]",
+                                           "[IMG_END]",
+                                           "[PREFIX]",
+                                           "[MIDDLE]",
+                                           "[SUFFIX]",
+                                           "[SYSTEM_PROMPT]",
+                                           "[/SYSTEM_PROMPT]",
+                                           "[TOOL_CONTENT]"};
   std::vector<std::string> names(std::begin(kNames), std::end(kNames));
   if (root.contains("special_tokens") && root["special_tokens"].is_array()) {
     names.clear();
@@ -167,9 +182,8 @@ Result<std::unique_ptr<Tokenizer>> read_tekken(const json& root) {
          .special = true});
   parts.begin_of_document = {1};
   parts.end_of_document = 2;
-  LOCKSTEP_TRY(parts.pre_tokenizer,
-               make_regex_splitter(config.at("pattern").get<std::string>(),
-                                   SplitBehavior::kRemoved, true));
+  LOCKSTEP_TRY(parts.pre_tokenizer, make_regex_splitter(config.at("pattern").get<std::string>(),
+                                                        SplitBehavior::kRemoved, true));
   return make_bpe_tokenizer(std::move(parts));
 }
 
@@ -200,8 +214,8 @@ Result<std::unique_ptr<Tokenizer>> parse_tiktoken(std::string_view contents) {
   if (family == families().end()) {
     std::string known;
     for (const Family& each : families()) known += text(" ", each.name, " (", each.ranks, ")");
-    return Error{Code::kConfig, text("a tiktoken file with ", ranks,
-                                     " ranks; its pattern is known for:", known)};
+    return Error{Code::kConfig,
+                 text("a tiktoken file with ", ranks, " ranks; its pattern is known for:", known)};
   }
   parts.name = text("tiktoken ", family->name);
   for (const Special& special : family->specials)
@@ -213,8 +227,8 @@ Result<std::unique_ptr<Tokenizer>> parse_tiktoken(std::string_view contents) {
   parts.end_of_document = family->end_of_document;
   parts.model.merges = BpeModel::merges_of_ranks(parts.model.token_bytes);
   parts.model.whole_pieces_first = true;
-  LOCKSTEP_TRY(parts.pre_tokenizer, make_regex_splitter(std::string(family->pattern),
-                                                        SplitBehavior::kRemoved, true));
+  LOCKSTEP_TRY(parts.pre_tokenizer,
+               make_regex_splitter(std::string(family->pattern), SplitBehavior::kRemoved, true));
   return make_bpe_tokenizer(std::move(parts));
 }
 

@@ -9,20 +9,20 @@ namespace lockstep::data {
 namespace {
 
 enum class Words {
-  kSpaceFirst,   //  ?\p{L}+ (and numbers alike): GPT-2
-  kAnyFirst,     // [^\r\n\p{L}\p{N}]?\p{L}+: Llama 3, Qwen, cl100k
+  kSpaceFirst,    //  ?\p{L}+ (and numbers alike): GPT-2
+  kAnyFirst,      // [^\r\n\p{L}\p{N}]?\p{L}+: Llama 3, Qwen, cl100k
   kAnyFirstCased  // the two alternatives that cut before a capital: tekken, o200k
 };
 
 // What tells the families apart.
 struct Rules {
   Words words;
-  int max_digits;               // of one number; 0: no limit
-  bool any_case;                // contractions also as 'S, 'LL
-  bool contractions_after;      // at the end of a word instead of before it
+  int max_digits;           // of one number; 0: no limit
+  bool any_case;            // contractions also as 'S, 'LL
+  bool contractions_after;  // at the end of a word instead of before it
   bool contractions;
-  bool slash_after_signs;       // [\r\n/]* instead of [\r\n]*
-  bool last_spaces_whole;       // \s++$ comes before \s*[\r\n]
+  bool slash_after_signs;  // [\r\n/]* instead of [\r\n]*
+  bool last_spaces_whole;  // \s++$ comes before \s*[\r\n]
 };
 constexpr Rules kGpt2{Words::kSpaceFirst, 0, false, false, true, false, false};
 constexpr Rules kLlama3{Words::kAnyFirst, 3, true, false, true, false, false};

@@ -12,6 +12,9 @@ namespace lockstep::data {
 // The scanner for exactly this pattern, or null when it is none of the known ones.
 std::unique_ptr<PreTokenizer> make_scanner(std::string_view pattern);
 
+// GPT-2's own, which ByteLevel applies.
+std::unique_ptr<PreTokenizer> make_gpt2_splitter();
+
 // The patterns as their families write them.
 inline constexpr std::string_view kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";

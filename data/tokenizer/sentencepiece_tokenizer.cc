@@ -20,9 +20,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::string name() const override { return "sentencepiece"; }
   std::string hash() const override { return hash_; }
   int64_t vocab_size() const override { return processor_->GetPieceSize(); }
-  uint32_t end_of_document() const override {
-    return static_cast<uint32_t>(processor_->eos_id());
-  }
+  uint32_t end_of_document() const override { return static_cast<uint32_t>(processor_->eos_id()); }
   std::span<const uint32_t> begin_of_document() const override { return begin_; }
   std::optional<uint32_t> special_id(std::string_view name) const override {
     const int id = processor_->PieceToId({name.data(), name.size()});
@@ -88,8 +86,8 @@ Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view contents
     return Error{Code::kConfig, "not a SentencePiece model that can be read: " + problem};
   if (processor->eos_id() < 0)
     return Error{Code::kConfig, "the SentencePiece model has no end-of-sentence token"};
-  return std::unique_ptr<Tokenizer>(std::make_unique<SentencePieceTokenizer>(
-      std::move(processor), hex64(xxh3_64(contents))));
+  return std::unique_ptr<Tokenizer>(
+      std::make_unique<SentencePieceTokenizer>(std::move(processor), hex64(xxh3_64(contents))));
 }
 
 }  // namespace lockstep::data

@@ -5,6 +5,8 @@
 #include "base/text.h"
 #include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/definitions.h"
+#include "data/tokenizer/scanner.h"
+#include "data/tokenizer/splitter.h"
 #include "data/tokenizer/unicode.h"
 
 namespace lockstep::data {
@@ -33,8 +35,8 @@ std::string type_of(const json& object) { return object.at("type").get<std::stri
 uint32_t id_of(const json& value) {
   const auto id = value.get<int64_t>();
   if (!value.is_number_integer() || id < 0 || id >= kMaxVocab)
-    throw json::other_error::create(501, text("id ", value.dump(), " is not in [0, ", kMaxVocab,
-                                              ")"), nullptr);
+    throw json::other_error::create(
+        501, text("id ", value.dump(), " is not in [0, ", kMaxVocab, ")"), nullptr);
   return static_cast<uint32_t>(id);
 }
 
@@ -228,15 +230,17 @@ Result<uint32_t> end_of_document(const BpeParts& parts, const Ids& ids, std::str
     if (!end.is_null()) {
       const auto name = (end.is_object() ? end.at("content") : end).get<std::string>();
       if (const auto id = find(name)) return *id;
-      return Error{Code::kConfig, text("eos_token \"", name, "\" of tokenizer_config.json is "
+      return Error{Code::kConfig, text("eos_token \"", name,
+                                       "\" of tokenizer_config.json is "
                                        "not in the vocabulary")};
     }
   }
   if (after) return *after;
   for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>"})
     if (const auto id = find(name)) return *id;
-  return Error{Code::kConfig, "nothing says which token ends a document: put a "
-                              "tokenizer_config.json with \"eos_token\" beside it"};
+  return Error{Code::kConfig,
+               "nothing says which token ends a document: put a "
+               "tokenizer_config.json with \"eos_token\" beside it"};
 }
 
 Result<std::unique_ptr<Tokenizer>> read_definition(const json& root, std::string_view config) {

@@ -37,8 +37,7 @@ constexpr std::array<uint16_t, 256> kCharacters = [] {
 constexpr std::array<int16_t, 0x144> kBytes = [] {
   std::array<int16_t, 0x144> bytes{};
   bytes.fill(-1);
-  for (unsigned byte = 0; byte < 256; ++byte)
-    bytes[kCharacters[byte]] = static_cast<int16_t>(byte);
+  for (unsigned byte = 0; byte < 256; ++byte) bytes[kCharacters[byte]] = static_cast<int16_t>(byte);
   return bytes;
 }();
 
@@ -65,8 +64,8 @@ CodePoint code_point_at(const char* at, const char* end) {
     if (value >= 0x800 && (value < 0xd800 || value > 0xdfff)) return made(value, 3);
   }
   if (lead >= 0xf0 && lead <= 0xf4 && end - at >= 4 && follows(1) && follows(2) && follows(3)) {
-    const uint32_t value = (lead & 0x07u) << 18 | (byte(1) & 0x3fu) << 12 |
-                           (byte(2) & 0x3fu) << 6 | (byte(3) & 0x3fu);
+    const uint32_t value =
+        (lead & 0x07u) << 18 | (byte(1) & 0x3fu) << 12 | (byte(2) & 0x3fu) << 6 | (byte(3) & 0x3fu);
     if (value >= 0x10000 && value < kCodePoints) return made(value, 4);
   }
   return {lead, 1, 0};

@@ -59,8 +59,9 @@ bool Coordinator::dismisses(const Report& report) {
   const auto known = by_id_.find(report.id);
   const bool runs = known != by_id_.end() && known->second->index >= 0;
   if (base_ >= 0 && !runs && report.run != options_.run && !dismissed_.contains(report.id)) {
-    const std::string why = "its config is not that of the others in a key that all ranks share; "
-                            "compare the command lines";
+    const std::string why =
+        "its config is not that of the others in a key that all ranks share; "
+        "compare the command lines";
     dismissed_[report.id] = {kExitConfig, why};
     record("node_refused", text("node ", report.name, ": ", why));
     if (known != by_id_.end()) evict(*known->second, why);
@@ -107,8 +108,8 @@ void Coordinator::note(Node& node, const Report& report) {
   max_promised_ = std::max(max_promised_, report.promised);
   if (std::exchange(node.suspect, false)) actions_->emplace_back(Changed{});
   if (stage_ != Stage::kPreparing || node.index < 0 || node.ready) return;
-  node.ready = report.promised == generation_ && report.promised_to == options_.id &&
-               report.alive == 0;
+  node.ready =
+      report.promised == generation_ && report.promised_to == options_.id && report.alive == 0;
   if (node.ready) ++ready_;
 }
 
@@ -161,9 +162,10 @@ void Coordinator::on(const Decided& event, int64_t now_ns, Actions& actions) {
   if (!event.error.empty()) {
     step_down(event.error);
   } else if (!event.mine) {
-    step_down(base_ < 0 ? "another node coordinates this job"
-                        : text("another node has succeeded generation ", base_,
-                               ", or the job has ended"), true);
+    step_down(base_ < 0
+                  ? "another node coordinates this job"
+                  : text("another node has succeeded generation ", base_, ", or the job has ended"),
+              true);
   } else if (stage_ == Stage::kPreparing && proposed_ && event.generation == generation_) {
     commit();
   } else if (event.generation == base_) {
@@ -339,8 +341,7 @@ void Coordinator::step_down(std::string reason, bool succeeded) {
 
 void Coordinator::record(std::string event, std::string reason) {
   const auto world_size = static_cast<int64_t>(ended_.size());
-  actions_->emplace_back(
-      Record{std::move(event), generation_, world_size, -1, std::move(reason)});
+  actions_->emplace_back(Record{std::move(event), generation_, world_size, -1, std::move(reason)});
 }
 
 const Coordinator::Node* Coordinator::node_of(int64_t rank) const {
@@ -400,9 +401,8 @@ Order Coordinator::order_for(const Node& node) {
     order.exits_seen = static_cast<int32_t>(node.exits_seen);
     order.standbys = standbys_;
     order.parked = static_cast<int64_t>(nodes_.size() - std::min(nodes_.size(), members_.size()));
-    const bool standby = std::any_of(standbys_.begin(), standbys_.end(), [&](const Peer& peer) {
-      return peer.id == node.peer.id;
-    });
+    const bool standby = std::any_of(standbys_.begin(), standbys_.end(),
+                                     [&](const Peer& peer) { return peer.id == node.peer.id; });
     if (standby && node.roll_of != base_) order.roll = roll_;
   }
   return order;

@@ -44,7 +44,7 @@ class Coordinator {
     // Of this generation.
     bool ready = false, spawned = false;
     size_t exits_seen = 0;
-    bool voter = false;                  // member of the last one that was committed
+    bool voter = false;  // member of the last one that was committed
   };
 
   Coordinator(CoordinatorOptions options, Inheritance before, int64_t now_ns);
@@ -57,7 +57,7 @@ class Coordinator {
 
   const Supervisor& supervisor() const { return supervisor_; }
   const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
-  const Node* node_of(int64_t rank) const;  // whose workers `rank` is; null: it is lost
+  const Node* node_of(int64_t rank) const;      // whose workers `rank` is; null: it is lost
   int64_t first_rank(const Node& node) const {  // -1: parked
     return node.index < 0 ? -1 : node.index * per_node_;
   }
@@ -128,12 +128,12 @@ class Coordinator {
   size_t ready_ = 0, spawned_ = 0, reaped_ = 0;
   bool proposed_ = false, stop_ = false, kill_ = false, claimed_ = false, granted_ = false;
   std::vector<Sample> samples_;
-  std::vector<bool> ended_;            // by rank
-  std::vector<WorkerExit> pending_;    // not yet told to the supervisor
+  std::vector<bool> ended_;          // by rank
+  std::vector<WorkerExit> pending_;  // not yet told to the supervisor
   int64_t pending_alive_ns_ = 0;
   // What is to be done before the event at hand is settled.
   bool begun_ = false, broadcast_ = false, regroup_ = false, samples_new_ = false;
-  bool lost_some_ = false;             // nodes, since the last commit
+  bool lost_some_ = false;               // nodes, since the last commit
   int64_t waiting_ns_, enough_ns_ = -1;  // for nodes; since when (the last) there are enough
   int64_t max_promised_ = -1, sequence_;
   int32_t stops_ = 0;

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "launcher/control/coordinator.h"
-#include "launcher/environment.h"
+#include "launcher/host/environment.h"
 
 namespace lockstep::launcher::control {
 namespace {
@@ -61,8 +61,10 @@ Nodes Coordinator::plan_first(int64_t have) {
   }
   if (enough_ns_ < 0) {
     enough_ns_ = now_ns_;
-    record("waiting_for_nodes", text(have, " of ", o.max_nodes + o.spares, " are here, the others "
-                                     "have ", o.last_call_ns / (1000 * kMs), " s more"));
+    record("waiting_for_nodes", text(have, " of ", o.max_nodes + o.spares,
+                                     " are here, the others "
+                                     "have ",
+                                     o.last_call_ns / (1000 * kMs), " s more"));
   }
   if (now_ns_ - enough_ns_ >= o.last_call_ns) return {};
   return {0, 0, ""};
@@ -82,9 +84,9 @@ std::vector<Coordinator::Node*> Coordinator::choose(size_t count) {
 }
 
 size_t Coordinator::voters() const {
-  return static_cast<size_t>(
-      std::count_if(nodes_.begin(), nodes_.end(),
-                    [this](const auto& node) { return node->voter && eligible(*node); }));
+  return static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(), [this](const auto& node) {
+    return node->voter && eligible(*node);
+  }));
 }
 
 bool Coordinator::lacks_quorum() const {
@@ -130,8 +132,7 @@ void Coordinator::wait_on() {
     reminded_ns_ = now_ns_;
     const auto have = std::count_if(nodes_.begin(), nodes_.end(),
                                     [this](const auto& node) { return eligible(*node); });
-    record("waiting_for_nodes", text(have, " are here, at least ", options_.min_nodes,
-                                     " must be"));
+    record("waiting_for_nodes", text(have, " are here, at least ", options_.min_nodes, " must be"));
   }
   if (base_ < 0) return;
   const size_t twice = 2 * voters();
@@ -157,8 +158,8 @@ void Coordinator::prepare(const SpawnAll& action) {
   members_ = choose(static_cast<size_t>(planned_));
   per_node_ = action.world_size / static_cast<int64_t>(members_.size());
   for (size_t i = 0; i < members_.size(); ++i) members_[i]->index = static_cast<int64_t>(i);
-  nonce_ = nonce_of(options_.id, static_cast<uint64_t>(generation_),
-                    static_cast<uint64_t>(sequence_));
+  nonce_ =
+      nonce_of(options_.id, static_cast<uint64_t>(generation_), static_cast<uint64_t>(sequence_));
   samples_.assign(static_cast<size_t>(action.world_size), Sample{});
   ended_.assign(static_cast<size_t>(action.world_size), false);
   pending_.clear();
@@ -170,9 +171,8 @@ void Coordinator::prepare(const SpawnAll& action) {
 }
 
 void Coordinator::try_commit() {
-  const auto promises = static_cast<size_t>(
-      std::count_if(members_.begin(), members_.end(),
-                    [](const Node* node) { return node->voter; }));
+  const auto promises = static_cast<size_t>(std::count_if(
+      members_.begin(), members_.end(), [](const Node* node) { return node->voter; }));
   const bool tie = 2 * promises == roll_.size();
   if (2 * promises < roll_.size()) {
     step_down(text("only ", promises, " of ", roll_.size(), " nodes agree"));
@@ -185,16 +185,15 @@ void Coordinator::try_commit() {
 }
 
 bool Coordinator::need_not_ask() const {
-  const auto faithful = static_cast<size_t>(
-      std::count_if(members_.begin(), members_.end(),
-                    [](const Node* node) { return node->voter && !node->strayed; }));
+  const auto faithful =
+      static_cast<size_t>(std::count_if(members_.begin(), members_.end(), [](const Node* node) {
+        return node->voter && !node->strayed;
+      }));
   return rules() && 2 * not_yet_run_.size() < before_it_ && 2 * faithful > roll_.size();
 }
 
 // A standby that takes over has nothing to end before it is the one that goes on, or waits to.
-bool Coordinator::may_stop() const {
-  return base_ < 0 || rules() || (granted_ && !lacks_quorum());
-}
+bool Coordinator::may_stop() const { return base_ < 0 || rules() || (granted_ && !lacks_quorum()); }
 
 Succession Coordinator::succession(int64_t generation, bool tie) const {
   return {.leader = options_.id,

@@ -9,16 +9,22 @@
 #include <vector>
 
 #include "launcher/control/succession.h"
-#include "launcher/supervisor.h"
+#include "launcher/control/supervisor.h"
 
 namespace lockstep::launcher::control {
 
 // Events. Those of this node's workers (WorkersExited, Tick, …) are supervisor.h's; ranks are those
 // of the whole job.
-struct Delivered { Message message; };
-struct PeerGone { NodeId id = 0; };  // the connection that this node reported on has ended
-struct LeaderLost {};                // the one to whom we report has ended, or could not be made
-struct Spawned { std::vector<int32_t> pids; };
+struct Delivered {
+  Message message;
+};
+struct PeerGone {
+  NodeId id = 0;
+};                     // the connection that this node reported on has ended
+struct LeaderLost {};  // the one to whom we report has ended, or could not be made
+struct Spawned {
+  std::vector<int32_t> pids;
+};
 struct Decided {  // answers Propose
   int64_t base = -1, generation = -1;
   bool mine = false;
@@ -33,17 +39,25 @@ struct Send {
   NodeId to = 0;  // who reported to us, or whom we follow
   Message message;
 };
-struct Follow { Peer leader; };    // report to it from now on; id 0: whoever the rendezvous names
-struct SpawnWorkers { Order order; };
-struct TermWorkers {};             // SIGTERM to those that are left
-struct KillWorkers {};             // SIGKILL
-struct Propose { Succession next; };  // to all agents of the job, at the rendezvous
-struct Committed {                 // a generation may run; the one before is over
+struct Follow {
+  Peer leader;
+};  // report to it from now on; id 0: whoever the rendezvous names
+struct SpawnWorkers {
+  Order order;
+};
+struct TermWorkers {};  // SIGTERM to those that are left
+struct KillWorkers {};  // SIGKILL
+struct Propose {
+  Succession next;
+};                  // to all agents of the job, at the rendezvous
+struct Committed {  // a generation may run; the one before is over
   int64_t generation = -1;
   std::string nonce;
 };
-struct Changed {};                 // what `lockstep status` shows: members, suspects, state
-struct Leads { int64_t after = -1; };  // this node coordinates from now on, after this generation
+struct Changed {};  // what `lockstep status` shows: members, suspects, state
+struct Leads {
+  int64_t after = -1;
+};  // this node coordinates from now on, after this generation
 struct SteppedDown {
   std::string reason;
   bool succeeded = false;  // another node has followed the generation
@@ -62,19 +76,19 @@ inline constexpr int64_t kMs = 1'000'000;
 
 // When somebody counts as lost. The order matters: suspected, evicted, succeeded, fenced.
 struct Timing {
-  int64_t report_ns = 200 * kMs;     // between two reports of a node with nothing new
-  int64_t suspect_ns = 1000 * kMs;   // a node is silent
-  int64_t evict_ns = 1500 * kMs;     // ... and lost; the coordinator likewise, for a standby
-  int64_t fence_ns = 3000 * kMs;     // without a coordinator a node kills its workers
-  int64_t ack_ns = 1000 * kMs;       // to promise a generation
-  int64_t reap_ns = 10'000 * kMs;    // to bury what was killed for it
-  int64_t reset_ns = 100 * kMs;      // to come back after its connection broke
-  int64_t try_ns = 400 * kMs;        // with one candidate, when looking for a coordinator
-  int64_t stop_ns = 12'000 * kMs;    // asked to stop, with nothing to run: nobody saves any more
+  int64_t report_ns = 200 * kMs;      // between two reports of a node with nothing new
+  int64_t suspect_ns = 1000 * kMs;    // a node is silent
+  int64_t evict_ns = 1500 * kMs;      // ... and lost; the coordinator likewise, for a standby
+  int64_t fence_ns = 3000 * kMs;      // without a coordinator a node kills its workers
+  int64_t ack_ns = 1000 * kMs;        // to promise a generation
+  int64_t reap_ns = 10'000 * kMs;     // to bury what was killed for it
+  int64_t reset_ns = 100 * kMs;       // to come back after its connection broke
+  int64_t try_ns = 400 * kMs;         // with one candidate, when looking for a coordinator
+  int64_t stop_ns = 12'000 * kMs;     // asked to stop, with nothing to run: nobody saves any more
   int64_t give_up_ns = 20'000 * kMs;  // looking in vain for a lost coordinator ends the agent
   int64_t join_ns = 600'000 * kMs;    // ... for the first one, and for enough nodes
-  int64_t scan_ns = 20 * kMs;        // between two looks at all nodes
-  int64_t linger_ns = 2000 * kMs;    // for all to learn that the job has ended
+  int64_t scan_ns = 20 * kMs;         // between two looks at all nodes
+  int64_t linger_ns = 2000 * kMs;     // for all to learn that the job has ended
 };
 
 }  // namespace lockstep::launcher::control

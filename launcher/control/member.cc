@@ -9,8 +9,12 @@
 namespace lockstep::launcher::control {
 
 Member::Member(MemberOptions options, bool leads, int64_t now_ns)
-    : options_(std::move(options)), now_ns_(now_ns), heard_ns_(now_ns),
-      tried_ns_(now_ns - options_.timing.try_ns), ruled_ns_(now_ns), found_ns_(now_ns) {
+    : options_(std::move(options)),
+      now_ns_(now_ns),
+      heard_ns_(now_ns),
+      tried_ns_(now_ns - options_.timing.try_ns),
+      ruled_ns_(now_ns),
+      found_ns_(now_ns) {
   if (leads) leader_ = {options_.id, options_.address};
 }
 
@@ -191,9 +195,14 @@ void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
     const bool in_vain = alone_ns >= (order_from_ == 0 ? t.join_ns : t.give_up_ns);
     if (number >= 0 && silent_ns >= t.evict_ns * (1 + number) && !in_vain) {
       trying_ = true;
-      lead_ = Inheritance{committed_, roll_, committed_by_, static_cast<double>(silent_ns) * 1e-6,
+      lead_ = Inheritance{committed_,
+                          roll_,
+                          committed_by_,
+                          static_cast<double>(silent_ns) * 1e-6,
                           samples_.empty() ? Progress{} : samples_[0].progress,
-                          safe_step_, restarts_, parked_};
+                          safe_step_,
+                          restarts_,
+                          parked_};
       leader_ = {options_.id, options_.address};
       actions.emplace_back(Follow{leader_});  // it hears the lost one no more
     } else if (in_vain && !leave_) {
@@ -255,8 +264,7 @@ void Member::report(Actions& actions) {
   report.pids = pids_;
   report.spawn_error = spawn_error_;
   report.exits_from = static_cast<int32_t>(exits_confirmed_);
-  report.exits.assign(exits_.begin() + static_cast<std::ptrdiff_t>(exits_confirmed_),
-                      exits_.end());
+  report.exits.assign(exits_.begin() + static_cast<std::ptrdiff_t>(exits_confirmed_), exits_.end());
   report.samples = samples_;
   report.stop_signal = stop_signal_;
   report.stops = stops_;

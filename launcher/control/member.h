@@ -28,13 +28,13 @@ struct MemberOptions {
 
 // What a coordinator has to know of the one before it.
 struct Inheritance {
-  int64_t generation = -1;  // the last one that was committed; -1: none, the job begins
+  int64_t generation = -1;   // the last one that was committed; -1: none, the job begins
   std::vector<NodeId> roll;  // its members
-  NodeId lost = 0;          // who led it
-  double silent_ms = 0;     // and for how long it has said nothing
-  Progress progress = {};   // of a worker of this node, for want of the lost one's
+  NodeId lost = 0;           // who led it
+  double silent_ms = 0;      // and for how long it has said nothing
+  Progress progress = {};    // of a worker of this node, for want of the lost one's
   int64_t safe_step = -1, restarts = 0;
-  int64_t parked = 0;       // nodes that it had besides the members
+  int64_t parked = 0;  // nodes that it had besides the members
 };
 
 class Member {
@@ -81,9 +81,9 @@ class Member {
   Peer leader_;
   NodeId order_from_ = 0;
   int64_t order_sequence_ = 0, heard_ns_, tried_ns_, reported_ns_ = INT64_MIN / 2;
-  int64_t ruled_ns_;  // the last order of one that does more than to gather
+  int64_t ruled_ns_;    // the last order of one that does more than to gather
   int64_t ran_ns_ = 0;  // ... that had it run something
-  int64_t found_ns_;  // the last word of a coordinator other than one that this node tries to be
+  int64_t found_ns_;    // the last word of a coordinator other than one that this node tries to be
   bool trying_ = false;
   bool heard_ = false, news_ = true;
   size_t candidate_ = 0;
@@ -96,18 +96,18 @@ class Member {
   int64_t promised_ = -1, committed_ = -1;
   NodeId promised_to_ = 0;
   int64_t alive_ = 0;
-  bool strayed_ = false;           // since `committed_by_` had it run: promised to another one
+  bool strayed_ = false;  // since `committed_by_` had it run: promised to another one
   bool parked_here_ = false;
   bool spawning_ = false, killed_ = false, termed_ = false;
   std::vector<int32_t> pids_;
   std::string spawn_error_;
   std::vector<WorkerExit> exits_;  // of `committed_`
   size_t exits_confirmed_ = 0;
-  int64_t exits_alive_ns_ = 0;     // when the first unconfirmed of them was last seen alive
+  int64_t exits_alive_ns_ = 0;  // when the first unconfirmed of them was last seen alive
   std::vector<Sample> samples_;
   int32_t stops_ = 0, stop_signal_ = 0;
   int64_t sequence_ = 0;
-  std::optional<Leave> leave_;     // once no worker is left
+  std::optional<Leave> leave_;  // once no worker is left
 };
 
 }  // namespace lockstep::launcher::control

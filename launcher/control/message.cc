@@ -21,9 +21,13 @@ struct Writing {
 
   void operator()(bool value) { out.number(static_cast<uint8_t>(value)); }
   template <std::integral T>
-  void operator()(T value) { out.number(value); }
+  void operator()(T value) {
+    out.number(value);
+  }
   template <Enumeration T>
-  void operator()(T value) { out.number(static_cast<std::underlying_type_t<T>>(value)); }
+  void operator()(T value) {
+    out.number(static_cast<std::underlying_type_t<T>>(value));
+  }
   void operator()(double value) { out.number(std::bit_cast<uint64_t>(value)); }
   void operator()(const std::string& words) { out.text(words); }
   template <typename T>
@@ -39,7 +43,9 @@ struct Reading {
 
   void operator()(bool& value) { value = number<uint8_t>(1) != 0; }
   template <std::integral T>
-  void operator()(T& value) { value = in.number<T>(); }
+  void operator()(T& value) {
+    value = in.number<T>();
+  }
   void operator()(Phase& value) { value = enumeration(Phase::kDone); }
   void operator()(SavePhase& value) { value = enumeration(SavePhase::kFailed); }
   void operator()(Duty& value) { value = enumeration(Duty::kFinish); }
@@ -77,8 +83,7 @@ void fields(Io& io, T& m) {
   } else if constexpr (std::is_same_v<Plain, Peer>) {
     all(m.id, m.address);
   } else if constexpr (std::is_same_v<Plain, Progress>) {
-    all(m.step, m.phase, m.save_phase, m.committed_step, m.snapshot_step, m.slot_us,
-        m.unix_ns);
+    all(m.step, m.phase, m.save_phase, m.committed_step, m.snapshot_step, m.slot_us, m.unix_ns);
   } else if constexpr (std::is_same_v<Plain, Sample>) {
     fields(io, m.progress);
     io(m.stopped);
@@ -86,9 +91,9 @@ void fields(Io& io, T& m) {
     all(m.rank, m.exit_code, m.signal, m.hung_s, m.stopped, m.node_lost, m.log_lines);
     fields(io, m.progress);
   } else if constexpr (std::is_same_v<Plain, Report>) {
-    all(m.id, m.name, m.address, m.run, m.sequence, m.follows, m.promised, m.promised_to,
-        m.strayed, m.committed, m.roll_of, m.alive, m.pids, m.spawn_error, m.exits_from, m.exits,
-        m.samples, m.stop_signal, m.stops, m.alive_ns);
+    all(m.id, m.name, m.address, m.run, m.sequence, m.follows, m.promised, m.promised_to, m.strayed,
+        m.committed, m.roll_of, m.alive, m.pids, m.spawn_error, m.exits_from, m.exits, m.samples,
+        m.stop_signal, m.stops, m.alive_ns);
   } else if constexpr (std::is_same_v<Plain, Order>) {
     all(m.leader, m.sequence, m.generation, m.duty, m.first_rank, m.count, m.world_size, m.nonce,
         m.stop, m.kill, m.exits_seen, m.base, m.standbys, m.roll, m.safe_step, m.restarts, m.parked,

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "launcher/incident.h"
+#include "launcher/control/incident.h"
 
 namespace lockstep::launcher::control {
 
@@ -38,18 +38,18 @@ struct Report {
   std::string address;  // of its listener
   uint64_t run = 0;     // a hash of what the configs of all nodes share
   int64_t sequence = 0;
-  NodeId follows = 0;        // whose orders it has heard lately: the way back works
-  int64_t promised = -1;     // orders of older generations are refused
-  NodeId promised_to = 0;    // ... and those of this one by somebody else
-  bool strayed = false;      // it has promised to another one than who led `committed`, since
-  int64_t committed = -1;    // the newest generation that it was told to run
-  int64_t roll_of = -1;      // the generation whose members' ids it knows
-  int32_t alive = 0;         // workers that are not reaped, of any generation
+  NodeId follows = 0;         // whose orders it has heard lately: the way back works
+  int64_t promised = -1;      // orders of older generations are refused
+  NodeId promised_to = 0;     // ... and those of this one by somebody else
+  bool strayed = false;       // it has promised to another one than who led `committed`, since
+  int64_t committed = -1;     // the newest generation that it was told to run
+  int64_t roll_of = -1;       // the generation whose members' ids it knows
+  int32_t alive = 0;          // workers that are not reaped, of any generation
   std::vector<int32_t> pids;  // of `committed`, by local rank, once they are spawned
   std::string spawn_error;    // they could not be
   int32_t exits_from = 0;     // so many ends of `committed` were confirmed; the rest follows
   std::vector<WorkerExit> exits;
-  std::vector<Sample> samples;  // of `committed`, by local rank
+  std::vector<Sample> samples;         // of `committed`, by local rank
   int32_t stop_signal = 0, stops = 0;  // asked to stop so often, with this signal the last time
   int64_t alive_ns = 0;  // before the first of `exits` was seen its worker lived, so long ago
 };
@@ -64,7 +64,7 @@ enum class Duty : uint8_t {
 
 struct Order {
   NodeId leader = 0;
-  int64_t sequence = 0;    // grows within one leader; an older one than the last is ignored
+  int64_t sequence = 0;  // grows within one leader; an older one than the last is ignored
   int64_t generation = -1;
   Duty duty = Duty::kWait;
   int64_t first_rank = 0, count = 0, world_size = 0;
@@ -80,7 +80,9 @@ struct Order {
   std::string reason;
 };
 
-struct NotLeader { Peer follows; };
+struct NotLeader {
+  Peer follows;
+};
 
 struct StoreBytes {
   uint64_t worker = 0;  // the node's word for its worker's connection

@@ -48,8 +48,8 @@ Result<bool> make_once(FileSystem& file_system, const std::filesystem::path& pat
 std::string file_name(const std::string& job) {
   std::string name;
   for (const char c : job) {
-    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                       (c >= '0' && c <= '9') || c == '-' || c == '_';
+    const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '-' || c == '_';
     name += plain ? c : '_';
   }
   return name.empty() ? "job" : name;
@@ -75,8 +75,7 @@ std::string words_of(const net::Endpoint& at, const Succession& last, int64_t be
 }  // namespace
 
 Result<Rendezvous> Rendezvous::create(FileSystem& file_system, const std::string& words,
-                                      const std::string& job,
-                                      const std::filesystem::path& folder) {
+                                      const std::string& job, const std::filesystem::path& folder) {
   constexpr std::string_view kFile = "file:";
   const bool in_file = words.empty() || words.starts_with(kFile);
   const bool named = in_file && words.size() > kFile.size();
@@ -127,8 +126,8 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
   LOCKSTEP_TRY(found.at, net::parse_endpoint(words.front()));
   constexpr size_t kWords = 8;
   if (words.size() == kWords)
-    found.last = {hex_number(words[1]), number(words[2]), hex_number(words[3]), number(words[4]),
-                  words[5] == "1", words[6] == "1"};
+    found.last = {hex_number(words[1]), number(words[2]), hex_number(words[3]),
+                  number(words[4]),     words[5] == "1",  words[6] == "1"};
   return found;
 }
 

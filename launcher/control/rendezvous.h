@@ -42,7 +42,7 @@ class Rendezvous {
     int64_t number = -1;  // of the file; -1: none is there
     net::Endpoint at;     // port 0: not known, or the job is over
     Succession last;
-    std::string words;    // all that is said; changes with each beat. Empty: it went meanwhile
+    std::string words;  // all that is said; changes with each beat. Empty: it went meanwhile
   };
   // Where the newest coordinator listens, as far as is known. Errors: kIo.
   Result<Found> newest() const;
@@ -74,8 +74,8 @@ class Rendezvous {
   std::filesystem::path folder_;
   std::optional<net::Endpoint> fixed_;
   int64_t claimed_ = -1, beats_ = 0;
-  net::Endpoint at_;  // of our claim
-  Succession last_;   // ... and what it says
+  net::Endpoint at_;                 // of our claim
+  Succession last_;                  // ... and what it says
   std::optional<Succession> leads_;  // what we were let follow last
 };
 

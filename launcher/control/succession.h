@@ -14,9 +14,9 @@ struct Succession {
   NodeId leader = 0;        // 0: no training has begun
   int64_t generation = -1;  // == base: it waits for nodes, to lead what will follow base
   NodeId lost = 0;
-  int64_t base = -1;        // -1: the training begins
-  bool tie = false;         // with no more than half of base's nodes
-  bool over = false;        // its leader has ended the job: nothing follows but one that begins
+  int64_t base = -1;  // -1: the training begins
+  bool tie = false;   // with no more than half of base's nodes
+  bool over = false;  // its leader has ended the job: nothing follows but one that begins
   bool operator==(const Succession&) const = default;
 };
 

@@ -61,10 +61,12 @@ Result<void> Wire::find_owner(const net::Endpoint& fixed, const Error& refused) 
     }
     if (seen == Seen::kAnswers) return {};
     if (seen == Seen::kDead)
-      return Error{Code::kConfig,
-                   text("--rdzv-endpoint ", fixed.str(), ": that is an address of this machine, "
-                        "and it ", refused.message, "; no agent of this job answers there. Free "
-                        "the port, or give all nodes another one or file:DIR")};
+      return Error{Code::kConfig, text("--rdzv-endpoint ", fixed.str(),
+                                       ": that is an address of this machine, "
+                                       "and it ",
+                                       refused.message,
+                                       "; no agent of this job answers there. Free "
+                                       "the port, or give all nodes another one or file:DIR")};
   }
 }
 
@@ -97,8 +99,10 @@ Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
     return Seen::kSucceeded;
   }
   if (alive)
-    return Error{Code::kTimeout, text("the coordinator at ", found.at.str(), " is alive and cannot "
-                                      "be reached from ", listens_at_.str(), why_not)};
+    return Error{Code::kTimeout, text("the coordinator at ", found.at.str(),
+                                      " is alive and cannot "
+                                      "be reached from ",
+                                      listens_at_.str(), why_not)};
   log_info("the coordinator at ", found.at.str(), " does not answer");
   return Seen::kDead;
 }
@@ -187,8 +191,8 @@ void Wire::on(const net::Closed& event, std::vector<Event>& out) {
   if (found == nodes_.end()) return;
   const NodeId node = found->second;
   nodes_.erase(found);
-  if (const auto current = peers_.find(node); current == peers_.end() ||
-                                              current->second != event.peer)
+  if (const auto current = peers_.find(node);
+      current == peers_.end() || current->second != event.peer)
     return;
   peers_.erase(node);
   if (store_) store_->on_node_gone(node);

@@ -69,16 +69,16 @@ class Wire {
   const NodeId id_;
   const net::LocalAddress local_;
   net::Endpoint listens_at_;
-  net::PeerId leader_ = 0;          // the connection to whom we follow
+  net::PeerId leader_ = 0;  // the connection to whom we follow
   net::Endpoint leader_at_;
   bool leader_up_ = false;
-  std::string unsent_report_;       // until it is
+  std::string unsent_report_;  // until it is
   std::map<net::PeerId, std::string> hosts_;
   std::map<net::PeerId, NodeId> nodes_;  // who reports on it
   std::map<NodeId, net::PeerId> peers_;
   std::map<net::PeerId, bool> workers_;  // connections of our workers
   std::optional<net::StoreServer> store_;
-  std::string space_;               // of the generation that is served
+  std::string space_;  // of the generation that is served
   net::StoreRelay relay_;
 };
 

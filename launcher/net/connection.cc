@@ -18,7 +18,7 @@ namespace {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
-constexpr int kReadsPerTurn = 4;           // then the others
+constexpr int kReadsPerTurn = 4;  // then the others
 constexpr size_t kBuffersPerWrite = 16;
 constexpr size_t kMaxGoodbyeBytes = 300;
 constexpr int kKeepAliveProbes = 3;
@@ -89,8 +89,7 @@ void Connection::arm_write() {
 void Connection::read() {
   for (int turn = 0; turn < kReadsPerTurn && !ended_; ++turn) {
     error_code error;
-    const size_t n =
-        socket_.read_some(asio::buffer(scratch_.data(), scratch_.size()), error);
+    const size_t n = socket_.read_some(asio::buffer(scratch_.data(), scratch_.size()), error);
     if (would_block(error)) break;
     if (error == asio::error::eof)
       return end(open() ? "it closed the connection"

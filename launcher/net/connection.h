@@ -19,7 +19,7 @@
 #include <string>
 
 #include "launcher/net/channel.h"
-#include "launcher/net/network.h"
+#include "launcher/net/event.h"
 
 namespace lockstep::launcher::net {
 

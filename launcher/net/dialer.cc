@@ -83,9 +83,8 @@ void Dialer::connect() {
     error_code ignored;
     if (!cancelled) self->socket_.close(ignored);  // ends the connect
   });
-  socket_.async_connect(to, [self = shared_from_this()](const error_code& failure) {
-    self->on_connect(failure);
-  });
+  socket_.async_connect(
+      to, [self = shared_from_this()](const error_code& failure) { self->on_connect(failure); });
 }
 
 void Dialer::on_connect(const error_code& error) {

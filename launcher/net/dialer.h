@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/net/network.h"
+#include "launcher/net/event.h"
 
 namespace lockstep::launcher::net {
 

@@ -62,10 +62,9 @@ Result<Resolved> resolve(const Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* list = nullptr;
-  const int error = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(),
-                                  &hints, &list);
-  if (error != 0)
-    return Error{Code::kNotFound, text(endpoint.host, ": ", ::gai_strerror(error))};
+  const int error =
+      ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &list);
+  if (error != 0) return Error{Code::kNotFound, text(endpoint.host, ": ", ::gai_strerror(error))};
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
   Resolved found;
   std::memcpy(&found.address, list->ai_addr, list->ai_addrlen);
@@ -79,8 +78,8 @@ Result<std::string> source_address(const Endpoint& toward) {
   auto* const address = reinterpret_cast<sockaddr*>(&peer.address);
   const int fd = ::socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return Error{Code::kIo, text("socket: ", std::strerror(errno))};
-  const bool routed = ::connect(fd, address, peer.size) == 0 &&
-                      ::getsockname(fd, address, &peer.size) == 0;
+  const bool routed =
+      ::connect(fd, address, peer.size) == 0 && ::getsockname(fd, address, &peer.size) == 0;
   const int error = errno;
   ::close(fd);
   if (!routed)
@@ -116,8 +115,9 @@ Result<Endpoint> parse_endpoint(const std::string& words) {
   else if (endpoint.host.find(':') != std::string::npos)
     good = false;
   if (!good || endpoint.host.empty())
-    return Error{Code::kConfig, text("\"", words, "\" is not HOST:PORT (an IPv6 address goes in "
-                                                  "brackets)")};
+    return Error{Code::kConfig, text("\"", words,
+                                     "\" is not HOST:PORT (an IPv6 address goes in "
+                                     "brackets)")};
   return endpoint;
 }
 
@@ -151,8 +151,10 @@ Result<LocalAddress> choose_local_address(const std::string& wish,
       if (each.at.interface == wish || each.at.address == wish) return each.at;
     std::string known;
     for (const Interface& each : all) known += text(" ", each.at.interface, "=", each.at.address);
-    return Error{Code::kConfig, text("no interface is called \"", wish, "\" or has that address; "
-                                     "this machine has", known)};
+    return Error{Code::kConfig, text("no interface is called \"", wish,
+                                     "\" or has that address; "
+                                     "this machine has",
+                                     known)};
   }
   auto source = source_address(toward ? *toward : Endpoint{kNowhere, kAnyPort});
   if (source) return with_interface(all, *source);

@@ -17,10 +17,10 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/store_wire.h"
 #include "launcher/net/connection.h"
 #include "launcher/net/dialer.h"
 #include "launcher/net/reject_log.h"
+#include "worker_link/store_wire.h"
 
 namespace lockstep::launcher::net {
 namespace {
@@ -66,8 +66,8 @@ Result<void> check_private_folder(const std::filesystem::path& folder) {
   if (::stat(folder.c_str(), &status) != 0)
     return Error{Code::kIo, text("no folder ", folder.string())};
   if (status.st_uid != ::geteuid() || (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    return Error{Code::kConfig, text("others can enter ", folder.string(),
-                                     ": no place for the workers' socket")};
+    return Error{Code::kConfig,
+                 text("others can enter ", folder.string(), ": no place for the workers' socket")};
   return {};
 }
 
@@ -131,8 +131,7 @@ class Network::Impl : public Connection::Events {
 Result<Endpoint> Network::Impl::listen(const Endpoint& at) {
   error_code error;
   const auto address = asio::ip::make_address(at.host, error);
-  if (error)
-    return Error{Code::kConfig, text("\"", at.host, "\" is not an address to listen at")};
+  if (error) return Error{Code::kConfig, text("\"", at.host, "\" is not an address to listen at")};
   const Tcp::endpoint endpoint(address, at.port);
   auto acceptor = std::make_unique<Tcp::acceptor>(context_);
   acceptor->open(endpoint.protocol(), error);
@@ -322,8 +321,7 @@ std::vector<Event> Network::Impl::wait(int64_t timeout_ms, const std::vector<int
     watched.push_back(std::move(descriptor));
   }
   const int64_t deadline_ns = system_clock().monotonic_ns() + timeout_ms * kNsPerMs;
-  for (int64_t left_ns = timeout_ms * kNsPerMs;
-       events_.empty() && !*readable && left_ns > 0;
+  for (int64_t left_ns = timeout_ms * kNsPerMs; events_.empty() && !*readable && left_ns > 0;
        left_ns = deadline_ns - system_clock().monotonic_ns())
     context_.run_one_for(std::chrono::nanoseconds(left_ns));
   for (int i = 0; i < kSomethingElse && context_.poll_one() > 0; ++i) {

@@ -35,12 +35,13 @@ Result<void> check_private(int fd, const std::filesystem::path& path) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) return failed("stat", path);
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
-    return Error{Code::kConfig, text(path.string(), " is not a file of this user: not used as the "
-                                                    "job's secret")};
+    return Error{Code::kConfig, text(path.string(),
+                                     " is not a file of this user: not used as the "
+                                     "job's secret")};
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    return Error{Code::kConfig,
-                 text("others may open ", path.string(), ", so it is no secret; remove it (a new "
-                                                         "one is made), or chmod 600 it")};
+    return Error{Code::kConfig, text("others may open ", path.string(),
+                                     ", so it is no secret; remove it (a new "
+                                     "one is made), or chmod 600 it")};
   return {};
 }
 
@@ -106,8 +107,10 @@ Result<Secret> Secret::parse(const std::string& hex_digits) {
     secret.bytes_[i] = static_cast<unsigned char>(high * 16 + low);
   }
   if (!good)
-    return Error{Code::kConfig, text("a job's secret is ", kDigits, " hexadecimal digits, for "
-                                     "example from `openssl rand -hex ", kBytes, "`")};
+    return Error{Code::kConfig, text("a job's secret is ", kDigits,
+                                     " hexadecimal digits, for "
+                                     "example from `openssl rand -hex ",
+                                     kBytes, "`")};
   return secret;
 }
 

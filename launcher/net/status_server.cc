@@ -150,8 +150,8 @@ void StatusServer::Impl::await_visitor() {
   acceptor_.async_wait(Tcp::acceptor::wait_read, [this](const error_code& ended) {
     if (ended) return;
     error_code error;
-    const int fd = ::accept4(acceptor_.native_handle(), nullptr, nullptr,
-                             SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd =
+        ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
       Tcp::socket socket(context_);
       socket.assign(acceptor_.local_endpoint().protocol(), fd, error);

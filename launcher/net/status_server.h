@@ -49,7 +49,7 @@ class StatusServer {
  public:
   struct Options {
     Secret secret;
-    std::string at;     // as status_address() reads it; port 0: the system chooses
+    std::string at;  // as status_address() reads it; port 0: the system chooses
     StatusPages pages;
     StatusLimits limits = {};
     // Takes a line about who was turned away, at most kMaxWarnings in 10 s; null: the log.

@@ -48,8 +48,8 @@ StoreReplies StoreServer::on_request(StoreClient client, std::string_view bytes)
     return {{client, encode(refusal("a request came while another one waits on its connection"))}};
   const auto space = spaces_.find(request->space);
   if (space == spaces_.end())
-    return {{client,
-             encode(refusal(text("generation ", request->space, " is over, or not begun")))}};
+    return {
+        {client, encode(refusal(text("generation ", request->space, " is over, or not begun")))}};
   if (const std::string wrong = problem(*request); !wrong.empty())
     return {{client, encode(refusal(wrong))}};
   if (parks(request->operation))

@@ -1,6 +1,6 @@
 // The workers' rendezvous store: what c10d::TCPStore is elsewhere, but inside the coordinator and
 // behind the control plane's proof. Pure: requests and replies are opaque bytes to who carries them
-// (base/store_wire.h has the format).
+// (worker_link/store_wire.h has the format).
 //
 //   worker --(Unix socket)--> its agent --(control plane)--> coordinator: on_request
 //   worker <----------------- its agent <------------------- StoreReply
@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/store_wire.h"
+#include "worker_link/store_wire.h"
 
 namespace lockstep::launcher::net {
 
@@ -40,7 +40,7 @@ struct StoreLimits {
   size_t max_key_bytes = 1024;
   size_t max_value_bytes = size_t{1} << 20;
   size_t max_request_keys = 4096;
-  size_t max_keys = size_t{1} << 20;          // of all spaces
+  size_t max_keys = size_t{1} << 20;           // of all spaces
   size_t max_total_bytes = size_t{256} << 20;  // keys and values of all spaces
   size_t max_parked = size_t{1} << 16;         // clients that wait for a key
 };

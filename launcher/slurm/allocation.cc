@@ -5,8 +5,8 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "launcher/incident.h"
-#include "launcher/pipe.h"
+#include "launcher/control/incident.h"
+#include "launcher/host/pipe.h"
 #include "launcher/slurm/starts.h"
 
 namespace lockstep::launcher::slurm {
@@ -77,8 +77,8 @@ Policy Allocation::policy() const {
 std::string Allocation::plan() const {
   if (!in_job()) return "";
   const Policy policy = this->policy();
-  std::string out = text("Slurm: job ", job_->id, ", start ", job_->restarts + 1, ", ",
-                         policy_name(policy));
+  std::string out =
+      text("Slurm: job ", job_->id, ", start ", job_->restarts + 1, ", ", policy_name(policy));
   if (job_->seconds_left)
     out += text(", ", duration_text(static_cast<double>(*job_->seconds_left)), " left");
   for (const Happening happening : kHappenings)

@@ -67,7 +67,9 @@ class Allocation {
 
  private:
   Allocation(FileSystem& file_system, Clock& clock, RunSlurm run, Options options)
-      : file_system_(file_system), clock_(clock), run_(std::move(run)),
+      : file_system_(file_system),
+        clock_(clock),
+        run_(std::move(run)),
         options_(std::move(options)) {}
   Result<std::string> ask(const std::vector<std::string>& command);
   void start_questions() { deadline_ns_ = clock_.monotonic_ns() + kDeadlineMs * 1'000'000; }

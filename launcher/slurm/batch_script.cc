@@ -12,10 +12,10 @@ namespace lockstep::launcher::slurm {
 namespace {
 
 constexpr std::string_view kWithValue[] = {
-    "account", "begin",         "comment",       "constraint",  "cpus-per-task", "dependency",
-    "exclude", "gpus-per-node", "gres",          "job-name",    "mail-type",     "mail-user",
-    "mem",     "nodelist",      "nodes",         "output",      "partition",     "qos",
-    "signal",  "reservation",   "time",          "open-mode",   "array"};
+    "account", "begin",         "comment", "constraint", "cpus-per-task", "dependency",
+    "exclude", "gpus-per-node", "gres",    "job-name",   "mail-type",     "mail-user",
+    "mem",     "nodelist",      "nodes",   "output",     "partition",     "qos",
+    "signal",  "reservation",   "time",    "open-mode",  "array"};
 constexpr std::string_view kFlags[] = {"requeue", "no-requeue", "no-kill", "exclusive"};
 
 bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
@@ -50,8 +50,8 @@ std::string SubmitWords::sbatch_value(std::string_view name, const std::string& 
 std::string sbatch_help() {
   constexpr size_t kColumns = 90;
   std::string out, line = " ";
-  for (const auto names : {std::span<const std::string_view>(kWithValue),
-                           std::span<const std::string_view>(kFlags)})
+  for (const auto names :
+       {std::span<const std::string_view>(kWithValue), std::span<const std::string_view>(kFlags)})
     for (const std::string_view name : names) {
       if (line.size() + name.size() > kColumns) out += std::exchange(line, " ") + "\n";
       line += text(" --", name);
@@ -117,8 +117,8 @@ std::string batch_script_text(const BatchScript& script) {
     const bool has_value = !value.empty() || is_one_of(kWithValue, name);
     out += text("#SBATCH --", name, has_value ? "=" : "", header_word(value), "\n");
   }
-  out += text("\nLOCKSTEP=\"${LOCKSTEP:-", script.program.string(), "}\"\nMIN_NODES=",
-              words.min_nodes, "\n\n", script.functions, "\nlaunch");
+  out += text("\nLOCKSTEP=\"${LOCKSTEP:-", script.program.string(),
+              "}\"\nMIN_NODES=", words.min_nodes, "\n\n", script.functions, "\nlaunch");
   for (const std::string& word : words.launch) out += " " + shell_quoted(word);
   return out + "\n";
 }

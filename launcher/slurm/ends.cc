@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "launcher/incident.h"
+#include "launcher/control/incident.h"
 
 namespace lockstep::launcher::slurm {
 namespace {

@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "base/text.h"
-#include "launcher/hostlist.h"
+#include "launcher/host/hostlist.h"
 
 namespace lockstep::launcher::slurm {
 namespace {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/environment.h"
+#include "launcher/host/environment.h"
 #include "launcher/slurm/policy.h"
 
 namespace lockstep::launcher::slurm {
@@ -19,9 +19,9 @@ inline constexpr const char* kNoKillVariable = "LOCKSTEP_SLURM_NO_KILL";
 inline constexpr const char* kRequeueVariable = "LOCKSTEP_SLURM_REQUEUE";
 
 struct Job {
-  std::string id;    // 123; 120_3 of an array: as scontrol and scancel take it
-  std::string node;  // ours
-  bool in_step = false;  // started by srun: Slurm's signals reach us
+  std::string id;          // 123; 120_3 of an array: as scontrol and scancel take it
+  std::string node;        // ours
+  bool in_step = false;    // started by srun: Slurm's signals reach us
   bool first_task = true;  // of the step
   int64_t restarts = 0;
   std::optional<bool> requeue, no_kill, batch;

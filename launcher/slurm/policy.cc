@@ -53,8 +53,7 @@ Decision decide(Policy policy, Happening happening) {
       decision.end_job = false;  // it ends already
       break;
     case Happening::kFinished:
-    case Happening::kGivenUp:
-      break;
+    case Happening::kGivenUp: break;
   }
   return decision;
 }

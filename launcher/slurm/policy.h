@@ -27,11 +27,11 @@ enum class Happening {
   kStopAsked,     // USR1, TERM: the time limit is near, or somebody with more right wants the nodes
   kCancelled,     // scancel: the user does not want it
   kFinished,
-  kGivenUp,       // wrong input, a bug, no progress: the same would come again
+  kGivenUp,  // wrong input, a bug, no progress: the same would come again
 };
-inline constexpr Happening kHappenings[] = {
-    Happening::kNodeLost,  Happening::kBelowMinimum, Happening::kStopAsked,
-    Happening::kCancelled, Happening::kFinished,     Happening::kGivenUp};
+inline constexpr Happening kHappenings[] = {Happening::kNodeLost,  Happening::kBelowMinimum,
+                                            Happening::kStopAsked, Happening::kCancelled,
+                                            Happening::kFinished,  Happening::kGivenUp};
 const char* happening_name(Happening happening);  // "below the minimum"
 
 struct Decision {

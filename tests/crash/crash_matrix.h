@@ -85,7 +85,9 @@ struct Outcome {
 inline Outcome save_with_fault(UnsyncedFileSystem& disk,
                                const std::vector<test_support::TensorSpec>& model,
                                const Scenario& scenario, int64_t k) {
-  FaultyFileSystem faulty(disk, {.op = Op::kAny, .at_call = k, .fault = scenario.fault,
+  FaultyFileSystem faulty(disk, {.op = Op::kAny,
+                                 .at_call = k,
+                                 .fault = scenario.fault,
                                  .and_after = scenario.after != After::kGoOn});
   World world(faulty, options_of(2), model, 2);
   Outcome outcome;

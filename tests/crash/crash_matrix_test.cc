@@ -1,7 +1,8 @@
 // A fault at every call that a start, a save and a prune make: afterwards step N or the one before
 // loads, bit for bit; what was reported as committed is there; the next generation starts.
-#include "checkpoint/retention.h"
 #include "tests/crash/crash_matrix.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/save/retention.h"
 
 namespace lockstep::checkpoint::crash {
 namespace {
@@ -32,7 +33,9 @@ TEST_P(EveryCall, OfAPrune) {
     ASSERT_LT(k, 500);
     SCOPED_TRACE(text(GetParam().name, " at call ", k));
     const auto disk = start->copy();
-    FaultyFileSystem faulty(*disk, {.op = Op::kAny, .at_call = k, .fault = GetParam().fault,
+    FaultyFileSystem faulty(*disk, {.op = Op::kAny,
+                                    .at_call = k,
+                                    .fault = GetParam().fault,
                                     .and_after = GetParam().after != After::kGoOn});
     const auto first = prune(faulty, kFolder, policy, 1);
     met = faulty.calls(Op::kAny) >= k;

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "checkpoint/tools/verify.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
 
 namespace lockstep::checkpoint {
@@ -57,8 +58,7 @@ int64_t recovered_step(const std::filesystem::path& folder, int world_size) {
   World next(disk(), options_of(folder, 3), odd_model(), world_size);
   EXPECT_TRUE(next.save(kNext + 1)[0].committed);
   const auto entries = list_checkpoints(disk(), folder).value();
-  for (const auto& entry : entries)
-    EXPECT_TRUE(entry.committed) << entry.directory << " is left";
+  for (const auto& entry : entries) EXPECT_TRUE(entry.committed) << entry.directory << " is left";
   return step;
 }
 

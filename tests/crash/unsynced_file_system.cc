@@ -103,8 +103,10 @@ void UnsyncedFileSystem::settle(Node& node, Coin& coin, std::set<const Node*>& d
     const NodePtr a = now != node.names.end() ? now->second : nullptr;
     const NodePtr b = kept != node.kept_names.end() ? kept->second : nullptr;
     const NodePtr left = a == b || coin.toss() ? a : b;
-    if (left) node.kept_names[name] = left;
-    else node.kept_names.erase(name);
+    if (left)
+      node.kept_names[name] = left;
+    else
+      node.kept_names.erase(name);
   }
   node.names = node.kept_names;
   for (auto& [name, child] : node.names) settle(*child, coin, done);

@@ -19,8 +19,9 @@ inline constexpr const char* kCodecs[] = {"zstd", "none", "gzip"};
 // Odd shapes, a scalar, tensors smaller than the world, and where it compresses, several chunks.
 inline std::vector<test_support::TensorSpec> model(std::string_view codec) {
   std::vector<test_support::TensorSpec> tensors = {
-      {"embed.weight", {57, 33}}, {"layers.0.wq.weight", {37, 41}}, {"norm.weight", {3}},
-      {"scale", {}},              {"cube", {5, 7, 11}},             {"one", {1, 1}}};
+      {"embed.weight", {57, 33}}, {"layers.0.wq.weight", {37, 41}},
+      {"norm.weight", {3}},       {"scale", {}},
+      {"cube", {5, 7, 11}},       {"one", {1, 1}}};
   if (codec != "none") tensors.push_back({"long.weight", {3, 180001}});
   return tensors;
 }
@@ -29,8 +30,8 @@ inline float value(std::string_view key, int64_t index) {
   uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   const bool is_long = key.find("/long.") != std::string_view::npos;  // runs of 4096 alike
-  uint64_t z = (hash + static_cast<uint64_t>(is_long ? index >> 12 : index)) *
-               0x9e3779b97f4a7c15ULL;
+  uint64_t z =
+      (hash + static_cast<uint64_t>(is_long ? index >> 12 : index)) * 0x9e3779b97f4a7c15ULL;
   z = (z ^ (z >> 32)) * 0xd6e8feb86659fd93ULL;
   return std::bit_cast<float>(static_cast<uint32_t>(z >> 32 & 0x807fffffU) | 0x3c000000U);
 }

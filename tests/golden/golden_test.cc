@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include "checkpoint/load/loader.h"
+#include "checkpoint/tools/verify.h"
 #include "tests/golden/golden_model.h"
 
 namespace lockstep::checkpoint {
@@ -24,8 +26,7 @@ void expect_whole(const std::filesystem::path& folder, const char* codec) {
     ADD_FAILURE() << problem.where << ": " << problem.what;
   for (int rank = 0; rank < 3; ++rank) {  // at a world size that did not write it
     auto state = test_support::state_of(golden::model(codec), rank, 3);
-    const auto loaded =
-        load_pieces(posix_file_system(), directory, manifest, state.targets(), 2);
+    const auto loaded = load_pieces(posix_file_system(), directory, manifest, state.targets(), 2);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     int64_t differing = 0;
     golden::for_each_element(state, [&](float element, float value) {

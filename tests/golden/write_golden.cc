@@ -15,8 +15,8 @@ int write_all(const std::filesystem::path& folder) {
     test_support::World world(posix_file_system(), options, golden::model(codec), golden::kRanks);
     for (auto& state : world.states)
       golden::for_each_element(*state, [](float& element, float value) { element = value; });
-    const auto reports = world.save(
-        SaveRequest{.step = golden::kStep, .trainer_state = "{\"step\":12}"});
+    const auto reports =
+        world.save(SaveRequest{.step = golden::kStep, .trainer_state = "{\"step\":12}"});
     if (!world.error.empty() || reports.empty() || !reports[0].committed) {
       std::cerr << codec << ": no checkpoint: " << world.error << "\n";
       return 1;

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "core/cuda/device.h"
+#include "core/device/device.h"
 
 namespace lockstep::core {
 namespace {

@@ -3,17 +3,17 @@
 #include <gtest/gtest.h>
 
 #include "base/hash.h"
-#include "core/cuda/device.h"
-#include "core/model/cuda_kernels.h"
-#include "core/model/cuda_tensors.h"
+#include "core/device/device.h"
+#include "core/kernels/add_kernels.h"
+#include "core/kernels/cuda_kernels.h"
+#include "core/kernels/cuda_tensors.h"
 #include "core/optim/adamw.h"
-#include "core/sharding/add_kernels.h"
-#include "model_spec/model_spec.h"
+#include "layout/model_spec.h"
 
 namespace lockstep::core {
 namespace {
 
-constexpr int64_t kTile = model_spec::kTileElements;
+constexpr int64_t kTile = layout::kTileElements;
 const at::Device kGpu(at::kCUDA, 0);
 
 at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed) {
@@ -137,15 +137,12 @@ TEST(GpuActivations, MatchAutogradInFp64) {
   at::Tensor d = gate_up.to(kGpu);
   EXPECT_LT(max_difference(cuda::swiglu(d), y64), 1e-5);
   cuda::swiglu_back(dy.to(kGpu), d, d);
-  EXPECT_LT(max_difference(
-                d, torch::autograd::grad({y64}, {g64}, {dy.to(at::kDouble)})[0]),
-            2e-5);
+  EXPECT_LT(max_difference(d, torch::autograd::grad({y64}, {g64}, {dy.to(at::kDouble)})[0]), 2e-5);
   const at::Tensor x64 = fp64(dy), gelu64 = at::gelu(x64, "tanh");
   at::Tensor dx = dy.to(kGpu);
   EXPECT_LT(max_difference(cuda::gelu_new(dx), gelu64), 1e-6);
   cuda::gelu_new_back(dy.to(kGpu), dx, dx);
-  EXPECT_LT(max_difference(
-                dx, torch::autograd::grad({gelu64}, {x64}, {dy.to(at::kDouble)})[0]),
+  EXPECT_LT(max_difference(dx, torch::autograd::grad({gelu64}, {x64}, {dy.to(at::kDouble)})[0]),
             1e-5);
 }
 

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "core/comm/device_communicator.h"
-#include "core/cuda/device.h"
+#include "core/device/device.h"
 #include "tests/support/thread_group.h"
 
 namespace lockstep::core {

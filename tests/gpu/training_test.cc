@@ -2,8 +2,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <gtest/gtest.h>
 
-#include "core/cuda/device.h"
+#include "core/device/device.h"
 #include "core/train/state_pieces.h"
+#include "hf/configured_model.h"
 #include "tests/unit/core/strategies.h"
 
 namespace lockstep::core {
@@ -50,7 +51,7 @@ TEST(GpuTraining, LossesAreThoseOfTheCpuToAFewRoundings) {
 
 struct OneRank {
   explicit OneRank(const Config& c)
-      : config(c), spec(model_spec::create(config, 40).value()), groups(1, 1) {
+      : config(c), spec(hf::configured_model(config, 40).value()), groups(1, 1) {
     model = std::make_unique<TrainingStep>(config, spec, on_device(groups.of(0), kGpu, staged));
     EXPECT_TRUE(model->initialize(nullptr).ok());
   }
@@ -63,7 +64,7 @@ struct OneRank {
                         : outcome.error().message;
   }
   Config config;
-  model_spec::ModelSpec spec;
+  layout::ModelSpec spec;
   ThreadGroups groups;
   std::vector<std::unique_ptr<Communicator>> staged;
   std::unique_ptr<TrainingStep> model;

@@ -20,10 +20,36 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXCEPTIONS = "tests/lint/exceptions.txt"
 MAX_FUNCTION, MAX_HEADER, MAX_SOURCE, MAX_COLUMNS, MAX_FILE_BYTES = 70, 150, 500, 100, 1_000_000
 
-ROOMS = ("base", "model_spec", "data", "checkpoint", "launcher", "core", "cli")
-CORE_SEES = {"cuda": (), "comm": ("cuda",), "sharding": ("cuda", "comm"),
-             "model": ("cuda", "comm", "sharding"), "optim": ("cuda", "comm", "sharding"),
-             "train": ("cuda", "comm", "sharding", "model", "optim")}
+# What each room's files may include besides their own folder's. A folder of a room is a room of its
+# own: it sees what its line names. `cli` sees all.
+SEES = {
+    "base": "", "config": "base", "worker_link": "base", "layout": "base config",
+    "data/formats": "base", "data/order": "base",
+    "data/loader": "base config data/formats data/order",
+    "data/tokenizer": "base data/formats", "data/prepare": "base data/formats data/tokenizer",
+    "checkpoint/record": "base", "checkpoint/codec": "base checkpoint/record",
+    "checkpoint/shard_file": "base checkpoint/record checkpoint/codec",
+    "checkpoint/load": "base checkpoint/record checkpoint/codec checkpoint/shard_file",
+    "checkpoint/save": "base worker_link checkpoint/record checkpoint/codec checkpoint/shard_file",
+    "checkpoint/snapshot": "base checkpoint/record checkpoint/save",
+    "checkpoint/tools": "base checkpoint/record checkpoint/codec checkpoint/shard_file "
+                        "checkpoint/load checkpoint/save",
+    "hf": "base config layout checkpoint/record checkpoint/load",
+    "launcher/net": "base worker_link", "launcher/host": "base worker_link launcher/net",
+    "launcher/control": "base worker_link launcher/net launcher/host",
+    "launcher/slurm": "base launcher/host launcher/control",
+    "launcher/agent": "base worker_link launcher/net launcher/host launcher/control",
+    "core/device": "base", "core/kernels": "base layout core/device",
+    "core/comm": "base worker_link core/device core/kernels",
+    "core/sharding": "base config layout core/device core/kernels core/comm",
+    "core/model": "base config layout core/device core/kernels core/sharding",
+    "core/optim": "base layout core/device core/kernels",
+    "core/train": "base config layout worker_link hf data/formats data/loader checkpoint/record "
+                  "checkpoint/load checkpoint/save checkpoint/snapshot checkpoint/tools "
+                  "core/device core/kernels core/comm core/sharding core/model core/optim",
+}
+ROOMS = tuple(dict.fromkeys([name.split("/")[0] for name in SEES] + ["cli"]))
+MAX_ROOMS = 25  # sources of one folder; a header and its source count once
 TORCH = re.compile(r"^(torch|ATen|c10|c10d|caffe2|gloo)/")
 ALL_OF_TORCH = ("torch/torch.h", "torch/all.h", "torch/extension.h")
 PRECOMPILED = "core/pch.h"
@@ -40,10 +66,11 @@ STD_FILES = ("exists|create_director(y|ies)|remove(_all)?|rename|copy(_file)?|fi
              "is_directory|is_regular_file|(recursive_)?directory_iterator|canonical|"
              "weakly_canonical|last_write_time|space|resize_file")
 # What must come in through a constructor: a pattern, the rooms that may, what to use.
-# The launcher's processes live in /proc and /dev; a command line has a console and an environment.
+# The launcher's processes live in /proc and /dev, a progress page is mapped by two processes; a
+# command line has a console and an environment.
 RAW_CALLS = (
-    (rf"(?<![\w>:])(::|std::)?({POSIX_PROCESS})\s*\(", ("launcher",), "launcher/process.h"),
-    (rf"(?<![\w>:])::({POSIX_FILE})\s*\(", ("launcher",), "base::FileSystem"),
+    (rf"(?<![\w>:])(::|std::)?({POSIX_PROCESS})\s*\(", ("launcher",), "launcher/host/process.h"),
+    (rf"(?<![\w>:])::({POSIX_FILE})\s*\(", ("launcher", "worker_link"), "base::FileSystem"),
     (r"(?<![\w.>])(std::)?(fopen|freopen|tmpfile|mkstemp)\s*\(", (), "base::FileSystem"),
     (r"\bstd::(basic_)?[io]?fstream\b", ("launcher",), "base::FileSystem"),
     (rf"\b(std::filesystem|fs)::({STD_FILES})\b", ("launcher",), "base::FileSystem"),
@@ -106,19 +133,64 @@ class Finding:
         return f"{self.path}:{self.line}: {self.rule}: {self.message}"
 
 
+def room_of(path):
+    """checkpoint/save of checkpoint/save/engine.h; base of base/check.h."""
+    folder = path.rsplit("/", 1)[0]
+    return folder if folder in SEES else folder.split("/")[0]
+
+
 def may_include(path, target):
     """Whether the arrows of the design lead from the file `path` to the header `target`."""
-    room, to = path.split("/")[0], target.split("/")[0]
-    if to not in ROOMS or room not in ROOMS or room == "cli":
-        return room not in ROOMS or room == "cli" or to not in ROOMS
-    if to == "base" or (to == room and room != "core"):
+    room, to = room_of(path), room_of(target)
+    if room.split("/")[0] not in ROOMS or room == "cli" or to.split("/")[0] not in ROOMS:
         return True
-    if room != "core":
-        return False
-    inner, target_inner = path.split("/")[1], target.split("/")[1]
-    if to == "core":
-        return target_inner == inner or target_inner in CORE_SEES.get(inner, ())
-    return to == "model_spec" or (inner == "train" and to in ("data", "checkpoint"))
+    return to == room or to in SEES.get(room, "").split()
+
+
+def stem(path):
+    return path.rsplit(".", 1)[0]
+
+
+def include_graph(tree):
+    """{stem: {stem that it includes: (path, line)}} of the sources that are ours."""
+    stems = {stem(path) for path, _ in tree.cpp(*ROOMS)}
+    graph = {each: {} for each in stems}
+    for path, text in tree.cpp(*ROOMS):
+        for line, header, quoted in includes(text):
+            if quoted and stem(header) in stems and stem(header) != stem(path):
+                graph[stem(path)].setdefault(stem(header), (path, line))
+    return graph
+
+
+def reaches(graph, start, end):
+    seen, left = set(), [start]
+    while left:
+        at = left.pop()
+        if at == end:
+            return True
+        if at not in seen:
+            seen.add(at)
+            left += graph[at]
+    return False
+
+
+def check_circles(tree):
+    """No source includes one that, over others, includes it."""
+    graph = include_graph(tree)
+    for start in sorted(graph):
+        for to, (path, line) in sorted(graph[start].items()):
+            if start < to and reaches(graph, to, start):
+                yield Finding("circles", path, line, f"{to} comes back to {start}")
+
+
+def check_crowds(tree):
+    rooms = {}
+    for each in include_graph(tree):
+        rooms.setdefault(each.rsplit("/", 1)[0], []).append(each)
+    for folder, stems in sorted(rooms.items()):
+        if len(stems) > MAX_ROOMS:
+            yield Finding("crowds", folder, 1, f"{len(stems)} sources, {MAX_ROOMS} are allowed",
+                          len(stems))
 
 
 def includes(text):
@@ -260,7 +332,8 @@ def check_bytes(tree):
             yield Finding("bytes", path, 1, f"{size} bytes, {MAX_FILE_BYTES} are allowed", size)
 
 
-RULES = {"arrows": check_arrows, "torch": check_torch, "torch_header": check_torch_header,
+RULES = {"arrows": check_arrows, "circles": check_circles, "crowds": check_crowds,
+         "torch": check_torch, "torch_header": check_torch_header,
          "function_size": check_function_size, "file_size": check_file_size,
          "columns": check_columns, "raw_calls": check_raw_calls, "words": check_words,
          "paths": check_paths, "built": check_built, "pragma_once": check_headers,

@@ -9,7 +9,7 @@ from lockstep_run import (TINY, Test, check, check_same, committed, curve, metri
 STEPS, FIRST_PART = 14, 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.when_busy": "wait",
                "lr_scheduler.total_steps": STEPS, "checkpoint.keep_latest_k": 4}
-CHUNK_ROW = struct.Struct("<IIQIIIIQ")  # checkpoint/chunk_table.h: ChunkRow
+CHUNK_ROW = struct.Struct("<IIQIIIIQ")  # checkpoint/shard_file/chunk_table.h: ChunkRow
 
 
 def chunks_of(directory, entry):

@@ -25,7 +25,7 @@ BIN_DIR = pathlib.Path(os.environ.get("LOCKSTEP_BIN_DIR", SOURCE_DIR / "build/re
 
 PHASES = ("start", "load", "warmup", "step", "update", "eval", "save", "done")
 SAVE_PHASES = ("idle", "staging", "writing", "voting", "committed", "failed")
-PAGE = struct.Struct("<qqqiiq")  # base/progress_page.h: Layout
+PAGE = struct.Struct("<qqqiiq")  # worker_link/progress_page.h: Layout
 TURN = struct.Struct("<I")       # what follows it
 PARKED = 2
 

@@ -134,8 +134,10 @@ class Rank {
     options.prefix = text("g", number("GENERATION"));
     options.timeout_s = kCollectiveSeconds;
     Membership membership;
-    if (auto joined = join(options); joined.ok()) membership = std::move(joined).value();
-    else return line_.say(joined.error().message);
+    if (auto joined = join(options); joined.ok())
+      membership = std::move(joined).value();
+    else
+      return line_.say(joined.error().message);
     line_.say("joined");
     issued_ = 0;
     while (obey(*membership.communicator, line_.hear(10 * kAnswerMs))) {
@@ -201,8 +203,8 @@ class Rank {
 struct Case {
   const char* kind;
   bool shared_memory;
-  int64_t elements;     // of a part
-  bool joins_again;     // B, once it is awake
+  int64_t elements;  // of a part
+  bool joins_again;  // B, once it is awake
 };
 
 std::string name_of(const Case& c) {

@@ -29,8 +29,7 @@ Result<std::vector<std::string_view>> texts_of(const std::string& in) {
 
 Result<void> run(const std::string& name, const std::string& in, const std::string& out,
                  size_t threads) {
-  LOCKSTEP_TRY(const data::OpenedTokenizer opened,
-               data::open_tokenizer(posix_file_system(), name));
+  LOCKSTEP_TRY(const data::OpenedTokenizer opened, data::open_tokenizer(posix_file_system(), name));
   const data::Tokenizer& tokenizer = *opened.tokenizer;
   LOCKSTEP_TRY(const std::string contents, read_file(posix_file_system(), in));
   LOCKSTEP_TRY(const std::vector<std::string_view> texts, texts_of(contents));
@@ -56,8 +55,9 @@ Result<void> run(const std::string& name, const std::string& in, const std::stri
   LOCKSTEP_RETURN_IF_ERROR(file->write_at(std::as_bytes(std::span(flat)), 0));
   std::cout << "{\"bytes\": " << contents.size() - 4 * texts.size()
             << ", \"ids\": " << flat.size() - texts.size() << ", \"seconds\": " << seconds
-            << ", \"vocab_size\": " << tokenizer.vocab_size() << ", \"end_of_document\": "
-            << tokenizer.end_of_document() << ", \"hash\": \"" << tokenizer.hash() << "\"}\n";
+            << ", \"vocab_size\": " << tokenizer.vocab_size()
+            << ", \"end_of_document\": " << tokenizer.end_of_document() << ", \"hash\": \""
+            << tokenizer.hash() << "\"}\n";
   return {};
 }
 
@@ -69,8 +69,8 @@ int main(int argc, char** argv) {
     std::cerr << "encode_paragraphs TOKENIZER IN OUT [THREADS]\n";
     return 64;
   }
-  const auto done = lockstep::run(argv[1], argv[2], argv[3],
-                                  argc == 5 ? std::stoul(argv[4]) : size_t{1});
+  const auto done =
+      lockstep::run(argv[1], argv[2], argv[3], argc == 5 ? std::stoul(argv[4]) : size_t{1});
   if (done.ok()) return 0;
   std::cerr << done.error().message << "\n";
   return exit_status(done.error().code);

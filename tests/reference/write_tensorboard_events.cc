@@ -15,7 +15,8 @@ int write_run(const char* folder, int64_t pid, int64_t first, int64_t last) {
   if (!writer.ok()) return 1;
   for (int64_t step = first; step <= last; ++step) {
     const double x = static_cast<double>(step);
-    if (!(*writer)->add_scalars(step, {{"loss_metrics/global_avg_loss", 4.0 / x}, {"lr", x * 1e-4}})
+    if (!(*writer)
+             ->add_scalars(step, {{"loss_metrics/global_avg_loss", 4.0 / x}, {"lr", x * 1e-4}})
              .ok()) {
       return 1;
     }

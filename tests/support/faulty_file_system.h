@@ -26,8 +26,10 @@
 namespace lockstep::test_support {
 
 enum class Op {  // kAny counts all of the others
+  // clang-format off
   kAny, kCreate, kOpen, kWrite, kRead, kTruncate, kSync,
   kMakeDirectories, kRename, kRemove, kList, kSyncDirectory,
+  // clang-format on
 };
 inline constexpr size_t kOpCount = 12;
 
@@ -46,11 +48,11 @@ class FaultyFileSystem final : public FileSystem {
  public:
   struct Plan {
     Op op = Op::kAny;
-    int64_t at_call = 0;           // the k-th call of `op`, from 1; 0: never
+    int64_t at_call = 0;  // the k-th call of `op`, from 1; 0: never
     Fault fault = Fault::kNone;
-    bool and_after = false;        // every later call of `op` as well; whole, not in halves
-    int64_t byte_limit = -1;       // writes beyond this many bytes in all: kNoSpace; -1: no limit
-    int64_t delay_ns = 0;          // slept before each call of `op`
+    bool and_after = false;   // every later call of `op` as well; whole, not in halves
+    int64_t byte_limit = -1;  // writes beyond this many bytes in all: kNoSpace; -1: no limit
+    int64_t delay_ns = 0;     // slept before each call of `op`
   };
   explicit FaultyFileSystem(FileSystem& behind) : behind_(behind) {}
   FaultyFileSystem(FileSystem& behind, Plan plan) : behind_(behind), plan_(plan) {}
@@ -128,8 +130,8 @@ class FaultyFileSystem final : public FileSystem {
   size_t take_bytes(size_t size) {
     std::lock_guard lock(mutex_);
     if (plan_.byte_limit >= 0)
-      size = std::min(size, static_cast<size_t>(
-                                std::max<int64_t>(0, plan_.byte_limit - written_bytes_)));
+      size = std::min(size,
+                      static_cast<size_t>(std::max<int64_t>(0, plan_.byte_limit - written_bytes_)));
     written_bytes_ += static_cast<int64_t>(size);
     return size;
   }

@@ -79,8 +79,7 @@ inline Result<void> FaultyFileSystem::on_call(Op op, const Path& path, Fault* ha
     const bool due = call == plan_.at_call || (plan_.and_after && call > plan_.at_call);
     if (planned && plan_.at_call > 0 && due) fault = plan_.fault;
     first = call == plan_.at_call;
-    if (fault == Fault::kHold)
-      changed_.wait(lock, [&, plan = plans_] { return plans_ != plan; });
+    if (fault == Fault::kHold) changed_.wait(lock, [&, plan = plans_] { return plans_ != plan; });
   }
   if (delay_ns > 0) system_clock().sleep_ns(delay_ns);
   if (fault == Fault::kPause) ::raise(SIGSTOP);

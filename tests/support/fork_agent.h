@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/clock.h"
-#include "launcher/agent.h"
+#include "launcher/agent/agent.h"
 
 namespace lockstep::test_support {
 

@@ -3,7 +3,8 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoint/catalog.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/record/catalog.h"
 
 namespace lockstep::checkpoint::test_support {
 

@@ -38,12 +38,12 @@ TEST(Log, LineHasTimeLevelAndPrefix) {
   log_warning("disk ", 93, " % full");
   set_log_prefix("");
   log_info("plain");
-  const std::string time =
-      "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3}";
+  const std::string time = "[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2},[0-9]{3}";
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               testing::MatchesRegex("\\[lockstep\\] " + time +
                                     " - WARNING - rank 2: disk 93 % full\n"
-                                    "\\[lockstep\\] " + time + " - INFO - plain\n"));
+                                    "\\[lockstep\\] " +
+                                    time + " - INFO - plain\n"));
 }
 
 TEST(Log, WhatPeopleShouldSeeGoesToStandardOutputTooWhereThatIsAsked) {

@@ -18,8 +18,8 @@ using test_support::TempDir;
 
 TEST(FaultyFileSystem, CountsCallsAndFailsTheKth) {
   TempDir dir;
-  FaultyFileSystem disk(posix_file_system(), {.op = Op::kWrite, .at_call = 2,
-                                              .fault = Fault::kIoError});
+  FaultyFileSystem disk(posix_file_system(),
+                        {.op = Op::kWrite, .at_call = 2, .fault = Fault::kIoError});
   auto file = disk.create(dir / "f").value();
   EXPECT_TRUE(file->write_at(as_bytes("ab"), 0).ok());
   const Result<void> second = file->write_at(as_bytes("cd"), 2);
@@ -99,8 +99,9 @@ TEST(PublishFileDeathTest, KillAtAnyCallLeavesOldOrNew) {
 
 TEST(FaultyFileSystem, HoldsACallUntilTheNextPlanAndCutsOnlyTheFirstWrite) {
   TempDir dir;
-  FaultyFileSystem disk(posix_file_system(), {.op = Op::kWrite, .at_call = 1,
-                                              .fault = Fault::kShortWrite, .and_after = true});
+  FaultyFileSystem disk(
+      posix_file_system(),
+      {.op = Op::kWrite, .at_call = 1, .fault = Fault::kShortWrite, .and_after = true});
   const auto file = disk.create(dir / "f").value();
   EXPECT_FALSE(file->write_at(as_bytes("abcd"), 0).ok());
   EXPECT_FALSE(file->write_at(as_bytes("efgh"), 2).ok());

@@ -43,7 +43,8 @@ TEST(PosixFileSystem, ReadingBeyondTheEndIsCorruptAndSaysWhere) {
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().code, Code::kCorrupt);
   EXPECT_NE(read.error().message.find((dir / "short").string() + ": the file ends at 5, 3 bytes"),
-            std::string::npos) << read.error().message;
+            std::string::npos)
+      << read.error().message;
 }
 
 TEST(PosixFileSystem, MissingIsNotFoundAndNamed) {

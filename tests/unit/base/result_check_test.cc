@@ -41,8 +41,8 @@ TEST(Result, ExitStatusIsTheContract) {
   EXPECT_EQ(exit_status(Code::kConfig), 64);
   EXPECT_EQ(exit_status(Code::kAborted), 75);
   EXPECT_EQ(exit_status(Code::kPeerLost), 76);
-  for (const Code code : {Code::kIo, Code::kNoSpace, Code::kCorrupt, Code::kNotFound,
-                          Code::kTimeout, Code::kBug})
+  for (const Code code :
+       {Code::kIo, Code::kNoSpace, Code::kCorrupt, Code::kNotFound, Code::kTimeout, Code::kBug})
     EXPECT_EQ(exit_status(code), 70) << code_name(code);
 }
 

@@ -1,12 +1,12 @@
-#include "checkpoint/chunk_codec.h"
+#include "checkpoint/codec/chunk_codec.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "base/hash.h"
-#include "checkpoint/chunk_pipeline.h"
-#include "checkpoint/state.h"
+#include "checkpoint/record/state.h"
+#include "checkpoint/shard_file/chunk_pipeline.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -144,8 +144,8 @@ TEST(ChunkCodec, SumsAreThoseOfTheRawBytesWithoutPadding) {
     encoder.encode(raw, 16384, true, chunk, 12345);
     EXPECT_EQ(chunk.fingerprint, fingerprint(raw, 12345));
     std::vector<std::byte> back(16384);
-    const auto sums = ChunkDecoder(codec).decode(
-        std::span(chunk.stored).first(chunk.stored_bytes), chunk.filter_mask, back, 12345, 12000);
+    const auto sums = ChunkDecoder(codec).decode(std::span(chunk.stored).first(chunk.stored_bytes),
+                                                 chunk.filter_mask, back, 12345, 12000);
     ASSERT_TRUE(sums.ok());
     EXPECT_EQ(sums.value().fingerprint, chunk.fingerprint);
     EXPECT_EQ(sums.value().xxh3, chunk.xxh3);
@@ -189,8 +189,8 @@ TEST(ChunkPipeline, ChunksComeBackInOrderAndAlikeForAnyThreadCount) {
       for (int64_t i = 0; i < 20; ++i) {
         if (pipeline.full()) take();
         const auto& from = dataset == 0 ? good : bad;
-        pipeline.submit({dataset, i, std::span(from).subspan(static_cast<size_t>(i) * 16384, 16384),
-                         16384});
+        pipeline.submit(
+            {dataset, i, std::span(from).subspan(static_cast<size_t>(i) * 16384, 16384), 16384});
       }
     while (!pipeline.empty()) take();
   }

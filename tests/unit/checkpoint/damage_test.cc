@@ -1,6 +1,8 @@
 // What is damaged is named, by load and by verify; the checkpoint before it is used instead.
 
-#include "checkpoint/chunk_table.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/shard_file/chunk_table.h"
+#include "checkpoint/tools/verify.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
 
 namespace lockstep::checkpoint {
@@ -141,8 +143,7 @@ TEST_F(Damage, ATruncatedFileIsNamed) {
 TEST_F(Damage, AMissingRankFileIsNamed) {
   ASSERT_TRUE(disk().remove(newest_ / "rank_00001.h5").ok());
   EXPECT_THAT(load_error(), HasSubstr("rank_00001.h5"));
-  EXPECT_THAT(list_checkpoints(disk(), dir_ / "c").value()[0].problem,
-              HasSubstr("rank_00001.h5"));
+  EXPECT_THAT(list_checkpoints(disk(), dir_ / "c").value()[0].problem, HasSubstr("rank_00001.h5"));
   expect_step_1_is_used();
 }
 
@@ -160,8 +161,7 @@ TEST_F(Damage, AMissingManifestIsTheRestOfAnAttempt) {
 
 TEST_F(Damage, WhenNothingIsLeftEachProblemIsSaid) {
   const auto entries = list_checkpoints(disk(), dir_ / "c").value();
-  for (const auto& entry : entries)
-    flip(entry.directory / "rank_00000.h5", 9);
+  for (const auto& entry : entries) flip(entry.directory / "rank_00000.h5", 9);
   RankState state = state_of(odd_model(), 0, 1);
   const auto loaded = newest_valid(disk(), dir_ / "c", state.targets(), 1);
   ASSERT_FALSE(loaded.ok());

@@ -1,7 +1,8 @@
-#include "checkpoint/engine.h"
+#include "checkpoint/save/engine.h"
 
 #include "base/clock.h"
-#include "checkpoint/retention.h"
+#include "checkpoint/save/retention.h"
+#include "checkpoint/tools/verify.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
 
 namespace lockstep::checkpoint {
@@ -22,8 +23,7 @@ TEST(Engine, WhatIsSavedIsLoadedByEachCodecAndThreadCount) {
       ASSERT_EQ(world.error, "");
       for (const SaveReport& report : world.save(7)) EXPECT_EQ(report.error, "");
       RankState loaded = state_of(large_model(), 0, 1);
-      const auto newest =
-          newest_valid(disk(), dir / "checkpoints", loaded.targets(), threads);
+      const auto newest = newest_valid(disk(), dir / "checkpoints", loaded.targets(), threads);
       ASSERT_TRUE(newest.ok()) << newest.error().message;
       EXPECT_EQ(newest.value().manifest.step, 7);
       EXPECT_EQ(newest.value().manifest.trainer_state, "{\"step\":7}");
@@ -56,8 +56,7 @@ TEST(Engine, AStateThatChangesWhileItIsCopiedIsAnError) {
   const TempDir dir;
   MemoryBallot ballot;
   const auto page = ProgressPage::in_memory();
-  const auto created = Engine::create(options_in(dir / "c"), disk(), ballot, *page,
-                                      state.live());
+  const auto created = Engine::create(options_in(dir / "c"), disk(), ballot, *page, state.live());
   ASSERT_TRUE(created.ok()) << created.error().message;
   Engine& engine = *created.value();
   std::string seen;
@@ -103,14 +102,14 @@ TEST(Engine, ACommitPrunesAndAStartRemovesOrphansOfEarlierGenerations) {
   EXPECT_EQ(read_file(disk(), dir / "c" / "LATEST").value(), "step_00000004.g1-7f2a91\n");
   EXPECT_THAT(names_in(dir / "c" / "step_00000004.g1-7f2a91"),
               ElementsAre("index.h5", "manifest.json", "rank_00000.h5", "rank_00001.h5"));
-  for (const char* name : {"step_00000005.g1-aaaaaa", "step_00000006.g2-bbbbbb",
-                           "step_00000007.g3-cccccc", "notes"})
+  for (const char* name :
+       {"step_00000005.g1-aaaaaa", "step_00000006.g2-bbbbbb", "step_00000007.g3-cccccc", "notes"})
     ASSERT_TRUE(disk().make_directories(dir / "c" / name).ok());
   const World next(disk(), options_in(dir / "c", 2), odd_model(), 2);
-  EXPECT_THAT(names_in(dir / "c"),
-              ElementsAre("GENERATION", "LATEST", "notes", "step_00000003.g1-7f2a91",
-                          "step_00000004.g1-7f2a91", "step_00000006.g2-bbbbbb",
-                          "step_00000007.g3-cccccc"));
+  EXPECT_THAT(
+      names_in(dir / "c"),
+      ElementsAre("GENERATION", "LATEST", "notes", "step_00000003.g1-7f2a91",
+                  "step_00000004.g1-7f2a91", "step_00000006.g2-bbbbbb", "step_00000007.g3-cccccc"));
 }
 
 TEST(Engine, AnEphemeralSaveGoesWithTheNextCommit) {

@@ -1,4 +1,4 @@
-#include "checkpoint/export.h"
+#include "checkpoint/tools/export.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/float16.h"
-#include "checkpoint/diff.h"
-#include "checkpoint/import.h"
+#include "checkpoint/tools/diff.h"
+#include "checkpoint/tools/import.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/newest_valid.h"
 #include "tests/support/temp_dir.h"
@@ -175,10 +175,10 @@ TEST(Import, WhatWasExportedComesBackBitForBit) {
 TEST(Import, HalvesAreWidenedAndTheOptimizerIsZeros) {
   const TempDir dir;
   // 1, -2 and the smallest subnormal; 1.5 and -0.25.
-  const Path source = written(
-      dir, file_of(R"({"h":{"dtype":"F16","shape":[3,1],"data_offsets":[0,6]},)"
-                   R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[6,10]}})",
-                   std::string("\x00\x3c\x00\xc0\x01\x00\xc0\x3f\x80\xbe", 10)));
+  const Path source =
+      written(dir, file_of(R"({"h":{"dtype":"F16","shape":[3,1],"data_offsets":[0,6]},)"
+                           R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[6,10]}})",
+                           std::string("\x00\x3c\x00\xc0\x01\x00\xc0\x3f\x80\xbe", 10)));
   const auto made = import_safetensors(
       posix_file_system(), {source, dir / "b", true, 1, Codec::kZstd, 1, "abc123"}, kSilent);
   ASSERT_TRUE(made.ok()) << made.error().message;

@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "checkpoint/state.h"
+#include "checkpoint/record/state.h"
 
 namespace lockstep::checkpoint::test_support {
 
@@ -21,9 +21,9 @@ struct TensorSpec {
 
 // Odd dimensions, a scalar, tensors smaller than any world size, one of several chunks.
 inline std::vector<TensorSpec> odd_model() {
-  return {{"embed.weight", {263, 33}}, {"layers.0.wq.weight", {37, 41}},
+  return {{"embed.weight", {263, 33}},   {"layers.0.wq.weight", {37, 41}},
           {"layers.0.norm.weight", {3}}, {"scale", {}},
-          {"cube", {5, 7, 11}}, {"one", {1, 1}}};
+          {"cube", {5, 7, 11}},          {"one", {1, 1}}};
 }
 inline std::vector<TensorSpec> large_model() {
   auto model = odd_model();

@@ -1,6 +1,6 @@
 // Snapshots in host memory: what is written comes back exactly at any world size, what is torn,
 // damaged, foreign or overtaken is never used.
-#include "checkpoint/memory_tier.h"
+#include "checkpoint/snapshot/memory_tier.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <mutex>
 
 #include "base/check.h"
-#include "checkpoint/memory_inventory.h"
-#include "checkpoint/memory_tier.h"
+#include "checkpoint/snapshot/memory_inventory.h"
+#include "checkpoint/snapshot/memory_tier.h"
 #include "tests/unit/checkpoint/world.h"
 
 namespace lockstep::checkpoint::test_support {
@@ -17,8 +17,7 @@ inline constexpr uint64_t kRunId = 0x5eed;
 // Ranks that are threads hand each other their blocks.
 class Board {
  public:
-  std::vector<std::byte> swap(int rank, int source, int64_t round,
-                              std::span<const std::byte> out) {
+  std::vector<std::byte> swap(int rank, int source, int64_t round, std::span<const std::byte> out) {
     std::unique_lock lock(mutex_);
     blocks_[{rank, round}].assign(out.begin(), out.end());
     changed_.notify_all();

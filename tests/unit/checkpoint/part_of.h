@@ -1,7 +1,7 @@
 // One rank's part of a manifest: two ranks share the tensor "w" of 3 x 4 elements.
 #pragma once
 
-#include "checkpoint/shard_file_writer.h"
+#include "checkpoint/shard_file/shard_file_writer.h"
 #include "tests/unit/checkpoint/world.h"
 
 namespace lockstep::checkpoint::test_support {

@@ -1,4 +1,4 @@
-#include "checkpoint/plane_frame.h"
+#include "checkpoint/codec/plane_frame.h"
 
 #include <gtest/gtest.h>
 #include <zstd.h>
@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "base/hash.h"
-#include "checkpoint/chunk_codec.h"
+#include "checkpoint/codec/chunk_codec.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -156,8 +156,7 @@ TEST(PlaneFrame, FramesOfOthersAreRead) {
       SCOPED_TRACE(pattern.name + std::string(" level ") + std::to_string(level));
       const Bytes chunk = chunk_of(100000, pattern.word), planes = shuffled(chunk);
       Bytes frame(ZSTD_compressBound(planes.size()));
-      frame.resize(
-          ZSTD_compress(frame.data(), frame.size(), planes.data(), planes.size(), level));
+      frame.resize(ZSTD_compress(frame.data(), frame.size(), planes.data(), planes.size(), level));
       expect_reads_back(frame, chunk);
     }
   Bytes repeated = chunk_of(100000, random);  // a noise plane that repeats one before it
@@ -187,8 +186,8 @@ TEST(PlaneFrame, DamagedFramesAreReadAsZstdReadsThem) {
     }
     if (draw(4) == 0) frame.resize(draw(frame.size()) + 1);
     Bytes planes(chunk.size()), back(chunk.size());
-    const bool read = ZSTD_decompress(planes.data(), planes.size(), frame.data(), frame.size()) ==
-                      chunk.size();
+    const bool read =
+        ZSTD_decompress(planes.data(), planes.size(), frame.data(), frame.size()) == chunk.size();
     const auto opened = reader.open(frame, chunk.size());
     ASSERT_EQ(opened.ok(), read) << "round " << round;
     (read ? accepted : refused) += 1;

@@ -5,9 +5,9 @@
 #include <numeric>
 
 #include "base/hash.h"
-#include "checkpoint/attempt.h"
-#include "checkpoint/flat_boxes.h"
-#include "checkpoint/save_schedule.h"
+#include "checkpoint/record/attempt.h"
+#include "checkpoint/record/flat_boxes.h"
+#include "checkpoint/save/save_schedule.h"
 #include "tests/unit/checkpoint/part_of.h"
 
 namespace lockstep::checkpoint {
@@ -56,8 +56,7 @@ TEST(FlatBoxes, CoverARunExactlyInOrder) {
 
 TEST(Fingerprint, PartsAddUpAndEveryChangeShows) {
   std::vector<float> values(10007);
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = value_at("x", 1, static_cast<int64_t>(i));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = value_at("x", 1, static_cast<int64_t>(i));
   const auto bytes = std::as_writable_bytes(std::span(values));
   const uint64_t whole = fingerprint(bytes, 0);
   for (size_t cut : {size_t{1}, size_t{5000}, values.size() - 1})
@@ -133,12 +132,12 @@ TEST(SaveSchedule, ByStepsByTimeAndInBetween) {
     Due due;
   };
   const Case cases[] = {
-      {{0, 0}, 50, false, false, Due::kNo},         {{0, 0}, 50, true, false, Due::kPermanent},
-      {{50, 0}, 50, false, false, Due::kPermanent}, {{50, 0}, 51, false, false, Due::kNo},
+      {{0, 0}, 50, false, false, Due::kNo},          {{0, 0}, 50, true, false, Due::kPermanent},
+      {{50, 0}, 50, false, false, Due::kPermanent},  {{50, 0}, 51, false, false, Due::kNo},
       {{50, 10}, 60, false, false, Due::kEphemeral}, {{50, 10}, 100, false, false, Due::kPermanent},
-      {{50, 10}, 60, true, false, Due::kPermanent}, {{50, 10}, 60, false, true, Due::kPermanent},
-      {{50, 10}, 61, false, true, Due::kPermanent}, {{50, 15}, 75, false, false, Due::kEphemeral},
-      {{0, 10}, 20, false, false, Due::kEphemeral}, {{0, 10}, 21, false, false, Due::kNo},
+      {{50, 10}, 60, true, false, Due::kPermanent},  {{50, 10}, 60, false, true, Due::kPermanent},
+      {{50, 10}, 61, false, true, Due::kPermanent},  {{50, 15}, 75, false, false, Due::kEphemeral},
+      {{0, 10}, 20, false, false, Due::kEphemeral},  {{0, 10}, 21, false, false, Due::kNo},
   };
   for (const Case& c : cases)
     EXPECT_EQ(save_due(c.schedule, c.step, c.must, c.time_is_up), c.due)

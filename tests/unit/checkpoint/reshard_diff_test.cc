@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "checkpoint/diff.h"
-#include "checkpoint/reshard.h"
-#include "checkpoint/selection.h"
+#include "checkpoint/load/selection.h"
+#include "checkpoint/tools/diff.h"
+#include "checkpoint/tools/reshard.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/newest_valid.h"
 #include "tests/support/temp_dir.h"
@@ -34,13 +34,14 @@ constexpr int64_t kStep = 7;
 const Progress kSilent = [](int64_t, int64_t) {};
 
 // A committed checkpoint of `world_size` ranks; `change` may alter the state before it is saved.
-Path saved(const Path& folder, int world_size, const std::vector<test_support::TensorSpec>& model,
-           const std::function<void(World&)>& change = [](World&) {}) {
+Path saved(
+    const Path& folder, int world_size, const std::vector<test_support::TensorSpec>& model,
+    const std::function<void(World&)>& change = [](World&) {}) {
   World world(posix_file_system(), options_in(folder), model, world_size);
   for (auto& state : world.states) state->fill(kStep);
   change(world);
-  const auto reports = world.save(
-      {.step = kStep, .updates = kStep, .trainer_state = "{\"step\":7}"});
+  const auto reports =
+      world.save({.step = kStep, .updates = kStep, .trainer_state = "{\"step\":7}"});
   EXPECT_TRUE(reports.at(0).committed) << reports.at(0).error;
   return reports.at(0).directory;
 }
@@ -144,8 +145,9 @@ TEST(Reshard, WhatAFailureAtAnyCallLeavesIsNoCheckpointOrAWholeOne) {
   int64_t calls = 0, whole = 0;
   for (int64_t k = 1; calls == 0; ++k) {
     const Path folder = dir / text("b", k);
-    FaultyFileSystem disk(posix_file_system(), {.op = Op::kAny, .at_call = k,
-                                                .fault = Fault::kIoError, .and_after = true});
+    FaultyFileSystem disk(
+        posix_file_system(),
+        {.op = Op::kAny, .at_call = k, .fault = Fault::kIoError, .and_after = true});
     const auto made = resharded(source, folder, 3, disk);
     if (disk.calls(Op::kAny) < k) calls = k;
     if (made.ok() || !posix_file_system().exists(folder)) continue;
@@ -179,7 +181,7 @@ TEST(Diff, CountsElementsAndSortsBySize) {
     for (auto& state : world.states)
       for (size_t i = 0; i < state->pieces.size(); ++i) {
         const std::string key = state->pieces[i].tensor_key();
-        if (key == "adam_m/cube") state->values[i].back() += 0.5f;         // one on each rank
+        if (key == "adam_m/cube") state->values[i].back() += 0.5f;  // one on each rank
         if (key == "param/embed.weight") state->values[i].front() += 2.0f;
         if (key == "adam_v/scale")
           state->values[i].front() = std::numeric_limits<float>::quiet_NaN();

@@ -1,5 +1,6 @@
 // A checkpoint of any world size is read at any other, and little more than what is wanted.
-#include "checkpoint/chunk_table.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/shard_file/chunk_table.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
 
 namespace lockstep::checkpoint {
@@ -42,8 +43,7 @@ TEST(Reshard, AnyWorldSizeToAnyOtherReadingLittleMore) {
       Fingerprints whole;
       for (int rank = 0; rank < to; ++rank) {
         RankState state = state_of(model, rank, to);
-        const auto loaded =
-            load_pieces(disk(), reports[0].directory, manifest, state.targets(), 1);
+        const auto loaded = load_pieces(disk(), reports[0].directory, manifest, state.targets(), 1);
         ASSERT_TRUE(loaded.ok()) << loaded.error().message;
         ASSERT_EQ(state.difference(from), "") << from << " -> " << to << " rank " << rank;
         EXPECT_GE(loaded.value().read_bytes, loaded.value().wanted_bytes);

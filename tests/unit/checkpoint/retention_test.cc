@@ -1,4 +1,4 @@
-#include "checkpoint/retention.h"
+#include "checkpoint/save/retention.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,15 @@ namespace {
 CatalogEntry entry_of(const std::string& line) {
   const auto words = split(line, ' ');
   const auto dot = words[0].find('.');
-  CatalogEntry entry{words[0], std::stoll(words[0].substr(0, dot)),
-                     std::stoll(words[0].substr(dot + 1)), true, true, "", 0, false, {}};
+  CatalogEntry entry{words[0],
+                     std::stoll(words[0].substr(0, dot)),
+                     std::stoll(words[0].substr(dot + 1)),
+                     true,
+                     true,
+                     "",
+                     0,
+                     false,
+                     {}};
   for (const std::string& word : words) {
     if (word == "E") entry.ephemeral = true;
     if (word == "D" || word == "A") entry.committed = false;
@@ -80,20 +87,37 @@ TEST(Retention, MultiplesOfKeepEveryStayForEver) {
 TEST(Retention, OneForEachSoManyMinutesStays) {
   const RetentionPolicy hourly{2, 0, 60};
   check({
-      {"an hour", hourly, 1,
+      {"an hour",
+       hourly,
+       1,
        {"60.1 @150", "50.1 @120", "40.1 @90", "30.1 @60", "20.1 @30", "10.1 @0"},
        {"40.1", "20.1"}},
-      {"of the one kept before", hourly, 1,
-       {"60.1 @170", "50.1 @160", "40.1 @130", "30.1 @70", "20.1 @50", "10.1 @0"}, {"20.1"}},
+      {"of the one kept before",
+       hourly,
+       1,
+       {"60.1 @170", "50.1 @160", "40.1 @130", "30.1 @70", "20.1 @50", "10.1 @0"},
+       {"20.1"}},
       {"the oldest there is", hourly, 1, {"60.1 @170", "50.1 @160", "40.1 @59"}, {}},
-      {"a clock set back", hourly, 1, {"60.1 @22", "50.1 @21", "40.1 @20", "30.1 @10", "20.1 @500"},
+      {"a clock set back",
+       hourly,
+       1,
+       {"60.1 @22", "50.1 @21", "40.1 @20", "30.1 @10", "20.1 @500"},
        {"40.1"}},
-      {"unknown time", hourly, 1, {"60.1 @22", "50.1 @21", "40.1 D", "30.1 @20", "20.1 @10"},
+      {"unknown time",
+       hourly,
+       1,
+       {"60.1 @22", "50.1 @21", "40.1 D", "30.1 @20", "20.1 @10"},
        {"30.1"}},
-      {"and every 40", {2, 40, 60}, 1, {"60.1 @70", "50.1 @65", "40.1 @62", "30.1 @61", "20.1 @1"},
+      {"and every 40",
+       {2, 40, 60},
+       1,
+       {"60.1 @70", "50.1 @65", "40.1 @62", "30.1 @61", "20.1 @1"},
        {}},
-      {"and every 40, in the hour", {2, 40, 60}, 1,
-       {"60.1 @40", "50.1 @35", "40.1 @32", "30.1 @31", "20.1 @1"}, {"30.1"}},
+      {"and every 40, in the hour",
+       {2, 40, 60},
+       1,
+       {"60.1 @40", "50.1 @35", "40.1 @32", "30.1 @31", "20.1 @1"},
+       {"30.1"}},
   });
 }
 

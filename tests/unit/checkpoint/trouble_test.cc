@@ -135,8 +135,7 @@ TEST(Trouble, ASlowRankIsWaitedForUntilTheDeadlineAndThenTheAttemptIsAbandoned) 
   EXPECT_EQ(newest_is_not(3, dir / "c"), "");
   const World next(disk(), options_in(dir / "c", 3), odd_model(), 1);  // collects what it wrote
   const auto entries = list_checkpoints(disk(), dir / "c").value();
-  for (const auto& entry : entries)
-    EXPECT_TRUE(entry.committed) << entry.directory;
+  for (const auto& entry : entries) EXPECT_TRUE(entry.committed) << entry.directory;
 }
 
 // A rank's line to the others. While `cut`, that of the dying rank does not work, and the others
@@ -196,8 +195,7 @@ TEST(Trouble, ARankThatDiesWhileVotingEndsTheAttemptAndTheNextOneWorks) {
     World fewer(disk(), options_in(dir / "c", 2), odd_model(), 2);  // or a restart without it
     EXPECT_TRUE(fewer.save(4)[0].committed);
     const auto entries = list_checkpoints(disk(), dir / "c").value();
-    for (const auto& entry : entries)
-      EXPECT_TRUE(entry.committed) << entry.directory;
+    for (const auto& entry : entries) EXPECT_TRUE(entry.committed) << entry.directory;
     world.engines.clear();  // before the line that they use
   }
 }
@@ -259,8 +257,8 @@ TEST(Trouble, FailedSavesLeakNothing) {
   ASSERT_TRUE(world.save(1)[0].committed);
   int64_t descriptors = 0, resident = 0;
   for (int64_t step = 2; step <= 60; ++step) {
-    full.set_plan({.op = Op::kWrite, .at_call = step % 3 + 1, .fault = Fault::kNoSpace,
-                   .and_after = true});
+    full.set_plan(
+        {.op = Op::kWrite, .at_call = step % 3 + 1, .fault = Fault::kNoSpace, .and_after = true});
     EXPECT_FALSE(world.save(step)[0].committed);
     if (step == 20) descriptors = open_descriptors(), resident = resident_kib();
   }

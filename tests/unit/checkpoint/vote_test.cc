@@ -1,4 +1,4 @@
-#include "checkpoint/vote.h"
+#include "checkpoint/save/vote.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "base/progress_page.h"
-#include "checkpoint/catalog.h"
-#include "checkpoint/engine.h"
-#include "checkpoint/memory_ballot.h"
+#include "checkpoint/record/catalog.h"
+#include "checkpoint/save/engine.h"
+#include "tests/support/memory_ballot.h"
 #include "tests/unit/checkpoint/made_up_state.h"
+#include "worker_link/progress_page.h"
 
 namespace lockstep::checkpoint::test_support {
 
@@ -28,8 +28,8 @@ struct World {
       states.push_back(std::make_unique<RankState>(state_of(model, base.rank, base.world_size)));
       pages.push_back(ProgressPage::in_memory());
       auto engine = Engine::create(base, *disks[static_cast<size_t>(base.rank)],
-                                   ballot_of ? ballot_of(base.rank, ballot) : ballot,
-                                   *pages.back(), states.back()->live());
+                                   ballot_of ? ballot_of(base.rank, ballot) : ballot, *pages.back(),
+                                   states.back()->live());
       if (!engine.ok()) {
         error = engine.error().message;
         return;
@@ -40,8 +40,8 @@ struct World {
   // Saves the state of `step` on all ranks and waits. Rank 0's report first.
   std::vector<SaveReport> save(int64_t step) {
     for (auto& state : states) state->fill(step);
-    return save(SaveRequest{.step = step, .updates = step,
-                            .trainer_state = text("{\"step\":", step, "}")});
+    return save(
+        SaveRequest{.step = step, .updates = step, .trainer_state = text("{\"step\":", step, "}")});
   }
   // Saves what is there.
   std::vector<SaveReport> save(const SaveRequest& request) {

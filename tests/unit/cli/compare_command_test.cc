@@ -1,4 +1,4 @@
-#include "cli/compare_command.h"
+#include "cli/compare/compare_command.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,8 +7,9 @@
 #include <thread>
 
 #include "base/text.h"
-#include "cli/doctor_probe.h"
-#include "cli/doctor_report.h"
+#include "cli/doctor/doctor_probe.h"
+#include "cli/doctor/doctor_report.h"
+#include "hf/configured_model.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/temp_dir.h"
 
@@ -30,8 +31,10 @@ NodeFacts healthy() {
   f.devices = {16, 2, true, "", {gpu(), gpu()}};
   f.compute = {"", "x", "2.11.0", "2.27.5", 2, 1, true, 50, 700};
   f.disk = {"/scratch", "", 1000 * kGiB, kGiB / 4, 0.2, 0.1};
-  f.memory = {.available_bytes = 400 * kGiB, .copy_bytes_per_s = 100e9,
-              .snapshot_folder = "/dev/shm", .snapshot_free_bytes = 200 * kGiB,
+  f.memory = {.available_bytes = 400 * kGiB,
+              .copy_bytes_per_s = 100e9,
+              .snapshot_folder = "/dev/shm",
+              .snapshot_free_bytes = 200 * kGiB,
               .shm_free_bytes = 200 * kGiB};
   f.limits = {.open_files = 65536, .open_files_hard = 65536, .locked_bytes = -1};
   f.network = {"", "eth0", "10.0.0.1"};
@@ -39,8 +42,12 @@ NodeFacts healthy() {
   return f;
 }
 NodeNeeds two_ranks() {
-  return {.ranks = 2, .checkpoint_bytes = 100 * kGiB, .checkpoint_how = "4 x 25.00 GiB at most",
-          .snapshot_bytes = 50 * kGiB, .host_bytes = 30 * kGiB, .device_bytes = 60 * kGiB};
+  return {.ranks = 2,
+          .checkpoint_bytes = 100 * kGiB,
+          .checkpoint_how = "4 x 25.00 GiB at most",
+          .snapshot_bytes = 50 * kGiB,
+          .host_bytes = 30 * kGiB,
+          .device_bytes = 60 * kGiB};
 }
 
 Verdict verdict(const NodeFacts& facts, const NodeNeeds& needs, const std::string& what) {
@@ -75,9 +82,15 @@ const std::vector<Trouble>& troubles() {
   using N = NodeNeeds;
   static const std::vector<Trouble> kTroubles = {
       {"NoNvidiaSmi", "devices", Level::kWarn, "2 GPUs in /proc",
-       [](F& f, N&) { f.devices.has_nvidia_smi = false; f.devices.gpus.clear(); }},
+       [](F& f, N&) {
+         f.devices.has_nvidia_smi = false;
+         f.devices.gpus.clear();
+       }},
       {"DriverIsSilent", "devices", Level::kBad, "timed out",
-       [](F& f, N&) { f.devices.nvidia_smi_error = "timed out"; f.devices.gpus.clear(); }},
+       [](F& f, N&) {
+         f.devices.nvidia_smi_error = "timed out";
+         f.devices.gpus.clear();
+       }},
       {"GpuFellOffTheBus", "devices", Level::kBad, "1 of 2",
        [](F& f, N&) { f.devices.gpus.pop_back(); }},
       {"EccErrors", "devices", Level::kBad, "3 uncorrected",
@@ -86,8 +99,7 @@ const std::vector<Trouble>& troubles() {
        [](F& f, N&) { f.devices.gpus[1].name = "NVIDIA A100"; }},
       {"ModelTooLargeForTheGpu", "devices", Level::kBad, "a GPU has 80.00 GiB",
        [](F&, N& n) { n.device_bytes = 81 * kGiB; }},
-      {"MoreRanksThanGpus", "devices", Level::kWarn, "for 4 ranks",
-       [](F&, N& n) { n.ranks = 4; }},
+      {"MoreRanksThanGpus", "devices", Level::kWarn, "for 4 ranks", [](F&, N& n) { n.ranks = 4; }},
       {"BuiltForTheCpu", "devices", Level::kWarn, "computes on the CPU",
        [](F& f, N&) { f.compute.cuda_build = false; }},
       {"LibTorchSeesOne", "devices", Level::kWarn, "LibTorch sees 1",
@@ -107,9 +119,11 @@ const std::vector<Trouble>& troubles() {
       {"DiskCannotBeWritten", "disk", Level::kBad, "Permission denied",
        [](F& f, N&) { f.disk.error = "create /scratch/x: Permission denied"; }},
       {"SlowDisk", "disk", Level::kWarn, "26.7 MB/s",
-       [](F& f, N&) { f.disk.write_s = 10; f.disk.sync_s = 0.05; }},
-      {"SlowSync", "disk", Level::kWarn, "fsync 2.100 s",
-       [](F& f, N&) { f.disk.sync_s = 2.1; }},
+       [](F& f, N&) {
+         f.disk.write_s = 10;
+         f.disk.sync_s = 0.05;
+       }},
+      {"SlowSync", "disk", Level::kWarn, "fsync 2.100 s", [](F& f, N&) { f.disk.sync_s = 2.1; }},
       {"NoSpace", "space", Level::kBad, "up to 100.00 GiB (4 x 25.00 GiB at most)",
        [](F& f, N&) { f.disk.free_bytes = 99 * kGiB; }},
       {"TightSpace", "space", Level::kWarn, "up to 100.00 GiB",
@@ -119,7 +133,10 @@ const std::vector<Trouble>& troubles() {
       {"TooFewOpenFiles", "limits", Level::kBad, "256 open files",
        [](F& f, N&) { f.limits.open_files = 256; }},
       {"InfiniBandWithoutLockedMemory", "limits", Level::kWarn, "8.00 MiB",
-       [](F& f, N&) { f.limits.infiniband = true; f.limits.locked_bytes = 8 << 20; }},
+       [](F& f, N&) {
+         f.limits.infiniband = true;
+         f.limits.locked_bytes = 8 << 20;
+       }},
       {"NoAddress", "network", Level::kBad, "no interface is called",
        [](F& f, N&) { f.network.error = "no interface is called \"ib9\""; }},
       {"ClockRunsFree", "clock", Level::kWarn, "time service",
@@ -172,7 +189,7 @@ TEST(Doctor, NeedsFollowFromTheConfig) {
   Config config;
   config.training.steps = 1000;
   config.checkpoint.interval = 50;
-  const model_spec::ModelSpec spec = model_spec::create(config, 300).value();
+  const layout::ModelSpec spec = hf::configured_model(config, 300).value();
   const int64_t state = 12 * spec.parameter_count();
   const auto needs = [&] { return needs_of(config, spec, {4, 2}, 2, false); };
   EXPECT_EQ(needs().checkpoint_bytes, 4 * state);  // three that stay, one in the making
@@ -217,8 +234,8 @@ TEST(DoctorProbe, TheDiskIsMeasuredInTheNearestFolderAndNothingIsLeft) {
 TEST(DoctorProbe, AFullDiskIsSaidAndNothingIsLeft) {
   const test_support::TempDir dir;
   test_support::FaultyFileSystem full(
-      posix_file_system(), {.op = test_support::Op::kWrite, .at_call = 2,
-                            .fault = test_support::Fault::kNoSpace});
+      posix_file_system(),
+      {.op = test_support::Op::kWrite, .at_call = 2, .fault = test_support::Fault::kNoSpace});
   const DiskFacts facts = probe_disk(full, system_clock(), small(dir.path()));
   EXPECT_NE(facts.error, "");
   EXPECT_THAT(posix_file_system().list(dir.path()).value(), IsEmpty());
@@ -311,9 +328,13 @@ TEST(DoctorTogether, EachTroubleIsSaid) {
       {"nodes", Level::kWarn, "2 of them are gpu000",
        [](Met& met) { met[2].facts.node = "gpu000"; }},
       {"clocks", Level::kWarn, "by 29.900 s at least, seen with an error of 0.100 s (gpu002)",
-       [](Met& met) { met[2].skew = ClockSkew{-30, 0.1}; }},
+       [](Met& met) {
+         met[2].skew = ClockSkew{-30, 0.1};
+       }},
       {"clocks", Level::kWarn, "error of 12.000 s",
-       [](Met& met) { met[1].skew = ClockSkew{3, 12}; }},
+       [](Met& met) {
+         met[1].skew = ClockSkew{3, 12};
+       }},
       {"sameness", Level::kWarn, "LibTorch: 2.11.0 on gpu000, 2.10.0 on gpu001",
        [](Met& met) { met[1].facts.compute.torch = "2.10.0"; }},
       {"network", Level::kBad, "gpu001 chose its loopback",
@@ -325,7 +346,9 @@ TEST(DoctorTogether, EachTroubleIsSaid) {
       {"pairs", Level::kWarn, "slowest 100.0 MB/s (gpu001 -> gpu002), median 2.0 GB/s",
        [](Met& met) { met[1].pairs[1].bytes_per_s = 1e8; }},
       {"pairs", Level::kWarn, "0 of 6 ways",
-       [](Met& met) { for (MetNode& node : met) node.pairs.clear(); }},
+       [](Met& met) {
+         for (MetNode& node : met) node.pairs.clear();
+       }},
       {"gemm", Level::kWarn, "slowest: gpu001 at 70 % of the median",
        [](Met& met) { met[1].facts.compute.fp32_tflops = 35; }},
       {"disk", Level::kBad, "slowest: gpu002 at 30 % of the median",
@@ -353,8 +376,9 @@ TEST(DoctorTogether, TheWorstPairsAreNamed) {
   for (const Verdict& v : judge_together(met, 3)) {
     EXPECT_EQ(v.level, Level::kOk) << v.what << ": " << v.found;
     if (v.what != "pairs") continue;
-    EXPECT_EQ(v.found, "6 of 6 ways between nodes measured; slowest 1.9 GB/s (gpu002 -> gpu000), "
-                       "median 2.0 GB/s; longest round trip 2.100 ms (gpu000 -> gpu002)");
+    EXPECT_EQ(v.found,
+              "6 of 6 ways between nodes measured; slowest 1.9 GB/s (gpu002 -> gpu000), "
+              "median 2.0 GB/s; longest round trip 2.100 ms (gpu000 -> gpu002)");
   }
 }
 

@@ -1,4 +1,4 @@
-#include "cli/loss_plot.h"
+#include "cli/compare/loss_plot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "cli/progress_line.h"
+#include "cli/shared/progress_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "cli/run_log.h"
+#include "cli/compare/run_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

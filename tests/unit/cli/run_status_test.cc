@@ -1,5 +1,5 @@
 // What `lockstep status` finds in a run's folder, whom it suspects, and how it draws.
-#include "cli/run_status.h"
+#include "cli/status/run_status.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "cli/status_metrics.h"
-#include "cli/status_report.h"
-#include "launcher/process.h"
+#include "cli/status/status_metrics.h"
+#include "cli/status/status_report.h"
+#include "launcher/host/process.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::cli {
@@ -146,8 +146,7 @@ TEST(StatusMetrics, WhatIsNotKnownHasNoLine) {
   for (const char* line :
        {"lockstep_running 1", "lockstep_step 41", "lockstep_loss 2.5", "lockstep_suspects 1",
         "# TYPE lockstep_restarts_total counter",
-        "lockstep_rank_phase{rank=\"0\",phase=\"step\"} 1",
-        "lockstep_rank_suspect{rank=\"0\"} 0",
+        "lockstep_rank_phase{rank=\"0\",phase=\"step\"} 1", "lockstep_rank_suspect{rank=\"0\"} 0",
         R"(lockstep_rank_snapshot_step{rank="1",node="a \\ \"b\""} 40)",
         R"(lockstep_rank_tokens_per_second{rank="1",node="a \\ \"b\""} 1234567.5)"})
     EXPECT_THAT(words, HasSubstr(text("\n", line, "\n"))) << line;
@@ -170,8 +169,8 @@ class LateClock : public Clock {
 class RunObserverTest : public testing::Test {
  protected:
   void publish(const launcher::Membership& membership) {
-    ASSERT_TRUE(launcher::publish_membership(posix_file_system(), dir_ / "workers.json",
-                                             membership));
+    ASSERT_TRUE(
+        launcher::publish_membership(posix_file_system(), dir_ / "workers.json", membership));
   }
   void write(const char* name, const std::string& contents) {
     ASSERT_TRUE(publish_file(posix_file_system(), dir_ / name, contents));
@@ -212,16 +211,24 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
   const double now = static_cast<double>(system_clock().unix_ns()) * 1e-9;
   std::string lines;
   for (int step = 8; step <= 11; ++step)  // the first two are of an older generation
-    lines += nlohmann::json{{"step", step}, {"loss", 4.0 - 0.1 * step}, {"tokens", 1000},
-                            {"step_time_s", step < 10 ? 9.0 : 0.5}, {"world_size", 3},
-                            {"generation", step < 10 ? 2 : 3}, {"t", now - 1}}.dump() + "\n";
+    lines += nlohmann::json{{"step", step},    {"loss", 4.0 - 0.1 * step},
+                            {"tokens", 1000},  {"step_time_s", step < 10 ? 9.0 : 0.5},
+                            {"world_size", 3}, {"generation", step < 10 ? 2 : 3},
+                            {"t", now - 1}}
+                 .dump() +
+             "\n";
   write("metrics.jsonl", lines);
   write("events.jsonl",
-        R"({"event": "generation_start", "generation": 1})" "\n"
-        R"({"event": "failure_detected", "rank": 1, "reason": "killed by SIGKILL", "step": 5})" "\n"
-        R"({"event": "generation_start", "generation": 2})" "\n"
+        R"({"event": "generation_start", "generation": 1})"
+        "\n"
+        R"({"event": "failure_detected", "rank": 1, "reason": "killed by SIGKILL", "step": 5})"
+        "\n"
+        R"({"event": "generation_start", "generation": 2})"
+        "\n"
         R"({"event": "failure_detected", "rank": 2, "reason": "exit code 70", "step": 9})"
-        "\n" R"({"event": "generation_start", "generation": 3})" "\n");
+        "\n"
+        R"({"event": "generation_start", "generation": 3})"
+        "\n");
   const RunStatus status = look(observer);
   EXPECT_EQ(status.state, "running");
   EXPECT_EQ(status.step, 11);
@@ -274,8 +281,11 @@ TEST_F(RunObserverTest, OfAnotherHostItSaysWhatItCannotKnow) {
   EXPECT_EQ(late.state, "unknown");
   EXPECT_FALSE(late.over());
   EXPECT_EQ(late.ranks[0].suspect, "");
-  write("metrics.jsonl", nlohmann::json{{"step", 3}, {"step_time_s", 0.5}, {"t",
-        static_cast<double>(clock.unix_ns()) * 1e-9 - 30}}.dump() + "\n");
+  write("metrics.jsonl", nlohmann::json{{"step", 3},
+                                        {"step_time_s", 0.5},
+                                        {"t", static_cast<double>(clock.unix_ns()) * 1e-9 - 30}}
+                                 .dump() +
+                             "\n");
   EXPECT_EQ(look(observer).state, "running");
   membership.state = "done";
   publish(membership);
@@ -289,8 +299,8 @@ TEST_F(RunObserverTest, OfSeveralNodesTheyShowWhoIsWhere) {
   membership.agent_pid = kNobody;
   membership.state = "running";
   for (int rank = 0; rank < 3; ++rank)
-    membership.workers.push_back({rank, kNobody, rank < 2 ? "/nowhere/page" : "", {},
-                                  rank < 2 ? "gpu1" : "gpu2"});
+    membership.workers.push_back(
+        {rank, kNobody, rank < 2 ? "/nowhere/page" : "", {}, rank < 2 ? "gpu1" : "gpu2"});
   membership.nodes = {{"gpu1", "", 0, false, true}, {"gpu2", "", 2, true}, {"gpu3", "", -1}};
   publish(membership);
   LateClock clock;

@@ -9,10 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "cli/status_pages.h"
-#include "launcher/agent.h"
-#include "launcher/process.h"
-#include "launcher/run_files.h"
+#include "cli/status/status_pages.h"
+#include "launcher/agent/agent.h"
+#include "launcher/host/process.h"
+#include "launcher/host/run_files.h"
 #include "tests/support/fork_agent.h"
 #include "tests/support/http_get.h"
 #include "tests/support/temp_dir.h"

@@ -123,7 +123,9 @@ TEST(AgentStore, ErrorsSayWhatAndWhy) {
             "store: get \"none\": no answer within the store's timeout (timeout 0.1 s)");
   waiting->set("none", "1");  // the connection of the failed call is not used again
   EXPECT_EQ(waiting->get_to_str("none"), "1");
-  EXPECT_NE(failure([&] { waiting->wait({"a", "b", "c", "d"}); }).find("(4 keys)"),
+  EXPECT_NE(failure([&] {
+              waiting->wait({"a", "b", "c", "d"});
+            }).find("(4 keys)"),
             std::string::npos);
   const auto old = store(*agent, 5000, "g0");
   EXPECT_NE(failure([&] { old->set("k", "v"); }).find("generation g0 is over, or not begun"),

@@ -1,16 +1,16 @@
 // Sharding, folding and the optimizer: the same bits at any cut.
 #include <gtest/gtest.h>
 
+#include "core/kernels/add_kernels.h"
 #include "core/optim/adamw.h"
-#include "core/sharding/add_kernels.h"
 #include "core/sharding/fold_tree.h"
-#include "core/sharding/shard_layout.h"
 #include "core/sharding/strategy.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::core {
 namespace {
 
-constexpr int64_t kTile = model_spec::kTileElements;
+constexpr int64_t kTile = layout::kTileElements;
 
 at::Tensor random_tensor(int64_t n, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
@@ -45,7 +45,7 @@ TEST(Strategy, GroupsFitWhatIsLeftOfTheNodes) {
   auto size = [&](const char* strategy, int w, int local, int64_t degree = 0) {
     config.parallelism.strategy = strategy;
     config.parallelism.data_parallel_shard_degree = degree;
-    return model_spec::shard_size(config, w, local);
+    return layout::shard_size(config, w, local);
   };
   EXPECT_EQ(size("single", 1, 1), 1);
   EXPECT_EQ(size("ddp", 8, 4), 1);
@@ -86,14 +86,14 @@ TEST(SlotMap, EverySlotHasOneRankAndOneRound) {
 
 TEST(SlotMap, SubtreesAreTheFewestNodesOfTheTree) {
   using Runs = std::vector<SlotRun>;
-  EXPECT_EQ(model_spec::subtrees_of({0, 8}), (Runs{{0, 8}}));
-  EXPECT_EQ(model_spec::subtrees_of({1, 7}), (Runs{{1, 1}, {2, 2}, {4, 4}}));
-  EXPECT_EQ(model_spec::subtrees_of({3, 3}), (Runs{{3, 1}, {4, 2}}));
-  EXPECT_EQ(model_spec::subtrees_of({5, 0}), Runs{});
+  EXPECT_EQ(layout::subtrees_of({0, 8}), (Runs{{0, 8}}));
+  EXPECT_EQ(layout::subtrees_of({1, 7}), (Runs{{1, 1}, {2, 2}, {4, 4}}));
+  EXPECT_EQ(layout::subtrees_of({3, 3}), (Runs{{3, 1}, {4, 2}}));
+  EXPECT_EQ(layout::subtrees_of({5, 0}), Runs{});
 }
 
 TEST(ShardLayout, SegmentsCoverEveryElementOnceWithoutPadding) {
-  const model_spec::UnitSpec unit{"u", {{"a", {5000}, 0}, {"b", {3, 4096}, 0}, {"c", {7}, 0}}};
+  const layout::UnitSpec unit{"u", {{"a", {5000}, 0}, {"b", {3, 4096}, 0}, {"c", {7}, 0}}};
   for (int w = 1; w <= 7; ++w) {
     const ShardLayout layout = ShardLayout::create(unit.tiles(), w, w);
     std::vector<std::vector<int>> seen{std::vector<int>(5000), std::vector<int>(3 * 4096),

@@ -1,5 +1,5 @@
 // Attention inside documents, against LibTorch's autograd in fp64 with the mask written out.
-#include "core/model/attention.h"
+#include "core/kernels/attention.h"
 
 #include "base/text.h"
 #include "tests/unit/core/whole_model.h"
@@ -7,8 +7,8 @@
 namespace lockstep::core {
 namespace {
 
-model_spec::DecoderShape attention_shape() {
-  model_spec::DecoderShape s;
+layout::DecoderShape attention_shape() {
+  layout::DecoderShape s;
   s.n_heads = 6;
   s.n_kv_heads = 2;
   s.head_dim = 8;
@@ -25,13 +25,12 @@ at::Tensor hidden(const Documents& documents, int64_t batch, int64_t seq_len, in
   const at::Tensor ones = at::ones({seq_len, seq_len}, at::kBool);
   at::Tensor out = ones.triu(1);
   if (window > 0) out = out.logical_or(ones.tril(-window));
-  return out.logical_or(
-      first.view({batch, 1, seq_len, 1}).ne(first.view({batch, 1, 1, seq_len})));
+  return out.logical_or(first.view({batch, 1, seq_len, 1}).ne(first.view({batch, 1, 1, seq_len})));
 }
 
 Result64 reference(const at::Tensor& qkv, const at::Tensor& d_out, const Documents& documents,
                    int64_t batch, int64_t window) {
-  const model_spec::DecoderShape s = attention_shape();
+  const layout::DecoderShape s = attention_shape();
   const int64_t seq_len = qkv.size(0) / batch, group = s.n_heads / s.n_kv_heads;
   at::Tensor x = leaf(qkv);
   const at::Tensor all =
@@ -159,7 +158,7 @@ double relative(const at::Tensor& a, const at::Tensor& b) {
 
 // Linear layers get another number of rows, so bits may differ there.
 TEST(Documents, PackedAreComputedAsAlone) {
-  for (const model_spec::DecoderShape& shape : families())
+  for (const layout::DecoderShape& shape : families())
     for (bool fused : {true, false})
       for (at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
         const double tolerance = compute == at::kFloat ? 1e-5 : 2e-2;
@@ -196,10 +195,9 @@ TEST(Attention, ADocumentHasTheBitsThatItHasAlone) {
         const Documents one = Documents::create(1, length, {}, at::kCPU);
         const at::Tensor x = qkv.narrow(0, first, length).clone();
         const at::Tensor d = d_out.narrow(0, first, length).clone();
-        EXPECT_TRUE(at::equal(attention.forward(x, one, kept_alone),
-                              out.narrow(0, first, length)));
-        EXPECT_TRUE(at::equal(attention.backward(d, x, one, kept_alone),
-                              d_qkv.narrow(0, first, length)));
+        EXPECT_TRUE(at::equal(attention.forward(x, one, kept_alone), out.narrow(0, first, length)));
+        EXPECT_TRUE(
+            at::equal(attention.backward(d, x, one, kept_alone), d_qkv.narrow(0, first, length)));
       }
     }
 }
@@ -212,7 +210,7 @@ TEST(Documents, OneDocumentIsTheSequence) {
   const auto with = [&](const std::vector<int64_t>& starts) {
     return SlotInput{slot.tokens_BT, slot.labels_BT, 1.0, 3, 1, starts};
   };
-  for (const model_spec::DecoderShape& shape : families())
+  for (const layout::DecoderShape& shape : families())
     for (at::ScalarType compute : {at::kFloat, at::kBFloat16}) {
       const double tolerance = compute == at::kFloat ? 1e-5 : 2e-2;
       WholeModel model(shape, options_of(compute));
@@ -225,15 +223,15 @@ TEST(Documents, OneDocumentIsTheSequence) {
 }
 
 TEST(Documents, RecomputedBlocksGiveTheSameBits) {
-  for (const model_spec::DecoderShape& shape : families())
+  for (const layout::DecoderShape& shape : families())
     for (bool fused : {true, false}) {
       DecoderOptions options = options_of(at::kFloat);
       options.fused_attention = fused;
       WholeModel kept(shape, options);
       options.recompute_every = 1;
       WholeModel recomputed(shape, options);
-      EXPECT_TRUE(at::equal(kept.gradients(packed()).second,
-                            recomputed.gradients(packed()).second));
+      EXPECT_TRUE(
+          at::equal(kept.gradients(packed()).second, recomputed.gradients(packed()).second));
     }
 }
 

@@ -11,7 +11,7 @@ namespace lockstep::core {
 namespace {
 
 TEST(ActivationCheckpoint, RecomputedBlocksGiveTheSameBits) {
-  for (const model_spec::DecoderShape& shape : families())
+  for (const layout::DecoderShape& shape : families())
     for (at::ScalarType compute : {at::kFloat, at::kBFloat16})
       for (double dropout : {0.0, 0.2})
         for (bool fused : {true, false}) {
@@ -34,7 +34,7 @@ TEST(ActivationCheckpoint, RecomputedBlocksGiveTheSameBits) {
 // The blocks' activations of a slot, counted by the allocator.
 TEST(ActivationCheckpoint, HoldsTheActivationsOfOneBlock) {
   install_counting_allocator();
-  model_spec::DecoderShape shape = families()[0];
+  layout::DecoderShape shape = families()[0];
   shape.dim = 32;
   shape.n_layers = 8;
   shape.ffn_dim = 128;
@@ -63,7 +63,7 @@ TEST(ActivationCheckpoint, HoldsTheActivationsOfOneBlock) {
 
 // The written-out backward against differences of the training loss: along the gradient it must
 // fall as the gradient's norm says. Dropout's mask is that of the slot, so it is part of the slope.
-void expect_slope(const model_spec::DecoderShape& shape, const DecoderOptions& options) {
+void expect_slope(const layout::DecoderShape& shape, const DecoderOptions& options) {
   WholeModel model(shape, options);
   const SlotInput slot = some_slot();
   const auto [loss, gradient] = model.gradients(slot);
@@ -92,12 +92,11 @@ void expect_slope(const model_spec::DecoderShape& shape, const DecoderOptions& o
 }
 
 TEST(Families, TheGradientIsTheSlopeOfTheLoss) {
-  for (const model_spec::DecoderShape& shape : families())
-    expect_slope(shape, options_of(at::kFloat));
+  for (const layout::DecoderShape& shape : families()) expect_slope(shape, options_of(at::kFloat));
 }
 
 TEST(DecoderOptions, TheGradientIsTheSlopeOfTheLossWithEveryOption) {
-  for (const model_spec::DecoderShape& shape : families()) {
+  for (const layout::DecoderShape& shape : families()) {
     DecoderOptions options = options_of(at::kFloat);
     options.fused_attention = false;
     options.dropout = 0.25;
@@ -108,10 +107,13 @@ TEST(DecoderOptions, TheGradientIsTheSlopeOfTheLossWithEveryOption) {
 }
 
 TEST(DecoderOptions, TheGradientOfAdaptersIsTheSlopeOfTheLoss) {
-  for (const model_spec::DecoderShape& shape : families()) {
+  for (const layout::DecoderShape& shape : families()) {
     DecoderOptions options = options_of(at::kFloat);
-    options.lora = {3, 5, 0.25, {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
-                                 "down_proj", "c_attn", "c_proj", "c_fc"}};
+    options.lora = {3,
+                    5,
+                    0.25,
+                    {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+                     "c_attn", "c_proj", "c_fc"}};
     options.dropout = 0.25;
     options.recompute_every = 2;
     expect_slope(shape, options);
@@ -119,7 +121,7 @@ TEST(DecoderOptions, TheGradientOfAdaptersIsTheSlopeOfTheLoss) {
 }
 
 TEST(DecoderOptions, PlainAttentionIsNearTheFusedOne) {
-  for (const model_spec::DecoderShape& shape : families())
+  for (const layout::DecoderShape& shape : families())
     for (const auto& [compute, tolerance] :
          {std::pair(at::kFloat, 1e-5), std::pair(at::kBFloat16, 0.03)}) {
       DecoderOptions options = options_of(compute);
@@ -187,7 +189,7 @@ TEST(Dropout, DiffersBySeedPlaceStepAndSlotAndNotByThreads) {
 }
 
 TEST(Dropout, IsOffInEvaluationAndWithProbabilityZero) {
-  const model_spec::DecoderShape shape = families()[0];
+  const layout::DecoderShape shape = families()[0];
   DecoderOptions options = options_of(at::kFloat);
   WholeModel plain(shape, options);
   options.dropout = 0.4;

@@ -1,8 +1,8 @@
 // What the families add to the decoder, against LibTorch's autograd in fp64.
 #include <gtest/gtest.h>
 
+#include "core/kernels/tensor_kernels.h"
 #include "core/model/block_stage.h"
-#include "core/model/tensor_kernels.h"
 #include "tests/unit/core/whole_model.h"
 
 namespace lockstep::core {
@@ -17,9 +17,9 @@ TEST(LayerNorm, ForwardAndBackwardMatchAutogradInFp64) {
     const auto grads = torch::autograd::grad({y64}, {x64, w64, b64}, {dy.to(at::kDouble)});
     at::Tensor stats, dw = at::zeros({dim}, at::kFloat), db = at::zeros({dim}, at::kFloat);
     EXPECT_LT(max_difference(layer_norm(x, w, b, 1e-5, stats), y64), 5e-6);
-    EXPECT_LT(max_difference(layer_norm_back(dy.clone(), x, w, stats, b.expand_as(x).contiguous(),
-                                             dw, db),
-                             grads[0] + b64),
+    EXPECT_LT(max_difference(
+                  layer_norm_back(dy.clone(), x, w, stats, b.expand_as(x).contiguous(), dw, db),
+                  grads[0] + b64),
               5e-6);
     EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
     EXPECT_LT(max_difference(db, grads[2]), 1e-5);
@@ -70,7 +70,7 @@ TEST(AddColumns, SumsInFp32WhateverTheDtype) {
 }
 
 TEST(Families, ALinearLayersGradientIsAutograds) {
-  model_spec::DecoderShape shape = shape_with_everything(false);
+  layout::DecoderShape shape = shape_with_everything(false);
   shape.family = "linear";
   WholeModel model(shape, options_of(at::kFloat));
   const at::Tensor x = random_tensor({18, 24}, 10), dy = random_tensor({18, 24}, 11);

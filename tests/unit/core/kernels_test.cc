@@ -1,12 +1,13 @@
 // The written-out kernels against LibTorch's autograd in fp64, and the properties that the
 // arithmetic rests on.
-#include "core/model/kernels.h"
+#include "core/kernels/kernels.h"
 
 #include <gtest/gtest.h>
 
+#include "core/kernels/tensor_kernels.h"
 #include "core/model/block_stage.h"
 #include "core/model/decoder.h"
-#include "core/model/tensor_kernels.h"
+#include "core/model/embedding_stage.h"
 
 namespace lockstep::core {
 namespace {
@@ -28,9 +29,9 @@ TEST(RmsNorm, ForwardAndBackwardMatchAutogradInFp64) {
   at::Tensor scale, dw = at::zeros({37}, at::kFloat);
   EXPECT_LT(max_difference(rms_norm(x, w, 1e-5, scale), y64), 2e-6);
   const at::Tensor residual = random_tensor({7, 37}, 13);
-  EXPECT_LT(max_difference(rms_norm_back(dy.clone(), x, w, scale, residual, dw),
-                           grads[0] + residual),
-            5e-6);
+  EXPECT_LT(
+      max_difference(rms_norm_back(dy.clone(), x, w, scale, residual, dw), grads[0] + residual),
+      5e-6);
   EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
 }
 
@@ -110,7 +111,7 @@ TEST(TensorKernels, ThreadsDoNotChangeTheBits) {
 
 // A whole unit of one rank, for stages that write gradients.
 struct OneUnit {
-  explicit OneUnit(model_spec::UnitSpec unit_spec, at::ScalarType compute)
+  explicit OneUnit(layout::UnitSpec unit_spec, at::ScalarType compute)
       : spec(std::move(unit_spec)) {
     strategy.compute = compute;
     membership = std::make_unique<Membership>(std::move(join({})).value());
@@ -121,7 +122,7 @@ struct OneUnit {
     EXPECT_TRUE(unit->finish_exchange().ok());
     return unit->folded();
   }
-  model_spec::UnitSpec spec;
+  layout::UnitSpec spec;
   Strategy strategy;
   BufferPool pool;
   std::unique_ptr<Membership> membership;
@@ -144,7 +145,7 @@ TEST(EmbeddingStage, RepeatedTokenGradientIsRoundedOnce) {
 }
 
 TEST(Decoder, InitialValuesDoNotDependOnTheCut) {
-  const model_spec::ParamSpec param{"p", {100, 100}, 0.02};
+  const layout::ParamSpec param{"p", {100, 100}, 0.02};
   std::vector<float> whole(10000), parts(10000);
   initialize_parameter(param, 42, 0, 10000, 0, whole.data());
   for (int64_t at = 0; at < 10000; at += 777)

@@ -4,6 +4,7 @@
 
 #include "core/train/memory_stats.h"
 #include "core/train/state_pieces.h"
+#include "hf/configured_model.h"
 #include "tests/unit/core/strategy_grid.h"
 
 namespace lockstep::core {
@@ -54,7 +55,7 @@ TEST(Lora, FrozenWeightsAreAllThatIsHeldAndNoneOfThemIsInACheckpoint) {
     config.model.dim = 256;
     config.lora.rank = 1;
     config.training.mixed_precision_param = bf16 ? "bfloat16" : "float32";
-    const auto spec = model_spec::create(config, 512);
+    const auto spec = hf::configured_model(config, 512);
     ASSERT_TRUE(spec.ok());
     const int64_t before = memory_stats().allocated_bytes;
     TrainingStep step(config, spec.value(), alone.value().groups());

@@ -1,6 +1,7 @@
 // The loss and the gradients that are summed inside a slot.
+#include "core/kernels/element_type.h"
 #include "core/model/block_stage.h"
-#include "core/model/element_type.h"
+#include "core/model/head_stage.h"
 #include "tests/unit/core/whole_model.h"
 
 namespace lockstep::core {
@@ -29,10 +30,9 @@ TEST(CrossEntropy, MatchesAutogradInFp64WithZLossAndLabelSmoothing) {
         const at::Tensor logits = (random_tensor({6, vocab}, 7) * 3 + 2).to(dtype);
         at::Tensor l64 = leaf(logits);
         const at::Tensor valid = labels.ne(-100).to(at::kDouble);
-        const at::Tensor loss64 =
-            at::cross_entropy_loss(l64, labels, {}, at::Reduction::None, -100,
-                                   loss.label_smoothing) +
-            loss.z_loss * at::logsumexp(l64, {1}).pow(2) * valid;
+        const at::Tensor loss64 = at::cross_entropy_loss(l64, labels, {}, at::Reduction::None, -100,
+                                                         loss.label_smoothing) +
+                                  loss.z_loss * at::logsumexp(l64, {1}).pow(2) * valid;
         const auto grads = torch::autograd::grad({loss64.sum()}, {l64});
         const auto [losses, gradient] = run_cross_entropy(logits, labels, loss, 0.25f);
         for (size_t r = 0; r < 6; ++r)
@@ -54,7 +54,7 @@ TEST(CrossEntropy, NotANumberComesThrough) {
 }
 
 TEST(HeadStage, TheReportedLossHasTheExtraTermsInTrainingAlone) {
-  const model_spec::DecoderShape shape = shape_with_everything(false);
+  const layout::DecoderShape shape = shape_with_everything(false);
   DecoderOptions options = options_of(at::kFloat);
   WholeModel plain(shape, options);
   options.loss = {1e-2, 0.2};
@@ -70,7 +70,7 @@ TEST(HeadStage, TheReportedLossHasTheExtraTermsInTrainingAlone) {
 // logits, summed in fp64.
 at::Tensor exact_head_gradient(const WholeModel& model, const at::Tensor& weight,
                                const at::Tensor& x, const SlotInput& slot) {
-  const Norm norm(model.spec.units.back(), model_spec::Role::kNorm1, model_spec::Role::kNorm1Bias,
+  const Norm norm(model.spec.units.back(), layout::Role::kNorm1, layout::Role::kNorm1Bias,
                   model.spec.shape.norm_eps);
   at::Tensor kept;
   const at::Tensor h = norm.forward(model.parts.back(), x, kept);
@@ -91,7 +91,7 @@ double bf16_roundings(const at::Tensor& got, const at::Tensor& exact) {
 // one are seen 64 times each.
 TEST(HeadStage, Bf16GradientOfAChunkedHeadIsRoundedOnce) {
   for (bool tied : {false, true}) {
-    model_spec::DecoderShape shape = shape_with_everything(false);
+    layout::DecoderShape shape = shape_with_everything(false);
     shape.dim = 16;
     shape.n_layers = 0;
     shape.windows.clear();
@@ -116,7 +116,7 @@ TEST(HeadStage, Bf16GradientOfAChunkedHeadIsRoundedOnce) {
     Unit& unit = *model.units[tied ? 0 : 1];
     unit.start_exchange({false, 1, 1}, 0);
     ASSERT_TRUE(unit.finish_exchange().ok());
-    const int64_t offset = tied ? 0 : model_spec::kTileElements;  // after the norm
+    const int64_t offset = tied ? 0 : layout::kTileElements;  // after the norm
     const at::Tensor got =
         unit.folded().narrow(0, offset, exact.numel()).view(exact.sizes()).clone();
     // Sums of positive and negative terms lose fp32 digits: half an ulp and a little.

@@ -11,6 +11,7 @@
 #include "core/comm/device_communicator.h"
 #include "core/sharding/strategy.h"
 #include "core/train/training_step.h"
+#include "hf/configured_model.h"
 #include "tests/support/thread_group.h"
 
 namespace lockstep::core {
@@ -81,7 +82,7 @@ inline void collect(TrainingStep& model, std::map<std::string, std::vector<float
   model.pull_state();
   for (auto& unit : model.units())
     for (const Segment& s : unit->frozen() ? std::vector<Segment>() : unit->owned_segments()) {
-      const model_spec::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];
+      const layout::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];
       const Unit::HostState& state = unit->host_state();
       const std::pair<const char*, const at::Tensor*> kinds[] = {
           {" w", &state.master_S}, {" m", &state.adam_m_S}, {" v", &state.adam_v_S}};
@@ -110,9 +111,9 @@ inline Groups on_device(Groups groups, at::Device device,
 
 inline Curve train(const Setting& setting, int64_t steps, Config config,
                    at::Device device = at::kCPU) {
-  const model_spec::ModelSpec spec = model_spec::create(config, 40).value();
+  const layout::ModelSpec spec = hf::configured_model(config, 40).value();
   const int w = setting.world_size;
-  ThreadGroups groups(w, model_spec::shard_size(config, w, 1));
+  ThreadGroups groups(w, layout::shard_size(config, w, 1));
   Curve curve;
   std::mutex mutex;
   std::map<std::string, std::vector<float>> whole;

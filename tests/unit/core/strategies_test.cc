@@ -31,8 +31,8 @@ TEST(Strategies, HybridInAnyGroupsGivesTheSameBits) {
   for (bool bf16 : {false, true})
     for (const char* map : {"cyclic", "block"})
       for (const auto& [w, s] : {std::pair(4, 2), {6, 2}, {6, 3}, {8, 4}})
-        settings.push_back({.strategy = "hybrid", .world_size = w, .shard_degree = s, .bf16 = bf16,
-                            .map = map});
+        settings.push_back(
+            {.strategy = "hybrid", .world_size = w, .shard_degree = s, .bf16 = bf16, .map = map});
   check_settings(settings, 6);
   check_settings(settings, 3, [](Config& c) { c.training.slots = 16; });
 }

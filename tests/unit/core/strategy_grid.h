@@ -26,14 +26,15 @@ inline std::vector<Setting> every_setting() {
             for (const char* backward : {"BACKWARD_PRE", "BACKWARD_POST", "NONE"})
               for (const char* wrap : {"module_wrap", "size_based", "none"})
                 for (const char* map : {"cyclic", "block"})
-                  all.push_back({strategy, w, 2, bf16, offload, forward, checkpointing, backward,
-                                 wrap, map});
+                  all.push_back(
+                      {strategy, w, 2, bf16, offload, forward, checkpointing, backward, wrap, map});
   return all;
 }
 
 // Each setting's curve is that of one rank alone with the defaults. `change`: of every config.
-inline void check_settings(const std::vector<Setting>& settings, int64_t steps,
-                           const std::function<void(Config&)>& change = [](Config&) {}) {
+inline void check_settings(
+    const std::vector<Setting>& settings, int64_t steps,
+    const std::function<void(Config&)>& change = [](Config&) {}) {
   auto curve = [&](const Setting& setting) {
     Config config = setting.config();
     change(config);

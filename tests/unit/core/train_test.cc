@@ -8,6 +8,7 @@
 #include "core/train/resume.h"
 #include "core/train/same_run.h"
 #include "core/train/training_step.h"
+#include "hf/configured_model.h"
 
 namespace lockstep::core {
 namespace {
@@ -79,7 +80,7 @@ TEST(TrainingStep, ForwardOnlyHasNoOptimizerState) {
   config.model.dim = 256;
   config.model.n_layers = 8;
   config.training.seq_len = 16;
-  const auto spec = model_spec::create(config, 512);
+  const auto spec = hf::configured_model(config, 512);
   ASSERT_TRUE(spec.ok());
   auto alone = join({});
   ASSERT_TRUE(alone.ok());
@@ -102,8 +103,9 @@ TEST(SameRun, TheErrorNamesTheRankTheFirstKeysAndBothValues) {
             "same kind of device");
   const std::string many = run_difference(
       "identity", {3, 5, 6}, {"a=1", "b=1", "c=1", "d=1", "e=1", "f=1"}, {"a=2", "g=a=b"});
-  EXPECT_TRUE(many.starts_with("rank 3 has another identity than rank 0: a is 2, and 1 on rank 0; "
-                               "b is (absent), and 1 on rank 0; "))
+  EXPECT_TRUE(
+      many.starts_with("rank 3 has another identity than rank 0: a is 2, and 1 on rank 0; "
+                       "b is (absent), and 1 on rank 0; "))
       << many;
   EXPECT_NE(many.find("; and 3 more. Others differ from rank 0 too: 5, 6. All"), many.npos) << many;
 }

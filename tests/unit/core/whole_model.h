@@ -5,6 +5,7 @@
 
 #include "core/model/decoder.h"
 #include "core/sharding/schedule.h"
+#include "layout/decoder_model.h"
 
 namespace lockstep::core {
 
@@ -19,13 +20,13 @@ inline at::Tensor leaf(const at::Tensor& t) { return t.to(at::kDouble).requires_
 
 // A whole model on one rank: its units, and the gradients of one slot.
 struct WholeModel {
-  WholeModel(const model_spec::DecoderShape& shape, DecoderOptions options)
-      : spec(model_spec::create(shape, options.lora)) {
+  WholeModel(const layout::DecoderShape& shape, DecoderOptions options)
+      : spec(layout::create(shape, options.lora)) {
     at::set_num_threads(1);  // as a rank; many threads wait for each other in work this small
     strategy.compute = options.compute;
     membership = std::make_unique<Membership>(std::move(join({})).value());
     uint64_t seed = 100;
-    for (const model_spec::UnitSpec& unit : spec.units) {
+    for (const layout::UnitSpec& unit : spec.units) {
       units.push_back(std::make_unique<Unit>(unit, strategy, membership->groups(), pool));
       units.back()->make_master();
       parts.emplace_back(*units.back(), 0, unit);
@@ -56,7 +57,7 @@ struct WholeModel {
   }
   double loss_of(const SlotInput& slot) { return schedule->evaluate_slot(slot).value().sum; }
 
-  model_spec::ModelSpec spec;
+  layout::ModelSpec spec;
   Strategy strategy;
   BufferPool pool;
   std::unique_ptr<Membership> membership;
@@ -66,8 +67,8 @@ struct WholeModel {
   std::unique_ptr<Schedule> schedule;
 };
 
-inline model_spec::DecoderShape shape_with_everything(bool gpt2) {
-  model_spec::DecoderShape s;
+inline layout::DecoderShape shape_with_everything(bool gpt2) {
+  layout::DecoderShape s;
   s.dim = 24;
   s.n_layers = 2;
   s.n_heads = 4;
@@ -88,8 +89,8 @@ inline model_spec::DecoderShape shape_with_everything(bool gpt2) {
 }
 
 // Grouped queries; gpt2; everything with a window: norms of query and key heads, biases.
-inline std::vector<model_spec::DecoderShape> families() {
-  model_spec::DecoderShape llama = shape_with_everything(false);
+inline std::vector<layout::DecoderShape> families() {
+  layout::DecoderShape llama = shape_with_everything(false);
   llama.qkv_bias = llama.o_bias = llama.mlp_bias = llama.qk_norm = false;
   llama.windows.clear();
   return {llama, shape_with_everything(true), shape_with_everything(false)};

@@ -1,4 +1,4 @@
-#include "data/tokenizer/bpe_trainer.h"
+#include "data/prepare/bpe_trainer.h"
 
 #include "data/tokenizer/open_tokenizer.h"
 #include "tests/unit/data/data_test_support.h"
@@ -24,8 +24,8 @@ std::vector<std::string> merges_of(const std::string& definition) {
 TEST(BpeTrainer, TheMostFrequentPairComesFirstAndTiesInTheOrderOfIds) {
   // " low" 5 times, " lower" 2, " newest" 6, " widest" 3: the example of Sennrich et al.
   std::string words;
-  for (const auto& [word, count] : {std::pair{" low", 5}, {" lower", 2}, {" newest", 6},
-                                    {" widest", 3}})
+  for (const auto& [word, count] :
+       {std::pair{" low", 5}, {" lower", 2}, {" newest", 6}, {" widest", 3}})
     for (int i = 0; i < count; ++i) words += word;
   EXPECT_THAT(merges_of(trained({words}, 257 + 8)),
               ElementsAre("e s", "es t", "l o", "Ġ lo", "Ġlo w", "e w", "n ew", "Ġ new"));
@@ -83,9 +83,9 @@ TEST_F(TrainTokenizerTest, LearnsFromTextThatIsNotHeldOut) {
 }
 
 TEST_F(TrainTokenizerTest, ChatsGiveTheirTemplatesTokens) {
-  write_text(dir_ / "a.jsonl",
-             R"({"messages": [{"role": "user", "content": "aa aa aa"},)"
-             R"( {"role": "assistant", "content": "bb bb bb"}]})" "\n");
+  write_text(dir_ / "a.jsonl", R"({"messages": [{"role": "user", "content": "aa aa aa"},)"
+                               R"( {"role": "assistant", "content": "bb bb bb"}]})"
+                               "\n");
   PrepareOptions options = options_for(dir_ / "a.jsonl", dir_ / "out");
   options.val_millionths = 0;
   options.records = RecordFormat{.chat_template = "chatml"};

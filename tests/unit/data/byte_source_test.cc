@@ -1,4 +1,4 @@
-#include "data/byte_source.h"
+#include "data/prepare/byte_source.h"
 
 #include "tests/unit/data/compressed.h"
 #include "tests/unit/data/data_test_support.h"
@@ -14,13 +14,12 @@ class ByteSourceTest : public testing::Test {
   Result<std::string> read(const std::string& contents) {
     write_text(dir_ / "f", contents);
     seen_.clear();
-    LOCKSTEP_TRY(const auto source,
-                 ByteSource::open(posix_file_system(),
-                                  {dir_ / "f", static_cast<int64_t>(contents.size())},
-                                  [&](std::span<const std::byte> bytes) {
-                                    seen_.append(reinterpret_cast<const char*>(bytes.data()),
-                                                 bytes.size());
-                                  }));
+    LOCKSTEP_TRY(
+        const auto source,
+        ByteSource::open(posix_file_system(), {dir_ / "f", static_cast<int64_t>(contents.size())},
+                         [&](std::span<const std::byte> bytes) {
+                           seen_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+                         }));
     std::string all;
     for (size_t before = 1; before != all.size();) {
       before = all.size();

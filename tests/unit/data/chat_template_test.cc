@@ -1,4 +1,4 @@
-#include "data/chat_template.h"
+#include "data/prepare/chat_template.h"
 
 #include <map>
 
@@ -50,9 +50,11 @@ std::string shown(const char* name, const std::vector<Message>& messages) {
 }
 
 TEST(ChatTemplate, OnlyAnswersAndTheirEndsCount) {
-  const std::vector<Message> messages = {
-      {"system", "Be brief."}, {"user", " Hi\n"}, {"assistant", "Hello"}, {"user", "2+2"},
-      {"assistant", "4"}};
+  const std::vector<Message> messages = {{"system", "Be brief."},
+                                         {"user", " Hi\n"},
+                                         {"assistant", "Hello"},
+                                         {"user", "2+2"},
+                                         {"assistant", "4"}};
   EXPECT_EQ(shown("llama3", messages),
             "<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
             "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"

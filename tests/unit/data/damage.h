@@ -36,10 +36,10 @@ inline void report_crashes() {
   for (const int signal : {SIGSEGV, SIGABRT, SIGFPE, SIGBUS, SIGILL})
     std::signal(signal, [](int number) {
       char line[96];
-      const int size = std::snprintf(
-          line, sizeof line, "signal %d at damage %llu with LOCKSTEP_SEED=%llu\n", number,
-          static_cast<unsigned long long>(tried_damage.load()),
-          static_cast<unsigned long long>(base_seed()));
+      const int size =
+          std::snprintf(line, sizeof line, "signal %d at damage %llu with LOCKSTEP_SEED=%llu\n",
+                        number, static_cast<unsigned long long>(tried_damage.load()),
+                        static_cast<unsigned long long>(base_seed()));
       if (::write(STDERR_FILENO, line, static_cast<size_t>(size)) < 0) _exit(1);
       std::signal(number, SIG_DFL);
       std::raise(number);
@@ -71,15 +71,20 @@ class Damage {
       case 2: bytes.insert(draw(bytes.size() + 1), bytes.substr(at, length)); break;
       case 3: overwrite(bytes, at, number()); break;
       case 4: bytes.insert(at, 1, kCharacters[draw(kCharacters.size())]); break;
-      case 5: if (room > 0) bytes[at] = kCharacters[draw(kCharacters.size())]; break;
-      case 6: if (room > 0) bytes[at] = static_cast<char>(draw(256)); break;
-      default: if (room > 0) bytes[at] = static_cast<char>(bytes[at] ^ (1 << draw(8)));
+      case 5:
+        if (room > 0) bytes[at] = kCharacters[draw(kCharacters.size())];
+        break;
+      case 6:
+        if (room > 0) bytes[at] = static_cast<char>(draw(256));
+        break;
+      default:
+        if (room > 0) bytes[at] = static_cast<char>(bytes[at] ^ (1 << draw(8)));
     }
   }
   // Of 4 or 8 bytes, and near where things go wrong.
   std::string number() {
-    constexpr uint64_t kNear[] = {0, 1, 255, 1 << 16, 1ULL << 31, 1ULL << 32, 1ULL << 40,
-                                  1ULL << 62, 1ULL << 63};
+    constexpr uint64_t kNear[] = {0,          1,          255,        1 << 16,   1ULL << 31,
+                                  1ULL << 32, 1ULL << 40, 1ULL << 62, 1ULL << 63};
     std::string out;
     append_bytes(out, kNear[draw(std::size(kNear))] + draw(5) - 2);
     return out.substr(0, draw(2) == 0 ? 4 : 8);

@@ -1,12 +1,12 @@
 // What was drawn, counted one by one; what a change of the data says.
-#include "data/data_history.h"
+#include "data/loader/data_history.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "data/sample_plan.h"
+#include "data/order/sample_plan.h"
 
 namespace lockstep::data {
 namespace {
@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kA = "aaaa", *kB = "bbbb", *kC = "cccc";
+constexpr const char *kA = "aaaa", *kB = "bbbb", *kC = "cccc";
 
 TEST(DataHistory, WhatWasDrawnIsWhatTheOrderSays) {
   const std::vector<DataStretch> stretches = {
@@ -73,13 +73,15 @@ TEST(DataHistory, AChangeSaysWhatWasDrawnAndWhereTheNewOrderStarts) {
   // 16,001 tokens make 125 samples of 128.
   const std::vector<DataSource> sources = {{"data/web", kA, 16'001}, {"data/code", kC, 16'001}};
   const auto lines = go_on_with(stretches, {100, 8, 128, "1*aaaa,1*cccc"}, sources);
-  EXPECT_THAT(lines, ElementsAre(
-      "the data change after step 100: were 8 samples of 64 tokens a step from 3*aaaa,1*bbbb; "
-      "are 8 samples of 128 tokens a step from 1*aaaa,1*cccc",
-      "  drawn so far from data/web (aaaa): 600 samples, 38,400 tokens",
-      "  drawn so far from bbbb: 200 samples, 12,800 tokens",
-      "  from here on data/web (aaaa): its sample number 400, place 25 of 125 in epoch 3",
-      "  from here on data/code (cccc): its sample number 400, place 25 of 125 in epoch 3"));
+  EXPECT_THAT(
+      lines,
+      ElementsAre(
+          "the data change after step 100: were 8 samples of 64 tokens a step from 3*aaaa,1*bbbb; "
+          "are 8 samples of 128 tokens a step from 1*aaaa,1*cccc",
+          "  drawn so far from data/web (aaaa): 600 samples, 38,400 tokens",
+          "  drawn so far from bbbb: 200 samples, 12,800 tokens",
+          "  from here on data/web (aaaa): its sample number 400, place 25 of 125 in epoch 3",
+          "  from here on data/code (cccc): its sample number 400, place 25 of 125 in epoch 3"));
   ASSERT_EQ(stretches.size(), 2u);
   EXPECT_EQ(stretches[1].first_step, 100);
   // Changed again before a step was made: the stretch between drew nothing.

@@ -10,8 +10,8 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "data/prepare.h"
-#include "data/tokenizer.h"
+#include "data/prepare/prepare.h"
+#include "data/tokenizer/tokenizer.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::data {

@@ -1,6 +1,6 @@
-#include "data/foreign_tokens.h"
+#include "data/formats/foreign_tokens.h"
 
-#include "data/npy_file.h"
+#include "data/formats/npy_file.h"
 #include "tests/unit/data/foreign_files.h"
 
 namespace lockstep::data {
@@ -66,8 +66,9 @@ TEST_F(ForeignTokensTest, WhatIsWrongInAnLlmcFileIsNamed) {
   EXPECT_THAT(fault_of(std::string(3024, 'x')), HasSubstr("magic number"));
   std::string other = good;
   other[4] = 2;
-  EXPECT_EQ(fault_of(other), "version 2 at byte offset 4; with magic number 20240520 this program "
-                             "reads version 1");
+  EXPECT_EQ(fault_of(other),
+            "version 2 at byte offset 4; with magic number 20240520 this program "
+            "reads version 1");
   const int32_t evaluation = 20240522, negative = -5;
   other = good;
   other.replace(0, 4, reinterpret_cast<const char*>(&evaluation), 4);

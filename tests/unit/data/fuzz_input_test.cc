@@ -2,7 +2,7 @@
 // SentencePiece models. Refused or served as it is; no crash, no wait without end.
 #include <cstring>
 
-#include "data/byte_source.h"
+#include "data/prepare/byte_source.h"
 #include "tests/unit/data/compressed.h"
 #include "tests/unit/data/memory_files.h"
 #include "tests/unit/data/rank_definitions.h"
@@ -76,9 +76,8 @@ TEST(TokenizerFuzz, Tekken) {
   const std::string whole = tekken(290).dump();
   const size_t vocab = whole.find("\"vocab\"");
   ASSERT_NE(vocab, std::string::npos);
-  fuzz_tokenizer(whole.substr(0, vocab), 4000, [&](const std::string& head) {
-    return parse_tekken(head + whole.substr(vocab));
-  });
+  fuzz_tokenizer(whole.substr(0, vocab), 4000,
+                 [&](const std::string& head) { return parse_tekken(head + whole.substr(vocab)); });
 }
 
 // A family is told by its number of ranks, so the file is large; all damage falls on its first
@@ -100,7 +99,7 @@ TEST(TokenizerFuzz, Tiktoken) {
 // Of a protocol buffer: a field with these bytes.
 std::string field(int number, const std::string& bytes) {
   std::string out(1, static_cast<char>(number << 3 | 2));
-  for (size_t left = bytes.size(); ; left >>= 7) {
+  for (size_t left = bytes.size();; left >>= 7) {
     out += static_cast<char>((left & 127) | (left > 127 ? 128 : 0));
     if (left <= 127) break;
   }
@@ -131,8 +130,8 @@ std::string sentencepiece_model(int model_type) {
     piece(text("<0x", kDigits[byte / 16], kDigits[byte % 16], ">"), 0, kByte);
   }
   float score = -1;
-  for (const char* words : {"\u2581", "h", "e", "l", "o", "w", "r", "d", "he", "ll", "llo",
-                            "hello", "\u2581hello", "\u2581w", "or", "\u2581wor", "ld", "1", "2"})
+  for (const char* words : {"\u2581", "h", "e", "l", "o", "w", "r", "d", "he", "ll", "llo", "hello",
+                            "\u2581hello", "\u2581w", "or", "\u2581wor", "ld", "1", "2"})
     piece(words, score -= 0.5f, kNormal);
   constexpr int kByteFallback = 35;
   std::string trainer = field(3, model_type);

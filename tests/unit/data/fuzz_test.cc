@@ -3,12 +3,12 @@
 // LOCKSTEP_SEED chooses other damage; a failure prints what it was.
 #include <nlohmann/json.hpp>
 
-#include "data/byte_source.h"
-#include "data/foreign_tokens.h"
-#include "data/npy_file.h"
-#include "data/open_dataset.h"
-#include "data/record.h"
-#include "data/text_reader.h"
+#include "data/formats/foreign_tokens.h"
+#include "data/formats/npy_file.h"
+#include "data/loader/open_dataset.h"
+#include "data/prepare/byte_source.h"
+#include "data/prepare/record.h"
+#include "data/prepare/text_reader.h"
 #include "tests/unit/data/damage.h"
 #include "tests/unit/data/foreign_files.h"
 #include "tests/unit/data/memory_files.h"
@@ -71,8 +71,7 @@ TEST_P(ForeignFuzz, IsRefusedOrReadAsItIs) {
   EXPECT_GT(refused, 1000);
   EXPECT_GT(read, 100);
 }
-INSTANTIATE_TEST_SUITE_P(Kinds, ForeignFuzz,
-                         testing::Values("megatron", "llmc", "nanogpt", "npy"),
+INSTANTIATE_TEST_SUITE_P(Kinds, ForeignFuzz, testing::Values("megatron", "llmc", "nanogpt", "npy"),
                          [](const auto& kind) { return std::string(kind.param); });
 
 // Own folders have checksums: what is read is what prepare wrote, or it is refused.
@@ -157,14 +156,15 @@ TEST(TokenizerFuzz, TokenizerJson) {
   definition["pre_tokenizer"] = {
       {"type", "Sequence"},
       {"pretokenizers",
-       {{{"type", "Split"}, {"pattern", {{"Regex", R"(\p{N}{1,3}|\s+(?!\S))"}}},
-         {"behavior", "Isolated"}, {"invert", false}},
+       {{{"type", "Split"},
+         {"pattern", {{"Regex", R"(\p{N}{1,3}|\s+(?!\S))"}}},
+         {"behavior", "Isolated"},
+         {"invert", false}},
         {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}}}}};
   // Without most of the vocabulary's text, so that damage falls on the rest as often.
   const std::string whole = definition.dump();
-  fuzz_tokenizer(whole, 3000, [](const std::string& bytes) {
-    return parse_tokenizer_json(bytes, "");
-  });
+  fuzz_tokenizer(whole, 3000,
+                 [](const std::string& bytes) { return parse_tokenizer_json(bytes, ""); });
   const size_t vocab = whole.find("\"vocab\""), end = whole.find('}', vocab);
   ASSERT_NE(end, std::string::npos);
   fuzz_tokenizer(whole.substr(0, vocab) + "@" + whole.substr(end), 6000,
@@ -184,9 +184,8 @@ TEST(TokenizerFuzz, Gpt2Files) {
                  [words = encoder.dump()](const std::string& merges) {
                    return parse_gpt2_files(words, merges);
                  });
-  fuzz_tokenizer(encoder.dump(), 3000, [](const std::string& bytes) {
-    return parse_gpt2_files(bytes, "h e\nl l\n");
-  });
+  fuzz_tokenizer(encoder.dump(), 3000,
+                 [](const std::string& bytes) { return parse_gpt2_files(bytes, "h e\nl l\n"); });
 }
 
 }  // namespace

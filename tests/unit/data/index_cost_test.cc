@@ -10,7 +10,7 @@
 #include <new>
 
 #include "base/clock.h"
-#include "data/open_dataset.h"
+#include "data/loader/open_dataset.h"
 #include "tests/unit/data/memory_files.h"
 
 namespace {
@@ -117,8 +117,9 @@ TEST(IndexCost, ABillionSamplesOfAMixture) {
   files.put("a.bin", synthetic(kSamples / 2 * kSeqLen + 1));
   files.put("b.bin", synthetic(kSamples / 4 * kSeqLen + 1));
   files.put("c.bin", synthetic(kSamples / 4 * kSeqLen + 3));
-  expect_cheap(files, {.kind = "nanogpt", .sources = {"a.bin", "b.bin", "c.bin"},
-                       .weights = {5, 3, 2}}, kSamples);
+  expect_cheap(files,
+               {.kind = "nanogpt", .sources = {"a.bin", "b.bin", "c.bin"}, .weights = {5, 3, 2}},
+               kSamples);
 }
 
 }  // namespace

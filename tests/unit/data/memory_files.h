@@ -65,8 +65,8 @@ class MemoryFiles final : public FileSystem {
     Result<void> read_at(std::span<std::byte> bytes, int64_t offset) override {
       const int64_t size = source_->size_bytes;
       if (offset < 0 || offset > size || static_cast<int64_t>(bytes.size()) > size - offset)
-        return Error{Code::kCorrupt, text(path_.string(), ": ends before byte ", offset, " + ",
-                                          bytes.size())};
+        return Error{Code::kCorrupt,
+                     text(path_.string(), ": ends before byte ", offset, " + ", bytes.size())};
       if (!bytes.empty()) source_->fill(bytes, offset);
       return {};
     }

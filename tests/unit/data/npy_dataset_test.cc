@@ -1,6 +1,6 @@
-#include "data/npy_dataset.h"
+#include "data/loader/npy_dataset.h"
 
-#include "data/npy_file.h"
+#include "data/formats/npy_file.h"
 #include "tests/unit/data/data_test_support.h"
 
 namespace lockstep::data {

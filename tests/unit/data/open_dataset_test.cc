@@ -1,10 +1,10 @@
-#include "data/open_dataset.h"
+#include "data/loader/open_dataset.h"
 
 #include <map>
 
-#include "data/npy_dataset.h"
-#include "data/npy_file.h"
-#include "data/sample_order.h"
+#include "data/formats/npy_file.h"
+#include "data/loader/npy_dataset.h"
+#include "data/order/sample_order.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/unit/data/foreign_files.h"
 
@@ -62,8 +62,8 @@ TEST_F(OpenDatasetTest, AForeignFileIsSampledAsOwnShardsAre) {
 }
 
 TEST_F(OpenDatasetTest, ABatchArrayKeepsItsFileOrder) {
-  write_text(dir_ / "a.npy", npy_preamble("<i4", {2, 10, 10}) +
-                                 bytes_of<int32_t>(counting_tokens(200, 300)));
+  write_text(dir_ / "a.npy",
+             npy_preamble("<i4", {2, 10, 10}) + bytes_of<int32_t>(counting_tokens(200, 300)));
   const Config::Data data{.path = dir_ / "a.npy", .kind = "npy"};
   const auto dataset = open(data);
   ASSERT_TRUE(dataset.ok()) << message_of(dataset);
@@ -140,7 +140,8 @@ TEST_F(OpenDatasetTest, SourcesThatDoNotGoTogetherAreNamed) {
   ASSERT_TRUE(manifest.ok());
   manifest.value().recipe.tokenizer_hash = "0123456789abcdef";
   ASSERT_TRUE(publish_file(posix_file_system(), dir_ / "tiny/manifest.json",
-                           seal_manifest(manifest.value())).ok());
+                           seal_manifest(manifest.value()))
+                  .ok());
   EXPECT_THAT(message_of(open({.sources = {a, tiny}, .weights = {1, 1}})),
               AllOf(HasSubstr("tokenizer byte 0123456789abcdef"), HasSubstr("one tokenizer")));
 }
@@ -149,10 +150,9 @@ TEST_F(OpenDatasetTest, SourcesThatDoNotGoTogetherAreNamed) {
 TEST_F(OpenDatasetTest, AFileThatShrinksWhileItIsReadIsNamed) {
   write_text(dir_ / "t.bin", bytes_of<uint16_t>(counting_tokens(5000, 300)));
   const std::string a = prepared("a", 'a', 4001);
-  for (const auto& [data, file] : {std::pair{Config::Data{.path = dir_ / "t.bin",
-                                                          .kind = "nanogpt"}, dir_ / "t.bin"},
-                                   std::pair{Config::Data{.path = a},
-                                             std::filesystem::path(a) / "train_00000.tokens"}}) {
+  for (const auto& [data, file] :
+       {std::pair{Config::Data{.path = dir_ / "t.bin", .kind = "nanogpt"}, dir_ / "t.bin"},
+        std::pair{Config::Data{.path = a}, std::filesystem::path(a) / "train_00000.tokens"}}) {
     const auto dataset = open(data);
     ASSERT_TRUE(dataset.ok()) << message_of(dataset);
     auto shrinking = posix_file_system().open(file);

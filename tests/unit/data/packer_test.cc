@@ -1,10 +1,10 @@
-#include "data/packer.h"
+#include "data/prepare/packer.h"
 
 #include <algorithm>
 #include <map>
 
-#include "cli/prepare_inspect.h"
-#include "data/open_dataset.h"
+#include "cli/prepare/prepare_inspect.h"
+#include "data/loader/open_dataset.h"
 #include "tests/unit/data/data_test_support.h"
 
 namespace lockstep::data {
@@ -37,8 +37,9 @@ Stream packed(const std::vector<size_t>& lengths, int64_t seq_len, size_t piece 
     const std::vector<uint8_t> counts(tokens.size(), 1);
     for (size_t at = 0; at < tokens.size(); at += piece) {
       const size_t size = std::min(piece, tokens.size() - at);
-      EXPECT_TRUE(packer.append(std::span(tokens).subspan(at, size),
-                                std::span(counts).subspan(at, size)).ok());
+      EXPECT_TRUE(
+          packer.append(std::span(tokens).subspan(at, size), std::span(counts).subspan(at, size))
+              .ok());
     }
     EXPECT_TRUE(packer.end_document().ok());
   }
@@ -50,7 +51,7 @@ Stream packed(const std::vector<size_t>& lengths, int64_t seq_len, size_t piece 
 TEST(Packer, LongestFirstIntoTheFullestBinThatHasRoom) {
   // 7 opens a bin, 5 another one; 3 fills the first, 4 goes to the second, 1 fills it.
   const Stream out = packed({3, 7, 4, 5, 1}, 10);
-  EXPECT_THAT(out.tokens, ElementsAre(100, 101, 102, 103, 104, 105, 106, 0, 1, 2,          //
+  EXPECT_THAT(out.tokens, ElementsAre(100, 101, 102, 103, 104, 105, 106, 0, 1, 2,        //
                                       300, 301, 302, 303, 304, 200, 201, 202, 203, 400,  //
                                       kEnd));
   EXPECT_THAT(out.starts, ElementsAre(1, 0, 0, 0, 0, 0, 0, 1, 0, 0,  //
@@ -177,7 +178,8 @@ TEST_F(PackedFolderTest, InspectShowsTheDocumentsOfASample) {
   // The longest document is 11 letters, 59 more and its end.
   EXPECT_THAT(first.str(), HasSubstr("document 1, tokens 0 to 70\n"
                                      "     | question 59\n"
-                                     "loss | " + std::string(59, 'x')));
+                                     "loss | " +
+                                     std::string(59, 'x')));
   EXPECT_THAT(first.str(), HasSubstr("document 2, tokens 71 to "));
   EXPECT_THAT(last.str(), HasSubstr("filling, tokens "));
 }

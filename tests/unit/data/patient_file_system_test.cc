@@ -1,4 +1,4 @@
-#include "data/patient_file_system.h"
+#include "data/loader/patient_file_system.h"
 
 #include <atomic>
 #include <thread>
@@ -99,9 +99,9 @@ TEST_F(PatientFileSystemTest, AReadThatDoesNotEndIsGivenUp) {
   const auto failed = read(**file);
   ASSERT_FALSE(failed.ok());
   EXPECT_EQ(failed.error().code, Code::kTimeout);
-  EXPECT_EQ(failed.error().message,
-            (dir_ / "shard").string() +
-                ": a read of 4 bytes at byte offset 3 did not end in 0.2 s");
+  EXPECT_EQ(
+      failed.error().message,
+      (dir_ / "shard").string() + ": a read of 4 bytes at byte offset 3 did not end in 0.2 s");
   EXPECT_EQ(read(**file).value(), "3456");  // another one is not held up
   disk_.set_plan({});                       // frees the first
   while (disk_.calls(Op::kAny) == 0 && !read(**file).ok()) {

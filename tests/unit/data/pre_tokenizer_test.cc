@@ -1,4 +1,5 @@
 #include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/splitter.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,9 +28,11 @@ std::vector<std::string> pieces_of(const PreTokenizer& splitter, std::string_vie
 // than the Unicode of any PCRE2 that this is built with.
 std::string hard_text(uint64_t seed) {
   static const std::vector<std::string> kParts = {
-      "a", "b", "Z", "s", "S", "re", "LL", "'", " ", "  ", "\n", "\r\n", "\t", "1", "23", "/", "!",
-      "é", "ß", "ſ", "Ж", "ж", "中", "文", "ʰ", "ǅ", "\u0301", "\u0903", "①", "½", "\u00a0",
-      "\u3000", "\u2028", "\u0085", "\u180e", "\u200b", "😀", "𝔸", "_", "'ſ", "'Ve"};
+      "a",      "b",  "Z",    "s",      "S",      "re",     "LL",     "'",      " ",
+      "  ",     "\n", "\r\n", "\t",     "1",      "23",     "/",      "!",      "é",
+      "ß",      "ſ",  "Ж",    "ж",      "中",     "文",     "ʰ",      "ǅ",      "\u0301",
+      "\u0903", "①",  "½",    "\u00a0", "\u3000", "\u2028", "\u0085", "\u180e", "\u200b",
+      "😀",      "𝔸",  "_",    "'ſ",     "'Ve"};
   std::string text;
   for (uint64_t i = 0; i < 1 + mix64(seed) % 24; ++i)
     text += kParts[mix64(seed * 64 + i + 1) % kParts.size()];
@@ -37,13 +40,12 @@ std::string hard_text(uint64_t seed) {
 }
 
 TEST(Scanner, CutsWherePcre2Cuts) {
-  for (const std::string_view pattern : {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern,
-                                         kTekkenPattern, kR50kPattern, kCl100kPattern,
-                                         kO200kPattern}) {
+  for (const std::string_view pattern :
+       {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern, kTekkenPattern, kR50kPattern, kCl100kPattern,
+        kO200kPattern}) {
     const auto scanner = make_scanner(pattern);
     ASSERT_TRUE(scanner);
-    const auto pcre2 =
-        make_pcre2_splitter(std::string(pattern), SplitBehavior::kIsolated, false);
+    const auto pcre2 = make_pcre2_splitter(std::string(pattern), SplitBehavior::kIsolated, false);
     ASSERT_TRUE(pcre2.ok());
     for (uint64_t seed = 0; seed < 20000; ++seed) {
       const std::string text = hard_text(seed);
@@ -95,10 +97,10 @@ TEST(RegexSplitter, EmptyMatchesCutNothing) {
 }
 
 TEST(DigitSplitter, AloneAndInRuns) {
-  EXPECT_THAT(pieces_of(*make_digit_splitter(true), "a12 ½x"), ElementsAre("a", "1", "2", " ",
-                                                                          "½", "x"));
-  EXPECT_THAT(pieces_of(*make_digit_splitter(false), "a12 ½x"), ElementsAre("a", "12", " ", "½",
-                                                                           "x"));
+  EXPECT_THAT(pieces_of(*make_digit_splitter(true), "a12 ½x"),
+              ElementsAre("a", "1", "2", " ", "½", "x"));
+  EXPECT_THAT(pieces_of(*make_digit_splitter(false), "a12 ½x"),
+              ElementsAre("a", "12", " ", "½", "x"));
 }
 
 TEST(AddedTokens, LongestFirstWithFlags) {

@@ -1,4 +1,4 @@
-#include "cli/prepare_command.h"
+#include "cli/prepare/prepare_command.h"
 
 #include "tests/unit/data/data_test_support.h"
 

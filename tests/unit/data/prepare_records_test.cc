@@ -1,8 +1,8 @@
 #include <csignal>
 
-#include "cli/prepare_inspect.h"
-#include "data/prepare.h"
-#include "data/open_dataset.h"
+#include "cli/prepare/prepare_inspect.h"
+#include "data/loader/open_dataset.h"
+#include "data/prepare/prepare.h"
 #include "data/tokenizer/open_tokenizer.h"
 #include "tests/unit/data/data_test_support.h"
 #include "tests/unit/data/tokenizer_definitions.h"
@@ -28,9 +28,9 @@ class PrepareRecordsTest : public testing::Test {
   std::pair<std::string, std::string> stream() {
     const auto manifest = read_manifest(posix_file_system(), dir_ / "out");
     EXPECT_TRUE(manifest.ok()) << message_of(manifest);
-    const auto dataset = open_dataset(posix_file_system(), {.path = dir_ / "out"},
-                                      {"train", manifest.value().tokens("train") - 1, 1, 1, 0,
-                                       ByteTokenizer::kVocabSize});
+    const auto dataset = open_dataset(
+        posix_file_system(), {.path = dir_ / "out"},
+        {"train", manifest.value().tokens("train") - 1, 1, 1, 0, ByteTokenizer::kVocabSize});
     EXPECT_TRUE(dataset.ok()) << message_of(dataset);
     const auto sample = dataset.value()->sample(0);
     EXPECT_TRUE(sample.ok()) << message_of(sample);
@@ -48,17 +48,16 @@ class PrepareRecordsTest : public testing::Test {
 };
 
 TEST_F(PrepareRecordsTest, ATextFieldCountsAsAWhole) {
-  auto report = prepare_lines("{\"text\": \"one\"}\n\n{\"text\": \"two\", \"n\": 1}",
-                                    {.text_field = "text"});
+  auto report =
+      prepare_lines("{\"text\": \"one\"}\n\n{\"text\": \"two\", \"n\": 1}", {.text_field = "text"});
   ASSERT_TRUE(report.ok()) << message_of(report);
   EXPECT_EQ(report->manifest.format_version, 1);
   EXPECT_EQ(stream(), std::pair(std::string("one$two"), std::string("ne$two$")));
 }
 
 TEST_F(PrepareRecordsTest, OnlyTheResponseCounts) {
-  auto report =
-      prepare_lines("{\"p\": \"2+2=\", \"r\": \"4\"}\n{\"p\": \"x\", \"r\": \"yz\"}\n",
-                    {.prompt_field = "p", .response_field = "r"});
+  auto report = prepare_lines("{\"p\": \"2+2=\", \"r\": \"4\"}\n{\"p\": \"x\", \"r\": \"yz\"}\n",
+                              {.prompt_field = "p", .response_field = "r"});
   ASSERT_TRUE(report.ok()) << message_of(report);
   EXPECT_EQ(report->manifest.format_version, 2);
   EXPECT_EQ(stream(), std::pair(std::string("2+2=4$xyz"), std::string("...4$.yz$")));
@@ -83,12 +82,13 @@ TEST_F(PrepareRecordsTest, MasksFollowTheirTokensOverShards) {
 
 TEST_F(PrepareRecordsTest, ADamagedMaskIsNamed) {
   ASSERT_TRUE(prepare_lines("{\"p\": \"aaaa\", \"r\": \"bbbb\"}\n",
-                            {.prompt_field = "p", .response_field = "r"}).ok());
+                            {.prompt_field = "p", .response_field = "r"})
+                  .ok());
   std::string mask = contents_of(dir_ / "out/train_00000.mask");
   mask[mask.size() - 2] ^= 1;
   write_text(dir_ / "out/train_00000.mask", mask);
-  const auto dataset = open_dataset(posix_file_system(), {.path = dir_ / "out"},
-                                    {"train", 4, 1, 1, 0, 257});
+  const auto dataset =
+      open_dataset(posix_file_system(), {.path = dir_ / "out"}, {"train", 4, 1, 1, 0, 257});
   ASSERT_TRUE(dataset.ok()) << message_of(dataset);
   const auto sample = dataset.value()->sample(0);
   ASSERT_FALSE(sample.ok());
@@ -137,9 +137,8 @@ TEST_F(PrepareRecordsTest, AChatWithItsTokenizerCanBeInspected) {
   write_text(dir_ / "tok/tokenizer.json", definition.dump());
   auto opened = open_tokenizer(posix_file_system(), (dir_ / "tok").string());
   ASSERT_TRUE(opened.ok()) << message_of(opened);
-  write_text(dir_ / "in.jsonl",
-             R"({"messages": [{"role": "user", "content": "hell <|im_end|>"},)"
-             R"( {"role": "assistant", "content": "hello\nworld"}]})");
+  write_text(dir_ / "in.jsonl", R"({"messages": [{"role": "user", "content": "hell <|im_end|>"},)"
+                                R"( {"role": "assistant", "content": "hello\nworld"}]})");
   PrepareOptions options = options_for(dir_ / "in.jsonl", dir_ / "out");
   options.records = RecordFormat{.chat_template = "chatml"};
   options.val_millionths = 0;

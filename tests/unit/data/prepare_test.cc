@@ -1,10 +1,10 @@
-#include "data/prepare.h"
+#include "data/prepare/prepare.h"
 
 #include <csignal>
 #include <cstdlib>
 
-#include "data/token_dataset.h"
-#include "data/token_shard.h"
+#include "data/formats/token_shard.h"
+#include "data/loader/token_dataset.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/unit/data/data_test_support.h"
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "data/sample_order.h"
+#include "data/order/sample_order.h"
 
 namespace lockstep::data {
 namespace {

@@ -1,4 +1,4 @@
-#include "data/sample_plan.h"
+#include "data/order/sample_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "base/hash.h"
-#include "data/sample_order.h"
+#include "data/order/sample_order.h"
 
 namespace lockstep::data {
 namespace {
@@ -17,8 +17,8 @@ namespace {
 std::vector<int64_t> some_weights(uint64_t seed, size_t count, int64_t largest) {
   std::vector<int64_t> weights;
   for (size_t i = 0; i < count; ++i)
-    weights.push_back(1 + static_cast<int64_t>(mix64(seed * 100 + i) %
-                                               static_cast<uint64_t>(largest)));
+    weights.push_back(1 +
+                      static_cast<int64_t>(mix64(seed * 100 + i) % static_cast<uint64_t>(largest)));
   return weights;
 }
 
@@ -39,7 +39,8 @@ TEST(Mixture, FiveThreeTwoIsExactOverEveryWindowOfTenThousand) {
       }
       for (size_t i = 0; i + 7 < before[d].size(); ++i)  // and short ones are near
         ASSERT_LE(std::abs(static_cast<double>(before[d][i + 7] - before[d][i]) -
-                           0.7 * static_cast<double>(weights[d])), 1.7);
+                           0.7 * static_cast<double>(weights[d])),
+                  1.7);
     }
   }
 }

@@ -4,7 +4,8 @@
 #include <atomic>
 #include <future>
 
-#include "data/token_dataset.h"
+#include "data/loader/slot_loader.h"
+#include "data/loader/token_dataset.h"
 
 namespace lockstep::data {
 namespace {

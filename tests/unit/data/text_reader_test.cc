@@ -1,4 +1,4 @@
-#include "data/text_reader.h"
+#include "data/prepare/text_reader.h"
 
 #include "tests/unit/data/data_test_support.h"
 

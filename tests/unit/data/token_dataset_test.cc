@@ -1,11 +1,11 @@
-#include "data/open_dataset.h"
+#include "data/loader/open_dataset.h"
 
 #include <map>
 #include <set>
 #include <thread>
 
-#include "data/sample_order.h"
-#include "data/token_shard.h"
+#include "data/formats/token_shard.h"
+#include "data/order/sample_order.h"
 #include "tests/unit/data/data_test_support.h"
 
 namespace lockstep::data {

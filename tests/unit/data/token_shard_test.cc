@@ -1,4 +1,4 @@
-#include "data/token_shard.h"
+#include "data/formats/token_shard.h"
 
 #include "tests/support/faulty_file_system.h"
 #include "tests/unit/data/data_test_support.h"

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/tokenizer.h"
 #include "data/tokenizer/definitions.h"
+#include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/unicode.h"
 
 namespace lockstep::data {
@@ -36,9 +36,7 @@ inline nlohmann::json small_definition() {
           {"added_tokens",
            {{{"id", 260}, {"content", "<|endoftext|>"}, {"special", true}, {"normalized", false}}}},
           {"model",
-           {{"type", "BPE"},
-            {"vocab", vocab},
-            {"merges", {"h e", "l l", "he ll", "\u0120 w"}}}}};
+           {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"h e", "l l", "he ll", "\u0120 w"}}}}};
 }
 
 inline std::vector<uint32_t> ids_of(const Tokenizer& tokenizer, std::string_view text,

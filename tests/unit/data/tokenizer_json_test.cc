@@ -101,10 +101,14 @@ TEST(TokenizerJson, DamageNeverCrashes) {
     for (uint64_t k = 0; k < changes; ++k) {
       const uint64_t dice = mix64(round * 16 + k + 1);
       const size_t at = dice % damaged.size();
-      if (dice >> 60 < 4) damaged.resize(at + 1);
-      else if (dice >> 60 < 8) damaged.erase(at, 1 + (dice >> 32) % 40);
-      else if (dice >> 60 < 12) damaged[at] = static_cast<char>(dice >> 40);
-      else damaged.insert(at, damaged.substr((dice >> 32) % damaged.size(), 30));
+      if (dice >> 60 < 4)
+        damaged.resize(at + 1);
+      else if (dice >> 60 < 8)
+        damaged.erase(at, 1 + (dice >> 32) % 40);
+      else if (dice >> 60 < 12)
+        damaged[at] = static_cast<char>(dice >> 40);
+      else
+        damaged.insert(at, damaged.substr((dice >> 32) % damaged.size(), 30));
       if (damaged.empty()) damaged = "{";
     }
     const auto parsed = parse_tokenizer_json(damaged, "");
@@ -121,8 +125,8 @@ TEST(TokenizerJson, DamageNeverCrashes) {
 TEST(TokenizerJson, ValuesOfOtherTypesNeverCrash) {
   const json whole = small_definition();
   const json flat = whole.flatten();
-  const std::vector<json> others = {nullptr, true, -1, 1e300, "x", json::array({1}),
-                                    json::object({{"type", "Sequence"}})};
+  const std::vector<json> others = {
+      nullptr, true, -1, 1e300, "x", json::array({1}), json::object({{"type", "Sequence"}})};
   uint64_t dice = 0;
   for (const auto& [pointer, value] : flat.items()) {
     if (pointer.starts_with("/model/vocab") && mix64(++dice) % 8 != 0) continue;

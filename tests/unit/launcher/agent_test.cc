@@ -1,5 +1,5 @@
 // The agent with real processes: launcher_fake_worker, which misbehaves as told.
-#include "launcher/agent.h"
+#include "launcher/agent/agent.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -12,9 +12,9 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "launcher/other_runs.h"
-#include "launcher/process.h"
-#include "launcher/run_files.h"
+#include "launcher/host/other_runs.h"
+#include "launcher/host/process.h"
+#include "launcher/host/run_files.h"
 #include "tests/support/fork_agent.h"
 
 namespace lockstep::launcher {
@@ -126,10 +126,10 @@ TEST_F(AgentRun, RestartsWithTheWorldSizesOfTheList) {
   std::vector<std::string> names;
   for (const Json& event : events())
     if (event["event"] != "worker_exit") names.push_back(event["event"]);
-  EXPECT_THAT(names, ElementsAre("generation_start", "spawned", "first_step",
-                                 "failure_detected", "stopped_all", "generation_start", "spawned",
-                                 "first_step", "recovered", "failure_detected", "stopped_all",
-                                 "generation_start", "spawned", "first_step", "recovered", "done"));
+  EXPECT_THAT(names, ElementsAre("generation_start", "spawned", "first_step", "failure_detected",
+                                 "stopped_all", "generation_start", "spawned", "first_step",
+                                 "recovered", "failure_detected", "stopped_all", "generation_start",
+                                 "spawned", "first_step", "recovered", "done"));
   EXPECT_EQ(events("failure_detected")[0]["rank"], 1);
   EXPECT_EQ(events("failure_detected")[0]["reason"], "killed by SIGKILL");
   EXPECT_EQ(events("failure_detected")[0]["step"], 6);
@@ -211,8 +211,8 @@ TEST_F(AgentRun, AKillFromOutsideIsDetectedWithin100Ms) {
   const auto detected = await_events("failure_detected", 1);
   ASSERT_EQ(detected.size(), 1u);
   EXPECT_EQ(detected[0]["pid"], victim);
-  const double detect_ms = detected[0]["t"].get<double>() * 1e3 -
-                           static_cast<double>(killed_ns) * 1e-6;
+  const double detect_ms =
+      detected[0]["t"].get<double>() * 1e3 - static_cast<double>(killed_ns) * 1e-6;
   RecordProperty("detect_us", static_cast<int>(detect_ms * 1000));
   EXPECT_LT(detect_ms, 100);
   EXPECT_EQ(await_events("first_step", 2).size(), 2u);

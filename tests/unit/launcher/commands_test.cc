@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "cli/launch_command.h"
-#include "cli/status_command.h"
-#include "launcher/process.h"
-#include "launcher/run_files.h"
+#include "cli/launch/launch_command.h"
+#include "cli/status/status_command.h"
+#include "launcher/host/process.h"
+#include "launcher/host/run_files.h"
 
 namespace lockstep::cli {
 namespace {
@@ -89,8 +89,8 @@ TEST_F(Commands, StatusIsATableForAwk) {
   (*page)->set_committed_step(40);
   (*page)->set_snapshot_step(41);
   membership.workers = {{0, ::getpid(), folder / "page_0", {}}, {1, 999999999, "/none", {}}};
-  ASSERT_TRUE(launcher::publish_membership(posix_file_system(), folder / "workers.json",
-                                           membership));
+  ASSERT_TRUE(
+      launcher::publish_membership(posix_file_system(), folder / "workers.json", membership));
   const Outcome table = call(status_command, {"status", folder.string()});
   EXPECT_EQ(table.status, 0);
   const auto lines = split(table.out, '\n');
@@ -114,8 +114,8 @@ TEST_F(Commands, StatusIsATableForAwk) {
   EXPECT_EQ(json["workers"][1]["alive"], false);
 
   membership.agent_pid = 999999999;
-  ASSERT_TRUE(launcher::publish_membership(posix_file_system(), folder / "workers.json",
-                                           membership));
+  ASSERT_TRUE(
+      launcher::publish_membership(posix_file_system(), folder / "workers.json", membership));
   const std::string gone = call(status_command, {"status", folder.string()}).out;
   EXPECT_THAT(gone, HasSubstr("agent_gone"));
   EXPECT_THAT(gone, HasSubstr("the same command again resumes"));

@@ -39,7 +39,9 @@ template <typename Transmit>
 class Node {
  public:
   Node(NodeId id, bool leads, Transmit transmit)
-      : machine_({.id = id, .name = text("n", id), .address = "127.0.0.1:1",
+      : machine_({.id = id,
+                  .name = text("n", id),
+                  .address = "127.0.0.1:1",
                   .timing = options_of(id).timing},
                  options_of(id), leads, now_ns()),
         transmit_(std::move(transmit)) {}
@@ -151,9 +153,10 @@ TEST(ControlScale, ANewGenerationOfAThousandNodes) {
   coordinator.join();
   ASSERT_GE(generation, 0) << "round " << rounds_ms.size();
   std::sort(rounds_ms.begin(), rounds_ms.end());
-  std::printf("%zu nodes joined in %.0f ms; a new generation after a worker's death: median %.0f "
-              "ms, largest of %d %.0f ms\n", nodes.size(), joined_ms, rounds_ms[kRounds / 2],
-              kRounds, rounds_ms.back());
+  std::printf(
+      "%zu nodes joined in %.0f ms; a new generation after a worker's death: median %.0f "
+      "ms, largest of %d %.0f ms\n",
+      nodes.size(), joined_ms, rounds_ms[kRounds / 2], kRounds, rounds_ms.back());
   EXPECT_LT(rounds_ms[kRounds / 2], 1000);
   EXPECT_LT(rounds_ms.back(), 3000);  // of a machine that others use as well; docs have the figure
 }

@@ -73,8 +73,15 @@ void Sim::say(const std::string& words) {
 
 void Sim::push(int64_t after_ns, Kind kind, size_t machine, int64_t number,
                std::shared_ptr<Message> message) {
-  queue_.push({now_ns_ + after_ns, order_++, kind, machine, machines_[machine].id, number,
-               std::move(message), {}, 0});
+  queue_.push({now_ns_ + after_ns,
+               order_++,
+               kind,
+               machine,
+               machines_[machine].id,
+               number,
+               std::move(message),
+               {},
+               0});
 }
 
 SimResult Sim::run() {
@@ -131,16 +138,16 @@ void Sim::handle(Item& item) {
     case Kind::kWorkerSaved:
       if (m.generation == item.number && m.alive) end_worker(item.machine, kExitResume, 0);
       break;
-    case Kind::kPropose:
-      propose(item);
-      break;
+    case Kind::kPropose: propose(item); break;
     case Kind::kLost:
       if (m.node->member().follows().id == static_cast<NodeId>(item.number))
         feed(item.machine, LeaderLost{});
       break;
     case Kind::kGone: feed(item.machine, PeerGone{static_cast<NodeId>(item.number)}); break;
     case Kind::kCommit: commit(item); break;
-    case Kind::kStep: case Kind::kFault: case Kind::kMeet: break;
+    case Kind::kStep:
+    case Kind::kFault:
+    case Kind::kMeet: break;
   }
 }
 
@@ -159,8 +166,8 @@ void Sim::carry_out(size_t machine, Action& action) {
     const auto found = where_.find(to);
     const bool there = found != where_.end() && machines_[found->second].node != nullptr &&
                        !cut(machine, found->second);
-    if (!there && chance(0.8)) push(between_ms(1, 5), Kind::kLost, machine,
-                                    static_cast<int64_t>(follow->leader.id));
+    if (!there && chance(0.8))
+      push(between_ms(1, 5), Kind::kLost, machine, static_cast<int64_t>(follow->leader.id));
   } else if (const auto* spawned = std::get_if<SpawnWorkers>(&action)) {
     spawn(machine, spawned->order);
   } else if (std::holds_alternative<KillWorkers>(action)) {
@@ -170,14 +177,14 @@ void Sim::carry_out(size_t machine, Action& action) {
     push(between_ms(1, 500), Kind::kWorkerSaved, machine, m.generation);
   } else if (const auto* proposal = std::get_if<Propose>(&action)) {
     m.decided_ns = std::max(m.decided_ns, now_ns_) + between_ms(1, chance(0.03) ? 5000 : 60);
-    queue_.push({m.decided_ns, order_++, Kind::kPropose, machine, m.id, 0, nullptr,
-                 proposal->next, 0});
+    queue_.push(
+        {m.decided_ns, order_++, Kind::kPropose, machine, m.id, 0, nullptr, proposal->next, 0});
   } else if (const auto* commit = std::get_if<Committed>(&action)) {
     Training& training = trainings_[commit->generation];
-    if (training.leader != 0) broken(text("generation ", commit->generation, " was committed by ",
-                                          training.leader, " and ", m.id));
-    if (over_)
-      broken(text("generation ", commit->generation, " of a job that is over"));
+    if (training.leader != 0)
+      broken(text("generation ", commit->generation, " was committed by ", training.leader, " and ",
+                  m.id));
+    if (over_) broken(text("generation ", commit->generation, " of a job that is over"));
     training.leader = m.id;
     ++result_.generations;
     for (const auto& node : m.node->coordinator()->nodes())
@@ -198,7 +205,7 @@ void Sim::carry_out(size_t machine, Action& action) {
     m.left = !leave->alone;
     if (m.node->coordinator() != nullptr) withdraw(m, leave->over);
     stop_machine(machine, true);
-    if (leave->alone && !over_) start(machine);  // cli/launch_command.cc
+    if (leave->alone && !over_) start(machine);  // cli/launch/launch_command.cc
   }
 }
 
@@ -260,8 +267,7 @@ void Sim::begin(size_t machine, bool leads) {
   where_[m.id] = machine;
   CoordinatorOptions options = options_;
   options.id = m.id;
-  if (!trainings_.empty())
-    options.supervisor.first_generation = trainings_.rbegin()->first + 1;
+  if (!trainings_.empty()) options.supervisor.first_generation = trainings_.rbegin()->first + 1;
   MemberOptions member;
   member.id = m.id;
   member.name = text("n", machine);

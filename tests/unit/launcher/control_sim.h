@@ -36,37 +36,39 @@ class Sim {
     NodeId id = 0;
     std::unique_ptr<JobNode> node;  // null: it has crashed or left
     int64_t frozen_until_ns = 0;
-    int side = 0;                   // of the partition
+    int side = 0;  // of the partition
     bool left = false;
     // It looks for the coordinator for the first time (Wire::meet).
     int64_t meets_since_ns = -1, meets_number = -1;
-    int64_t looked_ns = 0;          // whether it is still the newest at the rendezvous
+    int64_t looked_ns = 0;            // whether it is still the newest at the rendezvous
     std::optional<Succession> leads;  // it was let say this
-    int64_t decided_ns = 0;         // when its last proposal will have been
+    int64_t decided_ns = 0;           // when its last proposal will have been
     // Its worker.
-    int64_t generation = -1;        // 0 <= : it was spawned for it
+    int64_t generation = -1;  // 0 <= : it was spawned for it
     int64_t rank = -1;
     bool alive = false, dying = false;
-    int64_t apart_since_ns = -1;    // it cannot reach who leads this generation
+    int64_t apart_since_ns = -1;  // it cannot reach who leads this generation
     Progress progress;
   };
+  // clang-format off
   enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kWorkerSaved, kStep, kFault,
                               kPropose, kMeet, kLost, kGone, kCommit };
+  // clang-format on
   struct Item {
     int64_t at_ns = 0;
     uint64_t order = 0;
     Kind kind = Kind::kTick;
     size_t machine = 0;
     NodeId incarnation = 0;
-    int64_t number = 0;             // generation, exit code, …
+    int64_t number = 0;  // generation, exit code, …
     std::shared_ptr<Message> message;
-    Succession next = {};           // of a proposal
-    int64_t step = 0;               // of a commit
+    Succession next = {};  // of a proposal
+    int64_t step = 0;      // of a commit
     bool operator>(const Item& o) const {
       return at_ns != o.at_ns ? at_ns > o.at_ns : order > o.order;
     }
   };
-  struct Training {                 // of one generation
+  struct Training {  // of one generation
     NodeId leader = 0;
     int64_t world = 0, alive = 0;
     int64_t step = -1, committed = -1;  // step -1: its workers have never all been there
@@ -103,17 +105,15 @@ class Sim {
   void check_order(const Machine& machine, Training& training, const Order& order);
   void end_worker(size_t machine, int exit_code, int signal);
   void full(int64_t generation);
-  void restore(int64_t generation);
-  void step(int64_t generation);
+  void restore(int64_t generation), step(int64_t generation);
   void commit(const Item& item);
   void publish(int64_t generation, int64_t step);
   void fault();
   void strike(size_t leader);
-  void freeze(Machine& machine);
-  void set_sides(uint64_t percent);
+  void freeze(Machine& machine), set_sides(uint64_t percent);
   bool majority_would_live(const std::vector<bool>& lost) const;
-  size_t leader() const;            // of the newest committed generation; machines_.size(): none
-  std::string converged() const;    // empty: yes
+  size_t leader() const;          // of the newest committed generation; machines_.size(): none
+  std::string converged() const;  // empty: yes
 
   const uint64_t seed_;
   const bool loud_;
@@ -122,23 +122,23 @@ class Sim {
   int64_t now_ns_ = 0, stepped_ns_ = 0, faults_end_ns_, end_ns_, tick_ns_;
   uint64_t order_ = 0;
   double loss_ = 0, base_loss_ = 0;
-  int64_t calm_until_ns_ = 0;       // of a burst of loss
-  bool strikes_ = false;            // at the next commit
+  int64_t calm_until_ns_ = 0;                  // of a burst of loss
+  bool strikes_ = false;                       // at the next commit
   bool asked_to_stop_ = false, over_ = false;  // over: ended by who led, and not begun anew
-  bool folder_refuses_ = false;     // the rendezvous: until it is back; else it hangs
+  bool folder_refuses_ = false;                // the rendezvous: until it is back; else it hangs
   int64_t folder_back_ns_ = 0;
-  bool quorum_kept_ = true;         // no fault took a majority of a generation away at once
+  bool quorum_kept_ = true;  // no fault took a majority of a generation away at once
   std::vector<Machine> machines_;
   std::unordered_map<NodeId, size_t> where_;
   std::priority_queue<Item, std::vector<Item>, std::greater<>> queue_;
   NodeId next_id_ = 1;
-  struct {                          // control/rendezvous.h
+  struct {  // control/rendezvous.h
     int64_t number = -1;
     NodeId id = 0;
     Succession last;
   } rendezvous_;
   std::map<int64_t, Training> trainings_;
-  struct {                          // what all see of the checkpoints
+  struct {                               // what all see of the checkpoints
     int64_t step = 0, generation = -1;   // the newest, and who committed it
     int64_t most = 0;                    // the largest step that was ever committed
     int64_t fence = -1;                  // the newest generation that has begun

@@ -37,20 +37,20 @@ bool Sim::majority_would_live(const std::vector<bool>& lost) const {
            now_ns_ >= machines_[found->second].frozen_until_ns;
   };
   return 2 * left > world &&
-         (lives(training.leader) ||
-          std::any_of(training.heirs.begin(), training.heirs.end(),
-                      [&](const Peer& heir) { return lives(heir.id); }));
+         (lives(training.leader) || std::any_of(training.heirs.begin(), training.heirs.end(),
+                                                [&](const Peer& heir) { return lives(heir.id); }));
 }
 
 void Sim::fault() {
   ++result_.faults;
-  const size_t victim = chance(0.4) && leader() < machines_.size() ? leader()
-                                                                   : draw(machines_.size());
+  const size_t victim =
+      chance(0.4) && leader() < machines_.size() ? leader() : draw(machines_.size());
   Machine& m = machines_[victim];
   std::vector<bool> lost(machines_.size());
   lost[victim] = true;
   switch (draw(10)) {
-    case 0: case 1: {
+    case 0:
+    case 1: {
       if (!m.node) break;
       const bool noticed = chance(0.7);
       say(text("FAULT node ", m.id, " crashes", noticed ? "" : ", silently"));
@@ -73,7 +73,8 @@ void Sim::fault() {
       say(text("FAULT loss of ", loss_));
       if (loss_ > 0.1) quorum_kept_ = false;
       break;
-    case 6: case 7: strikes_ = true; break;
+    case 6:
+    case 7: strikes_ = true; break;
     case 8:
       folder_refuses_ = chance(0.5);
       folder_back_ns_ = now_ns_ + between_ms(100, 6000);
@@ -139,10 +140,10 @@ std::string Sim::converged() const {
     if (m.node->member().heard() && m.node->member().follows().id == id) ++following;
   }
   if (up == 0) return "";
-  const bool ends = options_.on_node_loss == OnNodeLoss::kSpare ||
-                    options_.on_node_loss == OnNodeLoss::kFail;
-  const bool ended = std::any_of(machines_.begin(), machines_.end(),
-                                 [](const Machine& m) { return m.left; });
+  const bool ends =
+      options_.on_node_loss == OnNodeLoss::kSpare || options_.on_node_loss == OnNodeLoss::kFail;
+  const bool ended =
+      std::any_of(machines_.begin(), machines_.end(), [](const Machine& m) { return m.left; });
   if ((ends || asked_to_stop_) && ended) return "";
   const int64_t lately_ns = (large() ? 6'000 : 3'000) * kMs;
   if (!quorum_kept_ && now_ns_ - stepped_ns_ > lately_ns) return "";

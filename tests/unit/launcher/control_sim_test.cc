@@ -59,12 +59,13 @@ int main(int argc, char** argv) {
     std::printf("FAILED seed %llu, %lld nodes, %s (launcher_control_sim --seed %llu)\n", seed,
                 static_cast<long long>(result.nodes), result.broken.c_str(), seed);
   }
-  std::printf("%llu seeds: %lld nodes, %lld generations, %lld takeovers, %lld faults, %lld steps, "
-              "%lld commits (%lld refused), %lld events, %lld ends; %d failed\n",
-              static_cast<unsigned long long>(seeds), static_cast<long long>(sum.nodes),
-              static_cast<long long>(sum.generations), static_cast<long long>(sum.takeovers),
-              static_cast<long long>(sum.faults), static_cast<long long>(sum.steps),
-              static_cast<long long>(sum.commits), static_cast<long long>(sum.refused),
-              static_cast<long long>(sum.events), static_cast<long long>(sum.ends), failures);
+  std::printf(
+      "%llu seeds: %lld nodes, %lld generations, %lld takeovers, %lld faults, %lld steps, "
+      "%lld commits (%lld refused), %lld events, %lld ends; %d failed\n",
+      static_cast<unsigned long long>(seeds), static_cast<long long>(sum.nodes),
+      static_cast<long long>(sum.generations), static_cast<long long>(sum.takeovers),
+      static_cast<long long>(sum.faults), static_cast<long long>(sum.steps),
+      static_cast<long long>(sum.commits), static_cast<long long>(sum.refused),
+      static_cast<long long>(sum.events), static_cast<long long>(sum.ends), failures);
   return failures == 0 ? 0 : 1;
 }

@@ -1,7 +1,8 @@
 // The training of a simulated job. All workers of a generation restore what is committed when the
 // last of them has come, and write the fence; a step takes all of them; a save takes rank 0 and
-// time, and is refused once a newer generation has fenced it off (checkpoint/save.h). That alone is
-// the model's: who is spawned, and that no generation trains beside a newer one, is the launcher's.
+// time, and is refused once a newer generation has fenced it off (checkpoint/save/save.h). That
+// alone is the model's: who is spawned, and that no generation trains beside a newer one, is the
+// launcher's.
 #include <algorithm>
 #include <csignal>
 
@@ -115,8 +116,15 @@ void Sim::step(int64_t generation) {
     if (!saves || m.rank != 0) continue;
     training.saving = true;
     // Some take longer than it takes the others to go on without rank 0.
-    queue_.push({now_ns_ + between_ms(20, chance(0.4) ? 6000 : 400), order_++, Kind::kCommit, i,
-                 m.id, generation, nullptr, {}, training.step});
+    queue_.push({now_ns_ + between_ms(20, chance(0.4) ? 6000 : 400),
+                 order_++,
+                 Kind::kCommit,
+                 i,
+                 m.id,
+                 generation,
+                 nullptr,
+                 {},
+                 training.step});
   }
   training.stepping = true;
   push(large() ? 1000 * kMs : between_ms(60, 300), Kind::kStep, 0, generation);
@@ -139,8 +147,8 @@ void Sim::commit(const Item& item) {
 void Sim::publish(int64_t generation, int64_t step) {
   const auto [earlier, fresh] = disk_.commits.emplace(step, generation);
   if (!fresh)
-    broken(text("step ", step, " is committed by generations ", earlier->second, " and ",
-                generation));
+    broken(
+        text("step ", step, " is committed by generations ", earlier->second, " and ", generation));
   if (generation < disk_.generation)
     broken(text("generation ", generation, " commits step ", step, " after generation ",
                 disk_.generation));

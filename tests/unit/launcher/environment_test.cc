@@ -1,4 +1,4 @@
-#include "launcher/environment.h"
+#include "launcher/host/environment.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,11 @@ namespace lockstep::launcher {
 namespace {
 
 Environment slurm(int64_t rank) {
-  return {{"SLURM_JOB_ID", "4711"},       {"SLURM_STEP_ID", "0"},
+  return {{"SLURM_JOB_ID", "4711"},
+          {"SLURM_STEP_ID", "0"},
           {"SLURM_PROCID", std::to_string(rank)},
-          {"SLURM_NTASKS", "5"},          {"SLURM_STEP_NUM_TASKS", "5"},
+          {"SLURM_NTASKS", "5"},
+          {"SLURM_STEP_NUM_TASKS", "5"},
           {"SLURM_LOCALID", std::to_string(rank % 2)},
           {"SLURM_NODEID", std::to_string(rank / 2)},
           {"SLURM_STEP_NODELIST", "node[07-08],gpu1"},
@@ -17,8 +19,12 @@ Environment slurm(int64_t rank) {
 }
 
 Environment torchrun() {
-  return {{"RANK", "3"},       {"WORLD_SIZE", "4"},          {"LOCAL_RANK", "1"},
-          {"LOCAL_WORLD_SIZE", "2"}, {"MASTER_ADDR", "host1"}, {"MASTER_PORT", "29501"}};
+  return {{"RANK", "3"},
+          {"WORLD_SIZE", "4"},
+          {"LOCAL_RANK", "1"},
+          {"LOCAL_WORLD_SIZE", "2"},
+          {"MASTER_ADDR", "host1"},
+          {"MASTER_PORT", "29501"}};
 }
 
 TEST(Environment, KnowsWhoStartedUs) {

@@ -1,4 +1,4 @@
-#include "launcher/errands.h"
+#include "launcher/agent/errands.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

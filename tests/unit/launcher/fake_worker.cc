@@ -19,9 +19,9 @@
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "base/log.h"
-#include "base/progress_page.h"
 #include "base/text.h"
-#include "base/turn_orders.h"
+#include "worker_link/progress_page.h"
+#include "worker_link/turn_orders.h"
 
 namespace {
 
@@ -110,8 +110,10 @@ int serve(int argc, char** argv) {
   const auto has = [&](const char* word) {
     return std::find(rules.begin(), rules.end(), word) != rules.end();
   };
-  if (!has("ignore_term")) std::signal(SIGTERM, on_term);
-  else std::signal(SIGTERM, SIG_IGN);
+  if (!has("ignore_term"))
+    std::signal(SIGTERM, on_term);
+  else
+    std::signal(SIGTERM, SIG_IGN);
   const std::filesystem::path path = std::getenv("LOCKSTEP_PROGRESS_PAGE");
   auto page = ProgressPage::open(path);
   if (!page) return 70;
@@ -123,8 +125,7 @@ int serve(int argc, char** argv) {
     log_info("of no interest");
   }
   for (bool later = std::getenv("LOCKSTEP_TURNS") == std::string("later");; later = false) {
-    const int status =
-        later ? kOver : run(**page, std::atoll(argv[1]), rules, has("deaf"));
+    const int status = later ? kOver : run(**page, std::atoll(argv[1]), rules, has("deaf"));
     if (status != kOver) return status;
     g_stop = 0;
     (*page)->park();

@@ -1,4 +1,4 @@
-#include "launcher/hostlist.h"
+#include "launcher/host/hostlist.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,9 +32,9 @@ TEST(Hostlist, MultipliesSeveralBracketsAndKeepsSuffixes) {
 }
 
 TEST(Hostlist, RefusesWhatIsNotAList) {
-  for (const char* wrong : {"", "a,", ",a", "a[", "a]", "a[]", "a[1", "a[2-1]", "a[x]", "a[1-]",
-                            "a[-1]", "a[1[2]]", "a[1-2-3]", "a[0-99999999999]", "a[0-999999]",
-                            "a[0-999]b[0-999]"})
+  for (const char* wrong :
+       {"", "a,", ",a", "a[", "a]", "a[]", "a[1", "a[2-1]", "a[x]", "a[1-]", "a[-1]", "a[1[2]]",
+        "a[1-2-3]", "a[0-99999999999]", "a[0-999999]", "a[0-999]b[0-999]"})
     EXPECT_FALSE(expand_hostlist(wrong)) << wrong;
 }
 

@@ -1,4 +1,4 @@
-#include "launcher/incident.h"
+#include "launcher/control/incident.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -101,8 +101,8 @@ void fuzz_handshake(Random& random, const Secret& secret) {
   if (feed(random, listener, to_listener)) feed(random, listener, recorded.proof);
   LOCKSTEP_CHECK(!listener.open());
   Channel dialer = Channel::dialer(secret, nonce(random), kMaxFrame);
-  feed(random, dialer, random.chance(2) ? recorded.answer
-                                        : damaged(random, recorded.answer, other.hello));
+  feed(random, dialer,
+       random.chance(2) ? recorded.answer : damaged(random, recorded.answer, other.hello));
   LOCKSTEP_CHECK(!dialer.open());
 }
 
@@ -149,8 +149,12 @@ StoreRequest random_request(Random& random) {
 
 // Nobody gets an answer that did not ask, or two; limits hold.
 void fuzz_store(Random& random) {
-  StoreLimits limits{.max_key_bytes = 8, .max_value_bytes = 16, .max_request_keys = 4,
-                     .max_keys = 5, .max_total_bytes = 60, .max_parked = 6};
+  StoreLimits limits{.max_key_bytes = 8,
+                     .max_value_bytes = 16,
+                     .max_request_keys = 4,
+                     .max_keys = 5,
+                     .max_total_bytes = 60,
+                     .max_parked = 6};
   StoreServer server(limits);
   server.open("g1");
   std::vector<bool> waits(8);
@@ -165,8 +169,8 @@ void fuzz_store(Random& random) {
     const std::string good = encode(random_request(random));
     const bool waited = waits[peer];
     waits[peer] = true;
-    const auto request = random.chance(3) ? damaged(random, good, encode(random_request(random)))
-                                          : good;
+    const auto request =
+        random.chance(3) ? damaged(random, good, encode(random_request(random))) : good;
     StoreReplies replies = server.on_request(client, request);
     if (random.chance(20)) {
       for (const StoreReply& each : server.forget("g1", "over")) replies.push_back(each);

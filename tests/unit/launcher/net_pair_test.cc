@@ -1,5 +1,5 @@
 // The way between two nodes, on the loopback.
-#include "launcher/net/pair_probe.h"
+#include "launcher/host/pair_probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,9 +58,8 @@ TEST(PairProbe, WhoSpeaksSlowlyHoldsNobodyUp) {
   const std::string word(kBytes, 'w');
   const auto peer = ProbeListener::open(kHere, word).value();
   RawSocket slow(peer->at().port);
-  auto healthy = std::async(std::launch::async, [&] {
-    return probe_pair(system_clock(), kHere, peer->at(), word);
-  });
+  auto healthy = std::async(std::launch::async,
+                            [&] { return probe_pair(system_clock(), kHere, peer->at(), word); });
   int sent = 0;
   while (sent < kBytes && slow.send("w") && !slow.wait_closed(kPauseMs)) ++sent;
   EXPECT_LT(sent, kPatienceMs / kPauseMs);

@@ -145,7 +145,7 @@ TEST_P(NetReject, LoggedAndTheOthersGoOn) {
   GetParam().run(server.at(), secret);
   EXPECT_TRUE(good.await_echoes(20));
   EXPECT_FALSE(good.disturbed());
-    const auto lines = server.warnings();
+  const auto lines = server.warnings();
   EXPECT_LE(lines.size(), static_cast<size_t>(Network::kMaxWarnings));
   const bool logged = std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
     return line.starts_with("rejected a connection: 127.0.0.1:") &&

@@ -56,8 +56,10 @@ TEST(NetScale, AThousandPeersAnswerABroadcast) {
   stop = true;
   clients.join();
   const double p99_ms = percentile(rounds_ms, 0.99);
-  std::printf("%zu peers joined in %.0f ms; broadcast of %zu bytes to all answers: median %.1f ms, "
-              "p99 %.1f ms\n", kPeers, joined_ms, order.size(), percentile(rounds_ms, 0.5), p99_ms);
+  std::printf(
+      "%zu peers joined in %.0f ms; broadcast of %zu bytes to all answers: median %.1f ms, "
+      "p99 %.1f ms\n",
+      kPeers, joined_ms, order.size(), percentile(rounds_ms, 0.5), p99_ms);
   EXPECT_LT(p99_ms, 1000);
 }
 

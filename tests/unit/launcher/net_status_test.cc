@@ -38,10 +38,11 @@ class StatusServerTest : public testing::Test {
               return {.status = path == "/" ? 200u : 404u, .body = text("page of ", path, "\n")};
             },
             .limits = {.max_connections = 4, .request_ms = kRequestMs},
-            .warn = [this](const std::string& line) {
-              const std::lock_guard lock(mutex_);
-              warnings_.push_back(line);
-            }};
+            .warn =
+                [this](const std::string& line) {
+                  const std::lock_guard lock(mutex_);
+                  warnings_.push_back(line);
+                }};
   }
   void SetUp() override {
     auto opened = StatusServer::open(options("127.0.0.1:0"));

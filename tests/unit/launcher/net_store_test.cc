@@ -105,8 +105,12 @@ TEST_F(NetStore, WhoGoesIsForgotten) {
 }
 
 TEST_F(NetStore, LimitsAreRefusals) {
-  StoreServer small({.max_key_bytes = 8, .max_value_bytes = 8, .max_request_keys = 2,
-                     .max_keys = 2, .max_total_bytes = 20, .max_parked = 1});
+  StoreServer small({.max_key_bytes = 8,
+                     .max_value_bytes = 8,
+                     .max_request_keys = 2,
+                     .max_keys = 2,
+                     .max_total_bytes = 20,
+                     .max_parked = 1});
   small.open("g");
   const auto refused = [&](StoreRequest request) {
     request.space = "g";

@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
-#include "launcher/agent.h"
-#include "launcher/process.h"
-#include "launcher/run_files.h"
+#include "launcher/agent/agent.h"
+#include "launcher/host/process.h"
+#include "launcher/host/run_files.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/fork_agent.h"
 
@@ -134,7 +134,7 @@ TEST_F(NodesRun, RunsToTheEnd) {
   EXPECT_EQ(events("generation_start")[0]["world_size"], 3);
   EXPECT_EQ(events("done").size(), 1u);
   EXPECT_EQ(members().state, "done");
-  EXPECT_EQ(members().nodes.size(), 1u);  // the others have left before
+  EXPECT_EQ(members().nodes.size(), 1u);                   // the others have left before
   EXPECT_EQ(fs.list(folder / "meet").value().size(), 1u);  // it says that the job is over
 }
 

@@ -1,4 +1,4 @@
-#include "launcher/process.h"
+#include "launcher/host/process.h"
 
 #include <gtest/gtest.h>
 #include <sys/ptrace.h>

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "base/text.h"
-#include "launcher/process.h"
-#include "launcher/run_files.h"
+#include "launcher/host/process.h"
+#include "launcher/host/run_files.h"
 #include "tests/support/faulty_file_system.h"
 
 namespace lockstep::launcher::control {
@@ -275,7 +275,8 @@ TEST_F(Meeting, WhoIsSlowDecidesNothingOnWhatIsNoLongerSo) {
 
 TEST_F(Meeting, ADiskThatIsFullDecidesNothing) {
   begin();
-  test_support::FaultyFileSystem disk(fs, {.op = test_support::Op::kCreate, .at_call = 1,
+  test_support::FaultyFileSystem disk(fs, {.op = test_support::Op::kCreate,
+                                           .at_call = 1,
                                            .fault = test_support::Fault::kNoSpace,
                                            .and_after = true});
   Rendezvous own = agent(disk);

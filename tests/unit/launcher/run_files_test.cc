@@ -1,4 +1,4 @@
-#include "launcher/run_files.h"
+#include "launcher/host/run_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "launcher/other_runs.h"
-#include "launcher/process.h"
+#include "launcher/host/other_runs.h"
+#include "launcher/host/process.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -111,9 +111,7 @@ TEST(OtherRuns, AnotherJobIsNoticedByItsWritingAlone) {
   Membership other;
   other.state = "running";
   other.job = "other";
-  const auto write = [&] {
-    EXPECT_TRUE(publish_membership(fs, folder / "workers.json", other));
-  };
+  const auto write = [&] { EXPECT_TRUE(publish_membership(fs, folder / "workers.json", other)); };
   write();
   constexpr int64_t kEveryNs = 200'000'000;
   EXPECT_TRUE(nobody_else_runs(fs, system_clock(), folder, "own", kEveryNs));

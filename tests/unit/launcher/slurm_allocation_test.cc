@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/text.h"
-#include "launcher/incident.h"
+#include "launcher/control/incident.h"
 #include "launcher/slurm/starts.h"
 #include "tests/support/temp_dir.h"
 
@@ -22,8 +22,7 @@ constexpr const char* kRunning =
     "JobId=7 JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1 RunTime=00:00:10 "
     "TimeLimit=00:10:00 NodeList=node[1-2] BatchHost=node1\n";
 constexpr const char* kShow = "scontrol -o show job 7";
-constexpr const char* kTry =
-    "srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist=node1 true";
+constexpr const char* kTry = "srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist=node1 true";
 
 std::string with(std::string answer, const std::string& from, const std::string& to) {
   const size_t at = answer.find(from);
@@ -71,11 +70,16 @@ class SlurmAllocation : public testing::Test {
 
   TempDir folder;
   SkippingClock clock;
-  Environment environment{{"SLURM_JOB_ID", "7"}, {"SLURMD_NODENAME", "node2"},
-                          {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {kNoKillVariable, "1"}};
-  std::map<std::string, std::string> answers{
-      {kShow, kRunning}, {"scontrol requeue 7", ""}, {"scontrol update jobid=7 Requeue=1", ""},
-      {"scancel 7", ""}, {kTry, ""}};
+  Environment environment{{"SLURM_JOB_ID", "7"},
+                          {"SLURMD_NODENAME", "node2"},
+                          {"SLURM_STEP_ID", "0"},
+                          {"SLURM_PROCID", "0"},
+                          {kNoKillVariable, "1"}};
+  std::map<std::string, std::string> answers{{kShow, kRunning},
+                                             {"scontrol requeue 7", ""},
+                                             {"scontrol update jobid=7 Requeue=1", ""},
+                                             {"scancel 7", ""},
+                                             {kTry, ""}};
   std::vector<std::string> asked;
   int64_t step = 4;
 };

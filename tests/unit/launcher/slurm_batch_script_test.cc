@@ -21,9 +21,9 @@ BatchScript script_of(const std::vector<std::string>& arguments) {
 }
 
 TEST(BatchScript, WordsGoToSbatchOrToTheLaunch) {
-  const auto words = split_words({"a.toml", "--nodes", "4", "--training.steps", "5", "--time=1:00",
-                                  "--exclusive", "--dry-run", "--min-nodes", "2",
-                                  "--launcher.requeue", "never"});
+  const auto words =
+      split_words({"a.toml", "--nodes", "4", "--training.steps", "5", "--time=1:00", "--exclusive",
+                   "--dry-run", "--min-nodes", "2", "--launcher.requeue", "never"});
   ASSERT_TRUE(words);
   EXPECT_THAT(words.value().sbatch,
               ElementsAre(Pair("nodes", "4"), Pair("time", "1:00"), Pair("exclusive", "")));
@@ -61,10 +61,9 @@ TEST(BatchScript, TheUsersWordReplacesOurs) {
 }
 
 TEST(BatchScript, ValuesAreQuotedAsSbatchReadsThem) {
-  const std::string out = batch_script_text(
-      script_of({"a.toml", "--comment", "nightly run", "--job-name=run#7", "--qos=",
-                 "--no-kill=off", "--constraint", R"(a"b\c)", "--output", "it's",
-                 "--exclude=node[1-3],x"}));
+  const std::string out = batch_script_text(script_of(
+      {"a.toml", "--comment", "nightly run", "--job-name=run#7", "--qos=", "--no-kill=off",
+       "--constraint", R"(a"b\c)", "--output", "it's", "--exclude=node[1-3],x"}));
   for (const char* line :
        {R"(--comment="nightly run")", R"(--job-name="run#7")", "--qos=", "--no-kill=off",
         R"(--constraint="a\"b\\c")", R"(--output="it's")", "--exclude=node[1-3],x"})

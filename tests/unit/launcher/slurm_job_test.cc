@@ -38,10 +38,8 @@ TEST(SlurmJob, OfTheEnvironment) {
   EXPECT_FALSE(job.first_task);
   EXPECT_EQ(job.restarts, 1);
   EXPECT_FALSE(job.requeue || job.no_kill || job.batch || job.seconds_left);
-  const Job told = job_from({{"SLURM_JOB_ID", "7"},
-                             {kRequeueVariable, "0"},
-                             {kNoKillVariable, "1"}})
-                       .value();
+  const Job told =
+      job_from({{"SLURM_JOB_ID", "7"}, {kRequeueVariable, "0"}, {kNoKillVariable, "1"}}).value();
   EXPECT_EQ(told.id, "7");
   EXPECT_FALSE(told.in_step);
   EXPECT_TRUE(told.first_task);
@@ -66,8 +64,9 @@ TEST(SlurmJob, OfAnAnswer) {
 
 TEST(SlurmJob, AnAnswerOverrulesTheEnvironment) {
   Job job = job_from({{"SLURM_JOB_ID", "6"}, {kRequeueVariable, "0"}}).value();
-  ASSERT_TRUE(add_answer(job, "JobId=6 Requeue=1 BatchFlag=0 JobState=RUNNING TimeLimit=UNLIMITED "
-                              "RunTime=00:00:01 NodeList=(null)"));
+  ASSERT_TRUE(add_answer(job,
+                         "JobId=6 Requeue=1 BatchFlag=0 JobState=RUNNING TimeLimit=UNLIMITED "
+                         "RunTime=00:00:01 NodeList=(null)"));
   EXPECT_EQ(job.requeue, true);
   EXPECT_EQ(job.batch, false);
   EXPECT_FALSE(job.seconds_left.has_value());

@@ -1,7 +1,7 @@
 // Drives a Supervisor without processes: feeds events and keeps what was asked for, as words.
 #pragma once
 
-#include "launcher/supervisor.h"
+#include "launcher/control/supervisor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -115,8 +115,7 @@ TEST(Supervisor, ChangingPagesAreNoHangAndZeroTurnsItOff) {
   options.hang_s = 10;
   Driver d(options);
   d.start();
-  for (int step = 0; step < 10; ++step)
-    EXPECT_THAT(d.wait(9.5, d.page(step)), IsEmpty());
+  for (int step = 0; step < 10; ++step) EXPECT_THAT(d.wait(9.5, d.page(step)), IsEmpty());
   options.hang_s = 0;
   Driver never(options);
   never.start();

@@ -46,8 +46,8 @@ TEST(Supervisor, AFailureKillsTheOthersThenRespawns) {
   EXPECT_EQ(d.supervisor.incidents()[0].primary.rank, 1);
   EXPECT_EQ(d.supervisor.incidents()[0].consequences.size(), 2u);
   EXPECT_THAT(d.records, ElementsAre("generation_start", "spawned", "failure_detected",
-                                     "worker_exit", "worker_exit", "worker_exit",
-                                     "stopped_all", "generation_start", "spawned"));
+                                     "worker_exit", "worker_exit", "worker_exit", "stopped_all",
+                                     "generation_start", "spawned"));
 }
 
 TEST(Supervisor, WorldSizesFollowTheListAndItsLastOneRepeats) {
@@ -142,12 +142,16 @@ TEST(Supervisor, ACommitSeenOnlyInADeadWorkersPageCounts) {
 }
 
 TEST(Supervisor, ExitCodeContract) {
-  struct Case { WorkerExit exit; int without_restarts; bool restarts; };
-  for (const Case& c : {Case{ended(0, 64), 64, false}, Case{ended(0, 93), 93, false},
-                        Case{ended(0, 70), 70, true}, Case{ended(0, 76), 76, true},
-                        Case{ended(0, 1), 70, true}, Case{ended(0, 127), 70, true},
-                        Case{killed(0, SIGKILL), 75, true}, Case{killed(0, SIGSEGV), 70, true},
-                        Case{killed(0, SIGABRT), 70, true}, Case{killed(0, SIGTERM), 75, true}}) {
+  struct Case {
+    WorkerExit exit;
+    int without_restarts;
+    bool restarts;
+  };
+  for (const Case& c :
+       {Case{ended(0, 64), 64, false}, Case{ended(0, 93), 93, false}, Case{ended(0, 70), 70, true},
+        Case{ended(0, 76), 76, true}, Case{ended(0, 1), 70, true}, Case{ended(0, 127), 70, true},
+        Case{killed(0, SIGKILL), 75, true}, Case{killed(0, SIGSEGV), 70, true},
+        Case{killed(0, SIGABRT), 70, true}, Case{killed(0, SIGTERM), 75, true}}) {
     const std::string finish = text("finish ", c.without_restarts);
     SupervisorOptions once = workers(1);
     once.max_restarts = 0;
@@ -266,8 +270,7 @@ TEST(Supervisor, AValidationThatGoesOnExtendsTheGrace) {
     for (Sample& sample : tick.samples) sample.progress.unix_ns = slot;
     return tick;
   };
-  for (int64_t slot = 1; slot <= 10; ++slot)
-    EXPECT_THAT(d.wait(4, validates(slot)), IsEmpty());
+  for (int64_t slot = 1; slot <= 10; ++slot) EXPECT_THAT(d.wait(4, validates(slot)), IsEmpty());
   EXPECT_THAT(d.wait(4.5, d.page(4)), IsEmpty());
   EXPECT_THAT(d.wait(1, d.page(4, Phase::kSave)), IsEmpty());
   // Until hang_s have passed since the stop.
@@ -321,8 +324,7 @@ TEST(Supervisor, AStopDuringAFailureEndsAfterTheReaping) {
 
 TEST(Supervisor, AWorkerThatWantsToResumeStopsTheOthersGently) {
   Driver d(workers(3));
-  EXPECT_THAT(d.start().exits({ended(1, 75)}),
-              ElementsAre("signal 0 SIGTERM", "signal 2 SIGTERM"));
+  EXPECT_THAT(d.start().exits({ended(1, 75)}), ElementsAre("signal 0 SIGTERM", "signal 2 SIGTERM"));
   EXPECT_THAT(d.exits({ended(0, 75), ended(2, 75)}), ElementsAre("finish 75"));
 }
 

@@ -14,20 +14,45 @@ using testing::IsEmpty;
 
 // Whatever comes in whatever state: it never crashes, and what has ended stays ended and silent.
 TEST(Supervisor, EveryEventInEveryState) {
-  const auto forming = [] { Driver d(workers(2)); d.on(Begin{}); return d; };
-  const auto running = [&] { Driver d = forming(); d.on(Started{}); return d; };
-  const auto stopping = [&] { Driver d = running(); d.exits({killed(0, SIGKILL)}); return d; };
-  const auto done = [&] { Driver d = running(); d.exits({ended(0, 0), ended(1, 0)}); return d; };
-  const auto failed = [&] { Driver d = forming(); d.on(SpawnFailed{"x"}); return d; };
-  const std::vector<Event> events = {Started{}, SpawnFailed{"x"},
-                                     WorkersExited{{killed(1, SIGKILL)}, 0}, Tick{{}},
-                                     Tick{std::vector<Sample>(5)}, StopRequested{SIGTERM}};
+  const auto forming = [] {
+    Driver d(workers(2));
+    d.on(Begin{});
+    return d;
+  };
+  const auto running = [&] {
+    Driver d = forming();
+    d.on(Started{});
+    return d;
+  };
+  const auto stopping = [&] {
+    Driver d = running();
+    d.exits({killed(0, SIGKILL)});
+    return d;
+  };
+  const auto done = [&] {
+    Driver d = running();
+    d.exits({ended(0, 0), ended(1, 0)});
+    return d;
+  };
+  const auto failed = [&] {
+    Driver d = forming();
+    d.on(SpawnFailed{"x"});
+    return d;
+  };
+  const std::vector<Event> events = {Started{},
+                                     SpawnFailed{"x"},
+                                     WorkersExited{{killed(1, SIGKILL)}, 0},
+                                     Tick{{}},
+                                     Tick{std::vector<Sample>(5)},
+                                     StopRequested{SIGTERM}};
   //                     Started     SpawnFailed WorkersExited Tick        Tick        StopRequested
   const State F = State::kForming, R = State::kRunning, S = State::kStopping, D = State::kDone,
               X = State::kFailed;
   const std::vector<std::pair<Driver, std::vector<State>>> table = {
-      {forming(), {R, X, F, F, F, F}}, {running(), {R, R, S, R, R, S}},
-      {stopping(), {S, S, F, S, S, S}}, {done(), {D, D, D, D, D, D}},
+      {forming(), {R, X, F, F, F, F}},
+      {running(), {R, R, S, R, R, S}},
+      {stopping(), {S, S, F, S, S, S}},
+      {done(), {D, D, D, D, D, D}},
       {failed(), {X, X, X, X, X, X}}};
   for (const auto& [start, next] : table)
     for (size_t i = 0; i < events.size(); ++i) {
@@ -64,8 +89,9 @@ TEST(Supervisor, RandomWalksKeepTheInvariants) {
         todo.pop_back();
       } else if (const int rank = draw(std::max<size_t>(alive.size(), 1)); alive[rank]) {
         static constexpr int kCodes[] = {0, 0, 1, 64, 70, 75, 76, 93};
-        event = WorkersExited{{draw(2) ? killed(rank, draw(2) ? SIGKILL : SIGSEGV)
-                                       : ended(rank, kCodes[draw(8)])}, 0};
+        event = WorkersExited{
+            {draw(2) ? killed(rank, draw(2) ? SIGKILL : SIGSEGV) : ended(rank, kCodes[draw(8)])},
+            0};
         alive[rank] = false;
       } else if (draw(20) == 0) {
         event = StopRequested{draw(2) ? SIGTERM : SIGINT};

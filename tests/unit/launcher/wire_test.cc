@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "base/text.h"
-#include "launcher/process.h"
-#include "launcher/run_files.h"
+#include "launcher/host/process.h"
+#include "launcher/host/run_files.h"
 #include "tests/unit/launcher/net_rig.h"
 
 namespace lockstep::launcher::control {
@@ -94,8 +94,8 @@ TEST_F(WireMeets, AStrangerAtThePortDoesNotMatterWhenTheCoordinatorIsElsewhere) 
   net::EchoServer stranger(net::Secret::generate()), standby(secret);
   const auto late = agent(stranger.at().str(), 1);
   Rendezvous other = Rendezvous::create(posix_file_system(), "", "job", folder).value();
-  ASSERT_TRUE(other.follow({.leader = 8, .generation = 1, .lost = 7, .base = 0}, standby.at())
-                  .value());
+  ASSERT_TRUE(
+      other.follow({.leader = 8, .generation = 1, .lost = 7, .base = 0}, standby.at()).value());
   const auto leads = late->wire->meet();
   ASSERT_TRUE(leads) << leads.error().message;
   EXPECT_FALSE(leads.value());

@@ -1,0 +1,47 @@
+#include "checkpoint/record/attempt.h"
+
+#include <charconv>
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr std::string_view kPrefix = "step_";
+constexpr size_t kStepDigits = 8;
+
+std::optional<int64_t> number_of(std::string_view digits) {
+  int64_t value = 0;
+  const char* const end = digits.data() + digits.size();
+  const auto [at, error] = std::from_chars(digits.data(), end, value);
+  if (error != std::errc() || at != end || value < 0) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::string fresh_nonce(Clock& clock) {
+  return hex64(mix64(static_cast<uint64_t>(clock.unix_ns()))).substr(0, 6);
+}
+
+std::string attempt_name(const Attempt& a) {
+  const std::string step = std::to_string(a.step);
+  const size_t zeros = step.size() < kStepDigits ? kStepDigits - step.size() : 0;
+  const std::string again = a.number > 1 ? text("-", a.number) : "";
+  return text(kPrefix, std::string(zeros, '0'), step, ".g", a.generation, "-", a.nonce, again);
+}
+
+std::optional<Attempt> parse_attempt(const std::string& name) {
+  const size_t dot = name.find(".g");
+  if (name.rfind(kPrefix, 0) != 0 || dot == std::string::npos) return std::nullopt;
+  const auto step = number_of(std::string_view(name).substr(kPrefix.size(), dot - kPrefix.size()));
+  const auto parts = split(std::string_view(name).substr(dot + 2), '-');
+  if (!step || parts.size() < 2 || parts.size() > 3) return std::nullopt;
+  const auto generation = number_of(parts[0]);
+  const auto number = parts.size() == 3 ? number_of(parts[2]) : 1;
+  if (!generation || parts[1].empty() || !number) return std::nullopt;
+  return Attempt{*step, *generation, parts[1], *number};
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,47 @@
+// Which checkpoints a folder holds, which of them are valid.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+#include "checkpoint/record/manifest.h"
+#include "checkpoint/record/state.h"
+
+namespace lockstep::checkpoint {
+
+struct CatalogEntry {
+  std::filesystem::path directory;
+  int64_t step = -1, generation = -1;     // from the directory's name
+  bool committed = false;                 // its manifest is valid and its files have their sizes
+  bool has_manifest = false;              // valid or not; without one it is the rest of an attempt
+  std::string problem;                    // why it is not committed
+  int64_t size_bytes = 0;                 // of the files in the manifest
+  bool ephemeral = false;                 // its manifest says so
+  std::optional<int64_t> created_s = {};  // unix time; from its manifest
+};
+
+// Newest first (step, generation, attempt). A damaged entry is listed with its problem, never an
+// error. Names that are not a checkpoint's are passed over. Errors: kNotFound, kIo of the folder.
+Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
+                                                   const std::filesystem::path& folder);
+// The checkpoint that a person means: `given` itself, or the newest committed one in it, a folder
+// of checkpoints or one that has such a folder named checkpoints. Errors: kNotFound with what is
+// wrong with each, kIo.
+Result<std::filesystem::path> find_checkpoint(FileSystem& file_system,
+                                              const std::filesystem::path& given);
+// The same, but of several the newest with a manifest, damaged or not: what to look at for damage.
+Result<std::filesystem::path> find_newest_saved(FileSystem& file_system,
+                                                const std::filesystem::path& given);
+// given/checkpoints where it exists, else `given`.
+std::filesystem::path checkpoint_folder_of(FileSystem& file_system,
+                                           const std::filesystem::path& given);
+// Errors: kNotFound; kCorrupt (bad JSON, bad self-checksum); kConfig (another format version); each
+// naming the file.
+Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,189 @@
+#include "checkpoint/record/manifest.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr const char* kFormat = "lockstep-checkpoint";
+constexpr const char* kSelfKey = "\"self_xxh3\"";
+
+ordered_json json_of(const ManifestFile& file) {
+  ordered_json pieces = ordered_json::array();
+  for (const TensorPiece& p : file.pieces)
+    pieces.push_back(ordered_json::array({p.tensor_key(), p.flat_start, p.length}));
+  return {{"name", file.name},
+          {"size_bytes", file.size_bytes},
+          {"chunk_rows", file.chunk_rows},
+          {"chunk_table_offset", file.chunk_table_offset},
+          {"chunk_table_xxh3", file.chunk_table_xxh3},
+          {"outside_xxh3", file.outside_xxh3},
+          {"pieces", std::move(pieces)}};
+}
+
+// `shapes` gives a piece its tensor's shape.
+Result<TensorPiece> piece_of(const ordered_json& json, const Manifest& manifest) {
+  const std::string key = json.at(0);
+  const size_t slash = key.find('/');
+  const auto kind = kind_from_name(std::string_view(key).substr(0, slash));
+  if (slash == std::string::npos || !kind)
+    return Error{Code::kCorrupt, text("piece of \"", key, "\": not one of our kinds")};
+  TensorPiece piece{key.substr(slash + 1), *kind, {}, json.at(1), json.at(2)};
+  const ManifestTensor* const tensor = manifest.find_tensor(piece.name);
+  if (tensor == nullptr) return Error{Code::kCorrupt, text("piece of ", key, ": no such tensor")};
+  piece.global_shape = tensor->global_shape;
+  return piece;
+}
+
+Result<ManifestFile> file_of(const ordered_json& json, const Manifest& manifest) {
+  ManifestFile file;
+  file.name = json.at("name");
+  file.size_bytes = json.at("size_bytes");
+  file.chunk_rows = json.at("chunk_rows");
+  file.chunk_table_offset = json.at("chunk_table_offset");
+  file.chunk_table_xxh3 = json.at("chunk_table_xxh3");
+  file.outside_xxh3 = json.at("outside_xxh3");
+  for (const ordered_json& piece : json.at("pieces")) {
+    LOCKSTEP_TRY(TensorPiece parsed, piece_of(piece, manifest));
+    file.pieces.push_back(std::move(parsed));
+  }
+  return file;
+}
+
+// Throws nlohmann's exceptions on missing or mistyped fields.
+Result<Manifest> manifest_of(const ordered_json& json) {
+  if (json.at("format") != kFormat) return Error{Code::kCorrupt, "not a checkpoint manifest"};
+  Manifest m;
+  m.format_version = json.at("format_version");
+  if (m.format_version != kFormatVersion)
+    return Error{Code::kConfig, text("format version ", m.format_version, "; this program reads ",
+                                     kFormatVersion)};
+  m.step = json.at("step");
+  m.generation = json.at("generation");
+  m.world_size = json.at("world_size");
+  m.nonce = json.at("nonce");
+  m.created_utc = json.at("created_utc");
+  m.ephemeral = json.value("ephemeral", false);
+  m.index_xxh3 = json.value("index_xxh3", "");
+  m.codec = json.at("codec");
+  m.chunking = {json.at("chunk_elements"), json.value("equal_chunks", false)};
+  m.trainer_state = json.at("trainer_state").dump();
+  for (const ordered_json& tensor : json.at("tensors"))
+    m.tensors.push_back({tensor.at("name"), tensor.at("global_shape"), tensor.at("fingerprint")});
+  const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
+  if (!std::is_sorted(m.tensors.begin(), m.tensors.end(), by_name))
+    return Error{Code::kCorrupt, "tensors are not sorted by name"};
+  for (const ordered_json& each : json.at("files")) {
+    LOCKSTEP_TRY(ManifestFile file, file_of(each, m));
+    m.files.push_back(std::move(file));
+  }
+  return m;
+}
+
+std::string self_line(std::string_view before) {
+  return text(kSelfKey, ": \"", hex64(xxh3_64(before)), "\"\n}\n");
+}
+
+}  // namespace
+
+const ManifestTensor* Manifest::find_tensor(const std::string& name) const {
+  const auto at = std::lower_bound(tensors.begin(), tensors.end(), name,
+                                   [](const auto& t, const auto& n) { return t.name < n; });
+  return at != tensors.end() && at->name == name ? &*at : nullptr;
+}
+
+// One line for each file and tensor: large, yet readable and quick to grep.
+std::string manifest_text(const Manifest& m) {
+  const auto field = [](const char* key, const ordered_json& value) {
+    return text("\"", key, "\": ", value.dump(), ",\n");
+  };
+  std::string out = "{\n" + field("format", kFormat) + field("format_version", m.format_version) +
+                    field("step", m.step) + field("generation", m.generation) +
+                    field("nonce", m.nonce) + field("world_size", m.world_size) +
+                    field("created_utc", m.created_utc) +
+                    (m.ephemeral ? field("ephemeral", true) : "") +
+                    (m.index_xxh3.empty() ? "" : field("index_xxh3", m.index_xxh3)) +
+                    field("codec", m.codec) + field("chunk_elements", m.chunking.elements) +
+                    (m.chunking.equal ? field("equal_chunks", true) : "") +
+                    text("\"trainer_state\": ", m.trainer_state, ",\n\"tensors\": [\n");
+  for (size_t i = 0; i < m.tensors.size(); ++i) {
+    const ManifestTensor& t = m.tensors[i];
+    out +=
+        ordered_json{
+            {"name", t.name}, {"global_shape", t.global_shape}, {"fingerprint", t.fingerprint}}
+            .dump();
+    out += i + 1 < m.tensors.size() ? ",\n" : "\n";
+  }
+  out += "],\n\"files\": [\n";
+  for (size_t i = 0; i < m.files.size(); ++i)
+    out += json_of(m.files[i]).dump() + (i + 1 < m.files.size() ? ",\n" : "\n");
+  out += "],\n";
+  return out + self_line(out);
+}
+
+Result<Manifest> parse_manifest(const std::string& contents, Coverage coverage) {
+  const size_t self = contents.rfind(kSelfKey);
+  if (self == std::string::npos)
+    return Error{Code::kCorrupt, "cut short or damaged: its last field, the checksum, is missing"};
+  const std::string_view before(contents.data(), self);
+  if (contents.substr(self) != self_line(before))
+    return Error{Code::kCorrupt, "its bytes do not match its own checksum"};
+  try {
+    LOCKSTEP_TRY(Manifest manifest, manifest_of(ordered_json::parse(contents)));
+    if (coverage == Coverage::kWhole) LOCKSTEP_RETURN_IF_ERROR(check_coverage(manifest));
+    return manifest;
+  } catch (const nlohmann::json::exception& e) {
+    return Error{Code::kCorrupt, e.what()};
+  }
+}
+
+Result<void> check_coverage(const Manifest& manifest) {
+  std::map<std::string, std::vector<std::pair<int64_t, int64_t>>> intervals;
+  for (const ManifestFile& file : manifest.files)
+    for (const TensorPiece& p : file.pieces)
+      intervals[p.tensor_key()].emplace_back(p.flat_start, p.length);
+  for (const ManifestTensor& tensor : manifest.tensors)
+    for (const auto& [kind, ignored] : tensor.fingerprint) {
+      const std::string key = kind + "/" + tensor.name;
+      auto& parts = intervals[key];
+      std::sort(parts.begin(), parts.end());
+      int64_t end = 0;
+      for (const auto& [start, length] : parts) {
+        if (start != end || length <= 0)
+          return Error{Code::kCorrupt, text(key, ": element ", std::min(start, end), " is in ",
+                                            start < end ? "two pieces" : "no piece")};
+        end = start + length;
+      }
+      if (end != element_count(tensor.global_shape))
+        return Error{Code::kCorrupt, text(key, ": the pieces hold ", end, " elements of shape ",
+                                          shape_text(tensor.global_shape))};
+      intervals.erase(key);
+    }
+  if (!intervals.empty())
+    return Error{Code::kCorrupt, text(intervals.begin()->first, ": pieces of an unknown tensor")};
+  return {};
+}
+
+Result<void> check_fingerprints(const Manifest& manifest, const Fingerprints& whole) {
+  std::string wrong;
+  for (const ManifestTensor& tensor : manifest.tensors)
+    for (const auto& [kind, expected] : tensor.fingerprint) {
+      const auto at = whole.find(kind + "/" + tensor.name);
+      if (at == whole.end() || hex64(at->second) == expected) continue;
+      wrong += text(wrong.empty() ? "" : ", ", at->first, " (", hex64(at->second), ", saved ",
+                    expected, ")");
+    }
+  if (wrong.empty()) return {};
+  return Error{Code::kCorrupt,
+               "fingerprints differ from those of the state that was saved: " + wrong};
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,71 @@
+// manifest.json: the commit record of a checkpoint. A directory with a valid one is a checkpoint;
+// a directory without is the rest of an attempt. docs/FORMAT.md describes the text.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/record/state.h"
+
+namespace lockstep::checkpoint {
+
+inline constexpr int64_t kFormatVersion = 1;
+inline constexpr const char* kManifestName = "manifest.json";
+inline constexpr const char* kIndexName = "index.h5";
+inline constexpr const char* kLatestName = "LATEST";
+
+struct ManifestTensor {
+  std::string name;
+  std::vector<int64_t> global_shape;
+  std::map<std::string, std::string> fingerprint;  // kind -> 16 hex digits of the whole tensor
+};
+struct ManifestFile {
+  std::string name;  // rank_00000.h5
+  int64_t size_bytes = 0;
+  int64_t chunk_rows = 0;  // in /__chunks__
+  int64_t chunk_table_offset = 0;
+  std::string chunk_table_xxh3;     // of its rows
+  std::string outside_xxh3;         // XXH3 over all bytes outside chunks, in file order
+  std::vector<TensorPiece> pieces;  // its datasets, in the order of the chunk table
+};
+// How pieces are cut into chunks: of at most `elements`. Equal: as few as that allows, all of one
+// size, so that next to no padding is stored; else full ones, as the first checkpoints had.
+struct Chunking {
+  int64_t elements = 0;
+  bool equal = true;
+  bool operator==(const Chunking&) const = default;
+};
+
+struct Manifest {
+  int64_t format_version = kFormatVersion;
+  int64_t step = 0, generation = 0, world_size = 0;
+  std::string nonce, created_utc;
+  bool ephemeral = false;  // goes with the next commit
+  std::string index_xxh3;  // of index.h5; empty: none is written
+  std::string codec = "zstd";
+  Chunking chunking;
+  std::vector<ManifestFile> files;
+  std::vector<ManifestTensor> tensors;  // sorted by name
+  std::string trainer_state;            // JSON object text
+
+  const ManifestTensor* find_tensor(const std::string& name) const;
+};
+
+// The text, whose last field is the XXH3 of all before it.
+std::string manifest_text(const Manifest& manifest);
+// A rank's vote carries its part of the manifest in the same form: partial fingerprints, one file.
+enum class Coverage { kWhole, kPart };
+// Errors: kCorrupt (self-checksum, JSON, fields, coverage), kConfig (another format version).
+Result<Manifest> parse_manifest(const std::string& contents, Coverage coverage = Coverage::kWhole);
+
+// Every kind of every tensor is covered by the files' pieces exactly once. Errors: kCorrupt.
+Result<void> check_coverage(const Manifest& manifest);
+
+// What whole tensors must sum to; ranks that each loaded a part add their sums and ask this.
+// Tensors that `whole` does not name are not looked at. Errors: kCorrupt naming tensors.
+Result<void> check_fingerprints(const Manifest& manifest, const Fingerprints& whole);
+
+}  // namespace lockstep::checkpoint

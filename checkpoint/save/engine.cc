@@ -1,0 +1,189 @@
+#include "checkpoint/save/engine.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/record/attempt.h"
+#include "checkpoint/record/catalog.h"
+#include "checkpoint/save/fence.h"
+#include "checkpoint/save/retention.h"
+#include "checkpoint/save/save.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr int kMaxThreads = 256, kMaxNice = 19;
+
+Result<void> check_options(const EngineOptions& o) {
+  const auto wrong = [](const auto&... parts) { return Error{Code::kConfig, text(parts...)}; };
+  if (o.rank < 0 || o.rank >= o.world_size)
+    return wrong("checkpoint engine: rank ", o.rank, " of ", o.world_size);
+  if (o.nonce.empty() || o.nonce.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return wrong("checkpoint engine: nonce \"", o.nonce, "\" is not made of hex digits");
+  if (o.threads < 1 || o.threads > kMaxThreads)
+    return wrong("checkpoint.threads ", o.threads, ": from 1 to ", kMaxThreads);
+  if (o.nice < 0 || o.nice > kMaxNice)
+    return wrong("checkpoint.nice ", o.nice, ": from 0 to ", kMaxNice);
+  const RetentionPolicy& keep = o.retention;
+  if (keep.keep_latest_k < 0 || keep.keep_latest_k == 1)
+    return wrong("checkpoint.keep_latest_k ", keep.keep_latest_k, ": 0 (all) or at least 2");
+  if (keep.keep_every < 0) return wrong("checkpoint.keep_every ", keep.keep_every, " is negative");
+  if (!(keep.keep_minutes >= 0))
+    return wrong("checkpoint.keep_minutes ", keep.keep_minutes, " is negative");
+  return {};
+}
+
+Result<void> remove_orphans(FileSystem& file_system, const EngineOptions& o) {
+  LOCKSTEP_TRY(const auto entries, list_checkpoints(file_system, o.folder));
+  for (const auto& path : orphans(entries, o.generation)) {
+    log_info("removing the rest of an unfinished save: ", path.string());
+    if (auto removed = remove_checkpoint(file_system, path); !removed.ok())
+      log_warning("it stays: ", removed.error().message);
+  }
+  return {};
+}
+
+class AsyncEngine final : public Engine {
+ public:
+  AsyncEngine(EngineOptions options, Codec codec, FileSystem& file_system, Ballot& ballot,
+              ProgressPage& progress, StagingArea staging)
+      : options_(std::move(options)),
+        file_system_(file_system),
+        ballot_(ballot),
+        progress_(progress),
+        staging_(std::move(staging)),
+        pipeline_(codec, options_.threads, options_.nice),
+        thread_([this] { run_saves(); }) {}
+
+  ~AsyncEngine() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+
+  Result<bool> begin_save(SaveRequest request) override {
+    const auto state =
+        nlohmann::json::parse(request.trainer_state, nullptr, /*allow_exceptions=*/false);
+    if (!state.is_object())
+      return Error{Code::kBug, text("trainer state is not a JSON object: ", request.trainer_state)};
+    const std::lock_guard lock(mutex_);
+    if (busy_) return false;
+    busy_ = staging_now_ = true;
+    const Attempt attempt{request.step, options_.generation, options_.nonce,
+                          ++attempts_[request.step]};
+    job_.emplace(context(), std::move(request), attempt_name(attempt));
+    set_phase(SavePhase::kStaging);
+    changed_.notify_all();
+    return true;
+  }
+
+  void wait_staged() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !staging_now_; });
+  }
+
+  std::vector<SaveReport> take_reports() override {
+    const std::lock_guard lock(mutex_);
+    if (!busy_ && !reports_.empty()) set_phase(SavePhase::kIdle);
+    return std::exchange(reports_, {});
+  }
+
+  // A save counts as under way until its report is there.
+  SavePhase phase() const override {
+    const std::lock_guard lock(mutex_);
+    const SavePhase now = phase_;
+    const bool ended = now == SavePhase::kCommitted || now == SavePhase::kFailed;
+    return busy_ && ended ? SavePhase::kVoting : now;
+  }
+
+  void drain() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !busy_; });
+  }
+
+ private:
+  SaveContext context() {
+    return {options_,
+            file_system_,
+            ballot_,
+            staging_,
+            pipeline_,
+            stopping_,
+            previous_,
+            [this](SavePhase phase) { set_phase(phase); },
+            [this] { on_staged(); }};
+  }
+  void set_phase(SavePhase phase) {
+    phase_ = phase;
+    progress_.set_save_phase(phase);
+  }
+  void on_staged() {
+    const std::lock_guard lock(mutex_);
+    staging_now_ = false;
+    changed_.notify_all();
+  }
+
+  void run_saves() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return stopping_ || job_; });
+      if (!job_) return;
+      lock.unlock();
+      SaveReport report = job_->run();
+      if (report.committed)
+        progress_.set_committed_step(report.step);
+      else
+        log_error("the save of step ", report.step, " failed: ", report.error);
+      lock.lock();
+      job_.reset();
+      reports_.push_back(std::move(report));
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  const EngineOptions options_;
+  FileSystem& file_system_;
+  Ballot& ballot_;
+  ProgressPage& progress_;
+  StagingArea staging_;
+  ChunkPipeline pipeline_;
+  std::optional<Committed> previous_;    // of the save thread
+  std::map<int64_t, int64_t> attempts_;  // at each step; of the training thread
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  std::optional<Save> job_;
+  bool busy_ = false, staging_now_ = false;
+  std::vector<SaveReport> reports_;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<SavePhase> phase_ = SavePhase::kIdle;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, FileSystem& file_system,
+                                               Ballot& ballot, ProgressPage& progress,
+                                               std::vector<LivePiece> layout) {
+  LOCKSTEP_RETURN_IF_ERROR(check_options(options));
+  LOCKSTEP_TRY(const Codec codec, codec_from_name(options.codec));
+  LOCKSTEP_TRY(StagingArea staging, StagingArea::create(file_system, std::move(layout)));
+  LOCKSTEP_RETURN_IF_ERROR(make_durable_directories(file_system, options.folder));
+  if (options.rank == 0) {
+    const Fence fence{options.folder, options.generation, options.nonce};
+    LOCKSTEP_RETURN_IF_ERROR(fence.take(file_system));
+    LOCKSTEP_RETURN_IF_ERROR(remove_orphans(file_system, options));
+  }
+  return std::unique_ptr<Engine>(std::make_unique<AsyncEngine>(
+      std::move(options), codec, file_system, ballot, progress, std::move(staging)));
+}
+
+}  // namespace lockstep::checkpoint

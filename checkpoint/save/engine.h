@@ -1,0 +1,53 @@
+// The asynchronous checkpoint engine of one rank.
+//
+//   IDLE --begin_save--> STAGING --> WRITING --> VOTING --> COMMITTED | FAILED --> IDLE
+//             ^ returns at once        |           rank 0 publishes manifest, LATEST, index.h5,
+//             |                        |           and applies the retention
+//             +-- wait_staged(): before the state may change again
+//
+// Threads: one stager/writer thread and `threads` compressors, started by create(). The methods are
+// called by the training thread alone. Borrows the live bytes, the file system, the ballot and the
+// progress page; they outlive the engine.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+#include "checkpoint/record/state.h"
+#include "checkpoint/save/ballot.h"
+#include "checkpoint/save/save_request.h"
+#include "worker_link/progress_page.h"
+
+namespace lockstep::checkpoint {
+
+class Engine {
+ public:
+  // Allocates the staging buffers for `layout`. Rank 0 takes the folder over from other generations
+  // and removes what they left unfinished.
+  // Errors: kConfig (options; too little memory, said in GiB), kIo.
+  static Result<std::unique_ptr<Engine>> create(EngineOptions options, FileSystem& file_system,
+                                                Ballot& ballot, ProgressPage& progress,
+                                                std::vector<LivePiece> layout);
+  // Gives up a save that is still being written; waits at most the deadlines of one in voting.
+  virtual ~Engine() = default;
+
+  // Starts a save, the same on every rank, and returns. The live bytes must not change until
+  // wait_staged() returned. The save fails when its bytes are those of the one before although
+  // `updates` moved.
+  // False: skipped, one is in flight. Errors: kBug when trainer_state is no JSON object.
+  virtual Result<bool> begin_save(SaveRequest request) = 0;
+  // Returns when the state was copied; the time spent here is the visible stall. Never fails by
+  // itself: a copy that failed is in the report.
+  virtual void wait_staged() = 0;
+  // Reports of saves that ended since the last call. Failed ones are logged at once by the engine
+  // as well. Where the outcome did not arrive in time, a save that rank 0 committed is reported as
+  // failed: its files stay.
+  virtual std::vector<SaveReport> take_reports() = 0;
+  virtual SavePhase phase() const = 0;
+  // Waits for the save in flight. Collective in effect: every rank must call it.
+  virtual void drain() = 0;
+};
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,26 @@
+#include "checkpoint/save/fence.h"
+
+#include "base/text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+std::string line_of(const Fence& fence) { return text("g", fence.generation, "-", fence.nonce); }
+
+}  // namespace
+
+Result<void> Fence::take(FileSystem& file_system) const {
+  return publish_file(file_system, folder / kFenceName, line_of(*this) + "\n");
+}
+
+Result<void> Fence::check(FileSystem& file_system) const {
+  const auto found = read_file(file_system, folder / kFenceName);
+  if (!found.ok() && found.error().code == Code::kNotFound) return {};
+  if (!found.ok()) return found.error();
+  if (found.value() == line_of(*this) + "\n") return {};
+  return Error{Code::kAborted, text(folder.string(), " belongs to generation ",
+                                    found.value().substr(0, found.value().find('\n')), " now; ",
+                                    line_of(*this), " commits nothing more")};
+}
+
+}  // namespace lockstep::checkpoint

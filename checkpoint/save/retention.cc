@@ -1,0 +1,101 @@
+#include "checkpoint/save/retention.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <tuple>
+
+namespace lockstep::checkpoint {
+namespace {
+
+using Path = std::filesystem::path;
+
+// For each entry, newest first, whether a rule keeps it for ever.
+std::vector<bool> kept_for_ever(const std::vector<CatalogEntry>& entries,
+                                const RetentionPolicy& policy) {
+  std::vector<bool> kept(entries.size()), counts(entries.size());
+  int64_t passed_again = std::numeric_limits<int64_t>::max();  // the lowest newer committed step
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const CatalogEntry& e = entries[i];
+    counts[i] = e.has_manifest && !e.ephemeral && e.step < passed_again;
+    kept[i] = counts[i] && policy.keep_every > 0 && e.step % policy.keep_every == 0;
+    if (e.committed) passed_again = std::min(passed_again, e.step);
+  }
+  if (policy.keep_minutes <= 0) return kept;
+  std::optional<int64_t> last_s;
+  for (size_t i = entries.size(); i-- > 0;) {  // oldest first: what goes never changes the choice
+    if (!counts[i]) continue;
+    const std::optional<int64_t>& at_s = entries[i].created_s;
+    const bool due = !at_s || !last_s ||
+                     *at_s < *last_s ||  // a clock that was set back starts anew
+                     static_cast<double>(*at_s - *last_s) >= 60 * policy.keep_minutes;
+    if (!due) continue;
+    kept[i] = true;
+    if (at_s) last_s = at_s;
+  }
+  return kept;
+}
+
+bool is_permanent(const CatalogEntry& e) { return e.committed && !e.ephemeral; }
+
+}  // namespace
+
+std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const RetentionPolicy& policy,
+                              int64_t generation) {
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.generation, a.step) > std::tie(b.generation, b.step);
+  });
+  const std::vector<bool> for_ever = kept_for_ever(entries, policy);
+  auto older_permanent = std::count_if(entries.begin(), entries.end(), is_permanent);
+  std::vector<Path> paths;
+  int64_t kept = 0, kept_permanent = 0;  // committed ones so far
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const CatalogEntry& e = entries[i];
+    older_permanent -= is_permanent(e);
+    const bool goes = e.ephemeral ? kept > 0 && kept + std::min<int64_t>(older_permanent, 1) >= 2
+                                  : policy.keep_latest_k > 0 &&
+                                        kept_permanent >= policy.keep_latest_k && !for_ever[i];
+    if (goes && e.generation <= generation) {
+      paths.push_back(e.directory);
+      continue;
+    }
+    kept += e.committed;
+    kept_permanent += is_permanent(e);
+  }
+  return paths;
+}
+
+std::vector<Path> orphans(const std::vector<CatalogEntry>& entries, int64_t generation) {
+  std::vector<Path> paths;
+  for (const CatalogEntry& entry : entries)
+    if (!entry.has_manifest && entry.generation < generation) paths.push_back(entry.directory);
+  return paths;
+}
+
+Result<void> remove_checkpoint(FileSystem& file_system, const Path& directory) {
+  const auto missing_is_fine = [](const Result<void>& done) {
+    return done.ok() || done.error().code == Code::kNotFound ? Result<void>() : done;
+  };
+  LOCKSTEP_RETURN_IF_ERROR(missing_is_fine(file_system.remove(directory / kManifestName)));
+  // Also where the manifest was gone: who removed it may have died before this.
+  LOCKSTEP_RETURN_IF_ERROR(missing_is_fine(file_system.sync_directory(directory)));
+  return remove_tree(file_system, directory);
+}
+
+Result<std::vector<Path>> prune(FileSystem& file_system, const Path& folder,
+                                const RetentionPolicy& policy, int64_t generation) {
+  LOCKSTEP_TRY(auto entries, list_checkpoints(file_system, folder));
+  std::vector<Path> gone;
+  std::optional<Error> first;
+  for (const Path& path : superfluous(std::move(entries), policy, generation)) {
+    const auto removed = remove_checkpoint(file_system, path);
+    if (removed.ok())
+      gone.push_back(path);
+    else if (!first)
+      first = removed.error();
+  }
+  if (first) return *first;
+  return gone;
+}
+
+}  // namespace lockstep::checkpoint

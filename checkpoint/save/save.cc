@@ -1,0 +1,192 @@
+#include "checkpoint/save/save.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/save/fence.h"
+#include "checkpoint/shard_file/index_file.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+double now_s() { return system_clock().monotonic_s(); }
+
+void warn_unless(const Result<void>& result, const char* what) {
+  if (!result.ok())
+    log_warning("the checkpoint is committed, but ", what, ": ", result.error().message);
+}
+
+}  // namespace
+
+Save::Save(SaveContext context, SaveRequest request, std::string attempt)
+    : context_(std::move(context)),
+      files_(context_.file_system, context_.stopping, OnceStopped::kFail),
+      options_(context_.options),
+      request_(std::move(request)),
+      attempt_(std::move(attempt)) {
+  report_.step = request_.step;
+  report_.directory = options_.folder / attempt_;
+}
+
+SaveReport Save::run() {
+  context_.set_phase(SavePhase::kStaging);
+  Result<void> mine = stage();
+  context_.on_staged();
+  context_.set_phase(SavePhase::kWriting);
+  if (mine.ok()) mine = write();
+  context_.set_phase(SavePhase::kVoting);
+  const Result<void> outcome = vote_and_await(mine);
+  report_.committed = outcome.ok();
+  if (!outcome.ok()) report_.error = outcome.error().message;
+  context_.set_phase(outcome.ok() ? SavePhase::kCommitted : SavePhase::kFailed);
+  return std::move(report_);
+}
+
+Result<void> Save::stage() {
+  const double start_s = now_s();
+  LOCKSTEP_TRY(fingerprints_, context_.staging.stage());
+  report_.stage_s = now_s() - start_s;
+  report_.raw_bytes = context_.staging.size_bytes();
+  return {};
+}
+
+Result<void> Save::write() {
+  const double start_s = now_s();
+  LOCKSTEP_RETURN_IF_ERROR(files_.make_directories(report_.directory));
+  LOCKSTEP_RETURN_IF_ERROR(files_.sync_directory(options_.folder));
+  if (!context_.staging.staged().empty()) LOCKSTEP_RETURN_IF_ERROR(write_file());
+  report_.write_s = now_s() - start_s - report_.sync_s;
+  return {};
+}
+
+Result<void> Save::write_file() {
+  LOCKSTEP_TRY(ShardFileWriter writer,
+               ShardFileWriter::open(files_, context_.pipeline,
+                                     {report_.directory, options_.rank, options_.world_size,
+                                      report_.step, options_.generation}));
+  Result<void> written;
+  for (const auto& [piece, bytes] : context_.staging.staged()) {
+    written = writer.append(piece, bytes);
+    if (!written.ok()) break;
+  }
+  if (written.ok()) {
+    auto digest = writer.seal();
+    if (digest.ok() && digest.value().sums != fingerprints_)
+      digest = Error{Code::kBug, text(shard_file_name(options_.rank),
+                                      ": what was encoded is not what was staged: memory was "
+                                      "overwritten or is faulty")};
+    if (digest.ok()) {
+      report_.stored_bytes = digest.value().stored_bytes;
+      report_.sync_s = digest.value().sync_s;
+      file_ = std::move(digest.value().file);
+      return {};
+    }
+    written = digest.error();
+  }
+  writer.abandon();
+  return written;
+}
+
+// This rank's part of the manifest.
+Manifest Save::part() const {
+  Manifest m;
+  m.step = report_.step;
+  m.generation = options_.generation;
+  m.world_size = options_.world_size;
+  m.nonce = options_.nonce;
+  m.created_utc = utc_text(system_clock().unix_ns());
+  m.ephemeral = request_.ephemeral;
+  m.codec = codec_name(context_.pipeline.codec());
+  m.chunking.elements = kChunkElements;
+  m.trainer_state = request_.trainer_state;
+  if (file_) m.files.push_back(*file_);
+  std::map<std::string, ManifestTensor> tensors;
+  for (const auto& [piece, bytes] : context_.staging.staged()) {
+    ManifestTensor& tensor = tensors[piece.name];
+    tensor.name = piece.name;
+    tensor.global_shape = piece.global_shape;
+    tensor.fingerprint[kind_name(piece.kind)] = hex64(fingerprints_.at(piece.tensor_key()));
+  }
+  for (auto& [name, tensor] : tensors) m.tensors.push_back(std::move(tensor));
+  return m;
+}
+
+Result<void> Save::vote_and_await(const Result<void>& mine) {
+  const double start_s = now_s();
+  Vote vote{options_.rank, mine.ok() ? "" : mine.error().message, {}};
+  if (mine.ok()) vote.part = part();
+  const Result<void> cast = context_.ballot.cast(attempt_, options_.rank, vote_text(vote));
+  Result<void> outcome = cast;
+  std::optional<Manifest> manifest;
+  if (options_.rank == 0) {
+    if (cast.ok()) {
+      auto decided = decide();
+      outcome = decided.ok() ? Result<void>() : Result<void>(decided.error());
+      if (decided.ok()) manifest = std::move(decided).value();
+    }
+    const auto announced = context_.ballot.announce(attempt_, outcome_text(outcome));
+    if (!announced.ok())
+      log_warning("the other ranks do not learn what came of the save of step ", report_.step, ": ",
+                  announced.error().message);
+  } else if (cast.ok() && !context_.stopping) {
+    // Rank 0 may start to wait for the votes when this rank has long cast its own.
+    const auto word = context_.ballot.await_outcome(attempt_, 2 * options_.vote_deadline);
+    outcome = word.ok() ? parse_outcome(word.value()) : Result<void>(word.error());
+  }
+  if (context_.stopping && options_.rank != 0 && !mine.ok()) outcome = mine;
+  report_.vote_s = now_s() - start_s;
+  if (manifest) after_commit(*manifest);
+  return outcome;
+}
+
+// Rank 0: from votes to a durable manifest. Whatever fails here leaves nothing that a reader takes
+// for a checkpoint.
+Result<Manifest> Save::decide() {
+  const auto attempt = [&]() -> Result<Manifest> {
+    if (context_.stopping) return Error{Code::kAborted, "the engine was stopped"};
+    LOCKSTEP_TRY(const auto texts,
+                 context_.ballot.collect(attempt_, options_.world_size, options_.vote_deadline));
+    std::vector<Vote> votes;
+    for (const std::string& each : texts) {
+      LOCKSTEP_TRY(Vote vote, parse_vote(each));
+      votes.push_back(std::move(vote));
+    }
+    LOCKSTEP_TRY(Manifest manifest, merge_votes(votes));
+    if (const auto& last = context_.previous;
+        last && is_stale(last->manifest, manifest, request_.updates - last->updates))
+      return Error{Code::kBug,
+                   text("the state is, bit for bit, that of step ", last->manifest.step, ", ",
+                        request_.updates - last->updates, " updates before: a stale copy")};
+    const Fence fence{options_.folder, options_.generation, options_.nonce};
+    LOCKSTEP_RETURN_IF_ERROR(fence.check(context_.file_system));
+    if (manifest.files.size() <= kMaxIndexedFiles) {
+      LOCKSTEP_TRY(const std::string index, index_contents(manifest));
+      manifest.index_xxh3 = hex64(xxh3_64(index));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(
+        publish_file(files_, report_.directory / kManifestName, manifest_text(manifest)));
+    return manifest;
+  };
+  auto decided = attempt();
+  if (decided.ok()) {
+    context_.previous = Committed{decided.value(), request_.updates};
+  } else {
+    const auto removed = remove_checkpoint(context_.file_system, report_.directory);
+    if (!removed.ok())
+      log_warning("the rest of a failed save stays until the next start: ",
+                  removed.error().message);
+  }
+  return decided;
+}
+
+void Save::after_commit(const Manifest& manifest) {
+  StoppableFiles fs(context_.file_system, context_.stopping, OnceStopped::kGoOn);
+  warn_unless(publish_file(fs, options_.folder / kLatestName, attempt_ + "\n"), "LATEST is not");
+  if (!manifest.index_xxh3.empty())
+    warn_unless(write_index(fs, report_.directory, manifest), "it has no index.h5");
+  const auto pruned = prune(fs, options_.folder, options_.retention, options_.generation);
+  if (!pruned.ok()) warn_unless(pruned.error(), "an older one stays");
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,72 @@
+// One save of one rank, from the live state to the commit. The engine's thread runs it.
+//
+//   1. stage     copy the live state, check its fingerprints; the trainer may go on
+//   2. write     the directory, this rank's file, fsync of both
+//   3. vote      digest or error to rank 0
+//   4. commit    rank 0: merge the votes, look at the fence, publish manifest.json, announce; the
+//                others wait
+//   5. after it  rank 0: LATEST, index.h5, retention; what fails there is a warning
+//
+// An error before 4 is voted, so that no rank waits for long. A file is removed only by the rank
+// that voted an error; a directory only by rank 0, which alone knows that nothing was committed.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <optional>
+
+#include "checkpoint/save/ballot.h"
+#include "checkpoint/save/save_request.h"
+#include "checkpoint/save/staging.h"
+#include "checkpoint/save/stoppable_files.h"
+#include "checkpoint/save/vote.h"
+#include "checkpoint/shard_file/chunk_pipeline.h"
+#include "checkpoint/shard_file/shard_file_writer.h"
+#include "worker_link/progress_page.h"
+
+namespace lockstep::checkpoint {
+
+struct Committed {  // by this engine
+  Manifest manifest;
+  int64_t updates;
+};
+
+// What outlives a save; of the engine.
+struct SaveContext {
+  const EngineOptions& options;
+  FileSystem& file_system;
+  Ballot& ballot;
+  StagingArea& staging;
+  ChunkPipeline& pipeline;
+  const std::atomic<bool>& stopping;
+  std::optional<Committed>& previous;  // rank 0
+  std::function<void(SavePhase)> set_phase;
+  std::function<void()> on_staged;  // called once, whatever happens
+};
+
+class Save {
+ public:
+  // `attempt` names the directory and the ballot.
+  Save(SaveContext context, SaveRequest request, std::string attempt);
+  SaveReport run();
+
+ private:
+  Result<void> stage();
+  Result<void> write();
+  Result<void> write_file();
+  Result<void> vote_and_await(const Result<void>& mine);
+  Result<Manifest> decide();
+  void after_commit(const Manifest& manifest);
+  Manifest part() const;
+
+  SaveContext context_;
+  StoppableFiles files_;  // of all that must not happen once the engine is stopped
+  const EngineOptions& options_;
+  const SaveRequest request_;
+  const std::string attempt_;
+  SaveReport report_;
+  Fingerprints fingerprints_;
+  std::optional<ManifestFile> file_;
+};
+
+}  // namespace lockstep::checkpoint

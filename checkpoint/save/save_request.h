@@ -1,0 +1,42 @@
+// What the engine (engine.h) is made with, is asked for, and answers.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "checkpoint/save/retention.h"
+
+namespace lockstep::checkpoint {
+
+struct EngineOptions {
+  std::filesystem::path folder;  // …/checkpoints; made when missing
+  int rank = 0;
+  int world_size = 1;
+  int64_t generation = 0;
+  std::string nonce;           // the same on every rank of this generation; 6 hex digits
+  std::string codec = "zstd";  // zstd | none | gzip
+  int threads = 1;
+  int nice = 0;  // of the compressors, 0 to 19
+  RetentionPolicy retention;
+  std::chrono::milliseconds vote_deadline{60000};
+};
+
+struct SaveRequest {
+  int64_t step = 0;
+  int64_t updates = 0;               // of the optimizer so far: steps less those that were skipped
+  bool ephemeral = false;            // goes with the next commit
+  std::string trainer_state = "{}";  // a JSON object text
+};
+
+struct SaveReport {  // of one finished save, this rank's view
+  int64_t step = 0;
+  bool committed = false;
+  std::string error;                        // why not
+  int64_t raw_bytes = 0, stored_bytes = 0;  // this rank's
+  double stage_s = 0, write_s = 0, sync_s = 0, vote_s = 0;
+  std::filesystem::path directory;
+};
+
+}  // namespace lockstep::checkpoint

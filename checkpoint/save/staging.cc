@@ -1,0 +1,85 @@
+#include "checkpoint/save/staging.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "base/check.h"
+#include "base/text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
+// MemAvailable of /proc/meminfo: its third line of 28 characters. -1 where there is none.
+int64_t available_bytes(FileSystem& file_system) {
+  const auto file = file_system.open("/proc/meminfo");
+  if (!file.ok()) return -1;
+  std::string lines(3 * 28, '\0');
+  if (!file.value()->read_at(std::as_writable_bytes(std::span(lines)), 0).ok()) return -1;
+  const std::string key = "MemAvailable:";
+  const size_t at = lines.find(key);
+  if (at == std::string::npos) return -1;
+  return std::strtoll(lines.c_str() + at + key.size(), nullptr, 10) * 1024;
+}
+
+Result<int64_t> total_bytes(const std::vector<LivePiece>& layout) {
+  int64_t total = 0;
+  for (const auto& [piece, bytes] : layout) {
+    const bool fits = piece.flat_start >= 0 && piece.length > 0 &&
+                      piece.flat_start + piece.length <= element_count(piece.global_shape) &&
+                      bytes.size() == static_cast<size_t>(piece.length) * 4;
+    if (!fits)
+      return Error{Code::kConfig,
+                   text(piece.dataset_path(), ": ", piece.length, " elements in ", bytes.size(),
+                        " bytes do not lie in ", shape_text(piece.global_shape))};
+    total += static_cast<int64_t>(bytes.size());
+  }
+  return total;
+}
+
+}  // namespace
+
+Result<StagingArea> StagingArea::create(FileSystem& file_system, std::vector<LivePiece> layout) {
+  StagingArea area;
+  LOCKSTEP_TRY(area.size_bytes_, total_bytes(layout));
+  const auto size = static_cast<size_t>(area.size_bytes_);
+  const int64_t available = available_bytes(file_system);
+  if (available < 0 || area.size_bytes_ < available)
+    area.memory_.reset(new (std::nothrow) std::byte[size]);
+  if (area.memory_ == nullptr)
+    return Error{
+        Code::kConfig,
+        text("checkpoint staging needs ", fixed(static_cast<double>(size) / kGiB, 2),
+             " GiB of memory on this rank, ", fixed(static_cast<double>(available) / kGiB, 2),
+             " GiB are available; use more ranks or nodes")};
+  std::memset(area.memory_.get(), 0, size);  // pages come now, not at the first save
+  std::byte* at = area.memory_.get();
+  for (const auto& [piece, bytes] : layout) {
+    area.staged_.push_back({piece, {at, bytes.size()}});
+    at += bytes.size();
+  }
+  area.live_ = std::move(layout);
+  return area;
+}
+
+Result<Fingerprints> StagingArea::stage() {
+  const Fingerprints live = fingerprints(live_);
+  Fingerprints copied;
+  std::byte* at = memory_.get();
+  for (const auto& [piece, bytes] : live_) {
+    copied[piece.tensor_key()] +=
+        copy_with_fingerprint(bytes, {at, bytes.size()}, piece.flat_start);
+    at += bytes.size();
+  }
+  LOCKSTEP_CHECK(at == memory_.get() + size_bytes_, "layout changed");
+  for (const auto& [key, sum] : live)
+    if (copied.at(key) != sum)
+      return Error{Code::kBug, text(key,
+                                    " changed while it was copied: the snapshot would mix two "
+                                    "states")};
+  return live;
+}
+
+}  // namespace lockstep::checkpoint

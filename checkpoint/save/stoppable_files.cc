@@ -1,0 +1,108 @@
+#include "checkpoint/save/stoppable_files.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{2};
+
+}  // namespace
+
+Result<void> StoppableFiles::Stop::allows() const {
+  if (!happened || then == OnceStopped::kGoOn) return {};
+  return Error{Code::kAborted, "the engine was stopped"};
+}
+
+// The thread that waits for the disk ends on its own, whether anybody still waits for it or not.
+Result<void> StoppableFiles::Stop::await(std::function<Result<void>()> sync) const {
+  LOCKSTEP_RETURN_IF_ERROR(allows());
+  struct Sync {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::optional<Result<void>> result;  // guarded
+  };
+  const auto shared = std::make_shared<Sync>();
+  std::thread([shared, sync = std::move(sync)]() mutable {
+    auto result = sync();
+    sync = nullptr;  // what it keeps goes before anybody hears of it
+    const std::lock_guard lock(shared->mutex);
+    shared->result.emplace(std::move(result));
+    shared->changed.notify_all();
+  }).detach();
+  std::unique_lock lock(shared->mutex);
+  while (!shared->changed.wait_for(lock, kLook, [&] { return shared->result.has_value(); }))
+    if (happened) return allows();
+  return *shared->result;
+}
+
+class StoppableFiles::StoppableFile final : public File {
+ public:
+  StoppableFile(std::unique_ptr<File> behind, const Stop& stop)
+      : behind_(std::move(behind)), stop_(stop) {}
+
+  Result<void> write_at(std::span<const std::byte> bytes, int64_t offset) override {
+    LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
+    return behind_->write_at(bytes, offset);
+  }
+  Result<void> read_at(std::span<std::byte> bytes, int64_t offset) override {
+    return behind_->read_at(bytes, offset);
+  }
+  Result<int64_t> size_bytes() override { return behind_->size_bytes(); }
+  Result<void> truncate(int64_t size) override { return behind_->truncate(size); }
+  Result<void> allocate(int64_t size) override { return behind_->allocate(size); }
+  Result<void> sync() override {
+    return stop_.await([file = behind_] { return file->sync(); });
+  }
+  void start_writeback(int64_t offset, int64_t length) override {
+    behind_->start_writeback(offset, length);
+  }
+
+ private:
+  const std::shared_ptr<File> behind_;
+  const Stop stop_;
+};
+
+Result<std::unique_ptr<File>> StoppableFiles::wrap(Result<std::unique_ptr<File>> file) const {
+  if (!file.ok()) return file;
+  return std::unique_ptr<File>(std::make_unique<StoppableFile>(std::move(file).value(), stop_));
+}
+
+Result<std::unique_ptr<File>> StoppableFiles::create(const Path& path) {
+  LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
+  return wrap(behind_.create(path));
+}
+
+Result<std::unique_ptr<File>> StoppableFiles::open(const Path& path) {
+  return wrap(behind_.open(path));
+}
+
+Result<std::unique_ptr<File>> StoppableFiles::create_direct(const Path& path) {
+  LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
+  return wrap(behind_.create_direct(path));
+}
+
+Result<std::unique_ptr<File>> StoppableFiles::open_direct(const Path& path) {
+  return wrap(behind_.open_direct(path));
+}
+
+Result<void> StoppableFiles::make_directories(const Path& path) {
+  LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
+  return behind_.make_directories(path);
+}
+
+Result<void> StoppableFiles::rename(const Path& from, const Path& to) {
+  LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
+  return behind_.rename(from, to);
+}
+
+Result<void> StoppableFiles::sync_directory(const Path& directory) {
+  return stop_.await([&behind = behind_, directory] { return behind.sync_directory(directory); });
+}
+
+}  // namespace lockstep::checkpoint

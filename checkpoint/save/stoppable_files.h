@@ -1,0 +1,52 @@
+// A save's file system: once the engine is stopped nobody waits for a sync any more. A disk that is
+// slow to sync must not keep a healthy worker from the next generation.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "base/file_system.h"
+
+namespace lockstep::checkpoint {
+
+enum class OnceStopped {
+  kFail,  // every write and sync: what is left of the save counts for nothing and is removed
+  kGoOn,  // without the syncs: for what is a help only, beside a checkpoint that is committed
+};
+
+// Borrows the file system and `stopped`; a sync that was left alone borrows the file system for as
+// long as it takes.
+class StoppableFiles final : public FileSystem {
+ public:
+  StoppableFiles(FileSystem& behind, const std::atomic<bool>& stopped, OnceStopped then)
+      : behind_(behind), stop_{stopped, then} {}
+
+  Result<std::unique_ptr<File>> create(const Path& path) override;
+  Result<std::unique_ptr<File>> open(const Path& path) override;
+  Result<std::unique_ptr<File>> create_direct(const Path& path) override;
+  Result<std::unique_ptr<File>> open_direct(const Path& path) override;
+  Result<void> make_directories(const Path& path) override;
+  Result<void> rename(const Path& from, const Path& to) override;
+  Result<void> sync_directory(const Path& directory) override;
+  // These go on in any case: they clear up.
+  Result<void> remove(const Path& path) override { return behind_.remove(path); }
+  Result<std::vector<std::string>> list(const Path& path) override { return behind_.list(path); }
+  bool exists(const Path& path) override { return behind_.exists(path); }
+  Result<int64_t> free_bytes(const Path& path) override { return behind_.free_bytes(path); }
+
+ private:
+  struct Stop {
+    const std::atomic<bool>& happened;
+    OnceStopped then;
+    Result<void> allows() const;  // what is to be done
+    Result<void> await(std::function<Result<void>()> sync) const;
+  };
+  class StoppableFile;
+  Result<std::unique_ptr<File>> wrap(Result<std::unique_ptr<File>> file) const;
+
+  FileSystem& behind_;
+  const Stop stop_;
+};
+
+}  // namespace lockstep::checkpoint

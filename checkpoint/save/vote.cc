@@ -1,0 +1,116 @@
+#include "checkpoint/save/vote.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using nlohmann::json;
+
+// What the parts must agree on, with a name for the message.
+std::string disagreement(const Manifest& a, const Manifest& b) {
+  if (a.step != b.step) return text("step: ", a.step, " and ", b.step);
+  if (a.generation != b.generation) return text("generation: ", a.generation, ", ", b.generation);
+  if (a.nonce != b.nonce) return text("nonce: ", a.nonce, " and ", b.nonce);
+  if (a.world_size != b.world_size) return text("world size: ", a.world_size, ", ", b.world_size);
+  if (a.codec != b.codec) return text("codec: ", a.codec, " and ", b.codec);
+  if (a.ephemeral != b.ephemeral) return "whether it is ephemeral";
+  if (a.chunking != b.chunking) return "chunk size";
+  if (a.trainer_state != b.trainer_state)
+    return text("trainer state: ", a.trainer_state, " and ", b.trainer_state);
+  return "";
+}
+
+uint64_t number_of(const std::string& hex) { return std::stoull(hex, nullptr, 16); }
+
+Result<void> add_tensors(const Manifest& part, std::map<std::string, ManifestTensor>& whole) {
+  for (const ManifestTensor& tensor : part.tensors) {
+    ManifestTensor& sum = whole
+                              .try_emplace(tensor.name, tensor.name, tensor.global_shape,
+                                           std::map<std::string, std::string>())
+                              .first->second;
+    if (sum.global_shape != tensor.global_shape)
+      return Error{Code::kBug, text(tensor.name, ": shape ", shape_text(tensor.global_shape),
+                                    " here, ", shape_text(sum.global_shape), " on another rank")};
+    for (const auto& [kind, hex] : tensor.fingerprint) {
+      std::string& total = sum.fingerprint[kind];
+      total = hex64((total.empty() ? 0 : number_of(total)) + number_of(hex));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string vote_text(const Vote& vote) {
+  json j{{"rank", vote.rank}, {"error", vote.error}};
+  if (vote.error.empty()) j["part"] = manifest_text(vote.part);
+  return j.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+Result<Vote> parse_vote(const std::string& contents) {
+  const json j = json::parse(contents, nullptr, /*allow_exceptions=*/false);
+  Vote vote;
+  try {
+    vote.rank = j.at("rank");
+    vote.error = j.at("error");
+    if (!vote.error.empty()) return vote;
+    LOCKSTEP_TRY(vote.part, parse_manifest(j.at("part"), Coverage::kPart));
+  } catch (const json::exception& e) {
+    return Error{Code::kCorrupt, text("a vote that is none of ours: ", e.what())};
+  }
+  return vote;
+}
+
+Result<Manifest> merge_votes(const std::vector<Vote>& votes) {
+  std::string failed;
+  for (const Vote& vote : votes)
+    if (!vote.error.empty())
+      failed += text(failed.empty() ? "" : "; ", "rank ", vote.rank, ": ", vote.error);
+  if (!failed.empty()) return Error{Code::kIo, failed};
+  Manifest whole = votes.front().part;
+  whole.files.clear();
+  whole.tensors.clear();
+  std::map<std::string, ManifestTensor> tensors;
+  for (const Vote& vote : votes) {
+    const std::string differs = disagreement(votes.front().part, vote.part);
+    if (!differs.empty())
+      return Error{Code::kBug,
+                   text("ranks ", votes.front().rank, " and ", vote.rank, " differ in ", differs)};
+    if (auto added = add_tensors(vote.part, tensors); !added.ok())
+      return added.error().in(text("rank ", vote.rank));
+    whole.files.insert(whole.files.end(), vote.part.files.begin(), vote.part.files.end());
+  }
+  for (auto& [name, tensor] : tensors) whole.tensors.push_back(std::move(tensor));
+  LOCKSTEP_RETURN_IF_ERROR(check_coverage(whole));
+  return whole;
+}
+
+std::string outcome_text(const Result<void>& committed) {
+  const std::string error = committed.ok() ? "" : committed.error().message;
+  return json{{"committed", committed.ok()}, {"error", error}}.dump(-1, ' ', false,
+                                                                    json::error_handler_t::replace);
+}
+
+Result<void> parse_outcome(const std::string& contents) {
+  const json j = json::parse(contents, nullptr, /*allow_exceptions=*/false);
+  if (!j.is_object() || !j.contains("committed") || !j["committed"].is_boolean())
+    return Error{Code::kCorrupt, text("an outcome that is none of ours: ", contents)};
+  if (j["committed"].get<bool>()) return {};
+  return Error{Code::kIo, j.value("error", "not committed")};
+}
+
+bool is_stale(const Manifest& previous, const Manifest& next, int64_t updates_between) {
+  if (updates_between == 0 || previous.tensors.size() != next.tensors.size()) return false;
+  for (size_t i = 0; i < next.tensors.size(); ++i)
+    if (previous.tensors[i].name != next.tensors[i].name ||
+        previous.tensors[i].fingerprint != next.tensors[i].fingerprint)
+      return false;
+  return true;
+}
+
+}  // namespace lockstep::checkpoint

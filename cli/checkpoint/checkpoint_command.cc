@@ -1,0 +1,44 @@
+#include "cli/checkpoint/checkpoint_command.h"
+
+#include "cli/checkpoint/checkpoint_tool.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  lockstep checkpoint list results/training/demo
+  lockstep checkpoint inspect results/training/demo            # the newest one
+  lockstep checkpoint verify results/training/demo/checkpoints/step_00000100.g1-7f2a91
+  lockstep checkpoint diff results/training/a results/training/b
+  lockstep checkpoint export results/training/demo weights/ --dtype bf16
+  lockstep checkpoint import weights/ imported/
+  lockstep checkpoint reshard results/training/demo resharded/ --world-size 8
+  lockstep checkpoint prune results/training/demo --keep-latest 2 --keep-every 1000 --dry-run
+
+DIR is a checkpoint, a folder of checkpoints, or a run folder that has one; of several the newest
+is meant. All work on a checkpoint of any size in a few hundred MB of memory, take --json, and
+exit with 64 when what they were given is wrong. Any HDF5 program reads index.h5 in a checkpoint
+(h5py needs hdf5plugin): h5py.File("index.h5")["param/NAME"][:])";
+
+}  // namespace
+
+int checkpoint_command(int argc, char** argv) {
+  CLI::App app("Looks at checkpoints, compares and converts them.", "lockstep checkpoint");
+  CheckpointTools tools;
+  add_look_tools(app, tools);
+  add_diff_tool(app, tools);
+  add_write_tools(app, tools);
+  add_prune_tool(app, tools);
+  app.require_subcommand(1);
+  app.footer(kExamples);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
+  }
+  for (const CheckpointTool& tool : tools)
+    if (tool.command->parsed()) return tool.run();
+  return exit_status(Code::kBug);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,42 @@
+// `lockstep compare A B …`: are these the same losses? The first run is the reference.
+//
+// Prints a table (or JSON), and draws the loss curves. Reads run folders and console logs of other
+// trainers (run_log.h). Exit status: 0 comparable · 1 a bit differs, with --require-identical ·
+// 64 what was given is not a run, or no step is in both · 74 the plot cannot be written.
+#pragma once
+
+#include <filesystem>
+#include <iosfwd>
+#include <vector>
+
+#include "base/file_system.h"
+#include "cli/compare/difference.h"
+#include "cli/compare/loss_plot.h"
+#include "cli/compare/run_log.h"
+
+namespace CLI {
+class App;
+}
+
+namespace lockstep::cli {
+
+struct CompareOptions {
+  std::vector<std::filesystem::path> runs;  // two or more
+  std::filesystem::path plot;               // empty: none
+  bool json = false;
+  bool require_identical = false;
+};
+
+// Adds the sub-command, its flags and its examples to `app`. Parsing fills `options`, which must
+// outlive it.
+CLI::App* add_compare_command(CLI::App& app, CompareOptions& options);
+
+// Runs it. Returns the exit status.
+int run_compare(const CompareOptions& options, FileSystem& file_system, std::ostream& out,
+                std::ostream& err);
+
+// The picture of `logs`: the first curve is the reference; kills and world sizes are those of the
+// first run that was restarted.
+LossPlot loss_plot(const std::vector<RunLog>& logs, const std::vector<Difference>& differences);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,275 @@
+#include "cli/compare/compare_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace lockstep::cli {
+namespace {
+
+using nlohmann::json;
+
+// A table of words: the first column on the left, the others beside it, each as wide as it must be.
+class Table {
+ public:
+  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  void rule() { rows_.push_back({}); }
+
+  std::string str() const {
+    std::vector<size_t> widths;
+    for (const auto& cells : rows_) {
+      widths.resize(std::max(widths.size(), cells.size()), 0);
+      for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], letters(cells[i]));
+    }
+    size_t total = 0;
+    for (const size_t width : widths) total += width + 2;
+    std::string out;
+    for (const auto& cells : rows_) {
+      if (cells.empty()) out += std::string(total, '-');
+      for (size_t i = 0; i < cells.size(); ++i) {
+        out += cells[i];
+        if (i + 1 < cells.size()) out += std::string(widths[i] - letters(cells[i]) + 2, ' ');
+      }
+      out += "\n";
+    }
+    return out;
+  }
+
+ private:
+  // Letters, not bytes: UTF-8 continuation bytes take no room.
+  static size_t letters(const std::string& words) {
+    return static_cast<size_t>(std::count_if(words.begin(), words.end(), [](char c) {
+      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+    }));
+  }
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Enough digits to tell two floats apart, no more than a person wants to read.
+std::string number(double value) {
+  if (value == 0) return "0";
+  std::ostringstream out;
+  out.precision(9);
+  out << value;
+  return out.str();
+}
+
+// "9 (left out), 12 (not finite)"
+std::string skipped_text(const RunLog& log) {
+  constexpr size_t kShown = 4;
+  std::string out;
+  size_t count = 0;
+  for (const StepRecord& record : log.steps) {
+    if (record.skipped.empty()) continue;
+    if (++count <= kShown)
+      out += text(count == 1 ? "" : ", ", record.step, " (", record.skipped, ")");
+  }
+  return count > kShown ? text(out, " and ", count - kShown, " more") : count > 0 ? out : "none";
+}
+
+bool any_skipped(const std::vector<RunLog>& logs) {
+  return std::any_of(logs.begin(), logs.end(),
+                     [](const RunLog& log) { return skipped_text(log) != "none"; });
+}
+
+std::string rate_text(std::optional<double> value, int decimals, const char* unit = "") {
+  return value ? fixed(*value, decimals) + unit : "N/A";
+}
+
+std::string steps_text(const RunLog& log) {
+  std::string words = grouped(static_cast<int64_t>(log.steps.size()));
+  if (log.redone_steps > 0) {
+    words += text(" (+", grouped(log.redone_steps), " redone, ",
+                  log.mismatches.empty() ? "each repeated its loss bit for bit"
+                                         : text(log.mismatches.size(), " DIFFERED"),
+                  ")");
+  }
+  return words;
+}
+
+template <typename Cell>
+void log_row(Table& table, const char* name, const std::vector<RunLog>& logs, Cell cell) {
+  std::vector<std::string> cells = {name};
+  for (const RunLog& log : logs) cells.push_back(cell(log));
+  table.row(std::move(cells));
+}
+
+template <typename Cell>
+void difference_row(Table& table, const char* name, const std::vector<Difference>& differences,
+                    Cell cell) {
+  std::vector<std::string> cells = {name, ""};
+  for (const Difference& each : differences) cells.push_back(cell(each));
+  table.row(std::move(cells));
+}
+
+std::string identical_text(const Difference& each) {
+  return text(grouped(each.identical_steps), " of ", grouped(each.common_steps),
+              each.exact ? "" : " (as printed)");
+}
+
+Table table_of(const std::vector<RunLog>& logs, const std::vector<Difference>& differences) {
+  Table table;
+  log_row(table, "run", logs, [](const RunLog& log) { return log.name; });
+  log_row(table, "read from", logs, [](const RunLog& log) { return log.format; });
+  table.rule();
+  log_row(table, "steps", logs, steps_text);
+  if (any_skipped(logs)) log_row(table, "steps without update", logs, skipped_text);
+  log_row(table, "final loss", logs,
+          [](const RunLog& log) { return number(log.steps.back().loss); });
+  log_row(table, "mean tokens/s", logs, [](const RunLog& log) {
+    return log.tokens_per_s ? grouped(std::llround(*log.tokens_per_s)) : "N/A";
+  });
+  log_row(table, "MFU", logs, [](const RunLog& log) { return rate_text(log.mfu_pct, 2, " %"); });
+  log_row(table, "TFLOP/s", logs, [](const RunLog& log) { return rate_text(log.tflops, 3); });
+  log_row(table, "restarts", logs, [](const RunLog& log) { return grouped(log.restarts); });
+  log_row(table, "world size (steps)", logs, [](const RunLog& log) {
+    const std::string words = world_sizes_text(log);
+    return words.empty() ? "N/A" : words;
+  });
+  table.rule();
+  difference_row(table, "steps in both", differences, [](const Difference& each) {
+    return text(grouped(each.common_steps), " (", each.first_step, "-", each.last_step, ")");
+  });
+  difference_row(table, "max |loss difference|", differences, [](const Difference& each) {
+    return number(each.max_loss) +
+           (each.max_loss == 0 ? "" : text(" (step ", each.max_loss_step, ")"));
+  });
+  difference_row(table, "max relative", differences,
+                 [](const Difference& each) { return number(each.max_relative); });
+  difference_row(table, "bit-identical steps", differences, identical_text);
+  return table;
+}
+
+std::string verdict(const RunLog& reference, const RunLog& run, const Difference& each) {
+  std::string words = text(run.name, ": ");
+  if (!each.first_different_step) {
+    return words + (each.exact
+                        ? "every loss and gradient norm equals the reference's, bit for bit.\n"
+                        : "every printed loss equals the reference's.\n");
+  }
+  const int64_t step = *each.first_different_step;
+  const auto by_step = [](const StepRecord& record, int64_t wanted) {
+    return record.step < wanted;
+  };
+  const auto a = std::lower_bound(reference.steps.begin(), reference.steps.end(), step, by_step);
+  const auto b = std::lower_bound(run.steps.begin(), run.steps.end(), step, by_step);
+  words +=
+      text("first differs at step ", step, ": loss ", number(a->loss), " (", hex_float(a->loss),
+           ") there, ", number(b->loss), " (", hex_float(b->loss), ") here");
+  if (a->grad_norm && b->grad_norm && a->loss == b->loss) {
+    words += text("; gradient norm ", hex_float(*a->grad_norm), " and ", hex_float(*b->grad_norm));
+  }
+  return words + "\n";
+}
+
+std::string mismatches_text(const RunLog& log) {
+  constexpr size_t kShown = 5;
+  std::string out;
+  for (size_t i = 0; i < std::min(log.mismatches.size(), kShown); ++i) {
+    const RedoneMismatch& each = log.mismatches[i];
+    out += text("WARNING: ", log.name, ": step ", each.step, " was redone with another ",
+                each.quantity, ": ", hex_float(each.first), " before, ", hex_float(each.redone),
+                " after\n");
+  }
+  if (log.mismatches.size() > kShown) {
+    out += text("WARNING: ", log.name, ": and ", log.mismatches.size() - kShown, " more\n");
+  }
+  return out;
+}
+
+// JSON has no NaN; null stands for it.
+json finite(double value) { return std::isfinite(value) ? json(value) : json(nullptr); }
+
+template <typename T>
+json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+json log_json(const RunLog& log) {
+  json generations = json::array(), mismatches = json::array(), skipped = json::array();
+  for (const StepRecord& record : log.steps)
+    if (!record.skipped.empty())
+      skipped.push_back({{"step", record.step}, {"why", record.skipped}});
+  for (const Generation& each : log.generations) {
+    generations.push_back({{"generation", each.index},
+                           {"world_size", each.world_size},
+                           {"first_step", each.first_step},
+                           {"last_step", each.last_step},
+                           {"ended_by", each.ended_by}});
+  }
+  for (const RedoneMismatch& each : log.mismatches) {
+    mismatches.push_back({{"step", each.step},
+                          {"quantity", each.quantity},
+                          {"first_hex", hex_float(each.first)},
+                          {"redone_hex", hex_float(each.redone)}});
+  }
+  return {{"run", log.name},
+          {"source", log.source.string()},
+          {"format", log.format},
+          {"steps", log.steps.size()},
+          {"redone_steps", log.redone_steps},
+          {"final_loss", finite(log.steps.back().loss)},
+          {"final_loss_hex", hex_float(log.steps.back().loss)},
+          {"tokens_per_s", or_null(log.tokens_per_s)},
+          {"mfu_pct", or_null(log.mfu_pct)},
+          {"tflops", or_null(log.tflops)},
+          {"restarts", log.restarts},
+          {"generations", generations},
+          {"redone_mismatches", mismatches},
+          {"steps_without_update", skipped},
+          {"remarks", log.remarks}};
+}
+
+json difference_json(const RunLog& run, const Difference& each) {
+  return {{"run", run.name},
+          {"common_steps", each.common_steps},
+          {"first_step", each.first_step},
+          {"last_step", each.last_step},
+          {"max_loss_difference", finite(each.max_loss)},
+          {"max_loss_difference_step", each.max_loss_step},
+          {"max_relative_difference", finite(each.max_relative)},
+          {"exact", each.exact},
+          {"identical_steps", each.identical_steps},
+          {"identical", each.exact && each.identical()},
+          {"first_different_step", or_null(each.first_different_step)}};
+}
+
+}  // namespace
+
+std::string world_sizes_text(const RunLog& log) {
+  std::string words;
+  for (const Generation& each : log.generations) {
+    if (each.world_size <= 0) continue;
+    words += text(words.empty() ? "" : ", ", each.world_size, " (", each.first_step, "-",
+                  each.last_step, ")");
+  }
+  return words;
+}
+
+std::string report_text(const std::vector<RunLog>& logs,
+                        const std::vector<Difference>& differences) {
+  std::string out = table_of(logs, differences).str() + "\n";
+  for (size_t i = 0; i < differences.size(); ++i)
+    out += verdict(logs[0], logs[i + 1], differences[i]);
+  for (const RunLog& log : logs) out += mismatches_text(log);
+  for (const RunLog& log : logs) {
+    for (const std::string& remark : log.remarks)
+      out += text("note: ", log.name, ": ", remark, "\n");
+  }
+  return out;
+}
+
+std::string report_json(const std::vector<RunLog>& logs,
+                        const std::vector<Difference>& differences) {
+  json out = {{"runs", json::array()}, {"differences", json::array()}};
+  for (const RunLog& log : logs) out["runs"].push_back(log_json(log));
+  for (size_t i = 0; i < differences.size(); ++i) {
+    out["differences"].push_back(difference_json(logs[i + 1], differences[i]));
+  }
+  // A folder may be named in no encoding at all.
+  return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,149 @@
+#include "cli/doctor/doctor_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
+
+#include "base/hash.h"
+#include "base/host_memory.h"
+#include "base/log.h"
+#include "cli/doctor/doctor_probe.h"
+#include "cli/doctor/doctor_report.h"
+#include "cli/launch/launch_command.h"
+#include "cli/plan/plan_command.h"
+#include "launcher/host/environment.h"
+#include "launcher/host/process.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr int kExitBad = 1;
+constexpr const char* kAbout =
+    R"(Checks this node before a job: GPUs, matrix products, memory, the disk where checkpoints will
+lie, room for them, limits, the address that other nodes will use, versions. One verdict a line: ok,
+warn or bad, and what to do. With CONFIG and its keys, also what that run will need of the node.
+Writes 256 MiB into the checkpoint folder's file system, in a file that is gone when the command
+ends, however it ends.
+
+Under srun, one task a node, the nodes meet in the run's folder, and node 0 shows all of them: who
+did not come, clocks that differ, other libraries or devices, nodes that are slower than the rest,
+and which node reaches which, how fast: meanwhile each listens at one port.
+
+Exit status: 0; 1 when something is bad; 64 for a wrong config.
+
+Examples:
+  lockstep doctor
+  lockstep doctor run.toml --nproc-per-node 8
+  lockstep doctor run.toml --world-size 32 --json | jq '.nodes[].verdicts[].found'
+  srun --ntasks-per-node=1 lockstep doctor run.toml || scancel $SLURM_JOB_ID
+)";
+
+struct Options {
+  int64_t world_size = 0;  // 0: this node's ranks
+  bool json = false;
+};
+
+// This process's place among those that one srun started, a node each.
+struct Place {
+  int64_t rank = 0, nodes = 1;
+  std::string nonce;
+};
+Result<Place> find_place(const launcher::Environment& environment) {
+  if (launcher::detect_launcher(environment) == launcher::Launcher::kAlone) return Place{};
+  LOCKSTEP_TRY(const launcher::WorkerPlace place, launcher::place_from(environment, 1));
+  return Place{place.rank, place.world_size, place.nonce};
+}
+
+// What the config asks of this node; nothing without one.
+Result<NodeNeeds> needs_here(const Options& o, const Config& config, int64_t nodes,
+                             const NodeFacts& facts) {
+  LOCKSTEP_TRY(const layout::ModelSpec spec, model_of(config));
+  const std::vector<int64_t>& nproc = config.launcher.nproc_per_node;
+  const int64_t here = nproc.empty() ? launcher::default_worker_count(launcher::own_environment(),
+                                                                      "/proc/driver/nvidia/gpus")
+                                     : nproc.front();
+  const int64_t world_size = std::max(o.world_size, here * nodes);
+  return needs_of(config, spec, {world_size, here}, here, facts.compute.cuda_devices > 0);
+}
+
+ProbeOptions probe_options(const Config& config) {
+  ProbeOptions options;
+  options.checkpoint_folder = config.checkpoint_folder();
+  if (!config.checkpoint.memory_folder.empty())
+    options.memory_folder = config.checkpoint.memory_folder;
+  options.worker_program = launcher::running_executable().parent_path() / "lockstep-worker";
+  options.threads = config.training.threads;
+  options.local_address = config.launcher.local_addr;
+  options.rendezvous = config.launcher.rdzv_endpoint;
+  return options;
+}
+
+Result<MeetingOptions> meeting_options(const Config& config, const Place& place) {
+  MeetingOptions options;
+  options.folder = config.dump_folder() / ("doctor." + place.nonce);
+  LOCKSTEP_TRY(const uint64_t word, random_number());
+  options.session = hex64(word);
+  options.rank = place.rank;
+  options.nodes = place.nodes;
+  return options;
+}
+
+// Every node's own verdicts come from node 0, which shows them all; the others show nothing.
+Result<DoctorReport> examine(const Options& o, const std::vector<std::string>& arguments) {
+  Config config;
+  if (!arguments.empty()) {
+    LOCKSTEP_TRY(config, read_config(arguments, "doctor"));
+  }
+  LOCKSTEP_TRY(const Place place, find_place(launcher::own_environment()));
+  FileSystem& file_system = posix_file_system();
+  const NodeFacts own = probe_node(file_system, system_clock(), probe_options(config));
+  NodeNeeds needs;
+  if (!arguments.empty()) {
+    LOCKSTEP_TRY(needs, needs_here(o, config, place.nodes, own));
+  }
+  DoctorReport report;
+  if (place.nodes == 1) {
+    report.nodes.push_back({own, judge(own, needs)});
+    return report;
+  }
+  LOCKSTEP_TRY(const MeetingOptions meeting, meeting_options(config, place));
+  if (place.rank > 0) {
+    LOCKSTEP_RETURN_IF_ERROR(attend_meeting(file_system, system_clock(), meeting, own));
+    return report;
+  }
+  LOCKSTEP_TRY(const auto met, lead_meeting(file_system, system_clock(), meeting, own));
+  for (const MetNode& node : met) report.nodes.push_back({node.facts, judge(node.facts, needs)});
+  report.together = judge_together(met, place.nodes);
+  return report;
+}
+
+}  // namespace
+
+int doctor_command(int argc, char** argv) {
+  Options o;
+  CLI::App app{kAbout, "lockstep doctor [CONFIG.toml] [--section.key value ...]"};
+  app.add_option("--world-size,--world_size", o.world_size, "Ranks of the job, on all nodes")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("W");
+  app.add_flag("--json", o.json, "Facts and verdicts as JSON");
+  app.allow_extras();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
+  }
+  const auto report = examine(o, app.remaining());
+  if (!report.ok()) {
+    log_error(report.error().message);
+    return exit_status(report.error().code);
+  }
+  if (report.value().nodes.empty()) return 0;  // node 0 shows ours
+  if (o.json) {
+    std::cout << doctor_json(report.value()) << "\n";
+  } else {
+    std::cout << doctor_text(report.value());
+  }
+  return report.value().worst() == Level::kBad ? kExitBad : 0;
+}
+
+}  // namespace lockstep::cli

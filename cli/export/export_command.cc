@@ -1,0 +1,121 @@
+#include "cli/export/export_command.h"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/record/catalog.h"
+#include "cli/shared/run_args.h"
+#include "hf/configured_model.h"
+#include "hf/hf_export.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kAbout =
+    R"(Writes the weights of a checkpoint as a Hugging Face folder: *.safetensors (in files of at
+most --max-file-gb), config.json, and the tokenizer's files.
+
+config.json and tokenizer come from --hf, else from the folder that the run was started from
+(model.hf_assets_path); a run that was described by [model] keys gets a config.json made for it.
+
+A run with lora.rank gives its base model's weights with the adapters added: a folder that needs no
+PEFT. --lora writes the adapters alone, as PEFT has them: adapter_config.json and
+adapter_model.safetensors.
+
+Examples:
+  lockstep export results/training/demo exported
+  lockstep export results/training/qwen exported --dtype bfloat16
+  lockstep export --lora results/training/chess adapters
+  lockstep export checkpoints/step_00001000.g3-7f2a91 exported --hf models/Qwen3-0.6B
+)";
+
+struct Options {
+  std::string checkpoint, folder, assets, dtype = "float32";
+  double max_file_gb = 5;
+  int threads = 2;
+  bool lora = false;
+};
+
+// The model's config: that of --hf, or of the run which the checkpoint lies in.
+Result<Config> config_for(FileSystem& file_system, const Options& o,
+                          const std::filesystem::path& checkpoint) {
+  std::vector<std::string> flags{"--model.hf_assets_path=" + o.assets};
+  auto from_run = run_flags(file_system, checkpoint.parent_path().parent_path());
+  if (!o.assets.empty() && from_run.ok()) {  // what config.json does not say
+    for (const std::string& flag : from_run.value())
+      if (flag.starts_with("--lora.") || flag.starts_with("--model.init=")) flags.push_back(flag);
+  }
+  if (o.assets.empty()) {
+    if (!from_run.ok())
+      return Error{Code::kConfig,
+                   text(from_run.error().message, "; or give --hf DIR, a folder with the model's ",
+                        "config.json")};
+    flags = std::move(from_run).value();
+  }
+  LOCKSTEP_TRY(ParsedConfig parsed, parse_config("", flags));
+  if (!o.assets.empty()) parsed.config.training.seq_len = 1;  // says nothing about the model
+  return std::move(parsed.config);
+}
+
+Result<void> run(const Options& o) {
+  FileSystem& file_system = posix_file_system();
+  hf::HfExport job;
+  LOCKSTEP_TRY(job.checkpoint, checkpoint::find_checkpoint(file_system, o.checkpoint));
+  LOCKSTEP_TRY(const Config config,
+               config_for(file_system, o, std::filesystem::absolute(job.checkpoint)));
+  LOCKSTEP_TRY(job.spec, hf::configured_model(config, 0));
+  job.lora = config.lora;
+  job.random_base = config.model.init == "random";
+  job.adapters_alone = o.lora;
+  if (o.lora && !job.spec.adapted())
+    return Error{Code::kConfig, text(job.checkpoint.string(),
+                                     ": --lora writes adapters, and the "
+                                     "run had none (lora.rank)")};
+  job.folder = o.folder;
+  job.assets = config.model.hf_assets_path;
+  job.dtype = o.dtype;
+  job.seq_len = config.training.seq_len;
+  job.threads = o.threads;
+  job.max_file_bytes = static_cast<int64_t>(o.max_file_gb * 1e9);
+  LOCKSTEP_TRY(const hf::HfExportReport report, hf::export_to_hf(file_system, job));
+  std::cout << job.checkpoint.string() << " -> " << o.folder << ": " << report.tensors
+            << " tensors, " << bytes_text(static_cast<uint64_t>(report.bytes)) << " of " << o.dtype
+            << " in " << report.files << (report.files == 1 ? " file\n" : " files\n");
+  return {};
+}
+
+}  // namespace
+
+int export_command(int argc, char** argv) {
+  Options o;
+  CLI::App app{kAbout, "lockstep export"};
+  app.add_option("CHECKPOINT", o.checkpoint, "Checkpoint, checkpoint folder or run folder")
+      ->required();
+  app.add_option("DIR", o.folder, "Folder to make")->required();
+  app.add_option("--hf", o.assets, "Folder with the model's config.json and tokenizer")
+      ->type_name("DIR");
+  app.add_flag("--lora", o.lora, "Adapters alone, as PEFT has them");
+  app.add_option("--dtype", o.dtype, "float32 | bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}))
+      ->capture_default_str();
+  app.add_option("--max-file-gb", o.max_file_gb, "Weights are split into files of at most this")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--threads", o.threads, "Decoding threads")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
+  }
+  const auto done = run(o);
+  if (done.ok()) return 0;
+  log_error(done.error().message);
+  // What is not there was named wrongly.
+  return exit_status(done.error().code == Code::kNotFound ? Code::kConfig : done.error().code);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,307 @@
+#include "cli/launch/launch_command.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/launch/launch_in_allocation.h"
+#include "cli/status/status_pages.h"
+#include "data/loader/open_dataset.h"
+#include "hf/configured_model.h"
+#include "hf/hf_weights.h"
+#include "launcher/agent/agent.h"
+#include "launcher/host/process.h"
+#include "launcher/host/run_files.h"
+#include "launcher/net/endpoint.h"
+#include "layout/model_spec.h"
+
+namespace lockstep::cli {
+namespace {
+
+using launcher::Environment;
+using launcher::Launcher;
+
+constexpr const char* kTrainHelp =
+    R"(lockstep train CONFIG.toml [--section.key value …]
+
+Trains on this machine with one CPU process; --nproc-per-node N for more.
+Continues from the newest checkpoint in the run's folder if there is one. Ctrl-C saves and stops;
+a second Ctrl-C, a second later, stops without saving. Nothing is restarted after a failure: that is
+`lockstep launch`.
+
+Examples:
+  lockstep train examples/demo.toml
+  lockstep train examples/demo.toml --training.steps 200 --optimizer.lr 1e-3
+  lockstep train examples/demo.toml --nproc-per-node 2 --data_parallel ddp
+  srun --ntasks-per-node=8 lockstep train config.toml           # ranks come from SLURM_*
+  torchrun --no-python --nproc-per-node 2 lockstep train config.toml
+)";
+
+constexpr const char* kLaunchHelp =
+    R"(lockstep launch CONFIG.toml [--section.key value …]
+
+Trains on this machine like `lockstep train`, and restarts the workers from the newest checkpoint
+when one dies or hangs. The loss curve does not depend on how often that happens, nor on how many
+workers are left. `lockstep status RUN_FOLDER` shows who runs.
+
+With --nnodes, one `lockstep launch` runs on each of several nodes that see the same run folder:
+they find each other, and go on without a node that is lost, whichever it is. All end with the same
+status; under Slurm the one that coordinates at the end acts for the job.
+
+  --nproc-per-node N,M,…     workers of the first, second, … generation; the last number repeats
+  --max-restarts N           in a row without a new checkpoint, at most 3 (more count as 3); then
+                             exit
+  --launcher.on_worker_loss  respawn (default): as many workers as before; shrink: those left
+  --requeue auto|never|force under Slurm, when this allocation is lost or its time ends: ask for
+                             another where the job was submitted with --requeue; never; always
+  --nnodes N | MIN:MAX       nodes; --nproc-per-node is then the number of each of them
+  --rdzv-endpoint E          HOST:PORT of the node that coordinates at first, or file:DIR;
+                             without it they meet in the run folder
+  --rdzv-id ID               tells jobs at one endpoint apart; SLURM_JOB_ID without it
+  --on-node-loss P           shrink (default): a spare takes over, or go on with MIN or more;
+                             spare: a spare, else end; wait: for as many as before; fail: end
+  --spares N                 nodes kept out while there are more than MIN
+  --local-addr A             the interface or address to use on this node
+  --status-endpoint HOST:PORT|INTERFACE:PORT
+                             a status page and Prometheus metrics; the log shows their address
+
+Examples:
+  lockstep launch examples/demo.toml --nproc-per-node 4
+  lockstep launch examples/demo.toml --nproc-per-node 2,3,1   # a drill: other sizes
+  lockstep launch config.toml --nproc-per-node 8 \
+      --launcher.on_worker_loss shrink --launcher.min_nproc 4
+  srun --ntasks=1 lockstep launch config.toml    # in a batch script; see lockstep submit
+  srun --ntasks-per-node=1 --no-kill --kill-on-bad-exit=0 --wait=0 \
+      lockstep launch config.toml --nnodes 3:4 --nproc-per-node 8   # as lockstep submit does it
+  lockstep launch config.toml --nnodes 2 --rdzv-endpoint 10.0.0.1:29400   # on both machines
+
+Exit status: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 76 a peer was lost,
+93 do not restart (three restarts without progress).
+)";
+
+// What every rank would find wrong with the data and the sizes, said before any of them starts.
+Result<void> check_inputs(const Config& config) {
+  FileSystem& file_system = posix_file_system();
+  LOCKSTEP_TRY(const auto summary, data::summary_of(file_system, config.data));
+  LOCKSTEP_TRY(const auto spec, hf::configured_model(config, summary.vocab_size));
+  LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
+  const data::TokenDataset::Options options{.split = "train",
+                                            .seq_len = config.training.seq_len,
+                                            .batch_size = config.training.local_batch_size,
+                                            .slots = config.slots(),
+                                            .seed = 0,
+                                            .vocab_size = spec.shape.vocab_size};
+  const auto opened = data::open_dataset(file_system, config.data, options);
+  return opened.ok() ? Result<void>() : Result<void>(opened.error());
+}
+
+std::string resume_command(const std::string& command, const std::vector<std::string>& arguments) {
+  std::string out = text("cd ", shell_quoted(std::filesystem::current_path().string()), " && ",
+                         shell_quoted(launcher::running_executable().string()), " ", command);
+  for (const std::string& argument : arguments) out += " " + shell_quoted(argument);
+  return out;
+}
+
+// srun or torchrun started us as one of several: become this rank's worker.
+int become_worker(launcher::WorkerProcess::Options worker, const Config& config) {
+  auto place = launcher::place_from(worker.environment, config.training.threads);
+  if (!place) {
+    log_error(place.error().message);
+    return launcher::kExitConfig;
+  }
+  worker.environment = launcher::worker_variables(std::move(worker.environment), place.value());
+  log_error(launcher::exec_program(worker).message);
+  return launcher::kExitConfig;
+}
+
+// One more than the last generation of the launches before in this run folder; 1 at first.
+int64_t next_generation(const Config& config) {
+  const auto before =
+      launcher::read_membership(posix_file_system(), config.dump_folder() / "workers.json");
+  return before.ok() ? before.value().generation + 1 : 1;
+}
+
+// "4" or "2:4".
+Result<std::pair<int64_t, int64_t>> node_counts(const std::string& words) {
+  constexpr int64_t kMost = 4096;
+  std::vector<int64_t> counts;
+  for (const std::string& word : split(words, ':')) {
+    int64_t count = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
+    if (word.empty() || error != std::errc{} || end != word.data() + word.size()) count = 0;
+    counts.push_back(count);
+  }
+  const bool sane = counts.size() <= 2 && counts.front() >= 1 && counts.back() <= kMost &&
+                    counts.front() <= counts.back();
+  if (!sane)
+    return Error{Code::kConfig, text("--nnodes ", words, ": it must be N or MIN:MAX with MIN at ",
+                                     "most MAX, 1 to ", kMost)};
+  return std::pair(counts.front(), counts.back());
+}
+
+std::string first_of(const Environment& environment, const std::vector<std::string>& names,
+                     const std::string& otherwise) {
+  for (const std::string& name : names)
+    if (const auto found = environment.find(name);
+        found != environment.end() && !found->second.empty())
+      return found->second;
+  return otherwise;
+}
+
+Result<launcher::NodesOptions> nodes_options(const Config& config, const Environment& environment) {
+  const auto& from = config.launcher;
+  launcher::NodesOptions nodes;
+  LOCKSTEP_TRY(const auto counts, node_counts(from.nnodes));
+  nodes.min = counts.first;
+  nodes.max = counts.second;
+  nodes.spares = from.spares;
+  nodes.last_call_s = from.last_call_seconds;
+  nodes.endpoint = from.rdzv_endpoint;
+  if (!nodes.endpoint.empty() && !nodes.endpoint.starts_with("file:"))
+    if (const auto at = launcher::net::parse_endpoint(nodes.endpoint); !at)
+      return at.error().in("--rdzv-endpoint");
+  nodes.job = !from.rdzv_id.empty() ? from.rdzv_id : first_of(environment, {"SLURM_JOB_ID"}, "job");
+  const std::string host = launcher::host_name();
+  nodes.name = first_of(environment, {"LOCKSTEP_NODE_NAME", "SLURMD_NODENAME"},
+                        host.empty() ? "node" : host);
+  nodes.local_address = from.local_addr;
+  std::string common;
+  for (const std::string& line : common_lines(config)) common += line + "\n";
+  nodes.run = xxh3_64(common);
+  using Loss = launcher::control::OnNodeLoss;
+  nodes.on_loss = from.on_node_loss == "spare"  ? Loss::kSpare
+                  : from.on_node_loss == "wait" ? Loss::kWait
+                  : from.on_node_loss == "fail" ? Loss::kFail
+                                                : Loss::kShrink;
+  if (nodes.several() && from.on_worker_loss == "shrink")
+    return Error{Code::kConfig,
+                 "launcher.on_worker_loss = \"shrink\" is for one machine; with "
+                 "--nnodes a node starts as many workers as before"};
+  return nodes;
+}
+
+launcher::SupervisorOptions supervisor_options(const Config& config,
+                                               const Environment& environment) {
+  launcher::SupervisorOptions options;
+  options.nproc_per_node = config.launcher.nproc_per_node;
+  options.default_nproc = launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus");
+  options.shrink = config.launcher.on_worker_loss == "shrink";
+  options.first_generation = next_generation(config);
+  options.min_nproc = config.launcher.min_nproc;
+  options.max_restarts = config.launcher.max_restarts;
+  options.grace_s = config.launcher.grace_seconds;
+  options.hang_s = config.launcher.hang_seconds;
+  return options;
+}
+
+int run(const std::string& command, const std::vector<std::string>& arguments, bool restart) {
+  const auto config = read_config(arguments, command);
+  if (!config) {
+    log_error(config.error().message);
+    return launcher::kExitConfig;
+  }
+  launcher::WorkerProcess::Options worker;
+  worker.environment = launcher::own_environment();
+  const auto nodes = nodes_options(config.value(), worker.environment);
+  if (restart && !nodes) {
+    log_error(nodes.error().message);
+    return launcher::kExitConfig;
+  }
+  if (const auto usable = check_inputs(config.value()); !usable) {
+    log_error(usable.error().message);
+    return launcher::kExitConfig;
+  }
+  worker.program = launcher::running_executable().parent_path() / "lockstep-worker";
+  worker.arguments = {"train"};
+  worker.arguments.insert(worker.arguments.end(), arguments.begin(), arguments.end());
+  if (!posix_file_system().exists(worker.program)) {
+    log_error("no ", worker.program.string(), ": this build has no Torch parts");
+    return launcher::kExitConfig;
+  }
+  if (launcher::detect_launcher(worker.environment) != Launcher::kAlone) {
+    if (!restart) return become_worker(std::move(worker), config.value());
+    if (!nodes.value().several()) {
+      log_error(
+          "`lockstep launch` was started several times by srun or torchrun; say with --nnodes how "
+          "many nodes there are, and start one on each (`srun --ntasks-per-node=1`)");
+      return launcher::kExitConfig;
+    }
+  }
+  launcher::AgentOptions options;
+  if (restart) options.nodes = nodes.value();
+  options.supervisor = supervisor_options(config.value(), worker.environment);
+  if (!restart) options.supervisor.max_restarts = 0;
+  options.worker_program = worker.program;
+  options.worker_arguments = worker.arguments;
+  options.environment = worker.environment;
+  options.dump_folder = config.value().dump_folder();
+  options.threads = config.value().training.threads;
+  options.resume_command = resume_command(command, arguments);
+  options.status_endpoint = config.value().launcher.status_endpoint;
+  options.status_pages = status_pages(posix_file_system(), system_clock(), options.dump_folder);
+  // Who is left when the coordinator and all that could take its place are lost starts over, as an
+  // agent would that is started now; whom it finds alive and out of reach it leaves alone.
+  const auto supervise = [&] {
+    auto end = launcher::run_agent(posix_file_system(), system_clock(), options);
+    while (end.alone) {
+      const auto last =
+          launcher::read_membership(posix_file_system(), options.dump_folder / "workers.json");
+      if (last && last.value().state != "running") break;  // the others have ended the run
+      log_warning("this node starts over: it looks for others that are left, in the run folder");
+      options.supervisor = supervisor_options(config.value(), worker.environment);
+      if (!options.nodes.endpoint.starts_with("file:")) options.nodes.endpoint.clear();
+      end = launcher::run_agent(posix_file_system(), system_clock(), options);
+      if (!end.speaks_for_job && end.exit_status == launcher::kExitBug)
+        end.exit_status = launcher::kExitResume;
+    }
+    return end;
+  };
+  if (!restart) return supervise().exit_status;
+  return launch_in_allocation(config.value(), worker.environment, options.resume_command,
+                              supervise);
+}
+
+bool wants_help(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments)
+    if (argument == "--help" || argument == "-h") return true;
+  return false;
+}
+
+}  // namespace
+
+Result<Config> read_config(const std::vector<std::string>& arguments, const std::string& command) {
+  LOCKSTEP_TRY(const ParsedConfig words, parse_config("", arguments));
+  if (words.positional.empty())
+    return Error{Code::kConfig, text("which CONFIG.toml? See `lockstep ", command, " --help`")};
+  if (words.positional.size() > 1)
+    return Error{Code::kConfig, text("unexpected word \"", words.positional[1], "\"")};
+  auto parsed = parse_config(words.positional[0], arguments);
+  if (!parsed && parsed.error().code == Code::kNotFound)
+    return Error{Code::kConfig, parsed.error().message};
+  if (!parsed) return parsed.error();
+  LOCKSTEP_RETURN_IF_ERROR(validate(parsed.value().config));
+  return std::move(parsed).value().config;
+}
+
+int train_command(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!wants_help(arguments)) return run("train", arguments, false);
+  std::cout << kTrainHelp << "\nEvery key:\n" << config_help();
+  return launcher::kExitDone;
+}
+
+int launch_command(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (!wants_help(arguments)) return run("launch", arguments, true);
+  std::cout << kLaunchHelp << "\nEvery key:\n" << config_help();
+  return launcher::kExitDone;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,56 @@
+#include "cli/launch/launch_in_allocation.h"
+
+#include "base/log.h"
+#include "checkpoint/record/catalog.h"
+#include "launcher/control/incident.h"
+#include "launcher/host/process.h"
+#include "launcher/slurm/allocation.h"
+#include "launcher/slurm/ends.h"
+
+namespace lockstep::cli {
+namespace {
+
+using launcher::slurm::Allocation;
+
+Allocation::Wish wish_of(const std::string& requeue) {
+  if (requeue == "never") return Allocation::Wish::kNever;
+  return requeue == "force" ? Allocation::Wish::kForce : Allocation::Wish::kAuto;
+}
+
+int64_t newest_committed_step(const std::filesystem::path& folder) {
+  const auto found = checkpoint::list_checkpoints(posix_file_system(), folder);
+  if (!found) return -1;
+  for (const auto& entry : found.value())
+    if (entry.committed) return entry.step;
+  return -1;
+}
+
+}  // namespace
+
+int launch_in_allocation(const Config& config, const launcher::Environment& environment,
+                         const std::string& resume_command,
+                         const std::function<launcher::AgentEnd()>& run) {
+  // Slurm sends TERM again while we leave; what is decided must still be done.
+  const launcher::StopSignals held;
+  auto allocation = Allocation::find(
+      posix_file_system(), system_clock(), launcher::slurm::run_slurm, environment,
+      {.requeue = wish_of(config.launcher.requeue),
+       .run_folder = config.dump_folder(),
+       .resume_command = resume_command,
+       .committed_step = [&config] { return newest_committed_step(config.checkpoint_folder()); }});
+  if (const auto begun = allocation.begin(); !begun) {
+    log_error(begun.error().message);
+    return launcher::kExitNoProgress;
+  }
+  const launcher::AgentEnd end = run();
+  if (!end.speaks_for_job) return end.exit_status;
+  const int status = allocation.conclude(end.exit_status, end.nodes);
+  const auto launch = environment.find(launcher::slurm::kLaunchVariable);
+  if (launch == environment.end()) return status;
+  const auto written =
+      launcher::slurm::write_end(posix_file_system(), config.dump_folder(), launch->second, status);
+  if (!written) log_warning("slurm_end.json: ", written.error().message);
+  return status;
+}
+
+}  // namespace lockstep::cli

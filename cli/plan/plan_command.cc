@@ -1,0 +1,195 @@
+#include "cli/plan/plan_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "cli/launch/launch_command.h"
+#include "cli/plan/plan_report.h"
+#include "data/loader/open_dataset.h"
+#include "hf/configured_model.h"
+#include "layout/decoder_model.h"
+
+namespace lockstep::cli {
+namespace {
+
+using layout::ModelSpec;
+using layout::ScalingStrategy;
+
+constexpr const char* kAbout =
+    R"(What a training run takes of a rank's memory, where in the step it takes most, how well its
+slots use W ranks, and what would fit. Nothing is started, unless --probe is given.
+
+CONFIG.toml and --section.key value as for `lockstep train`. Where no data set says how large the
+vocabulary is, give --model.vocab_size.
+
+Examples:
+  lockstep plan examples/demo.toml --world-size 4
+  lockstep plan run.toml --world-size 8 --device-memory 80GiB --gradient_checkpointing
+  lockstep plan run.toml --world-size 8 --device-memory 80GiB --scaling-strategy layers
+  lockstep plan run.toml --world-size 2 --scaling-factor 0.5 --probe     # and runs two steps
+  lockstep plan run.toml --world-size 16 --device-memory 40GiB --json | jq .largest_local_batch_size
+)";
+
+struct Options {
+  int64_t world_size = 0;      // 0: launcher.nproc_per_node, else 1
+  int64_t ranks_per_node = 0;  // 0: all
+  std::string device_memory, scaling = "all";
+  double scaling_factor = 1, probe_seconds = 120;
+  bool probe = false, json = false;
+};
+
+// "80GiB", "40 GB", "1.5TiB", "123456" (bytes). Errors: kConfig.
+Result<int64_t> bytes_of(const std::string& words) {
+  size_t end = 0;
+  double number = 0;
+  try {
+    number = std::stod(words, &end);
+  } catch (const std::exception&) {  // no number, or one beyond all memory
+  }
+  const size_t at = words.find_first_not_of(' ', end);
+  std::string unit = at == std::string::npos ? "" : words.substr(at);
+  const double base = unit.find('i') != std::string::npos ? 1024 : 1000;
+  std::erase(unit, 'i');
+  constexpr std::string_view kPrefixes = "kMGT";
+  if (unit.starts_with('K')) unit[0] = 'k';
+  const size_t power = unit.size() == 2 ? kPrefixes.find(unit[0]) : std::string::npos;
+  const bool known = unit == "B" || (power != std::string::npos && unit[1] == 'B');
+  const double bytes =
+      unit.size() == 2 ? number * std::pow(base, static_cast<double>(power) + 1) : number;
+  if (!known || !(bytes >= 1 && bytes < 1e18))
+    return Error{Code::kConfig,
+                 text("--device-memory ", words, ": give a size as 80GiB, 40GB or 512MiB")};
+  return static_cast<int64_t>(bytes);
+}
+
+Result<int64_t> world_size_of(const Options& o, const Config& config) {
+  const std::vector<int64_t>& nproc = config.launcher.nproc_per_node;
+  const int64_t w = o.world_size > 0 ? o.world_size : nproc.empty() ? 1 : nproc.front();
+  if (config.parallelism.strategy == "single" && w > 1)
+    return Error{Code::kConfig, text("parallelism.strategy = single runs on one rank, and "
+                                     "--world-size is ",
+                                     w, "; use ddp or full_shard")};
+  return w;
+}
+
+// A few sizes on both sides of V, and the one that was asked for.
+std::vector<layout::Occupancy> occupancies(int64_t slots, int64_t world_size) {
+  std::vector<int64_t> sizes{1, 2, 3, 4, 6, 8, slots, world_size};
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  std::vector<layout::Occupancy> all;
+  for (const int64_t w : sizes)
+    if (w <= std::max(slots, world_size)) all.push_back(layout::occupancy(slots, w));
+  return all;
+}
+
+// With and without sharded state, and as the config has it.
+std::vector<PlanReport::Candidate> largest_models(const PlanReport& r) {
+  std::vector<std::string> strategies{"ddp", "full_shard"};
+  const std::string& own = r.config.parallelism.strategy;
+  if (std::count(strategies.begin(), strategies.end(), own) == 0) strategies.push_back(own);
+  std::vector<PlanReport::Candidate> candidates;
+  for (const std::string& strategy : strategies) {
+    Config config = r.config;
+    config.parallelism.strategy = strategy;
+    candidates.push_back({strategy, layout::largest_model(config, r.spec.shape, r.scaling, r.ranks,
+                                                          r.device_bytes)});
+  }
+  return candidates;
+}
+
+Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& arguments) {
+  PlanReport r;
+  LOCKSTEP_TRY(r.config, read_config(arguments, "plan"));
+  LOCKSTEP_TRY(r.ranks.world_size, world_size_of(o, r.config));
+  r.ranks.per_node = o.ranks_per_node;
+  LOCKSTEP_TRY(r.spec, model_of(r.config));
+  r.scaling = o.scaling == "layers" ? ScalingStrategy::kLayers : ScalingStrategy::kAll;
+  if (o.scaling_factor != 1.0)
+    r.spec =
+        layout::create(layout::scaled(r.spec.shape, r.scaling, o.scaling_factor), r.config.lora);
+  r.plan = layout::plan_memory(r.config, r.spec, r.ranks);
+  r.occupancy = occupancies(r.config.slots(), r.ranks.world_size);
+  if (!o.device_memory.empty()) {
+    LOCKSTEP_TRY(r.device_bytes, bytes_of(o.device_memory));
+    r.largest_batch = layout::largest_batch(r.config, r.spec, r.ranks, r.device_bytes);
+    r.largest_models = largest_models(r);
+  }
+  if (!o.probe) return r;
+  if (o.scaling_factor != 1.0 && !r.config.model.hf_assets_path.empty())
+    return Error{Code::kConfig,
+                 "--probe runs the model of model.hf_assets_path as it is; leave "
+                 "out --scaling-factor"};
+  LOCKSTEP_TRY(r.probe, probe(r.config, r.spec, arguments, r.ranks, o.probe_seconds));
+  return r;
+}
+
+int run(const Options& o, const std::vector<std::string>& arguments) {
+  const auto report = report_of(o, arguments);
+  if (!report.ok()) {
+    log_error(report.error().message);
+    return exit_status(report.error().code);
+  }
+  if (o.json) {
+    std::cout << plan_json(report.value()) << "\n";
+  } else {
+    print_plan(std::cout, report.value());
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<ModelSpec> model_of(const Config& config) {
+  int64_t vocab_size = 0;
+  const bool open = config.model.hf_assets_path.empty() && config.model.vocab_size == 0;
+  if (open && (!config.data.path.empty() || !config.data.sources.empty())) {
+    auto summary = data::summary_of(posix_file_system(), config.data);
+    if (!summary.ok())
+      return summary.error().in("the vocabulary's size; --model.vocab_size gives it without data");
+    vocab_size = summary->vocab_size;
+  }
+  return hf::configured_model(config, vocab_size);
+}
+
+int plan_command(int argc, char** argv) {
+  Options o;
+  CLI::App app{kAbout, "lockstep plan CONFIG.toml [--section.key value ...]"};
+  app.add_option("--world-size,--world_size", o.world_size, "Ranks")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("W");
+  app.add_option("--ranks-per-node,--ranks_per_node", o.ranks_per_node,
+                 "What strategy hybrid shards over (all, unless data_parallel_shard_degree says)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
+  app.add_option("--device-memory,--device_memory", o.device_memory,
+                 "Memory of a rank's device, for tensors")
+      ->type_name("80GiB");
+  app.add_option("--scaling-strategy,--scaling_strategy", o.scaling,
+                 "How models grow: layers, heads and width alike, or more layers")
+      ->check(CLI::IsMember({"all", "layers"}))
+      ->type_name("all|layers");
+  app.add_option("--scaling-factor,--scaling_factor", o.scaling_factor,
+                 "Plan the model scaled by this")
+      ->check(CLI::Range(0.01, 1e6))
+      ->type_name("F");
+  app.add_flag("--probe", o.probe, "Run two steps on this machine, on made-up tokens, and measure");
+  app.add_option("--probe-seconds,--probe_seconds", o.probe_seconds,
+                 "The probe is stopped after this long (120)")
+      ->check(CLI::Range(1.0, 86400.0))
+      ->type_name("S");
+  app.add_flag("--json", o.json, "As JSON");
+  app.allow_extras();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
+  }
+  return run(o, app.remaining());
+}
+
+}  // namespace lockstep::cli

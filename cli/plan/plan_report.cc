@@ -1,0 +1,183 @@
+#include "cli/plan/plan_report.h"
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "base/text.h"
+
+namespace lockstep::cli {
+namespace {
+
+using layout::LargestModel;
+using layout::MemoryRow;
+using layout::Occupancy;
+using nlohmann::ordered_json;
+
+std::string left(std::string words, size_t width) {
+  if (words.size() < width) words.resize(width, ' ');
+  return words;
+}
+
+std::string right(const std::string& words, size_t width) {
+  return words.size() < width ? std::string(width - words.size(), ' ') + words : words;
+}
+
+std::string size_of(int64_t bytes) { return bytes_text(static_cast<uint64_t>(bytes)); }
+
+std::string percent(double share) { return fixed(100.0 * share, 1) + " %"; }
+
+double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
+
+bool fits(const PlanReport& r) { return r.plan.device_bytes() <= r.device_bytes; }
+
+// predicted / measured - 1
+double deviation(const PlanReport& r) { return ratio(r.plan.peak_bytes, r.probe->peak_bytes) - 1; }
+
+void print_rows(std::ostream& out, const std::vector<MemoryRow>& rows) {
+  for (const MemoryRow& row : rows)
+    out << "  " << left(row.what, 40) << right(size_of(row.bytes), 12) << "\n";
+}
+
+void print_head(std::ostream& out, const PlanReport& r) {
+  const Config::Training& t = r.config.training;
+  out << r.spec.shape.family << ", " << grouped(r.spec.parameter_count()) << " parameters";
+  if (r.spec.adapted()) out << ", " << grouped(r.spec.trained_count()) << " of them trained";
+  out << "; " << r.config.parallelism.strategy << " on " << r.ranks.world_size << " rank"
+      << (r.ranks.world_size == 1 ? "" : "s") << "; " << t.mixed_precision_param << "; "
+      << r.config.slots() << " slots of " << t.local_batch_size << " x " << t.seq_len
+      << " tokens a step; activation checkpointing " << r.config.activation_checkpoint.mode
+      << "\n\n";
+}
+
+void print_memory(std::ostream& out, const PlanReport& r) {
+  out << "A rank's tensors at their most (" << r.plan.peak_at << ")\n";
+  print_rows(out, r.plan.tensors);
+  out << "  " << left("sum", 40) << right(size_of(r.plan.peak_bytes), 12);
+  if (r.plan.offloaded_bytes > 0)
+    out << "\n  " << left("of it on a GPU's device (offload)", 40)
+        << right(size_of(r.plan.device_bytes()), 12);
+  if (r.device_bytes > 0)
+    out << "   " << percent(ratio(r.plan.device_bytes(), r.device_bytes)) << " of "
+        << size_of(r.device_bytes) << (fits(r) ? "" : ": DOES NOT FIT");
+  out << "\n\nBeside them, in host memory\n";
+  print_rows(out, r.plan.host);
+  out << "\nBeside them, where the device is a GPU (estimates, without the driver's context)\n";
+  print_rows(out, r.plan.gpu);
+}
+
+void print_occupancy(std::ostream& out, const PlanReport& r) {
+  out << "\n" << r.config.slots() << " slots on W ranks\n  W     ";
+  for (const Occupancy& o : r.occupancy) out << right(text(o.world_size), 9);
+  out << "\n  rounds";
+  for (const Occupancy& o : r.occupancy) out << right(text(o.rounds), 9);
+  out << "\n  idle  ";
+  for (const Occupancy& o : r.occupancy) out << right(percent(1.0 - o.busy), 9);
+  out << "\n";
+}
+
+void print_largest(std::ostream& out, const PlanReport& r) {
+  if (r.device_bytes == 0) {
+    out << "\nWith --device-memory (80GiB) it also says the largest batch and model that fit.\n";
+    return;
+  }
+  out << "\nLargest training.local_batch_size in " << size_of(r.device_bytes) << ": ";
+  if (r.largest_batch)
+    out << r.largest_batch->batch_size << " (" << size_of(r.largest_batch->device_bytes) << ")\n";
+  else
+    out << "none, not even 1\n";
+  out << "Largest model, scaling "
+      << (r.scaling == layout::ScalingStrategy::kAll ? "all (layers, heads, width)"
+                                                     : "layers alone")
+      << "\n  " << left("", 15) << right("parameters", 20) << right("factor", 9)
+      << right("layers", 8) << right("width", 8) << right("a rank", 12) << "\n";
+  for (const PlanReport::Candidate& c : r.largest_models) {
+    out << "  " << left(c.strategy, 15);
+    if (!c.model) {
+      out << right("none", 20) << "\n";
+      continue;
+    }
+    const LargestModel& m = *c.model;
+    out << right(grouped(m.parameters), 20) << right(fixed(m.factor, 2), 9)
+        << right(text(m.shape.n_layers), 8) << right(text(m.shape.dim), 8)
+        << right(size_of(m.device_bytes), 12) << "\n";
+  }
+}
+
+void print_probe(std::ostream& out, const PlanReport& r) {
+  if (!r.probe) return;
+  out << "\nProbe: two steps without checkpoints, " << fixed(r.probe->seconds, 1) << " s, rank 0\n";
+  print_rows(out, {{"tensors, predicted", r.plan.peak_bytes},
+                   {"tensors, measured", r.probe->peak_bytes},
+                   {"the whole process (RSS)", r.probe->rss_bytes}});
+  out << "  predicted / measured " << fixed(1.0 + deviation(r), 4) << "\n";
+}
+
+ordered_json json_of(const std::vector<MemoryRow>& rows) {
+  ordered_json json = ordered_json::array();
+  for (const MemoryRow& row : rows) json.push_back({{"what", row.what}, {"bytes", row.bytes}});
+  return json;
+}
+
+ordered_json json_of(const PlanReport::Candidate& c) {
+  ordered_json json{{"strategy", c.strategy}};
+  if (!c.model) return json;
+  const LargestModel& m = *c.model;
+  json.update({{"parameters", m.parameters},
+               {"factor", m.factor},
+               {"n_layers", m.shape.n_layers},
+               {"dim", m.shape.dim},
+               {"n_heads", m.shape.n_heads},
+               {"n_kv_heads", m.shape.n_kv_heads},
+               {"ffn_dim", m.shape.ffn_dim},
+               {"device_bytes", m.device_bytes}});
+  return json;
+}
+
+}  // namespace
+
+void print_plan(std::ostream& out, const PlanReport& r) {
+  print_head(out, r);
+  print_memory(out, r);
+  print_occupancy(out, r);
+  print_largest(out, r);
+  print_probe(out, r);
+}
+
+std::string plan_json(const PlanReport& r) {
+  ordered_json json{{"model", r.spec.shape.family},
+                    {"parameters", r.spec.parameter_count()},
+                    {"trained_parameters", r.spec.trained_count()},
+                    {"strategy", r.config.parallelism.strategy},
+                    {"world_size", r.ranks.world_size},
+                    {"slots", r.config.slots()},
+                    {"local_batch_size", r.config.training.local_batch_size},
+                    {"seq_len", r.config.training.seq_len},
+                    {"peak_bytes", r.plan.peak_bytes},
+                    {"offloaded_bytes", r.plan.offloaded_bytes},
+                    {"peak_at", r.plan.peak_at},
+                    {"tensors", json_of(r.plan.tensors)},
+                    {"host", json_of(r.plan.host)},
+                    {"gpu", json_of(r.plan.gpu)},
+                    {"occupancy", ordered_json::array()}};
+  for (const Occupancy& o : r.occupancy)
+    json["occupancy"].push_back(
+        {{"world_size", o.world_size}, {"rounds", o.rounds}, {"idle", 1.0 - o.busy}});
+  if (r.device_bytes > 0) {
+    json["device_bytes"] = r.device_bytes;
+    json["fits"] = fits(r);
+    json["largest_local_batch_size"] = r.largest_batch ? r.largest_batch->batch_size : 0;
+    json["scaling_strategy"] = r.scaling == layout::ScalingStrategy::kAll ? "all" : "layers";
+    json["largest_models"] = ordered_json::array();
+    for (const PlanReport::Candidate& c : r.largest_models)
+      json["largest_models"].push_back(json_of(c));
+  }
+  if (r.probe)
+    json["probe"] = {{"predicted_bytes", r.plan.peak_bytes},
+                     {"measured_bytes", r.probe->peak_bytes},
+                     {"deviation", deviation(r)},
+                     {"rss_bytes", r.probe->rss_bytes},
+                     {"seconds", r.probe->seconds}};
+  return json.dump(2);
+}
+
+}  // namespace lockstep::cli

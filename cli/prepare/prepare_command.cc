@@ -1,0 +1,190 @@
+#include "cli/prepare/prepare_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/text.h"
+#include "cli/prepare/prepare_inspect.h"
+#include "cli/shared/exit_status.h"
+#include "cli/shared/progress_line.h"
+#include "data/prepare/bpe_trainer.h"
+#include "data/prepare/prepare.h"
+#include "data/tokenizer/definitions.h"
+#include "data/tokenizer/open_tokenizer.h"
+
+namespace lockstep::cli {
+
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  lockstep prepare book.txt --out data/book
+  lockstep prepare texts/ more.txt.gz --out data/all --tokenizer Meta-Llama-3-8B/tokenizer.json
+  lockstep prepare web.jsonl.zst --text-field text --tokenizer gpt2/ --out data/web
+  lockstep prepare texts/ --train-bpe 8192 --out data/own
+  lockstep prepare games.jsonl --prompt-field prompt --response-field response --out data/games
+  lockstep prepare chats.jsonl --chat-template chatml --tokenizer Qwen2.5/ --out data/chats
+  lockstep prepare chats.jsonl --chat-template chatml --tokenizer Qwen2.5/ --pack 4096 --out data/p
+  lockstep prepare --inspect data/chats --sample 3
+  lockstep train examples/demo.toml --data.path data/book
+
+A text file is a document; a folder gives all its files, also in subfolders; gzip and zstd are read
+as they are. Text must be UTF-8. Of JSON lines each line is a document; with a prompt or a chat only
+responses count in the loss (docs/DATA.md).
+Interrupted, the same command starts over; finished, it says "up to date" and does nothing.)";
+
+int fail(const Error& error) {
+  std::cerr << "lockstep prepare: " << error.message << "\n";
+  return status_of_input(error.code);
+}
+
+void print_summary(const data::PrepareReport& report, const data::PrepareOptions& options) {
+  const data::DatasetManifest& manifest = report.manifest;
+  std::cout << options.out.string() << ": " << (report.up_to_date ? "up to date, " : "")
+            << grouped(manifest.recipe.documents)
+            << (manifest.recipe.documents == 1 ? " file, " : " files, ")
+            << grouped(manifest.tokens("train")) << " training and "
+            << grouped(manifest.tokens("val")) << " validation tokens, vocabulary "
+            << manifest.vocab_size << " (" << manifest.tokenizer << "), manifest " << manifest.hash
+            << "\n";
+  if (options.pack_seq_len > 0)
+    std::cout << "packed into samples of " << options.pack_seq_len << " tokens; "
+              << fixed(100.0 * static_cast<double>(manifest.filling_tokens) /
+                           static_cast<double>(manifest.tokens("train") + manifest.tokens("val")),
+                       2)
+              << " % of them are filling\n";
+  if (options.val_millionths > 0 && manifest.tokens("val") == 0)
+    std::cerr << "lockstep prepare: warning: no text fell into the validation split; "
+                 "raise --val-fraction or add text if you want validation losses\n";
+}
+
+// What the command line says.
+struct Words {
+  data::PrepareOptions options;
+  std::vector<std::string> inputs;
+  std::string out, tokenizer = "byte";
+  int64_t train_bpe = 0;  // 0: none
+  data::RecordFormat records;
+  double val_fraction = 0.05;
+  InspectOptions inspect;
+};
+
+void add_options(CLI::App& app, Words& words) {
+  app.add_option("INPUT", words.inputs, "Files, and folders of them");
+  app.add_option("--out", words.out, "Folder to make")->type_name("DIR");
+  app.add_option("--tokenizer", words.tokenizer,
+                 "byte (the 256 bytes and end of document), or a file or folder: tokenizer.json, "
+                 "encoder.json with vocab.bpe, a tiktoken rank file, tekken.json, a SentencePiece "
+                 "model")
+      ->capture_default_str();
+  app.add_option("--train-bpe", words.train_bpe,
+                 "Learn a byte-level BPE vocabulary of so many tokens from the input first, and "
+                 "keep it in DIR/tokenizer/tokenizer.json")
+      ->type_name("N")
+      ->check(CLI::Range(int64_t{1}, data::kMaxTrainedVocab))
+      ->excludes("--tokenizer");
+  app.add_option("--text-field", words.records.text_field, "JSON lines: this field is the text")
+      ->type_name("NAME");
+  app.add_option("--prompt-field", words.records.prompt_field,
+                 "JSON lines: this field is given, without loss")
+      ->type_name("NAME");
+  app.add_option("--response-field", words.records.response_field,
+                 "JSON lines: this field is learnt")
+      ->type_name("NAME");
+  app.add_option("--chat-template", words.records.chat_template,
+                 "JSON lines with \"messages\": llama3, chatml or mistral")
+      ->type_name("NAME");
+  app.add_option("--val-fraction", words.val_fraction, "Share of the text held out for validation")
+      ->check(CLI::Range(0.0, 0.5))
+      ->capture_default_str();
+  app.add_option("--shard-tokens", words.options.shard_tokens, "Tokens in a full shard file")
+      ->capture_default_str();
+  app.add_option("--pack", words.options.pack_seq_len,
+                 "Pack whole documents into samples of T tokens, for training.seq_len = T")
+      ->type_name("T")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 22));
+  app.add_option("--threads", words.options.threads, "That tokenize; the result is the same")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_flag("--force", words.options.force,
+               "Replace a folder that was made from something else");
+  app.add_option("--inspect", words.inspect.folder, "Show a sample of a prepared folder as text")
+      ->type_name("DIR");
+  app.add_option("--sample", words.inspect.sample, "With --inspect: which one")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--seq-len", words.inspect.seq_len, "With --inspect: tokens of a sample")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--split", words.inspect.split, "With --inspect: train or val")
+      ->check(CLI::IsMember({"train", "val"}))
+      ->capture_default_str();
+  app.footer(kExamples);
+}
+
+// The record format that the flags name, or none.
+Result<std::optional<data::RecordFormat>> record_format(const data::RecordFormat& records) {
+  const bool pair = !records.prompt_field.empty() || !records.response_field.empty();
+  const int kinds = pair + !records.text_field.empty() + !records.chat_template.empty();
+  if (kinds == 0) return std::optional<data::RecordFormat>();
+  if (kinds > 1 || (pair && (records.prompt_field.empty() || records.response_field.empty())))
+    return Error{Code::kConfig,
+                 "say one of --text-field, --chat-template, or --prompt-field and "
+                 "--response-field together"};
+  return std::optional(records);
+}
+
+// The one that --tokenizer names, or one learnt from the input.
+Result<data::OpenedTokenizer> tokenizer_of(const Words& words, data::PrepareOptions options) {
+  if (words.train_bpe == 0) return data::open_tokenizer(posix_file_system(), words.tokenizer);
+  ProgressLine progress("learning");
+  options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  LOCKSTEP_TRY(std::string definition,
+               data::train_tokenizer(posix_file_system(), options, words.train_bpe));
+  data::OpenedTokenizer opened;
+  LOCKSTEP_TRY(opened.tokenizer, data::parse_tokenizer_json(definition, ""));
+  opened.files = {{"tokenizer.json", std::move(definition)}};
+  return opened;
+}
+
+Result<void> run_prepare(Words& words) {
+  if (words.inputs.empty() || words.out.empty())
+    return Error{Code::kConfig, "needs INPUT and --out DIR, or --inspect DIR; see --help"};
+  data::PrepareOptions& options = words.options;
+  options.inputs.assign(words.inputs.begin(), words.inputs.end());
+  options.out = words.out;
+  options.val_millionths = std::llround(words.val_fraction * 1e6);
+  LOCKSTEP_TRY(options.records, record_format(words.records));
+  LOCKSTEP_TRY(data::OpenedTokenizer opened, tokenizer_of(words, options));
+  options.tokenizer_files = std::move(opened.files);
+  ProgressLine progress("prepare");
+  options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  const auto report = data::prepare(posix_file_system(), *opened.tokenizer, options);
+  progress.end();
+  if (!report.ok()) return report.error();
+  print_summary(report.value(), options);
+  return {};
+}
+
+}  // namespace
+
+int prepare_command(int argc, char** argv) {
+  CLI::App app("Turns text into token shards that `lockstep train` reads.", "lockstep prepare");
+  Words words;
+  words.options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  add_options(app, words);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
+  }
+  const auto done =
+      words.inspect.folder.empty() ? run_prepare(words) : inspect_sample(words.inspect, std::cout);
+  return done.ok() ? 0 : fail(done.error());
+}
+
+}  // namespace lockstep::cli

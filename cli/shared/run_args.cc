@@ -1,0 +1,55 @@
+#include "cli/shared/run_args.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+
+namespace lockstep::cli {
+
+namespace {
+
+using nlohmann::json;
+
+Result<json> read_config(FileSystem& file_system, const std::filesystem::path& run) {
+  const std::filesystem::path path = run / "run_args.json";
+  auto contents = read_file(file_system, path);
+  if (!contents.ok())
+    return Error{contents.error().code, text(contents.error().message, "; a run's folder has one")};
+  const auto args = json::parse(*contents, nullptr, false);
+  if (!args.is_object() || !args.contains("config"))
+    return Error{Code::kCorrupt, text(path.string(), " is not a run's run_args.json")};
+  return args["config"];
+}
+
+}  // namespace
+
+Result<std::filesystem::path> data_path_of_run(FileSystem& file_system,
+                                               const std::filesystem::path& run) {
+  LOCKSTEP_TRY(const json config, read_config(file_system, run));
+  json path = config.value("/data/path"_json_pointer, json());
+  if (path == "") path = config.value("/data/sources/0"_json_pointer, json());  // of a mixture
+  if (!path.is_string())
+    return Error{Code::kCorrupt, text(run.string(), ": run_args.json names no data")};
+  return std::filesystem::path(path.get<std::string>());
+}
+
+Result<std::vector<std::string>> run_flags(FileSystem& file_system,
+                                           const std::filesystem::path& run) {
+  LOCKSTEP_TRY(const json config, read_config(file_system, run));
+  std::vector<std::string> flags;
+  for (const auto& [section, keys] : config.items())
+    for (const auto& [key, value] : keys.items()) {
+      if (section == "job" && key == "dump_folder") continue;
+      const auto word = [](const json& v) {
+        return v.is_string() ? v.get<std::string>() : v.dump();
+      };
+      std::string list;
+      for (const json& item : value.is_array() ? value : json::array())
+        list += (list.empty() ? "" : ",") + word(item);
+      flags.push_back(text("--", section, ".", key, "=", value.is_array() ? list : word(value)));
+    }
+  flags.push_back("--job.dump_folder=" + run.string());
+  return flags;
+}
+
+}  // namespace lockstep::cli

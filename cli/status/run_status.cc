@@ -1,0 +1,279 @@
+#include "cli/status/run_status.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/text.h"
+#include "checkpoint/record/catalog.h"
+#include "cli/shared/run_args.h"
+#include "launcher/control/straggler.h"
+#include "launcher/host/process.h"
+#include "layout/slot_map.h"
+
+namespace lockstep::cli {
+namespace {
+
+using launcher::Membership;
+using nlohmann::json;
+
+constexpr size_t kLoggedSteps = 8;  // that rates are means of
+// A rank says that it is alive once a slot; a checkpoint is loaded or begun in one go.
+constexpr double kSilentStep_s = 5, kSilentOther_s = 60, kSilentSteps = 3;
+// What is known of other nodes is this much older: published each 5 s, under clocks that differ.
+constexpr double kElsewhere_s = 6;
+// Of a run on another host: agents of several nodes publish each 5 s, one alone only logs steps.
+constexpr double kSilentNodes_s = 20, kSilentRun_s = 60;
+
+double silence_limit_s(const RankStatus& rank, double step_time_s) {
+  const Phase phase = rank.member.progress.phase;
+  const bool in_step = phase == Phase::kStep || phase == Phase::kUpdate;
+  return std::max(in_step ? kSilentStep_s : kSilentOther_s, kSilentSteps * step_time_s) +
+         (rank.elsewhere ? kElsewhere_s : 0);
+}
+
+// A rank elsewhere may be as many steps behind as fit between two looks at it; at step 0 it has not
+// been looked at since its generation began.
+bool is_behind(const RankStatus& rank, int64_t front, double step_time_s) {
+  const auto behind = static_cast<double>(front - rank.member.progress.step);
+  if (!rank.elsewhere) return behind > 1;
+  if (rank.member.progress.step == 0) return false;
+  return step_time_s > 0 && (behind - 2) * step_time_s > kElsewhere_s;
+}
+
+bool is_silent(const Membership& membership, const std::string& node) {
+  return std::any_of(membership.nodes.begin(), membership.nodes.end(),
+                     [&](const auto& each) { return each.name == node && each.suspect; });
+}
+
+// Of the newest lines, those of one generation and world size.
+std::vector<json> newest_steps(FileSystem& file_system, const std::filesystem::path& path) {
+  std::vector<json> steps;
+  for (const std::string& line : launcher::last_lines(file_system, path, 0, kLoggedSteps + 1)) {
+    json step = json::parse(line, nullptr, false);  // the first one may be the end of a line
+    if (step.is_object() && step.contains("step")) steps.push_back(std::move(step));
+  }
+  std::erase_if(steps, [newest = steps.empty() ? json() : steps.back()](const json& step) {
+    return step.value("generation", 0) != newest.value("generation", 0) ||
+           step.value("world_size", 0) != newest.value("world_size", 0);
+  });
+  return steps;
+}
+
+}  // namespace
+
+double RunStatus::eta_s() const {
+  if (!running() || step < 0 || planned_steps < step || step_time_s < 0) return -1;
+  return static_cast<double>(planned_steps - step) * step_time_s;
+}
+
+void find_suspects(RunStatus& status) {
+  if (!status.running()) return;
+  int64_t front = -1;
+  for (const RankStatus& rank : status.ranks) front = std::max(front, rank.member.progress.step);
+  RankStatus* silent = nullptr;
+  bool blamed = false;
+  for (RankStatus& rank : status.ranks) {
+    const Progress& progress = rank.member.progress;
+    if (!rank.alive) {
+      rank.suspect = "its process is gone";
+    } else if (rank.stopped) {
+      rank.suspect = "stopped (SIGSTOP or a debugger)";
+    } else if (rank.elsewhere && is_silent(status.membership, rank.member.node)) {
+      rank.suspect = text("its node ", rank.member.node, " is silent");
+    } else if (is_behind(rank, front, status.step_time_s)) {
+      rank.suspect = text("behind: others are at step ", front);
+    } else if (progress.save_phase == SavePhase::kFailed) {
+      rank.suspect = "its last save failed";
+      continue;  // it goes on, nobody waits for it
+    } else if (rank.age_s > silence_limit_s(rank, status.step_time_s) &&
+               (silent == nullptr || rank.age_s > silent->age_s)) {
+      silent = &rank;
+    }
+    blamed = blamed || !rank.suspect.empty();
+  }
+  std::vector<int64_t> slot_us;
+  for (const RankStatus& rank : status.ranks) slot_us.push_back(rank.member.progress.slot_us);
+  const auto straggler = launcher::find_straggler(slot_us);
+  if (straggler && status.ranks[straggler->rank].suspect.empty())
+    status.ranks[straggler->rank].suspect = launcher::straggler_text(*straggler);
+  if (silent != nullptr && !blamed)
+    silent->suspect = text("no sign of life for ", fixed(silent->age_s, 1), " s");
+}
+
+Result<RunStatus> RunObserver::look() {
+  RunStatus status;
+  auto membership = launcher::read_membership(file_system_, folder_ / "workers.json");
+  if (!membership && membership.error().code == Code::kNotFound)
+    return Error{Code::kNotFound, text(folder_.string(),
+                                       ": no run has begun to train in this "
+                                       "folder (there is no workers.json)")};
+  if (!membership) return membership.error();
+  status.membership = std::move(membership).value();
+  const Membership& found = status.membership;
+  const bool here = is_here(found);
+  add_logged_steps(status);
+  add_state(status, here);
+  for (const auto& member : found.workers)
+    status.ranks.push_back(rank_status(member, !status.over(), here));
+  add_config(status);
+  if (config_) status.planned_steps = config_->training.steps;
+  add_rank_rates(status);
+  add_events(status);
+  add_checkpoint(status);
+  find_suspects(status);
+  return status;
+}
+
+// Whether the agent that published this runs, or ran, on this host. A process id alone would be
+// anybody's on another one; the pages of its workers have names that are nowhere else, and stay
+// when it is killed.
+bool RunObserver::is_here(const Membership& membership) const {
+  const auto is_ours = [](const auto& node) {
+    return node.coordinator && node.name == launcher::host_name();
+  };
+  const auto has_page = [this](const auto& member) {
+    return !member.progress_page.empty() && file_system_.exists(member.progress_page);
+  };
+  return launcher::runs_same_program(membership.agent_pid) ||
+         std::any_of(membership.nodes.begin(), membership.nodes.end(), is_ours) ||
+         std::any_of(membership.workers.begin(), membership.workers.end(), has_page);
+}
+
+void RunObserver::add_state(RunStatus& status, bool here) const {
+  const Membership& found = status.membership;
+  status.state = found.state;
+  if (found.state != "running" || (here && launcher::is_alive(found.agent_pid))) return;
+  double age_s = status.logged_age_s;
+  if (const auto written = file_system_.written_unix_ns(folder_ / "workers.json")) {
+    const double written_s = static_cast<double>(clock_.unix_ns() - written.value()) * 1e-9;
+    age_s = age_s < 0 ? written_s : std::min(age_s, written_s);
+  }
+  if (here) {
+    const bool alone = found.nodes.size() < 2;
+    status.state = alone || age_s > kSilentNodes_s ? "agent_gone" : "unknown";
+    status.notes.push_back(status.over()
+                               ? "the agent is gone; the same command again resumes from the "
+                                 "newest checkpoint"
+                               : "the agent is gone; another one may take over");
+    return;
+  }
+  const double limit_s = found.nodes.empty() ? kSilentRun_s : kSilentNodes_s;
+  if (age_s > std::max(limit_s, kSilentSteps * status.step_time_s)) status.state = "unknown";
+  std::string host = "another host";
+  for (const auto& node : found.nodes)
+    if (node.coordinator) host = node.name;
+  status.notes.push_back(text("the agent runs on ", host, ": whether it and its processes live ",
+                              "cannot be seen from here; something was written ",
+                              fixed(std::max(0.0, age_s), 1), " s ago"));
+  if (found.nodes.empty())
+    status.notes.push_back("ranks are shown as they were when this generation began");
+}
+
+RankStatus RunObserver::rank_status(Membership::Member member, bool running, bool here) const {
+  RankStatus rank;
+  // The coordinator knows the pages of its own node alone.
+  rank.elsewhere = !here || (!member.node.empty() && member.progress_page.empty());
+  rank.alive = running && (rank.elsewhere || launcher::is_alive(member.pid));
+  rank.stopped = rank.alive && !rank.elsewhere && launcher::is_stopped(member.pid);
+  // Only a page that is there: opening a missing one would make it.
+  if (rank.alive && !rank.elsewhere && file_system_.exists(member.progress_page))
+    if (auto page = ProgressPage::open(member.progress_page); page)
+      member.progress = (*page)->read();
+  // One agent alone publishes them when a generation begins, not while it goes on.
+  const bool old = !here && member.node.empty();
+  if (member.progress.unix_ns > 0 && !old)
+    rank.age_s = static_cast<double>(clock_.unix_ns() - member.progress.unix_ns) * 1e-9;
+  rank.member = std::move(member);
+  return rank;
+}
+
+void RunObserver::add_config(const RunStatus& status) {
+  // A new launch may have other flags; its run_args.json is there once a step was logged.
+  const int64_t generation = status.membership.generation;
+  if (config_ && config_generation_ == generation) return;
+  const auto flags = run_flags(file_system_, folder_);
+  if (!flags.ok()) return;
+  auto parsed = parse_config("", flags.value());
+  if (!parsed.ok()) return;
+  config_ = std::move(parsed.value().config);
+  const bool steps = std::any_of(status.ranks.begin(), status.ranks.end(), [](const auto& rank) {
+    return rank.member.progress.phase >= Phase::kStep;
+  });
+  if (steps) config_generation_ = generation;
+}
+
+void RunObserver::add_logged_steps(RunStatus& status) const {
+  const std::vector<json> steps = newest_steps(file_system_, folder_ / "metrics.jsonl");
+  if (steps.empty()) return;
+  double tokens = 0, seconds = 0;
+  for (const json& step : steps) {
+    tokens += step.value("tokens", 0.0);
+    seconds += step.value("step_time_s", 0.0);
+  }
+  const json& last = steps.back();
+  status.step = last.value("step", int64_t{-1});
+  if (const auto loss = last.find("loss"); loss != last.end() && loss->is_number())
+    status.loss = loss->get<double>();
+  if (seconds > 0) status.tokens_per_s = tokens / seconds;
+  status.step_time_s = seconds / static_cast<double>(steps.size());
+  status.logged_age_s = static_cast<double>(clock_.unix_ns()) * 1e-9 - last.value("t", 0.0);
+}
+
+// Every rank takes part in every step; what differs is how many of its slots it computes.
+void RunObserver::add_rank_rates(RunStatus& status) const {
+  if (!config_ || status.tokens_per_s < 0 || status.ranks.empty()) return;
+  const layout::SlotMap map{config_->parallelism.slot_map == "block", config_->slots(),
+                            static_cast<int>(status.ranks.size())};
+  for (RankStatus& rank : status.ranks) {
+    if (rank.member.rank < 0 || rank.member.rank >= map.world_size) continue;
+    const auto slots = static_cast<double>(map.slots_of(rank.member.rank).size());
+    rank.tokens_per_s = status.tokens_per_s * slots / static_cast<double>(map.slots);
+  }
+}
+
+void RunObserver::add_events(RunStatus& status) {
+  const auto path = folder_ / "events.jsonl";
+  const int64_t bytes = launcher::file_size(file_system_, path);
+  if (bytes != events_bytes_) {
+    events_bytes_ = bytes;
+    const auto contents = read_file(file_system_, path);
+    int64_t starts = 0;
+    for (const std::string& line : split(contents.ok() ? contents.value() : "", '\n')) {
+      const json event = json::parse(line, nullptr, false);
+      if (!event.is_object()) continue;
+      const std::string name = event.value("event", "");
+      if (name == "generation_start") ++starts;
+      if (name == "node_lost") last_failure_ = event.value("reason", "");
+      if (name == "failure_detected")
+        last_failure_ = text("rank ", event.value("rank", -1), " ", event.value("reason", ""),
+                             " at step ", event.value("step", int64_t{-1}));
+    }
+    restarts_ = std::max<int64_t>(0, starts - 1);
+  }
+  status.restarts = restarts_;
+  status.last_failure = last_failure_;
+}
+
+void RunObserver::add_checkpoint(RunStatus& status) {
+  int64_t committed = -1;
+  for (const RankStatus& rank : status.ranks)
+    committed = std::max(committed, rank.member.progress.committed_step);
+  if (committed != committed_step_ && config_) {
+    committed_step_ = committed;
+    checkpoint_step_ = -1;
+    checkpoint_created_s_.reset();
+    const auto entries = checkpoint::list_checkpoints(file_system_, config_->checkpoint_folder());
+    for (const auto& entry : entries.ok() ? entries.value() : decltype(entries.value()){}) {
+      if (!entry.committed) continue;
+      checkpoint_step_ = entry.step;
+      checkpoint_created_s_ = entry.created_s;
+      break;
+    }
+  }
+  status.checkpoint_step = checkpoint_step_;
+  if (checkpoint_created_s_)
+    status.checkpoint_age_s =
+        static_cast<double>(clock_.unix_ns()) * 1e-9 - static_cast<double>(*checkpoint_created_s_);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,123 @@
+#include "cli/status/status_command.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/log.h"
+#include "cli/status/status_report.h"
+#include "config/config.h"
+#include "launcher/control/incident.h"
+#include "launcher/slurm/ends.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kHelp =
+    R"(lockstep status RUN_FOLDER [--watch] [--json]
+
+Shows the generation, the world size and, one line a rank: pid, step, phase, what its checkpoint
+engine does, the newest committed step it knows, the newest step that all ranks hold in memory (-1:
+none), the age of its last sign of life in seconds, the tokens a second that it computes, and what
+looks wrong with it: gone, stopped, silent, behind the others, a save that failed. Then the
+nodes, where there are several, with their ranks; and of the run: step, loss, speed, the last
+checkpoint, restarts and the last failure. A note says what cannot be known from this host.
+
+  --watch   shows it anew each second, in place on a terminal, until the run has ended
+  --json    as one JSON object; with --watch one a line
+
+lockstep status --end-of LAUNCH CONFIG.toml [--section.key value]…
+
+For batch scripts: the exit status that the launch of that name (LOCKSTEP_LAUNCH) said at its end,
+or `none`.
+
+Examples:
+  lockstep status results/training/demo
+  lockstep status results/training/demo --watch
+  lockstep status results/training/demo --json | jq '.suspects'
+  kill -9 $(lockstep status results/training/demo | awk '$1 == 1 {print $2}')   # a drill
+)";
+constexpr int64_t kPause_ns = 1'000'000'000;
+
+struct Options {
+  std::string folder;
+  bool json = false, watch = false;
+};
+
+LiveText::Size terminal_size() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return {};
+  return {size.ws_row, size.ws_col};
+}
+
+int show(const Options& options) {
+  RunObserver observer(posix_file_system(), system_clock(), options.folder);
+  LiveText screen(std::cout);
+  while (true) {
+    const auto status = observer.look();
+    if (!status) {
+      log_error(status.error().message);
+      return launcher::kExitConfig;
+    }
+    if (options.json) {
+      std::cout << status_json(status.value(), options.watch) << std::endl;
+    } else if (options.watch) {
+      screen.show(status_text(status.value()), terminal_size());
+    } else {
+      std::cout << status_text(status.value());
+    }
+    if (!options.watch || status.value().over() || !std::cout) return launcher::kExitDone;
+    system_clock().sleep_ns(kPause_ns);
+  }
+}
+
+// `words`: the launch's own.
+int show_end(const std::string& launch, const std::vector<std::string>& words) {
+  auto parsed = parse_config("", words);
+  if (parsed.ok() && parsed.value().positional.size() == 1)
+    parsed = parse_config(parsed.value().positional[0], words);
+  if (!parsed.ok()) {
+    log_error(parsed.error().message);
+    return launcher::kExitConfig;
+  }
+  const auto said =
+      launcher::slurm::read_end(posix_file_system(), parsed.value().config.dump_folder(), launch);
+  std::cout << (said ? std::to_string(*said) : "none") << "\n";
+  return launcher::kExitDone;
+}
+
+}  // namespace
+
+int status_command(int argc, char** argv) {
+  if (argc > 2 && argv[1] == std::string_view("--end-of"))
+    return show_end(argv[2], {argv + 3, argv + argc});
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string argument = argv[i];
+    if (argument == "--help" || argument == "-h") {
+      std::cout << kHelp;
+      return launcher::kExitDone;
+    }
+    if (argument == "--json") {
+      options.json = true;
+    } else if (argument == "--watch") {
+      options.watch = true;
+    } else if (options.folder.empty() && !argument.starts_with("-")) {
+      options.folder = argument;
+    } else {
+      log_error("lockstep status: unexpected \"", argument, "\"");
+      return launcher::kExitConfig;
+    }
+  }
+  if (options.folder.empty()) {
+    log_error("which RUN_FOLDER? See `lockstep status --help`");
+    return launcher::kExitConfig;
+  }
+  return show(options);
+}
+
+}  // namespace lockstep::cli

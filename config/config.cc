@@ -1,0 +1,357 @@
+// From TOML text and flags to a Config. The only file that includes toml++.
+#include "config/config.h"
+
+#define TOML_HEADER_ONLY 1
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "base/file_system.h"
+#include "base/text.h"
+#include "config/config_field.h"
+
+namespace lockstep {
+inline namespace base {
+namespace {
+
+constexpr size_t kMaxListLength = 1024;
+
+Error config_error(std::string message) { return {Code::kConfig, std::move(message)}; }
+
+std::string with_underscores(std::string_view word) {
+  std::string out(word);
+  std::replace(out.begin(), out.end(), '-', '_');
+  return out;
+}
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const ConfigField& field : config_fields())
+    if (names.empty() || names.back() != field.section) names.push_back(field.section);
+  return names;
+}
+
+// The full name that somebody who typed `section`.`key` may have meant, or "". `section` may be
+// empty.
+std::string suggestion(const std::string& section, const std::string& key) {
+  std::vector<std::string> same_section, all;
+  for (const ConfigField& field : config_fields()) {
+    if (field.section == section) same_section.push_back(field.key);
+    all.push_back(field.name());
+  }
+  if (const std::string found = nearest(key, same_section); !found.empty())
+    return section + "." + found;
+  for (const ConfigField& field : config_fields())
+    if (field.key == key) return field.name();
+  if (!section.empty()) return nearest(section + "." + key, all);
+  std::vector<std::string> keys;
+  for (const ConfigField& field : config_fields()) keys.push_back(field.key);
+  const std::string found = nearest(key, keys);
+  for (const ConfigField& field : config_fields())
+    if (field.key == found) return field.name();
+  return "";
+}
+
+std::string did_you_mean(const std::string& found, const char* before = "") {
+  return found.empty() ? "" : text("; did you mean ", before, found, "?");
+}
+
+template <typename T>
+void assign(Config& config, const ConfigField& field, T value) {
+  *std::get<T* (*)(Config&)>(field.member)(config) = std::move(value);
+}
+
+void assign_string(Config& config, const ConfigField& field, std::string value) {
+  if (field.name() == "parallelism.strategy" && value == "fsdp") value = "full_shard";
+  if (field.name() == "parallelism.strategy" && value == "hybrid_shard") value = "hybrid";
+  assign(config, field, std::move(value));
+}
+
+// --- flags -------------------------------------------------------------------------------------
+
+template <typename T>
+std::optional<T> number_from(std::string_view word) {
+  if (word.starts_with('+')) word.remove_prefix(1);
+  T value{};
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error != std::errc() || end != word.data() + word.size()) return std::nullopt;
+  return value;
+}
+
+std::optional<bool> bool_from(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  if (word == "true" || word == "1" || word == "yes" || word == "on") return true;
+  if (word == "false" || word == "0" || word == "no" || word == "off") return false;
+  return std::nullopt;
+}
+
+// "2,3,1" or "[2, 3, 1]"; "" is the empty list.
+std::optional<std::vector<std::string>> words_from(std::string word) {
+  word.erase(std::remove(word.begin(), word.end(), ' '), word.end());
+  if (word.size() >= 2 && word.front() == '[' && word.back() == ']')
+    word = word.substr(1, word.size() - 2);
+  if (word.empty()) return std::vector<std::string>();
+  std::vector<std::string> items = split(word, ',');
+  if (items.size() > kMaxListLength) return std::nullopt;
+  return items;
+}
+
+std::optional<std::vector<int64_t>> numbers_from(const std::string& word) {
+  const auto items = words_from(word);
+  if (!items) return std::nullopt;
+  std::vector<int64_t> list;
+  for (const std::string& item : *items) {
+    const auto value = number_from<int64_t>(item);
+    if (!value) return std::nullopt;
+    list.push_back(*value);
+  }
+  return list;
+}
+
+Result<void> set_from_word(Config& config, const ConfigField& field, const std::string& flag,
+                           const std::string& word) {
+  const auto put = [&](auto value) -> Result<void> {
+    if (!value)
+      return config_error(text(flag, ": \"", word, "\" is not of the right type; ", field.name(),
+                               " must be of type ", type_name(field)));
+    assign(config, field, *std::move(value));
+    return {};
+  };
+  switch (field.member.index()) {
+    case 0: return put(bool_from(word));
+    case 1: return put(number_from<int64_t>(word));
+    case 2: return put(number_from<double>(word));
+    case 3: assign_string(config, field, word); return {};
+    case 4: return put(numbers_from(word));
+    default: return put(words_from(word));
+  }
+}
+
+struct NamedField {
+  const ConfigField* field = nullptr;
+  bool negated = false;                // --section.no_key
+  const ConfigAlias* words = nullptr;  // a string key typed as a boolean
+  bool is_bool() const { return words != nullptr || field->is_bool(); }
+};
+
+NamedField find_flag(std::string name) {
+  for (const ConfigAlias& alias : config_aliases()) {
+    const bool negated = name == std::string("no_") + alias.alias;
+    if (name != alias.alias && !negated) continue;
+    name = alias.name;
+    if (alias.on != nullptr) {
+      const size_t dot = name.find('.');
+      return {find_config_field(name.substr(0, dot), name.substr(dot + 1)), negated, &alias};
+    }
+    if (negated) name.insert(name.find('.') + 1, "no_");  // no_alias -> section.no_key
+    break;
+  }
+  const size_t dot = name.find('.');
+  if (dot == std::string::npos) return {};
+  const std::string section = name.substr(0, dot), key = name.substr(dot + 1);
+  if (const ConfigField* field = find_config_field(section, key)) return {field, false};
+  if (!key.starts_with("no_")) return {};
+  const ConfigField* field = find_config_field(section, key.substr(3));
+  if (field == nullptr || !field->is_bool()) return {};
+  return {field, true};
+}
+
+// torchrun's flags that have no counterpart of the same name; "-" is "_" here.
+const char* instead_of_torchrun(const std::string& name) {
+  static const std::map<std::string, const char*> known = {
+      {"tee", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"},
+      {"redirects", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"},
+      {"log_dir", "logs are in the run's folder, which is --job.dump_folder"},
+      {"local_ranks_filter", "rank 0's output is shown; RUN/logs/rank_*.log have that of each"},
+      {"standalone", "one machine needs no such flag"},
+      {"node_rank", "nodes find each other, and have no fixed ranks"},
+      {"rdzv_backend", "there is one; --rdzv-endpoint HOST:PORT or file:DIR says where"},
+      {"rdzv_conf", "--rdzv-endpoint HOST:PORT or file:DIR says where nodes meet"},
+      {"master_addr", "--rdzv-endpoint HOST:PORT says where nodes meet"},
+      {"master_port", "--rdzv-endpoint HOST:PORT says where nodes meet"},
+      {"monitor_interval", "a worker's death is noticed at once"}};
+  const auto found = known.find(name);
+  return found == known.end() ? nullptr : found->second;
+}
+
+Error unknown_flag(const std::string& flag, const std::string& name) {
+  if (const char* instead = instead_of_torchrun(name))
+    return config_error(text(flag, ": lockstep has no such flag of torchrun's: ", instead));
+  const size_t dot = name.find('.');
+  std::string meant;
+  if (dot == std::string::npos) {
+    std::vector<std::string> aliases;
+    for (const ConfigAlias& alias : config_aliases()) aliases.push_back(alias.alias);
+    meant = suggestion("", name);
+    if (meant.empty() || !meant.ends_with("." + name)) {
+      if (const std::string alias = nearest(name, aliases); !alias.empty()) meant = alias;
+    }
+  } else {
+    meant = suggestion(name.substr(0, dot), name.substr(dot + 1));
+  }
+  return config_error(text(flag, ": unknown option", did_you_mean(meant, "--")));
+}
+
+// A value that looks like a boolean's and stands where words that are not values stand.
+Error boolean_word(const NamedField& named, const std::string& flag, const std::string& word) {
+  if (named.negated) return config_error(text(flag, " takes no value"));
+  const std::string off = named.words ? text("--no_", named.words->alias)
+                                      : text("--", named.field->section, ".no_", named.field->key);
+  return config_error(text(flag, " ", word, ": the value of a boolean is given as ", flag,
+                           "=true or ", flag, "=false; ", off, " is false as well"));
+}
+
+Result<void> apply_flags(ParsedConfig& parsed, const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (!argument.starts_with("--")) {
+      parsed.positional.push_back(argument);
+      continue;
+    }
+    if (argument == "--") {  // what follows is not for us
+      parsed.positional.insert(parsed.positional.end(), arguments.begin() + i + 1, arguments.end());
+      return {};
+    }
+    const size_t equals = argument.find('=');
+    const std::string flag = argument.substr(0, equals);
+    const std::string name = with_underscores(std::string_view(flag).substr(2));
+    const NamedField named = find_flag(name);
+    const auto [field, negated, words] = named;
+    if (field == nullptr) return unknown_flag(flag, name);
+
+    std::optional<std::string> word;
+    if (equals != std::string::npos) {
+      word = argument.substr(equals + 1);
+    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
+      // A boolean takes the next word only when it is plainly meant for it.
+      const std::string& next = arguments[i + 1];
+      if (!named.is_bool() || (!negated && (next == "true" || next == "false"))) {
+        word = next;
+        ++i;
+      } else if (named.is_bool() && bool_from(next)) {
+        return boolean_word(named, flag, next);
+      }
+    }
+    if (field->is_bool() && !word) {
+      assign(parsed.config, *field, !negated);
+      continue;
+    }
+    if (words != nullptr && !word)
+      word = negated ? "false" : "true";
+    else if (negated)
+      return config_error(text(flag, " takes no value"));
+    if (words != nullptr && (word == "true" || word == "false"))
+      word = word == "true" ? words->on : words->off;
+    if (!word) return config_error(text(flag, " needs a value of type ", type_name(*field)));
+    LOCKSTEP_RETURN_IF_ERROR(set_from_word(parsed.config, *field, flag, *word));
+  }
+  return {};
+}
+
+// --- TOML --------------------------------------------------------------------------------------
+
+std::string place(const std::filesystem::path& path, const toml::source_region& source) {
+  return text(path.string(), ":", source.begin.line);
+}
+
+template <typename T>
+std::optional<std::vector<T>> list_from(const toml::node& node) {
+  if (const auto one = node.value_exact<T>()) return std::vector<T>{*one};
+  const toml::array* array = node.as_array();
+  if (array == nullptr || array->size() > kMaxListLength) return std::nullopt;
+  std::vector<T> list;
+  for (const toml::node& item : *array) {
+    const auto value = item.value_exact<T>();
+    if (!value) return std::nullopt;
+    list.push_back(*value);
+  }
+  return list;
+}
+
+Result<void> set_from_node(Config& config, const ConfigField& field, const std::string& where,
+                           const toml::node& node) {
+  const auto put = [&](auto value) -> Result<void> {
+    if (!value) {
+      const bool list = node.is_array() && field.member.index() >= 4;
+      return config_error(text(where, ": ", field.name(), " is of type ",
+                               list ? "array of other things" : text(node.type()),
+                               ", it must be of type ", type_name(field)));
+    }
+    if constexpr (std::is_same_v<decltype(value), std::optional<std::string>>)
+      assign_string(config, field, *std::move(value));
+    else
+      assign(config, field, *std::move(value));
+    return {};
+  };
+  switch (field.member.index()) {
+    case 0: return put(node.value_exact<bool>());
+    case 1: return put(node.value_exact<int64_t>());
+    case 2:
+      if (const auto whole = node.value_exact<int64_t>())
+        return put(std::optional<double>(static_cast<double>(*whole)));
+      return put(node.value_exact<double>());
+    case 3: return put(node.value_exact<std::string>());
+    case 4: return put(list_from<int64_t>(node));
+    default: return put(list_from<std::string>(node));
+  }
+}
+
+Result<void> apply_section(Config& config, const std::filesystem::path& path,
+                           const std::string& section, const toml::table& keys) {
+  for (const auto& [key, node] : keys) {
+    const std::string where = place(path, key.source());
+    const std::string name = with_underscores(key.str());
+    const ConfigField* field = find_config_field(section, name);
+    if (field == nullptr)
+      return config_error(text(where, ": unknown key ", section, ".", key.str(),
+                               did_you_mean(suggestion(section, name))));
+    LOCKSTEP_RETURN_IF_ERROR(set_from_node(config, *field, where, node));
+  }
+  return {};
+}
+
+Result<void> apply_toml(Config& config, const std::filesystem::path& path) {
+  LOCKSTEP_TRY(const std::string contents, read_file(posix_file_system(), path));
+  const toml::parse_result parsed = toml::parse(std::string_view(contents));
+  if (!parsed.succeeded())
+    return config_error(
+        text(place(path, parsed.error().source()), ": ", parsed.error().description()));
+  const std::vector<std::string> sections = section_names();
+  for (const auto& [key, node] : parsed.table()) {
+    const std::string where = place(path, key.source());
+    const std::string section = with_underscores(key.str());
+    if (std::find(sections.begin(), sections.end(), section) == sections.end()) {
+      if (!node.is_table())
+        return config_error(text(where, ": the key ", key.str(), " stands outside of any [section]",
+                                 did_you_mean(suggestion("", section))));
+      return config_error(text(where, ": unknown section [", key.str(), "]",
+                               did_you_mean(nearest(section, sections))));
+    }
+    const toml::table* keys = node.as_table();
+    if (keys == nullptr)
+      return config_error(text(where, ": ", section, " is of type ", text(node.type()),
+                               ", it must be a section: [", section, "]"));
+    LOCKSTEP_RETURN_IF_ERROR(apply_section(config, path, section, *keys));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
+                                  const std::vector<std::string>& arguments) {
+  ParsedConfig parsed;
+  if (!toml_path.empty()) LOCKSTEP_RETURN_IF_ERROR(apply_toml(parsed.config, toml_path));
+  LOCKSTEP_RETURN_IF_ERROR(apply_flags(parsed, arguments));
+  return parsed;
+}
+
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// The run's configuration: one plain struct, filled from TOML and `--section.key value` overrides.
+// The table in config_fields.cc names every key once: section, key, type, limits, help, and whether
+// the key is neutral (cannot change a bit of the loss curve). Everything is validated before any
+// device or network is touched; an unknown key is an error that suggests the nearest known one.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "config/sections.h"
+
+namespace lockstep {
+inline namespace base {
+
+struct ParsedConfig {
+  Config config;
+  std::vector<std::string> positional;  // words that were not flags
+};
+
+// Reads `toml_path` (may be empty: defaults), then applies `arguments`: `--section.key value`,
+// `--section.key=value`, `--alias value`; booleans also as a bare flag, and `--section.no_key`.
+// `-` and `_` are alike. Limits and combinations are validate's business.
+// Errors: kConfig, naming file, line, key and what would be right; kNotFound.
+Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
+                                  const std::vector<std::string>& arguments);
+// Limits and combinations that need no data or device. Errors: kConfig.
+Result<void> validate(const Config& config);
+
+// The same run with every 0 or empty value that stands for another one filled in: slots,
+// global_batch_size, total_steps, head_dim, ffn_dim, dump_folder. (vocab_size is the data's.)
+Config resolved(const Config& config);
+// Every key, resolved, as a JSON object of sections.
+std::string config_json(const Config& config);
+// The keys that may change a bit of the loss curve, as "section.key=value" lines, sorted.
+std::vector<std::string> identity_lines(const Config& config);
+// Those, and the others that every rank of a job has to have alike: what a step, a save or a
+// validation consists of, and when they are due.
+std::vector<std::string> common_lines(const Config& config);
+// Every key with default and meaning.
+std::string config_help();
+
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,477 @@
+#include "config/config.h"
+#include "config/config_field.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
+
+#include "base/text.h"
+
+namespace lockstep {
+inline namespace base {
+namespace {
+
+// "section", "key" and the member they name, from one mention.
+#define AT(section, key) #section, #key, +[](Config & config) { return &config.section.key; }
+
+constexpr Bits kSame = Bits::kSame, kMayChange = Bits::kMayChange;
+constexpr double kMaxCount = 1e15;  // exact as a double, and far from overflow
+
+ConfigLimits at_least(double min) { return {.min = min, .max = kMaxCount, .allowed = {}}; }
+ConfigLimits within(double min, double max) { return {.min = min, .max = max, .allowed = {}}; }
+ConfigLimits above(double min) { return {.min = min, .above_min = true, .allowed = {}}; }
+ConfigLimits seconds() { return {.min = 0, .max = 1e9, .above_min = true, .allowed = {}}; }
+ConfigLimits any() { return {}; }
+ConfigLimits one_of(std::vector<std::string> words) { return {.allowed = std::move(words)}; }
+
+// An entry a key.
+// clang-format off
+void add_model(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    {AT(job, name), kSame, "the run's name", any()},
+    {AT(job, dump_folder), kSame, "where the run's outputs go; empty: results/training/<name>",
+     any()},
+    {AT(job, description), kSame, "free text, kept in run_args.json", any()},
+    {AT(model, name), kMayChange,
+     "model family; linear: a stack of dim x dim layers; all but it and llama come from "
+     "model.hf_assets_path",
+     one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2", "linear"})},
+    {AT(model, dim), kMayChange, "width of the residual stream", within(1, 1 << 20)},
+    {AT(model, n_layers), kMayChange, "transformer blocks", within(1, 4096)},
+    {AT(model, n_heads), kMayChange, "query heads", within(1, 65536)},
+    {AT(model, n_kv_heads), kMayChange, "key/value heads; divides n_heads", within(1, 65536)},
+    {AT(model, head_dim), kMayChange, "width of a head, even; 0: dim / n_heads",
+     within(0, 1 << 16)},
+    {AT(model, ffn_dim), kMayChange,
+     "inner width of the feed-forward; 0: 8/3 dim, up to a multiple of 64", within(0, 1 << 24)},
+    {AT(model, vocab_size), kMayChange, "vocabulary; 0: the data manifest's", within(0, 1 << 24)},
+    {AT(model, norm_eps), kMayChange, "epsilon of RMSNorm", above(0)},
+    {AT(model, rope_theta), kMayChange, "base of the rotary frequencies", above(0)},
+    {AT(model, tie_word_embeddings), kMayChange, "the head uses the embedding's weight", any()},
+    {AT(model, fused_attention), kMayChange,
+     "flash attention; false: scores and probabilities as whole matrices", any()},
+    {AT(model, dropout), kMayChange,
+     "probability, of the embedding's output and of each branch's before it is added",
+     within(0, 0.9)},
+    // Neutral by themselves: the trainer adds the architecture and the weights' hash.
+    {AT(model, hf_assets_path), kSame,
+     "a Hugging Face folder: its config.json says what the model is, in place of the keys above",
+     any()},
+    {AT(model, init), kSame,
+     "initial weights: hf reads *.safetensors of model.hf_assets_path, where that is given",
+     one_of({"hf", "random"})},
+  });
+}
+
+void add_training(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    {AT(optimizer, name), kMayChange, "optimizer", one_of({"AdamW"})},
+    {AT(optimizer, lr), kMayChange, "peak learning rate", at_least(0)},
+    {AT(optimizer, beta1), kMayChange, "decay of the first moment, below 1", within(0, 0.9999999)},
+    {AT(optimizer, beta2), kMayChange, "decay of the second moment, below 1",
+     within(0, 0.9999999)},
+    {AT(optimizer, eps), kMayChange, "added to the root of the second moment", above(0)},
+    {AT(optimizer, weight_decay), kMayChange, "decoupled weight decay", at_least(0)},
+    {AT(lr_scheduler, warmup_steps), kMayChange, "steps of linear warm-up", at_least(0)},
+    {AT(lr_scheduler, decay_type), kMayChange, "shape of the decay",
+     one_of({"cosine", "linear", "none"})},
+    {AT(lr_scheduler, min_lr_factor), kMayChange, "last learning rate / peak", within(0, 1)},
+    {AT(lr_scheduler, total_steps), kMayChange,
+     "steps that the schedule spans; 0: training.steps. Set it to make a run longer later "
+     "without another curve",
+     at_least(0)},
+    // Neutral by itself: total_steps stands for it in the identity.
+    {AT(training, steps), kSame, "optimizer steps", at_least(1)},
+    {AT(training, local_batch_size), kMayChange, "B: sequences in a slot", within(1, 65536)},
+    {AT(training, seq_len), kMayChange, "T: tokens in a sequence", within(1, 1 << 22)},
+    {AT(training, slots), kMayChange,
+     "V: slots (micro-batches) in a step, whatever the world size; 0: from global_batch_size, "
+     "else 4",
+     within(0, 65536)},
+    // Neutral by itself: slots stands for it in the identity.
+    {AT(training, global_batch_size), kSame, "sequences in a step = V * B; 0: from slots",
+     at_least(0)},
+    {AT(training, max_norm), kMayChange, "gradients are clipped to this global norm; 0: never",
+     at_least(0)},
+    {AT(training, mixed_precision_param), kMayChange,
+     "type of compute and of gradients on the wire", one_of({"float32", "bfloat16"})},
+    {AT(training, reduction), kMayChange,
+     "how slot gradients are added; only tree gives equal bits at any world size",
+     one_of({"tree", "unordered", "native"})},
+    {AT(training, z_loss), kMayChange,
+     "weight of the square of log(sum(exp(logits))) in the loss; 0: none", within(0, 1)},
+    {AT(training, label_smoothing), kMayChange,
+     "share of the target spread over the whole vocabulary", within(0, 0.999)},
+    {AT(training, nan_policy), kMayChange,
+     "loss or gradient norm not finite: stop; skip the update; or go back to the newest checkpoint "
+     "and leave the step out",
+     one_of({"stop", "skip", "rollback"})},
+    {AT(training, enable_cpu_offload), kSame,
+     "weights' shards and optimizer state in host memory, updated there", any()},
+    {AT(training, seed), kMayChange, "seed of weights and data order", at_least(0)},
+    {AT(training, threads), kMayChange, "intra-op threads of a rank", within(1, 1024)},
+  });
+}
+
+void add_sharding_and_lora(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    {AT(parallelism, strategy), kSame, "who holds what; fsdp is another word for full_shard",
+     one_of({"single", "ddp", "full_shard", "shard_grad_op", "hybrid"})},
+    {AT(parallelism, data_parallel_shard_degree), kSame,
+     "hybrid: ranks that share one copy of the state; 0: those of a node", within(0, 65536)},
+    {AT(parallelism, forward_prefetch), kSame, "gather the next unit during forward", any()},
+    {AT(parallelism, backward_prefetch), kSame,
+     "gather the next unit before this one's backward, after it, or when it is needed",
+     one_of({"BACKWARD_PRE", "BACKWARD_POST", "NONE"})},
+    {AT(parallelism, wrap_policy), kSame,
+     "units that are gathered and freed together: each block; runs of at least min_num_params; or "
+     "the whole model",
+     one_of({"module_wrap", "size_based", "none"})},
+    {AT(parallelism, min_num_params), kSame, "parameters of a unit under size_based, at least",
+     at_least(1)},
+    {AT(parallelism, slot_map), kSame,
+     "rank r takes every W-th slot, or a contiguous run whose sum it ships once a step",
+     one_of({"cyclic", "block"})},
+    {AT(activation_checkpoint, mode), kSame,
+     "blocks whose inner activations are computed again in backward: none, all, or every "
+     "selective_ac_option-th",
+     one_of({"none", "full", "selective"})},
+    {AT(activation_checkpoint, selective_ac_option), kSame, "selective: every so many blocks",
+     within(1, 4096)},
+    // Neutral: the trainer adds all four to the identity where there are adapters.
+    {AT(lora, rank), kSame,
+     "rank of the adapters that are trained in place of the weights; 0: no adapters",
+     within(0, 4096)},
+    {AT(lora, alpha), kSame, "an adapter's output is added times alpha / rank", above(0)},
+    {AT(lora, dropout), kSame, "share of an adapter's input that is dropped while training",
+     within(0, 0.999)},
+    {AT(lora, target_modules), kSame,
+     "matrices of each block with an adapter, as q_proj, down_proj, c_attn; empty: q_proj and "
+     "v_proj, of gpt2 c_attn",
+     any()},
+  });
+}
+
+void add_checkpoint(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    {AT(checkpoint, enable), kSame, "save checkpoints, and resume from the newest one", any()},
+    {AT(checkpoint, folder), kSame, "under job.dump_folder unless absolute", any()},
+    {AT(checkpoint, interval), kSame, "steps between saves; 0: none by steps", at_least(0)},
+    {AT(checkpoint, interval_minutes), kSame, "a save at the latest so many minutes after the last "
+     "one; 0: none by time", at_least(0)},
+    {AT(checkpoint, ephemeral_interval), kSame,
+     "steps between saves that go with the next commit; 0: none", at_least(0)},
+    {AT(checkpoint, keep_latest_k), kSame, "checkpoints kept, at least 2; 0: all", at_least(0)},
+    {AT(checkpoint, keep_every), kSame, "multiples of so many steps stay for ever; 0: none",
+     at_least(0)},
+    {AT(checkpoint, keep_minutes), kSame, "one for each so many minutes stays for ever; 0: none",
+     at_least(0)},
+    {AT(checkpoint, codec), kSame, "compression of the chunks", one_of({"zstd", "none", "gzip"})},
+    {AT(checkpoint, threads), kSame, "compressor threads of a rank", within(1, 256)},
+    {AT(checkpoint, nice), kSame, "nice value of the compressors; above 0 training comes first",
+     within(0, 19)},
+    {AT(checkpoint, when_busy), kSame, "a save is due while one is in flight",
+     one_of({"skip", "wait"})},
+    {AT(checkpoint, max_failures), kSame, "failed saves in a row that end the run", at_least(1)},
+    {AT(checkpoint, vote_timeout_seconds), kSame,
+     "for all ranks to have written their part of a save", seconds()},
+    {AT(checkpoint, strict_identity), kSame, "refuse to resume when bits may differ", any()},
+    {AT(checkpoint, initial_load_path), kMayChange,
+     "checkpoint, or run folder, that a run without checkpoints of its own starts from, at step 0; "
+     "empty: none",
+     any()},
+    {AT(checkpoint, initial_load_model_only), kMayChange,
+     "from there take the weights only, not the optimizer's state", any()},
+    {AT(checkpoint, exclude_from_loading), kMayChange,
+     "patterns of tensor names, * for anything, that are not taken from there but initialized",
+     any()},
+    {AT(checkpoint, memory_interval), kSame,
+     "steps between snapshots in host memory, used first after a worker's death; 0: none",
+     at_least(0)},
+    {AT(checkpoint, memory_folder), kSame, "where snapshots live: a tmpfs; empty: /dev/shm", any()},
+    {AT(checkpoint, buddy), kSame, "a rank of another node keeps a copy of each snapshot", any()},
+  });
+}
+
+void add_machinery(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    {AT(comm, train_timeout_seconds), kSame, "deadline of a collective", seconds()},
+    {AT(comm, init_timeout_seconds), kSame, "deadline for the ranks to find each other", seconds()},
+    {AT(validation, freq), kSame, "steps between validations; 0: never", at_least(0)},
+    {AT(validation, slots), kSame, "held-out slots of a validation", within(1, 65536)},
+    {AT(metrics, log_freq), kSame, "steps between console lines", at_least(1)},
+    {AT(metrics, enable_tensorboard), kSame, "write TensorBoard events", any()},
+    {AT(metrics, peak_tflops), kSame, "measured GEMM peak of a rank's device, for MFU; 0: unknown",
+     at_least(0)},
+    {AT(profiling, enable_profiling), kSame, "write Chrome traces of some steps", any()},
+    {AT(profiling, save_traces_folder), kSame, "under job.dump_folder unless absolute", any()},
+    {AT(profiling, profile_freq), kSame, "steps between traced steps", at_least(1)},
+  });
+}
+
+void add_data_and_launcher(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    // Neutral: the trainer adds the hashes and weights of the sources to the identity.
+    {AT(data, path), kSame, "a folder made by `lockstep prepare`, or a file or folder of data.kind",
+     any()},
+    {AT(data, kind), kSame,
+     "tokens: made by prepare; megatron: .bin and .idx; llmc: llm.c's .bin; nanogpt: .bin of u16; "
+     "npy: an integer array, of one dimension, or [steps, sequences, T] in file order",
+     one_of({"tokens", "megatron", "llmc", "nanogpt", "npy"})},
+    {AT(data, sources), kSame, "several of them in place of data.path: a mixture", any()},
+    {AT(data, weights), kSame,
+     "integers, one a source: its share of the samples; empty: the number of its training tokens",
+     at_least(1)},
+    {AT(data, temperature), kSame, "each weight becomes weight^(1/temperature); above 1: more even",
+     above(0)},
+    {AT(data, document_mask), kMayChange,
+     "where the data says where documents start (prepare --pack): attention stays inside a "
+     "document, and positions count from its first token", any()},
+    {AT(data, prefetch), kSame, "slots kept ready", within(1, 1024)},
+    {AT(data, read_timeout_seconds), kSame,
+     "for a read that fails, and is tried again, or does not end; then the run ends", seconds()},
+    {AT(launcher, nproc_per_node), kSame,
+     "processes; a list gives each restart its own number, the last one repeats. Empty: 1",
+     within(1, 4096)},
+    {AT(launcher, on_worker_loss), kSame, "restart with as many processes, or with those left",
+     one_of({"respawn", "shrink"})},
+    {AT(launcher, min_nproc), kSame, "fewer processes than this end the run", within(1, 4096)},
+    {AT(launcher, max_restarts), kSame,
+     "restarts in a row without a new checkpoint before giving up; more than 3 count as 3",
+     at_least(0)},
+    {AT(launcher, grace_seconds), kSame,
+     "from SIGTERM to SIGKILL; longer, to hang_seconds at most, while a save or a validation goes "
+     "on",
+     within(0, 1e9)},
+    {AT(launcher, hang_seconds), kSame,
+     "no progress for this long is a hang; less (60 or more) in a phase whose pace is known; 5 of "
+     "a stopped process",
+     seconds()},
+    {AT(launcher, requeue), kSame,
+     "under Slurm, ask for a requeue: auto: where the job was submitted with --requeue; force: "
+     "even with --no-requeue",
+     one_of({"auto", "never", "force"})},
+    {AT(launcher, nnodes), kSame, "nodes of `launch`, one agent each: N or MIN:MAX", any()},
+    {AT(launcher, rdzv_endpoint), kSame,
+     "where the agents meet: HOST:PORT (an address of the node that coordinates) or file:DIR (a "
+     "folder that all see); empty: the run folder", any()},
+    {AT(launcher, rdzv_id), kSame,
+     "tells jobs at one endpoint apart; empty: SLURM_JOB_ID, or job", any()},
+    {AT(launcher, local_addr), kSame,
+     "this node's interface or address; empty: that of the route to the others", any()},
+    {AT(launcher, spares), kSame, "nodes kept out while there are more than MIN", at_least(0)},
+    {AT(launcher, on_node_loss), kSame,
+     "shrink: a spare, else go on with MIN or more; spare: a spare, else end; wait: for as many as "
+     "before; fail: end", one_of({"shrink", "spare", "wait", "fail"})},
+    {AT(launcher, last_call_seconds), kSame, "from MIN nodes on, for more to come",
+     within(0, 1e9)},
+    {AT(launcher, status_endpoint), kSame,
+     "where the agent that coordinates serves a status page and Prometheus metrics, to who has the "
+     "token in its log: HOST:PORT or INTERFACE:PORT; empty: nowhere", any()},
+    {AT(debug, break_rule), kMayChange, "tests only: breaks one rule of the arithmetic",
+     one_of({"", "1", "3", "4", "5", "6"})},
+    {AT(debug, nan_steps), kMayChange, "tests only: the loss of these steps is not a number",
+     at_least(1)},
+  });
+}
+
+#undef AT
+
+std::string number_text(double value) {
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  return std::string(buffer, end);
+}
+
+std::string join(const std::vector<std::string>& words, const char* between) {
+  std::string out;
+  for (size_t i = 0; i < words.size(); ++i) out += (i == 0 ? "" : between) + words[i];
+  return out;
+}
+
+// The table is written for mutable configs; reading through it does not write.
+template <typename Visitor>
+auto visit_value(const Config& config, const ConfigField& field, Visitor visitor) {
+  return std::visit(
+      [&](auto member) { return visitor(std::as_const(*member(const_cast<Config&>(config)))); },
+      field.member);
+}
+
+// Keys that say nothing in a run that starts from its own seed.
+bool is_initial_load(const ConfigField& field) {
+  const std::string_view key = field.key;
+  return key.starts_with("initial_load") || key == "exclude_from_loading";
+}
+
+// Neutral, but a rank that has another value would wait for what the others do not do.
+bool is_common(const ConfigField& field) {
+  static const std::vector<std::string> names{
+      "training.steps",          "checkpoint.enable",    "checkpoint.folder",
+      "checkpoint.interval",     "checkpoint.codec",     "checkpoint.ephemeral_interval",
+      "checkpoint.when_busy",    "checkpoint.buddy",     "checkpoint.memory_interval",
+      "checkpoint.max_failures", "checkpoint.strict_identity"};
+  const std::string_view section = field.section;
+  return section == "parallelism" || section == "validation" ||
+         std::find(names.begin(), names.end(), field.name()) != names.end();
+}
+
+// clang-format on
+
+}  // namespace
+
+const std::vector<ConfigField>& config_fields() {
+  static const std::vector<ConfigField> table = [] {
+    std::vector<ConfigField> rows;
+    add_model(rows);
+    add_training(rows);
+    add_sharding_and_lora(rows);
+    add_checkpoint(rows);
+    add_machinery(rows);
+    add_data_and_launcher(rows);
+    return rows;
+  }();
+  return table;
+}
+
+const std::vector<ConfigAlias>& config_aliases() {
+  static const std::vector<ConfigAlias> table = {
+      {"data_parallel", "parallelism.strategy", "fsdp | ddp | single | shard_grad_op | hybrid"},
+      {"batch_size", "training.local_batch_size", "sequences in a slot"},
+      {"batch_size_per_device", "training.local_batch_size", "sequences in a slot"},
+      {"gradient_accumulation_steps", "training.slots",
+       "V = slots in a step: with one process, what the name says; more processes share them"},
+      {"set_seed", "training.seed", "seed of weights and data order"},
+      {"learning_rate", "optimizer.lr", "peak learning rate"},
+      {"forward_prefetch", "parallelism.forward_prefetch", "gather the next unit during forward"},
+      {"backward_prefetch", "parallelism.backward_prefetch", "BACKWARD_PRE | BACKWARD_POST | NONE"},
+      {"auto_wrap_policy", "parallelism.wrap_policy", "module_wrap | size_based | none"},
+      {"min_num_params", "parallelism.min_num_params", "parameters of a unit under size_based"},
+      {"gradient_checkpointing", "activation_checkpoint.mode",
+       "a bare flag means full; --no_gradient_checkpointing: none", "full", "none"},
+      {"cpu_offload", "training.enable_cpu_offload", "shards and optimizer state in host memory"},
+      {"fused_attention", "model.fused_attention", "flash attention"},
+      {"nproc_per_node", "launcher.nproc_per_node", "processes, or a list as 2,3,1"},
+      {"max_restarts", "launcher.max_restarts",
+       "restarts without progress before giving up, at most 3"},
+      {"requeue", "launcher.requeue", "auto | never | force"},
+      {"nnodes", "launcher.nnodes", "nodes: N or MIN:MAX"},
+      {"rdzv_endpoint", "launcher.rdzv_endpoint", "HOST:PORT or file:DIR"},
+      {"rdzv_id", "launcher.rdzv_id", "tells jobs at one endpoint apart"},
+      {"local_addr", "launcher.local_addr", "this node's interface or address"},
+      {"spares", "launcher.spares", "nodes kept out of a generation"},
+      {"on_node_loss", "launcher.on_node_loss", "when a node is lost"},
+      {"status_endpoint", "launcher.status_endpoint", "HOST:PORT or INTERFACE:PORT"},
+  };
+  return table;
+}
+
+const ConfigField* find_config_field(std::string_view section, std::string_view key) {
+  for (const ConfigField& field : config_fields())
+    if (section == field.section && key == field.key) return &field;
+  return nullptr;
+}
+
+const char* type_name(const ConfigField& field) {
+  static constexpr const char* kNames[] = {"boolean", "integer",          "number",
+                                           "string",  "list of integers", "list of strings"};
+  return kNames[field.member.index()];
+}
+
+std::string value_text(const Config& config, const ConfigField& field) {
+  return visit_value(config, field, [](const auto& value) -> std::string {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, bool>)
+      return value ? "true" : "false";
+    else if constexpr (std::is_same_v<T, int64_t>)
+      return std::to_string(value);
+    else if constexpr (std::is_same_v<T, double>)
+      return number_text(value);
+    else if constexpr (std::is_same_v<T, std::string>)
+      return value;
+    else {
+      std::vector<std::string> words;
+      for (const auto& item : value) words.push_back(text(item));
+      return join(words, ",");
+    }
+  });
+}
+
+std::string limits_text(const ConfigField& field) {
+  const ConfigLimits& limits = field.limits;
+  if (!limits.allowed.empty()) {
+    std::vector<std::string> words;
+    for (const std::string& word : limits.allowed) words.push_back(word.empty() ? "\"\"" : word);
+    return "one of: " + join(words, ", ");
+  }
+  const bool has_min = std::isfinite(limits.min);
+  const bool has_max = std::isfinite(limits.max) && limits.max < kMaxCount;
+  if (has_min && has_max && !limits.above_min)
+    return number_text(limits.min) + " to " + number_text(limits.max);
+  if (has_min) return (limits.above_min ? "> " : ">= ") + number_text(limits.min);
+  return "";
+}
+
+std::string config_json(const Config& config) {
+  const Config whole = resolved(config);
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (const ConfigField& field : config_fields())
+    visit_value(whole, field, [&](const auto& value) { json[field.section][field.key] = value; });
+  // A description may hold any bytes; JSON may not.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::vector<std::string> identity_lines(const Config& config) {
+  const Config whole = resolved(config);
+  const bool unused_load = whole.checkpoint.initial_load_path.empty();
+  std::vector<std::string> lines;
+  for (const ConfigField& field : config_fields())
+    if (field.bits == Bits::kMayChange && !(unused_load && is_initial_load(field)))
+      lines.push_back(field.name() + "=" + value_text(whole, field));
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+std::vector<std::string> common_lines(const Config& config) {
+  const Config whole = resolved(config);
+  std::vector<std::string> lines = identity_lines(config);
+  for (const ConfigField& field : config_fields())
+    if (field.bits == Bits::kSame && is_common(field))
+      lines.push_back(field.name() + "=" + value_text(whole, field));
+  std::sort(lines.begin(), lines.end());
+  return lines;
+}
+
+std::string config_help() {
+  constexpr size_t kColumn = 44;
+  const auto padded = [](std::string words) {
+    if (words.size() < kColumn) words.resize(kColumn, ' ');
+    return words + " ";
+  };
+  const Config defaults;
+  std::string out, section;
+  for (const ConfigField& field : config_fields()) {
+    if (section != field.section) {
+      section = field.section;
+      out += text("\n[", section, "]\n");
+    }
+    std::string value = value_text(defaults, field);
+    if (value.empty()) value = "\"\"";
+    out += padded(text("  --", field.name(), " ", value)) + field.help;
+    const std::string limits = limits_text(field);
+    if (!limits.empty()) out += " (" + limits + ")";
+    out += '\n';
+  }
+  out += "\nShort names\n";
+  for (const ConfigAlias& alias : config_aliases())
+    out += padded(text("  --", alias.alias)) + text(alias.name, ": ", alias.help, "\n");
+  out +=
+      "\nBooleans: --section.key, --section.no_key, --section.key=true|false."
+      "\nIn names, - and _ are alike. In a TOML file: [section], then key = value.\n";
+  return out;
+}
+
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,220 @@
+// What a Config means, and whether it can be run.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <type_traits>
+
+#include "base/text.h"
+#include "config/config.h"
+#include "config/config_field.h"
+
+namespace lockstep {
+inline namespace base {
+namespace {
+
+constexpr int64_t kDefaultSlots = 4;
+
+template <typename... Parts>
+Error wrong(const Parts&... parts) {
+  return {Code::kConfig, text(parts...)};
+}
+
+Result<void> check_limits(const Config& config, const ConfigField& field) {
+  const ConfigLimits& limits = field.limits;
+  const auto in_range = [&](double value) {
+    return std::isfinite(value) && (limits.above_min ? value > limits.min : value >= limits.min) &&
+           value <= limits.max;
+  };
+  const bool fits = std::visit(
+      [&](auto member) {
+        const auto& value = *member(const_cast<Config&>(config));
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, std::string>)
+          return limits.allowed.empty() || std::find(limits.allowed.begin(), limits.allowed.end(),
+                                                     value) != limits.allowed.end();
+        else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+          return true;
+        else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+          return std::all_of(value.begin(), value.end(),
+                             [&](int64_t item) { return in_range(static_cast<double>(item)); });
+        else
+          return in_range(static_cast<double>(value));
+      },
+      field.member);
+  if (fits) return {};
+  const std::string value = value_text(config, field), meant = nearest(value, limits.allowed);
+  std::string needed = limits_text(field);
+  if (needed.empty()) needed = "a finite number";
+  if (needed.starts_with(">") && std::strtod(value.c_str(), nullptr) > limits.max)
+    needed = text("<= ", limits.max);
+  return wrong(field.name(), " = ", value.empty() ? "\"\"" : value, ": must be ", needed,
+               meant.empty() ? "" : text("; did you mean ", meant, "?"));
+}
+
+Result<void> check_model(const Config::Model& model) {
+  if (model.head_dim == 0 && model.dim % model.n_heads != 0)
+    return wrong("model.dim = ", model.dim, " is not divisible by model.n_heads = ", model.n_heads,
+                 "; change one of them, or set model.head_dim");
+  const int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.dim / model.n_heads;
+  if (head_dim == 0 || head_dim % 2 != 0)
+    return wrong("the head dimension is ", head_dim,
+                 model.head_dim > 0 ? " (model.head_dim)" : " (model.dim / model.n_heads)",
+                 ": rotary embeddings need an even number");
+  if (model.n_heads % model.n_kv_heads != 0)
+    return wrong("model.n_heads = ", model.n_heads,
+                 " is not divisible by model.n_kv_heads = ", model.n_kv_heads,
+                 ": every key/value head serves the same number of query heads");
+  return {};
+}
+
+Result<void> check_batch(const Config::Training& training) {
+  const int64_t global = training.global_batch_size, local = training.local_batch_size;
+  if (global == 0) return {};
+  if (global % local != 0)
+    return wrong("training.global_batch_size = ", global,
+                 " is not divisible by training.local_batch_size = ", local,
+                 ": a step is a whole number of slots of ", local, " sequences");
+  if (training.slots > 0 && training.slots * local != global)
+    return wrong("training.slots = ", training.slots, " and training.global_batch_size = ", global,
+                 " disagree: ", training.slots, " slots of local_batch_size = ", local, " are ",
+                 training.slots * local, " sequences; set only one of the two");
+  if (global / local > 65536)
+    return wrong("training.global_batch_size / training.local_batch_size = ", global / local,
+                 " slots; at most 65536 are possible");
+  return {};
+}
+
+Result<void> check_processes(const Config& config) {
+  for (const int64_t nproc : config.launcher.nproc_per_node) {
+    if (config.parallelism.strategy == "single" && nproc > 1)
+      return wrong(
+          "parallelism.strategy = single is for one process, but "
+          "launcher.nproc_per_node holds ",
+          nproc, "; use ddp or full_shard");
+    if (nproc < config.launcher.min_nproc)
+      return wrong("launcher.nproc_per_node holds ", nproc,
+                   ", less than launcher.min_nproc = ", config.launcher.min_nproc);
+  }
+  return {};
+}
+
+Result<void> check_slot_map(const Config& config) {
+  if (config.parallelism.slot_map == "block" && config.training.reduction == "native")
+    return wrong(
+        "parallelism.slot_map = block adds slots before they travel, and training.reduction = "
+        "native leaves every sum to the backend; use the slot map cyclic");
+  return {};
+}
+
+Result<void> check_names(const Config& config) {
+  const std::string& name = config.job.name;
+  if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
+    return wrong("job.name = \"", name,
+                 "\" must be one folder name; for another place set "
+                 "job.dump_folder");
+  if (config.checkpoint.folder.empty())
+    return wrong("checkpoint.folder is empty; to save nothing use --checkpoint.no_enable");
+  if (config.checkpoint.initial_load_path.empty() &&
+      !config.checkpoint.exclude_from_loading.empty())
+    return wrong(
+        "checkpoint.exclude_from_loading is about what is taken from checkpoint.initial_load_path, "
+        "which is empty");
+  if (config.checkpoint.keep_latest_k == 1)
+    return wrong(
+        "checkpoint.keep_latest_k = 1 would leave nothing to fall back to when the newest "
+        "checkpoint is damaged; use 2 or more, or 0 to keep all");
+  const Config::Checkpoint& c = config.checkpoint;
+  if (c.interval > 0 && c.ephemeral_interval >= c.interval)
+    return wrong("checkpoint.ephemeral_interval = ", c.ephemeral_interval,
+                 " gives no save between those of checkpoint.interval = ", c.interval,
+                 "; use a smaller one, or 0 for none");
+  return {};
+}
+
+Result<void> check_lora(const Config& config) {
+  if (config.lora.rank == 0 && !config.lora.target_modules.empty())
+    return wrong(
+        "lora.target_modules is set and lora.rank is 0: every weight would be trained; "
+        "give lora.rank, or no target_modules");
+  if (config.lora.rank == 0 || config.checkpoint.initial_load_path.empty()) return {};
+  return wrong("with lora.rank = ", config.lora.rank,
+               " checkpoints hold adapters alone, and the "
+               "weights come from model.hf_assets_path: `lockstep export ",
+               config.checkpoint.initial_load_path,
+               " FOLDER`, and give FOLDER there in place of "
+               "checkpoint.initial_load_path");
+}
+
+Result<void> check_sources(const Config::Data& data) {
+  constexpr size_t kMaxSources = 1024;
+  if (!data.path.empty() && !data.sources.empty())
+    return wrong("data.path and data.sources are both given; name every source in data.sources");
+  if (data.sources.size() > kMaxSources)
+    return wrong("data.sources names ", data.sources.size(), " sources; at most ", kMaxSources);
+  if (!data.weights.empty() && data.weights.size() != data.sources.size())
+    return wrong("data.weights holds ", data.weights.size(), " weights for ", data.sources.size(),
+                 " of data.sources; give one each, or none");
+  return {};
+}
+
+Result<void> check_memory_tier(const Config::Checkpoint& checkpoint) {
+  if (checkpoint.memory_interval > 0 && !checkpoint.enable)
+    return wrong("checkpoint.memory_interval = ", checkpoint.memory_interval,
+                 " needs checkpoints, and checkpoint.enable is false: snapshots in memory stand "
+                 "in for the disk, which remains the truth");
+  if (checkpoint.buddy && checkpoint.memory_interval == 0)
+    return wrong(
+        "checkpoint.buddy keeps copies of snapshots, and checkpoint.memory_interval = 0 "
+        "takes none");
+  return {};
+}
+
+}  // namespace
+
+Result<void> validate(const Config& config) {
+  for (const ConfigField& field : config_fields())
+    LOCKSTEP_RETURN_IF_ERROR(check_limits(config, field));
+  LOCKSTEP_RETURN_IF_ERROR(check_names(config));
+  LOCKSTEP_RETURN_IF_ERROR(check_slot_map(config));
+  LOCKSTEP_RETURN_IF_ERROR(check_memory_tier(config.checkpoint));
+  LOCKSTEP_RETURN_IF_ERROR(check_lora(config));
+  LOCKSTEP_RETURN_IF_ERROR(check_sources(config.data));
+  LOCKSTEP_RETURN_IF_ERROR(check_model(config.model));
+  LOCKSTEP_RETURN_IF_ERROR(check_batch(config.training));
+  return check_processes(config);
+}
+
+Config resolved(const Config& config) {
+  Config whole = config;
+  whole.job.dump_folder = config.dump_folder().string();
+  if (whole.model.head_dim == 0 && whole.model.n_heads > 0)
+    whole.model.head_dim = whole.model.dim / whole.model.n_heads;
+  if (whole.model.ffn_dim == 0) whole.model.ffn_dim = (8 * whole.model.dim + 191) / 192 * 64;
+  if (whole.lr_scheduler.total_steps == 0) whole.lr_scheduler.total_steps = whole.training.steps;
+  whole.training.slots = config.slots();
+  whole.training.global_batch_size = config.slots() * config.training.local_batch_size;
+  return whole;
+}
+
+std::filesystem::path Config::dump_folder() const {
+  if (!job.dump_folder.empty()) return job.dump_folder;
+  return std::filesystem::path("results") / "training" / job.name;
+}
+
+std::filesystem::path Config::checkpoint_folder() const {
+  return dump_folder() / checkpoint.folder;  // an absolute folder wins
+}
+
+int64_t Config::slots() const {
+  if (training.slots > 0) return training.slots;
+  if (training.global_batch_size > 0 && training.local_batch_size > 0)
+    return std::max<int64_t>(1, training.global_batch_size / training.local_batch_size);
+  return kDefaultSlots;
+}
+
+int64_t Config::tokens_per_step() const {
+  return slots() * training.local_batch_size * training.seq_len;
+}
+
+}  // namespace base
+}  // namespace lockstep

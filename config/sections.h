@@ -1,0 +1,116 @@
+// Config: every section of the run's configuration as a plain struct, with its defaults. The table
+// of keys (config_field.h) and all that reads or writes a configuration (config.h) stand on it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "config/config_training.h"
+
+namespace lockstep {
+inline namespace base {
+
+struct Config {
+  struct Job {
+    std::string name = "run";  // the run's name; default dump folder results/training/<name>
+    std::string dump_folder;   // empty: results/training/<name>
+    std::string description;
+  } job;
+  using Model = ModelConfig;
+  Model model;
+  using Optimizer = OptimizerConfig;
+  Optimizer optimizer;
+  using LrScheduler = LrSchedulerConfig;
+  LrScheduler lr_scheduler;
+  using Training = TrainingConfig;
+  Training training;
+  using Parallelism = ParallelismConfig;
+  Parallelism parallelism;
+  using ActivationCheckpoint = ActivationCheckpointConfig;
+  ActivationCheckpoint activation_checkpoint;
+  using Lora = LoraConfig;
+  Lora lora;
+  struct Checkpoint {
+    bool enable = true;
+    std::string folder = "checkpoints";  // under dump_folder unless absolute
+    int64_t interval = 50;               // steps between saves; 0: none by steps
+    double interval_minutes = 0;         // minutes between saves; 0: none by time
+    int64_t ephemeral_interval = 0;      // steps between saves that go again; 0: none
+    int64_t keep_latest_k = 3;           // >= 2; 0: all
+    int64_t keep_every = 0;              // multiples of so many steps stay; 0: none
+    double keep_minutes = 0;             // one for each that many minutes stays; 0: none
+    std::string codec = "zstd";          // zstd | none | gzip
+    int64_t threads = 1;                 // compressors of a rank
+    int64_t nice = 0;                    // of the compressors, 0 to 19
+    std::string when_busy = "skip";      // skip | wait
+    int64_t max_failures = 3;            // failed saves in a row that end the run
+    double vote_timeout_seconds = 60;    // for all ranks to have written their part
+    bool strict_identity = false;        // refuse to resume when bits may differ
+    // Where a run without checkpoints of its own starts from.
+    std::string initial_load_path;        // another run's checkpoint or folder; "": nothing
+    bool initial_load_model_only = true;  // weights, not Adam's state
+    std::vector<std::string> exclude_from_loading;  // patterns of tensor names, * for anything
+    int64_t memory_interval = 0;                    // steps between snapshots in memory; 0: none
+    std::string memory_folder;                      // empty: /dev/shm
+    bool buddy = false;                             // another node keeps a copy of each snapshot
+  } checkpoint;
+  struct Comm {
+    double train_timeout_seconds = 100;
+    double init_timeout_seconds = 60;
+  } comm;
+  struct Validation {
+    int64_t freq = 0;   // steps between validations; 0: never
+    int64_t slots = 8;  // held-out slots each time
+  } validation;
+  struct Metrics {
+    int64_t log_freq = 10;
+    bool enable_tensorboard = true;
+    double peak_tflops = 0;  // measured GEMM peak of a rank's device for MFU; 0: unknown
+  } metrics;
+  struct Profiling {
+    bool enable_profiling = false;
+    std::string save_traces_folder = "profile_traces";  // under dump_folder unless absolute
+    int64_t profile_freq = 10;                          // steps between traced steps
+  } profiling;
+  struct Data {
+    std::string path = {}, kind = "tokens";  // one source; megatron | llmc | nanogpt | npy
+    std::vector<std::string> sources = {};   // several, in place of path
+    std::vector<int64_t> weights = {};       // of sources; empty: their training tokens
+    double temperature = 1;                  // weights become weight^(1/temperature)
+    bool document_mask = true;               // attention stays inside documents, where known
+    int64_t prefetch = 2;                    // slots kept ready
+    double read_timeout_seconds = 60;        // of a read that fails or does not end
+  } data;
+  struct Launcher {
+    // World size of each successive generation; the last one repeats.
+    std::vector<int64_t> nproc_per_node;
+    std::string on_worker_loss = "respawn";  // respawn | shrink
+    int64_t min_nproc = 1;
+    int64_t max_restarts = 3;
+    double grace_seconds = 60;            // TERM to KILL: room for a step and a save
+    double hang_seconds = 600;            // no progress for this long is a hang
+    std::string requeue = "auto";         // under Slurm: auto | never | force
+    std::string nnodes = "1";             // N or MIN:MAX
+    std::string rdzv_endpoint;            // HOST:PORT | file:DIR
+    std::string rdzv_id;                  // tells jobs at one endpoint apart
+    std::string local_addr;               // an interface or address of this machine
+    int64_t spares = 0;                   // nodes kept out while there are more than MIN
+    std::string on_node_loss = "shrink";  // shrink | spare | wait | fail
+    double last_call_seconds = 30;        // from MIN nodes on, for more to come
+    std::string status_endpoint;          // HOST:PORT | INTERFACE:PORT; empty: none
+  } launcher;
+  struct Debug {
+    std::string break_rule;  // tests only: 1 | 3 | 4 | 5 | 6, breaks that rule of the arithmetic
+    std::vector<int64_t> nan_steps;  // tests only: steps whose loss is not a number
+  } debug;
+
+  std::filesystem::path dump_folder() const;
+  std::filesystem::path checkpoint_folder() const;
+  int64_t slots() const;            // V
+  int64_t tokens_per_step() const;  // V * B * T
+};
+
+}  // namespace base
+}  // namespace lockstep

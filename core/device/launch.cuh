@@ -1,0 +1,112 @@
+// What the kernels share: one thread an element, sums in a fixed order, no atomics. The order of a
+// sum depends on its shape alone: never on the device or on what else runs.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "core/device/runtime.h"
+
+namespace lockstep::core::cuda {
+
+constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
+
+inline unsigned blocks_for(int64_t n, int64_t per_block) {
+  return static_cast<unsigned>((n + per_block - 1) / per_block);
+}
+
+template <typename F>
+__global__ void for_each_kernel(int64_t n, F f) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) f(i);
+}
+
+// f(i) for i in [0, n), each by a thread of its own.
+template <typename F>
+void for_each(int64_t n, F f) {
+  constexpr int kThreads = 256;
+  if (n == 0) return;
+  for_each_kernel<<<blocks_for(n, kThreads), kThreads, 0, current_stream()>>>(n, f);
+  check_launch();
+}
+
+struct Add {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Larger {
+  __device__ float operator()(float a, float b) const { return a > b ? a : b; }
+};
+
+// combine over term(i), i in [0, n), by all `Threads` threads of a block; every one gets it. Thread
+// t combines t, t + Threads, … in order; then a butterfly in each warp, and the warps in order.
+// `combine` is commutative to the bit, so that a butterfly gives every lane the same.
+template <int Threads, typename Combine, typename F>
+__device__ float over_block(int64_t n, float start, Combine combine, F term) {
+  float mine = start;
+  for (int64_t i = threadIdx.x; i < n; i += Threads) mine = combine(mine, term(i));
+  for (int lane = kWarp / 2; lane > 0; lane /= 2)
+    mine = combine(mine, __shfl_xor_sync(kAllLanes, mine, lane));
+  if constexpr (Threads == kWarp) return mine;
+  __shared__ float of_warp[Threads / kWarp];
+  __syncthreads();  // the values of the call before were read
+  if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  float all = of_warp[0];
+  for (int w = 1; w < Threads / kWarp; ++w) all = combine(all, of_warp[w]);
+  return all;
+}
+
+template <int Threads, typename F>
+__device__ float block_sum(int64_t n, F term) {
+  return over_block<Threads>(n, 0.0f, Add(), term);
+}
+
+// Calls launch(threads a row) for rows of `dim`: a compile-time number that depends on dim alone.
+template <typename F>
+void by_width(int64_t dim, F launch) {
+  if (dim <= 256) {
+    launch(std::integral_constant<int, kWarp>());
+  } else if (dim <= 16384) {
+    launch(std::integral_constant<int, 256>());
+  } else {
+    launch(std::integral_constant<int, 1024>());
+  }
+}
+
+template <typename F>
+__global__ void column_runs_kernel(float* runs_out, int64_t rows, int64_t columns, int64_t run_rows,
+                                   F term) {
+  const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (c >= columns) return;
+  const int64_t first = blockIdx.y * run_rows;
+  const int64_t end = first + run_rows < rows ? first + run_rows : rows;
+  float sum = 0.0f;
+  for (int64_t r = first; r < end; ++r) sum += term(r, c);
+  runs_out[blockIdx.y * columns + c] = sum;
+}
+
+// out[c] += the sum over r in [0, rows) of term(r, c), for c in [0, columns): runs of rows in row
+// order, then the runs in order.
+template <typename F>
+void add_column_sums(float* out, int64_t rows, int64_t columns, F term) {
+  constexpr int kThreads = 128;
+  constexpr int64_t kRunRows = 64, kMaxRuns = 256;
+  if (rows == 0 || columns == 0) return;
+  const int64_t run_rows = rows > kRunRows * kMaxRuns ? (rows + kMaxRuns - 1) / kMaxRuns : kRunRows;
+  const int64_t runs = (rows + run_rows - 1) / run_rows;
+  const Scratch scratch(static_cast<size_t>(runs * columns) * sizeof(float));
+  float* sums = scratch.as<float>();
+  const dim3 grid(blocks_for(columns, kThreads), static_cast<unsigned>(runs));
+  column_runs_kernel<<<grid, kThreads, 0, current_stream()>>>(sums, rows, columns, run_rows, term);
+  check_launch();
+  for_each(columns, [=] __device__(int64_t c) {
+    float sum = 0.0f;
+    for (int64_t run = 0; run < runs; ++run) sum += sums[run * columns + c];
+    out[c] += sum;
+  });
+}
+
+}  // namespace lockstep::core::cuda

@@ -1,0 +1,142 @@
+#include <cmath>
+
+#include "core/kernels/cuda_kernels.h"
+#include "core/kernels/cuda_tensors.h"
+#include "core/kernels/element_type.h"
+
+namespace lockstep::core::cuda {
+namespace {
+
+struct Heads {
+  at::Tensor q, k, v;
+};
+
+// Views of the projections of the run's documents, [count, length, heads, E].
+Heads heads_of(const AttentionShape& s, const at::Tensor& qkv, const DocumentRun& run) {
+  const at::Tensor all = qkv.narrow(0, run.first_row, run.count * run.length)
+                             .view({run.count, run.length, -1, s.head_dim});
+  return {all.narrow(2, 0, s.heads), all.narrow(2, s.heads, s.key_heads),
+          all.narrow(2, s.heads + s.key_heads, s.key_heads)};
+}
+at::Tensor out_of(const AttentionShape& s, const at::Tensor& out, const DocumentRun& run) {
+  return out.narrow(0, run.first_row, run.count * run.length)
+      .view({run.count, run.length, s.heads, s.head_dim});
+}
+
+// [B, T, heads, E] <-> [B*K, (heads/K)*T, E]: the heads that share a key head, one after the other.
+at::Tensor stacked(const AttentionShape& s, const at::Tensor& x) {
+  return x.transpose(1, 2).reshape({x.size(0) * s.key_heads, -1, s.head_dim});
+}
+at::Tensor unstacked(const AttentionShape& s, const at::Tensor& stack, int64_t length) {
+  return stack.view({stack.size(0) / s.key_heads, -1, length, s.head_dim}).transpose(1, 2);
+}
+
+float scale_of(const AttentionShape& s) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_dim)));
+}
+
+bool flash(const AttentionShape& s, const at::Tensor& qkv) {
+  return s.fused && qkv.scalar_type() == at::kBFloat16;
+}
+
+// Flash attention's: keys before the query's own, or no limit.
+std::optional<int64_t> left_window(const AttentionShape& s) {
+  return s.window > 0 ? std::optional(s.window - 1) : std::nullopt;
+}
+
+// How the flash kernel takes the slot's documents: those of one length as a batch [B, T, heads, E];
+// several lengths as one row [R, heads, E] with the documents' bounds.
+struct FlashForm {
+  explicit FlashForm(const Documents& documents)
+      : rows(documents.runs[0]), longest(documents.longest) {
+    if (documents.runs.size() == 1) return;
+    rows = {0, 1, documents.positions_R.size(0)};
+    bounds = documents.bounds;
+  }
+  // A view by heads_of or out_of of `rows`.
+  at::Tensor of(const at::Tensor& x) const { return bounds ? x.squeeze(0) : x; }
+
+  DocumentRun rows;
+  std::optional<at::Tensor> bounds;  // none: a batch
+  int64_t longest;
+};
+
+at::Tensor plain(const AttentionShape& s, const Heads& heads, int64_t length, at::Tensor& p) {
+  p = at::bmm(stacked(s, heads.q), stacked(s, heads.k).transpose(1, 2));
+  by_type(p, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    cuda::masked_softmax(ptr<T>(p), p.size(0) * p.size(1), length, s.window, scale_of(s));
+  });
+  return unstacked(s, at::bmm(p, stacked(s, heads.v)), length);
+}
+
+void plain_back(const AttentionShape& s, const at::Tensor& d_out, const Heads& heads,
+                int64_t length, const at::Tensor& p, Heads& d) {
+  const at::Tensor d_stack = stacked(s, d_out);
+  at::Tensor d_scores = at::bmm(d_stack, stacked(s, heads.v).transpose(1, 2));
+  by_type(p, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    cuda::masked_softmax_backward(ptr<T>(p), ptr<T>(d_scores), p.size(0) * p.size(1), length,
+                                  s.window, scale_of(s));
+  });
+  d.q.copy_(unstacked(s, at::bmm(d_scores, stacked(s, heads.k)), length));
+  d.k.copy_(unstacked(s, at::bmm(d_scores.transpose(1, 2), stacked(s, heads.q)), length));
+  d.v.copy_(unstacked(s, at::bmm(p.transpose(1, 2), d_stack), length));
+}
+
+}  // namespace
+
+at::Tensor attention(const AttentionShape& s, const at::Tensor& qkv, const Documents& documents,
+                     AttentionKept& kept) {
+  const int64_t rows = qkv.size(0);
+  at::Tensor out;
+  if (!flash(s, qkv)) {
+    kept.probabilities.clear();
+    out = at::empty({rows, s.heads * s.head_dim}, qkv.options());
+    for (const DocumentRun& run : documents.runs) {
+      at::Tensor& p = kept.probabilities.emplace_back();
+      out_of(s, out, run).copy_(plain(s, heads_of(s, qkv, run), run.length, p));
+    }
+    return out;
+  }
+  LOCKSTEP_CHECK(s.head_dim % 8 == 0 && s.head_dim <= 256, "head_dim ", s.head_dim);
+  const FlashForm form(documents);
+  const Heads heads = heads_of(s, qkv, form.rows);
+  std::tie(out, kept.log_sum, kept.random, kept.unused, std::ignore) =
+      at::_flash_attention_forward(form.of(heads.q), form.of(heads.k), form.of(heads.v),
+                                   form.bounds, form.bounds, form.longest, form.longest,
+                                   /*dropout_p=*/0.0, /*is_causal=*/true,
+                                   /*return_debug_mask=*/false, scale_of(s), left_window(s),
+                                   /*window_size_right=*/0);
+  return out.reshape({rows, s.heads * s.head_dim});
+}
+
+at::Tensor attention_back(const AttentionShape& s, const at::Tensor& d_out, const at::Tensor& qkv,
+                          const at::Tensor& out, const Documents& documents,
+                          const AttentionKept& kept) {
+  at::Tensor d_qkv = at::empty_like(qkv);
+  if (!flash(s, qkv)) {
+    LOCKSTEP_CHECK(kept.probabilities.size() == documents.runs.size(), documents.runs.size());
+    for (size_t i = 0; i < documents.runs.size(); ++i) {
+      const DocumentRun& run = documents.runs[i];
+      Heads d = heads_of(s, d_qkv, run);
+      plain_back(s, out_of(s, d_out, run), heads_of(s, qkv, run), run.length, kept.probabilities[i],
+                 d);
+    }
+    return d_qkv;
+  }
+  const FlashForm form(documents);
+  const Heads heads = heads_of(s, qkv, form.rows), d = heads_of(s, d_qkv, form.rows);
+  const at::Tensor bounds = form.bounds.value_or(at::Tensor());
+  auto [dq, dk, dv] = at::_flash_attention_backward(
+      form.of(out_of(s, d_out, form.rows)), form.of(heads.q), form.of(heads.k), form.of(heads.v),
+      form.of(out_of(s, out, form.rows)), kept.log_sum, bounds, bounds, form.longest, form.longest,
+      /*dropout_p=*/0.0, /*is_causal=*/true, kept.random, kept.unused, scale_of(s), left_window(s),
+      /*window_size_right=*/0);
+  form.of(d.q).copy_(dq);
+  form.of(d.k).copy_(dk);
+  form.of(d.v).copy_(dv);
+  return d_qkv;
+}
+
+}  // namespace lockstep::core::cuda

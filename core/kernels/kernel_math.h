@@ -1,0 +1,75 @@
+// What the kernels' sources share. Inner loops work on fp32 in runs of at most kRun elements: bf16
+// is widened into a small array first and narrowed from one last, because loops over mixed widths
+// do not vectorize well. fp32 is worked on where it lies.
+#pragma once
+
+#include <cstdint>
+
+#include "core/kernels/add_kernels.h"
+#include "core/kernels/bf16.h"
+
+// A kernel's body, compiled into each vector clone of the functions that call it.
+#define LOCKSTEP_KERNEL \
+  template <typename T> \
+  __attribute__((always_inline)) inline void
+
+namespace lockstep::core {
+
+inline constexpr int64_t kLanes = 16;
+inline constexpr int64_t kRun = 256;  // a multiple of kLanes
+
+#define LOCKSTEP_INLINE __attribute__((always_inline)) inline
+
+LOCKSTEP_INLINE const float* widened(const float* x, float*, int64_t) { return x; }
+LOCKSTEP_INLINE const float* widened(const Bf16* x, float* run, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) run[i] = bf16_to_float(x[i].bits);
+  return run;
+}
+// Where results for y are to be computed; `narrowed` takes them there.
+LOCKSTEP_INLINE float* room_for(float* y, float*) { return y; }
+LOCKSTEP_INLINE float* room_for(Bf16*, float* run) { return run; }
+LOCKSTEP_INLINE void narrowed(float*, const float*, int64_t) {}
+LOCKSTEP_INLINE void narrowed(Bf16* y, const float* run, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i].bits = float_to_bf16(run[i]);
+}
+
+// The lanes of a sum, folded in a fixed order.
+LOCKSTEP_INLINE float fold_lanes(const float* lanes) {
+  float width8[8], width4[4];
+  for (int i = 0; i < 8; ++i) width8[i] = lanes[i] + lanes[i + 8];
+  for (int i = 0; i < 4; ++i) width4[i] = width8[i] + width8[i + 4];
+  return (width4[0] + width4[2]) + (width4[1] + width4[3]);
+}
+
+// lanes[i % kLanes] += term(i) for i in [0, n), vectorized.
+template <typename F>
+LOCKSTEP_INLINE void add_to_lanes(float* lanes, int64_t n, F&& term) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int64_t k = 0; k < kLanes; ++k) lanes[k] += term(i + k);
+  for (; i < n; ++i) lanes[i % kLanes] += term(i);
+}
+
+// e^x by range reduction to [-ln2/2, ln2/2] and a degree-6 polynomial (Cephes' expf coefficients);
+// about 2 ulp. Written without a library call so that it vectorizes and gives the same bits
+// everywhere.
+LOCKSTEP_INLINE float exp_fast(float x) {
+  x = x < -87.0f ? -87.0f : (x > 88.0f ? 88.0f : x);
+  const float n_magic = x * 1.44269504088896341f + 12582912.0f;  // round to nearest integer
+  const float n = n_magic - 12582912.0f;
+  float r = x - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const int32_t exponent = (__builtin_bit_cast(int32_t, n_magic) - 0x4b400000 + 127) << 23;
+  return p * __builtin_bit_cast(float, exponent);
+}
+
+LOCKSTEP_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exp_fast(-x)); }
+
+}  // namespace lockstep::core

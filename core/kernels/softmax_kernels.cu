@@ -1,0 +1,130 @@
+// Softmax, as attention and the loss need it: one block a row.
+#include <cmath>
+
+#include "core/kernels/cuda_math.cuh"
+
+namespace lockstep::core::cuda {
+namespace {
+
+// The keys that row r's query sees: [first, end).
+struct Seen {
+  int64_t first, end;
+  __device__ Seen(int64_t row, int64_t seq_len, int64_t window) {
+    const int64_t query = row % seq_len;
+    first = window > 0 && query >= window ? query - window + 1 : 0;
+    end = query + 1;
+  }
+  __device__ bool has(int64_t key) const { return key >= first && key < end; }
+};
+
+template <typename T, int Threads>
+__global__ void softmax_kernel(T* scores, int64_t seq_len, int64_t window, float scale) {
+  T* row = scores + blockIdx.x * seq_len;
+  const Seen seen(blockIdx.x, seq_len, window);
+  const int64_t n = seen.end - seen.first;
+  const T* x = row + seen.first;
+  const float top =
+      over_block<Threads>(n, -INFINITY, Larger(), [=](int64_t i) { return load(x[i]); });
+  const float sum =
+      block_sum<Threads>(n, [=](int64_t i) { return expf(scale * (load(x[i]) - top)); });
+  const float factor = 1.0f / sum;
+  for (int64_t i = threadIdx.x; i < seq_len; i += Threads)
+    store(row[i], seen.has(i) ? expf(scale * (load(row[i]) - top)) * factor : 0.0f);
+}
+
+template <typename T, int Threads>
+__global__ void softmax_backward_kernel(const T* p, T* dp, int64_t seq_len, int64_t window,
+                                        float scale) {
+  p += blockIdx.x * seq_len;
+  dp += blockIdx.x * seq_len;
+  const Seen seen(blockIdx.x, seq_len, window);
+  const float sum = block_sum<Threads>(seen.end - seen.first, [=](int64_t i) {
+    return load(p[seen.first + i]) * load(dp[seen.first + i]);
+  });
+  for (int64_t i = threadIdx.x; i < seq_len; i += Threads)
+    store(dp[i], seen.has(i) ? scale * load(p[i]) * (load(dp[i]) - sum) : 0.0f);
+}
+
+template <typename T, int Threads>
+__global__ void cross_entropy_kernel(T* logits, const int64_t* labels, int64_t vocab, double z_loss,
+                                     double smoothing, float dy, bool want_gradients,
+                                     double* losses) {
+  T* row = logits + blockIdx.x * vocab;
+  const int64_t label = labels[blockIdx.x];
+  if (label < 0) {  // the whole block
+    if (threadIdx.x == 0) losses[blockIdx.x] = 0;
+    if (want_gradients)
+      for (int64_t i = threadIdx.x; i < vocab; i += Threads) store(row[i], 0.0f);
+    return;
+  }
+  const float top =
+      over_block<Threads>(vocab, -INFINITY, Larger(), [=](int64_t i) { return load(row[i]); });
+  const float sum = block_sum<Threads>(vocab, [=](int64_t i) { return expf(load(row[i]) - top); });
+  double mean = 0;
+  if (smoothing > 0) {
+    const float rest = block_sum<Threads>(vocab, [=](int64_t i) { return load(row[i]) - top; });
+    mean = static_cast<double>(rest) / static_cast<double>(vocab) + static_cast<double>(top);
+  }
+  const double s = log(static_cast<double>(sum)) + static_cast<double>(top);
+  if (threadIdx.x == 0)
+    losses[blockIdx.x] = s - (1.0 - smoothing) * static_cast<double>(load(row[label])) -
+                         smoothing * mean + z_loss * s * s;
+  if (!want_gradients) return;
+  const float factor = dy * static_cast<float>(1.0 + 2.0 * z_loss * s) / sum;
+  const float spread = dy * static_cast<float>(smoothing / static_cast<double>(vocab));
+  const float at_label = dy * static_cast<float>(1.0 - smoothing);
+  __syncthreads();  // the label's logit was read
+  for (int64_t i = threadIdx.x; i < vocab; i += Threads) {
+    const float d = expf(load(row[i]) - top) * factor - spread;
+    store(row[i], i == label ? d - at_label : d);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void masked_softmax(T* scores, int64_t rows, int64_t seq_len, int64_t window, float scale) {
+  if (rows == 0) return;
+  by_width(seq_len, [&](auto threads) {
+    constexpr int kThreads = decltype(threads)::value;
+    softmax_kernel<T, kThreads><<<static_cast<unsigned>(rows), kThreads, 0, current_stream()>>>(
+        scores, seq_len, window, scale);
+  });
+  check_launch();
+}
+
+template <typename T>
+void masked_softmax_backward(const T* p, T* dp, int64_t rows, int64_t seq_len, int64_t window,
+                             float scale) {
+  if (rows == 0) return;
+  by_width(seq_len, [&](auto threads) {
+    constexpr int kThreads = decltype(threads)::value;
+    softmax_backward_kernel<T, kThreads>
+        <<<static_cast<unsigned>(rows), kThreads, 0, current_stream()>>>(p, dp, seq_len, window,
+                                                                         scale);
+  });
+  check_launch();
+}
+
+template <typename T>
+void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab, double z_loss,
+                   double label_smoothing, float dy, bool want_gradients, double* losses) {
+  if (rows == 0) return;
+  by_width(vocab, [&](auto threads) {
+    constexpr int kThreads = decltype(threads)::value;
+    cross_entropy_kernel<T, kThreads>
+        <<<static_cast<unsigned>(rows), kThreads, 0, current_stream()>>>(
+            logits, labels, vocab, z_loss, label_smoothing, dy, want_gradients, losses);
+  });
+  check_launch();
+}
+
+#define LOCKSTEP_INSTANTIATE(T)                                                                  \
+  template void masked_softmax(T*, int64_t, int64_t, int64_t, float);                            \
+  template void masked_softmax_backward(const T*, T*, int64_t, int64_t, int64_t, float);         \
+  template void cross_entropy(T*, const int64_t*, int64_t, int64_t, double, double, float, bool, \
+                              double*);
+LOCKSTEP_INSTANTIATE(float)
+LOCKSTEP_INSTANTIATE(Bf16)
+
+}  // namespace lockstep::core::cuda

@@ -1,0 +1,197 @@
+#include "data/formats/token_shard.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/text.h"
+#include "data/formats/integer_type.h"
+
+namespace lockstep::data {
+
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "token shards are little-endian");
+
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t width;  // bytes of a token
+  int64_t tokens;
+  std::byte reserved[40];
+};
+static_assert(sizeof(Header) == kShardHeaderBytes);
+constexpr char kMagic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', 'S'};
+constexpr uint32_t kVersion = 1;
+
+template <typename Stored, typename Token>
+void store(std::span<const Token> tokens, std::byte* out) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto stored = static_cast<Stored>(tokens[i]);
+    std::memcpy(out + i * sizeof(Stored), &stored, sizeof(Stored));
+  }
+}
+
+Result<void> check_header(const std::filesystem::path& path, const Header& header,
+                          const ShardInfo& info, int64_t width) {
+  const auto corrupt = [&](const auto&... parts) {
+    return Error{Code::kCorrupt, text(path.string(), ": ", parts...)};
+  };
+  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
+    return corrupt("does not start with LSTOKENS: not a token shard");
+  if (header.version != kVersion)
+    return corrupt("shard version ", header.version, "; this program reads ", kVersion);
+  if (header.width != width)
+    return corrupt("header says ", header.width, " bytes a token, the manifest ", width);
+  if (header.tokens != info.tokens)
+    return corrupt("header says ", header.tokens, " tokens, the manifest ", info.tokens);
+  return {};
+}
+
+}  // namespace
+
+ShardWriter::ShardWriter(std::unique_ptr<File> file, std::string name, int64_t width)
+    : file_(std::move(file)), width_(width) {
+  info_.file = std::move(name);
+  block_.reserve(kShardBlockBytes);
+  block_.resize(kShardHeaderBytes);  // filled by seal
+}
+
+Result<std::unique_ptr<ShardWriter>> ShardWriter::create(FileSystem& file_system,
+                                                         const std::filesystem::path& folder,
+                                                         const std::string& name,
+                                                         const std::string& dtype) {
+  LOCKSTEP_CHECK(token_bytes(dtype) != 0, "dtype ", dtype);
+  LOCKSTEP_TRY(std::unique_ptr<File> file, file_system.create(folder / name));
+  return std::unique_ptr<ShardWriter>(new ShardWriter(std::move(file), name, token_bytes(dtype)));
+}
+
+Result<void> ShardWriter::append(std::span<const uint32_t> tokens) {
+  while (!tokens.empty()) {
+    const size_t used = block_.size();
+    const size_t room =
+        (static_cast<size_t>(kShardBlockBytes) - used) / static_cast<size_t>(width_);
+    const auto part = tokens.first(std::min(room, tokens.size()));
+    block_.resize(used + part.size() * static_cast<size_t>(width_));
+    if (width_ == 2) {
+      store<uint16_t>(part, block_.data() + used);
+    } else {
+      store<uint32_t>(part, block_.data() + used);
+    }
+    info_.tokens += static_cast<int64_t>(part.size());
+    tokens = tokens.subspan(part.size());
+    if (block_.size() == static_cast<size_t>(kShardBlockBytes))
+      LOCKSTEP_RETURN_IF_ERROR(flush_block());
+  }
+  return {};
+}
+
+Result<void> ShardWriter::flush_block() {
+  if (info_.block_xxh3.empty()) {
+    first_block_ = std::move(block_);
+    info_.block_xxh3.emplace_back();  // seal fills it
+    block_ = {};
+    block_.reserve(kShardBlockBytes);
+    return {};
+  }
+  const auto offset = static_cast<int64_t>(info_.block_xxh3.size()) * kShardBlockBytes;
+  info_.block_xxh3.push_back(hex64(xxh3_64(std::span<const std::byte>(block_))));
+  LOCKSTEP_RETURN_IF_ERROR(file_->write_at(block_, offset));
+  block_.clear();
+  return {};
+}
+
+Result<ShardInfo> ShardWriter::seal() {
+  if (!block_.empty()) LOCKSTEP_RETURN_IF_ERROR(flush_block());
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.version = kVersion;
+  header.width = static_cast<uint32_t>(width_);
+  header.tokens = info_.tokens;
+  std::memcpy(first_block_.data(), &header, sizeof(header));
+  info_.block_xxh3[0] = hex64(xxh3_64(std::span<const std::byte>(first_block_)));
+  LOCKSTEP_RETURN_IF_ERROR(file_->write_at(first_block_, 0));
+  LOCKSTEP_RETURN_IF_ERROR(file_->sync());
+  return info_;
+}
+
+ShardReader::ShardReader(std::unique_ptr<File> file, std::filesystem::path path, ShardInfo info,
+                         int64_t width, int64_t vocab_size)
+    : file_(std::move(file)),
+      path_(std::move(path)),
+      info_(std::move(info)),
+      width_(width),
+      vocab_size_(vocab_size),
+      size_bytes_(shard_size_bytes(info_.tokens, width)),
+      verified_(static_cast<size_t>(block_count(size_bytes_))) {}
+
+Result<std::unique_ptr<ShardReader>> ShardReader::open(FileSystem& file_system,
+                                                       const std::filesystem::path& folder,
+                                                       const ShardInfo& info,
+                                                       const std::string& dtype,
+                                                       int64_t vocab_size) {
+  const std::filesystem::path path = folder / info.file;
+  const int64_t width = token_bytes(dtype);
+  LOCKSTEP_CHECK(width != 0 && static_cast<int64_t>(info.block_xxh3.size()) ==
+                                   block_count(shard_size_bytes(info.tokens, width)),
+                 info.file, " dtype ", dtype);
+  auto opened = file_system.open(path);
+  if (!opened.ok() && opened.error().code == Code::kNotFound)
+    return Error{Code::kCorrupt, text(path.string(), ": the manifest names it, but it is missing")};
+  LOCKSTEP_TRY(std::unique_ptr<File> file, std::move(opened));
+  LOCKSTEP_TRY(const int64_t size, file->size_bytes());
+  if (size != shard_size_bytes(info.tokens, width))
+    return Error{Code::kCorrupt,
+                 text(path.string(), ": ", size, " bytes long, must be ",
+                      shard_size_bytes(info.tokens, width), " for ", info.tokens, " tokens: ",
+                      size < shard_size_bytes(info.tokens, width) ? "cut short" : "grown")};
+  Header header;
+  LOCKSTEP_RETURN_IF_ERROR(file->read_at(std::as_writable_bytes(std::span(&header, 1)), 0));
+  LOCKSTEP_RETURN_IF_ERROR(check_header(path, header, info, width));
+  return std::unique_ptr<ShardReader>(
+      new ShardReader(std::move(file), path, info, width, vocab_size));
+}
+
+Result<void> ShardReader::verify_block(int64_t block) const {
+  const auto index = static_cast<size_t>(block);
+  if (verified_[index].load(std::memory_order_acquire)) return {};
+  std::lock_guard lock(verify_mutex_);
+  if (verified_[index].load(std::memory_order_relaxed)) return {};
+  const int64_t begin = block * kShardBlockBytes;
+  const int64_t end = std::min(begin + kShardBlockBytes, size_bytes_);
+  std::vector<std::byte> bytes(static_cast<size_t>(end - begin));
+  LOCKSTEP_RETURN_IF_ERROR(file_->read_at(bytes, begin));
+  const std::string actual = hex64(xxh3_64(std::span<const std::byte>(bytes)));
+  if (actual != info_.block_xxh3[index])
+    return Error{Code::kCorrupt,
+                 text(path_.string(), ": block ", block, " (bytes ", begin, " to ", end,
+                      ") has XXH3 ", actual, ", the manifest says ", info_.block_xxh3[index],
+                      ": the file was damaged after prepare; run `lockstep prepare` again, with "
+                      "--force")};
+  verified_[index].store(true, std::memory_order_release);
+  return {};
+}
+
+Result<void> ShardReader::read(int64_t first, std::span<int64_t> out) const {
+  const auto count = static_cast<int64_t>(out.size());
+  LOCKSTEP_CHECK(first >= 0 && first + count <= info_.tokens, "tokens ", first, " + ", count,
+                 " of ", info_.tokens, " in ", info_.file);
+  if (count == 0) return {};
+  const int64_t begin = shard_size_bytes(first, width_);
+  const int64_t end = begin + count * width_;
+  for (int64_t block = begin / kShardBlockBytes; block <= (end - 1) / kShardBlockBytes; ++block)
+    LOCKSTEP_RETURN_IF_ERROR(verify_block(block));
+  std::vector<std::byte> bytes(static_cast<size_t>(end - begin));
+  LOCKSTEP_RETURN_IF_ERROR(file_->read_at(bytes, begin));
+  widen(bytes.data(), {width_, /*is_signed=*/false}, out);
+  for (size_t i = 0; i < out.size(); ++i)
+    if (out[i] >= vocab_size_) [[unlikely]]
+      return Error{Code::kCorrupt, text(path_.string(), ": token ", out[i], " at byte offset ",
+                                        begin + static_cast<int64_t>(i) * width_,
+                                        " is not below the vocabulary size ", vocab_size_)};
+  return {};
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,112 @@
+#include "data/loader/data_history.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/text.h"
+#include "data/order/sample_plan.h"
+
+namespace lockstep::data {
+namespace {
+
+struct Weighted {
+  std::string hash;
+  int64_t weight = 1;
+};
+
+// "HASH", or "WEIGHT*HASH,WEIGHT*HASH,…".
+std::vector<Weighted> sources_of(const DataStretch& stretch) {
+  std::vector<Weighted> sources;
+  for (const std::string& word : split(stretch.sources, ',')) {
+    const size_t star = word.find('*');
+    Weighted source{star == std::string::npos ? word : word.substr(star + 1)};
+    if (star != std::string::npos) std::from_chars(word.data(), word.data() + star, source.weight);
+    source.weight = std::max<int64_t>(1, source.weight);
+    sources.push_back(std::move(source));
+  }
+  return sources;
+}
+
+// Samples of each source among the first `index` of the stretch's order.
+std::vector<int64_t> counts(const std::vector<Weighted>& sources, int64_t index) {
+  std::vector<int64_t> weights;
+  for (const Weighted& source : sources) weights.push_back(source.weight);
+  return Mixture(std::move(weights)).counts(index);
+}
+
+bool same(const DataStretch& a, const DataStretch& b) {
+  return a.samples_per_step == b.samples_per_step && a.seq_len == b.seq_len &&
+         a.sources == b.sources;
+}
+
+std::string words_of(const DataStretch& s) {
+  return text(s.samples_per_step, " samples of ", s.seq_len, " tokens a step from ", s.sources);
+}
+
+std::string name_of(const std::string& hash, const std::vector<DataSource>& sources) {
+  for (const DataSource& source : sources)
+    if (source.hash == hash) return text(source.path.string(), " (", hash, ")");
+  return hash;
+}
+
+std::string start_text(const SourceStart& start, const DataStretch& now,
+                       const std::vector<DataSource>& sources) {
+  std::string line = text("  from here on ", name_of(start.source, sources), ": its sample number ",
+                          grouped(start.sample));
+  for (const DataSource& source : sources) {
+    const int64_t samples = (source.train_tokens - 1) / std::max<int64_t>(1, now.seq_len);
+    if (source.hash == start.source && samples > 0)
+      return text(line, ", place ", grouped(start.sample % samples), " of ", grouped(samples),
+                  " in epoch ", start.sample / samples);
+  }
+  return line;
+}
+
+}  // namespace
+
+std::vector<Drawn> drawn(const std::vector<DataStretch>& stretches, int64_t end_step) {
+  std::vector<Drawn> all;
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    const DataStretch& s = stretches[i];
+    const int64_t end = i + 1 < stretches.size() ? stretches[i + 1].first_step : end_step;
+    const std::vector<Weighted> sources = sources_of(s);
+    const auto before = counts(sources, s.first_step * s.samples_per_step);
+    const auto after = counts(sources, std::max(end, s.first_step) * s.samples_per_step);
+    for (size_t k = 0; k < sources.size(); ++k) {
+      auto found = std::find_if(all.begin(), all.end(),
+                                [&](const Drawn& d) { return d.source == sources[k].hash; });
+      if (found == all.end()) found = all.insert(all.end(), Drawn{sources[k].hash});
+      found->samples += after[k] - before[k];
+      found->tokens += (after[k] - before[k]) * s.seq_len;
+    }
+  }
+  return all;
+}
+
+std::vector<SourceStart> starts_of(const DataStretch& stretch) {
+  const std::vector<Weighted> sources = sources_of(stretch);
+  const auto passed = counts(sources, stretch.first_step * stretch.samples_per_step);
+  std::vector<SourceStart> starts;
+  for (size_t k = 0; k < sources.size(); ++k) starts.push_back({sources[k].hash, passed[k]});
+  return starts;
+}
+
+std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, const DataStretch& now,
+                                    const std::vector<DataSource>& sources) {
+  if (!stretches.empty() && same(stretches.back(), now)) return {};
+  if (stretches.empty()) {
+    stretches.push_back(now);
+    return {};
+  }
+  std::vector<std::string> lines{text("the data change after step ", now.first_step, ": were ",
+                                      words_of(stretches.back()), "; are ", words_of(now))};
+  for (const Drawn& d : drawn(stretches, now.first_step))
+    lines.push_back(text("  drawn so far from ", name_of(d.source, sources), ": ",
+                         grouped(d.samples), " samples, ", grouped(d.tokens), " tokens"));
+  for (const SourceStart& start : starts_of(now)) lines.push_back(start_text(start, now, sources));
+  if (stretches.back().first_step == now.first_step) stretches.pop_back();  // it drew nothing
+  stretches.push_back(now);
+  return lines;
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,97 @@
+#include "data/loader/token_dataset.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "data/order/sample_order.h"
+#include "data/order/sample_plan.h"
+
+namespace lockstep::data {
+namespace {
+
+class StreamDataset final : public TokenDataset {
+ public:
+  StreamDataset(Options options, std::vector<StreamSource> sources)
+      : options_(std::move(options)), plan_(planned(sources, options_.seq_len)) {
+    for (StreamSource& source : sources) {
+      samples_.add((source.stream->tokens() - 1) / options_.seq_len);
+      streams_.push_back(std::move(source.stream));
+    }
+  }
+
+  int64_t sample_count() const override { return samples_.tokens(); }
+
+  Result<SlotBatch> batch(int64_t step, int64_t slot) const override {
+    const int64_t B = options_.batch_size, V = options_.slots;
+    LOCKSTEP_CHECK(step >= 0 && step <= (SampleOrder::kMaxSamples / V - 1) / B, "step ", step);
+    LOCKSTEP_CHECK(slot >= 0 && slot < V, "slot ", slot, " of ", V);
+    SlotBatch batch = empty_batch(B);
+    batch.step = step;
+    batch.slot = slot;
+    for (int64_t row = 0; row < B; ++row) {
+      const SamplePlan::Place place = plan_.at((step * V + slot) * B + row);
+      LOCKSTEP_RETURN_IF_ERROR(read_sample(*streams_[place.source], place.sample, row, batch));
+    }
+    return batch;
+  }
+
+  Result<SlotBatch> sample(int64_t index) const override {
+    LOCKSTEP_CHECK(index >= 0 && index < sample_count(), "sample ", index);
+    SlotBatch batch = empty_batch(1);
+    const auto [source, begin] = samples_.find(index);
+    LOCKSTEP_RETURN_IF_ERROR(read_sample(*streams_[source], begin, 0, batch));
+    return batch;
+  }
+
+ private:
+  static SamplePlan planned(const std::vector<StreamSource>& sources, int64_t seq_len) {
+    std::vector<SamplePlan::Source> planned;
+    for (const StreamSource& source : sources)
+      planned.push_back({(source.stream->tokens() - 1) / seq_len, source.weight, source.seed});
+    return SamplePlan(std::move(planned));
+  }
+
+  SlotBatch empty_batch(int64_t rows) const {
+    SlotBatch batch;
+    batch.tokens.resize(static_cast<size_t>(rows * options_.seq_len));
+    batch.labels.resize(batch.tokens.size());
+    return batch;
+  }
+
+  // Sample `index` of `stream` into row `row`.
+  Result<void> read_sample(const TokenStream& stream, int64_t index, int64_t row,
+                           SlotBatch& batch) const {
+    const int64_t T = options_.seq_len;
+    std::vector<int64_t> sample(static_cast<size_t>(T + 1));
+    LOCKSTEP_RETURN_IF_ERROR(stream.read(index * T, sample));
+    std::copy(sample.begin(), sample.end() - 1, batch.tokens.begin() + row * T);
+    const auto labels =
+        std::span(batch.labels).subspan(static_cast<size_t>(row * T), static_cast<size_t>(T));
+    std::copy(sample.begin() + 1, sample.end(), labels.begin());
+    LOCKSTEP_RETURN_IF_ERROR(stream.mask(index * T + 1, labels));
+    LOCKSTEP_RETURN_IF_ERROR(
+        stream.document_starts(index * T, std::span(sample).first(static_cast<size_t>(T))));
+    for (int64_t t = 0; t < T; ++t)
+      if (t == 0 || sample[static_cast<size_t>(t)] == 1)
+        batch.document_starts.push_back(row * T + t);
+    batch.valid_tokens += T - std::count(labels.begin(), labels.end(), kNotCounted);
+    return {};
+  }
+
+  const Options options_;
+  const SamplePlan plan_;
+  std::vector<std::unique_ptr<TokenStream>> streams_;
+  PartTable samples_;  // of each source
+};
+
+}  // namespace
+
+std::unique_ptr<TokenDataset> TokenDataset::over(Options options,
+                                                 std::vector<StreamSource> sources) {
+  LOCKSTEP_CHECK(options.seq_len >= 1 && options.batch_size >= 1 && options.slots >= 1, "T ",
+                 options.seq_len, " B ", options.batch_size, " V ", options.slots);
+  return std::make_unique<StreamDataset>(std::move(options), std::move(sources));
+}
+
+}  // namespace lockstep::data

@@ -1,0 +1,58 @@
+// Text or JSON lines to a folder of token shards. Format: docs/FORMAT_DATA.md.
+//
+// 1. list the files; 2. an existing complete folder: keep it, refuse, or (force) unpublish it;
+// 3. write the shards of both splits, each synced; 4. write the tokenizer's files and
+// sync the folder; 5. publish manifest.json.
+// A crash before 5 leaves a folder without a manifest; the next call removes its shards and starts
+// over. tests/unit/data/prepare_test.cc stops after every single disk operation.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+#include "data/formats/manifest.h"
+#include "data/prepare/record.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace lockstep::data {
+
+inline constexpr int64_t kDefaultShardTokens = int64_t{1} << 29;  // 1 GiB of u16
+
+struct PrepareOptions {
+  std::vector<std::filesystem::path> inputs;  // files, folders of files; also gzip, zstd
+  std::optional<RecordFormat> records;        // the files are JSON lines; else text
+  std::filesystem::path out;
+  int64_t val_millionths = 50'000;  // share of segments held out; [0, 500'000]
+  int64_t shard_tokens = kDefaultShardTokens;
+  int64_t pack_seq_len = 0;  // pack documents into samples of so many tokens; 0: do not
+  bool force = false;        // replace what another input made
+  int threads = 1;           // that tokenize; never changes a byte of the result
+  // The files that define the tokenizer, kept in the folder.
+  std::vector<std::pair<std::string, std::string>> tokenizer_files;
+  // Called now and then with input bytes done and in all.
+  std::function<void(int64_t done_bytes, int64_t total_bytes)> on_progress;
+};
+
+struct PrepareReport {
+  DatasetManifest manifest;
+  bool up_to_date = false;  // the folder was there already, made from the same input
+};
+
+// Errors: kNotFound (an input), kConfig (not UTF-8, empty file, options, a folder made from
+// something else, everything held out, a record without its fields), kCorrupt (the folder there is
+// damaged), kIo, kNoSpace.
+Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenizer,
+                              const PrepareOptions& options);
+
+// Whether a segment or a record is held out: a function of its text alone, so it never moves
+// between the splits.
+bool in_validation_split(std::string_view words, int64_t val_millionths);
+
+}  // namespace lockstep::data

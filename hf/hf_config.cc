@@ -1,0 +1,338 @@
+#include "hf/hf_config.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "base/text.h"
+
+namespace lockstep::hf {
+namespace {
+
+using nlohmann::json;
+
+constexpr int64_t kMaxSize = int64_t{1} << 24;
+
+// Fields that say nothing about loss or gradients: names, token ids, generation, initial values,
+// classification heads, and what a cache or a library wants to know.
+const std::set<std::string>& harmless_fields() {
+  static const std::set<std::string> names = {"_attn_implementation",
+                                              "_attn_implementation_autoset",
+                                              "_name_or_path",
+                                              "architectures",
+                                              "bad_words_ids",
+                                              "begin_suppress_tokens",
+                                              "bos_token_id",
+                                              "chunk_size_feed_forward",
+                                              "decoder_start_token_id",
+                                              "diversity_penalty",
+                                              "do_sample",
+                                              "dtype",
+                                              "early_stopping",
+                                              "encoder_no_repeat_ngram_size",
+                                              "eos_token_id",
+                                              "exponential_decay_length_penalty",
+                                              "finetuning_task",
+                                              "forced_bos_token_id",
+                                              "forced_eos_token_id",
+                                              "gradient_checkpointing",
+                                              "id2label",
+                                              "initializer_range",
+                                              "label2id",
+                                              "length_penalty",
+                                              "max_length",
+                                              "max_position_embeddings",
+                                              "min_length",
+                                              "model_type",
+                                              "n_ctx",
+                                              "no_repeat_ngram_size",
+                                              "num_beam_groups",
+                                              "num_beams",
+                                              "num_return_sequences",
+                                              "output_attentions",
+                                              "output_hidden_states",
+                                              "output_scores",
+                                              "pad_token_id",
+                                              "prefix",
+                                              "pretraining_tp",
+                                              "problem_type",
+                                              "remove_invalid_values",
+                                              "reorder_and_upcast_attn",
+                                              "repetition_penalty",
+                                              "return_dict",
+                                              "return_dict_in_generate",
+                                              "sep_token_id",
+                                              "summary_activation",
+                                              "summary_first_dropout",
+                                              "summary_proj_to_labels",
+                                              "summary_type",
+                                              "summary_use_proj",
+                                              "suppress_tokens",
+                                              "task_specific_params",
+                                              "temperature",
+                                              "tf_legacy_loss",
+                                              "tokenizer_class",
+                                              "top_k",
+                                              "top_p",
+                                              "torch_dtype",
+                                              "torchscript",
+                                              "transformers_version",
+                                              "typical_p",
+                                              "use_bfloat16",
+                                              "use_cache"};
+  return names;
+}
+
+// An object's fields, each read once; the first thing that is wrong is kept. What nobody asked for
+// is found by finish().
+class Fields {
+ public:
+  Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  bool has(const char* name) {
+    asked_.insert(name);
+    return object_.contains(name) && !object_[name].is_null();
+  }
+  bool is_null(const char* name) {
+    asked_.insert(name);
+    return object_.contains(name) && object_[name].is_null();
+  }
+  int64_t size(const char* name, std::optional<int64_t> otherwise = {}, int64_t least = 1) {
+    if (!has(name)) return absent(name, otherwise);
+    const json& v = object_[name];
+    if (v.is_number_integer() && v.get<int64_t>() >= least && v.get<int64_t>() <= kMaxSize)
+      return v.get<int64_t>();
+    fail(name, text("must be a whole number from ", least, " to ", kMaxSize));
+    return 1;
+  }
+  double positive(const char* name, std::optional<double> otherwise = {}) {
+    if (!has(name)) return absent(name, otherwise);
+    const json& v = object_[name];
+    if (v.is_number() && v.get<double>() > 0 && v.get<double>() < 1e15) return v.get<double>();
+    fail(name, "must be a positive number");
+    return 1;
+  }
+  bool flag(const char* name, bool otherwise) {
+    if (!has(name)) return otherwise;
+    if (object_[name].is_boolean()) return object_[name].get<bool>();
+    fail(name, "must be true or false");
+    return otherwise;
+  }
+  std::string word(const char* name, const char* otherwise) {
+    if (!has(name)) return otherwise;
+    if (object_[name].is_string()) return object_[name].get<std::string>();
+    fail(name, "must be a word");
+    return otherwise;
+  }
+  const json& at(const char* name) const { return object_[name]; }
+  // Absent, null, or one of `values`: what is implemented.
+  void only(const char* name, const std::vector<json>& values) {
+    if (has(name) && std::find(values.begin(), values.end(), object_[name]) == values.end())
+      fail(name, "is not supported");
+  }
+  void fail(const char* name, const std::string& why) {
+    if (!error_)
+      error_ = Error{Code::kConfig, text(where_, ": ", name, " = ",
+                                         object_[name].dump().substr(0, 200), " ", why)};
+  }
+  const std::string& where() const { return where_; }
+  Result<void> finish(const std::set<std::string>& harmless) {
+    if (error_) return *error_;
+    for (const auto& [name, value] : object_.items())
+      if (!value.is_null() && !asked_.contains(name) && !harmless.contains(name))
+        return Error{Code::kConfig, text(where_, ": unsupported field ", name, " = ",
+                                         value.dump().substr(0, 200))};
+    return {};
+  }
+
+ private:
+  template <typename T>
+  T absent(const char* name, std::optional<T> otherwise) {
+    if (!otherwise && !error_)
+      error_ = Error{Code::kConfig, text(where_, ": the field ", name, " is missing")};
+    return otherwise.value_or(T{1});
+  }
+
+  const json& object_;
+  std::string where_;
+  std::set<std::string> asked_;
+  std::optional<Error> error_;
+};
+
+// rope_theta and rope_scaling, or rope_parameters with both.
+Result<void> read_rope(Fields& f, layout::DecoderShape& s) {
+  s.rope_theta = f.positive("rope_theta", 10000.0);
+  f.only("partial_rotary_factor", {1, 1.0});
+  const bool newer = f.has("rope_parameters"), older = f.has("rope_scaling");
+  if (!newer && !older) return {};
+  const char* name = newer ? "rope_parameters" : "rope_scaling";
+  const json& object = f.at(name);
+  if (!object.is_object()) {
+    f.fail(name, "must be an object");
+    return {};
+  }
+  Fields rope(object, text(f.where(), ": ", name));
+  s.rope_theta = rope.positive("rope_theta", s.rope_theta);
+  rope.only("partial_rotary_factor", {1, 1.0});
+  const std::string type = rope.word("rope_type", rope.word("type", "default").c_str());
+  if (type == "llama3") {
+    s.rope_scaling = {rope.positive("factor"), rope.positive("low_freq_factor"),
+                      rope.positive("high_freq_factor"),
+                      rope.positive("original_max_position_embeddings")};
+    if (s.rope_scaling.high_freq_factor <= s.rope_scaling.low_freq_factor)
+      rope.fail("high_freq_factor", "must be above low_freq_factor");
+  } else if (type != "default") {
+    rope.fail(rope.has("rope_type") ? "rope_type" : "type",
+              "is not supported; default and llama3 are");
+  }
+  return rope.finish({});
+}
+
+void all_layers_within(layout::DecoderShape& s, int64_t window) {
+  s.windows.assign(static_cast<size_t>(s.n_layers), window);
+}
+
+// null: no window; absent: transformers' default.
+void read_mistral_window(Fields& f, layout::DecoderShape& s) {
+  if (f.is_null("sliding_window")) return;
+  all_layers_within(s, f.size("sliding_window", 4096));
+}
+
+// qwen: layer_types, else the layers from max_window_layers on; and only with use_sliding_window.
+void read_qwen_windows(Fields& f, layout::DecoderShape& s) {
+  const bool used = f.flag("use_sliding_window", false);
+  const int64_t window = f.size("sliding_window", 4096);
+  const int64_t first = f.size("max_window_layers", 28, 0);
+  const bool listed = f.has("layer_types");
+  if (!used && !listed) return;
+  all_layers_within(s, 0);
+  for (int64_t layer = 0; layer < s.n_layers; ++layer) {
+    bool slides = used && layer >= first;
+    if (listed) {
+      const json& types = f.at("layer_types");
+      if (!types.is_array() || types.size() != s.windows.size())
+        return f.fail("layer_types", "must name every layer's attention");
+      const json& type = types[static_cast<size_t>(layer)];
+      if (type != "full_attention" && type != "sliding_attention")
+        return f.fail("layer_types", "knows full_attention and sliding_attention alone");
+      slides = type == "sliding_attention";
+      if (slides && !used)
+        return f.fail("layer_types", "has sliding_attention, and use_sliding_window is false");
+    }
+    if (slides) s.windows[static_cast<size_t>(layer)] = window;
+  }
+}
+
+Result<void> read_llama_like(Fields& f, layout::DecoderShape& s) {
+  const std::string& family = s.family;
+  s.dim = f.size("hidden_size");
+  s.n_layers = f.size("num_hidden_layers");
+  s.n_heads = f.size("num_attention_heads");
+  s.n_kv_heads = f.size("num_key_value_heads", family == "mistral" ? 8 : s.n_heads);
+  s.ffn_dim = f.size("intermediate_size");
+  s.vocab_size = f.size("vocab_size");
+  if (!f.has("head_dim") && family != "qwen3" && s.dim % s.n_heads != 0)
+    f.fail("num_attention_heads", text("does not divide hidden_size = ", s.dim));
+  s.head_dim =
+      f.size("head_dim", family == "qwen3" ? 128 : std::max<int64_t>(1, s.dim / s.n_heads));
+  s.norm_eps = f.positive("rms_norm_eps", 1e-6);
+  s.tied = f.flag("tie_word_embeddings", false);
+  f.only("hidden_act", {"silu", "swish"});
+  if (family == "llama" || family == "qwen3")
+    s.qkv_bias = s.o_bias = f.flag("attention_bias", false);
+  if (family == "llama") s.mlp_bias = f.flag("mlp_bias", false);
+  if (family == "mistral") read_mistral_window(f, s);
+  if (family.starts_with("qwen")) read_qwen_windows(f, s);
+  if (family == "qwen2") s.qkv_bias = true;
+  s.qk_norm = family == "qwen3";
+  return read_rope(f, s);
+}
+
+void read_gpt2(Fields& f, layout::DecoderShape& s) {
+  s.gpt2 = s.qkv_bias = s.o_bias = s.mlp_bias = true;
+  s.dim = f.size("n_embd");
+  s.n_layers = f.size("n_layer");
+  s.n_heads = s.n_kv_heads = f.size("n_head");
+  if (s.dim % s.n_heads != 0) f.fail("n_head", text("does not divide n_embd = ", s.dim));
+  s.head_dim = std::max<int64_t>(1, s.dim / s.n_heads);
+  s.ffn_dim = f.size("n_inner", 4 * s.dim);
+  s.vocab_size = f.size("vocab_size");
+  s.learned_positions = f.size("n_positions");
+  s.norm_eps = f.positive("layer_norm_epsilon", 1e-5);
+  s.tied = f.flag("tie_word_embeddings", true);
+  f.only("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  f.only("scale_attn_weights", {true});
+  f.only("scale_attn_by_inverse_layer_idx", {false});
+}
+
+// Dropout belongs to a training recipe, not to the model: said, and left out.
+void note_dropout(Fields& f, std::vector<std::string>& warnings) {
+  for (const char* name : {"attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop"})
+    if (f.has(name) && f.at(name) != 0)
+      warnings.push_back(text(f.where(), ": ", name, " = ", f.at(name).dump(),
+                              " is not applied: training is without dropout"));
+}
+
+}  // namespace
+
+Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& where) {
+  const json object = json::parse(contents, nullptr, false);
+  if (!object.is_object()) return Error{Code::kConfig, text(where, " is not a JSON object")};
+  HfConfig hf;
+  Fields f(object, where);
+  layout::DecoderShape& s = hf.shape;
+  s.family = f.word("model_type", "");
+  if (s.family == "gpt2") {
+    read_gpt2(f, s);
+  } else if (s.family == "llama" || s.family == "mistral" || s.family == "qwen2" ||
+             s.family == "qwen3") {
+    LOCKSTEP_RETURN_IF_ERROR(read_llama_like(f, s));
+  } else {
+    return Error{Code::kConfig,
+                 text(where, ": model_type = \"", s.family,
+                      "\" is not supported; llama, mistral, qwen2, qwen3 and gpt2 are")};
+  }
+  note_dropout(f, hf.warnings);
+  for (const char* name : {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"})
+    f.only(name, {false});
+  f.only("is_decoder", {false, true});
+  f.only("pruned_heads", {json::object()});
+  f.only("cross_attention_hidden_size", {});
+  LOCKSTEP_RETURN_IF_ERROR(f.finish(harmless_fields()));
+  return hf;
+}
+
+Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "config.json";
+  const auto contents = read_file(file_system, path);
+  if (!contents.ok())
+    return Error{Code::kConfig,
+                 text(contents.error().message,
+                      "; model.hf_assets_path is a folder with config.json and *.safetensors")};
+  return parse_hf_config(contents.value(), path.string());
+}
+
+std::string hf_config_json(const layout::DecoderShape& s, const std::string& dtype,
+                           int64_t seq_len) {
+  const nlohmann::ordered_json object{{"architectures", {"LlamaForCausalLM"}},
+                                      {"model_type", s.family},
+                                      {"hidden_size", s.dim},
+                                      {"num_hidden_layers", s.n_layers},
+                                      {"num_attention_heads", s.n_heads},
+                                      {"num_key_value_heads", s.n_kv_heads},
+                                      {"head_dim", s.head_dim},
+                                      {"intermediate_size", s.ffn_dim},
+                                      {"vocab_size", s.vocab_size},
+                                      {"max_position_embeddings", seq_len},
+                                      {"rms_norm_eps", s.norm_eps},
+                                      {"rope_theta", s.rope_theta},
+                                      {"tie_word_embeddings", s.tied},
+                                      {"hidden_act", "silu"},
+                                      {"bos_token_id", nullptr},
+                                      {"eos_token_id", nullptr},
+                                      {"torch_dtype", dtype}};
+  return object.dump(2) + "\n";
+}
+
+}  // namespace lockstep::hf

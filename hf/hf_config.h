@@ -1,0 +1,33 @@
+// A Hugging Face folder's config.json -> DecoderShape: llama, mistral, qwen2, qwen3, gpt2; both
+// spellings (rope_theta, rope_scaling, torch_dtype; and transformers 5's rope_parameters, dtype).
+// Every field is either read, or checked to have the one value that is implemented, or on a list of
+// fields that do not change the arithmetic; any other is an error that names it and its value.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+#include "layout/model_spec.h"
+
+namespace lockstep::hf {
+
+struct HfConfig {
+  layout::DecoderShape shape;
+  std::vector<std::string> warnings;  // what training does otherwise: dropout
+};
+
+// `where` names the text in messages. Errors: kConfig.
+Result<HfConfig> parse_hf_config(std::string_view json, const std::string& where);
+// folder/config.json. Errors: kConfig, also when there is none.
+Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::path& folder);
+
+// The config.json of a model that has none, because its sizes came from the [model] keys (llama).
+// `dtype`: "float32" | "bfloat16".
+std::string hf_config_json(const layout::DecoderShape& shape, const std::string& dtype,
+                           int64_t seq_len);
+
+}  // namespace lockstep::hf

@@ -1,0 +1,221 @@
+#include "hf/hf_export.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "base/float16.h"
+#include "base/safetensors.h"
+#include "base/text.h"
+#include "checkpoint/load/loader.h"
+#include "checkpoint/record/catalog.h"
+#include "hf/hf_config.h"
+#include "hf/hf_weights.h"
+#include "hf/lora_export.h"
+
+namespace lockstep::hf {
+namespace {
+
+using nlohmann::ordered_json;
+using Path = std::filesystem::path;
+
+constexpr int64_t kWindowElements = int64_t{1} << 25;
+
+// What goes with the weights, where the folder has it.
+constexpr const char* kCarried[] = {
+    "added_tokens.json", "chat_template.jinja",     "chat_template.json", "generation_config.json",
+    "merges.txt",        "special_tokens_map.json", "spiece.model",       "tokenizer.json",
+    "tokenizer.model",   "tokenizer_config.json",   "vocab.json"};
+
+struct WeightFile {
+  std::string name;
+  SafetensorsHeader header;
+};
+
+std::vector<const layout::ParamSpec*> params_of(std::span<const layout::UnitSpec> units) {
+  std::vector<const layout::ParamSpec*> params;
+  for (const auto& unit : units)
+    for (const auto& param : unit.params) params.push_back(&param);
+  return params;
+}
+
+std::vector<const layout::ParamSpec*> written_params(const HfExport& job) {
+  return params_of(job.adapters_alone ? job.spec.adapters() : job.spec.base());
+}
+
+std::string numbered(size_t number, size_t count) {
+  std::ostringstream out;
+  out << "model-" << std::setfill('0') << std::setw(5) << number << "-of-" << std::setw(5) << count
+      << ".safetensors";
+  return out.str();
+}
+
+// Tensors in model order, a new file where the next one would exceed the limit.
+std::vector<WeightFile> plan_files(const HfExport& job) {
+  const bool narrow = job.dtype == "bfloat16";
+  std::vector<WeightFile> files;
+  int64_t bytes = 0;
+  for (const layout::ParamSpec* param : written_params(job)) {
+    const int64_t size = param->elements() * (narrow ? 2 : 4);
+    if (files.empty() || (bytes > 0 && bytes + size > job.max_file_bytes && !job.adapters_alone)) {
+      files.push_back({"", {{}, {{"format", "pt"}}}});
+      bytes = 0;
+    }
+    files.back().header.entries.push_back({(job.adapters_alone ? kPeftPrefix : "") + param->name,
+                                           narrow ? "BF16" : "F32", param->shape});
+    bytes += size;
+  }
+  for (size_t i = 0; i < files.size(); ++i)
+    files[i].name = files.size() == 1 ? "model.safetensors" : numbered(i + 1, files.size());
+  if (job.adapters_alone) files[0].name = "adapter_model.safetensors";
+  return files;
+}
+
+// The checkpoint has what the spec trains and no others; load_pieces compares shapes.
+Result<void> check_names(const checkpoint::Manifest& manifest, const layout::ModelSpec& spec) {
+  std::set<std::string> wanted;
+  for (const auto* param : params_of(spec.adapted() ? spec.adapters() : spec.base()))
+    wanted.insert(param->name);
+  for (const auto& tensor : manifest.tensors)
+    if (!wanted.contains(tensor.name))
+      return Error{Code::kConfig, text("the checkpoint has ", tensor.name,
+                                       ", which the model of config.json has not")};
+  return {};
+}
+
+TensorReader checkpoint_reader(FileSystem& file_system, const HfExport& job,
+                               const checkpoint::Manifest& manifest) {
+  return [&](const std::string& name, const std::vector<int64_t>& shape, int64_t first,
+             std::span<float> out) -> Result<void> {
+    checkpoint::LiveTarget target{
+        {name, checkpoint::Kind::kParam, shape, first, static_cast<int64_t>(out.size())},
+        std::as_writable_bytes(out)};
+    const auto loaded =
+        checkpoint::load_pieces(file_system, job.checkpoint, manifest, {target}, job.threads);
+    return loaded.ok() ? Result<void>() : loaded.error();
+  };
+}
+
+// Where the values of the tensors that are written come from. `base`: for adapters to be added to.
+Result<TensorReader> reader_for(FileSystem& file_system, const HfExport& job,
+                                const checkpoint::Manifest& manifest,
+                                std::unique_ptr<HfWeights>& base) {
+  TensorReader from_checkpoint = checkpoint_reader(file_system, job, manifest);
+  if (!job.spec.adapted()) return from_checkpoint;
+  if (job.adapters_alone)
+    return TensorReader([from_checkpoint](const std::string& name, const auto& shape, int64_t first,
+                                          std::span<float> out) {
+      return from_checkpoint(name.substr(std::string_view(kPeftPrefix).size()), shape, first, out);
+    });
+  if (job.assets.empty() || job.random_base)
+    return Error{Code::kConfig,
+                 "the adapters were trained beside random weights, which no folder "
+                 "has; --lora writes the adapters alone"};
+  LOCKSTEP_TRY(base, HfWeights::open(file_system, job.assets, job.spec));
+  const auto from_folder = [&base](const std::string& name, const std::vector<int64_t>&,
+                                   int64_t first,
+                                   std::span<float> out) { return base->read(name, first, out); };
+  return merged(from_folder, from_checkpoint, job.spec, job.lora);
+}
+
+Result<void> write_tensor(const TensorReader& read, const SafetensorsEntry& entry, File& file) {
+  const int64_t elements = checkpoint::element_count(entry.shape);
+  const bool narrow = entry.dtype == "BF16";
+  std::vector<float> values;
+  std::vector<uint16_t> words;
+  for (int64_t at = 0; at < elements; at += kWindowElements) {
+    const int64_t length = std::min(kWindowElements, elements - at);
+    values.resize(static_cast<size_t>(length));
+    LOCKSTEP_RETURN_IF_ERROR(read(entry.name, entry.shape, at, values));
+    std::span<const std::byte> bytes = std::as_bytes(std::span(values));
+    if (narrow) {
+      words.resize(values.size());
+      std::transform(values.begin(), values.end(), words.begin(), float_to_bf16);
+      bytes = std::as_bytes(std::span(words));
+    }
+    LOCKSTEP_RETURN_IF_ERROR(file.write_at(bytes, entry.begin + at * (narrow ? 2 : 4)));
+  }
+  return {};
+}
+
+// tmp, write, sync, rename; the folder is synced with config.json.
+Result<void> write_weights(FileSystem& file_system, const HfExport& job, const TensorReader& read,
+                           WeightFile& weights) {
+  const Path path = job.folder / weights.name;
+  const Path unfinished = path.string() + ".tmp";
+  {
+    LOCKSTEP_TRY(const auto file, file_system.create(unfinished));
+    const std::string preamble = safetensors_preamble(weights.header);
+    LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(preamble), 0));
+    for (const SafetensorsEntry& entry : weights.header.entries)
+      LOCKSTEP_RETURN_IF_ERROR(write_tensor(read, entry, *file));
+    LOCKSTEP_RETURN_IF_ERROR(file->sync());
+  }
+  return file_system.rename(unfinished, path);
+}
+
+std::string index_json(const std::vector<WeightFile>& files, int64_t bytes) {
+  ordered_json index{{"metadata", {{"total_size", bytes}}}, {"weight_map", ordered_json::object()}};
+  for (const WeightFile& file : files)
+    for (const SafetensorsEntry& entry : file.header.entries)
+      index["weight_map"][entry.name] = file.name;
+  return index.dump(2) + "\n";
+}
+
+// The model's own config.json with the dtype that the weights have now.
+Result<std::string> config_text(FileSystem& file_system, const HfExport& job) {
+  if (job.assets.empty()) return hf_config_json(job.spec.shape, job.dtype, job.seq_len);
+  LOCKSTEP_TRY(const std::string contents, read_file(file_system, job.assets / "config.json"));
+  ordered_json config = ordered_json::parse(contents, nullptr, false);
+  config[config.contains("dtype") ? "dtype" : "torch_dtype"] = job.dtype;
+  return config.dump(2) + "\n";
+}
+
+Result<void> carry_assets(FileSystem& file_system, const HfExport& job) {
+  if (job.assets.empty()) return {};
+  for (const char* name : kCarried) {
+    if (!file_system.exists(job.assets / name)) continue;
+    LOCKSTEP_TRY(const std::string contents, read_file(file_system, job.assets / name));
+    LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / name, contents));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<HfExportReport> export_to_hf(FileSystem& file_system, const HfExport& job) {
+  const char* const last = job.adapters_alone ? "adapter_config.json" : "config.json";
+  if (file_system.exists(job.folder / last))
+    return Error{Code::kConfig,
+                 text(job.folder.string(), job.adapters_alone ? " has an " : " has a ", last,
+                      "; name a new folder")};
+  if (job.spec.shape.family == "linear")
+    return Error{Code::kConfig, "transformers has no model of the family linear"};
+  LOCKSTEP_TRY(const auto manifest, checkpoint::read_manifest(file_system, job.checkpoint));
+  LOCKSTEP_RETURN_IF_ERROR(check_names(manifest, job.spec));
+  std::unique_ptr<HfWeights> base;
+  LOCKSTEP_TRY(const TensorReader read, reader_for(file_system, job, manifest, base));
+  LOCKSTEP_TRY(const std::string config, job.adapters_alone
+                                             ? Result<std::string>(adapter_config_json(
+                                                   job.lora, job.spec.shape, job.assets.string()))
+                                             : config_text(file_system, job));
+  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(job.folder));
+  HfExportReport report;
+  std::vector<WeightFile> files = plan_files(job);
+  for (WeightFile& file : files) {
+    LOCKSTEP_RETURN_IF_ERROR(write_weights(file_system, job, read, file));
+    ++report.files;
+    report.tensors += static_cast<int64_t>(file.header.entries.size());
+    for (const auto& entry : file.header.entries) report.bytes += entry.end - entry.begin;
+  }
+  if (files.size() > 1)
+    LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / "model.safetensors.index.json",
+                                          index_json(files, report.bytes)));
+  if (!job.adapters_alone) LOCKSTEP_RETURN_IF_ERROR(carry_assets(file_system, job));
+  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / last, config));
+  return report;
+}
+
+}  // namespace lockstep::hf

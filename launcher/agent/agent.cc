@@ -1,0 +1,498 @@
+#include "launcher/agent/agent.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "launcher/agent/console_tail.h"
+#include "launcher/agent/crew.h"
+#include "launcher/agent/errands.h"
+#include "launcher/control/job_node.h"
+#include "launcher/control/narration.h"
+#include "launcher/control/wire.h"
+#include "launcher/host/other_runs.h"
+#include "launcher/host/process.h"
+#include "launcher/host/run_files.h"
+
+namespace lockstep::launcher {
+namespace {
+
+constexpr int64_t kCulpritNs = 200'000'000;  // from a dead worker's sockets' end to its own
+constexpr int kDrainTries = 50;              // a console may not take rank 0's last lines at once
+constexpr control::NodeId kAlone = 1;
+constexpr int64_t kHaltTickMs = 2;  // between two looks at who has let go
+constexpr int kProposals = 10;      // to write one, while the disk refuses
+constexpr int64_t kProposalPauseNs = 250'000'000;
+// workers.json anew, for what is on other nodes; and the rendezvous, for those that look for us.
+constexpr int64_t kPublishNs = control::Wire::kBeatMs * control::kMs;
+
+class Agent {
+ public:
+  Agent(FileSystem& file_system, Clock& clock, const AgentOptions& options,
+        std::filesystem::path scratch)
+      : file_system_(file_system),
+        clock_(clock),
+        options_(options),
+        scratch_(std::move(scratch)),
+        crew_(file_system, clock, options, scratch_) {}
+
+  Result<AgentEnd> run_alone();  // as the only node of its job
+  Result<AgentEnd> run_among();  // as one of several
+
+ private:
+  Result<void> open_record();
+  Result<void> serve_status();
+  AgentEnd run();
+  void feed(const control::Event& event);
+  void carry_out(const control::Send& action);
+  void carry_out(const control::Follow& action);
+  void carry_out(const control::SpawnWorkers& action);
+  void carry_out(const control::TermWorkers&) { crew_.terminate(); }
+  void carry_out(const control::KillWorkers&) { crew_.halt(); }
+  void carry_out(const control::Propose& action);
+  void carry_out(const control::Committed& action);
+  void carry_out(const control::Changed&) { publish("running", -1); }
+  void carry_out(const control::Leads& action);
+  void carry_out(const control::SteppedDown& action);
+  void carry_out(const Record& action);
+  void carry_out(const control::Leave& action);
+
+  void tell(control::Event event);
+  void beat();
+  Result<void> spawn(const control::Order& order);
+  void wait();
+  void collect_exits(int64_t alive_ns);
+  void conclude(const control::Leave& action);
+  void keep_up();
+  void publish(const std::string& state, int exit_status);
+  void record(LoggedEvent event);
+  void say(bool all);
+  void add_nodes(Membership& membership) const;
+  void show_console();
+  void end_console();
+  std::filesystem::path store_socket() const { return scratch_ / "store"; }
+
+  FileSystem& file_system_;
+  Clock& clock_;
+  const AgentOptions& options_;
+  const std::filesystem::path scratch_;
+  Crew crew_;
+  StopSignals signals_;
+  std::shared_ptr<EventLog> events_;  // both while this node coordinates
+  std::unique_ptr<net::StatusServer> status_;
+  std::vector<LoggedEvent> unsaid_;                // of a standby that has not yet taken over
+  int64_t took_over_after_ = -1;                   // this generation
+  std::shared_ptr<ConsoleTail> console_;           // while rank 0 is one of ours
+  std::optional<control::Rendezvous> rendezvous_;  // both only with other nodes
+  std::unique_ptr<control::Wire> wire_;
+  std::optional<control::JobNode> node_;
+  int64_t published_ns_ = 0, beaten_ns_ = 0;
+  bool left_ = false;
+  AgentEnd end_;
+  std::mutex mutex_;
+  std::vector<control::Event> told_;    // guarded, as what follows: what errands have found out
+  std::optional<net::Endpoint> named_;  // at the rendezvous
+  // What it does here: the event log, the console and workers.json, and the rendezvous once it has
+  // been met at. The last member: it ends first.
+  Errands errands_;
+};
+
+control::Timing timing_alone() {
+  control::Timing timing;
+  timing.report_ns = timing.scan_ns = 0;  // nobody is far: at every look
+  return timing;
+}
+
+Result<AgentEnd> Agent::run_alone() {
+  LOCKSTEP_RETURN_IF_ERROR(open_record());
+  control::CoordinatorOptions options;
+  options.supervisor = options_.supervisor;
+  options.id = kAlone;
+  options.timing = timing_alone();
+  const control::MemberOptions member{kAlone, "", "", options.run, options.timing};
+  node_.emplace(member, options, /*leads=*/true, clock_.monotonic_ns());
+  return run();
+}
+
+Result<AgentEnd> Agent::run_among() {
+  const NodesOptions& nodes = options_.nodes;
+  LOCKSTEP_TRY(auto rendezvous, control::Rendezvous::create(file_system_, nodes.endpoint, nodes.job,
+                                                            options_.dump_folder / "control"));
+  rendezvous_.emplace(std::move(rendezvous));
+  LOCKSTEP_TRY(const auto secret, net::Secret::of_job(options_.environment, options_.dump_folder));
+  LOCKSTEP_TRY(const auto local,
+               net::choose_local_address(nodes.local_address, rendezvous_->fixed()));
+  // Any node may coordinate some day: each says now what would then be wrong.
+  if (!options_.status_endpoint.empty()) {
+    LOCKSTEP_RETURN_IF_ERROR(net::status_address(options_.status_endpoint));
+  }
+  control::CoordinatorOptions options;
+  const net::Secret random = net::Secret::generate();
+  std::memcpy(&options.id, random.bytes().data(), sizeof options.id);
+  LOCKSTEP_TRY(wire_, control::Wire::open({.secret = secret, .dial_from = local.address},
+                                          *rendezvous_, options.id, local, store_socket()));
+  LOCKSTEP_TRY(const bool leads, wire_->meet());
+  if (leads) LOCKSTEP_RETURN_IF_ERROR(open_record());
+  log_info("node ", nodes.name, " at ", wire_->listens_at().str(),
+           leads ? " coordinates" : " looks for the coordinator");
+  options.supervisor = options_.supervisor;
+  options.run = nodes.run;
+  options.min_nodes = nodes.min;
+  options.max_nodes = nodes.max;
+  options.spares = nodes.spares;
+  options.on_node_loss = nodes.on_loss;
+  options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
+  const control::MemberOptions member{options.id, nodes.name, wire_->listens_at().str(),
+                                      options.run, options.timing};
+  node_.emplace(member, options, leads, clock_.monotonic_ns());
+  return run();
+}
+
+Result<void> Agent::open_record() {
+  LOCKSTEP_TRY(EventLog events,
+               EventLog::open(file_system_, options_.dump_folder / "events.jsonl"));
+  events_ = std::make_shared<EventLog>(std::move(events));
+  return serve_status();
+}
+
+// The one place that shows the token.
+Result<void> Agent::serve_status() {
+  if (options_.status_endpoint.empty() || status_) return {};
+  LOCKSTEP_TRY(const auto secret, net::Secret::of_job(options_.environment, options_.dump_folder));
+  LOCKSTEP_TRY(status_, net::StatusServer::open({.secret = secret,
+                                                 .at = options_.status_endpoint,
+                                                 .pages = options_.status_pages}));
+  log_info("status page: ", status_->url());
+  return {};
+}
+
+AgentEnd Agent::run() {
+  feed(crew_.look(clock_.monotonic_ns()));
+  while (!left_) {
+    const int64_t alive_ns = clock_.monotonic_ns();
+    wait();
+    collect_exits(alive_ns);
+    for (const int signal : signals_.take()) feed(StopRequested{signal});
+    show_console();
+    if (crew_.told_to_halt() && !crew_.waits()) end_console();
+    if (options_.supervisor.max_restarts > 0) crew_.keep_one_ready();
+    feed(crew_.look(clock_.monotonic_ns()));
+    keep_up();
+  }
+  return end_;
+}
+
+// What a node does for the others now and then.
+void Agent::keep_up() {
+  if (!wire_ || left_) return;
+  const int64_t now_ns = clock_.monotonic_ns();
+  if (node_->coordinator() != nullptr && now_ns - beaten_ns_ >= kPublishNs) {
+    beaten_ns_ = now_ns;
+    errands_.post_latest("beat", [this] { beat(); });
+  }
+  if (now_ns - published_ns_ < kPublishNs) return;
+  published_ns_ = now_ns;
+  publish("running", -1);
+}
+
+void Agent::beat() {
+  const auto newest = rendezvous_->beat();
+  if (!newest) log_warning(newest.error().message);
+  if (newest && !newest.value()) tell(control::Superseded{});
+}
+
+void Agent::tell(control::Event event) {
+  const std::lock_guard lock(mutex_);
+  told_.push_back(std::move(event));
+}
+
+// Calls itself: Spawned and SpawnFailed answer a SpawnWorkers amid the actions of another event.
+void Agent::feed(const control::Event& event) {
+  if (left_) return;
+  for (const control::Action& action : node_->on(event, clock_.monotonic_ns()))
+    std::visit([this](const auto& a) { carry_out(a); }, action);
+  say(/*all=*/false);
+}
+
+void Agent::carry_out(const control::Send& action) {
+  if (wire_) wire_->send(action.to, action.message);
+}
+
+void Agent::carry_out(const control::Follow& action) {
+  if (!wire_) return;
+  if (!action.leader.address.empty()) return wire_->follow(action.leader.address);
+  errands_.post_latest("look", [this] {
+    const auto found = rendezvous_->newest();
+    const std::lock_guard lock(mutex_);
+    if (found) named_ = found.value().at;
+  });
+}
+
+void Agent::carry_out(const control::Propose& action) {
+  const control::Succession& next = action.next;
+  if (!rendezvous_) return feed(control::Decided{next.base, next.generation, true, ""});  // alone
+  errands_.post([this, next] {
+    auto mine = rendezvous_->follow(next, wire_->listens_at());
+    for (int i = 1; i < kProposals && !mine; ++i) {
+      if (i == 1) log_warning(mine.error().message, "; tried again");
+      clock_.sleep_ns(kProposalPauseNs);
+      mine = rendezvous_->follow(next, wire_->listens_at());
+    }
+    tell(control::Decided{next.base, next.generation, mine && mine.value(),
+                          mine ? "" : mine.error().message});
+  });
+}
+
+void Agent::carry_out(const control::Committed& action) {
+  if (wire_) wire_->serve(action.generation, action.nonce);
+}
+
+void Agent::carry_out(const control::Leads& action) {
+  log_warning("this node coordinates from now on, after generation ", action.after);
+  took_over_after_ = action.after;
+  if (const auto opened = open_record(); !opened) log_warning(opened.error().message);
+}
+
+void Agent::carry_out(const control::SpawnWorkers& action) {
+  if (wire_ && node_->coordinator() == nullptr) narrate_ranks(action.order);
+  const auto spawned = spawn(action.order);
+  if (spawned) {
+    feed(control::Spawned{crew_.pids()});
+  } else {
+    feed(SpawnFailed{spawned.error().message});
+  }
+}
+
+Result<void> Agent::spawn(const control::Order& order) {
+  if (order.first_rank > 0) {
+    end_console();
+  } else if (!console_) {
+    LOCKSTEP_TRY(ConsoleTail console,
+                 ConsoleTail::create(file_system_, options_.dump_folder / "logs" / "console.log",
+                                     log_path(options_.dump_folder, 0)));
+    console_ = std::make_shared<ConsoleTail>(std::move(console));
+  }
+  return crew_.start({.generation = order.generation,
+                      .first_rank = order.first_rank,
+                      .count = order.count,
+                      .world_size = order.world_size,
+                      .nonce = order.nonce,
+                      .store = wire_ ? text("agent:", store_socket().string()) : "",
+                      .bind_address = wire_ ? wire_->local().address : "",
+                      .bind_interface = wire_ ? wire_->local().interface : ""});
+}
+
+void Agent::carry_out(const control::SteppedDown& action) {
+  log_warning("this node no longer coordinates: ", action.reason);
+  unsaid_.clear();
+  events_.reset();
+  status_.reset();
+  if (wire_) wire_->stop_serving();
+}
+
+void Agent::carry_out(const Record& action) {
+  LoggedEvent event;
+  event.event = action.event;
+  event.generation = action.generation;
+  event.world_size = action.world_size;
+  event.rank = action.rank;
+  event.step = action.step;
+  event.reason = action.reason;
+  if (action.rank >= 0 && !action.pids.empty()) event.pid = action.pids.front();
+  if (action.rank < 0) event.pids.assign(action.pids.begin(), action.pids.end());
+  record(std::move(event));
+
+  narrate(action, options_.nodes.min);
+}
+
+void Agent::record(LoggedEvent event) {
+  if (!events_) return;
+  event.unix_ns = clock_.unix_ns();
+  unsaid_.push_back(std::move(event));
+}
+
+// Of several standbys that try to take over only the one that does has done what it says.
+void Agent::say(bool all) {
+  const control::Coordinator* coordinator = node_->coordinator();
+  const bool rules = took_over_after_ < 0 || (coordinator != nullptr && coordinator->rules());
+  if (unsaid_.empty() || (!rules && !all)) return;
+  errands_.post([log = events_, events = std::exchange(unsaid_, {})] {
+    for (const LoggedEvent& event : events) log->append(event);
+  });
+}
+
+void Agent::carry_out(const control::Leave& action) {
+  left_ = true;
+  end_.exit_status = action.exit_status;
+  end_.alone = action.alone;
+  end_.speaks_for_job = node_->coordinator() != nullptr;
+  end_console();
+  if (end_.speaks_for_job) {
+    conclude(action);
+  } else if (action.exit_status != kExitDone) {
+    narrate_end(action.exit_status, action.reason);
+  }
+  errands_.finish();
+}
+
+// The coordinator's last words.
+void Agent::conclude(const control::Leave& action) {
+  const Supervisor& supervisor = node_->coordinator()->supervisor();
+  LoggedEvent event;
+  event.event = state_name(supervisor.state());
+  event.generation = supervisor.generation();
+  event.world_size = supervisor.world_size();
+  event.exit_status = action.exit_status;
+  event.reason = action.reason;
+  record(std::move(event));
+  say(/*all=*/true);
+  if (rendezvous_) errands_.post([this, over = action.over] { rendezvous_->withdraw(over); });
+  publish(state_name(supervisor.state()), action.exit_status);
+  const std::string table = incident_table(supervisor.incidents());
+  if (!table.empty()) log_info("what failed, and what it cost\n", table);
+  if (took_over_after_ >= 0)
+    log_info("another node coordinated until generation ", took_over_after_,
+             "; what failed by then is in ", (options_.dump_folder / "events.jsonl").string());
+  if (action.exit_status == kExitDone) return;
+  narrate_end(action.exit_status, action.reason);
+  if (action.exit_status != kExitConfig && !options_.resume_command.empty())
+    log_info("to resume from the newest checkpoint: ", options_.resume_command);
+}
+
+void Agent::wait() {
+  std::vector<int> descriptors = crew_.pidfds();
+  descriptors.push_back(signals_.descriptor());
+  const int64_t tick_ms = crew_.waits() ? kHaltTickMs : options_.tick_ms;
+  if (!wire_) return wait_readable(descriptors, tick_ms);
+  for (const control::Event& event : wire_->wait(tick_ms, descriptors)) feed(event);
+  std::vector<control::Event> told;
+  std::optional<net::Endpoint> named;
+  {
+    const std::lock_guard lock(mutex_);
+    told.swap(told_);
+    named.swap(named_);
+  }
+  if (named && node_->member().follows().address.empty()) wire_->follow(named->str());
+  for (const control::Event& event : told) feed(event);
+}
+
+// All deaths of one look go into one event: which came first is decided by what they say. A worker
+// whose sockets are closed is not always reaped before those that noticed: they are believed only
+// when nobody else has died a moment later.
+void Agent::collect_exits(int64_t alive_ns) {
+  WorkersExited event{crew_.reap(), alive_ns};
+  const int64_t deadline_ns = clock_.monotonic_ns() + kCulpritNs;
+  const auto lost_a_peer = [](const WorkerExit& exit) { return exit.exit_code == kExitPeerLost; };
+  while (!event.exits.empty() && event.exits.size() < crew_.size() && !crew_.told_to_halt() &&
+         std::all_of(event.exits.begin(), event.exits.end(), lost_a_peer) &&
+         clock_.monotonic_ns() < deadline_ns) {
+    wait();
+    for (WorkerExit& exit : crew_.reap()) event.exits.push_back(std::move(exit));
+  }
+  if (!event.exits.empty()) feed(event);
+}
+
+void Agent::publish(const std::string& state, int exit_status) {
+  const control::Coordinator* coordinator = node_->coordinator();
+  if (coordinator == nullptr || coordinator->committed() < 0) return;
+  // Two may believe that they succeed the same one. The end is said by whoever has to say it.
+  if (!coordinator->rules() && exit_status < 0) return;
+  published_ns_ = clock_.monotonic_ns();
+  Membership membership;
+  membership.generation = coordinator->supervisor().generation();
+  membership.world_size = coordinator->supervisor().world_size();
+  membership.agent_pid = ::getpid();
+  if (wire_) membership.job = options_.nodes.job;
+  membership.restarts = coordinator->supervisor().restarts_since_safe();
+  membership.state = state;
+  membership.exit_status = exit_status;
+  for (int64_t rank = 0; rank < membership.world_size; ++rank)
+    membership.workers.push_back({static_cast<int>(rank), coordinator->pid_of(rank),
+                                  crew_.page_of(rank), coordinator->progress_of(rank)});
+  if (wire_) add_nodes(membership);
+  const State now = coordinator->supervisor().state();
+  if (now != State::kDone && now != State::kFailed) {  // then they leave, one by one
+    end_.nodes.clear();
+    for (const auto& node : membership.nodes) end_.nodes.push_back(node.name);
+  }
+  errands_.post_latest("workers.json", [this, membership = std::move(membership)] {
+    const bool ends = membership.exit_status >= 0;
+    if (!ends && rendezvous_ && !rendezvous_->named()) return;  // the job may be another's, or over
+    const auto published =
+        publish_membership(file_system_, options_.dump_folder / "workers.json", membership);
+    if (!published) log_warning("workers.json: ", published.error().message);
+  });
+}
+
+void Agent::add_nodes(Membership& membership) const {
+  const control::Coordinator& coordinator = *node_->coordinator();
+  for (auto& member : membership.workers)
+    if (const auto* node = coordinator.node_of(member.rank)) member.node = node->name;
+  for (const auto& node : coordinator.nodes()) {
+    const bool own = node->peer.id == node_->member().id();
+    membership.nodes.push_back({.name = node->name,
+                                .address = own ? wire_->listens_at().str() : node->peer.address,
+                                .first_rank = coordinator.first_rank(*node),
+                                .suspect = node->suspect,
+                                .coordinator = own});
+  }
+}
+
+void Agent::show_console() {
+  if (console_) errands_.post_latest("console", [console = console_] { console->pump(); });
+}
+
+// To the last line; rank 0's next ones may be another node's to show.
+void Agent::end_console() {
+  if (!console_) return;
+  errands_.post([this, console = std::exchange(console_, nullptr)] {
+    constexpr int64_t kPauseNs = 20'000'000;
+    for (int i = 0; i < kDrainTries && !console->pump(); ++i) clock_.sleep_ns(kPauseNs);
+  });
+}
+
+}  // namespace
+
+std::filesystem::path log_path(const std::filesystem::path& dump_folder, int64_t rank) {
+  constexpr size_t kDigits = 5;
+  const std::string digits = std::to_string(rank);
+  const std::string zeros(kDigits - std::min(kDigits, digits.size()), '0');
+  return dump_folder / "logs" / text("rank_", zeros, digits, ".log");
+}
+
+AgentEnd run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& options) {
+  const bool several = options.nodes.several();
+  const auto fail = [several](const Error& error) {
+    log_error(error.message);
+    return AgentEnd{
+        .exit_status = exit_status(error.code), .speaks_for_job = !several, .nodes = {}};
+  };
+  const auto logs = options.dump_folder / "logs";
+  if (const auto made = file_system.make_directories(logs); !made) return fail(made.error());
+  const Result<FolderClaim> claim =
+      several ? FolderClaim() : FolderClaim::take(options.dump_folder);
+  if (!claim) return fail(claim.error());
+  if (const auto free = nobody_else_runs(file_system, clock, options.dump_folder,
+                                         several ? options.nodes.job : "", kPublishNs);
+      !free)
+    return fail(free.error());
+  auto scratch = make_private_directory();
+  if (!scratch) return fail(scratch.error());
+  become_subreaper();
+  const auto end = [&] {
+    Agent agent(file_system, clock, options, *scratch);
+    return several ? agent.run_among() : agent.run_alone();
+  }();
+  if (const auto removed = remove_tree(file_system, *scratch); !removed)
+    log_warning(removed.error().message);
+  return end ? end.value() : fail(end.error());
+}
+
+}  // namespace lockstep::launcher

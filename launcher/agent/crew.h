@@ -1,0 +1,93 @@
+// This node's workers of one generation: their processes, progress pages and log files. A process
+// that lets go of its generation (worker_link/progress_page.h) is kept, and serves the next one in
+// the same slot, which is its device; to the outside its worker has ended as one that lost a peer.
+// Owns the processes: destruction kills and reaps them. Borrows the file system, the clock and the
+// options. Thread: one, which must live as long as the workers shall (process.h).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "launcher/agent/agent.h"
+#include "launcher/host/process.h"
+
+namespace lockstep::launcher {
+
+class Crew {
+ public:
+  struct Place {
+    int64_t generation = 0, first_rank = 0, count = 1, world_size = 1;
+    std::string nonce;
+    std::string store;  // empty: a file of this generation, when no other node takes part
+    std::string bind_address = "", bind_interface = "";  // empty: the workers choose
+  };
+  // Everything of a generation that is not for people lies in `scratch`, a private folder.
+  Crew(FileSystem& file_system, Clock& clock, const AgentOptions& options,
+       std::filesystem::path scratch)
+      : file_system_(file_system), clock_(clock), options_(options), scratch_(std::move(scratch)) {}
+
+  // Starts the workers of a generation; those of the one before have all been reaped. On failure
+  // none is left. Errors: kIo, kNotFound.
+  Result<void> start(const Place& place);
+  void terminate();  // SIGTERM to each
+  // Each shall let go of the generation; SIGKILL to one that cannot, or has not within kHaltNs, and
+  // to its children.
+  void halt();
+  bool told_to_halt() const { return halt_by_ns_ > 0; }
+  bool waits() const;  // for one that has been told
+
+  // Those that have ended since the last call, by rank of the job.
+  std::vector<WorkerExit> reap();
+  // Their pages, by local rank.
+  Tick look(int64_t now_ns);
+  // Has one process ready for a worker that will be lost: LibTorch is loaded, it has the memory
+  // that a worker has (at most core::kKeptBytes), and waits. From the workers' first step on.
+  void keep_one_ready();
+
+  size_t size() const { return workers_.size(); }
+  std::vector<int> pidfds() const;  // of the processes
+  std::vector<int32_t> pids() const;
+  std::filesystem::path page_of(int64_t rank) const;  // empty: not one of ours
+
+ private:
+  static constexpr int64_t kHaltNs = 1'000'000'000;
+  enum class State { kRuns, kParked, kOver };
+  struct Worker {
+    WorkerProcess process;
+    pid_t pid;
+    int64_t slot;
+    std::filesystem::path page_path;
+    std::unique_ptr<ProgressPage> page;
+    State state = State::kRuns;
+    std::filesystem::path log = {};
+    int64_t log_start = 0;  // where this generation's lines begin
+    bool stopped = false;
+  };
+  Result<void> start_all(const Place& place);
+  std::vector<Worker> take_parked(int64_t count);
+  Result<Worker> start_process(WorkerPlace place, bool later);
+  int64_t largest_memory() const;  // bytes that a worker has of its own
+  Result<Worker> replace(const WorkerPlace& place);
+  Result<void> next_turn(Worker& worker, WorkerPlace place);
+  WorkerPlace place_of(const Place& place, int64_t local, int64_t slot) const;
+  std::optional<WorkerExit> end_of(Worker& worker);
+  std::filesystem::path output_of(int64_t rank) const;
+
+  FileSystem& file_system_;
+  Clock& clock_;
+  const AgentOptions& options_;
+  const std::filesystem::path scratch_;
+  std::filesystem::path folder_;  // of the generation
+  std::vector<Worker> workers_;   // by local rank
+  std::optional<Worker> ready_;   // serves nobody yet
+  int64_t first_rank_ = 0, state_looked_ns_ = 0, started_ = 0;
+  int64_t halt_by_ns_ = 0;  // 0: nobody was told to
+  bool may_ready_ = true;   // at most one is started in a generation
+};
+
+}  // namespace lockstep::launcher

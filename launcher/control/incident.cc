@@ -1,0 +1,114 @@
+#include "launcher/control/incident.h"
+
+#include <csignal>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace lockstep::launcher {
+namespace {
+
+const char* exit_meaning(int exit_code) {
+  switch (exit_code) {
+    case kExitDone: return "done";
+    case kExitConfig: return "wrong config or input";
+    case kExitBug: return "bug";
+    case kExitResume: return "saved, resume me";
+    case kExitPeerLost: return "lost a peer";
+    case kExitNoProgress: return "do not restart";
+    case 127: return "program or library not found";
+    default: return "";
+  }
+}
+
+bool bug_signal(int signal) {
+  switch (signal) {
+    case SIGSEGV:
+    case SIGABRT:
+    case SIGBUS:
+    case SIGFPE:
+    case SIGILL:
+    case SIGSYS: return true;
+    default: return false;
+  }
+}
+
+std::string where_text(const Progress& progress) {
+  std::string out = text("step ", progress.step, ", ", phase_name(progress.phase));
+  if (progress.save_phase != SavePhase::kIdle && progress.save_phase != SavePhase::kCommitted)
+    out += text(", checkpoint ", save_phase_name(progress.save_phase));
+  return out;
+}
+
+void append_consequences(const Incident& incident, std::string& out) {
+  if (incident.consequences.empty()) return;
+  out += "    then   ";
+  const char* separator = "";
+  for (const WorkerExit& exit : incident.consequences) {
+    out += text(separator, "rank ", exit.rank, " ", cause_text(exit));
+    separator = "; ";
+  }
+  out += '\n';
+}
+
+}  // namespace
+
+std::string signal_text(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? text("SIG", name) : text("signal ", signal);
+}
+
+std::string cause_text(const WorkerExit& exit) {
+  if (!exit.node_lost.empty()) return exit.node_lost;
+  if (exit.hung_s > 0)
+    return text(exit.stopped ? "stopped (SIGSTOP), " : "", "no progress for ",
+                fixed(exit.hung_s, 1), " s");
+  if (exit.signal != 0) return text("killed by ", signal_text(exit.signal));
+  const char* meaning = exit_meaning(exit.exit_code);
+  if (*meaning == '\0') return text("exit code ", exit.exit_code);
+  return text("exit code ", exit.exit_code, " (", meaning, ")");
+}
+
+int failure_status(const WorkerExit& exit) {
+  if (exit.hung_s > 0 || !exit.node_lost.empty()) return kExitResume;
+  if (exit.signal != 0) return bug_signal(exit.signal) ? kExitBug : kExitResume;
+  switch (exit.exit_code) {
+    case kExitConfig:
+    case kExitBug:
+    case kExitResume:
+    case kExitPeerLost:
+    case kExitNoProgress: return exit.exit_code;
+    default: return kExitBug;
+  }
+}
+
+std::string phases_text(const Incident& incident) {
+  return text("detect ", fixed(incident.detect_ms, 0), " ms, stop ", fixed(incident.stop_ms, 0),
+              " ms, agree ", fixed(incident.agree_ms, 0), " ms, respawn ",
+              fixed(incident.respawn_ms, 0), " ms, restore ", fixed(incident.restore_ms, 0),
+              " ms, first step ", fixed(incident.first_step_ms, 0),
+              " ms: ", fixed(incident.total_ms(), 0), " ms");
+}
+
+std::string incident_table(const std::vector<Incident>& incidents) {
+  std::string out;
+  for (const Incident& incident : incidents) {
+    const WorkerExit& first = incident.primary;
+    out += text("generation ", incident.generation, ", world size ", incident.world_size, "\n",
+                "    first  rank ", first.rank, " ", cause_text(first), ", at ",
+                where_text(first.progress), "\n");
+    for (const std::string& line : first.log_lines) out += text("           | ", line, "\n");
+    append_consequences(incident, out);
+    if (incident.recovered())
+      out += text("    cost   ", phases_text(incident), "; world size ", incident.next_world_size,
+                  ", first new step ", incident.first_step, "\n");
+    else if (incident.next_world_size > 0)
+      out += text("    cost   restarted with world size ", incident.next_world_size,
+                  ", no step completed\n");
+    else
+      out += "    cost   not restarted\n";
+  }
+  return out;
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,76 @@
+// What can go wrong with a job's workers, as plain values: how a worker ended, and what one
+// failure of a generation was, what followed from it and what recovering from it cost.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "worker_link/progress_page.h"
+
+namespace lockstep::launcher {
+
+// The exit-code contract between worker, agent and batch script (docs/FAULTS.md).
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitConfig = 64;      // the user's input is wrong: never restart
+inline constexpr int kExitBug = 70;         // bounded restarts
+inline constexpr int kExitResume = 75;      // state is saved (or was before): run it again
+inline constexpr int kExitPeerLost = 76;    // another rank is gone: restart at once
+inline constexpr int kExitNoProgress = 93;  // do not restart
+
+// How one worker ended.
+struct WorkerExit {
+  int rank = 0;
+  int exit_code = 0;
+  int signal = 0;         // != 0: killed by this signal, exit_code means nothing
+  double hung_s = 0;      // > 0: it stopped making progress this long ago and was killed for it
+  bool stopped = false;   // of a hang: the process was stopped (SIGSTOP), not busy
+  std::string node_lost;  // not empty: its node is gone, and this is how that was seen
+  Progress progress;      // its page's last words
+  std::vector<std::string> log_lines;
+
+  bool chose_its_code() const { return signal == 0 && hung_s == 0 && node_lost.empty(); }
+  bool done() const { return chose_its_code() && exit_code == kExitDone; }
+  bool wants_resume() const { return chose_its_code() && exit_code == kExitResume; }
+  bool failed() const { return !done() && !wants_resume(); }
+};
+
+// What a running worker's page says.
+struct Sample {
+  Progress progress;
+  bool stopped = false;  // the process is in state T
+};
+
+// "killed by SIGKILL", "exit code 70 (bug)", "no progress for 120 s".
+std::string cause_text(const WorkerExit& exit);
+std::string signal_text(int signal);  // "SIGKILL"
+// The status with which to end when `exit` is the reason and nothing may be restarted.
+int failure_status(const WorkerExit& exit);
+
+// One failure of a generation. Times in ms; -1: did not get that far.
+struct Incident {
+  int64_t generation = 0, world_size = 0;
+  WorkerExit primary;                    // failed first, and not because another one had
+  std::vector<WorkerExit> consequences;  // the other ends of this generation, in the order seen
+  int64_t next_world_size = 0;           // 0: not restarted
+  double detect_ms = -1;                 // at most this long from the death to noticing it
+  double stop_ms = -1;                   // noticed -> every worker of the generation reaped
+  double agree_ms = 0;                   // -> the nodes agreed on the next generation
+  double respawn_ms = -1;                // -> every worker of it started
+  double restore_ms = -1;                // -> one of them computes: state is loaded
+  double first_step_ms = -1;             // -> it completed a step
+  int64_t first_step = -1;               // ... this one
+
+  bool recovered() const { return first_step_ms >= 0; }
+  double total_ms() const {
+    return detect_ms + stop_ms + agree_ms + respawn_ms + restore_ms + first_step_ms;
+  }
+};
+
+// "detect 1 ms, stop 12 ms, agree 0 ms, respawn 3 ms, restore 140 ms, first step 700 ms: 856 ms"
+std::string phases_text(const Incident& incident);
+// The closing table: each failure, what followed from it, what recovery cost. Empty without any.
+std::string incident_table(const std::vector<Incident>& incidents);
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,62 @@
+#include "launcher/control/narration.h"
+
+#include <string>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "launcher/control/incident.h"
+
+namespace lockstep::launcher {
+
+void narrate(const Record& event, int64_t min_nodes) {
+  const std::string generation = text("generation ", event.generation);
+  const std::string least = text("at least ", min_nodes, " must be here");
+  WorkerExit peer_lost;
+  peer_lost.exit_code = kExitPeerLost;
+  const bool lost_a_peer = event.reason == cause_text(peer_lost);
+  if (event.event == "failure_detected" && lost_a_peer) {
+    log_warning(generation, ": rank ", event.rank, " lost a peer at step ", event.step,
+                ", which is another rank's or node's failure; stopping the others");
+  } else if (event.event == "failure_detected") {
+    log_error(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step,
+              "; stopping the others");
+  } else if (event.event == "generation_start") {
+    log_info(generation, ": ", event.reason);
+  } else if (event.event == "recovered") {
+    log_info(generation, ": recovered: ", event.reason);
+  } else if (event.event == "stop_requested") {
+    const bool at_once = event.reason.ends_with(" again");
+    const char* more = event.reason == "SIGINT" ? " (once more: without saving)" : "";
+    log_info(event.reason, at_once ? ": workers are killed, the newest checkpoint counts"
+                                   : text(": workers save and stop", more));
+  } else if (event.event == "straggler") {
+    log_warning(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step);
+  } else if (event.event == "node_lost") {
+    log_error(generation, ": ", event.reason);
+  } else if (event.event == "grace_over" || event.event == "node_refused") {
+    log_warning(generation, ": ", event.reason);
+  } else if (event.event == "node_joined") {
+    log_info(generation, ": node ", event.reason,
+             " joined; it takes part from the next "
+             "generation on (",
+             least, ")");
+  } else if (event.event == "waiting_for_nodes") {
+    log_info(generation, ": waiting for nodes, ", event.reason.empty() ? least : event.reason);
+  }
+}
+
+void narrate_ranks(const control::Order& order) {
+  log_info("generation ", order.generation, ": ranks ", order.first_rank, " to ",
+           order.first_rank + order.count - 1, " of ", order.world_size, " run here");
+}
+
+void narrate_end(int exit_status, const std::string& reason) {
+  const std::string words = text("ended with status ", exit_status, ": ", reason);
+  if (exit_status == kExitResume) {
+    log_warning(words);
+  } else {
+    log_error(words);
+  }
+}
+
+}  // namespace lockstep::launcher

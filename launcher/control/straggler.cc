@@ -1,0 +1,32 @@
+#include "launcher/control/straggler.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace lockstep::launcher {
+namespace {
+
+constexpr double kSlow = 1.5;
+
+}  // namespace
+
+std::optional<Straggler> find_straggler(const std::vector<int64_t>& slot_us) {
+  const auto slowest = std::max_element(slot_us.begin(), slot_us.end());
+  std::vector<int64_t> others;
+  for (auto it = slot_us.begin(); it != slot_us.end(); ++it)
+    if (it != slowest && *it > 0) others.push_back(*it);
+  if (others.empty()) return std::nullopt;
+  const auto middle = others.begin() + std::ssize(others) / 2;
+  std::nth_element(others.begin(), middle, others.end());
+  if (static_cast<double>(*slowest) < kSlow * static_cast<double>(*middle)) return std::nullopt;
+  return Straggler{static_cast<size_t>(slowest - slot_us.begin()), *slowest, *middle};
+}
+
+std::string straggler_text(const Straggler& straggler) {
+  return text("slow: ", fixed(static_cast<double>(straggler.slot_us) * 1e-3, 1),
+              " ms for a slot, the others ",
+              fixed(static_cast<double>(straggler.usual_us) * 1e-3, 1), " ms");
+}
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,479 @@
+#include "launcher/control/supervisor.h"
+
+#include <algorithm>
+#include <csignal>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "launcher/control/straggler.h"
+
+namespace lockstep::launcher {
+namespace {
+
+bool same(const Progress& a, const Progress& b) {
+  return std::tie(a.step, a.phase, a.save_phase, a.committed_step, a.snapshot_step, a.unix_ns) ==
+         std::tie(b.step, b.phase, b.save_phase, b.committed_step, b.snapshot_step, b.unix_ns);
+}
+
+bool computing(Phase phase) { return phase == Phase::kStep || phase == Phase::kUpdate; }
+
+bool saving(const Progress& progress) {
+  return progress.phase == Phase::kSave || progress.save_phase == SavePhase::kStaging ||
+         progress.save_phase == SavePhase::kWriting || progress.save_phase == SavePhase::kVoting;
+}
+
+bool peer_lost(const WorkerExit& exit) {
+  return exit.chose_its_code() && exit.exit_code == kExitPeerLost;
+}
+
+// From so many silences of a phase on, one that is so many times as long as the longest of them is
+// a hang, but nothing under a time that a busy file system may take.
+constexpr int64_t kKnownFrom = 20, kHangFactor = 20;
+constexpr double kLeastHangSeconds = 60;
+// Who was stopped for a moment, by whatever means, is left alone.
+constexpr double kStoppedSeconds = 5;
+// Looks that are so far apart say that the looker slept: a suspended job, a machine without a
+// processor for it.
+constexpr double kAsleepSeconds = 2;
+constexpr int64_t kSlowSteps = 10;
+constexpr int64_t kSecondStopNs = 1'000'000'000;  // after the first one
+
+int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+}  // namespace
+
+const char* state_name(State state) {
+  switch (state) {
+    case State::kForming: return "forming";
+    case State::kRunning: return "running";
+    case State::kStopping: return "stopping";
+    case State::kDone: return "done";
+    case State::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+Actions Supervisor::on(const Event& event, int64_t now_ns) {
+  LOCKSTEP_CHECK(now_ns >= now_ns_, "time went back from ", now_ns_, " to ", now_ns);
+  now_ns_ = now_ns;
+  actions_.clear();
+  if (!terminal()) std::visit([this](const auto& e) { on_event(e); }, event);
+  return std::exchange(actions_, {});
+}
+
+void Supervisor::on_event(const Begin&) {
+  LOCKSTEP_CHECK(workers_.empty(), "begun twice");
+  const auto& list = options_.nproc_per_node;
+  per_node_ = list.empty() ? options_.default_nproc : list.front();
+  form();
+}
+
+void Supervisor::on_event(const TookOver& event) {
+  LOCKSTEP_CHECK(workers_.empty(), "begun twice");
+  restarts_ = options_.nproc_per_node.size();
+  workers_.resize(static_cast<size_t>(event.world_size));  // of the generation that was lost
+  exits_.push_back({event.lost, false});
+  begin_failure(event.silent_ms);
+  conclude_failure();
+}
+
+void Supervisor::on_event(const Nodes& event) {
+  nodes_ = event;
+  if (state_ != State::kForming) return;
+  if (event.count < 0) finish(kExitResume, event.reason);
+  if (event.count < 0 || per_node_ == 0) return;
+  if (!waiting_) ++generation_;
+  form();
+}
+
+void Supervisor::form() {
+  state_ = State::kForming;
+  reason_ = Reason::kNone;
+  killed_ = false;
+  exits_.clear();
+  phase_start_ns_ = now_ns_;
+  generation_ = std::max(generation_, nodes_.next_generation);
+  waiting_ = nodes_.count == 0;
+  if (waiting_) {
+    record("waiting_for_nodes");
+    return;
+  }
+  LOCKSTEP_CHECK(per_node_ >= 1 && nodes_.count >= 1, per_node_, " x ", nodes_.count);
+  workers_.assign(static_cast<size_t>(per_node_ * nodes_.count), Worker{});
+  if (!incidents_.empty()) incidents_.back().next_world_size = world_size();
+  record("generation_start", -1, text("world size ", world_size()));
+  actions_.emplace_back(SpawnAll{generation_, world_size()});
+}
+
+void Supervisor::on_event(const Agreed&) {
+  if (state_ != State::kForming) return;
+  if (!incidents_.empty()) incidents_.back().agree_ms = since_ms(phase_start_ns_);
+  phase_start_ns_ = now_ns_;
+}
+
+void Supervisor::on_event(const Started&) {
+  if (state_ != State::kForming) return;
+  state_ = State::kRunning;
+  alive_count_ = world_size();
+  for (Worker& worker : workers_) {
+    worker.alive = true;
+    worker.changed_ns = now_ns_;
+  }
+  looked_ns_ = now_ns_;
+  first_step_pending_ = true;
+  if (!incidents_.empty()) incidents_.back().respawn_ms = since_ms(phase_start_ns_);
+  phase_start_ns_ = now_ns_;
+  record("spawned");
+  if (stop_ns_ >= 0) begin_graceful_stop(Reason::kUser);
+}
+
+void Supervisor::on_event(const SpawnFailed& event) {
+  if (state_ == State::kForming) finish(kExitBug, text("cannot start workers: ", event.message));
+}
+
+void Supervisor::on_event(const WorkersExited& event) {
+  if (state_ != State::kRunning && state_ != State::kStopping) return;
+  bool failed = false, resume = false;
+  for (const WorkerExit& exit : event.exits) {
+    note_exit(exit);
+    failed = failed || exit.failed();
+    resume = resume || exit.wants_resume();
+  }
+  if (state_ == State::kRunning && failed) {
+    begin_failure(since_ms(event.alive_ns));
+  } else if (state_ == State::kRunning && resume) {
+    begin_graceful_stop(Reason::kResume);
+  } else if (failed && !killed_ && alive_count_ > 0) {
+    // A collective save cannot succeed without this worker.
+    killed_ = true;
+    actions_.emplace_back(KillAll{});
+  }
+  for (const WorkerExit& exit : event.exits)
+    record("worker_exit", exit.rank, cause_text(exit), exit.progress.step);
+  if (alive_count_ > 0) return;
+  if (state_ == State::kRunning) {
+    finish(kExitDone, "done");
+  } else {
+    conclude();
+  }
+}
+
+void Supervisor::note_exit(const WorkerExit& exit) {
+  const auto rank = static_cast<size_t>(exit.rank);
+  LOCKSTEP_CHECK(rank < workers_.size() && workers_[rank].alive, "rank ", exit.rank);
+  workers_[rank].alive = false;
+  --alive_count_;
+  workers_[rank].last.progress = exit.progress;
+  note_progress(exit.progress);
+  note_first_step(workers_[rank]);
+  exits_.push_back({exit, killed_});
+}
+
+void Supervisor::note_progress(const Progress& progress) {
+  const int64_t safe_step = std::max(progress.committed_step, progress.snapshot_step);
+  if (safe_step <= safe_step_) return;
+  safe_step_ = safe_step;
+  restarts_since_safe_ = 0;
+}
+
+// A step is complete when its page moves on from computing it.
+void Supervisor::note_first_step(const Worker& worker) {
+  const Progress& progress = worker.last.progress;
+  if (!first_step_pending_ || worker.base_step < 0) return;
+  if (progress.step == worker.base_step && computing(progress.phase)) return;
+  first_step_pending_ = false;
+  record("first_step", -1, "", worker.base_step);
+  if (incidents_.empty()) return;
+  Incident& incident = incidents_.back();
+  incident.first_step_ms = since_ms(phase_start_ns_);
+  incident.first_step = worker.base_step;
+  record("recovered", -1, phases_text(incident), worker.base_step);
+}
+
+void Supervisor::note_computing(Worker& worker) {
+  const Progress& progress = worker.last.progress;
+  if (worker.base_step >= 0 || !computing(progress.phase)) return;
+  worker.base_step = progress.step;
+  if (!first_step_pending_ || incidents_.empty() || incidents_.back().restore_ms >= 0) return;
+  incidents_.back().restore_ms = since_ms(phase_start_ns_);
+  phase_start_ns_ = now_ns_;
+}
+
+void Supervisor::begin_failure(double detect_ms) {
+  state_ = State::kStopping;
+  reason_ = Reason::kFailure;
+  phase_start_ns_ = now_ns_;
+  first_step_pending_ = false;
+  Incident incident;
+  incident.generation = generation_;
+  incident.world_size = world_size();
+  incident.detect_ms = detect_ms;
+  incidents_.push_back(incident);
+  killed_ = true;
+  if (alive_count_ > 0) actions_.emplace_back(KillAll{});
+  const WorkerExit& first = exits_[primary_index()].exit;
+  record("failure_detected", first.rank, cause_text(first), first.progress.step);
+}
+
+// Workers save and leave by themselves; grace_s bounds how long that may take.
+void Supervisor::begin_graceful_stop(Reason reason) {
+  state_ = State::kStopping;
+  reason_ = reason;
+  phase_start_ns_ = grace_from_ns_ = now_ns_;
+  for (size_t rank = 0; rank < workers_.size(); ++rank)
+    if (workers_[rank].alive) actions_.emplace_back(Signal{static_cast<int>(rank), SIGTERM});
+}
+
+void Supervisor::on_event(const Tick& event) {
+  if (state_ != State::kRunning && state_ != State::kStopping) return;
+  forgive_sleep();
+  const size_t count = std::min(event.samples.size(), workers_.size());
+  for (size_t rank = 0; rank < count; ++rank)
+    if (workers_[rank].alive) look_at(workers_[rank], event.samples[rank]);
+  if (state_ == State::kRunning) {
+    look_for_straggler();
+    look_for_hang();
+  } else {
+    enforce_grace();
+  }
+}
+
+// Workers that slept as well could do nothing meanwhile, and may wake a moment after us.
+void Supervisor::forgive_sleep() {
+  const int64_t slept_ns = now_ns_ - std::exchange(looked_ns_, now_ns_);
+  if (slept_ns < to_ns(kAsleepSeconds)) return;
+  for (Worker& worker : workers_) {
+    worker.changed_ns += slept_ns;
+    worker.stopped_ns = -1;
+  }
+  if (state_ != State::kStopping || reason_ == Reason::kFailure) return;
+  phase_start_ns_ += slept_ns;
+  grace_from_ns_ += slept_ns;
+}
+
+void Supervisor::look_at(Worker& worker, const Sample& sample) {
+  const bool moved = !same(sample.progress, worker.last.progress);
+  if (moved) {
+    note_silence(worker);
+    worker.changed_ns = now_ns_;
+  }
+  if (moved || !sample.stopped)
+    worker.stopped_ns = -1;
+  else if (worker.stopped_ns < 0)
+    worker.stopped_ns = now_ns_;
+  worker.last = sample;
+  note_progress(sample.progress);
+  note_first_step(worker);
+  note_computing(worker);
+}
+
+// Said once, of a rank that is slow for kSlowSteps on end; the step is as fast as it is.
+void Supervisor::look_for_straggler() {
+  std::vector<int64_t> slot_us;
+  for (const Worker& worker : workers_) slot_us.push_back(worker.last.progress.slot_us);
+  const int64_t step = workers_.front().last.progress.step;
+  if (step == std::exchange(slow_step_, step)) return;
+  const auto found = find_straggler(slot_us);
+  const int64_t rank = found ? static_cast<int64_t>(found->rank) : -1;
+  slow_steps_ = rank == std::exchange(slow_rank_, rank) ? slow_steps_ + 1 : 1;
+  if (found && slow_steps_ == kSlowSteps)
+    record("straggler", static_cast<int>(rank), straggler_text(*found), step);
+}
+
+void Supervisor::note_silence(const Worker& worker) {
+  Silences& silences = silences_[static_cast<size_t>(worker.last.progress.phase) % kPhases];
+  ++silences.count;
+  silences.longest_ns = std::max(silences.longest_ns, now_ns_ - worker.changed_ns);
+}
+
+int64_t Supervisor::hang_after_ns(const Worker& worker) const {
+  const Silences& silences = silences_[static_cast<size_t>(worker.last.progress.phase) % kPhases];
+  const int64_t most = to_ns(options_.hang_s);
+  if (silences.count < kKnownFrom || saving(worker.last.progress)) return most;
+  return std::min(most, std::max(to_ns(kLeastHangSeconds), kHangFactor * silences.longest_ns));
+}
+
+bool Supervisor::stopped_for_good(const Worker& worker) const {
+  return worker.stopped_ns >= 0 && now_ns_ - worker.stopped_ns >= to_ns(kStoppedSeconds);
+}
+
+// One stuck rank stops all of them within a step, and word of another node's rank comes late. Of
+// those silent for half of their time or more, or stopped for good, it is: a stopped process before
+// a running one, then the one that is the furthest behind, then the one silent for the longest.
+void Supervisor::look_for_hang() {
+  if (options_.hang_s <= 0) return;
+  int culprit = -1;
+  bool hangs = false;
+  auto order = [this](int rank) {
+    const Worker& worker = workers_[static_cast<size_t>(rank)];
+    return std::tuple(!worker.last.stopped, worker.last.progress.step, worker.changed_ns);
+  };
+  for (int rank = 0; rank < static_cast<int>(workers_.size()); ++rank) {
+    const Worker& worker = workers_[static_cast<size_t>(rank)];
+    const int64_t silent_ns = now_ns_ - worker.changed_ns, limit_ns = hang_after_ns(worker);
+    const bool stopped = stopped_for_good(worker);
+    if (!worker.alive || (!stopped && silent_ns < limit_ns / 2)) continue;
+    hangs = hangs || stopped || silent_ns >= limit_ns;
+    if (culprit < 0 || order(rank) < order(culprit)) culprit = rank;
+  }
+  if (!hangs) return;
+  const Worker& worker = workers_[static_cast<size_t>(culprit)];
+  WorkerExit exit;
+  exit.rank = culprit;
+  exit.hung_s = since_ms(worker.changed_ns) * 1e-3;
+  exit.stopped = worker.last.stopped;
+  exit.progress = worker.last.progress;
+  exits_.push_back({exit, false});
+  begin_failure(since_ms(worker.changed_ns));
+}
+
+// It saves; or it is where only the end of something leads to a save, and goes on with it.
+bool Supervisor::on_its_way_out(const Worker& worker) const {
+  const Progress& progress = worker.last.progress;
+  const bool must_end = progress.phase == Phase::kLoad || progress.phase == Phase::kWarmup ||
+                        progress.phase == Phase::kEval;
+  const bool goes_on = now_ns_ - worker.changed_ns < to_ns(options_.grace_s);
+  return worker.alive && (saving(progress) || (must_end && goes_on));
+}
+
+// After a validation comes a step, and then the save: each has the grace for itself.
+void Supervisor::enforce_grace() {
+  if (killed_) return;
+  if (std::any_of(workers_.begin(), workers_.end(),
+                  [this](const Worker& worker) { return on_its_way_out(worker); }))
+    grace_from_ns_ = now_ns_;
+  const int64_t waited_ns = now_ns_ - phase_start_ns_;
+  const double most_s = std::max(options_.grace_s, options_.hang_s);
+  if (now_ns_ - grace_from_ns_ < to_ns(options_.grace_s) && waited_ns < to_ns(most_s)) return;
+  killed_ = true;
+  const double waited_s = static_cast<double>(waited_ns) * 1e-9;
+  record("grace_over", -1, text("not gone ", fixed(waited_s, 1), " s after SIGTERM: killed"));
+  actions_.emplace_back(KillAll{});
+}
+
+void Supervisor::on_event(const StopRequested& event) {
+  if (stop_ns_ < 0) stop_ns_ = now_ns_;
+  // Only a second Ctrl-C: Slurm sends TERM after USR1 while the checkpoint is being written. Nor is
+  // it one that comes by two ways at once.
+  const bool at_once = state_ == State::kStopping && event.signal == SIGINT && !killed_ &&
+                       now_ns_ - stop_ns_ >= kSecondStopNs;
+  record("stop_requested", -1, signal_text(event.signal) + (at_once ? " again" : ""));
+  if (state_ == State::kForming && waiting_) {
+    finish(kExitResume, "asked to stop while waiting for nodes");
+  } else if (state_ == State::kRunning) {
+    begin_graceful_stop(Reason::kUser);
+  } else if (at_once) {
+    killed_ = true;
+    actions_.emplace_back(KillAll{});
+  }
+}
+
+void Supervisor::conclude() {
+  if (reason_ == Reason::kFailure) {
+    conclude_failure();
+    return;
+  }
+  const auto all_of = [this](auto predicate) {
+    return std::all_of(exits_.begin(), exits_.end(),
+                       [&](const Seen& seen) { return predicate(seen.exit); });
+  };
+  const auto config = [](const WorkerExit& e) {
+    return e.chose_its_code() && e.exit_code == kExitConfig;
+  };
+  if (all_of([](const WorkerExit& e) { return e.done(); })) {
+    finish(kExitDone, "done");
+  } else if (!all_of([&](const WorkerExit& e) { return !config(e); })) {
+    finish(kExitConfig, "wrong config or input");
+  } else if (all_of([](const WorkerExit& e) { return !e.failed(); })) {
+    finish(kExitResume, "stopped after saving");
+  } else {
+    finish(kExitResume, "stopped; not every worker saved, the newest checkpoint counts");
+  }
+}
+
+void Supervisor::conclude_failure() {
+  Incident& incident = incidents_.back();
+  incident.stop_ms = since_ms(phase_start_ns_);
+  const size_t first = primary_index();
+  incident.primary = exits_[first].exit;
+  for (size_t i = 0; i < exits_.size(); ++i) {
+    const WorkerExit& exit = exits_[i].exit;
+    // The kill of a hung worker is not one more end: its log lines belong to the hang.
+    if (i == first) continue;
+    if (exit.rank == incident.primary.rank) {
+      incident.primary.log_lines = exit.log_lines;
+    } else {
+      incident.consequences.push_back(exit);
+    }
+  }
+  record("stopped_all");
+  const int status = failure_status(incident.primary);
+  const std::string cause = text("rank ", incident.primary.rank, " ", cause_text(incident.primary));
+  if (status == kExitConfig || status == kExitNoProgress) {
+    finish(status, cause);
+  } else if (stop_ns_ >= 0) {
+    finish(kExitResume, text(cause, "; asked to stop, so not restarted"));
+  } else if (options_.max_restarts == 0) {
+    finish(status, cause);
+  } else if (restarts_since_safe_ >= options_.max_no_progress) {
+    finish(kExitNoProgress, text(cause, "; ", restarts_since_safe_,
+                                 " restarts without a new committed step or snapshot"));
+  } else if (restarts_since_safe_ >= options_.max_restarts) {
+    finish(status, text(cause, "; ", restarts_since_safe_, " restarts used up"));
+  } else if (nodes_.count < 0) {
+    finish(kExitResume, text(cause, "; ", nodes_.reason));
+  } else if (const int64_t next = next_per_node(); next < 1) {
+    finish(kExitResume, text(cause, "; fewer than ", options_.min_nproc, " workers are left"));
+  } else {
+    per_node_ = next;
+    ++restarts_since_safe_;
+    ++restarts_;
+    ++generation_;
+    form();
+  }
+}
+
+// 0: below the minimum.
+int64_t Supervisor::next_per_node() const {
+  const auto& list = options_.nproc_per_node;
+  if (const size_t next = restarts_ + 1; next < list.size()) return list[next];
+  if (!options_.shrink) return list.empty() ? options_.default_nproc : list.back();
+  int64_t lost = 0;
+  for (const Seen& seen : exits_) {
+    if (!seen.after_kill && seen.exit.failed() && !peer_lost(seen.exit)) ++lost;
+  }
+  const int64_t left = world_size() - std::max<int64_t>(lost, 1);
+  return left >= std::max<int64_t>(options_.min_nproc, 1) ? left : 0;
+}
+
+// The failure that nothing else explains. Of several that were noticed in one look a signal comes
+// before an exit code: who could still choose its exit code had been told of the other's death.
+size_t Supervisor::primary_index() const {
+  // 0: unexplained; 1: a lost peer; 2: the end of a worker that we killed or that had not failed.
+  const auto excuse = [](const Seen& seen) {
+    if (!seen.exit.failed() || (seen.after_kill && seen.exit.signal == SIGKILL)) return 2;
+    return peer_lost(seen.exit) ? 1 : 0;
+  };
+  const auto order = [&](const Seen& seen) {
+    return std::tuple(excuse(seen), seen.after_kill, seen.exit.chose_its_code());
+  };
+  const auto first =
+      std::min_element(exits_.begin(), exits_.end(),
+                       [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
+  LOCKSTEP_CHECK(first != exits_.end(), "no worker has ended");
+  return static_cast<size_t>(first - exits_.begin());
+}
+
+void Supervisor::finish(int exit_status, std::string reason) {
+  state_ = exit_status == kExitDone ? State::kDone : State::kFailed;
+  actions_.emplace_back(Finish{exit_status, std::move(reason)});
+}
+
+void Supervisor::record(std::string event, int rank, std::string reason, int64_t step) {
+  actions_.emplace_back(
+      Record{std::move(event), generation_, world_size(), rank, std::move(reason), step});
+}
+
+}  // namespace lockstep::launcher

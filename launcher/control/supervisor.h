@@ -1,0 +1,121 @@
+// Decides what becomes of a job's workers, on however many nodes they are; which these are is its
+// owner's business, the Coordinator's (control/coordinator.h). Pure: events and a time go in,
+// actions come out; it owns no process, file or clock, so that every path can be walked in a test.
+//
+//   FORMING --Started--> RUNNING(g) --failure, hang, stop--> STOPPING(g) --reaped--> FORMING(g+1)
+//      |                     |                                   |
+//      +--SpawnFailed        +--all exited 0                     +--> DONE (status 0) | FAILED
+//
+// On the first failure every other worker is killed at once and reaped; then the next generation
+// starts from the newest checkpoint. A worker that reports a lost peer (76), or that dies after we
+// killed its generation, is a consequence: the primary failure only when nothing better is known.
+// A new step on disk, or in the memory of all ranks, refills the restart budget; max_no_progress
+// restarts in a row without one end the run with 93.
+// Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launcher/control/incident.h"
+#include "launcher/control/supervision.h"
+
+namespace lockstep::launcher {
+
+enum class State { kForming, kRunning, kStopping, kDone, kFailed };
+const char* state_name(State state);
+
+class Supervisor {
+ public:
+  explicit Supervisor(SupervisorOptions options)
+      : options_(std::move(options)),
+        generation_(options_.first_generation),
+        safe_step_(options_.safe_step),
+        restarts_since_safe_(options_.restarts_since_safe) {}
+
+  // Ensures: after Finish nothing is asked for any more.
+  Actions on(const Event& event, int64_t now_ns);
+  State state() const { return state_; }
+  int64_t generation() const { return generation_; }
+  int64_t world_size() const { return static_cast<int64_t>(workers_.size()); }
+  int64_t safe_step() const { return safe_step_; }
+  int64_t restarts_since_safe() const { return restarts_since_safe_; }
+  const std::vector<Incident>& incidents() const { return incidents_; }
+
+ private:
+  struct Worker {
+    bool alive = false;
+    Sample last;
+    int64_t changed_ns = 0;
+    int64_t stopped_ns = -1;  // seen stopped from then on, without progress; -1: it runs
+    int64_t base_step = -1;   // the step it was computing when first seen to compute
+  };
+  enum class Reason { kNone, kFailure, kResume, kUser };
+
+  void on_event(const Begin&);
+  void on_event(const TookOver& event);
+  void on_event(const Nodes& event);
+  void on_event(const Agreed&);
+  void on_event(const Started&);
+  void on_event(const SpawnFailed& event);
+  void on_event(const WorkersExited& event);
+  void on_event(const Tick& event);
+  void on_event(const StopRequested& event);
+
+  void form();
+  void note_exit(const WorkerExit& exit);
+  void note_progress(const Progress& progress);
+  void note_first_step(const Worker& worker);
+  void note_computing(Worker& worker);
+  void begin_failure(double detect_ms);
+  void begin_graceful_stop(Reason reason);
+  void forgive_sleep();
+  void look_at(Worker& worker, const Sample& sample);
+  void look_for_hang();
+  void look_for_straggler();
+  void note_silence(const Worker& worker);
+  int64_t hang_after_ns(const Worker& worker) const;
+  bool stopped_for_good(const Worker& worker) const;
+  bool on_its_way_out(const Worker& worker) const;
+  void enforce_grace();
+  void conclude();  // every worker is reaped: what now?
+  void conclude_failure();
+  int64_t next_per_node() const;
+  void finish(int exit_status, std::string reason);
+  void record(std::string event, int rank = -1, std::string reason = "", int64_t step = -1);
+
+  bool terminal() const { return state_ == State::kDone || state_ == State::kFailed; }
+  double since_ms(int64_t then_ns) const { return static_cast<double>(now_ns_ - then_ns) * 1e-6; }
+  size_t primary_index() const;
+
+  const SupervisorOptions options_;
+  State state_ = State::kForming;
+  Reason reason_ = Reason::kNone;
+  int64_t generation_, now_ns_ = 0, per_node_ = 0, alive_count_ = 0;
+  size_t restarts_ = 0;
+  std::vector<Worker> workers_;
+  int64_t slow_rank_ = -1, slow_steps_ = 0, slow_step_ = -1;  // who, so many steps on end, the last
+  struct Silences {
+    int64_t count = 0, longest_ns = 0;
+  };
+  std::array<Silences, kPhases> silences_;  // between two changes of a page, by phase
+  struct Seen {
+    WorkerExit exit;
+    bool after_kill;
+  };
+  std::vector<Seen> exits_;  // of this generation, in the order seen
+  int64_t stop_ns_ = -1;     // when it was first asked to stop; -1: it was not
+  bool killed_ = false, first_step_pending_ = false;
+  Nodes nodes_;
+  bool waiting_ = true;         // forming, without a SpawnAll under way
+  int64_t phase_start_ns_ = 0;  // of the recovery phase that runs, or of a stop that was asked
+  int64_t grace_from_ns_ = 0;   // of that stop: since then nobody was on its way out
+  int64_t looked_ns_ = 0;       // the last Tick
+  int64_t safe_step_, restarts_since_safe_;  // on disk or in memory; since it grew
+  std::vector<Incident> incidents_;
+  Actions actions_;
+};
+
+}  // namespace lockstep::launcher

@@ -1,0 +1,107 @@
+#include "launcher/host/pipe.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/text.h"
+
+namespace lockstep::launcher {
+namespace {
+
+struct Pipe {
+  int read_end = -1, write_end = -1;
+  ~Pipe() { close_read(), close_write(); }
+  bool open() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return false;
+    read_end = ends[0], write_end = ends[1];
+    return true;
+  }
+  void close_read() {
+    if (read_end >= 0) ::close(std::exchange(read_end, -1));
+  }
+  void close_write() {
+    if (write_end >= 0) ::close(std::exchange(write_end, -1));
+  }
+};
+
+void write_all(int descriptor, const std::string& bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::write(descriptor, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return;  // the program ended: its exit status tells
+    done += static_cast<size_t>(n);
+  }
+}
+
+// False: the other end was still open at `deadline_ns`.
+bool read_until(int descriptor, std::optional<int64_t> deadline_ns, std::string& all) {
+  char block[4096];
+  for (;;) {
+    int wait_ms = -1;
+    if (deadline_ns) {
+      const int64_t left_ns = *deadline_ns - system_clock().monotonic_ns();
+      if (left_ns <= 0) return false;
+      wait_ms = static_cast<int>(left_ns / 1'000'000 + 1);
+    }
+    pollfd readable{descriptor, POLLIN, 0};
+    if (::poll(&readable, 1, wait_ms) <= 0) continue;
+    const ssize_t n = ::read(descriptor, block, sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return true;
+    all.append(block, static_cast<size_t>(n));
+  }
+}
+
+}  // namespace
+
+Result<ProgramOutput> run_program(const std::filesystem::path& program,
+                                  const std::vector<std::string>& arguments,
+                                  const std::string& input, int64_t timeout_ms) {
+  Pipe in, out;
+  if (!in.open() || !out.open()) return Error{Code::kIo, text("no pipe: ", std::strerror(errno))};
+  std::vector<std::string> words{program.string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, in.read_end, STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, out.write_end, STDOUT_FILENO);
+  pid_t pid = -1;
+  const int failure = posix_spawnp(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (failure != 0)
+    return Error{failure == ENOENT ? Code::kNotFound : Code::kIo,
+                 text("cannot start ", program.string(), ": ", std::strerror(failure))};
+  in.close_read(), out.close_write();
+  write_all(in.write_end, input);
+  in.close_write();
+  ProgramOutput output;
+  const auto deadline_ns =
+      timeout_ms == 0 ? std::nullopt
+                      : std::optional(system_clock().monotonic_ns() + timeout_ms * 1'000'000);
+  const bool ended = read_until(out.read_end, deadline_ns, output.standard_output);
+  if (!ended) ::kill(pid, SIGKILL);
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!ended)
+    return Error{Code::kTimeout, text(program.string(), " did not end within ", timeout_ms, " ms")};
+  output.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return output;
+}
+
+}  // namespace lockstep::launcher

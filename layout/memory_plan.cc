@@ -1,0 +1,200 @@
+#include "layout/memory_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "base/text.h"
+#include "layout/decoder_model.h"
+#include "layout/memory_units.h"
+#include "layout/memory_walk.h"
+
+namespace lockstep::layout {
+namespace {
+
+constexpr const char* kNames[kMemoryUses] = {
+    "parameters: fp32 master",
+    "optimizer: Adam's m and v",
+    "parameters: bf16 copy",
+    "gathered units",
+    "gradients: exchange buffers",
+    "gradients: fp32 sums in a slot",
+    "gradients: partial sums of slots",
+    "pooled buffers, idle",
+    "activations saved",
+    "working memory of a stage",
+    "head chunk: logits",
+    "whole gradient sums (update)",
+    "rotary table",
+    "batch, losses, norms",
+};
+constexpr int64_t kMaxLayers = 4096, kMaxBatch = 65536;  // the config's limits
+constexpr int64_t kStepsOfAll = 100;                     // factors are multiples of 1 / this
+
+// Bytes of the tiles of all trained units that rank 0 owns: what it writes to checkpoints, fp32.
+int64_t owned_bytes(const ModelSpec& spec, int64_t world_size) {
+  int64_t tiles = 0;
+  for (const UnitSpec& unit : spec.units)
+    if (!unit.frozen) tiles += (unit.tiles() + world_size - 1) / world_size;
+  return tiles * kTileElements * 4;
+}
+
+// What other ranks of this node have still to read of this one: about a shard and the gradients of
+// three units, as large as the largest (core/comm/node_communicator).
+int64_t outbox_bytes(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
+  const Spread spread = Spread::create(config, ranks.world_size, ranks.per_node);
+  int64_t tiles = 0;
+  for (const UnitSpec& unit : spec.units) tiles = std::max(tiles, unit.tiles());
+  const int64_t part = (tiles + spread.world_size - 1) / spread.world_size * kTileElements;
+  const int64_t shard = spread.shard_size > 1 ? spread.copies() * part * spread.wire_bytes : 0;
+  return 3 * (shard + (spread.world_size - 1) * part * spread.piece_bytes());
+}
+
+std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
+  constexpr int64_t kChunkBytes = int64_t{4} << 18;
+  const Config::Checkpoint& c = config.checkpoint;
+  const int64_t state = 3 * owned_bytes(spec, ranks.world_size);
+  std::vector<MemoryRow> rows;
+  if (ranks.world_size > 1)
+    rows.push_back({"shared with ranks of this node", outbox_bytes(config, spec, ranks)});
+  if (c.enable) {
+    rows.push_back({"checkpoint: staged copy of the state", state});  // StagingArea::create
+    // ChunkPipeline: slot_count encoded chunks
+    rows.push_back({"checkpoint: chunks being compressed", (2 * c.threads + 2) * kChunkBytes});
+  }
+  if (c.enable && c.memory_interval > 0)  // MemoryTier::make_slots: two, and the buddy's two
+    rows.push_back({kSnapshotRow, (c.buddy ? 4 : 2) * state});
+  // SlotLoader: data.prefetch ready, one being filled; tokens and labels
+  rows.push_back(
+      {"batches read ahead", (config.data.prefetch + 1) * 2 * 8 * config.training.local_batch_size *
+                                 config.training.seq_len});
+  return rows;
+}
+
+// What libraries take of a GPU, from what they are known to allocate. NCCL, the exchanges' sends
+// and receives: on NVLink 32 channels to each peer of the node, 10 MiB to receive, 2 MiB to send (8
+// H100: 2.7 of 3.3 GB that were seen, NCCL issue 1685); over the network 2 channels of a buffer of
+// 4 MiB each way. Its gathers: 32 channels of a ring, both ways, in each of two communicators.
+std::vector<MemoryRow> gpu_rows(const Ranks& ranks) {
+  constexpr int64_t kMiB = 1 << 20, kChannels = 32, kNetChannels = 2;
+  const int64_t per_node =
+      ranks.per_node > 0 ? std::min(ranks.per_node, ranks.world_size) : ranks.world_size;
+  const int64_t near = per_node - 1, far = ranks.world_size - per_node;
+  std::vector<MemoryRow> rows{{"cuBLAS workspace", 8 * 4 * kMiB}};  // core/cuda: :4096:8
+  if (ranks.world_size == 1) return rows;
+  rows.push_back({"NCCL: exchanges, buffers for each peer",
+                  near * kChannels * 12 * kMiB + far * kNetChannels * 8 * kMiB});
+  rows.push_back({"NCCL: gathers, rings", 2 * kChannels * 12 * kMiB});
+  return rows;
+}
+
+// The largest n in [1, most] for which fits(n); 0: none. Requires: what fits, fits for less.
+int64_t largest(int64_t most, const std::function<bool(int64_t)>& fits) {
+  int64_t good = 0, next = 1;
+  while (next <= most && fits(next)) {
+    good = next;
+    next *= 2;
+  }
+  int64_t bad = std::min(next, most + 1);
+  while (good + 1 < bad) {
+    const int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good;
+}
+
+// With training.enable_cpu_offload the state lies on the host; the device keeps a copy of the shard
+// in the compute type, in fp32 as large as the master weights.
+int64_t offloaded_bytes(const Config& config, const MemoryLedger& ledger) {
+  if (!config.training.enable_cpu_offload) return 0;
+  const auto live = [&](MemoryUse use) { return ledger.peak()[static_cast<size_t>(use)]; };
+  const bool has_copy = live(MemoryUse::kComputeCopy) > 0;
+  return live(MemoryUse::kOptimizer) + (has_copy ? live(MemoryUse::kMaster) : 0);
+}
+
+int64_t device_bytes(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
+  const MemoryLedger ledger = walk_training(config, spec, ranks);
+  return ledger.peak_total() - offloaded_bytes(config, ledger);
+}
+
+int64_t times(int64_t n, double factor) {
+  return std::max<int64_t>(1, std::llround(static_cast<double>(n) * factor));
+}
+
+}  // namespace
+
+MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
+  const MemoryLedger ledger = walk_training(config, spec, ranks);
+  MemoryPlan plan;
+  plan.peak_bytes = ledger.peak_total();
+  plan.offloaded_bytes = offloaded_bytes(config, ledger);
+  const MemoryLedger::Moment& moment = ledger.peak_moment();
+  plan.peak_at = moment.layer < 0 ? moment.doing : text(moment.doing, " ", moment.layer);
+  for (size_t i = 0; i < kMemoryUses; ++i)
+    if (ledger.peak()[i] > 0) plan.tensors.push_back({kNames[i], ledger.peak()[i]});
+  plan.host = host_rows(config, spec, ranks);
+  plan.gpu = gpu_rows(ranks);
+  return plan;
+}
+
+Occupancy occupancy(int64_t slots, int64_t world_size) {
+  const int64_t rounds = (slots + world_size - 1) / world_size;
+  return {world_size, rounds,
+          static_cast<double>(slots) / static_cast<double>(rounds * world_size)};
+}
+
+std::optional<LargestBatch> largest_batch(const Config& config, const ModelSpec& spec,
+                                          const Ranks& ranks, int64_t room_bytes) {
+  Config tried = config;
+  const auto peak = [&](int64_t batch) {
+    tried.training.slots = config.slots();
+    tried.training.global_batch_size = 0;
+    tried.training.local_batch_size = batch;
+    return device_bytes(tried, spec, ranks);
+  };
+  const int64_t batch = largest(kMaxBatch, [&](int64_t n) { return peak(n) <= room_bytes; });
+  if (batch == 0) return std::nullopt;
+  return LargestBatch{batch, peak(batch)};
+}
+
+DecoderShape scaled(const DecoderShape& shape, ScalingStrategy strategy, double factor) {
+  DecoderShape s = shape;
+  s.n_layers = std::min(kMaxLayers, times(shape.n_layers, factor));
+  for (size_t i = 0; !s.windows.empty() && i < static_cast<size_t>(s.n_layers); ++i) {
+    const int64_t window = shape.windows[i % shape.windows.size()];
+    i < s.windows.size() ? void(s.windows[i] = window) : s.windows.push_back(window);
+  }
+  if (strategy == ScalingStrategy::kLayers) return s;
+  constexpr int64_t kGrain = 64;
+  const auto grains = [factor](int64_t n) {
+    return kGrain * times(n, factor / static_cast<double>(kGrain));
+  };
+  s.n_kv_heads = times(shape.n_kv_heads, factor);
+  s.n_heads = shape.n_heads / shape.n_kv_heads * s.n_kv_heads;
+  const bool heads_fill = shape.n_heads * shape.head_dim == shape.dim;
+  s.dim = heads_fill ? s.n_heads * s.head_dim : grains(shape.dim);
+  s.ffn_dim = grains(shape.ffn_dim);
+  return s;
+}
+
+std::optional<LargestModel> largest_model(const Config& config, const DecoderShape& shape,
+                                          ScalingStrategy strategy, const Ranks& ranks,
+                                          int64_t room_bytes) {
+  // In steps of whole layers, or of hundredths.
+  const bool layers = strategy == ScalingStrategy::kLayers;
+  const int64_t steps = layers ? shape.n_layers : kStepsOfAll;
+  const auto factor = [steps](int64_t n) {
+    return static_cast<double>(n) / static_cast<double>(steps);
+  };
+  const auto peak = [&](int64_t n) {
+    return device_bytes(config, create(scaled(shape, strategy, factor(n)), config.lora), ranks);
+  };
+  const int64_t most = kMaxLayers * steps / shape.n_layers;
+  const int64_t n = largest(most, [&](int64_t k) { return peak(k) <= room_bytes; });
+  if (n == 0) return std::nullopt;
+  LargestModel model{factor(n), scaled(shape, strategy, factor(n)), 0, peak(n)};
+  model.parameters = create(model.shape, config.lora).parameter_count();
+  return model;
+}
+
+}  // namespace lockstep::layout

@@ -1,0 +1,269 @@
+#include "layout/memory_stages.h"
+
+#include <algorithm>
+
+namespace lockstep::layout {
+namespace {
+
+constexpr int64_t kFloat = 4;
+
+// core/model/head_stage.cc: chunk_rows
+int64_t chunk_rows(int64_t vocab) {
+  constexpr int64_t kChunkLogitBytes = int64_t{32} << 20;
+  return std::max<int64_t>(64, kChunkLogitBytes / (vocab * kFloat) / 64 * 64);
+}
+
+// core/model/layers.cc, stacked_weight: matrices that do not lie back to back, since one does not
+// end with a tile, are copied. Elements of the copy.
+int64_t stacked_copy(const UnitSpec& unit, Role first, int64_t count) {
+  const auto begin = static_cast<size_t>(unit.find(first));
+  int64_t elements = 0;
+  bool copied = false;
+  for (size_t i = begin; i < begin + static_cast<size_t>(count); ++i) {
+    elements += unit.params[i].elements();
+    copied |= i + 1 < begin + static_cast<size_t>(count) &&
+              unit.params[i].elements() % kTileElements != 0;
+  }
+  return copied ? elements : 0;
+}
+
+}  // namespace
+
+StageMemory::StageMemory(const Config& config, const ModelSpec& spec, MemoryLedger& ledger)
+    : shape_(spec.shape),
+      spec_(spec),
+      ledger_(ledger),
+      batch_(config.training.local_batch_size),
+      seq_len_(config.training.seq_len),
+      rows_(batch_ * seq_len_),
+      width_(config.training.mixed_precision_param == "bfloat16" ? 2 : 4),
+      checkpointing_(config.activation_checkpoint),
+      fused_(config.model.fused_attention),
+      dropout_(config.model.dropout > 0),
+      adapter_dropout_(config.lora.dropout > 0) {
+  const DecoderShape& s = shape_;
+  const int64_t h = s.n_heads, k = s.n_kv_heads, e = s.head_dim;
+  x_ = rows_ * s.dim * width_;
+  norm_ = rows_ * (s.gpt2 ? 2 : 1) * kFloat;  // Norm::forward's `kept`
+  qkv_ = rows_ * (h + 2 * k) * e * width_;
+  head_scales_ = s.qk_norm ? rows_ * (h + k) * kFloat : 0;
+  attention_ = rows_ * h * e * width_;
+  keys_ = rows_ * k * e * width_;
+  s_ = rows_ * s.ffn_dim * width_;
+  inner_ = s.gpt2 ? s_ : 2 * s_;
+  hold_tables();
+}
+
+// make_decoder: RotaryTable::create
+void StageMemory::hold_tables() {
+  if (shape_.learned_positions == 0)
+    ledger_.hold(MemoryUse::kTables, 2 * seq_len_ * (shape_.head_dim / 2) * kFloat);
+}
+
+// core/kernels/attention.cc: Attention::blocks. Bytes of the scores of the largest block of all
+// stacks, of its queries, and of a copy of its keys; the last block is the one with most keys.
+StageMemory::ScoreBlock StageMemory::score_block(int64_t layer) const {
+  constexpr int64_t kBlockScores = int64_t{1} << 19, kMinQueries = 16, kMaxQueries = 128;
+  const int64_t h = shape_.n_heads, e = shape_.head_dim, window = shape_.window(layer);
+  int64_t queries = seq_len_, keys = seq_len_;
+  if (fused_) {
+    queries = std::clamp(kBlockScores / (batch_ * h * seq_len_) / kMinQueries * kMinQueries,
+                         kMinQueries, kMaxQueries);
+    queries = std::min(queries, seq_len_);
+    if (window > 0) keys = std::min(seq_len_, queries + window - 1);
+  }
+  const int64_t key_copy = keys < seq_len_ ? batch_ * shape_.n_kv_heads * keys * e * width_ : 0;
+  return {batch_ * h * queries * keys * width_, batch_ * h * queries * e * width_, key_copy};
+}
+
+// Attention::Kept::probabilities
+int64_t StageMemory::probabilities(int64_t layer) const {
+  return fused_ ? 0 : score_block(layer).scores;
+}
+
+bool StageMemory::recomputed(int64_t layer) const {
+  if (checkpointing_.mode == "none") return false;
+  return checkpointing_.mode == "full" || (layer + 1) % checkpointing_.selective_ac_option == 0;
+}
+
+void StageMemory::embedding_forward() {
+  ledger_.at("forward of the embedding");
+  ledger_.hold(MemoryUse::kActivations, x_);  // index_select
+  const Held positions(ledger_, MemoryUse::kWork, shape_.learned_positions > 0 ? x_ : 0);
+}
+
+// LinearStage::forward keeps x and makes y.
+void StageMemory::layer_forward(const PartMemory& part, const PartMemory* adapters, int64_t layer) {
+  ledger_.at("forward of block", layer);
+  if (shape_.family == "linear") return ledger_.hold(MemoryUse::kActivations, x_);
+  block_forward(part, adapters, layer);
+}
+
+void StageMemory::block_forward(const PartMemory& part, const PartMemory* adapters, int64_t layer) {
+  const bool all = !recomputed(layer);
+  block_run(part, adapters, layer, all);
+  ledger_.hold(MemoryUse::kActivations, x_);  // y
+  low_rank(adapters, Role::kDown, 1, /*backward=*/false);
+  if (!all)  // s_RF, x2_RD, and what the norms kept
+    ledger_.drop(MemoryUse::kActivations,
+                 s_ + x_ + 2 * norm_ + (shape_.qk_norm ? head_scales_ : 0));
+}
+
+// BlockStage::run: what later lines do not read is dropped unless backward wants all.
+void StageMemory::block_run(const PartMemory& part, const PartMemory* adapters, int64_t layer,
+                            bool all) {
+  const auto keep = [this](int64_t bytes) { ledger_.hold(MemoryUse::kActivations, bytes); };
+  const auto done = [this, all](int64_t bytes) {
+    if (!all) ledger_.drop(MemoryUse::kActivations, bytes);
+  };
+  const auto linear = [&](Role first, int64_t count, int64_t bytes) {  // Linear::forward
+    {
+      Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_);
+      keep(bytes);
+    }
+    low_rank(adapters, first, count, /*backward=*/false);
+  };
+  keep(x_ + norm_);                             // h1_RD, norm1
+  linear(Role::kQ, shape_.gpt2 ? 1 : 3, qkv_);  // project_heads
+  done(x_);
+  if (shape_.qk_norm) {
+    keep(qkv_ + head_scales_);  // raw_qkv and scales
+    done(qkv_);
+  }
+  keep(attention_);  // Attention::forward: out_RD
+  {
+    const ScoreBlock b = score_block(layer);
+    Held keys(ledger_, MemoryUse::kWork, 2 * keys_);
+    Held block(ledger_, MemoryUse::kWork, b.scores + b.queries + b.key_copy);
+  }
+  keep(probabilities(layer));
+  done(qkv_ + probabilities(layer));
+  keep(x_);  // the branch, which becomes x2_RD
+  low_rank(adapters, Role::kO, 1, /*backward=*/false);
+  done(attention_);
+  keep(x_ + norm_);  // h2_RD, norm2
+  linear(shape_.gpt2 ? Role::kUp : Role::kGate, shape_.gpt2 ? 1 : 2, inner_);
+  done(x_);
+  keep(s_);  // s_RF
+  done(inner_);
+}
+
+// LowRank: forward adds a product; backward keeps the gradients between the factors until dx is
+// there.
+void StageMemory::low_rank(const PartMemory* adapters, Role first, int64_t count, bool backward) {
+  if (adapters == nullptr) return;
+  int64_t kept = 0, most = 0;  // elements of a row
+  for (int64_t i = 0; i < count; ++i) {
+    const int a = adapters->spec->find(static_cast<Role>(static_cast<int64_t>(first) + i));
+    if (a < 0) continue;
+    const auto& params = adapters->spec->params;
+    const int64_t rank = params[static_cast<size_t>(a)].shape[0],
+                  in = params[static_cast<size_t>(a)].shape[1],
+                  out = params[static_cast<size_t>(a) + 1].shape[0];
+    const int64_t masked = adapter_dropout_ ? in : 0;
+    if (backward) kept += rank;
+    most = std::max(
+        most, backward ? std::max(rank + masked + (count > 1 ? out : 0), in) : rank + out + masked);
+  }
+  if (kept > 0) adapters->grad();
+  Held work(ledger_, MemoryUse::kWork, rows_ * (kept + most) * width_);
+}
+
+// HeadStage::run
+void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
+  ledger_.at("head and loss");
+  const int64_t vocab = shape_.vocab_size, chunk = std::min(rows_, chunk_rows(vocab));
+  const bool alone = chunk == rows_ && !shape_.tied;
+  Held work(ledger_, MemoryUse::kWork, norm_ + x_);  // kept, h_RD
+  ledger_.hold(MemoryUse::kWork, x_);                // dh_RD, in whose memory dx is returned
+  {
+    Held logits(ledger_, MemoryUse::kHeadChunk, chunk * vocab * width_);
+    const int param = shape_.tied ? 0 : own.spec->find(Role::kHead);
+    if (alone) {
+      weight.grad();
+    } else {
+      weight.grad_sum(param);
+      if (width_ != kFloat && !weight.spec->frozen)  // add_weight_grad: both as fp32
+        logits.add(chunk * (vocab + shape_.dim) * kFloat);
+    }
+  }
+  own.grad_sum(Role::kNorm1);
+  own.grad_sum(Role::kNorm1Bias);
+}
+
+void StageMemory::layer_backward(const PartMemory& part, const PartMemory* adapters,
+                                 int64_t layer) {
+  ledger_.at("backward of block", layer);
+  if (shape_.family != "linear") return block_backward(part, adapters, layer);
+  part.grad();                                // LinearStage::backward
+  ledger_.drop(MemoryUse::kActivations, x_);  // x_RD_.reset()
+  ledger_.hold(MemoryUse::kWork, x_);         // dx
+}
+
+void StageMemory::block_backward(const PartMemory& part, const PartMemory* adapters,
+                                 int64_t layer) {
+  if (recomputed(layer)) block_run(part, adapters, layer, /*all=*/true);
+  const auto stacked = [&](Role first, int64_t count) {  // parameters_back, then input_back
+    { Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_); }
+    low_rank(adapters, first, count, /*backward=*/true);
+  };
+  const auto sum = [&](std::initializer_list<Role> roles) {
+    for (Role role : roles) part.grad_sum(role);
+  };
+  const auto read = [this](int64_t bytes) { ledger_.drop(MemoryUse::kActivations, bytes); };
+  const int64_t masked = dropout_ ? x_ : 0;  // the branch's gradient beside the block's
+  // feed_forward_back
+  Held work(ledger_, MemoryUse::kWork, masked);
+  part.grad();  // down_.parameters_back
+  low_rank(adapters, Role::kDown, 1, /*backward=*/true);
+  sum({Role::kDownBias});
+  read(s_);
+  work.add(s_);               // ds
+  work.release(masked + s_);  // d_inner lies in inner's memory
+  stacked(shape_.gpt2 ? Role::kUp : Role::kGate, shape_.gpt2 ? 1 : 2);
+  sum({Role::kGateBias, Role::kUpBias});
+  read(x_);                            // h2_RD
+  ledger_.hold(MemoryUse::kWork, x_);  // dh2, which becomes dx2
+  read(inner_);
+  sum({Role::kNorm2, Role::kNorm2Bias});
+  read(x_);  // x2_RD
+  // attention_back
+  work.add(masked);
+  low_rank(adapters, Role::kO, 1, /*backward=*/true);
+  sum({Role::kOBias});
+  work.add(attention_);  // d_out
+  work.release(masked);
+  attention_backward(layer);
+  read(qkv_ + attention_ + probabilities(layer));
+  sum({Role::kQNorm, Role::kKNorm});
+  if (shape_.qk_norm) read(qkv_);  // raw_qkv
+  work.release(attention_);
+  stacked(Role::kQ, shape_.gpt2 ? 1 : 3);
+  sum({Role::kQBias, Role::kKBias, Role::kVBias});
+  read(x_);                              // h1_RD
+  ledger_.hold(MemoryUse::kWork, x_);    // dh1, which becomes dx
+  ledger_.drop(MemoryUse::kWork, qkv_);  // d_qkv
+  sum({Role::kNorm1, Role::kNorm1Bias});
+  read(x_ + 2 * norm_ + (shape_.qk_norm ? head_scales_ : 0));  // x and what the norms kept
+  ledger_.drop(MemoryUse::kWork, x_);                          // dx2
+}
+
+// Attention::backward; holds d(qkv).
+void StageMemory::attention_backward(int64_t layer) {
+  const ScoreBlock b = score_block(layer);
+  Held keys(ledger_, MemoryUse::kWork, 2 * keys_);
+  ledger_.hold(MemoryUse::kWork, qkv_);   // d_qkv
+  keys.add(2 * keys_ / width_ * kFloat);  // dk, dv
+  Held block(ledger_, MemoryUse::kWork, 2 * b.queries + b.key_copy + b.scores);
+  block.add(b.scores + std::max(b.queries, b.key_copy));  // d_scores and a product
+}
+
+// The rows' sums in fp32.
+void StageMemory::embedding_backward(const PartMemory& part) {
+  if (part.spec->frozen) return;
+  ledger_.at("backward of the embedding");
+  Held masked(ledger_, MemoryUse::kWork, dropout_ ? x_ : 0);
+  for (size_t i = 0; i < part.spec->params.size(); ++i) part.grad_sum(static_cast<int>(i));
+}
+
+}  // namespace lockstep::layout

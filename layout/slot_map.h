@@ -1,0 +1,54 @@
+// Which rank computes which slots of a step, and which ranks share a copy of the state. Pure
+// arithmetic, for the ranks themselves and for the plan of their memory.
+//
+//   cyclic, V = 7, W = 3           block, V = 7, W = 3
+//     round 0:  0 1 2                rank 0:  0 1
+//     round 1:  3 4 5                rank 1:  2 3
+//     round 2:  6 . .                rank 2:  4 5 6
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "config/config.h"
+
+namespace lockstep::layout {
+
+// Slots [first, first + count).
+struct SlotRun {
+  int64_t first = 0, count = 0;
+  int64_t end() const { return first + count; }
+  bool operator==(const SlotRun&) const = default;
+};
+
+// May two sums be added in the canonical tree: are they the halves of one of its nodes?
+inline bool halves(const SlotRun& a, const SlotRun& b) {
+  return a.count == b.count && a.end() == b.first && a.first % (2 * a.count) == 0;
+}
+
+// The fewest nodes of the canonical tree that cover `run`, in slot order.
+std::vector<SlotRun> subtrees_of(const SlotRun& run);
+
+struct SlotMap {
+  bool block = false;  // contiguous runs; else cyclic
+  int64_t slots = 1;   // V
+  int world_size = 1;
+
+  int64_t rounds() const { return (slots + world_size - 1) / world_size; }
+  // Under block, all slots of a rank.
+  SlotRun run(int rank) const;
+  // The slot that `rank` computes in `round`; none: it is idle.
+  std::optional<int64_t> slot(int64_t round, int rank) const;
+  int rank_of(int64_t slot) const;
+  std::vector<int64_t> slots_of(int rank) const;
+  // Slots of the ranks [first_rank, first_rank + ranks): of one round, or under block of the step.
+  SlotRun run_of(int64_t round, int first_rank, int ranks) const;
+};
+
+// S, the ranks that share one copy of the state: 1 for single and ddp, W for full_shard and
+// shard_grad_op. hybrid: parallelism.data_parallel_shard_degree, else the ranks of a node; where
+// that does not divide W (nodes were lost), the next larger number that does.
+int shard_size(const Config& config, int world_size, int local_world_size);
+
+}  // namespace lockstep::layout

@@ -1,0 +1,355 @@
+#include "config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/file_system.h"
+#include "config/config_field.h"
+#include "tests/support/temp_dir.h"
+
+namespace lockstep {
+namespace {
+
+using test_support::TempDir;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+Config from_flags(const std::vector<std::string>& arguments) {
+  auto parsed = parse_config("", arguments);
+  EXPECT_TRUE(parsed.ok()) << parsed.error().message;
+  return parsed.ok() ? parsed.value().config : Config{};
+}
+std::string flag_error(const std::vector<std::string>& arguments) {
+  const auto parsed = parse_config("", arguments);
+  if (parsed.ok()) return "no error";
+  EXPECT_EQ(parsed.error().code, Code::kConfig);
+  return parsed.error().message;
+}
+Result<ParsedConfig> from_toml(const TempDir& dir, const std::string& contents,
+                               const std::vector<std::string>& arguments = {}) {
+  EXPECT_TRUE(publish_file(posix_file_system(), dir / "run.toml", contents).ok());
+  return parse_config(dir / "run.toml", arguments);
+}
+std::string toml_error(const std::string& contents) {
+  TempDir dir;
+  const auto parsed = from_toml(dir, contents);
+  if (parsed.ok()) return "no error";
+  EXPECT_EQ(parsed.error().code, Code::kConfig);
+  EXPECT_THAT(parsed.error().message, HasSubstr((dir / "run.toml:").string()));
+  return parsed.error().message;
+}
+
+TEST(ConfigToml, FillsEveryType) {
+  TempDir dir;
+  const auto parsed = from_toml(dir, R"(
+[job]
+name = "demo"
+[optimizer]
+lr = 1          # an integer where a number is wanted
+weight-decay = 0.5
+[model]
+tie_word_embeddings = true
+[training]
+steps = 1_000
+[launcher]
+nproc_per_node = [2, 3, 1]
+)");
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  const Config& config = parsed.value().config;
+  EXPECT_EQ(config.job.name, "demo");
+  EXPECT_EQ(config.optimizer.lr, 1.0);
+  EXPECT_EQ(config.optimizer.weight_decay, 0.5);
+  EXPECT_TRUE(config.model.tie_word_embeddings);
+  EXPECT_EQ(config.training.steps, 1000);
+  EXPECT_THAT(config.launcher.nproc_per_node, ElementsAre(2, 3, 1));
+  EXPECT_EQ(config.training.seq_len, Config{}.training.seq_len);
+}
+
+TEST(ConfigToml, FlagsWinOverTheFile) {
+  TempDir dir;
+  const auto parsed =
+      from_toml(dir, "[training]\nsteps = 5\nseed = 7\n", {"--training.steps", "9"});
+  EXPECT_EQ(parsed.value().config.training.steps, 9);
+  EXPECT_EQ(parsed.value().config.training.seed, 7);
+}
+
+TEST(ConfigToml, OneProcessCountNeedsNoList) {
+  TempDir dir;
+  const auto parsed = from_toml(dir, "[launcher]\nnproc_per_node = 4\n");
+  EXPECT_THAT(parsed.value().config.launcher.nproc_per_node, ElementsAre(4));
+}
+
+TEST(ConfigToml, UnknownNamesSuggestTheNearest) {
+  EXPECT_THAT(toml_error("[training]\nseed = 1\nstepz = 5\n"),
+              HasSubstr("run.toml:3: unknown key training.stepz; did you mean training.steps?"));
+  EXPECT_THAT(toml_error("[trainig]\nsteps = 5\n"),
+              HasSubstr("run.toml:1: unknown section [trainig]; did you mean training?"));
+  EXPECT_THAT(toml_error("[model]\nseq_len = 5\n"),
+              HasSubstr("unknown key model.seq_len; did you mean training.seq_len?"));
+  EXPECT_THAT(toml_error("seq_len = 5\n"),
+              HasSubstr("outside of any [section]; did you mean training.seq_len?"));
+  EXPECT_THAT(toml_error("[training.extra]\nx = 5\n"), HasSubstr("unknown key training.extra"));
+  EXPECT_THAT(toml_error("[qqqqqqqq]\n"), Not(HasSubstr("did you mean")));
+}
+
+TEST(ConfigToml, WrongTypesNameBoth) {
+  EXPECT_THAT(toml_error("[training]\nsteps = \"100\"\n"),
+              HasSubstr(":2: training.steps is of type string, it must be of type integer"));
+  EXPECT_THAT(toml_error("[training]\nsteps = 100.0\n"),
+              HasSubstr("training.steps is of type floating-point, it must be of type integer"));
+  EXPECT_THAT(toml_error("[checkpoint]\nenable = 1\n"), HasSubstr("must be of type boolean"));
+  EXPECT_THAT(toml_error("[job]\nname = 1\n"), HasSubstr("must be of type string"));
+  EXPECT_THAT(toml_error("[optimizer]\nlr = \"1e-3\"\n"), HasSubstr("must be of type number"));
+  EXPECT_THAT(toml_error("[launcher]\nnproc_per_node = [1, \"2\"]\n"),
+              HasSubstr("array of other things, it must be of type list of integers"));
+  EXPECT_THAT(toml_error("training = 3\n"), HasSubstr("it must be a section: [training]"));
+  EXPECT_THAT(toml_error("[[training]]\nsteps = 3\n"), HasSubstr("must be a section"));
+}
+
+TEST(ConfigToml, BadFilesSayWhere) {
+  EXPECT_THAT(toml_error("[training]\nsteps = = 3\n"), HasSubstr("run.toml:2: "));
+  EXPECT_THAT(toml_error("[job]\nname = \"\xff\xfe\"\n"), HasSubstr("run.toml:2: "));
+  const auto missing = parse_config("/nonexistent/run.toml", {});
+  ASSERT_FALSE(missing.ok());
+  EXPECT_EQ(missing.error().code, Code::kNotFound);
+  EXPECT_THAT(missing.error().message, HasSubstr("/nonexistent/run.toml"));
+}
+
+TEST(ConfigFlags, EveryFormOfAValue) {
+  EXPECT_EQ(from_flags({"--training.steps", "7"}).training.steps, 7);
+  EXPECT_EQ(from_flags({"--training.steps=7"}).training.steps, 7);
+  EXPECT_EQ(from_flags({"--training.seq-len", "7"}).training.seq_len, 7);
+  EXPECT_EQ(from_flags({"--optimizer.lr", "1e-3"}).optimizer.lr, 1e-3);
+  EXPECT_EQ(from_flags({"--optimizer.lr", "-1"}).optimizer.lr, -1);
+  EXPECT_EQ(from_flags({"--job.description=a=b --c"}).job.description, "a=b --c");
+  EXPECT_EQ(from_flags({"--job.description="}).job.description, "");
+  EXPECT_THAT(from_flags({"--launcher.nproc_per_node", "2,3,1"}).launcher.nproc_per_node,
+              ElementsAre(2, 3, 1));
+  EXPECT_THAT(from_flags({"--launcher.nproc_per_node=[4, 2]"}).launcher.nproc_per_node,
+              ElementsAre(4, 2));
+  EXPECT_EQ(from_flags({"--training.steps", "7", "--training.steps", "8"}).training.steps, 8);
+}
+
+TEST(ConfigFlags, Booleans) {
+  EXPECT_TRUE(from_flags({"--model.tie_word_embeddings"}).model.tie_word_embeddings);
+  EXPECT_FALSE(from_flags({"--checkpoint.no_enable"}).checkpoint.enable);
+  EXPECT_FALSE(from_flags({"--checkpoint.no-enable"}).checkpoint.enable);
+  EXPECT_FALSE(from_flags({"--checkpoint.enable=false"}).checkpoint.enable);
+  EXPECT_FALSE(from_flags({"--checkpoint.enable", "false"}).checkpoint.enable);
+  EXPECT_TRUE(from_flags({"--checkpoint.enable=1"}).checkpoint.enable);
+  const auto parsed = parse_config("", {"--model.tie_word_embeddings", "demo.toml"});
+  EXPECT_TRUE(parsed.value().config.model.tie_word_embeddings);
+  EXPECT_THAT(parsed.value().positional, ElementsAre("demo.toml"));
+  EXPECT_THAT(flag_error({"--checkpoint.no_enable=true"}), HasSubstr("takes no value"));
+  for (const char* word : {"False", "no", "0"})
+    EXPECT_THAT(flag_error({"--checkpoint.enable", word, "demo.toml"}),
+                HasSubstr("--checkpoint.enable=false; --checkpoint.no_enable is false as well"));
+  EXPECT_THAT(flag_error({"--gradient_checkpointing", "False"}),
+              HasSubstr("--no_gradient_checkpointing"));
+  EXPECT_THAT(flag_error({"--checkpoint.enable=maybe"}), HasSubstr("must be of type boolean"));
+}
+
+TEST(ConfigFlags, PositionalWords) {
+  const auto parsed = parse_config("", {"a.toml", "--training.steps", "3", "-h", "--", "--raw"});
+  ASSERT_TRUE(parsed.ok());
+  EXPECT_THAT(parsed.value().positional, ElementsAre("a.toml", "-h", "--raw"));
+}
+
+TEST(ConfigFlags, Aliases) {
+  EXPECT_EQ(from_flags({"--data_parallel", "fsdp"}).parallelism.strategy, "full_shard");
+  EXPECT_EQ(from_flags({"--data-parallel=ddp"}).parallelism.strategy, "ddp");
+  EXPECT_EQ(from_flags({"--parallelism.strategy", "fsdp"}).parallelism.strategy, "full_shard");
+  EXPECT_EQ(from_flags({"--batch_size_per_device", "3"}).training.local_batch_size, 3);
+  EXPECT_EQ(from_flags({"--batch_size", "3"}).training.local_batch_size, 3);
+  EXPECT_EQ(from_flags({"--gradient_accumulation_steps", "8"}).slots(), 8);
+  EXPECT_EQ(from_flags({"--set-seed", "5"}).training.seed, 5);
+  EXPECT_THAT(from_flags({"--nproc-per-node", "2,3"}).launcher.nproc_per_node, ElementsAre(2, 3));
+  EXPECT_EQ(from_flags({"--max-restarts", "9"}).launcher.max_restarts, 9);
+  EXPECT_FALSE(from_flags({"--forward_prefetch=false"}).parallelism.forward_prefetch);
+  EXPECT_FALSE(from_flags({"--no-forward-prefetch"}).parallelism.forward_prefetch);
+  EXPECT_EQ(from_flags({"--data_parallel", "hybrid_shard"}).parallelism.strategy, "hybrid");
+  EXPECT_TRUE(from_flags({"--cpu-offload"}).training.enable_cpu_offload);
+  EXPECT_FALSE(from_flags({"--no-fused-attention"}).model.fused_attention);
+  EXPECT_EQ(from_flags({"--learning_rate", "0.5"}).optimizer.lr, 0.5);
+  EXPECT_THAT(flag_error({"--no_learning_rate", "0.5"}), HasSubstr("unknown option"));
+}
+
+TEST(ConfigFlags, AliasOfAWordTypedAsABoolean) {
+  const auto mode = [](const std::string& flag) {
+    return from_flags({flag, "--training.steps", "3"}).activation_checkpoint.mode;
+  };
+  EXPECT_EQ(mode("--gradient_checkpointing"), "full");
+  EXPECT_EQ(mode("--gradient-checkpointing=true"), "full");
+  EXPECT_EQ(mode("--gradient_checkpointing=false"), "none");
+  EXPECT_EQ(mode("--no_gradient_checkpointing"), "none");
+  EXPECT_EQ(mode("--gradient_checkpointing=selective"), "selective");
+}
+
+TEST(ConfigFlags, EveryAliasLeadsToAKey) {
+  for (const ConfigAlias& alias : config_aliases()) {
+    const auto parts = split(alias.name, '.');
+    EXPECT_NE(find_config_field(parts.at(0), parts.at(1)), nullptr) << alias.alias;
+  }
+}
+
+TEST(ConfigFlags, Mistakes) {
+  EXPECT_THAT(flag_error({"--training.stepz", "3"}),
+              HasSubstr("--training.stepz: unknown option; did you mean --training.steps?"));
+  EXPECT_THAT(flag_error({"--steps", "3"}), HasSubstr("did you mean --training.steps?"));
+  EXPECT_THAT(flag_error({"--learnin_rate", "3"}), HasSubstr("did you mean --learning_rate?"));
+  EXPECT_THAT(flag_error({"--trainng.steps", "3"}), HasSubstr("did you mean --training.steps?"));
+  EXPECT_THAT(flag_error({"--training.steps"}), HasSubstr("needs a value of type integer"));
+  EXPECT_THAT(flag_error({"--training.steps", "--set-seed"}), HasSubstr("needs a value"));
+  EXPECT_THAT(flag_error({"--training.steps", "1e3"}),
+              HasSubstr("\"1e3\" is not of the right type; training.steps must be of type "
+                        "integer"));
+  EXPECT_THAT(flag_error({"--training.steps", "99999999999999999999"}), HasSubstr("integer"));
+  EXPECT_THAT(flag_error({"--optimizer.lr", "fast"}), HasSubstr("must be of type number"));
+  EXPECT_THAT(flag_error({"--nproc-per-node", "2,x"}), HasSubstr("list of integers"));
+  EXPECT_THAT(flag_error({"--training.no_steps"}), HasSubstr("unknown option"));
+  EXPECT_THAT(flag_error({"--rdzv-backend=c10d"}),
+              HasSubstr("--rdzv-backend: lockstep has no such flag of torchrun's: there is one"));
+}
+
+TEST(ConfigOutput, JsonHoldsEveryKeyResolved) {
+  const Config config = from_flags({"--training.global_batch_size", "12", "--job.name", "n"});
+  const auto json = nlohmann::json::parse(config_json(config));
+  for (const ConfigField& field : config_fields())
+    EXPECT_TRUE(json.at(field.section).contains(field.key)) << field.name();
+  EXPECT_EQ(json["training"]["slots"], 6);
+  EXPECT_EQ(json["training"]["global_batch_size"], 12);
+  EXPECT_EQ(json["lr_scheduler"]["total_steps"], 100);
+  EXPECT_EQ(json["model"]["head_dim"], 32);
+  EXPECT_EQ(json["model"]["ffn_dim"], 704);
+  EXPECT_EQ(json["job"]["dump_folder"], "results/training/n");
+  EXPECT_TRUE(json["launcher"]["nproc_per_node"].is_array());
+  EXPECT_TRUE(json["optimizer"]["lr"].is_number_float());
+}
+
+TEST(ConfigOutput, JsonSurvivesBytesThatAreNotText) {
+  const Config config = from_flags({"--job.description=\xff\xfe"});
+  EXPECT_FALSE(nlohmann::json::parse(config_json(config)).is_discarded());
+}
+
+TEST(ConfigOutput, HelpNamesEveryKeyAndAlias) {
+  const std::string help = config_help();
+  for (const ConfigField& field : config_fields())
+    EXPECT_THAT(help, HasSubstr("--" + field.name() + " "));
+  for (const ConfigAlias& alias : config_aliases())
+    EXPECT_THAT(help, HasSubstr(std::string("--") + alias.alias + " "));
+}
+
+TEST(ConfigIdentity, NeutralKeysStayOut) {
+  const std::vector<std::string> before = identity_lines(Config{});
+  EXPECT_TRUE(std::is_sorted(before.begin(), before.end()));
+  EXPECT_EQ(identity_lines(from_flags({"--job.name",
+                                       "x",
+                                       "--data_parallel",
+                                       "ddp",
+                                       "--nproc-per-node",
+                                       "4",
+                                       "--checkpoint.interval",
+                                       "3",
+                                       "--data.path",
+                                       "elsewhere",
+                                       "--data.prefetch",
+                                       "9",
+                                       "--metrics.log_freq",
+                                       "1",
+                                       "--validation.freq",
+                                       "5",
+                                       "--forward_prefetch=false",
+                                       "--comm.train_timeout_seconds",
+                                       "1",
+                                       "--checkpoint.memory_interval",
+                                       "2",
+                                       "--checkpoint.memory_folder",
+                                       "elsewhere",
+                                       "--checkpoint.buddy",
+                                       "--backward_prefetch",
+                                       "NONE",
+                                       "--auto_wrap_policy",
+                                       "size_based",
+                                       "--min_num_params",
+                                       "7",
+                                       "--cpu_offload",
+                                       "--gradient_checkpointing",
+                                       "--parallelism.slot_map",
+                                       "block",
+                                       "--profiling.enable_profiling"})),
+            before);
+}
+
+TEST(ConfigIdentity, WhatAllRanksDoTogetherIsCommonToThem) {
+  const Config config = from_flags({"--data_parallel", "ddp", "--checkpoint.interval", "3",
+                                    "--validation.freq", "5", "--training.steps", "7"});
+  const std::vector<std::string> common = common_lines(config);
+  EXPECT_TRUE(std::is_sorted(common.begin(), common.end()));
+  for (const std::string& line : identity_lines(config)) EXPECT_THAT(common, Contains(line));
+  for (const char* line : {"parallelism.strategy=ddp", "checkpoint.interval=3", "validation.freq=5",
+                           "training.steps=7", "checkpoint.buddy=false"})
+    EXPECT_THAT(common, Contains(line));
+  EXPECT_EQ(common_lines(from_flags({"--data.path", "elsewhere", "--job.dump_folder", "elsewhere",
+                                     "--checkpoint.memory_folder", "elsewhere", "--data.prefetch",
+                                     "9", "--comm.train_timeout_seconds", "1"})),
+            common_lines(Config{}));
+}
+
+TEST(ConfigIdentity, WhatMayChangeABitIsIn) {
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {"training.seed", "1"},
+      {"training.slots", "6"},
+      {"training.seq_len", "8"},
+      {"training.local_batch_size", "1"},
+      {"training.threads", "2"},
+      {"optimizer.lr", "0.1"},
+      {"training.reduction", "unordered"},
+      {"debug.break_rule", "3"},
+      {"model.dim", "512"},
+      {"lr_scheduler.total_steps", "7"},
+      {"training.mixed_precision_param", "bfloat16"}};
+  for (const auto& [key, value] : changes)
+    EXPECT_THAT(identity_lines(from_flags({"--" + key, value})), Contains(key + "=" + value));
+}
+
+TEST(ConfigIdentity, WhereARunStartsFromIsInOnlyWhereItIsUsed) {
+  for (const std::string& line : identity_lines(Config{}))
+    EXPECT_FALSE(line.starts_with("checkpoint.")) << line;
+  const auto lines = identity_lines(from_flags(
+      {"--checkpoint.initial_load_path", "a", "--checkpoint.exclude_from_loading", "x.*, y"}));
+  EXPECT_THAT(lines, Contains("checkpoint.initial_load_path=a"));
+  EXPECT_THAT(lines, Contains("checkpoint.initial_load_model_only=true"));
+  EXPECT_THAT(lines, Contains("checkpoint.exclude_from_loading=x.*,y"));
+}
+
+TEST(ConfigFlags, ListsOfStrings) {
+  EXPECT_THAT(
+      from_flags({"--checkpoint.exclude_from_loading=[a.*, b]"}).checkpoint.exclude_from_loading,
+      ElementsAre("a.*", "b"));
+  EXPECT_THAT(from_flags({"--checkpoint.exclude_from_loading="}).checkpoint.exclude_from_loading,
+              ElementsAre());
+  EXPECT_THAT(toml_error("[checkpoint]\nexclude_from_loading = [1]\n"),
+              HasSubstr("must be of type list of strings"));
+}
+
+TEST(ConfigIdentity, TwoWaysToSayTheSameRunAreOne) {
+  EXPECT_EQ(identity_lines(from_flags({"--training.slots", "6"})),
+            identity_lines(from_flags({"--training.global_batch_size", "12"})));
+  EXPECT_EQ(identity_lines(from_flags({"--model.head_dim", "32", "--model.ffn_dim", "704"})),
+            identity_lines(Config{}));
+  EXPECT_EQ(
+      identity_lines(from_flags({"--training.steps", "50", "--lr_scheduler.total_steps", "100"})),
+      identity_lines(Config{}));
+  EXPECT_NE(identity_lines(from_flags({"--training.steps", "50"})), identity_lines(Config{}));
+  EXPECT_THAT(identity_lines(Config{}), Contains("training.slots=4"));
+  EXPECT_THAT(identity_lines(Config{}), Contains("optimizer.lr=3e-04"));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,139 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+
+#include "config/config.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+// The message of validate() after `change`; "ok" when there is none.
+std::string verdict(const std::function<void(Config&)>& change) {
+  Config config;
+  change(config);
+  const Result<void> result = validate(config);
+  if (result.ok()) return "ok";
+  EXPECT_EQ(result.error().code, Code::kConfig);
+  return result.error().message;
+}
+
+TEST(ConfigValidate, DefaultsAreFine) {
+  EXPECT_EQ(verdict([](Config&) {}), "ok");
+}
+
+TEST(ConfigValidate, Limits) {
+  EXPECT_EQ(verdict([](Config& c) { c.training.steps = 0; }), "training.steps = 0: must be >= 1");
+  EXPECT_THAT(verdict([](Config& c) { c.training.seq_len = -1; }), HasSubstr("training.seq_len"));
+  EXPECT_EQ(verdict([](Config& c) { c.model.norm_eps = 0; }), "model.norm_eps = 0: must be > 0");
+  EXPECT_THAT(verdict([](Config& c) { c.optimizer.beta2 = 1; }), HasSubstr("optimizer.beta2 = 1"));
+  EXPECT_THAT(verdict([](Config& c) { c.optimizer.lr = std::numeric_limits<double>::quiet_NaN(); }),
+              HasSubstr("optimizer.lr = nan"));
+  EXPECT_THAT(verdict([](Config& c) {
+                c.launcher.nproc_per_node = {2, 0};
+              }),
+              HasSubstr("launcher.nproc_per_node = 2,0: must be 1 to 4096"));
+  EXPECT_THAT(verdict([](Config& c) { c.parallelism.strategy = "full_shrad"; }),
+              HasSubstr("full_shard, shard_grad_op, hybrid; did you mean full_shard?"));
+  EXPECT_THAT(verdict([](Config& c) { c.checkpoint.codec = ""; }),
+              HasSubstr("= \"\": must be one"));
+  EXPECT_THAT(verdict([](Config& c) { c.debug.break_rule = "2"; }), HasSubstr("break_rule"));
+  EXPECT_EQ(verdict([](Config& c) { c.debug.break_rule = "3"; }), "ok");
+}
+
+TEST(ConfigValidate, Model) {
+  EXPECT_THAT(verdict([](Config& c) { c.model.n_kv_heads = 3; }),
+              HasSubstr("n_heads = 8 is not divisible by model.n_kv_heads = 3"));
+  EXPECT_THAT(verdict([](Config& c) { c.model.dim = 250; }), HasSubstr("not divisible"));
+  EXPECT_THAT(verdict([](Config& c) { c.model.dim = 8 * 31; }),
+              HasSubstr("the head dimension is 31 (model.dim / model.n_heads)"));
+  EXPECT_THAT(verdict([](Config& c) { c.model.head_dim = 33; }), HasSubstr("(model.head_dim)"));
+  EXPECT_EQ(verdict([](Config& c) { c.model.dim = 250, c.model.head_dim = 32; }), "ok");
+}
+
+TEST(ConfigValidate, Batch) {
+  EXPECT_THAT(verdict([](Config& c) { c.training.global_batch_size = 7; }),
+              HasSubstr("7 is not divisible by training.local_batch_size = 2"));
+  EXPECT_THAT(verdict([](Config& c) { c.training.global_batch_size = 8, c.training.slots = 3; }),
+              HasSubstr("3 slots of local_batch_size = 2 are 6 sequences; set only one"));
+  EXPECT_EQ(verdict([](Config& c) { c.training.global_batch_size = 8, c.training.slots = 4; }),
+            "ok");
+}
+
+TEST(ConfigValidate, Combinations) {
+  EXPECT_THAT(verdict([](Config& c) { c.checkpoint.keep_latest_k = 1; }),
+              HasSubstr("use 2 or more"));
+  EXPECT_EQ(verdict([](Config& c) { c.checkpoint.keep_latest_k = 0; }), "ok");
+  EXPECT_THAT(verdict([](Config& c) { c.checkpoint.ephemeral_interval = 50; }),
+              HasSubstr("no save between those of checkpoint.interval = 50"));
+  EXPECT_EQ(
+      verdict([](Config& c) { c.checkpoint.ephemeral_interval = 50, c.checkpoint.interval = 0; }),
+      "ok");
+  EXPECT_THAT(verdict([](Config& c) {
+                c.parallelism.strategy = "single", c.launcher.nproc_per_node = {1, 2};
+              }),
+              HasSubstr("single is for one process"));
+  EXPECT_THAT(verdict([](Config& c) {
+                c.launcher.min_nproc = 2, c.launcher.nproc_per_node = {3, 1};
+              }),
+              HasSubstr("less than launcher.min_nproc = 2"));
+  EXPECT_THAT(verdict([](Config& c) { c.checkpoint.buddy = true; }), HasSubstr("takes none"));
+  EXPECT_THAT(
+      verdict([](Config& c) { c.checkpoint.memory_interval = 2, c.checkpoint.enable = false; }),
+      HasSubstr("checkpoint.enable is false"));
+  EXPECT_EQ(verdict([](Config& c) { c.checkpoint.memory_interval = 2, c.checkpoint.buddy = true; }),
+            "ok");
+  EXPECT_THAT(verdict([](Config& c) { c.lora.target_modules = {"q_proj"}; }),
+              HasSubstr("every weight would be trained"));
+  EXPECT_EQ(verdict([](Config& c) { c.lora.rank = 4, c.lora.target_modules = {"q_proj"}; }), "ok");
+  EXPECT_THAT(verdict([](Config& c) { c.job.name = "a/b"; }), HasSubstr("one folder name"));
+  EXPECT_THAT(verdict([](Config& c) { c.checkpoint.folder = ""; }), HasSubstr("no_enable"));
+}
+
+TEST(ConfigValidate, Sources) {
+  EXPECT_EQ(verdict([](Config& c) {
+              c.data.sources = {"a", "b"};
+              c.data.weights = {5, 3};
+            }),
+            "ok");
+  EXPECT_EQ(verdict([](Config& c) { c.data.sources = {"a", "b"}; }), "ok");
+  EXPECT_THAT(verdict([](Config& c) {
+                c.data.path = "a";
+                c.data.sources = {"b"};
+              }),
+              HasSubstr("both given"));
+  EXPECT_THAT(verdict([](Config& c) {
+                c.data.sources = {"a", "b"};
+                c.data.weights = {5};
+              }),
+              HasSubstr("data.weights holds 1 weights for 2"));
+  EXPECT_THAT(verdict([](Config& c) { c.data.weights = {5}; }), HasSubstr("1 weights for 0"));
+  EXPECT_THAT(verdict([](Config& c) {
+                c.data.sources = {"a"};
+                c.data.weights = {0};
+              }),
+              HasSubstr("data.weights = 0: must be >= 1"));
+  EXPECT_THAT(verdict([](Config& c) { c.data.temperature = 0; }), HasSubstr("must be > 0"));
+}
+
+TEST(ConfigMeaning, FoldersAndSlots) {
+  Config config;
+  EXPECT_EQ(config.dump_folder(), "results/training/run");
+  EXPECT_EQ(config.checkpoint_folder(), "results/training/run/checkpoints");
+  config.job.dump_folder = "out";
+  EXPECT_EQ(config.checkpoint_folder(), "out/checkpoints");
+  config.checkpoint.folder = "/scratch/c";
+  EXPECT_EQ(config.checkpoint_folder(), "/scratch/c");
+  EXPECT_EQ(config.slots(), 4);
+  EXPECT_EQ(config.tokens_per_step(), 4 * 2 * 256);
+  config.training.global_batch_size = 12;
+  EXPECT_EQ(config.slots(), 6);
+  config.training.slots = 5;
+  EXPECT_EQ(config.slots(), 5);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,153 @@
+#include "hf/hf_config.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::layout {
+namespace {
+
+using nlohmann::json;
+
+json llama() {
+  return {{"model_type", "llama"},    {"architectures", {"LlamaForCausalLM"}},
+          {"hidden_size", 64},        {"num_hidden_layers", 3},
+          {"num_attention_heads", 4}, {"intermediate_size", 112},
+          {"vocab_size", 300},        {"rms_norm_eps", 1e-5}};
+}
+json with(json config, const json& more) {
+  config.update(more);
+  return config;
+}
+json gpt2() {
+  return {{"model_type", "gpt2"}, {"n_embd", 64},      {"n_layer", 2}, {"n_head", 4},
+          {"n_positions", 128},   {"vocab_size", 300}, {"n_ctx", 128}};
+}
+DecoderShape shape_of(const json& config) {
+  const auto parsed = parse_hf_config(config.dump(), "config.json");
+  EXPECT_TRUE(parsed.ok()) << parsed.error().message;
+  return parsed.ok() ? parsed.value().shape : DecoderShape{};
+}
+void expect_refused(const json& config, std::initializer_list<const char*> words) {
+  const auto parsed = parse_hf_config(config.dump(), "config.json");
+  ASSERT_FALSE(parsed.ok()) << config.dump();
+  EXPECT_EQ(parsed.error().code, Code::kConfig);
+  for (const char* word : words)
+    EXPECT_NE(parsed.error().message.find(word), std::string::npos) << parsed.error().message;
+}
+
+TEST(HfConfig, AbsentFieldsHaveTheFamilysDefaults) {
+  const DecoderShape l = shape_of(llama());
+  EXPECT_EQ(l.n_kv_heads, 4);
+  EXPECT_EQ(l.head_dim, 16);
+  EXPECT_EQ(l.rope_theta, 10000.0);
+  EXPECT_FALSE(l.tied || l.qkv_bias || l.mlp_bias || l.qk_norm);
+  const DecoderShape m =
+      shape_of(with(llama(), {{"model_type", "mistral"}, {"num_attention_heads", 16}}));
+  EXPECT_EQ(m.n_kv_heads, 8);
+  EXPECT_EQ(m.window(0), 4096);
+  EXPECT_EQ(shape_of(with(llama(), {{"model_type", "mistral"},
+                                    {"num_attention_heads", 16},
+                                    {"sliding_window", nullptr}}))
+                .window(0),
+            0);
+  const DecoderShape q3 = shape_of(with(llama(), {{"model_type", "qwen3"}}));
+  EXPECT_TRUE(q3.qk_norm);
+  EXPECT_EQ(q3.head_dim, 128);
+  const DecoderShape q2 = shape_of(with(llama(), {{"model_type", "qwen2"}}));
+  EXPECT_TRUE(q2.qkv_bias);
+  EXPECT_FALSE(q2.o_bias);
+  const DecoderShape g = shape_of(gpt2());
+  EXPECT_TRUE(g.tied && g.gpt2 && g.qkv_bias && g.o_bias && g.mlp_bias);
+  EXPECT_EQ(g.ffn_dim, 256);
+  EXPECT_EQ(g.learned_positions, 128);
+}
+
+TEST(HfConfig, BothSpellingsOfRopeAreRead) {
+  const json scaling{{"factor", 32.0},
+                     {"low_freq_factor", 1.0},
+                     {"high_freq_factor", 4.0},
+                     {"original_max_position_embeddings", 8192}};
+  const DecoderShape older =
+      shape_of(with(llama(), {{"rope_theta", 500000.0},
+                              {"rope_scaling", with(scaling, {{"rope_type", "llama3"}})}}));
+  const DecoderShape oldest = shape_of(with(
+      llama(), {{"rope_theta", 500000}, {"rope_scaling", with(scaling, {{"type", "llama3"}})}}));
+  const DecoderShape newer = shape_of(with(
+      llama(),
+      {{"rope_parameters", with(scaling, {{"rope_type", "llama3"}, {"rope_theta", 500000.0}})}}));
+  for (const DecoderShape& s : {older, oldest, newer}) {
+    EXPECT_EQ(s.rope_theta, 500000.0);
+    EXPECT_EQ(architecture_text(s), architecture_text(newer));
+    EXPECT_EQ(s.rope_scaling.factor, 32.0);
+    EXPECT_EQ(s.rope_scaling.original_positions, 8192.0);
+  }
+  EXPECT_EQ(shape_of(with(llama(), {{"rope_scaling", nullptr}})).rope_scaling.factor, 0.0);
+}
+
+TEST(HfConfig, QwenWindowsFollowLayerTypesElseMaxWindowLayers) {
+  const json qwen = with(llama(), {{"model_type", "qwen2"}, {"sliding_window", 32}});
+  EXPECT_TRUE(shape_of(qwen).windows.empty());
+  const DecoderShape late =
+      shape_of(with(qwen, {{"use_sliding_window", true}, {"max_window_layers", 2}}));
+  EXPECT_EQ(late.windows, (std::vector<int64_t>{0, 0, 32}));
+  const json types = {"sliding_attention", "full_attention", "sliding_attention"};
+  EXPECT_EQ(shape_of(with(qwen, {{"use_sliding_window", true}, {"layer_types", types}})).windows,
+            (std::vector<int64_t>{32, 0, 32}));
+  expect_refused(with(qwen, {{"layer_types", types}}), {"layer_types", "use_sliding_window"});
+  expect_refused(with(qwen, {{"use_sliding_window", true}, {"layer_types", {"full_attention"}}}),
+                 {"layer_types"});
+}
+
+TEST(HfConfig, WhatChangesTheArithmeticAndIsNotImplementedIsNamedWithItsValue) {
+  expect_refused(with(llama(), {{"hidden_act", "gelu"}}), {"hidden_act", "gelu", "config.json"});
+  expect_refused(with(llama(), {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
+                 {"rope_type", "yarn"});
+  expect_refused(with(llama(), {{"rope_parameters", {{"rope_type", "default"}, {"factor", 4.0}}}}),
+                 {"unsupported", "factor", "4.0"});
+  expect_refused(with(llama(), {{"partial_rotary_factor", 0.5}}), {"partial_rotary_factor", "0.5"});
+  expect_refused(with(llama(), {{"num_experts", 8}}), {"unsupported", "num_experts", "8"});
+  expect_refused(with(llama(), {{"quantization_config", {{"bits", 4}}}}), {"quantization_config"});
+  expect_refused(with(llama(), {{"model_type", "mamba"}}), {"mamba", "qwen3"});
+  expect_refused(with(gpt2(), {{"activation_function", "relu"}}), {"activation_function", "relu"});
+  expect_refused(with(gpt2(), {{"scale_attn_by_inverse_layer_idx", true}}),
+                 {"scale_attn_by_inverse_layer_idx", "true"});
+  // Another family's field is not this one's.
+  expect_refused(with(gpt2(), {{"sliding_window", 8}}), {"sliding_window"});
+}
+
+TEST(HfConfig, WrongAndMissingFieldsAreNamed) {
+  json without = llama();
+  without.erase("hidden_size");
+  expect_refused(without, {"hidden_size", "missing"});
+  expect_refused(with(llama(), {{"hidden_size", "64"}}), {"hidden_size"});
+  expect_refused(with(llama(), {{"num_attention_heads", 5}}), {"num_attention_heads", "64"});
+  expect_refused(with(llama(), {{"rms_norm_eps", -1}}), {"rms_norm_eps"});
+  expect_refused(json::array(), {"not a JSON object"});
+}
+
+TEST(HfConfig, DropoutIsSaidAndLeftOut) {
+  const auto parsed =
+      parse_hf_config(with(gpt2(), {{"attn_pdrop", 0.1}, {"embd_pdrop", 0.0}}).dump(), "c");
+  ASSERT_TRUE(parsed.ok());
+  ASSERT_EQ(parsed.value().warnings.size(), 1u);
+  EXPECT_NE(parsed.value().warnings[0].find("attn_pdrop = 0.1"), std::string::npos);
+}
+
+TEST(HfConfig, ASelfMadeConfigIsReadBack) {
+  DecoderShape shape = shape_of(llama());
+  shape.tied = true;
+  shape.rope_theta = 1234.5;
+  const auto read = parse_hf_config(hf_config_json(shape, "bfloat16", 64), "c");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  Config::Model before, after;
+  write_keys(shape, before);
+  write_keys(read.value().shape, after);
+  EXPECT_EQ(before.head_dim, after.head_dim);
+  EXPECT_EQ(before.rope_theta, after.rope_theta);
+  EXPECT_EQ(before.tie_word_embeddings, after.tie_word_embeddings);
+  EXPECT_EQ(architecture_text(shape), architecture_text(read.value().shape));
+}
+
+}  // namespace
+}  // namespace lockstep::layout

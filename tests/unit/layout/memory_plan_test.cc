@@ -1,0 +1,248 @@
+// What can be said of the plan without running anything; tests/multirank/plan.py compares it with
+// what the counting allocator measures.
+#include "layout/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "hf/configured_model.h"
+#include "layout/memory_units.h"
+
+namespace lockstep::layout {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+Config small(const char* strategy) {
+  Config c;
+  c.model.dim = 512;
+  c.model.n_heads = 8;
+  c.model.n_kv_heads = 8;
+  c.model.n_layers = 4;
+  c.model.vocab_size = 4096;
+  c.training.local_batch_size = 1;
+  c.training.seq_len = 64;
+  c.training.slots = 4;
+  c.parallelism.strategy = strategy;
+  return c;
+}
+
+ModelSpec model_of(const Config& config) { return hf::configured_model(config, 0).value(); }
+
+int64_t peak(const Config& config, int64_t world_size) {
+  return plan_memory(config, model_of(config), {world_size}).peak_bytes;
+}
+
+int64_t row(const MemoryPlan& plan, const std::string& begins) {
+  for (const MemoryRow& r : plan.tensors)
+    if (r.what.starts_with(begins)) return r.bytes;
+  return 0;
+}
+
+TEST(MemoryPlan, RowsAddUpToThePeak) {
+  for (const char* strategy : {"ddp", "full_shard"}) {
+    const Config config = small(strategy);
+    const MemoryPlan plan = plan_memory(config, model_of(config), {3});
+    int64_t sum = 0;
+    for (const MemoryRow& r : plan.tensors) sum += r.bytes;
+    EXPECT_EQ(sum, plan.peak_bytes) << strategy;
+    EXPECT_FALSE(plan.peak_at.empty());
+  }
+}
+
+// Every parameter of this model is a whole number of tiles, and of tiles on four ranks.
+TEST(MemoryPlan, StateIsTwelveBytesAParameterOverTheRanksThatShareIt) {
+  Config config = small("full_shard");
+  config.model.name = "linear";
+  const ModelSpec spec = model_of(config);
+  const int64_t matrices = 12 * (spec.parameter_count() - config.model.dim);
+  const int64_t norm = 12 * kTileElements;  // of the head: one tile, which no rank can share
+  const auto state = [&](const char* strategy, int64_t w) {
+    config.parallelism.strategy = strategy;
+    const MemoryPlan plan = plan_memory(config, spec, {w});
+    return row(plan, "parameters: fp32") + row(plan, "optimizer");
+  };
+  EXPECT_EQ(state("single", 1), matrices + norm);
+  // The head's unit is padded to a whole number of tiles on each rank.
+  EXPECT_NEAR(static_cast<double>(state("ddp", 4)), static_cast<double>(matrices + norm),
+              4.0 * static_cast<double>(norm));
+  EXPECT_NEAR(static_cast<double>(state("full_shard", 4)), static_cast<double>(matrices) / 4,
+              2.0 * static_cast<double>(norm));
+}
+
+TEST(MemoryPlan, FoldHoldsNoMorePartialSumsThanItsTreeIsHigh) {
+  Config config = small("full_shard");
+  const auto partials = [&](int64_t slots) {
+    config.training.slots = slots;
+    return Spread::create(config, 1, 1).fold_partials;
+  };
+  // Slots pushed one by one: the most partial sums that are open together.
+  for (int64_t slots = 1; slots <= 70; ++slots) {
+    int64_t most = 0;
+    for (int64_t n = 1; n <= slots; n += 2)
+      most = std::max<int64_t>(most, std::popcount(static_cast<uint64_t>(n)));
+    EXPECT_EQ(partials(slots), most) << slots;
+  }
+}
+
+TEST(MemoryPlan, ShardingSavesMemoryAndMoreRanksSaveMore) {
+  EXPECT_LT(peak(small("full_shard"), 4), peak(small("ddp"), 4));
+  EXPECT_LT(peak(small("full_shard"), 8), peak(small("full_shard"), 2));
+  EXPECT_LT(peak(small("full_shard"), 2), peak(small("single"), 1));
+}
+
+TEST(MemoryPlan, HybridHoldsTheShareOfItsGroup) {
+  Config config = small("hybrid");
+  const ModelSpec spec = model_of(config);
+  const auto master = [&](const char* strategy, const Ranks& ranks) {
+    config.parallelism.strategy = strategy;
+    return static_cast<double>(row(plan_memory(config, spec, ranks), "parameters: fp32"));
+  };
+  const double whole = master("ddp", {8});
+  EXPECT_NEAR(master("hybrid", {8, 4}), whole / 4, whole / 100);
+  EXPECT_NEAR(master("hybrid", {8, 2}), whole / 2, whole / 100);
+  EXPECT_DOUBLE_EQ(master("hybrid", {8}), master("full_shard", {8}));
+  EXPECT_DOUBLE_EQ(master("hybrid", {9, 2}), master("hybrid", {9, 3}));  // 2 does not divide 9
+  config.parallelism.data_parallel_shard_degree = 2;
+  EXPECT_NEAR(master("hybrid", {8, 4}), whole / 2, whole / 100);
+}
+
+TEST(MemoryPlan, WhatIsGatheredFollowsStrategyAndUnits) {
+  Config config = small("full_shard");
+  const int64_t by_block = peak(config, 4);
+  config.parallelism.wrap_policy = "none";
+  EXPECT_GT(peak(config, 4), by_block);
+  config.parallelism.wrap_policy = "module_wrap";
+  config.parallelism.strategy = "shard_grad_op";
+  EXPECT_GT(peak(config, 4), by_block);
+}
+
+TEST(MemoryPlan, ABlockOfSlotsIsSummedInWholeUnits) {
+  Config config = small("full_shard");
+  config.training.slots = 14;  // 7 on each of two ranks
+  EXPECT_EQ(Spread::create(config, 2, 2).local_partials, 0);
+  config.parallelism.slot_map = "block";
+  const Spread spread = Spread::create(config, 2, 2);
+  EXPECT_EQ(spread.local_partials, 3);  // 0..3, 4..5, 6
+  EXPECT_EQ(spread.pieces_in_group, 3);
+  EXPECT_GT(peak(config, 2), peak(small("full_shard"), 2));
+  EXPECT_EQ(Spread::create(config, 1, 1).local_partials, 0);  // one rank has nothing to ship
+}
+
+TEST(MemoryPlan, Bf16HalvesActivationsAndAddsACopy) {
+  Config config = small("single");
+  const MemoryPlan fp32 = plan_memory(config, model_of(config), {1});
+  config.training.mixed_precision_param = "bfloat16";
+  const MemoryPlan bf16 = plan_memory(config, model_of(config), {1});
+  EXPECT_EQ(row(fp32, "parameters: bf16"), 0);
+  EXPECT_EQ(2 * row(bf16, "parameters: bf16"), row(bf16, "parameters: fp32"));
+  EXPECT_LT(row(bf16, "activations"), row(fp32, "activations"));
+}
+
+TEST(MemoryPlan, AModelPastAnyMachineIsPlannedAtOnce) {
+  Config config = small("full_shard");
+  config.model.dim = 16384;
+  config.model.n_heads = config.model.n_kv_heads = 128;
+  config.model.n_layers = 126;
+  config.model.vocab_size = 128256;
+  config.training.slots = 65536;
+  const MemoryPlan plan = plan_memory(config, model_of(config), {16384});
+  EXPECT_GT(plan.peak_bytes, 1024 * kMiB);
+}
+
+TEST(MemoryPlan, OffloadLeavesTheComputeCopyOnTheDevice) {
+  Config config = small("full_shard");
+  const ModelSpec spec = model_of(config);
+  EXPECT_EQ(plan_memory(config, spec, {2}).offloaded_bytes, 0);
+  config.training.enable_cpu_offload = true;
+  const MemoryPlan fp32 = plan_memory(config, spec, {2});
+  EXPECT_EQ(fp32.offloaded_bytes, row(fp32, "optimizer"));
+  config.training.mixed_precision_param = "bfloat16";
+  const MemoryPlan bf16 = plan_memory(config, spec, {2});
+  EXPECT_EQ(bf16.offloaded_bytes, row(bf16, "optimizer") + row(bf16, "parameters: fp32"));
+}
+
+TEST(MemoryPlan, HostRowsFollowWhatIsAskedFor) {
+  Config config = small("full_shard");
+  const auto rows = [&] { return plan_memory(config, model_of(config), {2}).host.size(); };
+  const size_t with_checkpoints = rows();
+  config.checkpoint.memory_interval = 1;
+  EXPECT_EQ(rows(), with_checkpoints + 1);
+  config.checkpoint.memory_interval = 0;
+  config.checkpoint.enable = false;
+  EXPECT_EQ(rows(), with_checkpoints - 2);
+}
+
+TEST(MemoryPlan, LibrariesTakeMoreOfAGpuWithEveryPeer) {
+  const Config config = small("full_shard");
+  const auto bytes = [&](Ranks ranks) {
+    int64_t sum = 0;
+    for (const MemoryRow& r : plan_memory(config, model_of(config), ranks).gpu) sum += r.bytes;
+    return sum;
+  };
+  EXPECT_EQ(bytes({1}), 32 * kMiB);
+  EXPECT_EQ(bytes({8}), (32 + 7 * 32 * 12 + 2 * 32 * 12) * kMiB);
+  EXPECT_EQ(bytes({16, 8}) - bytes({8}), 8 * 2 * 8 * kMiB);
+}
+
+TEST(MemoryPlan, OccupancyIsTheShareOfTheRoundsThatHaveASlot) {
+  EXPECT_EQ(occupancy(6, 4).rounds, 2);
+  EXPECT_DOUBLE_EQ(occupancy(6, 4).busy, 0.75);
+  EXPECT_DOUBLE_EQ(occupancy(6, 3).busy, 1.0);
+  EXPECT_DOUBLE_EQ(occupancy(2, 8).busy, 0.25);  // more ranks than slots: they hold shards
+}
+
+TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
+  Config config = small("full_shard");
+  const ModelSpec spec = model_of(config);
+  const int64_t room = peak(config, 2) + 200 * kMiB;
+  const auto found = largest_batch(config, spec, {2}, room);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_LE(found->device_bytes, room);
+  config.training.local_batch_size = found->batch_size;
+  EXPECT_EQ(peak(config, 2), found->device_bytes);
+  config.training.local_batch_size = found->batch_size + 1;
+  EXPECT_GT(peak(config, 2), room);
+  EXPECT_FALSE(largest_batch(config, spec, {2}, kMiB).has_value());
+}
+
+TEST(MemoryPlan, TheLargestModelFitsAndTheNextDoesNot) {
+  const Config config = small("full_shard");
+  const DecoderShape shape = model_of(config).shape;
+  const int64_t room = 2048 * kMiB;
+  const auto found = largest_model(config, shape, ScalingStrategy::kLayers, {2}, room);
+  ASSERT_TRUE(found.has_value());
+  DecoderShape next = found->shape;
+  EXPECT_LE(plan_memory(config, create(next), {2}).peak_bytes, room);
+  ++next.n_layers;
+  EXPECT_GT(plan_memory(config, create(next), {2}).peak_bytes, room);
+
+  Config whole = config;
+  whole.parallelism.strategy = "ddp";
+  const auto replicated = largest_model(whole, shape, ScalingStrategy::kLayers, {2}, room);
+  ASSERT_TRUE(replicated.has_value());
+  EXPECT_LT(replicated->parameters, found->parameters);
+  EXPECT_FALSE(largest_model(config, shape, ScalingStrategy::kLayers, {2}, kMiB).has_value());
+}
+
+TEST(MemoryPlan, ScalingKeepsHeadsAsWideAsTheyAre) {
+  DecoderShape shape = model_of(small("single")).shape;
+  shape.n_kv_heads = 2;
+  const DecoderShape twice = scaled(shape, ScalingStrategy::kAll, 2);
+  EXPECT_EQ(twice.head_dim, shape.head_dim);
+  EXPECT_EQ(twice.n_heads, 2 * shape.n_heads);
+  EXPECT_EQ(twice.n_kv_heads, 2 * shape.n_kv_heads);
+  EXPECT_EQ(twice.dim, twice.n_heads * twice.head_dim);
+  EXPECT_EQ(twice.n_layers, 2 * shape.n_layers);
+  EXPECT_EQ(twice.ffn_dim % 64, 0);
+  const DecoderShape deeper = scaled(shape, ScalingStrategy::kLayers, 2.5);
+  EXPECT_EQ(deeper.n_layers, 10);
+  EXPECT_EQ(deeper.dim, shape.dim);
+  shape.windows = {0, 16, 0, 16};
+  EXPECT_EQ(scaled(shape, ScalingStrategy::kLayers, 2).windows,
+            (std::vector<int64_t>{0, 16, 0, 16, 0, 16, 0, 16}));
+}
+
+}  // namespace
+}  // namespace lockstep::layout

@@ -1,0 +1,71 @@
+#include "layout/model_spec.h"
+#include "hf/configured_model.h"
+#include "layout/decoder_model.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::layout {
+namespace {
+
+Config small() {
+  Config c;
+  c.model.dim = 64;
+  c.model.n_layers = 2;
+  c.model.n_heads = 4;
+  c.model.n_kv_heads = 2;
+  c.model.ffn_dim = 176;
+  return c;
+}
+
+TEST(ModelSpec, CountsParametersAsTheArchitectureHasThem) {
+  const auto spec = hf::configured_model(small(), 257);
+  ASSERT_TRUE(spec.ok());
+  const int64_t block = 64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 176 + 2 * 64;
+  EXPECT_EQ(spec.value().parameter_count(), 2 * 257 * 64 + 64 + 2 * block);
+  EXPECT_EQ(spec.value().units.size(), 4u);
+}
+
+TEST(ModelSpec, ATiedHeadHasNoWeightOfItsOwn) {
+  Config c = small();
+  c.model.tie_word_embeddings = true;
+  const auto tied = hf::configured_model(c, 257), untied = hf::configured_model(small(), 257);
+  EXPECT_EQ(untied.value().parameter_count() - tied.value().parameter_count(), 257 * 64);
+  EXPECT_EQ(tied.value().units.back().params.size(), 1u);
+  // The head's work is done all the same.
+  EXPECT_DOUBLE_EQ(tied.value().flops_per_token(128), untied.value().flops_per_token(128));
+}
+
+TEST(ModelSpec, FlopsFollowTheCommonConvention) {
+  const auto spec = hf::configured_model(small(), 257).value();
+  const double working = static_cast<double>(spec.parameter_count() - 257 * 64);
+  EXPECT_DOUBLE_EQ(spec.flops_per_token(128), 6 * working + 12.0 * 2 * 4 * 16 * 128);
+}
+
+TEST(ModelSpec, AStackOfLinearLayersHasOneMatrixALayer) {
+  Config c = small();
+  c.model.name = "linear";
+  const auto spec = hf::configured_model(c, 257).value();
+  EXPECT_EQ(spec.parameter_count(), 2 * 257 * 64 + 64 + 2 * 64 * 64);
+  EXPECT_EQ(spec.units[1].params.size(), 1u);
+}
+
+TEST(ModelSpec, ATileBelongsToOneParameter) {
+  const ParamSpec exact{"a", {64, 64}, 0}, over{"b", {4097}, 0};
+  EXPECT_EQ(exact.tiles(), 1);
+  EXPECT_EQ(over.tiles(), 2);
+  EXPECT_EQ((UnitSpec{"u", {exact, over}}.tiles()), 3);
+}
+
+TEST(ModelSpec, ImpossibleSizesAreNamed) {
+  Config c = small();
+  c.model.n_heads = 5;
+  c.model.n_kv_heads = 5;
+  const auto bad = hf::configured_model(c, 257);
+  ASSERT_FALSE(bad.ok());
+  EXPECT_EQ(bad.error().code, Code::kConfig);
+  EXPECT_NE(bad.error().message.find("n_heads"), std::string::npos) << bad.error().message;
+  EXPECT_FALSE(create(small(), 0).ok());
+}
+
+}  // namespace
+}  // namespace lockstep::layout

@@ -1,0 +1,153 @@
+#include "worker_link/progress_page.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/shared_region.h"
+#include "base/text.h"
+
+namespace lockstep {
+inline namespace base {
+namespace {
+
+constexpr int64_t kParkedLookNs = 1'000'000'000;  // it is woken; this is for a wake that was missed
+
+}  // namespace
+
+const char* phase_name(Phase phase) {
+  switch (phase) {
+    case Phase::kStart: return "start";
+    case Phase::kLoad: return "load";
+    case Phase::kWarmup: return "warmup";
+    case Phase::kStep: return "step";
+    case Phase::kUpdate: return "update";
+    case Phase::kEval: return "eval";
+    case Phase::kSave: return "save";
+    case Phase::kDone: return "done";
+  }
+  return "unknown";
+}
+
+const char* save_phase_name(SavePhase phase) {
+  switch (phase) {
+    case SavePhase::kIdle: return "idle";
+    case SavePhase::kStaging: return "staging";
+    case SavePhase::kWriting: return "writing";
+    case SavePhase::kVoting: return "voting";
+    case SavePhase::kCommitted: return "committed";
+    case SavePhase::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+Result<std::unique_ptr<ProgressPage>> ProgressPage::open(const std::filesystem::path& path) {
+  // Two processes share these words without a lock.
+  static_assert(std::atomic<int64_t>::is_always_lock_free);
+  static_assert(std::atomic<int32_t>::is_always_lock_free);
+  const auto failed = [&](const char* what, int error) {
+    return Error{Code::kIo,
+                 text("progress page ", path.string(), ": ", what, ": ", std::strerror(error))};
+  };
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return failed("open", errno);
+  // Allocated, not only sized: a store into a hole of a full disk would be a SIGBUS. Zeros mean
+  // "start of step 0", so that nobody has to initialise the page first.
+  if (const int error = posix_fallocate(fd, 0, sizeof(Layout)); error != 0) {
+    ::close(fd);
+    return failed("allocate", error);
+  }
+  void* memory = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const int map_error = errno;
+  ::close(fd);  // the mapping stays
+  if (memory == MAP_FAILED) return failed("map", map_error);
+  return std::unique_ptr<ProgressPage>(new ProgressPage(static_cast<Layout*>(memory), true));
+}
+
+std::unique_ptr<ProgressPage> ProgressPage::in_memory() {
+  return std::unique_ptr<ProgressPage>(new ProgressPage(new Layout{}, false));
+}
+
+ProgressPage::~ProgressPage() {
+  if (mapped_) {
+    ::munmap(layout_, sizeof(Layout));
+  } else {
+    delete layout_;
+  }
+}
+
+void ProgressPage::set_phase(int64_t step, Phase phase) {
+  layout_->step.store(step, std::memory_order_relaxed);
+  layout_->phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
+  touch();
+}
+
+void ProgressPage::set_save_phase(SavePhase phase) {
+  layout_->save_phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
+  touch();
+}
+
+void ProgressPage::set_committed_step(int64_t step) {
+  layout_->committed_step_plus_1.store(step + 1, std::memory_order_relaxed);
+  touch();
+}
+
+void ProgressPage::set_snapshot_step(int64_t step) {
+  layout_->snapshot_step_plus_1.store(step + 1, std::memory_order_relaxed);
+  touch();
+}
+
+void ProgressPage::set_slot_us(int64_t microseconds) {
+  layout_->slot_us.store(microseconds, std::memory_order_relaxed);
+}
+
+void ProgressPage::touch() {
+  layout_->unix_ns.store(system_clock().unix_ns(), std::memory_order_release);
+}
+
+Progress ProgressPage::read() const {
+  Progress progress;
+  progress.unix_ns = layout_->unix_ns.load(std::memory_order_acquire);
+  progress.step = layout_->step.load(std::memory_order_relaxed);
+  progress.phase = static_cast<Phase>(layout_->phase.load(std::memory_order_relaxed));
+  progress.save_phase = static_cast<SavePhase>(layout_->save_phase.load(std::memory_order_relaxed));
+  progress.committed_step = layout_->committed_step_plus_1.load(std::memory_order_relaxed) - 1;
+  progress.snapshot_step = layout_->snapshot_step_plus_1.load(std::memory_order_relaxed) - 1;
+  progress.slot_us = layout_->slot_us.load(std::memory_order_relaxed);
+  return progress;
+}
+
+Turn ProgressPage::turn() const { return static_cast<Turn>(layout_->turn.load()); }
+
+void ProgressPage::wait_while(Turn turn, int64_t timeout_ns) const {
+  base::wait_while(layout_->turn, static_cast<uint32_t>(turn), timeout_ns);
+}
+
+void ProgressPage::ask_to_halt() {
+  auto running = static_cast<uint32_t>(Turn::kRun);
+  if (layout_->turn.compare_exchange_strong(running, static_cast<uint32_t>(Turn::kHalt)))
+    wake_all(layout_->turn);
+}
+
+void ProgressPage::next_turn() {
+  layout_->committed_step_plus_1.store(0, std::memory_order_relaxed);
+  layout_->snapshot_step_plus_1.store(0, std::memory_order_relaxed);
+  set_slot_us(0);
+  set_save_phase(SavePhase::kIdle);
+  set_phase(0, Phase::kStart);
+  layout_->turn.store(static_cast<uint32_t>(Turn::kRun));
+  wake_all(layout_->turn);
+}
+
+void ProgressPage::park() {
+  layout_->turn.store(static_cast<uint32_t>(Turn::kParked));
+  wake_all(layout_->turn);
+  while (turn() == Turn::kParked) wait_while(Turn::kParked, kParkedLookNs);
+}
+
+}  // namespace base
+}  // namespace lockstep
