@@ -45,7 +45,7 @@ class [[nodiscard]] Result {
   explicit operator bool() const { return ok(); }
   T& value() & { return std::get<0>(state_); }
   const T& value() const& { return std::get<0>(state_); }
-  T&& value() && { return std::get<0>(std::move(state_)); }
+  T value() && { return std::get<0>(std::move(state_)); }  // lives on in a range-for
   T* operator->() { return &value(); }
   T& operator*() & { return value(); }
   const Error& error() const { return std::get<1>(state_); }

@@ -7,7 +7,7 @@ find_package(ZLIB REQUIRED)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
-find_package(Boost 1.74 REQUIRED)  # Asio, Beast: headers only
+find_package(Boost 1.74 CONFIG REQUIRED)  # Asio, Beast: headers only
 find_path(LOCKSTEP_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
 add_library(lockstep_hdf5 ALIAS PkgConfig::hdf5)
