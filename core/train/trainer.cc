@@ -1,6 +1,7 @@
 #include "core/train/trainer.h"
 
 #include "base/log.h"
+#include "checkpoint/preflight.h"
 #include "checkpoint/save_schedule.h"
 #include "core/optim/adamw.h"
 #include "core/train/initial_load.h"
@@ -27,6 +28,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
                                           *environment.membership.store,
                                           config.comm.init_timeout_seconds));
   log_info("memory ", memory_line("after data creation", t->rank()));
+  LOCKSTEP_RETURN_IF_ERROR(t->try_saving());
   LOCKSTEP_RETURN_IF_ERROR(t->build_model());
   log_info("memory ", memory_line("after model creation", t->rank()));
   LOCKSTEP_RETURN_IF_ERROR(t->start_engine());
@@ -57,6 +59,12 @@ Result<void> Trainer::open_data() {
   }
   LOCKSTEP_TRY(identity_, make_identity(config_, spec_, summary_.hash, weights_.get()));
   return {};
+}
+
+Result<void> Trainer::try_saving() {
+  if (!config_.checkpoint.enable) return {};
+  LOCKSTEP_TRY(const auto codec, checkpoint::codec_from_name(config_.checkpoint.codec));
+  return checkpoint::try_saving(env_.file_system, config_.checkpoint_folder(), rank(), codec);
 }
 
 Result<void> Trainer::build_model() {
