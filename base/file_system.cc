@@ -23,6 +23,7 @@ using Path = std::filesystem::path;
 Error system_error(const char* what, const Path& path, int error) {
   Code code = Code::kIo;
   if (error == ENOSPC || error == EDQUOT) code = Code::kNoSpace;
+  if (error == EACCES || error == EPERM || error == EROFS) code = Code::kDenied;
   if (error == ENOENT || error == ENOTDIR) code = Code::kNotFound;
   return {code, text(what, " ", path.string(), ": ", std::strerror(error))};
 }

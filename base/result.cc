@@ -7,6 +7,7 @@ const char* code_name(Code code) {
   switch (code) {
     case Code::kConfig: return "config";
     case Code::kIo: return "io";
+    case Code::kDenied: return "denied";
     case Code::kNoSpace: return "no space";
     case Code::kCorrupt: return "corrupt";
     case Code::kNotFound: return "not found";
@@ -20,7 +21,8 @@ const char* code_name(Code code) {
 
 int exit_status(Code code) {
   switch (code) {
-    case Code::kConfig: return 64;
+    case Code::kConfig:
+    case Code::kDenied: return 64;
     case Code::kAborted: return 75;
     case Code::kPeerLost: return 76;
     case Code::kIo:

@@ -16,6 +16,7 @@ inline namespace base {
 enum class Code {
   kConfig,    // the user's input is wrong; never restarted (exit 64)
   kIo,        // the operating system refused a read, write or sync
+  kDenied,    // the operating system allows no such access here; a restart is refused too (exit 64)
   kNoSpace,   // the disk is full; training goes on, the save does not
   kCorrupt,   // bytes on disk are not what was written; fall back
   kNotFound,  // nothing there
@@ -45,7 +46,7 @@ class [[nodiscard]] Result {
   explicit operator bool() const { return ok(); }
   T& value() & { return std::get<0>(state_); }
   const T& value() const& { return std::get<0>(state_); }
-  T&& value() && { return std::get<0>(std::move(state_)); }
+  T value() && { return std::get<0>(std::move(state_)); }  // lives on in a range-for
   T* operator->() { return &value(); }
   T& operator*() & { return value(); }
   const Error& error() const { return std::get<1>(state_); }

@@ -7,9 +7,12 @@ find_package(ZLIB REQUIRED)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
-find_package(Boost 1.74 REQUIRED)  # Asio, Beast: headers only
+find_package(Boost 1.74 CONFIG REQUIRED)  # Asio, Beast: headers only
 find_path(LOCKSTEP_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
 pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+if(NOT hdf5_VERSION MATCHES "^1\\.(10|14)\\.")  # checkpoint/shard_file/file_driver.cc knows these two
+  message(FATAL_ERROR "HDF5 ${hdf5_VERSION} is not supported: Lockstep is tested with 1.10 and 1.14")
+endif()
 add_library(lockstep_hdf5 ALIAS PkgConfig::hdf5)
 if(LOCKSTEP_TESTS)
   find_package(GTest REQUIRED)

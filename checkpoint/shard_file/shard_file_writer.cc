@@ -1,6 +1,7 @@
 #include "checkpoint/shard_file/shard_file_writer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "base/check.h"
@@ -244,6 +245,32 @@ std::string hdf5_version() {
   unsigned major = 0, minor = 0, release = 0;
   H5get_libversion(&major, &minor, &release);
   return text(major, ".", minor, ".", release);
+}
+
+Result<void> try_hdf5(Codec codec) {
+  constexpr hsize_t kElements = 1024, kFirst = 0;
+  std::vector<float> values(kElements), found(kElements);
+  std::iota(values.begin(), values.end(), 1.0F);
+  EncodedChunk chunk;
+  ChunkEncoder(codec).encode(std::as_bytes(std::span(values)), sizeof(float) * kElements,
+                             codec != Codec::kNone, chunk);
+  const Hdf5Lock lock;
+  LOCKSTEP_RETURN_IF_ERROR(register_zstd_filter());
+  DriverFile memory;  // is told of no chunk, so that all of it is image
+  LOCKSTEP_TRY(const Hdf5Id file, create_file("trial", memory));
+  LOCKSTEP_TRY(const Hdf5Id properties, creation_properties(codec, kElements));
+  const Hdf5Id space(H5Screate_simple(1, &kElements, nullptr), &H5Sclose);
+  const Hdf5Id dataset(H5Dcreate2(file.get(), "trial", H5T_IEEE_F32LE, space.get(), H5P_DEFAULT,
+                                  properties.get(), H5P_DEFAULT),
+                       &H5Dclose);
+  if (!dataset) return hdf5_error("creating a dataset");
+  if (H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, chunk.filter_mask, &kFirst, chunk.stored_bytes,
+                     chunk.stored.data()) < 0)
+    return hdf5_error("writing a chunk");
+  if (H5Dread(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, found.data()) < 0)
+    return hdf5_error("reading a chunk");
+  if (found != values) return Error{Code::kIo, "HDF5: a chunk is not what was written"};
+  return {};
 }
 
 Result<ShardFileWriter> ShardFileWriter::open(FileSystem& file_system, ChunkPipeline& pipeline,

@@ -22,6 +22,9 @@
 namespace lockstep::checkpoint {
 
 std::string hdf5_version();  // of the library that is linked: "1.10.8"
+// Whether HDF5 stores a chunk of `codec` through the file driver, in memory, and reads back what it
+// was. Errors: kIo with HDF5's reason.
+Result<void> try_hdf5(Codec codec);
 
 struct ShardDigest {
   ManifestFile file;

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "checkpoint/load/chunk_reader.h"
+#include "checkpoint/save/preflight.h"
 #include "checkpoint/save/save_schedule.h"
 #include "checkpoint/tools/verify.h"
 #include "core/optim/adamw.h"
@@ -30,6 +31,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
       check_same_run("identity", t->identity_.lines, *environment.membership.communicator,
                      *environment.membership.store, config.comm.init_timeout_seconds));
   log_info("memory ", memory_line("after data creation", t->rank()));
+  LOCKSTEP_RETURN_IF_ERROR(t->try_saving());
   LOCKSTEP_RETURN_IF_ERROR(t->build_model());
   log_info("memory ", memory_line("after model creation", t->rank()));
   LOCKSTEP_RETURN_IF_ERROR(t->start_engine());
@@ -60,6 +62,12 @@ Result<void> Trainer::open_data() {
   }
   LOCKSTEP_TRY(identity_, make_identity(config_, spec_, summary_.hash, weights_.get()));
   return {};
+}
+
+Result<void> Trainer::try_saving() {
+  if (!config_.checkpoint.enable) return {};
+  LOCKSTEP_TRY(const auto codec, checkpoint::codec_from_name(config_.checkpoint.codec));
+  return checkpoint::try_saving(env_.file_system, config_.checkpoint_folder(), rank(), codec);
 }
 
 Result<void> Trainer::build_model() {

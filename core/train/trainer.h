@@ -50,6 +50,7 @@ class Trainer {
   Trainer(const Config& config, TrainerEnvironment environment)
       : config_(config), env_(environment) {}
   Result<void> open_data();
+  Result<void> try_saving();
   Result<void> build_model();
   Result<void> start_from_another();  // checkpoint.initial_load_path
   Result<void> resume();

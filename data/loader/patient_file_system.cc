@@ -50,8 +50,8 @@ class PatientFile final : public File {
       const int64_t spent_ns = clock_.monotonic_ns() - start_ns;
       const auto done = try_once(bytes, offset, tries > 1, deadline_ns_ - spent_ns);
       const bool failed = !done.ok();
-      const bool passing = failed && (done.error().code == Code::kIo ||
-                                      (tries > 1 && done.error().code == Code::kNotFound));
+      const auto is = [&](Code code) { return failed && done.error().code == code; };
+      const bool passing = is(Code::kIo) || is(Code::kDenied) || (tries > 1 && is(Code::kNotFound));
       if (!passing) {
         if (!failed && tries > 1) log_info(path_.string(), ": read again after ", tries, " tries");
         return done;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "checkpoint/load/loader.h"
+#include "checkpoint/shard_file/hdf5_call.h"
 #include "checkpoint/tools/verify.h"
 #include "tests/golden/golden_model.h"
 
@@ -36,7 +37,8 @@ void expect_whole(const std::filesystem::path& folder, const char* codec) {
   }
 }
 
-TEST(Golden, CheckpointsOfFormatVersion1AreReadBitForBit) {
+// Calls check(folder of a set, codec) for all that are kept.
+void for_each_set(void (*check)(const std::filesystem::path&, const char*)) {
   const char* const source = ::getenv("LOCKSTEP_SOURCE_DIR");
   ASSERT_NE(source, nullptr) << "run by ctest";
   const auto folder = std::filesystem::path(source) / "tests/golden";
@@ -45,10 +47,41 @@ TEST(Golden, CheckpointsOfFormatVersion1AreReadBitForBit) {
   for (const std::string& name : names) {
     if (name.rfind("checkpoint_v1", 0) != 0) continue;
     ++sets;
-    for (const char* codec : golden::kCodecs) expect_whole(folder / name, codec);
+    for (const char* codec : golden::kCodecs) check(folder / name, codec);
   }
   EXPECT_GE(sets, 1);
 }
+
+TEST(Golden, CheckpointsOfFormatVersion1AreReadBitForBit) { for_each_set(expect_whole); }
+
+// Every element of every tensor, through the index, the rank files and their filters.
+void expect_hdf5_reads(const std::filesystem::path& folder, const char* codec) {
+  const auto directory =
+      list_checkpoints(posix_file_system(), folder / codec).value().front().directory;
+  const Hdf5Lock lock;
+  ASSERT_TRUE(register_zstd_filter().ok());
+  const Hdf5Id index(H5Fopen((directory / "index.h5").c_str(), H5F_ACC_RDONLY, H5P_DEFAULT),
+                     &H5Fclose);
+  ASSERT_TRUE(index) << directory;
+  auto state = test_support::state_of(golden::model(codec), 0, 1);
+  for (size_t i = 0; i < state.pieces.size(); ++i) {
+    const std::string key = state.pieces[i].tensor_key();
+    const Hdf5Id dataset(H5Dopen2(index.get(), key.c_str(), H5P_DEFAULT), &H5Dclose);
+    ASSERT_TRUE(dataset) << directory << " " << key;
+    ASSERT_GE(H5Dread(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT,
+                      state.values[i].data()),
+              0)
+        << directory << " " << hdf5_error(key).message;
+  }
+  int64_t differing = 0;
+  golden::for_each_element(state, [&](float element, float value) {
+    differing += std::bit_cast<uint32_t>(element) != std::bit_cast<uint32_t>(value);
+  });
+  EXPECT_EQ(differing, 0) << directory;
+}
+
+// Sets written through HDF5 1.10 and through 1.14, by whichever of them is linked.
+TEST(Golden, TheLinkedHdf5ReadsThemBitForBit) { for_each_set(expect_hdf5_reads); }
 
 }  // namespace
 }  // namespace lockstep::checkpoint

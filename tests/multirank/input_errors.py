@@ -3,7 +3,8 @@ status 64, and is never restarted."""
 import shutil
 
 from lockstep_run import (EXIT_CONFIG, EXIT_PEER_LOST, TINY, Test, check, check_same,
-                          committed, curve, events, flags, metrics, step_of, tail, whole_curve)
+                          committed, curve, events, flags, metrics, program, step_of, tail,
+                          whole_curve)
 
 STEPS = 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 4, "lr_scheduler.total_steps": STEPS}
@@ -142,6 +143,26 @@ def wrong_data(test):
         holds(test.command("generate", unsaved, status=EXIT_CONFIG), ["unsaved/checkpoints"])
 
 
+def wrong_place(test):
+    """What every save would meet is said before the first step, by each rank that meets it."""
+    in_the_way = test.folder / "in_the_way"
+    in_the_way.write_text("a file")
+    for name, folder in (("a file", in_the_way), ("nobody may write", "/sys/checkpoints")):
+        with test.case(f"a checkpoint folder: {name}"):
+            keys = {"checkpoint.folder": folder}
+            words = ["checkpoints cannot be written to", str(folder), "checkpoint.folder"]
+            refused_by_ranks(test, keys, words)
+            launch_does_not_restart(test, keys, words)
+    preload = {"LD_PRELOAD": str(program("refusing_hdf5.so"))}
+    for what, words in (("driver", ["registering the file driver"]), ("filter", ["codec zstd"])):
+        with test.case(f"an HDF5 that refuses the {what}"):
+            test.environment |= preload | {"REFUSE_HDF5": what}
+            refused_by_ranks(test, {}, words)
+            launch_does_not_restart(test, {}, words)
+            for key in ("LD_PRELOAD", "REFUSE_HDF5"):
+                del test.environment[key]
+
+
 def wrong_resume(test):
     folder = test.train("resumed", 2, KEYS | {"training.steps": 4})
     with test.case("resume with another V"):
@@ -187,6 +208,7 @@ def not_finite(test):
 with Test("input_errors") as test:
     wrong_keys_and_files(test)
     wrong_data(test)
+    wrong_place(test)
     wrong_resume(test)
     with test.case("a loss that is not finite"):
         not_finite(test)

@@ -110,7 +110,7 @@ class Sim {
   void publish(int64_t generation, int64_t step);
   void fault();
   void strike(size_t leader);
-  void freeze(Machine& machine), set_sides(uint64_t percent);
+  void freeze(Machine&machine), set_sides(uint64_t percent);
   bool majority_would_live(const std::vector<bool>& lost) const;
   size_t leader() const;          // of the newest committed generation; machines_.size(): none
   std::string converged() const;  // empty: yes
