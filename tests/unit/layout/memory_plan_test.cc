@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "hf/configured_model.h"
+#include "layout/decoder_model.h"
 #include "layout/memory_units.h"
 
 namespace lockstep::layout {

@@ -64,7 +64,7 @@ TEST(ModelSpec, ImpossibleSizesAreNamed) {
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.error().code, Code::kConfig);
   EXPECT_NE(bad.error().message.find("n_heads"), std::string::npos) << bad.error().message;
-  EXPECT_FALSE(create(small(), 0).ok());
+  EXPECT_FALSE(hf::configured_model(small(), 0).ok());
 }
 
 }  // namespace
