@@ -15,7 +15,7 @@ RUN_CTEST = log=$(BUILD)/ctest.log; \
 RUN_BUILD = cmake --preset $(PRESET) -DCMAKE_MESSAGE_LOG_LEVEL=WARNING; \
 	cmake --build --preset $(PRESET) -j$(JOBS) $(1)
 
-.PHONY: help setup setup-test setup-reference build demo test test-reference lint cuda clean
+.PHONY: help setup setup-test setup-reference build demo test unit test-reference lint cuda clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -35,8 +35,14 @@ demo: setup  ## train, be killed twice, resume on 3 and on 1 ranks, compare (TEX
 	@$(call RUN_BUILD,--target lockstep lockstep-worker)
 	@tools/demo $(if $(TEXT),"$(TEXT)")
 
-test: setup-test build  ## every test except gpu, slow and reference
-	@$(call RUN_CTEST,-LE "gpu|slow|reference")
+# With ROOM, a folder of tests/unit, that room's tests are built and run alone.
+test: setup-test  ## every test except gpu, slow, soak and reference (ROOM=data: of that room alone)
+	@$(call RUN_BUILD,$(if $(ROOM),--target room_$(ROOM)))
+	@$(call RUN_CTEST,$(if $(ROOM),-L "^room_$(ROOM)$$") -LE "gpu|slow|soak|reference")
+
+unit: setup-test  ## the unit tests that need no Torch, in a minute
+	@$(call RUN_BUILD,--target unit_tests)
+	@$(call RUN_CTEST,-L "^unit$$" -LE "^torch$$")
 
 test-reference: setup-reference build  ## checks against Python's torch, transformers and TensorBoard (5 GB)
 	@$(call RUN_CTEST,-L reference)

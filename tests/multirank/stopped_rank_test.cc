@@ -23,20 +23,19 @@
 #include <list>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/text.h"
 #include "core/comm/communicator.h"
 #include "core/train/process.h"
 #include "core/train/turns.h"
+#include "tests/support/eventually.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::core {
 namespace {
 
-constexpr int64_t kMs = 1'000'000;
-constexpr int kAnswerMs = 20'000;  // the longest that a rank may take for anything
-constexpr int kWithinMs = 50;      // from a rank's word that it enters until it surely waits
-constexpr double kCollectiveSeconds = 15;
+constexpr int kAnswerMs = test_support::kPatienceMs;  // a rank may take so long for anything
+constexpr int kLookMs = 100;                          // at a rank that must not answer yet
+constexpr double kCollectiveSeconds = 45;
 constexpr int kLeft = 7;  // the exit code of a rank that was told to leave
 
 // One end of a pair of sockets: lines, both ways.
@@ -243,9 +242,7 @@ class RankProcess {
   RankProcess& operator=(const RankProcess&) = delete;
 
   void take_turn(const Variables& place) {
-    for (int i = 0; i < kAnswerMs && page_->turn() != Turn::kParked; ++i)
-      system_clock().sleep_ns(kMs);
-    ASSERT_EQ(page_->turn(), Turn::kParked);
+    ASSERT_TRUE(test_support::eventually([&] { return page_->turn() == Turn::kParked; }));
     ASSERT_TRUE(write_orders(posix_file_system(), page_path_, place).ok());
     page_->next_turn();
   }
@@ -256,6 +253,13 @@ class RankProcess {
     return line_->hear(testing::Test::HasFailure() ? 0 : timeout_ms);
   }
 
+  // Returns when its main thread waits for something.
+  void await_asleep() const {
+    ASSERT_TRUE(test_support::eventually([&] {
+      const std::string stat = read_kernel_file(text("/proc/", pid_, "/stat")).value();
+      return stat.find(") S") != std::string::npos;
+    }));
+  }
   void stop() {
     ::kill(pid_, SIGSTOP);
     int status = 0;
@@ -272,8 +276,7 @@ class RankProcess {
   void leave() {
     say("leave");
     int status = 0;
-    for (int i = 0; i < kAnswerMs && ::waitpid(pid_, &status, WNOHANG) == 0; ++i)
-      system_clock().sleep_ns(kMs);
+    test_support::eventually([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; });
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == kLeft) << status;
     pid_ = -1;
   }
@@ -319,11 +322,11 @@ TEST_P(StoppedRank, HarmsNobodyWhenItWakes) {
   form(1, {&a, &b});
   b.say("enter");
   ASSERT_EQ(b.hear(), "enters");
-  system_clock().sleep_ns(kWithinMs * kMs);
+  b.await_asleep();
   b.stop();
   a.say("enter");
   ASSERT_EQ(a.hear(), "enters");
-  ASSERT_EQ(a.hear(2 * kWithinMs), "");  // it waits for B
+  ASSERT_EQ(a.hear(kLookMs), "");  // it waits for B
   a.halt();
   ASSERT_EQ(a.hear(), "lost");
   a.say("let go");

@@ -4,13 +4,14 @@
 #include <string>
 
 #include "base/text.h"
+#include "tests/support/eventually.h"
 #include "tests/support/raw_socket.h"
 
 namespace lockstep::test_support {
 
 // The whole answer to these bytes, head and body; "" when the server closes without a word.
 inline std::string http_exchange(uint16_t port, const std::string& request,
-                                 int patience_ms = 15'000) {
+                                 int patience_ms = kPatienceMs) {
   RawSocket socket(port);
   socket.send(request);
   std::string answer;

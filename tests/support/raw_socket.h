@@ -9,6 +9,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -72,5 +74,16 @@ class RawSocket {
   int fd_;
   bool closed_ = false;
 };
+
+// The descriptors of the sockets that this process has open.
+inline std::set<int> open_sockets() {
+  std::set<int> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry, gone).string().starts_with("socket:"))
+      found.insert(std::stoi(entry.path().filename()));
+  }
+  return found;
+}
 
 }  // namespace lockstep::test_support

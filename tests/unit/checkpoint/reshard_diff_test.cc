@@ -7,6 +7,7 @@
 #include "checkpoint/load/selection.h"
 #include "checkpoint/tools/diff.h"
 #include "checkpoint/tools/reshard.h"
+#include "checkpoint/tools/verify.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/newest_valid.h"
 #include "tests/support/temp_dir.h"

@@ -1,9 +1,16 @@
 // Saves while something is slow, busy, dead or full, and many of them.
 #include "base/clock.h"
+#include "tests/support/eventually.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
 
 namespace lockstep::checkpoint {
 namespace {
+
+using lockstep::test_support::eventually;
+
+int64_t thread_count() {
+  return static_cast<int64_t>(disk().list("/proc/self/task").value().size());
+}
 
 // "" or what is wrong with the newest checkpoint of `folder`, which is to be that of `step`.
 std::string newest_is_not(int64_t step, const std::filesystem::path& folder) {
@@ -38,7 +45,8 @@ TEST(Trouble, DueWhileOneIsWrittenIsSkippedOrWaitsAndTheSnapshotStays) {
 }
 
 // A recovery does not wait for a disk. What is held here is each sync of a save in turn, with those
-// after the commit; it ends when the next generation has long saved.
+// after the commit; it ends when the next generation has long saved. An engine that waited for it
+// would wait for ever.
 TEST(Trouble, AnEngineThatEndsDoesNotWaitForASync) {
   int64_t syncs[2] = {0, 0}, committed = 0, given_up = 0;
   const Op ops[2] = {Op::kSync, Op::kSyncDirectory};
@@ -64,17 +72,16 @@ TEST(Trouble, AnEngineThatEndsDoesNotWaitForASync) {
       world.states[0]->fill(2);
       world.begin({.step = 2, .updates = 2});
       while (held->calls(op) < at_call) std::this_thread::yield();
-      const double start_s = system_clock().monotonic_s();
       world.engines.clear();
-      EXPECT_LT(system_clock().monotonic_s() - start_s, 1.0);
     }
     const bool lost = newest_is_not(2, dir / "c") != "";
     ++(lost ? given_up : committed);
     EXPECT_EQ(newest_is_not(lost ? 1 : 2, dir / "c"), "");
     World next(disk(), options_in(dir / "c", 2), odd_model(), 1);
     EXPECT_TRUE(next.save(3)[0].committed);
+    const int64_t threads = thread_count();
     held->set_plan({});
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(eventually([&] { return thread_count() < threads; }));  // the one that was held
     EXPECT_EQ(newest_is_not(3, dir / "c"), "");
     for (const auto& entry : list_checkpoints(disk(), dir / "c").value())
       EXPECT_TRUE(entry.committed) << entry.directory;
@@ -85,47 +92,91 @@ TEST(Trouble, AnEngineThatEndsDoesNotWaitForASync) {
   EXPECT_GE(committed, 2);
 }
 
+// However slow it is: every call is held until the trainer has gone on.
 TEST(Trouble, ASlowDiskDelaysTheCommitAndNotTheTrainer) {
   const TempDir dir;
   FaultyFileSystem slow(disk());
   World world(slow, options_in(dir / "c"), odd_model(), 2);
-  const auto timed = [&](int64_t step, double& stalled_s) {
-    for (auto& state : world.states) state->fill(step);
-    const double start_s = system_clock().monotonic_s();
-    world.begin({.step = step, .updates = step});
-    for (auto& engine : world.engines) engine->wait_staged();
-    stalled_s = system_clock().monotonic_s() - start_s;
-    for (const SaveReport& report : world.end()) EXPECT_TRUE(report.committed) << report.error;
-    return system_clock().monotonic_s() - start_s;
-  };
-  double stalled_s = 0;
+  for (auto& state : world.states) state->fill(1);
+  slow.set_plan({.op = Op::kAny, .at_call = 1, .fault = Fault::kHold, .and_after = true});
+  world.begin({.step = 1, .updates = 1});
+  for (auto& engine : world.engines) engine->wait_staged();
+  for (auto& state : world.states) state->fill(2);
+  for (auto& engine : world.engines) EXPECT_NE(engine->phase(), SavePhase::kCommitted);
   slow.set_plan({});
-  const double usual_s = timed(1, stalled_s);
-  const auto calls = static_cast<double>(slow.calls(Op::kAny));
-  slow.set_plan({.delay_ns = static_cast<int64_t>(10e9 * std::max(usual_s, 0.05) / calls)});
-  const double slow_s = timed(2, stalled_s);
-  EXPECT_GT(slow_s, 5 * usual_s);
-  EXPECT_LT(stalled_s, 0.2 * slow_s);
-  EXPECT_EQ(newest_is_not(2, dir / "c"), "");
+  for (const SaveReport& report : world.end()) EXPECT_TRUE(report.committed) << report.error;
+  EXPECT_EQ(newest_is_not(1, dir / "c"), "");
 }
+
+// A rank's line to the others. That of the rank that is lost, if one is, does not work. No clock
+// says when the others have waited for its vote for long enough: all of them have voted then.
+class LossyBallot final : public Ballot {
+ public:
+  LossyBallot(Ballot& behind, const std::atomic<int>& lost, int rank)
+      : behind_(behind), lost_(lost), rank_(rank) {}
+  Result<void> cast(const std::string& attempt, int rank, const std::string& vote) override {
+    return dead() ? gone() : behind_.cast(attempt, rank, vote);
+  }
+  Result<std::vector<std::string>> collect(const std::string& attempt, int world_size,
+                                           std::chrono::milliseconds deadline) override {
+    EXPECT_EQ(deadline, options_in("").vote_deadline);
+    if (dead()) return gone().error();
+    if (lost_ < 0) return behind_.collect(attempt, world_size, deadline);
+    const std::string all_but_one = text("from rank ", lost_.load());
+    Result<std::vector<std::string>> votes = gone().error();
+    EXPECT_TRUE(eventually([&] {
+      votes = behind_.collect(attempt, world_size, std::chrono::milliseconds(0));
+      return !votes.ok() && votes.error().message.ends_with(all_but_one);
+    }));
+    return votes;
+  }
+  Result<void> announce(const std::string& attempt, const std::string& outcome) override {
+    return dead() ? gone() : behind_.announce(attempt, outcome);
+  }
+  Result<std::string> await_outcome(const std::string& attempt,
+                                    std::chrono::milliseconds deadline) override {
+    EXPECT_EQ(deadline, 2 * options_in("").vote_deadline);
+    if (dead()) return gone().error();
+    return behind_.await_outcome(attempt, lost_ == 0 ? std::chrono::milliseconds(0) : deadline);
+  }
+
+ private:
+  static Result<void> gone() { return Error{Code::kPeerLost, "the line is cut"}; }
+  bool dead() const { return lost_ == rank_; }
+  Ballot& behind_;
+  const std::atomic<int>& lost_;
+  const int rank_;
+};
+
+// A world whose rank `lost` is lost; -1: none is.
+struct LossyWorld {
+  LossyWorld(const World::Disks& disks, const EngineOptions& options)
+      : world(disks, options, odd_model(), [this](int rank, Ballot& shared) -> Ballot& {
+          lines.push_back(std::make_unique<LossyBallot>(shared, lost, rank));
+          return *lines.back();
+        }) {}
+  std::atomic<int> lost = -1;
+  std::vector<std::unique_ptr<LossyBallot>> lines;
+  World world;
+};
 
 TEST(Trouble, ASlowRankIsWaitedForUntilTheDeadlineAndThenTheAttemptIsAbandoned) {
   const TempDir dir;
   FaultyFileSystem second(disk());
-  auto options = options_in(dir / "c");
-  World patient({&disk(), &second}, options, odd_model());
+  World patient({&disk(), &second}, options_in(dir / "c"), odd_model());
   second.set_plan({.delay_ns = 5'000'000});
   ASSERT_TRUE(patient.save(1)[0].committed);
-  options.generation = 2;
-  options.vote_deadline = std::chrono::milliseconds(200);
-  World world({&disk(), &second}, options, odd_model());
+  LossyWorld lossy({&disk(), &second}, options_in(dir / "c", 2));
+  World& world = lossy.world;
   for (auto& state : world.states) state->fill(2);
   second.set_plan({.op = Op::kMakeDirectories, .at_call = 1, .fault = Fault::kHold});
+  lossy.lost = 1;
   world.begin({.step = 2, .updates = 2});
   world.engines[0]->drain();  // the deadline passes
   const auto first = world.engines[0]->take_reports();
   ASSERT_EQ(first.size(), 1u);
   EXPECT_THAT(first[0].error, HasSubstr("rank 1"));
+  lossy.lost = -1;
   second.set_plan({});  // it wakes, and writes all of its file
   const auto late = world.end();
   ASSERT_EQ(late.size(), 1u);
@@ -138,75 +189,36 @@ TEST(Trouble, ASlowRankIsWaitedForUntilTheDeadlineAndThenTheAttemptIsAbandoned) 
   for (const auto& entry : entries) EXPECT_TRUE(entry.committed) << entry.directory;
 }
 
-// A rank's line to the others. While `cut`, that of the dying rank does not work, and the others
-// wait for it a short time only; no other save here depends on how fast the disk is.
-class CutBallot final : public Ballot {
- public:
-  CutBallot(Ballot& behind, const std::atomic<bool>& cut, bool dying)
-      : behind_(behind), cut_(cut), dying_(dying) {}
-  Result<void> cast(const std::string& attempt, int rank, const std::string& vote) override {
-    return dead() ? gone() : behind_.cast(attempt, rank, vote);
-  }
-  Result<std::vector<std::string>> collect(const std::string& attempt, int world_size,
-                                           std::chrono::milliseconds deadline) override {
-    if (dead()) return gone().error();
-    return behind_.collect(attempt, world_size, cut_ ? kShort : deadline);
-  }
-  Result<void> announce(const std::string& attempt, const std::string& outcome) override {
-    return dead() ? gone() : behind_.announce(attempt, outcome);
-  }
-  Result<std::string> await_outcome(const std::string& attempt,
-                                    std::chrono::milliseconds deadline) override {
-    if (dead()) return gone().error();
-    return behind_.await_outcome(attempt, cut_ ? 2 * kShort : deadline);
-  }
-
- private:
-  static constexpr std::chrono::milliseconds kShort{200};
-  static Result<void> gone() { return Error{Code::kPeerLost, "the line is cut"}; }
-  bool dead() const { return cut_ && dying_; }
-  Ballot& behind_;
-  const std::atomic<bool>& cut_;
-  const bool dying_;
-};
-
 TEST(Trouble, ARankThatDiesWhileVotingEndsTheAttemptAndTheNextOneWorks) {
   for (int dying : {2, 0}) {
     SCOPED_TRACE(text("rank ", dying));
     const TempDir dir;
-    std::atomic<bool> cut = false;
-    std::vector<std::unique_ptr<CutBallot>> lines;
-    World world(World::Disks(3, &disk()), options_in(dir / "c"), odd_model(),
-                [&](int rank, Ballot& shared) -> Ballot& {
-                  lines.push_back(std::make_unique<CutBallot>(shared, cut, rank == dying));
-                  return *lines.back();
-                });
+    LossyWorld lossy(World::Disks(3, &disk()), options_in(dir / "c"));
+    World& world = lossy.world;
     ASSERT_TRUE(world.save(1)[0].committed);
-    cut = true;  // its file is whole on the disk, its vote never comes
+    lossy.lost = dying;  // its file is whole on the disk, its vote never comes
     for (const SaveReport& report : world.save(2)) {
       EXPECT_FALSE(report.committed);
       EXPECT_THAT(report.error, testing::AnyOf(HasSubstr("rank 2"), HasSubstr("from rank 0"),
                                                HasSubstr("the line is cut")));
     }
     EXPECT_EQ(newest_is_not(1, dir / "c"), "");
-    cut = false;
+    lossy.lost = -1;
     EXPECT_TRUE(world.save(3)[0].committed);
     EXPECT_EQ(newest_is_not(3, dir / "c"), "");
     World fewer(disk(), options_in(dir / "c", 2), odd_model(), 2);  // or a restart without it
     EXPECT_TRUE(fewer.save(4)[0].committed);
     const auto entries = list_checkpoints(disk(), dir / "c").value();
     for (const auto& entry : entries) EXPECT_TRUE(entry.committed) << entry.directory;
-    world.engines.clear();  // before the line that they use
   }
 }
 
 TEST(Trouble, ARankThatIsGoneIsNamedAfterTheDeadline) {
   const TempDir dir;
-  auto options = options_in(dir / "c");
-  options.vote_deadline = std::chrono::milliseconds(200);
-  World world(disk(), options, odd_model(), 3);
-  world.engines.pop_back();
-  const auto reports = world.save(4);
+  LossyWorld lossy(World::Disks(3, &disk()), options_in(dir / "c"));
+  lossy.lost = 2;
+  lossy.world.engines.pop_back();
+  const auto reports = lossy.world.save(4);
   ASSERT_EQ(reports.size(), 2u);
   for (const auto& report : reports) {
     EXPECT_FALSE(report.committed);
@@ -232,10 +244,6 @@ int64_t resident_kib() {
   return std::stoll(statm.substr(statm.find(' '))) * 4;
 }
 
-int64_t thread_count() {
-  return static_cast<int64_t>(disk().list("/proc/self/task").value().size());
-}
-
 TEST(Trouble, TwoHundredSavesLeakNothing) {
   const TempDir dir;
   auto options = options_in(dir / "c");
@@ -246,7 +254,8 @@ TEST(Trouble, TwoHundredSavesLeakNothing) {
   const int64_t threads = thread_count();
   for (int64_t step = 21; step <= 220; ++step) ASSERT_TRUE(world.save(step)[0].committed);
   EXPECT_EQ(open_descriptors(), descriptors);
-  EXPECT_EQ(thread_count(), threads);
+  // Those of a sync end by themselves.
+  EXPECT_TRUE(eventually([&] { return thread_count() <= threads; })) << thread_count();
   EXPECT_LT(resident_kib() - resident, kAllowedGrowthKib);
 }
 

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/text.h"
+#include "tests/support/temp_dir.h"
 
 namespace lockstep::cli {
 namespace {
@@ -17,15 +18,6 @@ using testing::HasSubstr;
 
 class Compare : public testing::Test {
  protected:
-  Compare() : folder_(testing::TempDir() + "lockstep_compare_" + name()) {
-    EXPECT_TRUE(remove_tree(files_, folder_).ok());
-    EXPECT_TRUE(files_.make_directories(folder_).ok());
-  }
-  ~Compare() override { EXPECT_TRUE(remove_tree(files_, folder_).ok()); }
-
-  static std::string name() {
-    return testing::UnitTest::GetInstance()->current_test_info()->name();
-  }
   static std::string record(int64_t step, double loss, int64_t generation, int64_t world_size) {
     return text("{\"step\":", step, ",\"loss_hex\":\"", hex_float(loss),
                 "\",\"grad_norm_hex\":\"0x1p+0\"", ",\"generation\":", generation,
@@ -70,7 +62,7 @@ class Compare : public testing::Test {
   }
 
   FileSystem& files_ = posix_file_system();
-  std::filesystem::path folder_;
+  const test_support::TempDir folder_;
   std::ostringstream out_, err_;
 };
 

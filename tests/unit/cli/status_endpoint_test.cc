@@ -13,6 +13,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
+#include "tests/support/eventually.h"
 #include "tests/support/fork_agent.h"
 #include "tests/support/http_get.h"
 #include "tests/support/temp_dir.h"
@@ -24,9 +25,6 @@ using nlohmann::json;
 using test_support::http_get;
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr int64_t kPauseNs = 10'000'000;
-constexpr int kPatience = 3000;  // pauses
 
 class StatusEndpoint : public testing::Test {
  protected:
@@ -60,10 +58,7 @@ class StatusEndpoint : public testing::Test {
   }
   template <typename Condition>
   void await(const char* what, Condition&& condition) {
-    for (int i = 0; i < kPatience; ++i) {
-      if (condition()) return;
-      system_clock().sleep_ns(kPauseNs);
-    }
+    if (test_support::eventually(std::forward<Condition>(condition))) return;
     ADD_FAILURE() << "not in time: " << what;
     for (const auto& [name, pid] : agents_) ADD_FAILURE() << console(name);
   }
@@ -179,7 +174,8 @@ TEST_F(StatusEndpoint, MovesWithTheCoordinatorAndSeesTheOtherNodes) {
   EXPECT_EQ(shown("n1").query, first.query) << "the token is the job's";
   await("one rank", [&] {
     const json now = status(shown("n1"));
-    return now.is_object() && now["world_size"] == 1 && now["workers"][0]["phase"] == "step";
+    return now.is_object() && now["world_size"] == 1 && now["workers"].size() == 1 &&
+           now["workers"][0]["phase"] == "step";
   });
   ::kill(agents_.at("n1"), SIGTERM);
   EXPECT_EQ(finish("n1"), 75);

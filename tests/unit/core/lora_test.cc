@@ -5,6 +5,7 @@
 #include "core/train/memory_stats.h"
 #include "core/train/state_pieces.h"
 #include "hf/configured_model.h"
+#include "tests/support/seed.h"
 #include "tests/unit/core/strategy_grid.h"
 
 namespace lockstep::core {
@@ -24,7 +25,7 @@ TEST(Lora, EveryStrategyAndWorldSizeGivesTheSameBits) {
 }
 
 TEST(Lora, ASampleOfAllCombinationsGivesTheSameBits) {
-  std::mt19937 random(20261121);
+  std::mt19937 random(static_cast<unsigned>(test_support::seed_or(20261121)));
   std::vector<Setting> all = every_setting();
   std::shuffle(all.begin(), all.end(), random);
   all.resize(20);

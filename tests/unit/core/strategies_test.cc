@@ -2,13 +2,14 @@
 // bit. A sample of all combinations here; all of them in strategies_slow_test.
 #include <random>
 
+#include "tests/support/seed.h"
 #include "tests/unit/core/strategy_grid.h"
 
 namespace lockstep::core {
 namespace {
 
 TEST(Strategies, ASampleOfAllCombinationsGivesTheSameBits) {
-  std::mt19937 random(20261121);
+  std::mt19937 random(static_cast<unsigned>(test_support::seed_or(20261121)));
   std::vector<Setting> all = every_setting();
   std::shuffle(all.begin(), all.end(), random);
   all.resize(60);

@@ -1,5 +1,5 @@
-// Bytes changed, moved, lost and added, the same for the same number and seed. LOCKSTEP_SEED
-// chooses other damage; a failure prints what it was, a crash too.
+// Bytes changed, moved, lost and added, the same for the same number and seed (support/seed.h). A
+// failure prints what it was, a crash too.
 #pragma once
 
 #include <unistd.h>
@@ -8,20 +8,17 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "tests/support/seed.h"
 #include "tests/unit/data/foreign_files.h"
 
 namespace lockstep::data {
 
-inline uint64_t base_seed() {
-  const char* given = std::getenv("LOCKSTEP_SEED");
-  return given == nullptr ? 1 : std::strtoull(given, nullptr, 10);
-}
+inline uint64_t base_seed() { return test_support::seed_or(1); }
 
 // For messages: enough to have the same damage again.
 inline std::string damage_name(uint64_t number) {

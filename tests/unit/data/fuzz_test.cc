@@ -1,6 +1,6 @@
 // Damaged input: every reader gets files with bytes changed, moved, lost and added. It may refuse
 // them; it may not crash, and what it gives out must be what the file says.
-// LOCKSTEP_SEED chooses other damage; a failure prints what it was.
+// A failure prints which damage it was (damage.h).
 #include <nlohmann/json.hpp>
 
 #include "data/formats/foreign_tokens.h"

@@ -128,6 +128,7 @@ TEST(TokenizerJson, ValuesOfOtherTypesNeverCrash) {
   const std::vector<json> others = {
       nullptr, true, -1, 1e300, "x", json::array({1}), json::object({{"type", "Sequence"}})};
   uint64_t dice = 0;
+  int read = 0, refused = 0;
   for (const auto& [pointer, value] : flat.items()) {
     if (pointer.starts_with("/model/vocab") && mix64(++dice) % 8 != 0) continue;
     for (json::json_pointer at(pointer); !at.empty(); at.pop_back())
@@ -135,9 +136,17 @@ TEST(TokenizerJson, ValuesOfOtherTypesNeverCrash) {
         json damaged = whole;
         damaged[at] = other;
         const auto parsed = parse_tokenizer_json(damaged.dump(), "");
-        if (parsed.ok()) ids_of(*parsed.value(), "hello w");
+        ++(parsed.ok() ? read : refused);
+        if (!parsed.ok()) {
+          EXPECT_FALSE(parsed.error().message.empty()) << at << " = " << other;
+          continue;
+        }
+        for (const uint32_t id : ids_of(*parsed.value(), "hello w"))
+          EXPECT_LT(id, parsed.value()->vocab_size()) << at << " = " << other;
       }
   }
+  EXPECT_GT(read, 10);
+  EXPECT_GT(refused, 100);
 }
 
 TEST(TokenizerJson, ComposesOnlyWhatNeedsIt) {

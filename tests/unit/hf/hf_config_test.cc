@@ -4,8 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-namespace lockstep::layout {
+namespace lockstep::hf {
 namespace {
+
+using namespace layout;
 
 using nlohmann::json;
 
@@ -150,4 +152,4 @@ TEST(HfConfig, ASelfMadeConfigIsReadBack) {
 }
 
 }  // namespace
-}  // namespace lockstep::layout
+}  // namespace lockstep::hf

@@ -9,8 +9,10 @@
 #include "layout/decoder_model.h"
 #include "tests/support/temp_dir.h"
 
-namespace lockstep::layout {
+namespace lockstep::hf {
 namespace {
+
+using namespace layout;
 
 DecoderShape tiny(bool tied) {
   DecoderShape s;
@@ -152,4 +154,4 @@ TEST(HfWeights, OtherWeightsHaveAnotherHash) {
 }
 
 }  // namespace
-}  // namespace lockstep::layout
+}  // namespace lockstep::hf

@@ -1,5 +1,5 @@
-// How long a new generation of a thousand nodes takes: their machines and a coordinator's, over
-// real connections. Workers are pretended: they start and die at once.
+// A new generation of a thousand nodes: their machines and a coordinator's, over real connections.
+// Workers are pretended: they start and die at once. The times are printed and judge nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -157,8 +157,6 @@ TEST(ControlScale, ANewGenerationOfAThousandNodes) {
       "%zu nodes joined in %.0f ms; a new generation after a worker's death: median %.0f "
       "ms, largest of %d %.0f ms\n",
       nodes.size(), joined_ms, rounds_ms[kRounds / 2], kRounds, rounds_ms.back());
-  EXPECT_LT(rounds_ms[kRounds / 2], 1000);
-  EXPECT_LT(rounds_ms.back(), 3000);  // of a machine that others use as well; docs have the figure
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Many simulated jobs (control_sim.h), each from its seed, on all cores. A seed that breaks a rule
 // is printed.
-//   launcher_control_sim [SEEDS [FIRST]]   runs so many, 500 when nothing is said
+//   launcher_control_sim [SEEDS [FIRST]]   runs so many, 500 when nothing is said, from FIRST on
+//                                          or from what LOCKSTEP_SEED says (support/seed.h)
 //   launcher_control_sim --seed N          one, and tells what happens in it
 #include <algorithm>
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "control_sim.h"
+#include "tests/support/seed.h"
 
 namespace {
 
@@ -31,7 +33,8 @@ int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--seed") == 0)
     return replay(std::strtoull(argv[2], nullptr, 10));
   const uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 500;
-  const uint64_t first = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 1;
+  const uint64_t first =
+      argc > 2 ? std::strtoull(argv[2], nullptr, 10) : lockstep::test_support::seed_or(1);
   std::vector<SimResult> results(seeds);
   std::atomic<uint64_t> next = 0;
   const auto work = [&] {

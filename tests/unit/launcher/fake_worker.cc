@@ -2,10 +2,16 @@
 //   fake_worker STEPS [RULE…]
 // RULE = GENERATION:RANK:STEP:ACTION. ACTION: exit<code>, signal<number>, hang, stop (SIGSTOP).
 // `*` as a rank means every rank. A `!` as first letter of the action makes the others of that
-// generation lose a peer a moment later.
+// generation lose a peer: a moment after that one is dead.
 // Every 4th step is committed; a new generation resumes after the newest commit, which rank 0 keeps
-// in FAKE_WORKER_STATE. Special rules: ignore_term; child (rank 0 starts a process that sleeps);
-// logs (rank 0 says so, on the console as well).
+// in FAKE_WORKER_STATE. The others wait for it, as in a save. The run also ends with the commit
+// after a file of that name and ".enough" is there.
+// With FAKE_WORKER_EVENTS, the path of events.jsonl, a generation goes no further than its 4th step
+// before its first one is recorded there.
+// Special rules: ignore_term; child (rank 0 starts a process that sleeps); logs (rank 0 says so, on
+// the console as well); deaf (nobody looks whether the generation is over).
+#include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,7 +58,25 @@ void act(const std::string& action) {
   for (;;) ::pause();
 }
 
-// What the rules say for this step: an action for us, or that a peer is about to die: false.
+std::string state_path() { return std::getenv("FAKE_WORKER_STATE"); }
+
+// Where the rank that is to die writes its process id.
+std::string culprit_path() {
+  return text(state_path(), ".culprit", variable("LOCKSTEP_GENERATION"));
+}
+
+// Returns when that process is dead, so that its agent can see so.
+void await_culprit() {
+  Result<std::string> pid = Error{Code::kNotFound, ""};
+  for (; !pid; pid = read_file(posix_file_system(), culprit_path()))
+    system_clock().sleep_ns(kStepNs / 10);
+  const long pidfd = ::syscall(SYS_pidfd_open, std::stoi(pid.value()), 0);
+  pollfd ends{static_cast<int>(pidfd), POLLIN, 0};
+  if (pidfd >= 0) ::poll(&ends, 1, -1);
+  if (pidfd >= 0) ::close(static_cast<int>(pidfd));
+}
+
+// What the rules say for this step: an action for us, or that a peer has died: false.
 bool obey(const std::vector<std::string>& rules, int64_t step) {
   for (const std::string& rule : rules) {
     const auto parts = split(rule, ':');
@@ -61,9 +85,14 @@ bool obey(const std::vector<std::string>& rules, int64_t step) {
       continue;
     const bool tells_peers = parts[3].starts_with("!");
     const std::string action = parts[3].substr(tells_peers ? 1 : 0);
-    if (parts[1] == "*" || std::stoll(parts[1]) == variable("RANK")) act(action);
+    if (parts[1] == "*" || std::stoll(parts[1]) == variable("RANK")) {
+      if (tells_peers &&
+          !publish_file(posix_file_system(), culprit_path(), std::to_string(::getpid())))
+        ::_exit(70);
+      act(action);
+    }
     if (tells_peers) {
-      system_clock().sleep_ns(3 * kStepNs);
+      await_culprit();
       std::fprintf(stderr, "connection reset by peer\n");
       return false;
     }
@@ -78,15 +107,34 @@ int64_t committed_step(const std::string& state) {
 
 constexpr int kOver = -1;  // the generation, not this process
 
+// Whether the agent has recorded the first step of our generation; true when nobody asked.
+bool first_step_is_recorded() {
+  const char* const events = std::getenv("FAKE_WORKER_EVENTS");
+  if (events == nullptr) return true;
+  const auto contents = read_file(posix_file_system(), events);
+  const std::string line =
+      text("\"event\":\"first_step\",\"generation\":", variable("LOCKSTEP_GENERATION"), ",");
+  return contents && contents.value().find(line) != std::string::npos;
+}
+
+// Until `done` or a signal; false: the generation is over.
+template <typename Done>
+bool wait_until(const ProgressPage& page, bool deaf, Done&& done) {
+  while (!done() && !g_stop) {
+    if (!deaf && page.turn() == Turn::kHalt) return false;
+    system_clock().sleep_ns(kStepNs / 5);
+  }
+  return true;
+}
+
 // One generation: an exit code, or kOver.
 int run(ProgressPage& page, int64_t steps, const std::vector<std::string>& rules, bool deaf) {
   const int64_t rank = variable("RANK");
-  const std::string state = std::getenv("FAKE_WORKER_STATE");
+  const std::string state = state_path();
   page.set_phase(0, Phase::kLoad);
-  int64_t committed = committed_step(state);
-  if (committed >= 0) page.set_committed_step(committed);
-  for (int64_t step = committed + 1; step <= steps; ++step) {
-    if (step == 0) continue;
+  const int64_t resumed = committed_step(state);
+  if (resumed >= 0) page.set_committed_step(resumed);
+  for (int64_t step = std::max<int64_t>(resumed + 1, 1); step <= steps; ++step) {
     page.set_phase(step, Phase::kStep);
     system_clock().sleep_ns(kStepNs);
     if (!deaf && page.turn() == Turn::kHalt) return kOver;
@@ -95,11 +143,21 @@ int run(ProgressPage& page, int64_t steps, const std::vector<std::string>& rules
     if (rank == 0)
       std::printf("step: %ld generation: %ld\n", step, variable("LOCKSTEP_GENERATION"));
     std::fflush(stdout);
-    if (step % kCommitEvery == 0 || g_stop) {
-      if (rank == 0 && !publish_file(posix_file_system(), state, std::to_string(step))) return 70;
-      page.set_committed_step(step);
-    }
+    const bool commits = step % kCommitEvery == 0 || g_stop;
+    if (commits && rank == 0 && !publish_file(posix_file_system(), state, std::to_string(step)))
+      return 70;
+    if (commits && !wait_until(page, deaf, [&] { return committed_step(state) >= step; }))
+      return kOver;
+    if (commits) page.set_committed_step(step);
     if (g_stop) return 75;
+    if (!commits) continue;
+    // Now computing and now not, so that the agent sees a step that is complete.
+    for (bool saves = true; !first_step_is_recorded() && !g_stop; saves = !saves) {
+      if (!deaf && page.turn() == Turn::kHalt) return kOver;
+      page.set_phase(step, saves ? Phase::kSave : Phase::kStep);
+      system_clock().sleep_ns(3 * kStepNs);
+    }
+    if (posix_file_system().exists(state + ".enough")) steps = step;
   }
   page.set_phase(steps, Phase::kDone);
   return 0;

@@ -1,20 +1,20 @@
-// net_fuzz SECONDS: damaged bytes for whatever reads bytes of others: the handshake from both
+// net_fuzz ROUNDS: damaged bytes for whatever reads bytes of others: the handshake from both
 // sides, frames, the store's requests and answers, the agents' messages. Run it under the
 // sanitizers, too.
 // What must hold: nothing crashes; nobody comes in without the secret; an open channel delivers the
 // frames that were sent, in order, up to the damage, and nothing else.
-// LOCKSTEP_SEED chooses other damage.
+// Another seed (support/seed.h) is other damage.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/hash.h"
 #include "launcher/control/message.h"
 #include "launcher/net/channel.h"
 #include "launcher/net/store_server.h"
+#include "tests/support/seed.h"
 
 namespace lockstep::launcher::net {
 namespace {
@@ -230,29 +230,28 @@ void fuzz_messages(Random& random) {
   LOCKSTEP_CHECK(control::decode(again).ok());
 }
 
-int run(double seconds, uint64_t seed) {
-  std::printf("net_fuzz: %.0f s, LOCKSTEP_SEED=%llu\n", seconds,
+int run(int64_t rounds, uint64_t seed) {
+  std::printf("net_fuzz: %lld rounds, LOCKSTEP_SEED=%llu\n", static_cast<long long>(rounds),
               static_cast<unsigned long long>(seed));
+  std::fflush(stdout);
   Random random(seed);
-  const Secret secret = Secret::generate();
-  const double deadline = system_clock().monotonic_s() + seconds;
-  uint64_t rounds = 0;
-  for (; system_clock().monotonic_s() < deadline; ++rounds) {
+  std::string digits;
+  for (int i = 0; i < 4; ++i) digits += hex64(random.next());
+  const Secret secret = Secret::parse(digits).value();
+  for (int64_t round = 0; round < rounds; ++round) {
     fuzz_handshake(random, secret);
     fuzz_frames(random, secret);
     fuzz_plain(random);
     fuzz_store(random);
     for (int i = 0; i < kMessages; ++i) fuzz_messages(random);
   }
-  std::printf("%llu rounds\n", static_cast<unsigned long long>(rounds));
-  return rounds > 10 ? 0 : 1;
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep::launcher::net
 
 int main(int argc, char** argv) {
-  const char* const seed = std::getenv("LOCKSTEP_SEED");
-  return lockstep::launcher::net::run(argc > 1 ? std::atof(argv[1]) : 5,
-                                      seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10));
+  return lockstep::launcher::net::run(argc > 1 ? std::atoll(argv[1]) : 1000,
+                                      lockstep::test_support::seed_or(1));
 }

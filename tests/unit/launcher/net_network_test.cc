@@ -10,6 +10,7 @@
 #include "base/byte_codec.h"
 #include "launcher/net/channel.h"
 #include "tests/support/raw_socket.h"
+#include "tests/support/reserved_port.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/launcher/net_rig.h"
 
@@ -17,7 +18,11 @@ namespace lockstep::launcher::net {
 namespace {
 
 using test_support::RawSocket;
+using test_support::ReservedPort;
 using test_support::TempDir;
+
+// Longer than a test may take: a wait that ended was ended by something else.
+constexpr int64_t kAnHourMs = 3'600'000;
 
 struct Both {
   Secret secret = Secret::generate();
@@ -102,7 +107,7 @@ TEST(Network, TheReasonOfACloseArrivesAfterWhatWasSent) {
   EXPECT_EQ(closed->reason, both.at.str() + ": it said: the job is done");
 }
 
-TEST(Network, APeersEndIsNoticedAtOnce) {
+TEST(Network, APeersEndIsNoticed) {
   const Secret secret = Secret::generate();
   Network server({secret});
   auto client = std::make_unique<Network>(NetworkOptions{secret});
@@ -110,24 +115,19 @@ TEST(Network, APeersEndIsNoticedAtOnce) {
   std::thread other([&] { await<Connected>(*client); });
   ASSERT_TRUE(await<Connected>(server));
   other.join();
-  const double start_ms = now_ms();
   client.reset();
   EXPECT_NE(await<Closed>(server)->reason.find("it closed the connection"), std::string::npos);
-  EXPECT_LT(now_ms() - start_ms, 5000);
 }
 
 TEST(Network, ADialTriesUntilSomebodyListens) {
   const Secret secret = Secret::generate();
   Network client({secret});
-  Endpoint at;
-  {
-    Network before({secret});
-    at = before.listen({"127.0.0.1", 0}).value();
-  }
+  const ReservedPort reserved;
+  const Endpoint at{"127.0.0.1", reserved.port()};
   client.dial(at, kMaxTestMs);
   EXPECT_TRUE(client.wait(100).empty());
   Network server({secret});
-  ASSERT_TRUE(server.listen(at));  // the port is given, and may be taken again at once
+  ASSERT_TRUE(server.listen(at));
   std::thread other([&] { await<Connected>(client); });
   EXPECT_TRUE(await<Connected>(server));
   other.join();
@@ -135,16 +135,16 @@ TEST(Network, ADialTriesUntilSomebodyListens) {
 
 TEST(Network, ADialGivesUpAtItsDeadlineAndSaysWhy) {
   Network client({Secret::generate()});
-  const Endpoint nobody{"127.0.0.1", 1};
+  const ReservedPort reserved;
+  const Endpoint nobody{"127.0.0.1", reserved.port()};
   const double start_ms = now_ms();
   const PeerId peer = client.dial(nobody, 300);
   const auto closed = await<Closed>(client);
   EXPECT_EQ(closed->peer, peer);
-  EXPECT_TRUE(closed->reason.starts_with("127.0.0.1:1: gave up after ")) << closed->reason;
+  EXPECT_TRUE(closed->reason.starts_with(nobody.str() + ": gave up after ")) << closed->reason;
   EXPECT_NE(closed->reason.find("Connection refused"), std::string::npos) << closed->reason;
   EXPECT_GE(now_ms() - start_ms, 299);
-  EXPECT_LT(now_ms() - start_ms, 10'000);
-  client.dial({"no.such.host.invalid", 1}, 200);
+  client.dial({std::string(80, 'x'), 1}, 200);  // longer than a name may be: nobody is asked
   EXPECT_NE(await<Closed>(client)->reason.find("its name is not known"), std::string::npos);
   const PeerId dropped = client.dial(nobody, 200);
   client.close(dropped, "");
@@ -160,8 +160,13 @@ TEST(Network, APeerThatDoesNotReadIsClosed) {
   RawSocket socket(at.port);
   Channel channel = Channel::dialer(secret, {}, limits.max_frame_bytes);
   socket.send(channel.take_output());
-  server.wait(100);
-  ASSERT_TRUE(channel.on_bytes(socket.receive(1000)).ok());
+  std::string answer;
+  EXPECT_TRUE(test_support::eventually([&] {
+    server.wait(1);
+    answer += socket.receive(0);
+    return answer.size() == Channel::kMaxHandshakeBytes;
+  }));
+  ASSERT_TRUE(channel.on_bytes(answer).ok());
   socket.send(channel.take_output());
   const PeerId peer = await<Connected>(server)->peer;
   // More than any kernel buffers.
@@ -191,7 +196,7 @@ TEST(Network, WorkersUseTheUnixSocket) {
   worker.send(std::string("\4\0\0\0ping", 8));
   EXPECT_EQ(await<Received>(network)->payload, "ping");
   network.send(connected->peer, "pong");
-  EXPECT_EQ(worker.receive(1000), std::string("\4\0\0\0pong", 8));
+  EXPECT_EQ(worker.receive(kMaxTestMs), std::string("\4\0\0\0pong", 8));
   worker.send("\xff\xff\xff\xff");
   EXPECT_NE(await<Closed>(network)->reason.find("a frame of 4294967295"), std::string::npos);
 }
@@ -211,15 +216,12 @@ TEST(Network, WaitEndsWithADescriptorOrItsTime) {
   Network network({Secret::generate()});
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-  double start_ms = now_ms();
+  const double start_ms = now_ms();
   EXPECT_TRUE(network.wait(50, {ends[0], ends[0]}).empty());
   EXPECT_GE(now_ms() - start_ms, 49);
   ASSERT_EQ(::write(ends[1], "x", 1), 1);
-  for (int again = 0; again < 3; ++again) {  // it stays readable
-    start_ms = now_ms();
-    EXPECT_TRUE(network.wait(5000, {ends[0]}).empty());
-    EXPECT_LT(now_ms() - start_ms, 4000);
-  }
+  for (int again = 0; again < 3; ++again)  // it stays readable
+    EXPECT_TRUE(network.wait(kAnHourMs, {ends[0]}).empty());
   char byte;
   EXPECT_EQ(::read(ends[0], &byte, 1), 1);  // and is still ours
   ::close(ends[0]);
@@ -227,6 +229,7 @@ TEST(Network, WaitEndsWithADescriptorOrItsTime) {
 }
 
 TEST(Network, NoSocketOutlivesAnExec) {
+  const std::set<int> before = test_support::open_sockets();  // of whoever started the test
   TempDir folder;
   Both both;
   ASSERT_EQ(::chmod(folder.path().c_str(), 0700), 0);
@@ -234,14 +237,10 @@ TEST(Network, NoSocketOutlivesAnExec) {
   RawSocket worker((folder / "store").string());
   ASSERT_TRUE(await<Connected>(both.server));
   const PeerId other = both.client.dial({"192.0.2.1", 9}, 50);  // one on its way
-  int sockets = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code gone;
-    if (!std::filesystem::read_symlink(entry, gone).string().starts_with("socket:")) continue;
-    ++sockets;
-    EXPECT_TRUE(::fcntl(std::stoi(entry.path().filename()), F_GETFD) & FD_CLOEXEC) << entry;
-  }
-  EXPECT_GE(sockets, 6);
+  std::set<int> own = test_support::open_sockets();
+  for (const int each : before) own.erase(each);
+  for (const int each : own) EXPECT_TRUE(::fcntl(each, F_GETFD) & FD_CLOEXEC) << each;
+  EXPECT_GE(own.size(), 6u);
   both.client.close(other, "");
 }
 

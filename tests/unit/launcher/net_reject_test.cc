@@ -15,7 +15,8 @@ namespace {
 
 using test_support::RawSocket;
 
-constexpr int kPatienceMs = 15'000;
+using test_support::kPatienceMs;
+
 constexpr size_t kFrame = 4096;
 constexpr int64_t kHandshakeMs = 1500;
 
@@ -78,12 +79,9 @@ void slow_loris(const Endpoint& server, const Secret& secret) {
   RawSocket socket(server.port);
   const std::string hello = Channel::dialer(secret, {}, kFrame).take_output();
   bool there = true;
-  const double start_ms = now_ms();
-  for (size_t i = 0; there && i < hello.size(); ++i) {
+  for (size_t i = 0; there && i < hello.size(); ++i)
     there = socket.send(hello.substr(i, 1)) && !socket.wait_closed(100);
-  }
   EXPECT_FALSE(there);
-  EXPECT_LT(now_ms() - start_ms, 10'000);
 }
 
 void oversized_frame(const Endpoint& server, const Secret& secret) {
@@ -145,13 +143,16 @@ TEST_P(NetReject, LoggedAndTheOthersGoOn) {
   GetParam().run(server.at(), secret);
   EXPECT_TRUE(good.await_echoes(20));
   EXPECT_FALSE(good.disturbed());
-  const auto lines = server.warnings();
-  EXPECT_LE(lines.size(), static_cast<size_t>(Network::kMaxWarnings));
-  const bool logged = std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
-    return line.starts_with("rejected a connection: 127.0.0.1:") &&
-           line.find(GetParam().logged) != std::string::npos;
+  std::vector<std::string> lines;
+  const bool logged = test_support::eventually([&] {
+    lines = server.warnings();
+    return std::any_of(lines.begin(), lines.end(), [](const std::string& line) {
+      return line.starts_with("rejected a connection: 127.0.0.1:") &&
+             line.find(GetParam().logged) != std::string::npos;
+    });
   });
   EXPECT_TRUE(logged) << testing::PrintToString(lines);
+  EXPECT_LE(lines.size(), static_cast<size_t>(Network::kMaxWarnings));
   std::printf("%s: %llu rejected, %zu lines, slowest echo beside it %.1f ms\n", GetParam().name,
               static_cast<unsigned long long>(server.counts().rejected), lines.size(),
               good.slowest_ms());

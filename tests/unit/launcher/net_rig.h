@@ -13,11 +13,12 @@
 
 #include "base/clock.h"
 #include "launcher/net/network.h"
+#include "tests/support/eventually.h"
 
 namespace lockstep::launcher::net {
 
 constexpr int64_t kWaitMs = 10;
-constexpr int64_t kMaxTestMs = 30'000;  // for a machine that others use as well
+constexpr int64_t kMaxTestMs = test_support::kPatienceMs;
 
 inline double now_ms() { return system_clock().monotonic_s() * 1e3; }
 

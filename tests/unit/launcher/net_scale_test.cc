@@ -1,4 +1,4 @@
-// What a new generation costs the control plane: an order to a thousand nodes, and their answers.
+// An order to a thousand nodes, and their answers. The times are printed and judge nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,14 +29,14 @@ TEST(NetScale, AThousandPeersAnswerABroadcast) {
   const double start_ms = now_ms();
   std::thread clients([&] {
     Network network(options);
-    for (size_t i = 0; i < kPeers; ++i) network.dial(at, 30'000);
+    for (size_t i = 0; i < kPeers; ++i) network.dial(at, kMaxTestMs);
     while (!stop)
       for (const Event& event : network.wait(kWaitMs))
         if (const auto* received = std::get_if<Received>(&event))
           network.send(received->peer, "ready " + received->payload.substr(0, 8));
   });
   std::vector<PeerId> peers;
-  while (peers.size() < kPeers && now_ms() - start_ms < 30'000)
+  while (peers.size() < kPeers && now_ms() - start_ms < kMaxTestMs)
     for (const Event& event : server.wait(kWaitMs))
       if (const auto* connected = std::get_if<Connected>(&event)) peers.push_back(connected->peer);
   EXPECT_EQ(peers.size(), kPeers);
@@ -55,12 +55,10 @@ TEST(NetScale, AThousandPeersAnswerABroadcast) {
   }
   stop = true;
   clients.join();
-  const double p99_ms = percentile(rounds_ms, 0.99);
   std::printf(
       "%zu peers joined in %.0f ms; broadcast of %zu bytes to all answers: median %.1f ms, "
       "p99 %.1f ms\n",
-      kPeers, joined_ms, order.size(), percentile(rounds_ms, 0.5), p99_ms);
-  EXPECT_LT(p99_ms, 1000);
+      kPeers, joined_ms, order.size(), percentile(rounds_ms, 0.5), percentile(rounds_ms, 0.99));
 }
 
 }  // namespace

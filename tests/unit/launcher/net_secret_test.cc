@@ -104,8 +104,8 @@ TEST(NetEndpoint, ChoosesTheAddressOfTheRoute) {
   auto wrong = choose_local_address("no-such-card0", {});
   ASSERT_FALSE(wrong);
   EXPECT_NE(wrong.error().message.find("lo=127.0.0.1"), std::string::npos);
-  EXPECT_EQ(choose_local_address("", Endpoint{"no.such.host.invalid", 1}).error().code,
-            Code::kNotFound);
+  EXPECT_EQ(choose_local_address("", Endpoint{std::string(80, 'x'), 1}).error().code,
+            Code::kNotFound);  // longer than a name may be: nobody is asked
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
+#include "tests/support/eventually.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/fork_agent.h"
 
@@ -24,9 +25,6 @@ using Json = nlohmann::json;
 using test_support::FaultyFileSystem;
 using test_support::Op;
 using testing::HasSubstr;
-
-constexpr int64_t kPauseNs = 5'000'000;
-constexpr int kPatience = 8000;  // pauses
 
 class NodesRun : public testing::Test {
  protected:
@@ -63,11 +61,8 @@ class NodesRun : public testing::Test {
   }
   template <typename Condition>
   void await(const std::string& what, Condition&& condition) {
-    for (int i = 0; i < kPatience; ++i) {
-      if (condition()) return;
-      system_clock().sleep_ns(kPauseNs);
-    }
-    ADD_FAILURE() << "not in time: " << what << "\n" << consoles();
+    if (!test_support::eventually(std::forward<Condition>(condition)))
+      ADD_FAILURE() << "not in time: " << what << "\n" << consoles();
   }
   void kill_agent(const std::string& name) {
     const pid_t pid = agents.at(name);
@@ -109,17 +104,30 @@ class NodesRun : public testing::Test {
     const auto read = read_membership(fs, options.dump_folder / "workers.json");
     return read ? read.value() : Membership{};
   }
-  std::string coordinator() const {
-    for (const auto& node : members().nodes)
+  // Of so many ranks; workers.json follows the events.
+  Membership await_members(int64_t world_size) {
+    Membership found;
+    await(text("workers.json of ", world_size), [&] {
+      found = members();
+      return found.state == "running" && found.world_size == world_size &&
+             agents.contains(leader_of(found));
+    });
+    return found;
+  }
+  static std::string leader_of(const Membership& membership) {
+    for (const auto& node : membership.nodes)
       if (node.coordinator) return node.name;
     return "";
   }
-  std::string somebody_else() const {
-    const std::string leader = coordinator();
+  std::string coordinator(int64_t world_size) { return leader_of(await_members(world_size)); }
+  std::string somebody_else(int64_t world_size) {
+    const std::string leader = coordinator(world_size);
     for (const auto& [name, pid] : agents)
       if (name != leader) return name;
     return "";
   }
+  // Ends the run, which has no last step of its own.
+  void let_end() { EXPECT_TRUE(publish_file(fs, folder / "state.enough", "")); }
 
   FileSystem& fs = posix_file_system();
   std::filesystem::path folder;
@@ -139,7 +147,8 @@ TEST_F(NodesRun, RunsToTheEnd) {
 }
 
 TEST_F(NodesRun, AWorkerIsKilledAndAllNodesGoOn) {
-  options.worker_arguments = {"150", "1:1:20:signal9"};
+  options.worker_arguments = {"40", "1:1:20:signal9"};
+  options.environment["FAKE_WORKER_EVENTS"] = (options.dump_folder / "events.jsonl").string();
   start_all(3, 1, 3);
   expect_all(0);
   EXPECT_EQ(events("generation_start").back()["world_size"], 3);
@@ -152,16 +161,17 @@ TEST_F(NodesRun, AWorkerIsKilledAndAllNodesGoOn) {
 }
 
 TEST_F(NodesRun, AnAgentIsKilledThenTheCoordinatorOfTwo) {
-  options.worker_arguments = {"700"};
+  options.worker_arguments = {"100000"};
   start_all(3, 1, 3);
   await_events("first_step", 1);
-  kill_agent(somebody_else());
+  kill_agent(somebody_else(3));
   await_events("recovered", 1);
   EXPECT_EQ(events("generation_start").back()["world_size"], 2);
   EXPECT_THAT(events("failure_detected")[0]["reason"].get<std::string>(), HasSubstr("lost"));
-  kill_agent(coordinator());
+  kill_agent(coordinator(2));
   await_events("recovered", 2);
   EXPECT_EQ(events("generation_start").back()["world_size"], 1);
+  let_end();
   expect_all(0);
   EXPECT_THAT(consoles(), HasSubstr("what failed by then is in "));
   EXPECT_THAT(consoles(), HasSubstr("\ngeneration 2, world size 2\n"));
@@ -170,12 +180,11 @@ TEST_F(NodesRun, AnAgentIsKilledThenTheCoordinatorOfTwo) {
 }
 
 TEST_F(NodesRun, TheCoordinatorIsKilledAndASpareTakesOver) {
-  options.worker_arguments = {"500"};
+  options.worker_arguments = {"100000"};
   options.nodes.spares = 1;
   start_all(4, 2, 3);
   await_events("first_step", 1);
-  EXPECT_EQ(members().world_size, 3);
-  kill_agent(coordinator());
+  kill_agent(coordinator(3));
   await_events("recovered", 1);
   EXPECT_EQ(events("generation_start").back()["world_size"], 3);
   int64_t newest = 0;  // who lost the race to take over says nothing
@@ -183,6 +192,7 @@ TEST_F(NodesRun, TheCoordinatorIsKilledAndASpareTakesOver) {
     EXPECT_GT(start["generation"], newest) << consoles();
     newest = start["generation"];
   }
+  let_end();
   expect_all(0);
 }
 
@@ -218,7 +228,7 @@ TEST_F(NodesRun, AStopAtAnyNodeStopsAll) {
   options.worker_arguments = {"100000"};
   start_all(2, 2, 2);
   await_events("first_step", 1);
-  ::kill(agents.at(somebody_else()), SIGTERM);
+  ::kill(agents.at(somebody_else(2)), SIGTERM);
   expect_all(75);
   EXPECT_EQ(events("stop_requested").size(), 1u);
 }
@@ -228,9 +238,9 @@ TEST_F(NodesRun, WhoWakesAfterTheEndTrainsNoMore) {
   options.worker_arguments = {"100000"};
   start_all(2, 1, 2);
   await_events("first_step", 1);
-  const std::string frozen = coordinator(), other = somebody_else();
+  const std::string frozen = coordinator(2), other = somebody_else(2);
   std::vector<pid_t> stopped = {agents.at(frozen)};
-  for (const auto& worker : members().workers)
+  for (const auto& worker : await_members(2).workers)
     if (worker.node == frozen) stopped.push_back(worker.pid);
   ASSERT_EQ(stopped.size(), 2u);
   for (const pid_t pid : stopped) ::kill(pid, SIGSTOP);
@@ -255,7 +265,7 @@ TEST_F(NodesRun, TooFewNodesEndTheRunToBeResumed) {
   options.nodes.last_call_s = 0.5;
   start_all(3, 3, 3);
   await_events("first_step", 1);
-  kill_agent(somebody_else());
+  kill_agent(somebody_else(3));
   expect_all(75);
   EXPECT_THAT(consoles(), HasSubstr("2 nodes are left and 3 are needed"));
 }

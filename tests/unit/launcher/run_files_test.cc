@@ -3,14 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/text.h"
 #include "launcher/host/other_runs.h"
-#include "launcher/host/process.h"
+#include "tests/support/temp_dir.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -20,16 +20,11 @@ using testing::IsEmpty;
 
 class RunFiles : public testing::Test {
  protected:
-  RunFiles() { EXPECT_TRUE(fs.make_directories(folder)); }
-  ~RunFiles() override { EXPECT_TRUE(remove_tree(fs, folder)); }
   void write(const std::string& name, std::string_view contents) {
     EXPECT_TRUE(publish_file(fs, folder / name, contents));
   }
   FileSystem& fs = posix_file_system();
-  const std::filesystem::path folder =
-      std::filesystem::path(testing::TempDir()) /
-      text("run_files_", testing::UnitTest::GetInstance()->random_seed(), "_",
-           testing::UnitTest::GetInstance()->current_test_info()->name());
+  const test_support::TempDir folder;
 };
 
 TEST_F(RunFiles, EventsAreAppendedAndATornLineIsEnded) {
@@ -104,27 +99,39 @@ TEST_F(RunFiles, LastLinesStayInTheirGeneration) {
   EXPECT_EQ(file_size(fs, folder / "none"), 0);
 }
 
+// Sleeping costs nothing but the clock's time; what others do meanwhile is told to it.
+class SkippingClock final : public Clock {
+ public:
+  int64_t monotonic_ns() override { return now_ns_; }
+  int64_t unix_ns() override { return now_ns_; }
+  void sleep_ns(int64_t duration_ns) override {
+    now_ns_ += duration_ns;
+    on_sleep();
+  }
+  std::function<void()> on_sleep = [] {};
+
+ private:
+  int64_t now_ns_ = 0;
+};
+
 // A job that only waits for nodes says the same again and again.
-TEST(OtherRuns, AnotherJobIsNoticedByItsWritingAlone) {
-  FileSystem& fs = posix_file_system();
-  const auto folder = make_private_directory().value();
+TEST_F(RunFiles, AnotherJobIsNoticedByItsWritingAlone) {
   Membership other;
   other.state = "running";
   other.job = "other";
-  const auto write = [&] { EXPECT_TRUE(publish_membership(fs, folder / "workers.json", other)); };
-  write();
+  const auto path = folder / "workers.json";
+  ASSERT_TRUE(publish_membership(fs, path, other));
   constexpr int64_t kEveryNs = 200'000'000;
-  EXPECT_TRUE(nobody_else_runs(fs, system_clock(), folder, "own", kEveryNs));
-  std::atomic<bool> stop = false;
-  std::thread writes([&] {
-    for (; !stop; system_clock().sleep_ns(kEveryNs)) write();
-  });
-  const auto refused = nobody_else_runs(fs, system_clock(), folder, "own", kEveryNs);
-  stop = true;
-  writes.join();
+  SkippingClock clock;
+  EXPECT_TRUE(nobody_else_runs(fs, clock, folder.path(), "own", kEveryNs));
+  clock.on_sleep = [&] {  // a second later by the file's time, which is coarse
+    const auto written = std::filesystem::last_write_time(path);
+    EXPECT_TRUE(publish_membership(fs, path, other));
+    std::filesystem::last_write_time(path, written + std::chrono::seconds(1));
+  };
+  const auto refused = nobody_else_runs(fs, clock, folder.path(), "own", kEveryNs);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("by job other"), std::string::npos);
-  EXPECT_TRUE(remove_tree(fs, folder));
 }
 
 }  // namespace

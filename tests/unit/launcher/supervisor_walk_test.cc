@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "supervisor_driver.h"
+#include "tests/support/seed.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -69,7 +70,9 @@ TEST(Supervisor, EveryEventInEveryState) {
 // Random walks: every generation is reaped before the next one starts, restarts are bounded, and
 // the run ends after finitely many failures.
 TEST(Supervisor, RandomWalksKeepTheInvariants) {
-  uint64_t random = 12345;
+  const uint64_t seed = test_support::seed_or(12345);
+  SCOPED_TRACE(text("LOCKSTEP_SEED=", seed));
+  uint64_t random = seed;
   const auto draw = [&](uint64_t limit) {
     random = random * 6364136223846793005ULL + 1442695040888963407ULL;
     return static_cast<int>((random >> 33) % limit);
