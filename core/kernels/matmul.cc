@@ -9,10 +9,14 @@ namespace lockstep::core {
 namespace {
 
 // On x86-64 oneDNN's fp32 kernels use AVX-512 where at::mm's BLAS (MKL on AMD) keeps to AVX2.
+// mkldnn_matmul refuses a CPU without these three extensions, for every type.
 bool onednn_is_faster(const at::Tensor& a) {
 #if defined(__x86_64__)
-  return a.scalar_type() == at::kFloat && a.is_cpu() && a.numel() > 0 && at::hasMKLDNN() &&
-         at::globalContext().userEnabledMkldnn();
+  static const bool has_avx512 = __builtin_cpu_supports("avx512bw") &&
+                                 __builtin_cpu_supports("avx512dq") &&
+                                 __builtin_cpu_supports("avx512vl");
+  return has_avx512 && a.scalar_type() == at::kFloat && a.is_cpu() && a.numel() > 0 &&
+         at::hasMKLDNN() && at::globalContext().userEnabledMkldnn();
 #else
   return a.numel() < 0;
 #endif
