@@ -256,7 +256,8 @@ TEST(ConfigIdentity, NeutralKeysStayOut) {
                  "--checkpoint.memory_folder", "elsewhere", "--checkpoint.buddy",
                  "--backward_prefetch", "NONE", "--auto_wrap_policy", "size_based",
                  "--min_num_params", "7", "--cpu_offload", "--gradient_checkpointing",
-                 "--parallelism.slot_map", "block", "--profiling.enable_profiling"})),
+                 "--parallelism.slot_map", "block", "--profiling.enable_profiling",
+                 "--debug.stop_at", "1:0:step:3"})),
             before);
 }
 
