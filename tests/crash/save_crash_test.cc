@@ -105,7 +105,7 @@ TEST(Zombie, OfAnOlderGenerationCommitsNothingAndHarmsNothing) {
     const bool had_committed = list_checkpoints(disk(), folder).value().front().step == kNext &&
                                list_checkpoints(disk(), folder).value().front().committed;
     World next(disk(), options_of(folder, 3), odd_model(), 3);
-    const bool before_its_save = k % 2 == 0;  // it wakes before the new one's save, or after
+    const bool before_its_save = tried % 2 == 0;  // it wakes before the new one's save, or after
     if (before_its_save) ::kill(zombie, SIGCONT);
     EXPECT_TRUE(next.save(kNext + 1)[0].committed);
     if (!before_its_save) ::kill(zombie, SIGCONT);
