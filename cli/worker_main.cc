@@ -112,11 +112,13 @@ void log_end(const Error& error) {
 Result<void> take_turn(const Config& config, const Variables& place, ProgressPage& page,
                        bool stays) {
   core::RendezvousOptions rendezvous = rendezvous_at(place, config);
+  const int64_t generation = std::stoll(word(place, "LOCKSTEP_GENERATION", "0"));
   set_log_prefix(text("rank ", rendezvous.rank));
   // Under an agent, whose console shows rank 0's stdout.
   show_log_on_stdout(rendezvous.rank == 0 && !environment("LOCKSTEP_TURNS", "").empty());
   if (!rendezvous.interface.empty())
     setenv("NCCL_SOCKET_IFNAME", rendezvous.interface.c_str(), /*overwrite=*/0);
+  LOCKSTEP_RETURN_IF_ERROR(page.stop_at(config.debug.stop_at, generation, rendezvous.rank));
   core::set_up_device(rendezvous.device);
   if (config.parallelism.strategy == "single" && rendezvous.world_size > 1)
     return Error{Code::kConfig,
@@ -133,7 +135,7 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
                                page,
                                stop_requested,
                                word(place, "LOCKSTEP_NONCE", ""),
-                               std::stoll(word(place, "LOCKSTEP_GENERATION", "0")),
+                               generation,
                                std::cout,
                                std::filesystem::absolute(config.checkpoint_folder())};
   std::unique_ptr<core::Trainer> trainer;

@@ -275,6 +275,8 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      one_of({"", "1", "3", "4", "5", "6"})},
     {AT(debug, nan_steps), kMayChange, "tests only: the loss of these steps is not a number",
      at_least(1)},
+    {AT(debug, stop_at), kSame,
+     "tests only: GENERATION:RANK:MOMENT:STEP, where that worker stops itself (SIGSTOP)", any()},
   });
 }
 

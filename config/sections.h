@@ -103,7 +103,8 @@ struct Config {
   } launcher;
   struct Debug {
     std::string break_rule;  // tests only: 1 | 3 | 4 | 5 | 6, breaks that rule of the arithmetic
-    std::vector<int64_t> nan_steps;  // tests only: steps whose loss is not a number
+    std::vector<int64_t> nan_steps;    // tests only: steps whose loss is not a number
+    std::vector<std::string> stop_at;  // tests only: where a worker stops (progress_page.h)
   } debug;
 
   std::filesystem::path dump_folder() const;

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
+#include <csignal>
 #include <cstring>
 
 #include "base/clock.h"
@@ -16,6 +18,7 @@ inline namespace base {
 namespace {
 
 constexpr int64_t kParkedLookNs = 1'000'000'000;  // it is woken; this is for a wake that was missed
+constexpr const char* kSnapshot = "snapshot";     // a moment of stop_at
 
 }  // namespace
 
@@ -44,6 +47,23 @@ const char* save_phase_name(SavePhase phase) {
   }
   return "unknown";
 }
+
+namespace {
+
+bool is_moment(const std::string& name) {
+  bool found = name == kSnapshot;
+  for (size_t i = 0; i < kPhases; ++i) found |= name == phase_name(static_cast<Phase>(i));
+  for (size_t i = 0; i < kSavePhases; ++i)
+    found |= name == save_phase_name(static_cast<SavePhase>(i));
+  return found;
+}
+
+bool parse_step(const std::string& word, int64_t& step) {
+  const char* end = word.data() + word.size();
+  return std::from_chars(word.data(), end, step) == std::from_chars_result{end, std::errc()};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ProgressPage>> ProgressPage::open(const std::filesystem::path& path) {
   // Two processes share these words without a lock.
@@ -84,11 +104,13 @@ void ProgressPage::set_phase(int64_t step, Phase phase) {
   layout_->step.store(step, std::memory_order_relaxed);
   layout_->phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
   touch();
+  reach(phase_name(phase), step);
 }
 
 void ProgressPage::set_save_phase(SavePhase phase) {
   layout_->save_phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
   touch();
+  reach(save_phase_name(phase), layout_->step.load(std::memory_order_relaxed));
 }
 
 void ProgressPage::set_committed_step(int64_t step) {
@@ -99,6 +121,7 @@ void ProgressPage::set_committed_step(int64_t step) {
 void ProgressPage::set_snapshot_step(int64_t step) {
   layout_->snapshot_step_plus_1.store(step + 1, std::memory_order_relaxed);
   touch();
+  reach(kSnapshot, step);
 }
 
 void ProgressPage::set_slot_us(int64_t microseconds) {
@@ -119,6 +142,30 @@ Progress ProgressPage::read() const {
   progress.snapshot_step = layout_->snapshot_step_plus_1.load(std::memory_order_relaxed) - 1;
   progress.slot_us = layout_->slot_us.load(std::memory_order_relaxed);
   return progress;
+}
+
+Result<void> ProgressPage::stop_at(const std::vector<std::string>& points, int64_t generation,
+                                   int64_t rank) {
+  stop_moment_.clear();
+  stopped_ = false;
+  const std::string mine = text(generation, ":", rank, ":");
+  for (const std::string& point : points) {
+    const std::vector<std::string> words = split(point, ':');
+    int64_t step = 0;
+    if (words.size() != 4 || !is_moment(words[2]) || !parse_step(words[3], step))
+      return Error{Code::kConfig,
+                   text("debug.stop_at: ", point, " is not GENERATION:RANK:MOMENT:STEP")};
+    if (!point.starts_with(mine)) continue;
+    stop_moment_ = words[2];
+    stop_step_ = step;
+  }
+  const Progress now = read();
+  reach(phase_name(now.phase), now.step);
+  return {};
+}
+
+void ProgressPage::reach(const char* moment, int64_t step) {
+  if (stop_moment_ == moment && step >= stop_step_ && !stopped_.exchange(true)) ::raise(SIGSTOP);
 }
 
 Turn ProgressPage::turn() const { return static_cast<Turn>(layout_->turn.load()); }

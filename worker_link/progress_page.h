@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -24,6 +26,7 @@ const char* phase_name(Phase phase);
 
 // What a checkpoint engine of the same worker is doing meanwhile.
 enum class SavePhase : int32_t { kIdle, kStaging, kWriting, kVoting, kCommitted, kFailed };
+inline constexpr size_t kSavePhases = 6;
 const char* save_phase_name(SavePhase phase);
 
 enum class Turn : uint32_t { kRun, kHalt, kParked };
@@ -55,6 +58,13 @@ class ProgressPage {
   void touch();
   Progress read() const;
 
+  // debug.stop_at, for tests. Each point is "GENERATION:RANK:MOMENT:STEP"; the one for this worker
+  // replaces what was set before. The process stops itself (SIGSTOP), once, when its page first
+  // says the moment, at that step or a later one. A moment is the name of a phase or of a save
+  // phase, or "snapshot", whose step is that of the snapshot. Errors: kConfig.
+  // Thread: one, before the generation starts.
+  Result<void> stop_at(const std::vector<std::string>& points, int64_t generation, int64_t rank);
+
   Turn turn() const;
   void wait_while(Turn turn, int64_t timeout_ns) const;  // may return early
   // The agent's. After next_turn() the page says what a new one says.
@@ -72,8 +82,13 @@ class ProgressPage {
     std::atomic<int64_t> slot_us;
   };
   ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}
+  void reach(const char* moment, int64_t step);
+
   Layout* layout_;
   bool mapped_;
+  std::string stop_moment_;  // empty: no stop point
+  int64_t stop_step_ = 0;
+  std::atomic<bool> stopped_ = false;
 };
 
 }  // namespace base

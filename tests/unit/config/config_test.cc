@@ -282,7 +282,9 @@ TEST(ConfigIdentity, NeutralKeysStayOut) {
                                        "--gradient_checkpointing",
                                        "--parallelism.slot_map",
                                        "block",
-                                       "--profiling.enable_profiling"})),
+                                       "--profiling.enable_profiling",
+                                       "--debug.stop_at",
+                                       "1:0:step:3"})),
             before);
 }
 
