@@ -4,7 +4,8 @@
 #   launch ARGUMENT…     trains, on all nodes of the job: the words of `lockstep launch`
 #   lockstep ARGUMENT…   any other command, once, on the first node
 #
-# Statuses of launch: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 93 do not.
+# Statuses of launch: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 93 do not. Any
+# other one: MAX_LAUNCHES launches came to none of these.
 set -u
 launches=0
 : "${LOCKSTEP:?the program}" "${MAX_LAUNCHES:=4}" "${MIN_NODES:=1}"
@@ -73,11 +74,18 @@ end_of() {
   esac
 }
 
+# A status from here on is Slurm's own error, in its low byte: srun could not start the step. It is
+# 233 where the slurmd of a node does not answer. (Below, from 128 on, a signal ended a task.)
+readonly kNotStarted=160
+# The pauses before the next launches then. Together they are longer than SlurmdTimeout, 300 s where
+# the site says nothing else: by then Slurm has taken a dead node out of a --no-kill job.
+readonly kPausesSeconds=(15 60 240)
+
 # An agent a node. They make up for lost workers, agents and nodes themselves; when none of them is
 # left, the next ones are started here, inside the allocation. (When the run was done before one of
 # them was killed, the next ones see that and end.)
 launch() {
-  local nodes job="$SLURM_JOB_ID" status=0 end start words=("$@" --launcher.grace_seconds 100)
+  local nodes job="$SLURM_JOB_ID" status=0 end start pause words=("$@" --launcher.grace_seconds 100)
   # The number alone may mean every task of the array.
   if [[ -n "${SLURM_ARRAY_TASK_ID:-}" ]]; then job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
   if [[ -n "${NPROC_PER_NODE:-}" ]]; then words+=(--nproc-per-node "$NPROC_PER_NODE"); fi
@@ -100,7 +108,15 @@ launch() {
     case "$end" in
       0 | 64 | 70 | 75 | 93) break ;;
     esac
-    echo "launch $start of $MAX_LAUNCHES ended with status $status" >&2
+    if ((status < kNotStarted)); then
+      echo "launch $start of $MAX_LAUNCHES ended with status $status" >&2
+      continue
+    fi
+    echo "launch $start of $MAX_LAUNCHES: srun could not start the agents, status $status" >&2
+    ((start < MAX_LAUNCHES)) || break
+    pause="${kPausesSeconds[start - 1]:-${kPausesSeconds[-1]}}"
+    echo "the next launch follows in $pause s" >&2
+    sleep "$pause"
   done
   return "$status"
 }

@@ -1,5 +1,6 @@
 """sbatch_files/common.sh and submit with programs in Slurm's place: which status a job gets when
-its tasks end with several, and what agents are told of --no-kill. Needs no Slurm."""
+its tasks end with several, when it is launched again, and what agents are told of --no-kill. Needs
+no Slurm."""
 import os
 import pathlib
 import subprocess
@@ -25,6 +26,9 @@ rm -f "$HERE/said"
 if [[ -n "$said" ]]; then echo "$said" >"$HERE/said"; fi
 exit "$status"
 """
+SLEEP = """#!/bin/bash
+echo "sleep $*" >>"$HERE/asked"
+"""
 JOB = f"""#!/bin/bash
 HEADER
 source {FILES}/common.sh
@@ -36,7 +40,7 @@ launch a.toml
 class Stub:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
-        programs = {"srun": SRUN, "squeue": "#!/bin/bash\necho 2\n",
+        programs = {"srun": SRUN, "sleep": SLEEP, "squeue": "#!/bin/bash\necho 2\n",
                     "sbatch": '#!/bin/bash\necho "sbatch $*"\n'}
         for name, text in programs.items():
             (self.folder / name).write_text(text)
@@ -52,13 +56,15 @@ class Stub:
                               capture_output=True, env=self.environment | environment)
 
     def ends(self, *ends):
-        """The status of a job whose launches end so; how many there were; what srun was asked."""
+        """The status of a job whose launches end so; how many there were; what srun and sleep were
+        asked. What the job said is in `told`."""
         (self.folder / "ends").write_text("".join(f"{end}\n" for end in ends))
         (self.folder / "asked").write_text("")
-        (self.folder / "job.sh").write_text(JOB)
-        status = self.bash("job.sh").returncode
+        (self.folder / "job.sh").write_text(JOB.replace("HEADER", ""))
+        done = self.bash("job.sh")
+        self.told = done.stderr.splitlines()
         asked = (self.folder / "asked").read_text().splitlines()
-        return status, sum(" launch " in line for line in asked), asked
+        return done.returncode, sum(" launch " in line for line in asked), asked
 
     def believes(self, header, **environment):
         (self.folder / "ends").write_text("0\n")
@@ -87,6 +93,25 @@ def statuses(stub):
     asked = stub.ends("70 none", "75 0")[2]
     check("--nodelist=node1 --overlap" in asked[1] and "--end-of 7.0.1 a.toml" in asked[1], asked)
     check("--end-of 7.0.2 a.toml" in asked[3] and "--overlap" not in asked[2], asked)
+
+
+def not_started(stub):
+    """srun failed before an agent was there: nobody can be asked, or nobody has spoken."""
+    for ends, expected, pauses in (
+            (["233", "0"], (0, 2), [15]),
+            (["233 none", "0"], (0, 2), [15]),
+            (["160", "233", "1 none", "0"], (0, 4), [15, 60]),
+            (["1 none", "233", "75 75"], (75, 3), [60]),
+            (["233 75"], (75, 1), []),         # the run has spoken nevertheless
+            (["233"] * 4, (233, 4), [15, 60, 240]),
+            (["137 none", "0"], (0, 2), [])):  # a task that was killed
+        status, launches, asked = stub.ends(*ends)
+        slept = [int(line.split()[1]) for line in asked if line.startswith("sleep ")]
+        check((status, launches, slept) == (*expected, pauses), ends, status, asked, stub.told)
+    stub.ends("233", "1 none", "0")
+    check(stub.told == ["launch 1 of 4: srun could not start the agents, status 233",
+                        "the next launch follows in 15 s",
+                        "launch 2 of 4 ended with status 1"], stub.told)
 
 
 def no_kill(stub):
@@ -118,7 +143,7 @@ def submitted(stub):
         check(stub.believes("\n".join(header)) == expected, name, words, environment, header)
 
 
-for case in (statuses, no_kill, submitted):
+for case in (statuses, not_started, no_kill, submitted):
     with tempfile.TemporaryDirectory(prefix="lockstep_stub_") as made:
         case(Stub(made))
     print(f"ok     {case.__name__}", flush=True)
