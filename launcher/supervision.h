@@ -48,7 +48,7 @@ using Event = std::variant<Begin, TookOver, Nodes, Agreed, Started, SpawnFailed,
                            Tick, StopRequested>;
 
 // What to do.
-struct SpawnAll { int64_t generation, world_size; };
+struct SpawnAll { int64_t generation, world_size, nodes; };
 struct Signal { int rank, signal; };
 struct KillAll {};  // SIGKILL to every worker that is left, with its children
 struct Record {     // for events.jsonl and the console

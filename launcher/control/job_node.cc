@@ -43,7 +43,7 @@ void JobNode::dispatch(const Event& event) {
           } else if (const auto* order = std::get_if<Order>(&e.message)) {
             // Who rules obeys nobody: one that was stopped and still believes to rule may have us
             // in its list. Of the two the one whom a majority has left learns it from a report.
-            if (!coordinator_ || !coordinator_->rules()) member_.on(*order, now_ns_, fresh_);
+            if (!coordinator_ || !coordinator_->has_committed()) member_.on(*order, now_ns_, fresh_);
           } else if (const auto* answer = std::get_if<NotLeader>(&e.message)) {
             member_.on(*answer, now_ns_, fresh_);
           }
