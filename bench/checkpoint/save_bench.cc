@@ -26,6 +26,7 @@
 #include "checkpoint/record/catalog.h"
 #include "checkpoint/save/engine.h"
 #include "checkpoint/save/retention.h"
+#include "checkpoint/tools/verify.h"
 
 namespace lockstep::checkpoint {
 namespace {

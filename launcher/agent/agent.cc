@@ -321,7 +321,8 @@ void Agent::record(LoggedEvent event) {
 // Of several standbys that try to take over only the one that does has done what it says.
 void Agent::say(bool all) {
   const control::Coordinator* coordinator = node_->coordinator();
-  const bool rules = took_over_after_ < 0 || (coordinator != nullptr && coordinator->rules());
+  const bool rules =
+      took_over_after_ < 0 || (coordinator != nullptr && coordinator->has_committed());
   if (unsaid_.empty() || (!rules && !all)) return;
   errands_.post([log = events_, events = std::exchange(unsaid_, {})] {
     for (const LoggedEvent& event : events) log->append(event);
@@ -403,7 +404,7 @@ void Agent::publish(const std::string& state, int exit_status) {
   const control::Coordinator* coordinator = node_->coordinator();
   if (coordinator == nullptr || coordinator->committed() < 0) return;
   // Two may believe that they succeed the same one. The end is said by whoever has to say it.
-  if (!coordinator->rules() && exit_status < 0) return;
+  if (!coordinator->has_committed() && exit_status < 0) return;
   published_ns_ = clock_.monotonic_ns();
   Membership membership;
   membership.generation = coordinator->supervisor().generation();
@@ -414,8 +415,8 @@ void Agent::publish(const std::string& state, int exit_status) {
   membership.state = state;
   membership.exit_status = exit_status;
   for (int64_t rank = 0; rank < membership.world_size; ++rank)
-    membership.workers.push_back({static_cast<int>(rank), coordinator->pid_of(rank),
-                                  crew_.page_of(rank), coordinator->progress_of(rank)});
+    membership.workers.push_back({static_cast<int>(rank), coordinator->formation().pid_of(rank),
+                                  crew_.page_of(rank), coordinator->formation().progress_of(rank)});
   if (wire_) add_nodes(membership);
   const State now = coordinator->supervisor().state();
   if (now != State::kDone && now != State::kFailed) {  // then they leave, one by one
@@ -434,12 +435,12 @@ void Agent::publish(const std::string& state, int exit_status) {
 void Agent::add_nodes(Membership& membership) const {
   const control::Coordinator& coordinator = *node_->coordinator();
   for (auto& member : membership.workers)
-    if (const auto* node = coordinator.node_of(member.rank)) member.node = node->name;
+    if (const auto* node = coordinator.formation().node_of(member.rank)) member.node = node->name;
   for (const auto& node : coordinator.nodes()) {
     const bool own = node->peer.id == node_->member().id();
     membership.nodes.push_back({.name = node->name,
                                 .address = own ? wire_->listens_at().str() : node->peer.address,
-                                .first_rank = coordinator.first_rank(*node),
+                                .first_rank = coordinator.formation().first_rank(*node),
                                 .suspect = node->suspect,
                                 .coordinator = own});
   }

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/text.h"
+#include "launcher/host/environment.h"
 
 namespace lockstep::launcher::control {
 namespace {
+
+constexpr size_t kStandbys = 2;
+constexpr int64_t kRemindNs = 30'000 * kMs;
 
 SupervisorOptions succeeding(SupervisorOptions options, const Inheritance& before) {
   if (before.generation < 0) return options;
@@ -17,61 +20,84 @@ SupervisorOptions succeeding(SupervisorOptions options, const Inheritance& befor
   return options;
 }
 
+int64_t next_number(const CoordinatorOptions& options, const Inheritance& before) {
+  return before.generation < 0 ? options.supervisor.first_generation : before.generation + 1;
+}
+
+// They are apart from each other: a rack that is lost should not take them all.
+std::vector<Peer> choose_standbys(const std::vector<Node*>& members, NodeId coordinator) {
+  std::vector<const Node*> able;
+  for (const Node* node : members)
+    if (node->peer.id != coordinator && !node->peer.address.empty()) able.push_back(node);
+  const size_t count = std::min(kStandbys, able.size());
+  std::vector<Peer> standbys;
+  for (size_t i = 0; i < count; ++i)
+    standbys.push_back(able[(2 * i + 1) * able.size() / (2 * count)]->peer);
+  return standbys;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, Inheritance before, int64_t now_ns)
     : options_(std::move(options)),
       before_(std::move(before)),
       supervisor_(succeeding(options_.supervisor, before_)),
+      roster_(options_.id, options_.timing, options_.without),
+      size_(options_, now_ns),
+      quorum_(options_.id, before_, options_.without),
+      formation_(next_number(options_, before_), options_.without),
       now_ns_(now_ns),
-      base_(before_.generation),
-      roll_(before_.roll),
-      generation_(base_ < 0 ? options_.supervisor.first_generation : base_ + 1),
-      waiting_ns_(now_ns),
-      sequence_(now_ns),
-      reminded_ns_(now_ns) {}
+      reminded_ns_(now_ns),
+      sequence_(now_ns) {}
 
-void Coordinator::on(const Report& report, int64_t now_ns, Actions& actions) {
+void Coordinator::begin_call(int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
   actions_ = &actions;
-  if (stage_ == Stage::kOver) return;
-  if (dismisses(report)) return;
-  const auto found = by_id_.find(report.id);
-  Node* node = found == by_id_.end() ? admit(report) : found->second;
-  if (report.sequence <= node->sequence) return;
-  note(*node, report);
-  if (report.committed > base_) {
-    step_down(text("node ", node->name, " runs generation ", report.committed, " of another one"));
-    return;
-  }
-  if (report.stops > stops_ && may_stop()) {  // it says it again
+}
+
+void Coordinator::on(const Report& report, int64_t now_ns, Actions& actions) {
+  begin_call(now_ns, actions);
+  if (formation_.in<Over>() != nullptr || refuses(report)) return;
+  Node* known = roster_.find(report.id);
+  Node& node = known != nullptr ? *known : admit(report);
+  // [P23] A report that is older than the last one says nothing.
+  if (report.sequence <= node.sequence && options_.without != Rule::kP23) return;
+  roster_.hear(node, report, now_ns_);
+  quorum_.note_ran(report.id, report.committed);
+  if (std::exchange(node.suspect, false)) actions_->emplace_back(Changed{});
+  formation_.note_promise(node, report, options_.id);
+  // [P18] The job has gone on without this coordinator.
+  if (report.committed > quorum_.base() && options_.without != Rule::kP18)
+    return step_down(
+        text("node ", node.name, " runs generation ", report.committed, " of another one"));
+  if (report.stops > stops_ && quorum_.may_stop(roster_.count_voters())) {
     stops_ = report.stops;
     feed(StopRequested{report.stop_signal});
   }
-  if (stage_ == Stage::kPreparing && node->ready && ready_ == members_.size()) try_commit();
-  if (stage_ == Stage::kRunning && node->index >= 0) note_running(*node, report);
-  if (stage_ != Stage::kOver && !broadcast_) order(*node);
+  if (node.ready && formation_.all_promised()) try_commit();
+  if (formation_.in<Running>() != nullptr && node.index >= 0) note_running(node, report);
+  if (formation_.in<Over>() == nullptr && !orders_changed_) order(node);
   settle();
 }
 
-bool Coordinator::dismisses(const Report& report) {
-  // The first generation's ranks compare their configs themselves, and name the keys.
-  const auto known = by_id_.find(report.id);
-  const bool runs = known != by_id_.end() && known->second->index >= 0;
-  if (base_ >= 0 && !runs && report.run != options_.run && !dismissed_.contains(report.id)) {
+// The first generation's ranks compare their configs themselves, and name the keys.
+bool Coordinator::refuses(const Report& report) {
+  Node* known = roster_.find(report.id);
+  const bool runs = known != nullptr && known->index >= 0;
+  if (!quorum_.first() && !runs && report.run != options_.run && !refused_.contains(report.id)) {
     const std::string why =
         "its config is not that of the others in a key that all ranks share; "
         "compare the command lines";
-    dismissed_[report.id] = {kExitConfig, why};
+    refused_[report.id] = {kExitConfig, why};
     record("node_refused", text("node ", report.name, ": ", why));
-    if (known != by_id_.end()) evict(*known->second, why);
+    if (known != nullptr) evict(*known, why);
   }
-  const auto found = dismissed_.find(report.id);
-  if (found == dismissed_.end()) return false;
+  const auto found = refused_.find(report.id);
+  if (found == refused_.end()) return false;
   Node stranger;
   stranger.peer.id = report.id;
   Order order = order_for(stranger);
-  order.generation = std::max(generation_, report.promised + 1);
+  order.generation = std::max(formation_.generation(), report.promised + 1);
   order.duty = Duty::kFinish;
   order.exit_status = found->second.exit_status;
   order.reason = found->second.reason;
@@ -79,221 +105,268 @@ bool Coordinator::dismisses(const Report& report) {
   return true;
 }
 
-Coordinator::Node* Coordinator::admit(const Report& report) {
-  nodes_.push_back(std::make_unique<Node>());
-  Node* node = nodes_.back().get();
-  by_id_[report.id] = node;
-  node->peer.id = report.id;
-  node->name = report.name;
-  node->voter = std::find(roll_.begin(), roll_.end(), report.id) != roll_.end();
+Node& Coordinator::admit(const Report& report) {
+  Node& node = roster_.admit(report);
+  node.voter = quorum_.has_member(report.id);
   if (options_.max_nodes > 1) record("node_joined", report.name);
   actions_->emplace_back(Changed{});
   return node;
 }
 
-void Coordinator::note(Node& node, const Report& report) {
-  node.heard_ns = now_ns_;
-  node.gone_ns = -1;
-  if (!report.name.empty()) node.name = report.name;
-  if (!report.address.empty()) node.peer.address = report.address;
-  node.sequence = report.sequence;
-  node.follows = report.follows;
-  node.promised = report.promised;
-  node.promised_to = report.promised_to;
-  node.strayed = report.strayed;
-  node.committed = report.committed;
-  if (report.committed == base_) not_yet_run_.erase(report.id);
-  node.roll_of = report.roll_of;
-  node.alive = report.alive;
-  max_promised_ = std::max(max_promised_, report.promised);
-  if (std::exchange(node.suspect, false)) actions_->emplace_back(Changed{});
-  if (stage_ != Stage::kPreparing || node.index < 0 || node.ready) return;
-  node.ready =
-      report.promised == generation_ && report.promised_to == options_.id && report.alive == 0;
-  if (node.ready) ++ready_;
-}
-
 void Coordinator::note_running(Node& node, const Report& report) {
-  if (report.committed != generation_) return;
-  if (!report.spawn_error.empty() && members_.size() > 1) {
-    dismissed_[node.peer.id] = {kExitBug, text("cannot start workers: ", report.spawn_error)};
-    evict(node, dismissed_[node.peer.id].reason);
-    return;
+  if (report.committed != formation_.generation()) return;
+  if (!report.spawn_error.empty() && formation_.members().size() > 1) {
+    const std::string why = text("cannot start workers: ", report.spawn_error);
+    refused_[node.peer.id] = {kExitBug, why};
+    return evict(node, why);
   }
-  if (!node.spawned && (!report.pids.empty() || !report.spawn_error.empty())) {
-    node.spawned = true;
-    node.pids = report.pids;
-    ++spawned_;
-    if (!report.spawn_error.empty()) feed(SpawnFailed{report.spawn_error});
-  }
-  const int64_t first = node.index * per_node_;
-  const size_t count = std::min(report.samples.size(), static_cast<size_t>(per_node_));
-  for (size_t i = 0; i < count; ++i) samples_[static_cast<size_t>(first) + i] = report.samples[i];
-  samples_new_ = samples_new_ || count > 0;
-  if (spawned_ < members_.size()) return;  // said again once the supervisor knows of them
-  const auto from = static_cast<size_t>(std::max(report.exits_from, 0));
-  for (size_t i = node.exits_seen; i < from + report.exits.size() && i >= from; ++i) {
-    const WorkerExit& exit = report.exits[i - from];
-    ++node.exits_seen;
-    const int64_t local = exit.rank - first;
-    if (local < 0 || local >= per_node_ || ended_[static_cast<size_t>(exit.rank)]) continue;
-    ended_[static_cast<size_t>(exit.rank)] = true;
-    samples_[static_cast<size_t>(exit.rank)].progress = exit.progress;
-    if (pending_.empty()) pending_alive_ns_ = now_ns_ - report.alive_ns;
-    pending_.push_back(exit);
-  }
+  const bool known = node.spawned;
+  formation_.note_spawned(node, report);
+  if (!known && !report.spawn_error.empty()) feed(SpawnFailed{report.spawn_error});
+  if (formation_.in<Running>() == nullptr) return;
+  formation_.note_samples(node, report);
+  // The supervisor knows of no worker before all have started; a report says its exits again.
+  if (formation_.all_spawned()) formation_.note_exits(node, report, now_ns_);
 }
 
 void Coordinator::on(const PeerGone& event, int64_t now_ns, Actions& actions) {
-  now_ns_ = now_ns;
-  actions_ = &actions;
-  const auto found = by_id_.find(event.id);
-  if (found == by_id_.end() || stage_ == Stage::kOver) return;
-  found->second->gone_ns = now_ns;
-  if (stage_ == Stage::kFinishing) evict(*found->second, "it has left");
+  begin_call(now_ns, actions);
+  Node* node = roster_.find(event.id);
+  if (node == nullptr || formation_.in<Over>() != nullptr) return;
+  node->gone_ns = now_ns;
+  if (formation_.in<Finishing>() != nullptr) evict(*node, "it has left");
   settle();
 }
 
+// [P7] What the rendezvous has answered.
 void Coordinator::on(const Decided& event, int64_t now_ns, Actions& actions) {
-  now_ns_ = now_ns;
-  actions_ = &actions;
-  const bool forming = stage_ == Stage::kGathering || stage_ == Stage::kPreparing;
-  if (!forming || event.base != base_) return;
+  begin_call(now_ns, actions);
+  const auto* preparing = formation_.in<Preparing>();
+  const bool forming = formation_.in<Gathering>() != nullptr || preparing != nullptr;
+  if (!forming || event.base != quorum_.base()) return;
   if (!event.error.empty()) {
     step_down(event.error);
   } else if (!event.mine) {
-    step_down(base_ < 0
-                  ? "another node coordinates this job"
-                  : text("another node has succeeded generation ", base_, ", or the job has ended"),
+    step_down(quorum_.first() ? "another node coordinates this job"
+                              : text("another node has succeeded generation ", quorum_.base(),
+                                     ", or the job has ended"),
               true);
-  } else if (stage_ == Stage::kPreparing && proposed_ && event.generation == generation_) {
+  } else if (preparing != nullptr && preparing->proposed_ns >= 0 &&
+             event.generation == formation_.generation()) {
     commit();
-  } else if (event.generation == base_) {
-    granted_ = true;
+  } else if (event.generation == quorum_.base()) {
+    quorum_.grant_claim();
   }
   settle();
 }
 
+// [P19] A standby that has not committed yet learns from Decided whether another one has.
 void Coordinator::on(const Superseded&, int64_t now_ns, Actions& actions) {
-  now_ns_ = now_ns;
-  actions_ = &actions;
-  if (stage_ == Stage::kOver || stage_ == Stage::kFinishing || (base_ >= 0 && !rules())) return;
-  step_down("another node coordinates this job");
+  begin_call(now_ns, actions);
+  const bool ended = formation_.in<Over>() != nullptr || formation_.in<Finishing>() != nullptr;
+  const bool leads = quorum_.first() || quorum_.has_committed();
+  if (!ended && leads && options_.without != Rule::kP19)
+    step_down("another node coordinates this job");
 }
 
 void Coordinator::on(int64_t now_ns, Actions& actions) {
-  const int64_t gap_ns = now_ns - now_ns_;
+  const Timing& t = options_.timing;
   // Who was stopped, or had no processor, could not hear.
-  if (gap_ns > options_.timing.suspect_ns / 2) {
-    for (auto& node : nodes_) node->heard_ns += gap_ns;
-    if (waiting_ns_ >= 0) waiting_ns_ += gap_ns;
-    if (enough_ns_ >= 0) enough_ns_ += gap_ns;
+  if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2) {
+    roster_.excuse(gap_ns);
+    size_.excuse(gap_ns);
   }
-  now_ns_ = now_ns;
-  actions_ = &actions;
-  if (stage_ == Stage::kOver || now_ns - scanned_ns_ < options_.timing.scan_ns) return;
-  scanned_ns_ = now_ns;
-  scan();
-  if (stage_ == Stage::kGathering) gather();
-  const int64_t patience_ns = base_ < 0 ? options_.timing.join_ns : options_.timing.fence_ns;
-  if (stage_ == Stage::kPreparing && proposed_ && now_ns - proposed_ns_ >= patience_ns)
+  begin_call(now_ns, actions);
+  if (formation_.in<Over>() != nullptr || now_ns - looked_ns_ < t.scan_ns) return;
+  looked_ns_ = now_ns;
+  look_at_nodes();
+  if (formation_.in<Gathering>() != nullptr) gather();
+  const auto* preparing = formation_.in<Preparing>();
+  const int64_t patience_ns = quorum_.first() ? t.join_ns : t.fence_ns;
+  if (preparing != nullptr && preparing->proposed_ns >= 0 &&
+      now_ns - preparing->proposed_ns >= patience_ns)
     step_down(text("the rendezvous does not answer for ", patience_ns / kMs, " ms"));
-  if (stage_ == Stage::kRunning &&
-      (samples_new_ || now_ns - fed_ns_ >= options_.timing.report_ns)) {
-    samples_new_ = false;
-    fed_ns_ = now_ns;
-    feed(Tick{samples_});
+  if (auto* running = formation_.in<Running>();
+      running != nullptr && (running->samples_new || now_ns - running->sampled_ns >= t.report_ns)) {
+    running->samples_new = false;
+    running->sampled_ns = now_ns;
+    feed(Tick{formation_.samples()});
   }
   settle();
 }
 
-void Coordinator::scan() {
-  for (auto& node : nodes_) {
-    if (node->peer.id == options_.id) continue;
-    const bool suspect = now_ns_ - node->heard_ns >= options_.timing.suspect_ns;
-    if (suspect && !std::exchange(node->suspect, true)) actions_->emplace_back(Changed{});
+// Afterwards only nodes that are there are counted.
+void Coordinator::look_at_nodes() {
+  if (roster_.look_for_silence(now_ns_)) actions_->emplace_back(Changed{});
+  for (const auto& node : roster_.nodes())
     if (const std::string why = reason_to_evict(*node); !why.empty()) evict(*node, why);
-  }
-  remove_evicted();  // before anybody counts the nodes
+  roster_.sweep();
 }
 
 std::string Coordinator::reason_to_evict(const Node& node) const {
-  const Timing& t = options_.timing;
-  if (node.gone_ns >= 0 && now_ns_ - node.gone_ns >= t.reset_ns) return "its connection has ended";
-  const int64_t silent_ns = now_ns_ - node.heard_ns;
-  if (silent_ns >= t.evict_ns) return text("no word for ", silent_ns / kMs, " ms");
-  if (stage_ != Stage::kPreparing || node.index < 0 || node.ready) return "";
-  const bool burying = node.promised == generation_ && node.promised_to == options_.id;
-  const int64_t waited_ns = now_ns_ - prepared_ns_;
-  if (waited_ns < (burying ? t.reap_ns : t.ack_ns)) return "";
-  return text(burying ? "its workers do not end" : "it does not agree", ", for ", waited_ns / kMs,
-              " ms");
+  if (const std::string why = roster_.reason_lost(node, now_ns_); !why.empty()) return why;
+  const auto* preparing = formation_.in<Preparing>();
+  if (preparing == nullptr || node.index < 0 || node.ready || node.peer.id == options_.id)
+    return "";
+  const bool ends_workers =
+      node.promised == formation_.generation() && node.promised_to == options_.id;
+  const int64_t waited_ns = now_ns_ - preparing->since_ns;
+  if (waited_ns < (ends_workers ? options_.timing.reap_ns : options_.timing.ack_ns)) return "";
+  return text(ends_workers ? "its workers do not end" : "it does not agree", ", for ",
+              waited_ns / kMs, " ms");
 }
 
 void Coordinator::evict(Node& node, const std::string& why) {
-  if (by_id_.erase(node.peer.id) == 0) return;
-  evicted_.push_back(&node);
-  if (options_.max_nodes > 1 && stage_ != Stage::kFinishing)  // then they are to leave
+  if (!roster_.strike(node)) return;
+  if (options_.max_nodes > 1 && formation_.in<Finishing>() == nullptr)  // then they are to leave
     record("node_lost", text("node ", node.name, ": ", why));
   actions_->emplace_back(Changed{});
   if (node.index < 0) return;
-  lost_some_ = true;
-  members_[static_cast<size_t>(node.index)] = nullptr;
-  if (stage_ == Stage::kPreparing) regroup_ = true;
-  if (stage_ != Stage::kRunning) return;
-  if (!node.spawned) ++spawned_;
-  if (pending_.empty()) pending_alive_ns_ = node.heard_ns;
-  for (int64_t rank = node.index * per_node_; rank < (node.index + 1) * per_node_; ++rank) {
-    const auto at = static_cast<size_t>(rank);
-    if (ended_[at]) continue;
-    ended_[at] = true;
-    WorkerExit exit;
-    exit.rank = static_cast<int>(rank);
-    exit.node_lost = text("node ", node.name, " lost: ", why);
-    exit.progress = samples_[at].progress;
-    pending_.push_back(std::move(exit));
-  }
-}
-
-void Coordinator::remove_evicted() {
-  if (evicted_.empty()) return;
-  std::erase_if(nodes_, [this](const std::unique_ptr<Node>& node) {
-    return std::find(evicted_.begin(), evicted_.end(), node.get()) != evicted_.end();
-  });
-  evicted_.clear();
+  size_.note_lost_member();
+  formation_.lose(node, why);
 }
 
 void Coordinator::settle() {
-  remove_evicted();
-  if (std::exchange(regroup_, false) && stage_ == Stage::kPreparing) {
+  roster_.sweep();
+  if (formation_.in<Preparing>() != nullptr && formation_.lost_a_member()) {
     const Nodes nodes = plan();
-    if (nodes.count == 0) stage_ = Stage::kGathering;
+    if (nodes.count == 0) formation_.enter(Gathering{});
     feed(nodes);
   }
-  if (stage_ == Stage::kRunning) flush_exits();
-  if (stage_ == Stage::kFinishing &&
-      (nodes_.size() <= 1 || now_ns_ - finish_ns_ >= options_.timing.linger_ns)) {
-    stage_ = Stage::kOver;
-    leave();
+  if (formation_.in<Running>() != nullptr) tell_exits();
+  if (const auto* finishing = formation_.in<Finishing>();
+      finishing != nullptr &&
+      (roster_.nodes().size() <= 1 || now_ns_ - finishing->since_ns >= options_.timing.linger_ns)) {
+    actions_->emplace_back(Leave{finishing->end.exit_status, finishing->end.reason,
+                                 /*alone=*/false, finishing->for_all});
+    formation_.enter(Over{});
   }
-  if (std::exchange(broadcast_, false) && stage_ != Stage::kOver)
-    for (const auto& node : nodes_) order(*node);
+  if (std::exchange(orders_changed_, false) && formation_.in<Over>() == nullptr)
+    for (const auto& node : roster_.nodes()) order(*node);
+}
+
+Nodes Coordinator::plan() {
+  const bool lacks_quorum =
+      !quorum_.first() && !quorum_.has_committed() && !quorum_.reached(roster_.count_voters());
+  Nodes nodes = size_.plan({.have = roster_.count_eligible(),
+                            .before = static_cast<int64_t>(quorum_.members().size()),
+                            .first = quorum_.first(),
+                            .lacks_quorum = lacks_quorum},
+                           now_ns_);
+  // [P10] No node has promised a newer generation than the next one.
+  if (nodes.count > 0 && options_.without != Rule::kP10)
+    nodes.next_generation = roster_.max_promised() + 1;
+  if (quorum_.first() && size_.enough_just_came(now_ns_))
+    record("waiting_for_nodes",
+           text(roster_.count_eligible(), " of ", options_.max_nodes + options_.spares,
+                " are here, the others have ", options_.last_call_ns / (1000 * kMs), " s more"));
+  return nodes;
+}
+
+void Coordinator::gather() {
+  const bool begun = supervisor_.world_size() > 0;
+  const bool takes_over = !begun && !quorum_.first();
+  if (takes_over) {
+    if (options_.without != Rule::kP10) formation_.number_at_least(roster_.max_promised() + 1);
+    // All but who is lost, or those that came in time.
+    const auto expected = static_cast<int64_t>(quorum_.members().size()) - 1 + before_.parked;
+    if (roster_.count_eligible() < expected && size_.waited_ns(now_ns_) < options_.timing.ack_ns)
+      return;
+    size_.note_lost_member();
+  }
+  const Nodes nodes = plan();
+  if (nodes.count == 0) return keep_waiting();
+  feed(nodes);
+  if (begun || formation_.in<Gathering>() == nullptr) return;
+  takes_over ? take_over() : feed(Begin{});
+}
+
+void Coordinator::take_over() {
+  const std::vector<NodeId>& members = quorum_.members();
+  const auto& list = options_.supervisor.nproc_per_node;
+  const int64_t per_node = list.empty() ? options_.supervisor.default_nproc : list.back();
+  const auto index = std::find(members.begin(), members.end(), before_.lost) - members.begin();
+  WorkerExit lost;
+  lost.rank = static_cast<int>(index * per_node);
+  lost.node_lost = "the node of the coordinator is lost";
+  lost.progress = before_.progress;
+  lost.progress.committed_step = before_.safe_step;
+  feed(TookOver{lost, before_.silent_ms, static_cast<int64_t>(members.size()) * per_node});
+}
+
+// A coordinator that waits for nodes of a job that has begun is named at the rendezvous: new nodes
+// find it there, and so does the other half of the nodes. With fewer than half of the nodes it
+// steps down after a while and looks for the others, who may have gone on.
+void Coordinator::keep_waiting() {
+  if (now_ns_ - reminded_ns_ >= kRemindNs) {
+    reminded_ns_ = now_ns_;
+    record("waiting_for_nodes",
+           text(roster_.count_eligible(), " are here, at least ", options_.min_nodes, " must be"));
+  }
+  if (quorum_.first()) return;
+  const size_t voters = roster_.count_voters();
+  if (!quorum_.reached(voters)) {
+    if (size_.without_quorum_ns(now_ns_) < options_.timing.fence_ns) return;
+    return step_down(
+        text("only ", voters, " of ", quorum_.members().size(), " nodes can be reached"));
+  }
+  size_.note_quorum(now_ns_);
+  if (quorum_.must_claim(voters))
+    actions_->emplace_back(Propose{quorum_.proposal(quorum_.base(), voters)});
+}
+
+void Coordinator::prepare(const SpawnAll& action) {
+  for (const auto& node : roster_.nodes()) node->leave_generation();
+  formation_.prepare(action, roster_.choose(static_cast<size_t>(action.nodes), quorum_.members()),
+                     nonce_of(options_.id, static_cast<uint64_t>(action.generation),
+                              static_cast<uint64_t>(sequence_)),
+                     now_ns_);
+  orders_changed_ = true;
+}
+
+// [P6] to [P9] All members have promised the generation.
+void Coordinator::try_commit() {
+  size_t promises = 0, faithful = 0;
+  for (const Node* node : formation_.members()) {
+    if (!node->voter) continue;
+    ++promises;
+    if (!node->promised_elsewhere || options_.without == Rule::kP9) ++faithful;
+  }
+  Preparing& preparing = *formation_.in<Preparing>();
+  if (!quorum_.reached(promises)) {
+    step_down(text("only ", promises, " of ", quorum_.members().size(), " nodes agree"));
+  } else if (quorum_.need_not_ask(faithful)) {
+    commit();
+  } else if (preparing.proposed_ns < 0) {
+    preparing.proposed_ns = now_ns_;
+    actions_->emplace_back(Propose{quorum_.proposal(formation_.generation(), promises)});
+  }
+}
+
+void Coordinator::commit() {
+  std::vector<NodeId> members;
+  for (const Node* node : formation_.members()) members.push_back(node->peer.id);
+  for (const auto& node : roster_.nodes()) node->voter = node->index >= 0;
+  quorum_.commit(formation_.generation(), std::move(members));
+  standbys_ = choose_standbys(formation_.members(), options_.id);
+  size_.note_committed();
+  formation_.run();
+  orders_changed_ = true;
+  feed(Agreed{});
+  actions_->emplace_back(Committed{formation_.generation(), formation_.nonce()});
 }
 
 // The nodes of the next generation are counted when its forming is decided: with the last end.
-void Coordinator::flush_exits() {
-  if (spawned_ == members_.size() && supervisor_.state() == State::kForming) feed(Started{});
-  if (pending_.empty() || supervisor_.state() == State::kForming) return;
-  reaped_ += pending_.size();
-  const WorkersExited event{std::exchange(pending_, {}), pending_alive_ns_};
-  if (reaped_ == ended_.size()) {
-    const Nodes nodes = plan();
-    feed(nodes);
-    feed(event);
-    if (supervisor_.state() == State::kForming && nodes.count == 0) stage_ = Stage::kGathering;
-  } else {
-    feed(event);
-  }
+void Coordinator::tell_exits() {
+  if (formation_.all_spawned() && supervisor_.state() == State::kForming) feed(Started{});
+  if (formation_.in<Running>()->untold.empty() || supervisor_.state() == State::kForming) return;
+  const bool last = formation_.all_ended();
+  const WorkersExited event = formation_.take_exits();
+  if (!last) return feed(event);
+  const Nodes nodes = plan();
+  feed(nodes);
+  feed(event);
+  if (supervisor_.state() == State::kForming && nodes.count == 0) formation_.enter(Gathering{});
 }
 
 void Coordinator::feed(const launcher::Event& event) {
@@ -304,18 +377,19 @@ void Coordinator::feed(const launcher::Event& event) {
       finish(*done);
     } else if (const auto* said = std::get_if<Record>(&action)) {
       actions_->emplace_back(with_pids(*said));
-    } else {  // Signal: SIGTERM, always to all that are left
-      (std::holds_alternative<KillAll>(action) ? kill_ : stop_) = true;
-      broadcast_ = true;
+    } else if (auto* running = formation_.in<Running>()) {
+      // Signal is SIGTERM, and always to all workers that are left.
+      (std::holds_alternative<KillAll>(action) ? running->kill : running->stop) = true;
+      orders_changed_ = true;
     }
   }
   if (std::holds_alternative<Started>(event)) actions_->emplace_back(Changed{});
 }
 
 Record Coordinator::with_pids(Record record) const {
-  if (record.rank >= 0) record.pids = {pid_of(record.rank)};
+  if (record.rank >= 0) record.pids = {formation_.pid_of(record.rank)};
   if (record.event != "spawned") return record;
-  for (const Node* node : members_) {
+  for (const Node* node : formation_.members()) {
     if (node == nullptr) continue;
     record.pids.insert(record.pids.end(), node->pids.begin(), node->pids.end());
   }
@@ -323,46 +397,23 @@ Record Coordinator::with_pids(Record record) const {
 }
 
 void Coordinator::finish(const Finish& action) {
-  stage_ = Stage::kFinishing;
-  finish_ = action;
-  finish_ns_ = now_ns_;
-  for_all_ = (rules() || granted_) && 2 * voters() >= roll_.size();
-  broadcast_ = true;
-}
-
-void Coordinator::leave() {
-  actions_->emplace_back(Leave{finish_.exit_status, finish_.reason, /*alone=*/false, for_all_});
+  formation_.enter(Finishing{action, now_ns_, quorum_.ends_job(roster_.count_voters())});
+  orders_changed_ = true;
 }
 
 void Coordinator::step_down(std::string reason, bool succeeded) {
-  stage_ = Stage::kOver;
+  formation_.enter(Over{});
   actions_->emplace_back(SteppedDown{std::move(reason), succeeded});
 }
 
 void Coordinator::record(std::string event, std::string reason) {
-  const auto world_size = static_cast<int64_t>(ended_.size());
-  actions_->emplace_back(Record{std::move(event), generation_, world_size, -1, std::move(reason)});
-}
-
-const Coordinator::Node* Coordinator::node_of(int64_t rank) const {
-  const auto index = static_cast<size_t>(per_node_ > 0 ? rank / per_node_ : 0);
-  return index < members_.size() ? members_[index] : nullptr;
-}
-
-int32_t Coordinator::pid_of(int64_t rank) const {
-  const Node* node = node_of(rank);
-  const auto local = static_cast<size_t>(per_node_ > 0 ? rank % per_node_ : 0);
-  return node != nullptr && local < node->pids.size() ? node->pids[local] : -1;
-}
-
-Progress Coordinator::progress_of(int64_t rank) const {
-  const auto at = static_cast<size_t>(rank);
-  return at < samples_.size() ? samples_[at].progress : Progress{};
+  actions_->emplace_back(Record{std::move(event), formation_.generation(), formation_.world_size(),
+                                -1, std::move(reason)});
 }
 
 // At the end it stays until the others know, and leaves then.
 void Coordinator::order(const Node& node) {
-  if (stage_ == Stage::kFinishing && node.peer.id == options_.id) return;
+  if (formation_.in<Finishing>() != nullptr && node.peer.id == options_.id) return;
   actions_->emplace_back(Send{node.peer.id, order_for(node)});
 }
 
@@ -371,41 +422,50 @@ Order Coordinator::order_for(const Node& node) {
   Order order;
   order.leader = options_.id;
   order.sequence = ++sequence_;
-  order.generation = generation_;
-  order.base = base_;
+  order.generation = formation_.generation();
+  order.base = quorum_.base();
   order.safe_step = supervisor_.safe_step();
   order.restarts = supervisor_.restarts_since_safe();
-  const bool promised_away = node.promised > generation_ ||
-                             (node.promised == generation_ && node.promised_to != options_.id);
-  const int64_t heard = std::max(generation_, node.promised + 1);  // it binds nobody
-  if (stage_ == Stage::kFinishing) {
+  const bool promised_away = node.promised > order.generation ||
+                             (node.promised == order.generation && node.promised_to != options_.id);
+  // [P21] With this number it is obeyed whatever the node has promised, and nothing is promised.
+  const int64_t obeyed = options_.without == Rule::kP21
+                             ? order.generation
+                             : std::max(order.generation, node.promised + 1);
+  if (const auto* finishing = formation_.in<Finishing>()) {
     order.duty = Duty::kFinish;
-    order.generation = heard;
-    order.exit_status = finish_.exit_status;
-    order.reason = finish_.reason;
-  } else if (stage_ == Stage::kGathering || (node.index < 0 && promised_away)) {
-    order.generation = heard;
+    order.generation = obeyed;
+    order.exit_status = finishing->end.exit_status;
+    order.reason = finishing->end.reason;
+  } else if (formation_.in<Gathering>() != nullptr || (node.index < 0 && promised_away)) {
+    order.generation = obeyed;
   } else if (node.index < 0) {
     order.duty = Duty::kPark;
     order.standbys = standbys_;
-  } else if (stage_ == Stage::kPreparing) {
+  } else if (formation_.in<Preparing>() != nullptr) {
     order.duty = Duty::kPrepare;
   } else {
-    order.duty = Duty::kRun;
-    order.first_rank = node.index * per_node_;
-    order.count = per_node_;
-    order.world_size = static_cast<int64_t>(ended_.size());
-    order.nonce = nonce_;
-    order.stop = stop_;
-    order.kill = kill_;
-    order.exits_seen = static_cast<int32_t>(node.exits_seen);
-    order.standbys = standbys_;
-    order.parked = static_cast<int64_t>(nodes_.size() - std::min(nodes_.size(), members_.size()));
-    const bool standby = std::any_of(standbys_.begin(), standbys_.end(),
-                                     [&](const Peer& peer) { return peer.id == node.peer.id; });
-    if (standby && node.roll_of != base_) order.roll = roll_;
+    fill_run(order, node);
   }
   return order;
+}
+
+void Coordinator::fill_run(Order& order, const Node& node) const {
+  const auto* running = formation_.in<Running>();
+  order.duty = Duty::kRun;
+  order.first_rank = formation_.first_rank(node);
+  order.count = formation_.per_node();
+  order.world_size = formation_.world_size();
+  order.nonce = formation_.nonce();
+  order.stop = running->stop;
+  order.kill = running->kill;
+  order.exits_seen = static_cast<int32_t>(node.exits_seen);
+  order.standbys = standbys_;
+  const size_t nodes = roster_.nodes().size();
+  order.parked = static_cast<int64_t>(nodes - std::min(nodes, formation_.members().size()));
+  const bool standby = std::any_of(standbys_.begin(), standbys_.end(),
+                                   [&](const Peer& peer) { return peer.id == node.peer.id; });
+  if (standby && node.members_of != quorum_.base()) order.members = quorum_.members();
 }
 
 }  // namespace lockstep::launcher::control

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "launcher/control/machine.h"
+#include "launcher/control/rule.h"
 
 namespace lockstep::launcher::control {
 
@@ -22,7 +23,8 @@ struct CoordinatorOptions {
   int64_t spares = 0;  // nodes kept out of a generation while there are more than min_nodes
   OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
   int64_t last_call_ns = 30'000 * kMs;  // from min_nodes on, for more to come
-  Timing timing;
+  Timing timing = {};
+  Rule without = Rule::kNone;  // a test takes this rule out
 };
 
 }  // namespace lockstep::launcher::control

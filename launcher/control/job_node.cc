@@ -41,9 +41,10 @@ void JobNode::dispatch(const Event& event) {
               out_.emplace_back(Send{report->id, NotLeader{leader}});
             }
           } else if (const auto* order = std::get_if<Order>(&e.message)) {
-            // Who rules obeys nobody: one that was stopped and still believes to rule may have us
-            // in its list. Of the two the one whom a majority has left learns it from a report.
-            if (!coordinator_ || !coordinator_->rules()) member_.on(*order, now_ns_, fresh_);
+            // [P20] Of two coordinators the one that a majority has left learns it from a report.
+            const bool obeys =
+                !coordinator_ || !coordinator_->has_committed() || options_.without == Rule::kP20;
+            if (obeys) member_.on(*order, now_ns_, fresh_);
           } else if (const auto* answer = std::get_if<NotLeader>(&e.message)) {
             member_.on(*answer, now_ns_, fresh_);
           }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
@@ -11,45 +10,40 @@ namespace lockstep::launcher::control {
 Member::Member(MemberOptions options, bool leads, int64_t now_ns)
     : options_(std::move(options)),
       now_ns_(now_ns),
-      heard_ns_(now_ns),
-      tried_ns_(now_ns - options_.timing.try_ns),
-      ruled_ns_(now_ns),
-      found_ns_(now_ns) {
-  if (leads) leader_ = {options_.id, options_.address};
+      search_(options_.id, options_.timing, options_.without, now_ns),
+      ruled_ns_(now_ns) {
+  if (leads) search_.lead(options_.address);
 }
 
+// [P1] The newest promise binds the node.
 bool Member::accepts(const Order& order) const {
-  if (order.leader == order_from_ && order.sequence <= order_sequence_) return false;
   return order.generation > promised_ ||
-         (order.generation == promised_ && order.leader == promised_to_);
+         (order.generation == promised_ && order.leader == promised_to_) ||
+         options_.without == Rule::kP1;
 }
 
 void Member::on(const Order& order, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
-  if (leave_ || !accepts(order)) return;
-  order_from_ = order.leader;
-  order_sequence_ = order.sequence;
-  heard_ns_ = now_ns;
-  if (order.duty != Duty::kWait) ruled_ns_ = now_ns;
-  if (order.leader != options_.id || order.duty == Duty::kRun) trying_ = false;
-  // Another one than we asked leads: it has been told of us by nobody, so we go to it.
-  if (order.leader != leader_.id) leader_.id = order.leader;
-  news_ = news_ || !heard_;
-  heard_ = true;
-  // The others have gone on without us: what we ran last is not for us to succeed any more.
-  if (order.base > committed_ && order.duty != Duty::kRun) roll_of_ = -1;
-  if (order.duty != Duty::kWait) parked_here_ = order.duty == Duty::kPark;
+  if (leave_ || !search_.is_new(order) || !accepts(order)) return;
+  // [P4] Who only gathers nodes excuses nobody from the fence.
+  if (order.duty != Duty::kWait || options_.without == Rule::kP4) ruled_ns_ = now_ns;
+  if (search_.hear(order, now_ns)) news_ = true;
+  // The others have gone on without this node: it may not take over what it ran last.
+  if (order.base > workers_.generation() && order.duty != Duty::kRun) heritage_.members.clear();
+  if (order.duty != Duty::kWait) duty_ = order.duty;
   switch (order.duty) {
     case Duty::kWait: break;
     case Duty::kPark:
-      // Not of one that has missed what we ran; and it has some only once it rules.
-      if (order.base >= committed_ && !order.standbys.empty()) standbys_ = order.standbys;
-      if (alive_ > 0) kill(actions);
+      // A coordinator that has missed what this node ran does not know its standbys. Others name
+      // some once they have committed a generation.
+      if (order.base >= workers_.generation() && !order.standbys.empty())
+        search_.know_standbys(order.standbys);
+      end_workers(actions);
       break;
     case Duty::kPrepare: prepare(order, actions); break;
     case Duty::kRun: run(order, actions); break;
     case Duty::kFinish:
-      if (alive_ > 0) kill(actions);
+      end_workers(actions);
       leave_ = Leave{order.exit_status, order.reason};
       leave_when_empty(actions);
       return;
@@ -62,108 +56,88 @@ void Member::prepare(const Order& order, Actions& actions) {
   news_ = true;
   promised_ = order.generation;
   promised_to_ = order.leader;
-  strayed_ = strayed_ || order.leader != committed_by_;
-  if (alive_ > 0) kill(actions);
+  promised_elsewhere_ = promised_elsewhere_ || order.leader != heritage_.lost;
+  end_workers(actions);
 }
 
 void Member::run(const Order& order, Actions& actions) {
-  if (order.generation != promised_ || order.leader != promised_to_) return;
-  if (committed_ < order.generation) {
-    if (alive_ > 0) return;  // not before what we promised to kill is buried
-    committed_ = order.generation;
-    committed_by_ = order.leader;
-    strayed_ = false;
-    alive_ = order.count;
-    spawning_ = true;
-    killed_ = termed_ = false;
-    pids_.clear();
-    spawn_error_.clear();
-    exits_.clear();
-    exits_confirmed_ = 0;
-    samples_.clear();
+  const bool promised = order.generation == promised_ && order.leader == promised_to_;
+  if (!promised && options_.without != Rule::kP1) return;
+  if (workers_.generation() < order.generation) {
+    // [P2] Workers of two generations never live beside each other.
+    if (workers_.alive() > 0 && options_.without != Rule::kP2) return;
+    workers_.start(order.generation, order.count);
+    heritage_.generation = order.generation;
+    heritage_.lost = order.leader;
+    heritage_.members.clear();
+    promised_elsewhere_ = false;
     actions.emplace_back(SpawnWorkers{order});
   }
-  if (committed_ != order.generation) return;
+  if (workers_.generation() != order.generation) return;
   ran_ns_ = now_ns_;
-  standbys_ = order.standbys;
-  safe_step_ = std::max(safe_step_, order.safe_step);
-  restarts_ = order.restarts;
-  parked_ = order.parked;
-  if (!order.roll.empty()) {
-    news_ = news_ || roll_of_ != order.generation;
-    roll_ = order.roll;
-    roll_of_ = order.generation;
+  search_.know_standbys(order.standbys);
+  heritage_.safe_step = std::max(heritage_.safe_step, order.safe_step);
+  heritage_.restarts = order.restarts;
+  heritage_.parked = order.parked;
+  if (!order.members.empty()) {
+    news_ = news_ || heritage_.members.empty();
+    heritage_.members = order.members;
   }
-  exits_confirmed_ = std::clamp<size_t>(static_cast<size_t>(std::max(order.exits_seen, 0)),
-                                        exits_confirmed_, exits_.size());
-  if (alive_ > 0 && order.kill) kill(actions);
-  if (alive_ > 0 && order.stop && !std::exchange(termed_, true))
+  workers_.confirm_exits(order.exits_seen);
+  if (order.kill) end_workers(actions);
+  if (order.stop && workers_.alive() > 0 && workers_.tell_to_stop())
     actions.emplace_back(TermWorkers{});
 }
 
-void Member::kill(Actions& actions) {
-  if (!std::exchange(killed_, true)) actions.emplace_back(KillWorkers{});
+void Member::end_workers(Actions& actions) {
+  if (workers_.alive() > 0 && workers_.tell_to_end()) actions.emplace_back(KillWorkers{});
 }
 
 void Member::on(const NotLeader& answer, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
-  if (heard_ || leader_.id == options_.id) return;
-  if (answer.follows.id != 0 && answer.follows.id != options_.id && answer.follows != leader_)
+  if (search_.answered() || search_.leads()) return;
+  const NodeId named = answer.follows.id;
+  if (named != 0 && named != options_.id && answer.follows != search_.leader())
     follow(answer.follows, actions);
 }
 
-// A connection that broke may be a coordinator that died: not to be waited for as long as for a
-// silent one.
 void Member::on(const LeaderLost&, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
-  if (leader_.id == options_.id) return;
-  const Timing& t = options_.timing;
-  if (std::exchange(heard_, false)) {
-    heard_ns_ = std::min(heard_ns_, now_ns - (t.evict_ns - t.try_ns));
-    actions.emplace_back(Follow{leader_});
-    tried_ns_ = now_ns;
-    news_ = true;
-  } else {
-    tried_ns_ = std::min(tried_ns_, now_ns - t.try_ns);
-  }
+  if (search_.leads() || !search_.lose_connection(now_ns)) return;
+  actions.emplace_back(Follow{search_.leader()});
+  news_ = true;
 }
 
 void Member::on(const Spawned& event, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
-  spawning_ = false;
-  pids_ = event.pids;
+  workers_.on(event);
   report(actions);
 }
 
 void Member::on(const SpawnFailed& event, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
-  spawning_ = false;
-  spawn_error_ = event.message;
-  alive_ = 0;
+  workers_.on(event);
   leave_when_empty(actions);
   report(actions);
 }
 
 void Member::on(const WorkersExited& event, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
-  alive_ -= static_cast<int64_t>(event.exits.size());
-  LOCKSTEP_CHECK(alive_ >= 0, "more workers have ended than were started");
-  if (exits_.size() == exits_confirmed_) exits_alive_ns_ = event.alive_ns;
-  exits_.insert(exits_.end(), event.exits.begin(), event.exits.end());
+  workers_.on(event);
   leave_when_empty(actions);
   report(actions);
 }
 
 void Member::on(const StopRequested& event, int64_t now_ns, Actions& actions) {
   now_ns_ = now_ns;
-  if (parked_here_ && leader_.id != options_.id) {  // that is a spare's own affair
+  if (parked() && !search_.leads()) {  // that is a spare's own affair
     leave_ = Leave{kExitResume, "asked to stop, as a spare"};
     return leave_when_empty(actions);
   }
   ++stops_;
   stop_signal_ = event.signal;
   // Nobody else is there to ask.
-  if (!heard_ && committed_ < 0 && leader_.id != options_.id)
+  if (!search_.answered() && workers_.generation() < 0 && !search_.leads())
     leave_ = Leave{kExitResume, "asked to stop while looking for the coordinator"};
   leave_when_empty(actions);
   report(actions);
@@ -171,80 +145,67 @@ void Member::on(const StopRequested& event, int64_t now_ns, Actions& actions) {
 
 void Member::on(const SteppedDown& event, int64_t now_ns) {
   now_ns_ = now_ns;
-  if (event.succeeded) roll_of_ = -1;  // nor may it try again
-  leader_ = {};
-  heard_ = false;
-  heard_ns_ = tried_ns_ = now_ns;
+  if (event.succeeded) heritage_.members.clear();  // it may not try again
+  search_.step_down(now_ns);
 }
 
 void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
   const Timing& t = options_.timing;
   // Who was stopped, or had no processor, could not hear.
-  if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2)
-    heard_ns_ += gap_ns, ruled_ns_ += gap_ns, found_ns_ += gap_ns;
-  now_ns_ = now_ns;
-  samples_ = event.samples;
-  const int64_t silent_ns = now_ns - heard_ns_;
-  const bool leads = leader_.id == options_.id;
-  if (leads) heard_ns_ = now_ns;
-  if (!trying_) found_ns_ = heard_ns_;
-  if (!leads && silent_ns >= t.evict_ns) {
-    heard_ = false;
-    const int number = standby_number();
-    const int64_t alone_ns = now_ns - found_ns_;
-    const bool in_vain = alone_ns >= (order_from_ == 0 ? t.join_ns : t.give_up_ns);
-    if (number >= 0 && silent_ns >= t.evict_ns * (1 + number) && !in_vain) {
-      trying_ = true;
-      lead_ = Inheritance{committed_,
-                          roll_,
-                          committed_by_,
-                          static_cast<double>(silent_ns) * 1e-6,
-                          samples_.empty() ? Progress{} : samples_[0].progress,
-                          safe_step_,
-                          restarts_,
-                          parked_};
-      leader_ = {options_.id, options_.address};
-      actions.emplace_back(Follow{leader_});  // it hears the lost one no more
-    } else if (in_vain && !leave_) {
-      if (alive_ > 0) kill(actions);
-      leave_ = Leave{kExitResume, text("no coordinator for ", alone_ns / (1000 * kMs), " s"),
-                     order_from_ != 0};
-    } else if (now_ns - tried_ns_ >= t.try_ns) {
-      look_further(actions);
-    }
-  } else if (!leads && !heard_ && now_ns - tried_ns_ >= t.try_ns) {
-    look_further(actions);
+  if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2) {
+    search_.excuse(gap_ns);
+    ruled_ns_ += gap_ns;
   }
-  if (stops_ > 0 && alive_ == 0 && committed_ >= 0 && !leave_ && now_ns - ran_ns_ >= t.stop_ns)
+  now_ns_ = now_ns;
+  workers_.look(event.samples);
+  search_.pass(now_ns);
+  if (!search_.leads()) search(actions);
+  if (stops_ > 0 && workers_.alive() == 0 && workers_.generation() >= 0 && !leave_ &&
+      now_ns - ran_ns_ >= t.stop_ns)
     leave_ = Leave{kExitResume, "asked to stop, and nobody leads"};
-  if (now_ns - ruled_ns_ >= t.fence_ns && alive_ > 0 && !spawning_) kill(actions);
+  // [P3] The others may go on without this node from now on.
+  const bool fenced = now_ns - ruled_ns_ >= t.fence_ns && options_.without != Rule::kP3;
+  if (fenced && !workers_.spawning()) end_workers(actions);
   leave_when_empty(actions);
   if (now_ns - reported_ns_ >= t.report_ns || news_) report(actions);
 }
 
-// -1: may not take over.
-int Member::standby_number() const {
-  if (roll_of_ < 0 || roll_of_ != committed_ || options_.address.empty() || leave_) return -1;
-  for (size_t i = 0; i < standbys_.size(); ++i)
-    if (standbys_[i].id == options_.id) return static_cast<int>(i);
-  return -1;
-}
-
-// The standbys in turn, then whoever the rendezvous names.
-void Member::look_further(Actions& actions) {
-  const size_t index = candidate_++ % (standbys_.size() + 1);
-  if (index == standbys_.size()) {
-    follow({}, actions);
-  } else if (standbys_[index].id != options_.id) {
-    follow(standbys_[index], actions);
+void Member::search(Actions& actions) {
+  const Timing& t = options_.timing;
+  const int64_t silent_ns = search_.silent_ns(now_ns_), alone_ns = search_.alone_ns(now_ns_);
+  const bool silent = silent_ns >= t.evict_ns;
+  if (silent) search_.give_up_leader();
+  const bool in_vain = silent && alone_ns >= (search_.ever_answered() ? t.give_up_ns : t.join_ns);
+  if (silent && !in_vain && may_lead(silent_ns)) {
+    try_to_lead(silent_ns, actions);
+  } else if (in_vain && !leave_) {
+    end_workers(actions);
+    leave_ = Leave{kExitResume, text("no coordinator for ", alone_ns / (1000 * kMs), " s"),
+                   search_.ever_answered()};
+  } else if (!search_.answered()) {
+    if (auto next = search_.next_candidate(now_ns_)) follow(std::move(*next), actions);
   }
 }
 
+// A standby takes over in its turn, if it knows what it has to.
+bool Member::may_lead(int64_t silent_ns) const {
+  const int number = search_.standby_number();
+  return number >= 0 && !heritage_.members.empty() && !options_.address.empty() && !leave_ &&
+         silent_ns >= options_.timing.evict_ns * (1 + number);
+}
+
+void Member::try_to_lead(int64_t silent_ns, Actions& actions) {
+  lead_ = heritage_;
+  lead_->silent_ms = static_cast<double>(silent_ns) * 1e-6;
+  if (!workers_.samples().empty()) lead_->progress = workers_.samples()[0].progress;
+  search_.try_to_lead(options_.address);
+  actions.emplace_back(Follow{search_.leader()});  // it hears the lost one no more
+}
+
 void Member::follow(Peer leader, Actions& actions) {
-  leader_ = std::move(leader);
-  tried_ns_ = now_ns_;
+  search_.follow(std::move(leader), now_ns_);
   news_ = true;
-  actions.emplace_back(Follow{leader_});
+  actions.emplace_back(Follow{search_.leader()});
 }
 
 void Member::report(Actions& actions) {
@@ -254,28 +215,21 @@ void Member::report(Actions& actions) {
   report.address = options_.address;
   report.run = options_.run;
   report.sequence = ++sequence_;
-  report.follows = heard_ ? order_from_ : 0;
+  report.follows = search_.answered() ? search_.leader().id : 0;
   report.promised = promised_;
   report.promised_to = promised_to_;
-  report.strayed = strayed_;
-  report.committed = committed_;
-  report.roll_of = roll_of_;
-  report.alive = static_cast<int32_t>(alive_);
-  report.pids = pids_;
-  report.spawn_error = spawn_error_;
-  report.exits_from = static_cast<int32_t>(exits_confirmed_);
-  report.exits.assign(exits_.begin() + static_cast<std::ptrdiff_t>(exits_confirmed_), exits_.end());
-  report.samples = samples_;
+  report.promised_elsewhere = promised_elsewhere_;
+  report.members_of = heritage_.members.empty() ? -1 : heritage_.generation;
   report.stop_signal = stop_signal_;
   report.stops = stops_;
-  report.alive_ns = now_ns_ - exits_alive_ns_;
-  actions.emplace_back(Send{leader_.id, std::move(report)});
+  workers_.fill(report, now_ns_);
+  actions.emplace_back(Send{search_.leader().id, std::move(report)});
   reported_ns_ = now_ns_;
   news_ = false;
 }
 
 void Member::leave_when_empty(Actions& actions) {
-  if (leave_ && alive_ == 0) actions.emplace_back(*leave_);
+  if (leave_ && workers_.alive() == 0) actions.emplace_back(*leave_);
 }
 
 }  // namespace lockstep::launcher::control

@@ -1,20 +1,21 @@
-// One node's part in the job: obeys the coordinator it follows, fenced by generation; tells it what
-// became of the workers; looks for it when it is silent; and, when it is a standby, takes over.
+// One node's part in the job. It obeys the coordinator that it follows, tells it what became of the
+// workers, looks for it when it is silent, and takes over from it when it is a standby.
 //
-//   searching --Order--> following --silence--> searching --fence_ns--> its workers are killed
-//        +--- a standby, evict_ns x (1 + its number) ---> leads (Node makes a Coordinator)
+//   searching --Order--> following --silence--> searching --fence_ns--> its workers end [P3]
+//        +--- a standby, evict_ns x (1 + its number) ---> leads (JobNode makes a Coordinator)
 //        +--- give_up_ns, however often it tried to lead meanwhile ---> leaves with 75
-// Who only gathers nodes, this one perhaps, excuses nobody from the fence.
 //
-// Fencing: an Order counts when its generation is newer than the one promised, or is that one and
-// from the leader to whom it was promised. A promise is kept only when no worker is left alive: who
-// has the promises of a majority of a generation's nodes knows that it can do nothing more.
+// LeaderSearch knows whom it follows, LocalWorkers what runs here. The rules [P1], [P2], … are those
+// of docs/PROTOCOL.md.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once
 
 #include <optional>
 
+#include "launcher/control/leader_search.h"
+#include "launcher/control/local_workers.h"
 #include "launcher/control/machine.h"
+#include "launcher/control/rule.h"
 
 namespace lockstep::launcher::control {
 
@@ -23,16 +24,17 @@ struct MemberOptions {
   std::string name;
   std::string address;  // of the agent's listener; empty: it cannot become coordinator
   uint64_t run = 0;     // Report::run
-  Timing timing;
+  Timing timing = {};
+  Rule without = Rule::kNone;  // a test takes this rule out
 };
 
 // What a coordinator has to know of the one before it.
 struct Inheritance {
-  int64_t generation = -1;   // the last one that was committed; -1: none, the job begins
-  std::vector<NodeId> roll;  // its members
-  NodeId lost = 0;           // who led it
-  double silent_ms = 0;      // and for how long it has said nothing
-  Progress progress = {};    // of a worker of this node, for want of the lost one's
+  int64_t generation = -1;      // the last one that was committed; -1: none, the job begins
+  std::vector<NodeId> members;  // its nodes
+  NodeId lost = 0;              // who led it
+  double silent_ms = 0;         // and for how long it has said nothing
+  Progress progress = {};       // of a worker of this node, for want of the lost one's
   int64_t safe_step = -1, restarts = 0;
   int64_t parked = 0;  // nodes that it had besides the members
 };
@@ -57,57 +59,43 @@ class Member {
   std::optional<Inheritance> take_lead() { return std::exchange(lead_, std::nullopt); }
 
   NodeId id() const { return options_.id; }
-  const Peer& follows() const { return leader_; }
-  bool heard() const { return heard_; }  // ... and it has answered
-  int64_t committed() const { return committed_; }
+  const Peer& follows() const { return search_.leader(); }
+  bool heard() const { return search_.answered(); }  // ... and it has answered
+  int64_t committed() const { return workers_.generation(); }
   int64_t promised() const { return promised_; }
-  int64_t alive() const { return alive_; }
-  bool parked() const { return parked_here_; }
+  int64_t alive() const { return workers_.alive(); }
+  bool parked() const { return duty_ == Duty::kPark; }
 
  private:
   bool accepts(const Order& order) const;
   void prepare(const Order& order, Actions& actions);
   void run(const Order& order, Actions& actions);
-  void kill(Actions& actions);
+  void end_workers(Actions& actions);
   void follow(Peer leader, Actions& actions);
-  void look_further(Actions& actions);
+  void search(Actions& actions);
+  bool may_lead(int64_t silent_ns) const;
+  void try_to_lead(int64_t silent_ns, Actions& actions);
   void report(Actions& actions);
   void leave_when_empty(Actions& actions);
-  int standby_number() const;
 
   const MemberOptions options_;
   int64_t now_ns_;
-  // Whom it follows.
-  Peer leader_;
-  NodeId order_from_ = 0;
-  int64_t order_sequence_ = 0, heard_ns_, tried_ns_, reported_ns_ = INT64_MIN / 2;
-  int64_t ruled_ns_;    // the last order of one that does more than to gather
-  int64_t ran_ns_ = 0;  // ... that had it run something
-  int64_t found_ns_;    // the last word of a coordinator other than one that this node tries to be
-  bool trying_ = false;
-  bool heard_ = false, news_ = true;
-  size_t candidate_ = 0;
-  std::vector<Peer> standbys_;
-  std::vector<NodeId> roll_;
-  int64_t roll_of_ = -1, safe_step_ = -1, restarts_ = 0, parked_ = 0;
-  NodeId committed_by_ = 0;
-  std::optional<Inheritance> lead_;
-  // What it promised, and runs.
-  int64_t promised_ = -1, committed_ = -1;
+  LeaderSearch search_;
+  LocalWorkers workers_;
+  // Its newest promise, and whether one since the generation that it runs was to somebody else than
+  // who led that.
+  int64_t promised_ = -1;
   NodeId promised_to_ = 0;
-  int64_t alive_ = 0;
-  bool strayed_ = false;  // since `committed_by_` had it run: promised to another one
-  bool parked_here_ = false;
-  bool spawning_ = false, killed_ = false, termed_ = false;
-  std::vector<int32_t> pids_;
-  std::string spawn_error_;
-  std::vector<WorkerExit> exits_;  // of `committed_`
-  size_t exits_confirmed_ = 0;
-  int64_t exits_alive_ns_ = 0;  // when the first unconfirmed of them was last seen alive
-  std::vector<Sample> samples_;
+  bool promised_elsewhere_ = false;
+  Duty duty_ = Duty::kWait;  // the last one that was another
+  Inheritance heritage_;     // what it would take over; no members: it may not
+  int64_t ruled_ns_;         // [P4] the last order of a coordinator that does more than to gather
+  int64_t ran_ns_ = 0;       // ... that had it run something
   int32_t stops_ = 0, stop_signal_ = 0;
-  int64_t sequence_ = 0;
-  std::optional<Leave> leave_;  // once no worker is left
+  int64_t sequence_ = 0, reported_ns_ = INT64_MIN / 2;  // of the last report
+  bool news_ = true;                                    // since then
+  std::optional<Inheritance> lead_;                     // until take_lead
+  std::optional<Leave> leave_;                          // once no worker is left
 };
 
 }  // namespace lockstep::launcher::control

@@ -91,13 +91,13 @@ void fields(Io& io, T& m) {
     all(m.rank, m.exit_code, m.signal, m.hung_s, m.stopped, m.node_lost, m.log_lines);
     fields(io, m.progress);
   } else if constexpr (std::is_same_v<Plain, Report>) {
-    all(m.id, m.name, m.address, m.run, m.sequence, m.follows, m.promised, m.promised_to, m.strayed,
-        m.committed, m.roll_of, m.alive, m.pids, m.spawn_error, m.exits_from, m.exits, m.samples,
-        m.stop_signal, m.stops, m.alive_ns);
+    all(m.id, m.name, m.address, m.run, m.sequence, m.follows, m.promised, m.promised_to,
+        m.promised_elsewhere, m.committed, m.members_of, m.alive, m.pids, m.spawn_error,
+        m.exits_from, m.exits, m.samples, m.stop_signal, m.stops, m.alive_ns);
   } else if constexpr (std::is_same_v<Plain, Order>) {
     all(m.leader, m.sequence, m.generation, m.duty, m.first_rank, m.count, m.world_size, m.nonce,
-        m.stop, m.kill, m.exits_seen, m.base, m.standbys, m.roll, m.safe_step, m.restarts, m.parked,
-        m.exit_status, m.reason);
+        m.stop, m.kill, m.exits_seen, m.base, m.standbys, m.members, m.safe_step, m.restarts,
+        m.parked, m.exit_status, m.reason);
   } else if constexpr (std::is_same_v<Plain, NotLeader>) {
     fields(io, m.follows);
   } else {

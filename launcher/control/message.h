@@ -38,12 +38,13 @@ struct Report {
   std::string address;  // of its listener
   uint64_t run = 0;     // a hash of what the configs of all nodes share
   int64_t sequence = 0;
-  NodeId follows = 0;         // whose orders it has heard lately: the way back works
-  int64_t promised = -1;      // orders of older generations are refused
-  NodeId promised_to = 0;     // ... and those of this one by somebody else
-  bool strayed = false;       // it has promised to another one than who led `committed`, since
+  NodeId follows = 0;      // whose orders it has heard lately: the way back works
+  int64_t promised = -1;   // orders of older generations are refused
+  NodeId promised_to = 0;  // ... and those of this one by somebody else
+  bool promised_elsewhere =
+      false;                  // it has promised to another one than who led `committed`, since
   int64_t committed = -1;     // the newest generation that it was told to run
-  int64_t roll_of = -1;       // the generation whose members' ids it knows
+  int64_t members_of = -1;    // the generation whose members' ids it knows
   int32_t alive = 0;          // workers that are not reaped, of any generation
   std::vector<int32_t> pids;  // of `committed`, by local rank, once they are spawned
   std::string spawn_error;    // they could not be
@@ -74,7 +75,7 @@ struct Order {
   // For a takeover: who may, and what it has to know.
   int64_t base = -1;  // the last generation that the leader knows of, whose standbys these are
   std::vector<Peer> standbys;
-  std::vector<NodeId> roll;  // the members' ids; only to standbys that lack it
+  std::vector<NodeId> members;  // the members' ids; only to standbys that lack it
   int64_t safe_step = -1, restarts = 0, parked = 0;  // parked: so many nodes
   int32_t exit_status = 0;
   std::string reason;

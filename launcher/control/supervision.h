@@ -59,7 +59,7 @@ using Event = std::variant<Begin, TookOver, Nodes, Agreed, Started, SpawnFailed,
 
 // What to do.
 struct SpawnAll {
-  int64_t generation, world_size;
+  int64_t generation, world_size, nodes;
 };
 struct Signal {
   int rank, signal;

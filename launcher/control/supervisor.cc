@@ -104,7 +104,7 @@ void Supervisor::form() {
   workers_.assign(static_cast<size_t>(per_node_ * nodes_.count), Worker{});
   if (!incidents_.empty()) incidents_.back().next_world_size = world_size();
   record("generation_start", -1, text("world size ", world_size()));
-  actions_.emplace_back(SpawnAll{generation_, world_size()});
+  actions_.emplace_back(SpawnAll{generation_, world_size(), nodes_.count});
 }
 
 void Supervisor::on_event(const Agreed&) {

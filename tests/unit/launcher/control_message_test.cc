@@ -35,7 +35,7 @@ Order full_order() {
   order.nonce = "7f2a91";
   order.kill = true;
   order.standbys = {{2, "10.0.0.2:1"}, {3, "10.0.0.3:1"}};
-  order.roll = {1, 2, 3};
+  order.members = {1, 2, 3};
   order.reason = "because";
   return order;
 }

@@ -24,7 +24,7 @@ bool steady(const Message& message) {
 
 }  // namespace
 
-Sim::Sim(uint64_t seed, bool loud) : seed_(seed), loud_(loud), state_(mix64(seed + 1)) {
+Sim::Sim(uint64_t seed, Rule without, bool loud) : loud_(loud), state_(mix64(seed + 1)) {
   const double exponent = static_cast<double>(draw(1 << 20)) / (1 << 20) * kLargestLog;
   size_t count = 1;
   while (count * 2 <= static_cast<size_t>(1) << static_cast<int64_t>(exponent)) count *= 2;
@@ -50,6 +50,7 @@ Sim::Sim(uint64_t seed, bool loud) : seed_(seed), loud_(loud), state_(mix64(seed
   options_.max_nodes = std::max(options_.min_nodes, options_.max_nodes - options_.spares);
   options_.last_call_ns = 2'000 * kMs;
   options_.timing.scan_ns = 40 * kMs;
+  options_.without = without;
 }
 
 uint64_t Sim::draw(uint64_t limit) {
@@ -273,6 +274,7 @@ void Sim::begin(size_t machine, bool leads) {
   member.name = text("n", machine);
   member.address = text("a", machine);
   member.timing = options_.timing;
+  member.without = options_.without;
   m.node = std::make_unique<JobNode>(member, options, leads, now_ns_);
   m.looked_ns = now_ns_;
   push(between_ms(0, now_ns_ > 0 ? 200 : 1500), Kind::kTick, machine);
@@ -308,7 +310,7 @@ void Sim::propose(const Item& item) {
 
 // Rendezvous::follow.
 bool Sim::decide(Machine& m, const Succession& next) {
-  const auto newest = after(rendezvous_.last, next);
+  const auto newest = after(rendezvous_.last, next, options_.without);
   if (next.base < 0 ? rendezvous_.id != m.id : !newest) return false;
   rendezvous_ = {rendezvous_.number + 1, m.id, next.base < 0 ? next : *newest};
   over_ = over_ && next.base >= 0;
@@ -322,7 +324,7 @@ void Sim::beat(size_t machine) {
   if (!m.node || m.node->coordinator() == nullptr || rendezvous_.id == m.id) return;
   if (now_ns_ < folder_back_ns_) return;
   const Succession& last = rendezvous_.last;
-  if (m.leads && keeps(last, *m.leads)) {
+  if (m.leads && keeps(last, *m.leads, options_.without)) {
     rendezvous_ = {rendezvous_.number + 1, m.id, last};
   } else {
     feed(machine, Superseded{});

@@ -28,8 +28,9 @@ struct SimResult {
 
 class Sim {
  public:
-  explicit Sim(uint64_t seed, bool loud = false);
+  explicit Sim(uint64_t seed, Rule without = Rule::kNone, bool loud = false);  // nobody keeps it
   SimResult run();
+  int64_t nodes() const { return result_.nodes; }
 
  private:
   struct Machine {
@@ -115,7 +116,6 @@ class Sim {
   size_t leader() const;          // of the newest committed generation; machines_.size(): none
   std::string converged() const;  // empty: yes
 
-  const uint64_t seed_;
   const bool loud_;
   uint64_t state_;
   SimResult result_;

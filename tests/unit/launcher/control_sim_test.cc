@@ -1,8 +1,12 @@
 // Many simulated jobs (control_sim.h), each from its seed, on all cores. A seed that breaks a rule
 // is printed.
-//   launcher_control_sim [SEEDS [FIRST]]   runs so many, 500 when nothing is said, from FIRST on
-//                                          or from what LOCKSTEP_SEED says (support/seed.h)
-//   launcher_control_sim --seed N          one, and tells what happens in it
+//   launcher_control_sim [SEEDS [FIRST]]        runs so many, 500 when nothing is said, from
+//                                               FIRST on or from what LOCKSTEP_SEED says
+//   launcher_control_sim --seed N [RULE]        one, and tells what happens in it; without the rule
+//   launcher_control_sim --rules                the recorded seed of each rule of docs/PROTOCOL.md
+//                                               fails without that rule, and passes with it
+//   launcher_control_sim --find SEEDS [RULE]    the first seeds that fail without each rule, of
+//                                               at most 64 nodes
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -16,25 +20,67 @@
 
 namespace {
 
+using lockstep::launcher::control::kRules;
+using lockstep::launcher::control::Rule;
 using lockstep::launcher::control::Sim;
 using lockstep::launcher::control::SimResult;
 
-int replay(uint64_t seed) {
-  const SimResult result = Sim(seed, /*loud=*/true).run();
+constexpr int64_t kSmall = 64;  // nodes
+
+// A seed that fails without its rule. Where a change of the protocol or of the simulation lets it
+// pass, `--find` finds another one. docs/PROTOCOL.md says what shows the other rules.
+struct Recorded {
+  Rule without;
+  uint64_t seed;
+};
+constexpr Recorded kRecorded[] = {
+    {Rule::kP2, 2},  {Rule::kP3, 49}, {Rule::kP4, 159},
+    {Rule::kP5, 85}, {Rule::kP6, 79}, {Rule::kP7, 2},
+};
+
+int replay(uint64_t seed, Rule without) {
+  const SimResult result = Sim(seed, without, /*loud=*/true).run();
   std::printf("seed %llu: %lld nodes, %s\n", static_cast<unsigned long long>(seed),
               static_cast<long long>(result.nodes),
               result.broken.empty() ? "ok" : result.broken.c_str());
   return result.broken.empty() ? 0 : 1;
 }
 
-}  // namespace
+int check_rules() {
+  int failures = 0;
+  for (const auto& [without, seed] : kRecorded) {
+    const SimResult with = Sim(seed).run(), broken = Sim(seed, without).run();
+    const bool found = with.broken.empty() && !broken.broken.empty();
+    if (!found) ++failures;
+    std::printf("%s P%d, seed %llu: %s\n", found ? "found" : "FAILED", static_cast<int>(without),
+                static_cast<unsigned long long>(seed),
+                !with.broken.empty() ? with.broken.c_str() : broken.broken.c_str());
+  }
+  return failures == 0 ? 0 : 1;
+}
 
-int main(int argc, char** argv) {
-  if (argc == 3 && std::strcmp(argv[1], "--seed") == 0)
-    return replay(std::strtoull(argv[2], nullptr, 10));
-  const uint64_t seeds = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 500;
-  const uint64_t first =
-      argc > 2 ? std::strtoull(argv[2], nullptr, 10) : lockstep::test_support::seed_or(1);
+// Prints up to kShown seeds for each rule; a rule that no seed finds is printed as well.
+int find(uint64_t seeds, int only) {
+  constexpr int kShown = 3;
+  for (int rule = 1; rule <= kRules; ++rule) {
+    if (only > 0 && rule != only) continue;
+    int shown = 0;
+    for (uint64_t seed = 1; seed <= seeds && shown < kShown; ++seed) {
+      Sim sim(seed, static_cast<Rule>(rule));
+      if (sim.nodes() > kSmall) continue;
+      const SimResult result = sim.run();
+      if (result.broken.empty()) continue;
+      ++shown;
+      std::printf("P%d seed %llu, %lld nodes: %s\n", rule, static_cast<unsigned long long>(seed),
+                  static_cast<long long>(result.nodes), result.broken.c_str());
+    }
+    if (shown == 0) std::printf("P%d is not found\n", rule);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+int run_all(uint64_t seeds, uint64_t first) {
   std::vector<SimResult> results(seeds);
   std::atomic<uint64_t> next = 0;
   const auto work = [&] {
@@ -71,4 +117,20 @@ int main(int argc, char** argv) {
       static_cast<long long>(sum.commits), static_cast<long long>(sum.refused),
       static_cast<long long>(sum.events), static_cast<long long>(sum.ends), failures);
   return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto number = [&](int at, uint64_t otherwise) {
+    return argc > at ? std::strtoull(argv[at], nullptr, 10) : otherwise;
+  };
+  const auto rule = [&](int at) {
+    return static_cast<Rule>(std::min<uint64_t>(number(at, 0), kRules));
+  };
+  if (argc >= 3 && std::strcmp(argv[1], "--seed") == 0) return replay(number(2, 1), rule(3));
+  if (argc == 2 && std::strcmp(argv[1], "--rules") == 0) return check_rules();
+  if (argc >= 3 && std::strcmp(argv[1], "--find") == 0)
+    return find(number(2, 1), static_cast<int>(rule(3)));
+  return run_all(number(1, 500), number(2, lockstep::test_support::seed_or(1)));
 }

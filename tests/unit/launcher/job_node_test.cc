@@ -27,7 +27,7 @@ class Standby : public testing::Test {
     order.duty = Duty::kRun;
     order.sequence = 2;
     order.standbys = {{kOwn, "10.0.0.5:1"}};
-    order.roll = {kLeader, kOwn};
+    order.members = {kLeader, kOwn};
     member_.on(order, now_ns_, actions_);
     member_.on(Spawned{}, now_ns_, actions_);
     actions_.clear();
@@ -144,8 +144,8 @@ TEST(Coordinator, CountsOnlyTheNodesThatAreLeft) {
   options.id = kOwn;
   options.max_nodes = 5;
   options.supervisor.nproc_per_node = {1};
-  const std::vector<NodeId> roll{kOwn, 6, kLeader, 8, kStranger};
-  Coordinator coordinator(options, {.generation = 3, .roll = roll, .lost = kLeader}, 0);
+  const std::vector<NodeId> members{kOwn, 6, kLeader, 8, kStranger};
+  Coordinator coordinator(options, {.generation = 3, .members = members, .lost = kLeader}, 0);
   Actions actions;
   int64_t now_ns = 0, sequence = 0;
   const auto report = [&](NodeId id) {

@@ -200,7 +200,7 @@ control::Message random_message(Random& random) {
     order.duty = static_cast<control::Duty>(random.below(5));
     order.nonce = words();
     order.standbys.assign(random.below(3), {random.next(), words()});
-    for (size_t i = random.below(40); i > 0; --i) order.roll.push_back(random.next());
+    for (size_t i = random.below(40); i > 0; --i) order.members.push_back(random.next());
     return order;
   }
   control::Report report;

@@ -1,0 +1,126 @@
+#include "launcher/control/formation.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace lockstep::launcher::control {
+
+int64_t Formation::per_node() const {
+  return members_.empty() ? 0 : world_size() / static_cast<int64_t>(members_.size());
+}
+
+const Node* Formation::node_of(int64_t rank) const {
+  const auto index = static_cast<size_t>(per_node() > 0 ? rank / per_node() : 0);
+  return index < members_.size() ? members_[index] : nullptr;
+}
+
+int32_t Formation::pid_of(int64_t rank) const {
+  const Node* node = node_of(rank);
+  const auto local = static_cast<size_t>(per_node() > 0 ? rank % per_node() : 0);
+  return node != nullptr && local < node->pids.size() ? node->pids[local] : -1;
+}
+
+Progress Formation::progress_of(int64_t rank) const {
+  const auto at = static_cast<size_t>(rank);
+  return at < samples_.size() ? samples_[at].progress : Progress{};
+}
+
+void Formation::prepare(const SpawnAll& generation, std::vector<Node*> members, std::string nonce,
+                        int64_t now_ns) {
+  generation_ = generation.generation;
+  members_ = std::move(members);
+  for (size_t i = 0; i < members_.size(); ++i) members_[i]->index = static_cast<int64_t>(i);
+  samples_.assign(static_cast<size_t>(generation.world_size), Sample{});
+  nonce_ = std::move(nonce);
+  enter(Preparing{.since_ns = now_ns});
+}
+
+// [P2] The promise counts once no worker of the node lives.
+void Formation::note_promise(Node& node, const Report& report, NodeId leader) {
+  auto* preparing = in<Preparing>();
+  if (preparing == nullptr || node.index < 0 || node.ready) return;
+  node.ready = report.promised == generation_ && report.promised_to == leader &&
+               (report.alive == 0 || without_ == Rule::kP2);
+  if (node.ready) ++preparing->ready;
+}
+
+bool Formation::all_promised() const {
+  const auto* preparing = in<Preparing>();
+  if (preparing == nullptr) return false;
+  return preparing->ready == members_.size() ||
+         (without_ == Rule::kP5 && 2 * preparing->ready > members_.size());
+}
+
+bool Formation::lost_a_member() const {
+  return std::find(members_.begin(), members_.end(), nullptr) != members_.end();
+}
+
+void Formation::run() { enter(Running{.ended = std::vector<bool>(samples_.size()), .untold = {}}); }
+
+void Formation::note_spawned(Node& node, const Report& report) {
+  if (node.spawned || (report.pids.empty() && report.spawn_error.empty())) return;
+  node.spawned = true;
+  node.pids = report.pids;
+  ++in<Running>()->spawned;
+}
+
+void Formation::note_samples(const Node& node, const Report& report) {
+  const auto first = static_cast<size_t>(first_rank(node));
+  const size_t count = std::min(report.samples.size(), static_cast<size_t>(per_node()));
+  for (size_t i = 0; i < count; ++i) samples_[first + i] = report.samples[i];
+  if (count > 0) in<Running>()->samples_new = true;
+}
+
+void Formation::note_exits(Node& node, const Report& report, int64_t now_ns) {
+  Running& running = *in<Running>();
+  const int64_t first = first_rank(node);
+  const auto from = static_cast<size_t>(std::max(report.exits_from, 0));
+  for (size_t i = node.exits_seen; i < from + report.exits.size() && i >= from; ++i) {
+    const WorkerExit& exit = report.exits[i - from];
+    ++node.exits_seen;
+    const int64_t local = exit.rank - first;
+    const auto rank = static_cast<size_t>(exit.rank);
+    if (local < 0 || local >= per_node() || running.ended[rank]) continue;
+    running.ended[rank] = true;
+    samples_[rank].progress = exit.progress;
+    if (running.untold.empty()) running.untold_alive_ns = now_ns - report.alive_ns;
+    running.untold.push_back(exit);
+  }
+}
+
+bool Formation::all_spawned() const {
+  const auto* running = in<Running>();
+  return running != nullptr && running->spawned == members_.size();
+}
+
+bool Formation::all_ended() const {
+  const auto& ended = in<Running>()->ended;
+  return std::find(ended.begin(), ended.end(), false) == ended.end();
+}
+
+WorkersExited Formation::take_exits() {
+  Running& running = *in<Running>();
+  return {std::exchange(running.untold, {}), running.untold_alive_ns};
+}
+
+void Formation::lose(Node& node, const std::string& why) {
+  members_[static_cast<size_t>(node.index)] = nullptr;
+  auto* running = in<Running>();
+  if (running == nullptr) return;
+  if (!node.spawned) ++running->spawned;
+  if (running->untold.empty()) running->untold_alive_ns = node.heard_ns;
+  const int64_t first = first_rank(node);
+  for (int64_t rank = first; rank < first + per_node(); ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    if (running->ended[at]) continue;
+    running->ended[at] = true;
+    WorkerExit exit;
+    exit.rank = static_cast<int>(rank);
+    exit.node_lost = text("node ", node.name, " lost: ", why);
+    exit.progress = samples_[at].progress;
+    running->untold.push_back(std::move(exit));
+  }
+}
+
+}  // namespace lockstep::launcher::control

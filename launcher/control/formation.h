@@ -1,0 +1,112 @@
+// The generation that a coordinator forms or runs: its number, its members and their ranks, and how
+// far it has come. Each state carries what only it needs.
+//
+//   Gathering --enough nodes--> Preparing --all promised, quorum--> Running
+//      ^                            |  a member is lost: anew          |
+//      +------- too few ------------+<--- all workers have ended ------+--> Finishing --> Over
+//
+// Pure. Borrows the nodes, which a roster owns. Thread: one. Time: monotonic nanoseconds.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "launcher/control/roster.h"
+#include "launcher/control/rule.h"
+
+namespace lockstep::launcher::control {
+
+// Too few nodes are there, or none has been counted yet.
+struct Gathering {};
+// Every member was asked for its promise.
+struct Preparing {
+  int64_t since_ns = 0;
+  size_t ready = 0;          // so many members have promised; counted, for there may be thousands
+  int64_t proposed_ns = -1;  // when the rendezvous was asked; -1: it was not
+};
+// The generation is committed: every member was told to run its workers.
+struct Running {
+  size_t spawned = 0;               // so many members have spawned them, or are lost
+  bool stop = false, kill = false;  // what the workers were told
+  std::vector<bool> ended;          // by rank
+  std::vector<WorkerExit> untold;   // ends that the supervisor has not been told of
+  int64_t untold_alive_ns = 0;      // when the first of those workers was last known to live
+  bool samples_new = false;         // since the supervisor saw them
+  int64_t sampled_ns = 0;           // when that was
+};
+// The job has ended; the nodes are told.
+struct Finishing {
+  Finish end;
+  int64_t since_ns = 0;
+  bool for_all = false;  // it ends the job, and not only what a lesser part of the nodes does
+};
+struct Over {};
+
+class Formation {
+ public:
+  // `generation`: the number of the first one, at least.
+  Formation(int64_t generation, Rule without) : without_(without), generation_(generation) {}
+
+  // Null: it is in another state.
+  template <typename State>
+  State* in() {
+    return std::get_if<State>(&state_);
+  }
+  template <typename State>
+  const State* in() const {
+    return std::get_if<State>(&state_);
+  }
+  template <typename State>
+  void enter(State state) {
+    state_ = std::move(state);
+  }
+
+  int64_t generation() const { return generation_; }
+  void number_at_least(int64_t generation) { generation_ = std::max(generation_, generation); }
+  int64_t world_size() const { return static_cast<int64_t>(samples_.size()); }
+  const std::vector<Node*>& members() const { return members_; }   // by index; null: it is lost
+  const std::vector<Sample>& samples() const { return samples_; }  // by rank
+  const std::string& nonce() const { return nonce_; }
+  int64_t per_node() const;                     // ranks; 0: no generation was prepared yet
+  int64_t first_rank(const Node& node) const {  // -1: it is parked
+    return node.index < 0 ? -1 : node.index * per_node();
+  }
+  const Node* node_of(int64_t rank) const;  // null: it is lost
+  int32_t pid_of(int64_t rank) const;       // -1: it is not known
+  Progress progress_of(int64_t rank) const;
+
+  // Enters Preparing.
+  void prepare(const SpawnAll& generation, std::vector<Node*> members, std::string nonce,
+               int64_t now_ns);
+  // Preparing: the node may have promised the generation to the coordinator `leader`.
+  void note_promise(Node& node, const Report& report, NodeId leader);
+  bool all_promised() const;  // [P5]
+  bool lost_a_member() const;
+
+  // Enters Running.
+  void run();
+  // Running: what the report of a member says of its workers.
+  void note_spawned(Node& node, const Report& report);
+  void note_samples(const Node& node, const Report& report);
+  void note_exits(Node& node, const Report& report, int64_t now_ns);
+  bool all_spawned() const;
+  bool all_ended() const;
+  // The ends of which the supervisor has not been told; it has from now on.
+  WorkersExited take_exits();
+
+  // The member is lost, and its workers with it.
+  void lose(Node& node, const std::string& why);
+
+ private:
+  const Rule without_;
+  std::variant<Gathering, Preparing, Running, Finishing, Over> state_;
+  int64_t generation_;
+  std::vector<Node*> members_;
+  std::vector<Sample> samples_;
+  std::string nonce_;  // tells this generation's store from that of another coordinator
+};
+
+}  // namespace lockstep::launcher::control

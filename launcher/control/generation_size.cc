@@ -1,0 +1,69 @@
+#include "launcher/control/generation_size.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace lockstep::launcher::control {
+
+Nodes GenerationSize::plan(const Counted& counted, int64_t now_ns) {
+  const auto& o = options_;
+  // The others decide whether the job goes on or ends.
+  if (counted.lacks_quorum) return wait_for(INT64_MAX, "", now_ns);
+  if (counted.first && counted.have < o.max_nodes + o.spares) {
+    const Nodes nodes = plan_first(counted.have, now_ns);
+    if (nodes.count <= 0) return nodes;
+  }
+  const bool shrinks = o.on_node_loss == OnNodeLoss::kShrink || counted.first;
+  const int64_t least = shrinks ? o.min_nodes : counted.before;
+  if (lost_member_ && !counted.first && o.on_node_loss == OnNodeLoss::kFail)
+    return wait_for(0, "a node was lost, and --on-node-loss is fail", now_ns);
+  if (counted.have < least) {
+    const std::string reason = text(counted.have, " nodes are left and ", least, " are needed");
+    // A spare may be on its way: its connection broke, or it has not found this standby yet.
+    if (o.on_node_loss == OnNodeLoss::kSpare)
+      return wait_for(o.timing.fence_ns, reason + "; no spare is there", now_ns);
+    return wait_for(shrinks ? o.last_call_ns : o.timing.join_ns, reason, now_ns);
+  }
+  const int64_t wanted =
+      std::max(counted.have - o.spares, std::min<int64_t>(counted.before, counted.have));
+  Nodes nodes;
+  nodes.count = std::clamp(wanted, o.min_nodes, std::min<int64_t>(counted.have, o.max_nodes));
+  return nodes;
+}
+
+// Between min_nodes and all that are wanted it waits for last_call_ns.
+Nodes GenerationSize::plan_first(int64_t have, int64_t now_ns) {
+  const auto& o = options_;
+  if (have < o.min_nodes) {
+    enough_ns_ = -1;
+    return wait_for(o.timing.join_ns, text("only ", have, " of ", o.min_nodes, " nodes came"),
+                    now_ns);
+  }
+  if (enough_ns_ < 0) enough_ns_ = now_ns;
+  Nodes nodes;
+  nodes.count = now_ns - enough_ns_ >= o.last_call_ns ? have : 0;
+  return nodes;
+}
+
+// Waiting has a limit, and then a reason to end.
+Nodes GenerationSize::wait_for(int64_t limit_ns, std::string otherwise, int64_t now_ns) {
+  if (waiting_ns_ < 0) waiting_ns_ = now_ns;
+  Nodes nodes;
+  nodes.count = now_ns - waiting_ns_ < limit_ns ? 0 : -1;
+  nodes.reason = std::move(otherwise);
+  return nodes;
+}
+
+void GenerationSize::excuse(int64_t gap_ns) {
+  for (int64_t* since_ns : {&waiting_ns_, &enough_ns_, &quorum_ns_})
+    if (*since_ns >= 0) *since_ns += gap_ns;
+}
+
+void GenerationSize::note_committed() {
+  waiting_ns_ = enough_ns_ = quorum_ns_ = -1;
+  lost_member_ = false;
+}
+
+}  // namespace lockstep::launcher::control

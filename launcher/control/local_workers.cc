@@ -1,0 +1,50 @@
+#include "launcher/control/local_workers.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace lockstep::launcher::control {
+
+void LocalWorkers::start(int64_t generation, int64_t count) {
+  *this = {};
+  generation_ = generation;
+  alive_ = count;
+  spawning_ = true;
+}
+
+void LocalWorkers::on(const Spawned& event) {
+  spawning_ = false;
+  pids_ = event.pids;
+}
+
+void LocalWorkers::on(const SpawnFailed& event) {
+  spawning_ = false;
+  spawn_error_ = event.message;
+  alive_ = 0;
+}
+
+void LocalWorkers::on(const WorkersExited& event) {
+  alive_ -= static_cast<int64_t>(event.exits.size());
+  LOCKSTEP_CHECK(alive_ >= 0, "more workers have ended than were started");
+  if (exits_.size() == exits_confirmed_) exits_alive_ns_ = event.alive_ns;
+  exits_.insert(exits_.end(), event.exits.begin(), event.exits.end());
+}
+
+void LocalWorkers::confirm_exits(int32_t count) {
+  exits_confirmed_ =
+      std::clamp<size_t>(static_cast<size_t>(std::max(count, 0)), exits_confirmed_, exits_.size());
+}
+
+void LocalWorkers::fill(Report& report, int64_t now_ns) const {
+  report.committed = generation_;
+  report.alive = static_cast<int32_t>(alive_);
+  report.pids = pids_;
+  report.spawn_error = spawn_error_;
+  report.exits_from = static_cast<int32_t>(exits_confirmed_);
+  report.exits.assign(exits_.begin() + static_cast<std::ptrdiff_t>(exits_confirmed_), exits_.end());
+  report.samples = samples_;
+  report.alive_ns = now_ns - exits_alive_ns_;
+}
+
+}  // namespace lockstep::launcher::control
