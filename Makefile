@@ -15,7 +15,7 @@ RUN_CTEST = log=$(BUILD)/ctest.log; \
 RUN_BUILD = cmake --preset $(PRESET) -DCMAKE_MESSAGE_LOG_LEVEL=WARNING; \
 	cmake --build --preset $(PRESET) -j$(JOBS) $(1)
 
-.PHONY: help setup setup-test setup-reference build demo test unit test-reference lint cuda clean
+.PHONY: help setup setup-test setup-reference build demo test unit test-reference sanitize lint cuda clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -46,6 +46,9 @@ unit: setup-test  ## the unit tests that need no Torch, in a minute
 
 test-reference: setup-reference build  ## checks against Python's torch, transformers and TensorBoard (5 GB)
 	@$(call RUN_CTEST,-L reference)
+
+sanitize:  ## the unit tests that need no Torch under ASan with UBSan, and under TSan; before a release
+	@tools/check_sanitizers
 
 lint:  ## the house rules; also a unit test
 	@python3 tests/lint/lint.py

@@ -13,6 +13,7 @@
 #include "cli/launch/launch_command.h"
 #include "cli/plan/plan_command.h"
 #include "cli/prepare/prepare_command.h"
+#include "cli/shared/version.h"
 #include "cli/status/status_command.h"
 #include "cli/submit/submit_command.h"
 
@@ -81,7 +82,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (word == "--version") {
-    std::cout << "lockstep " LOCKSTEP_VERSION "\n";
+    std::cout << lockstep::cli::version_line("lockstep") << "\n";
     return 0;
   }
   for (const Command& c : kCommands)

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cli/shared/version.h"
 #include "core/comm/interruption.h"
 #include "core/device/device.h"
 #include "core/train/device_probe.h"
@@ -248,6 +249,10 @@ Result<void> probe() {
 
 Result<void> dispatch(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "--version") {
+    std::cout << cli::version_line("lockstep-worker") << "\n";
+    return {};
+  }
   if (command != "train" && command != "generate" && command != "eval" && command != "probe")
     return Error{Code::kConfig, "lockstep-worker is started by lockstep; see `lockstep --help`"};
   const std::vector<std::string> arguments(argv + 2, argv + argc);

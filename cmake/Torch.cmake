@@ -18,6 +18,8 @@ set(_torch "${LOCKSTEP_TORCH}/torch")
 if(NOT EXISTS "${_torch}/lib/libtorch_cpu.so")
   message(FATAL_ERROR "no LibTorch at ${_torch}; run tools/setup, or set LOCKSTEP_TORCH to the folder that holds torch/")
 endif()
+file(STRINGS "${_torch}/include/torch/headeronly/version.h" LOCKSTEP_TORCH_VERSION REGEX "^ +\"[^\"]+\"$")
+string(REGEX MATCH "[^ \"]+" LOCKSTEP_TORCH_VERSION "${LOCKSTEP_TORCH_VERSION}")
 set(_cuda_lib "${LOCKSTEP_TORCH}/nvidia/cu13/lib")
 find_path(LOCKSTEP_GLOO_INCLUDE gloo/algorithm.h REQUIRED)
 

@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "checkpoint/shard_file/shard_file_writer.h"
 #include "cli/shared/bounded_run.h"
+#include "cli/shared/version.h"
 #include "launcher/net/endpoint.h"
 
 namespace lockstep::cli {
@@ -206,8 +207,8 @@ NodeFacts probe_node(FileSystem& file_system, Clock& clock, const ProbeOptions& 
   facts.limits = probe_limits(file_system);
   facts.network = probe_network(options);
   facts.clock_synchronized = clock_is_kept();
-  facts.versions = {LOCKSTEP_VERSION, kernel_line("/proc/sys/kernel/osrelease"),
-                    gnu_get_libc_version(), checkpoint::hdf5_version()};
+  facts.versions = {kVersion, kernel_line("/proc/sys/kernel/osrelease"), gnu_get_libc_version(),
+                    checkpoint::hdf5_version()};
   return facts;
 }
 

@@ -8,11 +8,13 @@
 tests/lint/exceptions.txt holds what may stay for now: `rule path [value]  # why`. It only shrinks:
 an exception that is no longer needed, or whose value could be lower, is a finding itself.
 """
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
+import clang_format
 import cpp_text
 import samples
 
@@ -332,12 +334,25 @@ def check_bytes(tree):
             yield Finding("bytes", path, 1, f"{size} bytes, {MAX_FILE_BYTES} are allowed", size)
 
 
+def check_format(tree):
+    if clang_format.STYLE not in tree.texts:
+        return
+    _, why_not = clang_format.program()
+    if why_not is None:
+        for path, line in clang_format.violations(tree):
+            yield Finding("format", path, line, f"clang-format {clang_format.MAJOR} changes it")
+    elif os.environ.get("CI") == "true":
+        yield Finding("format", clang_format.STYLE, 1, why_not)
+    else:
+        print(f"lint: format is not checked: {why_not}")
+
+
 RULES = {"arrows": check_arrows, "circles": check_circles, "crowds": check_crowds,
          "torch": check_torch, "torch_header": check_torch_header,
          "function_size": check_function_size, "file_size": check_file_size,
          "columns": check_columns, "raw_calls": check_raw_calls, "words": check_words,
          "paths": check_paths, "built": check_built, "pragma_once": check_headers,
-         "bytes": check_bytes}
+         "bytes": check_bytes, "format": check_format}
 
 
 def parse_exceptions(text):
@@ -374,12 +389,14 @@ def lint(tree):
 
 def self_test():
     wrong = []
-    for finding in lint(Tree(samples.CLEAN)):
+    for finding in lint(Tree({**samples.CLEAN, **samples.STYLE})):
         wrong.append(f"the clean sample: {finding}")
     tested = set()
     for rule, what, files in samples.BAD:
         tested.add(rule)
         found = lint(Tree({**samples.CLEAN, **files}))
+        if rule == "format" and clang_format.program()[0] is None:
+            continue  # as said
         if {each.rule for each in found} != {rule}:
             wrong.append(f"{rule} ({what}): found {[str(each) for each in found]}")
     for rule in (RULES.keys() | {"exceptions"}) - tested:

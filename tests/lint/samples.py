@@ -6,17 +6,18 @@ CLEAN = {
                      "int64_t now() { return std::chrono::steady_clock::now(); }\n",
     "base/CMakeLists.txt": "lockstep_library(base SOURCES clock.cc)\n",
     "data/loader/keys.h": '#pragma once\n#include "base/clock.h"\n'
-                    "struct Order { int64_t at(int64_t n); };\n",
+                          "struct Order {\n  int64_t at(int64_t n);\n};\n",
     "data/loader/keys.cc": '#include "data/loader/keys.h"\n'
-                     '// fopen() and "manager" in a comment are words\n'
-                     'int64_t Order::at(int64_t n) { return n; }\n'
-                     'const char* words() { return "std::ofstream /* helper */"; }\n'
-                     "constexpr int64_t kMany = 1'000'000;  // 'quoted' and open(x)\n",
+                           '// fopen() and "manager" in a comment are words\n'
+                           'int64_t Order::at(int64_t n) { return n; }\n'
+                           'const char* words() { return "std::ofstream /* helper */"; }\n'
+                           "constexpr int64_t kMany = 1'000'000;  // 'quoted' and open(x)\n",
     "data/CMakeLists.txt": "lockstep_library(data SOURCES loader/keys.cc)\n",
-    "core/comm/group.h": '#pragma once\n#include <ATen/core/Tensor.h>\n#include "base/clock.h"\n',
-    "core/train/step.cc": '#include <torch/torch.h>\n#include "core/comm/group.h"\n'
+    "core/comm/group.h": '#pragma once\n#include <ATen/core/Tensor.h>\n\n#include "base/clock.h"\n',
+    "core/train/step.cc": '#include <torch/torch.h>\n\n#include "core/comm/group.h"\n'
                           '#include "data/loader/keys.h"\n#include "layout/model_spec.h"\n'
-                          "void run(Trainer& t) { t.open(p); writer->write(b); Shard::open(x); }\n",
+                          "void run(Trainer& t) {\n  t.open(p);\n  writer->write(b);\n"
+                          "  Shard::open(x);\n}\n",
     "core/CMakeLists.txt": "lockstep_library(core SOURCES train/step.cc)\n",
     "launcher/host/process.cc": '#include "base/clock.h"\nint start() { return ::fork(); }\n',
     "launcher/CMakeLists.txt": "lockstep_library(launcher SOURCES host/process.cc)\n",
@@ -28,6 +29,9 @@ CLEAN = {
     "tests/unit/data/CMakeLists.txt": "lockstep_test(order SOURCES order_test.cc)\n",
     "tools/setup": "#!/usr/bin/env bash\necho build/$(id -u)\n",
 }
+
+# With this file clang-format looks at the others.
+STYLE = {".clang-format": "BasedOnStyle: Google\nColumnLimit: 100\n"}
 
 _LONG = "\n".join("  ++n;" for _ in range(70))
 _DATA = '#include "data/loader/keys.h"\n'
@@ -103,6 +107,7 @@ BAD = [
                                     "lockstep_library(data SOURCES loader/keys.cc)  # lost.cc\n"}),
     ("pragma_once", "a header", {"data/loader/keys.h": "int a;\n"}),
     ("bytes", "a document", {"docs/x.md": "x" * 1_000_001}),
+    ("format", "a space too many", {**STYLE, **_data("int  a;\n")}),
     ("exceptions", "not needed",
      {"tests/lint/exceptions.txt": "columns data/loader/keys.cc  # why\n"}),
     ("exceptions", "too high", {"tests/lint/exceptions.txt": "file_size data/loader/keys.cc 900\n",

@@ -109,9 +109,9 @@ class Sim {
   void restore(int64_t generation), step(int64_t generation);
   void commit(const Item& item);
   void publish(int64_t generation, int64_t step);
-  void fault();
-  void strike(size_t leader);
-  void freeze(Machine&machine), set_sides(uint64_t percent);
+  void fault(), strike(size_t leader);
+  void freeze(Machine& machine);
+  void set_sides(uint64_t percent);
   bool majority_would_live(const std::vector<bool>& lost) const;
   size_t leader() const;          // of the newest committed generation; machines_.size(): none
   std::string converged() const;  // empty: yes

@@ -1,0 +1,15 @@
+// What this build is. CMake writes the values when it configures, into a source of their own: a new
+// commit compiles that one file.
+#pragma once
+
+#include <string>
+
+namespace lockstep::cli {
+
+extern const char* const kVersion;  // "0.1.0"
+
+// One line: the program's name, the version, the commit (with "+" where files differed from it;
+// "unknown" outside of a repository), and the LibTorch that lockstep-worker is linked with.
+std::string version_line(const char* program);
+
+}  // namespace lockstep::cli
