@@ -5,8 +5,8 @@
 //        +--- a standby, evict_ns x (1 + its number) ---> leads (JobNode makes a Coordinator)
 //        +--- give_up_ns, however often it tried to lead meanwhile ---> leaves with 75
 //
-// LeaderSearch knows whom it follows, LocalWorkers what runs here. The rules [P1], [P2], … are those
-// of docs/PROTOCOL.md.
+// LeaderSearch knows whom it follows, LocalWorkers what runs here. The rules [P1], [P2], … are
+// those of docs/PROTOCOL.md.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once
 

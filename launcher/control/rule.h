@@ -5,7 +5,8 @@
 
 namespace lockstep::launcher::control {
 
-// kP1 is the rule [P1], and so on. Code that keeps a rule cites it and asks whether it is `without`.
+// kP1 is the rule [P1], and so on. Code that keeps a rule cites it and asks whether it is
+// `without`.
 enum class Rule : uint8_t {
   kNone,
   kP1,
