@@ -5,7 +5,7 @@
 //
 // On disk: 1. chunks; 2. the chunk table; 3. H5Fclose; 4. fsync file; 5. fsync directory.
 // A crash before 5 leaves a file that no manifest names; the next start removes it.
-// tests/crash/save_crash_test.cc stops at every call to the file system.
+// tests/crash/crash_matrix_test.cc stops at every call to the file system.
 // Thread: one at a time. Owns the file. Borrows `file_system` and `pipeline`, which outlive it.
 #pragma once
 

@@ -1,6 +1,5 @@
 // What the agent leaves in the run folder: events.jsonl (one JSON object a line, appended for ever)
 // and workers.json (who runs right now, replaced at each generation); and the end of a log file.
-// Formats: docs/FORMATS.md.
 #pragma once
 
 #include <sys/types.h>
