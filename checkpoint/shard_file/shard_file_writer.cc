@@ -260,13 +260,17 @@ Result<void> try_hdf5(Codec codec) {
   LOCKSTEP_TRY(const Hdf5Id file, create_file("trial", memory));
   LOCKSTEP_TRY(const Hdf5Id properties, creation_properties(codec, kElements));
   const Hdf5Id space(H5Screate_simple(1, &kElements, nullptr), &H5Sclose);
-  const Hdf5Id dataset(H5Dcreate2(file.get(), "trial", H5T_IEEE_F32LE, space.get(), H5P_DEFAULT,
-                                  properties.get(), H5P_DEFAULT),
-                       &H5Dclose);
+  Hdf5Id dataset(H5Dcreate2(file.get(), "trial", H5T_IEEE_F32LE, space.get(), H5P_DEFAULT,
+                            properties.get(), H5P_DEFAULT),
+                 &H5Dclose);
   if (!dataset) return hdf5_error("creating a dataset");
   if (H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, chunk.filter_mask, &kFirst, chunk.stored_bytes,
                      chunk.stored.data()) < 0)
     return hdf5_error("writing a chunk");
+  // HDF5 1.10 takes the filters of a chunk to be skipped until its dataset is opened again.
+  dataset = Hdf5Id();
+  dataset = Hdf5Id(H5Dopen2(file.get(), "trial", H5P_DEFAULT), &H5Dclose);
+  if (!dataset) return hdf5_error("opening a dataset");
   if (H5Dread(dataset.get(), H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, found.data()) < 0)
     return hdf5_error("reading a chunk");
   if (found != values) return Error{Code::kIo, "HDF5: a chunk is not what was written"};
