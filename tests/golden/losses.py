@@ -20,7 +20,8 @@ from lockstep_run import (NO_CHECKPOINTS, TINY, WORDS, Test, check, check_same, 
                           committed, curve, metrics, step_of, tail, wait_until, whole_curve)
 
 RECORDS = pathlib.Path(__file__).resolve().parent / "losses"
-TOLERANCE = 1e-5  # relative, of losses
+# Relative, of losses. README.md says what was measured.
+TOLERANCES = {"fp32": 1e-5, "bf16": 5e-4}
 STEPS, KILLED_AFTER = 20, 10
 BASE = TINY | NO_CHECKPOINTS | {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS}
 FP32 = {"training.mixed_precision_param": "float32"}
@@ -57,14 +58,14 @@ def packed_tokens(test):
 
 
 def all_cases(test):
-    """{name: keys}"""
+    """{name: keys}; the second word of a name is its precision."""
     families = {"llama": BASE, "qwen3": from_config(test, "qwen3", QWEN3),
                 "gpt2": from_config(test, "gpt2", GPT2)}
     cases = {f"{family} {precision}": model | keys for family, model in families.items()
              for precision, keys in (("fp32", FP32), ("bf16", BF16))}
     packed = {"data.path": packed_tokens(test), "model.dropout": 0.1}
-    cases["llama fp32, packed, dropout"] = BASE | FP32 | packed
-    cases["gpt2 bf16, packed, dropout"] = families["gpt2"] | BF16 | packed
+    cases["llama fp32 packed with dropout"] = BASE | FP32 | packed
+    cases["gpt2 bf16 packed with dropout"] = families["gpt2"] | BF16 | packed
     return cases
 
 
@@ -100,7 +101,8 @@ def all_records():
 
 
 def difference(recorded, ours, name, exact):
-    """None, or where a case of `ours` is not that of `recorded`: in bits, else by TOLERANCE."""
+    """None, or where a case of `ours` is not that of `recorded`: in bits, else by TOLERANCES."""
+    tolerance = TOLERANCES[name.split()[1]]
     was, found = recorded["cases"].get(name), ours["cases"][name]
     if was is None:
         return "not recorded"
@@ -111,7 +113,7 @@ def difference(recorded, ours, name, exact):
         if exact and before != now:
             return f"step {step}: {now}, recorded was {before}"
         loss, reference = (float.fromhex(bits.split()[0]) for bits in (now, before))
-        if not abs(loss - reference) <= TOLERANCE * abs(reference):
+        if not abs(loss - reference) <= tolerance * abs(reference):
             return f"step {step}: loss {loss}, recorded was {reference}"
     return None
 
@@ -161,7 +163,7 @@ def write(ours):
 
 def compared(test, ours, records, reference, exact):
     print(f"       {identity_of(ours)}: " + ("every bit is compared with its own record" if exact
-          else f"not recorded; losses within {TOLERANCE} of {identity_of(reference)}"))
+          else f"not recorded; losses are compared with those of {identity_of(reference)}"))
     for name in ours["cases"]:
         with test.case(f"{name}: as recorded"):
             found = difference(reference, ours, name, exact)
@@ -177,10 +179,12 @@ def compared(test, ours, records, reference, exact):
 def sees_broken_rules(test, keys, name, reference, exact):
     """Rule 6 gives three ranks other weights. Rule 4 only adds in another order: bits show that,
     a tolerance does not."""
-    for rule, world_size in (("4", 1), ("6", 3)) if exact else (("6", 3),):
+    for rule, world_size, in_bits in (("6", 3, False), ("4", 1, True)):
+        if in_bits and not exact:
+            continue
         with test.case(f"{name}, rule {rule} broken: not as recorded"):
             ours = broken(test, rule, world_size, keys, name)
-            found = difference(reference, ours, name, exact)
+            found = difference(reference, ours, name, in_bits)
             check(found, "as recorded, so this test sees nothing")
             print(f"       {found}")
 
