@@ -321,9 +321,9 @@ void Agent::record(LoggedEvent event) {
 // Of several standbys that try to take over only the one that does has done what it says.
 void Agent::say(bool all) {
   const control::Coordinator* coordinator = node_->coordinator();
-  const bool rules =
+  const bool leads =
       took_over_after_ < 0 || (coordinator != nullptr && coordinator->has_committed());
-  if (unsaid_.empty() || (!rules && !all)) return;
+  if (unsaid_.empty() || (!leads && !all)) return;
   errands_.post([log = events_, events = std::exchange(unsaid_, {})] {
     for (const LoggedEvent& event : events) log->append(event);
   });

@@ -6,8 +6,8 @@
 //   Quorum          whether that generation may follow the one before it
 //   Formation       the generation: gathering, preparing, running, finishing, over
 //
-// It evicts a node that is silent for evict_ns, a node whose connection broke and that does not
-// come back, and a node that does not promise in time. Surplus nodes are parked; that is no error.
+// It evicts a node that is silent for evict_ns, a node whose connection broke and does not come
+// back, and a node that does not promise in time. Surplus nodes are parked; that is no error.
 // The rules [P1], [P2], … are those of docs/PROTOCOL.md.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once

@@ -1,6 +1,6 @@
-// One agent's machines: a Member always, a Coordinator while this node leads. What they say to each
-// other stays inside; everything else goes out as actions.
-// Pure. Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.
+// One agent's machines: it has a Member always, and a Coordinator while this node leads. What the
+// two say to each other stays inside; everything else goes out as actions. Pure. Thread: one. Time:
+// monotonic nanoseconds, never smaller than at the call before.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// What a node knows and reports of its own workers: of the newest generation that it was
-// told to run.
+// What a node knows and reports of its own workers, those of the newest generation that it was told
+// to run.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once
 

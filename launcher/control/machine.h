@@ -1,6 +1,7 @@
-// What happens to one agent of a job and what it has to do about it: the events and actions of its
-// machines (Member, Coordinator, and Node, which joins them). A shell or a simulation carries out
-// the actions and brings the events; the machines own no socket, process, file or clock.
+// What happens to one agent of a job, and what it has to do about it: the events and actions of its
+// machines. They are Member, Coordinator, and JobNode, which joins the two. An agent or a
+// simulation brings the events and carries out the actions; the machines own no socket, process,
+// file or clock.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,15 @@
 
 namespace lockstep::launcher::control {
 
-// Events. Those of this node's workers (WorkersExited, Tick, …) are supervisor.h's; ranks are those
-// of the whole job.
+// Events. Those of this node's workers (WorkersExited, Tick, …) are in supervision.h. A rank is
+// always one of the whole job.
 struct Delivered {
   Message message;
 };
 struct PeerGone {
   NodeId id = 0;
 };                     // the connection that this node reported on has ended
-struct LeaderLost {};  // the one to whom we report has ended, or could not be made
+struct LeaderLost {};  // the connection to whom we report broke, or never was
 struct Spawned {
   std::vector<int32_t> pids;
 };
@@ -74,19 +75,20 @@ using Actions = std::vector<Action>;
 
 inline constexpr int64_t kMs = 1'000'000;
 
-// When somebody counts as lost. The order matters: suspected, evicted, succeeded, fenced.
+// When somebody counts as lost. The order matters: a node is suspected first, evicted then; a
+// coordinator is succeeded by a standby, and after that its nodes end their workers.
 struct Timing {
   int64_t report_ns = 200 * kMs;      // between two reports of a node with nothing new
-  int64_t suspect_ns = 1000 * kMs;    // a node is silent
-  int64_t evict_ns = 1500 * kMs;      // ... and lost; the coordinator likewise, for a standby
-  int64_t fence_ns = 3000 * kMs;      // without a coordinator a node kills its workers
+  int64_t suspect_ns = 1000 * kMs;    // of silence: a node is suspect
+  int64_t evict_ns = 1500 * kMs;      // ... it is lost; for a standby the coordinator is
+  int64_t fence_ns = 3000 * kMs;      // without a coordinator: a node ends its workers
   int64_t ack_ns = 1000 * kMs;        // to promise a generation
-  int64_t reap_ns = 10'000 * kMs;     // to bury what was killed for it
+  int64_t reap_ns = 10'000 * kMs;     // until the workers that end for it are reaped
   int64_t reset_ns = 100 * kMs;       // to come back after its connection broke
   int64_t try_ns = 400 * kMs;         // with one candidate, when looking for a coordinator
-  int64_t stop_ns = 12'000 * kMs;     // asked to stop, with nothing to run: nobody saves any more
-  int64_t give_up_ns = 20'000 * kMs;  // looking in vain for a lost coordinator ends the agent
-  int64_t join_ns = 600'000 * kMs;    // ... for the first one, and for enough nodes
+  int64_t stop_ns = 12'000 * kMs;     // after a request to stop an agent without workers leaves
+  int64_t give_up_ns = 20'000 * kMs;  // an agent that finds no coordinator leaves
+  int64_t join_ns = 600'000 * kMs;    // ... the first one; a coordinator waits so long for nodes
   int64_t scan_ns = 20 * kMs;         // between two looks at all nodes
   int64_t linger_ns = 2000 * kMs;     // for all to learn that the job has ended
 };

@@ -1,12 +1,11 @@
 // One node's part in the job. It obeys the coordinator that it follows, tells it what became of the
 // workers, looks for it when it is silent, and takes over from it when it is a standby.
 //
-//   searching --Order--> following --silence--> searching --fence_ns--> its workers end [P3]
+//   searching --Order--> following --silence--> searching --fence_ns--> its workers end, [P3]
 //        +--- a standby, evict_ns x (1 + its number) ---> leads (JobNode makes a Coordinator)
 //        +--- give_up_ns, however often it tried to lead meanwhile ---> leaves with 75
 //
-// LeaderSearch knows whom it follows, LocalWorkers what runs here. The rules [P1], [P2], … are
-// those of docs/PROTOCOL.md.
+// LeaderSearch knows whom it follows, LocalWorkers what runs here. docs/PROTOCOL.md has the rules.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once
 

@@ -1,13 +1,13 @@
-// What the agents of a job say to each other. Both ways carry the whole state, not a change of it:
-// a message that is lost, doubled or late costs time and nothing else.
+// What the agents of a job say to each other. Both ways carry the whole state, and never a change
+// of it: a message that is lost, doubled or late costs time and nothing else.
 //
 //   node        --Report-->    coordinator   what I am, have promised, run, and have seen
 //   coordinator --Order-->     node          what you shall be from now on
 //   agent       --NotLeader--> node          I do not coordinate; it follows this one
 //   node      <--StoreBytes--> coordinator   a worker's request to the store, and the answer
 //
-// The generation fences: a node obeys nothing of an older one than it has promised, and nothing of
-// the same one from another leader.
+// [P1] A node obeys nothing of an older generation than it has promised, and of that one only what
+// the leader says to whom it has promised it.
 // In bytes: version (1), kind (1), fields in the order below; base/byte_codec.h. Every count and
 // text is bounded; a message of another version is refused.
 #pragma once
@@ -41,8 +41,8 @@ struct Report {
   NodeId follows = 0;      // whose orders it has heard lately: the way back works
   int64_t promised = -1;   // orders of older generations are refused
   NodeId promised_to = 0;  // ... and those of this one by somebody else
-  bool promised_elsewhere =
-      false;                  // it has promised to another one than who led `committed`, since
+  // Since it ran `committed` it has promised to another coordinator than who led that.
+  bool promised_elsewhere = false;
   int64_t committed = -1;     // the newest generation that it was told to run
   int64_t members_of = -1;    // the generation whose members' ids it knows
   int32_t alive = 0;          // workers that are not reaped, of any generation
@@ -56,7 +56,7 @@ struct Report {
 };
 
 enum class Duty : uint8_t {
-  kWait,     // go on as you are: I lead, and know you
+  kWait,     // go on as you are; I lead and know you
   kPark,     // no workers: a spare, or not yet placed
   kPrepare,  // kill what you run, promise `generation`, and say so
   kRun,      // run `count` workers from rank `first_rank`
@@ -72,7 +72,7 @@ struct Order {
   std::string nonce;
   bool stop = false, kill = false;  // SIGTERM, SIGKILL to the workers of `generation`
   int32_t exits_seen = 0;
-  // For a takeover: who may, and what it has to know.
+  // For a takeover: who may take over, and what that node has to know.
   int64_t base = -1;  // the last generation that the leader knows of, whose standbys these are
   std::vector<Peer> standbys;
   std::vector<NodeId> members;  // the members' ids; only to standbys that lack it

@@ -1,19 +1,19 @@
-// Where the agents of a job meet before any of them knows another one, and agree on which
-// generation follows which (succession.h).
+// The place where the agents of a job meet before they know each other, and where they agree on
+// which generation follows which (succession.h).
 //
-//   HOST:PORT   the agent whose machine has HOST (an address or name) and gets the port leads first
-//   file:DIR    whoever comes first. DIR is a folder that all nodes see
-// Either way the newest DIR/<job>.coordinator.<n> is what they know: where the coordinator listens,
-// the last Succession (leader, generation, lost, base, tie, over), a beat, which grows while it
-// lives:
+//   HOST:PORT   the agent leads first whose machine has HOST (an address or name) and gets the port
+//   file:DIR    the agent leads first that comes first. DIR is a folder that all nodes see
+// In both cases the newest file DIR/<job>.coordinator.<n> says where the coordinator listens, the
+// last Succession (leader, generation, lost, base, tie, over), and a beat, which grows while the
+// coordinator lives:
 //
 //   "10.0.0.1:4000 0 -1 0 -1 0 0 7"   is the first one
 //   "10.0.0.1:4000 ID 0 0 -1 0 0 9"   has begun, with generation 0
 //   "10.0.0.2:5000 ID2 1 ID 0 0 0 0"  follows it, with generation 1
 //   "0.0.0.0:0 ID2 1 ID 0 0 1 0"      has ended the job; whoever has missed that is told here
 //
-// Whoever has something to say makes the file with the next n: it appears whole and for one agent
-// only (link), so what was decided on what the last one says is decided once.
+// An agent that has something to say makes the file with the next n. The file appears whole, and
+// one agent alone can make it (link): a decision that rests on the newest file is taken once.
 // Thread: one.
 #pragma once
 
@@ -46,17 +46,18 @@ class Rendezvous {
   };
   // Where the newest coordinator listens, as far as is known. Errors: kIo.
   Result<Found> newest() const;
-  // Be the one after `found`, at `at`, for others to find: false when another one is. Errors: kIo.
+  // Makes the file after `found`, for others to find this agent at `at`. False: another one made
+  // it. Errors: kIo.
   Result<bool> claim(const Found& found, const net::Endpoint& at);
-  // Says that this coordinator is alive; false when its claim is not the newest. One that leads a
-  // training claims again instead, unless another one has followed. Errors: kIo.
+  // Says that this coordinator is alive. False: its file is not the newest. A coordinator that
+  // leads a training makes a new file instead, unless another one has followed it. Errors: kIo.
   Result<bool> beat();
-  // Whether `next` follows, led from `at`. To begin to train: nobody has claimed since.
-  // Errors: kIo.
+  // Writes that `next` follows, led from `at`. False: it may not. A first generation may when no
+  // file was made since this agent's own. Errors: kIo.
   Result<bool> follow(const Succession& next, const net::Endpoint& at);
-  // Nobody shall look for us, nor follow when the job is `over`.
+  // From now on nobody looks for this agent; nobody follows it when the job is `over`.
   void withdraw(bool over);
-  // Whether ours is the newest line, as far as can be seen.
+  // Whether this agent made the newest file, as far as can be seen.
   bool named() const;
 
  private:
@@ -65,7 +66,7 @@ class Rendezvous {
   std::filesystem::path file(int64_t number) const;
   Result<std::vector<int64_t>> numbers() const;  // of the files that are there
   Result<Found> readable() const;
-  // What our next line would say last; none: the newest one is another's to go on from.
+  // What our next line would say last; none: another agent goes on from the newest one.
   std::optional<Succession> ours(const Found& found) const;
   Result<bool> make(int64_t next, const net::Endpoint& at, const Succession& last);
 
@@ -76,7 +77,7 @@ class Rendezvous {
   int64_t claimed_ = -1, beats_ = 0;
   net::Endpoint at_;                 // of our claim
   Succession last_;                  // ... and what it says
-  std::optional<Succession> leads_;  // what we were let follow last
+  std::optional<Succession> leads_;  // what `follow` has written last
 };
 
 }  // namespace lockstep::launcher::control

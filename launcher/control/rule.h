@@ -5,8 +5,7 @@
 
 namespace lockstep::launcher::control {
 
-// kP1 is the rule [P1], and so on. Code that keeps a rule cites it and asks whether it is
-// `without`.
+// kP1 is the rule [P1], and so on. Code that keeps a rule cites it.
 enum class Rule : uint8_t {
   kNone,
   kP1,
@@ -31,9 +30,8 @@ enum class Rule : uint8_t {
   kP20,
   kP21,
   kP22,
-  kP23,
-  kP24
+  kP23
 };
-inline constexpr int kRules = 24;
+inline constexpr int kRules = 23;
 
 }  // namespace lockstep::launcher::control

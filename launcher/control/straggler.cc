@@ -1,6 +1,7 @@
 #include "launcher/control/straggler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 
@@ -8,6 +9,7 @@ namespace lockstep::launcher {
 namespace {
 
 constexpr double kSlow = 1.5;
+constexpr int64_t kSlowSteps = 10;
 
 }  // namespace
 
@@ -21,6 +23,14 @@ std::optional<Straggler> find_straggler(const std::vector<int64_t>& slot_us) {
   std::nth_element(others.begin(), middle, others.end());
   if (static_cast<double>(*slowest) < kSlow * static_cast<double>(*middle)) return std::nullopt;
   return Straggler{static_cast<size_t>(slowest - slot_us.begin()), *slowest, *middle};
+}
+
+std::optional<Straggler> SlowRank::look(int64_t step, const std::vector<int64_t>& slot_us) {
+  if (step == std::exchange(step_, step)) return std::nullopt;
+  const auto found = find_straggler(slot_us);
+  const int64_t rank = found ? static_cast<int64_t>(found->rank) : -1;
+  steps_ = rank == std::exchange(rank_, rank) ? steps_ + 1 : 1;
+  return steps_ == kSlowSteps ? found : std::nullopt;
 }
 
 std::string straggler_text(const Straggler& straggler) {

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "launcher/control/straggler.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -28,16 +27,11 @@ bool peer_lost(const WorkerExit& exit) {
   return exit.chose_its_code() && exit.exit_code == kExitPeerLost;
 }
 
-// From so many silences of a phase on, one that is so many times as long as the longest of them is
-// a hang, but nothing under a time that a busy file system may take.
-constexpr int64_t kKnownFrom = 20, kHangFactor = 20;
-constexpr double kLeastHangSeconds = 60;
 // Who was stopped for a moment, by whatever means, is left alone.
 constexpr double kStoppedSeconds = 5;
 // Looks that are so far apart say that the looker slept: a suspended job, a machine without a
 // processor for it.
 constexpr double kAsleepSeconds = 2;
-constexpr int64_t kSlowSteps = 10;
 constexpr int64_t kSecondStopNs = 1'000'000'000;  // after the first one
 
 int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
@@ -90,8 +84,7 @@ void Supervisor::on_event(const Nodes& event) {
 
 void Supervisor::form() {
   state_ = State::kForming;
-  reason_ = Reason::kNone;
-  killed_ = false;
+  stop_ = {};
   exits_.clear();
   phase_start_ns_ = now_ns_;
   generation_ = std::max(generation_, nodes_.next_generation);
@@ -116,7 +109,6 @@ void Supervisor::on_event(const Agreed&) {
 void Supervisor::on_event(const Started&) {
   if (state_ != State::kForming) return;
   state_ = State::kRunning;
-  alive_count_ = world_size();
   for (Worker& worker : workers_) {
     worker.alive = true;
     worker.changed_ns = now_ns_;
@@ -126,7 +118,7 @@ void Supervisor::on_event(const Started&) {
   if (!incidents_.empty()) incidents_.back().respawn_ms = since_ms(phase_start_ns_);
   phase_start_ns_ = now_ns_;
   record("spawned");
-  if (stop_ns_ >= 0) begin_graceful_stop(Reason::kUser);
+  if (asked_to_stop_ns_ >= 0) begin_graceful_stop(Reason::kUser);
 }
 
 void Supervisor::on_event(const SpawnFailed& event) {
@@ -145,14 +137,12 @@ void Supervisor::on_event(const WorkersExited& event) {
     begin_failure(since_ms(event.alive_ns));
   } else if (state_ == State::kRunning && resume) {
     begin_graceful_stop(Reason::kResume);
-  } else if (failed && !killed_ && alive_count_ > 0) {
-    // A collective save cannot succeed without this worker.
-    killed_ = true;
-    actions_.emplace_back(KillAll{});
+  } else if (failed && !stop_.killed && any_alive()) {
+    kill_all();  // a collective save cannot succeed without this worker
   }
   for (const WorkerExit& exit : event.exits)
     record("worker_exit", exit.rank, cause_text(exit), exit.progress.step);
-  if (alive_count_ > 0) return;
+  if (any_alive()) return;
   if (state_ == State::kRunning) {
     finish(kExitDone, "done");
   } else {
@@ -164,11 +154,10 @@ void Supervisor::note_exit(const WorkerExit& exit) {
   const auto rank = static_cast<size_t>(exit.rank);
   LOCKSTEP_CHECK(rank < workers_.size() && workers_[rank].alive, "rank ", exit.rank);
   workers_[rank].alive = false;
-  --alive_count_;
   workers_[rank].last.progress = exit.progress;
   note_progress(exit.progress);
   note_first_step(workers_[rank]);
-  exits_.push_back({exit, killed_});
+  exits_.push_back({exit, stop_.killed});
 }
 
 void Supervisor::note_progress(const Progress& progress) {
@@ -203,7 +192,7 @@ void Supervisor::note_computing(Worker& worker) {
 
 void Supervisor::begin_failure(double detect_ms) {
   state_ = State::kStopping;
-  reason_ = Reason::kFailure;
+  stop_.reason = Reason::kFailure;
   phase_start_ns_ = now_ns_;
   first_step_pending_ = false;
   Incident incident;
@@ -211,8 +200,8 @@ void Supervisor::begin_failure(double detect_ms) {
   incident.world_size = world_size();
   incident.detect_ms = detect_ms;
   incidents_.push_back(incident);
-  killed_ = true;
-  if (alive_count_ > 0) actions_.emplace_back(KillAll{});
+  stop_.killed = true;
+  if (any_alive()) actions_.emplace_back(KillAll{});
   const WorkerExit& first = exits_[primary_index()].exit;
   record("failure_detected", first.rank, cause_text(first), first.progress.step);
 }
@@ -220,8 +209,8 @@ void Supervisor::begin_failure(double detect_ms) {
 // Workers save and leave by themselves; grace_s bounds how long that may take.
 void Supervisor::begin_graceful_stop(Reason reason) {
   state_ = State::kStopping;
-  reason_ = reason;
-  phase_start_ns_ = grace_from_ns_ = now_ns_;
+  stop_.reason = reason;
+  phase_start_ns_ = stop_.grace_from_ns = now_ns_;
   for (size_t rank = 0; rank < workers_.size(); ++rank)
     if (workers_[rank].alive) actions_.emplace_back(Signal{static_cast<int>(rank), SIGTERM});
 }
@@ -248,15 +237,15 @@ void Supervisor::forgive_sleep() {
     worker.changed_ns += slept_ns;
     worker.stopped_ns = -1;
   }
-  if (state_ != State::kStopping || reason_ == Reason::kFailure) return;
+  if (state_ != State::kStopping || stop_.reason == Reason::kFailure) return;
   phase_start_ns_ += slept_ns;
-  grace_from_ns_ += slept_ns;
+  stop_.grace_from_ns += slept_ns;
 }
 
 void Supervisor::look_at(Worker& worker, const Sample& sample) {
   const bool moved = !same(sample.progress, worker.last.progress);
   if (moved) {
-    note_silence(worker);
+    silences_.note(worker.last.progress.phase, now_ns_ - worker.changed_ns);
     worker.changed_ns = now_ns_;
   }
   if (moved || !sample.stopped)
@@ -269,30 +258,19 @@ void Supervisor::look_at(Worker& worker, const Sample& sample) {
   note_computing(worker);
 }
 
-// Said once, of a rank that is slow for kSlowSteps on end; the step is as fast as it is.
+// It is said once; the step is as fast as the slowest rank.
 void Supervisor::look_for_straggler() {
   std::vector<int64_t> slot_us;
   for (const Worker& worker : workers_) slot_us.push_back(worker.last.progress.slot_us);
   const int64_t step = workers_.front().last.progress.step;
-  if (step == std::exchange(slow_step_, step)) return;
-  const auto found = find_straggler(slot_us);
-  const int64_t rank = found ? static_cast<int64_t>(found->rank) : -1;
-  slow_steps_ = rank == std::exchange(slow_rank_, rank) ? slow_steps_ + 1 : 1;
-  if (found && slow_steps_ == kSlowSteps)
-    record("straggler", static_cast<int>(rank), straggler_text(*found), step);
-}
-
-void Supervisor::note_silence(const Worker& worker) {
-  Silences& silences = silences_[static_cast<size_t>(worker.last.progress.phase) % kPhases];
-  ++silences.count;
-  silences.longest_ns = std::max(silences.longest_ns, now_ns_ - worker.changed_ns);
+  if (const auto found = slow_rank_.look(step, slot_us))
+    record("straggler", static_cast<int>(found->rank), straggler_text(*found), step);
 }
 
 int64_t Supervisor::hang_after_ns(const Worker& worker) const {
-  const Silences& silences = silences_[static_cast<size_t>(worker.last.progress.phase) % kPhases];
-  const int64_t most = to_ns(options_.hang_s);
-  if (silences.count < kKnownFrom || saving(worker.last.progress)) return most;
-  return std::min(most, std::max(to_ns(kLeastHangSeconds), kHangFactor * silences.longest_ns));
+  const Progress& progress = worker.last.progress;
+  const int64_t most_ns = to_ns(options_.hang_s);
+  return saving(progress) ? most_ns : silences_.hang_ns(progress.phase, most_ns);
 }
 
 bool Supervisor::stopped_for_good(const Worker& worker) const {
@@ -340,38 +318,41 @@ bool Supervisor::on_its_way_out(const Worker& worker) const {
 
 // After a validation comes a step, and then the save: each has the grace for itself.
 void Supervisor::enforce_grace() {
-  if (killed_) return;
+  if (stop_.killed) return;
   if (std::any_of(workers_.begin(), workers_.end(),
                   [this](const Worker& worker) { return on_its_way_out(worker); }))
-    grace_from_ns_ = now_ns_;
+    stop_.grace_from_ns = now_ns_;
   const int64_t waited_ns = now_ns_ - phase_start_ns_;
   const double most_s = std::max(options_.grace_s, options_.hang_s);
-  if (now_ns_ - grace_from_ns_ < to_ns(options_.grace_s) && waited_ns < to_ns(most_s)) return;
-  killed_ = true;
+  if (now_ns_ - stop_.grace_from_ns < to_ns(options_.grace_s) && waited_ns < to_ns(most_s)) return;
   const double waited_s = static_cast<double>(waited_ns) * 1e-9;
   record("grace_over", -1, text("not gone ", fixed(waited_s, 1), " s after SIGTERM: killed"));
+  kill_all();
+}
+
+void Supervisor::kill_all() {
+  stop_.killed = true;
   actions_.emplace_back(KillAll{});
 }
 
 void Supervisor::on_event(const StopRequested& event) {
-  if (stop_ns_ < 0) stop_ns_ = now_ns_;
+  if (asked_to_stop_ns_ < 0) asked_to_stop_ns_ = now_ns_;
   // Only a second Ctrl-C: Slurm sends TERM after USR1 while the checkpoint is being written. Nor is
   // it one that comes by two ways at once.
-  const bool at_once = state_ == State::kStopping && event.signal == SIGINT && !killed_ &&
-                       now_ns_ - stop_ns_ >= kSecondStopNs;
+  const bool at_once = state_ == State::kStopping && event.signal == SIGINT && !stop_.killed &&
+                       now_ns_ - asked_to_stop_ns_ >= kSecondStopNs;
   record("stop_requested", -1, signal_text(event.signal) + (at_once ? " again" : ""));
   if (state_ == State::kForming && waiting_) {
     finish(kExitResume, "asked to stop while waiting for nodes");
   } else if (state_ == State::kRunning) {
     begin_graceful_stop(Reason::kUser);
   } else if (at_once) {
-    killed_ = true;
-    actions_.emplace_back(KillAll{});
+    kill_all();
   }
 }
 
 void Supervisor::conclude() {
-  if (reason_ == Reason::kFailure) {
+  if (stop_.reason == Reason::kFailure) {
     conclude_failure();
     return;
   }
@@ -413,7 +394,7 @@ void Supervisor::conclude_failure() {
   const std::string cause = text("rank ", incident.primary.rank, " ", cause_text(incident.primary));
   if (status == kExitConfig || status == kExitNoProgress) {
     finish(status, cause);
-  } else if (stop_ns_ >= 0) {
+  } else if (asked_to_stop_ns_ >= 0) {
     finish(kExitResume, text(cause, "; asked to stop, so not restarted"));
   } else if (options_.max_restarts == 0) {
     finish(status, cause);
@@ -464,6 +445,11 @@ size_t Supervisor::primary_index() const {
                        [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
   LOCKSTEP_CHECK(first != exits_.end(), "no worker has ended");
   return static_cast<size_t>(first - exits_.begin());
+}
+
+bool Supervisor::any_alive() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const Worker& worker) { return worker.alive; });
 }
 
 void Supervisor::finish(int exit_status, std::string reason) {

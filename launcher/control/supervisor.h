@@ -14,12 +14,13 @@
 // Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "launcher/control/incident.h"
+#include "launcher/control/phase_silences.h"
+#include "launcher/control/straggler.h"
 #include "launcher/control/supervision.h"
 
 namespace lockstep::launcher {
@@ -53,6 +54,16 @@ class Supervisor {
     int64_t base_step = -1;   // the step it was computing when first seen to compute
   };
   enum class Reason { kNone, kFailure, kResume, kUser };
+  // How a generation is stopped.
+  struct Stop {
+    Reason reason = Reason::kNone;
+    bool killed = false;        // its workers were
+    int64_t grace_from_ns = 0;  // when the grace of a stop that was asked for began
+  };
+  struct Seen {
+    WorkerExit exit;
+    bool after_kill;
+  };
 
   void on_event(const Begin&);
   void on_event(const TookOver& event);
@@ -75,7 +86,7 @@ class Supervisor {
   void look_at(Worker& worker, const Sample& sample);
   void look_for_hang();
   void look_for_straggler();
-  void note_silence(const Worker& worker);
+  void kill_all();
   int64_t hang_after_ns(const Worker& worker) const;
   bool stopped_for_good(const Worker& worker) const;
   bool on_its_way_out(const Worker& worker) const;
@@ -89,29 +100,22 @@ class Supervisor {
   bool terminal() const { return state_ == State::kDone || state_ == State::kFailed; }
   double since_ms(int64_t then_ns) const { return static_cast<double>(now_ns_ - then_ns) * 1e-6; }
   size_t primary_index() const;
+  bool any_alive() const;
 
   const SupervisorOptions options_;
   State state_ = State::kForming;
-  Reason reason_ = Reason::kNone;
-  int64_t generation_, now_ns_ = 0, per_node_ = 0, alive_count_ = 0;
+  Stop stop_;  // of this generation
+  int64_t generation_, now_ns_ = 0, per_node_ = 0;
   size_t restarts_ = 0;
   std::vector<Worker> workers_;
-  int64_t slow_rank_ = -1, slow_steps_ = 0, slow_step_ = -1;  // who, so many steps on end, the last
-  struct Silences {
-    int64_t count = 0, longest_ns = 0;
-  };
-  std::array<Silences, kPhases> silences_;  // between two changes of a page, by phase
-  struct Seen {
-    WorkerExit exit;
-    bool after_kill;
-  };
-  std::vector<Seen> exits_;  // of this generation, in the order seen
-  int64_t stop_ns_ = -1;     // when it was first asked to stop; -1: it was not
-  bool killed_ = false, first_step_pending_ = false;
+  SlowRank slow_rank_;
+  PhaseSilences silences_;
+  std::vector<Seen> exits_;        // of this generation, in the order seen
+  int64_t asked_to_stop_ns_ = -1;  // for the first time; -1: it was not
+  bool first_step_pending_ = false;
   Nodes nodes_;
   bool waiting_ = true;         // forming, without a SpawnAll under way
   int64_t phase_start_ns_ = 0;  // of the recovery phase that runs, or of a stop that was asked
-  int64_t grace_from_ns_ = 0;   // of that stop: since then nobody was on its way out
   int64_t looked_ns_ = 0;       // the last Tick
   int64_t safe_step_, restarts_since_safe_;  // on disk or in memory; since it grew
   std::vector<Incident> incidents_;

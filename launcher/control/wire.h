@@ -1,9 +1,9 @@
-// One agent's connections to the others, by node: to the one it follows, and from those that report
-// to it; and the way of its workers' store requests to the coordinator's store and back.
+// One agent's connections to the other nodes: to the node it follows, and from those that report to
+// it. It also carries its workers' store requests to the coordinator's store, and the answers back.
 //
 //   worker --(Unix socket)--> Wire --StoreBytes--> coordinator's Wire: StoreServer --> … back
 //
-// Addresses are those seen on the connection; a node says only its port. Thread: one.
+// A node's host is the one seen on its connection; the node itself says only its port. Thread: one.
 #pragma once
 
 #include <filesystem>
@@ -30,11 +30,11 @@ class Wire {
 
   const net::Endpoint& listens_at() const { return listens_at_; }
   const net::LocalAddress& local() const { return local_; }
-  // Whether this node is the job's first coordinator. Who is named at the rendezvous and neither
-  // answers nor beats nor is succeeded for kStaleMs is dead; when it beats, the network or the
-  // secret is at fault.
-  // Where HOST:PORT is this machine's and taken, an agent of this job must answer there.
-  // Errors: kConfig, kIo, kTimeout (it beats).
+  // Whether this node is the job's first coordinator. The coordinator that the rendezvous names is
+  // dead when it neither answers nor beats nor is succeeded for kStaleMs. When it beats and does
+  // not answer, the network or the secret is at fault. When HOST:PORT is an address of this machine
+  // and is taken, an agent of this job must answer there. Errors: kConfig, kIo, kTimeout (it
+  // beats).
   Result<bool> meet();
   static constexpr int64_t kBeatMs = 5'000;  // at least so often a coordinator beats
 

@@ -1,0 +1,81 @@
+#include "launcher/control/generation_size.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::launcher::control {
+namespace {
+
+CoordinatorOptions options_of(OnNodeLoss on_node_loss, int64_t min, int64_t max,
+                              int64_t spares = 0) {
+  CoordinatorOptions options;
+  options.on_node_loss = on_node_loss;
+  options.min_nodes = min;
+  options.max_nodes = max;
+  options.spares = spares;
+  return options;
+}
+
+TEST(GenerationSize, TheFirstOneWaitsForMoreThanMin) {
+  const auto options = options_of(OnNodeLoss::kShrink, 2, 4);
+  GenerationSize size(options, 0);
+  EXPECT_EQ(size.plan({.have = 1, .first = true}, 10).count, 0);
+  EXPECT_FALSE(size.enough_just_came(10));
+  EXPECT_EQ(size.plan({.have = 2, .first = true}, 20).count, 0);
+  EXPECT_TRUE(size.enough_just_came(20));
+  EXPECT_EQ(size.plan({.have = 3, .first = true}, 19 + options.last_call_ns).count, 0);
+  EXPECT_EQ(size.plan({.have = 3, .first = true}, 20 + options.last_call_ns).count, 3);
+  EXPECT_EQ(size.plan({.have = 4, .first = true}, 30).count, 4);  // all are there
+}
+
+TEST(GenerationSize, TooFewEndTheJobInTheEnd) {
+  const auto options = options_of(OnNodeLoss::kShrink, 3, 4);
+  GenerationSize size(options, 0);
+  const Nodes first = size.plan({.have = 2, .first = true}, options.timing.join_ns);
+  EXPECT_EQ(first.count, -1);
+  EXPECT_EQ(first.reason, "only 2 of 3 nodes came");
+  size.note_committed();
+  EXPECT_EQ(size.plan({.have = 2, .before = 4}, 100).count, 0);
+  size.excuse(50);
+  EXPECT_EQ(size.plan({.have = 2, .before = 4}, 149 + options.last_call_ns).count, 0);
+  EXPECT_EQ(size.plan({.have = 2, .before = 4}, 150 + options.last_call_ns).count, -1);
+}
+
+TEST(GenerationSize, ShrinksAndGrowsWithinItsLimits) {
+  const auto options = options_of(OnNodeLoss::kShrink, 1, 4, /*spares=*/1);
+  GenerationSize size(options, 0);
+  EXPECT_EQ(size.plan({.have = 3, .before = 4}, 0).count, 3);
+  EXPECT_EQ(size.plan({.have = 4, .before = 3}, 0).count, 3);  // one is kept as a spare
+  EXPECT_EQ(size.plan({.have = 9, .before = 3}, 0).count, 4);
+}
+
+TEST(GenerationSize, WaitAndSpareNeedAsManyAsBefore) {
+  const auto waits = options_of(OnNodeLoss::kWait, 1, 4);
+  const auto spares = options_of(OnNodeLoss::kSpare, 1, 4);
+  GenerationSize wait(waits, 0), spare(spares, 0);
+  EXPECT_EQ(wait.plan({.have = 3, .before = 4}, waits.timing.fence_ns).count, 0);
+  EXPECT_EQ(spare.plan({.have = 3, .before = 4}, spares.timing.fence_ns).count, -1);
+  EXPECT_EQ(wait.plan({.have = 4, .before = 4}, 0).count, 4);
+}
+
+TEST(GenerationSize, FailEndsTheJobWhenAMemberIsLost) {
+  const auto options = options_of(OnNodeLoss::kFail, 1, 4);
+  GenerationSize size(options, 0);
+  EXPECT_EQ(size.plan({.have = 3, .before = 4}, 0).count, 0);  // not before one is
+  size.note_lost_member();
+  EXPECT_EQ(size.plan({.have = 4, .before = 4}, 0).count, -1);
+  size.note_committed();
+  EXPECT_EQ(size.plan({.have = 4, .before = 4}, 0).count, 4);
+}
+
+TEST(GenerationSize, WithoutAQuorumItWaitsForEver) {
+  const auto options = options_of(OnNodeLoss::kShrink, 1, 4);
+  GenerationSize size(options, 0);
+  const int64_t late_ns = 100 * options.timing.join_ns;
+  EXPECT_EQ(size.plan({.have = 4, .before = 9, .lacks_quorum = true}, late_ns).count, 0);
+  EXPECT_EQ(size.without_quorum_ns(late_ns), late_ns);
+  size.note_quorum(late_ns - 5);
+  EXPECT_EQ(size.without_quorum_ns(late_ns), 5);
+}
+
+}  // namespace
+}  // namespace lockstep::launcher::control

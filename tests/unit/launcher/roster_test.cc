@@ -1,0 +1,97 @@
+#include "launcher/control/roster.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep::launcher::control {
+namespace {
+
+constexpr NodeId kOwn = 1;
+
+Report report_of(NodeId id, int64_t sequence = 1) {
+  Report report;
+  report.id = id;
+  report.name = std::string("n") + std::to_string(id);
+  report.sequence = sequence;
+  report.follows = kOwn;
+  return report;
+}
+
+class RosterTest : public testing::Test {
+ protected:
+  Node& add(NodeId id) {
+    Node& node = roster_.admit(report_of(id));
+    roster_.hear(node, report_of(id), 0);
+    return node;
+  }
+  const Timing timing_;
+  Roster roster_{kOwn, timing_, Rule::kNone};
+};
+
+TEST_F(RosterTest, ANodeIsSuspectFirstAndLostLater) {
+  add(kOwn);
+  const Node& node = add(2);
+  EXPECT_FALSE(roster_.look_for_silence(timing_.suspect_ns - 1));
+  EXPECT_TRUE(roster_.look_for_silence(timing_.suspect_ns));
+  EXPECT_FALSE(roster_.look_for_silence(timing_.suspect_ns));  // it is said once
+  EXPECT_TRUE(node.suspect);
+  EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns - 1), "");
+  EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns), "no word for 1500 ms");
+  EXPECT_EQ(roster_.reason_lost(*roster_.find(kOwn), 10 * timing_.evict_ns), "");
+  roster_.excuse(timing_.evict_ns);
+  EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns), "");
+}
+
+TEST_F(RosterTest, ABrokenConnectionHasAMomentToComeBack) {
+  Node& node = add(2);
+  node.gone_ns = 0;
+  EXPECT_FALSE(roster_.eligible(node));
+  EXPECT_EQ(roster_.reason_lost(node, timing_.reset_ns - 1), "");
+  EXPECT_EQ(roster_.reason_lost(node, timing_.reset_ns), "its connection has ended");
+  roster_.hear(node, report_of(2, 2), timing_.reset_ns);
+  EXPECT_TRUE(roster_.eligible(node));
+}
+
+TEST_F(RosterTest, WhoFollowsAnotherCoordinatorDoesNotCount) {
+  Node& node = add(2);
+  node.voter = true;
+  EXPECT_EQ(roster_.count_eligible(), 1);
+  EXPECT_EQ(roster_.count_voters(), 1u);
+  Report report = report_of(2, 2);
+  report.follows = 3;
+  roster_.hear(node, report, 0);
+  EXPECT_EQ(roster_.count_eligible(), 0);
+  EXPECT_EQ(roster_.count_voters(), 0u);
+}
+
+TEST_F(RosterTest, AStruckNodeStaysUntilTheSweep) {
+  Node& node = add(2);
+  EXPECT_TRUE(roster_.strike(node));
+  EXPECT_FALSE(roster_.strike(node));
+  EXPECT_EQ(roster_.find(2), nullptr);
+  EXPECT_EQ(roster_.nodes().size(), 1u);
+  roster_.sweep();
+  EXPECT_TRUE(roster_.nodes().empty());
+}
+
+TEST_F(RosterTest, MembersOfTheLastGenerationKeepTheirOrder) {
+  for (const NodeId id : {2, 3, 4}) add(id);
+  roster_.find(4)->voter = roster_.find(3)->voter = true;
+  const std::vector<Node*> chosen = roster_.choose(3, {4, 9, 3});
+  ASSERT_EQ(chosen.size(), 3u);
+  EXPECT_EQ(chosen[0]->peer.id, 4u);
+  EXPECT_EQ(chosen[1]->peer.id, 3u);
+  EXPECT_EQ(chosen[2]->peer.id, 2u);
+}
+
+TEST_F(RosterTest, KnowsTheNewestPromise) {
+  Report report = report_of(2);
+  report.promised = 7;
+  Node& node = add(2);
+  roster_.hear(node, report, 0);
+  report.promised = 5;
+  roster_.hear(node, report, 0);
+  EXPECT_EQ(roster_.max_promised(), 7);
+}
+
+}  // namespace
+}  // namespace lockstep::launcher::control
