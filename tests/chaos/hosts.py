@@ -56,16 +56,16 @@ class Host:
     def mend(self):
         lab.must("ip", "link", "set", self.link, "up")
 
-    def lose(self, percent):
-        """So many of the packets that come in, from now on; 0: none."""
+    def lose_every(self, nth):
+        """Of the packets that come in, from now on; 0: none."""
         lab.run(*self.inside("nft", "delete", "table", "ip", "loss"))
-        if percent == 0:
+        if nth == 0:
             return
         self.must("nft", "add", "table", "ip", "loss")
         self.must("nft", "add", "chain", "ip", "loss", "input",
                   "{ type filter hook input priority 0; }")
-        self.must("nft", "add", "rule", "ip", "loss", "input", "numgen", "random", "mod", "100",
-                  "<", percent, "counter", "drop")
+        self.must("nft", "add", "rule", "ip", "loss", "input", "numgen", "inc", "mod", nth, "0",
+                  "counter", "drop")
 
     def lost_packets(self):
         words = self.must("nft", "list", "table", "ip", "loss").split()

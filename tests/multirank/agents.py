@@ -1,10 +1,11 @@
 """`lockstep launch` on several nodes: one agent a node, all with the same run folder."""
-import json
 import os
+import pathlib
 import subprocess
 import time
 
-from lockstep_run import TINY, check, events, flags, metrics, program, tail, wait_until
+from lockstep_run import (TINY, check, events, flags, members, metrics, program, state_of,
+                          stopped_worker, tail, wait_until)
 
 # A step takes tens of milliseconds: long enough to be caught at it.
 KEYS = TINY | {"model.dim": 128, "model.n_heads": 4, "model.ffn_dim": 352, "training.seq_len": 128,
@@ -53,10 +54,13 @@ class Agents:
             raise AssertionError(f"{error}\n{self.members()}\n{self.log()}") from None
 
     def members(self):
-        try:
-            return json.loads((self.folder / "workers.json").read_text())
-        except FileNotFoundError:
-            return {"workers": [], "nodes": [], "generation": -1, "world_size": 0}
+        return members(self.folder)
+
+    def stopped(self, rank, generation=1):
+        """A worker that stops itself (debug.stop_at), once it has. It cannot end before it is woken
+        or killed; its agent does the latter after 5 s."""
+        return self.await_(lambda: stopped_worker(self.folder, rank, generation),
+                           f"rank {rank} of generation {generation} stops itself")
 
     def at(self, world_size, step):
         """workers.json once a generation of so many ranks has done `step`."""
@@ -65,10 +69,10 @@ class Agents:
             if not lines or lines[-1]["world_size"] != world_size or lines[-1]["step"] < step:
                 return None
             found = self.members()
-            return found if len(found["workers"]) == world_size else None
+            return found if found["generation"] == lines[-1]["generation"] else None
         return self.await_(there, f"step {step} with {world_size} ranks")
 
-    def after(self, disturb, world_size, what):
+    def after(self, disturb, world_size, what, timeout_s=60):
         """Seconds from disturb() to the next step of a later generation of so many ranks; None:
         of any number."""
         start, generation = time.time(), self.members()["generation"]
@@ -78,7 +82,8 @@ class Agents:
             return next((line for line in metrics(self.folder)
                          if line["t"] > start and line["generation"] > generation
                          and world_size in (None, line["world_size"])), None)
-        line = self.await_(resumed, f"a step after {what}")
+        line = self.await_(resumed, f"a step after {what}", timeout_s)
+        self.await_(lambda: self.members()["generation"] >= line["generation"], "its workers.json")
         print(f"       {what}: next completed step after {line['t'] - start:.2f} s, of which the "
               f"step {line['step_time_s']:.2f} s", flush=True)
         return line["t"] - start
@@ -98,9 +103,12 @@ class Agents:
         return [worker["pid"] for worker in self.members()["workers"] if worker["node"] == node]
 
     def kill_agent(self, node):
+        """The kernel then kills its workers, which takes a moment."""
         agent = self.agents.pop(node)
+        workers = children_of(agent.pid)
         agent.kill()
         agent.wait()
+        wait_until(lambda: not any(map(state_of, workers)), f"the end of the workers of {node}")
 
     def expect(self, status, timeout_s=60):
         end = time.monotonic() + timeout_s
@@ -124,6 +132,12 @@ class Agents:
             if not seen or seen[-1] != line["world_size"]:
                 seen.append(line["world_size"])
         return seen
+
+
+def children_of(pid):
+    """Of any of its threads."""
+    lists = pathlib.Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for each in lists for child in each.read_text().split()]
 
 
 def processes_with(word):

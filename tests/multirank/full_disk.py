@@ -1,10 +1,11 @@
 """A disk that fills up during a save: training goes on, nothing is lost, and with room again it
 resumes. The disk is a tmpfs, so this test needs the right to mount one."""
 import os
+import signal
 import subprocess
 
 from lockstep_run import (EXIT_BUG, TINY, Test, check, check_same, committed, metrics, step_of,
-                          tail, wait_until, whole_curve)
+                          tail, whole_curve)
 
 STEPS, MAX_FAILURES = 30, 3
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.when_busy": "wait",
@@ -72,9 +73,11 @@ def ends_after_some_failures(test, size_bytes, reference):
 def goes_on_when_there_is_room(test, size_bytes, reference):
     disk = Disk(test, "goes_on")
     disk.leave(size_bytes * 3 // 2)
-    run = test.ranks(disk.folder, 2, KEYS | {"checkpoint.max_failures": 1000})
-    wait_until(lambda: "the save of step 6 failed" in run.log(), "two failed saves")
+    run = test.ranks(disk.folder, 2, KEYS | {"checkpoint.max_failures": 1000}, stop_at="0:step:9")
+    stopped = run.await_stop()  # the save of step 8 has waited for the one before it
+    check("the save of step 6 failed" in run.log(), tail(run.log()))
     disk.ballast.unlink()
+    stopped.send_signal(signal.SIGCONT)
     run.expect(0)
     check_same(reference, whole_curve(disk.folder, STEPS), "room came back")
     check(step_of(committed(disk.folder)[0]) == STEPS, committed(disk.folder))

@@ -1,12 +1,16 @@
-"""SIGKILL of any rank at any moment, then a resume on another world size: the same losses.
+"""SIGKILL of a rank at every moment that its progress page names, then a resume on another world
+size: the same losses.
 
-Chains of runs in one folder. Each run is killed at a phase that its victim's progress page shows,
-or after a random time; the next one resumes on a random world size, under other settings that must
-not change a bit. The oracle is an uninterrupted run in a folder of its own."""
+Chains of runs in one folder. In each run one rank stops itself at a moment (debug.stop_at) and is
+killed there, so that every moment is hit; the next run resumes, under other settings that must not
+change a bit. The oracle is an uninterrupted run in a folder of its own. `kill.py soak` draws
+moments, steps and ranks, and kills some time after the moment."""
+import signal
 import time
+from typing import NamedTuple
 
-from lockstep_run import (SMALL, Test, check, check_same, committed, metrics, step_of, tail,
-                          whole_curve)
+from lockstep_run import (EXIT_PEER_LOST, SMALL, SOAK, Test, check, check_same, committed, metrics,
+                          step_of, tail, whole_curve)
 
 STEPS = 32
 KEEP = 3
@@ -18,50 +22,57 @@ NEUTRAL = {"parallelism.strategy": ("full_shard", "ddp", "shard_grad_op", "hybri
            "parallelism.wrap_policy": ("module_wrap", "none"),
            "parallelism.slot_map": ("cyclic", "block"), "checkpoint.codec": ("zstd", "none"),
            "checkpoint.threads": (1, 2), "checkpoint.when_busy": ("skip", "wait")}
-KILLS_IN_CHAIN, MAX_CHAINS = 5, 8
-# Where to strike; "any" is a random moment.
-MOMENTS = (["start"] + ["load"] * 3 + ["step"] * 2 + ["update"] * 2 + ["staging"] * 3 +
-           ["writing"] * 4 + ["voting"] * 3 + ["committed"] + ["any"] * 3)
-MUST_BE_HIT = {"load", "step", "staging", "writing", "voting"}
-LOOK_S = 0.0002
 
 
-def at_moment(page, moment, after_steps):
-    """Whether the page shows the moment, `after_steps` steps after its first one."""
-    first = None
-
-    def shows():
-        nonlocal first
-        step, phase, save_phase, _ = page.read()
-        if moment in ("start", "load"):
-            return phase == moment
-        if first is None and phase == "step":
-            first = step
-        if first is None or step < first + after_steps:
-            return False
-        return moment in (phase, save_phase)
-    return shows
+class Kill(NamedTuple):
+    world_size: int
+    at: str             # RANK:MOMENT:STEP
+    alone: bool = True  # the others are left to find out for themselves; else they are killed, too
+    later_s: float = 0  # from the moment to the kill
 
 
-def strike(test, run, moment):
-    """Kills one rank at the moment, then the others. Where the victim was; None: the run ended."""
-    world_size = len(run.processes)
-    # The commit is rank 0's work: half of the votes and commits are cut off there.
-    victim = 0 if moment in ("voting", "committed") and test.random.random() < 0.5 \
-        else test.random.randrange(world_size)
-    shows = at_moment(run.pages[victim], moment, test.random.randrange(7))
-    delay_s = {"load": 0.05, "step": 0.05, "writing": 0.03, "any": 2.0}.get(moment, 0.001)
-    while moment != "any" and run.running() and not shows():
-        time.sleep(LOOK_S)
-    time.sleep(test.random.random() * delay_s)
-    if run.processes[victim].poll() is not None:
-        return None
-    run.processes[victim].kill()
-    run.processes[victim].wait()
-    step, phase, save_phase, _ = run.pages[victim].read()
-    time.sleep(test.random.random() * 0.06)  # what the others still do meanwhile
+# Rank 0 commits: it is killed at every moment of a save.
+CHAINS = {
+    "float32": (Kill(3, "2:start:0", alone=False), Kill(2, "0:load:0", alone=False),
+                Kill(3, "2:staging:4"), Kill(1, "0:writing:8"), Kill(4, "0:voting:12"),
+                Kill(2, "1:load:0", alone=False), Kill(3, "0:committed:18"), Kill(4, "3:eval:20"),
+                Kill(3, "1:step:27"), Kill(2, "1:done:32", alone=False)),
+    "bfloat16": (Kill(2, "0:staging:2"), Kill(3, "2:writing:6"), Kill(4, "0:writing:10"),
+                 Kill(3, "1:voting:14", alone=False), Kill(4, "2:committed:20"),
+                 Kill(1, "0:save:22"), Kill(2, "1:update:27"), Kill(3, "0:save:32", alone=False))}
+
+
+def drawn(random):
+    moments = ["start", "load", "step", "update", "eval", "save", "staging", "writing", "voting",
+               "committed", "done"]
+    kills = []
+    for _ in range(6):
+        world_size, moment = random.randint(1, 4), random.choice(moments)
+        step = {"start": 0, "load": 0, "done": STEPS}.get(moment, random.randint(1, STEPS))
+        later_s = random.choice((0, 0.05, 2)) * random.random()
+        alone = random.random() < 0.5 and later_s == 0 and 1 <= step < STEPS - 2
+        kills.append(Kill(world_size, f"{random.randrange(world_size)}:{moment}:{step}", alone,
+                          later_s))
+    return kills
+
+
+def strike(run, kill):
+    """Whether the victim was there to be killed. What is drawn may come too late."""
+    if SOAK and not run.stops():
+        return False
+    victim = run.await_stop()
+    if kill.later_s:
+        victim.send_signal(signal.SIGCONT)
+        time.sleep(kill.later_s)
+    if victim.poll() is not None:
+        return False
+    victim.kill()
+    if kill.alone:
+        statuses = run.wait()
+        check(sorted(statuses) == [-signal.SIGKILL] + [EXIT_PEER_LOST] * (len(statuses) - 1),
+              f"exit statuses {statuses}\n{tail(run.all_logs(), 60)}")
     run.kill()
-    return victim, step, phase, save_phase
+    return True
 
 
 def check_checkpoints(test, folder, before):
@@ -87,53 +98,39 @@ def check_resumed(run, there, first_step):
     check(first_step in (None, expected), f"first step {first_step}, not {expected}")
 
 
-def chain(test, name, moments, hits, keys, reference):
-    folder = test.folder / name
-    there, kills = [], 0  # committed checkpoints that the last kill left
-    while True:
-        moment = moments[-1] if moments and kills < KILLS_IN_CHAIN else None
-        world_size = test.random.randint(1, 4)
-        lines = len(metrics(folder))
-        neutral = {key: test.random.choice(values) for key, values in NEUTRAL.items()}
-        run = test.ranks(folder, world_size, keys | neutral)
-        if moment is None:
-            run.expect(0)
-            struck = None
-        else:
-            struck = strike(test, run, moment)
-            if struck is None:
-                run.expect(0)
-        new = metrics(folder)[lines:]
-        started = run.pages[0].read()[1] not in ("start", "load")
-        if started:
-            check_resumed(run, there, new[0]["step"] if new else None)
-        end = "ended" if struck is None else "rank {} at step {}, {}, {}".format(*struck)
-        print(f"       {name} W={world_size} {' '.join(map(str, neutral.values()))}, "
-              f"{moment or 'to the end'}: {end}; from {there[0] if there else 'nothing'}, "
-              f"{len(new)} steps", flush=True)
-        check("differ from here on" not in run.all_logs(), tail(run.all_logs(), 60))
-        there = check_checkpoints(test, folder, there)
-        if struck is None:
-            break
-        hits.append((moments.pop(), struck))
-        kills += 1
+def generation(test, folder, keys, kill, there):
+    """One run of a chain; the checkpoints afterwards."""
+    lines = len(metrics(folder))
+    neutral = {key: test.random.choice(values) for key, values in NEUTRAL.items()}
+    world_size = kill.world_size if kill else 2
+    run = test.ranks(folder, world_size, keys | neutral, stop_at=kill.at if kill else None)
+    killed = kill is not None and strike(run, kill)
+    if not killed:
+        run.expect(0)
+    new = metrics(folder)[lines:]
+    if run.pages[0].read()[1] not in ("start", "load"):
+        check_resumed(run, there, new[0]["step"] if new else None)
+    print(f"       {folder.name} W={world_size} {' '.join(map(str, neutral.values()))}, "
+          f"{kill.at if kill else 'to the end'}: {'killed' if killed else 'ended'}; from "
+          f"{there[0] if there else 'nothing'}, {len(new)} steps", flush=True)
+    check("differ from here on" not in run.all_logs(), tail(run.all_logs(), 60))
+    return check_checkpoints(test, folder, there)
+
+
+def chain(test, name, kills, keys, reference):
+    folder, there = test.folder / name, []  # committed checkpoints that the last run left
+    for kill in kills:
+        there = generation(test, folder, keys, kill, there)
+    generation(test, folder, keys, None, there)
     check(step_of(committed(folder)[0]) == STEPS, f"{name}: the last step is not saved")
     check_same(reference, whole_curve(folder, STEPS), name)
-    return folder
 
 
 with Test("kill") as test:
-    moments, hits, chains = list(MOMENTS), [], 0
-    test.random.shuffle(moments)
-    keys = KEYS | {"training.mixed_precision_param": test.random.choice(("float32", "bfloat16"))}
-    with test.case(f"the uninterrupted run, {keys['training.mixed_precision_param']}"):
-        reference = whole_curve(test.train("reference", test.random.randint(1, 4), keys), STEPS)
-    # A run that ends before its moment comes leaves that moment to the next chain.
-    while moments and chains < MAX_CHAINS and not test.failures:
-        with test.case(f"chain {chains}"):
-            chain(test, f"chain_{chains}", moments, hits, keys, reference)
-        chains += 1
-    with test.case(f"every phase was hit in {len(hits)} kills"):
-        check(len(hits) == len(MOMENTS), f"left over: {moments}")
-        where = {place for _, (_, _, phase, save_phase) in hits for place in (phase, save_phase)}
-        check(MUST_BE_HIT <= where, f"never hit: {MUST_BE_HIT - where}")
+    for precision, kills in CHAINS.items():
+        keys = KEYS | {"training.mixed_precision_param": precision}
+        with test.case(f"the uninterrupted run, {precision}"):
+            reference = whole_curve(test.train(f"reference_{precision}", 3, keys), STEPS)
+        with test.case(f"a chain of kills, {precision}"):
+            chain(test, f"chain_{precision}", drawn(test.random) if SOAK else kills, keys,
+                  reference)

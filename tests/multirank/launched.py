@@ -1,11 +1,10 @@
 """One `lockstep launch` on this machine, and what it says of itself."""
-import json
 import pathlib
+import signal
 import subprocess
 
-from lockstep_run import check, events, flags, metrics, program, tail, wait_until
-
-RECOVERY_TIMEOUT_S = 40
+from lockstep_run import (check, events, flags, members, metrics, program, send, stopped_worker,
+                          tail, wait_until)
 
 
 class Launch:
@@ -22,27 +21,25 @@ class Launch:
     def log(self):
         return self.log_path.read_text(errors="replace")
 
-    def status(self):
-        printed = self.test.command("status", self.folder, "--json", status=None)
-        return json.loads(printed) if printed.startswith("{") else {"workers": [], "generation": -1}
-
-    def worker_at(self, rank, generation, step):
-        """The pid of a worker once it computes `step` of that generation."""
+    def stopped(self, rank, generation=1):
+        """The pid of a worker that stops itself (debug.stop_at), once it has. It cannot end before
+        it is woken or killed; the agent does the latter after 5 s."""
         def there():
             check(self.process.poll() is None, f"ended early\n{tail(self.log(), 60)}")
-            status = self.status()
-            workers = {each["rank"]: each for each in status["workers"]}
-            if status["generation"] != generation or rank not in workers:
-                return None
-            worker = workers[rank]
-            return worker["pid"] if worker["alive"] and worker["step"] >= step else None
-        return wait_until(there, f"rank {rank} at step {step} of generation {generation}")
+            return stopped_worker(self.folder, rank, generation)
+        return wait_until(there, f"rank {rank} of generation {generation} stops itself")["pid"]
+
+    def ask_to_stop(self, worker):
+        """SIGTERM to the agent, which knows of it before the stopped `worker` goes on."""
+        self.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: self.events("stop_requested"), "the agent's word")
+        send(worker, signal.SIGCONT)
 
     def expect(self, status, timeout_s=60):
         try:
             self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            check(False, f"still there after {timeout_s} s: {self.status()}\n"
+            check(False, f"still there after {timeout_s} s: {members(self.folder)}\n"
                          f"{tail(self.log(), 60)}")
         check(self.process.returncode == status,
               f"exit {self.process.returncode}, not {status}\n{tail(self.log(), 60)}")
@@ -51,8 +48,7 @@ class Launch:
         return events(self.folder, name)
 
     def page_of(self, rank):
-        members = json.loads((self.folder / "workers.json").read_text())
-        return pathlib.Path(members["workers"][rank]["progress_page"])
+        return pathlib.Path(members(self.folder)["workers"][rank]["progress_page"])
 
 
 def next_step(launch, generation, moment):
@@ -67,4 +63,4 @@ def next_step(launch, generation, moment):
         enough = last and last[-1]["generation"] - start + 1 >= generation
         after = [each for each in after if enough and each["t"] > last[-1]["t"]]
         return after[0]["t"] - moment if after else None
-    return wait_until(line, f"a step of generation {generation}", RECOVERY_TIMEOUT_S)
+    return wait_until(line, f"a step of generation {generation}")

@@ -1,8 +1,12 @@
 """Starts Lockstep's programs for the tests of this folder, and reads what they leave behind.
 
-A test is a script: `with Test("name") as test:` gives it a temporary folder, a seed (LOCKSTEP_SEED,
-printed), and a list of cases; it ends what it started, by process id, and exits 1 when a case
-failed. Programs come from LOCKSTEP_BIN_DIR. Standard library only.
+A test is a script: `with Test("name") as test:` gives it a temporary folder, a seed and a list of
+cases; it ends what it started, by process id, and exits 1 when a case failed. The seed is printed.
+It is always the same one, unless LOCKSTEP_SEED names another; with the argument `soak` it is a
+fresh one. Programs come from LOCKSTEP_BIN_DIR. Standard library only.
+
+What a test needs to happen it makes happen: a worker stops itself at a moment that debug.stop_at
+names (worker_link/progress_page.h), and the test then kills it, does something else, or wakes it.
 """
 import contextlib
 import ctypes
@@ -28,6 +32,9 @@ SAVE_PHASES = ("idle", "staging", "writing", "voting", "committed", "failed")
 PAGE = struct.Struct("<qqqiiq")  # worker_link/progress_page.h: Layout
 TURN = struct.Struct("<I")       # what follows it
 PARKED = 2
+
+DEFAULT_SEED = 1
+SOAK = sys.argv[1:] == ["soak"]
 
 EXIT_CONFIG, EXIT_BUG, EXIT_RESUME, EXIT_PEER_LOST = 64, 70, 75, 76
 RUN_TIMEOUT_S = 100
@@ -74,23 +81,29 @@ class Page:
 
     def parked(self):
         """Whether its process has let go of its generation."""
-        raw = self.path.read_bytes()
-        return TURN.unpack_from(raw, PAGE.size)[0] == PARKED
+        return TURN.unpack_from(self._raw(), PAGE.size)[0] == PARKED
 
     def _words(self):
+        return PAGE.unpack_from(self._raw())
+
+    def _raw(self):
+        """All zero where there is no page yet, or no longer."""
         try:
             raw = self.path.read_bytes()
         except FileNotFoundError:
             raw = b""
-        return PAGE.unpack(raw[:PAGE.size].ljust(PAGE.size, b"\0"))
+        return raw.ljust(PAGE.size + TURN.size, b"\0")
 
 
 class Ranks:
     """The workers of one generation, started as srun or an agent would; `own_keys(rank)` are those
-    that one rank has otherwise."""
+    that one rank has otherwise; `stop_at` is "RANK:MOMENT:STEP", where that rank stops itself."""
 
-    def __init__(self, test, folder, world_size, keys, number, own_keys):
+    def __init__(self, test, folder, world_size, keys, number, own_keys, stop_at):
         self.name = f"{pathlib.Path(folder).name} W={world_size}"
+        if stop_at:
+            self.stop_at, self.stop_rank = stop_at, int(stop_at.split(":")[0])
+            keys = keys | {"debug.stop_at": f"{number}:{stop_at}"}
         store = test.folder / f"store_{number}"
         self.logs = [test.folder / f"log_{number:03d}_{rank}" for rank in range(world_size)]
         self.pages = [Page(test.folder / f"page_{number:03d}_{rank}") for rank in range(world_size)]
@@ -113,6 +126,19 @@ class Ranks:
 
     def running(self):
         return any(process.poll() is None for process in self.processes)
+
+    def stops(self):
+        """Waits until the rank of the stop point has stopped itself; False: it ended before."""
+        process = self.processes[self.stop_rank]
+        wait_until(lambda: process.poll() is not None or state_of(process.pid) == "T",
+                   f"{self.name}: {self.stop_at}", RUN_TIMEOUT_S)
+        return process.poll() is None
+
+    def await_stop(self):
+        """The process that stops itself, once it has."""
+        check(self.stops(), f"{self.name}: it ended before {self.stop_at}\n",
+              tail(self.all_logs(), 60))
+        return self.processes[self.stop_rank]
 
     def wait(self, timeout_s=RUN_TIMEOUT_S):
         """Every rank's exit status. One that does not end is killed and fails the case."""
@@ -144,7 +170,8 @@ class Ranks:
 class Test:
     def __init__(self, name):
         self.name = name
-        self.seed = int(os.environ.get("LOCKSTEP_SEED", time.time_ns() % 1_000_000))
+        seed = time.time_ns() % 1_000_000 if SOAK else DEFAULT_SEED
+        self.seed = int(os.environ.get("LOCKSTEP_SEED", seed))
         self.random = random.Random(self.seed)
         self.failures, self.cases, self.processes, self.mounts, self.count = [], 0, [], [], 0
         self.environment = {key: value for key, value in os.environ.items()
@@ -225,10 +252,17 @@ class Test:
             self.command("prepare", source, "--out", out, "--val-fraction", "0.2")
         return out
 
-    def ranks(self, folder, world_size, keys, own_keys=lambda rank: {}):
+    def ranks(self, folder, world_size, keys, own_keys=lambda rank: {}, stop_at=None):
         self.count += 1
         return Ranks(self, folder, world_size, {"data.path": self.tokens()} | keys, self.count,
-                     own_keys)
+                     own_keys, stop_at)
+
+    def killed_at(self, moment, folder, world_size, keys, own_keys=lambda rank: {}):
+        """A generation of which one rank is killed at "RANK:MOMENT:STEP", and then the others."""
+        run = self.ranks(folder, world_size, keys, own_keys, moment)
+        run.await_stop().kill()
+        run.kill()
+        return run
 
     def train(self, name, world_size, keys):
         """A whole run in a folder of its own; the folder."""
@@ -270,6 +304,21 @@ def send_if_there(pid, what):
         pass
 
 
+def send(pid, what):
+    """A signal to a process that must be there."""
+    check(state_of(pid), f"process {pid} is not there to get {signal.Signals(what).name}")
+    os.kill(pid, what)
+
+
+def state_of(pid):
+    """R, S, D, T, … as in /proc; empty for a process that has ended, waited for or not."""
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return "" if state in "ZX" else state
+
+
 def metrics(folder):
     return json_lines(pathlib.Path(folder) / "metrics.jsonl")
 
@@ -278,6 +327,23 @@ def events(folder, name=None):
     """Those of events.jsonl, or of them those with this name."""
     return [event for event in json_lines(pathlib.Path(folder) / "events.jsonl")
             if name in (None, event["event"])]
+
+
+def members(folder):
+    """What workers.json says of the run; of one that has none yet that it has no workers."""
+    try:
+        return json.loads((pathlib.Path(folder) / "workers.json").read_text())
+    except FileNotFoundError:
+        return {"workers": [], "nodes": [], "generation": -1, "world_size": 0}
+
+
+def stopped_worker(folder, rank, generation):
+    """The worker of this rank in workers.json when it has stopped itself (debug.stop_at)."""
+    found = members(folder)
+    check(found["generation"] <= generation, f"generation {generation} is over: {found}")
+    workers = {each["rank"]: each for each in found["workers"]}
+    there = found["generation"] == generation and rank in workers
+    return workers[rank] if there and state_of(workers[rank]["pid"]) == "T" else None
 
 
 def curve(folder):

@@ -4,10 +4,9 @@ kill and a resume; checkpoints that hold adapters alone; both exports; and what 
 tests/reference/lora_test.py has PEFT's opinion.
 """
 import json
-import time
 
 from lockstep_run import (EXIT_CONFIG, TINY, Test, check, check_same, committed, flags, metrics,
-                          tail, wait_until, whole_curve)
+                          tail, whole_curve)
 
 STEPS = 12
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 3, "checkpoint.keep_latest_k": 0,
@@ -47,17 +46,11 @@ def same_bits(test, keys, name):
 def killed(test, keys, name, reference):
     with test.case(f"{name}: killed twice, and resumed on other ranks"):
         folder = test.folder / f"{name}_killed"
-        for world_size, strategy in ((3, "full_shard"), (2, "ddp"), (1, "single")):
-            run = test.ranks(folder, world_size, keys | {"parallelism.strategy": strategy})
-            if world_size == 1:
-                run.expect(0)
-                break
-            there = len(committed(folder))
-            wait_until(lambda: len(committed(folder)) > there or not run.running(), "a commit")
-            time.sleep(test.random.random() * 0.05)
-            run.processes[test.random.randrange(world_size)].kill()
-            time.sleep(test.random.random() * 0.05)
-            run.kill()
+        for world_size, strategy, moment in ((3, "full_shard", "2:committed:3"),
+                                             (2, "ddp", "0:update:8")):
+            test.killed_at(moment, folder, world_size, keys | {"parallelism.strategy": strategy})
+        run = test.ranks(folder, 1, keys | {"parallelism.strategy": "single"})
+        run.expect(0)
         check("resumed from" in run.log() and "differ from here on" not in run.log(),
               tail(run.log(), 60))
         check_same(whole_curve(reference, STEPS), whole_curve(folder, STEPS), "killed")

@@ -3,18 +3,20 @@ memory is lost, and never when damaged. Every curve is that of a run which had n
 
 Nodes are pretended: ranks that are given another checkpoint.memory_folder."""
 import json
-import os
 import pathlib
 import re
 import shutil
 import signal
 
-from lockstep_run import (TINY, Test, check, check_same, flags, metrics, program, tail, wait_until,
+from launched import Launch
+from lockstep_run import (TINY, Page, Test, check, check_same, metrics, send, tail, wait_until,
                           whole_curve)
 
 STEPS, DISK_INTERVAL = 40, 10
 KEYS = TINY | {"model.dim": 128, "model.ffn_dim": 352, "training.seq_len": 128,
-               "training.steps": STEPS, "checkpoint.interval": DISK_INTERVAL}
+               "training.steps": STEPS, "lr_scheduler.total_steps": STEPS,
+               "checkpoint.interval": DISK_INTERVAL}
+NO_SAVES = {"checkpoint.interval": 0}
 MEMORY = {"checkpoint.memory_interval": 2}
 BUDDY = MEMORY | {"checkpoint.buddy": "true"}
 RESUMED = re.compile(r"resumed from memory \((.*)\) at step (\d+): .*the disk has step (-?\d+)")
@@ -29,28 +31,26 @@ class Run:
         for node in range(nodes):
             (self.memory / f"node_{node}").mkdir(parents=True)
 
-    def start(self, world_size, keys=None):
+    def start(self, world_size, keys=None, stop_at=None):
         def own_keys(rank):
             node = rank * self.nodes // world_size
             return {"checkpoint.memory_folder": self.memory / f"node_{node}"}
         self.lines = len(metrics(self.folder))
-        return self.test.ranks(self.folder, world_size, KEYS | self.keys | (keys or {}), own_keys)
+        return self.test.ranks(self.folder, world_size, KEYS | self.keys | (keys or {}), own_keys,
+                               stop_at)
 
     def killed_after(self, step, world_size, keys=None):
-        """A generation that is killed when all its ranks hold a snapshot of `step` or later that
-        the disk does not have yet."""
-        run = self.start(world_size, keys)
-
-        def there():
-            check(run.running(), f"ended early\n{tail(run.all_logs(), 60)}")
-            snapshot, committed = run.pages[0].snapshot_step(), run.pages[0].read()[3]
-            return snapshot >= step and snapshot > committed
-        wait_until(there, f"a snapshot of step {step}", pause_s=0.0005)
-        victim = run.processes[self.test.random.randrange(world_size)]
-        victim.kill()
-        victim.wait()
+        """A generation that saves nothing on the disk, and is killed when all its ranks hold a
+        snapshot of `step` or later."""
+        victim = self.test.random.randrange(world_size)
+        run = self.start(world_size, NO_SAVES | (keys or {}), f"{victim}:snapshot:{step}")
+        run.await_stop().kill()
         run.kill()
         return run
+
+    def saved(self, world_size):
+        """A generation that ends with a checkpoint of DISK_INTERVAL."""
+        self.start(world_size, {"training.steps": DISK_INTERVAL}).expect(0)
 
     def slots(self, kind="*", node="*"):
         return sorted(self.memory.glob(f"node_{node}/lockstep-*/g*/rank_*.{kind}.*"))
@@ -74,32 +74,29 @@ class Run:
         return said[1], step
 
 
+def folders_of(pid):
+    """Those of snapshots in /dev/shm of which this process has files open."""
+    links = (link.readlink() for link in pathlib.Path(f"/proc/{pid}/fd").iterdir())
+    return {pathlib.Path(*link.parts[:4]) for link in links
+            if str(link).startswith("/dev/shm/lockstep-")}
+
+
 def launcher_respawns(test, reference):
     """As people run it: one machine, /dev/shm, another world size after the kill."""
-    before = set(pathlib.Path("/dev/shm").glob("lockstep-*"))
-    folder = test.folder / "launched"
-    config = test.folder / "config.toml"
-    config.write_text("# every key comes from the command line\n")
-    words = flags(KEYS | MEMORY | {"data.path": test.tokens(), "job.dump_folder": folder})
-    launch = test.start([program("lockstep"), "launch", config, *words, "--nproc-per-node", "2,3"],
-                        test.folder / "launched.log")
-
-    def worker():
-        printed = test.command("status", folder, "--json", status=None)
-        status = json.loads(printed) if printed.startswith("{") else {"workers": []}
-        there = [each for each in status["workers"]
-                 if each["alive"] and each["snapshot_step"] > max(11, each["committed_step"])]
-        return there[-1] if there else None
-    victim = wait_until(worker, "a snapshot of step 12")
-    os.kill(victim["pid"], signal.SIGKILL)
-    launch.wait(60)
+    launch = Launch(test, "launched", "2,3",
+                    KEYS | MEMORY | NO_SAVES | {"debug.stop_at": "1:1:snapshot:12"})
+    folder, victim = launch.folder, launch.stopped(1)
+    snapshot_step = Page(launch.page_of(1)).snapshot_step()
+    memory = folders_of(victim)
+    check(memory, "no snapshots in /dev/shm")
+    send(victim, signal.SIGKILL)
+    launch.expect(0)
     log = (folder / "logs" / "rank_00000.log").read_text(errors="replace")
-    check(launch.returncode == 0, f"exit {launch.returncode}\n{tail(log, 60)}")
     said = RESUMED.search(log)
-    check(said and int(said[2]) >= victim["snapshot_step"], tail(log, 60))
+    check(said and int(said[2]) >= snapshot_step >= 12, snapshot_step, tail(log, 60))
     print(f"       {said[0]}", flush=True)
     check_same(reference, whole_curve(folder, STEPS), "launched")
-    left = set(pathlib.Path("/dev/shm").glob("lockstep-*")) - before
+    left = [str(each) for each in memory if each.exists()]
     check(not left, f"memory is not given back: {left}")
     summary = json.loads((folder / "metrics.json").read_text())
     check(summary["redone_mismatches"] == 0, summary)
@@ -132,6 +129,7 @@ def lost_node(test, reference):
 
 def lost_node_without_a_buddy(test, reference):
     run = Run(test, "no_buddy", 2, MEMORY)
+    run.saved(2)
     run.killed_after(14, 2)
     for folder in (run.memory / "node_1").iterdir():
         shutil.rmtree(folder)
@@ -149,8 +147,9 @@ def damaged(test, reference):
         raw[offset] ^= 1 << test.random.randrange(8)
         path.write_bytes(raw)
     for what, disk in (("data", True), ("header", True), ("data", False)):
-        run = Run(test, f"damaged_{what}_{disk}", 1,
-                  MEMORY | ({} if disk else {"checkpoint.interval": 0}))
+        run = Run(test, f"damaged_{what}_{disk}", 1, MEMORY)
+        if disk:
+            run.saved(2)
         run.killed_after(14, 2)
         for path in run.slots("own"):
             flip(path, -5 if what == "data" else 60)

@@ -1,23 +1,36 @@
 """`lockstep launch` on several nodes, here three agents on the loopback: a worker, an agent and the
 coordinator are killed, in turn, and of one that trains and a spare the one that trains; the others
 go on, and the losses are those of a run left alone."""
-import os
 import signal
 
 from agents import KEYS, Agents
-from lockstep_run import EXIT_RESUME, Test, check, check_same, whole_curve
+from lockstep_run import EXIT_RESUME, Test, check, check_same, metrics, send, whole_curve
 
 STEPS = {"training.steps": 40}
+# Of a run that goes on until it is told to stop.
+ENDLESS = {"training.steps": 100_000, "lr_scheduler.total_steps": STEPS["training.steps"]}
+
+
+def stop_at(*points):
+    return STEPS | {"debug.stop_at": ",".join(points)}
+
+
+def kill_agent_while(nodes, worker, lost, world_size, what):
+    """Of the node `lost`; `worker`, which stopped itself so that the run cannot end before, goes
+    on, unless it was that node's."""
+    def disturb():
+        nodes.kill_agent(lost)
+        if worker["node"] != lost:
+            send(worker["pid"], signal.SIGCONT)
+    nodes.after(disturb, world_size, f"SIGKILL of the {what} {lost}")
 
 
 def worker_then_coordinator(test, reference):
-    nodes = Agents(test, "worker_coordinator", 3, "1:3", STEPS)
-    victim = nodes.at(3, 6)["workers"][1]
-    nodes.after(lambda: os.kill(victim["pid"], signal.SIGKILL), 3,
+    nodes = Agents(test, "worker_coordinator", 3, "1:3", stop_at("1:1:step:7", "2:2:step:15"))
+    victim = nodes.stopped(1)
+    nodes.after(lambda: send(victim["pid"], signal.SIGKILL), 3,
                 f"SIGKILL of the worker of {victim['node']}")
-    nodes.at(3, 14)
-    lost = nodes.coordinator()
-    nodes.after(lambda: nodes.kill_agent(lost), 2, f"SIGKILL of the coordinator {lost}")
+    kill_agent_while(nodes, nodes.stopped(2, 2), nodes.coordinator(), 2, "coordinator")
     nodes.expect(0)
     check_same(reference, whole_curve(nodes.folder, STEPS["training.steps"]),
                "worker and coordinator killed")
@@ -31,13 +44,9 @@ def worker_then_coordinator(test, reference):
 
 
 def agent_then_coordinator(test, reference):
-    nodes = Agents(test, "agent_coordinator", 3, "1:3", STEPS)
-    nodes.at(3, 6)
-    victim = nodes.another()
-    nodes.after(lambda: nodes.kill_agent(victim), 2, f"SIGKILL of the agent {victim}")
-    nodes.at(2, 16)
-    lost = nodes.coordinator()
-    nodes.after(lambda: nodes.kill_agent(lost), 1, f"SIGKILL of the coordinator {lost}, one of two")
+    nodes = Agents(test, "agent_coordinator", 3, "1:3", stop_at("1:0:step:7", "2:1:step:17"))
+    kill_agent_while(nodes, nodes.stopped(0), nodes.another(), 2, "agent")
+    kill_agent_while(nodes, nodes.stopped(1, 2), nodes.coordinator(), 1, "coordinator, one of two,")
     nodes.expect(0)
     check_same(reference, whole_curve(nodes.folder, STEPS["training.steps"]),
                "agent and coordinator killed")
@@ -45,9 +54,11 @@ def agent_then_coordinator(test, reference):
 
 
 def stopped_at_any_node(test, reference):
-    nodes = Agents(test, "stopped", 2, "2", STEPS)
-    nodes.at(2, 6)
+    nodes = Agents(test, "stopped", 2, "2", stop_at("1:1:step:7"))
+    worker = nodes.stopped(1)
     nodes.agents["n1"].send_signal(signal.SIGTERM)
+    nodes.await_(lambda: nodes.events("stop_requested"), "the coordinator's word")
+    send(worker["pid"], signal.SIGCONT)
     nodes.expect(EXIT_RESUME)
     Agents(test, "stopped", 1, "1", STEPS | {"launcher.rdzv_endpoint": f"file:{test.folder}/meet"}
            ).expect(0)
@@ -55,23 +66,27 @@ def stopped_at_any_node(test, reference):
                "stopped and started again")
 
 
-def the_only_one_leaves_a_spare(test, reference):
-    nodes = Agents(test, "only_one", 1, "1:2", STEPS | {"launcher.last_call_seconds": 2})
-    worker = nodes.at(1, 6)["workers"][0]
-    os.kill(worker["pid"], signal.SIGSTOP)
+def the_only_one_leaves_a_spare(test):
+    nodes = Agents(test, "only_one", 1, "1:2", ENDLESS | {"launcher.last_call_seconds": 2})
+    nodes.at(1, 6)
     nodes.add(1)
     nodes.await_(lambda: any("n1" in each["reason"] for each in nodes.events("node_joined")),
                  "the spare")
-    nodes.kill_agent("n0")
-    nodes.expect(0, 90)  # nobody for 20 s, no beat for 6.5 s, the last call for others
-    check_same(reference, whole_curve(nodes.folder, STEPS["training.steps"]), "started over")
+    # Nobody for 20 s, no beat for 6.5 s, the last call for others.
+    nodes.after(lambda: nodes.kill_agent("n0"), 1, "SIGKILL of the only one that trains", 300)
+    nodes.agents["n1"].send_signal(signal.SIGTERM)
+    nodes.expect(EXIT_RESUME)
     check("starts over" in nodes.logs["n1"].read_text(), nodes.log())
+    steps = max(line["step"] for line in metrics(nodes.folder))
+    alone = test.train("alone", 1, KEYS | ENDLESS | {"training.steps": steps})
+    check_same(whole_curve(alone, steps), whole_curve(nodes.folder, steps), "started over")
 
 
 with Test("nodes") as test:
     with test.case("the uninterrupted run"):
         reference = whole_curve(test.train("reference", 3, KEYS | STEPS), STEPS["training.steps"])
-    for case in (worker_then_coordinator, agent_then_coordinator, stopped_at_any_node,
-                 the_only_one_leaves_a_spare):
+    for case in (worker_then_coordinator, agent_then_coordinator, stopped_at_any_node):
         with test.case(case.__name__.replace("_", " ")):
             case(test, reference)
+    with test.case("the only one leaves a spare"):
+        the_only_one_leaves_a_spare(test)

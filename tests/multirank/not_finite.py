@@ -2,14 +2,16 @@
 size, and through kills. Skipping and rolling back leave the same run but for what is logged."""
 import json
 
-from lockstep_run import (EXIT_CONFIG, TINY, Test, check, check_same, committed, metrics, tail,
-                          wait_until, whole_curve)
+from lockstep_run import (EXIT_CONFIG, SOAK, TINY, Test, check, check_same, committed, metrics,
+                          tail, whole_curve)
 
 STEPS = 24
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 4, "checkpoint.keep_latest_k": 0,
                "checkpoint.when_busy": "wait"}
-CHAINS, KILLS = 1, 4
 BAD = (6, 15, 24)  # the last one is the run's last step
+# RANK:MOMENT:STEP where a generation is killed, and its ranks. A rollback loads in mid-run.
+KILLS = {"skip": (("1:step:7", 2), ("0:update:11", 1), ("2:writing:16", 3), ("0:save:24", 2)),
+         "rollback": (("1:load:6", 2), ("0:step:7", 3), ("0:load:15", 1), ("2:load:24", 3))}
 ROLL = KEYS | {"training.nan_policy": "rollback", "debug.nan_steps": ",".join(map(str, BAD))}
 SKIP = ROLL | {"training.nan_policy": "skip"}
 
@@ -81,29 +83,30 @@ def to_the_initial_weights(test, skipped):
         check_same(updates(skipped), updates(whole_curve(folder, STEPS)), name)
 
 
-def killed_at_any_time(test, reference, policy, keys):
-    """Kills at random numbers of logged lines; each generation on another world size, with
-    snapshots in memory or without."""
+def drawn(random):
+    for _ in range(4):
+        world_size, moment = random.choice((1, 2, 3)), random.choice(("load", "step", "update"))
+        yield f"{random.randrange(world_size)}:{moment}:{random.randrange(STEPS)}", world_size
+
+
+def killed(test, reference, policy, keys):
+    """Each generation on another world size, with snapshots in memory or without."""
     memory = test.folder / f"memory_{policy}"
     memory.mkdir()
     snapshots = {"checkpoint.memory_interval": 2, "checkpoint.memory_folder": memory}
-    reference = whole_curve(reference, STEPS)
-    for chain in range(CHAINS):
-        folder = test.folder / f"killed_{policy}_{chain}"
-        for _ in range(KILLS):
-            own = test.random.choice(({}, snapshots))
-            run = test.ranks(folder, test.random.choice((1, 2, 3)), keys | own)
-            there = len(metrics(folder)) + test.random.randrange(3, 9)
-            wait_until(lambda: len(metrics(folder)) >= there or not run.running(),
-                       f"line {there}", pause_s=0.0005)
-            run.kill()
-        test.ranks(folder, 2, keys).expect(0)
-        check_same(reference, whole_curve(folder, STEPS), str(folder))
-        state = trainer_state(test, folder)
-        check(state["skipped_steps"] == len(BAD), state)
-        if policy == "rollback":
-            # A kill right after going back forgets the list, and the step is met again.
-            check(set(state["skip_list"]) <= set(BAD) and BAD[-1] in state["skip_list"], state)
+    folder = test.folder / f"killed_{policy}"
+    for number, (moment, world_size) in enumerate(drawn(test.random) if SOAK else KILLS[policy]):
+        run = test.ranks(folder, world_size, keys | (snapshots if number % 2 else {}),
+                         stop_at=moment)
+        check(run.stops() or SOAK, f"it ended before {moment}\n", tail(run.log(), 60))
+        run.kill()
+    test.ranks(folder, 2, keys).expect(0)
+    check_same(whole_curve(reference, STEPS), whole_curve(folder, STEPS), str(folder))
+    state = trainer_state(test, folder)
+    check(state["skipped_steps"] == len(BAD), state)
+    if policy == "rollback":
+        # A kill right after going back forgets the list, and the step is met again.
+        check(set(state["skip_list"]) <= set(BAD) and BAD[-1] in state["skip_list"], state)
 
 
 def damaged_newest_checkpoint(test, reference):
@@ -151,8 +154,8 @@ with Test("not_finite") as test:
         with test.case(case.__name__.replace("_", " ")):
             case(test, skipped)
     for policy, keys, name in (("skip", SKIP, "skip_1"), ("rollback", ROLL, "roll_1")):
-        with test.case(f"killed at any time, {policy}"):
-            killed_at_any_time(test, test.folder / name, policy, keys)
+        with test.case(f"killed, {policy}"):
+            killed(test, test.folder / name, policy, keys)
     with test.case("damaged newest checkpoint"):
         damaged_newest_checkpoint(test, whole_curve(test.folder / "roll_1", STEPS))
     for case in (stop, too_many):

@@ -1,9 +1,11 @@
 """All ranks compute the same run, and one launch of a machine writes into a run folder: what is
 not so is said before the first step, by every rank or by the second launch, with status 64."""
+import signal
+
 from agents import Agents
 from launched import Launch
-from lockstep_run import (EXIT_CONFIG, NO_CHECKPOINTS, SMALL, TINY, Test, check, check_same,
-                          committed, events, metrics, tail, whole_curve)
+from lockstep_run import (EXIT_CONFIG, NO_CHECKPOINTS, TINY, Test, check, check_same, committed,
+                          events, metrics, send, tail, wait_until, whole_curve)
 
 STEPS = 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 4}
@@ -68,10 +70,16 @@ def two_nodes(test):
 
 
 def launches_at_once(test, reference):
-    """Several times: who is first differs."""
+    """Several times: who is first differs. Its worker stops itself, so that it cannot be done
+    before the other one has looked."""
     for number in range(3):
-        keys = SMALL | {"training.steps": STEPS, "checkpoint.interval": 4}
+        keys = KEYS | {"debug.stop_at": "1:0:load:0"}
         both = [Launch(test, f"at_once_{number}", "1", keys) for _ in range(2)]
+        wait_until(lambda both=both: any(launch.process.poll() is not None for launch in both),
+                   "one that is refused")
+        first = next((launch for launch in both if launch.process.poll() is None), None)
+        check(first, f"both are refused\n{both[0].log()}")
+        send(first.stopped(0), signal.SIGCONT)
         statuses = sorted(launch.process.wait(60) for launch in both)
         said = both[0].log()  # of both
         check(statuses == [0, EXIT_CONFIG], f"exit statuses {statuses}\n{tail(said)}")
@@ -89,4 +97,4 @@ with Test("same_run") as test:
             case(test)
     with test.case("launches at once"):
         launches_at_once(test, whole_curve(
-            test.train("reference", 1, SMALL | {"training.steps": STEPS}), STEPS))
+            test.train("reference", 1, KEYS), STEPS))

@@ -1,15 +1,17 @@
 """A generation ends, its healthy processes do not: workers are killed and stopped at moments of
-their own, in gathers, exchanges, saves; the others keep their pid and their start time, serve the
-next generation, and the losses are those of a run left alone."""
+their own, while the others gather, exchange, save; these keep their pid and their start time, serve
+the next generation, and the losses are those of a run left alone. `survivors.py soak` draws the
+moments, and kills some time after them."""
 import os
 import signal
 import time
 
 from launched import Launch, next_step
-from lockstep_run import TINY, Page, Test, check, check_same, wait_until, whole_curve
+from lockstep_run import (SOAK, TINY, Test, check, check_same, send, send_if_there,
+                          whole_curve)
 
 STEPS = 60
-KILLS = 8
+MOMENTS = ("step", "update", "staging", "writing", "voting", "committed", "save", "step")
 RANKS = 3
 KEYS = TINY | {"model.dim": 128, "model.n_heads": 4, "model.ffn_dim": 352, "training.seq_len": 128,
                "training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.keep_latest_k": 2}
@@ -32,18 +34,31 @@ def generations_of(launch):
     return [event["pids"] for event in launch.events("spawned")]
 
 
+def points(random):
+    """(victim, its stop point), by generation; rank 0 lives through all of them."""
+    for generation in range(1, len(MOMENTS) + 1):
+        victim = 1 + random.randrange(RANKS - 1)
+        moment = random.choice(MOMENTS) if SOAK else MOMENTS[generation - 1]
+        yield victim, f"{generation}:{victim}:{moment}:{6 * generation - 2}"
+
+
 def killed_in_turn(test, reference):
-    launch = Launch(test, "killed_in_turn", str(RANKS), KEYS)
-    pids = [launch.worker_at(rank, 1, 3) for rank in range(RANKS)]
-    born = [started(pid) for pid in pids]
-    before = resident(pids[0])
+    victims = list(points(test.random))
+    launch = Launch(test, "killed_in_turn", str(RANKS), KEYS | {
+        "debug.stop_at": ",".join(point for _, point in victims)})
     seconds = []
-    for generation in range(1, KILLS + 1):
-        victim = 1 + test.random.randrange(RANKS - 1)  # rank 0 lives through all of it
-        launch.worker_at(victim, generation, 1)
-        time.sleep(test.random.random() * 0.4)
+    for generation, (victim, _) in enumerate(victims, 1):
+        pid = launch.stopped(victim, generation)
+        if generation == 1:
+            pids = generations_of(launch)[-1]
+            born = [started(each) for each in pids]
+            before = resident(pids[0])
+        check(pid == pids[victim], f"rank {victim} is {pid}, not {pids}")
+        if SOAK:
+            send(pid, signal.SIGCONT)
+            time.sleep(test.random.random() * 0.05)
         moment = time.time()
-        os.kill(pids[victim], signal.SIGKILL)
+        send(pid, signal.SIGKILL)
         seconds.append(next_step(launch, generation + 1, moment))
         now = generations_of(launch)[-1]
         for rank in range(RANKS):
@@ -57,8 +72,8 @@ def killed_in_turn(test, reference):
         pids = now
     grown = resident(pids[0]) - before
     print(f"       next completed step {min(seconds):.2f} to {max(seconds):.2f} s after a kill; "
-          f"rank 0 has {grown / 2**20:+.0f} MiB after {KILLS} generations", flush=True)
-    check(grown < MAX_GROWTH, f"rank 0 grew by {grown} bytes in {KILLS} generations")
+          f"rank 0 has {grown / 2**20:+.0f} MiB after {len(victims)} generations", flush=True)
+    check(grown < MAX_GROWTH, f"rank 0 grew by {grown} bytes in {len(victims)} generations")
     launch.expect(0)
     check_same(reference, whole_curve(launch.folder, STEPS), "killed in turn")
 
@@ -66,21 +81,14 @@ def killed_in_turn(test, reference):
 def stopped(test, reference):
     """SIGSTOP at a moment inside a step: it is found and replaced, long before a hang would be;
     SIGCONT to what is left."""
-    launch = Launch(test, "stopped", str(RANKS), KEYS)
-    for generation, phase in ((1, "step"), (2, "update"), (3, "step")):
-        victim = test.random.randrange(RANKS)
-        pid = launch.worker_at(victim, generation, 4)
-        page = Page(launch.page_of(victim))
-        wait_until(lambda page=page, phase=phase: page.read()[1] == phase, phase,
-                   pause_s=0.0005)
-        time.sleep(test.random.random() * 0.02)
+    where = ((1, 2, "step", 4), (2, 0, "update", 12), (3, 1, "writing", 20))
+    launch = Launch(test, "stopped", str(RANKS), KEYS | {
+        "debug.stop_at": ",".join(":".join(map(str, point)) for point in where)})
+    for generation, victim, phase, _ in where:
+        pid = launch.stopped(victim, generation)
         moment = time.time()
-        os.kill(pid, signal.SIGSTOP)
         taken = next_step(launch, generation + 1, moment)
-        try:
-            os.kill(pid, signal.SIGCONT)
-        except ProcessLookupError:
-            pass  # it was killed as the culprit
+        send_if_there(pid, signal.SIGCONT)  # it was killed as the culprit
         spawned = generations_of(launch)
         kept = [rank for rank in range(RANKS) if spawned[-1][rank] == spawned[-2][rank]]
         check(kept == [rank for rank in range(RANKS) if rank != victim],
@@ -93,8 +101,9 @@ def stopped(test, reference):
 
 
 def shrinks(test, reference):
-    launch = Launch(test, "shrinks", str(RANKS), KEYS | {"launcher.on_worker_loss": "shrink"})
-    os.kill(launch.worker_at(0, 1, 6), signal.SIGKILL)
+    launch = Launch(test, "shrinks", str(RANKS), KEYS | {"launcher.on_worker_loss": "shrink",
+                                                            "debug.stop_at": "1:0:step:7"})
+    send(launch.stopped(0), signal.SIGKILL)
     launch.expect(0)
     first, second = generations_of(launch)
     check(second == first[1:], f"{first} -> {second}: the survivors have other processes")
