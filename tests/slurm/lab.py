@@ -20,6 +20,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
 from lockstep_run import send_if_there, wait_until
@@ -29,11 +31,14 @@ SKIPPED = 77  # the test did not run (CTest: SKIP_RETURN_CODE)
 HOST = "slurmlab"
 FIRST_PORT = 17001
 UP_TIMEOUT_S = 60
+COMMAND_TIMEOUT_S = 100
 # What a node claims to have, so that headers written for a cluster are accepted as they are.
 CPUS, GPUS, MEMORY_MB = 64, 4, 400_000
 PROGRAMS = ("unshare", "ip", "munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 
 # cred_expire: a requeued job may start again this much later (120 s where nobody says otherwise).
+# SlurmdTimeout, BatchStartTimeout: a busy machine makes no node look lost, and no job. That one is
+# lost is told by hand.
 CONFIG = """ClusterName=lab
 SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
@@ -58,8 +63,9 @@ AccountingStorageType=accounting_storage/none
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
-SlurmdTimeout=6
-KillWait=20
+SlurmdTimeout=300
+BatchStartTimeout=100
+KillWait=100
 MinJobAge=600
 OverTimeLimit=0
 PropagateResourceLimits=NONE
@@ -103,7 +109,7 @@ def enter(programs=PROGRAMS):
     os.execvpe(inner[0], inner, environment)
 
 
-def run(*command, timeout_s=30, environment=None, cwd=None):
+def run(*command, timeout_s=COMMAND_TIMEOUT_S, environment=None, cwd=None):
     """(exit status, what it printed)"""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                           errors="replace", timeout=timeout_s, check=False, cwd=cwd,
@@ -118,16 +124,29 @@ def must(*command, **options):
     return printed
 
 
+def contents(path):
+    """Of a file that may be gone, or in /proc of a process that has ended: then nothing."""
+    try:
+        return pathlib.Path(path).read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""
+
+
+def words_of(path):
+    return [word.decode(errors="replace") for word in contents(path).split(b"\0") if word]
+
+
+def state_and_parent(pid):
+    """The state as in /proc: R, S, T (stopped), Z …; X of a process that is gone."""
+    fields = contents(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return (fields[0].decode(), int(fields[1])) if fields else ("X", 0)
+
+
 def environment_of(pid):
     """Of a process that has not ended; else nothing."""
-    entry = pathlib.Path(f"/proc/{pid}")
-    try:
-        state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-        words = (entry / "environ").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return {}
-    pairs = (word.decode(errors="replace").split("=", 1) for word in words if b"=" in word)
-    return {} if state in "ZX" else dict(pairs)
+    words = words_of(f"/proc/{pid}/environ")
+    pairs = (word.split("=", 1) for word in words if "=" in word)
+    return {} if state_and_parent(pid)[0] in "ZX" else dict(pairs)
 
 
 def processes():
@@ -139,23 +158,12 @@ def processes():
 
 
 def command_line(pid):
-    try:
-        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [word.decode(errors="replace") for word in words if word]
-
-
-def parent_of(pid):
-    try:
-        return int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
+    return words_of(f"/proc/{pid}/cmdline")
 
 
 def depth(pid):
     """How many ancestors it has."""
-    parent = parent_of(pid)
+    parent = state_and_parent(pid)[1]
     return 1 + depth(parent) if parent else 0
 
 
@@ -176,6 +184,7 @@ class Lab:
     def __init__(self, nodes=5):
         self.nodes = [f"node{number}" for number in range(1, nodes + 1)]
         self.daemons = {}
+        self.answer, self.asked, self.asking = {}, 0.0, threading.Lock()
 
     def __enter__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_lab_"))
@@ -221,10 +230,10 @@ class Lab:
     def _write_config(self):
         os.environ["SLURM_CONF"] = str(self.folder / "slurm.conf")
         text = CONFIG.format(host=HOST, folder=self.folder)
-        for number, node in enumerate(self.nodes):
+        for node in self.nodes:
             (self.folder / "spool" / node).mkdir(parents=True)
             text += (f"NodeName={node} NodeHostname={HOST} NodeAddr=127.0.0.1 "
-                     f"Port={FIRST_PORT + number} CPUs={CPUS} RealMemory={MEMORY_MB} "
+                     f"Port={self._port(node)} CPUs={CPUS} RealMemory={MEMORY_MB} "
                      f"Gres=gpu:{GPUS}\n")
         (self.folder / "ctld").mkdir()
         (self.folder / "slurm.conf").write_text(text)
@@ -232,6 +241,9 @@ class Lab:
         # Character devices that are everywhere stand for GPUs.
         (self.folder / "gres.conf").write_text(
             "AutoDetect=off\nName=gpu File=/dev/null,/dev/zero,/dev/full,/dev/random\n")
+
+    def _port(self, node):
+        return FIRST_PORT + self.nodes.index(node)
 
     def _munge(self):
         home = self.folder / "munge"
@@ -249,55 +261,80 @@ class Lab:
             self.daemons[name] = subprocess.Popen(command, stdout=out, stderr=out,
                                                   stdin=subprocess.DEVNULL)
 
-    def _kill(self, name):
-        self.daemons[name].kill()
-        self.daemons[name].wait()
-
     def start_controller(self):
         self._start("slurmctld", "slurmctld", "-D")
 
     def stop_controller(self):
         """In order: killed, it forgets jobs of the last seconds."""
         self.daemons["slurmctld"].terminate()
-        try:
-            self.daemons["slurmctld"].wait(30)
-        except subprocess.TimeoutExpired:
-            self._kill("slurmctld")
+        self.daemons["slurmctld"].wait(COMMAND_TIMEOUT_S)
 
     def start_node(self, node):
         self._start(node, "slurmd", "-D", "-N", node)
+
+    def stop_node(self, node):
+        """Its slurmd alone: what runs there goes on, and Slurm does not know."""
+        self.daemons[node].kill()
+        self.daemons[node].wait()
 
     def states(self):
         """{node: state}, as sinfo shows it: idle, alloc, mix, down, down*, …"""
         status, printed = run("sinfo", "--noheader", "--Node", "--format=%N %t")
         return dict(line.split() for line in printed.splitlines()) if status == 0 else {}
 
+    def job(self, job_id):
+        """What scontrol tells of a job, or of a task of an array; nothing while slurmctld does not
+        answer. Many cases wait at a time: one question is for all jobs, and for all that wait."""
+        called = time.monotonic()
+        with self.asking:
+            if self.asked < called:
+                self.asked = time.monotonic()
+                self.answer = self._all_jobs()
+            return self.answer.get(job_id, {})
+
+    def _all_jobs(self):
+        status, printed = run("scontrol", "-o", "show", "job")
+        jobs = {}
+        for line in printed.splitlines() if status == 0 else ():
+            told = dict(word.split("=", 1) for word in line.split() if "=" in word)
+            jobs[told.get("JobId")] = told
+            if "ArrayTaskId" in told:
+                jobs[f"{told['ArrayJobId']}_{told['ArrayTaskId']}"] = told
+        return jobs
+
     def node_processes(self, node):
         """The slurmstepds of a node and all that runs below them."""
         own = {pid for pid, environment in processes()
                if environment.get("SLURMD_NODENAME") == node}
-        parents = {parent_of(pid) for pid in own} - own
-        return own | {pid for pid in parents if command_line(pid)[:1] and
-                      "slurmstepd" in command_line(pid)[0]}
+        parents = {state_and_parent(pid)[1] for pid in own} - own
+        daemons = {pid for pid in parents if "slurmstepd" in "".join(command_line(pid)[:1])}
+        return own | daemons
+
+    def _stop(self, node):
+        """Whether all processes of a node are stopped; the others are told to."""
+        found = self.node_processes(node)
+        running = {pid for pid in found if state_and_parent(pid)[0] not in "TZX"}
+        for pid in running:
+            send_if_there(pid, signal.SIGSTOP)
+        return not running
 
     def kill_node(self, node):
         """Power off; Slurm hears of it at once, not after SlurmdTimeout."""
         # None may see another one's end: a batch script that outlived its srun would end the job.
-        # Twice, as a process may start another one meanwhile.
-        for _ in range(2):
-            for pid in self.node_processes(node):
-                send_if_there(pid, signal.SIGSTOP)
+        # Until all are stopped, as a process may start another one meanwhile.
+        wait_until(lambda: self._stop(node), f"all processes of {node} are stopped")
         # A child before its parent: a group of stopped processes that loses its parent gets SIGHUP
         # and SIGCONT from the kernel, and srun would cancel the step with its last breath.
         for pid in sorted(self.node_processes(node), key=depth, reverse=True):
             send_if_there(pid, signal.SIGKILL)
-        self._kill(node)
+        self.stop_node(node)
         must("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
 
     def node_back(self, node):
-        if self.daemons[node].poll() is not None:
-            self.start_node(node)
-        run("scontrol", "update", f"nodename={node}", "state=resume")
+        """Slurm takes a node back by itself when its slurmd, which listens then, tells of it. (One
+        that is resumed by hand may get a job before it listens: srun cannot reach it.)"""
+        self.start_node(node)
+        wait_until(lambda: self._port(node) in listeners(), f"{node} listens", UP_TIMEOUT_S, 0.02)
         wait_until(lambda: self.states().get(node) in ("idle", "mix", "alloc", "comp"),
                    f"{node} up again", UP_TIMEOUT_S, 0.1)
 

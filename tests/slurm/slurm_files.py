@@ -5,7 +5,7 @@ import json
 
 import lab
 from lockstep_run import (SOURCE_DIR, TINY, Test, check, check_same, curve, metrics, program,
-                          wait_until, whole_curve)
+                          whole_curve)
 from slurm_run import KEYS, STEPS, Job, job_environment, run_words, submitted_id
 
 NODES = 5
@@ -32,7 +32,7 @@ class Files:
         printed = lab.must(SUBMIT, script, "--exclusive", *options, "--", *words, cwd=self.home,
                            environment=self.environment | environment)
         name = f"lockstep-{script.replace('_', '-')}"
-        return Job(name, submitted_id(printed), folder, self.home / "logs" / name)
+        return Job(self.cluster, name, submitted_id(printed), folder, self.home / "logs" / name)
 
     def as_they_are(self):
         for script in SCRIPTS:
@@ -58,8 +58,9 @@ class Files:
     def attention_fsdp(self):
         job = self.submit("attention_fsdp")
         folder = self.home / "results/training/attention_fsdp"
-        wait_until(lambda: len(list(folder.glob("*/metrics.json"))) == 4, "four runs", 120)
-        job.expect("COMPLETED", "0:0")
+        for task in range(4):
+            Job(self.cluster, job.name, f"{job.id}_{task}", folder, job.home).expect("COMPLETED",
+                                                                                     "0:0")
         for strategy in ("fsdp", "ddp"):
             check_same(self.quick, curve(folder / f"{strategy}--fused_attention"), strategy)
         check_same(curve(folder / "fsdp--no_fused_attention"),
@@ -88,8 +89,8 @@ class Files:
         reference = whole_curve(self.test.train("chain_reference", 1, KEYS), STEPS)
         jobs = [self.submit("chained", keys=KEYS) for _ in range(2)]
         for job, step in zip(jobs, (8, 50)):
-            job.at(step)
-            lab.must("scancel", "--signal=USR1", job.id)
+            with job.held(step):
+                job.is_told_to_stop(lambda job=job: lab.must("scancel", "--signal=USR1", job.id))
             job.expect("FAILED", "75:0")
         resumed = self.submit("resume", "--nodes=2", keys=KEYS, folder=jobs[0].folder,
                               RUN=str(jobs[0].folder), **EACH)
@@ -108,8 +109,8 @@ class Files:
         check(not (self.home / "logs" / "by_command").exists(), "--dry-run wrote something")
         printed = lab.must(*words, cwd=self.home, environment=self.environment | EACH)
         check(printed.startswith(shown), printed)
-        job = Job("by_command", submitted_id(printed), self.test.folder / "runs" / "by_command",
-                  self.home / "logs" / "by_command")
+        job = Job(self.cluster, "by_command", submitted_id(printed),
+                  self.test.folder / "runs" / "by_command", self.home / "logs" / "by_command")
         told = lab.must("scontrol", "-o", "show", "job", job.id)
         check(f"Comment={comment} " in told, told)
         job.expect("COMPLETED", "0:0")

@@ -13,9 +13,9 @@ import sys
 import time
 
 import lab
-from lockstep_run import (Test, check, check_same, committed, metrics, step_of, wait_until,
-                          whole_curve)
-from slurm_run import KEYS, POLICIES, STEPS, submit
+from lockstep_run import (SOURCE_DIR, Test, check, check_same, committed, metrics, step_of,
+                          wait_until, whole_curve)
+from slurm_run import KEYS, POLICIES, STEPS, Job, submit
 
 NODES = 15
 AT_ONCE = 4
@@ -32,6 +32,15 @@ srun --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none --nodes=1 --ntasks=1 --n
 WITHOUT_SCONTROL = """#!/bin/bash
 #SBATCH --nodes=1
 srun --mpi=none --ntasks=1 /usr/bin/env PATH=/nowhere "$LOCKSTEP" launch $RUN_WORDS
+"""
+# As `lockstep submit` writes it, but that it waits before it starts the agents.
+AFTER_A_WORD = f"""#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --no-kill
+while [[ ! -e "$GO" ]]; do sleep 0.1; done
+source "{SOURCE_DIR}/sbatch_files/common.sh"
+launch $RUN_WORDS
 """
 ARRAY = """#!/bin/bash
 #SBATCH --nodes=1
@@ -51,8 +60,8 @@ class Cases:
         name = name.replace(", ", "_").replace(" ", "_")
         return submit(self.cluster, self.test, name, words, **options)
 
-    def same_losses(self, job, folder=None):
-        check_same(self.reference, whole_curve(folder or job.folder, STEPS), job.name)
+    def same_losses(self, job):
+        check_same(self.reference, whole_curve(job.folder, STEPS), job.name)
 
     def job_of(self, nodes, name, *words, **options):
         """A job of several nodes, each with an agent and one worker."""
@@ -66,8 +75,8 @@ class Cases:
 
     def goes_on_requeued(self, job, node, nodes=1):
         """Slurm starts it again without `node`, which comes back in the meantime."""
-        job.at(8, start=1, nodes=nodes)
-        self.cluster.node_back(node)
+        with job.held(8, start=1, nodes=nodes):
+            self.cluster.node_back(node)
         job.expect("COMPLETED", "0:0", restarts=1, or_more=True)
         self.same_losses(job)
 
@@ -78,11 +87,11 @@ class Cases:
     # ---- worker, agent ----
     def worker_then_agent_lost(self, policy):
         job = self.job(f"worker, agent {policy}", *POLICIES[policy])
-        now = job.at(8)
-        os.kill(now.workers[now.coordinator][1], signal.SIGKILL)
+        with job.held(8) as now:
+            os.kill(now.workers[now.coordinator][1], signal.SIGKILL)
         job.wait(lambda: job.events("recovered"), "the workers go on")
-        now = job.at(50)
-        os.kill(now.agents[now.coordinator], signal.SIGKILL)
+        with job.held(50) as now:
+            os.kill(now.agents[now.coordinator], signal.SIGKILL)
         job.expect("COMPLETED", "0:0")
         self.same_losses(job)
         job.must_say(f", {policy}", "killed by SIGKILL", "launch 1 of 4 ended with status 1")
@@ -90,8 +99,9 @@ class Cases:
     # ---- node: in a job of one node, its batch host and all it has ----
     def node_lost(self, policy):
         job = self.job(f"node {policy}", *POLICIES[policy])
-        node = job.at(8).coordinator
-        self.cluster.kill_node(node)
+        with job.held(8) as now:
+            node = now.coordinator
+            self.cluster.kill_node(node)
         if policy.startswith("requeue"):
             self.goes_on_requeued(job, node)
         else:
@@ -105,9 +115,12 @@ class Cases:
         header = "#SBATCH --no-kill" if policy.endswith("no-kill") else "#SBATCH --no-kill=off"
         job = self.job(f"batch host {policy}", *words,
                        script=ON_THE_OTHER_NODE.replace("#SBATCH", f"{header}\n#SBATCH", 1))
-        job.at(8)
-        host = job.info()["BatchHost"]
-        self.cluster.kill_node(host)
+        with job.held(8):
+            host = job.info()["BatchHost"]
+            if policy.endswith("no-kill"):
+                self.cluster.kill_node(host)
+            else:
+                job.is_told_to_stop(lambda: self.cluster.kill_node(host))
         if policy.endswith("no-kill"):
             job.wait(lambda: job.events("done"), "the run is done without the batch host")
             self.same_losses(job)
@@ -128,12 +141,12 @@ class Cases:
         """One after the other, of three nodes: three, then two, then one go on."""
         job = self.job_of(3, f"of three {policy}", *POLICIES[policy])
         for step, nodes, victim in ((8, 3, "worker"), (40, 3, "agent"), (75, 2, "coordinator")):
-            now = job.at(step, nodes=nodes)
-            others = sorted(set(now.agents) - {now.coordinator})
-            pid = {"worker": now.workers[others[0]][0], "agent": now.agents[others[0]],
-                   "coordinator": now.agents[now.coordinator]}[victim]
-            moment = time.time()
-            os.kill(pid, signal.SIGKILL)
+            with job.held(step, nodes=nodes) as now:
+                others = sorted(set(now.agents) - {now.coordinator})
+                pid = {"worker": now.workers[others[0]][0], "agent": now.agents[others[0]],
+                       "coordinator": now.agents[now.coordinator]}[victim]
+                moment = time.time()
+                os.kill(pid, signal.SIGKILL)
             job.goes_on(moment, f"{victim} (SIGKILL)")
         job.expect("COMPLETED", "0:0")
         self.same_losses(job)
@@ -145,20 +158,19 @@ class Cases:
     def silent_node_lost(self, victim, policy):
         """Nothing tells that it is gone, it does not answer. Slurm hears of it later."""
         job = self.job_of(3, f"{victim} of three {policy}", *POLICIES[policy])
-        now = job.at(8, nodes=3)
-        host = job.info()["BatchHost"]
-        node = {"batch host": host, "coordinator": now.coordinator,
-                "node": next(name for name in sorted(now.agents)
-                             if name not in (host, now.coordinator))}[victim]
-        moment = time.time()
-        now.freeze(node)
+        with job.held(8, nodes=3) as now:
+            host = job.info()["BatchHost"]
+            node = {"batch host": host, "coordinator": now.coordinator,
+                    "node": next(name for name in sorted(now.agents)
+                                 if name not in (host, now.coordinator))}[victim]
+            moment = time.time()
+            now.freeze(node)
         job.goes_on(moment, f"{victim} (silent)")
-        if policy.endswith(", kill"):
-            thaw = job.thaw_when_stopped(job.at(8, nodes=2).all_workers())
-            self.cluster.kill_node(node)
-            thaw.join()
-        else:
-            self.cluster.kill_node(node)
+        with job.held(8, nodes=2):
+            if policy.endswith(", kill"):
+                job.is_told_to_stop(lambda: self.cluster.kill_node(node))
+            else:
+                self.cluster.kill_node(node)
         if policy == "requeue, kill":
             self.goes_on_requeued(job, node, nodes=3)
         elif policy == "no-requeue, kill":
@@ -172,10 +184,10 @@ class Cases:
     def cut_off(self, policy):
         """A node wakes up when the others have finished: it leaves with 75, the job does not."""
         job = self.job_of(3, f"cut off {policy}", *POLICIES[policy])
-        now = job.at(8, nodes=3)
-        host = job.info()["BatchHost"]
-        node = next(name for name in sorted(now.agents) if name not in (host, now.coordinator))
-        now.freeze(node)
+        with job.held(8, nodes=3) as now:
+            host = job.info()["BatchHost"]
+            node = next(name for name in sorted(now.agents) if name not in (host, now.coordinator))
+            now.freeze(node)
         job.wait(lambda: job.events("done"), f"the run is done without {node}")
         now.wake(node)
         job.expect("COMPLETED", "0:0")
@@ -203,9 +215,9 @@ class Cases:
     def below_the_minimum(self, policy):
         job = self.job_of(2, f"two needed {policy}", "--min-nodes=2", *POLICIES[policy],
                           keys={"launcher.last_call_seconds": 2})
-        now = job.at(8, nodes=2)
-        os.kill(next(agent for node, agent in now.agents.items() if node != now.coordinator),
-                signal.SIGKILL)
+        with job.held(8, nodes=2) as now:
+            os.kill(next(agent for node, agent in now.agents.items() if node != now.coordinator),
+                    signal.SIGKILL)
         if policy.startswith("requeue"):
             self.is_requeued(job)
         else:
@@ -217,8 +229,8 @@ class Cases:
     # ---- signals ----
     def usr1(self, policy, nodes=1):
         job = self.job_of(nodes, f"usr1 of {nodes} {policy}", *POLICIES[policy])
-        job.at(8, nodes=nodes)
-        lab.must("scancel", "--signal=USR1", job.id)
+        with job.held(8, nodes=nodes):
+            job.is_told_to_stop(lambda: lab.must("scancel", "--signal=USR1", job.id))
         if policy.startswith("requeue"):
             self.is_requeued(job)
         else:
@@ -228,15 +240,14 @@ class Cases:
             self.goes_on_by_hand(job)
 
     def time_limit(self, policy):
-        words = ["--time=10", *POLICIES[policy]]
-        if policy.startswith("no-requeue"):
-            words.append("--signal=USR1@30")
-        job = self.job(f"time limit {policy}", *words)
-        thaw = job.thaw_when_stopped(job.at(8).all_workers())
-        # With USR1 the limit itself is not reached; without it TERM comes, and KillWait of grace.
-        seconds = 45 if policy.startswith("no-requeue") else 1
-        lab.must("scontrol", "update", f"jobid={job.id}", f"EndTime=now+{seconds}")
-        thaw.join()
+        """Slurm looks at its clock each 30 s. With USR1 it sends that at its next look, long before
+        the limit; without it TERM comes when the limit is over, and KillWait of grace."""
+        warned = policy.startswith("no-requeue")
+        job = self.job(f"time limit {policy}", "--time=60", *(["--signal=USR1@600"] * warned),
+                       *POLICIES[policy])
+        with job.held(8):
+            job.is_told_to_stop(lambda: lab.must("scontrol", "update", f"jobid={job.id}",
+                                                 f"EndTime=now+{500 if warned else 1}"))
         if policy.startswith("requeue"):
             job.wait(lambda: lab.run("scontrol", "update", f"jobid={job.id}",
                                      "TimeLimit=UNLIMITED")[0] == 0, "a new time limit")
@@ -244,17 +255,19 @@ class Cases:
             job.must_say("DUE TO TIME LIMIT")
         else:
             job.expect("FAILED", "75:0")
-            check("DUE TO TIME LIMIT" not in job.log(), "saved too late for the time limit")
+            check("DUE TO TIME LIMIT" not in job.log(), job.describe())
             check(job.events("stop_requested")[0]["reason"] == "SIGUSR1", job.describe())
             self.goes_on_by_hand(job)
 
     def scancel(self, policy):
         job = self.job(f"scancel {policy}", *POLICIES[policy])
-        job.at(8)
-        lab.must("scancel", job.id)
+        with job.held(8):
+            job.is_told_to_stop(lambda: lab.must("scancel", job.id))
         job.expect("CANCELLED")
-        time.sleep(1)
-        check(job.info()["JobState"] == "CANCELLED", f"it came back\n{job.describe()}")
+        # The agents have ended: whoever could have asked Slurm for a requeue has done so.
+        info = job.info()
+        check(info["JobState"] == "CANCELLED" and info["Restarts"] == "0", f"it came back: {info}")
+        check("is requeued" not in job.log(), job.describe())
         self.is_saved(job)
         self.goes_on_by_hand(job)
 
@@ -266,31 +279,46 @@ class Cases:
         job = self.job(f"guard {policy}", *POLICIES[policy], keys=keys)
         starts = 3 if policy.startswith("requeue") else 1
         for start in range(starts):
-            os.kill(job.at(2, start=start).all_workers()[0], signal.SIGKILL)
+            with job.held(2, start=start) as now:
+                os.kill(now.all_workers()[0], signal.SIGKILL)
         if starts == 1:
             job.expect("FAILED", "75:0")
         else:
             job.expect("FAILED", "93:0", restarts=2)
             job.must_say("not requeued: 3 starts without a new checkpoint")
 
+    def not_started(self):
+        """A node's slurmd is away when srun starts the agents; the next launch finds it."""
+        go = self.test.folder / "go"
+        job = self.job_of(2, "not started", script=AFTER_A_WORD.replace("$GO", str(go)))
+        job.wait(lambda: job.info()["JobState"] == "RUNNING", "the script runs")
+        host, nodes = job.info()["BatchHost"], lab.must("scontrol", "show", "hostnames",
+                                                        job.info()["NodeList"]).split()
+        away = next(node for node in nodes if node != host)
+        self.cluster.stop_node(away)
+        go.write_text("")
+        job.wait(lambda: "srun could not start the agents" in job.log(), "srun fails")
+        self.cluster.node_back(away)
+        job.expect("COMPLETED", "0:0")
+        job.must_say("launch 1 of 4: srun could not start the agents, status 233",
+                     "the next launch follows in 15 s")
+        said = json.loads((job.folder / "slurm_end.json").read_text())
+        check(said == {"launch": f"{job.id}.0.2", "exit_status": 0}, said)
+        check({line["world_size"] for line in metrics(job.folder)} == {2}, job.describe())
+        self.same_losses(job)
+
     def array(self):
         folder = self.test.folder / "runs" / "array"
         script = ARRAY.replace("$RUN_FOLDER", str(folder))
-        job = self.job("array", script=script, folder=folder / "1")
-
-        job.wait(lambda: len(metrics(folder / "1")) > 5, "task 1 trains")
-        lab.must("scancel", "--signal=USR1", f"{job.id}_1")
-
-        def done():
-            answer = lab.run("scontrol", "-o", "show", "job", job.id)[1].strip().splitlines()
-            tasks = {word["ArrayTaskId"]: (word["JobState"], word["Restarts"]) for word in (
-                dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
-                for line in answer)}
-            return tasks if {state for state, _ in tasks.values()} == {"COMPLETED"} else None
-        tasks = job.wait(done, "both tasks end")
-        check(tasks == {"1": ("COMPLETED", "1"), "2": ("COMPLETED", "0")}, tasks)
-        self.same_losses(job, folder / "1")
-        self.same_losses(job, folder / "2")
+        array = self.job("array", script=script)
+        first, second = (Job(self.cluster, "array", f"{array.id}_{task}", folder / task, array.home)
+                         for task in ("1", "2"))
+        with first.held(8):
+            first.is_told_to_stop(lambda: lab.must("scancel", "--signal=USR1", first.id))
+        first.expect("COMPLETED", "0:0", restarts=1)
+        second.expect("COMPLETED", "0:0")
+        self.same_losses(first)
+        self.same_losses(second)
 
     def without_scontrol(self):
         job = self.job("without scontrol", script=WITHOUT_SCONTROL)
@@ -303,12 +331,13 @@ class Cases:
         """Runs alone: nobody else gets an answer meanwhile."""
         job = self.job("controller down", "--requeue")
         stopped = self.job("controller down, USR1", "--requeue")
-        now, then = job.at(8), stopped.at(8)
-        self.cluster.stop_controller()
-        moment = time.monotonic()
-        os.kill(now.all_workers()[0], signal.SIGKILL)
-        os.kill(then.agents[then.coordinator], signal.SIGUSR1)
-        job.wait(lambda: job.events("recovered"), "the recovery does not ask Slurm", 20)
+        with job.held(8) as now, stopped.held(8) as then:
+            self.cluster.stop_controller()
+            moment = time.monotonic()
+            os.kill(now.all_workers()[0], signal.SIGKILL)
+            stopped.is_told_to_stop(lambda: os.kill(then.agents[then.coordinator],
+                                                    signal.SIGUSR1))
+        job.wait(lambda: job.events("recovered"), "the recovery does not ask Slurm")
         print(f"       recovered {time.monotonic() - moment:.1f} s after the kill: "
               f"{job.events('recovered')[0]['reason']}")
         job.wait(lambda: "Slurm cannot be asked" in job.log(), "the end does not wait for Slurm")
@@ -340,6 +369,7 @@ def all_cases(cases):
                    lambda kind=kind, policy=policy: getattr(cases, kind)(policy))
         yield f"usr1 of three: {policy}", lambda policy=policy: cases.usr1(policy, 3)
     yield f"node of three, cut off: {no_requeue}", lambda: cases.cut_off(no_requeue)
+    yield "not started", cases.not_started
     yield "array", cases.array
     yield "too few workers: no-requeue", lambda: cases.guard(no_requeue)
     yield "without scontrol", cases.without_scontrol
@@ -362,4 +392,4 @@ with Test("slurm_lab") as test, lab.Lab(NODES) as cluster:
     if wanted("slurmctld down"):
         test.run_case("slurmctld down", cases.controller_down)
     with test.case("nobody listens any more"):
-        wait_until(lambda: lab.listeners() <= cluster.ports, "ports of jobs to be closed", 20)
+        wait_until(lambda: lab.listeners() <= cluster.ports, "ports of jobs to be closed")

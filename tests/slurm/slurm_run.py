@@ -1,7 +1,10 @@
-"""Jobs of the lab: submitting them as a user does, catching them at a step, seeing how they end."""
+"""Jobs of the lab: submitting them as a user does, holding them at a step, seeing how they end."""
+import contextlib
 import dataclasses
 import json
+import operator
 import os
+import pathlib
 import re
 import signal
 import threading
@@ -15,6 +18,7 @@ from lockstep_run import (TINY, check, events, flags, metrics, program, send_if_
 STEPS = 200
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 20}
 END_TIMEOUT_S = 240  # on a machine that is busy with the other cases
+MOVE_EVERY_S = 2  # of a job that is held: workers that stand still for 5 s are taken for lost
 POLICIES = {"requeue, no-kill": ["--requeue"], "requeue, kill": ["--requeue", "--no-kill=off"],
             "no-requeue, no-kill": [], "no-requeue, kill": ["--no-kill=off"]}
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
@@ -53,41 +57,63 @@ def submit(cluster, test, name, words=(), keys=None, script=None, folder=None, n
                    *words_of_run]
     environment = job_environment(cluster, test) | {"RUN_WORDS": " ".join(words_of_run)}
     printed = lab.must(*command, environment=environment, cwd=home)
-    return Job(name, submitted_id(printed), folder, home)
+    return Job(cluster, name, submitted_id(printed), folder, home)
 
 
 @dataclasses.dataclass
 class Running:
-    """Who runs a job at some moment: process ids, and Slurm's names of nodes."""
+    """Who runs a job that is held, all alive: process ids, and Slurm's names of nodes."""
     coordinator: str  # its node
     agents: dict      # by node
     workers: dict     # likewise, a list
+    pages: list       # the workers' progress pages
+    silent: set = dataclasses.field(default_factory=set)
+    lock: threading.Lock = dataclasses.field(default_factory=threading.Lock)
 
     def all_workers(self):
         return [pid for pids in self.workers.values() for pid in pids]
 
+    def send(self, what):
+        """To the workers, but those of silent nodes."""
+        with self.lock:
+            for node in self.workers.keys() - self.silent:
+                for pid in self.workers[node]:
+                    send_if_there(pid, what)
+
+    def states_at_rest(self):
+        """Of the workers, as in /proc; none while one of them runs."""
+        states = {lab.state_and_parent(pid)[0] for pid in self.all_workers()}
+        return states if states <= set("TZX") else None
+
+    def progress(self):
+        """Of each worker something that changes when it moves on, or lets go."""
+        return [lab.contents(page) for page in self.pages]
+
     def freeze(self, node):
         """The node falls silent: its connections stand, and nobody answers."""
-        for pid in (self.agents[node], *self.workers[node]):
-            os.kill(pid, signal.SIGSTOP)
+        with self.lock:
+            self.silent.add(node)
+            for pid in (self.agents[node], *self.workers[node]):
+                os.kill(pid, signal.SIGSTOP)
 
     def wake(self, node):
-        for pid in (self.agents[node], *self.workers[node]):
+        """The agent last: as soon as it runs it may end its workers, and look their ids up no
+        more."""
+        for pid in (*self.workers[node], self.agents[node]):
             os.kill(pid, signal.SIGCONT)
 
 
 class Job:
     """A job that was submitted, its run folder, and the folder of its output NAME-*.out."""
 
-    def __init__(self, name, job_id, folder, home):
-        self.name, self.id, self.folder, self.home = name, job_id, folder, home
+    def __init__(self, cluster, name, job_id, folder, home):
+        self.cluster, self.name, self.id = cluster, name, job_id
+        self.folder, self.home = folder, home
         self.seen, self.early = False, 0  # restarts before it was seen to run
 
     def info(self):
-        """What scontrol tells of the job; nothing while slurmctld does not answer."""
-        status, printed = lab.run("scontrol", "-o", "show", "job", self.id)
-        return dict(word.split("=", 1) for word in printed.split() if "=" in word) if not status \
-            else {}
+        """What Slurm tells of the job, as soon as it answers."""
+        return self.wait(lambda: self.cluster.job(self.id), "an answer of scontrol")
 
     def log(self):
         return "".join(path.read_text(errors="replace")
@@ -95,8 +121,8 @@ class Job:
 
     def describe(self):
         told = "\n".join(line for line in self.log().splitlines() if not line.startswith("step: "))
-        return (f"{self.name}, job {self.id}: {self.info()}\n{len(metrics(self.folder))} steps\n"
-                f"{tail(told, 40)}")
+        return (f"{self.name}, job {self.id}: {self.cluster.job(self.id)}\n"
+                f"{len(metrics(self.folder))} steps\n{tail(told, 40)}")
 
     def wait(self, condition, what, timeout_s=END_TIMEOUT_S, pause_s=0.1):
         try:
@@ -116,68 +142,85 @@ class Job:
         return [line for line in metrics(self.folder)
                 if starts and line["t"] > starts[-1] > since]
 
-    def at(self, step, start=0, nodes=1):
-        """Who runs it, once a generation on so many nodes has done `step` after `start` restarts
-        of the job, or more. (On a busy machine Slurm may fail to start a job, whatever it may
-        requeue, and try again: not counted.)"""
-        def there():
-            now, done = self.membership(), self.newest_steps()
-            if now["state"] != "running" or not done or done[-1]["step"] < step:
-                return None
-            found = Running("", {}, {})
-            for pid in (each["pid"] for each in now["workers"]):
-                environment = lab.environment_of(pid)
-                restarts = int(environment.get("SLURM_RESTART_COUNT", 0))
-                if environment.get("SLURM_JOB_ID") != self.id or restarts < self.early + start:
-                    return None
-                if start == 0 and not self.seen:
-                    self.early = restarts
-                node, agent = environment["SLURMD_NODENAME"], lab.parent_of(pid)
-                found.agents[node] = agent
-                found.workers.setdefault(node, []).append(pid)
-                if agent == now["agent_pid"]:
-                    found.coordinator = node
-            if len(found.agents) != nodes or not found.coordinator:
-                return None
+    @contextlib.contextmanager
+    def held(self, step, start=0, nodes=1):
+        """Who runs it, once a generation on so many nodes has done `step`, or more, after `start`
+        restarts of the job. Until the block ends the workers are stopped, but for a moment now and
+        then: the run waits for what is done to it, however long that takes, and costs nothing."""
+        now = self.wait(lambda: self._stopped(step, start, nodes), f"step {step} on {nodes} nodes",
+                        pause_s=0.01)
+        ended = threading.Event()
+
+        def keep_alive():
+            while not ended.wait(MOVE_EVERY_S):
+                before = now.progress()
+                now.send(signal.SIGCONT)
+                while any(map(operator.eq, before, now.progress())) and not ended.wait(0.001):
+                    pass
+                now.send(signal.SIGSTOP)
+        thread = threading.Thread(target=keep_alive)
+        thread.start()
+        try:
+            yield now
+        finally:
+            ended.set()
+            thread.join()
+            now.send(signal.SIGCONT)
+
+    def _stopped(self, step, start, nodes):
+        """Those who run it, stopped, if all of them live; else nobody, and nobody is stopped."""
+        now, done = self.membership(), self.newest_steps()
+        if now["state"] != "running" or not done or done[-1]["step"] < step:
+            return None
+        found = self._who_runs(now, start)
+        if not found or len(found.agents) != nodes or not found.coordinator:
+            return None
+        found.send(signal.SIGSTOP)
+        states = wait_until(found.states_at_rest, "the workers are stopped")
+        again = self.membership()
+        if states == {"T"} and all(again[key] == now[key] for key in ("generation", "state")):
             self.seen = True
             return found
-        return self.wait(there, f"step {step} on {nodes} nodes", pause_s=0.01)
+        found.send(signal.SIGCONT)
+        return None
 
-    def goes_on(self, since, what, limit_s=30):
+    def _who_runs(self, membership, start):
+        """(On a busy machine Slurm may fail to start a job, whatever it may requeue, and try
+        again: not counted.)"""
+        found = Running("", {}, {}, [])
+        for pid in (each["pid"] for each in membership["workers"]):
+            environment = lab.environment_of(pid)
+            restarts = int(environment.get("SLURM_RESTART_COUNT", 0))
+            if not self.is_ours(environment) or restarts < self.early + start:
+                return None
+            if start == 0 and not self.seen:
+                self.early = restarts
+            node, agent = environment["SLURMD_NODENAME"], lab.state_and_parent(pid)[1]
+            found.agents[node] = agent
+            found.workers.setdefault(node, []).append(pid)
+            found.pages.append(pathlib.Path(environment["LOCKSTEP_PROGRESS_PAGE"]))
+            if agent == membership["agent_pid"]:
+                found.coordinator = node
+        return found
+
+    def is_ours(self, environment):
+        """Whether a process with this environment belongs to the job, or task of an array."""
+        task = (f"{environment.get('SLURM_ARRAY_JOB_ID')}_"
+                f"{environment.get('SLURM_ARRAY_TASK_ID')}")
+        return self.id in (environment.get("SLURM_JOB_ID"), task)
+
+    def is_told_to_stop(self, tell):
+        """Does `tell`, and waits until the agent has heard of it. Requires: the job is held."""
+        heard = len(self.events("stop_requested"))
+        tell()
+        self.wait(lambda: len(self.events("stop_requested")) > heard, "the agent hears of it")
+
+    def goes_on(self, since, what):
         """After a loss at the time `since`: prints when the next step was completed."""
         line = self.wait(lambda: self.newest_steps(since), f"a step after the loss of {what}",
-                         limit_s, 0.05)[0]
+                         pause_s=0.05)[0]
         print(f"       {self.name}: {what} lost, next completed step after "
               f"{line['t'] - since:.2f} s", flush=True)
-
-    def thaw_when_stopped(self, pids):
-        """Freezes workers: the job waits, at next to no cost, for what Slurm does next; they go on
-        when the agent has heard of it. A step now and then, or they would count as stopped."""
-        def send(what):
-            for pid in pids:
-                send_if_there(pid, what)
-
-        def heard():
-            return self.events("stop_requested")
-
-        def thaw():
-            try:
-                self.wait(lambda: heard() or self.step_between(send), "the agent hears of it", 120,
-                          2)
-            finally:
-                send(signal.SIGCONT)
-        send(signal.SIGSTOP)
-        thread = threading.Thread(target=thaw)
-        thread.start()
-        return thread
-
-    def step_between(self, send):
-        done = len(metrics(self.folder))
-        send(signal.SIGCONT)
-        deadline = time.monotonic() + 2
-        while len(metrics(self.folder)) == done and time.monotonic() < deadline:
-            time.sleep(0.01)
-        send(signal.SIGSTOP)
 
     def events(self, name):
         return events(self.folder, name)
@@ -186,9 +229,9 @@ class Job:
         """Waits for the end of the job, which must be this one, and for its last process. (A node
         that came back may fail Slurm once more.)"""
         def ended():
-            info = self.info()
+            info = self.cluster.job(self.id)
             return info if info.get("JobState") in ENDED else None
-        info = self.wait(ended, f"the end, {state}")
+        info = self.wait(ended, f"the end, {state}", pause_s=0.2)
         check(info["JobState"] == state, f"{info['JobState']}, not {state}\n{self.describe()}")
         check(exit_code is None or info["ExitCode"] == exit_code,
               f"exit {info['ExitCode']}, not {exit_code}\n{self.describe()}")
@@ -200,8 +243,11 @@ class Job:
     def expect_nothing_left(self):
         def left():
             return [(pid, lab.command_line(pid)[:3]) for pid, environment in lab.processes()
-                    if environment.get("SLURM_JOB_ID") == self.id]
-        self.wait(lambda: not left(), f"no process of the job left: {left()}", 20)
+                    if self.is_ours(environment)]
+        try:
+            self.wait(lambda: not left(), "no process of the job is left", pause_s=0.2)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nleft: {left()}") from None
 
     def must_say(self, *texts):
         for text in texts:
