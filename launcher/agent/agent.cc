@@ -461,13 +461,6 @@ void Agent::end_console() {
 
 }  // namespace
 
-std::filesystem::path log_path(const std::filesystem::path& dump_folder, int64_t rank) {
-  constexpr size_t kDigits = 5;
-  const std::string digits = std::to_string(rank);
-  const std::string zeros(kDigits - std::min(kDigits, digits.size()), '0');
-  return dump_folder / "logs" / text("rank_", zeros, digits, ".log");
-}
-
 AgentEnd run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& options) {
   const bool several = options.nodes.several();
   const auto fail = [several](const Error& error) {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "launcher/agent/agent.h"
+#include "launcher/agent/agent_options.h"
 #include "launcher/host/process.h"
 
 namespace lockstep::launcher {

@@ -154,4 +154,11 @@ std::vector<std::string> last_lines(FileSystem& file_system, const std::filesyst
   return lines;
 }
 
+std::filesystem::path log_path(const std::filesystem::path& dump_folder, int64_t rank) {
+  constexpr size_t kDigits = 5;
+  const std::string digits = std::to_string(rank);
+  const std::string zeros(kDigits - std::min(kDigits, digits.size()), '0');
+  return dump_folder / "logs" / text("rank_", zeros, digits, ".log");
+}
+
 }  // namespace lockstep::launcher

@@ -81,4 +81,7 @@ int64_t file_size(FileSystem& file_system, const std::filesystem::path& path);
 std::vector<std::string> last_lines(FileSystem& file_system, const std::filesystem::path& path,
                                     int64_t from, size_t count);
 
+// Where the output of rank `rank` goes.
+std::filesystem::path log_path(const std::filesystem::path& dump_folder, int64_t rank);
+
 }  // namespace lockstep::launcher

@@ -1,0 +1,43 @@
+// What an agent (agent.h) is started with.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "launcher/control/coordinator.h"
+#include "launcher/control/supervisor.h"
+#include "launcher/host/environment.h"
+#include "launcher/net/status_server.h"
+
+namespace lockstep::launcher {
+
+// How the nodes of a job find each other. One machine: all of it as it is here.
+struct NodesOptions {
+  int64_t min = 1, max = 1, spares = 0;
+  control::OnNodeLoss on_loss = control::OnNodeLoss::kShrink;
+  double last_call_s = 30;
+  std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder
+  std::string job;            // tells jobs at one endpoint apart
+  uint64_t run = 0;           // a hash of what the configs of all nodes share
+  std::string name;           // of this node, for people
+  std::string local_address;  // or an interface's name; empty: that of the route to the others
+  bool several() const { return max > 1 || !endpoint.empty(); }
+};
+
+struct AgentOptions {
+  SupervisorOptions supervisor;
+  NodesOptions nodes;
+  std::filesystem::path worker_program;
+  std::vector<std::string> worker_arguments;  // after the program's name
+  Environment environment;                    // what workers inherit
+  std::filesystem::path dump_folder;
+  int64_t threads = 1;          // intra-op threads of a worker
+  std::string resume_command;   // shown when the run ends unfinished
+  int64_t tick_ms = 20;         // how often pages are looked at
+  std::string status_endpoint;  // HOST:PORT | INTERFACE:PORT; empty: no status page
+  net::StatusPages status_pages;
+};
+
+}  // namespace lockstep::launcher
