@@ -147,20 +147,23 @@ def wrong_place(test):
     """What every save would meet is said before the first step, by each rank that meets it."""
     in_the_way = test.folder / "in_the_way"
     in_the_way.write_text("a file")
+    data = {"data.path": test.tokens()}
     for name, folder in (("a file", in_the_way), ("nobody may write", "/sys/checkpoints")):
         with test.case(f"a checkpoint folder: {name}"):
             keys = {"checkpoint.folder": folder}
             words = ["checkpoints cannot be written to", str(folder), "checkpoint.folder"]
             refused_by_ranks(test, keys, words)
-            launch_does_not_restart(test, keys, words)
+            launch_does_not_restart(test, data | keys, words)
     preload = {"LD_PRELOAD": str(program("refusing_hdf5.so"))}
     for what, words in (("driver", ["registering the file driver"]), ("filter", ["codec zstd"])):
         with test.case(f"an HDF5 that refuses the {what}"):
-            test.environment |= preload | {"REFUSE_HDF5": what}
-            refused_by_ranks(test, {}, words)
-            launch_does_not_restart(test, {}, words)
-            for key in ("LD_PRELOAD", "REFUSE_HDF5"):
-                del test.environment[key]
+            as_it_is = test.environment
+            test.environment = as_it_is | preload | {"REFUSE_HDF5": what}
+            try:
+                refused_by_ranks(test, {}, words)
+                launch_does_not_restart(test, data, words)
+            finally:
+                test.environment = as_it_is
 
 
 def wrong_resume(test):
