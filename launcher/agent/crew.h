@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_system.h"
 #include "launcher/agent/agent_options.h"
 #include "launcher/host/process.h"
 
