@@ -5,7 +5,8 @@
 // generation lose a peer: a moment after that one is dead.
 // Every 4th step is committed; a new generation resumes after the newest commit, which rank 0 keeps
 // in FAKE_WORKER_STATE. The others wait for it, as in a save. The run also ends with the commit
-// after a file of that name and ".enough" is there.
+// before which rank 0 finds a file of that name and ".enough": it says so in ".last" first, so that
+// all ranks end with the same step.
 // With FAKE_WORKER_EVENTS, the path of events.jsonl, a generation goes no further than its 4th step
 // before its first one is recorded there.
 // Special rules: ignore_term; child (rank 0 starts a process that sleeps); logs (rank 0 says so, on
@@ -109,6 +110,12 @@ int64_t committed_step(const std::string& state) {
   return contents ? std::stoll(contents.value()) : -1;
 }
 
+bool commit(const std::string& state, int64_t step) {
+  FileSystem& files = posix_file_system();
+  if (files.exists(state + ".enough") && !publish_file(files, state + ".last", "")) return false;
+  return publish_file(files, state, std::to_string(step)).ok();
+}
+
 constexpr int kOver = -1;  // the generation, not this process
 
 // Whether the agent has recorded the first step of our generation; true when nobody asked.
@@ -148,8 +155,7 @@ int run(ProgressPage& page, int64_t steps, const std::vector<std::string>& rules
       std::printf("step: %ld generation: %ld\n", step, variable("LOCKSTEP_GENERATION"));
     std::fflush(stdout);
     const bool commits = step % kCommitEvery == 0 || g_stop;
-    if (commits && rank == 0 && !publish_file(posix_file_system(), state, std::to_string(step)))
-      return 70;
+    if (commits && rank == 0 && !commit(state, step)) return 70;
     if (commits && !wait_until(page, deaf, [&] { return committed_step(state) >= step; }))
       return kOver;
     if (commits) page.set_committed_step(step);
@@ -161,7 +167,7 @@ int run(ProgressPage& page, int64_t steps, const std::vector<std::string>& rules
       page.set_phase(step, saves ? Phase::kSave : Phase::kStep);
       system_clock().sleep_ns(3 * kStepNs);
     }
-    if (posix_file_system().exists(state + ".enough")) steps = step;
+    if (posix_file_system().exists(state + ".last")) steps = step;
   }
   page.set_phase(steps, Phase::kDone);
   return 0;
