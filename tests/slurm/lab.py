@@ -24,7 +24,7 @@ import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
-from lockstep_run import send_if_there, wait_until
+from lockstep_run import send_if_there, state_of, wait_until
 
 INSIDE = "LOCKSTEP_SLURM_LAB"
 SKIPPED = 77  # the test did not run (CTest: SKIP_RETURN_CODE)
@@ -136,17 +136,17 @@ def words_of(path):
     return [word.decode(errors="replace") for word in contents(path).split(b"\0") if word]
 
 
-def state_and_parent(pid):
-    """The state as in /proc: R, S, T (stopped), Z …; X of a process that is gone."""
+def parent_of(pid):
+    """0: it has none, or is gone."""
     fields = contents(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-    return (fields[0].decode(), int(fields[1])) if fields else ("X", 0)
+    return int(fields[1]) if fields else 0
 
 
 def environment_of(pid):
     """Of a process that has not ended; else nothing."""
     words = words_of(f"/proc/{pid}/environ")
     pairs = (word.split("=", 1) for word in words if "=" in word)
-    return {} if state_and_parent(pid)[0] in "ZX" else dict(pairs)
+    return dict(pairs) if state_of(pid) else {}
 
 
 def processes():
@@ -163,7 +163,7 @@ def command_line(pid):
 
 def depth(pid):
     """How many ancestors it has."""
-    parent = state_and_parent(pid)[1]
+    parent = parent_of(pid)
     return 1 + depth(parent) if parent else 0
 
 
@@ -306,14 +306,14 @@ class Lab:
         """The slurmstepds of a node and all that runs below them."""
         own = {pid for pid, environment in processes()
                if environment.get("SLURMD_NODENAME") == node}
-        parents = {state_and_parent(pid)[1] for pid in own} - own
+        parents = {parent_of(pid) for pid in own} - own
         daemons = {pid for pid in parents if "slurmstepd" in "".join(command_line(pid)[:1])}
         return own | daemons
 
     def _stop(self, node):
         """Whether all processes of a node are stopped; the others are told to."""
         found = self.node_processes(node)
-        running = {pid for pid in found if state_and_parent(pid)[0] not in "TZX"}
+        running = {pid for pid in found if state_of(pid) not in ("T", "")}
         for pid in running:
             send_if_there(pid, signal.SIGSTOP)
         return not running

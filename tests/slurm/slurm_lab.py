@@ -7,13 +7,12 @@ the losses of the undisturbed run, the exit status of the contract, and nothing 
 """
 import concurrent.futures
 import json
-import os
 import signal
 import sys
 import time
 
 import lab
-from lockstep_run import (SOURCE_DIR, Test, check, check_same, committed, metrics, step_of,
+from lockstep_run import (SOURCE_DIR, Test, check, check_same, committed, metrics, send, step_of,
                           wait_until, whole_curve)
 from slurm_run import KEYS, POLICIES, STEPS, Job, submit
 
@@ -88,10 +87,10 @@ class Cases:
     def worker_then_agent_lost(self, policy):
         job = self.job(f"worker, agent {policy}", *POLICIES[policy])
         with job.held(8) as now:
-            os.kill(now.workers[now.coordinator][1], signal.SIGKILL)
+            send(now.workers[now.coordinator][1], signal.SIGKILL)
         job.wait(lambda: job.events("recovered"), "the workers go on")
         with job.held(50) as now:
-            os.kill(now.agents[now.coordinator], signal.SIGKILL)
+            send(now.agents[now.coordinator], signal.SIGKILL)
         job.expect("COMPLETED", "0:0")
         self.same_losses(job)
         job.must_say(f", {policy}", "killed by SIGKILL", "launch 1 of 4 ended with status 1")
@@ -146,7 +145,7 @@ class Cases:
                 pid = {"worker": now.workers[others[0]][0], "agent": now.agents[others[0]],
                        "coordinator": now.agents[now.coordinator]}[victim]
                 moment = time.time()
-                os.kill(pid, signal.SIGKILL)
+                send(pid, signal.SIGKILL)
             job.goes_on(moment, f"{victim} (SIGKILL)")
         job.expect("COMPLETED", "0:0")
         self.same_losses(job)
@@ -216,8 +215,8 @@ class Cases:
         job = self.job_of(2, f"two needed {policy}", "--min-nodes=2", *POLICIES[policy],
                           keys={"launcher.last_call_seconds": 2})
         with job.held(8, nodes=2) as now:
-            os.kill(next(agent for node, agent in now.agents.items() if node != now.coordinator),
-                    signal.SIGKILL)
+            send(next(agent for node, agent in now.agents.items() if node != now.coordinator),
+                 signal.SIGKILL)
         if policy.startswith("requeue"):
             self.is_requeued(job)
         else:
@@ -280,7 +279,7 @@ class Cases:
         starts = 3 if policy.startswith("requeue") else 1
         for start in range(starts):
             with job.held(2, start=start) as now:
-                os.kill(now.all_workers()[0], signal.SIGKILL)
+                send(now.all_workers()[0], signal.SIGKILL)
         if starts == 1:
             job.expect("FAILED", "75:0")
         else:
@@ -334,9 +333,8 @@ class Cases:
         with job.held(8) as now, stopped.held(8) as then:
             self.cluster.stop_controller()
             moment = time.monotonic()
-            os.kill(now.all_workers()[0], signal.SIGKILL)
-            stopped.is_told_to_stop(lambda: os.kill(then.agents[then.coordinator],
-                                                    signal.SIGUSR1))
+            send(now.all_workers()[0], signal.SIGKILL)
+            stopped.is_told_to_stop(lambda: send(then.agents[then.coordinator], signal.SIGUSR1))
         job.wait(lambda: job.events("recovered"), "the recovery does not ask Slurm")
         print(f"       recovered {time.monotonic() - moment:.1f} s after the kill: "
               f"{job.events('recovered')[0]['reason']}")

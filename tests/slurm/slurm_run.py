@@ -1,18 +1,16 @@
 """Jobs of the lab: submitting them as a user does, holding them at a step, seeing how they end."""
 import contextlib
 import dataclasses
-import json
 import operator
 import os
 import pathlib
 import re
 import signal
 import threading
-import time
 
 import lab
-from lockstep_run import (TINY, check, events, flags, metrics, program, send_if_there, tail,
-                          wait_until)
+from lockstep_run import (TINY, check, events, flags, members, metrics, program, send,
+                          send_if_there, state_of, tail, wait_until)
 
 # Long enough to be caught on the way, and short on a machine that is busy with many cases.
 STEPS = 200
@@ -81,9 +79,9 @@ class Running:
                     send_if_there(pid, what)
 
     def states_at_rest(self):
-        """Of the workers, as in /proc; none while one of them runs."""
-        states = {lab.state_and_parent(pid)[0] for pid in self.all_workers()}
-        return states if states <= set("TZX") else None
+        """Of the workers, as state_of says; none while one of them runs."""
+        states = {state_of(pid) for pid in self.all_workers()}
+        return states if states <= {"T", ""} else None
 
     def progress(self):
         """Of each worker something that changes when it moves on, or lets go."""
@@ -94,13 +92,13 @@ class Running:
         with self.lock:
             self.silent.add(node)
             for pid in (self.agents[node], *self.workers[node]):
-                os.kill(pid, signal.SIGSTOP)
+                send(pid, signal.SIGSTOP)
 
     def wake(self, node):
         """The agent last: as soon as it runs it may end its workers, and look their ids up no
         more."""
         for pid in (*self.workers[node], self.agents[node]):
-            os.kill(pid, signal.SIGCONT)
+            send(pid, signal.SIGCONT)
 
 
 class Job:
@@ -129,12 +127,6 @@ class Job:
             return wait_until(condition, what, timeout_s, pause_s)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{self.describe()}") from None
-
-    def membership(self):
-        try:
-            return json.loads((self.folder / "workers.json").read_text())
-        except (FileNotFoundError, json.JSONDecodeError):
-            return {"workers": [], "state": "", "generation": -1, "agent_pid": -1}
 
     def newest_steps(self, since=0):
         """Those of the launcher's newest generation, if it began after `since`."""
@@ -169,15 +161,15 @@ class Job:
 
     def _stopped(self, step, start, nodes):
         """Those who run it, stopped, if all of them live; else nobody, and nobody is stopped."""
-        now, done = self.membership(), self.newest_steps()
-        if now["state"] != "running" or not done or done[-1]["step"] < step:
+        now, done = members(self.folder), self.newest_steps()
+        if now.get("state") != "running" or not done or done[-1]["step"] < step:
             return None
         found = self._who_runs(now, start)
         if not found or len(found.agents) != nodes or not found.coordinator:
             return None
         found.send(signal.SIGSTOP)
         states = wait_until(found.states_at_rest, "the workers are stopped")
-        again = self.membership()
+        again = members(self.folder)
         if states == {"T"} and all(again[key] == now[key] for key in ("generation", "state")):
             self.seen = True
             return found
@@ -195,7 +187,7 @@ class Job:
                 return None
             if start == 0 and not self.seen:
                 self.early = restarts
-            node, agent = environment["SLURMD_NODENAME"], lab.state_and_parent(pid)[1]
+            node, agent = environment["SLURMD_NODENAME"], lab.parent_of(pid)
             found.agents[node] = agent
             found.workers.setdefault(node, []).append(pid)
             found.pages.append(pathlib.Path(environment["LOCKSTEP_PROGRESS_PAGE"]))
