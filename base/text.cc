@@ -36,6 +36,12 @@ std::string counted(int64_t count, std::string_view noun) {
   return text(count, " ", noun, count == 1 ? "" : "s");
 }
 
+std::string zero_padded(int64_t number, size_t digits) {
+  std::string out = std::to_string(number);
+  if (out.size() < digits) out.insert(0, digits - out.size(), '0');
+  return out;
+}
+
 std::string fixed(double value, int decimals) {
   const int length = std::snprintf(nullptr, 0, "%.*f", decimals, value);
   std::string out(static_cast<size_t>(length), '\0');

@@ -25,6 +25,8 @@ std::string bytes_text(uint64_t bytes);
 std::string grouped(int64_t number);
 // 1, "node" -> "1 node"; 2, "node" -> "2 nodes"
 std::string counted(int64_t count, std::string_view noun);
+// 7, 5 -> "00007". Requires: number >= 0.
+std::string zero_padded(int64_t number, size_t digits);
 // printf-style for one number: fixed(3.14159, 2) -> "3.14"
 std::string fixed(double value, int decimals);
 // 75.2 -> "0:01:15"

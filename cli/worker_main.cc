@@ -121,7 +121,7 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
     setenv("NCCL_SOCKET_IFNAME", rendezvous.interface.c_str(), /*overwrite=*/0);
   LOCKSTEP_RETURN_IF_ERROR(page.stop_at(config.debug.stop_at, generation, rendezvous.rank));
   core::set_up_device(rendezvous.device);
-  if (config.parallelism.strategy == "single" && rendezvous.world_size > 1)
+  if (config.parallelism.strategy == ShardingStrategy::kSingle && rendezvous.world_size > 1)
     return Error{Code::kConfig,
                  text("parallelism.strategy = \"single\" runs on one rank and this job has ",
                       rendezvous.world_size, "; use ddp or full_shard")};
@@ -200,7 +200,7 @@ Result<nlohmann::json> request(const char* member) {
 // stdin: {"tokens": path, "logits": path or ""}; stdout: {"loss": …}.
 Result<void> evaluate(Config config) {
   LOCKSTEP_TRY(const nlohmann::json json, request("tokens"));
-  config.parallelism.strategy = "single";
+  config.parallelism.strategy = ShardingStrategy::kSingle;
   const core::EvaluateOptions options{json["tokens"].get<std::string>(),
                                       json.value("logits", std::string())};
   LOCKSTEP_TRY(const core::Evaluation e,
@@ -223,7 +223,7 @@ Result<void> generate(Config config) {
   options.temperature = json.value("temperature", options.temperature);
   options.top_k = json.value("top_k", options.top_k);
   options.seed = json.value("seed", options.seed);
-  config.parallelism.strategy = "single";
+  config.parallelism.strategy = ShardingStrategy::kSingle;
   const auto done = core::generate(posix_file_system(), config, options,
                                    [](int64_t id) { std::cout << id << "\n"; });
   // A run without a checkpoint was named wrongly.

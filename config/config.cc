@@ -62,15 +62,34 @@ std::string did_you_mean(const std::string& found, const char* before = "") {
   return found.empty() ? "" : text("; did you mean ", before, found, "?");
 }
 
+// What was read so far, and the words of closed sets that are none of theirs. A later word for the
+// same key takes the place of a wrong one.
+struct Draft {
+  ParsedConfig parsed;
+  std::map<const ConfigField*, std::string> wrong_words = {};
+};
+
+// How a value is written: a choice as a word, everything else as itself.
 template <typename T>
-void assign(Config& config, const ConfigField& field, T value) {
-  *std::get<T* (*)(Config&)>(field.member)(config) = std::move(value);
+using Written = std::conditional_t<Choice<T>, std::string, T>;
+
+// Other tools' words for our strategies.
+std::string_view own_strategy(std::string_view word) {
+  return word == "fsdp" ? "full_shard" : word == "hybrid_shard" ? "hybrid" : word;
 }
 
-void assign_string(Config& config, const ConfigField& field, std::string value) {
-  if (field.name() == "parallelism.strategy" && value == "fsdp") value = "full_shard";
-  if (field.name() == "parallelism.strategy" && value == "hybrid_shard") value = "hybrid";
-  assign(config, field, std::move(value));
+template <typename T>
+void assign(Draft& draft, const ConfigField& field, T& place, Written<T> value) {
+  if constexpr (Choice<T>) {
+    draft.wrong_words.erase(&field);
+    constexpr bool kStrategy = std::is_same_v<T, ShardingStrategy>;
+    if (const auto choice = choice_of<T>(kStrategy ? own_strategy(value) : value))
+      place = *choice;
+    else
+      draft.wrong_words[&field] = std::move(value);
+  } else {
+    place = std::move(value);
+  }
 }
 
 // --- flags -------------------------------------------------------------------------------------
@@ -115,29 +134,38 @@ std::optional<std::vector<int64_t>> numbers_from(const std::string& word) {
   return list;
 }
 
-Result<void> set_from_word(Config& config, const ConfigField& field, const std::string& flag,
+template <typename T>
+std::optional<T> value_from(const std::string& word) {
+  if constexpr (std::is_same_v<T, bool>)
+    return bool_from(word);
+  else if constexpr (std::is_arithmetic_v<T>)
+    return number_from<T>(word);
+  else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+    return numbers_from(word);
+  else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+    return words_from(word);
+  else
+    return word;
+}
+
+Result<void> set_from_word(Draft& draft, const ConfigField& field, const std::string& flag,
                            const std::string& word) {
-  const auto put = [&](auto value) -> Result<void> {
+  const auto set = [&](auto member) -> Result<void> {
+    auto& place = *member(draft.parsed.config);
+    auto value = value_from<Written<std::decay_t<decltype(place)>>>(word);
     if (!value)
       return config_error(text(flag, ": \"", word, "\" is not of the right type; ", field.name(),
                                " must be of type ", type_name(field)));
-    assign(config, field, *std::move(value));
+    assign(draft, field, place, *std::move(value));
     return {};
   };
-  switch (field.member.index()) {
-    case 0: return put(bool_from(word));
-    case 1: return put(number_from<int64_t>(word));
-    case 2: return put(number_from<double>(word));
-    case 3: assign_string(config, field, word); return {};
-    case 4: return put(numbers_from(word));
-    default: return put(words_from(word));
-  }
+  return std::visit(set, field.member);
 }
 
 struct NamedField {
   const ConfigField* field = nullptr;
   bool negated = false;                // --section.no_key
-  const ConfigAlias* words = nullptr;  // a string key typed as a boolean
+  const ConfigAlias* words = nullptr;  // a key of words typed as a boolean
   bool is_bool() const { return words != nullptr || field->is_bool(); }
 };
 
@@ -208,15 +236,16 @@ Error boolean_word(const NamedField& named, const std::string& flag, const std::
                            "=true or ", flag, "=false; ", off, " is false as well"));
 }
 
-Result<void> apply_flags(ParsedConfig& parsed, const std::vector<std::string>& arguments) {
+Result<void> apply_flags(Draft& draft, const std::vector<std::string>& arguments) {
+  std::vector<std::string>& positional = draft.parsed.positional;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     if (!argument.starts_with("--")) {
-      parsed.positional.push_back(argument);
+      positional.push_back(argument);
       continue;
     }
     if (argument == "--") {  // what follows is not for us
-      parsed.positional.insert(parsed.positional.end(), arguments.begin() + i + 1, arguments.end());
+      positional.insert(positional.end(), arguments.begin() + i + 1, arguments.end());
       return {};
     }
     const size_t equals = argument.find('=');
@@ -239,18 +268,14 @@ Result<void> apply_flags(ParsedConfig& parsed, const std::vector<std::string>& a
         return boolean_word(named, flag, next);
       }
     }
-    if (field->is_bool() && !word) {
-      assign(parsed.config, *field, !negated);
-      continue;
-    }
-    if (words != nullptr && !word)
+    if (named.is_bool() && !word)
       word = negated ? "false" : "true";
     else if (negated)
       return config_error(text(flag, " takes no value"));
     if (words != nullptr && (word == "true" || word == "false"))
       word = word == "true" ? words->on : words->off;
     if (!word) return config_error(text(flag, " needs a value of type ", type_name(*field)));
-    LOCKSTEP_RETURN_IF_ERROR(set_from_word(parsed.config, *field, flag, *word));
+    LOCKSTEP_RETURN_IF_ERROR(set_from_word(draft, *field, flag, *word));
   }
   return {};
 }
@@ -260,6 +285,11 @@ Result<void> apply_flags(ParsedConfig& parsed, const std::vector<std::string>& a
 std::string place(const std::filesystem::path& path, const toml::source_region& source) {
   return text(path.string(), ":", source.begin.line);
 }
+
+template <typename T>
+constexpr bool kIsList = false;
+template <typename T>
+constexpr bool kIsList<std::vector<T>> = true;
 
 template <typename T>
 std::optional<std::vector<T>> list_from(const toml::node& node) {
@@ -275,35 +305,34 @@ std::optional<std::vector<T>> list_from(const toml::node& node) {
   return list;
 }
 
-Result<void> set_from_node(Config& config, const ConfigField& field, const std::string& where,
-                           const toml::node& node) {
-  const auto put = [&](auto value) -> Result<void> {
-    if (!value) {
-      const bool list = node.is_array() && field.member.index() >= 4;
-      return config_error(text(where, ": ", field.name(), " is of type ",
-                               list ? "array of other things" : text(node.type()),
-                               ", it must be of type ", type_name(field)));
-    }
-    if constexpr (std::is_same_v<decltype(value), std::optional<std::string>>)
-      assign_string(config, field, *std::move(value));
-    else
-      assign(config, field, *std::move(value));
-    return {};
-  };
-  switch (field.member.index()) {
-    case 0: return put(node.value_exact<bool>());
-    case 1: return put(node.value_exact<int64_t>());
-    case 2:
-      if (const auto whole = node.value_exact<int64_t>())
-        return put(std::optional<double>(static_cast<double>(*whole)));
-      return put(node.value_exact<double>());
-    case 3: return put(node.value_exact<std::string>());
-    case 4: return put(list_from<int64_t>(node));
-    default: return put(list_from<std::string>(node));
-  }
+template <typename T>
+std::optional<T> value_from(const toml::node& node) {
+  if constexpr (std::is_same_v<T, double>)
+    if (const auto whole = node.value_exact<int64_t>()) return static_cast<double>(*whole);
+  if constexpr (kIsList<T>)
+    return list_from<typename T::value_type>(node);
+  else
+    return node.value_exact<T>();
 }
 
-Result<void> apply_section(Config& config, const std::filesystem::path& path,
+Result<void> set_from_node(Draft& draft, const ConfigField& field, const std::string& where,
+                           const toml::node& node) {
+  const auto set = [&](auto member) -> Result<void> {
+    auto& place = *member(draft.parsed.config);
+    using T = std::decay_t<decltype(place)>;
+    auto value = value_from<Written<T>>(node);
+    if (!value)
+      return config_error(
+          text(where, ": ", field.name(), " is of type ",
+               kIsList<T> && node.is_array() ? "array of other things" : text(node.type()),
+               ", it must be of type ", type_name(field)));
+    assign(draft, field, place, *std::move(value));
+    return {};
+  };
+  return std::visit(set, field.member);
+}
+
+Result<void> apply_section(Draft& draft, const std::filesystem::path& path,
                            const std::string& section, const toml::table& keys) {
   for (const auto& [key, node] : keys) {
     const std::string where = place(path, key.source());
@@ -312,12 +341,12 @@ Result<void> apply_section(Config& config, const std::filesystem::path& path,
     if (field == nullptr)
       return config_error(text(where, ": unknown key ", section, ".", key.str(),
                                did_you_mean(suggestion(section, name))));
-    LOCKSTEP_RETURN_IF_ERROR(set_from_node(config, *field, where, node));
+    LOCKSTEP_RETURN_IF_ERROR(set_from_node(draft, *field, where, node));
   }
   return {};
 }
 
-Result<void> apply_toml(Config& config, const std::filesystem::path& path) {
+Result<void> apply_toml(Draft& draft, const std::filesystem::path& path) {
   LOCKSTEP_TRY(const std::string contents, read_file(posix_file_system(), path));
   const toml::parse_result parsed = toml::parse(std::string_view(contents));
   if (!parsed.succeeded())
@@ -338,7 +367,7 @@ Result<void> apply_toml(Config& config, const std::filesystem::path& path) {
     if (keys == nullptr)
       return config_error(text(where, ": ", section, " is of type ", text(node.type()),
                                ", it must be a section: [", section, "]"));
-    LOCKSTEP_RETURN_IF_ERROR(apply_section(config, path, section, *keys));
+    LOCKSTEP_RETURN_IF_ERROR(apply_section(draft, path, section, *keys));
   }
   return {};
 }
@@ -347,10 +376,13 @@ Result<void> apply_toml(Config& config, const std::filesystem::path& path) {
 
 Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
                                   const std::vector<std::string>& arguments) {
-  ParsedConfig parsed;
-  if (!toml_path.empty()) LOCKSTEP_RETURN_IF_ERROR(apply_toml(parsed.config, toml_path));
-  LOCKSTEP_RETURN_IF_ERROR(apply_flags(parsed, arguments));
-  return parsed;
+  Draft draft;
+  if (!toml_path.empty()) LOCKSTEP_RETURN_IF_ERROR(apply_toml(draft, toml_path));
+  LOCKSTEP_RETURN_IF_ERROR(apply_flags(draft, arguments));
+  for (const ConfigField& field : config_fields())
+    if (const auto wrong = draft.wrong_words.find(&field); wrong != draft.wrong_words.end())
+      return wrong_value(field, wrong->second);
+  return std::move(draft.parsed);
 }
 
 }  // namespace base

@@ -22,7 +22,8 @@ struct ParsedConfig {
 // Reads `toml_path` (may be empty: defaults), then applies `arguments`: `--section.key value`,
 // `--section.key=value`, `--alias value`; booleans also as a bare flag, and `--section.no_key`.
 // `-` and `_` are alike. Limits and combinations are validate's business.
-// Errors: kConfig, naming file, line, key and what would be right; kNotFound.
+// Errors: kConfig, naming file, line, key and what would be right, or a key whose last word is not
+// one of its words; kNotFound.
 Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
                                   const std::vector<std::string>& arguments);
 // Limits and combinations that need no data or device. Errors: kConfig.

@@ -8,15 +8,21 @@
 #include <variant>
 #include <vector>
 
+#include "base/result.h"
 #include "config/sections.h"
 
 namespace lockstep {
 inline namespace base {
 
 // Where the value lives in a Config; the alternative is the key's type.
-using ConfigMember = std::variant<bool* (*)(Config&), int64_t* (*)(Config&), double* (*)(Config&),
-                                  std::string* (*)(Config&), std::vector<int64_t>* (*)(Config&),
-                                  std::vector<std::string>* (*)(Config&)>;
+template <typename... T>
+using ConfigMemberOf = std::variant<T* (*)(Config&)...>;
+using ConfigMember =
+    ConfigMemberOf<bool, int64_t, double, std::string, std::vector<int64_t>,
+                   std::vector<std::string>, ModelFamily, InitialWeights, OptimizerKind, LrDecay,
+                   FloatType, Reduction, NanPolicy, ShardingStrategy, BackwardPrefetch, WrapPolicy,
+                   SlotMapKind, Recompute, Codec, WhenBusy, DataKind, OnWorkerLoss, OnNodeLoss,
+                   Requeue, BrokenRule>;
 
 // May the key change a bit of the loss curve? Then it is part of the run's identity.
 enum class Bits { kSame, kMayChange };
@@ -24,8 +30,7 @@ enum class Bits { kSame, kMayChange };
 struct ConfigLimits {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
-  bool above_min = false;            // min itself is not allowed
-  std::vector<std::string> allowed;  // strings: the closed list; empty: any
+  bool above_min = false;  // min itself is not allowed
 };
 
 struct ConfigField {
@@ -37,14 +42,14 @@ struct ConfigField {
   ConfigLimits limits;
 
   std::string name() const { return std::string(section) + "." + key; }
-  bool is_bool() const { return member.index() == 0; }
+  bool is_bool() const { return std::holds_alternative<bool* (*)(Config&)>(member); }
 };
 
 struct ConfigAlias {
   const char* alias;  // with '_'; typed with '-' or '_'
   const char* name;   // section.key
   const char* help;
-  // A string key that is typed as a boolean: what true and false stand for.
+  // A key of words that is typed as a boolean: what true and false stand for.
   const char* on = nullptr;
   const char* off = nullptr;
 };
@@ -55,12 +60,16 @@ const std::vector<ConfigAlias>& config_aliases();
 // nullptr when there is none.
 const ConfigField* find_config_field(std::string_view section, std::string_view key);
 
+// The words of a key that is a choice among some; else none.
+std::vector<std::string> words_of(const ConfigField& field);
 // "boolean", "integer", "number", "string", "list of integers", "list of strings"
 const char* type_name(const ConfigField& field);
 // The value as one types it after the flag; doubles in the shortest form that reads back exactly.
 std::string value_text(const Config& config, const ConfigField& field);
 // ">= 1", "one of: a, b", or "".
 std::string limits_text(const ConfigField& field);
+// `value`, as one types it, is outside of the limits, or not one of the words. kConfig.
+Error wrong_value(const ConfigField& field, const std::string& value);
 
 }  // namespace base
 }  // namespace lockstep

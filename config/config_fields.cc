@@ -20,12 +20,12 @@ namespace {
 constexpr Bits kSame = Bits::kSame, kMayChange = Bits::kMayChange;
 constexpr double kMaxCount = 1e15;  // exact as a double, and far from overflow
 
-ConfigLimits at_least(double min) { return {.min = min, .max = kMaxCount, .allowed = {}}; }
-ConfigLimits within(double min, double max) { return {.min = min, .max = max, .allowed = {}}; }
-ConfigLimits above(double min) { return {.min = min, .above_min = true, .allowed = {}}; }
-ConfigLimits seconds() { return {.min = 0, .max = 1e9, .above_min = true, .allowed = {}}; }
+ConfigLimits at_least(double min) { return {.min = min, .max = kMaxCount}; }
+ConfigLimits within(double min, double max) { return {.min = min, .max = max}; }
+ConfigLimits above(double min) { return {.min = min, .above_min = true}; }
+ConfigLimits seconds() { return {.min = 0, .max = 1e9, .above_min = true}; }
 ConfigLimits any() { return {}; }
-ConfigLimits one_of(std::vector<std::string> words) { return {.allowed = std::move(words)}; }
+ConfigLimits choice() { return {}; }  // its words are its limits
 
 // An entry a key.
 // clang-format off
@@ -37,8 +37,7 @@ void add_model(std::vector<ConfigField>& table) {
     {AT(job, description), kSame, "free text, kept in run_args.json", any()},
     {AT(model, name), kMayChange,
      "model family; linear: a stack of dim x dim layers; all but it and llama come from "
-     "model.hf_assets_path",
-     one_of({"llama", "mistral", "qwen2", "qwen3", "gpt2", "linear"})},
+     "model.hf_assets_path", choice()},
     {AT(model, dim), kMayChange, "width of the residual stream", within(1, 1 << 20)},
     {AT(model, n_layers), kMayChange, "transformer blocks", within(1, 4096)},
     {AT(model, n_heads), kMayChange, "query heads", within(1, 65536)},
@@ -62,13 +61,13 @@ void add_model(std::vector<ConfigField>& table) {
      any()},
     {AT(model, init), kSame,
      "initial weights: hf reads *.safetensors of model.hf_assets_path, where that is given",
-     one_of({"hf", "random"})},
+     choice()},
   });
 }
 
 void add_training(std::vector<ConfigField>& table) {
   table.insert(table.end(), {
-    {AT(optimizer, name), kMayChange, "optimizer", one_of({"AdamW"})},
+    {AT(optimizer, name), kMayChange, "optimizer", choice()},
     {AT(optimizer, lr), kMayChange, "peak learning rate", at_least(0)},
     {AT(optimizer, beta1), kMayChange, "decay of the first moment, below 1", within(0, 0.9999999)},
     {AT(optimizer, beta2), kMayChange, "decay of the second moment, below 1",
@@ -76,8 +75,7 @@ void add_training(std::vector<ConfigField>& table) {
     {AT(optimizer, eps), kMayChange, "added to the root of the second moment", above(0)},
     {AT(optimizer, weight_decay), kMayChange, "decoupled weight decay", at_least(0)},
     {AT(lr_scheduler, warmup_steps), kMayChange, "steps of linear warm-up", at_least(0)},
-    {AT(lr_scheduler, decay_type), kMayChange, "shape of the decay",
-     one_of({"cosine", "linear", "none"})},
+    {AT(lr_scheduler, decay_type), kMayChange, "shape of the decay", choice()},
     {AT(lr_scheduler, min_lr_factor), kMayChange, "last learning rate / peak", within(0, 1)},
     {AT(lr_scheduler, total_steps), kMayChange,
      "steps that the schedule spans; 0: training.steps. Set it to make a run longer later "
@@ -97,18 +95,16 @@ void add_training(std::vector<ConfigField>& table) {
     {AT(training, max_norm), kMayChange, "gradients are clipped to this global norm; 0: never",
      at_least(0)},
     {AT(training, mixed_precision_param), kMayChange,
-     "type of compute and of gradients on the wire", one_of({"float32", "bfloat16"})},
+     "type of compute and of gradients on the wire", choice()},
     {AT(training, reduction), kMayChange,
-     "how slot gradients are added; only tree gives equal bits at any world size",
-     one_of({"tree", "unordered", "native"})},
+     "how slot gradients are added; only tree gives equal bits at any world size", choice()},
     {AT(training, z_loss), kMayChange,
      "weight of the square of log(sum(exp(logits))) in the loss; 0: none", within(0, 1)},
     {AT(training, label_smoothing), kMayChange,
      "share of the target spread over the whole vocabulary", within(0, 0.999)},
     {AT(training, nan_policy), kMayChange,
      "loss or gradient norm not finite: stop; skip the update; or go back to the newest checkpoint "
-     "and leave the step out",
-     one_of({"stop", "skip", "rollback"})},
+     "and leave the step out", choice()},
     {AT(training, enable_cpu_offload), kSame,
      "weights' shards and optimizer state in host memory, updated there", any()},
     {AT(training, seed), kMayChange, "seed of weights and data order", at_least(0)},
@@ -119,26 +115,22 @@ void add_training(std::vector<ConfigField>& table) {
 void add_sharding_and_lora(std::vector<ConfigField>& table) {
   table.insert(table.end(), {
     {AT(parallelism, strategy), kSame, "who holds what; fsdp is another word for full_shard",
-     one_of({"single", "ddp", "full_shard", "shard_grad_op", "hybrid"})},
+     choice()},
     {AT(parallelism, data_parallel_shard_degree), kSame,
      "hybrid: ranks that share one copy of the state; 0: those of a node", within(0, 65536)},
     {AT(parallelism, forward_prefetch), kSame, "gather the next unit during forward", any()},
     {AT(parallelism, backward_prefetch), kSame,
-     "gather the next unit before this one's backward, after it, or when it is needed",
-     one_of({"BACKWARD_PRE", "BACKWARD_POST", "NONE"})},
+     "gather the next unit before this one's backward, after it, or when it is needed", choice()},
     {AT(parallelism, wrap_policy), kSame,
      "units that are gathered and freed together: each block; runs of at least min_num_params; or "
-     "the whole model",
-     one_of({"module_wrap", "size_based", "none"})},
+     "the whole model", choice()},
     {AT(parallelism, min_num_params), kSame, "parameters of a unit under size_based, at least",
      at_least(1)},
     {AT(parallelism, slot_map), kSame,
-     "rank r takes every W-th slot, or a contiguous run whose sum it ships once a step",
-     one_of({"cyclic", "block"})},
+     "rank r takes every W-th slot, or a contiguous run whose sum it ships once a step", choice()},
     {AT(activation_checkpoint, mode), kSame,
      "blocks whose inner activations are computed again in backward: none, all, or every "
-     "selective_ac_option-th",
-     one_of({"none", "full", "selective"})},
+     "selective_ac_option-th", choice()},
     {AT(activation_checkpoint, selective_ac_option), kSame, "selective: every so many blocks",
      within(1, 4096)},
     // Neutral: the trainer adds all four to the identity where there are adapters.
@@ -169,12 +161,11 @@ void add_checkpoint(std::vector<ConfigField>& table) {
      at_least(0)},
     {AT(checkpoint, keep_minutes), kSame, "one for each so many minutes stays for ever; 0: none",
      at_least(0)},
-    {AT(checkpoint, codec), kSame, "compression of the chunks", one_of({"zstd", "none", "gzip"})},
+    {AT(checkpoint, codec), kSame, "compression of the chunks", choice()},
     {AT(checkpoint, threads), kSame, "compressor threads of a rank", within(1, 256)},
     {AT(checkpoint, nice), kSame, "nice value of the compressors; above 0 training comes first",
      within(0, 19)},
-    {AT(checkpoint, when_busy), kSame, "a save is due while one is in flight",
-     one_of({"skip", "wait"})},
+    {AT(checkpoint, when_busy), kSame, "a save is due while one is in flight", choice()},
     {AT(checkpoint, max_failures), kSame, "failed saves in a row that end the run", at_least(1)},
     {AT(checkpoint, vote_timeout_seconds), kSame,
      "for all ranks to have written their part of a save", seconds()},
@@ -219,8 +210,7 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      any()},
     {AT(data, kind), kSame,
      "tokens: made by prepare; megatron: .bin and .idx; llmc: llm.c's .bin; nanogpt: .bin of u16; "
-     "npy: an integer array, of one dimension, or [steps, sequences, T] in file order",
-     one_of({"tokens", "megatron", "llmc", "nanogpt", "npy"})},
+     "npy: an integer array, of one dimension, or [steps, sequences, T] in file order", choice()},
     {AT(data, sources), kSame, "several of them in place of data.path: a mixture", any()},
     {AT(data, weights), kSame,
      "integers, one a source: its share of the samples; empty: the number of its training tokens",
@@ -237,7 +227,7 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      "processes; a list gives each restart its own number, the last one repeats. Empty: 1",
      within(1, 4096)},
     {AT(launcher, on_worker_loss), kSame, "restart with as many processes, or with those left",
-     one_of({"respawn", "shrink"})},
+     choice()},
     {AT(launcher, min_nproc), kSame, "fewer processes than this end the run", within(1, 4096)},
     {AT(launcher, max_restarts), kSame,
      "restarts in a row without a new checkpoint before giving up; more than 3 count as 3",
@@ -252,8 +242,7 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      seconds()},
     {AT(launcher, requeue), kSame,
      "under Slurm, ask for a requeue: auto: where the job was submitted with --requeue; force: "
-     "even with --no-requeue",
-     one_of({"auto", "never", "force"})},
+     "even with --no-requeue", choice()},
     {AT(launcher, nnodes), kSame, "nodes of `launch`, one agent each: N or MIN:MAX", any()},
     {AT(launcher, rdzv_endpoint), kSame,
      "where the agents meet: HOST:PORT (an address of the node that coordinates) or file:DIR (a "
@@ -265,14 +254,13 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
     {AT(launcher, spares), kSame, "nodes kept out while there are more than MIN", at_least(0)},
     {AT(launcher, on_node_loss), kSame,
      "shrink: a spare, else go on with MIN or more; spare: a spare, else end; wait: for as many as "
-     "before; fail: end", one_of({"shrink", "spare", "wait", "fail"})},
+     "before; fail: end", choice()},
     {AT(launcher, last_call_seconds), kSame, "from MIN nodes on, for more to come",
      within(0, 1e9)},
     {AT(launcher, status_endpoint), kSame,
      "where the agent that coordinates serves a status page and Prometheus metrics, to who has the "
      "token in its log: HOST:PORT or INTERFACE:PORT; empty: nowhere", any()},
-    {AT(debug, break_rule), kMayChange, "tests only: breaks one rule of the arithmetic",
-     one_of({"", "1", "3", "4", "5", "6"})},
+    {AT(debug, break_rule), kMayChange, "tests only: breaks one rule of the arithmetic", choice()},
     {AT(debug, nan_steps), kMayChange, "tests only: the loss of these steps is not a number",
      at_least(1)},
     {AT(debug, stop_at), kSame,
@@ -301,6 +289,8 @@ auto visit_value(const Config& config, const ConfigField& field, Visitor visitor
       [&](auto member) { return visitor(std::as_const(*member(const_cast<Config&>(config)))); },
       field.member);
 }
+
+std::string quoted_if_empty(const std::string& word) { return word.empty() ? "\"\"" : word; }
 
 // Keys that say nothing in a run that starts from its own seed.
 bool is_initial_load(const ConfigField& field) {
@@ -376,10 +366,31 @@ const ConfigField* find_config_field(std::string_view section, std::string_view 
   return nullptr;
 }
 
+std::vector<std::string> words_of(const ConfigField& field) {
+  return visit_value(Config{}, field, [](const auto& value) {
+    using T = std::decay_t<decltype(value)>;
+    std::vector<std::string> words;
+    if constexpr (Choice<T>) words.assign(kWords<T>.begin(), kWords<T>.end());
+    return words;
+  });
+}
+
 const char* type_name(const ConfigField& field) {
-  static constexpr const char* kNames[] = {"boolean", "integer",          "number",
-                                           "string",  "list of integers", "list of strings"};
-  return kNames[field.member.index()];
+  return visit_value(Config{}, field, [](const auto& value) {
+    using T = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, bool>)
+      return "boolean";
+    else if constexpr (std::is_same_v<T, int64_t>)
+      return "integer";
+    else if constexpr (std::is_same_v<T, double>)
+      return "number";
+    else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+      return "list of integers";
+    else if constexpr (std::is_same_v<T, std::vector<std::string>>)
+      return "list of strings";
+    else
+      return "string";
+  });
 }
 
 std::string value_text(const Config& config, const ConfigField& field) {
@@ -393,6 +404,8 @@ std::string value_text(const Config& config, const ConfigField& field) {
       return number_text(value);
     else if constexpr (std::is_same_v<T, std::string>)
       return value;
+    else if constexpr (Choice<T>)
+      return std::string(word_of(value));
     else {
       std::vector<std::string> words;
       for (const auto& item : value) words.push_back(text(item));
@@ -403,9 +416,8 @@ std::string value_text(const Config& config, const ConfigField& field) {
 
 std::string limits_text(const ConfigField& field) {
   const ConfigLimits& limits = field.limits;
-  if (!limits.allowed.empty()) {
-    std::vector<std::string> words;
-    for (const std::string& word : limits.allowed) words.push_back(word.empty() ? "\"\"" : word);
+  if (std::vector<std::string> words = words_of(field); !words.empty()) {
+    for (std::string& word : words) word = quoted_if_empty(word);
     return "one of: " + join(words, ", ");
   }
   const bool has_min = std::isfinite(limits.min);
@@ -459,8 +471,7 @@ std::string config_help() {
       section = field.section;
       out += text("\n[", section, "]\n");
     }
-    std::string value = value_text(defaults, field);
-    if (value.empty()) value = "\"\"";
+    const std::string value = quoted_if_empty(value_text(defaults, field));
     out += padded(text("  --", field.name(), " ", value)) + field.help;
     const std::string limits = limits_text(field);
     if (!limits.empty()) out += " (" + limits + ")";

@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "config/choices.h"
+
 namespace lockstep {
 inline namespace base {
 
 struct ModelConfig {
-  std::string name = "llama";
+  ModelFamily name = ModelFamily::kLlama;
   int64_t dim = 256, n_layers = 4, n_heads = 8, n_kv_heads = 4;
   int64_t head_dim = 0;    // 0: dim / n_heads
   int64_t ffn_dim = 0;     // 0: 8/3 dim, rounded up to a multiple of 64
@@ -19,17 +21,18 @@ struct ModelConfig {
   bool fused_attention = true;  // false: scores and probabilities as whole matrices
   double dropout = 0;           // of the embedding's and of each branch's output
   std::string hf_assets_path;   // a folder with config.json: it says what the model is
-  std::string init = "hf";      // hf: weights from that folder, where given | random
+  // kHf: weights from that folder, where given.
+  InitialWeights init = InitialWeights::kHf;
 };
 
 struct OptimizerConfig {
-  std::string name = "AdamW";
+  OptimizerKind name = OptimizerKind::kAdamW;
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
 
 struct LrSchedulerConfig {
   int64_t warmup_steps = 0;
-  std::string decay_type = "cosine";  // cosine | linear | none
+  LrDecay decay_type = LrDecay::kCosine;
   double min_lr_factor = 0.1;
   int64_t total_steps = 0;  // 0: training.steps
 };
@@ -41,25 +44,24 @@ struct TrainingConfig {
   int64_t slots = 0;              // V: slots in a step; 0: from global_batch_size, else 4
   int64_t global_batch_size = 0;  // sequences in a step = V * B; 0: from slots
   double max_norm = 1.0;          // 0: no clipping
-  std::string mixed_precision_param = "float32";  // compute: float32 | bfloat16
-  std::string reduction = "tree";                 // tree | unordered | native
-  double z_loss = 0;                              // weight of log(sum(exp(logits)))^2
+  FloatType mixed_precision_param = FloatType::kFloat32;  // of compute and of the wire
+  Reduction reduction = Reduction::kTree;
+  double z_loss = 0;  // weight of log(sum(exp(logits)))^2
   double label_smoothing = 0;
-  std::string nan_policy = "stop";  // stop | skip | rollback
+  NanPolicy nan_policy = NanPolicy::kStop;
   bool enable_cpu_offload = false;  // shards and optimizer state in host memory
   int64_t seed = 42;
   int64_t threads = 1;  // intra-op threads of a rank; part of the identity
 };
 
 struct ParallelismConfig {
-  // single | ddp | full_shard | shard_grad_op | hybrid
-  std::string strategy = "full_shard";
+  ShardingStrategy strategy = ShardingStrategy::kFullShard;
   int64_t data_parallel_shard_degree = 0;  // hybrid: ranks that share a copy; 0: a node's
   bool forward_prefetch = true;
-  std::string backward_prefetch = "BACKWARD_PRE";  // BACKWARD_PRE | BACKWARD_POST | NONE
-  std::string wrap_policy = "module_wrap";         // module_wrap | size_based | none
-  int64_t min_num_params = 100'000'000;            // size_based: parameters of a unit, at least
-  std::string slot_map = "cyclic";                 // cyclic | block
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
+  WrapPolicy wrap_policy = WrapPolicy::kModuleWrap;
+  int64_t min_num_params = 100'000'000;  // kSizeBased: parameters of a unit, at least
+  SlotMapKind slot_map = SlotMapKind::kCyclic;
 };
 
 struct LoraConfig {
@@ -70,8 +72,8 @@ struct LoraConfig {
 };
 
 struct ActivationCheckpointConfig {
-  std::string mode = "none";        // none | full | selective
-  int64_t selective_ac_option = 2;  // selective: every so many blocks
+  Recompute mode = Recompute::kNone;
+  int64_t selective_ac_option = 2;  // kSelective: every so many blocks
 };
 
 }  // namespace base

@@ -29,26 +29,17 @@ Result<void> check_limits(const Config& config, const ConfigField& field) {
       [&](auto member) {
         const auto& value = *member(const_cast<Config&>(config));
         using T = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, std::string>)
-          return limits.allowed.empty() || std::find(limits.allowed.begin(), limits.allowed.end(),
-                                                     value) != limits.allowed.end();
-        else if constexpr (std::is_same_v<T, std::vector<std::string>>)
-          return true;
-        else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+        if constexpr (std::is_same_v<T, std::vector<int64_t>>)
           return std::all_of(value.begin(), value.end(),
                              [&](int64_t item) { return in_range(static_cast<double>(item)); });
-        else
+        else if constexpr (std::is_arithmetic_v<T>)
           return in_range(static_cast<double>(value));
+        else
+          return true;
       },
       field.member);
   if (fits) return {};
-  const std::string value = value_text(config, field), meant = nearest(value, limits.allowed);
-  std::string needed = limits_text(field);
-  if (needed.empty()) needed = "a finite number";
-  if (needed.starts_with(">") && std::strtod(value.c_str(), nullptr) > limits.max)
-    needed = text("<= ", limits.max);
-  return wrong(field.name(), " = ", value.empty() ? "\"\"" : value, ": must be ", needed,
-               meant.empty() ? "" : text("; did you mean ", meant, "?"));
+  return wrong_value(field, value_text(config, field));
 }
 
 Result<void> check_model(const Config::Model& model) {
@@ -86,7 +77,7 @@ Result<void> check_batch(const Config::Training& training) {
 
 Result<void> check_processes(const Config& config) {
   for (const int64_t nproc : config.launcher.nproc_per_node) {
-    if (config.parallelism.strategy == "single" && nproc > 1)
+    if (config.parallelism.strategy == ShardingStrategy::kSingle && nproc > 1)
       return wrong(
           "parallelism.strategy = single is for one process, but "
           "launcher.nproc_per_node holds ",
@@ -99,7 +90,8 @@ Result<void> check_processes(const Config& config) {
 }
 
 Result<void> check_slot_map(const Config& config) {
-  if (config.parallelism.slot_map == "block" && config.training.reduction == "native")
+  if (config.parallelism.slot_map == SlotMapKind::kBlock &&
+      config.training.reduction == Reduction::kNative)
     return wrong(
         "parallelism.slot_map = block adds slots before they travel, and training.reduction = "
         "native leaves every sum to the backend; use the slot map cyclic");
@@ -170,6 +162,16 @@ Result<void> check_memory_tier(const Config::Checkpoint& checkpoint) {
 }
 
 }  // namespace
+
+Error wrong_value(const ConfigField& field, const std::string& value) {
+  const std::string meant = nearest(value, words_of(field));
+  std::string needed = limits_text(field);
+  if (needed.empty()) needed = "a finite number";
+  if (needed.starts_with(">") && std::strtod(value.c_str(), nullptr) > field.limits.max)
+    needed = text("<= ", field.limits.max);
+  return wrong(field.name(), " = ", value.empty() ? "\"\"" : value, ": must be ", needed,
+               meant.empty() ? "" : text("; did you mean ", meant, "?"));
+}
 
 Result<void> validate(const Config& config) {
   for (const ConfigField& field : config_fields())

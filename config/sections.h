@@ -41,13 +41,13 @@ struct Config {
     int64_t keep_latest_k = 3;           // >= 2; 0: all
     int64_t keep_every = 0;              // multiples of so many steps stay; 0: none
     double keep_minutes = 0;             // one for each that many minutes stays; 0: none
-    std::string codec = "zstd";          // zstd | none | gzip
-    int64_t threads = 1;                 // compressors of a rank
-    int64_t nice = 0;                    // of the compressors, 0 to 19
-    std::string when_busy = "skip";      // skip | wait
-    int64_t max_failures = 3;            // failed saves in a row that end the run
-    double vote_timeout_seconds = 60;    // for all ranks to have written their part
-    bool strict_identity = false;        // refuse to resume when bits may differ
+    Codec codec = Codec::kZstd;
+    int64_t threads = 1;  // compressors of a rank
+    int64_t nice = 0;     // of the compressors, 0 to 19
+    WhenBusy when_busy = WhenBusy::kSkip;
+    int64_t max_failures = 3;          // failed saves in a row that end the run
+    double vote_timeout_seconds = 60;  // for all ranks to have written their part
+    bool strict_identity = false;      // refuse to resume when bits may differ
     // Where a run without checkpoints of its own starts from.
     std::string initial_load_path;        // another run's checkpoint or folder; "": nothing
     bool initial_load_model_only = true;  // weights, not Adam's state
@@ -75,35 +75,36 @@ struct Config {
     int64_t profile_freq = 10;                          // steps between traced steps
   } profiling;
   struct Data {
-    std::string path = {}, kind = "tokens";  // one source; megatron | llmc | nanogpt | npy
-    std::vector<std::string> sources = {};   // several, in place of path
-    std::vector<int64_t> weights = {};       // of sources; empty: their training tokens
-    double temperature = 1;                  // weights become weight^(1/temperature)
-    bool document_mask = true;               // attention stays inside documents, where known
-    int64_t prefetch = 2;                    // slots kept ready
-    double read_timeout_seconds = 60;        // of a read that fails or does not end
+    std::string path = {};  // one source
+    DataKind kind = DataKind::kTokens;
+    std::vector<std::string> sources = {};  // several, in place of path
+    std::vector<int64_t> weights = {};      // of sources; empty: their training tokens
+    double temperature = 1;                 // weights become weight^(1/temperature)
+    bool document_mask = true;              // attention stays inside documents, where known
+    int64_t prefetch = 2;                   // slots kept ready
+    double read_timeout_seconds = 60;       // of a read that fails or does not end
   } data;
   struct Launcher {
     // World size of each successive generation; the last one repeats.
     std::vector<int64_t> nproc_per_node;
-    std::string on_worker_loss = "respawn";  // respawn | shrink
+    OnWorkerLoss on_worker_loss = OnWorkerLoss::kRespawn;
     int64_t min_nproc = 1;
     int64_t max_restarts = 3;
-    double grace_seconds = 60;            // TERM to KILL: room for a step and a save
-    double hang_seconds = 600;            // no progress for this long is a hang
-    std::string requeue = "auto";         // under Slurm: auto | never | force
-    std::string nnodes = "1";             // N or MIN:MAX
-    std::string rdzv_endpoint;            // HOST:PORT | file:DIR
-    std::string rdzv_id;                  // tells jobs at one endpoint apart
-    std::string local_addr;               // an interface or address of this machine
-    int64_t spares = 0;                   // nodes kept out while there are more than MIN
-    std::string on_node_loss = "shrink";  // shrink | spare | wait | fail
-    double last_call_seconds = 30;        // from MIN nodes on, for more to come
-    std::string status_endpoint;          // HOST:PORT | INTERFACE:PORT; empty: none
+    double grace_seconds = 60;         // TERM to KILL: room for a step and a save
+    double hang_seconds = 600;         // no progress for this long is a hang
+    Requeue requeue = Requeue::kAuto;  // under Slurm
+    std::string nnodes = "1";          // N or MIN:MAX
+    std::string rdzv_endpoint;         // HOST:PORT | file:DIR
+    std::string rdzv_id;               // tells jobs at one endpoint apart
+    std::string local_addr;            // an interface or address of this machine
+    int64_t spares = 0;                // nodes kept out while there are more than MIN
+    OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
+    double last_call_seconds = 30;  // from MIN nodes on, for more to come
+    std::string status_endpoint;    // HOST:PORT | INTERFACE:PORT; empty: none
   } launcher;
   struct Debug {
-    std::string break_rule;  // tests only: 1 | 3 | 4 | 5 | 6, breaks that rule of the arithmetic
-    std::vector<int64_t> nan_steps;    // tests only: steps whose loss is not a number
+    BrokenRule break_rule = BrokenRule::kNone;  // tests only
+    std::vector<int64_t> nan_steps;             // tests only: steps whose loss is not a number
     std::vector<std::string> stop_at;  // tests only: where a worker stops (progress_page.h)
   } debug;
 

@@ -225,27 +225,27 @@ void read_qwen_windows(Fields& f, layout::DecoderShape& s) {
 }
 
 Result<void> read_llama_like(Fields& f, layout::DecoderShape& s) {
-  const std::string& family = s.family;
+  const ModelFamily family = s.family;
   s.dim = f.size("hidden_size");
   s.n_layers = f.size("num_hidden_layers");
   s.n_heads = f.size("num_attention_heads");
-  s.n_kv_heads = f.size("num_key_value_heads", family == "mistral" ? 8 : s.n_heads);
+  s.n_kv_heads = f.size("num_key_value_heads", family == ModelFamily::kMistral ? 8 : s.n_heads);
   s.ffn_dim = f.size("intermediate_size");
   s.vocab_size = f.size("vocab_size");
-  if (!f.has("head_dim") && family != "qwen3" && s.dim % s.n_heads != 0)
+  if (!f.has("head_dim") && family != ModelFamily::kQwen3 && s.dim % s.n_heads != 0)
     f.fail("num_attention_heads", text("does not divide hidden_size = ", s.dim));
-  s.head_dim =
-      f.size("head_dim", family == "qwen3" ? 128 : std::max<int64_t>(1, s.dim / s.n_heads));
+  s.head_dim = f.size(
+      "head_dim", family == ModelFamily::kQwen3 ? 128 : std::max<int64_t>(1, s.dim / s.n_heads));
   s.norm_eps = f.positive("rms_norm_eps", 1e-6);
   s.tied = f.flag("tie_word_embeddings", false);
   f.only("hidden_act", {"silu", "swish"});
-  if (family == "llama" || family == "qwen3")
+  if (family == ModelFamily::kLlama || family == ModelFamily::kQwen3)
     s.qkv_bias = s.o_bias = f.flag("attention_bias", false);
-  if (family == "llama") s.mlp_bias = f.flag("mlp_bias", false);
-  if (family == "mistral") read_mistral_window(f, s);
-  if (family.starts_with("qwen")) read_qwen_windows(f, s);
-  if (family == "qwen2") s.qkv_bias = true;
-  s.qk_norm = family == "qwen3";
+  if (family == ModelFamily::kLlama) s.mlp_bias = f.flag("mlp_bias", false);
+  if (family == ModelFamily::kMistral) read_mistral_window(f, s);
+  if (family == ModelFamily::kQwen2 || family == ModelFamily::kQwen3) read_qwen_windows(f, s);
+  if (family == ModelFamily::kQwen2) s.qkv_bias = true;
+  s.qk_norm = family == ModelFamily::kQwen3;
   return read_rope(f, s);
 }
 
@@ -282,17 +282,17 @@ Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& w
   HfConfig hf;
   Fields f(object, where);
   layout::DecoderShape& s = hf.shape;
-  s.family = f.word("model_type", "");
-  if (s.family == "gpt2") {
-    read_gpt2(f, s);
-  } else if (s.family == "llama" || s.family == "mistral" || s.family == "qwen2" ||
-             s.family == "qwen3") {
-    LOCKSTEP_RETURN_IF_ERROR(read_llama_like(f, s));
-  } else {
+  const std::string type = f.word("model_type", "");
+  const auto family = choice_of<ModelFamily>(type);
+  if (!family || family == ModelFamily::kLinear)
     return Error{Code::kConfig,
-                 text(where, ": model_type = \"", s.family,
+                 text(where, ": model_type = \"", type,
                       "\" is not supported; llama, mistral, qwen2, qwen3 and gpt2 are")};
-  }
+  s.family = *family;
+  if (s.family == ModelFamily::kGpt2)
+    read_gpt2(f, s);
+  else
+    LOCKSTEP_RETURN_IF_ERROR(read_llama_like(f, s));
   note_dropout(f, hf.warnings);
   for (const char* name : {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"})
     f.only(name, {false});

@@ -191,7 +191,7 @@ Result<HfExportReport> export_to_hf(FileSystem& file_system, const HfExport& job
     return Error{Code::kConfig,
                  text(job.folder.string(), job.adapters_alone ? " has an " : " has a ", last,
                       "; name a new folder")};
-  if (job.spec.shape.family == "linear")
+  if (job.spec.shape.family == ModelFamily::kLinear)
     return Error{Code::kConfig, "transformers has no model of the family linear"};
   LOCKSTEP_TRY(const auto manifest, checkpoint::read_manifest(file_system, job.checkpoint));
   LOCKSTEP_RETURN_IF_ERROR(check_names(manifest, job.spec));

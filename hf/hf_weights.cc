@@ -165,7 +165,7 @@ Result<std::string> HfWeights::hash() const {
 
 Result<std::unique_ptr<HfWeights>> initial_weights(FileSystem& file_system, const Config& config,
                                                    const layout::ModelSpec& spec) {
-  if (config.model.hf_assets_path.empty() || config.model.init == "random")
+  if (config.model.hf_assets_path.empty() || config.model.init == InitialWeights::kRandom)
     return std::unique_ptr<HfWeights>();
   return HfWeights::open(file_system, config.model.hf_assets_path, spec);
 }

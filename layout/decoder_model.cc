@@ -90,7 +90,7 @@ UnitSpec linear_layer(const DecoderShape& s, int64_t layer) {
 }
 
 UnitSpec layer_unit(const DecoderShape& s, int64_t layer) {
-  if (s.family == "linear") return linear_layer(s, layer);
+  if (s.family == ModelFamily::kLinear) return linear_layer(s, layer);
   return s.gpt2 ? gpt2_block(s, layer) : llama_block(s, layer);
 }
 
@@ -127,7 +127,7 @@ Result<void> check_heads(const DecoderShape& s) {
 
 Result<DecoderShape> shape_of_keys(const Config& config, int64_t data_vocab_size) {
   const Config::Model m = resolved(config).model;
-  if (m.name != "llama" && m.name != "linear")
+  if (m.name != ModelFamily::kLlama && m.name != ModelFamily::kLinear)
     return Error{Code::kConfig, text("model.name = ", m.name,
                                      " needs model.hf_assets_path, a folder with its config.json")};
   DecoderShape s;

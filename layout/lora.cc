@@ -31,7 +31,7 @@ std::vector<std::string> target_modules(const Config::Lora& lora, const DecoderS
 
 Result<void> check_modules(const Config::Lora& lora, const ModelSpec& base) {
   if (lora.rank == 0) return {};
-  if (base.shape.family == "linear")
+  if (base.shape.family == ModelFamily::kLinear)
     return Error{Code::kConfig,
                  "lora.rank: the family linear has no adapters; they are for the "
                  "matrices of transformer blocks"};

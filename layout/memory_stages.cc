@@ -36,7 +36,7 @@ StageMemory::StageMemory(const Config& config, const ModelSpec& spec, MemoryLedg
       batch_(config.training.local_batch_size),
       seq_len_(config.training.seq_len),
       rows_(batch_ * seq_len_),
-      width_(config.training.mixed_precision_param == "bfloat16" ? 2 : 4),
+      width_(config.training.mixed_precision_param == FloatType::kBfloat16 ? 2 : 4),
       checkpointing_(config.activation_checkpoint),
       fused_(config.model.fused_attention),
       dropout_(config.model.dropout > 0),
@@ -82,8 +82,9 @@ int64_t StageMemory::probabilities(int64_t layer) const {
 }
 
 bool StageMemory::recomputed(int64_t layer) const {
-  if (checkpointing_.mode == "none") return false;
-  return checkpointing_.mode == "full" || (layer + 1) % checkpointing_.selective_ac_option == 0;
+  if (checkpointing_.mode == Recompute::kNone) return false;
+  return checkpointing_.mode == Recompute::kFull ||
+         (layer + 1) % checkpointing_.selective_ac_option == 0;
 }
 
 void StageMemory::embedding_forward() {
@@ -95,7 +96,7 @@ void StageMemory::embedding_forward() {
 // LinearStage::forward keeps x and makes y.
 void StageMemory::layer_forward(const PartMemory& part, const PartMemory* adapters, int64_t layer) {
   ledger_.at("forward of block", layer);
-  if (shape_.family == "linear") return ledger_.hold(MemoryUse::kActivations, x_);
+  if (shape_.family == ModelFamily::kLinear) return ledger_.hold(MemoryUse::kActivations, x_);
   block_forward(part, adapters, layer);
 }
 
@@ -194,7 +195,7 @@ void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
 void StageMemory::layer_backward(const PartMemory& part, const PartMemory* adapters,
                                  int64_t layer) {
   ledger_.at("backward of block", layer);
-  if (shape_.family != "linear") return block_backward(part, adapters, layer);
+  if (shape_.family != ModelFamily::kLinear) return block_backward(part, adapters, layer);
   part.grad();                                // LinearStage::backward
   ledger_.drop(MemoryUse::kActivations, x_);  // x_RD_.reset()
   ledger_.hold(MemoryUse::kWork, x_);         // dx

@@ -93,14 +93,15 @@ Spread Spread::create(const Config& config, int64_t world_size, int64_t local_wo
   Spread s;
   s.world_size = world_size;
   s.shard_size = layout::shard_size(config, ranks, static_cast<int>(local_world_size));
-  s.keep_gathered = config.parallelism.strategy == "shard_grad_op";
-  s.block = config.parallelism.slot_map == "block" && world_size > 1;
-  s.native = config.training.reduction == "native";
-  s.wire_bytes = config.training.mixed_precision_param == "bfloat16" ? 2 : 4;
+  s.keep_gathered = config.parallelism.strategy == ShardingStrategy::kShardGradOp;
+  s.block = config.parallelism.slot_map == SlotMapKind::kBlock && world_size > 1;
+  s.native = config.training.reduction == Reduction::kNative;
+  s.wire_bytes = config.training.mixed_precision_param == FloatType::kBfloat16 ? 2 : 4;
   const SlotMap map{s.block, config.slots(), ranks};
   s.rounds = map.rounds();
   count_pieces(s, map);
-  if (config.training.reduction != "tree") s.fold_partials = std::min<int64_t>(2, s.rounds);
+  if (config.training.reduction != Reduction::kTree)
+    s.fold_partials = std::min<int64_t>(2, s.rounds);
   if (s.block) s.local_partials = most_partials(single_slots(map.run_of(0, 0, 1)));
   return s;
 }

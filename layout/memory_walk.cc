@@ -127,8 +127,9 @@ class Walk {
 
   // Schedule::train_slot
   void train_slot(bool last_round) {
-    const std::string& backward = config_.parallelism.backward_prefetch;
-    const bool before = backward == "BACKWARD_PRE", after = backward == "BACKWARD_POST";
+    const BackwardPrefetch prefetched = config_.parallelism.backward_prefetch;
+    const bool before = prefetched == BackwardPrefetch::kPre;
+    const bool after = prefetched == BackwardPrefetch::kPost;
     const Held input(ledger_, MemoryUse::kShared, stages_.input_bytes());
     run_forward();
     enter(head(), before);

@@ -53,7 +53,7 @@ double ModelSpec::flops_per_token(int64_t seq_len) const {
   // A matrix product forward, and one backward for each of its factors that needs a gradient.
   const double products =
       adapted() ? 4.0 * working + 2.0 * static_cast<double>(trained_count()) : 6.0 * working;
-  if (shape.family == "linear") return products;
+  if (shape.family == ModelFamily::kLinear) return products;
   return products +
          12.0 * static_cast<double>(shape.n_layers * shape.n_heads * shape.head_dim * seq_len);
 }

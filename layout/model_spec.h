@@ -29,7 +29,7 @@ struct DecoderShape {
   double norm_eps = 1e-5, rope_theta = 10000.0;
   bool tied = false;  // the head uses the embedding's weight
 
-  std::string family = "llama";
+  ModelFamily family = ModelFamily::kLlama;
   bool gpt2 = false;              // LayerNorm, gelu(up), [in, out] matrices, q, k and v in one
   int64_t learned_positions = 0;  // rows of the position embedding; 0: rotary
   bool qkv_bias = false, o_bias = false, mlp_bias = false;

@@ -23,11 +23,10 @@ void shorten_name(WrappedUnit& run, const ModelSpec& model) {
 
 }  // namespace
 
-std::vector<WrappedUnit> wrap(const ModelSpec& model, const std::string& policy,
-                              int64_t min_num_params) {
-  int64_t enough = 0;  // module_wrap: every unit is
-  if (policy == "size_based") enough = min_num_params;
-  if (policy == "none") enough = std::numeric_limits<int64_t>::max();
+std::vector<WrappedUnit> wrap(const ModelSpec& model, WrapPolicy policy, int64_t min_num_params) {
+  int64_t enough = 0;  // kModuleWrap: every unit is
+  if (policy == WrapPolicy::kSizeBased) enough = min_num_params;
+  if (policy == WrapPolicy::kNone) enough = std::numeric_limits<int64_t>::max();
   std::vector<WrappedUnit> runs;
   bool open = false;
   for (size_t i = 0; i < model.units.size(); ++i) {
@@ -36,7 +35,7 @@ std::vector<WrappedUnit> wrap(const ModelSpec& model, const std::string& policy,
       runs.back().first_unit = static_cast<int>(i);
     }
     append(runs.back(), model.units[i]);
-    const bool alone = i == 0 && model.shape.tied && policy != "none";
+    const bool alone = i == 0 && model.shape.tied && policy != WrapPolicy::kNone;
     const bool last =
         i + 1 == model.units.size() || model.units[i + 1].frozen != model.units[i].frozen;
     open = !alone && !last && runs.back().spec.elements() < enough;

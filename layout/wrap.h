@@ -1,7 +1,6 @@
 // Which of a model's units are gathered and freed together. Pure.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "layout/model_spec.h"
@@ -16,10 +15,9 @@ struct WrappedUnit {
   std::vector<int> first_params;  // by unit of the run: where its parameters begin in `spec`
 };
 
-// `policy`: module_wrap, every unit alone | size_based, runs of at least `min_num_params`
-// parameters, the last one may be smaller; a tied embedding, used at both ends, stays alone | none,
-// the whole model. Frozen units and units that are trained are not joined.
-std::vector<WrappedUnit> wrap(const ModelSpec& model, const std::string& policy,
-                              int64_t min_num_params);
+// kModuleWrap: every unit alone. kSizeBased: runs of at least `min_num_params` parameters, the last
+// one may be smaller; a tied embedding, used at both ends, stays alone. kNone: the whole model.
+// Frozen units and units that are trained are not joined.
+std::vector<WrappedUnit> wrap(const ModelSpec& model, WrapPolicy policy, int64_t min_num_params);
 
 }  // namespace lockstep::layout

@@ -247,7 +247,7 @@ ordered_json save_mode(const Arguments& a, Board& board) {
   options.world_size = a.world_size;
   options.generation = 1;
   options.nonce = "abcdef";
-  options.codec = a.keys.contains("codec") ? a.keys.at("codec") : "zstd";
+  if (a.keys.contains("codec")) options.codec = value_or_exit(codec_from_name(a.keys.at("codec")));
   options.threads = static_cast<int>(a.number("threads", 1));
   options.nice = static_cast<int>(a.number("nice", 0));
   options.retention.keep_latest_k = 2;

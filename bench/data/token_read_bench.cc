@@ -78,7 +78,7 @@ double with_mmap(const Input& input, int advice, uint64_t& sum) {
 double with_batch(const Input& input, uint64_t& sum) {
   Config::Data source;
   source.path = input.path;
-  source.kind = "nanogpt";
+  source.kind = DataKind::kNanogpt;
   const auto dataset = value_or_exit(data::open_dataset(
       posix_file_system(), source, {"train", kSeqLen, 1, 1, kSeed, kVocabulary}));
   const double start = system_clock().monotonic_s();

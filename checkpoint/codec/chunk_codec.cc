@@ -75,18 +75,8 @@ class StoredSummer {
 
 }  // namespace
 
-const char* codec_name(Codec codec) {
-  switch (codec) {
-    case Codec::kZstd: return "zstd";
-    case Codec::kNone: return "none";
-    case Codec::kGzip: return "gzip";
-  }
-  return "?";
-}
-
 Result<Codec> codec_from_name(const std::string& name) {
-  for (Codec codec : {Codec::kZstd, Codec::kNone, Codec::kGzip})
-    if (name == codec_name(codec)) return codec;
+  if (const auto codec = choice_of<Codec>(name)) return *codec;
   return Error{Code::kConfig, text("checkpoint codec \"", name, "\": one of zstd, none, gzip")};
 }
 

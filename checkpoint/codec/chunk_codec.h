@@ -18,11 +18,11 @@
 #include "base/result.h"
 #include "checkpoint/codec/byte_planes.h"
 #include "checkpoint/codec/fletcher32.h"
+#include "config/choices.h"
 
 namespace lockstep::checkpoint {
 
-enum class Codec { kZstd, kNone, kGzip };
-const char* codec_name(Codec codec);
+using base::Codec;
 // Errors: kConfig.
 Result<Codec> codec_from_name(const std::string& name);
 

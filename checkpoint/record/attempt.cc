@@ -26,10 +26,8 @@ std::string fresh_nonce(Clock& clock) {
 }
 
 std::string attempt_name(const Attempt& a) {
-  const std::string step = std::to_string(a.step);
-  const size_t zeros = step.size() < kStepDigits ? kStepDigits - step.size() : 0;
   const std::string again = a.number > 1 ? text("-", a.number) : "";
-  return text(kPrefix, std::string(zeros, '0'), step, ".g", a.generation, "-", a.nonce, again);
+  return text(kPrefix, zero_padded(a.step, kStepDigits), ".g", a.generation, "-", a.nonce, again);
 }
 
 std::optional<Attempt> parse_attempt(const std::string& name) {

@@ -49,14 +49,14 @@ Result<void> remove_orphans(FileSystem& file_system, const EngineOptions& o) {
 
 class AsyncEngine final : public Engine {
  public:
-  AsyncEngine(EngineOptions options, Codec codec, FileSystem& file_system, Ballot& ballot,
+  AsyncEngine(EngineOptions options, FileSystem& file_system, Ballot& ballot,
               ProgressPage& progress, StagingArea staging)
       : options_(std::move(options)),
         file_system_(file_system),
         ballot_(ballot),
         progress_(progress),
         staging_(std::move(staging)),
-        pipeline_(codec, options_.threads, options_.nice),
+        pipeline_(options_.codec, options_.threads, options_.nice),
         thread_([this] { run_saves(); }) {}
 
   ~AsyncEngine() override {
@@ -174,7 +174,6 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, FileSystem
                                                Ballot& ballot, ProgressPage& progress,
                                                std::vector<LivePiece> layout) {
   LOCKSTEP_RETURN_IF_ERROR(check_options(options));
-  LOCKSTEP_TRY(const Codec codec, codec_from_name(options.codec));
   LOCKSTEP_TRY(StagingArea staging, StagingArea::create(file_system, std::move(layout)));
   LOCKSTEP_RETURN_IF_ERROR(make_durable_directories(file_system, options.folder));
   if (options.rank == 0) {
@@ -183,7 +182,7 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, FileSystem
     LOCKSTEP_RETURN_IF_ERROR(remove_orphans(file_system, options));
   }
   return std::unique_ptr<Engine>(std::make_unique<AsyncEngine>(
-      std::move(options), codec, file_system, ballot, progress, std::move(staging)));
+      std::move(options), file_system, ballot, progress, std::move(staging)));
 }
 
 }  // namespace lockstep::checkpoint

@@ -25,9 +25,8 @@ Result<void> try_saving(FileSystem& file_system, const std::filesystem::path& fo
                       " (checkpoint.folder): ", tried.error().message)};
   }
   if (const auto tried = try_hdf5(codec); !tried.ok())
-    return Error{Code::kConfig,
-                 text("HDF5 ", hdf5_version(), " cannot write checkpoints of codec ",
-                      codec_name(codec), " on this machine: ", tried.error().message)};
+    return Error{Code::kConfig, text("HDF5 ", hdf5_version(), " cannot write checkpoints of codec ",
+                                     codec, " on this machine: ", tried.error().message)};
   return {};
 }
 

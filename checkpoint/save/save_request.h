@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "checkpoint/codec/chunk_codec.h"
 #include "checkpoint/save/retention.h"
 
 namespace lockstep::checkpoint {
@@ -15,8 +16,8 @@ struct EngineOptions {
   int rank = 0;
   int world_size = 1;
   int64_t generation = 0;
-  std::string nonce;           // the same on every rank of this generation; 6 hex digits
-  std::string codec = "zstd";  // zstd | none | gzip
+  std::string nonce;  // the same on every rank of this generation; 6 hex digits
+  Codec codec = Codec::kZstd;
   int threads = 1;
   int nice = 0;  // of the compressors, 0 to 19
   RetentionPolicy retention;

@@ -87,10 +87,7 @@ Result<Hdf5Id> row_type() {
 
 }  // namespace
 
-std::string shard_file_name(int rank) {
-  const std::string digits = std::to_string(rank);
-  return "rank_" + std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0') + digits + ".h5";
-}
+std::string shard_file_name(int rank) { return "rank_" + zero_padded(rank, 5) + ".h5"; }
 
 struct ShardFileWriter::Impl {
   Impl(FileSystem& fs, ChunkPipeline& chunks, const Options& o)

@@ -11,8 +11,8 @@ Result<std::filesystem::path> reshard(FileSystem& file_system, const ReshardOpti
   whole.folder = options.folder;
   whole.attempt = {manifest.step, manifest.generation, options.nonce};
   whole.world_size = options.world_size;
-  LOCKSTEP_TRY(whole.codec,
-               codec_from_name(options.codec.empty() ? manifest.codec : options.codec));
+  LOCKSTEP_TRY(const Codec own, codec_from_name(manifest.codec));
+  whole.codec = options.codec.value_or(own);
   whole.threads = options.threads;
   whole.tensors = manifest.tensors;
   whole.trainer_state = manifest.trainer_state;

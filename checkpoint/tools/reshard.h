@@ -3,6 +3,8 @@
 // size or codec, and turns many small files into few.
 #pragma once
 
+#include <optional>
+
 #include "checkpoint/tools/progress.h"
 #include "checkpoint/tools/whole_writer.h"
 
@@ -12,7 +14,7 @@ struct ReshardOptions {
   std::filesystem::path source;  // a checkpoint
   std::filesystem::path folder;  // of checkpoints, where the new one goes
   int64_t world_size = 1;
-  std::string codec;  // "": the source's
+  std::optional<Codec> codec;  // none: the source's
   int threads = 1;
   std::string nonce;
 };

@@ -77,7 +77,7 @@ class WholeWriter {
     m.nonce = whole_.attempt.nonce;
     m.world_size = whole_.world_size;
     m.created_utc = utc_text(system_clock().unix_ns());
-    m.codec = codec_name(whole_.codec);
+    m.codec = word_of(whole_.codec);
     m.chunking.elements = kChunkElements;
     m.tensors = whole_.tensors;
     m.trainer_state = whole_.trainer_state;

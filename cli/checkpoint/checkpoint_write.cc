@@ -90,12 +90,18 @@ int reshard(const Options& options) {
   FileSystem& file_system = posix_file_system();
   const auto source = checkpoint::find_checkpoint(file_system, options.source);
   if (!source.ok()) return fail_tool("reshard", source.error());
+  std::optional<Codec> codec;
+  if (!options.codec.empty()) {
+    const auto named = checkpoint::codec_from_name(options.codec);
+    if (!named.ok()) return fail_tool("reshard", named.error());
+    codec = named.value();
+  }
   const double start_s = now_s();
   ProgressLine progress("reshard");
   const auto directory = checkpoint::reshard(
       file_system,
       {source.value(), checkpoint::checkpoint_folder_of(file_system, options.destination),
-       options.world_size, options.codec, options.threads, checkpoint::fresh_nonce(system_clock())},
+       options.world_size, codec, options.threads, checkpoint::fresh_nonce(system_clock())},
       [&](int64_t done, int64_t total) { progress.show(done, total); });
   progress.end();
   return report_directory("reshard", options, directory, start_s);

@@ -67,7 +67,7 @@ Result<void> run(const Options& o) {
                config_for(file_system, o, std::filesystem::absolute(job.checkpoint)));
   LOCKSTEP_TRY(job.spec, hf::configured_model(config, 0));
   job.lora = config.lora;
-  job.random_base = config.model.init == "random";
+  job.random_base = config.model.init == InitialWeights::kRandom;
   job.adapters_alone = o.lora;
   if (o.lora && !job.spec.adapted())
     return Error{Code::kConfig, text(job.checkpoint.string(),

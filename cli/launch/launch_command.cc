@@ -175,12 +175,8 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   std::string common;
   for (const std::string& line : common_lines(config)) common += line + "\n";
   nodes.run = xxh3_64(common);
-  using Loss = launcher::control::OnNodeLoss;
-  nodes.on_loss = from.on_node_loss == "spare"  ? Loss::kSpare
-                  : from.on_node_loss == "wait" ? Loss::kWait
-                  : from.on_node_loss == "fail" ? Loss::kFail
-                                                : Loss::kShrink;
-  if (nodes.several() && from.on_worker_loss == "shrink")
+  nodes.on_loss = from.on_node_loss;
+  if (nodes.several() && from.on_worker_loss == OnWorkerLoss::kShrink)
     return Error{Code::kConfig,
                  "launcher.on_worker_loss = \"shrink\" is for one machine; with "
                  "--nnodes a node starts as many workers as before"};
@@ -192,7 +188,7 @@ launcher::SupervisorOptions supervisor_options(const Config& config,
   launcher::SupervisorOptions options;
   options.nproc_per_node = config.launcher.nproc_per_node;
   options.default_nproc = launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus");
-  options.shrink = config.launcher.on_worker_loss == "shrink";
+  options.shrink = config.launcher.on_worker_loss == OnWorkerLoss::kShrink;
   options.first_generation = next_generation(config);
   options.min_nproc = config.launcher.min_nproc;
   options.max_restarts = config.launcher.max_restarts;

@@ -12,11 +12,6 @@ namespace {
 
 using launcher::slurm::Allocation;
 
-Allocation::Wish wish_of(const std::string& requeue) {
-  if (requeue == "never") return Allocation::Wish::kNever;
-  return requeue == "force" ? Allocation::Wish::kForce : Allocation::Wish::kAuto;
-}
-
 int64_t newest_committed_step(const std::filesystem::path& folder) {
   const auto found = checkpoint::list_checkpoints(posix_file_system(), folder);
   if (!found) return -1;
@@ -34,7 +29,7 @@ int launch_in_allocation(const Config& config, const launcher::Environment& envi
   const launcher::StopSignals held;
   auto allocation = Allocation::find(
       posix_file_system(), system_clock(), launcher::slurm::run_slurm, environment,
-      {.requeue = wish_of(config.launcher.requeue),
+      {.requeue = config.launcher.requeue,
        .run_folder = config.dump_folder(),
        .resume_command = resume_command,
        .committed_step = [&config] { return newest_committed_step(config.checkpoint_folder()); }});

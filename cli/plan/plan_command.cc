@@ -69,7 +69,7 @@ Result<int64_t> bytes_of(const std::string& words) {
 Result<int64_t> world_size_of(const Options& o, const Config& config) {
   const std::vector<int64_t>& nproc = config.launcher.nproc_per_node;
   const int64_t w = o.world_size > 0 ? o.world_size : nproc.empty() ? 1 : nproc.front();
-  if (config.parallelism.strategy == "single" && w > 1)
+  if (config.parallelism.strategy == ShardingStrategy::kSingle && w > 1)
     return Error{Code::kConfig, text("parallelism.strategy = single runs on one rank, and "
                                      "--world-size is ",
                                      w, "; use ddp or full_shard")};
@@ -89,11 +89,11 @@ std::vector<layout::Occupancy> occupancies(int64_t slots, int64_t world_size) {
 
 // With and without sharded state, and as the config has it.
 std::vector<PlanReport::Candidate> largest_models(const PlanReport& r) {
-  std::vector<std::string> strategies{"ddp", "full_shard"};
-  const std::string& own = r.config.parallelism.strategy;
+  std::vector<ShardingStrategy> strategies{ShardingStrategy::kDdp, ShardingStrategy::kFullShard};
+  const ShardingStrategy own = r.config.parallelism.strategy;
   if (std::count(strategies.begin(), strategies.end(), own) == 0) strategies.push_back(own);
   std::vector<PlanReport::Candidate> candidates;
-  for (const std::string& strategy : strategies) {
+  for (const ShardingStrategy strategy : strategies) {
     Config config = r.config;
     config.parallelism.strategy = strategy;
     candidates.push_back({strategy, layout::largest_model(config, r.spec.shape, r.scaling, r.ranks,

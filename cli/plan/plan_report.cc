@@ -91,7 +91,7 @@ void print_largest(std::ostream& out, const PlanReport& r) {
       << "\n  " << left("", 15) << right("parameters", 20) << right("factor", 9)
       << right("layers", 8) << right("width", 8) << right("a rank", 12) << "\n";
   for (const PlanReport::Candidate& c : r.largest_models) {
-    out << "  " << left(c.strategy, 15);
+    out << "  " << left(std::string(word_of(c.strategy)), 15);
     if (!c.model) {
       out << right("none", 20) << "\n";
       continue;

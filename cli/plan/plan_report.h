@@ -23,7 +23,7 @@ struct PlanReport {
   std::optional<layout::LargestBatch> largest_batch;
   layout::ScalingStrategy scaling = layout::ScalingStrategy::kAll;
   struct Candidate {
-    std::string strategy;  // of the ranks
+    ShardingStrategy strategy;  // of the ranks
     std::optional<layout::LargestModel> model;
   };
   std::vector<Candidate> largest_models;

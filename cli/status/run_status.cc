@@ -222,7 +222,7 @@ void RunObserver::add_logged_steps(RunStatus& status) const {
 // Every rank takes part in every step; what differs is how many of its slots it computes.
 void RunObserver::add_rank_rates(RunStatus& status) const {
   if (!config_ || status.tokens_per_s < 0 || status.ranks.empty()) return;
-  const layout::SlotMap map{config_->parallelism.slot_map == "block", config_->slots(),
+  const layout::SlotMap map{config_->parallelism.slot_map == SlotMapKind::kBlock, config_->slots(),
                             static_cast<int>(status.ranks.size())};
   for (RankStatus& rank : status.ranks) {
     if (rank.member.rank < 0 || rank.member.rank >= map.world_size) continue;

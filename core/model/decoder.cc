@@ -14,8 +14,8 @@ DecoderOptions DecoderOptions::create(const Config& config, at::ScalarType compu
   o.compute = compute;
   o.device = device;
   o.seq_len = config.training.seq_len;
-  if (checkpoint.mode != "none")
-    o.recompute_every = checkpoint.mode == "full" ? 1 : checkpoint.selective_ac_option;
+  if (checkpoint.mode != Recompute::kNone)
+    o.recompute_every = checkpoint.mode == Recompute::kFull ? 1 : checkpoint.selective_ac_option;
   o.fused_attention = config.model.fused_attention;
   o.dropout = config.model.dropout;
   o.seed = static_cast<uint64_t>(config.training.seed);
@@ -38,7 +38,7 @@ StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& 
   sequence.stages.push_back(std::make_unique<EmbeddingStage>(
       0, shape.learned_positions > 0, Dropout(o.dropout, o.seed, spec.units[0].name)));
   for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
-    if (shape.family == "linear") {
+    if (shape.family == ModelFamily::kLinear) {
       const int unit = static_cast<int>(layer) + 1;
       sequence.stages.push_back(
           std::make_unique<LinearStage>(unit, spec.units[static_cast<size_t>(unit)]));

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "config/choices.h"
+
 namespace lockstep::core {
 
 struct AdamWStep {
@@ -34,7 +36,7 @@ void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sum
 
 // Learning rate of step t (1-based): linear warm-up to `peak`, then cosine, linear or constant to
 // min_factor * peak at total_steps.
-double learning_rate(double peak, int64_t warmup_steps, int64_t total_steps, const char* decay_type,
+double learning_rate(double peak, int64_t warmup_steps, int64_t total_steps, LrDecay decay_type,
                      double min_factor, int64_t t);
 
 }  // namespace lockstep::core

@@ -14,18 +14,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "config/choices.h"
 #include "layout/slot_map.h"
 
 namespace lockstep::core {
 
 using layout::SlotMap;
 using layout::SlotRun;
-
-enum class Reduction {
-  kTree,       // bits do not depend on the world size
-  kUnordered,  // plain running sum per round: for comparison
-  kNative,     // the backend's own all-reduce: for comparison
-};
 
 class FoldTree {
  public:

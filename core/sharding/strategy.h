@@ -9,10 +9,6 @@
 
 namespace lockstep::core {
 
-// When the gather of the unit that backward needs next is started: before this unit's backward,
-// after it, or when it is needed.
-enum class BackwardPrefetch { kPre, kPost, kNone };
-
 struct Strategy {
   bool forward_only = false;   // no optimizer state
   bool keep_gathered = false;  // from a unit's first use to the end of the step

@@ -66,8 +66,8 @@ Result<void> Trainer::open_data() {
 
 Result<void> Trainer::try_saving() {
   if (!config_.checkpoint.enable) return {};
-  LOCKSTEP_TRY(const auto codec, checkpoint::codec_from_name(config_.checkpoint.codec));
-  return checkpoint::try_saving(env_.file_system, config_.checkpoint_folder(), rank(), codec);
+  return checkpoint::try_saving(env_.file_system, config_.checkpoint_folder(), rank(),
+                                config_.checkpoint.codec);
 }
 
 Result<void> Trainer::build_model() {
@@ -256,14 +256,14 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
   const Config::LrScheduler& s = config_.lr_scheduler;
   record.lr = learning_rate(config_.optimizer.lr, s.warmup_steps,
                             s.total_steps > 0 ? s.total_steps : config_.training.steps,
-                            s.decay_type.c_str(), s.min_lr_factor, record.step);
+                            s.decay_type, s.min_lr_factor, record.step);
   const WireBytes wire_before = env_.membership.wire_bytes();
   LOCKSTEP_RETURN_IF_ERROR(left_out(record.step) ? leave_out(record) : compute(record));
   const StepOutcome& outcome = record.outcome;
   record.wire = env_.membership.wire_bytes().since(wire_before);
   if (!outcome.finite && !left_out(record.step)) {
-    if (config_.training.nan_policy == "rollback") return roll_back(record);
-    if (config_.training.nan_policy == "stop")
+    if (config_.training.nan_policy == NanPolicy::kRollback) return roll_back(record);
+    if (config_.training.nan_policy == NanPolicy::kStop)
       return stop_not_finite(record,
                              "A restart would give the same bits: lower optimizer.lr, look "
                              "at the data of this step, or see training.nan_policy");
@@ -375,7 +375,7 @@ Result<void> Trainer::save_if_due(int64_t step, bool must, const RankFlags& any)
   if (!engine_ || due == checkpoint::Due::kNo) return {};
   env_.progress.set_phase(step, Phase::kSave);
   const double start = env_.clock.monotonic_s();
-  if (must || c.when_busy == "wait") {
+  if (must || c.when_busy == WhenBusy::kWait) {
     engine_->drain();
     take_reports();
   } else if (any.save_busy) {

@@ -90,7 +90,7 @@ Result<void> TrainingStep::fill_frozen(const hf::HfWeights* weights) {
 
 Result<void> TrainingStep::fill(Unit& unit, const hf::HfWeights* weights) {
   const uint64_t seed = static_cast<uint64_t>(config_.training.seed);
-  const bool broken = config_.debug.break_rule == "6";  // draw by place in the shard
+  const bool broken = config_.debug.break_rule == BrokenRule::kRule6;  // draw by place in the shard
   float* master = unit.host_state().master_S.data_ptr<float>();
   for (const Segment& s : unit.held_segments()) {
     const layout::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
@@ -144,7 +144,7 @@ SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
 
 Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
                                          SlotSums& sums, StepPhases& phases) {
-  if (config_.debug.break_rule == "1" && comm_.world_size() == 1)
+  if (config_.debug.break_rule == BrokenRule::kRule1 && comm_.world_size() == 1)
     return compute_slots_joined(next_slot, sums);
   for (int64_t round = 0; round < map_.rounds(); ++round) {
     const std::optional<int64_t> slot = map_.slot(round, comm_.rank());
@@ -249,7 +249,8 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
     at_tile += unit->layout().tiles_per_rank;
   }
   in = in.cpu();
-  if (config_.debug.break_rule == "5") {  // one fp32 sum a rank: its grouping depends on W
+  if (config_.debug.break_rule ==
+      BrokenRule::kRule5) {  // one fp32 sum a rank: its grouping depends on W
     const double sum = in.to(at::kFloat).sum().item<double>();
     in.zero_();
     in.data_ptr<double>()[0] = sum;

@@ -42,16 +42,16 @@ std::string split_of(const std::string& name) {
   return has_word(name, {"test"}) ? "" : "train";
 }
 
-Result<std::vector<fs::path>> files_of(FileSystem& file_system, const std::string& kind,
-                                       const fs::path& path, const std::string& split) {
-  const char* suffix = kind == "npy" ? ".npy" : ".bin";
+Result<std::vector<fs::path>> files_of(FileSystem& file_system, DataKind kind, const fs::path& path,
+                                       const std::string& split) {
+  const char* suffix = kind == DataKind::kNpy ? ".npy" : ".bin";
   const auto names = file_system.list(path);
   if (!names.ok()) {
     if (names.error().code != Code::kNotFound) return names.error();
     fs::path file = path;
-    if (kind == "megatron" && path.extension() == ".idx")
+    if (kind == DataKind::kMegatron && path.extension() == ".idx")
       file.replace_extension(".bin");
-    else if (kind == "megatron" && !path.native().ends_with(".bin"))
+    else if (kind == DataKind::kMegatron && !path.native().ends_with(".bin"))
       file += ".bin";
     if (!file_system.exists(file)) return wrong(file, "no such file or folder");
     if (split != "train")
@@ -117,15 +117,15 @@ Result<TokenRun> npy_run(File& file, const fs::path& path) {
   return TokenRun{path, *type, header.first_byte, header.shape[0]};
 }
 
-Result<TokenRun> open_run(FileSystem& file_system, const std::string& kind, const fs::path& path) {
+Result<TokenRun> open_run(FileSystem& file_system, DataKind kind, const fs::path& path) {
   auto opened = file_system.open(path);
   if (!opened.ok() && opened.error().code == Code::kNotFound) return wrong(path, "no such file");
   LOCKSTEP_TRY(std::unique_ptr<File> file, std::move(opened));
   LOCKSTEP_TRY(const int64_t size, file->size_bytes());
-  auto found = kind == "megatron"  ? read_megatron_index(file_system, path)
-               : kind == "llmc"    ? llmc_run(*file, path, size)
-               : kind == "nanogpt" ? nanogpt_run(*file, path, size)
-                                   : npy_run(*file, path);
+  auto found = kind == DataKind::kMegatron  ? read_megatron_index(file_system, path)
+               : kind == DataKind::kLlmc    ? llmc_run(*file, path, size)
+               : kind == DataKind::kNanogpt ? nanogpt_run(*file, path, size)
+                                            : npy_run(*file, path);
   LOCKSTEP_TRY(TokenRun run, std::move(found));
   const int64_t whole = run.first_byte + run.tokens * run.type.bytes;
   if (size != whole)  // the index knows the length; the other formats have checked theirs
@@ -142,8 +142,7 @@ ForeignTokens::ForeignTokens(std::vector<TokenRun> runs, int64_t vocab_size)
   for (const TokenRun& run : runs_) parts_.add(run.tokens);
 }
 
-Result<std::unique_ptr<ForeignTokens>> ForeignTokens::open(FileSystem& file_system,
-                                                           const std::string& kind,
+Result<std::unique_ptr<ForeignTokens>> ForeignTokens::open(FileSystem& file_system, DataKind kind,
                                                            const fs::path& path,
                                                            const std::string& split,
                                                            int64_t vocab_size) {

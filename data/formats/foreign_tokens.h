@@ -13,6 +13,7 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
+#include "config/choices.h"
 #include "data/formats/integer_type.h"
 #include "data/formats/token_stream.h"
 
@@ -40,8 +41,7 @@ class ForeignTokens final : public TokenStream {
   // A token that is negative or not below `vocab_size` is an error when it is read.
   // Errors: kConfig, naming the file: missing, another format, cut short; no file of that split;
   // kIo.
-  static Result<std::unique_ptr<ForeignTokens>> open(FileSystem& file_system,
-                                                     const std::string& kind,
+  static Result<std::unique_ptr<ForeignTokens>> open(FileSystem& file_system, DataKind kind,
                                                      const std::filesystem::path& path,
                                                      const std::string& split, int64_t vocab_size);
 

@@ -23,10 +23,10 @@ struct Source {
   int64_t vocab_size = 0, train_tokens = 0;
 };
 
-Result<Source> read_source(FileSystem& file_system, const std::string& kind, const fs::path& path,
+Result<Source> read_source(FileSystem& file_system, DataKind kind, const fs::path& path,
                            bool with_hash) {
   Source source{.path = path, .manifest = {}, .hash = {}};
-  if (kind == "tokens") {
+  if (kind == DataKind::kTokens) {
     LOCKSTEP_TRY(source.manifest, read_manifest(file_system, path));
     source.hash = source.manifest->hash;
     source.vocab_size = source.manifest->vocab_size;
@@ -72,14 +72,15 @@ std::vector<int64_t> weights_of(const std::vector<Source>& sources, const Config
 
 // Whether data.path is a file of the batches themselves, an array that has not one dimension.
 Result<bool> holds_batches(FileSystem& file_system, const Config::Data& data) {
-  if (data.kind != "npy" || data.path.empty() || file_system.list(data.path).ok()) return false;
+  if (data.kind != DataKind::kNpy || data.path.empty() || file_system.list(data.path).ok())
+    return false;
   auto file = file_system.open(data.path);
   if (!file.ok()) return Error{Code::kConfig, file.error().message};
   LOCKSTEP_TRY(const NpyHeader header, read_npy_header(*file.value(), data.path));
   return header.shape.size() != 1;
 }
 
-Result<std::unique_ptr<TokenStream>> open_stream(FileSystem& file_system, const std::string& kind,
+Result<std::unique_ptr<TokenStream>> open_stream(FileSystem& file_system, DataKind kind,
                                                  const Source& source,
                                                  const TokenDataset::Options& options) {
   if (options.vocab_size < source.vocab_size)

@@ -7,9 +7,8 @@
 namespace lockstep::data {
 
 Result<void> SplitWriter::open_shard() {
-  std::string number = text(shards_.size());
-  number.insert(0, number.size() < 5 ? 5 - number.size() : 0, '0');
-  const std::string stem = text(options_.split, "_", number);
+  const auto number = static_cast<int64_t>(shards_.size());
+  const std::string stem = text(options_.split, "_", zero_padded(number, 5));
   LOCKSTEP_TRY(shard_, ShardWriter::create(file_system_, options_.folder, text(stem, kShardSuffix),
                                            options_.dtype));
   const auto open_bits = [&](bool wanted, std::string_view suffix,

@@ -16,7 +16,7 @@ namespace lockstep::launcher {
 // How the nodes of a job find each other. One machine: all of it as it is here.
 struct NodesOptions {
   int64_t min = 1, max = 1, spares = 0;
-  control::OnNodeLoss on_loss = control::OnNodeLoss::kShrink;
+  OnNodeLoss on_loss = OnNodeLoss::kShrink;
   double last_call_s = 30;
   std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder
   std::string job;            // tells jobs at one endpoint apart

@@ -3,17 +3,11 @@
 
 #include <cstdint>
 
+#include "config/choices.h"
 #include "launcher/control/machine.h"
 #include "launcher/control/rule.h"
 
 namespace lockstep::launcher::control {
-
-enum class OnNodeLoss {
-  kShrink,  // a spare takes over; without one go on with at least min_nodes
-  kSpare,   // a spare takes over; when none comes in fence_ns the job ends, to be resumed
-  kWait,    // as many nodes as before, however long (join_ns) that takes
-  kFail,    // the job ends, to be resumed
-};
 
 struct CoordinatorOptions {
   SupervisorOptions supervisor;

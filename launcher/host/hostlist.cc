@@ -33,11 +33,8 @@ Result<std::vector<std::string>> expand_ranges(std::string_view ranges) {
     const auto high = dash == std::string::npos ? low : number(range.substr(dash + 1));
     if (!low || !high || *high < *low) return malformed(ranges, range);
     if (static_cast<size_t>(*high - *low) >= kMaxHosts) return malformed(ranges, "too many hosts");
-    for (int64_t value = *low; value <= *high; ++value) {
-      std::string digits = std::to_string(value);
-      if (digits.size() < first.size()) digits.insert(0, first.size() - digits.size(), '0');
-      out.push_back(digits);
-    }
+    for (int64_t value = *low; value <= *high; ++value)
+      out.push_back(zero_padded(value, first.size()));
   }
   return out;
 }

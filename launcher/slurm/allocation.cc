@@ -69,8 +69,8 @@ Result<void> Allocation::look_at_job() {
 Policy Allocation::policy() const {
   if (!in_job()) return Policy::kNone;
   Job job = *job_;
-  if (options_.requeue == Wish::kNever) job.requeue = false;
-  if (options_.requeue == Wish::kForce) job.requeue = true;
+  if (options_.requeue == Requeue::kNever) job.requeue = false;
+  if (options_.requeue == Requeue::kForce) job.requeue = true;
   return policy_of(job);
 }
 
@@ -87,13 +87,13 @@ std::string Allocation::plan() const {
   const auto note = [&out](const auto&... words) { out += text("\n  ! ", words...); };
   if (policy == Policy::kNone) return out;
   if (!unknown_.empty()) note("not known from Slurm itself: ", unknown_);
-  if (!job_->requeue.has_value() && options_.requeue == Wish::kAuto)
+  if (!job_->requeue.has_value() && options_.requeue == Requeue::kAuto)
     note("cannot know whether it may be requeued, so never is (", kRequeueVariable,
          "=1 says that it may)");
   if (!job_->no_kill.has_value())
     note("cannot know of --no-kill, so expects Slurm to end the job with the first lost node (",
          kNoKillVariable, "=1 says otherwise)");
-  if (options_.requeue == Wish::kNever && job_->requeue.value_or(false))
+  if (options_.requeue == Requeue::kNever && job_->requeue.value_or(false))
     note("submitted with --requeue: Slurm itself may start it again when it misses a node");
   if (!job_->in_step)
     note("not started by srun: Slurm's signals before the time limit go to steps only");
@@ -180,7 +180,7 @@ int Allocation::requeue(int run_status) {
   if (!may_start_again(starts, options_.committed_step()))
     return give_up(text("not requeued: ", starts.count, " starts without a new checkpoint"),
                    kExitNoProgress);
-  if (options_.requeue == Wish::kForce && job_->requeue == false) {
+  if (options_.requeue == Requeue::kForce && job_->requeue == false) {
     const auto allowed = ask({"scontrol", "update", "jobid=" + job_->id, "Requeue=1"});
     if (!allowed) return give_up(text("not requeued: ", allowed.error().message), run_status);
   }

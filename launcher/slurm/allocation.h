@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/file_system.h"
+#include "config/choices.h"
 #include "launcher/slurm/job.h"
 #include "launcher/slurm/policy.h"
 
@@ -39,9 +40,8 @@ Result<std::string> run_slurm(const std::vector<std::string>& command, int64_t t
 // Borrows the file system and the clock. Thread: one.
 class Allocation {
  public:
-  enum class Wish { kAuto, kNever, kForce };  // --requeue
   struct Options {
-    Wish requeue = Wish::kAuto;
+    Requeue requeue = Requeue::kAuto;
     std::filesystem::path run_folder;
     std::string resume_command;
     // The newest committed step; -1: none.

@@ -11,7 +11,7 @@ int write_all(const std::filesystem::path& folder) {
   for (const char* codec : golden::kCodecs) {
     EngineOptions options = test_support::options_in(folder / codec);
     options.nonce = "901de2";
-    options.codec = codec;
+    options.codec = *choice_of<Codec>(codec);
     test_support::World world(posix_file_system(), options, golden::model(codec), golden::kRanks);
     for (auto& state : world.states)
       golden::for_each_element(*state, [](float& element, float value) { element = value; });

@@ -18,15 +18,19 @@ Curve curve_of(const Setting& setting, int64_t steps) {
 
 TEST(GpuTraining, WhoComputesASlotDoesNotMoveABit) {
   for (const bool bf16 : {false, true}) {
-    const Curve want = curve_of({.strategy = "single", .bf16 = bf16}, 6);
+    const Curve want = curve_of({.strategy = ShardingStrategy::kSingle, .bf16 = bf16}, 6);
     ASSERT_EQ(want.steps.size(), 6u);
-    EXPECT_EQ(curve_of({.strategy = "single", .bf16 = bf16}, 6), want) << "again";
-    for (const char* strategy : {"ddp", "full_shard", "shard_grad_op", "hybrid"})
+    EXPECT_EQ(curve_of({.strategy = ShardingStrategy::kSingle, .bf16 = bf16}, 6), want) << "again";
+    for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard,
+                                      ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
       for (const int w : {2, 3, 4}) {
         const Setting setting{.strategy = strategy, .world_size = w, .bf16 = bf16};
         EXPECT_EQ(curve_of(setting, 6), want) << setting.name();
       }
-    const Setting blocks{.strategy = "ddp", .world_size = 2, .bf16 = bf16, .map = "block"};
+    const Setting blocks{.strategy = ShardingStrategy::kDdp,
+                         .world_size = 2,
+                         .bf16 = bf16,
+                         .map = SlotMapKind::kBlock};
     EXPECT_EQ(curve_of(blocks, 6), want) << blocks.name();
   }
 }
@@ -42,7 +46,7 @@ TEST(GpuTraining, OffloadDoesNotMoveABit) {
 }
 
 TEST(GpuTraining, LossesAreThoseOfTheCpuToAFewRoundings) {
-  const Setting setting{.strategy = "single"};
+  const Setting setting{.strategy = ShardingStrategy::kSingle};
   const Curve gpu = curve_of(setting, 3), cpu = train(setting, 3, setting.config());
   for (size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(std::strtod(gpu.steps[i].c_str(), nullptr),
@@ -72,7 +76,7 @@ struct OneRank {
 
 // The pieces that a checkpoint writes and reads, through page-locked memory.
 TEST(GpuTraining, StateSavedAndLoadedGoesOnWithTheSameBits) {
-  const Config config = Setting{.strategy = "single", .bf16 = true}.config();
+  const Config config = Setting{.strategy = ShardingStrategy::kSingle, .bf16 = true}.config();
   OneRank first(config), second(config);
   for (int64_t step = 1; step <= 3; ++step) first.step(step);
   first.model->pull_state();
@@ -90,7 +94,7 @@ TEST(GpuTraining, StateSavedAndLoadedGoesOnWithTheSameBits) {
 // Parameters, gradients and optimizer state of the layers drop to about a quarter on four ranks;
 // what is gathered stays. Bytes of the caching allocator, all ranks together.
 TEST(GpuTraining, FullShardHoldsLessThanDdp) {
-  const auto peak_of = [](const char* strategy) {
+  const auto peak_of = [](ShardingStrategy strategy) {
     Setting setting{.strategy = strategy, .world_size = 4};
     Config config = setting.config();
     config.model.dim = 512;
@@ -101,7 +105,7 @@ TEST(GpuTraining, FullShardHoldsLessThanDdp) {
     train(setting, 2, config, kGpu);
     return cuda_memory()->max_allocated_bytes;
   };
-  EXPECT_LT(peak_of("full_shard"), peak_of("ddp") / 2);
+  EXPECT_LT(peak_of(ShardingStrategy::kFullShard), peak_of(ShardingStrategy::kDdp) / 2);
 }
 
 }  // namespace

@@ -26,10 +26,10 @@ MAX_FUNCTION, MAX_HEADER, MAX_SOURCE, MAX_COLUMNS, MAX_FILE_BYTES = 70, 150, 500
 # own: it sees what its line names. `cli` sees all.
 SEES = {
     "base": "", "config": "base", "worker_link": "base", "layout": "base config",
-    "data/formats": "base", "data/order": "base",
+    "data/formats": "base config", "data/order": "base",
     "data/loader": "base config data/formats data/order",
     "data/tokenizer": "base data/formats", "data/prepare": "base data/formats data/tokenizer",
-    "checkpoint/record": "base", "checkpoint/codec": "base checkpoint/record",
+    "checkpoint/record": "base", "checkpoint/codec": "base config checkpoint/record",
     "checkpoint/shard_file": "base checkpoint/record checkpoint/codec",
     "checkpoint/load": "base checkpoint/record checkpoint/codec checkpoint/shard_file",
     "checkpoint/save": "base worker_link checkpoint/record checkpoint/codec checkpoint/shard_file",
@@ -38,14 +38,14 @@ SEES = {
                         "checkpoint/load checkpoint/save",
     "hf": "base config layout checkpoint/record checkpoint/load",
     "launcher/net": "base worker_link", "launcher/host": "base worker_link launcher/net",
-    "launcher/control": "base worker_link launcher/net launcher/host",
-    "launcher/slurm": "base launcher/host launcher/control",
+    "launcher/control": "base config worker_link launcher/net launcher/host",
+    "launcher/slurm": "base config launcher/host launcher/control",
     "launcher/agent": "base worker_link launcher/net launcher/host launcher/control",
     "core/device": "base", "core/kernels": "base layout core/device",
     "core/comm": "base worker_link core/device core/kernels",
     "core/sharding": "base config layout core/device core/kernels core/comm",
     "core/model": "base config layout core/device core/kernels core/sharding",
-    "core/optim": "base layout core/device core/kernels",
+    "core/optim": "base config layout core/device core/kernels",
     "core/train": "base config layout worker_link hf data/formats data/loader checkpoint/record "
                   "checkpoint/load checkpoint/save checkpoint/snapshot checkpoint/tools "
                   "core/device core/kernels core/comm core/sharding core/model core/optim",

@@ -24,7 +24,7 @@ Result<void> write_raw(const std::filesystem::path& folder) {
 
 int run(const std::filesystem::path& folder) {
   int64_t generation = 0;
-  for (const char* codec : {"zstd", "gzip", "none"}) {
+  for (const Codec codec : {Codec::kZstd, Codec::kGzip, Codec::kNone}) {
     EngineOptions options = test_support::options_in(folder / "checkpoints", ++generation);
     options.codec = codec;
     test_support::World world(posix_file_system(), options, test_support::large_model(), 3);

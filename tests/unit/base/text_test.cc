@@ -25,6 +25,13 @@ TEST(Text, BytesInBinaryUnits) {
   EXPECT_EQ(bytes_text(std::numeric_limits<uint64_t>::max()), "16.00 EiB");
 }
 
+TEST(Text, ZeroPadded) {
+  EXPECT_EQ(zero_padded(7, 5), "00007");
+  EXPECT_EQ(zero_padded(12345, 5), "12345");
+  EXPECT_EQ(zero_padded(123456, 5), "123456");
+  EXPECT_EQ(zero_padded(0, 0), "0");
+}
+
 TEST(Text, CountedAndGroupedThousands) {
   EXPECT_EQ(counted(0, "node"), "0 nodes");
   EXPECT_EQ(counted(1, "node"), "1 node");

@@ -26,7 +26,7 @@ TEST(Preflight, EachCodecCanBeSavedAndNothingIsLeft) {
   for (const Codec codec : {Codec::kZstd, Codec::kNone, Codec::kGzip})
     for (const int rank : {0, 12}) {
       const auto tried = try_saving(disk(), dir / "run" / "c", rank, codec);
-      EXPECT_TRUE(tried.ok()) << codec_name(codec) << ": " << tried.error().message;
+      EXPECT_TRUE(tried.ok()) << codec << ": " << tried.error().message;
     }
   EXPECT_TRUE(disk().list(dir / "run" / "c").value().empty());
 }

@@ -33,7 +33,7 @@ TEST(Reshard, AnyWorldSizeToAnyOtherReadingLittleMore) {
   for (int from : kWorldSizes) {
     const TempDir dir;
     auto options = options_in(dir / "c");
-    options.codec = "none";  // stored bytes are raw bytes, so what is read can be compared
+    options.codec = Codec::kNone;  // stored bytes are raw bytes, so what is read can be compared
     World world(disk(), options, model, from);
     ASSERT_EQ(world.error, "");
     const auto reports = world.save(from);

@@ -162,9 +162,11 @@ TEST(ConfigFlags, PositionalWords) {
 }
 
 TEST(ConfigFlags, Aliases) {
-  EXPECT_EQ(from_flags({"--data_parallel", "fsdp"}).parallelism.strategy, "full_shard");
-  EXPECT_EQ(from_flags({"--data-parallel=ddp"}).parallelism.strategy, "ddp");
-  EXPECT_EQ(from_flags({"--parallelism.strategy", "fsdp"}).parallelism.strategy, "full_shard");
+  EXPECT_EQ(from_flags({"--data_parallel", "fsdp"}).parallelism.strategy,
+            ShardingStrategy::kFullShard);
+  EXPECT_EQ(from_flags({"--data-parallel=ddp"}).parallelism.strategy, ShardingStrategy::kDdp);
+  EXPECT_EQ(from_flags({"--parallelism.strategy", "fsdp"}).parallelism.strategy,
+            ShardingStrategy::kFullShard);
   EXPECT_EQ(from_flags({"--batch_size_per_device", "3"}).training.local_batch_size, 3);
   EXPECT_EQ(from_flags({"--batch_size", "3"}).training.local_batch_size, 3);
   EXPECT_EQ(from_flags({"--gradient_accumulation_steps", "8"}).slots(), 8);
@@ -173,7 +175,8 @@ TEST(ConfigFlags, Aliases) {
   EXPECT_EQ(from_flags({"--max-restarts", "9"}).launcher.max_restarts, 9);
   EXPECT_FALSE(from_flags({"--forward_prefetch=false"}).parallelism.forward_prefetch);
   EXPECT_FALSE(from_flags({"--no-forward-prefetch"}).parallelism.forward_prefetch);
-  EXPECT_EQ(from_flags({"--data_parallel", "hybrid_shard"}).parallelism.strategy, "hybrid");
+  EXPECT_EQ(from_flags({"--data_parallel", "hybrid_shard"}).parallelism.strategy,
+            ShardingStrategy::kHybrid);
   EXPECT_TRUE(from_flags({"--cpu-offload"}).training.enable_cpu_offload);
   EXPECT_FALSE(from_flags({"--no-fused-attention"}).model.fused_attention);
   EXPECT_EQ(from_flags({"--learning_rate", "0.5"}).optimizer.lr, 0.5);
@@ -184,11 +187,51 @@ TEST(ConfigFlags, AliasOfAWordTypedAsABoolean) {
   const auto mode = [](const std::string& flag) {
     return from_flags({flag, "--training.steps", "3"}).activation_checkpoint.mode;
   };
-  EXPECT_EQ(mode("--gradient_checkpointing"), "full");
-  EXPECT_EQ(mode("--gradient-checkpointing=true"), "full");
-  EXPECT_EQ(mode("--gradient_checkpointing=false"), "none");
-  EXPECT_EQ(mode("--no_gradient_checkpointing"), "none");
-  EXPECT_EQ(mode("--gradient_checkpointing=selective"), "selective");
+  EXPECT_EQ(mode("--gradient_checkpointing"), Recompute::kFull);
+  EXPECT_EQ(mode("--gradient-checkpointing=true"), Recompute::kFull);
+  EXPECT_EQ(mode("--gradient_checkpointing=false"), Recompute::kNone);
+  EXPECT_EQ(mode("--no_gradient_checkpointing"), Recompute::kNone);
+  EXPECT_EQ(mode("--gradient_checkpointing=selective"), Recompute::kSelective);
+}
+
+TEST(ConfigChoices, AWordThatIsNoneOfThemIsRefusedAndTheNearestIsNamed) {
+  EXPECT_EQ(flag_error({"--parallelism.strategy", "full_shrad"}),
+            "parallelism.strategy = full_shrad: must be one of: single, ddp, full_shard, "
+            "shard_grad_op, hybrid; did you mean full_shard?");
+  EXPECT_EQ(flag_error({"--checkpoint.codec="}),
+            "checkpoint.codec = \"\": must be one of: zstd, none, gzip");
+  EXPECT_EQ(flag_error({"--debug.break_rule", "2"}),
+            "debug.break_rule = 2: must be one of: \"\", 1, 3, 4, 5, 6; did you mean 1?");
+  EXPECT_THAT(flag_error({"--launcher.requeue", "x", "--model.name", "y"}),
+              HasSubstr("model.name = y"));  // the first in the order of the table
+}
+
+TEST(ConfigChoices, TheLastWordOfAKeyCounts) {
+  TempDir dir;
+  const std::string file = "[training]\nnan_policy = \"never\"\n";
+  const auto mended = from_toml(dir, file, {"--training.nan_policy", "skip"});
+  ASSERT_TRUE(mended.ok()) << mended.error().message;
+  EXPECT_EQ(mended.value().config.training.nan_policy, NanPolicy::kSkip);
+  EXPECT_FALSE(from_toml(dir, file).ok());
+  EXPECT_FALSE(parse_config("", {"--training.nan_policy=skip", "--training.nan_policy=x"}).ok());
+}
+
+// A word for every value, and each word reads back as the value that is written with it.
+TEST(ConfigChoices, EveryWordIsReadAsItIsWritten) {
+  for (const ConfigField& field : config_fields()) {
+    const std::string limits = limits_text(field);
+    if (!limits.starts_with("one of: ")) continue;
+    size_t words = 0;
+    for (std::string word : split(limits.substr(8), ',')) {
+      word.erase(0, word.find_first_not_of(' '));
+      if (word == "\"\"") word.clear();
+      const Config config = from_flags({text("--", field.name(), "=", word)});
+      EXPECT_EQ(value_text(config, field), word);
+      EXPECT_THAT(config_json(config), HasSubstr(text("\"", field.key, "\": \"", word, "\"")));
+      ++words;
+    }
+    EXPECT_GE(words, 1u) << field.name();
+  }
 }
 
 TEST(ConfigFlags, EveryAliasLeadsToAKey) {

@@ -36,12 +36,6 @@ TEST(ConfigValidate, Limits) {
                 c.launcher.nproc_per_node = {2, 0};
               }),
               HasSubstr("launcher.nproc_per_node = 2,0: must be 1 to 4096"));
-  EXPECT_THAT(verdict([](Config& c) { c.parallelism.strategy = "full_shrad"; }),
-              HasSubstr("full_shard, shard_grad_op, hybrid; did you mean full_shard?"));
-  EXPECT_THAT(verdict([](Config& c) { c.checkpoint.codec = ""; }),
-              HasSubstr("= \"\": must be one"));
-  EXPECT_THAT(verdict([](Config& c) { c.debug.break_rule = "2"; }), HasSubstr("break_rule"));
-  EXPECT_EQ(verdict([](Config& c) { c.debug.break_rule = "3"; }), "ok");
 }
 
 TEST(ConfigValidate, Model) {
@@ -72,10 +66,11 @@ TEST(ConfigValidate, Combinations) {
   EXPECT_EQ(
       verdict([](Config& c) { c.checkpoint.ephemeral_interval = 50, c.checkpoint.interval = 0; }),
       "ok");
-  EXPECT_THAT(verdict([](Config& c) {
-                c.parallelism.strategy = "single", c.launcher.nproc_per_node = {1, 2};
-              }),
-              HasSubstr("single is for one process"));
+  EXPECT_THAT(
+      verdict([](Config& c) {
+        c.parallelism.strategy = ShardingStrategy::kSingle, c.launcher.nproc_per_node = {1, 2};
+      }),
+      HasSubstr("single is for one process"));
   EXPECT_THAT(verdict([](Config& c) {
                 c.launcher.min_nproc = 2, c.launcher.nproc_per_node = {3, 1};
               }),

@@ -41,23 +41,24 @@ TEST(ShardLayout, PartsAreOwnedOnceAndHeldByEveryCopy) {
 }
 
 TEST(Strategy, GroupsFitWhatIsLeftOfTheNodes) {
+  using enum ShardingStrategy;
   Config config;
-  auto size = [&](const char* strategy, int w, int local, int64_t degree = 0) {
+  auto size = [&](ShardingStrategy strategy, int w, int local, int64_t degree = 0) {
     config.parallelism.strategy = strategy;
     config.parallelism.data_parallel_shard_degree = degree;
     return layout::shard_size(config, w, local);
   };
-  EXPECT_EQ(size("single", 1, 1), 1);
-  EXPECT_EQ(size("ddp", 8, 4), 1);
-  EXPECT_EQ(size("full_shard", 8, 4), 8);
-  EXPECT_EQ(size("shard_grad_op", 8, 4), 8);
-  EXPECT_EQ(size("hybrid", 8, 4), 4);
-  EXPECT_EQ(size("hybrid", 6, 3), 3);
-  EXPECT_EQ(size("hybrid", 8, 4, 2), 2);
-  EXPECT_EQ(size("hybrid", 6, 4), 6);
-  EXPECT_EQ(size("hybrid", 9, 2), 3);
-  EXPECT_EQ(size("hybrid", 5, 2), 5);
-  EXPECT_EQ(size("hybrid", 2, 4), 2);
+  EXPECT_EQ(size(kSingle, 1, 1), 1);
+  EXPECT_EQ(size(kDdp, 8, 4), 1);
+  EXPECT_EQ(size(kFullShard, 8, 4), 8);
+  EXPECT_EQ(size(kShardGradOp, 8, 4), 8);
+  EXPECT_EQ(size(kHybrid, 8, 4), 4);
+  EXPECT_EQ(size(kHybrid, 6, 3), 3);
+  EXPECT_EQ(size(kHybrid, 8, 4, 2), 2);
+  EXPECT_EQ(size(kHybrid, 6, 4), 6);
+  EXPECT_EQ(size(kHybrid, 9, 2), 3);
+  EXPECT_EQ(size(kHybrid, 5, 2), 5);
+  EXPECT_EQ(size(kHybrid, 2, 4), 2);
 }
 
 TEST(SlotMap, EverySlotHasOneRankAndOneRound) {
@@ -215,12 +216,12 @@ TEST(TileNorm, SumsSquaresOfEachTileInFp64) {
 }
 
 TEST(LearningRate, WarmsUpThenDecaysToTheFloor) {
-  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100, "cosine", 0.1, 5), 0.5);
-  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100, "cosine", 0.1, 10), 1.0);
-  EXPECT_NEAR(learning_rate(1.0, 10, 100, "cosine", 0.1, 55), 0.55, 1e-12);
-  EXPECT_NEAR(learning_rate(1.0, 10, 100, "cosine", 0.1, 100), 0.1, 1e-12);
-  EXPECT_NEAR(learning_rate(1.0, 10, 100, "linear", 0.0, 55), 0.5, 1e-12);
-  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100, "none", 0.1, 99), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100, LrDecay::kCosine, 0.1, 5), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100, LrDecay::kCosine, 0.1, 10), 1.0);
+  EXPECT_NEAR(learning_rate(1.0, 10, 100, LrDecay::kCosine, 0.1, 55), 0.55, 1e-12);
+  EXPECT_NEAR(learning_rate(1.0, 10, 100, LrDecay::kCosine, 0.1, 100), 0.1, 1e-12);
+  EXPECT_NEAR(learning_rate(1.0, 10, 100, LrDecay::kLinear, 0.0, 55), 0.5, 1e-12);
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100, LrDecay::kNone, 0.1, 99), 1.0);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST(AddColumns, SumsInFp32WhateverTheDtype) {
 
 TEST(Families, ALinearLayersGradientIsAutograds) {
   layout::DecoderShape shape = shape_with_everything(false);
-  shape.family = "linear";
+  shape.family = ModelFamily::kLinear;
   WholeModel model(shape, options_of(at::kFloat));
   const at::Tensor x = random_tensor({18, 24}, 10), dy = random_tensor({18, 24}, 11);
   LinearStage stage(1, model.spec.units[1]);

@@ -18,7 +18,8 @@ void with_adapters(Config& config) {
 TEST(Lora, EveryStrategyAndWorldSizeGivesTheSameBits) {
   std::vector<Setting> settings;
   for (bool bf16 : {false, true})
-    for (const char* strategy : {"ddp", "full_shard", "shard_grad_op", "hybrid"})
+    for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard,
+                                      ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
       for (int w = 1; w <= 4; ++w)
         settings.push_back({.strategy = strategy, .world_size = w, .bf16 = bf16});
   check_settings(settings, 3, with_adapters);
@@ -35,7 +36,7 @@ TEST(Lora, ASampleOfAllCombinationsGivesTheSameBits) {
 // B is zero at first.
 TEST(Lora, TheFirstLossIsThatOfTheBaseModel) {
   for (bool bf16 : {false, true}) {
-    const Setting setting{.strategy = "single", .bf16 = bf16};
+    const Setting setting{.strategy = ShardingStrategy::kSingle, .bf16 = bf16};
     Config adapted = setting.config(), plain = adapted;
     with_adapters(adapted);
     const auto loss = [&](const Config& config) {
@@ -55,7 +56,7 @@ TEST(Lora, FrozenWeightsAreAllThatIsHeldAndNoneOfThemIsInACheckpoint) {
     Config config;
     config.model.dim = 256;
     config.lora.rank = 1;
-    config.training.mixed_precision_param = bf16 ? "bfloat16" : "float32";
+    config.training.mixed_precision_param = bf16 ? FloatType::kBfloat16 : FloatType::kFloat32;
     const auto spec = hf::configured_model(config, 512);
     ASSERT_TRUE(spec.ok());
     const int64_t before = memory_stats().allocated_bytes;

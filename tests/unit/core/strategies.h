@@ -17,11 +17,13 @@
 namespace lockstep::core {
 
 struct Setting {
-  std::string strategy = "full_shard";
+  ShardingStrategy strategy = ShardingStrategy::kFullShard;
   int world_size = 1, shard_degree = 2;
   bool bf16 = false, offload = false, forward_prefetch = true;
-  std::string checkpointing = "none", backward_prefetch = "BACKWARD_PRE", wrap = "module_wrap",
-              map = "cyclic";
+  Recompute checkpointing = Recompute::kNone;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
+  WrapPolicy wrap = WrapPolicy::kModuleWrap;
+  SlotMapKind map = SlotMapKind::kCyclic;
 
   std::string name() const {
     return text(strategy, " W=", world_size, " S=", shard_degree, bf16 ? " bf16" : " fp32",
@@ -39,7 +41,7 @@ struct Setting {
     c.training.seq_len = 8;
     c.training.local_batch_size = 1;
     c.training.slots = 5;
-    c.training.mixed_precision_param = bf16 ? "bfloat16" : "float32";
+    c.training.mixed_precision_param = bf16 ? FloatType::kBfloat16 : FloatType::kFloat32;
     c.training.enable_cpu_offload = offload;
     c.parallelism.strategy = strategy;
     c.parallelism.data_parallel_shard_degree = shard_degree;

@@ -4,7 +4,7 @@
 namespace lockstep::core {
 namespace {
 
-using Spread = std::pair<std::string, int>;
+using Spread = std::pair<ShardingStrategy, int>;
 
 class StrategiesSlow : public testing::TestWithParam<Spread> {};
 

@@ -19,7 +19,8 @@ TEST(Strategies, ASampleOfAllCombinationsGivesTheSameBits) {
 TEST(Strategies, EveryStrategyAndWorldSizeWithDefaults) {
   std::vector<Setting> settings;
   for (bool bf16 : {false, true})
-    for (const char* strategy : {"ddp", "full_shard", "shard_grad_op", "hybrid"})
+    for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard,
+                                      ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
       for (int w = 1; w <= 5; ++w)
         settings.push_back({.strategy = strategy, .world_size = w, .bf16 = bf16});
   check_settings(settings, 6);
@@ -30,17 +31,20 @@ TEST(Strategies, EveryStrategyAndWorldSizeWithDefaults) {
 TEST(Strategies, HybridInAnyGroupsGivesTheSameBits) {
   std::vector<Setting> settings;
   for (bool bf16 : {false, true})
-    for (const char* map : {"cyclic", "block"})
+    for (SlotMapKind map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
       for (const auto& [w, s] : {std::pair(4, 2), {6, 2}, {6, 3}, {8, 4}})
-        settings.push_back(
-            {.strategy = "hybrid", .world_size = w, .shard_degree = s, .bf16 = bf16, .map = map});
+        settings.push_back({.strategy = ShardingStrategy::kHybrid,
+                            .world_size = w,
+                            .shard_degree = s,
+                            .bf16 = bf16,
+                            .map = map});
   check_settings(settings, 6);
   check_settings(settings, 3, [](Config& c) { c.training.slots = 16; });
 }
 
 // Else equal curves would say nothing.
 TEST(Strategies, ThePlainSumDependsOnTheWorldSize) {
-  for (const char* reduction : {"unordered", "native"}) {
+  for (Reduction reduction : {Reduction::kUnordered, Reduction::kNative}) {
     auto curve = [&](int w) {
       const Setting setting{.world_size = w};
       Config config = setting.config();

@@ -9,9 +9,10 @@
 namespace lockstep::core {
 
 // Every strategy, and on how many ranks.
-inline std::vector<std::pair<std::string, int>> every_spread() {
-  std::vector<std::pair<std::string, int>> spreads{{"single", 1}};
-  for (const char* strategy : {"ddp", "full_shard", "shard_grad_op", "hybrid"})
+inline std::vector<std::pair<ShardingStrategy, int>> every_spread() {
+  std::vector<std::pair<ShardingStrategy, int>> spreads{{ShardingStrategy::kSingle, 1}};
+  for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard,
+                                    ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
     for (int w = 1; w <= 5; ++w) spreads.emplace_back(strategy, w);
   return spreads;
 }
@@ -20,12 +21,14 @@ inline std::vector<Setting> every_setting() {
   std::vector<Setting> all;
   for (const auto& [strategy, w] : every_spread())
     for (bool bf16 : {false, true})
-      for (const char* checkpointing : {"none", "full", "selective"})
+      for (Recompute checkpointing : {Recompute::kNone, Recompute::kFull, Recompute::kSelective})
         for (bool offload : {false, true})
           for (bool forward : {false, true})
-            for (const char* backward : {"BACKWARD_PRE", "BACKWARD_POST", "NONE"})
-              for (const char* wrap : {"module_wrap", "size_based", "none"})
-                for (const char* map : {"cyclic", "block"})
+            for (BackwardPrefetch backward :
+                 {BackwardPrefetch::kPre, BackwardPrefetch::kPost, BackwardPrefetch::kNone})
+              for (WrapPolicy wrap :
+                   {WrapPolicy::kModuleWrap, WrapPolicy::kSizeBased, WrapPolicy::kNone})
+                for (SlotMapKind map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
                   all.push_back(
                       {strategy, w, 2, bf16, offload, forward, checkpointing, backward, wrap, map});
   return all;
@@ -40,8 +43,8 @@ inline void check_settings(
     change(config);
     return train(setting, steps, config);
   };
-  const Curve references[] = {curve({.strategy = "single", .bf16 = false}),
-                              curve({.strategy = "single", .bf16 = true})};
+  const Curve references[] = {curve({.strategy = ShardingStrategy::kSingle, .bf16 = false}),
+                              curve({.strategy = ShardingStrategy::kSingle, .bf16 = true})};
   ASSERT_NE(references[0].steps, references[1].steps);
   ASSERT_NE(references[0].steps.front(), references[0].steps.back());
   size_t done = 0;

@@ -76,7 +76,7 @@ TEST(WireCounter, CountsWhatComesFromOthersByKindAndNode) {
 TEST(TrainingStep, ForwardOnlyHasNoOptimizerState) {
   install_counting_allocator();
   Config config;
-  config.model.name = "linear";
+  config.model.name = ModelFamily::kLinear;
   config.model.dim = 256;
   config.model.n_layers = 8;
   config.training.seq_len = 16;

@@ -14,18 +14,18 @@ using testing::StartsWith;
 class ForeignTokensTest : public testing::Test {
  protected:
   static constexpr int64_t kVocab = 300;
-  auto open(const std::string& kind, const std::string& name, const std::string& split = "train") {
+  auto open(DataKind kind, const std::string& name, const std::string& split = "train") {
     return ForeignTokens::open(posix_file_system(), kind, dir_ / name, split, kVocab);
   }
   // What is said of the file `name`, after its path.
-  std::string fault(const std::string& kind, const std::string& name) {
+  std::string fault(DataKind kind, const std::string& name) {
     const auto opened = open(kind, name);
     EXPECT_TRUE(!opened.ok() && opened.error().code == Code::kConfig) << message_of(opened);
     const std::string path = (dir_ / name).string() + ": ";
     EXPECT_THAT(message_of(opened), StartsWith(path));
     return message_of(opened).substr(std::min(path.size(), message_of(opened).size()));
   }
-  void expect_counting(const std::string& kind, const std::string& name, int64_t count) {
+  void expect_counting(DataKind kind, const std::string& name, int64_t count) {
     const auto stream = open(kind, name);
     ASSERT_TRUE(stream.ok()) << message_of(stream);
     ASSERT_EQ(stream.value()->tokens(), count);
@@ -36,7 +36,7 @@ class ForeignTokensTest : public testing::Test {
     ASSERT_TRUE(stream.value()->read(count - 7, few).ok());
     EXPECT_EQ(few, std::vector<int64_t>(all.end() - 7, all.end()));
   }
-  std::string hash(const std::string& kind, const std::string& name) {
+  std::string hash(DataKind kind, const std::string& name) {
     const auto stream = open(kind, name);
     EXPECT_TRUE(stream.ok()) << message_of(stream);
     return stream.value()->hash().value();
@@ -48,8 +48,8 @@ class ForeignTokensTest : public testing::Test {
 TEST_F(ForeignTokensTest, LlmcInBothVersions) {
   write_text(dir_ / "a.bin", llmc_file(tokens_));
   write_text(dir_ / "b.bin", llmc_file(tokens_, /*gpt2=*/false));
-  expect_counting("llmc", "a.bin", 1000);
-  expect_counting("llmc", "b.bin", 1000);
+  expect_counting(DataKind::kLlmc, "a.bin", 1000);
+  expect_counting(DataKind::kLlmc, "b.bin", 1000);
 }
 
 TEST_F(ForeignTokensTest, WhatIsWrongInAnLlmcFileIsNamed) {
@@ -57,7 +57,7 @@ TEST_F(ForeignTokensTest, WhatIsWrongInAnLlmcFileIsNamed) {
   const auto fault_of = [&](std::string contents) {
     write_text(dir_ / "a.bin", contents);
     std::filesystem::resize_file(dir_ / "a.bin", contents.size());
-    return fault("llmc", "a.bin");
+    return fault(DataKind::kLlmc, "a.bin");
   };
   EXPECT_EQ(fault_of(good.substr(0, 2000)),
             "2000 bytes long, must be 3024 for the 1000 tokens of its header: cut short");
@@ -80,18 +80,18 @@ TEST_F(ForeignTokensTest, WhatIsWrongInAnLlmcFileIsNamed) {
 
 TEST_F(ForeignTokensTest, NanogptIsPlain) {
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens_));
-  expect_counting("nanogpt", "a.bin", 1000);
+  expect_counting(DataKind::kNanogpt, "a.bin", 1000);
   write_text(dir_ / "odd.bin", bytes_of<uint16_t>(tokens_) + "x");
-  EXPECT_EQ(fault("nanogpt", "odd.bin"),
+  EXPECT_EQ(fault(DataKind::kNanogpt, "odd.bin"),
             "2001 bytes: not a whole number of tokens of 2 bytes; cut short?");
   write_text(dir_ / "llmc.bin", llmc_file(tokens_));
-  EXPECT_THAT(fault("nanogpt", "llmc.bin"), HasSubstr("data.kind = llmc"));
+  EXPECT_THAT(fault(DataKind::kNanogpt, "llmc.bin"), HasSubstr("data.kind = llmc"));
 }
 
 TEST_F(ForeignTokensTest, NpyOfOneDimensionInEveryWidth) {
   const auto write = [&](const std::string& descr, const std::string& bytes) {
     write_text(dir_ / descr, npy_preamble(descr, {1000}) + bytes);
-    expect_counting("npy", descr, 1000);
+    expect_counting(DataKind::kNpy, descr, 1000);
   };
   write("<u2", bytes_of<uint16_t>(tokens_));
   write("<i2", bytes_of<int16_t>(tokens_));
@@ -100,9 +100,9 @@ TEST_F(ForeignTokensTest, NpyOfOneDimensionInEveryWidth) {
   write("<u8", bytes_of<uint64_t>(tokens_));
   write("<i8", bytes_of<int64_t>(tokens_));
   write_text(dir_ / "two.npy", npy_preamble("<u2", {10, 100}) + bytes_of<uint16_t>(tokens_));
-  EXPECT_THAT(fault("npy", "two.npy"), HasSubstr("2 dimensions"));
+  EXPECT_THAT(fault(DataKind::kNpy, "two.npy"), HasSubstr("2 dimensions"));
   write_text(dir_ / "f.npy", npy_preamble("<f4", {1000}) + bytes_of<float>(tokens_));
-  EXPECT_THAT(fault("npy", "f.npy"), HasSubstr("<f4"));
+  EXPECT_THAT(fault(DataKind::kNpy, "f.npy"), HasSubstr("<f4"));
 }
 
 TEST_F(ForeignTokensTest, MegatronInEveryTypeAndByEveryName) {
@@ -114,7 +114,7 @@ TEST_F(ForeignTokensTest, MegatronInEveryTypeAndByEveryName) {
   write_text(dir_ / "i64.bin", bytes_of<int64_t>(tokens_));
   write_text(dir_ / "i64.idx", megatron_index(lengths, 8, 5));
   for (const char* name : {"u16", "u16.bin", "u16.idx", "i32", "i64"})
-    expect_counting("megatron", name, 1000);
+    expect_counting(DataKind::kMegatron, name, 1000);
 }
 
 // More sequences than are read at once.
@@ -124,10 +124,10 @@ TEST_F(ForeignTokensTest, AMegatronIndexOfManySequences) {
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens));
   std::string index = megatron_index(lengths, 2, 8, 1);
   write_text(dir_ / "a.idx", index);
-  expect_counting("megatron", "a", 120'000);
+  expect_counting(DataKind::kMegatron, "a", 120'000);
   index[34 + 4 * 40'000 + 8 * 20'000] ^= 1;
   write_text(dir_ / "a.idx", index);
-  EXPECT_EQ(message_of(open("megatron", "a")),
+  EXPECT_EQ(message_of(open(DataKind::kMegatron, "a")),
             (dir_ / "a.idx").string() +
                 ": sequence 20000 begins at byte 120001 of the .bin (at byte offset 320034), and "
                 "the lengths before it say 120000");
@@ -136,11 +136,11 @@ TEST_F(ForeignTokensTest, AMegatronIndexOfManySequences) {
 TEST_F(ForeignTokensTest, WhatIsWrongInAMegatronIndexIsNamed) {
   const std::string good = megatron_index({400, 600}, 2, 8, 1);
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens_));
-  EXPECT_THAT(message_of(open("megatron", "a")), HasSubstr("a.idx: missing"));
+  EXPECT_THAT(message_of(open(DataKind::kMegatron, "a")), HasSubstr("a.idx: missing"));
   const auto fault_of = [&](std::string contents) {
     write_text(dir_ / "a.idx", contents);
     std::filesystem::resize_file(dir_ / "a.idx", contents.size());
-    return fault("megatron", "a.idx");
+    return fault(DataKind::kMegatron, "a.idx");
   };
   // `contents` with `value` at byte `at`.
   const auto with = [&](size_t at, auto value) {
@@ -149,7 +149,7 @@ TEST_F(ForeignTokensTest, WhatIsWrongInAMegatronIndexIsNamed) {
     return contents;
   };
   write_text(dir_ / "a.idx", good);
-  expect_counting("megatron", "a", 1000);
+  expect_counting(DataKind::kMegatron, "a", 1000);
   EXPECT_THAT(fault_of(good.substr(0, 20)), HasSubstr("shorter than its header"));
   EXPECT_THAT(fault_of(good.substr(0, 60)), EndsWith("cut short"));
   EXPECT_THAT(fault_of(good + "x"), EndsWith("grown"));
@@ -168,7 +168,7 @@ TEST_F(ForeignTokensTest, WhatIsWrongInAMegatronIndexIsNamed) {
 TEST_F(ForeignTokensTest, ATruncatedMegatronFileIsNamed) {
   write_text(dir_ / "a.idx", megatron_index({400, 600}, 2, 8));
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens_).substr(0, 1990));
-  EXPECT_EQ(fault("megatron", "a.bin"),
+  EXPECT_EQ(fault(DataKind::kMegatron, "a.bin"),
             "1990 bytes long, must be 2000 for the 1000 tokens of its index: cut short");
 }
 
@@ -179,7 +179,7 @@ TEST_F(ForeignTokensTest, ATokenOutsideTheVocabularyIsNamedByFileAndOffset) {
   tokens[500] = -1;
   write_text(dir_ / "b.npy", npy_preamble("<i4", {1000}) + bytes_of<int32_t>(tokens));
   std::vector<int64_t> out(10);
-  const auto llmc = open("llmc", "a.bin"), npy = open("npy", "b.npy");
+  const auto llmc = open(DataKind::kLlmc, "a.bin"), npy = open(DataKind::kNpy, "b.npy");
   ASSERT_TRUE(llmc.ok() && npy.ok());
   EXPECT_TRUE(llmc.value()->read(490, out).ok());
   EXPECT_EQ(message_of(llmc.value()->read(495, out)),
@@ -198,44 +198,45 @@ TEST_F(ForeignTokensTest, AFolderIsTheFilesOfASplitInTheOrderOfTheirNames) {
   write_text(dir_ / "web/fineweb_val_000000.bin", part(5, 25));
   write_text(dir_ / "web/fineweb_test.bin", part(5, 6));
   write_text(dir_ / "web/notes.txt", "no tokens");
-  expect_counting("llmc", "web", 1000);
-  EXPECT_EQ(open("llmc", "web", "val").value()->tokens(), 20);
+  expect_counting(DataKind::kLlmc, "web", 1000);
+  EXPECT_EQ(open(DataKind::kLlmc, "web", "val").value()->tokens(), 20);
   // A read across the two files.
   std::vector<int64_t> out(100);
-  ASSERT_TRUE(open("llmc", "web").value()->read(350, out).ok());
+  ASSERT_TRUE(open(DataKind::kLlmc, "web").value()->read(350, out).ok());
   EXPECT_EQ(out[49], 399 % kVocab);
   EXPECT_EQ(out[50], 400 % kVocab);
-  EXPECT_THAT(message_of(open("nanogpt", "web/none")), HasSubstr("no such file or folder"));
-  EXPECT_THAT(message_of(open("npy", "web")), HasSubstr("no .npy file of split train"));
-  EXPECT_THAT(message_of(open("llmc", "web/fineweb_train_000001.bin", "val")),
+  EXPECT_THAT(message_of(open(DataKind::kNanogpt, "web/none")),
+              HasSubstr("no such file or folder"));
+  EXPECT_THAT(message_of(open(DataKind::kNpy, "web")), HasSubstr("no .npy file of split train"));
+  EXPECT_THAT(message_of(open(DataKind::kLlmc, "web/fineweb_train_000001.bin", "val")),
               HasSubstr("validation.freq = 0"));
 }
 
 TEST_F(ForeignTokensTest, TheHashIsOfTheContentsNotOfTheName) {
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens_));
   write_text(dir_ / "sub/b.bin", bytes_of<uint16_t>(tokens_));
-  EXPECT_EQ(hash("nanogpt", "a.bin"), hash("nanogpt", "sub/b.bin"));
+  EXPECT_EQ(hash(DataKind::kNanogpt, "a.bin"), hash(DataKind::kNanogpt, "sub/b.bin"));
   auto other = tokens_;
   other[998] = 0;
   write_text(dir_ / "c.bin", bytes_of<uint16_t>(other));
-  EXPECT_NE(hash("nanogpt", "a.bin"), hash("nanogpt", "c.bin"));
+  EXPECT_NE(hash(DataKind::kNanogpt, "a.bin"), hash(DataKind::kNanogpt, "c.bin"));
   other = tokens_;
   other.pop_back();
   write_text(dir_ / "d.bin", bytes_of<uint16_t>(other));
-  EXPECT_NE(hash("nanogpt", "a.bin"), hash("nanogpt", "d.bin"));
-  EXPECT_EQ(hash("nanogpt", "a.bin"), "ccbc39b0a22a230e");
+  EXPECT_NE(hash(DataKind::kNanogpt, "a.bin"), hash(DataKind::kNanogpt, "d.bin"));
+  EXPECT_EQ(hash(DataKind::kNanogpt, "a.bin"), "ccbc39b0a22a230e");
 }
 
 // Above 1 MiB samples of 4 KiB count: the first, the last, and those between.
 TEST_F(ForeignTokensTest, TheHashOfALargeFileReadsLittle) {
   std::vector<int64_t> tokens = counting_tokens(3'000'000, kVocab);
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens));
-  const std::string before = hash("nanogpt", "a.bin");
+  const std::string before = hash(DataKind::kNanogpt, "a.bin");
   for (const size_t at : {size_t{0}, size_t{2'999'999}}) {
     auto changed = tokens;
     changed[at] ^= 1;
     write_text(dir_ / "b.bin", bytes_of<uint16_t>(changed));
-    EXPECT_NE(hash("nanogpt", "b.bin"), before) << at;
+    EXPECT_NE(hash(DataKind::kNanogpt, "b.bin"), before) << at;
   }
 }
 

@@ -29,20 +29,21 @@ std::vector<int64_t> all_tokens(const TokenStream& stream) {
   return tokens;
 }
 
-class ForeignFuzz : public testing::TestWithParam<const char*> {};
+class ForeignFuzz : public testing::TestWithParam<DataKind> {};
 
 TEST_P(ForeignFuzz, IsRefusedOrReadAsItIs) {
   constexpr int64_t kVocab = 260;
-  const std::string kind = GetParam();
+  const DataKind kind = GetParam();
   const auto tokens = counting_tokens(600, kVocab);
-  const std::string bin = kind == "llmc"  ? llmc_file(tokens)
-                          : kind == "npy" ? npy_preamble("<i4", {600}) + bytes_of<int32_t>(tokens)
-                                          : bytes_of<uint16_t>(tokens);
+  const std::string bin = kind == DataKind::kLlmc ? llmc_file(tokens)
+                          : kind == DataKind::kNpy
+                              ? npy_preamble("<i4", {600}) + bytes_of<int32_t>(tokens)
+                              : bytes_of<uint16_t>(tokens);
   const std::string index = megatron_index({100, 0, 250, 250}, 2, 8);
   int read = 0, refused = 0;
   for (uint64_t number = 0; number < 20'000; ++number) {
     Damage damage(number);
-    const bool in_index = kind == "megatron" && damage.draw(2) == 0;
+    const bool in_index = kind == DataKind::kMegatron && damage.draw(2) == 0;
     const std::string damaged = in_index ? bin : damage.of(bin);
     MemoryFiles files;
     files.put("a.bin", damaged);
@@ -64,15 +65,17 @@ TEST_P(ForeignFuzz, IsRefusedOrReadAsItIs) {
     const size_t width = found.size() <= damaged.size() ? damaged.size() / found.size() : 0;
     ASSERT_GE(width, 1u) << damage_name(number);
     for (const int64_t token : found) ASSERT_TRUE(token >= 0 && token < kVocab);
-    if (kind == "npy" || width > 2) continue;  // its header may say another type
+    if (kind == DataKind::kNpy || width > 2) continue;  // its header may say another type
     const char* last = damaged.data() + damaged.size() - 2;
     ASSERT_EQ(found.back(), static_cast<uint8_t>(last[0]) + 256 * static_cast<uint8_t>(last[1]));
   }
   EXPECT_GT(refused, 1000);
   EXPECT_GT(read, 100);
 }
-INSTANTIATE_TEST_SUITE_P(Kinds, ForeignFuzz, testing::Values("megatron", "llmc", "nanogpt", "npy"),
-                         [](const auto& kind) { return std::string(kind.param); });
+INSTANTIATE_TEST_SUITE_P(Kinds, ForeignFuzz,
+                         testing::Values(DataKind::kMegatron, DataKind::kLlmc, DataKind::kNanogpt,
+                                         DataKind::kNpy),
+                         [](const auto& kind) { return text(kind.param); });
 
 // Own folders have checksums: what is read is what prepare wrote, or it is refused.
 TEST(PreparedFuzz, IsRefusedOrReadAsItWasWritten) {

@@ -134,7 +134,7 @@ void expect_cheap(FileSystem& files, const Config::Data& data, int64_t samples) 
 TEST(IndexCost, ABillionSamplesOfOneSource) {
   MemoryFiles files;
   files.put("train.bin", synthetic(kSamples * kSeqLen + 1));
-  expect_cheap(files, {.path = "train.bin", .kind = "nanogpt"}, kSamples);
+  expect_cheap(files, {.path = "train.bin", .kind = DataKind::kNanogpt}, kSamples);
 }
 
 TEST(IndexCost, ABillionSamplesOfAMixture) {
@@ -142,9 +142,10 @@ TEST(IndexCost, ABillionSamplesOfAMixture) {
   files.put("a.bin", synthetic(kSamples / 2 * kSeqLen + 1));
   files.put("b.bin", synthetic(kSamples / 4 * kSeqLen + 1));
   files.put("c.bin", synthetic(kSamples / 4 * kSeqLen + 3));
-  expect_cheap(files,
-               {.kind = "nanogpt", .sources = {"a.bin", "b.bin", "c.bin"}, .weights = {5, 3, 2}},
-               kSamples);
+  expect_cheap(
+      files,
+      {.kind = DataKind::kNanogpt, .sources = {"a.bin", "b.bin", "c.bin"}, .weights = {5, 3, 2}},
+      kSamples);
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ TEST_F(OpenDatasetTest, AForeignFileIsSampledAsOwnShardsAre) {
   const auto tokens = counting_tokens(5000, 300);
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens));
   write_text(dir_ / "a.npy", npy_preamble("<i4", {5000}) + bytes_of<int32_t>(tokens));
-  for (const Config::Data& data : {Config::Data{.path = dir_ / "a.bin", .kind = "nanogpt"},
-                                   Config::Data{.path = dir_ / "a.npy", .kind = "npy"}}) {
+  for (const Config::Data& data : {Config::Data{.path = dir_ / "a.bin", .kind = DataKind::kNanogpt},
+                                   Config::Data{.path = dir_ / "a.npy", .kind = DataKind::kNpy}}) {
     const auto dataset = open(data);
     ASSERT_TRUE(dataset.ok()) << message_of(dataset);
     ASSERT_EQ(dataset.value()->sample_count(), 499);
@@ -64,7 +64,7 @@ TEST_F(OpenDatasetTest, AForeignFileIsSampledAsOwnShardsAre) {
 TEST_F(OpenDatasetTest, ABatchArrayKeepsItsFileOrder) {
   write_text(dir_ / "a.npy",
              npy_preamble("<i4", {2, 10, 10}) + bytes_of<int32_t>(counting_tokens(200, 300)));
-  const Config::Data data{.path = dir_ / "a.npy", .kind = "npy"};
+  const Config::Data data{.path = dir_ / "a.npy", .kind = DataKind::kNpy};
   const auto dataset = open(data);
   ASSERT_TRUE(dataset.ok()) << message_of(dataset);
   EXPECT_EQ(dataset.value()->batch(0, 1).value().tokens[0], 20);
@@ -151,7 +151,7 @@ TEST_F(OpenDatasetTest, AFileThatShrinksWhileItIsReadIsNamed) {
   write_text(dir_ / "t.bin", bytes_of<uint16_t>(counting_tokens(5000, 300)));
   const std::string a = prepared("a", 'a', 4001);
   for (const auto& [data, file] :
-       {std::pair{Config::Data{.path = dir_ / "t.bin", .kind = "nanogpt"}, dir_ / "t.bin"},
+       {std::pair{Config::Data{.path = dir_ / "t.bin", .kind = DataKind::kNanogpt}, dir_ / "t.bin"},
         std::pair{Config::Data{.path = a}, std::filesystem::path(a) / "train_00000.tokens"}}) {
     const auto dataset = open(data);
     ASSERT_TRUE(dataset.ok()) << message_of(dataset);

@@ -47,7 +47,7 @@ class SkippingClock : public Clock {
 
 class SlurmAllocation : public testing::Test {
  protected:
-  Allocation allocation(Allocation::Wish wish = Allocation::Wish::kAuto) {
+  Allocation allocation(Requeue wish = Requeue::kAuto) {
     auto run = [this](const std::vector<std::string>& command, int64_t timeout_ms) {
       EXPECT_GT(timeout_ms, 0);
       EXPECT_LE(timeout_ms, kDeadlineMs);
@@ -113,12 +113,12 @@ TEST_F(SlurmAllocation, NoRequeueStaysNoRequeueUnlessForced) {
   EXPECT_TRUE(job.begin());
   EXPECT_EQ(conclude(job, kExitResume), kExitResume);
   EXPECT_THAT(asked, Not(testing::Contains(HasSubstr("equeue"))));
-  auto forced = allocation(Allocation::Wish::kForce);
+  auto forced = allocation(Requeue::kForce);
   EXPECT_EQ(conclude(forced, kExitResume), kExitDone);
   EXPECT_THAT(asked, testing::ElementsAre(kShow, "scontrol update jobid=7 Requeue=1",
                                           "scontrol requeue 7"));
   answers[kShow] = kRunning;
-  auto never = allocation(Allocation::Wish::kNever);
+  auto never = allocation(Requeue::kNever);
   EXPECT_THAT(never.plan(), HasSubstr("Slurm itself may start it again"));
   EXPECT_EQ(conclude(never, kExitResume), kExitResume);
 }
@@ -157,7 +157,7 @@ TEST_F(SlurmAllocation, ThreeStartsWithoutANewStepAreTheLast) {
 }
 
 TEST_F(SlurmAllocation, ABatchHostThatIsGoneLeavesTheEndToUs) {
-  auto job = allocation(Allocation::Wish::kNever);
+  auto job = allocation(Requeue::kNever);
   for (const int status : {kExitDone, kExitResume}) {
     EXPECT_EQ(conclude(job, status, {"node1", "node2"}), status);
     EXPECT_THAT(asked, testing::ElementsAre(kShow)) << "its agent was with us";
@@ -173,13 +173,13 @@ TEST_F(SlurmAllocation, ABatchHostThatIsGoneLeavesTheEndToUs) {
   EXPECT_EQ(conclude(job, kExitDone, {"node2"}), kExitDone);
   EXPECT_THAT(asked, testing::ElementsAre(kShow, kTry, kShow, "scancel 7")) << "missed later";
   environment["SLURMD_NODENAME"] = "node1";
-  auto on_it = allocation(Allocation::Wish::kNever);
+  auto on_it = allocation(Requeue::kNever);
   conclude(on_it, kExitDone);
   EXPECT_THAT(asked, testing::ElementsAre(kShow));
 }
 
 TEST_F(SlurmAllocation, OnlyADefiniteAnswerEndsAJob) {
-  auto job = allocation(Allocation::Wish::kNever);
+  auto job = allocation(Requeue::kNever);
   const auto is_left_alone = [&](const char* why) {
     clock.skipped_ns = 0;
     EXPECT_EQ(conclude(job, kExitDone, {"node2"}), kExitDone);
@@ -200,7 +200,7 @@ TEST_F(SlurmAllocation, OnlyADefiniteAnswerEndsAJob) {
 }
 
 TEST_F(SlurmAllocation, NodesThatWereLostAreNamedWithTheWayToKeepThemOut) {
-  auto job = allocation(Allocation::Wish::kNever);
+  auto job = allocation(Requeue::kNever);
   testing::internal::CaptureStderr();
   conclude(job, kExitDone, {"node2"});
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("--exclude=node1"));

@@ -51,7 +51,7 @@ TEST(Lora, AdaptersFollowTheFrozenBaseUnderPeftsNames) {
 TEST(Lora, Gpt2HasItsMatricesTheOtherWayRound) {
   DecoderShape shape;
   shape.gpt2 = true;
-  shape.family = "gpt2";
+  shape.family = ModelFamily::kGpt2;
   shape.dim = 32;
   shape.n_layers = 1;
   shape.n_heads = shape.n_kv_heads = 4;
@@ -77,13 +77,13 @@ TEST(Lora, AModuleThatIsNotThereIsNamedWithThoseThatAre) {
   for (const char* word : {"v_porj", "did you mean v_proj", "gate_proj"})
     EXPECT_NE(spec.error().message.find(word), std::string::npos) << spec.error().message;
   c = small();
-  c.model.name = "linear";
+  c.model.name = ModelFamily::kLinear;
   EXPECT_FALSE(hf::configured_model(c, 257).ok());
 }
 
 TEST(Lora, AWrapPolicyJoinsNoFrozenUnitWithATrainedOne) {
   const ModelSpec spec = hf::configured_model(small(), 257).value();
-  for (const char* policy : {"module_wrap", "size_based", "none"}) {
+  for (WrapPolicy policy : {WrapPolicy::kModuleWrap, WrapPolicy::kSizeBased, WrapPolicy::kNone}) {
     size_t parameters = 0;
     for (const WrappedUnit& run : wrap(spec, policy, 100'000)) {
       parameters += run.spec.params.size();
@@ -94,7 +94,7 @@ TEST(Lora, AWrapPolicyJoinsNoFrozenUnitWithATrainedOne) {
     for (const UnitSpec& unit : spec.units) all += unit.params.size();
     EXPECT_EQ(parameters, all) << policy;
   }
-  EXPECT_EQ(wrap(spec, "none", 1).size(), 2u);
+  EXPECT_EQ(wrap(spec, WrapPolicy::kNone, 1).size(), 2u);
 }
 
 }  // namespace

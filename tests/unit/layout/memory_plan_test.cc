@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-Config small(const char* strategy) {
+Config small(ShardingStrategy strategy) {
   Config c;
   c.model.dim = 512;
   c.model.n_heads = 8;
@@ -42,7 +42,7 @@ int64_t row(const MemoryPlan& plan, const std::string& begins) {
 }
 
 TEST(MemoryPlan, RowsAddUpToThePeak) {
-  for (const char* strategy : {"ddp", "full_shard"}) {
+  for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard}) {
     const Config config = small(strategy);
     const MemoryPlan plan = plan_memory(config, model_of(config), {3});
     int64_t sum = 0;
@@ -54,26 +54,26 @@ TEST(MemoryPlan, RowsAddUpToThePeak) {
 
 // Every parameter of this model is a whole number of tiles, and of tiles on four ranks.
 TEST(MemoryPlan, StateIsTwelveBytesAParameterOverTheRanksThatShareIt) {
-  Config config = small("full_shard");
-  config.model.name = "linear";
+  Config config = small(ShardingStrategy::kFullShard);
+  config.model.name = ModelFamily::kLinear;
   const ModelSpec spec = model_of(config);
   const int64_t matrices = 12 * (spec.parameter_count() - config.model.dim);
   const int64_t norm = 12 * kTileElements;  // of the head: one tile, which no rank can share
-  const auto state = [&](const char* strategy, int64_t w) {
+  const auto state = [&](ShardingStrategy strategy, int64_t w) {
     config.parallelism.strategy = strategy;
     const MemoryPlan plan = plan_memory(config, spec, {w});
     return row(plan, "parameters: fp32") + row(plan, "optimizer");
   };
-  EXPECT_EQ(state("single", 1), matrices + norm);
+  EXPECT_EQ(state(ShardingStrategy::kSingle, 1), matrices + norm);
   // The head's unit is padded to a whole number of tiles on each rank.
-  EXPECT_NEAR(static_cast<double>(state("ddp", 4)), static_cast<double>(matrices + norm),
-              4.0 * static_cast<double>(norm));
-  EXPECT_NEAR(static_cast<double>(state("full_shard", 4)), static_cast<double>(matrices) / 4,
-              2.0 * static_cast<double>(norm));
+  EXPECT_NEAR(static_cast<double>(state(ShardingStrategy::kDdp, 4)),
+              static_cast<double>(matrices + norm), 4.0 * static_cast<double>(norm));
+  EXPECT_NEAR(static_cast<double>(state(ShardingStrategy::kFullShard, 4)),
+              static_cast<double>(matrices) / 4, 2.0 * static_cast<double>(norm));
 }
 
 TEST(MemoryPlan, FoldHoldsNoMorePartialSumsThanItsTreeIsHigh) {
-  Config config = small("full_shard");
+  Config config = small(ShardingStrategy::kFullShard);
   const auto partials = [&](int64_t slots) {
     config.training.slots = slots;
     return Spread::create(config, 1, 1).fold_partials;
@@ -88,53 +88,57 @@ TEST(MemoryPlan, FoldHoldsNoMorePartialSumsThanItsTreeIsHigh) {
 }
 
 TEST(MemoryPlan, ShardingSavesMemoryAndMoreRanksSaveMore) {
-  EXPECT_LT(peak(small("full_shard"), 4), peak(small("ddp"), 4));
-  EXPECT_LT(peak(small("full_shard"), 8), peak(small("full_shard"), 2));
-  EXPECT_LT(peak(small("full_shard"), 2), peak(small("single"), 1));
+  EXPECT_LT(peak(small(ShardingStrategy::kFullShard), 4), peak(small(ShardingStrategy::kDdp), 4));
+  EXPECT_LT(peak(small(ShardingStrategy::kFullShard), 8),
+            peak(small(ShardingStrategy::kFullShard), 2));
+  EXPECT_LT(peak(small(ShardingStrategy::kFullShard), 2),
+            peak(small(ShardingStrategy::kSingle), 1));
 }
 
 TEST(MemoryPlan, HybridHoldsTheShareOfItsGroup) {
-  Config config = small("hybrid");
+  Config config = small(ShardingStrategy::kHybrid);
   const ModelSpec spec = model_of(config);
-  const auto master = [&](const char* strategy, const Ranks& ranks) {
+  const auto master = [&](ShardingStrategy strategy, const Ranks& ranks) {
     config.parallelism.strategy = strategy;
     return static_cast<double>(row(plan_memory(config, spec, ranks), "parameters: fp32"));
   };
-  const double whole = master("ddp", {8});
-  EXPECT_NEAR(master("hybrid", {8, 4}), whole / 4, whole / 100);
-  EXPECT_NEAR(master("hybrid", {8, 2}), whole / 2, whole / 100);
-  EXPECT_DOUBLE_EQ(master("hybrid", {8}), master("full_shard", {8}));
-  EXPECT_DOUBLE_EQ(master("hybrid", {9, 2}), master("hybrid", {9, 3}));  // 2 does not divide 9
+  const double whole = master(ShardingStrategy::kDdp, {8});
+  EXPECT_NEAR(master(ShardingStrategy::kHybrid, {8, 4}), whole / 4, whole / 100);
+  EXPECT_NEAR(master(ShardingStrategy::kHybrid, {8, 2}), whole / 2, whole / 100);
+  EXPECT_DOUBLE_EQ(master(ShardingStrategy::kHybrid, {8}),
+                   master(ShardingStrategy::kFullShard, {8}));
+  EXPECT_DOUBLE_EQ(master(ShardingStrategy::kHybrid, {9, 2}),
+                   master(ShardingStrategy::kHybrid, {9, 3}));  // 2 does not divide 9
   config.parallelism.data_parallel_shard_degree = 2;
-  EXPECT_NEAR(master("hybrid", {8, 4}), whole / 2, whole / 100);
+  EXPECT_NEAR(master(ShardingStrategy::kHybrid, {8, 4}), whole / 2, whole / 100);
 }
 
 TEST(MemoryPlan, WhatIsGatheredFollowsStrategyAndUnits) {
-  Config config = small("full_shard");
+  Config config = small(ShardingStrategy::kFullShard);
   const int64_t by_block = peak(config, 4);
-  config.parallelism.wrap_policy = "none";
+  config.parallelism.wrap_policy = WrapPolicy::kNone;
   EXPECT_GT(peak(config, 4), by_block);
-  config.parallelism.wrap_policy = "module_wrap";
-  config.parallelism.strategy = "shard_grad_op";
+  config.parallelism.wrap_policy = WrapPolicy::kModuleWrap;
+  config.parallelism.strategy = ShardingStrategy::kShardGradOp;
   EXPECT_GT(peak(config, 4), by_block);
 }
 
 TEST(MemoryPlan, ABlockOfSlotsIsSummedInWholeUnits) {
-  Config config = small("full_shard");
+  Config config = small(ShardingStrategy::kFullShard);
   config.training.slots = 14;  // 7 on each of two ranks
   EXPECT_EQ(Spread::create(config, 2, 2).local_partials, 0);
-  config.parallelism.slot_map = "block";
+  config.parallelism.slot_map = SlotMapKind::kBlock;
   const Spread spread = Spread::create(config, 2, 2);
   EXPECT_EQ(spread.local_partials, 3);  // 0..3, 4..5, 6
   EXPECT_EQ(spread.pieces_in_group, 3);
-  EXPECT_GT(peak(config, 2), peak(small("full_shard"), 2));
+  EXPECT_GT(peak(config, 2), peak(small(ShardingStrategy::kFullShard), 2));
   EXPECT_EQ(Spread::create(config, 1, 1).local_partials, 0);  // one rank has nothing to ship
 }
 
 TEST(MemoryPlan, Bf16HalvesActivationsAndAddsACopy) {
-  Config config = small("single");
+  Config config = small(ShardingStrategy::kSingle);
   const MemoryPlan fp32 = plan_memory(config, model_of(config), {1});
-  config.training.mixed_precision_param = "bfloat16";
+  config.training.mixed_precision_param = FloatType::kBfloat16;
   const MemoryPlan bf16 = plan_memory(config, model_of(config), {1});
   EXPECT_EQ(row(fp32, "parameters: bf16"), 0);
   EXPECT_EQ(2 * row(bf16, "parameters: bf16"), row(bf16, "parameters: fp32"));
@@ -142,7 +146,7 @@ TEST(MemoryPlan, Bf16HalvesActivationsAndAddsACopy) {
 }
 
 TEST(MemoryPlan, AModelPastAnyMachineIsPlannedAtOnce) {
-  Config config = small("full_shard");
+  Config config = small(ShardingStrategy::kFullShard);
   config.model.dim = 16384;
   config.model.n_heads = config.model.n_kv_heads = 128;
   config.model.n_layers = 126;
@@ -153,19 +157,19 @@ TEST(MemoryPlan, AModelPastAnyMachineIsPlannedAtOnce) {
 }
 
 TEST(MemoryPlan, OffloadLeavesTheComputeCopyOnTheDevice) {
-  Config config = small("full_shard");
+  Config config = small(ShardingStrategy::kFullShard);
   const ModelSpec spec = model_of(config);
   EXPECT_EQ(plan_memory(config, spec, {2}).offloaded_bytes, 0);
   config.training.enable_cpu_offload = true;
   const MemoryPlan fp32 = plan_memory(config, spec, {2});
   EXPECT_EQ(fp32.offloaded_bytes, row(fp32, "optimizer"));
-  config.training.mixed_precision_param = "bfloat16";
+  config.training.mixed_precision_param = FloatType::kBfloat16;
   const MemoryPlan bf16 = plan_memory(config, spec, {2});
   EXPECT_EQ(bf16.offloaded_bytes, row(bf16, "optimizer") + row(bf16, "parameters: fp32"));
 }
 
 TEST(MemoryPlan, HostRowsFollowWhatIsAskedFor) {
-  Config config = small("full_shard");
+  Config config = small(ShardingStrategy::kFullShard);
   const auto rows = [&] { return plan_memory(config, model_of(config), {2}).host.size(); };
   const size_t with_checkpoints = rows();
   config.checkpoint.memory_interval = 1;
@@ -176,7 +180,7 @@ TEST(MemoryPlan, HostRowsFollowWhatIsAskedFor) {
 }
 
 TEST(MemoryPlan, LibrariesTakeMoreOfAGpuWithEveryPeer) {
-  const Config config = small("full_shard");
+  const Config config = small(ShardingStrategy::kFullShard);
   const auto bytes = [&](Ranks ranks) {
     int64_t sum = 0;
     for (const MemoryRow& r : plan_memory(config, model_of(config), ranks).gpu) sum += r.bytes;
@@ -195,7 +199,7 @@ TEST(MemoryPlan, OccupancyIsTheShareOfTheRoundsThatHaveASlot) {
 }
 
 TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
-  Config config = small("full_shard");
+  Config config = small(ShardingStrategy::kFullShard);
   const ModelSpec spec = model_of(config);
   const int64_t room = peak(config, 2) + 200 * kMiB;
   const auto found = largest_batch(config, spec, {2}, room);
@@ -209,7 +213,7 @@ TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
 }
 
 TEST(MemoryPlan, TheLargestModelFitsAndTheNextDoesNot) {
-  const Config config = small("full_shard");
+  const Config config = small(ShardingStrategy::kFullShard);
   const DecoderShape shape = model_of(config).shape;
   const int64_t room = 2048 * kMiB;
   const auto found = largest_model(config, shape, ScalingStrategy::kLayers, {2}, room);
@@ -220,7 +224,7 @@ TEST(MemoryPlan, TheLargestModelFitsAndTheNextDoesNot) {
   EXPECT_GT(plan_memory(config, create(next), {2}).peak_bytes, room);
 
   Config whole = config;
-  whole.parallelism.strategy = "ddp";
+  whole.parallelism.strategy = ShardingStrategy::kDdp;
   const auto replicated = largest_model(whole, shape, ScalingStrategy::kLayers, {2}, room);
   ASSERT_TRUE(replicated.has_value());
   EXPECT_LT(replicated->parameters, found->parameters);
@@ -228,7 +232,7 @@ TEST(MemoryPlan, TheLargestModelFitsAndTheNextDoesNot) {
 }
 
 TEST(MemoryPlan, ScalingKeepsHeadsAsWideAsTheyAre) {
-  DecoderShape shape = model_of(small("single")).shape;
+  DecoderShape shape = model_of(small(ShardingStrategy::kSingle)).shape;
   shape.n_kv_heads = 2;
   const DecoderShape twice = scaled(shape, ScalingStrategy::kAll, 2);
   EXPECT_EQ(twice.head_dim, shape.head_dim);

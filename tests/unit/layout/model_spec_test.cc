@@ -43,7 +43,7 @@ TEST(ModelSpec, FlopsFollowTheCommonConvention) {
 
 TEST(ModelSpec, AStackOfLinearLayersHasOneMatrixALayer) {
   Config c = small();
-  c.model.name = "linear";
+  c.model.name = ModelFamily::kLinear;
   const auto spec = hf::configured_model(c, 257).value();
   EXPECT_EQ(spec.parameter_count(), 2 * 257 * 64 + 64 + 2 * 64 * 64);
   EXPECT_EQ(spec.units[1].params.size(), 1u);

@@ -30,7 +30,7 @@ std::vector<std::string> names(const std::vector<WrappedUnit>& runs) {
 
 TEST(Wrap, EveryPolicyKeepsAllParametersInOrder) {
   for (bool tied : {false, true})
-    for (const char* policy : {"module_wrap", "size_based", "none"})
+    for (WrapPolicy policy : {WrapPolicy::kModuleWrap, WrapPolicy::kSizeBased, WrapPolicy::kNone})
       for (int64_t least : {1, 500, 700, 100000}) {
         const ModelSpec spec = model(tied);
         std::vector<std::string> before, after;
@@ -52,12 +52,12 @@ TEST(Wrap, EveryPolicyKeepsAllParametersInOrder) {
 
 TEST(Wrap, SizesDecide) {
   const ModelSpec spec = model(false);
-  EXPECT_EQ(wrap(spec, "module_wrap", 1).size(), 6u);
-  EXPECT_EQ(wrap(spec, "size_based", 1).size(), 6u);
-  EXPECT_EQ(wrap(spec, "none", 1).size(), 1u);
+  EXPECT_EQ(wrap(spec, WrapPolicy::kModuleWrap, 1).size(), 6u);
+  EXPECT_EQ(wrap(spec, WrapPolicy::kSizeBased, 1).size(), 6u);
+  EXPECT_EQ(wrap(spec, WrapPolicy::kNone, 1).size(), 1u);
   int64_t block = 0;
   for (const ParamSpec& param : spec.units[1].params) block += param.elements();
-  const auto pairs = wrap(spec, "size_based", block + 1);
+  const auto pairs = wrap(spec, WrapPolicy::kSizeBased, block + 1);
   EXPECT_EQ(pairs.size(), 3u);
   for (size_t i = 0; i + 1 < pairs.size(); ++i) {
     int64_t size = 0;
@@ -67,14 +67,14 @@ TEST(Wrap, SizesDecide) {
 }
 
 TEST(Wrap, ATiedEmbeddingStaysAlone) {
-  const auto runs = wrap(model(true), "size_based", 1 << 20);
+  const auto runs = wrap(model(true), WrapPolicy::kSizeBased, 1 << 20);
   EXPECT_EQ(runs.size(), 2u);
   EXPECT_EQ(runs[0].first_params.size(), 1u);
-  EXPECT_EQ(wrap(model(true), "none", 1).size(), 1u);
+  EXPECT_EQ(wrap(model(true), WrapPolicy::kNone, 1).size(), 1u);
 }
 
 TEST(Wrap, NamesSayWhatIsInside) {
-  const std::vector<std::string> all = names(wrap(model(false), "none", 1));
+  const std::vector<std::string> all = names(wrap(model(false), WrapPolicy::kNone, 1));
   EXPECT_THAT(all,
               ElementsAre(model(false).units.front().name + ".." + model(false).units.back().name));
 }
