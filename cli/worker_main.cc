@@ -25,17 +25,12 @@
 #include "core/train/trainer.h"
 #include "core/train/turns.h"
 #include "layout/slot_map.h"
-#include "worker_link/turn_orders.h"
+#include "worker_link/worker_orders.h"
 
 namespace lockstep {
 namespace {
 
 std::atomic<bool> stop_requested{false};
-
-std::string environment(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? otherwise : value;
-}
 
 // Pinned before LibTorch looks: the number of threads is part of the arithmetic.
 void pin_threads(const Config& config) {
@@ -66,33 +61,28 @@ std::string first_line(const std::exception& e) {
   return what.substr(0, what.find('\n'));
 }
 
-std::string word(const Variables& place, const char* name, const std::string& otherwise) {
-  const auto found = place.find(name);
-  return found == place.end() ? environment(name, otherwise) : found->second;
-}
-
-core::RendezvousOptions rendezvous_at(const Variables& place, const Config& config) {
+core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& config) {
   core::RendezvousOptions rendezvous;
-  rendezvous.rank = std::stoi(word(place, "RANK", "0"));
-  rendezvous.world_size = std::stoi(word(place, "WORLD_SIZE", "1"));
-  rendezvous.local_world_size = std::stoi(word(place, "LOCAL_WORLD_SIZE", "0"));
-  rendezvous.store = word(place, "LOCKSTEP_STORE",
-                          text("tcp:", word(place, "MASTER_ADDR", "127.0.0.1"), ":",
-                               word(place, "MASTER_PORT", "29500")));
-  rendezvous.serve = word(place, "LOCKSTEP_STORE_SERVER", "rank0") == "rank0";
-  rendezvous.prefix =
-      text("g", word(place, "LOCKSTEP_GENERATION", "0"), "-", word(place, "LOCKSTEP_NONCE", ""));
-  rendezvous.interface =
-      environment("GLOO_SOCKET_IFNAME", rendezvous.store.starts_with("file:") ? "lo" : "");
+  rendezvous.rank = orders.rank;
+  rendezvous.world_size = orders.world_size;
+  rendezvous.local_world_size = orders.local_world_size;
+  rendezvous.store = orders.store;
+  rendezvous.serve = orders.store_server == StoreServer::kRank0;
+  rendezvous.prefix = text("g", orders.generation, "-", orders.nonce);
   // The user's word before the agent's.
-  if (environment("GLOO_SOCKET_IFNAME", "").empty())
-    rendezvous.bind_address = word(place, "LOCKSTEP_BIND_ADDRESS", "");
+  const char* const asked = std::getenv("GLOO_SOCKET_IFNAME");
+  if (asked != nullptr) {
+    rendezvous.interface = asked;
+  } else if (orders.store.starts_with("file:")) {
+    rendezvous.interface = "lo";
+  }
+  if (asked == nullptr || *asked == '\0') rendezvous.bind_address = orders.bind_address;
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
   rendezvous.background = config.checkpoint.buddy;
   rendezvous.shard_size =
       layout::shard_size(config, rendezvous.world_size, rendezvous.local_world_size);
-  rendezvous.device = core::compute_device(std::stoi(word(place, "LOCAL_RANK", "0")));
+  rendezvous.device = core::compute_device(orders.local_rank);
   rendezvous.device_shared =
       (rendezvous.local_world_size > 0 ? rendezvous.local_world_size : rendezvous.world_size) >
       core::cuda_device_count();
@@ -110,16 +100,16 @@ void log_end(const Error& error) {
 // One generation. What fails is not torn down where a pending collective may still write to it; on
 // CPUs none can, for Gloo's work owns its buffers, so that such a process `stays`: it returns the
 // error and can serve another generation.
-Result<void> take_turn(const Config& config, const Variables& place, ProgressPage& page,
+Result<void> take_turn(const Config& config, const WorkerOrders& orders, ProgressPage& page,
                        bool stays) {
-  core::RendezvousOptions rendezvous = rendezvous_at(place, config);
-  const int64_t generation = std::stoll(word(place, "LOCKSTEP_GENERATION", "0"));
+  core::RendezvousOptions rendezvous = rendezvous_of(orders, config);
   set_log_prefix(text("rank ", rendezvous.rank));
   // Under an agent, whose console shows rank 0's stdout.
-  show_log_on_stdout(rendezvous.rank == 0 && !environment("LOCKSTEP_TURNS", "").empty());
-  if (!rendezvous.interface.empty())
-    setenv("NCCL_SOCKET_IFNAME", rendezvous.interface.c_str(), /*overwrite=*/0);
-  LOCKSTEP_RETURN_IF_ERROR(page.stop_at(config.debug.stop_at, generation, rendezvous.rank));
+  show_log_on_stdout(rendezvous.rank == 0 && orders.serves != Serves::kOne);
+  const std::string interface =  // "=": this name, not all that begin with it
+      orders.bind_interface.empty() ? rendezvous.interface : "=" + orders.bind_interface;
+  if (!interface.empty()) setenv("NCCL_SOCKET_IFNAME", interface.c_str(), /*overwrite=*/0);
+  LOCKSTEP_RETURN_IF_ERROR(page.stop_at(config.debug.stop_at, orders.generation, orders.rank));
   core::set_up_device(rendezvous.device);
   if (config.parallelism.strategy == ShardingStrategy::kSingle && rendezvous.world_size > 1)
     return Error{Code::kConfig,
@@ -135,8 +125,8 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
                                membership,
                                page,
                                stop_requested,
-                               word(place, "LOCKSTEP_NONCE", ""),
-                               generation,
+                               orders.nonce,
+                               orders.generation,
                                std::cout,
                                std::filesystem::absolute(config.checkpoint_folder())};
   std::unique_ptr<core::Trainer> trainer;
@@ -156,34 +146,32 @@ Result<void> take_turn(const Config& config, const Variables& place, ProgressPag
   }
   core::interrupt();  // what our other threads wait for
   trainer.reset();
-  core::bury(std::move(membership));
+  core::destroy_in_background(std::move(membership));
   return done;
 }
 
 Result<void> train(const Config& config) {
-  const std::string path = environment("LOCKSTEP_PROGRESS_PAGE", "");
-  const std::string turn = environment("LOCKSTEP_TURNS", "");
-  if (turn.empty()) {
+  LOCKSTEP_TRY(WorkerOrders orders, parse_worker_orders(own_environment()));
+  if (orders.serves == Serves::kOne) {
     std::unique_ptr<ProgressPage> page = ProgressPage::in_memory();
-    if (!path.empty()) {
-      LOCKSTEP_TRY(page, ProgressPage::open(path));
+    if (!orders.progress_page.empty()) {
+      LOCKSTEP_TRY(page, ProgressPage::open(orders.progress_page));
     }
-    return take_turn(config, {}, *page, /*stays=*/false);
+    return take_turn(config, orders, *page, /*stays=*/false);
   }
-  LOCKSTEP_TRY(const auto turns, core::Turns::open(posix_file_system(), path));
+  LOCKSTEP_TRY(const auto turns, core::Turns::open(posix_file_system(), orders.progress_page));
   const bool stays = core::cuda_device_count() == 0;
-  Variables place;
-  if (turn == "later") {
-    core::keep_memory(std::stoll(environment("LOCKSTEP_KEEP_BYTES", "0")));
-    LOCKSTEP_TRY(place, turns->next());
+  if (orders.serves == Serves::kLater) {
+    core::keep_memory(orders.keep_bytes);
+    LOCKSTEP_TRY(orders, turns->next());
   }
   for (;;) {
-    const Result<void> done = take_turn(config, place, turns->page(), stays);
+    const Result<void> done = take_turn(config, orders, turns->page(), stays);
     if (done.ok() || !stays || !is_over(done.error())) return done;
     log_warning(done.error().message, "; this process waits for the next generation");
     stop_requested = false;
     std::cout.flush();
-    LOCKSTEP_TRY(place, turns->next());
+    LOCKSTEP_TRY(orders, turns->next());
   }
 }
 

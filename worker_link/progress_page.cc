@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/number.h"
 #include "base/shared_region.h"
 #include "base/text.h"
 
@@ -56,11 +56,6 @@ bool is_moment(const std::string& name) {
   for (size_t i = 0; i < kSavePhases; ++i)
     found |= name == save_phase_name(static_cast<SavePhase>(i));
   return found;
-}
-
-bool parse_step(const std::string& word, int64_t& step) {
-  const char* end = word.data() + word.size();
-  return std::from_chars(word.data(), end, step) == std::from_chars_result{end, std::errc()};
 }
 
 }  // namespace
@@ -151,13 +146,13 @@ Result<void> ProgressPage::stop_at(const std::vector<std::string>& points, int64
   const std::string mine = text(generation, ":", rank, ":");
   for (const std::string& point : points) {
     const std::vector<std::string> words = split(point, ':');
-    int64_t step = 0;
-    if (words.size() != 4 || !is_moment(words[2]) || !parse_step(words[3], step))
+    const auto step = words.size() == 4 ? parse_number(words[3]) : std::nullopt;
+    if (!step || !is_moment(words[2]))
       return Error{Code::kConfig,
                    text("debug.stop_at: ", point, " is not GENERATION:RANK:MOMENT:STEP")};
     if (!point.starts_with(mine)) continue;
     stop_moment_ = words[2];
-    stop_step_ = step;
+    stop_step_ = *step;
   }
   const Progress now = read();
   reach(phase_name(now.phase), now.step);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/number.h"
 #include "base/text.h"
 
 namespace lockstep::checkpoint {
@@ -25,7 +26,7 @@ std::string disagreement(const Manifest& a, const Manifest& b) {
   return "";
 }
 
-uint64_t number_of(const std::string& hex) { return std::stoull(hex, nullptr, 16); }
+uint64_t number_of(const std::string& hex) { return parse_number<uint64_t>(hex, 16).value(); }
 
 Result<void> add_tensors(const Manifest& part, std::map<std::string, ManifestTensor>& whole) {
   for (const ManifestTensor& tensor : part.tensors) {

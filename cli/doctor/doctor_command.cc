@@ -48,10 +48,10 @@ struct Place {
   int64_t rank = 0, nodes = 1;
   std::string nonce;
 };
-Result<Place> find_place(const launcher::Environment& environment) {
+Result<Place> find_place(const Environment& environment) {
   if (launcher::detect_launcher(environment) == launcher::Launcher::kAlone) return Place{};
-  LOCKSTEP_TRY(const launcher::WorkerPlace place, launcher::place_from(environment, 1));
-  return Place{place.rank, place.world_size, place.nonce};
+  LOCKSTEP_TRY(const WorkerOrders orders, launcher::orders_from(environment));
+  return Place{orders.rank, orders.world_size, orders.nonce};
 }
 
 // What the config asks of this node; nothing without one.
@@ -59,9 +59,9 @@ Result<NodeNeeds> needs_here(const Options& o, const Config& config, int64_t nod
                              const NodeFacts& facts) {
   LOCKSTEP_TRY(const layout::ModelSpec spec, model_of(config));
   const std::vector<int64_t>& nproc = config.launcher.nproc_per_node;
-  const int64_t here = nproc.empty() ? launcher::default_worker_count(launcher::own_environment(),
-                                                                      "/proc/driver/nvidia/gpus")
-                                     : nproc.front();
+  const int64_t here =
+      nproc.empty() ? launcher::default_worker_count(own_environment(), "/proc/driver/nvidia/gpus")
+                    : nproc.front();
   const int64_t world_size = std::max(o.world_size, here * nodes);
   return needs_of(config, spec, {world_size, here}, here, facts.compute.cuda_devices > 0);
 }
@@ -94,7 +94,7 @@ Result<DoctorReport> examine(const Options& o, const std::vector<std::string>& a
   if (!arguments.empty()) {
     LOCKSTEP_TRY(config, read_config(arguments, "doctor"));
   }
-  LOCKSTEP_TRY(const Place place, find_place(launcher::own_environment()));
+  LOCKSTEP_TRY(const Place place, find_place(own_environment()));
   FileSystem& file_system = posix_file_system();
   const NodeFacts own = probe_node(file_system, system_clock(), probe_options(config));
   NodeNeeds needs;

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +14,7 @@
 
 #include "base/aligned_bytes.h"
 #include "base/host_memory.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "checkpoint/shard_file/shard_file_writer.h"
 #include "cli/shared/bounded_run.h"
@@ -54,7 +54,7 @@ int64_t free_in(FileSystem& file_system, const path& folder) {
 }
 
 path program_on_path(FileSystem& file_system, const std::string& name) {
-  const launcher::Environment environment = launcher::own_environment();
+  const Environment environment = own_environment();
   const auto found = environment.find("PATH");
   for (const std::string& folder : split(found == environment.end() ? "" : found->second, ':'))
     if (!folder.empty() && file_system.exists(path(folder) / name)) return path(folder) / name;
@@ -220,14 +220,9 @@ Result<std::vector<GpuFacts>> parse_nvidia_smi(std::string_view lines) {
     for (std::string& cell : cells) cell.erase(0, cell.find_first_not_of(' '));
     if (cells.size() != 4) return Error{Code::kCorrupt, "nvidia-smi says \"" + line + "\""};
     GpuFacts gpu{.name = cells[0], .driver = cells[2]};
-    const auto number = [](const std::string& cell) {  // "[N/A]": not a number
-      int64_t value = -1;
-      std::from_chars(cell.data(), cell.data() + cell.size(), value);
-      return value;
-    };
-    const int64_t mebibytes = number(cells[1]);
+    const int64_t mebibytes = parse_number(cells[1]).value_or(-1);  // "[N/A]": not a number
     gpu.memory_bytes = mebibytes < 0 ? -1 : mebibytes << 20;
-    gpu.ecc_errors = number(cells[3]);
+    gpu.ecc_errors = parse_number(cells[3]).value_or(-1);
     gpus.push_back(std::move(gpu));
   }
   return gpus;

@@ -6,6 +6,7 @@
 
 #include "base/file_system.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "cli/shared/exit_status.h"
 #include "cli/shared/run_args.h"
 #include "data/tokenizer/open_tokenizer.h"
@@ -52,7 +53,7 @@ Result<void> generate(const Options& o) {
                       "; its own words are above")};
   std::vector<uint32_t> drawn;
   for (const std::string& line : split(output.standard_output, '\n'))
-    if (!line.empty()) drawn.push_back(static_cast<uint32_t>(std::stoul(line)));
+    if (!line.empty()) drawn.push_back(parse_number<uint32_t>(line).value());
   LOCKSTEP_TRY(const std::string words, tokenizer->decode(drawn));
   std::cout << o.prompt << words << "\n";
   return {};

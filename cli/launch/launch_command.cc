@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include <charconv>
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "cli/launch/launch_in_allocation.h"
 #include "cli/status/status_pages.h"
@@ -25,7 +26,6 @@
 namespace lockstep::cli {
 namespace {
 
-using launcher::Environment;
 using launcher::Launcher;
 
 constexpr const char* kTrainHelp =
@@ -111,12 +111,13 @@ std::string resume_command(const std::string& command, const std::vector<std::st
 
 // srun or torchrun started us as one of several: become this rank's worker.
 int become_worker(launcher::WorkerProcess::Options worker, const Config& config) {
-  auto place = launcher::place_from(worker.environment, config.training.threads);
-  if (!place) {
-    log_error(place.error().message);
+  const auto orders = launcher::orders_from(worker.environment);
+  if (!orders) {
+    log_error(orders.error().message);
     return launcher::kExitConfig;
   }
-  worker.environment = launcher::worker_variables(std::move(worker.environment), place.value());
+  worker.environment = launcher::worker_variables(std::move(worker.environment), orders.value(),
+                                                  config.training.threads);
   log_error(launcher::exec_program(worker).message);
   return launcher::kExitConfig;
 }
@@ -132,12 +133,8 @@ int64_t next_generation(const Config& config) {
 Result<std::pair<int64_t, int64_t>> node_counts(const std::string& words) {
   constexpr int64_t kMost = 4096;
   std::vector<int64_t> counts;
-  for (const std::string& word : split(words, ':')) {
-    int64_t count = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), count);
-    if (word.empty() || error != std::errc{} || end != word.data() + word.size()) count = 0;
-    counts.push_back(count);
-  }
+  for (const std::string& word : split(words, ':'))
+    counts.push_back(parse_number(word).value_or(0));
   const bool sane = counts.size() <= 2 && counts.front() >= 1 && counts.back() <= kMost &&
                     counts.front() <= counts.back();
   if (!sane)
@@ -146,13 +143,9 @@ Result<std::pair<int64_t, int64_t>> node_counts(const std::string& words) {
   return std::pair(counts.front(), counts.back());
 }
 
-std::string first_of(const Environment& environment, const std::vector<std::string>& names,
-                     const std::string& otherwise) {
-  for (const std::string& name : names)
-    if (const auto found = environment.find(name);
-        found != environment.end() && !found->second.empty())
-      return found->second;
-  return otherwise;
+// The first that is not empty. Requires: one is not.
+std::string first_of(const std::vector<std::string>& words) {
+  return *std::find_if(words.begin(), words.end(), [](const auto& word) { return !word.empty(); });
 }
 
 Result<launcher::NodesOptions> nodes_options(const Config& config, const Environment& environment) {
@@ -167,10 +160,9 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   if (!nodes.endpoint.empty() && !nodes.endpoint.starts_with("file:"))
     if (const auto at = launcher::net::parse_endpoint(nodes.endpoint); !at)
       return at.error().in("--rdzv-endpoint");
-  nodes.job = !from.rdzv_id.empty() ? from.rdzv_id : first_of(environment, {"SLURM_JOB_ID"}, "job");
-  const std::string host = launcher::host_name();
-  nodes.name = first_of(environment, {"LOCKSTEP_NODE_NAME", "SLURMD_NODENAME"},
-                        host.empty() ? "node" : host);
+  nodes.job = first_of({from.rdzv_id, variable(environment, "SLURM_JOB_ID"), "job"});
+  nodes.name = first_of({variable(environment, "LOCKSTEP_NODE_NAME"),
+                         variable(environment, "SLURMD_NODENAME"), launcher::host_name(), "node"});
   nodes.local_address = from.local_addr;
   std::string common;
   for (const std::string& line : common_lines(config)) common += line + "\n";
@@ -183,9 +175,9 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   return nodes;
 }
 
-launcher::SupervisorOptions supervisor_options(const Config& config,
-                                               const Environment& environment) {
-  launcher::SupervisorOptions options;
+launcher::control::SupervisorOptions supervisor_options(const Config& config,
+                                                        const Environment& environment) {
+  launcher::control::SupervisorOptions options;
   options.nproc_per_node = config.launcher.nproc_per_node;
   options.default_nproc = launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus");
   options.shrink = config.launcher.on_worker_loss == OnWorkerLoss::kShrink;
@@ -204,7 +196,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     return launcher::kExitConfig;
   }
   launcher::WorkerProcess::Options worker;
-  worker.environment = launcher::own_environment();
+  worker.environment = own_environment();
   const auto nodes = nodes_options(config.value(), worker.environment);
   if (restart && !nodes) {
     log_error(nodes.error().message);

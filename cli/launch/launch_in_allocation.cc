@@ -22,7 +22,7 @@ int64_t newest_committed_step(const std::filesystem::path& folder) {
 
 }  // namespace
 
-int launch_in_allocation(const Config& config, const launcher::Environment& environment,
+int launch_in_allocation(const Config& config, const Environment& environment,
                          const std::string& resume_command,
                          const std::function<launcher::AgentEnd()>& run) {
   // Slurm sends TERM again while we leave; what is decided must still be done.

@@ -14,7 +14,7 @@ namespace lockstep::cli {
 // launcher is the one that speaks for the job; what it says is kept for the batch script
 // (launcher/slurm/ends.h). Outside of Slurm: just `run`. Returns what to exit with.
 // `resume_command` is shown where the run ends unfinished.
-int launch_in_allocation(const Config& config, const launcher::Environment& environment,
+int launch_in_allocation(const Config& config, const Environment& environment,
                          const std::string& resume_command,
                          const std::function<launcher::AgentEnd()>& run);
 

@@ -33,8 +33,8 @@ std::optional<launcher::ExitStatus> wait_for(launcher::WorkerProcess& run, doubl
   return std::nullopt;
 }
 
-launcher::Environment plain_environment() {
-  launcher::Environment environment = launcher::own_environment();
+Environment plain_environment() {
+  Environment environment = own_environment();
   std::erase_if(environment, [](const auto& variable) {
     const std::string& name = variable.first;
     return name.starts_with("SLURM_") || name.starts_with("LOCKSTEP_") || name == "RANK" ||

@@ -14,7 +14,7 @@ namespace lockstep::cli {
 std::optional<launcher::ExitStatus> wait_for(launcher::WorkerProcess& run, double limit_s);
 
 // The environment of this process without what would make a program one rank of something larger.
-launcher::Environment plain_environment();
+Environment plain_environment();
 
 // What `program` wrote to its standard output. Errors: kNotFound (no such program), kIo; kTimeout;
 // kBug (it failed), with its last words.

@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/number.h"
 #include "core/comm/agent_store.h"
 #include "core/comm/communicator.h"
 #include "core/comm/device_communicator.h"
@@ -330,7 +331,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool m
   } else {
     const size_t colon = o.store.rfind(':');
     c10d::TCPStoreOptions options;
-    options.port = static_cast<uint16_t>(std::stoi(o.store.substr(colon + 1)));
+    options.port = parse_number<uint16_t>(o.store.substr(colon + 1)).value();
     options.isServer = may_serve && o.serve && o.rank == 0;
     options.waitWorkers = false;
     options.timeout = to_ms(o.init_timeout_s);

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/host_memory.h"
 #include "base/log.h"
+#include "base/number.h"
 
 namespace lockstep::core {
 namespace {
@@ -54,7 +55,7 @@ Result<MemoryPlace> find_memory_place(FileSystem& file_system, const Config& con
   LOCKSTEP_TRY(const std::string run,
                agree_on_run(file_system, config, checkpoint_place, store, place));
   const std::vector<std::string> words = split(run, ' ');
-  place.run_id = std::stoull(words[0]);
+  place.run_id = parse_number<uint64_t>(words[0]).value();
   const std::string base = config.checkpoint.memory_folder;
   place.folder = std::filesystem::path(base.empty() ? kDefaultFolder : base) / words[1];
   LOCKSTEP_RETURN_IF_ERROR(make_owned_directory(place.folder));

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/log.h"
+#include "base/number.h"
 
 namespace lockstep::core {
 namespace {
@@ -57,7 +58,7 @@ Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options,
   for (int r = 0; r < ranks; ++r) {
     LOCKSTEP_TRY(const std::string need,
                  options.store.get(text("memory/need/", r), place.timeout_s));
-    slot_bytes.push_back(std::stoll(need));
+    slot_bytes.push_back(parse_number(need).value());
   }
   LOCKSTEP_RETURN_IF_ERROR(s->make_room(slot_bytes));
 

@@ -35,18 +35,18 @@ void Turns::watch(const std::stop_token& stop) {
   }
 }
 
-Result<Variables> Turns::next() {
+Result<WorkerOrders> Turns::next() {
   page_->park();
   {
     const std::lock_guard lock(mutex_);
     clear_interruption();
   }
-  LOCKSTEP_TRY(Variables orders, read_orders(file_system_, path_));
+  LOCKSTEP_TRY(WorkerOrders orders, read_orders(file_system_, path_));
   LOCKSTEP_RETURN_IF_ERROR(redirect_output(orders));
   return orders;
 }
 
-void bury(Membership membership) {
+void destroy_in_background(Membership membership) {
   std::thread([m = std::move(membership)] {}).detach();
 }
 

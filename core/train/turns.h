@@ -12,7 +12,7 @@
 #include "base/file_system.h"
 #include "core/comm/communicator.h"
 #include "worker_link/progress_page.h"
-#include "worker_link/turn_orders.h"
+#include "worker_link/worker_orders.h"
 
 namespace lockstep::core {
 
@@ -24,9 +24,9 @@ class Turns {
                                              const std::filesystem::path& page);
 
   ProgressPage& page() { return *page_; }
-  // Returns when the agent gives the next turn: its variables. Output goes where they say.
-  // Requires: nothing of the last one is left. Errors: kIo, kCorrupt.
-  Result<Variables> next();
+  // Returns when the agent gives the next turn: its orders. Output goes where they say.
+  // Requires: nothing of the last one is left. Errors: kIo, kCorrupt, kConfig.
+  Result<WorkerOrders> next();
 
  private:
   Turns(FileSystem& file_system, std::filesystem::path path, std::unique_ptr<ProgressPage> page);
@@ -39,8 +39,8 @@ class Turns {
   std::jthread watch_;
 };
 
-// Gives up what joins this process to the others of a generation. A thread of its own waits for
-// what Gloo has still under way, and only then closes its connections.
-void bury(Membership membership);
+// Leaves the generation at once. A thread of its own waits for what Gloo has still under way, and
+// then closes the connections.
+void destroy_in_background(Membership membership);
 
 }  // namespace lockstep::core

@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/definitions.h"
@@ -108,13 +109,12 @@ Result<size_t> read_rank_lines(std::string_view contents, std::vector<std::strin
   for (const std::string& line : split(contents, '\n')) {
     if (line.empty()) continue;
     const size_t space = line.find(' ');
-    const std::string number = space == std::string::npos ? "" : line.substr(space + 1);
-    if (number.empty() || number.size() > 9 ||
-        number.find_first_not_of("0123456789") != std::string::npos)
+    const auto rank =
+        space == std::string::npos ? std::nullopt : parse_number(line.substr(space + 1));
+    if (!rank || *rank < 0)
       return Error{Code::kConfig, text("line ", lines + 1, ": \"", line.substr(0, 60),
                                        "\" is not \"base64 rank\"")};
-    LOCKSTEP_RETURN_IF_ERROR(
-        place_token(std::string_view(line).substr(0, space), std::stol(number), tokens));
+    LOCKSTEP_RETURN_IF_ERROR(place_token(std::string_view(line).substr(0, space), *rank, tokens));
     ++lines;
   }
   return lines;

@@ -12,10 +12,10 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launcher/agent/console_tail.h"
-#include "launcher/agent/crew.h"
-#include "launcher/agent/errands.h"
+#include "launcher/agent/task_thread.h"
+#include "launcher/agent/worker_processes.h"
 #include "launcher/control/job_node.h"
-#include "launcher/control/narration.h"
+#include "launcher/control/log_event.h"
 #include "launcher/control/wire.h"
 #include "launcher/host/other_runs.h"
 #include "launcher/host/process.h"
@@ -41,7 +41,7 @@ class Agent {
         clock_(clock),
         options_(options),
         scratch_(std::move(scratch)),
-        crew_(file_system, clock, options, scratch_) {}
+        workers_(file_system, clock, options, scratch_) {}
 
   Result<AgentEnd> run_alone();  // as the only node of its job
   Result<AgentEnd> run_among();  // as one of several
@@ -50,21 +50,21 @@ class Agent {
   Result<void> open_record();
   Result<void> serve_status();
   AgentEnd run();
-  void feed(const control::Event& event);
+  void feed(const control::NodeEvent& event);
   void carry_out(const control::Send& action);
   void carry_out(const control::Follow& action);
   void carry_out(const control::SpawnWorkers& action);
-  void carry_out(const control::TermWorkers&) { crew_.terminate(); }
-  void carry_out(const control::KillWorkers&) { crew_.halt(); }
+  void carry_out(const control::TermWorkers&) { workers_.terminate(); }
+  void carry_out(const control::KillWorkers&) { workers_.halt(); }
   void carry_out(const control::Propose& action);
   void carry_out(const control::Committed& action);
   void carry_out(const control::Changed&) { publish("running", -1); }
   void carry_out(const control::Leads& action);
   void carry_out(const control::SteppedDown& action);
-  void carry_out(const Record& action);
+  void carry_out(const LoggedEvent& action);
   void carry_out(const control::Leave& action);
 
-  void tell(control::Event event);
+  void post(control::NodeEvent event);
   void beat();
   Result<void> spawn(const control::Order& order);
   void wait();
@@ -73,7 +73,7 @@ class Agent {
   void keep_up();
   void publish(const std::string& state, int exit_status);
   void record(LoggedEvent event);
-  void say(bool all);
+  void write_events(bool all);
   void add_nodes(Membership& membership) const;
   void show_console();
   void end_console();
@@ -83,11 +83,11 @@ class Agent {
   Clock& clock_;
   const AgentOptions& options_;
   const std::filesystem::path scratch_;
-  Crew crew_;
+  WorkerProcesses workers_;
   StopSignals signals_;
   std::shared_ptr<EventLog> events_;  // both while this node coordinates
   std::unique_ptr<net::StatusServer> status_;
-  std::vector<LoggedEvent> unsaid_;                // of a standby that has not yet taken over
+  std::vector<LoggedEvent> unwritten_;             // of a standby that has not yet taken over
   int64_t took_over_after_ = -1;                   // this generation
   std::shared_ptr<ConsoleTail> console_;           // while rank 0 is one of ours
   std::optional<control::Rendezvous> rendezvous_;  // both only with other nodes
@@ -97,11 +97,11 @@ class Agent {
   bool left_ = false;
   AgentEnd end_;
   std::mutex mutex_;
-  std::vector<control::Event> told_;    // guarded, as what follows: what errands have found out
-  std::optional<net::Endpoint> named_;  // at the rendezvous
+  std::vector<control::NodeEvent> posted_;  // guarded, as what follows: by tasks
+  std::optional<net::Endpoint> named_;      // at the rendezvous
   // What it does here: the event log, the console and workers.json, and the rendezvous once it has
   // been met at. The last member: it ends first.
-  Errands errands_;
+  TaskThread tasks_;
 };
 
 control::Timing timing_alone() {
@@ -174,16 +174,16 @@ Result<void> Agent::serve_status() {
 }
 
 AgentEnd Agent::run() {
-  feed(crew_.look(clock_.monotonic_ns()));
+  feed(workers_.look(clock_.monotonic_ns()));
   while (!left_) {
     const int64_t alive_ns = clock_.monotonic_ns();
     wait();
     collect_exits(alive_ns);
-    for (const int signal : signals_.take()) feed(StopRequested{signal});
+    for (const int signal : signals_.take()) feed(control::StopRequested{signal});
     show_console();
-    if (crew_.told_to_halt() && !crew_.waits()) end_console();
-    if (options_.supervisor.max_restarts > 0) crew_.keep_one_ready();
-    feed(crew_.look(clock_.monotonic_ns()));
+    if (workers_.told_to_halt() && !workers_.waits()) end_console();
+    if (options_.supervisor.max_restarts > 0) workers_.keep_one_ready();
+    feed(workers_.look(clock_.monotonic_ns()));
     keep_up();
   }
   return end_;
@@ -195,7 +195,7 @@ void Agent::keep_up() {
   const int64_t now_ns = clock_.monotonic_ns();
   if (node_->coordinator() != nullptr && now_ns - beaten_ns_ >= kPublishNs) {
     beaten_ns_ = now_ns;
-    errands_.post_latest("beat", [this] { beat(); });
+    tasks_.post_latest("beat", [this] { beat(); });
   }
   if (now_ns - published_ns_ < kPublishNs) return;
   published_ns_ = now_ns;
@@ -205,20 +205,20 @@ void Agent::keep_up() {
 void Agent::beat() {
   const auto newest = rendezvous_->beat();
   if (!newest) log_warning(newest.error().message);
-  if (newest && !newest.value()) tell(control::Superseded{});
+  if (newest && !newest.value()) post(control::Superseded{});
 }
 
-void Agent::tell(control::Event event) {
+void Agent::post(control::NodeEvent event) {
   const std::lock_guard lock(mutex_);
-  told_.push_back(std::move(event));
+  posted_.push_back(std::move(event));
 }
 
 // Calls itself: Spawned and SpawnFailed answer a SpawnWorkers amid the actions of another event.
-void Agent::feed(const control::Event& event) {
+void Agent::feed(const control::NodeEvent& event) {
   if (left_) return;
-  for (const control::Action& action : node_->on(event, clock_.monotonic_ns()))
+  for (const control::NodeAction& action : node_->on(event, clock_.monotonic_ns()))
     std::visit([this](const auto& a) { carry_out(a); }, action);
-  say(/*all=*/false);
+  write_events(/*all=*/false);
 }
 
 void Agent::carry_out(const control::Send& action) {
@@ -228,7 +228,7 @@ void Agent::carry_out(const control::Send& action) {
 void Agent::carry_out(const control::Follow& action) {
   if (!wire_) return;
   if (!action.leader.address.empty()) return wire_->follow(action.leader.address);
-  errands_.post_latest("look", [this] {
+  tasks_.post_latest("look", [this] {
     const auto found = rendezvous_->newest();
     const std::lock_guard lock(mutex_);
     if (found) named_ = found.value().at;
@@ -238,14 +238,14 @@ void Agent::carry_out(const control::Follow& action) {
 void Agent::carry_out(const control::Propose& action) {
   const control::Succession& next = action.next;
   if (!rendezvous_) return feed(control::Decided{next.base, next.generation, true, ""});  // alone
-  errands_.post([this, next] {
+  tasks_.post([this, next] {
     auto mine = rendezvous_->follow(next, wire_->listens_at());
     for (int i = 1; i < kProposals && !mine; ++i) {
       if (i == 1) log_warning(mine.error().message, "; tried again");
       clock_.sleep_ns(kProposalPauseNs);
       mine = rendezvous_->follow(next, wire_->listens_at());
     }
-    tell(control::Decided{next.base, next.generation, mine && mine.value(),
+    post(control::Decided{next.base, next.generation, mine && mine.value(),
                           mine ? "" : mine.error().message});
   });
 }
@@ -261,12 +261,12 @@ void Agent::carry_out(const control::Leads& action) {
 }
 
 void Agent::carry_out(const control::SpawnWorkers& action) {
-  if (wire_ && node_->coordinator() == nullptr) narrate_ranks(action.order);
+  if (wire_ && node_->coordinator() == nullptr) control::log_ranks(action.order);
   const auto spawned = spawn(action.order);
   if (spawned) {
-    feed(control::Spawned{crew_.pids()});
+    feed(control::Spawned{workers_.pids()});
   } else {
-    feed(SpawnFailed{spawned.error().message});
+    feed(control::SpawnFailed{spawned.error().message});
   }
 }
 
@@ -279,52 +279,44 @@ Result<void> Agent::spawn(const control::Order& order) {
                                      log_path(options_.dump_folder, 0)));
     console_ = std::make_shared<ConsoleTail>(std::move(console));
   }
-  return crew_.start({.generation = order.generation,
-                      .first_rank = order.first_rank,
-                      .count = order.count,
-                      .world_size = order.world_size,
-                      .nonce = order.nonce,
-                      .store = wire_ ? text("agent:", store_socket().string()) : "",
-                      .bind_address = wire_ ? wire_->local().address : "",
-                      .bind_interface = wire_ ? wire_->local().interface : ""});
+  WorkerOrders first;
+  first.rank = static_cast<int>(order.first_rank);
+  first.world_size = static_cast<int>(order.world_size);
+  first.local_world_size = static_cast<int>(order.count);
+  first.generation = order.generation;
+  first.nonce = order.nonce;
+  first.store = wire_ ? text("agent:", store_socket().string()) : "";
+  if (wire_) first.bind_address = wire_->local().address;
+  if (wire_) first.bind_interface = wire_->local().interface;
+  return workers_.start(std::move(first));
 }
 
 void Agent::carry_out(const control::SteppedDown& action) {
   log_warning("this node no longer coordinates: ", action.reason);
-  unsaid_.clear();
+  unwritten_.clear();
   events_.reset();
   status_.reset();
   if (wire_) wire_->stop_serving();
 }
 
-void Agent::carry_out(const Record& action) {
-  LoggedEvent event;
-  event.event = action.event;
-  event.generation = action.generation;
-  event.world_size = action.world_size;
-  event.rank = action.rank;
-  event.step = action.step;
-  event.reason = action.reason;
-  if (action.rank >= 0 && !action.pids.empty()) event.pid = action.pids.front();
-  if (action.rank < 0) event.pids.assign(action.pids.begin(), action.pids.end());
-  record(std::move(event));
-
-  narrate(action, options_.nodes.min);
+void Agent::carry_out(const LoggedEvent& action) {
+  record(action);
+  control::log_event(action, options_.nodes.min);
 }
 
 void Agent::record(LoggedEvent event) {
   if (!events_) return;
   event.unix_ns = clock_.unix_ns();
-  unsaid_.push_back(std::move(event));
+  unwritten_.push_back(std::move(event));
 }
 
 // Of several standbys that try to take over only the one that does has done what it says.
-void Agent::say(bool all) {
+void Agent::write_events(bool all) {
   const control::Coordinator* coordinator = node_->coordinator();
   const bool leads =
       took_over_after_ < 0 || (coordinator != nullptr && coordinator->has_committed());
-  if (unsaid_.empty() || (!leads && !all)) return;
-  errands_.post([log = events_, events = std::exchange(unsaid_, {})] {
+  if (unwritten_.empty() || (!leads && !all)) return;
+  tasks_.post([log = events_, events = std::exchange(unwritten_, {})] {
     for (const LoggedEvent& event : events) log->append(event);
   });
 }
@@ -338,64 +330,64 @@ void Agent::carry_out(const control::Leave& action) {
   if (end_.speaks_for_job) {
     conclude(action);
   } else if (action.exit_status != kExitDone) {
-    narrate_end(action.exit_status, action.reason);
+    control::log_end(action.exit_status, action.reason);
   }
-  errands_.finish();
+  tasks_.finish();
 }
 
 // The coordinator's last words.
 void Agent::conclude(const control::Leave& action) {
-  const Supervisor& supervisor = node_->coordinator()->supervisor();
+  const control::Supervisor& supervisor = node_->coordinator()->supervisor();
   LoggedEvent event;
-  event.event = state_name(supervisor.state());
+  event.event = control::state_name(supervisor.state());
   event.generation = supervisor.generation();
   event.world_size = supervisor.world_size();
   event.exit_status = action.exit_status;
   event.reason = action.reason;
   record(std::move(event));
-  say(/*all=*/true);
-  if (rendezvous_) errands_.post([this, over = action.over] { rendezvous_->withdraw(over); });
-  publish(state_name(supervisor.state()), action.exit_status);
+  write_events(/*all=*/true);
+  if (rendezvous_) tasks_.post([this, over = action.over] { rendezvous_->withdraw(over); });
+  publish(control::state_name(supervisor.state()), action.exit_status);
   const std::string table = incident_table(supervisor.incidents());
   if (!table.empty()) log_info("what failed, and what it cost\n", table);
   if (took_over_after_ >= 0)
     log_info("another node coordinated until generation ", took_over_after_,
              "; what failed by then is in ", (options_.dump_folder / "events.jsonl").string());
   if (action.exit_status == kExitDone) return;
-  narrate_end(action.exit_status, action.reason);
+  control::log_end(action.exit_status, action.reason);
   if (action.exit_status != kExitConfig && !options_.resume_command.empty())
     log_info("to resume from the newest checkpoint: ", options_.resume_command);
 }
 
 void Agent::wait() {
-  std::vector<int> descriptors = crew_.pidfds();
+  std::vector<int> descriptors = workers_.pidfds();
   descriptors.push_back(signals_.descriptor());
-  const int64_t tick_ms = crew_.waits() ? kHaltTickMs : options_.tick_ms;
+  const int64_t tick_ms = workers_.waits() ? kHaltTickMs : options_.tick_ms;
   if (!wire_) return wait_readable(descriptors, tick_ms);
-  for (const control::Event& event : wire_->wait(tick_ms, descriptors)) feed(event);
-  std::vector<control::Event> told;
+  for (const control::NodeEvent& event : wire_->wait(tick_ms, descriptors)) feed(event);
+  std::vector<control::NodeEvent> posted;
   std::optional<net::Endpoint> named;
   {
     const std::lock_guard lock(mutex_);
-    told.swap(told_);
+    posted.swap(posted_);
     named.swap(named_);
   }
   if (named && node_->member().follows().address.empty()) wire_->follow(named->str());
-  for (const control::Event& event : told) feed(event);
+  for (const control::NodeEvent& event : posted) feed(event);
 }
 
 // All deaths of one look go into one event: which came first is decided by what they say. A worker
 // whose sockets are closed is not always reaped before those that noticed: they are believed only
 // when nobody else has died a moment later.
 void Agent::collect_exits(int64_t alive_ns) {
-  WorkersExited event{crew_.reap(), alive_ns};
+  control::WorkersExited event{workers_.reap(), alive_ns};
   const int64_t deadline_ns = clock_.monotonic_ns() + kCulpritNs;
   const auto lost_a_peer = [](const WorkerExit& exit) { return exit.exit_code == kExitPeerLost; };
-  while (!event.exits.empty() && event.exits.size() < crew_.size() && !crew_.told_to_halt() &&
+  while (!event.exits.empty() && event.exits.size() < workers_.size() && !workers_.told_to_halt() &&
          std::all_of(event.exits.begin(), event.exits.end(), lost_a_peer) &&
          clock_.monotonic_ns() < deadline_ns) {
     wait();
-    for (WorkerExit& exit : crew_.reap()) event.exits.push_back(std::move(exit));
+    for (WorkerExit& exit : workers_.reap()) event.exits.push_back(std::move(exit));
   }
   if (!event.exits.empty()) feed(event);
 }
@@ -416,14 +408,16 @@ void Agent::publish(const std::string& state, int exit_status) {
   membership.exit_status = exit_status;
   for (int64_t rank = 0; rank < membership.world_size; ++rank)
     membership.workers.push_back({static_cast<int>(rank), coordinator->formation().pid_of(rank),
-                                  crew_.page_of(rank), coordinator->formation().progress_of(rank)});
+                                  workers_.page_of(rank),
+                                  coordinator->formation().progress_of(rank)});
   if (wire_) add_nodes(membership);
-  const State now = coordinator->supervisor().state();
-  if (now != State::kDone && now != State::kFailed) {  // then they leave, one by one
+  const control::State now = coordinator->supervisor().state();
+  if (now != control::State::kDone &&
+      now != control::State::kFailed) {  // then they leave, one by one
     end_.nodes.clear();
     for (const auto& node : membership.nodes) end_.nodes.push_back(node.name);
   }
-  errands_.post_latest("workers.json", [this, membership = std::move(membership)] {
+  tasks_.post_latest("workers.json", [this, membership = std::move(membership)] {
     const bool ends = membership.exit_status >= 0;
     if (!ends && rendezvous_ && !rendezvous_->named()) return;  // the job may be another's, or over
     const auto published =
@@ -447,13 +441,13 @@ void Agent::add_nodes(Membership& membership) const {
 }
 
 void Agent::show_console() {
-  if (console_) errands_.post_latest("console", [console = console_] { console->pump(); });
+  if (console_) tasks_.post_latest("console", [console = console_] { console->pump(); });
 }
 
 // To the last line; rank 0's next ones may be another node's to show.
 void Agent::end_console() {
   if (!console_) return;
-  errands_.post([this, console = std::exchange(console_, nullptr)] {
+  tasks_.post([this, console = std::exchange(console_, nullptr)] {
     constexpr int64_t kPauseNs = 20'000'000;
     for (int i = 0; i < kDrainTries && !console->pump(); ++i) clock_.sleep_ns(kPauseNs);
   });

@@ -27,7 +27,7 @@ struct NodesOptions {
 };
 
 struct AgentOptions {
-  SupervisorOptions supervisor;
+  control::SupervisorOptions supervisor;
   NodesOptions nodes;
   std::filesystem::path worker_program;
   std::vector<std::string> worker_arguments;  // after the program's name

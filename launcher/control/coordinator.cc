@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kStandbys = 2;
 constexpr int64_t kRemindNs = 30'000 * kMs;
 
-SupervisorOptions succeeding(SupervisorOptions options, const Inheritance& before) {
+SupervisorOptions succeeding(SupervisorOptions options, const Handover& before) {
   if (before.generation < 0) return options;
   options.first_generation = before.generation;
   options.safe_step = before.safe_step;
@@ -20,7 +20,7 @@ SupervisorOptions succeeding(SupervisorOptions options, const Inheritance& befor
   return options;
 }
 
-int64_t next_number(const CoordinatorOptions& options, const Inheritance& before) {
+int64_t next_number(const CoordinatorOptions& options, const Handover& before) {
   return before.generation < 0 ? options.supervisor.first_generation : before.generation + 1;
 }
 
@@ -38,7 +38,7 @@ std::vector<Peer> choose_standbys(const std::vector<Node*>& members, NodeId coor
 
 }  // namespace
 
-Coordinator::Coordinator(CoordinatorOptions options, Inheritance before, int64_t now_ns)
+Coordinator::Coordinator(CoordinatorOptions options, Handover before, int64_t now_ns)
     : options_(std::move(options)),
       before_(std::move(before)),
       supervisor_(succeeding(options_.supervisor, before_)),
@@ -50,12 +50,12 @@ Coordinator::Coordinator(CoordinatorOptions options, Inheritance before, int64_t
       reminded_ns_(now_ns),
       sequence_(now_ns) {}
 
-void Coordinator::begin_call(int64_t now_ns, Actions& actions) {
+void Coordinator::begin_call(int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
   actions_ = &actions;
 }
 
-void Coordinator::on(const Report& report, int64_t now_ns, Actions& actions) {
+void Coordinator::on(const Report& report, int64_t now_ns, NodeActions& actions) {
   begin_call(now_ns, actions);
   if (formation_.in<Over>() != nullptr || refuses(report)) return;
   Node* known = roster_.find(report.id);
@@ -94,9 +94,9 @@ bool Coordinator::refuses(const Report& report) {
   }
   const auto found = refused_.find(report.id);
   if (found == refused_.end()) return false;
-  Node stranger;
-  stranger.peer.id = report.id;
-  Order order = order_for(stranger);
+  Node unknown;
+  unknown.peer.id = report.id;
+  Order order = order_for(unknown);
   order.generation = std::max(formation_.generation(), report.promised + 1);
   order.duty = Duty::kFinish;
   order.exit_status = found->second.exit_status;
@@ -129,7 +129,7 @@ void Coordinator::note_running(Node& node, const Report& report) {
   if (formation_.all_spawned()) formation_.note_exits(node, report, now_ns_);
 }
 
-void Coordinator::on(const PeerGone& event, int64_t now_ns, Actions& actions) {
+void Coordinator::on(const PeerGone& event, int64_t now_ns, NodeActions& actions) {
   begin_call(now_ns, actions);
   Node* node = roster_.find(event.id);
   if (node == nullptr || formation_.in<Over>() != nullptr) return;
@@ -139,7 +139,7 @@ void Coordinator::on(const PeerGone& event, int64_t now_ns, Actions& actions) {
 }
 
 // [P7] What the rendezvous has answered.
-void Coordinator::on(const Decided& event, int64_t now_ns, Actions& actions) {
+void Coordinator::on(const Decided& event, int64_t now_ns, NodeActions& actions) {
   begin_call(now_ns, actions);
   const auto* preparing = formation_.in<Preparing>();
   const bool forming = formation_.in<Gathering>() != nullptr || preparing != nullptr;
@@ -161,7 +161,7 @@ void Coordinator::on(const Decided& event, int64_t now_ns, Actions& actions) {
 }
 
 // [P19] A standby that has not committed yet learns from Decided whether another one has.
-void Coordinator::on(const Superseded&, int64_t now_ns, Actions& actions) {
+void Coordinator::on(const Superseded&, int64_t now_ns, NodeActions& actions) {
   begin_call(now_ns, actions);
   const bool ended = formation_.in<Over>() != nullptr || formation_.in<Finishing>() != nullptr;
   const bool leads = quorum_.first() || quorum_.has_committed();
@@ -169,12 +169,12 @@ void Coordinator::on(const Superseded&, int64_t now_ns, Actions& actions) {
     step_down("another node coordinates this job");
 }
 
-void Coordinator::on(int64_t now_ns, Actions& actions) {
+void Coordinator::on(int64_t now_ns, NodeActions& actions) {
   const Timing& t = options_.timing;
   // Who was stopped, or had no processor, could not hear.
   if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2) {
-    roster_.excuse(gap_ns);
-    size_.excuse(gap_ns);
+    roster_.forgive_sleep(gap_ns);
+    size_.forgive_sleep(gap_ns);
   }
   begin_call(now_ns, actions);
   if (formation_.in<Over>() != nullptr || now_ns - looked_ns_ < t.scan_ns) return;
@@ -217,7 +217,7 @@ std::string Coordinator::reason_to_evict(const Node& node) const {
 }
 
 void Coordinator::evict(Node& node, const std::string& why) {
-  if (!roster_.strike(node)) return;
+  if (!roster_.remove(node)) return;
   if (options_.max_nodes > 1 && formation_.in<Finishing>() == nullptr)  // then they are to leave
     record("node_lost", text("node ", node.name, ": ", why));
   actions_->emplace_back(Changed{});
@@ -315,7 +315,7 @@ void Coordinator::keep_waiting() {
     actions_->emplace_back(Propose{quorum_.proposal(quorum_.base(), voters)});
 }
 
-void Coordinator::prepare(const SpawnAll& action) {
+void Coordinator::prepare(const Prepare& action) {
   for (const auto& node : roster_.nodes()) node->leave_generation();
   formation_.prepare(action, roster_.choose(static_cast<size_t>(action.nodes), quorum_.members()),
                      nonce_of(options_.id, static_cast<uint64_t>(action.generation),
@@ -326,16 +326,16 @@ void Coordinator::prepare(const SpawnAll& action) {
 
 // [P6] to [P9] All members have promised the generation.
 void Coordinator::try_commit() {
-  size_t promises = 0, faithful = 0;
+  size_t promises = 0, exclusive = 0;
   for (const Node* node : formation_.members()) {
     if (!node->voter) continue;
     ++promises;
-    if (!node->promised_elsewhere || options_.without == Rule::kP9) ++faithful;
+    if (!node->promised_elsewhere || options_.without == Rule::kP9) ++exclusive;
   }
   Preparing& preparing = *formation_.in<Preparing>();
   if (!quorum_.reached(promises)) {
     step_down(text("only ", promises, " of ", quorum_.members().size(), " nodes agree"));
-  } else if (quorum_.need_not_ask(faithful)) {
+  } else if (quorum_.need_not_ask(exclusive)) {
     commit();
   } else if (preparing.proposed_ns < 0) {
     preparing.proposed_ns = now_ns_;
@@ -352,14 +352,16 @@ void Coordinator::commit() {
   size_.note_committed();
   formation_.run();
   orders_changed_ = true;
-  feed(Agreed{});
-  actions_->emplace_back(Committed{formation_.generation(), formation_.nonce()});
+  const Committed committed{formation_.generation(), formation_.nonce()};
+  feed(committed);
+  actions_->emplace_back(committed);
 }
 
 // The nodes of the next generation are counted when its forming is decided: with the last end.
 void Coordinator::tell_exits() {
   if (formation_.all_spawned() && supervisor_.state() == State::kForming) feed(Started{});
-  if (formation_.in<Running>()->untold.empty() || supervisor_.state() == State::kForming) return;
+  if (formation_.in<Running>()->unreported.empty() || supervisor_.state() == State::kForming)
+    return;
   const bool last = formation_.all_ended();
   const WorkersExited event = formation_.take_exits();
   if (!last) return feed(event);
@@ -369,31 +371,30 @@ void Coordinator::tell_exits() {
   if (supervisor_.state() == State::kForming && nodes.count == 0) formation_.enter(Gathering{});
 }
 
-void Coordinator::feed(const launcher::Event& event) {
-  for (const launcher::Action& action : supervisor_.on(event, now_ns_)) {
-    if (const auto* spawn = std::get_if<SpawnAll>(&action)) {
-      prepare(*spawn);
+void Coordinator::feed(const JobEvent& event) {
+  for (const JobAction& action : supervisor_.on(event, now_ns_)) {
+    if (const auto* next = std::get_if<Prepare>(&action)) {
+      prepare(*next);
     } else if (const auto* done = std::get_if<Finish>(&action)) {
       finish(*done);
-    } else if (const auto* said = std::get_if<Record>(&action)) {
+    } else if (const auto* said = std::get_if<LoggedEvent>(&action)) {
       actions_->emplace_back(with_pids(*said));
     } else if (auto* running = formation_.in<Running>()) {
-      // Signal is SIGTERM, and always to all workers that are left.
-      (std::holds_alternative<KillAll>(action) ? running->kill : running->stop) = true;
+      (std::holds_alternative<KillWorkers>(action) ? running->kill : running->stop) = true;
       orders_changed_ = true;
     }
   }
   if (std::holds_alternative<Started>(event)) actions_->emplace_back(Changed{});
 }
 
-Record Coordinator::with_pids(Record record) const {
-  if (record.rank >= 0) record.pids = {formation_.pid_of(record.rank)};
-  if (record.event != "spawned") return record;
+LoggedEvent Coordinator::with_pids(LoggedEvent event) const {
+  if (event.rank >= 0) event.pid = formation_.pid_of(event.rank);
+  if (event.event != "spawned") return event;
   for (const Node* node : formation_.members()) {
     if (node == nullptr) continue;
-    record.pids.insert(record.pids.end(), node->pids.begin(), node->pids.end());
+    event.pids.insert(event.pids.end(), node->pids.begin(), node->pids.end());
   }
-  return record;
+  return event;
 }
 
 void Coordinator::finish(const Finish& action) {
@@ -407,8 +408,11 @@ void Coordinator::step_down(std::string reason, bool succeeded) {
 }
 
 void Coordinator::record(std::string event, std::string reason) {
-  actions_->emplace_back(Record{std::move(event), formation_.generation(), formation_.world_size(),
-                                -1, std::move(reason)});
+  actions_->emplace_back(LoggedEvent{.event = std::move(event),
+                                     .generation = formation_.generation(),
+                                     .world_size = formation_.world_size(),
+                                     .pids = {},
+                                     .reason = std::move(reason)});
 }
 
 // At the end it stays until the others know, and leaves then.

@@ -16,9 +16,9 @@
 #include <unordered_map>
 
 #include "launcher/control/coordinator_options.h"
+#include "launcher/control/events.h"
 #include "launcher/control/formation.h"
 #include "launcher/control/generation_size.h"
-#include "launcher/control/machine.h"
 #include "launcher/control/member.h"
 #include "launcher/control/quorum.h"
 #include "launcher/control/roster.h"
@@ -27,13 +27,13 @@ namespace lockstep::launcher::control {
 
 class Coordinator {
  public:
-  Coordinator(CoordinatorOptions options, Inheritance before, int64_t now_ns);
+  Coordinator(CoordinatorOptions options, Handover before, int64_t now_ns);
 
-  void on(const Report& report, int64_t now_ns, Actions& actions);
-  void on(const PeerGone& event, int64_t now_ns, Actions& actions);
-  void on(const Decided& event, int64_t now_ns, Actions& actions);
-  void on(const Superseded&, int64_t now_ns, Actions& actions);
-  void on(int64_t now_ns, Actions& actions);  // time has passed
+  void on(const Report& report, int64_t now_ns, NodeActions& actions);
+  void on(const PeerGone& event, int64_t now_ns, NodeActions& actions);
+  void on(const Decided& event, int64_t now_ns, NodeActions& actions);
+  void on(const Superseded&, int64_t now_ns, NodeActions& actions);
+  void on(int64_t now_ns, NodeActions& actions);  // time has passed
 
   const Supervisor& supervisor() const { return supervisor_; }
   const std::vector<std::unique_ptr<Node>>& nodes() const { return roster_.nodes(); }
@@ -44,7 +44,7 @@ class Coordinator {
   bool has_committed() const { return quorum_.has_committed(); }
 
  private:
-  void begin_call(int64_t now_ns, Actions& actions);
+  void begin_call(int64_t now_ns, NodeActions& actions);
   Node& admit(const Report& report);
   bool refuses(const Report& report);
   void note_running(Node& node, const Report& report);
@@ -56,12 +56,12 @@ class Coordinator {
   void gather();
   void take_over();
   void keep_waiting();
-  void prepare(const SpawnAll& action);
+  void prepare(const Prepare& action);
   void try_commit();
   void commit();
   void tell_exits();
-  void feed(const launcher::Event& event);
-  Record with_pids(Record record) const;
+  void feed(const JobEvent& event);
+  LoggedEvent with_pids(LoggedEvent event) const;
   void finish(const Finish& action);
   void step_down(std::string reason, bool succeeded = false);
   void settle();  // what the event at hand has led to
@@ -71,7 +71,7 @@ class Coordinator {
   void record(std::string event, std::string reason);
 
   const CoordinatorOptions options_;
-  const Inheritance before_;
+  const Handover before_;
   Supervisor supervisor_;
   Roster roster_;
   std::unordered_map<NodeId, Leave> refused_;  // nodes that are told to leave, and why
@@ -80,12 +80,12 @@ class Coordinator {
   Formation formation_;
   std::vector<Peer> standbys_;  // who may take over the last generation that was committed
   int64_t now_ns_;
-  int64_t looked_ns_ = 0;        // at all nodes
-  int64_t reminded_ns_;          // when it last said that it waits
-  int64_t sequence_;             // of the last order
-  int32_t stops_ = 0;            // so many requests to stop were obeyed
-  Actions* actions_ = nullptr;   // of the call at hand
-  bool orders_changed_ = false;  // in the call at hand: all nodes are told
+  int64_t looked_ns_ = 0;           // at all nodes
+  int64_t reminded_ns_;             // when it last said that it waits
+  int64_t sequence_;                // of the last order
+  int32_t stops_ = 0;               // so many requests to stop were obeyed
+  NodeActions* actions_ = nullptr;  // of the call at hand
+  bool orders_changed_ = false;     // in the call at hand: all nodes are told
 };
 
 }  // namespace lockstep::launcher::control

@@ -4,8 +4,9 @@
 #include <cstdint>
 
 #include "config/choices.h"
-#include "launcher/control/machine.h"
 #include "launcher/control/rule.h"
+#include "launcher/control/supervisor.h"
+#include "launcher/control/timing.h"
 
 namespace lockstep::launcher::control {
 

@@ -26,7 +26,7 @@ Progress Formation::progress_of(int64_t rank) const {
   return at < samples_.size() ? samples_[at].progress : Progress{};
 }
 
-void Formation::prepare(const SpawnAll& generation, std::vector<Node*> members, std::string nonce,
+void Formation::prepare(const Prepare& generation, std::vector<Node*> members, std::string nonce,
                         int64_t now_ns) {
   generation_ = generation.generation;
   members_ = std::move(members);
@@ -56,7 +56,9 @@ bool Formation::lost_a_member() const {
   return std::find(members_.begin(), members_.end(), nullptr) != members_.end();
 }
 
-void Formation::run() { enter(Running{.ended = std::vector<bool>(samples_.size()), .untold = {}}); }
+void Formation::run() {
+  enter(Running{.ended = std::vector<bool>(samples_.size()), .unreported = {}});
+}
 
 void Formation::note_spawned(Node& node, const Report& report) {
   if (node.spawned || (report.pids.empty() && report.spawn_error.empty())) return;
@@ -84,8 +86,8 @@ void Formation::note_exits(Node& node, const Report& report, int64_t now_ns) {
     if (local < 0 || local >= per_node() || running.ended[rank]) continue;
     running.ended[rank] = true;
     samples_[rank].progress = exit.progress;
-    if (running.untold.empty()) running.untold_alive_ns = now_ns - report.alive_ns;
-    running.untold.push_back(exit);
+    if (running.unreported.empty()) running.unreported_alive_ns = now_ns - report.alive_ns;
+    running.unreported.push_back(exit);
   }
 }
 
@@ -101,7 +103,7 @@ bool Formation::all_ended() const {
 
 WorkersExited Formation::take_exits() {
   Running& running = *in<Running>();
-  return {std::exchange(running.untold, {}), running.untold_alive_ns};
+  return {std::exchange(running.unreported, {}), running.unreported_alive_ns};
 }
 
 void Formation::lose(Node& node, const std::string& why) {
@@ -109,7 +111,7 @@ void Formation::lose(Node& node, const std::string& why) {
   auto* running = in<Running>();
   if (running == nullptr) return;
   if (!node.spawned) ++running->spawned;
-  if (running->untold.empty()) running->untold_alive_ns = node.heard_ns;
+  if (running->unreported.empty()) running->unreported_alive_ns = node.heard_ns;
   const int64_t first = first_rank(node);
   for (int64_t rank = first; rank < first + per_node(); ++rank) {
     const auto at = static_cast<size_t>(rank);
@@ -119,7 +121,7 @@ void Formation::lose(Node& node, const std::string& why) {
     exit.rank = static_cast<int>(rank);
     exit.node_lost = text("node ", node.name, " lost: ", why);
     exit.progress = samples_[at].progress;
-    running->untold.push_back(std::move(exit));
+    running->unreported.push_back(std::move(exit));
   }
 }
 

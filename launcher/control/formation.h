@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/control/events.h"
 #include "launcher/control/roster.h"
 #include "launcher/control/rule.h"
 
@@ -29,13 +30,13 @@ struct Preparing {
 };
 // The generation is committed: every member was told to run its workers.
 struct Running {
-  size_t spawned = 0;               // so many members have spawned them, or are lost
-  bool stop = false, kill = false;  // what the workers were told
-  std::vector<bool> ended;          // by rank
-  std::vector<WorkerExit> untold;   // ends that the supervisor has not been told of
-  int64_t untold_alive_ns = 0;      // when the first of those workers was last known to live
-  bool samples_new = false;         // since the supervisor saw them
-  int64_t sampled_ns = 0;           // when that was
+  size_t spawned = 0;                  // so many members have spawned them, or are lost
+  bool stop = false, kill = false;     // what the workers were told
+  std::vector<bool> ended;             // by rank
+  std::vector<WorkerExit> unreported;  // ends that the supervisor has not been told of
+  int64_t unreported_alive_ns = 0;     // when the first of those workers was last known to live
+  bool samples_new = false;            // since the supervisor saw them
+  int64_t sampled_ns = 0;              // when that was
 };
 // The job has ended; the nodes are told.
 struct Finishing {
@@ -79,7 +80,7 @@ class Formation {
   Progress progress_of(int64_t rank) const;
 
   // Enters Preparing.
-  void prepare(const SpawnAll& generation, std::vector<Node*> members, std::string nonce,
+  void prepare(const Prepare& generation, std::vector<Node*> members, std::string nonce,
                int64_t now_ns);
   // Preparing: the node may have promised the generation to the coordinator `leader`.
   void note_promise(Node& node, const Report& report, NodeId leader);

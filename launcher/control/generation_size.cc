@@ -56,7 +56,7 @@ Nodes GenerationSize::wait_for(int64_t limit_ns, std::string otherwise, int64_t 
   return nodes;
 }
 
-void GenerationSize::excuse(int64_t gap_ns) {
+void GenerationSize::forgive_sleep(int64_t gap_ns) {
   for (int64_t* since_ns : {&waiting_ns_, &enough_ns_, &quorum_ns_})
     if (*since_ns >= 0) *since_ns += gap_ns;
 }

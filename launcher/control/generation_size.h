@@ -6,6 +6,7 @@
 #include <string>
 
 #include "launcher/control/coordinator_options.h"
+#include "launcher/control/events.h"
 
 namespace lockstep::launcher::control {
 
@@ -34,7 +35,7 @@ class GenerationSize {
   void note_quorum(int64_t now_ns) { quorum_ns_ = now_ns; }
   void note_lost_member() { lost_member_ = true; }
   // The coordinator itself has slept for so long: that was no waiting.
-  void excuse(int64_t gap_ns);
+  void forgive_sleep(int64_t gap_ns);
   void note_committed();
 
  private:

@@ -7,10 +7,10 @@ namespace lockstep::launcher::control {
 
 JobNode::JobNode(MemberOptions member, CoordinatorOptions coordinator, bool leads, int64_t now_ns)
     : options_(std::move(coordinator)), member_(std::move(member), leads, now_ns), now_ns_(now_ns) {
-  if (leads) coordinator_ = std::make_unique<Coordinator>(options_, Inheritance{}, now_ns);
+  if (leads) coordinator_ = std::make_unique<Coordinator>(options_, Handover{}, now_ns);
 }
 
-Actions JobNode::on(const Event& event, int64_t now_ns) {
+NodeActions JobNode::on(const NodeEvent& event, int64_t now_ns) {
   now_ns_ = now_ns;
   if (left_) return {};
   dispatch(event);
@@ -28,7 +28,7 @@ Actions JobNode::on(const Event& event, int64_t now_ns) {
   return std::exchange(out_, {});
 }
 
-void JobNode::dispatch(const Event& event) {
+void JobNode::dispatch(const NodeEvent& event) {
   std::visit(
       [this](const auto& e) {
         using E = std::decay_t<decltype(e)>;
@@ -61,7 +61,7 @@ void JobNode::dispatch(const Event& event) {
 // What is for ourselves is handled now and may lead to more.
 void JobNode::route() {
   for (size_t i = 0; i < fresh_.size() && !left_; ++i) {
-    Action action = std::move(fresh_[i]);
+    NodeAction action = std::move(fresh_[i]);
     auto* send = std::get_if<Send>(&action);
     if (send != nullptr && send->to == member_.id()) {
       if (const auto* order = std::get_if<Order>(&send->message)) {

@@ -16,13 +16,13 @@ class JobNode {
   JobNode(MemberOptions member, CoordinatorOptions coordinator, bool leads, int64_t now_ns);
 
   // Ensures: after Leave nothing is asked for any more.
-  Actions on(const Event& event, int64_t now_ns);
+  NodeActions on(const NodeEvent& event, int64_t now_ns);
 
   const Member& member() const { return member_; }
   const Coordinator* coordinator() const { return coordinator_.get(); }  // null: another one leads
 
  private:
-  void dispatch(const Event& event);
+  void dispatch(const NodeEvent& event);
   void route();
   void stop_leading(SteppedDown down);
 
@@ -30,7 +30,7 @@ class JobNode {
   Member member_;
   std::unique_ptr<Coordinator> coordinator_;
   int64_t now_ns_;
-  Actions fresh_, out_;
+  NodeActions fresh_, out_;
   bool left_ = false;
 };
 

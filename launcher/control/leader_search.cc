@@ -66,7 +66,7 @@ void LeaderSearch::pass(int64_t now_ns) {
   if (leads()) heard_ns_ = now_ns;
 }
 
-void LeaderSearch::excuse(int64_t gap_ns) {
+void LeaderSearch::forgive_sleep(int64_t gap_ns) {
   heard_ns_ += gap_ns;
   if (alone_since_ns_) *alone_since_ns_ += gap_ns;
 }

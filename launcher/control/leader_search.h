@@ -9,8 +9,9 @@
 #include <optional>
 #include <vector>
 
-#include "launcher/control/machine.h"
+#include "launcher/control/message.h"
 #include "launcher/control/rule.h"
+#include "launcher/control/timing.h"
 
 namespace lockstep::launcher::control {
 
@@ -48,8 +49,8 @@ class LeaderSearch {
   void lead(const std::string& address);         // from now on
   void try_to_lead(const std::string& address);  // ... until a generation runs, or another leads
   void step_down(int64_t now_ns);
-  void pass(int64_t now_ns);    // time; this node hears itself
-  void excuse(int64_t gap_ns);  // this node has slept for so long
+  void pass(int64_t now_ns);           // time; this node hears itself
+  void forgive_sleep(int64_t gap_ns);  // this node has slept for so long
 
  private:
   const NodeId own_;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/control/machine.h"
+#include "launcher/control/events.h"
 
 namespace lockstep::launcher::control {
 

@@ -11,7 +11,7 @@ Member::Member(MemberOptions options, bool leads, int64_t now_ns)
     : options_(std::move(options)),
       now_ns_(now_ns),
       search_(options_.id, options_.timing, options_.without, now_ns),
-      ruled_ns_(now_ns) {
+      ordered_ns_(now_ns) {
   if (leads) search_.lead(options_.address);
 }
 
@@ -22,14 +22,14 @@ bool Member::accepts(const Order& order) const {
          options_.without == Rule::kP1;
 }
 
-void Member::on(const Order& order, int64_t now_ns, Actions& actions) {
+void Member::on(const Order& order, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
   if (leave_ || !search_.is_new(order) || !accepts(order)) return;
   // [P4] Who only gathers nodes excuses nobody from the fence.
-  if (order.duty != Duty::kWait || options_.without == Rule::kP4) ruled_ns_ = now_ns;
+  if (order.duty != Duty::kWait || options_.without == Rule::kP4) ordered_ns_ = now_ns;
   if (search_.hear(order, now_ns)) news_ = true;
   // The others have gone on without this node: it may not take over what it ran last.
-  if (order.base > workers_.generation() && order.duty != Duty::kRun) heritage_.members.clear();
+  if (order.base > workers_.generation() && order.duty != Duty::kRun) handover_.members.clear();
   if (order.duty != Duty::kWait) duty_ = order.duty;
   switch (order.duty) {
     case Duty::kWait: break;
@@ -51,37 +51,37 @@ void Member::on(const Order& order, int64_t now_ns, Actions& actions) {
   if (news_) report(actions);
 }
 
-void Member::prepare(const Order& order, Actions& actions) {
+void Member::prepare(const Order& order, NodeActions& actions) {
   if (order.generation == promised_) return;
   news_ = true;
   promised_ = order.generation;
   promised_to_ = order.leader;
-  promised_elsewhere_ = promised_elsewhere_ || order.leader != heritage_.lost;
+  promised_elsewhere_ = promised_elsewhere_ || order.leader != handover_.lost;
   end_workers(actions);
 }
 
-void Member::run(const Order& order, Actions& actions) {
+void Member::run(const Order& order, NodeActions& actions) {
   const bool promised = order.generation == promised_ && order.leader == promised_to_;
   if (!promised && options_.without != Rule::kP1) return;
   if (workers_.generation() < order.generation) {
     // [P2] Workers of two generations never live beside each other.
     if (workers_.alive() > 0 && options_.without != Rule::kP2) return;
     workers_.start(order.generation, order.count);
-    heritage_.generation = order.generation;
-    heritage_.lost = order.leader;
-    heritage_.members.clear();
+    handover_.generation = order.generation;
+    handover_.lost = order.leader;
+    handover_.members.clear();
     promised_elsewhere_ = false;
     actions.emplace_back(SpawnWorkers{order});
   }
   if (workers_.generation() != order.generation) return;
-  ran_ns_ = now_ns_;
+  run_ordered_ns_ = now_ns_;
   search_.know_standbys(order.standbys);
-  heritage_.safe_step = std::max(heritage_.safe_step, order.safe_step);
-  heritage_.restarts = order.restarts;
-  heritage_.parked = order.parked;
+  handover_.safe_step = std::max(handover_.safe_step, order.safe_step);
+  handover_.restarts = order.restarts;
+  handover_.parked = order.parked;
   if (!order.members.empty()) {
-    news_ = news_ || heritage_.members.empty();
-    heritage_.members = order.members;
+    news_ = news_ || handover_.members.empty();
+    handover_.members = order.members;
   }
   workers_.confirm_exits(order.exits_seen);
   if (order.kill) end_workers(actions);
@@ -89,11 +89,11 @@ void Member::run(const Order& order, Actions& actions) {
     actions.emplace_back(TermWorkers{});
 }
 
-void Member::end_workers(Actions& actions) {
+void Member::end_workers(NodeActions& actions) {
   if (workers_.alive() > 0 && workers_.tell_to_end()) actions.emplace_back(KillWorkers{});
 }
 
-void Member::on(const NotLeader& answer, int64_t now_ns, Actions& actions) {
+void Member::on(const NotLeader& answer, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
   if (search_.answered() || search_.leads()) return;
   const NodeId named = answer.follows.id;
@@ -101,34 +101,34 @@ void Member::on(const NotLeader& answer, int64_t now_ns, Actions& actions) {
     follow(answer.follows, actions);
 }
 
-void Member::on(const LeaderLost&, int64_t now_ns, Actions& actions) {
+void Member::on(const LeaderLost&, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
   if (search_.leads() || !search_.lose_connection(now_ns)) return;
   actions.emplace_back(Follow{search_.leader()});
   news_ = true;
 }
 
-void Member::on(const Spawned& event, int64_t now_ns, Actions& actions) {
+void Member::on(const Spawned& event, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
   workers_.on(event);
   report(actions);
 }
 
-void Member::on(const SpawnFailed& event, int64_t now_ns, Actions& actions) {
-  now_ns_ = now_ns;
-  workers_.on(event);
-  leave_when_empty(actions);
-  report(actions);
-}
-
-void Member::on(const WorkersExited& event, int64_t now_ns, Actions& actions) {
+void Member::on(const SpawnFailed& event, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
   workers_.on(event);
   leave_when_empty(actions);
   report(actions);
 }
 
-void Member::on(const StopRequested& event, int64_t now_ns, Actions& actions) {
+void Member::on(const WorkersExited& event, int64_t now_ns, NodeActions& actions) {
+  now_ns_ = now_ns;
+  workers_.on(event);
+  leave_when_empty(actions);
+  report(actions);
+}
+
+void Member::on(const StopRequested& event, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
   if (parked() && !search_.leads()) {  // that is a spare's own affair
     leave_ = Leave{kExitResume, "asked to stop, as a spare"};
@@ -145,32 +145,32 @@ void Member::on(const StopRequested& event, int64_t now_ns, Actions& actions) {
 
 void Member::on(const SteppedDown& event, int64_t now_ns) {
   now_ns_ = now_ns;
-  if (event.succeeded) heritage_.members.clear();  // it may not try again
+  if (event.succeeded) handover_.members.clear();  // it may not try again
   search_.step_down(now_ns);
 }
 
-void Member::on(const Tick& event, int64_t now_ns, Actions& actions) {
+void Member::on(const Tick& event, int64_t now_ns, NodeActions& actions) {
   const Timing& t = options_.timing;
   // Who was stopped, or had no processor, could not hear.
   if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2) {
-    search_.excuse(gap_ns);
-    ruled_ns_ += gap_ns;
+    search_.forgive_sleep(gap_ns);
+    ordered_ns_ += gap_ns;
   }
   now_ns_ = now_ns;
   workers_.look(event.samples);
   search_.pass(now_ns);
   if (!search_.leads()) search(actions);
   if (stops_ > 0 && workers_.alive() == 0 && workers_.generation() >= 0 && !leave_ &&
-      now_ns - ran_ns_ >= t.stop_ns)
+      now_ns - run_ordered_ns_ >= t.stop_ns)
     leave_ = Leave{kExitResume, "asked to stop, and nobody leads"};
   // [P3] The others may go on without this node from now on.
-  const bool fenced = now_ns - ruled_ns_ >= t.fence_ns && options_.without != Rule::kP3;
+  const bool fenced = now_ns - ordered_ns_ >= t.fence_ns && options_.without != Rule::kP3;
   if (fenced && !workers_.spawning()) end_workers(actions);
   leave_when_empty(actions);
   if (now_ns - reported_ns_ >= t.report_ns || news_) report(actions);
 }
 
-void Member::search(Actions& actions) {
+void Member::search(NodeActions& actions) {
   const Timing& t = options_.timing;
   const int64_t silent_ns = search_.silent_ns(now_ns_), alone_ns = search_.alone_ns(now_ns_);
   const bool silent = silent_ns >= t.evict_ns;
@@ -190,25 +190,25 @@ void Member::search(Actions& actions) {
 // A standby takes over in its turn, if it knows what it has to.
 bool Member::may_lead(int64_t silent_ns) const {
   const int number = search_.standby_number();
-  return number >= 0 && !heritage_.members.empty() && !options_.address.empty() && !leave_ &&
+  return number >= 0 && !handover_.members.empty() && !options_.address.empty() && !leave_ &&
          silent_ns >= options_.timing.evict_ns * (1 + number);
 }
 
-void Member::try_to_lead(int64_t silent_ns, Actions& actions) {
-  lead_ = heritage_;
+void Member::try_to_lead(int64_t silent_ns, NodeActions& actions) {
+  lead_ = handover_;
   lead_->silent_ms = static_cast<double>(silent_ns) * 1e-6;
   if (!workers_.samples().empty()) lead_->progress = workers_.samples()[0].progress;
   search_.try_to_lead(options_.address);
   actions.emplace_back(Follow{search_.leader()});  // it hears the lost one no more
 }
 
-void Member::follow(Peer leader, Actions& actions) {
+void Member::follow(Peer leader, NodeActions& actions) {
   search_.follow(std::move(leader), now_ns_);
   news_ = true;
   actions.emplace_back(Follow{search_.leader()});
 }
 
-void Member::report(Actions& actions) {
+void Member::report(NodeActions& actions) {
   Report report;
   report.id = options_.id;
   report.name = options_.name;
@@ -219,7 +219,7 @@ void Member::report(Actions& actions) {
   report.promised = promised_;
   report.promised_to = promised_to_;
   report.promised_elsewhere = promised_elsewhere_;
-  report.members_of = heritage_.members.empty() ? -1 : heritage_.generation;
+  report.members_of = handover_.members.empty() ? -1 : handover_.generation;
   report.stop_signal = stop_signal_;
   report.stops = stops_;
   workers_.fill(report, now_ns_);
@@ -228,7 +228,7 @@ void Member::report(Actions& actions) {
   news_ = false;
 }
 
-void Member::leave_when_empty(Actions& actions) {
+void Member::leave_when_empty(NodeActions& actions) {
   if (leave_ && workers_.alive() == 0) actions.emplace_back(*leave_);
 }
 

@@ -11,10 +11,11 @@
 
 #include <optional>
 
+#include "launcher/control/events.h"
 #include "launcher/control/leader_search.h"
 #include "launcher/control/local_workers.h"
-#include "launcher/control/machine.h"
 #include "launcher/control/rule.h"
+#include "launcher/control/timing.h"
 
 namespace lockstep::launcher::control {
 
@@ -28,7 +29,7 @@ struct MemberOptions {
 };
 
 // What a coordinator has to know of the one before it.
-struct Inheritance {
+struct Handover {
   int64_t generation = -1;      // the last one that was committed; -1: none, the job begins
   std::vector<NodeId> members;  // its nodes
   NodeId lost = 0;              // who led it
@@ -44,18 +45,18 @@ class Member {
   Member(MemberOptions options, bool leads, int64_t now_ns);
 
   // What it does about an event goes to the end of `actions`.
-  void on(const Order& order, int64_t now_ns, Actions& actions);
-  void on(const NotLeader& answer, int64_t now_ns, Actions& actions);
-  void on(const LeaderLost&, int64_t now_ns, Actions& actions);
-  void on(const Spawned& event, int64_t now_ns, Actions& actions);
-  void on(const SpawnFailed& event, int64_t now_ns, Actions& actions);
-  void on(const WorkersExited& event, int64_t now_ns, Actions& actions);
-  void on(const StopRequested& event, int64_t now_ns, Actions& actions);
-  void on(const Tick& event, int64_t now_ns, Actions& actions);
+  void on(const Order& order, int64_t now_ns, NodeActions& actions);
+  void on(const NotLeader& answer, int64_t now_ns, NodeActions& actions);
+  void on(const LeaderLost&, int64_t now_ns, NodeActions& actions);
+  void on(const Spawned& event, int64_t now_ns, NodeActions& actions);
+  void on(const SpawnFailed& event, int64_t now_ns, NodeActions& actions);
+  void on(const WorkersExited& event, int64_t now_ns, NodeActions& actions);
+  void on(const StopRequested& event, int64_t now_ns, NodeActions& actions);
+  void on(const Tick& event, int64_t now_ns, NodeActions& actions);
   void on(const SteppedDown& event, int64_t now_ns);
 
   // Not empty once: this node shall coordinate; it follows itself already.
-  std::optional<Inheritance> take_lead() { return std::exchange(lead_, std::nullopt); }
+  std::optional<Handover> take_lead() { return std::exchange(lead_, std::nullopt); }
 
   NodeId id() const { return options_.id; }
   const Peer& follows() const { return search_.leader(); }
@@ -67,15 +68,15 @@ class Member {
 
  private:
   bool accepts(const Order& order) const;
-  void prepare(const Order& order, Actions& actions);
-  void run(const Order& order, Actions& actions);
-  void end_workers(Actions& actions);
-  void follow(Peer leader, Actions& actions);
-  void search(Actions& actions);
+  void prepare(const Order& order, NodeActions& actions);
+  void run(const Order& order, NodeActions& actions);
+  void end_workers(NodeActions& actions);
+  void follow(Peer leader, NodeActions& actions);
+  void search(NodeActions& actions);
   bool may_lead(int64_t silent_ns) const;
-  void try_to_lead(int64_t silent_ns, Actions& actions);
-  void report(Actions& actions);
-  void leave_when_empty(Actions& actions);
+  void try_to_lead(int64_t silent_ns, NodeActions& actions);
+  void report(NodeActions& actions);
+  void leave_when_empty(NodeActions& actions);
 
   const MemberOptions options_;
   int64_t now_ns_;
@@ -87,13 +88,13 @@ class Member {
   NodeId promised_to_ = 0;
   bool promised_elsewhere_ = false;
   Duty duty_ = Duty::kWait;  // the last one that was another
-  Inheritance heritage_;     // what it would take over; no members: it may not
-  int64_t ruled_ns_;         // [P4] the last order of a coordinator that does more than to gather
-  int64_t ran_ns_ = 0;       // ... that had it run something
+  Handover handover_;        // what it would take over; no members: it may not
+  int64_t ordered_ns_;       // [P4] the last order of a coordinator that does more than to gather
+  int64_t run_ordered_ns_ = 0;  // ... that had it run something
   int32_t stops_ = 0, stop_signal_ = 0;
   int64_t sequence_ = 0, reported_ns_ = INT64_MIN / 2;  // of the last report
   bool news_ = true;                                    // since then
-  std::optional<Inheritance> lead_;                     // until take_lead
+  std::optional<Handover> lead_;                        // until take_lead
   std::optional<Leave> leave_;                          // once no worker is left
 };
 

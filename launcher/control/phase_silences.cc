@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 namespace {
 
 constexpr int64_t kKnownFrom = 20, kHangFactor = 20;
@@ -22,4 +22,4 @@ int64_t PhaseSilences::hang_ns(Phase phase, int64_t most_ns) const {
   return std::min(most_ns, std::max(kLeastHangNs, kHangFactor * known.longest_ns));
 }
 
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

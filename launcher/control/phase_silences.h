@@ -6,7 +6,7 @@
 
 #include "worker_link/progress_page.h"
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 
 class PhaseSilences {
  public:
@@ -23,4 +23,4 @@ class PhaseSilences {
   std::array<Known, kPhases> known_;
 };
 
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

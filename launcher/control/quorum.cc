@@ -5,7 +5,7 @@
 
 namespace lockstep::launcher::control {
 
-Quorum::Quorum(NodeId own, const Inheritance& before, Rule without)
+Quorum::Quorum(NodeId own, const Handover& before, Rule without)
     : own_(own),
       lost_(before.lost),
       inherited_(before.generation),
@@ -17,10 +17,10 @@ bool Quorum::has_member(NodeId id) const {
   return std::find(members_.begin(), members_.end(), id) != members_.end();
 }
 
-bool Quorum::need_not_ask(size_t faithful) const {
+bool Quorum::need_not_ask(size_t exclusive) const {
   if (without_ == Rule::kP7) return true;
   const bool base_has_run = 2 * not_yet_run_.size() < before_base_ || without_ == Rule::kP8;
-  return has_committed() && base_has_run && 2 * faithful > members_.size();
+  return has_committed() && base_has_run && 2 * exclusive > members_.size();
 }
 
 Succession Quorum::proposal(int64_t generation, size_t promises) const {

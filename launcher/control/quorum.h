@@ -21,7 +21,7 @@ namespace lockstep::launcher::control {
 class Quorum {
  public:
   // `before`: what the coordinator `own` has inherited.
-  Quorum(NodeId own, const Inheritance& before, Rule without);
+  Quorum(NodeId own, const Handover& before, Rule without);
 
   int64_t base() const { return base_; }  // -1: no generation was committed yet
   const std::vector<NodeId>& members() const { return members_; }  // of the base
@@ -34,9 +34,9 @@ class Quorum {
   bool reached(size_t promises) const {
     return 2 * promises >= members_.size() || without_ == Rule::kP6;
   }
-  // [P8], [P9] Whether it may follow without asking: `faithful` of the base's members have promised
-  // the next generation, and none to another coordinator since they ran the base.
-  bool need_not_ask(size_t faithful) const;
+  // [P8], [P9] Whether it may follow without asking. `exclusive`: so many of the base's members
+  // have promised the next generation, and none to another coordinator since they ran the base.
+  bool need_not_ask(size_t exclusive) const;
   // What the rendezvous is asked for, with so many promises. The base's own number says that `own`
   // waits for nodes, to lead what will follow the base.
   Succession proposal(int64_t generation, size_t promises) const;

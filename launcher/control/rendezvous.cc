@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
@@ -55,17 +55,8 @@ std::string file_name(const std::string& job) {
   return name.empty() ? "job" : name;
 }
 
-uint64_t hex_number(std::string_view word) {
-  uint64_t number = 0;
-  std::from_chars(word.data(), word.data() + word.size(), number, 16);
-  return number;
-}
-
-int64_t number(std::string_view word) {
-  int64_t number = -1;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  return error == std::errc{} && end == word.data() + word.size() ? number : -1;
-}
+uint64_t id_of(std::string_view hex) { return parse_number<uint64_t>(hex, 16).value_or(0); }
+int64_t number(std::string_view word) { return parse_number(word).value_or(-1); }
 
 std::string words_of(const net::Endpoint& at, const Succession& last, int64_t beats) {
   return text(at.str(), " ", hex64(last.leader), " ", last.generation, " ", hex64(last.lost), " ",
@@ -126,8 +117,8 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
   LOCKSTEP_TRY(found.at, net::parse_endpoint(words.front()));
   constexpr size_t kWords = 8;
   if (words.size() == kWords)
-    found.last = {hex_number(words[1]), number(words[2]), hex_number(words[3]),
-                  number(words[4]),     words[5] == "1",  words[6] == "1"};
+    found.last = {id_of(words[1]),  number(words[2]), id_of(words[3]),
+                  number(words[4]), words[5] == "1",  words[6] == "1"};
   return found;
 }
 

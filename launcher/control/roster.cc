@@ -44,7 +44,7 @@ void Roster::hear(Node& node, const Report& report, int64_t now_ns) {
   max_promised_ = std::max(max_promised_, report.promised);
 }
 
-void Roster::excuse(int64_t gap_ns) {
+void Roster::forgive_sleep(int64_t gap_ns) {
   for (const auto& node : nodes_) node->heard_ns += gap_ns;
 }
 
@@ -66,7 +66,7 @@ std::string Roster::reason_lost(const Node& node, int64_t now_ns) const {
   return silent_ns >= timing_.evict_ns ? text("no word for ", silent_ns / kMs, " ms") : "";
 }
 
-bool Roster::strike(const Node& node) { return by_id_.erase(node.peer.id) > 0; }
+bool Roster::remove(const Node& node) { return by_id_.erase(node.peer.id) > 0; }
 
 void Roster::sweep() {
   if (nodes_.size() == by_id_.size()) return;

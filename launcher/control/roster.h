@@ -1,6 +1,6 @@
 // The nodes that report to a coordinator: what each of them has said last, and who is silent.
 //
-//   Report --> admit --> hear, again and again --> lost (silence, a broken connection) --> strike
+//   Report --> admit --> hear, again and again --> lost (silence, a broken connection) --> remove
 //
 // Pure. Owns the nodes; a node stays where it is until `sweep`. Thread: one. Time: monotonic
 // nanoseconds.
@@ -11,8 +11,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "launcher/control/machine.h"
+#include "launcher/control/message.h"
 #include "launcher/control/rule.h"
+#include "launcher/control/timing.h"
 
 namespace lockstep::launcher::control {
 
@@ -43,18 +44,18 @@ class Roster {
   Roster(NodeId own, Timing timing, Rule without) : own_(own), timing_(timing), without_(without) {}
 
   const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }  // as they came
-  Node* find(NodeId id) const;  // null: it is unknown, or was struck off
+  Node* find(NodeId id) const;  // null: it is unknown, or was removed
   Node& admit(const Report& report);
   // Takes over what the report says of the node. Requires: it is newer than the last one.
   void hear(Node& node, const Report& report, int64_t now_ns);
   // The coordinator itself has slept for so long: nobody was silent meanwhile.
-  void excuse(int64_t gap_ns);
+  void forgive_sleep(int64_t gap_ns);
   // Whether somebody has become suspect since the last look.
   bool look_for_silence(int64_t now_ns);
   std::string reason_lost(const Node& node, int64_t now_ns) const;  // empty: it is not lost
 
-  // The node is lost: it is found no more, and counts until `sweep`. False: it was struck before.
-  bool strike(const Node& node);
+  // The node is lost: it is found no more, and counts until `sweep`. False: it was removed before.
+  bool remove(const Node& node);
   void sweep();
 
   // [P15] Whether a node can be a member: it hears our orders, and its reports come.

@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 namespace {
 
 constexpr double kSlow = 1.5;
@@ -39,4 +39,4 @@ std::string straggler_text(const Straggler& straggler) {
               fixed(static_cast<double>(straggler.usual_us) * 1e-3, 1), " ms");
 }
 
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 
 struct Straggler {
   size_t rank = 0;
@@ -30,4 +30,4 @@ class SlowRank {
 // "slow: 812 ms for a slot, the others 400 ms"
 std::string straggler_text(const Straggler& straggler);
 
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

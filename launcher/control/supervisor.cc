@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/text.h"
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 namespace {
 
 bool same(const Progress& a, const Progress& b) {
@@ -49,7 +49,7 @@ const char* state_name(State state) {
   return "unknown";
 }
 
-Actions Supervisor::on(const Event& event, int64_t now_ns) {
+JobActions Supervisor::on(const JobEvent& event, int64_t now_ns) {
   LOCKSTEP_CHECK(now_ns >= now_ns_, "time went back from ", now_ns_, " to ", now_ns);
   now_ns_ = now_ns;
   actions_.clear();
@@ -97,10 +97,10 @@ void Supervisor::form() {
   workers_.assign(static_cast<size_t>(per_node_ * nodes_.count), Worker{});
   if (!incidents_.empty()) incidents_.back().next_world_size = world_size();
   record("generation_start", -1, text("world size ", world_size()));
-  actions_.emplace_back(SpawnAll{generation_, world_size(), nodes_.count});
+  actions_.emplace_back(Prepare{generation_, world_size(), nodes_.count});
 }
 
-void Supervisor::on_event(const Agreed&) {
+void Supervisor::on_event(const Committed&) {
   if (state_ != State::kForming) return;
   if (!incidents_.empty()) incidents_.back().agree_ms = since_ms(phase_start_ns_);
   phase_start_ns_ = now_ns_;
@@ -201,7 +201,7 @@ void Supervisor::begin_failure(double detect_ms) {
   incident.detect_ms = detect_ms;
   incidents_.push_back(incident);
   stop_.killed = true;
-  if (any_alive()) actions_.emplace_back(KillAll{});
+  if (any_alive()) actions_.emplace_back(KillWorkers{});
   const WorkerExit& first = exits_[primary_index()].exit;
   record("failure_detected", first.rank, cause_text(first), first.progress.step);
 }
@@ -211,8 +211,7 @@ void Supervisor::begin_graceful_stop(Reason reason) {
   state_ = State::kStopping;
   stop_.reason = reason;
   phase_start_ns_ = stop_.grace_from_ns = now_ns_;
-  for (size_t rank = 0; rank < workers_.size(); ++rank)
-    if (workers_[rank].alive) actions_.emplace_back(Signal{static_cast<int>(rank), SIGTERM});
+  if (any_alive()) actions_.emplace_back(TermWorkers{});
 }
 
 void Supervisor::on_event(const Tick& event) {
@@ -332,7 +331,7 @@ void Supervisor::enforce_grace() {
 
 void Supervisor::kill_all() {
   stop_.killed = true;
-  actions_.emplace_back(KillAll{});
+  actions_.emplace_back(KillWorkers{});
 }
 
 void Supervisor::on_event(const StopRequested& event) {
@@ -433,12 +432,12 @@ int64_t Supervisor::next_per_node() const {
 // before an exit code: who could still choose its exit code had been told of the other's death.
 size_t Supervisor::primary_index() const {
   // 0: unexplained; 1: a lost peer; 2: the end of a worker that we killed or that had not failed.
-  const auto excuse = [](const Seen& seen) {
+  const auto explained = [](const Seen& seen) {
     if (!seen.exit.failed() || (seen.after_kill && seen.exit.signal == SIGKILL)) return 2;
     return peer_lost(seen.exit) ? 1 : 0;
   };
   const auto order = [&](const Seen& seen) {
-    return std::tuple(excuse(seen), seen.after_kill, seen.exit.chose_its_code());
+    return std::tuple(explained(seen), seen.after_kill, seen.exit.chose_its_code());
   };
   const auto first =
       std::min_element(exits_.begin(), exits_.end(),
@@ -458,8 +457,13 @@ void Supervisor::finish(int exit_status, std::string reason) {
 }
 
 void Supervisor::record(std::string event, int rank, std::string reason, int64_t step) {
-  actions_.emplace_back(
-      Record{std::move(event), generation_, world_size(), rank, std::move(reason), step});
+  actions_.emplace_back(LoggedEvent{.event = std::move(event),
+                                    .generation = generation_,
+                                    .world_size = world_size(),
+                                    .rank = rank,
+                                    .pids = {},
+                                    .step = step,
+                                    .reason = std::move(reason)});
 }
 
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

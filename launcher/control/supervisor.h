@@ -18,12 +18,26 @@
 #include <string>
 #include <vector>
 
-#include "launcher/control/incident.h"
+#include "launcher/control/events.h"
 #include "launcher/control/phase_silences.h"
 #include "launcher/control/straggler.h"
-#include "launcher/control/supervision.h"
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
+
+struct SupervisorOptions {
+  std::vector<int64_t> nproc_per_node;  // of each generation; the last one repeats
+  int64_t default_nproc = 1;            // of every generation when the list is empty
+  int64_t first_generation = 0;         // number of this launch's first one; grows over launches
+  bool shrink = false;                  // past the end of the list: go on with the survivors
+  int64_t min_nproc = 1;                // a shrink below this ends the run, to be resumed
+  int64_t max_restarts = 3;
+  int64_t max_no_progress = 3;
+  double grace_s = 5;   // SIGTERM to SIGKILL; a save, a validation or a load that goes on
+                        // extends it, to hang_s at most
+  double hang_s = 120;  // no change of a page for this long is a hang; 0: never. Less in a
+                        // phase whose silences are known, or of a stopped process
+  int64_t safe_step = -1, restarts_since_safe = 0;  // what a coordinator before this one knew
+};
 
 enum class State { kForming, kRunning, kStopping, kDone, kFailed };
 const char* state_name(State state);
@@ -37,7 +51,7 @@ class Supervisor {
         restarts_since_safe_(options_.restarts_since_safe) {}
 
   // Ensures: after Finish nothing is asked for any more.
-  Actions on(const Event& event, int64_t now_ns);
+  JobActions on(const JobEvent& event, int64_t now_ns);
   State state() const { return state_; }
   int64_t generation() const { return generation_; }
   int64_t world_size() const { return static_cast<int64_t>(workers_.size()); }
@@ -68,7 +82,7 @@ class Supervisor {
   void on_event(const Begin&);
   void on_event(const TookOver& event);
   void on_event(const Nodes& event);
-  void on_event(const Agreed&);
+  void on_event(const Committed&);
   void on_event(const Started&);
   void on_event(const SpawnFailed& event);
   void on_event(const WorkersExited& event);
@@ -114,12 +128,12 @@ class Supervisor {
   int64_t asked_to_stop_ns_ = -1;  // for the first time; -1: it was not
   bool first_step_pending_ = false;
   Nodes nodes_;
-  bool waiting_ = true;         // forming, without a SpawnAll under way
+  bool waiting_ = true;         // forming, without a generation under way
   int64_t phase_start_ns_ = 0;  // of the recovery phase that runs, or of a stop that was asked
   int64_t looked_ns_ = 0;       // the last Tick
   int64_t safe_step_, restarts_since_safe_;  // on disk or in memory; since it grew
   std::vector<Incident> incidents_;
-  Actions actions_;
+  JobActions actions_;
 };
 
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

@@ -79,8 +79,8 @@ Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
   bool alive = false;
   std::string why_not;
   while (system_clock().monotonic_ns() < deadline_ns) {
-    for (const net::Event& event : network_.wait(kLookMs)) {
-      std::vector<Event> too_early;  // it will be said again
+    for (const net::ConnectionEvent& event : network_.wait(kLookMs)) {
+      std::vector<NodeEvent> too_early;  // it will be said again
       const auto* up = std::get_if<net::Connected>(&event);
       const auto* down = std::get_if<net::Closed>(&event);
       if (down != nullptr && down->peer == peer) why_not = ": " + down->reason;
@@ -131,14 +131,14 @@ void Wire::send(NodeId to, const Message& message) {
   }
 }
 
-std::vector<Event> Wire::wait(int64_t timeout_ms, const std::vector<int>& descriptors) {
-  std::vector<Event> out;
-  for (const net::Event& event : network_.wait(timeout_ms, descriptors))
+std::vector<NodeEvent> Wire::wait(int64_t timeout_ms, const std::vector<int>& descriptors) {
+  std::vector<NodeEvent> out;
+  for (const net::ConnectionEvent& event : network_.wait(timeout_ms, descriptors))
     std::visit([&](const auto& e) { on(e, out); }, event);
   return out;
 }
 
-void Wire::on(const net::Connected& event, std::vector<Event>&) {
+void Wire::on(const net::Connected& event, std::vector<NodeEvent>&) {
   if (event.via == net::Via::kLocal) {
     workers_[event.peer] = true;
     return;
@@ -149,7 +149,7 @@ void Wire::on(const net::Connected& event, std::vector<Event>&) {
   if (!unsent_report_.empty()) network_.send(leader_, std::exchange(unsent_report_, {}));
 }
 
-void Wire::on(const net::Received& event, std::vector<Event>& out) {
+void Wire::on(const net::Received& event, std::vector<NodeEvent>& out) {
   if (workers_.contains(event.peer)) return from_worker(event.peer, event.payload);
   auto decoded = decode(event.payload);
   if (!decoded) {
@@ -178,7 +178,7 @@ void Wire::on_report(net::PeerId peer, Report& report) {
   report.address = at.port != 0 ? at.str() : "";
 }
 
-void Wire::on(const net::Closed& event, std::vector<Event>& out) {
+void Wire::on(const net::Closed& event, std::vector<NodeEvent>& out) {
   if (workers_.erase(event.peer) > 0) return worker_gone(event.peer);
   hosts_.erase(event.peer);
   if (event.peer == leader_) {

@@ -13,8 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/control/machine.h"
+#include "launcher/control/events.h"
 #include "launcher/control/rendezvous.h"
+#include "launcher/control/timing.h"
 #include "launcher/net/network.h"
 #include "launcher/net/store_server.h"
 
@@ -44,7 +45,7 @@ class Wire {
   void serve(int64_t generation, const std::string& nonce);
   void stop_serving();
 
-  std::vector<Event> wait(int64_t timeout_ms, const std::vector<int>& descriptors);
+  std::vector<NodeEvent> wait(int64_t timeout_ms, const std::vector<int>& descriptors);
 
  private:
   static constexpr int64_t kStaleMs = kBeatMs + 1'500;
@@ -54,9 +55,9 @@ class Wire {
       : network_(std::move(options)), rendezvous_(rendezvous), id_(id), local_(std::move(local)) {}
   Result<void> find_owner(const net::Endpoint& fixed, const Error& refused);
   Result<Seen> look_for(const Rendezvous::Found& found);
-  void on(const net::Connected& event, std::vector<Event>& out);
-  void on(const net::Received& event, std::vector<Event>& out);
-  void on(const net::Closed& event, std::vector<Event>& out);
+  void on(const net::Connected& event, std::vector<NodeEvent>& out);
+  void on(const net::Received& event, std::vector<NodeEvent>& out);
+  void on(const net::Closed& event, std::vector<NodeEvent>& out);
   void on_report(net::PeerId peer, Report& report);
   void on_store_bytes(net::PeerId peer, StoreBytes bytes);
   void from_worker(net::PeerId worker, std::string request);

@@ -1,8 +1,8 @@
 #include "launcher/host/hostlist.h"
 
-#include <charconv>
 #include <optional>
 
+#include "base/number.h"
 #include "base/text.h"
 
 namespace lockstep::launcher {
@@ -11,11 +11,8 @@ namespace {
 constexpr int64_t kMaxNumber = 1'000'000'000;
 
 std::optional<int64_t> number(std::string_view digits) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size() || value < 0 ||
-      value > kMaxNumber)
-    return std::nullopt;
+  const auto value = parse_number(digits);
+  if (!value || *value < 0 || *value > kMaxNumber) return std::nullopt;
   return value;
 }
 

@@ -246,7 +246,7 @@ void wait_readable(const std::vector<int>& descriptors, int64_t timeout_ms) {
 
 void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
-void reap_strangers(const std::vector<pid_t>& own) {
+void reap_orphans(const std::vector<pid_t>& own) {
   constexpr int kMaxAtOnce = 256;
   for (int i = 0; i < kMaxAtOnce; ++i) {
     siginfo_t info{};
@@ -254,17 +254,6 @@ void reap_strangers(const std::vector<pid_t>& own) {
     if (std::find(own.begin(), own.end(), info.si_pid) != own.end()) return;  // next time
     reap(info.si_pid);
   }
-}
-
-Environment own_environment() {
-  Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string variable = *entry;
-    const size_t equals = variable.find('=');
-    if (equals != std::string::npos)
-      environment[variable.substr(0, equals)] = variable.substr(equals + 1);
-  }
-  return environment;
 }
 
 Result<std::filesystem::path> make_private_directory() {

@@ -6,18 +6,15 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/result.h"
 
 namespace lockstep::launcher {
-
-using Environment = std::map<std::string, std::string>;
-Environment own_environment();  // this process's
 
 struct ExitStatus {
   int exit_code = 0;
@@ -82,10 +79,10 @@ class StopSignals {
 // Waits until a descriptor is readable or `timeout_ms` has passed; a signal may end it early.
 void wait_readable(const std::vector<int>& descriptors, int64_t timeout_ms);
 
-// Orphans of a worker become our children, not init's; reap_strangers() buries those that have
-// ended (`own`: the pids that WorkerProcess objects wait for).
+// Orphans of a worker become our children, not init's. reap_orphans() reaps those that have ended;
+// `own`: the pids that WorkerProcess objects wait for.
 void become_subreaper();
-void reap_strangers(const std::vector<pid_t>& own);
+void reap_orphans(const std::vector<pid_t>& own);
 
 // A new folder that only this user can enter, under the system's temporary folder. Errors: kIo.
 Result<std::filesystem::path> make_private_directory();

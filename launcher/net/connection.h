@@ -19,7 +19,7 @@
 #include <string>
 
 #include "launcher/net/channel.h"
-#include "launcher/net/event.h"
+#include "launcher/net/connection_event.h"
 
 namespace lockstep::launcher::net {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/net/event.h"
+#include "launcher/net/connection_event.h"
 
 namespace lockstep::launcher::net {
 

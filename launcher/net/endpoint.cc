@@ -8,11 +8,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "base/number.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::net {
@@ -106,9 +106,9 @@ Result<Endpoint> parse_endpoint(const std::string& words) {
   bool good = colon != std::string::npos && colon > 0;
   if (good) {
     endpoint.host = words.substr(0, colon);
-    const char* const end = words.data() + words.size();
-    const auto [stop, error] = std::from_chars(words.data() + colon + 1, end, endpoint.port);
-    good = error == std::errc{} && stop == end;
+    const auto port = parse_number<uint16_t>(std::string_view(words).substr(colon + 1));
+    good = port.has_value();
+    endpoint.port = port.value_or(0);
   }
   if (endpoint.host.starts_with('[') && endpoint.host.ends_with(']'))
     endpoint.host = endpoint.host.substr(1, endpoint.host.size() - 2);

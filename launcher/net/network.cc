@@ -88,7 +88,7 @@ class Network::Impl : public Connection::Events {
   PeerId dial(const Endpoint& to, int64_t deadline_ms);
   void send(PeerId peer, std::string payload);
   void close(PeerId peer, const std::string& reason);
-  std::vector<Event> wait(int64_t timeout_ms, const std::vector<int>& descriptors);
+  std::vector<ConnectionEvent> wait(int64_t timeout_ms, const std::vector<int>& descriptors);
   NetworkCounts counts() const { return counts_; }
 
   void on_open(Connection& connection) override;
@@ -114,7 +114,7 @@ class Network::Impl : public Connection::Events {
   const NetworkOptions options_;
   RejectLog rejects_;
   NetworkCounts counts_;
-  std::vector<Event> events_;
+  std::vector<ConnectionEvent> events_;
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   std::vector<char> scratch_;
@@ -287,7 +287,7 @@ void Network::Impl::send(PeerId peer, std::string payload) {
 }
 
 void Network::Impl::close(PeerId peer, const std::string& reason) {
-  std::erase_if(events_, [peer](const Event& event) {
+  std::erase_if(events_, [peer](const ConnectionEvent& event) {
     return std::visit([peer](const auto& each) { return each.peer == peer; }, event);
   });
   if (const auto dial = dials_.find(peer); dial != dials_.end()) {
@@ -304,7 +304,8 @@ void Network::Impl::close(PeerId peer, const std::string& reason) {
   }
 }
 
-std::vector<Event> Network::Impl::wait(int64_t timeout_ms, const std::vector<int>& descriptors) {
+std::vector<ConnectionEvent> Network::Impl::wait(int64_t timeout_ms,
+                                                 const std::vector<int>& descriptors) {
   // Shared with handlers that may run after this call.
   const auto readable = std::make_shared<bool>(false);
   std::vector<asio::posix::stream_descriptor> watched;
@@ -341,7 +342,8 @@ PeerId Network::dial(const Endpoint& to, int64_t deadline_ms) {
 }
 void Network::send(PeerId peer, std::string payload) { impl_->send(peer, std::move(payload)); }
 void Network::close(PeerId peer, const std::string& reason) { impl_->close(peer, reason); }
-std::vector<Event> Network::wait(int64_t timeout_ms, const std::vector<int>& descriptors) {
+std::vector<ConnectionEvent> Network::wait(int64_t timeout_ms,
+                                           const std::vector<int>& descriptors) {
   return impl_->wait(timeout_ms, descriptors);
 }
 NetworkCounts Network::counts() const { return impl_->counts(); }

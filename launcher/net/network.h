@@ -13,7 +13,7 @@
 //
 // Typical use, one thread:
 //   while (!done)
-//     for (const net::Event& event : network->wait(20, {pidfd, signals.descriptor()}))
+//     for (const net::ConnectionEvent& event : network->wait(20, {pidfd, signals.descriptor()}))
 //       std::visit(…, event);
 //
 // Thread: one; no call blocks but wait(). Owns its sockets: destruction closes them at once.
@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "launcher/net/event.h"
+#include "launcher/net/connection_event.h"
 #include "launcher/net/secret.h"
 
 namespace lockstep::launcher::net {
@@ -69,7 +69,7 @@ class Network {
 
   // Waits until something has happened, a descriptor is readable, or `timeout_ms` has passed;
   // returns what happened, in order per peer.
-  std::vector<Event> wait(int64_t timeout_ms, const std::vector<int>& descriptors = {});
+  std::vector<ConnectionEvent> wait(int64_t timeout_ms, const std::vector<int>& descriptors = {});
   NetworkCounts counts() const;
 
  private:

@@ -1,8 +1,8 @@
 #include "launcher/net/store_server.h"
 
-#include <charconv>
 #include <limits>
 
+#include "base/number.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::net {
@@ -115,11 +115,9 @@ StoreAnswer StoreServer::add(Space& space, const std::string& key, int64_t more,
                              StoreReplies& woken) {
   int64_t number = 0;
   if (const auto found = space.values.find(key); found != space.values.end()) {
-    const std::string& digits = found->second;
-    const char* const end = digits.data() + digits.size();
-    const auto [stop, error] = std::from_chars(digits.data(), end, number);
-    if (error != std::errc{} || stop != end)
-      return refusal(text("add to \"", key, "\", which holds no number"));
+    const auto held = parse_number(found->second);
+    if (!held) return refusal(text("add to \"", key, "\", which holds no number"));
+    number = *held;
   }
   if (__builtin_add_overflow(number, more, &number))
     return refusal(text("add to \"", key, "\": the sum is too large"));

@@ -1,11 +1,11 @@
 #include "launcher/slurm/batch_script.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdlib>
 #include <span>
 #include <utility>
 
+#include "base/number.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::slurm {
@@ -79,9 +79,7 @@ Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
           equals != std::string::npos ? word.substr(equals + 1) : arguments[++i];
       if (name != "min-nodes") {
         words.sbatch.emplace_back(name, value);
-      } else if (std::from_chars(value.data(), value.data() + value.size(), words.min_nodes).ec !=
-                     std::errc{} ||
-                 words.min_nodes < 1) {
+      } else if (words.min_nodes = parse_number(value).value_or(0); words.min_nodes < 1) {
         return Error{Code::kConfig, text("--min-nodes ", value, ": give a number of nodes")};
       }
     }

@@ -1,25 +1,11 @@
 #include "launcher/slurm/job.h"
 
-#include <charconv>
-
+#include "base/number.h"
 #include "base/text.h"
 #include "launcher/host/hostlist.h"
 
 namespace lockstep::launcher::slurm {
 namespace {
-
-std::string variable(const Environment& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? "" : found->second;
-}
-
-std::optional<int64_t> number(std::string_view digits) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (digits.empty() || error != std::errc{} || end != digits.data() + digits.size())
-    return std::nullopt;
-  return value;
-}
 
 std::optional<bool> flag(const Environment& environment, const char* name) {
   const std::string value = variable(environment, name);
@@ -63,9 +49,9 @@ std::optional<Job> job_from(const Environment& environment) {
   const std::string task = variable(environment, "SLURM_ARRAY_TASK_ID");
   if (!array.empty() && !task.empty()) job.id = array + "_" + task;
   job.node = variable(environment, "SLURMD_NODENAME");
-  job.in_step = number(variable(environment, "SLURM_STEP_ID")).has_value();
-  job.first_task = number(variable(environment, "SLURM_PROCID")).value_or(0) == 0;
-  job.restarts = number(variable(environment, "SLURM_RESTART_COUNT")).value_or(0);
+  job.in_step = parse_number(variable(environment, "SLURM_STEP_ID")).has_value();
+  job.first_task = parse_number(variable(environment, "SLURM_PROCID")).value_or(0) == 0;
+  job.restarts = parse_number(variable(environment, "SLURM_RESTART_COUNT")).value_or(0);
   job.requeue = flag(environment, kRequeueVariable);
   job.no_kill = flag(environment, kNoKillVariable);
   return job;
@@ -84,7 +70,7 @@ std::string field_of(std::string_view answer, std::string_view name) {
 std::optional<int64_t> seconds_of(std::string_view duration) {
   int64_t seconds = 0;
   if (const size_t dash = duration.find('-'); dash != std::string_view::npos) {
-    const auto days = number(duration.substr(0, dash));
+    const auto days = parse_number(duration.substr(0, dash));
     if (!days) return std::nullopt;
     seconds = *days;
     duration.remove_prefix(dash + 1);
@@ -93,7 +79,7 @@ std::optional<int64_t> seconds_of(std::string_view duration) {
   if (parts.size() != 3) return std::nullopt;
   constexpr int64_t kPerUnit[] = {24, 60, 60};
   for (size_t i = 0; i < parts.size(); ++i) {
-    const auto value = number(parts[i]);
+    const auto value = parse_number(parts[i]);
     if (!value || *value < 0) return std::nullopt;
     seconds = seconds * kPerUnit[i] + *value;
   }
@@ -110,7 +96,7 @@ Result<void> add_answer(Job& job, std::string_view answer) {
     job.requeue = requeue == "1";
   if (const std::string batch = field_of(answer, "BatchFlag"); !batch.empty())
     job.batch = batch != "0";
-  job.restarts = number(field_of(answer, "Restarts")).value_or(job.restarts);
+  job.restarts = parse_number(field_of(answer, "Restarts")).value_or(job.restarts);
   job.state = field_of(answer, "JobState");
   job.reason = field_of(answer, "Reason");
   job.batch_host = field_of(answer, "BatchHost");

@@ -29,7 +29,7 @@ def works(pid):
 
 
 def let_go(workers):
-    """Waits for it: 3 s without a coordinator (control/machine.h), at once for one that wakes."""
+    """Waits for it: 3 s without a coordinator (control/timing.h), at once for one that wakes."""
     wait_until(lambda: not any(map(works, workers)), f"workers {workers} let go")
 
 

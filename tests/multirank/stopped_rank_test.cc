@@ -38,6 +38,13 @@ constexpr int kLookMs = 100;                          // at a rank that must not
 constexpr double kCollectiveSeconds = 45;
 constexpr int kLeft = 7;  // the exit code of a rank that was told to leave
 
+struct Case {
+  const char* kind;
+  bool shared_memory;
+  int64_t elements;  // of a part
+  bool joins_again;  // B, once it is awake
+};
+
 // One end of a pair of sockets: lines, both ways.
 class Line {
  public:
@@ -110,27 +117,26 @@ Issued exchange(Communicator& group, int64_t n, int64_t generation, int64_t numb
 
 class Rank {
  public:
-  Rank(const std::filesystem::path& page, Line line) : line_(std::move(line)) {
+  Rank(const std::filesystem::path& page, Line line, const Case& test_case, int enters)
+      : line_(std::move(line)), case_(test_case), enters_(enters) {
     set_up_process(1);
     turns_ = Turns::open(posix_file_system(), page).value();
   }
   [[noreturn]] void serve() {
     for (;;) {
-      place_ = turns_->next().value();
+      orders_ = turns_->next().value();
       take_turn();
     }
   }
 
  private:
-  int64_t number(const char* name) const { return std::stoll(place_.at(name)); }
-
   void take_turn() {
     RendezvousOptions options;
-    options.rank = static_cast<int>(number("RANK"));
-    options.world_size = static_cast<int>(number("WORLD_SIZE"));
-    options.local_world_size = static_cast<int>(number("LOCAL_WORLD_SIZE"));
-    options.store = place_.at("STORE");
-    options.prefix = text("g", number("GENERATION"));
+    options.rank = orders_.rank;
+    options.world_size = orders_.world_size;
+    options.local_world_size = orders_.local_world_size;
+    options.store = orders_.store;
+    options.prefix = text("g", orders_.generation);
     options.timeout_s = kCollectiveSeconds;
     Membership membership;
     if (auto joined = join(options); joined.ok())
@@ -141,7 +147,7 @@ class Rank {
     issued_ = 0;
     while (obey(*membership.communicator, line_.hear(10 * kAnswerMs))) {
     }
-    bury(std::move(membership));
+    destroy_in_background(std::move(membership));
   }
 
   // False: lets go of the generation.
@@ -154,15 +160,13 @@ class Rank {
   }
 
   Issued issue(Communicator& group) {
-    const bool gathers = place_.at("KIND") == "gather";
-    return (gathers ? gather : exchange)(group, number("ELEMENTS"), number("GENERATION"),
-                                         ++issued_);
+    const bool gathers = std::string(case_.kind) == "gather";
+    return (gathers ? gather : exchange)(group, case_.elements, orders_.generation, ++issued_);
   }
 
   // Until one does not end as it should: a rank may have left its part before it was stopped.
   void enter(Communicator& group) {
-    const int64_t most = number("ENTERS");
-    for (int64_t i = 0; i < most; ++i) {
+    for (int i = 0; i < enters_; ++i) {
       Issued one = issue(group);
       if (i == 0) line_.say("enters");
       const auto done = one.pending->wait();
@@ -192,19 +196,14 @@ class Rank {
 
   Line line_;
   std::unique_ptr<Turns> turns_;
-  Variables place_;
+  const Case case_;
+  const int enters_;
+  WorkerOrders orders_;
   int64_t issued_ = 0;
   std::list<Issued> kept_;  // of all generations
 };
 
 // --- What runs in the test's process.
-
-struct Case {
-  const char* kind;
-  bool shared_memory;
-  int64_t elements;  // of a part
-  bool joins_again;  // B, once it is awake
-};
 
 std::string name_of(const Case& c) {
   return text(c.shared_memory ? "shared_memory_" : "gloo_", c.kind, "_of_", c.elements,
@@ -214,7 +213,10 @@ void PrintTo(const Case& c, std::ostream* out) { *out << name_of(c); }
 
 class RankProcess {
  public:
-  RankProcess(const std::filesystem::path& folder, const char* name) : page_path_(folder / name) {
+  // `enters`: so many collectives, when it is told to enter one.
+  RankProcess(const std::filesystem::path& folder, const char* name, const Case& test_case,
+              int enters)
+      : page_path_(folder / name) {
     page_ = ProgressPage::open(page_path_).value();
     int ends[2];
     LOCKSTEP_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, name);
@@ -229,7 +231,7 @@ class RankProcess {
     }
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
-    Rank(page_path_, Line(ends[1])).serve();
+    Rank(page_path_, Line(ends[1]), test_case, enters).serve();
   }
   ~RankProcess() {
     if (pid_ > 0) {
@@ -241,9 +243,9 @@ class RankProcess {
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
-  void take_turn(const Variables& place) {
+  void take_turn(const WorkerOrders& orders) {
     ASSERT_TRUE(test_support::eventually([&] { return page_->turn() == Turn::kParked; }));
-    ASSERT_TRUE(write_orders(posix_file_system(), page_path_, place).ok());
+    ASSERT_TRUE(write_orders(posix_file_system(), page_path_, orders).ok());
     page_->next_turn();
   }
   void halt() { page_->ask_to_halt(); }
@@ -295,16 +297,13 @@ class StoppedRank : public testing::TestWithParam<Case> {
   void form(int64_t generation, const std::vector<RankProcess*>& ranks) {
     const auto world = std::ssize(ranks);
     for (int64_t r = 0; r < world; ++r) {
-      const bool is_b = ranks[static_cast<size_t>(r)] == &b;
-      ranks[static_cast<size_t>(r)]->take_turn(
-          {{"RANK", text(r)},
-           {"WORLD_SIZE", text(world)},
-           {"LOCAL_WORLD_SIZE", text(GetParam().shared_memory ? world : 1)},
-           {"GENERATION", text(generation)},
-           {"STORE", text("file:", (folder / "store").string())},
-           {"KIND", GetParam().kind},
-           {"ELEMENTS", text(GetParam().elements)},
-           {"ENTERS", is_b ? "1" : "2"}});
+      WorkerOrders orders;
+      orders.rank = static_cast<int>(r);
+      orders.world_size = static_cast<int>(world);
+      orders.local_world_size = GetParam().shared_memory ? orders.world_size : 1;
+      orders.generation = generation;
+      orders.store = text("file:", (folder / "store").string());
+      ranks[static_cast<size_t>(r)]->take_turn(orders);
     }
     for (RankProcess* rank : ranks) ASSERT_EQ(rank->hear(), "joined");
     exchange_and_compare(ranks);
@@ -315,7 +314,8 @@ class StoppedRank : public testing::TestWithParam<Case> {
   }
 
   test_support::TempDir folder;
-  RankProcess a{folder.path(), "a"}, b{folder.path(), "b"}, c{folder.path(), "c"};
+  RankProcess a{folder.path(), "a", GetParam(), 2}, b{folder.path(), "b", GetParam(), 1},
+      c{folder.path(), "c", GetParam(), 2};
 };
 
 TEST_P(StoppedRank, HarmsNobodyWhenItWakes) {

@@ -379,7 +379,7 @@ TEST_F(AgentRun, NoOrphansWhenTheAgentIsKilled) {
   EXPECT_EQ(finish(), 1000 + SIGKILL);
   for (const auto& worker : membership.workers)
     EXPECT_TRUE(eventually([&] {
-      reap_strangers({});
+      reap_orphans({});
       return !is_alive(worker.pid);
     }));
   // What a killed agent left behind stops nobody.

@@ -50,9 +50,9 @@ class Node {
   // The generation of its worker; -1: it has none.
   int64_t runs() const { return runs_; }
 
-  void on(const Event& event) {
-    Actions actions = machine_.on(event, now_ns());
-    for (Action& action : actions) {
+  void on(const NodeEvent& event) {
+    NodeActions actions = machine_.on(event, now_ns());
+    for (NodeAction& action : actions) {
       if (auto* send = std::get_if<Send>(&action)) {
         transmit_(send->to, encode(send->message));
       } else if (const auto* spawn = std::get_if<SpawnWorkers>(&action)) {
@@ -94,7 +94,7 @@ void lead(net::Network& network, const std::atomic<bool>& stop) {
       network.send(found->second, std::move(bytes));
   });
   while (!stop) {
-    for (net::Event& event : network.wait(net::kWaitMs)) {
+    for (net::ConnectionEvent& event : network.wait(net::kWaitMs)) {
       auto* received = std::get_if<net::Received>(&event);
       if (received == nullptr) continue;
       Message message = decode(received->payload).value();
@@ -128,7 +128,7 @@ TEST(ControlScale, ANewGenerationOfAThousandNodes) {
   const auto await_newer = [&](int64_t last) -> int64_t {
     const double limit_ms = net::now_ms() + static_cast<double>(net::kMaxTestMs);
     while (net::now_ms() < limit_ms) {
-      for (net::Event& event : network.wait(net::kWaitMs))
+      for (net::ConnectionEvent& event : network.wait(net::kWaitMs))
         if (auto* received = std::get_if<net::Received>(&event))
           nodes[at_peer[received->peer]].on(Delivered{decode(received->payload).value()});
       for (auto& node : nodes) node.tick();

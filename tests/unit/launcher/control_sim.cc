@@ -152,13 +152,13 @@ void Sim::handle(Item& item) {
   }
 }
 
-void Sim::feed(size_t machine, const Event& event) {
+void Sim::feed(size_t machine, const NodeEvent& event) {
   if (!machines_[machine].node) return;
-  Actions actions = machines_[machine].node->on(event, now_ns_);
-  for (Action& action : actions) carry_out(machine, action);
+  NodeActions actions = machines_[machine].node->on(event, now_ns_);
+  for (NodeAction& action : actions) carry_out(machine, action);
 }
 
-void Sim::carry_out(size_t machine, Action& action) {
+void Sim::carry_out(size_t machine, NodeAction& action) {
   Machine& m = machines_[machine];
   if (auto* out = std::get_if<Send>(&action)) {
     send(machine, *out);
@@ -198,7 +198,7 @@ void Sim::carry_out(size_t machine, Action& action) {
     ++result_.takeovers;
   } else if (const auto* down = std::get_if<SteppedDown>(&action)) {
     say(text("node ", m.id, " steps down: ", down->reason));
-  } else if (const auto* record = std::get_if<Record>(&action)) {
+  } else if (const auto* record = std::get_if<LoggedEvent>(&action)) {
     if (loud_ && record->event != "worker_exit")
       say(text("  ", m.id, " ", record->event, " g", record->generation, " ", record->reason));
   } else if (const auto* leave = std::get_if<Leave>(&action)) {

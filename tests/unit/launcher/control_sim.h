@@ -74,7 +74,7 @@ class Sim {
     int64_t world = 0, alive = 0;
     int64_t step = -1, committed = -1;  // step -1: its workers have never all been there
     std::set<int64_t> ranks;
-    std::vector<Peer> heirs;
+    std::vector<Peer> standbys;
     bool stepping = false, saving = false;
   };
 
@@ -88,8 +88,8 @@ class Sim {
   void push(int64_t after_ns, Kind kind, size_t machine, int64_t number = 0,
             std::shared_ptr<Message> message = nullptr);
   void handle(Item& item);
-  void feed(size_t machine, const Event& event);
-  void carry_out(size_t machine, Action& action);
+  void feed(size_t machine, const NodeEvent& event);
+  void carry_out(size_t machine, NodeAction& action);
   void send(size_t from, Send& send);
   bool cut(size_t a, size_t b) const { return machines_[a].side != machines_[b].side; }
   void start(size_t machine);

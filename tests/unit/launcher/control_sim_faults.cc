@@ -36,9 +36,9 @@ bool Sim::majority_would_live(const std::vector<bool>& lost) const {
     return found != where_.end() && !lost[found->second] &&
            now_ns_ >= machines_[found->second].frozen_until_ns;
   };
-  return 2 * left > world &&
-         (lives(training.leader) || std::any_of(training.heirs.begin(), training.heirs.end(),
-                                                [&](const Peer& heir) { return lives(heir.id); }));
+  return 2 * left > world && (lives(training.leader) ||
+                              std::any_of(training.standbys.begin(), training.standbys.end(),
+                                          [&](const Peer& standby) { return lives(standby.id); }));
 }
 
 void Sim::fault() {

@@ -22,7 +22,7 @@ void Sim::spawn(size_t machine, const Order& order) {
                        ", which did not commit it"));
   Training& training = found->second;
   check_order(m, training, order);
-  training.heirs = order.standbys;
+  training.standbys = order.standbys;
   m.generation = order.generation;
   m.rank = order.first_rank;
   m.alive = true;

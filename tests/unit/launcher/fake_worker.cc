@@ -28,7 +28,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "worker_link/progress_page.h"
-#include "worker_link/turn_orders.h"
+#include "worker_link/worker_orders.h"
 
 namespace {
 
@@ -37,14 +37,7 @@ using namespace lockstep;
 volatile std::sig_atomic_t g_stop = 0;
 void on_term(int) { g_stop = 1; }
 
-Variables g_orders;  // of a later turn
-
-int64_t variable(const char* name) {
-  if (const auto found = g_orders.find(name); found != g_orders.end())
-    return std::atoll(found->second.c_str());
-  const char* value = std::getenv(name);
-  return value == nullptr ? -1 : std::atoll(value);
-}
+WorkerOrders g_orders;
 
 constexpr int64_t kStepNs = 10'000'000;
 constexpr int64_t kCommitEvery = 4;
@@ -66,16 +59,14 @@ void act(const std::string& action) {
 std::string state_path() { return std::getenv("FAKE_WORKER_STATE"); }
 
 // Where the rank that is to die writes its process id.
-std::string culprit_path() {
-  return text(state_path(), ".culprit", variable("LOCKSTEP_GENERATION"));
-}
+std::string culprit_path() { return text(state_path(), ".culprit", g_orders.generation); }
 
 // Returns when that process is dead, so that its agent can see so.
 void await_culprit() {
   Result<std::string> pid = Error{Code::kNotFound, ""};
   for (; !pid; pid = read_file(posix_file_system(), culprit_path()))
     system_clock().sleep_ns(kStepNs / 10);
-  const long pidfd = ::syscall(SYS_pidfd_open, std::stoi(pid.value()), 0);
+  const long pidfd = ::syscall(SYS_pidfd_open, parse_number<int>(pid.value()).value(), 0);
   pollfd ends{static_cast<int>(pidfd), POLLIN, 0};
   if (pidfd >= 0) ::poll(&ends, 1, -1);
   if (pidfd >= 0) ::close(static_cast<int>(pidfd));
@@ -85,12 +76,12 @@ void await_culprit() {
 bool obey(const std::vector<std::string>& rules, int64_t step) {
   for (const std::string& rule : rules) {
     const auto parts = split(rule, ':');
-    if (parts.size() != 4 || std::stoll(parts[0]) != variable("LOCKSTEP_GENERATION") ||
-        std::stoll(parts[2]) != step)
+    if (parts.size() != 4 || parse_number(parts[0]) != g_orders.generation ||
+        parse_number(parts[2]) != step)
       continue;
     const bool tells_peers = parts[3].starts_with("!");
     const std::string action = parts[3].substr(tells_peers ? 1 : 0);
-    if (parts[1] == "*" || std::stoll(parts[1]) == variable("RANK")) {
+    if (parts[1] == "*" || parse_number(parts[1]) == g_orders.rank) {
       if (tells_peers &&
           !publish_file(posix_file_system(), culprit_path(), std::to_string(::getpid())))
         ::_exit(70);
@@ -107,7 +98,7 @@ bool obey(const std::vector<std::string>& rules, int64_t step) {
 
 int64_t committed_step(const std::string& state) {
   const auto contents = read_file(posix_file_system(), state);
-  return contents ? std::stoll(contents.value()) : -1;
+  return contents ? parse_number(contents.value()).value() : -1;
 }
 
 bool commit(const std::string& state, int64_t step) {
@@ -124,7 +115,7 @@ bool first_step_is_recorded() {
   if (events == nullptr) return true;
   const auto contents = read_file(posix_file_system(), events);
   const std::string line =
-      text("\"event\":\"first_step\",\"generation\":", variable("LOCKSTEP_GENERATION"), ",");
+      text("\"event\":\"first_step\",\"generation\":", g_orders.generation, ",");
   return contents && contents.value().find(line) != std::string::npos;
 }
 
@@ -140,7 +131,7 @@ bool wait_until(const ProgressPage& page, bool deaf, Done&& done) {
 
 // One generation: an exit code, or kOver.
 int run(ProgressPage& page, int64_t steps, const std::vector<std::string>& rules, bool deaf) {
-  const int64_t rank = variable("RANK");
+  const int64_t rank = g_orders.rank;
   const std::string state = state_path();
   page.set_phase(0, Phase::kLoad);
   const int64_t resumed = committed_step(state);
@@ -151,8 +142,7 @@ int run(ProgressPage& page, int64_t steps, const std::vector<std::string>& rules
     if (!deaf && page.turn() == Turn::kHalt) return kOver;
     if (!obey(rules, step)) return kOver;
     page.set_slot_us(kStepNs / 1000);
-    if (rank == 0)
-      std::printf("step: %ld generation: %ld\n", step, variable("LOCKSTEP_GENERATION"));
+    if (rank == 0) std::printf("step: %ld generation: %ld\n", step, g_orders.generation);
     std::fflush(stdout);
     const bool commits = step % kCommitEvery == 0 || g_stop;
     if (commits && rank == 0 && !commit(state, step)) return 70;
@@ -182,17 +172,20 @@ int serve(int argc, char** argv) {
     std::signal(SIGTERM, on_term);
   else
     std::signal(SIGTERM, SIG_IGN);
-  const std::filesystem::path path = std::getenv("LOCKSTEP_PROGRESS_PAGE");
+  auto told = parse_worker_orders(own_environment());
+  if (!told) return 64;
+  g_orders = std::move(told).value();
+  const std::filesystem::path path = g_orders.progress_page;
   auto page = ProgressPage::open(path);
   if (!page) return 70;
-  if (variable("RANK") == 0 && has("child") && ::fork() == 0)
+  if (g_orders.rank == 0 && has("child") && ::fork() == 0)
     for (;;) ::pause();
-  if (variable("RANK") == 0 && has("logs")) {
+  if (g_orders.rank == 0 && has("logs")) {
     show_log_on_stdout(true);
     log_warning("the disk is slow");
     log_info("of no interest");
   }
-  for (bool later = std::getenv("LOCKSTEP_TURNS") == std::string("later");; later = false) {
+  for (bool later = g_orders.serves == Serves::kLater;; later = false) {
     const int status = later ? kOver : run(**page, std::atoll(argv[1]), rules, has("deaf"));
     if (status != kOver) return status;
     g_stop = 0;

@@ -35,7 +35,7 @@ TEST(GenerationSize, TooFewEndTheJobInTheEnd) {
   EXPECT_EQ(first.reason, "only 2 of 3 nodes came");
   size.note_committed();
   EXPECT_EQ(size.plan({.have = 2, .before = 4}, 100).count, 0);
-  size.excuse(50);
+  size.forgive_sleep(50);
   EXPECT_EQ(size.plan({.have = 2, .before = 4}, 149 + options.last_call_ns).count, 0);
   EXPECT_EQ(size.plan({.have = 2, .before = 4}, 150 + options.last_call_ns).count, -1);
 }

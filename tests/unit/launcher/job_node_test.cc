@@ -41,14 +41,14 @@ class Standby : public testing::Test {
         ++attempts_;
         member_.on(answer, now_ns_);
       }
-      for (const Action& action : actions_)
+      for (const NodeAction& action : actions_)
         if (const auto* leave = std::get_if<Leave>(&action)) left_ = *leave;
       actions_.clear();
     }
   }
 
   int64_t now_ns_ = 0;
-  Actions actions_;
+  NodeActions actions_;
   Member member_{{.id = kOwn, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, false, 0};
   int attempts_ = 0;
   std::optional<Leave> left_;
@@ -97,8 +97,8 @@ TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
   std::optional<Succession> proposed;
   bool spawned = false;
   int64_t now_ns = 0;
-  const auto on = [&](const Event& event) {
-    for (const Action& action : node.on(event, now_ns += kTickNs)) {
+  const auto on = [&](const NodeEvent& event) {
+    for (const NodeAction& action : node.on(event, now_ns += kTickNs)) {
       if (const auto* proposal = std::get_if<Propose>(&action)) proposed = proposal->next;
       if (const auto* send = std::get_if<Send>(&action); send != nullptr && send->to == kStranger)
         order = std::get<Order>(send->message);
@@ -146,7 +146,7 @@ TEST(Coordinator, CountsOnlyTheNodesThatAreLeft) {
   options.supervisor.nproc_per_node = {1};
   const std::vector<NodeId> members{kOwn, 6, kLeader, 8, kStranger};
   Coordinator coordinator(options, {.generation = 3, .members = members, .lost = kLeader}, 0);
-  Actions actions;
+  NodeActions actions;
   int64_t now_ns = 0, sequence = 0;
   const auto report = [&](NodeId id) {
     Report from;
@@ -166,11 +166,11 @@ TEST(Coordinator, CountsOnlyTheNodesThatAreLeft) {
   actions.clear();
   coordinator.on(now_ns, actions);
   EXPECT_EQ(coordinator.nodes().size(), 2);
-  for (const Action& action : actions) EXPECT_FALSE(std::holds_alternative<Send>(action));
+  for (const NodeAction& action : actions) EXPECT_FALSE(std::holds_alternative<Send>(action));
   now_ns += kTickNs / 2;
   report(6);  // it comes back
   coordinator.on(now_ns + kTickNs / 2, actions);
-  EXPECT_TRUE(std::any_of(actions.begin(), actions.end(), [](const Action& action) {
+  EXPECT_TRUE(std::any_of(actions.begin(), actions.end(), [](const NodeAction& action) {
     const auto* send = std::get_if<Send>(&action);
     return send != nullptr && std::get<Order>(send->message).duty == Duty::kPrepare;
   }));

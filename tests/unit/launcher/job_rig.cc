@@ -46,7 +46,7 @@ void Job::worker_dies(NodeId id) {
   deliver();
 }
 
-void Job::tell(NodeId id, const Event& event) {
+void Job::tell(NodeId id, const NodeEvent& event) {
   on(id, event);
   deliver();
 }
@@ -124,12 +124,12 @@ void Job::expect_end(size_t nodes, const std::string& reason) const {
   EXPECT_THAT(left_.empty() ? "" : left_.back().reason, testing::HasSubstr(reason));
 }
 
-void Job::on(NodeId id, const Event& event) {
+void Job::on(NodeId id, const NodeEvent& event) {
   if (!nodes_.contains(id) || nodes_.at(id).asleep) return;
-  for (Action& action : nodes_.at(id).machine->on(event, now_ns_)) carry_out(id, action);
+  for (NodeAction& action : nodes_.at(id).machine->on(event, now_ns_)) carry_out(id, action);
 }
 
-void Job::carry_out(NodeId id, Action& action) {
+void Job::carry_out(NodeId id, NodeAction& action) {
   if (auto* out = std::get_if<Send>(&action)) {
     const NodeId to = out->to != 0 ? out->to : rendezvous_;
     if (reaches(id, to)) mail_.push_back({id, to, Delivered{std::move(out->message)}});
@@ -142,7 +142,7 @@ void Job::carry_out(NodeId id, Action& action) {
     decide(id, proposal->next);
   } else if (std::holds_alternative<Committed>(action)) {
     for (const auto& [moved, side] : std::exchange(move_at_commit_, {})) move(moved, side);
-  } else if (const auto* record = std::get_if<Record>(&action)) {
+  } else if (const auto* record = std::get_if<LoggedEvent>(&action)) {
     if (record->event == "waiting_for_nodes") ++reminders_;
   } else if (const auto* leave = std::get_if<Leave>(&action)) {
     left_.push_back(*leave);

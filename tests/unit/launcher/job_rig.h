@@ -34,7 +34,7 @@ class Job {
   void sleep(NodeId id, bool asleep) { nodes_.at(id).asleep = asleep; }
   // These move before the orders of the next generation that is committed reach them.
   void move_at_commit(std::map<NodeId, int> sides) { move_at_commit_ = std::move(sides); }
-  void tell(NodeId id, const Event& event);
+  void tell(NodeId id, const NodeEvent& event);
   void new_ones_train(uint64_t run) { run_of_new_ = run; }
   void folder_hangs(bool hangs);  // for all nodes
   void folder_hangs(NodeId id, bool hangs);
@@ -64,8 +64,8 @@ class Job {
     bool asleep = false;
   };
 
-  void on(NodeId id, const Event& event);
-  void carry_out(NodeId id, Action& action);
+  void on(NodeId id, const NodeEvent& event);
+  void carry_out(NodeId id, NodeAction& action);
   bool reaches(NodeId from, NodeId to) const;
   void decide(NodeId id, const Succession& next);
   void end_worker(NodeId id);
@@ -83,7 +83,7 @@ class Job {
   std::vector<std::pair<NodeId, Succession>> unanswered_;
   struct Mail {
     NodeId from, to;
-    Event event;
+    NodeEvent event;
   };
   std::deque<Mail> mail_;
   std::vector<NodeId> gone_;

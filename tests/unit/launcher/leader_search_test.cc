@@ -75,7 +75,7 @@ TEST_F(LeaderSearchTest, TryingToLeadDoesNotMakeItLessAlone) {
 
 TEST_F(LeaderSearchTest, WhatItSleptWasNobodysSilence) {
   search_.hear(order_of(kLeader, 1), 0);
-  search_.excuse(700);
+  search_.forgive_sleep(700);
   EXPECT_EQ(search_.silent_ns(1000), 300);
 }
 

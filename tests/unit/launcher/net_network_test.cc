@@ -35,9 +35,10 @@ struct Both {
     const double deadline = now_ms() + static_cast<double>(kMaxTestMs);
     bool there = false;
     while ((to_client == 0 || !there) && now_ms() < deadline) {
-      for (const Event& event : server.wait(1))
+      for (const ConnectionEvent& event : server.wait(1))
         if (const auto* connected = std::get_if<Connected>(&event)) to_client = connected->peer;
-      for (const Event& event : client.wait(1)) there |= std::holds_alternative<Connected>(event);
+      for (const ConnectionEvent& event : client.wait(1))
+        there |= std::holds_alternative<Connected>(event);
     }
     EXPECT_TRUE(there && to_client != 0);
   }
@@ -53,20 +54,21 @@ struct Both {
 
  private:
   template <typename Kind>
-  static std::optional<Kind> next(Network& network, std::deque<Event>& events, Network& other) {
+  static std::optional<Kind> next(Network& network, std::deque<ConnectionEvent>& events,
+                                  Network& other) {
     const double deadline = now_ms() + static_cast<double>(kMaxTestMs);
     while (now_ms() < deadline) {
       other.wait(0);
-      for (Event& event : network.wait(1)) events.push_back(std::move(event));
+      for (ConnectionEvent& event : network.wait(1)) events.push_back(std::move(event));
       while (!events.empty()) {
-        Event event = std::move(events.front());
+        ConnectionEvent event = std::move(events.front());
         events.pop_front();
         if (Kind* found = std::get_if<Kind>(&event)) return std::move(*found);
       }
     }
     return std::nullopt;
   }
-  std::deque<Event> client_events, server_events;
+  std::deque<ConnectionEvent> client_events, server_events;
 };
 
 TEST(Network, AddressesAreThoseSeenOnTheConnection) {

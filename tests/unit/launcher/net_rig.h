@@ -27,7 +27,7 @@ template <typename Kind>
 std::optional<Kind> await(Network& network) {
   const double deadline = now_ms() + static_cast<double>(kMaxTestMs);
   while (now_ms() < deadline)
-    for (Event& event : network.wait(kWaitMs))
+    for (ConnectionEvent& event : network.wait(kWaitMs))
       if (Kind* found = std::get_if<Kind>(&event)) return std::move(*found);
   ADD_FAILURE() << "no such event came";
   return std::nullopt;
@@ -61,7 +61,7 @@ class EchoServer {
   }
   void run() {
     while (!stop_) {
-      for (Event& event : network_.wait(kWaitMs))
+      for (ConnectionEvent& event : network_.wait(kWaitMs))
         if (auto* received = std::get_if<Received>(&event))
           network_.send(received->peer, std::move(received->payload));
       std::lock_guard lock(mutex_);
@@ -103,7 +103,7 @@ class GoodClient {
   void run() {
     double sent_ms = now_ms();
     while (!stop_)
-      for (const Event& event : network_.wait(kWaitMs)) {
+      for (const ConnectionEvent& event : network_.wait(kWaitMs)) {
         if (std::holds_alternative<Closed>(event)) disturbed_ = true;
         if (const auto* received = std::get_if<Received>(&event)) {
           if (received->payload != std::to_string(echoes_)) disturbed_ = true;

@@ -31,13 +31,13 @@ TEST(NetScale, AThousandPeersAnswerABroadcast) {
     Network network(options);
     for (size_t i = 0; i < kPeers; ++i) network.dial(at, kMaxTestMs);
     while (!stop)
-      for (const Event& event : network.wait(kWaitMs))
+      for (const ConnectionEvent& event : network.wait(kWaitMs))
         if (const auto* received = std::get_if<Received>(&event))
           network.send(received->peer, "ready " + received->payload.substr(0, 8));
   });
   std::vector<PeerId> peers;
   while (peers.size() < kPeers && now_ms() - start_ms < kMaxTestMs)
-    for (const Event& event : server.wait(kWaitMs))
+    for (const ConnectionEvent& event : server.wait(kWaitMs))
       if (const auto* connected = std::get_if<Connected>(&event)) peers.push_back(connected->peer);
   EXPECT_EQ(peers.size(), kPeers);
   const double joined_ms = now_ms() - start_ms;
@@ -48,7 +48,7 @@ TEST(NetScale, AThousandPeersAnswerABroadcast) {
     for (const PeerId peer : peers) server.send(peer, order);
     size_t answers = 0;
     while (answers < kPeers && now_ms() - sent_ms < static_cast<double>(kMaxTestMs))
-      for (const Event& event : server.wait(kWaitMs))
+      for (const ConnectionEvent& event : server.wait(kWaitMs))
         answers += std::holds_alternative<Received>(event);
     ASSERT_EQ(answers, kPeers) << "round " << round;
     rounds_ms.push_back(now_ms() - sent_ms);

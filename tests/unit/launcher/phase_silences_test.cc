@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
@@ -24,4 +24,4 @@ TEST(PhaseSilences, ShortOnesLeaveAMinute) {
 }
 
 }  // namespace
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

@@ -98,7 +98,7 @@ TEST_F(Process, NoticesAStoppedProcessAndKillsItsChildren) {
   process->kill_all();
   EXPECT_EQ(wait_for(*process).signal, SIGKILL);
   EXPECT_TRUE(eventually([&] {
-    reap_strangers({});
+    reap_orphans({});
     return !is_alive(child);
   }));
 }

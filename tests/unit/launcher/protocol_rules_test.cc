@@ -305,7 +305,7 @@ TEST(ProtocolRules, P22) {
 // The order to park comes once more, after the order to run: it was doubled on the way.
 TEST(ProtocolRules, P23) {
   for (const Rule without : {Rule::kP23, Rule::kNone}) {
-    Actions actions;
+    NodeActions actions;
     Member member({.id = 2, .name = "n2", .address = "a2", .timing = {}, .without = without},
                   /*leads=*/false, 0);
     const Order park = order_of(1, 1, 0, Duty::kPark);
@@ -314,7 +314,7 @@ TEST(ProtocolRules, P23) {
     member.on(order_of(1, 3, 0, Duty::kRun), 0, actions);
     actions.clear();
     member.on(park, 0, actions);
-    const bool killed = std::any_of(actions.begin(), actions.end(), [](const Action& action) {
+    const bool killed = std::any_of(actions.begin(), actions.end(), [](const NodeAction& action) {
       return std::holds_alternative<KillWorkers>(action);
     });
     EXPECT_EQ(killed, without == Rule::kP23);

@@ -37,7 +37,7 @@ TEST_F(RosterTest, ANodeIsSuspectFirstAndLostLater) {
   EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns - 1), "");
   EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns), "no word for 1500 ms");
   EXPECT_EQ(roster_.reason_lost(*roster_.find(kOwn), 10 * timing_.evict_ns), "");
-  roster_.excuse(timing_.evict_ns);
+  roster_.forgive_sleep(timing_.evict_ns);
   EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns), "");
 }
 
@@ -65,8 +65,8 @@ TEST_F(RosterTest, WhoFollowsAnotherCoordinatorDoesNotCount) {
 
 TEST_F(RosterTest, AStruckNodeStaysUntilTheSweep) {
   Node& node = add(2);
-  EXPECT_TRUE(roster_.strike(node));
-  EXPECT_FALSE(roster_.strike(node));
+  EXPECT_TRUE(roster_.remove(node));
+  EXPECT_FALSE(roster_.remove(node));
   EXPECT_EQ(roster_.find(2), nullptr);
   EXPECT_EQ(roster_.nodes().size(), 1u);
   roster_.sweep();

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 namespace {
 
 TEST(Straggler, TakesHalfAsLongAgainAsTheMedianOfTheOthers) {
@@ -28,4 +28,4 @@ TEST(SlowRank, IsSaidOnceAfterTenStepsOnEnd) {
 }
 
 }  // namespace
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

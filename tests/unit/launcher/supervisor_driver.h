@@ -10,19 +10,18 @@
 
 #include "base/text.h"
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 
 inline constexpr int64_t kSecond = 1'000'000'000;
 
-inline std::string name_of(const Action& action) {
-  if (const auto* spawn = std::get_if<SpawnAll>(&action))
+inline std::string name_of(const JobAction& action) {
+  if (const auto* spawn = std::get_if<Prepare>(&action))
     return text("spawn ", spawn->generation, " x", spawn->world_size);
-  if (const auto* signal = std::get_if<Signal>(&action))
-    return text("signal ", signal->rank, " ", signal_text(signal->signal));
-  if (std::holds_alternative<KillAll>(action)) return "kill";
+  if (std::holds_alternative<TermWorkers>(action)) return "term";
+  if (std::holds_alternative<KillWorkers>(action)) return "kill";
   if (const auto* finish = std::get_if<Finish>(&action))
     return text("finish ", finish->exit_status);
-  return "record " + std::get<Record>(action).event;
+  return "record " + std::get<LoggedEvent>(action).event;
 }
 
 inline WorkerExit ended(int rank, int exit_code, int64_t committed = -1) {
@@ -44,10 +43,10 @@ class Driver {
  public:
   explicit Driver(SupervisorOptions options) : supervisor(std::move(options)) {}
 
-  std::vector<std::string> on(const Event& event) {
+  std::vector<std::string> on(const JobEvent& event) {
     std::vector<std::string> deeds;
-    for (const Action& action : supervisor.on(event, now)) {
-      if (const auto* record = std::get_if<Record>(&action)) {
+    for (const JobAction& action : supervisor.on(event, now)) {
+      if (const auto* record = std::get_if<LoggedEvent>(&action)) {
         records.push_back(record->event);
       } else {
         deeds.push_back(name_of(action));
@@ -109,4 +108,4 @@ inline SupervisorOptions workers(int64_t count) {
   return options;
 }
 
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

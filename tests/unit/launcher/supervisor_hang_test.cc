@@ -6,7 +6,7 @@
 
 #include "supervisor_driver.h"
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 namespace {
 
 using testing::ElementsAre;
@@ -140,4 +140,4 @@ TEST(Supervisor, APhaseWhosePaceIsKnownHangsSooner) {
 }
 
 }  // namespace
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

@@ -8,9 +8,10 @@
 #include "supervisor_driver.h"
 #include "tests/support/seed.h"
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 namespace {
 
+using testing::Contains;
 using testing::IsEmpty;
 
 // Whatever comes in whatever state: it never crashes, and what has ended stays ended and silent.
@@ -40,12 +41,12 @@ TEST(Supervisor, EveryEventInEveryState) {
     d.on(SpawnFailed{"x"});
     return d;
   };
-  const std::vector<Event> events = {Started{},
-                                     SpawnFailed{"x"},
-                                     WorkersExited{{killed(1, SIGKILL)}, 0},
-                                     Tick{{}},
-                                     Tick{std::vector<Sample>(5)},
-                                     StopRequested{SIGTERM}};
+  const std::vector<JobEvent> events = {Started{},
+                                        SpawnFailed{"x"},
+                                        WorkersExited{{killed(1, SIGKILL)}, 0},
+                                        Tick{{}},
+                                        Tick{std::vector<Sample>(5)},
+                                        StopRequested{SIGTERM}};
   //                     Started     SpawnFailed WorkersExited Tick        Tick        StopRequested
   const State F = State::kForming, R = State::kRunning, S = State::kStopping, D = State::kDone,
               X = State::kFailed;
@@ -84,9 +85,9 @@ TEST(Supervisor, RandomWalksKeepTheInvariants) {
     Supervisor supervisor(options);
     std::vector<bool> alive;
     int finishes = 0, generations = 0;
-    std::vector<Event> todo = {Begin{}};
+    std::vector<JobEvent> todo = {Begin{}};
     for (int64_t now = 1; finishes == 0 && now < 500; ++now) {
-      Event event = Tick{std::vector<Sample>(alive.size())};
+      JobEvent event = Tick{std::vector<Sample>(alive.size())};
       if (!todo.empty()) {
         event = todo.back();
         todo.pop_back();
@@ -99,17 +100,15 @@ TEST(Supervisor, RandomWalksKeepTheInvariants) {
       } else if (draw(20) == 0) {
         event = StopRequested{draw(2) ? SIGTERM : SIGINT};
       }
-      for (const Action& action : supervisor.on(event, now)) {
+      for (const JobAction& action : supervisor.on(event, now)) {
         EXPECT_EQ(finishes, 0);
-        if (const auto* spawn = std::get_if<SpawnAll>(&action)) {
+        if (const auto* spawn = std::get_if<Prepare>(&action)) {
           for (const bool one : alive) EXPECT_FALSE(one);
           EXPECT_EQ(spawn->generation, generations++);
           alive.assign(static_cast<size_t>(spawn->world_size), true);
           todo.push_back(Started{});
         }
-        if (const auto* signal = std::get_if<Signal>(&action)) {
-          EXPECT_TRUE(alive[signal->rank]);
-        }
+        if (std::holds_alternative<TermWorkers>(action)) EXPECT_THAT(alive, Contains(true));
         if (std::holds_alternative<Finish>(action)) ++finishes;
       }
     }
@@ -120,4 +119,4 @@ TEST(Supervisor, RandomWalksKeepTheInvariants) {
 }
 
 }  // namespace
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

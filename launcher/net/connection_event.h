@@ -32,7 +32,7 @@ struct Closed {
   PeerId peer = 0;
   std::string reason;  // "10.0.0.3:4711: it said: the job is done", "…: Connection reset by peer"
 };
-using Event = std::variant<Connected, Received, Closed>;
+using ConnectionEvent = std::variant<Connected, Received, Closed>;
 
 // Every limit with its name.
 struct NetworkLimits {

@@ -1,4 +1,4 @@
-#include "launcher/control/narration.h"
+#include "launcher/control/log_event.h"
 
 #include <string>
 
@@ -6,9 +6,9 @@
 #include "base/text.h"
 #include "launcher/control/incident.h"
 
-namespace lockstep::launcher {
+namespace lockstep::launcher::control {
 
-void narrate(const Record& event, int64_t min_nodes) {
+void log_event(const LoggedEvent& event, int64_t min_nodes) {
   const std::string generation = text("generation ", event.generation);
   const std::string least = text("at least ", min_nodes, " must be here");
   WorkerExit peer_lost;
@@ -45,12 +45,12 @@ void narrate(const Record& event, int64_t min_nodes) {
   }
 }
 
-void narrate_ranks(const control::Order& order) {
+void log_ranks(const Order& order) {
   log_info("generation ", order.generation, ": ranks ", order.first_rank, " to ",
            order.first_rank + order.count - 1, " of ", order.world_size, " run here");
 }
 
-void narrate_end(int exit_status, const std::string& reason) {
+void log_end(int exit_status, const std::string& reason) {
   const std::string words = text("ended with status ", exit_status, ": ", reason);
   if (exit_status == kExitResume) {
     log_warning(words);
@@ -59,4 +59,4 @@ void narrate_end(int exit_status, const std::string& reason) {
   }
 }
 
-}  // namespace lockstep::launcher
+}  // namespace lockstep::launcher::control

@@ -1,4 +1,4 @@
-#include "launcher/agent/crew.h"
+#include "launcher/agent/worker_processes.h"
 
 #include <algorithm>
 #include <csignal>
@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launcher/host/run_files.h"
-#include "worker_link/turn_orders.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -18,38 +17,42 @@ constexpr int64_t kStateLookNs = 500'000'000;  // how often /proc is asked who i
 
 }  // namespace
 
-Result<void> Crew::start(const Place& place) {
-  first_rank_ = place.first_rank;
+Result<void> WorkerProcesses::start(WorkerOrders first) {
+  first_rank_ = first.rank;
   halt_by_ns_ = 0;
   may_ready_ = true;
-  auto started = start_all(place);
+  first.serves = Serves::kMany;
+  auto started = start_all(first);
   if (!started) workers_.clear();
   return started;
 }
 
-Result<void> Crew::start_all(const Place& place) {
+Result<void> WorkerProcesses::start_all(const WorkerOrders& first) {
   if (!folder_.empty()) {
     const auto old = remove_tree(file_system_, folder_);
     if (!old) log_warning(old.error().message);
   }
-  folder_ = scratch_ / text("g", place.generation);
+  folder_ = scratch_ / text("g", first.generation);
   LOCKSTEP_RETURN_IF_ERROR(file_system_.make_directories(folder_));
-  std::vector<Worker> parked = take_parked(place.count);
+  std::vector<Worker> parked = take_parked(first.local_world_size);
   if (!parked.empty())
-    log_info("generation ", place.generation, ": ", parked.size(), " of ", place.count,
+    log_info("generation ", first.generation, ": ", parked.size(), " of ", first.local_world_size,
              " processes of this node go on");
   auto next = parked.begin();
   // Those that go on keep their slots; new ones take the lowest that are free.
-  for (int64_t slot = 0; std::ssize(workers_) < place.count; ++slot) {
-    const int64_t local = std::ssize(workers_);
+  for (int slot = 0; std::ssize(workers_) < first.local_world_size; ++slot) {
+    const auto local = static_cast<int>(workers_.size());
     const bool taken = next != parked.end() && next->slot == slot;
-    if (!taken && place.count - local <= parked.end() - next) continue;
-    const WorkerPlace worker = place_of(place, local, slot);
+    if (!taken && first.local_world_size - local <= parked.end() - next) continue;
+    WorkerOrders orders = first;
+    orders.rank += local;
+    orders.local_rank = slot;
+    if (orders.store.empty()) orders.store = text("file:", (folder_ / "store").string());
     if (taken) {
-      LOCKSTEP_RETURN_IF_ERROR(next_turn(*next, worker));
+      LOCKSTEP_RETURN_IF_ERROR(next_turn(*next, orders));
       workers_.push_back(std::move(*next++));
     } else {
-      LOCKSTEP_TRY(Worker started, replace(worker));
+      LOCKSTEP_TRY(Worker started, replace(orders));
       workers_.push_back(std::move(started));
     }
   }
@@ -57,7 +60,7 @@ Result<void> Crew::start_all(const Place& place) {
 }
 
 // At most `count`, by slot. The others end here.
-std::vector<Crew::Worker> Crew::take_parked(int64_t count) {
+std::vector<WorkerProcesses::Worker> WorkerProcesses::take_parked(int64_t count) {
   std::vector<Worker> parked;
   for (Worker& worker : std::exchange(workers_, {}))
     if (worker.state == State::kParked && !worker.process.reaped() && std::ssize(parked) < count)
@@ -65,40 +68,25 @@ std::vector<Crew::Worker> Crew::take_parked(int64_t count) {
   return parked;
 }
 
-WorkerPlace Crew::place_of(const Place& place, int64_t local, int64_t slot) const {
-  WorkerPlace worker;
-  worker.rank = place.first_rank + local;
-  worker.local_rank = slot;
-  worker.world_size = place.world_size;
-  worker.local_world_size = place.count;
-  worker.generation = place.generation;
-  worker.nonce = place.nonce;
-  worker.store = place.store.empty() ? text("file:", (folder_ / "store").string()) : place.store;
-  worker.bind_address = place.bind_address;
-  worker.bind_interface = place.bind_interface;
-  worker.threads = options_.threads;
-  return worker;
-}
-
-std::filesystem::path Crew::output_of(int64_t rank) const {
+std::filesystem::path WorkerProcesses::output_of(int64_t rank) const {
   return rank == 0 ? options_.dump_folder / "logs" / "console.log"
                    : log_path(options_.dump_folder, rank);
 }
 
 // By the one that is ready, or a new one.
-Result<Crew::Worker> Crew::replace(const WorkerPlace& place) {
+Result<WorkerProcesses::Worker> WorkerProcesses::replace(const WorkerOrders& orders) {
   const bool ready = ready_ && ready_->page->turn() == Turn::kParked;
   if (!ready || ready_->process.try_reap()) {
     ready_.reset();
-    return start_process(place, /*later=*/false);
+    return start_process(orders);
   }
   Worker worker = std::move(*std::exchange(ready_, std::nullopt));
-  worker.slot = place.local_rank;
-  LOCKSTEP_RETURN_IF_ERROR(next_turn(worker, place));
+  worker.slot = orders.local_rank;
+  LOCKSTEP_RETURN_IF_ERROR(next_turn(worker, orders));
   return worker;
 }
 
-void Crew::keep_one_ready() {
+void WorkerProcesses::keep_one_ready() {
   const auto runs = [](const Worker& worker) { return worker.state == State::kRuns; };
   const auto has_trained = [](const Worker& worker) { return worker.page->read().slot_us > 0; };
   if (!may_ready_ || ready_ || told_to_halt() ||
@@ -106,60 +94,60 @@ void Crew::keep_one_ready() {
       !std::any_of(workers_.begin(), workers_.end(), has_trained))
     return;
   may_ready_ = false;
-  auto started = start_process({}, /*later=*/true);
+  WorkerOrders orders;
+  orders.serves = Serves::kLater;
+  orders.keep_bytes = largest_memory();
+  auto started = start_process(std::move(orders));
   if (!started) return log_warning("no process is kept ready: ", started.error().message);
   ready_ = std::move(started).value();
 }
 
-// `later`: it begins with orders, not with this place.
-Result<Crew::Worker> Crew::start_process(WorkerPlace place, bool later) {
-  place.progress_page = scratch_ / text("page_", started_++);
-  LOCKSTEP_TRY(auto page, ProgressPage::open(place.progress_page));
-  const auto log = log_path(options_.dump_folder, place.rank);
+Result<WorkerProcesses::Worker> WorkerProcesses::start_process(WorkerOrders orders) {
+  orders.progress_page = scratch_ / text("page_", started_++);
+  LOCKSTEP_TRY(auto page, ProgressPage::open(orders.progress_page));
+  const bool later = orders.serves == Serves::kLater;
+  const auto log = log_path(options_.dump_folder, orders.rank);
   const auto ready_log = log.parent_path() / "ready.log";
   const int64_t log_start = file_size(file_system_, log);
-  Environment variables = worker_variables(options_.environment, place);
-  variables["LOCKSTEP_TURNS"] = later ? "later" : "first";
-  if (later) variables["LOCKSTEP_KEEP_BYTES"] = std::to_string(largest_memory());
   LOCKSTEP_TRY(auto process,
-               WorkerProcess::spawn({.program = options_.worker_program,
-                                     .arguments = options_.worker_arguments,
-                                     .environment = variables,
-                                     .stderr_path = later ? ready_log : log,
-                                     .stdout_path = later ? ready_log : output_of(place.rank)}));
+               WorkerProcess::spawn(
+                   {.program = options_.worker_program,
+                    .arguments = options_.worker_arguments,
+                    .environment = worker_variables(options_.environment, orders, options_.threads),
+                    .stderr_path = later ? ready_log : log,
+                    .stdout_path = later ? ready_log : output_of(orders.rank)}));
   const pid_t pid = process.pid();
-  Worker worker{std::move(process), pid, place.local_rank, place.progress_page, std::move(page)};
+  Worker worker{std::move(process), pid, orders.local_rank, orders.progress_page, std::move(page)};
   worker.log = log;
   worker.log_start = log_start;
   return worker;
 }
 
-int64_t Crew::largest_memory() const {
+int64_t WorkerProcesses::largest_memory() const {
   int64_t largest = 0;
   for (const Worker& worker : workers_)
     largest = std::max(largest, kernel_bytes(text("/proc/", worker.pid, "/status"), "RssAnon"));
   return largest;
 }
 
-Result<void> Crew::next_turn(Worker& worker, WorkerPlace place) {
-  place.progress_page = worker.page_path;
-  worker.log = log_path(options_.dump_folder, place.rank);
+Result<void> WorkerProcesses::next_turn(Worker& worker, WorkerOrders orders) {
+  worker.log = log_path(options_.dump_folder, orders.rank);
   worker.log_start = file_size(file_system_, worker.log);
-  Environment orders = worker_variables({}, place);
-  orders["LOCKSTEP_STDOUT"] = output_of(place.rank).string();
-  orders["LOCKSTEP_STDERR"] = worker.log.string();
+  orders.progress_page = worker.page_path;
+  orders.standard_output = output_of(orders.rank);
+  orders.standard_error = worker.log;
   LOCKSTEP_RETURN_IF_ERROR(write_orders(file_system_, worker.page_path, orders));
   worker.state = State::kRuns;
   worker.page->next_turn();
   return {};
 }
 
-void Crew::terminate() {
+void WorkerProcesses::terminate() {
   for (const Worker& worker : workers_)
     if (worker.state == State::kRuns) worker.process.signal(SIGTERM);
 }
 
-void Crew::halt() {
+void WorkerProcesses::halt() {
   if (halt_by_ns_ == 0) halt_by_ns_ = clock_.monotonic_ns() + kHaltNs;
   for (Worker& worker : workers_) {
     if (worker.state != State::kRuns) continue;
@@ -168,13 +156,13 @@ void Crew::halt() {
   }
 }
 
-bool Crew::waits() const {
+bool WorkerProcesses::waits() const {
   return told_to_halt() && std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) {
            return worker.state == State::kRuns;
          });
 }
 
-std::vector<WorkerExit> Crew::reap() {
+std::vector<WorkerExit> WorkerProcesses::reap() {
   std::vector<WorkerExit> exits;
   std::vector<pid_t> own;
   for (size_t i = 0; i < workers_.size(); ++i) {
@@ -191,12 +179,12 @@ std::vector<WorkerExit> Crew::reap() {
   }
   if (ready_ && ready_->process.try_reap()) ready_.reset();
   if (ready_) own.push_back(ready_->pid);
-  reap_strangers(own);
+  reap_orphans(own);
   return exits;
 }
 
 // Of its part in the generation, once.
-std::optional<WorkerExit> Crew::end_of(Worker& worker) {
+std::optional<WorkerExit> WorkerProcesses::end_of(Worker& worker) {
   const State before = worker.state;
   WorkerExit end;
   if (const auto status = worker.process.try_reap()) {
@@ -213,10 +201,10 @@ std::optional<WorkerExit> Crew::end_of(Worker& worker) {
   return end;
 }
 
-Tick Crew::look(int64_t now_ns) {
+control::Tick WorkerProcesses::look(int64_t now_ns) {
   const bool look_at_state = now_ns - state_looked_ns_ >= kStateLookNs;
   if (look_at_state) state_looked_ns_ = now_ns;
-  Tick tick;
+  control::Tick tick;
   for (Worker& worker : workers_) {
     if (look_at_state) worker.stopped = worker.process.stopped();
     tick.samples.push_back({worker.page->read(), worker.stopped});
@@ -224,20 +212,20 @@ Tick Crew::look(int64_t now_ns) {
   return tick;
 }
 
-std::vector<int> Crew::pidfds() const {
+std::vector<int> WorkerProcesses::pidfds() const {
   std::vector<int> descriptors;
   for (const Worker& worker : workers_)
     if (!worker.process.reaped()) descriptors.push_back(worker.process.pidfd());
   return descriptors;
 }
 
-std::vector<int32_t> Crew::pids() const {
+std::vector<int32_t> WorkerProcesses::pids() const {
   std::vector<int32_t> pids;
   for (const Worker& worker : workers_) pids.push_back(worker.pid);
   return pids;
 }
 
-std::filesystem::path Crew::page_of(int64_t rank) const {
+std::filesystem::path WorkerProcesses::page_of(int64_t rank) const {
   const auto local = static_cast<size_t>(rank - first_rank_);
   return rank >= first_rank_ && local < workers_.size() ? workers_[local].page_path : "";
 }

@@ -1,12 +1,12 @@
-#include "launcher/agent/errands.h"
+#include "launcher/agent/task_thread.h"
 
 #include <utility>
 
 namespace lockstep::launcher {
 
-Errands::Errands() : thread_([this] { work(); }) {}
+TaskThread::TaskThread() : thread_([this] { work(); }) {}
 
-Errands::~Errands() {
+TaskThread::~TaskThread() {
   {
     const std::lock_guard lock(mutex_);
     closed_ = true;
@@ -15,28 +15,28 @@ Errands::~Errands() {
   thread_.join();
 }
 
-void Errands::post_latest(const std::string& kind, Errand errand) {
+void TaskThread::post_latest(const std::string& kind, Task task) {
   const std::lock_guard lock(mutex_);
   if (!kind.empty()) std::erase_if(items_, [&](const Item& item) { return item.kind == kind; });
-  items_.push_back({kind, std::move(errand)});
+  items_.push_back({kind, std::move(task)});
   changed_.notify_all();
 }
 
-void Errands::finish() {
+void TaskThread::finish() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return items_.empty() && !busy_; });
 }
 
-void Errands::work() {
+void TaskThread::work() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return closed_ || !items_.empty(); });
     if (items_.empty()) return;
-    const Errand errand = std::move(items_.front().errand);
+    const Task task = std::move(items_.front().task);
     items_.pop_front();
     busy_ = true;
     lock.unlock();
-    errand();
+    task();
     lock.lock();
     busy_ = false;
     changed_.notify_all();

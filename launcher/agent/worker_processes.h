@@ -16,25 +16,23 @@
 #include "base/file_system.h"
 #include "launcher/agent/agent_options.h"
 #include "launcher/host/process.h"
+#include "worker_link/progress_page.h"
+#include "worker_link/worker_orders.h"
 
 namespace lockstep::launcher {
 
-class Crew {
+class WorkerProcesses {
  public:
-  struct Place {
-    int64_t generation = 0, first_rank = 0, count = 1, world_size = 1;
-    std::string nonce;
-    std::string store;  // empty: a file of this generation, when no other node takes part
-    std::string bind_address = "", bind_interface = "";  // empty: the workers choose
-  };
   // Everything of a generation that is not for people lies in `scratch`, a private folder.
-  Crew(FileSystem& file_system, Clock& clock, const AgentOptions& options,
-       std::filesystem::path scratch)
+  WorkerProcesses(FileSystem& file_system, Clock& clock, const AgentOptions& options,
+                  std::filesystem::path scratch)
       : file_system_(file_system), clock_(clock), options_(options), scratch_(std::move(scratch)) {}
 
-  // Starts the workers of a generation; those of the one before have all been reaped. On failure
-  // none is left. Errors: kIo, kNotFound.
-  Result<void> start(const Place& place);
+  // Starts the workers of a generation, local_world_size of them. `first`: the orders for the one
+  // of the lowest rank; no store: a file of this generation, when no other node takes part.
+  // Requires: those of the generation before have all been reaped. On failure none is left.
+  // Errors: kIo, kNotFound.
+  Result<void> start(WorkerOrders first);
   void terminate();  // SIGTERM to each
   // Each shall let go of the generation; SIGKILL to one that cannot, or has not within kHaltNs, and
   // to its children.
@@ -45,7 +43,7 @@ class Crew {
   // Those that have ended since the last call, by rank of the job.
   std::vector<WorkerExit> reap();
   // Their pages, by local rank.
-  Tick look(int64_t now_ns);
+  control::Tick look(int64_t now_ns);
   // Has one process ready for a worker that will be lost: LibTorch is loaded, it has the memory
   // that a worker has (at most core::kKeptBytes), and waits. From the workers' first step on.
   void keep_one_ready();
@@ -69,13 +67,12 @@ class Crew {
     int64_t log_start = 0;  // where this generation's lines begin
     bool stopped = false;
   };
-  Result<void> start_all(const Place& place);
+  Result<void> start_all(const WorkerOrders& first);
   std::vector<Worker> take_parked(int64_t count);
-  Result<Worker> start_process(WorkerPlace place, bool later);
+  Result<Worker> start_process(WorkerOrders orders);
   int64_t largest_memory() const;  // bytes that a worker has of its own
-  Result<Worker> replace(const WorkerPlace& place);
-  Result<void> next_turn(Worker& worker, WorkerPlace place);
-  WorkerPlace place_of(const Place& place, int64_t local, int64_t slot) const;
+  Result<Worker> replace(const WorkerOrders& orders);
+  Result<void> next_turn(Worker& worker, WorkerOrders orders);
   std::optional<WorkerExit> end_of(Worker& worker);
   std::filesystem::path output_of(int64_t rank) const;
 

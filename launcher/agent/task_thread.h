@@ -11,23 +11,23 @@
 
 namespace lockstep::launcher {
 
-// Thread-safe. An errand must not throw, and may post others.
-class Errands {
+// Thread-safe. An task must not throw, and may post others.
+class TaskThread {
  public:
-  using Errand = std::function<void()>;
-  Errands();
-  ~Errands();  // does what is left
+  using Task = std::function<void()>;
+  TaskThread();
+  ~TaskThread();  // does what is left
 
-  void post(Errand errand) { post_latest("", std::move(errand)); }
+  void post(Task task) { post_latest("", std::move(task)); }
   // In place of one of this kind that has not begun, and after all that were posted since.
-  void post_latest(const std::string& kind, Errand errand);
+  void post_latest(const std::string& kind, Task task);
   // Returns when all that was posted is done.
   void finish();
 
  private:
   struct Item {
     std::string kind;  // empty: none
-    Errand errand;
+    Task task;
   };
   void work();
 
