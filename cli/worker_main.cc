@@ -24,7 +24,7 @@
 #include "core/train/same_run.h"
 #include "core/train/trainer.h"
 #include "core/train/turns.h"
-#include "layout/slot_map.h"
+#include "layout/strategy.h"
 #include "worker_link/worker_orders.h"
 
 namespace lockstep {

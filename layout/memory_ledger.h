@@ -62,7 +62,7 @@ class MemoryLedger {
   };
   void at(const char* doing, int64_t layer = -1) { moment_ = {doing, layer}; }
 
-  int64_t total() const { return total_; }
+  int64_t live(MemoryUse use) const { return live_[static_cast<size_t>(use)]; }
   int64_t peak_total() const { return peak_total_; }
   const ByUse& peak() const { return peak_; }
   const Moment& peak_moment() const { return peak_moment_; }

@@ -6,8 +6,8 @@
 
 #include "base/text.h"
 #include "layout/decoder_model.h"
-#include "layout/memory_units.h"
 #include "layout/memory_walk.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::layout {
 namespace {
@@ -31,32 +31,39 @@ constexpr const char* kNames[kMemoryUses] = {
 constexpr int64_t kMaxLayers = 4096, kMaxBatch = 65536;  // the config's limits
 constexpr int64_t kStepsOfAll = 100;                     // factors are multiples of 1 / this
 
+ShardLayout layout_of(const UnitSpec& unit, const Strategy& strategy) {
+  return ShardLayout::create(unit.tiles(), strategy.map.world_size, strategy.shard_size);
+}
+
 // Bytes of the tiles of all trained units that rank 0 owns: what it writes to checkpoints, fp32.
-int64_t owned_bytes(const ModelSpec& spec, int64_t world_size) {
-  int64_t tiles = 0;
+int64_t owned_bytes(const ModelSpec& spec, const Strategy& strategy) {
+  int64_t elements = 0;
   for (const UnitSpec& unit : spec.units)
-    if (!unit.frozen) tiles += (unit.tiles() + world_size - 1) / world_size;
-  return tiles * kTileElements * 4;
+    if (!unit.frozen) elements += layout_of(unit, strategy).owned_elements();
+  return elements * 4;
 }
 
 // What other ranks of this node have still to read of this one: about a shard and the gradients of
 // three units, as large as the largest (core/comm/node_communicator).
-int64_t outbox_bytes(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
-  const Spread spread = Spread::create(config, ranks.world_size, ranks.per_node);
-  int64_t tiles = 0;
-  for (const UnitSpec& unit : spec.units) tiles = std::max(tiles, unit.tiles());
-  const int64_t part = (tiles + spread.world_size - 1) / spread.world_size * kTileElements;
-  const int64_t shard = spread.shard_size > 1 ? spread.copies() * part * spread.wire_bytes : 0;
-  return 3 * (shard + (spread.world_size - 1) * part * spread.piece_bytes());
+int64_t outbox_bytes(const ModelSpec& spec, const Strategy& strategy) {
+  ShardLayout largest;
+  for (const UnitSpec& unit : spec.units)
+    if (unit.tiles() > largest.tiles) largest = layout_of(unit, strategy);
+  const int64_t shard =
+      strategy.shard_size > 1 ? largest.held_elements() * strategy.compute_bytes() : 0;
+  const int64_t gradients = (largest.padded_elements() - largest.owned_elements()) *
+                            (strategy.map.block ? 4 : strategy.compute_bytes());
+  return 3 * (shard + gradients);
 }
 
 std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
   constexpr int64_t kChunkBytes = int64_t{4} << 18;
   const Config::Checkpoint& c = config.checkpoint;
-  const int64_t state = 3 * owned_bytes(spec, ranks.world_size);
+  const Strategy strategy = ranks.strategy(config);
+  const int64_t state = 3 * owned_bytes(spec, strategy);
   std::vector<MemoryRow> rows;
   if (ranks.world_size > 1)
-    rows.push_back({"shared with ranks of this node", outbox_bytes(config, spec, ranks)});
+    rows.push_back({"shared with ranks of this node", outbox_bytes(spec, strategy)});
   if (c.enable) {
     rows.push_back({"checkpoint: staged copy of the state", state});  // StagingArea::create
     // ChunkPipeline: slot_count encoded chunks

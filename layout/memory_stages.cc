@@ -2,42 +2,36 @@
 
 #include <algorithm>
 
+#include "layout/stage_sizes.h"
+
 namespace lockstep::layout {
 namespace {
 
 constexpr int64_t kFloat = 4;
 
-// core/model/head_stage.cc: chunk_rows
-int64_t chunk_rows(int64_t vocab) {
-  constexpr int64_t kChunkLogitBytes = int64_t{32} << 20;
-  return std::max<int64_t>(64, kChunkLogitBytes / (vocab * kFloat) / 64 * 64);
-}
-
-// core/model/layers.cc, stacked_weight: matrices that do not lie back to back, since one does not
-// end with a tile, are copied. Elements of the copy.
-int64_t stacked_copy(const UnitSpec& unit, Role first, int64_t count) {
-  const auto begin = static_cast<size_t>(unit.find(first));
+// core/model/layers.cc, stacked_weight: elements of the copy of matrices that do not lie back to
+// back.
+int64_t stacked_copy(const UnitSpec& unit, Role first, int count) {
+  const int begin = unit.find(first);
+  if (back_to_back(unit, begin, count)) return 0;
   int64_t elements = 0;
-  bool copied = false;
-  for (size_t i = begin; i < begin + static_cast<size_t>(count); ++i) {
-    elements += unit.params[i].elements();
-    copied |= i + 1 < begin + static_cast<size_t>(count) &&
-              unit.params[i].elements() % kTileElements != 0;
-  }
-  return copied ? elements : 0;
+  for (int i = begin; i < begin + count; ++i)
+    elements += unit.params[static_cast<size_t>(i)].elements();
+  return elements;
 }
 
 }  // namespace
 
-StageMemory::StageMemory(const Config& config, const ModelSpec& spec, MemoryLedger& ledger)
+StageMemory::StageMemory(const Config& config, const ModelSpec& spec, int64_t compute_bytes,
+                         MemoryLedger& ledger)
     : shape_(spec.shape),
       spec_(spec),
       ledger_(ledger),
       batch_(config.training.local_batch_size),
       seq_len_(config.training.seq_len),
       rows_(batch_ * seq_len_),
-      width_(config.training.mixed_precision_param == FloatType::kBfloat16 ? 2 : 4),
-      checkpointing_(config.activation_checkpoint),
+      width_(compute_bytes),
+      recompute_every_(recompute_every(config.activation_checkpoint)),
       fused_(config.model.fused_attention),
       dropout_(config.model.dropout > 0),
       adapter_dropout_(config.lora.dropout > 0) {
@@ -63,13 +57,10 @@ void StageMemory::hold_tables() {
 // core/kernels/attention.cc: Attention::blocks. Bytes of the scores of the largest block of all
 // stacks, of its queries, and of a copy of its keys; the last block is the one with most keys.
 StageMemory::ScoreBlock StageMemory::score_block(int64_t layer) const {
-  constexpr int64_t kBlockScores = int64_t{1} << 19, kMinQueries = 16, kMaxQueries = 128;
   const int64_t h = shape_.n_heads, e = shape_.head_dim, window = shape_.window(layer);
   int64_t queries = seq_len_, keys = seq_len_;
   if (fused_) {
-    queries = std::clamp(kBlockScores / (batch_ * h * seq_len_) / kMinQueries * kMinQueries,
-                         kMinQueries, kMaxQueries);
-    queries = std::min(queries, seq_len_);
+    queries = std::min(seq_len_, attention_queries(batch_, h, seq_len_));
     if (window > 0) keys = std::min(seq_len_, queries + window - 1);
   }
   const int64_t key_copy = keys < seq_len_ ? batch_ * shape_.n_kv_heads * keys * e * width_ : 0;
@@ -79,12 +70,6 @@ StageMemory::ScoreBlock StageMemory::score_block(int64_t layer) const {
 // Attention::Kept::probabilities
 int64_t StageMemory::probabilities(int64_t layer) const {
   return fused_ ? 0 : score_block(layer).scores;
-}
-
-bool StageMemory::recomputed(int64_t layer) const {
-  if (checkpointing_.mode == Recompute::kNone) return false;
-  return checkpointing_.mode == Recompute::kFull ||
-         (layer + 1) % checkpointing_.selective_ac_option == 0;
 }
 
 void StageMemory::embedding_forward() {
@@ -101,7 +86,7 @@ void StageMemory::layer_forward(const PartMemory& part, const PartMemory* adapte
 }
 
 void StageMemory::block_forward(const PartMemory& part, const PartMemory* adapters, int64_t layer) {
-  const bool all = !recomputed(layer);
+  const bool all = !recomputed(recompute_every_, layer);
   block_run(part, adapters, layer, all);
   ledger_.hold(MemoryUse::kActivations, x_);  // y
   low_rank(adapters, Role::kDown, 1, /*backward=*/false);
@@ -117,7 +102,7 @@ void StageMemory::block_run(const PartMemory& part, const PartMemory* adapters, 
   const auto done = [this, all](int64_t bytes) {
     if (!all) ledger_.drop(MemoryUse::kActivations, bytes);
   };
-  const auto linear = [&](Role first, int64_t count, int64_t bytes) {  // Linear::forward
+  const auto linear = [&](Role first, int count, int64_t bytes) {  // Linear::forward
     {
       Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_);
       keep(bytes);
@@ -151,11 +136,11 @@ void StageMemory::block_run(const PartMemory& part, const PartMemory* adapters, 
 
 // LowRank: forward adds a product; backward keeps the gradients between the factors until dx is
 // there.
-void StageMemory::low_rank(const PartMemory* adapters, Role first, int64_t count, bool backward) {
+void StageMemory::low_rank(const PartMemory* adapters, Role first, int count, bool backward) {
   if (adapters == nullptr) return;
   int64_t kept = 0, most = 0;  // elements of a row
-  for (int64_t i = 0; i < count; ++i) {
-    const int a = adapters->spec->find(static_cast<Role>(static_cast<int64_t>(first) + i));
+  for (int i = 0; i < count; ++i) {
+    const int a = adapters->spec->find(static_cast<Role>(static_cast<int>(first) + i));
     if (a < 0) continue;
     const auto& params = adapters->spec->params;
     const int64_t rank = params[static_cast<size_t>(a)].shape[0],
@@ -173,7 +158,7 @@ void StageMemory::low_rank(const PartMemory* adapters, Role first, int64_t count
 // HeadStage::run
 void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
   ledger_.at("head and loss");
-  const int64_t vocab = shape_.vocab_size, chunk = std::min(rows_, chunk_rows(vocab));
+  const int64_t vocab = shape_.vocab_size, chunk = std::min(rows_, head_chunk_rows(vocab));
   const bool alone = chunk == rows_ && !shape_.tied;
   Held work(ledger_, MemoryUse::kWork, norm_ + x_);  // kept, h_RD
   ledger_.hold(MemoryUse::kWork, x_);                // dh_RD, in whose memory dx is returned
@@ -203,8 +188,8 @@ void StageMemory::layer_backward(const PartMemory& part, const PartMemory* adapt
 
 void StageMemory::block_backward(const PartMemory& part, const PartMemory* adapters,
                                  int64_t layer) {
-  if (recomputed(layer)) block_run(part, adapters, layer, /*all=*/true);
-  const auto stacked = [&](Role first, int64_t count) {  // parameters_back, then input_back
+  if (recomputed(recompute_every_, layer)) block_run(part, adapters, layer, /*all=*/true);
+  const auto stacked = [&](Role first, int count) {  // parameters_back, then input_back
     { Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_); }
     low_rank(adapters, first, count, /*backward=*/true);
   };

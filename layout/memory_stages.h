@@ -12,7 +12,8 @@ namespace lockstep::layout {
 class StageMemory {
  public:
   // Borrows the ledger and `spec`. Holds the tables that all blocks share.
-  StageMemory(const Config& config, const ModelSpec& spec, MemoryLedger& ledger);
+  StageMemory(const Config& config, const ModelSpec& spec, int64_t compute_bytes,
+              MemoryLedger& ledger);
 
   // Of a stage's input or output [R, D].
   int64_t x_bytes() const { return x_; }
@@ -34,9 +35,8 @@ class StageMemory {
   void block_forward(const PartMemory& part, const PartMemory* adapters, int64_t layer);
   void block_run(const PartMemory& part, const PartMemory* adapters, int64_t layer, bool all);
   void block_backward(const PartMemory& part, const PartMemory* adapters, int64_t layer);
-  void low_rank(const PartMemory* adapters, Role first, int64_t count, bool backward);
+  void low_rank(const PartMemory* adapters, Role first, int count, bool backward);
   void attention_backward(int64_t layer);
-  bool recomputed(int64_t layer) const;
   struct ScoreBlock {
     int64_t scores, queries, key_copy;
   };
@@ -46,8 +46,7 @@ class StageMemory {
   const DecoderShape& shape_;
   const ModelSpec& spec_;
   MemoryLedger& ledger_;
-  int64_t batch_, seq_len_, rows_, width_;
-  ActivationCheckpointConfig checkpointing_;
+  int64_t batch_, seq_len_, rows_, width_, recompute_every_;
   bool fused_, dropout_, adapter_dropout_;
   // Bytes of a block's tensors.
   int64_t x_ = 0, norm_ = 0, qkv_ = 0, head_scales_ = 0, attention_ = 0, keys_ = 0, inner_ = 0,

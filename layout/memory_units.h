@@ -1,14 +1,15 @@
-// What a unit holds on rank 0: state, gathered parameters, gradients under way, partial sums. The
-// same takings and givings as core/sharding/unit.cc and shipment.cc, in bytes.
+// What a unit holds on rank 0, in bytes: the state of ShardState, the buffer of GatheredParams, the
+// buffers and sums of GradExchange (core/sharding). What travels, and where it is added, is said by
+// the same ExchangePlan.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <string>
 #include <vector>
 
+#include "layout/exchange_plan.h"
 #include "layout/memory_ledger.h"
-#include "layout/model_spec.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::layout {
 
@@ -24,61 +25,38 @@ class PoolMemory {
   std::map<int64_t, int64_t> idle_;  // buffers by size
 };
 
-// How the state is spread and how gradients travel, as rank 0 sees it.
-struct Spread {
-  int64_t world_size = 1;
-  int64_t shard_size = 1;      // S, ranks that share a copy of the state
-  bool keep_gathered = false;  // from a unit's first use to the end of the step
-  bool block = false;          // slot map
-  bool native = false;         // training.reduction = native
-  int64_t wire_bytes = 4;      // of an element on the wire and in the gathered form
-  int64_t rounds = 1;
-
-  // Buffers that an exchange receives at once. `block` exchanges in the last round alone.
-  int64_t pieces_in_group = 1, pieces_among_groups = 1;
-  bool sums_in_group = false;  // the second leg carries the groups' sums, in fp32
-  // Partial sums that are open together at most: of a rank's own slots [U], of its group's slots
-  // [held], of all slots [owned]; each fp32.
-  int64_t local_partials = 0, group_partials = 0, fold_partials = 0;
-
-  int64_t copies() const { return world_size / shard_size; }
-  int64_t piece_bytes() const { return block ? 4 : wire_bytes; }
-  // `local_world_size`: ranks of a node, for hybrid.
-  static Spread create(const Config& config, int64_t world_size, int64_t local_world_size);
-};
-
 class UnitMemory {
  public:
-  // Holds the state, for good. Borrows all but `spread`.
-  UnitMemory(const UnitSpec& spec, const Spread& spread, MemoryLedger& ledger, PoolMemory& pool);
+  // Holds the state, and the sums of slots, which stay once they were made. Borrows all.
+  UnitMemory(const UnitSpec& spec, const Strategy& strategy, const OpenSums& sums,
+             MemoryLedger& ledger, PoolMemory& pool);
 
   void start_gather();
   void release();
   void grad();               // memory for the slot's gradients
   void grad_sum(int param);  // and for one that is summed in fp32 inside the slot
-  void start_exchange(bool last_round);
+  // `plan` outlives the exchange.
+  void start_exchange(const ExchangePlan& plan);
   void advance_exchange();
   void finish_exchange();
 
   bool frozen() const { return spec_.frozen; }
-  int64_t tiles_per_rank() const { return tiles_per_rank_; }
-  int64_t owned_elements() const { return tiles_per_rank_ * kTileElements; }
-  int64_t held_elements() const { return owned_elements() * spread_.copies(); }
-  int64_t padded_elements() const { return owned_elements() * spread_.world_size; }
+  const ShardLayout& layout() const { return layout_; }
 
  private:
-  enum class Leg { kNone, kInGroup, kAmongGroups };
-  int64_t wire_size() const { return padded_elements() * spread_.wire_bytes; }
-  int64_t among_bytes() const;
+  int64_t compute_size() const { return layout_.padded_elements() * strategy_.compute_bytes(); }
+  void take(const Leg& leg, int64_t part_elements);
+  void give(const Leg& leg, int64_t part_elements);
   void give_gradients();
 
   const UnitSpec& spec_;
-  Spread spread_;
+  const Strategy& strategy_;
   MemoryLedger& ledger_;
   PoolMemory& pool_;
-  int64_t tiles_per_rank_;
+  ShardLayout layout_;
   bool gathered_ = false, sending_ = false;
-  Leg leg_ = Leg::kNone;
+  const ExchangePlan* travelling_ = nullptr;
+  bool second_leg_ = false;
   std::vector<bool> summed_;  // by param: its fp32 accumulator was made
 };
 

@@ -1,18 +1,23 @@
-// Walks through training steps of rank 0, which always has a slot and the largest shard, as
-// core/train/training_step.cc and core/sharding/schedule.cc do, and returns what was live when most
-// was. Two steps of at most two rounds: the second one runs with everything that stays in place.
+// Walks through training steps of rank 0, which has the largest shard, as
+// core/train/training_step.cc does: through the items of a round (round_plan.h), with the exchanges
+// of an ExchangePlan. The ledger says what was live when most was.
 #pragma once
 
 #include "layout/memory_ledger.h"
 #include "layout/model_spec.h"
+#include "layout/strategy.h"
 
 namespace lockstep::layout {
 
 struct Ranks {
   int64_t world_size = 1;
   int64_t per_node = 0;  // what hybrid shards over; 0: all ranks are on one node
+
+  Strategy strategy(const Config& config) const;
 };
-// Requires a validated config; `spec` is its model.
+// Two steps of at most two rounds, the first and the last one of a step, in each of which the rank
+// computes a slot: the second step runs with everything that stays in place. Requires a validated
+// config; `spec` is its model.
 MemoryLedger walk_training(const Config& config, const ModelSpec& spec, const Ranks& ranks);
 
 }  // namespace lockstep::layout

@@ -7,7 +7,7 @@
 
 #include "layout/model_spec.h"
 
-namespace lockstep::core {
+namespace lockstep::layout {
 
 // A unit's parameters lie one after the other, each starting at a tile. The tiles are cut into W
 // equal parts (the last ones may hold fewer real tiles, or none), each owned by one rank. Groups of
@@ -41,7 +41,7 @@ struct ShardLayout {
   int64_t held_tile_count(int rank) const {
     return std::clamp<int64_t>(tiles - rank % shard_size * held_tiles(), 0, held_tiles());
   }
-  int64_t owned_elements() const { return tiles_per_rank * layout::kTileElements; }
+  int64_t owned_elements() const { return tiles_per_rank * kTileElements; }
   int64_t held_elements() const { return owned_elements() * copies(); }
   int64_t padded_elements() const { return owned_elements() * world_size; }
 
@@ -58,7 +58,9 @@ struct Segment {
   int64_t tiles = 0;         // tiles covered
 };
 // The segments of tiles [first_tile, first_tile + tile_count) of `unit`, in order; none is empty.
-std::vector<Segment> segments_of(const layout::UnitSpec& unit, int64_t first_tile,
-                                 int64_t tile_count);
+std::vector<Segment> segments_of(const UnitSpec& unit, int64_t first_tile, int64_t tile_count);
 
-}  // namespace lockstep::core
+// Where each parameter begins, in elements from the unit's start.
+std::vector<int64_t> param_offsets(const UnitSpec& unit);
+
+}  // namespace lockstep::layout

@@ -48,15 +48,4 @@ SlotRun SlotMap::run_of(int64_t round, int first_rank, int ranks) const {
   return {from, std::min(slots, round * world_size + first_rank + ranks) - from};
 }
 
-int shard_size(const Config& config, int world_size, int local_world_size) {
-  const ShardingStrategy strategy = config.parallelism.strategy;
-  if (strategy == ShardingStrategy::kSingle || strategy == ShardingStrategy::kDdp) return 1;
-  if (strategy != ShardingStrategy::kHybrid) return world_size;
-  const int64_t degree = config.parallelism.data_parallel_shard_degree;
-  const int64_t wanted = degree > 0 ? degree : local_world_size;
-  int size = static_cast<int>(std::clamp<int64_t>(wanted, 1, world_size));
-  while (world_size % size != 0) ++size;
-  return size;
-}
-
 }  // namespace lockstep::layout

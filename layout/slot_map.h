@@ -1,5 +1,5 @@
-// Which rank computes which slots of a step, and which ranks share a copy of the state. Pure
-// arithmetic, for the ranks themselves and for the plan of their memory.
+// Which rank computes which slots of a step. Pure arithmetic, for the ranks themselves and for the
+// plan of their memory.
 //
 //   cyclic, V = 7, W = 3           block, V = 7, W = 3
 //     round 0:  0 1 2                rank 0:  0 1
@@ -10,8 +10,6 @@
 #include <cstdint>
 #include <optional>
 #include <vector>
-
-#include "config/config.h"
 
 namespace lockstep::layout {
 
@@ -45,10 +43,5 @@ struct SlotMap {
   // Slots of the ranks [first_rank, first_rank + ranks): of one round, or under block of the step.
   SlotRun run_of(int64_t round, int first_rank, int ranks) const;
 };
-
-// S, the ranks that share one copy of the state: 1 for single and ddp, W for full_shard and
-// shard_grad_op. hybrid: parallelism.data_parallel_shard_degree, else the ranks of a node; where
-// that does not divide W (nodes were lost), the next larger number that does.
-int shard_size(const Config& config, int world_size, int local_world_size);
 
 }  // namespace lockstep::layout

@@ -8,7 +8,7 @@
 #include "cli/shared/run_args.h"
 #include "launcher/control/straggler.h"
 #include "launcher/host/process.h"
-#include "layout/slot_map.h"
+#include "layout/strategy.h"
 
 namespace lockstep::cli {
 namespace {
@@ -222,8 +222,7 @@ void RunObserver::add_logged_steps(RunStatus& status) const {
 // Every rank takes part in every step; what differs is how many of its slots it computes.
 void RunObserver::add_rank_rates(RunStatus& status) const {
   if (!config_ || status.tokens_per_s < 0 || status.ranks.empty()) return;
-  const layout::SlotMap map{config_->parallelism.slot_map == SlotMapKind::kBlock, config_->slots(),
-                            static_cast<int>(status.ranks.size())};
+  const layout::SlotMap map = layout::slot_map(*config_, static_cast<int>(status.ranks.size()));
   for (RankStatus& rank : status.ranks) {
     if (rank.member.rank < 0 || rank.member.rank >= map.world_size) continue;
     const auto slots = static_cast<double>(map.slots_of(rank.member.rank).size());

@@ -7,13 +7,10 @@
 #include "core/device/runtime.h"
 #include "core/kernels/matmul.h"
 #include "core/kernels/tensor_kernels.h"
+#include "layout/stage_sizes.h"
 
 namespace lockstep::core {
 namespace {
-
-// Scores of a block of all stacks take about this much: they are to stay in the cache.
-constexpr int64_t kBlockScores = int64_t{1} << 19;
-constexpr int64_t kMinQueries = 16, kMaxQueries = 128;
 
 // The keys of a block, as one piece of memory: [N, keys, E] of [N, L, E].
 at::Tensor seen_keys(const at::Tensor& stack, const ScoreBlock& b) {
@@ -31,11 +28,8 @@ Attention::Attention(const layout::DecoderShape& shape, int64_t window, bool fus
       scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim_)))) {}
 
 std::vector<ScoreBlock> Attention::blocks(const DocumentRun& run) const {
-  int64_t queries = run.length;
-  if (fused_) {
-    queries = kBlockScores / (run.count * heads_ * run.length) / kMinQueries * kMinQueries;
-    queries = std::clamp(queries, kMinQueries, kMaxQueries);
-  }
+  const int64_t queries =
+      fused_ ? layout::attention_queries(run.count, heads_, run.length) : run.length;
   const int64_t group = heads_ / key_heads_;
   std::vector<ScoreBlock> all;
   for (int64_t q = 0; q < run.length; q += queries) {

@@ -6,20 +6,17 @@ using layout::Role;
 
 BlockStage::BlockStage(int64_t layer, const layout::ModelSpec& spec, BlockTables tables,
                        bool recompute, double dropout, const LoraConfig& lora, uint64_t seed)
-    : BlockStage(static_cast<int>(layer) + 1, spec.shape,
-                 spec.units[static_cast<size_t>(layer) + 1], std::move(tables), recompute, dropout,
-                 seed) {
+    : BlockStage(spec.shape, spec.units[static_cast<size_t>(layer) + 1], std::move(tables),
+                 recompute, dropout, seed) {
   if (!spec.adapted()) return;
-  const layout::UnitSpec& unit = spec.units[static_cast<size_t>(units_[0])];
-  units_.push_back(spec.adapter_unit(layer));
-  const layout::UnitSpec& adapters = spec.units[static_cast<size_t>(units_[1])];
+  const layout::UnitSpec& unit = spec.units[static_cast<size_t>(layer) + 1];
+  const layout::UnitSpec& adapters = spec.units[static_cast<size_t>(spec.adapter_unit(layer))];
   for (Linear* linear : {&qkv_, &o_, &inner_, &down_}) linear->adapt(unit, adapters, lora, seed);
 }
 
-BlockStage::BlockStage(int unit, const layout::DecoderShape& shape, const layout::UnitSpec& u,
+BlockStage::BlockStage(const layout::DecoderShape& shape, const layout::UnitSpec& u,
                        BlockTables tables, bool recompute, double dropout, uint64_t seed)
-    : units_{unit},
-      shape_(shape),
+    : shape_(shape),
       tables_(std::move(tables)),
       recompute_(recompute),
       norm1_(u, Role::kNorm1, Role::kNorm1Bias, shape.norm_eps),

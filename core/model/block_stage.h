@@ -18,7 +18,8 @@ struct BlockTables {
   std::shared_ptr<const Attention> attention;
 };
 
-// x + attention(norm(x)), then + feed_forward(norm(.)), each branch through dropout.
+// x + attention(norm(x)), then + feed_forward(norm(.)), each branch through dropout. Its units: the
+// block's, and that of its adapters.
 // Between forward and backward a block holds its activations; with `recompute` only x, and backward
 // first runs the same operations again. What nothing later reads is freed at once.
 class BlockStage : public Stage {
@@ -26,7 +27,6 @@ class BlockStage : public Stage {
   // `spec` outlives the stage.
   BlockStage(int64_t layer, const layout::ModelSpec& spec, BlockTables tables, bool recompute,
              double dropout, const LoraConfig& lora, uint64_t seed);
-  const std::vector<int>& units() const override { return units_; }
   at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool keep) override;
   at::Tensor backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) override;
@@ -37,8 +37,8 @@ class BlockStage : public Stage {
     at::Tensor raw_qkv, q_scale_RH, k_scale_RK;  // before the norms of query and key heads
     Attention::Kept attention;
   };
-  BlockStage(int unit, const layout::DecoderShape& shape, const layout::UnitSpec& spec,
-             BlockTables tables, bool recompute, double dropout, uint64_t seed);
+  BlockStage(const layout::DecoderShape& shape, const layout::UnitSpec& spec, BlockTables tables,
+             bool recompute, double dropout, uint64_t seed);
   // From s.x_RD to s.s_RF, what the last projection takes. `all`: backward follows.
   void run(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const;
   void project_heads(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const;
@@ -46,7 +46,6 @@ class BlockStage : public Stage {
   at::Tensor feed_forward_back(UnitParts units, const at::Tensor& dy, const SlotInput& slot);
   at::Tensor attention_back(UnitParts units, const at::Tensor& dx2, const SlotInput& slot);
 
-  std::vector<int> units_;  // the block's, and that of its adapters
   const layout::DecoderShape& shape_;
   BlockTables tables_;
   bool recompute_;
@@ -60,15 +59,13 @@ class BlockStage : public Stage {
 // x W^T: the layer of the family "linear".
 class LinearStage : public Stage {
  public:
-  LinearStage(int unit, const layout::UnitSpec& spec)
-      : units_{unit}, linear_(spec, layout::Role::kUp, 1, layout::Role::kUpBias, false) {}
-  const std::vector<int>& units() const override { return units_; }
+  explicit LinearStage(const layout::UnitSpec& spec)
+      : linear_(spec, layout::Role::kUp, 1, layout::Role::kUpBias, false) {}
   at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool keep) override;
   at::Tensor backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) override;
 
  private:
-  std::vector<int> units_;
   Linear linear_;
   at::Tensor x_RD_;
 };

@@ -4,18 +4,17 @@
 #include "core/model/block_stage.h"
 #include "core/model/embedding_stage.h"
 #include "core/model/head_stage.h"
+#include "layout/stage_sizes.h"
 
 namespace lockstep::core {
 
 DecoderOptions DecoderOptions::create(const Config& config, at::ScalarType compute,
                                       at::Device device) {
-  const ActivationCheckpointConfig& checkpoint = config.activation_checkpoint;
   DecoderOptions o;
   o.compute = compute;
   o.device = device;
   o.seq_len = config.training.seq_len;
-  if (checkpoint.mode != Recompute::kNone)
-    o.recompute_every = checkpoint.mode == Recompute::kFull ? 1 : checkpoint.selective_ac_option;
+  o.recompute_every = layout::recompute_every(config.activation_checkpoint);
   o.fused_attention = config.model.fused_attention;
   o.dropout = config.model.dropout;
   o.seed = static_cast<uint64_t>(config.training.seed);
@@ -35,24 +34,24 @@ StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& 
   }
   std::map<int64_t, std::shared_ptr<const Attention>> attentions;  // by window
   StageSequence sequence;
+  sequence.units = layout::stages_of(spec);
   sequence.stages.push_back(std::make_unique<EmbeddingStage>(
-      0, shape.learned_positions > 0, Dropout(o.dropout, o.seed, spec.units[0].name)));
+      shape.learned_positions > 0, Dropout(o.dropout, o.seed, spec.units[0].name)));
   for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
     if (shape.family == ModelFamily::kLinear) {
-      const int unit = static_cast<int>(layer) + 1;
       sequence.stages.push_back(
-          std::make_unique<LinearStage>(unit, spec.units[static_cast<size_t>(unit)]));
+          std::make_unique<LinearStage>(spec.units[static_cast<size_t>(layer) + 1]));
       continue;
     }
     const int64_t window = shape.window(layer);
     auto& attention = attentions[window];
     if (!attention) attention = std::make_shared<const Attention>(shape, window, o.fused_attention);
     tables.attention = attention;
-    const bool recompute = o.recompute_every > 0 && (layer + 1) % o.recompute_every == 0;
+    const bool recompute = layout::recomputed(o.recompute_every, layer);
     sequence.stages.push_back(
         std::make_unique<BlockStage>(layer, spec, tables, recompute, o.dropout, o.lora, o.seed));
   }
-  sequence.loss = std::make_unique<HeadStage>(spec.head_unit(), 0, spec, o.loss);
+  sequence.loss = std::make_unique<HeadStage>(spec, o.loss);
   return sequence;
 }
 

@@ -10,16 +10,13 @@ class EmbeddingStage : public Stage {
  public:
   // With a tied head the unit's gradient has the head's part already; see grad_sum. With
   // `positions`, parameter 1 is added: a row for each position.
-  EmbeddingStage(int unit, bool positions, Dropout dropout)
-      : units_{unit}, positions_(positions), dropout_(std::move(dropout)) {}
-  const std::vector<int>& units() const override { return units_; }
-  bool backward_needs_weights() const override { return false; }
+  EmbeddingStage(bool positions, Dropout dropout)
+      : positions_(positions), dropout_(std::move(dropout)) {}
   at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool keep) override;
   at::Tensor backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) override;
 
  private:
-  std::vector<int> units_;
   bool positions_;
   Dropout dropout_;
 };

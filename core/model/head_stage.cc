@@ -6,18 +6,12 @@
 #include "core/kernels/matmul.h"
 #include "core/kernels/parallel.h"
 #include "core/model/head_stage.h"
+#include "layout/stage_sizes.h"
 
 namespace lockstep::core {
 namespace {
 
-// Logits of one chunk take at most this much; the chunk size depends on the vocabulary alone.
-constexpr int64_t kChunkLogitBytes = int64_t{32} << 20;
 constexpr int64_t kGrainLogits = 32768;  // worth a thread's while
-
-int64_t chunk_rows(int64_t vocab) {
-  const int64_t rows = kChunkLogitBytes / (vocab * static_cast<int64_t>(sizeof(float)));
-  return std::max<int64_t>(64, rows / 64 * 64);
-}
 
 // Adds dlogits^T x to the weight's gradient. In one chunk it lands in the exchange buffer, rounded
 // once; in several, or tied, the parts are added in fp32.
@@ -61,15 +55,12 @@ void losses_of(const at::Tensor& logits, const at::Tensor& labels, const TokenLo
 
 }  // namespace
 
-HeadStage::HeadStage(int unit, int embedding_unit, const layout::ModelSpec& spec, TokenLoss loss)
-    : units_{unit},
-      shape_(spec.shape),
+HeadStage::HeadStage(const layout::ModelSpec& spec, TokenLoss loss)
+    : shape_(spec.shape),
       loss_(loss),
       norm_(spec.base().back(), layout::Role::kNorm1, layout::Role::kNorm1Bias,
             spec.shape.norm_eps),
-      weight_param_(spec.shape.tied ? 0 : spec.base().back().find(layout::Role::kHead)) {
-  if (shape_.tied) units_.push_back(embedding_unit);
-}
+      weight_param_(spec.shape.tied ? 0 : spec.base().back().find(layout::Role::kHead)) {}
 
 LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                                  bool want_gradients) {
@@ -81,7 +72,7 @@ LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const Slo
   const at::Tensor labels = slot.labels_BT.reshape({-1});
   LOCKSTEP_CHECK(labels.size(0) == x.size(0), labels.size(0), " ", x.size(0));
 
-  const int64_t rows = x.size(0), step = chunk_rows(shape_.vocab_size);
+  const int64_t rows = x.size(0), step = layout::head_chunk_rows(shape_.vocab_size);
   const at::Tensor losses = at::empty({rows}, x.options().dtype(at::kDouble));
   at::Tensor dh_RD = want_gradients ? at::empty_like(h_RD) : at::Tensor();
   for (int64_t r = 0; r < rows; r += step) {

@@ -10,15 +10,13 @@ namespace lockstep::core {
 // With gradients the loss is TokenLoss's; without (evaluation) it is the plain cross-entropy.
 class HeadStage : public LossStage {
  public:
-  // The [V, D] matrix is in the unit itself, or in `embedding_unit` when tied.
-  HeadStage(int unit, int embedding_unit, const layout::ModelSpec& spec, TokenLoss loss);
-  const std::vector<int>& units() const override { return units_; }
-  std::vector<int> finished_units() const override { return {units_[0]}; }
+  // The [V, D] matrix is in the head's unit itself, or when tied in the embedding's, which comes
+  // second.
+  HeadStage(const layout::ModelSpec& spec, TokenLoss loss);
   Output run(UnitParts units, const at::Tensor& x, const SlotInput& slot,
              bool want_gradients) override;
 
  private:
-  std::vector<int> units_;
   const layout::DecoderShape& shape_;
   TokenLoss loss_;
   Norm norm_;

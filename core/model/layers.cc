@@ -3,16 +3,10 @@
 #include "base/check.h"
 #include "core/kernels/matmul.h"
 #include "core/kernels/tensor_kernels.h"
+#include "layout/stage_sizes.h"
 
 namespace lockstep::core {
 namespace {
-
-bool back_to_back(const UnitPart& unit, int first, int count) {
-  for (int i = first; i + 1 < first + count; ++i)
-    if (unit.spec().params[static_cast<size_t>(i)].elements() % layout::kTileElements != 0)
-      return false;
-  return true;
-}
 
 int64_t stacked_rows(const UnitPart& unit, int first, int count) {
   int64_t rows = 0;
@@ -28,7 +22,7 @@ at::Tensor stacked_view(const at::Tensor& first_matrix, int64_t rows) {
 // Consecutive matrices [first, first + count) of a unit as one matrix, their rows stacked: a view
 // where they lie back to back, else a copy.
 at::Tensor stacked_weight(const UnitPart& unit, int first, int count) {
-  if (back_to_back(unit, first, count))
+  if (layout::back_to_back(unit.spec(), first, count))
     return stacked_view(unit.weight(first), stacked_rows(unit, first, count));
   std::vector<at::Tensor> parts;
   for (int i = first; i < first + count; ++i) parts.push_back(unit.weight(i));
@@ -38,7 +32,7 @@ at::Tensor stacked_weight(const UnitPart& unit, int first, int count) {
 // Their gradient dy^T x, written where the exchange will take it from.
 void stacked_weight_grad(const UnitPart& unit, int first, int count, const at::Tensor& dy,
                          const at::Tensor& x) {
-  if (back_to_back(unit, first, count)) {
+  if (layout::back_to_back(unit.spec(), first, count)) {
     at::Tensor out = stacked_view(unit.grad(first), stacked_rows(unit, first, count));
     multiply(dy.t(), x, out);
     return;

@@ -43,56 +43,39 @@ at::Tensor FoldTree::fresh(at::Device device) {
   return t;
 }
 
-void FoldTree::push_copy(const at::Tensor& part, const SlotRun& run) {
-  partials_.push_back({fresh(part.device()), run});
-  set_to(partials_.back().sum, part);
-}
-
 void FoldTree::merge_top() {
-  Partial top = std::move(partials_.back());
-  partials_.pop_back();
-  add_into(partials_.back().sum, top.sum);
-  partials_.back().run.count += top.run.count;
-  spare_.push_back(std::move(top.sum));
+  at::Tensor top = std::move(open_.back());
+  open_.pop_back();
+  add_into(open_.back(), top);
+  spare_.push_back(std::move(top));
 }
 
 // Where the part completes a node it is added where it lies: no copy of it is made.
 void FoldTree::push(const at::Tensor& part, const SlotRun& run) {
   LOCKSTEP_CHECK(part.numel() == elements_, part.numel(), " ", elements_);
-  LOCKSTEP_CHECK(partials_.empty() || partials_.back().run.end() == run.first, "slot ", run.first);
-  if (reduction_ != Reduction::kTree) {
-    if (!std::exchange(in_round_, true)) return push_copy(part, run);
-    add_into(partials_.back().sum, part);
-    partials_.back().run.count += run.count;
-    return;
+  const int additions = order_.push(run);
+  if (additions == 0) {
+    open_.push_back(fresh(part.device()));
+    return set_to(open_.back(), part);
   }
-  if (partials_.empty() || !halves(partials_.back().run, run)) return push_copy(part, run);
-  add_into(partials_.back().sum, part);
-  partials_.back().run.count += run.count;
-  while (partials_.size() > 1 && halves(partials_[partials_.size() - 2].run, partials_.back().run))
-    merge_top();
+  add_into(open_.back(), part);
+  for (int i = 1; i < additions; ++i) merge_top();
 }
 
 void FoldTree::end_round() {
-  if (reduction_ == Reduction::kTree) return;
-  in_round_ = false;
-  if (partials_.size() > 1) merge_top();
+  for (int left = order_.end_round(); left > 0; --left) merge_top();
 }
 
 at::Tensor FoldTree::result() {
-  LOCKSTEP_CHECK(!partials_.empty(), "no slot was pushed");
-  while (partials_.size() > 1) merge_top();
-  at::Tensor sum = std::move(partials_.back().sum);
-  spare_.push_back(sum);
-  partials_.clear();
-  return sum;
+  LOCKSTEP_CHECK(!open_.empty(), "no slot was pushed");
+  while (open_.size() > 1) merge_top();
+  spare_.push_back(take_partials().front());
+  return spare_.back();
 }
 
 std::vector<at::Tensor> FoldTree::take_partials() {
-  std::vector<at::Tensor> sums;
-  for (Partial& partial : partials_) sums.push_back(std::move(partial.sum));
-  partials_.clear();
-  return sums;
+  order_.clear();
+  return std::exchange(open_, {});
 }
 
 void FoldTree::give_back(std::vector<at::Tensor> tensors) {

@@ -1,144 +1,91 @@
 #include "core/sharding/schedule.h"
 
 #include <algorithm>
-#include <map>
 
 #include "base/check.h"
 #include "core/comm/interruption.h"
 
 namespace lockstep::core {
-namespace {
 
-bool contains(const std::vector<Unit*>& list, const Unit* value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
-}
-
-// Exchanges under way at once: one travels, and one is folded, while the next unit computes.
-constexpr size_t kMaxTravelling = 2;
-
-}  // namespace
+using layout::Pass;
+using layout::RoundItem;
+using layout::RoundPlan;
 
 Schedule::Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy,
-                   const SlotMap& map, int rank)
-    : parts_(std::move(parts)),
-      model_(model),
-      strategy_(strategy),
-      map_(map),
-      rank_(rank),
-      train_plan_(make_plan(true)),
-      forward_plan_(make_plan(false)) {}
-
-Schedule::Item Schedule::item_of(const std::vector<int>& parts, bool needs_weights) const {
-  Item item;
-  for (int p : parts) {
-    item.parts.push_back(parts_[static_cast<size_t>(p)]);
-    Unit* unit = &item.parts.back().unit();
-    if (needs_weights && !contains(item.gathered, unit)) item.gathered.push_back(unit);
+                   int rank)
+    : model_(model), strategy_(strategy), rank_(rank) {
+  std::vector<layout::UnitPlace> places;
+  for (const UnitPart& part : parts) {
+    if (units_.empty() || units_.back() != &part.unit()) units_.push_back(&part.unit());
+    places.push_back({static_cast<int>(units_.size()) - 1, part.spec().frozen});
   }
-  return item;
+  for (const layout::StageUnits& stage : model.units) {
+    stages_.emplace_back();
+    for (const int u : stage.units) stages_.back().push_back(parts[static_cast<size_t>(u)]);
+  }
+  training_ = RoundPlan::training(model.units, places, strategy);
+  evaluation_ = RoundPlan::evaluation(model.units, places, strategy);
 }
 
-Schedule::Plan Schedule::make_plan(bool train) const {
-  Plan plan;
-  for (const auto& stage : model_.stages) plan.push_back(item_of(stage->units(), true));
-  plan.push_back(item_of(model_.loss->units(), true));
-  if (!train) return plan;
-  for (auto stage = model_.stages.rbegin(); stage != model_.stages.rend(); ++stage)
-    plan.push_back(item_of((*stage)->units(), (*stage)->backward_needs_weights()));
-  add_finished(plan);
-  return plan;
-}
-
-// A unit's gradient is complete when that of its last part is.
-void Schedule::add_finished(Plan& plan) const {
-  const size_t loss = model_.stages.size();
-  std::vector<Unit*> order;
-  std::map<Unit*, size_t> last;
-  auto mark = [&](size_t item, const std::vector<int>& parts) {
-    for (int p : parts) {
-      Unit* unit = &parts_[static_cast<size_t>(p)].unit();
-      if (unit->frozen()) continue;
-      if (!last.contains(unit)) order.push_back(unit);
-      last[unit] = item;
-    }
-  };
-  mark(loss, model_.loss->finished_units());
-  for (size_t k = 0; k < loss; ++k)
-    mark(loss + 1 + k, model_.stages[loss - 1 - k]->finished_units());
-  for (Unit* unit : order) plan[last[unit]].finished.push_back(unit);
+const std::string& Schedule::name_of(const RoundItem& item) const {
+  return stages_[item.stage].front().spec().name;
 }
 
 PhaseTimer Schedule::timer(double& seconds, const char* phase, const std::string& part) {
   return {system_clock(), seconds, trace_, phase, part};
 }
 
-void Schedule::prefetch(const Plan& plan, size_t item) {
-  if (item < plan.size())
-    for (Unit* unit : plan[item].gathered) unit->start_gather();
-}
-
 // A rank may be far ahead of what it next waits for: a generation that is over ends here, too.
-Result<void> Schedule::enter(const Plan& plan, size_t item, bool prefetch_next) {
+Result<void> Schedule::enter(const RoundItem& item) {
   if (interrupted()) return Error{Code::kPeerLost, "this generation is over"};
-  const PhaseTimer watch = timer(times_.gather_wait, "gather", plan[item].name());
-  prefetch(plan, item);
-  if (prefetch_next) prefetch(plan, item + 1);
-  for (Unit* unit : plan[item].gathered) LOCKSTEP_RETURN_IF_ERROR(unit->finish_gather());
+  const PhaseTimer watch = timer(times_.gather_wait, "gather", name_of(item));
+  for (const int u : item.gather) unit(u).params.start();
+  for (const int u : item.needed) LOCKSTEP_RETURN_IF_ERROR(unit(u).params.finish());
   return {};
 }
 
-// A unit that one of the next two items needs stays: the last block's forward is soon followed by
-// its backward.
-void Schedule::leave(const Plan& plan, size_t item) {
-  if (strategy_.keep_gathered) return;
-  for (Unit* unit : plan[item].gathered) {
-    const bool soon = (item + 1 < plan.size() && contains(plan[item + 1].gathered, unit)) ||
-                      (item + 2 < plan.size() && contains(plan[item + 2].gathered, unit));
-    if (!soon) unit->release();
+void Schedule::compute(const RoundItem& item, const SlotInput& slot, bool train, Flow& flow) {
+  const bool forward = item.pass == Pass::kForward;
+  const PhaseTimer watch = forward || !train ? timer(times_.forward, "forward", name_of(item))
+                                             : timer(times_.backward, "backward", name_of(item));
+  const UnitParts parts = stages_[item.stage];
+  if (item.pass == Pass::kLoss) {
+    LossStage::Output head = model_.loss->run(parts, flow.x, slot, train);
+    flow = {{}, std::move(head.dx), head.loss};
+    return;
   }
+  Stage& stage = *model_.stages[item.stage];
+  if (forward) {
+    flow.x = stage.forward(parts, flow.x, slot, train);
+  } else {
+    flow.dx = stage.backward(parts, flow.dx, slot);
+  }
+}
+
+Result<void> Schedule::leave(const RoundItem& item) {
+  for (const int u : item.gather_after) unit(u).params.start();
+  for (const int u : item.release) unit(u).params.release();
+  if (item.start.empty()) return {};
+  const PhaseTimer watch =
+      timer(times_.exchange_wait, "exchange", unit(item.start.front()).spec.name);
+  for (const int u : item.finish) LOCKSTEP_RETURN_IF_ERROR(unit(u).grads.finish());
+  for (const int u : item.advance) LOCKSTEP_RETURN_IF_ERROR(unit(u).grads.advance());
+  for (const int u : item.start) unit(u).grads.start(exchange_);
+  return {};
 }
 
 void Schedule::release_all() {
-  for (UnitPart& part : parts_) part.unit().release();
-}
-
-Result<at::Tensor> Schedule::run_forward(const Plan& plan, const std::optional<SlotInput>& slot,
-                                         bool keep) {
-  at::Tensor x;
-  for (size_t i = 0; i < model_.stages.size(); ++i) {
-    LOCKSTEP_RETURN_IF_ERROR(enter(plan, i, strategy_.forward_prefetch));
-    if (slot) {
-      const PhaseTimer watch = timer(times_.forward, "forward", plan[i].name());
-      x = model_.stages[i]->forward(plan[i].parts, x, *slot, keep);
-    }
-    leave(plan, i);
-  }
-  LOCKSTEP_RETURN_IF_ERROR(enter(plan, model_.stages.size(),
-                                 keep && strategy_.backward_prefetch == BackwardPrefetch::kPre));
-  return x;
-}
-
-Result<void> Schedule::exchange(const std::vector<Unit*>& finished, int64_t round) {
-  if (finished.empty()) return {};
-  const PhaseTimer watch = timer(times_.exchange_wait, "exchange", finished.front()->spec().name);
-  while (!travelling_.empty() && travelling_.size() + finished.size() > kMaxTravelling) {
-    LOCKSTEP_RETURN_IF_ERROR(travelling_.front()->finish_exchange());
-    travelling_.pop_front();
-  }
-  for (Unit* unit : travelling_) LOCKSTEP_RETURN_IF_ERROR(unit->advance_exchange());
-  for (Unit* unit : finished) {
-    unit->start_exchange(map_, round);
-    travelling_.push_back(unit);
-  }
-  return {};
+  for (Unit* one : units_) one->params.release();
 }
 
 Result<void> Schedule::finish_exchanges() {
-  if (travelling_.empty()) return {};
+  const std::vector<int>& travelling = training_.travelling;
+  if (std::none_of(travelling.begin(), travelling.end(),
+                   [&](int u) { return unit(u).grads.under_way(); }))
+    return {};
   const PhaseTimer watch =
-      timer(times_.exchange_wait, "exchange", travelling_.front()->spec().name);
-  for (Unit* unit : travelling_) LOCKSTEP_RETURN_IF_ERROR(unit->finish_exchange());
-  travelling_.clear();
+      timer(times_.exchange_wait, "exchange", unit(travelling.front()).spec.name);
+  for (const int u : travelling) LOCKSTEP_RETURN_IF_ERROR(unit(u).grads.finish());
   return {};
 }
 
@@ -148,55 +95,41 @@ Result<void> Schedule::finish_step() {
   return {};
 }
 
-Result<void> Schedule::run_backward(const std::optional<SlotInput>& slot, at::Tensor dx,
-                                    int64_t round) {
-  const Plan& plan = train_plan_;
-  const size_t stage_count = model_.stages.size();
-  for (size_t k = 0; k < stage_count; ++k) {
-    const size_t item = stage_count + 1 + k;
-    LOCKSTEP_RETURN_IF_ERROR(
-        enter(plan, item, strategy_.backward_prefetch == BackwardPrefetch::kPre));
-    if (slot) {
-      const PhaseTimer watch = timer(times_.backward, "backward", plan[item].name());
-      dx = model_.stages[stage_count - 1 - k]->backward(plan[item].parts, dx, *slot);
-    }
-    if (strategy_.backward_prefetch == BackwardPrefetch::kPost) prefetch(plan, item + 1);
-    leave(plan, item);
-    LOCKSTEP_RETURN_IF_ERROR(exchange(plan[item].finished, round));
-  }
-  return {};
-}
-
 Result<SlotLoss> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_t round) {
-  const Plan& plan = train_plan_;
-  const size_t loss = model_.stages.size();
-  LOCKSTEP_CHECK(slot.has_value() == map_.slot(round, rank_).has_value(), "round ", round);
-  LOCKSTEP_TRY(at::Tensor x, run_forward(plan, slot, true));
-  // The last round's exchanges ran under this forward; a tied weight's gradient begins at the head.
-  LOCKSTEP_RETURN_IF_ERROR(finish_exchanges());
-  LossStage::Output head;
-  if (slot) {
-    const PhaseTimer watch = timer(times_.backward, "backward", plan[loss].name());
-    head = model_.loss->run(plan[loss].parts, x, *slot, true);
-    x.reset();
+  exchange_ = std::make_shared<const layout::ExchangePlan>(
+      layout::ExchangePlan::create(strategy_, round, rank_));
+  LOCKSTEP_CHECK(slot.has_value() == exchange_->slot.has_value(), "round ", round);
+  Flow flow;
+  for (const RoundItem& item : training_.items) {
+    LOCKSTEP_RETURN_IF_ERROR(enter(item));
+    // The last round's exchanges ran under this forward; a tied weight's gradient begins at the
+    // head.
+    if (item.pass == Pass::kLoss) LOCKSTEP_RETURN_IF_ERROR(finish_exchanges());
+    if (slot) compute(item, *slot, /*train=*/true, flow);
+    LOCKSTEP_RETURN_IF_ERROR(leave(item));
   }
-  if (strategy_.backward_prefetch == BackwardPrefetch::kPost) prefetch(plan, loss + 1);
-  leave(plan, loss);
-  LOCKSTEP_RETURN_IF_ERROR(exchange(plan[loss].finished, round));
-  LOCKSTEP_RETURN_IF_ERROR(run_backward(slot, std::move(head.dx), round));
-  return head.loss;
+  return flow.loss;
 }
 
 Result<SlotLoss> Schedule::evaluate_slot(const std::optional<SlotInput>& slot) {
-  LOCKSTEP_TRY(at::Tensor x, run_forward(forward_plan_, slot, false));
-  LossStage::Output head;
-  if (slot) head = model_.loss->run(forward_plan_.back().parts, x, *slot, false);
-  leave(forward_plan_, forward_plan_.size() - 1);
-  return head.loss;
+  Flow flow;
+  for (const RoundItem& item : evaluation_.items) {
+    LOCKSTEP_RETURN_IF_ERROR(enter(item));
+    if (slot) compute(item, *slot, /*train=*/false, flow);
+    LOCKSTEP_RETURN_IF_ERROR(leave(item));
+  }
+  return flow.loss;
 }
 
 Result<at::Tensor> Schedule::forward_only(const SlotInput& slot) {
-  return run_forward(forward_plan_, slot, false);
+  Flow flow;
+  for (const RoundItem& item : evaluation_.items) {
+    LOCKSTEP_RETURN_IF_ERROR(enter(item));
+    if (item.pass == Pass::kLoss) break;
+    compute(item, slot, /*train=*/false, flow);
+    LOCKSTEP_RETURN_IF_ERROR(leave(item));
+  }
+  return std::move(flow.x);
 }
 
 }  // namespace lockstep::core

@@ -1,9 +1,5 @@
-// The explicit training schedule of a slot, no hooks (docs/ARCHITECTURE.md):
-//
-//   forward   for stage i: prefetch gather(i+1); wait gather(i); x = forward(i, x); release(i)
-//   loss      forward and backward of the head at once
-//   backward  for stage i, last to first: prefetch gather(i-1); wait gather(i); dx = backward(i);
-//             release(i); exchange(i): it travels while the next stage computes, then is folded
+// Runs the rounds of a step: carries out a RoundPlan (layout/round_plan.h), an explicit schedule
+// without hooks, with the model's stages and units.
 //
 // Stages share a unit where a wrap policy joined theirs: it is gathered for the first of them and
 // exchanged after the last. A rank without a slot in a round takes part in the same collectives
@@ -11,12 +7,12 @@
 // Borrows units, stages and clock. Thread: the training thread.
 #pragma once
 
-#include <deque>
 #include <optional>
 #include <vector>
 
 #include "base/trace_recorder.h"
 #include "core/sharding/stage.h"
+#include "layout/round_plan.h"
 
 namespace lockstep::core {
 
@@ -28,8 +24,7 @@ struct PhaseTimes {
 class Schedule {
  public:
   // `parts`: by unit of the model.
-  Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy,
-           const SlotMap& map, int rank);
+  Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy, int rank);
 
   // One round: this rank's slot (none: idle). Collective. Errors: Pending::wait's.
   Result<SlotLoss> train_slot(const std::optional<SlotInput>& slot, int64_t round);
@@ -47,33 +42,26 @@ class Schedule {
   PhaseTimes take_times() { return std::exchange(times_, PhaseTimes{}); }
 
  private:
-  // What happens in order in a round: forward of the stages, the loss, backward.
-  struct Item {
-    std::vector<UnitPart> parts;  // what the stage computes with
-    std::vector<Unit*> gathered;  // what it needs gathered
-    std::vector<Unit*> finished;  // whose gradient is complete after it
-    const std::string& name() const { return parts.front().spec().name; }
+  // What goes from item to item.
+  struct Flow {
+    at::Tensor x, dx;
+    SlotLoss loss;
   };
-  using Plan = std::vector<Item>;
-  Item item_of(const std::vector<int>& parts, bool needs_weights) const;
-  Plan make_plan(bool train) const;
-  void add_finished(Plan& plan) const;
-  Result<void> enter(const Plan& plan, size_t item, bool prefetch);
-  void prefetch(const Plan& plan, size_t item);
-  void leave(const Plan& plan, size_t item);
-  Result<void> exchange(const std::vector<Unit*>& finished, int64_t round);
-  Result<void> finish_exchanges();
+  Unit& unit(int gathered) { return *units_[static_cast<size_t>(gathered)]; }
+  const std::string& name_of(const layout::RoundItem& item) const;
   PhaseTimer timer(double& seconds, const char* phase, const std::string& part);
-  Result<at::Tensor> run_forward(const Plan& plan, const std::optional<SlotInput>& slot, bool keep);
-  Result<void> run_backward(const std::optional<SlotInput>& slot, at::Tensor dx, int64_t round);
+  Result<void> enter(const layout::RoundItem& item);
+  void compute(const layout::RoundItem& item, const SlotInput& slot, bool train, Flow& flow);
+  Result<void> leave(const layout::RoundItem& item);
+  Result<void> finish_exchanges();
 
-  std::vector<UnitPart> parts_;
+  std::vector<Unit*> units_;                   // as they are gathered
+  std::vector<std::vector<UnitPart>> stages_;  // what each stage computes with
   StageSequence& model_;
   Strategy strategy_;
-  SlotMap map_;
   int rank_;
-  Plan train_plan_, forward_plan_;
-  std::deque<Unit*> travelling_;  // units whose exchange is under way, oldest first
+  layout::RoundPlan training_, evaluation_;
+  std::shared_ptr<const layout::ExchangePlan> exchange_;  // of the round
   PhaseTimes times_;
   TraceRecorder* trace_ = nullptr;
 };

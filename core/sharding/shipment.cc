@@ -1,35 +1,29 @@
 #include "core/sharding/shipment.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 
 namespace lockstep::core {
 
-void Shipment::start(std::vector<at::Tensor> mine, std::vector<std::vector<SlotRun>> runs,
-                     int64_t part_elements, at::ScalarType dtype) {
+void Shipment::start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64_t part_elements) {
   LOCKSTEP_CHECK(!under_way(), "two exchanges at once");
-  const size_t members = runs.size(), me = static_cast<size_t>(group_.rank());
-  LOCKSTEP_CHECK(static_cast<int>(members) == group_.world_size() && mine.size() == runs[me].size(),
-                 members, " members, ", mine.size(), " of ", runs[me].size(), " pieces");
-  under_way_ = true;
-  runs_ = std::move(runs);
+  const size_t members = leg.members(), me = static_cast<size_t>(group_.rank());
+  LOCKSTEP_CHECK(
+      static_cast<int>(members) == group_.world_size() && mine.size() == leg.of(me).size(), members,
+      " members, ", mine.size(), " of ", leg.of(me).size(), " pieces");
+  leg_ = &leg;
   mine_ = std::move(mine);
   part_elements_ = part_elements;
-  size_t pieces = 0;
-  for (const auto& list : runs_) pieces = std::max(pieces, list.size());
-  for (size_t k = 0; k < pieces; ++k) {
-    if (members == 1) {  // what is sent is what would be received
-      received_.push_back(mine_[k]);
-      continue;
-    }
+  if (leg.buffers() == 0) received_ = mine_;  // alone: what is sent is what would be received
+  for (size_t k = 0; k < leg.buffers(); ++k) {
     const bool sends = k < mine_.size();
     std::vector<int64_t> in_counts(members, sends ? part_elements : 0), out_counts(members, 0);
     int64_t parts = 0;
     for (size_t m = 0; m < members; ++m)
-      if (k < runs_[m].size()) out_counts[m] = part_elements, ++parts;
-    received_.push_back(pool_.take_tensor(part_elements * static_cast<int64_t>(members), dtype));
+      if (k < leg.of(m).size()) out_counts[m] = part_elements, ++parts;
+    received_.push_back(pool_.take_tensor(leg.buffer_elements(part_elements),
+                                          leg.fp32 ? at::kFloat : at::kBFloat16));
     const at::Tensor& all = received_.back();
     pending_.push_back(group_.all_to_all(all.narrow(0, 0, parts * part_elements), out_counts,
                                          sends ? mine_[k] : all.narrow(0, 0, 0), in_counts));
@@ -45,16 +39,15 @@ Result<void> Shipment::wait() {
 // Received buffers hold the parts of those members that have such a piece, in member order.
 at::Tensor Shipment::part(size_t member, size_t piece) const {
   int64_t before = 0;
-  for (size_t m = 0; m < member; ++m) before += piece < runs_[m].size();
+  for (size_t m = 0; m < member; ++m) before += piece < leg_->of(m).size();
   return received_[piece].narrow(0, before * part_elements_, part_elements_);
 }
 
 std::vector<at::Tensor> Shipment::finish() {
-  if (runs_.size() > 1)
+  if (under_way() && leg_->buffers() > 0)
     for (at::Tensor& t : received_) pool_.give_tensor(t);
   received_.clear();
-  runs_.clear();
-  under_way_ = false;
+  leg_ = nullptr;
   return std::exchange(mine_, {});
 }
 

@@ -13,7 +13,7 @@
 
 #include "core/comm/communicator.h"
 #include "core/sharding/buffer_pool.h"
-#include "core/sharding/fold_tree.h"
+#include "layout/exchange_plan.h"
 
 namespace lockstep::core {
 
@@ -21,18 +21,17 @@ class Shipment {
  public:
   Shipment(Communicator& group, BufferPool& pool) : group_(group), pool_(pool) {}
 
-  bool under_way() const { return under_way_; }
-  // `runs[m]`: what member m ships, in slot order; the same on every member. `mine`: this member's,
-  // each [M * part_elements] of `dtype`, unchanged until wait() has returned. Collective.
-  void start(std::vector<at::Tensor> mine, std::vector<std::vector<SlotRun>> runs,
-             int64_t part_elements, at::ScalarType dtype);
+  bool under_way() const { return leg_ != nullptr; }
+  // `leg`: what the members ship; the same on every member, and it outlives the exchange. `mine`:
+  // this member's sums, each [M * part_elements], unchanged until wait() has returned. Collective.
+  void start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64_t part_elements);
   // Errors: those of Pending::wait.
   Result<void> wait();
   // Calls f(part, run) in slot order. Requires: wait() was fine.
   template <typename F>
   void for_each(F&& f) const {
-    for (size_t m = 0; m < runs_.size(); ++m)
-      for (size_t k = 0; k < runs_[m].size(); ++k) f(part(m, k), runs_[m][k]);
+    for (size_t m = 0; m < leg_->members(); ++m)
+      for (size_t k = 0; k < leg_->of(m).size(); ++k) f(part(m, k), leg_->of(m)[k]);
   }
   // The parts' memory is free again; returns what was given to start().
   std::vector<at::Tensor> finish();
@@ -42,9 +41,8 @@ class Shipment {
   Communicator& group_;
   BufferPool& pool_;
   std::vector<at::Tensor> mine_, received_;  // by piece
-  std::vector<std::vector<SlotRun>> runs_;   // by member
+  const layout::Leg* leg_ = nullptr;         // null: none is under way
   int64_t part_elements_ = 0;
-  bool under_way_ = false;
   std::vector<PendingPtr> pending_;
 };
 

@@ -1,5 +1,5 @@
 // A model is a sequence of stages: x -> stage 0 -> stage 1 -> … -> loss. Each stage works on one
-// or more units. core/model implements stages; Schedule runs them.
+// or more units (layout/round_plan.h). core/model implements stages; Schedule runs them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,6 +9,7 @@
 
 #include "core/kernels/documents.h"
 #include "core/sharding/unit.h"
+#include "layout/round_plan.h"
 
 namespace lockstep::core {
 
@@ -36,16 +37,11 @@ struct SlotLoss {
   int64_t valid_tokens = 0;
 };
 
-// Thread: the training thread. `units` are this stage's, gathered (for backward_needs_weights)
-// beforehand.
+// Thread: the training thread. `units` are this stage's, gathered beforehand, unless backward needs
+// no weights.
 class Stage {
  public:
   virtual ~Stage() = default;
-  // Indices into the model's units.
-  virtual const std::vector<int>& units() const = 0;
-  virtual bool backward_needs_weights() const { return true; }
-  // Units whose gradient is complete after this stage's backward; frozen ones do not count.
-  virtual std::vector<int> finished_units() const { return units(); }
   // x [B*T, D] in the compute dtype (undefined for the first stage). With `keep`, saves what
   // backward needs.
   virtual at::Tensor forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
@@ -64,8 +60,6 @@ class LossStage {
     at::Tensor dx;  // [B*T, D]; undefined without gradients
   };
   virtual ~LossStage() = default;
-  virtual const std::vector<int>& units() const = 0;
-  virtual std::vector<int> finished_units() const = 0;
   virtual Output run(UnitParts units, const at::Tensor& x, const SlotInput& slot,
                      bool want_gradients) = 0;
 };
@@ -73,6 +67,7 @@ class LossStage {
 struct StageSequence {
   std::vector<std::unique_ptr<Stage>> stages;
   std::unique_ptr<LossStage> loss;
+  std::vector<layout::StageUnits> units;  // by stage, the loss last
 };
 
 }  // namespace lockstep::core

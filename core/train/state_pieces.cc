@@ -11,7 +11,7 @@ struct StateTensor {
 };
 
 std::vector<StateTensor> state_tensors(Unit& unit, bool weights_only) {
-  const Unit::HostState& state = unit.host_state();
+  const ShardState::HostState& state = unit.state.host();
   if (weights_only) return {{Kind::kParam, state.master_S}};
   return {{Kind::kParam, state.master_S},
           {Kind::kAdamM, state.adam_m_S},
@@ -23,10 +23,10 @@ std::vector<StateTensor> state_tensors(Unit& unit, bool weights_only) {
 template <typename F>
 void for_each_piece(Unit& unit, const std::vector<Segment>& segments, int64_t offset,
                     bool weights_only, F&& f) {
-  if (unit.frozen()) return;
+  if (unit.spec.frozen) return;
   for (const StateTensor& state : state_tensors(unit, weights_only))
     for (const Segment& s : segments) {
-      const layout::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
+      const layout::ParamSpec& param = unit.spec.params[static_cast<size_t>(s.param)];
       float* first = state.tensor_S.data_ptr<float>() + offset + s.range_offset;
       f(checkpoint::TensorPiece{param.name, state.kind, param.shape, s.flat_start, s.length},
         reinterpret_cast<std::byte*>(first), static_cast<size_t>(s.length) * sizeof(float));
@@ -38,7 +38,7 @@ void for_each_piece(Unit& unit, const std::vector<Segment>& segments, int64_t of
 std::vector<checkpoint::LivePiece> owned_pieces(std::vector<std::unique_ptr<Unit>>& units) {
   std::vector<checkpoint::LivePiece> pieces;
   for (auto& unit : units)
-    for_each_piece(*unit, unit->owned_segments(), unit->owned_offset(), false,
+    for_each_piece(*unit, unit->state.owned_segments(), unit->state.owned_offset(), false,
                    [&](checkpoint::TensorPiece piece, std::byte* bytes, size_t count) {
                      pieces.push_back({std::move(piece), {bytes, count}});
                    });
@@ -49,7 +49,7 @@ std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Uni
                                                  bool weights_only) {
   std::vector<checkpoint::LiveTarget> targets;
   for (auto& unit : units)
-    for_each_piece(*unit, unit->held_segments(), 0, weights_only,
+    for_each_piece(*unit, unit->state.held_segments(), 0, weights_only,
                    [&](checkpoint::TensorPiece piece, std::byte* bytes, size_t count) {
                      targets.push_back({std::move(piece), {bytes, count}});
                    });
@@ -59,8 +59,8 @@ std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Uni
 std::vector<checkpoint::TensorPiece> model_pieces(const std::vector<std::unique_ptr<Unit>>& units) {
   std::vector<checkpoint::TensorPiece> pieces;
   for (const auto& unit : units) {
-    if (unit->frozen()) continue;
-    for (const layout::ParamSpec& param : unit->spec().params)
+    if (unit->spec.frozen) continue;
+    for (const layout::ParamSpec& param : unit->spec.params)
       for (const Kind kind : {Kind::kParam, Kind::kAdamM, Kind::kAdamV})
         pieces.push_back(
             {param.name, kind, param.shape, 0, checkpoint::element_count(param.shape)});
@@ -71,8 +71,8 @@ std::vector<checkpoint::TensorPiece> model_pieces(const std::vector<std::unique_
 std::set<std::string> parameter_names(const std::vector<std::unique_ptr<Unit>>& units) {
   std::set<std::string> names;
   for (const auto& unit : units) {
-    if (unit->frozen()) continue;
-    for (const layout::ParamSpec& param : unit->spec().params) names.insert(param.name);
+    if (unit->spec.frozen) continue;
+    for (const layout::ParamSpec& param : unit->spec.params) names.insert(param.name);
   }
   return names;
 }

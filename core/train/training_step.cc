@@ -21,12 +21,13 @@ void square_tiles(at::Tensor& grad, float scale, int64_t tiles, double* sums_out
 
 // `grad`: of all that the unit holds, where its state lies.
 void update_unit(Unit& unit, const at::Tensor& grad, const AdamWStep& step) {
-  for (const Segment& s : unit.held_segments()) {
+  ShardState& state = unit.state;
+  for (const Segment& s : state.held_segments()) {
     const int64_t at = s.range_offset, n = s.tiles * layout::kTileElements;
-    const bool decay = unit.spec().params[static_cast<size_t>(s.param)].decays();
+    const bool decay = unit.spec.params[static_cast<size_t>(s.param)].decays();
     const float* g = grad.data_ptr<float>() + at;
-    float* master = unit.master_S.data_ptr<float>() + at;
-    float *m = unit.adam_m_S.data_ptr<float>() + at, *v = unit.adam_v_S.data_ptr<float>() + at;
+    float* master = state.master_S.data_ptr<float>() + at;
+    float *m = state.adam_m_S.data_ptr<float>() + at, *v = state.adam_v_S.data_ptr<float>() + at;
     if constexpr (cuda::kBuilt) {
       if (grad.is_cuda()) {
         cuda::adamw_update(step, decay, g, master, m, v, n);
@@ -45,8 +46,9 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
       spec_(spec),
       groups_(groups),
       comm_(*groups.world),
-      strategy_(Strategy::create(config, groups.device)),
-      map_{strategy_.block_slots && comm_.world_size() > 1, config.slots(), comm_.world_size()},
+      strategy_{
+          layout::Strategy::create(config, groups.world->world_size(), groups.shard->world_size()),
+          groups.device},
       pool_(groups.device),
       wrapped_(
           layout::wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
@@ -58,15 +60,15 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
       parts_.emplace_back(*units_.back(), run.first_params[i],
                           spec.units[static_cast<size_t>(run.first_unit) + i]);
   }
-  model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute, groups.device));
-  schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, map_, comm_.rank());
+  model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute(), groups.device));
+  schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, comm_.rank());
 }
 
 Result<void> TrainingStep::initialize(const hf::HfWeights* weights) {
   LOCKSTEP_RETURN_IF_ERROR(fill_frozen(weights));
   for (Unit* unit : trained_) {
     // A load that failed half-way may have been here.
-    const Unit::HostState& state = unit->host_state();
+    const ShardState::HostState& state = unit->state.host();
     for (at::Tensor t : {state.adam_m_S, state.adam_v_S})
       if (t.defined()) t.zero_();
     LOCKSTEP_RETURN_IF_ERROR(fill(*unit, spec_.adapted() ? nullptr : weights));
@@ -79,11 +81,11 @@ Result<void> TrainingStep::initialize(const hf::HfWeights* weights) {
 Result<void> TrainingStep::fill_frozen(const hf::HfWeights* weights) {
   if (std::exchange(frozen_filled_, true)) return {};
   for (auto& unit : units_) {
-    if (!unit->frozen()) continue;
-    unit->make_master();
+    if (!unit->spec.frozen) continue;
+    unit->state.make_master();
     LOCKSTEP_RETURN_IF_ERROR(fill(*unit, weights));
-    unit->push_state();
-    unit->refresh_compute_copy();
+    unit->state.push();
+    unit->state.refresh_copy();
   }
   return {};
 }
@@ -91,9 +93,9 @@ Result<void> TrainingStep::fill_frozen(const hf::HfWeights* weights) {
 Result<void> TrainingStep::fill(Unit& unit, const hf::HfWeights* weights) {
   const uint64_t seed = static_cast<uint64_t>(config_.training.seed);
   const bool broken = config_.debug.break_rule == BrokenRule::kRule6;  // draw by place in the shard
-  float* master = unit.host_state().master_S.data_ptr<float>();
-  for (const Segment& s : unit.held_segments()) {
-    const layout::ParamSpec& param = unit.spec().params[static_cast<size_t>(s.param)];
+  float* master = unit.state.host().master_S.data_ptr<float>();
+  for (const Segment& s : unit.state.held_segments()) {
+    const layout::ParamSpec& param = unit.spec.params[static_cast<size_t>(s.param)];
     const std::span<float> out(master + s.range_offset, static_cast<size_t>(s.length));
     if (weights == nullptr) {
       initialize_parameter(param, seed, s.flat_start, s.length, broken ? -s.flat_start : 0,
@@ -107,13 +109,13 @@ Result<void> TrainingStep::fill(Unit& unit, const hf::HfWeights* weights) {
 
 void TrainingStep::refresh_compute_copies() {
   for (Unit* unit : trained_) {
-    unit->push_state();
-    unit->refresh_compute_copy();
+    unit->state.push();
+    unit->state.refresh_copy();
   }
 }
 
 void TrainingStep::pull_state() {
-  for (Unit* unit : trained_) unit->pull_state();
+  for (Unit* unit : trained_) unit->state.pull();
   synchronize(strategy_.device);
 }
 
@@ -146,8 +148,8 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
                                          SlotSums& sums, StepPhases& phases) {
   if (config_.debug.break_rule == BrokenRule::kRule1 && comm_.world_size() == 1)
     return compute_slots_joined(next_slot, sums);
-  for (int64_t round = 0; round < map_.rounds(); ++round) {
-    const std::optional<int64_t> slot = map_.slot(round, comm_.rank());
+  for (int64_t round = 0; round < strategy_.map.rounds(); ++round) {
+    const std::optional<int64_t> slot = strategy_.map.slot(round, comm_.rank());
     std::optional<SlotInput> input;
     if (slot) {
       Result<data::SlotBatch> next = [&] {
@@ -206,7 +208,7 @@ Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcom
   }
   double loss = 0;
   for (int64_t slot = 0; slot < slots; ++slot) {
-    const double* owner = out.data_ptr<double>() + map_.rank_of(slot) * width;
+    const double* owner = out.data_ptr<double>() + strategy_.map.rank_of(slot) * width;
     loss += owner[slot];
     outcome.valid_tokens += static_cast<int64_t>(owner[slots + slot]);
   }
@@ -236,17 +238,17 @@ Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
 // Folds every unit, scales, and returns the gradient norm: fp64 sum over tiles in model order.
 Result<double> TrainingStep::fold_and_norm(float scale) {
   int64_t mine = 0;
-  for (Unit* unit : trained_) mine += unit->layout().tiles_per_rank;
+  for (Unit* unit : trained_) mine += unit->layout.tiles_per_rank;
   const int w = comm_.world_size();
   at::Tensor in = at::zeros({mine}, at::TensorOptions(at::kDouble).device(strategy_.device));
   const at::Tensor out = at::zeros({w, mine}, at::kDouble);
   folded_.clear();
   int64_t at_tile = 0;
   for (Unit* unit : trained_) {
-    folded_.push_back(unit->folded());
-    square_tiles(folded_.back(), scale, unit->layout().tiles_per_rank,
+    folded_.push_back(unit->grads.folded());
+    square_tiles(folded_.back(), scale, unit->layout.tiles_per_rank,
                  in.data_ptr<double>() + at_tile);
-    at_tile += unit->layout().tiles_per_rank;
+    at_tile += unit->layout.tiles_per_rank;
   }
   in = in.cpu();
   if (config_.debug.break_rule ==
@@ -261,11 +263,11 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   at_tile = 0;
   for (Unit* unit : trained_) {
     for (int part = 0; part < w; ++part) {
-      const int r = unit->layout().owner_of(part);
+      const int r = unit->layout.owner_of(part);
       const double* row = out.data_ptr<double>() + r * mine + at_tile;
-      for (int64_t t = 0; t < unit->layout().tile_count(r); ++t) sum += row[t];
+      for (int64_t t = 0; t < unit->layout.tile_count(r); ++t) sum += row[t];
     }
-    at_tile += unit->layout().tiles_per_rank;
+    at_tile += unit->layout.tiles_per_rank;
   }
   return std::sqrt(sum);
 }
@@ -281,7 +283,7 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
   std::vector<PendingPtr> travelling(trained_.size());
   auto start = [&](size_t i) {
     if (!gather || i >= trained_.size()) return;
-    whole[i] = at::empty({trained_[i]->layout().held_elements()}, folded_[i].options());
+    whole[i] = at::empty({trained_[i]->layout.held_elements()}, folded_[i].options());
     travelling[i] = copies.all_gather(whole[i], folded_[i], Traffic::kExchange);
   };
   start(0);
@@ -291,12 +293,12 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
     if (gather) {
       auto done = travelling[i]->wait();
       if (!done.ok())
-        return done.error().in(text("gathering the gradient sum of ", unit.spec().name));
+        return done.error().in(text("gathering the gradient sum of ", unit.spec.name));
       travelling[i].reset();  // it holds the whole sum, too
     }
     const at::Tensor grad = gather ? std::exchange(whole[i], at::Tensor()) : folded_[i];
     update_unit(unit, grad.to(strategy_.state_device()), adamw);
-    unit.refresh_compute_copy();
+    unit.state.refresh_copy();
   }
   return {};
 }
@@ -373,7 +375,7 @@ Result<at::Tensor> TrainingStep::last_hidden(const std::vector<int64_t>& tokens)
 
 at::Tensor TrainingStep::logits(const at::Tensor& x_RD) {
   std::vector<UnitPart> head;
-  for (int u : model_.loss->units()) head.push_back(parts_[static_cast<size_t>(u)]);
+  for (int u : model_.units.back().units) head.push_back(parts_[static_cast<size_t>(u)]);
   return logits_of(spec_, head, x_RD).cpu();
 }
 

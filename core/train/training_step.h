@@ -50,9 +50,9 @@ class TrainingStep {
   Result<void> initialize(const hf::HfWeights* weights);
   // The frozen units' part of it; checkpoints have nothing of theirs. The first call counts.
   Result<void> fill_frozen(const hf::HfWeights* weights);
-  // After the state of what is trained was filled from outside (Unit::host_state).
+  // After the state of what is trained was filled from outside (ShardState::host).
   void refresh_compute_copies();
-  // Brings Unit::host_state up to date, for what reads it until the next update.
+  // Brings ShardState::host up to date, for what reads it until the next update.
   void pull_state();
   // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
   // order; `mine` is asked for this rank's flags when they are shared; `before_update` runs when
@@ -73,7 +73,7 @@ class TrainingStep {
   // Spans of the phases go there from now on; null: nowhere.
   void set_trace(TraceRecorder* trace);
   std::vector<std::unique_ptr<Unit>>& units() { return units_; }
-  const SlotMap& slot_map() const { return map_; }
+  const SlotMap& slot_map() const { return strategy_.map; }
   // Where the state is replicated: is this rank's the first copy, and is it all on this rank?
   bool first_copy() const { return groups_.copies->rank() == 0; }
   bool whole_state() const { return groups_.shard->world_size() == 1; }
@@ -99,7 +99,6 @@ class TrainingStep {
   Groups groups_;
   Communicator& comm_;  // all ranks
   Strategy strategy_;
-  SlotMap map_;
   BufferPool pool_;
   std::vector<layout::WrappedUnit> wrapped_;
   std::vector<std::unique_ptr<Unit>> units_;

@@ -16,16 +16,23 @@ namespace lockstep::core {
 class ThreadCommunicator : public Communicator {
  public:
   ThreadCommunicator(std::shared_ptr<ThreadHub> hub, int rank)
-      : hub_(std::move(hub)), rank_(rank) {}
+      : hub_(std::move(hub)),
+        rank_(rank),
+        counter_(rank, std::vector<int>(static_cast<size_t>(hub_->size()))) {}
   int rank() const override { return rank_; }
   int world_size() const override { return hub_->size(); }
 
-  PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic) override {
+  PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic traffic) override {
+    for (int from = 0; from < hub_->size(); ++from)
+      counter_.add(traffic, from, static_cast<int64_t>(in.nbytes()));
     return issue(out, in, std::vector<size_t>(static_cast<size_t>(hub_->size()), in.nbytes()),
                  /*whole=*/true);
   }
-  PendingPtr all_to_all(at::Tensor out, std::vector<int64_t>, at::Tensor in,
+  PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
                         std::vector<int64_t> in_counts) override {
+    for (int from = 0; from < hub_->size(); ++from)
+      counter_.add(Traffic::kExchange, from,
+                   out_counts[static_cast<size_t>(from)] * in.element_size());
     std::vector<size_t> counts;
     for (int64_t n : in_counts) counts.push_back(static_cast<size_t>(n) * in.element_size());
     return issue(out, in, std::move(counts), /*whole=*/false);
@@ -44,7 +51,8 @@ class ThreadCommunicator : public Communicator {
     });
   }
 
-  WireBytes wire_bytes() const override { return {}; }
+  // Without those of all_reduce_sum.
+  WireBytes wire_bytes() const override { return counter_.bytes(); }
 
  private:
   template <typename F>
@@ -89,6 +97,7 @@ class ThreadCommunicator : public Communicator {
 
   std::shared_ptr<ThreadHub> hub_;
   int rank_;
+  WireCounter counter_;
   int64_t next_ = 0;
 };
 

@@ -1,11 +1,10 @@
-// Sharding, folding and the optimizer: the same bits at any cut.
+// Folding and the optimizer: the same bits at any cut.
 #include <gtest/gtest.h>
 
 #include "core/kernels/add_kernels.h"
 #include "core/optim/adamw.h"
 #include "core/sharding/fold_tree.h"
-#include "core/sharding/strategy.h"
-#include "layout/shard_layout.h"
+#include "layout/model_spec.h"
 
 namespace lockstep::core {
 namespace {
@@ -15,99 +14,6 @@ constexpr int64_t kTile = layout::kTileElements;
 at::Tensor random_tensor(int64_t n, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   return at::randn({n}, generator, at::TensorOptions(at::kFloat));
-}
-
-TEST(ShardLayout, PartsAreOwnedOnceAndHeldByEveryCopy) {
-  for (int64_t tiles : {1, 2, 7, 64, 65})
-    for (int w = 1; w <= 9; ++w)
-      for (int s = 1; s <= w; ++s) {
-        if (w % s != 0) continue;
-        const ShardLayout layout = ShardLayout::create(tiles, w, s);
-        int64_t next = 0;
-        for (int part = 0; part < w; ++part) {
-          const int r = layout.owner_of(part);
-          EXPECT_EQ(layout.part_of(r), part);
-          EXPECT_EQ(layout.first_tile(r), std::min(next, tiles));
-          next = layout.first_tile(r) + layout.tile_count(r);
-          if (layout.tile_count(r) == 0) continue;
-          EXPECT_GE(layout.first_tile(r), layout.first_held_tile(r));
-          EXPECT_LE(next, layout.first_held_tile(r) + layout.held_tile_count(r));
-        }
-        EXPECT_EQ(next, tiles);
-        int64_t held = 0;
-        for (int r = 0; r < w; ++r) held += layout.held_tile_count(r);
-        EXPECT_EQ(held, tiles * layout.copies());
-      }
-}
-
-TEST(Strategy, GroupsFitWhatIsLeftOfTheNodes) {
-  using enum ShardingStrategy;
-  Config config;
-  auto size = [&](ShardingStrategy strategy, int w, int local, int64_t degree = 0) {
-    config.parallelism.strategy = strategy;
-    config.parallelism.data_parallel_shard_degree = degree;
-    return layout::shard_size(config, w, local);
-  };
-  EXPECT_EQ(size(kSingle, 1, 1), 1);
-  EXPECT_EQ(size(kDdp, 8, 4), 1);
-  EXPECT_EQ(size(kFullShard, 8, 4), 8);
-  EXPECT_EQ(size(kShardGradOp, 8, 4), 8);
-  EXPECT_EQ(size(kHybrid, 8, 4), 4);
-  EXPECT_EQ(size(kHybrid, 6, 3), 3);
-  EXPECT_EQ(size(kHybrid, 8, 4, 2), 2);
-  EXPECT_EQ(size(kHybrid, 6, 4), 6);
-  EXPECT_EQ(size(kHybrid, 9, 2), 3);
-  EXPECT_EQ(size(kHybrid, 5, 2), 5);
-  EXPECT_EQ(size(kHybrid, 2, 4), 2);
-}
-
-TEST(SlotMap, EverySlotHasOneRankAndOneRound) {
-  for (bool block : {false, true})
-    for (int64_t v = 1; v <= 17; ++v)
-      for (int w = 1; w <= 9; ++w) {
-        const SlotMap map{block, v, w};
-        std::vector<int> seen(static_cast<size_t>(v));
-        for (int r = 0; r < w; ++r) {
-          int64_t last = -1;
-          for (int64_t slot : map.slots_of(r)) {
-            EXPECT_GT(slot, last);
-            last = slot;
-            EXPECT_EQ(map.rank_of(slot), r) << v << " " << w;
-            ++seen[static_cast<size_t>(slot)];
-          }
-        }
-        for (int count : seen) EXPECT_EQ(count, 1);
-        for (int64_t round = 0; round < map.rounds(); ++round) {
-          int64_t active = 0;
-          for (int r = 0; r < w; ++r) active += map.run_of(round, r, 1).count;
-          EXPECT_EQ(active, map.run_of(round, 0, w).count);
-        }
-      }
-}
-
-TEST(SlotMap, SubtreesAreTheFewestNodesOfTheTree) {
-  using Runs = std::vector<SlotRun>;
-  EXPECT_EQ(layout::subtrees_of({0, 8}), (Runs{{0, 8}}));
-  EXPECT_EQ(layout::subtrees_of({1, 7}), (Runs{{1, 1}, {2, 2}, {4, 4}}));
-  EXPECT_EQ(layout::subtrees_of({3, 3}), (Runs{{3, 1}, {4, 2}}));
-  EXPECT_EQ(layout::subtrees_of({5, 0}), Runs{});
-}
-
-TEST(ShardLayout, SegmentsCoverEveryElementOnceWithoutPadding) {
-  const layout::UnitSpec unit{"u", {{"a", {5000}, 0}, {"b", {3, 4096}, 0}, {"c", {7}, 0}}};
-  for (int w = 1; w <= 7; ++w) {
-    const ShardLayout layout = ShardLayout::create(unit.tiles(), w, w);
-    std::vector<std::vector<int>> seen{std::vector<int>(5000), std::vector<int>(3 * 4096),
-                                       std::vector<int>(7)};
-    for (int r = 0; r < w; ++r)
-      for (const Segment& s : segments_of(unit, layout.first_tile(r), layout.tile_count(r))) {
-        EXPECT_GT(s.length, 0);
-        for (int64_t i = 0; i < s.length; ++i)
-          ++seen[static_cast<size_t>(s.param)][static_cast<size_t>(s.flat_start + i)];
-      }
-    for (const auto& param : seen)
-      for (int count : param) EXPECT_EQ(count, 1);
-  }
 }
 
 // The sum of V slots, pushed in rounds of W as W ranks would.

@@ -71,9 +71,9 @@ void expect_slope(const layout::DecoderShape& shape, const DecoderOptions& optio
   EXPECT_NEAR(loss, loss_now(), 1e-9);
   int64_t offset = 0;
   for (Unit* unit : model.trained()) {
-    for (const Segment& s : unit->held_segments()) {
-      const auto& param = unit->spec().params[static_cast<size_t>(s.param)];
-      at::Tensor weight = unit->master_S.narrow(0, s.range_offset, s.length);
+    for (const Segment& s : unit->state.held_segments()) {
+      const auto& param = unit->spec.params[static_cast<size_t>(s.param)];
+      at::Tensor weight = unit->state.master_S.narrow(0, s.range_offset, s.length);
       const at::Tensor g = gradient.narrow(0, offset + s.range_offset, s.length);
       const double norm = g.norm().item<double>();
       ASSERT_GT(norm, 1e-4) << param.name << " has no gradient";

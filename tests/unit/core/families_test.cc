@@ -74,7 +74,7 @@ TEST(Families, ALinearLayersGradientIsAutograds) {
   shape.family = ModelFamily::kLinear;
   WholeModel model(shape, options_of(at::kFloat));
   const at::Tensor x = random_tensor({18, 24}, 10), dy = random_tensor({18, 24}, 11);
-  LinearStage stage(1, model.spec.units[1]);
+  LinearStage stage(model.spec.units[1]);
   std::vector<UnitPart> units{model.parts[1]};
   const SlotInput slot = some_slot();
   const at::Tensor y = stage.forward(units, x, slot, true);

@@ -113,14 +113,15 @@ TEST(TensorKernels, ThreadsDoNotChangeTheBits) {
 struct OneUnit {
   explicit OneUnit(layout::UnitSpec unit_spec, at::ScalarType compute)
       : spec(std::move(unit_spec)) {
-    strategy.compute = compute;
+    strategy.bf16 = compute == at::kBFloat16;
     membership = std::make_unique<Membership>(std::move(join({})).value());
     unit = std::make_unique<Unit>(spec, strategy, membership->groups(), pool);
   }
   at::Tensor folded() {
-    unit->start_exchange({false, 1, 1}, 0);
-    EXPECT_TRUE(unit->finish_exchange().ok());
-    return unit->folded();
+    unit->grads.start(std::make_shared<layout::ExchangePlan>(
+        layout::ExchangePlan::create(strategy, /*round=*/0, /*rank=*/0)));
+    EXPECT_TRUE(unit->grads.finish().ok());
+    return unit->grads.folded();
   }
   layout::UnitSpec spec;
   Strategy strategy;
@@ -134,7 +135,7 @@ TEST(EmbeddingStage, RepeatedTokenGradientIsRoundedOnce) {
   OneUnit one({"embed", {{"w", {4, 8}, 0.02}}}, at::kBFloat16);
   SlotInput slot{at::ones({1, 512}, at::kLong), at::ones({1, 512}, at::kLong), 1.0};
   const at::Tensor dy = random_tensor({512, 8}, 8).to(at::kBFloat16);
-  EmbeddingStage stage(0, false, Dropout(0, 0, "embed"));
+  EmbeddingStage stage(false, Dropout(0, 0, "embed"));
   std::vector<UnitPart> units{{*one.unit, 0, one.spec}};
   stage.backward(units, dy, slot);
   const at::Tensor exact = dy.to(at::kDouble).sum(0);

@@ -114,11 +114,12 @@ TEST(HeadStage, Bf16GradientOfAChunkedHeadIsRoundedOnce) {
     model.stages.stages[0]->backward(first, dx, slot);
     if (tied) exact.index_add_(0, ids.reshape({-1}), dx.to(at::kDouble));
     Unit& unit = *model.units[tied ? 0 : 1];
-    unit.start_exchange({false, 1, 1}, 0);
-    ASSERT_TRUE(unit.finish_exchange().ok());
+    unit.grads.start(std::make_shared<layout::ExchangePlan>(
+        layout::ExchangePlan::create(model.strategy, /*round=*/0, /*rank=*/0)));
+    ASSERT_TRUE(unit.grads.finish().ok());
     const int64_t offset = tied ? 0 : layout::kTileElements;  // after the norm
     const at::Tensor got =
-        unit.folded().narrow(0, offset, exact.numel()).view(exact.sizes()).clone();
+        unit.grads.folded().narrow(0, offset, exact.numel()).view(exact.sizes()).clone();
     // Sums of positive and negative terms lose fp32 digits: half an ulp and a little.
     const at::Tensor large = exact.abs().gt(1e-3 * exact.abs().max().item<double>());
     EXPECT_LT(bf16_roundings(got.masked_select(large), exact.masked_select(large)), 0.51) << tied;

@@ -1,5 +1,4 @@
-// A small model trained under any setting of the neutral keys, ranks as threads: for the tests
-// that compare bits.
+// A small model trained under any setting of the neutral keys, ranks as threads.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,11 +7,10 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "core/comm/device_communicator.h"
-#include "core/sharding/strategy.h"
 #include "core/train/training_step.h"
 #include "hf/configured_model.h"
 #include "tests/support/thread_group.h"
+#include "tests/unit/core/on_device.h"
 
 namespace lockstep::core {
 
@@ -82,40 +80,30 @@ inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot
 // Copies what this rank holds into whole tensors, by "name kind".
 inline void collect(TrainingStep& model, std::map<std::string, std::vector<float>>& whole) {
   model.pull_state();
-  for (auto& unit : model.units())
-    for (const Segment& s : unit->frozen() ? std::vector<Segment>() : unit->owned_segments()) {
-      const layout::ParamSpec& param = unit->spec().params[static_cast<size_t>(s.param)];
-      const Unit::HostState& state = unit->host_state();
+  for (auto& unit : model.units()) {
+    if (unit->spec.frozen) continue;
+    for (const Segment& s : unit->state.owned_segments()) {
+      const layout::ParamSpec& param = unit->spec.params[static_cast<size_t>(s.param)];
+      const ShardState::HostState& state = unit->state.host();
       const std::pair<const char*, const at::Tensor*> kinds[] = {
           {" w", &state.master_S}, {" m", &state.adam_m_S}, {" v", &state.adam_v_S}};
       for (const auto& [kind, tensor] : kinds) {
         std::vector<float>& out = whole[param.name + kind];
         out.resize(static_cast<size_t>(param.elements()));
         std::memcpy(out.data() + s.flat_start,
-                    tensor->data_ptr<float>() + unit->owned_offset() + s.range_offset,
+                    tensor->data_ptr<float>() + unit->state.owned_offset() + s.range_offset,
                     static_cast<size_t>(s.length) * sizeof(float));
       }
     }
+  }
 }
 
-// The groups of a rank whose tensors lie on `device`; the communicators for it go to `staged`.
-inline Groups on_device(Groups groups, at::Device device,
-                        std::vector<std::unique_ptr<Communicator>>& staged) {
-  groups.device = device;
-  if (device.is_cuda())
-    for (Communicator** one : {&groups.world, &groups.shard, &groups.copies}) {
-      std::shared_ptr<Communicator> borrowed(*one, [](Communicator*) {});
-      staged.push_back(stage_through_host(std::move(borrowed)));
-      *one = staged.back().get();
-    }
-  return groups;
-}
-
+// `inspect`: of each rank's model after the last step, one at a time.
+using Inspect = std::function<void(int rank, TrainingStep&, const Groups&)>;
 inline Curve train(const Setting& setting, int64_t steps, Config config,
-                   at::Device device = at::kCPU) {
+                   at::Device device = at::kCPU, const Inspect& inspect = {}) {
   const layout::ModelSpec spec = hf::configured_model(config, 40).value();
-  const int w = setting.world_size;
-  ThreadGroups groups(w, layout::shard_size(config, w, 1));
+  ThreadGroups groups(setting.world_size, layout::shard_size(config, setting.world_size, 1));
   Curve curve;
   std::mutex mutex;
   std::map<std::string, std::vector<float>> whole;
@@ -138,9 +126,10 @@ inline Curve train(const Setting& setting, int64_t steps, Config config,
     }
     std::lock_guard lock(mutex);
     collect(model, whole);
+    if (inspect) inspect(rank, model, groups.of(rank));
   };
   std::vector<std::thread> ranks;
-  for (int r = 0; r < w; ++r) ranks.emplace_back(rank_of_run, r);
+  for (int r = 0; r < setting.world_size; ++r) ranks.emplace_back(rank_of_run, r);
   for (std::thread& t : ranks) t.join();
   for (const auto& [name, values] : whole)
     curve.state.push_back(text(name, " ", hex64(xxh3_64(std::as_bytes(std::span(values))))));

@@ -23,36 +23,36 @@ struct WholeModel {
   WholeModel(const layout::DecoderShape& shape, DecoderOptions options)
       : spec(layout::create(shape, options.lora)) {
     at::set_num_threads(1);  // as a rank; many threads wait for each other in work this small
-    strategy.compute = options.compute;
+    strategy.bf16 = options.compute == at::kBFloat16;
     membership = std::make_unique<Membership>(std::move(join({})).value());
     uint64_t seed = 100;
     for (const layout::UnitSpec& unit : spec.units) {
       units.push_back(std::make_unique<Unit>(unit, strategy, membership->groups(), pool));
-      units.back()->make_master();
+      ShardState& state = units.back()->state;
+      state.make_master();
       parts.emplace_back(*units.back(), 0, unit);
-      for (const Segment& s : units.back()->held_segments()) {
+      for (const Segment& s : state.held_segments()) {
         const double std = unit.params[static_cast<size_t>(s.param)].shape.size() == 1 ? 0.3 : 0.15;
-        units.back()
-            ->master_S.narrow(0, s.range_offset, s.length)
+        state.master_S.narrow(0, s.range_offset, s.length)
             .copy_(random_tensor({s.length}, ++seed) * std);
       }
-      units.back()->refresh_compute_copy();
+      state.refresh_copy();
     }
     stages = make_decoder(spec, options);
-    schedule = std::make_unique<Schedule>(parts, stages, strategy, SlotMap{false, 1, 1}, 0);
+    schedule = std::make_unique<Schedule>(parts, stages, strategy, 0);
   }
   // Loss, then every trained unit's gradient, one after the other.
   std::pair<double, at::Tensor> gradients(const SlotInput& slot) {
     const SlotLoss loss = schedule->train_slot(slot, 0).value();
     EXPECT_TRUE(schedule->finish_step().ok());
     std::vector<at::Tensor> all;
-    for (Unit* unit : trained()) all.push_back(unit->folded().clone());
+    for (Unit* unit : trained()) all.push_back(unit->grads.folded().clone());
     return {loss.sum, at::cat(all)};
   }
   std::vector<Unit*> trained() {
     std::vector<Unit*> list;
     for (auto& unit : units)
-      if (!unit->frozen()) list.push_back(unit.get());
+      if (!unit->spec.frozen) list.push_back(unit.get());
     return list;
   }
   double loss_of(const SlotInput& slot) { return schedule->evaluate_slot(slot).value().sum; }

@@ -1,0 +1,142 @@
+#include "core/sharding/grad_exchange.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "core/sharding/shard_state.h"
+
+namespace lockstep::core {
+
+GradExchange::GradExchange(const layout::UnitSpec& spec, const ShardLayout& layout,
+                           const Strategy& strategy, const Groups& groups, BufferPool& pool)
+    : spec_(spec),
+      strategy_(strategy),
+      groups_(groups),
+      pool_(pool),
+      layout_(layout),
+      views_(spec),
+      sums_(spec.params.size()),
+      sum_begun_(spec.params.size(), false),
+      in_group_(*groups.shard, pool),
+      among_groups_(*groups.copies, pool),
+      of_rank_(layout.padded_elements(), Reduction::kTree),
+      of_group_(layout.held_elements(), Reduction::kTree),
+      of_all_(layout.owned_elements(), strategy.reduction) {}
+
+void GradExchange::begin() {
+  if (send_U_.defined()) return;
+  LOCKSTEP_CHECK(!spec_.frozen && !under_way(), "unit ", spec_.name,
+                 " is frozen, or its exchange is under way");
+  send_U_ = pool_.take_tensor(layout_.padded_elements(), strategy_.compute());
+  views_.zero_padding(send_U_);
+}
+
+at::Tensor GradExchange::grad(int param) {
+  begin();
+  return views_.of(send_U_, param);
+}
+
+at::Tensor GradExchange::grad_sum(int param) {
+  const size_t i = static_cast<size_t>(param);
+  const auto room = [&] {
+    return at::empty(spec_.params[i].shape, at::TensorOptions(at::kFloat).device(strategy_.device));
+  };
+  if (spec_.frozen) return room().zero_();
+  if (strategy_.bf16 && !sums_[i].defined()) sums_[i] = room();
+  at::Tensor sum = strategy_.bf16 ? sums_[i] : grad(param);
+  if (!sum_begun_[i]) sum.zero_();
+  sum_begun_[i] = true;
+  return sum;
+}
+
+void GradExchange::round_sums() {
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    if (sum_begun_[i] && strategy_.bf16) {
+      at::Tensor out = grad(static_cast<int>(i));
+      narrow_into(out, sums_[i]);
+    }
+    sum_begun_[i] = false;
+  }
+}
+
+void GradExchange::start(std::shared_ptr<const layout::ExchangePlan> plan) {
+  round_sums();
+  LOCKSTEP_CHECK(send_U_.defined() == plan->slot.has_value(), "rank ", groups_.world->rank(),
+                 " unit ", spec_.name);
+  if (plan->sums_slots) {
+    if (plan->slot) of_rank_.push(send_U_, {*plan->slot, 1});
+    pool_.give_tensor(send_U_);
+  }
+  if (!plan->travels) return;
+  plan_ = std::move(plan);
+  if (plan_->native) return start_native();
+  std::vector<at::Tensor> mine;
+  if (plan_->sums_slots)
+    mine = of_rank_.take_partials();
+  else if (plan_->slot)
+    mine.push_back(send_U_);
+  in_group_.start(std::move(mine), plan_->in_group, layout_.held_elements());
+}
+
+void GradExchange::start_native() {
+  native_U_ = send_U_.defined() ? send_U_.to(at::kFloat, false, true)
+                                : at::zeros({layout_.padded_elements()},
+                                            at::TensorOptions(at::kFloat).device(strategy_.device));
+  native_ = groups_.world->all_reduce_sum(native_U_);
+}
+
+Result<void> GradExchange::finish_native() {
+  if (auto done = native_->wait(); !done.ok())
+    return done.error().in(text("adding gradients of unit ", spec_.name));
+  native_.reset();
+  const int64_t owned = layout_.owned_elements();
+  of_all_.push(native_U_.narrow(0, layout_.part_of(groups_.world->rank()) * owned, owned),
+               plan_->round);
+  of_all_.end_round();
+  native_U_.reset();
+  pool_.give_tensor(send_U_);
+  plan_.reset();
+  return {};
+}
+
+Result<void> GradExchange::advance() {
+  if (!under_way() || !plan_->two_legs() || among_groups_.under_way()) return {};
+  if (auto done = in_group_.wait(); !done.ok())
+    return done.error().in(text("exchanging gradients of unit ", spec_.name));
+  start_second_leg();
+  return {};
+}
+
+void GradExchange::start_second_leg() {
+  std::vector<at::Tensor> mine;
+  in_group_.for_each([&](const at::Tensor& part, const SlotRun& run) {
+    if (plan_->sums_in_group)
+      of_group_.push(part, run);
+    else
+      mine.push_back(part);
+  });
+  if (plan_->sums_in_group) mine = of_group_.take_partials();
+  among_groups_.start(std::move(mine), plan_->among_groups, layout_.owned_elements());
+}
+
+Result<void> GradExchange::finish() {
+  if (!under_way()) return {};
+  if (plan_->native) return finish_native();
+  LOCKSTEP_RETURN_IF_ERROR(advance());
+  Shipment& last = plan_->two_legs() ? among_groups_ : in_group_;
+  if (auto done = last.wait(); !done.ok())
+    return done.error().in(text("exchanging gradients of unit ", spec_.name));
+  last.for_each([&](const at::Tensor& part, const SlotRun& run) { of_all_.push(part, run); });
+  of_all_.end_round();
+  std::vector<at::Tensor> sums = among_groups_.finish();
+  if (plan_->sums_in_group) of_group_.give_back(std::move(sums));
+  sums = in_group_.finish();
+  if (plan_->sums_slots) of_rank_.give_back(std::move(sums));
+  pool_.give_tensor(send_U_);
+  plan_.reset();
+  return {};
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,73 @@
+// The gradients of one unit: written by a slot's backward, exchanged, folded.
+//
+//   grad(i), grad_sum(i) written -> start -> (advance) -> finish -> … -> folded()
+//
+// What travels where, and what is added on the way, is said by an ExchangePlan
+// (layout/exchange_plan.h), whose rules the methods cite. Nothing of it is for a frozen unit.
+// Shapes: U = padded elements of the whole unit. Borrows spec, groups and pool. Thread: the
+// training thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <vector>
+
+#include "core/comm/communicator.h"
+#include "core/sharding/buffer_pool.h"
+#include "core/sharding/fold_tree.h"
+#include "core/sharding/param_views.h"
+#include "core/sharding/shipment.h"
+#include "core/sharding/strategy.h"
+
+namespace lockstep::core {
+
+class GradExchange {
+ public:
+  GradExchange(const layout::UnitSpec& spec, const ShardLayout& layout, const Strategy& strategy,
+               const Groups& groups, BufferPool& pool);
+
+  // View of a slot's gradient, in the wire dtype; the first call of a slot takes the buffer.
+  at::Tensor grad(int param);
+  // fp32 accumulator of a gradient summed inside the slot; zero at first. start rounds it once to
+  // the wire dtype; an fp32 wire's is the exchange buffer; a frozen unit's is read by nobody.
+  at::Tensor grad_sum(int param);
+
+  // The gradients of this round are complete; a rank that computed no slot wrote none. Collective.
+  void start(std::shared_ptr<const layout::ExchangePlan> plan);
+  // Waits for the first leg and starts the second one, where there are two. Collective. Errors:
+  // those of Pending::wait.
+  Result<void> advance();
+  // Waits for both and folds. Nothing where no exchange is under way. Errors: those of
+  // Pending::wait.
+  Result<void> finish();
+  bool under_way() const { return plan_ != nullptr; }
+  // The step's gradient sum over the owned tiles, fp32 [owned_elements]; ends the step's fold.
+  at::Tensor folded() { return of_all_.result(); }
+
+ private:
+  void begin();
+  void round_sums();
+  void start_native();
+  Result<void> finish_native();
+  void start_second_leg();
+
+  const layout::UnitSpec& spec_;
+  Strategy strategy_;
+  Groups groups_;
+  BufferPool& pool_;
+  ShardLayout layout_;
+  ParamViews views_;
+  at::Tensor send_U_;             // this slot's gradients, padding zeroed
+  std::vector<at::Tensor> sums_;  // bf16 wire: fp32 accumulators, by param
+  std::vector<bool> sum_begun_;
+  std::shared_ptr<const layout::ExchangePlan> plan_;  // of the exchange under way
+  Shipment in_group_, among_groups_;
+  at::Tensor native_U_;
+  PendingPtr native_;
+  FoldTree of_rank_;   // rule 1: this rank's slots, [U]
+  FoldTree of_group_;  // rule 3: the group's slots of a round, [held elements]
+  FoldTree of_all_;    // rule 4: all slots, [owned elements]
+};
+
+}  // namespace lockstep::core

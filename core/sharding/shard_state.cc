@@ -1,0 +1,101 @@
+#include "core/sharding/shard_state.h"
+
+#include <ATen/ops/zeros.h>
+
+#include "core/device/device.h"
+#include "core/device/runtime.h"
+#include "core/kernels/add_kernels.h"
+
+namespace lockstep::core {
+namespace {
+
+// `master` in the copy's type, where the copy lies.
+void update_copy(at::Tensor& copy, const at::Tensor& master) {
+  if (copy.device() == master.device()) return narrow_into(copy, master);
+  at::Tensor on_host = master;
+  if (copy.scalar_type() != at::kFloat) {
+    on_host = host_tensor({master.numel()}, copy.scalar_type(), copy.device());
+    narrow_into(on_host, master);
+  }
+  copy.copy_(on_host);
+}
+
+}  // namespace
+
+void narrow_into(at::Tensor& out, const at::Tensor& in) {
+  if constexpr (cuda::kBuilt) {
+    if (out.is_cuda())
+      return cuda::narrow_to_bf16(static_cast<uint16_t*>(out.data_ptr()), in.data_ptr<float>(),
+                                  in.numel());
+  }
+  narrow_to_bf16(static_cast<uint16_t*>(out.data_ptr()), in.data_ptr<float>(), in.numel());
+}
+
+ShardState::ShardState(const layout::UnitSpec& spec, const ShardLayout& layout,
+                       const Strategy& strategy, int rank)
+    : strategy_(strategy),
+      frozen_(spec.frozen),
+      held_elements_(layout.held_elements()),
+      owned_offset_(rank / layout.shard_size * layout.owned_elements()),
+      held_segments_(segments_of(spec, layout.first_held_tile(rank), layout.held_tile_count(rank))),
+      owned_segments_(segments_of(spec, layout.first_tile(rank), layout.tile_count(rank))) {
+  const layout::ShardTensors kept =
+      strategy.tensors_of(frozen_, strategy.state_device() != strategy.device);
+  if (kept.master) make_master();
+  if (kept.optimizer)
+    for (at::Tensor* t : {&adam_m_S, &adam_v_S}) *t = zeros(held_elements_);
+  if (kept.copy)
+    copy_S_ =
+        at::zeros({held_elements_}, at::TensorOptions(strategy.compute()).device(strategy.device));
+}
+
+at::Tensor ShardState::zeros(int64_t elements) const {
+  if (strategy_.state_device() == strategy_.device)
+    return at::zeros({elements}, at::TensorOptions(at::kFloat).device(strategy_.device));
+  return host_tensor({elements}, at::kFloat, strategy_.device).zero_();
+}
+
+void ShardState::make_master() {
+  if (!master_S.defined()) master_S = zeros(held_elements_);
+}
+
+void ShardState::refresh_copy() {
+  if (copy_S_.defined()) update_copy(copy_S_, master_S);
+  if (!frozen_) return;
+  host_ = {};
+  if (copy_S_.defined()) master_S.reset();
+}
+
+const ShardState::HostState& ShardState::host() {
+  if (!strategy_.state_device().is_cuda()) {
+    host_ = {master_S, adam_m_S, adam_v_S};
+  } else if (!host_.master_S.defined()) {
+    auto room = [&](const at::Tensor& t) {
+      return t.defined() ? host_tensor({t.numel()}, at::kFloat, strategy_.device) : at::Tensor();
+    };
+    host_ = {room(master_S), room(adam_m_S), room(adam_v_S)};
+  }
+  return host_;
+}
+
+// Calls f(state tensor, its copy on the host) for each that there is.
+template <typename F>
+void ShardState::for_each_copy(F&& f) {
+  if (!strategy_.state_device().is_cuda()) return;
+  host();
+  f(master_S, host_.master_S);
+  if (adam_m_S.defined()) f(adam_m_S, host_.adam_m_S);
+  if (adam_v_S.defined()) f(adam_v_S, host_.adam_v_S);
+}
+
+void ShardState::pull() {
+  for_each_copy([](at::Tensor& on_device, at::Tensor& on_host) {
+    on_host.copy_(on_device, /*non_blocking=*/true);
+  });
+}
+
+void ShardState::push() {
+  for_each_copy([](at::Tensor& on_device, at::Tensor& on_host) { on_device.copy_(on_host); });
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,63 @@
+// A rank's shard of one unit's state: fp32 master weights, Adam's m and v, and the copy in the
+// compute type that is gathered. Where it is replicated, the rank holds more than it owns: `held`
+// is what it updates; `owned` is the part whose gradient sum it folds and that it writes to
+// checkpoints.
+//
+//   (make_master, filled from outside) -> refresh_copy -> update -> refresh_copy -> …
+//
+// A frozen unit keeps its weights alone, in the form that is gathered.
+// S = held elements, padded to whole tiles. Borrows nothing. Thread: the training thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "core/sharding/param_views.h"
+#include "core/sharding/strategy.h"
+
+namespace lockstep::core {
+
+// out = in, rounded once to bf16.
+void narrow_into(at::Tensor& out, const at::Tensor& in);
+
+class ShardState {
+ public:
+  ShardState(const layout::UnitSpec& spec, const ShardLayout& layout, const Strategy& strategy,
+             int rank);
+
+  at::Tensor master_S, adam_m_S, adam_v_S;  // fp32; undefined where there are none
+  const std::vector<Segment>& held_segments() const { return held_segments_; }
+  const std::vector<Segment>& owned_segments() const { return owned_segments_; }
+  int64_t owned_offset() const { return owned_offset_; }  // of the owned part in the tensors
+  // What is gathered, where the unit computes; the same tensor for the life of the state.
+  const at::Tensor& compute_S() const { return copy_S_.defined() ? copy_S_ : master_S; }
+
+  // Room for a frozen unit's fp32 weights, until refresh_copy has made what is kept.
+  void make_master();
+  // Brings the compute-precision copy up to date; after init, load and every update.
+  void refresh_copy();
+  // The state where the host reads and writes it: the tensors themselves, or, where those lie on a
+  // device, page-locked copies, made at the first call. pull brings them up to date, once the
+  // device's stream is synchronized; push takes them back.
+  struct HostState {
+    at::Tensor master_S, adam_m_S, adam_v_S;
+  };
+  const HostState& host();
+  void pull();
+  void push();
+
+ private:
+  at::Tensor zeros(int64_t elements) const;
+  template <typename F>
+  void for_each_copy(F&& f);
+
+  Strategy strategy_;
+  bool frozen_;
+  int64_t held_elements_, owned_offset_;
+  std::vector<Segment> held_segments_, owned_segments_;
+  HostState host_;
+  at::Tensor copy_S_;  // undefined where what is gathered is master_S
+};
+
+}  // namespace lockstep::core

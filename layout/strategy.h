@@ -1,0 +1,50 @@
+// How state and work are spread over ranks: the config's words, decoded once, for the ranks
+// themselves and for the plan of their memory. All strategies give the same bits.
+#pragma once
+
+#include "config/config.h"
+#include "layout/fold_order.h"
+#include "layout/slot_map.h"
+
+namespace lockstep::layout {
+
+// What a rank keeps of its shard of a unit.
+struct ShardTensors {
+  bool master, optimizer;  // fp32
+  bool copy;               // what is gathered: in the compute type, where the unit computes
+};
+
+struct Strategy {
+  SlotMap map;
+  int shard_size = 1;          // S: consecutive ranks that share one copy of the state
+  bool forward_only = false;   // no optimizer state
+  bool keep_gathered = false;  // from a unit's first use to the end of the step
+  bool forward_prefetch = true;
+  BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
+  bool bf16 = false;  // what computes, and travels, is in bf16; else in fp32
+  Reduction reduction = Reduction::kTree;
+  bool offload = false;  // state lies, and is updated, on the host
+
+  int copies() const { return map.world_size / shard_size; }
+  int64_t compute_bytes() const { return bf16 ? 2 : 4; }  // of an element
+
+  // `state_elsewhere`: the state does not lie where the unit computes. A frozen unit keeps its
+  // weights alone, in the form that is gathered.
+  ShardTensors tensors_of(bool frozen, bool state_elsewhere) const {
+    const bool copy = bf16 || state_elsewhere;
+    return {!frozen || !copy, !frozen && !forward_only, copy};
+  }
+
+  // Requires a validated config.
+  static Strategy create(const Config& config, int world_size, int shard_size);
+};
+
+// The config's slot map on `world_size` ranks. One rank has no use for blocks.
+SlotMap slot_map(const Config& config, int world_size);
+
+// S: 1 for single and ddp, W for full_shard and shard_grad_op. hybrid:
+// parallelism.data_parallel_shard_degree, else the ranks of a node; where that does not divide W
+// (nodes were lost), the next larger number that does.
+int shard_size(const Config& config, int world_size, int local_world_size);
+
+}  // namespace lockstep::layout

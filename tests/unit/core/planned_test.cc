@@ -1,0 +1,131 @@
+// What `lockstep plan` says and what a rank does come from the same decisions: bytes on the wire
+// and pooled memory of real steps against those of the plan, to the byte.
+#include <set>
+
+#include "layout/exchange_plan.h"
+#include "layout/memory_walk.h"
+#include "layout/round_plan.h"
+#include "tests/unit/core/strategies.h"
+
+namespace lockstep::core {
+namespace {
+
+using enum ShardingStrategy;
+
+constexpr int64_t kSteps = 2;
+
+struct Wire {
+  int64_t gather = 0, exchange = 0;
+  bool operator==(const Wire&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const Wire& wire) {
+  return out << wire.gather << " gathered, " << wire.exchange << " exchanged";
+}
+
+// Bytes that member `me` receives in a leg.
+int64_t received(const layout::Leg& leg, size_t me, int64_t part_elements) {
+  if (leg.members() == 0) return 0;
+  const size_t pieces = leg.runs.size() - leg.of(me).size();
+  return static_cast<int64_t>(pieces) * part_elements * leg.element_bytes();
+}
+
+// What the plans say of a step of `rank`.
+Wire planned_wire(const Config& config, const layout::ModelSpec& spec,
+                  const layout::Strategy& strategy, int rank) {
+  const int64_t members = strategy.shard_size, copies = strategy.copies();
+  const size_t place = static_cast<size_t>(rank % members),
+               group = static_cast<size_t>(rank / members);
+  std::vector<layout::UnitPlace> places;
+  std::vector<ShardLayout> units;
+  for (const auto& run :
+       wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
+    for (size_t i = 0; i < run.first_params.size(); ++i)
+      places.push_back({static_cast<int>(units.size()), run.spec.frozen});
+    units.push_back(
+        ShardLayout::create(run.spec.tiles(), strategy.map.world_size, strategy.shard_size));
+  }
+  const auto round = layout::RoundPlan::training(layout::stages_of(spec), places, strategy);
+  Wire wire;
+  std::set<int> there;
+  const auto gather = [&](const std::vector<int>& list) {
+    for (const int u : list)
+      if (there.insert(u).second)
+        wire.gather += (members - 1) * units[static_cast<size_t>(u)].held_elements() *
+                       strategy.compute_bytes();
+  };
+  for (int64_t r = 0; r < strategy.map.rounds(); ++r) {
+    const auto plan = layout::ExchangePlan::create(strategy, r, rank);
+    for (const layout::RoundItem& item : round.items) {
+      gather(item.gather);
+      gather(item.gather_after);
+      for (const int u : item.release) there.erase(u);
+      for (const int u : item.start) {
+        const ShardLayout& unit = units[static_cast<size_t>(u)];
+        wire.exchange += received(plan.in_group, place, unit.held_elements()) +
+                         received(plan.among_groups, group, unit.owned_elements());
+      }
+    }
+  }
+  for (const ShardLayout& unit : units)  // the sum that the other copies update with, fp32
+    wire.exchange += (copies - 1) * unit.owned_elements() * 4;
+  return wire;
+}
+
+int64_t planned_pool(const Config& config, const layout::ModelSpec& spec, int world_size) {
+  const auto ledger = layout::walk_training(config, spec, {world_size});
+  return ledger.live(layout::MemoryUse::kPoolIdle);  // at the end everything was given back
+}
+
+void check(const Setting& setting, int64_t slots) {
+  Config config = setting.config();
+  config.training.slots = slots;
+  const layout::ModelSpec spec = hf::configured_model(config, 40).value();
+  const int w = setting.world_size;
+  const auto strategy = layout::Strategy::create(config, w, layout::shard_size(config, w, w));
+  const auto inspect = [&](int rank, TrainingStep& model, const Groups& groups) {
+    WireBytes counted;
+    for (const Communicator* one : {groups.world, groups.shard, groups.copies})
+      counted.add(one->wire_bytes());
+    const Wire wire{counted.gather.all / kSteps, counted.exchange.all / kSteps};
+    EXPECT_EQ(wire, planned_wire(config, spec, strategy, rank))
+        << setting.name() << " V=" << slots << " rank " << rank;
+    if (rank == 0)
+      EXPECT_EQ(static_cast<int64_t>(model.pool_bytes()), planned_pool(config, spec, w))
+          << setting.name() << " V=" << slots;
+  };
+  train(setting, kSteps, config, at::kCPU, inspect);
+}
+
+TEST(Planned, WireAndPoolOfEveryStrategy) {
+  for (const auto strategy : {kDdp, kFullShard, kShardGradOp, kHybrid})
+    for (const auto& [w, slots] : {std::pair(1, 5), {2, 5}, {3, 7}, {4, 9}, {4, 4}})
+      for (const bool bf16 : {false, true})
+        for (const auto map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
+          check({.strategy = strategy, .world_size = w, .bf16 = bf16, .map = map}, slots);
+}
+
+TEST(Planned, WireAndPoolOfHybridInAnyGroups) {
+  for (const auto& [w, s] : {std::pair(6, 2), {6, 3}, {8, 4}})
+    for (const int64_t slots : {8, 13})
+      for (const bool bf16 : {false, true})
+        for (const auto map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
+          check({.strategy = kHybrid, .world_size = w, .shard_degree = s, .bf16 = bf16, .map = map},
+                slots);
+}
+
+TEST(Planned, WireAndPoolWithAnyPrefetchAndUnits) {
+  for (const auto strategy : {kFullShard, kShardGradOp})
+    for (const auto wrap : {WrapPolicy::kModuleWrap, WrapPolicy::kSizeBased, WrapPolicy::kNone})
+      for (const auto backward :
+           {BackwardPrefetch::kPre, BackwardPrefetch::kPost, BackwardPrefetch::kNone})
+        for (const bool forward : {false, true})
+          check({.strategy = strategy,
+                 .world_size = 3,
+                 .forward_prefetch = forward,
+                 .backward_prefetch = backward,
+                 .wrap = wrap},
+                4);
+}
+
+}  // namespace
+}  // namespace lockstep::core

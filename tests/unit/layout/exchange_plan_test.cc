@@ -1,0 +1,220 @@
+// Which sums travel in a round, and where they are added; the cases are worked out by hand.
+#include "layout/exchange_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+
+namespace lockstep::layout {
+namespace {
+
+using Runs = std::vector<SlotRun>;
+
+// W ranks in groups of S, V slots.
+Strategy strategy(int64_t slots, int world_size, int shard_size, bool block = false,
+                  bool bf16 = false) {
+  Strategy s;
+  s.map = {block && world_size > 1, slots, world_size};
+  s.shard_size = shard_size;
+  s.bf16 = bf16;
+  return s;
+}
+
+Runs of(const Leg& leg, size_t member) {
+  const auto runs = leg.of(member);
+  return {runs.begin(), runs.end()};
+}
+
+// Every strategy's groups, both slot maps, both types, more and fewer slots than ranks.
+template <typename F>
+void for_each_strategy(F&& f) {
+  for (const auto& [w, s] :
+       {std::pair(1, 1), {3, 1}, {3, 3}, {4, 1}, {4, 2}, {4, 4}, {6, 2}, {6, 3}, {9, 3}})
+    for (const bool block : {false, true})
+      for (const bool bf16 : {false, true})
+        for (const int64_t slots : {1, 2, 5, 7, 16, 21}) f(strategy(slots, w, s, block, bf16));
+}
+
+std::string name(const Strategy& s) {
+  return "V=" + std::to_string(s.map.slots) + " W=" + std::to_string(s.map.world_size) +
+         " S=" + std::to_string(s.shard_size) + (s.map.block ? " block" : "") +
+         (s.bf16 ? " bf16" : "");
+}
+
+TEST(ExchangePlan, FullShardShipsTheRoundsSlotsOnce) {
+  const ExchangePlan plan = ExchangePlan::create(strategy(7, 3, 3), /*round=*/2, /*rank=*/1);
+  EXPECT_EQ(plan.slot, std::nullopt);
+  EXPECT_EQ(plan.in_group.runs, (Runs{{6, 1}}));  // of rank 0; the others are idle
+  EXPECT_EQ(of(plan.in_group, 1), Runs{});
+  EXPECT_EQ(plan.in_group.buffers(), 1u);
+  EXPECT_FALSE(plan.two_legs() || plan.sums_slots || plan.sums_in_group);
+}
+
+TEST(ExchangePlan, DdpHasAFirstLegOfOneMember) {
+  const ExchangePlan plan = ExchangePlan::create(strategy(4, 2, 1), /*round=*/1, /*rank=*/1);
+  EXPECT_EQ(plan.in_group.runs, (Runs{{3, 1}}));
+  EXPECT_EQ(plan.in_group.buffers(), 0u);  // it receives what it sends
+  EXPECT_EQ(plan.among_groups.runs, (Runs{{2, 1}, {3, 1}}));
+  EXPECT_EQ(&plan.last_leg(), &plan.among_groups);
+}
+
+// Two slots of a group are one node of the tree: a sum in fp32 for two pieces.
+TEST(ExchangePlan, HybridAddsInTheGroupWhereThatIsFewerBytes) {
+  const ExchangePlan fp32 = ExchangePlan::create(strategy(4, 4, 2), 0, 3);
+  EXPECT_EQ(fp32.in_group.runs, (Runs{{2, 1}, {3, 1}}));
+  EXPECT_TRUE(fp32.sums_in_group);
+  EXPECT_EQ(fp32.among_groups.runs, (Runs{{0, 2}, {2, 2}}));
+  EXPECT_TRUE(fp32.among_groups.fp32);
+  // In bf16 the sum has as many bytes as the two.
+  const ExchangePlan bf16 = ExchangePlan::create(strategy(4, 4, 2, false, true), 0, 3);
+  EXPECT_FALSE(bf16.sums_in_group);
+  EXPECT_EQ(bf16.among_groups.runs, (Runs{{0, 1}, {1, 1}, {2, 1}, {3, 1}}));
+  EXPECT_FALSE(bf16.among_groups.fp32);
+  // Four for one are worth it again.
+  EXPECT_TRUE(ExchangePlan::create(strategy(8, 8, 4, false, true), 0, 0).sums_in_group);
+}
+
+TEST(ExchangePlan, ABlockTravelsOnceInFp32) {
+  const Strategy s = strategy(14, 2, 2, /*block=*/true, /*bf16=*/true);
+  for (int64_t round = 0; round < 6; ++round) {
+    const ExchangePlan plan = ExchangePlan::create(s, round, 1);
+    EXPECT_TRUE(plan.sums_slots);
+    EXPECT_FALSE(plan.travels) << round;
+    EXPECT_EQ(plan.slot, 7 + round);
+  }
+  const ExchangePlan last = ExchangePlan::create(s, 6, 1);
+  EXPECT_TRUE(last.travels);
+  EXPECT_EQ(of(last.in_group, 0), (Runs{{0, 4}, {4, 2}, {6, 1}}));
+  EXPECT_EQ(of(last.in_group, 1), (Runs{{7, 1}, {8, 4}, {12, 2}}));
+  EXPECT_EQ(last.in_group.buffers(), 3u);
+  EXPECT_EQ(last.in_group.element_bytes(), 4);
+}
+
+TEST(ExchangePlan, NativeHasNoLegs) {
+  Strategy s = strategy(5, 2, 2);
+  s.reduction = Reduction::kNative;
+  const ExchangePlan plan = ExchangePlan::create(s, 1, 0);
+  EXPECT_TRUE(plan.native && plan.travels);
+  EXPECT_EQ(plan.round, (SlotRun{2, 2}));
+  EXPECT_EQ(plan.in_group.members() + plan.among_groups.members(), 0u);
+}
+
+// What its owner adds over a step is every slot once, in slot order, whoever the owner is.
+TEST(ExchangePlan, EverySlotReachesEveryOwnerOnceAndInOrder) {
+  for_each_strategy([](const Strategy& s) {
+    for (int rank = 0; rank < s.map.world_size; ++rank) {
+      int64_t next = 0;
+      for (int64_t round = 0; round < s.map.rounds(); ++round) {
+        const ExchangePlan plan = ExchangePlan::create(s, round, rank);
+        if (!plan.travels) continue;
+        for (const SlotRun& run : plan.last_leg().runs) {
+          EXPECT_EQ(run.first, next) << name(s);
+          next = run.end();
+        }
+      }
+      EXPECT_EQ(next, s.map.slots) << name(s) << " rank " << rank;
+    }
+  });
+}
+
+// Else two of them would wait for each other with different counts.
+TEST(ExchangePlan, MembersOfAGroupAgree) {
+  for_each_strategy([](const Strategy& s) {
+    for (int64_t round = 0; round < s.map.rounds(); ++round)
+      for (int rank = 0; rank < s.map.world_size; ++rank) {
+        const int place = rank % s.shard_size;
+        const ExchangePlan mine = ExchangePlan::create(s, round, rank),
+                           first = ExchangePlan::create(s, round, rank - place),
+                           other = ExchangePlan::create(s, round, place);
+        EXPECT_EQ(mine.in_group.runs, first.in_group.runs) << name(s);
+        EXPECT_EQ(mine.in_group.ends, first.in_group.ends) << name(s);
+        EXPECT_EQ(mine.among_groups.runs, other.among_groups.runs) << name(s);
+        EXPECT_EQ(mine.among_groups.ends, other.among_groups.ends) << name(s);
+        EXPECT_EQ(mine.sums_in_group, other.sums_in_group) << name(s);
+      }
+  });
+}
+
+// Slots pushed one by one: the most sums that are open together.
+TEST(OpenSums, AreNoMoreThanTheTreeIsHigh) {
+  for (int64_t slots = 1; slots <= 70; ++slots) {
+    int64_t most = 0;
+    for (int64_t n = 1; n <= slots; n += 2)
+      most = std::max<int64_t>(most, std::popcount(static_cast<uint64_t>(n)));
+    EXPECT_EQ(OpenSums::count(strategy(slots, 1, 1), 0).of_all, most) << slots;
+  }
+}
+
+TEST(OpenSums, FollowWhereSlotsAreAdded) {
+  const OpenSums block = OpenSums::count(strategy(14, 2, 2, true), 0);
+  EXPECT_EQ(block.of_rank, 3);  // 0..3, 4..5, 6
+  EXPECT_EQ(block.of_group, 0);
+  EXPECT_EQ(OpenSums::count(strategy(14, 2, 2), 0).of_rank, 0);
+  const OpenSums hybrid = OpenSums::count(strategy(8, 4, 2), 0);
+  EXPECT_EQ(hybrid.of_group, 1);
+  EXPECT_EQ(hybrid.of_all, 2);  // 0..3, 4..5: pairs arrive
+  Strategy plain = strategy(8, 4, 4);
+  plain.reduction = Reduction::kUnordered;
+  EXPECT_EQ(OpenSums::count(plain, 0).of_all, 2);  // the step's sum and the round's
+}
+
+TEST(FoldOrder, SaysHowManyAdditionsAPushCompletes) {
+  FoldOrder order(Reduction::kTree);
+  for (const int64_t slot : {0, 1, 2, 3, 4, 5, 6, 7})
+    EXPECT_EQ(order.push({slot, 1}), std::countr_zero(static_cast<uint64_t>(slot + 1))) << slot;
+  EXPECT_EQ(order.open(), 1u);
+  EXPECT_EQ(order.push({8, 4}), 0);
+  EXPECT_EQ(order.push({12, 4}), 2);  // 8..15, 0..15
+  EXPECT_EQ(order.end_round(), 0);
+}
+
+TEST(FoldOrder, WithoutATreeARoundIsASumOfItsOwn) {
+  FoldOrder order(Reduction::kUnordered);
+  EXPECT_EQ(order.push({0, 1}), 0);
+  EXPECT_EQ(order.push({1, 1}), 1);
+  EXPECT_EQ(order.end_round(), 0);
+  EXPECT_EQ(order.push({2, 1}), 0);
+  EXPECT_EQ(order.push({3, 1}), 1);
+  EXPECT_EQ(order.end_round(), 1);
+  EXPECT_EQ(order.open(), 1u);
+}
+
+TEST(Strategy, GroupsFitWhatIsLeftOfTheNodes) {
+  using enum ShardingStrategy;
+  Config config;
+  const auto size = [&](ShardingStrategy strategy, int w, int local, int64_t degree = 0) {
+    config.parallelism.strategy = strategy;
+    config.parallelism.data_parallel_shard_degree = degree;
+    return shard_size(config, w, local);
+  };
+  EXPECT_EQ(size(kSingle, 1, 1), 1);
+  EXPECT_EQ(size(kDdp, 8, 4), 1);
+  EXPECT_EQ(size(kFullShard, 8, 4), 8);
+  EXPECT_EQ(size(kShardGradOp, 8, 4), 8);
+  EXPECT_EQ(size(kHybrid, 8, 4), 4);
+  EXPECT_EQ(size(kHybrid, 6, 3), 3);
+  EXPECT_EQ(size(kHybrid, 8, 4, 2), 2);
+  EXPECT_EQ(size(kHybrid, 6, 4), 6);
+  EXPECT_EQ(size(kHybrid, 9, 2), 3);
+  EXPECT_EQ(size(kHybrid, 5, 2), 5);
+  EXPECT_EQ(size(kHybrid, 2, 4), 2);
+}
+
+TEST(Strategy, TensorsOfAShard) {
+  Strategy s;
+  const auto kept = [&](bool frozen, bool elsewhere) {
+    const ShardTensors t = s.tensors_of(frozen, elsewhere);
+    return 100 * t.master + 10 * t.optimizer + t.copy;
+  };
+  EXPECT_EQ(kept(false, false), 110);
+  EXPECT_EQ(kept(true, false), 100);  // its master is what is gathered
+  EXPECT_EQ(kept(false, true), 111);
+  s.bf16 = true;
+  EXPECT_EQ(kept(false, false), 111);
+  EXPECT_EQ(kept(true, false), 1);
+  s.forward_only = true;
+  EXPECT_EQ(kept(false, false), 101);
+}
+
+}  // namespace
+}  // namespace lockstep::layout
