@@ -14,6 +14,7 @@ const char* code_name(Code code) {
     case Code::kPeerLost: return "peer lost";
     case Code::kTimeout: return "timeout";
     case Code::kAborted: return "aborted";
+    case Code::kNotFinite: return "not finite";
     case Code::kBug: return "bug";
   }
   return "unknown";
@@ -22,7 +23,8 @@ const char* code_name(Code code) {
 int exit_status(Code code) {
   switch (code) {
     case Code::kConfig:
-    case Code::kDenied: return 64;
+    case Code::kDenied:
+    case Code::kNotFinite: return 64;
     case Code::kAborted: return 75;
     case Code::kPeerLost: return 76;
     case Code::kIo:

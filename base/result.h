@@ -23,7 +23,8 @@ enum class Code {
   kPeerLost,  // another rank is gone; restart at once (exit 76)
   kTimeout,   // a deadline passed
   kAborted,   // asked to stop (signal, shutdown)
-  kBug,       // ours; bounded restarts (exit 70)
+  kNotFinite,  // a loss that is no number, which a restart would compute again (exit 64)
+  kBug,        // ours; bounded restarts (exit 70)
 };
 const char* code_name(Code code);
 // The process exit status that stands for `code` (docs/FAULTS.md lists the contract).

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -17,25 +18,40 @@ Words words_of(Serves) { return {"", "first", "later"}; }
 Words words_of(StoreServer) { return {"rank0", "none"}; }
 
 template <typename T>
-concept Enumeration = std::is_enum_v<T>;
+std::string to_word(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return words_of(value)[static_cast<size_t>(value)];
+  } else if constexpr (std::is_integral_v<T>) {
+    return std::to_string(value);
+  } else {
+    return value;
+  }
+}
+
+// False: that is no value of T.
+template <typename T>
+bool from_word(const std::string& word, T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    const Words words = words_of(value);
+    const auto found = std::find(words.begin(), words.end(), word);
+    if (found == words.end()) return false;
+    value = static_cast<T>(found - words.begin());
+  } else if constexpr (std::is_integral_v<T>) {
+    const auto number = parse_number<T>(word);
+    if (!number || std::cmp_less(*number, 0)) return false;
+    value = *number;
+  } else {
+    value = word;
+  }
+  return true;
+}
 
 // The same walk over the fields writes and reads.
 struct Writing {
   Environment out = {};
-
-  void operator()(const char* name, const std::string& words) {
-    if (!words.empty()) out[name] = words;
-  }
-  void operator()(const char* name, const std::filesystem::path& path) {
-    (*this)(name, path.string());
-  }
-  template <std::integral T>
-  void operator()(const char* name, T number) {
-    out[name] = std::to_string(number);
-  }
-  template <Enumeration T>
-  void operator()(const char* name, T value) {
-    (*this)(name, words_of(value)[static_cast<size_t>(value)]);
+  template <typename T>
+  void operator()(const char* name, const T& value) {
+    if (const std::string word = to_word(value); !word.empty()) out[name] = word;
   }
 };
 
@@ -43,29 +59,13 @@ struct Writing {
 struct Reading {
   const Environment& in;
   Result<void> done = {};  // the first error
-
-  void operator()(const char* name, std::string& words) {
-    if (const std::string said = variable(in, name); !said.empty()) words = said;
-  }
-  void operator()(const char* name, std::filesystem::path& path) { path = variable(in, name); }
-  template <std::integral T>
-  void operator()(const char* name, T& number) {
-    auto read = number_variable<T>(in, name, number);
-    if (read) number = *read;
-    if (!read && done) done = read.error();
-  }
-  template <Enumeration T>
+  template <typename T>
   void operator()(const char* name, T& value) {
-    const Words words = words_of(value);
-    std::string said = words[static_cast<size_t>(value)];
-    (*this)(name, said);
-    const auto found = std::find(words.begin(), words.end(), said);
-    if (found != words.end()) {
-      value = static_cast<T>(found - words.begin());
-    } else if (done) {
-      done = Error{Code::kConfig, text("environment variable ", name, " must be \"", words.front(),
-                                       "\" or \"", words.back(), "\", not \"", said, "\"")};
-    }
+    const std::string word = variable(in, name);
+    if (done && !word.empty() && !from_word(word, value)) done = wrong(name, word);
+  }
+  static Error wrong(const char* name, const std::string& word) {
+    return {Code::kConfig, text("environment variable ", name, " cannot be \"", word, "\"")};
   }
 };
 
@@ -121,8 +121,7 @@ Result<WorkerOrders> parse_torchrun_orders(const Environment& environment) {
   io("MASTER_PORT", port);
   LOCKSTEP_RETURN_IF_ERROR(io.done);
   if (orders.rank >= orders.world_size)
-    return Error{Code::kConfig, text("environment variable RANK is ", orders.rank,
-                                     ", and WORLD_SIZE is ", orders.world_size)};
+    return Reading::wrong("RANK", text(orders.rank, " of ", orders.world_size));
   orders.store = text("tcp:", address, ":", port);
   return orders;
 }
@@ -132,10 +131,7 @@ Result<WorkerOrders> parse_worker_orders(const Environment& environment) {
   Reading io{environment};
   own_fields(io, orders);
   LOCKSTEP_RETURN_IF_ERROR(io.done);
-  if (!is_store(orders.store))
-    return Error{Code::kConfig, text("environment variable LOCKSTEP_STORE must be file:PATH, "
-                                     "agent:PATH or tcp:HOST:PORT, not \"",
-                                     orders.store, "\"")};
+  if (!is_store(orders.store)) return Reading::wrong("LOCKSTEP_STORE", orders.store);
   return orders;
 }
 

@@ -1,13 +1,13 @@
 #include "checkpoint/load/chunk_reader.h"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <thread>
 
 #include "base/aligned_bytes.h"
 #include "base/hash.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
 
@@ -64,32 +64,23 @@ int reader_threads() {
 
 std::vector<Error> ChunkReader::for_each(const std::vector<size_t>& rows, int threads,
                                          const Place& place, const Use& use) const {
-  std::atomic<size_t> next = 0;
   std::mutex mutex;
   std::map<size_t, Error> errors;
-  const auto work = [&] {
-    Buffers buffers(codec);
-    for (size_t i = next++; i < rows.size(); i = next++) {
-      const ChunkRow& row = shard.rows[rows[i]];
-      std::span<std::byte> raw = place(i);
-      if (raw.empty()) {
-        buffers.raw.resize(row.raw_bytes);
-        raw = buffers.raw;
-      }
-      const auto fingerprint = read(row, buffers, raw);
-      if (fingerprint.ok()) {
-        use(i, raw, fingerprint.value());
-        continue;
-      }
-      const std::lock_guard lock(mutex);
-      errors.emplace(i, fingerprint.error().in(chunk_text(entry, row)));
+  const auto read_row = [&](size_t i, Buffers& buffers) {
+    const ChunkRow& row = shard.rows[rows[i]];
+    std::span<std::byte> raw = place(i);
+    if (raw.empty()) {
+      buffers.raw.resize(row.raw_bytes);
+      raw = buffers.raw;
     }
+    const auto fingerprint = read(row, buffers, raw);
+    if (fingerprint.ok()) return use(i, raw, fingerprint.value());
+    const std::lock_guard lock(mutex);
+    errors.emplace(i, fingerprint.error().in(chunk_text(entry, row)));
   };
-  std::vector<std::thread> others;
-  const size_t count = std::min(rows.size(), static_cast<size_t>(std::max(1, threads)));
-  for (size_t i = 1; i < count; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& thread : others) thread.join();
+  parallel_for(rows.size(), threads, [&] {
+    return [&, buffers = Buffers(codec)](size_t i) mutable { read_row(i, buffers); };
+  });
   std::vector<Error> in_order;
   for (auto& [i, error] : errors) in_order.push_back(std::move(error));
   return in_order;

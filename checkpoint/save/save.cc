@@ -38,7 +38,10 @@ SaveReport Save::run() {
   context_.set_phase(SavePhase::kVoting);
   const Result<void> outcome = vote_and_await(mine);
   report_.committed = outcome.ok();
-  if (!outcome.ok()) report_.error = outcome.error().message;
+  if (!outcome.ok()) {
+    report_.error = outcome.error().message;
+    report_.code = mine.ok() ? outcome.error().code : mine.error().code;
+  }
   context_.set_phase(outcome.ok() ? SavePhase::kCommitted : SavePhase::kFailed);
   return std::move(report_);
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/result.h"
 #include "checkpoint/codec/chunk_codec.h"
 #include "checkpoint/save/retention.h"
 
@@ -35,9 +36,16 @@ struct SaveReport {  // of one finished save, this rank's view
   int64_t step = 0;
   bool committed = false;
   std::string error;                        // why not
+  Code code = Code::kBug;                   // of the error; this rank's own where it has one
   int64_t raw_bytes = 0, stored_bytes = 0;  // this rank's
   double stage_s = 0, write_s = 0, sync_s = 0, vote_s = 0;
   std::filesystem::path directory;
 };
+
+// What a run ends with that cannot save. Only the disk and deadlines have a say: such a run may be
+// restarted, whatever stopped its engine.
+inline Code fatal_code(Code of_last_save) {
+  return exit_status(of_last_save) == exit_status(Code::kIo) ? of_last_save : Code::kIo;
+}
 
 }  // namespace lockstep::checkpoint

@@ -1,10 +1,6 @@
 #include "checkpoint/save/stoppable_files.h"
 
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
-#include <optional>
-#include <thread>
 #include <utility>
 
 namespace lockstep::checkpoint {
@@ -19,26 +15,10 @@ Result<void> StoppableFiles::Stop::allows() const {
   return Error{Code::kAborted, "the engine was stopped"};
 }
 
-// The thread that waits for the disk ends on its own, whether anybody still waits for it or not.
-Result<void> StoppableFiles::Stop::await(std::function<Result<void>()> sync) const {
+Result<void> StoppableFiles::Stop::await(AbandonableCalls::Call sync) const {
   LOCKSTEP_RETURN_IF_ERROR(allows());
-  struct Sync {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::optional<Result<void>> result;  // guarded
-  };
-  const auto shared = std::make_shared<Sync>();
-  std::thread([shared, sync = std::move(sync)]() mutable {
-    auto result = sync();
-    sync = nullptr;  // what it keeps goes before anybody hears of it
-    const std::lock_guard lock(shared->mutex);
-    shared->result.emplace(std::move(result));
-    shared->changed.notify_all();
-  }).detach();
-  std::unique_lock lock(shared->mutex);
-  while (!shared->changed.wait_for(lock, kLook, [&] { return shared->result.has_value(); }))
-    if (happened) return allows();
-  return *shared->result;
+  const auto ended = syncs->run(std::move(sync), kLook, [this] { return happened.load(); });
+  return ended ? *ended : allows();
 }
 
 class StoppableFiles::StoppableFile final : public File {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 
+#include "base/abandonable_calls.h"
 #include "base/file_system.h"
 
 namespace lockstep::checkpoint {
@@ -20,7 +20,7 @@ enum class OnceStopped {
 class StoppableFiles final : public FileSystem {
  public:
   StoppableFiles(FileSystem& behind, const std::atomic<bool>& stopped, OnceStopped then)
-      : behind_(behind), stop_{stopped, then} {}
+      : behind_(behind), stop_{stopped, then, std::make_shared<AbandonableCalls>()} {}
 
   Result<std::unique_ptr<File>> create(const Path& path) override;
   Result<std::unique_ptr<File>> open(const Path& path) override;
@@ -39,8 +39,9 @@ class StoppableFiles final : public FileSystem {
   struct Stop {
     const std::atomic<bool>& happened;
     OnceStopped then;
+    std::shared_ptr<AbandonableCalls> syncs;
     Result<void> allows() const;  // what is to be done
-    Result<void> await(std::function<Result<void>()> sync) const;
+    Result<void> await(AbandonableCalls::Call sync) const;
   };
   class StoppableFile;
   Result<std::unique_ptr<File>> wrap(Result<std::unique_ptr<File>> file) const;

@@ -10,6 +10,7 @@
 #include "checkpoint/tools/reshard.h"
 #include "cli/checkpoint/checkpoint_tool.h"
 #include "cli/shared/progress_line.h"
+#include "cli/shared/size_words.h"
 
 namespace lockstep::cli {
 namespace {
@@ -55,22 +56,6 @@ struct Options {
 };
 
 double now_s() { return system_clock().monotonic_s(); }
-
-// "5GB", "512 MiB" -> bytes; -1 when it is no size.
-int64_t size_bytes(const std::string& word) {
-  static const std::map<std::string, double> kUnits = {
-      {"B", 1},     {"KB", 1e3},   {"MB", 1e6},          {"GB", 1e9},
-      {"TB", 1e12}, {"KIB", 1024}, {"MIB", 1024 * 1024}, {"GIB", 1024.0 * 1024 * 1024}};
-  const size_t digits = word.find_first_not_of("0123456789.");
-  std::string unit = digits == std::string::npos ? "B" : word.substr(digits);
-  std::erase(unit, ' ');
-  for (char& c : unit) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  const auto number = parse_hex_float(word.substr(0, digits));
-  const auto factor = kUnits.find(unit);
-  if (!number || factor == kUnits.end()) return -1;
-  const double bytes = *number * factor->second;
-  return bytes >= 1 && bytes < 1e18 ? static_cast<int64_t>(bytes) : -1;
-}
 
 // What the commands that make one checkpoint print.
 int report_directory(const char* tool, const Options& options, const Result<Path>& directory,
@@ -131,11 +116,12 @@ int export_tensors(const Options& options) {
   o.source = source.value();
   o.folder = options.destination;
   o.dtype = options.dtype == "bf16" ? checkpoint::Dtype::kBf16 : checkpoint::Dtype::kF32;
-  o.max_shard_bytes = size_bytes(options.max_shard_size);
   o.threads = options.threads;
-  if (o.max_shard_bytes < 0)
+  const auto most = bytes_of_words(options.max_shard_size);
+  if (!most)
     return fail_tool("export", {Code::kConfig, text("--max-shard-size ", options.max_shard_size,
                                                     ": give a size such as 5GB or 512MiB")});
+  o.max_shard_bytes = *most;
   using checkpoint::Kind;
   if (options.kind == "all")
     o.kinds = {Kind::kParam, Kind::kAdamM, Kind::kAdamV};

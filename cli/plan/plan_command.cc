@@ -2,13 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <iostream>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/launch/launch_command.h"
 #include "cli/plan/plan_report.h"
+#include "cli/shared/size_words.h"
 #include "data/loader/open_dataset.h"
 #include "hf/configured_model.h"
 #include "layout/decoder_model.h"
@@ -42,28 +42,12 @@ struct Options {
   bool probe = false, json = false;
 };
 
-// "80GiB", "40 GB", "1.5TiB", "123456" (bytes). Errors: kConfig.
+// With a unit: 24 is rather 24 GiB than 24 bytes.
 Result<int64_t> bytes_of(const std::string& words) {
-  size_t end = 0;
-  double number = 0;
-  try {
-    number = std::stod(words, &end);
-  } catch (const std::exception&) {  // no number, or one beyond all memory
-  }
-  const size_t at = words.find_first_not_of(' ', end);
-  std::string unit = at == std::string::npos ? "" : words.substr(at);
-  const double base = unit.find('i') != std::string::npos ? 1024 : 1000;
-  std::erase(unit, 'i');
-  constexpr std::string_view kPrefixes = "kMGT";
-  if (unit.starts_with('K')) unit[0] = 'k';
-  const size_t power = unit.size() == 2 ? kPrefixes.find(unit[0]) : std::string::npos;
-  const bool known = unit == "B" || (power != std::string::npos && unit[1] == 'B');
-  const double bytes =
-      unit.size() == 2 ? number * std::pow(base, static_cast<double>(power) + 1) : number;
-  if (!known || !(bytes >= 1 && bytes < 1e18))
-    return Error{Code::kConfig,
-                 text("--device-memory ", words, ": give a size as 80GiB, 40GB or 512MiB")};
-  return static_cast<int64_t>(bytes);
+  const auto bytes = bytes_of_words(words);
+  if (bytes && (words.back() == 'B' || words.back() == 'b')) return *bytes;
+  return Error{Code::kConfig,
+               text("--device-memory ", words, ": give a size as 80GiB, 40GB or 512MiB")};
 }
 
 Result<int64_t> world_size_of(const Options& o, const Config& config) {

@@ -342,9 +342,10 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
 }
 
 Error Trainer::too_many_failures(int64_t count) const {
-  return {Code::kNoSpace,
-          text(count, " saves in a row failed, the last one here: ", last_report_.error,
-               "; the newest committed checkpoint is intact: make room and run the same command")};
+  const Code code = checkpoint::fatal_code(last_report_.code);
+  return {code, text(count, " saves in a row failed, the last one here: ", last_report_.error,
+                     "; the newest committed checkpoint is intact: ",
+                     code == Code::kNoSpace ? "make room and " : "", "run the same command")};
 }
 
 // `stop`: all ranks know that one is asked. The save may have little time; the last step's
@@ -431,7 +432,7 @@ Result<void> Trainer::finish(int64_t step, bool stopped) {
     engine_->drain();
     take_reports();
     if (saved_step_ != step)
-      return Error{Code::kNoSpace,
+      return Error{checkpoint::fatal_code(last_report_.code),
                    text("the final save of step ", step, " failed: ", last_report_.error)};
     if (rank() == 0 && !last_report_.directory.empty()) {
       LOCKSTEP_TRY(const auto problems, checkpoint::verify(env_.file_system, last_report_.directory,

@@ -83,7 +83,7 @@ Result<void> Trainer::stop_not_finite(const StepRecord& record, const std::strin
     take_reports();
   }
   const bool saved = engine_ && state_.step > 0 && saved_step_ == state_.step;
-  return Error{Code::kConfig,
+  return Error{Code::kNotFinite,
                text("step ", record.step, ": loss ", record.outcome.loss, ", gradient norm ",
                     record.outcome.grad_norm, ": not finite; the update was not made and step ",
                     state_.step, saved ? " is saved" : " is not saved", ". ", advice)};

@@ -1,10 +1,7 @@
 #include "data/loader/patient_file_system.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <mutex>
-#include <thread>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -15,14 +12,10 @@ namespace {
 
 constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 2'000'000'000;
 
-// One try of one read. Shared with its thread, which may outlive everybody else.
+// One try of one read. Shared with its call, which may outlive everybody else.
 struct Try {
-  std::mutex mutex;
-  std::condition_variable changed;
   std::shared_ptr<File> file;  // empty: to be opened first
   std::vector<std::byte> bytes;
-  bool ended = false;
-  Result<void> outcome;
 };
 
 Result<void> carry_out(Try& tried, FileSystem& behind, const std::filesystem::path& path,
@@ -35,9 +28,11 @@ Result<void> carry_out(Try& tried, FileSystem& behind, const std::filesystem::pa
 
 class PatientFile final : public File {
  public:
-  PatientFile(FileSystem& behind, std::filesystem::path path, std::shared_ptr<File> file,
-              int64_t deadline_ns, Clock& clock)
+  PatientFile(FileSystem& behind, std::shared_ptr<AbandonableCalls> reads,
+              std::filesystem::path path, std::shared_ptr<File> file, int64_t deadline_ns,
+              Clock& clock)
       : behind_(behind),
+        reads_(std::move(reads)),
         path_(std::move(path)),
         file_(std::move(file)),
         deadline_ns_(deadline_ns),
@@ -86,20 +81,14 @@ class PatientFile final : public File {
     const auto tried = std::make_shared<Try>();
     if (!reopen) tried->file = file();
     tried->bytes.resize(bytes.size());
-    std::thread([tried, &behind = behind_, path = path_, offset] {
-      auto outcome = carry_out(*tried, behind, path, offset);
-      std::lock_guard lock(tried->mutex);
-      tried->outcome = std::move(outcome);
-      tried->ended = true;
-      tried->changed.notify_all();
-    }).detach();
-    std::unique_lock lock(tried->mutex);
-    if (!tried->changed.wait_for(lock, std::chrono::nanoseconds(left_ns),
-                                 [&] { return tried->ended; }))
+    const auto ended = reads_->run([tried, &behind = behind_, path = path_,
+                                    offset] { return carry_out(*tried, behind, path, offset); },
+                                   std::chrono::nanoseconds(left_ns), [] { return true; });
+    if (!ended)
       return Error{Code::kTimeout,
                    text(path_.string(), ": a read of ", bytes.size(), " bytes at byte offset ",
                         offset, " did not end in ", seconds(), " s")};
-    LOCKSTEP_RETURN_IF_ERROR(tried->outcome);
+    LOCKSTEP_RETURN_IF_ERROR(*ended);
     std::copy(tried->bytes.begin(), tried->bytes.end(), bytes.begin());
     if (reopen) {
       std::lock_guard file_lock(mutex_);
@@ -109,6 +98,7 @@ class PatientFile final : public File {
   }
 
   FileSystem& behind_;
+  const std::shared_ptr<AbandonableCalls> reads_;
   const std::filesystem::path path_;
   mutable std::mutex mutex_;
   std::shared_ptr<File> file_;  // guarded by mutex_
@@ -119,14 +109,17 @@ class PatientFile final : public File {
 }  // namespace
 
 PatientFileSystem::PatientFileSystem(FileSystem& behind, double deadline_s, Clock& clock)
-    : behind_(behind), deadline_ns_(static_cast<int64_t>(deadline_s * 1e9)), clock_(clock) {
+    : behind_(behind),
+      reads_(std::make_shared<AbandonableCalls>()),
+      deadline_ns_(static_cast<int64_t>(deadline_s * 1e9)),
+      clock_(clock) {
   LOCKSTEP_CHECK(deadline_ns_ > 0, "deadline ", deadline_s);
 }
 
 Result<std::unique_ptr<File>> PatientFileSystem::open(const Path& path) {
   LOCKSTEP_TRY(std::unique_ptr<File> file, behind_.open(path));
   return std::unique_ptr<File>(
-      std::make_unique<PatientFile>(behind_, path, std::move(file), deadline_ns_, clock_));
+      std::make_unique<PatientFile>(behind_, reads_, path, std::move(file), deadline_ns_, clock_));
 }
 
 }  // namespace lockstep::data

@@ -3,9 +3,9 @@
 //
 // A read that fails with kIo is tried again, after pauses of 50 ms doubling to 2 s, on the file
 // opened anew, until the deadline after its first try. A read that does not come back at all is
-// given up at the deadline: each read has a thread of its own, which keeps file and buffer until it
-// ends. Then the error is kTimeout and names the file. Opening is not tried again: at the start of
-// a run a file that is not there is a mistake to be told at once.
+// given up at the deadline: reads are AbandonableCalls, and one that hangs keeps its thread, file
+// and buffer until it ends. Then the error is kTimeout and names the file. Opening is not tried
+// again: at the start of a run a file that is not there is a mistake to be told at once.
 //
 // Thread: as FileSystem. Borrows `behind` and the clock, for as long as a file or such a read
 // lives; its files do not borrow it.
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/abandonable_calls.h"
 #include "base/clock.h"
 #include "base/file_system.h"
 
@@ -43,6 +44,7 @@ class PatientFileSystem final : public FileSystem {
 
  private:
   FileSystem& behind_;
+  const std::shared_ptr<AbandonableCalls> reads_;
   const int64_t deadline_ns_;
   Clock& clock_;
 };

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <memory>
-#include <thread>
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 #include "data/formats/token_shard.h"
 #include "data/prepare/packer.h"
@@ -124,14 +123,8 @@ class Preparation {
 
   // Tokenizes the batch on all threads, then writes it in its order.
   Result<void> flush() {
-    std::atomic<size_t> next = 0;
-    const auto work = [&] {
-      for (size_t i = next++; i < batch_.size(); i = next++) batch_[i].done = encode(batch_[i]);
-    };
-    std::vector<std::thread> others;
-    for (int t = 1; t < options_.threads; ++t) others.emplace_back(work);
-    work();
-    for (std::thread& other : others) other.join();
+    parallel_for(batch_.size(), options_.threads,
+                 [&] { return [&](size_t i) { batch_[i].done = encode(batch_[i]); }; });
     for (const Unit& unit : batch_) {
       if (!unit.done.ok()) {
         const std::string path = documents_[unit.document].path.string();

@@ -189,7 +189,7 @@ AgentEnd Agent::run() {
   return end_;
 }
 
-// What a node does for the others now and then.
+// Renews what other nodes look at.
 void Agent::keep_up() {
   if (!wire_ || left_) return;
   const int64_t now_ns = clock_.monotonic_ns();
@@ -310,7 +310,7 @@ void Agent::record(LoggedEvent event) {
   unwritten_.push_back(std::move(event));
 }
 
-// Of several standbys that try to take over only the one that does has done what it says.
+// Several standbys may try to take over. Only the one that succeeds writes its events.
 void Agent::write_events(bool all) {
   const control::Coordinator* coordinator = node_->coordinator();
   const bool leads =
@@ -338,12 +338,9 @@ void Agent::carry_out(const control::Leave& action) {
 // The coordinator's last words.
 void Agent::conclude(const control::Leave& action) {
   const control::Supervisor& supervisor = node_->coordinator()->supervisor();
-  LoggedEvent event;
-  event.event = control::state_name(supervisor.state());
-  event.generation = supervisor.generation();
-  event.world_size = supervisor.world_size();
+  LoggedEvent event{control::state_name(supervisor.state()), supervisor.generation(),
+                    supervisor.world_size(), -1, action.reason};
   event.exit_status = action.exit_status;
-  event.reason = action.reason;
   record(std::move(event));
   write_events(/*all=*/true);
   if (rendezvous_) tasks_.post([this, over = action.over] { rendezvous_->withdraw(over); });
@@ -376,9 +373,8 @@ void Agent::wait() {
   for (const control::NodeEvent& event : posted) feed(event);
 }
 
-// All deaths of one look go into one event: which came first is decided by what they say. A worker
-// whose sockets are closed is not always reaped before those that noticed: they are believed only
-// when nobody else has died a moment later.
+// All deaths of one look go into one event. The exits themselves say which one came first. Workers
+// that lost a peer can be reaped before that peer is, so they wait a moment for its end.
 void Agent::collect_exits(int64_t alive_ns) {
   control::WorkersExited event{workers_.reap(), alive_ns};
   const int64_t deadline_ns = clock_.monotonic_ns() + kCulpritNs;
@@ -395,7 +391,7 @@ void Agent::collect_exits(int64_t alive_ns) {
 void Agent::publish(const std::string& state, int exit_status) {
   const control::Coordinator* coordinator = node_->coordinator();
   if (coordinator == nullptr || coordinator->committed() < 0) return;
-  // Two may believe that they succeed the same one. The end is said by whoever has to say it.
+  // Two standbys may both try to lead: only one that has committed says that the job runs.
   if (!coordinator->has_committed() && exit_status < 0) return;
   published_ns_ = clock_.monotonic_ns();
   Membership membership;
@@ -444,7 +440,7 @@ void Agent::show_console() {
   if (console_) tasks_.post_latest("console", [console = console_] { console->pump(); });
 }
 
-// To the last line; rank 0's next ones may be another node's to show.
+// Shows what is left. Another node may show the next lines of rank 0.
 void Agent::end_console() {
   if (!console_) return;
   tasks_.post([this, console = std::exchange(console_, nullptr)] {

@@ -59,7 +59,7 @@ Result<void> WorkerProcesses::start_all(const WorkerOrders& first) {
   return {};
 }
 
-// At most `count`, by slot. The others end here.
+// At most `count` parked processes, by slot. The others end here.
 std::vector<WorkerProcesses::Worker> WorkerProcesses::take_parked(int64_t count) {
   std::vector<Worker> parked;
   for (Worker& worker : std::exchange(workers_, {}))
@@ -73,7 +73,7 @@ std::filesystem::path WorkerProcesses::output_of(int64_t rank) const {
                    : log_path(options_.dump_folder, rank);
 }
 
-// By the one that is ready, or a new one.
+// Gives the orders to the process that is ready, or starts a new one.
 Result<WorkerProcesses::Worker> WorkerProcesses::replace(const WorkerOrders& orders) {
   const bool ready = ready_ && ready_->page->turn() == Turn::kParked;
   if (!ready || ready_->process.try_reap()) {
@@ -183,7 +183,7 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
   return exits;
 }
 
-// Of its part in the generation, once.
+// How the worker's part in the generation ended. It is told once.
 std::optional<WorkerExit> WorkerProcesses::end_of(Worker& worker) {
   const State before = worker.state;
   WorkerExit end;

@@ -24,7 +24,7 @@ int64_t next_number(const CoordinatorOptions& options, const Handover& before) {
   return before.generation < 0 ? options.supervisor.first_generation : before.generation + 1;
 }
 
-// They are apart from each other: a rack that is lost should not take them all.
+// The standbys are far apart in the order of nodes: the loss of one rack should not take them all.
 std::vector<Peer> choose_standbys(const std::vector<Node*>& members, NodeId coordinator) {
   std::vector<const Node*> able;
   for (const Node* node : members)
@@ -125,7 +125,7 @@ void Coordinator::note_running(Node& node, const Report& report) {
   if (!known && !report.spawn_error.empty()) feed(SpawnFailed{report.spawn_error});
   if (formation_.in<Running>() == nullptr) return;
   formation_.note_samples(node, report);
-  // The supervisor knows of no worker before all have started; a report says its exits again.
+  // The supervisor knows of no worker before all have started. A later report says the exits again.
   if (formation_.all_spawned()) formation_.note_exits(node, report, now_ns_);
 }
 
@@ -171,7 +171,7 @@ void Coordinator::on(const Superseded&, int64_t now_ns, NodeActions& actions) {
 
 void Coordinator::on(int64_t now_ns, NodeActions& actions) {
   const Timing& t = options_.timing;
-  // Who was stopped, or had no processor, could not hear.
+  // A coordinator that was stopped, or had no processor, could not hear the nodes.
   if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2) {
     roster_.forgive_sleep(gap_ns);
     size_.forgive_sleep(gap_ns);
@@ -195,7 +195,7 @@ void Coordinator::on(int64_t now_ns, NodeActions& actions) {
   settle();
 }
 
-// Afterwards only nodes that are there are counted.
+// Ensures: the roster holds only nodes that are there.
 void Coordinator::look_at_nodes() {
   if (roster_.look_for_silence(now_ns_)) actions_->emplace_back(Changed{});
   for (const auto& node : roster_.nodes())
@@ -268,7 +268,7 @@ void Coordinator::gather() {
   const bool takes_over = !begun && !quorum_.first();
   if (takes_over) {
     if (options_.without != Rule::kP10) formation_.number_at_least(roster_.max_promised() + 1);
-    // All but who is lost, or those that came in time.
+    // It waits for all but the lost coordinator, and not longer than ack_ns.
     const auto expected = static_cast<int64_t>(quorum_.members().size()) - 1 + before_.parked;
     if (roster_.count_eligible() < expected && size_.waited_ns(now_ns_) < options_.timing.ack_ns)
       return;
@@ -294,9 +294,9 @@ void Coordinator::take_over() {
   feed(TookOver{lost, before_.silent_ms, static_cast<int64_t>(members.size()) * per_node});
 }
 
-// A coordinator that waits for nodes of a job that has begun is named at the rendezvous: new nodes
-// find it there, and so does the other half of the nodes. With fewer than half of the nodes it
-// steps down after a while and looks for the others, who may have gone on.
+// A coordinator that waits for nodes of a job that has begun has its name at the rendezvous. New
+// nodes find it there, and so does the other half of the nodes. With fewer than half of the nodes
+// it steps down after a while and looks for the others, which may have gone on.
 void Coordinator::keep_waiting() {
   if (now_ns_ - reminded_ns_ >= kRemindNs) {
     reminded_ns_ = now_ns_;
@@ -357,7 +357,7 @@ void Coordinator::commit() {
   actions_->emplace_back(committed);
 }
 
-// The nodes of the next generation are counted when its forming is decided: with the last end.
+// With the last end the next generation is decided, so its nodes are counted first.
 void Coordinator::tell_exits() {
   if (formation_.all_spawned() && supervisor_.state() == State::kForming) feed(Started{});
   if (formation_.in<Running>()->unreported.empty() || supervisor_.state() == State::kForming)
@@ -408,20 +408,17 @@ void Coordinator::step_down(std::string reason, bool succeeded) {
 }
 
 void Coordinator::record(std::string event, std::string reason) {
-  actions_->emplace_back(LoggedEvent{.event = std::move(event),
-                                     .generation = formation_.generation(),
-                                     .world_size = formation_.world_size(),
-                                     .pids = {},
-                                     .reason = std::move(reason)});
+  actions_->emplace_back(LoggedEvent{std::move(event), formation_.generation(),
+                                     formation_.world_size(), -1, std::move(reason)});
 }
 
-// At the end it stays until the others know, and leaves then.
+// At the end the coordinator itself gets no order: it leaves when the others have left.
 void Coordinator::order(const Node& node) {
   if (formation_.in<Finishing>() != nullptr && node.peer.id == options_.id) return;
   actions_->emplace_back(Send{node.peer.id, order_for(node)});
 }
 
-// What the node shall be, in whole.
+// The whole state that the node shall have.
 Order Coordinator::order_for(const Node& node) {
   Order order;
   order.leader = options_.id;
@@ -432,7 +429,7 @@ Order Coordinator::order_for(const Node& node) {
   order.restarts = supervisor_.restarts_since_safe();
   const bool promised_away = node.promised > order.generation ||
                              (node.promised == order.generation && node.promised_to != options_.id);
-  // [P21] With this number it is obeyed whatever the node has promised, and nothing is promised.
+  // [P21] The node obeys this number, whatever it has promised, and promises nothing by it.
   const int64_t obeyed = options_.without == Rule::kP21
                              ? order.generation
                              : std::max(order.generation, node.promised + 1);

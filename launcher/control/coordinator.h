@@ -64,7 +64,7 @@ class Coordinator {
   LoggedEvent with_pids(LoggedEvent event) const;
   void finish(const Finish& action);
   void step_down(std::string reason, bool succeeded = false);
-  void settle();  // what the event at hand has led to
+  void settle();  // does what the event at hand has led to
   void order(const Node& node);
   Order order_for(const Node& node);
   void fill_run(Order& order, const Node& node) const;
@@ -85,7 +85,7 @@ class Coordinator {
   int64_t sequence_;                // of the last order
   int32_t stops_ = 0;               // so many requests to stop were obeyed
   NodeActions* actions_ = nullptr;  // of the call at hand
-  bool orders_changed_ = false;     // in the call at hand: all nodes are told
+  bool orders_changed_ = false;     // in the call at hand: each node gets its order
 };
 
 }  // namespace lockstep::launcher::control

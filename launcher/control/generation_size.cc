@@ -21,7 +21,7 @@ Nodes GenerationSize::plan(const Counted& counted, int64_t now_ns) {
     return wait_for(0, "a node was lost, and --on-node-loss is fail", now_ns);
   if (counted.have < least) {
     const std::string reason = text(counted.have, " nodes are left and ", least, " are needed");
-    // A spare may be on its way: its connection broke, or it has not found this standby yet.
+    // A spare may still come: its connection broke, or it has not found this standby yet.
     if (o.on_node_loss == OnNodeLoss::kSpare)
       return wait_for(o.timing.fence_ns, reason + "; no spare is there", now_ns);
     return wait_for(shrinks ? o.last_call_ns : o.timing.join_ns, reason, now_ns);

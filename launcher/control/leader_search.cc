@@ -20,7 +20,8 @@ bool LeaderSearch::hear(const Order& order, int64_t now_ns) {
   order_sequence_ = order.sequence;
   heard_ns_ = now_ns;
   if (order.leader != own_ || order.duty == Duty::kRun) alone_since_ns_.reset();
-  // Another node than the one we asked leads. It was told of us by nobody, so we go to it.
+  // Another node than the one that was asked may lead. It knows nothing of this node, so this node
+  // goes to it.
   leader_.id = order.leader;
   return !std::exchange(answered_, true);
 }
@@ -30,7 +31,7 @@ void LeaderSearch::follow(Peer leader, int64_t now_ns) {
   tried_ns_ = now_ns;
 }
 
-// The coordinator may have died: it is not waited for as long as a silent one.
+// The coordinator may have died, so the node waits for it less long than for a silent one.
 bool LeaderSearch::lose_connection(int64_t now_ns) {
   if (!std::exchange(answered_, false)) {
     tried_ns_ = std::min(tried_ns_, now_ns - timing_.try_ns);

@@ -39,7 +39,7 @@ class LocalWorkers {
   std::string spawn_error_;
   std::vector<WorkerExit> exits_;
   size_t exits_confirmed_ = 0;
-  int64_t exits_alive_ns_ = 0;  // when the first unconfirmed of them was last seen alive
+  int64_t exits_alive_ns_ = 0;  // when the first unconfirmed one was last seen alive
   std::vector<Sample> samples_;
 };
 

@@ -25,17 +25,17 @@ bool Member::accepts(const Order& order) const {
 void Member::on(const Order& order, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
   if (leave_ || !search_.is_new(order) || !accepts(order)) return;
-  // [P4] Who only gathers nodes excuses nobody from the fence.
+  // [P4] An order of a coordinator that only gathers nodes does not count.
   if (order.duty != Duty::kWait || options_.without == Rule::kP4) ordered_ns_ = now_ns;
   if (search_.hear(order, now_ns)) news_ = true;
-  // The others have gone on without this node: it may not take over what it ran last.
+  // The others have gone on without this node, so it may not take over what it ran last.
   if (order.base > workers_.generation() && order.duty != Duty::kRun) handover_.members.clear();
   if (order.duty != Duty::kWait) duty_ = order.duty;
   switch (order.duty) {
     case Duty::kWait: break;
     case Duty::kPark:
-      // A coordinator that has missed what this node ran does not know its standbys. Others name
-      // some once they have committed a generation.
+      // A coordinator that has missed what this node ran does not know its standbys. Any other one
+      // names standbys once it has committed a generation.
       if (order.base >= workers_.generation() && !order.standbys.empty())
         search_.know_standbys(order.standbys);
       end_workers(actions);
@@ -130,13 +130,13 @@ void Member::on(const WorkersExited& event, int64_t now_ns, NodeActions& actions
 
 void Member::on(const StopRequested& event, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
-  if (parked() && !search_.leads()) {  // that is a spare's own affair
+  if (parked() && !search_.leads()) {  // a spare leaves, and the job goes on
     leave_ = Leave{kExitResume, "asked to stop, as a spare"};
     return leave_when_empty(actions);
   }
   ++stops_;
   stop_signal_ = event.signal;
-  // Nobody else is there to ask.
+  // There is no coordinator to ask.
   if (!search_.answered() && workers_.generation() < 0 && !search_.leads())
     leave_ = Leave{kExitResume, "asked to stop while looking for the coordinator"};
   leave_when_empty(actions);
@@ -151,7 +151,7 @@ void Member::on(const SteppedDown& event, int64_t now_ns) {
 
 void Member::on(const Tick& event, int64_t now_ns, NodeActions& actions) {
   const Timing& t = options_.timing;
-  // Who was stopped, or had no processor, could not hear.
+  // A node that was stopped, or had no processor, could not hear the coordinator.
   if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2) {
     search_.forgive_sleep(gap_ns);
     ordered_ns_ += gap_ns;
@@ -187,7 +187,7 @@ void Member::search(NodeActions& actions) {
   }
 }
 
-// A standby takes over in its turn, if it knows what it has to.
+// A standby takes over in its turn, if it knows the members of the generation.
 bool Member::may_lead(int64_t silent_ns) const {
   const int number = search_.standby_number();
   return number >= 0 && !handover_.members.empty() && !options_.address.empty() && !leave_ &&
@@ -199,7 +199,7 @@ void Member::try_to_lead(int64_t silent_ns, NodeActions& actions) {
   lead_->silent_ms = static_cast<double>(silent_ns) * 1e-6;
   if (!workers_.samples().empty()) lead_->progress = workers_.samples()[0].progress;
   search_.try_to_lead(options_.address);
-  actions.emplace_back(Follow{search_.leader()});  // it hears the lost one no more
+  actions.emplace_back(Follow{search_.leader()});  // it no longer hears the lost coordinator
 }
 
 void Member::follow(Peer leader, NodeActions& actions) {

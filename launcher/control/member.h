@@ -33,8 +33,8 @@ struct Handover {
   int64_t generation = -1;      // the last one that was committed; -1: none, the job begins
   std::vector<NodeId> members;  // its nodes
   NodeId lost = 0;              // who led it
-  double silent_ms = 0;         // and for how long it has said nothing
-  Progress progress = {};       // of a worker of this node, for want of the lost one's
+  double silent_ms = 0;         // for so long it has said nothing
+  Progress progress = {};       // of a worker of this node: the lost one's is not known
   int64_t safe_step = -1, restarts = 0;
   int64_t parked = 0;  // nodes that it had besides the members
 };
@@ -82,18 +82,16 @@ class Member {
   int64_t now_ns_;
   LeaderSearch search_;
   LocalWorkers workers_;
-  // Its newest promise, and whether one since the generation that it runs was to somebody else than
-  // who led that.
-  int64_t promised_ = -1;
+  int64_t promised_ = -1;  // its newest promise: the generation, and to whom
   NodeId promised_to_ = 0;
-  bool promised_elsewhere_ = false;
-  Duty duty_ = Duty::kWait;  // the last one that was another
-  Handover handover_;        // what it would take over; no members: it may not
-  int64_t ordered_ns_;       // [P4] the last order of a coordinator that does more than to gather
-  int64_t run_ordered_ns_ = 0;  // ... that had it run something
+  bool promised_elsewhere_ = false;  // Report::promised_elsewhere
+  Duty duty_ = Duty::kWait;          // of the last order that was not kWait
+  Handover handover_;                // what it would take over; no members: it may not
+  int64_t ordered_ns_;               // [P4] the last order that was not kWait
+  int64_t run_ordered_ns_ = 0;       // ... that was kRun
   int32_t stops_ = 0, stop_signal_ = 0;
   int64_t sequence_ = 0, reported_ns_ = INT64_MIN / 2;  // of the last report
-  bool news_ = true;                                    // since then
+  bool news_ = true;                                    // there is something to report
   std::optional<Handover> lead_;                        // until take_lead
   std::optional<Leave> leave_;                          // once no worker is left
 };

@@ -31,7 +31,8 @@ Succession Quorum::proposal(int64_t generation, size_t promises) const {
           .tie = 2 * promises == members_.size()};
 }
 
-// Who has committed the base is named already; it asks when it can be one of two halves.
+// A coordinator that has committed the base is named already. It asks again when the job may be in
+// two halves.
 bool Quorum::must_claim(size_t promises) {
   const bool tie = 2 * promises == members_.size();
   if (claim_ != Claim::kNone || (has_committed() && !tie)) return false;

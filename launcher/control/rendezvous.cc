@@ -22,7 +22,7 @@ constexpr int64_t kReadPauseNs = 10'000'000;
 constexpr int kEndTries = 10;
 constexpr int64_t kEndPauseNs = 250'000'000;
 
-// Makes `path` with `contents`; false when it is there already, whoever made it.
+// Makes `path` with `contents`. False: it is there already, whoever made it.
 Result<bool> make_once(FileSystem& file_system, const std::filesystem::path& path,
                        const std::string& contents) {
   const std::filesystem::path own =
@@ -122,7 +122,7 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
   return found;
 }
 
-// A file that goes while it is read was followed by another one.
+// A file that goes away while it is read has a successor.
 Result<Rendezvous::Found> Rendezvous::readable() const {
   for (int i = 0; i < kReadTries; ++i) {
     LOCKSTEP_TRY(Found found, newest());
@@ -169,7 +169,7 @@ Result<bool> Rendezvous::follow(const Succession& next, const net::Endpoint& at)
 Result<bool> Rendezvous::make(int64_t next, const net::Endpoint& at, const Succession& last) {
   LOCKSTEP_TRY(const bool made, make_once(*file_system_, file(next), words_of(at, last, 0)));
   if (!made) return false;
-  // Whoever is slow may make one again that was there, and was followed, and has gone.
+  // A slow agent may make a file anew that was there, had a successor, and was removed.
   LOCKSTEP_TRY(const auto there, numbers());
   const bool newest = there.empty() || there.back() <= next;
   if (newest) claimed_ = next, beats_ = 0, at_ = at, last_ = last;
@@ -178,7 +178,7 @@ Result<bool> Rendezvous::make(int64_t next, const net::Endpoint& at, const Succe
   return newest;
 }
 
-// One more line, so that of one that follows meanwhile and the end one comes first.
+// The end is a line of its own: if another node follows meanwhile, one of the two lines is first.
 void Rendezvous::withdraw(bool over) {
   Result<bool> made = false;
   for (int i = 0; i < kEndTries && (!made || !made.value()); ++i) {

@@ -11,10 +11,10 @@ std::optional<Succession> after(const Succession& last, const Succession& next, 
   if (last.over && without != Rule::kP14) return std::nullopt;  // [P14]
   if (last.leader == 0) return next;
   const bool same_base = last.lost == next.lost && last.base == next.base;
-  // [P11] The line is the last one of the leader of base, or an older one: it need not always ask.
+  // [P11] The newest line is one of the leader of base. That leader need not write each generation.
   const bool of_its_leader = last.leader == next.lost && last.generation <= next.base;
   if (!same_base && !of_its_leader && without != Rule::kP11) return std::nullopt;
-  // A coordinator that waits with a majority decides nothing; it is only to be found.
+  // The line of a coordinator that waits with a majority decides nothing. It only says where it is.
   if (waits(next) && !next.tie) return last;
   if (!same_base || last.leader == next.leader) return next;
   const bool newer = next.generation > last.generation || without == Rule::kP12;  // [P12]

@@ -27,10 +27,10 @@ bool peer_lost(const WorkerExit& exit) {
   return exit.chose_its_code() && exit.exit_code == kExitPeerLost;
 }
 
-// Who was stopped for a moment, by whatever means, is left alone.
+// A process that was stopped for a shorter time, by whatever means, is left alone.
 constexpr double kStoppedSeconds = 5;
-// Looks that are so far apart say that the looker slept: a suspended job, a machine without a
-// processor for it.
+// Two ticks that are so far apart say that this process slept: its job was suspended, or it had no
+// processor.
 constexpr double kAsleepSeconds = 2;
 constexpr int64_t kSecondStopNs = 1'000'000'000;  // after the first one
 
@@ -138,7 +138,7 @@ void Supervisor::on_event(const WorkersExited& event) {
   } else if (state_ == State::kRunning && resume) {
     begin_graceful_stop(Reason::kResume);
   } else if (failed && !stop_.killed && any_alive()) {
-    kill_all();  // a collective save cannot succeed without this worker
+    kill_all();  // the others cannot save without this worker
   }
   for (const WorkerExit& exit : event.exits)
     record("worker_exit", exit.rank, cause_text(exit), exit.progress.step);
@@ -228,7 +228,7 @@ void Supervisor::on_event(const Tick& event) {
   }
 }
 
-// Workers that slept as well could do nothing meanwhile, and may wake a moment after us.
+// The workers may have slept as well, and may wake a moment later than this process.
 void Supervisor::forgive_sleep() {
   const int64_t slept_ns = now_ns_ - std::exchange(looked_ns_, now_ns_);
   if (slept_ns < to_ns(kAsleepSeconds)) return;
@@ -257,7 +257,7 @@ void Supervisor::look_at(Worker& worker, const Sample& sample) {
   note_computing(worker);
 }
 
-// It is said once; the step is as fast as the slowest rank.
+// A step is as fast as its slowest rank. A slow rank is logged once.
 void Supervisor::look_for_straggler() {
   std::vector<int64_t> slot_us;
   for (const Worker& worker : workers_) slot_us.push_back(worker.last.progress.slot_us);
@@ -276,9 +276,9 @@ bool Supervisor::stopped_for_good(const Worker& worker) const {
   return worker.stopped_ns >= 0 && now_ns_ - worker.stopped_ns >= to_ns(kStoppedSeconds);
 }
 
-// One stuck rank stops all of them within a step, and word of another node's rank comes late. Of
-// those silent for half of their time or more, or stopped for good, it is: a stopped process before
-// a running one, then the one that is the furthest behind, then the one silent for the longest.
+// One stuck rank stops all ranks within a step, and samples from other nodes come late. So all
+// ranks count that were silent for half of their time, or are stopped for good. Of these a stopped
+// process comes first, then the one with the lowest step, then the one silent for longest.
 void Supervisor::look_for_hang() {
   if (options_.hang_s <= 0) return;
   int culprit = -1;
@@ -306,7 +306,7 @@ void Supervisor::look_for_hang() {
   begin_failure(since_ms(worker.changed_ns));
 }
 
-// It saves; or it is where only the end of something leads to a save, and goes on with it.
+// Whether the worker saves, or is in a phase that must end before a save, and makes progress.
 bool Supervisor::on_its_way_out(const Worker& worker) const {
   const Progress& progress = worker.last.progress;
   const bool must_end = progress.phase == Phase::kLoad || progress.phase == Phase::kWarmup ||
@@ -315,7 +315,7 @@ bool Supervisor::on_its_way_out(const Worker& worker) const {
   return worker.alive && (saving(progress) || (must_end && goes_on));
 }
 
-// After a validation comes a step, and then the save: each has the grace for itself.
+// After a validation comes a step, and then the save. Each of them has the whole grace.
 void Supervisor::enforce_grace() {
   if (stop_.killed) return;
   if (std::any_of(workers_.begin(), workers_.end(),
@@ -336,8 +336,8 @@ void Supervisor::kill_all() {
 
 void Supervisor::on_event(const StopRequested& event) {
   if (asked_to_stop_ns_ < 0) asked_to_stop_ns_ = now_ns_;
-  // Only a second Ctrl-C: Slurm sends TERM after USR1 while the checkpoint is being written. Nor is
-  // it one that comes by two ways at once.
+  // Only a second Ctrl-C kills: Slurm sends TERM after USR1 while the checkpoint is being written.
+  // One Ctrl-C can arrive twice at once, by two ways.
   const bool at_once = state_ == State::kStopping && event.signal == SIGINT && !stop_.killed &&
                        now_ns_ - asked_to_stop_ns_ >= kSecondStopNs;
   record("stop_requested", -1, signal_text(event.signal) + (at_once ? " again" : ""));
@@ -380,7 +380,7 @@ void Supervisor::conclude_failure() {
   incident.primary = exits_[first].exit;
   for (size_t i = 0; i < exits_.size(); ++i) {
     const WorkerExit& exit = exits_[i].exit;
-    // The kill of a hung worker is not one more end: its log lines belong to the hang.
+    // The end of a hung worker that was killed is no second end. Its log lines belong to the hang.
     if (i == first) continue;
     if (exit.rank == incident.primary.rank) {
       incident.primary.log_lines = exit.log_lines;
@@ -428,8 +428,8 @@ int64_t Supervisor::next_per_node() const {
   return left >= std::max<int64_t>(options_.min_nproc, 1) ? left : 0;
 }
 
-// The failure that nothing else explains. Of several that were noticed in one look a signal comes
-// before an exit code: who could still choose its exit code had been told of the other's death.
+// The failure that no other one explains. Of several in one look a signal comes before an exit
+// code: a worker that could still choose its exit code had heard of the other's death.
 size_t Supervisor::primary_index() const {
   // 0: unexplained; 1: a lost peer; 2: the end of a worker that we killed or that had not failed.
   const auto explained = [](const Seen& seen) {
@@ -457,13 +457,8 @@ void Supervisor::finish(int exit_status, std::string reason) {
 }
 
 void Supervisor::record(std::string event, int rank, std::string reason, int64_t step) {
-  actions_.emplace_back(LoggedEvent{.event = std::move(event),
-                                    .generation = generation_,
-                                    .world_size = world_size(),
-                                    .rank = rank,
-                                    .pids = {},
-                                    .step = step,
-                                    .reason = std::move(reason)});
+  actions_.emplace_back(
+      LoggedEvent{std::move(event), generation_, world_size(), rank, std::move(reason), step});
 }
 
 }  // namespace lockstep::launcher::control

@@ -1,14 +1,14 @@
-// Decides what becomes of a job's workers, on however many nodes they are; which these are is its
-// owner's business, the Coordinator's (control/coordinator.h). Pure: events and a time go in,
-// actions come out; it owns no process, file or clock, so that every path can be walked in a test.
+// Decides what becomes of a job's workers, on however many nodes they are. Its owner, a
+// Coordinator, decides which nodes these are. Pure: events and a time go in, and actions come out.
+// It owns no process, file or clock, so that a test can walk every path.
 //
 //   FORMING --Started--> RUNNING(g) --failure, hang, stop--> STOPPING(g) --reaped--> FORMING(g+1)
 //      |                     |                                   |
 //      +--SpawnFailed        +--all exited 0                     +--> DONE (status 0) | FAILED
 //
 // On the first failure every other worker is killed at once and reaped; then the next generation
-// starts from the newest checkpoint. A worker that reports a lost peer (76), or that dies after we
-// killed its generation, is a consequence: the primary failure only when nothing better is known.
+// starts from the newest checkpoint. A worker that reports a lost peer (76), or that dies after its
+// generation was killed, is a consequence. It is the primary failure only if there is no other.
 // A new step on disk, or in the memory of all ranks, refills the restart budget; max_no_progress
 // restarts in a row without one end the run with 93.
 // Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.

@@ -49,8 +49,8 @@ Result<bool> Wire::meet() {
 }
 
 // The address is this machine's and the port is taken: by another agent of this job, which proves
-// that it knows the secret, or by a stranger. Then nobody would ever coordinate, unless somebody
-// does so elsewhere already.
+// that it knows the secret, or by another program. Then nobody would ever coordinate, unless an
+// agent does so elsewhere already.
 Result<void> Wire::find_owner(const net::Endpoint& fixed, const Error& refused) {
   while (true) {
     LOCKSTEP_TRY(Rendezvous::Found found, rendezvous_.newest());

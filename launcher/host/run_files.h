@@ -21,11 +21,11 @@ struct LoggedEvent {
   std::string event;
   int64_t generation = 0, world_size = 0;
   int rank = -1;
-  pid_t pid = -1;
-  std::vector<pid_t> pids;
+  std::string reason = {};
   int64_t step = -1;
+  pid_t pid = -1;
+  std::vector<pid_t> pids = {};
   int exit_status = -1;
-  std::string reason;
   int64_t unix_ns = 0;  // when it happened
 };
 

@@ -38,7 +38,8 @@ TEST(Result, MovesWhatCannotBeCopied) {
 }
 
 TEST(Result, ExitStatusIsTheContract) {
-  EXPECT_EQ(exit_status(Code::kConfig), 64);
+  for (const Code code : {Code::kConfig, Code::kDenied, Code::kNotFinite})
+    EXPECT_EQ(exit_status(code), 64) << code_name(code);
   EXPECT_EQ(exit_status(Code::kAborted), 75);
   EXPECT_EQ(exit_status(Code::kPeerLost), 76);
   for (const Code code :

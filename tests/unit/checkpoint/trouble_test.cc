@@ -224,7 +224,15 @@ TEST(Trouble, ARankThatIsGoneIsNamedAfterTheDeadline) {
     EXPECT_FALSE(report.committed);
     EXPECT_THAT(report.error, HasSubstr("from rank 2"));
   }
+  EXPECT_EQ(reports[0].code, Code::kTimeout);
   EXPECT_TRUE(list_checkpoints(disk(), dir / "c").value().empty());
+}
+
+TEST(Trouble, ARunThatCannotSaveEndsWithWhatItsDiskOrADeadlineSaid) {
+  for (const Code code : {Code::kNoSpace, Code::kTimeout, Code::kIo})
+    EXPECT_EQ(fatal_code(code), code) << code_name(code);
+  for (const Code code : {Code::kAborted, Code::kPeerLost, Code::kConfig, Code::kDenied})
+    EXPECT_EQ(fatal_code(code), Code::kIo) << code_name(code);
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -268,7 +276,9 @@ TEST(Trouble, FailedSavesLeakNothing) {
   for (int64_t step = 2; step <= 60; ++step) {
     full.set_plan(
         {.op = Op::kWrite, .at_call = step % 3 + 1, .fault = Fault::kNoSpace, .and_after = true});
-    EXPECT_FALSE(world.save(step)[0].committed);
+    const auto reports = world.save(step);
+    EXPECT_FALSE(reports[0].committed);
+    EXPECT_EQ(reports[0].code, Code::kNoSpace) << reports[0].error;
     if (step == 20) descriptors = open_descriptors(), resident = resident_kib();
   }
   EXPECT_EQ(open_descriptors(), descriptors);

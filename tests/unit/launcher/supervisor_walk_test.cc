@@ -108,7 +108,9 @@ TEST(Supervisor, RandomWalksKeepTheInvariants) {
           alive.assign(static_cast<size_t>(spawn->world_size), true);
           todo.push_back(Started{});
         }
-        if (std::holds_alternative<TermWorkers>(action)) EXPECT_THAT(alive, Contains(true));
+        if (std::holds_alternative<TermWorkers>(action)) {
+          EXPECT_THAT(alive, Contains(true));
+        }
         if (std::holds_alternative<Finish>(action)) ++finishes;
       }
     }
