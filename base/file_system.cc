@@ -207,6 +207,11 @@ class PosixFileSystem final : public FileSystem {
     return ::stat(path.c_str(), &status) == 0;
   }
 
+  bool is_link(const Path& path) override {
+    struct stat status {};
+    return ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+  }
+
   Result<int64_t> free_bytes(const Path& path) override {
     struct statvfs status {};
     if (uninterrupted([&] { return ::statvfs(path.c_str(), &status); }) != 0)
@@ -247,18 +252,24 @@ Result<std::string> read_file(FileSystem& file_system, const Path& path) {
   return contents;
 }
 
-Result<std::string> read_kernel_file(const Path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return Error{Code::kIo, text("cannot open ", path.string())};
+Result<std::string> read_stream(const Path& path, size_t most_bytes) {
+  const int descriptor = open_descriptor(path, O_RDONLY);
+  if (descriptor < 0) return system_error("open", path, errno);
   std::string contents;
   char block[4096];
-  for (;;) {
-    const ssize_t n = ::read(descriptor, block, sizeof block);
-    if (n < 0 && errno == EINTR) continue;
+  ssize_t n = 0;
+  int error = 0;
+  while (contents.size() <= most_bytes) {
+    n = uninterrupted([&] { return ::read(descriptor, block, sizeof block); });
+    if (n < 0) error = errno;
     if (n <= 0) break;
     contents.append(block, static_cast<size_t>(n));
   }
   ::close(descriptor);
+  if (n < 0) return system_error("read", path, error);
+  if (contents.size() > most_bytes)
+    return Error{Code::kConfig,
+                 text("read ", path.string(), ": longer than ", most_bytes, " bytes")};
   return contents;
 }
 

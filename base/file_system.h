@@ -60,6 +60,8 @@ class FileSystem {
   virtual Result<std::vector<std::string>> list(const Path& directory) = 0;  // sorted names
   virtual Result<void> sync_directory(const Path& directory) = 0;
   virtual bool exists(const Path& path) = 0;
+  // Whether the last part of `path` is a symbolic link, dangling or not.
+  virtual bool is_link(const Path& path) = 0;
   virtual Result<int64_t> free_bytes(const Path& path) = 0;
   // When `path` was last written, by the clock of whoever keeps it. Errors: kNotFound, kIo (where
   // nobody keeps it, too).
@@ -71,8 +73,10 @@ FileSystem& posix_file_system();
 
 // The whole file as a string. Errors: kNotFound, kIo.
 Result<std::string> read_file(FileSystem& file_system, const std::filesystem::path& path);
-// A file of /proc or /sys, whose size is not known before it is read. Errors: kIo.
-Result<std::string> read_kernel_file(const std::filesystem::path& path);
+// A pipe, or a file of /proc or /sys: its size is known only once it is read. Errors: kNotFound,
+// kDenied, kIo; kConfig beyond `most_bytes`.
+Result<std::string> read_stream(const std::filesystem::path& path,
+                                size_t most_bytes = size_t{1} << 24);
 // A final name is a promise: path.tmp, write, fsync, rename, fsync of the directory.
 Result<void> publish_file(FileSystem& file_system, const std::filesystem::path& path,
                           std::string_view contents);

@@ -17,7 +17,7 @@ namespace lockstep {
 inline namespace base {
 
 int64_t kernel_bytes(const std::filesystem::path& path, const std::string& name) {
-  const auto lines = read_kernel_file(path);
+  const auto lines = read_stream(path);
   if (!lines.ok()) return -1;
   const std::string key = name + ":";
   const size_t at = lines.value().find(key);
@@ -33,7 +33,7 @@ constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 // The number that a file of the kernel begins with; none in "max", and -1 without the file.
 int64_t number_in(const Path& path) {
-  const auto contents = read_kernel_file(path);
+  const auto contents = read_stream(path);
   if (!contents.ok()) return -1;
   char* end = nullptr;
   const int64_t number = std::strtoll(contents.value().c_str(), &end, 10);
@@ -42,7 +42,7 @@ int64_t number_in(const Path& path) {
 
 // The number after `name` and a blank, of a file of such lines; 0 where there is none.
 int64_t number_after(const Path& path, const std::string& name) {
-  const auto contents = read_kernel_file(path);
+  const auto contents = read_stream(path);
   if (!contents.ok()) return 0;
   for (const std::string& line : split(contents.value(), '\n'))
     if (line.starts_with(name + " ")) return std::strtoll(line.c_str() + name.size(), nullptr, 10);
@@ -75,7 +75,7 @@ int64_t left_in_group(const Path& top, const std::string& group, const CgroupFil
 
 int64_t available_memory_bytes(const Path& root) {
   const int64_t of_host = kernel_bytes(root / "proc/meminfo", "MemAvailable");
-  const auto groups = read_kernel_file(root / "proc/self/cgroup");
+  const auto groups = read_stream(root / "proc/self/cgroup");
   if (!groups.ok() || of_host < 0) return of_host;
   int64_t least = of_host;
   for (const std::string& line : split(groups.value(), '\n')) {  // number:controllers:group
@@ -104,7 +104,7 @@ Result<void> make_owned_directory(const std::filesystem::path& path) {
 }
 
 Result<std::string> directory_identity(const std::filesystem::path& path) {
-  LOCKSTEP_TRY(std::string boot, read_kernel_file("/proc/sys/kernel/random/boot_id"));
+  LOCKSTEP_TRY(std::string boot, read_stream("/proc/sys/kernel/random/boot_id"));
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0)
     return Error{Code::kIo, text("stat ", path.string(), ": ", std::strerror(errno))};
@@ -112,7 +112,7 @@ Result<std::string> directory_identity(const std::filesystem::path& path) {
 }
 
 Result<uint64_t> random_number() {
-  LOCKSTEP_TRY(const std::string uuid, read_kernel_file("/proc/sys/kernel/random/uuid"));
+  LOCKSTEP_TRY(const std::string uuid, read_stream("/proc/sys/kernel/random/uuid"));
   return xxh3_64(uuid);
 }
 

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <unordered_set>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -38,21 +39,38 @@ int64_t element_total(const std::vector<int64_t>& shape) {
   return n;
 }
 
-// A second mention of a name would silently win.
-Result<json> parse_object(const std::string& contents, const std::string& path) {
-  std::set<std::string> names;
+// Reads through a header for a name that it mentions twice: the second one would silently win.
+// (nlohmann's parse with a callback looks at all tensors again at the end of each.)
+struct TwiceNamed final : nlohmann::json_sax<json> {
+  bool key(std::string& name) override {
+    if (level == 1 && !names.insert(name).second) twice = name;
+    return twice.empty();
+  }
+  bool start_object(size_t) override { return ++level > 0; }
+  bool end_object() override { return --level >= 0; }
+  bool start_array(size_t) override { return ++level > 0; }
+  bool end_array() override { return --level >= 0; }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(int64_t) override { return true; }
+  bool number_unsigned(uint64_t) override { return true; }
+  bool number_float(double, const std::string&) override { return true; }
+  bool string(std::string&) override { return true; }
+  bool binary(json::binary_t&) override { return true; }
+  bool parse_error(size_t, const std::string&, const json::exception&) override { return false; }
+
+  int level = 0;
+  std::unordered_set<std::string> names;
   std::string twice;
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth == 1 && event == json::parse_event_t::key &&
-        !names.insert(value.get<std::string>()).second)
-      twice = value.get<std::string>();
-    return true;
-  };
-  json object = json::parse(contents, watch, /*allow_exceptions=*/false);
+};
+
+Result<json> parse_object(const std::string& contents, const std::string& path) {
+  json object = parse_json(contents, /*allow_exceptions=*/false);
   if (!object.is_object())
     return Error{Code::kCorrupt, text(path, ": its header is not a JSON object")};
-  if (!twice.empty())
-    return Error{Code::kCorrupt, text(path, ": tensor ", twice, " is in the header twice")};
+  TwiceNamed reader;
+  if (!json::sax_parse(contents, &reader))
+    return Error{Code::kCorrupt, text(path, ": tensor ", reader.twice, " is in the header twice")};
   return object;
 }
 

@@ -1,5 +1,6 @@
 // lockstep: everything a person types. Links no Torch, so it answers at once.
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstring>
 #include <iostream>
 #include <string_view>
@@ -76,6 +77,7 @@ void print_help() {
 
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
+  std::signal(SIGXFSZ, SIG_IGN);  // beyond a limit on file sizes a write fails, and says so
   const std::string_view word = argc > 1 ? argv[1] : "--help";
   if (word == "--help" || word == "-h" || word == "help") {
     print_help();

@@ -259,6 +259,7 @@ Result<void> dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   lockstep::take_signals();
+  std::signal(SIGXFSZ, SIG_IGN);  // beyond a limit on file sizes a write fails, and says so
   int status = 0;
   try {
     const auto done = lockstep::dispatch(argc, argv);

@@ -1,4 +1,5 @@
 # Debian's libraries, each as one imported target. tools/setup installs them.
+include(CheckCXXSourceCompiles)
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(CLI11 2 REQUIRED)
@@ -13,7 +14,25 @@ pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
 if(NOT hdf5_VERSION MATCHES "^1\\.(10|14)\\.")  # checkpoint/shard_file/file_driver.cc knows these two
   message(FATAL_ERROR "HDF5 ${hdf5_VERSION} is not supported: Lockstep is tested with 1.10 and 1.14")
 endif()
-add_library(lockstep_hdf5 ALIAS PkgConfig::hdf5)
+# The archive, where it is complete without more than szip: the shared library brings curl, Kerberos
+# and 30 more, and loading them is most of what `lockstep --help` would do.
+find_library(LOCKSTEP_HDF5_ARCHIVE libhdf5.a HINTS ${hdf5_LIBRARY_DIRS})
+find_library(LOCKSTEP_SZIP sz)
+set(CMAKE_REQUIRED_INCLUDES ${hdf5_INCLUDE_DIRS})
+set(CMAKE_REQUIRED_LIBRARIES ${LOCKSTEP_HDF5_ARCHIVE} ${LOCKSTEP_SZIP} ZLIB::ZLIB m ${CMAKE_DL_LIBS})
+check_cxx_source_compiles("
+  #include <hdf5.h>
+  int main() { return H5Fcreate(\"f\", H5F_ACC_TRUNC, H5P_DEFAULT, H5Pcreate(H5P_FILE_ACCESS)) < 0; }"
+  LOCKSTEP_HDF5_ARCHIVE_LINKS)
+if(LOCKSTEP_HDF5_ARCHIVE_LINKS)
+  add_library(lockstep_hdf5 INTERFACE)
+  target_include_directories(lockstep_hdf5 SYSTEM INTERFACE ${hdf5_INCLUDE_DIRS})
+  target_link_libraries(lockstep_hdf5 INTERFACE ${CMAKE_REQUIRED_LIBRARIES})
+else()
+  add_library(lockstep_hdf5 ALIAS PkgConfig::hdf5)
+endif()
+unset(CMAKE_REQUIRED_INCLUDES)
+unset(CMAKE_REQUIRED_LIBRARIES)
 if(LOCKSTEP_TESTS)
   find_package(GTest REQUIRED)
   find_package(benchmark REQUIRED)

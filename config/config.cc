@@ -347,7 +347,7 @@ Result<void> apply_section(Draft& draft, const std::filesystem::path& path,
 }
 
 Result<void> apply_toml(Draft& draft, const std::filesystem::path& path) {
-  LOCKSTEP_TRY(const std::string contents, read_file(posix_file_system(), path));
+  LOCKSTEP_TRY(const std::string contents, read_stream(path));
   const toml::parse_result parsed = toml::parse(std::string_view(contents));
   if (!parsed.succeeded())
     return config_error(

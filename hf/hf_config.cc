@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep::hf {
@@ -277,7 +278,7 @@ void note_dropout(Fields& f, std::vector<std::string>& warnings) {
 }  // namespace
 
 Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& where) {
-  const json object = json::parse(contents, nullptr, false);
+  const json object = parse_json(contents, /*allow_exceptions=*/false);
   if (!object.is_object()) return Error{Code::kConfig, text(where, " is not a JSON object")};
   HfConfig hf;
   Fields f(object, where);

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "base/float16.h"
+#include "base/json.h"
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "checkpoint/load/loader.h"
@@ -168,7 +169,7 @@ std::string index_json(const std::vector<WeightFile>& files, int64_t bytes) {
 Result<std::string> config_text(FileSystem& file_system, const HfExport& job) {
   if (job.assets.empty()) return hf_config_json(job.spec.shape, job.dtype, job.seq_len);
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, job.assets / "config.json"));
-  ordered_json config = ordered_json::parse(contents, nullptr, false);
+  ordered_json config = parse_json<ordered_json>(contents, /*allow_exceptions=*/false);
   config[config.contains("dtype") ? "dtype" : "torch_dtype"] = job.dtype;
   return config.dump(2) + "\n";
 }

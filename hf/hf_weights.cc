@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/float16.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep::hf {
@@ -33,7 +34,7 @@ Result<std::vector<Path>> weight_files(FileSystem& file_system, const Path& fold
         text(folder.string(), " has no model.safetensors and no ", index.filename().string(),
              "; --model.init random trains its architecture from random weights")};
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, index));
-  const auto json = nlohmann::json::parse(contents, nullptr, false);
+  const auto json = parse_json(contents, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
     return Error{Code::kConfig, text(index.string(), " has no weight_map")};
   std::set<std::string> names;

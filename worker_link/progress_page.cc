@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/number.h"
@@ -58,28 +60,48 @@ bool is_moment(const std::string& name) {
   return found;
 }
 
+Error failed(const std::filesystem::path& path, const char* what, int error) {
+  return {Code::kIo, text("progress page ", path.string(), ": ", what, ": ", std::strerror(error))};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ProgressPage>> ProgressPage::open(const std::filesystem::path& path) {
   // Two processes share these words without a lock.
   static_assert(std::atomic<int64_t>::is_always_lock_free);
   static_assert(std::atomic<int32_t>::is_always_lock_free);
-  const auto failed = [&](const char* what, int error) {
-    return Error{Code::kIo,
-                 text("progress page ", path.string(), ": ", what, ": ", std::strerror(error))};
-  };
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return failed("open", errno);
+  if (fd < 0) return failed(path, "open", errno);
   // Allocated, not only sized: a store into a hole of a full disk would be a SIGBUS. Zeros mean
   // "start of step 0", so that nobody has to initialise the page first.
   if (const int error = posix_fallocate(fd, 0, sizeof(Layout)); error != 0) {
     ::close(fd);
-    return failed("allocate", error);
+    return failed(path, "allocate", error);
   }
-  void* memory = ::mmap(nullptr, sizeof(Layout), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  const int map_error = errno;
+  return map(path, fd, PROT_READ | PROT_WRITE);
+}
+
+Result<std::unique_ptr<const ProgressPage>> ProgressPage::look_at(
+    const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return failed(path, "open", errno);
+  struct stat status {};
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
+      status.st_size != static_cast<off_t>(sizeof(Layout))) {
+    ::close(fd);
+    return Error{Code::kCorrupt, text(path.string(), " is no progress page")};
+  }
+  LOCKSTEP_TRY(auto page, map(path, fd, PROT_READ));
+  return std::unique_ptr<const ProgressPage>(std::move(page));
+}
+
+// Takes the descriptor.
+Result<std::unique_ptr<ProgressPage>> ProgressPage::map(const std::filesystem::path& path, int fd,
+                                                        int protection) {
+  void* memory = ::mmap(nullptr, sizeof(Layout), protection, MAP_SHARED, fd, 0);
+  const int error = errno;
   ::close(fd);  // the mapping stays
-  if (memory == MAP_FAILED) return failed("map", map_error);
+  if (memory == MAP_FAILED) return failed(path, "map", error);
   return std::unique_ptr<ProgressPage>(new ProgressPage(static_cast<Layout*>(memory), true));
 }
 

@@ -45,6 +45,9 @@ class ProgressPage {
  public:
   // Maps `path`, making it when missing. Errors: kIo.
   static Result<std::unique_ptr<ProgressPage>> open(const std::filesystem::path& path);
+  // Maps the page at `path` to read() it: what is there is never made, grown or changed. Errors:
+  // kIo; kCorrupt: the file is no page.
+  static Result<std::unique_ptr<const ProgressPage>> look_at(const std::filesystem::path& path);
   // A page of this process alone (no agent).
   static std::unique_ptr<ProgressPage> in_memory();
   ~ProgressPage();
@@ -82,6 +85,8 @@ class ProgressPage {
     std::atomic<int64_t> slot_us;
   };
   ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}
+  static Result<std::unique_ptr<ProgressPage>> map(const std::filesystem::path& path, int fd,
+                                                   int protection);
   void reach(const char* moment, int64_t step);
 
   Layout* layout_;

@@ -11,28 +11,39 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// The first file that is missing or has another size; adds up the sizes.
-std::string size_problem(FileSystem& file_system, const std::filesystem::path& directory,
-                         const Manifest& manifest, int64_t& total_bytes) {
+// Errors: kCorrupt: a file is missing or has another size; kIo.
+Result<void> check_sizes(FileSystem& file_system, const std::filesystem::path& directory,
+                         const Manifest& manifest) {
   for (const ManifestFile& entry : manifest.files) {
-    total_bytes += entry.size_bytes;
     const auto file = file_system.open(directory / entry.name);
-    if (!file.ok()) return text(entry.name, ": ", file.error().message);
+    if (!file.ok()) return file.error().in(entry.name);
     const auto size_bytes = file.value()->size_bytes();
-    if (!size_bytes.ok()) return text(entry.name, ": ", size_bytes.error().message);
+    if (!size_bytes.ok()) return size_bytes.error().in(entry.name);
     if (size_bytes.value() != entry.size_bytes)
-      return text(entry.name, ": ", size_bytes.value(), " bytes long, ", entry.size_bytes,
-                  " were written");
+      return Error{Code::kCorrupt, text(entry.name, ": ", size_bytes.value(), " bytes long, ",
+                                        entry.size_bytes, " were written")};
   }
-  return "";
+  return {};
+}
+
+Result<void> check_entry(FileSystem& file_system, const std::filesystem::path& directory,
+                         const Attempt& attempt, const Manifest& manifest) {
+  if (manifest.step != attempt.step || manifest.generation != attempt.generation)
+    return Error{Code::kCorrupt, text("the manifest is of step ", manifest.step, ", generation ",
+                                      manifest.generation)};
+  return check_sizes(file_system, directory, manifest);
 }
 
 CatalogEntry entry_of(FileSystem& file_system, const std::filesystem::path& directory,
                       const Attempt& attempt) {
-  CatalogEntry entry{directory, attempt.step, attempt.generation, false, true, "", 0, false, {}};
+  CatalogEntry entry;
+  entry.directory = directory;
+  entry.step = attempt.step;
+  entry.generation = attempt.generation;
   const auto manifest = read_manifest(file_system, directory);
+  entry.has_manifest = manifest.ok() || manifest.error().code != Code::kNotFound;
   if (!manifest.ok()) {
-    entry.has_manifest = manifest.error().code != Code::kNotFound;
+    entry.unread = manifest.error().code == Code::kIo;
     entry.problem = entry.has_manifest ? manifest.error().message
                                        : "no manifest.json: the save was not finished";
     return entry;
@@ -40,10 +51,12 @@ CatalogEntry entry_of(FileSystem& file_system, const std::filesystem::path& dire
   const Manifest& m = manifest.value();
   entry.ephemeral = m.ephemeral;
   entry.created_s = utc_seconds(m.created_utc);
-  entry.problem = m.step != attempt.step || m.generation != attempt.generation
-                      ? text("the manifest is of step ", m.step, ", generation ", m.generation)
-                      : size_problem(file_system, directory, m, entry.size_bytes);
-  entry.committed = entry.problem.empty();
+  for (const ManifestFile& file : m.files) entry.size_bytes += file.size_bytes;
+  const auto whole = check_entry(file_system, directory, attempt, m);
+  entry.committed = whole.ok();
+  if (whole.ok()) return entry;
+  entry.problem = whole.error().message;
+  entry.unread = whole.error().code == Code::kIo;
   return entry;
 }
 

@@ -23,6 +23,7 @@ struct CatalogEntry {
   int64_t size_bytes = 0;                 // of the files in the manifest
   bool ephemeral = false;                 // its manifest says so
   std::optional<int64_t> created_s = {};  // unix time; from its manifest
+  bool unread = false;                    // the problem: the operating system refused a read
 };
 
 // Newest first (step, generation, attempt). A damaged entry is listed with its problem, never an

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep::checkpoint {
@@ -15,6 +16,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kFormat = "lockstep-checkpoint";
 constexpr const char* kSelfKey = "\"self_xxh3\"";
+constexpr int64_t kMostElements = int64_t{1} << 50, kMostBytes = int64_t{1} << 55;
 
 ordered_json json_of(const ManifestFile& file) {
   ordered_json pieces = ordered_json::array();
@@ -88,6 +90,43 @@ Result<Manifest> manifest_of(const ordered_json& json) {
   return m;
 }
 
+// Whether each of a tensor's extents, and their product, can be one.
+bool is_shape(const std::vector<int64_t>& shape) {
+  int64_t count = 1;
+  for (const int64_t extent : shape) {
+    if (extent < 0 || (extent > 0 && count > kMostElements / extent)) return false;
+    count *= extent;
+  }
+  return true;
+}
+
+// What readers compute with: sizes that no sum or product of theirs leaves the range with, and
+// names of files beside the manifest.
+Result<void> check_numbers(const Manifest& m) {
+  const auto corrupt = [](const auto&... what) { return Error{Code::kCorrupt, text(what...)}; };
+  if (m.step < 0 || m.generation < 0 || m.world_size < 1)
+    return corrupt("step ", m.step, ", generation ", m.generation, ", world size ", m.world_size);
+  if (m.chunking.elements < 1 || m.chunking.elements > kMostElements)
+    return corrupt("chunks of ", m.chunking.elements, " elements");
+  for (const ManifestTensor& t : m.tensors)
+    if (!is_shape(t.global_shape)) return corrupt(t.name, ": shape ", shape_text(t.global_shape));
+  for (const ManifestFile& f : m.files) {
+    if (f.name.empty() || f.name == "." || f.name == ".." || f.name.find('/') != f.name.npos)
+      return corrupt("\"", f.name, "\" is not the name of a file beside this one");
+    if (f.size_bytes < 0 || f.size_bytes > kMostBytes || f.chunk_rows < 0 ||
+        f.chunk_rows > f.size_bytes || f.chunk_table_offset < 0 ||
+        f.chunk_table_offset > f.size_bytes)
+      return corrupt(f.name, ": ", f.size_bytes, " bytes, ", f.chunk_rows,
+                     " chunks, their table at ", f.chunk_table_offset);
+    for (const TensorPiece& p : f.pieces)
+      if (p.flat_start < 0 || p.length < 0 ||
+          p.flat_start > element_count(p.global_shape) - p.length)
+        return corrupt(f.name, ": ", p.dataset_path(), " of ", p.length, " elements is not in ",
+                       shape_text(p.global_shape));
+  }
+  return {};
+}
+
 std::string self_line(std::string_view before) {
   return text(kSelfKey, ": \"", hex64(xxh3_64(before)), "\"\n}\n");
 }
@@ -137,7 +176,8 @@ Result<Manifest> parse_manifest(const std::string& contents, Coverage coverage) 
   if (contents.substr(self) != self_line(before))
     return Error{Code::kCorrupt, "its bytes do not match its own checksum"};
   try {
-    LOCKSTEP_TRY(Manifest manifest, manifest_of(ordered_json::parse(contents)));
+    LOCKSTEP_TRY(Manifest manifest, manifest_of(parse_json<ordered_json>(contents)));
+    LOCKSTEP_RETURN_IF_ERROR(check_numbers(manifest));
     if (coverage == Coverage::kWhole) LOCKSTEP_RETURN_IF_ERROR(check_coverage(manifest));
     return manifest;
   } catch (const nlohmann::json::exception& e) {

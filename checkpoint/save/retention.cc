@@ -76,6 +76,8 @@ Result<void> remove_checkpoint(FileSystem& file_system, const Path& directory) {
   const auto missing_is_fine = [](const Result<void>& done) {
     return done.ok() || done.error().code == Code::kNotFound ? Result<void>() : done;
   };
+  // What a link leads to may be another run's: the name goes, and nothing behind it.
+  if (file_system.is_link(directory)) return missing_is_fine(file_system.remove(directory));
   LOCKSTEP_RETURN_IF_ERROR(missing_is_fine(file_system.remove(directory / kManifestName)));
   // Also where the manifest was gone: who removed it may have died before this.
   LOCKSTEP_RETURN_IF_ERROR(missing_is_fine(file_system.sync_directory(directory)));

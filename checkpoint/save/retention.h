@@ -35,6 +35,8 @@ std::vector<std::filesystem::path> orphans(const std::vector<CatalogEntry>& entr
                                            int64_t generation);
 
 // 1. the manifest; 2. fsync of the directory; 3. the files; 4. the directory. Missing is fine.
+// Nothing is removed through a symbolic link: of one that is named like a checkpoint, or stands in
+// one, the link goes.
 // Errors: kIo.
 Result<void> remove_checkpoint(FileSystem& file_system, const std::filesystem::path& directory);
 // Removes what is superfluous in `folder`; one that cannot be removed does not keep the others.

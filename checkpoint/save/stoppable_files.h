@@ -33,6 +33,7 @@ class StoppableFiles final : public FileSystem {
   Result<void> remove(const Path& path) override { return behind_.remove(path); }
   Result<std::vector<std::string>> list(const Path& path) override { return behind_.list(path); }
   bool exists(const Path& path) override { return behind_.exists(path); }
+  bool is_link(const Path& path) override { return behind_.is_link(path); }
   Result<int64_t> free_bytes(const Path& path) override { return behind_.free_bytes(path); }
 
  private:

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/number.h"
 #include "base/text.h"
 
@@ -54,7 +55,7 @@ std::string vote_text(const Vote& vote) {
 }
 
 Result<Vote> parse_vote(const std::string& contents) {
-  const json j = json::parse(contents, nullptr, /*allow_exceptions=*/false);
+  const json j = parse_json(contents, /*allow_exceptions=*/false);
   Vote vote;
   try {
     vote.rank = j.at("rank");
@@ -98,7 +99,7 @@ std::string outcome_text(const Result<void>& committed) {
 }
 
 Result<void> parse_outcome(const std::string& contents) {
-  const json j = json::parse(contents, nullptr, /*allow_exceptions=*/false);
+  const json j = parse_json(contents, /*allow_exceptions=*/false);
   if (!j.is_object() || !j.contains("committed") || !j["committed"].is_boolean())
     return Error{Code::kCorrupt, text("an outcome that is none of ours: ", contents)};
   if (j["committed"].get<bool>()) return {};

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/save/vote.h"
 
@@ -117,7 +118,7 @@ std::string inventory_text(const Inventory& inventory) {
 Result<Inventory> parse_inventory(const std::string& contents) {
   Inventory inventory;
   try {
-    const json j = json::parse(contents);
+    const json j = parse_json(contents);
     inventory.problems = j.at("problems").get<std::vector<std::string>>();
     inventory.last_generation = j.at("last_generation");
     for (const json& s : j.at("slots")) {
@@ -143,7 +144,7 @@ std::string snapshot_text(const Snapshot& snapshot) {
 Result<Snapshot> parse_snapshot(const std::string& contents) {
   Snapshot snapshot;
   try {
-    const json j = json::parse(contents);
+    const json j = parse_json(contents);
     LOCKSTEP_TRY(snapshot.whole, parse_manifest(j.at("whole")));
     for (const json& of_rank : j.at("homes")) {
       snapshot.homes.emplace_back();

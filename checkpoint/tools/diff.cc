@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep::checkpoint {
@@ -24,7 +25,7 @@ using Tensors = std::map<std::string, KeyedTensor>;  // by kind/name
 Fields state_fields(const Manifest& manifest) {
   using nlohmann::json;
   Fields fields{{"step", std::to_string(manifest.step)}};
-  const json state = json::parse(manifest.trainer_state, nullptr, /*allow_exceptions=*/false);
+  const json state = parse_json(manifest.trainer_state, /*allow_exceptions=*/false);
   if (!state.is_object()) return fields;
   const auto word = [](const json& value) {
     return value.is_string() ? value.get<std::string>() : value.dump();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "checkpoint/tools/dtype.h"
@@ -19,7 +20,7 @@ constexpr const char* kIndexSuffix = ".safetensors.index.json";
 Result<WeightMap> read_weight_map(FileSystem& file_system, const Path& path) {
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
   try {
-    const auto map = nlohmann::json::parse(contents).at("weight_map").get<WeightMap>();
+    const auto map = parse_json(contents).at("weight_map").get<WeightMap>();
     for (const auto& [tensor, file] : map)
       if (file != Path(file).filename().string())
         return Error{Code::kCorrupt, text(path.string(), ": tensor ", tensor, " is in \"", file,

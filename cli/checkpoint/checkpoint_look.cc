@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
 #include "checkpoint/tools/verify.h"
@@ -94,7 +95,7 @@ void inspect_json(const Path& directory, const Manifest& m) {
                     {"world_size", m.world_size},
                     {"created_utc", m.created_utc},
                     {"codec", m.codec},
-                    {"trainer_state", ordered_json::parse(m.trainer_state)},
+                    {"trainer_state", parse_json<ordered_json>(m.trainer_state)},
                     {"files", ordered_json::array()},
                     {"tensors", ordered_json::array()}};
   for (const auto& file : m.files)

@@ -5,9 +5,12 @@
 #include <memory>
 #include <set>
 
+#include "base/clock.h"
 #include "base/text.h"
 #include "checkpoint/save/retention.h"
 #include "cli/checkpoint/checkpoint_tool.h"
+#include "launcher/host/other_runs.h"
+#include "launcher/host/run_files.h"
 
 namespace lockstep::cli {
 namespace {
@@ -23,7 +26,7 @@ constexpr const char* kExamples = R"(Examples:
 
 Keeps the K checkpoints committed last, and with --keep-every those whose step is a multiple of N.
 A directory without a manifest may be a save that is still being written: it stays, unless --orphans
-says that no run is alive in this folder.)";
+says that no run is alive in this folder. Where one is seen to be alive, --orphans is refused.)";
 
 struct Options {
   std::string folder;
@@ -54,10 +57,30 @@ void print_line(const CatalogEntry& entry, const char* what) {
             << (entry.committed ? "" : text("  ", entry.problem)) << "\n";
 }
 
+// Where a run is alive, what is not finished may be what it saves now. A job of several nodes is
+// watched for as long as its coordinator takes to publish once more.
+Result<void> check_no_run(FileSystem& file_system, const Path& run) {
+  constexpr int64_t kPublishNs = 5'000'000'000;
+  const auto membership = launcher::read_membership(file_system, run / "workers.json");
+  if (!membership.ok()) return {};
+  const bool several = membership.value().nodes.size() > 1;
+  if (launcher::nobody_else_runs(file_system, system_clock(), run, several ? "prune" : "",
+                                 kPublishNs)
+          .ok())
+    return {};
+  return Error{Code::kConfig,
+               text("a run is alive in ", run.string(),
+                    ", and what is not finished may be what it saves now: stop it first, or prune "
+                    "without --orphans")};
+}
+
 int prune(const Options& options) {
   FileSystem& file_system = posix_file_system();
-  const auto entries = checkpoint::list_checkpoints(
-      file_system, checkpoint::checkpoint_folder_of(file_system, options.folder));
+  const Path folder = checkpoint::checkpoint_folder_of(file_system, options.folder);
+  if (options.orphans && !options.dry_run)
+    if (const auto alone = check_no_run(file_system, folder.parent_path()); !alone.ok())
+      return fail_tool("prune", alone.error());
+  const auto entries = checkpoint::list_checkpoints(file_system, folder);
   if (!entries.ok()) return fail_tool("prune", entries.error());
   if (entries.value().empty())
     return fail_tool("prune", {Code::kNotFound, options.folder + " holds no checkpoint"});

@@ -5,7 +5,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
+#include "cli/shared/json_fields.h"
 
 namespace lockstep::cli {
 namespace {
@@ -14,21 +16,6 @@ using nlohmann::json;
 
 Error bad(const std::string& where, size_t line, const std::string& what) {
   return {Code::kConfig, text(where, ":", line, ": ", what)};
-}
-
-double number_or(const json& object, const char* key, double missing) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number() ? found->get<double>() : missing;
-}
-
-int64_t integer_or(const json& object, const char* key, int64_t missing) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : missing;
-}
-
-std::string string_or_empty(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 struct Exact {
@@ -112,7 +99,7 @@ Result<void> each_line(std::string_view contents, const std::string& where, RunL
   const std::vector<std::string> lines = split(contents, '\n');
   for (size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
-    const json object = json::parse(lines[i], nullptr, false);
+    const json object = parse_json(lines[i], /*allow_exceptions=*/false);
     if (object.is_discarded()) {
       if (i + 1 < lines.size()) return bad(where, i + 1, "not JSON");
       log.remarks.push_back(text(where, ":", i + 1, ": the last line is cut off; left out"));
@@ -161,7 +148,7 @@ std::optional<double> first_number(const json& object, std::initializer_list<con
 }
 
 Result<void> add_totals(std::string_view contents, const std::string& where, RunLog& log) {
-  const json totals = json::parse(contents, nullptr, false);
+  const json totals = parse_json(contents, /*allow_exceptions=*/false);
   if (!totals.is_object()) return Error{Code::kConfig, text(where, ": not a JSON object")};
   if (const auto rate = first_number(totals, {"tokens_per_s", "mean_tokens_per_s"})) {
     log.tokens_per_s = rate;

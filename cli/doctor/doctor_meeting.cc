@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/doctor/doctor_facts_json.h"
 #include "launcher/host/pair_probe.h"
@@ -67,7 +68,7 @@ class Table {
 template <typename Facts>
 std::optional<Facts> parse(const std::string& words) {
   try {
-    return nlohmann::json::parse(words).get<Facts>();
+    return parse_json(words).get<Facts>();
   } catch (const nlohmann::json::exception&) {
     return std::nullopt;
   }

@@ -14,6 +14,7 @@
 
 #include "base/aligned_bytes.h"
 #include "base/host_memory.h"
+#include "base/json.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "checkpoint/shard_file/shard_file_writer.h"
@@ -30,7 +31,7 @@ constexpr size_t kWriteBytes = size_t{4} << 20, kCopyBytes = size_t{64} << 20;
 constexpr int kCopyRounds = 5;
 
 std::string kernel_line(const path& file) {
-  const auto contents = read_kernel_file(file);
+  const auto contents = read_stream(file);
   if (!contents.ok()) return "unknown";
   return contents.value().substr(0, contents.value().find('\n'));
 }
@@ -229,7 +230,7 @@ Result<std::vector<GpuFacts>> parse_nvidia_smi(std::string_view lines) {
 }
 
 Result<ComputeFacts> parse_worker_probe(std::string_view words) {
-  const auto json = nlohmann::json::parse(words, nullptr, false);
+  const auto json = parse_json(words, /*allow_exceptions=*/false);
   ComputeFacts facts;
   try {
     facts.device = json.at("device").get<std::string>();

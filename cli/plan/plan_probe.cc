@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/file_system.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/shared/bounded_run.h"
 #include "data/formats/npy_file.h"
@@ -95,7 +96,7 @@ Result<Probe> run_in(const path& folder, const Config& config, const layout::Mod
                                   words.substr(words.size() - std::min(words.size(), kLastWords)))};
   }
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, folder / "run/metrics.json"));
-  const auto metrics = nlohmann::json::parse(contents, nullptr, false);
+  const auto metrics = parse_json(contents, /*allow_exceptions=*/false);
   if (!metrics.is_object()) return Error{Code::kBug, "the probe's run left no metrics.json"};
   const auto bytes = [&](const char* key) {
     return static_cast<int64_t>(std::llround(metrics.value(key, 0.0) * 1e9));

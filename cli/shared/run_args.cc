@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep::cli {
@@ -15,7 +16,7 @@ Result<json> read_config(FileSystem& file_system, const std::filesystem::path& r
   auto contents = read_file(file_system, path);
   if (!contents.ok())
     return Error{contents.error().code, text(contents.error().message, "; a run's folder has one")};
-  const auto args = json::parse(*contents, nullptr, false);
+  const auto args = parse_json(*contents, /*allow_exceptions=*/false);
   if (!args.is_object() || !args.contains("config"))
     return Error{Code::kCorrupt, text(path.string(), " is not a run's run_args.json")};
   return args["config"];

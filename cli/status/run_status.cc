@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
+#include "cli/shared/json_fields.h"
 #include "cli/shared/run_args.h"
 #include "launcher/control/straggler.h"
 #include "launcher/host/process.h"
@@ -49,12 +51,13 @@ bool is_silent(const Membership& membership, const std::string& node) {
 std::vector<json> newest_steps(FileSystem& file_system, const std::filesystem::path& path) {
   std::vector<json> steps;
   for (const std::string& line : launcher::last_lines(file_system, path, 0, kLoggedSteps + 1)) {
-    json step = json::parse(line, nullptr, false);  // the first one may be the end of a line
+    json step =
+        parse_json(line, /*allow_exceptions=*/false);  // the first one may be the end of a line
     if (step.is_object() && step.contains("step")) steps.push_back(std::move(step));
   }
   std::erase_if(steps, [newest = steps.empty() ? json() : steps.back()](const json& step) {
-    return step.value("generation", 0) != newest.value("generation", 0) ||
-           step.value("world_size", 0) != newest.value("world_size", 0);
+    return integer_or(step, "generation", 0) != integer_or(newest, "generation", 0) ||
+           integer_or(step, "world_size", 0) != integer_or(newest, "world_size", 0);
   });
   return steps;
 }
@@ -175,10 +178,9 @@ RankStatus RunObserver::rank_status(Membership::Member member, bool running, boo
   rank.elsewhere = !here || (!member.node.empty() && member.progress_page.empty());
   rank.alive = running && (rank.elsewhere || launcher::is_alive(member.pid));
   rank.stopped = rank.alive && !rank.elsewhere && launcher::is_stopped(member.pid);
-  // Only a page that is there: opening a missing one would make it.
-  if (rank.alive && !rank.elsewhere && file_system_.exists(member.progress_page))
-    if (auto page = ProgressPage::open(member.progress_page); page)
-      member.progress = (*page)->read();
+  if (rank.alive && !rank.elsewhere)
+    if (const auto page = ProgressPage::look_at(member.progress_page); page.ok())
+      member.progress = page.value()->read();
   // One agent alone publishes them when a generation begins, not while it goes on.
   const bool old = !here && member.node.empty();
   if (member.progress.unix_ns > 0 && !old)
@@ -207,16 +209,16 @@ void RunObserver::add_logged_steps(RunStatus& status) const {
   if (steps.empty()) return;
   double tokens = 0, seconds = 0;
   for (const json& step : steps) {
-    tokens += step.value("tokens", 0.0);
-    seconds += step.value("step_time_s", 0.0);
+    tokens += number_or(step, "tokens", 0);
+    seconds += number_or(step, "step_time_s", 0);
   }
   const json& last = steps.back();
-  status.step = last.value("step", int64_t{-1});
+  status.step = integer_or(last, "step", -1);
   if (const auto loss = last.find("loss"); loss != last.end() && loss->is_number())
     status.loss = loss->get<double>();
   if (seconds > 0) status.tokens_per_s = tokens / seconds;
   status.step_time_s = seconds / static_cast<double>(steps.size());
-  status.logged_age_s = static_cast<double>(clock_.unix_ns()) * 1e-9 - last.value("t", 0.0);
+  status.logged_age_s = static_cast<double>(clock_.unix_ns()) * 1e-9 - number_or(last, "t", 0);
 }
 
 // Every rank takes part in every step; what differs is how many of its slots it computes.
@@ -238,14 +240,15 @@ void RunObserver::add_events(RunStatus& status) {
     const auto contents = read_file(file_system_, path);
     int64_t starts = 0;
     for (const std::string& line : split(contents.ok() ? contents.value() : "", '\n')) {
-      const json event = json::parse(line, nullptr, false);
+      const json event = parse_json(line, /*allow_exceptions=*/false);
       if (!event.is_object()) continue;
-      const std::string name = event.value("event", "");
+      const std::string name = string_or_empty(event, "event");
       if (name == "generation_start") ++starts;
-      if (name == "node_lost") last_failure_ = event.value("reason", "");
+      if (name == "node_lost") last_failure_ = string_or_empty(event, "reason");
       if (name == "failure_detected")
-        last_failure_ = text("rank ", event.value("rank", -1), " ", event.value("reason", ""),
-                             " at step ", event.value("step", int64_t{-1}));
+        last_failure_ =
+            text("rank ", integer_or(event, "rank", -1), " ", string_or_empty(event, "reason"),
+                 " at step ", integer_or(event, "step", -1));
     }
     restarts_ = std::max<int64_t>(0, starts - 1);
   }

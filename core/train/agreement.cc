@@ -13,14 +13,15 @@ Result<Proposal> Agreement::share(size_t round, const Proposal& mine) {
   if (comm_.rank() == 0) {
     const ordered_json json{{"snapshot", mine.snapshot},   {"directory", mine.directory},
                             {"disk_step", mine.disk_step}, {"generation", mine.next_generation},
-                            {"nonce", mine.nonce},         {"refusal", mine.refusal}};
+                            {"nonce", mine.nonce},         {"refusal", mine.refusal},
+                            {"unread", mine.unread}};
     LOCKSTEP_RETURN_IF_ERROR(store_.set(key, json.dump()));
     return mine;
   }
   LOCKSTEP_TRY(const std::string value, store_.get(key, timeout_s_));
   const auto json = ordered_json::parse(value);
-  return Proposal{json["snapshot"],   json["directory"], json["disk_step"],
-                  json["generation"], json["nonce"],     json["refusal"]};
+  return Proposal{json["snapshot"], json["directory"], json["disk_step"], json["generation"],
+                  json["nonce"],    json["refusal"],   json["unread"]};
 }
 
 Result<std::optional<Error>> Agreement::outcome(size_t round, const Result<LoadedPart>& mine) {

@@ -25,6 +25,7 @@ struct Proposal {
   int64_t next_generation = 1;
   std::string nonce;
   std::string refusal;  // nothing can be proposed, and why that ends the run
+  bool unread = false;  // and that may pass: the operating system refused a read
 };
 
 // Collective: every rank calls the same methods with the same rounds. Borrows all.

@@ -14,7 +14,7 @@ namespace {
 
 // The value after "name :" of the first matching line of /proc/cpuinfo.
 std::string cpu_info(const std::string& name) {
-  auto info = read_kernel_file("/proc/cpuinfo");
+  auto info = read_stream("/proc/cpuinfo");
   if (!info.ok()) return "unknown";
   for (const std::string& line : split(*info, '\n')) {
     const size_t colon = line.find(':');

@@ -2,7 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/again.h"
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/load/chunk_reader.h"
 #include "checkpoint/load/loader.h"
@@ -28,12 +30,26 @@ std::string damaged_text(FileSystem& file_system,
   return all;
 }
 
-// Training on from step 0 would in time let retention remove what could still be mended.
-Error refuse_to_start_over(const Config& config, const std::string& damaged) {
-  return {Code::kConfig,
+// Training on from step 0 would in time let retention remove what could still be mended. What the
+// operating system would not read now it may read after a restart.
+Error refuse_to_start_over(const Config& config, const Proposal& refused) {
+  return {refused.unread ? Code::kIo : Code::kConfig,
           text("there are checkpoints in ", config.checkpoint_folder().string(),
                " and none can be used; mend one, or move the folder away to start from step 0:",
-               damaged)};
+               refused.refusal)};
+}
+
+Result<std::vector<checkpoint::CatalogEntry>> list_all(FileSystem& file_system,
+                                                       const std::filesystem::path& folder) {
+  std::vector<checkpoint::CatalogEntry> entries;
+  const auto listed = again_while_refused(system_clock(), [&]() -> Result<void> {
+    LOCKSTEP_TRY(entries, checkpoint::list_checkpoints(file_system, folder));
+    for (const auto& entry : entries)
+      if (entry.unread) return Error{Code::kIo, entry.problem};
+    return {};
+  });
+  if (!listed.ok() && entries.empty()) return listed.error();  // of the folder itself
+  return entries;
 }
 
 Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config& config,
@@ -109,7 +125,9 @@ struct Loader {
   }
 
   Result<LoadedPart> load(const Proposal& agreed, Resumed& resumed) {
-    if (agreed.snapshot.empty()) return from_disk(agreed.directory, resumed);
+    if (agreed.snapshot.empty())
+      return again_while_refused(system_clock(),
+                                 [&] { return from_disk(agreed.directory, resumed); });
     LOCKSTEP_TRY(const auto snapshot, checkpoint::parse_snapshot(agreed.snapshot));
     return from_memory(snapshot, resumed);
   }
@@ -119,6 +137,7 @@ struct Loader {
 struct Candidates {
   std::vector<Proposal> rounds;
   std::string damaged;  // checkpoints that were committed and cannot be used, a line each
+  bool unread = false;  // and of one of them the operating system refused a read
 };
 
 Result<Candidates> find_candidates(FileSystem& file_system, const Config& config,
@@ -126,7 +145,7 @@ Result<Candidates> find_candidates(FileSystem& file_system, const Config& config
                                    Proposal common) {
   std::vector<checkpoint::CatalogEntry> entries;
   if (file_system.exists(config.checkpoint_folder())) {
-    LOCKSTEP_TRY(entries, checkpoint::list_checkpoints(file_system, config.checkpoint_folder()));
+    LOCKSTEP_TRY(entries, list_all(file_system, config.checkpoint_folder()));
   }
   for (const auto& entry : entries) {
     if (!entry.committed)
@@ -139,6 +158,7 @@ Result<Candidates> find_candidates(FileSystem& file_system, const Config& config
   common.disk_step = disk.step;
 
   Candidates found{{}, damaged_text(file_system, entries)};
+  for (const auto& entry : entries) found.unread = found.unread || entry.unread;
   std::vector<std::string> passed_over;
   for (const auto& snapshot : checkpoint::usable_snapshots(in_memory, disk, passed_over)) {
     found.rounds.push_back(common);
@@ -183,7 +203,7 @@ std::string TrainerState::to_json() const {
 }
 
 Result<TrainerState> TrainerState::from_json(const std::string& json) {
-  const auto j = ordered_json::parse(json, nullptr, /*allow_exceptions=*/false);
+  const auto j = parse_json<ordered_json>(json, /*allow_exceptions=*/false);
   const bool whole = j.is_object() && j.contains("step") && j.contains("slots") &&
                      j.contains("tokens") && j.contains("skipped_steps") && j.contains("identity");
   if (!whole)
@@ -225,12 +245,15 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
   for (size_t round = 0;; ++round) {
     Proposal& mine = candidates.rounds[std::min(round, candidates.rounds.size() - 1)];
     const bool nothing_left = mine.snapshot.empty() && mine.directory.empty();
-    if (nothing_left) mine.refusal = candidates.damaged;
+    if (nothing_left) {
+      mine.refusal = candidates.damaged;
+      mine.unread = candidates.unread;
+    }
     LOCKSTEP_TRY(const Proposal agreed, agreement.share(round, mine));
     resumed.next_generation = agreed.next_generation;
     resumed.nonce = agreed.nonce;
     resumed.disk_step = agreed.disk_step;
-    if (!agreed.refusal.empty()) return refuse_to_start_over(config, agreed.refusal);
+    if (!agreed.refusal.empty()) return refuse_to_start_over(config, agreed);
     if (agreed.directory.empty() && agreed.snapshot.empty()) break;
     const Result<LoadedPart> loaded = loader.load(agreed, resumed);
     LOCKSTEP_TRY(const std::optional<Error> failure, agreement.outcome(round, loaded));
@@ -240,7 +263,10 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
     const std::string what = agreed.snapshot.empty() ? agreed.directory : "a snapshot in memory";
     if (comm.rank() == 0)
       log_error("cannot use ", what, ": ", failure->message, "; falling back to the one before it");
-    if (agreed.snapshot.empty()) candidates.damaged += text("\n  ", what, ": ", failure->message);
+    if (agreed.snapshot.empty()) {
+      candidates.damaged += text("\n  ", what, ": ", failure->message);
+      candidates.unread = candidates.unread || failure->code == Code::kIo;
+    }
     resumed.state = TrainerState{};
     resumed.from.clear();
     resumed.snapshot_folder.clear();

@@ -77,52 +77,13 @@ Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Cl
                     {"world_size", record->options_.world_size}};
   LOCKSTEP_RETURN_IF_ERROR(
       publish_file(file_system, record->folder() / "run_args.json", args.dump(2) + "\n"));
-  LOCKSTEP_RETURN_IF_ERROR(record->read_history());
+  LOCKSTEP_TRY(record->steps_, StepLog::open(file_system, record->folder() / "metrics.jsonl"));
   if (config.metrics.enable_tensorboard) {
     LOCKSTEP_TRY(record->tensorboard_,
                  TensorboardWriter::create(file_system, clock,
                                            {record->folder() / "tb", "rank0", getpid()}));
   }
   return record;
-}
-
-Result<void> RunRecord::read_history() {
-  const std::filesystem::path path = folder() / "metrics.jsonl";
-  if (!file_system_.exists(path)) {
-    LOCKSTEP_TRY(lines_, file_system_.create(path));
-    return {};
-  }
-  LOCKSTEP_TRY(const std::string all, read_file(file_system_, path));
-  LOCKSTEP_TRY(lines_, file_system_.open(path));
-  lines_end_ = static_cast<int64_t>(all.rfind('\n') + 1);  // npos + 1 is 0: no whole line
-  LOCKSTEP_RETURN_IF_ERROR(lines_->truncate(lines_end_));
-  int64_t number_of_line = 0;
-  for (const std::string& line : split(all.substr(0, static_cast<size_t>(lines_end_)), '\n')) {
-    ++number_of_line;
-    if (line.empty()) continue;
-    const auto j = ordered_json::parse(line, nullptr, false);
-    if (!j.is_object() || !j.contains("step") || !j.contains("loss_hex"))
-      return Error{
-          Code::kCorrupt,
-          text(path.string(), ":", number_of_line,
-               ": not a line of ours; move the file away or use another --job.dump_folder")};
-    const int64_t step = j["step"];
-    history_.push_back(
-        {step, Logged{j["loss_hex"], j.value("t", 0.0), j.value("step_time_s", 0.0),
-                      j.value("tokens", 0.0), j.value("data_wait_s", 0.0),
-                      j.value("generation", int64_t{0}), j.value("world_size", int64_t{0})}});
-    loss_hex_.emplace(step, j["loss_hex"]);
-  }
-  return {};
-}
-
-void RunRecord::append_line(const std::string& line) {
-  auto written = lines_->write_at(as_bytes(line), lines_end_);
-  if (!written.ok()) {
-    log_warning("metrics.jsonl lacks a line: ", written.error().message);
-    return;
-  }
-  lines_end_ += static_cast<int64_t>(line.size());
 }
 
 double RunRecord::tflops(double tokens_per_s_per_rank) const {
@@ -132,23 +93,23 @@ double RunRecord::tflops(double tokens_per_s_per_rank) const {
 void RunRecord::add_step(const StepRecord& r) {
   const StepOutcome& o = r.outcome;
   const std::string hex = hex_float(o.loss);
-  const auto [known, is_new] = loss_hex_.emplace(r.step, hex);
-  if (!is_new) {
+  if (const std::string* const known = steps_->first_loss_hex(r.step)) {
     ++redone_;
-    if (known->second != hex) {
+    if (*known != hex) {
       ++mismatches_;
-      log_error("step ", r.step, " was redone and its loss is ", hex, ", not ", known->second,
+      log_error("step ", r.step, " was redone and its loss is ", hex, ", not ", *known,
                 " as logged before: the bits differ from here on");
     }
   }
   const double all = static_cast<double>(config_.tokens_per_step());
-  Logged logged{hex,
-                static_cast<double>(clock_.unix_ns()) * 1e-9,
-                r.step_time_s,
-                static_cast<double>(o.valid_tokens),
-                o.phases.data_wait,
-                options_.generation,
-                options_.world_size};
+  LoggedStep logged{r.step,
+                    hex,
+                    static_cast<double>(clock_.unix_ns()) * 1e-9,
+                    r.step_time_s,
+                    static_cast<double>(o.valid_tokens),
+                    o.phases.data_wait,
+                    options_.generation,
+                    options_.world_size};
   ordered_json line{{"step", r.step},
                     {"loss", number(o.loss)},
                     {"loss_hex", hex},
@@ -166,8 +127,7 @@ void RunRecord::add_step(const StepRecord& r) {
                     {"t", logged.t}};
   if (!r.skipped.empty()) line["skipped"] = r.skipped;
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
-  append_line(line.dump() + "\n");
-  history_.push_back({r.step, logged});
+  steps_->append(std::move(logged), line.dump());
   window_tokens_ += static_cast<double>(o.valid_tokens);
   window_s_ += r.step_time_s;
   ++steps_here_;
@@ -303,21 +263,22 @@ void RunRecord::publish_metrics(bool finished) {
   std::map<int64_t, double> useful;  // the last time a step was done is the one that counts
   ordered_json worlds = ordered_json::array();
   int64_t generation = -1;
-  for (const auto& [step, line] : history_) {
+  const std::vector<LoggedStep>& history = steps_->steps();
+  for (const LoggedStep& line : history) {
     tokens += line.tokens;
     busy_s += line.step_time_s;
     rank_s += line.step_time_s * static_cast<double>(line.world_size);
-    useful[step] = line.step_time_s;
+    useful[line.step] = line.step_time_s;
     if (line.generation != generation)
-      worlds.push_back(
-          {{"generation", line.generation}, {"from_step", step}, {"world_size", line.world_size}});
+      worlds.push_back({{"generation", line.generation},
+                        {"from_step", line.step},
+                        {"world_size", line.world_size}});
     generation = line.generation;
   }
   double useful_s = 0;
   for (const auto& [step, s] : useful) useful_s += s;
-  const double wall = history_.empty() ? 0.0
-                                       : history_.back().second.t - history_.front().second.t +
-                                             history_.front().second.step_time_s;
+  const double wall =
+      history.empty() ? 0.0 : history.back().t - history.front().t + history.front().step_time_s;
   const double tps = busy_s > 0 ? tokens / busy_s : 0.0;
   const double per_rank = rank_s > 0 ? tokens / rank_s : 0.0, peak = config_.metrics.peak_tflops;
   const double n = std::max<double>(1, static_cast<double>(steps_here_));

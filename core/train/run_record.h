@@ -4,7 +4,6 @@
 // once. A full disk here is a warning, never the end of the training. Thread: the training thread.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -15,6 +14,7 @@
 #include "checkpoint/save/engine.h"
 #include "config/config.h"
 #include "core/train/snapshots.h"
+#include "core/train/step_log.h"
 #include "core/train/tensorboard_writer.h"
 #include "core/train/training_step.h"
 #include "data/loader/data_history.h"
@@ -40,9 +40,7 @@ class RunRecord {
     std::vector<std::string> identity;
     std::ostream* console = nullptr;  // for the lines people watch
   };
-  // Reads what earlier generations wrote (a half-written last line is cut off) and publishes
-  // run_args.json.
-  // Errors: kIo, kNoSpace, kCorrupt.
+  // Reads what earlier generations wrote, and publishes run_args.json. Errors: as StepLog::open.
   static Result<std::unique_ptr<RunRecord>> create(FileSystem& file_system, Clock& clock,
                                                    const Config& config,
                                                    const layout::ModelSpec& spec, Options options);
@@ -63,15 +61,8 @@ class RunRecord {
   int64_t mismatches() const { return mismatches_; }
 
  private:
-  struct Logged {  // one line of metrics.jsonl
-    std::string loss_hex;
-    double t = 0, step_time_s = 0, tokens = 0, data_wait_s = 0;
-    int64_t generation = 0, world_size = 0;
-  };
   RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
             const layout::ModelSpec& spec, Options options);
-  Result<void> read_history();
-  void append_line(const std::string& line);
   void print_console_line(const StepRecord& record);
   void add_tensorboard(const StepRecord& record, double tps);
   std::filesystem::path folder() const { return config_.dump_folder(); }
@@ -84,11 +75,8 @@ class RunRecord {
   const Config& config_;
   const layout::ModelSpec& spec_;
   Options options_;
-  std::unique_ptr<File> lines_;
-  int64_t lines_end_ = 0;
+  std::unique_ptr<StepLog> steps_;
   std::unique_ptr<TensorboardWriter> tensorboard_;
-  std::vector<std::pair<int64_t, Logged>> history_;  // (step, line) in file order
-  std::map<int64_t, std::string> loss_hex_;          // by step, first seen
   int64_t mismatches_ = 0, redone_ = 0, skipped_saves_ = 0, committed_saves_ = 0, failed_saves_ = 0;
   double stall_s_ = 0, save_s_ = 0, save_bytes_ = 0, stored_bytes_ = 0;
   std::optional<Snapshots::Totals> snapshots_;

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "data/formats/shard_size.h"
 
@@ -165,7 +166,7 @@ Result<DatasetManifest> read_manifest(FileSystem& file_system,
   const auto corrupt = [&](const auto&... parts) {
     return Error{Code::kCorrupt, text(path.string(), ": ", parts...)};
   };
-  json j = json::parse(contents, nullptr, /*allow_exceptions=*/false);
+  json j = parse_json(contents, /*allow_exceptions=*/false);
   if (!j.is_object() || !j.contains("format") || j["format"] != kFormat)
     return corrupt("not a token manifest (", contents.size(),
                    " bytes; expected JSON with format \"", kFormat, "\")");

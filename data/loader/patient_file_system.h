@@ -40,6 +40,7 @@ class PatientFileSystem final : public FileSystem {
   Result<std::vector<std::string>> list(const Path& path) override { return behind_.list(path); }
   Result<void> sync_directory(const Path& path) override { return behind_.sync_directory(path); }
   bool exists(const Path& path) override { return behind_.exists(path); }
+  bool is_link(const Path& path) override { return behind_.is_link(path); }
   Result<int64_t> free_bytes(const Path& path) override { return behind_.free_bytes(path); }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "data/prepare/text_reader.h"
 
@@ -51,7 +52,7 @@ std::string RecordFormat::description() const {
 
 Result<Record> parse_record(std::string_view line, const RecordFormat& format,
                             const std::optional<ChatTemplate>& chat) {
-  const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const json object = parse_json(line, /*allow_exceptions=*/false);
   if (!object.is_object()) return Error{Code::kConfig, "the line is no JSON object"};
   Record record;
   if (!format.text_field.empty()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "data/formats/manifest.h"
 #include "data/tokenizer/definitions.h"
@@ -26,7 +27,7 @@ Result<Kind> kind_of(const std::string& contents) {
   const size_t first = contents.find_first_not_of(" \t\r\n");
   if (first == std::string::npos) return Error{Code::kConfig, "the file is empty"};
   if (contents[first] == '{') {
-    const auto root = nlohmann::json::parse(contents, nullptr, /*allow_exceptions=*/false);
+    const auto root = parse_json(contents, /*allow_exceptions=*/false);
     if (root.is_discarded()) return Error{Code::kConfig, "starts like JSON, but is damaged"};
     // encoder.json may have tokens of these names: its values are ids.
     const auto has = [&](const char* key) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "data/tokenizer/bpe_tokenizer.h"
@@ -234,7 +235,7 @@ Result<std::unique_ptr<Tokenizer>> parse_tiktoken(std::string_view contents) {
 
 Result<std::unique_ptr<Tokenizer>> parse_tekken(std::string_view contents) {
   try {
-    return read_tekken(json::parse(contents));
+    return read_tekken(parse_json(contents));
   } catch (const json::exception& e) {
     return Error{Code::kConfig, text("not a tekken.json that can be read: ", e.what())};
   }

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/definitions.h"
@@ -225,7 +226,7 @@ Result<uint32_t> end_of_document(const BpeParts& parts, const Ids& ids, std::str
     return found == ids.end() ? std::nullopt : std::optional(found->second);
   };
   if (!config.empty()) {
-    const json parsed = json::parse(config);
+    const json parsed = parse_json(config);
     const json& end = member(parsed, "eos_token");
     if (!end.is_null()) {
       const auto name = (end.is_object() ? end.at("content") : end).get<std::string>();
@@ -277,7 +278,7 @@ Result<std::unique_ptr<Tokenizer>> read_definition(const json& root, std::string
 Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(std::string_view contents,
                                                         std::string_view config) {
   try {
-    return read_definition(json::parse(contents), config);
+    return read_definition(parse_json(contents), config);
   } catch (const json::exception& e) {
     return Error{Code::kConfig, text("not a tokenizer.json that can be read: ", e.what())};
   }
@@ -289,7 +290,7 @@ Result<std::unique_ptr<Tokenizer>> parse_gpt2_files(std::string_view encoder_jso
     BpeParts parts;
     parts.name = "gpt2";
     Ids ids;
-    read_vocabulary(json::parse(encoder_json), ids, parts.model.token_bytes);
+    read_vocabulary(parse_json(encoder_json), ids, parts.model.token_bytes);
     for (const std::string& line : split(vocab_bpe, '\n')) {
       if (line.empty() || line.starts_with("#version")) continue;
       const auto both = split(line, ' ');

@@ -17,6 +17,7 @@ namespace lockstep::launcher::control {
 namespace {
 
 constexpr const char kCoordinator[] = "coordinator";
+constexpr int64_t kMostNumber = int64_t{1} << 48;  // of a file; a larger one is a stranger's
 constexpr int kReadTries = 100;
 constexpr int64_t kReadPauseNs = 10'000'000;
 constexpr int kEndTries = 10;
@@ -95,7 +96,7 @@ Result<std::vector<int64_t>> Rendezvous::numbers() const {
   for (const std::string& name : names) {
     if (!name.starts_with(start)) continue;
     const int64_t each = number(std::string_view(name).substr(start.size()));
-    if (each >= 0) found.push_back(each);
+    if (each >= 0 && each < kMostNumber) found.push_back(each);
   }
   std::sort(found.begin(), found.end());
   return found;

@@ -60,7 +60,7 @@ Result<void> nobody_else_runs(FileSystem& file_system, Clock& clock,
 // its server notices, and must not hold up the run on another one.
 Result<FolderClaim> FolderClaim::take(const std::filesystem::path& dump_folder) {
   const auto path = dump_folder / "logs" / text("agent_", host_name(), ".lock");
-  FolderClaim claim(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  FolderClaim claim(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (claim.file_ < 0) return Error{Code::kIo, text(path.string(), ": ", std::strerror(errno))};
   if (::flock(claim.file_, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -112,7 +113,7 @@ Result<Membership> read_membership(FileSystem& file_system, const std::filesyste
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
   Membership membership;
   try {
-    const Json json = Json::parse(contents);
+    const Json json = parse_json<Json>(contents);
     membership.generation = json.at("generation").get<int64_t>();
     membership.world_size = json.at("world_size").get<int64_t>();
     membership.agent_pid = json.at("agent_pid").get<pid_t>();

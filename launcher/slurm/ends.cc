@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "launcher/control/incident.h"
 
 namespace lockstep::launcher::slurm {
@@ -16,7 +17,7 @@ std::optional<int> read_end(FileSystem& file_system, const std::filesystem::path
   const auto contents = read_file(file_system, run_folder / kName);
   if (!contents) return std::nullopt;
   try {
-    const auto json = nlohmann::json::parse(contents.value());
+    const auto json = parse_json(contents.value());
     if (json.at("launch") == launch) return json.at("exit_status").get<int>();
   } catch (const nlohmann::json::exception&) {  // not written by us: nothing was said
   }

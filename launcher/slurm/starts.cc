@@ -1,4 +1,5 @@
 #include "launcher/slurm/starts.h"
+#include "base/json.h"
 
 #include <nlohmann/json.hpp>
 
@@ -28,7 +29,7 @@ Starts read_starts(FileSystem& file_system, const std::filesystem::path& run_fol
   const auto contents = read_file(file_system, run_folder / kName);
   if (!contents) return starts;
   try {
-    const auto json = nlohmann::json::parse(contents.value());
+    const auto json = parse_json(contents.value());
     starts = {json.at("job"), json.at("restart"), json.at("count"), json.at("committed_step")};
   } catch (const nlohmann::json::exception&) {  // written by hand; counting starts anew
   }

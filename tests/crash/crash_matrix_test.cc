@@ -76,6 +76,7 @@ TEST(CrashMatrix, ADiskThatIgnoresSyncLosesWhatWasCommitted) {
     Result<std::vector<std::string>> list(const Path& p) override { return behind_.list(p); }
     Result<void> sync_directory(const Path&) override { return {}; }
     bool exists(const Path& p) override { return behind_.exists(p); }
+    bool is_link(const Path& p) override { return behind_.is_link(p); }
     Result<int64_t> free_bytes(const Path& p) override { return behind_.free_bytes(p); }
 
    private:

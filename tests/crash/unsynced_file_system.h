@@ -35,6 +35,7 @@ class UnsyncedFileSystem final : public FileSystem {
   Result<std::vector<std::string>> list(const Path& directory) override;
   Result<void> sync_directory(const Path& directory) override;
   bool exists(const Path& path) override;
+  bool is_link(const Path&) override { return false; }  // it makes none
   Result<int64_t> free_bytes(const Path&) override { return int64_t{1} << 40; }
 
  private:

@@ -1,6 +1,7 @@
 """A disk that fills up during a save: training goes on, nothing is lost, and with room again it
 resumes. The disk is a tmpfs, so this test needs the right to mount one."""
 import os
+import resource
 import signal
 import subprocess
 
@@ -95,6 +96,28 @@ def final_save_fails(test, size_bytes, reference):
     check_same(reference, whole_curve(disk.folder, STEPS), "without a save")
 
 
+def limited_files(test, reference):
+    """A limit on file sizes (`ulimit -f`) below a checkpoint file ends no process by SIGXFSZ:
+    shared memory is done without, and saves fail like those of a full disk."""
+    most_bytes = 32 << 10
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    folder = test.folder / "limited"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))  # the ranks inherit it
+    try:
+        run = test.ranks(folder, 2, KEYS | {"training.steps": 5})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    run.expect(EXIT_BUG)
+    said = run.all_logs()
+    for word in ("the save of step 2 failed", "the final save of step 5 failed", "File too large"):
+        check(word in said, f"nothing about {word} in\n{tail(said, 60)}")
+    check([step["step"] for step in metrics(folder)] == list(range(1, 6)), "training did not go on")
+    check(not committed(folder), committed(folder))
+    run = test.ranks(folder, 3, KEYS)
+    run.expect(0)
+    check_same(reference, whole_curve(folder, STEPS), "without the limit")
+
+
 with Test("full_disk") as test:
     with test.case("the uninterrupted run"):
         reference = whole_curve(test.train("reference", 1, KEYS), STEPS)
@@ -104,3 +127,5 @@ with Test("full_disk") as test:
     for case in (ends_after_some_failures, goes_on_when_there_is_room, final_save_fails):
         with test.case(case.__name__.replace("_", " ")):
             case(test, size_bytes, reference)
+    with test.case("a limit on file sizes"):
+        limited_files(test, reference)

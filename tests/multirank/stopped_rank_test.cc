@@ -258,7 +258,7 @@ class RankProcess {
   // Returns when its main thread waits for something.
   void await_asleep() const {
     ASSERT_TRUE(test_support::eventually([&] {
-      const std::string stat = read_kernel_file(text("/proc/", pid_, "/stat")).value();
+      const std::string stat = read_stream(text("/proc/", pid_, "/stat")).value();
       return stat.find(") S") != std::string::npos;
     }));
   }

@@ -4,8 +4,7 @@
 //   disk.set_plan({.op = Op::kWrite, .at_call = 3, .fault = Fault::kNoSpace});
 //   ... run ...; disk.calls(Op::kWrite) says how many calls a run without faults makes.
 //
-// Calls are counted from 1 since the last set_plan. Thread-safe. Borrows the file system behind it;
-// its files borrow it.
+// Calls count from 1 since the last set_plan. Thread-safe. Its files borrow it, and what is behind.
 #pragma once
 
 #include <signal.h>
@@ -111,6 +110,7 @@ class FaultyFileSystem final : public FileSystem {
     return behind_.sync_directory(directory);
   }
   bool exists(const Path& path) override { return behind_.exists(path); }
+  bool is_link(const Path& path) override { return behind_.is_link(path); }
   Result<int64_t> free_bytes(const Path& path) override {
     LOCKSTEP_TRY(const int64_t real_bytes, behind_.free_bytes(path));
     std::lock_guard lock(mutex_);

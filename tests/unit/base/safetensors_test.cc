@@ -64,6 +64,8 @@ TEST(Safetensors, DamageIsNamed) {
   expect_refused(file_with("{" + entry, 24), "not a JSON object");
   expect_refused(file_with("{" + entry + ", " + entry + "}", 24), "w is in the header twice");
   expect_refused(file_with("[1]", 0), "not a JSON object");
+  expect_refused(file_with("{\"__metadata__\": " + std::string(100'000, '['), 0),
+                 "not a JSON object");
   expect_refused(file_with(R"({"w": 7})", 24), "tensor w");
   expect_refused(file_with("{" + entry + "}", 23), "tensor w ends at byte");
   expect_refused(file_with("{" + entry + "}", 25), "the tensors end at");

@@ -213,6 +213,27 @@ TEST(FailedCalls, EachOneLeavesThePreviousCheckpointAndTrainingGoesOn) {
   }
 }
 
+// A disk that refuses a read for a moment has damaged nothing: who resumes tries again.
+TEST_F(Damage, ARefusedReadIsNotDamage) {
+  FaultyFileSystem faulty(disk());
+  int64_t calls = 100, refused = 0;
+  for (int64_t k = 2; k <= calls; ++k) {  // the first one lists the folder
+    faulty.set_plan({.op = Op::kAny, .at_call = k, .fault = Fault::kIoError});
+    const auto entries = list_checkpoints(faulty, dir_ / "c");
+    calls = faulty.calls(Op::kAny);
+    faulty.set_plan({});
+    ASSERT_TRUE(entries.ok()) << entries.error().message;
+    for (const CatalogEntry& entry : entries.value()) {
+      EXPECT_TRUE(entry.has_manifest) << k;
+      EXPECT_EQ(entry.unread, !entry.committed) << k << ": " << entry.problem;
+      refused += entry.unread;
+    }
+  }
+  EXPECT_EQ(refused, calls - 1) << "each call of one entry";
+  std::filesystem::resize_file(newest_ / manifest_.files[0].name, 7);
+  EXPECT_FALSE(list_checkpoints(disk(), dir_ / "c").value()[0].unread);
+}
+
 TEST(FailedCalls, AFullDiskIsSaidAsSuch) {
   const TempDir dir;
   FaultyFileSystem small(disk());

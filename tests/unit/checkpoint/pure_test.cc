@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <numeric>
 
 #include "base/hash.h"
@@ -113,6 +114,41 @@ TEST(Manifest, TextIsReadBackAndEveryDamagedByteIsSeen) {
     EXPECT_FALSE(parse_manifest(contents.substr(0, at)).ok()) << at;
   }
   EXPECT_FALSE(parse_manifest(contents + "\n").ok());
+}
+
+// A program that computes with them would divide by zero, wrap, or open another's files.
+TEST(Manifest, NumbersAndNamesThatCannotBeAreRefused) {
+  const std::vector<std::pair<const char*, std::function<void(Manifest&)>>> cases = {
+      {"chunks of 0", [](Manifest& m) { m.chunking.elements = 0; }},
+      {"chunks of -1", [](Manifest& m) { m.chunking.elements = -1; }},
+      {"chunks of 9223372036854775807", [](Manifest& m) { m.chunking.elements = INT64_MAX; }},
+      {"2305843009213693952 chunks", [](Manifest& m) { m.files[0].chunk_rows = int64_t{1} << 61; }},
+      {"-1 bytes", [](Manifest& m) { m.files[0].size_bytes = -1; }},
+      {"table at -8", [](Manifest& m) { m.files[0].chunk_table_offset = -8; }},
+      {"is not the name", [](Manifest& m) { m.files[0].name = "/etc/passwd"; }},
+      {"is not the name", [](Manifest& m) { m.files[0].name = "../rank_00000.h5"; }},
+      {"is not the name", [](Manifest& m) { m.files[0].name = ".."; }},
+      {"world size 0", [](Manifest& m) { m.world_size = 0; }},
+      {"step -1", [](Manifest& m) { m.step = -1; }},
+      {"shape [4294967296, 4294967296]",
+       [](Manifest& m) {
+         m.tensors[0].global_shape = {int64_t{1} << 32, int64_t{1} << 32};
+       }},
+      {"shape [-1]", [](Manifest& m) { m.tensors[0].global_shape = {-1}; }},
+      {"is not in", [](Manifest& m) { m.files[0].pieces[0].flat_start = INT64_MAX; }},
+      {"is not in", [](Manifest& m) { m.files[0].pieces[0].length = -1; }},
+      {"is not in", [](Manifest& m) { m.files[0].pieces[0].length = INT64_MAX; }},
+      {"nested more than 64", [](Manifest& m) {
+         m.trainer_state = std::string(100'000, '[') + std::string(100'000, ']');
+       }}};
+  for (const auto& [what, change] : cases) {
+    Manifest crafted = part_of(0, 0, 12);
+    change(crafted);
+    const auto parsed = parse_manifest(manifest_text(crafted), Coverage::kPart);
+    ASSERT_FALSE(parsed.ok()) << what;
+    EXPECT_EQ(parsed.error().code, Code::kCorrupt) << what;
+    EXPECT_THAT(parsed.error().message, HasSubstr(what));
+  }
 }
 
 TEST(Manifest, AnotherFormatVersionIsAConfigError) {

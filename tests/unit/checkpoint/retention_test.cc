@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "tests/support/temp_dir.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -141,6 +142,29 @@ TEST(Retention, OrphansAreAttemptsOfEarlierGenerations) {
   EXPECT_THAT(orphans(entries, 3), ElementsAre("40.2", "20.1"));
   EXPECT_THAT(orphans(entries, 2), ElementsAre("20.1"));
   EXPECT_THAT(orphans(entries, 1), ElementsAre());
+}
+
+// A checkpoint of another run, linked into this one's folder to start from it, once got its commit
+// record removed.
+TEST(Retention, NothingIsRemovedThroughALink) {
+  const test_support::TempDir dir;
+  FileSystem& files = posix_file_system();
+  const auto theirs = dir / "theirs/step_00000010.g1-abc", ours = dir / "ours";
+  std::filesystem::create_directories(theirs);
+  std::filesystem::create_directories(ours / "step_00000020.g1-abc");
+  for (const char* name : {"manifest.json", "rank_00000.h5"})
+    ASSERT_TRUE(publish_file(files, theirs / name, "theirs").ok());
+  const auto linked = ours / theirs.filename(), partly = ours / "step_00000020.g1-abc";
+  std::filesystem::create_directory_symlink(theirs, linked);
+  std::filesystem::create_symlink(theirs / "manifest.json", partly / "manifest.json");
+  std::filesystem::create_directory_symlink(theirs, partly / "folder");
+
+  ASSERT_TRUE(remove_checkpoint(files, linked).ok());
+  ASSERT_TRUE(remove_checkpoint(files, partly).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(ours));
+  for (const char* name : {"manifest.json", "rank_00000.h5"})
+    EXPECT_EQ(read_file(files, theirs / name).value(), "theirs") << name;
+  EXPECT_TRUE(remove_checkpoint(files, linked).ok()) << "missing is fine";
 }
 
 }  // namespace

@@ -83,6 +83,20 @@ def check_writing(folder, source):
     assert not (folder / "i2").exists()
 
 
+def refuse_orphans_of_a_living_run(run_folder):
+    """A run is alive while the agent is that workers.json names: here one that waits for its
+    config, which nobody writes."""
+    config = run_folder / "config"
+    os.mkfifo(config)
+    with subprocess.Popen([LOCKSTEP, "plan", config], stdout=subprocess.DEVNULL) as agent:
+        (run_folder / "workers.json").write_text(json.dumps({
+            "generation": 1, "world_size": 1, "agent_pid": agent.pid, "state": "running",
+            "exit_status": -1, "workers": [], "nodes": []}))
+        refused("prune", run_folder, "--keep-latest", 1, "--orphans", say="a run is alive in")
+        run("prune", run_folder, "--keep-latest", 1, "--orphans", "--dry-run")
+        agent.kill()
+
+
 def check_prune(run_folder):
     def names():
         return sorted(path.name for path in (run_folder / "checkpoints").glob("step_*"))
@@ -101,6 +115,7 @@ def check_prune(run_folder):
     assert names() == [name for name in before if name != source.name], names()
     run("prune", run_folder, "--keep-latest", 2)
     assert [name for name in names() if "step_00000000" in name] == [], names()
+    refuse_orphans_of_a_living_run(run_folder)
     run("prune", run_folder, "--keep-latest", 1, "--orphans")
     assert names() == ["step_00000012.g3-7f2a91"], names()
     assert "whole" in run("verify", run_folder)

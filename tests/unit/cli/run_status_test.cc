@@ -261,6 +261,26 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
   EXPECT_THAT(killed.notes, ElementsAre(HasSubstr("the same command again resumes")));
 }
 
+// Another program may have written there: fields of other types count as missing.
+TEST_F(RunObserverTest, ForeignLinesInTheLogsStopNothing) {
+  launcher::Membership membership;
+  membership.world_size = 1;
+  membership.agent_pid = kNobody;
+  membership.state = "running";
+  publish(membership);
+  write("metrics.jsonl",
+        "{\"step\":\"x\",\"tokens\":[],\"step_time_s\":{},\"generation\":\"1\",\"world_size\":null,"
+        "\"t\":\"now\"}\n");
+  write("events.jsonl",
+        "{\"event\":7}\n"
+        "{\"event\":\"failure_detected\",\"rank\":\"one\",\"reason\":3,\"step\":[]}\n");
+  LateClock clock;
+  RunObserver observer(posix_file_system(), clock, dir_.path());
+  const RunStatus status = look(observer);
+  EXPECT_EQ(status.step, -1);
+  EXPECT_EQ(status.last_failure, "rank -1  at step -1");
+}
+
 // From a login node: no process and no page of the run is here.
 TEST_F(RunObserverTest, OfAnotherHostItSaysWhatItCannotKnow) {
   launcher::Membership membership;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -119,6 +120,25 @@ TEST(ConfigToml, BadFilesSayWhere) {
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code, Code::kNotFound);
   EXPECT_THAT(missing.error().message, HasSubstr("/nonexistent/run.toml"));
+}
+
+TEST(ConfigToml, APipeIsReadToItsEnd) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const std::string contents = "[training]\nsteps = 7\n";
+  ASSERT_EQ(::write(ends[1], contents.data(), contents.size()), std::ssize(contents));
+  ::close(ends[1]);
+  const auto parsed = parse_config("/dev/fd/" + std::to_string(ends[0]), {});
+  ::close(ends[0]);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed.value().config.training.steps, 7);
+}
+
+TEST(ConfigToml, AFileWithoutAnEndIsRefused) {
+  const auto parsed = parse_config("/dev/zero", {});
+  ASSERT_FALSE(parsed.ok());
+  EXPECT_EQ(parsed.error().code, Code::kConfig);
+  EXPECT_THAT(parsed.error().message, HasSubstr("/dev/zero: longer than 16777216 bytes"));
 }
 
 TEST(ConfigFlags, EveryFormOfAValue) {

@@ -47,6 +47,7 @@ class MemoryFiles final : public FileSystem {
   bool exists(const Path& path) override {
     return files_.contains(path.string()) || list(path).ok();
   }
+  bool is_link(const Path&) override { return false; }
 
   Result<std::unique_ptr<File>> create(const Path& path) override { return refused(path); }
   Result<void> make_directories(const Path& path) override { return refused(path); }

@@ -31,6 +31,14 @@ TEST(TokenizerJson, MergesByRankAndDecodesBack) {
   EXPECT_THAT(message_of(tokenizer->decode(Ids{261})), HasSubstr("261"));
 }
 
+TEST(TokenizerJson, BracketsWithoutEndAreRefused) {
+  const std::string nested = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const char* key : {"pre_tokenizer", "model", "normalizer", "post_processor"}) {
+    const auto parsed = parse_tokenizer_json(text("{\"", key, "\":", nested, "}"), "");
+    EXPECT_THAT(message_of(parsed), HasSubstr("nested more than 64 levels deep")) << key;
+  }
+}
+
 TEST(TokenizerJson, BytesThatAreNoUtf8ComeBack) {
   const auto tokenizer = tokenizer_of(small_definition());
   std::string all;

@@ -190,7 +190,7 @@ TEST_F(AgentRun, TheOneThatIsReadyTakesThePlaceOfTheLost) {
   start({"100000"});
   const auto children = [&] {
     const auto path = text("/proc/", agent, "/task/", agent, "/children");
-    return split(read_kernel_file(path).value(), ' ');
+    return split(read_stream(path).value(), ' ');
   };
   ASSERT_TRUE(eventually([&] { return children().size() == 4; }));  // the last word is empty
   const auto before = children();

@@ -118,6 +118,15 @@ TEST_F(Meeting, TheNewestNumberCoordinates) {
   EXPECT_EQ(joiner.newest().value().last, tie);
 }
 
+// One that no job counts up to has no successor: the search for one never ended.
+TEST_F(Meeting, AStrangersNumberIsPassedOver) {
+  begin();
+  for (const char* number : {"9223372036854775807", "9223372036854775808", "281474976710656", "-1"})
+    ASSERT_TRUE(publish_file(fs, folder / text("job.coordinator.", number), "words").ok());
+  EXPECT_TRUE(standby.follow(kTakesOver, at(kStandby)).value());
+  EXPECT_EQ(joiner.newest().value().at, at(kStandby));
+}
+
 // Who was cut off, or stopped, when the others ended the job; and who is called to a new one.
 TEST_F(Meeting, AJobThatIsOverGoesOnForNobodyAndBeginsAnewAtOnce) {
   begin();

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "base/file_system.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep {
@@ -130,6 +131,24 @@ TEST(ProgressPage, PathThatCannotBeOpenedIsNamed) {
   ASSERT_FALSE(page.ok());
   EXPECT_EQ(page.error().code, Code::kIo);
   EXPECT_NE(page.error().message.find("/proc/no/page"), std::string::npos);
+}
+
+TEST(ProgressPage, WhoLooksAtOneChangesNothing) {
+  const test_support::TempDir dir;
+  const auto worker = ProgressPage::open(dir / "page").value();
+  const auto status = ProgressPage::look_at(dir / "page");
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  worker->set_phase(7, Phase::kUpdate);
+  EXPECT_EQ(status.value()->read().step, 7);
+
+  EXPECT_EQ(ProgressPage::look_at(dir / "none").error().code, Code::kIo);
+  EXPECT_FALSE(std::filesystem::exists(dir / "none"));
+  ASSERT_TRUE(publish_file(posix_file_system(), dir / "other", "seven bytes, or so").ok());
+  EXPECT_EQ(ProgressPage::look_at(dir / "other").error().code, Code::kCorrupt);
+  EXPECT_EQ(std::filesystem::file_size(dir / "other"), 18u);
+  std::filesystem::create_symlink(dir / "page", dir / "link");
+  EXPECT_EQ(ProgressPage::look_at(dir / "link").error().code, Code::kIo);
+  EXPECT_EQ(ProgressPage::look_at(dir.path()).error().code, Code::kCorrupt);
 }
 
 TEST(ProgressPage, EveryPhaseHasAName) {

@@ -1,0 +1,25 @@
+// Fields of JSON that somebody else may have written: one of another type counts as missing.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace lockstep::cli {
+
+inline double number_or(const nlohmann::json& object, const char* key, double missing) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : missing;
+}
+
+inline int64_t integer_or(const nlohmann::json& object, const char* key, int64_t missing) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : missing;
+}
+
+inline std::string string_or_empty(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+}  // namespace lockstep::cli
