@@ -180,5 +180,43 @@ std::string safetensors_preamble(SafetensorsHeader& header) {
   return preamble;
 }
 
+std::vector<SafetensorsFile> cut_into_files(const std::vector<SafetensorsEntry>& tensors,
+                                            int64_t max_bytes) {
+  LOCKSTEP_CHECK(!tensors.empty(), "no tensors");
+  std::vector<SafetensorsFile> files;
+  int64_t used = 0;  // of the last one
+  for (const SafetensorsEntry& tensor : tensors) {
+    const int64_t size = element_total(tensor.shape) * dtype_bytes(tensor.dtype);
+    if (files.empty() || (used > 0 && used + size > max_bytes)) {
+      // Readers of Hugging Face's insist on the format.
+      files.push_back({"", {{}, {{"format", "pt"}}}, ""});
+      used = 0;
+    }
+    used += size;
+    files.back().header.entries.push_back(tensor);
+  }
+  const auto count = static_cast<int64_t>(files.size());
+  for (int64_t i = 0; i < count; ++i) {
+    SafetensorsFile& file = files[static_cast<size_t>(i)];
+    file.preamble = safetensors_preamble(file.header);
+    const std::string part =
+        count == 1 ? "" : text("-", zero_padded(i + 1, 5), "-of-", zero_padded(count, 5));
+    file.name = text("model", part, kSafetensorsSuffix);
+  }
+  return files;
+}
+
+std::string safetensors_index(const std::vector<SafetensorsFile>& files) {
+  nlohmann::ordered_json map = nlohmann::ordered_json::object();
+  int64_t total_bytes = 0;
+  for (const SafetensorsFile& file : files) {
+    total_bytes += file.data_bytes();
+    for (const SafetensorsEntry& entry : file.header.entries) map[entry.name] = file.name;
+  }
+  return nlohmann::ordered_json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}}
+             .dump(2) +
+         "\n";
+}
+
 }  // namespace base
 }  // namespace lockstep

@@ -38,5 +38,22 @@ Result<SafetensorsHeader> read_safetensors_header(File& file, const std::string&
 // them. Requires: known dtypes, distinct names.
 std::string safetensors_preamble(SafetensorsHeader& header);
 
+// One of the files that a model's tensors are written to.
+struct SafetensorsFile {
+  std::string name;
+  SafetensorsHeader header;
+  std::string preamble;
+  int64_t data_bytes() const { return header.entries.back().end - header.entries.front().begin; }
+};
+inline constexpr const char* kSafetensorsSuffix = ".safetensors";
+inline constexpr const char* kSafetensorsIndexFile = "model.safetensors.index.json";
+// The tensors in their order, as Hugging Face's readers expect them: in model.safetensors, or in
+// model-00001-of-0000N.safetensors and so on, each of at most `max_bytes` of tensors, and of one at
+// least. Requires: at least one tensor; as safetensors_preamble.
+std::vector<SafetensorsFile> cut_into_files(const std::vector<SafetensorsEntry>& tensors,
+                                            int64_t max_bytes);
+// What kSafetensorsIndexFile holds: which tensor lies in which file.
+std::string safetensors_index(const std::vector<SafetensorsFile>& files);
+
 }  // namespace base
 }  // namespace lockstep

@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "cli/shared/version.h"
 #include "core/comm/interruption.h"
-#include "core/device/device.h"
+#include "core/device/devices.h"
 #include "core/train/device_probe.h"
 #include "core/train/evaluate.h"
 #include "core/train/generate.h"
@@ -82,10 +82,10 @@ core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& 
   rendezvous.background = config.checkpoint.buddy;
   rendezvous.shard_size =
       layout::shard_size(config, rendezvous.world_size, rendezvous.local_world_size);
-  rendezvous.device = core::compute_device(orders.local_rank);
+  rendezvous.device = core::local_device().of_rank(orders.local_rank);
   rendezvous.device_shared =
       (rendezvous.local_world_size > 0 ? rendezvous.local_world_size : rendezvous.world_size) >
-      core::cuda_device_count();
+      core::local_device().count();
   return rendezvous;
 }
 
@@ -110,7 +110,7 @@ Result<void> take_turn(const Config& config, const WorkerOrders& orders, Progres
       orders.bind_interface.empty() ? rendezvous.interface : "=" + orders.bind_interface;
   if (!interface.empty()) setenv("NCCL_SOCKET_IFNAME", interface.c_str(), /*overwrite=*/0);
   LOCKSTEP_RETURN_IF_ERROR(page.stop_at(config.debug.stop_at, orders.generation, orders.rank));
-  core::set_up_device(rendezvous.device);
+  core::device_of(rendezvous.device).set_up(rendezvous.device);
   if (config.parallelism.strategy == ShardingStrategy::kSingle && rendezvous.world_size > 1)
     return Error{Code::kConfig,
                  text("parallelism.strategy = \"single\" runs on one rank and this job has ",
@@ -160,7 +160,7 @@ Result<void> train(const Config& config) {
     return take_turn(config, orders, *page, /*stays=*/false);
   }
   LOCKSTEP_TRY(const auto turns, core::Turns::open(posix_file_system(), orders.progress_page));
-  const bool stays = core::cuda_device_count() == 0;
+  const bool stays = core::local_device().count() == 0;
   if (orders.serves == Serves::kLater) {
     core::keep_memory(orders.keep_bytes);
     LOCKSTEP_TRY(orders, turns->next());
@@ -226,8 +226,8 @@ Result<void> probe() {
   const nlohmann::ordered_json report{{"device", p.device},
                                       {"torch", p.torch},
                                       {"nccl", p.nccl},
-                                      {"cuda_build", p.cuda_build},
-                                      {"cuda_devices", p.cuda_devices},
+                                      {"cuda_build", p.build_for_devices},
+                                      {"cuda_devices", p.devices},
                                       {"threads", p.threads},
                                       {"fp32_tflops", p.fp32_tflops},
                                       {"bf16_tflops", p.bf16_tflops}};

@@ -314,8 +314,7 @@ Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::
   return parse_hf_config(contents.value(), path.string());
 }
 
-std::string hf_config_json(const layout::DecoderShape& s, const std::string& dtype,
-                           int64_t seq_len) {
+std::string hf_config_json(const layout::DecoderShape& s, FloatType dtype, int64_t seq_len) {
   const nlohmann::ordered_json object{{"architectures", {"LlamaForCausalLM"}},
                                       {"model_type", s.family},
                                       {"hidden_size", s.dim},

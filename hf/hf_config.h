@@ -27,7 +27,6 @@ Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::
 
 // The config.json of a model that has none, because its sizes came from the [model] keys (llama).
 // `dtype`: "float32" | "bfloat16".
-std::string hf_config_json(const layout::DecoderShape& shape, const std::string& dtype,
-                           int64_t seq_len);
+std::string hf_config_json(const layout::DecoderShape& shape, FloatType dtype, int64_t seq_len);
 
 }  // namespace lockstep::hf

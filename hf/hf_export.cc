@@ -1,10 +1,9 @@
 #include "hf/hf_export.h"
 
 #include <algorithm>
-#include <iomanip>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "base/float16.h"
 #include "base/json.h"
@@ -30,11 +29,6 @@ constexpr const char* kCarried[] = {
     "merges.txt",        "special_tokens_map.json", "spiece.model",       "tokenizer.json",
     "tokenizer.model",   "tokenizer_config.json",   "vocab.json"};
 
-struct WeightFile {
-  std::string name;
-  SafetensorsHeader header;
-};
-
 std::vector<const layout::ParamSpec*> params_of(std::span<const layout::UnitSpec> units) {
   std::vector<const layout::ParamSpec*> params;
   for (const auto& unit : units)
@@ -46,31 +40,15 @@ std::vector<const layout::ParamSpec*> written_params(const HfExport& job) {
   return params_of(job.adapters_alone ? job.spec.adapters() : job.spec.base());
 }
 
-std::string numbered(size_t number, size_t count) {
-  std::ostringstream out;
-  out << "model-" << std::setfill('0') << std::setw(5) << number << "-of-" << std::setw(5) << count
-      << ".safetensors";
-  return out.str();
-}
-
-// Tensors in model order, a new file where the next one would exceed the limit.
-std::vector<WeightFile> plan_files(const HfExport& job) {
-  const bool narrow = job.dtype == "bfloat16";
-  std::vector<WeightFile> files;
-  int64_t bytes = 0;
-  for (const layout::ParamSpec* param : written_params(job)) {
-    const int64_t size = param->elements() * (narrow ? 2 : 4);
-    if (files.empty() || (bytes > 0 && bytes + size > job.max_file_bytes && !job.adapters_alone)) {
-      files.push_back({"", {{}, {{"format", "pt"}}}});
-      bytes = 0;
-    }
-    files.back().header.entries.push_back({(job.adapters_alone ? kPeftPrefix : "") + param->name,
-                                           narrow ? "BF16" : "F32", param->shape});
-    bytes += size;
-  }
-  for (size_t i = 0; i < files.size(); ++i)
-    files[i].name = files.size() == 1 ? "model.safetensors" : numbered(i + 1, files.size());
-  if (job.adapters_alone) files[0].name = "adapter_model.safetensors";
+// Tensors in model order; adapters in one file.
+std::vector<SafetensorsFile> plan_files(const HfExport& job) {
+  const char* const dtype = job.dtype == FloatType::kBfloat16 ? "BF16" : "F32";
+  std::vector<SafetensorsEntry> tensors;
+  for (const layout::ParamSpec* param : written_params(job))
+    tensors.push_back({(job.adapters_alone ? kPeftPrefix : "") + param->name, dtype, param->shape});
+  if (!job.adapters_alone) return cut_into_files(tensors, job.max_file_bytes);
+  auto files = cut_into_files(tensors, std::numeric_limits<int64_t>::max());
+  files[0].name = "adapter_model.safetensors";
   return files;
 }
 
@@ -143,26 +121,17 @@ Result<void> write_tensor(const TensorReader& read, const SafetensorsEntry& entr
 
 // tmp, write, sync, rename; the folder is synced with config.json.
 Result<void> write_weights(FileSystem& file_system, const HfExport& job, const TensorReader& read,
-                           WeightFile& weights) {
+                           const SafetensorsFile& weights) {
   const Path path = job.folder / weights.name;
   const Path unfinished = path.string() + ".tmp";
   {
     LOCKSTEP_TRY(const auto file, file_system.create(unfinished));
-    const std::string preamble = safetensors_preamble(weights.header);
-    LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(preamble), 0));
+    LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(weights.preamble), 0));
     for (const SafetensorsEntry& entry : weights.header.entries)
       LOCKSTEP_RETURN_IF_ERROR(write_tensor(read, entry, *file));
     LOCKSTEP_RETURN_IF_ERROR(file->sync());
   }
   return file_system.rename(unfinished, path);
-}
-
-std::string index_json(const std::vector<WeightFile>& files, int64_t bytes) {
-  ordered_json index{{"metadata", {{"total_size", bytes}}}, {"weight_map", ordered_json::object()}};
-  for (const WeightFile& file : files)
-    for (const SafetensorsEntry& entry : file.header.entries)
-      index["weight_map"][entry.name] = file.name;
-  return index.dump(2) + "\n";
 }
 
 // The model's own config.json with the dtype that the weights have now.
@@ -204,16 +173,16 @@ Result<HfExportReport> export_to_hf(FileSystem& file_system, const HfExport& job
                                              : config_text(file_system, job));
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(job.folder));
   HfExportReport report;
-  std::vector<WeightFile> files = plan_files(job);
-  for (WeightFile& file : files) {
+  const std::vector<SafetensorsFile> files = plan_files(job);
+  for (const SafetensorsFile& file : files) {
     LOCKSTEP_RETURN_IF_ERROR(write_weights(file_system, job, read, file));
     ++report.files;
     report.tensors += static_cast<int64_t>(file.header.entries.size());
-    for (const auto& entry : file.header.entries) report.bytes += entry.end - entry.begin;
+    report.bytes += file.data_bytes();
   }
   if (files.size() > 1)
-    LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / "model.safetensors.index.json",
-                                          index_json(files, report.bytes)));
+    LOCKSTEP_RETURN_IF_ERROR(
+        publish_file(file_system, job.folder / kSafetensorsIndexFile, safetensors_index(files)));
   if (!job.adapters_alone) LOCKSTEP_RETURN_IF_ERROR(carry_assets(file_system, job));
   LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / last, config));
   return report;

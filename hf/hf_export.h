@@ -23,10 +23,10 @@ struct HfExport {
   std::filesystem::path folder;      // to make; has no config.json yet
   std::filesystem::path assets;      // folder with config.json and tokenizer; "": made from `spec`
   layout::ModelSpec spec;
-  Config::Lora lora;                       // of the spec's adapters
-  bool adapters_alone = false;             // requires adapters
-  bool random_base = false;                // the weights beside the adapters were never in a folder
-  std::string dtype = "float32";           // float32 | bfloat16
+  Config::Lora lora;            // of the spec's adapters
+  bool adapters_alone = false;  // requires adapters
+  bool random_base = false;     // the weights beside the adapters were never in a folder
+  FloatType dtype = FloatType::kFloat32;
   int64_t seq_len = 0;                     // max_position_embeddings of a config.json that is made
   int threads = 2;                         // decoding threads
   int64_t max_file_bytes = 5'000'000'000;  // transformers' own limit of a shard

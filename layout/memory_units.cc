@@ -74,14 +74,11 @@ void UnitMemory::give_gradients() {
   sending_ = false;
 }
 
-void UnitMemory::take(const Leg& leg, int64_t part_elements) {
+// Shipment
+void UnitMemory::each_buffer(const Leg& leg, int64_t part_elements, Transfer transfer) {
   for (size_t k = 0; k < leg.buffers(); ++k)
-    pool_.take(MemoryUse::kExchange, leg.buffer_elements(part_elements) * leg.element_bytes());
-}
-
-void UnitMemory::give(const Leg& leg, int64_t part_elements) {
-  for (size_t k = 0; k < leg.buffers(); ++k)
-    pool_.give(MemoryUse::kExchange, leg.buffer_elements(part_elements) * leg.element_bytes());
+    (pool_.*transfer)(MemoryUse::kExchange,
+                      leg.buffer_elements(part_elements) * leg.element_bytes());
 }
 
 void UnitMemory::start_exchange(const ExchangePlan& plan) {
@@ -92,23 +89,21 @@ void UnitMemory::start_exchange(const ExchangePlan& plan) {
   if (plan.native)
     ledger_.hold(MemoryUse::kExchange, layout_.padded_elements() * kFloat);
   else
-    take(plan.in_group, layout_.held_elements());
+    each_buffer(plan.in_group, layout_.held_elements(), &PoolMemory::take);
 }
 
 void UnitMemory::advance_exchange() {
   if (travelling_ == nullptr || second_leg_ || !travelling_->two_legs()) return;
   second_leg_ = true;
-  take(travelling_->among_groups, layout_.owned_elements());
+  each_buffer(travelling_->among_groups, layout_.owned_elements(), &PoolMemory::take);
 }
 
 void UnitMemory::finish_exchange() {
   if (travelling_ == nullptr) return;
   advance_exchange();
-  if (second_leg_) give(travelling_->among_groups, layout_.owned_elements());
-  if (travelling_->native)
-    ledger_.drop(MemoryUse::kExchange, layout_.padded_elements() * kFloat);
-  else
-    give(travelling_->in_group, layout_.held_elements());
+  each_buffer(travelling_->among_groups, layout_.owned_elements(), &PoolMemory::give);
+  if (travelling_->native) ledger_.drop(MemoryUse::kExchange, layout_.padded_elements() * kFloat);
+  each_buffer(travelling_->in_group, layout_.held_elements(), &PoolMemory::give);
   give_gradients();
   travelling_ = nullptr;
   second_leg_ = false;

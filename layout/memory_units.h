@@ -45,8 +45,8 @@ class UnitMemory {
 
  private:
   int64_t compute_size() const { return layout_.padded_elements() * strategy_.compute_bytes(); }
-  void take(const Leg& leg, int64_t part_elements);
-  void give(const Leg& leg, int64_t part_elements);
+  using Transfer = void (PoolMemory::*)(MemoryUse, int64_t);
+  void each_buffer(const Leg& leg, int64_t part_elements, Transfer transfer);
   void give_gradients();
 
   const UnitSpec& spec_;

@@ -14,15 +14,13 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "core/kernels/attention.h"
-#include "core/kernels/element_type.h"
-#include "core/kernels/tensor_kernels.h"
-#include "core/optim/adamw.h"
+#include "core/kernels/kernel_table.h"
 
 namespace lockstep::core {
 namespace {
 
 constexpr int kRounds = 7;
+const Kernels& cpu = kernels_on(at::kCPU);
 
 double seconds_of(const std::function<void()>& run) {
   const double before = system_clock().monotonic_s();
@@ -49,7 +47,7 @@ void race_norm(const Shape& s, at::ScalarType dtype) {
   const at::Tensor x = at::randn({s.rows, s.dim}).to(dtype), w = at::randn({s.dim}).to(dtype);
   at::Tensor dy = at::randn({s.rows, s.dim}).to(dtype), scale, dw = at::zeros({s.dim});
   race(
-      "RMSNorm", dtype, [&] { rms_norm(x, w, 1e-5, scale); },
+      "RMSNorm", dtype, [&] { cpu.rms_norm(x, w, 1e-5, scale); },
       [&] { at::rms_norm(x, {s.dim}, w, 1e-5); });
   const auto plain_back = [&] {
     const at::Tensor xf = x.to(at::kFloat), df = dy.to(at::kFloat), r = scale.unsqueeze(1);
@@ -58,7 +56,7 @@ void race_norm(const Shape& s, at::ScalarType dtype) {
     (df * xf * r).sum(0);
   };
   race(
-      "RMSNorm, backward", dtype, [&] { rms_norm_back(dy, x, w, scale, {}, dw); }, plain_back);
+      "RMSNorm, backward", dtype, [&] { cpu.rms_norm_back(dy, x, w, scale, {}, dw); }, plain_back);
 }
 
 void race_swiglu(const Shape& s, at::ScalarType dtype) {
@@ -66,10 +64,10 @@ void race_swiglu(const Shape& s, at::ScalarType dtype) {
   const at::Tensor dy = at::randn({s.rows, s.ffn}).to(dtype);
   const at::Tensor gate = gate_up.narrow(1, 0, s.ffn), up = gate_up.narrow(1, s.ffn, s.ffn);
   race(
-      "SwiGLU", dtype, [&] { swiglu(gate_up); }, [&] { at::silu(gate) * up; });
+      "SwiGLU", dtype, [&] { cpu.swiglu(gate_up); }, [&] { at::silu(gate) * up; });
   at::Tensor used = gate_up.clone();
   race(
-      "SwiGLU, backward", dtype, [&] { swiglu_back(dy, used); },
+      "SwiGLU, backward", dtype, [&] { cpu.swiglu_back(dy, used); },
       [&] {
         const at::Tensor d_up = dy * at::silu(gate);
         at::silu_backward(dy * up, gate);
@@ -83,7 +81,7 @@ void race_rotation(const Shape& s, at::ScalarType dtype) {
   const at::Tensor cos = table.cos_TH.unsqueeze(1), sin = table.sin_TH.unsqueeze(1);
   const at::Tensor positions = at::arange(s.rows, at::kLong) % s.seq_len;
   race(
-      "RoPE", dtype, [&] { rotate_rows(x, table, positions, heads, e, 1.0f); },
+      "RoPE", dtype, [&] { cpu.rotate_rows(x, table, positions, heads, e, 1.0f); },
       [&] {
         const auto half = x.view({-1, s.seq_len, heads, e}).to(at::kFloat).chunk(2, -1);
         at::cat({half[0] * cos - half[1] * sin, half[1] * cos + half[0] * sin}, -1).to(dtype);
@@ -93,15 +91,8 @@ void race_rotation(const Shape& s, at::ScalarType dtype) {
 void race_loss(const Shape& s, at::ScalarType dtype) {
   const at::Tensor logits = at::randn({s.rows, s.vocab}).to(dtype);
   const at::Tensor labels = at::arange(s.rows, at::kLong) % s.vocab;
-  at::Tensor used = logits.clone();
-  std::vector<double> losses(static_cast<size_t>(s.rows));
-  const auto ours = [&] {
-    by_type(used, [&](auto* type) {
-      using T = std::remove_pointer_t<decltype(type)>;
-      cross_entropy<T>(ptr<T>(used), labels.data_ptr<int64_t>(), s.rows, s.vocab, {}, 1.0f, true,
-                       losses.data());
-    });
-  };
+  const at::Tensor used = logits.clone(), losses = at::empty({s.rows}, at::kDouble);
+  const auto ours = [&] { cpu.cross_entropy(used, labels, {}, 1.0f, true, losses); };
   race("cross-entropy and its gradient", dtype, ours, [&] {
     const at::Tensor log_p = at::log_softmax(logits.to(at::kFloat), -1);
     at::nll_loss(log_p, labels, {}, at::Reduction::Sum);
@@ -111,12 +102,9 @@ void race_loss(const Shape& s, at::ScalarType dtype) {
   });
 }
 
-layout::DecoderShape attention_shape(const Shape& s) {
-  layout::DecoderShape shape;
-  shape.head_dim = 64;
-  shape.n_heads = s.dim / 64;
-  shape.n_kv_heads = shape.n_heads / 2;
-  return shape;
+AttentionShape attention_shape(const Shape& s) {
+  const int64_t heads = s.dim / 64;
+  return {heads, heads / 2, 64, /*window=*/0, /*fused=*/true};
 }
 
 void race_attention(const Shape& s, at::ScalarType dtype) {
@@ -124,7 +112,7 @@ void race_attention(const Shape& s, at::ScalarType dtype) {
   const Documents documents = Documents::create(batch, s.seq_len, {}, at::kCPU);
   const at::Tensor qkv = at::randn({s.rows, 2 * s.dim}).to(dtype);
   const at::Tensor d_out = at::randn({s.rows, s.dim}).to(dtype);
-  const Attention attention(attention_shape(s), 0, true);
+  const AttentionShape shape = attention_shape(s);
   const auto heads = [&](const at::Tensor& x, int64_t first, int64_t count) {
     return x.view({batch, s.seq_len, -1, 64}).narrow(2, first, count).transpose(1, 2);
   };
@@ -140,14 +128,14 @@ void race_attention(const Shape& s, at::ScalarType dtype) {
   race(
       "attention", dtype,
       [&] {
-        Attention::Kept kept;
-        attention.forward(qkv, documents, kept);
+        AttentionKept kept;
+        cpu.attention(shape, qkv, documents, kept);
       },
       plain);
-  Attention::Kept kept;
-  attention.forward(qkv, documents, kept);
+  AttentionKept kept;
+  cpu.attention(shape, qkv, documents, kept);
   race(
-      "attention, backward", dtype, [&] { attention.backward(d_out, qkv, documents, kept); },
+      "attention, backward", dtype, [&] { cpu.attention_back(shape, d_out, qkv, documents, kept); },
       [&] {
         auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
             d, q, repeated(h), repeated(h + h / 2), out, log_sum, 0.0, true);
@@ -163,7 +151,7 @@ void race_documents(const Shape& s, at::ScalarType dtype) {
   const int64_t batch = s.rows / s.seq_len, h = s.dim / 64;
   const at::Tensor qkv = at::randn({s.rows, 2 * s.dim}).to(dtype);
   const at::Tensor d_out = at::randn({s.rows, s.dim}).to(dtype);
-  const Attention attention(attention_shape(s), 0, true);
+  const AttentionShape shape = attention_shape(s);
   uint64_t round = 0;
   const auto draw = [&] {
     std::set<int64_t> starts;
@@ -186,8 +174,8 @@ void race_documents(const Shape& s, at::ScalarType dtype) {
   race(
       "attention, 8 documents", dtype,
       [&] {
-        Attention::Kept kept;
-        attention.forward(qkv, draw(), kept);
+        AttentionKept kept;
+        cpu.attention(shape, qkv, draw(), kept);
       },
       [&] {
         at::_scaled_dot_product_flash_attention_for_cpu(heads(0), heads(h).repeat_interleave(2, 1),
@@ -195,17 +183,17 @@ void race_documents(const Shape& s, at::ScalarType dtype) {
                                                         0.0, false, mask);
       });
   const Documents whole = Documents::create(batch, s.seq_len, {}, at::kCPU);
-  Attention::Kept kept;
+  AttentionKept kept;
   race(
       "… and backward; one document", dtype,
       [&] {
         const Documents documents = draw();
-        attention.forward(qkv, documents, kept);
-        attention.backward(d_out, qkv, documents, kept);
+        cpu.attention(shape, qkv, documents, kept);
+        cpu.attention_back(shape, d_out, qkv, documents, kept);
       },
       [&] {
-        attention.forward(qkv, whole, kept);
-        attention.backward(d_out, qkv, whole, kept);
+        cpu.attention(shape, qkv, whole, kept);
+        cpu.attention_back(shape, d_out, qkv, whole, kept);
       });
 }
 
@@ -216,9 +204,9 @@ void race_adamw() {
   race(
       "AdamW, 4 Mi elements", at::kFloat,
       [&] {
-        adamw_update(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 3), true,
-                     g.data_ptr<float>(), p.data_ptr<float>(), m.data_ptr<float>(),
-                     v.data_ptr<float>(), n);
+        cpu.adamw_update(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 3), true,
+                         g.data_ptr<float>(), p.data_ptr<float>(), m.data_ptr<float>(),
+                         v.data_ptr<float>(), n);
       },
       [&] {
         at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-3, 0.9, 0.95, 0.1, 1e-8, false, false);

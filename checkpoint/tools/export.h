@@ -7,7 +7,6 @@
 // What an error leaves is removed; a kill leaves .tmp files, or a set without its index.
 #pragma once
 
-#include "base/safetensors.h"
 #include "checkpoint/tools/dtype.h"
 #include "checkpoint/tools/progress.h"
 #include "checkpoint/tools/window.h"
@@ -23,20 +22,8 @@ struct ExportOptions {
   int threads = 1;
 };
 
-// One file: its tensors in order, with the bytes of each in the file, and the pieces of the
-// checkpoint that they are.
-struct ExportShard {
-  std::string name;
-  SafetensorsHeader header;
-  std::string preamble;  // what stands before the tensors
-  std::vector<TensorPiece> pieces;
-};
-// Errors: kConfig when the checkpoint has no tensor of a kind.
-Result<std::vector<ExportShard>> plan_export(const Manifest& manifest,
-                                             const ExportOptions& options);
-
-// The files written. Errors: kConfig when the folder has safetensors already, or plan_export's;
-// those of read_manifest and load_pieces; kIo, kNoSpace.
+// The files written. Errors: kConfig when the folder has safetensors already, or the checkpoint no
+// tensor of a kind; those of read_manifest and load_pieces; kIo, kNoSpace.
 Result<std::vector<std::filesystem::path>> export_safetensors(FileSystem& file_system,
                                                               const ExportOptions& options,
                                                               const Progress& progress);

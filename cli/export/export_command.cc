@@ -75,7 +75,7 @@ Result<void> run(const Options& o) {
                                      "run had none (lora.rank)")};
   job.folder = o.folder;
   job.assets = config.model.hf_assets_path;
-  job.dtype = o.dtype;
+  job.dtype = *choice_of<FloatType>(o.dtype);  // CLI11 has checked it
   job.seq_len = config.training.seq_len;
   job.threads = o.threads;
   job.max_file_bytes = static_cast<int64_t>(o.max_file_gb * 1e9);

@@ -96,9 +96,9 @@ void find_suspects(RunStatus& status) {
   }
   std::vector<int64_t> slot_us;
   for (const RankStatus& rank : status.ranks) slot_us.push_back(rank.member.progress.slot_us);
-  const auto straggler = launcher::find_straggler(slot_us);
+  const auto straggler = launcher::control::find_straggler(slot_us);
   if (straggler && status.ranks[straggler->rank].suspect.empty())
-    status.ranks[straggler->rank].suspect = launcher::straggler_text(*straggler);
+    status.ranks[straggler->rank].suspect = launcher::control::straggler_text(*straggler);
   if (silent != nullptr && !blamed)
     silent->suspect = text("no sign of life for ", fixed(silent->age_s, 1), " s");
 }

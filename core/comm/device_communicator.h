@@ -1,4 +1,4 @@
-// Communicators whose tensors may lie on a CUDA device. Collectives of host tensors go to the
+// Communicators whose tensors may lie on a device. Collectives of host tensors go to the
 // communicator that they are made from (Gloo), which they own.
 //
 // A collective of device tensors begins after what the caller's current stream was given before it,
@@ -12,16 +12,16 @@
 
 namespace lockstep::core {
 
-// Over NCCL: gathers, and exchanges with sums, each on a communicator and a stream of their own.
-// Every wait polls, with a deadline; after a failure or a missed one a thread of its own aborts
-// NCCL's communicator, which is never destroyed, and whatever else waits on it fails. Needs one
-// device for each rank, the current one. `node_of_rank`: for counting bytes. Collective. Errors:
-// kPeerLost.
-Result<std::unique_ptr<Communicator>> connect_nccl(std::unique_ptr<Communicator> host,
-                                                   std::vector<int> node_of_rank,
-                                                   double init_timeout_s, double timeout_s);
+// Over the devices' own library, NCCL; not in a build for the CPU alone. Gathers, and exchanges
+// with sums, go each on a communicator and a stream of their own. Every wait polls, with a
+// deadline; after a failure or a missed one a thread of its own aborts NCCL's communicator, which
+// is never destroyed, and whatever else waits on it fails. Needs one device for each rank, the
+// current one. `node_of_rank`: for counting bytes. Collective. Errors: kPeerLost.
+Result<std::unique_ptr<Communicator>> connect_devices(std::unique_ptr<Communicator> host,
+                                                      std::vector<int> node_of_rank,
+                                                      double init_timeout_s, double timeout_s);
 
-// Through host memory: for ranks that share a device, where NCCL does not work.
+// Through host memory: for ranks that share a device, where that does not work.
 std::unique_ptr<Communicator> stage_through_host(std::shared_ptr<Communicator> host);
 
 }  // namespace lockstep::core

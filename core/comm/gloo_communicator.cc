@@ -1,25 +1,16 @@
-// Communicator over c10d::ProcessGroupGloo. Gloo in LibTorch 2.11 has no working abort(), so waits
-// never block inside it: they poll completion and their own deadline.
+// Over c10d::ProcessGroupGloo. Gloo in LibTorch 2.11 has no working abort(), so waits never block
+// inside it: they poll completion and their own deadline.
+#include "core/comm/gloo_communicator.h"
+
 #include <ATen/ops/from_blob.h>
 #include <sched.h>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include <map>
 #include <mutex>
-#include <thread>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/number.h"
-#include "core/comm/agent_store.h"
-#include "core/comm/communicator.h"
-#include "core/comm/device_communicator.h"
 #include "core/comm/interruption.h"
-#include "core/comm/node_communicator.h"
-#include "core/device/runtime.h"
 
 namespace lockstep::core {
 namespace {
@@ -30,10 +21,6 @@ constexpr double kMarginSeconds = 5;
 constexpr int64_t kDirectBytes = 64 << 10;
 // Of direct messages: more than are ever under way.
 constexpr int64_t kTags = 1 << 16;
-
-Error given_up(const std::string& what) {
-  return {Code::kPeerLost, text(what, ": this generation is over")};
-}
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
@@ -48,11 +35,6 @@ class Unfinished {
  private:
   std::mutex mutex_;
   std::vector<WorkPtr> works_;
-};
-
-class Done : public Pending {
- public:
-  Result<void> wait() override { return {}; }
 };
 
 class GlooPending : public Pending {
@@ -73,7 +55,7 @@ class GlooPending : public Pending {
         sched_yield();
         continue;
       }
-      if (interrupted()) return given_up(what_);
+      if (interrupted()) return generation_over(what_);
       if (system_clock().monotonic_s() > deadline)
         return Error{Code::kPeerLost, text(what_, ": no answer from a peer in ", timeout_s_, " s")};
       system_clock().sleep_ns(20'000);
@@ -119,7 +101,7 @@ class MessagesPending : public Pending {
       for (const WorkPtr& work : works_) {
         const double left = std::max(0.001, deadline - system_clock().monotonic_s());
         const auto ms = std::chrono::milliseconds(static_cast<int64_t>(left * 1000) + 1);
-        if (!work->wait(ms) || interrupted()) return given_up(what_);
+        if (!work->wait(ms) || interrupted()) return generation_over(what_);
       }
     } catch (const std::exception& e) {
       const std::string reason = e.what();
@@ -233,219 +215,26 @@ class GlooCommunicator : public Communicator {
   int64_t sequence_ = 0;
 };
 
-// One rank: every collective is a copy.
-class SingleCommunicator : public Communicator {
- public:
-  int rank() const override { return 0; }
-  int world_size() const override { return 1; }
-  PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic) override { return copy(out, in); }
-  PendingPtr all_to_all(at::Tensor out, std::vector<int64_t>, at::Tensor in,
-                        std::vector<int64_t>) override {
-    return copy(out, in);
-  }
-  PendingPtr all_reduce_sum(at::Tensor) override { return std::make_unique<Done>(); }
-  WireBytes wire_bytes() const override { return {}; }
-
- private:
-  static PendingPtr copy(at::Tensor& out, const at::Tensor& in) {
-    if (out.data_ptr() != in.data_ptr()) out.copy_(in);
-    return std::make_unique<Done>();
-  }
-};
-
-class C10dStore : public SharedStore {
- public:
-  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
-  Result<void> set(const std::string& key, const std::string& value) override {
-    try {
-      store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
-      return {};
-    } catch (const std::exception& e) {
-      return Error{Code::kPeerLost, text("the store does not take \"", key, "\": ", e.what())};
-    }
-  }
-  Result<std::string> get(const std::string& key, double timeout_s) override {
-    const double deadline = system_clock().monotonic_s() + timeout_s;
-    try {
-      while (!store_->check({key})) {
-        if (interrupted()) return given_up(text("\"", key, "\" of the store"));
-        if (system_clock().monotonic_s() > deadline)
-          return Error{Code::kTimeout,
-                       text("no \"", key, "\" in the store after ", timeout_s, " s")};
-        system_clock().sleep_ns(2'000'000);
-      }
-      const std::vector<uint8_t> value = store_->get(key);
-      return std::string(value.begin(), value.end());
-    } catch (const std::exception& e) {
-      return Error{Code::kPeerLost, text("the store does not give \"", key, "\": ", e.what())};
-    }
-  }
-  Result<void> remove(const std::string& key) override {
-    try {
-      store_->deleteKey(key);
-      return {};
-    } catch (const std::exception& e) {
-      return Error{Code::kPeerLost, text("the store does not drop \"", key, "\": ", e.what())};
-    }
-  }
-
- private:
-  c10::intrusive_ptr<c10d::Store> store_;
-};
-
-class LocalStore : public SharedStore {
- public:
-  Result<void> set(const std::string& key, const std::string& value) override {
-    std::lock_guard lock(mutex_);
-    values_[key] = value;
-    return {};
-  }
-  Result<std::string> get(const std::string& key, double timeout_s) override {
-    std::lock_guard lock(mutex_);
-    const auto found = values_.find(key);
-    if (found != values_.end()) return found->second;
-    return Error{Code::kTimeout, text("no \"", key, "\" in the store after ", timeout_s, " s")};
-  }
-  Result<void> remove(const std::string& key) override {
-    std::lock_guard lock(mutex_);
-    values_.erase(key);
-    return {};
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::string, std::string> values_;
-};
-
-std::chrono::milliseconds to_ms(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
 // May throw what c10d throws.
-c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool may_serve) {
-  if (o.store.starts_with(kAgentStore))
-    return make_agent_store(o.store.substr(kAgentStore.size()), o.prefix, to_ms(o.init_timeout_s));
-  c10::intrusive_ptr<c10d::Store> store;
-  if (o.store.starts_with("file:")) {
-    store = c10::make_intrusive<c10d::FileStore>(o.store.substr(5), -1);
-  } else {
-    const size_t colon = o.store.rfind(':');
-    c10d::TCPStoreOptions options;
-    options.port = parse_number<uint16_t>(o.store.substr(colon + 1)).value();
-    options.isServer = may_serve && o.serve && o.rank == 0;
-    options.waitWorkers = false;
-    options.timeout = to_ms(o.init_timeout_s);
-    store = c10::make_intrusive<c10d::TCPStore>(o.store.substr(4, colon - 4), options);
-  }
-  store->setTimeout(to_ms(o.init_timeout_s));
-  return c10::make_intrusive<c10d::PrefixStore>(o.prefix, store);
-}
-
-// A place in a group; its seat k is taken by rank first + k * stride of the run.
-struct Seat {
-  int rank, size;
-  int first = 0, stride = 1;
-};
-
-// Of the group's ranks.
-std::vector<int> nodes_of(const RendezvousOptions& o, Seat seat) {
-  const int of_a_node = o.local_world_size > 0 ? o.local_world_size : o.world_size;
-  std::vector<int> nodes;
-  for (int k = 0; k < seat.size; ++k) nodes.push_back((seat.first + k * seat.stride) / of_a_node);
-  return nodes;
-}
-
-// May throw what c10d throws.
-std::shared_ptr<::gloo::transport::Device> make_device(const RendezvousOptions& o) {
+std::shared_ptr<::gloo::transport::Device> make_device(const GlooOptions& o) {
   using Gloo = c10d::ProcessGroupGloo;
   if (!o.bind_address.empty()) return Gloo::createDeviceForHostname(o.bind_address);
   return o.interface.empty() ? Gloo::createDefaultDevice()
                              : Gloo::createDeviceForInterface(o.interface);
 }
 
-// May throw what c10d throws.
-std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const std::string& prefix,
-                                            Seat seat, int threads) {
-  if (seat.size == 1) return std::make_unique<SingleCommunicator>();
-  auto options = c10d::ProcessGroupGloo::Options::create(
-      to_ms(std::max(o.init_timeout_s, o.timeout_s) + kMarginSeconds));
-  options->devices.push_back(make_device(o));
-  options->threads = threads;
-  auto store = connect_store(o, /*may_serve=*/prefix == "gloo");
-  auto group = c10::make_intrusive<c10d::ProcessGroupGloo>(
-      c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)), seat.rank, seat.size,
-      options);
-  return std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s, nodes_of(o, seat));
-}
-
-bool on_one_node(const std::vector<int>& nodes) {
-  return std::count(nodes.begin(), nodes.end(), nodes.front()) == std::ssize(nodes);
-}
-
-// The same group by the shortest ways: memory inside a node, and for tensors on devices NCCL.
-// Collective.
-Result<std::unique_ptr<Communicator>> by_short_ways(const RendezvousOptions& o, Seat seat,
-                                                    std::unique_ptr<Communicator> group) {
-  if (seat.size == 1) return group;
-  if (on_one_node(nodes_of(o, seat))) {
-    LOCKSTEP_TRY(group, share_memory(std::move(group), o.timeout_s));
-  }
-  if (!o.device.is_cuda()) return group;
-  if (o.device_shared) return stage_through_host(std::move(group));
-  if constexpr (cuda::kBuilt)
-    return connect_nccl(std::move(group), nodes_of(o, seat), o.init_timeout_s, o.timeout_s);
-  return group;
-}
-
 }  // namespace
 
-Result<Membership> join(const RendezvousOptions& o) {
-  if (o.world_size == 1)
-    return Membership{std::make_unique<SingleCommunicator>(),
-                      std::make_unique<LocalStore>(),
-                      nullptr,
-                      nullptr,
-                      nullptr,
-                      o.device};
-  const bool known = o.store.starts_with("file:") || o.store.starts_with(kAgentStore) ||
-                     (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
-  if (!known)
-    return Error{Code::kConfig, text("the rendezvous store is \"", o.store,
-                                     "\"; it must be file:PATH, agent:PATH or tcp:HOST:PORT")};
-  try {
-    const Seat all{o.rank, o.world_size};
-    Membership m;
-    m.device = o.device;
-    const auto connect = [&o](const std::string& prefix, Seat seat) {
-      return by_short_ways(o, seat, connect_group(o, prefix, seat, 2));
-    };
-    LOCKSTEP_TRY(m.communicator, connect("gloo", all));
-    // Votes go over a connection of their own: a store call holds its connection's lock while it
-    // waits.
-    auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
-    m.store = std::make_unique<C10dStore>(std::move(votes));
-    if (const auto met = o.met ? o.met(*m.communicator, *m.store) : Result<void>(); !met.ok()) {
-      std::thread([group = std::move(m)] {}).detach();  // its end may wait for a silent peer
-      return met.error();
-    }
-    if (o.background) m.background = connect_group(o, "gloo_background", all, 1);
-    const int shard = o.shard_size == 0 ? o.world_size : o.shard_size;
-    LOCKSTEP_CHECK(o.world_size % shard == 0, o.world_size, " ranks in groups of ", shard);
-    const int group = o.rank / shard, place = o.rank % shard;
-    if (shard < o.world_size) {
-      LOCKSTEP_TRY(m.shard, connect(text("gloo_shard", group), {place, shard, group * shard}));
-    }
-    if (shard > 1) {
-      LOCKSTEP_TRY(m.copies, connect(text("gloo_copies", place),
-                                     {group, o.world_size / shard, place, shard}));
-    }
-    return m;
-  } catch (const std::exception& e) {
-    const std::string reason = e.what();
-    return Error{Code::kPeerLost,
-                 text("rank ", o.rank, " could not join ", o.world_size, " ranks through ", o.store,
-                      ": ", reason.substr(0, reason.find('\n')))};
-  }
+std::unique_ptr<Communicator> connect_gloo(const GlooOptions& o,
+                                           c10::intrusive_ptr<c10d::Store> store) {
+  const double longest_s = std::max(o.init_timeout_s, o.timeout_s) + kMarginSeconds;
+  auto options = c10d::ProcessGroupGloo::Options::create(
+      std::chrono::milliseconds(static_cast<int64_t>(longest_s * 1000)));
+  options->devices.push_back(make_device(o));
+  options->threads = o.threads;
+  auto group =
+      c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), o.rank, o.size, options);
+  return std::make_unique<GlooCommunicator>(std::move(group), o.timeout_s, o.node_of_rank);
 }
 
 }  // namespace lockstep::core

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
+
 namespace lockstep::core {
 namespace {
 
@@ -22,6 +24,10 @@ void interrupt() {
 }
 
 bool interrupted() { return happened.load(std::memory_order_relaxed); }
+
+Error generation_over(const std::string& what) {
+  return {Code::kPeerLost, text(what, ": this generation is over")};
+}
 
 void clear_interruption() { happened = false; }
 

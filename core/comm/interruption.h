@@ -3,12 +3,17 @@
 #pragma once
 
 #include <functional>
+#include <string>
+
+#include "base/result.h"
 
 namespace lockstep::core {
 
 // From now on every wait of a collective and of the ranks' store ends soon, with kPeerLost.
 void interrupt();
 bool interrupted();
+// Why a wait for `what` ended then.
+Error generation_over(const std::string& what);
 // Requires: nothing waits any more that was interrupted.
 void clear_interruption();
 

@@ -1,9 +1,6 @@
 // Communicator over NCCL, in its non-blocking mode: no call of ours can hang in it, so every wait
 // has a deadline of our own.
-#include <ATen/cuda/CUDAEvent.h>
 #include <ATen/ops/empty.h>
-#include <c10/cuda/CUDAException.h>
-#include <c10/cuda/CUDAStream.h>
 #include <nccl.h>
 #include <sched.h>
 
@@ -14,6 +11,7 @@
 #include "base/clock.h"
 #include "core/comm/device_communicator.h"
 #include "core/comm/interruption.h"
+#include "core/device/devices.h"
 
 namespace lockstep::core {
 namespace {
@@ -27,15 +25,14 @@ void keep_for_ever(std::vector<at::Tensor> buffers) {
 class Link {
  public:
   Link(ncclComm_t comm, double timeout_s)
-      : comm_(comm),
-        stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true)),
-        timeout_s_(timeout_s) {}
+      : comm_(comm), stream_(built_device().new_stream()), timeout_s_(timeout_s) {}
   ~Link() { abort(); }
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   ncclComm_t comm() const { return comm_; }
-  const c10::cuda::CUDAStream& stream() const { return stream_; }
+  Stream& stream() const { return *stream_; }
+  cudaStream_t cuda_stream() const { return static_cast<cudaStream_t>(stream_->handle()); }
 
   // Waits until NCCL took what it was given: its kernels are then in the stream.
   Result<void> settle(const std::string& what) { return settle(what, timeout_s_); }
@@ -44,7 +41,7 @@ class Link {
     const double last = system_clock().monotonic_s() + timeout_s;
     ncclResult_t now = state();
     for (; now == ncclInProgress; now = state()) {
-      if (interrupted()) return given_up(what);
+      if (interrupted()) return generation_ended(what);
       if (system_clock().monotonic_s() > last) return no_answer(what, timeout_s);
       sched_yield();
     }
@@ -52,14 +49,14 @@ class Link {
     return {};
   }
   // Waits until `done`, which was recorded in the stream, is reached.
-  Result<void> wait(const at::cuda::CUDAEvent& done, const std::string& what) {
+  Result<void> wait(const Event& done, const std::string& what) {
     const double last = system_clock().monotonic_s() + timeout_s_;
     for (;;) {
       if (aborted_) return earlier_failure(what);  // its kernels end too, with nothing done
-      if (done.query()) return {};
+      if (done.reached()) return {};
       const ncclResult_t now = state();
       if (now != ncclSuccess && now != ncclInProgress) return failed(what, now);
-      if (interrupted()) return given_up(what);
+      if (interrupted()) return generation_ended(what);
       if (system_clock().monotonic_s() > last) return no_answer(what, timeout_s_);
       sched_yield();
     }
@@ -88,16 +85,16 @@ class Link {
     abort();
     return {Code::kPeerLost, text(what, ": no answer from a peer in ", timeout_s, " s")};
   }
-  Error given_up(const std::string& what) {
+  Error generation_ended(const std::string& what) {
     abort();
-    return {Code::kPeerLost, text(what, ": this generation is over")};
+    return generation_over(what);
   }
   Error earlier_failure(const std::string& what) const {
     return {Code::kPeerLost, text(what, ": an earlier collective failed")};
   }
 
   ncclComm_t comm_;
-  c10::cuda::CUDAStream stream_;
+  std::unique_ptr<Stream> stream_;
   double timeout_s_;
   bool aborted_ = false;
 };
@@ -106,15 +103,16 @@ class NcclPending : public Pending {
  public:
   // `what` was given to NCCL and taken; `buffers` are what it works on.
   NcclPending(std::shared_ptr<Link> link, std::string what, std::vector<at::Tensor> buffers)
-      : link_(std::move(link)), what_(std::move(what)), buffers_(std::move(buffers)) {
-    done_.record(link_->stream());
-  }
+      : link_(std::move(link)),
+        what_(std::move(what)),
+        buffers_(std::move(buffers)),
+        done_(link_->stream().record()) {}
   ~NcclPending() override {
     if (!finished_) keep_for_ever(std::move(buffers_));
   }
 
   Result<void> wait() override {
-    LOCKSTEP_RETURN_IF_ERROR(link_->wait(done_, what_));
+    LOCKSTEP_RETURN_IF_ERROR(link_->wait(*done_, what_));
     finished_ = true;
     buffers_.clear();
     return {};
@@ -124,7 +122,7 @@ class NcclPending : public Pending {
   std::shared_ptr<Link> link_;
   std::string what_;
   std::vector<at::Tensor> buffers_;
-  at::cuda::CUDAEvent done_;
+  std::unique_ptr<Event> done_;
   bool finished_ = false;
 };
 
@@ -157,7 +155,7 @@ class NcclCommunicator : public Communicator {
       received_.add(traffic, r, static_cast<int64_t>(in.nbytes()));
     return issue(gathers_, "all-gather", {out, in}, [&](const Link& link) {
       return ncclAllGather(in.data_ptr(), out.data_ptr(), in.nbytes(), ncclUint8, link.comm(),
-                           link.stream());
+                           link.cuda_stream());
     });
   }
 
@@ -181,7 +179,7 @@ class NcclCommunicator : public Communicator {
     return issue(exchanges_, "all-reduce", {tensor}, [&](const Link& link) {
       return ncclAllReduce(tensor.data_ptr(), tensor.data_ptr(),
                            static_cast<size_t>(tensor.numel()), nccl_type(tensor.scalar_type()),
-                           ncclSum, link.comm(), link.stream());
+                           ncclSum, link.comm(), link.cuda_stream());
     });
   }
   WireBytes wire_bytes() const override {
@@ -205,8 +203,8 @@ class NcclCommunicator : public Communicator {
           static_cast<size_t>(out_counts[static_cast<size_t>(r)]) * out.element_size();
       const size_t sends =
           static_cast<size_t>(in_counts[static_cast<size_t>(r)]) * in.element_size();
-      if (receives > 0) note(ncclRecv(to, receives, ncclUint8, r, link.comm(), link.stream()));
-      if (sends > 0) note(ncclSend(from, sends, ncclUint8, r, link.comm(), link.stream()));
+      if (receives > 0) note(ncclRecv(to, receives, ncclUint8, r, link.comm(), link.cuda_stream()));
+      if (sends > 0) note(ncclSend(from, sends, ncclUint8, r, link.comm(), link.cuda_stream()));
       to += receives;
       from += sends;
     }
@@ -225,9 +223,7 @@ class NcclCommunicator : public Communicator {
     // Nothing more may be given to a communicator that was aborted.
     if (auto ready = link->settle(what); !ready.ok())
       return std::make_unique<Failed>(ready.error());
-    at::cuda::CUDAEvent before;
-    before.record();
-    before.block(link->stream());
+    link->stream().wait_for(*built_device().current_stream()->record());
     const ncclResult_t given = start(*link);
     const Result<void> taken = given == ncclSuccess || given == ncclInProgress
                                    ? link->settle(what)
@@ -280,9 +276,9 @@ Result<std::shared_ptr<Link>> connect_link(Communicator& host, double init_timeo
 
 }  // namespace
 
-Result<std::unique_ptr<Communicator>> connect_nccl(std::unique_ptr<Communicator> host,
-                                                   std::vector<int> node_of_rank,
-                                                   double init_timeout_s, double timeout_s) {
+Result<std::unique_ptr<Communicator>> connect_devices(std::unique_ptr<Communicator> host,
+                                                      std::vector<int> node_of_rank,
+                                                      double init_timeout_s, double timeout_s) {
   LOCKSTEP_TRY(std::shared_ptr<Link> gathers, connect_link(*host, init_timeout_s, timeout_s));
   LOCKSTEP_TRY(std::shared_ptr<Link> exchanges, connect_link(*host, init_timeout_s, timeout_s));
   return std::unique_ptr<Communicator>(std::make_unique<NcclCommunicator>(

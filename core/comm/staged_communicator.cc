@@ -27,20 +27,20 @@ class StagedCommunicator : public Communicator {
   int world_size() const override { return host_->world_size(); }
 
   PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic traffic) override {
-    if (!out.is_cuda()) return host_->all_gather(out, in, traffic);
+    if (out.is_cpu()) return host_->all_gather(out, in, traffic);
     const at::Tensor to = at::empty_like(out, at::kCPU);
     return staged(host_->all_gather(to, in.cpu(), traffic), out, to);
   }
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
                         std::vector<int64_t> in_counts) override {
-    if (!out.is_cuda())
+    if (out.is_cpu())
       return host_->all_to_all(out, std::move(out_counts), in, std::move(in_counts));
     const at::Tensor to = at::empty_like(out, at::kCPU);
     return staged(host_->all_to_all(to, std::move(out_counts), in.cpu(), std::move(in_counts)), out,
                   to);
   }
   PendingPtr all_reduce_sum(at::Tensor tensor) override {
-    if (!tensor.is_cuda()) return host_->all_reduce_sum(tensor);
+    if (tensor.is_cpu()) return host_->all_reduce_sum(tensor);
     const at::Tensor both = tensor.cpu();
     return staged(host_->all_reduce_sum(both), tensor, both);
   }

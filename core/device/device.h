@@ -1,40 +1,73 @@
-// The device that this rank computes on. The same interface in every build: without CUDA it is the
-// CPU.
-// Thread: the training thread.
+// What computes: one class for a kind of device, which says how its memory, its copies and its
+// order of work behave. The CPU's is in cpu_device.cc, CUDA's in cuda_device.cc, and devices.h
+// gives them out; what is computed is the table's in core/kernels.
+//
+// A device does what a stream is given in order, after the host has gone on, and streams side by
+// side; an event is a place in a stream. The CPU has done what it was given when the call returns,
+// so that its streams are empty and its events reached. LibTorch's operations and the kernels go to
+// the current stream; a collective has a stream of its own (core/comm).
+// Thread: the training thread, but for Event::reached.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace lockstep::core {
 
-// CUDA devices that LibTorch sees; 0 in a build without CUDA (CUDA_VISIBLE_DEVICES="" hides them).
-int cuda_device_count();
-// CUDA device local_rank % count where there is one; else the CPU.
-at::Device compute_device(int local_rank);
-// Once, before the first tensor on it: makes `device` the current one and pins what its arithmetic
-// depends on: deterministic algorithms, no TF32, no sums in bf16. For CUDA the environment must
-// have kCublasWorkspace by then.
-void set_up_device(at::Device device);
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Whether all is done that its stream was given before it. Does not wait.
+  virtual bool reached() const = 0;
+};
 
-// Name and value of the environment variable that gives cuBLAS the same workspace every time: its
-// choice of algorithm depends on it.
-inline constexpr const char* kCublasWorkspace[] = {"CUBLAS_WORKSPACE_CONFIG", ":4096:8"};
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual std::unique_ptr<Event> record() = 0;
+  // What this stream is given from now on begins after `event`, of the same kind of device.
+  virtual void wait_for(const Event& event) = 0;
+  // The host waits until all is done.
+  virtual void synchronize() = 0;
+  // The library's own (cudaStream_t), for what is called with it; null for the CPU.
+  virtual void* handle() const = 0;
+};
 
-// Host memory for copies to and from `device`: page-locked for CUDA.
-at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType dtype, at::Device device);
-// `host`, on `device`, in the order of its current stream; itself for the CPU. A page-locked tensor
-// is copied while the host goes on, and may be freed: its memory is reused after the copy.
-at::Tensor on_device(const at::Tensor& host, at::Device device);
-// Of the current CUDA device; "" and none where the CPU computes.
-std::string cuda_device_name();
 struct DeviceMemory {
   int64_t allocated_bytes, max_allocated_bytes, reserved_bytes, max_reserved_bytes, total_bytes;
 };
-std::optional<DeviceMemory> cuda_memory();
-// Waits until the current stream of `device` has done all it was given.
-void synchronize(at::Device device);
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  // Devices that LibTorch sees; 0 for the CPU (CUDA_VISIBLE_DEVICES="" hides CUDA's).
+  virtual int count() const = 0;
+  // The one of a rank: local_rank % count where there are several.
+  virtual at::Device of_rank(int local_rank) const = 0;
+  // Once, before the first tensor on it: makes `device` the current one and pins what its
+  // arithmetic depends on: deterministic algorithms, no TF32, no sums in bf16. For CUDA the
+  // environment must have kCublasWorkspace by then.
+  virtual void set_up(at::Device device) const = 0;
+  // Of the current device; "" and none for the CPU.
+  virtual std::string name() const = 0;
+  virtual std::optional<DeviceMemory> memory() const = 0;
+  // The version of the library that its collectives go over; "" for the CPU.
+  virtual std::string collectives() const = 0;
+
+  // Memory on the current device, not zeroed; given back to it when the pointer goes.
+  virtual c10::DataPtr allocate(size_t bytes) const = 0;
+  // Host memory for copies to and from it: page-locked for CUDA.
+  virtual at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType dtype) const = 0;
+  // `host`, on `device`, in the order of its current stream; itself for the CPU. A page-locked
+  // tensor is copied while the host goes on, and may be freed: its memory is reused after the copy.
+  virtual at::Tensor copy_of(const at::Tensor& host, at::Device device) const = 0;
+
+  virtual std::unique_ptr<Stream> current_stream() const = 0;
+  // Beside the current one, and before it where both have work.
+  virtual std::unique_ptr<Stream> new_stream() const = 0;
+};
 
 }  // namespace lockstep::core

@@ -9,12 +9,6 @@ struct CUstream_st;
 
 namespace lockstep::core::cuda {
 
-#ifdef LOCKSTEP_CUDA
-inline constexpr bool kBuilt = true;
-#else
-inline constexpr bool kBuilt = false;  // nothing else in a `cuda` namespace may then be used
-#endif
-
 using Stream = CUstream_st*;
 
 // LibTorch's current stream: where kernels are launched.

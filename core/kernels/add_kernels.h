@@ -3,21 +3,30 @@
 
 #include <cstdint>
 
-#include "base/float16.h"
+#include "core/kernels/bf16.h"
 
 namespace lockstep::core {
 
-void add_floats(float* sum, const float* part, int64_t n);       // sum += part
-void add_bf16(float* sum, const uint16_t* part, int64_t n);      // sum += part
-void widen_bf16(float* out, const uint16_t* in, int64_t n);      // out = in
-void narrow_to_bf16(uint16_t* out, const float* in, int64_t n);  // out = in, rounded once
+void add_to(float* sum, const float* part, int64_t n);  // sum += part
+void add_to(float* sum, const Bf16* part, int64_t n);   // sum += part
+void widen(float* out, const Bf16* in, int64_t n);      // out = in
+void narrow(Bf16* out, const float* in, int64_t n);     // out = in, rounded once
 
-// The same, on device memory and the current stream: the same bits.
+// On device memory and the current stream. T is float or Bf16.
 namespace cuda {
-void add_floats(float* sum, const float* part, int64_t n);
-void add_bf16(float* sum, const uint16_t* part, int64_t n);
-void widen_bf16(float* out, const uint16_t* in, int64_t n);
-void narrow_to_bf16(uint16_t* out, const float* in, int64_t n);
+// The same bits.
+void add_to(float* sum, const float* part, int64_t n);
+void add_to(float* sum, const Bf16* part, int64_t n);
+void narrow(Bf16* out, const float* in, int64_t n);
+// sum[token, dim] += the rows of dy [rows, dim] of that token, in row order. `sorted`: the rows'
+// tokens in ascending order and order[i] the row that sorted[i] is of; equal ones in row order.
+template <typename T>
+void add_rows_by_token(float* sum, const T* dy, const int64_t* sorted, const int64_t* order,
+                       int64_t rows, int64_t dim);
+// sum[c] += column c of dy [rows, row_stride], for c in [0, columns): runs of rows in row order,
+// then the runs in order.
+template <typename T>
+void add_columns(float* sum, const T* dy, int64_t rows, int64_t columns, int64_t row_stride);
 }  // namespace cuda
 
 }  // namespace lockstep::core

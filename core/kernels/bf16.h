@@ -1,7 +1,7 @@
 // The kernels' element type of bfloat16 memory.
 #pragma once
 
-#include <cstdint>
+#include "base/float16.h"
 
 namespace lockstep::core {
 

@@ -1,8 +1,7 @@
-#include <cmath>
+#include "core/kernels/cuda_attention.h"
 
-#include "core/kernels/cuda_kernels.h"
-#include "core/kernels/cuda_tensors.h"
 #include "core/kernels/element_type.h"
+#include "core/kernels/softmax_kernels.h"
 
 namespace lockstep::core::cuda {
 namespace {
@@ -29,10 +28,6 @@ at::Tensor stacked(const AttentionShape& s, const at::Tensor& x) {
 }
 at::Tensor unstacked(const AttentionShape& s, const at::Tensor& stack, int64_t length) {
   return stack.view({stack.size(0) / s.key_heads, -1, length, s.head_dim}).transpose(1, 2);
-}
-
-float scale_of(const AttentionShape& s) {
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.head_dim)));
 }
 
 bool flash(const AttentionShape& s, const at::Tensor& qkv) {
@@ -63,9 +58,8 @@ struct FlashForm {
 
 at::Tensor plain(const AttentionShape& s, const Heads& heads, int64_t length, at::Tensor& p) {
   p = at::bmm(stacked(s, heads.q), stacked(s, heads.k).transpose(1, 2));
-  by_type(p, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    cuda::masked_softmax(ptr<T>(p), p.size(0) * p.size(1), length, s.window, scale_of(s));
+  by_type(p, [&](auto* t) {
+    cuda::masked_softmax(ptr(t, p), p.size(0) * p.size(1), length, s.window, s.scale());
   });
   return unstacked(s, at::bmm(p, stacked(s, heads.v)), length);
 }
@@ -74,10 +68,9 @@ void plain_back(const AttentionShape& s, const at::Tensor& d_out, const Heads& h
                 int64_t length, const at::Tensor& p, Heads& d) {
   const at::Tensor d_stack = stacked(s, d_out);
   at::Tensor d_scores = at::bmm(d_stack, stacked(s, heads.v).transpose(1, 2));
-  by_type(p, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    cuda::masked_softmax_backward(ptr<T>(p), ptr<T>(d_scores), p.size(0) * p.size(1), length,
-                                  s.window, scale_of(s));
+  by_type(p, [&](auto* t) {
+    cuda::masked_softmax_backward(ptr(t, p), ptr(t, d_scores), p.size(0) * p.size(1), length,
+                                  s.window, s.scale());
   });
   d.q.copy_(unstacked(s, at::bmm(d_scores, stacked(s, heads.k)), length));
   d.k.copy_(unstacked(s, at::bmm(d_scores.transpose(1, 2), stacked(s, heads.q)), length));
@@ -89,7 +82,7 @@ void plain_back(const AttentionShape& s, const at::Tensor& d_out, const Heads& h
 at::Tensor attention(const AttentionShape& s, const at::Tensor& qkv, const Documents& documents,
                      AttentionKept& kept) {
   const int64_t rows = qkv.size(0);
-  at::Tensor out;
+  at::Tensor& out = kept.out_RD;
   if (!flash(s, qkv)) {
     kept.probabilities.clear();
     out = at::empty({rows, s.heads * s.head_dim}, qkv.options());
@@ -106,14 +99,13 @@ at::Tensor attention(const AttentionShape& s, const at::Tensor& qkv, const Docum
       at::_flash_attention_forward(form.of(heads.q), form.of(heads.k), form.of(heads.v),
                                    form.bounds, form.bounds, form.longest, form.longest,
                                    /*dropout_p=*/0.0, /*is_causal=*/true,
-                                   /*return_debug_mask=*/false, scale_of(s), left_window(s),
+                                   /*return_debug_mask=*/false, s.scale(), left_window(s),
                                    /*window_size_right=*/0);
-  return out.reshape({rows, s.heads * s.head_dim});
+  return out = out.reshape({rows, s.heads * s.head_dim});
 }
 
 at::Tensor attention_back(const AttentionShape& s, const at::Tensor& d_out, const at::Tensor& qkv,
-                          const at::Tensor& out, const Documents& documents,
-                          const AttentionKept& kept) {
+                          const Documents& documents, const AttentionKept& kept) {
   at::Tensor d_qkv = at::empty_like(qkv);
   if (!flash(s, qkv)) {
     LOCKSTEP_CHECK(kept.probabilities.size() == documents.runs.size(), documents.runs.size());
@@ -130,8 +122,9 @@ at::Tensor attention_back(const AttentionShape& s, const at::Tensor& d_out, cons
   const at::Tensor bounds = form.bounds.value_or(at::Tensor());
   auto [dq, dk, dv] = at::_flash_attention_backward(
       form.of(out_of(s, d_out, form.rows)), form.of(heads.q), form.of(heads.k), form.of(heads.v),
-      form.of(out_of(s, out, form.rows)), kept.log_sum, bounds, bounds, form.longest, form.longest,
-      /*dropout_p=*/0.0, /*is_causal=*/true, kept.random, kept.unused, scale_of(s), left_window(s),
+      form.of(out_of(s, kept.out_RD, form.rows)), kept.log_sum, bounds, bounds, form.longest,
+      form.longest,
+      /*dropout_p=*/0.0, /*is_causal=*/true, kept.random, kept.unused, s.scale(), left_window(s),
       /*window_size_right=*/0);
   form.of(d.q).copy_(dq);
   form.of(d.k).copy_(dk);

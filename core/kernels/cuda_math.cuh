@@ -1,9 +1,8 @@
 // Elements as the model's CUDA kernels read and write them.
 #pragma once
 
-#include "base/float16.h"
 #include "core/device/launch.cuh"
-#include "core/kernels/cuda_kernels.h"
+#include "core/kernels/bf16.h"
 
 namespace lockstep::core::cuda {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/check.h"
-#include "core/device/device.h"
+#include "core/device/devices.h"
 
 namespace lockstep::core {
 namespace {
@@ -34,9 +34,9 @@ Documents Documents::create(int64_t batch, int64_t seq_len, std::span<const int6
     starts = sequences;
   }
   check_starts(starts, rows, seq_len);
-  const at::Tensor positions = host_tensor({rows}, at::kLong, device);
-  const at::Tensor bounds =
-      host_tensor({static_cast<int64_t>(starts.size()) + 1}, at::kInt, device);
+  const Device& of_slot = device_of(device);
+  const at::Tensor positions = of_slot.host_tensor({rows}, at::kLong);
+  const at::Tensor bounds = of_slot.host_tensor({std::ssize(starts) + 1}, at::kInt);
   int64_t* const position = positions.data_ptr<int64_t>();
   Documents out;
   for (size_t i = 0; i < starts.size(); ++i) {
@@ -50,8 +50,8 @@ Documents Documents::create(int64_t batch, int64_t seq_len, std::span<const int6
     bounds.data_ptr<int32_t>()[i] = static_cast<int32_t>(first);
   }
   bounds.data_ptr<int32_t>()[starts.size()] = static_cast<int32_t>(rows);
-  out.positions_R = on_device(positions, device);
-  out.bounds = on_device(bounds, device);
+  out.positions_R = of_slot.copy_of(positions, device);
+  out.bounds = of_slot.copy_of(bounds, device);
   return out;
 }
 

@@ -1,8 +1,8 @@
+#include "core/kernels/dropout_kernels.h"
+
 #include <algorithm>
 
 #include "core/kernels/kernel_math.h"
-#include "core/kernels/kernels.h"
-#include "core/kernels/vector_clones.h"
 
 namespace lockstep::core {
 namespace {
@@ -52,12 +52,10 @@ LOCKSTEP_KERNEL dropout_run(T* x, int64_t first, int64_t count, const DropoutDra
 
 }  // namespace
 
-template <>
-LOCKSTEP_VECTOR_CLONES void dropout(float* x, int64_t first, int64_t n, const DropoutDraw& draw) {
+LOCKSTEP_CLONED dropout(float* x, int64_t first, int64_t n, const DropoutDraw& draw) {
   dropout_run(x, first, n, draw);
 }
-template <>
-LOCKSTEP_VECTOR_CLONES void dropout(Bf16* x, int64_t first, int64_t n, const DropoutDraw& draw) {
+LOCKSTEP_CLONED dropout(Bf16* x, int64_t first, int64_t n, const DropoutDraw& draw) {
   dropout_run(x, first, n, draw);
 }
 

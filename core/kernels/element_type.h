@@ -4,8 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/check.h"
-#include "core/kernels/add_kernels.h"
-#include "core/kernels/kernels.h"
+#include "core/kernels/bf16.h"
 
 namespace lockstep::core {
 
@@ -20,14 +19,13 @@ void by_type(const at::Tensor& t, F&& f) {
   }
 }
 
+// Where the elements of `t` begin; null if it is undefined. The first argument says their type.
 template <typename T>
-T* ptr(const at::Tensor& t) {
-  LOCKSTEP_CHECK(t.is_contiguous(), "a kernel needs contiguous memory");
+T* ptr(T*, const at::Tensor& t) {
+  if (!t.defined()) return nullptr;
+  LOCKSTEP_CHECK(t.is_contiguous() && t.element_size() == sizeof(T),
+                 "a kernel needs contiguous memory of one type");
   return static_cast<T*>(t.data_ptr());
 }
-
-// sum += part, in fp32.
-inline void add_to(float* sum, const float* part, int64_t n) { add_floats(sum, part, n); }
-inline void add_to(float* sum, const Bf16* part, int64_t n) { add_bf16(sum, &part->bits, n); }
 
 }  // namespace lockstep::core

@@ -5,13 +5,17 @@
 
 #include <cstdint>
 
-#include "core/kernels/add_kernels.h"
 #include "core/kernels/bf16.h"
+#include "core/kernels/vector_clones.h"
 
 // A kernel's body, compiled into each vector clone of the functions that call it.
 #define LOCKSTEP_KERNEL \
   template <typename T> \
   __attribute__((always_inline)) inline void
+// What begins a public kernel of one element type, which calls such a body: its vector clones.
+#define LOCKSTEP_CLONED \
+  template <>           \
+  LOCKSTEP_VECTOR_CLONES void
 
 namespace lockstep::core {
 

@@ -1,103 +1,96 @@
-// The decoder's elementwise and row-wise kernels on plain memory. No Torch. T is float or bf16
-// (uint16_t bits); arithmetic is fp32 (reductions over a row: sixteen fp32 lanes in a fixed order),
-// rounded once on store. The order of every sum is fixed by the code, not by threads or
-// instruction set.
+// Every operation of a training step that is not LibTorch's own: a row of the table is a method, a
+// column is a class, for a kind of device. LibTorch's own operations are chosen by the tensor's
+// device as well, in its own table. On tensors of one compute dtype (fp32 or bf16), contiguous,
+// where nothing else is said; sums and what is kept for backward are fp32. The order of a sum
+// depends on shapes alone; the CPU's bits do not depend on how many threads share the work.
+// Legend: R rows = B*T, D model dim, F feed-forward dim, H query heads, K key heads, E head_dim, V
+// vocabulary. Thread: the training thread.
 #pragma once
 
-#include <cstdint>
+#include <ATen/core/Tensor.h>
 
-#include "core/kernels/bf16.h"
+#include "core/kernels/adamw_kernels.h"
+#include "core/kernels/attention.h"
+#include "core/kernels/dropout_kernels.h"
+#include "core/kernels/rotary_table.h"
+#include "core/kernels/softmax_kernels.h"
 
 namespace lockstep::core {
 
-// y = x * rsqrt(mean(x^2) + eps) * w, row by row [rows, dim]; scale_out [rows] keeps the rsqrt for
-// backward.
-template <typename T>
-void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows, int64_t dim,
-                      float eps);
-// dx [rows, dim] = residual (null: none) + the gradient, in one rounding; dx may be dy. dw_sum
-// [dim] fp32 is added to, row after row.
-template <typename T>
-void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
-                       T* dx, float* dw_sum, int64_t rows, int64_t dim);
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
 
-// The same over heads: row r holds `heads` vectors of head_dim from x + r * row_stride on;
-// scale_out [rows, heads]. x and y (dy and dx) have the same layout and do not overlap.
-template <typename T>
-void head_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows, int64_t heads,
-                       int64_t head_dim, int64_t row_stride, float eps);
-template <typename T>
-void head_norm_backward(const T* dy, const T* x, const T* w, const float* scale, T* dx,
-                        float* dw_sum, int64_t rows, int64_t heads, int64_t head_dim,
-                        int64_t row_stride);
+  // Returns y; scale_R is made, and kept for backward.
+  virtual at::Tensor rms_norm(const at::Tensor& x_RD, const at::Tensor& w_D, double eps,
+                              at::Tensor& scale_R) const = 0;
+  // Returns residual (undefined: none) + dx, in dy's memory; adds to dw_sum_D.
+  virtual at::Tensor rms_norm_back(at::Tensor dy_RD, const at::Tensor& x_RD, const at::Tensor& w_D,
+                                   const at::Tensor& scale_R, const at::Tensor& residual_RD,
+                                   const at::Tensor& dw_sum_D) const = 0;
+  // RMSNorm over each head of E: columns [first_column, + heads * E) of x into the same ones of y;
+  // scale_RH [R, heads] is made.
+  virtual void head_norm(const at::Tensor& x, const at::Tensor& w_E, const at::Tensor& y,
+                         at::Tensor& scale_RH, int64_t first_column, int64_t heads,
+                         double eps) const = 0;
+  // dy's columns become their gradient.
+  virtual void head_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w_E,
+                              const at::Tensor& scale_RH, const at::Tensor& dw_sum_E,
+                              int64_t first_column, int64_t heads) const = 0;
+  // Returns y; stats_R2 is made, and kept for backward.
+  virtual at::Tensor layer_norm(const at::Tensor& x_RD, const at::Tensor& w_D,
+                                const at::Tensor& b_D, double eps, at::Tensor& stats_R2) const = 0;
+  // As rms_norm_back; adds to dw_sum_D and db_sum_D.
+  virtual at::Tensor layer_norm_back(at::Tensor dy_RD, const at::Tensor& x_RD,
+                                     const at::Tensor& w_D, const at::Tensor& stats_R2,
+                                     const at::Tensor& residual_RD, const at::Tensor& dw_sum_D,
+                                     const at::Tensor& db_sum_D) const = 0;
 
-// y = (x - mean(x)) * rsqrt(var(x) + eps) * w + b; stats_out [rows, 2] keeps mean and rsqrt.
-template <typename T>
-void layer_norm_forward(const T* x, const T* w, const T* b, T* y, float* stats_out, int64_t rows,
-                        int64_t dim, float eps);
-// As rms_norm_backward.
-template <typename T>
-void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats, const T* residual,
-                         T* dx, float* dw_sum, float* db_sum, int64_t rows, int64_t dim);
+  // In place on the first `heads` heads of each row of x, which is at its place of positions_R.
+  virtual void rotate_rows(const at::Tensor& x, const RotaryTable& table,
+                           const at::Tensor& positions_R, int64_t heads, int64_t head_dim,
+                           float direction) const = 0;
+  virtual at::Tensor swiglu(const at::Tensor& gate_up_R2F) const = 0;
+  // Returns the gradient, in gate_up's memory.
+  virtual at::Tensor swiglu_back(const at::Tensor& dy_RF, at::Tensor gate_up_R2F) const = 0;
+  virtual at::Tensor gelu_new(const at::Tensor& x) const = 0;
+  // Returns the gradient, in x's memory.
+  virtual at::Tensor gelu_new_back(const at::Tensor& dy, at::Tensor x) const = 0;
+  // x, a whole tensor, is drawn for in place.
+  virtual void dropout(const at::Tensor& x, const DropoutDraw& draw) const = 0;
 
-// Rotates pairs (x[i], x[i + half]) of every head in place; x [rows, row_stride] with `heads`
-// heads of `head_dim` starting at x, row r by the angles of positions[r]: cos, sin [seq_len,
-// head_dim/2]. direction -1 turns back (backward).
-template <typename T>
-void rotate_heads(T* x, const float* cos, const float* sin, const int64_t* positions, int64_t rows,
-                  int64_t heads, int64_t head_dim, int64_t row_stride, float direction);
+  // qkv [R, (H + 2K) E], as projected and rotated -> [R, H*E].
+  virtual at::Tensor attention(const AttentionShape& shape, const at::Tensor& qkv,
+                               const Documents& documents, AttentionKept& kept) const = 0;
+  // Returns d(qkv) for d_out [R, H*E].
+  virtual at::Tensor attention_back(const AttentionShape& shape, const at::Tensor& d_out_RD,
+                                    const at::Tensor& qkv, const Documents& documents,
+                                    const AttentionKept& kept) const = 0;
+  // core::cross_entropy of the rows; losses_R is fp64.
+  virtual void cross_entropy(const at::Tensor& logits_RV, const at::Tensor& labels_R,
+                             const TokenLoss& loss, float dy, bool want_gradients,
+                             const at::Tensor& losses_R) const = 0;
 
-// y = silu(gate) * up; gate and up are the halves of rows of gate_up [rows, 2*dim].
-template <typename T>
-void swiglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim);
-// gate_up [rows, 2*dim] becomes its gradient, from dy [rows, dim].
-template <typename T>
-void swiglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim);
+  // sum_C += the column sums of dy [R, first_column + C, …].
+  virtual void add_columns(const at::Tensor& sum_C, const at::Tensor& dy,
+                           int64_t first_column) const = 0;
+  // Row to_row[r] of sum += row r of dy, for all r in order: the same bits on every device.
+  virtual void add_rows(const at::Tensor& sum_VD, const at::Tensor& dy_RD,
+                        const at::Tensor& to_row_R) const = 0;
+  // sum += a b, from factors of the compute dtype.
+  virtual void add_product(const at::Tensor& sum, const at::Tensor& a,
+                           const at::Tensor& b) const = 0;
 
-// y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), transformers' gelu_new, on n elements.
-template <typename T>
-void gelu_forward(const T* x, T* y, int64_t n);
-// x becomes its gradient.
-template <typename T>
-void gelu_backward(const T* dy, T* x, int64_t n);
-
-// Scores of some queries and keys of a sequence: rows = queries * group, row r of query
-// first_query + r / group; column k of key first_key + k. A query sees no later key, nor (window >
-// 0) those `window` or more back. Every query sees at least one key of the block.
-struct ScoreBlock {
-  int64_t first_query, rows, group, first_key, keys, window;
+  // The rest has the same bits on every device. sum fp32 += part, fp32 or bf16; sum = part; out
+  // bf16 = in fp32, rounded once.
+  virtual void add_to(const at::Tensor& sum, const at::Tensor& part) const = 0;
+  virtual void set_to(const at::Tensor& sum, const at::Tensor& part) const = 0;
+  virtual void narrow(const at::Tensor& out, const at::Tensor& in) const = 0;
+  // core::adamw_update and scale_and_square_tiles, on memory of the device.
+  virtual void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master,
+                            float* m, float* v, int64_t n) const = 0;
+  virtual void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
+                                      double* sums_out) const = 0;
 };
-// In place on scores [rows, keys]: softmax(scale * row) over the keys that are seen, 0 for others.
-template <typename T>
-void masked_softmax(T* scores, const ScoreBlock& block, float scale);
-// dp becomes the scores' gradient, scale * p * (dp - sum(p * dp)) by row; 0 for unseen keys.
-template <typename T>
-void masked_softmax_backward(const T* p, T* dp, const ScoreBlock& block, float scale);
-
-// What a token's loss is, beside the cross-entropy. With s = log(sum(exp(logits))) and e =
-// label_smoothing:
-//   loss       s - (1 - e) logits[label] - e mean(logits) + z_loss s^2
-//   gradient   (1 + 2 z_loss s) softmax(logits) - (1 - e) onehot(label) - e / vocab
-// (torch.nn.functional.cross_entropy's label_smoothing; z-loss as PaLM, section 5.)
-struct TokenLoss {
-  double z_loss = 0, label_smoothing = 0;
-};
-// losses[r] is row r's, fp64; 0 for label -100. With want_gradients logits [rows, vocab] become
-// their gradient times dy (0 for label -100); without, they are used up.
-template <typename T>
-void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab,
-                   const TokenLoss& loss, float dy, bool want_gradients, double* losses);
-
-// One random bit for each element of x, drawn by counter: x[i] *= scale where it is kept, else 0.
-// Element e = 64 b + 16 w + l of the tensor is kept where word w of Philox(key, counter_high,
-// 16 b + l) is at least `threshold`. `first`, x's place in the tensor, is a multiple of 64.
-struct DropoutDraw {
-  uint64_t key, counter_high;
-  uint32_t threshold;  // probability of dropping * 2^32
-  float scale;         // 1 / (1 - probability)
-};
-inline constexpr int64_t kDropoutRun = 64;
-template <typename T>
-void dropout(T* x, int64_t first, int64_t n, const DropoutDraw& draw);
 
 }  // namespace lockstep::core

@@ -1,4 +1,5 @@
 #include "core/kernels/cuda_math.cuh"
+#include "core/kernels/norm_kernels.h"
 
 namespace lockstep::core::cuda {
 namespace {
@@ -133,7 +134,8 @@ void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats
     const float h = (load(x[r * dim + c]) - stats[2 * r]) * stats[2 * r + 1];
     return load(dy[r * dim + c]) * h;
   });
-  add_columns(db_sum, dy, rows, dim, dim);
+  add_column_sums(db_sum, rows, dim,
+                  [=] __device__(int64_t r, int64_t c) { return load(dy[r * dim + c]); });
   by_width(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
     layer_backward_kernel<T, kThreads>
@@ -141,12 +143,6 @@ void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats
                                                                          dx, dim);
   });
   check_launch();
-}
-
-template <typename T>
-void add_columns(float* sum, const T* dy, int64_t rows, int64_t columns, int64_t row_stride) {
-  add_column_sums(sum, rows, columns,
-                  [=] __device__(int64_t r, int64_t c) { return load(dy[r * row_stride + c]); });
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                \
@@ -158,8 +154,7 @@ void add_columns(float* sum, const T* dy, int64_t rows, int64_t columns, int64_t
                                    float);                                                     \
   template void layer_norm_backward(const T*, const T*, const T*, const float*, const T*, T*,  \
                                     float*, float*, int64_t, int64_t);                         \
-  template void add_columns(float*, const T*, int64_t, int64_t, int64_t);
-LOCKSTEP_INSTANTIATE(float)
+  LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)
 
 }  // namespace lockstep::core::cuda

@@ -1,4 +1,6 @@
-// Softmax, as attention and the loss need it: one block a row.
+// One block a row.
+#include "core/kernels/softmax_kernels.h"
+
 #include <cmath>
 
 #include "core/kernels/cuda_math.cuh"
@@ -46,9 +48,10 @@ __global__ void softmax_backward_kernel(const T* p, T* dp, int64_t seq_len, int6
 }
 
 template <typename T, int Threads>
-__global__ void cross_entropy_kernel(T* logits, const int64_t* labels, int64_t vocab, double z_loss,
-                                     double smoothing, float dy, bool want_gradients,
+__global__ void cross_entropy_kernel(T* logits, const int64_t* labels, int64_t vocab,
+                                     TokenLoss loss, float dy, bool want_gradients,
                                      double* losses) {
+  const double z_loss = loss.z_loss, smoothing = loss.label_smoothing;
   T* row = logits + blockIdx.x * vocab;
   const int64_t label = labels[blockIdx.x];
   if (label < 0) {  // the whole block
@@ -107,22 +110,22 @@ void masked_softmax_backward(const T* p, T* dp, int64_t rows, int64_t seq_len, i
 }
 
 template <typename T>
-void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab, double z_loss,
-                   double label_smoothing, float dy, bool want_gradients, double* losses) {
+void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab,
+                   const TokenLoss& loss, float dy, bool want_gradients, double* losses) {
   if (rows == 0) return;
   by_width(vocab, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
     cross_entropy_kernel<T, kThreads>
         <<<static_cast<unsigned>(rows), kThreads, 0, current_stream()>>>(
-            logits, labels, vocab, z_loss, label_smoothing, dy, want_gradients, losses);
+            logits, labels, vocab, loss, dy, want_gradients, losses);
   });
   check_launch();
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                  \
-  template void masked_softmax(T*, int64_t, int64_t, int64_t, float);                            \
-  template void masked_softmax_backward(const T*, T*, int64_t, int64_t, int64_t, float);         \
-  template void cross_entropy(T*, const int64_t*, int64_t, int64_t, double, double, float, bool, \
+#define LOCKSTEP_INSTANTIATE(T)                                                                    \
+  template void masked_softmax(T*, int64_t, int64_t, int64_t, float);                              \
+  template void masked_softmax_backward(const T*, T*, int64_t, int64_t, int64_t, float);           \
+  template void cross_entropy(T*, const int64_t*, int64_t, int64_t, const TokenLoss&, float, bool, \
                               double*);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)

@@ -41,20 +41,23 @@ void BlockStage::project_heads(UnitParts units, const SlotInput& slot, bool trai
   if (q_norm_ >= 0) {
     s.raw_qkv = s.qkv;
     s.qkv = at::empty_like(s.raw_qkv).copy_(s.raw_qkv);
-    head_norm(s.raw_qkv, u.weight(q_norm_), s.qkv, s.q_scale_RH, 0, h, shape_.norm_eps);
-    head_norm(s.raw_qkv, u.weight(k_norm_), s.qkv, s.k_scale_RK, h * e, k, shape_.norm_eps);
+    const Kernels& kernels = kernels_on(s.qkv);
+    kernels.head_norm(s.raw_qkv, u.weight(q_norm_), s.qkv, s.q_scale_RH, 0, h, shape_.norm_eps);
+    kernels.head_norm(s.raw_qkv, u.weight(k_norm_), s.qkv, s.k_scale_RK, h * e, k, shape_.norm_eps);
     if (!all) s.raw_qkv.reset();
   }
   if (tables_.rotary)
-    rotate_rows(s.qkv, *tables_.rotary, slot.documents.positions_R, h + k, e, 1.0f);
+    kernels_on(s.qkv).rotate_rows(s.qkv, *tables_.rotary, slot.documents.positions_R, h + k, e,
+                                  1.0f);
 }
 
 void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const {
   const UnitPart& u = units[0];
+  const Kernels& kernels = kernels_on(s.x_RD);
   const SlotInput* const dropped = train ? &slot : nullptr;
   s.h1_RD = norm1_.forward(u, s.x_RD, s.norm1);
   project_heads(units, slot, train, all, s);
-  at::Tensor branch = tables_.attention->forward(s.qkv, slot.documents, s.attention);
+  at::Tensor branch = kernels.attention(tables_.attention, s.qkv, slot.documents, s.attention);
   if (!all) {
     s.qkv.reset();
     s.attention = {};
@@ -65,7 +68,7 @@ void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool al
   s.h2_RD = norm2_.forward(u, s.x2_RD, s.norm2);
   s.inner = inner_.forward(units, s.h2_RD, dropped);
   if (!all) s.h2_RD.reset();
-  s.s_RF = shape_.gpt2 ? gelu_new(s.inner) : swiglu(s.inner);
+  s.s_RF = shape_.gpt2 ? kernels.gelu_new(s.inner) : kernels.swiglu(s.inner);
   if (!all) s.inner.reset();
 }
 
@@ -98,7 +101,9 @@ at::Tensor BlockStage::feed_forward_back(UnitParts units, const at::Tensor& dy,
   at::Tensor d = down_.backward(units, branch, std::move(saved_.s_RF), slot);
   branch.reset();
   at::Tensor inner = std::move(saved_.inner);
-  d = shape_.gpt2 ? gelu_new_back(d, std::move(inner)) : swiglu_back(d, std::move(inner));
+  const Kernels& kernels = kernels_on(d);
+  d = shape_.gpt2 ? kernels.gelu_new_back(d, std::move(inner))
+                  : kernels.swiglu_back(d, std::move(inner));
   d = inner_.backward(units, d, std::move(saved_.h2_RD), slot);
   d = norm2_.backward(units[0], std::move(d), saved_.x2_RD, saved_.norm2, dy);
   saved_.x2_RD.reset();
@@ -115,8 +120,8 @@ at::Tensor BlockStage::attention_back(UnitParts units, const at::Tensor& dx2,
   }
   const at::Tensor d_out = o_.backward(units, branch, saved_.attention.out_RD, slot);
   branch.reset();
-  at::Tensor d_qkv =
-      tables_.attention->backward(d_out, saved_.qkv, slot.documents, saved_.attention);
+  at::Tensor d_qkv = kernels_on(d_out).attention_back(tables_.attention, d_out, saved_.qkv,
+                                                      slot.documents, saved_.attention);
   saved_.qkv.reset();
   saved_.attention = {};
   return project_heads_back(units[0], std::move(d_qkv), slot.documents);
@@ -126,12 +131,14 @@ at::Tensor BlockStage::attention_back(UnitParts units, const at::Tensor& dx2,
 at::Tensor BlockStage::project_heads_back(const UnitPart& u, at::Tensor d_qkv,
                                           const Documents& documents) {
   const int64_t h = shape_.n_heads, k = shape_.n_kv_heads, e = shape_.head_dim;
-  if (tables_.rotary) rotate_rows(d_qkv, *tables_.rotary, documents.positions_R, h + k, e, -1.0f);
+  const Kernels& kernels = kernels_on(d_qkv);
+  if (tables_.rotary)
+    kernels.rotate_rows(d_qkv, *tables_.rotary, documents.positions_R, h + k, e, -1.0f);
   if (q_norm_ < 0) return d_qkv;
-  head_norm_back(d_qkv, saved_.raw_qkv, u.weight(q_norm_), saved_.q_scale_RH, u.grad_sum(q_norm_),
-                 0, h);
-  head_norm_back(d_qkv, saved_.raw_qkv, u.weight(k_norm_), saved_.k_scale_RK, u.grad_sum(k_norm_),
-                 h * e, k);
+  kernels.head_norm_back(d_qkv, saved_.raw_qkv, u.weight(q_norm_), saved_.q_scale_RH,
+                         u.grad_sum(q_norm_), 0, h);
+  kernels.head_norm_back(d_qkv, saved_.raw_qkv, u.weight(k_norm_), saved_.k_scale_RK,
+                         u.grad_sum(k_norm_), h * e, k);
   saved_.raw_qkv.reset();
   return d_qkv;
 }

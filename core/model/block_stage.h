@@ -2,9 +2,7 @@
 // rows, D model dim, H query heads, K key heads, E head_dim, F feed-forward dim, V vocabulary.
 #pragma once
 
-#include "core/kernels/attention.h"
-#include "core/kernels/kernels.h"
-#include "core/kernels/tensor_kernels.h"
+#include "core/kernels/kernel_table.h"
 #include "core/model/dropout.h"
 #include "core/model/layers.h"
 #include "core/sharding/stage.h"
@@ -15,7 +13,7 @@ namespace lockstep::core {
 // What the blocks share.
 struct BlockTables {
   std::shared_ptr<const RotaryTable> rotary;  // null: positions are in the embedding
-  std::shared_ptr<const Attention> attention;
+  AttentionShape attention;
 };
 
 // x + attention(norm(x)), then + feed_forward(norm(.)), each branch through dropout. Its units: the
@@ -35,7 +33,7 @@ class BlockStage : public Stage {
   struct Saved {
     at::Tensor x_RD, norm1, h1_RD, qkv, x2_RD, norm2, h2_RD, inner, s_RF;
     at::Tensor raw_qkv, q_scale_RH, k_scale_RK;  // before the norms of query and key heads
-    Attention::Kept attention;
+    AttentionKept attention;
   };
   BlockStage(const layout::DecoderShape& shape, const layout::UnitSpec& spec, BlockTables tables,
              bool recompute, double dropout, uint64_t seed);

@@ -32,7 +32,6 @@ StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& 
     tables.rotary = std::make_shared<const RotaryTable>(
         RotaryTable{table.cos_TH.to(o.device), table.sin_TH.to(o.device)});
   }
-  std::map<int64_t, std::shared_ptr<const Attention>> attentions;  // by window
   StageSequence sequence;
   sequence.units = layout::stages_of(spec);
   sequence.stages.push_back(std::make_unique<EmbeddingStage>(
@@ -43,10 +42,8 @@ StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& 
           std::make_unique<LinearStage>(spec.units[static_cast<size_t>(layer) + 1]));
       continue;
     }
-    const int64_t window = shape.window(layer);
-    auto& attention = attentions[window];
-    if (!attention) attention = std::make_shared<const Attention>(shape, window, o.fused_attention);
-    tables.attention = attention;
+    tables.attention = {shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.window(layer),
+                        o.fused_attention};
     const bool recompute = layout::recomputed(o.recompute_every, layer);
     sequence.stages.push_back(
         std::make_unique<BlockStage>(layer, spec, tables, recompute, o.dropout, o.lora, o.seed));

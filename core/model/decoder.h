@@ -4,7 +4,7 @@
 #pragma once
 
 #include "config/config.h"
-#include "core/kernels/kernels.h"
+#include "core/kernels/softmax_kernels.h"
 #include "core/sharding/stage.h"
 #include "layout/model_spec.h"
 

@@ -1,17 +1,13 @@
+#include "core/model/head_stage.h"
+
 #include <numeric>
 
-#include "core/device/runtime.h"
-#include "core/kernels/cuda_tensors.h"
-#include "core/kernels/element_type.h"
+#include "core/kernels/kernel_table.h"
 #include "core/kernels/matmul.h"
-#include "core/kernels/parallel.h"
-#include "core/model/head_stage.h"
 #include "layout/stage_sizes.h"
 
 namespace lockstep::core {
 namespace {
-
-constexpr int64_t kGrainLogits = 32768;  // worth a thread's while
 
 // Adds dlogits^T x to the weight's gradient. In one chunk it lands in the exchange buffer, rounded
 // once; in several, or tied, the parts are added in fp32.
@@ -23,34 +19,7 @@ void add_weight_grad(const UnitPart& unit, int param, bool alone, const at::Tens
     multiply(d_logits.t(), x, out);
     return;
   }
-  at::Tensor sum = unit.grad_sum(param);
-  if constexpr (cuda::kBuilt)
-    if (x.is_cuda()) return cuda::add_product(sum, d_logits.t(), x);
-  if (x.scalar_type() == at::kFloat) {
-    sum.addmm_(d_logits.t(), x);
-  } else {
-    sum.addmm_(d_logits.t().to(at::kFloat), x.to(at::kFloat));
-  }
-}
-
-// The losses of a chunk's rows go to `losses`; its logits become their gradient.
-void losses_of(const at::Tensor& logits, const at::Tensor& labels, const TokenLoss& loss, float dy,
-               bool want_gradients, const at::Tensor& losses) {
-  if constexpr (cuda::kBuilt)
-    if (logits.is_cuda())
-      return cuda::cross_entropy(logits, labels, loss.z_loss, loss.label_smoothing, dy,
-                                 want_gradients, losses);
-  const int64_t vocab = logits.size(1);
-  const int64_t* const label = labels.data_ptr<int64_t>();
-  double* const out = losses.data_ptr<double>();
-  by_type(logits, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    const int64_t grain = std::max<int64_t>(1, kGrainLogits / vocab);
-    parallel_ranges(logits.size(0), grain, [&](int64_t begin, int64_t end) {
-      cross_entropy<T>(ptr<T>(logits) + begin * vocab, label + begin, end - begin, vocab, loss, dy,
-                       want_gradients, out + begin);
-    });
-  });
+  kernels_on(x).add_product(unit.grad_sum(param), d_logits.t(), x);
 }
 
 }  // namespace
@@ -79,8 +48,9 @@ LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const Slo
     const int64_t n = std::min(step, rows - r);
     const at::Tensor h = h_RD.narrow(0, r, n);
     const at::Tensor logits = product(h, weight_VD.t());
-    losses_of(logits, labels.narrow(0, r, n), want_gradients ? loss_ : TokenLoss{},
-              static_cast<float>(slot.dy), want_gradients, losses.narrow(0, r, n));
+    kernels_on(x).cross_entropy(logits, labels.narrow(0, r, n),
+                                want_gradients ? loss_ : TokenLoss{}, static_cast<float>(slot.dy),
+                                want_gradients, losses.narrow(0, r, n));
     if (!want_gradients) continue;
     at::Tensor dh = dh_RD.narrow(0, r, n);
     multiply(logits, weight_VD, dh);

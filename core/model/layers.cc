@@ -1,8 +1,8 @@
 #include "core/model/layers.h"
 
 #include "base/check.h"
+#include "core/kernels/kernel_table.h"
 #include "core/kernels/matmul.h"
-#include "core/kernels/tensor_kernels.h"
 #include "layout/stage_sizes.h"
 
 namespace lockstep::core {
@@ -101,7 +101,7 @@ void Linear::parameters_back(const UnitPart& unit, const at::Tensor& dy,
   int64_t column = 0;
   for (int i = bias_; i < bias_ + count_; ++i) {
     const at::Tensor sum = unit.grad_sum(i);
-    add_columns(sum, dy, column);
+    kernels_on(dy).add_columns(sum, dy, column);
     column += sum.numel();
   }
 }
@@ -117,16 +117,18 @@ Norm::Norm(const layout::UnitSpec& unit, layout::Role weight, layout::Role bias,
 }
 
 at::Tensor Norm::forward(const UnitPart& unit, const at::Tensor& x, at::Tensor& kept) const {
-  if (bias_ < 0) return rms_norm(x, unit.weight(weight_), eps_, kept);
-  return layer_norm(x, unit.weight(weight_), unit.weight(bias_), eps_, kept);
+  const Kernels& kernels = kernels_on(x);
+  if (bias_ < 0) return kernels.rms_norm(x, unit.weight(weight_), eps_, kept);
+  return kernels.layer_norm(x, unit.weight(weight_), unit.weight(bias_), eps_, kept);
 }
 
 at::Tensor Norm::backward(const UnitPart& unit, at::Tensor dy, const at::Tensor& x,
                           const at::Tensor& kept, const at::Tensor& residual) const {
   const at::Tensor& w = unit.weight(weight_);
   const at::Tensor dw_sum = unit.grad_sum(weight_);
-  if (bias_ < 0) return rms_norm_back(std::move(dy), x, w, kept, residual, dw_sum);
-  return layer_norm_back(std::move(dy), x, w, kept, residual, dw_sum, unit.grad_sum(bias_));
+  const Kernels& kernels = kernels_on(x);
+  if (bias_ < 0) return kernels.rms_norm_back(std::move(dy), x, w, kept, residual, dw_sum);
+  return kernels.layer_norm_back(std::move(dy), x, w, kept, residual, dw_sum, unit.grad_sum(bias_));
 }
 
 }  // namespace lockstep::core

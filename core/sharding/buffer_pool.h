@@ -1,6 +1,6 @@
 // Memory for gathered units and exchanged gradients: fixed sizes, reused, nothing allocated in the
 // steady state, nothing zeroed. A gathered unit's tensors stay; the memory under their storage
-// comes and goes. On a CUDA device whoever gives memory may still have work under way on it: what
+// comes and goes. On a device whoever gives memory may still have work under way on it: what
 // takes it next comes after that, on the same stream or in a collective.
 // Thread: the training thread.
 #pragma once
@@ -11,6 +11,8 @@
 #include <map>
 #include <vector>
 
+#include "core/device/devices.h"
+
 namespace lockstep::core {
 
 class BufferPool {
@@ -20,7 +22,7 @@ class BufferPool {
     std::vector<c10::DataPtr>& free = free_[bytes];
     if (free.empty()) {
       allocated_bytes_ += bytes;
-      return c10::GetAllocator(device_.type())->allocate(bytes);
+      return device_of(device_).allocate(bytes);
     }
     c10::DataPtr buffer = std::move(free.back());
     free.pop_back();

@@ -5,36 +5,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "core/device/runtime.h"
-#include "core/kernels/add_kernels.h"
+#include "core/kernels/kernel_table.h"
 
 namespace lockstep::core {
-namespace {
-
-void add_into(at::Tensor& sum, const at::Tensor& part) {
-  float* to = sum.data_ptr<float>();
-  if constexpr (cuda::kBuilt) {
-    if (sum.is_cuda() && part.scalar_type() == at::kFloat)
-      return cuda::add_floats(to, part.data_ptr<float>(), sum.numel());
-    if (sum.is_cuda())
-      return cuda::add_bf16(to, static_cast<const uint16_t*>(part.data_ptr()), sum.numel());
-  }
-  if (part.scalar_type() == at::kFloat) {
-    add_floats(to, part.data_ptr<float>(), sum.numel());
-  } else {
-    add_bf16(to, static_cast<const uint16_t*>(part.data_ptr()), sum.numel());
-  }
-}
-
-void set_to(at::Tensor& sum, const at::Tensor& part) {
-  if (part.scalar_type() == at::kFloat || sum.is_cuda()) {
-    sum.copy_(part);
-  } else {
-    widen_bf16(sum.data_ptr<float>(), static_cast<const uint16_t*>(part.data_ptr()), sum.numel());
-  }
-}
-
-}  // namespace
 
 at::Tensor FoldTree::fresh(at::Device device) {
   if (spare_.empty()) return at::empty({elements_}, at::TensorOptions(at::kFloat).device(device));
@@ -46,7 +19,7 @@ at::Tensor FoldTree::fresh(at::Device device) {
 void FoldTree::merge_top() {
   at::Tensor top = std::move(open_.back());
   open_.pop_back();
-  add_into(open_.back(), top);
+  kernels_on(top).add_to(open_.back(), top);
   spare_.push_back(std::move(top));
 }
 
@@ -56,9 +29,9 @@ void FoldTree::push(const at::Tensor& part, const SlotRun& run) {
   const int additions = order_.push(run);
   if (additions == 0) {
     open_.push_back(fresh(part.device()));
-    return set_to(open_.back(), part);
+    return kernels_on(part).set_to(open_.back(), part);
   }
-  add_into(open_.back(), part);
+  kernels_on(part).add_to(open_.back(), part);
   for (int i = 1; i < additions; ++i) merge_top();
 }
 

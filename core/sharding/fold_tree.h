@@ -15,7 +15,6 @@
 
 namespace lockstep::core {
 
-using layout::Reduction;
 using layout::SlotMap;
 using layout::SlotRun;
 

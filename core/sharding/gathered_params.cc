@@ -5,14 +5,15 @@
 
 namespace lockstep::core {
 
-GatheredParams::GatheredParams(const layout::UnitSpec& spec, const ShardLayout& layout,
+GatheredParams::GatheredParams(const layout::UnitSpec& spec, const layout::ShardLayout& layout,
                                at::Tensor shard_S, Communicator& group, BufferPool& pool)
     : name_(spec.name), group_(group), pool_(pool), shard_S_(std::move(shard_S)) {
   gathered_U_ =
       resident() ? shard_S_ : pool.take_tensor(layout.padded_elements(), shard_S_.scalar_type());
-  const ParamViews views(spec);
-  for (size_t i = 0; i < spec.params.size(); ++i)
-    weights_.push_back(views.of(gathered_U_, static_cast<int>(i)));
+  const std::vector<int64_t> offsets = layout::param_offsets(spec);
+  for (size_t i = 0; i < offsets.size(); ++i)
+    weights_.push_back(
+        gathered_U_.narrow(0, offsets[i], spec.params[i].elements()).view(spec.params[i].shape));
   release();
 }
 

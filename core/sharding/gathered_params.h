@@ -15,7 +15,7 @@
 
 #include "core/comm/communicator.h"
 #include "core/sharding/buffer_pool.h"
-#include "core/sharding/param_views.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::core {
 
@@ -23,8 +23,8 @@ class GatheredParams {
  public:
   // `shard_S`: what this rank gives to a gather, always of its memory. `group`: those that share
   // the state.
-  GatheredParams(const layout::UnitSpec& spec, const ShardLayout& layout, at::Tensor shard_S,
-                 Communicator& group, BufferPool& pool);
+  GatheredParams(const layout::UnitSpec& spec, const layout::ShardLayout& layout,
+                 at::Tensor shard_S, Communicator& group, BufferPool& pool);
 
   // Nothing where the parameters are there. Collective.
   void start();

@@ -5,18 +5,18 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "core/sharding/shard_state.h"
+#include "core/kernels/kernel_table.h"
 
 namespace lockstep::core {
 
-GradExchange::GradExchange(const layout::UnitSpec& spec, const ShardLayout& layout,
+GradExchange::GradExchange(const layout::UnitSpec& spec, const layout::ShardLayout& layout,
                            const Strategy& strategy, const Groups& groups, BufferPool& pool)
     : spec_(spec),
       strategy_(strategy),
       groups_(groups),
       pool_(pool),
       layout_(layout),
-      views_(spec),
+      offsets_(layout::param_offsets(spec)),
       sums_(spec.params.size()),
       sum_begun_(spec.params.size(), false),
       in_group_(*groups.shard, pool),
@@ -30,12 +30,18 @@ void GradExchange::begin() {
   LOCKSTEP_CHECK(!spec_.frozen && !under_way(), "unit ", spec_.name,
                  " is frozen, or its exchange is under way");
   send_U_ = pool_.take_tensor(layout_.padded_elements(), strategy_.compute());
-  views_.zero_padding(send_U_);
+  for (size_t i = 0; i < offsets_.size(); ++i) {
+    const int64_t from = offsets_[i] + spec_.params[i].elements(),
+                  to = i + 1 < offsets_.size() ? offsets_[i + 1] : send_U_.numel();
+    if (to > from) send_U_.narrow(0, from, to - from).zero_();
+  }
 }
 
 at::Tensor GradExchange::grad(int param) {
   begin();
-  return views_.of(send_U_, param);
+  const size_t i = static_cast<size_t>(param);
+  const layout::ParamSpec& p = spec_.params[i];
+  return send_U_.narrow(0, offsets_[i], p.elements()).view(p.shape);
 }
 
 at::Tensor GradExchange::grad_sum(int param) {
@@ -53,10 +59,8 @@ at::Tensor GradExchange::grad_sum(int param) {
 
 void GradExchange::round_sums() {
   for (size_t i = 0; i < sums_.size(); ++i) {
-    if (sum_begun_[i] && strategy_.bf16) {
-      at::Tensor out = grad(static_cast<int>(i));
-      narrow_into(out, sums_[i]);
-    }
+    if (sum_begun_[i] && strategy_.bf16)
+      kernels_on(sums_[i]).narrow(grad(static_cast<int>(i)), sums_[i]);
     sum_begun_[i] = false;
   }
 }

@@ -16,16 +16,16 @@
 #include "core/comm/communicator.h"
 #include "core/sharding/buffer_pool.h"
 #include "core/sharding/fold_tree.h"
-#include "core/sharding/param_views.h"
 #include "core/sharding/shipment.h"
 #include "core/sharding/strategy.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::core {
 
 class GradExchange {
  public:
-  GradExchange(const layout::UnitSpec& spec, const ShardLayout& layout, const Strategy& strategy,
-               const Groups& groups, BufferPool& pool);
+  GradExchange(const layout::UnitSpec& spec, const layout::ShardLayout& layout,
+               const Strategy& strategy, const Groups& groups, BufferPool& pool);
 
   // View of a slot's gradient, in the wire dtype; the first call of a slot takes the buffer.
   at::Tensor grad(int param);
@@ -56,8 +56,8 @@ class GradExchange {
   Strategy strategy_;
   Groups groups_;
   BufferPool& pool_;
-  ShardLayout layout_;
-  ParamViews views_;
+  layout::ShardLayout layout_;
+  std::vector<int64_t> offsets_;  // of the parameters
   at::Tensor send_U_;             // this slot's gradients, padding zeroed
   std::vector<at::Tensor> sums_;  // bf16 wire: fp32 accumulators, by param
   std::vector<bool> sum_begun_;

@@ -2,34 +2,24 @@
 
 #include <ATen/ops/zeros.h>
 
-#include "core/device/device.h"
-#include "core/device/runtime.h"
-#include "core/kernels/add_kernels.h"
+#include "core/device/devices.h"
+#include "core/kernels/kernel_table.h"
 
 namespace lockstep::core {
 namespace {
 
 // `master` in the copy's type, where the copy lies.
 void update_copy(at::Tensor& copy, const at::Tensor& master) {
-  if (copy.device() == master.device()) return narrow_into(copy, master);
+  if (copy.device() == master.device()) return kernels_on(copy).narrow(copy, master);
   at::Tensor on_host = master;
   if (copy.scalar_type() != at::kFloat) {
-    on_host = host_tensor({master.numel()}, copy.scalar_type(), copy.device());
-    narrow_into(on_host, master);
+    on_host = device_of(copy.device()).host_tensor({master.numel()}, copy.scalar_type());
+    kernels_on(on_host).narrow(on_host, master);
   }
   copy.copy_(on_host);
 }
 
 }  // namespace
-
-void narrow_into(at::Tensor& out, const at::Tensor& in) {
-  if constexpr (cuda::kBuilt) {
-    if (out.is_cuda())
-      return cuda::narrow_to_bf16(static_cast<uint16_t*>(out.data_ptr()), in.data_ptr<float>(),
-                                  in.numel());
-  }
-  narrow_to_bf16(static_cast<uint16_t*>(out.data_ptr()), in.data_ptr<float>(), in.numel());
-}
 
 ShardState::ShardState(const layout::UnitSpec& spec, const ShardLayout& layout,
                        const Strategy& strategy, int rank)
@@ -52,7 +42,7 @@ ShardState::ShardState(const layout::UnitSpec& spec, const ShardLayout& layout,
 at::Tensor ShardState::zeros(int64_t elements) const {
   if (strategy_.state_device() == strategy_.device)
     return at::zeros({elements}, at::TensorOptions(at::kFloat).device(strategy_.device));
-  return host_tensor({elements}, at::kFloat, strategy_.device).zero_();
+  return device_of(strategy_.device).host_tensor({elements}, at::kFloat).zero_();
 }
 
 void ShardState::make_master() {
@@ -67,11 +57,12 @@ void ShardState::refresh_copy() {
 }
 
 const ShardState::HostState& ShardState::host() {
-  if (!strategy_.state_device().is_cuda()) {
+  if (strategy_.state_device().is_cpu()) {
     host_ = {master_S, adam_m_S, adam_v_S};
   } else if (!host_.master_S.defined()) {
     auto room = [&](const at::Tensor& t) {
-      return t.defined() ? host_tensor({t.numel()}, at::kFloat, strategy_.device) : at::Tensor();
+      return t.defined() ? device_of(t.device()).host_tensor({t.numel()}, at::kFloat)
+                         : at::Tensor();
     };
     host_ = {room(master_S), room(adam_m_S), room(adam_v_S)};
   }
@@ -81,7 +72,7 @@ const ShardState::HostState& ShardState::host() {
 // Calls f(state tensor, its copy on the host) for each that there is.
 template <typename F>
 void ShardState::for_each_copy(F&& f) {
-  if (!strategy_.state_device().is_cuda()) return;
+  if (strategy_.state_device().is_cpu()) return;
   host();
   f(master_S, host_.master_S);
   if (adam_m_S.defined()) f(adam_m_S, host_.adam_m_S);

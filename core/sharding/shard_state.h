@@ -13,13 +13,13 @@
 
 #include <vector>
 
-#include "core/sharding/param_views.h"
 #include "core/sharding/strategy.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::core {
 
-// out = in, rounded once to bf16.
-void narrow_into(at::Tensor& out, const at::Tensor& in);
+using layout::Segment;
+using layout::ShardLayout;
 
 class ShardState {
  public:

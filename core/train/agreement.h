@@ -8,6 +8,7 @@
 #include "base/result.h"
 #include "checkpoint/record/catalog.h"
 #include "core/comm/communicator.h"
+#include "core/comm/shared_store.h"
 
 namespace lockstep::core {
 

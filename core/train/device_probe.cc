@@ -9,21 +9,18 @@
 
 #include "base/clock.h"
 #include "base/text.h"
-#include "core/device/device.h"
+#include "core/device/devices.h"
 #include "core/train/identity.h"
-#ifdef LOCKSTEP_CUDA
-#include <nccl.h>
-#endif
 
 namespace lockstep::core {
 namespace {
 
-constexpr int64_t kCpuSide = 1024, kCudaSide = 8192;
+constexpr int64_t kCpuSide = 1024, kDeviceSide = 8192;
 constexpr int kFewest = 3, kMost = 50;
 constexpr double kLimit_s = 1;  // after the fewest, of one data type
 
 double tflops(at::Device device, at::ScalarType dtype) {
-  const int64_t side = device.is_cuda() ? kCudaSide : kCpuSide;
+  const int64_t side = device.is_cpu() ? kCpuSide : kDeviceSide;
   const at::Tensor a = at::full({side, side}, 0.5, at::TensorOptions(device).dtype(dtype));
   const double start = system_clock().monotonic_s();
   double best_s = std::numeric_limits<double>::infinity();
@@ -31,22 +28,11 @@ double tflops(at::Device device, at::ScalarType dtype) {
     const double before = system_clock().monotonic_s();
     if (i > kFewest && before - start > kLimit_s) break;
     const at::Tensor product = at::mm(a, a);
-    synchronize(device);
+    device_of(device).current_stream()->synchronize();
     best_s = std::min(best_s, system_clock().monotonic_s() - before);
   }
   const double n = static_cast<double>(side);
   return 2 * n * n * n / best_s * 1e-12;
-}
-
-std::string nccl_version() {
-#ifdef LOCKSTEP_CUDA
-  constexpr int kMajor = 10000, kMinor = 100;  // 2.27.5 is 22705
-  int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
-  return text(version / kMajor, ".", version % kMajor / kMinor, ".", version % kMinor);
-#else
-  return "";
-#endif
 }
 
 }  // namespace
@@ -55,16 +41,14 @@ DeviceProbe probe_devices() {
   DeviceProbe probe;
   probe.device = device_identity();
   probe.torch = TORCH_VERSION;
-  probe.nccl = nccl_version();
-  probe.cuda_devices = cuda_device_count();
+  probe.nccl = built_device().collectives();
+  probe.devices = built_device().count();
   probe.threads = at::get_num_threads();
-#ifdef LOCKSTEP_CUDA
-  probe.cuda_build = true;
-#endif
+  probe.build_for_devices = !kCpuOnly;
   probe.fp32_tflops = probe.bf16_tflops = std::numeric_limits<double>::infinity();
-  for (int index = 0; index < std::max<int64_t>(1, probe.cuda_devices); ++index) {
-    const at::Device device = compute_device(index);
-    set_up_device(device);
+  for (int index = 0; index < std::max<int64_t>(1, probe.devices); ++index) {
+    const at::Device device = local_device().of_rank(index);
+    local_device().set_up(device);
     probe.fp32_tflops = std::min(probe.fp32_tflops, tflops(device, at::kFloat));
     probe.bf16_tflops = std::min(probe.bf16_tflops, tflops(device, at::kBFloat16));
   }

@@ -9,13 +9,13 @@ namespace lockstep::core {
 
 struct DeviceProbe {
   std::string device;       // device_identity()
-  std::string torch, nccl;  // versions; nccl: "" in a build without CUDA
-  int64_t cuda_devices = 0, threads = 1;
-  bool cuda_build = false;
+  std::string torch, nccl;  // versions; nccl: "" in a build for the CPU alone
+  int64_t devices = 0, threads = 1;
+  bool build_for_devices = false;
   // Square products, 2*n^3 operations each; the best of several, on the slowest device.
   double fp32_tflops = 0, bf16_tflops = 0;
 };
-// On every CUDA device in turn, else on the CPU with the threads of set_up_process. About two
+// On every device in turn, else on the CPU with the threads of set_up_process. About two
 // seconds a device. Requires: set_up_process was called.
 DeviceProbe probe_devices();
 

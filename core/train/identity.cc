@@ -6,7 +6,7 @@
 #include "base/file_system.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "core/device/device.h"
+#include "core/device/devices.h"
 #include "layout/lora.h"
 
 namespace lockstep::core {
@@ -40,8 +40,8 @@ std::string device_identity() {
   std::string isa;
   for (const char* name : {"avx2", "avx512f", "avx512_bf16", "amx_bf16"})
     if (flags.find(text(" ", name, " ")) != std::string::npos) isa.append(" ").append(name);
-  const std::string cuda = cuda_device_name();
-  return text(cpu_info("vendor_id"), isa, cuda.empty() ? "" : " + ", cuda);
+  const std::string device = local_device().name();
+  return text(cpu_info("vendor_id"), isa, device.empty() ? "" : " + ", device);
 }
 
 std::string Identity::hash() const {

@@ -4,6 +4,7 @@
 #include "base/file_system.h"
 #include "config/config.h"
 #include "core/comm/communicator.h"
+#include "core/comm/shared_store.h"
 #include "core/train/training_step.h"
 
 namespace lockstep::core {

@@ -10,6 +10,7 @@
 #include "checkpoint/snapshot/memory_inventory.h"
 #include "config/config.h"
 #include "core/comm/communicator.h"
+#include "core/comm/shared_store.h"
 
 namespace lockstep::core {
 

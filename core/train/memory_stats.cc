@@ -12,7 +12,7 @@
 
 #include "base/host_memory.h"
 #include "base/text.h"
-#include "core/device/device.h"
+#include "core/device/devices.h"
 
 namespace lockstep::core {
 namespace {
@@ -71,7 +71,7 @@ MemoryStats memory_stats() {
                 sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
                 allocated.load(),
                 most.load()};
-  if (const auto device = cuda_memory()) {
+  if (const auto device = local_device().memory()) {
     m.allocated_bytes = device->allocated_bytes;
     m.max_allocated_bytes = device->max_allocated_bytes;
     m.total_bytes = device->total_bytes;
@@ -84,8 +84,8 @@ MemoryStats memory_stats() {
 
 std::string memory_line(const std::string& stage, int rank) {
   const MemoryStats m = memory_stats();
-  const int64_t stage_most =
-      cuda_device_count() > 0 ? m.max_allocated_bytes : most_of_stage.exchange(m.allocated_bytes);
+  const int64_t stage_most = local_device().count() > 0 ? m.max_allocated_bytes
+                                                        : most_of_stage.exchange(m.allocated_bytes);
   auto gb = [](int64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   nlohmann::ordered_json line{{"stage", stage},
                               {"rank", rank},

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/host_memory.h"
-#include "core/device/device.h"
+#include "core/device/devices.h"
 #include "core/train/memory_stats.h"
 
 namespace lockstep::core {
@@ -38,8 +38,8 @@ void keep_memory(int64_t bytes) {
 
 Result<Membership> join_alone() {
   RendezvousOptions options;
-  options.device = compute_device(0);
-  set_up_device(options.device);
+  options.device = local_device().of_rank(0);
+  local_device().set_up(options.device);
   return join(options);
 }
 

@@ -1,7 +1,7 @@
 // What a process that uses LibTorch sets up once, before its first tensor.
 #pragma once
 
-#include "core/comm/communicator.h"
+#include "core/comm/join.h"
 
 namespace lockstep::core {
 

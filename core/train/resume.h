@@ -10,6 +10,7 @@
 #include "checkpoint/record/catalog.h"
 #include "config/config.h"
 #include "core/comm/communicator.h"
+#include "core/comm/shared_store.h"
 #include "core/train/memory_place.h"
 #include "core/train/training_step.h"
 #include "data/loader/data_history.h"

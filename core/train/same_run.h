@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "core/comm/communicator.h"
+#include "core/comm/shared_store.h"
 
 namespace lockstep::core {
 

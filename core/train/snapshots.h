@@ -12,6 +12,7 @@
 #include "checkpoint/snapshot/memory_tier.h"
 #include "config/config.h"
 #include "core/comm/communicator.h"
+#include "core/comm/shared_store.h"
 #include "core/train/memory_place.h"
 #include "core/train/resume.h"
 #include "core/train/training_step.h"

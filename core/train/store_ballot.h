@@ -4,7 +4,7 @@
 #pragma once
 
 #include "checkpoint/save/ballot.h"
-#include "core/comm/communicator.h"
+#include "core/comm/shared_store.h"
 
 namespace lockstep::core {
 

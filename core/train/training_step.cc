@@ -3,21 +3,12 @@
 #include <cmath>
 
 #include "base/check.h"
-#include "core/device/device.h"
-#include "core/device/runtime.h"
+#include "core/device/devices.h"
+#include "core/kernels/kernel_table.h"
 #include "core/model/decoder.h"
-#include "core/optim/adamw.h"
 
 namespace lockstep::core {
 namespace {
-
-void square_tiles(at::Tensor& grad, float scale, int64_t tiles, double* sums_out) {
-  if constexpr (cuda::kBuilt) {
-    if (grad.is_cuda())
-      return cuda::scale_and_square_tiles(grad.data_ptr<float>(), scale, tiles, sums_out);
-  }
-  scale_and_square_tiles(grad.data_ptr<float>(), scale, tiles, sums_out);
-}
 
 // `grad`: of all that the unit holds, where its state lies.
 void update_unit(Unit& unit, const at::Tensor& grad, const AdamWStep& step) {
@@ -28,13 +19,7 @@ void update_unit(Unit& unit, const at::Tensor& grad, const AdamWStep& step) {
     const float* g = grad.data_ptr<float>() + at;
     float* master = state.master_S.data_ptr<float>() + at;
     float *m = state.adam_m_S.data_ptr<float>() + at, *v = state.adam_v_S.data_ptr<float>() + at;
-    if constexpr (cuda::kBuilt) {
-      if (grad.is_cuda()) {
-        cuda::adamw_update(step, decay, g, master, m, v, n);
-        continue;
-      }
-    }
-    adamw_update(step, decay, g, master, m, v, n);
+    kernels_on(grad).adamw_update(step, decay, g, master, m, v, n);
   }
 }
 
@@ -116,14 +101,15 @@ void TrainingStep::refresh_compute_copies() {
 
 void TrainingStep::pull_state() {
   for (Unit* unit : trained_) unit->state.pull();
-  synchronize(strategy_.device);
+  device_of(strategy_.device).current_stream()->synchronize();
 }
 
 at::Tensor TrainingStep::on_device(const std::vector<int64_t>& values, int64_t rows) const {
   const int64_t columns = static_cast<int64_t>(values.size()) / rows;
-  const at::Tensor host = host_tensor({rows, columns}, at::kLong, strategy_.device);
+  const Device& device = device_of(strategy_.device);
+  const at::Tensor host = device.host_tensor({rows, columns}, at::kLong);
   std::copy(values.begin(), values.end(), host.data_ptr<int64_t>());
-  return core::on_device(host, strategy_.device);
+  return device.copy_of(host, strategy_.device);
 }
 
 void TrainingStep::set_trace(TraceRecorder* trace) {
@@ -246,8 +232,10 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   int64_t at_tile = 0;
   for (Unit* unit : trained_) {
     folded_.push_back(unit->grads.folded());
-    square_tiles(folded_.back(), scale, unit->layout.tiles_per_rank,
-                 in.data_ptr<double>() + at_tile);
+    const at::Tensor& grad = folded_.back();
+    kernels_on(grad).scale_and_square_tiles(grad.data_ptr<float>(), scale,
+                                            unit->layout.tiles_per_rank,
+                                            in.data_ptr<double>() + at_tile);
     at_tile += unit->layout.tiles_per_rank;
   }
   in = in.cpu();

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/file_system.h"
-#include "core/comm/communicator.h"
+#include "core/comm/join.h"
 #include "worker_link/progress_page.h"
 #include "worker_link/worker_orders.h"
 

@@ -1,6 +1,7 @@
 // tiktoken's rank files and Mistral's tekken.json: tokens as base64, their ids are their ranks.
+#include <sodium.h>
+
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -80,16 +81,6 @@ void add_llama3_reserved(std::vector<AddedToken>& tokens) {
                       .content = text("<|reserved_special_token_", reserved++, "|>"),
                       .special = true});
   }
-}
-
-std::array<int8_t, 256> base64_values() {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int8_t, 256> values{};
-  values.fill(-1);
-  for (size_t i = 0; i < kDigits.size(); ++i)
-    values[static_cast<uint8_t>(kDigits[i])] = static_cast<int8_t>(i);
-  return values;
 }
 
 // Puts `token` at `id`. Errors: kConfig, no base64, a rank out of range or given twice.
@@ -191,20 +182,14 @@ Result<std::unique_ptr<Tokenizer>> read_tekken(const json& root) {
 }  // namespace
 
 bool decode_base64(std::string_view encoded, std::string& bytes) {
-  static const std::array<int8_t, 256> kValues = base64_values();
-  if (encoded.size() % 4 != 0) return false;
-  bytes.clear();
-  const size_t padding = encoded.ends_with("==") ? 2 : encoded.ends_with("=") ? 1 : 0;
-  uint32_t bits = 0;
-  for (size_t i = 0; i + padding < encoded.size(); ++i) {
-    const int8_t value = kValues[static_cast<uint8_t>(encoded[i])];
-    if (value < 0) return false;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    if (i % 4 == 1) bytes += static_cast<char>(bits >> 4);
-    if (i % 4 == 2) bytes += static_cast<char>(bits >> 2);
-    if (i % 4 == 3) bytes += static_cast<char>(bits);
-  }
-  return true;
+  bytes.resize(encoded.size() / 4 * 3);
+  size_t size = 0;
+  const int refused =
+      sodium_base642bin(reinterpret_cast<unsigned char*>(bytes.data()), bytes.size(),
+                        encoded.data(), encoded.size(), /*ignore=*/nullptr, &size,
+                        /*b64_end=*/nullptr, sodium_base64_VARIANT_ORIGINAL);
+  bytes.resize(size);
+  return refused == 0;
 }
 
 Result<std::unique_ptr<Tokenizer>> parse_tiktoken(std::string_view contents) {

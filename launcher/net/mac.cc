@@ -42,13 +42,17 @@ void fill_random(std::span<unsigned char> bytes) {
 void wipe(std::span<unsigned char> bytes) { sodium_memzero(bytes.data(), bytes.size()); }
 
 std::string hex_digits(std::span<const unsigned char> bytes) {
-  constexpr char kHex[] = "0123456789abcdef";
-  std::string digits;
-  for (const unsigned char byte : bytes) {
-    digits += kHex[byte >> 4];
-    digits += kHex[byte & 15];
-  }
+  std::string digits(2 * bytes.size() + 1, '\0');
+  sodium_bin2hex(digits.data(), digits.size(), bytes.data(), bytes.size());
+  digits.pop_back();  // its zero
   return digits;
+}
+
+bool read_hex_digits(std::string_view digits, std::span<unsigned char> bytes) {
+  size_t size = 0;
+  return sodium_hex2bin(bytes.data(), bytes.size(), digits.data(), digits.size(),
+                        /*ignore=*/nullptr, &size, /*hex_end=*/nullptr) == 0 &&
+         size == bytes.size();
 }
 
 }  // namespace lockstep::launcher::net

@@ -26,6 +26,8 @@ void wipe(std::span<unsigned char> bytes);
 
 // Two lower-case digits a byte.
 std::string hex_digits(std::span<const unsigned char> bytes);
+// False where `digits` are not the hexadecimal digits, of either case, of as many bytes.
+bool read_hex_digits(std::string_view digits, std::span<unsigned char> bytes);
 
 inline std::string_view view(std::span<const unsigned char> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

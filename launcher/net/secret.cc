@@ -94,19 +94,8 @@ Secret Secret::generate() {
 }
 
 Result<Secret> Secret::parse(const std::string& hex_digits) {
-  const auto value_of = [](char c) -> int {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-  };
   Secret secret;
-  bool good = hex_digits.size() == kDigits;
-  for (size_t i = 0; good && i < kBytes; ++i) {
-    const int high = value_of(hex_digits[2 * i]), low = value_of(hex_digits[2 * i + 1]);
-    good = high >= 0 && low >= 0;
-    secret.bytes_[i] = static_cast<unsigned char>(high * 16 + low);
-  }
-  if (!good)
+  if (!read_hex_digits(hex_digits, secret.bytes_))
     return Error{Code::kConfig, text("a job's secret is ", kDigits,
                                      " hexadecimal digits, for "
                                      "example from `openssl rand -hex ",

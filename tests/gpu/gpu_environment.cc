@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "core/device/device.h"
+#include "core/device/devices.h"
 
 namespace lockstep::core {
 namespace {
@@ -11,8 +11,8 @@ namespace {
 class Gpu : public testing::Environment {
   void SetUp() override {
     setenv(kCublasWorkspace[0], kCublasWorkspace[1], 1);
-    ASSERT_GT(cuda_device_count(), 0) << "these tests need a GPU";
-    set_up_device(compute_device(0));
+    ASSERT_GT(local_device().count(), 0) << "these tests need a GPU";
+    local_device().set_up(local_device().of_rank(0));
   }
 };
 [[maybe_unused]] testing::Environment* const gpu = testing::AddGlobalTestEnvironment(new Gpu);

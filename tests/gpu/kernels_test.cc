@@ -3,18 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "base/hash.h"
-#include "core/device/device.h"
-#include "core/kernels/add_kernels.h"
-#include "core/kernels/cuda_kernels.h"
-#include "core/kernels/cuda_tensors.h"
-#include "core/optim/adamw.h"
+#include "core/kernels/kernel_table.h"
 #include "layout/model_spec.h"
+#include "tests/support/device_checks.h"
 
 namespace lockstep::core {
 namespace {
 
 constexpr int64_t kTile = layout::kTileElements;
 const at::Device kGpu(at::kCUDA, 0);
+const Kernels &cpu = kernels_on(at::kCPU), &gpu = kernels_on(kGpu);
 
 at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
@@ -30,6 +28,8 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
 at::Tensor fp64(const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(); }
 float* floats(const at::Tensor& t) { return t.data_ptr<float>(); }
 
+TEST(GpuDevice, DoesWhatADeviceDoes) { check_device(local_device(), kGpu); }
+
 TEST(GpuAdamW, TheCpusBits) {
   const int64_t n = 3 * kTile;
   at::Tensor grad = random_tensor({n}, 1) * 1e-3, master = random_tensor({n}, 2);
@@ -39,9 +39,9 @@ TEST(GpuAdamW, TheCpusBits) {
   const at::Tensor on_gpu[] = {grad.to(kGpu), master.to(kGpu), m.to(kGpu), v.to(kGpu)};
   for (int64_t t = 1; t <= 5; ++t) {
     const AdamWStep step = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.7, t);
-    adamw_update(step, t % 2 == 0, floats(grad), floats(master), floats(m), floats(v), n);
-    cuda::adamw_update(step, t % 2 == 0, floats(on_gpu[0]), floats(on_gpu[1]), floats(on_gpu[2]),
-                       floats(on_gpu[3]), n);
+    cpu.adamw_update(step, t % 2 == 0, floats(grad), floats(master), floats(m), floats(v), n);
+    gpu.adamw_update(step, t % 2 == 0, floats(on_gpu[0]), floats(on_gpu[1]), floats(on_gpu[2]),
+                     floats(on_gpu[3]), n);
   }
   EXPECT_TRUE(same_bits(master, on_gpu[1]));
   EXPECT_TRUE(same_bits(m, on_gpu[2]));
@@ -52,8 +52,8 @@ TEST(GpuTileNorm, TheCpusBits) {
   const int64_t tiles = 37;  // not a whole number of blocks
   at::Tensor grad = random_tensor({tiles * kTile}, 5), sums = at::zeros({tiles}, at::kDouble);
   const at::Tensor on_gpu = grad.to(kGpu), gpu_sums = sums.to(kGpu);
-  scale_and_square_tiles(floats(grad), 0.37f, tiles, sums.data_ptr<double>());
-  cuda::scale_and_square_tiles(floats(on_gpu), 0.37f, tiles, gpu_sums.data_ptr<double>());
+  cpu.scale_and_square_tiles(floats(grad), 0.37f, tiles, sums.data_ptr<double>());
+  gpu.scale_and_square_tiles(floats(on_gpu), 0.37f, tiles, gpu_sums.data_ptr<double>());
   EXPECT_TRUE(same_bits(grad, on_gpu));
   EXPECT_TRUE(same_bits(sums, gpu_sums));
 }
@@ -62,19 +62,19 @@ TEST(GpuAddKernels, TheCpusBits) {
   const int64_t n = 100003;
   at::Tensor sum = random_tensor({n}, 6);
   const at::Tensor part = random_tensor({n}, 7), half = part.to(at::kBFloat16);
-  const at::Tensor gpu_sum = sum.to(kGpu), gpu_part = part.to(kGpu), gpu_half = half.to(kGpu);
-  const auto bits = [](const at::Tensor& t) { return static_cast<uint16_t*>(t.data_ptr()); };
-  add_floats(floats(sum), floats(part), n);
-  add_bf16(floats(sum), bits(half), n);
-  cuda::add_floats(floats(gpu_sum), floats(gpu_part), n);
-  cuda::add_bf16(floats(gpu_sum), bits(gpu_half), n);
+  const at::Tensor gpu_sum = sum.to(kGpu), gpu_half = half.to(kGpu);
+  for (const at::Tensor& one : {part, half}) {
+    cpu.add_to(sum, one);
+    gpu.add_to(gpu_sum, one.to(kGpu));
+  }
   EXPECT_TRUE(same_bits(sum, gpu_sum));
   at::Tensor narrow = at::empty_like(half), gpu_narrow = at::empty_like(gpu_half);
-  narrow_to_bf16(bits(narrow), floats(sum), n);
-  cuda::narrow_to_bf16(bits(gpu_narrow), floats(gpu_sum), n);
+  cpu.narrow(narrow, sum);
+  gpu.narrow(gpu_narrow, gpu_sum);
   EXPECT_TRUE(same_bits(narrow, gpu_narrow));
-  cuda::widen_bf16(floats(gpu_sum), bits(gpu_narrow), n);
-  EXPECT_TRUE(same_bits(narrow.to(at::kFloat), gpu_sum));
+  cpu.set_to(sum, narrow);
+  gpu.set_to(gpu_sum, gpu_narrow);
+  EXPECT_TRUE(same_bits(sum, gpu_sum));
 }
 
 // One warp a row, one block a row.
@@ -89,8 +89,8 @@ TEST_P(GpuNorms, RmsNormMatchesAutogradInFp64) {
   const at::Tensor y64 = x64 * (x64.pow(2).mean(-1, true) + 1e-5).rsqrt() * w64;
   const auto grads = torch::autograd::grad({y64}, {x64, w64}, {dy.to(at::kDouble)});
   at::Tensor scale, dw = at::zeros({dim}, kGpu), dx = dy.to(kGpu);
-  EXPECT_LT(max_difference(cuda::rms_norm(x.to(kGpu), w.to(kGpu), 1e-5, scale), y64), 1e-5);
-  cuda::rms_norm_back(dx, x.to(kGpu), w.to(kGpu), scale, residual.to(kGpu), dx, dw);
+  EXPECT_LT(max_difference(gpu.rms_norm(x.to(kGpu), w.to(kGpu), 1e-5, scale), y64), 1e-5);
+  gpu.rms_norm_back(dx, x.to(kGpu), w.to(kGpu), scale, residual.to(kGpu), dw);
   EXPECT_LT(max_difference(dx, grads[0] + residual), 2e-5);
   EXPECT_LT(max_difference(dw, grads[1]), 2e-4);
 }
@@ -103,9 +103,9 @@ TEST_P(GpuNorms, LayerNormMatchesAutogradInFp64) {
   const at::Tensor y64 = at::layer_norm(x64, {dim}, w64, b64, 1e-5);
   const auto grads = torch::autograd::grad({y64}, {x64, w64, b64}, {dy.to(at::kDouble)});
   at::Tensor stats, dw = at::zeros({dim}, kGpu), db = at::zeros({dim}, kGpu), dx = dy.to(kGpu);
-  const at::Tensor y = cuda::layer_norm(x.to(kGpu), w.to(kGpu), b.to(kGpu), 1e-5, stats);
+  const at::Tensor y = gpu.layer_norm(x.to(kGpu), w.to(kGpu), b.to(kGpu), 1e-5, stats);
   EXPECT_LT(max_difference(y, y64), 1e-5);
-  cuda::layer_norm_back(dx, x.to(kGpu), w.to(kGpu), stats, {}, dx, dw, db);
+  gpu.layer_norm_back(dx, x.to(kGpu), w.to(kGpu), stats, {}, dw, db);
   EXPECT_LT(max_difference(dx, grads[0]), 2e-5);
   EXPECT_LT(max_difference(dw, grads[1]), 2e-4);
   EXPECT_LT(max_difference(db, grads[2]), 2e-4);
@@ -120,11 +120,11 @@ TEST(GpuHeadNorm, IsRmsNormOfEachHead) {
   };
   at::Tensor y = x.clone(), dx = dy.clone(), scale, plain_scale;
   at::Tensor dw = at::zeros({dim}, kGpu), plain_dw = at::zeros({dim}, kGpu);
-  cuda::head_norm(x, gpu_w, y, scale, first, heads, 1e-6);
-  EXPECT_TRUE(same_bits(part(y), cuda::rms_norm(part(x), gpu_w, 1e-6, plain_scale)));
-  cuda::head_norm_back(dy, x, gpu_w, scale, dx, dw, first, heads);
+  gpu.head_norm(x, gpu_w, y, scale, first, heads, 1e-6);
+  EXPECT_TRUE(same_bits(part(y), gpu.rms_norm(part(x), gpu_w, 1e-6, plain_scale)));
+  gpu.head_norm_back(dx, x, gpu_w, scale, dw, first, heads);
   at::Tensor plain_dx = part(dy);
-  cuda::rms_norm_back(part(dy), part(x), gpu_w, plain_scale, {}, plain_dx, plain_dw);
+  gpu.rms_norm_back(plain_dx, part(x), gpu_w, plain_scale, {}, plain_dw);
   EXPECT_TRUE(same_bits(part(dx), plain_dx));
   EXPECT_TRUE(same_bits(dw, plain_dw));
   EXPECT_TRUE(same_bits(y.narrow(1, 0, first), x.narrow(1, 0, first))) << "other columns";
@@ -135,13 +135,13 @@ TEST(GpuActivations, MatchAutogradInFp64) {
   const at::Tensor g64 = fp64(gate_up);
   const at::Tensor y64 = at::silu(g64.narrow(1, 0, 33)) * g64.narrow(1, 33, 33);
   at::Tensor d = gate_up.to(kGpu);
-  EXPECT_LT(max_difference(cuda::swiglu(d), y64), 1e-5);
-  cuda::swiglu_back(dy.to(kGpu), d, d);
+  EXPECT_LT(max_difference(gpu.swiglu(d), y64), 1e-5);
+  gpu.swiglu_back(dy.to(kGpu), d);
   EXPECT_LT(max_difference(d, torch::autograd::grad({y64}, {g64}, {dy.to(at::kDouble)})[0]), 2e-5);
   const at::Tensor x64 = fp64(dy), gelu64 = at::gelu(x64, "tanh");
   at::Tensor dx = dy.to(kGpu);
-  EXPECT_LT(max_difference(cuda::gelu_new(dx), gelu64), 1e-6);
-  cuda::gelu_new_back(dy.to(kGpu), dx, dx);
+  EXPECT_LT(max_difference(gpu.gelu_new(dx), gelu64), 1e-6);
+  gpu.gelu_new_back(dy.to(kGpu), dx);
   EXPECT_LT(max_difference(dx, torch::autograd::grad({gelu64}, {x64}, {dy.to(at::kDouble)})[0]),
             1e-5);
 }
@@ -150,9 +150,10 @@ TEST(GpuRotary, TurningBackRestores) {
   const at::Tensor angle = random_tensor({16, 4}, 21).to(kGpu), x = random_tensor({32, 24}, 22);
   at::Tensor turned = x.to(kGpu);
   const at::Tensor positions = (at::arange(32, at::kLong) * 5 % 16).to(kGpu);
-  cuda::rotate_rows(turned, angle.cos(), angle.sin(), positions, 3, 8, 1.0f);
+  const RotaryTable table{angle.cos(), angle.sin()};
+  gpu.rotate_rows(turned, table, positions, 3, 8, 1.0f);
   EXPECT_GT(max_difference(turned, x), 0.1);
-  cuda::rotate_rows(turned, angle.cos(), angle.sin(), positions, 3, 8, -1.0f);
+  gpu.rotate_rows(turned, table, positions, 3, 8, -1.0f);
   EXPECT_LT(max_difference(turned, x), 1e-6);
 }
 
@@ -167,7 +168,7 @@ TEST(GpuCrossEntropy, MatchesAutogradAndSkipsIgnoredRows) {
         z * at::logsumexp(l64, 1).square() * valid;
     const auto grads = torch::autograd::grad({rows64.sum()}, {l64});
     at::Tensor got = logits.to(kGpu), losses = at::empty({6}, at::kDouble).to(kGpu);
-    cuda::cross_entropy(got, labels.to(kGpu), z, smoothing, 0.25f, true, losses);
+    gpu.cross_entropy(got, labels.to(kGpu), {z, smoothing}, 0.25f, true, losses);
     EXPECT_LT(max_difference(losses, rows64), 1e-5);
     EXPECT_LT(max_difference(got, grads[0] * 0.25), 1e-6);
   }
@@ -180,13 +181,11 @@ TEST(GpuEmbedding, RowsAreAddedInTokenOrder) {
   const at::Tensor tokens = (at::arange(rows, at::kLong) * 7) % 5;
   at::Tensor sum = random_tensor({8, dim}, 25), positions = random_tensor({64, dim}, 26);
   at::Tensor gpu_sum = sum.to(kGpu), gpu_positions = positions.to(kGpu);
-  for (int64_t r = 0; r < rows; ++r) {
-    const uint16_t* row = static_cast<const uint16_t*>(dy.data_ptr()) + r * dim;
-    add_bf16(floats(sum) + tokens.data_ptr<int64_t>()[r] * dim, row, dim);
-    add_bf16(floats(positions) + r % 64 * dim, row, dim);
-  }
-  cuda::add_token_rows(gpu_sum, dy.to(kGpu), tokens.to(kGpu));
-  cuda::add_token_rows(gpu_positions, dy.to(kGpu), (at::arange(rows, at::kLong) % 64).to(kGpu));
+  const at::Tensor places = at::arange(rows, at::kLong) % 64;
+  cpu.add_rows(sum, dy, tokens);
+  cpu.add_rows(positions, dy, places);
+  gpu.add_rows(gpu_sum, dy.to(kGpu), tokens.to(kGpu));
+  gpu.add_rows(gpu_positions, dy.to(kGpu), places.to(kGpu));
   EXPECT_TRUE(same_bits(sum, gpu_sum));
   EXPECT_TRUE(same_bits(positions, gpu_positions));
 }
@@ -194,24 +193,23 @@ TEST(GpuEmbedding, RowsAreAddedInTokenOrder) {
 TEST(GpuColumns, SumsDoNotChangeFromRunToRun) {
   const at::Tensor dy = random_tensor({20000, 96}, 27).to(kGpu);
   at::Tensor once = at::zeros({64}, kGpu), again = at::zeros({64}, kGpu);
-  cuda::add_columns(once, dy, 32);
-  cuda::add_columns(again, dy, 32);
+  gpu.add_columns(once, dy, 32);
+  gpu.add_columns(again, dy, 32);
   EXPECT_TRUE(same_bits(once, again));
   EXPECT_LT(max_difference(once, dy.narrow(1, 32, 64).to(at::kDouble).sum(0)), 1e-2);
 }
 
 // Which elements are kept is a function of (key, counter, place): that of the CPU.
 TEST(GpuDropout, DrawsByCounter) {
-  const int64_t n = 1000;
+  const int64_t n = 1640;
   at::Tensor x = at::ones({n}, kGpu);
-  const uint32_t threshold = uint32_t{1} << 30;  // a quarter is dropped
-  cuda::dropout(floats(x), 640, n, 99, 7, threshold, 2.0f);
+  const DropoutDraw draw{99, 7, uint32_t{1} << 30, 2.0f};  // a quarter is dropped
+  gpu.dropout(x, draw);
   const at::Tensor got = x.cpu();
-  for (int64_t i = 0; i < n; ++i) {
-    const int64_t e = 640 + i;
+  for (int64_t e = 0; e < n; ++e) {
     const Philox4 random = philox(99, 7, static_cast<uint64_t>(e / 64 * 16 + e % 16));
-    const float want = random.word[e % 64 / 16] >= threshold ? 2.0f : 0.0f;
-    ASSERT_EQ(floats(got)[i], want) << i;
+    const float want = random.word[e % 64 / 16] >= draw.threshold ? 2.0f : 0.0f;
+    ASSERT_EQ(floats(got)[e], want) << e;
   }
 }
 
@@ -248,12 +246,12 @@ TEST_P(GpuAttention, MatchesAutogradInFp64) {
       const at::Tensor out64 =
           at::matmul(p, repeated(h + k)).transpose(1, 2).reshape({batch * t, h * e});
       const auto grads = torch::autograd::grad({out64}, {all64}, {d_out.to(at::kDouble)});
-      cuda::AttentionKept kept;
-      const cuda::AttentionShape shape{h, k, e, window, fused};
-      const at::Tensor out = cuda::attention(shape, qkv.to(kGpu), documents, kept);
+      AttentionKept kept;
+      const AttentionShape shape{h, k, e, window, fused};
+      const at::Tensor out = gpu.attention(shape, qkv.to(kGpu), documents, kept);
       EXPECT_LT(max_difference(out, out64), tolerance) << window << " " << dtype;
       const auto back = [&] {
-        return cuda::attention_back(shape, d_out.to(kGpu), qkv.to(kGpu), out, documents, kept);
+        return gpu.attention_back(shape, d_out.to(kGpu), qkv.to(kGpu), documents, kept);
       };
       const at::Tensor d = back();
       EXPECT_LT(max_difference(d, grads[0]), tolerance) << window << " " << dtype;
@@ -267,7 +265,7 @@ TEST(GpuHead, ProductsOfBf16AreAddedInFp32) {
   at::Tensor sum = random_tensor({48, 32}, 32);
   const at::Tensor want = sum.to(at::kDouble) + at::mm(a.to(at::kDouble), b.to(at::kDouble));
   at::Tensor got = sum.to(kGpu);
-  cuda::add_product(got, a.to(kGpu), b.to(kGpu));
+  gpu.add_product(got, a.to(kGpu), b.to(kGpu));
   EXPECT_LT(max_difference(got, want), 1e-4);
 }
 

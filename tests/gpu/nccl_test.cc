@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 #include "core/comm/device_communicator.h"
-#include "core/device/device.h"
+#include "core/device/devices.h"
 #include "tests/support/thread_group.h"
 
 namespace lockstep::core {
@@ -17,10 +17,10 @@ std::vector<int64_t> counts_of(int ranks, int64_t each) {
 }
 
 void check_rank(int rank, int ranks, const std::shared_ptr<ThreadHub>& hub) {
-  const at::Device device = compute_device(rank);
-  set_up_device(device);
-  auto connected = connect_nccl(std::make_unique<ThreadCommunicator>(hub, rank),
-                                std::vector<int>(static_cast<size_t>(ranks), 0), 60, 60);
+  const at::Device device = local_device().of_rank(rank);
+  local_device().set_up(device);
+  auto connected = connect_devices(std::make_unique<ThreadCommunicator>(hub, rank),
+                                   std::vector<int>(static_cast<size_t>(ranks), 0), 60, 60);
   ASSERT_TRUE(connected.ok()) << connected.error().message;
   Communicator& comm = **connected;
   const auto options = at::TensorOptions(at::kFloat).device(device);
@@ -40,7 +40,7 @@ void check_rank(int rank, int ranks, const std::shared_ptr<ThreadHub>& hub) {
 }
 
 TEST(GpuNccl, DataArrivesInRankOrder) {
-  const int ranks = cuda_device_count();
+  const int ranks = local_device().count();
   auto hub = std::make_shared<ThreadHub>(ranks);
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) threads.emplace_back(check_rank, r, ranks, hub);

@@ -2,7 +2,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <gtest/gtest.h>
 
-#include "core/device/device.h"
+#include "core/device/devices.h"
 #include "core/train/state_pieces.h"
 #include "hf/configured_model.h"
 #include "tests/unit/core/strategies.h"
@@ -103,7 +103,7 @@ TEST(GpuTraining, FullShardHoldsLessThanDdp) {
     c10::cuda::CUDACachingAllocator::emptyCache();
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
     train(setting, 2, config, kGpu);
-    return cuda_memory()->max_allocated_bytes;
+    return local_device().memory()->max_allocated_bytes;
   };
   EXPECT_LT(peak_of(ShardingStrategy::kFullShard), peak_of(ShardingStrategy::kDdp) / 2);
 }

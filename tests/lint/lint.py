@@ -55,6 +55,8 @@ MAX_ROOMS = 25  # sources of one folder; a header and its source count once
 TORCH = re.compile(r"^(torch|ATen|c10|c10d|caffe2|gloo)/")
 ALL_OF_TORCH = ("torch/torch.h", "torch/all.h", "torch/extension.h")
 PRECOMPILED = "core/pch.h"
+# Above the seam for the device: what calls NCCL, and the report that has CUDA's facts by name.
+NAMES_CUDA = ("core/comm/nccl_communicator.cc", "cli/doctor/")
 BANNED_WORDS = {"manager", "handler", "helper", "util", "misc"}
 # Names that belong to libraries.
 FOREIGN_NAMES = {"sa_handler", "error_handler_t", "sighandler_t"}
@@ -228,6 +230,17 @@ def check_torch_header(tree):
                 yield Finding("torch_header", path, line, "the build adds the precompiled header")
 
 
+def check_cuda(tree):
+    """One seam for the device: above core/device and core/kernels no code names CUDA. A string is
+    for people, or is a key of theirs."""
+    for path, text in tree.cpp("core", "cli"):
+        if room_of(path) in ("core/device", "core/kernels") or path.startswith(NAMES_CUDA):
+            continue
+        for number, line in enumerate(cpp_text.code_only(text).split("\n"), 1):
+            if re.search("cuda", line, re.IGNORECASE):
+                yield Finding("cuda", path, number, "CUDA stops at core/device and core/kernels")
+
+
 def check_function_size(tree):
     for path, text in tree.cpp():
         for name, first, last in cpp_text.functions(text):
@@ -348,7 +361,7 @@ def check_format(tree):
 
 
 RULES = {"arrows": check_arrows, "circles": check_circles, "crowds": check_crowds,
-         "torch": check_torch, "torch_header": check_torch_header,
+         "torch": check_torch, "torch_header": check_torch_header, "cuda": check_cuda,
          "function_size": check_function_size, "file_size": check_file_size,
          "columns": check_columns, "raw_calls": check_raw_calls, "words": check_words,
          "paths": check_paths, "built": check_built, "pragma_once": check_headers,

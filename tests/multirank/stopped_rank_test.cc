@@ -24,7 +24,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "core/comm/communicator.h"
+#include "core/comm/join.h"
 #include "core/train/process.h"
 #include "core/train/turns.h"
 #include "tests/support/eventually.h"

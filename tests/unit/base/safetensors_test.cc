@@ -108,5 +108,36 @@ TEST(Float16, EveryHalfIsItsExactFloat) {
   }
 }
 
+std::vector<std::string> names_of(const std::vector<SafetensorsFile>& files) {
+  std::vector<std::string> names;
+  for (const SafetensorsFile& file : files) names.push_back(file.name);
+  return names;
+}
+
+TEST(SafetensorsFiles, AreCutWhereTheNextTensorWouldExceedTheLimit) {
+  const std::vector<SafetensorsEntry> tensors = {
+      {"a", "F32", {10}}, {"b", "BF16", {10}}, {"c", "F32", {100}}, {"d", "F32", {1}}};
+  EXPECT_EQ(names_of(cut_into_files(tensors, 464)), std::vector<std::string>{"model.safetensors"});
+  const auto files = cut_into_files(tensors, 60);  // c alone is larger
+  EXPECT_EQ(names_of(files), (std::vector<std::string>{"model-00001-of-00003.safetensors",
+                                                       "model-00002-of-00003.safetensors",
+                                                       "model-00003-of-00003.safetensors"}));
+  EXPECT_EQ(files[0].data_bytes(), 60);
+  EXPECT_EQ(files[1].data_bytes(), 400);
+  for (const SafetensorsFile& file : files) {
+    const auto header =
+        header_of(file.preamble + std::string(static_cast<size_t>(file.data_bytes()), '\0'));
+    ASSERT_TRUE(header.ok()) << header.error().message;
+    EXPECT_EQ(header.value().metadata.at("format"), "pt");
+    EXPECT_EQ(header.value().entries.size(), file.header.entries.size());
+  }
+  EXPECT_EQ(safetensors_index(files),
+            "{\n  \"metadata\": {\n    \"total_size\": 464\n  },\n  \"weight_map\": {\n"
+            "    \"a\": \"model-00001-of-00003.safetensors\",\n"
+            "    \"b\": \"model-00001-of-00003.safetensors\",\n"
+            "    \"c\": \"model-00002-of-00003.safetensors\",\n"
+            "    \"d\": \"model-00003-of-00003.safetensors\"\n  }\n}\n");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -49,7 +49,7 @@ Path saved(
 
 Result<Path> resharded(const Path& source, const Path& folder, int64_t world_size,
                        FileSystem& disk = posix_file_system()) {
-  return reshard(disk, {source, folder, world_size, "", 2, "abc123"}, kSilent);
+  return reshard(disk, {source, folder, world_size, {}, 2, "abc123"}, kSilent);
 }
 
 CheckpointDiff diff_of(const Path& a, const Path& b) {

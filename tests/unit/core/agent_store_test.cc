@@ -12,7 +12,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "core/comm/communicator.h"
+#include "core/comm/join.h"
 #include "launcher/net/network.h"
 #include "launcher/net/store_server.h"
 #include "tests/support/eventually.h"

@@ -1,8 +1,9 @@
 // Folding and the optimizer: the same bits at any cut.
 #include <gtest/gtest.h>
 
+#include "core/kernels/adamw_kernels.h"
 #include "core/kernels/add_kernels.h"
-#include "core/optim/adamw.h"
+#include "core/optim/learning_rate.h"
 #include "core/sharding/fold_tree.h"
 #include "layout/model_spec.h"
 
@@ -73,7 +74,7 @@ TEST(AddKernels, Bf16RoundingIsLibTorchs) {
   values[0] = std::nanf("");
   values[1] = INFINITY;
   at::Tensor ours = at::empty({4096}, at::kBFloat16);
-  narrow_to_bf16(static_cast<uint16_t*>(ours.data_ptr()), values.data_ptr<float>(), 4096);
+  narrow(static_cast<Bf16*>(ours.data_ptr()), values.data_ptr<float>(), 4096);
   EXPECT_TRUE(at::equal(ours.narrow(0, 1, 4095), values.to(at::kBFloat16).narrow(0, 1, 4095)));
   EXPECT_TRUE(std::isnan(ours[0].item<float>()));
 }

@@ -2,18 +2,14 @@
 #include "core/kernels/attention.h"
 
 #include "base/text.h"
+#include "core/kernels/kernel_table.h"
 #include "tests/unit/core/whole_model.h"
 
 namespace lockstep::core {
 namespace {
 
-layout::DecoderShape attention_shape() {
-  layout::DecoderShape s;
-  s.n_heads = 6;
-  s.n_kv_heads = 2;
-  s.head_dim = 8;
-  return s;
-}
+AttentionShape shape_of(int64_t window, bool fused) { return {6, 2, 8, window, fused}; }
+const Kernels& cpu = kernels_on(at::kCPU);
 
 struct Result64 {
   at::Tensor out, d_qkv;
@@ -30,15 +26,15 @@ at::Tensor hidden(const Documents& documents, int64_t batch, int64_t seq_len, in
 
 Result64 reference(const at::Tensor& qkv, const at::Tensor& d_out, const Documents& documents,
                    int64_t batch, int64_t window) {
-  const layout::DecoderShape s = attention_shape();
-  const int64_t seq_len = qkv.size(0) / batch, group = s.n_heads / s.n_kv_heads;
+  const AttentionShape s = shape_of(window, true);
+  const int64_t seq_len = qkv.size(0) / batch, group = s.heads / s.key_heads;
   at::Tensor x = leaf(qkv);
   const at::Tensor all =
-      x.view({batch, seq_len, s.n_heads + 2 * s.n_kv_heads, s.head_dim}).transpose(1, 2);
-  const at::Tensor q = all.narrow(1, 0, s.n_heads);
-  const at::Tensor k = all.narrow(1, s.n_heads, s.n_kv_heads).repeat_interleave(group, 1);
+      x.view({batch, seq_len, s.heads + 2 * s.key_heads, s.head_dim}).transpose(1, 2);
+  const at::Tensor q = all.narrow(1, 0, s.heads);
+  const at::Tensor k = all.narrow(1, s.heads, s.key_heads).repeat_interleave(group, 1);
   const at::Tensor v =
-      all.narrow(1, s.n_heads + s.n_kv_heads, s.n_kv_heads).repeat_interleave(group, 1);
+      all.narrow(1, s.heads + s.key_heads, s.key_heads).repeat_interleave(group, 1);
   const at::Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(8.0);
   const at::Tensor p =
       at::softmax(scores.masked_fill(hidden(documents, batch, seq_len, window), -INFINITY), -1);
@@ -102,12 +98,13 @@ TEST(Attention, FusedAndPlainMatchAutogradInFp64) {
         for (bool fused : {true, false}) {
           const std::string name = text(seq_len, " in ", documents.bounds.numel() - 1, " window ",
                                         window, fused ? " fused" : " plain");
-          const Attention attention(attention_shape(), window, fused);
-          Attention::Kept kept;
-          EXPECT_LT(max_difference(attention.forward(qkv, documents, kept), want.out), 2e-6)
+          const AttentionShape shape = shape_of(window, fused);
+          AttentionKept kept;
+          EXPECT_LT(max_difference(cpu.attention(shape, qkv, documents, kept), want.out), 2e-6)
               << name;
-          EXPECT_LT(max_difference(attention.backward(d_out, qkv, documents, kept), want.d_qkv),
-                    1e-5)
+          EXPECT_LT(
+              max_difference(cpu.attention_back(shape, d_out, qkv, documents, kept), want.d_qkv),
+              1e-5)
               << name;
         }
       }
@@ -117,14 +114,14 @@ TEST(Attention, Bf16StaysNearFp64) {
   for (const Documents& documents : some_documents(100))
     for (int64_t window : {0, 20})
       for (bool fused : {true, false}) {
-        const Attention attention(attention_shape(), window, fused);
+        const AttentionShape shape = shape_of(window, fused);
         const at::Tensor qkv = random_tensor({300, 80}, 1).to(at::kBFloat16);
         const at::Tensor d_out = random_tensor({300, 48}, 2).to(at::kBFloat16);
         const Result64 want = reference(qkv, d_out, documents, 3, window);
-        Attention::Kept kept;
-        const at::Tensor out = attention.forward(qkv, documents, kept);
+        AttentionKept kept;
+        const at::Tensor out = cpu.attention(shape, qkv, documents, kept);
         EXPECT_LT(((out - want.out).norm() / want.out.norm()).item<double>(), 0.005) << fused;
-        const at::Tensor d_qkv = attention.backward(d_out, qkv, documents, kept);
+        const at::Tensor d_qkv = cpu.attention_back(shape, d_out, qkv, documents, kept);
         EXPECT_LT(((d_qkv - want.d_qkv).norm() / want.d_qkv.norm()).item<double>(), 0.01) << fused;
       }
 }
@@ -185,19 +182,20 @@ TEST(Attention, ADocumentHasTheBitsThatItHasAlone) {
   const Documents both = Documents::create(1, 150, starts, at::kCPU);
   for (at::ScalarType compute : {at::kFloat, at::kBFloat16})
     for (bool fused : {true, false}) {
-      const Attention attention(attention_shape(), 20, fused);
+      const AttentionShape shape = shape_of(20, fused);
       const at::Tensor qkv = random_tensor({150, 80}, 1).to(compute);
       const at::Tensor d_out = random_tensor({150, 48}, 2).to(compute);
-      Attention::Kept kept, kept_alone;
-      const at::Tensor out = attention.forward(qkv, both, kept);
-      const at::Tensor d_qkv = attention.backward(d_out, qkv, both, kept);
+      AttentionKept kept, kept_alone;
+      const at::Tensor out = cpu.attention(shape, qkv, both, kept);
+      const at::Tensor d_qkv = cpu.attention_back(shape, d_out, qkv, both, kept);
       for (const auto& [first, length] : {std::pair<int64_t, int64_t>(0, 70), {70, 80}}) {
         const Documents one = Documents::create(1, length, {}, at::kCPU);
         const at::Tensor x = qkv.narrow(0, first, length).clone();
         const at::Tensor d = d_out.narrow(0, first, length).clone();
-        EXPECT_TRUE(at::equal(attention.forward(x, one, kept_alone), out.narrow(0, first, length)));
         EXPECT_TRUE(
-            at::equal(attention.backward(d, x, one, kept_alone), d_qkv.narrow(0, first, length)));
+            at::equal(cpu.attention(shape, x, one, kept_alone), out.narrow(0, first, length)));
+        EXPECT_TRUE(at::equal(cpu.attention_back(shape, d, x, one, kept_alone),
+                              d_qkv.narrow(0, first, length)));
       }
     }
 }

@@ -1,7 +1,7 @@
 // What the families add to the decoder, against LibTorch's autograd in fp64.
 #include <gtest/gtest.h>
 
-#include "core/kernels/tensor_kernels.h"
+#include "core/kernels/kernel_table.h"
 #include "core/model/block_stage.h"
 #include "tests/unit/core/whole_model.h"
 
@@ -52,8 +52,8 @@ TEST(HeadNorm, TouchesItsColumnsAloneAndMatchesAutogradInFp64) {
   const auto grads = torch::autograd::grad({y64}, {x64, w64}, {part(dy.to(at::kDouble))});
   at::Tensor y = at::full_like(x, 7), scale, dx = dy.clone();
   at::Tensor dw = at::zeros({e}, at::kFloat);
-  head_norm(x, w, y, scale, 4, heads, 1e-6);
-  head_norm_back(dx, x, w, scale, dw, 4, heads);
+  kernels_on(at::kCPU).head_norm(x, w, y, scale, 4, heads, 1e-6);
+  kernels_on(at::kCPU).head_norm_back(dx, x, w, scale, dw, 4, heads);
   EXPECT_LT(max_difference(part(y), y64), 3e-6);
   EXPECT_LT(max_difference(part(dx), part(grads[0])), 1e-5);
   EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
@@ -65,7 +65,7 @@ TEST(HeadNorm, TouchesItsColumnsAloneAndMatchesAutogradInFp64) {
 TEST(AddColumns, SumsInFp32WhateverTheDtype) {
   const at::Tensor dy = at::ones({1000, 5}, at::kFloat) * 1.0078125;  // exact in bf16
   at::Tensor sum = at::zeros({2}, at::kFloat);
-  add_columns(sum, dy.to(at::kBFloat16), 3);
+  kernels_on(at::kCPU).add_columns(sum, dy.to(at::kBFloat16), 3);
   EXPECT_EQ(max_difference(sum, at::full({2}, 1007.8125)), 0.0);
 }
 

@@ -1,16 +1,18 @@
 // The written-out kernels against LibTorch's autograd in fp64, and the properties that the
 // arithmetic rests on.
-#include "core/kernels/kernels.h"
+#include "core/kernels/kernel_table.h"
 
 #include <gtest/gtest.h>
 
-#include "core/kernels/tensor_kernels.h"
+#include "core/comm/join.h"
 #include "core/model/block_stage.h"
 #include "core/model/decoder.h"
 #include "core/model/embedding_stage.h"
 
 namespace lockstep::core {
 namespace {
+
+const Kernels& cpu = kernels_on(at::kCPU);
 
 at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
@@ -27,10 +29,10 @@ TEST(RmsNorm, ForwardAndBackwardMatchAutogradInFp64) {
   const at::Tensor y64 = x64 * (x64.pow(2).mean(-1, true) + 1e-5).rsqrt() * w64;
   const auto grads = torch::autograd::grad({y64}, {x64, w64}, {dy.to(at::kDouble)});
   at::Tensor scale, dw = at::zeros({37}, at::kFloat);
-  EXPECT_LT(max_difference(rms_norm(x, w, 1e-5, scale), y64), 2e-6);
+  EXPECT_LT(max_difference(cpu.rms_norm(x, w, 1e-5, scale), y64), 2e-6);
   const at::Tensor residual = random_tensor({7, 37}, 13);
   EXPECT_LT(
-      max_difference(rms_norm_back(dy.clone(), x, w, scale, residual, dw), grads[0] + residual),
+      max_difference(cpu.rms_norm_back(dy.clone(), x, w, scale, residual, dw), grads[0] + residual),
       5e-6);
   EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
 }
@@ -40,13 +42,13 @@ TEST(Swiglu, ForwardAndBackwardMatchAutogradInFp64) {
   at::Tensor g64 = gate_up.to(at::kDouble).requires_grad_();
   const at::Tensor y64 = at::silu(g64.narrow(1, 0, 33)) * g64.narrow(1, 33, 33);
   const auto grads = torch::autograd::grad({y64}, {g64}, {dy.to(at::kDouble)});
-  EXPECT_LT(max_difference(swiglu(gate_up), y64), 1e-5);
-  EXPECT_LT(max_difference(swiglu_back(dy, gate_up.clone()), grads[0]), 1e-5);
+  EXPECT_LT(max_difference(cpu.swiglu(gate_up), y64), 1e-5);
+  EXPECT_LT(max_difference(cpu.swiglu_back(dy, gate_up.clone()), grads[0]), 1e-5);
 }
 
 TEST(Swiglu, LargeGatesSaturateWithoutNan) {
   const at::Tensor gate_up = at::tensor({-1e4f, 1e4f, 1.0f, 1.0f}).view({1, 4});
-  const at::Tensor y = swiglu(gate_up);
+  const at::Tensor y = cpu.swiglu(gate_up);
   EXPECT_NEAR(y[0][0].item<float>(), 0.0f, 1e-30f);
   EXPECT_EQ(y[0][1].item<float>(), 1e4f);
 }
@@ -56,14 +58,14 @@ TEST(RotateHeads, TurningBackRestoresAndKeepsLength) {
   const at::Tensor x = random_tensor({32, 24}, 6);
   at::Tensor turned = x.clone();
   const at::Tensor positions = at::arange(32, at::kLong) * 5 % 16;
-  rotate_rows(turned, table, positions, 3, 8, 1.0f);
+  cpu.rotate_rows(turned, table, positions, 3, 8, 1.0f);
   EXPECT_GT(max_difference(turned, x), 0.1);
   EXPECT_LT(max_difference(turned.norm(), x.norm()), 1e-4);
   EXPECT_TRUE(at::equal(turned[16], x[16])) << "position 0 does not turn";
   at::Tensor ninth = x.narrow(0, 9, 1).clone();
-  rotate_rows(ninth, table, positions.narrow(0, 9, 1), 3, 8, 1.0f);
+  cpu.rotate_rows(ninth, table, positions.narrow(0, 9, 1), 3, 8, 1.0f);
   EXPECT_TRUE(at::equal(ninth[0], turned[9]));
-  rotate_rows(turned, table, positions, 3, 8, -1.0f);
+  cpu.rotate_rows(turned, table, positions, 3, 8, -1.0f);
   EXPECT_LT(max_difference(turned, x), 1e-6);
 }
 
@@ -79,23 +81,24 @@ std::vector<at::Tensor> everything_spread(at::ScalarType dtype) {
   at::Tensor dw = at::zeros({dim}, at::kFloat), dw2 = at::zeros({dim}, at::kFloat);
   at::Tensor db = at::zeros({dim}, at::kFloat), dh = at::zeros({20}, at::kFloat);
   const at::Tensor columns = at::zeros({7}, at::kFloat);
-  std::vector<at::Tensor> all{rms_norm(x, w, 1e-5, scale), layer_norm(x, w, w, 1e-5, stats)};
-  all.push_back(rms_norm_back(random(dim, 3), x, w, scale, residual, dw));
-  all.push_back(layer_norm_back(random(dim, 3), x, w, stats, residual, dw2, db));
+  std::vector<at::Tensor> all{cpu.rms_norm(x, w, 1e-5, scale),
+                              cpu.layer_norm(x, w, w, 1e-5, stats)};
+  all.push_back(cpu.rms_norm_back(random(dim, 3), x, w, scale, residual, dw));
+  all.push_back(cpu.layer_norm_back(random(dim, 3), x, w, stats, residual, dw2, db));
   at::Tensor d_heads = random(dim, 7);
   const at::Tensor head_w = w.narrow(0, 0, 20).contiguous();
-  head_norm(x, head_w, heads, head_scale, 40, 5, 1e-5);
-  head_norm_back(d_heads, x, head_w, head_scale, dh, 40, 5);
-  rotate_rows(rotated, RotaryTable::create(43, 20, 1e4), at::arange(rows, at::kLong) % 43, 9, 20,
-              1.0f);
-  all.push_back(swiglu_back(swiglu(gate_up), gate_up.clone()));
-  all.push_back(gelu_new_back(gelu_new(gate_up), gate_up.clone()));
-  add_columns(columns, gate_up, 9);
+  cpu.head_norm(x, head_w, heads, head_scale, 40, 5, 1e-5);
+  cpu.head_norm_back(d_heads, x, head_w, head_scale, dh, 40, 5);
+  cpu.rotate_rows(rotated, RotaryTable::create(43, 20, 1e4), at::arange(rows, at::kLong) % 43, 9,
+                  20, 1.0f);
+  all.push_back(cpu.swiglu_back(cpu.swiglu(gate_up), gate_up.clone()));
+  all.push_back(cpu.gelu_new_back(cpu.gelu_new(gate_up), gate_up.clone()));
+  cpu.add_columns(columns, gate_up, 9);
   for (const at::Tensor& t : {dw, dw2, db, d_heads, heads, dh, rotated, columns}) all.push_back(t);
   return all;
 }
 
-TEST(TensorKernels, ThreadsDoNotChangeTheBits) {
+TEST(CpuKernels, ThreadsDoNotChangeTheBits) {
   const int before = at::get_num_threads();
   for (at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     at::set_num_threads(1);

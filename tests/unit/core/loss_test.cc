@@ -1,5 +1,5 @@
 // The loss and the gradients that are summed inside a slot.
-#include "core/kernels/element_type.h"
+#include "core/kernels/kernel_table.h"
 #include "core/model/block_stage.h"
 #include "core/model/head_stage.h"
 #include "tests/unit/core/whole_model.h"
@@ -12,13 +12,10 @@ std::pair<std::vector<double>, at::Tensor> run_cross_entropy(const at::Tensor& l
                                                              const at::Tensor& labels,
                                                              const TokenLoss& loss, float dy) {
   at::Tensor used = logits.clone();
-  std::vector<double> losses(static_cast<size_t>(logits.size(0)), -1.0);
-  by_type(used, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    cross_entropy<T>(ptr<T>(used), labels.data_ptr<int64_t>(), logits.size(0), logits.size(1), loss,
-                     dy, true, losses.data());
-  });
-  return {losses, used};
+  const at::Tensor losses = at::full({logits.size(0)}, -1.0, at::kDouble);
+  kernels_on(used).cross_entropy(used, labels, loss, dy, true, losses);
+  const double* const first = losses.data_ptr<double>();
+  return {{first, first + losses.numel()}, used};
 }
 
 TEST(CrossEntropy, MatchesAutogradInFp64WithZLossAndLabelSmoothing) {

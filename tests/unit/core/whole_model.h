@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/comm/join.h"
 #include "core/model/decoder.h"
 #include "core/sharding/schedule.h"
 #include "layout/decoder_model.h"

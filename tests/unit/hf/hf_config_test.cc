@@ -140,7 +140,7 @@ TEST(HfConfig, ASelfMadeConfigIsReadBack) {
   DecoderShape shape = shape_of(llama());
   shape.tied = true;
   shape.rope_theta = 1234.5;
-  const auto read = parse_hf_config(hf_config_json(shape, "bfloat16", 64), "c");
+  const auto read = parse_hf_config(hf_config_json(shape, FloatType::kBfloat16, 64), "c");
   ASSERT_TRUE(read.ok()) << read.error().message;
   Config::Model before, after;
   write_keys(shape, before);

@@ -1,12 +1,11 @@
-// Softmax, as attention and the loss need it.
+#include "core/kernels/softmax_kernels.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "core/kernels/kernel_math.h"
-#include "core/kernels/kernels.h"
-#include "core/kernels/vector_clones.h"
 
 namespace lockstep::core {
 namespace {
@@ -138,9 +137,6 @@ LOCKSTEP_KERNEL cross_entropy_rows(T* logits, const int64_t* labels, int64_t row
 
 }  // namespace
 
-#define LOCKSTEP_CLONED \
-  template <>           \
-  LOCKSTEP_VECTOR_CLONES void
 #define LOCKSTEP_INSTANTIATE(T)                                                                \
   LOCKSTEP_CLONED masked_softmax(T* scores, const ScoreBlock& block, float scale) {            \
     softmax_rows(scores, block, scale);                                                        \

@@ -4,8 +4,6 @@
 
 #include <cstdint>
 
-#include "config/choices.h"
-
 namespace lockstep::core {
 
 struct AdamWStep {
@@ -26,17 +24,11 @@ void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* m
 // a fixed order.
 void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out);
 
-// The same, on device memory and the current stream: the same bits, so that offload changes
-// nothing.
+// The same on device memory and the current stream: the same bits, so that offload changes nothing.
 namespace cuda {
 void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master, float* m,
                   float* v, int64_t n);
 void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out);
 }  // namespace cuda
-
-// Learning rate of step t (1-based): linear warm-up to `peak`, then cosine, linear or constant to
-// min_factor * peak at total_steps.
-double learning_rate(double peak, int64_t warmup_steps, int64_t total_steps, LrDecay decay_type,
-                     double min_factor, int64_t t);
 
 }  // namespace lockstep::core

@@ -1,7 +1,8 @@
-// The arithmetic is adamw.cc's, operation by operation: nvcc contracts nothing (--fmad=false), and
-// its division and square root are correctly rounded.
+// The arithmetic is adamw_kernels.cc's, operation by operation: nvcc contracts nothing
+// (--fmad=false), and its division and square root are correctly rounded.
+#include "core/kernels/adamw_kernels.h"
+
 #include "core/device/launch.cuh"
-#include "core/optim/adamw.h"
 #include "layout/model_spec.h"
 
 namespace lockstep::core::cuda {

@@ -1,9 +1,6 @@
-#include "core/optim/adamw.h"
+#include "core/kernels/adamw_kernels.h"
 
-#include <algorithm>
 #include <cmath>
-#include <numbers>
-#include <string_view>
 
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_clones.h"
@@ -75,18 +72,6 @@ void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sum
   parallel_ranges(tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
     square_run(grad + begin * kTile, scale, end - begin, sums_out + begin);
   });
-}
-
-double learning_rate(double peak, int64_t warmup_steps, int64_t total_steps, LrDecay decay_type,
-                     double min_factor, int64_t t) {
-  if (t <= warmup_steps) return peak * static_cast<double>(t) / static_cast<double>(warmup_steps);
-  if (decay_type == LrDecay::kNone || total_steps <= warmup_steps) return peak;
-  const double progress = std::min(
-      1.0, static_cast<double>(t - warmup_steps) / static_cast<double>(total_steps - warmup_steps));
-  const double shape = decay_type == LrDecay::kLinear
-                           ? 1.0 - progress
-                           : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
-  return peak * (min_factor + (1.0 - min_factor) * shape);
 }
 
 }  // namespace lockstep::core

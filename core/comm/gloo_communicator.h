@@ -1,0 +1,31 @@
+// The communicator that any rank can reach any other with: host tensors, over TCP.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.h"
+
+namespace c10d {
+class Store;
+}
+
+namespace lockstep::core {
+
+struct GlooOptions {
+  int rank, size;
+  std::vector<int> node_of_rank;  // for counting bytes
+  std::string bind_address;       // of this machine; empty: what `interface` says
+  std::string interface;          // "" = the one that has a route to the host's name
+  int threads;
+  double init_timeout_s, timeout_s;
+};
+
+// Collective. Requires: size > 1. May throw what c10d throws.
+std::unique_ptr<Communicator> connect_gloo(const GlooOptions& options,
+                                           c10::intrusive_ptr<c10d::Store> store);
+
+}  // namespace lockstep::core

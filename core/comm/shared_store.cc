@@ -1,0 +1,87 @@
+#include "core/comm/shared_store.h"
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <map>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "core/comm/interruption.h"
+
+namespace lockstep::core {
+namespace {
+
+class C10dStore : public SharedStore {
+ public:
+  explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+  Result<void> set(const std::string& key, const std::string& value) override {
+    try {
+      store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
+      return {};
+    } catch (const std::exception& e) {
+      return Error{Code::kPeerLost, text("the store does not take \"", key, "\": ", e.what())};
+    }
+  }
+  Result<std::string> get(const std::string& key, double timeout_s) override {
+    const double deadline = system_clock().monotonic_s() + timeout_s;
+    try {
+      while (!store_->check({key})) {
+        if (interrupted()) return generation_over(text("\"", key, "\" of the store"));
+        if (system_clock().monotonic_s() > deadline)
+          return Error{Code::kTimeout,
+                       text("no \"", key, "\" in the store after ", timeout_s, " s")};
+        system_clock().sleep_ns(2'000'000);
+      }
+      const std::vector<uint8_t> value = store_->get(key);
+      return std::string(value.begin(), value.end());
+    } catch (const std::exception& e) {
+      return Error{Code::kPeerLost, text("the store does not give \"", key, "\": ", e.what())};
+    }
+  }
+  Result<void> remove(const std::string& key) override {
+    try {
+      store_->deleteKey(key);
+      return {};
+    } catch (const std::exception& e) {
+      return Error{Code::kPeerLost, text("the store does not drop \"", key, "\": ", e.what())};
+    }
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+class LocalStore : public SharedStore {
+ public:
+  Result<void> set(const std::string& key, const std::string& value) override {
+    std::lock_guard lock(mutex_);
+    values_[key] = value;
+    return {};
+  }
+  Result<std::string> get(const std::string& key, double timeout_s) override {
+    std::lock_guard lock(mutex_);
+    const auto found = values_.find(key);
+    if (found != values_.end()) return found->second;
+    return Error{Code::kTimeout, text("no \"", key, "\" in the store after ", timeout_s, " s")};
+  }
+  Result<void> remove(const std::string& key) override {
+    std::lock_guard lock(mutex_);
+    values_.erase(key);
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::string> values_;
+};
+
+}  // namespace
+
+std::unique_ptr<SharedStore> share_store(c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_unique<C10dStore>(std::move(store));
+}
+
+std::unique_ptr<SharedStore> make_local_store() { return std::make_unique<LocalStore>(); }
+
+}  // namespace lockstep::core

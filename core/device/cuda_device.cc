@@ -1,0 +1,105 @@
+#include "core/device/cuda_device.h"
+
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAStream.h>
+#include <nccl.h>
+
+#include "base/text.h"
+
+namespace lockstep::core {
+namespace {
+
+class CudaEvent : public Event {
+ public:
+  explicit CudaEvent(const c10::cuda::CUDAStream& stream) { event_.record(stream); }
+  bool reached() const override { return event_.query(); }
+  void block(const c10::cuda::CUDAStream& stream) const { event_.block(stream); }
+
+ private:
+  mutable at::cuda::CUDAEvent event_;
+};
+
+class CudaStream : public Stream {
+ public:
+  explicit CudaStream(c10::cuda::CUDAStream stream) : stream_(stream) {}
+  std::unique_ptr<Event> record() override { return std::make_unique<CudaEvent>(stream_); }
+  void wait_for(const Event& event) override {
+    static_cast<const CudaEvent&>(event).block(stream_);
+  }
+  void synchronize() override { stream_.synchronize(); }
+  void* handle() const override { return stream_.stream(); }
+
+ private:
+  c10::cuda::CUDAStream stream_;
+};
+
+class CudaDevice : public Device {
+ public:
+  int count() const override { return c10::cuda::device_count(); }
+  at::Device of_rank(int local_rank) const override {
+    return {at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count())};
+  }
+
+  void set_up(at::Device device) const override {
+    c10::cuda::set_device(device.index());
+    at::Context& context = at::globalContext();
+    context.lazyInitDevice(at::kCUDA);
+    context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+    context.setDeterministicFillUninitializedMemory(false);
+    context.setDeterministicCuDNN(true);
+    context.setBenchmarkCuDNN(false);
+    context.setAllowTF32CuBLAS(false);
+    context.setAllowTF32CuDNN(false);
+    context.setAllowBF16ReductionCuBLAS(false);
+  }
+
+  std::string name() const override { return at::cuda::getCurrentDeviceProperties()->name; }
+
+  std::optional<DeviceMemory> memory() const override {
+    using c10::CachingAllocator::StatType;
+    const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());
+    const auto& allocated = stats.allocated_bytes[static_cast<size_t>(StatType::AGGREGATE)];
+    const auto& reserved = stats.reserved_bytes[static_cast<size_t>(StatType::AGGREGATE)];
+    const auto total = at::cuda::getCurrentDeviceProperties()->totalGlobalMem;
+    return DeviceMemory{allocated.current, allocated.peak, reserved.current, reserved.peak,
+                        static_cast<int64_t>(total)};
+  }
+
+  std::string collectives() const override {
+    constexpr int kMajor = 10000, kMinor = 100;  // 2.27.5 is 22705
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess) return "unknown";
+    return text(version / kMajor, ".", version % kMajor / kMinor, ".", version % kMinor);
+  }
+
+  c10::DataPtr allocate(size_t bytes) const override {
+    return c10::cuda::CUDACachingAllocator::get()->allocate(bytes);
+  }
+  at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType dtype) const override {
+    return at::empty(shape, at::TensorOptions(dtype).pinned_memory(true));
+  }
+  at::Tensor copy_of(const at::Tensor& host, at::Device device) const override {
+    return host.to(device, /*non_blocking=*/true);
+  }
+
+  std::unique_ptr<Stream> current_stream() const override {
+    return std::make_unique<CudaStream>(c10::cuda::getCurrentCUDAStream());
+  }
+  std::unique_ptr<Stream> new_stream() const override {
+    return std::make_unique<CudaStream>(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
+  }
+};
+
+}  // namespace
+
+const Device& cuda_device() {
+  static const CudaDevice device;
+  return device;
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,151 @@
+#include "core/train/checkpoint_saves.h"
+
+#include "base/log.h"
+#include "checkpoint/load/chunk_reader.h"
+#include "checkpoint/save/save_schedule.h"
+#include "checkpoint/tools/verify.h"
+#include "core/train/memory_stats.h"
+#include "core/train/state_pieces.h"
+#include "core/train/store_ballot.h"
+
+namespace lockstep::core {
+
+Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnvironment& env,
+                                                                const RunInputs& inputs,
+                                                                const RunStart& start,
+                                                                TrainingStep& step) {
+  const Config::Checkpoint& c = inputs.config.checkpoint;
+  checkpoint::EngineOptions o;
+  o.folder = inputs.config.checkpoint_folder();
+  o.rank = env.rank();
+  o.world_size = env.world_size();
+  o.generation = start.resumed.next_generation;
+  o.nonce = start.resumed.nonce;
+  o.codec = c.codec;
+  o.threads = static_cast<int>(c.threads);
+  o.nice = static_cast<int>(c.nice);
+  o.retention = {c.keep_latest_k, c.keep_every, c.keep_minutes};
+  o.vote_deadline = std::chrono::milliseconds(static_cast<int64_t>(c.vote_timeout_seconds * 1000));
+  Engine e;
+  e.ballot = std::make_unique<StoreBallot>(*env.membership.store);
+  LOCKSTEP_TRY(e.engine, checkpoint::Engine::create(o, env.file_system, *e.ballot, env.progress,
+                                                    owned_pieces(step.units())));
+  return e;
+}
+
+CheckpointSaves::CheckpointSaves(Engine engine, const TrainerEnvironment& env,
+                                 const RunInputs& inputs, int64_t saved_step, TrainingStep& step,
+                                 RunRecord* record)
+    : engine_(std::move(engine)),
+      env_(env),
+      config_(inputs.config.checkpoint),
+      step_(step),
+      record_(record),
+      saved_step_(saved_step),
+      saved_at_s_(env.clock.monotonic_s()) {}
+
+void CheckpointSaves::say(RankFlags& flags) const {
+  flags.save_busy = busy();
+  flags.failed_saves = failed_in_row_;
+  flags.save_time = time_has_come();
+}
+
+bool CheckpointSaves::busy() const {
+  const SavePhase phase = engine_.engine->phase();
+  return phase == SavePhase::kStaging || phase == SavePhase::kWriting ||
+         phase == SavePhase::kVoting;
+}
+
+// One clock decides for all: rank 0's word travels with the step's flags.
+bool CheckpointSaves::time_has_come() const {
+  const double minutes = config_.interval_minutes;
+  return env_.rank() == 0 && minutes > 0 && env_.clock.monotonic_s() - saved_at_s_ >= 60 * minutes;
+}
+
+// `any` is the same on every rank, so all save, or skip, together.
+Result<void> CheckpointSaves::save_if_due(const TrainerState& state, bool must,
+                                          const RankFlags& any) {
+  // A save that time asks for waits for the one in flight; it is not skipped.
+  const checkpoint::Due due =
+      checkpoint::save_due({config_.interval, config_.ephemeral_interval}, state.step, must,
+                           any.save_time && !any.save_busy);
+  if (due == checkpoint::Due::kNo) return {};
+  env_.progress.set_phase(state.step, Phase::kSave);
+  const double start = env_.clock.monotonic_s();
+  if (must || config_.when_busy == WhenBusy::kWait) {
+    drain();
+  } else if (any.save_busy) {
+    if (env_.rank() == 0)
+      log_warning("the save of step ", state.step,
+                  " is skipped: the one before it is still being written");
+    if (record_) record_->add_skipped_save();
+    return {};
+  }
+  LOCKSTEP_RETURN_IF_ERROR(begin_save(state, due == checkpoint::Due::kEphemeral));
+  stall_of_save_ += env_.clock.monotonic_s() - start;
+  return {};
+}
+
+Result<void> CheckpointSaves::begin_save(const TrainerState& state, bool ephemeral) {
+  if (!ephemeral) saved_at_s_ = env_.clock.monotonic_s();
+  step_.pull_state();
+  LOCKSTEP_TRY(const bool begun,
+               engine_.engine->begin_save(
+                   {state.step, state.step - state.skipped_steps, ephemeral, state.to_json()}));
+  if (!begun)
+    return Error{Code::kBug, text("the checkpoint engine was busy at step ", state.step,
+                                  " and said it was idle")};
+  return {};
+}
+
+void CheckpointSaves::drain() {
+  engine_.engine->drain();
+  take_reports();
+}
+
+void CheckpointSaves::take_reports() {
+  for (checkpoint::SaveReport& report : engine_.engine->take_reports()) {
+    failed_in_row_ = report.committed ? 0 : failed_in_row_ + 1;
+    if (report.committed) saved_step_ = report.step;
+    if (record_) {
+      record_->add_save(report, stall_of_save_);
+      if (report.committed)
+        log_info("Finished saving the checkpoint of step ", report.step, " (",
+                 bytes_text(static_cast<uint64_t>(report.raw_bytes)), " -> ",
+                 bytes_text(static_cast<uint64_t>(report.stored_bytes)), " on this rank; stall ",
+                 fixed(stall_of_save_ * 1e3, 1), " ms; write ", fixed(report.write_s, 3),
+                 " s, sync ", fixed(report.sync_s, 3), " s)");
+      record_->publish_metrics(false);
+    }
+    if (report.committed && committed_once_++ == 0)
+      log_info("memory ", memory_line("after checkpoint", env_.rank()));
+    stall_of_save_ = 0;
+    last_report_ = std::move(report);
+  }
+}
+
+Error CheckpointSaves::too_many_failures(int64_t count) const {
+  const Code code = checkpoint::fatal_code(last_report_.code);
+  return {code, text(count, " saves in a row failed, the last one here: ", last_report_.error,
+                     "; the newest committed checkpoint is intact: ",
+                     code == Code::kNoSpace ? "make room and " : "", "run the same command")};
+}
+
+Result<void> CheckpointSaves::finish(int64_t step) {
+  env_.progress.set_phase(step, Phase::kSave);
+  drain();
+  if (saved_step_ != step)
+    return Error{checkpoint::fatal_code(last_report_.code),
+                 text("the final save of step ", step, " failed: ", last_report_.error)};
+  if (env_.rank() != 0 || last_report_.directory.empty()) return {};
+  LOCKSTEP_TRY(const auto problems, checkpoint::verify(env_.file_system, last_report_.directory,
+                                                       checkpoint::reader_threads()));
+  if (!problems.empty())
+    return Error{Code::kCorrupt, text("the final checkpoint does not read back: ",
+                                      problems.front().where, ": ", problems.front().what)};
+  log_info("the checkpoint of step ", step,
+           " was read back and is whole: ", last_report_.directory.string());
+  return {};
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,62 @@
+// The checkpoints of a run as the trainer sees them: when one is due, how those under way ended,
+// and what that says to the other ranks. Every method but the accessors is collective, for all
+// ranks decide by the same flags. Thread: the training thread. Borrows all but engine and ballot.
+#pragma once
+
+#include <memory>
+
+#include "checkpoint/save/engine.h"
+#include "core/train/run_record.h"
+#include "core/train/run_start.h"
+#include "core/train/training_step.h"
+
+namespace lockstep::core {
+
+class CheckpointSaves {
+ public:
+  struct Engine {
+    std::unique_ptr<checkpoint::Ballot> ballot;
+    std::unique_ptr<checkpoint::Engine> engine;
+    static Result<Engine> create(const TrainerEnvironment& env, const RunInputs& inputs,
+                                 const RunStart& start, TrainingStep& step);
+  };
+  // `record`: rank 0's, else null.
+  CheckpointSaves(Engine engine, const TrainerEnvironment& env, const RunInputs& inputs,
+                  int64_t saved_step, TrainingStep& step, RunRecord* record);
+
+  // Adds this rank's words.
+  void say(RankFlags& flags) const;
+  // Before the state may change.
+  void wait_staged() { engine_.engine->wait_staged(); }
+  void add_stall(double seconds) { stall_of_save_ += seconds; }
+  // After the step that `state` is at, of which all ranks said `any`. `must`: it is the run's last.
+  Result<void> save_if_due(const TrainerState& state, bool must, const RankFlags& any);
+  // Requires: nothing in flight.
+  Result<void> begin_save(const TrainerState& state, bool ephemeral);
+  // Nothing is in flight afterwards.
+  void drain();
+  void take_reports();
+  // Of this rank's save that failed last, when `count` did in a row on some rank.
+  Error too_many_failures(int64_t count) const;
+  // Waits for the save of `step`, the last one, and has rank 0 read it back. Errors: kNoSpace,
+  // kCorrupt.
+  Result<void> finish(int64_t step);
+
+  int64_t saved_step() const { return saved_step_; }  // newest one committed
+  void set_saved_step(int64_t step) { saved_step_ = step; }
+
+ private:
+  bool busy() const;
+  bool time_has_come() const;
+
+  Engine engine_;
+  TrainerEnvironment env_;
+  const Config::Checkpoint& config_;
+  TrainingStep& step_;
+  RunRecord* record_;
+  int64_t saved_step_, failed_in_row_ = 0, committed_once_ = 0;
+  double stall_of_save_ = 0, saved_at_s_;  // the latter: the clock at the last permanent one
+  checkpoint::SaveReport last_report_;
+};
+
+}  // namespace lockstep::core

@@ -1,0 +1,35 @@
+// What every kind of device does (core/device/device.h).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "core/device/devices.h"
+
+namespace lockstep::core {
+
+// Copies by `kind` to and from `device`, the current one, in the order of events and streams.
+inline void check_device(const Device& kind, at::Device device) {
+  EXPECT_EQ(&device_of(device), &kind);
+  const int64_t n = 1 << 16;
+  const at::Tensor there = kind.host_tensor({n}, at::kLong);
+  there.copy_(at::arange(n, at::kLong));
+  const auto current = kind.current_stream(), other = kind.new_stream();
+  const at::Tensor on_device = kind.copy_of(there, device);
+  EXPECT_EQ(on_device.device().type(), device.type());
+  const at::Tensor twice = on_device * 2;
+  const auto done = current->record();
+  other->wait_for(*done);
+  const auto behind = other->record();
+  other->synchronize();
+  EXPECT_TRUE(behind->reached());
+  EXPECT_TRUE(done->reached()) << "the other stream did not wait for it";
+  const at::Tensor back = kind.host_tensor({n}, at::kLong);
+  back.copy_(twice, /*non_blocking=*/true);
+  current->synchronize();
+  EXPECT_TRUE(at::equal(back, there * 2));
+  const c10::DataPtr memory = kind.allocate(4096);
+  EXPECT_NE(memory.get(), nullptr);
+  EXPECT_EQ(memory.device().type(), device.type());
+}
+
+}  // namespace lockstep::core
