@@ -50,7 +50,7 @@ void race_norm(const Shape& s, at::ScalarType dtype) {
       "RMSNorm", dtype, [&] { cpu.rms_norm(x, w, 1e-5, scale); },
       [&] { at::rms_norm(x, {s.dim}, w, 1e-5); });
   const auto plain_back = [&] {
-    const at::Tensor xf = x.to(at::kFloat), df = dy.to(at::kFloat), r = scale.unsqueeze(1);
+    const at::Tensor xf = x.to(at::kFloat), df = dy.to(at::kFloat), r = scale;
     const at::Tensor g = df * w.to(at::kFloat);
     (r * g - xf * (r.pow(3) * (g * xf).mean(-1, true))).to(dtype);
     (df * xf * r).sum(0);

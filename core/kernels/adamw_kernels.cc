@@ -61,14 +61,16 @@ void square_run(float* grad, float scale, int64_t tiles, double* sums_out) {
 
 }  // namespace
 
-void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master, float* m,
-                  float* v, int64_t n) {
+template <>
+void adamw_update<OnCpu>(const AdamWStep& step, bool decay, const float* grad, float* master,
+                         float* m, float* v, int64_t n) {
   parallel_ranges(n, kGrainTiles * kTile, [&](int64_t begin, int64_t end) {
     update_run(step, decay, grad + begin, master + begin, m + begin, v + begin, end - begin);
   });
 }
 
-void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out) {
+template <>
+void scale_and_square_tiles<OnCpu>(float* grad, float scale, int64_t tiles, double* sums_out) {
   parallel_ranges(tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
     square_run(grad + begin * kTile, scale, end - begin, sums_out + begin);
   });

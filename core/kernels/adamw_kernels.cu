@@ -5,7 +5,10 @@
 #include "core/device/launch.cuh"
 #include "layout/model_spec.h"
 
-namespace lockstep::core::cuda {
+namespace lockstep::core {
+
+using namespace cuda;
+
 namespace {
 
 constexpr int kLanes = 8;
@@ -32,8 +35,9 @@ __global__ void square_tiles_kernel(float* grad, float scale, int64_t tiles, dou
 
 }  // namespace
 
-void adamw_update(const AdamWStep& s, bool decay, const float* grad, float* master, float* m,
-                  float* v, int64_t n) {
+template <>
+void adamw_update<OnCuda>(const AdamWStep& s, bool decay, const float* grad, float* master,
+                          float* m, float* v, int64_t n) {
   const float keep = decay ? 1.0f - s.lr * s.weight_decay : 1.0f;
   const float step_size = s.lr / s.correction1;
   const float rest1 = 1.0f - s.beta1, rest2 = 1.0f - s.beta2;
@@ -49,7 +53,8 @@ void adamw_update(const AdamWStep& s, bool decay, const float* grad, float* mast
   });
 }
 
-void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out) {
+template <>
+void scale_and_square_tiles<OnCuda>(float* grad, float scale, int64_t tiles, double* sums_out) {
   constexpr int kThreads = 256;
   if (tiles == 0) return;
   square_tiles_kernel<<<blocks_for(tiles * kLanes, kThreads), kThreads, 0, current_stream()>>>(
@@ -57,4 +62,4 @@ void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sum
   check_launch();
 }
 
-}  // namespace lockstep::core::cuda
+}  // namespace lockstep::core

@@ -1,8 +1,9 @@
 // AdamW (Loshchilov & Hutter 2019) on a run of elements, elementwise in correctly rounded
-// operations without contraction: the same bits at any cut and on any instruction set. No Torch.
+// operations without contraction: the same bits at any cut, on any instruction set and
+// any device, so that offload changes nothing. No Torch.
 #pragma once
 
-#include <cstdint>
+#include "core/kernels/kernel_types.h"
 
 namespace lockstep::core {
 
@@ -17,18 +18,13 @@ struct AdamWStep {
 };
 
 // master, m, v [n] are updated in place from grad [n].
+template <typename Place>
 void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master, float* m,
                   float* v, int64_t n);
 
 // grad *= scale; then sums_out[i] = fp64 sum of squares of tile i (4096 elements each), 8 lanes in
 // a fixed order.
+template <typename Place>
 void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out);
-
-// The same on device memory and the current stream: the same bits, so that offload changes nothing.
-namespace cuda {
-void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master, float* m,
-                  float* v, int64_t n);
-void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out);
-}  // namespace cuda
 
 }  // namespace lockstep::core

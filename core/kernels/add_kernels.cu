@@ -2,7 +2,10 @@
 
 #include "core/kernels/cuda_math.cuh"
 
-namespace lockstep::core::cuda {
+namespace lockstep::core {
+
+using namespace cuda;
+
 namespace {
 
 // Sums the rows of one token, if the run of its rows in `sorted` begins at this block.
@@ -21,15 +24,13 @@ __global__ void add_token_rows_kernel(float* sum, const T* dy, const int64_t* so
 
 }  // namespace
 
-void add_to(float* sum, const float* part, int64_t n) {
-  for_each(n, [=] __device__(int64_t i) { sum[i] += part[i]; });
-}
-
-void add_to(float* sum, const Bf16* part, int64_t n) {
+template <typename Place, typename T>
+void add_to(float* sum, const T* part, int64_t n) {
   for_each(n, [=] __device__(int64_t i) { sum[i] += load(part[i]); });
 }
 
-void narrow(Bf16* out, const float* in, int64_t n) {
+template <>
+void narrow<OnCuda>(Bf16* out, const float* in, int64_t n) {
   for_each(n, [=] __device__(int64_t i) { store(out[i], in[i]); });
 }
 
@@ -42,17 +43,18 @@ void add_rows_by_token(float* sum, const T* dy, const int64_t* sorted, const int
   check_launch();
 }
 
-template <typename T>
+template <typename Place, typename T>
 void add_columns(float* sum, const T* dy, int64_t rows, int64_t columns, int64_t row_stride) {
   add_column_sums(sum, rows, columns,
                   [=] __device__(int64_t r, int64_t c) { return load(dy[r * row_stride + c]); });
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                              \
+  template void add_to<OnCuda>(float*, const T*, int64_t);                                   \
   template void add_rows_by_token(float*, const T*, const int64_t*, const int64_t*, int64_t, \
                                   int64_t);                                                  \
-  template void add_columns(float*, const T*, int64_t, int64_t, int64_t);
+  template void add_columns<OnCuda>(float*, const T*, int64_t, int64_t, int64_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)
 
-}  // namespace lockstep::core::cuda
+}  // namespace lockstep::core

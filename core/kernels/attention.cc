@@ -3,10 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "core/kernels/element_type.h"
 #include "core/kernels/matmul.h"
-#include "core/kernels/parallel.h"
-#include "core/kernels/softmax_kernels.h"
 #include "layout/stage_sizes.h"
 
 namespace lockstep::core {
@@ -17,31 +14,12 @@ at::Tensor seen_keys(const at::Tensor& stack, const ScoreBlock& b) {
   return stack.narrow(1, b.first_key, b.keys).contiguous();
 }
 
-// masked_softmax and its gradient on stacks of blocks [N, rows, keys].
-void softmax_of_seen(const at::Tensor& scores, const ScoreBlock& block, float scale) {
-  const int64_t size = block.rows * block.keys;
-  by_type(scores, [&](auto* t) {
-    parallel_rows(scores.size(0), size, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) masked_softmax(ptr(t, scores) + i * size, block, scale);
-    });
-  });
-}
-void softmax_of_seen_back(const at::Tensor& p, const at::Tensor& dp, const ScoreBlock& block,
-                          float scale) {
-  const int64_t size = block.rows * block.keys;
-  by_type(p, [&](auto* t) {
-    parallel_rows(p.size(0), size, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        masked_softmax_backward(ptr(t, p) + i * size, ptr(t, dp) + i * size, block, scale);
-    });
-  });
-}
-
 // Legend: R rows of all documents, C documents of a run, L their length, H query heads, K key
 // heads, G = H/K, E head_dim, N = C*K stacks.
 class Attention : AttentionShape {
  public:
-  explicit Attention(const AttentionShape& shape) : AttentionShape(shape) {}
+  Attention(const Kernels& kernels, const AttentionShape& shape)
+      : AttentionShape(shape), kernels_(kernels) {}
   at::Tensor forward(const at::Tensor& qkv, const Documents& documents, AttentionKept& kept) const;
   at::Tensor backward(const at::Tensor& d_out_RD, const at::Tensor& qkv, const Documents& documents,
                       const AttentionKept& kept) const;
@@ -62,6 +40,8 @@ class Attention : AttentionShape {
   // `kept`: the run's probabilities [N, L*G, L], undefined where fused.
   void run_back(const at::Tensor& d_out, const at::Tensor& qkv, const DocumentRun& run,
                 const at::Tensor& kept, const at::Tensor& d_qkv) const;
+
+  const Kernels& kernels_;
 };
 
 std::vector<ScoreBlock> Attention::blocks(const DocumentRun& run) const {
@@ -115,7 +95,7 @@ at::Tensor Attention::stack_keys(const at::Tensor& rows, int64_t first_head) con
 at::Tensor Attention::probabilities(const at::Tensor& queries, const at::Tensor& keys,
                                     const ScoreBlock& b) const {
   at::Tensor p = product(queries, keys.transpose(1, 2));
-  softmax_of_seen(p, b, scale());
+  kernels_.softmax_of_seen(p, b, scale());
   return p;
 }
 
@@ -140,14 +120,15 @@ void Attention::run_back(const at::Tensor& d_out, const at::Tensor& qkv, const D
                          const at::Tensor& kept, const at::Tensor& d_qkv) const {
   const at::Tensor rows = rows_of(qkv, run), d_rows = rows_of(d_qkv, run);
   const at::Tensor k = stack_keys(rows, heads), v = stack_keys(rows, heads + key_heads);
-  at::Tensor dk = at::zeros(k.sizes(), at::kFloat), dv = at::zeros(k.sizes(), at::kFloat);
+  const auto fp32 = k.options().dtype(at::kFloat);
+  const at::Tensor dk = at::zeros(k.sizes(), fp32), dv = at::zeros(k.sizes(), fp32);
   for (const ScoreBlock& b : blocks(run)) {
     const at::Tensor queries = stack_queries(rows, b), keys = seen_keys(k, b);
     const at::Tensor d = stack_queries(rows_of(d_out, run), b);
     const at::Tensor p = fused ? probabilities(queries, keys, b) : kept;
     dv.narrow(1, b.first_key, b.keys).add_(product(p.transpose(1, 2), d));
     at::Tensor d_scores = product(d, seen_keys(v, b).transpose(1, 2));
-    softmax_of_seen_back(p, d_scores, b, scale());
+    kernels_.softmax_of_seen_back(p, d_scores, b, scale());
     put_queries(d_rows, product(d_scores, keys), b);
     dk.narrow(1, b.first_key, b.keys).add_(product(d_scores.transpose(1, 2), queries));
   }
@@ -171,15 +152,15 @@ at::Tensor Attention::backward(const at::Tensor& d_out, const at::Tensor& qkv,
 
 }  // namespace
 
-at::Tensor attention(const AttentionShape& shape, const at::Tensor& qkv, const Documents& documents,
-                     AttentionKept& kept) {
-  return Attention(shape).forward(qkv, documents, kept);
+at::Tensor attend(const Kernels& kernels, const AttentionShape& shape, const at::Tensor& qkv,
+                  const Documents& documents, AttentionKept& kept) {
+  return Attention(kernels, shape).forward(qkv, documents, kept);
 }
 
-at::Tensor attention_back(const AttentionShape& shape, const at::Tensor& d_out,
-                          const at::Tensor& qkv, const Documents& documents,
-                          const AttentionKept& kept) {
-  return Attention(shape).backward(d_out, qkv, documents, kept);
+at::Tensor attend_back(const Kernels& kernels, const AttentionShape& shape, const at::Tensor& d_out,
+                       const at::Tensor& qkv, const Documents& documents,
+                       const AttentionKept& kept) {
+  return Attention(kernels, shape).backward(d_out, qkv, documents, kept);
 }
 
 }  // namespace lockstep::core

@@ -1,9 +1,8 @@
 #include "core/kernels/cuda_attention.h"
 
-#include "core/kernels/element_type.h"
-#include "core/kernels/softmax_kernels.h"
+#include "base/check.h"
 
-namespace lockstep::core::cuda {
+namespace lockstep::core {
 namespace {
 
 struct Heads {
@@ -20,18 +19,6 @@ Heads heads_of(const AttentionShape& s, const at::Tensor& qkv, const DocumentRun
 at::Tensor out_of(const AttentionShape& s, const at::Tensor& out, const DocumentRun& run) {
   return out.narrow(0, run.first_row, run.count * run.length)
       .view({run.count, run.length, s.heads, s.head_dim});
-}
-
-// [B, T, heads, E] <-> [B*K, (heads/K)*T, E]: the heads that share a key head, one after the other.
-at::Tensor stacked(const AttentionShape& s, const at::Tensor& x) {
-  return x.transpose(1, 2).reshape({x.size(0) * s.key_heads, -1, s.head_dim});
-}
-at::Tensor unstacked(const AttentionShape& s, const at::Tensor& stack, int64_t length) {
-  return stack.view({stack.size(0) / s.key_heads, -1, length, s.head_dim}).transpose(1, 2);
-}
-
-bool flash(const AttentionShape& s, const at::Tensor& qkv) {
-  return s.fused && qkv.scalar_type() == at::kBFloat16;
 }
 
 // Flash attention's: keys before the query's own, or no limit.
@@ -56,42 +43,15 @@ struct FlashForm {
   int64_t longest;
 };
 
-at::Tensor plain(const AttentionShape& s, const Heads& heads, int64_t length, at::Tensor& p) {
-  p = at::bmm(stacked(s, heads.q), stacked(s, heads.k).transpose(1, 2));
-  by_type(p, [&](auto* t) {
-    cuda::masked_softmax(ptr(t, p), p.size(0) * p.size(1), length, s.window, s.scale());
-  });
-  return unstacked(s, at::bmm(p, stacked(s, heads.v)), length);
-}
-
-void plain_back(const AttentionShape& s, const at::Tensor& d_out, const Heads& heads,
-                int64_t length, const at::Tensor& p, Heads& d) {
-  const at::Tensor d_stack = stacked(s, d_out);
-  at::Tensor d_scores = at::bmm(d_stack, stacked(s, heads.v).transpose(1, 2));
-  by_type(p, [&](auto* t) {
-    cuda::masked_softmax_backward(ptr(t, p), ptr(t, d_scores), p.size(0) * p.size(1), length,
-                                  s.window, s.scale());
-  });
-  d.q.copy_(unstacked(s, at::bmm(d_scores, stacked(s, heads.k)), length));
-  d.k.copy_(unstacked(s, at::bmm(d_scores.transpose(1, 2), stacked(s, heads.q)), length));
-  d.v.copy_(unstacked(s, at::bmm(p.transpose(1, 2), d_stack), length));
-}
-
 }  // namespace
 
-at::Tensor attention(const AttentionShape& s, const at::Tensor& qkv, const Documents& documents,
-                     AttentionKept& kept) {
-  const int64_t rows = qkv.size(0);
+bool flash_applies(const AttentionShape& s, const at::Tensor& qkv) {
+  return s.fused && qkv.scalar_type() == at::kBFloat16;
+}
+
+at::Tensor flash_attention(const AttentionShape& s, const at::Tensor& qkv,
+                           const Documents& documents, AttentionKept& kept) {
   at::Tensor& out = kept.out_RD;
-  if (!flash(s, qkv)) {
-    kept.probabilities.clear();
-    out = at::empty({rows, s.heads * s.head_dim}, qkv.options());
-    for (const DocumentRun& run : documents.runs) {
-      at::Tensor& p = kept.probabilities.emplace_back();
-      out_of(s, out, run).copy_(plain(s, heads_of(s, qkv, run), run.length, p));
-    }
-    return out;
-  }
   LOCKSTEP_CHECK(s.head_dim % 8 == 0 && s.head_dim <= 256, "head_dim ", s.head_dim);
   const FlashForm form(documents);
   const Heads heads = heads_of(s, qkv, form.rows);
@@ -101,22 +61,13 @@ at::Tensor attention(const AttentionShape& s, const at::Tensor& qkv, const Docum
                                    /*dropout_p=*/0.0, /*is_causal=*/true,
                                    /*return_debug_mask=*/false, s.scale(), left_window(s),
                                    /*window_size_right=*/0);
-  return out = out.reshape({rows, s.heads * s.head_dim});
+  return out = out.reshape({qkv.size(0), s.heads * s.head_dim});
 }
 
-at::Tensor attention_back(const AttentionShape& s, const at::Tensor& d_out, const at::Tensor& qkv,
-                          const Documents& documents, const AttentionKept& kept) {
+at::Tensor flash_attention_back(const AttentionShape& s, const at::Tensor& d_out,
+                                const at::Tensor& qkv, const Documents& documents,
+                                const AttentionKept& kept) {
   at::Tensor d_qkv = at::empty_like(qkv);
-  if (!flash(s, qkv)) {
-    LOCKSTEP_CHECK(kept.probabilities.size() == documents.runs.size(), documents.runs.size());
-    for (size_t i = 0; i < documents.runs.size(); ++i) {
-      const DocumentRun& run = documents.runs[i];
-      Heads d = heads_of(s, d_qkv, run);
-      plain_back(s, out_of(s, d_out, run), heads_of(s, qkv, run), run.length, kept.probabilities[i],
-                 d);
-    }
-    return d_qkv;
-  }
   const FlashForm form(documents);
   const Heads heads = heads_of(s, qkv, form.rows), d = heads_of(s, d_qkv, form.rows);
   const at::Tensor bounds = form.bounds.value_or(at::Tensor());
@@ -132,4 +83,4 @@ at::Tensor attention_back(const AttentionShape& s, const at::Tensor& d_out, cons
   return d_qkv;
 }
 
-}  // namespace lockstep::core::cuda
+}  // namespace lockstep::core

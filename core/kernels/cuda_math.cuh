@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/device/launch.cuh"
-#include "core/kernels/bf16.h"
+#include "core/kernels/kernel_types.h"
 
 namespace lockstep::core::cuda {
 

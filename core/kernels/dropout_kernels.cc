@@ -52,10 +52,10 @@ LOCKSTEP_KERNEL dropout_run(T* x, int64_t first, int64_t count, const DropoutDra
 
 }  // namespace
 
-LOCKSTEP_CLONED dropout(float* x, int64_t first, int64_t n, const DropoutDraw& draw) {
+LOCKSTEP_CLONED dropout<OnCpu>(float* x, int64_t first, int64_t n, const DropoutDraw& draw) {
   dropout_run(x, first, n, draw);
 }
-LOCKSTEP_CLONED dropout(Bf16* x, int64_t first, int64_t n, const DropoutDraw& draw) {
+LOCKSTEP_CLONED dropout<OnCpu>(Bf16* x, int64_t first, int64_t n, const DropoutDraw& draw) {
   dropout_run(x, first, n, draw);
 }
 

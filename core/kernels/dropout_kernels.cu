@@ -2,10 +2,12 @@
 #include "core/kernels/cuda_math.cuh"
 #include "core/kernels/dropout_kernels.h"
 
-namespace lockstep::core::cuda {
+namespace lockstep::core {
+
+using namespace cuda;
 
 // A thread for each counter: it draws for four elements.
-template <typename T>
+template <typename Place, typename T>
 void dropout(T* x, int64_t first, int64_t n, const DropoutDraw& draw) {
   constexpr int64_t kRun = kDropoutRun, kLanes = 16;
   for_each((n + kRun - 1) / kRun * kLanes, [=] __device__(int64_t counter) {
@@ -19,7 +21,7 @@ void dropout(T* x, int64_t first, int64_t n, const DropoutDraw& draw) {
   });
 }
 
-template void dropout(float*, int64_t, int64_t, const DropoutDraw&);
-template void dropout(Bf16*, int64_t, int64_t, const DropoutDraw&);
+template void dropout<OnCuda>(float*, int64_t, int64_t, const DropoutDraw&);
+template void dropout<OnCuda>(Bf16*, int64_t, int64_t, const DropoutDraw&);
 
-}  // namespace lockstep::core::cuda
+}  // namespace lockstep::core

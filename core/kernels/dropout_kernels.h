@@ -1,9 +1,10 @@
-// Dropout by counter on plain memory. No Torch. T is float or Bf16.
+// Dropout by counter on plain memory. No Torch. T is float or Bf16; the same bits on
+// every device.
 #pragma once
 
 #include <cstdint>
 
-#include "core/kernels/bf16.h"
+#include "core/kernels/kernel_types.h"
 
 namespace lockstep::core {
 
@@ -17,13 +18,7 @@ struct DropoutDraw {
 };
 inline constexpr int64_t kDropoutRun = 64;
 // `first`, x's place in the tensor, is a multiple of kDropoutRun.
-template <typename T>
+template <typename Place, typename T>
 void dropout(T* x, int64_t first, int64_t n, const DropoutDraw& draw);
-
-// The same on device memory and the current stream: the same bits.
-namespace cuda {
-template <typename T>
-void dropout(T* x, int64_t first, int64_t n, const DropoutDraw& draw);
-}  // namespace cuda
 
 }  // namespace lockstep::core

@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "base/check.h"
-#include "core/kernels/bf16.h"
+#include "core/kernels/kernel_types.h"
 
 namespace lockstep::core {
 
@@ -19,13 +19,14 @@ void by_type(const at::Tensor& t, F&& f) {
   }
 }
 
-// Where the elements of `t` begin; null if it is undefined. The first argument says their type.
+// Where the elements of `t` from `first` on begin; null if it is undefined. The first argument says
+// their type.
 template <typename T>
-T* ptr(T*, const at::Tensor& t) {
+T* ptr(T*, const at::Tensor& t, int64_t first = 0) {
   if (!t.defined()) return nullptr;
   LOCKSTEP_CHECK(t.is_contiguous() && t.element_size() == sizeof(T),
                  "a kernel needs contiguous memory of one type");
-  return static_cast<T*>(t.data_ptr());
+  return static_cast<T*>(t.data_ptr()) + first;
 }
 
 }  // namespace lockstep::core

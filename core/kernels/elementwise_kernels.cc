@@ -102,19 +102,19 @@ LOCKSTEP_KERNEL gelu_back(const T* dy, T* x, int64_t count) {
 
 }  // namespace
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                    \
-  LOCKSTEP_CLONED gelu_forward(const T* x, T* y, int64_t n) { gelu(x, y, n); }                     \
-  LOCKSTEP_CLONED gelu_backward(const T* dy, T* x, int64_t n) { gelu_back(dy, x, n); }             \
-  LOCKSTEP_CLONED rotate_heads(T* x, const float* cos, const float* sin, const int64_t* positions, \
-                               int64_t rows, int64_t heads, int64_t head_dim, int64_t row_stride,  \
-                               float direction) {                                                  \
-    rotate(x, cos, sin, positions, rows, heads, head_dim, row_stride, direction);                  \
-  }                                                                                                \
-  LOCKSTEP_CLONED swiglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {              \
-    swiglu(gate_up, y, rows, dim);                                                                 \
-  }                                                                                                \
-  LOCKSTEP_CLONED swiglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim) {            \
-    swiglu_back(dy, gate_up, rows, dim);                                                           \
+#define LOCKSTEP_INSTANTIATE(T)                                                                \
+  LOCKSTEP_CLONED gelu_forward<OnCpu>(const T* x, T* y, int64_t n) { gelu(x, y, n); }          \
+  LOCKSTEP_CLONED gelu_backward<OnCpu>(const T* dy, T* x, int64_t n) { gelu_back(dy, x, n); }  \
+  LOCKSTEP_CLONED rotate_heads<OnCpu>(T * x, const float* cos, const float* sin,               \
+                                      const int64_t* positions, int64_t rows, int64_t heads,   \
+                                      int64_t head_dim, int64_t row_stride, float direction) { \
+    rotate(x, cos, sin, positions, rows, heads, head_dim, row_stride, direction);              \
+  }                                                                                            \
+  LOCKSTEP_CLONED swiglu_forward<OnCpu>(const T* gate_up, T* y, int64_t rows, int64_t dim) {   \
+    swiglu(gate_up, y, rows, dim);                                                             \
+  }                                                                                            \
+  LOCKSTEP_CLONED swiglu_backward<OnCpu>(const T* dy, T* gate_up, int64_t rows, int64_t dim) { \
+    swiglu_back(dy, gate_up, rows, dim);                                                       \
   }
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)

@@ -1,7 +1,10 @@
 #include "core/kernels/cuda_math.cuh"
 #include "core/kernels/elementwise_kernels.h"
 
-namespace lockstep::core::cuda {
+namespace lockstep::core {
+
+using namespace cuda;
+
 namespace {
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
@@ -12,7 +15,7 @@ constexpr float kCubic = 0.044715f;
 
 }  // namespace
 
-template <typename T>
+template <typename Place, typename T>
 void rotate_heads(T* x, const float* cos, const float* sin, const int64_t* positions, int64_t rows,
                   int64_t heads, int64_t head_dim, int64_t row_stride, float direction) {
   const int64_t half = head_dim / 2;
@@ -27,7 +30,7 @@ void rotate_heads(T* x, const float* cos, const float* sin, const int64_t* posit
   });
 }
 
-template <typename T>
+template <typename Place, typename T>
 void swiglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {
   for_each(rows * dim, [=] __device__(int64_t n) {
     const T* gate = gate_up + n / dim * 2 * dim + n % dim;
@@ -36,7 +39,7 @@ void swiglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {
   });
 }
 
-template <typename T>
+template <typename Place, typename T>
 void swiglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim) {
   for_each(rows * dim, [=] __device__(int64_t n) {
     const int64_t at = n / dim * 2 * dim + n % dim;
@@ -47,7 +50,7 @@ void swiglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim) {
   });
 }
 
-template <typename T>
+template <typename Place, typename T>
 void gelu_forward(const T* x, T* y, int64_t n) {
   for_each(n, [=] __device__(int64_t i) {
     const float v = load(x[i]);
@@ -55,7 +58,7 @@ void gelu_forward(const T* x, T* y, int64_t n) {
   });
 }
 
-template <typename T>
+template <typename Place, typename T>
 void gelu_backward(const T* dy, T* x, int64_t n) {
   for_each(n, [=] __device__(int64_t i) {
     const float v = load(x[i]);
@@ -65,14 +68,14 @@ void gelu_backward(const T* dy, T* x, int64_t n) {
   });
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                \
-  template void rotate_heads(T*, const float*, const float*, const int64_t*, int64_t, int64_t, \
-                             int64_t, int64_t, float);                                         \
-  template void swiglu_forward(const T*, T*, int64_t, int64_t);                                \
-  template void swiglu_backward(const T*, T*, int64_t, int64_t);                               \
-  template void gelu_forward(const T*, T*, int64_t);                                           \
-  template void gelu_backward(const T*, T*, int64_t);
+#define LOCKSTEP_INSTANTIATE(T)                                                               \
+  template void rotate_heads<OnCuda>(T*, const float*, const float*, const int64_t*, int64_t, \
+                                     int64_t, int64_t, int64_t, float);                       \
+  template void swiglu_forward<OnCuda>(const T*, T*, int64_t, int64_t);                       \
+  template void swiglu_backward<OnCuda>(const T*, T*, int64_t, int64_t);                      \
+  template void gelu_forward<OnCuda>(const T*, T*, int64_t);                                  \
+  template void gelu_backward<OnCuda>(const T*, T*, int64_t);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)
 
-}  // namespace lockstep::core::cuda
+}  // namespace lockstep::core

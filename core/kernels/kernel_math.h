@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "core/kernels/bf16.h"
+#include "core/kernels/kernel_types.h"
 #include "core/kernels/vector_clones.h"
 
 // A kernel's body, compiled into each vector clone of the functions that call it.

@@ -10,7 +10,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/kernels/adamw_kernels.h"
-#include "core/kernels/attention.h"
+#include "core/kernels/attention_shape.h"
+#include "core/kernels/documents.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/rotary_table.h"
 #include "core/kernels/softmax_kernels.h"
@@ -21,12 +22,12 @@ class Kernels {
  public:
   virtual ~Kernels() = default;
 
-  // Returns y; scale_R is made, and kept for backward.
+  // Returns y; scale_R1 is made, and kept for backward.
   virtual at::Tensor rms_norm(const at::Tensor& x_RD, const at::Tensor& w_D, double eps,
-                              at::Tensor& scale_R) const = 0;
+                              at::Tensor& scale_R1) const = 0;
   // Returns residual (undefined: none) + dx, in dy's memory; adds to dw_sum_D.
   virtual at::Tensor rms_norm_back(at::Tensor dy_RD, const at::Tensor& x_RD, const at::Tensor& w_D,
-                                   const at::Tensor& scale_R, const at::Tensor& residual_RD,
+                                   const at::Tensor& scale_R1, const at::Tensor& residual_RD,
                                    const at::Tensor& dw_sum_D) const = 0;
   // RMSNorm over each head of E: columns [first_column, + heads * E) of x into the same ones of y;
   // scale_RH [R, heads] is made.
@@ -66,6 +67,11 @@ class Kernels {
   virtual at::Tensor attention_back(const AttentionShape& shape, const at::Tensor& d_out_RD,
                                     const at::Tensor& qkv, const Documents& documents,
                                     const AttentionKept& kept) const = 0;
+  // core::masked_softmax and its gradient, in place on stacks of blocks [stacks, rows, keys].
+  virtual void softmax_of_seen(const at::Tensor& scores, const ScoreBlock& block,
+                               float scale) const = 0;
+  virtual void softmax_of_seen_back(const at::Tensor& p, const at::Tensor& dp,
+                                    const ScoreBlock& block, float scale) const = 0;
   // core::cross_entropy of the rows; losses_R is fp64.
   virtual void cross_entropy(const at::Tensor& logits_RV, const at::Tensor& labels_R,
                              const TokenLoss& loss, float dy, bool want_gradients,

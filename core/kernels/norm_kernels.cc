@@ -138,24 +138,25 @@ LOCKSTEP_KERNEL layer_backward(const T* dy, const T* x, const T* w, const float*
 
 }  // namespace
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                 \
-  LOCKSTEP_CLONED rms_norm_forward(const T* x, const T* w, T* y, float* scale, int64_t rows,    \
-                                   int64_t heads, int64_t dim, int64_t row_stride, float eps) { \
-    rms_forward(x, w, y, scale, rows, heads, dim, row_stride, eps);                             \
-  }                                                                                             \
-  LOCKSTEP_CLONED rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale,    \
-                                    const T* residual, T* dx, float* dw, int64_t rows,          \
-                                    int64_t heads, int64_t dim, int64_t row_stride) {           \
-    rms_backward(dy, x, w, scale, residual, dx, dw, rows, heads, dim, row_stride);              \
-  }                                                                                             \
-  LOCKSTEP_CLONED layer_norm_forward(const T* x, const T* w, const T* b, T* y, float* stats,    \
-                                     int64_t rows, int64_t dim, float eps) {                    \
-    layer_forward(x, w, b, y, stats, rows, dim, eps);                                           \
-  }                                                                                             \
-  LOCKSTEP_CLONED layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats,  \
-                                      const T* residual, T* dx, float* dw, float* db,           \
-                                      int64_t rows, int64_t dim) {                              \
-    layer_backward(dy, x, w, stats, residual, dx, dw, db, rows, dim);                           \
+#define LOCKSTEP_INSTANTIATE(T)                                                                   \
+  LOCKSTEP_CLONED rms_norm_forward<OnCpu>(const T* x, const T* w, T* y, float* scale,             \
+                                          int64_t rows, int64_t heads, int64_t dim,               \
+                                          int64_t row_stride, float eps) {                        \
+    rms_forward(x, w, y, scale, rows, heads, dim, row_stride, eps);                               \
+  }                                                                                               \
+  LOCKSTEP_CLONED rms_norm_backward<OnCpu>(                                                       \
+      const T* dy, const T* x, const T* w, const float* scale, const T* residual, T* dx,          \
+      float* dw, int64_t rows, int64_t heads, int64_t dim, int64_t row_stride) {                  \
+    rms_backward(dy, x, w, scale, residual, dx, dw, rows, heads, dim, row_stride);                \
+  }                                                                                               \
+  LOCKSTEP_CLONED layer_norm_forward<OnCpu>(const T* x, const T* w, const T* b, T* y,             \
+                                            float* stats, int64_t rows, int64_t dim, float eps) { \
+    layer_forward(x, w, b, y, stats, rows, dim, eps);                                             \
+  }                                                                                               \
+  LOCKSTEP_CLONED layer_norm_backward<OnCpu>(const T* dy, const T* x, const T* w,                 \
+                                             const float* stats, const T* residual, T* dx,        \
+                                             float* dw, float* db, int64_t rows, int64_t dim) {   \
+    layer_backward(dy, x, w, stats, residual, dx, dw, db, rows, dim);                             \
   }
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)

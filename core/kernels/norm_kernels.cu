@@ -1,7 +1,10 @@
 #include "core/kernels/cuda_math.cuh"
 #include "core/kernels/norm_kernels.h"
 
-namespace lockstep::core::cuda {
+namespace lockstep::core {
+
+using namespace cuda;
+
 namespace {
 
 // One block a vector: block b is head b % heads of row b / heads.
@@ -80,7 +83,7 @@ __global__ void layer_backward_kernel(const T* dy, const T* x, const T* w, const
 
 }  // namespace
 
-template <typename T>
+template <typename Place, typename T>
 void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows, int64_t heads,
                       int64_t dim, int64_t row_stride, float eps) {
   if (rows == 0) return;
@@ -94,7 +97,7 @@ void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t ro
 }
 
 // The weight's gradient first: dx may be dy.
-template <typename T>
+template <typename Place, typename T>
 void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
                        T* dx, float* dw_sum, int64_t rows, int64_t heads, int64_t dim,
                        int64_t row_stride) {
@@ -113,7 +116,7 @@ void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, 
   check_launch();
 }
 
-template <typename T>
+template <typename Place, typename T>
 void layer_norm_forward(const T* x, const T* w, const T* b, T* y, float* stats_out, int64_t rows,
                         int64_t dim, float eps) {
   if (rows == 0) return;
@@ -126,7 +129,7 @@ void layer_norm_forward(const T* x, const T* w, const T* b, T* y, float* stats_o
   check_launch();
 }
 
-template <typename T>
+template <typename Place, typename T>
 void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats, const T* residual,
                          T* dx, float* dw_sum, float* db_sum, int64_t rows, int64_t dim) {
   if (rows == 0) return;
@@ -145,16 +148,16 @@ void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats
   check_launch();
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                \
-  template void rms_norm_forward(const T*, const T*, T*, float*, int64_t, int64_t, int64_t,    \
-                                 int64_t, float);                                              \
-  template void rms_norm_backward(const T*, const T*, const T*, const float*, const T*, T*,    \
-                                  float*, int64_t, int64_t, int64_t, int64_t);                 \
-  template void layer_norm_forward(const T*, const T*, const T*, T*, float*, int64_t, int64_t, \
-                                   float);                                                     \
-  template void layer_norm_backward(const T*, const T*, const T*, const float*, const T*, T*,  \
-                                    float*, float*, int64_t, int64_t);                         \
+#define LOCKSTEP_INSTANTIATE(T)                                                                   \
+  template void rms_norm_forward<OnCuda>(const T*, const T*, T*, float*, int64_t, int64_t,        \
+                                         int64_t, int64_t, float);                                \
+  template void rms_norm_backward<OnCuda>(const T*, const T*, const T*, const float*, const T*,   \
+                                          T*, float*, int64_t, int64_t, int64_t, int64_t);        \
+  template void layer_norm_forward<OnCuda>(const T*, const T*, const T*, T*, float*, int64_t,     \
+                                           int64_t, float);                                       \
+  template void layer_norm_backward<OnCuda>(const T*, const T*, const T*, const float*, const T*, \
+                                            T*, float*, float*, int64_t, int64_t);                \
   LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)
 
-}  // namespace lockstep::core::cuda
+}  // namespace lockstep::core

@@ -5,47 +5,30 @@
 
 #include <cstdint>
 
-#include "core/kernels/bf16.h"
+#include "core/kernels/kernel_types.h"
 
 namespace lockstep::core {
 
 // y = x * rsqrt(mean(x^2) + eps) * w. Row r holds `heads` vectors of dim from x + r * row_stride
 // on, which are normed one by one (a plain norm: one head, row_stride = dim); y lies as x does.
 // scale_out [rows, heads] keeps the rsqrt for backward.
-template <typename T>
+template <typename Place, typename T>
 void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows, int64_t heads,
                       int64_t dim, int64_t row_stride, float eps);
 // dx = residual (null: none) + the gradient, in one rounding; dx may be dy, and all lie as x does.
 // dw_sum [dim] fp32 is added to.
-template <typename T>
+template <typename Place, typename T>
 void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
                        T* dx, float* dw_sum, int64_t rows, int64_t heads, int64_t dim,
                        int64_t row_stride);
 
 // y = (x - mean(x)) * rsqrt(var(x) + eps) * w + b; stats_out [rows, 2] keeps mean and rsqrt.
-template <typename T>
+template <typename Place, typename T>
 void layer_norm_forward(const T* x, const T* w, const T* b, T* y, float* stats_out, int64_t rows,
                         int64_t dim, float eps);
 // As rms_norm_backward.
-template <typename T>
+template <typename Place, typename T>
 void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats, const T* residual,
                          T* dx, float* dw_sum, float* db_sum, int64_t rows, int64_t dim);
-
-// The same on device memory and the current stream, with sums in an order of their own.
-namespace cuda {
-template <typename T>
-void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows, int64_t heads,
-                      int64_t dim, int64_t row_stride, float eps);
-template <typename T>
-void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
-                       T* dx, float* dw_sum, int64_t rows, int64_t heads, int64_t dim,
-                       int64_t row_stride);
-template <typename T>
-void layer_norm_forward(const T* x, const T* w, const T* b, T* y, float* stats_out, int64_t rows,
-                        int64_t dim, float eps);
-template <typename T>
-void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats, const T* residual,
-                         T* dx, float* dw_sum, float* db_sum, int64_t rows, int64_t dim);
-}  // namespace cuda
 
 }  // namespace lockstep::core

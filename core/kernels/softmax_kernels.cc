@@ -62,10 +62,10 @@ std::vector<float> row_of(const Bf16*, int64_t n) {
   return std::vector<float>(static_cast<size_t>(n));
 }
 
-LOCKSTEP_KERNEL softmax_rows(T* scores, const ScoreBlock& b, float scale) {
+LOCKSTEP_KERNEL softmax_rows(T* scores, int64_t stacks, const ScoreBlock& b, float scale) {
   std::vector<float> row = row_of(scores, b.keys);
-  for (int64_t r = 0; r < b.rows; ++r, scores += b.keys) {
-    const Seen seen = seen_by(b, r);
+  for (int64_t r = 0; r < stacks * b.rows; ++r, scores += b.keys) {
+    const Seen seen = seen_by(b, r % b.rows);
     const int64_t n = seen.end - seen.first;
     const float* x = widened(scores + seen.first, row.data(), n);
     float* out = room_for(scores + seen.first, row.data());
@@ -76,10 +76,11 @@ LOCKSTEP_KERNEL softmax_rows(T* scores, const ScoreBlock& b, float scale) {
   }
 }
 
-LOCKSTEP_KERNEL softmax_rows_back(const T* p, T* dp, const ScoreBlock& b, float scale) {
+LOCKSTEP_KERNEL softmax_rows_back(const T* p, T* dp, int64_t stacks, const ScoreBlock& b,
+                                  float scale) {
   float p_run[kRun], dp_run[kRun];
-  for (int64_t r = 0; r < b.rows; ++r, p += b.keys, dp += b.keys) {
-    const Seen seen = seen_by(b, r);
+  for (int64_t r = 0; r < stacks * b.rows; ++r, p += b.keys, dp += b.keys) {
+    const Seen seen = seen_by(b, r % b.rows);
     float lanes[kLanes] = {};
     for (int64_t i = seen.first; i < seen.end; i += kRun) {
       const int64_t n = std::min(kRun, seen.end - i);
@@ -137,18 +138,19 @@ LOCKSTEP_KERNEL cross_entropy_rows(T* logits, const int64_t* labels, int64_t row
 
 }  // namespace
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                \
-  LOCKSTEP_CLONED masked_softmax(T* scores, const ScoreBlock& block, float scale) {            \
-    softmax_rows(scores, block, scale);                                                        \
-  }                                                                                            \
-  LOCKSTEP_CLONED masked_softmax_backward(const T* p, T* dp, const ScoreBlock& block,          \
-                                          float scale) {                                       \
-    softmax_rows_back(p, dp, block, scale);                                                    \
-  }                                                                                            \
-  LOCKSTEP_CLONED cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab, \
-                                const TokenLoss& loss, float dy, bool want_gradients,          \
-                                double* losses) {                                              \
-    cross_entropy_rows(logits, labels, rows, vocab, loss, dy, want_gradients, losses);         \
+#define LOCKSTEP_INSTANTIATE(T)                                                              \
+  LOCKSTEP_CLONED masked_softmax<OnCpu>(T * scores, int64_t stacks, const ScoreBlock& block, \
+                                        float scale) {                                       \
+    softmax_rows(scores, stacks, block, scale);                                              \
+  }                                                                                          \
+  LOCKSTEP_CLONED masked_softmax_backward<OnCpu>(const T* p, T* dp, int64_t stacks,          \
+                                                 const ScoreBlock& block, float scale) {     \
+    softmax_rows_back(p, dp, stacks, block, scale);                                          \
+  }                                                                                          \
+  LOCKSTEP_CLONED cross_entropy<OnCpu>(T * logits, const int64_t* labels, int64_t rows,      \
+                                       int64_t vocab, const TokenLoss& loss, float dy,       \
+                                       bool want_gradients, double* losses) {                \
+    cross_entropy_rows(logits, labels, rows, vocab, loss, dy, want_gradients, losses);       \
   }
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)

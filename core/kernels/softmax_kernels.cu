@@ -5,24 +5,27 @@
 
 #include "core/kernels/cuda_math.cuh"
 
-namespace lockstep::core::cuda {
+namespace lockstep::core {
+
+using namespace cuda;
+
 namespace {
 
-// The keys that row r's query sees: [first, end).
+// The columns of the keys that a row's query sees: [first, end).
 struct Seen {
   int64_t first, end;
-  __device__ Seen(int64_t row, int64_t seq_len, int64_t window) {
-    const int64_t query = row % seq_len;
-    first = window > 0 && query >= window ? query - window + 1 : 0;
-    end = query + 1;
+  __device__ Seen(int64_t row, const ScoreBlock& b) {
+    const int64_t own = b.first_query + row % b.rows / b.group - b.first_key;
+    first = b.window > 0 && own >= b.window ? own - b.window + 1 : 0;
+    end = own + 1 < b.keys ? own + 1 : b.keys;
   }
   __device__ bool has(int64_t key) const { return key >= first && key < end; }
 };
 
 template <typename T, int Threads>
-__global__ void softmax_kernel(T* scores, int64_t seq_len, int64_t window, float scale) {
-  T* row = scores + blockIdx.x * seq_len;
-  const Seen seen(blockIdx.x, seq_len, window);
+__global__ void softmax_kernel(T* scores, ScoreBlock block, float scale) {
+  T* row = scores + blockIdx.x * block.keys;
+  const Seen seen(blockIdx.x, block);
   const int64_t n = seen.end - seen.first;
   const T* x = row + seen.first;
   const float top =
@@ -30,20 +33,19 @@ __global__ void softmax_kernel(T* scores, int64_t seq_len, int64_t window, float
   const float sum =
       block_sum<Threads>(n, [=](int64_t i) { return expf(scale * (load(x[i]) - top)); });
   const float factor = 1.0f / sum;
-  for (int64_t i = threadIdx.x; i < seq_len; i += Threads)
+  for (int64_t i = threadIdx.x; i < block.keys; i += Threads)
     store(row[i], seen.has(i) ? expf(scale * (load(row[i]) - top)) * factor : 0.0f);
 }
 
 template <typename T, int Threads>
-__global__ void softmax_backward_kernel(const T* p, T* dp, int64_t seq_len, int64_t window,
-                                        float scale) {
-  p += blockIdx.x * seq_len;
-  dp += blockIdx.x * seq_len;
-  const Seen seen(blockIdx.x, seq_len, window);
+__global__ void softmax_backward_kernel(const T* p, T* dp, ScoreBlock block, float scale) {
+  p += blockIdx.x * block.keys;
+  dp += blockIdx.x * block.keys;
+  const Seen seen(blockIdx.x, block);
   const float sum = block_sum<Threads>(seen.end - seen.first, [=](int64_t i) {
     return load(p[seen.first + i]) * load(dp[seen.first + i]);
   });
-  for (int64_t i = threadIdx.x; i < seq_len; i += Threads)
+  for (int64_t i = threadIdx.x; i < block.keys; i += Threads)
     store(dp[i], seen.has(i) ? scale * load(p[i]) * (load(dp[i]) - sum) : 0.0f);
 }
 
@@ -85,31 +87,31 @@ __global__ void cross_entropy_kernel(T* logits, const int64_t* labels, int64_t v
 
 }  // namespace
 
-template <typename T>
-void masked_softmax(T* scores, int64_t rows, int64_t seq_len, int64_t window, float scale) {
+template <typename Place, typename T>
+void masked_softmax(T* scores, int64_t stacks, const ScoreBlock& block, float scale) {
+  const auto rows = static_cast<unsigned>(stacks * block.rows);
   if (rows == 0) return;
-  by_width(seq_len, [&](auto threads) {
+  by_width(block.keys, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    softmax_kernel<T, kThreads><<<static_cast<unsigned>(rows), kThreads, 0, current_stream()>>>(
-        scores, seq_len, window, scale);
+    softmax_kernel<T, kThreads><<<rows, kThreads, 0, current_stream()>>>(scores, block, scale);
   });
   check_launch();
 }
 
-template <typename T>
-void masked_softmax_backward(const T* p, T* dp, int64_t rows, int64_t seq_len, int64_t window,
+template <typename Place, typename T>
+void masked_softmax_backward(const T* p, T* dp, int64_t stacks, const ScoreBlock& block,
                              float scale) {
+  const auto rows = static_cast<unsigned>(stacks * block.rows);
   if (rows == 0) return;
-  by_width(seq_len, [&](auto threads) {
+  by_width(block.keys, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
     softmax_backward_kernel<T, kThreads>
-        <<<static_cast<unsigned>(rows), kThreads, 0, current_stream()>>>(p, dp, seq_len, window,
-                                                                         scale);
+        <<<rows, kThreads, 0, current_stream()>>>(p, dp, block, scale);
   });
   check_launch();
 }
 
-template <typename T>
+template <typename Place, typename T>
 void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab,
                    const TokenLoss& loss, float dy, bool want_gradients, double* losses) {
   if (rows == 0) return;
@@ -122,12 +124,12 @@ void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab
   check_launch();
 }
 
-#define LOCKSTEP_INSTANTIATE(T)                                                                    \
-  template void masked_softmax(T*, int64_t, int64_t, int64_t, float);                              \
-  template void masked_softmax_backward(const T*, T*, int64_t, int64_t, int64_t, float);           \
-  template void cross_entropy(T*, const int64_t*, int64_t, int64_t, const TokenLoss&, float, bool, \
-                              double*);
+#define LOCKSTEP_INSTANTIATE(T)                                                                   \
+  template void masked_softmax<OnCuda>(T*, int64_t, const ScoreBlock&, float);                    \
+  template void masked_softmax_backward<OnCuda>(const T*, T*, int64_t, const ScoreBlock&, float); \
+  template void cross_entropy<OnCuda>(T*, const int64_t*, int64_t, int64_t, const TokenLoss&,     \
+                                      float, bool, double*);
 LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)
 
-}  // namespace lockstep::core::cuda
+}  // namespace lockstep::core

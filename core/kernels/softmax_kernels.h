@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/kernels/bf16.h"
+#include "core/kernels/kernel_types.h"
 
 namespace lockstep::core {
 
@@ -14,12 +14,14 @@ namespace lockstep::core {
 struct ScoreBlock {
   int64_t first_query, rows, group, first_key, keys, window;
 };
-// In place on scores [rows, keys]: softmax(scale * row) over the keys that are seen, 0 for others.
-template <typename T>
-void masked_softmax(T* scores, const ScoreBlock& block, float scale);
+// In place on scores [stacks, rows, keys]: softmax(scale * row) over the keys that are seen, 0 for
+// others.
+template <typename Place, typename T>
+void masked_softmax(T* scores, int64_t stacks, const ScoreBlock& block, float scale);
 // dp becomes the scores' gradient, scale * p * (dp - sum(p * dp)) by row; 0 for unseen keys.
-template <typename T>
-void masked_softmax_backward(const T* p, T* dp, const ScoreBlock& block, float scale);
+template <typename Place, typename T>
+void masked_softmax_backward(const T* p, T* dp, int64_t stacks, const ScoreBlock& block,
+                             float scale);
 
 // What a token's loss is, beside the cross-entropy. With s = log(sum(exp(logits))) and e =
 // label_smoothing:
@@ -31,21 +33,8 @@ struct TokenLoss {
 };
 // losses[r] is row r's, fp64; 0 for label -100. With want_gradients logits [rows, vocab] become
 // their gradient times dy (0 for label -100); without, they are used up.
-template <typename T>
+template <typename Place, typename T>
 void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab,
                    const TokenLoss& loss, float dy, bool want_gradients, double* losses);
-
-// On device memory and the current stream.
-namespace cuda {
-// The scores are whole matrices, rows [rows, seq_len]: row r is of query r % seq_len.
-template <typename T>
-void masked_softmax(T* scores, int64_t rows, int64_t seq_len, int64_t window, float scale);
-template <typename T>
-void masked_softmax_backward(const T* p, T* dp, int64_t rows, int64_t seq_len, int64_t window,
-                             float scale);
-template <typename T>
-void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab,
-                   const TokenLoss& loss, float dy, bool want_gradients, double* losses);
-}  // namespace cuda
 
 }  // namespace lockstep::core

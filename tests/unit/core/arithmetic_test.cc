@@ -74,7 +74,7 @@ TEST(AddKernels, Bf16RoundingIsLibTorchs) {
   values[0] = std::nanf("");
   values[1] = INFINITY;
   at::Tensor ours = at::empty({4096}, at::kBFloat16);
-  narrow(static_cast<Bf16*>(ours.data_ptr()), values.data_ptr<float>(), 4096);
+  narrow<OnCpu>(static_cast<Bf16*>(ours.data_ptr()), values.data_ptr<float>(), 4096);
   EXPECT_TRUE(at::equal(ours.narrow(0, 1, 4095), values.to(at::kBFloat16).narrow(0, 1, 4095)));
   EXPECT_TRUE(std::isnan(ours[0].item<float>()));
 }
@@ -87,8 +87,8 @@ struct State {
 TEST(AdamW, MatchesLibTorchsFusedAdamW) {
   State ours, theirs;
   const AdamWStep step = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 7);
-  adamw_update(step, true, ours.grad.data_ptr<float>(), ours.master.data_ptr<float>(),
-               ours.m.data_ptr<float>(), ours.v.data_ptr<float>(), ours.master.numel());
+  adamw_update<OnCpu>(step, true, ours.grad.data_ptr<float>(), ours.master.data_ptr<float>(),
+                      ours.m.data_ptr<float>(), ours.v.data_ptr<float>(), ours.master.numel());
   std::vector<at::Tensor> master{theirs.master}, grad{theirs.grad}, m{theirs.m}, v{theirs.v}, none,
       steps{at::tensor(7.0f)};
   at::_fused_adamw_(master, grad, m, v, none, steps, 1e-3, 0.9, 0.95, 0.1, 1e-8, false, false, {},
@@ -102,8 +102,8 @@ TEST(AdamW, TheSameBitsAtAnyCut) {
   State whole, cut;
   const AdamWStep step = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.37, 3);
   auto update = [&](State& s, int64_t at, int64_t n) {
-    adamw_update(step, true, s.grad.data_ptr<float>() + at, s.master.data_ptr<float>() + at,
-                 s.m.data_ptr<float>() + at, s.v.data_ptr<float>() + at, n);
+    adamw_update<OnCpu>(step, true, s.grad.data_ptr<float>() + at, s.master.data_ptr<float>() + at,
+                        s.m.data_ptr<float>() + at, s.v.data_ptr<float>() + at, n);
   };
   update(whole, 0, 3 * kTile);
   for (int64_t at = 0; at < 3 * kTile; at += 1001)
@@ -116,7 +116,7 @@ TEST(TileNorm, SumsSquaresOfEachTileInFp64) {
   at::Tensor grad = random_tensor(2 * kTile, 5);
   const at::Tensor before = grad.clone();
   double sums[2];
-  scale_and_square_tiles(grad.data_ptr<float>(), 0.5f, 2, sums);
+  scale_and_square_tiles<OnCpu>(grad.data_ptr<float>(), 0.5f, 2, sums);
   EXPECT_TRUE(at::equal(grad, before * 0.5f));
   EXPECT_NEAR(sums[1], grad.narrow(0, kTile, kTile).to(at::kDouble).pow(2).sum().item<double>(),
               1e-9);
