@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "core/kernels/kernel_table.h"
 

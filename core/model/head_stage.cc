@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "base/check.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/matmul.h"
 #include "layout/stage_sizes.h"

@@ -1,6 +1,7 @@
 // The last stage of a decoder: norm, logits and loss in chunks of tokens. V: vocabulary, D: dim.
 #pragma once
 
+#include "core/kernels/softmax_kernels.h"
 #include "core/model/layers.h"
 #include "core/sharding/stage.h"
 #include "layout/model_spec.h"

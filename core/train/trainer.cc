@@ -19,6 +19,14 @@ void log_model(const TrainerEnvironment& env, const RunInputs& in) {
   log_info("Model ", in.config.model.name, " size: ", grouped(spec.parameter_count()),
            " total parameters, ", in.config.parallelism.strategy, " on ", env.world_size(),
            " rank(s), ", in.config.slots(), " slots a step, identity ", in.identity.hash());
+  if (env.world_size() > in.config.slots())
+    log_warning(
+        env.world_size() - in.config.slots(), " of ", env.world_size(),
+        " ranks compute nothing: a step has ", in.config.slots(),
+        " slots (training.slots), each of which one rank computes. The batch is slots times "
+        "training.local_batch_size sequences, whatever the ranks; a new run with "
+        "--training.slots ",
+        env.world_size(), " keeps all of them busy");
   for (const std::string& note : spec.notes) log_warning(note);
   if (!spec.adapted()) return;
   log_info("LoRA: ", grouped(spec.trained_count()), " parameters of adapters are trained (",
@@ -31,8 +39,8 @@ void log_model(const TrainerEnvironment& env, const RunInputs& in) {
 // Where nothing can be saved the run ends before its first step.
 Result<void> try_saving(const TrainerEnvironment& env, const Config& config) {
   if (!config.checkpoint.enable) return {};
-  LOCKSTEP_TRY(const auto codec, checkpoint::codec_from_name(config.checkpoint.codec));
-  return checkpoint::try_saving(env.file_system, config.checkpoint_folder(), env.rank(), codec);
+  return checkpoint::try_saving(env.file_system, config.checkpoint_folder(), env.rank(),
+                                config.checkpoint.codec);
 }
 
 std::unique_ptr<data::SlotLoader> loader_behind(int64_t step, const RunInputs& in,

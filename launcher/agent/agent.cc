@@ -374,7 +374,7 @@ void Agent::wait() {
 }
 
 // All deaths of one look go into one event. The exits themselves say which one came first. Workers
-// that lost a peer can be reaped before that peer is, so they wait a moment for its end.
+// that lost a peer can be reaped before that peer, so the agent waits a moment for its end.
 void Agent::collect_exits(int64_t alive_ns) {
   control::WorkersExited event{workers_.reap(), alive_ns};
   const int64_t deadline_ns = clock_.monotonic_ns() + kCulpritNs;

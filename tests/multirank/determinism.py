@@ -52,7 +52,13 @@ def packed_records(test):
 
 
 def run(test, name, world_size, keys):
-    folder = test.train(name.replace(" ", "_").replace(",", ""), world_size, BASE | keys)
+    keys = BASE | keys
+    folder = test.folder / name.replace(" ", "_").replace(",", "")
+    ranks = test.ranks(folder, world_size, keys)
+    ranks.expect(0)
+    idle = world_size - keys["training.slots"]
+    check((f"{idle} of {world_size} ranks compute nothing" in ranks.log()) == (idle > 0),
+          f"{name}: ranks without a slot are not said as they are")
     lines = metrics(folder)
     check({line["world_size"] for line in lines} == {world_size}, f"{name}: other world sizes")
     check(lines[-1]["loss"] < lines[0]["loss"], f"{name}: it does not learn")
