@@ -14,8 +14,9 @@ pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
 if(NOT hdf5_VERSION MATCHES "^1\\.(10|14)\\.")  # checkpoint/shard_file/file_driver.cc knows these two
   message(FATAL_ERROR "HDF5 ${hdf5_VERSION} is not supported: Lockstep is tested with 1.10 and 1.14")
 endif()
-# The archive, where it is complete without more than szip: the shared library brings curl, Kerberos
-# and 30 more, and loading them is most of what `lockstep --help` would do.
+# A program with the property QUICK_START gets the archive, where that is complete without more than
+# szip: the shared library brings curl, Kerberos and 30 more, and loading them is most of what
+# `lockstep --help` would do. Tests put other functions before those of the shared one.
 find_library(LOCKSTEP_HDF5_ARCHIVE libhdf5.a HINTS ${hdf5_LIBRARY_DIRS})
 find_library(LOCKSTEP_SZIP sz)
 set(CMAKE_REQUIRED_INCLUDES ${hdf5_INCLUDE_DIRS})
@@ -24,13 +25,12 @@ check_cxx_source_compiles("
   #include <hdf5.h>
   int main() { return H5Fcreate(\"f\", H5F_ACC_TRUNC, H5P_DEFAULT, H5Pcreate(H5P_FILE_ACCESS)) < 0; }"
   LOCKSTEP_HDF5_ARCHIVE_LINKS)
-if(LOCKSTEP_HDF5_ARCHIVE_LINKS)
-  add_library(lockstep_hdf5 INTERFACE)
-  target_include_directories(lockstep_hdf5 SYSTEM INTERFACE ${hdf5_INCLUDE_DIRS})
-  target_link_libraries(lockstep_hdf5 INTERFACE ${CMAKE_REQUIRED_LIBRARIES})
-else()
-  add_library(lockstep_hdf5 ALIAS PkgConfig::hdf5)
-endif()
+add_library(lockstep_hdf5 INTERFACE)
+target_include_directories(lockstep_hdf5 SYSTEM INTERFACE ${hdf5_INCLUDE_DIRS})
+set(quick $<AND:$<BOOL:${LOCKSTEP_HDF5_ARCHIVE_LINKS}>,$<BOOL:$<TARGET_PROPERTY:QUICK_START>>>)
+target_link_libraries(lockstep_hdf5 INTERFACE
+  $<IF:${quick},${LOCKSTEP_HDF5_ARCHIVE},PkgConfig::hdf5> $<${quick}:${LOCKSTEP_SZIP}>
+  $<${quick}:ZLIB::ZLIB> $<${quick}:${CMAKE_DL_LIBS}>)
 unset(CMAKE_REQUIRED_INCLUDES)
 unset(CMAKE_REQUIRED_LIBRARIES)
 if(LOCKSTEP_TESTS)

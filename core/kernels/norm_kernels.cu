@@ -156,8 +156,8 @@ void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats
   template void layer_norm_forward<OnCuda>(const T*, const T*, const T*, T*, float*, int64_t,     \
                                            int64_t, float);                                       \
   template void layer_norm_backward<OnCuda>(const T*, const T*, const T*, const float*, const T*, \
-                                            T*, float*, float*, int64_t, int64_t);                \
-  LOCKSTEP_INSTANTIATE(float)
+                                            T*, float*, float*, int64_t, int64_t);
+LOCKSTEP_INSTANTIATE(float)
 LOCKSTEP_INSTANTIATE(Bf16)
 
 }  // namespace lockstep::core

@@ -49,7 +49,7 @@ class Agent {
  private:
   void run() {
     while (!stop_) {
-      for (const net::Event& event : network_.wait(5)) take(event);
+      for (const net::ConnectionEvent& event : network_.wait(5)) take(event);
       waiting_ = server_.parked_count();
       if (begin_.exchange(false)) {
         server_.open("g2");
@@ -61,7 +61,7 @@ class Agent {
         for (const net::PeerId peer : peers_) network_.close(peer, "");
     }
   }
-  void take(const net::Event& event) {
+  void take(const net::ConnectionEvent& event) {
     if (const auto* connected = std::get_if<net::Connected>(&event))
       peers_.push_back(connected->peer);
     if (const auto* received = std::get_if<net::Received>(&event))
