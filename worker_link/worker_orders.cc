@@ -121,7 +121,8 @@ Result<WorkerOrders> parse_torchrun_orders(const Environment& environment) {
   io("MASTER_PORT", port);
   LOCKSTEP_RETURN_IF_ERROR(io.done);
   if (orders.rank >= orders.world_size)
-    return Reading::wrong("RANK", text(orders.rank, " of ", orders.world_size));
+    return Error{Code::kConfig, text("environment variables RANK, ", orders.rank,
+                                     ", and WORLD_SIZE, ", orders.world_size, ", do not fit")};
   orders.store = text("tcp:", address, ":", port);
   return orders;
 }

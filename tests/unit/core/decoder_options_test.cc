@@ -87,7 +87,7 @@ void expect_slope(const layout::DecoderShape& shape, const DecoderOptions& optio
       const double expected = h * norm * norm;  // beside the rounding of an fp32 loss near 60
       EXPECT_NEAR(above - below, expected, 0.01 * expected + 1e-5) << param.name;
     }
-    offset += unit->layout().held_elements();
+    offset += unit->layout.held_elements();
   }
 }
 

@@ -8,6 +8,8 @@
 namespace lockstep::core {
 namespace {
 
+const Kernels& cpu = kernels_on(at::kCPU);
+
 TEST(LayerNorm, ForwardAndBackwardMatchAutogradInFp64) {
   for (int64_t dim : {37, 16, 5}) {
     const at::Tensor x = random_tensor({7, dim}, 1) * 3 + 5, w = random_tensor({dim}, 2);
@@ -16,9 +18,9 @@ TEST(LayerNorm, ForwardAndBackwardMatchAutogradInFp64) {
     const at::Tensor y64 = at::layer_norm(x64, {dim}, w64, b64, 1e-5);
     const auto grads = torch::autograd::grad({y64}, {x64, w64, b64}, {dy.to(at::kDouble)});
     at::Tensor stats, dw = at::zeros({dim}, at::kFloat), db = at::zeros({dim}, at::kFloat);
-    EXPECT_LT(max_difference(layer_norm(x, w, b, 1e-5, stats), y64), 5e-6);
+    EXPECT_LT(max_difference(cpu.layer_norm(x, w, b, 1e-5, stats), y64), 5e-6);
     EXPECT_LT(max_difference(
-                  layer_norm_back(dy.clone(), x, w, stats, b.expand_as(x).contiguous(), dw, db),
+                  cpu.layer_norm_back(dy.clone(), x, w, stats, b.expand_as(x).contiguous(), dw, db),
                   grads[0] + b64),
               5e-6);
     EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
@@ -31,12 +33,12 @@ TEST(Gelu, ForwardAndBackwardMatchAutogradInFp64) {
   at::Tensor x64 = leaf(x);
   const at::Tensor y64 = at::gelu(x64, "tanh");
   const auto grads = torch::autograd::grad({y64}, {x64}, {dy.to(at::kDouble)});
-  EXPECT_LT(max_difference(gelu_new(x), y64), 3e-6);
-  EXPECT_LT(max_difference(gelu_new_back(dy, x.clone()), grads[0]), 5e-6);
+  EXPECT_LT(max_difference(cpu.gelu_new(x), y64), 3e-6);
+  EXPECT_LT(max_difference(cpu.gelu_new_back(dy, x.clone()), grads[0]), 5e-6);
   const at::Tensor large = at::tensor({-1e4f, 1e4f, -90.0f, 40.0f});
   const at::Tensor limits = at::tensor({0.0f, 1.0f, 0.0f, 1.0f});
-  EXPECT_LT(max_difference(gelu_new(large), large * limits), 1e-20);
-  EXPECT_LT(max_difference(gelu_new_back(at::ones({4}), large.clone()), limits), 1e-20);
+  EXPECT_LT(max_difference(cpu.gelu_new(large), large * limits), 1e-20);
+  EXPECT_LT(max_difference(cpu.gelu_new_back(at::ones({4}), large.clone()), limits), 1e-20);
 }
 
 TEST(HeadNorm, TouchesItsColumnsAloneAndMatchesAutogradInFp64) {
@@ -52,8 +54,8 @@ TEST(HeadNorm, TouchesItsColumnsAloneAndMatchesAutogradInFp64) {
   const auto grads = torch::autograd::grad({y64}, {x64, w64}, {part(dy.to(at::kDouble))});
   at::Tensor y = at::full_like(x, 7), scale, dx = dy.clone();
   at::Tensor dw = at::zeros({e}, at::kFloat);
-  kernels_on(at::kCPU).head_norm(x, w, y, scale, 4, heads, 1e-6);
-  kernels_on(at::kCPU).head_norm_back(dx, x, w, scale, dw, 4, heads);
+  cpu.head_norm(x, w, y, scale, 4, heads, 1e-6);
+  cpu.head_norm_back(dx, x, w, scale, dw, 4, heads);
   EXPECT_LT(max_difference(part(y), y64), 3e-6);
   EXPECT_LT(max_difference(part(dx), part(grads[0])), 1e-5);
   EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
@@ -65,7 +67,7 @@ TEST(HeadNorm, TouchesItsColumnsAloneAndMatchesAutogradInFp64) {
 TEST(AddColumns, SumsInFp32WhateverTheDtype) {
   const at::Tensor dy = at::ones({1000, 5}, at::kFloat) * 1.0078125;  // exact in bf16
   at::Tensor sum = at::zeros({2}, at::kFloat);
-  kernels_on(at::kCPU).add_columns(sum, dy.to(at::kBFloat16), 3);
+  cpu.add_columns(sum, dy.to(at::kBFloat16), 3);
   EXPECT_EQ(max_difference(sum, at::full({2}, 1007.8125)), 0.0);
 }
 

@@ -2,6 +2,7 @@
 // frozen. Their gradients: decoder_options_test.cc, and against PEFT tests/reference/lora_test.py.
 #include <random>
 
+#include "core/comm/join.h"
 #include "core/train/memory_stats.h"
 #include "core/train/state_pieces.h"
 #include "hf/configured_model.h"

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/comm/join.h"
 #include "core/comm/wire_bytes.h"
 #include "core/train/memory_stats.h"
 #include "core/train/resume.h"
