@@ -53,13 +53,16 @@ std::optional<Result<void>> AbandonableCalls::run(Call call, std::chrono::nanose
     std::unique_lock lock(server.desk->mutex);
     server.desk->call = std::move(call);
     server.desk->changed.notify_all();
-    while (!server.desk->changed.wait_for(lock, patience,
-                                          [&] { return server.desk->outcome.has_value(); }))
-      if (give_up()) {
-        server.desk->closed = true;
-        server.thread.detach();
-        return std::nullopt;
-      }
+    const auto ended = [&] { return server.desk->outcome.has_value(); };
+    while (!server.desk->changed.wait_for(lock, patience, ended)) {
+      lock.unlock();  // the call may begin and end while its caller makes up its mind
+      const bool leave = give_up();
+      lock.lock();
+      if (!leave || ended()) continue;
+      server.desk->closed = true;
+      server.thread.detach();
+      return std::nullopt;
+    }
     outcome = std::exchange(server.desk->outcome, std::nullopt);
   }
   const std::lock_guard lock(mutex_);

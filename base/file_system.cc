@@ -301,6 +301,7 @@ Result<void> remove_tree(FileSystem& file_system, const Path& path) {
   // A symbolic link is removed here as a name; it is never followed.
   const Result<void> removed = file_system.remove(path);
   if (removed.ok() || removed.error().code == Code::kNotFound) return {};
+  if (file_system.is_link(path)) return removed;
   auto names = file_system.list(path);
   if (!names.ok()) return removed;
   for (const std::string& name : names.value())

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -38,7 +39,8 @@ template <typename Json = nlohmann::json>
 Json parse_json(std::string_view contents, bool allow_exceptions = true) {
   if (is_shallow_json(contents)) return Json::parse(contents, nullptr, allow_exceptions);
   if (!allow_exceptions) return Json(Json::value_t::discarded);
-  throw Json::other_error::create(500, "nested more than 64 levels deep", nullptr);
+  const std::string what = "nested more than " + std::to_string(kMaxJsonLevels) + " levels deep";
+  throw Json::other_error::create(500, what, nullptr);
 }
 
 }  // namespace base

@@ -3,6 +3,7 @@
 
   train_bench.py --bin build/release/bin --python .deps/reference/bin/python3
   train_bench.py … --cases fsdp-fp32,ddp-bf16 --rounds 3 --steps 6
+  train_bench.py --bin build/release/bin --before OLD/build/release/bin   two builds of Lockstep
 
 One round runs Lockstep, then PyTorch (bench/fsdp2_step.py), each as a fresh job of the same shape:
 by default 32 M parameters, 1024 tokens a step, 2 ranks of 1 thread; single is 1 rank of as many
@@ -31,6 +32,8 @@ PRECISION = {"fp32": "float32", "bf16": "bfloat16"}
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of lockstep")
+    parser.add_argument("--before", type=pathlib.Path, metavar="BIN",
+                        help="folder of another build of lockstep, to run in PyTorch's place")
     parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--cases", default="fsdp-fp32,fsdp-bf16,ddp-fp32,ddp-bf16,single-fp32,"
                         "single-bf16", help="STRATEGY-PRECISION, …")
@@ -58,7 +61,7 @@ def ranks_of(case, a):
     return (1, a.ranks, a.ranks * a.accumulate) if alone else (a.ranks, 1, a.accumulate)
 
 
-def run_lockstep(case, a, folder, name):
+def run_lockstep(case, a, programs, folder, name):
     strategy, precision, *options = case.split("-")
     ranks, threads, accumulate = ranks_of(case, a)
     keys = {
@@ -73,7 +76,7 @@ def run_lockstep(case, a, folder, name):
         "parallelism.strategy": STRATEGY[strategy][0],
     }
     keys.update(pair.split("=", 1) for pair in a.set)
-    lines, whole = job.train(a.bin, folder, name, ranks, keys)
+    lines, whole = job.train(programs.resolve(), folder, name, ranks, keys)
     timed = [line["step_time_s"] for line in lines[a.warmup:]]
     phases = whole["phases_s_per_step"]
     step_s = statistics.median(timed)
@@ -99,8 +102,9 @@ def table(results, a):
     yield (f"{a.layers} layers, dim {a.dim}, vocabulary {a.vocab}, sequences of {a.seq}; "
            f"{platform.machine()}, {os.cpu_count()} cores; medians of {a.rounds} rounds")
     yield ""
-    yield ("| case | ranks x threads | Lockstep tokens/s | PyTorch tokens/s | ratio (rounds) | "
-           "Lockstep MiB | PyTorch MiB | ratio |")
+    other = "before" if a.before else "PyTorch"
+    yield (f"| case | ranks x threads | Lockstep tokens/s | {other} tokens/s | ratio (rounds) | "
+           f"Lockstep MiB | {other} MiB | ratio |")
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for case, rounds in results.items():
         ours, theirs = ([r[side]["tokens_per_s"] for r in rounds] for side in (0, 1))
@@ -115,19 +119,20 @@ def table(results, a):
 
 def main():
     a = arguments()
-    a.bin = a.bin.resolve()
     results = {case: [] for case in a.cases.split(",")}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        job.prepare_tokens(a.bin, folder)
+        job.prepare_tokens(a.bin.resolve(), folder)
         for round_number in range(a.rounds):
             for case, rounds in results.items():
-                pair = (run_lockstep(case, a, folder, f"{case}-{round_number}"),
-                        run_pytorch(case, a))
+                name = f"{case}-{round_number}"
+                pair = (run_lockstep(case, a, a.bin, folder, name),
+                        run_lockstep(case, a, a.before, folder, f"{name}-before") if a.before
+                        else run_pytorch(case, a))
                 if pair[0]["tokens_per_step"] != pair[1]["tokens_per_step"]:
                     raise SystemExit(f"{case}: the two sides differ in tokens a step: {pair}")
                 rounds.append(pair)
-                for side, result in zip(("lockstep", "pytorch"), pair):
+                for side, result in zip(("lockstep", "before" if a.before else "pytorch"), pair):
                     print(json.dumps({"case": case, "round": round_number, "side": side,
                                       "load": round(os.getloadavg()[0], 2), **result}), flush=True)
     print("\n" + "\n".join(table(results, a)))

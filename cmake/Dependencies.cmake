@@ -19,20 +19,22 @@ endif()
 # `lockstep --help` would do. Tests put other functions before those of the shared one.
 find_library(LOCKSTEP_HDF5_ARCHIVE libhdf5.a HINTS ${hdf5_LIBRARY_DIRS})
 find_library(LOCKSTEP_SZIP sz)
-set(CMAKE_REQUIRED_INCLUDES ${hdf5_INCLUDE_DIRS})
-set(CMAKE_REQUIRED_LIBRARIES ${LOCKSTEP_HDF5_ARCHIVE} ${LOCKSTEP_SZIP} ZLIB::ZLIB m ${CMAKE_DL_LIBS})
-check_cxx_source_compiles("
-  #include <hdf5.h>
-  int main() { return H5Fcreate(\"f\", H5F_ACC_TRUNC, H5P_DEFAULT, H5Pcreate(H5P_FILE_ACCESS)) < 0; }"
-  LOCKSTEP_HDF5_ARCHIVE_LINKS)
+if(LOCKSTEP_HDF5_ARCHIVE AND LOCKSTEP_SZIP)
+  set(CMAKE_REQUIRED_INCLUDES ${hdf5_INCLUDE_DIRS})
+  set(CMAKE_REQUIRED_LIBRARIES ${LOCKSTEP_HDF5_ARCHIVE} ${LOCKSTEP_SZIP} ZLIB::ZLIB m ${CMAKE_DL_LIBS})
+  check_cxx_source_compiles("
+    #include <hdf5.h>
+    int main() { return H5Fcreate(\"f\", H5F_ACC_TRUNC, H5P_DEFAULT, H5Pcreate(H5P_FILE_ACCESS)) < 0; }"
+    LOCKSTEP_HDF5_ARCHIVE_LINKS)
+  unset(CMAKE_REQUIRED_INCLUDES)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+endif()
 add_library(lockstep_hdf5 INTERFACE)
 target_include_directories(lockstep_hdf5 SYSTEM INTERFACE ${hdf5_INCLUDE_DIRS})
 set(quick $<AND:$<BOOL:${LOCKSTEP_HDF5_ARCHIVE_LINKS}>,$<BOOL:$<TARGET_PROPERTY:QUICK_START>>>)
 target_link_libraries(lockstep_hdf5 INTERFACE
   $<IF:${quick},${LOCKSTEP_HDF5_ARCHIVE},PkgConfig::hdf5> $<${quick}:${LOCKSTEP_SZIP}>
   $<${quick}:ZLIB::ZLIB> $<${quick}:${CMAKE_DL_LIBS}>)
-unset(CMAKE_REQUIRED_INCLUDES)
-unset(CMAKE_REQUIRED_LIBRARIES)
 if(LOCKSTEP_TESTS)
   find_package(GTest REQUIRED)
   find_package(benchmark REQUIRED)

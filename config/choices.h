@@ -8,7 +8,6 @@
 #include <ostream>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
 namespace lockstep {
 inline namespace base {
@@ -46,58 +45,68 @@ enum class Requeue { kAuto, kNever, kForce };
 // Rules of the arithmetic, as docs/ARCHITECTURE.md numbers them.
 enum class BrokenRule { kNone, kRule1, kRule3, kRule4, kRule5, kRule6 };
 
-template <typename... Words>
-consteval auto word_list(Words... each) {
+// `last`: the enum's last value.
+template <auto last, typename... Words>
+constexpr auto word_list(Words... each) {
+  static_assert(sizeof...(each) == static_cast<size_t>(last) + 1, "a word for each value");
   return std::array<std::string_view, sizeof...(each)>{each...};
 }
 
-// The words of an enum, in the order of its values.
-template <typename T>
-inline constexpr std::array<std::string_view, 0> kWords{};
+// The words of each enum, in the order of its values.
+constexpr auto words_for(ModelFamily) {
+  return word_list<ModelFamily::kLinear>("llama", "mistral", "qwen2", "qwen3", "gpt2", "linear");
+}
+constexpr auto words_for(InitialWeights) {
+  return word_list<InitialWeights::kRandom>("hf", "random");
+}
+constexpr auto words_for(OptimizerKind) { return word_list<OptimizerKind::kAdamW>("AdamW"); }
+constexpr auto words_for(LrDecay) { return word_list<LrDecay::kNone>("cosine", "linear", "none"); }
+constexpr auto words_for(FloatType) {
+  return word_list<FloatType::kBfloat16>("float32", "bfloat16");
+}
+constexpr auto words_for(Reduction) {
+  return word_list<Reduction::kNative>("tree", "unordered", "native");
+}
+constexpr auto words_for(NanPolicy) {
+  return word_list<NanPolicy::kRollback>("stop", "skip", "rollback");
+}
+constexpr auto words_for(ShardingStrategy) {
+  return word_list<ShardingStrategy::kHybrid>("single", "ddp", "full_shard", "shard_grad_op",
+                                              "hybrid");
+}
+constexpr auto words_for(BackwardPrefetch) {
+  return word_list<BackwardPrefetch::kNone>("BACKWARD_PRE", "BACKWARD_POST", "NONE");
+}
+constexpr auto words_for(WrapPolicy) {
+  return word_list<WrapPolicy::kNone>("module_wrap", "size_based", "none");
+}
+constexpr auto words_for(SlotMapKind) { return word_list<SlotMapKind::kBlock>("cyclic", "block"); }
+constexpr auto words_for(Recompute) {
+  return word_list<Recompute::kSelective>("none", "full", "selective");
+}
+constexpr auto words_for(Codec) { return word_list<Codec::kGzip>("zstd", "none", "gzip"); }
+constexpr auto words_for(WhenBusy) { return word_list<WhenBusy::kWait>("skip", "wait"); }
+constexpr auto words_for(DataKind) {
+  return word_list<DataKind::kNpy>("tokens", "megatron", "llmc", "nanogpt", "npy");
+}
+constexpr auto words_for(OnWorkerLoss) {
+  return word_list<OnWorkerLoss::kShrink>("respawn", "shrink");
+}
+constexpr auto words_for(OnNodeLoss) {
+  return word_list<OnNodeLoss::kFail>("shrink", "spare", "wait", "fail");
+}
+constexpr auto words_for(Requeue) { return word_list<Requeue::kForce>("auto", "never", "force"); }
+constexpr auto words_for(BrokenRule) {
+  return word_list<BrokenRule::kRule6>("", "1", "3", "4", "5", "6");
+}
 
-template <>
-inline constexpr auto kWords<ModelFamily> = word_list("llama", "mistral", "qwen2", "qwen3", "gpt2",
-                                                      "linear");
-template <>
-inline constexpr auto kWords<InitialWeights> = word_list("hf", "random");
-template <>
-inline constexpr auto kWords<OptimizerKind> = word_list("AdamW");
-template <>
-inline constexpr auto kWords<LrDecay> = word_list("cosine", "linear", "none");
-template <>
-inline constexpr auto kWords<FloatType> = word_list("float32", "bfloat16");
-template <>
-inline constexpr auto kWords<Reduction> = word_list("tree", "unordered", "native");
-template <>
-inline constexpr auto kWords<NanPolicy> = word_list("stop", "skip", "rollback");
-template <>
-inline constexpr auto kWords<ShardingStrategy> = word_list("single", "ddp", "full_shard",
-                                                           "shard_grad_op", "hybrid");
-template <>
-inline constexpr auto kWords<BackwardPrefetch> = word_list("BACKWARD_PRE", "BACKWARD_POST", "NONE");
-template <>
-inline constexpr auto kWords<WrapPolicy> = word_list("module_wrap", "size_based", "none");
-template <>
-inline constexpr auto kWords<SlotMapKind> = word_list("cyclic", "block");
-template <>
-inline constexpr auto kWords<Recompute> = word_list("none", "full", "selective");
-template <>
-inline constexpr auto kWords<Codec> = word_list("zstd", "none", "gzip");
-template <>
-inline constexpr auto kWords<WhenBusy> = word_list("skip", "wait");
-template <>
-inline constexpr auto kWords<DataKind> = word_list("tokens", "megatron", "llmc", "nanogpt", "npy");
-template <>
-inline constexpr auto kWords<OnWorkerLoss> = word_list("respawn", "shrink");
-template <>
-inline constexpr auto kWords<OnNodeLoss> = word_list("shrink", "spare", "wait", "fail");
-template <>
-inline constexpr auto kWords<Requeue> = word_list("auto", "never", "force");
-template <>
-inline constexpr auto kWords<BrokenRule> = word_list("", "1", "3", "4", "5", "6");
-
 template <typename T>
-concept Choice = std::is_enum_v<T> && !kWords<T>.empty();
+concept Choice = requires(T value) {
+  words_for(value);
+};
+
+template <Choice T>
+inline constexpr auto kWords = words_for(T{});
 
 template <Choice T>
 constexpr std::string_view word_of(T value) {

@@ -284,16 +284,18 @@ Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& w
   Fields f(object, where);
   layout::DecoderShape& s = hf.shape;
   const std::string type = f.word("model_type", "");
-  const auto family = choice_of<ModelFamily>(type);
-  if (!family || family == ModelFamily::kLinear)
-    return Error{Code::kConfig,
-                 text(where, ": model_type = \"", type,
-                      "\" is not supported; llama, mistral, qwen2, qwen3 and gpt2 are")};
-  s.family = *family;
-  if (s.family == ModelFamily::kGpt2)
-    read_gpt2(f, s);
-  else
-    LOCKSTEP_RETURN_IF_ERROR(read_llama_like(f, s));
+  s.family = choice_of<ModelFamily>(type).value_or(ModelFamily::kLinear);
+  switch (s.family) {
+    case ModelFamily::kGpt2: read_gpt2(f, s); break;
+    case ModelFamily::kLlama:
+    case ModelFamily::kMistral:
+    case ModelFamily::kQwen2:
+    case ModelFamily::kQwen3: LOCKSTEP_RETURN_IF_ERROR(read_llama_like(f, s)); break;
+    case ModelFamily::kLinear:
+      return Error{Code::kConfig,
+                   text(where, ": model_type = \"", type,
+                        "\" is not supported; llama, mistral, qwen2, qwen3 and gpt2 are")};
+  }
   note_dropout(f, hf.warnings);
   for (const char* name : {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"})
     f.only(name, {false});

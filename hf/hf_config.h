@@ -26,7 +26,6 @@ Result<HfConfig> parse_hf_config(std::string_view json, const std::string& where
 Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::path& folder);
 
 // The config.json of a model that has none, because its sizes came from the [model] keys (llama).
-// `dtype`: "float32" | "bfloat16".
 std::string hf_config_json(const layout::DecoderShape& shape, FloatType dtype, int64_t seq_len);
 
 }  // namespace lockstep::hf

@@ -67,7 +67,7 @@ StageMemory::ScoreBlock StageMemory::score_block(int64_t layer) const {
   return {batch_ * h * queries * keys * width_, batch_ * h * queries * e * width_, key_copy};
 }
 
-// Attention::Kept::probabilities
+// AttentionKept::probabilities
 int64_t StageMemory::probabilities(int64_t layer) const {
   return fused_ ? 0 : score_block(layer).scores;
 }

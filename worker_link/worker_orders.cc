@@ -117,8 +117,12 @@ Result<WorkerOrders> parse_torchrun_orders(const Environment& environment) {
   torchrun_fields(io, orders);
   std::string address = "127.0.0.1";
   uint16_t port = 29500;
-  io("MASTER_ADDR", address);
-  io("MASTER_PORT", port);
+  // Where the store is another one they may be somebody else's: Kubernetes sets MASTER_PORT for a
+  // service of the name master.
+  if (variable(environment, "LOCKSTEP_STORE").empty()) {
+    io("MASTER_ADDR", address);
+    io("MASTER_PORT", port);
+  }
   LOCKSTEP_RETURN_IF_ERROR(io.done);
   if (orders.rank >= orders.world_size)
     return Error{Code::kConfig, text("environment variables RANK, ", orders.rank,

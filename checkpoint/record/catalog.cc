@@ -11,7 +11,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Errors: kCorrupt: a file is missing or has another size; kIo.
+// Errors: kNotFound; kCorrupt: a file has another size; kIo.
 Result<void> check_sizes(FileSystem& file_system, const std::filesystem::path& directory,
                          const Manifest& manifest) {
   for (const ManifestFile& entry : manifest.files) {
@@ -118,6 +118,8 @@ Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::p
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
   auto manifest = parse_manifest(contents);
   if (!manifest.ok()) return manifest.error().in(path.string());
+  if (manifest.value().chunking.elements < 1)  // as one of memory has
+    return Error{Code::kCorrupt, text(path.string(), ": chunks of no elements")};
   return manifest;
 }
 

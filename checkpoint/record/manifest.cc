@@ -106,7 +106,7 @@ Result<void> check_numbers(const Manifest& m) {
   const auto corrupt = [](const auto&... what) { return Error{Code::kCorrupt, text(what...)}; };
   if (m.step < 0 || m.generation < 0 || m.world_size < 1)
     return corrupt("step ", m.step, ", generation ", m.generation, ", world size ", m.world_size);
-  if (m.chunking.elements < 1 || m.chunking.elements > kMostElements)
+  if (m.chunking.elements < 0 || m.chunking.elements > kMostElements)  // 0: of memory, no chunks
     return corrupt("chunks of ", m.chunking.elements, " elements");
   for (const ManifestTensor& t : m.tensors)
     if (!is_shape(t.global_shape)) return corrupt(t.name, ": shape ", shape_text(t.global_shape));

@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "checkpoint/save/retention.h"
 #include "cli/checkpoint/checkpoint_tool.h"
+#include "launcher/control/timing.h"
+#include "launcher/control/wire.h"
 #include "launcher/host/other_runs.h"
 #include "launcher/host/run_files.h"
 
@@ -57,15 +59,22 @@ void print_line(const CatalogEntry& entry, const char* what) {
             << (entry.committed ? "" : text("  ", entry.problem)) << "\n";
 }
 
-// Where a run is alive, what is not finished may be what it saves now. A job of several nodes is
-// watched for as long as its coordinator takes to publish once more.
+// The run whose checkpoints are in `given`, or in given/checkpoints.
+Path run_of(FileSystem& file_system, const Path& given) {
+  Path whole = std::filesystem::absolute(given).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();  // it ended in a slash
+  return file_system.exists(whole / "checkpoints") ? whole : whole.parent_path();
+}
+
+// Where a run is alive, what is not finished may be what it saves now. A job that can have several
+// nodes is watched for as long as its coordinator takes to publish once more.
 Result<void> check_no_run(FileSystem& file_system, const Path& run) {
-  constexpr int64_t kPublishNs = 5'000'000'000;
   const auto membership = launcher::read_membership(file_system, run / "workers.json");
-  if (!membership.ok()) return {};
-  const bool several = membership.value().nodes.size() > 1;
-  if (launcher::nobody_else_runs(file_system, system_clock(), run, several ? "prune" : "",
-                                 kPublishNs)
+  if (!membership.ok() && membership.error().code == Code::kNotFound) return {};
+  if (!membership.ok()) return membership.error();
+  const bool elastic = !membership.value().nodes.empty();
+  if (launcher::nobody_else_runs(file_system, system_clock(), run, elastic ? "prune" : "",
+                                 launcher::control::Wire::kBeatMs * launcher::control::kMs)
           .ok())
     return {};
   return Error{Code::kConfig,
@@ -78,7 +87,8 @@ int prune(const Options& options) {
   FileSystem& file_system = posix_file_system();
   const Path folder = checkpoint::checkpoint_folder_of(file_system, options.folder);
   if (options.orphans && !options.dry_run)
-    if (const auto alone = check_no_run(file_system, folder.parent_path()); !alone.ok())
+    if (const auto alone = check_no_run(file_system, run_of(file_system, options.folder));
+        !alone.ok())
       return fail_tool("prune", alone.error());
   const auto entries = checkpoint::list_checkpoints(file_system, folder);
   if (!entries.ok()) return fail_tool("prune", entries.error());

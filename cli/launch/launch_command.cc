@@ -270,7 +270,13 @@ Result<Config> read_config(const std::vector<std::string>& arguments, const std:
     return Error{Code::kConfig, text("which CONFIG.toml? See `lockstep ", command, " --help`")};
   if (words.positional.size() > 1)
     return Error{Code::kConfig, text("unexpected word \"", words.positional[1], "\"")};
-  auto parsed = parse_config(words.positional[0], arguments);
+  const std::string& path = words.positional[0];
+  const bool read_again = command != "plan" && command != "doctor";
+  if (read_again && posix_file_system().exists(path) && !launcher::is_regular_file(path))
+    return Error{Code::kConfig, text(path,
+                                     " is no file: each worker, and each restart, reads the "
+                                     "config again, so a pipe does not do")};
+  auto parsed = parse_config(path, arguments);
   if (!parsed && parsed.error().code == Code::kNotFound)
     return Error{Code::kConfig, parsed.error().message};
   if (!parsed) return parsed.error();

@@ -88,7 +88,7 @@ std::vector<PlanReport::Candidate> largest_models(const PlanReport& r) {
 
 Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& arguments) {
   PlanReport r;
-  LOCKSTEP_TRY(r.config, read_config(arguments, "plan"));
+  LOCKSTEP_TRY(r.config, read_config(arguments, o.probe ? "plan --probe" : "plan"));
   LOCKSTEP_TRY(r.ranks.world_size, world_size_of(o, r.config));
   r.ranks.per_node = o.ranks_per_node;
   LOCKSTEP_TRY(r.spec, model_of(r.config));

@@ -21,11 +21,10 @@ namespace {
 using nlohmann::ordered_json;
 
 // Committed once (they have a manifest) and not usable now, a line each.
-std::string damaged_text(FileSystem& file_system,
-                         const std::vector<checkpoint::CatalogEntry>& entries) {
+std::string damaged_text(const std::vector<checkpoint::CatalogEntry>& entries) {
   std::string all;
   for (const auto& entry : entries)
-    if (!entry.committed && file_system.exists(entry.directory / "manifest.json"))
+    if (!entry.committed && entry.has_manifest)
       all += text("\n  ", entry.directory.string(), ": ", entry.problem);
   return all;
 }
@@ -48,7 +47,9 @@ Result<std::vector<checkpoint::CatalogEntry>> list_all(FileSystem& file_system,
       if (entry.unread) return Error{Code::kIo, entry.problem};
     return {};
   });
-  if (!listed.ok() && entries.empty()) return listed.error();  // of the folder itself
+  // Of the folder itself. One that is not there holds none.
+  if (!listed.ok() && entries.empty() && listed.error().code != Code::kNotFound)
+    return listed.error();
   return entries;
 }
 
@@ -143,10 +144,7 @@ struct Candidates {
 Result<Candidates> find_candidates(FileSystem& file_system, const Config& config,
                                    const std::vector<checkpoint::Inventory>& in_memory,
                                    Proposal common) {
-  std::vector<checkpoint::CatalogEntry> entries;
-  if (file_system.exists(config.checkpoint_folder())) {
-    LOCKSTEP_TRY(entries, list_all(file_system, config.checkpoint_folder()));
-  }
+  LOCKSTEP_TRY(const auto entries, list_all(file_system, config.checkpoint_folder()));
   for (const auto& entry : entries) {
     if (!entry.committed)
       log_warning("not usable: ", entry.directory.filename().string(), ": ", entry.problem);
@@ -157,7 +155,7 @@ Result<Candidates> find_candidates(FileSystem& file_system, const Config& config
   const checkpoint::DiskState disk = checkpoint::disk_state(entries);
   common.disk_step = disk.step;
 
-  Candidates found{{}, damaged_text(file_system, entries)};
+  Candidates found{{}, damaged_text(entries)};
   for (const auto& entry : entries) found.unread = found.unread || entry.unread;
   std::vector<std::string> passed_over;
   for (const auto& snapshot : checkpoint::usable_snapshots(in_memory, disk, passed_over)) {

@@ -300,7 +300,7 @@ Result<void> Trainer::stop_not_finite(const StepRecord& record, const std::strin
     if (!saved()) LOCKSTEP_RETURN_IF_ERROR(saves_->begin_save(state_, /*ephemeral=*/false));
     saves_->drain();
   }
-  return Error{Code::kConfig,
+  return Error{Code::kNotFinite,
                text("step ", record.step, ": loss ", record.outcome.loss, ", gradient norm ",
                     record.outcome.grad_norm, ": not finite; the update was not made and step ",
                     state_.step, saved() ? " is saved" : " is not saved", ". ", advice)};

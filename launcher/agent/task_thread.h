@@ -11,7 +11,7 @@
 
 namespace lockstep::launcher {
 
-// Thread-safe. An task must not throw, and may post others.
+// Thread-safe. A task must not throw, and may post others.
 class TaskThread {
  public:
   using Task = std::function<void()>;

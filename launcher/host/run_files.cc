@@ -131,6 +131,11 @@ Result<Membership> read_membership(FileSystem& file_system, const std::filesyste
   return membership;
 }
 
+bool is_regular_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(path, ignored);
+}
+
 int64_t file_size(FileSystem& file_system, const std::filesystem::path& path) {
   if (!file_system.exists(path)) return 0;
   auto file = file_system.open(path);

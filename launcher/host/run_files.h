@@ -75,6 +75,8 @@ Result<void> publish_membership(FileSystem& file_system, const std::filesystem::
 // Errors: kNotFound, kCorrupt, kIo.
 Result<Membership> read_membership(FileSystem& file_system, const std::filesystem::path& path);
 
+// Not a folder, nor a pipe, which can be read once.
+bool is_regular_file(const std::filesystem::path& path);
 // Size of a file; 0 when there is none.
 int64_t file_size(FileSystem& file_system, const std::filesystem::path& path);
 // Up to `count` last lines that were written at or after `from`; none when the file cannot be read.

@@ -11,7 +11,6 @@ using std::chrono::hours;
 using std::chrono::nanoseconds;
 
 bool never() { return false; }
-bool at_once() { return true; }
 
 // A call that says which thread it is on.
 std::thread::id thread_of_a_call(AbandonableCalls& calls) {
@@ -53,27 +52,29 @@ TEST(AbandonableCalls, ACallIsDestroyedBeforeItsOutcomeIsHeard) {
 }
 
 TEST(AbandonableCalls, ACallThatIsGivenUpEndsAloneOnItsThread) {
-  std::promise<void> gone, open;
+  // Shared, for a promise must outlive its own set_value.
+  const auto gone = std::make_shared<std::promise<void>>();
+  const auto begun = std::make_shared<std::promise<void>>();
+  std::promise<void> open;
   std::thread::id hung;
   {
     AbandonableCalls calls;
     const std::thread::id first = thread_of_a_call(calls);
-    const std::shared_ptr<void> watch(nullptr, [&](void*) { gone.set_value(); });
-    std::promise<void> begun;
+    const std::shared_ptr<void> watch(nullptr, [gone](void*) { gone->set_value(); });
     const auto left = calls.run(
-        [&begun, &hung, watch, opened = open.get_future().share()]() -> Result<void> {
+        [begun, &hung, watch, opened = open.get_future().share()]() -> Result<void> {
           hung = std::this_thread::get_id();
-          begun.set_value();
+          begun->set_value();
           opened.wait();
           return {};
         },
-        nanoseconds(1), [&] { return begun.get_future().wait(), true; });
+        nanoseconds(1), [&] { return begun->get_future().wait(), true; });
     EXPECT_FALSE(left.has_value());
     EXPECT_EQ(hung, first);
     EXPECT_NE(thread_of_a_call(calls), hung);
   }  // waits for the second thread alone
   open.set_value();
-  gone.get_future().wait();
+  gone->get_future().wait();
 }
 
 TEST(AbandonableCalls, PatienceIsAskedForAgainAndAgain) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "tests/support/faulty_file_system.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep {
@@ -107,6 +108,18 @@ TEST(PosixFileSystem, RemoveTreeDoesNotFollowLinks) {
   ASSERT_TRUE(disk().make_directories(dir / "gone").ok());
   ASSERT_EQ(::symlink((dir / "keep").c_str(), (dir / "gone/link").c_str()), 0);
   ASSERT_TRUE(remove_tree(disk(), dir / "gone").ok());
+  EXPECT_EQ(read_file(disk(), dir / "keep/file").value(), "kept");
+}
+
+TEST(PosixFileSystem, RemoveTreeDoesNotFollowALinkThatItMayNotRemove) {
+  TempDir dir;
+  ASSERT_TRUE(disk().make_directories(dir / "keep").ok());
+  ASSERT_TRUE(publish_file(disk(), dir / "keep/file", "kept").ok());
+  ASSERT_EQ(::symlink((dir / "keep").c_str(), (dir / "link").c_str()), 0);
+  test_support::FaultyFileSystem refusing(
+      disk(),
+      {.op = test_support::Op::kRemove, .at_call = 1, .fault = test_support::Fault::kIoError});
+  EXPECT_FALSE(remove_tree(refusing, dir / "link").ok());
   EXPECT_EQ(read_file(disk(), dir / "keep/file").value(), "kept");
 }
 

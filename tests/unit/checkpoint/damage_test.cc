@@ -170,6 +170,16 @@ TEST_F(Damage, WhenNothingIsLeftEachProblemIsSaid) {
   EXPECT_THAT(loaded.error().message, HasSubstr("step_00000002.g1-7f2a91: "));
 }
 
+// As one of memory has, whose parts are not cut into chunks.
+TEST_F(Damage, ChunksOfNoElementsAreRefused) {
+  Manifest crafted = manifest_;
+  crafted.chunking.elements = 0;
+  ASSERT_TRUE(publish_file(disk(), newest_ / kManifestName, manifest_text(crafted)).ok());
+  EXPECT_THAT(load_error(), HasSubstr("manifest.json: chunks of no elements"));
+  EXPECT_THAT(verify_error(), HasSubstr("manifest.json: chunks of no elements"));
+  expect_step_1_is_used();
+}
+
 TEST_F(Damage, AManifestUnderAnotherNameIsRefused) {
   const auto contents = read_file(disk(), newest_ / kManifestName).value();
   const auto other = dir_ / "c" / "step_00000009.g1-7f2a91";

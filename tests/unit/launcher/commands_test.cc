@@ -1,6 +1,7 @@
 // The commands around the agent: what they refuse, what their help says, what status prints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -72,6 +73,17 @@ TEST_F(Commands, AWrongRendezvousIsNamed) {
   EXPECT_EQ(refused.status, 64);
   EXPECT_THAT(refused.err, HasSubstr("--rdzv-endpoint"));
   EXPECT_THAT(refused.err, HasSubstr("\"localhost\" is not HOST:PORT"));
+}
+
+// Who waits to write into the pipe is not waited for.
+TEST_F(Commands, AConfigThatCanBeReadOnceIsRefusedWhereItIsReadAgain) {
+  const std::string pipe = (folder / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const auto& command : {launch_command, train_command}) {
+    const Outcome refused = call(command, {"launch", pipe});
+    EXPECT_EQ(refused.status, 64);
+    EXPECT_THAT(refused.err, HasSubstr("is no file: each worker, and each restart, reads"));
+  }
 }
 
 TEST_F(Commands, StatusIsATableForAwk) {

@@ -71,7 +71,10 @@ TEST(WorkerOrders, TorchrunsStoreCountsWhereNoOtherIsNamed) {
   expected.local_world_size = 2;
   expected.store = "tcp:host1:29501";
   EXPECT_EQ(parse_worker_orders(torchrun).value(), expected);
+  torchrun["MASTER_PORT"] = "65536";
+  EXPECT_NE(parse_worker_orders(torchrun).error().message.find("MASTER_PORT"), std::string::npos);
   torchrun["LOCKSTEP_STORE"] = expected.store = "file:/x";
+  torchrun["MASTER_PORT"] = "tcp://10.0.0.1:80";  // of Kubernetes
   EXPECT_EQ(parse_worker_orders(torchrun).value(), expected);
 }
 
@@ -87,7 +90,6 @@ TEST(WorkerOrders, NameTheVariableThatIsWrong) {
       {"LOCAL_RANK", "1.5"},
       {"WORLD_SIZE", "0"},
       {"LOCAL_WORLD_SIZE", "two"},
-      {"MASTER_PORT", "65536"},
       {"LOCKSTEP_GENERATION", "9223372036854775808"},
       {"LOCKSTEP_STORE", "nfs:/x"},
       {"LOCKSTEP_STORE", "tcp:host"},
