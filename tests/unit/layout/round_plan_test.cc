@@ -5,28 +5,13 @@
 
 #include <set>
 
-#include "layout/decoder_model.h"
+#include "tests/unit/layout/small_model.h"
 
 namespace lockstep::layout {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-ModelSpec model(int64_t layers, bool tied = false, int64_t lora_rank = 0) {
-  DecoderShape shape;
-  shape.dim = 8;
-  shape.n_layers = layers;
-  shape.n_heads = 2;
-  shape.n_kv_heads = 1;
-  shape.head_dim = 4;
-  shape.ffn_dim = 16;
-  shape.vocab_size = 50;
-  shape.tied = tied;
-  LoraConfig lora;
-  lora.rank = lora_rank;
-  return create(shape, lora);
-}
 
 // Every unit of the model alone; `joined`: all in one.
 std::vector<UnitPlace> places_of(const ModelSpec& spec, bool joined = false) {
@@ -42,7 +27,7 @@ RoundPlan training(const ModelSpec& spec, const Strategy& strategy = {}, bool jo
 
 // Embedding 0, blocks 1 to 3, head 4.
 TEST(RoundPlan, GathersOneUnitAheadAndBackwardRunsTheOtherWay) {
-  const RoundPlan plan = training(model(3));
+  const RoundPlan plan = training(small_model(3));
   ASSERT_EQ(plan.items.size(), 9u);
   EXPECT_THAT(plan.items[0].gather, ElementsAre(0, 1));
   EXPECT_THAT(plan.items[1].gather, ElementsAre(1, 2));
@@ -58,7 +43,7 @@ TEST(RoundPlan, GathersOneUnitAheadAndBackwardRunsTheOtherWay) {
 }
 
 TEST(RoundPlan, TwoExchangesAreUnderWayAtMost) {
-  const RoundPlan plan = training(model(3));
+  const RoundPlan plan = training(small_model(3));
   EXPECT_THAT(plan.items[4].start, ElementsAre(4));
   EXPECT_THAT(plan.items[4].advance, IsEmpty());
   EXPECT_THAT(plan.items[5].advance, ElementsAre(4));
@@ -74,13 +59,13 @@ TEST(RoundPlan, PrefetchIsAsAsked) {
   Strategy strategy;
   strategy.forward_prefetch = false;
   strategy.backward_prefetch = BackwardPrefetch::kPost;
-  const RoundPlan post = training(model(2), strategy);
+  const RoundPlan post = training(small_model(2), strategy);
   EXPECT_THAT(post.items[0].gather, ElementsAre(0));
   EXPECT_THAT(post.items[0].gather_after, IsEmpty());
   EXPECT_THAT(post.items[3].gather, ElementsAre(3));
   EXPECT_THAT(post.items[3].gather_after, ElementsAre(2));
   strategy.backward_prefetch = BackwardPrefetch::kNone;
-  for (const RoundItem& item : training(model(2), strategy).items) {
+  for (const RoundItem& item : training(small_model(2), strategy).items) {
     EXPECT_EQ(item.gather, item.needed);
     EXPECT_THAT(item.gather_after, IsEmpty());
   }
@@ -89,20 +74,20 @@ TEST(RoundPlan, PrefetchIsAsAsked) {
 TEST(RoundPlan, WhatIsKeptGatheredIsNotReleased) {
   Strategy strategy;
   strategy.keep_gathered = true;
-  for (const RoundItem& item : training(model(2), strategy).items)
+  for (const RoundItem& item : training(small_model(2), strategy).items)
     EXPECT_THAT(item.release, IsEmpty());
 }
 
 // The head works on the embedding, whose gradient is complete at the other end.
 TEST(RoundPlan, ATiedUnitIsExchangedAfterTheEmbeddingsBackward) {
-  const RoundPlan plan = training(model(1, /*tied=*/true));
+  const RoundPlan plan = training(small_model(1, /*tied=*/true));
   EXPECT_THAT(plan.items[2].needed, ElementsAre(2, 0));
   EXPECT_THAT(plan.items[2].start, ElementsAre(2));
   EXPECT_THAT(plan.items[4].start, ElementsAre(0));
 }
 
 TEST(RoundPlan, AJoinedUnitIsExchangedAfterItsLastPart) {
-  const RoundPlan plan = training(model(2), {}, /*joined=*/true);
+  const RoundPlan plan = training(small_model(2), {}, /*joined=*/true);
   for (size_t i = 0; i + 1 < plan.items.size(); ++i) EXPECT_THAT(plan.items[i].start, IsEmpty());
   EXPECT_THAT(plan.items.back().start, ElementsAre(0));
   EXPECT_THAT(plan.travelling, ElementsAre(0));
@@ -110,7 +95,7 @@ TEST(RoundPlan, AJoinedUnitIsExchangedAfterItsLastPart) {
 
 // Embedding 0, blocks 1 and 2, head 3, adapters 4 and 5: these alone are trained.
 TEST(RoundPlan, OnlyAdaptersAreExchangedBesideFrozenUnits) {
-  const RoundPlan plan = training(model(2, false, /*lora_rank=*/2));
+  const RoundPlan plan = training(small_model(2, false, /*lora_rank=*/2));
   EXPECT_THAT(plan.items[1].needed, ElementsAre(1, 4));
   EXPECT_THAT(plan.items[3].start, IsEmpty());
   EXPECT_THAT(plan.items[4].start, ElementsAre(5));
@@ -119,7 +104,7 @@ TEST(RoundPlan, OnlyAdaptersAreExchangedBesideFrozenUnits) {
 }
 
 TEST(RoundPlan, EvaluationEndsWithTheLossAndExchangesNothing) {
-  const ModelSpec spec = model(2);
+  const ModelSpec spec = small_model(2);
   const RoundPlan plan = RoundPlan::evaluation(stages_of(spec), places_of(spec), {});
   ASSERT_EQ(plan.items.size(), 4u);
   EXPECT_EQ(plan.items.back().pass, Pass::kLoss);
@@ -140,7 +125,7 @@ TEST(RoundPlan, EveryPlanCanBeCarriedOut) {
             Strategy strategy;
             strategy.keep_gathered = keep;
             strategy.backward_prefetch = when;
-            const ModelSpec spec = model(4, tied, rank);
+            const ModelSpec spec = small_model(4, tied, rank);
             const RoundPlan plan = training(spec, strategy, joined);
             std::set<int> there, travelling, exchanged;
             for (const RoundItem& item : plan.items) {

@@ -1,26 +1,13 @@
 // Wrap policies join consecutive units and move nothing.
 #include <gmock/gmock.h>
 
-#include "layout/decoder_model.h"
 #include "layout/wrap.h"
+#include "tests/unit/layout/small_model.h"
 
 namespace lockstep::layout {
 namespace {
 
 using testing::ElementsAre;
-
-ModelSpec model(bool tied) {
-  DecoderShape shape;
-  shape.dim = 8;
-  shape.n_layers = 4;
-  shape.n_heads = 2;
-  shape.n_kv_heads = 1;
-  shape.head_dim = 4;
-  shape.ffn_dim = 16;
-  shape.vocab_size = 50;
-  shape.tied = tied;
-  return create(shape);
-}
 
 std::vector<std::string> names(const std::vector<WrappedUnit>& runs) {
   std::vector<std::string> list;
@@ -32,7 +19,7 @@ TEST(Wrap, EveryPolicyKeepsAllParametersInOrder) {
   for (bool tied : {false, true})
     for (WrapPolicy policy : {WrapPolicy::kModuleWrap, WrapPolicy::kSizeBased, WrapPolicy::kNone})
       for (int64_t least : {1, 500, 700, 100000}) {
-        const ModelSpec spec = model(tied);
+        const ModelSpec spec = small_model(4, tied);
         std::vector<std::string> before, after;
         for (const UnitSpec& unit : spec.units)
           for (const ParamSpec& param : unit.params) before.push_back(param.name);
@@ -51,7 +38,7 @@ TEST(Wrap, EveryPolicyKeepsAllParametersInOrder) {
 }
 
 TEST(Wrap, SizesDecide) {
-  const ModelSpec spec = model(false);
+  const ModelSpec spec = small_model(4, false);
   EXPECT_EQ(wrap(spec, WrapPolicy::kModuleWrap, 1).size(), 6u);
   EXPECT_EQ(wrap(spec, WrapPolicy::kSizeBased, 1).size(), 6u);
   EXPECT_EQ(wrap(spec, WrapPolicy::kNone, 1).size(), 1u);
@@ -67,16 +54,16 @@ TEST(Wrap, SizesDecide) {
 }
 
 TEST(Wrap, ATiedEmbeddingStaysAlone) {
-  const auto runs = wrap(model(true), WrapPolicy::kSizeBased, 1 << 20);
+  const auto runs = wrap(small_model(4, true), WrapPolicy::kSizeBased, 1 << 20);
   EXPECT_EQ(runs.size(), 2u);
   EXPECT_EQ(runs[0].first_params.size(), 1u);
-  EXPECT_EQ(wrap(model(true), WrapPolicy::kNone, 1).size(), 1u);
+  EXPECT_EQ(wrap(small_model(4, true), WrapPolicy::kNone, 1).size(), 1u);
 }
 
 TEST(Wrap, NamesSayWhatIsInside) {
-  const std::vector<std::string> all = names(wrap(model(false), WrapPolicy::kNone, 1));
-  EXPECT_THAT(all,
-              ElementsAre(model(false).units.front().name + ".." + model(false).units.back().name));
+  const std::vector<std::string> all = names(wrap(small_model(4, false), WrapPolicy::kNone, 1));
+  EXPECT_THAT(all, ElementsAre(small_model(4, false).units.front().name + ".." +
+                               small_model(4, false).units.back().name));
 }
 
 }  // namespace
