@@ -40,6 +40,28 @@ target_link_libraries(lockstep_torch INTERFACE torch_cpu_so c10_so gomp_so Threa
 # DT_RPATH, not RUNPATH: libtorch_cpu.so finds libcudart and libcupti through the program's path.
 target_link_options(lockstep_torch INTERFACE
   "-Wl,--disable-new-dtags,-rpath,${_torch}/lib,-rpath,${_cuda_lib},-rpath-link,${_cuda_lib}")
+
+# core/kernels/matmul.cc calls one function that LibTorch exports and does not publish. A LibTorch without it, or
+# with another form of it, gets the published products, which are slower in fp32 on some CPUs.
+include(CheckCXXSourceCompiles)
+set(CMAKE_REQUIRED_LIBRARIES torch_cpu_so c10_so)
+set(CMAKE_REQUIRED_LINK_OPTIONS -Wl,--allow-shlib-undefined)
+set(CMAKE_REQUIRED_QUIET ON)
+set(_onednn_matmul "LOCKSTEP_ONEDNN_MATMUL_${LOCKSTEP_TORCH_VERSION}")
+check_cxx_source_compiles("
+namespace at {
+class Tensor;
+namespace native { void mkldnn_matmul(const Tensor&, const Tensor&, const Tensor&, float, float); }
+}
+auto* product = &at::native::mkldnn_matmul;
+int main() { return product == nullptr; }" ${_onednn_matmul})
+unset(CMAKE_REQUIRED_LIBRARIES)
+unset(CMAKE_REQUIRED_LINK_OPTIONS)
+unset(CMAKE_REQUIRED_QUIET)
+set(LOCKSTEP_ONEDNN_MATMUL "${${_onednn_matmul}}")
+if(NOT LOCKSTEP_ONEDNN_MATMUL)
+  message(WARNING "LibTorch ${LOCKSTEP_TORCH_VERSION} has no at::native::mkldnn_matmul: fp32 products are at::mm's")
+endif()
 if(LOCKSTEP_CUDA)
   include(Cuda)
 endif()
