@@ -1,3 +1,6 @@
+// CRC32C is ours: ISA-L 2.30.0 has 0.27 to 0.38 of its speed at 4 and 8 bytes, 1.6 to 2.1 at 300,
+// 1.25 at 4 KiB, 1.01 at 16 KiB, 0.96 at 256 KiB to 1 MiB, 0.93 to 1.00 on a record of TensorBoard
+// (8 and 300 bytes); Intel Xeon, model 207, AVX-512 with VPCLMULQDQ. docs/PERFORMANCE.md has more.
 #include "base/hash.h"
 
 #include <xxhash.h>

@@ -1,109 +1,104 @@
 // Sums modulo 65535 commute with swapping the bytes of a 16-bit word (a multiplication by 256), so
-// little-endian words are added, 16 lanes at a time, and the two sums are swapped at the end.
+// little-endian words are added, many at a time, and the two sums are swapped at the end.
+// Highway includes this file once for each instruction set; Fletcher32::add calls the widest that
+// the CPU has.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "checkpoint/codec/fletcher32.cc"
 #include "checkpoint/codec/fletcher32.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include <hwy/foreach_target.h>
+// After foreach_target.h.
+#include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstring>
 
+HWY_BEFORE_NAMESPACE();
 namespace lockstep::checkpoint {
 namespace {
-
-// GCC's and Clang's vectors compile to SSE2 or NEON alike.
-typedef uint16_t Halves16 __attribute__((vector_size(32)));
-typedef uint32_t Words16 __attribute__((vector_size(64)));
-
-constexpr size_t kLanes = 16;
-constexpr size_t kRows = 256;  // the lanes' second sums stay below 2^32: 65535 * 256 * 257 / 2
-
-// Of each lane: the sum of its words, and the sum of that sum after each row.
-struct LaneSums {
-  uint32_t first[kLanes], second[kLanes];
-};
-
-LaneSums sum_rows_portable(const std::byte* at, size_t rows) {
-  Words16 a{}, b{};
-  for (size_t row = 0; row < rows; ++row, at += 2 * kLanes) {
-    Halves16 half;
-    std::memcpy(&half, at, sizeof half);
-    a += __builtin_convertvector(half, Words16);
-    b += a;
-  }
-  LaneSums sums;
-  std::memcpy(sums.first, &a, sizeof a);
-  std::memcpy(sums.second, &b, sizeof b);
-  return sums;
-}
-
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) LaneSums sum_rows_avx2(const std::byte* at, size_t rows) {
-  __m256i a0 = _mm256_setzero_si256(), a1 = a0, b0 = a0, b1 = a0;
-  const auto* in = reinterpret_cast<const __m128i*>(at);
-  for (size_t row = 0; row < rows; ++row) {
-    a0 = _mm256_add_epi32(a0, _mm256_cvtepu16_epi32(_mm_loadu_si128(in++)));
-    a1 = _mm256_add_epi32(a1, _mm256_cvtepu16_epi32(_mm_loadu_si128(in++)));
-    b0 = _mm256_add_epi32(b0, a0);
-    b1 = _mm256_add_epi32(b1, a1);
-  }
-  LaneSums sums;
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums.first), a0);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums.first + 8), a1);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums.second), b0);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(sums.second + 8), b1);
-  return sums;
-}
-#else
-LaneSums sum_rows_avx2(const std::byte* at, size_t rows) { return sum_rows_portable(at, rows); }
-#endif
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
 uint64_t fold(uint64_t sum) {  // mod 65535; only 0 gives 0
   while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
   return sum;
 }
 
+// Whole rows of two vectors' lanes; the rest of `bytes` is what it returns.
+std::span<const std::byte> add_rows(std::span<const std::byte> bytes, uint64_t& sum1,
+                                    uint64_t& sum2) {
+  constexpr size_t kRows = 256;  // second sums stay below 2^32: 65535 * 256 * 257 / 2
+  const hn::ScalableTag<uint32_t> tag;
+  const hn::Rebind<uint16_t, decltype(tag)> half_tag;
+  const size_t width = hn::Lanes(tag), lanes = 2 * width;
+  while (bytes.size() >= 2 * lanes) {
+    const size_t rows = std::min(kRows, bytes.size() / (2 * lanes));
+    const auto* in = reinterpret_cast<const uint16_t*>(bytes.data());
+    // Of each lane: the sum of its words, and the sum of that sum after each row.
+    auto a0 = hn::Zero(tag), a1 = a0, b0 = a0, b1 = a0;
+    for (size_t row = 0; row < rows; ++row, in += lanes) {
+      a0 = hn::Add(a0, hn::PromoteTo(tag, hn::LoadU(half_tag, in)));
+      a1 = hn::Add(a1, hn::PromoteTo(tag, hn::LoadU(half_tag, in + width)));
+      b0 = hn::Add(b0, a0);
+      b1 = hn::Add(b1, a1);
+    }
+    uint32_t first[2 * hn::MaxLanes(tag)], second[2 * hn::MaxLanes(tag)];
+    hn::StoreU(a0, tag, first);
+    hn::StoreU(a1, tag, first + width);
+    hn::StoreU(b0, tag, second);
+    hn::StoreU(b1, tag, second + width);
+    // The word in lane j of row m has weight rows * lanes - (m * lanes + j).
+    uint64_t plain = 0, weighted = 0;
+    for (size_t j = 0; j < lanes; ++j) {
+      plain += first[j];
+      weighted += lanes * uint64_t{second[j]} - j * uint64_t{first[j]};
+    }
+    sum2 = fold(sum2 + rows * lanes * sum1 + weighted);
+    sum1 = fold(sum1 + plain);
+    bytes = bytes.subspan(2 * rows * lanes);
+  }
+  return bytes;
+}
+
+void add_words(std::span<const std::byte> bytes, uint64_t& sum1, uint64_t& sum2) {
+  bytes = add_rows(bytes, sum1, sum2);
+  for (; bytes.size() >= 2; bytes = bytes.subspan(2)) {
+    uint16_t half;
+    std::memcpy(&half, bytes.data(), 2);
+    sum1 += half;
+    sum2 += sum1;
+  }
+  if (!bytes.empty()) {  // an odd last byte is the high one of a big-endian word
+    sum1 += static_cast<uint64_t>(bytes[0]);
+    sum2 += sum1;
+  }
+  sum1 = fold(sum1);
+  sum2 = fold(sum2);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace lockstep::checkpoint
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::checkpoint {
+namespace {
+
+HWY_EXPORT(add_words);
+
 uint32_t swap_bytes(uint64_t half) { return static_cast<uint32_t>((half & 0xff) << 8 | half >> 8); }
 
 }  // namespace
 
 void Fletcher32::add(std::span<const std::byte> bytes) {
-  const std::byte* at = bytes.data();
-  size_t halves = bytes.size() / 2;
-  while (halves >= kLanes) {
-    const size_t rows = std::min(kRows, halves / kLanes);
-    const LaneSums sums =
-        isa_ >= Isa::kAvx2 ? sum_rows_avx2(at, rows) : sum_rows_portable(at, rows);
-    // The word in lane j of row m has weight rows * kLanes - (m * kLanes + j).
-    uint64_t plain = 0, weighted = 0;
-    for (size_t j = 0; j < kLanes; ++j) {
-      plain += sums.first[j];
-      weighted += kLanes * uint64_t{sums.second[j]} - j * uint64_t{sums.first[j]};
-    }
-    sum2_ = fold(sum2_ + rows * kLanes * sum1_ + weighted);
-    sum1_ = fold(sum1_ + plain);
-    halves -= rows * kLanes;
-    at += 2 * kLanes * rows;
-  }
-  for (; halves > 0; --halves, at += 2) {
-    uint16_t half;
-    std::memcpy(&half, at, 2);
-    sum1_ += half;
-    sum2_ += sum1_;
-  }
-  if (bytes.size() % 2 != 0) {  // an odd last byte is the high one of a big-endian word
-    sum1_ += static_cast<uint64_t>(*at);
-    sum2_ += sum1_;
-  }
-  sum1_ = fold(sum1_);
-  sum2_ = fold(sum2_);
+  HWY_DYNAMIC_DISPATCH(add_words)(bytes, sum1_, sum2_);
 }
 
 uint32_t Fletcher32::digest() const { return swap_bytes(sum2_) << 16 | swap_bytes(sum1_); }
 
-uint32_t fletcher32(std::span<const std::byte> bytes, Isa isa) {
-  Fletcher32 sum(isa);
+uint32_t fletcher32(std::span<const std::byte> bytes) {
+  Fletcher32 sum;
   sum.add(bytes);
   return sum.digest();
 }
@@ -117,3 +112,4 @@ bool fletcher32_matches(std::span<const std::byte> stored) {
 }
 
 }  // namespace lockstep::checkpoint
+#endif

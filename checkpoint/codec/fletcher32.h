@@ -5,23 +5,19 @@
 #include <cstdint>
 #include <span>
 
-#include "base/cpu.h"
-
 namespace lockstep::checkpoint {
 
 // Over pieces: all but the last one have an even number of bytes.
 class Fletcher32 {
  public:
-  explicit Fletcher32(Isa isa = best_isa()) : isa_(isa) {}
   void add(std::span<const std::byte> bytes);
   uint32_t digest() const;
 
  private:
-  Isa isa_;
   uint64_t sum1_ = 0, sum2_ = 0;  // of little-endian words, at most 65535
 };
 
-uint32_t fletcher32(std::span<const std::byte> bytes, Isa isa = best_isa());
+uint32_t fletcher32(std::span<const std::byte> bytes);
 // Whether the last 4 bytes are the fletcher32 of those before them.
 bool fletcher32_matches(std::span<const std::byte> stored);
 

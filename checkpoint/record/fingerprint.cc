@@ -1,24 +1,27 @@
 // fingerprint and copy_with_fingerprint of state.h: the formula of docs/FORMAT.md, many words at a
 // time. Every form adds up the same products modulo 2^64, in another order.
+// Highway includes this file once for each instruction set, and the widest that the CPU has is
+// called.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "checkpoint/record/fingerprint.cc"
+#include <hwy/foreach_target.h>
+// After foreach_target.h.
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
 #include <algorithm>
 #include <cstring>
-#include <numeric>
-
-#if defined(__x86_64__)
-#pragma GCC diagnostic ignored "-Wuninitialized"  // gcc 12 sees its own _mm512_undefined_epi32
-#include <immintrin.h>
-#endif
 
 #include "base/check.h"
 #include "checkpoint/record/state.h"
 
+#ifndef LOCKSTEP_FINGERPRINT_WORDS  // what all instruction sets share
+#define LOCKSTEP_FINGERPRINT_WORDS
 namespace lockstep::checkpoint {
 namespace {
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ULL;  // 2^64 / golden ratio: SplitMix64's increment
 constexpr uint64_t kMix = 0xd6e8feb86659fd93ULL;
-// A copy without streaming stores goes through a cache by this much, a multiple of 4.
-constexpr size_t kBlockBytes = size_t{16} << 10;
 
 // z = (index + 1) * kGolden of the first word.
 struct Words {
@@ -46,6 +49,90 @@ uint64_t sum_portable(const Words& words) {
   return sum;
 }
 
+}  // namespace
+}  // namespace lockstep::checkpoint
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace lockstep::checkpoint {
+namespace {
+namespace HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Words in 64-bit lanes, times their weights modulo 2^64.
+template <class Tag, class Vec>
+HWY_INLINE Vec weighted(Tag tag, Vec words, Vec z) {
+  const Vec one = hn::Set(tag, 1), folded = hn::Xor(z, hn::ShiftRight<32>(z));
+#if HWY_TARGET <= HWY_AVX3  // has the product of 64-bit lanes
+  const Vec mixed = hn::Mul(folded, hn::Set(tag, kMix));
+  return hn::Mul(words, hn::Or(hn::Xor(mixed, hn::ShiftRight<32>(mixed)), one));
+#else
+  const auto product = [](Vec a, Vec b) HWY_ATTR {  // of the low halves of lanes
+    const hn::Repartition<uint32_t, Tag> half_tag;
+    return hn::MulEven(hn::BitCast(half_tag, a), hn::BitCast(half_tag, b));
+  };
+  const Vec low = hn::Set(tag, kMix & 0xffffffff), high = hn::Set(tag, kMix >> 32);
+  const Vec cross = hn::Add(product(hn::ShiftRight<32>(folded), low), product(folded, high));
+  const Vec mixed = hn::Add(product(folded, low), hn::ShiftLeft<32>(cross));
+  const Vec top = hn::ShiftRight<32>(mixed);
+  const Vec weight = hn::Or(hn::Xor(mixed, top), one);
+  return hn::Add(product(words, weight), hn::ShiftLeft<32>(product(words, top)));
+#endif
+}
+
+template <bool kCopy>
+HWY_INLINE uint64_t sum_vectors(Words& words) {
+  const hn::ScalableTag<uint64_t> tag;
+  const hn::Repartition<uint32_t, decltype(tag)> word_tag;
+  const hn::Repartition<uint8_t, decltype(tag)> byte_tag;
+  const hn::Half<decltype(word_tag)> half_tag;
+  const size_t width = hn::Lanes(tag), lanes = 2 * width, done = words.count / lanes * lanes;
+  uint64_t start[2 * hn::MaxLanes(tag)];
+  for (size_t i = 0; i < lanes; ++i) start[i] = words.z + i * kGolden;
+  auto z0 = hn::LoadU(tag, start), z1 = hn::LoadU(tag, start + width);
+  const auto step = hn::Set(tag, lanes * kGolden);
+  auto sum0 = hn::Zero(tag), sum1 = sum0;
+  for (size_t i = 0; i < done; i += lanes) {
+    const auto* from = reinterpret_cast<const uint8_t*>(words.from + 4 * i);
+    const auto row = hn::BitCast(word_tag, hn::LoadU(byte_tag, from));
+    if constexpr (kCopy) hn::Stream(row, word_tag, reinterpret_cast<uint32_t*>(words.to + 4 * i));
+    const auto front = hn::PromoteTo(tag, hn::LowerHalf(half_tag, row));
+    const auto back = hn::PromoteTo(tag, hn::UpperHalf(half_tag, row));
+    sum0 = hn::Add(sum0, weighted(tag, front, z0));
+    sum1 = hn::Add(sum1, weighted(tag, back, z1));
+    z0 = hn::Add(z0, step);
+    z1 = hn::Add(z1, step);
+  }
+  words.skip(done);
+  return hn::GetLane(hn::SumOfLanes(tag, hn::Add(sum0, sum1)));
+}
+#else
+template <bool>
+uint64_t sum_vectors(Words&) {
+  return 0;
+}
+#endif
+
+// Both leave in `words` what is less than a vector. Streaming needs an aligned `to`.
+uint64_t sum(Words& words) { return sum_vectors<false>(words); }
+uint64_t stream_and_sum(Words& words) { return sum_vectors<true>(words); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace
+}  // namespace lockstep::checkpoint
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace lockstep::checkpoint {
+namespace {
+
+HWY_EXPORT(sum);
+HWY_EXPORT(stream_and_sum);
+
+// A copy without streaming stores goes through a cache by this much, a multiple of 4.
+constexpr size_t kBlockBytes = size_t{16} << 10;
+
 uint64_t copy_portable(Words words) {
   uint64_t sum = 0;
   while (words.count > 0) {
@@ -57,102 +144,6 @@ uint64_t copy_portable(Words words) {
   return sum;
 }
 
-#if defined(__x86_64__)
-#define LOCKSTEP_AVX2 __attribute__((target("avx2")))
-#define LOCKSTEP_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl")))
-#define LOCKSTEP_INLINE __attribute__((always_inline)) inline
-
-// a * b modulo 2^64 for the 64-bit lanes of a, from 32-bit products.
-LOCKSTEP_AVX2 LOCKSTEP_INLINE __m256i times(__m256i a, __m256i b_low, __m256i b_high) {
-  const __m256i cross = _mm256_add_epi64(_mm256_mul_epu32(_mm256_srli_epi64(a, 32), b_low),
-                                         _mm256_mul_epu32(a, b_high));
-  return _mm256_add_epi64(_mm256_mul_epu32(a, b_low), _mm256_slli_epi64(cross, 32));
-}
-
-// 4 words in 64-bit lanes, times their weights.
-LOCKSTEP_AVX2 LOCKSTEP_INLINE __m256i weighted(__m256i words, __m256i z) {
-  const __m256i low = _mm256_set1_epi64x(kMix & 0xffffffff), high = _mm256_set1_epi64x(kMix >> 32);
-  const __m256i mixed = times(_mm256_xor_si256(z, _mm256_srli_epi64(z, 32)), low, high);
-  const __m256i top = _mm256_srli_epi64(mixed, 32);
-  const __m256i weight = _mm256_or_si256(_mm256_xor_si256(mixed, top), _mm256_set1_epi64x(1));
-  return times(words, weight, top);
-}
-
-LOCKSTEP_AVX2 LOCKSTEP_INLINE __m256i lanes_of(uint64_t z) {
-  return _mm256_add_epi64(
-      _mm256_set1_epi64x(static_cast<long long>(z)),
-      _mm256_set_epi64x(static_cast<long long>(3 * kGolden), static_cast<long long>(2 * kGolden),
-                        static_cast<long long>(kGolden), 0));
-}
-
-template <bool kCopy>
-LOCKSTEP_AVX2 uint64_t sum_avx2(Words& words) {
-  const __m256i step = _mm256_set1_epi64x(static_cast<long long>(4 * kGolden));
-  __m256i z = lanes_of(words.z), sum = _mm256_setzero_si256();
-  const size_t done = words.count / 8 * 8;
-  for (size_t i = 0; i < done; i += 8) {
-    const auto eight = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(words.from + 4 * i));
-    if constexpr (kCopy) _mm256_stream_si256(reinterpret_cast<__m256i*>(words.to + 4 * i), eight);
-    sum = _mm256_add_epi64(sum, weighted(_mm256_cvtepu32_epi64(_mm256_castsi256_si128(eight)), z));
-    z = _mm256_add_epi64(z, step);
-    sum = _mm256_add_epi64(sum,
-                           weighted(_mm256_cvtepu32_epi64(_mm256_extracti128_si256(eight, 1)), z));
-    z = _mm256_add_epi64(z, step);
-  }
-  words.skip(done);
-  alignas(32) uint64_t lane[4];
-  _mm256_store_si256(reinterpret_cast<__m256i*>(lane), sum);
-  return lane[0] + lane[1] + lane[2] + lane[3];
-}
-
-LOCKSTEP_AVX512 LOCKSTEP_INLINE __m512i weighted(__m512i words, __m512i z) {
-  const __m512i mixed = _mm512_mullo_epi64(_mm512_xor_si512(z, _mm512_srli_epi64(z, 32)),
-                                           _mm512_set1_epi64(static_cast<long long>(kMix)));
-  constexpr int kXorOr = (0xf0 ^ 0xcc) | 0xaa;  // (a ^ b) | c
-  return _mm512_mullo_epi64(words, _mm512_ternarylogic_epi64(mixed, _mm512_srli_epi64(mixed, 32),
-                                                             _mm512_set1_epi64(1), kXorOr));
-}
-
-template <bool kCopy>
-LOCKSTEP_AVX512 uint64_t sum_avx512(Words& words) {
-  const auto golden = [](uint64_t times_golden) {
-    return static_cast<long long>(times_golden * kGolden);
-  };
-  const __m512i lanes = _mm512_set_epi64(golden(7), golden(6), golden(5), golden(4), golden(3),
-                                         golden(2), golden(1), 0);
-  const __m512i step = _mm512_set1_epi64(golden(16));
-  __m512i z0 = _mm512_add_epi64(_mm512_set1_epi64(static_cast<long long>(words.z)), lanes);
-  __m512i z1 = _mm512_add_epi64(z0, _mm512_set1_epi64(golden(8)));
-  __m512i sum0 = _mm512_setzero_si512(), sum1 = sum0;
-  const size_t done = words.count / 16 * 16;
-  for (size_t i = 0; i < done; i += 16) {
-    const __m512i sixteen = _mm512_loadu_si512(words.from + 4 * i);
-    if constexpr (kCopy) _mm512_stream_si512(reinterpret_cast<__m512i*>(words.to + 4 * i), sixteen);
-    sum0 = _mm512_add_epi64(sum0,
-                            weighted(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(sixteen)), z0));
-    sum1 = _mm512_add_epi64(
-        sum1, weighted(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(sixteen, 1)), z1));
-    z0 = _mm512_add_epi64(z0, step);
-    z1 = _mm512_add_epi64(z1, step);
-  }
-  words.skip(done);
-  alignas(64) uint64_t lane[8];
-  _mm512_store_si512(lane, _mm512_add_epi64(sum0, sum1));
-  return std::accumulate(std::begin(lane), std::end(lane), uint64_t{0});
-}
-
-template <bool kCopy>
-uint64_t sum_vectors(Words& words, Isa isa) {
-  if (isa == Isa::kAvx512) return sum_avx512<kCopy>(words);
-  return isa == Isa::kAvx2 ? sum_avx2<kCopy>(words) : 0;
-}
-#else
-template <bool>
-uint64_t sum_vectors(Words&, Isa) {
-  return 0;
-}
-#endif
-
 Words words_of(std::span<const std::byte> from, std::byte* to, int64_t flat_start) {
   LOCKSTEP_CHECK(from.size() % 4 == 0, "bytes ", from.size());
   return {from.data(), to, from.size() / 4, (static_cast<uint64_t>(flat_start) + 1) * kGolden};
@@ -160,28 +151,27 @@ Words words_of(std::span<const std::byte> from, std::byte* to, int64_t flat_star
 
 }  // namespace
 
-uint64_t fingerprint(std::span<const std::byte> fp32_bytes, int64_t flat_start, Isa isa) {
+uint64_t fingerprint(std::span<const std::byte> fp32_bytes, int64_t flat_start) {
   Words words = words_of(fp32_bytes, nullptr, flat_start);
-  const uint64_t sum = sum_vectors<false>(words, isa);
+  const uint64_t sum = HWY_DYNAMIC_DISPATCH(sum)(words);
   return sum + sum_portable(words);
 }
 
 uint64_t copy_with_fingerprint(std::span<const std::byte> from, std::span<std::byte> to,
-                               int64_t flat_start, Isa isa) {
+                               int64_t flat_start) {
   constexpr size_t kStoreBytes = 64;  // of the widest streaming store
   LOCKSTEP_CHECK(from.size() == to.size(), from.size(), " ", to.size());
   Words words = words_of(from, to.data(), flat_start);
   const size_t over = reinterpret_cast<uintptr_t>(to.data()) % kStoreBytes;
-  if (isa == Isa::kPortable || over % 4 != 0) return copy_portable(words);
+  if (over % 4 != 0) return copy_portable(words);
   const size_t head = std::min(words.count, (kStoreBytes - over) % kStoreBytes / 4);
   uint64_t sum = copy_portable({words.from, words.to, head, words.z});
   words.skip(head);
-  sum += sum_vectors<true>(words, isa);
+  sum += HWY_DYNAMIC_DISPATCH(stream_and_sum)(words);
   sum += copy_portable(words);
-#if defined(__x86_64__)
-  _mm_sfence();  // streaming stores are seen by whoever is told of this copy
-#endif
+  hwy::FlushStream();  // streaming stores are seen by whoever is told of this copy
   return sum;
 }
 
 }  // namespace lockstep::checkpoint
+#endif

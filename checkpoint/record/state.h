@@ -49,12 +49,11 @@ std::string shape_text(const std::vector<int64_t>& shape);  // "[256, 64]"
 // taken by any ranks in any order, add up (mod 2^64) to the sum of the whole. Each word is
 // multiplied by an odd number that depends on its index, so one changed word always changes the
 // sum. docs/FORMAT.md has the formula.
-uint64_t fingerprint(std::span<const std::byte> fp32_bytes, int64_t flat_start,
-                     Isa isa = best_isa());
+uint64_t fingerprint(std::span<const std::byte> fp32_bytes, int64_t flat_start);
 // Copies `from` to `to` and returns the fingerprint of the bytes that it copied, in one pass, past
 // the caches where the CPU can: as fast as memory. Requires: equal sizes, no overlap.
 uint64_t copy_with_fingerprint(std::span<const std::byte> from, std::span<std::byte> to,
-                               int64_t flat_start, Isa isa = best_isa());
+                               int64_t flat_start);
 
 // Fingerprints by tensor_key(), parts added up.
 using Fingerprints = std::map<std::string, uint64_t>;
