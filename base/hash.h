@@ -7,18 +7,14 @@
 #include <string>
 #include <string_view>
 
-#include "base/cpu.h"
-
 namespace lockstep {
 inline namespace base {
 
 uint64_t xxh3_64(std::span<const std::byte> bytes, uint64_t seed = 0);
 uint64_t xxh3_64(std::string_view bytes, uint64_t seed = 0);
-// CRC32C (Castagnoli), as iSCSI and TensorBoard use it; hardware where the CPU has it.
+// CRC32C (Castagnoli), as iSCSI and TensorBoard use it, by ISA-L.
 // `crc` continues an earlier run: crc32c(ab) == crc32c(b, crc32c(a)).
-uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc = 0, Isa isa = best_isa());
-// The same from tables alone: what CPUs without the instruction run.
-uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t crc = 0);
+uint32_t crc32c(std::span<const std::byte> bytes, uint32_t crc = 0);
 std::string hex64(uint64_t value);  // 16 lower-case digits
 
 // SplitMix64's finaliser (Steele, Lea, Flood 2014): a bijection on 64-bit words that mixes all

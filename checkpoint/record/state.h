@@ -10,8 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/cpu.h"
-
 namespace lockstep::checkpoint {
 
 enum class Kind { kParam, kAdamM, kAdamV };

@@ -47,32 +47,37 @@ TEST(Hash, Crc32cKnownAnswers) {  // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::vector<std::byte>(32, std::byte{0xff})), 0x62a8ab43u);
 }
 
-TEST(Hash, Crc32cInstructionEqualsTablesAtEverySizeAndOffset) {
+// By its definition, bit after bit.
+uint32_t crc32c_of_bits(std::span<const std::byte> bytes, uint32_t crc) {
+  crc = ~crc;
+  for (const std::byte byte : bytes) {
+    crc ^= static_cast<uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
+  }
+  return ~crc;
+}
+
+TEST(Hash, Crc32cIsItsDefinitionAtEverySizeAndOffset) {
   const std::vector<std::byte> bytes = noise(300);
   const std::span<const std::byte> all(bytes);
   for (size_t start = 0; start < 9; ++start)
     for (size_t size = 0; size + start <= all.size(); ++size)
-      ASSERT_EQ(crc32c(all.subspan(start, size)), crc32c_portable(all.subspan(start, size)));
+      ASSERT_EQ(crc32c(all.subspan(start, size)), crc32c_of_bits(all.subspan(start, size), 0));
 }
 
-TEST(Hash, EveryFormOfCrc32cEqualsTables) {
+TEST(Hash, Crc32cIsItsDefinitionAtTheSizesOfBlocks) {
   const std::vector<std::byte> bytes = noise(40'000);
   const std::span<const std::byte> all(bytes);
-  for (Isa isa : isas_here())
-    for (size_t size : {255, 256, 511, 512, 513, 767, 768, 1000, 8183, 8184, 8185, 8192, 16367,
-                        16368, 16384, 24552, 39'999})
-      for (uint32_t start : {0u, 1u, 0xdeadbeefu})
-        EXPECT_EQ(crc32c(all.first(size), start, isa), crc32c_portable(all.first(size), start))
-            << size << " " << isa_name(isa);
+  for (size_t size : {511, 512, 513, 1000, 8183, 8184, 8192, 16367, 16384, 39'999})
+    for (uint32_t start : {0u, 1u, 0xdeadbeefu})
+      EXPECT_EQ(crc32c(all.first(size), start), crc32c_of_bits(all.first(size), start)) << size;
 }
 
 TEST(Hash, Crc32cContinues) {
   const std::vector<std::byte> bytes = noise(1000);
   const std::span<const std::byte> all(bytes);
-  for (const size_t cut : {0, 1, 7, 8, 500, 999, 1000}) {
+  for (const size_t cut : {0, 1, 7, 8, 500, 999, 1000})
     EXPECT_EQ(crc32c(all.subspan(cut), crc32c(all.first(cut))), crc32c(all));
-    EXPECT_EQ(crc32c_portable(all.subspan(cut), crc32c_portable(all.first(cut))), crc32c(all));
-  }
 }
 
 void expect_words(const Philox4& got, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
