@@ -1,5 +1,6 @@
 // lockstep: everything a person types. Links no Torch, so it answers at once.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <iostream>

@@ -1,6 +1,7 @@
 // The memory tiers of all ranks of one generation in one process, on pretended nodes.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>

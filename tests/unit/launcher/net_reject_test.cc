@@ -2,6 +2,7 @@
 // those who know the secret goes on beside it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 
