@@ -1,5 +1,6 @@
 // What the kernels share: one thread an element, sums in a fixed order, no atomics. The order of a
-// sum depends on its shape alone: never on the device or on what else runs.
+// sum depends on its shape alone: never on the device or on what else runs. Where the compiler is
+// not CUDA's, these are host code: tests/cuda_host/include has the other cuda_runtime_api.h.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,8 +19,26 @@ inline unsigned blocks_for(int64_t n, int64_t per_block) {
   return static_cast<unsigned>((n + per_block - 1) / per_block);
 }
 
+// Every kernel starts here. Requires: its __launch_bounds__ are at least `threads`.
+template <auto Kernel, typename... Arguments>
+void launch(dim3 grid, int threads, Arguments... arguments) {
+#ifdef __CUDACC__
+  Kernel<<<grid, threads, 0, current_stream()>>>(arguments...);
+  check_launch();
+#else
+  cuda_host::launch<Kernel>(grid, threads, arguments...);
+#endif
+}
+
+// The blocks that fill a multiprocessor of 8.0 or 9.0: 2,048 threads, 32 blocks. As a kernel's
+// second launch bound it keeps registers at 32 a thread, or at 64 in blocks of one warp.
+constexpr int blocks_to_fill(int threads) { return threads < 64 ? 32 : 2048 / threads; }
+
+constexpr int kElementThreads = 256, kColumnThreads = 128;
+
 template <typename F>
-__global__ void for_each_kernel(int64_t n, F f) {
+__global__ void __launch_bounds__(kElementThreads, blocks_to_fill(kElementThreads))
+    for_each_kernel(int64_t n, F f) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) f(i);
 }
@@ -27,10 +46,8 @@ __global__ void for_each_kernel(int64_t n, F f) {
 // f(i) for i in [0, n), each by a thread of its own.
 template <typename F>
 void for_each(int64_t n, F f) {
-  constexpr int kThreads = 256;
   if (n == 0) return;
-  for_each_kernel<<<blocks_for(n, kThreads), kThreads, 0, current_stream()>>>(n, f);
-  check_launch();
+  launch<for_each_kernel<F>>(blocks_for(n, kElementThreads), kElementThreads, n, f);
 }
 
 struct Add {
@@ -43,6 +60,9 @@ struct Larger {
 // combine over term(i), i in [0, n), by all `Threads` threads of a block; every one gets it. Thread
 // t combines t, t + Threads, … in order; then a butterfly in each warp, and the warps in order.
 // `combine` is commutative to the bit, so that a butterfly gives every lane the same.
+// Each F has an array `of_warp` of its own, so calls with several lambdas need no barrier between
+// them; a call that is repeated in a loop does. When it returns, several warps have met; one warp
+// has not, for a shuffle orders no accesses to memory.
 template <int Threads, typename Combine, typename F>
 __device__ float over_block(int64_t n, float start, Combine combine, F term) {
   float mine = start;
@@ -51,7 +71,6 @@ __device__ float over_block(int64_t n, float start, Combine combine, F term) {
     mine = combine(mine, __shfl_xor_sync(kAllLanes, mine, lane));
   if constexpr (Threads == kWarp) return mine;
   __shared__ float of_warp[Threads / kWarp];
-  __syncthreads();  // the values of the call before were read
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = mine;
   __syncthreads();
   float all = of_warp[0];
@@ -77,8 +96,8 @@ void by_width(int64_t dim, F launch) {
 }
 
 template <typename F>
-__global__ void column_runs_kernel(float* runs_out, int64_t rows, int64_t columns, int64_t run_rows,
-                                   F term) {
+__global__ void __launch_bounds__(kColumnThreads, blocks_to_fill(kColumnThreads))
+    column_runs_kernel(float* runs_out, int64_t rows, int64_t columns, int64_t run_rows, F term) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (c >= columns) return;
   const int64_t first = blockIdx.y * run_rows;
@@ -92,16 +111,14 @@ __global__ void column_runs_kernel(float* runs_out, int64_t rows, int64_t column
 // order, then the runs in order.
 template <typename F>
 void add_column_sums(float* out, int64_t rows, int64_t columns, F term) {
-  constexpr int kThreads = 128;
   constexpr int64_t kRunRows = 64, kMaxRuns = 256;
   if (rows == 0 || columns == 0) return;
   const int64_t run_rows = rows > kRunRows * kMaxRuns ? (rows + kMaxRuns - 1) / kMaxRuns : kRunRows;
   const int64_t runs = (rows + run_rows - 1) / run_rows;
   const Scratch scratch(static_cast<size_t>(runs * columns) * sizeof(float));
   float* sums = scratch.as<float>();
-  const dim3 grid(blocks_for(columns, kThreads), static_cast<unsigned>(runs));
-  column_runs_kernel<<<grid, kThreads, 0, current_stream()>>>(sums, rows, columns, run_rows, term);
-  check_launch();
+  const dim3 grid(blocks_for(columns, kColumnThreads), static_cast<unsigned>(runs));
+  launch<column_runs_kernel<F>>(grid, kColumnThreads, sums, rows, columns, run_rows, term);
   for_each(columns, [=] __device__(int64_t c) {
     float sum = 0.0f;
     for (int64_t run = 0; run < runs; ++run) sum += sums[run * columns + c];

@@ -11,10 +11,11 @@ using namespace cuda;
 
 namespace {
 
-constexpr int kLanes = 8;
+constexpr int kLanes = 8, kTileThreads = 256;
 
 // Eight threads a tile, one for each lane of the CPU's sum; they meet in its order.
-__global__ void square_tiles_kernel(float* grad, float scale, int64_t tiles, double* sums_out) {
+__global__ void __launch_bounds__(kTileThreads, blocks_to_fill(kTileThreads))
+    square_tiles_kernel(float* grad, float scale, int64_t tiles, double* sums_out) {
   constexpr int64_t kTile = layout::kTileElements;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t tile = thread / kLanes;
@@ -55,11 +56,9 @@ void adamw_update<OnCuda>(const AdamWStep& s, bool decay, const float* grad, flo
 
 template <>
 void scale_and_square_tiles<OnCuda>(float* grad, float scale, int64_t tiles, double* sums_out) {
-  constexpr int kThreads = 256;
   if (tiles == 0) return;
-  square_tiles_kernel<<<blocks_for(tiles * kLanes, kThreads), kThreads, 0, current_stream()>>>(
-      grad, scale, tiles, sums_out);
-  check_launch();
+  launch<square_tiles_kernel>(blocks_for(tiles * kLanes, kTileThreads), kTileThreads, grad, scale,
+                              tiles, sums_out);
 }
 
 }  // namespace lockstep::core

@@ -8,10 +8,13 @@ using namespace cuda;
 
 namespace {
 
+constexpr int kRowThreads = 256;
+
 // Sums the rows of one token, if the run of its rows in `sorted` begins at this block.
 template <typename T>
-__global__ void add_token_rows_kernel(float* sum, const T* dy, const int64_t* sorted,
-                                      const int64_t* order, int64_t rows, int64_t dim) {
+__global__ void __launch_bounds__(kRowThreads, blocks_to_fill(kRowThreads))
+    add_token_rows_kernel(float* sum, const T* dy, const int64_t* sorted, const int64_t* order,
+                          int64_t rows, int64_t dim) {
   const int64_t first = blockIdx.x, token = sorted[first];
   if (first > 0 && sorted[first - 1] == token) return;
   for (int64_t c = threadIdx.x; c < dim; c += blockDim.x) {
@@ -38,9 +41,8 @@ template <typename T>
 void add_rows_by_token(float* sum, const T* dy, const int64_t* sorted, const int64_t* order,
                        int64_t rows, int64_t dim) {
   if (rows == 0) return;
-  add_token_rows_kernel<<<static_cast<unsigned>(rows), 256, 0, current_stream()>>>(
-      sum, dy, sorted, order, rows, dim);
-  check_launch();
+  launch<add_token_rows_kernel<T>>(static_cast<unsigned>(rows), kRowThreads, sum, dy, sorted, order,
+                                   rows, dim);
 }
 
 template <typename Place, typename T>

@@ -14,8 +14,8 @@ struct Vectors {
 };
 
 template <typename T, int Threads>
-__global__ void rms_forward_kernel(const T* x, const T* w, T* y, float* scale_out, Vectors vectors,
-                                   float eps) {
+__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
+    rms_forward_kernel(const T* x, const T* w, T* y, float* scale_out, Vectors vectors, float eps) {
   x += vectors.offset(blockIdx.x);
   y += vectors.offset(blockIdx.x);
   const float squares =
@@ -28,8 +28,9 @@ __global__ void rms_forward_kernel(const T* x, const T* w, T* y, float* scale_ou
 
 // With s the scale and g = dy*w: dx = residual + s*g - x * s^3 * mean(g*x).
 template <typename T, int Threads>
-__global__ void rms_backward_kernel(const T* dy, const T* x, const T* w, const float* scale,
-                                    const T* residual, T* dx, Vectors vectors) {
+__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
+    rms_backward_kernel(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
+                        T* dx, Vectors vectors) {
   const int64_t offset = vectors.offset(blockIdx.x);
   const float s = scale[blockIdx.x];
   const float sum = block_sum<Threads>(vectors.dim, [=](int64_t i) {
@@ -44,8 +45,9 @@ __global__ void rms_backward_kernel(const T* dy, const T* x, const T* w, const f
 }
 
 template <typename T, int Threads>
-__global__ void layer_forward_kernel(const T* x, const T* w, const T* b, T* y, float* stats_out,
-                                     int64_t dim, float eps) {
+__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
+    layer_forward_kernel(const T* x, const T* w, const T* b, T* y, float* stats_out, int64_t dim,
+                         float eps) {
   x += blockIdx.x * dim;
   y += blockIdx.x * dim;
   const float count = static_cast<float>(dim);
@@ -66,8 +68,9 @@ __global__ void layer_forward_kernel(const T* x, const T* w, const T* b, T* y, f
 // With s the scale, h = (x - mean) * s and g = dy*w: dx = residual + s * (g - mean(g) - h *
 // mean(g*h)).
 template <typename T, int Threads>
-__global__ void layer_backward_kernel(const T* dy, const T* x, const T* w, const float* stats,
-                                      const T* residual, T* dx, int64_t dim) {
+__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
+    layer_backward_kernel(const T* dy, const T* x, const T* w, const float* stats,
+                          const T* residual, T* dx, int64_t dim) {
   const int64_t offset = blockIdx.x * dim;
   const float mean = stats[2 * blockIdx.x], s = stats[2 * blockIdx.x + 1];
   const float count = static_cast<float>(dim);
@@ -89,11 +92,9 @@ void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t ro
   if (rows == 0) return;
   by_width(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    rms_forward_kernel<T, kThreads>
-        <<<static_cast<unsigned>(rows * heads), kThreads, 0, current_stream()>>>(
-            x, w, y, scale_out, Vectors{heads, dim, row_stride}, eps);
+    launch<rms_forward_kernel<T, kThreads>>(static_cast<unsigned>(rows * heads), kThreads, x, w, y,
+                                            scale_out, Vectors{heads, dim, row_stride}, eps);
   });
-  check_launch();
 }
 
 // The weight's gradient first: dx may be dy.
@@ -109,11 +110,9 @@ void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, 
   });
   by_width(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    rms_backward_kernel<T, kThreads>
-        <<<static_cast<unsigned>(rows * heads), kThreads, 0, current_stream()>>>(
-            dy, x, w, scale, residual, dx, vectors);
+    launch<rms_backward_kernel<T, kThreads>>(static_cast<unsigned>(rows * heads), kThreads, dy, x,
+                                             w, scale, residual, dx, vectors);
   });
-  check_launch();
 }
 
 template <typename Place, typename T>
@@ -122,11 +121,9 @@ void layer_norm_forward(const T* x, const T* w, const T* b, T* y, float* stats_o
   if (rows == 0) return;
   by_width(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    layer_forward_kernel<T, kThreads>
-        <<<static_cast<unsigned>(rows), kThreads, 0, current_stream()>>>(x, w, b, y, stats_out, dim,
-                                                                         eps);
+    launch<layer_forward_kernel<T, kThreads>>(static_cast<unsigned>(rows), kThreads, x, w, b, y,
+                                              stats_out, dim, eps);
   });
-  check_launch();
 }
 
 template <typename Place, typename T>
@@ -141,11 +138,9 @@ void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats
                   [=] __device__(int64_t r, int64_t c) { return load(dy[r * dim + c]); });
   by_width(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    layer_backward_kernel<T, kThreads>
-        <<<static_cast<unsigned>(rows), kThreads, 0, current_stream()>>>(dy, x, w, stats, residual,
-                                                                         dx, dim);
+    launch<layer_backward_kernel<T, kThreads>>(static_cast<unsigned>(rows), kThreads, dy, x, w,
+                                               stats, residual, dx, dim);
   });
-  check_launch();
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                   \

@@ -22,8 +22,15 @@ struct Seen {
   __device__ bool has(int64_t key) const { return key >= first && key < end; }
 };
 
+// After a block_sum over what is seen, whose threads read other columns than they will write.
+template <int Threads>
+__device__ void all_have_read() {
+  if constexpr (Threads == kWarp) __syncthreads();
+}
+
 template <typename T, int Threads>
-__global__ void softmax_kernel(T* scores, ScoreBlock block, float scale) {
+__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
+    softmax_kernel(T* scores, ScoreBlock block, float scale) {
   T* row = scores + blockIdx.x * block.keys;
   const Seen seen(blockIdx.x, block);
   const int64_t n = seen.end - seen.first;
@@ -33,26 +40,29 @@ __global__ void softmax_kernel(T* scores, ScoreBlock block, float scale) {
   const float sum =
       block_sum<Threads>(n, [=](int64_t i) { return expf(scale * (load(x[i]) - top)); });
   const float factor = 1.0f / sum;
+  all_have_read<Threads>();
   for (int64_t i = threadIdx.x; i < block.keys; i += Threads)
     store(row[i], seen.has(i) ? expf(scale * (load(row[i]) - top)) * factor : 0.0f);
 }
 
 template <typename T, int Threads>
-__global__ void softmax_backward_kernel(const T* p, T* dp, ScoreBlock block, float scale) {
+__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
+    softmax_backward_kernel(const T* p, T* dp, ScoreBlock block, float scale) {
   p += blockIdx.x * block.keys;
   dp += blockIdx.x * block.keys;
   const Seen seen(blockIdx.x, block);
   const float sum = block_sum<Threads>(seen.end - seen.first, [=](int64_t i) {
     return load(p[seen.first + i]) * load(dp[seen.first + i]);
   });
+  all_have_read<Threads>();
   for (int64_t i = threadIdx.x; i < block.keys; i += Threads)
     store(dp[i], seen.has(i) ? scale * load(p[i]) * (load(dp[i]) - sum) : 0.0f);
 }
 
 template <typename T, int Threads>
-__global__ void cross_entropy_kernel(T* logits, const int64_t* labels, int64_t vocab,
-                                     TokenLoss loss, float dy, bool want_gradients,
-                                     double* losses) {
+__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
+    cross_entropy_kernel(T* logits, const int64_t* labels, int64_t vocab, TokenLoss loss, float dy,
+                         bool want_gradients, double* losses) {
   const double z_loss = loss.z_loss, smoothing = loss.label_smoothing;
   T* row = logits + blockIdx.x * vocab;
   const int64_t label = labels[blockIdx.x];
@@ -93,9 +103,8 @@ void masked_softmax(T* scores, int64_t stacks, const ScoreBlock& block, float sc
   if (rows == 0) return;
   by_width(block.keys, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    softmax_kernel<T, kThreads><<<rows, kThreads, 0, current_stream()>>>(scores, block, scale);
+    launch<softmax_kernel<T, kThreads>>(rows, kThreads, scores, block, scale);
   });
-  check_launch();
 }
 
 template <typename Place, typename T>
@@ -105,10 +114,8 @@ void masked_softmax_backward(const T* p, T* dp, int64_t stacks, const ScoreBlock
   if (rows == 0) return;
   by_width(block.keys, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    softmax_backward_kernel<T, kThreads>
-        <<<rows, kThreads, 0, current_stream()>>>(p, dp, block, scale);
+    launch<softmax_backward_kernel<T, kThreads>>(rows, kThreads, p, dp, block, scale);
   });
-  check_launch();
 }
 
 template <typename Place, typename T>
@@ -117,11 +124,9 @@ void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab
   if (rows == 0) return;
   by_width(vocab, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    cross_entropy_kernel<T, kThreads>
-        <<<static_cast<unsigned>(rows), kThreads, 0, current_stream()>>>(
-            logits, labels, vocab, loss, dy, want_gradients, losses);
+    launch<cross_entropy_kernel<T, kThreads>>(static_cast<unsigned>(rows), kThreads, logits, labels,
+                                              vocab, loss, dy, want_gradients, losses);
   });
-  check_launch();
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                   \

@@ -1,0 +1,178 @@
+// Norms on plain memory, in place as the trainer calls them, against fp64.
+#include "core/kernels/norm_kernels.h"
+
+#include "tests/cuda_host/case_values.h"
+
+namespace lockstep::core {
+namespace {
+
+using Doubles = std::vector<double>;
+
+constexpr int64_t kRows = 70;  // the sums of columns have two runs
+constexpr float kEps = 1e-5f;
+// One warp a row (37, 128), a block of 256 (1,000; 4,096) and of 1,024 (20,001); the odd ones leave
+// threads without an element.
+constexpr int64_t kDims[] = {37, 128, 1000, 4096, 20001};
+// Large rows are few: their arithmetic is the same.
+int64_t rows_of(int64_t dim) { return dim > 1000 ? 3 : kRows; }
+
+struct Row {
+  const double *x, *w, *b, *dy, *residual;
+  int64_t dim;
+};
+
+// What a norm makes of a row, and of its gradient.
+struct Expected {
+  Doubles y, dx, dw, db;
+  explicit Expected(int64_t dim) : dw(static_cast<size_t>(dim)), db(static_cast<size_t>(dim)) {}
+
+  void rms(const Row& row) {
+    add(row, 0.0, mean_of(row, [&](int64_t i) { return square(row, i); }));
+  }
+  void layer(const Row& row) {
+    const double mean = mean_of(row, [&](int64_t i) { return row.x[i]; });
+    const double variance =
+        mean_of(row, [&](int64_t i) { return (row.x[i] - mean) * (row.x[i] - mean); });
+    add(row, mean, variance, /*centred=*/true);
+  }
+
+ private:
+  static double square(const Row& row, int64_t i) { return row.x[i] * row.x[i]; }
+  template <typename F>
+  static double mean_of(const Row& row, F term) {
+    double sum = 0;
+    for (int64_t i = 0; i < row.dim; ++i) sum += term(i);
+    return sum / static_cast<double>(row.dim);
+  }
+  // With h = (x - mean) * s: y = h w + b; dx = residual + s (g - mean(g) - h mean(g h)), where the
+  // mean of g is a centred norm's alone.
+  void add(const Row& row, double mean, double squares, bool centred = false) {
+    const double s = 1 / std::sqrt(squares + static_cast<double>(kEps));
+    const auto h = [&](int64_t i) { return (row.x[i] - mean) * s; };
+    const auto g = [&](int64_t i) { return row.dy[i] * row.w[i]; };
+    const double mean_g = centred ? mean_of(row, g) : 0;
+    const double mean_gh = mean_of(row, [&](int64_t i) { return g(i) * h(i); });
+    for (int64_t i = 0; i < row.dim; ++i) {
+      y.push_back(h(i) * row.w[i] + (centred ? row.b[i] : 0));
+      dx.push_back(row.residual[i] + s * (g(i) - mean_g - h(i) * mean_gh));
+      dw[static_cast<size_t>(i)] += row.dy[i] * h(i);
+      db[static_cast<size_t>(i)] += row.dy[i];
+    }
+  }
+};
+
+template <typename T>
+struct Inputs {
+  explicit Inputs(int64_t row_count, int64_t width)
+      : rows(row_count),
+        dim(width),
+        x(random_values<T>(rows * dim, 1)),
+        w(random_values<T>(dim, 2)),
+        b(random_values<T>(dim, 3)),
+        dy(random_values<T>(rows * dim, 4)),
+        residual(random_values<T>(rows * dim, 5)) {}
+  Expected expected(void (Expected::*add)(const Row&), bool with_residual) const {
+    Expected all(dim);
+    const Doubles x64 = widened(x), w64 = widened(w), b64 = widened(b), dy64 = widened(dy);
+    const Doubles residual64 =
+        with_residual ? widened(residual) : Doubles(static_cast<size_t>(rows * dim));
+    for (int64_t at = 0; at < rows * dim; at += dim)
+      (all.*add)(Row{&x64[static_cast<size_t>(at)], w64.data(), b64.data(),
+                     &dy64[static_cast<size_t>(at)], &residual64[static_cast<size_t>(at)], dim});
+    return all;
+  }
+  int64_t rows, dim;
+  std::vector<T> x, w, b, dy, residual;
+};
+
+template <typename C>
+class NormCases : public testing::Test {};
+TYPED_TEST_SUITE(NormCases, Columns, ColumnNames);
+
+TYPED_TEST(NormCases, RmsNormIsThatOfFp64) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  for (const int64_t dim : kDims) {
+    const Inputs<T> in(rows_of(dim), dim);
+    const Expected want = in.expected(&Expected::rms, /*with_residual=*/true);
+    on<Place>([&] {
+      Array<Place, T> x(in.x), w(in.w), y(in.x), dx(in.dy), residual(in.residual);
+      Array<Place, float> scale(std::vector<float>(static_cast<size_t>(in.rows)));
+      Array<Place, float> dw(std::vector<float>(static_cast<size_t>(dim)));
+      rms_norm_forward<Place>(x.get(), w.get(), y.get(), scale.get(), in.rows, 1, dim, dim, kEps);
+      rms_norm_backward<Place>(dx.get(), x.get(), w.get(), scale.get(), residual.get(), dx.get(),
+                               dw.get(), in.rows, 1, dim, dim);
+      expect_close(y.read(), want.y, 1e-5, "y");
+      expect_close(dx.read(), want.dx, 2e-5, "dx");
+      expect_close(dw.read(), want.dw, 2e-4, "dw");
+      return hash_of(y.read(), dx.read(), dw.read(), scale.read());
+    });
+  }
+}
+
+TYPED_TEST(NormCases, LayerNormIsThatOfFp64) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  for (const int64_t dim : kDims) {
+    const Inputs<T> in(rows_of(dim), dim);
+    const Expected want = in.expected(&Expected::layer, /*with_residual=*/false);
+    on<Place>([&] {
+      Array<Place, T> x(in.x), w(in.w), b(in.b), y(in.x), dx(in.dy);
+      Array<Place, float> stats(std::vector<float>(static_cast<size_t>(2 * in.rows)));
+      const std::vector<float> zeros(static_cast<size_t>(dim));
+      Array<Place, float> dw(zeros), db(zeros);
+      layer_norm_forward<Place>(x.get(), w.get(), b.get(), y.get(), stats.get(), in.rows, dim,
+                                kEps);
+      layer_norm_backward<Place, T>(dx.get(), x.get(), w.get(), stats.get(), nullptr, dx.get(),
+                                    dw.get(), db.get(), in.rows, dim);
+      expect_close(y.read(), want.y, 1e-5, "y");
+      expect_close(dx.read(), want.dx, 2e-5, "dx");
+      expect_close(dw.read(), want.dw, 2e-4, "dw");
+      expect_close(db.read(), want.db, 2e-4, "db");
+      return hash_of(y.read(), dx.read(), dw.read(), db.read(), stats.read());
+    });
+  }
+}
+
+// Heads that lie in wider rows: the bits of a plain norm of each, and nothing beside them changes.
+TYPED_TEST(NormCases, HeadNormIsRmsNormOfEachHead) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  constexpr int64_t kHeads = 3, kDim = 64, kWidth = 256, kFirst = 32, kCount = 50;
+  const std::vector<T> x = random_values<T>(kCount * kWidth, 6), w = random_values<T>(kDim, 7);
+  const std::vector<T> dy = random_values<T>(kCount * kWidth, 8);
+  const auto heads_of = [&](const std::vector<T>& rows) {
+    std::vector<T> heads;
+    for (int64_t r = 0; r < kCount; ++r)
+      heads.insert(heads.end(), rows.begin() + r * kWidth + kFirst,
+                   rows.begin() + r * kWidth + kFirst + kHeads * kDim);
+    return heads;
+  };
+  const std::vector<float> of_scale(static_cast<size_t>(kCount * kHeads)), of_w(kDim);
+  on<Place>([&] {
+    Array<Place, T> x_all(x), w_all(w), y(x), dx(dy), x_heads(heads_of(x)), dx_heads(heads_of(dy));
+    Array<Place, T> y_heads(heads_of(x));
+    Array<Place, float> scale(of_scale), scale_heads(of_scale), dw(of_w), dw_heads(of_w);
+    rms_norm_forward<Place>(x_all.get() + kFirst, w_all.get(), y.get() + kFirst, scale.get(),
+                            kCount, kHeads, kDim, kWidth, kEps);
+    rms_norm_backward<Place, T>(dx.get() + kFirst, x_all.get() + kFirst, w_all.get(), scale.get(),
+                                nullptr, dx.get() + kFirst, dw.get(), kCount, kHeads, kDim, kWidth);
+    rms_norm_forward<Place>(x_heads.get(), w_all.get(), y_heads.get(), scale_heads.get(),
+                            kCount * kHeads, 1, kDim, kDim, kEps);
+    rms_norm_backward<Place, T>(dx_heads.get(), x_heads.get(), w_all.get(), scale_heads.get(),
+                                nullptr, dx_heads.get(), dw_heads.get(), kCount * kHeads, 1, kDim,
+                                kDim);
+    expect_same_bits(heads_of(y.read()), y_heads.read(), "y");
+    expect_same_bits(heads_of(dx.read()), dx_heads.read(), "dx");
+    expect_same_bits(dw.read(), dw_heads.read(), "dw");
+    const std::vector<T> all = y.read();
+    for (int64_t at = 0; at < kCount * kWidth; ++at)
+      if (at % kWidth < kFirst || at % kWidth >= kFirst + kHeads * kDim) {
+        EXPECT_EQ(wide(all[static_cast<size_t>(at)]), wide(x[static_cast<size_t>(at)])) << at;
+      }
+    return hash_of(all, dx.read(), dw.read());
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::core

@@ -1,0 +1,203 @@
+// What the program that watches every access finds, beside the cases that it runs: races, and each
+// barrier of each kernel, taken out.
+#include <gmock/gmock.h>
+
+#include <memory>
+#include <set>
+
+#include "core/kernels/adamw_kernels.h"
+#include "core/kernels/add_kernels.h"
+#include "core/kernels/dropout_kernels.h"
+#include "core/kernels/elementwise_kernels.h"
+#include "core/kernels/norm_kernels.h"
+#include "core/kernels/softmax_kernels.h"
+#include "tests/cuda_host/broken_kernels.h"
+#include "tests/cuda_host/case_values.h"
+#include "tests/cuda_host/emulator.h"
+#include "tests/cuda_host/launch_bounds.h"
+
+namespace lockstep::cuda_host {
+namespace {
+
+using core::Array;
+using core::Bf16;
+using core::OnCuda;
+using Launches = std::function<void()>;
+
+// What the watch says; "" where nothing is wrong.
+std::string said_of(const Launches& launches) {
+  try {
+    launches();
+  } catch (const KernelFault& fault) {
+    return fault.what();
+  }
+  return "";
+}
+
+TEST(RaceWatch, FindsRacesAndMemoryOfNobody) {
+  Array<OnCuda, float> in(std::vector<float>(64)), out(std::vector<float>(64));
+  const auto said = [&](Reverse how) {
+    return said_of([&] { reverse(how, in.get(), out.get()); });
+  };
+  EXPECT_EQ(said(Reverse::kRight), "");
+  EXPECT_THAT(said(Reverse::kNoBarrier), testing::HasSubstr("__shared__ memory that nobody wrote"));
+  EXPECT_THAT(said(Reverse::kNothingShared), testing::HasSubstr("memory that nobody wrote"));
+  EXPECT_EQ(said_of([&] { write_places(false, 4, out.get()); }), "");
+  EXPECT_THAT(said_of([&] { write_places(true, 4, out.get()); }), testing::HasSubstr("a race"));
+  EXPECT_THAT(said_of([&] { read_past_the_end(in.get(), 64, out.get()); }),
+              testing::HasSubstr("no memory of the device"));
+}
+
+// Small arrays of one column, as many as a kernel can want.
+template <typename T>
+struct Memory {
+  explicit Memory(int64_t n)
+      : a(core::random_values<T>(n, 1)),
+        b(core::random_values<T>(n, 2)),
+        c(core::random_values<T>(n, 3)),
+        sums(std::vector<float>(static_cast<size_t>(n))),
+        more_sums(std::vector<float>(static_cast<size_t>(n))),
+        doubles(std::vector<double>(8)),
+        places(std::vector<int64_t>{0, 1}) {}
+  Array<OnCuda, T> a, b, c;
+  Array<OnCuda, float> sums, more_sums;
+  Array<OnCuda, double> doubles;
+  Array<OnCuda, int64_t> places;
+};
+
+// Every kernel on two rows of `dim` elements.
+template <typename T>
+std::vector<Launches> launches_of_rows(int64_t dim) {
+  const auto memory = std::make_shared<Memory<T>>(2 * dim);
+  Memory<T>& m = *memory;
+  const core::ScoreBlock block{dim - 2, 2, 1, 0, dim, dim / 2};
+  return {
+      [memory, &m, dim] {
+        core::rms_norm_forward<OnCuda>(m.a.get(), m.b.get(), m.c.get(), m.sums.get(), 2, 1, dim,
+                                       dim, 1e-5f);
+      },
+      [memory, &m, dim] {
+        core::rms_norm_backward<OnCuda, T>(m.a.get(), m.c.get(), m.b.get(), m.sums.get(), nullptr,
+                                           m.a.get(), m.more_sums.get(), 2, 1, dim, dim);
+      },
+      [memory, &m, dim] {
+        core::layer_norm_forward<OnCuda>(m.a.get(), m.b.get(), m.b.get(), m.c.get(), m.sums.get(),
+                                         2, dim, 1e-5f);
+      },
+      [memory, &m, dim] {
+        core::layer_norm_backward<OnCuda, T>(m.a.get(), m.c.get(), m.b.get(), m.sums.get(), nullptr,
+                                             m.a.get(), m.more_sums.get(), m.more_sums.get() + dim,
+                                             2, dim);
+      },
+      [memory, &m, block] { core::masked_softmax<OnCuda>(m.a.get(), 1, block, 0.5f); },
+      [memory, &m, block] {
+        core::masked_softmax_backward<OnCuda>(m.b.get(), m.a.get(), 1, block, 0.5f);
+      },
+      // Not the words that thread 0 writes: it would read its own.
+      [memory, &m, dim] {
+        Array<OnCuda, int64_t> labels({dim - 1, dim / 2 + 1});
+        core::cross_entropy<OnCuda>(m.c.get(), labels.get(), 2, dim, {1e-4, 0.1}, 1.0f, true,
+                                    m.doubles.get());
+      },
+  };
+}
+
+// Every kernel that is one thread an element, or has its own width.
+template <typename T>
+std::vector<Launches> launches_of_elements() {
+  constexpr int64_t kCount = 256;
+  const auto memory = std::make_shared<Memory<T>>(kCount);
+  Memory<T>& m = *memory;
+  return {
+      [memory, &m] { core::swiglu_forward<OnCuda>(m.a.get(), m.b.get(), 2, kCount / 4); },
+      [memory, &m] { core::swiglu_backward<OnCuda>(m.b.get(), m.a.get(), 2, kCount / 4); },
+      [memory, &m] { core::gelu_forward<OnCuda>(m.a.get(), m.b.get(), kCount); },
+      [memory, &m] { core::gelu_backward<OnCuda>(m.b.get(), m.a.get(), kCount); },
+      [memory, &m] {
+        core::rotate_heads<OnCuda>(m.a.get(), m.sums.get(), m.sums.get(), m.places.get(), 2, 3, 8,
+                                   kCount / 2, 1.0f);
+      },
+      [memory, &m] {
+        core::dropout<OnCuda>(m.a.get(), 0, kCount, {1, 2, 3, 2.0f});
+      },
+      [memory, &m] { core::add_to<OnCuda>(m.sums.get(), m.a.get(), kCount); },
+      [memory, &m] {
+        core::add_columns<OnCuda>(m.sums.get(), m.a.get(), 2, kCount / 2, kCount / 2);
+      },
+      [memory, &m] {
+        core::add_rows_by_token(m.sums.get(), m.a.get(), m.places.get(), m.places.get(), 2,
+                                kCount / 2);
+      },
+  };
+}
+
+std::vector<Launches> launches_of_fp32() {
+  constexpr int64_t kCount = 4096;
+  const auto memory = std::make_shared<Memory<float>>(kCount);
+  const auto narrow = std::make_shared<Memory<Bf16>>(kCount);
+  return {
+      [=] {
+        Memory<float>& m = *memory;
+        const core::AdamWStep step = core::AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1);
+        core::adamw_update<OnCuda>(step, true, m.a.get(), m.b.get(), m.sums.get(),
+                                   m.more_sums.get(), kCount);
+      },
+      [=] {
+        core::scale_and_square_tiles<OnCuda>(memory->a.get(), 0.5f, 1, memory->doubles.get());
+      },
+      [=] { core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount); },
+  };
+}
+
+// Widths of one warp, of 256 and of 1,024 threads a row.
+std::vector<Launches> all_launches() {
+  std::vector<Launches> all = launches_of_fp32();
+  const auto add = [&](const std::vector<Launches>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  for (const int64_t dim : {40, 300, 16386}) {
+    add(launches_of_rows<float>(dim));
+    add(launches_of_rows<Bf16>(dim));
+  }
+  add(launches_of_elements<float>());
+  add(launches_of_elements<Bf16>());
+  return all;
+}
+
+std::vector<std::string> kernels_of(const Launches& launches) {
+  const auto before = records();
+  launches();
+  std::vector<std::string> kernels;
+  for (const auto& [kernel, record] : records()) {
+    const auto known = before.find(kernel);
+    if (known == before.end() || known->second.launches < record.launches)
+      kernels.push_back(kernel);
+  }
+  return kernels;
+}
+
+TEST(Barriers, EachOfEachKernelTakenOutIsFound) {
+  std::set<std::pair<std::string, int>> tried;
+  std::set<std::string> kernels;
+  for (const Launches& launches : all_launches())
+    for (const std::string& kernel : kernels_of(launches)) {
+      kernels.insert(kernel);
+      for (int index = 0; index < records().at(kernel).barriers; ++index) {
+        settings().taken_out = Barrier{kernel, index};
+        EXPECT_NE(said_of(launches), "") << kernel << " does not need its barrier " << index;
+        settings().taken_out.reset();
+        tried.emplace(kernel, index);
+      }
+      EXPECT_EQ(said_of(launches), "") << kernel;
+    }
+  size_t barriers = 0;
+  for (const std::string& kernel : kernels)
+    barriers += static_cast<size_t>(records().at(kernel).barriers);
+  EXPECT_EQ(tried.size(), barriers);
+  for (const auto& [kernel, threads] : bounds_of_kernels())
+    EXPECT_TRUE(kernels.contains(kernel)) << kernel << " is launched by no line of this test";
+  std::printf("%zu barriers of %zu kernels, each taken out\n", tried.size(), kernels.size());
+}
+
+}  // namespace
+}  // namespace lockstep::cuda_host

@@ -1,0 +1,143 @@
+// What gives the CPU's bits on every device: AdamW, tile norms, elementwise sums, embedding
+// gradients; and sums of columns, which have a fixed order of their own.
+#include "core/kernels/adamw_kernels.h"
+#include "core/kernels/add_kernels.h"
+#include "layout/model_spec.h"
+#include "tests/cuda_host/case_values.h"
+
+namespace lockstep::core {
+namespace {
+
+using Floats = std::vector<float>;
+constexpr int64_t kTile = layout::kTileElements;
+
+TEST(ExactSums, AdamWGivesTheCpusBits) {
+  constexpr int64_t kCount = 2 * kTile + 77;
+  Floats grad = random_values<float>(kCount, 1, 1e-3), v = random_values<float>(kCount, 2, 1e-3);
+  for (float& value : v) value *= value;
+  for (size_t i = 0; i < 64; ++i) grad[i] = 0;
+  for (size_t i = 0; i < 128; ++i) v[i] *= 1e-36f;  // subnormals stay
+  const Floats master = random_values<float>(kCount, 3), m = random_values<float>(kCount, 4, 1e-3);
+  const auto five_steps = [&](auto place) {
+    using Place = typename decltype(place)::type;
+    Array<Place, float> g(grad), w(master), m1(m), m2(v);
+    for (int64_t t = 1; t <= 5; ++t)
+      adamw_update<Place>(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.7, t), t % 2 == 0,
+                          g.get(), w.get(), m1.get(), m2.get(), kCount);
+    return std::vector<Floats>{w.read(), m1.read(), m2.read()};
+  };
+  const std::vector<Floats> want = five_steps(std::type_identity<OnCpu>());
+  on<OnCuda>([&] {
+    const std::vector<Floats> got = five_steps(std::type_identity<OnCuda>());
+    expect_same_bits(got[0], want[0], "master");
+    expect_same_bits(got[1], want[1], "m");
+    expect_same_bits(got[2], want[2], "v");
+    return hash_of(got[0], got[1], got[2]);
+  });
+}
+
+TEST(ExactSums, TileNormsAreTheCpusBits) {
+  constexpr int64_t kTiles = 37;  // not a whole number of blocks
+  const Floats grad = random_values<float>(kTiles * kTile, 5);
+  const std::vector<double> nothing(kTiles);
+  Array<OnCpu, float> cpu_grad(grad);
+  Array<OnCpu, double> cpu_sums(nothing);
+  scale_and_square_tiles<OnCpu>(cpu_grad.get(), 0.37f, kTiles, cpu_sums.get());
+  on<OnCuda>([&] {
+    Array<OnCuda, float> got(grad);
+    Array<OnCuda, double> sums(nothing);
+    scale_and_square_tiles<OnCuda>(got.get(), 0.37f, kTiles, sums.get());
+    expect_same_bits(got.read(), cpu_grad.read(), "grad");
+    expect_same_bits(sums.read(), cpu_sums.read(), "sums");
+    return hash_of(got.read(), sums.read());
+  });
+}
+
+template <typename C>
+class SumCases : public testing::Test {};
+TYPED_TEST_SUITE(SumCases, Columns, ColumnNames);
+
+TYPED_TEST(SumCases, SumsAndNarrowingAreRoundedOnce) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  constexpr int64_t kCount = 10007;
+  const Floats sum = random_values<float>(kCount, 6);
+  const auto part = random_values<T>(kCount, 7);
+  Floats want = sum;
+  std::vector<Bf16> want_narrow(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    want[i] = static_cast<float>(wide(sum[i]) + wide(part[i]));
+    round_to(want_narrow[i], wide(want[i]));
+  }
+  on<Place>([&] {
+    Array<Place, float> got(sum);
+    Array<Place, T> added(part);
+    Array<Place, Bf16> narrowed(want_narrow);
+    add_to<Place>(got.get(), added.get(), kCount);
+    narrow<Place>(narrowed.get(), got.get(), kCount);
+    expect_same_bits(got.read(), want, "sum");
+    expect_same_bits(narrowed.read(), want_narrow, "narrow");
+    return hash_of(got.read(), narrowed.read());
+  });
+}
+
+// Columns in the middle of wider rows; as many rows as one run, several, and the most runs.
+TYPED_TEST(SumCases, ColumnsAreThoseOfFp64) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  constexpr int64_t kWidth = 11, kFirst = 2, kColumns = 7;
+  for (const int64_t rows : {50, 1000, 20000}) {
+    const auto dy = random_values<T>(rows * kWidth, 8);
+    const Floats before = random_values<float>(kColumns, 9);
+    std::vector<double> want = widened(before);
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t c = 0; c < kColumns; ++c)
+        want[static_cast<size_t>(c)] += wide(dy[static_cast<size_t>(r * kWidth + kFirst + c)]);
+    on<Place>([&] {
+      Array<Place, float> sum(before);
+      Array<Place, T> given(dy);
+      add_columns<Place>(sum.get(), given.get() + kFirst, rows, kColumns, kWidth);
+      expect_close(sum.read(), want, 1e-2, "sum");
+      return hash_of(sum.read());
+    });
+  }
+}
+
+// The CPU adds rows in row order: so does a device. More columns than threads; a token of one row,
+// one of all others, and some of none.
+template <typename T>
+void rows_are_added_in_order(int64_t dim) {
+  constexpr int64_t kRows = 96, kTokens = 8;
+  const auto dy = random_values<T>(kRows * dim, 10);
+  const Floats before = random_values<float>(kTokens * dim, 11);
+  std::vector<int64_t> sorted, order;
+  for (const int64_t token : {1, 4, 6})
+    for (int64_t r = 0; r < kRows; ++r)
+      if ((r == 17 ? 1 : r % 2 == 0 ? 4 : 6) == token) {
+        sorted.push_back(token);
+        order.push_back(r);
+      }
+  Floats want = before;
+  for (size_t i = 0; i < sorted.size(); ++i)
+    for (int64_t c = 0; c < dim; ++c)
+      want[static_cast<size_t>(sorted[i] * dim + c)] +=
+          static_cast<float>(wide(dy[static_cast<size_t>(order[i] * dim + c)]));
+  on<OnCuda>([&] {
+    Array<OnCuda, float> sum(before);
+    Array<OnCuda, T> given(dy);
+    Array<OnCuda, int64_t> tokens(sorted), rows(order);
+    add_rows_by_token(sum.get(), given.get(), tokens.get(), rows.get(), kRows, dim);
+    expect_same_bits(sum.read(), want, "sum");
+    return hash_of(sum.read());
+  });
+}
+
+TEST(ExactSums, EmbeddingRowsAreAddedInRowOrder) {
+  for (const int64_t dim : {5, 300}) {
+    rows_are_added_in_order<float>(dim);
+    rows_are_added_in_order<Bf16>(dim);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::core
