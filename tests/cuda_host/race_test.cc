@@ -46,6 +46,11 @@ TEST(RaceWatch, FindsRacesAndMemoryOfNobody) {
   EXPECT_THAT(said_of([&] { write_places(true, 4, out.get()); }), testing::HasSubstr("a race"));
   EXPECT_THAT(said_of([&] { read_past_the_end(in.get(), 64, out.get()); }),
               testing::HasSubstr("no memory of the device"));
+  std::vector<float> on_host(64);
+  EXPECT_THAT(said_of([&] { reverse(Reverse::kRight, on_host.data(), out.get()); }),
+              testing::HasSubstr("no memory of the device"));
+  hide_memory(in.get());  // as if freed, right after it was read
+  EXPECT_THAT(said(Reverse::kRight), testing::HasSubstr("no memory of the device"));
 }
 
 // Small arrays of one column, as many as a kernel can want.

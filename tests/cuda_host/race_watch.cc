@@ -9,6 +9,7 @@
 //   - a read of __shared__ memory that no thread of the block has written. What is static in the
 //     program counts as __shared__: kernels have no other statics.
 //   - an access to memory that is neither __shared__ nor shown (show_memory).
+// An access is of an even number of bytes, as our elements are.
 #include <cstdint>
 #include <map>
 #include <unordered_map>
@@ -39,7 +40,10 @@ class Watch {
  public:
   void access(const void* address, size_t bytes, bool writes);
   void show(uintptr_t first, size_t bytes) { visible_[first] = first + bytes; }
-  void hide(uintptr_t first) { visible_.erase(first); }
+  void hide(uintptr_t first) {
+    visible_.erase(first);
+    range_first_ = 1, range_end_ = 0;
+  }
 
  private:
   bool is_visible(uintptr_t first, uintptr_t end) {
