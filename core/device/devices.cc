@@ -1,9 +1,16 @@
 #include "core/device/devices.h"
 
+#include "core/device/added_device.h"
 #include "core/device/cpu_device.h"
 #include "core/device/cuda_device.h"
 
 namespace lockstep::core {
+namespace {
+
+const Device* added = nullptr;  // of added_type
+at::DeviceType added_type = at::kCPU;
+
+}  // namespace
 
 const Device& built_device() {
   if constexpr (kCpuOnly) {
@@ -14,9 +21,18 @@ const Device& built_device() {
 }
 
 const Device& device_of(at::Device device) {
-  return device.is_cpu() ? cpu_device() : built_device();
+  if (device.is_cpu()) return cpu_device();
+  return device.type() == added_type ? *added : built_device();
 }
 
-const Device& local_device() { return built_device().count() > 0 ? built_device() : cpu_device(); }
+const Device& local_device() {
+  if (added != nullptr) return *added;
+  return built_device().count() > 0 ? built_device() : cpu_device();
+}
+
+void add_device(at::DeviceType type, const Device& kind) {
+  added_type = type;
+  added = &kind;
+}
 
 }  // namespace lockstep::core

@@ -4,6 +4,7 @@
 
 #include "core/device/devices.h"
 #include "core/kernels/add_kernels.h"
+#include "core/kernels/added_kernels.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/cuda_attention.h"
 #include "core/kernels/element_type.h"
@@ -348,13 +349,22 @@ class CudaKernels : public KernelColumn<CudaColumn> {
 using CudaKernels = CpuKernels;  // no tensor lies elsewhere
 #endif
 
+const Kernels* added = nullptr;  // of added_type
+at::DeviceType added_type = at::kCPU;
+
 }  // namespace
 
 const Kernels& kernels_on(at::Device device) {
   static const CpuKernels cpu;
   static const CudaKernels cuda;
   if (device.is_cpu()) return cpu;
+  if (device.type() == added_type) return *added;
   return cuda;
+}
+
+void add_kernels(at::DeviceType type, const Kernels& kernels) {
+  added_type = type;
+  added = &kernels;
 }
 
 }  // namespace lockstep::core
