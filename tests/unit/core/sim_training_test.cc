@@ -1,0 +1,74 @@
+// W ranks on W simulated devices train the bits that CPUs train, whatever the seed does with the
+// order of their work.
+#include "tests/unit/core/sim_training.h"
+#include "tests/support/seed.h"
+
+namespace lockstep::core {
+namespace {
+
+// Under `seeds` seeds the run has the CPU's curve.
+void check(const SimRun& run, uint64_t seeds) {
+  const Curve want = train(run.setting, run.steps, run.config());
+  ASSERT_EQ(want.steps.size(), static_cast<size_t>(run.steps));
+  const uint64_t first = test_support::seed_or(1);
+  for (uint64_t seed = first; seed < first + seeds; ++seed) {
+    auto got = train_on_sim(run, {.seed = seed});
+    ASSERT_TRUE(got.ok()) << run.setting.name() << " seed " << seed << ": " << got.error().message;
+    EXPECT_EQ(got->steps, want.steps) << run.setting.name() << " seed " << seed;
+    EXPECT_EQ(got->state, want.state) << run.setting.name() << " seed " << seed;
+  }
+}
+
+TEST(SimTraining, OneRankTrainsTheCpusBits) {
+  for (const bool bf16 : {false, true})
+    check({{.strategy = ShardingStrategy::kSingle, .bf16 = bf16}, 3}, 6);
+}
+
+TEST(SimTraining, EveryStrategyAndWorldSizeTrainsTheCpusBits) {
+  for (const bool bf16 : {false, true})
+    for (const ShardingStrategy strategy :
+         {ShardingStrategy::kDdp, ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp,
+          ShardingStrategy::kHybrid})
+      for (const int w : {2, 3, 4})
+        check({{.strategy = strategy, .world_size = w, .bf16 = bf16}, 2}, 2);
+}
+
+TEST(SimTraining, SettingsThatMoveWorkAndMemoryTrainTheCpusBits) {
+  for (const bool bf16 : {false, true})
+    for (const ShardingStrategy strategy :
+         {ShardingStrategy::kDdp, ShardingStrategy::kFullShard, ShardingStrategy::kHybrid}) {
+      const int w = strategy == ShardingStrategy::kHybrid ? 4 : 2;
+      const Setting plain{.strategy = strategy, .world_size = w, .bf16 = bf16};
+      Setting offload = plain, blocks = plain, recomputed = plain, late = plain;
+      offload.offload = true;
+      blocks.map = SlotMapKind::kBlock;
+      recomputed.checkpointing = Recompute::kFull;
+      late.forward_prefetch = false;
+      late.backward_prefetch = BackwardPrefetch::kNone;
+      late.wrap = WrapPolicy::kSizeBased;
+      for (const Setting& setting : {offload, blocks, recomputed, late}) check({setting, 2}, 2);
+    }
+}
+
+TEST(SimTraining, CollectivesThroughHostMemoryGiveTheSameBits) {
+  for (const ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard})
+    check({.setting = {.strategy = strategy, .world_size = 2, .bf16 = true}, .staged = true}, 3);
+}
+
+// The state as a checkpoint takes it and gives it back.
+TEST(SimTraining, GoingBackRepeatsTheStep) {
+  for (const bool offload : {false, true}) {
+    const SimRun run{.setting = {.world_size = 2, .bf16 = true, .offload = offload},
+                     .steps = 3,
+                     .goes_back = true};
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      auto got = train_on_sim(run, {.seed = seed});
+      ASSERT_TRUE(got.ok()) << got.error().message;
+      ASSERT_EQ(got->steps.size(), 4u);
+      EXPECT_EQ(got->steps[3], got->steps[2]) << "seed " << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::core
