@@ -1,6 +1,5 @@
 #include "core/device/sim_device.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -60,10 +59,7 @@ class SimDevice : public Device {
   at::Device of_rank(int local_rank) const override {
     return {kSim, static_cast<c10::DeviceIndex>(local_rank % count())};
   }
-  void set_up(at::Device device) const override {
-    chosen_device = device.index();
-    at::set_num_threads(1);
-  }
+  void set_up(at::Device device) const override { chosen_device = device.index(); }
   std::string name() const override { return "simulated"; }
   std::optional<DeviceMemory> memory() const override {
     SimMemory& memory = SimMemory::here();

@@ -74,7 +74,7 @@ double SimWorld::chance() {
 std::shared_ptr<SimQueue> SimWorld::new_queue() {
   // Some streams are far behind the others, some far ahead.
   auto queue = std::make_shared<SimQueue>(
-      pick({1.0, 1.0, 20.0, 0.05}, mix64(options_.seed + 77 * (queues_.size() + 1))));
+      pick({1.0, 1.0, 100.0, 0.01}, mix64(options_.seed + 77 * (queues_.size() + 1))));
   queues_.push_back(queue);
   return queue;
 }

@@ -1,0 +1,125 @@
+// Waits, orders and buffer rules that training on a device relies on, each of which can be left
+// out. Left out, a run must fail or give other bits under some seed.
+#pragma once
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/unit/core/sim_training.h"
+
+namespace lockstep::core {
+
+// One rule at its calls: all whose `what` begins with the words, with so many elements.
+struct LeftOut {
+  SimCall::Rule rule;
+  std::string what;
+  int64_t elements = 0;  // 0: any
+
+  bool matches(const SimCall& call) const {
+    return call.rule == rule && call.what.starts_with(what) &&
+           (elements == 0 || call.elements == elements);
+  }
+};
+
+struct Mutation {
+  const char* name;
+  std::vector<LeftOut> left_out;
+  SimRun run;
+  uint64_t seed;  // one that finds it
+
+  SimWorld::Options options(uint64_t of_seed) const {
+    return {.seed = of_seed, .leaves_out = [this](const SimCall& call) {
+              return std::any_of(left_out.begin(), left_out.end(),
+                                 [&](const LeftOut& one) { return one.matches(call); });
+            }};
+  }
+};
+
+// Whether the run, in a process of its own, does not come to `want`: other bits, an error, a check
+// that fails, or an end by a signal.
+inline bool goes_wrong(const Mutation& mutation, uint64_t seed, const Curve& want) {
+  constexpr unsigned kSeconds = 120;
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(kSeconds);
+    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);  // a check that fails says so there
+    auto got = train_on_sim(mutation.run, mutation.options(seed));
+    _exit(got.ok() && *got == want ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status != 0;
+}
+
+inline std::vector<Mutation> mutations() {
+  using Rule = SimCall::Rule;
+  constexpr auto kAfter = Rule::kCollectiveAfter, kWait = Rule::kCollectiveWait,
+                 kPeers = Rule::kCollectivePeers, kToHost = Rule::kCopyToHost;
+  const SimRun one{.setting = {.strategy = ShardingStrategy::kSingle, .bf16 = true}};
+  const SimRun full{.setting = {.world_size = 2, .bf16 = true}};
+  const SimRun fp32{.setting = {.world_size = 2}};
+  const SimRun kept{
+      .setting = {.strategy = ShardingStrategy::kShardGradOp, .world_size = 3, .bf16 = true}};
+  const SimRun ddp{.setting = {.strategy = ShardingStrategy::kDdp, .world_size = 2, .bf16 = true}};
+  SimRun blocks = ddp, native = full, offload = full, offload_fp32 = fp32, staged = full;
+  blocks.setting.map = SlotMapKind::kBlock;
+  native.reduction = Reduction::kNative;
+  offload.setting.offload = offload_fp32.setting.offload = staged.staged = true;
+  SimRun back = full, evaluated = full;
+  back.goes_back = evaluated.evaluates = true;
+  const SimRun hybrid{
+      .setting = {.strategy = ShardingStrategy::kHybrid, .world_size = 4, .bf16 = true}};
+  SimRun added = hybrid;
+  added.setting.map = SlotMapKind::kBlock;
+  const std::string gather = "shard all_gather of parameters", exchange = "shard exchange",
+                    copies = "copies exchange", sums = "copies all_gather of sums",
+                    host = "world all_gather of the host", native_sum = "world all_reduce";
+  return {
+      {"a gather begins before the weights are written", {{kAfter, gather}}, full, 1},
+      {"a gather is not waited for", {{kWait, gather}}, full, 1},
+      {"a gather of what is kept until backward is not waited for", {{kWait, gather}}, kept, 1},
+      {"a gather of fp32 is not waited for", {{kWait, gather}}, fp32, 1},
+      {"an exchange begins before the gradients are written", {{kAfter, exchange}}, full, 1},
+      {"an exchange is not waited for", {{kWait, exchange}}, full, 1},
+      {"gradients' memory is used again while peers read it", {{kPeers, exchange}}, full, 1},
+      {"an exchange of fp32 begins early", {{kAfter, exchange}}, fp32, 1},
+      {"an exchange between groups begins early", {{kAfter, copies}}, hybrid, 1},
+      {"an exchange between groups is not waited for", {{kWait, copies}}, hybrid, 1},
+      {"an exchange in a group is not waited for", {{kWait, exchange}}, hybrid, 1},
+      {"parts for the second exchange are given back early", {{kPeers, copies}}, hybrid, 1},
+      {"sums of a block of slots leave before they are made", {{kAfter, copies}}, blocks, 1},
+      {"sums of a block of slots are not waited for", {{kWait, copies}}, blocks, 1},
+      {"an exchange in a group that adds its sums begins early", {{kAfter, exchange}}, added, 1},
+      {"sums of a group are not waited for", {{kWait, copies}}, added, 1},
+      {"a gather of sums begins before they are folded", {{kAfter, sums}}, ddp, 1},
+      {"a gather of sums is not waited for", {{kWait, sums}}, ddp, 1},
+      {"a sum over ranks begins early", {{kAfter, native_sum}}, native, 1},
+      {"a sum over ranks is not waited for", {{kWait, native_sum}}, native, 1},
+      {"the losses of all ranks are not waited for", {{kWait, host, 32}}, full, 1},
+      {"the norms of all ranks are not waited for", {{kWait, host, 34}}, full, 1},
+      {"the evaluated losses are not waited for", {{kWait, host, 16}}, evaluated, 1},
+      {"losses are read before they are on the host",
+       {{kToHost, "Double", 8}, {kToHost, "Long", 8}},
+       one,
+       1},
+      {"labels are read before they are on the host", {{kToHost, "Long", 8}}, one, 1},
+      {"norms are read before they are on the host", {{kToHost, "Double", 17}}, full, 1},
+      {"offloaded gradients are read before they are on the host",
+       {{kToHost, "Float"}},
+       offload,
+       1},
+      {"a save reads the state before it is on the host", {{Rule::kSynchronize, ""}}, back, 1},
+      {"the memory of tokens is used again before they are copied",
+       {{Rule::kHostReuse, "Long"}},
+       one,
+       1},
+      {"the memory of offloaded weights is used again before they are copied",
+       {{Rule::kHostReuse, "BFloat16"}, {Rule::kCopyFromHost, "BFloat16"}},
+       offload,
+       1},
+      {"staged tensors leave before they are on the host", {{kToHost, "BFloat16"}}, staged, 1},
+  };
+}
+
+}  // namespace lockstep::core
