@@ -99,7 +99,7 @@ class Ranks:
     """The workers of one generation, started as srun or an agent would; `own_keys(rank)` are those
     that one rank has otherwise; `stop_at` is "RANK:MOMENT:STEP", where that rank stops itself."""
 
-    def __init__(self, test, folder, world_size, keys, number, own_keys, stop_at):
+    def __init__(self, test, folder, world_size, keys, number, own_keys, stop_at, worker):
         self.name = f"{pathlib.Path(folder).name} W={world_size}"
         if stop_at:
             self.stop_at, self.stop_rank = stop_at, int(stop_at.split(":")[0])
@@ -114,7 +114,7 @@ class Ranks:
                 "LOCKSTEP_STORE": f"file:{store}", "LOCKSTEP_NONCE": f"{number:06x}",
                 "LOCKSTEP_GENERATION": str(number),
                 "LOCKSTEP_PROGRESS_PAGE": str(self.pages[rank].path)}
-            command = [program("lockstep-worker"), "train", *flags(keys | own_keys(rank)),
+            command = [program(worker), "train", *flags(keys | own_keys(rank)),
                        f"--job.dump_folder={folder}"]
             self.processes.append(test.start(command, self.logs[rank], environment))
 
@@ -252,10 +252,11 @@ class Test:
             self.command("prepare", source, "--out", out, "--val-fraction", "0.2")
         return out
 
-    def ranks(self, folder, world_size, keys, own_keys=lambda rank: {}, stop_at=None):
+    def ranks(self, folder, world_size, keys, own_keys=lambda rank: {}, stop_at=None,
+              worker="lockstep-worker"):
         self.count += 1
         return Ranks(self, folder, world_size, {"data.path": self.tokens()} | keys, self.count,
-                     own_keys, stop_at)
+                     own_keys, stop_at, worker)
 
     def killed_at(self, moment, folder, world_size, keys, own_keys=lambda rank: {}):
         """A generation of which one rank is killed at "RANK:MOMENT:STEP", and then the others."""

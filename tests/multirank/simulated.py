@@ -1,0 +1,72 @@
+"""The whole worker on a simulated device (core/device/sim_world.h): ranks as processes, whose
+tensors lie on it and travel through host memory. Losses, checkpoints and snapshots are those of the
+CPU's worker, also after a kill. `simulated.py soak` draws the seeds of the devices."""
+import json
+
+from lockstep_run import (NO_CHECKPOINTS, TINY, Test, check, check_same, committed, step_of, tail,
+                          whole_curve)
+
+STEPS = 8
+BASE = TINY | {"training.steps": STEPS, "training.mixed_precision_param": "bfloat16",
+               "validation.freq": 4, "validation.slots": 2}
+SAVING = BASE | {"checkpoint.interval": 3, "checkpoint.keep_latest_k": 9}
+SIM = "lockstep-sim-worker"
+# name, world size, keys
+RUNS = (
+    ("alone", 1, {"parallelism.strategy": "single"}),
+    ("alone in fp32", 1, {"training.mixed_precision_param": "float32"}),
+    ("ddp", 2, {"parallelism.strategy": "ddp"}),
+    ("full_shard", 3, {}),
+    ("hybrid", 4, {"parallelism.strategy": "hybrid",
+                   "parallelism.data_parallel_shard_degree": 2}),
+    ("offload", 2, {"training.enable_cpu_offload": "true"}),
+)
+
+
+def fingerprints(folder):
+    """Of the tensors of each committed checkpoint, by step."""
+    found = {}
+    for name in committed(folder):
+        manifest = json.loads((folder / "checkpoints" / name / "manifest.json").read_text())
+        found[step_of(name)] = {each["name"]: each["fingerprint"] for each in manifest["tensors"]}
+    return found
+
+
+def same_as_cpu(test, name, world_size, keys):
+    reference, simulated = test.folder / f"cpu {name}", test.folder / f"sim {name}"
+    test.ranks(reference, world_size, SAVING | keys).expect(0)
+    test.ranks(simulated, world_size, SAVING | keys, worker=SIM).expect(0)
+    check("+ simulated" in (simulated / "run_args.json").read_text(), "it ran on the CPU")
+    check_same(whole_curve(reference, STEPS), whole_curve(simulated, STEPS), name)
+    saved = fingerprints(reference)
+    check(saved and saved == fingerprints(simulated), f"{name}: other checkpoints")
+
+
+def killed(test, name, moment, keys, resumed):
+    """A rank is killed; the next generation goes on from what was saved, on another world size."""
+    folder = test.folder / f"killed {name}"
+    run = test.ranks(folder, 3, SAVING | keys, stop_at=moment, worker=SIM)
+    run.await_stop().kill()
+    run.kill()
+    after = test.ranks(folder, 2, SAVING | keys, worker=SIM)
+    after.expect(0)
+    check(resumed in after.all_logs(), f"not \"{resumed}\":\n", tail(after.all_logs()))
+    return whole_curve(folder, STEPS)
+
+
+with Test("simulated") as test:
+    test.environment["LOCKSTEP_SIM_SEED"] = str(test.seed)
+    for name, world_size, keys in RUNS:
+        with test.case(f"{name} W={world_size}"):
+            same_as_cpu(test, name, world_size, keys)
+    reference = whole_curve(test.train("reference", 1, BASE | NO_CHECKPOINTS), STEPS)
+    for moment in ("1:step:5", "2:update:6", "0:voting:6"):
+        with test.case(f"a rank is killed at {moment}"):
+            check_same(reference, killed(test, moment, moment, {}, "step 3"), moment)
+    with test.case("snapshots in memory"):
+        memory = test.folder / "memory"
+        memory.mkdir()
+        keys = {"checkpoint.memory_interval": 2, "checkpoint.memory_folder": memory,
+                "checkpoint.interval": 100}
+        got = killed(test, "snapshots", "1:snapshot:4", keys, "resumed from memory")
+        check_same(reference, got, "snapshots")
