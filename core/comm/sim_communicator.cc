@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace lockstep::core {
 namespace {
@@ -31,24 +32,46 @@ std::vector<size_t> in_bytes(const std::vector<int64_t>& counts, size_t element_
   return bytes;
 }
 
+// What a collective is, to those that wait for it.
+struct Ends {
+  std::shared_ptr<SimHub> hub;
+  SimCall wait;
+  bool fails;
+  SimMark received, done;
+};
+
 class SimPending : public Pending {
  public:
-  SimPending(SimCall wait, SimMark received, SimMark done, std::vector<at::Tensor> buffers)
-      : wait_(std::move(wait)),
-        received_(std::move(received)),
-        done_(std::move(done)),
-        buffers_(std::move(buffers)) {}
+  SimPending(Ends ends, std::vector<at::Tensor> buffers)
+      : ends_(std::move(ends)), buffers_(std::move(buffers)) {}
+  // Its work may go on: nobody gets its buffers, and its queue stays.
   ~SimPending() override {
-    if (!finished_) new std::vector<at::Tensor>(std::move(buffers_));  // peers may still read them
+    if (finished_) return;
+    new SimMark(ends_.done);
+    SimCall keeps = ends_.wait;
+    keeps.rule = Rule::kCollectiveKeeps;
+    SimWorld* const world = SimWorld::current();
+    if (world == nullptr || !world->leaves_out(keeps))
+      new std::vector<at::Tensor>(std::move(buffers_));
   }
 
   Result<void> wait() override {
+    const std::string& what = ends_.wait.what;
+    if (ends_.hub->over())
+      return Error{Code::kPeerLost, text(what, ": an earlier collective failed")};
+    if (ends_.fails) {
+      ends_.hub->end();
+      return Error{Code::kPeerLost, text(what, ": the device reports an error")};
+    }
     SimWorld& world = SimWorld::here();
     try {
-      SimCall peers = wait_;
+      SimCall peers = ends_.wait;
       peers.rule = Rule::kCollectivePeers;
-      if (!world.leaves_out(wait_))
-        world.wait(world.leaves_out(peers) ? received_ : done_, wait_.what);
+      const SimMark& end = world.leaves_out(peers) ? ends_.received : ends_.done;
+      if (!world.leaves_out(ends_.wait) && !world.wait_in_time(end, what)) {
+        ends_.hub->end();
+        return Error{Code::kPeerLost, text(what, ": no answer from a peer")};
+      }
     } catch (const SimFailure& e) {
       return Error{Code::kPeerLost, e.what()};
     }
@@ -58,8 +81,7 @@ class SimPending : public Pending {
   }
 
  private:
-  SimCall wait_;
-  SimMark received_, done_;
+  Ends ends_;
   std::vector<at::Tensor> buffers_;
   bool finished_ = false;
 };
@@ -122,6 +144,10 @@ PendingPtr SimCommunicator::issue(Stream& stream, const char* kind, Issue issue)
   SimWorld& world = SimWorld::here();
   const std::string what = hub_->name() + " " + kind;
   LOCKSTEP_CHECK(issue.out.is_contiguous() && issue.in.is_contiguous(), what);
+  if (hub_->over())
+    return std::make_unique<Failed>(
+        Error{Code::kPeerLost, text(what, ": an earlier collective failed")});
+  const bool fails = hub_->fails(stream.link, stream.sequence);
   const auto meeting = hub_->meeting(stream.link, stream.sequence++);
   const size_t me = static_cast<size_t>(rank_);
   std::byte *const out = bytes_of(issue.out), *const in = bytes_of(issue.in);
@@ -169,8 +195,8 @@ PendingPtr SimCommunicator::issue(Stream& stream, const char* kind, Issue issue)
         world.give(stream.queue, when_all(
                                      what, meeting, [](const Part& p) { return p.has_received; },
                                      [](const Part& p) { return p.received; }, [] {}));
-    return std::make_unique<SimPending>(SimCall{Rule::kCollectiveWait, what, issue.out.numel()},
-                                        meeting->parts[me].received, done,
+    const SimCall wait{Rule::kCollectiveWait, what, issue.out.numel()};
+    return std::make_unique<SimPending>(Ends{hub_, wait, fails, meeting->parts[me].received, done},
                                         std::vector<at::Tensor>{issue.out, issue.in});
   } catch (const SimFailure& e) {
     return std::make_unique<Failed>(Error{Code::kPeerLost, e.what()});

@@ -5,7 +5,8 @@
 // after what the current stream was given before it, not sooner; what it writes to is poison from
 // its begin to its end; every rank reads its peers' inputs where they lie, as late as the seed
 // likes, so that an input must stay as it is until wait() has returned on its own rank. Host
-// tensors go the same way over a stream of no device.
+// tensors go the same way over a stream of no device. A wait that nothing can end any more, since a
+// peer is gone, has missed its deadline: kPeerLost, and the group is over.
 // Thread: each rank's.
 #pragma once
 
@@ -42,10 +43,19 @@ class SimHub {
   // The one that is number `sequence` on every rank's `link`.
   std::shared_ptr<Meeting> meeting(Link link, int64_t sequence);
 
+  // That one fails, later than it begins: waits for it end with an error, and its work goes on.
+  void fail_at(Link link, int64_t sequence) { fails_ = {link, sequence}; }
+  bool fails(Link link, int64_t sequence) const { return fails_ == std::pair(link, sequence); }
+  // Of one rank's wait: this group is over. Nothing more begins in it.
+  void end() { over_ = true; }
+  bool over() const { return over_; }
+
  private:
   std::string name_;
   int size_;
   std::map<std::pair<Link, int64_t>, std::weak_ptr<Meeting>> meetings_;
+  std::pair<Link, int64_t> fails_{Link::kHost, -1};
+  bool over_ = false;
 };
 
 class SimCommunicator : public Communicator {

@@ -154,7 +154,10 @@ bool SimMemory::from_allocate_host(const void* address) {
 
 void SimMemory::used_until(const void* address, const SimMark& mark) {
   const std::lock_guard lock(mutex_);
-  if (Block* const block = find_host(address)) block->uses.push_back(mark);
+  Block* const block = find_host(address);
+  if (block == nullptr) return;
+  std::erase_if(block->uses, [](const SimMark& use) { return use.reached(); });
+  block->uses.push_back(mark);
 }
 
 int64_t SimMemory::allocated_bytes(int device) {

@@ -1,7 +1,7 @@
 #include "core/device/sim_world.h"
 
 #include <algorithm>
-#include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -28,7 +28,8 @@ struct SimWorld::Host {
   std::condition_variable wake;
   std::string what;  // waits for
   bool gone = false;
-  bool ready() const { return !gone && (!waits_for.queue || waits_for.reached()); }
+  bool late = false;  // its deadline has passed
+  bool ready() const { return !gone && (late || !waits_for.queue || waits_for.reached()); }
 };
 
 SimWorld::SimWorld(Options options)
@@ -157,13 +158,13 @@ void SimWorld::run_first(SimQueue& queue) {
   ++queue.done_;
 }
 
-// Something goes on at a call of the host, as often as the seed likes.
+// One stream goes on at a call of the host, as far as the seed likes, and leaves others behind.
 void SimWorld::pass(Lock& lock) {
   if (!broken_.empty()) throw SimFailure(broken_);
-  for (int runs = 0; runs < kMostRuns && chance() < eager_; ++runs) {
-    SimQueue* const queue = any_runnable();
-    if (queue == nullptr) break;
+  SimQueue* const queue = chance() < eager_ ? any_runnable() : nullptr;
+  for (int runs = 0; queue != nullptr && queue->runnable() && runs < kMostRuns; ++runs) {
     run_first(*queue);
+    if (chance() >= eager_) break;
   }
   if (options_.ranks == 1 || chance() >= switching_) return;
   if (Host* const other = any_ready(&me())) hand_over(lock, *other);
@@ -204,20 +205,28 @@ void SimWorld::look(const SimMark& mark, const std::string& what) {
   throw SimFailure(broken_);
 }
 
-void SimWorld::wait(const SimMark& mark, const std::string& what) {
+bool SimWorld::wait_in_time(const SimMark& mark, const std::string& what) {
   Lock lock(mutex_);
   Host& host = me();
   host.waits_for = mark;
   host.what = what;
-  while (broken_.empty() && !mark.reached()) {
-    if (go_on(lock, mark)) continue;
-    broken_ = "nothing can go on:";
-    for (size_t r = 0; r < hosts_.size(); ++r)
-      if (!hosts_[r]->gone) broken_ += text(" rank ", r, " waits for ", hosts_[r]->what, ";");
-  }
+  while (broken_.empty() && !mark.reached() && !host.late)
+    if (!go_on(lock, mark))
+      for (const auto& one : hosts_) one->late = !one->gone && !one->ready();
+  const bool in_time = !std::exchange(host.late, false);
   host.waits_for = {};
   host.what.clear();
   if (!broken_.empty()) throw SimFailure(broken_);
+  return in_time;
+}
+
+void SimWorld::wait(const SimMark& mark, const std::string& what) {
+  if (wait_in_time(mark, what)) return;
+  const Lock lock(mutex_);
+  broken_ = text("rank ", this_rank, " waits for ", what, ", and nothing can go on;");
+  for (size_t r = 0; r < hosts_.size(); ++r)
+    if (!hosts_[r]->what.empty()) broken_ += text(" rank ", r, " waits for ", hosts_[r]->what, ";");
+  throw SimFailure(broken_);
 }
 
 void SimWorld::free_memory(int device, std::function<void()> poison) {

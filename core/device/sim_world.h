@@ -41,6 +41,7 @@ struct SimCall {
     kCollectiveAfter,  // a collective begins after what the current stream was given
     kCollectiveWait,   // Pending::wait
     kCollectivePeers,  // that ends when peers have read this rank's input, too
+    kCollectiveKeeps,  // one that did not end keeps its buffers for ever
   };
   Rule rule;
   std::string what;  // of a collective: "shard all_gather gather"; of a copy: its dtype
@@ -79,6 +80,8 @@ class SimWorld {
   SimMark mark(const std::shared_ptr<SimQueue>& queue);  // behind what it was given
   // The host blocks. Throws SimFailure.
   void wait(const SimMark& mark, const std::string& what);
+  // The same with a deadline, which passes for all that wait when nothing can go on: then false.
+  bool wait_in_time(const SimMark& mark, const std::string& what);
   // One turn of such a wait: something else goes on, if anything can. Throws SimFailure.
   void look(const SimMark& mark, const std::string& what);
   // `device` does `poison` after what it was given. No call of a rank.

@@ -30,6 +30,11 @@ class SimGroups {
         SimCommunicator(copies_[static_cast<size_t>(place)], group)});
   }
 
+  // SimHub::fail_at, in the groups that share the state.
+  void fail_at(SimHub::Link link, int64_t sequence) {
+    for (const auto& hub : shards_) hub->fail_at(link, sequence);
+  }
+
  private:
   int shard_size_;
   std::shared_ptr<SimHub> world_;
