@@ -17,6 +17,7 @@ inline namespace base {
 using Environment = std::map<std::string, std::string>;
 
 Environment own_environment();  // this process's
+std::string host_name();        // "" when the system does not say
 // Empty: it is not set.
 std::string variable(const Environment& environment, const std::string& name);
 

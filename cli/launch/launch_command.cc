@@ -162,7 +162,7 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
       return at.error().in("--rdzv-endpoint");
   nodes.job = first_of({from.rdzv_id, variable(environment, "SLURM_JOB_ID"), "job"});
   nodes.name = first_of({variable(environment, "LOCKSTEP_NODE_NAME"),
-                         variable(environment, "SLURMD_NODENAME"), launcher::host_name(), "node"});
+                         variable(environment, "SLURMD_NODENAME"), host_name(), "node"});
   nodes.local_address = from.local_addr;
   std::string common;
   for (const std::string& line : common_lines(config)) common += line + "\n";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
@@ -132,7 +133,7 @@ Result<RunStatus> RunObserver::look() {
 // when it is killed.
 bool RunObserver::is_here(const Membership& membership) const {
   const auto is_ours = [](const auto& node) {
-    return node.coordinator && node.name == launcher::host_name();
+    return node.coordinator && node.name == host_name();
   };
   const auto has_page = [this](const auto& member) {
     return !member.progress_page.empty() && file_system_.exists(member.progress_page);

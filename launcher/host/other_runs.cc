@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "launcher/host/process.h"

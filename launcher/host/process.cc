@@ -300,11 +300,6 @@ bool runs_same_program(pid_t pid) {
   return is_alive(pid) && !error && other == running_executable();
 }
 
-std::string host_name() {
-  char name[256] = "";
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 std::filesystem::path running_executable() {
   std::error_code error;
   return std::filesystem::read_symlink("/proc/self/exe", error);

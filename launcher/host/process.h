@@ -96,6 +96,5 @@ bool runs_same_program(pid_t pid);  // as this process; false when it is gone
 // Replaces this program. Returns only on failure: kNotFound, kIo.
 Error exec_program(const WorkerProcess::Options& options);
 std::filesystem::path running_executable();
-std::string host_name();  // "" when the system does not say
 
 }  // namespace lockstep::launcher

@@ -7,10 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "base/text.h"
 #include "cli/status/status_metrics.h"
 #include "cli/status/status_report.h"
-#include "launcher/host/process.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::cli {
@@ -342,7 +342,7 @@ TEST_F(RunObserverTest, OfSeveralNodesTheyShowWhoIsWhere) {
   clock.late_ns = 30'000'000'000;
   EXPECT_EQ(look(observer).state, "unknown");
 
-  membership.nodes[0].name = launcher::host_name();
+  membership.nodes[0].name = host_name();
   publish(membership);
   EXPECT_EQ(look(observer).state, "agent_gone");
   clock.late_ns = 0;

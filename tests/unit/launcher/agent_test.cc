@@ -10,6 +10,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "launcher/host/other_runs.h"
