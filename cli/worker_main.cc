@@ -79,13 +79,11 @@ core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& 
   if (asked == nullptr || *asked == '\0') rendezvous.bind_address = orders.bind_address;
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
+  rendezvous.native_sums = config.training.reduction == Reduction::kNative;
   rendezvous.background = config.checkpoint.buddy;
   rendezvous.shard_size =
       layout::shard_size(config, rendezvous.world_size, rendezvous.local_world_size);
   rendezvous.device = core::local_device().of_rank(orders.local_rank);
-  rendezvous.device_shared =
-      (rendezvous.local_world_size > 0 ? rendezvous.local_world_size : rendezvous.world_size) >
-      core::local_device().count();
   return rendezvous;
 }
 
@@ -111,6 +109,7 @@ Result<void> take_turn(const Config& config, const WorkerOrders& orders, Progres
   if (!interface.empty()) setenv("NCCL_SOCKET_IFNAME", interface.c_str(), /*overwrite=*/0);
   LOCKSTEP_RETURN_IF_ERROR(page.stop_at(config.debug.stop_at, orders.generation, orders.rank));
   core::device_of(rendezvous.device).set_up(rendezvous.device);
+  rendezvous.facts = core::own_facts(rendezvous.device, host_name());
   if (config.parallelism.strategy == ShardingStrategy::kSingle && rendezvous.world_size > 1)
     return Error{Code::kConfig,
                  text("parallelism.strategy = \"single\" runs on one rank and this job has ",

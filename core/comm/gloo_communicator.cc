@@ -3,6 +3,7 @@
 #include "core/comm/gloo_communicator.h"
 
 #include <ATen/ops/from_blob.h>
+#include <net/if.h>
 #include <sched.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -216,21 +217,47 @@ class GlooCommunicator : public Communicator {
 };
 
 // May throw what c10d throws.
-std::shared_ptr<::gloo::transport::Device> make_device(const GlooOptions& o) {
+std::shared_ptr<::gloo::transport::Device> make_device(const std::string& bind_address,
+                                                       const std::string& interface) {
   using Gloo = c10d::ProcessGroupGloo;
-  if (!o.bind_address.empty()) return Gloo::createDeviceForHostname(o.bind_address);
-  return o.interface.empty() ? Gloo::createDefaultDevice()
-                             : Gloo::createDeviceForInterface(o.interface);
+  if (!bind_address.empty()) return Gloo::createDeviceForHostname(bind_address);
+  return interface.empty() ? Gloo::createDefaultDevice()
+                           : Gloo::createDeviceForInterface(interface);
+}
+
+std::string interface_names() {
+  std::string names;
+  struct if_nameindex* const all = ::if_nameindex();
+  for (const struct if_nameindex* one = all; one != nullptr && one->if_index != 0; ++one)
+    names += text(names.empty() ? "" : ", ", one->if_name);
+  if (all != nullptr) ::if_freenameindex(all);
+  return names;
 }
 
 }  // namespace
+
+Result<void> check_address(const std::string& bind_address, const std::string& interface) {
+  try {
+    make_device(bind_address, interface);
+    return {};
+  } catch (const std::exception& e) {
+    const std::string reason = e.what();
+    const std::string what =
+        !bind_address.empty() ? text("at the address ", bind_address, " (--local-addr)")
+        : !interface.empty()
+            ? text("on the network interface \"", interface, "\" (GLOO_SOCKET_IFNAME)")
+            : text("at the address of this machine's name (GLOO_SOCKET_IFNAME names another one)");
+    return Error{Code::kConfig, text("ranks cannot meet ", what, "; this machine has ",
+                                     interface_names(), ": ", reason.substr(0, reason.find('\n')))};
+  }
+}
 
 std::unique_ptr<Communicator> connect_gloo(const GlooOptions& o,
                                            c10::intrusive_ptr<c10d::Store> store) {
   const double longest_s = std::max(o.init_timeout_s, o.timeout_s) + kMarginSeconds;
   auto options = c10d::ProcessGroupGloo::Options::create(
       std::chrono::milliseconds(static_cast<int64_t>(longest_s * 1000)));
-  options->devices.push_back(make_device(o));
+  options->devices.push_back(make_device(o.bind_address, o.interface));
   options->threads = o.threads;
   auto group =
       c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), o.rank, o.size, options);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "core/comm/communicator.h"
 
 namespace c10d {
@@ -23,6 +24,9 @@ struct GlooOptions {
   int threads;
   double init_timeout_s, timeout_s;
 };
+
+// Whether Gloo can listen there (GlooOptions). Errors: kConfig, saying which interfaces there are.
+Result<void> check_address(const std::string& bind_address, const std::string& interface);
 
 // Collective. Requires: size > 1. May throw what c10d throws.
 std::unique_ptr<Communicator> connect_gloo(const GlooOptions& options,

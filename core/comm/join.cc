@@ -8,10 +8,12 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
 #include "core/comm/agent_store.h"
 #include "core/comm/device_communicator.h"
+#include "core/comm/gather_strings.h"
 #include "core/comm/gloo_communicator.h"
 #include "core/comm/node_communicator.h"
 #include "core/comm/single_communicator.h"
@@ -19,6 +21,10 @@
 
 namespace lockstep::core {
 namespace {
+
+// Blocks of collectives that run on a device at once, at most: each keeps a multiprocessor from
+// computing. Not measured. NCCL_MAX_CTAS in the environment comes first.
+constexpr int kCtas = 32;
 
 std::chrono::milliseconds to_ms(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -72,22 +78,145 @@ bool on_one_node(const std::vector<int>& nodes) {
   return std::count(nodes.begin(), nodes.end(), nodes.front()) == std::ssize(nodes);
 }
 
-// The same group by the shortest ways: memory inside a node, the devices' own for their tensors.
-// Collective.
-Result<std::unique_ptr<Communicator>> by_short_ways(const RendezvousOptions& o, Seat seat,
-                                                    std::unique_ptr<Communicator> group) {
-  if (seat.size == 1) return group;
-  if (on_one_node(nodes_of(o, seat))) {
-    LOCKSTEP_TRY(group, share_memory(std::move(group), o.timeout_s));
+// Leaves a group whose end may wait for a silent peer.
+template <typename Group>
+void let_go(Group group) {
+  std::thread([left = std::move(group)] {}).detach();
+}
+
+// What the ranks agree on before anything depends on it.
+struct Agreed {
+  Transport transport;
+  std::vector<RankFacts> facts;  // by rank
+};
+
+// Step 2. Collective.
+Result<Agreed> agree(Communicator& all, const RendezvousOptions& o) {
+  RankFacts mine = o.facts;
+  mine.ranks_of_node = o.local_world_size;
+  LOCKSTEP_TRY(const auto words, gather_strings(all, encode(mine), kFactsBytes));
+  Agreed agreed{};
+  for (const std::string& each : words) {
+    LOCKSTEP_TRY(RankFacts one, parse_rank_facts(each.c_str()));
+    agreed.facts.push_back(std::move(one));
   }
-  if (o.device.is_cpu()) return group;
-  if (o.device_shared) return stage_through_host(std::move(group));
+  auto transport = choose_transport(agreed.facts);
+  if (!transport.ok()) {
+    (void)gather_strings(all, "", 1).ok();  // who is not there any more has its reason
+    return transport.error();
+  }
+  agreed.transport = *transport;
+  return agreed;
+}
+
+// The same group through memory, where it is inside a node. Collective.
+Result<std::unique_ptr<Communicator>> through_memory(const RendezvousOptions& o, Seat seat,
+                                                     std::unique_ptr<Communicator> group) {
+  if (seat.size == 1 || !on_one_node(nodes_of(o, seat))) return group;
+  return share_memory(std::move(group), o.timeout_s);
+}
+
+// The links that core/sharding uses, by group. Those that share a copy of the state gather
+// parameters and exchange gradients, those of the copies exchange gradients and gather their sums.
+// With native sums all ranks add up, and nothing is exchanged. Where a group is all ranks, or one,
+// the communicator of all ranks is the others'.
+struct LinksOf {
+  DeviceLinks world, shard{false, false}, copies{false, false};
+  static LinksOf create(const RendezvousOptions& o, int shard_size) {
+    if (shard_size == 1 || shard_size == o.world_size) return {};
+    const DeviceLinks both{true, !o.native_sums};
+    return {{false, o.native_sums}, both, both};
+  }
+  // What a rank's links may take of its device together, in equal parts.
+  int ctas_of_link() const { return kCtas / (world.count() + shard.count() + copies.count()); }
+};
+
+// The same group with a way for its devices' tensors. Collective.
+Result<std::unique_ptr<Communicator>> for_devices(const RendezvousOptions& o, Seat seat,
+                                                  Transport transport, DeviceLinks links,
+                                                  int ctas_of_link,
+                                                  std::unique_ptr<Communicator> group) {
+  if (seat.size == 1) return group;
+  if (transport == Transport::kStaged) return stage_through_host(std::move(group));
+  if (transport != Transport::kNccl) return group;
+  Nccl* nccl = o.nccl;
   if constexpr (!kCpuOnly)
-    return connect_devices(std::move(group), nodes_of(o, seat), o.init_timeout_s, o.timeout_s);
-  return group;
+    if (nccl == nullptr) nccl = &nccl_library();
+  LOCKSTEP_CHECK(nccl != nullptr, "a build for the CPU alone has no NCCL");
+  return connect_devices(*nccl, device_of(o.device), std::move(group),
+                         {nodes_of(o, seat), links, ctas_of_link, o.init_timeout_s, o.timeout_s});
+}
+
+// Steps 1 to 3. Afterwards `o` has what was agreed on. Collective. May throw what c10d throws.
+Result<Membership> meet(RendezvousOptions& o, Seat all) {
+  Membership m;
+  m.device = o.device;
+  auto host = connect_group(o, "gloo", all, 2);
+  auto agreed = agree(*host, o);
+  if (!agreed.ok()) {
+    let_go(std::move(host));
+    return agreed.error();
+  }
+  o.local_world_size = ranks_of_node(agreed->facts);
+  const Communicator* const over_gloo = host.get();
+  LOCKSTEP_TRY(m.communicator, through_memory(o, all, std::move(host)));
+  const bool no_memory = m.communicator.get() == over_gloo;
+  m.transport =
+      agreed->transport == Transport::kMemory && no_memory ? Transport::kGloo : agreed->transport;
+  if (o.rank == 0)
+    log_line(m.transport == Transport::kStaged ? Level::kWarning : Level::kInfo,
+             transport_text(*m.transport, agreed->facts));
+  // Votes go over a connection of their own: a store call holds its connection's lock while it
+  // waits.
+  auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
+  m.store = share_store(std::move(votes));
+  if (const auto met = o.met ? o.met(*m.communicator, *m.store) : Result<void>(); !met.ok()) {
+    let_go(std::move(m));
+    return met.error();
+  }
+  return m;
+}
+
+// Step 4. Collective. May throw what c10d throws.
+Result<void> connect_groups(const RendezvousOptions& o, Seat all, Membership& m) {
+  const int shard = o.shard_size == 0 ? o.world_size : o.shard_size;
+  LOCKSTEP_CHECK(o.world_size % shard == 0, o.world_size, " ranks in groups of ", shard);
+  const LinksOf links = LinksOf::create(o, shard);
+  const auto connect = [&](const std::string& prefix, Seat seat,
+                           DeviceLinks own) -> Result<std::unique_ptr<Communicator>> {
+    LOCKSTEP_TRY(auto group, through_memory(o, seat, connect_group(o, prefix, seat, 2)));
+    return for_devices(o, seat, *m.transport, own, links.ctas_of_link(), std::move(group));
+  };
+  LOCKSTEP_TRY(m.communicator, for_devices(o, all, *m.transport, links.world, links.ctas_of_link(),
+                                           std::move(m.communicator)));
+  if (o.background) m.background = connect_group(o, "gloo_background", all, 1);
+  const int group = o.rank / shard, place = o.rank % shard;
+  if (shard < o.world_size) {
+    LOCKSTEP_TRY(m.shard,
+                 connect(text("gloo_shard", group), {place, shard, group * shard}, links.shard));
+  }
+  if (shard > 1) {
+    LOCKSTEP_TRY(m.copies, connect(text("gloo_copies", place),
+                                   {group, o.world_size / shard, place, shard}, links.copies));
+  }
+  return {};
 }
 
 }  // namespace
+
+RankFacts own_facts(at::Device device, const std::string& host) {
+  const Device& kind = device_of(device);
+  RankFacts facts;
+  facts.host = host;
+  if (!kCpuOnly)
+    facts.build = at::DeviceTypeName(built_device().of_rank(0).type(), /*lower_case=*/true);
+  facts.kind = at::DeviceTypeName(device.type(), /*lower_case=*/true);
+  facts.devices = built_device().count();
+  facts.uuid = kind.uuid();
+  facts.capability = kind.capability();
+  facts.collectives = kind.collectives();
+  return facts;
+}
 
 Result<Membership> join(const RendezvousOptions& o) {
   if (o.world_size == 1)
@@ -96,39 +225,19 @@ Result<Membership> join(const RendezvousOptions& o) {
                       nullptr,
                       nullptr,
                       nullptr,
-                      o.device};
+                      o.device,
+                      std::nullopt};
   const bool known = o.store.starts_with("file:") || o.store.starts_with(kAgentStore) ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)
     return Error{Code::kConfig, text("the rendezvous store is \"", o.store,
                                      "\"; it must be file:PATH, agent:PATH or tcp:HOST:PORT")};
+  LOCKSTEP_RETURN_IF_ERROR(check_address(o.bind_address, o.interface));
+  RendezvousOptions agreed = o;
   try {
     const Seat all{o.rank, o.world_size};
-    Membership m;
-    m.device = o.device;
-    const auto connect = [&o](const std::string& prefix, Seat seat) {
-      return by_short_ways(o, seat, connect_group(o, prefix, seat, 2));
-    };
-    LOCKSTEP_TRY(m.communicator, connect("gloo", all));
-    // Votes go over a connection of their own: a store call holds its connection's lock while it
-    // waits.
-    auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
-    m.store = share_store(std::move(votes));
-    if (const auto met = o.met ? o.met(*m.communicator, *m.store) : Result<void>(); !met.ok()) {
-      std::thread([group = std::move(m)] {}).detach();  // its end may wait for a silent peer
-      return met.error();
-    }
-    if (o.background) m.background = connect_group(o, "gloo_background", all, 1);
-    const int shard = o.shard_size == 0 ? o.world_size : o.shard_size;
-    LOCKSTEP_CHECK(o.world_size % shard == 0, o.world_size, " ranks in groups of ", shard);
-    const int group = o.rank / shard, place = o.rank % shard;
-    if (shard < o.world_size) {
-      LOCKSTEP_TRY(m.shard, connect(text("gloo_shard", group), {place, shard, group * shard}));
-    }
-    if (shard > 1) {
-      LOCKSTEP_TRY(m.copies, connect(text("gloo_copies", place),
-                                     {group, o.world_size / shard, place, shard}));
-    }
+    LOCKSTEP_TRY(Membership m, meet(agreed, all));
+    LOCKSTEP_RETURN_IF_ERROR(connect_groups(agreed, all, m));
     return m;
   } catch (const std::exception& e) {
     const std::string reason = e.what();

@@ -3,10 +3,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/comm/communicator.h"
+#include "core/comm/nccl_calls.h"
+#include "core/comm/rank_facts.h"
 #include "core/comm/shared_store.h"
+#include "core/comm/transport.h"
 
 namespace lockstep::core {
 
@@ -23,11 +27,16 @@ struct RendezvousOptions {
       "lo";  // network interface for Gloo; "" = the one that has a route to the host's name
   double init_timeout_s = 60, timeout_s = 100;
   bool background = false;       // a second communicator, for a thread beside the training
+  bool native_sums = false;      // gradients are added by the backend (training.reduction)
   int shard_size = 0;            // consecutive ranks that share a copy of the state; 0: all
   at::Device device = at::kCPU;  // where this rank's tensors lie; the current one
-  bool device_shared = false;    // other ranks use the same one: then through host memory
-  // Collective: what all ranks do once they are connected and before groups of them are, which
-  // depend on the config. Its error is join's. Not called for a single rank.
+  // What this rank tells the others of itself, so that all choose how they exchange tensors:
+  // own_facts(device). A test says something else.
+  RankFacts facts;
+  Nccl* nccl = nullptr;  // that their devices use; null: this build's library
+  // Collective: what all ranks do once they are connected and before groups of them, and ways
+  // between devices, are: those depend on the config. Its error is join's. Not called for a single
+  // rank.
   std::function<Result<void>(Communicator&, SharedStore&)> met;
 };
 
@@ -37,6 +46,7 @@ struct Membership {
   std::unique_ptr<Communicator> background;     // null unless asked for and world_size > 1
   std::unique_ptr<Communicator> shard, copies;  // null: the same as communicator
   at::Device device = at::kCPU;
+  std::optional<Transport> transport;  // of all ranks' tensors; none for a single rank
   Groups groups() const {
     return {communicator.get(), shard ? shard.get() : communicator.get(),
             copies ? copies.get() : communicator.get(), device};
@@ -49,8 +59,15 @@ struct Membership {
     return sum;
   }
 };
-// Connects all ranks; returns when everybody is there. Errors: kTimeout, kPeerLost, kConfig, and
-// those of `met`.
+// Of this process, which computes on `device`, the current one. `host`: this machine's name.
+RankFacts own_facts(at::Device device, const std::string& host);
+
+// Connects all ranks; returns when everybody is there.
+//   1. all of them meet over Gloo, and tell each other their facts
+//   2. they choose a transport (transport.h): the same one, or the same error
+//   3. `met`
+//   4. the ways between devices, and the groups
+// Errors: kTimeout, kPeerLost, kConfig, and those of `met`.
 Result<Membership> join(const RendezvousOptions& options);
 
 }  // namespace lockstep::core

@@ -1,7 +1,5 @@
 #include "core/comm/node_communicator.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include "base/log.h"
 #include "base/shared_region.h"
 #include "base/text.h"
+#include "core/comm/gather_strings.h"
 #include "core/comm/interruption.h"
 
 namespace lockstep::core {
@@ -239,21 +238,6 @@ class NodeCommunicator : public Communicator {
   uint64_t number_ = 0;
   Room room_;
 };
-
-// [bytes] of every rank. Errors: those of Pending::wait.
-Result<std::vector<std::string>> gather_strings(Communicator& group, std::string mine,
-                                                size_t bytes) {
-  mine.resize(bytes, '\0');
-  at::Tensor in = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
-  std::memcpy(in.data_ptr(), mine.data(), bytes);
-  at::Tensor out = at::zeros({in.numel() * group.world_size()}, at::kByte);
-  LOCKSTEP_RETURN_IF_ERROR(group.all_gather(out, in)->wait());
-  std::vector<std::string> all;
-  for (int r = 0; r < group.world_size(); ++r)
-    all.emplace_back(static_cast<const char*>(out.data_ptr()) + static_cast<size_t>(r) * bytes,
-                     bytes);
-  return all;
-}
 
 }  // namespace
 

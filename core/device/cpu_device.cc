@@ -25,6 +25,8 @@ class CpuDevice : public Device {
   at::Device of_rank(int) const override { return at::kCPU; }
   void set_up(at::Device) const override {}
   std::string name() const override { return ""; }
+  std::string uuid() const override { return ""; }
+  std::string capability() const override { return ""; }
   std::optional<DeviceMemory> memory() const override { return std::nullopt; }
   std::string collectives() const override { return ""; }
 

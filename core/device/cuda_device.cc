@@ -60,6 +60,23 @@ class CudaDevice : public Device {
 
   std::string name() const override { return at::cuda::getCurrentDeviceProperties()->name; }
 
+  std::string uuid() const override {
+    const char* const digits = "0123456789abcdef";
+    std::string words = "GPU";
+    const auto& bytes = at::cuda::getCurrentDeviceProperties()->uuid.bytes;
+    for (size_t i = 0; i < sizeof bytes; ++i) {
+      if (i == 0 || i == 4 || i == 6 || i == 8 || i == 10) words += '-';
+      const auto byte = static_cast<unsigned char>(bytes[i]);
+      words += {digits[byte >> 4], digits[byte & 15]};
+    }
+    return words;
+  }
+
+  std::string capability() const override {
+    const cudaDeviceProp& about = *at::cuda::getCurrentDeviceProperties();
+    return text(about.major, ".", about.minor);
+  }
+
   std::optional<DeviceMemory> memory() const override {
     using c10::CachingAllocator::StatType;
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(c10::cuda::current_device());

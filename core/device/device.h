@@ -53,6 +53,9 @@ class Device {
   virtual void set_up(at::Device device) const = 0;
   // Of the current device; "" and none for the CPU.
   virtual std::string name() const = 0;
+  // The same for every process that sees it, whatever its index there: "GPU-8d2c…".
+  virtual std::string uuid() const = 0;
+  virtual std::string capability() const = 0;  // what its instructions are: "9.0"
   virtual std::optional<DeviceMemory> memory() const = 0;
   // The version of the library that its collectives go over; "" for the CPU.
   virtual std::string collectives() const = 0;

@@ -56,7 +56,7 @@ TORCH = re.compile(r"^(torch|ATen|c10|c10d|caffe2|gloo)/")
 ALL_OF_TORCH = ("torch/torch.h", "torch/all.h", "torch/extension.h")
 PRECOMPILED = "core/pch.h"
 # Above the seam for the device: what calls NCCL, and the report that has CUDA's facts by name.
-NAMES_CUDA = ("core/comm/nccl_communicator.cc", "cli/doctor/")
+NAMES_CUDA = ("core/comm/nccl_library.cc", "cli/doctor/")
 BANNED_WORDS = {"manager", "handler", "helper", "util", "misc"}
 # Names that belong to libraries.
 FOREIGN_NAMES = {"sa_handler", "error_handler_t", "sighandler_t"}

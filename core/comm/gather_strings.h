@@ -1,0 +1,16 @@
+// Words of every rank, for every rank.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/comm/communicator.h"
+
+namespace lockstep::core {
+
+// [bytes] of every rank, by rank; zeros follow a shorter `mine`. Collective. Errors: those of
+// Pending::wait. Requires: `mine` is no longer than `bytes`, the same number on every rank.
+Result<std::vector<std::string>> gather_strings(Communicator& group, std::string mine,
+                                                size_t bytes);
+
+}  // namespace lockstep::core

@@ -1,0 +1,39 @@
+#include "core/comm/rank_facts.h"
+
+#include "base/check.h"
+#include "base/json.h"
+
+namespace lockstep::core {
+
+namespace {
+
+constexpr size_t kNameBytes = 64;  // of a host: what Linux allows
+
+}  // namespace
+
+std::string encode(const RankFacts& facts) {
+  const nlohmann::ordered_json json{{"host", facts.host.substr(0, kNameBytes)},
+                                    {"ranks_of_node", facts.ranks_of_node},
+                                    {"build", facts.build},
+                                    {"kind", facts.kind},
+                                    {"devices", facts.devices},
+                                    {"uuid", facts.uuid},
+                                    {"capability", facts.capability},
+                                    {"collectives", facts.collectives}};
+  std::string words = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  LOCKSTEP_CHECK(words.size() <= kFactsBytes, words);
+  return words;
+}
+
+Result<RankFacts> parse_rank_facts(const std::string& words) {
+  try {
+    const auto json = parse_json(words);
+    return RankFacts{json.at("host"),       json.at("ranks_of_node"), json.at("build"),
+                     json.at("kind"),       json.at("devices"),       json.at("uuid"),
+                     json.at("capability"), json.at("collectives")};
+  } catch (const nlohmann::json::exception&) {
+    return Error{Code::kPeerLost, "a rank's facts cannot be read: it runs another version"};
+  }
+}
+
+}  // namespace lockstep::core

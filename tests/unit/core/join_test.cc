@@ -1,0 +1,124 @@
+// Joining, among threads of this process, which meet over Gloo.
+#include "core/comm/join.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/text.h"
+#include "tests/support/fake_nccl.h"
+#include "tests/support/temp_dir.h"
+
+namespace lockstep::core {
+namespace {
+
+constexpr double kPatience_s = 120;
+
+// Ranks with a device each, as they say; their tensors lie on the CPU, and NCCL is a fake.
+std::vector<RendezvousOptions> on_devices(int count, const std::filesystem::path& store,
+                                          Nccl& nccl) {
+  std::vector<RendezvousOptions> ranks;
+  for (int r = 0; r < count; ++r) {
+    RendezvousOptions one;
+    one.rank = r;
+    one.world_size = count;
+    one.local_world_size = 2;
+    one.store = text("file:", store.string());
+    one.prefix = "g1";
+    one.init_timeout_s = one.timeout_s = kPatience_s;
+    one.facts.build = one.facts.kind = "cuda";
+    one.facts.devices = 1;
+    one.facts.uuid = text("GPU-", r);
+    one.nccl = &nccl;
+    ranks.push_back(one);
+  }
+  return ranks;
+}
+
+// f(membership) on each rank.
+template <typename F>
+void join_all(const std::vector<RendezvousOptions>& ranks, F f) {
+  std::vector<std::thread> threads;
+  for (const RendezvousOptions& options : ranks)
+    threads.emplace_back([&] {
+      auto joined = join(options);
+      ASSERT_TRUE(joined.ok()) << joined.error().message;
+      f(*joined);
+    });
+  for (std::thread& each : threads) each.join();
+}
+
+struct Case {
+  const char* name;
+  int shard_size;  // 0: all
+  bool native_sums;
+  int links;  // of each rank
+};
+
+class JoinOverNccl : public testing::TestWithParam<Case> {};
+
+// The groups of a strategy have the links that core/sharding uses, and share the blocks.
+TEST_P(JoinOverNccl, MakesTheLinksThatAreUsed) {
+  constexpr int kRanks = 4;
+  test_support::TempDir folder;
+  FakeStreams streams;
+  FakeNccl nccl(streams);
+  auto ranks = on_devices(kRanks, folder / "store", nccl);
+  for (RendezvousOptions& one : ranks) {
+    one.shard_size = GetParam().shard_size;
+    one.native_sums = GetParam().native_sums;
+  }
+  join_all(ranks, [](Membership& m) {
+    EXPECT_EQ(m.transport, Transport::kNccl);
+    const Groups groups = m.groups();
+    for (Communicator* group : {groups.shard, groups.copies}) {
+      const at::Tensor mine = at::arange(group->rank(), group->rank() + 1, at::kLong);
+      const at::Tensor all = at::empty({group->world_size()}, at::kLong);
+      ASSERT_TRUE(group->all_gather(all, mine)->wait().ok());
+      EXPECT_TRUE(at::equal(all, at::arange(group->world_size(), at::kLong)));
+    }
+    if (!GetParam().native_sums) return;
+    at::Tensor ones = at::ones({3}, at::kFloat);
+    ASSERT_TRUE(groups.world->all_reduce_sum(ones)->wait().ok());
+    EXPECT_TRUE(at::equal(ones, at::full({3}, kRanks, at::kFloat)));
+  });
+  const auto counts = nccl.counts();
+  EXPECT_EQ(counts.made, kRanks * GetParam().links);
+  EXPECT_EQ(counts.destroyed, counts.made);
+  for (int ctas : counts.ctas) EXPECT_EQ(ctas, 32 / GetParam().links);
+  EXPECT_EQ(nccl.violations(), std::vector<std::string>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, JoinOverNccl,
+                         testing::Values(Case{"full_shard", 0, false, 2},
+                                         Case{"full_shard_native", 0, true, 2},
+                                         Case{"ddp", 1, false, 2}, Case{"ddp_native", 1, true, 2},
+                                         Case{"hybrid", 2, false, 4},
+                                         Case{"hybrid_native", 2, true, 3}),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+// What is wrong with this machine is said at once: nobody serves this rank's store.
+TEST(Join, AnInterfaceThatIsNotThereIsNamedBeforeTheStoreIsMet) {
+  RendezvousOptions options;
+  options.rank = 1;
+  options.world_size = 2;
+  options.store = "tcp:127.0.0.1:1";
+  options.init_timeout_s = kPatience_s;
+  options.interface = "nosuch0";
+  auto joined = join(options);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.error().code, Code::kConfig);
+  for (const char* word : {"nosuch0", "lo", "GLOO_SOCKET_IFNAME"})
+    EXPECT_NE(joined.error().message.find(word), std::string::npos) << joined.error().message;
+  options.bind_address = "192.0.2.1";  // of nobody's (RFC 5737)
+  joined = join(options);
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.error().code, Code::kConfig);
+  for (const char* word : {"192.0.2.1", "--local-addr"})
+    EXPECT_NE(joined.error().message.find(word), std::string::npos) << joined.error().message;
+}
+
+}  // namespace
+}  // namespace lockstep::core
