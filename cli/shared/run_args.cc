@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/shared/json_fields.h"
 
 namespace lockstep::cli {
 
@@ -11,7 +12,7 @@ namespace {
 
 using nlohmann::json;
 
-Result<json> read_config(FileSystem& file_system, const std::filesystem::path& run) {
+Result<json> read_args(FileSystem& file_system, const std::filesystem::path& run) {
   const std::filesystem::path path = run / "run_args.json";
   auto contents = read_file(file_system, path);
   if (!contents.ok())
@@ -19,14 +20,15 @@ Result<json> read_config(FileSystem& file_system, const std::filesystem::path& r
   const auto args = parse_json(*contents, /*allow_exceptions=*/false);
   if (!args.is_object() || !args.contains("config"))
     return Error{Code::kCorrupt, text(path.string(), " is not a run's run_args.json")};
-  return args["config"];
+  return args;
 }
 
 }  // namespace
 
 Result<std::filesystem::path> data_path_of_run(FileSystem& file_system,
                                                const std::filesystem::path& run) {
-  LOCKSTEP_TRY(const json config, read_config(file_system, run));
+  LOCKSTEP_TRY(const json args, read_args(file_system, run));
+  const json& config = args["config"];
   json path = config.value("/data/path"_json_pointer, json());
   if (path == "") path = config.value("/data/sources/0"_json_pointer, json());  // of a mixture
   if (!path.is_string())
@@ -36,7 +38,8 @@ Result<std::filesystem::path> data_path_of_run(FileSystem& file_system,
 
 Result<std::vector<std::string>> run_flags(FileSystem& file_system,
                                            const std::filesystem::path& run) {
-  LOCKSTEP_TRY(const json config, read_config(file_system, run));
+  LOCKSTEP_TRY(const json args, read_args(file_system, run));
+  const json& config = args["config"];
   std::vector<std::string> flags;
   for (const auto& [section, keys] : config.items())
     for (const auto& [key, value] : keys.items()) {
@@ -51,6 +54,11 @@ Result<std::vector<std::string>> run_flags(FileSystem& file_system,
     }
   flags.push_back("--job.dump_folder=" + run.string());
   return flags;
+}
+
+std::string transport_of_run(FileSystem& file_system, const std::filesystem::path& run) {
+  const auto args = read_args(file_system, run);
+  return args.ok() ? string_or_empty(args.value(), "transport") : "";
 }
 
 }  // namespace lockstep::cli

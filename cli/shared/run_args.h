@@ -20,4 +20,8 @@ Result<std::vector<std::string>> run_flags(FileSystem& file_system,
 Result<std::filesystem::path> data_path_of_run(FileSystem& file_system,
                                                const std::filesystem::path& run);
 
+// How its ranks exchange tensors: "memory", "gloo", "staged", "nccl", "none" (one rank); "" where
+// the folder does not say it.
+std::string transport_of_run(FileSystem& file_system, const std::filesystem::path& run);
+
 }  // namespace lockstep::cli

@@ -121,6 +121,7 @@ Result<RunStatus> RunObserver::look() {
     status.ranks.push_back(rank_status(member, !status.over(), here));
   add_config(status);
   if (config_) status.planned_steps = config_->training.steps;
+  status.transport = transport_;
   add_rank_rates(status);
   add_events(status);
   add_checkpoint(status);
@@ -199,6 +200,7 @@ void RunObserver::add_config(const RunStatus& status) {
   auto parsed = parse_config("", flags.value());
   if (!parsed.ok()) return;
   config_ = std::move(parsed.value().config);
+  transport_ = transport_of_run(file_system_, folder_);
   const bool steps = std::any_of(status.ranks.begin(), status.ranks.end(), [](const auto& rank) {
     return rank.member.progress.phase >= Phase::kStep;
   });

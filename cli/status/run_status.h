@@ -34,6 +34,7 @@ struct RunStatus {
   // more; unknown: another agent may take over now, or all of them run on other hosts, and nothing
   // was written for a while.
   std::string state;
+  std::string transport;          // transport_of_run()
   std::vector<RankStatus> ranks;  // by rank
   // Of the last steps that were logged, and of the config.
   int64_t step = -1, planned_steps = -1;
@@ -81,6 +82,7 @@ class RunObserver {
   Clock& clock_;
   const std::filesystem::path folder_;
   std::optional<Config> config_;  // of the generation below
+  std::string transport_;
   int64_t config_generation_ = -1;
   int64_t events_bytes_ = -1, restarts_ = 0;
   std::string last_failure_;

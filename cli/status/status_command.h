@@ -1,7 +1,7 @@
 // `lockstep status RUN_FOLDER [--watch] [--json]`: who runs, what each rank is doing, what looks
 // wrong.
 //
-//   generation 1  world_size 2  state running  agent 4711
+//   generation 1  world_size 2  state running  agent 4711  transport memory
 //   rank  pid   step  phase  save     committed  in_memory  age_s  tokens_s  suspect
 //   0     4715  42    step   writing  40         -1         0.1    2923      -
 //   1     4716  42    step   writing  40         -1         7.3    2923      stopped (SIGSTOP …)

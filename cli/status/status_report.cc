@@ -98,6 +98,7 @@ std::string status_text(const RunStatus& status) {
   std::string out =
       text("generation ", membership.generation, "  world_size ", membership.world_size, "  state ",
            status.state, "  agent ", membership.agent_pid);
+  if (!status.transport.empty()) out += text("  transport ", status.transport);
   if (membership.exit_status >= 0) out += text("  exit_status ", membership.exit_status);
   out += "\n" + table(status) + nodes_lines(status) + steps_line(status) + state_line(status);
   for (const std::string& suspect : suspects(status)) out += text("suspect: ", suspect, "\n");
@@ -111,6 +112,7 @@ std::string status_json(const RunStatus& status, bool compact) {
                     {"world_size", membership.world_size},
                     {"state", status.state},
                     {"agent_pid", membership.agent_pid},
+                    {"transport", status.transport},
                     {"exit_status", membership.exit_status},
                     {"step", status.step},
                     {"planned_steps", status.planned_steps},

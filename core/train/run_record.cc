@@ -74,7 +74,8 @@ Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Cl
                     {"identity", record->options_.identity},
                     {"parameters", spec.parameter_count()},
                     {"trained_parameters", spec.trained_count()},
-                    {"world_size", record->options_.world_size}};
+                    {"world_size", record->options_.world_size},
+                    {"transport", record->options_.transport}};
   LOCKSTEP_RETURN_IF_ERROR(
       publish_file(file_system, record->folder() / "run_args.json", args.dump(2) + "\n"));
   LOCKSTEP_TRY(record->steps_, StepLog::open(file_system, record->folder() / "metrics.jsonl"));

@@ -37,6 +37,7 @@ class RunRecord {
     int world_size = 1;
     int64_t generation = 1;
     std::string identity_hash, device;
+    std::string transport;  // transport_name(), or "none" of a single rank
     std::vector<std::string> identity;
     std::ostream* console = nullptr;  // for the lines people watch
   };

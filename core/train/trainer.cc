@@ -80,9 +80,11 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
   }
   p.loader = loader_behind(p.start->state.step, in, *p.step, rank);
   if (rank == 0) {
+    const auto transport = env.membership.transport;
     LOCKSTEP_TRY(p.record, RunRecord::create(env.file_system, env.clock, in.config, in.spec,
                                              {env.world_size(), p.start->resumed.next_generation,
                                               in.identity.hash(), device_identity(),
+                                              transport ? transport_name(*transport) : "none",
                                               in.identity.lines, &env.console}));
     p.record->set_skip_list(p.start->state.skip_list, /*rollbacks=*/0);
     p.record->set_data(p.start->state.stretches);

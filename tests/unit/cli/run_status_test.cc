@@ -211,7 +211,8 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
   EXPECT_EQ(bare.ranks[1].tokens_per_s, -1);
   EXPECT_EQ(bare.checkpoint_step, -1);
 
-  write("run_args.json", R"({"config": {"training": {"steps": 500, "slots": 4}}})");
+  write("run_args.json",
+        R"({"config": {"training": {"steps": 500, "slots": 4}}, "transport": "gloo"})");
   const double now = static_cast<double>(clock.unix_ns()) * 1e-9;
   std::string lines;
   for (int step = 8; step <= 11; ++step)  // the first two are of an older generation
@@ -248,11 +249,13 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
   EXPECT_THAT(status.notes, testing::IsEmpty());
 
   const std::string shown = status_text(status);
+  EXPECT_THAT(shown, HasSubstr("  transport gloo\n"));
   EXPECT_THAT(shown, HasSubstr("step 11 of 500  loss 2.90000  2,000 tokens/s, 0.500 s a step"));
   EXPECT_THAT(shown, HasSubstr("no checkpoint  restarts 2, the last failure: rank 2 exit"));
   const auto json = nlohmann::json::parse(status_json(status, true));
   EXPECT_EQ(json["workers"][0]["tokens_per_s"], 1000);
   EXPECT_EQ(json["planned_steps"], 500);
+  EXPECT_EQ(json["transport"], "gloo");
 
   membership.agent_pid = kNobody;
   publish(membership);
