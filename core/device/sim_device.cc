@@ -61,6 +61,9 @@ class SimDevice : public Device {
   }
   void set_up(at::Device device) const override { chosen_device = device.index(); }
   std::string name() const override { return "simulated"; }
+  // Processes have one each, and no way from one to another's: as if they shared it.
+  std::string uuid() const override { return "simulated"; }
+  std::string capability() const override { return "0.0"; }
   std::optional<DeviceMemory> memory() const override {
     SimMemory& memory = SimMemory::here();
     const int64_t now = memory.allocated_bytes(current_device());
