@@ -1,5 +1,5 @@
 """The other side of train_bench.py: a training loop as PyTorch users write it, on CPU over Gloo
-(of bench/gpu/llama_bench.py: --device cuda, one process).
+(of bench/gpu/llama_bench.py: --device cuda, over NCCL).
 
   torchrun --nproc-per-node 2 fsdp2_step.py --strategy fsdp2 --precision bf16
   python fsdp2_step.py --strategy single
@@ -109,7 +109,7 @@ def wrap(model, a, world):
     if a.strategy == "ddp":
         return nn.parallel.DistributedDataParallel(model), autocast
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    mesh = dist.device_mesh.init_device_mesh("cpu", (world,))
+    mesh = dist.device_mesh.init_device_mesh(a.device, (world,))
     types = {}
     if a.precision == "bf16":
         reduce = {"fp32": torch.float32, "bf16": torch.bfloat16}[a.reduce_dtype]
@@ -148,8 +148,10 @@ def one_step(net, autocast, optimizer, batches, a):
 def main():
     a = arguments()
     torch.set_num_threads(a.threads)
+    if a.device == "cuda":
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
     if a.strategy != "single":
-        dist.init_process_group("gloo")
+        dist.init_process_group("nccl" if a.device == "cuda" else "gloo")
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     torch.manual_seed(1)
     with torch.device(a.device):
@@ -173,7 +175,8 @@ def main():
         losses.append(round(loss, 5))
     step_s = statistics.median(seconds[a.warmup:])
     tokens = world * a.accumulate * a.batch * a.seq
-    peak_mib = torch.tensor(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    peak_mib = torch.tensor(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+                            device=a.device)
     if dist.is_initialized():
         dist.all_reduce(peak_mib, dist.ReduceOp.MAX)
     if rank == 0:

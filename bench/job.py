@@ -56,7 +56,7 @@ def train(binaries, folder, name, ranks, keys, checkpoints=False):
 def pytorch(python, ranks, flags, options, environment=None):
     """What fsdp2_step.py prints, run with `--flag value` of `flags` and the bare `options`."""
     launch = [python]
-    if ranks > 1:
+    if flags["strategy"] != "single":  # one rank has a process group as well
         launch += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     words = [str(word) for key, value in flags.items() for word in (f"--{key}", value)]
     words += [f"--{option}" for option in options]
