@@ -4,14 +4,14 @@
   restart_bench.py --bin build/release/bin --python PY --kills 50 --torchrun-kills 5
 
 A model of 26 M parameters (or of --dim and --layers) on --ranks ranks, a checkpoint every 5 steps.
-In one run, ranks are killed in turn, each time after a new checkpoint and a step more. Seconds after
-the kill: until the launcher noticed, until all workers are back, until the next completed step,
-until the step that was in flight is complete again. Lockstep also keeps a snapshot in memory after every step. torchrun is
-run with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and without (its default). Prints one JSON line a kill
-and one of medians; `back` counts the kills after which training went on; a step is what lies
-between two of the run in the middle, and `over_a_step_s` the next completed step less that.
-Lockstep's phases are those that it logs itself. --plain also kills, a moment before, the process
-that Lockstep keeps ready: another one has to be started then.
+In one run, ranks are killed in turn, each time after a new checkpoint and a step more. Seconds
+after the kill: until the launcher noticed, until all workers are back, until the next completed
+step, until the step that was in flight is complete again. Lockstep also keeps a snapshot in memory
+after every step. torchrun is run with TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 and without (its
+default). Prints one JSON line a kill and one of medians; `back` counts the kills after which
+training went on; a step is what lies between two of the run in the middle, and `over_a_step_s` the
+next completed step less that. Lockstep's phases are those that it logs itself. --plain also kills,
+a moment before, the process that Lockstep keeps ready: another one has to be started then.
 """
 import argparse
 import json

@@ -38,3 +38,8 @@ foreach(_lib IN LISTS _cuda_libs)
 endforeach()
 # Symbols of libraries that are not there at link time (cuFile, NVSHMEM) are looked for at run time.
 target_link_options(lockstep_torch INTERFACE "-Wl,--allow-shlib-undefined")
+
+# tools/pack_first_light makes a folder that may be moved: lib/ lies beside bin/. DT_RPATH, so that libraries
+# find theirs there too.
+set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+add_link_options(-Wl,--disable-new-dtags)
