@@ -9,6 +9,7 @@ import tempfile
 import job
 
 ASK_S = 20
+LINE_CHARACTERS = 300
 # Dense bf16 peaks, in TFLOP/s, as the makers give them; the first name that is in the device's.
 PEAK_TFLOPS = (("H100 PCIe", 756), ("H100 NVL", 835), ("H100", 989), ("H200", 989), ("GH200", 989),
                ("B200", 2250), ("A100", 312))
@@ -48,7 +49,8 @@ class Ground:
         except (Exception, SystemExit) as error:
             if isinstance(error, NotRun):
                 raise
-            self.failed(f"{what}: {error or type(error).__name__}")
+            print(error, flush=True)
+            self.failed(f"{what}: {in_short(str(error)) or type(error).__name__}")
             return None
 
     def ask(self, *words, limit_s=ASK_S, statuses=(0,)):
@@ -61,16 +63,34 @@ class Ground:
                                f"{last_line(done.stderr or done.stdout)}")
         return done.stdout
 
+    def follow(self, *words, each=lambda line: None, **variables):
+        """(what a program printed, its status); each line is in the log, and seen, at once."""
+        process = subprocess.Popen([str(word) for word in words], stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True, errors="replace",
+                                   env=dict(os.environ, **variables), cwd=self.work)
+        lines = []
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+            each(line.rstrip("\n"))
+        return "".join(lines), process.wait()
+
     def check_device(self, named):
         """A build with CUDA that sees no GPU computes on the CPU and says so in one place."""
         names = [each["name"] for each in gpus()]
-        if self.device == "cuda" and not any(name in named for name in names):
+        if self.device == "cuda" and not any(name in named for name in names or ["NVIDIA"]):
             self.failed(f"it computed on {named}, not on {' or '.join(names) or 'a GPU'}")
 
     def tokens(self):
         if not (self.work / "tokens").exists():
             job.prepare_tokens(self.bin, self.work)
         return self.work / "tokens"
+
+
+def in_short(text):
+    """The first line and the last one, which says what went wrong; the log has them all."""
+    lines = [line.strip()[:LINE_CHARACTERS] for line in text.splitlines() if line.strip()]
+    return " … ".join(dict.fromkeys(lines[:1] + lines[-1:]))
 
 
 def last_line(text):

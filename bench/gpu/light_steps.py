@@ -22,9 +22,9 @@ import time
 from typing import Callable, NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench"))
-from gpu import llama_bench  # noqa: E402
-from gpu.light_ground import Ground, NotRun, gpus, last_line, peak_tflops  # noqa: E402
+sys.path[:0] = [str(ROOT / "bench" / "gpu"), str(ROOT / "bench")]
+import llama_bench  # noqa: E402
+from light_ground import Ground, NotRun, gpus, last_line, peak_tflops  # noqa: E402
 
 MIB = 1 << 20
 PROGRAMS = ("lockstep", "lockstep-worker", "gpu_test")
@@ -35,11 +35,9 @@ CONTEXT_BYTES = 4 << 30
 THREADS = min(16, os.cpu_count() or 1)
 CHECKPOINTING = {"activation_checkpoint.mode": "full"}
 OFFLOAD = {"training.enable_cpu_offload": "true", "training.threads": THREADS}
-# What to try, in this order, until the plan says that it fits: name, slots, keys. Each slot less is
-# a partial sum less.
-FITTING = (("nothing", 2, {}), ("checkpointing", 2, CHECKPOINTING),
-           ("checkpointing", 1, CHECKPOINTING),
-           ("checkpointing, offload", 1, CHECKPOINTING | OFFLOAD))
+# What to try, in this order, until the plan says that it fits.
+FITTING = (("nothing", {}), ("checkpointing", CHECKPOINTING),
+           ("checkpointing, offload", CHECKPOINTING | OFFLOAD))
 SIZES = {
     "cuda": {"model": "", "slot_tokens": 8192, "steps": 5,
              "warmup": 2, "small": "qwen-0.5b", "small_seq": 4096, "kills": 3, "restart": (),
@@ -160,10 +158,9 @@ def sanitizer(g, tool):
         "compute-sanitizer", path=f"{usual}/bin:{usual}/compute-sanitizer")
     if not found:
         raise NotRun("there is no compute-sanitizer")
-    said = g.ask(found, "--tool", tool, "--kernel-name", "kns=lockstep", "--error-exitcode", 9,
-                 "--print-limit", 20, g.program("gpu_test"), f"--gtest_filter={KERNEL_TESTS}",
-                 limit_s=600, statuses=range(-64, 256))
-    print(said, flush=True)
+    said, _ = g.follow(found, "--tool", tool, "--kernel-name", "kns=lockstep", "--error-exitcode",
+                       9, "--print-limit", 20, g.program("gpu_test"),
+                       f"--gtest_filter={KERNEL_TESTS}")
     summary = re.search(r"SUMMARY: (?:.*?\()?(\d+) errors?", said)
     tests = outcomes(said)
     g.row(tool=tool, errors=int(summary[1]) if summary else "unknown",
@@ -178,32 +175,29 @@ def sanitizer(g, tool):
 def bits(g):
     """Ranks that share the device, offload, kill and resume: the bits of one rank."""
     g.program("lockstep-worker")
-    process = subprocess.run(
-        [sys.executable, ROOT / "tests/multirank/one_device.py", *g.sizes["bits"]],
-        env=dict(os.environ, LOCKSTEP_BIN_DIR=str(g.bin)), text=True, errors="replace",
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=g.work)
-    print(process.stdout, flush=True)
-    for word, name, seconds in re.findall(r"^(ok|FAILED) +(.*?)(?: \(([\d.]+) s\))?$",
-                                          process.stdout, re.MULTILINE):
-        if word == "ok":
-            g.row(case=name, same_bits="yes", seconds=float(seconds))
-        elif name not in str(g.failures):
-            g.row(case=name, same_bits="no", seconds="")
-            g.failed(name)
-    devices = sorted(set(re.findall(r", on (.*)$", process.stdout, re.MULTILINE)))
-    for device in devices:
+
+    def case(line):
+        found = re.match(r"(ok|FAILED) +(.*?)(?: \(([\d.]+) s\))?$", line)
+        if found and found[1] == "ok":
+            g.row(case=found[2], same_bits="yes", seconds=float(found[3]))
+        elif found and found[2] not in g.failures:  # it names them once more at its end
+            g.row(case=found[2], same_bits="no", seconds="")
+            g.failed(found[2])
+    said, status = g.follow(sys.executable, ROOT / "tests/multirank/one_device.py",
+                            *g.sizes["bits"], each=case, LOCKSTEP_BIN_DIR=str(g.bin))
+    for device in sorted(set(re.findall(r", on (.*)$", said, re.MULTILINE))):
         g.check_device(device)
-    if process.returncode != 0 and not g.failures:
-        g.failed(f"one_device.py ended with {process.returncode}: {last_line(process.stdout)}")
+    if status != 0 and not g.failures:
+        g.failed(f"one_device.py ended with {status}: {last_line(said)}")
 
 
-def bench_arguments(g, model, seq, slots=2, keys=None):
+def bench_arguments(g, model, seq, keys=None):
     """llama_bench.py's, of one shape; the micro model in place of each on a CPU."""
     name = next(iter(gpus()), {"name": ""})["name"]
     return llama_bench.arguments([
         "--bin", str(g.bin), "--python", g.python or "python3", "--device", g.device,
         "--model", g.sizes["model"] or model, "--seq", str(seq),
-        "--batch", str(max(1, g.sizes["slot_tokens"] // seq)), "--accumulate", str(slots),
+        "--batch", str(max(1, g.sizes["slot_tokens"] // seq)), "--accumulate", "2",
         "--steps", str(g.sizes["steps"]), "--warmup", str(g.sizes["warmup"]),
         "--peak-tflops", str(peak_tflops(name) or 989), *settings(keys or {})])
 
@@ -229,22 +223,23 @@ def host_bytes():
 
 
 def fitting(g, model, seq):
-    """(what it takes to fit, its arguments, bytes planned), by `lockstep plan`."""
+    """(what it takes to fit, its arguments, bytes of tensors on the device), by `lockstep plan`."""
     devices = gpus()
     room = devices[0]["memory_mib"] * MIB - CONTEXT_BYTES if devices else None
     said = []
-    for name, slots, keys in FITTING:
-        a = bench_arguments(g, model, seq, slots, keys)
+    for name, keys in FITTING:
+        a = bench_arguments(g, model, seq, keys)
         # A run of the bench saves nothing, so that nothing is staged for it.
         plan = planned(g, llama_bench.lockstep_keys(a) | {"checkpoint.enable": "false"},
                        "--world-size", 1)
-        device_bytes = plan["peak_bytes"] + bytes_of(plan, "gpu")
+        tensor_bytes = plan["peak_bytes"] - plan["offloaded_bytes"]
+        device_bytes = tensor_bytes + bytes_of(plan, "gpu")
         on_host = plan["offloaded_bytes"] + bytes_of(plan, "host")
         if g.device == "cpu" or room is None or (device_bytes <= room
                                                  and on_host <= 0.8 * host_bytes()):
-            return name, a, plan["peak_bytes"]
+            return name, a, tensor_bytes
         said.append(f"{device_bytes / 2**30:.0f} GiB, and {on_host / 2**30:.0f} of the host, "
-                    f"with {name}, {slots} slots")
+                    f"with {name}")
     raise NotRun(f"{model} at {seq} tokens does not fit, says the plan: {'; '.join(said)}")
 
 
@@ -356,15 +351,18 @@ def save(g):
 
 def recovery(g):
     """Seconds from the kill of a worker to the next step, two ranks on the device."""
-    said = g.ask(sys.executable, ROOT / "bench/restart_bench.py", "--bin", g.bin, "--kills",
-                 g.sizes["kills"], *g.sizes["restart"], limit_s=600)
-    for line in map(json.loads, said.splitlines()):
-        if "failed" in line:
-            g.failed(line["failed"])
-        elif "kill" in line:
-            g.row(**{key: line.get(key, "") for key in (
+    def kill(line):
+        found = json.loads(line) if line.startswith("{") else {}
+        if "failed" in found:
+            g.failed(found["failed"])
+        elif "kill" in found:
+            g.row(**{key: found.get(key, "") for key in (
                 "kill", "rank", "detected_s", "workers_back_s", "next_step_s", "that_step_took_s",
                 "in_flight_again_s")})
+    said, status = g.follow(sys.executable, ROOT / "bench/restart_bench.py", "--bin", g.bin,
+                            "--kills", g.sizes["kills"], *g.sizes["restart"], each=kill)
+    if status != 0:
+        g.failed(f"restart_bench.py ended with {status}: {last_line(said)}")
 
 
 class Step(NamedTuple):
@@ -391,14 +389,15 @@ STEPS = (
     Step("memory", 150, memory),
     Step("save", 180, save),
     Step("recovery", 150, recovery),
+    Step("speed-8b-8l", 180, of(speed, "8b-8l", (4096, 8192))),
     Step("speed-1.5b", 200, of(speed, "qwen-1.5b", (4096, 1024, 8192))),
     Step("speed-3b", 180, of(speed, "qwen-3b", (4096,))),
     Step("pytorch-0.5b", 120, of(pytorch, "qwen-0.5b")),
+    Step("pytorch-8b-8l", 150, of(pytorch, "8b-8l")),
     Step("pytorch-1.5b", 120, of(pytorch, "qwen-1.5b")),
     Step("speed-7b", 280, of(speed, "qwen-7b", (4096,))),
     Step("pytorch-3b", 150, of(pytorch, "qwen-3b")),
     Step("speed-8b", 300, of(speed, "8b", (8192,))),
-    Step("pytorch-7b", 200, of(pytorch, "qwen-7b")),
 )
 
 
