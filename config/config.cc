@@ -1,4 +1,4 @@
-// From TOML text and flags to a Config. The only file that includes toml++.
+// From TOML text and flags to a Config. Only this file and toml_numbers.cc include toml++.
 #include "config/config.h"
 
 #define TOML_HEADER_ONLY 1

@@ -1,0 +1,78 @@
+#include "layout/device_memory.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "layout/shard_layout.h"
+#include "layout/stage_work.h"
+#include "layout/wrap.h"
+
+namespace lockstep::layout {
+namespace {
+
+constexpr int64_t kFloat = 4;
+
+int64_t gib(double n) { return static_cast<int64_t>(n * static_cast<double>(1 << 30)); }
+
+// cuda_attention.cc, backward: sums of dq in fp32; dq, dk and dv, of all query heads and of key
+// heads. Forward: a log sum for each row and head, of all layers that keep theirs.
+int64_t flash_bytes(const Config& config, const ModelSpec& spec, const DeviceRates& rates) {
+  const StageWork work(config, spec, rates);
+  if (spec.shape.family == ModelFamily::kLinear || !work.flash()) return 0;
+  const DecoderShape& s = spec.shape;
+  const int64_t rows = config.training.local_batch_size * config.training.seq_len;
+  const int64_t query = rows * s.n_heads * s.head_dim, key = rows * s.n_kv_heads * s.head_dim;
+  const int64_t expanded = s.n_heads == s.n_kv_heads ? 0 : 2 * query;
+  const bool keeps = config.activation_checkpoint.mode == Recompute::kNone;
+  return work.flash_splits() * query * kFloat + 2 * (query + 2 * key + expanded) +
+         (keeps ? s.n_layers : 1) * rows * s.n_heads * kFloat;
+}
+
+// ShardState::host: of each unit master, m and v, from the start of the run. Where state is
+// offloaded it lies there itself, and what is updated passes through a buffer.
+std::vector<MemoryRow> pinned_rows(const Config& config, const ModelSpec& spec,
+                                   const Strategy& strategy) {
+  int64_t state = 0, largest = 0;
+  for (const WrappedUnit& run :
+       wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
+    if (run.spec.frozen) continue;
+    const int64_t held =
+        ShardLayout::create(run.spec.tiles(), strategy.map.world_size, strategy.shard_size)
+            .held_elements();
+    state += 3 * page_locked_bytes(held * kFloat);
+    largest = std::max(largest, held);
+  }
+  std::vector<MemoryRow> rows{{"page-locked: master, m and v", state}};
+  if (strategy.offload && strategy.bf16)
+    rows.push_back({"page-locked: copy on its way back", page_locked_bytes(2 * largest)});
+  return rows;
+}
+
+int64_t sum_of(const std::vector<MemoryRow>& rows) {
+  int64_t sum = 0;
+  for (const MemoryRow& row : rows) sum += row.bytes;
+  return sum;
+}
+
+}  // namespace
+
+int64_t page_locked_bytes(int64_t bytes) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(bytes)));
+}
+
+DeviceMemory device_memory(const MemoryPlan& plan, const Config& config, const ModelSpec& spec,
+                           const Ranks& ranks, const DeviceRates& rates) {
+  DeviceMemory memory;
+  memory.device = {{"tensors, at their most", plan.device_bytes()},
+                   {"attention, beside the plan's", flash_bytes(config, spec, rates)}};
+  memory.device.insert(memory.device.end(), plan.gpu.begin(), plan.gpu.end());
+  memory.device.push_back({"context and libraries", gib(rates.context_gib)});
+  memory.host = pinned_rows(config, spec, ranks.strategy(config));
+  memory.host.insert(memory.host.end(), plan.host.begin(), plan.host.end());
+  memory.device_bytes = sum_of(memory.device);
+  memory.host_bytes = sum_of(memory.host);
+  memory.capacity_bytes = gib(rates.memory_gib);
+  return memory;
+}
+
+}  // namespace lockstep::layout

@@ -1,0 +1,25 @@
+// What a run takes of a GPU, and of its host, beside the tensors of MemoryPlan: `lockstep plan
+// --device`. Estimates that nobody has measured. Pure.
+#pragma once
+
+#include "layout/device_rates.h"
+#include "layout/memory_plan.h"
+
+namespace lockstep::layout {
+
+struct DeviceMemory {
+  std::vector<MemoryRow> device;             // the tensors, and all that is beside them
+  std::vector<MemoryRow> host;               // MemoryPlan::host, and what is page-locked
+  int64_t device_bytes = 0, host_bytes = 0;  // their sums
+  int64_t capacity_bytes = 0;
+
+  bool fits() const { return device_bytes <= capacity_bytes; }
+};
+// Requires: `plan` is that of `config`, `spec` and `ranks`; rates.gpu().
+DeviceMemory device_memory(const MemoryPlan& plan, const Config& config, const ModelSpec& spec,
+                           const Ranks& ranks, const DeviceRates& rates);
+
+// LibTorch's allocator of page-locked memory gives powers of two.
+int64_t page_locked_bytes(int64_t bytes);
+
+}  // namespace lockstep::layout

@@ -1,0 +1,337 @@
+#include "layout/step_time.h"
+
+#include <map>
+
+#include "layout/exchange_plan.h"
+#include "layout/fold_order.h"
+#include "layout/round_plan.h"
+#include "layout/shard_layout.h"
+#include "layout/wrap.h"
+
+namespace lockstep::layout {
+namespace {
+
+constexpr double kFloat = 4, kDouble = 8;
+constexpr double kAddTile_s = 1.5e-9;  // fold_and_norm's loop over the tiles of all ranks
+constexpr int64_t kFlags = 6;          // share_sums: beside two numbers a slot
+
+double as_double(int64_t n) { return static_cast<double>(n); }
+
+// Sums of slots on rank 0, of `elements` each: FoldTree's kernels.
+class Fold {
+ public:
+  Fold(int64_t elements, Reduction reduction) : elements_(elements), order_(reduction) {}
+  void push(const SlotRun& run, bool fp32, Operations& ops) {
+    const int additions = order_.push(run);
+    const double piece = fp32 ? kFloat : kFloat / 2;
+    if (additions == 0) {
+      ops.push_back({.what = "first of a sum",
+                     .engine = Engine::kCopy,
+                     .bytes = as_double(elements_) * (piece + kFloat)});
+      return;
+    }
+    ops.push_back({.what = "added", .bytes = as_double(elements_) * (piece + 2 * kFloat)});
+    merge(additions - 1, ops);
+  }
+  void end_round(Operations& ops) { merge(order_.end_round(), ops); }
+  void finish(Operations& ops) {
+    merge(static_cast<int>(order_.open()) - 1, ops);
+    order_.clear();
+  }
+  void clear() { order_.clear(); }
+
+ private:
+  void merge(int times, Operations& ops) const {
+    if (times > 0)
+      ops.push_back(
+          {.what = "sums added", .bytes = as_double(elements_) * 3 * kFloat, .times = times});
+  }
+  int64_t elements_;
+  FoldOrder order_;
+};
+
+// A unit's parameters and gradients in flight.
+struct UnitTime {
+  UnitTime(const UnitSpec& unit, const Strategy& strategy)
+      : spec(&unit),
+        layout(ShardLayout::create(unit.tiles(), strategy.map.world_size, strategy.shard_size)),
+        of_rank(layout.padded_elements(), Reduction::kTree),
+        of_group(layout.held_elements(), Reduction::kTree),
+        of_all(layout.owned_elements(), strategy.reduction) {}
+  const UnitSpec* spec;
+  ShardLayout layout;
+  bool gathered = false;
+  double gather_done = 0;
+  const ExchangePlan* travelling = nullptr;
+  bool second_leg = false;
+  double exchange_done = 0;
+  Fold of_rank, of_group, of_all;
+};
+
+class TimeWalk {
+ public:
+  TimeWalk(const Config& config, const ModelSpec& spec, const Strategy& strategy, int64_t per_node,
+           const DeviceRates& rates)
+      : config_(config),
+        strategy_(strategy),
+        rates_(rates),
+        clocks_(rates),
+        work_(config, spec, rates),
+        stage_units_(stages_of(spec)),
+        wrapped_(wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
+    const int64_t w = strategy.map.world_size, s = strategy.shard_size;
+    world_ = {w, 1, per_node};
+    shard_ = {s, 1, per_node};
+    copies_ = {w / s, s, per_node};
+    std::vector<UnitPlace> places;
+    for (const WrappedUnit& run : wrapped_) {
+      units_.emplace_back(run.spec, strategy_);
+      for (size_t i = 0; i < run.first_params.size(); ++i)
+        places.push_back({static_cast<int>(units_.size()) - 1, run.spec.frozen});
+    }
+    round_ = RoundPlan::training(stage_units_, places, strategy_);
+  }
+
+  // TrainingStep::run
+  StepTime step() {
+    const int64_t rounds = strategy_.map.rounds();
+    std::vector<ExchangePlan> exchanges;
+    for (int64_t round = 0; round < rounds; ++round)
+      exchanges.push_back(ExchangePlan::create(strategy_, round, 0));
+    for (const ExchangePlan& exchange : exchanges) train_slot(exchange);
+    share_sums();
+    fold_and_norm();
+    for (size_t i = 0; i < units_.size(); ++i) start_whole_sum(i), update(units_[i]);
+    clocks_.wait_for_device(StepPhase::kUpdate);
+    StepTime time;
+    time.phases = clocks_.phases();
+    time.received = clocks_.received();
+    return time;
+  }
+
+ private:
+  UnitTime& unit(int gathered) { return units_[static_cast<size_t>(gathered)]; }
+
+  // Schedule::train_slot
+  void train_slot(const ExchangePlan& exchange) {
+    for (const RoundItem& item : round_.items) {
+      for (const int u : item.gather) start_gather(unit(u));
+      for (const int u : item.needed)
+        clocks_.wait_until(StepPhase::kGatherWait, unit(u).gather_done);
+      if (item.pass == Pass::kLoss) finish_exchanges();
+      compute(item);
+      for (const int u : item.gather_after) start_gather(unit(u));
+      for (const int u : item.release) unit(u).gathered = false;
+      for (const int u : item.finish) finish(unit(u));
+      for (const int u : item.advance) advance(unit(u));
+      for (const int u : item.start) start(unit(u), exchange);
+    }
+  }
+
+  void start_gather(UnitTime& u) {
+    if (strategy_.shard_size == 1 || u.gathered) return;
+    u.gathered = true;
+    const double bytes = as_double(u.layout.padded_elements() * strategy_.compute_bytes());
+    u.gather_done = clocks_.start(StepPhase::kGatherWait, all_gather(bytes, shard_, rates_));
+  }
+
+  void compute(const RoundItem& item) {
+    const int64_t layer = static_cast<int64_t>(item.stage) - 1;
+    switch (item.pass) {
+      case Pass::kForward:
+        return clocks_.compute(StepPhase::kForward, item.stage == 0 ? work_.embedding_forward()
+                                                                    : work_.layer_forward(layer));
+      case Pass::kLoss:
+        clocks_.compute(StepPhase::kLoss, work_.head());
+        return clocks_.wait_for_device(StepPhase::kLoss);  // HeadStage::run reads the losses
+      case Pass::kBackward:
+        if (item.stage == 0)
+          return clocks_.compute(StepPhase::kBackward, work_.embedding_backward());
+        clocks_.compute(StepPhase::kRecompute, work_.layer_again(layer));
+        return clocks_.compute(StepPhase::kBackward, work_.layer_backward(layer));
+    }
+  }
+
+  // GradExchange::start
+  void start(UnitTime& u, const ExchangePlan& plan) {
+    Operations ops;
+    if (plan.sums_slots && plan.slot) u.of_rank.push({*plan.slot, 1}, !strategy_.bf16, ops);
+    clocks_.compute(StepPhase::kFold, ops);
+    if (!plan.travels) return;
+    u.travelling = &plan;
+    if (plan.sums_slots) u.of_rank.clear();
+    if (plan.native) {
+      const double bytes = 2 * as_double(u.layout.padded_elements()) * kFloat;
+      clocks_.compute(StepPhase::kFold,
+                      {{.what = "as fp32", .engine = Engine::kCopy, .bytes = 0.75 * bytes}});
+      u.exchange_done = clocks_.start(StepPhase::kExchangeWait, all_gather(bytes, world_, rates_));
+      return;
+    }
+    u.exchange_done = ship(plan.in_group, u.layout.held_elements(), shard_);
+  }
+
+  // Shipment::start: piece k of all members together.
+  double ship(const Leg& leg, int64_t part_elements, const Members& members) {
+    double done = 0;
+    const double part = as_double(part_elements * leg.element_bytes());
+    for (size_t k = 0; k < leg.buffers(); ++k) {
+      int64_t senders = 0;
+      for (size_t m = 0; m < leg.members(); ++m) senders += k < leg.of(m).size();
+      done = clocks_.start(StepPhase::kExchangeWait, all_to_all(part, senders, members, rates_));
+    }
+    return done;
+  }
+
+  void advance(UnitTime& u) {
+    if (u.travelling == nullptr || u.second_leg || !u.travelling->two_legs()) return;
+    clocks_.wait_until(StepPhase::kExchangeWait, u.exchange_done);
+    const ExchangePlan& plan = *u.travelling;
+    Operations ops;
+    for (size_t i = 0; plan.sums_in_group && i < plan.in_group.runs.size(); ++i)
+      u.of_group.push(plan.in_group.runs[i], plan.in_group.fp32, ops);
+    u.of_group.clear();
+    clocks_.compute(StepPhase::kFold, ops);
+    u.exchange_done = ship(plan.among_groups, u.layout.owned_elements(), copies_);
+    u.second_leg = true;
+  }
+
+  void finish(UnitTime& u) {
+    if (u.travelling == nullptr) return;
+    advance(u);
+    const ExchangePlan& plan = *u.travelling;
+    clocks_.wait_until(StepPhase::kExchangeWait, u.exchange_done);
+    Operations ops;
+    if (plan.native) {
+      u.of_all.push(plan.round, /*fp32=*/true, ops);
+    } else {
+      for (const SlotRun& run : plan.last_leg().runs) u.of_all.push(run, plan.last_leg().fp32, ops);
+    }
+    u.of_all.end_round(ops);
+    clocks_.compute(StepPhase::kFold, ops);
+    u.travelling = nullptr;
+    u.second_leg = false;
+  }
+
+  void finish_exchanges() {
+    for (const int u : round_.travelling) finish(unit(u));
+  }
+
+  void share_sums() {
+    finish_exchanges();
+    for (UnitTime& u : units_) u.gathered = false;
+    host_gather((2 * as_double(config_.slots()) + kFlags) * kDouble * as_double(world_.count),
+                StepPhase::kOther);
+  }
+
+  // Over Gloo: `bytes` of all ranks to every rank.
+  void host_gather(double bytes, StepPhase phase) {
+    if (world_.count == 1) return;
+    clocks_.wait(phase,
+                 rates_.host_collective_us * 1e-6 + bytes / (rates_.host_network_gb_per_s * 1e9));
+  }
+
+  void fold_and_norm() {
+    Operations ops;
+    double tiles = 0;
+    for (UnitTime& u : units_) {
+      if (u.spec->frozen) continue;
+      u.of_all.finish(ops);
+      ops.push_back({.what = "scaled, squares of tiles",
+                     .bytes = 2 * kFloat * as_double(u.layout.owned_elements())});
+      tiles += as_double(u.layout.tiles_per_rank * world_.count);
+    }
+    clocks_.compute(StepPhase::kNorm, ops);
+    clocks_.wait_for_device(StepPhase::kNorm);
+    host_gather(tiles * kDouble, StepPhase::kNorm);
+    clocks_.wait(StepPhase::kNorm, tiles * kAddTile_s);
+  }
+
+  // TrainingStep::update: a copy of the state takes the whole sum; the next unit's travels already.
+  void start_whole_sum(size_t i) {
+    if (copies_.count == 1) return;
+    for (const size_t u : {i, i + 1}) {
+      if (u >= units_.size() || u < next_sum_ || units_[u].spec->frozen) continue;
+      const double bytes = as_double(units_[u].layout.held_elements()) * kFloat;
+      units_[u].exchange_done =
+          clocks_.start(StepPhase::kUpdate, all_gather(bytes, copies_, rates_));
+      next_sum_ = u + 1;
+    }
+    clocks_.wait_until(StepPhase::kUpdate, units_[i].exchange_done);
+  }
+
+  void update(const UnitTime& u) {
+    if (u.spec->frozen) return;
+    const double held = as_double(u.layout.held_elements());
+    const int64_t segments =
+        std::max<int64_t>(1, std::ssize(u.spec->params) / strategy_.shard_size);
+    if (strategy_.offload && rates_.gpu()) return update_on_host(held);
+    Operation adamw{.what = "AdamW", .bytes = 7 * kFloat * held / as_double(segments)};
+    adamw.times = segments;
+    Operations ops{adamw};
+    if (strategy_.bf16) ops.push_back({.what = "copy in bf16", .bytes = 1.5 * kFloat * held});
+    clocks_.compute(StepPhase::kUpdate, ops);
+  }
+
+  // The gradient goes to the host, the copy in the compute type comes back; nothing overlaps.
+  void update_on_host(double held) {
+    const double moved = held * (kFloat + as_double(strategy_.compute_bytes()));
+    clocks_.wait(StepPhase::kUpdate, moved / (rates_.host_link_gb_per_s * 1e9) +
+                                         8.5 * kFloat * held / (rates_.host_memory_gb_per_s * 1e9));
+  }
+
+  const Config& config_;
+  Strategy strategy_;
+  const DeviceRates& rates_;
+  StepClocks clocks_;
+  StageWork work_;
+  std::vector<StageUnits> stage_units_;
+  std::vector<WrappedUnit> wrapped_;
+  std::vector<UnitTime> units_;
+  RoundPlan round_;
+  Members world_, shard_, copies_;
+  size_t next_sum_ = 0;
+};
+
+}  // namespace
+
+int64_t Members::near() const {
+  return std::clamp<int64_t>((per_node + stride - 1) / stride, 1, count);
+}
+
+Transfer all_gather(double bytes, const Members& m, const DeviceRates& rates) {
+  if (m.count == 1) return {};
+  const double received = bytes * as_double(m.count - 1) / as_double(m.count);
+  const double far = bytes * as_double(m.count - m.near()) / as_double(m.count);
+  const double per_rank = far / as_double(m.near());  // through its part of the node's network
+  const double near = received - per_rank;
+  return {std::max(received * (m.near() > 1) / (rates.node_gb_per_s * 1e9),
+                   per_rank / (rates.network_gb_per_s * 1e9)),
+          near, per_rank};
+}
+
+Transfer all_to_all(double part_bytes, int64_t senders, const Members& m,
+                    const DeviceRates& rates) {
+  if (m.count == 1) return {};
+  const int64_t near_senders = std::min(senders, m.near());
+  const double near = part_bytes * as_double(std::max<int64_t>(0, near_senders - 1)),
+               far = part_bytes * as_double(senders - near_senders);
+  return {std::max(near / (rates.node_gb_per_s * 1e9), far / (rates.network_gb_per_s * 1e9)), near,
+          far};
+}
+
+StepTime plan_step_time(const Config& config, const ModelSpec& spec, const Ranks& ranks,
+                        const DeviceRates& rates) {
+  const int64_t per_node =
+      ranks.per_node > 0 ? ranks.per_node : static_cast<int64_t>(rates.ranks_per_node);
+  const Strategy strategy = Ranks{ranks.world_size, per_node}.strategy(config);
+  StepTime time = TimeWalk(config, spec, strategy, per_node, rates).step();
+  for (const PhaseTime& phase : time.phases) time.total_s += phase.seconds;
+  const Config::Training& t = config.training;
+  time.tokens_per_s = as_double(config.slots() * t.local_batch_size * t.seq_len) / time.total_s;
+  time.tokens_per_s_rank = time.tokens_per_s / as_double(ranks.world_size);
+  time.mfu =
+      time.tokens_per_s_rank * spec.flops_per_token(t.seq_len) / (rates.bf16_peak_tflops * 1e12);
+  return time;
+}
+
+}  // namespace lockstep::layout

@@ -1,0 +1,332 @@
+// The arithmetic of a step's time, by hand. bench/plan_time.py compares it with measured steps.
+#include "layout/step_time.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "layout/decoder_model.h"
+#include "layout/device_memory.h"
+#include "layout/stage_work.h"
+#include "layout/step_clocks.h"
+
+namespace lockstep::layout {
+namespace {
+
+// A GPU on which all figures come out even, and nothing costs anything beside its work.
+DeviceRates even_gpu() {
+  DeviceRates r = *built_in_device("h100");
+  r.name = "even";
+  r.bf16_peak_tflops = r.bf16_gemm_tflops = r.fp32_gemm_tflops = 1;
+  r.attention_share = r.attention_backward_share = 1;
+  r.memory_gb_per_s = 1000;
+  r.bf16_kernel_share = r.fp32_kernel_share = 1;
+  r.exponentials_per_ns = 1;
+  r.kernel_us = r.launch_us = r.collective_us = r.host_collective_us = 0;
+  r.ranks_per_node = 4;
+  r.node_gb_per_s = 100;
+  r.network_gb_per_s = 10;
+  r.host_network_gb_per_s = 1;
+  return r;
+}
+
+Config small(ShardingStrategy strategy, int64_t slots = 8) {
+  Config c;
+  c.model.dim = 512;
+  c.model.n_heads = 8;
+  c.model.n_kv_heads = 4;
+  c.model.head_dim = 64;
+  c.model.ffn_dim = 1408;
+  c.model.n_layers = 4;
+  c.model.vocab_size = 131072;  // chunks of 64 rows
+  c.training.local_batch_size = 1;
+  c.training.seq_len = 128;
+  c.training.slots = slots;
+  c.training.mixed_precision_param = FloatType::kBfloat16;
+  c.parallelism.strategy = strategy;
+  return c;
+}
+
+ModelSpec model_of(const Config& config) {
+  return create(shape_of_keys(config, 0).value(), config.lora);
+}
+
+StepTime time_of(const Config& config, int64_t world_size, const DeviceRates& rates) {
+  return plan_step_time(config, model_of(config), {world_size}, rates);
+}
+
+double sum_of(const StepTime& time) {
+  double sum = 0;
+  for (const PhaseTime& phase : time.phases) sum += phase.seconds;
+  return sum;
+}
+
+const Operation& find(const Operations& ops, std::string_view what) {
+  for (const Operation& op : ops)
+    if (op.what == what) return op;
+  ADD_FAILURE() << "no " << what;
+  static const Operation none;
+  return none;
+}
+
+TEST(Operation, TakesTheLongestOfItsFlopsBytesAndExponentials) {
+  const DeviceRates r = even_gpu();
+  EXPECT_DOUBLE_EQ(seconds_of({.engine = Engine::kProduct, .flops = 2e12, .bytes = 1e12}, r), 2);
+  EXPECT_DOUBLE_EQ(seconds_of({.engine = Engine::kProduct, .flops = 1e12, .bytes = 3e12}, r), 3);
+  EXPECT_DOUBLE_EQ(seconds_of({.bytes = 1e12, .exps = 4e9}, r), 4);
+  EXPECT_DOUBLE_EQ(seconds_of({.bytes = 1e12, .serial_s = 5}, r), 5);
+  EXPECT_DOUBLE_EQ(seconds_of({.bytes = 1e12, .times = 6}, r), 6);
+}
+
+TEST(Operation, OurKernelsReachAShareAndEachKernelCostsSomething) {
+  DeviceRates r = even_gpu();
+  r.bf16_kernel_share = 0.5;
+  r.fp32_kernel_share = 0.25;
+  r.attention_backward_share = 0.1;
+  EXPECT_DOUBLE_EQ(seconds_of({.width = 2, .bytes = 1e12}, r), 2);
+  EXPECT_DOUBLE_EQ(seconds_of({.width = 4, .bytes = 1e12}, r), 4);
+  EXPECT_DOUBLE_EQ(seconds_of({.engine = Engine::kCopy, .bytes = 1e12}, r), 1);
+  EXPECT_DOUBLE_EQ(seconds_of({.engine = Engine::kAttentionBackward, .flops = 1e12}, r), 10);
+  r.kernel_us = 2e6;
+  EXPECT_DOUBLE_EQ(seconds_of({.engine = Engine::kCopy, .bytes = 1e12, .times = 3}, r), 9);
+}
+
+TEST(StageWork, ABlocksProductsAreThoseOfItsMatrices) {
+  const Config config = small(ShardingStrategy::kSingle);
+  const ModelSpec spec = model_of(config);
+  const DeviceRates rates = even_gpu();
+  const StageWork work(config, spec, rates);
+  double flops = 0, backward = 0, matrices = 0;
+  for (const Operation& op : work.layer_forward(0))
+    if (op.engine == Engine::kProduct) flops += op.flops;
+  for (const Operation& op : work.layer_backward(0))
+    if (op.engine == Engine::kProduct) backward += op.flops;
+  for (const ParamSpec& param : spec.units[1].params)
+    if (param.decays()) matrices += static_cast<double>(param.elements());
+  EXPECT_DOUBLE_EQ(flops, 2 * 128 * matrices);
+  EXPECT_DOUBLE_EQ(backward, 2 * flops);
+}
+
+// 128 rows in two chunks: each reads and writes the fp32 sum of the weight's gradient.
+TEST(StageWork, EachChunkOfTheHeadReadsAndWritesTheSumOfTheWeightsGradient) {
+  const Config config = small(ShardingStrategy::kSingle);
+  const ModelSpec spec = model_of(config);
+  const DeviceRates rates = even_gpu();
+  const Operations ops = StageWork(config, spec, rates).head();
+  const double v = 131072, d = 512, n = 64;
+  EXPECT_EQ(find(ops, "logits").times, 2);
+  EXPECT_DOUBLE_EQ(find(ops, "logits").bytes, 2 * (n * d + v * d + n * v));
+  const Operation& grad = find(ops, "logits, weight's gradient");
+  EXPECT_EQ(grad.times, 2);
+  EXPECT_DOUBLE_EQ(grad.flops, 2 * n * v * d);
+  EXPECT_DOUBLE_EQ(grad.bytes, 2 * n * (v + d) + 8 * v * d);
+  EXPECT_DOUBLE_EQ(find(ops, "sum of the weight's gradient, zeroed").bytes, 4 * v * d);
+}
+
+TEST(StageWork, FusedAttentionOfAGpuSeesHalfOfThePairsAndAWindowFewer) {
+  Config config = small(ShardingStrategy::kSingle);
+  ModelSpec spec = model_of(config);
+  const DeviceRates rates = even_gpu();
+  const StageWork work(config, spec, rates);
+  EXPECT_DOUBLE_EQ(work.scores(0), 8 * 128 * 129 / 2);
+  EXPECT_EQ(work.flash_splits(), (132 + 7) / 8);
+  EXPECT_DOUBLE_EQ(find(work.layer_forward(0), "attention").flops, 4 * 64 * work.scores(0));
+  EXPECT_DOUBLE_EQ(find(work.layer_backward(0), "attention, backward").flops,
+                   10 * 64 * work.scores(0));
+  spec.shape.windows.assign(4, 2);  // a query sees itself and the one before
+  EXPECT_DOUBLE_EQ(StageWork(config, spec, rates).scores(0), 8 * (1 + 127 * 2));
+  config.model.fused_attention = false;
+  EXPECT_DOUBLE_EQ(StageWork(config, spec, rates).scores(0), 8 * 128 * 128);
+}
+
+TEST(Transfer, GathersComeIntoANodeOnceAndExchangesStraightFromEach) {
+  const DeviceRates r = even_gpu();
+  // One node of 4: three quarters of 400 GB at 100 GB/s.
+  EXPECT_DOUBLE_EQ(all_gather(400e9, {4, 1, 4}, r).seconds, 3);
+  // Two nodes of 4: half of 80 GB comes in through four ranks' network of 10 GB/s.
+  EXPECT_DOUBLE_EQ(all_gather(80e9, {8, 1, 4}, r).seconds, 1);
+  EXPECT_DOUBLE_EQ(all_gather(80e9, {8, 1, 4}, r).far_bytes, 10e9);
+  // Ranks 0, 4: one a node.
+  EXPECT_DOUBLE_EQ(all_gather(80e9, {2, 4, 4}, r).seconds, 4);
+  EXPECT_DOUBLE_EQ(all_gather(80e9, {1, 1, 4}, r).seconds, 0);
+  // Three parts from the node, four from the other one.
+  const Transfer t = all_to_all(10e9, 8, {8, 1, 4}, r);
+  EXPECT_DOUBLE_EQ(t.near_bytes, 30e9);
+  EXPECT_DOUBLE_EQ(t.far_bytes, 40e9);
+  EXPECT_DOUBLE_EQ(t.seconds, 4);
+}
+
+constexpr size_t kForward = static_cast<size_t>(StepPhase::kForward),
+                 kGather = static_cast<size_t>(StepPhase::kGatherWait);
+
+TEST(StepClocks, ACollectiveTravelsWhileTheDeviceComputes) {
+  DeviceRates r = even_gpu();
+  StepClocks clocks(r);
+  const double done = clocks.start(StepPhase::kGatherWait, {.seconds = 3});
+  clocks.compute(StepPhase::kForward, {{.bytes = 2e12}});
+  clocks.wait_until(StepPhase::kGatherWait, done);
+  EXPECT_DOUBLE_EQ(clocks.phases()[kForward].seconds, 2);
+  EXPECT_DOUBLE_EQ(clocks.phases()[kGather].seconds, 1);
+  // Not before what the device was given ahead of it; a CPU computes nothing meanwhile.
+  EXPECT_DOUBLE_EQ(clocks.start(StepPhase::kGatherWait, {.seconds = 1}), 4);
+  r.multiprocessors = 0;
+  StepClocks cpu(r);
+  cpu.start(StepPhase::kGatherWait, {.seconds = 3});
+  cpu.compute(StepPhase::kForward, {{.bytes = 2e12}});
+  EXPECT_DOUBLE_EQ(cpu.phases()[kGather].seconds, 3);
+  EXPECT_DOUBLE_EQ(cpu.phases()[kForward].seconds, 2);
+}
+
+TEST(StepClocks, LaunchesAreThePriceWhereKernelsAreShort) {
+  DeviceRates r = even_gpu();
+  r.launch_us = 1e6;
+  StepClocks clocks(r);
+  clocks.compute(StepPhase::kForward, {{.bytes = 1e10, .times = 5}});
+  EXPECT_DOUBLE_EQ(clocks.phases()[kForward].seconds, 5);
+}
+
+// Of the even device alone: 28 bytes and 6 for the copy; 8 for the squares; 6 for a first slot.
+TEST(StepTime, StateCostsItsBytesOnce) {
+  const Config config = small(ShardingStrategy::kSingle, 1);
+  const ModelSpec spec = model_of(config);
+  const StepTime time = time_of(config, 1, even_gpu());
+  const double elements = static_cast<double>(spec.tiles() * kTileElements);
+  EXPECT_NEAR(time.at(StepPhase::kUpdate).seconds, 34 * elements / 1e12, 1e-9);
+  EXPECT_NEAR(time.at(StepPhase::kFold).seconds, 6 * elements / 1e12, 1e-9);
+  EXPECT_NEAR(time.at(StepPhase::kNorm).seconds,
+              8 * elements / 1e12 + 1.5e-9 * static_cast<double>(spec.tiles()), 1e-9);
+  EXPECT_EQ(time.received.seconds, 0);
+}
+
+// Four slots: a first, three added, one of them joins two sums.
+TEST(StepTime, TheFoldAddsAsTheTreeDoes) {
+  const Config config = small(ShardingStrategy::kSingle, 4);
+  const double elements = static_cast<double>(model_of(config).tiles() * kTileElements);
+  EXPECT_NEAR(time_of(config, 1, even_gpu()).at(StepPhase::kFold).seconds,
+              (6 + 10 + 6 + 10 + 12) * elements / 1e12, 1e-9);
+}
+
+TEST(StepTime, PhasesSumToTheStepAndMfuIsItsFlops) {
+  for (const ShardingStrategy strategy :
+       {ShardingStrategy::kDdp, ShardingStrategy::kFullShard, ShardingStrategy::kHybrid,
+        ShardingStrategy::kShardGradOp})
+    for (const int64_t w : {2, 8, 12}) {
+      const Config config = small(strategy, 12);
+      const StepTime time = time_of(config, w, *built_in_device("h100"));
+      EXPECT_DOUBLE_EQ(sum_of(time), time.total_s) << strategy << " " << w;
+      EXPECT_NEAR(time.tokens_per_s, 12 * 128 / time.total_s, 1e-6);
+      EXPECT_NEAR(time.mfu,
+                  time.tokens_per_s * model_of(config).flops_per_token(128) /
+                      (static_cast<double>(w) * 989e12),
+                  1e-12);
+      for (const PhaseTime& phase : time.phases) EXPECT_GE(phase.seconds, 0);
+    }
+}
+
+// Each rate, doubled or halved where it is a cost: no step gets slower, and some step gets faster.
+TEST(StepTime, ABetterDeviceIsNeverSlower) {
+  for (const RateField& field : rate_fields()) {
+    const std::string key = field.key;
+    if (key.ends_with("_gib") || key == "ranks_per_node" || key == "multiprocessors") continue;
+    bool faster = false;
+    for (const bool bf16 : {false, true})
+      for (const bool offload : {false, true}) {
+        Config config = small(ShardingStrategy::kHybrid, 16);
+        config.training.enable_cpu_offload = offload;
+        config.activation_checkpoint.mode = Recompute::kFull;
+        config.training.seq_len = 4096;  // products that take longer than their launch
+        if (!bf16) config.training.mixed_precision_param = FloatType::kFloat32;
+        DeviceRates better = *built_in_device("a100");
+        const double before = time_of(config, 16, better).total_s;
+        better.*field.member *= key.ends_with("_us") ? 0.5 : 2;
+        const double after = time_of(config, 16, better).total_s;
+        EXPECT_LE(after, before * (1 + 1e-12)) << key;
+        faster |= after < before * (1 - 1e-9);
+      }
+    EXPECT_TRUE(faster || key == "bf16_peak_tflops" || key == "exponentials_per_ns") << key;
+  }
+}
+
+TEST(StepTime, CheckpointingComputesAgainAndMoreRanksComputeLess) {
+  Config config = small(ShardingStrategy::kFullShard, 16);
+  const DeviceRates& h100 = *built_in_device("h100");
+  EXPECT_EQ(time_of(config, 8, h100).at(StepPhase::kRecompute).seconds, 0);
+  const double two = time_of(config, 2, h100).total_s, eight = time_of(config, 8, h100).total_s;
+  EXPECT_LT(eight, two);
+  config.activation_checkpoint.mode = Recompute::kFull;
+  EXPECT_GT(time_of(config, 8, h100).at(StepPhase::kRecompute).seconds, 0);
+  EXPECT_GT(time_of(config, 8, h100).total_s, eight);
+}
+
+TEST(DeviceMemory, CountsTheContextAndPowersOfTwoOfPageLockedState) {
+  EXPECT_EQ(page_locked_bytes(1024), 1024);
+  EXPECT_EQ(page_locked_bytes(1025), 2048);
+  const Config config = small(ShardingStrategy::kFullShard);
+  const ModelSpec spec = model_of(config);
+  const Ranks ranks{8, 8};
+  const MemoryPlan plan = plan_memory(config, spec, ranks);
+  DeviceRates rates = even_gpu();
+  const DeviceMemory memory = device_memory(plan, config, spec, ranks, rates);
+  int64_t device = 0, host = 0;
+  for (const MemoryRow& row : memory.device) device += row.bytes;
+  for (const MemoryRow& row : memory.host) host += row.bytes;
+  EXPECT_EQ(device, memory.device_bytes);
+  EXPECT_EQ(host, memory.host_bytes);
+  EXPECT_GT(memory.device_bytes, plan.device_bytes() + (int64_t{3} << 28));  // 0.75 GiB
+  int64_t held = 0;                                                          // of a rank, in fp32
+  for (const UnitSpec& unit : spec.units) held += (unit.tiles() + 7) / 8 * kTileElements * 4;
+  EXPECT_GE(memory.host.front().bytes, 3 * held);
+  EXPECT_LE(memory.host.front().bytes, 6 * held);
+  EXPECT_TRUE(memory.fits());
+  rates.memory_gib = 1;
+  EXPECT_FALSE(device_memory(plan, config, spec, ranks, rates).fits());
+}
+
+std::vector<TomlNumber> numbers() {
+  std::vector<TomlNumber> all;
+  for (const RateField& field : rate_fields())
+    all.push_back({field.key, (*built_in_device("a100")).*field.member, "rates.toml:1"});
+  return all;
+}
+
+TEST(DeviceRates, AFileHasTheKeysOfABuiltInDeviceAndEachErrorNamesItsKey) {
+  const auto read = rates_of("mine", numbers());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read.value().name, "mine");
+  for (const RateField& field : rate_fields())
+    EXPECT_EQ(read.value().*field.member, (*built_in_device("a100")).*field.member) << field.key;
+
+  const auto said = [](const std::vector<TomlNumber>& all, const std::string& words) {
+    const auto rates = rates_of("mine", all);
+    ASSERT_FALSE(rates.ok()) << words;
+    EXPECT_EQ(rates.error().code, Code::kConfig);
+    EXPECT_NE(rates.error().message.find(words), std::string::npos) << rates.error().message;
+  };
+  auto wrong = numbers();
+  wrong[3].key = "fp32_gemm_tflop";
+  said(wrong, "unknown key fp32_gemm_tflop; did you mean fp32_gemm_tflops?");
+  auto missing = numbers();
+  missing.erase(missing.begin() + 5);
+  said(missing, rate_fields()[5].key);
+  for (const double bad : {0.0, -1.0, std::nan("")}) {
+    auto small = numbers();
+    small[1].value = bad;
+    said(small, "bf16_gemm_tflops");
+  }
+}
+
+TEST(DeviceRates, BuiltInDevicesAreWhole) {
+  EXPECT_EQ(built_in_devices(), "h100, h200, a100, gh200");
+  EXPECT_EQ(built_in_device("h1000"), nullptr);
+  for (const char* name : {"h100", "h200", "a100", "gh200"}) {
+    const DeviceRates& d = *built_in_device(name);
+    EXPECT_TRUE(d.gpu());
+    for (const RateField& field : rate_fields())
+      EXPECT_GE(d.*field.member, field.least) << name << " " << field.key;
+    EXPECT_LT(d.bf16_gemm_tflops, d.bf16_peak_tflops);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::layout
