@@ -26,7 +26,6 @@ void StepClocks::compute(StepPhase phase, const Operations& ops) {
     const double launch = rates_.launch_us * 1e-6;
     device_ = std::max(device_, host_ + launch) + work;
     host_ += static_cast<double>(launches) * launch;
-    device_ = std::max(device_, host_);
     if (!rates_.gpu()) host_ = device_;
   });
 }

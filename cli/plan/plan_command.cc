@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/launch/launch_command.h"
+#include "cli/plan/plan_device.h"
 #include "cli/plan/plan_report.h"
 #include "cli/shared/size_words.h"
 #include "data/loader/open_dataset.h"
@@ -21,7 +22,8 @@ using layout::ScalingStrategy;
 
 constexpr const char* kAbout =
     R"(What a training run takes of a rank's memory, where in the step it takes most, how well its
-slots use W ranks, and what would fit. Nothing is started, unless --probe is given.
+slots use W ranks, and what would fit. With --device also how long a step takes on it, by phase, its
+MFU, and all memory of device and host. Nothing is started, unless --probe is given.
 
 CONFIG.toml and --section.key value as for `lockstep train`. Where no data set says how large the
 vocabulary is, give --model.vocab_size.
@@ -29,6 +31,7 @@ vocabulary is, give --model.vocab_size.
 Examples:
   lockstep plan examples/demo.toml --world-size 4
   lockstep plan run.toml --world-size 8 --device-memory 80GiB --gradient_checkpointing
+  lockstep plan run.toml --world-size 64 --device h100
   lockstep plan run.toml --world-size 8 --device-memory 80GiB --scaling-strategy layers
   lockstep plan run.toml --world-size 2 --scaling-factor 0.5 --probe     # and runs two steps
   lockstep plan run.toml --world-size 16 --device-memory 40GiB --json | jq .largest_local_batch_size
@@ -37,7 +40,7 @@ Examples:
 struct Options {
   int64_t world_size = 0;      // 0: launcher.nproc_per_node, else 1
   int64_t ranks_per_node = 0;  // 0: all
-  std::string device_memory, scaling = "all";
+  std::string device_memory, device, scaling = "all";
   double scaling_factor = 1, probe_seconds = 120;
   bool probe = false, json = false;
 };
@@ -91,6 +94,11 @@ Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& a
   LOCKSTEP_TRY(r.config, read_config(arguments, o.probe ? "plan --probe" : "plan"));
   LOCKSTEP_TRY(r.ranks.world_size, world_size_of(o, r.config));
   r.ranks.per_node = o.ranks_per_node;
+  layout::DeviceRates rates;
+  if (!o.device.empty()) {
+    LOCKSTEP_TRY(rates, device_of(o.device));
+    if (o.ranks_per_node == 0) r.ranks.per_node = static_cast<int64_t>(rates.ranks_per_node);
+  }
   LOCKSTEP_TRY(r.spec, model_of(r.config));
   r.scaling = o.scaling == "layers" ? ScalingStrategy::kLayers : ScalingStrategy::kAll;
   if (o.scaling_factor != 1.0)
@@ -98,6 +106,7 @@ Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& a
         layout::create(layout::scaled(r.spec.shape, r.scaling, o.scaling_factor), r.config.lora);
   r.plan = layout::plan_memory(r.config, r.spec, r.ranks);
   r.occupancy = occupancies(r.config.slots(), r.ranks.world_size);
+  if (!o.device.empty()) r.device = plan_device(r.config, r.spec, r.ranks, r.plan, rates);
   if (!o.device_memory.empty()) {
     LOCKSTEP_TRY(r.device_bytes, bytes_of(o.device_memory));
     r.largest_batch = layout::largest_batch(r.config, r.spec, r.ranks, r.device_bytes);
@@ -147,12 +156,18 @@ int plan_command(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("W");
   app.add_option("--ranks-per-node,--ranks_per_node", o.ranks_per_node,
-                 "What strategy hybrid shards over (all, unless data_parallel_shard_degree says)")
+                 "What strategy hybrid shards over (all, or the device's, unless "
+                 "data_parallel_shard_degree "
+                 "says)")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
   app.add_option("--device-memory,--device_memory", o.device_memory,
                  "Memory of a rank's device, for tensors")
       ->type_name("80GiB");
+  app.add_option("--device", o.device,
+                 "How long a step takes on this device: " + layout::built_in_devices() +
+                     ", or a TOML file of rates")
+      ->type_name("NAME|FILE");
   app.add_option("--scaling-strategy,--scaling_strategy", o.scaling,
                  "How models grow: layers, heads and width alike, or more layers")
       ->check(CLI::IsMember({"all", "layers"}))

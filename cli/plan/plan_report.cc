@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "base/text.h"
+#include "cli/plan/plan_table.h"
 
 namespace lockstep::cli {
 namespace {
@@ -13,30 +14,12 @@ using layout::MemoryRow;
 using layout::Occupancy;
 using nlohmann::ordered_json;
 
-std::string left(std::string words, size_t width) {
-  if (words.size() < width) words.resize(width, ' ');
-  return words;
-}
-
-std::string right(const std::string& words, size_t width) {
-  return words.size() < width ? std::string(width - words.size(), ' ') + words : words;
-}
-
-std::string size_of(int64_t bytes) { return bytes_text(static_cast<uint64_t>(bytes)); }
-
-std::string percent(double share) { return fixed(100.0 * share, 1) + " %"; }
-
 double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
 bool fits(const PlanReport& r) { return r.plan.device_bytes() <= r.device_bytes; }
 
 // predicted / measured - 1
 double deviation(const PlanReport& r) { return ratio(r.plan.peak_bytes, r.probe->peak_bytes) - 1; }
-
-void print_rows(std::ostream& out, const std::vector<MemoryRow>& rows) {
-  for (const MemoryRow& row : rows)
-    out << "  " << left(row.what, 40) << right(size_of(row.bytes), 12) << "\n";
-}
 
 void print_head(std::ostream& out, const PlanReport& r) {
   const Config::Training& t = r.config.training;
@@ -112,12 +95,6 @@ void print_probe(std::ostream& out, const PlanReport& r) {
   out << "  predicted / measured " << fixed(1.0 + deviation(r), 4) << "\n";
 }
 
-ordered_json json_of(const std::vector<MemoryRow>& rows) {
-  ordered_json json = ordered_json::array();
-  for (const MemoryRow& row : rows) json.push_back({{"what", row.what}, {"bytes", row.bytes}});
-  return json;
-}
-
 ordered_json json_of(const PlanReport::Candidate& c) {
   ordered_json json{{"strategy", c.strategy}};
   if (!c.model) return json;
@@ -140,6 +117,7 @@ void print_plan(std::ostream& out, const PlanReport& r) {
   print_memory(out, r);
   print_occupancy(out, r);
   print_largest(out, r);
+  if (r.device) print_device(out, *r.device);
   print_probe(out, r);
 }
 
@@ -177,6 +155,7 @@ std::string plan_json(const PlanReport& r) {
                      {"deviation", deviation(r)},
                      {"rss_bytes", r.probe->rss_bytes},
                      {"seconds", r.probe->seconds}};
+  if (r.device) json["device"] = device_json(*r.device);
   return json.dump(2);
 }
 

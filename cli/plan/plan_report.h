@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/plan/plan_device.h"
 #include "cli/plan/plan_probe.h"
 #include "config/config.h"
 #include "layout/memory_plan.h"
@@ -29,6 +30,8 @@ struct PlanReport {
   std::vector<Candidate> largest_models;
 
   std::optional<Probe> probe;
+
+  std::optional<DevicePlan> device;  // with --device
 };
 
 void print_plan(std::ostream& out, const PlanReport& report);

@@ -82,6 +82,59 @@ def refused(test, keys, words, status, *said):
         check(part in printed, f"not said: {part}\n{printed}")
 
 
+LLAMA_8B = LLAMA | {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+                    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256}
+LLAMA_70B = LLAMA_8B | {"hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64,
+                        "intermediate_size": 28672}
+# name: (config.json, H100s, does it fit with full checkpointing)
+ON_DEVICES = {"8b": (LLAMA_8B, 8, True), "8b on 64": (LLAMA_8B, 64, True),
+              "70b": (LLAMA_70B, 64, False), "70b on 256": (LLAMA_70B, 256, True)}
+
+
+def on_devices(test):
+    for name, (config, world_size, fits) in ON_DEVICES.items():
+        with test.case(f"Llama 3, {name}, on H100s"):
+            folder = test.folder / f"llama_{name.split()[0]}"
+            folder.mkdir(exist_ok=True)
+            (folder / "config.json").write_text(json.dumps(config))
+            keys = BF16 | {"model.hf_assets_path": folder, "model.init": "random",
+                           "training.slots": world_size, "training.local_batch_size": 1,
+                           "training.seq_len": 8192, "activation_checkpoint.mode": "full"}
+            printed = json.loads(plan(test, keys, "--world-size", world_size, "--device", "h100",
+                                      "--json"))["device"]
+            memory = printed["memory"]
+            print(f"       {memory['device_bytes'] / 2**30:.1f} GiB of a device, "
+                  f"{memory['host_bytes'] / 2**30:.1f} of its host, "
+                  f"{printed['tokens_per_s_rank']:.0f} tokens/s a device, MFU "
+                  f"{printed['mfu']:.3f}", flush=True)
+            check(sum(row["bytes"] for row in memory["device"]) == memory["device_bytes"], memory)
+            check(sum(row["bytes"] for row in memory["host"]) == memory["host_bytes"], memory)
+            check(memory["fits"] == fits, memory)
+            seconds = sum(phase["seconds"] for phase in printed["phases"])
+            check(abs(seconds / printed["step_s"] - 1) < 1e-9, printed)
+            check(printed["tokens_per_s"] * printed["step_s"] > 0.999 * world_size * 8192, printed)
+    with test.case("a file has the rates of a device"):
+        vocab = {"model.vocab_size": 256}
+        built_in = json.loads(plan(test, vocab, "--device", "a100", "--json"))["device"]
+        rates = {key: rate for key, rate in built_in["rates"].items() if key != "name"}
+
+        def write(rates):
+            (test.folder / "mine.toml").write_text(
+                "".join(f"{key} = {rate}\n" for key, rate in rates.items()))
+            return test.folder / "mine.toml"
+        mine = json.loads(plan(test, vocab, "--device", write(rates), "--json"))["device"]
+        check(mine["step_s"] == built_in["step_s"], mine, built_in)
+        for wrong, said in ((rates | {"launch_ms": 1}, "unknown key launch_ms"),
+                            (rates | {"launch_us": '"6"'}, "launch_us is of type string"),
+                            (rates | {"memory_gib": 0}, "memory_gib = 0"),
+                            ({**rates, "launch_us": None}, "mine.toml"),
+                            ({k: r for k, r in rates.items() if k != "launch_us"},
+                             "launch_us is missing")):
+            refused(test, vocab, ["--device", write(wrong)], EXIT_CONFIG, said)
+        refused(test, vocab, ["--device", "h1000"], EXIT_CONFIG, "h1000", "gh200")
+        refused(test, vocab, ["--device", test.folder], EXIT_CONFIG, "directory")
+
+
 def errors(test):
     vocab = {"model.vocab_size": 256}
     with test.case("errors say what to do"):
@@ -107,6 +160,7 @@ def main():
         for name, (config, world_size, keys) in CONFIGS.items():
             with test.case(name):
                 compare(test, name, config, world_size, keys)
+        on_devices(test)
         errors(test)
 
 

@@ -168,8 +168,11 @@ TEST(StepClocks, ACollectiveTravelsWhileTheDeviceComputes) {
   clocks.wait_until(StepPhase::kGatherWait, done);
   EXPECT_DOUBLE_EQ(clocks.phases()[kForward].seconds, 2);
   EXPECT_DOUBLE_EQ(clocks.phases()[kGather].seconds, 1);
-  // Not before what the device was given ahead of it; a CPU computes nothing meanwhile.
-  EXPECT_DOUBLE_EQ(clocks.start(StepPhase::kGatherWait, {.seconds = 1}), 4);
+  // Not before what the device was given ahead of it; one after the other.
+  clocks.compute(StepPhase::kForward, {{.bytes = 2e12}});
+  EXPECT_DOUBLE_EQ(clocks.start(StepPhase::kGatherWait, {.seconds = 1}), 6);
+  EXPECT_DOUBLE_EQ(clocks.start(StepPhase::kGatherWait, {.seconds = 1}), 7);
+  // A CPU computes nothing meanwhile.
   r.multiprocessors = 0;
   StepClocks cpu(r);
   cpu.start(StepPhase::kGatherWait, {.seconds = 3});
