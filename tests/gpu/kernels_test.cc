@@ -23,7 +23,6 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return x.nbytes() == y.nbytes() && std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
 }
 at::Tensor fp64(const at::Tensor& t) { return t.to(at::kDouble).requires_grad_(); }
-float* floats(const at::Tensor& t) { return t.data_ptr<float>(); }
 
 TEST(GpuDevice, DoesWhatADeviceDoes) { check_device(local_device(), kGpu); }
 
