@@ -1,9 +1,5 @@
-// From TOML text and flags to a Config. Only this file and toml_numbers.cc include toml++.
+// From TOML text and flags to a Config.
 #include "config/config.h"
-
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <charconv>
@@ -12,9 +8,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/file_system.h"
 #include "base/text.h"
 #include "config/config_field.h"
+#include "config/toml_file.h"
 
 namespace lockstep {
 inline namespace base {
@@ -282,10 +278,6 @@ Result<void> apply_flags(Draft& draft, const std::vector<std::string>& arguments
 
 // --- TOML --------------------------------------------------------------------------------------
 
-std::string place(const std::filesystem::path& path, const toml::source_region& source) {
-  return text(path.string(), ":", source.begin.line);
-}
-
 template <typename T>
 constexpr bool kIsList = false;
 template <typename T>
@@ -347,13 +339,9 @@ Result<void> apply_section(Draft& draft, const std::filesystem::path& path,
 }
 
 Result<void> apply_toml(Draft& draft, const std::filesystem::path& path) {
-  LOCKSTEP_TRY(const std::string contents, read_stream(path));
-  const toml::parse_result parsed = toml::parse(std::string_view(contents));
-  if (!parsed.succeeded())
-    return config_error(
-        text(place(path, parsed.error().source()), ": ", parsed.error().description()));
+  LOCKSTEP_TRY(const toml::table parsed, read_toml(path));
   const std::vector<std::string> sections = section_names();
-  for (const auto& [key, node] : parsed.table()) {
+  for (const auto& [key, node] : parsed) {
     const std::string where = place(path, key.source());
     const std::string section = with_underscores(key.str());
     if (std::find(sections.begin(), sections.end(), section) == sections.end()) {

@@ -1,27 +1,15 @@
 #include "config/toml_numbers.h"
 
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-#include <toml++/toml.h>
-
-#include "base/file_system.h"
-#include "base/text.h"
+#include "config/toml_file.h"
 
 namespace lockstep {
 inline namespace base {
 
 Result<std::vector<TomlNumber>> read_toml_numbers(const std::filesystem::path& path) {
-  LOCKSTEP_TRY(const std::string contents, read_stream(path));
-  const toml::parse_result parsed = toml::parse(std::string_view(contents));
-  const auto place = [&](const toml::source_region& source) {
-    return text(path.string(), ":", source.begin.line);
-  };
-  if (!parsed.succeeded())
-    return Error{Code::kConfig,
-                 text(place(parsed.error().source()), ": ", parsed.error().description())};
+  LOCKSTEP_TRY(const toml::table parsed, read_toml(path));
   std::vector<TomlNumber> numbers;
-  for (const auto& [key, node] : parsed.table()) {
-    const std::string where = place(key.source());
+  for (const auto& [key, node] : parsed) {
+    const std::string where = place(path, key.source());
     const auto whole = node.value_exact<int64_t>();
     const auto real = whole ? static_cast<double>(*whole) : node.value_exact<double>();
     if (!real)

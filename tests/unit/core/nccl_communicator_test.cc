@@ -1,13 +1,10 @@
 // The communicator over NCCL on a NCCL in memory (tests/support/fake_nccl.h), ranks as threads.
-#include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <random>
 #include <thread>
 
@@ -15,6 +12,7 @@
 #include "core/comm/interruption.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fake_nccl.h"
+#include "tests/support/known_messages.h"
 #include "tests/support/thread_group.h"
 
 namespace lockstep::core {
@@ -65,11 +63,6 @@ void expect_aborts(World& world, int count) {
   EXPECT_EQ(world.nccl.counts().aborts_begun, count);
 }
 
-// What rank `from` sends to rank `to` as its collective `number`; known to both.
-at::Tensor message(int64_t n, int from, int to, int number) {
-  return at::arange(n, at::kInt).mul_(7).add_(from * 10'007 + to * 101 + number);
-}
-
 // Elements that `from` sends to `to`; none for some, and nothing to or from an idle rank.
 int64_t count(int from, int to, int number) {
   std::mt19937 random(static_cast<unsigned>(number * 64 + from * 8 + to));
@@ -77,34 +70,9 @@ int64_t count(int from, int to, int number) {
   return from == idle || to == idle || random() % 4 == 0 ? 0 : static_cast<int64_t>(random() % 99);
 }
 
-struct Issued {
-  PendingPtr pending;
-  at::Tensor out, expected;
-};
+Issued gather(Communicator& comm, int number) { return gather(comm, 1 + number % 5, number); }
 
-Issued gather(Communicator& comm, int number) {
-  const int64_t n = 1 + number % 5;
-  std::vector<at::Tensor> all;
-  for (int r = 0; r < comm.world_size(); ++r) all.push_back(message(n, r, 0, number));
-  at::Tensor out = at::zeros({n * comm.world_size()}, at::kInt);
-  PendingPtr pending = comm.all_gather(out, message(n, comm.rank(), 0, number));
-  return {std::move(pending), out, at::cat(all)};
-}
-
-Issued exchange(Communicator& comm, int number) {
-  const int me = comm.rank();
-  std::vector<at::Tensor> sent, expected;
-  std::vector<int64_t> in_counts, out_counts;
-  for (int r = 0; r < comm.world_size(); ++r) {
-    in_counts.push_back(count(me, r, number));
-    out_counts.push_back(count(r, me, number));
-    sent.push_back(message(in_counts.back(), me, r, number));
-    expected.push_back(message(out_counts.back(), r, me, number));
-  }
-  at::Tensor in = at::cat(sent), wanted = at::cat(expected);
-  at::Tensor out = at::zeros_like(wanted);
-  return {comm.all_to_all(out, out_counts, in, in_counts), out, wanted};
-}
+Issued exchange(Communicator& comm, int number) { return exchange(comm, count, number); }
 
 Issued sum(Communicator& comm, int number) {
   const auto ranks = static_cast<float>(comm.world_size());
@@ -128,18 +96,7 @@ std::string error_of(const Result<void>& done) {
 TEST(NcclCommunicator, EverythingArrivesInWhateverOrderItIsWaitedFor) {
   for (int ranks : {1, 2, 3, 4}) {
     World& world = on_ranks(ranks, kLong_s, [](Rank rank) {
-      std::mt19937 random(static_cast<unsigned>(rank.rank));
-      std::deque<Issued> under_way;
-      for (int number = 0; number < 200; ++number) {
-        under_way.push_back(any(*rank.comm, number));
-        while (under_way.size() > random() % 6) {
-          const size_t k = random() % under_way.size();
-          ASSERT_TRUE(under_way[k].pending->wait().ok());
-          ASSERT_TRUE(at::equal(under_way[k].out, under_way[k].expected)) << number;
-          under_way.erase(under_way.begin() + static_cast<std::ptrdiff_t>(k));
-        }
-      }
-      for (Issued& one : under_way) ASSERT_TRUE(one.pending->wait().ok());
+      expect_all_arrive(rank.rank, 200, 6, [&](int number) { return any(*rank.comm, number); });
     });
     const auto counts = world.nccl.counts();
     EXPECT_EQ(counts.made, 2 * ranks);

@@ -1,14 +1,12 @@
 #include "core/comm/node_communicator.h"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include <deque>
 #include <random>
 #include <thread>
 
+#include "tests/support/known_messages.h"
 #include "tests/support/thread_group.h"
 
 namespace lockstep::core {
@@ -28,65 +26,19 @@ void on_ranks(int size, double timeout_s, F f) {
   for (std::thread& rank : ranks) rank.join();
 }
 
-// What rank `from` sends to rank `to` as its collective `number`; known to both.
-at::Tensor message(int64_t n, int from, int to, int number) {
-  return at::arange(n, at::kInt).mul_(7).add_(from * 10'007 + to * 101 + number);
-}
-
 // Elements that `from` sends to `to`; none for some.
 int64_t count(int from, int to, int number) {
   std::mt19937 random(static_cast<unsigned>(number * 64 + from * 8 + to));
   return random() % 4 == 0 ? 0 : static_cast<int64_t>(random() % 20'000);
 }
 
-struct Issued {
-  PendingPtr pending;
-  at::Tensor out, expected;
-};
-
-Issued gather(Communicator& group, int number) {
-  const int64_t n = count(0, 0, number);
-  at::Tensor in = message(n, group.rank(), 0, number);
-  std::vector<at::Tensor> all;
-  for (int r = 0; r < group.world_size(); ++r) all.push_back(message(n, r, 0, number));
-  at::Tensor out = at::zeros({n * group.world_size()}, at::kInt);
-  PendingPtr pending = group.all_gather(out, in);
-  in.zero_();  // its bytes are on their way
-  return {std::move(pending), out, at::cat(all)};
-}
-
-Issued exchange(Communicator& group, int number) {
-  const int me = group.rank();
-  std::vector<at::Tensor> sent, expected;
-  std::vector<int64_t> in_counts, out_counts;
-  for (int r = 0; r < group.world_size(); ++r) {
-    in_counts.push_back(count(me, r, number));
-    out_counts.push_back(count(r, me, number));
-    sent.push_back(message(in_counts.back(), me, r, number));
-    expected.push_back(message(out_counts.back(), r, me, number));
-  }
-  at::Tensor in = at::cat(sent), wanted = at::cat(expected);
-  at::Tensor out = at::zeros_like(wanted);
-  PendingPtr pending = group.all_to_all(out, out_counts, in, in_counts);
-  in.zero_();
-  return {std::move(pending), out, wanted};
-}
-
 TEST(NodeCommunicator, EverythingArrivesInWhateverOrderItIsWaitedFor) {
   for (int ranks : {2, 3, 5})
     on_ranks(ranks, 20, [](std::unique_ptr<Communicator> group) {
-      std::mt19937 random(static_cast<unsigned>(group->rank()));
-      std::deque<Issued> under_way;
-      for (int number = 0; number < 400; ++number) {
-        under_way.push_back(number % 3 == 0 ? exchange(*group, number) : gather(*group, number));
-        while (under_way.size() > random() % 8) {
-          const size_t k = random() % under_way.size();
-          ASSERT_TRUE(under_way[k].pending->wait().ok());
-          ASSERT_TRUE(at::equal(under_way[k].out, under_way[k].expected)) << number;
-          under_way.erase(under_way.begin() + static_cast<std::ptrdiff_t>(k));
-        }
-      }
-      for (Issued& one : under_way) ASSERT_TRUE(one.pending->wait().ok());
+      expect_all_arrive(group->rank(), 400, 8, [&](int number) {
+        return number % 3 == 0 ? exchange(*group, count, number, Input::kOverwritten)
+                               : gather(*group, count(0, 0, number), number, Input::kOverwritten);
+      });
     });
 }
 
