@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <random>
 #include <thread>
 
@@ -45,11 +46,13 @@ template <typename F>
 World& on_ranks(int size, double timeout_s, F f, World& world = *new World) {
   auto hub = std::make_shared<ThreadHub>(size);
   std::vector<std::thread> ranks;
+  std::latch connected(size);  // an interruption before would end the others' connecting
   for (int r = 0; r < size; ++r)
     ranks.emplace_back([&, r] {
       auto& device = *new FakeStreamDevice(world.streams);
       auto comm = connect_devices(world.nccl, device, std::make_unique<ThreadCommunicator>(hub, r),
                                   group_of(size, timeout_s));
+      connected.arrive_and_wait();
       ASSERT_TRUE(comm.ok()) << comm.error().message;
       f(Rank{world, r, device, std::move(comm).value()});
     });
