@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/check.h"
 #include "checkpoint/record/state.h"
@@ -105,7 +106,9 @@ HWY_INLINE uint64_t sum_vectors(Words& words) {
     z1 = hn::Add(z1, step);
   }
   words.skip(done);
-  return hn::GetLane(hn::SumOfLanes(tag, hn::Add(sum0, sum1)));
+  // Not SumOfLanes: g++ 12 adds signed numbers there, and they overflow.
+  hn::StoreU(hn::Add(sum0, sum1), tag, start);
+  return std::accumulate(start, start + width, uint64_t{0});
 }
 #else
 template <bool>
