@@ -57,23 +57,28 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return a > b ? a : b; }
 };
 
+// What the lane `own lane ^ mask` of a warp gave.
+__device__ inline float of_lane(float value, int mask) {
+  return __shfl_xor_sync(kAllLanes, value, mask);
+}
+
 // combine over term(i), i in [0, n), by all `Threads` threads of a block; every one gets it. Thread
 // t combines t, t + Threads, … in order; then a butterfly in each warp, and the warps in order.
-// `combine` is commutative to the bit, so that a butterfly gives every lane the same.
+// `combine` is commutative to the bit, so that a butterfly gives every lane the same. A Value is
+// float, or has an of_lane of its own.
 // Each F has an array `of_warp` of its own, so calls with several lambdas need no barrier between
 // them; a call that is repeated in a loop does. When it returns, several warps have met; one warp
 // has not, for a shuffle orders no accesses to memory.
-template <int Threads, typename Combine, typename F>
-__device__ float over_block(int64_t n, float start, Combine combine, F term) {
-  float mine = start;
+template <int Threads, typename Value, typename Combine, typename F>
+__device__ Value over_block(int64_t n, Value start, Combine combine, F term) {
+  Value mine = start;
   for (int64_t i = threadIdx.x; i < n; i += Threads) mine = combine(mine, term(i));
-  for (int lane = kWarp / 2; lane > 0; lane /= 2)
-    mine = combine(mine, __shfl_xor_sync(kAllLanes, mine, lane));
+  for (int lane = kWarp / 2; lane > 0; lane /= 2) mine = combine(mine, of_lane(mine, lane));
   if constexpr (Threads == kWarp) return mine;
-  __shared__ float of_warp[Threads / kWarp];
+  __shared__ Value of_warp[Threads / kWarp];
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = mine;
   __syncthreads();
-  float all = of_warp[0];
+  Value all = of_warp[0];
   for (int w = 1; w < Threads / kWarp; ++w) all = combine(all, of_warp[w]);
   return all;
 }

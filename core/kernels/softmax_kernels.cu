@@ -1,6 +1,7 @@
 // One block a row.
 #include "core/kernels/softmax_kernels.h"
 
+#include <cfloat>
 #include <cmath>
 
 #include "core/kernels/cuda_math.cuh"
@@ -22,7 +23,7 @@ struct Seen {
   __device__ bool has(int64_t key) const { return key >= first && key < end; }
 };
 
-// After a block_sum over what is seen, whose threads read other columns than they will write.
+// After a sum over a block, some of whose threads have read what others will write.
 template <int Threads>
 __device__ void all_have_read() {
   if constexpr (Threads == kWarp) __syncthreads();
@@ -59,6 +60,31 @@ __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
     store(dp[i], seen.has(i) ? scale * load(p[i]) * (load(dp[i]) - sum) : 0.0f);
 }
 
+// Of some logits: the largest, the sum of exp(logit - top), and, for label smoothing, of the logits.
+struct LogitSums {
+  float top, sum;
+  double logits;
+};
+// No logits. `top` is finite: it is subtracted from others.
+constexpr LogitSums kNoLogits{-FLT_MAX, 0, 0};
+
+__device__ LogitSums of_lane(const LogitSums& sums, int mask) {
+  return {cuda::of_lane(sums.top, mask), cuda::of_lane(sums.sum, mask),
+          __shfl_xor_sync(kAllLanes, sums.logits, mask)};
+}
+
+// The sum with the smaller top is scaled to the other's. Commutative to the bit: one factor is 1.
+struct AddLogits {
+  bool smoothed;
+  __device__ LogitSums operator()(const LogitSums& a, const LogitSums& b) const {
+    const bool first = a.top >= b.top;
+    const float top = first ? a.top : b.top, lower = first ? b.top : a.top;
+    const float whole = first ? a.sum : b.sum, scaled = first ? b.sum : a.sum;
+    return {top, whole + scaled * expf(lower - top), smoothed ? a.logits + b.logits : 0};
+  }
+};
+
+// A row is read once for its sums, and once for its gradient.
 template <typename T, int Threads>
 __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
     cross_entropy_kernel(T* logits, const int64_t* labels, int64_t vocab, TokenLoss loss, float dy,
@@ -72,25 +98,23 @@ __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
       for (int64_t i = threadIdx.x; i < vocab; i += Threads) store(row[i], 0.0f);
     return;
   }
-  const float top =
-      over_block<Threads>(vocab, -INFINITY, Larger(), [=](int64_t i) { return load(row[i]); });
-  const float sum = block_sum<Threads>(vocab, [=](int64_t i) { return expf(load(row[i]) - top); });
-  double mean = 0;
-  if (smoothing > 0) {
-    const float rest = block_sum<Threads>(vocab, [=](int64_t i) { return load(row[i]) - top; });
-    mean = static_cast<double>(rest) / static_cast<double>(vocab) + static_cast<double>(top);
-  }
-  const double s = log(static_cast<double>(sum)) + static_cast<double>(top);
+  const float of_label = threadIdx.x == 0 ? load(row[label]) : 0;
+  const bool smoothed = smoothing > 0;
+  const LogitSums all = over_block<Threads>(vocab, kNoLogits, AddLogits{smoothed}, [=](int64_t i) {
+    const float x = load(row[i]);
+    return LogitSums{x, 1, smoothed ? static_cast<double>(x) : 0};
+  });
+  all_have_read<Threads>();  // the label's logit
+  const double s = log(static_cast<double>(all.sum)) + static_cast<double>(all.top);
   if (threadIdx.x == 0)
-    losses[blockIdx.x] = s - (1.0 - smoothing) * static_cast<double>(load(row[label])) -
-                         smoothing * mean + z_loss * s * s;
+    losses[blockIdx.x] = s - (1.0 - smoothing) * static_cast<double>(of_label) -
+                         smoothing * (all.logits / static_cast<double>(vocab)) + z_loss * s * s;
   if (!want_gradients) return;
-  const float factor = dy * static_cast<float>(1.0 + 2.0 * z_loss * s) / sum;
+  const float factor = dy * static_cast<float>(1.0 + 2.0 * z_loss * s) / all.sum;
   const float spread = dy * static_cast<float>(smoothing / static_cast<double>(vocab));
   const float at_label = dy * static_cast<float>(1.0 - smoothing);
-  __syncthreads();  // the label's logit was read
   for (int64_t i = threadIdx.x; i < vocab; i += Threads) {
-    const float d = expf(load(row[i]) - top) * factor - spread;
+    const float d = expf(load(row[i]) - all.top) * factor - spread;
     store(row[i], i == label ? d - at_label : d);
   }
 }

@@ -1,6 +1,8 @@
 // Softmax and the loss on plain memory, against fp64.
 #include "core/kernels/softmax_kernels.h"
 
+#include <algorithm>
+
 #include "tests/cuda_host/case_values.h"
 
 namespace lockstep::core {
@@ -73,17 +75,20 @@ struct ExpectedLoss {
     const size_t vocab = logits.size() / labels.size();
     for (size_t row = 0; row < labels.size(); ++row) {
       const double* const x = &logits[row * vocab];
+      const double top = *std::max_element(x, x + vocab);
       double sum = 0, mean = 0, e = loss.label_smoothing;
       for (size_t k = 0; k < vocab; ++k) {
-        sum += std::exp(x[k]);
+        sum += std::exp(x[k] - top);
         mean += x[k] / static_cast<double>(vocab);
       }
       const bool valid = labels[row] >= 0;
       const auto label = static_cast<size_t>(valid ? labels[row] : 0);
-      const double s = std::log(sum);
-      losses.push_back(valid ? s - (1 - e) * x[label] - e * mean + loss.z_loss * s * s : 0);
+      const double s = std::log(sum) + top;
+      // e = 0 takes nothing of a mean that is not finite
+      losses.push_back(valid ? s - (1 - e) * x[label] - (e > 0 ? e * mean : 0) + loss.z_loss * s * s
+                             : 0);
       for (size_t k = 0; k < vocab; ++k) {
-        const double d = (1 + 2 * loss.z_loss * s) * std::exp(x[k]) / sum -
+        const double d = (1 + 2 * loss.z_loss * s) * std::exp(x[k] - top) / sum -
                          e / static_cast<double>(vocab) - (k == label ? 1 - e : 0);
         gradient.push_back(valid ? dy * d : 0);
       }
@@ -91,32 +96,110 @@ struct ExpectedLoss {
   }
 };
 
-// Vocabularies of one warp, 256 and 1,024 threads a row, Llama 3's among them. The labels are the
-// first and the last word, and some that are other threads'.
+// What the kernel makes of logits, with gradients and without.
+template <typename Place, typename T>
+void expect_cross_entropy(const std::vector<T>& logits, const std::vector<int64_t>& labels,
+                          const TokenLoss& loss) {
+  constexpr float kDy = 0.25f;
+  const auto rows = static_cast<int64_t>(labels.size()),
+             vocab = static_cast<int64_t>(logits.size()) / rows;
+  const ExpectedLoss want(widened(logits), labels, loss, static_cast<double>(kDy));
+  on<Place>([&] {
+    Array<Place, T> got(logits), without(logits);
+    Array<Place, int64_t> label(labels);
+    const std::vector<double> nothing(labels.size());
+    Array<Place, double> losses(nothing), losses_without(nothing);
+    cross_entropy<Place>(got.get(), label.get(), rows, vocab, loss, kDy, true, losses.get());
+    cross_entropy<Place>(without.get(), label.get(), rows, vocab, loss, kDy, false,
+                         losses_without.get());
+    expect_close(losses.read(), want.losses, 1e-5, "loss");
+    expect_close(got.read(), want.gradient, 1e-6, "gradient");
+    expect_same_bits(losses_without.read(), losses.read(), "losses without gradients");
+    return hash_of(got.read(), losses.read());
+  });
+}
+
+// Vocabularies of one warp, 256 and 1,024 threads a row, Llama 3's among them, one with fewer words
+// than threads, odd tails. The labels are the first and the last word, and some that are other
+// threads'.
 TYPED_TEST(SoftmaxCases, CrossEntropyIsThatOfFp64AndSkipsIgnoredRows) {
   using Place = typename TypeParam::Place;
   using T = typename TypeParam::T;
-  constexpr float kDy = 0.25f;
-  for (const int64_t vocab : {200, 5000, 128256})
+  for (const int64_t vocab : {20, 200, 5000, 16391, 128256})
     for (const double smoothing : {0.0, 0.1}) {
-      const TokenLoss loss{smoothing / 100, smoothing};
       std::vector<int64_t> labels{3, -100, vocab - 1, 0};
       if (vocab > 100000) labels = {77777, -100};
       const auto rows = static_cast<int64_t>(labels.size());
-      const auto logits = random_values<T>(rows * vocab, 4, 3);
-      const ExpectedLoss want(widened(logits), labels, loss, static_cast<double>(kDy));
+      expect_cross_entropy<Place>(random_values<T>(rows * vocab, 4, 3), labels,
+                                  {smoothing / 100, smoothing});
+    }
+}
+
+// Far above and below what an exponential can be of; all alike; ever larger ones and ever smaller
+// ones, so that a thread's largest logit is its last or its first.
+TYPED_TEST(SoftmaxCases, CrossEntropyOfVeryLargeAndVerySmallLogits) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  for (const int64_t vocab : {37, 300, 16386})
+    for (const double smoothing : {0.0, 0.1}) {
+      const auto of_rows = [&](const std::vector<double>& rows) {
+        std::vector<T> logits(rows.size());
+        for (size_t i = 0; i < rows.size(); ++i) round_to(logits[i], rows[i]);
+        return logits;
+      };
+      std::vector<double> rows;
+      for (const double offset : {3e4, -3e4, 0.0, 20.0, -20.0})
+        for (int64_t k = 0; k < vocab; ++k) {
+          const double place = static_cast<double>(k) / static_cast<double>(vocab);
+          rows.push_back(std::abs(offset) == 20 ? offset * place
+                                                : offset + (offset == 0 ? 0 : 8 * place));
+        }
+      expect_cross_entropy<Place>(of_rows(rows), {1, vocab - 1, -100, vocab - 2, 3},
+                                  {0, smoothing});
+    }
+}
+
+// Logits of -inf get no gradient: some of each thread's, all of a thread's and of a warp's, all but
+// the label's.
+TYPED_TEST(SoftmaxCases, CrossEntropyOfMinusInfinityLeavesThoseWordsOut) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  for (const int64_t vocab : {37, 300, 16386}) {
+    constexpr int64_t kRows = 5;
+    const std::vector<int64_t> labels{vocab - 1, 5, 3, vocab - 2, 0};
+    auto logits = random_values<T>(kRows * vocab, 6, 3);
+    for (int64_t row = 0; row < kRows; ++row)
+      for (int64_t k = 0; k < vocab; ++k) {
+        const bool gone[kRows] = {k % 3 == 1, k % 32 != 5, k / 32 % 2 == 1, k < vocab - 2, k != 0};
+        if (gone[row] && k != labels[static_cast<size_t>(row)])
+          round_to(logits[static_cast<size_t>(row * vocab + k)], -INFINITY);
+      }
+    expect_cross_entropy<Place>(logits, labels, {1e-3, 0});
+  }
+}
+
+// What is not a number comes through, wherever it is; so does a row of nothing but -inf.
+TYPED_TEST(SoftmaxCases, CrossEntropyOfWhatIsNoNumberIsNone) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  for (const int64_t vocab : {37, 300, 16386})
+    for (const int64_t place : {int64_t{0}, int64_t{5}, vocab - 1, vocab}) {
+      auto logits = random_values<T>(vocab, 7, 3);
+      if (place < vocab) {
+        round_to(logits[static_cast<size_t>(place)], std::nan(""));
+      } else if (std::is_same_v<Place, OnCuda>) {  // a CPU's exponential is never 0
+        for (T& logit : logits) round_to(logit, -INFINITY);
+      } else {
+        continue;
+      }
       on<Place>([&] {
-        Array<Place, T> got(logits), without(logits);
-        Array<Place, int64_t> label(labels);
-        const std::vector<double> nothing(labels.size());
-        Array<Place, double> losses(nothing), losses_without(nothing);
-        cross_entropy<Place>(got.get(), label.get(), rows, vocab, loss, kDy, true, losses.get());
-        cross_entropy<Place>(without.get(), label.get(), rows, vocab, loss, kDy, false,
-                             losses_without.get());
-        expect_close(losses.read(), want.losses, 1e-5, "loss");
-        expect_close(got.read(), want.gradient, 1e-6, "gradient");
-        expect_same_bits(losses_without.read(), losses.read(), "losses without gradients");
-        return hash_of(got.read(), losses.read());
+        Array<Place, T> got(logits);
+        Array<Place, int64_t> label({1});
+        Array<Place, double> losses(std::vector<double>{0});
+        cross_entropy<Place>(got.get(), label.get(), 1, vocab, {}, 1.0f, true, losses.get());
+        EXPECT_TRUE(std::isnan(losses.read()[0])) << vocab << " " << place;
+        EXPECT_TRUE(std::isnan(wide(got.read()[0]))) << vocab << " " << place;
+        return uint64_t{0};
       });
     }
 }
