@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/toml_numbers.h"
+#include "layout/stage_sizes.h"
 
 namespace lockstep::layout {
 
@@ -32,6 +33,7 @@ struct DeviceRates {
 
   // Else a CPU: a rank computes and copies in one line of work, attention goes block by block.
   bool gpu() const { return multiprocessors > 0; }
+  WorkSizes sizes() const { return gpu() ? WorkSizes::kGpu : WorkSizes::kCpu; }
 };
 
 // A key of a file, and of --json.

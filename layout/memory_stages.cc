@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "layout/stage_sizes.h"
-
 namespace lockstep::layout {
 namespace {
 
@@ -23,10 +21,11 @@ int64_t stacked_copy(const UnitSpec& unit, Role first, int count) {
 }  // namespace
 
 StageMemory::StageMemory(const Config& config, const ModelSpec& spec, int64_t compute_bytes,
-                         MemoryLedger& ledger)
+                         WorkSizes sizes, MemoryLedger& ledger)
     : shape_(spec.shape),
       spec_(spec),
       ledger_(ledger),
+      sizes_(sizes),
       batch_(config.training.local_batch_size),
       seq_len_(config.training.seq_len),
       rows_(batch_ * seq_len_),
@@ -158,7 +157,8 @@ void StageMemory::low_rank(const PartMemory* adapters, Role first, int count, bo
 // HeadStage::run
 void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
   ledger_.at("head and loss");
-  const int64_t vocab = shape_.vocab_size, chunk = std::min(rows_, head_chunk_rows(vocab));
+  const int64_t vocab = shape_.vocab_size;
+  const int64_t chunk = std::min(rows_, head_chunk_rows(sizes_, vocab, width_));
   const bool alone = chunk == rows_ && !shape_.tied;
   Held work(ledger_, MemoryUse::kWork, norm_ + x_);  // kept, h_RD
   ledger_.hold(MemoryUse::kWork, x_);                // dh_RD, in whose memory dx is returned
@@ -169,7 +169,8 @@ void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
       weight.grad();
     } else {
       weight.grad_sum(param);
-      if (width_ != kFloat && !weight.spec->frozen)  // add_weight_grad: both as fp32
+      // add_product: a CPU's makes both fp32
+      if (sizes_ == WorkSizes::kCpu && width_ != kFloat && !weight.spec->frozen)
         logits.add(chunk * (vocab + shape_.dim) * kFloat);
     }
   }

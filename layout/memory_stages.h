@@ -6,13 +6,14 @@
 
 #include "layout/memory_ledger.h"
 #include "layout/memory_units.h"
+#include "layout/stage_sizes.h"
 
 namespace lockstep::layout {
 
 class StageMemory {
  public:
   // Borrows the ledger and `spec`. Holds the tables that all blocks share.
-  StageMemory(const Config& config, const ModelSpec& spec, int64_t compute_bytes,
+  StageMemory(const Config& config, const ModelSpec& spec, int64_t compute_bytes, WorkSizes sizes,
               MemoryLedger& ledger);
 
   // Of a stage's input or output [R, D].
@@ -46,6 +47,7 @@ class StageMemory {
   const DecoderShape& shape_;
   const ModelSpec& spec_;
   MemoryLedger& ledger_;
+  WorkSizes sizes_;
   int64_t batch_, seq_len_, rows_, width_, recompute_every_;
   bool fused_, dropout_, adapter_dropout_;
   // Bytes of a block's tensors.

@@ -12,13 +12,14 @@ constexpr int64_t kFloat = 4, kDouble = 8;
 
 class Walk {
  public:
-  Walk(const Config& config, const ModelSpec& spec, const Strategy& strategy, MemoryLedger& ledger)
+  Walk(const Config& config, const ModelSpec& spec, const Strategy& strategy, WorkSizes sizes,
+       MemoryLedger& ledger)
       : config_(config),
         spec_(spec),
         strategy_(strategy),
         ledger_(ledger),
         pool_(ledger),
-        stages_(config, spec, strategy.compute_bytes(), ledger),
+        stages_(config, spec, strategy.compute_bytes(), sizes, ledger),
         stage_units_(stages_of(spec)),
         wrapped_(wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)),
         exchanges_{ExchangePlan::create(strategy, 0, 0)} {
@@ -145,7 +146,7 @@ Strategy Ranks::strategy(const Config& config) const {
 
 MemoryLedger walk_training(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
   MemoryLedger ledger;
-  Walk walk(config, spec, ranks.strategy(config), ledger);
+  Walk walk(config, spec, ranks.strategy(config), ranks.sizes, ledger);
   for (int step = 0; step < 2; ++step) walk.step();
   return ledger;
 }

@@ -19,11 +19,21 @@ inline bool recomputed(int64_t every, int64_t layer) {
   return every > 0 && (layer + 1) % every == 0;
 }
 
-// Rows of a chunk of the head: its logits take at most 32 MiB in fp32. It depends on the vocabulary
-// alone.
-inline int64_t head_chunk_rows(int64_t vocab_size) {
-  constexpr int64_t kChunkLogits = int64_t{8} << 20;
-  return std::max<int64_t>(64, kChunkLogits / vocab_size / 64 * 64);
+// What a piece of work is cut for: to stay in a CPU's caches, or to fill a GPU. It is the same for
+// all devices of a kind, for the order of sums depends on it.
+enum class WorkSizes { kCpu, kGpu };
+
+// Rows of a chunk of the head, for whose logits there is memory.
+//   CPU: 32 MiB of them in fp32; it depends on the vocabulary alone.
+//   GPU: 2 GiB of them in the compute type, and 2,048 rows at least. Each chunk reads the weight
+//   twice; each of several also reads and writes the fp32 sum of the weight's gradient.
+inline int64_t head_chunk_rows(WorkSizes sizes, int64_t vocab_size, int64_t compute_bytes) {
+  constexpr int64_t kGrain = 64;
+  constexpr int64_t kCpuLogits = int64_t{8} << 20;
+  constexpr int64_t kGpuLogitsBytes = int64_t{2} << 30, kGpuMinRows = 2048;
+  const bool gpu = sizes == WorkSizes::kGpu;
+  const int64_t logits = gpu ? kGpuLogitsBytes / compute_bytes : kCpuLogits;
+  return std::max(gpu ? kGpuMinRows : kGrain, logits / vocab_size / kGrain * kGrain);
 }
 
 // Do the matrices [first, first + count) lie one behind the other in memory, so that they are one

@@ -321,26 +321,36 @@ Operations StageWork::head() const {
   return ops;
 }
 
-// Rows of a chunk are few where the vocabulary is large: each chunk reads the weight twice, and its
-// fp32 gradient once, and writes that.
+// Full chunks and a rest. Where a slot is several, their gradients of the weight are summed.
 void StageWork::head_chunks(Operations& ops) const {
-  const int64_t v = shape_.vocab_size, d = shape_.dim, n = std::min(rows_, head_chunk_rows(v));
-  const bool alone = n == rows_ && !shape_.tied;
-  const UnitSpec& weight = spec_.units[shape_.tied ? 0 : static_cast<size_t>(spec_.head_unit())];
-  const int64_t chunks = (rows_ + n - 1) / n;
+  const int64_t full = head_chunk_rows(rates_.sizes(), shape_.vocab_size, width_);
+  const bool alone = rows_ <= full && !shape_.tied;
+  const bool sums = !alone && !head_weight_unit().frozen;
+  const double sum = as_double(shape_.vocab_size * shape_.dim) * kFloat;
+  if (sums)
+    ops.push_back(
+        {.what = "sum of the weight's gradient, zeroed", .engine = Engine::kCopy, .bytes = sum});
+  if (rows_ >= full) head_chunk(full, rows_ / full, alone, ops);
+  if (rows_ % full > 0) head_chunk(rows_ % full, 1, alone, ops);
+  if (sums && !shape_.tied && width_ == 2)
+    ops.push_back({.what = "sum as bf16", .bytes = 1.5 * sum});
+}
+
+// One that is not alone reads the weight's fp32 gradient, and writes it. A row of logits is read
+// for the sum of its exponentials, and again for its gradient; a CPU has it in its cache by then.
+void StageWork::head_chunk(int64_t n, int64_t times, bool alone, Operations& ops) const {
+  const int64_t v = shape_.vocab_size, d = shape_.dim;
   const double logits = as_double(n) * as_double(v), sum = as_double(v) * as_double(d) * kFloat;
   const auto each = [&](Operation op) {
-    op.times = chunks;
+    op.times = times;
     ops.push_back(op);
   };
   each(product("logits", n, v, d));
-  each(kernel("cross-entropy", 2 * logits * as_double(width_), 2 * logits));
+  each(kernel("cross-entropy", (rates_.gpu() ? 3 : 2) * logits * as_double(width_), 2 * logits));
   each(product("logits, dx", n, d, v));
-  if (weight.frozen) return;
+  if (head_weight_unit().frozen) return;
   Operation grad = product("logits, weight's gradient", v, d, n);
   if (alone) return each(grad);
-  ops.push_back(
-      {.what = "sum of the weight's gradient, zeroed", .engine = Engine::kCopy, .bytes = sum});
   const double factors = as_double(n * (v + d));
   grad.bytes = factors * as_double(width_) + 2 * sum;
   if (!rates_.gpu() && width_ == 2) {  // both as fp32
@@ -349,7 +359,10 @@ void StageWork::head_chunks(Operations& ops) const {
     grad.bytes = factors * kFloat + 2 * sum;
   }
   each(grad);
-  if (!shape_.tied && width_ == 2) ops.push_back({.what = "sum as bf16", .bytes = 1.5 * sum});
+}
+
+const UnitSpec& StageWork::head_weight_unit() const {
+  return spec_.units[shape_.tied ? 0 : static_cast<size_t>(spec_.head_unit())];
 }
 
 // A tied weight's sum was begun by the head.

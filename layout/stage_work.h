@@ -45,6 +45,8 @@ class StageWork {
   void linear_back(const char* what, Role first, int count, int64_t layer, Operations& ops) const;
   void norm_back(const char* what, Operations& ops) const;
   void head_chunks(Operations& ops) const;
+  void head_chunk(int64_t rows, int64_t times, bool alone, Operations& ops) const;
+  const UnitSpec& head_weight_unit() const;
   void low_rank(Role first, int count, int64_t layer, bool backward, Operations& ops) const;
   Operation product(const char* what, int64_t m, int64_t n, int64_t k) const;
   Operation kernel(const char* what, double bytes, double exps = 0) const;

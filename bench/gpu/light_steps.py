@@ -206,11 +206,13 @@ def settings(keys):
     return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
 
-def planned(g, keys, *words, limit_s=60):
+def planned(g, keys, ranks, *words, limit_s=60):
     (g.work / "empty.toml").write_text("")
     flags = [f"--{key}={value}" for key, value in keys.items()]
-    return json.loads(g.ask(g.program("lockstep"), "plan", g.work / "empty.toml", *flags, *words,
-                            "--json", limit_s=limit_s))
+    # Chunks are as large on each kind of GPU.
+    device = ["--device", "h100", "--ranks-per-node", ranks] if g.device == "cuda" else []
+    return json.loads(g.ask(g.program("lockstep"), "plan", g.work / "empty.toml", *flags,
+                            "--world-size", ranks, *device, *words, "--json", limit_s=limit_s))
 
 
 def bytes_of(plan, *parts):
@@ -230,8 +232,7 @@ def fitting(g, model, seq):
     for name, keys in FITTING:
         a = bench_arguments(g, model, seq, keys)
         # A run of the bench saves nothing, so that nothing is staged for it.
-        plan = planned(g, llama_bench.lockstep_keys(a) | {"checkpoint.enable": "false"},
-                       "--world-size", 1)
+        plan = planned(g, llama_bench.lockstep_keys(a) | {"checkpoint.enable": "false"}, 1)
         tensor_bytes = plan["peak_bytes"] - plan["offloaded_bytes"]
         device_bytes = tensor_bytes + bytes_of(plan, "gpu")
         on_host = plan["offloaded_bytes"] + bytes_of(plan, "host")
@@ -323,8 +324,8 @@ def memory(g):
     for name, ranks, keys in shapes:
         used = UsedMemory()
         used.start()
-        plan = g.attempt(name, lambda: planned(g, llama_bench.lockstep_keys(a) | keys,
-                                               "--world-size", ranks, "--probe", limit_s=130))
+        plan = g.attempt(name, lambda: planned(g, llama_bench.lockstep_keys(a) | keys, ranks,
+                                               "--probe", limit_s=130))
         device_mib = used.end()
         if plan is None:
             continue

@@ -63,7 +63,9 @@ Result<NodeNeeds> needs_here(const Options& o, const Config& config, int64_t nod
       nproc.empty() ? launcher::default_worker_count(own_environment(), "/proc/driver/nvidia/gpus")
                     : nproc.front();
   const int64_t world_size = std::max(o.world_size, here * nodes);
-  return needs_of(config, spec, {world_size, here}, here, facts.compute.cuda_devices > 0);
+  const auto sizes =
+      facts.compute.cuda_devices > 0 ? layout::WorkSizes::kGpu : layout::WorkSizes::kCpu;
+  return needs_of(config, spec, {world_size, here, sizes}, here);
 }
 
 ProbeOptions probe_options(const Config& config) {

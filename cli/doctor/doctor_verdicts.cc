@@ -216,7 +216,8 @@ std::vector<Verdict> judge(const NodeFacts& facts, const NodeNeeds& needs) {
 }
 
 NodeNeeds needs_of(const Config& config, const layout::ModelSpec& spec, const layout::Ranks& ranks,
-                   int64_t ranks_here, bool has_gpus) {
+                   int64_t ranks_here) {
+  const bool has_gpus = ranks.sizes == layout::WorkSizes::kGpu;
   NodeNeeds needs;
   needs.ranks = ranks_here;
   if (config.checkpoint.enable) {

@@ -29,9 +29,9 @@ std::vector<Verdict> judge(const NodeFacts& facts, const NodeNeeds& needs);
 // What only shows when nodes are looked at side by side. `nodes` were started.
 std::vector<Verdict> judge_together(const std::vector<MetNode>& met, int64_t nodes);
 
-// What `config` asks of a node that holds `ranks_here` of the ranks; `has_gpus`: tensors are not in
+// What `config` asks of a node that holds `ranks_here` of the ranks; on GPUs tensors are not in
 // host memory. Requires: a validated config; `spec` is its model.
 NodeNeeds needs_of(const Config& config, const layout::ModelSpec& spec, const layout::Ranks& ranks,
-                   int64_t ranks_here, bool has_gpus);
+                   int64_t ranks_here);
 
 }  // namespace lockstep::cli

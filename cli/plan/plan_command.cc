@@ -97,6 +97,7 @@ Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& a
   layout::DeviceRates rates;
   if (!o.device.empty()) {
     LOCKSTEP_TRY(rates, device_of(o.device));
+    r.ranks.sizes = rates.sizes();
     if (o.ranks_per_node == 0) r.ranks.per_node = static_cast<int64_t>(rates.ranks_per_node);
   }
   LOCKSTEP_TRY(r.spec, model_of(r.config));

@@ -253,6 +253,7 @@ struct CpuColumn {
 
 class CpuKernels : public KernelColumn<CpuColumn> {
  public:
+  layout::WorkSizes work_sizes() const override { return layout::WorkSizes::kCpu; }
   at::Tensor attention(const AttentionShape& shape, const at::Tensor& qkv,
                        const Documents& documents, AttentionKept& kept) const override {
     return attend(*this, shape, qkv, documents, kept);
@@ -307,6 +308,7 @@ struct CudaColumn {
 
 class CudaKernels : public KernelColumn<CudaColumn> {
  public:
+  layout::WorkSizes work_sizes() const override { return layout::WorkSizes::kGpu; }
   at::Tensor attention(const AttentionShape& shape, const at::Tensor& qkv,
                        const Documents& documents, AttentionKept& kept) const override {
     if (flash_applies(shape, qkv)) return flash_attention(shape, qkv, documents, kept);

@@ -15,12 +15,16 @@
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/rotary_table.h"
 #include "core/kernels/softmax_kernels.h"
+#include "layout/stage_sizes.h"
 
 namespace lockstep::core {
 
 class Kernels {
  public:
   virtual ~Kernels() = default;
+
+  // What the stages cut their work for.
+  virtual layout::WorkSizes work_sizes() const = 0;
 
   // Returns y; scale_R1 is made, and kept for backward.
   virtual at::Tensor rms_norm(const at::Tensor& x_RD, const at::Tensor& w_D, double eps,

@@ -28,6 +28,7 @@ using T = at::Tensor;
 
 class SimKernels : public Kernels {
  public:
+  layout::WorkSizes work_sizes() const override { return cpu().work_sizes(); }
   T rms_norm(const T& x, const T& w, double eps, T& scale) const override {
     T y = at::empty_like(x);
     head_norm(x, w, y, scale, 0, 1, eps);

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
     store(dp[i], seen.has(i) ? scale * load(p[i]) * (load(dp[i]) - sum) : 0.0f);
 }
 
-// Of some logits: the largest, the sum of exp(logit - top), and, for label smoothing, of the logits.
+// Of some logits: the largest, the sum of exp(logit - top), and with label smoothing that of them.
 struct LogitSums {
   float top, sum;
   double logits;

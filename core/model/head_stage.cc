@@ -42,27 +42,27 @@ LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const Slo
   const at::Tensor labels = slot.labels_BT.reshape({-1});
   LOCKSTEP_CHECK(labels.size(0) == x.size(0), labels.size(0), " ", x.size(0));
 
-  const int64_t rows = x.size(0), step = layout::head_chunk_rows(shape_.vocab_size);
+  const Kernels& kernels = kernels_on(x);
+  const int64_t rows = x.size(0),
+                step = layout::head_chunk_rows(kernels.work_sizes(), shape_.vocab_size,
+                                               static_cast<int64_t>(x.element_size()));
   const at::Tensor losses = at::empty({rows}, x.options().dtype(at::kDouble));
   at::Tensor dh_RD = want_gradients ? at::empty_like(h_RD) : at::Tensor();
   for (int64_t r = 0; r < rows; r += step) {
     const int64_t n = std::min(step, rows - r);
     const at::Tensor h = h_RD.narrow(0, r, n);
     const at::Tensor logits = product(h, weight_VD.t());
-    kernels_on(x).cross_entropy(logits, labels.narrow(0, r, n),
-                                want_gradients ? loss_ : TokenLoss{}, static_cast<float>(slot.dy),
-                                want_gradients, losses.narrow(0, r, n));
+    kernels.cross_entropy(logits, labels.narrow(0, r, n), want_gradients ? loss_ : TokenLoss{},
+                          static_cast<float>(slot.dy), want_gradients, losses.narrow(0, r, n));
     if (!want_gradients) continue;
     at::Tensor dh = dh_RD.narrow(0, r, n);
     multiply(logits, weight_VD, dh);
     add_weight_grad(weight_unit, weight_param_, rows <= step && !shape_.tied, logits, h);
   }
   Output out;
-  const at::Tensor host_losses = losses.cpu(), host_labels = labels.cpu();
+  const at::Tensor host_losses = losses.cpu();
   const double* const loss = host_losses.data_ptr<double>();
-  const int64_t* const label = host_labels.data_ptr<int64_t>();
-  out.loss.sum = std::accumulate(loss, loss + rows, 0.0);
-  out.loss.valid_tokens = std::count_if(label, label + rows, [](int64_t l) { return l >= 0; });
+  out.loss = std::accumulate(loss, loss + rows, 0.0);
   if (want_gradients) out.dx = norm_.backward(own, std::move(dh_RD), x, kept, {});
   return out;
 }

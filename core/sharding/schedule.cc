@@ -95,7 +95,7 @@ Result<void> Schedule::finish_step() {
   return {};
 }
 
-Result<SlotLoss> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_t round) {
+Result<double> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_t round) {
   exchange_ = std::make_shared<const layout::ExchangePlan>(
       layout::ExchangePlan::create(strategy_, round, rank_));
   LOCKSTEP_CHECK(slot.has_value() == exchange_->slot.has_value(), "round ", round);
@@ -111,7 +111,7 @@ Result<SlotLoss> Schedule::train_slot(const std::optional<SlotInput>& slot, int6
   return flow.loss;
 }
 
-Result<SlotLoss> Schedule::evaluate_slot(const std::optional<SlotInput>& slot) {
+Result<double> Schedule::evaluate_slot(const std::optional<SlotInput>& slot) {
   Flow flow;
   for (const RoundItem& item : evaluation_.items) {
     LOCKSTEP_RETURN_IF_ERROR(enter(item));

@@ -26,13 +26,14 @@ class Schedule {
   // `parts`: by unit of the model.
   Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy, int rank);
 
-  // One round: this rank's slot (none: idle). Collective. Errors: Pending::wait's.
-  Result<SlotLoss> train_slot(const std::optional<SlotInput>& slot, int64_t round);
+  // One round: this rank's slot (none: idle). Returns the sum of its valid tokens' losses.
+  // Collective. Errors: Pending::wait's.
+  Result<double> train_slot(const std::optional<SlotInput>& slot, int64_t round);
   // After the step's last round: waits for exchanges under way and releases what the strategy kept
   // gathered; before the folds are read. Collective.
   Result<void> finish_step();
   // Forward and loss only. Collective.
-  Result<SlotLoss> evaluate_slot(const std::optional<SlotInput>& slot);
+  Result<double> evaluate_slot(const std::optional<SlotInput>& slot);
   // Forward of the stages before the loss, for generation; the head's units are gathered on return.
   Result<at::Tensor> forward_only(const SlotInput& slot);
   // Frees what the strategy kept gathered.
@@ -45,7 +46,7 @@ class Schedule {
   // What goes from item to item.
   struct Flow {
     at::Tensor x, dx;
-    SlotLoss loss;
+    double loss = 0;
   };
   Unit& unit(int gathered) { return *units_[static_cast<size_t>(gathered)]; }
   const std::string& name_of(const layout::RoundItem& item) const;

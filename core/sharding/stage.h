@@ -32,11 +32,6 @@ struct SlotInput {
   Documents documents;
 };
 
-struct SlotLoss {
-  double sum = 0;  // of the valid tokens' losses, fp64
-  int64_t valid_tokens = 0;
-};
-
 // Thread: the training thread. `units` are this stage's, gathered beforehand, unless backward needs
 // no weights.
 class Stage {
@@ -56,8 +51,8 @@ class Stage {
 class LossStage {
  public:
   struct Output {
-    SlotLoss loss;
-    at::Tensor dx;  // [B*T, D]; undefined without gradients
+    double loss = 0;  // sum of the valid tokens' losses
+    at::Tensor dx;    // [B*T, D]; undefined without gradients
   };
   virtual ~LossStage() = default;
   virtual Output run(UnitParts units, const at::Tensor& x, const SlotInput& slot,

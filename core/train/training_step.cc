@@ -145,12 +145,10 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
       LOCKSTEP_TRY(const data::SlotBatch batch, std::move(next));
       LOCKSTEP_CHECK(batch.slot == *slot, "slot ", batch.slot, " in round ", round);
       input = to_input(batch);
+      sums.valid[static_cast<size_t>(*slot)] = static_cast<double>(batch.valid_tokens);
     }
-    LOCKSTEP_TRY(SlotLoss loss, schedule_->train_slot(input, round));
-    if (slot) {
-      sums.loss[static_cast<size_t>(*slot)] = loss.sum;
-      sums.valid[static_cast<size_t>(*slot)] = static_cast<double>(loss.valid_tokens);
-    }
+    LOCKSTEP_TRY(const double loss, schedule_->train_slot(input, round));
+    if (slot) sums.loss[static_cast<size_t>(*slot)] = loss;
   }
   return {};
 }
@@ -165,10 +163,10 @@ Result<void> TrainingStep::compute_slots_joined(
       joined.document_starts.push_back(static_cast<int64_t>(joined.tokens.size()) + start);
     joined.tokens.insert(joined.tokens.end(), batch.tokens.begin(), batch.tokens.end());
     joined.labels.insert(joined.labels.end(), batch.labels.begin(), batch.labels.end());
+    joined.valid_tokens += batch.valid_tokens;
   }
-  LOCKSTEP_TRY(SlotLoss loss, schedule_->train_slot(to_input(joined), 0));
-  sums.loss[0] = loss.sum;
-  sums.valid[0] = static_cast<double>(loss.valid_tokens);
+  LOCKSTEP_TRY(sums.loss[0], schedule_->train_slot(to_input(joined), 0));
+  sums.valid[0] = static_cast<double>(joined.valid_tokens);
   return {};
 }
 
@@ -336,11 +334,10 @@ Result<SlotLoss> TrainingStep::evaluate(
     if (slot < slots) {
       LOCKSTEP_TRY(data::SlotBatch one, batch(slot));
       input = to_input(one);
+      in.data_ptr<double>()[slots + slot] = static_cast<double>(one.valid_tokens);
     }
-    LOCKSTEP_TRY(SlotLoss loss, schedule_->evaluate_slot(input));
-    if (!input) continue;
-    in.data_ptr<double>()[slot] = loss.sum;
-    in.data_ptr<double>()[slots + slot] = static_cast<double>(loss.valid_tokens);
+    LOCKSTEP_TRY(const double loss, schedule_->evaluate_slot(input));
+    if (input) in.data_ptr<double>()[slot] = loss;
   }
   if (auto done = comm_.all_gather(out.view({-1}), in)->wait(); !done.ok())
     return done.error().in("sharing validation losses");

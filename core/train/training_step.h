@@ -39,6 +39,11 @@ struct StepOutcome {
   StepPhases phases;  // this rank's seconds
 };
 
+struct SlotLoss {
+  double sum = 0;  // of the valid tokens' losses, fp64
+  int64_t valid_tokens = 0;
+};
+
 class TrainingStep {
  public:
   // `forward_only`: for evaluate, last_hidden and logits alone, without optimizer state.

@@ -192,7 +192,7 @@ TEST(Doctor, NeedsFollowFromTheConfig) {
   config.checkpoint.interval = 50;
   const layout::ModelSpec spec = hf::configured_model(config, 300).value();
   const int64_t state = 12 * spec.parameter_count();
-  const auto needs = [&] { return needs_of(config, spec, {4, 2}, 2, false); };
+  const auto needs = [&] { return needs_of(config, spec, {4, 2}, 2); };
   EXPECT_EQ(needs().checkpoint_bytes, 4 * state);  // three that stay, one in the making
   config.checkpoint.keep_every = 250;
   EXPECT_EQ(needs().checkpoint_bytes, (3 + 4 + 1) * state);
@@ -206,7 +206,7 @@ TEST(Doctor, NeedsFollowFromTheConfig) {
   // Two slots of the state that two of four ranks own, tiles rounded up.
   EXPECT_NEAR(static_cast<double>(needs().snapshot_bytes), static_cast<double>(state),
               0.05 * static_cast<double>(state));
-  const NodeNeeds on_gpus = needs_of(config, spec, {4, 2}, 2, true);
+  const NodeNeeds on_gpus = needs_of(config, spec, {4, 2, layout::WorkSizes::kGpu}, 2);
   EXPECT_GT(on_gpus.device_bytes, 0);
   EXPECT_LT(on_gpus.host_bytes, host);
   config.checkpoint.enable = false;

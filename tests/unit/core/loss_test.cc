@@ -84,17 +84,55 @@ double bf16_roundings(const at::Tensor& got, const at::Tensor& exact) {
   return ((got.to(at::kDouble) - exact).abs() / ulp).max().item<double>();
 }
 
-// A vocabulary whose logits take several chunks, untied and tied; the embedding rows of the tied
-// one are seen 64 times each.
+// No block; a vocabulary of which 64 rows are a chunk.
+layout::DecoderShape shape_of_small_chunks(bool tied) {
+  layout::DecoderShape shape = shape_with_everything(false);
+  shape.dim = 16;
+  shape.n_layers = 0;
+  shape.windows.clear();
+  shape.vocab_size = 131'072 + 64;
+  shape.tied = tied;
+  return shape;
+}
+
+// The gradient of a unit, after the backward of a slot.
+at::Tensor gradient_of(const WholeModel& model, Unit& unit) {
+  unit.grads.start(std::make_shared<layout::ExchangePlan>(
+      layout::ExchangePlan::create(model.strategy, /*round=*/0, /*rank=*/0)));
+  EXPECT_TRUE(unit.grads.finish().ok());
+  return unit.grads.folded().clone();
+}
+
+// Rows without a label in three further chunks change nothing; the gradient of a slot of one chunk
+// is not summed.
+TEST(HeadStage, OneChunkAndSeveralGiveTheSameLossAndGradients) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const double rounding = dtype == at::kFloat ? 1e-5 : 0.02;
+    double losses[2] = {};
+    at::Tensor dx[2], gradients[2];
+    for (const int64_t sequences : {1, 4}) {
+      WholeModel model(shape_of_small_chunks(false), options_of(dtype, 64));
+      const at::Tensor ids = (at::arange(sequences * 64, at::kLong) % 5).view({sequences, 64});
+      at::Tensor labels = ids.clone();
+      labels.narrow(0, 1, sequences - 1).fill_(-100);
+      const at::Tensor x = model.parts[0].weight(0).index_select(0, ids.reshape({-1}));
+      const size_t i = sequences > 1 ? 1 : 0;
+      auto [loss, d] = model.stages.loss->run({{model.parts[1]}}, x, {ids, labels, 1.0 / 64}, true);
+      losses[i] = loss;
+      dx[i] = d.narrow(0, 0, 64);
+      gradients[i] = gradient_of(model, *model.units[1]);
+    }
+    EXPECT_NEAR(losses[0], losses[1], rounding);
+    EXPECT_LT(max_difference(dx[0], dx[1]), rounding * dx[0].abs().max().item<double>());
+    EXPECT_LT(max_difference(gradients[0], gradients[1]),
+              rounding * gradients[0].abs().max().item<double>());
+  }
+}
+
+// Several chunks, untied and tied; the embedding rows of the tied one are seen 64 times each.
 TEST(HeadStage, Bf16GradientOfAChunkedHeadIsRoundedOnce) {
   for (bool tied : {false, true}) {
-    layout::DecoderShape shape = shape_with_everything(false);
-    shape.dim = 16;
-    shape.n_layers = 0;
-    shape.windows.clear();
-    shape.vocab_size = 131'072 + 64;  // 64 rows a chunk
-    shape.tied = tied;
-    WholeModel model(shape, options_of(at::kBFloat16, 128));
+    WholeModel model(shape_of_small_chunks(tied), options_of(at::kBFloat16, 128));
     const at::Tensor ids = (at::arange(256, at::kLong) % 4).view({2, 128});
     const SlotInput slot{ids, ids, 1.0 / 256};
     const at::Tensor embedding = model.parts[0].weight(0);
@@ -110,13 +148,10 @@ TEST(HeadStage, Bf16GradientOfAChunkedHeadIsRoundedOnce) {
     std::vector<UnitPart> first{model.parts[0]};
     model.stages.stages[0]->backward(first, dx, slot);
     if (tied) exact.index_add_(0, ids.reshape({-1}), dx.to(at::kDouble));
-    Unit& unit = *model.units[tied ? 0 : 1];
-    unit.grads.start(std::make_shared<layout::ExchangePlan>(
-        layout::ExchangePlan::create(model.strategy, /*round=*/0, /*rank=*/0)));
-    ASSERT_TRUE(unit.grads.finish().ok());
     const int64_t offset = tied ? 0 : layout::kTileElements;  // after the norm
-    const at::Tensor got =
-        unit.grads.folded().narrow(0, offset, exact.numel()).view(exact.sizes()).clone();
+    const at::Tensor got = gradient_of(model, *model.units[tied ? 0 : 1])
+                               .narrow(0, offset, exact.numel())
+                               .view(exact.sizes());
     // Sums of positive and negative terms lose fp32 digits: half an ulp and a little.
     const at::Tensor large = exact.abs().gt(1e-3 * exact.abs().max().item<double>());
     EXPECT_LT(bf16_roundings(got.masked_select(large), exact.masked_select(large)), 0.51) << tied;

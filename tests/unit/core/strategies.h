@@ -74,6 +74,7 @@ inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot
     if (i < count && (i % config.training.seq_len == 0 || (slot > 0 && (i + step) % 5 == slot)))
       batch.document_starts.push_back(i);
   }
+  batch.valid_tokens = count - std::count(batch.labels.begin(), batch.labels.end(), -100);
   return batch;
 }
 

@@ -44,11 +44,11 @@ struct WholeModel {
   }
   // Loss, then every trained unit's gradient, one after the other.
   std::pair<double, at::Tensor> gradients(const SlotInput& slot) {
-    const SlotLoss loss = schedule->train_slot(slot, 0).value();
+    const double loss = schedule->train_slot(slot, 0).value();
     EXPECT_TRUE(schedule->finish_step().ok());
     std::vector<at::Tensor> all;
     for (Unit* unit : trained()) all.push_back(unit->grads.folded().clone());
-    return {loss.sum, at::cat(all)};
+    return {loss, at::cat(all)};
   }
   std::vector<Unit*> trained() {
     std::vector<Unit*> list;
@@ -56,7 +56,7 @@ struct WholeModel {
       if (!unit->spec.frozen) list.push_back(unit.get());
     return list;
   }
-  double loss_of(const SlotInput& slot) { return schedule->evaluate_slot(slot).value().sum; }
+  double loss_of(const SlotInput& slot) { return schedule->evaluate_slot(slot).value(); }
 
   layout::ModelSpec spec;
   Strategy strategy;

@@ -38,6 +38,25 @@ int64_t row(const MemoryPlan& plan, const std::string& begins) {
   return 0;
 }
 
+// 128 rows are two chunks of a CPU, and one of a GPU.
+TEST(MemoryPlan, AGpuSumsNoGradientOfAHeadOfOneChunk) {
+  Config config = small(ShardingStrategy::kFullShard);
+  config.model.vocab_size = 131072;
+  config.training.seq_len = 128;
+  config.training.mixed_precision_param = FloatType::kBfloat16;
+  const ModelSpec spec = model_of(config);
+  const auto ledger = [&](WorkSizes sizes) { return walk_training(config, spec, {2, 2, sizes}); };
+  const auto sums = [&](WorkSizes sizes) { return ledger(sizes).live(MemoryUse::kGradSums); };
+  const auto logits = [&](WorkSizes sizes) {
+    return ledger(sizes).peak()[static_cast<size_t>(MemoryUse::kHeadChunk)];
+  };
+  const int64_t v = config.model.vocab_size, d = config.model.dim, rows = 128;
+  EXPECT_EQ(sums(WorkSizes::kCpu) - sums(WorkSizes::kGpu), 4 * v * d);
+  EXPECT_EQ(logits(WorkSizes::kGpu), 2 * rows * v);
+  config.training.seq_len = 16384;  // two chunks of a GPU, whose factors stay bf16
+  EXPECT_EQ(sums(WorkSizes::kCpu), sums(WorkSizes::kGpu));
+}
+
 TEST(MemoryPlan, RowsAddUpToThePeak) {
   for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard}) {
     const Config config = small(strategy);

@@ -62,12 +62,16 @@ double sum_of(const StepTime& time) {
   return sum;
 }
 
-const Operation& find(const Operations& ops, std::string_view what) {
+const Operation* look_for(const Operations& ops, std::string_view what) {
   for (const Operation& op : ops)
-    if (op.what == what) return op;
-  ADD_FAILURE() << "no " << what;
+    if (op.what == what) return &op;
+  return nullptr;
+}
+const Operation& find(const Operations& ops, std::string_view what) {
   static const Operation none;
-  return none;
+  const Operation* const found = look_for(ops, what);
+  EXPECT_NE(found, nullptr) << "no " << what;
+  return found != nullptr ? *found : none;
 }
 
 TEST(Operation, TakesTheLongestOfItsFlopsBytesAndExponentials) {
@@ -108,20 +112,87 @@ TEST(StageWork, ABlocksProductsAreThoseOfItsMatrices) {
   EXPECT_DOUBLE_EQ(backward, 2 * flops);
 }
 
-// 128 rows in two chunks: each reads and writes the fp32 sum of the weight's gradient.
-TEST(StageWork, EachChunkOfTheHeadReadsAndWritesTheSumOfTheWeightsGradient) {
+TEST(StageSizes, AChunkOfTheHeadFillsNamedMemoryOnEachKindOfDevice) {
+  for (const int64_t width : {2, 4}) {  // a CPU's does not depend on the type
+    EXPECT_EQ(head_chunk_rows(WorkSizes::kCpu, 128256, width), 64);
+    EXPECT_EQ(head_chunk_rows(WorkSizes::kCpu, 32000, width), 256);
+    EXPECT_EQ(head_chunk_rows(WorkSizes::kCpu, 50257, width), 128);
+    EXPECT_EQ(head_chunk_rows(WorkSizes::kCpu, 256, width), 32768);
+    EXPECT_EQ(head_chunk_rows(WorkSizes::kCpu, 1 << 20, width), 64);
+    EXPECT_EQ(head_chunk_rows(WorkSizes::kGpu, 1 << 20, width), 2048);
+    for (const int64_t vocab : {1000, 32000, 50257, 128256, 151936, 256000}) {
+      const int64_t rows = head_chunk_rows(WorkSizes::kGpu, vocab, width);
+      EXPECT_GE(rows, 2048);
+      EXPECT_LE(rows * vocab * width, int64_t{2} << 30);
+      EXPECT_GT((rows + 64) * vocab * width, int64_t{2} << 30);
+    }
+  }
+  EXPECT_EQ(head_chunk_rows(WorkSizes::kGpu, 128256, 2), 8320);  // a slot of 8,192 tokens is one
+  EXPECT_EQ(head_chunk_rows(WorkSizes::kGpu, 128256, 4), 4160);
+}
+
+// 128 rows in two chunks on a CPU: each reads and writes the fp32 sum of the weight's gradient. One
+// on a GPU: it writes the gradient.
+TEST(StageWork, EachOfSeveralChunksOfTheHeadReadsAndWritesTheSumOfTheWeightsGradient) {
   const Config config = small(ShardingStrategy::kSingle);
   const ModelSpec spec = model_of(config);
-  const DeviceRates rates = even_gpu();
+  DeviceRates rates = even_gpu();
+  const double v = 131072, d = 512;
+  const char *const kGradient = "logits, weight's gradient",
+                    *const kZeroed = "sum of the weight's gradient, zeroed";
+  {
+    const Operations ops = StageWork(config, spec, rates).head();
+    const double n = 128;
+    EXPECT_EQ(find(ops, "logits").times, 1);
+    EXPECT_DOUBLE_EQ(find(ops, "logits").bytes, 2 * (n * d + v * d + n * v));
+    EXPECT_DOUBLE_EQ(find(ops, "cross-entropy").bytes, 3 * 2 * n * v);
+    EXPECT_EQ(find(ops, kGradient).times, 1);
+    EXPECT_DOUBLE_EQ(find(ops, kGradient).bytes, 2 * (n * d + v * d + n * v));
+    EXPECT_EQ(look_for(ops, kZeroed), nullptr);
+    EXPECT_EQ(look_for(ops, "sum as bf16"), nullptr);
+  }
+  rates.multiprocessors = 0;
   const Operations ops = StageWork(config, spec, rates).head();
-  const double v = 131072, d = 512, n = 64;
+  const double n = 64;
   EXPECT_EQ(find(ops, "logits").times, 2);
-  EXPECT_DOUBLE_EQ(find(ops, "logits").bytes, 2 * (n * d + v * d + n * v));
-  const Operation& grad = find(ops, "logits, weight's gradient");
-  EXPECT_EQ(grad.times, 2);
-  EXPECT_DOUBLE_EQ(grad.flops, 2 * n * v * d);
-  EXPECT_DOUBLE_EQ(grad.bytes, 2 * n * (v + d) + 8 * v * d);
-  EXPECT_DOUBLE_EQ(find(ops, "sum of the weight's gradient, zeroed").bytes, 4 * v * d);
+  EXPECT_DOUBLE_EQ(find(ops, "cross-entropy").bytes, 2 * 2 * n * v);
+  EXPECT_EQ(find(ops, kGradient).times, 2);
+  EXPECT_DOUBLE_EQ(find(ops, kGradient).flops, 2 * n * v * d);
+  EXPECT_DOUBLE_EQ(find(ops, kGradient).bytes, 4 * n * (v + d) + 8 * v * d);
+  EXPECT_DOUBLE_EQ(find(ops, kZeroed).bytes, 4 * v * d);
+}
+
+// The last chunk of a slot may be a smaller one: all rows are computed once.
+TEST(StageWork, TheChunksOfTheHeadAreTheRowsOfTheSlot) {
+  Config config = small(ShardingStrategy::kSingle);
+  for (const int64_t rows : {128, 8128, 8192, 20000}) {  // chunks of 8,192
+    config.training.seq_len = rows;
+    const ModelSpec spec = model_of(config);
+    double flops = 0, exponentials = 0;
+    for (const Operation& op : StageWork(config, spec, *built_in_device("h100")).head()) {
+      flops += op.flops * static_cast<double>(op.times);
+      exponentials += op.exps * static_cast<double>(op.times);
+    }
+    EXPECT_DOUBLE_EQ(flops, 3 * 2.0 * static_cast<double>(rows) * 131072 * 512) << rows;
+    EXPECT_DOUBLE_EQ(exponentials, 2.0 * static_cast<double>(rows) * 131072) << rows;
+  }
+}
+
+// A tied weight's gradient is summed with the embedding's; so is that of a slot of several chunks.
+TEST(StageWork, AGpuSumsTheHeadsGradientWhereItIsInSeveralParts) {
+  Config config = small(ShardingStrategy::kSingle);
+  const DeviceRates rates = even_gpu();
+  const auto zeroed = [&](const ModelSpec& spec) {
+    const Operations ops = StageWork(config, spec, rates).head();
+    return look_for(ops, "sum of the weight's gradient, zeroed") != nullptr;
+  };
+  config.training.seq_len = 16384;
+  EXPECT_TRUE(zeroed(model_of(config)));
+  config.training.seq_len = 8192;
+  EXPECT_FALSE(zeroed(model_of(config)));
+  DecoderShape shape = shape_of_keys(config, 0).value();
+  shape.tied = true;
+  EXPECT_TRUE(zeroed(create(shape, config.lora)));
 }
 
 TEST(StageWork, FusedAttentionOfAGpuSeesHalfOfThePairsAndAWindowFewer) {
