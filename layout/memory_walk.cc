@@ -2,6 +2,7 @@
 
 #include "layout/memory_stages.h"
 #include "layout/memory_units.h"
+#include "layout/norm_tree.h"
 #include "layout/round_plan.h"
 #include "layout/wrap.h"
 
@@ -36,6 +37,10 @@ class Walk {
         places.push_back({static_cast<int>(units_.size()) - 1, run.spec.frozen});
       }
     }
+    std::vector<ShardLayout> trained;
+    for (const UnitMemory& one : units_)
+      if (!one.frozen()) trained.push_back(one.layout());
+    norm_tree_ = NormTree(std::move(trained));
     round_ = RoundPlan::training(stage_units_, places, strategy_);
   }
 
@@ -98,13 +103,12 @@ class Walk {
     for (UnitMemory& one : units_) one.release();
   }
 
-  // TrainingStep::fold_and_norm: a double for each tile
+  // TrainingStep::fold_and_norm: a double for each tile, and every rank's row
   void fold_and_norm() {
     ledger_.at("gradient norm");
-    int64_t tiles = 0;
-    for (const UnitMemory& one : units_)
-      if (!one.frozen()) tiles += one.layout().tiles_per_rank;
-    const Held norms(ledger_, MemoryUse::kShared, tiles * kDouble * (1 + strategy_.map.world_size));
+    const int64_t numbers =
+        norm_tree_.tiles() + norm_tree_.width() * (1 + strategy_.map.world_size);
+    const Held norms(ledger_, MemoryUse::kShared, numbers * kDouble);
   }
 
   // TrainingStep::update: replicated state takes the whole sum; the next unit's travels meanwhile.
@@ -132,6 +136,7 @@ class Walk {
   std::vector<WrappedUnit> wrapped_;
   std::vector<UnitMemory> units_;
   std::vector<PartMemory> parts_;  // by unit of the model
+  NormTree norm_tree_;
   RoundPlan round_;
   std::vector<ExchangePlan> exchanges_;  // of the rounds that are walked
 };

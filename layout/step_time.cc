@@ -4,6 +4,7 @@
 
 #include "layout/exchange_plan.h"
 #include "layout/fold_order.h"
+#include "layout/norm_tree.h"
 #include "layout/round_plan.h"
 #include "layout/shard_layout.h"
 #include "layout/wrap.h"
@@ -12,7 +13,8 @@ namespace lockstep::layout {
 namespace {
 
 constexpr double kFloat = 4, kDouble = 8;
-constexpr double kAddTile_s = 1.5e-9;  // fold_and_norm's loop over the tiles of all ranks
+constexpr double kAddTile_s = 1.5e-9;  // NormTree::add_own, a tile of this rank
+constexpr double kAddNode_s = 30e-9;   // NormTree::sum, a node of any rank
 constexpr int64_t kFlags = 6;          // share_sums: beside two numbers a slot
 
 double as_double(int64_t n) { return static_cast<double>(n); }
@@ -232,18 +234,21 @@ class TimeWalk {
 
   void fold_and_norm() {
     Operations ops;
-    double tiles = 0;
+    std::vector<ShardLayout> trained;
     for (UnitTime& u : units_) {
       if (u.spec->frozen) continue;
+      trained.push_back(u.layout);
       u.of_all.finish(ops);
       ops.push_back({.what = "scaled, squares of tiles",
                      .bytes = 2 * kFloat * as_double(u.layout.owned_elements())});
-      tiles += as_double(u.layout.tiles_per_rank * world_.count);
     }
+    const NormTree tree(std::move(trained));
+    const double nodes = as_double(tree.width() * world_.count);
     clocks_.compute(StepPhase::kNorm, ops);
     clocks_.wait_for_device(StepPhase::kNorm);
-    host_gather(tiles * kDouble, StepPhase::kNorm);
-    clocks_.wait(StepPhase::kNorm, tiles * kAddTile_s);
+    clocks_.wait(StepPhase::kNorm, as_double(tree.tiles()) * kAddTile_s);
+    host_gather(nodes * kDouble, StepPhase::kNorm);
+    clocks_.wait(StepPhase::kNorm, nodes * kAddNode_s);
   }
 
   // TrainingStep::update: a copy of the state takes the whole sum; the next unit's travels already.

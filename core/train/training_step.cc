@@ -23,6 +23,16 @@ void update_unit(Unit& unit, const at::Tensor& grad, const AdamWStep& step) {
   }
 }
 
+std::span<double> doubles(const at::Tensor& t) {
+  return {t.data_ptr<double>(), static_cast<size_t>(t.numel())};
+}
+
+layout::NormTree norm_tree_of(const std::vector<Unit*>& units) {
+  std::vector<layout::ShardLayout> layouts;
+  for (const Unit* unit : units) layouts.push_back(unit->layout);
+  return layout::NormTree(std::move(layouts));
+}
+
 }  // namespace
 
 TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
@@ -45,6 +55,7 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
       parts_.emplace_back(*units_.back(), run.first_params[i],
                           spec.units[static_cast<size_t>(run.first_unit) + i]);
   }
+  norm_tree_ = norm_tree_of(trained_);
   model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute(), groups.device));
   schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, comm_.rank());
 }
@@ -219,13 +230,10 @@ Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
   return outcome.any;
 }
 
-// Folds every unit, scales, and returns the gradient norm: fp64 sum over tiles in model order.
+// Folds every unit, scales, and returns the gradient norm (layout/norm_tree.h).
 Result<double> TrainingStep::fold_and_norm(float scale) {
-  int64_t mine = 0;
-  for (Unit* unit : trained_) mine += unit->layout.tiles_per_rank;
-  const int w = comm_.world_size();
-  at::Tensor in = at::zeros({mine}, at::TensorOptions(at::kDouble).device(strategy_.device));
-  const at::Tensor out = at::zeros({w, mine}, at::kDouble);
+  at::Tensor squares =
+      at::zeros({norm_tree_.tiles()}, at::TensorOptions(at::kDouble).device(strategy_.device));
   folded_.clear();
   int64_t at_tile = 0;
   for (Unit* unit : trained_) {
@@ -233,28 +241,23 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
     const at::Tensor& grad = folded_.back();
     kernels_on(grad).scale_and_square_tiles(grad.data_ptr<float>(), scale,
                                             unit->layout.tiles_per_rank,
-                                            in.data_ptr<double>() + at_tile);
+                                            squares.data_ptr<double>() + at_tile);
     at_tile += unit->layout.tiles_per_rank;
   }
-  in = in.cpu();
+  squares = squares.cpu();
   if (config_.debug.break_rule ==
       BrokenRule::kRule5) {  // one fp32 sum a rank: its grouping depends on W
-    const double sum = in.to(at::kFloat).sum().item<double>();
-    in.zero_();
-    in.data_ptr<double>()[0] = sum;
+    const double sum = squares.to(at::kFloat).sum().item<double>();
+    squares.zero_();
+    squares.data_ptr<double>()[0] = sum;
   }
-  auto done = comm_.all_gather(out.view({-1}), in)->wait();
+  const int64_t width = norm_tree_.width();
+  at::Tensor in = at::zeros({width}, at::kDouble);
+  const at::Tensor out = at::zeros({comm_.world_size() * width}, at::kDouble);
+  norm_tree_.add_own(comm_.rank(), doubles(squares), doubles(in));
+  auto done = comm_.all_gather(out, in)->wait();
   if (!done.ok()) return done.error().in("sharing the tiles' norms");
-  double sum = 0;
-  at_tile = 0;
-  for (Unit* unit : trained_) {
-    for (int part = 0; part < w; ++part) {
-      const int r = unit->layout.owner_of(part);
-      const double* row = out.data_ptr<double>() + r * mine + at_tile;
-      for (int64_t t = 0; t < unit->layout.tile_count(r); ++t) sum += row[t];
-    }
-    at_tile += unit->layout.tiles_per_rank;
-  }
+  const double sum = norm_tree_.sum(doubles(out));
   return std::sqrt(sum);
 }
 

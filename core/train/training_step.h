@@ -10,6 +10,7 @@
 #include "core/sharding/schedule.h"
 #include "data/loader/token_dataset.h"
 #include "hf/hf_weights.h"
+#include "layout/norm_tree.h"
 #include "layout/wrap.h"
 
 namespace lockstep::core {
@@ -108,6 +109,7 @@ class TrainingStep {
   std::vector<layout::WrappedUnit> wrapped_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<Unit*> trained_;  // of them, those that are not frozen
+  layout::NormTree norm_tree_;  // of the trained units
   bool frozen_filled_ = false;
   std::vector<UnitPart> parts_;  // by unit of the model
   StageSequence model_;
