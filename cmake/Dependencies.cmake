@@ -8,7 +8,10 @@ find_package(ZLIB REQUIRED)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
-pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(hwy REQUIRED libhwy)  # its headers; checkpoint/codec/vector_targets.cc says why
+add_library(lockstep_highway INTERFACE)
+target_include_directories(lockstep_highway SYSTEM INTERFACE ${hwy_INCLUDE_DIRS})
+target_compile_definitions(lockstep_highway INTERFACE HWY_IS_DEBUG_BUILD=0)  # whose checks need the library
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 find_package(Boost 1.74 CONFIG REQUIRED)  # Asio, Beast: headers only
 find_path(LOCKSTEP_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
