@@ -96,7 +96,7 @@ inline std::vector<Mutation> mutations() {
       {"a sum over ranks begins early", {{kAfter, native_sum}}, native, 1},
       {"a sum over ranks is not waited for", {{kWait, native_sum}}, native, 1},
       {"the losses of all ranks are not waited for", {{kWait, host, 32}}, full, 1},
-      {"the norms of all ranks are not waited for", {{kWait, host, 34}}, full, 1},
+      {"the norms of all ranks are not waited for", {{kWait, host, 20}}, full, 1},
       {"the evaluated losses are not waited for", {{kWait, host, 16}}, evaluated, 1},
       {"losses are read before they are on the host", {{kToHost, "Double", 8}}, one, 1},
       {"norms are read before they are on the host", {{kToHost, "Double", 17}}, full, 1},
