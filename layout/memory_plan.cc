@@ -78,19 +78,38 @@ std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, co
   return rows;
 }
 
+// NCCL allocates for each channel, of which a link has 16 (core/comm/join.cc: 32 blocks for two
+// links; NCCL's src/graph/connect.cc makes no more channels than blocks).
+constexpr int64_t kMiB = 1 << 20, kChannels = 16;
+
+// Channels over which a rank sends to a peer: one number for all peers, the fewest that any of them
+// needs (NCCL 2.30.7, src/graph/paths.cc). NVLink needs all. A card of 400 Gbit/s needs 4, at 14
+// GB/s each, and gets fewer when the peers would not fit into a turn of 8 a channel.
+int64_t channels_of_peer(int64_t world_size, int64_t per_node) {
+  constexpr int64_t kNetChannels = 4, kPeersAtOnce = 8;
+  if (per_node == world_size) return kChannels;
+  const int64_t turns = (world_size + kPeersAtOnce - 1) / kPeersAtOnce;
+  int64_t channels = kNetChannels;
+  while (channels > 1 && channels * turns > kChannels) channels /= 2;
+  return channels;
+}
+
 // What libraries take of a GPU, from what they are known to allocate. NCCL, the exchanges' sends
-// and receives: on NVLink 32 channels to each peer of the node, 10 MiB to receive, 2 MiB to send (8
-// H100: 2.7 of 3.3 GB that were seen, NCCL issue 1685); over the network 2 channels of a buffer of
-// 4 MiB each way. Its gathers: 32 channels of a ring, both ways, in each of two communicators.
+// and receives: to each peer of the node, over NVLink, 10 MiB to receive and 2 MiB to send a channel
+// (8 H100: 2.7 of 3.3 GB that were seen, NCCL issue 1685). Peers elsewhere share buffers of 16 x
+// 128 KiB a channel (src/transport/net.cc, sharedNetBuffersInit): one to receive into, and one to
+// send from for each rank of the node, as the GPU nearest to a card sends for all (PXN). Its
+// gathers: a ring over all channels, both ways, in each of two communicators.
 std::vector<MemoryRow> gpu_rows(const Ranks& ranks) {
-  constexpr int64_t kMiB = 1 << 20, kChannels = 32, kNetChannels = 2;
-  const int64_t per_node =
-      ranks.per_node > 0 ? std::min(ranks.per_node, ranks.world_size) : ranks.world_size;
-  const int64_t near = per_node - 1, far = ranks.world_size - per_node;
+  constexpr int64_t kNetBuffer = kChannels * 2 * kMiB;
   std::vector<MemoryRow> rows{{"cuBLAS workspace", 8 * 4 * kMiB}};  // core/cuda: :4096:8
-  if (ranks.world_size == 1) return rows;
-  rows.push_back({"NCCL: exchanges, buffers for each peer",
-                  near * kChannels * 12 * kMiB + far * kNetChannels * 8 * kMiB});
+  const int64_t world = ranks.world_size;
+  const int64_t per_node = ranks.per_node > 0 ? std::min(ranks.per_node, world) : world;
+  if (world == 1) return rows;
+  rows.push_back({"NCCL: exchanges, buffers for each peer of the node",
+                  (per_node - 1) * channels_of_peer(world, per_node) * 12 * kMiB});
+  if (per_node < world)
+    rows.push_back({"NCCL: exchanges, buffers for the network", (per_node + 1) * kNetBuffer});
   rows.push_back({"NCCL: gathers, rings", 2 * kChannels * 12 * kMiB});
   return rows;
 }

@@ -177,16 +177,22 @@ TEST(MemoryPlan, HostRowsFollowWhatIsAskedFor) {
   EXPECT_EQ(rows(), with_checkpoints - 2);
 }
 
-TEST(MemoryPlan, LibrariesTakeMoreOfAGpuWithEveryPeer) {
+// Peers elsewhere share their buffers: a run of 2,048 takes no more than one of two nodes.
+TEST(MemoryPlan, LibrariesTakeMoreOfAGpuWithPeersOfTheNodeAndNotWithThoseElsewhere) {
   const Config config = small(ShardingStrategy::kFullShard);
   const auto bytes = [&](Ranks ranks) {
     int64_t sum = 0;
     for (const MemoryRow& r : plan_memory(config, model_of(config), ranks).gpu) sum += r.bytes;
     return sum;
   };
+  constexpr int64_t kRings = 2 * 16 * 12, kNetwork = (8 + 1) * 16 * 2;  // MiB, in a node of 8
   EXPECT_EQ(bytes({1}), 32 * kMiB);
-  EXPECT_EQ(bytes({8}), (32 + 7 * 32 * 12 + 2 * 32 * 12) * kMiB);
-  EXPECT_EQ(bytes({16, 8}) - bytes({8}), 8 * 2 * 8 * kMiB);
+  EXPECT_EQ(bytes({8}), (32 + 7 * 16 * 12 + kRings) * kMiB);
+  for (const int64_t ranks : {16, 32})
+    EXPECT_EQ(bytes({ranks, 8}), (32 + 7 * 4 * 12 + kNetwork + kRings) * kMiB) << ranks;
+  EXPECT_EQ(bytes({64, 8}), (32 + 7 * 2 * 12 + kNetwork + kRings) * kMiB);
+  for (const int64_t ranks : {128, 2048, 16384})
+    EXPECT_EQ(bytes({ranks, 8}), (32 + 7 * 12 + kNetwork + kRings) * kMiB) << ranks;
 }
 
 TEST(MemoryPlan, OccupancyIsTheShareOfTheRoundsThatHaveASlot) {
