@@ -21,6 +21,7 @@ BASE = {"model.n_layers": 8, "model.dim": 256, "model.n_heads": 8, "model.n_kv_h
         "model.vocab_size": 2048, "training.seq_len": 256, "training.local_batch_size": 1,
         "training.slots": 4, "training.steps": STEPS}
 PANEL_W, PANEL_H, MARGIN = 260, 150, 46
+COUNTED = "\n## Counted: "  # the page from there on is not measured here, and stays
 
 
 def measure(binaries, folder, name, ranks, keys):
@@ -95,7 +96,8 @@ def main():
                    for label, key, values in SWEEPS}
     image = a.out.with_suffix(".svg")
     image.write_text("\n".join(plot(results)) + "\n")
-    a.out.write_text("\n".join(page(results, image.name)))
+    counted = a.out.read_text().partition(COUNTED) if a.out.exists() else ("", "", "")
+    a.out.write_text("\n".join(page(results, image.name)) + "".join(counted[1:]))
 
 
 main()

@@ -1,0 +1,93 @@
+// What saving, resuming, listing and pruning cost for W ranks, counted and not timed: each rank has
+// a file system of its own that counts, all on one disk in memory.
+#include "checkpoint/load/loader.h"
+#include "checkpoint/save/retention.h"
+#include "tests/crash/unsynced_file_system.h"
+#include "tests/support/cost_table.h"
+#include "tests/unit/checkpoint/checkpoint_test.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using lockstep::test_support::Cost;
+using lockstep::test_support::CostTable;
+using lockstep::test_support::CountingFileSystem;
+using lockstep::test_support::Tally;
+using lockstep::test_support::UnsyncedFileSystem;
+
+constexpr int kWorldSizes[] = {8, 16, 32, 64, 128, 256};
+constexpr int64_t kKept = 6;  // checkpoints that are there when one is saved
+const std::filesystem::path kFolder = "/run/checkpoints";
+
+// Each rank has a piece of every tensor at every world size, as each has one of every unit.
+std::vector<test_support::TensorSpec> model() { return {{"a", {64, 32}}, {"b", {2048}}}; }
+
+// The ranks of one world size, and what each asked for since the last reset.
+struct Counted {
+  explicit Counted(int world_size) : tallies(static_cast<size_t>(world_size)) {
+    for (Tally& tally : tallies) {
+      disks.push_back(std::make_unique<CountingFileSystem>(disk, tally));
+      seams.push_back(disks.back().get());
+    }
+    EngineOptions options = options_in(kFolder);
+    options.retention.keep_latest_k = 0;
+    world = std::make_unique<World>(seams, options, model());
+  }
+  void reset() {
+    for (Tally& tally : tallies) tally.reset();
+  }
+  void note(CostTable& table, const std::string& operation) {
+    std::vector<const Tally*> all;
+    for (const Tally& tally : tallies) all.push_back(&tally);
+    table.add(operation, static_cast<int64_t>(tallies.size()), all);
+    reset();
+  }
+
+  UnsyncedFileSystem disk;
+  std::vector<Tally> tallies;
+  std::vector<std::unique_ptr<CountingFileSystem>> disks;
+  World::Disks seams;
+  std::unique_ptr<World> world;
+};
+
+void count(int world_size, CostTable& table) {
+  Counted ranks(world_size);
+  ASSERT_EQ(ranks.world->error, "");
+  for (int64_t step = 1; step <= kKept; ++step) ASSERT_TRUE(ranks.world->save(step)[0].committed);
+  ranks.reset();
+  const auto reports = ranks.world->save(kKept + 1);
+  for (const SaveReport& report : reports) ASSERT_TRUE(report.committed) << report.error;
+  ranks.note(table, "save");
+
+  ASSERT_EQ(list_checkpoints(*ranks.seams[0], kFolder).value().size(), kKept + 1);
+  ranks.note(table, "list");
+
+  for (int r = 0; r < world_size; ++r) {
+    FileSystem& own = *ranks.seams[static_cast<size_t>(r)];
+    RankState state = state_of(model(), r, world_size);
+    const Manifest manifest = read_manifest(own, reports[0].directory).value();
+    ASSERT_TRUE(load_pieces(own, reports[0].directory, manifest, state.targets(), 1).ok());
+    ASSERT_EQ(state.difference(kKept + 1), "");
+  }
+  ranks.note(table, "load");
+
+  ASSERT_EQ(prune(*ranks.seams[0], kFolder, {.keep_latest_k = kKept}, 1).value().size(), 1u);
+  ranks.note(table, "prune");
+}
+
+TEST(Cost, NothingGrowsFasterThanItMay) {
+  CostTable table;
+  for (const int world_size : kWorldSizes) count(world_size, table);
+  table.print(std::cout);
+  const auto expect = [](const CostTable::Growth& growth, double most, const std::string& where) {
+    EXPECT_LE(growth.exponent, most) << growth.what << " of " << where;
+  };
+  for (const std::string operation : {"save", "list", "load", "prune"})
+    expect(table.busiest_growth(operation), 1.05, operation + ", at the busiest rank");
+  expect(table.mean_growth("save"), 0.1, "save, per rank");
+  // Every rank reads the manifest of all.
+  expect(table.mean_growth("load", {Cost::kReadBytes}), 0.1, "load, per rank");
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint
