@@ -95,7 +95,7 @@ int64_t channels_of_peer(int64_t world_size, int64_t per_node) {
 }
 
 // What libraries take of a GPU, from what they are known to allocate. NCCL, the exchanges' sends
-// and receives: to each peer of the node, over NVLink, 10 MiB to receive and 2 MiB to send a channel
+// and receives: to each peer of the node, over NVLink, 10 MiB to receive and 2 to send a channel
 // (8 H100: 2.7 of 3.3 GB that were seen, NCCL issue 1685). Peers elsewhere share buffers of 16 x
 // 128 KiB a channel (src/transport/net.cc, sharedNetBuffersInit): one to receive into, and one to
 // send from for each rank of the node, as the GPU nearest to a card sends for all (PXN). Its

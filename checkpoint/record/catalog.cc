@@ -11,53 +11,46 @@
 namespace lockstep::checkpoint {
 namespace {
 
-// Errors: kNotFound; kCorrupt: a file has another size; kIo.
-Result<void> check_sizes(FileSystem& file_system, const std::filesystem::path& directory,
-                         const Manifest& manifest) {
-  for (const ManifestFile& entry : manifest.files) {
-    const auto file = file_system.open(directory / entry.name);
-    if (!file.ok()) return file.error().in(entry.name);
-    const auto size_bytes = file.value()->size_bytes();
-    if (!size_bytes.ok()) return size_bytes.error().in(entry.name);
-    if (size_bytes.value() != entry.size_bytes)
-      return Error{Code::kCorrupt, text(entry.name, ": ", size_bytes.value(), " bytes long, ",
-                                        entry.size_bytes, " were written")};
+// Newest first, by their names alone.
+Result<std::vector<CatalogEntry>> names_in(FileSystem& file_system,
+                                           const std::filesystem::path& folder) {
+  LOCKSTEP_TRY(const std::vector<std::string> names, file_system.list(folder));
+  std::vector<std::pair<Attempt, std::string>> found;
+  for (const std::string& name : names)
+    if (const auto attempt = parse_attempt(name)) found.emplace_back(*attempt, name);
+  std::sort(found.begin(), found.end(), [](const auto& x, const auto& y) {
+    const Attempt &a = x.first, &b = y.first;
+    return std::tie(a.step, a.generation, a.number, x.second) >
+           std::tie(b.step, b.generation, b.number, y.second);
+  });
+  std::vector<CatalogEntry> entries;
+  for (const auto& [attempt, name] : found) {
+    CatalogEntry& entry = entries.emplace_back();
+    entry.directory = folder / name;
+    entry.step = attempt.step;
+    entry.generation = attempt.generation;
   }
-  return {};
+  return entries;
 }
 
-Result<void> check_entry(FileSystem& file_system, const std::filesystem::path& directory,
-                         const Attempt& attempt, const Manifest& manifest) {
-  if (manifest.step != attempt.step || manifest.generation != attempt.generation)
-    return Error{Code::kCorrupt, text("the manifest is of step ", manifest.step, ", generation ",
-                                      manifest.generation)};
-  return check_sizes(file_system, directory, manifest);
-}
-
-CatalogEntry entry_of(FileSystem& file_system, const std::filesystem::path& directory,
-                      const Attempt& attempt) {
-  CatalogEntry entry;
-  entry.directory = directory;
-  entry.step = attempt.step;
-  entry.generation = attempt.generation;
-  const auto manifest = read_manifest(file_system, directory);
-  entry.has_manifest = manifest.ok() || manifest.error().code != Code::kNotFound;
-  if (!manifest.ok()) {
-    entry.unread = manifest.error().code == Code::kIo;
-    entry.problem = entry.has_manifest ? manifest.error().message
-                                       : "no manifest.json: the save was not finished";
-    return entry;
-  }
-  const Manifest& m = manifest.value();
+void fill_in(CatalogEntry& entry, const Manifest& m) {
+  entry.has_manifest = true;
   entry.ephemeral = m.ephemeral;
   entry.created_s = utc_seconds(m.created_utc);
+  entry.size_bytes = 0;
   for (const ManifestFile& file : m.files) entry.size_bytes += file.size_bytes;
-  const auto whole = check_entry(file_system, directory, attempt, m);
-  entry.committed = whole.ok();
-  if (whole.ok()) return entry;
-  entry.problem = whole.error().message;
-  entry.unread = whole.error().code == Code::kIo;
-  return entry;
+  entry.committed = m.step == entry.step && m.generation == entry.generation;
+  if (!entry.committed)
+    entry.problem = text("the manifest is of step ", m.step, ", generation ", m.generation);
+}
+
+void read_entry(FileSystem& file_system, CatalogEntry& entry) {
+  const auto manifest = read_manifest(file_system, entry.directory);
+  if (manifest.ok()) return fill_in(entry, manifest.value());
+  entry.has_manifest = manifest.error().code != Code::kNotFound;
+  entry.unread = manifest.error().code == Code::kIo;
+  entry.problem =
+      entry.has_manifest ? manifest.error().message : "no manifest.json: the save was not finished";
 }
 
 // `given` itself, or the newest entry in it that has `wanted`.
@@ -67,9 +60,10 @@ Result<std::filesystem::path> find(FileSystem& file_system, const std::filesyste
   if (parse_attempt(trimmed.filename().string()) || file_system.exists(trimmed / kManifestName))
     return trimmed;
   const std::filesystem::path folder = checkpoint_folder_of(file_system, trimmed);
-  LOCKSTEP_TRY(const auto entries, list_checkpoints(file_system, folder));
+  LOCKSTEP_TRY(auto entries, names_in(file_system, folder));
   std::string problems;
-  for (const CatalogEntry& entry : entries) {
+  for (CatalogEntry& entry : entries) {
+    read_entry(file_system, entry);
     if (entry.*wanted) return entry.directory;
     problems += text("\n  ", entry.directory.filename().string(), ": ", entry.problem);
   }
@@ -83,19 +77,45 @@ Result<std::filesystem::path> find(FileSystem& file_system, const std::filesyste
 
 Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
                                                    const std::filesystem::path& folder) {
-  LOCKSTEP_TRY(const std::vector<std::string> names, file_system.list(folder));
-  std::vector<std::pair<Attempt, std::string>> found;
-  for (const std::string& name : names)
-    if (const auto attempt = parse_attempt(name)) found.emplace_back(*attempt, name);
-  std::sort(found.begin(), found.end(), [](const auto& x, const auto& y) {
-    const Attempt &a = x.first, &b = y.first;
-    return std::tie(a.step, a.generation, a.number, x.second) >
-           std::tie(b.step, b.generation, b.number, y.second);
-  });
-  std::vector<CatalogEntry> entries;
-  for (const auto& [attempt, name] : found)
-    entries.push_back(entry_of(file_system, folder / name, attempt));
+  return Catalog(file_system, folder).look();
+}
+
+// Whether there is no manifest is for a read to say: a look that the system refused says it too.
+Result<std::vector<CatalogEntry>> list_from_newest(FileSystem& file_system,
+                                                   const std::filesystem::path& folder) {
+  LOCKSTEP_TRY(auto entries, names_in(file_system, folder));
+  bool found = false;
+  for (CatalogEntry& entry : entries) {
+    if (found && file_system.exists(entry.directory / kManifestName))
+      entry.has_manifest = entry.committed = true;
+    else
+      read_entry(file_system, entry);
+    found = found || entry.committed;
+  }
   return entries;
+}
+
+Result<std::vector<CatalogEntry>> Catalog::look() {
+  LOCKSTEP_TRY(auto entries, names_in(file_system_, folder_));
+  std::map<std::filesystem::path, CatalogEntry> still_there;
+  for (CatalogEntry& entry : entries) {
+    if (const auto known = valid_.find(entry.directory); known != valid_.end())
+      entry = known->second;
+    else
+      read_entry(file_system_, entry);
+    if (entry.committed) still_there.emplace(entry.directory, entry);
+  }
+  valid_ = std::move(still_there);
+  return entries;
+}
+
+void Catalog::add(const std::filesystem::path& directory, const Manifest& manifest) {
+  CatalogEntry entry;
+  entry.directory = directory;
+  entry.step = manifest.step;
+  entry.generation = manifest.generation;
+  fill_in(entry, manifest);
+  valid_.insert_or_assign(directory, std::move(entry));
 }
 
 std::filesystem::path checkpoint_folder_of(FileSystem& file_system,

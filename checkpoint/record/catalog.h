@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file_system.h"
@@ -17,7 +19,7 @@ namespace lockstep::checkpoint {
 struct CatalogEntry {
   std::filesystem::path directory;
   int64_t step = -1, generation = -1;     // from the directory's name
-  bool committed = false;                 // its manifest is valid and its files have their sizes
+  bool committed = false;                 // its manifest is valid
   bool has_manifest = false;              // valid or not; without one it is the rest of an attempt
   std::string problem;                    // why it is not committed
   int64_t size_bytes = 0;                 // of the files in the manifest
@@ -27,9 +29,34 @@ struct CatalogEntry {
 };
 
 // Newest first (step, generation, attempt). A damaged entry is listed with its problem, never an
-// error. Names that are not a checkpoint's are passed over. Errors: kNotFound, kIo of the folder.
+// error. Names that are not a checkpoint's are passed over. No rank's file is looked at: whoever
+// reads one names its damage. Errors: kNotFound, kIo of the folder.
 Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
                                                    const std::filesystem::path& folder);
+// The same by names, for who wants the newest: manifests are read from the newest on until one is
+// valid. An older entry is committed when it has a manifest; no more is known of it.
+Result<std::vector<CatalogEntry>> list_from_newest(FileSystem& file_system,
+                                                   const std::filesystem::path& folder);
+
+// The checkpoints of a folder for who looks at it again and again. A name is never used twice and a
+// manifest never changes, so what was read of a valid one holds until its name is gone.
+// Thread: one at a time. Borrows the file system.
+class Catalog {
+ public:
+  Catalog(FileSystem& file_system, std::filesystem::path folder)
+      : file_system_(file_system), folder_(std::move(folder)) {}
+
+  // As list_checkpoints, by one listing and the manifests that are not known yet.
+  Result<std::vector<CatalogEntry>> look();
+  // Whoever published the manifest of `directory` need not read it.
+  void add(const std::filesystem::path& directory, const Manifest& manifest);
+
+ private:
+  FileSystem& file_system_;
+  const std::filesystem::path folder_;
+  std::map<std::filesystem::path, CatalogEntry> valid_;
+};
+
 // The checkpoint that a person means: `given` itself, or the newest committed one in it, a folder
 // of checkpoints or one that has such a folder named checkpoints. Errors: kNotFound with what is
 // wrong with each, kIo.

@@ -38,7 +38,7 @@ Result<void> check_options(const EngineOptions& o) {
 }
 
 Result<void> remove_orphans(FileSystem& file_system, const EngineOptions& o) {
-  LOCKSTEP_TRY(const auto entries, list_checkpoints(file_system, o.folder));
+  LOCKSTEP_TRY(const auto entries, list_from_newest(file_system, o.folder));
   for (const auto& path : orphans(entries, o.generation)) {
     log_info("removing the rest of an unfinished save: ", path.string());
     if (auto removed = remove_checkpoint(file_system, path); !removed.ok())
@@ -57,6 +57,7 @@ class AsyncEngine final : public Engine {
         progress_(progress),
         staging_(std::move(staging)),
         pipeline_(options_.codec, options_.threads, options_.nice),
+        catalog_(file_system, options_.folder),
         thread_([this] { run_saves(); }) {}
 
   ~AsyncEngine() override {
@@ -117,6 +118,7 @@ class AsyncEngine final : public Engine {
             pipeline_,
             stopping_,
             previous_,
+            catalog_,
             [this](SavePhase phase) { set_phase(phase); },
             [this] { on_staged(); }};
   }
@@ -156,6 +158,7 @@ class AsyncEngine final : public Engine {
   StagingArea staging_;
   ChunkPipeline pipeline_;
   std::optional<Committed> previous_;    // of the save thread
+  Catalog catalog_;                      // of the save thread
   std::map<int64_t, int64_t> attempts_;  // at each step; of the training thread
 
   mutable std::mutex mutex_;  // guards what follows

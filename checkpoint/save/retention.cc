@@ -84,9 +84,9 @@ Result<void> remove_checkpoint(FileSystem& file_system, const Path& directory) {
   return remove_tree(file_system, directory);
 }
 
-Result<std::vector<Path>> prune(FileSystem& file_system, const Path& folder,
+Result<std::vector<Path>> prune(FileSystem& file_system, Catalog& catalog,
                                 const RetentionPolicy& policy, int64_t generation) {
-  LOCKSTEP_TRY(auto entries, list_checkpoints(file_system, folder));
+  LOCKSTEP_TRY(auto entries, catalog.look());
   std::vector<Path> gone;
   std::optional<Error> first;
   for (const Path& path : superfluous(std::move(entries), policy, generation)) {

@@ -39,10 +39,9 @@ std::vector<std::filesystem::path> orphans(const std::vector<CatalogEntry>& entr
 // one, the link goes.
 // Errors: kIo.
 Result<void> remove_checkpoint(FileSystem& file_system, const std::filesystem::path& directory);
-// Removes what is superfluous in `folder`; one that cannot be removed does not keep the others.
-// Returns what is gone. Errors: kIo, the first one.
-Result<std::vector<std::filesystem::path>> prune(FileSystem& file_system,
-                                                 const std::filesystem::path& folder,
+// Removes what is superfluous in the catalog's folder; one that cannot be removed does not keep the
+// others. Returns what is gone. Errors: kIo, the first one.
+Result<std::vector<std::filesystem::path>> prune(FileSystem& file_system, Catalog& catalog,
                                                  const RetentionPolicy& policy, int64_t generation);
 
 }  // namespace lockstep::checkpoint

@@ -188,7 +188,8 @@ void Save::after_commit(const Manifest& manifest) {
   warn_unless(publish_file(fs, options_.folder / kLatestName, attempt_ + "\n"), "LATEST is not");
   if (!manifest.index_xxh3.empty())
     warn_unless(write_index(fs, report_.directory, manifest), "it has no index.h5");
-  const auto pruned = prune(fs, options_.folder, options_.retention, options_.generation);
+  context_.catalog.add(report_.directory, manifest);
+  const auto pruned = prune(fs, context_.catalog, options_.retention, options_.generation);
   if (!pruned.ok()) warn_unless(pruned.error(), "an older one stays");
 }
 

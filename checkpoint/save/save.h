@@ -40,6 +40,7 @@ struct SaveContext {
   ChunkPipeline& pipeline;
   const std::atomic<bool>& stopping;
   std::optional<Committed>& previous;  // rank 0
+  Catalog& catalog;                    // rank 0
   std::function<void(SavePhase)> set_phase;
   std::function<void()> on_staged;  // called once, whatever happens
 };

@@ -13,7 +13,7 @@ namespace {
 using launcher::slurm::Allocation;
 
 int64_t newest_committed_step(const std::filesystem::path& folder) {
-  const auto found = checkpoint::list_checkpoints(posix_file_system(), folder);
+  const auto found = checkpoint::list_from_newest(posix_file_system(), folder);
   if (!found) return -1;
   for (const auto& entry : found.value())
     if (entry.committed) return entry.step;

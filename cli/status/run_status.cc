@@ -267,7 +267,7 @@ void RunObserver::add_checkpoint(RunStatus& status) {
     committed_step_ = committed;
     checkpoint_step_ = -1;
     checkpoint_created_s_.reset();
-    const auto entries = checkpoint::list_checkpoints(file_system_, config_->checkpoint_folder());
+    const auto entries = checkpoint::list_from_newest(file_system_, config_->checkpoint_folder());
     for (const auto& entry : entries.ok() ? entries.value() : decltype(entries.value()){}) {
       if (!entry.committed) continue;
       checkpoint_step_ = entry.step;

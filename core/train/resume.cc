@@ -42,7 +42,7 @@ Result<std::vector<checkpoint::CatalogEntry>> list_all(FileSystem& file_system,
                                                        const std::filesystem::path& folder) {
   std::vector<checkpoint::CatalogEntry> entries;
   const auto listed = again_while_refused(system_clock(), [&]() -> Result<void> {
-    LOCKSTEP_TRY(entries, checkpoint::list_checkpoints(file_system, folder));
+    LOCKSTEP_TRY(entries, checkpoint::list_from_newest(file_system, folder));
     for (const auto& entry : entries)
       if (entry.unread) return Error{Code::kIo, entry.problem};
     return {};

@@ -37,7 +37,8 @@ TEST_P(EveryCall, OfAPrune) {
                                     .at_call = k,
                                     .fault = GetParam().fault,
                                     .and_after = GetParam().after != After::kGoOn});
-    const auto first = prune(faulty, kFolder, policy, 1);
+    Catalog catalog(faulty, kFolder);
+    const auto first = prune(faulty, catalog, policy, 1);
     met = faulty.calls(Op::kAny) >= k;
     EXPECT_TRUE(met || first.value().size() == 3u);
     settle(*disk, GetParam().after, k);
@@ -52,7 +53,8 @@ TEST_P(EveryCall, OfAPrune) {
       EXPECT_TRUE(load_pieces(*disk, entry.directory, manifest, state.targets(), 1).ok());
       EXPECT_EQ(state.difference(entry.step), "");
     }
-    EXPECT_TRUE(prune(*disk, kFolder, policy, 1).ok());  // the next one finishes it
+    Catalog later(*disk, kFolder);
+    EXPECT_TRUE(prune(*disk, later, policy, 1).ok());  // the next one finishes it
     EXPECT_EQ(list_checkpoints(*disk, kFolder).value().size(), 2u);
   }
   EXPECT_GT(k, 20);

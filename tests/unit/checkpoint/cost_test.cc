@@ -71,7 +71,14 @@ void count(int world_size, CostTable& table) {
   }
   ranks.note(table, "load");
 
-  ASSERT_EQ(prune(*ranks.seams[0], kFolder, {.keep_latest_k = kKept}, 1).value().size(), 1u);
+  const auto newest = list_from_newest(*ranks.seams[0], kFolder).value();
+  ASSERT_EQ(newest[0].directory, reports[0].directory);
+  ranks.note(table, "find the newest");
+
+  Catalog catalog(*ranks.seams[0], kFolder);
+  ASSERT_EQ(catalog.look().value().size(), kKept + 1);
+  ranks.reset();
+  ASSERT_EQ(prune(*ranks.seams[0], catalog, {.keep_latest_k = kKept}, 1).value().size(), 1u);
   ranks.note(table, "prune");
 }
 
@@ -82,11 +89,16 @@ TEST(Cost, NothingGrowsFasterThanItMay) {
   const auto expect = [](const CostTable::Growth& growth, double most, const std::string& where) {
     EXPECT_LE(growth.exponent, most) << growth.what << " of " << where;
   };
-  for (const std::string operation : {"save", "list", "load", "prune"})
+  for (const std::string operation : {"save", "list", "find the newest", "load", "prune"})
     expect(table.busiest_growth(operation), 1.05, operation + ", at the busiest rank");
   expect(table.mean_growth("save"), 0.1, "save, per rank");
   // Every rank reads the manifest of all.
   expect(table.mean_growth("load", {Cost::kReadBytes}), 0.1, "load, per rank");
+  // A manifest is as long as there are ranks; what is done to find one is the same for any number.
+  for (const std::string operation : {"list", "find the newest"})
+    expect(table.busiest_growth(operation, {Cost::kReadBytes}), 0.1, operation);
+  expect(table.busiest_growth("prune", {Cost::kRemoves}), 0.1, "prune, but for what it removes");
+  expect(table.busiest_growth("save", {Cost::kWrittenBytes}), 0.1, "save, but for the manifest");
 }
 
 }  // namespace

@@ -133,9 +133,7 @@ TEST_F(Damage, ATruncatedFileIsNamed) {
     EXPECT_THAT(load_error(), HasSubstr(text("rank_00000.h5: ", left, " bytes long, ",
                                              manifest_.files[0].size_bytes, " were written")));
     EXPECT_THAT(verify_error(), HasSubstr("rank_00000.h5"));
-    const auto entries = list_checkpoints(disk(), dir_ / "c").value();
-    EXPECT_FALSE(entries[0].committed);
-    EXPECT_THAT(entries[0].problem, HasSubstr("rank_00000.h5"));
+    EXPECT_TRUE(list_checkpoints(disk(), dir_ / "c").value()[0].committed) << "no file is opened";
     expect_step_1_is_used();
   }
 }
@@ -143,7 +141,6 @@ TEST_F(Damage, ATruncatedFileIsNamed) {
 TEST_F(Damage, AMissingRankFileIsNamed) {
   ASSERT_TRUE(disk().remove(newest_ / "rank_00001.h5").ok());
   EXPECT_THAT(load_error(), HasSubstr("rank_00001.h5"));
-  EXPECT_THAT(list_checkpoints(disk(), dir_ / "c").value()[0].problem, HasSubstr("rank_00001.h5"));
   expect_step_1_is_used();
 }
 
@@ -240,8 +237,10 @@ TEST_F(Damage, ARefusedReadIsNotDamage) {
     }
   }
   EXPECT_EQ(refused, calls - 1) << "each call of one entry";
-  std::filesystem::resize_file(newest_ / manifest_.files[0].name, 7);
-  EXPECT_FALSE(list_checkpoints(disk(), dir_ / "c").value()[0].unread);
+  std::filesystem::resize_file(newest_ / kManifestName, 7);
+  const auto damaged = list_checkpoints(disk(), dir_ / "c").value()[0];
+  EXPECT_FALSE(damaged.committed);
+  EXPECT_FALSE(damaged.unread);
 }
 
 TEST(FailedCalls, AFullDiskIsSaidAsSuch) {

@@ -44,8 +44,11 @@ def main(write_checkpoint, read_checkpoint, lockstep):
         assert checkpoint.name in damaged and "whole" not in damaged, damaged
         rank.unlink()
         assert "rank_00001.h5" in run(lockstep, "checkpoint", "verify", folder, expect=1)
+        assert checkpoint.name in run(lockstep, "checkpoint", "list", folder)  # opens no rank file
+        with open(checkpoint / "manifest.json", "r+b") as file:
+            file.truncate(7)
         out = run(lockstep, "checkpoint", "list", folder)
-        assert "NOT USABLE" in out and "rank_00001.h5" in out, out
+        assert "NOT USABLE" in out and "manifest.json" in out, out
         run(lockstep, "checkpoint", "list", folder / "nothing", expect=64)
         assert "Examples:" in run(lockstep, "checkpoint", "verify", "--help")
         run(lockstep, "checkpoint", "verify", expect=64)
