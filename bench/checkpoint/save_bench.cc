@@ -88,26 +88,19 @@ class Board {
 class BoardBallot final : public Ballot {
  public:
   explicit BoardBallot(Board& board) : board_(board) {}
-  Result<void> cast(const std::string& attempt, int rank, const std::string& vote) override {
-    return board_.put(text(attempt, ".vote.", rank), vote);
+  Result<void> tell(const std::string& key, const std::string& words) override {
+    return board_.put(file_of(key), words);
   }
-  Result<std::vector<std::string>> collect(const std::string& attempt, int world_size,
-                                           milliseconds deadline) override {
-    std::vector<std::string> votes;
-    for (int r = 0; r < world_size; ++r) {
-      LOCKSTEP_TRY(std::string vote, board_.get(text(attempt, ".vote.", r), deadline));
-      votes.push_back(std::move(vote));
-    }
-    return votes;
+  Result<std::string> hear(const std::string& key, milliseconds deadline) override {
+    return board_.get(file_of(key), deadline);
   }
-  Result<void> announce(const std::string& attempt, const std::string& outcome) override {
-    return board_.put(attempt + ".outcome", outcome);
-  }
-  Result<std::string> await_outcome(const std::string& attempt, milliseconds deadline) override {
-    return board_.get(attempt + ".outcome", deadline);
-  }
+  void forget(const std::string&) override {}
 
  private:
+  static std::string file_of(std::string key) {
+    std::replace(key.begin(), key.end(), '/', '.');
+    return key;
+  }
   Board& board_;
 };
 

@@ -53,7 +53,7 @@ class AsyncEngine final : public Engine {
               ProgressPage& progress, StagingArea staging)
       : options_(std::move(options)),
         file_system_(file_system),
-        ballot_(ballot),
+        polls_(ballot, options_.rank, options_.world_size, options_.vote_deadline),
         progress_(progress),
         staging_(std::move(staging)),
         pipeline_(options_.codec, options_.threads, options_.nice),
@@ -113,7 +113,7 @@ class AsyncEngine final : public Engine {
   SaveContext context() {
     return {options_,
             file_system_,
-            ballot_,
+            polls_,
             staging_,
             pipeline_,
             stopping_,
@@ -153,7 +153,7 @@ class AsyncEngine final : public Engine {
 
   const EngineOptions options_;
   FileSystem& file_system_;
-  Ballot& ballot_;
+  Polls polls_;  // of the save thread
   ProgressPage& progress_;
   StagingArea staging_;
   ChunkPipeline pipeline_;

@@ -15,8 +15,8 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
+#include "checkpoint/ballot/ballot.h"
 #include "checkpoint/record/state.h"
-#include "checkpoint/save/ballot.h"
 #include "checkpoint/save/save_request.h"
 #include "worker_link/progress_page.h"
 

@@ -115,27 +115,36 @@ Manifest Save::part() const {
   return m;
 }
 
-Result<void> Save::vote_and_await(const Result<void>& mine) {
-  const double start_s = now_s();
+std::string Save::vote_of(const Result<void>& mine) const {
   Vote vote{options_.rank, mine.ok() ? "" : mine.error().message, {}};
   if (mine.ok()) vote.part = part();
-  const Result<void> cast = context_.ballot.cast(attempt_, options_.rank, vote_text(vote));
-  Result<void> outcome = cast;
+  return vote_text(vote);
+}
+
+Result<void> Save::cast(const Result<void>& mine) {
+  if (context_.stopping) return context_.polls.vote_alone(attempt_, vote_of(mine));
+  const auto done = context_.polls.vote(attempt_, vote_of(mine));
+  return done.ok() ? Result<void>() : Result<void>(done.error());
+}
+
+Result<void> Save::vote_and_await(const Result<void>& mine) {
+  const double start_s = now_s();
+  Result<void> outcome;
   std::optional<Manifest> manifest;
   if (options_.rank == 0) {
-    if (cast.ok()) {
-      auto decided = decide();
-      outcome = decided.ok() ? Result<void>() : Result<void>(decided.error());
-      if (decided.ok()) manifest = std::move(decided).value();
-    }
-    const auto announced = context_.ballot.announce(attempt_, outcome_text(outcome));
+    auto decided = decide(mine);
+    outcome = decided.ok() ? Result<void>() : Result<void>(decided.error());
+    if (decided.ok()) manifest = std::move(decided).value();
+    const auto announced = context_.polls.announce(attempt_, outcome_text(outcome));
     if (!announced.ok())
       log_warning("the other ranks do not learn what came of the save of step ", report_.step, ": ",
                   announced.error().message);
-  } else if (cast.ok() && !context_.stopping) {
-    // Rank 0 may start to wait for the votes when this rank has long cast its own.
-    const auto word = context_.ballot.await_outcome(attempt_, 2 * options_.vote_deadline);
-    outcome = word.ok() ? parse_outcome(word.value()) : Result<void>(word.error());
+  } else {
+    outcome = cast(mine);
+    if (outcome.ok() && !context_.stopping) {
+      const auto word = context_.polls.await_outcome(attempt_);
+      outcome = word.ok() ? parse_outcome(word.value()) : Result<void>(word.error());
+    }
   }
   if (context_.stopping && options_.rank != 0 && !mine.ok()) outcome = mine;
   report_.vote_s = now_s() - start_s;
@@ -145,11 +154,10 @@ Result<void> Save::vote_and_await(const Result<void>& mine) {
 
 // Rank 0: from votes to a durable manifest. Whatever fails here leaves nothing that a reader takes
 // for a checkpoint.
-Result<Manifest> Save::decide() {
+Result<Manifest> Save::decide(const Result<void>& mine) {
   const auto attempt = [&]() -> Result<Manifest> {
     if (context_.stopping) return Error{Code::kAborted, "the engine was stopped"};
-    LOCKSTEP_TRY(const auto texts,
-                 context_.ballot.collect(attempt_, options_.world_size, options_.vote_deadline));
+    LOCKSTEP_TRY(const auto texts, context_.polls.vote(attempt_, vote_of(mine)));
     std::vector<Vote> votes;
     for (const std::string& each : texts) {
       LOCKSTEP_TRY(Vote vote, parse_vote(each));

@@ -2,7 +2,7 @@
 //
 //   1. stage     copy the live state, check its fingerprints; the trainer may go on
 //   2. write     the directory, this rank's file, fsync of both
-//   3. vote      digest or error to rank 0
+//   3. vote      digest or error to rank 0 (polls.h)
 //   4. commit    rank 0: merge the votes, look at the fence, publish manifest.json, announce; the
 //                others wait
 //   5. after it  rank 0: LATEST, index.h5, retention; what fails there is a warning
@@ -15,7 +15,7 @@
 #include <functional>
 #include <optional>
 
-#include "checkpoint/save/ballot.h"
+#include "checkpoint/ballot/polls.h"
 #include "checkpoint/save/save_request.h"
 #include "checkpoint/save/staging.h"
 #include "checkpoint/save/stoppable_files.h"
@@ -35,7 +35,7 @@ struct Committed {  // by this engine
 struct SaveContext {
   const EngineOptions& options;
   FileSystem& file_system;
-  Ballot& ballot;
+  Polls& polls;
   StagingArea& staging;
   ChunkPipeline& pipeline;
   const std::atomic<bool>& stopping;
@@ -56,7 +56,9 @@ class Save {
   Result<void> write();
   Result<void> write_file();
   Result<void> vote_and_await(const Result<void>& mine);
-  Result<Manifest> decide();
+  Result<void> cast(const Result<void>& mine);
+  Result<Manifest> decide(const Result<void>& mine);
+  std::string vote_of(const Result<void>& mine) const;
   void after_commit(const Manifest& manifest);
   Manifest part() const;
 

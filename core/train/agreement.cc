@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "checkpoint/ballot/verdict.h"
+#include "core/train/store_ballot.h"
 
 namespace lockstep::core {
 
@@ -25,26 +27,16 @@ Result<Proposal> Agreement::share(size_t round, const Proposal& mine) {
 }
 
 Result<std::optional<Error>> Agreement::outcome(size_t round, const Result<LoadedPart>& mine) {
-  const std::string prefix = text(prefix_, "/", round, "/");
-  const ordered_json word = mine.ok() ? ordered_json{{"sums", mine.value().sums}}
-                                      : ordered_json{{"code", static_cast<int>(mine.error().code)},
-                                                     {"message", mine.error().message}};
-  LOCKSTEP_RETURN_IF_ERROR(store_.set(text(prefix, comm_.rank()), word.dump()));
-  std::optional<Error> first;
-  checkpoint::Fingerprints whole;
-  for (int r = 0; r < comm_.world_size(); ++r) {
-    LOCKSTEP_TRY(const std::string said, store_.get(text(prefix, r), timeout_s_));
-    const auto theirs = ordered_json::parse(said);
-    if (theirs.contains("code") && !first)
-      first = Error{static_cast<Code>(theirs["code"].get<int>()),
-                    text("rank ", r, ": ", theirs["message"].get<std::string>())};
-    if (theirs.contains("sums"))
-      for (const auto& [tensor, sum] : theirs["sums"].get<checkpoint::Fingerprints>())
-        whole[tensor] += sum;
-  }
-  if (first) return first;
-  const auto same = checkpoint::check_fingerprints(mine.value().manifest, whole);
-  return same.ok() ? std::optional<Error>() : std::optional<Error>(same.error());
+  using checkpoint::Fingerprints;
+  const auto sums = mine.ok() ? Result<Fingerprints>(mine.value().sums) : mine.error();
+  StoreBallot ballot(store_);
+  return checkpoint::settle(
+      ballot, text(prefix_, "/", round), comm_.rank(), comm_.world_size(),
+      checkpoint::Verdict::of(comm_.rank(), sums),
+      [&](const Fingerprints& whole) {
+        return checkpoint::check_fingerprints(mine.value().manifest, whole);
+      },
+      std::chrono::milliseconds(static_cast<int64_t>(timeout_s_ * 1000)));
 }
 
 }  // namespace lockstep::core

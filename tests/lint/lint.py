@@ -32,7 +32,9 @@ SEES = {
     "checkpoint/record": "base", "checkpoint/codec": "base config checkpoint/record",
     "checkpoint/shard_file": "base checkpoint/record checkpoint/codec",
     "checkpoint/load": "base checkpoint/record checkpoint/codec checkpoint/shard_file",
-    "checkpoint/save": "base worker_link checkpoint/record checkpoint/codec checkpoint/shard_file",
+    "checkpoint/ballot": "base checkpoint/record",
+    "checkpoint/save": "base worker_link checkpoint/record checkpoint/ballot checkpoint/codec "
+                       "checkpoint/shard_file",
     "checkpoint/snapshot": "base checkpoint/record checkpoint/save",
     "checkpoint/tools": "base checkpoint/record checkpoint/codec checkpoint/shard_file "
                         "checkpoint/load checkpoint/save",
@@ -47,7 +49,8 @@ SEES = {
     "core/model": "base config layout core/device core/kernels core/sharding",
     "core/optim": "base config layout core/device core/kernels",
     "core/train": "base config layout worker_link hf data/formats data/loader checkpoint/record "
-                  "checkpoint/load checkpoint/save checkpoint/snapshot checkpoint/tools "
+                  "checkpoint/ballot checkpoint/load checkpoint/save checkpoint/snapshot "
+                  "checkpoint/tools "
                   "core/device core/kernels core/comm core/sharding core/model core/optim",
 }
 ROOMS = tuple(dict.fromkeys([name.split("/")[0] for name in SEES] + ["cli"]))

@@ -109,36 +109,21 @@ TEST(Trouble, ASlowDiskDelaysTheCommitAndNotTheTrainer) {
 }
 
 // A rank's line to the others. That of the rank that is lost, if one is, does not work. No clock
-// says when the others have waited for its vote for long enough: all of them have voted then.
+// says when the others have waited for it for long enough: they do not wait.
 class LossyBallot final : public Ballot {
  public:
   LossyBallot(Ballot& behind, const std::atomic<int>& lost, int rank)
       : behind_(behind), lost_(lost), rank_(rank) {}
-  Result<void> cast(const std::string& attempt, int rank, const std::string& vote) override {
-    return dead() ? gone() : behind_.cast(attempt, rank, vote);
+  Result<void> tell(const std::string& key, const std::string& words) override {
+    return dead() ? gone() : behind_.tell(key, words);
   }
-  Result<std::vector<std::string>> collect(const std::string& attempt, int world_size,
-                                           std::chrono::milliseconds deadline) override {
-    EXPECT_EQ(deadline, options_in("").vote_deadline);
+  Result<std::string> hear(const std::string& key, std::chrono::milliseconds deadline) override {
     if (dead()) return gone().error();
-    if (lost_ < 0) return behind_.collect(attempt, world_size, deadline);
-    const std::string all_but_one = text("from rank ", lost_.load());
-    Result<std::vector<std::string>> votes = gone().error();
-    EXPECT_TRUE(eventually([&] {
-      votes = behind_.collect(attempt, world_size, std::chrono::milliseconds(0));
-      return !votes.ok() && votes.error().message.ends_with(all_but_one);
-    }));
-    return votes;
+    const int lost = lost_;
+    const std::string of_lost = lost == 0 ? "/outcome" : text("/", lost);
+    return behind_.hear(key, key.ends_with(of_lost) ? std::chrono::milliseconds(0) : deadline);
   }
-  Result<void> announce(const std::string& attempt, const std::string& outcome) override {
-    return dead() ? gone() : behind_.announce(attempt, outcome);
-  }
-  Result<std::string> await_outcome(const std::string& attempt,
-                                    std::chrono::milliseconds deadline) override {
-    EXPECT_EQ(deadline, 2 * options_in("").vote_deadline);
-    if (dead()) return gone().error();
-    return behind_.await_outcome(attempt, lost_ == 0 ? std::chrono::milliseconds(0) : deadline);
-  }
+  void forget(const std::string& key) override { behind_.forget(key); }
 
  private:
   static Result<void> gone() { return Error{Code::kPeerLost, "the line is cut"}; }
@@ -199,7 +184,7 @@ TEST(Trouble, ARankThatDiesWhileVotingEndsTheAttemptAndTheNextOneWorks) {
     lossy.lost = dying;  // its file is whole on the disk, its vote never comes
     for (const SaveReport& report : world.save(2)) {
       EXPECT_FALSE(report.committed);
-      EXPECT_THAT(report.error, testing::AnyOf(HasSubstr("rank 2"), HasSubstr("from rank 0"),
+      EXPECT_THAT(report.error, testing::AnyOf(HasSubstr("rank 2"), HasSubstr("rank 0's word"),
                                                HasSubstr("the line is cut")));
     }
     EXPECT_EQ(newest_is_not(1, dir / "c"), "");

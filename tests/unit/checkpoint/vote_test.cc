@@ -61,24 +61,5 @@ TEST(Votes, TheSameBytesAreStaleOnlyWhereUpdatesLieBetween) {
   EXPECT_FALSE(is_stale(a, b, 1));
 }
 
-using std::chrono::milliseconds;
-
-TEST(MemoryBallot, ForgetsAttemptsThatAreOver) {
-  MemoryBallot ballot;
-  const auto vote_all = [&](const std::string& attempt) {
-    for (int rank : {0, 1}) ASSERT_TRUE(ballot.cast(attempt, rank, "vote").ok());
-    EXPECT_EQ(ballot.collect(attempt, 2, milliseconds(0)).value().size(), 2u);
-    ASSERT_TRUE(ballot.announce(attempt, "said").ok());
-  };
-  ASSERT_TRUE(ballot.cast("failed", 0, "vote").ok());
-  EXPECT_FALSE(ballot.collect("failed", 2, milliseconds(1)).ok());
-  vote_all("first");
-  EXPECT_EQ(ballot.await_outcome("first", milliseconds(0)).value(), "said");
-  vote_all("second");
-  EXPECT_EQ(ballot.await_outcome("second", milliseconds(0)).value(), "said");
-  for (const char* over : {"failed", "first"})
-    EXPECT_EQ(ballot.await_outcome(over, milliseconds(0)).error().code, Code::kTimeout) << over;
-}
-
 }  // namespace
 }  // namespace lockstep::checkpoint

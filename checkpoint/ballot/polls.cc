@@ -1,0 +1,89 @@
+#include "checkpoint/ballot/polls.h"
+
+#include <iterator>
+#include <utility>
+
+#include "base/byte_codec.h"
+#include "base/text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+std::string prefix_of(const std::string& attempt) { return text("save/", attempt); }
+std::string outcome_key(const std::string& attempt) { return prefix_of(attempt) + "/outcome"; }
+
+// The votes of a run of ranks, and who of them did not vote.
+struct Votes {
+  std::vector<std::string> in_order;
+  std::string silent;
+
+  void add_silent(const std::string& who) { silent += (silent.empty() ? "" : "; ") + who; }
+  void append(Votes more) {
+    std::move(more.in_order.begin(), more.in_order.end(), std::back_inserter(in_order));
+    if (!more.silent.empty()) add_silent(more.silent);
+  }
+};
+
+std::string words_of(const Votes& votes) {
+  ByteWriter out;
+  out.text(votes.silent);
+  out.number(static_cast<uint32_t>(votes.in_order.size()));
+  for (const std::string& vote : votes.in_order) out.text(vote);
+  return out.take();
+}
+
+Result<Votes> parse_votes(const std::string& words) {
+  ByteReader in(words);
+  Votes votes;
+  votes.silent = in.text();
+  const size_t count = in.count(sizeof(uint32_t));
+  for (size_t i = 0; i < count; ++i) votes.in_order.emplace_back(in.text());
+  if (!in.finished()) return Error{Code::kCorrupt, "votes that are none of ours"};
+  return votes;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> Polls::vote(const std::string& attempt, const std::string& mine) {
+  const std::string prefix = prefix_of(attempt);
+  Votes votes{{mine}, ""};
+  LOCKSTEP_TRY(const auto heard, hear_children(ballot_, tree_, rank_, prefix, deadline_));
+  for (const Heard& child : heard) {
+    if (!child.words.ok()) {
+      votes.add_silent(child.words.error().message);
+      continue;
+    }
+    LOCKSTEP_TRY(Votes theirs, parse_votes(child.words.value()));
+    votes.append(std::move(theirs));
+  }
+  if (rank_ != 0) {
+    LOCKSTEP_RETURN_IF_ERROR(ballot_.tell(key_of(prefix, rank_), words_of(votes)));
+    return std::vector<std::string>();
+  }
+  if (!votes.silent.empty())
+    return Error{Code::kTimeout, text("no vote on ", attempt, " from ", votes.silent)};
+  for (const std::string& earlier : std::exchange(announced_, {}))
+    ballot_.forget(outcome_key(earlier));
+  return std::move(votes.in_order);
+}
+
+Result<void> Polls::vote_alone(const std::string& attempt, const std::string& mine) {
+  Votes votes{{mine}, ""};
+  if (tree_.last(rank_) > rank_)
+    votes.add_silent(text("rank ", rank_ + 1, " to ", tree_.last(rank_)));
+  return ballot_.tell(key_of(prefix_of(attempt), rank_), words_of(votes));
+}
+
+Result<void> Polls::announce(const std::string& attempt, const std::string& outcome) {
+  announced_.push_back(attempt);
+  return ballot_.tell(outcome_key(attempt), outcome);
+}
+
+// Rank 0 may start to wait for the votes when this rank has long cast its own.
+Result<std::string> Polls::await_outcome(const std::string& attempt) {
+  auto outcome = ballot_.hear(outcome_key(attempt), 2 * tree_.patience(0, deadline_));
+  if (!outcome.ok()) return outcome.error().in(text("waiting for rank 0's word on ", attempt));
+  return outcome;
+}
+
+}  // namespace lockstep::checkpoint
