@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 
 namespace lockstep {
 inline namespace base {
@@ -75,22 +76,24 @@ std::optional<double> parse_hex_float(const std::string& word) {
 }
 
 int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);  // distances of a[0, i) to each prefix of b
+  std::vector<int> before, last;  // distances of a[0, i - 2) and a[0, i - 1) to each prefix of b
+  std::vector<int> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
   for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
+    before = std::exchange(last, row);
     row[0] = static_cast<int>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
-      const int substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
+      row[j] =
+          std::min({last[j] + 1, row[j - 1] + 1, last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
-  int best = static_cast<int>(word.size() / 3) + 1;
+  int best = static_cast<int>(word.size() / 3);
   std::string found;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(word, candidate);

@@ -35,9 +35,9 @@ std::string duration_text(double seconds);
 std::string hex_float(double value);
 // Empty when the whole word is not one number (decimal works as well).
 std::optional<double> parse_hex_float(const std::string& word);
-// Number of single-character edits between two words; for "did you mean".
+// Single-character edits between two words, of which exchanging neighbours is one.
 int edit_distance(std::string_view a, std::string_view b);
-// The candidate nearest to `word`, or "" when none is near (distance > 1/3 of the length + 1).
+// The candidate nearest to `word`, or "" when none is near (distance > 1/3 of the length).
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 std::vector<std::string> split(std::string_view line, char separator);
 // As one word of a POSIX shell: a b -> 'a b'; what needs no quotes gets none.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <map>
 #include <optional>
 #include <type_traits>
@@ -58,11 +59,26 @@ std::string did_you_mean(const std::string& found, const char* before = "") {
   return found.empty() ? "" : text("; did you mean ", before, found, "?");
 }
 
-// What was read so far, and the words of closed sets that are none of theirs. A later word for the
-// same key takes the place of a wrong one.
+// Where something was read: a line of the file, or behind all of them a word of the command line.
+struct Origin {
+  int64_t line = 0;
+  std::string where;  // "run.toml:7: "; "" of the command line
+};
+constexpr int64_t kBehindTheFile = std::numeric_limits<int64_t>::max();
+
+struct Mistake {
+  int64_t line = 0;
+  std::string message;
+};
+
+// What was read so far, and what was wrong. A word of a closed set that is none of its words is
+// only wrong when no later one for the same key takes its place.
 struct Draft {
   ParsedConfig parsed;
-  std::map<const ConfigField*, std::string> wrong_words = {};
+  std::vector<Mistake> mistakes = {};
+  std::map<const ConfigField*, std::pair<Origin, std::string>> wrong_words = {};
+
+  void note(int64_t line, const Error& error) { mistakes.push_back({line, error.message}); }
 };
 
 // How a value is written: a choice as a word, everything else as itself.
@@ -75,14 +91,15 @@ std::string_view own_strategy(std::string_view word) {
 }
 
 template <typename T>
-void assign(Draft& draft, const ConfigField& field, T& place, Written<T> value) {
+void assign(Draft& draft, const ConfigField& field, const Origin& origin, T& place,
+            Written<T> value) {
   if constexpr (Choice<T>) {
     draft.wrong_words.erase(&field);
     constexpr bool kStrategy = std::is_same_v<T, ShardingStrategy>;
     if (const auto choice = choice_of<T>(kStrategy ? own_strategy(value) : value))
       place = *choice;
     else
-      draft.wrong_words[&field] = std::move(value);
+      draft.wrong_words[&field] = {origin, std::move(value)};
   } else {
     place = std::move(value);
   }
@@ -152,7 +169,7 @@ Result<void> set_from_word(Draft& draft, const ConfigField& field, const std::st
     if (!value)
       return config_error(text(flag, ": \"", word, "\" is not of the right type; ", field.name(),
                                " must be of type ", type_name(field)));
-    assign(draft, field, place, *std::move(value));
+    assign(draft, field, {kBehindTheFile, ""}, place, *std::move(value));
     return {};
   };
   return std::visit(set, field.member);
@@ -187,27 +204,52 @@ NamedField find_flag(std::string name) {
   return {field, true};
 }
 
-// torchrun's flags that have no counterpart of the same name; "-" is "_" here.
-const char* instead_of_torchrun(const std::string& name) {
-  static const std::map<std::string, const char*> known = {
-      {"tee", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"},
-      {"redirects", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"},
-      {"log_dir", "logs are in the run's folder, which is --job.dump_folder"},
-      {"local_ranks_filter", "rank 0's output is shown; RUN/logs/rank_*.log have that of each"},
-      {"standalone", "one machine needs no such flag"},
-      {"node_rank", "nodes find each other, and have no fixed ranks"},
-      {"rdzv_backend", "there is one; --rdzv-endpoint HOST:PORT or file:DIR says where"},
-      {"rdzv_conf", "--rdzv-endpoint HOST:PORT or file:DIR says where nodes meet"},
-      {"master_addr", "--rdzv-endpoint HOST:PORT says where nodes meet"},
-      {"master_port", "--rdzv-endpoint HOST:PORT says where nodes meet"},
-      {"monitor_interval", "a worker's death is noticed at once"}};
+struct ForeignFlag {
+  const char* whose;
+  const char* instead;
+};
+
+// Other tools' flags that have no counterpart of the same name; "-" is "_" here.
+const ForeignFlag* foreign_flag(const std::string& name) {
+  constexpr ForeignFlag kLogs{
+      "torchrun's", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"};
+  constexpr ForeignFlag kMeet{"torchrun's", "--rdzv-endpoint HOST:PORT says where nodes meet"};
+  constexpr ForeignFlag kWorkers{
+      "other tools", "a node has one worker a GPU, or as many as --nproc-per-node says"};
+  constexpr ForeignFlag kSlurm{"sbatch's", "`lockstep submit` passes it on"};
+  static const std::map<std::string, ForeignFlag> known = {
+      {"tee", kLogs},
+      {"redirects", kLogs},
+      {"log_dir", {"torchrun's", "logs are in the run's folder, which is --job.dump_folder"}},
+      {"local_ranks_filter",
+       {"torchrun's", "rank 0's output is shown; RUN/logs/rank_*.log have that of each"}},
+      {"standalone", {"torchrun's", "one machine needs no such flag"}},
+      {"node_rank", {"torchrun's", "nodes find each other, and have no fixed ranks"}},
+      {"rdzv_backend",
+       {"torchrun's", "there is one; --rdzv-endpoint HOST:PORT or file:DIR says where"}},
+      {"rdzv_conf", {"torchrun's", "--rdzv-endpoint HOST:PORT or file:DIR says where nodes meet"}},
+      {"master_addr", kMeet},
+      {"master_port", kMeet},
+      {"monitor_interval", {"torchrun's", "a worker's death is noticed at once"}},
+      {"gpus", kWorkers},
+      {"num_gpus", kWorkers},
+      {"num_processes", kWorkers},
+      {"devices", kWorkers},
+      {"account", kSlurm},
+      {"gpus_per_node", kSlurm},
+      {"gres", kSlurm},
+      {"nodes", kSlurm},
+      {"partition", kSlurm},
+      {"qos", kSlurm},
+      {"time", kSlurm}};
   const auto found = known.find(name);
-  return found == known.end() ? nullptr : found->second;
+  return found == known.end() ? nullptr : &found->second;
 }
 
 Error unknown_flag(const std::string& flag, const std::string& name) {
-  if (const char* instead = instead_of_torchrun(name))
-    return config_error(text(flag, ": lockstep has no such flag of torchrun's: ", instead));
+  if (const ForeignFlag* foreign = foreign_flag(name))
+    return config_error(
+        text(flag, ": lockstep has no such flag of ", foreign->whose, ": ", foreign->instead));
   const size_t dot = name.find('.');
   std::string meant;
   if (dot == std::string::npos) {
@@ -232,48 +274,51 @@ Error boolean_word(const NamedField& named, const std::string& flag, const std::
                            "=true or ", flag, "=false; ", off, " is false as well"));
 }
 
-Result<void> apply_flags(Draft& draft, const std::vector<std::string>& arguments) {
+// The flag at `arguments[i]`, with its value; `i` is left at the last word of both.
+Result<void> apply_flag(Draft& draft, const std::vector<std::string>& arguments, size_t& i) {
+  const std::string& argument = arguments[i];
+  const size_t equals = argument.find('=');
+  const std::string flag = argument.substr(0, equals);
+  const std::string name = with_underscores(std::string_view(flag).substr(2));
+  const NamedField named = find_flag(name);
+  const auto [field, negated, words] = named;
+  if (field == nullptr) return unknown_flag(flag, name);
+
+  std::optional<std::string> word;
+  if (equals != std::string::npos) {
+    word = argument.substr(equals + 1);
+  } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
+    // A boolean takes the next word only when it is plainly meant for it.
+    const std::string& next = arguments[i + 1];
+    if (!named.is_bool() || (!negated && (next == "true" || next == "false"))) {
+      word = next;
+      ++i;
+    } else if (named.is_bool() && bool_from(next)) {
+      return boolean_word(named, flag, next);
+    }
+  }
+  if (named.is_bool() && !word)
+    word = negated ? "false" : "true";
+  else if (negated)
+    return config_error(text(flag, " takes no value"));
+  if (words != nullptr && (word == "true" || word == "false"))
+    word = word == "true" ? words->on : words->off;
+  if (!word) return config_error(text(flag, " needs a value of type ", type_name(*field)));
+  return set_from_word(draft, *field, flag, *word);
+}
+
+void apply_flags(Draft& draft, const std::vector<std::string>& arguments) {
   std::vector<std::string>& positional = draft.parsed.positional;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& argument = arguments[i];
-    if (!argument.starts_with("--")) {
-      positional.push_back(argument);
-      continue;
-    }
-    if (argument == "--") {  // what follows is not for us
+    if (!arguments[i].starts_with("--")) {
+      positional.push_back(arguments[i]);
+    } else if (arguments[i] == "--") {  // what follows is not for us
       positional.insert(positional.end(), arguments.begin() + i + 1, arguments.end());
-      return {};
+      return;
+    } else if (const auto applied = apply_flag(draft, arguments, i); !applied) {
+      draft.note(kBehindTheFile, applied.error());
     }
-    const size_t equals = argument.find('=');
-    const std::string flag = argument.substr(0, equals);
-    const std::string name = with_underscores(std::string_view(flag).substr(2));
-    const NamedField named = find_flag(name);
-    const auto [field, negated, words] = named;
-    if (field == nullptr) return unknown_flag(flag, name);
-
-    std::optional<std::string> word;
-    if (equals != std::string::npos) {
-      word = argument.substr(equals + 1);
-    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
-      // A boolean takes the next word only when it is plainly meant for it.
-      const std::string& next = arguments[i + 1];
-      if (!named.is_bool() || (!negated && (next == "true" || next == "false"))) {
-        word = next;
-        ++i;
-      } else if (named.is_bool() && bool_from(next)) {
-        return boolean_word(named, flag, next);
-      }
-    }
-    if (named.is_bool() && !word)
-      word = negated ? "false" : "true";
-    else if (negated)
-      return config_error(text(flag, " takes no value"));
-    if (words != nullptr && (word == "true" || word == "false"))
-      word = word == "true" ? words->on : words->off;
-    if (!word) return config_error(text(flag, " needs a value of type ", type_name(*field)));
-    LOCKSTEP_RETURN_IF_ERROR(set_from_word(draft, *field, flag, *word));
   }
-  return {};
 }
 
 // --- TOML --------------------------------------------------------------------------------------
@@ -307,7 +352,7 @@ std::optional<T> value_from(const toml::node& node) {
     return node.value_exact<T>();
 }
 
-Result<void> set_from_node(Draft& draft, const ConfigField& field, const std::string& where,
+Result<void> set_from_node(Draft& draft, const ConfigField& field, const Origin& origin,
                            const toml::node& node) {
   const auto set = [&](auto member) -> Result<void> {
     auto& place = *member(draft.parsed.config);
@@ -315,49 +360,67 @@ Result<void> set_from_node(Draft& draft, const ConfigField& field, const std::st
     auto value = value_from<Written<T>>(node);
     if (!value)
       return config_error(
-          text(where, ": ", field.name(), " is of type ",
+          text(origin.where, field.name(), " is of type ",
                kIsList<T> && node.is_array() ? "array of other things" : text(node.type()),
                ", it must be of type ", type_name(field)));
-    assign(draft, field, place, *std::move(value));
+    assign(draft, field, origin, place, *std::move(value));
     return {};
   };
   return std::visit(set, field.member);
 }
 
-Result<void> apply_section(Draft& draft, const std::filesystem::path& path,
-                           const std::string& section, const toml::table& keys) {
-  for (const auto& [key, node] : keys) {
-    const std::string where = place(path, key.source());
-    const std::string name = with_underscores(key.str());
-    const ConfigField* field = find_config_field(section, name);
-    if (field == nullptr)
-      return config_error(text(where, ": unknown key ", section, ".", key.str(),
-                               did_you_mean(suggestion(section, name))));
-    LOCKSTEP_RETURN_IF_ERROR(set_from_node(draft, *field, where, node));
+Origin origin_of(const std::filesystem::path& path, const toml::key& key) {
+  return {key.source().begin.line, place(path, key.source()) + ": "};
+}
+
+Result<void> apply_key(Draft& draft, const std::string& section, const toml::key& key,
+                       const toml::node& node, const Origin& origin) {
+  const std::string name = with_underscores(key.str());
+  if (const ConfigField* field = find_config_field(section, name))
+    return set_from_node(draft, *field, origin, node);
+  return config_error(text(origin.where, "unknown key ", section, ".", key.str(),
+                           did_you_mean(suggestion(section, name))));
+}
+
+Result<void> apply_section(Draft& draft, const std::filesystem::path& path, const toml::key& key,
+                           const toml::node& node) {
+  static const std::vector<std::string> sections = section_names();
+  const std::string where = origin_of(path, key).where;
+  const std::string section = with_underscores(key.str());
+  const toml::table* keys = node.as_table();
+  if (std::find(sections.begin(), sections.end(), section) == sections.end()) {
+    if (keys == nullptr)
+      return config_error(text(where, "the key ", key.str(), " stands outside of any [section]",
+                               did_you_mean(suggestion("", section))));
+    return config_error(
+        text(where, "unknown section [", key.str(), "]", did_you_mean(nearest(section, sections))));
+  }
+  if (keys == nullptr)
+    return config_error(text(where, section, " is of type ", text(node.type()),
+                             ", it must be a section: [", section, "]"));
+  for (const auto& [name, value] : *keys) {
+    const Origin origin = origin_of(path, name);
+    if (const auto applied = apply_key(draft, section, name, value, origin); !applied)
+      draft.note(origin.line, applied.error());
   }
   return {};
 }
 
 Result<void> apply_toml(Draft& draft, const std::filesystem::path& path) {
   LOCKSTEP_TRY(const toml::table parsed, read_toml(path));
-  const std::vector<std::string> sections = section_names();
-  for (const auto& [key, node] : parsed) {
-    const std::string where = place(path, key.source());
-    const std::string section = with_underscores(key.str());
-    if (std::find(sections.begin(), sections.end(), section) == sections.end()) {
-      if (!node.is_table())
-        return config_error(text(where, ": the key ", key.str(), " stands outside of any [section]",
-                                 did_you_mean(suggestion("", section))));
-      return config_error(text(where, ": unknown section [", key.str(), "]",
-                               did_you_mean(nearest(section, sections))));
-    }
-    const toml::table* keys = node.as_table();
-    if (keys == nullptr)
-      return config_error(text(where, ": ", section, " is of type ", text(node.type()),
-                               ", it must be a section: [", section, "]"));
-    LOCKSTEP_RETURN_IF_ERROR(apply_section(draft, path, section, *keys));
-  }
+  for (const auto& [key, node] : parsed)
+    if (const auto applied = apply_section(draft, path, key, node); !applied)
+      draft.note(origin_of(path, key).line, applied.error());
   return {};
+}
+
+// All at once, in the order of the file's lines; then those of the command line.
+Error error_of(std::vector<Mistake> mistakes) {
+  std::stable_sort(mistakes.begin(), mistakes.end(),
+                   [](const Mistake& a, const Mistake& b) { return a.line < b.line; });
+  std::string all;
+  for (const Mistake& mistake : mistakes) all += (all.empty() ? "" : "\n") + mistake.message;
+  return config_error(all);
 }
 
 }  // namespace
@@ -366,10 +429,13 @@ Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
                                   const std::vector<std::string>& arguments) {
   Draft draft;
   if (!toml_path.empty()) LOCKSTEP_RETURN_IF_ERROR(apply_toml(draft, toml_path));
-  LOCKSTEP_RETURN_IF_ERROR(apply_flags(draft, arguments));
+  apply_flags(draft, arguments);
   for (const ConfigField& field : config_fields())
-    if (const auto wrong = draft.wrong_words.find(&field); wrong != draft.wrong_words.end())
-      return wrong_value(field, wrong->second);
+    if (const auto wrong = draft.wrong_words.find(&field); wrong != draft.wrong_words.end()) {
+      const auto& [origin, word] = wrong->second;
+      draft.mistakes.push_back({origin.line, origin.where + wrong_value(field, word).message});
+    }
+  if (!draft.mistakes.empty()) return error_of(std::move(draft.mistakes));
   return std::move(draft.parsed);
 }
 

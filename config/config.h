@@ -22,11 +22,12 @@ struct ParsedConfig {
 // Reads `toml_path` (may be empty: defaults), then applies `arguments`: `--section.key value`,
 // `--section.key=value`, `--alias value`; booleans also as a bare flag, and `--section.no_key`.
 // `-` and `_` are alike. Limits and combinations are validate's business.
-// Errors: kConfig, naming file, line, key and what would be right, or a key whose last word is not
-// one of its words; kNotFound.
+// Errors: kConfig with all that is wrong, a line each, in the order of the file and then of the
+// arguments: file, line, key and what would be right; kNotFound.
 Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
                                   const std::vector<std::string>& arguments);
-// Limits and combinations that need no data or device. Errors: kConfig.
+// Limits and combinations that need no data or device. Errors: kConfig, a line for each that is
+// wrong; of combinations only where all keep their limits.
 Result<void> validate(const Config& config);
 
 // The same run with every 0 or empty value that stands for another one filled in: slots,

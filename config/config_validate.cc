@@ -174,16 +174,22 @@ Error wrong_value(const ConfigField& field, const std::string& value) {
 }
 
 Result<void> validate(const Config& config) {
-  for (const ConfigField& field : config_fields())
-    LOCKSTEP_RETURN_IF_ERROR(check_limits(config, field));
-  LOCKSTEP_RETURN_IF_ERROR(check_names(config));
-  LOCKSTEP_RETURN_IF_ERROR(check_slot_map(config));
-  LOCKSTEP_RETURN_IF_ERROR(check_memory_tier(config.checkpoint));
-  LOCKSTEP_RETURN_IF_ERROR(check_lora(config));
-  LOCKSTEP_RETURN_IF_ERROR(check_sources(config.data));
-  LOCKSTEP_RETURN_IF_ERROR(check_model(config.model));
-  LOCKSTEP_RETURN_IF_ERROR(check_batch(config.training));
-  return check_processes(config);
+  std::string wrong_lines;
+  const auto note = [&wrong_lines](const Result<void>& checked) {
+    if (!checked) wrong_lines += (wrong_lines.empty() ? "" : "\n") + checked.error().message;
+  };
+  for (const ConfigField& field : config_fields()) note(check_limits(config, field));
+  if (wrong_lines.empty()) {
+    note(check_names(config));
+    note(check_slot_map(config));
+    note(check_memory_tier(config.checkpoint));
+    note(check_lora(config));
+    note(check_sources(config.data));
+    note(check_model(config.model));
+    note(check_batch(config.training));
+    note(check_processes(config));
+  }
+  return wrong_lines.empty() ? Result<void>() : Result<void>(wrong(wrong_lines));
 }
 
 Config resolved(const Config& config) {

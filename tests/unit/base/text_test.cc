@@ -83,9 +83,13 @@ TEST(Text, EditDistanceAndNearest) {
   EXPECT_EQ(edit_distance("", ""), 0);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
   EXPECT_EQ(edit_distance("steps", ""), 5);
+  EXPECT_EQ(edit_distance("setps", "steps"), 1);
   EXPECT_EQ(nearest("stepz", {"slots", "steps", "seed"}), "steps");
   EXPECT_EQ(nearest("zzzzzz", {"slots", "steps"}), "");
+  EXPECT_EQ(nearest("setps", {"slots", "steps"}), "steps");
+  EXPECT_EQ(nearest("gpus", {"eps"}), "");
   EXPECT_EQ(nearest("x", {}), "");
+  EXPECT_EQ(nearest("x", {"y"}), "");
 }
 
 TEST(Text, SplitKeepsEmptyParts) {

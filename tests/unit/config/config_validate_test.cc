@@ -9,6 +9,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 // The message of validate() after `change`; "ok" when there is none.
@@ -36,6 +37,18 @@ TEST(ConfigValidate, Limits) {
                 c.launcher.nproc_per_node = {2, 0};
               }),
               HasSubstr("launcher.nproc_per_node = 2,0: must be 1 to 4096"));
+}
+
+// Combinations are looked at where every key keeps its limits: a key of 0 may divide another.
+TEST(ConfigValidate, AllThatIsWrongIsSaidAtOnce) {
+  EXPECT_EQ(verdict([](Config& c) {
+              c.training.steps = 0, c.model.n_heads = 0, c.checkpoint.keep_latest_k = 1;
+            }),
+            "model.n_heads = 0: must be 1 to 65536\ntraining.steps = 0: must be >= 1");
+  EXPECT_THAT(
+      verdict([](Config& c) { c.job.name = "", c.model.n_kv_heads = 3, c.data.weights = {5}; }),
+      AllOf(HasSubstr("job.name = "), HasSubstr("\ndata.weights holds"),
+            HasSubstr("\nmodel.n_heads = 8 is not")));
 }
 
 TEST(ConfigValidate, Model) {
