@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/shared/json_fields.h"
+#include "cli/shared/restart_count.h"
 
 namespace lockstep::cli {
 namespace {
@@ -112,15 +113,17 @@ Result<void> each_line(std::string_view contents, const std::string& where, RunL
   return {};
 }
 
-// Why a generation ended, in the words of the launcher, and starts that logged no step.
+// Why a generation ended, in the words of the launcher, and how many were restarts.
 Result<void> add_events(std::string_view contents, const std::string& where, RunLog& log) {
-  int64_t starts = 0;
+  RestartCount count;
   std::map<int64_t, std::string> reasons;
   LOCKSTEP_RETURN_IF_ERROR(each_line(contents, where, log, [&](const json& object) -> Result<void> {
     if (!object.is_object()) return Error{Code::kConfig, "not a JSON object"};
     const std::string event = string_or_empty(object, "event");
     const std::string reason = string_or_empty(object, "reason");
-    if (event == "generation_start") ++starts;
+    count.on(event);
+    if (event == "stop_requested")
+      reasons.try_emplace(integer_or(object, "generation", 0), "stopped on request");
     const bool is_end = event == "failure_detected" ||
                         (event == "worker_exit" && reason.find("exit code 0") == reason.npos);
     if (is_end) {
@@ -135,7 +138,7 @@ Result<void> add_events(std::string_view contents, const std::string& where, Run
       generation.ended_by = found->second;
     }
   }
-  log.restarts = std::max(log.restarts, starts - 1);
+  log.restarts = count.restarts();
   return {};
 }
 
@@ -155,7 +158,6 @@ Result<void> add_totals(std::string_view contents, const std::string& where, Run
   }
   log.mfu_pct = first_number(totals, {"mfu_pct", "mfu"});
   log.tflops = first_number(totals, {"tflops", "mean_tflops"});
-  log.restarts = std::max(log.restarts, integer_or(totals, "restarts", 0));
   return {};
 }
 

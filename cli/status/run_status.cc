@@ -8,7 +8,9 @@
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
 #include "cli/shared/json_fields.h"
+#include "cli/shared/restart_count.h"
 #include "cli/shared/run_args.h"
+#include "launcher/control/incident.h"
 #include "launcher/control/straggler.h"
 #include "launcher/host/process.h"
 #include "layout/strategy.h"
@@ -63,6 +65,13 @@ std::vector<json> newest_steps(FileSystem& file_system, const std::filesystem::p
   return steps;
 }
 
+// "rank 1 killed by SIGKILL at step 17", as far as it is known.
+std::string failure_text(const json& event) {
+  const int64_t rank = integer_or(event, "rank", -1), step = integer_or(event, "step", -1);
+  return text(rank < 0 ? "" : text("rank ", rank, " "), string_or_empty(event, "reason"),
+              step < 0 ? "" : text(" at step ", step));
+}
+
 }  // namespace
 
 double RunStatus::eta_s() const {
@@ -107,23 +116,27 @@ void find_suspects(RunStatus& status) {
 Result<RunStatus> RunObserver::look() {
   RunStatus status;
   auto membership = launcher::read_membership(file_system_, folder_ / "workers.json");
-  if (!membership && membership.error().code == Code::kNotFound)
+  const bool watched = membership.ok() || membership.error().code != Code::kNotFound;
+  if (!watched && !file_system_.exists(folder_ / "run_args.json"))
     return Error{Code::kNotFound, text(folder_.string(),
                                        ": no run has begun to train in this "
-                                       "folder (there is no workers.json)")};
-  if (!membership) return membership.error();
-  status.membership = std::move(membership).value();
+                                       "folder (there is no workers.json and no run_args.json)")};
+  if (watched && !membership) return membership.error();
+  if (watched) status.membership = std::move(membership).value();
   const Membership& found = status.membership;
-  const bool here = is_here(found);
+  const bool here = watched && is_here(found);
+  add_events(status);
   add_logged_steps(status);
-  add_state(status, here);
+  if (watched)
+    add_state(status, here);
+  else
+    add_logged_state(status);
   for (const auto& member : found.workers)
     status.ranks.push_back(rank_status(member, !status.over(), here));
   add_config(status);
   if (config_) status.planned_steps = config_->training.steps;
   status.transport = transport_;
   add_rank_rates(status);
-  add_events(status);
   add_checkpoint(status);
   find_suspects(status);
   return status;
@@ -147,6 +160,8 @@ bool RunObserver::is_here(const Membership& membership) const {
 void RunObserver::add_state(RunStatus& status, bool here) const {
   const Membership& found = status.membership;
   status.state = found.state;
+  const bool stopped = asked_to_stop_ && found.exit_status == launcher::kExitResume;
+  if (found.state == "failed" && stopped) status.state = "stopped";
   if (found.state != "running" || (here && launcher::is_alive(found.agent_pid))) return;
   double age_s = status.logged_age_s;
   if (const auto written = file_system_.written_unix_ns(folder_ / "workers.json")) {
@@ -172,6 +187,23 @@ void RunObserver::add_state(RunStatus& status, bool here) const {
                               fixed(std::max(0.0, age_s), 1), " s ago"));
   if (found.nodes.empty())
     status.notes.push_back("ranks are shown as they were when this generation began");
+}
+
+// srun or torchrun started the ranks: no agent says how they are. Rank 0 writes metrics.json when it
+// ends, not when it is killed.
+void RunObserver::add_logged_state(RunStatus& status) const {
+  status.notes.push_back(
+      "no agent watches this run (srun or torchrun started its ranks): this is what rank 0 logged");
+  const auto contents = read_file(file_system_, folder_ / "metrics.json");
+  const json totals = parse_json(contents.ok() ? contents.value() : "", /*allow_exceptions=*/false);
+  const bool ended = totals.is_object() && integer_or(totals, "steps", -1) == status.step;
+  const bool silent =
+      status.logged_age_s < 0 ||
+      status.logged_age_s > std::max(kSilentRun_s, kSilentSteps * status.step_time_s);
+  status.state = ended && totals.value("finished", json()) == true ? "done"
+                 : ended                                           ? "stopped"
+                 : silent                                          ? "unknown"
+                                                                   : "running";
 }
 
 RankStatus RunObserver::rank_status(Membership::Member member, bool running, bool here) const {
@@ -217,6 +249,10 @@ void RunObserver::add_logged_steps(RunStatus& status) const {
   }
   const json& last = steps.back();
   status.step = integer_or(last, "step", -1);
+  if (status.membership.state.empty()) {  // no agent knows them
+    status.membership.generation = integer_or(last, "generation", 0);
+    status.membership.world_size = integer_or(last, "world_size", 0);
+  }
   if (const auto loss = last.find("loss"); loss != last.end() && loss->is_number())
     status.loss = loss->get<double>();
   if (seconds > 0) status.tokens_per_s = tokens / seconds;
@@ -241,19 +277,19 @@ void RunObserver::add_events(RunStatus& status) {
   if (bytes != events_bytes_) {
     events_bytes_ = bytes;
     const auto contents = read_file(file_system_, path);
-    int64_t starts = 0;
+    RestartCount count;
+    asked_to_stop_ = false;
     for (const std::string& line : split(contents.ok() ? contents.value() : "", '\n')) {
       const json event = parse_json(line, /*allow_exceptions=*/false);
       if (!event.is_object()) continue;
       const std::string name = string_or_empty(event, "event");
-      if (name == "generation_start") ++starts;
+      count.on(name);
+      if (name == "stop_requested") asked_to_stop_ = true;
+      if (name == "generation_start") asked_to_stop_ = false;
       if (name == "node_lost") last_failure_ = string_or_empty(event, "reason");
-      if (name == "failure_detected")
-        last_failure_ =
-            text("rank ", integer_or(event, "rank", -1), " ", string_or_empty(event, "reason"),
-                 " at step ", integer_or(event, "step", -1));
+      if (name == "failure_detected") last_failure_ = failure_text(event);
     }
-    restarts_ = std::max<int64_t>(0, starts - 1);
+    restarts_ = count.restarts();
   }
   status.restarts = restarts_;
   status.last_failure = last_failure_;
@@ -263,7 +299,8 @@ void RunObserver::add_checkpoint(RunStatus& status) {
   int64_t committed = -1;
   for (const RankStatus& rank : status.ranks)
     committed = std::max(committed, rank.member.progress.committed_step);
-  if (committed != committed_step_ && config_) {
+  const bool nobody_says = status.ranks.empty();
+  if ((committed != committed_step_ || nobody_says) && config_) {
     committed_step_ = committed;
     checkpoint_step_ = -1;
     checkpoint_created_s_.reset();

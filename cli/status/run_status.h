@@ -30,9 +30,10 @@ struct RankStatus {
 
 struct RunStatus {
   launcher::Membership membership;
-  // The membership's; agent_gone: it says "running", and its agent, which ran on this host, is no
-  // more; unknown: another agent may take over now, or all of them run on other hosts, and nothing
-  // was written for a while.
+  // The membership's; stopped: it ended because somebody asked for it, and resumes; agent_gone: it
+  // says "running", and its agent, which ran on this host, is no more; unknown: another agent may
+  // take over now, or all of them run on other hosts, and nothing was written for a while. Of a run
+  // under srun or torchrun, which has no agent, what its logs say: running, done, stopped, unknown.
   std::string state;
   std::string transport;          // transport_of_run()
   std::vector<RankStatus> ranks;  // by rank
@@ -42,7 +43,7 @@ struct RunStatus {
   double tokens_per_s = -1, step_time_s = -1, logged_age_s = -1;
   int64_t checkpoint_step = -1;  // newest committed on disk
   double checkpoint_age_s = -1;
-  int64_t restarts = 0;            // starts of workers in this folder after the first
+  int64_t restarts = 0;            // starts of workers in this folder after a failure
   std::string last_failure;        // "rank 1 killed by SIGKILL at step 17"
   std::vector<std::string> notes;  // what cannot be known from this host
 
@@ -64,7 +65,7 @@ class RunObserver {
  public:
   RunObserver(FileSystem& file_system, Clock& clock, std::filesystem::path folder)
       : file_system_(file_system), clock_(clock), folder_(std::move(folder)) {}
-  // Errors: kNotFound (no agent watched this folder), kCorrupt, kIo: of workers.json. What else
+  // Errors: kNotFound (no run began in this folder), kCorrupt, kIo: of workers.json. What else
   // cannot be read is unknown.
   Result<RunStatus> look();
 
@@ -76,6 +77,7 @@ class RunObserver {
   void add_checkpoint(RunStatus& status);
   bool is_here(const launcher::Membership& membership) const;
   void add_state(RunStatus& status, bool here) const;
+  void add_logged_state(RunStatus& status) const;
   RankStatus rank_status(launcher::Membership::Member member, bool running, bool here) const;
 
   FileSystem& file_system_;
@@ -85,6 +87,7 @@ class RunObserver {
   std::string transport_;
   int64_t config_generation_ = -1;
   int64_t events_bytes_ = -1, restarts_ = 0;
+  bool asked_to_stop_ = false;  // the newest launch
   std::string last_failure_;
   int64_t committed_step_ = -2, checkpoint_step_ = -1;  // -2: nothing was read yet
   std::optional<int64_t> checkpoint_created_s_;

@@ -21,11 +21,13 @@ constexpr const char* kHelp =
     R"(lockstep status RUN_FOLDER [--watch] [--json]
 
 Shows the generation, the world size and, one line a rank: pid, step, phase, what its checkpoint
-engine does, the newest committed step it knows, the newest step that all ranks hold in memory (-1:
-none), the age of its last sign of life in seconds, the tokens a second that it computes, and what
-looks wrong with it: gone, stopped, silent, behind the others, a save that failed. Then the
-nodes, where there are several, with their ranks; and of the run: step, loss, speed, the last
-checkpoint, restarts and the last failure. A note says what cannot be known from this host.
+engine does, the newest committed step it knows, the newest step that all ranks hold in memory, the
+age of its last sign of life in seconds, the tokens a second that it computes, and what looks wrong
+with it: gone, stopped, silent, behind the others, a save that failed; - is what nobody knows, in
+JSON -1. Then the nodes, where there are several, with their ranks; and of the run: step, loss,
+speed of all ranks together, the last checkpoint, restarts after a failure and the last failure. A
+note says what cannot be known from this host. Of a run that srun or torchrun started, without an
+agent, it shows what rank 0 logged.
 
   --watch   shows it anew each second, in place on a terminal, until the run has ended
   --json    as one JSON object; with --watch one a line

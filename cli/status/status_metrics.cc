@@ -78,7 +78,7 @@ void add_run(Exposition& out, const RunStatus& status) {
   out.known("checkpoint_step", "newest checkpoint that is committed on disk",
             as_double(status.checkpoint_step));
   out.known("checkpoint_age_seconds", "since that checkpoint was made", status.checkpoint_age_s);
-  out.counter("restarts_total", "starts of workers in this run folder after the first");
+  out.counter("restarts_total", "starts of workers in this run folder after a failure");
   out.sample(as_double(status.restarts));
   out.gauge("suspects", "ranks that look wrong");
   out.sample(as_double(std::count_if(status.ranks.begin(), status.ranks.end(),

@@ -52,17 +52,18 @@ const number = (value, digits) =>
 const cell = (worker, column) => {
   const value = worker[column];
   if (column === 'age_s') return number(value, 1);
-  return column === 'tokens_per_s' ? number(value, 0) : String(value);
+  if (column === 'tokens_per_s') return number(value, 0);
+  return value === -1 ? '?' : String(value);
 };
 function show(run) {
-  at('title').textContent = document.title =
-      `${run.state}: step ${run.step} of ${run.planned_steps}`;
+  const planned = run.planned_steps < run.step ? '' : ` of ${run.planned_steps}`;
+  at('title').textContent = document.title = `${run.state}: step ${number(run.step, 0)}${planned}`;
   const loss = run.loss === null ? '?' : run.loss.toFixed(5);
   at('progress').textContent = `loss ${loss}, ${number(run.tokens_per_s, 0)} tokens/s, ` +
       `${number(run.step_time_s, 3)} s a step, ${number(run.eta_s, 0)} s to go, ` +
       `last step logged ${number(run.logged_age_s, 1)} s ago`;
   at('state').textContent = `generation ${run.generation}, world size ${run.world_size}, ` +
-      `last checkpoint: step ${run.checkpoint_step}, ${number(run.checkpoint_age_s, 0)} s ago, ` +
+      `last checkpoint: step ${number(run.checkpoint_step, 0)}, ${number(run.checkpoint_age_s, 0)} s ago, ` +
       `restarts ${run.restarts}` + (run.last_failure ? `, last failure: ${run.last_failure}` : '');
   at('suspects').replaceChildren();
   for (const suspect of run.suspects) add(at('suspects'), 'li', suspect);

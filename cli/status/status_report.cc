@@ -14,8 +14,10 @@ namespace {
 using launcher::Membership;
 using nlohmann::ordered_json;
 
-std::string rounded(double number) {
-  return number < 0 ? "-1" : std::to_string(static_cast<int64_t>(number + 0.5));
+// What nobody knows is "-".
+std::string known(int64_t number) { return number < 0 ? "-" : std::to_string(number); }
+std::string known(double number, int decimals) {
+  return number < 0 ? "-" : fixed(number, decimals);
 }
 
 std::string table(const RunStatus& status) {
@@ -30,8 +32,9 @@ std::string table(const RunStatus& status) {
   for (const RankStatus& rank : status.ranks) {
     const Progress& progress = rank.member.progress;
     line(rank.suspect.empty() ? "-" : rank.suspect, rank.member.rank, rank.member.pid,
-         progress.step, rank.phase(), save_phase_name(progress.save_phase), progress.committed_step,
-         progress.snapshot_step, fixed(rank.age_s, 1), rounded(rank.tokens_per_s));
+         known(progress.step), rank.phase(), save_phase_name(progress.save_phase),
+         known(progress.committed_step), known(progress.snapshot_step), known(rank.age_s, 1),
+         known(rank.tokens_per_s, 0));
   }
   return out.str();
 }
@@ -40,11 +43,14 @@ std::string table(const RunStatus& status) {
 std::string steps_line(const RunStatus& status) {
   if (status.step < 0) return "no step is logged yet\n";
   std::string line = text("step ", status.step);
-  if (status.planned_steps >= 0) line += text(" of ", status.planned_steps);
+  if (status.planned_steps >= status.step)
+    line += text(" of ", status.planned_steps);
+  else if (status.planned_steps >= 0)
+    line += text(", and the newest launch asked for ", status.planned_steps);
   if (status.loss) line += text("  loss ", fixed(*status.loss, 5));
   if (status.tokens_per_s >= 0)
-    line += text("  ", grouped(static_cast<int64_t>(status.tokens_per_s)), " tokens/s, ",
-                 fixed(status.step_time_s, 3), " s a step");
+    line += text("  ", grouped(static_cast<int64_t>(status.tokens_per_s)),
+                 " tokens/s of all ranks, ", fixed(status.step_time_s, 3), " s a step");
   if (status.eta_s() >= 0) line += text("  eta ", duration_text(status.eta_s()));
   if (status.running()) line += text("  logged ", fixed(status.logged_age_s, 1), " s ago");
   return line + "\n";
@@ -95,12 +101,13 @@ std::string nodes_lines(const RunStatus& status) {
 
 std::string status_text(const RunStatus& status) {
   const launcher::Membership& membership = status.membership;
-  std::string out =
-      text("generation ", membership.generation, "  world_size ", membership.world_size, "  state ",
-           status.state, "  agent ", membership.agent_pid);
+  std::string out = text("generation ", membership.generation, "  world_size ",
+                         membership.world_size, "  state ", status.state);
+  if (membership.agent_pid >= 0) out += text("  agent ", membership.agent_pid);
   if (!status.transport.empty()) out += text("  transport ", status.transport);
   if (membership.exit_status >= 0) out += text("  exit_status ", membership.exit_status);
-  out += "\n" + table(status) + nodes_lines(status) + steps_line(status) + state_line(status);
+  out += "\n" + (status.ranks.empty() ? "" : table(status)) + nodes_lines(status) +
+         steps_line(status) + state_line(status);
   for (const std::string& suspect : suspects(status)) out += text("suspect: ", suspect, "\n");
   for (const std::string& note : status.notes) out += text("note: ", note, "\n");
   return out;

@@ -44,15 +44,15 @@ class Compare : public testing::Test {
       lines += record(step, loss_at(step) + (step == 50 ? shift_at_50 : 0), 3, 1);
     }
     write(run + "/metrics.jsonl", lines);
-    write(
-        run + "/events.jsonl",
-        "{\"event\":\"generation_start\",\"generation\":1,\"rank\":-1}\n"
-        "{\"event\":\"failure_detected\",\"generation\":1,\"rank\":1,\"reason\":\"killed by "
-        "SIGKILL\"}\n"
-        "{\"event\":\"generation_start\",\"generation\":2}\n"
-        "{\"event\":\"worker_exit\",\"generation\":2,\"rank\":0,\"reason\":\"killed by SIGKILL\"}\n"
-        "{\"event\":\"generation_start\",\"generation\":3}\n"
-        "{\"event\":\"worker_exit\",\"generation\":3,\"rank\":0,\"reason\":\"exit code 0\"}\n");
+    write(run + "/events.jsonl",
+          "{\"event\":\"generation_start\",\"generation\":1,\"rank\":-1}\n"
+          "{\"event\":\"failure_detected\",\"generation\":1,\"rank\":1,\"reason\":\"killed by "
+          "SIGKILL\"}\n"
+          "{\"event\":\"generation_start\",\"generation\":2}\n"
+          "{\"event\":\"failure_detected\",\"generation\":2,\"rank\":0,\"reason\":\"killed by "
+          "SIGKILL\"}\n"
+          "{\"event\":\"generation_start\",\"generation\":3}\n"
+          "{\"event\":\"worker_exit\",\"generation\":3,\"rank\":0,\"reason\":\"exit code 0\"}\n");
   }
   int compare(std::vector<std::string> runs, CompareOptions options = {}) {
     for (const std::string& run : runs) options.runs.push_back(folder_ / run);
@@ -102,6 +102,25 @@ TEST_F(Compare, AKilledRunEqualsTheStraightOne) {
                             "1 rank", "60 of 60 steps bit-identical"}) {
     EXPECT_THAT(svg.value(), HasSubstr(words));
   }
+}
+
+// The same command, typed again after Ctrl-C, goes on in the same folder.
+TEST_F(Compare, AStopIsNoRestart) {
+  write_straight_run("straight");
+  write("stopped/metrics.jsonl", record(1, loss_at(1), 1, 2) + record(2, loss_at(2), 2, 2));
+  write("stopped/metrics.json", "{\"restarts\": 1}");
+  write("stopped/events.jsonl",
+        "{\"event\":\"generation_start\",\"generation\":1}\n"
+        "{\"event\":\"stop_requested\",\"generation\":1,\"reason\":\"SIGINT\"}\n"
+        "{\"event\":\"worker_exit\",\"generation\":1,\"rank\":0,\"reason\":\"exit code 75\"}\n"
+        "{\"event\":\"failed\",\"generation\":1}\n"
+        "{\"event\":\"generation_start\",\"generation\":2}\n");
+  CompareOptions options;
+  options.json = true;
+  ASSERT_EQ(compare({"straight", "stopped"}, options), 0) << err_.str();
+  const auto run = nlohmann::json::parse(out_.str())["runs"][1];
+  EXPECT_EQ(run["restarts"], 0);
+  EXPECT_EQ(run["generations"][0]["ended_by"], "stopped on request");
 }
 
 TEST_F(Compare, OneBitIsADifference) {

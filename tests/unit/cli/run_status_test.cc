@@ -250,7 +250,9 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
 
   const std::string shown = status_text(status);
   EXPECT_THAT(shown, HasSubstr("  transport gloo\n"));
-  EXPECT_THAT(shown, HasSubstr("step 11 of 500  loss 2.90000  2,000 tokens/s, 0.500 s a step"));
+  EXPECT_THAT(
+      shown,
+      HasSubstr("step 11 of 500  loss 2.90000  2,000 tokens/s of all ranks, 0.500 s a step"));
   EXPECT_THAT(shown, HasSubstr("no checkpoint  restarts 2, the last failure: rank 2 exit"));
   const auto json = nlohmann::json::parse(status_json(status, true));
   EXPECT_EQ(json["workers"][0]["tokens_per_s"], 1000);
@@ -262,6 +264,85 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
   const RunStatus killed = look(observer);
   EXPECT_EQ(killed.state, "agent_gone") << "its pages are here, so it was";
   EXPECT_THAT(killed.notes, ElementsAre(HasSubstr("the same command again resumes")));
+}
+
+// Each launch has its generations; who types the command again restarts nothing.
+TEST_F(RunObserverTest, AStopIsNoFailureAndALaunchIsNoRestart) {
+  launcher::Membership membership;
+  membership.generation = 4;
+  membership.world_size = 1;
+  membership.agent_pid = kNobody;
+  membership.state = "failed";
+  membership.exit_status = 75;
+  membership.workers.push_back({0, kNobody, "", {}});
+  publish(membership);
+  const auto log_events = [this](const std::vector<std::string>& names) {
+    std::string lines;
+    for (const std::string& name : names) lines += nlohmann::json{{"event", name}}.dump() + "\n";
+    write("events.jsonl", lines);
+  };
+  LateClock clock;
+  RunObserver observer(posix_file_system(), clock, dir_.path());
+  log_events({"generation_start", "stop_requested", "failed",  // asked to stop
+              "generation_start", "failure_detected", "generation_start", "done",
+              "generation_start",  // its agent was killed
+              "generation_start", "stop_requested", "failed"});
+  const RunStatus stopped = look(observer);
+  EXPECT_EQ(stopped.state, "stopped");
+  EXPECT_TRUE(stopped.over());
+  EXPECT_EQ(stopped.restarts, 1);
+  EXPECT_THAT(status_text(stopped), HasSubstr("  state stopped  "));
+  EXPECT_THAT(status_text(stopped), testing::Not(HasSubstr("-1")));
+
+  log_events({"generation_start", "stop_requested", "failed", "generation_start", "failed"});
+  EXPECT_EQ(look(observer).state, "failed") << "that stop was another launch's";
+  membership.exit_status = 70;
+  publish(membership);
+  log_events({"generation_start", "stop_requested", "failure_detected", "failed"});
+  EXPECT_EQ(look(observer).state, "failed");
+}
+
+TEST_F(RunObserverTest, AStepBeyondThePlanIsNotOneOfIt) {
+  RunStatus status = healthy(1);
+  status.step = 1360;
+  status.planned_steps = 100;
+  const std::string words = status_text(status);
+  EXPECT_THAT(words, HasSubstr("step 1360, and the newest launch asked for 100"));
+  EXPECT_THAT(words, testing::Not(HasSubstr("1360 of 100")));
+}
+
+// srun and torchrun start ranks without an agent.
+TEST_F(RunObserverTest, WithoutAnAgentItSaysWhatRankZeroLogged) {
+  write("run_args.json", R"({"config": {"training": {"steps": 9}}, "transport": "gloo"})");
+  LateClock clock;
+  RunObserver observer(posix_file_system(), clock, dir_.path());
+  EXPECT_EQ(look(observer).state, "unknown") << "nothing is logged yet";
+  const auto log_step = [&](int64_t step) {
+    write("metrics.jsonl", nlohmann::json{{"step", step},
+                                          {"tokens", 1000},
+                                          {"step_time_s", 0.5},
+                                          {"world_size", 2},
+                                          {"generation", 1},
+                                          {"t", static_cast<double>(clock.unix_ns()) * 1e-9}}
+                                   .dump() +
+                               "\n");
+  };
+  log_step(8);
+  const RunStatus status = look(observer);
+  EXPECT_EQ(status.state, "running");
+  EXPECT_EQ(status.membership.world_size, 2);
+  EXPECT_EQ(status.restarts, 0);
+  EXPECT_THAT(status.notes, ElementsAre(HasSubstr("no agent watches this run")));
+  EXPECT_THAT(status_text(status),
+              HasSubstr("generation 1  world_size 2  state running  transport gloo\nstep 8 of 9"));
+  write("metrics.json", R"({"finished": false, "steps": 8})");
+  EXPECT_EQ(look(observer).state, "stopped");
+  log_step(9);  // it was started again
+  EXPECT_EQ(look(observer).state, "running");
+  clock.late_ns = 90'000'000'000;
+  EXPECT_EQ(look(observer).state, "unknown");
+  write("metrics.json", R"({"finished": true, "steps": 9})");
+  EXPECT_EQ(look(observer).state, "done");
 }
 
 // Another program may have written there: fields of other types count as missing.
@@ -281,7 +362,7 @@ TEST_F(RunObserverTest, ForeignLinesInTheLogsStopNothing) {
   RunObserver observer(posix_file_system(), clock, dir_.path());
   const RunStatus status = look(observer);
   EXPECT_EQ(status.step, -1);
-  EXPECT_EQ(status.last_failure, "rank -1  at step -1");
+  EXPECT_EQ(status.last_failure, "");
 }
 
 // From a login node: no process and no page of the run is here.
