@@ -62,6 +62,27 @@ std::string start_text(const SourceStart& start, const DataStretch& now,
   return line;
 }
 
+std::string tokens_of(int64_t samples, const DataStretch& stretch) {
+  return text(grouped(samples), " samples, ", grouped(samples * stretch.seq_len), " tokens");
+}
+
+// What lies between the sample that `was` would have drawn next of this source and the one that
+// `now` draws. "": nothing does. Samples of another length come in another order.
+std::string jump_text(const SourceStart& start, const DataStretch& was, const DataStretch& now) {
+  DataStretch unchanged = was;
+  unchanged.first_step = now.first_step;
+  for (const SourceStart& next : starts_of(unchanged)) {
+    if (next.source != start.source || was.seq_len != now.seq_len) continue;
+    const int64_t jump = start.sample - next.sample;
+    if (jump == 0) return "";
+    return jump > 0 ? text("; passed over: ", tokens_of(jump, now))
+                    : text("; drawn again: ", tokens_of(-jump, now));
+  }
+  if (start.sample == 0) return "";
+  return text("; passed over of its order: ", tokens_of(start.sample, now),
+              was.seq_len == now.seq_len ? "" : "; what was drawn in the old one may come again");
+}
+
 }  // namespace
 
 std::vector<Drawn> drawn(const std::vector<DataStretch>& stretches, int64_t end_step) {
@@ -103,7 +124,10 @@ std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, const D
   for (const Drawn& d : drawn(stretches, now.first_step))
     lines.push_back(text("  drawn so far from ", name_of(d.source, sources), ": ",
                          grouped(d.samples), " samples, ", grouped(d.tokens), " tokens"));
-  for (const SourceStart& start : starts_of(now)) lines.push_back(start_text(start, now, sources));
+  const bool drew = stretches.size() == 1 || stretches.back().first_step < now.first_step;
+  const DataStretch was = drew ? stretches.back() : stretches[stretches.size() - 2];
+  for (const SourceStart& start : starts_of(now))
+    lines.push_back(start_text(start, now, sources) + jump_text(start, was, now));
   if (stretches.back().first_step == now.first_step) stretches.pop_back();  // it drew nothing
   stretches.push_back(now);
   return lines;

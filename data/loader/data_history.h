@@ -34,7 +34,8 @@ struct SourceStart {
 std::vector<SourceStart> starts_of(const DataStretch& stretch);
 
 // The run goes on with `now` from now.first_step on: appended unless nothing has changed. Returns
-// lines for people, none when nothing has: what was drawn so far, and where the new order starts.
+// lines for people, none when nothing has: what was drawn so far, where the new order starts, and
+// how many samples and tokens are passed over or drawn again for that.
 // `sources`: of `now`, for their names and sizes; may be empty.
 std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, const DataStretch& now,
                                     const std::vector<DataSource>& sources);

@@ -80,8 +80,12 @@ TEST(DataHistory, AChangeSaysWhatWasDrawnAndWhereTheNewOrderStarts) {
           "are 8 samples of 128 tokens a step from 1*aaaa,1*cccc",
           "  drawn so far from data/web (aaaa): 600 samples, 38,400 tokens",
           "  drawn so far from bbbb: 200 samples, 12,800 tokens",
-          "  from here on data/web (aaaa): its sample number 400, place 25 of 125 in epoch 3",
-          "  from here on data/code (cccc): its sample number 400, place 25 of 125 in epoch 3"));
+          "  from here on data/web (aaaa): its sample number 400, place 25 of 125 in epoch 3; "
+          "passed over of its order: 400 samples, 51,200 tokens; what was drawn in the old one may "
+          "come again",
+          "  from here on data/code (cccc): its sample number 400, place 25 of 125 in epoch 3; "
+          "passed over of its order: 400 samples, 51,200 tokens; what was drawn in the old one may "
+          "come again"));
   ASSERT_EQ(stretches.size(), 2u);
   EXPECT_EQ(stretches[1].first_step, 100);
   // Changed again before a step was made: the stretch between drew nothing.
@@ -89,6 +93,25 @@ TEST(DataHistory, AChangeSaysWhatWasDrawnAndWhereTheNewOrderStarts) {
               testing::Contains(HasSubstr("bbbb: 200 samples, 12,800 tokens")));
   ASSERT_EQ(stretches.size(), 2u);
   EXPECT_EQ(stretches[1].seq_len, 256);
+}
+
+// The place in the order is the number of the step times the samples of a step.
+TEST(DataHistory, AnotherBatchSaysWhatIsPassedOverOrDrawnAgain) {
+  const std::vector<DataStretch> begun = {{0, 8, 128, kA}};
+  std::vector<DataStretch> larger = begun, smaller = begun, joined = begun;
+  EXPECT_THAT(
+      go_on_with(larger, {1350, 16, 128, kA}, {}),
+      testing::Contains("  from here on aaaa: its sample number 21,600; passed over: 10,800 "
+                        "samples, 1,382,400 tokens"));
+  EXPECT_THAT(go_on_with(smaller, {1350, 4, 128, kA}, {}),
+              testing::Contains("  from here on aaaa: its sample number 5,400; drawn again: 5,400 "
+                                "samples, 691,200 tokens"));
+  // Half of the samples come from a source that nothing was drawn of.
+  const auto lines = go_on_with(joined, {100, 8, 128, "1*aaaa,1*cccc"}, {});
+  EXPECT_THAT(lines, testing::Contains("  from here on aaaa: its sample number 400; drawn again: "
+                                       "400 samples, 51,200 tokens"));
+  EXPECT_THAT(lines, testing::Contains("  from here on cccc: its sample number 400; passed over of "
+                                       "its order: 400 samples, 51,200 tokens"));
 }
 
 }  // namespace
