@@ -4,8 +4,12 @@
 #include <csignal>
 #include <cstring>
 #include <iostream>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/result.h"
+#include "base/text.h"
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/compare/compare_command.h"
 #include "cli/doctor/doctor_command.h"
@@ -64,7 +68,7 @@ void print_help() {
   std::cout
       << "lockstep: fault-tolerant training of large language models.\n"
          "The loss curve is the same bit for bit for any world size and any number of kills.\n\n"
-         "lockstep COMMAND --help says more about each:\n";
+         "lockstep help COMMAND, or COMMAND --help, says more about each:\n";
   for (const Command& c : kCommands)
     std::cout << "  " << c.name << std::string(12 - std::strlen(c.name), ' ') << c.what << "\n";
   std::cout << "\nExamples:\n"
@@ -74,12 +78,40 @@ void print_help() {
                "  lockstep compare results/training/a results/training/b --plot losses.svg\n";
 }
 
+const Command* find_command(std::string_view word) {
+  const auto found = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                  [&](const Command& c) { return word == c.name; });
+  return found == std::end(kCommands) ? nullptr : found;
+}
+
+int unknown_command(const std::string& word) {
+  std::vector<std::string> names;
+  for (const Command& c : kCommands) names.push_back(c.name);
+  const std::string meant = lockstep::nearest(word, names);
+  std::cerr << "lockstep: no command \"" << word << "\"";
+  if (!meant.empty()) std::cerr << "; did you mean " << meant << "?";
+  std::cerr << " `lockstep --help` lists them\n";
+  return lockstep::exit_status(lockstep::Code::kConfig);
+}
+
+// help COMMAND [SUBCOMMAND]: as COMMAND [SUBCOMMAND] --help.
+int help_about(int count, char** words) {
+  const Command* const command = find_command(words[0]);
+  if (command == nullptr) return unknown_command(words[0]);
+  std::string flag = "--help";
+  std::vector<char*> asked(words, words + count);
+  asked.push_back(flag.data());
+  asked.push_back(nullptr);
+  return command->run(count + 1, asked.data());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   std::signal(SIGXFSZ, SIG_IGN);  // beyond a limit on file sizes a write fails, and says so
   const std::string_view word = argc > 1 ? argv[1] : "--help";
+  if (word == "help" && argc > 2) return help_about(argc - 2, argv + 2);
   if (word == "--help" || word == "-h" || word == "help") {
     print_help();
     return 0;
@@ -88,8 +120,6 @@ int main(int argc, char** argv) {
     std::cout << lockstep::cli::version_line("lockstep") << "\n";
     return 0;
   }
-  for (const Command& c : kCommands)
-    if (word == c.name) return c.run(argc - 1, argv + 1);
-  std::cerr << "lockstep: no command \"" << word << "\"; `lockstep --help` lists them\n";
-  return 64;
+  if (const Command* command = find_command(word)) return command->run(argc - 1, argv + 1);
+  return unknown_command(std::string(word));
 }

@@ -33,8 +33,9 @@ Result<void> validate(const Config& config);
 // The same run with every 0 or empty value that stands for another one filled in: slots,
 // global_batch_size, total_steps, head_dim, ffn_dim, dump_folder. (vocab_size is the data's.)
 Config resolved(const Config& config);
-// Every key, resolved, as a JSON object of sections.
+// Every key, resolved, as a JSON object of sections; as a TOML file that gives the same run.
 std::string config_json(const Config& config);
+std::string config_toml(const Config& config);
 // The keys that may change a bit of the loss curve, as "section.key=value" lines, sorted.
 std::vector<std::string> identity_lines(const Config& config);
 // Those, and the others that every rank of a job has to have alike: what a step, a save or a

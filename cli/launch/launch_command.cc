@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "checkpoint/record/catalog.h"
 #include "cli/launch/launch_in_allocation.h"
 #include "cli/status/status_pages.h"
 #include "data/loader/open_dataset.h"
@@ -29,15 +30,19 @@ namespace {
 using launcher::Launcher;
 
 constexpr const char* kTrainHelp =
-    R"(lockstep train CONFIG.toml [--section.key value …]
+    R"(lockstep train CONFIG.toml [--section.key value …] [--dry-run]
 
 Trains on this machine with one CPU process; --nproc-per-node N for more.
 Continues from the newest checkpoint in the run's folder if there is one. Ctrl-C saves and stops;
 a second Ctrl-C, a second later, stops without saving. Nothing is restarted after a failure: that is
 `lockstep launch`.
 
+  --dry-run    starts nothing: checks the config and the data, and prints the whole config as it
+               would be run, with what it would start from, as a TOML file (`launch` has it too)
+
 Examples:
   lockstep train examples/demo.toml
+  lockstep train examples/demo.toml --dry-run > whole.toml
   lockstep train examples/demo.toml --training.steps 200 --optimizer.lr 1e-3
   lockstep train examples/demo.toml --nproc-per-node 2 --data_parallel ddp
   srun --ntasks-per-node=8 lockstep train config.toml           # ranks come from SLURM_*
@@ -87,7 +92,8 @@ Exit status: 0 done, 64 wrong config, 70 bug, 75 run it again to resume, 76 a pe
 )";
 
 // What every rank would find wrong with the data and the sizes, said before any of them starts.
-Result<void> check_inputs(const Config& config) {
+// Returns the model.
+Result<layout::ModelSpec> check_inputs(const Config& config) {
   FileSystem& file_system = posix_file_system();
   LOCKSTEP_TRY(const auto summary, data::summary_of(file_system, config.data));
   LOCKSTEP_TRY(const auto spec, hf::configured_model(config, summary.vocab_size));
@@ -98,8 +104,49 @@ Result<void> check_inputs(const Config& config) {
                                             .slots = config.slots(),
                                             .seed = 0,
                                             .vocab_size = spec.shape.vocab_size};
-  const auto opened = data::open_dataset(file_system, config.data, options);
-  return opened.ok() ? Result<void>() : Result<void>(opened.error());
+  LOCKSTEP_TRY(const auto opened, data::open_dataset(file_system, config.data, options));
+  return spec;
+}
+
+std::string start_text(const Config& config) {
+  const auto found = checkpoint::list_checkpoints(posix_file_system(), config.checkpoint_folder());
+  const auto& all = found.ok() ? found.value() : std::vector<checkpoint::CatalogEntry>();
+  const auto newest =
+      std::find_if(all.begin(), all.end(), [](const auto& e) { return e.committed; });
+  if (config.checkpoint.enable && newest != all.end())
+    return text("step ", newest->step, ": ", newest->directory.string());
+  if (!config.checkpoint.initial_load_path.empty())
+    return text("step 0: weights of ", config.checkpoint.initial_load_path);
+  const bool random =
+      config.model.hf_assets_path.empty() || config.model.init == InitialWeights::kRandom;
+  return text("step 0: ", random ? "random weights" : "weights of " + config.model.hf_assets_path);
+}
+
+std::string ranks_text(const Config& config, const Environment& environment) {
+  if (launcher::detect_launcher(environment) != Launcher::kAlone)
+    return "one of those that srun or torchrun starts";
+  const auto& list = config.launcher.nproc_per_node;
+  const int64_t workers =
+      list.empty() ? launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus")
+                   : list.front();
+  return config.launcher.nnodes == "1"
+             ? text(workers, " on this machine")
+             : text(workers, " on each of ", config.launcher.nnodes, " nodes");
+}
+
+// --dry-run: what would be run, as a config file that runs it.
+std::string dry_run_text(const Config& config, const layout::ModelSpec& spec,
+                         const Environment& environment) {
+  const Config whole = resolved(config);
+  return text(
+      "# Nothing was started. This config would be run:\n", "# model: ", config.model.name, ", ",
+      grouped(spec.parameter_count()), " parameters, vocabulary ", grouped(spec.shape.vocab_size),
+      "\n", "# ranks: ", ranks_text(config, environment),
+      "; `lockstep plan` says what memory each takes, `lockstep doctor` tries the devices\n",
+      "# a step: ", whole.training.slots, " slots of ", config.training.local_batch_size, " x ",
+      config.training.seq_len, " tokens, ", grouped(config.tokens_per_step()), " in all; ",
+      grouped(config.training.steps), " steps\n", "# from: ", start_text(config), "\n",
+      "# to: ", whole.job.dump_folder, "\n\n", config_toml(config));
 }
 
 std::string resume_command(const std::string& command, const std::vector<std::string>& arguments) {
@@ -187,6 +234,21 @@ launcher::control::SupervisorOptions supervisor_options(const Config& config,
   options.grace_s = config.launcher.grace_seconds;
   options.hang_s = config.launcher.hang_seconds;
   return options;
+}
+
+Result<std::string> dry_run(const std::string& command, const std::vector<std::string>& arguments) {
+  LOCKSTEP_TRY(const Config config, read_config(arguments, command));
+  const Environment environment = own_environment();
+  LOCKSTEP_TRY(const auto nodes, nodes_options(config, environment));
+  LOCKSTEP_TRY(const layout::ModelSpec model, check_inputs(config));
+  return dry_run_text(config, model, environment);
+}
+
+int show_dry_run(const std::string& command, const std::vector<std::string>& arguments) {
+  const auto whole = dry_run(command, arguments);
+  if (whole) std::cout << whole.value();
+  if (!whole) log_error(whole.error().message);
+  return whole ? launcher::kExitDone : launcher::kExitConfig;
 }
 
 int run(const std::string& command, const std::vector<std::string>& arguments, bool restart) {
@@ -285,14 +347,16 @@ Result<Config> read_config(const std::vector<std::string>& arguments, const std:
 }
 
 int train_command(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (std::erase(arguments, "--dry-run") > 0) return show_dry_run("train", arguments);
   if (!wants_help(arguments)) return run("train", arguments, false);
   std::cout << kTrainHelp << "\nEvery key:\n" << config_help();
   return launcher::kExitDone;
 }
 
 int launch_command(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (std::erase(arguments, "--dry-run") > 0) return show_dry_run("launch", arguments);
   if (!wants_help(arguments)) return run("launch", arguments, true);
   std::cout << kLaunchHelp << "\nEvery key:\n" << config_help();
   return launcher::kExitDone;

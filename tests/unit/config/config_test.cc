@@ -331,6 +331,18 @@ TEST(ConfigOutput, JsonHoldsEveryKeyResolved) {
   EXPECT_TRUE(json["optimizer"]["lr"].is_number_float());
 }
 
+TEST(ConfigOutput, TomlGivesTheSameRun) {
+  const Config config = from_flags(
+      {"--training.global_batch_size=12", "--job.description=a \"b\"\n\\", "--data.sources=x,y z",
+       "--data.weights=3,1", "--optimizer.lr=1e-5", "--parallelism.strategy=ddp"});
+  TempDir dir;
+  const auto back = from_toml(dir, config_toml(config));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(config_json(back.value().config), config_json(config));
+  EXPECT_TRUE(validate(back.value().config).ok());
+  EXPECT_THAT(config_toml(config), HasSubstr("\n[training]\n"));
+}
+
 TEST(ConfigOutput, JsonSurvivesBytesThatAreNotText) {
   const Config config = from_flags({"--job.description=\xff\xfe"});
   EXPECT_FALSE(nlohmann::json::parse(config_json(config)).is_discarded());

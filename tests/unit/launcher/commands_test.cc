@@ -65,6 +65,38 @@ TEST_F(Commands, AWrongConfigIsRefusedBeforeAnythingStarts) {
   }
 }
 
+// What it prints is a config file: run again, it says the same.
+TEST_F(Commands, ADryRunStartsNothingAndPrintsTheWholeConfig) {
+  const std::string toml = (folder / "a.toml").string();
+  const std::string results = (folder / "results").string();
+  const std::string tokens = (folder / "tokens.bin").string();
+  ASSERT_TRUE(publish_file(posix_file_system(), tokens, std::string(4096, '\1')));
+  ASSERT_TRUE(publish_file(posix_file_system(), toml,
+                           text("[data]\nkind = \"nanogpt\"\npath = \"", folder.string(),
+                                "\"\n[model]\nvocab_size = 300\n")));
+  const std::vector<std::string> words{"train",     toml,
+                                       "--dry-run", "--nproc-per-node",
+                                       "2",         "--job.dump_folder",
+                                       results,     "--training.seq_len=64"};
+  ASSERT_TRUE(posix_file_system().rename(tokens, folder / "train.bin"));
+  for (auto* command : {train_command, launch_command}) {
+    const Outcome dry = call(command, words);
+    ASSERT_EQ(dry.status, 0) << dry.err;
+    EXPECT_THAT(dry.out, HasSubstr("\n# ranks: 2 on this machine;"));
+    EXPECT_THAT(dry.out, HasSubstr("vocabulary 300\n"));
+    EXPECT_THAT(dry.out, HasSubstr("\n# from: step 0: random weights\n# to: " + results + "\n"));
+    EXPECT_THAT(dry.out, HasSubstr("\nseq_len = 64\n"));
+    const std::string whole = (folder / "whole.toml").string();
+    ASSERT_TRUE(publish_file(posix_file_system(), whole, dry.out));
+    EXPECT_EQ(call(command, {"train", whole, "--dry-run"}).out, dry.out);
+  }
+  EXPECT_FALSE(posix_file_system().exists(results));
+  const Outcome wrong =
+      call(train_command, {"train", toml, "--dry-run", "--training.seq_len=99999"});
+  EXPECT_EQ(wrong.status, 64);
+  EXPECT_EQ(wrong.out, "");
+}
+
 TEST_F(Commands, AWrongRendezvousIsNamed) {
   const std::string toml = (folder / "a.toml").string();
   ASSERT_TRUE(publish_file(posix_file_system(), toml, "[training]\nsteps = 3\n"));

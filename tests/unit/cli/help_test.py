@@ -1,0 +1,22 @@
+"""`lockstep help WORDS` is `lockstep WORDS --help`, for every command: help_test.py PROGRAM"""
+import re
+import subprocess
+import sys
+
+
+def ask(*words):
+    return subprocess.run([sys.argv[1], *words], capture_output=True, text=True, timeout=60)
+
+
+listed = ask("help")
+assert listed.returncode == 0 and listed.stdout == ask("--help").stdout, listed
+commands = re.findall(r"^  ([a-z]+)  ", listed.stdout, re.MULTILINE)
+assert {"train", "launch", "status", "checkpoint", "compare"} <= set(commands), commands
+for words in [[command] for command in commands] + [["checkpoint", "prune"]]:
+    about = ask("help", *words)
+    assert about.returncode == 0 and about.stderr == "", about
+    assert about.stdout and about.stdout == ask(*words, "--help").stdout, words
+for words in (["trian"], ["help", "trian"]):
+    unknown = ask(*words)
+    assert unknown.returncode == 64 and "did you mean train?" in unknown.stderr, unknown
+assert "did you mean" not in ask("xyz").stderr
