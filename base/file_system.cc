@@ -28,6 +28,14 @@ Error system_error(const char* what, const Path& path, int error) {
   return {code, text(what, " ", path.string(), ": ", std::strerror(error))};
 }
 
+// Of what needed `wanted_bytes` more.
+Error no_room(const char* what, const Path& path, int error, size_t wanted_bytes) {
+  const Error said = system_error(what, path, error);
+  if (said.code != Code::kNoSpace) return said;
+  return {said.code, text("disk full: ", path.string(), ": ", bytes_text(wanted_bytes),
+                          " more wanted (", what, ": ", std::strerror(error), ")")};
+}
+
 // Calls `call` again while a signal interrupts it.
 template <typename Call>
 auto uninterrupted(Call call) {
@@ -56,7 +64,7 @@ class PosixFile final : public File {
       const size_t size = std::min(bytes.size(), kMaxCallBytes);
       const ssize_t done = moved(bytes.data(), size, offset,
                                  [&](int fd) { return ::pwrite(fd, bytes.data(), size, offset); });
-      if (done <= 0) return system_error("write", path_, done == 0 ? EIO : errno);
+      if (done <= 0) return no_room("write", path_, done == 0 ? EIO : errno, bytes.size());
       bytes = bytes.subspan(static_cast<size_t>(done));
       offset += done;
     }
@@ -94,7 +102,8 @@ class PosixFile final : public File {
     LOCKSTEP_RETURN_IF_ERROR(truncate(size_bytes));
     if (size_bytes == 0) return {};
     const int error = ::posix_fallocate(fd_, 0, size_bytes);
-    return error == 0 ? Result<void>() : system_error("allocate", path_, error);
+    if (error == 0) return {};
+    return no_room("allocate", path_, error, static_cast<size_t>(size_bytes));
   }
 
   // After a failed fsync the kernel drops the dirty pages and the next fsync says ok: remember.

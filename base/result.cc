@@ -25,10 +25,10 @@ int exit_status(Code code) {
     case Code::kConfig:
     case Code::kDenied:
     case Code::kNotFinite: return 64;
+    case Code::kNoSpace: return 74;
     case Code::kAborted: return 75;
     case Code::kPeerLost: return 76;
     case Code::kIo:
-    case Code::kNoSpace:
     case Code::kCorrupt:
     case Code::kNotFound:
     case Code::kTimeout:

@@ -17,7 +17,7 @@ enum class Code {
   kConfig,    // the user's input is wrong; never restarted (exit 64)
   kIo,        // the operating system refused a read, write or sync
   kDenied,    // the operating system allows no such access here; a restart is refused too (exit 64)
-  kNoSpace,   // the disk is full; training goes on, the save does not
+  kNoSpace,   // the disk is full; training goes on, the save does not (exit 74)
   kCorrupt,   // bytes on disk are not what was written; fall back
   kNotFound,  // nothing there
   kPeerLost,  // another rank is gone; restart at once (exit 76)

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -24,6 +25,7 @@
 #include "core/train/same_run.h"
 #include "core/train/trainer.h"
 #include "core/train/turns.h"
+#include "launcher/control/incident.h"
 #include "layout/strategy.h"
 #include "worker_link/worker_orders.h"
 
@@ -59,6 +61,21 @@ void take_signals() {
 std::string first_line(const std::exception& e) {
   const std::string what = e.what();
   return what.substr(0, what.find('\n'));
+}
+
+// LibTorch's allocators of host memory throw a plain error; that of a device has words of its own.
+bool is_out_of_memory(const std::exception& e) {
+  const std::string_view what = e.what();
+  return dynamic_cast<const std::bad_alloc*>(&e) != nullptr ||
+         what.find("DefaultCPUAllocator: ") != what.npos || what.find("out of memory") != what.npos;
+}
+
+// Ends the process: nothing is torn down where an allocation failed.
+[[noreturn]] void end_out_of_memory(const std::exception& e) {
+  log_error("out of memory: `lockstep plan` with the same words says what the run takes (",
+            first_line(e), ")");
+  std::cout.flush();
+  _exit(launcher::kExitNoMemory);
 }
 
 core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& config) {
@@ -134,6 +151,7 @@ Result<void> take_turn(const Config& config, const WorkerOrders& orders, Progres
       LOCKSTEP_TRY(trainer, core::Trainer::create(config, env));
       return trainer->run();
     } catch (const std::exception& e) {  // LibTorch throws
+      if (is_out_of_memory(e)) end_out_of_memory(e);
       return Error{Code::kBug, first_line(e)};
     }
   };
@@ -267,6 +285,7 @@ int main(int argc, char** argv) {
       status = lockstep::exit_status(done.error().code);
     }
   } catch (const std::exception& e) {  // LibTorch throws
+    if (lockstep::is_out_of_memory(e)) lockstep::end_out_of_memory(e);
     lockstep::log_error(lockstep::first_line(e));
     status = lockstep::exit_status(lockstep::Code::kBug);
   }

@@ -117,6 +117,7 @@ Manifest Save::part() const {
 
 std::string Save::vote_of(const Result<void>& mine) const {
   Vote vote{options_.rank, mine.ok() ? "" : mine.error().message, {}};
+  vote.disk_full = !mine.ok() && mine.error().code == Code::kNoSpace;
   if (mine.ok()) vote.part = part();
   return vote_text(vote);
 }

@@ -43,9 +43,11 @@ struct SaveReport {  // of one finished save, this rank's view
 };
 
 // What a run ends with that cannot save. Only the disk and deadlines have a say: such a run may be
-// restarted, whatever stopped its engine.
+// started again, whatever stopped its engine.
 inline Code fatal_code(Code of_last_save) {
-  return exit_status(of_last_save) == exit_status(Code::kIo) ? of_last_save : Code::kIo;
+  const bool may =
+      of_last_save == Code::kNoSpace || exit_status(of_last_save) == exit_status(Code::kIo);
+  return may ? of_last_save : Code::kIo;
 }
 
 }  // namespace lockstep::checkpoint

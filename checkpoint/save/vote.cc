@@ -49,7 +49,7 @@ Result<void> add_tensors(const Manifest& part, std::map<std::string, ManifestTen
 }  // namespace
 
 std::string vote_text(const Vote& vote) {
-  json j{{"rank", vote.rank}, {"error", vote.error}};
+  json j{{"rank", vote.rank}, {"error", vote.error}, {"disk_full", vote.disk_full}};
   if (vote.error.empty()) j["part"] = manifest_text(vote.part);
   return j.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -60,6 +60,7 @@ Result<Vote> parse_vote(const std::string& contents) {
   try {
     vote.rank = j.at("rank");
     vote.error = j.at("error");
+    vote.disk_full = j.at("disk_full");
     if (!vote.error.empty()) return vote;
     LOCKSTEP_TRY(vote.part, parse_manifest(j.at("part"), Coverage::kPart));
   } catch (const json::exception& e) {
@@ -70,10 +71,13 @@ Result<Vote> parse_vote(const std::string& contents) {
 
 Result<Manifest> merge_votes(const std::vector<Vote>& votes) {
   std::string failed;
-  for (const Vote& vote : votes)
+  bool disk_full = false;
+  for (const Vote& vote : votes) {
+    disk_full = disk_full || vote.disk_full;
     if (!vote.error.empty())
       failed += text(failed.empty() ? "" : "; ", "rank ", vote.rank, ": ", vote.error);
-  if (!failed.empty()) return Error{Code::kIo, failed};
+  }
+  if (!failed.empty()) return Error{disk_full ? Code::kNoSpace : Code::kIo, failed};
   Manifest whole = votes.front().part;
   whole.files.clear();
   whole.tensors.clear();
@@ -94,8 +98,9 @@ Result<Manifest> merge_votes(const std::vector<Vote>& votes) {
 
 std::string outcome_text(const Result<void>& committed) {
   const std::string error = committed.ok() ? "" : committed.error().message;
-  return json{{"committed", committed.ok()}, {"error", error}}.dump(-1, ' ', false,
-                                                                    json::error_handler_t::replace);
+  const bool disk_full = !committed.ok() && committed.error().code == Code::kNoSpace;
+  const json j{{"committed", committed.ok()}, {"error", error}, {"disk_full", disk_full}};
+  return j.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 Result<void> parse_outcome(const std::string& contents) {
@@ -103,7 +108,8 @@ Result<void> parse_outcome(const std::string& contents) {
   if (!j.is_object() || !j.contains("committed") || !j["committed"].is_boolean())
     return Error{Code::kCorrupt, text("an outcome that is none of ours: ", contents)};
   if (j["committed"].get<bool>()) return {};
-  return Error{Code::kIo, j.value("error", "not committed")};
+  const bool disk_full = j.contains("disk_full") && j["disk_full"] == true;
+  return Error{disk_full ? Code::kNoSpace : Code::kIo, j.value("error", "not committed")};
 }
 
 bool is_stale(const Manifest& previous, const Manifest& next, int64_t updates_between) {

@@ -11,16 +11,18 @@ namespace lockstep::checkpoint {
 
 struct Vote {
   int rank = 0;
-  std::string error;  // empty: all is on disk
-  Manifest part;      // its file (none when the rank has no state) and partial fingerprints
+  std::string error;       // empty: all is on disk
+  Manifest part;           // its file (none when the rank has no state) and partial fingerprints
+  bool disk_full = false;  // is the error
 };
 std::string vote_text(const Vote& vote);
 // Errors: kCorrupt.
 Result<Vote> parse_vote(const std::string& contents);
 
 // The manifest of the whole: fingerprints added up, files in rank order; the rest is rank 0's.
-// Errors: kIo carrying each failed rank's error; kBug when ranks disagree on step, codec, shapes or
-// trainer state; kCorrupt when the pieces do not cover each tensor exactly once.
+// Errors: kIo, or kNoSpace where a disk was full, carrying each failed rank's error; kBug when
+// ranks disagree on step, codec, shapes or trainer state; kCorrupt when the pieces do not cover
+// each tensor exactly once.
 Result<Manifest> merge_votes(const std::vector<Vote>& votes);
 
 // Rank 0's last word.

@@ -13,6 +13,8 @@ const char* exit_meaning(int exit_code) {
     case kExitDone: return "done";
     case kExitConfig: return "wrong config or input";
     case kExitBug: return "bug";
+    case kExitNoMemory: return "out of memory: see `lockstep plan`";
+    case kExitDiskFull: return "disk full";
     case kExitResume: return "saved, resume me";
     case kExitPeerLost: return "lost a peer";
     case kExitNoProgress: return "do not restart";
@@ -75,6 +77,8 @@ int failure_status(const WorkerExit& exit) {
   switch (exit.exit_code) {
     case kExitConfig:
     case kExitBug:
+    case kExitNoMemory:
+    case kExitDiskFull:
     case kExitResume:
     case kExitPeerLost:
     case kExitNoProgress: return exit.exit_code;

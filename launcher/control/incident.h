@@ -15,6 +15,8 @@ namespace lockstep::launcher {
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitConfig = 64;      // the user's input is wrong: never restart
 inline constexpr int kExitBug = 70;         // bounded restarts
+inline constexpr int kExitNoMemory = 71;    // an allocation failed: see `lockstep plan`
+inline constexpr int kExitDiskFull = 74;    // make room, then run it again: never restarted
 inline constexpr int kExitResume = 75;      // state is saved (or was before): run it again
 inline constexpr int kExitPeerLost = 76;    // another rank is gone: restart at once
 inline constexpr int kExitNoProgress = 93;  // do not restart

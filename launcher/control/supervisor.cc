@@ -32,6 +32,18 @@ constexpr double kStoppedSeconds = 5;
 // Two ticks that are so far apart say that this process slept: its job was suspended, or it had no
 // processor.
 constexpr double kAsleepSeconds = 2;
+// Whether a worker would end like this again: it chose an exit code that says no more than "a bug"
+// in the middle of a step, or had too little memory, as it did at the same step before. What a file
+// server refuses for a moment is met while a checkpoint is loaded.
+bool repeats(const WorkerExit& before, const WorkerExit& now) {
+  const int status = failure_status(now);
+  const Phase phase = now.progress.phase;
+  const bool tells = status == kExitNoMemory || (status == kExitBug && computing(phase));
+  return tells && before.chose_its_code() && now.chose_its_code() &&
+         before.exit_code == now.exit_code && before.progress.step == now.progress.step &&
+         before.progress.phase == phase;
+}
+
 constexpr int64_t kSecondStopNs = 1'000'000'000;  // after the first one
 
 int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
@@ -391,12 +403,18 @@ void Supervisor::conclude_failure() {
   record("stopped_all");
   const int status = failure_status(incident.primary);
   const std::string cause = text("rank ", incident.primary.rank, " ", cause_text(incident.primary));
-  if (status == kExitConfig || status == kExitNoProgress) {
+  const bool again = restarts_since_safe_ > 0 && incidents_.size() > 1 &&
+                     repeats(incidents_[incidents_.size() - 2].primary, incident.primary);
+  if (status == kExitConfig || status == kExitNoProgress || status == kExitDiskFull) {
     finish(status, cause);
   } else if (asked_to_stop_ns_ >= 0) {
     finish(kExitResume, text(cause, "; asked to stop, so not restarted"));
   } else if (options_.max_restarts == 0) {
     finish(status, cause);
+  } else if (again) {
+    finish(status == kExitBug ? kExitNoProgress : status,
+           text(cause, " at step ", incident.primary.progress.step,
+                ", as before the restart: it would come again"));
   } else if (restarts_since_safe_ >= options_.max_no_progress) {
     finish(kExitNoProgress, text(cause, "; ", restarts_since_safe_,
                                  " restarts without a new committed step or snapshot"));

@@ -10,7 +10,8 @@
 // starts from the newest checkpoint. A worker that reports a lost peer (76), or that dies after its
 // generation was killed, is a consequence. It is the primary failure only if there is no other.
 // A new step on disk, or in the memory of all ranks, refills the restart budget; max_no_progress
-// restarts in a row without one end the run with 93.
+// restarts in a row without one end the run with 93, and so does an exit code that comes again at
+// the same step after a restart. A full disk is not restarted.
 // Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.
 #pragma once
 

@@ -5,8 +5,8 @@ import resource
 import signal
 import subprocess
 
-from lockstep_run import (EXIT_BUG, TINY, Test, check, check_same, committed, metrics, step_of,
-                          tail, whole_curve)
+from lockstep_run import (EXIT_BUG, EXIT_DISK_FULL, TINY, Test, check, check_same, committed,
+                          metrics, step_of, tail, whole_curve)
 
 STEPS, MAX_FAILURES = 30, 3
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.when_busy": "wait",
@@ -52,13 +52,14 @@ def ends_after_some_failures(test, size_bytes, reference):
     disk = Disk(test, "ends")
     disk.leave(size_bytes * 3 // 2)  # one checkpoint fits, the second fills the disk
     run = test.ranks(disk.folder, 2, KEYS)
-    run.expect(EXIT_BUG)
+    run.expect(EXIT_DISK_FULL)
     log = run.log()
     there = committed(disk.folder)
     check([step_of(name) for name in there] == [2], there)
     for step in (4, 6, 8):
         check(f"the save of step {step} failed" in log, f"step {step}: not said\n{tail(log, 60)}")
-    check("No space left" in log, f"the reason is not said\n{tail(log, 60)}")
+    for words in (f"disk full: {disk.root}", "No space left"):
+        check(words in log, f"the reason is not said\n{tail(log, 60)}")
     check(f"{MAX_FAILURES} saves in a row failed" in log, tail(log))
     last = metrics(disk.folder)[-1]["step"]
     check(last >= 2 + 2 * MAX_FAILURES, f"training did not go on: step {last}")
@@ -90,7 +91,7 @@ def final_save_fails(test, size_bytes, reference):
     disk = Disk(test, "final")
     disk.leave(size_bytes // 2)
     run = test.ranks(disk.folder, 2, KEYS | {"checkpoint.interval": 0})
-    run.expect(EXIT_BUG)
+    run.expect(EXIT_DISK_FULL)
     check(f"the final save of step {STEPS} failed" in run.log(), tail(run.log()))
     check(not committed(disk.folder), committed(disk.folder))
     check_same(reference, whole_curve(disk.folder, STEPS), "without a save")

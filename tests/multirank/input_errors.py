@@ -1,10 +1,11 @@
 """What is wrong in a config, a data set or a resume is said before anything is trained, with exit
 status 64, and is never restarted."""
+import resource
 import shutil
 
-from lockstep_run import (EXIT_CONFIG, EXIT_PEER_LOST, TINY, Test, check, check_same,
-                          committed, curve, events, flags, metrics, program, step_of, tail,
-                          whole_curve)
+from lockstep_run import (EXIT_CONFIG, EXIT_NO_MEMORY, EXIT_PEER_LOST, TINY, Test, check,
+                          check_same, committed, curve, events, flags, metrics, program, step_of,
+                          tail, whole_curve)
 
 STEPS = 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 4, "lr_scheduler.total_steps": STEPS}
@@ -143,6 +144,20 @@ def wrong_data(test):
         holds(test.command("generate", unsaved, status=EXIT_CONFIG), ["unsaved/checkpoints"])
 
 
+def too_little_memory(test):
+    """The limit makes the allocation fail on any machine, whatever it would promise."""
+    with test.case("an allocation that fails"):
+        most_bytes = 64 << 30
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, before[1]))  # the rank inherits it
+        try:
+            run = test.ranks(test.folder / "too_large", 1, KEYS | {"model.dim": 1 << 20})
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+        run.expect(EXIT_NO_MEMORY)
+        holds(run.log(), ["out of memory: `lockstep plan`"])
+
+
 def wrong_place(test):
     """What every save would meet is said before the first step, by each rank that meets it."""
     in_the_way = test.folder / "in_the_way"
@@ -211,6 +226,7 @@ def not_finite(test):
 with Test("input_errors") as test:
     wrong_keys_and_files(test)
     wrong_data(test)
+    too_little_memory(test)
     wrong_place(test)
     wrong_resume(test)
     with test.case("a loss that is not finite"):

@@ -36,7 +36,8 @@ PARKED = 2
 DEFAULT_SEED = 1
 SOAK = sys.argv[1:] == ["soak"]
 
-EXIT_CONFIG, EXIT_BUG, EXIT_RESUME, EXIT_PEER_LOST = 64, 70, 75, 76
+EXIT_CONFIG, EXIT_BUG, EXIT_NO_MEMORY, EXIT_DISK_FULL = 64, 70, 71, 74
+EXIT_RESUME, EXIT_PEER_LOST = 75, 76
 RUN_TIMEOUT_S = 100
 
 # A step of this model takes a few milliseconds: for what is repeated many times.

@@ -67,7 +67,8 @@ TEST(PosixFileSystem, FullDeviceIsNoSpace) {
   const Result<void> written = file->write_at(as_bytes("x"), 0);
   ASSERT_FALSE(written.ok());
   EXPECT_EQ(written.error().code, Code::kNoSpace);
-  EXPECT_EQ(written.error().message, "write /dev/full: No space left on device");
+  EXPECT_EQ(written.error().message,
+            "disk full: /dev/full: 1 B more wanted (write: No space left on device)");
 }
 
 TEST(PosixFileSystem, FailedSyncStaysFailed) {

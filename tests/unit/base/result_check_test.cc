@@ -40,10 +40,10 @@ TEST(Result, MovesWhatCannotBeCopied) {
 TEST(Result, ExitStatusIsTheContract) {
   for (const Code code : {Code::kConfig, Code::kDenied, Code::kNotFinite})
     EXPECT_EQ(exit_status(code), 64) << code_name(code);
+  EXPECT_EQ(exit_status(Code::kNoSpace), 74);
   EXPECT_EQ(exit_status(Code::kAborted), 75);
   EXPECT_EQ(exit_status(Code::kPeerLost), 76);
-  for (const Code code :
-       {Code::kIo, Code::kNoSpace, Code::kCorrupt, Code::kNotFound, Code::kTimeout, Code::kBug})
+  for (const Code code : {Code::kIo, Code::kCorrupt, Code::kNotFound, Code::kTimeout, Code::kBug})
     EXPECT_EQ(exit_status(code), 70) << code_name(code);
 }
 

@@ -42,6 +42,18 @@ TEST(Votes, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(failed.error().message, "why");
 }
 
+// Also to ranks whose own disk has room: they end alike.
+TEST(Votes, AFullDiskIsSaidToAll) {
+  Vote full{1, "disk full", {}};
+  full.disk_full = true;
+  const auto merged = merge_votes({{0, "slow", {}}, parse_vote(vote_text(full)).value()});
+  ASSERT_FALSE(merged.ok());
+  EXPECT_EQ(merged.error().code, Code::kNoSpace);
+  EXPECT_EQ(parse_outcome(outcome_text(merged.error())).error().code, Code::kNoSpace);
+  EXPECT_EQ(parse_outcome(outcome_text(Error{Code::kIo, "why"})).error().code, Code::kIo);
+  EXPECT_EQ(merge_votes({{0, "slow", {}}}).error().code, Code::kIo);
+}
+
 TEST(Votes, AnEphemeralPartAndAPermanentOneDoNotFit) {
   Manifest other = part_of(1, 5, 7);
   other.ephemeral = true;

@@ -263,7 +263,7 @@ TEST_F(AgentRun, ShrinksToTheSurvivors) {
 
 TEST_F(AgentRun, GivesUpWithoutProgress) {
   // All ranks: one that goes on may reach the commit of step 4 before it is killed.
-  EXPECT_EQ(run({kSteps, "0:*:2:exit70", "1:*:2:exit70", "2:*:2:exit70", "3:*:2:exit70"}), 93);
+  EXPECT_EQ(run({kSteps, "0:*:2:signal9", "1:*:2:signal9", "2:*:2:signal9", "3:*:2:signal9"}), 93);
   EXPECT_THAT(world_sizes(), ElementsAre(2, 2, 2, 2));
   EXPECT_EQ(events("failed")[0]["exit_status"], 93);
 }

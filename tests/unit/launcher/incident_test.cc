@@ -17,6 +17,10 @@ TEST(Incident, NamesCauses) {
   exit.signal = 0;
   exit.exit_code = 76;
   EXPECT_EQ(cause_text(exit), "exit code 76 (lost a peer)");
+  exit.exit_code = 71;
+  EXPECT_EQ(cause_text(exit), "exit code 71 (out of memory: see `lockstep plan`)");
+  exit.exit_code = 74;
+  EXPECT_EQ(cause_text(exit), "exit code 74 (disk full)");
   exit.exit_code = 3;
   EXPECT_EQ(cause_text(exit), "exit code 3");
   exit.hung_s = 12.34;

@@ -150,7 +150,8 @@ TEST(Supervisor, ExitCodeContract) {
   };
   for (const Case& c :
        {Case{ended(0, 64), 64, false}, Case{ended(0, 93), 93, false}, Case{ended(0, 70), 70, true},
-        Case{ended(0, 76), 76, true}, Case{ended(0, 1), 70, true}, Case{ended(0, 127), 70, true},
+        Case{ended(0, 71), 71, true}, Case{ended(0, 74), 74, false}, Case{ended(0, 76), 76, true},
+        Case{ended(0, 1), 70, true}, Case{ended(0, 127), 70, true},
         Case{killed(0, SIGKILL), 75, true}, Case{killed(0, SIGSEGV), 70, true},
         Case{killed(0, SIGABRT), 70, true}, Case{killed(0, SIGTERM), 75, true}}) {
     const std::string finish = text("finish ", c.without_restarts);
@@ -163,6 +164,47 @@ TEST(Supervisor, ExitCodeContract) {
                 ElementsAre(c.restarts ? std::string("spawn 1 x1") : finish))
         << cause_text(c.exit);
   }
+}
+
+WorkerExit at_step(WorkerExit exit, int64_t step, Phase phase) {
+  exit.progress.step = step;
+  exit.progress.phase = phase;
+  return exit;
+}
+
+TEST(Supervisor, AnExitCodeThatComesAgainAtTheSameStepEndsTheRun) {
+  struct Case {
+    WorkerExit first, second;
+    const char* then;
+  };
+  for (const Case& c :
+       {Case{at_step(ended(0, 70), 9, Phase::kStep), at_step(ended(0, 70), 9, Phase::kStep),
+             "finish 93"},
+        Case{at_step(ended(0, 71), 0, Phase::kLoad), at_step(ended(0, 71), 0, Phase::kLoad),
+             "finish 71"},
+        // Another step or code, a phase in which a file server may have failed, a signal.
+        Case{at_step(ended(0, 70), 9, Phase::kStep), at_step(ended(0, 70), 10, Phase::kStep),
+             "spawn 2 x1"},
+        Case{at_step(ended(0, 70), 9, Phase::kStep), at_step(ended(0, 71), 9, Phase::kStep),
+             "spawn 2 x1"},
+        Case{at_step(ended(0, 70), 0, Phase::kLoad), at_step(ended(0, 70), 0, Phase::kLoad),
+             "spawn 2 x1"},
+        Case{at_step(killed(0, SIGSEGV), 9, Phase::kStep),
+             at_step(killed(0, SIGSEGV), 9, Phase::kStep), "spawn 2 x1"}}) {
+    Driver d(workers(1));
+    EXPECT_THAT(d.start().exits({c.first}), ElementsAre("spawn 1 x1"));
+    d.on(Started{});
+    EXPECT_THAT(d.exits({c.second}), ElementsAre(c.then)) << cause_text(c.second);
+  }
+}
+
+// It was another failure: between the two a step was saved.
+TEST(Supervisor, AnExitCodeAfterANewCommitIsANewOne) {
+  Driver d(workers(1));
+  d.start().exits({at_step(ended(0, 70), 9, Phase::kStep)});
+  d.on(Started{});
+  WorkerExit later = at_step(ended(0, 70, 8), 9, Phase::kStep);
+  EXPECT_THAT(d.exits({later}), ElementsAre("spawn 2 x1"));
 }
 
 TEST(Supervisor, AWrongConfigOfOneRankStopsAll) {
