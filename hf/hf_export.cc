@@ -23,11 +23,13 @@ using Path = std::filesystem::path;
 
 constexpr int64_t kWindowElements = int64_t{1} << 25;
 
-// What goes with the weights, where the folder has it.
-constexpr const char* kCarried[] = {
-    "added_tokens.json", "chat_template.jinja",     "chat_template.json", "generation_config.json",
-    "merges.txt",        "special_tokens_map.json", "spiece.model",       "tokenizer.json",
-    "tokenizer.model",   "tokenizer_config.json",   "vocab.json"};
+// What goes with the weights, where the folder has it; and of a tokenizer.
+constexpr const char* kGeneration = "generation_config.json";
+constexpr const char* kTokenizer[] = {
+    "added_tokens.json", "chat_template.jinja", "chat_template.json",      "encoder.json",
+    "merges.txt",        "spiece.model",        "special_tokens_map.json", "tekken.json",
+    "tokenizer.json",    "tokenizer.model",     "tokenizer_config.json",   "vocab.bpe",
+    "vocab.json"};
 
 std::vector<const layout::ParamSpec*> params_of(std::span<const layout::UnitSpec> units) {
   std::vector<const layout::ParamSpec*> params;
@@ -144,8 +146,12 @@ Result<std::string> config_text(FileSystem& file_system, const HfExport& job) {
 }
 
 Result<void> carry_assets(FileSystem& file_system, const HfExport& job) {
+  for (const auto& [name, contents] : job.tokenizer)
+    LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / name, contents));
   if (job.assets.empty()) return {};
-  for (const char* name : kCarried) {
+  std::vector<std::string> names{kGeneration};
+  if (job.carry_tokenizer) names.insert(names.end(), std::begin(kTokenizer), std::end(kTokenizer));
+  for (const std::string& name : names) {
     if (!file_system.exists(job.assets / name)) continue;
     LOCKSTEP_TRY(const std::string contents, read_file(file_system, job.assets / name));
     LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / name, contents));

@@ -14,6 +14,7 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
+#include "hf/tokenizer_files.h"
 #include "layout/model_spec.h"
 
 namespace lockstep::hf {
@@ -22,6 +23,8 @@ struct HfExport {
   std::filesystem::path checkpoint;  // directory with its manifest
   std::filesystem::path folder;      // to make; has no config.json yet
   std::filesystem::path assets;      // folder with config.json and tokenizer; "": made from `spec`
+  NamedFiles tokenizer;              // that of the data, in place of that of `assets`
+  bool carry_tokenizer = false;      // that of `assets`
   layout::ModelSpec spec;
   Config::Lora lora;            // of the spec's adapters
   bool adapters_alone = false;  // requires adapters

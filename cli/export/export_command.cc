@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
+#include "cli/shared/model_tokenizer.h"
 #include "cli/shared/run_args.h"
 #include "hf/configured_model.h"
 #include "hf/hf_export.h"
@@ -17,8 +18,10 @@ constexpr const char* kAbout =
     R"(Writes the weights of a checkpoint as a Hugging Face folder: *.safetensors (in files of at
 most --max-file-gb), config.json, and the tokenizer's files.
 
-config.json and tokenizer come from --hf, else from the folder that the run was started from
-(model.hf_assets_path); a run that was described by [model] keys gets a config.json made for it.
+config.json comes from --hf, else from the folder that the run was started from
+(model.hf_assets_path); a run that was described by [model] keys gets a config.json made for it. The
+tokenizer is that of --hf, else the one that the run's data were made with: of the model's folder,
+where that is the same, else of the data's, as transformers' AutoTokenizer finds it.
 
 A run with lora.rank gives its base model's weights with the adapters added: a folder that needs no
 PEFT. --lora writes the adapters alone, as PEFT has them: adapter_config.json and
@@ -59,6 +62,23 @@ Result<Config> config_for(FileSystem& file_system, const Options& o,
   return std::move(parsed.config);
 }
 
+// What the folder gets of a tokenizer, and a line about it.
+std::string choose_tokenizer(FileSystem& file_system, const Options& o, const Config& config,
+                             hf::HfExport& job) {
+  DataTokenizer of_data;
+  if (o.assets.empty()) of_data = data_tokenizer(file_system, config);
+  const bool made_here = of_data.tokenizer != nullptr;
+  job.carry_tokenizer = !made_here || of_data.match == TokenizerMatch::kSame;
+  if (job.carry_tokenizer) return job.assets.empty() ? "no tokenizer: the data are not there" : "";
+  const data::Tokenizer& tokenizer = *of_data.tokenizer;
+  const uint32_t end = tokenizer.end_of_document();
+  const auto name = tokenizer.decode({&end, 1}, /*show_special=*/true);
+  job.tokenizer = hf::for_transformers(std::move(of_data.files), name ? name.value() : "");
+  const std::string why = of_data.difference.empty() ? "" : "; " + of_data.difference;
+  return job.tokenizer.empty() ? text("no tokenizer: the data are ", tokenizer.name(), "s", why)
+                               : text("the tokenizer is that of the data, ", tokenizer.name(), why);
+}
+
 Result<void> run(const Options& o) {
   FileSystem& file_system = posix_file_system();
   hf::HfExport job;
@@ -79,10 +99,12 @@ Result<void> run(const Options& o) {
   job.seq_len = config.training.seq_len;
   job.threads = o.threads;
   job.max_file_bytes = static_cast<int64_t>(o.max_file_gb * 1e9);
+  const std::string about = choose_tokenizer(file_system, o, config, job);
   LOCKSTEP_TRY(const hf::HfExportReport report, hf::export_to_hf(file_system, job));
   std::cout << job.checkpoint.string() << " -> " << o.folder << ": " << report.tensors
             << " tensors, " << bytes_text(static_cast<uint64_t>(report.bytes)) << " of " << o.dtype
             << " in " << report.files << (report.files == 1 ? " file\n" : " files\n");
+  if (!o.lora && !about.empty()) std::cout << about << "\n";
   return {};
 }
 

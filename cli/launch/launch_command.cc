@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
 #include "cli/launch/launch_in_allocation.h"
+#include "cli/shared/model_tokenizer.h"
 #include "cli/status/status_pages.h"
 #include "data/loader/open_dataset.h"
 #include "hf/configured_model.h"
@@ -157,6 +158,15 @@ std::string resume_command(const std::string& command, const std::vector<std::st
   return out;
 }
 
+// Weights that know one tokenizer's ids read another one's as other words.
+void compare_tokenizers(const Config& config) {
+  if (config.model.hf_assets_path.empty()) return;
+  const DataTokenizer found = data_tokenizer(posix_file_system(), config);
+  if (found.match == TokenizerMatch::kOther)
+    log_warning(found.difference, ": ids mean other words to the model's weights than they do in ",
+                "the data; prepare them with --tokenizer ", config.model.hf_assets_path);
+}
+
 // srun or torchrun started us as one of several: become this rank's worker.
 int become_worker(launcher::WorkerProcess::Options worker, const Config& config) {
   const auto orders = launcher::orders_from(worker.environment);
@@ -164,6 +174,7 @@ int become_worker(launcher::WorkerProcess::Options worker, const Config& config)
     log_error(orders.error().message);
     return launcher::kExitConfig;
   }
+  if (orders.value().rank == 0) compare_tokenizers(config);
   worker.environment = launcher::worker_variables(std::move(worker.environment), orders.value(),
                                                   config.training.threads);
   log_error(launcher::exec_program(worker).message);
@@ -242,6 +253,7 @@ Result<std::string> dry_run(const std::string& command, const std::vector<std::s
   const Environment environment = own_environment();
   LOCKSTEP_TRY(const auto nodes, nodes_options(config, environment));
   LOCKSTEP_TRY(const layout::ModelSpec model, check_inputs(config));
+  compare_tokenizers(config);
   return dry_run_text(config, model, environment);
 }
 
@@ -285,6 +297,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
       return launcher::kExitConfig;
     }
   }
+  compare_tokenizers(config.value());
   launcher::AgentOptions options;
   if (restart) options.nodes = nodes.value();
   options.supervisor = supervisor_options(config.value(), worker.environment);

@@ -126,11 +126,16 @@ def export_and_eval(test, source, folder):
         shallow = edited(test, folder, "shallow_export", {"num_hidden_layers": 1})
         check("model.layers.1." in said(source, test.folder / "y", "--hf", shallow), "other names")
         check(not (test.folder / "x" / "config.json").exists(), "a broken export looks complete")
-    with test.case("a run from a folder carries the folder's files on"):
+    with test.case("an export has the tokenizer of the data, or of --hf"):
         (folder / "tokenizer.json").write_text('{"version": "1.0"}')
-        out = test.folder / "again"
-        test.command("export", test.folder / "one", out, "--dtype", "bfloat16")
-        check((out / "tokenizer.json").read_text() == '{"version": "1.0"}', "no tokenizer")
+        (folder / "generation_config.json").write_text("{}")
+        out, named = test.folder / "again", test.folder / "named"
+        said = test.command("export", test.folder / "one", out, "--dtype", "bfloat16")
+        check("no tokenizer: the data are bytes" in said, said)
+        check(not (out / "tokenizer.json").exists(), "bytes, with the model's tokenizer")
+        check((out / "generation_config.json").exists(), "generation_config.json is left out")
+        test.command("export", test.folder / "one", named, "--hf", folder)
+        check((named / "tokenizer.json").read_text() == '{"version": "1.0"}', "no tokenizer")
         check(json.loads((out / "config.json").read_text())["torch_dtype"] == "bfloat16", "dtype")
     with test.case("eval"):
         row = [step * 37 % 257 for step in range(2 * 3 * 16)]
