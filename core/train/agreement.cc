@@ -30,13 +30,16 @@ Result<std::optional<Error>> Agreement::outcome(size_t round, const Result<Loade
   using checkpoint::Fingerprints;
   const auto sums = mine.ok() ? Result<Fingerprints>(mine.value().sums) : mine.error();
   StoreBallot ballot(store_);
-  return checkpoint::settle(
+  auto settled = checkpoint::settle(
       ballot, text(prefix_, "/", round), comm_.rank(), comm_.world_size(),
       checkpoint::Verdict::of(comm_.rank(), sums),
       [&](const Fingerprints& whole) {
         return checkpoint::check_fingerprints(mine.value().manifest, whole);
       },
       std::chrono::milliseconds(static_cast<int64_t>(timeout_s_ * 1000)));
+  const bool failed = settled.ok() && settled.value() && !mine.ok();
+  if (failed) settled.value()->message = mine.error().message;  // the log says whose it is
+  return settled;
 }
 
 }  // namespace lockstep::core

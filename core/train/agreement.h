@@ -38,8 +38,9 @@ class Agreement {
 
   // Rank 0's, on every rank. Errors: communication.
   Result<Proposal> share(size_t round, const Proposal& mine);
-  // The first error in rank order, or none. The parts' fingerprints add up to the whole tensors',
-  // which the manifest has. Errors: communication.
+  // The first error in rank order, in this rank's own words where it failed too, or none. The
+  // parts' fingerprints add up to the whole tensors', which the manifest has. Errors:
+  // communication.
   Result<std::optional<Error>> outcome(size_t round, const Result<LoadedPart>& mine);
 
  private:

@@ -12,6 +12,7 @@
 #include "checkpoint/record/attempt.h"
 #include "checkpoint/snapshot/memory_tier.h"
 #include "core/train/agreement.h"
+#include "core/train/identity.h"
 #include "core/train/snapshot_load.h"
 #include "core/train/state_pieces.h"
 
@@ -65,6 +66,17 @@ Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config
   return state;
 }
 
+// The keys of the config that make another model of it than the checkpoint's: "model.dim:
+// checkpoint 64, config 128"; "" where it is not the config that says so.
+std::string other_model(const TrainerState& state, const Config& config) {
+  std::string all;
+  for (const LineDifference& d : differing_lines(state.identity, identity_lines(config))) {
+    if (!d.name.starts_with("model.") || d.was == "(absent)" || d.is == "(absent)") continue;
+    all += text(all.empty() ? "" : "; ", d.name, ": checkpoint ", d.was, ", config ", d.is);
+  }
+  return all;
+}
+
 // "memory (generation 3, 2 part(s), 1 of them kept by a buddy)"
 std::string snapshot_name(const checkpoint::Snapshot& snapshot) {
   size_t from_buddies = 0;
@@ -85,16 +97,20 @@ struct Loader {
   TrainingStep& step;
 
   // All that is trained, and nothing else: a resume with fewer adapters or layers would drop some.
-  Result<void> check_tensors(const checkpoint::Manifest& manifest) {
-    return checkpoint::check_match(manifest, model_pieces(step.units()),
-                                   parameter_names(step.units()), checkpoint::Surplus::kRefused);
+  Result<void> check_tensors(const checkpoint::Manifest& manifest, const TrainerState& state) {
+    const auto matched =
+        checkpoint::check_match(manifest, model_pieces(step.units()), parameter_names(step.units()),
+                                checkpoint::Surplus::kRefused);
+    const std::string keys = matched.ok() ? "" : other_model(state, config);
+    if (keys.empty()) return matched;
+    return Error{matched.error().code, text("another model than the checkpoint's: ", keys)};
   }
 
   Result<LoadedPart> from_disk(const std::string& directory, Resumed& resumed) {
     LoadedPart part;
     LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest(file_system, directory));
     LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, directory));
-    LOCKSTEP_RETURN_IF_ERROR(check_tensors(part.manifest));
+    LOCKSTEP_RETURN_IF_ERROR(check_tensors(part.manifest, resumed.state));
     const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
     LOCKSTEP_TRY(const auto statistics,
                  checkpoint::load_pieces(file_system, directory, part.manifest, targets,
@@ -108,12 +124,12 @@ struct Loader {
   Result<LoadedPart> from_memory(const checkpoint::Snapshot& snapshot, Resumed& resumed) {
     LoadedPart part;
     part.manifest = snapshot.whole;
-    LOCKSTEP_RETURN_IF_ERROR(check_tensors(part.manifest));
+    resumed.from = snapshot_name(snapshot);
+    LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, resumed.from));
+    LOCKSTEP_RETURN_IF_ERROR(check_tensors(part.manifest, resumed.state));
     const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
     const auto load = load_snapshot(file_system, *memory, snapshot, comm, targets);
     if (!load.ok()) return load.error();
-    resumed.from = snapshot_name(snapshot);
-    LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, resumed.from));
     resumed.read_bytes = load.value().local_bytes + load.value().fetched_bytes;
     resumed.snapshot_folder =
         checkpoint::snapshot_folder_name(snapshot.whole.generation, snapshot.whole.nonce);

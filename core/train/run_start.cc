@@ -39,12 +39,15 @@ Result<TrainerState> start_from_nothing(const TrainerEnvironment& env, const Run
 Result<void> check_found(const TrainerEnvironment& env, const RunInputs& inputs,
                          const Resumed& found) {
   const auto differing = identity_difference(found.state.identity, inputs.identity.lines);
-  for (const std::string& line : differing)
+  std::string all;
+  for (const std::string& line : differing) {
+    all += (all.empty() ? "" : "; ") + line;
     if (env.rank() == 0)
       log_warning("resuming with another identity, bits may differ from here on: ", line);
+  }
   if (!differing.empty() && inputs.config.checkpoint.strict_identity)
     return Error{Code::kConfig, text("checkpoint.strict_identity: ", found.from,
-                                     " was made under another identity: ", differing.front())};
+                                     " was made under another identity: ", all)};
   if (env.rank() == 0)
     log_notice("resumed from ", found.from, " at step ", found.state.step, ": ",
                bytes_text(static_cast<uint64_t>(found.read_bytes)), " in ", fixed(found.seconds, 3),

@@ -50,7 +50,7 @@ def refused_everywhere(test, keys, words):
     holds(run.log(), words)
 
 
-def refused_by_ranks(test, keys, words, world_size=2, folder=None):
+def refused_by_ranks(test, keys, words, world_size=2, folder=None, unsaid=None):
     """With nothing trained. A rank that only saw the others leave may say that instead (76)."""
     folder = folder or test.folder / "refused_by_ranks"
     before = curve(folder), committed(folder)
@@ -59,6 +59,7 @@ def refused_by_ranks(test, keys, words, world_size=2, folder=None):
     check(EXIT_CONFIG in statuses and set(statuses) <= {EXIT_CONFIG, EXIT_PEER_LOST},
           f"exit statuses {statuses}\n{tail(run.all_logs())}")
     holds(run.all_logs(), words)
+    check(unsaid is None or unsaid not in run.all_logs(), tail(run.all_logs()))
     check((curve(folder), committed(folder)) == before, "something was trained or saved")
 
 
@@ -186,13 +187,15 @@ def wrong_resume(test):
     with test.case("resume with another V"):
         refused_by_ranks(test, {"training.slots": 6}, ["4 slots", "6", "training.slots"], 2, folder)
     with test.case("resume with another model"):
-        words = ["model.embed_tokens.weight", "[257, 96]", "[257, 64]"]
-        refused_by_ranks(test, {"model.dim": 96}, words, 2, folder)
-        words = ["model.layers.2", "missing from the checkpoint"]
-        refused_by_ranks(test, {"model.n_layers": 3}, words, 3, folder)
+        words = ["model.dim: checkpoint 64, config 96"]
+        refused_by_ranks(test, {"model.dim": 96}, words, 2, folder, unsaid="model.embed_tokens")
+        words = ["model.dim: checkpoint 64, config 96", "; model.n_layers: checkpoint 2, config 3"]
+        refused_by_ranks(test, {"model.n_layers": 3, "model.dim": 96}, words, 3, folder,
+                         unsaid="rank 0: rank 0:")
     with test.case("resume with another seed, strictly"):
-        keys = {"training.seed": 7, "checkpoint.strict_identity": "true"}
-        refused_by_ranks(test, keys, ["strict_identity", "training.seed", "42", "7"], 2, folder)
+        keys = {"training.seed": 7, "optimizer.lr": 1e-3, "checkpoint.strict_identity": "true"}
+        words = ["another identity: optimizer.lr: was 0.002, is 0.001; training.seed: was 42, is 7"]
+        refused_by_ranks(test, keys, words, 2, folder)
     with test.case("resume with another learning rate is said, and goes on"):
         other = test.folder / "another_rate"
         shutil.copytree(folder, other)
