@@ -218,8 +218,8 @@ Result<void> evaluate(Config config) {
   return {};
 }
 
-// stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s}; stdout: one id a
-// line.
+// stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s, "vocab": v}; stdout:
+// one id a line.
 Result<void> generate(Config config) {
   LOCKSTEP_TRY(const nlohmann::json json, request("ids"));
   core::GenerateOptions options;
@@ -228,6 +228,7 @@ Result<void> generate(Config config) {
   options.temperature = json.value("temperature", options.temperature);
   options.top_k = json.value("top_k", options.top_k);
   options.seed = json.value("seed", options.seed);
+  options.vocab = json.value("vocab", options.vocab);
   config.parallelism.strategy = ShardingStrategy::kSingle;
   const auto done = core::generate(posix_file_system(), config, options,
                                    [](int64_t id) { std::cout << id << "\n"; });

@@ -32,6 +32,14 @@ Result<std::unique_ptr<data::Tokenizer>> tokenizer_of_run(const std::string& run
 }
 
 Result<void> generate(const Options& o) {
+  const std::filesystem::path folder = o.run;
+  FileSystem& file_system = posix_file_system();
+  if (file_system.exists(folder / "config.json") && !file_system.exists(folder / "run_args.json"))
+    return Error{Code::kConfig,
+                 text(o.run,
+                      " is a model's folder, and generate samples from a run's: its checkpoint "
+                      "and the tokenizer of its data. To sample from the model of this folder use "
+                      "transformers, or train it (model.hf_assets_path) and name that run")};
   LOCKSTEP_TRY(std::vector<std::string> arguments, run_flags(posix_file_system(), o.run));
   arguments.insert(arguments.begin(), "generate");
   LOCKSTEP_TRY(const auto tokenizer, tokenizer_of_run(o.run));
@@ -39,11 +47,8 @@ Result<void> generate(const Options& o) {
   std::vector<uint32_t> ids(begin.begin(), begin.end());
   LOCKSTEP_RETURN_IF_ERROR(tokenizer->encode(o.prompt, ids));
   if (ids.empty()) ids.push_back(tokenizer->end_of_document());
-  const json request{{"ids", ids},
-                     {"count", o.tokens},
-                     {"temperature", o.temperature},
-                     {"top_k", o.top_k},
-                     {"seed", o.seed}};
+  const json request{{"ids", ids},       {"count", o.tokens}, {"temperature", o.temperature},
+                     {"top_k", o.top_k}, {"seed", o.seed},    {"vocab", tokenizer->vocab_size()}};
   const auto worker = launcher::running_executable().parent_path() / "lockstep-worker";
   LOCKSTEP_TRY(const launcher::ProgramOutput output,
                launcher::run_program(worker, arguments, request.dump()));

@@ -76,6 +76,8 @@ Result<void> generate(FileSystem& file_system, const Config& config, const Gener
     if (id < 0 || id >= spec.shape.vocab_size)
       return Error{Code::kConfig, text("token ", id, " of the prompt is outside the vocabulary of ",
                                        spec.shape.vocab_size)};
+  const int64_t vocab = spec.shape.vocab_size;
+  const int64_t drawn_ids = o.vocab > 0 ? std::min(o.vocab, vocab) : vocab;
   std::vector<int64_t> window = o.prompt;
   const uint64_t key = purpose_key(o.seed, "generate");
   for (int64_t n = 0; n < o.count; ++n) {
@@ -86,7 +88,7 @@ Result<void> generate(FileSystem& file_system, const Config& config, const Gener
     LOCKSTEP_TRY(const at::Tensor x, model.last_hidden(padded));
     const at::Tensor logits = model.logits(x.narrow(0, static_cast<int64_t>(window.size()) - 1, 1));
     const double uniform = philox(key, 0, static_cast<uint64_t>(n)).word[0] / 4294967296.0;
-    window.push_back(sample(logits.data_ptr<float>(), spec.shape.vocab_size, o, uniform));
+    window.push_back(sample(logits.data_ptr<float>(), drawn_ids, o, uniform));
     on_token(window.back());
   }
   return {};

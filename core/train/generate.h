@@ -15,6 +15,7 @@ struct GenerateOptions {
   int64_t count = 200;
   double temperature = 0.8;  // 0: always the likeliest
   int64_t top_k = 0;         // 0: all
+  int64_t vocab = 0;         // ids below are drawn: the tokenizer's, where the model pads; 0: all
   uint64_t seed = 42;
 };
 // Calls `on_token` for every new id. Uses the newest valid checkpoint of the run in config's

@@ -139,10 +139,18 @@ def wrong_data(test):
     with test.case("generate and prepare from what is not there"):
         nowhere = test.folder / "nowhere"
         holds(test.command("generate", nowhere, status=EXIT_CONFIG), [str(nowhere)])
+        exported = test.folder / "exported"
+        exported.mkdir()
+        (exported / "config.json").write_text("{}")
+        holds(test.command("generate", exported, status=EXIT_CONFIG),
+              [str(exported), "is a model's folder"])
         holds(test.command("prepare", nowhere, "--out", test.folder / "none", status=EXIT_CONFIG),
               [str(nowhere)])
         unsaved = test.train("unsaved", 1, KEYS | {"checkpoint.enable": "false"})
         holds(test.command("generate", unsaved, status=EXIT_CONFIG), ["unsaved/checkpoints"])
+    with test.case("generate draws what the tokenizer has, where the model pads its vocabulary"):
+        padded = test.train("padded", 1, KEYS | {"model.vocab_size": 320, "training.steps": 2})
+        check(test.command("generate", padded, "--temperature", 100, "--tokens", 200), "no text")
 
 
 def too_little_memory(test):
