@@ -189,8 +189,8 @@ void RunObserver::add_state(RunStatus& status, bool here) const {
     status.notes.push_back("ranks are shown as they were when this generation began");
 }
 
-// srun or torchrun started the ranks: no agent says how they are. Rank 0 writes metrics.json when it
-// ends, not when it is killed.
+// srun or torchrun started the ranks: no agent says how they are. Rank 0 writes metrics.json when
+// it ends, not when it is killed.
 void RunObserver::add_logged_state(RunStatus& status) const {
   status.notes.push_back(
       "no agent watches this run (srun or torchrun started its ranks): this is what rank 0 logged");

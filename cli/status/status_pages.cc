@@ -63,7 +63,8 @@ function show(run) {
       `${number(run.step_time_s, 3)} s a step, ${number(run.eta_s, 0)} s to go, ` +
       `last step logged ${number(run.logged_age_s, 1)} s ago`;
   at('state').textContent = `generation ${run.generation}, world size ${run.world_size}, ` +
-      `last checkpoint: step ${number(run.checkpoint_step, 0)}, ${number(run.checkpoint_age_s, 0)} s ago, ` +
+      `last checkpoint: step ${number(run.checkpoint_step, 0)}, ` +
+      `${number(run.checkpoint_age_s, 0)} s ago, ` +
       `restarts ${run.restarts}` + (run.last_failure ? `, last failure: ${run.last_failure}` : '');
   at('suspects').replaceChildren();
   for (const suspect of run.suspects) add(at('suspects'), 'li', suspect);
