@@ -17,10 +17,6 @@ int64_t bytes_of(const Leg& leg) {
   return static_cast<int64_t>(leg.runs.size()) * leg.element_bytes();
 }
 
-void keep_most(int64_t& most, const FoldOrder& order) {
-  most = std::max(most, static_cast<int64_t>(order.open()));
-}
-
 }  // namespace
 
 void Leg::add_member(const std::vector<SlotRun>& shipped) {
@@ -63,28 +59,6 @@ ExchangePlan ExchangePlan::create(const Strategy& strategy, int64_t round, int r
   plan.sums_in_group = bytes_of(summed) < bytes_of(as_they_are);
   plan.among_groups = std::move(plan.sums_in_group ? summed : as_they_are);
   return plan;
-}
-
-OpenSums OpenSums::count(const Strategy& strategy, int rank) {
-  OpenSums most;
-  FoldOrder of_rank(Reduction::kTree), of_all(strategy.reduction);
-  for (int64_t round = 0; round < strategy.map.rounds(); ++round) {
-    const ExchangePlan plan = ExchangePlan::create(strategy, round, rank);
-    if (plan.sums_slots && plan.slot) of_rank.push({*plan.slot, 1});
-    keep_most(most.of_rank, of_rank);
-    if (!plan.travels) continue;
-    FoldOrder of_group(Reduction::kTree);
-    for (size_t i = 0; plan.sums_in_group && i < plan.in_group.runs.size(); ++i) {
-      of_group.push(plan.in_group.runs[i]);
-      keep_most(most.of_group, of_group);
-    }
-    for (const SlotRun& run : plan.native ? std::vector{plan.round} : plan.last_leg().runs) {
-      of_all.push(run);
-      keep_most(most.of_all, of_all);
-    }
-    of_all.end_round();
-  }
-  return most;
 }
 
 }  // namespace lockstep::layout

@@ -61,11 +61,4 @@ struct ExchangePlan {
   static ExchangePlan create(const Strategy& strategy, int64_t round, int rank);
 };
 
-// fp32 sums that are open together at most in a step on one rank: of its own slots, whole units; of
-// its group's slots, held parts; of all slots, owned parts.
-struct OpenSums {
-  int64_t of_rank = 0, of_group = 0, of_all = 0;
-  static OpenSums count(const Strategy& strategy, int rank);
-};
-
 }  // namespace lockstep::layout

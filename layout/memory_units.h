@@ -1,6 +1,6 @@
 // What a unit holds on rank 0, in bytes: the state of ShardState, the buffer of GatheredParams, the
-// buffers and sums of GradExchange (core/sharding). What travels, and where it is added, is said by
-// the same ExchangePlan.
+// buffers of GradExchange (core/sharding). What travels is said by the same ExchangePlan. The sums
+// of slots are apart, in memory_sums.h.
 #pragma once
 
 #include <cstdint>
@@ -13,23 +13,24 @@
 
 namespace lockstep::layout {
 
-// core/sharding/buffer_pool.h: buffers of a size serve whoever needs that size, and stay.
+// core/sharding/buffer_pool.h: an idle buffer serves whomever it fits, and stays.
 class PoolMemory {
  public:
   explicit PoolMemory(MemoryLedger& ledger) : ledger_(ledger) {}
-  void take(MemoryUse use, int64_t bytes);
-  void give(MemoryUse use, int64_t bytes);
+  // Returns the bytes of the buffer, which may have more than were asked for; give takes the same.
+  int64_t take(MemoryUse use, int64_t bytes);
+  void give(MemoryUse use, int64_t buffer_bytes);
 
  private:
   MemoryLedger& ledger_;
-  std::map<int64_t, int64_t> idle_;  // buffers by size
+  std::map<int64_t, int64_t> idle_;  // how many, by size
 };
 
 class UnitMemory {
  public:
-  // Holds the state, and the sums of slots, which stay once they were made. Borrows all.
-  UnitMemory(const UnitSpec& spec, const Strategy& strategy, const OpenSums& sums,
-             MemoryLedger& ledger, PoolMemory& pool);
+  // Holds the state. Borrows all.
+  UnitMemory(const UnitSpec& spec, const Strategy& strategy, MemoryLedger& ledger,
+             PoolMemory& pool);
 
   void start_gather();
   void release();
@@ -45,19 +46,19 @@ class UnitMemory {
 
  private:
   int64_t compute_size() const { return layout_.padded_elements() * strategy_.compute_bytes(); }
-  using Transfer = void (PoolMemory::*)(MemoryUse, int64_t);
-  void each_buffer(const Leg& leg, int64_t part_elements, Transfer transfer);
-  void give_gradients();
+  std::vector<int64_t> receive(const Leg& leg, int64_t part_elements);
+  void give_all(MemoryUse use, std::vector<int64_t>& buffers);
 
   const UnitSpec& spec_;
   const Strategy& strategy_;
   MemoryLedger& ledger_;
   PoolMemory& pool_;
   ShardLayout layout_;
-  bool gathered_ = false, sending_ = false;
   const ExchangePlan* travelling_ = nullptr;
   bool second_leg_ = false;
-  std::vector<bool> summed_;  // by param: its fp32 accumulator was made
+  // Buffers that it has of the pool, in bytes. Of gathered_ and sending_ there is one at most.
+  std::vector<int64_t> gathered_, sending_, in_group_, among_groups_, sums_;
+  std::vector<bool> summed_;  // by param: its fp32 accumulator is among sums_
 };
 
 // The parameters of one unit of the model inside the unit that holds them (wrap.h).

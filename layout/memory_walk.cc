@@ -1,6 +1,7 @@
 #include "layout/memory_walk.h"
 
 #include "layout/memory_stages.h"
+#include "layout/memory_sums.h"
 #include "layout/memory_units.h"
 #include "layout/norm_tree.h"
 #include "layout/round_plan.h"
@@ -26,22 +27,24 @@ class Walk {
         exchanges_{ExchangePlan::create(strategy, 0, 0)} {
     if (const int64_t rounds = strategy.map.rounds(); rounds > 1)
       exchanges_.push_back(ExchangePlan::create(strategy, rounds - 1, 0));
-    const OpenSums sums = OpenSums::count(strategy, 0);
     std::vector<UnitPlace> places;
     units_.reserve(wrapped_.size());
     for (const WrappedUnit& run : wrapped_) {
-      units_.emplace_back(run.spec, strategy_, sums, ledger, pool_);
+      units_.emplace_back(run.spec, strategy_, ledger, pool_);
       for (size_t i = 0; i < run.first_params.size(); ++i) {
         parts_.push_back({&units_.back(), run.first_params[i],
                           &spec.units[static_cast<size_t>(run.first_unit) + i]});
         places.push_back({static_cast<int>(units_.size()) - 1, run.spec.frozen});
       }
     }
-    std::vector<ShardLayout> trained;
-    for (const UnitMemory& one : units_)
+    std::vector<ShardLayout> layouts, trained;
+    for (const UnitMemory& one : units_) {
+      layouts.push_back(one.layout());
       if (!one.frozen()) trained.push_back(one.layout());
+    }
     norm_tree_ = NormTree(std::move(trained));
     round_ = RoundPlan::training(stage_units_, places, strategy_);
+    ledger_.hold(MemoryUse::kFold, pooled_sums_bytes(strategy_, 0, layouts, round_));
   }
 
   // TrainingStep::run

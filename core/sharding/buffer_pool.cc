@@ -2,7 +2,31 @@
 
 #include <ATen/ops/empty.h>
 
+#include "base/check.h"
+#include "core/device/devices.h"
+#include "layout/best_fit.h"
+
 namespace lockstep::core {
+
+c10::DataPtr BufferPool::take(size_t bytes) {
+  const auto found = layout::best_fit(idle_, static_cast<int64_t>(bytes));
+  if (found == idle_.end()) {
+    allocated_bytes_ += bytes;
+    c10::DataPtr fresh = device_of(device_).allocate(bytes);
+    bytes_of_[fresh.get()] = static_cast<int64_t>(bytes);
+    return fresh;
+  }
+  c10::DataPtr buffer = std::move(found->second.back());
+  found->second.pop_back();
+  if (found->second.empty()) idle_.erase(found);
+  return buffer;
+}
+
+void BufferPool::give(c10::DataPtr buffer) {
+  const auto found = bytes_of_.find(buffer.get());
+  LOCKSTEP_CHECK(found != bytes_of_.end(), "given memory is not the pool's");
+  idle_[found->second].push_back(std::move(buffer));
+}
 
 at::Tensor BufferPool::take_tensor(int64_t elements, at::ScalarType dtype) {
   const size_t bytes = static_cast<size_t>(elements) * c10::elementSize(dtype);
@@ -12,8 +36,7 @@ at::Tensor BufferPool::take_tensor(int64_t elements, at::ScalarType dtype) {
 
 void BufferPool::give_tensor(at::Tensor& t) {
   if (!t.defined()) return;
-  const size_t bytes = t.storage().nbytes();
-  give(t.storage().set_data_ptr(c10::DataPtr()), bytes);
+  give(t.storage().set_data_ptr(c10::DataPtr()));
   t.reset();
 }
 

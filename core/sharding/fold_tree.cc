@@ -1,7 +1,5 @@
 #include "core/sharding/fold_tree.h"
 
-#include <ATen/ops/empty.h>
-
 #include <utility>
 
 #include "base/check.h"
@@ -9,18 +7,11 @@
 
 namespace lockstep::core {
 
-at::Tensor FoldTree::fresh(at::Device device) {
-  if (spare_.empty()) return at::empty({elements_}, at::TensorOptions(at::kFloat).device(device));
-  at::Tensor t = std::move(spare_.back());
-  spare_.pop_back();
-  return t;
-}
-
 void FoldTree::merge_top() {
   at::Tensor top = std::move(open_.back());
   open_.pop_back();
   kernels_on(top).add_to(open_.back(), top);
-  spare_.push_back(std::move(top));
+  sums_.give_tensor(top);
 }
 
 // Where the part completes a node it is added where it lies: no copy of it is made.
@@ -28,7 +19,7 @@ void FoldTree::push(const at::Tensor& part, const SlotRun& run) {
   LOCKSTEP_CHECK(part.numel() == elements_, part.numel(), " ", elements_);
   const int additions = order_.push(run);
   if (additions == 0) {
-    open_.push_back(fresh(part.device()));
+    open_.push_back(sums_.take_tensor(elements_, at::kFloat));
     return kernels_on(part).set_to(open_.back(), part);
   }
   kernels_on(part).add_to(open_.back(), part);
@@ -42,8 +33,7 @@ void FoldTree::end_round() {
 at::Tensor FoldTree::result() {
   LOCKSTEP_CHECK(!open_.empty(), "no slot was pushed");
   while (open_.size() > 1) merge_top();
-  spare_.push_back(take_partials().front());
-  return spare_.back();
+  return std::move(take_partials().front());
 }
 
 std::vector<at::Tensor> FoldTree::take_partials() {
@@ -52,7 +42,7 @@ std::vector<at::Tensor> FoldTree::take_partials() {
 }
 
 void FoldTree::give_back(std::vector<at::Tensor> tensors) {
-  for (at::Tensor& t : tensors) spare_.push_back(std::move(t));
+  for (at::Tensor& t : tensors) sums_.give_tensor(t);
 }
 
 }  // namespace lockstep::core

@@ -36,8 +36,7 @@ Result<void> GatheredParams::finish() {
 void GatheredParams::release() {
   if (resident() || !has_memory_) return;
   LOCKSTEP_CHECK(!gather_, "release of ", name_, " while it is being gathered");
-  const size_t bytes = gathered_U_.storage().nbytes();
-  pool_.give(gathered_U_.storage().set_data_ptr(c10::DataPtr()), bytes);
+  pool_.give(gathered_U_.storage().set_data_ptr(c10::DataPtr()));
   has_memory_ = false;
 }
 

@@ -1,6 +1,5 @@
 #include "core/sharding/grad_exchange.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include "base/check.h"
@@ -10,20 +9,20 @@
 namespace lockstep::core {
 
 GradExchange::GradExchange(const layout::UnitSpec& spec, const layout::ShardLayout& layout,
-                           const Strategy& strategy, const Groups& groups, BufferPool& pool)
+                           const Strategy& strategy, const Groups& groups, Pools& pools)
     : spec_(spec),
       strategy_(strategy),
       groups_(groups),
-      pool_(pool),
+      pool_(pools.exchanged),
       layout_(layout),
       offsets_(layout::param_offsets(spec)),
       sums_(spec.params.size()),
       sum_begun_(spec.params.size(), false),
-      in_group_(*groups.shard, pool),
-      among_groups_(*groups.copies, pool),
-      of_rank_(layout.padded_elements(), Reduction::kTree),
-      of_group_(layout.held_elements(), Reduction::kTree),
-      of_all_(layout.owned_elements(), strategy.reduction) {}
+      in_group_(*groups.shard, pools.exchanged),
+      among_groups_(*groups.copies, pools.exchanged),
+      of_rank_(layout.padded_elements(), Reduction::kTree, pools.sums),
+      of_group_(layout.held_elements(), Reduction::kTree, pools.sums),
+      of_all_(layout.owned_elements(), strategy.reduction, pools.sums) {}
 
 void GradExchange::begin() {
   if (send_U_.defined()) return;
@@ -46,11 +45,11 @@ at::Tensor GradExchange::grad(int param) {
 
 at::Tensor GradExchange::grad_sum(int param) {
   const size_t i = static_cast<size_t>(param);
-  const auto room = [&] {
-    return at::empty(spec_.params[i].shape, at::TensorOptions(at::kFloat).device(strategy_.device));
-  };
-  if (spec_.frozen) return room().zero_();
-  if (strategy_.bf16 && !sums_[i].defined()) sums_[i] = room();
+  const layout::ParamSpec& p = spec_.params[i];
+  if (spec_.frozen)
+    return at::zeros(p.shape, at::TensorOptions(at::kFloat).device(strategy_.device));
+  if (strategy_.bf16 && !sums_[i].defined())
+    sums_[i] = pool_.take_tensor(p.elements(), at::kFloat).view(p.shape);
   at::Tensor sum = strategy_.bf16 ? sums_[i] : grad(param);
   if (!sum_begun_[i]) sum.zero_();
   sum_begun_[i] = true;
@@ -59,8 +58,8 @@ at::Tensor GradExchange::grad_sum(int param) {
 
 void GradExchange::round_sums() {
   for (size_t i = 0; i < sums_.size(); ++i) {
-    if (sum_begun_[i] && strategy_.bf16)
-      kernels_on(sums_[i]).narrow(grad(static_cast<int>(i)), sums_[i]);
+    if (sums_[i].defined()) kernels_on(sums_[i]).narrow(grad(static_cast<int>(i)), sums_[i]);
+    pool_.give_tensor(sums_[i]);
     sum_begun_[i] = false;
   }
 }

@@ -4,7 +4,7 @@
 //
 // What travels where, and what is added on the way, is said by an ExchangePlan
 // (layout/exchange_plan.h), whose rules the methods cite. Nothing of it is for a frozen unit.
-// Shapes: U = padded elements of the whole unit. Borrows spec, groups and pool. Thread: the
+// Shapes: U = padded elements of the whole unit. Borrows spec, groups and pools. Thread: the
 // training thread.
 #pragma once
 
@@ -25,12 +25,13 @@ namespace lockstep::core {
 class GradExchange {
  public:
   GradExchange(const layout::UnitSpec& spec, const layout::ShardLayout& layout,
-               const Strategy& strategy, const Groups& groups, BufferPool& pool);
+               const Strategy& strategy, const Groups& groups, Pools& pools);
 
   // View of a slot's gradient, in the wire dtype; the first call of a slot takes the buffer.
   at::Tensor grad(int param);
   // fp32 accumulator of a gradient summed inside the slot; zero at first. start rounds it once to
-  // the wire dtype; an fp32 wire's is the exchange buffer; a frozen unit's is read by nobody.
+  // the wire dtype and takes its memory; an fp32 wire's is the exchange buffer; a frozen unit's is
+  // read by nobody.
   at::Tensor grad_sum(int param);
 
   // The gradients of this round are complete; a rank that computed no slot wrote none. Collective.
@@ -42,7 +43,8 @@ class GradExchange {
   // Pending::wait.
   Result<void> finish();
   bool under_way() const { return plan_ != nullptr; }
-  // The step's gradient sum over the owned tiles, fp32 [owned_elements]; ends the step's fold.
+  // The step's gradient sum over the owned tiles, fp32 [owned_elements]; ends the step's fold. Its
+  // memory is Pools::sums', and the caller gives it back there.
   at::Tensor folded() { return of_all_.result(); }
 
  private:
@@ -59,7 +61,7 @@ class GradExchange {
   layout::ShardLayout layout_;
   std::vector<int64_t> offsets_;  // of the parameters
   at::Tensor send_U_;             // this slot's gradients, padding zeroed
-  std::vector<at::Tensor> sums_;  // bf16 wire: fp32 accumulators, by param
+  std::vector<at::Tensor> sums_;  // bf16 wire: fp32 accumulators that were begun, by param
   std::vector<bool> sum_begun_;
   std::shared_ptr<const layout::ExchangePlan> plan_;  // of the exchange under way
   Shipment in_group_, among_groups_;

@@ -1,5 +1,5 @@
 // One unit on one rank: its shard of the state, its gathered parameters, its gradients.
-// Borrows the spec, pool and communicators. Thread: the training thread.
+// Borrows the spec, pools and communicators. Thread: the training thread.
 #pragma once
 
 #include <span>
@@ -12,13 +12,13 @@ namespace lockstep::core {
 
 struct Unit {
   Unit(const layout::UnitSpec& unit_spec, const Strategy& strategy, const Groups& groups,
-       BufferPool& pool)
+       Pools& pools)
       : spec(unit_spec),
         layout(
             ShardLayout::create(unit_spec.tiles(), strategy.map.world_size, strategy.shard_size)),
         state(spec, layout, strategy, groups.world->rank()),
-        params(spec, layout, state.compute_S(), *groups.shard, pool),
-        grads(spec, layout, strategy, groups, pool) {}
+        params(spec, layout, state.compute_S(), *groups.shard, pools.exchanged),
+        grads(spec, layout, strategy, groups, pools) {}
 
   const layout::UnitSpec& spec;
   const ShardLayout layout;

@@ -44,12 +44,12 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
       strategy_{
           layout::Strategy::create(config, groups.world->world_size(), groups.shard->world_size()),
           groups.device},
-      pool_(groups.device),
+      pools_(groups.device),
       wrapped_(
           layout::wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
   strategy_.forward_only = forward_only;
   for (const layout::WrappedUnit& run : wrapped_) {
-    units_.push_back(std::make_unique<Unit>(run.spec, strategy_, groups, pool_));
+    units_.push_back(std::make_unique<Unit>(run.spec, strategy_, groups, pools_));
     if (!run.spec.frozen) trained_.push_back(units_.back().get());
     for (size_t i = 0; i < run.first_params.size(); ++i)
       parts_.emplace_back(*units_.back(), run.first_params[i],
@@ -234,7 +234,6 @@ Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
 Result<double> TrainingStep::fold_and_norm(float scale) {
   at::Tensor squares =
       at::zeros({norm_tree_.tiles()}, at::TensorOptions(at::kDouble).device(strategy_.device));
-  folded_.clear();
   int64_t at_tile = 0;
   for (Unit* unit : trained_) {
     folded_.push_back(unit->grads.folded());
@@ -324,6 +323,8 @@ Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
     LOCKSTEP_RETURN_IF_ERROR(update(step, lr, clip));
     outcome.updated = true;
   }
+  for (at::Tensor& sum : folded_) pools_.sums.give_tensor(sum);
+  folded_.clear();
   outcome.phases.schedule = schedule_->take_times();
   return outcome;
 }

@@ -83,7 +83,9 @@ class TrainingStep {
   // Where the state is replicated: is this rank's the first copy, and is it all on this rank?
   bool first_copy() const { return groups_.copies->rank() == 0; }
   bool whole_state() const { return groups_.shard->world_size() == 1; }
-  size_t pool_bytes() const { return pool_.allocated_bytes(); }
+  size_t pool_bytes() const {
+    return pools_.exchanged.allocated_bytes() + pools_.sums.allocated_bytes();
+  }
 
  private:
   struct SlotSums {
@@ -105,7 +107,7 @@ class TrainingStep {
   Groups groups_;
   Communicator& comm_;  // all ranks
   Strategy strategy_;
-  BufferPool pool_;
+  Pools pools_;
   std::vector<layout::WrappedUnit> wrapped_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<Unit*> trained_;  // of them, those that are not frozen
@@ -115,7 +117,7 @@ class TrainingStep {
   StageSequence model_;
   std::unique_ptr<Schedule> schedule_;
   TraceRecorder* trace_ = nullptr;
-  std::vector<at::Tensor> folded_;  // by trained unit, until the update
+  std::vector<at::Tensor> folded_;  // by trained unit, until it was updated
 };
 
 }  // namespace lockstep::core

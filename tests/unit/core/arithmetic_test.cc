@@ -19,7 +19,8 @@ at::Tensor random_tensor(int64_t n, uint64_t seed) {
 
 // The sum of V slots, pushed in rounds of W as W ranks would.
 at::Tensor fold(const std::vector<at::Tensor>& slots, size_t w, Reduction reduction) {
-  FoldTree tree(slots[0].numel(), reduction);
+  BufferPool sums;
+  FoldTree tree(slots[0].numel(), reduction, sums);
   for (size_t s = 0; s < slots.size(); ++s) {
     tree.push(slots[s], {static_cast<int64_t>(s), 1});
     if ((s + 1) % w == 0 || s + 1 == slots.size()) tree.end_round();
@@ -29,7 +30,9 @@ at::Tensor fold(const std::vector<at::Tensor>& slots, size_t w, Reduction reduct
 
 // The same, with runs of `at_once` slots added where they lie, as groups of ranks would.
 at::Tensor fold_in_groups(const std::vector<at::Tensor>& slots, int64_t at_once) {
-  FoldTree group(slots[0].numel(), Reduction::kTree), all(slots[0].numel(), Reduction::kTree);
+  BufferPool pool;
+  FoldTree group(slots[0].numel(), Reduction::kTree, pool),
+      all(slots[0].numel(), Reduction::kTree, pool);
   const int64_t v = static_cast<int64_t>(slots.size());
   for (int64_t first = 0; first < v; first += at_once) {
     const SlotRun run{first, std::min(at_once, v - first)};
@@ -60,6 +63,22 @@ TEST(FoldTree, IsTheBalancedTreeOverSlotIndex) {
   for (uint64_t s = 0; s < 6; ++s) g.push_back(random_tensor(100, s));
   const at::Tensor expected = ((g[0] + g[1]) + (g[2] + g[3])) + (g[4] + g[5]);
   EXPECT_TRUE(at::equal(fold(g, 2, Reduction::kTree), expected));
+}
+
+// Six sums are open when the last of 64 slots comes, and one is left: the next tree has the others.
+TEST(FoldTree, SumsThatWereAddedServeTheNextTree) {
+  constexpr int64_t kElements = 100;
+  const at::Tensor slot = random_tensor(kElements, 1);
+  BufferPool pool;
+  std::vector<at::Tensor> folded;
+  for (size_t trees = 1; trees <= 3; ++trees) {
+    FoldTree tree(kElements, Reduction::kTree, pool);
+    for (int64_t s = 0; s < 64; ++s) tree.push(slot, {s, 1});
+    folded.push_back(tree.result());
+    EXPECT_EQ(pool.allocated_bytes(), (trees + 5) * kElements * sizeof(float));
+  }
+  EXPECT_TRUE(at::equal(folded[0], slot * 64));
+  EXPECT_TRUE(at::equal(folded[0], folded[2])) << "a sum that was not given back is as it was";
 }
 
 TEST(FoldTree, ThePlainSumsDependOnTheWorldSize) {

@@ -118,7 +118,7 @@ struct OneUnit {
       : spec(std::move(unit_spec)) {
     strategy.bf16 = compute == at::kBFloat16;
     membership = std::make_unique<Membership>(std::move(join({})).value());
-    unit = std::make_unique<Unit>(spec, strategy, membership->groups(), pool);
+    unit = std::make_unique<Unit>(spec, strategy, membership->groups(), pools);
   }
   at::Tensor folded() {
     unit->grads.start(std::make_shared<layout::ExchangePlan>(
@@ -128,7 +128,7 @@ struct OneUnit {
   }
   layout::UnitSpec spec;
   Strategy strategy;
-  BufferPool pool;
+  Pools pools;
   std::unique_ptr<Membership> membership;
   std::unique_ptr<Unit> unit;
 };

@@ -73,12 +73,16 @@ Wire planned_wire(const Config& config, const layout::ModelSpec& spec,
 
 int64_t planned_pool(const Config& config, const layout::ModelSpec& spec, int world_size) {
   const auto ledger = layout::walk_training(config, spec, {world_size});
-  return ledger.live(layout::MemoryUse::kPoolIdle);  // at the end everything was given back
+  // At the end everything was given back.
+  return ledger.live(layout::MemoryUse::kPoolIdle) + ledger.live(layout::MemoryUse::kFold);
 }
 
-void check(const Setting& setting, int64_t slots) {
+// `vocab_size`: 0 for the small model's, in whose embedding the head is as well.
+void check(const Setting& setting, int64_t slots, int64_t vocab_size = 0) {
   Config config = setting.config();
   config.training.slots = slots;
+  config.model.vocab_size = vocab_size;
+  config.model.tie_word_embeddings = vocab_size == 0;
   const layout::ModelSpec spec = hf::configured_model(config, 40).value();
   const int w = setting.world_size;
   const auto strategy = layout::Strategy::create(config, w, layout::shard_size(config, w, w));
@@ -93,7 +97,7 @@ void check(const Setting& setting, int64_t slots) {
     const int64_t computed = std::ssize(strategy.map.slots_of(0));
     if (rank == 0 && computed == strategy.map.rounds()) {
       EXPECT_EQ(static_cast<int64_t>(model.pool_bytes()), planned_pool(config, spec, w))
-          << setting.name() << " V=" << slots;
+          << setting.name() << " V=" << slots << " vocabulary " << vocab_size;
     }
   };
   train(setting, kSteps, config, at::kCPU, inspect);
@@ -114,6 +118,17 @@ TEST(Planned, WireAndPoolOfHybridInAnyGroups) {
         for (const auto map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
           check({.strategy = kHybrid, .world_size = w, .shard_degree = s, .bf16 = bf16, .map = map},
                 slots);
+}
+
+// A block has 9 tiles. Embedding and head have fewer, or more, or more than four times as many.
+TEST(Planned, WireAndPoolOfUnlikeUnits) {
+  for (const int64_t vocab_size : {700, 1500, 6000})
+    for (const auto strategy : {kFullShard, kShardGradOp, kHybrid})
+      for (const auto& [w, slots] : {std::pair(2, 6), {3, 3}, {4, 12}})
+        for (const bool bf16 : {false, true})
+          for (const auto map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
+            check({.strategy = strategy, .world_size = w, .bf16 = bf16, .map = map}, slots,
+                  vocab_size);
 }
 
 TEST(Planned, WireAndPoolWithAnyPrefetchAndUnits) {

@@ -28,7 +28,7 @@ struct WholeModel {
     membership = std::make_unique<Membership>(std::move(join({})).value());
     uint64_t seed = 100;
     for (const layout::UnitSpec& unit : spec.units) {
-      units.push_back(std::make_unique<Unit>(unit, strategy, membership->groups(), pool));
+      units.push_back(std::make_unique<Unit>(unit, strategy, membership->groups(), pools));
       ShardState& state = units.back()->state;
       state.make_master();
       parts.emplace_back(*units.back(), 0, unit);
@@ -60,7 +60,7 @@ struct WholeModel {
 
   layout::ModelSpec spec;
   Strategy strategy;
-  BufferPool pool;
+  Pools pools;
   std::unique_ptr<Membership> membership;
   std::vector<std::unique_ptr<Unit>> units;
   std::vector<UnitPart> parts;

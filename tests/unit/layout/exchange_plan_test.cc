@@ -135,29 +135,6 @@ TEST(ExchangePlan, MembersOfAGroupAgree) {
   });
 }
 
-// Slots pushed one by one: the most sums that are open together.
-TEST(OpenSums, AreNoMoreThanTheTreeIsHigh) {
-  for (int64_t slots = 1; slots <= 70; ++slots) {
-    int64_t most = 0;
-    for (int64_t n = 1; n <= slots; n += 2)
-      most = std::max<int64_t>(most, std::popcount(static_cast<uint64_t>(n)));
-    EXPECT_EQ(OpenSums::count(strategy(slots, 1, 1), 0).of_all, most) << slots;
-  }
-}
-
-TEST(OpenSums, FollowWhereSlotsAreAdded) {
-  const OpenSums block = OpenSums::count(strategy(14, 2, 2, true), 0);
-  EXPECT_EQ(block.of_rank, 3);  // 0..3, 4..5, 6
-  EXPECT_EQ(block.of_group, 0);
-  EXPECT_EQ(OpenSums::count(strategy(14, 2, 2), 0).of_rank, 0);
-  const OpenSums hybrid = OpenSums::count(strategy(8, 4, 2), 0);
-  EXPECT_EQ(hybrid.of_group, 1);
-  EXPECT_EQ(hybrid.of_all, 2);  // 0..3, 4..5: pairs arrive
-  Strategy plain = strategy(8, 4, 4);
-  plain.reduction = Reduction::kUnordered;
-  EXPECT_EQ(OpenSums::count(plain, 0).of_all, 2);  // the step's sum and the round's
-}
-
 TEST(FoldOrder, SaysHowManyAdditionsAPushCompletes) {
   FoldOrder order(Reduction::kTree);
   for (const int64_t slot : {0, 1, 2, 3, 4, 5, 6, 7})

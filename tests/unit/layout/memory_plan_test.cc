@@ -45,16 +45,46 @@ TEST(MemoryPlan, AGpuSumsNoGradientOfAHeadOfOneChunk) {
   config.training.seq_len = 128;
   config.training.mixed_precision_param = FloatType::kBfloat16;
   const ModelSpec spec = model_of(config);
-  const auto ledger = [&](WorkSizes sizes) { return walk_training(config, spec, {2, 2, sizes}); };
-  const auto sums = [&](WorkSizes sizes) { return ledger(sizes).live(MemoryUse::kGradSums); };
-  const auto logits = [&](WorkSizes sizes) {
-    return ledger(sizes).peak()[static_cast<size_t>(MemoryUse::kHeadChunk)];
+  const auto in_head = [&](WorkSizes sizes, MemoryUse use) {
+    const MemoryLedger ledger = walk_training(config, spec, {2, 2, sizes});
+    EXPECT_STREQ(ledger.peak_moment().doing, "head and loss");
+    return ledger.peak()[static_cast<size_t>(use)];
   };
+  const auto sums = [&](WorkSizes sizes) { return in_head(sizes, MemoryUse::kGradSums); };
+  const auto logits = [&](WorkSizes sizes) { return in_head(sizes, MemoryUse::kHeadChunk); };
   const int64_t v = config.model.vocab_size, d = config.model.dim, rows = 128;
   EXPECT_EQ(sums(WorkSizes::kCpu) - sums(WorkSizes::kGpu), 4 * v * d);
   EXPECT_EQ(logits(WorkSizes::kGpu), 2 * rows * v);
   config.training.seq_len = 16384;  // two chunks of a GPU, whose factors stay bf16
   EXPECT_EQ(sums(WorkSizes::kCpu), sums(WorkSizes::kGpu));
+}
+
+// Llama 3 70B on 64 GPUs, a slot on each. Each unit keeps one sum of the step's slots, and the
+// embedding's buffers serve blocks in backward.
+TEST(MemoryPlan, UnitsShareSumsAndBuffers) {
+  Config config = small(ShardingStrategy::kFullShard);
+  config.model.dim = 8192;
+  config.model.ffn_dim = 28672;
+  config.model.n_heads = 64;
+  config.model.n_layers = 80;
+  config.model.vocab_size = 128256;
+  config.training.seq_len = 8192;
+  config.training.slots = 64;
+  config.training.mixed_precision_param = FloatType::kBfloat16;
+  config.activation_checkpoint.mode = Recompute::kFull;
+  const ModelSpec spec = model_of(config);
+  const MemoryPlan plan = plan_memory(config, spec, {64, 8, WorkSizes::kGpu});
+  const int64_t state = row(plan, "parameters: fp32"), sums = row(plan, "gradients: partial");
+  EXPECT_GE(sums, state);
+  EXPECT_LE(sums, state + state / 10);
+  const int64_t block = 2 * spec.units[1].tiles() * kTileElements;
+  // Two units are sent and received, one is in backward and two are gathered. Four of these seven
+  // buffers are as large as the embedding; beside them is the fp32 sum of its gradient.
+  const int64_t embedding = 2 * spec.units[0].tiles() * kTileElements;
+  const int64_t pooled = row(plan, "gathered") + row(plan, "gradients: exchange") +
+                         row(plan, "gradients: fp32") + row(plan, "pooled");
+  EXPECT_LE(pooled, 7 * block + 4 * (embedding - block) + 2 * embedding);
+  EXPECT_LE(plan.peak_bytes, int64_t{48} << 30);
 }
 
 TEST(MemoryPlan, RowsAddUpToThePeak) {

@@ -1,0 +1,123 @@
+#include "layout/memory_sums.h"
+
+#include <memory>
+#include <optional>
+
+#include "layout/exchange_plan.h"
+#include "layout/memory_units.h"
+
+namespace lockstep::layout {
+namespace {
+
+constexpr int64_t kFloat = 4;
+
+// FoldTree
+class TreeMemory {
+ public:
+  TreeMemory(int64_t elements, Reduction reduction, PoolMemory& pool)
+      : bytes_(elements * kFloat), order_(reduction), pool_(pool) {}
+
+  void push(const SlotRun& run) {
+    const int additions = order_.push(run);
+    if (additions == 0) open_.push_back(pool_.take(MemoryUse::kFold, bytes_));
+    give_top(additions - 1);
+  }
+  void end_round() { give_top(order_.end_round()); }
+  // The step's sum alone stays.
+  void fold() {
+    order_.clear();
+    give_top(static_cast<int>(open_.size()) - 1);
+  }
+  std::vector<int64_t> take_partials() {
+    order_.clear();
+    return std::exchange(open_, {});
+  }
+  void give(const std::vector<int64_t>& sums) {
+    for (const int64_t bytes : sums) pool_.give(MemoryUse::kFold, bytes);
+  }
+
+ private:
+  void give_top(int count) {
+    for (; count > 0; --count) {
+      pool_.give(MemoryUse::kFold, open_.back());
+      open_.pop_back();
+    }
+  }
+  int64_t bytes_;
+  FoldOrder order_;
+  PoolMemory& pool_;
+  std::vector<int64_t> open_;
+};
+
+// GradExchange: where it adds.
+class UnitSums {
+ public:
+  UnitSums(const ShardLayout& layout, Reduction reduction, PoolMemory& pool)
+      : of_rank_(layout.padded_elements(), Reduction::kTree, pool),
+        of_group_(layout.held_elements(), Reduction::kTree, pool),
+        of_all_(layout.owned_elements(), reduction, pool) {}
+
+  void start(std::shared_ptr<const ExchangePlan> plan) {
+    if (plan->sums_slots && plan->slot) of_rank_.push({*plan->slot, 1});
+    if (!plan->travels) return;
+    plan_ = std::move(plan);
+    if (plan_->sums_slots) from_rank_ = of_rank_.take_partials();
+  }
+  void advance() {
+    if (plan_ == nullptr || from_group_ || !plan_->two_legs()) return;
+    if (plan_->sums_in_group)
+      for (const SlotRun& run : plan_->in_group.runs) of_group_.push(run);
+    from_group_ = of_group_.take_partials();
+  }
+  void finish() {
+    if (plan_ == nullptr) return;
+    advance();
+    for (const SlotRun& run : plan_->native ? std::vector{plan_->round} : plan_->last_leg().runs)
+      of_all_.push(run);
+    of_all_.end_round();
+    if (from_group_) of_group_.give(*std::exchange(from_group_, std::nullopt));
+    of_rank_.give(std::exchange(from_rank_, {}));
+    plan_.reset();
+  }
+  void fold() { of_all_.fold(); }
+  void give_folded() { of_all_.give(of_all_.take_partials()); }
+
+ private:
+  std::shared_ptr<const ExchangePlan> plan_;
+  TreeMemory of_rank_, of_group_, of_all_;
+  std::vector<int64_t> from_rank_;
+  std::optional<std::vector<int64_t>> from_group_;  // once it has advanced
+};
+
+}  // namespace
+
+int64_t pooled_sums_bytes(const Strategy& strategy, int rank, const std::vector<ShardLayout>& units,
+                          const RoundPlan& round) {
+  constexpr int kSteps = 2;  // the second one finds the pool as it stays
+  MemoryLedger ledger;
+  PoolMemory pool(ledger);
+  std::vector<UnitSums> sums;
+  for (const ShardLayout& layout : units) sums.emplace_back(layout, strategy.reduction, pool);
+  const auto each = [&](const std::vector<int>& list, auto&& does) {
+    for (const int unit : list) does(sums[static_cast<size_t>(unit)]);
+  };
+  const auto finish = [](UnitSums& one) { one.finish(); };
+  for (int step = 0; step < kSteps; ++step) {
+    for (int64_t r = 0; r < strategy.map.rounds(); ++r) {
+      const auto plan =
+          std::make_shared<const ExchangePlan>(ExchangePlan::create(strategy, r, rank));
+      for (const RoundItem& item : round.items) {
+        if (item.pass == Pass::kLoss) each(round.travelling, finish);
+        each(item.finish, finish);
+        each(item.advance, [](UnitSums& one) { one.advance(); });
+        each(item.start, [&](UnitSums& one) { one.start(plan); });
+      }
+    }
+    each(round.travelling, finish);
+    for (UnitSums& one : sums) one.fold();
+    for (UnitSums& one : sums) one.give_folded();
+  }
+  return ledger.live(MemoryUse::kPoolIdle);
+}
+
+}  // namespace lockstep::layout
