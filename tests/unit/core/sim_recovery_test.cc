@@ -52,7 +52,7 @@ class FailingRun {
   Result<void> one_rank(int rank) {
     {
       SimGroups& first = groups(first_, setting_.world_size);
-      if (!peer_goes_) first.fail_at(SimHub::Link::kExchanges, 23);  // of 10 a step
+      if (!peer_goes_) first.fail_at(SimHub::Link::kExchanges, 25);  // of 10 a step
       const auto mine = first.of(rank);
       TrainingStep model(config_, spec_, mine->groups(sim_device().of_rank(rank)));
       LOCKSTEP_RETURN_IF_ERROR(model.initialize(nullptr));
