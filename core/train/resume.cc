@@ -103,7 +103,8 @@ struct Loader {
                                 checkpoint::Surplus::kRefused);
     const std::string keys = matched.ok() ? "" : other_model(state, config);
     if (keys.empty()) return matched;
-    return Error{matched.error().code, text("another model than the checkpoint's: ", keys)};
+    return Error{matched.error().code, text("another model than the checkpoint's: ", keys,
+                                            "; another --job.dump_folder begins a run of its own")};
   }
 
   Result<LoadedPart> from_disk(const std::string& directory, Resumed& resumed) {

@@ -195,7 +195,7 @@ def wrong_resume(test):
     with test.case("resume with another V"):
         refused_by_ranks(test, {"training.slots": 6}, ["4 slots", "6", "training.slots"], 2, folder)
     with test.case("resume with another model"):
-        words = ["model.dim: checkpoint 64, config 96"]
+        words = ["model.dim: checkpoint 64, config 96", "another --job.dump_folder begins a run"]
         refused_by_ranks(test, {"model.dim": 96}, words, 2, folder, unsaid="model.embed_tokens")
         words = ["model.dim: checkpoint 64, config 96", "; model.n_layers: checkpoint 2, config 3"]
         refused_by_ranks(test, {"model.n_layers": 3, "model.dim": 96}, words, 3, folder,
