@@ -4,7 +4,8 @@ go on, and the losses are those of a run left alone."""
 import signal
 
 from agents import KEYS, Agents
-from lockstep_run import EXIT_RESUME, Test, check, check_same, metrics, send, whole_curve
+from lockstep_run import (EXIT_RESUME, Test, check, check_same, metrics, send, send_if_there,
+                          whole_curve)
 
 STEPS = {"training.steps": 40}
 # Of a run that goes on until it is told to stop.
@@ -17,11 +18,10 @@ def stop_at(*points):
 
 def kill_agent_while(nodes, worker, lost, world_size, what):
     """Of the node `lost`; `worker`, which stopped itself so that the run cannot end before, goes
-    on, unless it was that node's."""
+    on, unless it was that node's or the next generation has ended it by then."""
     def disturb():
         nodes.kill_agent(lost)
-        if worker["node"] != lost:
-            send(worker["pid"], signal.SIGCONT)
+        send_if_there(worker["pid"], signal.SIGCONT)
     nodes.after(disturb, world_size, f"SIGKILL of the {what} {lost}")
 
 
