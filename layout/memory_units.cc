@@ -80,7 +80,7 @@ std::vector<int64_t> UnitMemory::receive(const Leg& leg, int64_t part_elements) 
 }
 
 void UnitMemory::start_exchange(const ExchangePlan& plan) {
-  grad();  // the sums inside the slot are rounded into it
+  if (plan.slot) grad();  // the sums inside the slot are rounded into it
   give_all(MemoryUse::kGradSums, sums_);
   summed_.assign(summed_.size(), false);
   if (plan.sums_slots) give_all(MemoryUse::kExchange, sending_);

@@ -12,6 +12,9 @@ namespace {
 
 constexpr int64_t kFloat = 4, kDouble = 8;
 
+// Rank 0, unless it has no slot at all: what computes has more.
+int who_computes(const SlotMap& map) { return map.slot(0, 0) ? 0 : map.world_size - 1; }
+
 class Walk {
  public:
   Walk(const Config& config, const ModelSpec& spec, const Strategy& strategy, WorkSizes sizes,
@@ -24,9 +27,10 @@ class Walk {
         stages_(config, spec, strategy.compute_bytes(), sizes, ledger),
         stage_units_(stages_of(spec)),
         wrapped_(wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)),
-        exchanges_{ExchangePlan::create(strategy, 0, 0)} {
+        rank_(who_computes(strategy.map)),
+        exchanges_{ExchangePlan::create(strategy, 0, rank_)} {
     if (const int64_t rounds = strategy.map.rounds(); rounds > 1)
-      exchanges_.push_back(ExchangePlan::create(strategy, rounds - 1, 0));
+      exchanges_.push_back(ExchangePlan::create(strategy, rounds - 1, rank_));
     std::vector<UnitPlace> places;
     units_.reserve(wrapped_.size());
     for (const WrappedUnit& run : wrapped_) {
@@ -44,7 +48,7 @@ class Walk {
     }
     norm_tree_ = NormTree(std::move(trained));
     round_ = RoundPlan::training(stage_units_, places, strategy_);
-    ledger_.hold(MemoryUse::kFold, pooled_sums_bytes(strategy_, 0, layouts, round_));
+    ledger_.hold(MemoryUse::kFold, pooled_sums_bytes(strategy_, rank_, layouts, round_));
   }
 
   // TrainingStep::run
@@ -60,11 +64,11 @@ class Walk {
 
   // Schedule::train_slot
   void train_slot(const ExchangePlan& exchange) {
-    const Held input(ledger_, MemoryUse::kShared, stages_.input_bytes());
+    const Held input(ledger_, MemoryUse::kShared, exchange.slot ? stages_.input_bytes() : 0);
     for (const RoundItem& item : round_.items) {
       for (const int u : item.gather) unit(u).start_gather();
       if (item.pass == Pass::kLoss) finish_exchanges();
-      compute(item);
+      if (exchange.slot) compute(item);
       for (const int u : item.gather_after) unit(u).start_gather();
       for (const int u : item.release) unit(u).release();
       for (const int u : item.finish) unit(u).finish_exchange();
@@ -141,6 +145,7 @@ class Walk {
   std::vector<PartMemory> parts_;  // by unit of the model
   NormTree norm_tree_;
   RoundPlan round_;
+  int rank_;                             // that is walked
   std::vector<ExchangePlan> exchanges_;  // of the rounds that are walked
 };
 

@@ -17,9 +17,9 @@ struct Ranks {
 
   Strategy strategy(const Config& config) const;
 };
-// Two steps of at most two rounds, the first and the last one of a step, in each of which the rank
-// computes a slot: the second step runs with everything that stays in place. Requires a validated
-// config; `spec` is its model.
+// Two steps of at most two rounds, the first and the last one of a step: the second step runs with
+// everything that stays in place. Under the block map the rank may have no slot in the last round.
+// Requires a validated config; `spec` is its model.
 MemoryLedger walk_training(const Config& config, const ModelSpec& spec, const Ranks& ranks);
 
 }  // namespace lockstep::layout
