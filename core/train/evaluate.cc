@@ -55,8 +55,11 @@ Result<Evaluation> evaluate(FileSystem& file_system, Config config, const Evalua
   LOCKSTEP_TRY(Membership alone, join_alone());
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   LOCKSTEP_RETURN_IF_ERROR(model.initialize(weights.get()));
-  LOCKSTEP_TRY(const SlotLoss loss,
-               model.evaluate(shape.steps, [&](int64_t step) { return dataset->batch(step, 0); }));
+  LOCKSTEP_TRY(const std::optional<SlotLoss> whole,
+               model.evaluate(
+                   shape.steps, [&](int64_t step) { return dataset->batch(step, 0); },
+                   [] { return false; }));
+  const SlotLoss loss = whole.value();
   if (loss.valid_tokens == 0)
     return Error{Code::kConfig,
                  text(o.tokens.string(), ": sequences of one token predict nothing")};

@@ -113,7 +113,9 @@ Result<void> Trainer::run() {
   const int64_t last = config_.training.steps;
   if (state_.step >= last && env_.rank() == 0)
     log_notice("nothing to do: the newest checkpoint is at step ", state_.step, " of ", last);
-  if (env_.rank() == 0) log_info("Training starts at step ", state_.step + 1);
+  if (env_.rank() == 0)
+    log_notice("Training starts at step ", state_.step + 1,
+               "; tps, tflops and mfu are one rank's of ", env_.world_size());
   bool stop = false;
   bool warm = false;
   while (state_.step < last && !stop) {
@@ -227,12 +229,12 @@ Result<void> Trainer::pass_over(StepRecord& record) {
 Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool& stop) {
   const int64_t step = record.step;
   const RankFlags& any = record.outcome.any;
+  stop = any.stop;
   {
     PhaseTimer timer(env_.clock, record.validation_s, trace, "validation");
-    LOCKSTEP_TRY(record.validation_loss, validate_if_due(step, any.stop));
+    LOCKSTEP_TRY(record.validation_loss, validate_if_due(step, stop));
   }
   if (record_) record_->add_step(record);
-  stop = any.stop;
   if (saves_ && any.failed_saves >= config_.checkpoint.max_failures)
     return saves_->too_many_failures(any.failed_saves);
   const bool must = stop || step == config_.training.steps;
@@ -252,9 +254,9 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
   return {};
 }
 
-// `stop`: all ranks know that one is asked. The save may have little time; the last step's
-// validation is a result of the run.
-Result<std::optional<double>> Trainer::validate_if_due(int64_t step, bool stop) {
+// `stop`: all ranks know that one is asked; it may be asked meanwhile. The save may have little
+// time; the last step's validation is a result of the run, and begins in any case.
+Result<std::optional<double>> Trainer::validate_if_due(int64_t step, bool& stop) {
   const bool last = step == config_.training.steps;
   if (!inputs_->validation_data || (step % config_.validation.freq != 0 && !last))
     return std::optional<double>();
@@ -263,12 +265,23 @@ Result<std::optional<double>> Trainer::validate_if_due(int64_t step, bool stop) 
     return std::optional<double>();
   }
   env_.progress.set_phase(step, Phase::kEval);
-  LOCKSTEP_TRY(const SlotLoss loss, step_->evaluate(config_.validation.slots, [&](int64_t slot) {
+  int64_t begun = 0;
+  const auto batch = [&](int64_t slot) {
     env_.progress.touch();
+    begun = slot + 1;
     return inputs_->validation_data->batch(0, slot);
-  }));
-  return std::optional<double>(loss.sum /
-                               static_cast<double>(std::max<int64_t>(1, loss.valid_tokens)));
+  };
+  const bool known = stop;
+  const auto asked = [&] { return !known && env_.stop_requested.load(); };
+  LOCKSTEP_TRY(const auto loss, step_->evaluate(config_.validation.slots, batch, asked));
+  if (loss)
+    return std::optional<double>(loss->sum /
+                                 static_cast<double>(std::max<int64_t>(1, loss->valid_tokens)));
+  stop = true;
+  if (env_.rank() == 0)
+    log_notice("the validation after step ", step, " ends behind slot ", begun, " of ",
+               config_.validation.slots, ": a stop is asked");
+  return std::optional<double>();
 }
 
 Result<void> Trainer::roll_back(const StepRecord& record) {
@@ -322,6 +335,9 @@ Result<void> Trainer::finish(int64_t step, bool stopped) {
   if (record_) record_->publish_metrics(!stopped);
   if (record_ && traces_) env_.console << record_->phase_table() << std::flush;
   env_.progress.set_phase(step, Phase::kDone);
+  if (env_.rank() == 0)
+    log_notice(stopped ? "stopped" : "done", " at step ", step,
+               ": results, logs and checkpoints are in ", config_.dump_folder().string());
   if (stopped)
     return Error{Code::kAborted, text("stopped on request after step ", step,
                                       "; saved; run the same command to go on")};

@@ -53,7 +53,7 @@ class Trainer {
   RankFlags my_flags() const;
   Result<void> pass_over(StepRecord& record);
   Result<void> after_step(StepRecord& record, TraceRecorder* trace, bool& stop);
-  Result<std::optional<double>> validate_if_due(int64_t step, bool stop);
+  Result<std::optional<double>> validate_if_due(int64_t step, bool& stop);
   Result<void> finish(int64_t step, bool stopped);
   Result<void> roll_back(const StepRecord& record);
   Result<void> stop_not_finite(const StepRecord& record, const std::string& advice);

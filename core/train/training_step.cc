@@ -329,11 +329,27 @@ Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
   return outcome;
 }
 
-Result<SlotLoss> TrainingStep::evaluate(
-    int64_t slots, const std::function<Result<data::SlotBatch>(int64_t)>& batch) {
+Result<bool> TrainingStep::any_says(bool mine) {
+  if (comm_.world_size() == 1) return mine;
+  at::Tensor in = at::full({1}, mine ? 1 : 0, at::kByte);
+  at::Tensor out = at::zeros({comm_.world_size()}, at::kByte);
+  if (auto done = comm_.all_gather(out, in)->wait(); !done.ok())
+    return done.error().in("asking whether to stop");
+  return out.any().item<bool>();
+}
+
+Result<std::optional<SlotLoss>> TrainingStep::evaluate(
+    int64_t slots, const std::function<Result<data::SlotBatch>(int64_t)>& batch,
+    const std::function<bool()>& stop) {
   const int w = comm_.world_size(), rank = comm_.rank();
   at::Tensor in = at::zeros({2 * slots}, at::kDouble), out = at::zeros({w, 2 * slots}, at::kDouble);
   for (int64_t slot = rank; slot < (slots + w - 1) / w * w; slot += w) {
+    LOCKSTEP_TRY(const bool stopped, any_says(stop()));
+    if (stopped) {
+      schedule_->release_all();
+      schedule_->take_times();
+      return std::optional<SlotLoss>();
+    }
     std::optional<SlotInput> input;
     if (slot < slots) {
       LOCKSTEP_TRY(data::SlotBatch one, batch(slot));
@@ -353,7 +369,7 @@ Result<SlotLoss> TrainingStep::evaluate(
   }
   schedule_->release_all();
   schedule_->take_times();
-  return total;
+  return std::optional<SlotLoss>(total);
 }
 
 Result<at::Tensor> TrainingStep::last_hidden(const std::vector<int64_t>& tokens) {

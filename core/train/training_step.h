@@ -68,9 +68,11 @@ class TrainingStep {
                           const std::function<void()>& before_update);
   // For a step that is left out: nothing is computed. Collective.
   Result<RankFlags> share_flags(RankFlags mine);
-  // Loss over `slots` held-out slots, slot s computed by rank s % W. `batch` gives one.
-  Result<SlotLoss> evaluate(int64_t slots,
-                            const std::function<Result<data::SlotBatch>(int64_t)>& batch);
+  // Loss over `slots` held-out slots, slot s computed by rank s % W. `batch` gives one. `stop` is
+  // asked before each round of W slots: nothing where any rank said yes. Collective.
+  Result<std::optional<SlotLoss>> evaluate(
+      int64_t slots, const std::function<Result<data::SlotBatch>(int64_t)>& batch,
+      const std::function<bool()>& stop);
   // What the last block gives [B*T, D] for `tokens`, B rows of T. Requires W == 1.
   Result<at::Tensor> last_hidden(const std::vector<int64_t>& tokens);
   // Logits [R, V] fp32 of rows of it, on the host.
@@ -99,6 +101,7 @@ class TrainingStep {
   Result<void> compute_slots_joined(const std::function<Result<data::SlotBatch>()>& next_slot,
                                     SlotSums& sums);
   Result<void> share_sums(SlotSums& sums, RankFlags mine, StepOutcome& outcome);
+  Result<bool> any_says(bool mine);
   Result<double> fold_and_norm(float scale);
   Result<void> update(int64_t step, double lr, double clip);
 

@@ -85,7 +85,7 @@ def stopped_by_sigterm(test, reference):
 
 
 def stopped_in_a_validation(test, reference):
-    """It takes longer than the grace, which waits for it; then come a step and the save."""
+    """It would take longer than the grace. It ends between two slots, and the save comes."""
     keys = KEYS | {"validation.freq": 4, "validation.slots": 600, "launcher.grace_seconds": 2}
     launch = Launch(test, "validates", "2", keys | stop_at("1:0:eval:4"))
     asked = time.time()
@@ -93,7 +93,10 @@ def stopped_in_a_validation(test, reference):
     launch.expect(EXIT_RESUME)
     last = metrics(launch.folder)[-1]["step"]
     newest = committed(launch.folder)[0]
-    check(step_of(newest) == last, f"step {last} done, {newest} saved\n{tail(launch.log(), 60)}")
+    check(step_of(newest) == last == 4,
+          f"step {last} done, {newest} saved\n{tail(launch.log(), 60)}")
+    log = (launch.folder / "logs" / "rank_00000.log").read_text()
+    check("the validation after step 4 ends behind slot" in log, tail(log, 60))
     print(f"       gone {time.time() - asked:.1f} s after SIGTERM, at step {last}", flush=True)
     Launch(test, "validates", "1", keys | {"validation.freq": 0}).expect(0)
     check_same(reference, whole_curve(launch.folder, STEPS), "stopped in a validation")

@@ -65,11 +65,13 @@ class SimTrainee {
                                                 [] {}));
     lines.push_back(text(hex_float(outcome.loss), " ", hex_float(outcome.grad_norm)));
     if (!run_.evaluates) return {};
-    LOCKSTEP_TRY(const SlotLoss loss,
-                 model_->evaluate(4, [&](int64_t slot) -> Result<data::SlotBatch> {
-                   return batch_of(config_, 100 + step, slot);
-                 }));
-    lines.push_back(text("evaluated ", hex_float(loss.sum)));
+    LOCKSTEP_TRY(const auto loss, model_->evaluate(
+                                      4,
+                                      [&](int64_t slot) -> Result<data::SlotBatch> {
+                                        return batch_of(config_, 100 + step, slot);
+                                      },
+                                      [] { return false; }));
+    lines.push_back(text("evaluated ", hex_float(loss.value().sum)));
     return {};
   }
   // The state where a checkpoint reads and writes it.
