@@ -4,7 +4,7 @@ import json
 
 from lockstep_run import EXIT_BUG, EXIT_CONFIG, Test, check, flags
 
-TOLERANCE = 0.05
+TOLERANCE = 0.03
 MIB = 1 << 20
 
 LLAMA = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4,
