@@ -1,6 +1,6 @@
-// JSON that somebody else may have made: as nlohmann's parse, with a limit on its depth. Copies and
-// dumps of nlohmann's call themselves once a level, so that a file of brackets alone would end the
-// process.
+// JSON that somebody else may have made: nlohmann's parse with a limit on its depth, and dump for
+// any bytes. Copies and dumps of nlohmann's call themselves once a level, so that a file of
+// brackets alone would end the process.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -41,6 +41,13 @@ Json parse_json(std::string_view contents, bool allow_exceptions = true) {
   if (!allow_exceptions) return Json(Json::value_t::discarded);
   const std::string what = "nested more than " + std::to_string(kMaxJsonLevels) + " levels deep";
   throw Json::other_error::create(500, what, nullptr);
+}
+
+// nlohmann's dump of a value whose strings may hold what is no UTF-8: that is replaced, where dump
+// would throw. `indent` -1: one line.
+template <typename Json>
+std::string dump_json(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace base

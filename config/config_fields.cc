@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep {
@@ -434,7 +435,7 @@ std::string config_json(const Config& config) {
   for (const ConfigField& field : config_fields())
     visit_value(whole, field, [&](const auto& value) { json[field.section][field.key] = value; });
   // A description may hold any bytes; JSON may not.
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  return dump_json(json, 2);
 }
 
 std::vector<std::string> identity_lines(const Config& config) {

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "config/config.h"
 #include "config/config_field.h"
@@ -11,9 +12,7 @@ inline namespace base {
 namespace {
 
 // JSON's strings are basic strings of TOML.
-std::string quoted(const std::string& words) {
-  return nlohmann::json(words).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string quoted(const std::string& words) { return dump_json(nlohmann::json(words)); }
 
 std::string listed(const std::vector<std::string>& items) {
   std::string out;

@@ -11,8 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string dumped(const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); }
-
 json error_json(const Error& error) {
   return {{"code", static_cast<int>(error.code)}, {"message", error.message}};
 }
@@ -29,7 +27,7 @@ struct Outcome {
 std::string outcome_text(const Outcome& outcome) {
   json j{{"settled", outcome.settled}};
   if (outcome.error) j["error"] = error_json(*outcome.error);
-  return dumped(j);
+  return dump_json(j);
 }
 
 Result<std::optional<Error>> parse_outcome(const std::string& words) {
@@ -78,7 +76,7 @@ std::string verdict_text(const Verdict& verdict) {
     j["failure"] = error_json(verdict.failure->error);
     j["rank"] = verdict.failure->rank;
   }
-  return dumped(j);
+  return dump_json(j);
 }
 
 Result<Verdict> parse_verdict(const std::string& words) {

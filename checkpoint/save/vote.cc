@@ -51,7 +51,7 @@ Result<void> add_tensors(const Manifest& part, std::map<std::string, ManifestTen
 std::string vote_text(const Vote& vote) {
   json j{{"rank", vote.rank}, {"error", vote.error}, {"disk_full", vote.disk_full}};
   if (vote.error.empty()) j["part"] = manifest_text(vote.part);
-  return j.dump(-1, ' ', false, json::error_handler_t::replace);
+  return dump_json(j);
 }
 
 Result<Vote> parse_vote(const std::string& contents) {
@@ -100,7 +100,7 @@ std::string outcome_text(const Result<void>& committed) {
   const std::string error = committed.ok() ? "" : committed.error().message;
   const bool disk_full = !committed.ok() && committed.error().code == Code::kNoSpace;
   const json j{{"committed", committed.ok()}, {"error", error}, {"disk_full", disk_full}};
-  return j.dump(-1, ' ', false, json::error_handler_t::replace);
+  return dump_json(j);
 }
 
 Result<void> parse_outcome(const std::string& contents) {

@@ -109,10 +109,9 @@ std::string inventory_text(const Inventory& inventory) {
   for (const FoundSlot& s : inventory.slots)
     slots.push_back({s.path, s.rank, s.buddy, s.header.committed_step, s.header.data_offset,
                      manifest_text(s.header.part)});
-  return json{{"slots", std::move(slots)},
-              {"problems", inventory.problems},
-              {"last_generation", inventory.last_generation}}
-      .dump(-1, ' ', false, json::error_handler_t::replace);
+  return dump_json(json{{"slots", std::move(slots)},
+                        {"problems", inventory.problems},
+                        {"last_generation", inventory.last_generation}});
 }
 
 Result<Inventory> parse_inventory(const std::string& contents) {
@@ -137,8 +136,7 @@ std::string snapshot_text(const Snapshot& snapshot) {
     homes.push_back(json::array());
     for (const Snapshot::Home& home : of_rank) homes.back().push_back(json_of(home));
   }
-  return json{{"homes", std::move(homes)}, {"whole", manifest_text(snapshot.whole)}}.dump(
-      -1, ' ', false, json::error_handler_t::replace);
+  return dump_json(json{{"homes", std::move(homes)}, {"whole", manifest_text(snapshot.whole)}});
 }
 
 Result<Snapshot> parse_snapshot(const std::string& contents) {

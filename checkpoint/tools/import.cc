@@ -187,8 +187,7 @@ Result<Path> import_safetensors(FileSystem& file_system, const ImportOptions& op
   whole.codec = options.codec;
   whole.threads = options.threads;
   whole.trainer_state =
-      nlohmann::json{{"step", 0}, {"imported_from", options.source.string()}}.dump(
-          -1, ' ', false, nlohmann::json::error_handler_t::replace);
+      dump_json(nlohmann::json{{"step", 0}, {"imported_from", options.source.string()}});
   return write_whole(
       file_system, whole,
       [&](const std::vector<LiveTarget>& targets) { return imported.fill(targets); }, progress);

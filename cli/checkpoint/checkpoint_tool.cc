@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "base/json.h"
 #include "checkpoint/load/chunk_reader.h"
 #include "checkpoint/record/catalog.h"
 #include "cli/shared/exit_status.h"
@@ -28,7 +29,7 @@ int fail_tool(const char* tool, const Error& error) {
 
 void print_json(const nlohmann::ordered_json& json) {
   // A path may be no UTF-8.
-  std::cout << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
+  std::cout << dump_json(json, 2) << "\n";
 }
 
 }  // namespace lockstep::cli

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep::cli {
@@ -269,7 +270,7 @@ std::string report_json(const std::vector<RunLog>& logs,
     out["differences"].push_back(difference_json(logs[i + 1], differences[i]));
   }
   // A folder may be named in no encoding at all.
-  return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return dump_json(out, 2) + "\n";
 }
 
 }  // namespace lockstep::cli

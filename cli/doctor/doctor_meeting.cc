@@ -75,7 +75,7 @@ std::optional<Facts> parse(const std::string& words) {
 }
 template <typename Facts>
 std::string words_of(const Facts& facts) {
-  return nlohmann::json(facts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_json(nlohmann::json(facts));
 }
 
 // From now on the others can measure their way to this node, and its facts say where. A node that

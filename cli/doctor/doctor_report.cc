@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/doctor/doctor_facts_json.h"
 
@@ -73,7 +74,7 @@ std::string doctor_json(const DoctorReport& report) {
                              {"facts", ordered_json(nlohmann::json(node.facts))},
                              {"verdicts", json_of(node.verdicts)}});
   json["together"] = json_of(report.together);
-  return json.dump(1, ' ', false, ordered_json::error_handler_t::replace);
+  return dump_json(json, 1);
 }
 
 }  // namespace lockstep::cli

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep::cli {
@@ -161,7 +162,7 @@ std::string status_json(const RunStatus& status, bool compact) {
                                {"tokens_per_s", rank.tokens_per_s},
                                {"suspect", rank.suspect}});
   }
-  return json.dump(compact ? -1 : 1, ' ', false, ordered_json::error_handler_t::replace);
+  return dump_json(json, compact ? -1 : 1);
 }
 
 void LiveText::show(const std::string& text, Size size) {

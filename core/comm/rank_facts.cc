@@ -20,7 +20,7 @@ std::string encode(const RankFacts& facts) {
                                     {"uuid", facts.uuid},
                                     {"capability", facts.capability},
                                     {"collectives", facts.collectives}};
-  std::string words = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string words = dump_json(json);
   LOCKSTEP_CHECK(words.size() <= kFactsBytes, words);
   return words;
 }

@@ -12,11 +12,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Log lines may hold any bytes; JSON may not.
-std::string dump(const Json& json, int indent = -1) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
 Json event_json(const LoggedEvent& event) {
   Json json{{"t", static_cast<double>(event.unix_ns / 1000) * 1e-6},
             {"event", event.event},
@@ -81,7 +76,7 @@ Result<EventLog> EventLog::open(FileSystem& file_system, const std::filesystem::
 }
 
 void EventLog::append(const LoggedEvent& event) {
-  const std::string line = dump(event_json(event)) + "\n";
+  const std::string line = dump_json(event_json(event)) + "\n";
   const auto end = file_->size_bytes();
   const auto written = end ? file_->write_at(as_bytes(line), end.value()) : end.error();
   if (!written && !std::exchange(failed_, true))
@@ -106,7 +101,7 @@ Result<void> publish_membership(FileSystem& file_system, const std::filesystem::
                              {"first_rank", node.first_rank},
                              {"suspect", node.suspect},
                              {"coordinator", node.coordinator}});
-  return publish_file(file_system, path, dump(json, 1) + "\n");
+  return publish_file(file_system, path, dump_json(json, 1) + "\n");
 }
 
 Result<Membership> read_membership(FileSystem& file_system, const std::filesystem::path& path) {
