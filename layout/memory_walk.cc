@@ -101,10 +101,10 @@ class Walk {
     }
   }
 
-  // TrainingStep::share_sums: every slot's loss and tokens, and the ranks' flags; finish_step
+  // TrainingStep::share_sums: a row of this rank, and those of all; finish_step
   void share_sums() {
     ledger_.at("end of the rounds");
-    const int64_t width = 2 * config_.slots() + 6;
+    const int64_t width = StepSums{strategy_.map}.width();
     const Held sums(ledger_, MemoryUse::kShared, width * kDouble * (1 + strategy_.map.world_size));
     finish_exchanges();
     for (UnitMemory& one : units_) one.release();

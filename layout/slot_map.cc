@@ -32,6 +32,10 @@ int SlotMap::rank_of(int64_t slot) const {
   return static_cast<int>(((slot + 1) * world_size - 1) / slots);
 }
 
+int64_t SlotMap::round_of(int64_t slot) const {
+  return block ? slot - run(rank_of(slot)).first : slot / world_size;
+}
+
 std::vector<int64_t> SlotMap::slots_of(int rank) const {
   std::vector<int64_t> list;
   for (int64_t round = 0; round < rounds(); ++round)

@@ -1,5 +1,5 @@
-// Which rank computes which slots of a step. Pure arithmetic, for the ranks themselves and for the
-// plan of their memory.
+// Which rank computes which slots of a step, and where it tells of them. Pure arithmetic, for
+// the ranks themselves and for the plan of their memory.
 //
 //   cyclic, V = 7, W = 3           block, V = 7, W = 3
 //     round 0:  0 1 2                rank 0:  0 1
@@ -39,9 +39,27 @@ struct SlotMap {
   // The slot that `rank` computes in `round`; none: it is idle.
   std::optional<int64_t> slot(int64_t round, int rank) const;
   int rank_of(int64_t slot) const;
+  int64_t round_of(int64_t slot) const;
   std::vector<int64_t> slots_of(int rank) const;
   // Slots of the ranks [first_rank, first_rank + ranks): of one round, or under block of the step.
   SlotRun run_of(int64_t round, int first_rank, int ranks) const;
+};
+
+inline constexpr int64_t kRankFlags = 6;  // core/sharding/rank_sums.h, RankFlags
+
+// What the ranks tell each other once a step in one all-gather of doubles: of each a row with the
+// losses and the valid tokens of the slots that it computed, and its flags. A row does not grow
+// where slots and ranks grow alike.
+struct StepSums {
+  SlotMap map;
+  int64_t flags = kRankFlags;  // 0: of a validation
+
+  int64_t width() const { return 2 * map.rounds() + flags; }
+  // Where the numbers stand in the rows of all ranks, one behind the other.
+  int64_t row(int rank) const { return rank * width(); }
+  int64_t loss(int64_t slot) const { return row(map.rank_of(slot)) + map.round_of(slot); }
+  int64_t valid_tokens(int64_t slot) const { return loss(slot) + map.rounds(); }
+  int64_t flag(int rank, int64_t i) const { return row(rank) + 2 * map.rounds() + i; }
 };
 
 }  // namespace lockstep::layout

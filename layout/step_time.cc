@@ -15,7 +15,6 @@ namespace {
 constexpr double kFloat = 4, kDouble = 8;
 constexpr double kAddTile_s = 1.5e-9;  // NormTree::add_own, a tile of this rank
 constexpr double kAddNode_s = 30e-9;   // NormTree::sum, a node of any rank
-constexpr int64_t kFlags = 6;          // share_sums: beside two numbers a slot
 
 double as_double(int64_t n) { return static_cast<double>(n); }
 
@@ -221,7 +220,7 @@ class TimeWalk {
   void share_sums() {
     finish_exchanges();
     for (UnitTime& u : units_) u.gathered = false;
-    host_gather((2 * as_double(config_.slots()) + kFlags) * kDouble * as_double(world_.count),
+    host_gather(as_double(StepSums{strategy_.map}.width()) * kDouble * as_double(world_.count),
                 StepPhase::kOther);
   }
 

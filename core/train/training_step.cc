@@ -142,7 +142,7 @@ SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
 }
 
 Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
-                                         SlotSums& sums, StepPhases& phases) {
+                                         RankSums& sums, StepPhases& phases) {
   if (config_.debug.break_rule == BrokenRule::kRule1 && comm_.world_size() == 1)
     return compute_slots_joined(next_slot, sums);
   for (int64_t round = 0; round < strategy_.map.rounds(); ++round) {
@@ -156,17 +156,17 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
       LOCKSTEP_TRY(const data::SlotBatch batch, std::move(next));
       LOCKSTEP_CHECK(batch.slot == *slot, "slot ", batch.slot, " in round ", round);
       input = to_input(batch);
-      sums.valid[static_cast<size_t>(*slot)] = static_cast<double>(batch.valid_tokens);
+      sums.set_valid_tokens(*slot, batch.valid_tokens);
     }
     LOCKSTEP_TRY(const double loss, schedule_->train_slot(input, round));
-    if (slot) sums.loss[static_cast<size_t>(*slot)] = loss;
+    if (slot) sums.set_loss(*slot, loss);
   }
   return {};
 }
 
 // debug.break_rule = 1: all slots of the step as one batch, where one rank has them all.
 Result<void> TrainingStep::compute_slots_joined(
-    const std::function<Result<data::SlotBatch>()>& next_slot, SlotSums& sums) {
+    const std::function<Result<data::SlotBatch>()>& next_slot, RankSums& sums) {
   data::SlotBatch joined;
   for (int64_t slot = 0; slot < config_.slots(); ++slot) {
     LOCKSTEP_TRY(data::SlotBatch batch, next_slot());
@@ -176,55 +176,30 @@ Result<void> TrainingStep::compute_slots_joined(
     joined.labels.insert(joined.labels.end(), batch.labels.begin(), batch.labels.end());
     joined.valid_tokens += batch.valid_tokens;
   }
-  LOCKSTEP_TRY(sums.loss[0], schedule_->train_slot(to_input(joined), 0));
-  sums.valid[0] = static_cast<double>(joined.valid_tokens);
+  LOCKSTEP_TRY(const double loss, schedule_->train_slot(to_input(joined), 0));
+  sums.set_loss(0, loss);
+  sums.set_valid_tokens(0, joined.valid_tokens);
   return {};
 }
 
-// One small all-gather: every slot's loss sum and valid tokens, and every rank's flags.
-Result<void> TrainingStep::share_sums(SlotSums& sums, RankFlags mine, StepOutcome& outcome) {
-  const int64_t slots = config_.slots(), width = 2 * slots + 6;
-  const int w = comm_.world_size();
-  at::Tensor in = at::zeros({width}, at::kDouble), out = at::zeros({w, width}, at::kDouble);
-  double* row = in.data_ptr<double>();
-  std::copy(sums.loss.begin(), sums.loss.end(), row);
-  std::copy(sums.valid.begin(), sums.valid.end(), row + slots);
-  row[2 * slots] = mine.stop;
-  row[2 * slots + 1] = mine.save_busy;
-  row[2 * slots + 2] = static_cast<double>(mine.failed_saves);
-  row[2 * slots + 3] = mine.save_time;
-  row[2 * slots + 4] = mine.snapshot_busy;
-  row[2 * slots + 5] = static_cast<double>(mine.snapshot_step);
-  PendingPtr gather = comm_.all_gather(out.view({-1}), in);
+Result<void> TrainingStep::share_sums(RankSums& sums, const RankFlags& mine, StepOutcome& outcome) {
+  sums.set_flags(mine);
+  PendingPtr gather = sums.gather(comm_);
   LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_step());
   {
     PhaseTimer timer(system_clock(), outcome.phases.share_wait, trace_, "share losses");
     if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
   }
-  double loss = 0;
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    const double* owner = out.data_ptr<double>() + strategy_.map.rank_of(slot) * width;
-    loss += owner[slot];
-    outcome.valid_tokens += static_cast<int64_t>(owner[slots + slot]);
-  }
-  for (int r = 0; r < w; ++r) {
-    const double* flags = out.data_ptr<double>() + r * width + 2 * slots;
-    outcome.any.stop |= flags[0] != 0;
-    outcome.any.save_busy |= flags[1] != 0;
-    outcome.any.failed_saves = std::max(outcome.any.failed_saves, static_cast<int64_t>(flags[2]));
-    outcome.any.save_time |= flags[3] != 0;
-    outcome.any.snapshot_busy |= flags[4] != 0;
-    const int64_t snapshot = static_cast<int64_t>(flags[5]);
-    outcome.any.snapshot_step = r == 0 ? snapshot : std::min(outcome.any.snapshot_step, snapshot);
-  }
-  outcome.loss = outcome.valid_tokens > 0 ? loss / static_cast<double>(outcome.valid_tokens) : 0.0;
+  const SlotLoss total = sums.total();
+  outcome.any = sums.flags();
+  outcome.valid_tokens = total.valid_tokens;
+  outcome.loss = total.valid_tokens > 0 ? total.sum / static_cast<double>(total.valid_tokens) : 0.0;
   outcome.finite = std::isfinite(outcome.loss);
   return {};
 }
 
 Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
-  const size_t slots = static_cast<size_t>(config_.slots());
-  SlotSums nothing{std::vector<double>(slots, 0.0), std::vector<double>(slots, 0.0)};
+  RankSums nothing = rank_sums();
   StepOutcome outcome;
   LOCKSTEP_RETURN_IF_ERROR(share_sums(nothing, mine, outcome));
   return outcome.any;
@@ -296,12 +271,12 @@ Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
                                       const std::function<Result<data::SlotBatch>()>& next_slot,
                                       const std::function<void()>& before_update) {
   StepOutcome outcome;
-  const size_t slots = static_cast<size_t>(config_.slots());
-  SlotSums sums{std::vector<double>(slots, 0.0), std::vector<double>(slots, 0.0)};
+  RankSums sums = rank_sums();
   LOCKSTEP_RETURN_IF_ERROR(compute_slots(next_slot, sums, outcome.phases));
   if (const auto& broken = config_.debug.nan_steps;
       std::find(broken.begin(), broken.end(), step) != broken.end())
-    std::fill(sums.loss.begin(), sums.loss.end(), std::nan(""));
+    for (const int64_t slot : strategy_.map.slots_of(comm_.rank()))
+      sums.set_loss(slot, std::nan(""));
   LOCKSTEP_RETURN_IF_ERROR(share_sums(sums, mine(), outcome));
   const double slot_tokens =
       static_cast<double>(config_.training.local_batch_size * config_.training.seq_len);
@@ -342,7 +317,7 @@ Result<std::optional<SlotLoss>> TrainingStep::evaluate(
     int64_t slots, const std::function<Result<data::SlotBatch>(int64_t)>& batch,
     const std::function<bool()>& stop) {
   const int w = comm_.world_size(), rank = comm_.rank();
-  at::Tensor in = at::zeros({2 * slots}, at::kDouble), out = at::zeros({w, 2 * slots}, at::kDouble);
+  RankSums sums({{.slots = slots, .world_size = w}, /*flags=*/0}, rank);
   for (int64_t slot = rank; slot < (slots + w - 1) / w * w; slot += w) {
     LOCKSTEP_TRY(const bool stopped, any_says(stop()));
     if (stopped) {
@@ -354,22 +329,16 @@ Result<std::optional<SlotLoss>> TrainingStep::evaluate(
     if (slot < slots) {
       LOCKSTEP_TRY(data::SlotBatch one, batch(slot));
       input = to_input(one);
-      in.data_ptr<double>()[slots + slot] = static_cast<double>(one.valid_tokens);
+      sums.set_valid_tokens(slot, one.valid_tokens);
     }
     LOCKSTEP_TRY(const double loss, schedule_->evaluate_slot(input));
-    if (input) in.data_ptr<double>()[slot] = loss;
+    if (input) sums.set_loss(slot, loss);
   }
-  if (auto done = comm_.all_gather(out.view({-1}), in)->wait(); !done.ok())
+  if (auto done = sums.gather(comm_)->wait(); !done.ok())
     return done.error().in("sharing validation losses");
-  SlotLoss total;
-  for (int64_t slot = 0; slot < slots; ++slot) {
-    const double* owner = out.data_ptr<double>() + (slot % w) * 2 * slots;
-    total.sum += owner[slot];
-    total.valid_tokens += static_cast<int64_t>(owner[slots + slot]);
-  }
   schedule_->release_all();
   schedule_->take_times();
-  return std::optional<SlotLoss>(total);
+  return std::optional<SlotLoss>(sums.total());
 }
 
 Result<at::Tensor> TrainingStep::last_hidden(const std::vector<int64_t>& tokens) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/sharding/rank_sums.h"
 #include "core/sharding/schedule.h"
 #include "data/loader/token_dataset.h"
 #include "hf/hf_weights.h"
@@ -14,16 +15,6 @@
 #include "layout/wrap.h"
 
 namespace lockstep::core {
-
-// What every rank tells the others once a step, so that all decide alike.
-struct RankFlags {
-  bool stop = false;           // this rank was asked to stop
-  bool save_busy = false;      // its checkpoint engine still writes
-  int64_t failed_saves = 0;    // in a row
-  bool save_time = false;      // checkpoint.interval_minutes have passed; rank 0's clock
-  bool snapshot_busy = false;  // a snapshot in memory is under way
-  int64_t snapshot_step = -1;  // newest one that is complete
-};
 
 struct StepPhases {
   double data_wait = 0, share_wait = 0, fold = 0, update = 0, stall = 0;
@@ -38,11 +29,6 @@ struct StepOutcome {
   bool finite = true;
   RankFlags any;      // over all ranks: or, or, max, or, or, min
   StepPhases phases;  // this rank's seconds
-};
-
-struct SlotLoss {
-  double sum = 0;  // of the valid tokens' losses, fp64
-  int64_t valid_tokens = 0;
 };
 
 class TrainingStep {
@@ -90,17 +76,15 @@ class TrainingStep {
   }
 
  private:
-  struct SlotSums {
-    std::vector<double> loss, valid;  // by slot; this rank's, then everybody's
-  };
   Result<void> fill(Unit& unit, const hf::HfWeights* weights);
   at::Tensor on_device(const std::vector<int64_t>& values, int64_t rows) const;
   SlotInput to_input(const data::SlotBatch& batch) const;
   Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
-                             SlotSums& sums, StepPhases& phases);
+                             RankSums& sums, StepPhases& phases);
   Result<void> compute_slots_joined(const std::function<Result<data::SlotBatch>()>& next_slot,
-                                    SlotSums& sums);
-  Result<void> share_sums(SlotSums& sums, RankFlags mine, StepOutcome& outcome);
+                                    RankSums& sums);
+  RankSums rank_sums() const { return {{strategy_.map}, comm_.rank()}; }
+  Result<void> share_sums(RankSums& sums, const RankFlags& mine, StepOutcome& outcome);
   Result<bool> any_says(bool mine);
   Result<double> fold_and_norm(float scale);
   Result<void> update(int64_t step, double lr, double clip);
