@@ -36,13 +36,6 @@ Result<void> Shipment::wait() {
   return {};
 }
 
-// Received buffers hold the parts of those members that have such a piece, in member order.
-at::Tensor Shipment::part(size_t member, size_t piece) const {
-  int64_t before = 0;
-  for (size_t m = 0; m < member; ++m) before += piece < leg_->of(m).size();
-  return received_[piece].narrow(0, before * part_elements_, part_elements_);
-}
-
 std::vector<at::Tensor> Shipment::finish() {
   if (under_way() && leg_->buffers() > 0)
     for (at::Tensor& t : received_) pool_.give_tensor(t);

@@ -30,14 +30,18 @@ class Shipment {
   // Calls f(part, run) in slot order. Requires: wait() was fine.
   template <typename F>
   void for_each(F&& f) const {
+    // Received buffers hold the parts of those members that have such a piece, in member order.
+    std::vector<int64_t> next(received_.size(), 0);  // by piece: where the next part begins
     for (size_t m = 0; m < leg_->members(); ++m)
-      for (size_t k = 0; k < leg_->of(m).size(); ++k) f(part(m, k), leg_->of(m)[k]);
+      for (size_t k = 0; k < leg_->of(m).size(); ++k) {
+        f(received_[k].narrow(0, next[k], part_elements_), leg_->of(m)[k]);
+        next[k] += part_elements_;
+      }
   }
   // The parts' memory is free again; returns what was given to start().
   std::vector<at::Tensor> finish();
 
  private:
-  at::Tensor part(size_t member, size_t piece) const;
   Communicator& group_;
   BufferPool& pool_;
   std::vector<at::Tensor> mine_, received_;  // by piece
