@@ -169,6 +169,11 @@ Occupancy occupancy(int64_t slots, int64_t world_size) {
           static_cast<double>(slots) / static_cast<double>(rounds * world_size)};
 }
 
+double speed_left(int64_t slots, int64_t all, int64_t left) {
+  return static_cast<double>(occupancy(slots, all).rounds) /
+         static_cast<double>(occupancy(slots, left).rounds);
+}
+
 std::optional<LargestBatch> largest_batch(const Config& config, const ModelSpec& spec,
                                           const Ranks& ranks, int64_t room_bytes) {
   Config tried = config;

@@ -43,6 +43,8 @@ struct Occupancy {
   double busy = 1;  // share of the ranks' time that computes a slot
 };
 Occupancy occupancy(int64_t slots, int64_t world_size);
+// Tokens a second of `left` ranks over those of `all`, where every round takes as long.
+double speed_left(int64_t slots, int64_t all, int64_t left);
 
 // The largest training.local_batch_size whose device_bytes fit. Empty: not even 1 does.
 struct LargestBatch {

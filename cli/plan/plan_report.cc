@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <set>
 
 #include "base/text.h"
 #include "cli/plan/plan_table.h"
@@ -56,6 +57,55 @@ void print_occupancy(std::ostream& out, const PlanReport& r) {
   out << "\n  idle  ";
   for (const Occupancy& o : r.occupancy) out << right(percent(1.0 - o.busy), 9);
   out << "\n";
+}
+
+// A run of several nodes: what a node that is lost costs, by the number of slots.
+struct NodeLosses {
+  static constexpr int64_t kMost = 2;  // nodes
+  struct Row {
+    int64_t slots = 0;
+    std::vector<double> left;  // of the speed: with one node lost, with two
+  };
+  std::vector<double> ranks_left;  // the most that can be left
+  std::vector<Row> rows;           // V = W, 2 W, 4 W and the config's, ascending
+  int64_t best = 0;                // of them: the most is left of it with one node lost
+};
+
+NodeLosses node_losses(const PlanReport& r) {
+  const int64_t w = r.ranks.world_size, node = r.ranks.per_node;
+  NodeLosses losses;
+  if (node == 0 || w <= node) return losses;
+  std::set<int64_t> tried{w, 2 * w, 4 * w, r.config.slots()};
+  for (int64_t lost = 1; lost <= NodeLosses::kMost && lost * node < w; ++lost)
+    losses.ranks_left.push_back(ratio(w - lost * node, w));
+  double most = 0;
+  for (const int64_t slots : tried) {
+    losses.rows.push_back({slots, {}});
+    NodeLosses::Row& row = losses.rows.back();
+    for (size_t i = 0; i < losses.ranks_left.size(); ++i)
+      row.left.push_back(layout::speed_left(slots, w, w - (static_cast<int64_t>(i) + 1) * node));
+    // Idle ranks lose nothing: no advice to have some.
+    if (slots % w == 0 && row.left[0] > most) most = row.left[0], losses.best = slots;
+  }
+  return losses;
+}
+
+void print_node_losses(std::ostream& out, const PlanReport& r) {
+  const NodeLosses losses = node_losses(r);
+  if (losses.rows.empty()) return;
+  out << "\nTokens/s that are left when nodes of " << r.ranks.per_node << " ranks are lost\n"
+      << "  " << left("slots", 14) << right("one node", 10)
+      << (losses.ranks_left.size() > 1 ? right("two nodes", 11) : "") << "\n";
+  const auto print = [&](const std::string& what, const std::vector<double>& shares) {
+    out << "  " << left(what, 14);
+    for (size_t i = 0; i < shares.size(); ++i) out << right(percent(shares[i]), 10 + i);
+    out << "\n";
+  };
+  for (const NodeLosses::Row& row : losses.rows) print(text(row.slots), row.left);
+  print("ranks left", losses.ranks_left);
+  out << "  Of these --training.slots " << losses.best
+      << " loses least; a step's batch is slots x local_batch_size, and each round of "
+      << r.ranks.world_size << " slots has its exchange.\n";
 }
 
 void print_largest(std::ostream& out, const PlanReport& r) {
@@ -116,6 +166,7 @@ void print_plan(std::ostream& out, const PlanReport& r) {
   print_head(out, r);
   print_memory(out, r);
   print_occupancy(out, r);
+  print_node_losses(out, r);
   print_largest(out, r);
   if (r.device) print_device(out, *r.device);
   print_probe(out, r);
@@ -140,6 +191,15 @@ std::string plan_json(const PlanReport& r) {
   for (const Occupancy& o : r.occupancy)
     json["occupancy"].push_back(
         {{"world_size", o.world_size}, {"rounds", o.rounds}, {"idle", 1.0 - o.busy}});
+  if (const NodeLosses losses = node_losses(r); !losses.rows.empty()) {
+    ordered_json rows = ordered_json::array();
+    for (const NodeLosses::Row& row : losses.rows)
+      rows.push_back({{"slots", row.slots}, {"speed_left", row.left}});
+    json["nodes_lost"] = {{"ranks_per_node", r.ranks.per_node},
+                          {"ranks_left", losses.ranks_left},
+                          {"slots", std::move(rows)},
+                          {"recommended_slots", losses.best}};
+  }
   if (r.device_bytes > 0) {
     json["device_bytes"] = r.device_bytes;
     json["fits"] = fits(r);

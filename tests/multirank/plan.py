@@ -115,6 +115,18 @@ def on_devices(test):
             seconds = sum(phase["seconds"] for phase in printed["phases"])
             check(abs(seconds / printed["step_s"] - 1) < 1e-9, printed)
             check(printed["tokens_per_s"] * printed["step_s"] > 0.999 * world_size * 8192, printed)
+    with test.case("a node that is lost"):
+        keys = {"model.vocab_size": 256, "training.slots": 64}
+        words = ("--world-size", 64, "--ranks-per-node", 8)
+        lost = json.loads(plan(test, keys, *words, "--json"))["nodes_lost"]
+        check(lost["ranks_left"] == [0.875, 0.75], lost)
+        check([row["slots"] for row in lost["slots"]] == [64, 128, 256], lost)
+        check([row["speed_left"] for row in lost["slots"]]
+              == [[0.5, 0.5], [2 / 3, 2 / 3], [0.8, 4 / 6]], lost)
+        check(lost["recommended_slots"] == 256, lost)
+        check("--training.slots 256 loses least" in plan(test, keys, *words), "no advice")
+        check("nodes_lost" not in json.loads(plan(test, keys, "--world-size", 64, "--json")),
+              "one node cannot be lost alone")
     with test.case("a file has the rates of a device"):
         vocab = {"model.vocab_size": 256}
         built_in = json.loads(plan(test, vocab, "--device", "a100", "--json"))["device"]

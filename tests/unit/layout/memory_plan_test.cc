@@ -225,6 +225,13 @@ TEST(MemoryPlan, LibrariesTakeMoreOfAGpuWithPeersOfTheNodeAndNotWithThoseElsewhe
     EXPECT_EQ(bytes({ranks, 8}), (32 + 7 * 12 + kNetwork + kRings) * kMiB) << ranks;
 }
 
+TEST(MemoryPlan, SpeedLeftIsThatOfTheRounds) {
+  EXPECT_DOUBLE_EQ(speed_left(64, 64, 56), 0.5);  // a second round, for 8 slots
+  EXPECT_DOUBLE_EQ(speed_left(128, 64, 56), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(speed_left(256, 64, 56), 0.8);
+  EXPECT_DOUBLE_EQ(speed_left(48, 64, 56), 1.0);  // those that are gone were idle
+}
+
 TEST(MemoryPlan, OccupancyIsTheShareOfTheRoundsThatHaveASlot) {
   EXPECT_EQ(occupancy(6, 4).rounds, 2);
   EXPECT_DOUBLE_EQ(occupancy(6, 4).busy, 0.75);
