@@ -55,6 +55,12 @@ class FaultyFileSystem final : public FileSystem {
   };
   explicit FaultyFileSystem(FileSystem& behind) : behind_(behind) {}
   FaultyFileSystem(FileSystem& behind, Plan plan) : behind_(behind), plan_(plan) {}
+  // Calls that are held end first: whoever made them may have given them up.
+  ~FaultyFileSystem() override {
+    set_plan({});
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return held_ == 0; });
+  }
 
   void set_plan(Plan plan) {
     std::lock_guard lock(mutex_);
@@ -126,20 +132,14 @@ class FaultyFileSystem final : public FileSystem {
   // Counts the call and meets the planned fault; *half says that half of a write comes first.
   Result<void> on_call(Op op, const Path& path, Fault* half = nullptr);
   Result<void> fail(Fault fault, const Path& path, int64_t call);
+  void hold(std::unique_lock<std::mutex>& lock);  // until the next plan
   // How many of `size` bytes still fit under the limit; they are counted as written.
-  size_t take_bytes(size_t size) {
-    std::lock_guard lock(mutex_);
-    if (plan_.byte_limit >= 0)
-      size = std::min(size,
-                      static_cast<size_t>(std::max<int64_t>(0, plan_.byte_limit - written_bytes_)));
-    written_bytes_ += static_cast<int64_t>(size);
-    return size;
-  }
+  size_t take_bytes(size_t size);
 
   FileSystem& behind_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  int64_t plans_ = 0;
+  int64_t plans_ = 0, held_ = 0;  // held_: calls
   Plan plan_;
   std::array<int64_t, kOpCount> calls_{};
   int64_t written_bytes_ = 0;

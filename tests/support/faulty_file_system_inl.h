@@ -57,12 +57,28 @@ inline Result<std::unique_ptr<File>> FaultyFileSystem::wrap(const Path& path,
       std::make_unique<FaultyFile>(*this, path, std::move(opened).value()));
 }
 
+inline size_t FaultyFileSystem::take_bytes(size_t size) {
+  std::lock_guard lock(mutex_);
+  if (plan_.byte_limit >= 0)
+    size = std::min(size,
+                    static_cast<size_t>(std::max<int64_t>(0, plan_.byte_limit - written_bytes_)));
+  written_bytes_ += static_cast<int64_t>(size);
+  return size;
+}
+
 inline Result<void> FaultyFileSystem::fail(Fault fault, const Path& path, int64_t call) {
   if (fault == Fault::kKill || fault == Fault::kShortWriteKill) ::raise(SIGKILL);
   const bool full = fault == Fault::kNoSpace;
   return Error{full ? Code::kNoSpace : Code::kIo,
                text(path.string(), ": injected ", full ? "No space left on device" : "I/O error",
                     " at call ", call)};
+}
+
+inline void FaultyFileSystem::hold(std::unique_lock<std::mutex>& lock) {
+  ++held_;
+  changed_.wait(lock, [&, plan = plans_] { return plans_ != plan; });
+  --held_;
+  changed_.notify_all();
 }
 
 inline Result<void> FaultyFileSystem::on_call(Op op, const Path& path, Fault* half) {
@@ -79,7 +95,7 @@ inline Result<void> FaultyFileSystem::on_call(Op op, const Path& path, Fault* ha
     const bool due = call == plan_.at_call || (plan_.and_after && call > plan_.at_call);
     if (planned && plan_.at_call > 0 && due) fault = plan_.fault;
     first = call == plan_.at_call;
-    if (fault == Fault::kHold) changed_.wait(lock, [&, plan = plans_] { return plans_ != plan; });
+    if (fault == Fault::kHold) hold(lock);
   }
   if (delay_ns > 0) system_clock().sleep_ns(delay_ns);
   if (fault == Fault::kPause) ::raise(SIGSTOP);
