@@ -35,7 +35,27 @@ struct Pipe {
   }
 };
 
+// While one lives, a write of this thread into a pipe that nobody reads fails and raises nothing.
+class QuietPipes {
+ public:
+  QuietPipes() {
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGPIPE);
+    ::pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~QuietPipes() {
+    const timespec now{};
+    while (::sigtimedwait(&signal_, nullptr, &now) < 0 && errno == EINTR) {
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t signal_, before_;
+};
+
 void write_all(int descriptor, const std::string& bytes) {
+  const QuietPipes quiet;
   size_t done = 0;
   while (done < bytes.size()) {
     const ssize_t n = ::write(descriptor, bytes.data() + done, bytes.size() - done);
