@@ -20,8 +20,9 @@ if(NOT hdf5_VERSION MATCHES "^1\\.(10|14)\\.")  # checkpoint/shard_file/file_dri
   message(FATAL_ERROR "HDF5 ${hdf5_VERSION} is not supported: Lockstep is tested with 1.10 and 1.14")
 endif()
 # A program with the property QUICK_START gets the archive, where that is complete without more than
-# szip: the shared library brings curl, Kerberos and 30 more, and loading them is most of what
-# `lockstep --help` would do. Tests put other functions before those of the shared one.
+# szip: the shared library brings curl, Kerberos and 30 more, which a wheel would have to carry, and
+# loading them is most of what `lockstep --help` would do. Tests put other functions before those of
+# the shared one.
 find_library(LOCKSTEP_HDF5_ARCHIVE libhdf5.a HINTS ${hdf5_LIBRARY_DIRS})
 find_library(LOCKSTEP_SZIP sz)
 if(LOCKSTEP_HDF5_ARCHIVE AND LOCKSTEP_SZIP)

@@ -11,8 +11,8 @@
 #include "cli/doctor/doctor_report.h"
 #include "cli/launch/launch_command.h"
 #include "cli/plan/plan_command.h"
+#include "cli/shared/programs.h"
 #include "launcher/host/environment.h"
-#include "launcher/host/process.h"
 
 namespace lockstep::cli {
 namespace {
@@ -73,7 +73,7 @@ ProbeOptions probe_options(const Config& config) {
   options.checkpoint_folder = config.checkpoint_folder();
   if (!config.checkpoint.memory_folder.empty())
     options.memory_folder = config.checkpoint.memory_folder;
-  options.worker_program = launcher::running_executable().parent_path() / "lockstep-worker";
+  options.worker_program = worker_program();
   options.threads = config.training.threads;
   options.local_address = config.launcher.local_addr;
   options.rendezvous = config.launcher.rdzv_endpoint;

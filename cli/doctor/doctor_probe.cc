@@ -85,15 +85,15 @@ DeviceFacts probe_devices(FileSystem& file_system, const ProbeOptions& options) 
   return facts;
 }
 
-ComputeFacts probe_compute(FileSystem& file_system, const ProbeOptions& options) {
+ComputeFacts probe_compute(const ProbeOptions& options) {
   ComputeFacts facts;
-  if (!file_system.exists(options.worker_program)) {
-    facts.error = text("no ", options.worker_program.string());
+  if (!options.worker_program.ok()) {
+    facts.error = options.worker_program.error().message;
     return facts;
   }
   const auto json =
-      output_of(options.worker_program, {"probe", text("--training.threads=", options.threads)},
-                options.program_s);
+      output_of(options.worker_program.value(),
+                {"probe", text("--training.threads=", options.threads)}, options.program_s);
   const auto parsed = json.ok() ? parse_worker_probe(json.value()) : json.error();
   if (parsed.ok()) return parsed.value();
   facts.error = parsed.error().message;
@@ -202,7 +202,7 @@ NodeFacts probe_node(FileSystem& file_system, Clock& clock, const ProbeOptions& 
   NodeFacts facts;
   facts.node = kernel_line("/proc/sys/kernel/hostname");
   facts.devices = probe_devices(file_system, options);
-  facts.compute = probe_compute(file_system, options);
+  facts.compute = probe_compute(options);
   facts.memory = probe_memory(file_system, clock, options, facts.devices.cpus);
   facts.disk = probe_disk(file_system, clock, options);
   facts.limits = probe_limits(file_system);

@@ -17,12 +17,12 @@ namespace lockstep::cli {
 struct ProbeOptions {
   std::filesystem::path checkpoint_folder;  // need not exist
   std::filesystem::path memory_folder = "/dev/shm";
-  std::filesystem::path worker_program;     // lockstep-worker
-  int64_t threads = 1;                      // of a rank
-  std::string local_address;                // launcher.local_addr
-  std::string rendezvous;                   // launcher.rdzv_endpoint
-  int64_t disk_bytes = int64_t{256} << 20;  // written at most
-  double disk_s = 20, program_s = 60;       // limits: of the writing, of each program asked
+  Result<std::filesystem::path> worker_program = std::filesystem::path();  // or why there is none
+  int64_t threads = 1;                                                     // of a rank
+  std::string local_address;                                               // launcher.local_addr
+  std::string rendezvous;                                                  // launcher.rdzv_endpoint
+  int64_t disk_bytes = int64_t{256} << 20;                                 // written at most
+  double disk_s = 20, program_s = 60;  // limits: of the writing, of each program asked
 };
 // About a minute at most where disks and programs are slow, seconds otherwise. What cannot be found
 // out is said in the facts; it is no error.

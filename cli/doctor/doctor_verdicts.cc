@@ -69,8 +69,7 @@ Verdict judge_devices(const DeviceFacts& d, const ComputeFacts& c, const NodeNee
 
 Verdict judge_compute(const ComputeFacts& c) {
   constexpr const char* kWhat = "gemm";
-  if (!c.error.empty())
-    return bad(kWhat, c.error, "build lockstep-worker beside lockstep; without it nothing trains");
+  if (!c.error.empty()) return bad(kWhat, c.error, "without lockstep-worker nothing trains");
   return ok(kWhat, text(fixed(c.fp32_tflops, 3), " TFLOP/s in fp32, ", fixed(c.bf16_tflops, 3),
                         " in bf16, ", c.device,
                         c.cuda_devices > 0 ? "" : text(", ", counted(c.threads, "thread"))));

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "cli/shared/programs.h"
 #include "launcher/host/pipe.h"
-#include "launcher/host/process.h"
 
 namespace lockstep::cli {
 namespace {
@@ -23,18 +23,16 @@ Examples:
   lockstep eval --hf models/gpt2 --tokens held_out.npy --logits logits.npy | jq .perplexity
 )";
 
-// The exit status.
-int evaluate(const std::string& folder, const std::string& tokens, const std::string& logits) {
+// The worker's exit status.
+Result<int> evaluate(const std::string& folder, const std::string& tokens,
+                     const std::string& logits) {
   const nlohmann::json request{{"tokens", tokens}, {"logits", logits}};
-  const auto worker = launcher::running_executable().parent_path() / "lockstep-worker";
-  const auto output =
-      launcher::run_program(worker, {"eval", "--model.hf_assets_path=" + folder}, request.dump());
-  if (!output.ok()) {
-    log_error(output.error().message);
-    return exit_status(output.error().code);
-  }
-  std::cout << output.value().standard_output;
-  return output.value().exit_status;  // its own words are on standard error
+  LOCKSTEP_TRY(const auto worker, worker_program());
+  LOCKSTEP_TRY(
+      const launcher::ProgramOutput output,
+      launcher::run_program(worker, {"eval", "--model.hf_assets_path=" + folder}, request.dump()));
+  std::cout << output.standard_output;
+  return output.exit_status;  // its own words are on standard error
 }
 
 }  // namespace
@@ -55,7 +53,10 @@ int eval_command(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
   }
-  return evaluate(folder, tokens, logits);
+  const Result<int> status = evaluate(folder, tokens, logits);
+  if (status.ok()) return status.value();
+  log_error(status.error().message);
+  return exit_status(status.error().code);
 }
 
 }  // namespace lockstep::cli

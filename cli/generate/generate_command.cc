@@ -8,10 +8,10 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "cli/shared/exit_status.h"
+#include "cli/shared/programs.h"
 #include "cli/shared/run_args.h"
 #include "data/tokenizer/open_tokenizer.h"
 #include "launcher/host/pipe.h"
-#include "launcher/host/process.h"
 
 namespace lockstep::cli {
 namespace {
@@ -49,7 +49,7 @@ Result<void> generate(const Options& o) {
   if (ids.empty()) ids.push_back(tokenizer->end_of_document());
   const json request{{"ids", ids},       {"count", o.tokens}, {"temperature", o.temperature},
                      {"top_k", o.top_k}, {"seed", o.seed},    {"vocab", tokenizer->vocab_size()}};
-  const auto worker = launcher::running_executable().parent_path() / "lockstep-worker";
+  LOCKSTEP_TRY(const auto worker, worker_program());
   LOCKSTEP_TRY(const launcher::ProgramOutput output,
                launcher::run_program(worker, arguments, request.dump()));
   if (output.exit_status != 0)

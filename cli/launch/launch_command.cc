@@ -15,6 +15,7 @@
 #include "checkpoint/record/catalog.h"
 #include "cli/launch/launch_in_allocation.h"
 #include "cli/shared/model_tokenizer.h"
+#include "cli/shared/programs.h"
 #include "cli/status/status_pages.h"
 #include "data/loader/open_dataset.h"
 #include "hf/configured_model.h"
@@ -153,7 +154,7 @@ std::string dry_run_text(const Config& config, const layout::ModelSpec& spec,
 
 std::string resume_command(const std::string& command, const std::vector<std::string>& arguments) {
   std::string out = text("cd ", shell_quoted(std::filesystem::current_path().string()), " && ",
-                         shell_quoted(launcher::running_executable().string()), " ", command);
+                         shell_quoted(entry_program().string()), " ", command);
   for (const std::string& argument : arguments) out += " " + shell_quoted(argument);
   return out;
 }
@@ -281,13 +282,14 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     log_error(usable.error().message);
     return launcher::kExitConfig;
   }
-  worker.program = launcher::running_executable().parent_path() / "lockstep-worker";
-  worker.arguments = {"train"};
-  worker.arguments.insert(worker.arguments.end(), arguments.begin(), arguments.end());
-  if (!posix_file_system().exists(worker.program)) {
-    log_error("no ", worker.program.string(), ": this build has no Torch parts");
+  const auto program = worker_program();
+  if (!program) {
+    log_error(program.error().message);
     return launcher::kExitConfig;
   }
+  worker.program = program.value();
+  worker.arguments = {"train"};
+  worker.arguments.insert(worker.arguments.end(), arguments.begin(), arguments.end());
   if (launcher::detect_launcher(worker.environment) != Launcher::kAlone) {
     if (!restart) return become_worker(std::move(worker), config.value());
     if (!nodes.value().several()) {

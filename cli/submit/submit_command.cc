@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/launch/launch_command.h"
+#include "cli/shared/programs.h"
 #include "cli/submit/batch_functions.h"
 #include "launcher/control/incident.h"
 #include "launcher/host/pipe.h"
@@ -54,7 +55,7 @@ Result<int> submit(const std::vector<std::string>& arguments) {
   LOCKSTEP_TRY(script.words, launcher::slurm::split_words(arguments));
   LOCKSTEP_TRY(const Config config, read_config(script.words.launch, "submit"));
   script.job_name = as_job_name(script.words.sbatch_value("job-name", config.job.name));
-  script.program = launcher::running_executable();
+  script.program = entry_program();
   script.functions = kBatchFunctions;
   const std::string contents = launcher::slurm::batch_script_text(script);
   std::cout << contents << std::flush;

@@ -50,11 +50,12 @@ def refused_everywhere(test, keys, words):
     holds(run.log(), words)
 
 
-def refused_by_ranks(test, keys, words, world_size=2, folder=None, unsaid=None):
+def refused_by_ranks(test, keys, words, world_size=2, folder=None, unsaid=None,
+                     worker="lockstep-worker"):
     """With nothing trained. A rank that only saw the others leave may say that instead (76)."""
     folder = folder or test.folder / "refused_by_ranks"
     before = curve(folder), committed(folder)
-    run = test.ranks(folder, world_size, KEYS | keys)
+    run = test.ranks(folder, world_size, KEYS | keys, worker=worker)
     statuses = run.wait()
     check(EXIT_CONFIG in statuses and set(statuses) <= {EXIT_CONFIG, EXIT_PEER_LOST},
           f"exit statuses {statuses}\n{tail(run.all_logs())}")
@@ -178,13 +179,15 @@ def wrong_place(test):
             words = ["checkpoints cannot be written to", str(folder), "checkpoint.folder"]
             refused_by_ranks(test, keys, words)
             launch_does_not_restart(test, data | keys, words)
-    preload = {"LD_PRELOAD": str(program("refusing_hdf5.so"))}
+    # Of the workers this one has HDF5 as a shared library, before which another one can be loaded.
+    sim = "lockstep-sim-worker"
+    preload = {"LD_PRELOAD": program("refusing_hdf5.so"), "LOCKSTEP_WORKER": program(sim)}
     for what, words in (("driver", ["registering the file driver"]), ("filter", ["codec zstd"])):
         with test.case(f"an HDF5 that refuses the {what}"):
             as_it_is = test.environment
             test.environment = as_it_is | preload | {"REFUSE_HDF5": what}
             try:
-                refused_by_ranks(test, {}, words)
+                refused_by_ranks(test, {}, words, worker=sim)
                 launch_does_not_restart(test, data, words)
             finally:
                 test.environment = as_it_is
