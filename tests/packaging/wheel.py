@@ -1,0 +1,214 @@
+"""The wheel of this build (packaging/wheel): what is in it, what it says of itself, that it
+installs without a network, trains the build's bits, and what it says where it cannot."""
+import base64
+import csv
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+WHEEL = TESTS.parent / "packaging/wheel"
+sys.path[:0] = [str(TESTS / "multirank"), str(WHEEL)]
+from lockstep_run import (BIN_DIR, EXIT_CONFIG, NO_CHECKPOINTS, TINY, Test, check,  # noqa: E402
+                          check_same, flags, program, tail, whole_curve)
+import needs  # noqa: E402
+import notice  # noqa: E402
+
+TORCH = pathlib.Path(os.environ["LOCKSTEP_TORCH"])  # what the build is linked with
+STEPS = 4
+KEYS = TINY | NO_CHECKPOINTS | {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS}
+
+
+def run(*command, status=0, environment=None, **more):
+    """What it printed; it must end with `status`."""
+    done = subprocess.run([str(word) for word in command], env=environment, capture_output=True,
+                          text=True, timeout=100, stdin=subprocess.DEVNULL, check=False, **more)
+    printed = done.stdout + done.stderr
+    check(done.returncode == status, *command, f"\nexit {done.returncode}, not {status}:\n",
+          tail(printed))
+    return printed
+
+
+class Installed:
+    """A Python environment with the wheel in it and nothing else."""
+
+    def __init__(self, test, wheel):
+        home = test.folder / "environment"
+        run(sys.executable, "-m", "venv", "--without-pip", home)
+        self.python, self.lockstep = home / "bin/python3", home / "bin/lockstep"
+        run(sys.executable, "-m", "pip", f"--python={self.python}", "install", "--no-index",
+            "--no-deps", "--no-compile", "--disable-pip-version-check", wheel)
+        self.site = next(home.glob("lib/python*/site-packages"))
+        self.package = self.site / "lockstep_trainer"
+        self.worker = next(self.package.glob("torch-*/lockstep-worker"))
+        self.environment = test.environment
+
+    def run(self, *words, status=0, **variables):
+        return run(self.lockstep, *words, status=status, environment=self.environment | variables)
+
+    def put_torch(self, version, build_torch=None):
+        """As pip would, as far as lockstep looks: the build's torch, or one that does not load."""
+        for path in [*self.site.glob("torch*"), *self.site.glob("nvidia")]:
+            path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        (self.site / f"torch-{version}.dist-info").mkdir()
+        if build_torch:
+            for name in ("torch", "nvidia"):
+                (self.site / name).symlink_to(build_torch / name)
+        else:
+            (self.site / "torch/lib").mkdir(parents=True)
+            (self.site / "torch/lib/libtorch_cpu.so").write_text("not a library")
+
+    def curve_of(self, test, name, ranks, **variables):
+        folder = test.folder / name
+        self.run("launch", test.config, *flags(KEYS), f"--data.path={test.tokens()}",
+                 f"--job.dump_folder={folder}", f"--nproc-per-node={ranks}", **variables)
+        return whole_curve(folder, STEPS)
+
+
+def policies(test):
+    def tag(*versions):
+        try:
+            return needs.policy_of(versions)[1]
+        except SystemExit as error:
+            return str(error)
+
+    with test.case("a tag allows every version that is needed, and no more"):
+        for expected, versions in ((28, ["GLIBC_2.2.5"]), (34, ["GLIBC_2.17", "GLIBC_2.34"]),
+                                   (35, ["GLIBC_2.34", "GLIBCXX_3.4.30", "ZLIB_1.2.9"]),
+                                   (38, ["GLIBC_2.38", "GLIBCXX_3.4.30", "GCC_3.0"]),
+                                   (36, ["GLIBC_2.34", "GLIBC_ABI_DT_RELR"])):
+            check(tag(*versions) == expected, versions, "gave", tag(*versions))
+        for refused in ("GLIBC_PRIVATE", "GLIBCXX_3.4.99", "CXXABI_TM_1"):
+            check(refused in str(tag("GLIBC_2.34", refused)), refused, "was taken")
+
+
+def contents(test, wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    info = next(name.rsplit("/", 1)[0] for name in files if name.endswith("/METADATA"))
+    with test.case("RECORD has the digest of every file"):
+        record = files[f"{info}/RECORD"].decode().splitlines()
+        rows = {row[0]: row[1:] for row in csv.reader(record)}
+        check(rows.keys() == files.keys(), rows.keys() ^ files.keys())
+        for name, raw in files.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).decode().rstrip("=")
+            wanted = ["", ""] if name.endswith("/RECORD") else [f"sha256={digest}", str(len(raw))]
+            check(rows[name] == wanted, name, rows[name])
+    with test.case("NOTICE and the licences say whose every library is"):
+        told = files[f"{info}/licenses/NOTICE"].decode()
+        for name in files:
+            if name.startswith("lockstep_trainer/lib/"):
+                row = re.search(rf"^  {re.escape(pathlib.Path(name).name)} +(\S+) \S+  +\S", told,
+                                re.M)
+                check(row, name, "is not in", told)
+                check(len(files[f"{info}/licenses/debian/{row.group(1)}"]) > 500, name)
+        for line in files[f"{info}/METADATA"].decode().splitlines():
+            if line.startswith("License-File: "):
+                check(f"{info}/licenses/{line.split()[1]}" in files, line)
+    with test.case("NOTICE knows every library that tools/setup installs"):
+        setup = (TESTS.parent / "tools/setup").read_text().replace("\\\n", "")
+        system = re.search(r'kSystemPackages="([^"]+)"', setup).group(1).split()
+        known = {*notice.LINKED_IN, *notice.NOT_LINKED_IN}
+        libraries = {package for package in system if package.endswith("-dev")}
+        check(libraries == known, libraries ^ known)
+
+
+def linkage(test, wheel, installed):
+    files = [installed.package / "bin/lockstep", installed.worker,
+             *(installed.package / "lib").iterdir()]
+    with test.case("the tag has every symbol version that a program or library needs"):
+        claimed = int(re.search(r"-py3-none-manylinux_2_(\d+)_x86_64\.whl$", wheel.name).group(1))
+        undefined = "".join(re.findall(r".*\*UND\*.*\n", run("objdump", "-T", *files)))
+        needed = [int(minor) for minor in re.findall(r"\bGLIBC_2\.(\d+)", undefined)]
+        check(needed and max(needed) <= claimed, max(needed), claimed)
+        newest = max(int(patch) for patch in re.findall(r"GLIBCXX_3\.4\.(\d+)", undefined))
+        allowed = max(newest["GLIBCXX"][2] for (_, minor), newest in needs.POLICIES.items()
+                      if minor <= claimed and "GLIBCXX" in newest)
+        check(newest <= allowed, newest, allowed)
+    with test.case("libraries come from the wheel, from torch or from the system"):
+        libraries = str(TORCH / "torch/lib")
+        for file in files[:2]:
+            printed = run("ldd", file, environment=os.environ | {"LD_LIBRARY_PATH": libraries})
+            for line in filter(lambda line: "=>" in line, printed.splitlines()):
+                name, place = line.split("=>")[0].strip(), line.split("=>")[1].split()[0]
+                ours = pathlib.Path(os.path.normpath(place)).is_relative_to(installed.package)
+                of_torch = str(TORCH) in place
+                check(ours or of_torch or needs.OF_SYSTEM.match(name), file.name, line)
+
+
+def without_torch(test, installed):
+    refused = ["train", test.config, *flags(KEYS), f"--data.path={test.tokens()}",
+               f"--job.dump_folder={test.folder}/refused"]
+    minor = installed.worker.parent.name.split("-")[1]
+    fits = f"its workers are for torch {minor}: "
+    with test.case("it says what the build says"):
+        for words in (["--version"], ["--help"], ["help", "launch"]):
+            check(installed.run(*words) == run(program("lockstep"), *words), *words)
+    with test.case("no torch"):
+        printed = installed.run(*refused, status=EXIT_CONFIG)
+        check(f"there is no torch in the Python {installed.python}" in printed, printed)
+        check(fits in printed, printed)
+        check(fits in installed.run("doctor", status=1), "doctor does not say it")
+    with test.case("a torch that no worker fits"):
+        installed.put_torch("9.9.1+cpu")
+        printed = installed.run(*refused, status=EXIT_CONFIG)
+        check(f"fits torch 9.9.1+cpu in {installed.site}; {fits}" in printed, printed)
+    with test.case("LOCKSTEP_TORCH names a folder without torch"):
+        printed = installed.run(*refused, status=EXIT_CONFIG, LOCKSTEP_TORCH=str(test.folder))
+        check(f"in {test.folder} (from LOCKSTEP_TORCH)" in printed, printed)
+    with test.case("a CPU without AVX2"):
+        cpuinfo = test.folder / "cpuinfo"
+        cpuinfo.write_text("processor\t: 0\nmodel name\t: Old Core\nflags\t\t: fpu avx sse4_2\n\n")
+        code = f"import lockstep_trainer as l; l.CPUINFO = '{cpuinfo}'; l.main()"
+        printed = run(installed.python, "-c", code, *refused, status=EXIT_CONFIG,
+                      environment=installed.environment)
+        check("this CPU (Old Core) has no AVX2" in printed, printed)
+    with test.case("a reader that goes away ends it, as it does the build's"):
+        for each in (program("lockstep"), installed.lockstep):
+            read_end, write_end = os.pipe()
+            os.close(read_end)
+            done = subprocess.run([each, "--help"], stdout=write_end, check=False)
+            os.close(write_end)
+            check(done.returncode == -13, each, done.returncode)
+    check(not (test.folder / "refused").exists(), "something was trained")
+
+
+def with_torch(test, installed):
+    reference = test.train("build", 2, KEYS)
+    with test.case("the torch of LOCKSTEP_TORCH, beside another one: the build's bits"):
+        found = installed.curve_of(test, "elsewhere", 2, LOCKSTEP_TORCH=str(TORCH))
+        check_same(whole_curve(reference, STEPS), found, "the wheel and the build")
+    with test.case("the torch of this Python: the build's bits, under a foreign library path"):
+        installed.put_torch("2.11.0+cpu", TORCH)
+        foreign = test.folder / "foreign"
+        foreign.mkdir()
+        for name in ("libtorch_cpu.so", "libzstd.so.1"):
+            (foreign / name).write_text("not a library")
+        found = installed.curve_of(test, "installed", 1, LD_LIBRARY_PATH=str(foreign))
+        check_same(whole_curve(reference, STEPS), found, "the wheel and the build")
+    with test.case("batch scripts run the script of this Python"):
+        printed = installed.run("submit", test.config, "--nodes=2", "--dry-run")
+        check(f'LOCKSTEP="${{LOCKSTEP:-{installed.lockstep}}}"' in printed, printed[:600])
+    with test.case("`lockstep demo` is tools/demo"):
+        printed = installed.run("demo", "/nonexistent/text", status=EXIT_CONFIG)
+        check("1. Text to tokens" in printed and "/nonexistent/text" in printed, printed)
+
+
+with Test("wheel") as test:
+    test.config = test.folder / "empty.toml"
+    test.config.write_text("")
+    policies(test)
+    with test.case("builds, and installs without a network"):
+        run(sys.executable, WHEEL / "build_wheel.py", BIN_DIR, test.folder)
+        [wheel] = test.folder.glob("*.whl")
+        installed = Installed(test, wheel)
+    if not test.failures:
+        contents(test, wheel)
+        linkage(test, wheel, installed)
+        without_torch(test, installed)
+        with_torch(test, installed)
