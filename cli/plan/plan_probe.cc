@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/shared/bounded_run.h"
 #include "data/formats/npy_file.h"
+#include "launcher/host/scratch_folder.h"
 
 namespace lockstep::cli {
 namespace {
@@ -109,11 +110,8 @@ Result<Probe> run_in(const path& folder, const Config& config, const layout::Mod
 Result<Probe> probe(const Config& config, const layout::ModelSpec& spec,
                     std::vector<std::string> arguments, const layout::Ranks& ranks,
                     double limit_s) {
-  LOCKSTEP_TRY(const path folder, launcher::make_private_directory());
-  auto probed = run_in(folder, config, spec, std::move(arguments), ranks, limit_s);
-  if (const auto removed = remove_tree(posix_file_system(), folder); !removed.ok() && probed.ok())
-    return removed.error();
-  return probed;
+  LOCKSTEP_TRY(const auto scratch, launcher::ScratchFolder::create());
+  return run_in(scratch.path(), config, spec, std::move(arguments), ranks, limit_s);
 }
 
 }  // namespace lockstep::cli

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "base/text.h"
+#include "launcher/host/scratch_folder.h"
 
 namespace lockstep::cli {
 namespace {
@@ -46,30 +47,25 @@ Environment plain_environment() {
 Result<std::string> output_of(const std::filesystem::path& program,
                               const std::vector<std::string>& arguments, double limit_s) {
   FileSystem& file_system = posix_file_system();
-  LOCKSTEP_TRY(const std::filesystem::path folder, launcher::make_private_directory());
+  LOCKSTEP_TRY(const auto scratch, launcher::ScratchFolder::create());
+  const std::filesystem::path& folder = scratch.path();
   launcher::WorkerProcess::Options options{.program = program,
                                            .arguments = arguments,
                                            .environment = plain_environment(),
                                            .stderr_path = folder / "err",
                                            .stdout_path = folder / "out"};
-  const auto output = [&]() -> Result<std::string> {
-    LOCKSTEP_TRY(auto run, launcher::WorkerProcess::spawn(options));
-    const auto status = wait_for(run, limit_s);
-    if (!status)
-      return Error{Code::kTimeout, text(program.string(), " did not end in ", fixed(limit_s, 0),
-                                        " s and was killed")};
-    LOCKSTEP_TRY(const std::string out, read_file(file_system, folder / "out"));
-    if (status->exit_code == 0 && status->signal == 0) return out;
-    LOCKSTEP_TRY(const std::string err, read_file(file_system, folder / "err"));
-    const std::string words = err + out;
-    return Error{Code::kBug, text(program.string(), " ended with status ", status->exit_code,
-                                  ", signal ", status->signal, ": ",
-                                  words.substr(words.size() - std::min(words.size(), kLastWords)))};
-  };
-  auto made = output();
-  if (const auto removed = remove_tree(file_system, folder); !removed.ok() && made.ok())
-    return removed.error();
-  return made;
+  LOCKSTEP_TRY(auto run, launcher::WorkerProcess::spawn(options));
+  const auto status = wait_for(run, limit_s);
+  if (!status)
+    return Error{Code::kTimeout, text(program.string(), " did not end in ", fixed(limit_s, 0),
+                                      " s and was killed")};
+  LOCKSTEP_TRY(const std::string out, read_file(file_system, folder / "out"));
+  if (status->exit_code == 0 && status->signal == 0) return out;
+  LOCKSTEP_TRY(const std::string err, read_file(file_system, folder / "err"));
+  const std::string words = err + out;
+  return Error{Code::kBug, text(program.string(), " ended with status ", status->exit_code,
+                                ", signal ", status->signal, ": ",
+                                words.substr(words.size() - std::min(words.size(), kLastWords)))};
 }
 
 }  // namespace lockstep::cli

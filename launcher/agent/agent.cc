@@ -20,6 +20,7 @@
 #include "launcher/host/other_runs.h"
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
+#include "launcher/host/scratch_folder.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -467,15 +468,11 @@ AgentEnd run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& op
                                          several ? options.nodes.job : "", kPublishNs);
       !free)
     return fail(free.error());
-  auto scratch = make_private_directory();
+  auto scratch = ScratchFolder::create();
   if (!scratch) return fail(scratch.error());
   become_subreaper();
-  const auto end = [&] {
-    Agent agent(file_system, clock, options, *scratch);
-    return several ? agent.run_among() : agent.run_alone();
-  }();
-  if (const auto removed = remove_tree(file_system, *scratch); !removed)
-    log_warning(removed.error().message);
+  Agent agent(file_system, clock, options, scratch->path());
+  const auto end = several ? agent.run_among() : agent.run_alone();
   return end ? end.value() : fail(end.error());
 }
 

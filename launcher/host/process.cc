@@ -256,15 +256,6 @@ void reap_orphans(const std::vector<pid_t>& own) {
   }
 }
 
-Result<std::filesystem::path> make_private_directory() {
-  std::error_code error;
-  const auto parent = std::filesystem::temp_directory_path(error);
-  if (error) return Error{Code::kIo, text("temporary folder: ", error.message())};
-  std::string name = (parent / "lockstep-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) return os_error(name, errno);  // mode 0700
-  return std::filesystem::path(name);
-}
-
 int64_t write_console(std::string_view bytes) {
   pollfd console{STDOUT_FILENO, POLLOUT, 0};
   if (::poll(&console, 1, 0) <= 0) return 0;

@@ -84,8 +84,6 @@ void wait_readable(const std::vector<int>& descriptors, int64_t timeout_ms);
 void become_subreaper();
 void reap_orphans(const std::vector<pid_t>& own);
 
-// A new folder that only this user can enter, under the system's temporary folder. Errors: kIo.
-Result<std::filesystem::path> make_private_directory();
 // Writes to standard output as much as fits without waiting; -1 when nobody reads it any more.
 int64_t write_console(std::string_view bytes);
 // Appends in one write, atomically beside other writers of the same file. False when it cannot.

@@ -16,6 +16,7 @@
 #include "launcher/host/other_runs.h"
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
+#include "launcher/host/scratch_folder.h"
 #include "tests/support/eventually.h"
 #include "tests/support/fork_agent.h"
 #include "tests/support/shared_clock.h"
@@ -35,7 +36,6 @@ constexpr const char* kSteps = "20";
 class AgentRun : public testing::Test {
  protected:
   AgentRun() {
-    folder = make_private_directory().value();
     options.worker_program = LOCKSTEP_FAKE_WORKER;
     options.dump_folder = folder / "run";
     options.environment = {{"FAKE_WORKER_STATE", (folder / "state").string()},
@@ -49,7 +49,6 @@ class AgentRun : public testing::Test {
       ::kill(agent, SIGKILL);
       ::waitpid(agent, nullptr, 0);
     }
-    EXPECT_TRUE(remove_tree(fs, folder));
   }
 
   // The agent in a process of its own; its output goes to folder/console.
@@ -119,7 +118,8 @@ class AgentRun : public testing::Test {
   }
 
   FileSystem& fs = posix_file_system();
-  std::filesystem::path folder;
+  const ScratchFolder scratch = ScratchFolder::create().value();
+  const std::filesystem::path folder = scratch.path();
   AgentOptions options;
   test_support::SharedClock clock;
   pid_t agent = -1;
@@ -383,12 +383,12 @@ TEST_F(AgentRun, NoOrphansWhenTheAgentIsKilled) {
       reap_orphans({});
       return !is_alive(worker.pid);
     }));
-  // What a killed agent left behind stops nobody.
+  // What a killed agent left behind stops nobody, and the next one removes it.
   start({kSteps});
   EXPECT_EQ(finish(), 0);
-  const auto scratch = membership.workers[0].progress_page.parent_path();
-  ASSERT_THAT(scratch.filename().string(), testing::StartsWith("lockstep-"));
-  EXPECT_TRUE(remove_tree(fs, scratch));
+  const auto left = membership.workers[0].progress_page.parent_path();
+  ASSERT_THAT(left.filename().string(), testing::StartsWith("lockstep-"));
+  EXPECT_FALSE(std::filesystem::exists(left));
 }
 
 TEST_F(AgentRun, TwoAgentsInOneFolderAreRefused) {
@@ -446,9 +446,9 @@ TEST_F(AgentRun, LeavesNothingInTheTemporaryFolder) {
   EXPECT_EQ(run({kSteps}), 0);
   const auto membership = read_membership(fs, options.dump_folder / "workers.json");
   ASSERT_TRUE(membership);
-  const auto scratch = membership.value().workers[0].progress_page.parent_path();
-  ASSERT_THAT(scratch.filename().string(), testing::StartsWith("lockstep-"));
-  EXPECT_FALSE(fs.exists(scratch));
+  const auto left = membership.value().workers[0].progress_page.parent_path();
+  ASSERT_THAT(left.filename().string(), testing::StartsWith("lockstep-"));
+  EXPECT_FALSE(fs.exists(left));
 }
 
 TEST_F(AgentRun, AMissingWorkerProgramIsSaid) {

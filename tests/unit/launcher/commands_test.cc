@@ -11,6 +11,7 @@
 #include "cli/status/status_command.h"
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
+#include "launcher/host/scratch_folder.h"
 
 namespace lockstep::cli {
 namespace {
@@ -34,8 +35,8 @@ Outcome call(int (*command)(int, char**), std::vector<std::string> words) {
 
 class Commands : public testing::Test {
  protected:
-  ~Commands() override { EXPECT_TRUE(remove_tree(posix_file_system(), folder)); }
-  const std::filesystem::path folder = launcher::make_private_directory().value();
+  const launcher::ScratchFolder scratch = launcher::ScratchFolder::create().value();
+  const std::filesystem::path folder = scratch.path();
 };
 
 TEST_F(Commands, HelpHasExamplesAndNeedsNoConfig) {

@@ -14,6 +14,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
+#include "launcher/host/scratch_folder.h"
 #include "tests/support/eventually.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/fork_agent.h"
@@ -29,7 +30,6 @@ using testing::HasSubstr;
 class NodesRun : public testing::Test {
  protected:
   NodesRun() {
-    folder = make_private_directory().value();
     options.worker_program = LOCKSTEP_FAKE_WORKER;
     options.dump_folder = folder / "run";
     options.environment = {{"FAKE_WORKER_STATE", (folder / "state").string()}};
@@ -46,7 +46,6 @@ class NodesRun : public testing::Test {
       ::kill(pid, SIGKILL);
       ::waitpid(pid, nullptr, 0);
     }
-    EXPECT_TRUE(remove_tree(fs, folder));
   }
 
   void start(const std::string& name, int64_t min, int64_t max) { start(name, min, max, fs); }
@@ -130,7 +129,8 @@ class NodesRun : public testing::Test {
   void let_end() { EXPECT_TRUE(publish_file(fs, folder / "state.enough", "")); }
 
   FileSystem& fs = posix_file_system();
-  std::filesystem::path folder;
+  const ScratchFolder scratch = ScratchFolder::create().value();
+  const std::filesystem::path folder = scratch.path();
   AgentOptions options;
   std::map<std::string, pid_t> agents;
 };

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "base/text.h"
+#include "launcher/host/scratch_folder.h"
 #include "tests/support/eventually.h"
 
 namespace lockstep::launcher {
@@ -20,13 +21,6 @@ using test_support::eventually;
 
 class Process : public testing::Test {
  protected:
-  Process() {
-    auto made = make_private_directory();
-    EXPECT_TRUE(made);
-    folder = made.value();
-  }
-  ~Process() override { EXPECT_TRUE(remove_tree(posix_file_system(), folder)); }
-
   WorkerProcess::Options shell(const std::string& script) const {
     WorkerProcess::Options options;
     options.program = "/bin/sh";
@@ -44,7 +38,9 @@ class Process : public testing::Test {
   std::string contents(const char* name) const {
     return read_file(posix_file_system(), folder / name).value();
   }
-  std::filesystem::path folder;
+
+  const ScratchFolder scratch = ScratchFolder::create().value();
+  const std::filesystem::path folder = scratch.path();
 };
 
 TEST_F(Process, AppendsItsOutputAndTellsHowItEnded) {

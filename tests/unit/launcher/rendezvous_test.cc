@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
+#include "launcher/host/scratch_folder.h"
 #include "tests/support/faulty_file_system.h"
 
 namespace lockstep::launcher::control {
@@ -66,7 +67,6 @@ TEST(Succession, NobodyFollowsOnceTheJobIsOver) {
 
 class Meeting : public testing::Test {
  protected:
-  ~Meeting() override { EXPECT_TRUE(remove_tree(fs, folder)); }
   Rendezvous agent(FileSystem& file_system) {
     return Rendezvous::create(file_system, text("file:", folder.string()), "job", folder).value();
   }
@@ -93,7 +93,8 @@ class Meeting : public testing::Test {
   }
 
   FileSystem& fs = posix_file_system();
-  std::filesystem::path folder = make_private_directory().value();
+  const ScratchFolder scratch = ScratchFolder::create().value();
+  const std::filesystem::path folder = scratch.path();
   Rendezvous first = agent(), standby = agent(), joiner = agent();
 };
 

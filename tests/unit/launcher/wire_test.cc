@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
+#include "launcher/host/scratch_folder.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/reserved_port.h"
 #include "tests/unit/launcher/net_rig.h"
@@ -33,12 +34,12 @@ struct Agent {
 
 class WireMeets : public testing::Test {
  protected:
-  ~WireMeets() override { EXPECT_TRUE(remove_tree(posix_file_system(), folder)); }
   std::unique_ptr<Agent> agent(const std::string& endpoint, NodeId id) {
     return std::make_unique<Agent>(folder, endpoint, id, secret);
   }
 
-  const std::filesystem::path folder = make_private_directory().value();
+  const ScratchFolder scratch = ScratchFolder::create().value();
+  const std::filesystem::path folder = scratch.path();
   const net::Secret secret = net::Secret::generate();
 };
 
