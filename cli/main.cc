@@ -19,6 +19,7 @@
 #include "cli/launch/launch_command.h"
 #include "cli/plan/plan_command.h"
 #include "cli/prepare/prepare_command.h"
+#include "cli/replay/replay_command.h"
 #include "cli/shared/version.h"
 #include "cli/status/status_command.h"
 #include "cli/submit/submit_command.h"
@@ -59,6 +60,8 @@ constexpr Command kCommands[] = {
     {"checkpoint", lockstep::cli::checkpoint_command,
      "list, verify, compare, reshard, export, import, prune checkpoints"},
     {"compare", compare_command, "losses of two runs, bit by bit, and their plot"},
+    {"replay", lockstep::cli::replay_command,
+     "compute steps of a run again: are the bits those that it logged?"},
     {"eval", lockstep::cli::eval_command, "loss and perplexity of a Hugging Face folder's model"},
     {"export", lockstep::cli::export_command, "a checkpoint as a folder that transformers loads"},
     {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},

@@ -56,6 +56,16 @@ Result<std::vector<std::string>> run_flags(FileSystem& file_system,
   return flags;
 }
 
+std::vector<std::string> identity_of_run(FileSystem& file_system,
+                                         const std::filesystem::path& run) {
+  std::vector<std::string> lines;
+  const auto args = read_args(file_system, run);
+  const json identity = args.ok() ? args.value().value("identity", json::array()) : json::array();
+  for (const json& line : identity)
+    if (line.is_string()) lines.push_back(line);
+  return lines;
+}
+
 std::string transport_of_run(FileSystem& file_system, const std::filesystem::path& run) {
   const auto args = read_args(file_system, run);
   return args.ok() ? string_or_empty(args.value(), "transport") : "";

@@ -24,4 +24,7 @@ Result<std::filesystem::path> data_path_of_run(FileSystem& file_system,
 // the folder does not say it.
 std::string transport_of_run(FileSystem& file_system, const std::filesystem::path& run);
 
+// The lines of its identity, as it was last started; none where the folder does not say it.
+std::vector<std::string> identity_of_run(FileSystem& file_system, const std::filesystem::path& run);
+
 }  // namespace lockstep::cli

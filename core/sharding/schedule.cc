@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "core/audit/bit_flip.h"
 #include "core/comm/interruption.h"
 
 namespace lockstep::core {
@@ -57,8 +58,11 @@ void Schedule::compute(const RoundItem& item, const SlotInput& slot, bool train,
   Stage& stage = *model_.stages[item.stage];
   if (forward) {
     flow.x = stage.forward(parts, flow.x, slot, train);
+    flip_site(FlipIn::kActivation, item.stage, model_.stages.size(), flow.x);
   } else {
     flow.dx = stage.backward(parts, flow.dx, slot);
+    if (item.stage > 0)  // the first one gives none
+      flip_site(FlipIn::kInputGradient, item.stage - 1, model_.stages.size() - 1, flow.dx);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "core/train/memory_stats.h"
 
@@ -16,6 +17,20 @@ using nlohmann::ordered_json;
 // A number for JSON: null where it is not finite.
 ordered_json number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+}
+
+ordered_json hex_of(const std::vector<uint64_t>& digests) {
+  ordered_json all = ordered_json::array();
+  for (const uint64_t digest : digests) all.push_back(hex64(digest));
+  return all;
+}
+
+// In the order of the digests.
+ordered_json names_of_trained(const layout::ModelSpec& spec) {
+  ordered_json names = ordered_json::array();
+  for (const layout::UnitSpec& unit : spec.units)
+    if (!unit.frozen) names.push_back(unit.name);
+  return names;
 }
 
 ordered_json json_of(const Snapshots::Totals& t) {
@@ -74,6 +89,7 @@ Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Cl
                     {"identity", record->options_.identity},
                     {"parameters", spec.parameter_count()},
                     {"trained_parameters", spec.trained_count()},
+                    {"trained_units", names_of_trained(spec)},
                     {"world_size", record->options_.world_size},
                     {"transport", record->options_.transport}};
   LOCKSTEP_RETURN_IF_ERROR(
@@ -127,6 +143,9 @@ void RunRecord::add_step(const StepRecord& r) {
                     {"wire_bytes", json_of(r.wire, 1)},
                     {"t", logged.t}};
   if (!r.skipped.empty()) line["skipped"] = r.skipped;
+  if (!o.digests.weights.empty())
+    line["digests"] = {{"weights", hex_of(o.digests.weights)},
+                       {"gradients", hex_of(o.digests.gradients)}};
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
   steps_->append(std::move(logged), line.dump());
   window_tokens_ += static_cast<double>(o.valid_tokens);

@@ -3,25 +3,17 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "core/audit/bit_flip.h"
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
+#include "core/kernels/parallel.h"
 #include "core/model/decoder.h"
 
 namespace lockstep::core {
 namespace {
 
-// `grad`: of all that the unit holds, where its state lies.
-void update_unit(Unit& unit, const at::Tensor& grad, const AdamWStep& step) {
-  ShardState& state = unit.state;
-  for (const Segment& s : state.held_segments()) {
-    const int64_t at = s.range_offset, n = s.tiles * layout::kTileElements;
-    const bool decay = unit.spec.params[static_cast<size_t>(s.param)].decays();
-    const float* g = grad.data_ptr<float>() + at;
-    float* master = state.master_S.data_ptr<float>() + at;
-    float *m = state.adam_m_S.data_ptr<float>() + at, *v = state.adam_v_S.data_ptr<float>() + at;
-    kernels_on(grad).adamw_update(step, decay, g, master, m, v, n);
-  }
-}
+constexpr int64_t kGrainTiles = 16;  // worth a thread's while
+constexpr int64_t kDigestTiles = 4;
 
 std::span<double> doubles(const at::Tensor& t) {
   return {t.data_ptr<double>(), static_cast<size_t>(t.numel())};
@@ -46,7 +38,8 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
           groups.device},
       pools_(groups.device),
       wrapped_(
-          layout::wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
+          layout::wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)),
+      digests_(spec, wrapped_) {
   strategy_.forward_only = forward_only;
   for (const layout::WrappedUnit& run : wrapped_) {
     units_.push_back(std::make_unique<Unit>(run.spec, strategy_, groups, pools_));
@@ -213,6 +206,7 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   for (Unit* unit : trained_) {
     folded_.push_back(unit->grads.folded());
     const at::Tensor& grad = folded_.back();
+    flip_site(FlipIn::kGradientSum, folded_.size() - 1, trained_.size(), grad);
     kernels_on(grad).scale_and_square_tiles(grad.data_ptr<float>(), scale,
                                             unit->layout.tiles_per_rank,
                                             squares.data_ptr<double>() + at_tile);
@@ -235,7 +229,72 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   return std::sqrt(sum);
 }
 
-Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
+// `grad`: of all that the unit holds, where its state lies. On the host digests are taken of what
+// is owned here, a few tiles at a time, which a cache then has for the update.
+void TrainingStep::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step) {
+  ShardState& state = trained_[unit]->state;
+  const auto& params = trained_[unit]->spec.params;
+  const int64_t own_begin = state.owned_offset();
+  const int64_t own_end = own_begin + trained_[unit]->layout.owned_elements();
+  for (const Segment& s : state.held_segments()) {
+    const bool decay = params[static_cast<size_t>(s.param)].decays();
+    const auto update_run = [&](int64_t first, int64_t n) {
+      const int64_t at = s.range_offset + first;
+      const float* const g = grad.data_ptr<float>() + at;
+      float* const master = state.master_S.data_ptr<float>() + at;
+      const int64_t real_end = s.range_offset + std::min(first + n, s.length);  // padding behind it
+      const int64_t begin = std::max(at, own_begin), end = std::min(real_end, own_end);
+      if (grad.is_cpu() && begin < end) {
+        const auto count = static_cast<size_t>(end - begin);
+        digests_.add(unit, s.param, s.flat_start + begin - s.range_offset,
+                     {master + (begin - at), count}, {g + (begin - at), count});
+      }
+      kernels_on(grad).adamw_update(step, decay, g, master, state.adam_m_S.data_ptr<float>() + at,
+                                    state.adam_v_S.data_ptr<float>() + at, n);
+    };
+    if (!grad.is_cpu()) {
+      update_run(0, s.tiles * layout::kTileElements);
+      continue;
+    }
+    parallel_ranges(s.tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; tile += kDigestTiles)
+        update_run(tile * layout::kTileElements,
+                   std::min(kDigestTiles, end - tile) * layout::kTileElements);
+    });
+  }
+}
+
+// All ranks' added up.
+Result<StepDigests> TrainingStep::share_digests() {
+  std::vector<uint64_t> sums = digests_.sums();
+  if (comm_.world_size() > 1) {
+    const auto count = std::ssize(sums);
+    at::Tensor mine = at::zeros({count}, at::kLong);
+    const at::Tensor all = at::zeros({comm_.world_size() * count}, at::kLong);
+    std::copy(sums.begin(), sums.end(), mine.data_ptr<int64_t>());
+    if (auto done = comm_.all_gather(all, mine)->wait(); !done.ok())
+      return done.error().in("sharing the step's digests");
+    std::fill(sums.begin(), sums.end(), 0);
+    for (int64_t i = 0; i < all.numel(); ++i)
+      sums[static_cast<size_t>(i % count)] += static_cast<uint64_t>(all.data_ptr<int64_t>()[i]);
+  }
+  const auto half = sums.begin() + std::ssize(sums) / 2;
+  return StepDigests{{sums.begin(), half}, {half, sums.end()}};
+}
+
+// Of what this rank owns.
+void TrainingStep::flip_state() {
+  size_t site = 0, sites = 0;
+  for (const Unit* unit : trained_) sites += unit->state.owned_segments().size();
+  for (const Unit* unit : trained_)
+    for (const Segment& s : unit->state.owned_segments()) {
+      const int64_t at = unit->state.owned_offset() + s.range_offset;
+      flip_site(FlipIn::kWeight, site, sites, unit->state.master_S.narrow(0, at, s.length));
+      flip_site(FlipIn::kMoment, site++, sites, unit->state.adam_m_S.narrow(0, at, s.length));
+    }
+}
+
+Result<StepDigests> TrainingStep::update(int64_t step, double lr, double clip) {
   const Config::Optimizer& o = config_.optimizer;
   const AdamWStep adamw =
       AdamWStep::create(lr, o.beta1, o.beta2, o.eps, o.weight_decay, clip, step);
@@ -250,6 +309,7 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
     travelling[i] = copies.all_gather(whole[i], folded_[i], Traffic::kExchange);
   };
   start(0);
+  digests_.clear();
   for (size_t i = 0; i < trained_.size(); ++i) {
     Unit& unit = *trained_[i];
     start(i + 1);
@@ -260,10 +320,11 @@ Result<void> TrainingStep::update(int64_t step, double lr, double clip) {
       travelling[i].reset();  // it holds the whole sum, too
     }
     const at::Tensor grad = gather ? std::exchange(whole[i], at::Tensor()) : folded_[i];
-    update_unit(unit, grad.to(strategy_.state_device()), adamw);
+    update_unit(i, grad.to(strategy_.state_device()), adamw);
     unit.state.refresh_copy();
   }
-  return {};
+  flip_state();
+  return strategy_.state_device().is_cpu() ? share_digests() : StepDigests();
 }
 
 Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
@@ -272,6 +333,7 @@ Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
                                       const std::function<void()>& before_update) {
   StepOutcome outcome;
   RankSums sums = rank_sums();
+  flips_in_step(step, comm_.rank());
   LOCKSTEP_RETURN_IF_ERROR(compute_slots(next_slot, sums, outcome.phases));
   if (const auto& broken = config_.debug.nan_steps;
       std::find(broken.begin(), broken.end(), step) != broken.end())
@@ -295,7 +357,7 @@ Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
     PhaseTimer timer(system_clock(), outcome.phases.update, trace_, "update");
     const double max_norm = config_.training.max_norm;
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (outcome.grad_norm + 1e-6)) : 1.0;
-    LOCKSTEP_RETURN_IF_ERROR(update(step, lr, clip));
+    LOCKSTEP_TRY(outcome.digests, update(step, lr, clip));
     outcome.updated = true;
   }
   for (at::Tensor& sum : folded_) pools_.sums.give_tensor(sum);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/audit/unit_digests.h"
 #include "core/sharding/rank_sums.h"
 #include "core/sharding/schedule.h"
 #include "data/loader/token_dataset.h"
@@ -15,6 +16,8 @@
 #include "layout/wrap.h"
 
 namespace lockstep::core {
+
+struct AdamWStep;
 
 struct StepPhases {
   double data_wait = 0, share_wait = 0, fold = 0, update = 0, stall = 0;
@@ -27,8 +30,9 @@ struct StepOutcome {
   int64_t valid_tokens = 0;
   bool updated = false;  // false: no valid token, or loss or norm not finite
   bool finite = true;
-  RankFlags any;      // over all ranks: or, or, max, or, or, min
-  StepPhases phases;  // this rank's seconds
+  StepDigests digests;  // where there was an update, and the state lies on the host
+  RankFlags any;        // over all ranks: or, or, max, or, or, min
+  StepPhases phases;    // this rank's seconds
 };
 
 class TrainingStep {
@@ -87,7 +91,10 @@ class TrainingStep {
   Result<void> share_sums(RankSums& sums, const RankFlags& mine, StepOutcome& outcome);
   Result<bool> any_says(bool mine);
   Result<double> fold_and_norm(float scale);
-  Result<void> update(int64_t step, double lr, double clip);
+  Result<StepDigests> update(int64_t step, double lr, double clip);
+  void update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step);
+  Result<StepDigests> share_digests();
+  void flip_state();
 
   const Config& config_;
   const layout::ModelSpec& spec_;
@@ -99,6 +106,7 @@ class TrainingStep {
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<Unit*> trained_;  // of them, those that are not frozen
   layout::NormTree norm_tree_;  // of the trained units
+  UnitDigests digests_;         // of the step
   bool frozen_filled_ = false;
   std::vector<UnitPart> parts_;  // by unit of the model
   StageSequence model_;

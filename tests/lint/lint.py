@@ -45,13 +45,15 @@ SEES = {
     "launcher/agent": "base worker_link launcher/net launcher/host launcher/control",
     "core/device": "base", "core/kernels": "base layout core/device",
     "core/comm": "base worker_link core/device core/kernels",
-    "core/sharding": "base config layout core/device core/kernels core/comm",
+    "core/audit": "base layout",
+    "core/sharding": "base config layout core/device core/kernels core/comm core/audit",
     "core/model": "base config layout core/device core/kernels core/sharding",
     "core/optim": "base config layout core/device core/kernels",
     "core/train": "base config layout worker_link hf data/formats data/loader checkpoint/record "
                   "checkpoint/ballot checkpoint/load checkpoint/save checkpoint/snapshot "
                   "checkpoint/tools "
-                  "core/device core/kernels core/comm core/sharding core/model core/optim",
+                  "core/device core/kernels core/comm core/audit core/sharding core/model "
+                  "core/optim",
 }
 ROOMS = tuple(dict.fromkeys([name.split("/")[0] for name in SEES] + ["cli"]))
 MAX_ROOMS = 25  # sources of one folder; a header and its source count once

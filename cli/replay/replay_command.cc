@@ -1,0 +1,199 @@
+#include "cli/replay/replay_command.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/record/catalog.h"
+#include "cli/launch/launch_command.h"
+#include "cli/replay/replay_difference.h"
+#include "cli/shared/exit_status.h"
+#include "cli/shared/run_args.h"
+#include "config/config.h"
+#include "launcher/host/scratch_folder.h"
+
+namespace lockstep::cli {
+namespace {
+
+using Path = std::filesystem::path;
+
+constexpr int kExitDifferent = 1;
+constexpr const char* kAbout =
+    R"(Computes steps of a run again, on this machine, and says whether the bits are those that the
+run logged: "was it the node, or the data?". The first step that differs is named, and the units of
+the model whose weights or gradients differ in it.
+
+It starts from the newest checkpoint before --from, or from the initial weights, and needs the run's
+data. Any number of processes gives the same bits; another kind of CPU may not, and that is said.
+The run's folder is only read. Exit status 1: the bits differ.
+
+Examples:
+  lockstep replay results/training/demo --from 21 --to 40
+  lockstep replay results/training/demo --from 1 --nproc-per-node 2
+  lockstep replay results/training/demo --from 900 --out replayed    # and keep what was computed
+)";
+
+struct Options {
+  Path run, out;  // out empty: a folder that goes
+  int64_t from = 0, to = 0;
+  int64_t nproc = 1;
+};
+
+// Keys that say where, how often and on what a run computes, and not which bits.
+constexpr const char* kOwn[] = {"--job.dump_folder=",
+                                "--launcher.",
+                                "--debug.",
+                                "--checkpoint.",
+                                "--validation.freq=",
+                                "--metrics.enable_tensorboard=",
+                                "--metrics.log_freq=",
+                                "--profiling.",
+                                "--parallelism.strategy=",
+                                "--training.steps=",
+                                "--lr_scheduler.total_steps=",
+                                "--parallelism.data_parallel_shard_degree="};
+
+// The run's flags, for a run of its steps up to --to in `folder`.
+Result<std::vector<std::string>> flags_for(const Options& o, const Path& folder) {
+  LOCKSTEP_TRY(std::vector<std::string> flags, run_flags(posix_file_system(), o.run));
+  LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", flags));
+  const Config& config = parsed.config;
+  std::erase_if(flags, [](const std::string& flag) {
+    const bool starts_state = flag.starts_with("--checkpoint.initial_load") ||
+                              flag.starts_with("--checkpoint.exclude_from_loading");
+    return !starts_state && std::any_of(std::begin(kOwn), std::end(kOwn),
+                                        [&](const char* own) { return flag.starts_with(own); });
+  });
+  const int64_t total = config.lr_scheduler.total_steps;
+  for (const std::string& own :
+       {text("--job.dump_folder=", folder.string()), text("--training.steps=", o.to),
+        text("--lr_scheduler.total_steps=", total > 0 ? total : config.training.steps),
+        text("--launcher.nproc_per_node=", o.nproc), std::string("--launcher.requeue=never"),
+        std::string("--checkpoint.interval=0"), std::string("--checkpoint.keep_latest_k=0"),
+        std::string("--checkpoint.codec=none"), std::string("--validation.freq=0"),
+        std::string("--metrics.enable_tensorboard=false"), std::string("--metrics.log_freq=1"),
+        text("--parallelism.strategy=", o.nproc > 1 ? "full_shard" : "single")})
+    flags.push_back(own);
+  return flags;
+}
+
+Path checkpoints_of(const Options& o, const std::vector<std::string>& run_flags) {
+  const auto parsed = parse_config("", run_flags);
+  return parsed.ok() ? parsed.value().config.checkpoint_folder() : o.run / "checkpoints";
+}
+
+// The newest one before --from; nothing: the initial weights.
+Result<std::optional<Path>> start_of(const Options& o, const Path& checkpoints) {
+  if (!posix_file_system().exists(checkpoints)) return std::optional<Path>();
+  LOCKSTEP_TRY(const auto entries, checkpoint::list_checkpoints(posix_file_system(), checkpoints));
+  for (const auto& entry : entries)  // newest first
+    if (entry.committed && entry.step < o.from) return std::optional(entry.directory);
+  return std::optional<Path>();
+}
+
+// The replay's folder with `start` as its newest checkpoint, by a link.
+Result<void> lay_out(const Path& folder, const std::optional<Path>& start) {
+  FileSystem& file_system = posix_file_system();
+  if (file_system.exists(folder / "metrics.jsonl"))
+    return Error{Code::kConfig,
+                 text(folder.string(), " is a run's folder already; --out names a new one")};
+  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(folder / "checkpoints"));
+  if (!start) return {};
+  std::error_code failed;
+  const Path link = folder / "checkpoints" / start->filename();
+  std::filesystem::create_directory_symlink(std::filesystem::absolute(*start), link, failed);
+  if (!failed) return {};
+  return Error{Code::kIo, text("link ", link.string(), ": ", failed.message())};
+}
+
+// Says so where the two were computed under other conditions that may change bits.
+void compare_identities(const Path& run, const Path& folder) {
+  const auto was = identity_of_run(posix_file_system(), run);
+  const auto is = identity_of_run(posix_file_system(), folder);
+  for (const std::string& line : is)
+    if (!was.empty() && std::find(was.begin(), was.end(), line) == was.end())
+      log_warning("the run was computed under another identity, and bits may differ for that: now ",
+                  line);
+}
+
+Result<int> compare(const Options& o, const Path& folder, const std::string& began) {
+  compare_identities(o.run, folder);
+  LOCKSTEP_TRY(const ReplayedRun logged, read_replayed(posix_file_system(), o.run));
+  LOCKSTEP_TRY(const ReplayedRun replayed, read_replayed(posix_file_system(), folder));
+  LOCKSTEP_TRY(const auto difference, first_difference(logged, replayed, o.from, o.to));
+  const std::string what =
+      text("steps ", o.from, " to ", o.to, " of ", o.run.string(), ", computed again from ", began,
+           " by ", counted(o.nproc, "rank"), ": ");
+  if (difference) {
+    std::cout << what << *difference << "\n";
+    return kExitDifferent;
+  }
+  const auto& last = logged.steps.at(o.to);
+  std::cout << what << "every loss and gradient norm is the same to the last bit"
+            << (last.weights.empty() ? std::string("; the run logged no digests of its units")
+                                     : text(", and so are the weights and gradients of ",
+                                            logged.units.size(), " units"))
+            << "\n";
+  return 0;
+}
+
+Result<int> replay_in(const Options& o, const Path& folder) {
+  LOCKSTEP_TRY(const auto of_run, run_flags(posix_file_system(), o.run));
+  LOCKSTEP_TRY(const auto start, start_of(o, checkpoints_of(o, of_run)));
+  LOCKSTEP_TRY(auto flags, flags_for(o, folder));
+  LOCKSTEP_RETURN_IF_ERROR(lay_out(folder, start));
+  const Path file = folder / "replay.toml";
+  LOCKSTEP_RETURN_IF_ERROR(
+      publish_file(posix_file_system(), file, "# lockstep replay gives all keys as flags\n"));
+  flags.insert(flags.begin(), {"train", file.string()});
+  std::vector<char*> words;
+  for (std::string& flag : flags) words.push_back(flag.data());
+  words.push_back(nullptr);
+  const std::string began = start ? start->filename().string() : "the initial weights";
+  log_notice("replay: steps ", o.from, " to ", o.to, ", from ", began);
+  const int status = train_command(static_cast<int>(words.size()) - 1, words.data());
+  return status == 0 ? compare(o, folder, began) : status;
+}
+
+Result<int> replay(Options o) {
+  if (o.to == 0) {
+    LOCKSTEP_TRY(const ReplayedRun logged, read_replayed(posix_file_system(), o.run));
+    if (!logged.steps.empty()) o.to = logged.steps.rbegin()->first;
+  }
+  if (o.to < o.from)
+    return Error{Code::kConfig, text("--from ", o.from, " is behind the last step, ", o.to)};
+  if (!o.out.empty()) return replay_in(o, o.out);
+  LOCKSTEP_TRY(const auto scratch, launcher::ScratchFolder::create());
+  return replay_in(o, scratch.path());
+}
+
+}  // namespace
+
+int replay_command(int argc, char** argv) {
+  Options o;
+  CLI::App app{kAbout, "lockstep replay"};
+  app.add_option("RUN", o.run, "Folder of the run")->required();
+  app.add_option("--from", o.from, "First step to compare")->required()->check(CLI::PositiveNumber);
+  app.add_option("--to", o.to, "Last step; else the last one that the run logged")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--nproc-per-node", o.nproc, "Processes that compute")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--out", o.out, "Keep what was computed in this folder, a run's")
+      ->type_name("DIR");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
+  }
+  const Result<int> status = replay(std::move(o));
+  if (status.ok()) return status.value();
+  log_error(status.error().message);
+  return status_of_input(status.error().code);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,30 @@
+// One bit of one rank turns over in the production path, once, as in a bad core or memory cell.
+// Tests alone ask for it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace lockstep::core {
+
+enum class FlipIn { kActivation, kInputGradient, kGradientSum, kWeight, kMoment };
+
+struct BitFlip {
+  int64_t step = 0;  // 0: never
+  int rank = 0;
+  FlipIn where = FlipIn::kActivation;
+  uint64_t place = 0;  // any number: it says which site, and which of its elements
+  uint64_t bit = 0;
+};
+
+// Before any rank of this process trains.
+void set_bit_flip(const BitFlip& flip);
+
+// The calling thread begins a step of this rank.
+void flips_in_step(int64_t step, int rank);
+// The tensor of a site of this kind, the `site`-th of `sites`. Requires where a bit is to turn
+// over: it is on the host, and contiguous.
+void flip_site(FlipIn where, size_t site, size_t sites, const at::Tensor& tensor);
+
+}  // namespace lockstep::core

@@ -1,0 +1,54 @@
+#include "core/audit/unit_digests.h"
+
+#include <algorithm>
+
+#include "base/hash.h"
+
+namespace lockstep::core {
+namespace {
+
+// Of all units of the model, the number of those before `unit` that are trained.
+size_t trained_before(const layout::ModelSpec& model, size_t unit) {
+  size_t count = 0;
+  for (size_t u = 0; u < unit; ++u) count += !model.units[u].frozen;
+  return count;
+}
+
+uint64_t digest_of(std::span<const float> elements, uint64_t seed) {
+  constexpr size_t kTile = layout::kTileElements;
+  uint64_t sum = 0;
+  for (size_t at = 0; at < elements.size(); at += kTile)
+    sum += xxh3_64(std::as_bytes(elements.subspan(at, std::min(kTile, elements.size() - at))),
+                   seed + at);
+  return sum;
+}
+
+}  // namespace
+
+UnitDigests::UnitDigests(const layout::ModelSpec& model,
+                         std::span<const layout::WrappedUnit> wrapped)
+    : sums_(2 * trained_before(model, model.units.size())) {
+  for (const layout::WrappedUnit& run : wrapped) {
+    if (run.spec.frozen) continue;
+    auto& places = places_.emplace_back();
+    for (size_t i = 0; i < run.first_params.size(); ++i) {
+      const size_t unit = static_cast<size_t>(run.first_unit) + i;
+      for (const layout::ParamSpec& param : model.units[unit].params)
+        places.push_back({trained_before(model, unit), xxh3_64(param.name)});
+    }
+  }
+}
+
+void UnitDigests::clear() {
+  for (auto& sum : sums_) sum = 0;
+}
+
+void UnitDigests::add(size_t unit, int param, int64_t flat_start, std::span<const float> weights,
+                      std::span<const float> gradients) {
+  const Place& place = places_[unit][static_cast<size_t>(param)];
+  const uint64_t seed = place.seed + static_cast<uint64_t>(flat_start);
+  sums_[place.digest] += digest_of(weights, seed);
+  sums_[sums_.size() / 2 + place.digest] += digest_of(gradients, seed);
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,110 @@
+"""Every step logs digests of the weights and the summed gradient of each unit, the same for every
+world size, strategy and wrap policy; `lockstep replay` computes steps again, and names the first
+step and the unit where a bit was turned over in the production path."""
+import re
+
+from lockstep_run import SOAK, TINY, Test, check, metrics
+
+STEPS, SAVE, FLIP_STEP = 12, 5, 8
+KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": SAVE, "checkpoint.codec": "none",
+               "checkpoint.keep_latest_k": 0}
+ACTIVATION, INPUT_GRADIENT, GRADIENT_SUM, WEIGHT, MOMENT = range(5)
+KINDS = ("activation", "input gradient", "gradient sum", "weight", "moment")
+# By kind: how many steps behind the flip the first digest differs, of what, and of how many units.
+EXPECTED = {GRADIENT_SUM: (0, "gradients"), WEIGHT: (1, "weights"), MOMENT: (2, "weights")}
+HIGHEST_MANTISSA_BIT = 22
+UNITS = TINY["model.n_layers"] + 2
+SPREADS = (
+    ("full_shard 3", 3, {}),
+    ("full_shard 2", 2, {}),
+    ("ddp", 3, {"parallelism.strategy": "ddp"}),
+    ("grad_op", 2, {"parallelism.strategy": "shard_grad_op"}),
+    ("hybrid", 4, {"parallelism.strategy": "hybrid", "parallelism.data_parallel_shard_degree": 2}),
+    ("one unit", 2, {"parallelism.wrap_policy": "none"}),
+    ("offload", 2, {"training.enable_cpu_offload": "true"}),
+    ("threads", 1, {"training.threads": 2}),
+)
+
+
+def digests(folder):
+    """{step: the digests of its last line}"""
+    return {line["step"]: line["digests"] for line in metrics(folder)}
+
+
+def replay(test, folder, *words, status=0):
+    return test.command("replay", folder, *words, status=status)
+
+
+def first_named(printed):
+    """(step, "weights" or "gradients", how many units) that a replay names."""
+    found = re.search(r"step (\d+): the (weights|gradients) of (\d+) of (\d+) units", printed)
+    check(found and int(found.group(4)) == UNITS, printed)
+    return int(found.group(1)), found.group(2), int(found.group(3))
+
+
+def flipped(test, kind, place, bit):
+    """A run whose bit turned over in step FLIP_STEP, and the words of its replay."""
+    folder = test.folder / f"flip_{kind}_{place}_{bit}"
+    test.environment["LOCKSTEP_FLIP_BIT"] = f"{FLIP_STEP} 1 {kind} {place} {bit}"
+    ranks = test.ranks(folder, 2, KEYS, worker="lockstep-flip-worker")
+    ranks.expect(0)
+    check("a bit is flipped: element" in ranks.all_logs(), "no bit was flipped")
+    return replay(test, folder, "--from", SAVE + 1, status=1)
+
+
+def flip_is_named(test, kind, place, bit):
+    step, what, units = first_named(flipped(test, kind, place, bit))
+    if kind in EXPECTED:
+        delay, expected = EXPECTED[kind]
+        check((step, what, units) == (FLIP_STEP + delay, expected, 1), step, what, units)
+    else:
+        check((step, what) == (FLIP_STEP, "gradients") and units >= 1, step, what, units)
+
+
+with Test("replay") as test:
+    with test.case("a line a step has digests of each unit, one in each step at least differs"):
+        reference = test.train("reference", 1, KEYS | {"parallelism.strategy": "single"})
+        wanted = digests(reference)
+        check(sorted(wanted) == list(range(1, STEPS + 1)), sorted(wanted))
+        for step in range(2, STEPS + 1):
+            for what in ("weights", "gradients"):
+                now, before = wanted[step][what], wanted[step - 1][what]
+                check(len(now) == UNITS and len(set(now)) == UNITS, now)
+                check(all(a != b for a, b in zip(now, before)), step, what)
+    for name, world_size, keys in SPREADS:
+        with test.case(f"the same digests: {name}"):
+            found = digests(test.train(name.replace(" ", "_"), world_size, KEYS | keys))
+            check(found == wanted, {step: (found.get(step), wanted[step]) for step in wanted
+                                    if found.get(step) != wanted[step]})
+    with test.case("bfloat16: the same digests for 1 and 3 ranks"):
+        keys = KEYS | {"training.mixed_precision_param": "bfloat16"}
+        one, three = (digests(test.train(f"bf16_{ranks}", ranks, keys)) for ranks in (1, 3))
+        check(one == three and one[STEPS] != wanted[STEPS], one[STEPS], three[STEPS])
+    with test.case("a sound run: equal from a checkpoint and from the initial weights"):
+        folder = test.folder / "full_shard_3"
+        before = sorted(path for path in folder.rglob("*"))
+        for words in (["--from", SAVE + 1], ["--from", 1, "--to", 4, "--nproc-per-node", 2]):
+            printed = replay(test, folder, *words)
+            check(f"so are the weights and gradients of {UNITS} units" in printed, printed)
+        check(sorted(path for path in folder.rglob("*")) == before, "the run's folder has changed")
+    with test.case("--out keeps a run that compare reads"):
+        out = test.folder / "kept"
+        replay(test, reference, "--from", SAVE + 1, "--to", STEPS - 1, "--out", out)
+        printed = test.command("compare", reference, out, "--require-identical")
+        check(f"{STEPS - 1 - SAVE}" in printed, printed)
+        printed = replay(test, reference, "--from", 2, "--out", out, status=64)
+        check("is a run's folder already" in printed, printed)
+    with test.case("steps that the run has not"):
+        for words, said in ((["--from", STEPS + 1], "is behind the last step"),
+                            (["--from", 2, "--to", STEPS + 3], "has no line for step")):
+            check(said in replay(test, reference, *words, status=64), words)
+    for kind, place in ((GRADIENT_SUM, 5), (WEIGHT, 1234567), (MOMENT, 7654321),
+                        (ACTIVATION, 100001), (INPUT_GRADIENT, 100002)):
+        with test.case(f"a bit of a {KINDS[kind]} turns over"):
+            flip_is_named(test, kind, place, HIGHEST_MANTISSA_BIT)
+    if SOAK:
+        for _ in range(100):
+            chosen = [test.random.choice(list(EXPECTED)), test.random.randrange(1 << 40),
+                      test.random.randrange(HIGHEST_MANTISSA_BIT + 1)]
+            with test.case(f"a bit turns over: {KINDS[chosen[0]]} {chosen}"):
+                flip_is_named(test, *chosen)
