@@ -24,10 +24,30 @@ esac
 # At its end Slurm sends TERM to this shell as well. A trap lets it wait for srun, whose tasks save.
 trap ':' TERM
 
+# What a task of a step may use: the CPUs that the job asked for by task, else all that it has on
+# the node: without a word srun would bind the agent and all its workers to one.
+step_cpus=(--cpu-bind=none)
+if [[ -n "${SLURM_CPUS_PER_TASK:-}" ]]; then step_cpus=(--cpus-per-task="$SLURM_CPUS_PER_TASK"); fi
+
 # Threads that libraries start; the workers' own count is training.threads, a part of the run.
 workers="${NPROC_PER_NODE:-${SLURM_GPUS_ON_NODE:-1}}"
-threads=$((${SLURM_CPUS_PER_TASK:-1} / ${workers%%,*}))
+workers="${workers%%,*}"
+cpus="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-$workers}}"
+threads=$((cpus / workers))
 export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
+if ((threads < 1)); then
+  echo "$cpus CPUs for $workers workers of a node: ask for more (--cpus-per-task)" >&2
+fi
+
+# Of each step. The batch script stays outside, where Slurm's commands are.
+container=()
+if [[ -n "${LOCKSTEP_ENVIRONMENT:-}" ]]; then
+  container+=(--environment="$LOCKSTEP_ENVIRONMENT")
+fi
+if [[ -n "${LOCKSTEP_CONTAINER_IMAGE:-}" ]]; then
+  container+=(--container-image="$LOCKSTEP_CONTAINER_IMAGE" --container-workdir="$PWD"
+    --container-mounts="${LOCKSTEP_CONTAINER_MOUNTS:-$PWD:$PWD}")
+fi
 
 # On the node, perhaps in a container: host memory from the nodes that have CPUs. (Where GPUs'
 # memory is a NUMA node too, the kernel would put host memory there.)
@@ -52,8 +72,7 @@ run_step() {
   shift
   srun ${ASK_HERE:+"${here[@]}"} --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none \
     --open-mode=append --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
-    --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" \
-    ${LOCKSTEP_ENVIRONMENT:+"--environment=$LOCKSTEP_ENVIRONMENT"} \
+    "${step_cpus[@]}" ${container[@]+"${container[@]}"} \
     bash -c "$kOnNode" lockstep "$@"
 }
 

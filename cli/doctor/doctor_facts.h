@@ -14,7 +14,9 @@ struct GpuFacts {
   int64_t ecc_errors = -1;  // uncorrected, since the driver was loaded
 };
 struct DeviceFacts {
-  int64_t cpus = 1;            // that this process may use
+  int64_t cpus = 1;   // that this process may use
+  int64_t cores = 1;  // that these belong to
+  int64_t cpus_of_node = 1;
   int64_t gpus_of_kernel = 0;  // in /proc/driver/nvidia/gpus
   bool has_nvidia_smi = false;
   std::string nvidia_smi_error;  // why it says nothing; "": it does

@@ -8,8 +8,8 @@
 namespace lockstep::cli {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GpuFacts, name, driver, memory_bytes, ecc_errors)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceFacts, cpus, gpus_of_kernel, has_nvidia_smi,
-                                   nvidia_smi_error, gpus)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DeviceFacts, cpus, cores, cpus_of_node, gpus_of_kernel,
+                                   has_nvidia_smi, nvidia_smi_error, gpus)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ComputeFacts, error, device, torch, nccl, cuda_devices, threads,
                                    cuda_build, fp32_tflops, bf16_tflops)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DiskFacts, folder, error, free_bytes, written_bytes, write_s,

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "base/aligned_bytes.h"
@@ -62,11 +63,26 @@ path program_on_path(FileSystem& file_system, const std::string& name) {
   return {};
 }
 
-DeviceFacts probe_devices(FileSystem& file_system, const ProbeOptions& options) {
-  DeviceFacts facts;
+// The CPUs that this process may use, their cores, and those of the node.
+void probe_cpus(DeviceFacts& facts) {
+  facts.cpus_of_node = ::sysconf(_SC_NPROCESSORS_ONLN);
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
-  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) facts.cpus = CPU_COUNT(&cpus);
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return;
+  facts.cpus = CPU_COUNT(&cpus);
+  std::set<std::string> cores;  // each said by all of its CPUs alike: "0,64"
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &cpus)) continue;
+    const std::string core =
+        kernel_line(text("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
+    cores.insert(core == "unknown" ? std::to_string(cpu) : core);
+  }
+  facts.cores = static_cast<int64_t>(cores.size());
+}
+
+DeviceFacts probe_devices(FileSystem& file_system, const ProbeOptions& options) {
+  DeviceFacts facts;
+  probe_cpus(facts);
   facts.gpus_of_kernel = entries(file_system, "/proc/driver/nvidia/gpus");
   const path nvidia_smi = program_on_path(file_system, "nvidia-smi");
   facts.has_nvidia_smi = !nvidia_smi.empty();

@@ -1,7 +1,9 @@
 #include "cli/doctor/doctor_verdicts.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "base/number.h"
 #include "base/text.h"
 
 namespace lockstep::cli {
@@ -12,6 +14,7 @@ constexpr int64_t kFewFiles = 4096, kTooFewFiles = 512;
 constexpr int64_t kShmOfNccl = int64_t{64} << 20;  // of a rank with a GPU
 constexpr double kTightShare = 0.8;                // of what is free
 constexpr int64_t kStateBytes = 12;                // of a parameter: master, m, v
+constexpr int64_t kOldestDriver = 580;             // that runs CUDA 13, with which builds are made
 
 Verdict ok(const char* what, std::string found) { return {Level::kOk, what, std::move(found), ""}; }
 Verdict warn(const char* what, std::string found, std::string advice) {
@@ -25,13 +28,49 @@ std::string size_text(int64_t bytes) {
   return bytes < 0 ? "unknown" : bytes_text(static_cast<uint64_t>(bytes));
 }
 
+Verdict judge_cpus(const DeviceFacts& d) {
+  constexpr const char* kWhat = "cpus";
+  const std::string found = text(d.cpus, " of the node's ", counted(d.cpus_of_node, "CPU"), ", on ",
+                                 counted(d.cores, "core"));
+  if (d.cores == 1 && d.cpus < d.cpus_of_node)
+    return warn(
+        kWhat, found + ": all workers here would share it",
+        "Slurm: --cpus-per-task N, of sbatch and of srun, or srun --cpu-bind=none; else see "
+        "taskset and the container's CPUs");
+  return ok(kWhat, found);
+}
+
+// Why a worker would not compute on the GPUs that are here; nothing where it does.
+std::optional<Verdict> judge_build(const DeviceFacts& d, const ComputeFacts& c, int64_t gpus,
+                                   const std::string& found) {
+  constexpr const char* kWhat = "devices";
+  if (c.error.empty() && !c.cuda_build)
+    return warn(kWhat, found + "; this build computes on the CPU",
+                "build with -DLOCKSTEP_CUDA=ON (docs/CUDA.md)");
+  if (c.cuda_devices >= gpus) return std::nullopt;
+  const std::string driver = d.gpus.empty() ? "" : d.gpus.front().driver;
+  const int64_t major = parse_number(driver.substr(0, driver.find('.'))).value_or(kOldestDriver);
+  if (major < kOldestDriver)
+    return warn(kWhat,
+                text(found, ", which is older than ", kOldestDriver, ": LibTorch sees ",
+                     counted(c.cuda_devices, "GPU")),
+                text("CUDA 13 needs driver ", kOldestDriver, " or newer, or NVIDIA's cuda-compat"));
+  if (c.error.empty())
+    return warn(kWhat, text(found, "; LibTorch sees ", c.cuda_devices),
+                "look at CUDA_VISIBLE_DEVICES and at the driver's version");
+  return std::nullopt;
+}
+
 Verdict judge_devices(const DeviceFacts& d, const ComputeFacts& c, const NodeNeeds& needs) {
   constexpr const char* kWhat = "devices";
-  const std::string cpus = counted(d.cpus, "CPU");
-  if (d.gpus_of_kernel == 0 && d.gpus.empty()) return ok(kWhat, cpus + ", no GPU");
-  if (!d.has_nvidia_smi)
-    return warn(kWhat, text(counted(d.gpus_of_kernel, "GPU"), " in /proc, no nvidia-smi"),
-                "put nvidia-smi on the PATH to have their memory and errors checked");
+  if (d.gpus_of_kernel == 0 && d.gpus.empty())
+    return ok(kWhat, counted(d.cpus, "CPU") + ", no GPU");
+  if (!d.has_nvidia_smi) {
+    const std::string found = text(counted(d.gpus_of_kernel, "GPU"), " in /proc, no nvidia-smi");
+    return judge_build(d, c, d.gpus_of_kernel, found)
+        .value_or(warn(kWhat, found,
+                       "put nvidia-smi on the PATH to have their memory and errors checked"));
+  }
   if (!d.nvidia_smi_error.empty())
     return bad(kWhat, text(counted(d.gpus_of_kernel, "GPU"), " in /proc; ", d.nvidia_smi_error),
                "the driver does not answer: take this node out and have it reset");
@@ -55,15 +94,10 @@ Verdict judge_devices(const DeviceFacts& d, const ComputeFacts& c, const NodeNee
                       " and a GPU has ", size_text(gpu.memory_bytes)),
                  "see `lockstep plan CONFIG --device-memory` for what fits");
   }
+  if (auto idle = judge_build(d, c, count, found)) return std::move(*idle);
   if (needs.ranks > count)
     return warn(kWhat, text(found, " for ", counted(needs.ranks, "rank")),
                 "ranks that share a GPU are slow; lower --nproc-per-node");
-  if (c.error.empty() && !c.cuda_build)
-    return warn(kWhat, found + "; this build computes on the CPU",
-                "build with -DLOCKSTEP_CUDA=ON (docs/CUDA.md)");
-  if (c.error.empty() && c.cuda_devices < count)
-    return warn(kWhat, text(found, "; LibTorch sees ", c.cuda_devices),
-                "look at CUDA_VISIBLE_DEVICES and at the driver's version");
   return ok(kWhat, found);
 }
 
@@ -203,6 +237,7 @@ const char* level_name(Level level) {
 
 std::vector<Verdict> judge(const NodeFacts& facts, const NodeNeeds& needs) {
   return {judge_devices(facts.devices, facts.compute, needs),
+          judge_cpus(facts.devices),
           judge_compute(facts.compute),
           judge_memory(facts.memory, needs),
           judge_shared_memory(facts, needs),

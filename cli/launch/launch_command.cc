@@ -265,6 +265,15 @@ int show_dry_run(const std::string& command, const std::vector<std::string>& arg
   return whole ? launcher::kExitDone : launcher::kExitConfig;
 }
 
+// The worker; one for GPUs where Slurm has given this step some. (A whole node's GPUs are the job's
+// even if nobody asked for them, but not its steps'.)
+Result<std::filesystem::path> program_for(const Environment& environment) {
+  LOCKSTEP_TRY(const auto worker, worker_program());
+  if (!variable(environment, "SLURM_STEP_GPUS").empty())
+    LOCKSTEP_RETURN_IF_ERROR(require_gpu_worker(worker));
+  return worker;
+}
+
 int run(const std::string& command, const std::vector<std::string>& arguments, bool restart) {
   const auto config = read_config(arguments, command);
   if (!config) {
@@ -282,7 +291,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     log_error(usable.error().message);
     return launcher::kExitConfig;
   }
-  const auto program = worker_program();
+  const auto program = program_for(worker.environment);
   if (!program) {
     log_error(program.error().message);
     return launcher::kExitConfig;

@@ -4,9 +4,15 @@
 
 #include "base/file_system.h"
 #include "base/text.h"
+#include "launcher/host/pipe.h"
 #include "launcher/host/process.h"
 
 namespace lockstep::cli {
+namespace {
+
+constexpr int64_t kVersionTimeoutMs = 120'000;  // LibTorch from a slow folder
+
+}  // namespace
 
 Result<std::filesystem::path> worker_program() {
   const char* const given = std::getenv("LOCKSTEP_WORKER");
@@ -20,6 +26,21 @@ Result<std::filesystem::path> worker_program() {
                                      given != nullptr ? ", which LOCKSTEP_WORKER names"
                                                       : ": this build has no Torch parts")};
   return worker;
+}
+
+Result<void> require_gpu_worker(const std::filesystem::path& worker) {
+  const auto said = launcher::run_program(worker, {"--version"}, "", kVersionTimeoutMs);
+  if (!said) return Error{Code::kConfig, said.error().message};
+  std::string line = said.value().standard_output;
+  if (line.ends_with('\n')) line.pop_back();
+  if (said.value().exit_status != 0)
+    return Error{Code::kConfig, text(worker.string(), " --version ended with status ",
+                                     said.value().exit_status, ": it does not start here")};
+  if (line.ends_with(" with CUDA")) return {};
+  return Error{Code::kConfig, text("GPUs are asked for, and ", worker.string(),
+                                   " computes on the CPU alone (\"", line,
+                                   "\"). Take a lockstep that is built with CUDA (docs/CUDA.md; "
+                                   "LOCKSTEP names it for batch scripts), or ask for no GPUs")};
 }
 
 std::filesystem::path entry_program() {

@@ -13,6 +13,10 @@ namespace lockstep::cli {
 // there is none; LOCKSTEP_NO_WORKER, where it is set, is the reason.
 Result<std::filesystem::path> worker_program();
 
+// `worker` computes on GPUs, as its --version says; a job that has GPUs would leave them idle
+// otherwise. Errors: kConfig: it does not, or it does not start.
+Result<void> require_gpu_worker(const std::filesystem::path& worker);
+
 // What a person or a batch script runs to come here again: LOCKSTEP_ENTRY, else this program.
 std::filesystem::path entry_program();
 

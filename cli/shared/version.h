@@ -9,7 +9,8 @@ namespace lockstep::cli {
 extern const char* const kVersion;  // "0.1.0"
 
 // One line: the program's name, the version, the commit (with "+" where files differed from it;
-// "unknown" outside of a repository), and the LibTorch that lockstep-worker is linked with.
+// "unknown" outside of a repository), and the LibTorch that lockstep-worker is linked with, "with
+// CUDA" where it computes on GPUs.
 std::string version_line(const char* program);
 
 }  // namespace lockstep::cli

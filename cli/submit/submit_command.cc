@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/file_system.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -14,23 +15,29 @@
 #include "launcher/host/pipe.h"
 #include "launcher/host/process.h"
 #include "launcher/slurm/batch_script.h"
+#include "launcher/slurm/node_cpus.h"
 
 namespace lockstep::cli {
 namespace {
 
-constexpr int64_t kSbatchTimeoutMs = 60'000;
+constexpr int64_t kSbatchTimeoutMs = 60'000, kSinfoTimeoutMs = 20'000;
 
 constexpr const char* kHelp =
-    R"(lockstep submit CONFIG.toml [--nodes N] [sbatch option]… [--section.key value]…
+    R"(lockstep submit CONFIG.toml [-N NODES] [sbatch option]… [--section.key value]…
 
 Writes a batch script for the run, shows it, and submits it: one agent a node (`lockstep launch
 --nnodes`), recovery inside the allocation, output in logs/<job name>/. The job is submitted with
---no-requeue --no-kill unless --requeue is given; docs/SLURM.md tells what follows from that.
+--no-requeue --no-kill unless --requeue is given; docs/SLURM.md tells what follows from that. The
+task of a node gets all its CPUs, or the part that goes with its GPUs, as sinfo tells, unless
+--cpus-per-task or --exclusive is given. A job with GPUs needs a lockstep-worker with CUDA.
 
   --dry-run       shows the script; writes and submits nothing
   --min-nodes N   goes on with as few nodes as this when some are lost (1)
+  --gpus N        of all nodes together, as many on each
+  --check-gpus    alone: does the worker have CUDA? (sbatch_files/submit asks)
 
-Passed on to sbatch, as --name value or --name=value:
+Passed on to sbatch, or to srun (--environment, --container-…), as --name value or --name=value, or
+-A, -N, -p, -t:
 )";
 
 constexpr const char* kExamples = R"(
@@ -39,7 +46,8 @@ for is --launcher.requeue auto|never|force.)
 
 Examples:
   lockstep submit examples/demo.toml --nodes 4 --gpus-per-node 4 --time 24:00:00
-  lockstep submit my.toml --nodes 8 --min-nodes 6 --account project --training.steps 5000
+  lockstep submit my.toml -N 8 --min-nodes 6 -A project -p normal --gpus 32 --hint nomultithread
+  lockstep submit my.toml -N 2 --gpus 8 --container-image site/lockstep:0.1.0
   lockstep submit my.toml --nodes 2 --requeue --dry-run
 )";
 
@@ -50,12 +58,44 @@ std::string as_job_name(std::string name) {
   return name;
 }
 
+Result<void> check_gpus() {
+  LOCKSTEP_TRY(const auto worker, worker_program());
+  return require_gpu_worker(worker);
+}
+
+// Without a word Slurm gives a task one CPU, and all workers of the node would share it.
+Result<void> ask_for_cpus(launcher::slurm::SubmitWords& words) {
+  if (words.has("cpus-per-task") || words.has("exclusive")) return {};
+  const launcher::slurm::NodeShare share{
+      .partitions =
+          words.sbatch_value("partition", variable(own_environment(), "SBATCH_PARTITION")),
+      .gpus = words.gpus_per_node(),
+      .one_a_core = words.sbatch_value("hint", "") == "nomultithread"};
+  const auto lines = launcher::run_program(
+      "sinfo", {"--noheader", text("--format=", launcher::slurm::kSinfoFormat)}, "",
+      kSinfoTimeoutMs);
+  const auto cpus =
+      lines ? launcher::slurm::cpus_of_share(lines.value().standard_output, share) : lines.error();
+  if (!cpus)
+    return Error{Code::kConfig,
+                 text(cpus.error().message, ". How many CPUs shall the workers of a node have? ",
+                      "--cpus-per-task N says it, or --exclusive: whole nodes")};
+  words.sbatch.emplace_back("cpus-per-task", std::to_string(cpus.value()));
+  return {};
+}
+
 Result<int> submit(const std::vector<std::string>& arguments) {
   launcher::slurm::BatchScript script;
   LOCKSTEP_TRY(script.words, launcher::slurm::split_words(arguments));
   LOCKSTEP_TRY(const Config config, read_config(script.words.launch, "submit"));
+  LOCKSTEP_RETURN_IF_ERROR(ask_for_cpus(script.words));
+  // What a container has is asked there, by the agents.
+  const bool has_image = script.words.has("container-image");
+  const bool is_here = !has_image && !script.words.has("environment");
+  if (script.words.gpus_per_node() > 0 && is_here && !script.words.dry_run)
+    LOCKSTEP_RETURN_IF_ERROR(check_gpus());
   script.job_name = as_job_name(script.words.sbatch_value("job-name", config.job.name));
-  script.program = entry_program();
+  script.program = has_image ? "lockstep" : entry_program();
   script.functions = kBatchFunctions;
   const std::string contents = launcher::slurm::batch_script_text(script);
   std::cout << contents << std::flush;
@@ -81,6 +121,11 @@ int submit_command(int argc, char** argv) {
     if (argument != "--help" && argument != "-h") continue;
     std::cout << kHelp << launcher::slurm::sbatch_help() << kExamples;
     return launcher::kExitDone;
+  }
+  if (arguments == std::vector<std::string>{"--check-gpus"}) {
+    const auto checked = check_gpus();
+    if (!checked) log_error(checked.error().message);
+    return checked ? launcher::kExitDone : launcher::kExitConfig;
   }
   const auto submitted = submit(arguments);
   if (submitted) return submitted.value();

@@ -7,24 +7,60 @@
 
 #include "base/number.h"
 #include "base/text.h"
+#include "launcher/slurm/node_cpus.h"
 
 namespace lockstep::launcher::slurm {
 namespace {
 
 constexpr std::string_view kWithValue[] = {
-    "account", "begin",         "comment", "constraint", "cpus-per-task", "dependency",
-    "exclude", "gpus-per-node", "gres",    "job-name",   "mail-type",     "mail-user",
-    "mem",     "nodelist",      "nodes",   "output",     "partition",     "qos",
-    "signal",  "reservation",   "time",    "open-mode",  "array"};
+    "account",   "begin",     "comment",       "constraint", "cpus-per-task", "dependency",
+    "exclude",   "gpus",      "gpus-per-node", "gres",       "hint",          "job-name",
+    "mail-type", "mail-user", "mem",           "nodelist",   "nodes",         "output",
+    "partition", "qos",       "signal",        "time",       "open-mode",     "reservation",
+    "array",     "uenv"};
+// Of srun: the batch script itself stays outside, where Slurm's commands are.
+constexpr std::string_view kOfContainer[] = {"environment", "container-image", "container-mounts"};
+constexpr std::pair<char, std::string_view> kShort[] = {
+    {'A', "account"}, {'N', "nodes"}, {'p', "partition"}, {'t', "time"}};
 constexpr std::string_view kFlags[] = {"requeue", "no-requeue", "no-kill", "exclusive"};
 
 bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-bool has(const SubmitWords& words, std::string_view name) {
-  return std::any_of(words.sbatch.begin(), words.sbatch.end(),
+bool has_option(const std::vector<SubmitWords::Option>& options, std::string_view name) {
+  return std::any_of(options.begin(), options.end(),
                      [&](const auto& option) { return option.first == name; });
+}
+
+// "-N4" -> "--nodes=4", "-N" -> "--nodes".
+std::string long_form(const std::string& word) {
+  if (word.size() < 2 || word[0] != '-') return word;
+  for (const auto& [letter, name] : kShort)
+    if (word[1] == letter) return text("--", name, word.size() > 2 ? "=" : "", word.substr(2));
+  return word;
+}
+
+Result<void> spread_gpus(SubmitWords& words) {
+  const auto all = std::find_if(words.sbatch.begin(), words.sbatch.end(),
+                                [](const auto& option) { return option.first == "gpus"; });
+  if (all == words.sbatch.end()) return {};
+  const std::string nodes = words.sbatch_value("nodes", "1"), count = all->second;
+  const int64_t over = parse_number(nodes).value_or(0), gpus = gpus_of_count(count);
+  const bool even = over > 0 && gpus % over == 0 && count.find(',') == std::string::npos;
+  if (!even || has_option(words.sbatch, "gpus-per-node"))
+    return Error{Code::kConfig, text("--gpus ", count, " of ", nodes,
+                                     " nodes: say how many each has, by --gpus-per-node alone")};
+  const size_t type = count.rfind(':') + 1;  // "a100:8"
+  *all = {"gpus-per-node", text(count.substr(0, type), gpus / over)};
+  return {};
+}
+
+// What sbatch_files/common.sh calls it: "container-image" -> "LOCKSTEP_CONTAINER_IMAGE".
+std::string variable_of(const std::string& option) {
+  std::string name = "LOCKSTEP_";
+  for (const char c : option) name += c == '-' ? '_' : static_cast<char>(c - 'a' + 'A');
+  return name;
 }
 
 // As a word of an #SBATCH line, whose rules are Slurm's own (src/sbatch/opt.c), not a shell's:
@@ -47,11 +83,21 @@ std::string SubmitWords::sbatch_value(std::string_view name, const std::string& 
   return otherwise;
 }
 
+bool SubmitWords::has(std::string_view name) const {
+  return has_option(sbatch, name) || has_option(container, name);
+}
+
+int64_t SubmitWords::gpus_per_node() const {
+  return std::max(gpus_of_count(sbatch_value("gpus-per-node", "")),
+                  gpus_of_gres(sbatch_value("gres", "")));
+}
+
 std::string sbatch_help() {
   constexpr size_t kColumns = 90;
   std::string out, line = " ";
   for (const auto names :
-       {std::span<const std::string_view>(kWithValue), std::span<const std::string_view>(kFlags)})
+       {std::span<const std::string_view>(kWithValue), std::span<const std::string_view>(kFlags),
+        std::span<const std::string_view>(kOfContainer)})
     for (const std::string_view name : names) {
       if (line.size() + name.size() > kColumns) out += std::exchange(line, " ") + "\n";
       line += text(" --", name);
@@ -62,10 +108,11 @@ std::string sbatch_help() {
 Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
   SubmitWords words;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& word = arguments[i];
+    const std::string word = long_form(arguments[i]);
     const size_t equals = word.find('=');
     const std::string name = word.starts_with("--") ? word.substr(2, equals - 2) : "";
-    const bool takes_value = is_one_of(kWithValue, name) || name == "min-nodes";
+    const bool of_container = is_one_of(kOfContainer, name);
+    const bool takes_value = is_one_of(kWithValue, name) || of_container || name == "min-nodes";
     if (name == "dry-run") {
       words.dry_run = true;
     } else if (is_one_of(kFlags, name)) {
@@ -78,7 +125,7 @@ Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
       const std::string value =
           equals != std::string::npos ? word.substr(equals + 1) : arguments[++i];
       if (name != "min-nodes") {
-        words.sbatch.emplace_back(name, value);
+        (of_container ? words.container : words.sbatch).emplace_back(name, value);
       } else if (words.min_nodes = parse_number(value).value_or(0); words.min_nodes < 1) {
         return Error{Code::kConfig, text("--min-nodes ", value, ": give a number of nodes")};
       }
@@ -91,6 +138,7 @@ Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
   if (std::atoll(nodes.c_str() + nodes.rfind('-') + 1) < words.min_nodes)  // 4, or 2-4
     return Error{Code::kConfig,
                  text("--min-nodes ", words.min_nodes, ": the job has ", nodes, " (--nodes)")};
+  LOCKSTEP_RETURN_IF_ERROR(spread_gpus(words));
   return words;
 }
 
@@ -98,7 +146,7 @@ std::string batch_script_text(const BatchScript& script) {
   const SubmitWords& words = script.words;
   std::vector<std::pair<std::string, std::string>> options = words.sbatch;
   const auto unless_said = [&](const std::string& name, const std::string& value) {
-    if (!has(words, name)) options.emplace_back(name, value);
+    if (!words.has(name)) options.emplace_back(name, value);
   };
   unless_said("job-name", script.job_name);
   unless_said("nodes", "1");
@@ -106,7 +154,7 @@ std::string batch_script_text(const BatchScript& script) {
   unless_said("open-mode", "append");
   unless_said("signal", "USR1@120");
   unless_said("no-kill", "");
-  if (!has(words, "requeue")) unless_said("no-requeue", "");
+  if (!words.has("requeue")) unless_said("no-requeue", "");
   options.emplace_back("ntasks-per-node", "1");
 
   std::string out =
@@ -115,8 +163,11 @@ std::string batch_script_text(const BatchScript& script) {
     const bool has_value = !value.empty() || is_one_of(kWithValue, name);
     out += text("#SBATCH --", name, has_value ? "=" : "", header_word(value), "\n");
   }
-  out += text("\nLOCKSTEP=\"${LOCKSTEP:-", script.program.string(),
-              "}\"\nMIN_NODES=", words.min_nodes, "\n\n", script.functions, "\nlaunch");
+  out += text("\n[[ -n ${LOCKSTEP:-} ]] || LOCKSTEP=", shell_quoted(script.program.string()),
+              "\nMIN_NODES=", words.min_nodes, "\n");
+  for (const auto& [name, value] : words.container)
+    out += text(variable_of(name), "=", shell_quoted(value), "\n");
+  out += text("\n", script.functions, "\nlaunch");
   for (const std::string& word : words.launch) out += " " + shell_quoted(word);
   return out + "\n";
 }

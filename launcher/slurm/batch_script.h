@@ -14,21 +14,27 @@
 namespace lockstep::launcher::slurm {
 
 struct SubmitWords {
-  std::vector<std::pair<std::string, std::string>> sbatch;  // name, value; "" for a flag
-  std::vector<std::string> launch;                          // all others, in their order
+  using Option = std::pair<std::string, std::string>;  // name, value; "" for a flag
+  std::vector<Option> sbatch;
+  std::vector<Option> container;    // of each step: srun's
+  std::vector<std::string> launch;  // all others, in their order
   int64_t min_nodes = 1;
   bool dry_run = false;
 
   std::string sbatch_value(std::string_view name, const std::string& otherwise) const;
+  bool has(std::string_view name) const;  // of sbatch's or of the container's
+  int64_t gpus_per_node() const;          // that are asked for
 };
-// Takes out what is sbatch's (sbatch_help) and --dry-run, --min-nodes N.
-// Errors: kConfig, for an option without its value, or with one that has several lines.
+// Takes out what is sbatch's and srun's (sbatch_help) and --dry-run, --min-nodes N. --gpus becomes
+// --gpus-per-node: steps inherit it, and could not have as many any more when a node was lost.
+// Errors: kConfig, for an option without its value, or with one that has several lines; for GPUs
+// that the nodes cannot share evenly.
 Result<SubmitWords> split_words(const std::vector<std::string>& arguments);
 std::string sbatch_help();  // the options that are passed on, in lines
 
 struct BatchScript {
   std::string job_name;
-  std::filesystem::path program;  // lockstep
+  std::filesystem::path program;  // lockstep, as the nodes find it
   std::string functions;          // sbatch_files/common.sh
   SubmitWords words;
 };

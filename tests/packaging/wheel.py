@@ -192,8 +192,8 @@ def with_torch(test, installed):
         found = installed.curve_of(test, "installed", 1, LD_LIBRARY_PATH=str(foreign))
         check_same(whole_curve(reference, STEPS), found, "the wheel and the build")
     with test.case("batch scripts run the script of this Python"):
-        printed = installed.run("submit", test.config, "--nodes=2", "--dry-run")
-        check(f'LOCKSTEP="${{LOCKSTEP:-{installed.lockstep}}}"' in printed, printed[:600])
+        printed = installed.run("submit", test.config, "--exclusive", "--dry-run")
+        check(f"|| LOCKSTEP={installed.lockstep}\n" in printed, printed[:600])
     with test.case("`lockstep demo` is tools/demo"):
         printed = installed.run("demo", "/nonexistent/text", status=EXIT_CONFIG)
         check("1. Text to tokens" in printed and "/nonexistent/text" in printed, printed)

@@ -1,8 +1,9 @@
 """sbatch_files/common.sh and submit with programs in Slurm's place: which status a job gets when
-its tasks end with several, when it is launched again, and what agents are told of --no-kill. Needs
-no Slurm."""
+its tasks end with several, when it is launched again, what agents are told of --no-kill, which CPUs
+and containers steps get, and which program runs. Needs no Slurm."""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,10 @@ exit "$status"
 SLEEP = """#!/bin/bash
 echo "sleep $*" >>"$HERE/asked"
 """
+PROGRAM = """#!/bin/bash
+echo "$0 $*" >>"$HERE/asked"
+exit "${HAS_NO_CUDA:-0}"
+"""
 JOB = f"""#!/bin/bash
 HEADER
 source {FILES}/common.sh
@@ -41,15 +46,29 @@ class Stub:
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
         programs = {"srun": SRUN, "sleep": SLEEP, "squeue": "#!/bin/bash\necho 2\n",
-                    "sbatch": '#!/bin/bash\necho "sbatch $*"\n'}
+                    "sbatch": '#!/bin/bash\necho "sbatch $*"\n', "lockstep": PROGRAM}
         for name, text in programs.items():
-            (self.folder / name).write_text(text)
-            (self.folder / name).chmod(0o755)
+            self.add_program(name, text)
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith(("SLURM", "SBATCH", "LOCKSTEP"))}
         self.environment |= {"PATH": f"{folder}:{os.environ['PATH']}", "HERE": str(folder),
                              "LOCKSTEP": "lockstep", "SLURM_JOB_ID": "7",
                              "SLURM_JOB_NUM_NODES": "2", "SLURMD_NODENAME": "node1"}
+
+    def add_program(self, path, text):
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+        return file
+
+    def step(self, **environment):
+        """The words of the step that a job with this environment runs, and what it says."""
+        (self.folder / "ends").write_text("0\n")
+        (self.folder / "asked").write_text("")
+        (self.folder / "job.sh").write_text(JOB.replace("HEADER", ""))
+        done = self.bash("job.sh", **environment)
+        return (self.folder / "asked").read_text().split(" bash -c ")[0].split(), done.stderr
 
     def bash(self, path, *words, **environment):
         return subprocess.run(["bash", str(path), *words], cwd=self.folder, check=False, text=True,
@@ -143,7 +162,86 @@ def submitted(stub):
         check(stub.believes("\n".join(header)) == expected, name, words, environment, header)
 
 
-for case in (statuses, not_started, no_kill, submitted):
+def cpus(stub):
+    words, told = stub.step(SLURM_CPUS_PER_TASK="16", SLURM_CPUS_ON_NODE="64")
+    check("--cpus-per-task=16" in words and not told, words, told)
+    words, told = stub.step(SLURM_CPUS_ON_NODE="64", SLURM_GPUS_ON_NODE="4")
+    check("--cpu-bind=none" in words and not told, words, told)
+    check(not any(word.startswith("--cpus-per-task") for word in words), words)
+    for environment in ({"SLURM_CPUS_ON_NODE": "1", "SLURM_GPUS_ON_NODE": "4"},
+                        {"SLURM_CPUS_PER_TASK": "1", "NPROC_PER_NODE": "4,2"}):
+        told = stub.step(**environment)[1]
+        check("1 CPUs for 4 workers of a node: ask for more" in told, environment, told)
+
+
+def containers(stub):
+    check("--container" not in " ".join(stub.step()[0]), stub.step())
+    words = stub.step(LOCKSTEP_CONTAINER_IMAGE="site/lockstep:1")[0]
+    check({"--container-image=site/lockstep:1", f"--container-workdir={stub.folder}",
+           f"--container-mounts={stub.folder}:{stub.folder}"} <= set(words), words)
+    words = stub.step(LOCKSTEP_CONTAINER_IMAGE="i", LOCKSTEP_CONTAINER_MOUNTS="/data:/data")[0]
+    check("--container-mounts=/data:/data" in words, words)
+    check("--environment=lockstep" in stub.step(LOCKSTEP_ENVIRONMENT="lockstep")[0], words)
+
+
+def programs(stub):
+    """Which program settings.sh finds: of the copy of sbatch_files in a tree, or in a wheel."""
+    def found(files, **environment):
+        shutil.copytree(FILES, stub.folder / files, dirs_exist_ok=True)
+        (stub.folder / "ask.sh").write_text(f'source {stub.folder / files}/settings.sh\n'
+                                            'echo "$LOCKSTEP"\n')
+        return stub.bash("ask.sh", **environment).stdout.strip()
+
+    without = {"PATH": os.defpath}
+    of_path = str(stub.folder / "lockstep")
+    check(found("tree/sbatch_files", LOCKSTEP="/its/own") == "/its/own", "LOCKSTEP")
+    check(found("tree/sbatch_files", LOCKSTEP="") == of_path, "PATH")
+    check(found("tree/sbatch_files", LOCKSTEP="", **without) == "lockstep", "nothing")
+    for files, places in (
+            ("tree/sbatch_files", ("tree/build/release/bin", "tree/build/cuda/bin", "tree/bin")),
+            ("venv/lib/python3.11/site-packages/lockstep_trainer/share/sbatch_files",
+             ("venv/bin",))):
+        for place in places:
+            (stub.folder / files).mkdir(parents=True, exist_ok=True)
+            program = stub.add_program(f"{place}/lockstep", PROGRAM)
+            got = found(files, LOCKSTEP="", **without)
+            check(os.path.normpath(got) == str(program), files, got)
+            check(found(files, LOCKSTEP="") == of_path, "PATH comes first")
+    check(found("tree/sbatch_files", LOCKSTEP="", LOCKSTEP_CONTAINER_IMAGE="i") == "lockstep",
+          "the program of an image is its own")
+
+
+def gpus(stub):
+    def submits(script, *words, **environment):
+        (stub.folder / "asked").write_text("")
+        done = stub.bash(FILES / "submit", script, *words, **environment)
+        asked = "submit --check-gpus" in (stub.folder / "asked").read_text()
+        return asked, done.returncode, done.stdout.startswith("sbatch ")
+
+    for script, words, expected in (("multi_node", [], True), ("single_gpu", [], True),
+                                    ("largest_model", [], False),
+                                    ("largest_model", ["--gpus", "4"], True),
+                                    ("largest_model", ["--gres=lscratch:1,gpu:2"], True),
+                                    ("largest_model", ["-G4"], True),
+                                    ("ddp", ["--gpus-per-node=0"], False)):
+        check(submits(script, *words) == (expected, 0, True), script, words)
+    check(submits("ddp", HAS_NO_CUDA="64") == (True, 64, False), "no CUDA")
+    for name in ("LOCKSTEP_ENVIRONMENT", "LOCKSTEP_CONTAINER_IMAGE"):
+        check(submits("ddp", HAS_NO_CUDA="64", **{name: "e"}) == (False, 0, True), name)
+    done = stub.bash(FILES / "submit", "ddp", LOCKSTEP="/nowhere/lockstep")
+    check(done.returncode == 64 and "no program /nowhere/lockstep: set LOCKSTEP" in done.stderr,
+          done)
+
+
+def headers(stub):
+    """No script leaves the CPUs of its task to Slurm, which would give one."""
+    for script in sorted(FILES.glob("*.sbatch")):
+        header = [line for line in script.read_text().splitlines() if line.startswith("#SBATCH")]
+        said = "#SBATCH --exclusive" in header or any("--cpus-per-task=" in line for line in header)
+        check(said, script, header)
+
+
+for case in (statuses, not_started, no_kill, submitted, cpus, containers, programs, gpus, headers):
     with tempfile.TemporaryDirectory(prefix="lockstep_stub_") as made:
         case(Stub(made))
     print(f"ok     {case.__name__}", flush=True)

@@ -2,6 +2,7 @@
 nodes with a tiny model on CPUs; `lockstep submit` as well."""
 import concurrent.futures
 import json
+import subprocess
 
 import lab
 from lockstep_run import (SOURCE_DIR, TINY, Test, check, check_same, curve, metrics, program,
@@ -19,10 +20,38 @@ class Files:
     def __init__(self, cluster, test):
         self.cluster, self.test = cluster, test
         self.environment = job_environment(cluster, test) | {"MY_USER": "somebody"}
+        self.without_cuda = self.environment
+        self.environment = self.environment | {"LOCKSTEP_WORKER": self.worker_that_says_cuda()}
         self.home = test.folder / "jobs"
         self.home.mkdir()
         self.tested = set()
         self.quick = curve(test.train("quick", 1, QUICK))
+
+    def worker_that_says_cuda(self):
+        """The scripts ask for GPUs, and the lab's are made of paper."""
+        path = self.test.folder / "lockstep-worker"
+        path.write_text('#!/bin/bash\n[[ "$*" != --version ]] || exec echo "LibTorch with CUDA"\n'
+                        f'exec {program("lockstep-worker")} "$@"\n')
+        path.chmod(0o755)
+        return str(path)
+
+    def gpus_without_cuda(self):
+        """Refused before it is submitted; and by the agents, where nobody asked before."""
+        refused = "computes on the CPU alone"
+        home = self.test.folder / "jobs_without_cuda"
+        home.mkdir()
+        done = subprocess.run([SUBMIT, "single_gpu"], cwd=home, env=self.without_cuda,
+                              capture_output=True, text=True, check=False)
+        check(done.returncode == 64 and refused in done.stderr, done)
+        name = "lockstep-single-gpu"
+        written = home / "logs" / name / "single_gpu.sbatch"
+        folder = self.test.folder / "runs" / "without_cuda"
+        there = {"SBATCH_FILES": str(SOURCE_DIR / "sbatch_files")}
+        printed = lab.must("sbatch", written, *run_words(self.test, folder, QUICK), cwd=home,
+                           environment=self.without_cuda | there)
+        job = Job(self.cluster, name, submitted_id(printed), folder, written.parent)
+        job.expect("FAILED", "64:0")
+        job.must_say(refused)
 
     def submit(self, script, *options, keys=None, folder=None, words=None, **environment):
         """The job of a script that the user gave these sbatch options and this environment."""
@@ -121,7 +150,8 @@ class Files:
 def run_all(test, files):
     bodies = [("chained, then resumed", files.chained_then_resumed),
               ("attention x FSDP", files.attention_fsdp), ("loss ablation", files.loss_ablation),
-              ("lockstep submit", files.lockstep_submit), ("largest model", files.largest_model)]
+              ("lockstep submit", files.lockstep_submit), ("largest model", files.largest_model),
+              ("GPUs without CUDA", files.gpus_without_cuda)]
     for script in ("single_gpu", "one_node_fsdp"):
         bodies.append((script, lambda script=script: files.whole_run(script)))
     for script in ("multi_node", "multi_node_requeue", "ddp"):

@@ -13,6 +13,7 @@
 #include "tests/support/eventually.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/temp_dir.h"
+#include "tests/unit/cli/healthy_node.h"
 
 namespace lockstep::cli {
 namespace {
@@ -21,27 +22,6 @@ using testing::Each;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr int64_t kGiB = int64_t{1} << 30;
-
-GpuFacts gpu() { return {"NVIDIA H100", "550.54", 80 * kGiB, 0}; }
-
-// A node with two GPUs on which nothing is wrong.
-NodeFacts healthy() {
-  NodeFacts f;
-  f.node = "gpu001";
-  f.devices = {16, 2, true, "", {gpu(), gpu()}};
-  f.compute = {"", "x", "2.11.0", "2.27.5", 2, 1, true, 50, 700};
-  f.disk = {"/scratch", "", 1000 * kGiB, kGiB / 4, 0.2, 0.1};
-  f.memory = {.available_bytes = 400 * kGiB,
-              .copy_bytes_per_s = 100e9,
-              .snapshot_folder = "/dev/shm",
-              .snapshot_free_bytes = 200 * kGiB,
-              .shm_free_bytes = 200 * kGiB};
-  f.limits = {.open_files = 65536, .open_files_hard = 65536, .locked_bytes = -1};
-  f.network = {"", "eth0", "10.0.0.1"};
-  f.versions = {"0.1.0", "6.1", "2.36", "1.10.8"};
-  return f;
-}
 NodeNeeds two_ranks() {
   return {.ranks = 2,
           .checkpoint_bytes = 100 * kGiB,
@@ -78,10 +58,10 @@ struct Trouble {
   std::function<void(NodeFacts&, NodeNeeds&)> make;
 };
 
-const std::vector<Trouble>& troubles() {
+std::vector<Trouble> troubles_of_devices() {
   using F = NodeFacts;
   using N = NodeNeeds;
-  static const std::vector<Trouble> kTroubles = {
+  return {
       {"NoNvidiaSmi", "devices", Level::kWarn, "2 GPUs in /proc",
        [](F& f, N&) {
          f.devices.has_nvidia_smi = false;
@@ -103,8 +83,31 @@ const std::vector<Trouble>& troubles() {
       {"MoreRanksThanGpus", "devices", Level::kWarn, "for 4 ranks", [](F&, N& n) { n.ranks = 4; }},
       {"BuiltForTheCpu", "devices", Level::kWarn, "computes on the CPU",
        [](F& f, N&) { f.compute.cuda_build = false; }},
+      {"BuiltForTheCpuWithoutNvidiaSmi", "devices", Level::kWarn, "computes on the CPU",
+       [](F& f, N& n) {
+         f.devices.has_nvidia_smi = f.compute.cuda_build = false;
+         f.devices.gpus.clear();
+         n.ranks = 4;
+       }},
+      {"DriverIsTooOld", "devices", Level::kWarn, "older than 580: LibTorch sees 0 GPUs",
+       [](F& f, N&) {
+         f.devices.gpus[0].driver = f.devices.gpus[1].driver = "550.54.15";
+         f.compute.cuda_devices = 0;
+       }},
+      {"BoundToOneCore", "cpus", Level::kWarn, "2 of the node's 64 CPUs, on 1 core",
+       [](F& f, N&) {
+         f.devices.cpus = 2;
+         f.devices.cores = 1;
+       }},
       {"LibTorchSeesOne", "devices", Level::kWarn, "LibTorch sees 1",
        [](F& f, N&) { f.compute.cuda_devices = 1; }},
+  };
+}
+
+std::vector<Trouble> troubles_of_the_rest() {
+  using F = NodeFacts;
+  using N = NodeNeeds;
+  return {
       {"NoWorker", "gemm", Level::kBad, "no lockstep-worker",
        [](F& f, N&) { f.compute.error = "no lockstep-worker"; }},
       {"TooLittleMemory", "memory", Level::kBad, "take 500.00 GiB",
@@ -143,7 +146,6 @@ const std::vector<Trouble>& troubles() {
       {"ClockRunsFree", "clock", Level::kWarn, "time service",
        [](F& f, N&) { f.clock_synchronized = false; }},
   };
-  return kTroubles;
 }
 
 class DoctorTrouble : public testing::TestWithParam<Trouble> {};
@@ -169,13 +171,14 @@ TEST_P(DoctorTrouble, IsSaidOnItsLineWithAdvice) {
   const auto json = nlohmann::json::parse(doctor_json(report));
   EXPECT_EQ(json["verdict"], level_name(trouble.level));
 }
-INSTANTIATE_TEST_SUITE_P(All, DoctorTrouble, testing::ValuesIn(troubles()),
-                         [](const auto& trouble) { return std::string(trouble.param.name); });
+std::string name_of(const testing::TestParamInfo<Trouble>& trouble) { return trouble.param.name; }
+INSTANTIATE_TEST_SUITE_P(Devices, DoctorTrouble, testing::ValuesIn(troubles_of_devices()), name_of);
+INSTANTIATE_TEST_SUITE_P(Rest, DoctorTrouble, testing::ValuesIn(troubles_of_the_rest()), name_of);
 
 TEST(Doctor, ANodeWithoutGpusIsFine) {
   NodeFacts f = healthy();
   f.devices = DeviceFacts();
-  f.devices.cpus = 2;
+  f.devices.cpus = f.devices.cores = f.devices.cpus_of_node = 2;
   f.compute.cuda_devices = 0;
   f.compute.cuda_build = false;
   f.compute.nccl = "";
@@ -184,6 +187,12 @@ TEST(Doctor, ANodeWithoutGpusIsFine) {
   needs.ranks = 4;
   for (const Verdict& v : judge(f, needs)) EXPECT_EQ(v.level, Level::kOk) << v.found;
   EXPECT_EQ(verdict(f, {}, "devices").found, "2 CPUs, no GPU");
+}
+
+TEST(Doctor, AnOldDriverUnderWhichLibTorchSeesItsGpusIsFine) {
+  NodeFacts f = healthy();
+  f.devices.gpus[0].driver = "535.1";
+  EXPECT_EQ(verdict(f, two_ranks(), "devices").level, Level::kOk);
 }
 
 TEST(Doctor, NeedsFollowFromTheConfig) {
@@ -285,6 +294,9 @@ TEST(DoctorProbe, ThisNode) {
   options.worker_program = Error{Code::kConfig, "none fits"};
   const NodeFacts facts = probe_node(posix_file_system(), system_clock(), options);
   EXPECT_GT(facts.devices.cpus, 0);
+  EXPECT_GT(facts.devices.cores, 0);
+  EXPECT_LE(facts.devices.cores, facts.devices.cpus);
+  EXPECT_LE(facts.devices.cpus, facts.devices.cpus_of_node);
   EXPECT_EQ(facts.compute.error, "none fits");
   EXPECT_GT(facts.memory.available_bytes, 0);
   EXPECT_GT(facts.memory.copy_bytes_per_s, 0);
@@ -294,93 +306,6 @@ TEST(DoctorProbe, ThisNode) {
   EXPECT_THAT(facts.versions.hdf5, HasSubstr("1."));
   EXPECT_THAT((std::vector{facts.node, facts.versions.kernel, facts.versions.glibc}),
               Each(testing::Not(testing::AnyOf("", "unknown"))));
-}
-
-// Three alike, each of which reaches the others; the first is node 0.
-std::vector<MetNode> three_nodes() {
-  std::vector<MetNode> met;
-  for (int64_t rank = 0; rank < 3; ++rank) {
-    MetNode node{rank, healthy(), {}, {}};
-    node.facts.node = text("gpu00", rank);
-    for (int64_t to = 0; to < 3; ++to)
-      if (to != rank) node.pairs.push_back({to, "", 1e-4, 2e9});
-    if (rank > 0) node.skew = ClockSkew{0.01, 0.02};
-    met.push_back(node);
-  }
-  return met;
-}
-
-TEST(DoctorTogether, NodesThatAreAlikeAreOk) {
-  for (const Verdict& v : judge_together(three_nodes(), 3))
-    EXPECT_EQ(v.level, Level::kOk) << v.what << ": " << v.found;
-}
-
-TEST(DoctorTogether, EachTroubleIsSaid) {
-  struct Case {
-    const char* what;
-    Level level;
-    const char* words;
-    std::function<void(std::vector<MetNode>&)> make;
-  };
-  using Met = std::vector<MetNode>;
-  const Case cases[] = {
-      {"nodes", Level::kBad, "2 of 3 nodes came to the shared folder; not task 1",
-       [](Met& met) { met.erase(met.begin() + 1); }},
-      {"nodes", Level::kWarn, "2 of them are gpu000",
-       [](Met& met) { met[2].facts.node = "gpu000"; }},
-      {"clocks", Level::kWarn, "by 29.900 s at least, seen with an error of 0.100 s (gpu002)",
-       [](Met& met) {
-         met[2].skew = ClockSkew{-30, 0.1};
-       }},
-      {"clocks", Level::kWarn, "error of 12.000 s",
-       [](Met& met) {
-         met[1].skew = ClockSkew{3, 12};
-       }},
-      {"sameness", Level::kWarn, "LibTorch: 2.11.0 on gpu000, 2.10.0 on gpu001",
-       [](Met& met) { met[1].facts.compute.torch = "2.10.0"; }},
-      {"network", Level::kBad, "gpu001 chose its loopback",
-       [](Met& met) { met[1].facts.network.address = "127.0.0.1"; }},
-      {"network", Level::kWarn, "peers will use eth0 ib0, not the same",
-       [](Met& met) { met[1].facts.network.interface = "ib0"; }},
-      {"pairs", Level::kBad, "5 of 6 ways between nodes measured; 1 shut; gpu002 -> gpu000: no",
-       [](Met& met) { met[2].pairs[0].error = "no route to host"; }},
-      {"pairs", Level::kWarn, "slowest 100.0 MB/s (gpu001 -> gpu002), median 2.0 GB/s",
-       [](Met& met) { met[1].pairs[1].bytes_per_s = 1e8; }},
-      {"pairs", Level::kWarn, "0 of 6 ways",
-       [](Met& met) {
-         for (MetNode& node : met) node.pairs.clear();
-       }},
-      {"gemm", Level::kWarn, "slowest: gpu001 at 70 % of the median",
-       [](Met& met) { met[1].facts.compute.fp32_tflops = 35; }},
-      {"disk", Level::kBad, "slowest: gpu002 at 30 % of the median",
-       [](Met& met) { met[2].facts.disk.write_s = 0.9; }},
-  };
-  for (const Case& c : cases) {
-    Met met = three_nodes();
-    c.make(met);
-    for (const Verdict& v : judge_together(met, 3)) {
-      if (v.what != std::string(c.what)) {
-        EXPECT_EQ(v.level, Level::kOk) << v.what << ": " << v.found;
-        continue;
-      }
-      EXPECT_EQ(v.level, c.level) << v.found;
-      EXPECT_THAT(v.found, HasSubstr(c.words));
-      EXPECT_NE(v.advice, "");
-    }
-  }
-}
-
-TEST(DoctorTogether, TheWorstPairsAreNamed) {
-  std::vector<MetNode> met = three_nodes();
-  met[0].pairs[1].round_trip_s = 0.0021;
-  met[2].pairs[0].bytes_per_s = 1.9e9;
-  for (const Verdict& v : judge_together(met, 3)) {
-    EXPECT_EQ(v.level, Level::kOk) << v.what << ": " << v.found;
-    if (v.what != "pairs") continue;
-    EXPECT_EQ(v.found,
-              "6 of 6 ways between nodes measured; slowest 1.9 GB/s (gpu002 -> gpu000), "
-              "median 2.0 GB/s; longest round trip 2.100 ms (gpu000 -> gpu002)");
-  }
 }
 
 TEST(Doctor, OneIsNotSeveral) {

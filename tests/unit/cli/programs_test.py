@@ -36,11 +36,74 @@ def check_workers(folder):
     done = ask(*evaluate[:-1], "x" * 100_000, LOCKSTEP_WORKER=str(worker))
     assert done.returncode == 0 and done.stdout == "the other worker: eval\n", done
 
-    submit = ["submit", config, "--nodes", "2", "--dry-run"]
+    submit = ["submit", config, "--exclusive", "--dry-run"]
     for entry, variables in ((program, {}), ("/env/bin/lockstep",
                                              {"LOCKSTEP_ENTRY": "/env/bin/lockstep"})):
         done = ask(*submit, **variables)
-        assert done.returncode == 0 and f'LOCKSTEP="${{LOCKSTEP:-{entry}}}"' in done.stdout, done
+        assert done.returncode == 0 and f"|| LOCKSTEP={entry}\n" in done.stdout, done
+
+
+def program_of(path, text):
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def check_jobs(folder):
+    """What `lockstep submit` asks Slurm for, and that GPUs need a worker with CUDA."""
+    slurm, config = folder / "slurm", folder / "empty.toml"
+    slurm.mkdir()
+    config.write_text("")
+    program_of(slurm / "sbatch", 'echo "submitted $1"')
+    version = "lockstep-worker 0.1.0, commit unknown, LibTorch 2.11.0"
+    workers = {name: program_of(folder / name, f"echo '{version}{more}'; exit {status}")
+               for name, more, status in (("cpu", "", 0), ("cuda", " with CUDA", 0),
+                                          ("broken", " with CUDA", 127))}
+
+    def ask(*words, worker="cpu", **variables):
+        clean = {name: value for name, value in os.environ.items()
+                 if not name.startswith(("LOCKSTEP", "SLURM", "SBATCH"))}
+        clean |= {"PATH": f"{slurm}:{os.environ['PATH']}", "LOCKSTEP_WORKER": workers[worker]}
+        return subprocess.run([sys.argv[1], *words], env=clean | variables, capture_output=True,
+                              text=True, timeout=60, cwd=folder)
+
+    def shows(said, *words, **variables):
+        done = ask("submit", config, "--dry-run", *words, **variables)
+        assert done.returncode == 0 and f"\n{said}\n" in done.stdout, (said, done)
+        return done.stdout
+
+    def refuses(said, *words, **variables):
+        done = ask(*words, **variables)
+        assert done.returncode == 64 and said in done.stderr, (said, done)
+        assert "submitted" not in done.stdout, done
+
+    program_of(slurm / "sinfo", "exit 1")
+    refuses("--cpus-per-task N says it, or --exclusive", "submit", config, "-N2")
+    shows("#SBATCH --cpus-per-task=7", "-N2", "--cpus-per-task=7")
+    program_of(slurm / "sinfo", "printf 'small|4|1:4:1|(null)\\n"
+                                "normal*|64|2:16:2|gpu:a100:4(S:0-1)\\n'")
+    shows("#SBATCH --cpus-per-task=64", "-N2")
+    shows("#SBATCH --cpus-per-task=16", "--gpus=2", "-N2")
+    shows("#SBATCH --cpus-per-task=32", "--hint=nomultithread")
+    shows("#SBATCH --cpus-per-task=4", "-psmall")
+    shows("#SBATCH --cpus-per-task=4", SBATCH_PARTITION="small")
+    assert "cpus-per-task=" not in shows("#SBATCH --exclusive", "--exclusive").split("\n\n")[0]
+    shows("[[ -n ${LOCKSTEP:-} ]] || LOCKSTEP=lockstep", "--container-image=site/lockstep:1")
+
+    with_gpus = ("submit", config, "--gpus-per-node=4")
+    refuses(f"GPUs are asked for, and {workers['cpu']} computes on the CPU alone", *with_gpus)
+    refuses(f"{workers['broken']} --version ended with status 127", *with_gpus, worker="broken")
+    refuses("computes on the CPU alone", "submit", "--check-gpus")
+    assert ask("submit", "--check-gpus", worker="cuda").returncode == 0
+    for words, worker in ((with_gpus, "cuda"), (with_gpus[:2], "cpu"),
+                          ((*with_gpus, "--environment=e"), "cpu"),
+                          ((*with_gpus, "--container-image=i"), "cpu")):
+        done = ask(*words, worker=worker)
+        assert done.returncode == 0 and "submitted logs/" in done.stdout, done
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    check_jobs(pathlib.Path(scratch).resolve())
 
 
 with tempfile.TemporaryDirectory() as scratch:

@@ -41,7 +41,7 @@ def check_commits(commit_cmake, folder):
 def check_program(program):
     done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60)
     line = (rf"{pathlib.Path(program).name} \d+\.\d+\.\d+, commit (unknown|[0-9a-f]{{12,}}\+?), "
-            r"(LibTorch \d\S+|no LibTorch)\n")
+            r"(LibTorch \d\S+( with CUDA)?|no LibTorch)\n")
     assert done.returncode == 0 and done.stderr == "", done
     assert re.fullmatch(line, done.stdout), done.stdout
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/host/pipe.h"
 #include "launcher/slurm/job.h"
 
 namespace lockstep::launcher::slurm {
@@ -39,6 +40,50 @@ TEST(BatchScript, WordsGoToSbatchOrToTheLaunch) {
   EXPECT_TRUE(split_words({"a.toml", "--min-nodes", "3", "--nodes", "2-4"}));
 }
 
+TEST(BatchScript, ShortOptionsAreSbatchs) {
+  const auto words =
+      split_words({"a.toml", "-N", "4", "-Aproject", "-p", "normal", "-t1:00", "--uenv=prg/24:v1"});
+  ASSERT_TRUE(words);
+  EXPECT_THAT(words.value().sbatch, ElementsAre(Pair("nodes", "4"), Pair("account", "project"),
+                                                Pair("partition", "normal"), Pair("time", "1:00"),
+                                                Pair("uenv", "prg/24:v1")));
+  EXPECT_THAT(words.value().launch, ElementsAre("a.toml"));
+  EXPECT_FALSE(split_words({"a.toml", "-N"}));
+}
+
+TEST(BatchScript, GpusOfAllNodesAreSpreadOverThem) {
+  const auto spread = [](const std::vector<std::string>& arguments) {
+    const auto words = split_words(arguments);
+    return words ? words.value().sbatch_value("gpus-per-node", "none") : words.error().message;
+  };
+  EXPECT_EQ(spread({"--gpus", "8", "-N4"}), "2");
+  EXPECT_EQ(spread({"--gpus=a100:8", "--nodes=2"}), "a100:4");
+  EXPECT_EQ(spread({"--gpus", "3"}), "3");
+  for (const std::vector<std::string>& uneven : {std::vector<std::string>{"--gpus", "6", "-N4"},
+                                                 {"--gpus=8", "-N", "2-4"},
+                                                 {"--gpus=8", "--gpus-per-node=4", "-N2"},
+                                                 {"--gpus=a:2,b:2", "-N2"}})
+    EXPECT_THAT(spread(uneven), HasSubstr("by --gpus-per-node alone"));
+  const auto asked = [](const std::string& word) {
+    return split_words({word}).value().gpus_per_node();
+  };
+  EXPECT_EQ(asked("--gpus-per-node=a100:4"), 4);
+  EXPECT_EQ(asked("--gres=gpu:a100:2,lscratch:10"), 2);
+  EXPECT_EQ(asked("--exclusive"), 0);
+}
+
+TEST(BatchScript, AContainerIsForTheStepsAlone) {
+  const std::string out =
+      batch_script_text(script_of({"a.toml", "--container-image", "site/lockstep:1",
+                                   "--container-mounts=/a b:/a b", "--environment", "lockstep"}));
+  EXPECT_THAT(out, HasSubstr("LOCKSTEP_CONTAINER_IMAGE=site/lockstep:1\n"
+                             "LOCKSTEP_CONTAINER_MOUNTS='/a b:/a b'\n"
+                             "LOCKSTEP_ENVIRONMENT=lockstep\n"));
+  EXPECT_LT(out.find("LOCKSTEP_ENVIRONMENT="), out.find("functions"));
+  for (const char* option : {"#SBATCH --container", "#SBATCH --environment"})
+    EXPECT_THAT(out, Not(HasSubstr(option)));
+}
+
 TEST(BatchScript, SaysWhatKeepsAJobAlive) {
   const std::string out = batch_script_text(script_of({"a.toml", "--nodes=4", "--x", "it's"}));
   EXPECT_TRUE(out.starts_with("#!/bin/bash\n"));
@@ -46,10 +91,22 @@ TEST(BatchScript, SaysWhatKeepsAJobAlive) {
        {"--nodes=4", "--no-requeue", "--no-kill", "--open-mode=append", "--signal=USR1@120",
         "--ntasks-per-node=1", "--job-name=demo", "--output=logs/demo/%x-%j.out"})
     EXPECT_THAT(out, HasSubstr(std::string("#SBATCH ") + line + "\n"));
-  EXPECT_THAT(out, HasSubstr("LOCKSTEP=\"${LOCKSTEP:-/opt/lockstep}\"\nMIN_NODES=1\n"));
+  EXPECT_THAT(out, HasSubstr("|| LOCKSTEP=/opt/lockstep\nMIN_NODES=1\n"));
   EXPECT_THAT(out, HasSubstr("functions\n\nlaunch a.toml --x 'it'\\''s'\n"));
   EXPECT_LT(out.find("#SBATCH"), out.find("functions"));
   EXPECT_EQ(batch_script_path("demo"), "logs/demo/demo.sbatch");
+}
+
+TEST(BatchScript, TheProgramsPathIsOneWordWhateverItHolds) {
+  BatchScript script = script_of({"a.toml"});
+  script.program = "/opt/a b}\"$(touch pwned)`id`'/lockstep";
+  script.functions = "printf %s \"$LOCKSTEP\"; exit";
+  const std::string contents = batch_script_text(script);
+  const auto run = [&](const std::string& first) {
+    return run_program("/bin/bash", {"-c", first + contents}, "", 10'000).value().standard_output;
+  };
+  EXPECT_EQ(run("unset LOCKSTEP\n"), script.program.string());
+  EXPECT_EQ(run("LOCKSTEP='its own'\n"), "its own");
 }
 
 TEST(BatchScript, TheUsersWordReplacesOurs) {
