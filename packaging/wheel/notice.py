@@ -29,7 +29,7 @@ def package_of(file):
         packages, _, path = line.partition(": ")
         if path in (real, real.removeprefix("/usr")):
             return packages.split(":")[0]
-    raise SystemExit(f"build_wheel: no Debian package owns {real}, so nobody knows its licence")
+    raise SystemExit(f"packaging: no Debian package owns {real}, so nobody knows its licence")
 
 
 def version_of(package):
@@ -49,8 +49,9 @@ def licence_in(text):
     return "see the file"
 
 
-def notice(ours, libraries):
-    """(text, {package: copyright file}) for {name: file} of bundled libraries."""
+def parts(libraries):
+    """([(how, package, licence)], {package: copyright file}) of what is not ours: {name: file} of
+    bundled libraries, and what is compiled in."""
     bundled = {name: package_of(file) for name, file in sorted(libraries.items())}
     rows, copyrights = [], {}
     for package, how in [*((package, name) for name, package in bundled.items()),
@@ -59,15 +60,29 @@ def notice(ours, libraries):
         if not licence:
             copyrights[package] = copyright_of(package)
             licence = licence_in(copyrights[package])
-        rows.append((how, f"{package} {version_of(package)}", licence))
+        rows.append((how, package, licence))
+    return rows, copyrights
+
+
+OF_WHEEL = """\
+This wheel also holds what follows, as Debian has it: libraries (*.so.N) in
+lockstep_trainer/lib, unchanged, and code of others inside the programs (headers, static
+libraries), LibTorch's headers among it (BSD-3-Clause; torch comes with its licence, and none of
+its libraries is in this wheel).
+Each package's whole copyright file is licenses/debian/PACKAGE."""
+OF_BUNDLE = """\
+This folder also holds LibTorch's libraries (torch/lib; BSD-3-Clause), those of NVIDIA
+that LibTorch loads (nvidia; the CUDA Toolkit's End User License Agreement), and what follows, as
+Debian has it: libraries (*.so.N) in lib, unchanged, and code of others inside the programs
+(headers, static libraries). Each package's whole copyright file is licenses/debian/PACKAGE."""
+
+
+def notice(ours, libraries, words):
+    """(text, {package: copyright file}) for {name: file} of bundled libraries; words: where."""
+    found, copyrights = parts(libraries)
+    rows = [(how, f"{package} {version_of(package)}", licence) for how, package, licence in found]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     table = "".join(f"  {how:{widths[0]}}  {package:{widths[1]}}  {licence}\n"
                     for how, package, licence in rows)
-    return f"""{ours} is under the Apache License 2.0 (LICENSE).
-
-This wheel also holds what follows, as Debian has it: libraries (*.so.N) in lockstep_trainer/lib,
-unchanged, and code of others inside the programs (headers, static libraries), LibTorch's headers
-among it (BSD-3-Clause; torch comes with its licence, and none of its libraries is in this wheel).
-Each package's whole copyright file is licenses/debian/PACKAGE.
-
-{table}""", copyrights
+    head = f"{ours} is under the Apache License 2.0 (LICENSE)."
+    return f"{head}\n\n{words}\n\n{table}", copyrights
