@@ -15,7 +15,7 @@ target_compile_definitions(lockstep_highway INTERFACE HWY_IS_DEBUG_BUILD=0)  # w
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 find_package(Boost 1.74 CONFIG REQUIRED)  # Asio, Beast: headers only
 find_path(LOCKSTEP_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
-pkg_check_modules(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial)
+pkg_search_module(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5)  # Debian's name, everybody's
 if(NOT hdf5_VERSION MATCHES "^1\\.(10|14)\\.")  # checkpoint/shard_file/file_driver.cc knows these two
   message(FATAL_ERROR "HDF5 ${hdf5_VERSION} is not supported: Lockstep is tested with 1.10 and 1.14")
 endif()
