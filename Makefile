@@ -15,7 +15,7 @@ RUN_CTEST = log=$(BUILD)/ctest.log; \
 RUN_BUILD = cmake --preset $(PRESET) -DCMAKE_MESSAGE_LOG_LEVEL=WARNING; \
 	cmake --build --preset $(PRESET) -j$(JOBS) $(1)
 
-.PHONY: help setup setup-test setup-reference build demo test unit test-reference sanitize lint cuda wheel bundle clean
+.PHONY: help setup setup-test setup-reference build demo test unit test-reference sanitize lint cuda wheel bundle release clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -63,6 +63,10 @@ wheel: setup-test  ## build/wheel: the programs as a Python wheel (docs/INSTALL.
 bundle: setup-test  ## build/bundle: a folder for nodes without internet (WITH="config.toml tokenizer tokens")
 	@$(call RUN_BUILD,--target lockstep lockstep-worker)
 	@packaging/bundle/build_bundle.py $(BUILD)/bin build/bundle $(WITH)
+
+release: setup-test  ## build/dist: the wheel, checked, an SBOM, sums and changes, of a clean commit with a version
+	@$(call RUN_BUILD,--target lockstep lockstep-worker)
+	@packaging/release/build_release.py $(BUILD)/bin build/dist
 
 clean:  ## what was built; downloads stay in .deps
 	rm -rf build

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Makes what a release carries, and refuses what must not be released: build_release.py BIN OUT
+
+BIN: where a build of a clean commit has its programs. OUT, which is replaced, gets
+
+  lockstep_trainer-VERSION-….whl       checked: symbol versions against its tag, auditwheel, size
+  lockstep_trainer-VERSION.cdx.json    SBOM (CycloneDX): all of others that is inside, with licences
+  NOTICE                               the same for people, as in the wheel
+  CHANGES.md                           the version's section of docs/CHANGELOG.md
+  SHA256SUMS
+
+The version is that of project() in CMakeLists.txt, which the programs say; nothing else names it.
+"""
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "packaging/wheel"))
+import build_wheel  # noqa: E402
+from build_wheel import fail  # noqa: E402
+from needs import POLICIES, bundled_libraries, numbers, of_wheel, output_of  # noqa: E402
+from notice import parts, version_of  # noqa: E402
+
+MAX_WHEEL_BYTES = 100_000_000  # without workers for CUDA: PyPI's limit
+CHANGELOG = "docs/CHANGELOG.md"
+
+
+# ---- is this a release? --------------------------------------------------------------------------
+def project_version():
+    return re.search(r"^project\(lockstep VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(),
+                     re.M).group(1)
+
+
+def check_programs(line, version):
+    """`line`: what a program says of itself."""
+    said, commit = re.match(r"\S+ (\S+), commit (\S+),", line).groups()
+    if said != version:
+        fail(f"the programs are of version {said}, and CMakeLists.txt says {version}: build again")
+    if not re.fullmatch(r"[0-9a-f]+", commit):
+        fail(f"the programs say \"commit {commit}\": a release is built from a clean commit")
+
+
+def changes_of(changelog, version):
+    """The section of this version, with its heading."""
+    sections = re.split(r"^(?=## )", changelog, flags=re.M)
+    named = {section.split("\n")[0][3:].split(" ")[0]: section for section in sections[1:]}
+    if named.get("Unreleased", "").partition("\n")[2].strip():
+        fail(f"{CHANGELOG}: \"Unreleased\" is not empty: give the section its version, and "
+             "project() in CMakeLists.txt the same")
+    if version not in named:
+        fail(f"{CHANGELOG} has no section \"## {version}\"")
+    return named[version].rstrip() + "\n"
+
+
+# ---- is the wheel what its name says? ------------------------------------------------------------
+def symbol_faults(files, tag):
+    """What the files need of the system that manylinux_2_N does not allow, as objdump tells."""
+    level = numbers(re.fullmatch(r"manylinux_(\d+_\d+)_x86_64", tag).group(1).replace("_", "."))
+    allowed = {"GLIBC": level}
+    for policy, newest in POLICIES.items():
+        if policy <= level:
+            allowed |= newest
+    faults = set()
+    for file in files:
+        undefined = re.findall(r"\*UND\*.*?\b(GLIBC|GLIBCXX|CXXABI|GCC)_([\d.]+)",
+                               output_of("objdump", "-T", file))
+        faults |= {f"{pathlib.Path(file).name}: {name}_{version}" for name, version in undefined
+                   if numbers(version) > allowed[name]}
+    return sorted(faults)
+
+
+def auditwheel_tag(wheel):
+    """The tag that the symbols allow, as auditwheel says; nothing where it is not installed. (It
+    calls the wheel itself linux_x86_64, for torch's libraries are not in it.)"""
+    if not shutil.which("auditwheel"):
+        return None
+    said = " ".join(output_of("auditwheel", "show", wheel).split())
+    return re.search(r'constrains the platform tag to "([^"]+)"', said).group(1)
+
+
+def check_wheel(wheel):
+    tag = wheel.stem.split("-")[-1]
+    size = wheel.stat().st_size
+    if size > MAX_WHEEL_BYTES:
+        fail(f"{wheel.name} has {size} bytes, and {MAX_WHEEL_BYTES} are allowed")
+    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(wheel) as archive:
+        archive.extractall(scratch)
+        files = [path for path in pathlib.Path(scratch).rglob("*")
+                 if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
+        faults = symbol_faults(files, tag)
+    if faults:
+        fail(f"{wheel.name} needs what its tag does not allow:", *faults)
+    said = auditwheel_tag(wheel)
+    if said not in (None, tag):
+        fail(f"auditwheel says {said} of {wheel.name}")
+    return f"auditwheel says {said}" if said else "auditwheel is not installed, and was not asked"
+
+
+# ---- what is in it -------------------------------------------------------------------------------
+def component(how, package, licence, file):
+    architecture = output_of("dpkg-query", "-W", "-f", "${Architecture}\n", package).split()[0]
+    version = version_of(package)
+    result = {"type": "library", "name": package, "version": version,
+              "licenses": [{"license": {"name": licence}}],
+              "purl": f"pkg:deb/debian/{package}@{urllib.parse.quote(version, safe='')}"
+                      f"?arch={architecture}",
+              "properties": [{"name": "lockstep:how", "value": f"lib/{how}" if file else how}]}
+    if file:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        result["hashes"] = [{"alg": "SHA-256", "content": digest}]
+    return result
+
+
+def sbom(version, minor, libraries):
+    """CycloneDX, for {name: file} of bundled libraries, and what is compiled into the programs."""
+    rows, _ = parts(libraries)
+    components = [component(how, package, licence, libraries.get(how))
+                  for how, package, licence in rows]
+    components.append({"type": "library", "name": "torch", "version": minor,
+                       "licenses": [{"license": {"id": "BSD-3-Clause"}}],
+                       "purl": f"pkg:pypi/torch@{minor}",
+                       "properties": [{"name": "lockstep:how", "value": "headers"}]})
+    return {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
+            "metadata": {"component": {
+                "type": "application", "name": build_wheel.NAME, "version": version,
+                "licenses": [{"license": {"id": "Apache-2.0"}}],
+                "purl": f"pkg:pypi/{build_wheel.NAME}@{version}"}},
+            "components": components}
+
+
+# ---- all of it -----------------------------------------------------------------------------------
+def notice_of(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith("/licenses/NOTICE")]
+        return archive.read(name).decode()
+
+
+def make(bin_folder, out, changes):
+    """Everything in OUT, from programs that may be released with these changes."""
+    partial = out.with_name(out.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        build_wheel.build(bin_folder, partial, pathlib.Path(scratch))
+    [wheel] = partial.glob("*.whl")
+    said = check_wheel(wheel)
+    programs = [bin_folder / "lockstep", bin_folder / "lockstep-worker"]
+    version, minor = build_wheel.what_they_are(*programs)
+    bill = sbom(version, minor, bundled_libraries(programs, of_wheel))
+    name = f"{build_wheel.MODULE}-{version}.cdx.json"
+    (partial / name).write_text(json.dumps(bill, indent=1) + "\n")
+    (partial / "NOTICE").write_text(notice_of(wheel))
+    (partial / "CHANGES.md").write_text(changes)
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+            for path in sorted(partial.iterdir())]
+    (partial / "SHA256SUMS").write_text("".join(sums))
+    shutil.rmtree(out, ignore_errors=True)
+    partial.rename(out)
+    print(f"{out}: {', '.join(path.name for path in sorted(out.iterdir()))}; {said}")
+
+
+def main(arguments):
+    if len(arguments) != 2 or any(word.startswith("-") for word in arguments):
+        print(__doc__)
+        return 64
+    bin_folder, out = (pathlib.Path(word).absolute() for word in arguments)
+    version = project_version()
+    changes = changes_of((ROOT / CHANGELOG).read_text(), version)
+    for name in ("lockstep", "lockstep-worker"):
+        check_programs(output_of(bin_folder / name, "--version"), version)
+    if output_of("git", "-C", ROOT, "status", "--porcelain"):
+        fail("files differ from the commit: a release is built from a clean commit")
+    make(bin_folder, out, changes)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
