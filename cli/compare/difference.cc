@@ -11,11 +11,6 @@ bool same_bits(double a, double b) {
   return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
 
-bool identical(const StepRecord& a, const StepRecord& b) {
-  if (!same_bits(a.loss, b.loss)) return false;
-  return !a.grad_norm || !b.grad_norm || same_bits(*a.grad_norm, *b.grad_norm);
-}
-
 void count_step(const StepRecord& a, const StepRecord& b, Difference& result) {
   if (result.common_steps++ == 0) result.first_step = a.step;
   result.last_step = a.step;
@@ -37,6 +32,11 @@ void count_step(const StepRecord& a, const StepRecord& b, Difference& result) {
 }
 
 }  // namespace
+
+bool identical(const StepRecord& a, const StepRecord& b) {
+  if (!same_bits(a.loss, b.loss)) return false;
+  return !a.grad_norm || !b.grad_norm || same_bits(*a.grad_norm, *b.grad_norm);
+}
 
 Difference difference(const RunLog& reference, const RunLog& run) {
   Difference result;

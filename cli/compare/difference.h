@@ -20,6 +20,8 @@ struct Difference {
 
   bool identical() const { return identical_steps == common_steps; }
 };
+// Loss and, where both have it, gradient norm: the same bits.
+bool identical(const StepRecord& a, const StepRecord& b);
 Difference difference(const RunLog& reference, const RunLog& run);
 
 }  // namespace lockstep::cli

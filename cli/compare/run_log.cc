@@ -54,6 +54,9 @@ Result<StepRecord> parse_record(const json& object) {
   record.tokens = number_or(object, "tokens", 0);
   record.step_time_s = number_or(object, "step_time_s", 0);
   record.skipped = string_or_empty(object, "skipped");
+  const json digests = object.value("digests", json::object());
+  record.weights = strings_of(digests, "weights");
+  record.gradients = strings_of(digests, "gradients");
   return record;
 }
 

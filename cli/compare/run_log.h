@@ -29,6 +29,7 @@ struct StepRecord {
   int64_t world_size = 0;  // 0: unknown
   double tokens = 0;       // 0: unknown
   double step_time_s = 0;
+  std::vector<std::string> weights, gradients;  // digests by unit (docs/AUDIT.md); empty: none
   std::string skipped;  // why the step made no update; "": it made one, or the log does not say
 };
 

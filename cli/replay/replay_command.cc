@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
+#include "cli/compare/run_log.h"
 #include "cli/launch/launch_command.h"
 #include "cli/replay/replay_difference.h"
 #include "cli/shared/exit_status.h"
@@ -57,11 +58,9 @@ constexpr const char* kOwn[] = {"--job.dump_folder=",
                                 "--lr_scheduler.total_steps=",
                                 "--parallelism.data_parallel_shard_degree="};
 
-// The run's flags, for a run of its steps up to --to in `folder`.
-Result<std::vector<std::string>> flags_for(const Options& o, const Path& folder) {
-  LOCKSTEP_TRY(std::vector<std::string> flags, run_flags(posix_file_system(), o.run));
-  LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", flags));
-  const Config& config = parsed.config;
+// The flags of `run`, whose config is `config`, for a run of its steps up to --to in `folder`.
+std::vector<std::string> flags_for(const Options& o, std::vector<std::string> flags,
+                                   const Config& config, const Path& folder) {
   std::erase_if(flags, [](const std::string& flag) {
     const bool starts_state = flag.starts_with("--checkpoint.initial_load") ||
                               flag.starts_with("--checkpoint.exclude_from_loading");
@@ -79,11 +78,6 @@ Result<std::vector<std::string>> flags_for(const Options& o, const Path& folder)
         text("--parallelism.strategy=", o.nproc > 1 ? "full_shard" : "single")})
     flags.push_back(own);
   return flags;
-}
-
-Path checkpoints_of(const Options& o, const std::vector<std::string>& run_flags) {
-  const auto parsed = parse_config("", run_flags);
-  return parsed.ok() ? parsed.value().config.checkpoint_folder() : o.run / "checkpoints";
 }
 
 // The newest one before --from; nothing: the initial weights.
@@ -122,9 +116,10 @@ void compare_identities(const Path& run, const Path& folder) {
 
 Result<int> compare(const Options& o, const Path& folder, const std::string& began) {
   compare_identities(o.run, folder);
-  LOCKSTEP_TRY(const ReplayedRun logged, read_replayed(posix_file_system(), o.run));
-  LOCKSTEP_TRY(const ReplayedRun replayed, read_replayed(posix_file_system(), folder));
-  LOCKSTEP_TRY(const auto difference, first_difference(logged, replayed, o.from, o.to));
+  LOCKSTEP_TRY(const RunLog logged, read_run_log(posix_file_system(), o.run));
+  LOCKSTEP_TRY(const RunLog replayed, read_run_log(posix_file_system(), folder));
+  const auto units = trained_units_of_run(posix_file_system(), o.run);
+  LOCKSTEP_TRY(const auto difference, first_difference(logged, replayed, units, o.from, o.to));
   const std::string what =
       text("steps ", o.from, " to ", o.to, " of ", o.run.string(), ", computed again from ", began,
            " by ", counted(o.nproc, "rank"), ": ");
@@ -132,19 +127,21 @@ Result<int> compare(const Options& o, const Path& folder, const std::string& beg
     std::cout << what << *difference << "\n";
     return kExitDifferent;
   }
-  const auto& last = logged.steps.at(o.to);
+  const auto has = [&](const RunLog& log) { return !find_step(log, o.to)->weights.empty(); };
+  const bool has_digests = has(logged) && has(replayed);
   std::cout << what << "every loss and gradient norm is the same to the last bit"
-            << (last.weights.empty() ? std::string("; the run logged no digests of its units")
-                                     : text(", and so are the weights and gradients of ",
-                                            logged.units.size(), " units"))
+            << (has_digests
+                    ? text(", and so are the weights and gradients of ", units.size(), " units")
+                    : std::string("; there are no digests of units to compare"))
             << "\n";
   return 0;
 }
 
 Result<int> replay_in(const Options& o, const Path& folder) {
   LOCKSTEP_TRY(const auto of_run, run_flags(posix_file_system(), o.run));
-  LOCKSTEP_TRY(const auto start, start_of(o, checkpoints_of(o, of_run)));
-  LOCKSTEP_TRY(auto flags, flags_for(o, folder));
+  LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", of_run));
+  LOCKSTEP_TRY(const auto start, start_of(o, parsed.config.checkpoint_folder()));
+  auto flags = flags_for(o, of_run, parsed.config, folder);
   LOCKSTEP_RETURN_IF_ERROR(lay_out(folder, start));
   const Path file = folder / "replay.toml";
   LOCKSTEP_RETURN_IF_ERROR(
@@ -161,8 +158,8 @@ Result<int> replay_in(const Options& o, const Path& folder) {
 
 Result<int> replay(Options o) {
   if (o.to == 0) {
-    LOCKSTEP_TRY(const ReplayedRun logged, read_replayed(posix_file_system(), o.run));
-    if (!logged.steps.empty()) o.to = logged.steps.rbegin()->first;
+    LOCKSTEP_TRY(const RunLog logged, read_run_log(posix_file_system(), o.run));
+    o.to = logged.steps.back().step;
   }
   if (o.to < o.from)
     return Error{Code::kConfig, text("--from ", o.from, " is behind the last step, ", o.to)};

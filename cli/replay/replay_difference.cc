@@ -1,25 +1,15 @@
 #include "cli/replay/replay_difference.h"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
-#include "base/json.h"
 #include "base/text.h"
+#include "cli/compare/difference.h"
 
 namespace lockstep::cli {
 namespace {
 
-using nlohmann::json;
-
-std::optional<std::pair<int64_t, ReplayedStep>> step_of(const std::string& line) try {
-  const json j = parse_json(line);
-  ReplayedStep step{j.at("loss_hex"), j.at("grad_norm_hex"), {}, {}};
-  if (j.contains("digests")) {
-    step.weights = j["digests"].at("weights").get<std::vector<std::string>>();
-    step.gradients = j["digests"].at("gradients").get<std::vector<std::string>>();
-  }
-  return std::pair(j.at("step").get<int64_t>(), std::move(step));
-} catch (const json::exception&) {
-  return std::nullopt;
+std::string norm_text(const StepRecord& record) {
+  return record.grad_norm ? hex_float(*record.grad_norm) : "unknown";
 }
 
 // Names of the units whose digests differ.
@@ -39,12 +29,12 @@ std::string listed(const std::vector<std::string>& names, size_t of) {
   return out + (names.size() > kMost ? ", …)" : ")");
 }
 
-std::string what_differs(int64_t step, int64_t from, const ReplayedStep& a, const ReplayedStep& b,
+std::string what_differs(int64_t step, int64_t from, const StepRecord& a, const StepRecord& b,
                          const std::vector<std::string>& units) {
   const bool digests = a.weights.size() == units.size() && b.weights.size() == units.size();
   const std::string values =
-      text("loss ", a.loss, " was logged and ", b.loss, " computed now, gradient norm ",
-           a.grad_norm, " and ", b.grad_norm);
+      text("loss ", hex_float(a.loss), " was logged and ", hex_float(b.loss),
+           " computed now, gradient norm ", norm_text(a), " and ", norm_text(b));
   if (!digests)
     return text("step ", step, " differs: ", values,
                 "; one of the two has no digests of its units, so that no unit is named");
@@ -69,35 +59,26 @@ std::string what_differs(int64_t step, int64_t from, const ReplayedStep& a, cons
 
 }  // namespace
 
-Result<ReplayedRun> read_replayed(FileSystem& file_system, const std::filesystem::path& run) {
-  const auto args_path = run / "run_args.json";
-  LOCKSTEP_TRY(const std::string args, read_file(file_system, args_path));
-  ReplayedRun read;
-  try {
-    read.units = parse_json(args).value("trained_units", std::vector<std::string>());
-  } catch (const json::exception& e) {
-    return Error{Code::kCorrupt, text(args_path.string(), ": ", e.what())};
-  }
-  LOCKSTEP_TRY(const std::string lines, read_file(file_system, run / "metrics.jsonl"));
-  for (const std::string& line : split(lines, '\n'))
-    if (auto step = step_of(line))
-      read.steps.insert_or_assign(step->first, std::move(step->second));
-  return read;
+const StepRecord* find_step(const RunLog& log, int64_t step) {
+  const auto found = std::lower_bound(
+      log.steps.begin(), log.steps.end(), step,
+      [](const StepRecord& record, int64_t wanted) { return record.step < wanted; });
+  return found == log.steps.end() || found->step != step ? nullptr : &*found;
 }
 
-Result<std::optional<std::string>> first_difference(const ReplayedRun& logged,
-                                                    const ReplayedRun& replayed, int64_t from,
-                                                    int64_t to) {
+Result<std::optional<std::string>> first_difference(const RunLog& logged, const RunLog& replayed,
+                                                    const std::vector<std::string>& units,
+                                                    int64_t from, int64_t to) {
   for (int64_t step = from; step <= to; ++step) {
-    const auto a = logged.steps.find(step), b = replayed.steps.find(step);
-    if (a == logged.steps.end() || b == replayed.steps.end())
-      return Error{Code::kConfig, text(a == logged.steps.end() ? "the run" : "the replay",
+    const StepRecord *a = find_step(logged, step), *b = find_step(replayed, step);
+    if (a == nullptr || b == nullptr)
+      return Error{Code::kConfig, text(a == nullptr ? "the run" : "the replay",
                                        " has no line for step ", step, " in its metrics.jsonl")};
-    const bool both = !a->second.weights.empty() && !b->second.weights.empty();
-    const bool equal =
-        both ? a->second == b->second
-             : a->second.loss == b->second.loss && a->second.grad_norm == b->second.grad_norm;
-    if (!equal) return std::optional(what_differs(step, from, a->second, b->second, logged.units));
+    const bool one_has_none = a->weights.empty() || b->weights.empty();
+    const bool same_digests =
+        one_has_none || (a->weights == b->weights && a->gradients == b->gradients);
+    if (!identical(*a, *b) || !same_digests)
+      return std::optional(what_differs(step, from, *a, *b, units));
   }
   return std::optional<std::string>();
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace lockstep::cli {
 
@@ -20,6 +21,16 @@ inline int64_t integer_or(const nlohmann::json& object, const char* key, int64_t
 inline std::string string_or_empty(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// Those of a list; none where there is no list.
+inline std::vector<std::string> strings_of(const nlohmann::json& object, const char* key) {
+  std::vector<std::string> strings;
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_array()) return strings;
+  for (const nlohmann::json& item : *found)
+    if (item.is_string()) strings.push_back(item.get<std::string>());
+  return strings;
 }
 
 }  // namespace lockstep::cli

@@ -58,12 +58,14 @@ Result<std::vector<std::string>> run_flags(FileSystem& file_system,
 
 std::vector<std::string> identity_of_run(FileSystem& file_system,
                                          const std::filesystem::path& run) {
-  std::vector<std::string> lines;
   const auto args = read_args(file_system, run);
-  const json identity = args.ok() ? args.value().value("identity", json::array()) : json::array();
-  for (const json& line : identity)
-    if (line.is_string()) lines.push_back(line);
-  return lines;
+  return args.ok() ? strings_of(args.value(), "identity") : std::vector<std::string>();
+}
+
+std::vector<std::string> trained_units_of_run(FileSystem& file_system,
+                                              const std::filesystem::path& run) {
+  const auto args = read_args(file_system, run);
+  return args.ok() ? strings_of(args.value(), "trained_units") : std::vector<std::string>();
 }
 
 std::string transport_of_run(FileSystem& file_system, const std::filesystem::path& run) {

@@ -26,5 +26,8 @@ std::string transport_of_run(FileSystem& file_system, const std::filesystem::pat
 
 // The lines of its identity, as it was last started; none where the folder does not say it.
 std::vector<std::string> identity_of_run(FileSystem& file_system, const std::filesystem::path& run);
+// The names of its units, in the order of the digests of its steps; likewise.
+std::vector<std::string> trained_units_of_run(FileSystem& file_system,
+                                              const std::filesystem::path& run);
 
 }  // namespace lockstep::cli

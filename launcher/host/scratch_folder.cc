@@ -59,9 +59,10 @@ void remove_folder(const std::filesystem::path& path) {
 // Those of processes that were killed.
 void sweep(const std::filesystem::path& parent) {
   std::error_code error;
+  const std::string ours = prefix();
   for (std::filesystem::directory_iterator at(parent, error), end; !error && at != end;
        at.increment(error)) {
-    if (!at->path().filename().string().starts_with(prefix()) || !is_own(at->path())) continue;
+    if (!at->path().filename().string().starts_with(ours) || !is_own(at->path())) continue;
     const int folder = lock(at->path());
     if (folder < 0) continue;
     remove_folder(at->path());
