@@ -15,6 +15,7 @@
 #include "cli/shared/exit_status.h"
 #include "cli/shared/run_args.h"
 #include "config/config.h"
+#include "config/identity_difference.h"
 #include "launcher/host/scratch_folder.h"
 
 namespace lockstep::cli {
@@ -107,11 +108,11 @@ Result<void> lay_out(const Path& folder, const std::optional<Path>& start) {
 // Says so where the two were computed under other conditions that may change bits.
 void compare_identities(const Path& run, const Path& folder) {
   const auto was = identity_of_run(posix_file_system(), run);
-  const auto is = identity_of_run(posix_file_system(), folder);
-  for (const std::string& line : is)
-    if (!was.empty() && std::find(was.begin(), was.end(), line) == was.end())
-      log_warning("the run was computed under another identity, and bits may differ for that: now ",
-                  line);
+  if (was.empty()) return;
+  for (const std::string& line :
+       identity_difference(was, identity_of_run(posix_file_system(), folder)))
+    log_warning("the run was computed under another identity, and bits may differ for that: ",
+                line);
 }
 
 Result<int> compare(const Options& o, const Path& folder, const std::string& began) {

@@ -21,14 +21,6 @@ struct Identity {
 // null: random. Errors: reading the weights.
 Result<Identity> make_identity(const Config& config, const layout::ModelSpec& spec,
                                const std::string& data_hash, const hf::HfWeights* initial_weights);
-struct LineDifference {
-  std::string name, was, is;  // "(absent)": there is no such line
-};
-std::vector<LineDifference> differing_lines(const std::vector<std::string>& was,
-                                            const std::vector<std::string>& is);
-// "name: was X, is Y", one a line, for every name whose value differs.
-std::vector<std::string> identity_difference(const std::vector<std::string>& was,
-                                             const std::vector<std::string>& is);
 // "AuthenticAMD avx512f" and the like.
 std::string device_identity();
 

@@ -11,6 +11,7 @@
 #include "checkpoint/load/selection.h"
 #include "checkpoint/record/attempt.h"
 #include "checkpoint/snapshot/memory_tier.h"
+#include "config/identity_difference.h"
 #include "core/train/agreement.h"
 #include "core/train/identity.h"
 #include "core/train/snapshot_load.h"

@@ -1,6 +1,7 @@
 #include "core/train/run_start.h"
 
 #include "base/log.h"
+#include "config/identity_difference.h"
 #include "core/train/initial_load.h"
 
 namespace lockstep::core {

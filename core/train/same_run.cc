@@ -2,6 +2,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "config/identity_difference.h"
 #include "core/train/identity.h"
 
 namespace lockstep::core {
