@@ -92,7 +92,10 @@ int unknown_command(const std::string& word) {
   for (const Command& c : kCommands) names.push_back(c.name);
   const std::string meant = lockstep::nearest(word, names);
   std::cerr << "lockstep: no command \"" << word << "\"";
-  if (!meant.empty()) std::cerr << "; did you mean " << meant << "?";
+  if (word == "demo")
+    std::cerr << " here: an installed wheel has it, and `make demo` is the same in a clone.";
+  else if (!meant.empty())
+    std::cerr << "; did you mean " << meant << "?";
   std::cerr << " `lockstep --help` lists them\n";
   return lockstep::exit_status(lockstep::Code::kConfig);
 }

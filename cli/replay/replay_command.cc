@@ -152,7 +152,8 @@ Result<int> replay_in(const Options& o, const Path& folder) {
   for (std::string& flag : flags) words.push_back(flag.data());
   words.push_back(nullptr);
   const std::string began = start ? start->filename().string() : "the initial weights";
-  log_notice("replay: steps ", o.from, " to ", o.to, ", from ", began);
+  log_notice("replay: steps ", o.from, " to ", o.to, ", from ", began, ", in ", folder.string(),
+             o.out.empty() ? ", which goes at the end (--out DIR keeps it)" : "");
   const int status = train_command(static_cast<int>(words.size()) - 1, words.data());
   return status == 0 ? compare(o, folder, began) : status;
 }

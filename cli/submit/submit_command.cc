@@ -88,7 +88,10 @@ Result<int> submit(const std::vector<std::string>& arguments) {
   launcher::slurm::BatchScript script;
   LOCKSTEP_TRY(script.words, launcher::slurm::split_words(arguments));
   LOCKSTEP_TRY(const Config config, read_config(script.words.launch, "submit"));
-  LOCKSTEP_RETURN_IF_ERROR(ask_for_cpus(script.words));
+  if (const auto asked = ask_for_cpus(script.words); !asked) {
+    if (!script.words.dry_run) return asked.error();
+    log_warning("this script would not be submitted: ", asked.error().message);
+  }
   // What a container has is asked there, by the agents.
   const bool has_image = script.words.has("container-image");
   const bool is_here = !has_image && !script.words.has("environment");

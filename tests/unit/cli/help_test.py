@@ -20,3 +20,4 @@ for words in (["trian"], ["help", "trian"]):
     unknown = ask(*words)
     assert unknown.returncode == 64 and "did you mean train?" in unknown.stderr, unknown
 assert "did you mean" not in ask("xyz").stderr
+assert "`make demo`" in ask("demo").stderr

@@ -79,6 +79,9 @@ def check_jobs(folder):
 
     program_of(slurm / "sinfo", "exit 1")
     refuses("--cpus-per-task N says it, or --exclusive", "submit", config, "-N2")
+    done = ask("submit", config, "-N2", "--dry-run")  # also where there is no Slurm
+    assert done.returncode == 0 and "#SBATCH --nodes=2\n" in done.stdout, done
+    assert "would not be submitted" in done.stderr and "#SBATCH --cpus" not in done.stdout, done
     shows("#SBATCH --cpus-per-task=7", "-N2", "--cpus-per-task=7")
     program_of(slurm / "sinfo", "printf 'small|4|1:4:1|(null)\\n"
                                 "normal*|64|2:16:2|gpu:a100:4(S:0-1)\\n'")
