@@ -245,7 +245,10 @@ Result<void> read_llama_like(Fields& f, layout::DecoderShape& s) {
   if (family == ModelFamily::kLlama) s.mlp_bias = f.flag("mlp_bias", false);
   if (family == ModelFamily::kMistral) read_mistral_window(f, s);
   if (family == ModelFamily::kQwen2 || family == ModelFamily::kQwen3) read_qwen_windows(f, s);
-  if (family == ModelFamily::kQwen2) s.qkv_bias = true;
+  if (family == ModelFamily::kQwen2) {
+    s.qkv_bias = true;
+    f.only("use_mrope", {false});  // true: positions in three dimensions, of images
+  }
   s.qk_norm = family == ModelFamily::kQwen3;
   return read_rope(f, s);
 }

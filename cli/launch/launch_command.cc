@@ -101,13 +101,19 @@ Result<layout::ModelSpec> check_inputs(const Config& config) {
   LOCKSTEP_TRY(const auto summary, data::summary_of(file_system, config.data));
   LOCKSTEP_TRY(const auto spec, hf::configured_model(config, summary.vocab_size));
   LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
-  const data::TokenDataset::Options options{.split = "train",
-                                            .seq_len = config.training.seq_len,
-                                            .batch_size = config.training.local_batch_size,
-                                            .slots = config.slots(),
-                                            .seed = 0,
-                                            .vocab_size = spec.shape.vocab_size};
+  data::TokenDataset::Options options{.split = "train",
+                                      .seq_len = config.training.seq_len,
+                                      .batch_size = config.training.local_batch_size,
+                                      .slots = config.slots(),
+                                      .seed = 0,
+                                      .vocab_size = spec.shape.vocab_size};
   LOCKSTEP_TRY(const auto opened, data::open_dataset(file_system, config.data, options));
+  if (config.validation.freq == 0) return spec;
+  options.split = "val";
+  options.slots = config.validation.slots;
+  if (const auto held_out = data::open_dataset(file_system, config.data, options); !held_out)
+    return held_out.error().in(
+        "held-out samples for validation (validation.freq = 0 does without)");
   return spec;
 }
 
@@ -138,8 +144,10 @@ std::string ranks_text(const Config& config, const Environment& environment) {
 }
 
 // --dry-run: what would be run, as a config file that runs it.
-std::string dry_run_text(const Config& config, const layout::ModelSpec& spec,
+std::string dry_run_text(Config config, const layout::ModelSpec& spec,
                          const Environment& environment) {
+  // A folder's family and sizes in place of the defaults of the keys, which are another model's.
+  if (!config.model.hf_assets_path.empty()) layout::write_keys(spec.shape, config.model);
   const Config whole = resolved(config);
   return text(
       "# Nothing was started. This config would be run:\n", "# model: ", config.model.name, ", ",

@@ -101,6 +101,12 @@ TEST(HfConfig, QwenWindowsFollowLayerTypesElseMaxWindowLayers) {
                  {"layer_types"});
 }
 
+TEST(HfConfig, AQwen2WithoutPositionsOfImagesIsRead) {
+  const json qwen = with(llama(), {{"model_type", "qwen2"}});
+  EXPECT_TRUE(shape_of(with(qwen, {{"use_mrope", false}})).qkv_bias);
+  expect_refused(with(qwen, {{"use_mrope", true}}), {"use_mrope = true", "is not supported"});
+}
+
 TEST(HfConfig, WhatChangesTheArithmeticAndIsNotImplementedIsNamedWithItsValue) {
   expect_refused(with(llama(), {{"hidden_act", "gelu"}}), {"hidden_act", "gelu", "config.json"});
   expect_refused(with(llama(), {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
