@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/elementary.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_clones.h"
 #include "layout/model_spec.h"
@@ -17,8 +18,8 @@ AdamWStep AdamWStep::create(double lr, double beta1, double beta2, double eps, d
           static_cast<float>(eps),
           static_cast<float>(weight_decay),
           static_cast<float>(clip),
-          static_cast<float>(1.0 - std::pow(beta1, n)),
-          static_cast<float>(std::sqrt(1.0 - std::pow(beta2, n)))};
+          static_cast<float>(1.0 - elementary::pow(beta1, n)),
+          static_cast<float>(std::sqrt(1.0 - elementary::pow(beta2, n)))};
 }
 
 namespace {

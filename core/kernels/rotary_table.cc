@@ -1,7 +1,8 @@
 #include "core/kernels/rotary_table.h"
 
-#include <cmath>
 #include <numbers>
+
+#include "base/elementary.h"
 
 namespace lockstep::core {
 namespace {
@@ -26,12 +27,13 @@ RotaryTable RotaryTable::create(int64_t seq_len, int64_t head_dim, double theta,
   for (int64_t t = 0; t < seq_len; ++t)
     for (int64_t i = 0; i < half; ++i) {
       double frequency =
-          std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+          elementary::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
       if (scaling.factor > 0) frequency = stretched(frequency, scaling);
       // fp32 angles, as the models' reference implementations form them.
       const float angle = static_cast<float>(t) * static_cast<float>(frequency);
-      table.cos_TH.data_ptr<float>()[t * half + i] = std::cos(angle);
-      table.sin_TH.data_ptr<float>()[t * half + i] = std::sin(angle);
+      const auto [sin, cos] = elementary::sin_cos(static_cast<double>(angle));
+      table.cos_TH.data_ptr<float>()[t * half + i] = static_cast<float>(cos);
+      table.sin_TH.data_ptr<float>()[t * half + i] = static_cast<float>(sin);
     }
   return table;
 }

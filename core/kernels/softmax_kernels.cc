@@ -1,10 +1,10 @@
 #include "core/kernels/softmax_kernels.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <vector>
 
+#include "base/elementary.h"
 #include "core/kernels/kernel_math.h"
 
 namespace lockstep::core {
@@ -124,7 +124,7 @@ LOCKSTEP_KERNEL cross_entropy_rows(T* logits, const int64_t* labels, int64_t row
              static_cast<double>(top);
     }
     const float sum = exponentials(x, out, vocab, 1.0f, top);
-    const double s = std::log(static_cast<double>(sum)) + static_cast<double>(top);
+    const double s = elementary::log(static_cast<double>(sum)) + static_cast<double>(top);
     losses[r] = s - (1.0 - smoothing) * static_cast<double>(at_label) - smoothing * mean +
                 loss.z_loss * s * s;
     if (!want_gradients) continue;

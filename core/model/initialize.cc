@@ -1,6 +1,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/elementary.h"
 #include "base/hash.h"
 #include "core/model/decoder.h"
 
@@ -14,10 +15,11 @@ double unit_interval(uint32_t word) { return (static_cast<double>(word) + 1.0) /
 void normal_quad(uint64_t key, uint64_t quad, double* out) {
   const Philox4 random = philox(key, 0, quad);
   for (int pair = 0; pair < 2; ++pair) {
-    const double radius = std::sqrt(-2.0 * std::log(unit_interval(random.word[2 * pair])));
-    const double angle = 2.0 * std::numbers::pi * unit_interval(random.word[2 * pair + 1]);
-    out[2 * pair] = radius * std::cos(angle);
-    out[2 * pair + 1] = radius * std::sin(angle);
+    const double radius = std::sqrt(-2.0 * elementary::log(unit_interval(random.word[2 * pair])));
+    const auto [sin, cos] =
+        elementary::sin_cos(2.0 * std::numbers::pi * unit_interval(random.word[2 * pair + 1]));
+    out[2 * pair] = radius * cos;
+    out[2 * pair + 1] = radius * sin;
   }
 }
 

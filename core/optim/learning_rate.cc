@@ -1,8 +1,9 @@
 #include "core/optim/learning_rate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numbers>
+
+#include "base/elementary.h"
 
 namespace lockstep::core {
 
@@ -14,7 +15,7 @@ double learning_rate(double peak, int64_t warmup_steps, int64_t total_steps, LrD
       1.0, static_cast<double>(t - warmup_steps) / static_cast<double>(total_steps - warmup_steps));
   const double shape = decay_type == LrDecay::kLinear
                            ? 1.0 - progress
-                           : 0.5 * (1.0 + std::cos(std::numbers::pi * progress));
+                           : 0.5 * (1.0 + elementary::cos(std::numbers::pi * progress));
   return peak * (min_factor + (1.0 - min_factor) * shape);
 }
 

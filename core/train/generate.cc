@@ -1,9 +1,9 @@
 #include "core/train/generate.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
+#include "base/elementary.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "checkpoint/load/loader.h"
@@ -49,7 +49,7 @@ int64_t sample(const float* logits, int64_t vocab, const GenerateOptions& o, dou
   std::vector<double> weight;
   double total = 0;
   for (int64_t i : order) {
-    weight.push_back(std::exp(
+    weight.push_back(elementary::exp(
         (static_cast<double>(logits[i]) - static_cast<double>(logits[order[0]])) / o.temperature));
     total += weight.back();
   }

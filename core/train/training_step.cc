@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kGrainTiles = 16;  // worth a thread's while
 constexpr int64_t kDigestTiles = 4;
+constexpr int64_t kDrawGrain = 1 << 14;  // elements
 
 std::span<double> doubles(const at::Tensor& t) {
   return {t.data_ptr<double>(), static_cast<size_t>(t.numel())};
@@ -87,8 +88,10 @@ Result<void> TrainingStep::fill(Unit& unit, const hf::HfWeights* weights) {
     const layout::ParamSpec& param = unit.spec.params[static_cast<size_t>(s.param)];
     const std::span<float> out(master + s.range_offset, static_cast<size_t>(s.length));
     if (weights == nullptr) {
-      initialize_parameter(param, seed, s.flat_start, s.length, broken ? -s.flat_start : 0,
-                           out.data());
+      parallel_ranges(s.length, kDrawGrain, [&](int64_t begin, int64_t end) {
+        initialize_parameter(param, seed, s.flat_start + begin, end - begin,
+                             broken ? -s.flat_start : 0, out.data() + begin);
+      });
       continue;
     }
     LOCKSTEP_RETURN_IF_ERROR(weights->read(param.name, s.flat_start, out));

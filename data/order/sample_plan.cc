@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "base/elementary.h"
 #include "data/order/sample_order.h"
 
 namespace lockstep::data {
@@ -72,7 +73,7 @@ std::vector<int64_t> tempered(const std::vector<int64_t>& weights, double temper
   const auto largest = static_cast<double>(*std::max_element(weights.begin(), weights.end()));
   std::vector<int64_t> out;
   for (const int64_t weight : weights) {
-    const double ratio = std::pow(static_cast<double>(weight) / largest, 1 / temperature);
+    const double ratio = elementary::pow(static_cast<double>(weight) / largest, 1 / temperature);
     out.push_back(std::max<int64_t>(1, std::llround(ratio * kTemperedMax)));
   }
   return out;

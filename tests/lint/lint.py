@@ -92,6 +92,8 @@ RAW_CALLS = (
     (r"(?<![\w.>])(::|std::)?(rand|srand|rand_r|random|drand48)\s*\(\s*\w*\s*\)", (),
      "base/hash.h"),
     (r"\bstd::(random_device|mt19937(_64)?|default_random_engine)\b", (), "base/hash.h"),
+    (r"\bstd::(exp2?|expm1|log(2|10|1p)?|pow|sin|cos|tan|a?(sin|cos|tan)h|a(sin|cos)|atan2?|cbrt|"
+     r"hypot|erfc?|[lt]gamma)[fl]?\s*\(", ("cli",), "base/elementary.h"),
     (r"\b(secure_)?(getenv|setenv|putenv|unsetenv)\s*\(", ("cli", "launcher"), "an argument"),
     (r"\bstd::(cout|cerr|clog)\b|(?<![\w.>])(std::)?(printf|puts|putchar)\s*\(", ("cli",),
      "base/log.h, or a std::ostream& from cli"),

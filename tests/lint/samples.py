@@ -99,6 +99,7 @@ BAD = [
     _raw("auto t = std::chrono::steady_clock::now()"), _raw("auto t = time(nullptr)"),
     _raw("clock_gettime(CLOCK_MONOTONIC, &t)"), _raw("std::this_thread::sleep_for(1s)"),
     _raw("int x = rand()"), _raw("std::mt19937 random"), _raw('getenv("HOME")'), _raw("fork()"),
+    _raw("y = std::log(x)"), _raw("float y = std::cosf(x)"),
     _raw('system("ls")'), _raw("std::cerr << 1"), _raw('printf("x")'),
     ("words", "a type", _data("class OrderManager;\n")),
     ("words", "a function", _data("void string_utils();\n")),
