@@ -184,7 +184,7 @@ def with_torch(test, installed):
         found = installed.curve_of(test, "elsewhere", 2, LOCKSTEP_TORCH=str(TORCH))
         check_same(whole_curve(reference, STEPS), found, "the wheel and the build")
     with test.case("the torch of this Python: the build's bits, under a foreign library path"):
-        installed.put_torch("2.11.0+cpu", TORCH)
+        installed.put_torch("2.15.0+cpu", TORCH)
         foreign = test.folder / "foreign"
         foreign.mkdir()
         for name in ("libtorch_cpu.so", "libzstd.so.1"):
