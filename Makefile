@@ -57,16 +57,16 @@ cuda: setup  ## build/cuda/bin/lockstep-worker, where nvcc and `tools/setup --cu
 	@tools/build_cuda
 
 wheel: setup-test  ## build/wheel: the programs as a Python wheel (docs/INSTALL.md)
-	@$(call RUN_BUILD,--target lockstep lockstep-worker)
-	@packaging/wheel/build_wheel.py $(BUILD)/bin
+	@$(call RUN_BUILD,--target wheel_programs)
+	@packaging/wheel/build_wheel.py $(BUILD)/bin/wheel
 
 bundle: setup-test  ## build/bundle: a folder for nodes without internet (WITH="config.toml tokenizer tokens")
 	@$(call RUN_BUILD,--target lockstep lockstep-worker)
 	@packaging/bundle/build_bundle.py $(BUILD)/bin build/bundle $(WITH)
 
 release: setup-test  ## build/dist: the wheel, checked, an SBOM, sums and changes, of a clean commit with a version
-	@$(call RUN_BUILD,--target lockstep lockstep-worker)
-	@packaging/release/build_release.py $(BUILD)/bin build/dist
+	@$(call RUN_BUILD,--target wheel_programs)
+	@packaging/release/build_release.py $(BUILD)/bin/wheel build/dist
 
 clean:  ## what was built; downloads stay in .deps
 	rm -rf build

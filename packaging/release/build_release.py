@@ -27,7 +27,7 @@ sys.path.append(str(ROOT / "packaging/wheel"))
 import build_wheel  # noqa: E402
 from build_wheel import fail  # noqa: E402
 from needs import POLICIES, bundled_libraries, numbers, of_wheel, output_of  # noqa: E402
-from notice import parts, version_of  # noqa: E402
+from notice import parts  # noqa: E402
 
 MAX_WHEEL_BYTES = 100_000_000  # without workers for CUDA: PyPI's limit
 CHANGELOG = "docs/CHANGELOG.md"
@@ -106,11 +106,10 @@ def check_wheel(wheel):
 
 # ---- what is in it -------------------------------------------------------------------------------
 def component(how, package, licence, file):
-    architecture = output_of("dpkg-query", "-W", "-f", "${Architecture}\n", package).split()[0]
-    version = version_of(package)
-    result = {"type": "library", "name": package, "version": version,
+    architecture, version = package.field("Architecture"), package.version()
+    result = {"type": "library", "name": package.name, "version": version,
               "licenses": [{"license": {"name": licence}}],
-              "purl": f"pkg:deb/debian/{package}@{urllib.parse.quote(version, safe='')}"
+              "purl": f"pkg:deb/debian/{package.name}@{urllib.parse.quote(version, safe='')}"
                       f"?arch={architecture}",
               "properties": [{"name": "lockstep:how", "value": f"lib/{how}" if file else how}]}
     if file:

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Packs the programs of a build into a wheel: build_wheel.py [BIN [OUT]]
 
-BIN: build/release/bin; OUT: build/wheel, where a wheel of the same name is replaced. In the wheel:
+BIN: build/release/bin/wheel, which the target wheel_programs makes; OUT: build/wheel, where a wheel
+of the same name is replaced. In the wheel:
 
   lockstep_trainer/__init__.py                finds torch, then becomes bin/lockstep
   lockstep_trainer/bin/lockstep               stripped
@@ -135,7 +136,7 @@ def main(arguments):
     if len(arguments) > 2 or any(word.startswith("-") for word in arguments):
         print(__doc__)
         return 64
-    places = [ROOT / "build/release/bin", ROOT / "build/wheel"]
+    places = [ROOT / "build/release/bin/wheel", ROOT / "build/wheel"]
     for number, word in enumerate(arguments):
         places[number] = pathlib.Path(word).absolute()
     with tempfile.TemporaryDirectory() as scratch:

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -113,16 +114,19 @@ def contents(test, wheel):
     with test.case("NOTICE knows every library that tools/setup installs"):
         setup = (TESTS.parent / "tools/setup").read_text().replace("\\\n", "")
         system = re.search(r'kSystemPackages="([^"]+)"', setup).group(1).split()
-        known = {*notice.LINKED_IN, *notice.NOT_LINKED_IN}
+        known = {*notice.LINKED_IN, *notice.LINKED_IN_IF_PORTABLE, *notice.NOT_LINKED_IN}
+        known -= {"libstdc++-12-dev"}  # the compiler's
         libraries = {package for package in system if package.endswith("-dev")}
         check(libraries == known, libraries ^ known)
 
 
 def linkage(test, wheel, installed):
+    portable = os.environ["LOCKSTEP_PORTABLE"] == "1"
     files = [installed.package / "bin/lockstep", installed.worker,
              *(installed.package / "lib").iterdir()]
     with test.case("the tag has every symbol version that a program or library needs"):
         claimed = int(re.search(r"-py3-none-manylinux_2_(\d+)_x86_64\.whl$", wheel.name).group(1))
+        check(not portable or claimed == 31, wheel.name)  # Debian 11, Ubuntu 20.04
         undefined = "".join(re.findall(r".*\*UND\*.*\n", run("objdump", "-T", *files)))
         needed = [int(minor) for minor in re.findall(r"\bGLIBC_2\.(\d+)", undefined)]
         check(needed and max(needed) <= claimed, max(needed), claimed)
@@ -130,6 +134,10 @@ def linkage(test, wheel, installed):
         allowed = max(newest["GLIBCXX"][2] for (_, minor), newest in needs.POLICIES.items()
                       if minor <= claimed and "GLIBCXX" in newest)
         check(newest <= allowed, newest, allowed)
+    with test.case("a program has no C++ runtime beside that of its libraries"):
+        for file in files[:2]:
+            thrown = re.findall(r"^.*\b__cxa_throw$", run("objdump", "-T", file), re.M)
+            check(len(thrown) == 1 and "*UND*" in thrown[0], file.name, thrown)
     with test.case("libraries come from the wheel, from torch or from the system"):
         libraries = str(TORCH / "torch/lib")
         for file in files[:2]:
@@ -139,6 +147,41 @@ def linkage(test, wheel, installed):
                 ours = pathlib.Path(os.path.normpath(place)).is_relative_to(installed.package)
                 of_torch = str(TORCH) in place
                 check(ours or of_torch or needs.OF_SYSTEM.match(name), file.name, line)
+
+
+def field(number, value):
+    """Of a protocol buffer."""
+    if isinstance(value, float):
+        return bytes([number << 3 | 5]) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return bytes([number << 3, value])
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+def sentencepiece_model():
+    """Of sentencepiece_model.proto: the letters and some pieces of "hello world", by unigrams."""
+    unknown, control, normal, unigram = 2, 3, 1, 1
+    pieces = [("<unk>", 0.0, unknown), ("<s>", 0.0, control), ("</s>", 0.0, control)]
+    words = ["\u2581", *"helowrd", "he", "ll", "llo", "hello", "\u2581hello", "\u2581wor", "ld"]
+    pieces += [(word, -1 - index / 2, normal) for index, word in enumerate(words)]
+    model = b"".join(field(1, field(1, word.encode()) + field(2, score) + field(3, kind))
+                     for word, score, kind in pieces)
+    return model + field(2, field(3, unigram)) + field(3, field(1, b"identity") + field(3, 1))
+
+
+def tokens_of(test, installed):
+    """sentencepiece is another version's in a wheel for older systems."""
+    model, text = test.folder / "tokenizer.model", test.folder / "hello.txt"
+    model.write_bytes(sentencepiece_model())
+    text.write_text("hello world\nwor held lord\n  hello hello\n" * 50)
+    with test.case("the build's tokens, by sentencepiece too"):
+        made = {}
+        for name, command in (("build", program("lockstep")), ("wheel", installed.lockstep)):
+            out = test.folder / f"tokens_{name}"
+            run(command, "prepare", text, "--tokenizer", model, "--out", out, "--val-fraction", "0")
+            made[name] = {path.name: path.read_bytes() for path in sorted(out.rglob("*"))
+                          if path.is_file()}
+        check(made["wheel"] == made["build"] and len(made["build"]) > 1, made["build"].keys())
 
 
 def without_torch(test, installed):
@@ -204,11 +247,12 @@ with Test("wheel") as test:
     test.config.write_text("")
     policies(test)
     with test.case("builds, and installs without a network"):
-        run(sys.executable, WHEEL / "build_wheel.py", BIN_DIR, test.folder)
+        run(sys.executable, WHEEL / "build_wheel.py", BIN_DIR / "wheel", test.folder)
         [wheel] = test.folder.glob("*.whl")
         installed = Installed(test, wheel)
     if not test.failures:
         contents(test, wheel)
         linkage(test, wheel, installed)
+        tokens_of(test, installed)
         without_torch(test, installed)
         with_torch(test, installed)
