@@ -172,7 +172,7 @@ def names_in_pages():
 with Test("release") as test:
     out = test.folder / "dist"
     with test.case("makes all of it, and the sums are right"):
-        release.make(BIN_DIR / "wheel", out, "## 9.9.9\n- a\n")
+        release.make([BIN_DIR / "wheel"], out, "## 9.9.9\n- a\n")
         [wheel] = out.glob("*.whl")
         output_of("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=out)
         sums = {line.split()[1] for line in (out / "SHA256SUMS").read_text().splitlines()}
