@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/sweep/sweep_plan.h"
 #include "cli/sweep/sweep_report.h"
+#include "cli/sweep/sweep_submit.h"
 #include "launcher/control/incident.h"
 #include "launcher/host/process.h"
 
@@ -37,6 +38,9 @@ row of the table and not the end of the sweep.
                    key has numbers as values, tokens_per_s.svg and peak_memory.svg
   --report         runs nothing: the table of what is there
   --json           prints report.json in place of the table
+  --submit         under Slurm: a job array, a task a row, in a batch script as `lockstep submit`
+                   writes it; takes its words, --dry-run among them, and --array %N: at most N
+                   tasks at a time. --report shows what they have come to
 
 The same command goes on with the rows that are not done, after Ctrl-C and after a crash; rows that
 ended in another way than done, out of memory or wrong config are run again. OUT/sweep.json pins the
@@ -49,6 +53,7 @@ Examples:
   lockstep sweep run.toml --over activation_checkpoint.mode=none,full --over model.n_layers=8,16,32
   lockstep sweep run.toml --over nproc_per_node=1,2,4,8 --training.slots 8 --out results/scaling
   lockstep sweep run.toml --over optimizer.lr=1e-4,3e-4,1e-3 --steps 500 --out results/lr
+  lockstep sweep run.toml --over optimizer.lr=1e-4,3e-4,1e-3 --submit --gpus 4 --time 0:30:00
   lockstep compare results/sweep/demo/*/                   # losses and memory by stage of the rows
 
 Exit status: 0 every row is settled, 1 a row failed, 64 wrong input, 75 stopped: run it again.
@@ -135,8 +140,14 @@ Result<bool> run_rows(FileSystem& file_system, const SweepPlan& plan) {
 Result<int> sweep(const std::vector<std::string>& arguments) {
   FileSystem& file_system = posix_file_system();
   LOCKSTEP_TRY(SweepWords words, split_sweep_words(arguments));
+  launcher::slurm::SubmitWords of_sbatch;
+  if (words.submit) {
+    LOCKSTEP_TRY(of_sbatch, launcher::slurm::split_words(words.launch));
+    words.launch = std::move(of_sbatch.launch);
+  }
   LOCKSTEP_TRY(const SweepPlan plan, plan_sweep(std::move(words)));
-  LOCKSTEP_RETURN_IF_ERROR(pin_plan(file_system, plan));
+  if (!of_sbatch.dry_run) LOCKSTEP_RETURN_IF_ERROR(pin_plan(file_system, plan));
+  if (plan.words.submit) return submit_sweep(file_system, plan, std::move(of_sbatch));
   bool whole = true;
   if (!plan.words.report) {
     LOCKSTEP_TRY(whole, run_rows(file_system, plan));

@@ -81,6 +81,8 @@ Result<SweepWords> split_sweep_words(const std::vector<std::string>& arguments) 
       sweep.json = true;
     } else if (word == "--report") {
       sweep.report = true;
+    } else if (word == "--submit") {
+      sweep.submit = true;
     } else if (flag == "--over" || flag == "--out" || flag == "--steps") {
       if (equals == word.npos && i + 1 == arguments.size())
         return Error{Code::kConfig, text(flag, " needs a value")};

@@ -26,7 +26,7 @@ struct SweepWords {
   std::vector<SweepAxis> axes;
   int64_t steps = 20;
   std::filesystem::path out;  // empty: not said
-  bool json = false, report = false;
+  bool json = false, report = false, submit = false;
   std::vector<std::string> launch;  // all others, in their order; CONFIG.toml is one of them
 };
 // Errors: kConfig: a flag without its value, one that is none, no --over, a key twice, the folder
