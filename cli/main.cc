@@ -23,6 +23,7 @@
 #include "cli/shared/version.h"
 #include "cli/status/status_command.h"
 #include "cli/submit/submit_command.h"
+#include "cli/sweep/sweep_command.h"
 
 namespace {
 
@@ -54,6 +55,8 @@ constexpr Command kCommands[] = {
     {"launch", lockstep::cli::launch_command,
      "train, and restart from the newest checkpoint when a worker dies"},
     {"submit", lockstep::cli::submit_command, "write the batch script of a run, and sbatch it"},
+    {"sweep", lockstep::cli::sweep_command,
+     "a few steps of each combination of config values, in one table"},
     {"plan", lockstep::cli::plan_command, "memory of a run, and what fits, before it is started"},
     {"doctor", lockstep::cli::doctor_command, "is this node fit for a job? a verdict a line"},
     {"status", lockstep::cli::status_command, "who runs, at which step, and what looks wrong"},

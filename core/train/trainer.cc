@@ -322,6 +322,7 @@ Result<void> Trainer::stop_not_finite(const StepRecord& record, const std::strin
 }
 
 Result<void> Trainer::finish(int64_t step, bool stopped) {
+  log_info("memory ", memory_line("after training", env_.rank()));
   if (saves_) LOCKSTEP_RETURN_IF_ERROR(saves_->finish(step));
   // Reading back may take longer than a collective waits.
   SharedStore& store = *env_.membership.store;
