@@ -112,7 +112,9 @@ StatusPage page_of(RunObserver& observer, std::string_view path) {
 launcher::net::StatusPages status_pages(FileSystem& file_system, Clock& clock,
                                         std::filesystem::path folder) {
   auto observer = std::make_shared<RunObserver>(file_system, clock, std::move(folder));
-  return [observer](std::string_view path) { return page_of(*observer, path); };
+  return [observer](const launcher::net::PageRequest& request) {
+    return page_of(*observer, request.path);
+  };
 }
 
 }  // namespace lockstep::cli
