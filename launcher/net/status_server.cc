@@ -59,12 +59,6 @@ std::string_view token_of_header(std::string_view authorization) {
 
 std::string_view words(boost::string_view from) { return {from.data(), from.size()}; }
 
-bool is_loopback(const std::string& address) {
-  error_code error;
-  const auto parsed = asio::ip::make_address(address, error);
-  return !error && parsed.is_loopback();
-}
-
 // Whether the header Host, "localhost:9401", names the loopback, whatever the port: it may be the
 // end of an SSH tunnel.
 bool names_loopback(std::string_view host) {

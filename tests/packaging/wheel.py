@@ -114,7 +114,7 @@ def contents(test, wheel):
         setup = (TESTS.parent / "tools/setup").read_text().replace("\\\n", "")
         system = re.search(r'kSystemPackages="([^"]+)"', setup).group(1).split()
         known = {*notice.LINKED_IN, *notice.NOT_LINKED_IN}
-        libraries = {package for package in system if package.endswith("-dev")}
+        libraries = {package for package in system if re.match(r"libjs-|.*-dev$", package)}
         check(libraries == known, libraries ^ known)
 
 
