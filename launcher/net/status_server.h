@@ -36,9 +36,9 @@ struct StatusPage {
   Scripts scripts = Scripts::kInline;
 };
 struct PageRequest {
-  std::string_view path;   // "/metrics"
-  std::string_view query;  // what stands after '?'
-  std::string_view token;  // what was proved, for links in a page; "": no token is asked for
+  std::string_view path;        // "/metrics"
+  std::string_view query = {};  // what stands after '?'
+  std::string_view token = {};  // what was proved, for links in a page; "": no token is asked for
 };
 // Called by the server's thread alone.
 using StatusPages = std::function<StatusPage(const PageRequest& request)>;
