@@ -276,6 +276,8 @@ const Charts = (() => {
       this.chart.overlay.marks = (this.marks || []).map(
           (mark) => ({...mark, x: mark.x / this.unit.size, color: colorOf(mark.place)}));
       const show = this.options.show || Words.plain;
+      // On a logarithmic axis 1, 2 and 5 of each power of ten have words.
+      const worded = (y) => !this.log || /^[125]/.test(y.toExponential(0)) ? show(y) : '';
       const options = this.chart.options;
       options.scales = {
         x: axisStyle(this.unit.title, {type: 'linear', ...this.limits,
@@ -283,7 +285,7 @@ const Charts = (() => {
                                                includeBounds: false}}),
         y: axisStyle('', {type: this.log ? 'logarithmic' : 'linear',
                           beginAtZero: Boolean(this.options.zero),
-                          ticks: {callback: (y) => show(y), maxTicksLimit: this.log ? 9 : 6}}),
+                          ticks: {callback: worded, maxTicksLimit: this.log ? 20 : 6}}),
       };
       Object.assign(options.plugins.tooltip, tooltipStyle());
       this.chart.update('none');

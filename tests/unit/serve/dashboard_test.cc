@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "cli/serve/page_files.h"
+#include "cli/serve/run_pages.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::cli {
@@ -202,6 +203,19 @@ TEST_F(DashboardTest, NoNameLeadsOutOfTheResults) {
                            "//", "/index.html", "/control.secret"})
     EXPECT_EQ(ask(path).status, 404u) << path;
   EXPECT_EQ(answer("/api/runs")["links_passed_over"], 1);
+}
+
+TEST_F(DashboardTest, AStatusEndpointHasTheDashboardOfItsRunBesideItsOwnPages) {
+  const auto pages = run_pages(posix_file_system(), clock_, root_ / "a");
+  EXPECT_THAT(pages({.path = "/"}).body, HasSubstr("href=\"runs/\""));
+  EXPECT_EQ(json::parse(pages({.path = "/status.json"}).body)["step"], 5);
+  EXPECT_THAT(pages({.path = "/runs/"}).body, HasSubstr("<script src=\"page.js\">"));
+  EXPECT_EQ(pages({.path = "/runs/page.js"}).status, 200u);
+  const json runs = json::parse(pages({.path = "/runs/api/runs"}).body)["runs"];
+  ASSERT_EQ(runs.size(), 1u);
+  EXPECT_EQ(runs[0]["run"], "a");
+  for (const char* path : {"/runs", "/runsapi/runs", "/api/runs", "/runs/status.json"})
+    EXPECT_EQ(pages({.path = path}).status, 404u) << path;
 }
 
 // Whatever a run is called or says is data: JSON that parses, of bytes that are UTF-8.
