@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/shared/folder_name.h"
 #include "cli/shared/json_fields.h"
 #include "cli/shared/restart_count.h"
 
@@ -230,9 +231,7 @@ Result<RunLog> parse_metrics_jsonl(std::string_view contents, const std::string&
 Result<RunLog> read_run_log(FileSystem& file_system, const std::filesystem::path& path) {
   LOCKSTEP_TRY(RunLog log, read_any(file_system, path));
   log.source = path;
-  const auto whole = path.lexically_normal();
-  log.name =
-      whole.has_filename() ? whole.filename().string() : whole.parent_path().filename().string();
+  log.name = folder_name(path);
   return log;
 }
 

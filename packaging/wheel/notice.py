@@ -5,7 +5,7 @@ import typing
 
 from needs import output_of
 
-# Packages of tools/setup whose code the compiler puts into our programs: how, and the licence where
+# Packages of tools/setup whose code the build puts into our programs: how, and the licence where
 # Debian's file does not serve (libboost-dev's is that of the packaging, and another one has 2 MB).
 LINKED_IN = {
     "libboost-dev": ("headers", "BSL-1.0, which asks for no notice in a program"),
@@ -13,6 +13,7 @@ LINKED_IN = {
     "libgloo-dev": ("headers", None),
     "libhdf5-dev": ("static library", None),
     "libhwy-dev": ("headers", None),
+    "libjs-chart.js": ("script of a page", None),
     "libtomlplusplus-dev": ("headers", None),
     "nlohmann-json3-dev": ("headers", None),
 }
@@ -87,14 +88,15 @@ def parts(libraries):
 OF_WHEEL = """\
 This wheel also holds what follows, as Debian has it: libraries (*.so.N) in
 lockstep_trainer/lib, unchanged, and code of others inside the programs (headers, static
-libraries), LibTorch's headers among it (BSD-3-Clause; torch comes with its licence, and none of
-its libraries is in this wheel).
+libraries, a script of a page), LibTorch's headers among it (BSD-3-Clause; torch comes with its
+licence, and none of its libraries is in this wheel).
 Each package's whole copyright file is licenses/debian/PACKAGE."""
 OF_BUNDLE = """\
 This folder also holds LibTorch's libraries (torch/lib; BSD-3-Clause), those of NVIDIA
 that LibTorch loads (nvidia; the CUDA Toolkit's End User License Agreement), and what follows, as
 Debian has it: libraries (*.so.N) in lib, unchanged, and code of others inside the programs
-(headers, static libraries). Each package's whole copyright file is licenses/debian/PACKAGE."""
+(headers, static libraries, a script of a page). Each package's whole copyright file is
+licenses/debian/PACKAGE."""
 
 
 def notice(ours, libraries, words):

@@ -154,7 +154,7 @@ def contents(test, wheel):
         system = re.search(r'kSystemPackages="([^"]+)"', setup).group(1).split()
         known = {*notice.LINKED_IN, *notice.LINKED_IN_IF_PORTABLE, *notice.NOT_LINKED_IN}
         known -= {"libstdc++-12-dev"}  # the compiler's
-        libraries = {package for package in system if package.endswith("-dev")}
+        libraries = {package for package in system if re.match(r"libjs-|.*-dev$", package)}
         check(libraries == known, libraries ^ known)
 
 
