@@ -25,6 +25,7 @@
 #include "cli/status/status_command.h"
 #include "cli/submit/submit_command.h"
 #include "cli/sweep/sweep_command.h"
+#include "cli/track/track_command.h"
 
 namespace {
 
@@ -70,6 +71,7 @@ constexpr Command kCommands[] = {
     {"eval", lockstep::cli::eval_command, "loss and perplexity of a Hugging Face folder's model"},
     {"export", lockstep::cli::export_command, "a checkpoint as a folder that transformers loads"},
     {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
+    {"track", lockstep::cli::track_command, "a run's curves in Weights & Biases or MLflow"},
 };
 
 void print_help() {

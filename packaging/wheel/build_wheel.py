@@ -32,7 +32,8 @@ from notice import OF_WHEEL, notice
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 NAME, MODULE = "lockstep-trainer", "lockstep_trainer"
-SHARED = ("examples", "sbatch_files", "tools/demo", "tools/fetch_text")
+SHARED = ("examples", "sbatch_files", "tools/demo", "tools/fetch_text", "tools/to_jsonl",
+          "tools/track")
 PYTHON_TOOLS = ROOT / ".deps/python/bin"  # tools/setup --test
 EPOCH = (1980, 1, 1, 0, 0, 0)             # of every file in a zip
 ENTRY_POINTS = f"[console_scripts]\nlockstep = {MODULE}:main\n"

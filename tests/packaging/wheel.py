@@ -235,6 +235,9 @@ def without_torch(test, installed, minors):
         check(f"there is no torch in the Python {installed.python}" in printed, printed)
         check(fits in printed, printed)
         check(fits in installed.run("doctor", status=1), "doctor does not say it")
+    with test.case("`lockstep track` runs this Python, which has no tracker's client"):
+        printed = installed.run("track", test.folder, "--to", "mlflow", status=EXIT_CONFIG)
+        check(f"`{installed.python} -m pip install mlflow` installs it" in printed, printed)
     with test.case("a torch that no worker fits"):
         installed.put_torch("9.9.1+cpu")
         printed = installed.run(*refused, status=EXIT_CONFIG)
