@@ -25,7 +25,7 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "packaging/wheel"))
 import build_wheel  # noqa: E402
-from build_wheel import fail  # noqa: E402
+from build_wheel import PYTHON_TOOLS, fail  # noqa: E402
 from needs import POLICIES, bundled_libraries, numbers, of_wheel, output_of  # noqa: E402
 from notice import parts  # noqa: E402
 
@@ -77,16 +77,19 @@ def symbol_faults(files, tag):
     return sorted(faults)
 
 
-def auditwheel_tag(wheel):
+def auditwheel_tag(wheel, torch):
     """The tag that the symbols allow, as auditwheel says; nothing where it is not installed. (It
-    calls the wheel itself linux_x86_64, for torch's libraries are not in it.)"""
-    if not shutil.which("auditwheel"):
+    calls the wheel itself linux_x86_64, for torch's libraries are not in it. It reads them, though,
+    libgomp among them, and would take the host's: torch is the folder where they are.)"""
+    auditwheel = shutil.which("auditwheel", path=str(PYTHON_TOOLS)) or shutil.which("auditwheel")
+    if not auditwheel:
         return None
-    said = " ".join(output_of("auditwheel", "show", wheel).split())
+    said = " ".join(output_of("env", f"LD_LIBRARY_PATH={torch}", auditwheel, "show", wheel).split())
     return re.search(r'constrains the platform tag to "([^"]+)"', said).group(1)
 
 
-def check_wheel(wheel):
+def check_wheel(wheel, torch):
+    """torch: the folder with LibTorch's libraries."""
     tag = wheel.stem.split("-")[-1]
     size = wheel.stat().st_size
     if size > MAX_WHEEL_BYTES:
@@ -98,7 +101,7 @@ def check_wheel(wheel):
         faults = symbol_faults(files, tag)
     if faults:
         fail(f"{wheel.name} needs what its tag does not allow:", *faults)
-    said = auditwheel_tag(wheel)
+    said = auditwheel_tag(wheel, torch)
     if said not in (None, tag):
         fail(f"auditwheel says {said} of {wheel.name}")
     return f"auditwheel says {said}" if said else "auditwheel is not installed, and was not asked"
@@ -154,8 +157,9 @@ def make(bin_folders, out, changes):
     with tempfile.TemporaryDirectory() as scratch:
         build_wheel.build(bin_folders, partial, pathlib.Path(scratch))
     [wheel] = partial.glob("*.whl")
-    said = check_wheel(wheel)
     programs = programs_of(bin_folders)
+    [libtorch] = re.findall(r"libtorch_cpu\.so => (\S+)", output_of("ldd", programs[1]))
+    said = check_wheel(wheel, pathlib.Path(libtorch).parent)
     version, workers = build_wheel.what_they_are(*programs)
     bill = sbom(version, workers, bundled_libraries(programs, of_wheel))
     name = f"{build_wheel.MODULE}-{version}.cdx.json"

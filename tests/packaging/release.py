@@ -150,10 +150,10 @@ def refusals(wheel, folder):
     old = folder / re.sub(r"manylinux_2_\d+", "manylinux_2_28", wheel.name)
     old.write_bytes(wheel.read_bytes())
     with refused("needs what its tag does not allow: lib"):
-        release.check_wheel(old)
+        release.check_wheel(old, TORCH / "torch/lib")
     most, release.MAX_WHEEL_BYTES = release.MAX_WHEEL_BYTES, wheel.stat().st_size - 1
     with refused("bytes, and"):
-        release.check_wheel(wheel)
+        release.check_wheel(wheel, TORCH / "torch/lib")
     release.MAX_WHEEL_BYTES = most
 
 
@@ -178,6 +178,9 @@ with Test("release") as test:
         sums = {line.split()[1] for line in (out / "SHA256SUMS").read_text().splitlines()}
         check(sums == {path.name for path in out.iterdir()} - {"SHA256SUMS"} and len(sums) == 4,
               sums)
+    with test.case("auditwheel says the same tag"):
+        said = release.auditwheel_tag(wheel, TORCH / "torch/lib")
+        check(said and wheel.name.endswith(f"-{said}.whl"), said, wheel.name)
     if not test.failures:
         components = bill(out, wheel)
         for name, body in (("SBOM and ldd", loaded), ("SBOM and the link", linked),
