@@ -163,6 +163,7 @@ std::optional<LossPlot> sweep_plot(const SweepResults& results, SweepFigure figu
   plot.title = speed ? "Tokens per second, of all ranks" : "Peak memory of the rank that took most";
   plot.y_name = speed ? "tokens/s" : "GiB";
   plot.x_name = short_names(results.axes)[*axis];
+  plot.from_zero = true;
   const auto& values = results.axes[*axis].values;
   plot.whole_x = std::all_of(values.begin(), values.end(), [](const auto& v) {
     return std::floor(*number_of(v)) == *number_of(v);
