@@ -94,7 +94,7 @@ Frame frame_of(const LossPlot& plot) {
   const double x_room = x_high > x_low ? 0 : 1;
   const double y_room = y_high > y_low ? (y_high - y_low) * 0.05 : 0.5;
   frame.x_low = x_low - x_room, frame.x_high = x_high + x_room;
-  frame.y_low = y_low - y_room, frame.y_high = y_high + y_room;
+  frame.y_low = plot.from_zero ? 0 : y_low - y_room, frame.y_high = y_high + y_room;
   return frame;
 }
 

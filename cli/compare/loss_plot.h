@@ -48,7 +48,8 @@ struct LossPlot {
   std::vector<PlotMark> marks;
   std::vector<PlotBand> bands;
   std::string x_name = "step", y_name = "loss";
-  bool whole_x = true;  // there is nothing between two whole numbers of x
+  bool whole_x = true;     // there is nothing between two whole numbers of x
+  bool from_zero = false;  // y begins at 0. Requires: no y is negative
 };
 
 // Curves of more than a few thousand points are thinned to what a screen can show.

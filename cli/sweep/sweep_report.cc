@@ -163,7 +163,11 @@ std::optional<LossPlot> sweep_plot(const SweepResults& results, SweepFigure figu
   plot.title = speed ? "Tokens per second, of all ranks" : "Peak memory of the rank that took most";
   plot.y_name = speed ? "tokens/s" : "GiB";
   plot.x_name = short_names(results.axes)[*axis];
-  plot.whole_x = false;
+  plot.from_zero = true;
+  const auto& values = results.axes[*axis].values;
+  plot.whole_x = std::all_of(values.begin(), values.end(), [](const auto& v) {
+    return std::floor(*number_of(v)) == *number_of(v);
+  });
   for (size_t i = 0; i < results.rows.size(); ++i) {
     const auto y = figure_of(results.outcomes[i], figure);
     if (!y) continue;

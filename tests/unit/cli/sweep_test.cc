@@ -294,6 +294,7 @@ TEST(SweepReport, CurvesGoOverTheKeyThatHasNumbers) {
   const auto plot = sweep_plot(results, SweepFigure::kTokensPerS);
   ASSERT_TRUE(plot);
   EXPECT_EQ(plot->x_name, "local_batch_size");
+  EXPECT_TRUE(plot->whole_x);  // there is no half a sequence
   ASSERT_EQ(plot->curves.size(), 2u);
   EXPECT_EQ(plot->curves[0].label, "strategy = ddp");
   EXPECT_EQ(plot->curves[0].points.size(), 1u);  // the other one had not enough memory
