@@ -240,9 +240,10 @@ const Charts = (() => {
       canvas.addEventListener('dblclick', () => this.onZoom());
     }
 
-    // curves: [{name, place, x, y, isPale}], the first on top; view: {axis, from, to}; most: the
-    // largest x that any chart has.
-    show(curves, view, most) {
+    // curves: [{name, place, x, y, isPale}], the first on top; marks: [{kind, x, step, name, words,
+    // place}]; view: {axis, from, to}; most: the largest x that any chart has.
+    show(curves, marks, view, most) {
+      this.marks = marks;
       const divisor = this.options.scale || 1;
       this.axis = view.axis;
       this.unit = unitOf(view.axis, most);
@@ -259,7 +260,6 @@ const Charts = (() => {
       this.restyle();
     }
 
-    // marks: [{kind, x, step, name, words, place}]
     mark(marks) {
       this.marks = marks;
       this.restyle();
@@ -305,7 +305,7 @@ const Charts = (() => {
           plugins: {
             legend: {position: 'bottom', labels: {boxWidth: 10, boxHeight: 10, padding: 12}},
             tooltip: {callbacks: {
-              label: (item) => ` ${item.dataset.label}: ${Words.plain(item.parsed.x)} s, ` +
+              label: (item) => ` ${item.dataset.label}: ${Words.seconds(item.parsed.x)}, ` +
                   `${Words.fixed(100 * item.parsed.x / this.sums[item.dataIndex], 1)} %`}},
           },
         },

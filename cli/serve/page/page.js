@@ -92,22 +92,27 @@
     const show = (chart, curves) => {
       if (isOld()) return;
       most = Math.max(most, ...curves.map((curve) => curve.x.at(-1) || 0));
-      chart.show(curves, view, most);
-      points += curves.reduce((sum, curve) => sum + curve.x.length, 0);
-      of += curves.filter((curve) => !curve.isPale).reduce((sum, curve) => sum + curve.of, 0);
+      chart.show(curves, marks(), view, most);
+      for (const curve of curves.filter((each) => !each.isPale)) {
+        points += curve.x.length;
+        of += curve.of;
+      }
     };
     // The loss is there first; it knows how far the axis goes.
     show(charts[0], await curvesOf(charts[0]));
     if (!root.firstAt) root.firstAt = Math.round(performance.now());
-    const details = Promise.all(state.chosen.map((run) => Server.run(run)));
+    const unknown = state.chosen.filter((run) => !state.details.has(run));
+    const details = Promise.all(unknown.map((run) => Server.run(run)));
+    const shares = Server.phases(state.chosen, view);
     await Promise.all(charts.slice(1).map(async (chart) => show(chart, await curvesOf(chart))));
-    const shares = await Server.phases(state.chosen, view);
-    if (isOld()) return;
-    phases.show(shares.runs.map((run) => ({name: run.run, seconds: run.seconds})));
+    const seconds = (await shares).runs.map((run) => ({name: run.run, seconds: run.seconds}));
     for (const detail of await details) state.details.set(detail.run, detail);
     if (isOld()) return;
-    for (const chart of charts) chart.mark(marks());
-    showTables();
+    phases.show(seconds);
+    if (unknown.length > 0) {
+      for (const chart of charts) chart.mark(marks());
+      showTables();
+    }
     const took = Math.round(performance.now() - began);
     at('drawn').textContent = `${Words.compact(points)} of ${Words.compact(of)} points, ${took} ms`;
     root.drawnAt = Math.round(performance.now());
@@ -140,6 +145,7 @@
                     (run, chosen) => {
                       choose(chosen ? [...state.chosen, run] : state.chosen.filter((each) => each !== run));
                       showList();
+                      showTables();
                       draw().catch(tell);
                     });
     at('chosen').textContent = `${state.chosen.length} of ${state.runs.length} shown`;
@@ -181,7 +187,14 @@
       if (!document.hidden) {
         await look();
         showList();
-        if (changed()) await draw(); else showTables();
+        if (changed()) {
+          state.details.clear();
+          await draw();
+        } else {
+          const shown = state.runs.find((run) => run.run === state.run);
+          if (shown && shown.state === 'running') state.details.set(state.run, await Server.run(state.run));
+          showTables();
+        }
       }
     } catch (error) {
       tell(error);
