@@ -159,7 +159,7 @@ const Charts = (() => {
   }
 
   // options: {title, field, kind, unit, scale (a divisor of y), show (a number's words), log, zero
-  // (the axis begins there), smooth (at least so much)}.
+  // (the axis begins there), smooth (at least so much), plain (never smoothed)}.
   // onZoom(from, to): in units of the axis; onZoom(): all of it.
   class CurveChart {
     constructor(parent, options, onZoom) {

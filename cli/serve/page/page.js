@@ -16,12 +16,12 @@
   };
   const kCharts = [
     {title: 'Loss', field: 'loss', kind: 'half', unit: 'nats per token'},
-    {title: 'Validation loss', field: 'validation_loss', kind: 'half', unit: 'nats per token', none: 'No validation was logged.'},
+    {title: 'Validation loss', field: 'validation_loss', kind: 'half', unit: 'nats per token', plain: true, none: 'No validation was logged.'},
     {title: 'Gradient norm', field: 'grad_norm', log: true},
     {title: 'Throughput', field: 'tokens_per_s', unit: 'tokens/s, all ranks', show: (y) => Words.compact(y), zero: true, smooth: 0.9},
-    {title: 'Peak memory', field: 'memory', unit: 'GiB, rank 0', scale: 2 ** 30, zero: true, none: 'These runs logged no memory.'},
+    {title: 'Peak memory', field: 'memory', unit: 'GiB, rank 0', scale: 2 ** 30, zero: true, plain: true, none: 'These runs logged no memory.'},
     {title: 'Step time', field: 'step_time', unit: 's', zero: true, smooth: 0.9},
-    {title: 'Learning rate', field: 'lr', zero: true},
+    {title: 'Learning rate', field: 'lr', zero: true, plain: true},
     {title: 'Wait for data', field: 'data_wait', unit: 's a step, rank 0', zero: true, smooth: 0.9, none: 'These runs logged no phases.'},
   ];
   const charts = kCharts.map((options) => new Charts.CurveChart(at('charts'), options, zoom));
@@ -62,7 +62,7 @@
   const width = (chart) => Math.max(200, chart.parts.plot.clientWidth);
   async function curvesOf(chart) {
     const points = Math.min(2000, 2 * width(chart));
-    const weight = Math.max(state.smooth, chart.options.smooth || 0);
+    const weight = chart.options.plain ? 0 : Math.max(state.smooth, chart.options.smooth || 0);
     const ask = (smooth) => Server.curve(state.chosen, chart.field, view, smooth, points);
     const [plain, smooth] = await Promise.all([ask(0), weight > 0 ? ask(weight) : null]);
     const drawn = (answer, isPale) => answer.curves.map(
