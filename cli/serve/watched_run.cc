@@ -18,6 +18,8 @@ using nlohmann::ordered_json;
 constexpr int64_t kMaxDocumentBytes = int64_t{16} << 20;  // of a file that is read whole
 constexpr size_t kMaxEvents = 500;                        // that are shown
 constexpr size_t kMaxMarks = 2000;
+constexpr int64_t kLookAgain_ns =
+    20'000'000'000;  // at a run that does not train, and did not change
 
 // The last bytes of a file, at most kMaxDocumentBytes; "" where it cannot be read.
 std::string end_of_file(FileSystem& file_system, const std::filesystem::path& path) {
@@ -91,9 +93,12 @@ std::string WatchedRun::changed_at() const {
 
 void WatchedRun::look() {
   std::string changed = changed_at();
-  if (changed == looked_at_ && (!status_ || status_->over())) return;
+  const int64_t now_ns = clock_.monotonic_ns();
+  const bool calm = changed == looked_at_ && !(status_ && status_->running());
+  if (calm && now_ns - looked_ns_ < kLookAgain_ns) return;
   if (changed != looked_at_) args_ = document("run_args.json");
   looked_at_ = std::move(changed);
+  looked_ns_ = now_ns;
   auto status = observer_.look();
   if (!status) {
     status_.reset();

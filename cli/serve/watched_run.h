@@ -51,6 +51,7 @@ class WatchedRun {
   std::optional<RunStatus> status_;  // none: it cannot be read, and trouble_ says why
   std::string trouble_;
   std::string looked_at_;  // changed_at() of the look before
+  int64_t looked_ns_ = 0;
   double logged_unix_s_ = -1;
   nlohmann::ordered_json args_;
 };

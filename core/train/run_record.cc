@@ -67,6 +67,23 @@ ordered_json json_of(const std::vector<data::DataStretch>& stretches, int64_t st
   return {{"drawn", drawn}, {"changes", changes}};
 }
 
+// The phases of a step, or of many, and what is left of its time.
+std::vector<std::pair<const char*, double>> named(const StepPhases& p, double step_s) {
+  std::vector<std::pair<const char*, double>> phases{{"data_wait", p.data_wait},
+                                                     {"gather_wait", p.schedule.gather_wait},
+                                                     {"forward", p.schedule.forward},
+                                                     {"backward", p.schedule.backward},
+                                                     {"exchange_wait", p.schedule.exchange_wait},
+                                                     {"share_wait", p.share_wait},
+                                                     {"fold_and_norm", p.fold},
+                                                     {"checkpoint_stall", p.stall},
+                                                     {"update", p.update}};
+  double rest = step_s;
+  for (const auto& [phase, seconds] : phases) rest -= seconds;
+  phases.push_back({"other", rest});
+  return phases;
+}
+
 }  // namespace
 
 RunRecord::RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
@@ -141,7 +158,11 @@ void RunRecord::add_step(const StepRecord& r) {
                     {"training_tokens_pct", 100.0 * static_cast<double>(o.valid_tokens) / all},
                     {"stall_s", o.phases.stall},
                     {"wire_bytes", json_of(r.wire, 1)},
+                    {"max_memory_bytes", memory_stats().max_allocated_bytes},
+                    {"phases_s", ordered_json::object()},
                     {"t", logged.t}};
+  for (const auto& [phase, seconds] : named(o.phases, r.step_time_s))
+    line["phases_s"][phase] = seconds;
   if (!r.skipped.empty()) line["skipped"] = r.skipped;
   if (!o.digests.weights.empty())
     line["digests"] = {{"weights", hex_of(o.digests.weights)},
@@ -175,19 +196,7 @@ void RunRecord::add_phases(const StepRecord& r) {
 
 // The phases of a step, what is left of it ("other"), and what comes after it.
 std::vector<std::pair<const char*, double>> RunRecord::phase_means() const {
-  const StepPhases& p = phase_sums_;
-  std::vector<std::pair<const char*, double>> means{{"data_wait", p.data_wait},
-                                                    {"gather_wait", p.schedule.gather_wait},
-                                                    {"forward", p.schedule.forward},
-                                                    {"backward", p.schedule.backward},
-                                                    {"exchange_wait", p.schedule.exchange_wait},
-                                                    {"share_wait", p.share_wait},
-                                                    {"fold_and_norm", p.fold},
-                                                    {"checkpoint_stall", p.stall},
-                                                    {"update", p.update}};
-  double rest = step_sum_s_;
-  for (const auto& [phase, seconds] : means) rest -= seconds;
-  means.push_back({"other", rest});
+  auto means = named(phase_sums_, step_sum_s_);
   means.push_back({"validation", validation_sum_s_});
   means.push_back({"checkpoint_begin", begun_save_s_});
   for (auto& [phase, seconds] : means)

@@ -115,6 +115,14 @@ def included(components):
         check(({package} | needs_of_package(package)) & read, package, "is in no program")
 
 
+def scripts(components):
+    """Against the program: the version that Chart.js says there is the package's."""
+    told = set(re.findall(rb"Chart\.js v([0-9.]+)", PROGRAMS[0].read_bytes()))
+    named = {each["version"].split("+")[0].encode() for each in components
+             if how(each) == "script of a page"}
+    check(len(told) == 1 and told == named, told, named)
+
+
 def bill(folder, wheel):
     [path] = folder.glob("*.cdx.json")
     told = json.loads(path.read_text())
@@ -184,7 +192,8 @@ with Test("release") as test:
     if not test.failures:
         components = bill(out, wheel)
         for name, body in (("SBOM and ldd", loaded), ("SBOM and the link", linked),
-                           ("SBOM and the headers", included)):
+                           ("SBOM and the headers", included),
+                           ("SBOM and scripts", scripts)):
             with test.case(name):
                 body(components)
         with test.case("what must not be released is refused"):

@@ -159,7 +159,7 @@ const Charts = (() => {
   }
 
   // options: {title, field, kind, unit, scale (a divisor of y), show (a number's words), log, zero
-  // (the axis begins there), smooth (at least so much)}.
+  // (the axis begins there), smooth (at least so much), plain (never smoothed)}.
   // onZoom(from, to): in units of the axis; onZoom(): all of it.
   class CurveChart {
     constructor(parent, options, onZoom) {
@@ -240,9 +240,10 @@ const Charts = (() => {
       canvas.addEventListener('dblclick', () => this.onZoom());
     }
 
-    // curves: [{name, place, x, y, isPale}], the first on top; view: {axis, from, to}; most: the
-    // largest x that any chart has.
-    show(curves, view, most) {
+    // curves: [{name, place, x, y, isPale}], the first on top; marks: [{kind, x, step, name, words,
+    // place}]; view: {axis, from, to}; most: the largest x that any chart has.
+    show(curves, marks, view, most) {
+      this.marks = marks;
       const divisor = this.options.scale || 1;
       this.axis = view.axis;
       this.unit = unitOf(view.axis, most);
@@ -259,7 +260,6 @@ const Charts = (() => {
       this.restyle();
     }
 
-    // marks: [{kind, x, step, name, words, place}]
     mark(marks) {
       this.marks = marks;
       this.restyle();
@@ -305,7 +305,7 @@ const Charts = (() => {
           plugins: {
             legend: {position: 'bottom', labels: {boxWidth: 10, boxHeight: 10, padding: 12}},
             tooltip: {callbacks: {
-              label: (item) => ` ${item.dataset.label}: ${Words.plain(item.parsed.x)} s, ` +
+              label: (item) => ` ${item.dataset.label}: ${Words.seconds(item.parsed.x)}, ` +
                   `${Words.fixed(100 * item.parsed.x / this.sums[item.dataIndex], 1)} %`}},
           },
         },

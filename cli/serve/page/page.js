@@ -16,12 +16,12 @@
   };
   const kCharts = [
     {title: 'Loss', field: 'loss', kind: 'half', unit: 'nats per token'},
-    {title: 'Validation loss', field: 'validation_loss', kind: 'half', unit: 'nats per token', none: 'No validation was logged.'},
+    {title: 'Validation loss', field: 'validation_loss', kind: 'half', unit: 'nats per token', plain: true, none: 'No validation was logged.'},
     {title: 'Gradient norm', field: 'grad_norm', log: true},
     {title: 'Throughput', field: 'tokens_per_s', unit: 'tokens/s, all ranks', show: (y) => Words.compact(y), zero: true, smooth: 0.9},
-    {title: 'Peak memory', field: 'memory', unit: 'GiB, rank 0', scale: 2 ** 30, zero: true, none: 'These runs logged no memory.'},
+    {title: 'Peak memory', field: 'memory', unit: 'GiB, rank 0', scale: 2 ** 30, zero: true, plain: true, none: 'These runs logged no memory.'},
     {title: 'Step time', field: 'step_time', unit: 's', zero: true, smooth: 0.9},
-    {title: 'Learning rate', field: 'lr', zero: true},
+    {title: 'Learning rate', field: 'lr', zero: true, plain: true},
     {title: 'Wait for data', field: 'data_wait', unit: 's a step, rank 0', zero: true, smooth: 0.9, none: 'These runs logged no phases.'},
   ];
   const charts = kCharts.map((options) => new Charts.CurveChart(at('charts'), options, zoom));
@@ -62,7 +62,7 @@
   const width = (chart) => Math.max(200, chart.parts.plot.clientWidth);
   async function curvesOf(chart) {
     const points = Math.min(2000, 2 * width(chart));
-    const weight = Math.max(state.smooth, chart.options.smooth || 0);
+    const weight = chart.options.plain ? 0 : Math.max(state.smooth, chart.options.smooth || 0);
     const ask = (smooth) => Server.curve(state.chosen, chart.field, view, smooth, points);
     const [plain, smooth] = await Promise.all([ask(0), weight > 0 ? ask(weight) : null]);
     const drawn = (answer, isPale) => answer.curves.map(
@@ -92,22 +92,27 @@
     const show = (chart, curves) => {
       if (isOld()) return;
       most = Math.max(most, ...curves.map((curve) => curve.x.at(-1) || 0));
-      chart.show(curves, view, most);
-      points += curves.reduce((sum, curve) => sum + curve.x.length, 0);
-      of += curves.filter((curve) => !curve.isPale).reduce((sum, curve) => sum + curve.of, 0);
+      chart.show(curves, marks(), view, most);
+      for (const curve of curves.filter((each) => !each.isPale)) {
+        points += curve.x.length;
+        of += curve.of;
+      }
     };
     // The loss is there first; it knows how far the axis goes.
     show(charts[0], await curvesOf(charts[0]));
     if (!root.firstAt) root.firstAt = Math.round(performance.now());
-    const details = Promise.all(state.chosen.map((run) => Server.run(run)));
+    const unknown = state.chosen.filter((run) => !state.details.has(run));
+    const details = Promise.all(unknown.map((run) => Server.run(run)));
+    const shares = Server.phases(state.chosen, view);
     await Promise.all(charts.slice(1).map(async (chart) => show(chart, await curvesOf(chart))));
-    const shares = await Server.phases(state.chosen, view);
-    if (isOld()) return;
-    phases.show(shares.runs.map((run) => ({name: run.run, seconds: run.seconds})));
+    const seconds = (await shares).runs.map((run) => ({name: run.run, seconds: run.seconds}));
     for (const detail of await details) state.details.set(detail.run, detail);
     if (isOld()) return;
-    for (const chart of charts) chart.mark(marks());
-    showTables();
+    phases.show(seconds);
+    if (unknown.length > 0) {
+      for (const chart of charts) chart.mark(marks());
+      showTables();
+    }
     const took = Math.round(performance.now() - began);
     at('drawn').textContent = `${Words.compact(points)} of ${Words.compact(of)} points, ${took} ms`;
     root.drawnAt = Math.round(performance.now());
@@ -140,6 +145,7 @@
                     (run, chosen) => {
                       choose(chosen ? [...state.chosen, run] : state.chosen.filter((each) => each !== run));
                       showList();
+                      showTables();
                       draw().catch(tell);
                     });
     at('chosen').textContent = `${state.chosen.length} of ${state.runs.length} shown`;
@@ -181,7 +187,14 @@
       if (!document.hidden) {
         await look();
         showList();
-        if (changed()) await draw(); else showTables();
+        if (changed()) {
+          state.details.clear();
+          await draw();
+        } else {
+          const shown = state.runs.find((run) => run.run === state.run);
+          if (shown && shown.state === 'running') state.details.set(state.run, await Server.run(state.run));
+          showTables();
+        }
       }
     } catch (error) {
       tell(error);

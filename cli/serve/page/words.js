@@ -31,10 +31,20 @@ const Words = (() => {
     if (size !== 0 && (size < 1e-3 || size >= 1e7)) return value.toExponential(2).replace('e', ' e');
     return value.toLocaleString('en', {maximumSignificantDigits: 5});
   }
-  const gibibytes = (bytes) => known(bytes) && bytes > 0 ? `${fixed(bytes / 2 ** 30, 2)} GiB` : kUnknown;
+  // 0.0213 -> "21.3 ms"
+  function seconds(value) {
+    if (!known(value) || value < 0) return kUnknown;
+    const [size, unit] = value < 0.1 ? [1e-3, 'ms'] : [1, 's'];
+    return `${Number((value / size).toPrecision(3))} ${unit}`;
+  }
+  function size(bytes) {
+    if (!known(bytes) || bytes <= 0) return kUnknown;
+    const [unit, name] = bytes >= 2 ** 30 ? [2 ** 30, 'GiB'] : [2 ** 20, 'MiB'];
+    return `${Number((bytes / unit).toPrecision(3))} ${name}`;
+  }
   const time = (unix_s) => known(unix_s) && unix_s > 0
       ? new Date(unix_s * 1000).toLocaleString('en-GB', {dateStyle: 'short', timeStyle: 'medium'})
       : kUnknown;
 
-  return {kUnknown, known, grouped, fixed, compact, duration, plain, gibibytes, time};
+  return {kUnknown, known, grouped, fixed, compact, duration, plain, seconds, size, time};
 })();

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "base/json.h"
 
@@ -51,6 +52,23 @@ TEST(StepLine, ALossThatIsNotFiniteIsAGapAndSpacesAreAllowed) {
 TEST(StepLine, EachBeginningOfALineIsDamaged) {
   for (size_t size = 0; size < kLine.size(); ++size)
     EXPECT_FALSE(parse_step_line(kLine.substr(0, size))) << size;
+}
+
+// Under ASan: the bytes end where the line does.
+TEST(StepLine, AnyByteMayBeAnotherOne) {
+  std::vector<char> bytes(kLine.begin(), kLine.end());
+  size_t damaged = 0;
+  for (char& byte : bytes) {
+    const char before = byte;
+    for (const char wrong :
+         {'{', '}', '[', ']', '"', '\\', ',', ':', '-', '9', 'e', '\0', '\xff'}) {
+      byte = wrong;
+      damaged += parse_step_line({bytes.data(), bytes.size()}) ? 0 : 1;
+    }
+    byte = before;
+  }
+  EXPECT_GT(damaged, bytes.size()) << "of 13 for each byte";
+  EXPECT_TRUE(parse_step_line({bytes.data(), bytes.size()}));
 }
 
 TEST(StepLine, WhatIsNoStepIsDamaged) {
