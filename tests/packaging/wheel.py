@@ -24,13 +24,15 @@ import notice  # noqa: E402
 TORCH = pathlib.Path(os.environ["LOCKSTEP_TORCH"])  # what the build is linked with
 CUDA = next(TORCH.glob("nvidia/*/lib"))
 STEPS = 4
+RUN_TIMEOUT_S = 300
 KEYS = TINY | NO_CHECKPOINTS | {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS}
 
 
 def run(*command, status=0, environment=None, **more):
     """What it printed; it must end with `status`."""
     done = subprocess.run([str(word) for word in command], env=environment, capture_output=True,
-                          text=True, timeout=100, stdin=subprocess.DEVNULL, check=False, **more)
+                          text=True, timeout=RUN_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False,
+                          **more)
     printed = done.stdout + done.stderr
     check(done.returncode == status, *command, f"\nexit {done.returncode}, not {status}:\n",
           tail(printed))
