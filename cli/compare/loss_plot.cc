@@ -255,7 +255,7 @@ std::vector<double> axis_ticks(double low, double high, int count) {
   std::vector<double> ticks;
   // Counted, not accumulated: a tick is an exact multiple of the gap.
   for (double i = std::ceil(low / gap - 1e-9); i * gap <= high + gap * 1e-9; i += 1) {
-    ticks.push_back(i * gap);
+    ticks.push_back(i * gap + 0.0);  // and never the zero that is written "-0"
   }
   return ticks;
 }
