@@ -183,11 +183,24 @@ const Charts = (() => {
           normalized: true, interaction: {mode: 'ofEachCurve', intersect: false},
           elements: {point: {radius: 0, hoverRadius: 4}, line: {tension: 0, borderJoinStyle: 'round'}},
           plugins: {legend: {display: false}, tooltip: {callbacks: this.words()}},
+          scales: this.scales(),
         },
       });
       this.chart.overlay = {marks: [], drag: null};
       this.watchDrag();
-      this.restyle();
+    }
+    scales() {
+      const show = this.options.show || Words.plain;
+      // On a logarithmic axis 1, 2 and 5 of each power of ten have words.
+      const worded = (y) => !this.log || /^[125]/.test(y.toExponential(0)) ? show(y) : '';
+      return {
+        x: axisStyle(this.unit.title, {type: 'linear', ...this.limits,
+                                       ticks: {callback: (x) => Words.plain(x), maxTicksLimit: 9,
+                                               includeBounds: false}}),
+        y: axisStyle('', {type: this.log ? 'logarithmic' : 'linear',
+                          beginAtZero: Boolean(this.options.zero),
+                          ticks: {callback: worded, maxTicksLimit: this.log ? 20 : 6}}),
+      };
     }
 
     words() {
@@ -275,19 +288,8 @@ const Charts = (() => {
       }
       this.chart.overlay.marks = (this.marks || []).map(
           (mark) => ({...mark, x: mark.x / this.unit.size, color: colorOf(mark.place)}));
-      const show = this.options.show || Words.plain;
-      // On a logarithmic axis 1, 2 and 5 of each power of ten have words.
-      const worded = (y) => !this.log || /^[125]/.test(y.toExponential(0)) ? show(y) : '';
-      const options = this.chart.options;
-      options.scales = {
-        x: axisStyle(this.unit.title, {type: 'linear', ...this.limits,
-                                       ticks: {callback: (x) => Words.plain(x), maxTicksLimit: 9,
-                                               includeBounds: false}}),
-        y: axisStyle('', {type: this.log ? 'logarithmic' : 'linear',
-                          beginAtZero: Boolean(this.options.zero),
-                          ticks: {callback: worded, maxTicksLimit: this.log ? 20 : 6}}),
-      };
-      Object.assign(options.plugins.tooltip, tooltipStyle());
+      this.chart.options.scales = this.scales();
+      Object.assign(this.chart.options.plugins.tooltip, tooltipStyle());
       this.chart.update('none');
     }
   }
@@ -310,7 +312,6 @@ const Charts = (() => {
           },
         },
       });
-      this.restyle();
     }
     // runs: [{name, seconds: {phase: s}}]
     show(runs) {

@@ -6,7 +6,8 @@
   const at = (id) => document.getElementById(id);
   const view = {axis: 'steps', from: undefined, to: undefined};
   const state = {runs: [], chosen: [], places: new Map(), details: new Map(), smooth: 0, marks: true,
-                 tab: 'ranks', run: '', only: true, search: '', now_s: 0, drawnOf: '', asked: 0};
+                 tab: 'ranks', run: '', only: true, search: '', now_s: 0, drawnOf: '', asked: 0,
+                 stale: false};
 
   const zoom = (from, to) => {
     view.from = from;
@@ -24,8 +25,12 @@
     {title: 'Learning rate', field: 'lr', zero: true, plain: true},
     {title: 'Wait for data', field: 'data_wait', unit: 's a step, rank 0', zero: true, smooth: 0.9, none: 'These runs logged no phases.'},
   ];
-  const charts = kCharts.map((options) => new Charts.CurveChart(at('charts'), options, zoom));
-  const phases = new Charts.PhaseChart(at('charts'));
+  const charts = [];
+  let phases;
+  function makeCharts() {
+    for (const options of kCharts) charts.push(new Charts.CurveChart(at('charts'), options, zoom));
+    phases = new Charts.PhaseChart(at('charts'));
+  }
 
   // ---- what was chosen ---------------------------------------------------------------------------
   const placeOf = (run) => state.places.has(run) ? state.places.get(run) : -1;
@@ -61,7 +66,7 @@
   // ---- drawing -----------------------------------------------------------------------------------
   const width = (chart) => Math.max(200, chart.parts.plot.clientWidth);
   async function curvesOf(chart) {
-    const points = Math.min(2000, 2 * width(chart));
+    const points = Math.min(2000, width(chart));  // a smallest and a largest value each 2 pixels
     const weight = chart.options.plain ? 0 : Math.max(state.smooth, chart.options.smooth || 0);
     const ask = (smooth) => Server.curve(state.chosen, chart.field, view, smooth, points);
     const [plain, smooth] = await Promise.all([ask(0), weight > 0 ? ask(weight) : null]);
@@ -79,7 +84,9 @@
   async function draw() {
     keep();
     const asked = ++state.asked, began = performance.now();
-    delete document.documentElement.dataset.drawnAt;
+    const root = document.documentElement.dataset;  // for who measures
+    delete root.firstIn;
+    delete root.drawnAt;
     at('content').hidden = state.chosen.length === 0;
     at('empty').hidden = state.chosen.length > 0;
     at('empty').textContent = state.runs.length > 0
@@ -87,24 +94,26 @@
         : 'No run is here yet: a run is a folder with run_args.json or metrics.jsonl.';
     if (state.chosen.length === 0) return;
     const isOld = () => asked !== state.asked;  // something else was asked for meanwhile
-    const root = document.documentElement.dataset;
-    let points = 0, of = 0, most = 0;
+    let points = 0, of = 0, most = view.to || 0;
     const show = (chart, curves) => {
       if (isOld()) return;
       most = Math.max(most, ...curves.map((curve) => curve.x.at(-1) || 0));
       chart.show(curves, marks(), view, most);
+      if (!root.firstIn) root.firstIn = Math.round(performance.now() - began);
       for (const curve of curves.filter((each) => !each.isPale)) {
         points += curve.x.length;
         of += curve.of;
       }
     };
-    // The loss is there first; it knows how far the axis goes.
-    show(charts[0], await curvesOf(charts[0]));
+    // Of a whole run the loss is there first, and says how far the axis goes.
+    const first = view.from === undefined ? charts.slice(0, 1) : [];
+    for (const chart of first) show(chart, await curvesOf(chart));
     if (!root.firstAt) root.firstAt = Math.round(performance.now());
-    const unknown = state.chosen.filter((run) => !state.details.has(run));
+    const unknown = state.chosen.filter((run) => state.stale || !state.details.has(run));
+    state.stale = false;
     const details = Promise.all(unknown.map((run) => Server.run(run)));
     const shares = Server.phases(state.chosen, view);
-    await Promise.all(charts.slice(1).map(async (chart) => show(chart, await curvesOf(chart))));
+    await Promise.all(charts.slice(first.length).map(async (chart) => show(chart, await curvesOf(chart))));
     const seconds = (await shares).runs.map((run) => ({name: run.run, seconds: run.seconds}));
     for (const detail of await details) state.details.set(detail.run, detail);
     if (isOld()) return;
@@ -186,9 +195,10 @@
     try {
       if (!document.hidden) {
         await look();
+        if (!phases) makeCharts();
         showList();
         if (changed()) {
-          state.details.clear();
+          state.stale = true;
           await draw();
         } else {
           const shown = state.runs.find((run) => run.run === state.run);
@@ -238,6 +248,7 @@
   at('run').addEventListener('change', () => { state.run = at('run').value; showDetail().catch(tell); });
   at('only').addEventListener('change', () => { state.only = at('only').checked; showDetail().catch(tell); });
   Charts.dark.addEventListener('change', () => {
+    if (!phases) return;
     for (const chart of [...charts, phases]) chart.restyle();
     showList();
     showTables();
@@ -257,6 +268,9 @@
           .slice(0, kFirstRuns).map((run) => run.run).sort();
       const known = wanted.filter((run) => names.includes(run));
       choose(known.length > 0 ? known : newest);
+      // The server reads these runs while the charts are made; draw() asks for what is drawn.
+      if (state.chosen.length > 0) Server.curve(state.chosen, 'loss', view, 0).catch(tell);
+      makeCharts();
       showList();
       changed();
       await draw();
