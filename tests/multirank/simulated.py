@@ -3,8 +3,8 @@ tensors lie on it and travel through host memory. Losses, checkpoints and snapsh
 CPU's worker, also after a kill. `simulated.py soak` draws the seeds of the devices."""
 import json
 
-from lockstep_run import (NO_CHECKPOINTS, TINY, Test, check, check_same, committed, metrics, step_of,
-                          tail, whole_curve)
+from lockstep_run import (NO_CHECKPOINTS, TINY, Test, check, check_same, committed, metrics,
+                          step_of, tail, whole_curve)
 
 STEPS = 8
 BASE = TINY | {"training.steps": STEPS, "training.mixed_precision_param": "bfloat16",
