@@ -50,7 +50,8 @@ plan: another sweep needs another folder. Runs neither save nor validate, unless
 Examples:
   lockstep sweep examples/demo.toml --over training.local_batch_size=1,2,4,8 \
       --over parallelism.strategy=ddp,full_shard --nproc-per-node 2
-  lockstep sweep run.toml --over activation_checkpoint.mode=none,full --over model.n_layers=8,16,32
+  lockstep sweep run.toml --over activation_checkpoint.mode=none,full \
+      --over model.fused_attention=true,false
   lockstep sweep run.toml --over nproc_per_node=1,2,4,8 --training.slots 8 --out results/scaling
   lockstep sweep run.toml --over optimizer.lr=1e-4,3e-4,1e-3 --steps 500 --out results/lr
   lockstep sweep run.toml --over optimizer.lr=1e-4,3e-4,1e-3 --submit --gpus 4 --time 0:30:00
