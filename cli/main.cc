@@ -20,9 +20,11 @@
 #include "cli/plan/plan_command.h"
 #include "cli/prepare/prepare_command.h"
 #include "cli/replay/replay_command.h"
+#include "cli/serve/serve_command.h"
 #include "cli/shared/version.h"
 #include "cli/status/status_command.h"
 #include "cli/submit/submit_command.h"
+#include "cli/sweep/sweep_command.h"
 #include "cli/track/track_command.h"
 
 namespace {
@@ -55,9 +57,12 @@ constexpr Command kCommands[] = {
     {"launch", lockstep::cli::launch_command,
      "train, and restart from the newest checkpoint when a worker dies"},
     {"submit", lockstep::cli::submit_command, "write the batch script of a run, and sbatch it"},
+    {"sweep", lockstep::cli::sweep_command,
+     "a few steps of each combination of config values, in one table"},
     {"plan", lockstep::cli::plan_command, "memory of a run, and what fits, before it is started"},
     {"doctor", lockstep::cli::doctor_command, "is this node fit for a job? a verdict a line"},
     {"status", lockstep::cli::status_command, "who runs, at which step, and what looks wrong"},
+    {"serve", lockstep::cli::serve_command, "curves of runs in a browser, and how they are"},
     {"checkpoint", lockstep::cli::checkpoint_command,
      "list, verify, compare, reshard, export, import, prune checkpoints"},
     {"compare", compare_command, "losses of two runs, bit by bit, and their plot"},

@@ -15,6 +15,12 @@ target_compile_definitions(lockstep_highway INTERFACE HWY_IS_DEBUG_BUILD=0)  # w
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 find_package(Boost 1.74 CONFIG REQUIRED)  # Asio, Beast: headers only
 find_path(LOCKSTEP_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
+find_file(LOCKSTEP_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js NO_DEFAULT_PATH
+  DOC "Chart.js 3, which goes into the program")
+if(NOT LOCKSTEP_CHART_JS)
+  message(FATAL_ERROR "Chart.js is missing: Debian's libjs-chart.js has it; elsewhere give its version 3.9 by "
+    "-DLOCKSTEP_CHART_JS=…/chart.min.js")
+endif()
 pkg_search_module(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5)  # Debian's name, everybody's
 if(NOT hdf5_VERSION MATCHES "^1\\.(10|14)\\.")  # checkpoint/shard_file/file_driver.cc knows these two
   message(FATAL_ERROR "HDF5 ${hdf5_VERSION} is not supported: Lockstep is tested with 1.10 and 1.14")

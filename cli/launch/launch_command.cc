@@ -14,9 +14,9 @@
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
 #include "cli/launch/launch_in_allocation.h"
+#include "cli/serve/run_pages.h"
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/programs.h"
-#include "cli/status/status_pages.h"
 #include "data/loader/open_dataset.h"
 #include "hf/configured_model.h"
 #include "hf/hf_weights.h"
@@ -236,6 +236,7 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   for (const std::string& line : common_lines(config)) common += line + "\n";
   nodes.run = xxh3_64(common);
   nodes.on_loss = from.on_node_loss;
+  nodes.bars_wrong = config.audit.action == AuditAction::kEvict;
   if (nodes.several() && from.on_worker_loss == OnWorkerLoss::kShrink)
     return Error{Code::kConfig,
                  "launcher.on_worker_loss = \"shrink\" is for one machine; with "
@@ -328,7 +329,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   options.threads = config.value().training.threads;
   options.resume_command = resume_command(command, arguments);
   options.status_endpoint = config.value().launcher.status_endpoint;
-  options.status_pages = status_pages(posix_file_system(), system_clock(), options.dump_folder);
+  options.status_pages = run_pages(posix_file_system(), system_clock(), options.dump_folder);
   // Who is left when the coordinator and all that could take its place are lost starts over, as an
   // agent would that is started now; whom it finds alive and out of reach it leaves alone.
   const auto supervise = [&] {

@@ -33,6 +33,7 @@ td:last-child, th:last-child { text-align: left; }
 <h1 id="title">lockstep</h1>
 <p id="silence"></p>
 <p id="progress"></p>
+<p><a id="curves" href="runs/">curves, events, config</a></p>
 <p id="state"></p>
 <ul id="suspects"></ul>
 <table><thead><tr id="head"></tr></thead><tbody id="ranks"></tbody></table>
@@ -87,6 +88,7 @@ async function look() {
   }
   setTimeout(look, kPause_ms);
 }
+at('curves').search = location.search;  // the token
 for (const column of kColumns) add(at('head'), 'th', column);
 look();
 </script>
@@ -112,7 +114,9 @@ StatusPage page_of(RunObserver& observer, std::string_view path) {
 launcher::net::StatusPages status_pages(FileSystem& file_system, Clock& clock,
                                         std::filesystem::path folder) {
   auto observer = std::make_shared<RunObserver>(file_system, clock, std::move(folder));
-  return [observer](std::string_view path) { return page_of(*observer, path); };
+  return [observer](const launcher::net::PageRequest& request) {
+    return page_of(*observer, request.path);
+  };
 }
 
 }  // namespace lockstep::cli

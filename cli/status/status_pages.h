@@ -1,6 +1,7 @@
 // The pages that an agent serves about its run (launcher/net/status_server.h).
 //
-//   /             a page that shows the run and asks for /status.json again and again
+//   /             a page that shows the run and asks for /status.json again and again; its link to
+//                 runs/ is for who serves a dashboard there (cli/serve/run_pages.h)
 //   /status.json  what `lockstep status --json` prints
 //   /metrics      the same numbers for Prometheus
 #pragma once

@@ -39,6 +39,15 @@ ordered_json json_of(const Snapshots::Totals& t) {
           {"buddy_s", t.buddy_s}};
 }
 
+ordered_json json_of(const StepAudit& audit, double seconds) {
+  ordered_json json{{"same", audit.verdict.same}, {"rounds", audit.rounds}, {"seconds", seconds}};
+  if (audit.verdict.same) return json;
+  json["wrong"] = audit.verdict.wrong;
+  json["undecided"] = audit.verdict.undecided;
+  json["difference"] = audit.difference;
+  return json;
+}
+
 // By kind: all, and what came from other nodes; of one step out of `steps`.
 ordered_json json_of(const WireBytes& bytes, double steps) {
   const auto kind = [steps](const WireBytes::Count& c) {
@@ -65,6 +74,24 @@ ordered_json json_of(const std::vector<data::DataStretch>& stretches, int64_t st
       changes.back()["first_sample"][start.source] = start.sample;
   }
   return {{"drawn", drawn}, {"changes", changes}};
+}
+
+// The phases of a step, or of many, and what is left of its time.
+std::vector<std::pair<const char*, double>> named(const StepPhases& p, double step_s) {
+  std::vector<std::pair<const char*, double>> phases{{"data_wait", p.data_wait},
+                                                     {"gather_wait", p.schedule.gather_wait},
+                                                     {"forward", p.schedule.forward},
+                                                     {"backward", p.schedule.backward},
+                                                     {"exchange_wait", p.schedule.exchange_wait},
+                                                     {"share_wait", p.share_wait},
+                                                     {"fold_and_norm", p.fold},
+                                                     {"checkpoint_stall", p.stall},
+                                                     {"update", p.update},
+                                                     {"audit", p.audit}};
+  double rest = step_s;
+  for (const auto& [phase, seconds] : phases) rest -= seconds;
+  phases.push_back({"other", rest});
+  return phases;
 }
 
 }  // namespace
@@ -141,11 +168,16 @@ void RunRecord::add_step(const StepRecord& r) {
                     {"training_tokens_pct", 100.0 * static_cast<double>(o.valid_tokens) / all},
                     {"stall_s", o.phases.stall},
                     {"wire_bytes", json_of(r.wire, 1)},
+                    {"max_memory_bytes", memory_stats().max_allocated_bytes},
+                    {"phases_s", ordered_json::object()},
                     {"t", logged.t}};
+  for (const auto& [phase, seconds] : named(o.phases, r.step_time_s))
+    line["phases_s"][phase] = seconds;
   if (!r.skipped.empty()) line["skipped"] = r.skipped;
   if (!o.digests.weights.empty())
     line["digests"] = {{"weights", hex_of(o.digests.weights)},
                        {"gradients", hex_of(o.digests.gradients)}};
+  if (o.audit) line["audit"] = json_of(*o.audit, o.phases.audit);
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
   steps_->append(std::move(logged), line.dump());
   window_tokens_ += static_cast<double>(o.valid_tokens);
@@ -165,6 +197,7 @@ void RunRecord::add_phases(const StepRecord& r) {
   phase_sums_.fold += p.fold;
   phase_sums_.update += p.update;
   phase_sums_.stall += p.stall;
+  phase_sums_.audit += p.audit;
   phase_sums_.schedule.gather_wait += p.schedule.gather_wait;
   phase_sums_.schedule.forward += p.schedule.forward;
   phase_sums_.schedule.backward += p.schedule.backward;
@@ -175,19 +208,7 @@ void RunRecord::add_phases(const StepRecord& r) {
 
 // The phases of a step, what is left of it ("other"), and what comes after it.
 std::vector<std::pair<const char*, double>> RunRecord::phase_means() const {
-  const StepPhases& p = phase_sums_;
-  std::vector<std::pair<const char*, double>> means{{"data_wait", p.data_wait},
-                                                    {"gather_wait", p.schedule.gather_wait},
-                                                    {"forward", p.schedule.forward},
-                                                    {"backward", p.schedule.backward},
-                                                    {"exchange_wait", p.schedule.exchange_wait},
-                                                    {"share_wait", p.share_wait},
-                                                    {"fold_and_norm", p.fold},
-                                                    {"checkpoint_stall", p.stall},
-                                                    {"update", p.update}};
-  double rest = step_sum_s_;
-  for (const auto& [phase, seconds] : means) rest -= seconds;
-  means.push_back({"other", rest});
+  auto means = named(phase_sums_, step_sum_s_);
   means.push_back({"validation", validation_sum_s_});
   means.push_back({"checkpoint_begin", begun_save_s_});
   for (auto& [phase, seconds] : means)

@@ -132,6 +132,14 @@ Result<Endpoint> resolved(const Endpoint& endpoint) {
   return at;
 }
 
+bool is_loopback(const std::string& address) {
+  constexpr uint32_t kNet = 127;
+  in_addr v4{};
+  in6_addr v6{};
+  if (::inet_pton(AF_INET, address.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == kNet;
+  return ::inet_pton(AF_INET6, address.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
 bool is_own_address(const std::string& address) {
   const auto found = resolve({address, 0});
   if (!found) return false;

@@ -24,6 +24,9 @@ Result<Endpoint> parse_endpoint(const std::string& words);
 // the default route. Errors: kNotFound (unknown name).
 Result<Endpoint> resolved(const Endpoint& endpoint);
 
+// Whether only this machine can reach this address; a name is no address.
+bool is_loopback(const std::string& address);
+
 // Whether one can listen at this address here, at some port. Requires: an address, no name.
 bool is_own_address(const std::string& address);
 

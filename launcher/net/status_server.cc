@@ -32,6 +32,12 @@ using Response = http::response<http::string_body>;
 constexpr char kTokenWord[] = "lockstep status page";  // no other use of the secret begins so
 constexpr int64_t kAcceptPauseMs = 100;                // no descriptors: those that end give some
 constexpr std::string_view kAnyV4 = "0.0.0.0", kAnyV6 = "::";
+constexpr char kInlinePolicy[] =
+    "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'";
+constexpr char kFilesPolicy[] =
+    "default-src 'none'; connect-src 'self'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 // Of the words after '?', the value of `token`; a token needs no percent signs.
 std::string_view token_of_query(std::string_view target) {
@@ -53,6 +59,15 @@ std::string_view token_of_header(std::string_view authorization) {
 
 std::string_view words(boost::string_view from) { return {from.data(), from.size()}; }
 
+// Whether the header Host, "localhost:9401", names the loopback, whatever the port: it may be the
+// end of an SSH tunnel.
+bool names_loopback(std::string_view host) {
+  const size_t colon = host.rfind(':');
+  if (colon != host.npos && host.find(']', colon) == host.npos) host = host.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return host == "localhost" || is_loopback(std::string(host));
+}
+
 Response answer(const Request& request, StatusPage page) {
   Response response(static_cast<http::status>(page.status), request.version());
   response.set(http::field::content_type, page.content_type);
@@ -60,8 +75,7 @@ Response answer(const Request& request, StatusPage page) {
   response.set("Referrer-Policy", "no-referrer");  // the token is in the address
   response.set("X-Content-Type-Options", "nosniff");
   response.set("Content-Security-Policy",
-               "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
-               "style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'");
+               page.scripts == Scripts::kFiles ? kFilesPolicy : kInlinePolicy);
   if (page.status == 401) response.set(http::field::www_authenticate, "Bearer");
   if (page.status == 405) response.set(http::field::allow, "GET");
   response.keep_alive(false);
@@ -77,7 +91,7 @@ class StatusServer::Impl {
  public:
   explicit Impl(Options options)
       : options_(std::move(options)),
-        token_(status_token(options_.secret)),
+        token_(options_.secret ? status_token(*options_.secret) : ""),
         rejects_(kMaxWarnings, options_.warn) {}
   ~Impl() { context_.stop(); }  // the thread joins before what it uses goes
 
@@ -104,6 +118,7 @@ class StatusServer::Impl {
   void take(Tcp::socket socket);
   void reply(const VisitPtr& visit);
   StatusPage page_for(const Visit& visit);
+  std::optional<StatusPage> refusal(const Visit& visit);
   void turn_away(const Visit& visit, const std::string& why);
   std::chrono::milliseconds limit() const {
     return std::chrono::milliseconds(options_.limits.request_ms);
@@ -122,6 +137,9 @@ class StatusServer::Impl {
 
 Result<void> StatusServer::Impl::open() {
   LOCKSTEP_TRY(listens_at_, status_address(options_.at));
+  if (!options_.secret && !is_loopback(listens_at_.host))
+    return Error{Code::kConfig, text("no ", options_.name, " at ", listens_at_.str(),
+                                     ": others reach this address, so it takes a token")};
   error_code error;
   const Tcp::endpoint endpoint(asio::ip::make_address(listens_at_.host, error), listens_at_.port);
   const int fd = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -132,8 +150,8 @@ Result<void> StatusServer::Impl::open() {
   if (!error) acceptor_.listen(Tcp::acceptor::max_listen_connections, error);
   if (!error) acceptor_.native_non_blocking(true, error);
   if (error)
-    return Error{Code::kConfig, text("no status page: cannot listen at ", listens_at_.str(), ": ",
-                                     error.message())};
+    return Error{Code::kConfig, text("no ", options_.name, ": cannot listen at ", listens_at_.str(),
+                                     ": ", error.message())};
   listens_at_.port = acceptor_.local_endpoint().port();
   await_visitor();
   // The thread takes no signal: they are for who started it.
@@ -199,28 +217,40 @@ void StatusServer::Impl::reply(const VisitPtr& visit) {
   });
 }
 
-// No page may end the agent: whatever goes wrong in one is its answer.
-StatusPage StatusServer::Impl::page_for(const Visit& visit) {
+// Who may not see any page.
+std::optional<StatusPage> StatusServer::Impl::refusal(const Visit& visit) {
   const Request& request = visit.parser.get();
-  const std::string_view target = words(request.target());
+  if (!options_.secret) {
+    if (names_loopback(words(request[http::field::host]))) return std::nullopt;
+    turn_away(visit, "it asked for another host");
+    return StatusPage{.status = 403, .body = "Without a token this is shown at localhost only.\n"};
+  }
   const bool by_header =
       same_bytes(token_of_header(words(request[http::field::authorization])), token_);
-  const bool by_query = same_bytes(token_of_query(target), token_);
-  if (!by_header && !by_query) {
-    rejects_.add(text("the status page turned away ", visit.from, ": no token, or a wrong one"),
-                 system_clock().monotonic_ns());
-    return {.status = 401, .body = "The address in the agent's log has the token.\n"};
-  }
+  const bool by_query = same_bytes(token_of_query(words(request.target())), token_);
+  if (by_header || by_query) return std::nullopt;
+  turn_away(visit, "no token, or a wrong one");
+  return StatusPage{.status = 401, .body = "The address that lockstep printed has the token.\n"};
+}
+
+// No page may end the server's owner: whatever goes wrong in one is its answer.
+StatusPage StatusServer::Impl::page_for(const Visit& visit) {
+  if (auto refused = refusal(visit)) return *std::move(refused);
+  const Request& request = visit.parser.get();
   if (request.method() != http::verb::get) return {.status = 405, .body = "Only GET.\n"};
+  const std::string_view target = words(request.target());
+  const size_t question = std::min(target.find('?'), target.size());
+  const size_t query = std::min(question + 1, target.size());
   try {
-    return options_.pages(target.substr(0, target.find('?')));
+    return options_.pages(
+        {.path = target.substr(0, question), .query = target.substr(query), .token = token_});
   } catch (const std::exception& e) {
     return {.status = 500, .body = text(e.what(), "\n")};
   }
 }
 
 void StatusServer::Impl::turn_away(const Visit& visit, const std::string& why) {
-  rejects_.add(text("the status page turned away ", visit.from, ": ", why),
+  rejects_.add(text("the ", options_.name, " turned away ", visit.from, ": ", why),
                system_clock().monotonic_ns());
 }
 
@@ -252,7 +282,8 @@ std::string StatusServer::url() const {
   Endpoint shown = listens_at();
   if (shown.host == kAnyV4 || shown.host == kAnyV6)
     if (const auto local = choose_local_address("", {})) shown.host = local.value().address;
-  return text("http://", shown.str(), "/?token=", impl_->token());
+  const std::string& token = impl_->token();
+  return text("http://", shown.str(), "/", token.empty() ? "" : "?token=" + token);
 }
 
 }  // namespace lockstep::launcher::net

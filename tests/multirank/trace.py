@@ -71,6 +71,12 @@ def traced(test, world_size):
     step_s = sum(line["step_time_s"] for line in lines) / STEPS
     within = sum(s for name, s in means.items() if name not in ("validation", "checkpoint_begin"))
     check(abs(step_s - within) < 1e-6 and means["other"] >= 0, step_s, within, means)
+    for name in lines[0]["phases_s"]:  # of each step, what the means are of
+        logged = sum(line["phases_s"][name] for line in lines) / STEPS
+        check(abs(logged - means[name]) < 1e-6, name, logged, means)
+    for line in lines:
+        check(abs(sum(line["phases_s"].values()) - line["step_time_s"]) < 1e-6, line)
+        check(line["max_memory_bytes"] > 0, line)
     check("phase              s/step   share" in run.log() and "\nall " in run.log(), run.log())
     return curve(folder)
 

@@ -24,9 +24,9 @@ class NoWorker(Exception):
 
 
 def workers():
-    """{minor version of torch: the worker that is linked with it}"""
-    return {path.parent.name.split("-")[1]: path
-            for path in sorted(HERE.glob("torch-*/lockstep-worker"))}
+    """{minor version of torch: the worker that is linked with it}, the newest last"""
+    found = {path.parent.name.split("-")[1]: path for path in HERE.glob("torch-*/lockstep-worker")}
+    return dict(sorted(found.items(), key=lambda each: [int(n) for n in each[0].split(".")]))
 
 
 def what_fits():

@@ -184,11 +184,12 @@ TEST_F(StatusEndpoint, MovesWithTheCoordinatorAndSeesTheOtherNodes) {
 TEST(StatusPages, BeforeTheFirstGenerationThereAreNoNumbers) {
   const test_support::TempDir dir;
   const auto pages = status_pages(posix_file_system(), system_clock(), dir.path());
-  EXPECT_EQ(pages("/").status, 200u);
-  EXPECT_EQ(pages("/metrics").status, 503u);
-  EXPECT_EQ(pages("/status.json").status, 503u);
-  EXPECT_EQ(pages("/none").status, 404u);
-  EXPECT_THAT(pages("/").body, Not(testing::AnyOf(HasSubstr("http://"), HasSubstr("https://"))));
+  EXPECT_EQ(pages({.path = "/"}).status, 200u);
+  EXPECT_EQ(pages({.path = "/metrics"}).status, 503u);
+  EXPECT_EQ(pages({.path = "/status.json"}).status, 503u);
+  EXPECT_EQ(pages({.path = "/none"}).status, 404u);
+  EXPECT_THAT(pages({.path = "/"}).body,
+              Not(testing::AnyOf(HasSubstr("http://"), HasSubstr("https://"))));
 }
 
 }  // namespace

@@ -33,7 +33,11 @@ class StatusServerTest : public testing::Test {
   StatusServer::Options options(const std::string& at) {
     return {.secret = secret_,
             .at = at,
-            .pages = [](std::string_view path) -> StatusPage {
+            .pages = [](const PageRequest& request) -> StatusPage {
+              const std::string_view path = request.path;
+              if (path == "/request")
+                return {.body = text("query ", request.query, ", token ", request.token),
+                        .scripts = Scripts::kFiles};
               if (path == "/throws") throw std::runtime_error("a page that fails");
               if (path == "/large") return {.body = std::string(kLargeBytes, 'x')};
               if (path == "/huge") return {.body = std::string(kHugeBytes, 'x')};
@@ -177,6 +181,35 @@ TEST_F(StatusServerTest, OfTooManyTheOldestMakesRoom) {
   expect_serves();
   for (RawSocket& each : silent) EXPECT_TRUE(each.wait_closed(kPatienceMs));
   expect_warned("others wait as well");
+}
+
+TEST_F(StatusServerTest, APageIsToldItsQueryAndWhoseScriptsItMayRun) {
+  const std::string files = http_get(port(), "/request?a=b&token=" + token_);
+  EXPECT_THAT(files, HasSubstr(text("query a=b&token=", token_, ", token ", token_)));
+  EXPECT_THAT(files, HasSubstr("script-src 'self'; style-src 'self'"));
+  EXPECT_THAT(http_get(port(), "/?token=" + token_), HasSubstr("script-src 'unsafe-inline'"));
+}
+
+TEST_F(StatusServerTest, WithoutASecretTheLoopbackIsOpenToWhoNamesIt) {
+  StatusServer::Options open = options("127.0.0.1:0");
+  open.secret.reset();
+  open.name = "dashboard";
+  server_ = StatusServer::open(open).value();
+  EXPECT_EQ(server_->url(), text("http://127.0.0.1:", port(), "/"));
+  const auto asked_of = [&](const std::string& host) {
+    return http_exchange(port(), text("GET /request?x HTTP/1.1\r\nHost: ", host, "\r\n\r\n"));
+  };
+  for (const char* host : {"127.0.0.1:9401", "localhost", "localhost:8080", "[::1]:7", "127.1.2.3"})
+    EXPECT_THAT(asked_of(host), testing::EndsWith("query x, token ")) << host;
+  for (const char* host : {"evil.example", "evil.example:9401", "127.0.0.1.evil.example", "",
+                           "localhost.evil.example", "10.0.0.3", "[::2]"})
+    EXPECT_THAT(asked_of(host), AllOf(StartsWith("HTTP/1.1 403 "), Not(HasSubstr("query"))))
+        << host;
+  expect_warned("the dashboard turned away 127.0.0.1:");
+  open.at = "0.0.0.0:0";
+  const auto elsewhere = StatusServer::open(open);
+  ASSERT_FALSE(elsewhere.ok());
+  EXPECT_THAT(elsewhere.error().message, HasSubstr("it takes a token"));
 }
 
 TEST_F(StatusServerTest, AnAddressThatCannotBeUsedIsNamed) {

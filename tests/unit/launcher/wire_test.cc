@@ -124,6 +124,9 @@ TEST_F(WireMeets, WhoseAddressItIsNotLooksForTheOneWhoseItIs) {
       std::make_unique<Agent>(folder, "192.0.2.1:29400", 1, secret, files);  // RFC 5737: nobody's
   EXPECT_FALSE(net::is_own_address("192.0.2.1"));
   EXPECT_TRUE(net::is_own_address("127.0.0.1"));
+  for (const char* each : {"127.0.0.1", "127.9.9.9", "::1"}) EXPECT_TRUE(net::is_loopback(each));
+  for (const char* each : {"128.0.0.1", "0.0.0.0", "::", "127.1", "localhost", ""})
+    EXPECT_FALSE(net::is_loopback(each)) << each;
   files.set_plan({});
   EXPECT_FALSE(other->wire->meet().value());
   EXPECT_EQ(files.calls(test_support::Op::kAny), 0);

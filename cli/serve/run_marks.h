@@ -1,0 +1,40 @@
+// What happened to a run, as marks on its curves: starts of generations, and checkpoints. Pure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/serve/run_series.h"
+
+namespace lockstep::cli {
+
+enum class MarkKind {
+  kRestart,     // a failure ended the generation before
+  kResume,      // somebody started the run again, or its size changed
+  kCheckpoint,  // is committed, and was kept
+};
+const char* name_of(MarkKind kind);
+
+struct Mark {
+  MarkKind kind = MarkKind::kRestart;
+  int64_t step = 0;
+  std::string words;  // "generation 2, world size 3, after rank 1 killed by SIGKILL"
+  bool operator==(const Mark&) const = default;
+};
+
+// The objects of events.jsonl, the newest `most` of them; lines that are none are counted.
+struct EventList {
+  std::vector<nlohmann::json> events;
+  int64_t damaged_lines = 0;
+};
+EventList parse_events(std::string_view contents, size_t most);
+
+// By step. The first start of a run is no mark.
+std::vector<Mark> marks_of(const std::vector<GenerationStart>& starts,
+                           const std::vector<nlohmann::json>& events,
+                           const std::vector<int64_t>& checkpoints);
+
+}  // namespace lockstep::cli
