@@ -202,12 +202,15 @@ Result<nlohmann::json> request(const char* member) {
   return json;
 }
 
-// stdin: {"tokens": path, "logits": path or ""}; stdout: {"loss": …}.
+// stdin: {"tokens": path, "logits": path or ""}, or {"tokens": "", "split": name}; stdout:
+// {"loss": …}.
 Result<void> evaluate(Config config) {
   LOCKSTEP_TRY(const nlohmann::json json, request("tokens"));
   config.parallelism.strategy = ShardingStrategy::kSingle;
-  const core::EvaluateOptions options{json["tokens"].get<std::string>(),
-                                      json.value("logits", std::string())};
+  core::EvaluateOptions options;
+  options.tokens = json["tokens"].get<std::string>();
+  options.logits = json.value("logits", std::string());
+  options.split = json.value("split", options.split);
   LOCKSTEP_TRY(const core::Evaluation e,
                core::evaluate(posix_file_system(), std::move(config), options));
   const nlohmann::ordered_json report{{"loss", e.loss},

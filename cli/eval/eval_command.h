@@ -1,4 +1,4 @@
-// `lockstep eval --hf DIR --tokens FILE.npy`: loss and perplexity as JSON. The work is done in
+// `lockstep eval --hf DIR …`: loss and perplexity as JSON. The work is done in
 // lockstep-worker.
 #pragma once
 

@@ -10,12 +10,15 @@
 
 #include "base/text.h"
 #include "cli/prepare/prepare_inspect.h"
+#include "cli/prepare/prepare_tables.h"
 #include "cli/shared/exit_status.h"
 #include "cli/shared/progress_line.h"
+#include "cli/shared/record_flags.h"
 #include "data/prepare/bpe_trainer.h"
 #include "data/prepare/prepare.h"
 #include "data/tokenizer/definitions.h"
 #include "data/tokenizer/open_tokenizer.h"
+#include "launcher/host/scratch_folder.h"
 
 namespace lockstep::cli {
 
@@ -25,6 +28,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep prepare book.txt --out data/book
   lockstep prepare texts/ more.txt.gz --out data/all --tokenizer Meta-Llama-3-8B/tokenizer.json
   lockstep prepare web.jsonl.zst --text-field text --tokenizer gpt2/ --out data/web
+  lockstep prepare parquets/ --text-field text --tokenizer gpt2/ --out data/wiki
   lockstep prepare texts/ --train-bpe 8192 --out data/own
   lockstep prepare games.jsonl --prompt-field prompt --response-field response --out data/games
   lockstep prepare chats.jsonl --chat-template chatml --tokenizer Qwen2.5/ --out data/chats
@@ -33,8 +37,9 @@ constexpr const char* kExamples = R"(Examples:
   lockstep train examples/demo.toml --data.path data/book
 
 A text file is a document; a folder gives all its files, also in subfolders; gzip and zstd are read
-as they are. Text must be UTF-8. Of JSON lines each line is a document; with a prompt or a chat only
-responses count in the loss (docs/DATA.md).
+as they are. Text must be UTF-8. Parquet and Arrow files become JSON lines in a temporary folder
+first, by Python with pyarrow (LOCKSTEP_PYTHON, else python3). Of JSON lines each line is a
+document; with a prompt or a chat only responses count in the loss (docs/DATA.md).
 Interrupted, the same command starts over; finished, it says "up to date" and does nothing.)";
 
 int fail(const Error& error) {
@@ -87,17 +92,7 @@ void add_options(CLI::App& app, Words& words) {
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, data::kMaxTrainedVocab))
       ->excludes("--tokenizer");
-  app.add_option("--text-field", words.records.text_field, "JSON lines: this field is the text")
-      ->type_name("NAME");
-  app.add_option("--prompt-field", words.records.prompt_field,
-                 "JSON lines: this field is given, without loss")
-      ->type_name("NAME");
-  app.add_option("--response-field", words.records.response_field,
-                 "JSON lines: this field is learnt")
-      ->type_name("NAME");
-  app.add_option("--chat-template", words.records.chat_template,
-                 "JSON lines with \"messages\": llama3, chatml or mistral")
-      ->type_name("NAME");
+  add_record_flags(app, words.records);
   app.add_option("--val-fraction", words.val_fraction, "Share of the text held out for validation")
       ->check(CLI::Range(0.0, 0.5))
       ->capture_default_str();
@@ -126,18 +121,6 @@ void add_options(CLI::App& app, Words& words) {
   app.footer(kExamples);
 }
 
-// The record format that the flags name, or none.
-Result<std::optional<data::RecordFormat>> record_format(const data::RecordFormat& records) {
-  const bool pair = !records.prompt_field.empty() || !records.response_field.empty();
-  const int kinds = pair + !records.text_field.empty() + !records.chat_template.empty();
-  if (kinds == 0) return std::optional<data::RecordFormat>();
-  if (kinds > 1 || (pair && (records.prompt_field.empty() || records.response_field.empty())))
-    return Error{Code::kConfig,
-                 "say one of --text-field, --chat-template, or --prompt-field and "
-                 "--response-field together"};
-  return std::optional(records);
-}
-
 // The one that --tokenizer names, or one learnt from the input.
 Result<data::OpenedTokenizer> tokenizer_of(const Words& words, data::PrepareOptions options) {
   if (words.train_bpe == 0) return data::open_tokenizer(posix_file_system(), words.tokenizer);
@@ -159,6 +142,13 @@ Result<void> run_prepare(Words& words) {
   options.out = words.out;
   options.val_millionths = std::llround(words.val_fraction * 1e6);
   LOCKSTEP_TRY(options.records, record_format(words.records));
+  std::optional<launcher::ScratchFolder> lines;  // of tables; gone at the end
+  if (std::any_of(options.inputs.begin(), options.inputs.end(), has_tables)) {
+    LOCKSTEP_TRY(auto scratch, launcher::ScratchFolder::create());
+    lines.emplace(std::move(scratch));
+    LOCKSTEP_TRY(options.inputs,
+                 with_tables_as_lines(options.inputs, options.records, lines->path()));
+  }
   LOCKSTEP_TRY(data::OpenedTokenizer opened, tokenizer_of(words, options));
   options.tokenizer_files = std::move(opened.files);
   ProgressLine progress("prepare");

@@ -1,10 +1,14 @@
 #include "core/train/evaluate.h"
 
+#include <functional>
+#include <memory>
+
 #include "base/text.h"
 #include "core/train/process.h"
 #include "core/train/training_step.h"
 #include "data/formats/npy_file.h"
 #include "data/loader/npy_dataset.h"
+#include "data/loader/whole_split.h"
 #include "hf/configured_model.h"
 
 namespace lockstep::core {
@@ -12,17 +16,43 @@ namespace {
 
 constexpr int64_t kLogitRows = 256;  // computed and written at once
 
+// What is evaluated, by numbered batches of config.training's shape.
+struct Batches {
+  int64_t count = 0;
+  std::function<Result<data::SlotBatch>(int64_t)> at;
+};
+
+Result<Batches> batches_of(FileSystem& file_system, const Config& config, const EvaluateOptions& o,
+                           const data::NpyTokens& npy, int64_t vocab_size) {
+  const int64_t T = config.training.seq_len, B = config.training.local_batch_size;
+  if (o.tokens.empty()) {
+    LOCKSTEP_TRY(auto opened, data::WholeSplit::open(file_system, config.data.path, o.split,
+                                                     {.seq_len = T, .rows = B}, vocab_size));
+    const auto split = std::make_shared<data::WholeSplit>(std::move(opened));
+    return Batches{split->batches(), [split](int64_t i) { return split->batch(i); }};
+  }
+  LOCKSTEP_TRY(auto opened, data::open_npy(file_system, o.tokens,
+                                           {.split = "train",
+                                            .seq_len = T,
+                                            .batch_size = B,
+                                            .slots = 1,
+                                            .seed = 0,
+                                            .vocab_size = vocab_size}));
+  const std::shared_ptr<data::TokenDataset> dataset = std::move(opened);
+  return Batches{npy.steps, [dataset](int64_t i) { return dataset->batch(i, 0); }};
+}
+
 // Runs every batch once more, and writes what the head gives.
 Result<void> write_logits(FileSystem& file_system, const std::filesystem::path& path,
-                          const data::TokenDataset& dataset, const data::NpyTokens& shape,
-                          int64_t vocab_size, TrainingStep& model) {
+                          const Batches& batches, const data::NpyTokens& shape, int64_t vocab_size,
+                          TrainingStep& model) {
   LOCKSTEP_TRY(const auto file, file_system.create(path));
   const std::string preamble =
       data::npy_preamble("<f4", {shape.steps, shape.sequences, shape.seq_len, vocab_size});
   LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(preamble), 0));
   int64_t at = static_cast<int64_t>(preamble.size());
   for (int64_t step = 0; step < shape.steps; ++step) {
-    LOCKSTEP_TRY(const data::SlotBatch batch, dataset.batch(step, 0));
+    LOCKSTEP_TRY(const data::SlotBatch batch, batches.at(step));
     LOCKSTEP_TRY(const at::Tensor x_RD, model.last_hidden(batch.tokens));
     for (int64_t row = 0; row < x_RD.size(0); row += kLogitRows) {
       const at::Tensor logits =
@@ -39,33 +69,29 @@ Result<void> write_logits(FileSystem& file_system, const std::filesystem::path& 
 }  // namespace
 
 Result<Evaluation> evaluate(FileSystem& file_system, Config config, const EvaluateOptions& o) {
-  LOCKSTEP_TRY(const data::NpyTokens shape, data::read_npy_tokens(file_system, o.tokens));
-  config.training.seq_len = shape.seq_len;
-  config.training.local_batch_size = shape.sequences;
+  data::NpyTokens npy;
+  if (!o.tokens.empty()) {
+    LOCKSTEP_TRY(npy, data::read_npy_tokens(file_system, o.tokens));
+    config.training.seq_len = npy.seq_len;
+    config.training.local_batch_size = npy.sequences;
+  }
   config.training.slots = 1;
   LOCKSTEP_TRY(const layout::ModelSpec spec, hf::configured_model(config, 0));
   LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
-  LOCKSTEP_TRY(const auto dataset, data::open_npy(file_system, o.tokens,
-                                                  {.split = "train",
-                                                   .seq_len = shape.seq_len,
-                                                   .batch_size = shape.sequences,
-                                                   .slots = 1,
-                                                   .seed = 0,
-                                                   .vocab_size = spec.shape.vocab_size}));
+  LOCKSTEP_TRY(const Batches batches,
+               batches_of(file_system, config, o, npy, spec.shape.vocab_size));
   LOCKSTEP_TRY(Membership alone, join_alone());
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   LOCKSTEP_RETURN_IF_ERROR(model.initialize(weights.get()));
   LOCKSTEP_TRY(const std::optional<SlotLoss> whole,
-               model.evaluate(
-                   shape.steps, [&](int64_t step) { return dataset->batch(step, 0); },
-                   [] { return false; }));
+               model.evaluate(batches.count, batches.at, [] { return false; }));
   const SlotLoss loss = whole.value();
   if (loss.valid_tokens == 0)
-    return Error{Code::kConfig,
-                 text(o.tokens.string(), ": sequences of one token predict nothing")};
+    return Error{Code::kConfig, text((o.tokens.empty() ? config.data.path : o.tokens.string()),
+                                     ": no token is predicted that counts in the loss")};
   if (!o.logits.empty())
     LOCKSTEP_RETURN_IF_ERROR(
-        write_logits(file_system, o.logits, *dataset, shape, spec.shape.vocab_size, model));
+        write_logits(file_system, o.logits, batches, npy, spec.shape.vocab_size, model));
   return Evaluation{loss.sum / static_cast<double>(loss.valid_tokens), loss.valid_tokens,
                     spec.parameter_count()};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
 
 #include "base/file_system.h"
 #include "config/config.h"
@@ -9,15 +10,18 @@
 namespace lockstep::core {
 
 struct EvaluateOptions {
-  std::filesystem::path
-      tokens;  // .npy, integers [batches, sequences, T]; labels: data/loader/npy_dataset.h
-  std::filesystem::path logits;  // .npy to write, fp32 [batches, sequences, T, V]; "": none
+  // .npy, integers [batches, sequences, T]; labels: data/loader/npy_dataset.h. "": the folder of
+  // token shards in config.data.path, as batches of config.training's shape.
+  std::filesystem::path tokens;
+  // Of an .npy alone: .npy to write, fp32 [batches, sequences, T, V]; "": none.
+  std::filesystem::path logits;
+  std::string split = "val";  // of the shards
 };
 struct Evaluation {
   double loss = 0;  // mean over the counted labels
   int64_t counted_tokens = 0, parameters = 0;
 };
-// Of the model in config.model.hf_assets_path. Errors: kConfig, kIo, kNoSpace.
+// Of the model in config.model.hf_assets_path. Errors: kConfig, kNotFound, kCorrupt, kIo, kNoSpace.
 Result<Evaluation> evaluate(FileSystem& file_system, Config config, const EvaluateOptions& options);
 
 }  // namespace lockstep::core

@@ -26,7 +26,7 @@ class StreamDataset final : public TokenDataset {
     const int64_t B = options_.batch_size, V = options_.slots;
     LOCKSTEP_CHECK(step >= 0 && step <= (SampleOrder::kMaxSamples / V - 1) / B, "step ", step);
     LOCKSTEP_CHECK(slot >= 0 && slot < V, "slot ", slot, " of ", V);
-    SlotBatch batch = empty_batch(B);
+    SlotBatch batch = empty_batch(B, options_.seq_len);
     batch.step = step;
     batch.slot = slot;
     for (int64_t row = 0; row < B; ++row) {
@@ -38,7 +38,7 @@ class StreamDataset final : public TokenDataset {
 
   Result<SlotBatch> sample(int64_t index) const override {
     LOCKSTEP_CHECK(index >= 0 && index < sample_count(), "sample ", index);
-    SlotBatch batch = empty_batch(1);
+    SlotBatch batch = empty_batch(1, options_.seq_len);
     const auto [source, begin] = samples_.find(index);
     LOCKSTEP_RETURN_IF_ERROR(read_sample(*streams_[source], begin, 0, batch));
     return batch;
@@ -52,31 +52,10 @@ class StreamDataset final : public TokenDataset {
     return SamplePlan(std::move(planned));
   }
 
-  SlotBatch empty_batch(int64_t rows) const {
-    SlotBatch batch;
-    batch.tokens.resize(static_cast<size_t>(rows * options_.seq_len));
-    batch.labels.resize(batch.tokens.size());
-    return batch;
-  }
-
-  // Sample `index` of `stream` into row `row`.
   Result<void> read_sample(const TokenStream& stream, int64_t index, int64_t row,
                            SlotBatch& batch) const {
     const int64_t T = options_.seq_len;
-    std::vector<int64_t> sample(static_cast<size_t>(T + 1));
-    LOCKSTEP_RETURN_IF_ERROR(stream.read(index * T, sample));
-    std::copy(sample.begin(), sample.end() - 1, batch.tokens.begin() + row * T);
-    const auto labels =
-        std::span(batch.labels).subspan(static_cast<size_t>(row * T), static_cast<size_t>(T));
-    std::copy(sample.begin() + 1, sample.end(), labels.begin());
-    LOCKSTEP_RETURN_IF_ERROR(stream.mask(index * T + 1, labels));
-    LOCKSTEP_RETURN_IF_ERROR(
-        stream.document_starts(index * T, std::span(sample).first(static_cast<size_t>(T))));
-    for (int64_t t = 0; t < T; ++t)
-      if (t == 0 || sample[static_cast<size_t>(t)] == 1)
-        batch.document_starts.push_back(row * T + t);
-    batch.valid_tokens += T - std::count(labels.begin(), labels.end(), kNotCounted);
-    return {};
+    return read_row(stream, index * T, T, row, T, batch);
   }
 
   const Options options_;
@@ -86,6 +65,31 @@ class StreamDataset final : public TokenDataset {
 };
 
 }  // namespace
+
+SlotBatch empty_batch(int64_t rows, int64_t seq_len) {
+  SlotBatch batch;
+  batch.tokens.resize(static_cast<size_t>(rows * seq_len));
+  batch.labels.resize(batch.tokens.size(), kNotCounted);
+  return batch;
+}
+
+Result<void> read_row(const TokenStream& stream, int64_t first, int64_t count, int64_t row,
+                      int64_t seq_len, SlotBatch& batch) {
+  std::vector<int64_t> sample(static_cast<size_t>(count + 1));
+  LOCKSTEP_RETURN_IF_ERROR(stream.read(first, sample));
+  std::copy(sample.begin(), sample.end() - 1, batch.tokens.begin() + row * seq_len);
+  const auto labels = std::span(batch.labels)
+                          .subspan(static_cast<size_t>(row * seq_len), static_cast<size_t>(count));
+  std::copy(sample.begin() + 1, sample.end(), labels.begin());
+  LOCKSTEP_RETURN_IF_ERROR(stream.mask(first + 1, labels));
+  LOCKSTEP_RETURN_IF_ERROR(
+      stream.document_starts(first, std::span(sample).first(static_cast<size_t>(count))));
+  for (int64_t t = 0; t < count; ++t)
+    if (t == 0 || sample[static_cast<size_t>(t)] == 1)
+      batch.document_starts.push_back(row * seq_len + t);
+  batch.valid_tokens += count - std::count(labels.begin(), labels.end(), kNotCounted);
+  return {};
+}
 
 std::unique_ptr<TokenDataset> TokenDataset::over(Options options,
                                                  std::vector<StreamSource> sources) {

@@ -23,6 +23,16 @@ struct SlotBatch {
   int64_t valid_tokens = 0;
 };
 
+// `batch`, whose rows have `seq_len` places, all of them free: row `row` becomes tokens [first,
+// first + count) of `stream`, their labels the same shifted by one. Places beyond `count` are
+// filling that no label counts; attention never looks forward, so it changes nothing.
+// Requires: 0 < count <= seq_len; tokens [first, first + count] lie in the stream. Errors:
+// TokenStream::read's.
+Result<void> read_row(const TokenStream& stream, int64_t first, int64_t count, int64_t row,
+                      int64_t seq_len, SlotBatch& batch);
+// Of `rows` rows, all filling.
+SlotBatch empty_batch(int64_t rows, int64_t seq_len);
+
 // A source of a data set, and how much of it is wanted.
 struct StreamSource {
   std::unique_ptr<TokenStream> stream;

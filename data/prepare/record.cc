@@ -28,16 +28,26 @@ Passage passage(std::string words, bool in_loss, SpecialNames names) {
   return {std::nullopt, std::move(words), in_loss, names};
 }
 
+// ShareGPT's words for those who speak.
+std::string role_of_speaker(const std::string& speaker) {
+  if (speaker == "human") return "user";
+  if (speaker == "gpt") return "assistant";
+  return speaker;
+}
+
+// "messages": [{role, content}, …], or "conversations": [{from, value}, …].
 Result<std::vector<Message>> messages_of(const json& object) {
-  const auto found = object.find("messages");
+  auto found = object.find("messages");
+  const bool by_speakers = found == object.end();
+  if (by_speakers) found = object.find("conversations");
   if (found == object.end() || !found->is_array() || found->empty())
-    return Error{Code::kConfig, "no list \"messages\""};
+    return Error{Code::kConfig, "no list \"messages\" and no list \"conversations\""};
   std::vector<Message> messages;
   for (const json& each : *found) {
     if (!each.is_object()) return Error{Code::kConfig, "a message is no object"};
-    LOCKSTEP_TRY(std::string role, field_of(each, "role"));
-    LOCKSTEP_TRY(std::string content, field_of(each, "content"));
-    messages.push_back({std::move(role), std::move(content)});
+    LOCKSTEP_TRY(std::string role, field_of(each, by_speakers ? "from" : "role"));
+    LOCKSTEP_TRY(std::string content, field_of(each, by_speakers ? "value" : "content"));
+    messages.push_back({by_speakers ? role_of_speaker(role) : std::move(role), std::move(content)});
   }
   return messages;
 }

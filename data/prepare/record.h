@@ -21,7 +21,9 @@ inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 struct RecordFormat {
   std::string text_field = {};                         // all of it counts in the loss
   std::string prompt_field = {}, response_field = {};  // the response counts
-  std::string chat_template = {};  // of the field "messages": [{role, content}, …]
+  // Of the field "messages": [{role, content}, …], or of ShareGPT's "conversations": [{from,
+  // value}, …].
+  std::string chat_template = {};
   // For the manifest: "text_field text", "chat chatml", …
   std::string description() const;
   bool has_mask() const { return text_field.empty(); }

@@ -152,6 +152,29 @@ def export_and_eval(test, source, folder):
             file.write(struct.pack("<i", 257))
         said = test.command("eval", "--hf", folder, "--tokens", tokens, status=EXIT_CONFIG)
         check("token 257 at index 95" in said, said)
+    with test.case("eval of text, JSON lines and shards"):
+        words = "To be, or not to be. " * 9
+        text, lines = test.folder / "text.txt", test.folder / "lines.jsonl"
+        text.write_text(words)
+        lines.write_text((json.dumps({"text": words}) + "\n") * 5)
+        by_bytes = ("eval", "--hf", folder, "--tokenizer", "byte")
+        cut = json.loads(test.command(*by_bytes, text, "--seq-len", 32))
+        whole = json.loads(test.command(*by_bytes, text))
+        check(cut["tokens"] == whole["tokens"] == len(words) and cut != whole, cut, whole)
+        records = json.loads(test.command(*by_bytes, lines, "--text-field", "text"))
+        check(records["tokens"] == 5 * len(words), records)
+        check(abs(records["loss"] - whole["loss"]) < 1e-6 * whole["loss"], records, whole)
+        tokens = json.loads((test.tokens() / "manifest.json").read_text())["tokens"]
+        for split in ("val", "train"):
+            report = json.loads(test.command("eval", "--hf", folder, "--data", test.tokens(),
+                                             "--split", split))
+            check(report["tokens"] == tokens[split] - 1, split, report, tokens)
+        for wrong, said in (([], "needs one of"), ([text, "--data", folder], "needs one of"),
+                            (["/no/text.txt"], "/no/text.txt"),
+                            (["--data", folder], "manifest.json"),
+                            ([lines, "--text-field", "words"], "there are: text")):
+            printed = test.command(*by_bytes, *wrong, status=EXIT_CONFIG)
+            check(said in printed, said, printed)
 
 
 with Test("hf_folder") as test:

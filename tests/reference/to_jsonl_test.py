@@ -1,6 +1,10 @@
 #!/usr/bin/env python3
-"""tools/to_jsonl on parquet files, Arrow files and Arrow streams: to_jsonl_test.py TO_JSONL"""
+"""tools/to_jsonl on parquet files, Arrow files and Arrow streams, and `lockstep prepare` by it.
+
+  to_jsonl_test.py TO_JSONL LOCKSTEP   (the program of a build that has this tools/to_jsonl)
+"""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -18,7 +22,37 @@ def run(*words):
                           encoding="utf-8", timeout=60)
 
 
-def main(to_jsonl):
+def prepare(lockstep, python, *words):
+    return subprocess.run([lockstep, "prepare", *map(str, words)], timeout=60, capture_output=True,
+                          env=os.environ | {"LOCKSTEP_PYTHON": str(python)}, text=True)
+
+
+def check_prepare(lockstep, folder):
+    """Tables give the tokens of their lines."""
+    tables, lines = folder / "in", folder / "lines.jsonl"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    manifests = set()
+    for given in (tables, lines):
+        done = prepare(lockstep, sys.executable, given, "--text-field", "text", "--out",
+                       folder / f"{given.stem}_tokens")
+        assert done.returncode == 0, done.stderr
+        manifest = json.loads((folder / f"{given.stem}_tokens/manifest.json").read_text())
+        manifests.add(json.dumps([manifest["tokens"], manifest["shards"]]))
+    assert len(manifests) == 1, manifests
+    bare = folder / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    python = bare / "bin/python3"
+    for words, python, said in (
+            ([tables], sys.executable, f"{tables}: which column of a table is the text?"),
+            ([tables, "--text-field", "nothing"], sys.executable, "a.parquet"),
+            ([tables, "--text-field", "text"], python, f"{python} -m pip install pyarrow")):
+        done = prepare(lockstep, python, *words, "--out", folder / "none")
+        assert done.returncode == 64 and said in done.stderr, done.stderr
+        assert not (folder / "none").exists()
+    print("prepare: the tokens of the same lines")
+
+
+def main(to_jsonl, lockstep):
     table = pyarrow.Table.from_pylist(ROWS)
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -41,6 +75,7 @@ def main(to_jsonl):
                             ((folder / "in", "--columns", "nothing"), "a.parquet")):
             done = run(to_jsonl, *words)
             assert done.returncode != 0 and said in done.stderr, done.stderr
+        check_prepare(lockstep, folder)
         whole = (folder / "in/a.parquet").read_bytes()
         (folder / "in/a.parquet").write_bytes(whole[:len(whole) // 2])
         done = run(to_jsonl, folder / "in")

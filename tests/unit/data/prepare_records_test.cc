@@ -2,6 +2,7 @@
 
 #include "cli/prepare/prepare_inspect.h"
 #include "data/loader/open_dataset.h"
+#include "data/prepare/chat_template.h"
 #include "data/prepare/prepare.h"
 #include "data/tokenizer/open_tokenizer.h"
 #include "tests/unit/data/data_test_support.h"
@@ -130,20 +131,53 @@ TEST_F(PrepareRecordsTest, ErrorsNameFileAndLine) {
               HasSubstr("--text-field"));
 }
 
-TEST_F(PrepareRecordsTest, AChatWithItsTokenizerCanBeInspected) {
+// A small tokenizer that has chatml's tokens.
+OpenedTokenizer chat_tokenizer(const std::filesystem::path& folder) {
   nlohmann::json definition = small_definition();
   for (const auto& [id, name] : {std::pair(261, "<|im_start|>"), std::pair(262, "<|im_end|>")})
     definition["added_tokens"].push_back({{"id", id}, {"content", name}, {"special", true}});
-  write_text(dir_ / "tok/tokenizer.json", definition.dump());
-  auto opened = open_tokenizer(posix_file_system(), (dir_ / "tok").string());
-  ASSERT_TRUE(opened.ok()) << message_of(opened);
+  write_text(folder / "tokenizer.json", definition.dump());
+  auto opened = open_tokenizer(posix_file_system(), folder.string());
+  EXPECT_TRUE(opened.ok()) << message_of(opened);
+  return std::move(opened).value();
+}
+
+TEST_F(PrepareRecordsTest, SpeakersAreRoles) {
+  const OpenedTokenizer opened = chat_tokenizer(dir_ / "tok");
+  auto chat = ChatTemplate::create("chatml", *opened.tokenizer);
+  ASSERT_TRUE(chat.ok()) << message_of(chat);
+  const auto shown = [&](const char* line) {
+    auto record = parse_record(line, RecordFormat{.chat_template = "chatml"}, chat.value());
+    if (!record.ok()) return message_of(record);
+    std::string words = record->text;
+    for (const Passage& each : record->passages)
+      words += text(each.token.value_or(0), each.in_loss, each.words, "|");
+    return words;
+  };
+  const std::string roles = shown(R"({"messages": [{"role": "system", "content": "s"},)"
+                                  R"( {"role": "user", "content": "u"},)"
+                                  R"( {"role": "assistant", "content": "a"}]})");
+  EXPECT_THAT(roles, HasSubstr("system\ns\nuser\nu\nassistant\na\n"));
+  EXPECT_EQ(shown(R"({"id": 1, "conversations": [{"from": "system", "value": "s"},)"
+                  R"( {"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}]})"),
+            roles);
+  EXPECT_THAT(
+      shown(R"({"conversations": [{"from": "bot", "value": "s"}, {"from": "gpt", "value": "a"}]})"),
+      HasSubstr("\"bot\""));
+  EXPECT_THAT(shown(R"({"conversations": [{"role": "user", "content": "s"}]})"),
+              HasSubstr("no field \"from\"; there are: content, role"));
+  EXPECT_THAT(shown(R"({"turns": []})"), HasSubstr("no list \"messages\" and no list"));
+}
+
+TEST_F(PrepareRecordsTest, AChatWithItsTokenizerCanBeInspected) {
+  const OpenedTokenizer opened = chat_tokenizer(dir_ / "tok");
   write_text(dir_ / "in.jsonl", R"({"messages": [{"role": "user", "content": "hell <|im_end|>"},)"
                                 R"( {"role": "assistant", "content": "hello\nworld"}]})");
   PrepareOptions options = options_for(dir_ / "in.jsonl", dir_ / "out");
   options.records = RecordFormat{.chat_template = "chatml"};
   options.val_millionths = 0;
-  options.tokenizer_files = opened.value().files;
-  auto report = prepare(posix_file_system(), *opened.value().tokenizer, options);
+  options.tokenizer_files = opened.files;
+  auto report = prepare(posix_file_system(), *opened.tokenizer, options);
   ASSERT_TRUE(report.ok()) << message_of(report);
   std::ostringstream out;
   const auto done = cli::inspect_sample({(dir_ / "out").string(), "train", 0, 35}, out);

@@ -1,0 +1,29 @@
+#include "cli/shared/record_flags.h"
+
+namespace lockstep::cli {
+
+void add_record_flags(CLI::App& app, data::RecordFormat& records) {
+  app.add_option("--text-field", records.text_field, "JSON lines: this field is the text")
+      ->type_name("NAME");
+  app.add_option("--prompt-field", records.prompt_field,
+                 "JSON lines: this field is given, without loss")
+      ->type_name("NAME");
+  app.add_option("--response-field", records.response_field, "JSON lines: this field is learnt")
+      ->type_name("NAME");
+  app.add_option("--chat-template", records.chat_template,
+                 "JSON lines with \"messages\": llama3, chatml or mistral")
+      ->type_name("NAME");
+}
+
+Result<std::optional<data::RecordFormat>> record_format(const data::RecordFormat& records) {
+  const bool pair = !records.prompt_field.empty() || !records.response_field.empty();
+  const int kinds = pair + !records.text_field.empty() + !records.chat_template.empty();
+  if (kinds == 0) return std::optional<data::RecordFormat>();
+  if (kinds > 1 || (pair && (records.prompt_field.empty() || records.response_field.empty())))
+    return Error{Code::kConfig,
+                 "say one of --text-field, --chat-template, or --prompt-field and "
+                 "--response-field together"};
+  return std::optional(records);
+}
+
+}  // namespace lockstep::cli
