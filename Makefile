@@ -15,7 +15,7 @@ RUN_CTEST = log=$(BUILD)/ctest.log; \
 RUN_BUILD = cmake --preset $(PRESET) -DCMAKE_MESSAGE_LOG_LEVEL=WARNING; \
 	cmake --build --preset $(PRESET) -j$(JOBS) $(1)
 
-.PHONY: help setup setup-test setup-reference build demo test unit test-reference sanitize lint cuda wheel bundle release clean
+.PHONY: help setup setup-test setup-reference build demo test unit test-reference sanitize lint cuda wheel wheel-programs bundle release clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -56,17 +56,23 @@ lint:  ## the house rules; also a unit test
 cuda: setup  ## build/cuda/bin/lockstep-worker, where nvcc and `tools/setup --cuda` are (no GPU needed)
 	@tools/build_cuda
 
-wheel: setup-test  ## build/wheel: the programs as a Python wheel (docs/INSTALL.md)
-	@$(call RUN_BUILD,--target lockstep lockstep-worker)
-	@packaging/wheel/build_wheel.py $(BUILD)/bin
+wheel: wheel-programs  ## build/wheel: the programs as a Python wheel (docs/INSTALL.md); WORKERS= leaves older torches out
+	@packaging/wheel/build_wheel.py build/wheel $(WHEEL_PROGRAMS)
+
+# A wheel's programs, and its workers for other versions of torch than this build's.
+WORKERS ?= 2.11
+WHEEL_PROGRAMS = $(BUILD)/bin/wheel $(WORKERS:%=build/torch-%/bin/wheel)
+wheel-programs: setup-test
+	@$(if $(WORKERS),tools/setup --older)
+	@$(call RUN_BUILD,--target wheel_programs)
+	@for minor in $(WORKERS); do $(MAKE) --no-print-directory wheel-programs PRESET=torch-$$minor WORKERS=; done
 
 bundle: setup-test  ## build/bundle: a folder for nodes without internet (WITH="config.toml tokenizer tokens")
 	@$(call RUN_BUILD,--target lockstep lockstep-worker)
 	@packaging/bundle/build_bundle.py $(BUILD)/bin build/bundle $(WITH)
 
-release: setup-test  ## build/dist: the wheel, checked, an SBOM, sums and changes, of a clean commit with a version
-	@$(call RUN_BUILD,--target lockstep lockstep-worker)
-	@packaging/release/build_release.py $(BUILD)/bin build/dist
+release: wheel-programs  ## build/dist: the wheel, checked, an SBOM, sums and changes, of a clean commit with a version
+	@packaging/release/build_release.py build/dist $(WHEEL_PROGRAMS)
 
 clean:  ## what was built; downloads stay in .deps
 	rm -rf build

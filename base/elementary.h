@@ -8,7 +8,7 @@
 // that nearly every result is the nearest double; tests/unit/base/elementary_test.cc holds the
 // errors against wider arithmetic.
 //
-// Errors, in units in the last place: at most 0.502; 0.51 for pow; 1 where a result is below
+// Errors, in units in the last place: at most 0.503; 0.51 for pow; 1 where a result is below
 // 2^-1022.
 #pragma once
 

@@ -15,6 +15,7 @@ const char* code_name(Code code) {
     case Code::kTimeout: return "timeout";
     case Code::kAborted: return "aborted";
     case Code::kNotFinite: return "not finite";
+    case Code::kWrongBits: return "wrong bits";
     case Code::kBug: return "bug";
   }
   return "unknown";
@@ -28,6 +29,7 @@ int exit_status(Code code) {
     case Code::kNoSpace: return 74;
     case Code::kAborted: return 75;
     case Code::kPeerLost: return 76;
+    case Code::kWrongBits: return 77;
     case Code::kIo:
     case Code::kCorrupt:
     case Code::kNotFound:

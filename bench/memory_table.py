@@ -18,7 +18,8 @@ import tempfile
 
 import job
 
-STAGES = ("after data creation", "after model creation", "after warmup", "after checkpoint")
+STAGES = ("after data creation", "after model creation", "after warmup", "after checkpoint",
+          "after training")
 STRATEGIES = ("ddp", "full_shard")
 
 

@@ -24,6 +24,8 @@
 #include "cli/shared/version.h"
 #include "cli/status/status_command.h"
 #include "cli/submit/submit_command.h"
+#include "cli/sweep/sweep_command.h"
+#include "cli/track/track_command.h"
 
 namespace {
 
@@ -55,6 +57,8 @@ constexpr Command kCommands[] = {
     {"launch", lockstep::cli::launch_command,
      "train, and restart from the newest checkpoint when a worker dies"},
     {"submit", lockstep::cli::submit_command, "write the batch script of a run, and sbatch it"},
+    {"sweep", lockstep::cli::sweep_command,
+     "a few steps of each combination of config values, in one table"},
     {"plan", lockstep::cli::plan_command, "memory of a run, and what fits, before it is started"},
     {"doctor", lockstep::cli::doctor_command, "is this node fit for a job? a verdict a line"},
     {"status", lockstep::cli::status_command, "who runs, at which step, and what looks wrong"},
@@ -67,6 +71,7 @@ constexpr Command kCommands[] = {
     {"eval", lockstep::cli::eval_command, "loss and perplexity of a Hugging Face folder's model"},
     {"export", lockstep::cli::export_command, "a checkpoint as a folder that transformers loads"},
     {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
+    {"track", lockstep::cli::track_command, "a run's curves in Weights & Biases or MLflow"},
 };
 
 void print_help() {

@@ -25,7 +25,7 @@ find_path(LOCKSTEP_GLOO_INCLUDE gloo/algorithm.h REQUIRED)
 
 function(_lockstep_torch_library name file)
   add_library(${name} SHARED IMPORTED GLOBAL)
-  set_target_properties(${name} PROPERTIES IMPORTED_LOCATION "${_torch}/lib/${file}" IMPORTED_NO_SONAME ON)
+  set_target_properties(${name} PROPERTIES IMPORTED_LOCATION "${_torch}/lib/${file}" IMPORTED_SONAME "${file}")
 endfunction()
 _lockstep_torch_library(torch_cpu_so libtorch_cpu.so)
 _lockstep_torch_library(c10_so libc10.so)

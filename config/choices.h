@@ -24,6 +24,12 @@ enum class Reduction {
   kNative,     // the backend's own all-reduce: for comparison
 };
 enum class NanPolicy { kStop, kSkip, kRollback };
+// What follows where an audit finds that a device computes wrongly.
+enum class AuditAction {
+  kWarn,   // it is said, and training goes on
+  kStop,   // the run ends before the update
+  kEvict,  // its node is taken out, and the others go back to what was audited
+};
 enum class ShardingStrategy { kSingle, kDdp, kFullShard, kShardGradOp, kHybrid };
 // When the gather of the unit that backward needs next is started: before this unit's backward,
 // after it, or when it is needed.
@@ -69,6 +75,9 @@ constexpr auto words_for(Reduction) {
 }
 constexpr auto words_for(NanPolicy) {
   return word_list<NanPolicy::kRollback>("stop", "skip", "rollback");
+}
+constexpr auto words_for(AuditAction) {
+  return word_list<AuditAction::kEvict>("warn", "stop", "evict");
 }
 constexpr auto words_for(ShardingStrategy) {
   return word_list<ShardingStrategy::kHybrid>("single", "ddp", "full_shard", "shard_grad_op",

@@ -20,9 +20,9 @@ using ConfigMemberOf = std::variant<T* (*)(Config&)...>;
 using ConfigMember =
     ConfigMemberOf<bool, int64_t, double, std::string, std::vector<int64_t>,
                    std::vector<std::string>, ModelFamily, InitialWeights, OptimizerKind, LrDecay,
-                   FloatType, Reduction, NanPolicy, ShardingStrategy, BackwardPrefetch, WrapPolicy,
-                   SlotMapKind, Recompute, Codec, WhenBusy, DataKind, OnWorkerLoss, OnNodeLoss,
-                   Requeue, BrokenRule>;
+                   FloatType, Reduction, NanPolicy, AuditAction, ShardingStrategy, BackwardPrefetch,
+                   WrapPolicy, SlotMapKind, Recompute, Codec, WhenBusy, DataKind, OnWorkerLoss,
+                   OnNodeLoss, Requeue, BrokenRule>;
 
 // May the key change a bit of the loss curve? Then it is part of the run's identity.
 enum class Bits { kSame, kMayChange };

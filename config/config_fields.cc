@@ -194,6 +194,13 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(comm, init_timeout_seconds), kSame, "deadline for the ranks to find each other", seconds()},
     {AT(validation, freq), kSame, "steps between validations; 0: never", at_least(0)},
     {AT(validation, slots), kSame, "held-out slots of a validation", within(1, 65536)},
+    {AT(audit, interval), kSame,
+     "steps between audits, each of which computes a round of slots again on other ranks and "
+     "compares the bits; 0: never",
+     at_least(0)},
+    {AT(audit, action), kSame,
+     "an audit finds that a device computes wrongly: warn; stop; or evict: go on without its node, "
+     "from the newest checkpoint that was audited", choice()},
     {AT(metrics, log_freq), kSame, "steps between console lines", at_least(1)},
     {AT(metrics, enable_tensorboard), kSame, "write TensorBoard events", any()},
     {AT(metrics, peak_tflops), kSame, "measured GEMM peak of a rank's device, for MFU; 0: unknown",
@@ -307,7 +314,7 @@ bool is_common(const ConfigField& field) {
       "checkpoint.when_busy",    "checkpoint.buddy",     "checkpoint.memory_interval",
       "checkpoint.max_failures", "checkpoint.strict_identity"};
   const std::string_view section = field.section;
-  return section == "parallelism" || section == "validation" ||
+  return section == "parallelism" || section == "validation" || section == "audit" ||
          std::find(names.begin(), names.end(), field.name()) != names.end();
 }
 

@@ -64,6 +64,10 @@ struct Config {
     int64_t freq = 0;   // steps between validations; 0: never
     int64_t slots = 8;  // held-out slots each time
   } validation;
+  struct Audit {
+    int64_t interval = 0;  // steps between audits; 0: none
+    AuditAction action = AuditAction::kWarn;
+  } audit;
   struct Metrics {
     int64_t log_freq = 10;
     bool enable_tensorboard = true;

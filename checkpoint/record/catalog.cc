@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/record/attempt.h"
+#include "checkpoint/record/suspects.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -30,6 +31,10 @@ Result<std::vector<CatalogEntry>> names_in(FileSystem& file_system,
     entry.step = attempt.step;
     entry.generation = attempt.generation;
   }
+  if (std::find(names.begin(), names.end(), kSuspectsName) == names.end()) return entries;
+  LOCKSTEP_TRY(const auto suspects, read_suspects(file_system, folder));
+  for (CatalogEntry& entry : entries)
+    entry.suspect = is_suspect(suspects, entry.step, entry.generation);
   return entries;
 }
 
@@ -53,9 +58,9 @@ void read_entry(FileSystem& file_system, CatalogEntry& entry) {
       entry.has_manifest ? manifest.error().message : "no manifest.json: the save was not finished";
 }
 
-// `given` itself, or the newest entry in it that has `wanted`.
+// `given` itself, or the newest entry in it that `wanted` accepts.
 Result<std::filesystem::path> find(FileSystem& file_system, const std::filesystem::path& given,
-                                   bool CatalogEntry::*wanted) {
+                                   bool (*wanted)(const CatalogEntry&)) {
   const std::filesystem::path trimmed = given.has_filename() ? given : given.parent_path();
   if (parse_attempt(trimmed.filename().string()) || file_system.exists(trimmed / kManifestName))
     return trimmed;
@@ -64,8 +69,9 @@ Result<std::filesystem::path> find(FileSystem& file_system, const std::filesyste
   std::string problems;
   for (CatalogEntry& entry : entries) {
     read_entry(file_system, entry);
-    if (entry.*wanted) return entry.directory;
-    problems += text("\n  ", entry.directory.filename().string(), ": ", entry.problem);
+    if (wanted(entry)) return entry.directory;
+    problems += text("\n  ", entry.directory.filename().string(), ": ",
+                     entry.problem.empty() ? "suspect: an audit says so" : entry.problem);
   }
   return Error{Code::kNotFound,
                entries.empty()
@@ -90,7 +96,7 @@ Result<std::vector<CatalogEntry>> list_from_newest(FileSystem& file_system,
       entry.has_manifest = entry.committed = true;
     else
       read_entry(file_system, entry);
-    found = found || entry.committed;
+    found = found || entry.usable();
   }
   return entries;
 }
@@ -99,10 +105,12 @@ Result<std::vector<CatalogEntry>> Catalog::look() {
   LOCKSTEP_TRY(auto entries, names_in(file_system_, folder_));
   std::map<std::filesystem::path, CatalogEntry> still_there;
   for (CatalogEntry& entry : entries) {
+    const bool suspect = entry.suspect;  // it may become so after it was read
     if (const auto known = valid_.find(entry.directory); known != valid_.end())
       entry = known->second;
     else
       read_entry(file_system_, entry);
+    entry.suspect = suspect;
     if (entry.committed) still_there.emplace(entry.directory, entry);
   }
   valid_ = std::move(still_there);
@@ -125,12 +133,12 @@ std::filesystem::path checkpoint_folder_of(FileSystem& file_system,
 
 Result<std::filesystem::path> find_checkpoint(FileSystem& file_system,
                                               const std::filesystem::path& given) {
-  return find(file_system, given, &CatalogEntry::committed);
+  return find(file_system, given, [](const CatalogEntry& entry) { return entry.usable(); });
 }
 
 Result<std::filesystem::path> find_newest_saved(FileSystem& file_system,
                                                 const std::filesystem::path& given) {
-  return find(file_system, given, &CatalogEntry::has_manifest);
+  return find(file_system, given, [](const CatalogEntry& entry) { return entry.has_manifest; });
 }
 
 Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory) {

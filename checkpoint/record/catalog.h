@@ -26,15 +26,17 @@ struct CatalogEntry {
   bool ephemeral = false;                 // its manifest says so
   std::optional<int64_t> created_s = {};  // unix time; from its manifest
   bool unread = false;                    // the problem: the operating system refused a read
+  bool suspect = false;                   // an audit says so (suspects.h)
+  bool usable() const { return committed && !suspect; }
 };
 
 // Newest first (step, generation, attempt). A damaged entry is listed with its problem, never an
 // error. Names that are not a checkpoint's are passed over. No rank's file is looked at: whoever
-// reads one names its damage. Errors: kNotFound, kIo of the folder.
+// reads one names its damage. Errors: kNotFound, kIo of the folder; read_suspects'.
 Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
                                                    const std::filesystem::path& folder);
 // The same by names, for who wants the newest: manifests are read from the newest on until one is
-// valid. An older entry is committed when it has a manifest; no more is known of it.
+// usable. An older entry is committed when it has a manifest; no more is known of it.
 Result<std::vector<CatalogEntry>> list_from_newest(FileSystem& file_system,
                                                    const std::filesystem::path& folder);
 
@@ -57,7 +59,7 @@ class Catalog {
   std::map<std::filesystem::path, CatalogEntry> valid_;
 };
 
-// The checkpoint that a person means: `given` itself, or the newest committed one in it, a folder
+// The checkpoint that a person means: `given` itself, or the newest usable one in it, a folder
 // of checkpoints or one that has such a folder named checkpoints. Errors: kNotFound with what is
 // wrong with each, kIo.
 Result<std::filesystem::path> find_checkpoint(FileSystem& file_system,

@@ -36,6 +36,14 @@ std::vector<bool> kept_for_ever(const std::vector<CatalogEntry>& entries,
   return kept;
 }
 
+// The place of the newest one that is audited whole; past the end: none is.
+size_t newest_audited(const std::vector<CatalogEntry>& entries, int64_t audited_step) {
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const CatalogEntry& e) {
+    return e.usable() && e.step <= audited_step;
+  });
+  return static_cast<size_t>(found - entries.begin());
+}
+
 bool is_permanent(const CatalogEntry& e) { return e.committed && !e.ephemeral; }
 
 }  // namespace
@@ -46,6 +54,7 @@ std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const Retention
     return std::tie(a.generation, a.step) > std::tie(b.generation, b.step);
   });
   const std::vector<bool> for_ever = kept_for_ever(entries, policy);
+  const size_t audited = newest_audited(entries, policy.audited_step);
   auto older_permanent = std::count_if(entries.begin(), entries.end(), is_permanent);
   std::vector<Path> paths;
   int64_t kept = 0, kept_permanent = 0;  // committed ones so far
@@ -55,7 +64,7 @@ std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const Retention
     const bool goes = e.ephemeral ? kept > 0 && kept + std::min<int64_t>(older_permanent, 1) >= 2
                                   : policy.keep_latest_k > 0 &&
                                         kept_permanent >= policy.keep_latest_k && !for_ever[i];
-    if (goes && e.generation <= generation) {
+    if (goes && i != audited && e.generation <= generation) {
       paths.push_back(e.directory);
       continue;
     }

@@ -15,6 +15,7 @@ struct RetentionPolicy {
   int64_t keep_latest_k = 3;  // permanent ones; >= 2; 0: all
   int64_t keep_every = 0;     // steps whose multiples stay for ever; 0: none
   double keep_minutes = 0;    // one for each that many minutes stays for ever; 0: none
+  int64_t audited_step = -1;  // up to which the run is audited; -1: not at all
 };
 
 // Pure decisions over a catalog, by an engine of `generation`. What belongs to a later generation
@@ -26,7 +27,8 @@ struct RetentionPolicy {
 // - those that stay for ever: multiples of keep_every, and from the oldest on the next one that is
 //   keep_minutes younger by the manifests' times. A step that a later generation passed again does
 //   not count; a damaged manifest, whose time nobody knows, stays;
-// - the newest ephemeral one while nothing newer is committed, or while it is one of the last two.
+// - the newest ephemeral one while nothing newer is committed, or while it is one of the last two;
+// - the newest usable one that is audited whole: what a run goes back to when a device errs.
 std::vector<std::filesystem::path> superfluous(std::vector<CatalogEntry> entries,
                                                const RetentionPolicy& policy, int64_t generation);
 // Attempts of earlier generations that never got a manifest. A damaged manifest is evidence, and

@@ -198,7 +198,9 @@ void Save::after_commit(const Manifest& manifest) {
   if (!manifest.index_xxh3.empty())
     warn_unless(write_index(fs, report_.directory, manifest), "it has no index.h5");
   context_.catalog.add(report_.directory, manifest);
-  const auto pruned = prune(fs, context_.catalog, options_.retention, options_.generation);
+  RetentionPolicy policy = options_.retention;
+  policy.audited_step = request_.audited_step;
+  const auto pruned = prune(fs, context_.catalog, policy, options_.generation);
   if (!pruned.ok()) warn_unless(pruned.error(), "an older one stays");
 }
 

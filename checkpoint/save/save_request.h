@@ -30,6 +30,7 @@ struct SaveRequest {
   int64_t updates = 0;               // of the optimizer so far: steps less those that were skipped
   bool ephemeral = false;            // goes with the next commit
   std::string trainer_state = "{}";  // a JSON object text
+  int64_t audited_step = -1;         // up to which the run is audited; -1: not at all
 };
 
 struct SaveReport {  // of one finished save, this rank's view

@@ -56,20 +56,21 @@ int list(const Options& options) {
                     {"step", e.step},
                     {"generation", e.generation},
                     {"committed", e.committed},
+                    {"suspect", e.suspect},
                     {"size_bytes", e.size_bytes},
                     {"problem", e.problem}});
     if (options.json) continue;
     std::cout << std::setw(10) << e.step << "  " << std::setw(11)
               << (e.committed ? bytes_text(static_cast<uint64_t>(e.size_bytes)) : "-") << "  "
               << e.directory.filename().string() << (e.committed ? "" : "  NOT USABLE: ")
-              << e.problem << "\n";
+              << e.problem << (e.suspect ? "  SUSPECT: an audit says so" : "") << "\n";
   }
   if (options.json)
     print_json(json);
   else if (entries.empty())
     std::cout << "no checkpoints\n";
-  const bool usable = std::any_of(entries.begin(), entries.end(),
-                                  [](const CatalogEntry& e) { return e.committed; });
+  const bool usable =
+      std::any_of(entries.begin(), entries.end(), [](const CatalogEntry& e) { return e.usable(); });
   return usable ? 0 : 1;
 }
 

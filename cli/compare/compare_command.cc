@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <ostream>
 
@@ -15,12 +14,9 @@ namespace {
 constexpr int kExitDifferent = 1;
 constexpr int kExitInput = 64;
 constexpr int kExitOutput = 74;  // EX_IOERR
-constexpr size_t kMaxMarkLabels = 6;
+constexpr int64_t kMaxSmoothSteps = 1'000'000;
 
 Result<std::vector<RunLog>> read_all(const CompareOptions& options, FileSystem& file_system) {
-  if (options.runs.size() < 2) {
-    return Error{Code::kConfig, "compare needs two runs or more: lockstep compare REFERENCE RUN"};
-  }
   std::vector<RunLog> logs;
   for (const auto& path : options.runs) {
     LOCKSTEP_TRY(RunLog log, read_run_log(file_system, path));
@@ -49,37 +45,6 @@ Result<std::vector<Difference>> all_differences(const std::vector<RunLog>& logs)
   return differences;
 }
 
-PlotCurve curve_of(const RunLog& log) {
-  PlotCurve curve;
-  curve.label = log.name;
-  if (log.restarts > 0) {
-    curve.label += text(" (", counted(log.restarts, "restart"), ")");
-  }
-  for (const StepRecord& record : log.steps) {
-    curve.points.push_back({static_cast<double>(record.step), record.loss});
-  }
-  return curve;
-}
-
-std::string ranks_text(int64_t world_size) {
-  return world_size <= 0 ? "" : counted(world_size, "rank");
-}
-
-// A generation ends at its last logged step; the next one redoes from its checkpoint.
-void add_generations(const RunLog& log, LossPlot& plot) {
-  double from = static_cast<double>(log.steps.front().step);
-  for (size_t i = 0; i < log.generations.size(); ++i) {
-    const Generation& generation = log.generations[i];
-    const double to = std::max(from, static_cast<double>(generation.last_step));
-    plot.bands.push_back({from, to, ranks_text(generation.world_size)});
-    if (i + 1 < log.generations.size()) {
-      const std::string why = generation.ended_by.empty() ? "restarted" : generation.ended_by;
-      plot.marks.push_back({to, plot.marks.size() < kMaxMarkLabels ? why : ""});
-    }
-    from = to;
-  }
-}
-
 int write_plot(const CompareOptions& options, FileSystem& file_system, const LossPlot& plot,
                std::ostream& out, std::ostream& err) {
   if (auto written = publish_file(file_system, options.plot, loss_plot_svg(plot)); !written.ok()) {
@@ -92,35 +57,26 @@ int write_plot(const CompareOptions& options, FileSystem& file_system, const Los
 
 }  // namespace
 
-LossPlot loss_plot(const std::vector<RunLog>& logs, const std::vector<Difference>& differences) {
-  LossPlot plot;
-  plot.title = "Training loss";
-  for (size_t i = 0; i < differences.size(); ++i) {
-    const Difference& each = differences[i];
-    plot.subtitle +=
-        text(i == 0 ? "" : " · ", differences.size() > 1 ? logs[i + 1].name + ": " : "",
-             grouped(each.identical_steps), " of ", grouped(each.common_steps),
-             each.exact ? " steps bit-identical" : " printed losses equal", ", max |difference| ",
-             each.max_loss);
-  }
-  for (const RunLog& log : logs) plot.curves.push_back(curve_of(log));
-  const auto restarted = std::find_if(logs.begin(), logs.end(),
-                                      [](const RunLog& log) { return log.generations.size() > 1; });
-  if (restarted != logs.end()) add_generations(*restarted, plot);
-  return plot;
-}
-
 CLI::App* add_compare_command(CLI::App& app, CompareOptions& options) {
   CLI::App* command =
-      app.add_subcommand("compare", "Compare the losses of two runs or more, bit by bit");
+      app.add_subcommand("compare", "Compare the losses of runs, bit by bit; or show those of one");
   command
       ->add_option("runs", options.runs,
                    "Run folders, metrics.jsonl files, or console logs of torchtitan, "
                    "Megatron-LM, llm.c, "
                    "nanoGPT, Hugging Face Trainer; the first is the reference")
       ->required()
-      ->expected(2, -1);
+      ->expected(1, -1);
   command->add_option("--plot", options.plot, "Draw the loss curves into this SVG file");
+  const std::map<std::string, bool> axes{{"step", false}, {"tokens", true}};
+  command->add_option("--x", options.curves.over_tokens, "The plot's x axis: step or tokens (step)")
+      ->transform(CLI::Transformer(axes))
+      ->type_name("AXIS");
+  command
+      ->add_option("--smooth", options.curves.smooth_steps,
+                   "The plot shows means of this many steps (1)")
+      ->check(CLI::Range(int64_t{1}, kMaxSmoothSteps))
+      ->type_name("STEPS");
   command->add_flag("--json", options.json, "Print JSON instead of the table");
   command->add_flag(
       "--require-identical", options.require_identical,
@@ -130,6 +86,7 @@ CLI::App* add_compare_command(CLI::App& app, CompareOptions& options) {
       "Examples:\n"
       "  lockstep compare results/training/a results/training/b --plot loss.svg\n"
       "  lockstep compare results/training/a torchtitan.log\n"
+      "  lockstep compare results/training/a --plot loss.svg --x tokens --smooth 20\n"
       "  lockstep compare --require-identical --json golden/metrics.jsonl results/training/b");
   return command;
 }
@@ -144,10 +101,12 @@ int run_compare(const CompareOptions& options, FileSystem& file_system, std::ost
   if (!logs.ok()) return refuse(logs.error());
   const auto differences = all_differences(logs.value());
   if (!differences.ok()) return refuse(differences.error());
+  const auto drawn = check_curves(logs.value(), options.curves);
+  if (!options.plot.empty() && !drawn.ok()) return refuse(drawn.error());
   const auto report = options.json ? report_json : report_text;
   out << report(logs.value(), differences.value());
   if (!options.plot.empty()) {
-    const LossPlot plot = loss_plot(logs.value(), differences.value());
+    const LossPlot plot = loss_plot(logs.value(), differences.value(), options.curves);
     if (const int status = write_plot(options, file_system, plot, out, err); status != 0) {
       return status;
     }

@@ -1,7 +1,8 @@
 // `lockstep compare A B …`: are these the same losses? The first run is the reference.
 //
-// Prints a table (or JSON), and draws the loss curves. Reads run folders and console logs of other
-// trainers (run_log.h). Exit status: 0 comparable · 1 a bit differs, with --require-identical ·
+// Prints a table (or JSON), and draws the loss curves; of one run alone as well. Reads run folders
+// and console logs of other trainers (run_log.h). Exit status: 0 comparable · 1 a bit differs, with
+// --require-identical ·
 // 64 what was given is not a run, or no step is in both · 74 the plot cannot be written.
 #pragma once
 
@@ -10,9 +11,7 @@
 #include <vector>
 
 #include "base/file_system.h"
-#include "cli/compare/difference.h"
-#include "cli/compare/loss_plot.h"
-#include "cli/compare/run_log.h"
+#include "cli/compare/curves.h"
 
 namespace CLI {
 class App;
@@ -21,8 +20,9 @@ class App;
 namespace lockstep::cli {
 
 struct CompareOptions {
-  std::vector<std::filesystem::path> runs;  // two or more
+  std::vector<std::filesystem::path> runs;  // one or more
   std::filesystem::path plot;               // empty: none
+  CurveOptions curves;                      // of the plot
   bool json = false;
   bool require_identical = false;
 };
@@ -34,9 +34,5 @@ CLI::App* add_compare_command(CLI::App& app, CompareOptions& options);
 // Runs it. Returns the exit status.
 int run_compare(const CompareOptions& options, FileSystem& file_system, std::ostream& out,
                 std::ostream& err);
-
-// The picture of `logs`: the first curve is the reference; kills and world sizes are those of the
-// first run that was restarted.
-LossPlot loss_plot(const std::vector<RunLog>& logs, const std::vector<Difference>& differences);
 
 }  // namespace lockstep::cli

@@ -6,47 +6,13 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/shared/size_words.h"
+#include "cli/shared/text_table.h"
 
 namespace lockstep::cli {
 namespace {
 
 using nlohmann::json;
-
-// A table of words: the first column on the left, the others beside it, each as wide as it must be.
-class Table {
- public:
-  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
-  void rule() { rows_.push_back({}); }
-
-  std::string str() const {
-    std::vector<size_t> widths;
-    for (const auto& cells : rows_) {
-      widths.resize(std::max(widths.size(), cells.size()), 0);
-      for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], letters(cells[i]));
-    }
-    size_t total = 0;
-    for (const size_t width : widths) total += width + 2;
-    std::string out;
-    for (const auto& cells : rows_) {
-      if (cells.empty()) out += std::string(total, '-');
-      for (size_t i = 0; i < cells.size(); ++i) {
-        out += cells[i];
-        if (i + 1 < cells.size()) out += std::string(widths[i] - letters(cells[i]) + 2, ' ');
-      }
-      out += "\n";
-    }
-    return out;
-  }
-
- private:
-  // Letters, not bytes: UTF-8 continuation bytes take no room.
-  static size_t letters(const std::string& words) {
-    return static_cast<size_t>(std::count_if(words.begin(), words.end(), [](char c) {
-      return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-    }));
-  }
-  std::vector<std::vector<std::string>> rows_;
-};
 
 // Enough digits to tell two floats apart, no more than a person wants to read.
 std::string number(double value) {
@@ -91,14 +57,15 @@ std::string steps_text(const RunLog& log) {
 }
 
 template <typename Cell>
-void log_row(Table& table, const char* name, const std::vector<RunLog>& logs, Cell cell) {
+void log_row(TextTable& table, const std::string& name, const std::vector<RunLog>& logs,
+             Cell cell) {
   std::vector<std::string> cells = {name};
   for (const RunLog& log : logs) cells.push_back(cell(log));
   table.row(std::move(cells));
 }
 
 template <typename Cell>
-void difference_row(Table& table, const char* name, const std::vector<Difference>& differences,
+void difference_row(TextTable& table, const char* name, const std::vector<Difference>& differences,
                     Cell cell) {
   std::vector<std::string> cells = {name, ""};
   for (const Difference& each : differences) cells.push_back(cell(each));
@@ -110,8 +77,71 @@ std::string identical_text(const Difference& each) {
               each.exact ? "" : " (as printed)");
 }
 
-Table table_of(const std::vector<RunLog>& logs, const std::vector<Difference>& differences) {
-  Table table;
+// Of few ranks each: "0: 1.20 GiB, 1: 1.18 GiB".
+std::string peaks_text(const RunLog& log) {
+  constexpr size_t kShown = 4;
+  const auto& peaks = log.memory.peak_bytes;
+  if (peaks.empty()) return "N/A";
+  std::string out;
+  if (peaks.size() > kShown) {
+    const auto [least, most] =
+        std::minmax_element(peaks.begin(), peaks.end(),
+                            [](const auto& a, const auto& b) { return a.second < b.second; });
+    return text(size_of(least->second), " (rank ", least->first, ") to ", size_of(most->second),
+                " (rank ", most->first, ")");
+  }
+  for (const auto& [rank, bytes] : peaks)
+    out += text(out.empty() ? "" : ", ", rank, ": ", size_of(bytes));
+  return out;
+}
+
+// The stages of all runs: those of the first, then what others have beside them.
+std::vector<std::string> stages_of(const std::vector<RunLog>& logs) {
+  std::vector<std::string> stages;
+  for (const RunLog& log : logs)
+    for (const StageMemory& each : log.memory.stages)
+      if (std::find(stages.begin(), stages.end(), each.stage) == stages.end())
+        stages.push_back(each.stage);
+  return stages;
+}
+
+void memory_rows(TextTable& table, const std::vector<RunLog>& logs) {
+  const bool known = std::any_of(logs.begin(), logs.end(),
+                                 [](const RunLog& log) { return !log.memory.peak_bytes.empty(); });
+  if (!known) return;
+  table.rule();
+  log_row(table, "peak memory by rank", logs, peaks_text);
+  for (const std::string& stage : stages_of(logs))
+    log_row(table, "memory " + stage, logs, [&](const RunLog& log) -> std::string {
+      for (const StageMemory& each : log.memory.stages)
+        if (each.stage == stage)
+          return text(size_of(each.allocated_bytes), ", peak ", size_of(each.peak_bytes));
+      return "N/A";
+    });
+}
+
+// "3.21 (step 60), least 3.2 (step 40)"
+std::string validation_text(const RunLog& log) {
+  const StepRecord *last = nullptr, *least = nullptr;
+  for (const StepRecord& record : log.steps) {
+    if (!record.validation_loss) continue;
+    last = &record;
+    if (least == nullptr || *record.validation_loss < *least->validation_loss) least = &record;
+  }
+  if (last == nullptr) return "none";
+  std::string out = text(number(*last->validation_loss), " (step ", last->step, ")");
+  if (least != last)
+    out += text(", least ", number(*least->validation_loss), " (step ", least->step, ")");
+  return out;
+}
+
+bool any_validation(const std::vector<RunLog>& logs) {
+  return std::any_of(logs.begin(), logs.end(),
+                     [](const RunLog& log) { return validation_text(log) != "none"; });
+}
+
+TextTable table_of(const std::vector<RunLog>& logs, const std::vector<Difference>& differences) {
+  TextTable table;
   log_row(table, "run", logs, [](const RunLog& log) { return log.name; });
   log_row(table, "read from", logs, [](const RunLog& log) { return log.format; });
   table.rule();
@@ -119,6 +149,7 @@ Table table_of(const std::vector<RunLog>& logs, const std::vector<Difference>& d
   if (any_skipped(logs)) log_row(table, "steps without update", logs, skipped_text);
   log_row(table, "final loss", logs,
           [](const RunLog& log) { return number(log.steps.back().loss); });
+  if (any_validation(logs)) log_row(table, "validation loss", logs, validation_text);
   log_row(table, "mean tokens/s", logs, [](const RunLog& log) {
     return log.tokens_per_s ? grouped(std::llround(*log.tokens_per_s)) : "N/A";
   });
@@ -129,6 +160,8 @@ Table table_of(const std::vector<RunLog>& logs, const std::vector<Difference>& d
     const std::string words = world_sizes_text(log);
     return words.empty() ? "N/A" : words;
   });
+  memory_rows(table, logs);
+  if (differences.empty()) return table;
   table.rule();
   difference_row(table, "steps in both", differences, [](const Difference& each) {
     return text(grouped(each.common_steps), " (", each.first_step, "-", each.last_step, ")");
@@ -190,9 +223,19 @@ json or_null(const std::optional<T>& value) {
 
 json log_json(const RunLog& log) {
   json generations = json::array(), mismatches = json::array(), skipped = json::array();
-  for (const StepRecord& record : log.steps)
+  json validation = json::array(), peaks = json::array(), stages = json::array();
+  for (const StepRecord& record : log.steps) {
     if (!record.skipped.empty())
       skipped.push_back({{"step", record.step}, {"why", record.skipped}});
+    if (record.validation_loss)
+      validation.push_back({{"step", record.step}, {"loss", finite(*record.validation_loss)}});
+  }
+  for (const auto& [rank, bytes] : log.memory.peak_bytes)
+    peaks.push_back({{"rank", rank}, {"bytes", bytes}});
+  for (const StageMemory& each : log.memory.stages)
+    stages.push_back({{"stage", each.stage},
+                      {"allocated_bytes", each.allocated_bytes},
+                      {"peak_bytes", each.peak_bytes}});
   for (const Generation& each : log.generations) {
     generations.push_back({{"generation", each.index},
                            {"world_size", each.world_size},
@@ -220,6 +263,9 @@ json log_json(const RunLog& log) {
           {"generations", generations},
           {"redone_mismatches", mismatches},
           {"steps_without_update", skipped},
+          {"validation", validation},
+          {"peak_memory", peaks},
+          {"memory_by_stage", stages},
           {"remarks", log.remarks}};
 }
 

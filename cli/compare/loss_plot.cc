@@ -94,7 +94,7 @@ Frame frame_of(const LossPlot& plot) {
   const double x_room = x_high > x_low ? 0 : 1;
   const double y_room = y_high > y_low ? (y_high - y_low) * 0.05 : 0.5;
   frame.x_low = x_low - x_room, frame.x_high = x_high + x_room;
-  frame.y_low = y_low - y_room, frame.y_high = y_high + y_room;
+  frame.y_low = plot.from_zero ? 0 : y_low - y_room, frame.y_high = y_high + y_room;
   return frame;
 }
 
@@ -105,7 +105,7 @@ int decimals_of(const std::vector<double>& ticks) {
   return std::clamp(static_cast<int>(std::ceil(-std::log10(gap) - 1e-9)), 0, 9);
 }
 
-std::string axes(const Frame& frame) {
+std::string axes(const LossPlot& plot, const Frame& frame) {
   std::string out;
   const auto y_ticks = axis_ticks(frame.y_low, frame.y_high, 7);
   for (const double tick : y_ticks) {
@@ -114,21 +114,24 @@ std::string axes(const Frame& frame) {
     out += label(frame.left - 10, y + 4, "class=\"small\" text-anchor=\"end\"",
                  fixed(tick, decimals_of(y_ticks)));
   }
-  for (const double tick : axis_ticks(frame.x_low, frame.x_high, 9)) {
-    if (tick != std::floor(tick)) continue;  // there is no half a step
+  const auto x_ticks = axis_ticks(frame.x_low, frame.x_high, 9);
+  for (const double tick : x_ticks) {
+    const bool is_whole = tick == std::floor(tick);
+    if (plot.whole_x && !is_whole) continue;
     const double x = frame.x(tick);
     out += line(x, frame.bottom, x, frame.bottom + 5, "class=\"axis\"");
-    out += label(x, frame.bottom + 20, "class=\"small\" text-anchor=\"middle\"",
-                 grouped(static_cast<int64_t>(tick)));
+    out +=
+        label(x, frame.bottom + 20, "class=\"small\" text-anchor=\"middle\"",
+              is_whole ? grouped(static_cast<int64_t>(tick)) : fixed(tick, decimals_of(x_ticks)));
   }
   out += line(frame.left, frame.bottom, frame.right, frame.bottom, "class=\"axis\"");
   out += label((frame.left + frame.right) / 2, kHeight - 18,
-               "class=\"name\" text-anchor=\"middle\"", "step");
+               "class=\"name\" text-anchor=\"middle\"", plot.x_name);
   const double middle = (frame.top + frame.bottom) / 2;
   out += label(
       20, middle,
       text("class=\"name\" text-anchor=\"middle\" transform=\"rotate(-90 20 ", at(middle), ")\""),
-      "loss");
+      plot.y_name);
   return out;
 }
 
@@ -179,32 +182,56 @@ std::string curve_path(const PlotCurve& curve, const Frame& frame) {
   return path;
 }
 
-std::string stroke(size_t index) {
-  return text("stroke=\"", kColours[index % kColours.size()], "\" stroke-width=\"",
-              index == 0 ? "7" : "1.8", "\"", index == 0 ? " stroke-opacity=\"0.75\"" : "");
+const char* colour_of(const PlotCurve& curve) { return kColours[curve.colour % kColours.size()]; }
+
+std::string stroke(const PlotCurve& curve) {
+  const bool shadow = curve.style == CurveStyle::kShadow;
+  return text("stroke=\"", colour_of(curve), "\" stroke-width=\"", shadow ? "7" : "1.8", "\"",
+              shadow ? " stroke-opacity=\"0.75\"" : "",
+              curve.style == CurveStyle::kDashed ? " stroke-dasharray=\"6 5\"" : "");
+}
+
+std::string dots(const PlotCurve& curve, const Frame& frame) {
+  std::string out;
+  for (const PlotPoint& point : thinned(curve.points))
+    if (std::isfinite(point.y))
+      out += text("<circle cx=\"", at(frame.x(point.x)), "\" cy=\"", at(frame.y(point.y)),
+                  "\" r=\"3.5\" fill=\"", colour_of(curve), "\"/>\n");
+  return out;
 }
 
 std::string curves(const LossPlot& plot, const Frame& frame) {
   std::string out;
-  for (size_t i = 0; i < plot.curves.size(); ++i) {
+  for (const PlotCurve& curve : plot.curves) {
     out += text("<path fill=\"none\" stroke-linejoin=\"round\" stroke-linecap=\"round\" ",
-                stroke(i), " d=\"", curve_path(plot.curves[i], frame), "\"/>\n");
+                stroke(curve), " d=\"", curve_path(curve, frame), "\"/>\n");
+    if (curve.style == CurveStyle::kDotted) out += dots(curve, frame);
   }
   return out;
 }
 
-// Losses fall, so the upper right corner is free.
+// Losses fall, so that the upper right corner is free; of curves that rise it is the lower one.
+bool legend_is_below(const LossPlot& plot, const Frame& frame) {
+  int64_t above = 0, below = 0;
+  for (const PlotCurve& curve : plot.curves)
+    for (const PlotPoint& point : curve.points)
+      if (std::isfinite(point.y) && frame.x(point.x) > (frame.left + frame.right) / 2)
+        ++(frame.y(point.y) < (frame.top + frame.bottom) / 2 ? above : below);
+  return above > below;
+}
+
 std::string legend(const LossPlot& plot, const Frame& frame) {
   size_t longest = 0;
   for (const PlotCurve& curve : plot.curves) longest = std::max(longest, curve.label.size());
   const double width = 58 + static_cast<double>(longest) * kLetterWidth * 1.05;
   const double height = 14 + 21 * static_cast<double>(plot.curves.size());
-  const double left = frame.right - width - 8, top = frame.top + 10;
+  const double left = frame.right - width - 8;
+  const double top = legend_is_below(plot, frame) ? frame.bottom - height - 10 : frame.top + 10;
   std::string out = text("<rect x=\"", at(left), "\" y=\"", at(top), "\" width=\"", at(width),
                          "\" height=\"", at(height), "\" rx=\"4\" class=\"box\"/>\n");
   for (size_t i = 0; i < plot.curves.size(); ++i) {
     const double y = top + 18 + 21 * static_cast<double>(i);
-    out += line(left + 12, y, left + 42, y, stroke(i));
+    out += line(left + 12, y, left + 42, y, stroke(plot.curves[i]));
     out += label(left + 50, y + 4, "class=\"small\"", plot.curves[i].label);
   }
   return out;
@@ -228,7 +255,7 @@ std::vector<double> axis_ticks(double low, double high, int count) {
   std::vector<double> ticks;
   // Counted, not accumulated: a tick is an exact multiple of the gap.
   for (double i = std::ceil(low / gap - 1e-9); i * gap <= high + gap * 1e-9; i += 1) {
-    ticks.push_back(i * gap);
+    ticks.push_back(i * gap + 0.0);  // and never the zero that is written "-0"
   }
   return ticks;
 }
@@ -243,7 +270,7 @@ std::string loss_plot_svg(const LossPlot& plot) {
   out += label(kLeft, 32, "class=\"title\"", plot.title);
   out += label(kLeft, 54, "class=\"sub\"", plot.subtitle);
   out += bands(plot, frame);
-  out += axes(frame);
+  out += axes(plot, frame);
   out += curves(plot, frame);
   out += marks(plot, frame);
   out += legend(plot, frame);

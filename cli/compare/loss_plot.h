@@ -1,4 +1,5 @@
-// The loss curves of several runs as one SVG picture: no library, no script, a few kilobytes.
+// The loss curves of several runs, or other curves, as one SVG picture: no library, no script, a
+// few kilobytes.
 //
 //   +--------------------------------------------------------+
 //   | title, subtitle                                        |
@@ -8,8 +9,8 @@
 //   |                       ------------------               |
 //   +--------------------------- step -----------------------+
 //
-// The first curve is drawn wide and pale, the others thin on top of it: equal curves show as a line
-// in the middle of its own shadow.
+// A reference is drawn as a shadow, wide and pale, and the others thin on top of it: equal curves
+// show as a line in the middle of its own shadow.
 #pragma once
 
 #include <string>
@@ -21,9 +22,14 @@ struct PlotPoint {
   double x = 0, y = 0;
 };
 
+// kDotted: a line with a dot at each point.
+enum class CurveStyle { kLine, kShadow, kDashed, kDotted };
+
 struct PlotCurve {
   std::string label;
   std::vector<PlotPoint> points;  // by x; a point that is not finite breaks the line
+  CurveStyle style = CurveStyle::kLine;
+  size_t colour = 0;  // curves of one number have one colour
 };
 
 struct PlotMark {
@@ -41,6 +47,9 @@ struct LossPlot {
   std::vector<PlotCurve> curves;
   std::vector<PlotMark> marks;
   std::vector<PlotBand> bands;
+  std::string x_name = "step", y_name = "loss";
+  bool whole_x = true;     // there is nothing between two whole numbers of x
+  bool from_zero = false;  // y begins at 0. Requires: no y is negative
 };
 
 // Curves of more than a few thousand points are thinned to what a screen can show.

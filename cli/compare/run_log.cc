@@ -1,5 +1,6 @@
 #include "cli/compare/run_log.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <map>
@@ -39,6 +40,14 @@ Result<Exact> exact_number(const json& object, const std::string& key) {
   return Exact{decimal->get<double>(), false};
 }
 
+std::optional<double> first_number(const json& object, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto found = object.find(key);
+    if (found != object.end() && found->is_number()) return found->get<double>();
+  }
+  return std::nullopt;
+}
+
 Result<StepRecord> parse_record(const json& object) {
   if (!object.is_object()) return Error{Code::kConfig, "not a JSON object"};
   StepRecord record;
@@ -49,6 +58,7 @@ Result<StepRecord> parse_record(const json& object) {
   LOCKSTEP_TRY(const Exact grad_norm, exact_number(object, "grad_norm"));
   record.loss = *loss.value;
   record.grad_norm = grad_norm.value;
+  record.validation_loss = first_number(object, {"validation_loss"});
   record.exact = loss.hexadecimal && (grad_norm.hexadecimal || !grad_norm.value);
   record.generation = integer_or(object, "generation", 0);
   record.world_size = integer_or(object, "world_size", 0);
@@ -146,14 +156,6 @@ Result<void> add_events(std::string_view contents, const std::string& where, Run
   return {};
 }
 
-std::optional<double> first_number(const json& object, std::initializer_list<const char*> keys) {
-  for (const char* key : keys) {
-    const auto found = object.find(key);
-    if (found != object.end() && found->is_number()) return found->get<double>();
-  }
-  return std::nullopt;
-}
-
 Result<void> add_totals(std::string_view contents, const std::string& where, RunLog& log) {
   const json totals = parse_json(contents, /*allow_exceptions=*/false);
   if (!totals.is_object()) return Error{Code::kConfig, text(where, ": not a JSON object")};
@@ -162,6 +164,10 @@ Result<void> add_totals(std::string_view contents, const std::string& where, Run
   }
   log.mfu_pct = first_number(totals, {"mfu_pct", "mfu"});
   log.tflops = first_number(totals, {"tflops", "mean_tflops"});
+  if (const auto gb = first_number(totals, {"peak_memory_GB"})) {
+    int64_t& of_rank_0 = log.memory.peak_bytes[0];
+    of_rank_0 = std::max(of_rank_0, bytes_of_gb(*gb));
+  }
   return {};
 }
 
@@ -179,6 +185,7 @@ Result<RunLog> read_run_folder(FileSystem& file_system, const std::filesystem::p
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, metrics));
   LOCKSTEP_TRY(RunLog log, parse_metrics_jsonl(contents, metrics.string()));
   log.format = "run folder";
+  log.memory = read_run_memory(file_system, folder);
   LOCKSTEP_RETURN_IF_ERROR(
       add_file_if_there(file_system, folder / "events.jsonl", add_events, log));
   LOCKSTEP_RETURN_IF_ERROR(

@@ -1,6 +1,6 @@
 // What a training run said about its losses, read back for `lockstep compare`.
 //
-//   a run folder       metrics.jsonl (required), metrics.json and events.jsonl (if there)
+//   a run folder       metrics.jsonl (required), metrics.json, events.jsonl and logs/ (if there)
 //   a metrics.jsonl    the same records alone
 //   a console log      as torchtitan, Megatron-LM, llm.c, nanoGPT, Hugging Face Trainer print it
 //
@@ -17,13 +17,14 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
+#include "cli/compare/run_memory.h"
 
 namespace lockstep::cli {
 
 struct StepRecord {
   int64_t step = 0;
   double loss = 0;
-  std::optional<double> grad_norm;
+  std::optional<double> grad_norm, validation_loss;
   bool exact = false;      // read from hexadecimal floats, so equality means equal bits
   int64_t generation = 0;  // 0 in console logs
   int64_t world_size = 0;  // 0: unknown
@@ -58,6 +59,7 @@ struct RunLog {
   int64_t redone_steps = 0;
   int64_t restarts = 0;
   std::optional<double> tokens_per_s, mfu_pct, tflops;
+  RunMemory memory;
 };
 
 // Reads a run folder, a metrics.jsonl or a console log.

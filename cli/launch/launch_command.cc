@@ -236,6 +236,7 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   for (const std::string& line : common_lines(config)) common += line + "\n";
   nodes.run = xxh3_64(common);
   nodes.on_loss = from.on_node_loss;
+  nodes.bars_wrong = config.audit.action == AuditAction::kEvict;
   if (nodes.several() && from.on_worker_loss == OnWorkerLoss::kShrink)
     return Error{Code::kConfig,
                  "launcher.on_worker_loss = \"shrink\" is for one machine; with "

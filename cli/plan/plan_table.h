@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "cli/shared/size_words.h"
 #include "layout/memory_plan.h"
 
 namespace lockstep::cli {
@@ -19,8 +20,6 @@ inline std::string left(std::string words, size_t width) {
 inline std::string right(const std::string& words, size_t width) {
   return words.size() < width ? std::string(width - words.size(), ' ') + words : words;
 }
-
-inline std::string size_of(int64_t bytes) { return bytes_text(static_cast<uint64_t>(bytes)); }
 
 inline std::string percent(double share) { return fixed(100.0 * share, 1) + " %"; }
 

@@ -29,6 +29,7 @@ enum class Field {
   kFoldAndNorm,
   kCheckpointStall,
   kUpdate,
+  kAudit,
   kOther,
 };
 struct FieldInfo {
@@ -54,6 +55,7 @@ inline constexpr auto kFields = std::to_array<FieldInfo>({
     {"fold_and_norm", "fold_and_norm", "s", true},
     {"checkpoint_stall", "checkpoint_stall", "s", true},
     {"update", "update", "s", true},
+    {"audit", "audit", "s", true},
     {"other", "other", "s", true},
 });
 inline constexpr size_t kFieldCount = kFields.size();

@@ -2,6 +2,7 @@
 
 #include <iostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/environment.h"
@@ -88,6 +89,12 @@ Result<int> submit(const std::vector<std::string>& arguments) {
   launcher::slurm::BatchScript script;
   LOCKSTEP_TRY(script.words, launcher::slurm::split_words(arguments));
   LOCKSTEP_TRY(const Config config, read_config(script.words.launch, "submit"));
+  return submit_script(std::move(script), config.job.name);
+}
+
+}  // namespace
+
+Result<int> submit_script(launcher::slurm::BatchScript script, const std::string& job_name) {
   if (const auto asked = ask_for_cpus(script.words); !asked) {
     if (!script.words.dry_run) return asked.error();
     log_warning("this script would not be submitted: ", asked.error().message);
@@ -97,7 +104,7 @@ Result<int> submit(const std::vector<std::string>& arguments) {
   const bool is_here = !has_image && !script.words.has("environment");
   if (script.words.gpus_per_node() > 0 && is_here && !script.words.dry_run)
     LOCKSTEP_RETURN_IF_ERROR(check_gpus());
-  script.job_name = as_job_name(script.words.sbatch_value("job-name", config.job.name));
+  script.job_name = as_job_name(script.words.sbatch_value("job-name", job_name));
   script.program = has_image ? "lockstep" : entry_program();
   script.functions = kBatchFunctions;
   const std::string contents = launcher::slurm::batch_script_text(script);
@@ -115,8 +122,6 @@ Result<int> submit(const std::vector<std::string>& arguments) {
     log_error("sbatch has not taken the job; the script is kept: sbatch ", path.string());
   return done.exit_status;
 }
-
-}  // namespace
 
 int submit_command(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);

@@ -17,7 +17,11 @@ thread_local bool armed = false;
 
 void set_bit_flip(const BitFlip& flip) { asked() = flip; }
 
-void flips_in_step(int64_t step, int rank) { armed = asked().step == step && asked().rank == rank; }
+void flips_in_step(int64_t step, int rank) {
+  const BitFlip& flip = asked();
+  const bool due = flip.step > 0 && (flip.for_good ? step >= flip.step : step == flip.step);
+  armed = due && (flip.rank < 0 || flip.rank == rank);
+}
 
 void flip_site(FlipIn where, size_t site, size_t sites, const at::Tensor& tensor) {
   const BitFlip& flip = asked();
@@ -27,7 +31,7 @@ void flip_site(FlipIn where, size_t site, size_t sites, const at::Tensor& tensor
   const uint64_t bits = 8 * static_cast<uint64_t>(tensor.element_size());
   const uint64_t bit = element * bits + flip.bit % bits;
   static_cast<uint8_t*>(tensor.data_ptr())[bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));
-  armed = false;
+  armed = flip.for_good;
   log_warning("a bit is flipped: element ", element, " of site ", site, " of ", sites);
 }
 

@@ -1,4 +1,5 @@
-// One bit of one rank turns over in the production path, once, as in a bad core or memory cell.
+// One bit of one rank turns over in the production path, once or for good, as in a bad core or
+// memory cell.
 // Tests alone ask for it.
 #pragma once
 
@@ -12,10 +13,11 @@ enum class FlipIn { kActivation, kInputGradient, kGradientSum, kWeight, kMoment 
 
 struct BitFlip {
   int64_t step = 0;  // 0: never
-  int rank = 0;
+  int rank = 0;      // -1: any
   FlipIn where = FlipIn::kActivation;
   uint64_t place = 0;  // any number: it says which site, and which of its elements
   uint64_t bit = 0;
+  bool for_good = false;  // also in all steps after it, wherever a site of that number is met
 };
 
 // Before any rank of this process trains.

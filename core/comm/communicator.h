@@ -72,6 +72,7 @@ struct Groups {
   Communicator* shard;
   Communicator* copies;
   at::Device device = at::kCPU;  // what the ranks compute on
+  int ranks_of_node = 0;         // rank r is on node r / this; 0: all are on one
 };
 
 }  // namespace lockstep::core

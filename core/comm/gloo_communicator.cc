@@ -1,4 +1,4 @@
-// Over c10d::ProcessGroupGloo. Gloo in LibTorch 2.11 has no working abort(), so waits never block
+// Over c10d::ProcessGroupGloo. Gloo in LibTorch 2.15 has no working abort(), so waits never block
 // inside it: they poll completion and their own deadline.
 #include "core/comm/gloo_communicator.h"
 

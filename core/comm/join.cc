@@ -157,7 +157,8 @@ Result<Membership> meet(RendezvousOptions& o, Seat all) {
     let_go(std::move(host));
     return agreed.error();
   }
-  o.local_world_size = ranks_of_node(agreed->facts);
+  o.local_world_size = m.ranks_of_node = ranks_of_node(agreed->facts);
+  for (const RankFacts& each : agreed->facts) m.hosts.push_back(each.host);
   const Communicator* const over_gloo = host.get();
   LOCKSTEP_TRY(m.communicator, through_memory(o, all, std::move(host)));
   const bool no_memory = m.communicator.get() == over_gloo;
@@ -226,7 +227,9 @@ Result<Membership> join(const RendezvousOptions& o) {
                       nullptr,
                       nullptr,
                       o.device,
-                      std::nullopt};
+                      std::nullopt,
+                      0,
+                      {o.facts.host}};
   const bool known = o.store.starts_with("file:") || o.store.starts_with(kAgentStore) ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)

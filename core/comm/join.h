@@ -47,9 +47,11 @@ struct Membership {
   std::unique_ptr<Communicator> shard, copies;  // null: the same as communicator
   at::Device device = at::kCPU;
   std::optional<Transport> transport;  // of all ranks' tensors; none for a single rank
+  int ranks_of_node = 0;               // as Groups has it
+  std::vector<std::string> hosts;      // by rank: its name, for people
   Groups groups() const {
     return {communicator.get(), shard ? shard.get() : communicator.get(),
-            copies ? copies.get() : communicator.get(), device};
+            copies ? copies.get() : communicator.get(), device, ranks_of_node};
   }
   // Of all groups together.
   WireBytes wire_bytes() const {

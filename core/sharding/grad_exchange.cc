@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "core/kernels/kernel_table.h"
 
@@ -62,6 +63,13 @@ void GradExchange::round_sums() {
     pool_.give_tensor(sums_[i]);
     sum_begun_[i] = false;
   }
+}
+
+uint64_t GradExchange::digest() {
+  round_sums();
+  LOCKSTEP_CHECK(send_U_.defined(), "unit ", spec_.name, " has no gradients");
+  const at::Tensor host = send_U_.cpu();
+  return xxh3_64({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
 }
 
 void GradExchange::start(std::shared_ptr<const layout::ExchangePlan> plan) {

@@ -34,6 +34,10 @@ class GradExchange {
   // read by nobody.
   at::Tensor grad_sum(int param);
 
+  // 64 bits of the slot's gradients, which are complete: as they would travel.
+  uint64_t digest();
+  // They are not needed: nothing travels, and nothing is added.
+  void discard() { pool_.give_tensor(send_U_); }
   // The gradients of this round are complete; a rank that computed no slot wrote none. Collective.
   void start(std::shared_ptr<const layout::ExchangePlan> plan);
   // Waits for the first leg and starts the second one, where there are two. Collective. Errors:

@@ -66,10 +66,15 @@ void Schedule::compute(const RoundItem& item, const SlotInput& slot, bool train,
   }
 }
 
-Result<void> Schedule::leave(const RoundItem& item) {
+void Schedule::release(const RoundItem& item) {
   for (const int u : item.gather_after) unit(u).params.start();
   for (const int u : item.release) unit(u).params.release();
+}
+
+Result<void> Schedule::exchange(const RoundItem& item, std::vector<uint64_t>* digests) {
   if (item.start.empty()) return {};
+  if (digests != nullptr && exchange_->slot)
+    for (const int u : item.start) digests->push_back(unit(u).grads.digest());
   const PhaseTimer watch =
       timer(times_.exchange_wait, "exchange", unit(item.start.front()).spec.name);
   for (const int u : item.finish) LOCKSTEP_RETURN_IF_ERROR(unit(u).grads.finish());
@@ -99,7 +104,8 @@ Result<void> Schedule::finish_step() {
   return {};
 }
 
-Result<double> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_t round) {
+Result<double> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_t round,
+                                    std::vector<uint64_t>* digests) {
   exchange_ = std::make_shared<const layout::ExchangePlan>(
       layout::ExchangePlan::create(strategy_, round, rank_));
   LOCKSTEP_CHECK(slot.has_value() == exchange_->slot.has_value(), "round ", round);
@@ -110,9 +116,34 @@ Result<double> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_
     // head.
     if (item.pass == Pass::kLoss) LOCKSTEP_RETURN_IF_ERROR(finish_exchanges());
     if (slot) compute(item, *slot, /*train=*/true, flow);
-    LOCKSTEP_RETURN_IF_ERROR(leave(item));
+    release(item);
+    LOCKSTEP_RETURN_IF_ERROR(exchange(item, digests));
   }
   return flow.loss;
+}
+
+Result<double> Schedule::audit_slot(const std::optional<SlotInput>& slot,
+                                    std::vector<uint64_t>& digests) {
+  Flow flow;
+  for (const RoundItem& item : training_.items) {
+    LOCKSTEP_RETURN_IF_ERROR(enter(item));
+    if (item.pass == Pass::kLoss) LOCKSTEP_RETURN_IF_ERROR(finish_exchanges());
+    if (slot) compute(item, *slot, /*train=*/true, flow);
+    release(item);
+    if (!slot) continue;
+    for (const int u : item.start) {
+      digests.push_back(unit(u).grads.digest());
+      unit(u).grads.discard();
+    }
+  }
+  return flow.loss;
+}
+
+std::vector<std::string> Schedule::exchanged_units() const {
+  std::vector<std::string> names;
+  for (const RoundItem& item : training_.items)
+    for (const int u : item.start) names.push_back(units_[static_cast<size_t>(u)]->spec.name);
+  return names;
 }
 
 Result<double> Schedule::evaluate_slot(const std::optional<SlotInput>& slot) {
@@ -120,7 +151,7 @@ Result<double> Schedule::evaluate_slot(const std::optional<SlotInput>& slot) {
   for (const RoundItem& item : evaluation_.items) {
     LOCKSTEP_RETURN_IF_ERROR(enter(item));
     if (slot) compute(item, *slot, /*train=*/false, flow);
-    LOCKSTEP_RETURN_IF_ERROR(leave(item));
+    release(item);
   }
   return flow.loss;
 }
@@ -131,7 +162,7 @@ Result<at::Tensor> Schedule::forward_only(const SlotInput& slot) {
     LOCKSTEP_RETURN_IF_ERROR(enter(item));
     if (item.pass == Pass::kLoss) break;
     compute(item, slot, /*train=*/false, flow);
-    LOCKSTEP_RETURN_IF_ERROR(leave(item));
+    release(item);
   }
   return std::move(flow.x);
 }

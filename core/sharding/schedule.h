@@ -19,6 +19,12 @@ namespace lockstep::core {
 // Seconds of one step spent in each phase, on this rank.
 struct PhaseTimes {
   double gather_wait = 0, forward = 0, backward = 0, exchange_wait = 0;
+  void add(const PhaseTimes& other) {
+    gather_wait += other.gather_wait;
+    forward += other.forward;
+    backward += other.backward;
+    exchange_wait += other.exchange_wait;
+  }
 };
 
 class Schedule {
@@ -27,8 +33,15 @@ class Schedule {
   Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy, int rank);
 
   // One round: this rank's slot (none: idle). Returns the sum of its valid tokens' losses.
+  // `digests` gets those of the slot's gradients, in the order of exchanged_units(); null: none.
   // Collective. Errors: Pending::wait's.
-  Result<double> train_slot(const std::optional<SlotInput>& slot, int64_t round);
+  Result<double> train_slot(const std::optional<SlotInput>& slot, int64_t round,
+                            std::vector<uint64_t>* digests = nullptr);
+  // The same round for any slot, of which only the digests are wanted: nothing travels. Collective.
+  // Errors: Pending::wait's.
+  Result<double> audit_slot(const std::optional<SlotInput>& slot, std::vector<uint64_t>& digests);
+  // Their names, as their gradients are ready.
+  std::vector<std::string> exchanged_units() const;
   // After the step's last round: waits for exchanges under way and releases what the strategy kept
   // gathered; before the folds are read. Collective.
   Result<void> finish_step();
@@ -53,7 +66,8 @@ class Schedule {
   PhaseTimer timer(double& seconds, const char* phase, const std::string& part);
   Result<void> enter(const layout::RoundItem& item);
   void compute(const layout::RoundItem& item, const SlotInput& slot, bool train, Flow& flow);
-  Result<void> leave(const layout::RoundItem& item);
+  void release(const layout::RoundItem& item);
+  Result<void> exchange(const layout::RoundItem& item, std::vector<uint64_t>* digests);
   Result<void> finish_exchanges();
 
   std::vector<Unit*> units_;                   // as they are gathered

@@ -90,8 +90,8 @@ Result<void> CheckpointSaves::begin_save(const TrainerState& state, bool ephemer
   if (!ephemeral) saved_at_s_ = env_.clock.monotonic_s();
   step_.pull_state();
   LOCKSTEP_TRY(const bool begun,
-               engine_.engine->begin_save(
-                   {state.step, state.step - state.skipped_steps, ephemeral, state.to_json()}));
+               engine_.engine->begin_save({state.step, state.step - state.skipped_steps, ephemeral,
+                                           state.to_json(), state.audited_step}));
   if (!begun)
     return Error{Code::kBug, text("the checkpoint engine was busy at step ", state.step,
                                   " and said it was idle")};

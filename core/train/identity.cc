@@ -2,36 +2,17 @@
 
 #include <algorithm>
 
-#include "base/file_system.h"
+#include "base/cpu_identity.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "core/device/devices.h"
 #include "layout/lora.h"
 
 namespace lockstep::core {
-namespace {
-
-// The value after "name :" of the first matching line of /proc/cpuinfo.
-std::string cpu_info(const std::string& name) {
-  auto info = read_stream("/proc/cpuinfo");
-  if (!info.ok()) return "unknown";
-  for (const std::string& line : split(*info, '\n')) {
-    const size_t colon = line.find(':');
-    if (line.starts_with(name) && colon != std::string::npos && colon + 2 <= line.size())
-      return line.substr(colon + 2);
-  }
-  return "unknown";
-}
-
-}  // namespace
 
 std::string device_identity() {
-  const std::string flags = text(" ", cpu_info("flags"), " ");
-  std::string isa;
-  for (const char* name : {"avx2", "avx512f", "avx512_bf16", "amx_bf16"})
-    if (flags.find(text(" ", name, " ")) != std::string::npos) isa.append(" ").append(name);
   const std::string device = local_device().name();
-  return text(cpu_info("vendor_id"), isa, device.empty() ? "" : " + ", device);
+  return text(cpu_identity(), device.empty() ? "" : " + ", device);
 }
 
 std::string Identity::hash() const {

@@ -16,12 +16,11 @@ struct Identity {
   std::vector<std::string> lines;
   std::string hash() const;
 };
-// Config lines, build (LibTorch version, precision, threads) and device (CPU vendor and
-// instruction set); for a model from a Hugging Face folder also its architecture and its weights,
-// null: random. Errors: reading the weights.
+// Config lines, build (LibTorch version, precision, threads) and device; for a model from a Hugging
+// Face folder also its architecture and its weights, null: random. Errors: reading the weights.
 Result<Identity> make_identity(const Config& config, const layout::ModelSpec& spec,
                                const std::string& data_hash, const hf::HfWeights* initial_weights);
-// "AuthenticAMD avx512f" and the like.
+// cpu_identity(), and the name of the GPU where there is one.
 std::string device_identity();
 
 }  // namespace lockstep::core

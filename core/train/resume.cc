@@ -10,6 +10,7 @@
 #include "checkpoint/load/loader.h"
 #include "checkpoint/load/selection.h"
 #include "checkpoint/record/attempt.h"
+#include "checkpoint/record/suspects.h"
 #include "checkpoint/snapshot/memory_tier.h"
 #include "config/identity_difference.h"
 #include "core/train/agreement.h"
@@ -53,6 +54,16 @@ Result<std::vector<checkpoint::CatalogEntry>> list_all(FileSystem& file_system,
   if (!listed.ok() && entries.empty() && listed.error().code != Code::kNotFound)
     return listed.error();
   return entries;
+}
+
+Result<std::vector<checkpoint::Suspects>> read_suspects_of(FileSystem& file_system,
+                                                           const Config& config) {
+  std::vector<checkpoint::Suspects> found;
+  LOCKSTEP_RETURN_IF_ERROR(again_while_refused(system_clock(), [&]() -> Result<void> {
+    LOCKSTEP_TRY(found, checkpoint::read_suspects(file_system, config.checkpoint_folder()));
+    return {};
+  }));
+  return found;
 }
 
 Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config& config,
@@ -162,12 +173,16 @@ struct Candidates {
 Result<Candidates> find_candidates(FileSystem& file_system, const Config& config,
                                    const std::vector<checkpoint::Inventory>& in_memory,
                                    Proposal common) {
-  LOCKSTEP_TRY(const auto entries, list_all(file_system, config.checkpoint_folder()));
+  LOCKSTEP_TRY(auto entries, list_all(file_system, config.checkpoint_folder()));
   for (const auto& entry : entries) {
-    if (!entry.committed)
+    if (entry.suspect)
+      log_warning("passed over: ", entry.directory.filename().string(), ": suspect (",
+                  checkpoint::kSuspectsName, ")");
+    else if (!entry.committed)
       log_warning("not usable: ", entry.directory.filename().string(), ": ", entry.problem);
     common.next_generation = std::max(common.next_generation, entry.generation + 1);
   }
+  std::erase_if(entries, [](const auto& entry) { return entry.suspect; });
   for (const auto& inventory : in_memory)
     common.next_generation = std::max(common.next_generation, inventory.last_generation + 1);
   const checkpoint::DiskState disk = checkpoint::disk_state(entries);
@@ -176,7 +191,12 @@ Result<Candidates> find_candidates(FileSystem& file_system, const Config& config
   Candidates found{{}, damaged_text(entries)};
   for (const auto& entry : entries) found.unread = found.unread || entry.unread;
   std::vector<std::string> passed_over;
+  LOCKSTEP_TRY(const auto suspects, read_suspects_of(file_system, config));
   for (const auto& snapshot : checkpoint::usable_snapshots(in_memory, disk, passed_over)) {
+    if (checkpoint::is_suspect(suspects, snapshot.whole.step, snapshot.whole.generation)) {
+      passed_over.push_back(text("of step ", snapshot.whole.step, ": suspect"));
+      continue;
+    }
     found.rounds.push_back(common);
     found.rounds.back().snapshot = checkpoint::snapshot_text(snapshot);
   }
@@ -212,6 +232,7 @@ std::string TrainerState::to_json() const {
   ordered_json json{{"step", step},           {"slots", slots},
                     {"tokens", tokens},       {"skipped_steps", skipped_steps},
                     {"skip_list", skip_list}, {"identity", identity}};
+  if (audited_step >= 0) json["audited_step"] = audited_step;
   if (stretches.size() > 1)
     for (const data::DataStretch& s : stretches)
       json["data"].push_back({s.first_step, s.samples_per_step, s.seq_len, s.sources});
@@ -230,6 +251,7 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   s.tokens = j["tokens"];
   s.skipped_steps = j["skipped_steps"];
   s.skip_list = j.value("skip_list", std::vector<int64_t>());  // older versions know none
+  s.audited_step = j.value("audited_step", s.audited_step);
   s.identity = j["identity"].get<std::vector<std::string>>();
   for (const auto& stretch : j.value("data", ordered_json::array()))
     s.stretches.push_back({stretch.at(0), stretch.at(1), stretch.at(2), stretch.at(3)});

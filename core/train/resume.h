@@ -23,6 +23,7 @@ struct TrainerState {              // the JSON object of the manifest's trainer_
   int64_t tokens = 0;              // valid tokens trained on
   int64_t skipped_steps = 0;       // steps without an update
   std::vector<int64_t> skip_list;  // training.nan_policy rollback: steps left out, ascending
+  int64_t audited_step = -1;       // the last one whose audit found nothing; -1: none was audited
   std::vector<std::string> identity;
   std::vector<data::DataStretch> stretches;  // of its data; the last one is under way
   std::string to_json() const;

@@ -39,6 +39,15 @@ ordered_json json_of(const Snapshots::Totals& t) {
           {"buddy_s", t.buddy_s}};
 }
 
+ordered_json json_of(const StepAudit& audit, double seconds) {
+  ordered_json json{{"same", audit.verdict.same}, {"rounds", audit.rounds}, {"seconds", seconds}};
+  if (audit.verdict.same) return json;
+  json["wrong"] = audit.verdict.wrong;
+  json["undecided"] = audit.verdict.undecided;
+  json["difference"] = audit.difference;
+  return json;
+}
+
 // By kind: all, and what came from other nodes; of one step out of `steps`.
 ordered_json json_of(const WireBytes& bytes, double steps) {
   const auto kind = [steps](const WireBytes::Count& c) {
@@ -77,7 +86,8 @@ std::vector<std::pair<const char*, double>> named(const StepPhases& p, double st
                                                      {"share_wait", p.share_wait},
                                                      {"fold_and_norm", p.fold},
                                                      {"checkpoint_stall", p.stall},
-                                                     {"update", p.update}};
+                                                     {"update", p.update},
+                                                     {"audit", p.audit}};
   double rest = step_s;
   for (const auto& [phase, seconds] : phases) rest -= seconds;
   phases.push_back({"other", rest});
@@ -167,6 +177,7 @@ void RunRecord::add_step(const StepRecord& r) {
   if (!o.digests.weights.empty())
     line["digests"] = {{"weights", hex_of(o.digests.weights)},
                        {"gradients", hex_of(o.digests.gradients)}};
+  if (o.audit) line["audit"] = json_of(*o.audit, o.phases.audit);
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
   steps_->append(std::move(logged), line.dump());
   window_tokens_ += static_cast<double>(o.valid_tokens);
@@ -186,6 +197,7 @@ void RunRecord::add_phases(const StepRecord& r) {
   phase_sums_.fold += p.fold;
   phase_sums_.update += p.update;
   phase_sums_.stall += p.stall;
+  phase_sums_.audit += p.audit;
   phase_sums_.schedule.gather_wait += p.schedule.gather_wait;
   phase_sums_.schedule.forward += p.schedule.forward;
   phase_sums_.schedule.backward += p.schedule.backward;

@@ -3,8 +3,8 @@
 #include "base/log.h"
 #include "checkpoint/save/preflight.h"
 #include "core/optim/learning_rate.h"
+#include "core/optim/not_finite.h"
 #include "core/train/memory_stats.h"
-#include "core/train/not_finite.h"
 #include "core/train/same_run.h"
 #include "core/train/state_pieces.h"
 
@@ -105,7 +105,8 @@ Trainer::Trainer(Parts p)
                                                      start_->saved_step, *step_, record_.get())
                  : nullptr),
       snapshots_(std::move(p.snapshots)),
-      loader_(std::move(p.loader)) {
+      loader_(std::move(p.loader)),
+      audit_(env_, config_, start_->resumed.next_generation) {
   if (config_.profiling.enable_profiling) traces_.emplace(env_.rank());
 }
 
@@ -200,9 +201,17 @@ Result<void> Trainer::compute(StepRecord& record) {
     if (snapshots_) snapshots_->wait_copied();
     if (saves_) saves_->wait_staged();
   };
-  LOCKSTEP_TRY(record.outcome,
-               step_->run(
-                   record.step, record.lr, [&] { return my_flags(); }, next_slot, before_update));
+  std::function<Result<data::SlotBatch>(int64_t)> slot_again;
+  if (audit_.due(record.step))
+    slot_again = [&](int64_t slot) {
+      env_.progress.touch();
+      return inputs_->train_data->batch(record.step - 1, slot);
+    };
+  LOCKSTEP_TRY(record.outcome, step_->run(
+                                   record.step, record.lr, [&] { return my_flags(); }, next_slot,
+                                   before_update, slot_again));
+  if (record.outcome.audit)
+    LOCKSTEP_RETURN_IF_ERROR(audit_.take(record.step, *record.outcome.audit, state_.audited_step));
   if (!record.outcome.finite)
     record.skipped = "not finite";
   else if (!record.outcome.updated)
@@ -322,6 +331,7 @@ Result<void> Trainer::stop_not_finite(const StepRecord& record, const std::strin
 }
 
 Result<void> Trainer::finish(int64_t step, bool stopped) {
+  log_info("memory ", memory_line("after training", env_.rank()));
   if (saves_) LOCKSTEP_RETURN_IF_ERROR(saves_->finish(step));
   // Reading back may take longer than a collective waits.
   SharedStore& store = *env_.membership.store;

@@ -16,6 +16,7 @@
 
 #include "base/trace_recorder.h"
 #include "core/train/checkpoint_saves.h"
+#include "core/train/run_audit.h"
 #include "core/train/run_inputs.h"
 #include "core/train/run_record.h"
 #include "core/train/run_start.h"
@@ -68,6 +69,7 @@ class Trainer {
   std::unique_ptr<CheckpointSaves> saves_;  // null: nothing is saved
   std::unique_ptr<Snapshots> snapshots_;
   std::unique_ptr<data::SlotLoader> loader_;
+  RunAudit audit_;
   std::optional<TraceRecorder> traces_;  // where profiling is on
   int64_t rollbacks_ = 0;
 };

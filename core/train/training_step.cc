@@ -1,9 +1,11 @@
 #include "core/train/training_step.h"
 
+#include <bit>
 #include <cmath>
 
 #include "base/check.h"
 #include "core/audit/bit_flip.h"
+#include "core/comm/gather_words.h"
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/parallel.h"
@@ -52,6 +54,8 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
   norm_tree_ = norm_tree_of(trained_);
   model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute(), groups.device));
   schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, comm_.rank());
+  audit_ = std::make_unique<SlotAudit>(comm_, strategy_.map, groups.ranks_of_node,
+                                       schedule_->exchanged_units());
 }
 
 Result<void> TrainingStep::initialize(const hf::HfWeights* weights) {
@@ -138,7 +142,8 @@ SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
 }
 
 Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
-                                         RankSums& sums, StepPhases& phases) {
+                                         RankSums& sums, StepPhases& phases,
+                                         SlotDigests* first_round) {
   if (config_.debug.break_rule == BrokenRule::kRule1 && comm_.world_size() == 1)
     return compute_slots_joined(next_slot, sums);
   for (int64_t round = 0; round < strategy_.map.rounds(); ++round) {
@@ -154,10 +159,35 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
       input = to_input(batch);
       sums.set_valid_tokens(*slot, batch.valid_tokens);
     }
-    LOCKSTEP_TRY(const double loss, schedule_->train_slot(input, round));
+    SlotDigests* const digests = round == 0 ? first_round : nullptr;
+    LOCKSTEP_TRY(const double loss, schedule_->train_slot(input, round, digests));
     if (slot) sums.set_loss(*slot, loss);
+    if (slot && digests != nullptr)
+      digests->insert(digests->begin(), std::bit_cast<uint64_t>(loss));
   }
   return {};
+}
+
+// Its gathers and computing count as the audit's time alone.
+Result<StepAudit> TrainingStep::audit(
+    const SlotDigests& computed, const std::function<Result<data::SlotBatch>(int64_t)>& slot_again,
+    StepPhases& phases) {
+  phases.schedule = schedule_->take_times();
+  PhaseTimer timer(system_clock(), phases.audit, trace_, "audit");
+  const auto again = [&](const std::optional<int64_t>& slot) -> Result<SlotDigests> {
+    std::optional<SlotInput> input;
+    if (slot) {
+      LOCKSTEP_TRY(const data::SlotBatch batch, slot_again(*slot));
+      input = to_input(batch);
+    }
+    SlotDigests digests;
+    LOCKSTEP_TRY(const double loss, schedule_->audit_slot(input, digests));
+    if (slot) digests.insert(digests.begin(), std::bit_cast<uint64_t>(loss));
+    return digests;
+  };
+  auto done = audit_->run(computed, again);
+  schedule_->take_times();
+  return done;
 }
 
 // debug.break_rule = 1: all slots of the step as one batch, where one rank has them all.
@@ -269,18 +299,11 @@ void TrainingStep::update_unit(size_t unit, const at::Tensor& grad, const AdamWS
 
 // All ranks' added up.
 Result<StepDigests> TrainingStep::share_digests() {
-  std::vector<uint64_t> sums = digests_.sums();
-  if (comm_.world_size() > 1) {
-    const auto count = std::ssize(sums);
-    at::Tensor mine = at::zeros({count}, at::kLong);
-    const at::Tensor all = at::zeros({comm_.world_size() * count}, at::kLong);
-    std::copy(sums.begin(), sums.end(), mine.data_ptr<int64_t>());
-    if (auto done = comm_.all_gather(all, mine)->wait(); !done.ok())
-      return done.error().in("sharing the step's digests");
-    std::fill(sums.begin(), sums.end(), 0);
-    for (int64_t i = 0; i < all.numel(); ++i)
-      sums[static_cast<size_t>(i % count)] += static_cast<uint64_t>(all.data_ptr<int64_t>()[i]);
-  }
+  const std::vector<uint64_t> own = digests_.sums();
+  const auto all = gather_words(comm_, own);
+  if (!all.ok()) return all.error().in("sharing the step's digests");
+  std::vector<uint64_t> sums(own.size());
+  for (size_t i = 0; i < all.value().size(); ++i) sums[i % sums.size()] += all.value()[i];
   const auto half = sums.begin() + std::ssize(sums) / 2;
   return StepDigests{{sums.begin(), half}, {half, sums.end()}};
 }
@@ -330,14 +353,21 @@ Result<StepDigests> TrainingStep::update(int64_t step, double lr, double clip) {
   return strategy_.state_device().is_cpu() ? share_digests() : StepDigests();
 }
 
-Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
-                                      const std::function<RankFlags()>& mine,
-                                      const std::function<Result<data::SlotBatch>()>& next_slot,
-                                      const std::function<void()>& before_update) {
+Result<StepOutcome> TrainingStep::run(
+    int64_t step, double lr, const std::function<RankFlags()>& mine,
+    const std::function<Result<data::SlotBatch>()>& next_slot,
+    const std::function<void()>& before_update,
+    const std::function<Result<data::SlotBatch>(int64_t)>& slot_again) {
   StepOutcome outcome;
   RankSums sums = rank_sums();
+  SlotDigests computed;
   flips_in_step(step, comm_.rank());
-  LOCKSTEP_RETURN_IF_ERROR(compute_slots(next_slot, sums, outcome.phases));
+  LOCKSTEP_RETURN_IF_ERROR(
+      compute_slots(next_slot, sums, outcome.phases, slot_again ? &computed : nullptr));
+  if (slot_again) {
+    LOCKSTEP_TRY(outcome.audit, audit(computed, slot_again, outcome.phases));
+    if (!outcome.audit->verdict.same && config_.audit.action != AuditAction::kWarn) return outcome;
+  }
   if (const auto& broken = config_.debug.nan_steps;
       std::find(broken.begin(), broken.end(), step) != broken.end())
     for (const int64_t slot : strategy_.map.slots_of(comm_.rank()))
@@ -365,7 +395,7 @@ Result<StepOutcome> TrainingStep::run(int64_t step, double lr,
   }
   for (at::Tensor& sum : folded_) pools_.sums.give_tensor(sum);
   folded_.clear();
-  outcome.phases.schedule = schedule_->take_times();
+  outcome.phases.schedule.add(schedule_->take_times());
   return outcome;
 }
 

@@ -10,6 +10,7 @@
 #include "core/audit/unit_digests.h"
 #include "core/sharding/rank_sums.h"
 #include "core/sharding/schedule.h"
+#include "core/sharding/slot_audit.h"
 #include "data/loader/token_dataset.h"
 #include "hf/hf_weights.h"
 #include "layout/norm_tree.h"
@@ -20,7 +21,7 @@ namespace lockstep::core {
 struct AdamWStep;
 
 struct StepPhases {
-  double data_wait = 0, share_wait = 0, fold = 0, update = 0, stall = 0;
+  double data_wait = 0, share_wait = 0, fold = 0, update = 0, stall = 0, audit = 0;
   PhaseTimes schedule;
 };
 
@@ -30,9 +31,10 @@ struct StepOutcome {
   int64_t valid_tokens = 0;
   bool updated = false;  // false: no valid token, or loss or norm not finite
   bool finite = true;
-  StepDigests digests;  // where there was an update, and the state lies on the host
-  RankFlags any;        // over all ranks: or, or, max, or, or, min
-  StepPhases phases;    // this rank's seconds
+  std::optional<StepAudit> audit;  // where there was one
+  StepDigests digests;             // where there was an update, and the state lies on the host
+  RankFlags any;                   // over all ranks: or, or, max, or, or, min
+  StepPhases phases;               // this rank's seconds
 };
 
 class TrainingStep {
@@ -52,10 +54,13 @@ class TrainingStep {
   void pull_state();
   // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
   // order; `mine` is asked for this rank's flags when they are shared; `before_update` runs when
-  // the state is about to change. Errors: communication, data.
+  // the state is about to change. With `slot_again`, which gives any slot of the step, the step is
+  // audited before its update; where that finds a difference and audit.action is not warn, the step
+  // ends there. Errors: communication, data.
   Result<StepOutcome> run(int64_t step, double lr, const std::function<RankFlags()>& mine,
                           const std::function<Result<data::SlotBatch>()>& next_slot,
-                          const std::function<void()>& before_update);
+                          const std::function<void()>& before_update,
+                          const std::function<Result<data::SlotBatch>(int64_t)>& slot_again = {});
   // For a step that is left out: nothing is computed. Collective.
   Result<RankFlags> share_flags(RankFlags mine);
   // Loss over `slots` held-out slots, slot s computed by rank s % W. `batch` gives one. `stop` is
@@ -84,7 +89,10 @@ class TrainingStep {
   at::Tensor on_device(const std::vector<int64_t>& values, int64_t rows) const;
   SlotInput to_input(const data::SlotBatch& batch) const;
   Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
-                             RankSums& sums, StepPhases& phases);
+                             RankSums& sums, StepPhases& phases, SlotDigests* first_round);
+  Result<StepAudit> audit(const SlotDigests& computed,
+                          const std::function<Result<data::SlotBatch>(int64_t)>& slot_again,
+                          StepPhases& phases);
   Result<void> compute_slots_joined(const std::function<Result<data::SlotBatch>()>& next_slot,
                                     RankSums& sums);
   RankSums rank_sums() const { return {{strategy_.map}, comm_.rank()}; }
@@ -111,6 +119,7 @@ class TrainingStep {
   std::vector<UnitPart> parts_;  // by unit of the model
   StageSequence model_;
   std::unique_ptr<Schedule> schedule_;
+  std::unique_ptr<SlotAudit> audit_;
   TraceRecorder* trace_ = nullptr;
   std::vector<at::Tensor> folded_;  // by trained unit, until it was updated
 };

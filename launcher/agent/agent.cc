@@ -149,6 +149,7 @@ Result<AgentEnd> Agent::run_among() {
   options.max_nodes = nodes.max;
   options.spares = nodes.spares;
   options.on_node_loss = nodes.on_loss;
+  options.bars_wrong_nodes = nodes.bars_wrong;
   options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
   const control::MemberOptions member{options.id, nodes.name, wire_->listens_at().str(),
                                       options.run, options.timing};

@@ -17,6 +17,7 @@ namespace lockstep::launcher {
 struct NodesOptions {
   int64_t min = 1, max = 1, spares = 0;
   OnNodeLoss on_loss = OnNodeLoss::kShrink;
+  bool bars_wrong = false;  // audit.action = "evict"
   double last_call_s = 30;
   std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder
   std::string job;            // tells jobs at one endpoint apart

@@ -126,7 +126,24 @@ void Coordinator::note_running(Node& node, const Report& report) {
   if (formation_.in<Running>() == nullptr) return;
   formation_.note_samples(node, report);
   // The supervisor knows of no worker before all have started. A later report says the exits again.
-  if (formation_.all_spawned()) formation_.note_exits(node, report, now_ns_);
+  if (!formation_.all_spawned()) return;
+  bar_if_wrong(node, report);
+  formation_.note_exits(node, report, now_ns_);
+}
+
+void Coordinator::bar_if_wrong(Node& node, const Report& report) {
+  if (!options_.bars_wrong_nodes || options_.max_nodes == 1 || node.barred) return;
+  const auto wrong =
+      std::find_if(report.exits.begin(), report.exits.end(), [](const WorkerExit& exit) {
+        return exit.chose_its_code() && exit.exit_code == kExitWrongBits;
+      });
+  if (wrong == report.exits.end()) return;
+  node.barred = true;
+  const std::string why = text("an audit found that rank ", wrong->rank, " computes wrongly");
+  record("node_barred", text("node ", node.name, " runs no more workers: ", why));
+  actions_->emplace_back(Changed{});
+  size_.note_lost_member();
+  formation_.lose(node, why);
 }
 
 void Coordinator::on(const PeerGone& event, int64_t now_ns, NodeActions& actions) {

@@ -8,6 +8,8 @@
 //
 // It evicts a node that is silent for evict_ns, a node whose connection broke and does not come
 // back, and a node that does not promise in time. Surplus nodes are parked; that is no error.
+// A node of whose workers an audit named one is parked for good, also the coordinator's own: it
+// computes no more. A coordinator after this one does not know that; the next audit tells it.
 // The rules [P1], [P2], … are those of docs/PROTOCOL.md.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once
@@ -48,6 +50,7 @@ class Coordinator {
   Node& admit(const Report& report);
   bool refuses(const Report& report);
   void note_running(Node& node, const Report& report);
+  void bar_if_wrong(Node& node, const Report& report);
   void look_at_nodes();
   std::string reason_to_evict(const Node& node) const;
   void evict(Node& node, const std::string& why);

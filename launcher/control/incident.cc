@@ -17,6 +17,7 @@ const char* exit_meaning(int exit_code) {
     case kExitDiskFull: return "disk full";
     case kExitResume: return "saved, resume me";
     case kExitPeerLost: return "lost a peer";
+    case kExitWrongBits: return "an audit found that it computes wrongly";
     case kExitNoProgress: return "do not restart";
     case 127: return "program or library not found";
     default: return "";
@@ -81,6 +82,7 @@ int failure_status(const WorkerExit& exit) {
     case kExitDiskFull:
     case kExitResume:
     case kExitPeerLost:
+    case kExitWrongBits:
     case kExitNoProgress: return exit.exit_code;
     default: return kExitBug;
   }

@@ -19,6 +19,7 @@ inline constexpr int kExitNoMemory = 71;    // an allocation failed: see `lockst
 inline constexpr int kExitDiskFull = 74;    // make room, then run it again: never restarted
 inline constexpr int kExitResume = 75;      // state is saved (or was before): run it again
 inline constexpr int kExitPeerLost = 76;    // another rank is gone: restart at once
+inline constexpr int kExitWrongBits = 77;   // an audit named its device: never restart there
 inline constexpr int kExitNoProgress = 93;  // do not restart
 
 // How one worker ended.

@@ -80,7 +80,7 @@ int64_t Roster::count_eligible() const {
 
 size_t Roster::count_voters() const {
   return static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(), [this](const auto& node) {
-    return node->voter && eligible(*node);
+    return node->voter && reachable(*node);
   }));
 }
 

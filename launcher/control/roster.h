@@ -25,6 +25,7 @@ struct Node {
   int64_t gone_ns = -1;  // when its connection broke; -1: it is there
   bool suspect = false;  // it is silent, and not lost yet
   bool voter = false;    // it is a member of the last generation that was committed
+  bool barred = false;   // an audit named one of its devices: it runs no more workers
   // What its last report says (message.h).
   int64_t sequence = 0, promised = -1, committed = -1, members_of = -1;
   NodeId promised_to = 0, follows = 0;
@@ -59,17 +60,19 @@ class Roster {
   void sweep();
 
   // [P15] Whether a node can be a member: it hears our orders, and its reports come.
-  bool eligible(const Node& node) const {
-    return (node.follows == own_ && node.gone_ns < 0) || without_ == Rule::kP15;
-  }
+  bool eligible(const Node& node) const { return !node.barred && reachable(node); }
   int64_t count_eligible() const;
-  size_t count_voters() const;  // eligible ones
+  size_t count_voters() const;  // reachable ones
   // Those of `first` keep their order; the others follow as they came.
   // Requires: `count` nodes are eligible.
   std::vector<Node*> choose(size_t count, const std::vector<NodeId>& first) const;
   int64_t max_promised() const { return max_promised_; }  // the newest generation that one promised
 
  private:
+  bool reachable(const Node& node) const {
+    return (node.follows == own_ && node.gone_ns < 0) || without_ == Rule::kP15;
+  }
+
   const NodeId own_;
   const Timing timing_;
   const Rule without_;

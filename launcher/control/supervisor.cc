@@ -405,7 +405,8 @@ void Supervisor::conclude_failure() {
   const std::string cause = text("rank ", incident.primary.rank, " ", cause_text(incident.primary));
   const bool again = restarts_since_safe_ > 0 && incidents_.size() > 1 &&
                      repeats(incidents_[incidents_.size() - 2].primary, incident.primary);
-  if (status == kExitConfig || status == kExitNoProgress || status == kExitDiskFull) {
+  if (status == kExitConfig || status == kExitNoProgress || status == kExitDiskFull ||
+      status == kExitWrongBits) {
     finish(status, cause);
   } else if (asked_to_stop_ns_ >= 0) {
     finish(kExitResume, text(cause, "; asked to stop, so not restarted"));

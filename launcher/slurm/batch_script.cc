@@ -75,6 +75,21 @@ std::string header_word(const std::string& value) {
   return quoted + '"';
 }
 
+// What a task of an array does.
+std::string row_of_array(const std::vector<std::string>& rows) {
+  std::string out = "rows=(";
+  for (const std::string& row : rows) out += text("\n  ", shell_quoted(row));
+  return out + R"(
+)
+row="${rows[SLURM_ARRAY_TASK_ID]}"
+rm -f "$row/exit_status"
+launch "$row/config.toml" >>"$row/console.log" 2>&1
+status=$?
+echo "$status" >"$row/exit_status"
+exit "$status"
+)";
+}
+
 }  // namespace
 
 std::string SubmitWords::sbatch_value(std::string_view name, const std::string& otherwise) const {
@@ -167,7 +182,9 @@ std::string batch_script_text(const BatchScript& script) {
               "\nMIN_NODES=", words.min_nodes, "\n");
   for (const auto& [name, value] : words.container)
     out += text(variable_of(name), "=", shell_quoted(value), "\n");
-  out += text("\n", script.functions, "\nlaunch");
+  out += text("\n", script.functions, "\n");
+  if (!script.rows.empty()) return out + row_of_array(script.rows);
+  out += "launch";
   for (const std::string& word : words.launch) out += " " + shell_quoted(word);
   return out + "\n";
 }

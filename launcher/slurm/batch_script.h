@@ -37,6 +37,10 @@ struct BatchScript {
   std::filesystem::path program;  // lockstep, as the nodes find it
   std::string functions;          // sbatch_files/common.sh
   SubmitWords words;
+  // Of a sweep: run folders with a config.toml. The job is an array: task i trains rows[i], and
+  // leaves its output in console.log and its exit status in exit_status there. Else words.launch is
+  // what is trained.
+  std::vector<std::string> rows = {};
 };
 // A whole script. What the user did not say is: one task a node, no requeue, no kill, the output
 // appended to logs/<job name>/%x-%j.out, USR1 two minutes before the time limit.

@@ -68,7 +68,7 @@ def write(folder, files, texts, extras):
 
 def build(bin_folder, out, extras):
     programs = [bin_folder / name for name in ("lockstep", "lockstep-worker")]
-    version, minor = what_they_are(*programs)
+    version, [minor] = what_they_are(*programs)
     libraries = placed(bundled_libraries(programs, of_bundle))
     debian = {pathlib.Path(path).name: file for path, file in libraries.items()
               if path.startswith("lib/")}

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes what a release carries, and refuses what must not be released: build_release.py BIN OUT
+"""Makes what a release carries, and refuses what must not be released: build_release.py OUT BIN…
 
-BIN: where a build of a clean commit has its programs. OUT, which is replaced, gets
+BIN: what packaging/wheel/build_wheel.py takes, of a clean commit. OUT, which is replaced, gets
 
   lockstep_trainer-VERSION-….whl       checked: symbol versions against its tag, auditwheel, size
   lockstep_trainer-VERSION.cdx.json    SBOM (CycloneDX): all of others that is inside, with licences
@@ -25,9 +25,9 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "packaging/wheel"))
 import build_wheel  # noqa: E402
-from build_wheel import fail  # noqa: E402
+from build_wheel import PYTHON_TOOLS, fail  # noqa: E402
 from needs import POLICIES, bundled_libraries, numbers, of_wheel, output_of  # noqa: E402
-from notice import parts, version_of  # noqa: E402
+from notice import parts  # noqa: E402
 
 MAX_WHEEL_BYTES = 100_000_000  # without workers for CUDA: PyPI's limit
 CHANGELOG = "docs/CHANGELOG.md"
@@ -77,16 +77,19 @@ def symbol_faults(files, tag):
     return sorted(faults)
 
 
-def auditwheel_tag(wheel):
+def auditwheel_tag(wheel, torch):
     """The tag that the symbols allow, as auditwheel says; nothing where it is not installed. (It
-    calls the wheel itself linux_x86_64, for torch's libraries are not in it.)"""
-    if not shutil.which("auditwheel"):
+    calls the wheel itself linux_x86_64, for torch's libraries are not in it. It reads them, though,
+    libgomp among them, and would take the host's: torch is the folder where they are.)"""
+    auditwheel = shutil.which("auditwheel", path=str(PYTHON_TOOLS)) or shutil.which("auditwheel")
+    if not auditwheel:
         return None
-    said = " ".join(output_of("auditwheel", "show", wheel).split())
+    said = " ".join(output_of("env", f"LD_LIBRARY_PATH={torch}", auditwheel, "show", wheel).split())
     return re.search(r'constrains the platform tag to "([^"]+)"', said).group(1)
 
 
-def check_wheel(wheel):
+def check_wheel(wheel, torch):
+    """torch: the folder with LibTorch's libraries."""
     tag = wheel.stem.split("-")[-1]
     size = wheel.stat().st_size
     if size > MAX_WHEEL_BYTES:
@@ -98,7 +101,7 @@ def check_wheel(wheel):
         faults = symbol_faults(files, tag)
     if faults:
         fail(f"{wheel.name} needs what its tag does not allow:", *faults)
-    said = auditwheel_tag(wheel)
+    said = auditwheel_tag(wheel, torch)
     if said not in (None, tag):
         fail(f"auditwheel says {said} of {wheel.name}")
     return f"auditwheel says {said}" if said else "auditwheel is not installed, and was not asked"
@@ -106,11 +109,10 @@ def check_wheel(wheel):
 
 # ---- what is in it -------------------------------------------------------------------------------
 def component(how, package, licence, file):
-    architecture = output_of("dpkg-query", "-W", "-f", "${Architecture}\n", package).split()[0]
-    version = version_of(package)
-    result = {"type": "library", "name": package, "version": version,
+    architecture, version = package.field("Architecture"), package.version()
+    result = {"type": "library", "name": package.name, "version": version,
               "licenses": [{"license": {"name": licence}}],
-              "purl": f"pkg:deb/debian/{package}@{urllib.parse.quote(version, safe='')}"
+              "purl": f"pkg:deb/debian/{package.name}@{urllib.parse.quote(version, safe='')}"
                       f"?arch={architecture}",
               "properties": [{"name": "lockstep:how", "value": f"lib/{how}" if file else how}]}
     if file:
@@ -119,15 +121,16 @@ def component(how, package, licence, file):
     return result
 
 
-def sbom(version, minor, libraries):
+def sbom(version, minors, libraries):
     """CycloneDX, for {name: file} of bundled libraries, and what is compiled into the programs."""
     rows, _ = parts(libraries)
     components = [component(how, package, licence, libraries.get(how))
                   for how, package, licence in rows]
-    components.append({"type": "library", "name": "torch", "version": minor,
-                       "licenses": [{"license": {"id": "BSD-3-Clause"}}],
-                       "purl": f"pkg:pypi/torch@{minor}",
-                       "properties": [{"name": "lockstep:how", "value": "headers"}]})
+    components += [{"type": "library", "name": "torch", "version": minor,
+                    "licenses": [{"license": {"id": "BSD-3-Clause"}}],
+                    "purl": f"pkg:pypi/torch@{minor}",
+                    "properties": [{"name": "lockstep:how", "value": "headers"}]}
+                   for minor in minors]
     return {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
             "metadata": {"component": {
                 "type": "application", "name": build_wheel.NAME, "version": version,
@@ -143,17 +146,22 @@ def notice_of(wheel):
         return archive.read(name).decode()
 
 
-def make(bin_folder, out, changes):
+def programs_of(bin_folders):
+    return [bin_folders[0] / "lockstep", *(each / "lockstep-worker" for each in bin_folders)]
+
+
+def make(bin_folders, out, changes):
     """Everything in OUT, from programs that may be released with these changes."""
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     with tempfile.TemporaryDirectory() as scratch:
-        build_wheel.build(bin_folder, partial, pathlib.Path(scratch))
+        build_wheel.build(bin_folders, partial, pathlib.Path(scratch))
     [wheel] = partial.glob("*.whl")
-    said = check_wheel(wheel)
-    programs = [bin_folder / "lockstep", bin_folder / "lockstep-worker"]
-    version, minor = build_wheel.what_they_are(*programs)
-    bill = sbom(version, minor, bundled_libraries(programs, of_wheel))
+    programs = programs_of(bin_folders)
+    [libtorch] = re.findall(r"libtorch_cpu\.so => (\S+)", output_of("ldd", programs[1]))
+    said = check_wheel(wheel, pathlib.Path(libtorch).parent)
+    version, workers = build_wheel.what_they_are(*programs)
+    bill = sbom(version, workers, bundled_libraries(programs, of_wheel))
     name = f"{build_wheel.MODULE}-{version}.cdx.json"
     (partial / name).write_text(json.dumps(bill, indent=1) + "\n")
     (partial / "NOTICE").write_text(notice_of(wheel))
@@ -167,17 +175,17 @@ def make(bin_folder, out, changes):
 
 
 def main(arguments):
-    if len(arguments) != 2 or any(word.startswith("-") for word in arguments):
+    if len(arguments) < 2 or any(word.startswith("-") for word in arguments):
         print(__doc__)
         return 64
-    bin_folder, out = (pathlib.Path(word).absolute() for word in arguments)
+    out, *bin_folders = (pathlib.Path(word).absolute() for word in arguments)
     version = project_version()
     changes = changes_of((ROOT / CHANGELOG).read_text(), version)
-    for name in ("lockstep", "lockstep-worker"):
-        check_programs(output_of(bin_folder / name, "--version"), version)
+    for program in programs_of(bin_folders):
+        check_programs(output_of(program, "--version"), version)
     if output_of("git", "-C", ROOT, "status", "--porcelain"):
         fail("files differ from the commit: a release is built from a clean commit")
-    make(bin_folder, out, changes)
+    make(bin_folders, out, changes)
     return 0
 
 

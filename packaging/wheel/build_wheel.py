@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Packs the programs of a build into a wheel: build_wheel.py [BIN [OUT]]
+"""Packs programs into a wheel: build_wheel.py OUT BIN [BIN…]
 
-BIN: build/release/bin; OUT: build/wheel, where a wheel of the same name is replaced. In the wheel:
+OUT: where a wheel of the same name is replaced. BIN: a folder with lockstep and lockstep-worker, as
+the target wheel_programs makes it; from each other one, of the same commit, comes a worker that is
+linked with another LibTorch. In the wheel:
 
   lockstep_trainer/__init__.py                finds torch, then becomes bin/lockstep
   lockstep_trainer/bin/lockstep               stripped
-  lockstep_trainer/torch-2.11/lockstep-worker stripped; linked with LibTorch 2.11, which is not here
+  lockstep_trainer/torch-2.N/lockstep-worker  stripped; linked with LibTorch 2.N, which is not here
   lockstep_trainer/lib/                       Debian's libraries that they need, unchanged
   lockstep_trainer/share/                     examples, sbatch_files, tools
 
@@ -30,7 +32,8 @@ from notice import OF_WHEEL, notice
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 NAME, MODULE = "lockstep-trainer", "lockstep_trainer"
-SHARED = ("examples", "sbatch_files", "tools/demo", "tools/fetch_text")
+SHARED = ("examples", "sbatch_files", "tools/demo", "tools/fetch_text", "tools/to_jsonl",
+          "tools/track")
 PYTHON_TOOLS = ROOT / ".deps/python/bin"  # tools/setup --test
 EPOCH = (1980, 1, 1, 0, 0, 0)             # of every file in a zip
 ENTRY_POINTS = f"[console_scripts]\nlockstep = {MODULE}:main\n"
@@ -40,14 +43,19 @@ def fail(*words):
     raise SystemExit("packaging: " + " ".join(str(word) for word in words))
 
 
-def what_they_are(lockstep, worker):
-    """(version, minor version of LibTorch) that both programs say."""
-    lines = [output_of(program, "--version").strip() for program in (lockstep, worker)]
-    facts = [re.fullmatch(r"\S+ (\S+), commit \S+, LibTorch (\d+\.\d+)\S*(?: with CUDA)?", line)
+def what_they_are(lockstep, *workers):
+    """(version, {minor version of LibTorch: worker}), as the programs say. The first worker is of
+    the build that lockstep is of."""
+    lines = [output_of(program, "--version").strip() for program in (lockstep, *workers)]
+    facts = [re.fullmatch(r"\S+ (\S+), commit (\S+), LibTorch ((\d+\.\d+)\S*)(?: with CUDA)?", line)
              for line in lines]
-    if not all(facts) or lines[0].split()[1:] != lines[1].split()[1:]:
+    if not all(facts) or len({each.group(1, 2) for each in facts}) > 1 or \
+            facts[0].group(3) != facts[1].group(3):
         fail("not of one build with LibTorch:", *lines)
-    return facts[0].groups()
+    found = {each.group(4): worker for each, worker in zip(facts[1:], workers)}
+    if len(found) < len(workers):
+        fail("two workers are for one version of LibTorch:", *lines[1:])
+    return facts[0].group(1), found
 
 
 def portable_copy(program, to, path="$ORIGIN/../lib"):
@@ -67,14 +75,25 @@ def shared_files():
     return {path: ROOT / path for path in listed.split("\0") if path}
 
 
-def metadata(version, minor, licences):
+def requirement(minors):
+    """On torch, of a wheel with workers for these minor versions."""
+    majors = {int(minor.split(".")[0]) for minor in minors}
+    if len(majors) > 1:
+        fail("workers for two major versions of LibTorch:", *minors)
+    [major], known = majors, {int(minor.split(".")[1]) for minor in minors}
+    gaps = sorted(set(range(min(known), max(known))) - known)
+    return f"torch>={major}.{min(known)},<{major}.{max(known) + 1}" + \
+        "".join(f",!={major}.{gap}.*" for gap in gaps)
+
+
+def metadata(version, minors, licences):
     lines = ["Metadata-Version: 2.4", f"Name: {NAME}", f"Version: {version}",
              "Summary: Fault-tolerant training of large language models, with the same loss curve "
              "bit for bit for any number of ranks and any number of kills",
              "License-Expression: Apache-2.0", *(f"License-File: {path}" for path in licences),
              "Requires-Python: >=3.9",
              # Without the extra nothing of the environment is changed: it may have a torch.
-             "Provides-Extra: torch", f'Requires-Dist: torch=={minor}.*; extra == "torch"']
+             "Provides-Extra: torch", f'Requires-Dist: {requirement(minors)}; extra == "torch"']
     return "\n".join(lines) + "\n"
 
 
@@ -98,10 +117,11 @@ def write_wheel(path, contents):
     partial.replace(path)
 
 
-def build(bin_folder, out, scratch):
-    lockstep, worker = bin_folder / "lockstep", bin_folder / "lockstep-worker"
-    version, minor = what_they_are(lockstep, worker)
-    programs = {f"bin/{lockstep.name}": lockstep, f"torch-{minor}/{worker.name}": worker}
+def build(bin_folders, out, scratch):
+    lockstep = bin_folders[0] / "lockstep"
+    version, workers = what_they_are(lockstep, *(each / "lockstep-worker" for each in bin_folders))
+    programs = {f"bin/{lockstep.name}": lockstep,
+                **{f"torch-{minor}/{worker.name}": worker for minor, worker in workers.items()}}
     libraries = bundled_libraries(programs.values(), of_wheel)
     files = {f"lib/{name}": file for name, file in libraries.items()}
     for name, program in programs.items():
@@ -114,7 +134,7 @@ def build(bin_folder, out, scratch):
     info = f"{MODULE}-{version}.dist-info"
     licences = {"LICENSE": (ROOT / "LICENSE").read_text(), "NOTICE": text,
                 **{f"debian/{package}": words for package, words in copyrights.items()}}
-    about = {"METADATA": metadata(version, minor, licences), "entry_points.txt": ENTRY_POINTS,
+    about = {"METADATA": metadata(version, workers, licences), "entry_points.txt": ENTRY_POINTS,
              "WHEEL": f"Wheel-Version: 1.0\nGenerator: lockstep build_wheel\n"
                       f"Root-Is-Purelib: false\nTag: {tag}\n",
              **{f"licenses/{path}": words for path, words in licences.items()}}
@@ -127,19 +147,17 @@ def build(bin_folder, out, scratch):
     path = out / f"{MODULE}-{version}-{tag}.whl"
     write_wheel(path, contents)
     newest = sorted(version for version in versions if policy_of([version]) == policy_of(versions))
-    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, LibTorch {minor}, "
+    print(f"{path}: {path.stat().st_size / 1e6:.1f} MB, LibTorch {', '.join(workers)}, "
           f"{len(libraries)} libraries; the tag is for {', '.join(newest)}")
 
 
 def main(arguments):
-    if len(arguments) > 2 or any(word.startswith("-") for word in arguments):
+    if len(arguments) < 2 or any(word.startswith("-") for word in arguments):
         print(__doc__)
         return 64
-    places = [ROOT / "build/release/bin", ROOT / "build/wheel"]
-    for number, word in enumerate(arguments):
-        places[number] = pathlib.Path(word).absolute()
+    out, *bin_folders = (pathlib.Path(word).absolute() for word in arguments)
     with tempfile.TemporaryDirectory() as scratch:
-        build(*places, pathlib.Path(scratch))
+        build(bin_folders, out, pathlib.Path(scratch))
     return 0
 
 

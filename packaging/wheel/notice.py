@@ -1,6 +1,7 @@
 """What a wheel holds that is not ours, and under which licence, from Debian's copyright files."""
 import pathlib
 import re
+import typing
 
 from needs import output_of
 
@@ -16,29 +17,47 @@ LINKED_IN = {
     "libtomlplusplus-dev": ("headers", None),
     "nlohmann-json3-dev": ("headers", None),
 }
+# The same of programs that also run on older systems (packaging/wheel/CMakeLists.txt): with others
+# these libraries are bundled.
+LINKED_IN_IF_PORTABLE = {
+    "libsodium-dev": ("static library", None),
+    "libstdc++-12-dev": ("static library",
+                         "GPL-3 with GCC's Runtime Library Exception: no conditions for a program"),
+    "libzstd-dev": ("static library", None),
+}
 # Those whose library is bundled, or is every machine's (zlib), and those of the tests alone.
-NOT_LINKED_IN = ("libisal-dev", "libpcre2-dev", "libsentencepiece-dev", "libsodium-dev",
-                 "libutf8proc-dev", "libxxhash-dev", "libzstd-dev", "zlib1g-dev",
+NOT_LINKED_IN = ("libisal-dev", "libpcre2-dev", "libsentencepiece-dev",
+                 "libutf8proc-dev", "libxxhash-dev", "zlib1g-dev",
                  "libbenchmark-dev", "libgmock-dev", "libgtest-dev")
 
 
+class Package(typing.NamedTuple):
+    """A Debian package, of the host or of a Debian in a folder (tools/setup)."""
+    name: str
+    root: pathlib.Path = pathlib.Path("/")
+
+    def field(self, name):
+        return output_of("dpkg-query", f"--admindir={self.root}/var/lib/dpkg", "-W", "-f",
+                         f"${{{name}}}\n", self.name).splitlines()[0]
+
+    def version(self):
+        return self.field("Version")
+
+    def copyright(self):
+        return (self.root / "usr/share/doc" / self.name / "copyright").read_text(errors="replace")
+
+
 def package_of(file):
-    """The Debian package that installed it, in whichever of the merged folders it says so."""
-    real = str(pathlib.Path(file).resolve())
-    owners = output_of("dpkg-query", "-S", f"*/{pathlib.Path(real).name}")
+    """The package that installed it, in whichever of the merged folders it says so."""
+    real = pathlib.Path(file).resolve()
+    root = next(folder for folder in real.parents if (folder / "var/lib/dpkg/status").exists())
+    inside = f"/{real.relative_to(root)}"
+    owners = output_of("dpkg-query", f"--admindir={root}/var/lib/dpkg", "-S", f"*/{real.name}")
     for line in owners.splitlines():
         packages, _, path = line.partition(": ")
-        if path in (real, real.removeprefix("/usr")):
-            return packages.split(":")[0]
+        if path in (inside, inside.removeprefix("/usr")):
+            return Package(packages.split(":")[0], root)
     raise SystemExit(f"packaging: no Debian package owns {real}, so nobody knows its licence")
-
-
-def version_of(package):
-    return output_of("dpkg-query", "-W", "-f", "${Version}\n", package).splitlines()[0]
-
-
-def copyright_of(package):
-    return pathlib.Path("/usr/share/doc", package, "copyright").read_text(errors="replace")
 
 
 def licence_in(text):
@@ -51,16 +70,17 @@ def licence_in(text):
 
 
 def parts(libraries):
-    """([(how, package, licence)], {package: copyright file}) of what is not ours: {name: file} of
-    bundled libraries, and what is compiled in."""
-    bundled = {name: package_of(file) for name, file in sorted(libraries.items())}
+    """([(how, package, licence)], {package's name: copyright file}) of what is not ours: {name:
+    file} of bundled libraries, and what is compiled in."""
+    portable = not any(name.startswith("libzstd.") for name in libraries)
+    linked_in = LINKED_IN | (LINKED_IN_IF_PORTABLE if portable else {})
+    found = [(name, package_of(file), None) for name, file in sorted(libraries.items())]
+    found += [(how, Package(name), licence) for name, (how, licence) in sorted(linked_in.items())]
     rows, copyrights = [], {}
-    for package, how in [*((package, name) for name, package in bundled.items()),
-                         *((package, how) for package, (how, _) in LINKED_IN.items())]:
-        licence = LINKED_IN.get(package, ("", None))[1]
+    for how, package, licence in found:
         if not licence:
-            copyrights[package] = copyright_of(package)
-            licence = licence_in(copyrights[package])
+            copyrights[package.name] = package.copyright()
+            licence = licence_in(copyrights[package.name])
         rows.append((how, package, licence))
     return rows, copyrights
 
@@ -80,9 +100,11 @@ licenses/debian/PACKAGE."""
 
 
 def notice(ours, libraries, words):
-    """(text, {package: copyright file}) for {name: file} of bundled libraries; words: where."""
+    """(text, {package's name: copyright file}) for {name: file} of bundled libraries; words: what
+    they are in."""
     found, copyrights = parts(libraries)
-    rows = [(how, f"{package} {version_of(package)}", licence) for how, package, licence in found]
+    rows = [(how, f"{package.name} {package.version()}", licence)
+            for how, package, licence in found]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     table = "".join(f"  {how:{widths[0]}}  {package:{widths[1]}}  {licence}\n"
                     for how, package, licence in rows)

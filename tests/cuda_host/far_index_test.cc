@@ -49,7 +49,7 @@ class Sparse {
   std::vector<T> read(int64_t at, int64_t n) const { return {first_ + at, first_ + at + n}; }
 
  private:
-  static constexpr size_t kPage = 4096;
+  static constexpr size_t kPage = 65536;  // whole pages, also on Arm
   size_t bytes_, whole_bytes_;
   std::byte* whole_;
   T* first_;

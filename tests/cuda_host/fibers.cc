@@ -19,7 +19,7 @@ __attribute__((weak)) void __asan_unpoison_memory_region(void const volatile* fr
 namespace lockstep::cuda_host {
 namespace {
 
-constexpr size_t kStackBytes = size_t{256} << 10, kGuardBytes = 4096;
+constexpr size_t kStackBytes = size_t{256} << 10, kGuardBytes = 65536;  // whole pages, also on Arm
 Fibers* the_fibers = nullptr;
 
 [[noreturn, gnu::noinline]] void jump(void** registers) { __builtin_longjmp(registers, 1); }

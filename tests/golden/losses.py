@@ -214,4 +214,5 @@ def main():
         sees_broken_rules(test, cases["llama fp32"], "llama fp32", reference, exact)
 
 
-main()
+if __name__ == "__main__":
+    main()

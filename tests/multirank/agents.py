@@ -29,14 +29,14 @@ class Agents:
         for number in range(count):
             self.add(number)
 
-    def add(self, number, own_keys=None):
+    def add(self, number, own_keys=None, own_environment=None):
         node = f"n{number}"
         command = self.command + flags(own_keys or {})
         if self.hosts:
             command = self.hosts[number].inside(*command)
         self.logs[node] = self.test.folder / f"{self.folder.name}_{node}.log"
         self.agents[node] = self.test.start(command, self.logs[node], self.test.environment | {
-            "LOCKSTEP_NODE_NAME": node, "TMPDIR": str(self.test.folder)})
+            "LOCKSTEP_NODE_NAME": node, "TMPDIR": str(self.test.folder)} | (own_environment or {}))
 
     def log(self):
         return "".join(f"--- {node}\n{tail(log.read_text(errors='replace'), 40)}\n"

@@ -37,7 +37,7 @@ DEFAULT_SEED = 1
 SOAK = sys.argv[1:] == ["soak"]
 
 EXIT_CONFIG, EXIT_BUG, EXIT_NO_MEMORY, EXIT_DISK_FULL = 64, 70, 71, 74
-EXIT_RESUME, EXIT_PEER_LOST = 75, 76
+EXIT_RESUME, EXIT_PEER_LOST, EXIT_WRONG_BITS = 75, 76, 77
 RUN_TIMEOUT_S = 100
 
 # A step of this model takes a few milliseconds: for what is repeated many times.

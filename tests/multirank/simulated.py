@@ -3,8 +3,8 @@ tensors lie on it and travel through host memory. Losses, checkpoints and snapsh
 CPU's worker, also after a kill. `simulated.py soak` draws the seeds of the devices."""
 import json
 
-from lockstep_run import (NO_CHECKPOINTS, TINY, Test, check, check_same, committed, step_of, tail,
-                          whole_curve)
+from lockstep_run import (NO_CHECKPOINTS, TINY, Test, check, check_same, committed, metrics,
+                          step_of, tail, whole_curve)
 
 STEPS = 8
 BASE = TINY | {"training.steps": STEPS, "training.mixed_precision_param": "bfloat16",
@@ -64,6 +64,14 @@ with Test("simulated") as test:
     for moment in ("1:step:7", "2:update:8", "0:voting:6"):
         with test.case(f"a rank is killed at {moment}"):
             check_same(reference, killed(test, moment, moment, {}, "resumed from"), moment)
+    for world_size in (1, 3):
+        with test.case(f"audits name nobody, and change no bit: W={world_size}"):
+            audited = test.folder / f"audited {world_size}"
+            test.ranks(audited, world_size, BASE | NO_CHECKPOINTS | {"audit.interval": 1},
+                       worker=SIM).expect(0)
+            audits = [line["audit"] for line in metrics(audited)]
+            check(len(audits) == STEPS and all(each["same"] for each in audits), audits)
+            check_same(reference, whole_curve(audited, STEPS), "audited")
     with test.case("snapshots in memory"):
         memory = test.folder / "memory"
         memory.mkdir()

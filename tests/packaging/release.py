@@ -21,7 +21,9 @@ import notice  # noqa: E402
 
 TORCH = pathlib.Path(os.environ["LOCKSTEP_TORCH"])
 BUILD = BIN_DIR.parent
-PROGRAMS = [BIN_DIR / "lockstep", BIN_DIR / "lockstep-worker"]
+OLD_DEBIAN = (ROOT / ".deps/bullseye").resolve()
+PROGRAMS = [BIN_DIR / "wheel/lockstep", BIN_DIR / "wheel/lockstep-worker"]
+LINKED_IN = "bin/wheel" if os.environ["LOCKSTEP_PORTABLE"] == "1" else "bin"
 # Of the compiler and of every machine.
 OF_TOOLCHAIN = re.compile(
     r"(libc6-dev|linux-libc-dev|libstdc\+\+-\d+-dev|libgcc-\d+-dev|zlib1g-dev)$")
@@ -47,10 +49,10 @@ def how(component):
     return component["properties"][0]["value"]
 
 
-def owners(files):
-    """{the Debian package that has each file}"""
-    told = subprocess.run(["dpkg-query", "-S", *files], capture_output=True, text=True,
-                          check=False).stdout
+def owners(files, root=""):
+    """{the Debian package that has each file}, of the Debian in this folder"""
+    told = subprocess.run(["dpkg-query", f"--admindir={root}/var/lib/dpkg", "-S", *files],
+                          capture_output=True, text=True, check=False).stdout
     return {package.split(":")[0] for line in told.splitlines()
             for package in line.rpartition(": ")[0].split(", ")}
 
@@ -75,14 +77,17 @@ def loaded(components):
         digest = hashlib.sha256(place.read_bytes()).hexdigest()
         check(bundled[name]["hashes"] == [{"alg": "SHA-256", "content": digest}], name)
         real = str(place.resolve())
-        check(bundled[name]["name"] in owners([real, real.removeprefix("/usr")]), name)
+        root = str(OLD_DEBIAN) if real.startswith(str(OLD_DEBIAN)) else ""
+        inside = real.removeprefix(root)
+        check(bundled[name]["name"] in owners([inside, inside.removeprefix("/usr")], root), name)
 
 
 def linked(components):
     """Against the link commands: each archive that is not ours."""
     words = []
     for program in PROGRAMS:
-        command = output_of("ninja", "-C", BUILD, "-t", "commands", "-s", f"bin/{program.name}")
+        command = output_of("ninja", "-C", BUILD, "-t", "commands", "-s",
+                            f"{LINKED_IN}/{program.name}")
         words += shlex.split(command)
     archives = sorted({word for word in words if word.startswith("/usr/") and word.endswith(".a")})
     static = {each["name"] for each in components if how(each) == "static library"}
@@ -153,10 +158,10 @@ def refusals(wheel, folder):
     old = folder / re.sub(r"manylinux_2_\d+", "manylinux_2_28", wheel.name)
     old.write_bytes(wheel.read_bytes())
     with refused("needs what its tag does not allow: lib"):
-        release.check_wheel(old)
+        release.check_wheel(old, TORCH / "torch/lib")
     most, release.MAX_WHEEL_BYTES = release.MAX_WHEEL_BYTES, wheel.stat().st_size - 1
     with refused("bytes, and"):
-        release.check_wheel(wheel)
+        release.check_wheel(wheel, TORCH / "torch/lib")
     release.MAX_WHEEL_BYTES = most
 
 
@@ -175,12 +180,15 @@ def names_in_pages():
 with Test("release") as test:
     out = test.folder / "dist"
     with test.case("makes all of it, and the sums are right"):
-        release.make(BIN_DIR, out, "## 9.9.9\n- a\n")
+        release.make([BIN_DIR / "wheel"], out, "## 9.9.9\n- a\n")
         [wheel] = out.glob("*.whl")
         output_of("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=out)
         sums = {line.split()[1] for line in (out / "SHA256SUMS").read_text().splitlines()}
         check(sums == {path.name for path in out.iterdir()} - {"SHA256SUMS"} and len(sums) == 4,
               sums)
+    with test.case("auditwheel says the same tag"):
+        said = release.auditwheel_tag(wheel, TORCH / "torch/lib")
+        check(said and wheel.name.endswith(f"-{said}.whl"), said, wheel.name)
     if not test.failures:
         components = bill(out, wheel)
         for name, body in (("SBOM and ldd", loaded), ("SBOM and the link", linked),

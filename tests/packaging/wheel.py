@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -16,22 +17,44 @@ WHEEL = TESTS.parent / "packaging/wheel"
 sys.path[:0] = [str(TESTS / "multirank"), str(WHEEL)]
 from lockstep_run import (BIN_DIR, EXIT_CONFIG, NO_CHECKPOINTS, TINY, Test, check,  # noqa: E402
                           check_same, flags, program, tail, whole_curve)
+import build_wheel  # noqa: E402
 import needs  # noqa: E402
 import notice  # noqa: E402
 
 TORCH = pathlib.Path(os.environ["LOCKSTEP_TORCH"])  # what the build is linked with
+CUDA = next(TORCH.glob("nvidia/*/lib"))
 STEPS = 4
+RUN_TIMEOUT_S = 300
 KEYS = TINY | NO_CHECKPOINTS | {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS}
 
 
 def run(*command, status=0, environment=None, **more):
     """What it printed; it must end with `status`."""
     done = subprocess.run([str(word) for word in command], env=environment, capture_output=True,
-                          text=True, timeout=100, stdin=subprocess.DEVNULL, check=False, **more)
+                          text=True, timeout=RUN_TIMEOUT_S, stdin=subprocess.DEVNULL, check=False,
+                          **more)
     printed = done.stdout + done.stderr
     check(done.returncode == status, *command, f"\nexit {done.returncode}, not {status}:\n",
           tail(printed))
     return printed
+
+
+def refusal(body, *arguments):
+    """What it says where it refuses, else what it returns."""
+    try:
+        return body(*arguments)
+    except SystemExit as error:
+        return str(error)
+
+
+def other_worker(test, minor):
+    """(folder with a worker that says it is of another LibTorch than this build's, its minor)"""
+    folder, other = test.folder / "other", f"2.{int(minor.split('.')[1]) + 2}"
+    shutil.copytree(BIN_DIR / "wheel", folder)
+    worker = folder / "lockstep-worker"
+    raw = worker.read_bytes().replace(f"LibTorch {minor}.".encode(), f"LibTorch {other}.".encode())
+    worker.write_bytes(raw)
+    return folder, other
 
 
 class Installed:
@@ -45,7 +68,7 @@ class Installed:
             "--no-deps", "--no-compile", "--disable-pip-version-check", wheel)
         self.site = next(home.glob("lib/python*/site-packages"))
         self.package = self.site / "lockstep_trainer"
-        self.worker = next(self.package.glob("torch-*/lockstep-worker"))
+        self.workers = sorted(self.package.glob("torch-*/lockstep-worker"))
         self.environment = test.environment
 
     def run(self, *words, status=0, **variables):
@@ -72,10 +95,8 @@ class Installed:
 
 def policies(test):
     def tag(*versions):
-        try:
-            return needs.policy_of(versions)[1]
-        except SystemExit as error:
-            return str(error)
+        found = refusal(needs.policy_of, versions)
+        return found if isinstance(found, str) else found[1]
 
     with test.case("a tag allows every version that is needed, and no more"):
         for expected, versions in ((28, ["GLIBC_2.2.5"]), (34, ["GLIBC_2.17", "GLIBC_2.34"]),
@@ -85,6 +106,26 @@ def policies(test):
             check(tag(*versions) == expected, versions, "gave", tag(*versions))
         for refused in ("GLIBC_PRIVATE", "GLIBCXX_3.4.99", "CXXABI_TM_1"):
             check(refused in str(tag("GLIBC_2.34", refused)), refused, "was taken")
+
+
+def several_workers(test):
+    """(the folders of BIN, the minor versions of their workers)"""
+    programs = [BIN_DIR / "wheel/lockstep", BIN_DIR / "wheel/lockstep-worker"]
+    _, [minor] = build_wheel.what_they_are(*programs)
+    folder, other = other_worker(test, minor)
+    with test.case("workers of one commit and several versions of torch, and the extra says which"):
+        for minors, words in ((["2.15"], ">=2.15,<2.16"), (["2.15", "2.11", "2.14"],
+                                                          ">=2.11,<2.16,!=2.12.*,!=2.13.*")):
+            check(build_wheel.requirement(minors) == f"torch{words}", minors)
+        check("two major" in refusal(build_wheel.requirement, ["2.15", "3.0"]), "was taken")
+        _, found = build_wheel.what_they_are(*programs, folder / "lockstep-worker")
+        check(list(found) == [minor, other], found)
+        for words, more in (("two workers are for one version", programs[1:]),
+                            ("not of one build", [folder / "lockstep-worker", programs[1]])):
+            first = programs[:1] if words.startswith("not") else programs
+            said = refusal(build_wheel.what_they_are, *first, *more)
+            check(words in str(said), words, said)
+    return [BIN_DIR / "wheel", folder], [minor, other]
 
 
 def contents(test, wheel):
@@ -113,16 +154,19 @@ def contents(test, wheel):
     with test.case("NOTICE knows every library that tools/setup installs"):
         setup = (TESTS.parent / "tools/setup").read_text().replace("\\\n", "")
         system = re.search(r'kSystemPackages="([^"]+)"', setup).group(1).split()
-        known = {*notice.LINKED_IN, *notice.NOT_LINKED_IN}
+        known = {*notice.LINKED_IN, *notice.LINKED_IN_IF_PORTABLE, *notice.NOT_LINKED_IN}
+        known -= {"libstdc++-12-dev"}  # the compiler's
         libraries = {package for package in system if re.match(r"libjs-|.*-dev$", package)}
         check(libraries == known, libraries ^ known)
 
 
 def linkage(test, wheel, installed):
-    files = [installed.package / "bin/lockstep", installed.worker,
-             *(installed.package / "lib").iterdir()]
+    portable = os.environ["LOCKSTEP_PORTABLE"] == "1"
+    programs = [installed.package / "bin/lockstep", *installed.workers]
+    files = [*programs, *(installed.package / "lib").iterdir()]
     with test.case("the tag has every symbol version that a program or library needs"):
         claimed = int(re.search(r"-py3-none-manylinux_2_(\d+)_x86_64\.whl$", wheel.name).group(1))
+        check(not portable or claimed == 31, wheel.name)  # Debian 11, Ubuntu 20.04
         undefined = "".join(re.findall(r".*\*UND\*.*\n", run("objdump", "-T", *files)))
         needed = [int(minor) for minor in re.findall(r"\bGLIBC_2\.(\d+)", undefined)]
         check(needed and max(needed) <= claimed, max(needed), claimed)
@@ -130,9 +174,13 @@ def linkage(test, wheel, installed):
         allowed = max(newest["GLIBCXX"][2] for (_, minor), newest in needs.POLICIES.items()
                       if minor <= claimed and "GLIBCXX" in newest)
         check(newest <= allowed, newest, allowed)
+    with test.case("a program has no C++ runtime beside that of its libraries"):
+        for file in programs:
+            thrown = re.findall(r"^.*\b__cxa_throw$", run("objdump", "-T", file), re.M)
+            check(len(thrown) == 1 and "*UND*" in thrown[0], file.name, thrown)
     with test.case("libraries come from the wheel, from torch or from the system"):
         libraries = str(TORCH / "torch/lib")
-        for file in files[:2]:
+        for file in programs:
             printed = run("ldd", file, environment=os.environ | {"LD_LIBRARY_PATH": libraries})
             for line in filter(lambda line: "=>" in line, printed.splitlines()):
                 name, place = line.split("=>")[0].strip(), line.split("=>")[1].split()[0]
@@ -141,11 +189,46 @@ def linkage(test, wheel, installed):
                 check(ours or of_torch or needs.OF_SYSTEM.match(name), file.name, line)
 
 
-def without_torch(test, installed):
+def field(number, value):
+    """Of a protocol buffer."""
+    if isinstance(value, float):
+        return bytes([number << 3 | 5]) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return bytes([number << 3, value])
+    return bytes([number << 3 | 2, len(value)]) + value
+
+
+def sentencepiece_model():
+    """Of sentencepiece_model.proto: the letters and some pieces of "hello world", by unigrams."""
+    unknown, control, normal, unigram = 2, 3, 1, 1
+    pieces = [("<unk>", 0.0, unknown), ("<s>", 0.0, control), ("</s>", 0.0, control)]
+    words = ["\u2581", *"helowrd", "he", "ll", "llo", "hello", "\u2581hello", "\u2581wor", "ld"]
+    pieces += [(word, -1 - index / 2, normal) for index, word in enumerate(words)]
+    model = b"".join(field(1, field(1, word.encode()) + field(2, score) + field(3, kind))
+                     for word, score, kind in pieces)
+    return model + field(2, field(3, unigram)) + field(3, field(1, b"identity") + field(3, 1))
+
+
+def tokens_of(test, installed):
+    """sentencepiece is another version's in a wheel for older systems."""
+    model, text = test.folder / "tokenizer.model", test.folder / "hello.txt"
+    model.write_bytes(sentencepiece_model())
+    text.write_text("hello world\nwor held lord\n  hello hello\n" * 50)
+    with test.case("the build's tokens, by sentencepiece too"):
+        made = {}
+        for name, command in (("build", program("lockstep")), ("wheel", installed.lockstep)):
+            out = test.folder / f"tokens_{name}"
+            run(command, "prepare", text, "--tokenizer", model, "--out", out, "--val-fraction", "0")
+            made[name] = {path.name: path.read_bytes() for path in sorted(out.rglob("*"))
+                          if path.is_file()}
+        check(made["wheel"] == made["build"] and len(made["build"]) > 1, made["build"].keys())
+
+
+def without_torch(test, installed, minors):
     refused = ["train", test.config, *flags(KEYS), f"--data.path={test.tokens()}",
                f"--job.dump_folder={test.folder}/refused"]
-    minor = installed.worker.parent.name.split("-")[1]
-    fits = f"its workers are for torch {minor}: "
+    fits = (f"its workers are for torch {', '.join(minors)}: python -m pip install "
+            f"'torch=={minors[-1]}.*'")
     with test.case("it says what the build says"):
         for words in (["--version"], ["--help"], ["help", "launch"]):
             check(installed.run(*words) == run(program("lockstep"), *words), *words)
@@ -154,6 +237,9 @@ def without_torch(test, installed):
         check(f"there is no torch in the Python {installed.python}" in printed, printed)
         check(fits in printed, printed)
         check(fits in installed.run("doctor", status=1), "doctor does not say it")
+    with test.case("`lockstep track` runs this Python, which has no tracker's client"):
+        printed = installed.run("track", test.folder, "--to", "mlflow", status=EXIT_CONFIG)
+        check(f"`{installed.python} -m pip install mlflow` installs it" in printed, printed)
     with test.case("a torch that no worker fits"):
         installed.put_torch("9.9.1+cpu")
         printed = installed.run(*refused, status=EXIT_CONFIG)
@@ -178,19 +264,28 @@ def without_torch(test, installed):
     check(not (test.folder / "refused").exists(), "something was trained")
 
 
-def with_torch(test, installed):
+def with_torch(test, installed, minors):
     reference = test.train("build", 2, KEYS)
     with test.case("the torch of LOCKSTEP_TORCH, beside another one: the build's bits"):
         found = installed.curve_of(test, "elsewhere", 2, LOCKSTEP_TORCH=str(TORCH))
         check_same(whole_curve(reference, STEPS), found, "the wheel and the build")
     with test.case("the torch of this Python: the build's bits, under a foreign library path"):
-        installed.put_torch("2.15.0+cpu", TORCH)
+        installed.put_torch(f"{minors[0]}.0+cpu", TORCH)
         foreign = test.folder / "foreign"
         foreign.mkdir()
         for name in ("libtorch_cpu.so", "libzstd.so.1"):
             (foreign / name).write_text("not a library")
         found = installed.curve_of(test, "installed", 1, LD_LIBRARY_PATH=str(foreign))
         check_same(whole_curve(reference, STEPS), found, "the wheel and the build")
+    with test.case("each torch gets the worker that is linked with it"):
+        code = "import lockstep_trainer as l; print(l.program_environment({}, '', ''))"
+        for minor in minors:
+            installed.put_torch(f"{minor}.1", TORCH)
+            worker = installed.package / f"torch-{minor}/lockstep-worker"
+            said = run(installed.python, "-c", code, environment=installed.environment)
+            check(f"'LOCKSTEP_WORKER': '{worker}'" in said, said)
+            check(f"LibTorch {minor}." in run(worker, "--version", environment=installed.environment
+                                              | {"LD_LIBRARY_PATH": f"{TORCH}/torch/lib:{CUDA}"}))
     with test.case("batch scripts run the script of this Python"):
         printed = installed.run("submit", test.config, "--exclusive", "--dry-run")
         check(f"|| LOCKSTEP={installed.lockstep}\n" in printed, printed[:600])
@@ -203,12 +298,14 @@ with Test("wheel") as test:
     test.config = test.folder / "empty.toml"
     test.config.write_text("")
     policies(test)
+    folders, minors = several_workers(test)
     with test.case("builds, and installs without a network"):
-        run(sys.executable, WHEEL / "build_wheel.py", BIN_DIR, test.folder)
+        run(sys.executable, WHEEL / "build_wheel.py", test.folder, *folders)
         [wheel] = test.folder.glob("*.whl")
         installed = Installed(test, wheel)
     if not test.failures:
         contents(test, wheel)
         linkage(test, wheel, installed)
-        without_torch(test, installed)
-        with_torch(test, installed)
+        tokens_of(test, installed)
+        without_torch(test, installed, minors)
+        with_torch(test, installed, minors)

@@ -1,5 +1,5 @@
 """Every script of sbatch_files: accepted as it is by `sbatch --test-only`, and run on the lab's
-nodes with a tiny model on CPUs; `lockstep submit` as well."""
+nodes with a tiny model on CPUs; `lockstep submit` and `lockstep sweep --submit` as well."""
 import concurrent.futures
 import json
 import subprocess
@@ -146,11 +146,40 @@ class Files:
         job.must_say(", no-requeue, no-kill")
         check_same(self.quick, curve(job.folder), "lockstep submit")
 
+    def sweep(self):
+        """An array of the two rows that can be run; the same call then finds nothing to do."""
+        out = self.test.folder / "runs" / "sweep"
+        words = [program("lockstep"), "sweep", *run_words(self.test, "unused", QUICK)[:-3],
+                 "--over", "model.n_heads=4,7", "--over", "parallelism.strategy=ddp,full_shard",
+                 "--out", out]
+        submit = ["--submit", "--job-name=by_sweep", "--nodes=2", "--exclusive"]
+        shown = lab.must(*words, *submit, "--dry-run", cwd=self.home, environment=self.environment)
+        check("#SBATCH --array=0-1\n" in shown and not out.exists(), shown)
+        status, printed = lab.run(*words, *submit, "--array=0-3", cwd=self.home,
+                                  environment=self.environment)
+        check(status == 64 and "a sweep counts its tasks itself" in printed, status, printed)
+        printed = lab.must(*words, *submit, "--array=%1", cwd=self.home,
+                           environment=self.environment | EACH)
+        check("#SBATCH --array=0-1%1\n" in printed, printed)
+        rows = [out / f"n_heads=4,strategy={strategy}" for strategy in ("ddp", "full_shard")]
+        for task, row in enumerate(rows):
+            Job(self.cluster, "by_sweep", f"{submitted_id(printed)}_{task}", row,
+                self.home / "logs" / "by_sweep").expect("COMPLETED", "0:0")
+            check({line["world_size"] for line in metrics(row)} == {2}, row)
+            check_same(self.quick, curve(row), row.name)
+        printed = lab.must(*words, "--report", "--json", cwd=self.home,
+                           environment=self.environment)
+        table = json.loads(printed[printed.index("{"):])["rows"]
+        check([row["status"] for row in table] == [0, 0, 64, 64], table)
+        printed = lab.must(*words, *submit, cwd=self.home, environment=self.environment)
+        check("every row is settled" in printed, printed)
+
 
 def run_all(test, files):
     bodies = [("chained, then resumed", files.chained_then_resumed),
               ("attention x FSDP", files.attention_fsdp), ("loss ablation", files.loss_ablation),
-              ("lockstep submit", files.lockstep_submit), ("largest model", files.largest_model),
+              ("lockstep submit", files.lockstep_submit), ("sweep", files.sweep),
+              ("largest model", files.largest_model),
               ("GPUs without CUDA", files.gpus_without_cuda)]
     for script in ("single_gpu", "one_node_fsdp"):
         bodies.append((script, lambda script=script: files.whole_run(script)))

@@ -1,5 +1,5 @@
-// Linked into a worker, it has one bit turn over: LOCKSTEP_FLIP_BIT="STEP RANK WHERE PLACE BIT",
-// where WHERE is a FlipIn's number (core/audit/bit_flip.h).
+// Linked into a worker, it has one bit turn over: LOCKSTEP_FLIP_BIT="STEP RANK WHERE PLACE BIT
+// [1]", where WHERE is a FlipIn's number, and 1 means for good (core/audit/bit_flip.h).
 #include <cstdlib>
 #include <sstream>
 
@@ -16,6 +16,7 @@ struct OnStart {
     int where = 0;
     in >> flip.step >> flip.rank >> where >> flip.place >> flip.bit;
     if (!in) return;
+    in >> flip.for_good;
     flip.where = static_cast<FlipIn>(where);
     set_bit_flip(flip);
   }

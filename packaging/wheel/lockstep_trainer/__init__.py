@@ -2,6 +2,7 @@
 the worker that was built for it, and becomes the program, so that no Python is left.
 
   LOCKSTEP_TORCH   a folder with torch/ in it, in place of the torch of this Python
+  LOCKSTEP_PYTHON  the Python of `lockstep track`, in place of this one
 
 Where no worker can run, the program is told why (LOCKSTEP_NO_WORKER): commands that need a worker
 say that and end, all others work.
@@ -23,9 +24,9 @@ class NoWorker(Exception):
 
 
 def workers():
-    """{minor version of torch: the worker that is linked with it}"""
-    return {path.parent.name.split("-")[1]: path
-            for path in sorted(HERE.glob("torch-*/lockstep-worker"))}
+    """{minor version of torch: the worker that is linked with it}, the newest last"""
+    found = {path.parent.name.split("-")[1]: path for path in HERE.glob("torch-*/lockstep-worker")}
+    return dict(sorted(found.items(), key=lambda each: [int(n) for n in each[0].split(".")]))
 
 
 def what_fits():
@@ -89,6 +90,7 @@ def program_environment(environment, entry, cpuinfo):
     result = {name: value for name, value in environment.items()
               if name not in ("LOCKSTEP_WORKER", "LOCKSTEP_NO_WORKER")}
     result["LOCKSTEP_ENTRY"] = entry
+    result.setdefault("LOCKSTEP_PYTHON", sys.executable)
     try:
         check_cpu(cpuinfo)
         folder = torch_folder(environment)

@@ -1,5 +1,6 @@
 #include "checkpoint/record/catalog.h"
 
+#include "checkpoint/record/suspects.h"
 #include "checkpoint/save/retention.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
 
@@ -98,6 +99,48 @@ TEST_F(CatalogOfFour, FromTheNewestOnOnlyOneManifestIsReadWhenItIsValid) {
   EXPECT_THAT(committed(entries), ElementsAre(3, 2, 1));
   EXPECT_TRUE(entries.value()[0].has_manifest);
   EXPECT_THAT(entries.value()[0].problem, HasSubstr("manifest.json"));
+}
+
+TEST_F(CatalogOfFour, SuspectOnesStayAndAreNobodysNewest) {
+  Catalog catalog(disk(), folder_);
+  ASSERT_EQ(catalog.look().value().size(), 4u);
+  ASSERT_TRUE(add_suspects(disk(), folder_, {2, 1, 6, {3}, {"gpu003"}}).ok());
+  const auto by_names = list_from_newest(disk(), folder_).value();
+  const auto whole = list_checkpoints(disk(), folder_).value(), known = catalog.look().value();
+  for (const auto& entries : {by_names, whole, known}) {
+    ASSERT_EQ(entries.size(), 4u);
+    for (const CatalogEntry& entry : entries) {
+      EXPECT_TRUE(entry.committed);
+      EXPECT_EQ(entry.suspect, entry.step > 2) << entry.step;
+      EXPECT_EQ(entry.usable(), entry.step <= 2) << entry.step;
+    }
+  }
+  EXPECT_EQ(find_checkpoint(disk(), folder_).value(), of(2));
+  EXPECT_EQ(find_newest_saved(disk(), folder_).value(), of(4)) << "to look at";
+}
+
+TEST_F(CatalogOfFour, WhatALaterGenerationSavesIsNotSuspect) {
+  ASSERT_TRUE(add_suspects(disk(), folder_, {1, 0, 6, {3}, {"gpu003"}}).ok());
+  EXPECT_EQ(find_checkpoint(disk(), folder_).value(), of(4)) << "they are of generation 1";
+  ASSERT_TRUE(add_suspects(disk(), folder_, {3, 1, 9, {0, 2}, {"gpu001", "gpu002"}}).ok());
+  EXPECT_EQ(find_checkpoint(disk(), folder_).value(), of(3));
+  const auto all = read_suspects(disk(), folder_).value();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1].hosts, (std::vector<std::string>{"gpu001", "gpu002"}));
+  EXPECT_EQ(all[1].ranks, (std::vector<int>{0, 2}));
+  EXPECT_TRUE(is_suspect(all, 4, 1) && !is_suspect(all, 4, 2) && !is_suspect(all, 3, 1));
+}
+
+TEST_F(CatalogOfFour, AListOfSuspectsThatNobodyCanReadIsNamed) {
+  for (const char* contents : {"", "{]", "[]", R"({"suspect": 3})", R"({"suspect": [{"a": 1}]})"}) {
+    ASSERT_TRUE(publish_file(disk(), folder_ / kSuspectsName, contents).ok());
+    for (const Error& error :
+         {list_checkpoints(disk(), folder_).error(), find_checkpoint(disk(), folder_).error(),
+          add_suspects(disk(), folder_, {}).error()}) {
+      EXPECT_EQ(error.code, Code::kConfig) << contents;
+      EXPECT_THAT(error.message, HasSubstr("suspect.json: not what an audit writes"));
+    }
+  }
 }
 
 TEST_F(CatalogOfFour, FromTheNewestOnAnAttemptIsNoCheckpoint) {

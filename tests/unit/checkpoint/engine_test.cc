@@ -79,14 +79,15 @@ class ShiftingMemory {
   ShiftingMemory(const ShiftingMemory&) = delete;
   ShiftingMemory& operator=(const ShiftingMemory&) = delete;
 
-  static constexpr int64_t kCount = 4096;
+  static constexpr int64_t kCount = 65536;
   bool shifted() const { return numbers_[0] == 2; }
   std::span<const std::byte> bytes() const {
     return {reinterpret_cast<const std::byte*>(const_cast<float*>(numbers_)), kBytes};
   }
 
  private:
-  static constexpr size_t kPage = 4096, kBytes = kCount * sizeof(float);
+  // Whole pages on every host: Arm's kernels may have pages of 64 KiB.
+  static constexpr size_t kPage = 65536, kBytes = kCount * sizeof(float);
   static void* last_page() {
     return const_cast<float*>(numbers_) + (kBytes - kPage) / sizeof(float);
   }

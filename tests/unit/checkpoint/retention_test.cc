@@ -12,7 +12,7 @@ namespace lockstep::checkpoint {
 namespace {
 
 // One line an entry, newest first: "step.generation", then E ephemeral, D damaged, A an attempt
-// without a manifest, @minute created.
+// without a manifest, S suspect, @minute created.
 CatalogEntry entry_of(const std::string& line) {
   const auto words = split(line, ' ');
   const auto dot = words[0].find('.');
@@ -29,6 +29,7 @@ CatalogEntry entry_of(const std::string& line) {
     if (word == "E") entry.ephemeral = true;
     if (word == "D" || word == "A") entry.committed = false;
     if (word == "A") entry.has_manifest = false;
+    if (word == "S") entry.suspect = true;
     if (word[0] == '@') entry.created_s = 1'700'000'000 + 60 * std::stoll(word.substr(1));
   }
   return entry;
@@ -84,6 +85,26 @@ TEST(Retention, MultiplesOfKeepEveryStayForEver) {
       {"an attempt is not", {2, 20}, 1, {"60.1", "50.1", "40.1 A"}, {"40.1"}},
       {"passed again", {2, 20}, 2, {"60.1", "40.2", "30.2", "20.2", "20.1"}, {"60.1", "20.1"}},
       {"ephemeral", {2, 20}, 1, {"60.1", "50.1", "40.1 E"}, {"40.1"}},
+  });
+}
+
+TEST(Retention, TheNewestOneThatIsAuditedWholeStays) {
+  const auto audited = [](int64_t step) {
+    RetentionPolicy policy{2};
+    policy.audited_step = step;
+    return policy;
+  };
+  check({
+      {"behind the last two",
+       audited(20),
+       1,
+       {"50.1", "40.1", "30.1", "20.1", "10.1"},
+       {"30.1", "10.1"}},
+      {"between two", audited(34), 1, {"50.1", "40.1", "30.1", "20.1"}, {"20.1"}},
+      {"among the last two", audited(45), 1, {"50.1", "40.1", "30.1"}, {"30.1"}},
+      {"no suspect one", audited(45), 2, {"60.2", "50.2", "40.1 S", "30.1"}, {"40.1"}},
+      {"no damaged one", audited(35), 1, {"50.1", "40.1", "30.1 D", "20.1"}, {"30.1"}},
+      {"ephemeral", audited(30), 1, {"50.1", "40.1", "30.1 E", "20.1"}, {"20.1"}},
   });
 }
 

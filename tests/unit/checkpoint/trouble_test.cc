@@ -1,4 +1,6 @@
 // Saves while something is slow, busy, dead or full, and many of them.
+#include <unistd.h>
+
 #include "base/clock.h"
 #include "tests/support/eventually.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
@@ -234,7 +236,7 @@ int64_t resident_kib() {
   const auto file = disk().open("/proc/self/statm").value().release();
   (void)file->read_at(std::as_writable_bytes(std::span(statm)), 0).ok();  // ends early: fine
   delete file;
-  return std::stoll(statm.substr(statm.find(' '))) * 4;
+  return std::stoll(statm.substr(statm.find(' '))) * ::sysconf(_SC_PAGESIZE) / 1024;
 }
 
 TEST(Trouble, TwoHundredSavesLeakNothing) {

@@ -197,14 +197,122 @@ TEST_F(Compare, ANotANumberIsNeverEqualToANumber) {
   EXPECT_EQ(json["differences"][0]["first_different_step"], 3);
 }
 
+// Two ranks, validated at 2 and 4.
+class CompareMemory : public Compare {
+ protected:
+  static std::string memory_line(int rank, const std::string& stage, double now, double peak,
+                                 double most) {
+    return text("[lockstep] 2026-11-21 10:57:03,114 - INFO - rank ", rank, ": memory {\"stage\":\"",
+                stage, "\",\"rank\":", rank, ",\"cuda_memory_allocated_GB\":", now,
+                ",\"cuda_max_memory_allocated_GB\":", most,
+                ",\"stage_max_memory_allocated_GB\":", peak, "}\n");
+  }
+  void write_measured_run(const std::string& run) {
+    std::string lines;
+    for (int64_t step = 1; step <= 4; ++step)
+      lines +=
+          text("{\"step\":", step, ",\"loss_hex\":\"", hex_float(5.0 - double(step)),
+               "\",\"tokens\":1000,\"step_time_s\":0.5",
+               step % 2 == 0 ? text(",\"validation_loss\":", step == 2 ? 3.5 : 3.75) : "", "}\n");
+    write(run + "/metrics.jsonl", lines);
+    write(run + "/metrics.json", R"({"peak_memory_GB": 1.5})");
+    write(run + "/logs/rank_0.log", memory_line(0, "after model creation", 0.5, 0.5, 0.5) +
+                                        memory_line(0, "after warmup", 0.625, 1.0, 1.0));
+    write(run + "/logs/rank_1.log", memory_line(1, "after model creation", 0.25, 0.75, 0.75) +
+                                        "memory {\"stage\": cut\n" +
+                                        memory_line(1, "after warmup", 0.25, 1.25, 1.25));
+  }
+};
+
+TEST_F(CompareMemory, OneRunAloneIsShown) {
+  write_measured_run("a");
+  CompareOptions options;
+  options.require_identical = true;  // nothing was redone with another loss
+  options.plot = folder_ / "loss.svg";
+  EXPECT_EQ(compare({"a"}, options), 0) << err_.str();
+  for (
+      const char* words :
+      {"validation loss              3.75 (step 4), least 3.5 (step 2)",
+       "peak memory by rank          0: 1.40 GiB, 1: 1.16 GiB",  // of rank 0 metrics.json says more
+       "memory after model creation", "476.84 MiB, peak 715.26 MiB", "memory after warmup",
+       "596.05 MiB, peak 1.16 GiB"})
+    EXPECT_THAT(out_.str(), HasSubstr(words));
+  EXPECT_THAT(out_.str(), testing::Not(HasSubstr("steps in both")));
+  const auto svg = read_file(files_, folder_ / "loss.svg");
+  ASSERT_TRUE(svg.ok());
+  for (const char* words : {"4 steps, final loss 1.0000", "a, validation", "stroke-dasharray"})
+    EXPECT_THAT(svg.value(), HasSubstr(words));
+}
+
+TEST_F(CompareMemory, TwoRunsStandBesideEachOther) {
+  write_measured_run("a");
+  write("b/metrics.jsonl", record(1, 4, 1, 2));
+  EXPECT_EQ(compare({"b", "a"}), 0) << err_.str();
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("peak memory by rank +N/A +0: 1.40 GiB"));
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("memory after warmup +N/A +596.05 MiB"));
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("validation loss +none +3.75"));
+  CompareOptions options;
+  options.json = true;
+  EXPECT_EQ(compare({"b", "a"}, options), 0);
+  const auto run = nlohmann::json::parse(out_.str())["runs"][1];
+  EXPECT_EQ(run["peak_memory"][1], nlohmann::json::parse(R"({"rank": 1, "bytes": 1250000000})"));
+  EXPECT_EQ(run["memory_by_stage"][0]["stage"], "after model creation");
+  EXPECT_EQ(run["memory_by_stage"][0]["peak_bytes"], 750000000);
+  EXPECT_EQ(run["validation"].dump(), R"([{"loss":3.5,"step":2},{"loss":3.75,"step":4}])");
+}
+
+TEST_F(CompareMemory, ManyRanksAreARange) {
+  write_measured_run("a");
+  for (int rank = 2; rank < 6; ++rank)
+    write(text("a/logs/rank_", rank, ".log"), memory_line(rank, "after warmup", 1, 1, 0.5 * rank));
+  EXPECT_EQ(compare({"a"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("953.67 MiB (rank 2) to 2.33 GiB (rank 5)"));
+}
+
+TEST_F(CompareMemory, CurvesOverTokensAndMeans) {
+  write_measured_run("a");
+  const auto log = read_run_log(files_, folder_ / "a");
+  ASSERT_TRUE(log.ok());
+  const LossPlot plot = loss_plot({log.value()}, {}, {.over_tokens = true, .smooth_steps = 3});
+  EXPECT_EQ(plot.x_name, "tokens");
+  EXPECT_EQ(plot.y_name, "loss, mean of 3 steps");
+  ASSERT_EQ(plot.curves.size(), 2u);
+  std::vector<double> x, y;
+  for (const PlotPoint& point : plot.curves[0].points) x.push_back(point.x), y.push_back(point.y);
+  EXPECT_THAT(x, testing::ElementsAre(1000, 2000, 3000, 4000));
+  EXPECT_THAT(y, testing::ElementsAre(4, 3.5, 3, 2));  // losses 4, 3, 2, 1
+  EXPECT_EQ(plot.curves[1].points[1].x, 4000);
+  EXPECT_EQ(plot.curves[1].points[1].y, 3.75);  // a validation is never smoothed
+
+  write("titan.log", "step: 10  loss:  1.30000  grad_norm:  1.0  tps: 5,847\n");
+  CompareOptions options;
+  options.plot = folder_ / "loss.svg";
+  options.curves.over_tokens = true;
+  EXPECT_EQ(compare({"titan.log"}, options), 64);
+  EXPECT_THAT(err_.str(), HasSubstr("titan.log does not say the tokens of its steps"));
+}
+
+TEST_F(CompareMemory, ANotANumberIsNotSmoothedAway) {
+  write("a/metrics.jsonl",
+        record(1, 4, 1, 2) + "{\"step\":2,\"loss_hex\":\"nan\"}\n" + record(3, 2, 1, 2));
+  const auto log = read_run_log(files_, folder_ / "a");
+  ASSERT_TRUE(log.ok());
+  const LossPlot plot = loss_plot({log.value()}, {}, {.over_tokens = false, .smooth_steps = 2});
+  EXPECT_TRUE(std::isnan(plot.curves[0].points[1].y));
+  EXPECT_EQ(plot.curves[0].points[2].y, 3);
+}
+
 TEST(CompareFlags, AreParsed) {
   CLI::App app;
   CompareOptions options;
   add_compare_command(app, options);
-  app.parse("compare a b --plot out.svg --json --require-identical");
+  app.parse("compare a b --plot out.svg --json --require-identical --x tokens --smooth 5");
   EXPECT_EQ(options.runs.size(), 2u);
   EXPECT_EQ(options.plot, "out.svg");
-  EXPECT_TRUE(options.json && options.require_identical);
+  EXPECT_TRUE(options.json && options.require_identical && options.curves.over_tokens);
+  EXPECT_EQ(options.curves.smooth_steps, 5);
+  EXPECT_THROW(app.parse("compare a --x time"), CLI::ParseError);
+  EXPECT_THROW(app.parse("compare a --smooth 0"), CLI::ParseError);
 }
 
 }  // namespace

@@ -68,6 +68,26 @@ TEST(LossPlot, ThinsLongRunsButKeepsTheirSpikes) {
   EXPECT_THAT(svg, HasSubstr(" " + std::to_string(int(high))));
 }
 
+TEST(LossPlot, StylesNamesAndPartsOfX) {
+  LossPlot plot{"t", "", {{"low", {{0.25, 1}, {0.5, 2}, {1, 4}}, CurveStyle::kDotted, 1}}, {}, {}};
+  plot.x_name = "learning rate", plot.y_name = "tokens/s", plot.whole_x = false;
+  const std::string svg = loss_plot_svg(plot);
+  for (const char* words : {">learning rate<", ">tokens/s<", ">0.3<", ">1.0<"})
+    EXPECT_THAT(svg, HasSubstr(words));
+  EXPECT_EQ(count(svg, "<circle "), 3u);
+  // It rises, so that its legend is in the lower half.
+  const size_t box = svg.find("class=\"box\"");
+  const size_t y = svg.rfind(" y=\"", box);
+  EXPECT_GT(std::stod(svg.substr(y + 4)), 300);
+  EXPECT_THAT(svg, Not(HasSubstr(">0<")));
+  plot.from_zero = true;
+  EXPECT_THAT(loss_plot_svg(plot), HasSubstr(">0<"));
+  plot.curves[0].style = CurveStyle::kDashed;
+  EXPECT_THAT(loss_plot_svg(plot), HasSubstr("stroke-dasharray=\"6 5\""));
+  plot.whole_x = true;
+  EXPECT_THAT(loss_plot_svg(plot), Not(HasSubstr(">0.3<")));
+}
+
 TEST(LossPlot, NoFinitePointIsNoCrash) {
   EXPECT_THAT(loss_plot_svg({"t", "", {{"a", {{1, NAN}}}}, {}, {}}), HasSubstr("</svg>"));
 }

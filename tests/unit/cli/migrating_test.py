@@ -12,7 +12,7 @@ import sys
 SOURCE = pathlib.Path(sys.argv[2])
 PAGE = "docs/MIGRATING.md"
 PAGES = (PAGE, "README.md", "examples/README.md", "examples/finetune_chess/README.md")
-TAKE_KEYS = {"train", "launch", "submit", "plan", "doctor"}
+TAKE_KEYS = {"train", "launch", "submit", "plan", "doctor", "sweep"}
 # The first words of commands that are not ours.
 FOREIGN = ("torchrun", "srun", "accelerate", "axolotl", "python3")
 faults = []

@@ -105,6 +105,37 @@ def check_jobs(folder):
         assert done.returncode == 0 and "submitted logs/" in done.stdout, done
 
 
+def check_python(folder):
+    """Which Python and which script `lockstep track` becomes."""
+    program, script = folder / "bin/lockstep", folder / "share/tools/track"
+    program.parent.mkdir()
+    script.parent.mkdir(parents=True)
+    shutil.copy(sys.argv[1], program)
+    python = program_of(folder / "python", f'if [ "$1" = -c ]; then printf %s "{folder}/python"; '
+                                           'else echo "ran $* of $LOCKSTEP"; fi')
+    broken = program_of(folder / "broken", "exit 3")
+
+    def ask(**variables):
+        return subprocess.run([program, "track", "--to", "wandb", "--once", "--", "-run"],
+                              env=variables, capture_output=True, text=True, timeout=60)
+
+    done = ask()
+    assert done.returncode == 64 and f"no tools/track beside {folder}/bin" in done.stderr, done
+    script.write_text("")
+    done = ask(LOCKSTEP_PYTHON=python)
+    assert done.stdout == f"ran {script} --to=wandb --once -- -run of {program}\n", done
+    for said, variables in (
+            ("Python 3.9 or newer is needed here", {"PATH": "/nowhere"}),
+            ("Python 3.9 or newer is needed here", {"LOCKSTEP_PYTHON": "/nowhere/python"}),
+            (f"{broken} does not start or is too old", {"LOCKSTEP_PYTHON": broken})):
+        done = ask(**variables)
+        assert done.returncode == 64 and said in done.stderr, (said, done)
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    check_python(pathlib.Path(scratch).resolve())
+
+
 with tempfile.TemporaryDirectory() as scratch:
     check_jobs(pathlib.Path(scratch).resolve())
 

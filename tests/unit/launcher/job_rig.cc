@@ -9,6 +9,15 @@
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
+namespace {
+
+WorkerExit killed() {
+  WorkerExit exit;
+  exit.signal = SIGKILL;
+  return exit;
+}
+
+}  // namespace
 
 Job::Job(OnNodeLoss on_loss, int64_t min, int64_t max, int64_t spares, Rule without) {
   options_.without = without;
@@ -16,6 +25,7 @@ Job::Job(OnNodeLoss on_loss, int64_t min, int64_t max, int64_t spares, Rule with
   options_.min_nodes = min;
   options_.max_nodes = max;
   options_.spares = spares;
+  options_.bars_wrong_nodes = true;
   options_.supervisor.nproc_per_node = {1};
   options_.supervisor.max_restarts = options_.supervisor.max_no_progress = 100;
   for (int64_t i = 0; i < max + spares; ++i) start();
@@ -42,7 +52,14 @@ void Job::lose(NodeId id) {
 }
 
 void Job::worker_dies(NodeId id) {
-  end_worker(id);
+  end_worker(id, killed());
+  deliver();
+}
+
+void Job::worker_computes_wrongly(NodeId id) {
+  WorkerExit exit;
+  exit.exit_code = kExitWrongBits;
+  end_worker(id, exit);
   deliver();
 }
 
@@ -137,7 +154,7 @@ void Job::carry_out(NodeId id, NodeAction& action) {
     nodes_.at(id).rank = spawn->order.first_rank;
     mail_.push_back({id, id, Spawned{{1}}});
   } else if (std::holds_alternative<KillWorkers>(action)) {
-    end_worker(id);
+    end_worker(id, killed());
   } else if (const auto* proposal = std::get_if<Propose>(&action)) {
     decide(id, proposal->next);
   } else if (std::holds_alternative<Committed>(action)) {
@@ -167,9 +184,7 @@ void Job::decide(NodeId id, const Succession& next) {
   mail_.push_back({id, id, Decided{next.base, next.generation, mine, ""}});
 }
 
-void Job::end_worker(NodeId id) {
-  WorkerExit exit;
-  exit.signal = SIGKILL;
+void Job::end_worker(NodeId id, WorkerExit exit) {
   exit.rank = static_cast<int>(nodes_.at(id).rank);
   mail_.push_back({id, id, WorkersExited{{exit}, now_ns_}});
 }

@@ -26,6 +26,8 @@ class Job {
   // Its machine is gone; the others' connections to it break.
   void lose(NodeId id);
   void worker_dies(NodeId id);
+  // An audit named it: it ends by itself.
+  void worker_computes_wrongly(NodeId id);
   // Nothing goes from it or to it, and nobody is told.
   void cut(NodeId id, bool off) { move(id, off ? -static_cast<int>(id) : 0); }
   // Messages pass only between nodes of one side of the network. All begin on side 0.
@@ -68,7 +70,7 @@ class Job {
   void carry_out(NodeId id, NodeAction& action);
   bool reaches(NodeId from, NodeId to) const;
   void decide(NodeId id, const Succession& next);
-  void end_worker(NodeId id);
+  void end_worker(NodeId id, WorkerExit exit);
   void deliver();
 
   CoordinatorOptions options_;

@@ -73,6 +73,59 @@ TEST(OnNodeLoss, SpareGoesOnByTheParkedNodeAndEndsWithoutOne) {
   job.expect_end(2, "2 nodes are left and 3 are needed; no spare is there");
 }
 
+TEST(BarredNode, RunsNoMoreWorkersAndIsThereAlsoWhereItCoordinates) {
+  for (const NodeId wrong : {1, 3}) {
+    Job job(OnNodeLoss::kShrink, /*min=*/1, /*max=*/4);
+    job.worker_computes_wrongly(wrong);
+    job.pass(3);
+    EXPECT_EQ(job.running(), 3) << wrong;
+    EXPECT_EQ(job.parked(), wrong);
+    EXPECT_EQ(job.leader(), 1u);
+    job.worker_dies(2);
+    job.pass(3);
+    EXPECT_EQ(job.running(), 3) << wrong;
+    EXPECT_EQ(job.parked(), wrong);
+    EXPECT_EQ(job.up(), 4u);
+  }
+}
+
+TEST(BarredNode, ASpareTakesItsPlace) {
+  Job job(OnNodeLoss::kSpare, 1, 3, /*spares=*/1);
+  const NodeId spare = job.parked(), wrong = spare == 2 ? 3 : 2;
+  job.worker_computes_wrongly(wrong);
+  job.pass(2);
+  EXPECT_EQ(job.running(), 3);
+  EXPECT_EQ(job.parked(), wrong);
+}
+
+TEST(BarredNode, OfTwoNodesTheOtherOneGoesOn) {
+  for (const NodeId wrong : {1, 2}) {
+    Job job(OnNodeLoss::kShrink, 1, 2);
+    job.worker_computes_wrongly(wrong);
+    job.pass(5);
+    EXPECT_EQ(job.running(), 1) << wrong;
+    EXPECT_EQ(job.parked(), wrong);
+  }
+}
+
+TEST(BarredNode, WhereTooFewAreLeftTheJobEndsToBeResumed) {
+  Job job(OnNodeLoss::kSpare, 3, 3);
+  job.worker_computes_wrongly(2);
+  job.pass(40);
+  EXPECT_EQ(job.running(), 0);
+  job.expect_end(3, "2 nodes are left and 3 are needed; no spare is there");
+}
+
+TEST(BarredNode, AJobOfOneNodeEnds) {
+  Job job(OnNodeLoss::kShrink, 1, 1);
+  job.worker_computes_wrongly(1);
+  job.pass(3);
+  ASSERT_EQ(job.left().size(), 1u);
+  EXPECT_EQ(job.left().back().exit_status, kExitWrongBits);
+  EXPECT_EQ(job.left().back().reason,
+            "rank 0 exit code 77 (an audit found that it computes wrongly)");
+}
+
 TEST(Folder, AWorkersEndAndALostNodeNeedNotWaitForIt) {
   Job job(OnNodeLoss::kShrink, 1, 5);
   job.folder_hangs(true);

@@ -4,11 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "base/file_system.h"
+#include "base/text.h"
 #include "launcher/host/pipe.h"
 #include "launcher/slurm/job.h"
+#include "tests/support/temp_dir.h"
 
 namespace lockstep::launcher::slurm {
 namespace {
+
+namespace fs = std::filesystem;
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -95,6 +102,32 @@ TEST(BatchScript, SaysWhatKeepsAJobAlive) {
   EXPECT_THAT(out, HasSubstr("functions\n\nlaunch a.toml --x 'it'\\''s'\n"));
   EXPECT_LT(out.find("#SBATCH"), out.find("functions"));
   EXPECT_EQ(batch_script_path("demo"), "logs/demo/demo.sbatch");
+}
+
+// Run by a shell, with a launch that says what it was given and ends with 71.
+TEST(BatchScript, ATaskOfAnArrayTrainsItsRowAndKeepsItsStatus) {
+  const test_support::TempDir folder;
+  BatchScript script = script_of({"--array=0-1"});
+  script.rows = {(folder / "a b").string(), (folder / "c").string()};
+  script.functions = "launch() { echo \"trains $*\"; echo oops >&2; return 71; }";
+  for (const char* row : {"a b", "c"}) ASSERT_TRUE(fs::create_directory(folder / row));
+  const std::string contents = batch_script_text(script);
+  EXPECT_THAT(contents, HasSubstr("#SBATCH --array=0-1\n"));
+  ASSERT_TRUE(publish_file(posix_file_system(), folder / "a b/exit_status", "70\n").ok());
+  const auto task = [&](int number) {
+    const std::string id = text("SLURM_ARRAY_TASK_ID=", number, "\n");
+    return run_program("/bin/bash", {"-c", id + contents}, "", 10'000).value().exit_status;
+  };
+  const auto read = [&](const char* name) {
+    return read_file(posix_file_system(), folder / name).value();
+  };
+  EXPECT_EQ(task(0), 71);
+  EXPECT_EQ(read("a b/exit_status"), "71\n");
+  EXPECT_EQ(read("a b/console.log"),
+            text("trains ", (folder / "a b/config.toml").string(), "\noops\n"));
+  EXPECT_FALSE(fs::exists(folder / "c/exit_status"));
+  EXPECT_EQ(task(1), 71);
+  EXPECT_EQ(read("c/exit_status"), "71\n");
 }
 
 TEST(BatchScript, TheProgramsPathIsOneWordWhateverItHolds) {

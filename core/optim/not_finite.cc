@@ -1,4 +1,4 @@
-#include "core/train/not_finite.h"
+#include "core/optim/not_finite.h"
 
 #include <algorithm>
 

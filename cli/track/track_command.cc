@@ -1,0 +1,62 @@
+#include "cli/track/track_command.h"
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "cli/shared/python_tools.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr const char* kAbout =
+    R"(Follows a run and puts its curves, config, events and state into Weights & Biases or MLflow.
+It reads the run's folder alone: the training neither waits for it nor knows of it.
+
+It ends when the run is done; a run that failed or was stopped is waited for for 5 minutes. Killed,
+or started again later, it goes on in the same run of the tracker (RUN_FOLDER/track/id), with the
+first step that is not there: each step is there once, whatever was killed.
+
+It runs the Python of LOCKSTEP_PYTHON, else python3, with the tracker's client: pip install wandb,
+pip install mlflow. The client's own variables say where to and as whom (WANDB_MODE, WANDB_ENTITY,
+WANDB_API_KEY, MLFLOW_TRACKING_URI, …).
+
+Examples:
+  lockstep track results/a --to wandb --project tiny
+  WANDB_MODE=offline lockstep track results/a --to wandb --once
+  MLFLOW_TRACKING_URI=sqlite:///mlflow.db lockstep track results/a --to mlflow
+)";
+
+}  // namespace
+
+int track_command(int argc, char** argv) {
+  std::string run, tracker, project;
+  bool once = false;
+  CLI::App app{kAbout, "lockstep track"};
+  app.add_option("run", run, "The run's folder; it may begin later")
+      ->required()
+      ->type_name("RUN_FOLDER");
+  app.add_option("--to", tracker, "The tracker")
+      ->required()
+      ->check(CLI::IsMember({"wandb", "mlflow"}));
+  app.add_option("--project", project,
+                 "Project of W&B, experiment of MLflow; without it WANDB_PROJECT or "
+                 "MLFLOW_EXPERIMENT_NAME, else lockstep")
+      ->type_name("NAME");
+  app.add_flag("--once", once, "Exports what is there, and ends");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
+  }
+  std::vector<std::string> arguments{"--to=" + tracker};
+  if (!project.empty()) arguments.push_back("--project=" + project);
+  if (once) arguments.push_back("--once");
+  arguments.insert(arguments.end(), {"--", run});
+  const Error error = become_tool("track", arguments);
+  log_error(error.message);
+  return exit_status(error.code);
+}
+
+}  // namespace lockstep::cli

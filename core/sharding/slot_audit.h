@@ -1,0 +1,54 @@
+// An audit of one step as the ranks carry it out (core/audit/verdict.h): slots of the step's first
+// round are computed again by other ranks, what came of them is compared, and a difference is
+// arbitrated.
+// Thread: the training thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/audit/verdict.h"
+#include "core/comm/communicator.h"
+#include "layout/slot_map.h"
+
+namespace lockstep::core {
+
+// What came of a slot: the bits of its loss, then a digest of each unit's gradient. Empty: this
+// rank computed none.
+using SlotDigests = std::vector<uint64_t>;
+
+struct StepAudit {
+  AuditVerdict verdict;
+  int64_t rounds = 0;      // computed again
+  std::string difference;  // for people: where results differ first; "": they do not
+};
+
+class SlotAudit {
+ public:
+  // `units`: whose gradients have digests, in their order. Borrows the communicator of all ranks.
+  SlotAudit(Communicator& comm, const layout::SlotMap& map, int ranks_of_node,
+            std::vector<std::string> units);
+
+  // `computed`: of this rank's slot of the step's first round. `again` computes a slot; without one
+  // it takes part in what is collective, and gives nothing. Collective. Errors: those of `again`
+  // and of Pending::wait.
+  Result<StepAudit> run(
+      const SlotDigests& computed,
+      const std::function<Result<SlotDigests>(const std::optional<int64_t>&)>& again) const;
+
+ private:
+  int owner_of(int rank, int shift) const { return (rank + world_size() - shift) % world_size(); }
+  int world_size() const { return comm_.world_size(); }
+  Result<std::string> difference(const AuditVerdict& verdict, const SlotDigests& computed,
+                                 const SlotDigests& again) const;
+  std::string compare(int64_t place, const uint64_t* computed, const uint64_t* again) const;
+
+  Communicator& comm_;
+  const layout::SlotMap map_;
+  const std::vector<int> shifts_;
+  const std::vector<std::string> units_;
+};
+
+}  // namespace lockstep::core

@@ -1,0 +1,92 @@
+#include "core/train/run_audit.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/record/suspects.h"
+#include "core/comm/gather_words.h"
+
+namespace lockstep::core {
+namespace {
+
+bool names(const AuditVerdict& verdict, int rank) {
+  return std::binary_search(verdict.wrong.begin(), verdict.wrong.end(), rank);
+}
+
+}  // namespace
+
+bool RunAudit::due(int64_t step) const {
+  const int64_t interval = config_.audit.interval;
+  return interval > 0 && (!audited_ || step % interval == 0);
+}
+
+Result<void> RunAudit::take(int64_t step, const StepAudit& audit, int64_t& audited_step) {
+  audited_ = true;
+  const AuditVerdict& verdict = audit.verdict;
+  if (verdict.same) {
+    audited_step = step;
+    return {};
+  }
+  const std::string found = finding(step, audit);
+  if (config_.audit.action == AuditAction::kWarn) {
+    if (env_.rank() == 0) log_error(found, "; training goes on (audit.action)");
+    return {};
+  }
+  mark_suspects(step, verdict, audited_step);
+  Communicator& all = *env_.membership.communicator;
+  (void)gather_words(all, {0}).ok();  // who has left already had heard from all
+  const bool stops = config_.audit.action == AuditAction::kStop || verdict.wrong.empty();
+  if (stops || names(verdict, env_.rank()))
+    return Error{Code::kWrongBits,
+                 text(found,
+                      "; the update was not made. Keep it out of the next job (sbatch "
+                      "--exclude), and have the device tested")};
+  const auto ended = gather_words(all, {0});
+  return Error{Code::kPeerLost, text(found, ended.ok() ? "" : "; it has ended")};
+}
+
+// "rank 2 on gpu003 and rank 5 on gpu007"
+std::string RunAudit::ranks_text(const std::vector<int>& ranks) const {
+  std::string all;
+  for (const int rank : ranks)
+    all += text(all.empty() ? "" : " and ", "rank ", rank, " on ",
+                env_.membership.hosts[static_cast<size_t>(rank)]);
+  return all;
+}
+
+std::string RunAudit::finding(int64_t step, const StepAudit& audit) const {
+  const AuditVerdict& verdict = audit.verdict;
+  const std::string who =
+      verdict.wrong.empty()
+          ? text(ranks_text(verdict.undecided),
+                 " contradict each other, and no third rank says which of them is right")
+          : text(ranks_text(verdict.wrong),
+                 verdict.wrong.size() == 1 ? " computes wrongly" : " compute wrongly");
+  return text("step ", step, ": an audit found that ", who, ": ", audit.difference);
+}
+
+void RunAudit::mark_suspects(int64_t step, const AuditVerdict& verdict,
+                             int64_t audited_step) const {
+  int witness = 0;
+  while (names(verdict, witness)) ++witness;
+  if (env_.rank() != witness % env_.world_size() || !config_.checkpoint.enable) return;
+  if (audited_step < 0) {
+    log_warning("no audit came before this one: no checkpoint is marked as suspect");
+    return;
+  }
+  checkpoint::Suspects found{audited_step, generation_, step, {}, {}};
+  found.ranks = verdict.wrong.empty() ? verdict.undecided : verdict.wrong;
+  for (const int rank : found.ranks)
+    found.hosts.push_back(env_.membership.hosts[static_cast<size_t>(rank)]);
+  const auto marked =
+      checkpoint::add_suspects(env_.file_system, config_.checkpoint_folder(), found);
+  if (marked.ok())
+    log_warning("what was saved after step ", audited_step, " is suspect (",
+                checkpoint::kSuspectsName, "), and no resume takes it");
+  else
+    log_error("what was saved after step ", audited_step,
+              " is suspect, and cannot be marked so: ", marked.error().message);
+}
+
+}  // namespace lockstep::core
