@@ -270,6 +270,7 @@ const Charts = (() => {
       }));
       const any = curves.some((curve) => curve.x.length > 0);
       this.parts.none.textContent = any ? '' : this.options.none || 'Nothing was logged of this.';
+      this.parts.canvas.style.visibility = any ? 'visible' : 'hidden';
       this.restyle();
     }
 
