@@ -9,8 +9,8 @@ import signal
 from lockstep_run import (EXIT_CONFIG, EXIT_NO_MEMORY, EXIT_RESUME, RUN_TIMEOUT_S, TINY, Test,
                           check, flags, metrics, program, send, state_of, wait_until)
 
-MOST_BYTES = 64 << 30      # of a process: less than the weights of a rank, more than a small run
-TOO_LARGE = 1 << 18
+MOST_BYTES = 16 << 30      # of a process: less than the weights of a rank, more than a small run
+TOO_LARGE = 1 << 16        # its embedding is made, its first block is not
 ROWS = [f"dim={dim},strategy={strategy}" for dim in (TOO_LARGE, 64)
         for strategy in ("ddp", "full_shard")]
 HELD = ROWS[2]
