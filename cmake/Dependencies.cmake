@@ -15,10 +15,15 @@ target_compile_definitions(lockstep_highway INTERFACE HWY_IS_DEBUG_BUILD=0)  # w
 pkg_check_modules(sodium REQUIRED IMPORTED_TARGET libsodium)
 find_package(Boost 1.74 CONFIG REQUIRED)  # Asio, Beast: headers only
 find_path(LOCKSTEP_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
-find_file(LOCKSTEP_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js NO_DEFAULT_PATH
+# The machine's own for whatever target: it runs in a browser.
+find_file(LOCKSTEP_CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js NO_DEFAULT_PATH NO_CMAKE_FIND_ROOT_PATH
   DOC "Chart.js 3, which goes into the program")
-if(NOT LOCKSTEP_CHART_JS)
-  message(FATAL_ERROR "Chart.js is missing: Debian's libjs-chart.js has it; elsewhere give its version 3.9 by "
+set(chart_js "")
+if(LOCKSTEP_CHART_JS)
+  file(STRINGS "${LOCKSTEP_CHART_JS}" chart_js REGEX "Chart\\.js v3\\." LIMIT_COUNT 1)
+endif()
+if(NOT chart_js)
+  message(FATAL_ERROR "Chart.js 3 is missing: Debian's libjs-chart.js has it; elsewhere give it by "
     "-DLOCKSTEP_CHART_JS=…/chart.min.js")
 endif()
 pkg_search_module(hdf5 REQUIRED IMPORTED_TARGET hdf5-serial hdf5)  # Debian's name, everybody's
