@@ -3,7 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -ec
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-PRESET ?= release
+# ARCH=aarch64: for 64-bit Arm, from x86-64.
+PRESET ?= $(or $(ARCH),release)
 JOBS ?= $(shell nproc)
 BUILD := build/$(PRESET)
 # A skipped test is a failure: a check that did not run says nothing. Only those that need a Slurm of
@@ -24,7 +25,7 @@ help:  ## this list
 setup:
 	@tools/setup
 setup-test:
-	@tools/setup --test
+	@tools/setup --test $(if $(filter aarch64,$(PRESET)),--aarch64)
 setup-reference:
 	@tools/setup --test --reference
 
@@ -56,11 +57,11 @@ lint:  ## the house rules; also a unit test
 cuda: setup  ## build/cuda/bin/lockstep-worker, where nvcc and `tools/setup --cuda` are (no GPU needed)
 	@tools/build_cuda
 
-wheel: wheel-programs  ## build/wheel: the programs as a Python wheel (docs/INSTALL.md); WORKERS= leaves older torches out
+wheel: wheel-programs  ## build/wheel: the programs as a Python wheel (docs/INSTALL.md); WORKERS= leaves older torches out, ARCH=aarch64 is for Arm
 	@packaging/wheel/build_wheel.py build/wheel $(WHEEL_PROGRAMS)
 
 # A wheel's programs, and its workers for other versions of torch than this build's.
-WORKERS ?= 2.11
+WORKERS ?= $(if $(ARCH),,2.11)
 WHEEL_PROGRAMS = $(BUILD)/bin/wheel $(WORKERS:%=build/torch-%/bin/wheel)
 wheel-programs: setup-test
 	@$(if $(WORKERS),tools/setup --older)

@@ -26,7 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "packaging/wheel"))
 import build_wheel  # noqa: E402
 from build_wheel import PYTHON_TOOLS, fail  # noqa: E402
-from needs import POLICIES, bundled_libraries, numbers, of_wheel, output_of  # noqa: E402
+from machine import output_of  # noqa: E402
+from needs import POLICIES, bundled_libraries, numbers, of_wheel  # noqa: E402
 from notice import parts  # noqa: E402
 
 MAX_WHEEL_BYTES = 100_000_000  # without workers for CUDA: PyPI's limit

@@ -26,7 +26,8 @@ import sys
 import tempfile
 import zipfile
 
-from needs import bundled_libraries, of_wheel, output_of, policy_of, versions_needed
+from machine import binutil, machine_of, said_by
+from needs import bundled_libraries, of_wheel, policy_of, versions_needed
 from notice import OF_WHEEL, notice
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -46,7 +47,7 @@ def fail(*words):
 def what_they_are(lockstep, *workers):
     """(version, {minor version of LibTorch: worker}), as the programs say. The first worker is of
     the build that lockstep is of."""
-    lines = [output_of(program, "--version").strip() for program in (lockstep, *workers)]
+    lines = [said_by(program, "--version").strip() for program in (lockstep, *workers)]
     facts = [re.fullmatch(r"\S+ (\S+), commit (\S+), LibTorch ((\d+\.\d+)\S*)(?: with CUDA)?", line)
              for line in lines]
     if not all(facts) or len({each.group(1, 2) for each in facts}) > 1 or \
@@ -64,7 +65,7 @@ def portable_copy(program, to, path="$ORIGIN/../lib"):
     if not patchelf:
         fail("there is no patchelf: tools/setup --test fetches it")
     to.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["strip", "-o", to, program], check=True)
+    subprocess.run([binutil("strip", program), "-o", to, program], check=True)
     subprocess.run([patchelf, "--force-rpath", "--set-rpath", path, to], check=True)
 
 
@@ -128,7 +129,7 @@ def build(bin_folders, out, scratch):
         files[name] = scratch / name
         portable_copy(program, files[name])
     versions = versions_needed(files.values())
-    tag = "py3-none-manylinux_%d_%d_x86_64" % policy_of(versions)
+    tag = "py3-none-manylinux_%d_%d_" % policy_of(versions) + machine_of(lockstep)
     text, copyrights = notice(f"Lockstep {version}", libraries, OF_WHEEL)
 
     info = f"{MODULE}-{version}.dist-info"

@@ -1,7 +1,8 @@
 """What programs need of the machine that runs them: libraries, and versions of their symbols."""
 import pathlib
 import re
-import subprocess
+
+from machine import binutil, output_of, places_of_libraries
 
 # Every machine has them: a manylinux tag says which versions (PEP 600).
 OF_SYSTEM = re.compile(r"(ld-linux.*|linux-vdso|"
@@ -23,13 +24,12 @@ POLICIES = {(2, 28): {"GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11), "GCC": (7,), 
 LOADER_FEATURES = {"GLIBC_ABI_DT_RELR": (2, 36)}
 
 
-def output_of(*words):
-    return subprocess.run([str(word) for word in words], check=True, capture_output=True,
-                          text=True).stdout
+def head_of(file):
+    return output_of(binutil("objdump", file), "-p", file)
 
 
 def needed(program):
-    return re.findall(r"^\s+NEEDED\s+(\S+)$", output_of("objdump", "-p", program), re.M)
+    return re.findall(r"^\s+NEEDED\s+(\S+)$", head_of(program), re.M)
 
 
 def of_wheel(name):
@@ -46,7 +46,7 @@ def bundled_libraries(programs, travels):
     """{name: file} of the libraries that must travel with the programs, theirs included."""
     found = {}
     for program in programs:
-        places = dict(re.findall(r"^\s+(\S+) => (/\S+)", output_of("ldd", program), re.M))
+        places = places_of_libraries(program)
         open_names = needed(program)
         while open_names:
             name = open_names.pop()
@@ -64,7 +64,7 @@ def versions_needed(files):
     versions = set()
     for file in files:
         library = ""
-        for line in output_of("objdump", "-p", file).splitlines():
+        for line in head_of(file).splitlines():
             start = re.match(r"\s+required from (\S+):", line)
             entry = re.match(r"\s+0x[0-9a-f]+ 0x[0-9a-f]+ \d+ (\S+)$", line)
             if start:

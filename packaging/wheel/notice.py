@@ -3,7 +3,7 @@ import pathlib
 import re
 import typing
 
-from needs import output_of
+from machine import SYSROOT, output_of
 
 # Packages of tools/setup whose code the build puts into our programs: how, and the licence where
 # Debian's file does not serve (libboost-dev's is that of the packaging, and another one has 2 MB).
@@ -75,7 +75,10 @@ def parts(libraries):
     portable = not any(name.startswith("libzstd.") for name in libraries)
     linked_in = LINKED_IN | (LINKED_IN_IF_PORTABLE if portable else {})
     found = [(name, package_of(file), None) for name, file in sorted(libraries.items())]
-    found += [(how, Package(name), licence) for name, (how, licence) in sorted(linked_in.items())]
+    arm = SYSROOT in {package.root for _, package, _ in found}
+    home = SYSROOT if arm else pathlib.Path("/")
+    found += [(how, Package(name, home), licence)
+              for name, (how, licence) in sorted(linked_in.items())]
     rows, copyrights = [], {}
     for how, package, licence in found:
         if not licence:
