@@ -168,12 +168,13 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
   return {};
 }
 
-// Its gathers and computing count as the audit's time alone.
+// Its gathers and computing are the audit's time alone, and one span.
 Result<StepAudit> TrainingStep::audit(
     const SlotDigests& computed, const std::function<Result<data::SlotBatch>(int64_t)>& slot_again,
     StepPhases& phases) {
   phases.schedule = schedule_->take_times();
   PhaseTimer timer(system_clock(), phases.audit, trace_, "audit");
+  schedule_->set_trace(nullptr);
   const auto again = [&](const std::optional<int64_t>& slot) -> Result<SlotDigests> {
     std::optional<SlotInput> input;
     if (slot) {
@@ -187,6 +188,7 @@ Result<StepAudit> TrainingStep::audit(
   };
   auto done = audit_->run(computed, again);
   schedule_->take_times();
+  schedule_->set_trace(trace_);
   return done;
 }
 

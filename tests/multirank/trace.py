@@ -6,12 +6,14 @@ from lockstep_run import SMALL, Test, check, curve, check_same
 STEPS = 6
 KEYS = SMALL | {"training.steps": STEPS, "checkpoint.interval": 3, "validation.freq": 3,
                 "validation.slots": 2}
-TRACED = KEYS | {"profiling.enable_profiling": "true", "profiling.profile_freq": 1}
+TRACED = KEYS | {"profiling.enable_profiling": "true", "profiling.profile_freq": 1,
+                 "audit.interval": 3}
+AUDITED = (1, 3, 6)
 # Categories of spans, and their names in metrics.json.
 PHASES = {"data wait": "data_wait", "gather": "gather_wait", "forward": "forward",
           "backward": "backward", "exchange": "exchange_wait", "share losses": "share_wait",
           "fold": "fold_and_norm", "checkpoint stall": "checkpoint_stall", "update": "update",
-          "validation": "validation", "checkpoint begin": "checkpoint_begin"}
+          "audit": "audit", "validation": "validation", "checkpoint begin": "checkpoint_begin"}
 UNITS = 4  # embedding, two blocks, head
 EXACT_US = 0.01  # timestamps are whole nanoseconds
 
@@ -60,6 +62,7 @@ def traced(test, world_size):
             found = spans(folder, step, rank)
             check_nesting(found)
             check_phases(found, world_size)
+            check(sum(span["cat"] == "audit" for span in found) == (step in AUDITED), step, found)
             for span in found:
                 if rank == 0 and span["cat"] in sums:
                     sums[span["cat"]] += span["dur"] * 1e-6
