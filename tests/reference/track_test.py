@@ -215,6 +215,7 @@ with Test("track") as test:
                          "MLFLOW_TRACKING_URI": f"sqlite:///{test.folder}/mlflow.db",
                          "GIT_PYTHON_REFRESH": "quiet"}
     mlflow.set_tracking_uri(test.environment["MLFLOW_TRACKING_URI"])
+    mlflow.MlflowClient()  # makes the database: two clients that begin at once disturb each other
     killed = None
     with test.case("a run killed twice, exporters killed once"):
         killed = killed_twice(test)
