@@ -109,6 +109,23 @@ Result<double> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_
   exchange_ = std::make_shared<const layout::ExchangePlan>(
       layout::ExchangePlan::create(strategy_, round, rank_));
   LOCKSTEP_CHECK(slot.has_value() == exchange_->slot.has_value(), "round ", round);
+  return train_round(slot, [&](const RoundItem& item) { return exchange(item, digests); });
+}
+
+Result<double> Schedule::audit_slot(const std::optional<SlotInput>& slot,
+                                    std::vector<uint64_t>& digests) {
+  return train_round(slot, [&](const RoundItem& item) -> Result<void> {
+    if (!slot) return {};
+    for (const int u : item.start) {
+      digests.push_back(unit(u).grads.digest());
+      unit(u).grads.discard();
+    }
+    return {};
+  });
+}
+
+Result<double> Schedule::train_round(const std::optional<SlotInput>& slot,
+                                     const std::function<Result<void>(const RoundItem&)>& leave) {
   Flow flow;
   for (const RoundItem& item : training_.items) {
     LOCKSTEP_RETURN_IF_ERROR(enter(item));
@@ -117,24 +134,7 @@ Result<double> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_
     if (item.pass == Pass::kLoss) LOCKSTEP_RETURN_IF_ERROR(finish_exchanges());
     if (slot) compute(item, *slot, /*train=*/true, flow);
     release(item);
-    LOCKSTEP_RETURN_IF_ERROR(exchange(item, digests));
-  }
-  return flow.loss;
-}
-
-Result<double> Schedule::audit_slot(const std::optional<SlotInput>& slot,
-                                    std::vector<uint64_t>& digests) {
-  Flow flow;
-  for (const RoundItem& item : training_.items) {
-    LOCKSTEP_RETURN_IF_ERROR(enter(item));
-    if (item.pass == Pass::kLoss) LOCKSTEP_RETURN_IF_ERROR(finish_exchanges());
-    if (slot) compute(item, *slot, /*train=*/true, flow);
-    release(item);
-    if (!slot) continue;
-    for (const int u : item.start) {
-      digests.push_back(unit(u).grads.digest());
-      unit(u).grads.discard();
-    }
+    LOCKSTEP_RETURN_IF_ERROR(leave(item));
   }
   return flow.loss;
 }

@@ -7,6 +7,7 @@
 // Borrows units, stages and clock. Thread: the training thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -68,6 +69,9 @@ class Schedule {
   void compute(const layout::RoundItem& item, const SlotInput& slot, bool train, Flow& flow);
   void release(const layout::RoundItem& item);
   Result<void> exchange(const layout::RoundItem& item, std::vector<uint64_t>* digests);
+  // `leave`: what becomes of an item's gradients.
+  Result<double> train_round(const std::optional<SlotInput>& slot,
+                             const std::function<Result<void>(const layout::RoundItem&)>& leave);
   Result<void> finish_exchanges();
 
   std::vector<Unit*> units_;                   // as they are gathered
