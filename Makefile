@@ -57,16 +57,18 @@ lint:  ## the house rules; also a unit test
 cuda: setup  ## build/cuda/bin/lockstep-worker, where nvcc and `tools/setup --cuda` are (no GPU needed)
 	@tools/build_cuda
 
-wheel: wheel-programs  ## build/wheel: the programs as a Python wheel (docs/INSTALL.md); WORKERS= leaves older torches out, ARCH=aarch64 is for Arm
+wheel: wheel-programs  ## build/wheel: the programs as a Python wheel (docs/INSTALL.md); WORKERS= leaves older torches out, CUDA=1 adds a worker for GPUs, ARCH=aarch64 is for Arm
 	@packaging/wheel/build_wheel.py build/wheel $(WHEEL_PROGRAMS)
 
 # A wheel's programs, and its workers for other versions of torch than this build's.
 WORKERS ?= $(if $(ARCH),,2.11)
-WHEEL_PROGRAMS = $(BUILD)/bin/wheel $(WORKERS:%=build/torch-%/bin/wheel)
+CUDA ?=
+WHEEL_PROGRAMS = $(BUILD)/bin/wheel $(WORKERS:%=build/torch-%/bin/wheel) $(if $(CUDA),build/cuda/bin/wheel)
 wheel-programs: setup-test
 	@$(if $(WORKERS),tools/setup --older)
 	@$(call RUN_BUILD,--target wheel_programs)
-	@for minor in $(WORKERS); do $(MAKE) --no-print-directory wheel-programs PRESET=torch-$$minor WORKERS=; done
+	@for minor in $(WORKERS); do $(MAKE) --no-print-directory wheel-programs PRESET=torch-$$minor WORKERS= CUDA=; done
+	@$(if $(CUDA),tools/build_cuda)
 
 bundle: setup-test  ## build/bundle: a folder for nodes without internet (WITH="config.toml tokenizer tokens")
 	@$(call RUN_BUILD,--target lockstep lockstep-worker)

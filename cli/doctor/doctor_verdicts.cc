@@ -46,7 +46,8 @@ std::optional<Verdict> judge_build(const DeviceFacts& d, const ComputeFacts& c, 
   constexpr const char* kWhat = "devices";
   if (c.error.empty() && !c.cuda_build)
     return warn(kWhat, found + "; this build computes on the CPU",
-                "build with -DLOCKSTEP_CUDA=ON (docs/CUDA.md)");
+                "take a torch with CUDA and a worker for it (docs/INSTALL.md), or build one "
+                "(docs/CUDA.md)");
   if (c.cuda_devices >= gpus) return std::nullopt;
   const std::string driver = d.gpus.empty() ? "" : d.gpus.front().driver;
   const int64_t major = parse_number(driver.substr(0, driver.find('.'))).value_or(kOldestDriver);

@@ -28,6 +28,12 @@ Result<std::filesystem::path> worker_program() {
   return worker;
 }
 
+Result<std::filesystem::path> worker_of_gpu_nodes() {
+  const char* const for_gpus = std::getenv("LOCKSTEP_GPU_WORKER");
+  if (for_gpus != nullptr) return std::filesystem::path(for_gpus);
+  return worker_program();
+}
+
 Result<void> require_gpu_worker(const std::filesystem::path& worker) {
   const auto said = launcher::run_program(worker, {"--version"}, "", kVersionTimeoutMs);
   if (!said) return Error{Code::kConfig, said.error().message};

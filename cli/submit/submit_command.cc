@@ -60,7 +60,7 @@ std::string as_job_name(std::string name) {
 }
 
 Result<void> check_gpus() {
-  LOCKSTEP_TRY(const auto worker, worker_program());
+  LOCKSTEP_TRY(const auto worker, worker_of_gpu_nodes());
   return require_gpu_worker(worker);
 }
 

@@ -127,9 +127,25 @@ std::string nonce_of(uint64_t a, uint64_t b, uint64_t c) {
   return digits.substr(digits.size() - kDigits);
 }
 
+namespace {
+
+// A build says it; a wheel has both kinds of workers, and its script says which one it chose.
+bool workers_use_gpus([[maybe_unused]] const Environment& environment) {
+#ifdef LOCKSTEP_CUDA
+  return true;
+#else
+  const auto chosen = environment.find("LOCKSTEP_WORKER");
+  const auto for_gpus = environment.find("LOCKSTEP_GPU_WORKER");
+  return chosen != environment.end() && for_gpus != environment.end() &&
+         chosen->second == for_gpus->second;
+#endif
+}
+
+}  // namespace
+
 int64_t default_worker_count(const Environment& environment,
                              const std::filesystem::path& gpu_folder) {
-#ifdef LOCKSTEP_CUDA
+  if (!workers_use_gpus(environment)) return 1;
   if (const auto visible = environment.find("CUDA_VISIBLE_DEVICES"); visible != environment.end()) {
     if (visible->second.empty() || visible->second == "-1") return 1;
     return static_cast<int64_t>(split(visible->second, ',').size());
@@ -137,10 +153,6 @@ int64_t default_worker_count(const Environment& environment,
   std::error_code error;
   const auto entries = std::filesystem::directory_iterator(gpu_folder, error);
   return error ? 1 : std::max<int64_t>(1, std::distance(begin(entries), end(entries)));
-#else
-  (void)environment, (void)gpu_folder;
-  return 1;
-#endif
 }
 
 }  // namespace lockstep::launcher

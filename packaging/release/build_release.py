@@ -26,8 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "packaging/wheel"))
 import build_wheel  # noqa: E402
 from build_wheel import PYTHON_TOOLS, fail  # noqa: E402
-from machine import output_of  # noqa: E402
-from needs import POLICIES, bundled_libraries, numbers, of_wheel  # noqa: E402
+from machine import NAMES, binutil, output_of, said_by  # noqa: E402
+from needs import POLICIES, bundled_libraries, head_of, numbers, of_wheel  # noqa: E402
 from notice import parts  # noqa: E402
 
 MAX_WHEEL_BYTES = 100_000_000  # without workers for CUDA: PyPI's limit
@@ -64,7 +64,9 @@ def changes_of(changelog, version):
 # ---- is the wheel what its name says? ------------------------------------------------------------
 def symbol_faults(files, tag):
     """What the files need of the system that manylinux_2_N does not allow, as objdump tells."""
-    level = numbers(re.fullmatch(r"manylinux_(\d+_\d+)_x86_64", tag).group(1).replace("_", "."))
+    machines = "|".join(NAMES.values())
+    named = re.fullmatch(rf"manylinux_(\d+_\d+)_({machines})", tag)
+    level = numbers(named.group(1).replace("_", "."))
     allowed = {"GLIBC": level}
     for policy, newest in POLICIES.items():
         if policy <= level:
@@ -72,7 +74,7 @@ def symbol_faults(files, tag):
     faults = set()
     for file in files:
         undefined = re.findall(r"\*UND\*.*?\b(GLIBC|GLIBCXX|CXXABI|GCC)_([\d.]+)",
-                               output_of("objdump", "-T", file))
+                               output_of(binutil("objdump", file), "-T", file))
         faults |= {f"{pathlib.Path(file).name}: {name}_{version}" for name, version in undefined
                    if numbers(version) > allowed[name]}
     return sorted(faults)
@@ -151,6 +153,13 @@ def programs_of(bin_folders):
     return [bin_folders[0] / "lockstep", *(each / "lockstep-worker" for each in bin_folders)]
 
 
+def libtorch_of(worker):
+    """The folder with the LibTorch that it is linked with, in its DT_RPATH."""
+    path = re.search(r"^\s+R(?:UN)?PATH\s+(\S+)$", head_of(worker), re.M).group(1)
+    return next(folder for folder in map(pathlib.Path, path.split(":"))
+                if (folder / "libtorch_cpu.so").exists())
+
+
 def make(bin_folders, out, changes):
     """Everything in OUT, from programs that may be released with these changes."""
     partial = out.with_name(out.name + ".partial")
@@ -159,10 +168,9 @@ def make(bin_folders, out, changes):
         build_wheel.build(bin_folders, partial, pathlib.Path(scratch))
     [wheel] = partial.glob("*.whl")
     programs = programs_of(bin_folders)
-    [libtorch] = re.findall(r"libtorch_cpu\.so => (\S+)", output_of("ldd", programs[1]))
-    said = check_wheel(wheel, pathlib.Path(libtorch).parent)
+    said = check_wheel(wheel, libtorch_of(programs[1]))
     version, workers = build_wheel.what_they_are(*programs)
-    bill = sbom(version, workers, bundled_libraries(programs, of_wheel))
+    bill = sbom(version, build_wheel.minors_of(workers), bundled_libraries(programs, of_wheel))
     name = f"{build_wheel.MODULE}-{version}.cdx.json"
     (partial / name).write_text(json.dumps(bill, indent=1) + "\n")
     (partial / "NOTICE").write_text(notice_of(wheel))
@@ -183,7 +191,7 @@ def main(arguments):
     version = project_version()
     changes = changes_of((ROOT / CHANGELOG).read_text(), version)
     for program in programs_of(bin_folders):
-        check_programs(output_of(program, "--version"), version)
+        check_programs(said_by(program, "--version"), version)
     if output_of("git", "-C", ROOT, "status", "--porcelain"):
         fail("files differ from the commit: a release is built from a clean commit")
     make(bin_folders, out, changes)

@@ -3,11 +3,12 @@
 
 OUT: where a wheel of the same name is replaced. BIN: a folder with lockstep and lockstep-worker, as
 the target wheel_programs makes it; from each other one, of the same commit, comes a worker that is
-linked with another LibTorch. In the wheel:
+linked with another LibTorch, or with CUDA. In the wheel:
 
   lockstep_trainer/__init__.py                finds torch, then becomes bin/lockstep
   lockstep_trainer/bin/lockstep               stripped
-  lockstep_trainer/torch-2.N/lockstep-worker  stripped; linked with LibTorch 2.N, which is not here
+  lockstep_trainer/torch-2.N/lockstep-worker  stripped; linked with LibTorch 2.N, which is not here;
+                                              torch-2.N-cuda: with CUDA, not here either
   lockstep_trainer/lib/                       Debian's libraries that they need, unchanged
   lockstep_trainer/share/                     examples, sbatch_files, tools
 
@@ -45,18 +46,29 @@ def fail(*words):
 
 
 def what_they_are(lockstep, *workers):
-    """(version, {minor version of LibTorch: worker}), as the programs say. The first worker is of
-    the build that lockstep is of."""
+    """(version, {LibTorch: worker}), as the programs say; LibTorch: its minor version, with "-cuda"
+    behind it where the worker computes on GPUs. The first worker is of the build that lockstep is
+    of."""
     lines = [said_by(program, "--version").strip() for program in (lockstep, *workers)]
-    facts = [re.fullmatch(r"\S+ (\S+), commit (\S+), LibTorch ((\d+\.\d+)\S*)(?: with CUDA)?", line)
+    facts = [re.fullmatch(r"\S+ (\S+), commit (\S+), LibTorch ((\d+\.\d+)\S*)( with CUDA)?", line)
              for line in lines]
     if not all(facts) or len({each.group(1, 2) for each in facts}) > 1 or \
-            facts[0].group(3) != facts[1].group(3):
+            facts[0].group(3, 5) != facts[1].group(3, 5):
         fail("not of one build with LibTorch:", *lines)
-    found = {each.group(4): worker for each, worker in zip(facts[1:], workers)}
+    found = {each.group(4) + ("-cuda" if each.group(5) else ""): worker
+             for each, worker in zip(facts[1:], workers)}
     if len(found) < len(workers):
         fail("two workers are for one version of LibTorch:", *lines[1:])
     return facts[0].group(1), found
+
+
+def minors_of(workers):
+    """The minor versions of LibTorch that there is a worker for; each has one for the CPU."""
+    minors = [name for name in workers if not name.endswith("-cuda")]
+    alone = [name for name in workers if name.removesuffix("-cuda") not in minors]
+    if alone:
+        fail("no worker for the CPU beside", *alone)
+    return minors
 
 
 def portable_copy(program, to, path="$ORIGIN/../lib"):
@@ -135,7 +147,8 @@ def build(bin_folders, out, scratch):
     info = f"{MODULE}-{version}.dist-info"
     licences = {"LICENSE": (ROOT / "LICENSE").read_text(), "NOTICE": text,
                 **{f"debian/{package}": words for package, words in copyrights.items()}}
-    about = {"METADATA": metadata(version, workers, licences), "entry_points.txt": ENTRY_POINTS,
+    about = {"METADATA": metadata(version, minors_of(workers), licences),
+             "entry_points.txt": ENTRY_POINTS,
              "WHEEL": f"Wheel-Version: 1.0\nGenerator: lockstep build_wheel\n"
                       f"Root-Is-Purelib: false\nTag: {tag}\n",
              **{f"licenses/{path}": words for path, words in licences.items()}}

@@ -189,6 +189,66 @@ def linkage(test, wheel, installed):
                 check(ours or of_torch or needs.OF_SYSTEM.match(name), file.name, line)
 
 
+def of_cuda(test, minor):
+    """What a wheel does with a worker for GPUs, as far as a machine without one can tell."""
+    with test.case("a worker with CUDA stands beside the one for the CPU"):
+        lines = {name: f"{name} 0.1.0, commit 1, LibTorch {minor}.0{more}\n" for name, more in
+                 (("lockstep", ""), ("cpu", ""), ("cuda", " with CUDA"))}
+        said_by, build_wheel.said_by = build_wheel.said_by, lambda program, _: lines[program]
+        try:
+            _, found = build_wheel.what_they_are("lockstep", "cpu", "cuda")
+            twice = refusal(build_wheel.what_they_are, "lockstep", "cpu", "cuda", "cuda")
+            mixed = refusal(build_wheel.what_they_are, "lockstep", "cuda")
+        finally:
+            build_wheel.said_by = said_by
+        check(found == {minor: "cpu", f"{minor}-cuda": "cuda"}, found)
+        check(build_wheel.minors_of(found) == [minor], found)
+        check("no worker for the CPU beside 2.11-cuda" in
+              refusal(build_wheel.minors_of, {minor: "cpu", "2.11-cuda": "cuda"}))
+        check("two workers are for one version" in twice, twice)
+        check("not of one build" in mixed, mixed)
+
+
+def chooses_cuda(test, installed, minor):
+    """By the driver, the torch and CUDA_VISIBLE_DEVICES."""
+    driver, cuda = test.folder / "driver", installed.package / f"torch-{minor}-cuda/lockstep-worker"
+    cuda.parent.mkdir()
+    cuda.write_text("a worker\n")
+    code = (f"import lockstep_trainer as l, os; l.DRIVER = '{driver}'\n"
+            "e = l.program_environment(dict(os.environ), '', '')\n"
+            "print({name: e[name] for name in sorted(e) if 'WORKER' in name})")
+
+    def chosen(**variables):
+        return run(installed.python, "-c", code, environment=installed.environment | variables)
+
+    cpu = installed.package / f"torch-{minor}/lockstep-worker"
+    with test.case("a torch without CUDA: the worker for the CPU, whatever the driver"):
+        installed.put_torch(f"{minor}.0+cpu")
+        driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.1  Mon\n")
+        check(chosen() == f"{{'LOCKSTEP_WORKER': '{cpu}'}}\n", chosen())
+    with test.case("a torch with CUDA: the worker for GPUs where NVIDIA's driver is"):
+        (installed.site / "torch/lib/libtorch_cuda.so").write_text("not a library")
+        both = "{{'LOCKSTEP_GPU_WORKER': '" + str(cuda) + "', 'LOCKSTEP_WORKER': '{}'}}\n"
+        for line in ("UNIX x86_64 Kernel Module  580.95.05  Tue",
+                     "UNIX Open Kernel Module for x86_64  610.3  Release Build"):
+            driver.write_text(f"NVRM version: NVIDIA {line}\nGCC version:  gcc version 12.2.0\n")
+            check(chosen() == both.format(cuda), chosen())
+        for hidden in ("", "-1"):
+            check(chosen(CUDA_VISIBLE_DEVICES=hidden) == both.format(cpu), hidden)
+        driver.unlink()
+        check(chosen() == both.format(cpu), chosen())
+    with test.case("a driver too old for CUDA 13"):
+        driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue\n")
+        said = chosen()
+        check("driver here is 550.54.15, and CUDA 13 needs 580 or newer" in said, said)
+        check(chosen(CUDA_VISIBLE_DEVICES="") == both.format(cpu), "for the CPU")
+        compat = test.folder / "compat"
+        compat.mkdir()
+        (compat / "libcuda.so.1").write_text("")
+        check(chosen(LD_LIBRARY_PATH=str(compat)) == both.format(cuda), "with cuda-compat")
+    shutil.rmtree(cuda.parent)
+
+
 def field(number, value):
     """Of a protocol buffer."""
     if isinstance(value, float):
@@ -307,5 +367,7 @@ with Test("wheel") as test:
         contents(test, wheel)
         linkage(test, wheel, installed)
         tokens_of(test, installed)
+        of_cuda(test, minors[0])
         without_torch(test, installed, minors)
         with_torch(test, installed, minors)
+        chooses_cuda(test, installed, minors[0])

@@ -4,8 +4,9 @@ the worker that was built for it, and becomes the program, so that no Python is 
   LOCKSTEP_TORCH   a folder with torch/ in it, in place of the torch of this Python
   LOCKSTEP_PYTHON  the Python of `lockstep track`, in place of this one
 
-Where no worker can run, the program is told why (LOCKSTEP_NO_WORKER): commands that need a worker
-say that and end, all others work.
+The worker with CUDA is taken where NVIDIA's driver is and CUDA_VISIBLE_DEVICES does not say that
+nothing is visible. Where no worker can run, the program is told why (LOCKSTEP_NO_WORKER): commands
+that need a worker say that and end, all others work.
 """
 import importlib.util
 import os
@@ -17,16 +18,21 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 CPUINFO = "/proc/cpuinfo"
+DRIVER = "/proc/driver/nvidia/version"
+OLDEST_DRIVER = 580  # that runs CUDA 13
 
 
 class NoWorker(Exception):
     """Its text is what the person is told."""
 
 
-def workers():
-    """{minor version of torch: the worker that is linked with it}, the newest last"""
-    found = {path.parent.name.split("-")[1]: path for path in HERE.glob("torch-*/lockstep-worker")}
-    return dict(sorted(found.items(), key=lambda each: [int(n) for n in each[0].split(".")]))
+def workers(end=""):
+    """{minor version of torch: the worker that is linked with it}, the newest last; `end`: "-cuda"
+    for those that compute on GPUs"""
+    found = [(re.fullmatch(rf"torch-(\d+\.\d+){end}", path.parent.name), path)
+             for path in HERE.glob("torch-*/lockstep-worker")]
+    return dict(sorted(((name.group(1), path) for name, path in found if name),
+                       key=lambda each: [int(n) for n in each[0].split(".")]))
 
 
 def what_fits():
@@ -72,11 +78,37 @@ def torch_version(folder):
 
 def chosen_worker(folder):
     version = torch_version(folder)
-    worker = workers().get(".".join(version.split(".")[:2]))
+    worker = workers().get(minor_of(version))
     if not worker:
         raise NoWorker(f"no worker of lockstep's wheel fits torch {version} in {folder}; "
                        f"{what_fits()}")
     return worker
+
+
+def minor_of(version):
+    return ".".join(version.split(".")[:2])
+
+
+def cuda_worker(folder):
+    """That for GPUs, if this torch has CUDA and the wheel a worker for it."""
+    if (folder / "torch/lib/libtorch_cuda.so").exists():
+        return workers("-cuda").get(minor_of(torch_version(folder)))
+    return None
+
+
+def gpus_wanted(environment):
+    """Whether NVIDIA's driver is here and may be used; one that is too old is an error."""
+    if environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1") or not os.path.exists(DRIVER):
+        return False
+    found = re.search(r"Kernel Module.*?\s((\d+)\.\d\S*)", pathlib.Path(DRIVER).read_text())
+    # NVIDIA's cuda-compat runs a newer CUDA on an older driver.
+    compat = any(os.path.exists(f"{path}/libcuda.so.1")
+                 for path in environment.get("LD_LIBRARY_PATH", "").split(":") if path)
+    if found and int(found.group(2)) < OLDEST_DRIVER and not compat:
+        raise NoWorker(f"NVIDIA's driver here is {found.group(1)}, and CUDA 13 needs "
+                       f"{OLDEST_DRIVER} or newer, or NVIDIA's cuda-compat in LD_LIBRARY_PATH; "
+                       "CUDA_VISIBLE_DEVICES= (empty) trains on the CPU")
+    return True
 
 
 def library_path(folder, inherited):
@@ -88,13 +120,18 @@ def library_path(folder, inherited):
 def program_environment(environment, entry, cpuinfo):
     """That of `lockstep`, and of all that it starts."""
     result = {name: value for name, value in environment.items()
-              if name not in ("LOCKSTEP_WORKER", "LOCKSTEP_NO_WORKER")}
+              if name not in ("LOCKSTEP_WORKER", "LOCKSTEP_GPU_WORKER", "LOCKSTEP_NO_WORKER")}
     result["LOCKSTEP_ENTRY"] = entry
     result.setdefault("LOCKSTEP_PYTHON", sys.executable)
     try:
         check_cpu(cpuinfo)
         folder = torch_folder(environment)
         result["LOCKSTEP_WORKER"] = str(chosen_worker(folder))
+        with_cuda = cuda_worker(folder)
+        if with_cuda:
+            result["LOCKSTEP_GPU_WORKER"] = str(with_cuda)
+            if gpus_wanted(environment):
+                result["LOCKSTEP_WORKER"] = str(with_cuda)
         result["LD_LIBRARY_PATH"] = library_path(folder, environment.get("LD_LIBRARY_PATH", ""))
     except NoWorker as reason:
         result["LOCKSTEP_NO_WORKER"] = str(reason)

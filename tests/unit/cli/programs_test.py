@@ -98,6 +98,8 @@ def check_jobs(folder):
     refuses(f"{workers['broken']} --version ended with status 127", *with_gpus, worker="broken")
     refuses("computes on the CPU alone", "submit", "--check-gpus")
     assert ask("submit", "--check-gpus", worker="cuda").returncode == 0
+    # A wheel has both, and chooses by what the node has, which may be a login node.
+    assert ask("submit", "--check-gpus", LOCKSTEP_GPU_WORKER=workers["cuda"]).returncode == 0
     for words, worker in ((with_gpus, "cuda"), (with_gpus[:2], "cpu"),
                           ((*with_gpus, "--environment=e"), "cpu"),
                           ((*with_gpus, "--container-image=i"), "cpu")):
