@@ -12,6 +12,7 @@
 #include "cli/launch/launch_command.h"
 #include "cli/plan/plan_command.h"
 #include "cli/shared/programs.h"
+#include "cli/shared/version.h"
 #include "launcher/host/environment.h"
 
 namespace lockstep::cli {
@@ -59,9 +60,10 @@ Result<NodeNeeds> needs_here(const Options& o, const Config& config, int64_t nod
                              const NodeFacts& facts) {
   LOCKSTEP_TRY(const layout::ModelSpec spec, model_of(config));
   const std::vector<int64_t>& nproc = config.launcher.nproc_per_node;
-  const int64_t here =
-      nproc.empty() ? launcher::default_worker_count(own_environment(), "/proc/driver/nvidia/gpus")
-                    : nproc.front();
+  const int64_t here = nproc.empty()
+                           ? launcher::default_worker_count(
+                                 own_environment(), "/proc/driver/nvidia/gpus", built_for_gpus())
+                           : nproc.front();
   const int64_t world_size = std::max(o.world_size, here * nodes);
   const auto sizes =
       facts.compute.cuda_devices > 0 ? layout::WorkSizes::kGpu : layout::WorkSizes::kCpu;

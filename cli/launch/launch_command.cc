@@ -17,6 +17,7 @@
 #include "cli/serve/run_pages.h"
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/programs.h"
+#include "cli/shared/version.h"
 #include "data/loader/open_dataset.h"
 #include "hf/configured_model.h"
 #include "hf/hf_weights.h"
@@ -135,9 +136,10 @@ std::string ranks_text(const Config& config, const Environment& environment) {
   if (launcher::detect_launcher(environment) != Launcher::kAlone)
     return "one of those that srun or torchrun starts";
   const auto& list = config.launcher.nproc_per_node;
-  const int64_t workers =
-      list.empty() ? launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus")
-                   : list.front();
+  const int64_t workers = list.empty()
+                              ? launcher::default_worker_count(
+                                    environment, "/proc/driver/nvidia/gpus", built_for_gpus())
+                              : list.front();
   return config.launcher.nnodes == "1"
              ? text(workers, " on this machine")
              : text(workers, " on each of ", config.launcher.nnodes, " nodes");
@@ -248,7 +250,8 @@ launcher::control::SupervisorOptions supervisor_options(const Config& config,
                                                         const Environment& environment) {
   launcher::control::SupervisorOptions options;
   options.nproc_per_node = config.launcher.nproc_per_node;
-  options.default_nproc = launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus");
+  options.default_nproc =
+      launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus", built_for_gpus());
   options.shrink = config.launcher.on_worker_loss == OnWorkerLoss::kShrink;
   options.first_generation = next_generation(config);
   options.min_nproc = config.launcher.min_nproc;

@@ -130,22 +130,18 @@ std::string nonce_of(uint64_t a, uint64_t b, uint64_t c) {
 namespace {
 
 // A build says it; a wheel has both kinds of workers, and its script says which one it chose.
-bool workers_use_gpus([[maybe_unused]] const Environment& environment) {
-#ifdef LOCKSTEP_CUDA
-  return true;
-#else
+bool workers_use_gpus(const Environment& environment, bool built_for_gpus) {
   const auto chosen = environment.find("LOCKSTEP_WORKER");
   const auto for_gpus = environment.find("LOCKSTEP_GPU_WORKER");
-  return chosen != environment.end() && for_gpus != environment.end() &&
-         chosen->second == for_gpus->second;
-#endif
+  return built_for_gpus || (chosen != environment.end() && for_gpus != environment.end() &&
+                            chosen->second == for_gpus->second);
 }
 
 }  // namespace
 
 int64_t default_worker_count(const Environment& environment,
-                             const std::filesystem::path& gpu_folder) {
-  if (!workers_use_gpus(environment)) return 1;
+                             const std::filesystem::path& gpu_folder, bool built_for_gpus) {
+  if (!workers_use_gpus(environment, built_for_gpus)) return 1;
   if (const auto visible = environment.find("CUDA_VISIBLE_DEVICES"); visible != environment.end()) {
     if (visible->second.empty() || visible->second == "-1") return 1;
     return static_cast<int64_t>(split(visible->second, ',').size());

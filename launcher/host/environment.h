@@ -32,10 +32,10 @@ Environment worker_variables(Environment inherited, const WorkerOrders& orders, 
 std::string nonce_of(uint64_t a, uint64_t b, uint64_t c);
 
 // Workers of one machine when nobody says how many: its GPUs (CUDA_VISIBLE_DEVICES counts) if
-// workers compute on them (a build with CUDA, or a wheel's LOCKSTEP_WORKER that is its
+// workers compute on them (those of this build, or a wheel's LOCKSTEP_WORKER that is its
 // LOCKSTEP_GPU_WORKER), else 1. `gpu_folder` holds one entry a GPU (Linux:
 // /proc/driver/nvidia/gpus).
 int64_t default_worker_count(const Environment& environment,
-                             const std::filesystem::path& gpu_folder);
+                             const std::filesystem::path& gpu_folder, bool built_for_gpus);
 
 }  // namespace lockstep::launcher

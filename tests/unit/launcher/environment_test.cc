@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
+#include "tests/support/temp_dir.h"
+
 namespace lockstep::launcher {
 namespace {
 
@@ -130,6 +134,25 @@ TEST(Environment, WorkerVariablesPinThreadsAndKeepTheRest) {
   const Environment mine =
       worker_variables({{"GLIBC_TUNABLES", "glibc.malloc.hugetlb=0"}}, orders, 2);
   EXPECT_EQ(mine.at("GLIBC_TUNABLES"), "glibc.malloc.hugetlb=0");
+}
+
+TEST(Environment, AsManyWorkersAsTheGpusThatTheyComputeOn) {
+  const test_support::TempDir gpus;
+  for (const char* name : {"0000:01:00.0", "0000:41:00.0", "0000:81:00.0"})
+    std::filesystem::create_directory(gpus / name);
+  const Environment both{{"LOCKSTEP_WORKER", "/w/gpu"}, {"LOCKSTEP_GPU_WORKER", "/w/gpu"}};
+  EXPECT_EQ(default_worker_count(both, gpus.path(), false), 3);
+  EXPECT_EQ(default_worker_count({}, gpus.path(), true), 3);
+  EXPECT_EQ(default_worker_count(both, gpus / "none", true), 1);
+  Environment some = both;
+  some["CUDA_VISIBLE_DEVICES"] = "0,2";
+  EXPECT_EQ(default_worker_count(some, gpus.path(), true), 2);
+  some["CUDA_VISIBLE_DEVICES"] = "";
+  EXPECT_EQ(default_worker_count(some, gpus.path(), true), 1);
+  EXPECT_EQ(default_worker_count({}, gpus.path(), false), 1);
+  Environment other = both;
+  other["LOCKSTEP_WORKER"] = "/w/cpu";
+  EXPECT_EQ(default_worker_count(other, gpus.path(), false), 1);
 }
 
 }  // namespace
