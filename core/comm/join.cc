@@ -210,7 +210,7 @@ RankFacts own_facts(at::Device device, const std::string& host) {
   RankFacts facts;
   facts.host = host;
   if (!kCpuOnly)
-    facts.build = at::DeviceTypeName(built_device().of_rank(0).type(), /*lower_case=*/true);
+    facts.build = at::DeviceTypeName(built_device().type(), /*lower_case=*/true);
   facts.kind = at::DeviceTypeName(device.type(), /*lower_case=*/true);
   facts.devices = built_device().count();
   facts.uuid = kind.uuid();

@@ -5,7 +5,7 @@
 
 namespace lockstep::core {
 
-// From now on device_of gives `kind` for tensors of `type`, and local_device is it. One a process.
-void add_device(at::DeviceType type, const Device& kind);
+// From now on device_of gives `kind` for its tensors, and local_device is it. One a process.
+void add_device(const Device& kind);
 
 }  // namespace lockstep::core

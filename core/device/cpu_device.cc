@@ -21,6 +21,7 @@ class CpuStream : public Stream {
 
 class CpuDevice : public Device {
  public:
+  at::DeviceType type() const override { return at::kCPU; }
   int count() const override { return 0; }
   at::Device of_rank(int) const override { return at::kCPU; }
   void set_up(at::Device) const override {}

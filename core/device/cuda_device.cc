@@ -40,6 +40,7 @@ class CudaStream : public Stream {
 
 class CudaDevice : public Device {
  public:
+  at::DeviceType type() const override { return at::kCUDA; }
   int count() const override { return c10::cuda::device_count(); }
   at::Device of_rank(int local_rank) const override {
     return {at::kCUDA, static_cast<c10::DeviceIndex>(local_rank % count())};

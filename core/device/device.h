@@ -43,9 +43,12 @@ struct DeviceMemory {
 class Device {
  public:
   virtual ~Device() = default;
+  // Of its tensors; the kind's, whether there is one or not.
+  virtual at::DeviceType type() const = 0;
   // Devices that LibTorch sees; 0 for the CPU (CUDA_VISIBLE_DEVICES="" hides CUDA's).
   virtual int count() const = 0;
-  // The one of a rank: local_rank % count where there are several.
+  // The one of a rank: local_rank % count where there are several. Not for a kind of which none is
+  // seen, but for the CPU.
   virtual at::Device of_rank(int local_rank) const = 0;
   // Once, before the first tensor on it: makes `device` the current one and pins what its
   // arithmetic depends on: deterministic algorithms, no TF32, no sums in bf16. For CUDA the

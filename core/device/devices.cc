@@ -7,8 +7,7 @@
 namespace lockstep::core {
 namespace {
 
-const Device* added = nullptr;  // of added_type
-at::DeviceType added_type = at::kCPU;
+const Device* added = nullptr;
 
 }  // namespace
 
@@ -22,7 +21,7 @@ const Device& built_device() {
 
 const Device& device_of(at::Device device) {
   if (device.is_cpu()) return cpu_device();
-  return device.type() == added_type ? *added : built_device();
+  return added != nullptr && device.type() == added->type() ? *added : built_device();
 }
 
 const Device& local_device() {
@@ -30,9 +29,6 @@ const Device& local_device() {
   return built_device().count() > 0 ? built_device() : cpu_device();
 }
 
-void add_device(at::DeviceType type, const Device& kind) {
-  added_type = type;
-  added = &kind;
-}
+void add_device(const Device& kind) { added = &kind; }
 
 }  // namespace lockstep::core

@@ -55,6 +55,7 @@ class SimStream : public Stream {
 
 class SimDevice : public Device {
  public:
+  at::DeviceType type() const override { return kSim; }
   int count() const override { return SimWorld::here().ranks(); }
   at::Device of_rank(int local_rank) const override {
     return {kSim, static_cast<c10::DeviceIndex>(local_rank % count())};
@@ -132,7 +133,7 @@ const Device& sim_device() {
 void use_sim_device() {
   static const SimGuard guard;
   c10::impl::device_guard_impl_registry[static_cast<size_t>(kSim)].store(&guard);
-  add_device(kSim, sim_device());
+  add_device(sim_device());
 }
 
 SimView::SimView(const at::Tensor& t) {

@@ -241,6 +241,7 @@ def chooses_cuda(test, installed, minor):
         driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue\n")
         said = chosen()
         check("driver here is 550.54.15, and CUDA 13 needs 580 or newer" in said, said)
+        check("'LOCKSTEP_WORKER'" not in said, "a worker is chosen all the same", said)
         check(chosen(CUDA_VISIBLE_DEVICES="") == both.format(cpu), "for the CPU")
         compat = test.folder / "compat"
         compat.mkdir()

@@ -10,6 +10,7 @@ namespace lockstep::core {
 // Copies by `kind` to and from `device`, the current one, in the order of events and streams.
 inline void check_device(const Device& kind, at::Device device) {
   EXPECT_EQ(&device_of(device), &kind);
+  EXPECT_EQ(kind.type(), device.type());
   const int64_t n = 1 << 16;
   const at::Tensor there = kind.host_tensor({n}, at::kLong);
   there.copy_(at::arange(n, at::kLong));

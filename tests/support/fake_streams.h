@@ -95,6 +95,7 @@ class FakeStream : public Stream {
 class FakeStreamDevice : public Device {
  public:
   explicit FakeStreamDevice(FakeStreams& all) : all_(all), current_(all.new_queue()) {}
+  at::DeviceType type() const override { return at::kCPU; }
   int count() const override { return 1; }
   at::Device of_rank(int) const override { return at::kCPU; }
   void set_up(at::Device) const override {}

@@ -126,12 +126,12 @@ def program_environment(environment, entry, cpuinfo):
     try:
         check_cpu(cpuinfo)
         folder = torch_folder(environment)
-        result["LOCKSTEP_WORKER"] = str(chosen_worker(folder))
-        with_cuda = cuda_worker(folder)
-        if with_cuda:
-            result["LOCKSTEP_GPU_WORKER"] = str(with_cuda)
+        worker, for_gpus = chosen_worker(folder), cuda_worker(folder)
+        if for_gpus:
+            result["LOCKSTEP_GPU_WORKER"] = str(for_gpus)
             if gpus_wanted(environment):
-                result["LOCKSTEP_WORKER"] = str(with_cuda)
+                worker = for_gpus
+        result["LOCKSTEP_WORKER"] = str(worker)
         result["LD_LIBRARY_PATH"] = library_path(folder, environment.get("LD_LIBRARY_PATH", ""))
     except NoWorker as reason:
         result["LOCKSTEP_NO_WORKER"] = str(reason)

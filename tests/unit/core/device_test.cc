@@ -9,6 +9,7 @@ TEST(CpuDevice, DoesWhatADeviceDoes) { check_device(device_of(at::kCPU), at::kCP
 
 TEST(CpuDevice, IsTheHost) {
   const Device& cpu = device_of(at::kCPU);
+  EXPECT_EQ(cpu.type(), at::kCPU);
   EXPECT_EQ(cpu.count(), 0);
   EXPECT_EQ(cpu.name(), "");
   EXPECT_FALSE(cpu.memory().has_value());
