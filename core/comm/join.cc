@@ -209,8 +209,7 @@ RankFacts own_facts(at::Device device, const std::string& host) {
   const Device& kind = device_of(device);
   RankFacts facts;
   facts.host = host;
-  if (!kCpuOnly)
-    facts.build = at::DeviceTypeName(built_device().type(), /*lower_case=*/true);
+  if (!kCpuOnly) facts.build = at::DeviceTypeName(built_device().type(), /*lower_case=*/true);
   facts.kind = at::DeviceTypeName(device.type(), /*lower_case=*/true);
   facts.devices = built_device().count();
   facts.uuid = kind.uuid();
