@@ -2,7 +2,8 @@
 # needs lie beside torch/ in nvidia/ (tools/setup --cuda fetches them; a Python environment with torch has
 # them too); what is not there comes from the CUDA toolkit.
 # Requires: cmake/Torch.cmake has set _torch.
-find_program(LOCKSTEP_NVCC NAMES nvcc HINTS "$ENV{CUDA_HOME}/bin" PATHS /usr/local/cuda/bin REQUIRED)
+find_program(LOCKSTEP_NVCC NAMES nvcc HINTS "$ENV{CUDA_HOME}/bin"
+  PATHS /usr/local/cuda/bin "${LOCKSTEP_TORCH}/nvidia/cu13/bin" REQUIRED)
 if(NOT CMAKE_CUDA_COMPILER)
   set(CMAKE_CUDA_COMPILER "${LOCKSTEP_NVCC}")
 endif()

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
+#include "checkpoint/record/suspects.h"
 #include "cli/shared/json_fields.h"
 #include "cli/shared/restart_count.h"
 #include "cli/shared/run_args.h"
@@ -70,6 +71,18 @@ std::string failure_text(const json& event) {
   const int64_t rank = integer_or(event, "rank", -1), step = integer_or(event, "step", -1);
   return text(rank < 0 ? "" : text("rank ", rank, " "), string_or_empty(event, "reason"),
               step < 0 ? "" : text(" at step ", step));
+}
+
+// "step 1200: rank 3 on node7 computes otherwise than most; …"
+std::string audit_text(const checkpoint::Suspects& found) {
+  std::string ranks;
+  for (size_t i = 0; i < found.ranks.size(); ++i)
+    ranks += text(i == 0 ? "" : ", ", "rank ", found.ranks[i],
+                  i < found.hosts.size() ? " on " + found.hosts[i] : "");
+  return text(
+      "step ", found.found_at_step, ": ", ranks,
+      found.ranks.size() == 1 ? " computed otherwise than another rank" : " contradict each other",
+      "; checkpoints after step ", found.after_step, " are suspect, and no resume takes them");
 }
 
 }  // namespace
@@ -137,6 +150,7 @@ Result<RunStatus> RunObserver::look() {
   if (config_) status.planned_steps = config_->training.steps;
   status.transport = transport_;
   add_rank_rates(status);
+  add_audits(status);
   add_checkpoint(status);
   find_suspects(status);
   return status;
@@ -295,18 +309,27 @@ void RunObserver::add_events(RunStatus& status) {
   status.last_failure = last_failure_;
 }
 
+void RunObserver::add_audits(RunStatus& status) const {
+  if (!config_) return;
+  const auto found = checkpoint::read_suspects(file_system_, config_->checkpoint_folder());
+  if (!found) status.notes.push_back(found.error().message);
+  for (const auto& each : found.ok() ? found.value() : decltype(found.value()){})
+    status.audits.push_back(audit_text(each));
+}
+
 void RunObserver::add_checkpoint(RunStatus& status) {
   int64_t committed = -1;
   for (const RankStatus& rank : status.ranks)
     committed = std::max(committed, rank.member.progress.committed_step);
   const bool nobody_says = status.ranks.empty();
-  if ((committed != committed_step_ || nobody_says) && config_) {
+  if ((committed != committed_step_ || status.audits.size() != audits_ || nobody_says) && config_) {
     committed_step_ = committed;
+    audits_ = status.audits.size();
     checkpoint_step_ = -1;
     checkpoint_created_s_.reset();
     const auto entries = checkpoint::list_from_newest(file_system_, config_->checkpoint_folder());
     for (const auto& entry : entries.ok() ? entries.value() : decltype(entries.value()){}) {
-      if (!entry.committed) continue;
+      if (!entry.usable()) continue;
       checkpoint_step_ = entry.step;
       checkpoint_created_s_ = entry.created_s;
       break;

@@ -41,11 +41,12 @@ struct RunStatus {
   int64_t step = -1, planned_steps = -1;
   std::optional<double> loss;
   double tokens_per_s = -1, step_time_s = -1, logged_age_s = -1;
-  int64_t checkpoint_step = -1;  // newest committed on disk
+  int64_t checkpoint_step = -1;  // newest on disk that a resume takes
   double checkpoint_age_s = -1;
-  int64_t restarts = 0;            // starts of workers in this folder after a failure
-  std::string last_failure;        // "rank 1 killed by SIGKILL at step 17"
-  std::vector<std::string> notes;  // what cannot be known from this host
+  int64_t restarts = 0;             // starts of workers in this folder after a failure
+  std::string last_failure;         // "rank 1 killed by SIGKILL at step 17"
+  std::vector<std::string> audits;  // a line for each that found something
+  std::vector<std::string> notes;   // what cannot be known from this host
 
   bool running() const { return state == "running"; }
   bool over() const { return !running() && state != "unknown"; }
@@ -74,6 +75,7 @@ class RunObserver {
   void add_logged_steps(RunStatus& status) const;
   void add_rank_rates(RunStatus& status) const;
   void add_events(RunStatus& status);
+  void add_audits(RunStatus& status) const;
   void add_checkpoint(RunStatus& status);
   bool is_here(const launcher::Membership& membership) const;
   void add_state(RunStatus& status, bool here) const;
@@ -90,6 +92,7 @@ class RunObserver {
   bool asked_to_stop_ = false;  // the newest launch
   std::string last_failure_;
   int64_t committed_step_ = -2, checkpoint_step_ = -1;  // -2: nothing was read yet
+  size_t audits_ = 0;                                   // that had found something by then
   std::optional<int64_t> checkpoint_created_s_;
 };
 

@@ -110,6 +110,7 @@ std::string status_text(const RunStatus& status) {
   out += "\n" + (status.ranks.empty() ? "" : table(status)) + nodes_lines(status) +
          steps_line(status) + state_line(status);
   for (const std::string& suspect : suspects(status)) out += text("suspect: ", suspect, "\n");
+  for (const std::string& audit : status.audits) out += text("audit: ", audit, "\n");
   for (const std::string& note : status.notes) out += text("note: ", note, "\n");
   return out;
 }
@@ -134,6 +135,7 @@ std::string status_json(const RunStatus& status, bool compact) {
                     {"restarts", status.restarts},
                     {"last_failure", status.last_failure},
                     {"suspects", suspects(status)},
+                    {"audits", status.audits},
                     {"notes", status.notes},
                     {"workers", ordered_json::array()},
                     {"nodes", ordered_json::array()}};

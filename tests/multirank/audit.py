@@ -111,6 +111,8 @@ def stopped(test, reference):
         lines = {int(line.split()[0]): line for line in listed.splitlines()}
         check("SUSPECT" in lines[6] and "SUSPECT" not in lines[4] + lines[2], listed)
         check("step 4 " in test.command("checkpoint", "inspect", folder), "not the newest one")
+        status = test.command("status", folder)
+        check("audit: step 8: rank 1 on " in status and "last checkpoint: step 4" in status, status)
     with test.case("the next run goes back to what was audited, and has the reference's curve"):
         ranks = test.ranks(folder, 2, AUDITED | keys)
         ranks.expect(0)

@@ -1,4 +1,4 @@
-// What `lockstep status` finds in a run's folder, whom it suspects, and how it draws.
+// What `lockstep status` finds in a run's folder, and whom it suspects.
 #include "cli/status/run_status.h"
 
 #include <gmock/gmock.h>
@@ -9,6 +9,7 @@
 
 #include "base/environment.h"
 #include "base/text.h"
+#include "checkpoint/record/suspects.h"
 #include "cli/status/status_metrics.h"
 #include "cli/status/status_report.h"
 #include "tests/support/temp_dir.h"
@@ -264,6 +265,27 @@ TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
   EXPECT_THAT(killed.notes, ElementsAre(HasSubstr("the same command again resumes")));
 }
 
+TEST_F(RunObserverTest, WhatAnAuditFoundIsShown) {
+  const auto folder = dir_ / "checkpoints";
+  write("run_args.json",
+        text(R"({"config": {"job": {"dump_folder": ")", dir_.path().string(), "\"}}}"));
+  RunObserver observer(posix_file_system(), system_clock(), dir_.path());
+  EXPECT_THAT(look(observer).audits, testing::IsEmpty());
+  ASSERT_TRUE(posix_file_system().make_directories(folder));
+  ASSERT_TRUE(checkpoint::add_suspects(posix_file_system(), folder, {4, 1, 8, {3}, {"node7"}}));
+  ASSERT_TRUE(
+      checkpoint::add_suspects(posix_file_system(), folder, {8, 2, 12, {0, 1}, {"n1", "n2"}}));
+  const RunStatus status = look(observer);
+  EXPECT_THAT(status.audits,
+              ElementsAre(HasSubstr("step 8: rank 3 on node7 computed otherwise than"),
+                          HasSubstr("step 12: rank 0 on n1, rank 1 on n2 contradict")));
+  EXPECT_THAT(status_text(status), HasSubstr("\naudit: step 8: rank 3 on node7"));
+  EXPECT_EQ(nlohmann::json::parse(status_json(status, true))["audits"].size(), 2);
+  EXPECT_THAT(status_metrics(status), HasSubstr("\nlockstep_audit_findings 2\n"));
+  write("checkpoints/suspect.json", "{]");
+  EXPECT_THAT(look(observer).notes, testing::Contains(HasSubstr("suspect.json: not what")));
+}
+
 // Each launch has its generations; who types the command again restarts nothing.
 TEST_F(RunObserverTest, AStopIsNoFailureAndALaunchIsNoRestart) {
   launcher::Membership membership;
@@ -431,60 +453,6 @@ TEST_F(RunObserverTest, OfSeveralNodesTheyShowWhoIsWhere) {
   const RunStatus taken_over = look(observer);
   EXPECT_EQ(taken_over.state, "unknown");
   EXPECT_THAT(taken_over.notes, ElementsAre(HasSubstr("another one may take over")));
-}
-
-// What a terminal with `rows` rows shows after those bytes: enough of one for LiveText.
-std::vector<std::string> terminal(const std::string& bytes) {
-  std::vector<std::string> screen(1);
-  size_t row = 0;
-  for (size_t i = 0; i < bytes.size();) {
-    if (bytes[i] == '\n') {
-      if (++row == screen.size()) screen.emplace_back();
-      ++i;
-    } else if (bytes[i] == '\x1b') {
-      const size_t end = bytes.find_first_of("hlFKJ", i);
-      const std::string number = bytes.substr(i + 2, end - i - 2);
-      if (bytes[end] == 'F') row -= static_cast<size_t>(std::stoi(number));
-      if (bytes[end] == 'J') screen.resize(row + 1), screen[row].clear();
-      i = end + 1;
-    } else {
-      const size_t end = bytes.find_first_of("\n\x1b", i);
-      const std::string words = bytes.substr(i, end - i);
-      const bool erased = bytes.compare(end, 3, "\x1b[K") == 0;
-      screen[row] = erased ? words : words + screen[row].substr(words.size());
-      i = end;
-    }
-  }
-  return screen;
-}
-
-TEST(LiveText, ReplacesWhatItShowed) {
-  std::ostringstream out;
-  LiveText live(out);
-  live.show("a long first line\nsecond\nthird\n", {24, 80});
-  EXPECT_THAT(terminal(out.str()), ElementsAre("a long first line", "second", "third", ""));
-  live.show("short\nB\n", {24, 80});
-  EXPECT_THAT(terminal(out.str()), ElementsAre("short", "B", ""));
-  EXPECT_THAT(out.str(), testing::Not(HasSubstr("\x1b[2J"))) << "clearing first would flicker";
-}
-
-TEST(LiveText, CutsWhatDoesNotFit) {
-  std::ostringstream out;
-  LiveText live(out);
-  std::string words;
-  for (int i = 0; i < 30; ++i) words += text("line number ", i, "\n");
-  for (int times = 0; times < 2; ++times) live.show(words, {10, 9});
-  EXPECT_THAT(terminal(out.str()),
-              ElementsAre("line num", "line num", "line num", "line num", "line num", "... 22 m",
-                          "line num", "line num", "line num", ""));
-}
-
-TEST(LiveText, WithoutATerminalThereAreNoControlBytes) {
-  std::ostringstream out;
-  LiveText live(out);
-  live.show("a\n", {});
-  live.show("b\n", {});
-  EXPECT_EQ(out.str(), "a\n\nb\n\n");
 }
 
 }  // namespace
