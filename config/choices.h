@@ -15,7 +15,12 @@ inline namespace base {
 enum class ModelFamily { kLlama, kMistral, kQwen2, kQwen3, kGpt2, kLinear };
 enum class InitialWeights { kHf, kRandom };
 enum class OptimizerKind { kAdamW };
-enum class LrDecay { kCosine, kLinear, kNone };
+enum class LrDecay {
+  kCosine,
+  kLinear,
+  kSqrt,  // 1 - sqrt(progress)
+  kNone,
+};
 // What is computed in, and what gradients and gathered parameters travel in.
 enum class FloatType { kFloat32, kBfloat16 };
 enum class Reduction {
@@ -66,7 +71,9 @@ constexpr auto words_for(InitialWeights) {
   return word_list<InitialWeights::kRandom>("hf", "random");
 }
 constexpr auto words_for(OptimizerKind) { return word_list<OptimizerKind::kAdamW>("AdamW"); }
-constexpr auto words_for(LrDecay) { return word_list<LrDecay::kNone>("cosine", "linear", "none"); }
+constexpr auto words_for(LrDecay) {
+  return word_list<LrDecay::kNone>("cosine", "linear", "sqrt", "none");
+}
 constexpr auto words_for(FloatType) {
   return word_list<FloatType::kBfloat16>("float32", "bfloat16");
 }

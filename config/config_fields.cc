@@ -77,6 +77,10 @@ void add_training(std::vector<ConfigField>& table) {
     {AT(optimizer, weight_decay), kMayChange, "decoupled weight decay", at_least(0)},
     {AT(lr_scheduler, warmup_steps), kMayChange, "steps of linear warm-up", at_least(0)},
     {AT(lr_scheduler, decay_type), kMayChange, "shape of the decay", choice()},
+    {AT(lr_scheduler, decay_ratio), kMayChange,
+     "share of total_steps in which the rate decays, at their end, after a stable phase at the peak "
+     "(warm-up, stable, decay); 0: from the warm-up's end on",
+     within(0, 1)},
     {AT(lr_scheduler, min_lr_factor), kMayChange, "last learning rate / peak", within(0, 1)},
     {AT(lr_scheduler, total_steps), kMayChange,
      "steps that the schedule spans; 0: training.steps. Set it to make a run longer later "

@@ -33,6 +33,7 @@ struct OptimizerConfig {
 struct LrSchedulerConfig {
   int64_t warmup_steps = 0;
   LrDecay decay_type = LrDecay::kCosine;
+  double decay_ratio = 0;  // of total_steps; 0: all of them after the warm-up
   double min_lr_factor = 0.1;
   int64_t total_steps = 0;  // 0: training.steps
 };

@@ -3,13 +3,13 @@
 
 #include <cstdint>
 
-#include "config/choices.h"
+#include "config/config_training.h"
 
 namespace lockstep::core {
 
-// Learning rate of step t (1-based): linear warm-up to `peak`, then cosine, linear or constant to
-// min_factor * peak at total_steps.
-double learning_rate(double peak, int64_t warmup_steps, int64_t total_steps, LrDecay decay_type,
-                     double min_factor, int64_t t);
+// Learning rate of step t (1-based): linear warm-up to `peak`, then `peak`, then, in the last
+// decay_ratio * total_steps steps but never before the warm-up's end, down to min_lr_factor * peak at
+// total_steps, where it stays. Requires: total_steps is resolved (not 0).
+double learning_rate(double peak, const LrSchedulerConfig& schedule, int64_t t);
 
 }  // namespace lockstep::core

@@ -152,10 +152,9 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
   record.step = state_.step + 1;
   env_.progress.set_phase(record.step, Phase::kStep);
   const double start = env_.clock.monotonic_s();
-  const Config::LrScheduler& s = config_.lr_scheduler;
-  record.lr = learning_rate(config_.optimizer.lr, s.warmup_steps,
-                            s.total_steps > 0 ? s.total_steps : config_.training.steps,
-                            s.decay_type, s.min_lr_factor, record.step);
+  Config::LrScheduler schedule = config_.lr_scheduler;
+  if (schedule.total_steps == 0) schedule.total_steps = config_.training.steps;
+  record.lr = learning_rate(config_.optimizer.lr, schedule, record.step);
   const WireBytes wire_before = env_.membership.wire_bytes();
   const bool passed_over = is_left_out(state_.skip_list, record.step);
   LOCKSTEP_RETURN_IF_ERROR(passed_over ? pass_over(record) : compute(record));

@@ -1,6 +1,8 @@
 // Folding and the optimizer: the same bits at any cut.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/kernels/adamw_kernels.h"
 #include "core/kernels/add_kernels.h"
 #include "core/optim/learning_rate.h"
@@ -142,12 +144,38 @@ TEST(TileNorm, SumsSquaresOfEachTileInFp64) {
 }
 
 TEST(LearningRate, WarmsUpThenDecaysToTheFloor) {
-  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100, LrDecay::kCosine, 0.1, 5), 0.5);
-  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100, LrDecay::kCosine, 0.1, 10), 1.0);
-  EXPECT_NEAR(learning_rate(1.0, 10, 100, LrDecay::kCosine, 0.1, 55), 0.55, 1e-12);
-  EXPECT_NEAR(learning_rate(1.0, 10, 100, LrDecay::kCosine, 0.1, 100), 0.1, 1e-12);
-  EXPECT_NEAR(learning_rate(1.0, 10, 100, LrDecay::kLinear, 0.0, 55), 0.5, 1e-12);
-  EXPECT_DOUBLE_EQ(learning_rate(1.0, 10, 100, LrDecay::kNone, 0.1, 99), 1.0);
+  LrSchedulerConfig s{.warmup_steps = 10, .min_lr_factor = 0.1, .total_steps = 100};
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, s, 5), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, s, 10), 1.0);
+  EXPECT_NEAR(learning_rate(1.0, s, 55), 0.55, 1e-12);
+  EXPECT_NEAR(learning_rate(1.0, s, 100), 0.1, 1e-12);
+  s.decay_type = LrDecay::kNone;
+  EXPECT_DOUBLE_EQ(learning_rate(1.0, s, 99), 1.0);
+  s.decay_type = LrDecay::kLinear;
+  s.min_lr_factor = 0;
+  EXPECT_NEAR(learning_rate(1.0, s, 55), 0.5, 1e-12);
+}
+
+// Warm-up, stable, decay: 10 steps, 60, 30.
+TEST(LearningRate, IsStableBeforeTheLastShareOfTheSteps) {
+  LrSchedulerConfig s{
+      .warmup_steps = 10, .decay_ratio = 0.3, .min_lr_factor = 0.2, .total_steps = 100};
+  const auto at = [&s](LrDecay decay, int64_t t) {
+    s.decay_type = decay;
+    return learning_rate(2.0, s, t);
+  };
+  for (const LrDecay decay : {LrDecay::kCosine, LrDecay::kLinear, LrDecay::kSqrt}) {
+    EXPECT_DOUBLE_EQ(at(decay, 5), 1.0);
+    for (const int64_t t : {10, 11, 69, 70}) EXPECT_DOUBLE_EQ(at(decay, t), 2.0) << t;
+    for (const int64_t t : {100, 101, 500}) EXPECT_NEAR(at(decay, t), 0.4, 1e-12) << t;
+  }
+  const double a_third = 10.0 / 30.0;
+  EXPECT_NEAR(at(LrDecay::kLinear, 80), 2.0 * (0.2 + 0.8 * (1 - a_third)), 1e-12);
+  EXPECT_NEAR(at(LrDecay::kSqrt, 80), 2.0 * (0.2 + 0.8 * (1 - std::sqrt(a_third))), 1e-12);
+  EXPECT_NEAR(at(LrDecay::kCosine, 80), 2.0 * (0.2 + 0.8 * 0.75), 1e-12);
+  s.decay_ratio = 0.99;  // it would begin within the warm-up
+  EXPECT_DOUBLE_EQ(at(LrDecay::kLinear, 10), 2.0);
+  EXPECT_NEAR(at(LrDecay::kLinear, 55), 2.0 * (0.2 + 0.8 * 0.5), 1e-12);
 }
 
 }  // namespace
