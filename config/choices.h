@@ -15,12 +15,7 @@ inline namespace base {
 enum class ModelFamily { kLlama, kMistral, kQwen2, kQwen3, kGpt2, kLinear };
 enum class InitialWeights { kHf, kRandom };
 enum class OptimizerKind { kAdamW };
-enum class LrDecay {
-  kCosine,
-  kLinear,
-  kSqrt,  // 1 - sqrt(progress)
-  kNone,
-};
+enum class LrDecay { kCosine, kLinear, kSqrt, kNone };
 // What is computed in, and what gradients and gathered parameters travel in.
 enum class FloatType { kFloat32, kBfloat16 };
 enum class Reduction {

@@ -27,6 +27,8 @@ using ConfigMember =
 // May the key change a bit of the loss curve? Then it is part of the run's identity.
 enum class Bits { kSame, kMayChange };
 
+inline constexpr double kMaxConfigCount = 1e15;  // exact as a double, and far from overflow
+
 struct ConfigLimits {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();

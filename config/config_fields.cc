@@ -1,15 +1,6 @@
-#include "config/config.h"
 #include "config/config_field.h"
 
-#include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <nlohmann/json.hpp>
-#include <type_traits>
-#include <utility>
-
-#include "base/json.h"
-#include "base/text.h"
+#include "config/config.h"
 
 namespace lockstep {
 inline namespace base {
@@ -19,9 +10,8 @@ namespace {
 #define AT(section, key) #section, #key, +[](Config & config) { return &config.section.key; }
 
 constexpr Bits kSame = Bits::kSame, kMayChange = Bits::kMayChange;
-constexpr double kMaxCount = 1e15;  // exact as a double, and far from overflow
 
-ConfigLimits at_least(double min) { return {.min = min, .max = kMaxCount}; }
+ConfigLimits at_least(double min) { return {.min = min, .max = kMaxConfigCount}; }
 ConfigLimits within(double min, double max) { return {.min = min, .max = max}; }
 ConfigLimits above(double min) { return {.min = min, .above_min = true}; }
 ConfigLimits seconds() { return {.min = 0, .max = 1e9, .above_min = true}; }
@@ -78,8 +68,7 @@ void add_training(std::vector<ConfigField>& table) {
     {AT(lr_scheduler, warmup_steps), kMayChange, "steps of linear warm-up", at_least(0)},
     {AT(lr_scheduler, decay_type), kMayChange, "shape of the decay", choice()},
     {AT(lr_scheduler, decay_ratio), kMayChange,
-     "share of total_steps in which the rate decays, at their end, after a stable phase at the peak "
-     "(warm-up, stable, decay); 0: from the warm-up's end on",
+     "share of total_steps, at their end, in which the rate decays; 0: after the warm-up",
      within(0, 1)},
     {AT(lr_scheduler, min_lr_factor), kMayChange, "last learning rate / peak", within(0, 1)},
     {AT(lr_scheduler, total_steps), kMayChange,
@@ -282,46 +271,6 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
 
 #undef AT
 
-std::string number_text(double value) {
-  char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  return std::string(buffer, end);
-}
-
-std::string join(const std::vector<std::string>& words, const char* between) {
-  std::string out;
-  for (size_t i = 0; i < words.size(); ++i) out += (i == 0 ? "" : between) + words[i];
-  return out;
-}
-
-// The table is written for mutable configs; reading through it does not write.
-template <typename Visitor>
-auto visit_value(const Config& config, const ConfigField& field, Visitor visitor) {
-  return std::visit(
-      [&](auto member) { return visitor(std::as_const(*member(const_cast<Config&>(config)))); },
-      field.member);
-}
-
-std::string quoted_if_empty(const std::string& word) { return word.empty() ? "\"\"" : word; }
-
-// Keys that say nothing in a run that starts from its own seed.
-bool is_initial_load(const ConfigField& field) {
-  const std::string_view key = field.key;
-  return key.starts_with("initial_load") || key == "exclude_from_loading";
-}
-
-// Neutral, but a rank that has another value would wait for what the others do not do.
-bool is_common(const ConfigField& field) {
-  static const std::vector<std::string> names{
-      "training.steps",          "checkpoint.enable",    "checkpoint.folder",
-      "checkpoint.interval",     "checkpoint.codec",     "checkpoint.ephemeral_interval",
-      "checkpoint.when_busy",    "checkpoint.buddy",     "checkpoint.memory_interval",
-      "checkpoint.max_failures", "checkpoint.strict_identity"};
-  const std::string_view section = field.section;
-  return section == "parallelism" || section == "validation" || section == "audit" ||
-         std::find(names.begin(), names.end(), field.name()) != names.end();
-}
-
 // clang-format on
 
 }  // namespace
@@ -376,126 +325,6 @@ const ConfigField* find_config_field(std::string_view section, std::string_view 
   for (const ConfigField& field : config_fields())
     if (section == field.section && key == field.key) return &field;
   return nullptr;
-}
-
-std::vector<std::string> words_of(const ConfigField& field) {
-  return visit_value(Config{}, field, [](const auto& value) {
-    using T = std::decay_t<decltype(value)>;
-    std::vector<std::string> words;
-    if constexpr (Choice<T>) words.assign(kWords<T>.begin(), kWords<T>.end());
-    return words;
-  });
-}
-
-const char* type_name(const ConfigField& field) {
-  return visit_value(Config{}, field, [](const auto& value) {
-    using T = std::decay_t<decltype(value)>;
-    if constexpr (std::is_same_v<T, bool>)
-      return "boolean";
-    else if constexpr (std::is_same_v<T, int64_t>)
-      return "integer";
-    else if constexpr (std::is_same_v<T, double>)
-      return "number";
-    else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
-      return "list of integers";
-    else if constexpr (std::is_same_v<T, std::vector<std::string>>)
-      return "list of strings";
-    else
-      return "string";
-  });
-}
-
-std::string value_text(const Config& config, const ConfigField& field) {
-  return visit_value(config, field, [](const auto& value) -> std::string {
-    using T = std::decay_t<decltype(value)>;
-    if constexpr (std::is_same_v<T, bool>)
-      return value ? "true" : "false";
-    else if constexpr (std::is_same_v<T, int64_t>)
-      return std::to_string(value);
-    else if constexpr (std::is_same_v<T, double>)
-      return number_text(value);
-    else if constexpr (std::is_same_v<T, std::string>)
-      return value;
-    else if constexpr (Choice<T>)
-      return std::string(word_of(value));
-    else {
-      std::vector<std::string> words;
-      for (const auto& item : value) words.push_back(text(item));
-      return join(words, ",");
-    }
-  });
-}
-
-std::string limits_text(const ConfigField& field) {
-  const ConfigLimits& limits = field.limits;
-  if (std::vector<std::string> words = words_of(field); !words.empty()) {
-    for (std::string& word : words) word = quoted_if_empty(word);
-    return "one of: " + join(words, ", ");
-  }
-  const bool has_min = std::isfinite(limits.min);
-  const bool has_max = std::isfinite(limits.max) && limits.max < kMaxCount;
-  if (has_min && has_max && !limits.above_min)
-    return number_text(limits.min) + " to " + number_text(limits.max);
-  if (has_min) return (limits.above_min ? "> " : ">= ") + number_text(limits.min);
-  return "";
-}
-
-std::string config_json(const Config& config) {
-  const Config whole = resolved(config);
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const ConfigField& field : config_fields())
-    visit_value(whole, field, [&](const auto& value) { json[field.section][field.key] = value; });
-  // A description may hold any bytes; JSON may not.
-  return dump_json(json, 2);
-}
-
-std::vector<std::string> identity_lines(const Config& config) {
-  const Config whole = resolved(config);
-  const bool unused_load = whole.checkpoint.initial_load_path.empty();
-  std::vector<std::string> lines;
-  for (const ConfigField& field : config_fields())
-    if (field.bits == Bits::kMayChange && !(unused_load && is_initial_load(field)))
-      lines.push_back(field.name() + "=" + value_text(whole, field));
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
-std::vector<std::string> common_lines(const Config& config) {
-  const Config whole = resolved(config);
-  std::vector<std::string> lines = identity_lines(config);
-  for (const ConfigField& field : config_fields())
-    if (field.bits == Bits::kSame && is_common(field))
-      lines.push_back(field.name() + "=" + value_text(whole, field));
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
-
-std::string config_help() {
-  constexpr size_t kColumn = 44;
-  const auto padded = [](std::string words) {
-    if (words.size() < kColumn) words.resize(kColumn, ' ');
-    return words + " ";
-  };
-  const Config defaults;
-  std::string out, section;
-  for (const ConfigField& field : config_fields()) {
-    if (section != field.section) {
-      section = field.section;
-      out += text("\n[", section, "]\n");
-    }
-    const std::string value = quoted_if_empty(value_text(defaults, field));
-    out += padded(text("  --", field.name(), " ", value)) + field.help;
-    const std::string limits = limits_text(field);
-    if (!limits.empty()) out += " (" + limits + ")";
-    out += '\n';
-  }
-  out += "\nShort names\n";
-  for (const ConfigAlias& alias : config_aliases())
-    out += padded(text("  --", alias.alias)) + text(alias.name, ": ", alias.help, "\n");
-  out +=
-      "\nBooleans: --section.key, --section.no_key, --section.key=true|false."
-      "\nIn names, - and _ are alike. In a TOML file: [section], then key = value.\n";
-  return out;
 }
 
 }  // namespace base
