@@ -77,6 +77,9 @@ void add_training(std::vector<ConfigField>& table) {
      at_least(0)},
     // Neutral by itself: total_steps stands for it in the identity.
     {AT(training, steps), kSame, "optimizer steps", at_least(1)},
+    // Neutral by itself: the steps that it stands for.
+    {AT(training, epochs), kSame,
+     "passes over the samples of the one source, which say training.steps; 0: none", at_least(0)},
     {AT(training, local_batch_size), kMayChange, "B: sequences in a slot", within(1, 65536)},
     {AT(training, seq_len), kMayChange, "T: tokens in a sequence", within(1, 1 << 22)},
     {AT(training, slots), kMayChange,

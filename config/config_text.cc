@@ -45,11 +45,18 @@ bool is_initial_load(const ConfigField& field) {
 
 // Neutral, but a rank that has another value would wait for what the others do not do.
 bool is_common(const ConfigField& field) {
-  static const std::vector<std::string> names{
-      "training.steps",          "checkpoint.enable",         "checkpoint.folder",
-      "checkpoint.interval",     "checkpoint.codec",          "checkpoint.ephemeral_interval",
-      "checkpoint.when_busy",    "checkpoint.buddy",          "checkpoint.memory_interval",
-      "checkpoint.max_failures", "checkpoint.strict_identity"};
+  static const std::vector<std::string> names{"training.epochs",
+                                              "training.steps",
+                                              "checkpoint.enable",
+                                              "checkpoint.folder",
+                                              "checkpoint.interval",
+                                              "checkpoint.codec",
+                                              "checkpoint.ephemeral_interval",
+                                              "checkpoint.when_busy",
+                                              "checkpoint.buddy",
+                                              "checkpoint.memory_interval",
+                                              "checkpoint.max_failures",
+                                              "checkpoint.strict_identity"};
   const std::string_view section = field.section;
   return section == "parallelism" || section == "validation" || section == "audit" ||
          std::find(names.begin(), names.end(), field.name()) != names.end();

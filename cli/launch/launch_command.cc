@@ -96,8 +96,8 @@ progress).
 )";
 
 // What every rank would find wrong with the data and the sizes, said before any of them starts.
-// Returns the model.
-Result<layout::ModelSpec> check_inputs(const Config& config) {
+// Returns the model; training.epochs becomes training.steps.
+Result<layout::ModelSpec> check_inputs(Config& config) {
   FileSystem& file_system = posix_file_system();
   LOCKSTEP_TRY(const auto summary, data::summary_of(file_system, config.data));
   LOCKSTEP_TRY(const auto spec, hf::configured_model(config, summary.vocab_size));
@@ -109,6 +109,7 @@ Result<layout::ModelSpec> check_inputs(const Config& config) {
                                       .seed = 0,
                                       .vocab_size = spec.shape.vocab_size};
   LOCKSTEP_TRY(const auto opened, data::open_dataset(file_system, config.data, options));
+  LOCKSTEP_RETURN_IF_ERROR(data::resolve_epochs(config, *opened));
   if (config.validation.freq == 0) return spec;
   options.split = "val";
   options.slots = config.validation.slots;
@@ -262,7 +263,7 @@ launcher::control::SupervisorOptions supervisor_options(const Config& config,
 }
 
 Result<std::string> dry_run(const std::string& command, const std::vector<std::string>& arguments) {
-  LOCKSTEP_TRY(const Config config, read_config(arguments, command));
+  LOCKSTEP_TRY(Config config, read_config(arguments, command));
   const Environment environment = own_environment();
   LOCKSTEP_TRY(const auto nodes, nodes_options(config, environment));
   LOCKSTEP_TRY(const layout::ModelSpec model, check_inputs(config));
@@ -287,7 +288,7 @@ Result<std::filesystem::path> program_for(const Environment& environment) {
 }
 
 int run(const std::string& command, const std::vector<std::string>& arguments, bool restart) {
-  const auto config = read_config(arguments, command);
+  auto config = read_config(arguments, command);
   if (!config) {
     log_error(config.error().message);
     return launcher::kExitConfig;

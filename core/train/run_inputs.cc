@@ -20,6 +20,7 @@ Result<std::unique_ptr<RunInputs>> RunInputs::open(FileSystem& file_system, cons
                                       static_cast<uint64_t>(c.training.seed),
                                       in->spec.shape.vocab_size};
   LOCKSTEP_TRY(in->train_data, data::open_dataset(file_system, c.data, options));
+  LOCKSTEP_RETURN_IF_ERROR(data::resolve_epochs(c, *in->train_data));
   if (c.validation.freq > 0) {
     options.split = "val";
     options.slots = c.validation.slots;

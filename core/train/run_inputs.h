@@ -36,7 +36,7 @@ struct TrainerEnvironment {
 };
 
 struct RunInputs {
-  Config config;  // with the model's shape resolved
+  Config config;  // with the model's shape and the number of steps resolved
   data::DataSummary summary;
   layout::ModelSpec spec;
   std::unique_ptr<hf::HfWeights> weights;  // the initial ones; null: random

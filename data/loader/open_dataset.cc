@@ -16,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kMaxSteps = int64_t{1} << 50;  // as far as a key's number is exact
+
 struct Source {
   fs::path path;
   std::optional<DatasetManifest> manifest;  // of a prepared folder
@@ -143,6 +145,27 @@ Result<std::unique_ptr<TokenDataset>> open_dataset(FileSystem& file_system,
     streams.push_back({std::move(stream), weights[i], seed});
   }
   return TokenDataset::over(std::move(options), std::move(streams));
+}
+
+Result<void> resolve_epochs(Config& config, const TokenDataset& train) {
+  Config::Training& t = config.training;
+  if (t.epochs == 0) return {};
+  if (config.data.sources.size() > 1)
+    return Error{Code::kConfig,
+                 text("training.epochs = ", t.epochs, " counts passes over one source, and ",
+                      "data.sources has ", config.data.sources.size(), ": give training.steps")};
+  const int64_t a_step = config.slots() * t.local_batch_size, samples = train.sample_count();
+  if (samples > kMaxSteps / t.epochs)
+    return Error{Code::kConfig, text("training.epochs = ", t.epochs, " of ", samples,
+                                     " samples are more than can be counted")};
+  const int64_t steps = (t.epochs * samples + a_step - 1) / a_step;
+  if (t.steps != kDefaultSteps && t.steps != steps)
+    return Error{Code::kConfig,
+                 text("training.epochs = ", t.epochs, " of ", samples, " samples are ", steps,
+                      " steps, and training.steps = ", t.steps, ": give one of them")};
+  t.steps = steps;
+  t.epochs = 0;
+  return {};
 }
 
 }  // namespace lockstep::data

@@ -41,4 +41,9 @@ Result<std::unique_ptr<TokenDataset>> open_dataset(FileSystem& file_system,
                                                    const Config::Data& data,
                                                    TokenDataset::Options options);
 
+// training.epochs, where it is given, as training.steps: as many as draw each sample of `train` so
+// often, the last step filled up from the next epoch. training.epochs becomes 0.
+// Errors: kConfig: several sources, training.steps says another number, or there are too many.
+Result<void> resolve_epochs(Config& config, const TokenDataset& train);
+
 }  // namespace lockstep::data

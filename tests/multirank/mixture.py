@@ -26,6 +26,10 @@ def validation(folder):
             if "validation_loss" in line}
 
 
+def train_tokens(folder):
+    return json.loads((folder / "manifest.json").read_text())["tokens"]["train"]
+
+
 def hash_of(folder):
     return json.loads((folder / "manifest.json").read_text())["hash"]
 
@@ -60,6 +64,18 @@ with Test("mixture") as test:
             check([each["samples"] for each in drawn["drawn"]] == of_the_mixture(rows, (5, 3, 2)),
                   drawn)
             check(drawn["changes"] == [], drawn)
+    with test.case("epochs of one source are the steps that draw each sample so often"):
+        small = test.tokens(files=4, words=300)
+        keys = TINY | {"data.path": small, "training.slots": 6, "validation.freq": 0}
+        samples = (train_tokens(small) - 1) // TINY["training.seq_len"]
+        steps = -(-2 * samples // (6 * TINY["training.local_batch_size"]))
+        check(4 <= steps < 100 and steps != 2 * STEPS, samples)
+        by_steps = test.train("by_steps", 1, keys | {"training.steps": steps})
+        del keys["training.steps"]
+        by_epochs = test.train("by_epochs", 2, keys | {"training.epochs": 2})
+        check_same(whole_curve(by_steps, steps), whole_curve(by_epochs, steps), "2 epochs")
+        told = json.loads((by_epochs / "run_args.json").read_text())["config"]["training"]
+        check((told["steps"], told["epochs"]) == (steps, 0), told)
     with test.case("other weights give another curve, and another validation"):
         folder = test.train("other", 2, mixture(folders, "1,1,8"))
         check(whole_curve(folder, STEPS) != curves[1][0], "the same curve")

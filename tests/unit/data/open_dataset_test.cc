@@ -38,6 +38,38 @@ class OpenDatasetTest : public testing::Test {
   TokenDataset::Options options_{"train", 10, 2, 5, 42, 300};
 };
 
+TEST_F(OpenDatasetTest, EpochsAreSteps) {
+  write_text(dir_ / "a.bin", bytes_of<uint16_t>(counting_tokens(5000, 300)));
+  const auto dataset = open({.path = dir_ / "a.bin", .kind = DataKind::kNanogpt});
+  ASSERT_TRUE(dataset.ok()) << message_of(dataset);
+  Config config;  // 499 samples, 10 a step
+  config.training.slots = 5;
+  config.training.local_batch_size = 2;
+  config.training.epochs = 3;
+  const auto resolved = [&dataset](Config given) {
+    return resolve_epochs(given, *dataset.value()).ok() ? given.training.steps : -1;
+  };
+  EXPECT_EQ(resolved(config), 150) << "1,497 samples, and 3 of the fourth epoch";
+  config.training.steps = 150;
+  EXPECT_EQ(resolved(config), 150) << "the same number may be said";
+  Config again = config;
+  ASSERT_TRUE(resolve_epochs(again, *dataset.value()));
+  EXPECT_EQ(again.training.epochs, 0);
+  config.training.steps = 151;
+  const auto both = resolve_epochs(config, *dataset.value());
+  EXPECT_THAT(both.error().message, HasSubstr("are 150 steps, and training.steps = 151"));
+  config.training.epochs = 0;
+  EXPECT_EQ(resolved(config), 151);
+  config.training.epochs = 3;
+  config.data.sources = {"a", "b"};
+  const auto several = resolve_epochs(config, *dataset.value());
+  EXPECT_THAT(several.error().message, HasSubstr("data.sources has 2: give training.steps"));
+  config.data.sources.clear();
+  config.training.epochs = int64_t{1} << 45;
+  const auto many = resolve_epochs(config, *dataset.value());
+  EXPECT_THAT(many.error().message, HasSubstr("more than can be counted"));
+}
+
 TEST_F(OpenDatasetTest, AForeignFileIsSampledAsOwnShardsAre) {
   const auto tokens = counting_tokens(5000, 300);
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens));

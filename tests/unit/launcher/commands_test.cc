@@ -91,6 +91,11 @@ TEST_F(Commands, ADryRunStartsNothingAndPrintsTheWholeConfig) {
     ASSERT_TRUE(publish_file(posix_file_system(), whole, dry.out));
     EXPECT_EQ(call(command, {"train", whole, "--dry-run"}).out, dry.out);
   }
+  std::vector<std::string> passes = words;
+  passes.push_back("--training.epochs=3");
+  const Outcome dry = call(train_command, passes);  // of 31 samples, 8 a step
+  EXPECT_THAT(dry.out, HasSubstr("; 12 steps\n")) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("\nsteps = 12\nepochs = 0\n"));
   EXPECT_FALSE(posix_file_system().exists(results));
   const Outcome wrong =
       call(train_command, {"train", toml, "--dry-run", "--training.seq_len=99999"});
