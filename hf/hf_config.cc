@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "base/json.h"
 #include "base/text.h"
+#include "hf/config_fields.h"
+#include "hf/rope_config.h"
 
 namespace lockstep::hf {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kMaxSize = int64_t{1} << 24;
 
 // Fields that say nothing about loss or gradients: names, token ids, generation, initial values,
 // classification heads, and what a cache or a library wants to know.
@@ -83,111 +82,6 @@ const std::set<std::string>& harmless_fields() {
                                               "use_bfloat16",
                                               "use_cache"};
   return names;
-}
-
-// An object's fields, each read once; the first thing that is wrong is kept. What nobody asked for
-// is found by finish().
-class Fields {
- public:
-  Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  bool has(const char* name) {
-    asked_.insert(name);
-    return object_.contains(name) && !object_[name].is_null();
-  }
-  bool is_null(const char* name) {
-    asked_.insert(name);
-    return object_.contains(name) && object_[name].is_null();
-  }
-  int64_t size(const char* name, std::optional<int64_t> otherwise = {}, int64_t least = 1) {
-    if (!has(name)) return absent(name, otherwise);
-    const json& v = object_[name];
-    if (v.is_number_integer() && v.get<int64_t>() >= least && v.get<int64_t>() <= kMaxSize)
-      return v.get<int64_t>();
-    fail(name, text("must be a whole number from ", least, " to ", kMaxSize));
-    return 1;
-  }
-  double positive(const char* name, std::optional<double> otherwise = {}) {
-    if (!has(name)) return absent(name, otherwise);
-    const json& v = object_[name];
-    if (v.is_number() && v.get<double>() > 0 && v.get<double>() < 1e15) return v.get<double>();
-    fail(name, "must be a positive number");
-    return 1;
-  }
-  bool flag(const char* name, bool otherwise) {
-    if (!has(name)) return otherwise;
-    if (object_[name].is_boolean()) return object_[name].get<bool>();
-    fail(name, "must be true or false");
-    return otherwise;
-  }
-  std::string word(const char* name, const char* otherwise) {
-    if (!has(name)) return otherwise;
-    if (object_[name].is_string()) return object_[name].get<std::string>();
-    fail(name, "must be a word");
-    return otherwise;
-  }
-  const json& at(const char* name) const { return object_[name]; }
-  // Absent, null, or one of `values`: what is implemented.
-  void only(const char* name, const std::vector<json>& values) {
-    if (has(name) && std::find(values.begin(), values.end(), object_[name]) == values.end())
-      fail(name, "is not supported");
-  }
-  void fail(const char* name, const std::string& why) {
-    if (!error_)
-      error_ = Error{Code::kConfig, text(where_, ": ", name, " = ",
-                                         object_[name].dump().substr(0, 200), " ", why)};
-  }
-  const std::string& where() const { return where_; }
-  Result<void> finish(const std::set<std::string>& harmless) {
-    if (error_) return *error_;
-    for (const auto& [name, value] : object_.items())
-      if (!value.is_null() && !asked_.contains(name) && !harmless.contains(name))
-        return Error{Code::kConfig, text(where_, ": unsupported field ", name, " = ",
-                                         value.dump().substr(0, 200))};
-    return {};
-  }
-
- private:
-  template <typename T>
-  T absent(const char* name, std::optional<T> otherwise) {
-    if (!otherwise && !error_)
-      error_ = Error{Code::kConfig, text(where_, ": the field ", name, " is missing")};
-    return otherwise.value_or(T{1});
-  }
-
-  const json& object_;
-  std::string where_;
-  std::set<std::string> asked_;
-  std::optional<Error> error_;
-};
-
-// rope_theta and rope_scaling, or rope_parameters with both.
-Result<void> read_rope(Fields& f, layout::DecoderShape& s) {
-  s.rope_theta = f.positive("rope_theta", 10000.0);
-  f.only("partial_rotary_factor", {1, 1.0});
-  const bool newer = f.has("rope_parameters"), older = f.has("rope_scaling");
-  if (!newer && !older) return {};
-  const char* name = newer ? "rope_parameters" : "rope_scaling";
-  const json& object = f.at(name);
-  if (!object.is_object()) {
-    f.fail(name, "must be an object");
-    return {};
-  }
-  Fields rope(object, text(f.where(), ": ", name));
-  s.rope_theta = rope.positive("rope_theta", s.rope_theta);
-  rope.only("partial_rotary_factor", {1, 1.0});
-  const std::string type = rope.word("rope_type", rope.word("type", "default").c_str());
-  if (type == "llama3") {
-    s.rope_scaling = {rope.positive("factor"), rope.positive("low_freq_factor"),
-                      rope.positive("high_freq_factor"),
-                      rope.positive("original_max_position_embeddings")};
-    if (s.rope_scaling.high_freq_factor <= s.rope_scaling.low_freq_factor)
-      rope.fail("high_freq_factor", "must be above low_freq_factor");
-  } else if (type != "default") {
-    rope.fail(rope.has("rope_type") ? "rope_type" : "type",
-              "is not supported; default and llama3 are");
-  }
-  return rope.finish({});
 }
 
 void all_layers_within(layout::DecoderShape& s, int64_t window) {

@@ -72,6 +72,24 @@ void write_keys(const DecoderShape& s, Config::Model& keys) {
   keys.tie_word_embeddings = s.tied;
 }
 
+namespace {
+
+// Of a type that the text below has no place for.
+std::string rope_text(const RopeScaling& r) {
+  switch (r.type) {
+    case RopeType::kDefault:
+    case RopeType::kLlama3: return "";
+    case RopeType::kLinear: return " rope=linear";
+    case RopeType::kDynamic: return " rope=dynamic";
+    case RopeType::kYarn:
+      return text(" rope=yarn/", r.beta_fast, "/", r.beta_slow, "/", r.attention_factor, "/",
+                  r.truncate);
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string architecture_text(const DecoderShape& s) {
   const RopeScaling& r = s.rope_scaling;
   std::string windows;
@@ -79,7 +97,7 @@ std::string architecture_text(const DecoderShape& s) {
   return text(s.family, " positions=", s.learned_positions, " bias=", s.qkv_bias, s.o_bias,
               s.mlp_bias, " qk_norm=", s.qk_norm, " rope_scaling=", r.factor, "/",
               r.low_freq_factor, "/", r.high_freq_factor, "/", r.original_positions,
-              " windows=", windows);
+              " windows=", windows, rope_text(r));
 }
 
 }  // namespace lockstep::layout

@@ -16,9 +16,18 @@ namespace lockstep::layout {
 // Sharding cuts only between tiles.
 inline constexpr int64_t kTileElements = 4096;
 
-// Llama 3's stretching of the low rotary frequencies; factor 0: none.
+// How rotary frequencies are changed for sequences longer than a model was trained on, as
+// transformers names it (modeling_rope_utils.py). core/kernels/rotary_table.cc has the formulas.
+enum class RopeType { kDefault, kLinear, kDynamic, kYarn, kLlama3 };
 struct RopeScaling {
-  double factor = 0, low_freq_factor = 1, high_freq_factor = 4, original_positions = 8192;
+  RopeType type = RopeType::kDefault;
+  double factor = 0;
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double original_positions = 8192;      // llama3, yarn: that it was trained on; dynamic: from
+                                         // which length on frequencies change
+  double beta_fast = 32, beta_slow = 1;  // yarn: turns within original_positions
+  double attention_factor = 1;           // yarn: of sines and cosines
+  bool truncate = true;                  // yarn: its bounds are whole pairs
 };
 
 // A decoder: blocks of attention and feed-forward, each behind a norm. The defaults of what the

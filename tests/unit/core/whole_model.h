@@ -83,7 +83,7 @@ inline layout::DecoderShape shape_with_everything(bool gpt2) {
   s.qk_norm = !gpt2;
   s.tied = gpt2;
   if (!gpt2) {
-    s.rope_scaling = {4, 1, 4, 16};
+    s.rope_scaling = {layout::RopeType::kLlama3, 4, 1, 4, 16};
     s.windows = {0, 3};
   }
   return s;

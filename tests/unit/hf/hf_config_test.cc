@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace lockstep::hf {
 namespace {
@@ -87,6 +89,56 @@ TEST(HfConfig, BothSpellingsOfRopeAreRead) {
   EXPECT_EQ(shape_of(with(llama(), {{"rope_scaling", nullptr}})).rope_scaling.factor, 0.0);
 }
 
+TEST(HfConfig, TheTypesOfLongerSequencesAreRead) {
+  const auto scaling_of = [](const json& rope) {
+    return shape_of(with(llama(), {{"max_position_embeddings", 4096}, {"rope_scaling", rope}}))
+        .rope_scaling;
+  };
+  const RopeScaling linear = scaling_of({{"type", "linear"}, {"factor", 8.0}});
+  EXPECT_EQ(linear.type, RopeType::kLinear);
+  EXPECT_EQ(linear.factor, 8.0);
+  const RopeScaling dynamic = scaling_of({{"rope_type", "dynamic"}, {"factor", 2.0}});
+  EXPECT_EQ(dynamic.type, RopeType::kDynamic);
+  EXPECT_EQ(dynamic.original_positions, 4096.0);
+  const json yarn{{"rope_type", "yarn"}, {"factor", 4.0}};
+  EXPECT_EQ(scaling_of(yarn).type, RopeType::kYarn);
+  EXPECT_EQ(scaling_of(yarn).original_positions, 4096.0);
+  EXPECT_EQ(scaling_of(yarn).beta_fast, 32.0);
+  EXPECT_TRUE(scaling_of(yarn).truncate);
+  EXPECT_NEAR(scaling_of(yarn).attention_factor, 0.1 * std::log(4.0) + 1.0, 1e-15);
+  EXPECT_EQ(scaling_of(with(yarn, {{"attention_factor", 1.5}})).attention_factor, 1.5);
+  EXPECT_NEAR(scaling_of(with(yarn, {{"mscale", 0.5}, {"mscale_all_dim", 2.0}})).attention_factor,
+              (0.05 * std::log(4.0) + 1.0) / (0.2 * std::log(4.0) + 1.0), 1e-15);
+  // DeepSeek's: the factor is a quotient of lengths.
+  const json quotient{{"rope_type", "yarn"}, {"original_max_position_embeddings", 1024}};
+  EXPECT_EQ(scaling_of(quotient).factor, 4.0);
+}
+
+TEST(HfConfig, WrongFieldsOfRopeAreNamed) {
+  const auto refused = [](const json& rope, std::initializer_list<const char*> words) {
+    expect_refused(with(llama(), {{"rope_scaling", rope}}), words);
+  };
+  refused({{"rope_type", "linear"}}, {"factor", "missing"});
+  refused({{"rope_type", "dynamic"}, {"factor", 2.0}}, {"max_position_embeddings", "missing"});
+  refused({{"rope_type", "linear"}, {"factor", 2.0}, {"beta_fast", 32}}, {"beta_fast"});
+  const json yarn{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}};
+  refused(with(yarn, {{"beta_fast", 1}, {"beta_slow", 2}}), {"beta_fast", "beta_slow"});
+  refused(with(yarn, {{"truncate", 1}}), {"truncate"});
+}
+
+TEST(HfConfig, TheIdentityKnowsTheRopeType) {
+  const auto identity = [](RopeScaling scaling) {
+    DecoderShape shape;
+    shape.rope_scaling = scaling;
+    return architecture_text(shape);
+  };
+  std::set<std::string> all;
+  for (RopeType type : {RopeType::kDefault, RopeType::kLinear, RopeType::kDynamic, RopeType::kYarn})
+    all.insert(identity({.type = type, .factor = 2}));
+  all.insert(identity({.type = RopeType::kYarn, .factor = 2, .truncate = false}));
+  EXPECT_EQ(all.size(), 5u);
+}
+
 TEST(HfConfig, QwenWindowsFollowLayerTypesElseMaxWindowLayers) {
   const json qwen = with(llama(), {{"model_type", "qwen2"}, {"sliding_window", 32}});
   EXPECT_TRUE(shape_of(qwen).windows.empty());
@@ -109,8 +161,8 @@ TEST(HfConfig, AQwen2WithoutPositionsOfImagesIsRead) {
 
 TEST(HfConfig, WhatChangesTheArithmeticAndIsNotImplementedIsNamedWithItsValue) {
   expect_refused(with(llama(), {{"hidden_act", "gelu"}}), {"hidden_act", "gelu", "config.json"});
-  expect_refused(with(llama(), {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
-                 {"rope_type", "yarn"});
+  expect_refused(with(llama(), {{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4.0}}}}),
+                 {"rope_type", "longrope", "yarn and llama3"});
   expect_refused(with(llama(), {{"rope_parameters", {{"rope_type", "default"}, {"factor", 4.0}}}}),
                  {"unsupported", "factor", "4.0"});
   expect_refused(with(llama(), {{"partial_rotary_factor", 0.5}}), {"partial_rotary_factor", "0.5"});
