@@ -1,6 +1,7 @@
 #include "hf/hf_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -24,6 +25,7 @@ const std::set<std::string>& harmless_fields() {
                                               "bad_words_ids",
                                               "begin_suppress_tokens",
                                               "bos_token_id",
+                                              "cache_implementation",
                                               "chunk_size_feed_forward",
                                               "decoder_start_token_id",
                                               "diversity_penalty",
@@ -94,6 +96,19 @@ void read_mistral_window(Fields& f, layout::DecoderShape& s) {
   all_layers_within(s, f.size("sliding_window", 4096));
 }
 
+// What layer_types says of a layer; the first wrong word is kept.
+bool listed_as_sliding(Fields& f, const layout::DecoderShape& s, int64_t layer) {
+  const json& types = f.at("layer_types");
+  if (!types.is_array() || types.size() != static_cast<size_t>(s.n_layers)) {
+    f.fail("layer_types", "must name every layer's attention");
+    return false;
+  }
+  const json& type = types[static_cast<size_t>(layer)];
+  if (type != "full_attention" && type != "sliding_attention")
+    f.fail("layer_types", "knows full_attention and sliding_attention alone");
+  return type == "sliding_attention";
+}
+
 // qwen: layer_types, else the layers from max_window_layers on; and only with use_sliding_window.
 void read_qwen_windows(Fields& f, layout::DecoderShape& s) {
   const bool used = f.flag("use_sliding_window", false);
@@ -103,20 +118,55 @@ void read_qwen_windows(Fields& f, layout::DecoderShape& s) {
   if (!used && !listed) return;
   all_layers_within(s, 0);
   for (int64_t layer = 0; layer < s.n_layers; ++layer) {
-    bool slides = used && layer >= first;
-    if (listed) {
-      const json& types = f.at("layer_types");
-      if (!types.is_array() || types.size() != s.windows.size())
-        return f.fail("layer_types", "must name every layer's attention");
-      const json& type = types[static_cast<size_t>(layer)];
-      if (type != "full_attention" && type != "sliding_attention")
-        return f.fail("layer_types", "knows full_attention and sliding_attention alone");
-      slides = type == "sliding_attention";
-      if (slides && !used)
-        return f.fail("layer_types", "has sliding_attention, and use_sliding_window is false");
-    }
+    const bool slides = listed ? listed_as_sliding(f, s, layer) : used && layer >= first;
+    if (slides && !used)
+      return f.fail("layer_types", "has sliding_attention, and use_sliding_window is false");
     if (slides) s.windows[static_cast<size_t>(layer)] = window;
   }
+}
+
+// gemma: layer_types, else all but every `pattern`-th layer.
+void read_gemma_windows(Fields& f, layout::DecoderShape& s, int64_t pattern) {
+  const int64_t window = f.size("sliding_window", 4096);
+  const bool listed = f.has("layer_types");
+  all_layers_within(s, 0);
+  for (int64_t layer = 0; layer < s.n_layers; ++layer)
+    if (listed ? listed_as_sliding(f, s, layer) : (layer + 1) % pattern != 0)
+      s.windows[static_cast<size_t>(layer)] = window;
+}
+
+// null: none; absent: transformers' default.
+double read_cap(Fields& f, const char* name, double otherwise) {
+  return f.is_null(name) || (otherwise == 0 && !f.has(name)) ? 0 : f.positive(name, otherwise);
+}
+
+Result<void> read_gemma(Fields& f, layout::DecoderShape& s) {
+  const bool third = s.family == ModelFamily::kGemma3;
+  s.dim = f.size("hidden_size");
+  s.n_layers = f.size("num_hidden_layers");
+  s.n_heads = f.size("num_attention_heads");
+  s.n_kv_heads = f.size("num_key_value_heads", 4);
+  s.head_dim = f.size("head_dim", 256);
+  s.ffn_dim = f.size("intermediate_size");
+  s.vocab_size = f.size("vocab_size");
+  s.norm_eps = f.positive("rms_norm_eps", 1e-6);
+  s.tied = f.flag("tie_word_embeddings", true);
+  s.qkv_bias = s.o_bias = f.flag("attention_bias", false);
+  for (const char* name : {"hidden_activation", "hidden_act"}) f.only(name, {"gelu_pytorch_tanh"});
+  f.only("use_bidirectional_attention", {false});
+  for (const char* name : {"sliding_window_size", "_sliding_window_pattern"})
+    f.has(name);  // other names of what is read, which transformers passes over
+  s.unit_offset_norms = s.post_norms = s.geglu = true;
+  s.qk_norm = third;
+  s.embedding_scale = std::sqrt(static_cast<double>(s.dim));
+  s.query_scalar = f.positive("query_pre_attn_scalar", 256.0);
+  if (third)
+    f.only("attn_logit_softcapping", {});  // transformers has the field and does not apply it
+  else
+    s.score_cap = read_cap(f, "attn_logit_softcapping", 50.0);
+  s.logit_cap = read_cap(f, "final_logit_softcapping", third ? 0.0 : 30.0);
+  read_gemma_windows(f, s, third ? f.size("sliding_window_pattern", 6) : 2);
+  return third ? read_layered_rope(f, s) : read_rope(f, s);
 }
 
 Result<void> read_llama_like(Fields& f, layout::DecoderShape& s) {
@@ -188,10 +238,15 @@ Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& w
     case ModelFamily::kMistral:
     case ModelFamily::kQwen2:
     case ModelFamily::kQwen3: LOCKSTEP_RETURN_IF_ERROR(read_llama_like(f, s)); break;
+    case ModelFamily::kGemma2:
+    case ModelFamily::kGemma3: LOCKSTEP_RETURN_IF_ERROR(read_gemma(f, s)); break;
     case ModelFamily::kLinear:
-      return Error{Code::kConfig,
-                   text(where, ": model_type = \"", type,
-                        "\" is not supported; llama, mistral, qwen2, qwen3 and gpt2 are")};
+      return Error{
+          Code::kConfig,
+          text(where, ": model_type = \"", type,
+               "\" is not supported; llama, mistral, qwen2, qwen3, gemma2, gemma3_text and "
+               "gpt2 are",
+               type == "gemma3" ? ": of gemma3 the text model alone, its text_config" : "")};
   }
   note_dropout(f, hf.warnings);
   for (const char* name : {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"})

@@ -57,6 +57,18 @@ layout::RopeScaling read_scaling(Fields& f, Fields& rope) {
   return r;
 }
 
+// The object f[name] with a base and a scaling.
+Result<void> read_rope_object(Fields& f, const nlohmann::json& object, const std::string& name,
+                              double& theta, layout::RopeScaling& scaling) {
+  if (!object.is_object())
+    return Error{Code::kConfig, text(f.where(), ": ", name, " must be an object")};
+  Fields rope(object, text(f.where(), ": ", name));
+  theta = rope.positive("rope_theta", theta);
+  rope.only("partial_rotary_factor", {1, 1.0});
+  scaling = read_scaling(f, rope);
+  return rope.finish({});
+}
+
 }  // namespace
 
 Result<void> read_rope(Fields& f, layout::DecoderShape& s) {
@@ -65,16 +77,34 @@ Result<void> read_rope(Fields& f, layout::DecoderShape& s) {
   const bool newer = f.has("rope_parameters"), older = f.has("rope_scaling");
   if (!newer && !older) return {};
   const char* name = newer ? "rope_parameters" : "rope_scaling";
-  const nlohmann::json& object = f.at(name);
-  if (!object.is_object()) {
-    f.fail(name, "must be an object");
+  return read_rope_object(f, f.at(name), name, s.rope_theta, s.rope_scaling);
+}
+
+Result<void> read_layered_rope(Fields& f, layout::DecoderShape& s) {
+  s.rope_theta = f.positive("rope_theta", 1e6);
+  s.local_rope_theta = f.positive("rope_local_base_freq", 1e4);
+  f.only("partial_rotary_factor", {1, 1.0});
+  if (f.has("rope_scaling"))
+    LOCKSTEP_RETURN_IF_ERROR(
+        read_rope_object(f, f.at("rope_scaling"), "rope_scaling", s.rope_theta, s.rope_scaling));
+  if (!f.has("rope_parameters")) return {};
+  if (!f.at("rope_parameters").is_object()) {
+    f.fail("rope_parameters", "must be an object");
     return {};
   }
-  Fields rope(object, text(f.where(), ": ", name));
-  s.rope_theta = rope.positive("rope_theta", s.rope_theta);
-  rope.only("partial_rotary_factor", {1, 1.0});
-  s.rope_scaling = read_scaling(f, rope);
-  return rope.finish({});
+  Fields by_type(f.at("rope_parameters"), text(f.where(), ": rope_parameters"));
+  layout::RopeScaling local;
+  if (by_type.has("full_attention"))
+    LOCKSTEP_RETURN_IF_ERROR(read_rope_object(f, by_type.at("full_attention"),
+                                              "rope_parameters: full_attention", s.rope_theta,
+                                              s.rope_scaling));
+  if (by_type.has("sliding_attention"))
+    LOCKSTEP_RETURN_IF_ERROR(read_rope_object(f, by_type.at("sliding_attention"),
+                                              "rope_parameters: sliding_attention",
+                                              s.local_rope_theta, local));
+  if (local.type != layout::RopeType::kDefault)
+    by_type.fail("sliding_attention", "may have no scaling");
+  return by_type.finish({});
 }
 
 }  // namespace lockstep::hf

@@ -10,4 +10,8 @@ namespace lockstep::hf {
 // `config` itself is kept there. Errors: kConfig, of the inner object.
 Result<void> read_rope(Fields& config, layout::DecoderShape& shape);
 
+// As gemma3_text has it: another base for layers with a window, rope_local_base_freq, which scaling
+// does not change; or rope_parameters by layer type.
+Result<void> read_layered_rope(Fields& config, layout::DecoderShape& shape);
+
 }  // namespace lockstep::hf

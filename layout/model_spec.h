@@ -42,11 +42,20 @@ struct DecoderShape {
   bool gpt2 = false;              // LayerNorm, gelu(up), [in, out] matrices, q, k and v in one
   int64_t learned_positions = 0;  // rows of the position embedding; 0: rotary
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm over each query and key head
+  bool qk_norm = false;            // RMSNorm over each query and key head
+  bool unit_offset_norms = false;  // RMSNorm multiplies by 1 + weight
+  bool post_norms = false;         // a norm over each branch's output as well
+  bool geglu = false;              // gelu_new(gate) * up
+  double embedding_scale = 1;      // of what the embedding gives; rounded to the compute dtype
+  double score_cap = 0;            // of attention's scores: cap * tanh(score / cap); 0: none
+  double logit_cap = 0;            // of the logits
+  double query_scalar = 0;         // scores are divided by its root; 0: head_dim
+  double local_rope_theta = 0;     // of layers with a window, without scaling; 0: rope_theta
   RopeScaling rope_scaling;
   // By layer: how many keys a query sees, its own included; 0: all. Empty: all, in every layer.
   std::vector<int64_t> windows;
 
+  float norm_offset() const { return unit_offset_norms ? 1.0f : 0.0f; }
   int64_t window(int64_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
   }
@@ -78,6 +87,8 @@ enum class Role {
   kUpBias,
   kDown,
   kDownBias,
+  kPostNorm1,
+  kPostNorm2,
 };
 
 struct ParamSpec {
@@ -85,7 +96,7 @@ struct ParamSpec {
   std::vector<int64_t> shape;  // row-major; as Hugging Face has it
   double init_std = 0;         // normal(0, init_std); 0: all init_value
   Role role = Role::kOther;
-  double init_value = 1;  // ones for norms, zeros for biases
+  double init_value = 1;  // ones for norms, zeros for biases and where norms add 1
   double init_bound = 0;  // above 0: uniform in [-init_bound, init_bound)
   int64_t elements() const;
   int64_t tiles() const { return (elements() + kTileElements - 1) / kTileElements; }

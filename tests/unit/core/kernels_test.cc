@@ -130,6 +130,12 @@ std::vector<at::Tensor> everything_spread(at::ScalarType dtype) {
   cpu.rotate_rows(rotated, RotaryTable::create(43, 20, 1e4), at::arange(rows, at::kLong) % 43, 9,
                   20, 1.0f);
   all.push_back(cpu.swiglu_back(cpu.swiglu(gate_up), gate_up.clone()));
+  all.push_back(cpu.geglu_back(cpu.geglu(gate_up), gate_up.clone()));
+  at::Tensor capped = residual.clone(), d_capped = x.clone();
+  cpu.soft_cap(capped, 0.5f, 2.0f);
+  cpu.soft_cap_back(capped, d_capped, 0.5f, 2.0f);
+  all.push_back(capped);
+  all.push_back(d_capped);
   all.push_back(cpu.gelu_new_back(cpu.gelu_new(gate_up), gate_up.clone()));
   cpu.add_columns(columns, gate_up, 9);
   for (const at::Tensor& t : {dw, dw2, db, d_heads, heads, dh, rotated, columns}) all.push_back(t);
@@ -176,7 +182,7 @@ TEST(EmbeddingStage, RepeatedTokenGradientIsRoundedOnce) {
   OneUnit one({"embed", {{"w", {4, 8}, 0.02}}}, at::kBFloat16);
   SlotInput slot{at::ones({1, 512}, at::kLong), at::ones({1, 512}, at::kLong), 1.0};
   const at::Tensor dy = random_tensor({512, 8}, 8).to(at::kBFloat16);
-  EmbeddingStage stage(false, Dropout(0, 0, "embed"));
+  EmbeddingStage stage(false, 1.0, Dropout(0, 0, "embed"));
   std::vector<UnitPart> units{{*one.unit, 0, one.spec}};
   stage.backward(units, dy, slot);
   const at::Tensor exact = dy.to(at::kDouble).sum(0);

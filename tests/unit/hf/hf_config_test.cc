@@ -27,6 +27,15 @@ json gpt2() {
   return {{"model_type", "gpt2"}, {"n_embd", 64},      {"n_layer", 2}, {"n_head", 4},
           {"n_positions", 128},   {"vocab_size", 300}, {"n_ctx", 128}};
 }
+json gemma(const char* type) {
+  return {{"model_type", type},
+          {"hidden_size", 64},
+          {"num_hidden_layers", 7},
+          {"num_attention_heads", 4},
+          {"intermediate_size", 96},
+          {"vocab_size", 300},
+          {"hidden_activation", "gelu_pytorch_tanh"}};
+}
 DecoderShape shape_of(const json& config) {
   const auto parsed = parse_hf_config(config.dump(), "config.json");
   EXPECT_TRUE(parsed.ok()) << parsed.error().message;
@@ -151,6 +160,74 @@ TEST(HfConfig, QwenWindowsFollowLayerTypesElseMaxWindowLayers) {
   expect_refused(with(qwen, {{"layer_types", types}}), {"layer_types", "use_sliding_window"});
   expect_refused(with(qwen, {{"use_sliding_window", true}, {"layer_types", {"full_attention"}}}),
                  {"layer_types"});
+}
+
+TEST(HfConfig, Gemma2HasCapsAndEverySecondLayerAWindow) {
+  const DecoderShape g = shape_of(gemma("gemma2"));
+  EXPECT_TRUE(g.tied && g.unit_offset_norms && g.post_norms && g.geglu && !g.qk_norm);
+  EXPECT_EQ(g.n_kv_heads, 4);
+  EXPECT_EQ(g.head_dim, 256);
+  EXPECT_EQ(g.embedding_scale, 8.0);
+  EXPECT_EQ(g.query_scalar, 256.0);
+  EXPECT_EQ(g.score_cap, 50.0);
+  EXPECT_EQ(g.logit_cap, 30.0);
+  EXPECT_EQ(g.local_rope_theta, 0.0);
+  EXPECT_EQ(g.windows, (std::vector<int64_t>{4096, 0, 4096, 0, 4096, 0, 4096}));
+  const DecoderShape without = shape_of(with(
+      gemma("gemma2"), {{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", 5.5}}));
+  EXPECT_EQ(without.score_cap, 0.0);
+  EXPECT_EQ(without.logit_cap, 5.5);
+  expect_refused(with(gemma("gemma2"), {{"hidden_activation", "gelu"}}), {"hidden_activation"});
+  expect_refused(with(gemma("gemma2"), {{"use_bidirectional_attention", true}}),
+                 {"use_bidirectional_attention"});
+}
+
+TEST(HfConfig, Gemma3HasTwoBasesAndEverySixthLayerNoWindow) {
+  const json older =
+      with(gemma("gemma3_text"), {{"sliding_window", 32},
+                                  {"sliding_window_pattern", 6},
+                                  {"rope_theta", 1e6},
+                                  {"rope_local_base_freq", 1e4},
+                                  {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
+                                  {"attn_logit_softcapping", nullptr}});
+  const json newer =
+      with(gemma("gemma3_text"),
+           {{"sliding_window", 32},
+            {"rope_parameters",
+             {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+              {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}}}});
+  for (const json& config : {older, newer}) {
+    const DecoderShape g = shape_of(config);
+    EXPECT_TRUE(g.qk_norm);
+    EXPECT_EQ(g.windows, (std::vector<int64_t>{32, 32, 32, 32, 32, 0, 32}));
+    EXPECT_EQ(g.rope_theta, 1e6);
+    EXPECT_EQ(g.local_rope_theta, 1e4);
+    EXPECT_EQ(g.rope_scaling.type, RopeType::kLinear);
+    EXPECT_EQ(g.score_cap, 0.0);
+    EXPECT_EQ(g.logit_cap, 0.0);
+  }
+  EXPECT_EQ(shape_of(gemma("gemma3_text")).rope_theta, 1e6);
+  json scaled = newer;
+  scaled["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  expect_refused(scaled, {"sliding_attention", "no scaling"});
+  json another = newer;
+  another["rope_parameters"]["chunked_attention"] = json::object();
+  expect_refused(another, {"chunked_attention"});
+  expect_refused(with(newer, {{"attn_logit_softcapping", 50.0}}), {"attn_logit_softcapping"});
+  expect_refused(with(newer, {{"model_type", "gemma3"}}), {"gemma3", "text_config"});
+}
+
+TEST(HfConfig, TheIdentityKnowsWhatGemmaHas) {
+  std::set<std::string> all{architecture_text(shape_of(gemma("gemma2"))),
+                            architecture_text(shape_of(gemma("gemma3_text")))};
+  for (const json& change :
+       {json{{"final_logit_softcapping", 7.0}}, json{{"attn_logit_softcapping", 7.0}},
+        json{{"query_pre_attn_scalar", 7}}})
+    all.insert(architecture_text(shape_of(with(gemma("gemma2"), change))));
+  all.insert(
+      architecture_text(shape_of(with(gemma("gemma3_text"), {{"rope_local_base_freq", 500.0}}))));
+  EXPECT_EQ(all.size(), 6u);
+  EXPECT_EQ(architecture_text(DecoderShape{}).find("gemma"), std::string::npos);
 }
 
 TEST(HfConfig, AQwen2WithoutPositionsOfImagesIsRead) {
