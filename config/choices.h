@@ -12,7 +12,7 @@
 namespace lockstep {
 inline namespace base {
 
-enum class ModelFamily { kLlama, kMistral, kQwen2, kQwen3, kGpt2, kLinear };
+enum class ModelFamily { kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kLinear };
 enum class InitialWeights { kHf, kRandom };
 enum class OptimizerKind { kAdamW };
 enum class LrDecay { kCosine, kLinear, kSqrt, kNone };
@@ -60,7 +60,8 @@ constexpr auto word_list(Words... each) {
 
 // The words of each enum, in the order of its values.
 constexpr auto words_for(ModelFamily) {
-  return word_list<ModelFamily::kLinear>("llama", "mistral", "qwen2", "qwen3", "gpt2", "linear");
+  return word_list<ModelFamily::kLinear>("llama", "mistral", "qwen2", "qwen3", "gpt2", "gemma2",
+                                         "gemma3_text", "linear");
 }
 constexpr auto words_for(InitialWeights) {
   return word_list<InitialWeights::kRandom>("hf", "random");

@@ -1,19 +1,19 @@
 #include "hf/hf_config.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "base/json.h"
 #include "base/text.h"
+#include "hf/config_fields.h"
+#include "hf/rope_config.h"
 
 namespace lockstep::hf {
 namespace {
 
 using nlohmann::json;
-
-constexpr int64_t kMaxSize = int64_t{1} << 24;
 
 // Fields that say nothing about loss or gradients: names, token ids, generation, initial values,
 // classification heads, and what a cache or a library wants to know.
@@ -25,6 +25,7 @@ const std::set<std::string>& harmless_fields() {
                                               "bad_words_ids",
                                               "begin_suppress_tokens",
                                               "bos_token_id",
+                                              "cache_implementation",
                                               "chunk_size_feed_forward",
                                               "decoder_start_token_id",
                                               "diversity_penalty",
@@ -85,111 +86,6 @@ const std::set<std::string>& harmless_fields() {
   return names;
 }
 
-// An object's fields, each read once; the first thing that is wrong is kept. What nobody asked for
-// is found by finish().
-class Fields {
- public:
-  Fields(const json& object, std::string where) : object_(object), where_(std::move(where)) {}
-
-  bool has(const char* name) {
-    asked_.insert(name);
-    return object_.contains(name) && !object_[name].is_null();
-  }
-  bool is_null(const char* name) {
-    asked_.insert(name);
-    return object_.contains(name) && object_[name].is_null();
-  }
-  int64_t size(const char* name, std::optional<int64_t> otherwise = {}, int64_t least = 1) {
-    if (!has(name)) return absent(name, otherwise);
-    const json& v = object_[name];
-    if (v.is_number_integer() && v.get<int64_t>() >= least && v.get<int64_t>() <= kMaxSize)
-      return v.get<int64_t>();
-    fail(name, text("must be a whole number from ", least, " to ", kMaxSize));
-    return 1;
-  }
-  double positive(const char* name, std::optional<double> otherwise = {}) {
-    if (!has(name)) return absent(name, otherwise);
-    const json& v = object_[name];
-    if (v.is_number() && v.get<double>() > 0 && v.get<double>() < 1e15) return v.get<double>();
-    fail(name, "must be a positive number");
-    return 1;
-  }
-  bool flag(const char* name, bool otherwise) {
-    if (!has(name)) return otherwise;
-    if (object_[name].is_boolean()) return object_[name].get<bool>();
-    fail(name, "must be true or false");
-    return otherwise;
-  }
-  std::string word(const char* name, const char* otherwise) {
-    if (!has(name)) return otherwise;
-    if (object_[name].is_string()) return object_[name].get<std::string>();
-    fail(name, "must be a word");
-    return otherwise;
-  }
-  const json& at(const char* name) const { return object_[name]; }
-  // Absent, null, or one of `values`: what is implemented.
-  void only(const char* name, const std::vector<json>& values) {
-    if (has(name) && std::find(values.begin(), values.end(), object_[name]) == values.end())
-      fail(name, "is not supported");
-  }
-  void fail(const char* name, const std::string& why) {
-    if (!error_)
-      error_ = Error{Code::kConfig, text(where_, ": ", name, " = ",
-                                         object_[name].dump().substr(0, 200), " ", why)};
-  }
-  const std::string& where() const { return where_; }
-  Result<void> finish(const std::set<std::string>& harmless) {
-    if (error_) return *error_;
-    for (const auto& [name, value] : object_.items())
-      if (!value.is_null() && !asked_.contains(name) && !harmless.contains(name))
-        return Error{Code::kConfig, text(where_, ": unsupported field ", name, " = ",
-                                         value.dump().substr(0, 200))};
-    return {};
-  }
-
- private:
-  template <typename T>
-  T absent(const char* name, std::optional<T> otherwise) {
-    if (!otherwise && !error_)
-      error_ = Error{Code::kConfig, text(where_, ": the field ", name, " is missing")};
-    return otherwise.value_or(T{1});
-  }
-
-  const json& object_;
-  std::string where_;
-  std::set<std::string> asked_;
-  std::optional<Error> error_;
-};
-
-// rope_theta and rope_scaling, or rope_parameters with both.
-Result<void> read_rope(Fields& f, layout::DecoderShape& s) {
-  s.rope_theta = f.positive("rope_theta", 10000.0);
-  f.only("partial_rotary_factor", {1, 1.0});
-  const bool newer = f.has("rope_parameters"), older = f.has("rope_scaling");
-  if (!newer && !older) return {};
-  const char* name = newer ? "rope_parameters" : "rope_scaling";
-  const json& object = f.at(name);
-  if (!object.is_object()) {
-    f.fail(name, "must be an object");
-    return {};
-  }
-  Fields rope(object, text(f.where(), ": ", name));
-  s.rope_theta = rope.positive("rope_theta", s.rope_theta);
-  rope.only("partial_rotary_factor", {1, 1.0});
-  const std::string type = rope.word("rope_type", rope.word("type", "default").c_str());
-  if (type == "llama3") {
-    s.rope_scaling = {rope.positive("factor"), rope.positive("low_freq_factor"),
-                      rope.positive("high_freq_factor"),
-                      rope.positive("original_max_position_embeddings")};
-    if (s.rope_scaling.high_freq_factor <= s.rope_scaling.low_freq_factor)
-      rope.fail("high_freq_factor", "must be above low_freq_factor");
-  } else if (type != "default") {
-    rope.fail(rope.has("rope_type") ? "rope_type" : "type",
-              "is not supported; default and llama3 are");
-  }
-  return rope.finish({});
-}
-
 void all_layers_within(layout::DecoderShape& s, int64_t window) {
   s.windows.assign(static_cast<size_t>(s.n_layers), window);
 }
@@ -198,6 +94,19 @@ void all_layers_within(layout::DecoderShape& s, int64_t window) {
 void read_mistral_window(Fields& f, layout::DecoderShape& s) {
   if (f.is_null("sliding_window")) return;
   all_layers_within(s, f.size("sliding_window", 4096));
+}
+
+// What layer_types says of a layer; the first wrong word is kept.
+bool listed_as_sliding(Fields& f, const layout::DecoderShape& s, int64_t layer) {
+  const json& types = f.at("layer_types");
+  if (!types.is_array() || types.size() != static_cast<size_t>(s.n_layers)) {
+    f.fail("layer_types", "must name every layer's attention");
+    return false;
+  }
+  const json& type = types[static_cast<size_t>(layer)];
+  if (type != "full_attention" && type != "sliding_attention")
+    f.fail("layer_types", "knows full_attention and sliding_attention alone");
+  return type == "sliding_attention";
 }
 
 // qwen: layer_types, else the layers from max_window_layers on; and only with use_sliding_window.
@@ -209,20 +118,55 @@ void read_qwen_windows(Fields& f, layout::DecoderShape& s) {
   if (!used && !listed) return;
   all_layers_within(s, 0);
   for (int64_t layer = 0; layer < s.n_layers; ++layer) {
-    bool slides = used && layer >= first;
-    if (listed) {
-      const json& types = f.at("layer_types");
-      if (!types.is_array() || types.size() != s.windows.size())
-        return f.fail("layer_types", "must name every layer's attention");
-      const json& type = types[static_cast<size_t>(layer)];
-      if (type != "full_attention" && type != "sliding_attention")
-        return f.fail("layer_types", "knows full_attention and sliding_attention alone");
-      slides = type == "sliding_attention";
-      if (slides && !used)
-        return f.fail("layer_types", "has sliding_attention, and use_sliding_window is false");
-    }
+    const bool slides = listed ? listed_as_sliding(f, s, layer) : used && layer >= first;
+    if (slides && !used)
+      return f.fail("layer_types", "has sliding_attention, and use_sliding_window is false");
     if (slides) s.windows[static_cast<size_t>(layer)] = window;
   }
+}
+
+// gemma: layer_types, else all but every `pattern`-th layer.
+void read_gemma_windows(Fields& f, layout::DecoderShape& s, int64_t pattern) {
+  const int64_t window = f.size("sliding_window", 4096);
+  const bool listed = f.has("layer_types");
+  all_layers_within(s, 0);
+  for (int64_t layer = 0; layer < s.n_layers; ++layer)
+    if (listed ? listed_as_sliding(f, s, layer) : (layer + 1) % pattern != 0)
+      s.windows[static_cast<size_t>(layer)] = window;
+}
+
+// null: none; absent: transformers' default.
+double read_cap(Fields& f, const char* name, double otherwise) {
+  return f.is_null(name) || (otherwise == 0 && !f.has(name)) ? 0 : f.positive(name, otherwise);
+}
+
+Result<void> read_gemma(Fields& f, layout::DecoderShape& s) {
+  const bool third = s.family == ModelFamily::kGemma3;
+  s.dim = f.size("hidden_size");
+  s.n_layers = f.size("num_hidden_layers");
+  s.n_heads = f.size("num_attention_heads");
+  s.n_kv_heads = f.size("num_key_value_heads", 4);
+  s.head_dim = f.size("head_dim", 256);
+  s.ffn_dim = f.size("intermediate_size");
+  s.vocab_size = f.size("vocab_size");
+  s.norm_eps = f.positive("rms_norm_eps", 1e-6);
+  s.tied = f.flag("tie_word_embeddings", true);
+  s.qkv_bias = s.o_bias = f.flag("attention_bias", false);
+  for (const char* name : {"hidden_activation", "hidden_act"}) f.only(name, {"gelu_pytorch_tanh"});
+  f.only("use_bidirectional_attention", {false});
+  for (const char* name : {"sliding_window_size", "_sliding_window_pattern"})
+    f.has(name);  // other names of what is read, which transformers passes over
+  s.unit_offset_norms = s.post_norms = s.geglu = true;
+  s.qk_norm = third;
+  s.embedding_scale = std::sqrt(static_cast<double>(s.dim));
+  s.query_scalar = f.positive("query_pre_attn_scalar", 256.0);
+  if (third)
+    f.only("attn_logit_softcapping", {});  // transformers has the field and does not apply it
+  else
+    s.score_cap = read_cap(f, "attn_logit_softcapping", 50.0);
+  s.logit_cap = read_cap(f, "final_logit_softcapping", third ? 0.0 : 30.0);
+  read_gemma_windows(f, s, third ? f.size("sliding_window_pattern", 6) : 2);
+  return third ? read_layered_rope(f, s) : read_rope(f, s);
 }
 
 Result<void> read_llama_like(Fields& f, layout::DecoderShape& s) {
@@ -294,10 +238,15 @@ Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& w
     case ModelFamily::kMistral:
     case ModelFamily::kQwen2:
     case ModelFamily::kQwen3: LOCKSTEP_RETURN_IF_ERROR(read_llama_like(f, s)); break;
+    case ModelFamily::kGemma2:
+    case ModelFamily::kGemma3: LOCKSTEP_RETURN_IF_ERROR(read_gemma(f, s)); break;
     case ModelFamily::kLinear:
-      return Error{Code::kConfig,
-                   text(where, ": model_type = \"", type,
-                        "\" is not supported; llama, mistral, qwen2, qwen3 and gpt2 are")};
+      return Error{
+          Code::kConfig,
+          text(where, ": model_type = \"", type,
+               "\" is not supported; llama, mistral, qwen2, qwen3, gemma2, gemma3_text and "
+               "gpt2 are",
+               type == "gemma3" ? ": of gemma3 the text model alone, its text_config" : "")};
   }
   note_dropout(f, hf.warnings);
   for (const char* name : {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"})

@@ -18,8 +18,8 @@ class UnitBuilder {
   void matrix(Role role, const char* name, int64_t rows, int64_t columns, double std) {
     unit_.params.push_back({prefix_ + name, {rows, columns}, std, role});
   }
-  void ones(Role role, const char* name, int64_t n) {
-    unit_.params.push_back({prefix_ + name, {n}, 0, role});
+  void norm(const DecoderShape& s, Role role, const char* name, int64_t n) {
+    unit_.params.push_back({prefix_ + name, {n}, 0, role, s.unit_offset_norms ? 0.0 : 1.0});
   }
   void zeros(bool wanted, Role role, const char* name, int64_t n) {
     if (wanted) unit_.params.push_back({prefix_ + name, {n}, 0, role, 0.0});
@@ -40,15 +40,19 @@ double out_std(const DecoderShape& s) {
 UnitSpec llama_block(const DecoderShape& s, int64_t layer) {
   UnitBuilder b(text("layers.", layer), text("model.layers.", layer, "."));
   const int64_t q = s.n_heads * s.head_dim, kv = s.n_kv_heads * s.head_dim;
-  b.ones(Role::kNorm1, "input_layernorm.weight", s.dim);
+  b.norm(s, Role::kNorm1, "input_layernorm.weight", s.dim);
   b.matrix(Role::kQ, "self_attn.q_proj.weight", q, s.dim, kInitStd);
   b.matrix(Role::kK, "self_attn.k_proj.weight", kv, s.dim, kInitStd);
   b.matrix(Role::kV, "self_attn.v_proj.weight", kv, s.dim, kInitStd);
   b.matrix(Role::kO, "self_attn.o_proj.weight", s.dim, q, out_std(s));
-  b.ones(Role::kNorm2, "post_attention_layernorm.weight", s.dim);
+  if (s.post_norms) b.norm(s, Role::kPostNorm1, "post_attention_layernorm.weight", s.dim);
+  b.norm(s, Role::kNorm2,
+         s.post_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
+         s.dim);
   b.matrix(Role::kGate, "mlp.gate_proj.weight", s.ffn_dim, s.dim, kInitStd);
   b.matrix(Role::kUp, "mlp.up_proj.weight", s.ffn_dim, s.dim, kInitStd);
   b.matrix(Role::kDown, "mlp.down_proj.weight", s.dim, s.ffn_dim, out_std(s));
+  if (s.post_norms) b.norm(s, Role::kPostNorm2, "post_feedforward_layernorm.weight", s.dim);
   b.zeros(s.qkv_bias, Role::kQBias, "self_attn.q_proj.bias", q);
   b.zeros(s.qkv_bias, Role::kKBias, "self_attn.k_proj.bias", kv);
   b.zeros(s.qkv_bias, Role::kVBias, "self_attn.v_proj.bias", kv);
@@ -57,8 +61,8 @@ UnitSpec llama_block(const DecoderShape& s, int64_t layer) {
   b.zeros(s.mlp_bias, Role::kUpBias, "mlp.up_proj.bias", s.ffn_dim);
   b.zeros(s.mlp_bias, Role::kDownBias, "mlp.down_proj.bias", s.dim);
   if (s.qk_norm) {
-    b.ones(Role::kQNorm, "self_attn.q_norm.weight", s.head_dim);
-    b.ones(Role::kKNorm, "self_attn.k_norm.weight", s.head_dim);
+    b.norm(s, Role::kQNorm, "self_attn.q_norm.weight", s.head_dim);
+    b.norm(s, Role::kKNorm, "self_attn.k_norm.weight", s.head_dim);
   }
   return b.take();
 }
@@ -66,13 +70,13 @@ UnitSpec llama_block(const DecoderShape& s, int64_t layer) {
 // Its matrices are [in, out], and stay so: a tile read from a file is a tile of the parameter.
 UnitSpec gpt2_block(const DecoderShape& s, int64_t layer) {
   UnitBuilder b(text("layers.", layer), text("transformer.h.", layer, "."));
-  b.ones(Role::kNorm1, "ln_1.weight", s.dim);
+  b.norm(s, Role::kNorm1, "ln_1.weight", s.dim);
   b.zeros(true, Role::kNorm1Bias, "ln_1.bias", s.dim);
   b.matrix(Role::kQ, "attn.c_attn.weight", s.dim, 3 * s.dim, kInitStd);
   b.zeros(true, Role::kQBias, "attn.c_attn.bias", 3 * s.dim);
   b.matrix(Role::kO, "attn.c_proj.weight", s.dim, s.dim, out_std(s));
   b.zeros(true, Role::kOBias, "attn.c_proj.bias", s.dim);
-  b.ones(Role::kNorm2, "ln_2.weight", s.dim);
+  b.norm(s, Role::kNorm2, "ln_2.weight", s.dim);
   b.zeros(true, Role::kNorm2Bias, "ln_2.bias", s.dim);
   b.matrix(Role::kUp, "mlp.c_fc.weight", s.dim, s.ffn_dim, kInitStd);
   b.zeros(true, Role::kUpBias, "mlp.c_fc.bias", s.ffn_dim);
@@ -105,7 +109,7 @@ UnitSpec embedding_unit(const DecoderShape& s) {
 
 UnitSpec head_unit(const DecoderShape& s) {
   UnitBuilder b("head", "");
-  b.ones(Role::kNorm1, s.gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", s.dim);
+  b.norm(s, Role::kNorm1, s.gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", s.dim);
   b.zeros(s.gpt2, Role::kNorm1Bias, "transformer.ln_f.bias", s.dim);
   if (!s.tied) b.matrix(Role::kHead, "lm_head.weight", s.vocab_size, s.dim, kInitStd);
   return b.take();

@@ -31,9 +31,13 @@ StageMemory::StageMemory(const Config& config, const ModelSpec& spec, int64_t co
       rows_(batch_ * seq_len_),
       width_(compute_bytes),
       recompute_every_(recompute_every(config.activation_checkpoint)),
-      fused_(config.model.fused_attention),
+      // A GPU's fused kernel has no cap: scores are whole there.
+      fused_(config.model.fused_attention &&
+             !(sizes == WorkSizes::kGpu && spec.shape.score_cap > 0)),
       dropout_(config.model.dropout > 0),
-      adapter_dropout_(config.lora.dropout > 0) {
+      adapter_dropout_(config.lora.dropout > 0),
+      post_norms_(spec.shape.post_norms),
+      capped_(spec.shape.score_cap > 0) {
   const DecoderShape& s = shape_;
   const int64_t h = s.n_heads, k = s.n_kv_heads, e = s.head_dim;
   x_ = rows_ * s.dim * width_;
@@ -47,10 +51,11 @@ StageMemory::StageMemory(const Config& config, const ModelSpec& spec, int64_t co
   hold_tables();
 }
 
-// make_decoder: RotaryTable::create
+// make_decoder: rotary_tables
 void StageMemory::hold_tables() {
-  if (shape_.learned_positions == 0)
-    ledger_.hold(MemoryUse::kTables, 2 * seq_len_ * (shape_.head_dim / 2) * kFloat);
+  if (shape_.learned_positions > 0) return;
+  const int64_t tables = shape_.local_rope_theta > 0 ? 2 : 1;
+  ledger_.hold(MemoryUse::kTables, tables * 2 * seq_len_ * (shape_.head_dim / 2) * kFloat);
 }
 
 // core/kernels/attention.cc: Attention::blocks. Bytes of the scores of the largest block of all
@@ -87,11 +92,22 @@ void StageMemory::layer_forward(const PartMemory& part, const PartMemory* adapte
 void StageMemory::block_forward(const PartMemory& part, const PartMemory* adapters, int64_t layer) {
   const bool all = !recomputed(recompute_every_, layer);
   block_run(part, adapters, layer, all);
-  ledger_.hold(MemoryUse::kActivations, x_);  // y
+  block_end(adapters, all);
+  if (!all)  // x2_RD, and what the norms kept
+    ledger_.drop(MemoryUse::kActivations, x_ + norms());
+}
+
+// What all norms of a block keep for backward, beside their inputs.
+int64_t StageMemory::norms() const { return (post_norms_ ? 4 : 2) * norm_ + head_scales_; }
+
+// BlockStage::feed_forward_end; holds y.
+void StageMemory::block_end(const PartMemory* adapters, bool all) {
+  ledger_.hold(MemoryUse::kActivations, x_);
   low_rank(adapters, Role::kDown, 1, /*backward=*/false);
-  if (!all)  // s_RF, x2_RD, and what the norms kept
-    ledger_.drop(MemoryUse::kActivations,
-                 s_ + x_ + 2 * norm_ + (shape_.qk_norm ? head_scales_ : 0));
+  if (!all) ledger_.drop(MemoryUse::kActivations, s_);
+  if (!post_norms_) return;
+  ledger_.hold(MemoryUse::kActivations, x_ + norm_);
+  if (!all) ledger_.drop(MemoryUse::kActivations, x_);  // before the norm
 }
 
 // BlockStage::run: what later lines do not read is dropped unless backward wants all.
@@ -126,6 +142,10 @@ void StageMemory::block_run(const PartMemory& part, const PartMemory* adapters, 
   keep(x_);  // the branch, which becomes x2_RD
   low_rank(adapters, Role::kO, 1, /*backward=*/false);
   done(attention_);
+  if (post_norms_) {
+    keep(x_ + norm_);  // the branch behind its norm, in its place
+    done(x_);
+  }
   keep(x_ + norm_);  // h2_RD, norm2
   linear(shape_.gpt2 ? Role::kUp : Role::kGate, shape_.gpt2 ? 1 : 2, inner_);
   done(x_);
@@ -164,6 +184,10 @@ void StageMemory::head(const PartMemory& own, const PartMemory& weight) {
   ledger_.hold(MemoryUse::kWork, x_);                // dh_RD, in whose memory dx is returned
   {
     Held logits(ledger_, MemoryUse::kHeadChunk, chunk * vocab * width_);
+    if (shape_.logit_cap > 0) {
+      logits.add(chunk * vocab * width_);  // capped
+      logits.release(chunk * vocab * width_);
+    }
     const int param = shape_.tied ? 0 : own.spec->find(Role::kHead);
     if (alone) {
       weight.grad();
@@ -189,7 +213,13 @@ void StageMemory::layer_backward(const PartMemory& part, const PartMemory* adapt
 
 void StageMemory::block_backward(const PartMemory& part, const PartMemory* adapters,
                                  int64_t layer) {
-  if (recomputed(recompute_every_, layer)) block_run(part, adapters, layer, /*all=*/true);
+  if (recomputed(recompute_every_, layer)) {
+    block_run(part, adapters, layer, /*all=*/true);
+    if (post_norms_) {
+      block_end(adapters, /*all=*/true);
+      ledger_.drop(MemoryUse::kActivations, x_);  // y
+    }
+  }
   const auto stacked = [&](Role first, int count) {  // parameters_back, then input_back
     { Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_); }
     low_rank(adapters, first, count, /*backward=*/true);
@@ -198,10 +228,13 @@ void StageMemory::block_backward(const PartMemory& part, const PartMemory* adapt
     for (Role role : roles) part.grad_sum(role);
   };
   const auto read = [this](int64_t bytes) { ledger_.drop(MemoryUse::kActivations, bytes); };
-  const int64_t masked = dropout_ ? x_ : 0;  // the branch's gradient beside the block's
+  const int64_t masked =
+      dropout_ || post_norms_ ? x_ : 0;  // the branch's gradient beside the block's
   // feed_forward_back
   Held work(ledger_, MemoryUse::kWork, masked);
-  part.grad();  // down_.parameters_back
+  sum({Role::kPostNorm2});
+  if (post_norms_) read(x_);  // down_RD
+  part.grad();                // down_.parameters_back
   low_rank(adapters, Role::kDown, 1, /*backward=*/true);
   sum({Role::kDownBias});
   read(s_);
@@ -216,6 +249,8 @@ void StageMemory::block_backward(const PartMemory& part, const PartMemory* adapt
   read(x_);  // x2_RD
   // attention_back
   work.add(masked);
+  sum({Role::kPostNorm1});
+  if (post_norms_) read(x_);  // o_RD
   low_rank(adapters, Role::kO, 1, /*backward=*/true);
   sum({Role::kOBias});
   work.add(attention_);  // d_out
@@ -231,8 +266,8 @@ void StageMemory::block_backward(const PartMemory& part, const PartMemory* adapt
   ledger_.hold(MemoryUse::kWork, x_);    // dh1, which becomes dx
   ledger_.drop(MemoryUse::kWork, qkv_);  // d_qkv
   sum({Role::kNorm1, Role::kNorm1Bias});
-  read(x_ + 2 * norm_ + (shape_.qk_norm ? head_scales_ : 0));  // x and what the norms kept
-  ledger_.drop(MemoryUse::kWork, x_);                          // dx2
+  read(x_ + norms());                  // x and what the norms kept
+  ledger_.drop(MemoryUse::kWork, x_);  // dx2
 }
 
 // Attention::backward; holds d(qkv).
@@ -241,7 +276,8 @@ void StageMemory::attention_backward(int64_t layer) {
   Held keys(ledger_, MemoryUse::kWork, 2 * keys_);
   ledger_.hold(MemoryUse::kWork, qkv_);   // d_qkv
   keys.add(2 * keys_ / width_ * kFloat);  // dk, dv
-  Held block(ledger_, MemoryUse::kWork, 2 * b.queries + b.key_copy + b.scores);
+  const int64_t capped = capped_ ? b.scores : 0;
+  Held block(ledger_, MemoryUse::kWork, 2 * b.queries + b.key_copy + b.scores + capped);
   block.add(b.scores + std::max(b.queries, b.key_copy));  // d_scores and a product
 }
 
@@ -249,7 +285,7 @@ void StageMemory::attention_backward(int64_t layer) {
 void StageMemory::embedding_backward(const PartMemory& part) {
   if (part.spec->frozen) return;
   ledger_.at("backward of the embedding");
-  Held masked(ledger_, MemoryUse::kWork, dropout_ ? x_ : 0);
+  Held masked(ledger_, MemoryUse::kWork, dropout_ || shape_.embedding_scale != 1 ? x_ : 0);
   for (size_t i = 0; i < part.spec->params.size(); ++i) part.grad_sum(static_cast<int>(i));
 }
 

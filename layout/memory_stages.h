@@ -35,6 +35,8 @@ class StageMemory {
   void hold_tables();
   void block_forward(const PartMemory& part, const PartMemory* adapters, int64_t layer);
   void block_run(const PartMemory& part, const PartMemory* adapters, int64_t layer, bool all);
+  void block_end(const PartMemory* adapters, bool all);
+  int64_t norms() const;
   void block_backward(const PartMemory& part, const PartMemory* adapters, int64_t layer);
   void low_rank(const PartMemory* adapters, Role first, int count, bool backward);
   void attention_backward(int64_t layer);
@@ -49,7 +51,7 @@ class StageMemory {
   MemoryLedger& ledger_;
   WorkSizes sizes_;
   int64_t batch_, seq_len_, rows_, width_, recompute_every_;
-  bool fused_, dropout_, adapter_dropout_;
+  bool fused_, dropout_, adapter_dropout_, post_norms_, capped_;
   // Bytes of a block's tensors.
   int64_t x_ = 0, norm_ = 0, qkv_ = 0, head_scales_ = 0, attention_ = 0, keys_ = 0, inner_ = 0,
           s_ = 0;

@@ -72,6 +72,32 @@ void write_keys(const DecoderShape& s, Config::Model& keys) {
   keys.tie_word_embeddings = s.tied;
 }
 
+namespace {
+
+// Of a type that the text below has no place for.
+std::string rope_text(const RopeScaling& r) {
+  switch (r.type) {
+    case RopeType::kDefault:
+    case RopeType::kLlama3: return "";
+    case RopeType::kLinear: return " rope=linear";
+    case RopeType::kDynamic: return " rope=dynamic";
+    case RopeType::kYarn:
+      return text(" rope=yarn/", r.beta_fast, "/", r.beta_slow, "/", r.attention_factor, "/",
+                  r.truncate);
+  }
+  return "";
+}
+
+// What gemma has beyond the others.
+std::string gemma_text(const DecoderShape& s) {
+  if (!s.unit_offset_norms && !s.post_norms && !s.geglu && s.embedding_scale == 1) return "";
+  return text(" gemma=", s.unit_offset_norms, s.post_norms, s.geglu, " scale=", s.embedding_scale,
+              " caps=", s.score_cap, "/", s.logit_cap, " query=", s.query_scalar,
+              " local_rope=", s.local_rope_theta);
+}
+
+}  // namespace
+
 std::string architecture_text(const DecoderShape& s) {
   const RopeScaling& r = s.rope_scaling;
   std::string windows;
@@ -79,7 +105,7 @@ std::string architecture_text(const DecoderShape& s) {
   return text(s.family, " positions=", s.learned_positions, " bias=", s.qkv_bias, s.o_bias,
               s.mlp_bias, " qk_norm=", s.qk_norm, " rope_scaling=", r.factor, "/",
               r.low_freq_factor, "/", r.high_freq_factor, "/", r.original_positions,
-              " windows=", windows);
+              " windows=", windows, rope_text(r), gemma_text(s));
 }
 
 }  // namespace lockstep::layout

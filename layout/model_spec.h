@@ -16,9 +16,18 @@ namespace lockstep::layout {
 // Sharding cuts only between tiles.
 inline constexpr int64_t kTileElements = 4096;
 
-// Llama 3's stretching of the low rotary frequencies; factor 0: none.
+// How rotary frequencies are changed for sequences longer than a model was trained on, as
+// transformers names it (modeling_rope_utils.py). core/kernels/rotary_table.cc has the formulas.
+enum class RopeType { kDefault, kLinear, kDynamic, kYarn, kLlama3 };
 struct RopeScaling {
-  double factor = 0, low_freq_factor = 1, high_freq_factor = 4, original_positions = 8192;
+  RopeType type = RopeType::kDefault;
+  double factor = 0;
+  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
+  double original_positions = 8192;      // llama3, yarn: that it was trained on; dynamic: from
+                                         // which length on frequencies change
+  double beta_fast = 32, beta_slow = 1;  // yarn: turns within original_positions
+  double attention_factor = 1;           // yarn: of sines and cosines
+  bool truncate = true;                  // yarn: its bounds are whole pairs
 };
 
 // A decoder: blocks of attention and feed-forward, each behind a norm. The defaults of what the
@@ -33,11 +42,20 @@ struct DecoderShape {
   bool gpt2 = false;              // LayerNorm, gelu(up), [in, out] matrices, q, k and v in one
   int64_t learned_positions = 0;  // rows of the position embedding; 0: rotary
   bool qkv_bias = false, o_bias = false, mlp_bias = false;
-  bool qk_norm = false;  // RMSNorm over each query and key head
+  bool qk_norm = false;            // RMSNorm over each query and key head
+  bool unit_offset_norms = false;  // RMSNorm multiplies by 1 + weight
+  bool post_norms = false;         // a norm over each branch's output as well
+  bool geglu = false;              // gelu_new(gate) * up
+  double embedding_scale = 1;      // of what the embedding gives; rounded to the compute dtype
+  double score_cap = 0;            // of attention's scores: cap * tanh(score / cap); 0: none
+  double logit_cap = 0;            // of the logits
+  double query_scalar = 0;         // scores are divided by its root; 0: head_dim
+  double local_rope_theta = 0;     // of layers with a window, without scaling; 0: rope_theta
   RopeScaling rope_scaling;
   // By layer: how many keys a query sees, its own included; 0: all. Empty: all, in every layer.
   std::vector<int64_t> windows;
 
+  float norm_offset() const { return unit_offset_norms ? 1.0f : 0.0f; }
   int64_t window(int64_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
   }
@@ -69,6 +87,8 @@ enum class Role {
   kUpBias,
   kDown,
   kDownBias,
+  kPostNorm1,
+  kPostNorm2,
 };
 
 struct ParamSpec {
@@ -76,7 +96,7 @@ struct ParamSpec {
   std::vector<int64_t> shape;  // row-major; as Hugging Face has it
   double init_std = 0;         // normal(0, init_std); 0: all init_value
   Role role = Role::kOther;
-  double init_value = 1;  // ones for norms, zeros for biases
+  double init_value = 1;  // ones for norms, zeros for biases and where norms add 1
   double init_bound = 0;  // above 0: uniform in [-init_bound, init_bound)
   int64_t elements() const;
   int64_t tiles() const { return (elements() + kTileElements - 1) / kTileElements; }

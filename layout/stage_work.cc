@@ -51,7 +51,8 @@ StageWork::StageWork(const Config& config, const ModelSpec& spec, const DeviceRa
       rows_(batch_ * seq_len_),
       width_(config.training.mixed_precision_param == FloatType::kBfloat16 ? 2 : 4),
       recompute_every_(recompute_every(config.activation_checkpoint)),
-      flash_(rates.gpu() && config.model.fused_attention && width_ == 2),
+      flash_(rates.gpu() && config.model.fused_attention && width_ == 2 &&
+             spec.shape.score_cap == 0),
       fused_(config.model.fused_attention && !rates.gpu()),
       dropout_(config.model.dropout > 0) {
   const DecoderShape& s = shape_;
@@ -138,6 +139,8 @@ Operations StageWork::embedding_forward() const {
       {.what = "embedding rows", .engine = Engine::kCopy, .width = width_, .bytes = 2 * x_}};
   if (shape_.learned_positions > 0)
     ops.push_back({.what = "positions", .engine = Engine::kCopy, .width = width_, .bytes = 5 * x_});
+  if (shape_.embedding_scale != 1)
+    ops.push_back({.what = "scaled", .engine = Engine::kCopy, .width = width_, .bytes = 2 * x_});
   return ops;
 }
 
@@ -147,6 +150,7 @@ Operations StageWork::layer_forward(int64_t layer) const {
   Operations ops;
   block_run(layer, ops);
   linear("down", Role::kDown, 1, layer, ops);
+  if (shape_.post_norms) ops.push_back(kernel("norm of the branch", 2 * x_));
   if (dropout_) ops.push_back(kernel("dropout", 2 * x_, x_ / as_double(width_)));
   ops.push_back({.what = "residual", .engine = Engine::kCopy, .width = width_, .bytes = 3 * x_});
   return ops;
@@ -156,6 +160,10 @@ Operations StageWork::layer_again(int64_t layer) const {
   Operations ops;
   if (shape_.family != ModelFamily::kLinear && recomputed(recompute_every_, layer))
     block_run(layer, ops);
+  if (!ops.empty() && shape_.post_norms) {
+    linear("down", Role::kDown, 1, layer, ops);
+    ops.push_back(kernel("norm of the branch", 2 * x_));
+  }
   return ops;
 }
 
@@ -174,6 +182,7 @@ void StageWork::block_run(int64_t layer, Operations& ops) const {
   if (s.learned_positions == 0) ops.push_back(kernel("rotary", 2 * turned));
   attention(layer, ops);
   linear("o", Role::kO, 1, layer, ops);
+  if (s.post_norms) ops.push_back(kernel("norm of the branch", 2 * x_));
   if (dropout_) ops.push_back(kernel("dropout", 2 * x_, x_ / as_double(width_)));
   ops.push_back({.what = "residual", .engine = Engine::kCopy, .width = width_, .bytes = 3 * x_});
   ops.push_back(kernel("norm", 2 * x_));
@@ -261,13 +270,16 @@ void StageWork::blocks_of_attention(int64_t layer, bool backward, Operations& op
                  .width = width_,
                  .bytes = 4 * keys_ + (backward ? 6 : 4) * attention_,
                  .times = 4});
-  if (!backward || fused_) {
+  const bool capped = shape_.score_cap > 0;
+  if (!backward || fused_ || capped) {
     products("scores", 1);
-    softmax("softmax", 2);
+    if (capped) softmax("cap of scores", backward ? 4 : 2);
+    if (!backward || fused_) softmax("softmax", 2);
   }
   products(backward ? "attention, backward" : "attention", backward ? 4 : 1);
   if (!backward) return;
   softmax("softmax, backward", 3);
+  if (capped) softmax("cap of scores, backward", 3);
   ops.push_back({.what = "sums of dk, dv",
                  .engine = Engine::kCopy,
                  .bytes = 3 * keys_ / as_double(width_) * kFloat,
@@ -288,17 +300,18 @@ Operations StageWork::layer_backward(int64_t layer) const {
   }
   Operations ops;
   const DecoderShape& s = shape_;
-  const auto dropped = [&] {
-    if (!dropout_) return;
-    ops.push_back({.what = "branch", .engine = Engine::kCopy, .width = width_, .bytes = 2 * x_});
-    ops.push_back(kernel("dropout", 2 * x_, x_ / as_double(width_)));
+  const auto branch_back = [&] {
+    if (dropout_ || s.post_norms)
+      ops.push_back({.what = "branch", .engine = Engine::kCopy, .width = width_, .bytes = 2 * x_});
+    if (dropout_) ops.push_back(kernel("dropout", 2 * x_, x_ / as_double(width_)));
+    if (s.post_norms) norm_back("norm of the branch, backward", ops);
   };
-  dropped();
+  branch_back();
   linear_back("down, backward", Role::kDown, 1, layer, ops);
   ops.push_back(kernel("activation, backward", s_ + 2 * inner_, s_ / as_double(width_)));
   linear_back("gate, up, backward", s.gpt2 ? Role::kUp : Role::kGate, s.gpt2 ? 1 : 2, layer, ops);
   norm_back("norm, backward", ops);
-  dropped();
+  branch_back();
   linear_back("o, backward", Role::kO, 1, layer, ops);
   attention_back(layer, ops);
   const double turned = qkv_ - keys_;
@@ -347,6 +360,7 @@ void StageWork::head_chunk(int64_t n, int64_t times, bool alone, Operations& ops
   };
   each(product("logits", n, v, d));
   each(kernel("cross-entropy", (rates_.gpu() ? 3 : 2) * logits * as_double(width_), 2 * logits));
+  if (shape_.logit_cap > 0) each(kernel("cap of logits", 7 * logits * as_double(width_), logits));
   each(product("logits, dx", n, d, v));
   if (head_weight_unit().frozen) return;
   Operation grad = product("logits, weight's gradient", v, d, n);
@@ -370,6 +384,8 @@ Operations StageWork::embedding_backward() const {
   Operations ops;
   if (spec_.units[0].frozen) return ops;
   if (dropout_) ops.push_back(kernel("dropout", 4 * x_, x_ / as_double(width_)));
+  if (shape_.embedding_scale != 1)
+    ops.push_back({.what = "scaled", .engine = Engine::kCopy, .width = width_, .bytes = 4 * x_});
   const double wide = x_ / as_double(width_) * kFloat;
   const std::vector<ParamSpec>& params = spec_.units[0].params;
   for (size_t i = 0; i < params.size(); ++i) {

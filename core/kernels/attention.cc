@@ -14,6 +14,8 @@ at::Tensor seen_keys(const at::Tensor& stack, const ScoreBlock& b) {
   return stack.narrow(1, b.first_key, b.keys).contiguous();
 }
 
+at::Tensor copy_of(const at::Tensor& x) { return at::empty_like(x).copy_(x); }
+
 // Legend: R rows of all documents, C documents of a run, L their length, H query heads, K key
 // heads, G = H/K, E head_dim, N = C*K stacks.
 class Attention : AttentionShape {
@@ -35,8 +37,10 @@ class Attention : AttentionShape {
   at::Tensor key_heads_of(const at::Tensor& rows, int64_t first_head) const;
   // As one piece of memory: [N, L, E].
   at::Tensor stack_keys(const at::Tensor& rows, int64_t first_head) const;
-  at::Tensor probabilities(const at::Tensor& queries, const at::Tensor& keys,
-                           const ScoreBlock& block) const;
+  // Capped; else as the product gives them, and softmax scales them.
+  at::Tensor scores(const at::Tensor& queries, const at::Tensor& keys) const;
+  float softmax_scale() const { return soft_cap > 0 ? 1.0f : scale(); }
+  at::Tensor probabilities(at::Tensor scores, const ScoreBlock& block) const;
   // `kept`: the run's probabilities [N, L*G, L], undefined where fused.
   void run_back(const at::Tensor& d_out, const at::Tensor& qkv, const DocumentRun& run,
                 const at::Tensor& kept, const at::Tensor& d_qkv) const;
@@ -92,11 +96,15 @@ at::Tensor Attention::stack_keys(const at::Tensor& rows, int64_t first_head) con
   return key_heads_of(rows, first_head).reshape({-1, rows.size(1), head_dim});
 }
 
-at::Tensor Attention::probabilities(const at::Tensor& queries, const at::Tensor& keys,
-                                    const ScoreBlock& b) const {
-  at::Tensor p = product(queries, keys.transpose(1, 2));
-  kernels_.softmax_of_seen(p, b, scale());
-  return p;
+at::Tensor Attention::scores(const at::Tensor& queries, const at::Tensor& keys) const {
+  at::Tensor s = product(queries, keys.transpose(1, 2));
+  if (soft_cap > 0) kernels_.soft_cap(s, scale(), soft_cap);
+  return s;
+}
+
+at::Tensor Attention::probabilities(at::Tensor s, const ScoreBlock& b) const {
+  kernels_.softmax_of_seen(s, b, softmax_scale());
+  return s;
 }
 
 at::Tensor Attention::forward(const at::Tensor& qkv, const Documents& documents,
@@ -107,7 +115,7 @@ at::Tensor Attention::forward(const at::Tensor& qkv, const Documents& documents,
     const at::Tensor rows = rows_of(qkv, run), out = rows_of(kept.out_RD, run);
     const at::Tensor k = stack_keys(rows, heads), v = stack_keys(rows, heads + key_heads);
     for (const ScoreBlock& b : blocks(run)) {
-      const at::Tensor p = probabilities(stack_queries(rows, b), seen_keys(k, b), b);
+      const at::Tensor p = probabilities(scores(stack_queries(rows, b), seen_keys(k, b)), b);
       put_queries(out, product(p, seen_keys(v, b)), b);
       if (!fused) kept.probabilities.push_back(p);
     }
@@ -115,7 +123,8 @@ at::Tensor Attention::forward(const at::Tensor& qkv, const Documents& documents,
   return kept.out_RD;
 }
 
-// The gradients of keys and values are sums over blocks, in fp32.
+// The gradients of keys and values are sums over blocks, in fp32. A cap's gradient needs the
+// scores, so they are computed again.
 void Attention::run_back(const at::Tensor& d_out, const at::Tensor& qkv, const DocumentRun& run,
                          const at::Tensor& kept, const at::Tensor& d_qkv) const {
   const at::Tensor rows = rows_of(qkv, run), d_rows = rows_of(d_qkv, run);
@@ -125,10 +134,14 @@ void Attention::run_back(const at::Tensor& d_out, const at::Tensor& qkv, const D
   for (const ScoreBlock& b : blocks(run)) {
     const at::Tensor queries = stack_queries(rows, b), keys = seen_keys(k, b);
     const at::Tensor d = stack_queries(rows_of(d_out, run), b);
-    const at::Tensor p = fused ? probabilities(queries, keys, b) : kept;
+    const at::Tensor again = fused || soft_cap > 0 ? scores(queries, keys) : at::Tensor();
+    const at::Tensor capped = soft_cap > 0 ? again : at::Tensor();
+    const at::Tensor p =
+        fused ? probabilities(capped.defined() ? copy_of(capped) : again, b) : kept;
     dv.narrow(1, b.first_key, b.keys).add_(product(p.transpose(1, 2), d));
     at::Tensor d_scores = product(d, seen_keys(v, b).transpose(1, 2));
-    kernels_.softmax_of_seen_back(p, d_scores, b, scale());
+    kernels_.softmax_of_seen_back(p, d_scores, b, softmax_scale());
+    if (soft_cap > 0) kernels_.soft_cap_back(capped, d_scores, scale(), soft_cap);
     put_queries(d_rows, product(d_scores, keys), b);
     dk.narrow(1, b.first_key, b.keys).add_(product(d_scores.transpose(1, 2), queries));
   }

@@ -14,7 +14,12 @@ struct AttentionShape {
   // Scores never exist whole, and backward computes them again; else probabilities are whole
   // matrices, kept for backward.
   bool fused;
-  float scale() const { return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim))); }
+  double query_scalar = 0;  // scores are divided by its root; 0: head_dim
+  float soft_cap = 0;       // scores become soft_cap * tanh(score / soft_cap); 0: they stay
+  float scale() const {
+    return static_cast<float>(
+        1.0 / std::sqrt(query_scalar > 0 ? query_scalar : static_cast<double>(head_dim)));
+  }
 };
 
 // What backward needs beside the projections.

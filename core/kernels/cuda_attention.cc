@@ -46,7 +46,7 @@ struct FlashForm {
 }  // namespace
 
 bool flash_applies(const AttentionShape& s, const at::Tensor& qkv) {
-  return s.fused && qkv.scalar_type() == at::kBFloat16;
+  return s.fused && s.soft_cap == 0 && qkv.scalar_type() == at::kBFloat16;
 }
 
 at::Tensor flash_attention(const AttentionShape& s, const at::Tensor& qkv,

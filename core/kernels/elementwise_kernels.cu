@@ -68,9 +68,49 @@ void gelu_backward(const T* dy, T* x, int64_t n) {
   });
 }
 
+template <typename Place, typename T>
+void geglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {
+  for_each(rows * dim, [=] __device__(int64_t n) {
+    const T* gate = gate_up + n / dim * 2 * dim + n % dim;
+    const float g = load(*gate);
+    store(y[n], g * sigmoid(kTwiceRoot * (g + kCubic * g * g * g)) * load(gate[dim]));
+  });
+}
+
+template <typename Place, typename T>
+void geglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim) {
+  for_each(rows * dim, [=] __device__(int64_t n) {
+    const int64_t at = n / dim * 2 * dim + n % dim;
+    const float v = load(gate_up[at]), u = load(gate_up[at + dim]), d = load(dy[n]);
+    const float s = sigmoid(kTwiceRoot * (v + kCubic * v * v * v));
+    const float slope = kTwiceRoot * (1.0f + 3.0f * kCubic * v * v);
+    store(gate_up[at], d * u * (s + v * s * (1.0f - s) * slope));
+    store(gate_up[at + dim], d * v * s);
+  });
+}
+
+template <typename Place, typename T>
+void soft_cap_forward(T* x, int64_t n, float scale, float cap) {
+  const float inner = scale / cap;
+  for_each(n, [=] __device__(int64_t i) { store(x[i], cap * tanhf(inner * load(x[i]))); });
+}
+
+template <typename Place, typename T>
+void soft_cap_backward(const T* y, T* dy, int64_t n, float scale, float cap) {
+  const float inverse = 1.0f / cap;
+  for_each(n, [=] __device__(int64_t i) {
+    const float t = load(y[i]) * inverse;
+    store(dy[i], load(dy[i]) * scale * (1.0f - t * t));
+  });
+}
+
 #define LOCKSTEP_INSTANTIATE(T)                                                               \
   template void rotate_heads<OnCuda>(T*, const float*, const float*, const int64_t*, int64_t, \
                                      int64_t, int64_t, int64_t, float);                       \
+  template void geglu_forward<OnCuda>(const T*, T*, int64_t, int64_t);                        \
+  template void geglu_backward<OnCuda>(const T*, T*, int64_t, int64_t);                       \
+  template void soft_cap_forward<OnCuda>(T*, int64_t, float, float);                          \
+  template void soft_cap_backward<OnCuda>(const T*, T*, int64_t, float, float);               \
   template void swiglu_forward<OnCuda>(const T*, T*, int64_t, int64_t);                       \
   template void swiglu_backward<OnCuda>(const T*, T*, int64_t, int64_t);                      \
   template void gelu_forward<OnCuda>(const T*, T*, int64_t);                                  \

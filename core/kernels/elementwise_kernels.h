@@ -22,6 +22,19 @@ void swiglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim);
 template <typename Place, typename T>
 void swiglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim);
 
+// As swiglu, with gelu_new (below) in the place of silu.
+template <typename Place, typename T>
+void geglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim);
+template <typename Place, typename T>
+void geglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim);
+
+// x = cap * tanh(scale * x / cap) in place, on n elements.
+template <typename Place, typename T>
+void soft_cap_forward(T* x, int64_t n, float scale, float cap);
+// dy becomes x's gradient, from what forward gave: dy * scale * (1 - (y / cap)^2).
+template <typename Place, typename T>
+void soft_cap_backward(const T* y, T* dy, int64_t n, float scale, float cap);
+
 // y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), transformers' gelu_new, on n elements.
 template <typename Place, typename T>
 void gelu_forward(const T* x, T* y, int64_t n);

@@ -25,20 +25,20 @@ float* floats(const at::Tensor& t) { return t.data_ptr<float>(); }
 template <typename Column, typename On = typename Column::On>
 class KernelColumn : public Kernels {
  public:
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps,
-                      at::Tensor& scale) const override {
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, at::Tensor& scale,
+                      float offset) const override {
     at::Tensor y = at::empty_like(x);
-    head_norm(x, w, y, scale, 0, 1, eps);
+    head_norm(x, w, y, scale, 0, 1, eps, offset);
     return y;
   }
   at::Tensor rms_norm_back(at::Tensor dy, const at::Tensor& x, const at::Tensor& w,
                            const at::Tensor& scale, const at::Tensor& residual,
-                           const at::Tensor& dw_sum) const override {
-    norm_back(dy, x, w, scale, residual, dw_sum, 0, 1);
+                           const at::Tensor& dw_sum, float offset) const override {
+    norm_back(dy, x, w, scale, residual, dw_sum, 0, 1, offset);
     return dy;
   }
   void head_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, at::Tensor& scale,
-                 int64_t first_column, int64_t heads, double eps) const override {
+                 int64_t first_column, int64_t heads, double eps, float offset) const override {
     scale = at::empty({x.size(0), heads}, x.options().dtype(at::kFloat));
     const int64_t dim = w.size(0), stride = x.size(1);
     by_type(x, [&](auto* t) {
@@ -46,14 +46,14 @@ class KernelColumn : public Kernels {
         const int64_t at = begin * stride + first_column;
         rms_norm_forward<On>(ptr(t, x) + at, ptr(t, w), ptr(t, y) + at,
                              floats(scale) + begin * heads, end - begin, heads, dim, stride,
-                             static_cast<float>(eps));
+                             static_cast<float>(eps), offset);
       });
     });
   }
   void head_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
                       const at::Tensor& scale, const at::Tensor& dw_sum, int64_t first_column,
-                      int64_t heads) const override {
-    norm_back(dy, x, w, scale, {}, dw_sum, first_column, heads);
+                      int64_t heads, float offset) const override {
+    norm_back(dy, x, w, scale, {}, dw_sum, first_column, heads, offset);
   }
 
   at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps,
@@ -97,23 +97,24 @@ class KernelColumn : public Kernels {
     });
   }
   at::Tensor swiglu(const at::Tensor& gate_up) const override {
-    const int64_t dim = gate_up.size(1) / 2;
-    at::Tensor y = at::empty({gate_up.size(0), dim}, gate_up.options());
-    by_type(y, [&](auto* t) {
-      Column::rows(y.size(0), dim, [&](int64_t begin, int64_t end) {
-        swiglu_forward<On>(ptr(t, gate_up) + begin * 2 * dim, ptr(t, y) + begin * dim, end - begin,
-                           dim);
-      });
+    return gated(gate_up, [](auto* gate, auto* y, int64_t rows, int64_t dim) {
+      swiglu_forward<On>(gate, y, rows, dim);
     });
-    return y;
   }
   at::Tensor swiglu_back(const at::Tensor& dy, at::Tensor gate_up) const override {
-    const int64_t dim = dy.size(1);
-    by_type(dy, [&](auto* t) {
-      Column::rows(dy.size(0), dim, [&](int64_t begin, int64_t end) {
-        swiglu_backward<On>(ptr(t, dy) + begin * dim, ptr(t, gate_up) + begin * 2 * dim,
-                            end - begin, dim);
-      });
+    gated_back(dy, gate_up, [](auto* d, auto* gate, int64_t rows, int64_t dim) {
+      swiglu_backward<On>(d, gate, rows, dim);
+    });
+    return gate_up;
+  }
+  at::Tensor geglu(const at::Tensor& gate_up) const override {
+    return gated(gate_up, [](auto* gate, auto* y, int64_t rows, int64_t dim) {
+      geglu_forward<On>(gate, y, rows, dim);
+    });
+  }
+  at::Tensor geglu_back(const at::Tensor& dy, at::Tensor gate_up) const override {
+    gated_back(dy, gate_up, [](auto* d, auto* gate, int64_t rows, int64_t dim) {
+      geglu_backward<On>(d, gate, rows, dim);
     });
     return gate_up;
   }
@@ -133,6 +134,21 @@ class KernelColumn : public Kernels {
       });
     });
     return x;
+  }
+  void soft_cap(const at::Tensor& x, float scale, float cap) const override {
+    by_type(x, [&](auto* t) {
+      Column::rows(x.numel(), 1, [&](int64_t begin, int64_t end) {
+        soft_cap_forward<On>(ptr(t, x) + begin, end - begin, scale, cap);
+      });
+    });
+  }
+  void soft_cap_back(const at::Tensor& y, const at::Tensor& dy, float scale,
+                     float cap) const override {
+    by_type(y, [&](auto* t) {
+      Column::rows(y.numel(), 1, [&](int64_t begin, int64_t end) {
+        soft_cap_backward<On>(ptr(t, y) + begin, ptr(t, dy) + begin, end - begin, scale, cap);
+      });
+    });
   }
   // Drawing costs about four times an element.
   void dropout(const at::Tensor& x, const DropoutDraw& draw) const override {
@@ -202,9 +218,31 @@ class KernelColumn : public Kernels {
   }
 
  private:
+  // activation(gate) * up: what the activations with a gate share.
+  template <typename F>
+  static at::Tensor gated(const at::Tensor& gate_up, F&& forward) {
+    const int64_t dim = gate_up.size(1) / 2;
+    at::Tensor y = at::empty({gate_up.size(0), dim}, gate_up.options());
+    by_type(y, [&](auto* t) {
+      Column::rows(y.size(0), dim, [&](int64_t begin, int64_t end) {
+        forward(ptr(t, gate_up) + begin * 2 * dim, ptr(t, y) + begin * dim, end - begin, dim);
+      });
+    });
+    return y;
+  }
+  template <typename F>
+  static void gated_back(const at::Tensor& dy, const at::Tensor& gate_up, F&& backward) {
+    const int64_t dim = dy.size(1);
+    by_type(dy, [&](auto* t) {
+      Column::rows(dy.size(0), dim, [&](int64_t begin, int64_t end) {
+        backward(ptr(t, dy) + begin * dim, ptr(t, gate_up) + begin * 2 * dim, end - begin, dim);
+      });
+    });
+  }
   static void norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
                         const at::Tensor& scale, const at::Tensor& residual,
-                        const at::Tensor& dw_sum, int64_t first_column, int64_t heads) {
+                        const at::Tensor& dw_sum, int64_t first_column, int64_t heads,
+                        float offset) {
     const int64_t stride = x.size(1);
     by_type(x, [&](auto* t) {
       Column::sums(x.size(0), {dw_sum}, [&](int64_t begin, int64_t end, float** sums) {
@@ -212,7 +250,7 @@ class KernelColumn : public Kernels {
         auto* const d = ptr(t, dy) + at;
         rms_norm_backward<On>(d, ptr(t, x) + at, ptr(t, w), floats(scale) + begin * heads,
                               ptr(t, residual, at), d, sums[0], end - begin, heads, w.size(0),
-                              stride);
+                              stride, offset);
       });
     });
   }

@@ -27,21 +27,22 @@ class Kernels {
   virtual layout::WorkSizes work_sizes() const = 0;
 
   // Returns y; scale_R1 is made, and kept for backward.
+  // `offset` is added to the weight.
   virtual at::Tensor rms_norm(const at::Tensor& x_RD, const at::Tensor& w_D, double eps,
-                              at::Tensor& scale_R1) const = 0;
+                              at::Tensor& scale_R1, float offset = 0) const = 0;
   // Returns residual (undefined: none) + dx, in dy's memory; adds to dw_sum_D.
   virtual at::Tensor rms_norm_back(at::Tensor dy_RD, const at::Tensor& x_RD, const at::Tensor& w_D,
                                    const at::Tensor& scale_R1, const at::Tensor& residual_RD,
-                                   const at::Tensor& dw_sum_D) const = 0;
+                                   const at::Tensor& dw_sum_D, float offset = 0) const = 0;
   // RMSNorm over each head of E: columns [first_column, + heads * E) of x into the same ones of y;
   // scale_RH [R, heads] is made.
   virtual void head_norm(const at::Tensor& x, const at::Tensor& w_E, const at::Tensor& y,
-                         at::Tensor& scale_RH, int64_t first_column, int64_t heads,
-                         double eps) const = 0;
+                         at::Tensor& scale_RH, int64_t first_column, int64_t heads, double eps,
+                         float offset = 0) const = 0;
   // dy's columns become their gradient.
   virtual void head_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w_E,
                               const at::Tensor& scale_RH, const at::Tensor& dw_sum_E,
-                              int64_t first_column, int64_t heads) const = 0;
+                              int64_t first_column, int64_t heads, float offset = 0) const = 0;
   // Returns y; stats_R2 is made, and kept for backward.
   virtual at::Tensor layer_norm(const at::Tensor& x_RD, const at::Tensor& w_D,
                                 const at::Tensor& b_D, double eps, at::Tensor& stats_R2) const = 0;
@@ -58,9 +59,15 @@ class Kernels {
   virtual at::Tensor swiglu(const at::Tensor& gate_up_R2F) const = 0;
   // Returns the gradient, in gate_up's memory.
   virtual at::Tensor swiglu_back(const at::Tensor& dy_RF, at::Tensor gate_up_R2F) const = 0;
+  virtual at::Tensor geglu(const at::Tensor& gate_up_R2F) const = 0;
+  virtual at::Tensor geglu_back(const at::Tensor& dy_RF, at::Tensor gate_up_R2F) const = 0;
   virtual at::Tensor gelu_new(const at::Tensor& x) const = 0;
   // Returns the gradient, in x's memory.
   virtual at::Tensor gelu_new_back(const at::Tensor& dy, at::Tensor x) const = 0;
+  // x = cap tanh(scale x / cap), in place; and its gradient in dy's place, from what that gave.
+  virtual void soft_cap(const at::Tensor& x, float scale, float cap) const = 0;
+  virtual void soft_cap_back(const at::Tensor& y, const at::Tensor& dy, float scale,
+                             float cap) const = 0;
   // x, a whole tensor, is drawn for in place.
   virtual void dropout(const at::Tensor& x, const DropoutDraw& draw) const = 0;
 

@@ -12,7 +12,8 @@ const float kZeros[kRun] = {};
 
 // Row r holds `heads` vectors of dim from x + r * row_stride on.
 LOCKSTEP_KERNEL rms_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows,
-                            int64_t heads, int64_t dim, int64_t row_stride, float eps) {
+                            int64_t heads, int64_t dim, int64_t row_stride, float eps,
+                            float offset) {
   float x_run[kRun], w_run[kRun], y_run[kRun];
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t first = r * row_stride, end = first + heads * dim; first < end; first += dim) {
@@ -29,16 +30,17 @@ LOCKSTEP_KERNEL rms_forward(const T* x, const T* w, T* y, float* scale_out, int6
         const float *xf = widened(x + first + i, x_run, n), *wf = widened(w + i, w_run, n);
         float* yf = room_for(y + first + i, y_run);
 #pragma GCC ivdep
-        for (int64_t k = 0; k < n; ++k) yf[k] = xf[k] * scale * wf[k];
+        for (int64_t k = 0; k < n; ++k) yf[k] = xf[k] * scale * (wf[k] + offset);
         narrowed(y + first + i, yf, n);
       }
     }
 }
 
-// With s the scale and g = dy*w: dx = residual + s*g - x * s^3 * mean(g*x); dw += dy * x * s.
+// With s the scale and g = dy*(w + offset): dx = residual + s*g - x * s^3 * mean(g*x); dw += dy * x
+// * s.
 LOCKSTEP_KERNEL rms_backward(const T* dy, const T* x, const T* w, const float* scale,
                              const T* residual, T* dx, float* dw_sum, int64_t rows, int64_t heads,
-                             int64_t dim, int64_t row_stride) {
+                             int64_t dim, int64_t row_stride, float offset) {
   float dy_run[kRun], x_run[kRun], w_run[kRun], residual_run[kRun], dx_run[kRun];
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t first = r * row_stride, end = first + heads * dim; first < end; first += dim) {
@@ -48,7 +50,7 @@ LOCKSTEP_KERNEL rms_backward(const T* dy, const T* x, const T* w, const float* s
         const int64_t at = first + i, n = std::min(kRun, dim - i);
         const float *d = widened(dy + at, dy_run, n), *xf = widened(x + at, x_run, n);
         const float* wf = widened(w + i, w_run, n);
-        add_to_lanes(lanes, n, [&](int64_t k) { return d[k] * wf[k] * xf[k]; });
+        add_to_lanes(lanes, n, [&](int64_t k) { return d[k] * (wf[k] + offset) * xf[k]; });
       }
       const float c = fold_lanes(lanes) / static_cast<float>(dim) * s * s * s;
       for (int64_t i = 0; i < dim; i += kRun) {
@@ -61,7 +63,7 @@ LOCKSTEP_KERNEL rms_backward(const T* dy, const T* x, const T* w, const float* s
         for (int64_t k = 0; k < n; ++k) {
           const float dk = d[k];
           dw[k] += dk * xf[k] * s;
-          out[k] = added[k] + (s * dk * wf[k] - xf[k] * c);
+          out[k] = added[k] + (s * dk * (wf[k] + offset) - xf[k] * c);
         }
         narrowed(dx + at, out, n);
       }
@@ -141,13 +143,13 @@ LOCKSTEP_KERNEL layer_backward(const T* dy, const T* x, const T* w, const float*
 #define LOCKSTEP_INSTANTIATE(T)                                                                   \
   LOCKSTEP_CLONED rms_norm_forward<OnCpu>(const T* x, const T* w, T* y, float* scale,             \
                                           int64_t rows, int64_t heads, int64_t dim,               \
-                                          int64_t row_stride, float eps) {                        \
-    rms_forward(x, w, y, scale, rows, heads, dim, row_stride, eps);                               \
+                                          int64_t row_stride, float eps, float offset) {          \
+    rms_forward(x, w, y, scale, rows, heads, dim, row_stride, eps, offset);                       \
   }                                                                                               \
   LOCKSTEP_CLONED rms_norm_backward<OnCpu>(                                                       \
       const T* dy, const T* x, const T* w, const float* scale, const T* residual, T* dx,          \
-      float* dw, int64_t rows, int64_t heads, int64_t dim, int64_t row_stride) {                  \
-    rms_backward(dy, x, w, scale, residual, dx, dw, rows, heads, dim, row_stride);                \
+      float* dw, int64_t rows, int64_t heads, int64_t dim, int64_t row_stride, float offset) {    \
+    rms_backward(dy, x, w, scale, residual, dx, dw, rows, heads, dim, row_stride, offset);        \
   }                                                                                               \
   LOCKSTEP_CLONED layer_norm_forward<OnCpu>(const T* x, const T* w, const T* b, T* y,             \
                                             float* stats, int64_t rows, int64_t dim, float eps) { \

@@ -15,7 +15,8 @@ struct Vectors {
 
 template <typename T, int Threads>
 __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
-    rms_forward_kernel(const T* x, const T* w, T* y, float* scale_out, Vectors vectors, float eps) {
+    rms_forward_kernel(const T* x, const T* w, T* y, float* scale_out, Vectors vectors, float eps,
+                       float offset) {
   x += vectors.offset(blockIdx.x);
   y += vectors.offset(blockIdx.x);
   const float squares =
@@ -23,23 +24,23 @@ __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
   const float scale = 1.0f / sqrtf(squares / static_cast<float>(vectors.dim) + eps);
   if (threadIdx.x == 0) scale_out[blockIdx.x] = scale;
   for (int64_t i = threadIdx.x; i < vectors.dim; i += Threads)
-    store(y[i], load(x[i]) * scale * load(w[i]));
+    store(y[i], load(x[i]) * scale * (load(w[i]) + offset));
 }
 
-// With s the scale and g = dy*w: dx = residual + s*g - x * s^3 * mean(g*x).
+// With s the scale and g = dy*(w + offset): dx = residual + s*g - x * s^3 * mean(g*x).
 template <typename T, int Threads>
 __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
     rms_backward_kernel(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
-                        T* dx, Vectors vectors) {
-  const int64_t offset = vectors.offset(blockIdx.x);
+                        T* dx, Vectors vectors, float offset) {
+  const int64_t first = vectors.offset(blockIdx.x);
   const float s = scale[blockIdx.x];
   const float sum = block_sum<Threads>(vectors.dim, [=](int64_t i) {
-    return load(dy[offset + i]) * load(w[i]) * load(x[offset + i]);
+    return load(dy[first + i]) * (load(w[i]) + offset) * load(x[first + i]);
   });
   const float c = sum / static_cast<float>(vectors.dim) * s * s * s;
   for (int64_t i = threadIdx.x; i < vectors.dim; i += Threads) {
-    const int64_t at = offset + i;
-    const float own = s * load(dy[at]) * load(w[i]) - load(x[at]) * c;
+    const int64_t at = first + i;
+    const float own = s * load(dy[at]) * (load(w[i]) + offset) - load(x[at]) * c;
     store(dx[at], residual == nullptr ? own : load(residual[at]) + own);
   }
 }
@@ -88,12 +89,13 @@ __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
 
 template <typename Place, typename T>
 void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows, int64_t heads,
-                      int64_t dim, int64_t row_stride, float eps) {
+                      int64_t dim, int64_t row_stride, float eps, float offset) {
   if (rows == 0) return;
   by_width(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
     launch<rms_forward_kernel<T, kThreads>>(static_cast<unsigned>(rows * heads), kThreads, x, w, y,
-                                            scale_out, Vectors{heads, dim, row_stride}, eps);
+                                            scale_out, Vectors{heads, dim, row_stride}, eps,
+                                            offset);
   });
 }
 
@@ -101,7 +103,7 @@ void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t ro
 template <typename Place, typename T>
 void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
                        T* dx, float* dw_sum, int64_t rows, int64_t heads, int64_t dim,
-                       int64_t row_stride) {
+                       int64_t row_stride, float offset) {
   if (rows == 0) return;
   const Vectors vectors{heads, dim, row_stride};
   add_column_sums(dw_sum, rows * heads, dim, [=] __device__(int64_t v, int64_t c) {
@@ -111,7 +113,7 @@ void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, 
   by_width(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
     launch<rms_backward_kernel<T, kThreads>>(static_cast<unsigned>(rows * heads), kThreads, dy, x,
-                                             w, scale, residual, dx, vectors);
+                                             w, scale, residual, dx, vectors, offset);
   });
 }
 
@@ -145,9 +147,9 @@ void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                   \
   template void rms_norm_forward<OnCuda>(const T*, const T*, T*, float*, int64_t, int64_t,        \
-                                         int64_t, int64_t, float);                                \
+                                         int64_t, int64_t, float, float);                         \
   template void rms_norm_backward<OnCuda>(const T*, const T*, const T*, const float*, const T*,   \
-                                          T*, float*, int64_t, int64_t, int64_t, int64_t);        \
+                                          T*, float*, int64_t, int64_t, int64_t, int64_t, float); \
   template void layer_norm_forward<OnCuda>(const T*, const T*, const T*, T*, float*, int64_t,     \
                                            int64_t, float);                                       \
   template void layer_norm_backward<OnCuda>(const T*, const T*, const T*, const float*, const T*, \

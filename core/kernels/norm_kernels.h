@@ -9,18 +9,19 @@
 
 namespace lockstep::core {
 
-// y = x * rsqrt(mean(x^2) + eps) * w. Row r holds `heads` vectors of dim from x + r * row_stride
-// on, which are normed one by one (a plain norm: one head, row_stride = dim); y lies as x does.
+// y = x * rsqrt(mean(x^2) + eps) * (w + offset). Row r holds `heads` vectors of dim from x +
+// r * row_stride on, which are normed one by one (a plain norm: one head, row_stride = dim); y lies
+// as x does.
 // scale_out [rows, heads] keeps the rsqrt for backward.
 template <typename Place, typename T>
 void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows, int64_t heads,
-                      int64_t dim, int64_t row_stride, float eps);
+                      int64_t dim, int64_t row_stride, float eps, float offset = 0);
 // dx = residual (null: none) + the gradient, in one rounding; dx may be dy, and all lie as x does.
 // dw_sum [dim] fp32 is added to.
 template <typename Place, typename T>
 void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
                        T* dx, float* dw_sum, int64_t rows, int64_t heads, int64_t dim,
-                       int64_t row_stride);
+                       int64_t row_stride, float offset = 0);
 
 // y = (x - mean(x)) * rsqrt(var(x) + eps) * w + b; stats_out [rows, 2] keeps mean and rsqrt.
 template <typename Place, typename T>

@@ -29,39 +29,39 @@ using T = at::Tensor;
 class SimKernels : public Kernels {
  public:
   layout::WorkSizes work_sizes() const override { return cpu().work_sizes(); }
-  T rms_norm(const T& x, const T& w, double eps, T& scale) const override {
+  T rms_norm(const T& x, const T& w, double eps, T& scale, float offset) const override {
     T y = at::empty_like(x);
-    head_norm(x, w, y, scale, 0, 1, eps);
+    head_norm(x, w, y, scale, 0, 1, eps, offset);
     return y;
   }
-  T rms_norm_back(T dy, const T& x, const T& w, const T& scale, const T& residual,
-                  const T& dw_sum) const override {
+  T rms_norm_back(T dy, const T& x, const T& w, const T& scale, const T& residual, const T& dw_sum,
+                  float offset) const override {
     sim_work(
         "rms_norm_back", x,
-        [](T d, const T& in, const T& weight, const T& s, const T& r, const T& sum) {
-          cpu().rms_norm_back(d, in, weight, s, r, sum);
+        [=](T d, const T& in, const T& weight, const T& s, const T& r, const T& sum) {
+          cpu().rms_norm_back(d, in, weight, s, r, sum, offset);
         },
         dy, x, w, scale, residual, dw_sum);
     return dy;
   }
   void head_norm(const T& x, const T& w, const T& y, T& scale, int64_t first_column, int64_t heads,
-                 double eps) const override {
+                 double eps, float offset) const override {
     scale = fp32(x, {x.size(0), heads});
     sim_work(
         "head_norm", x,
         [=](const T& in, const T& weight, const T& out, const T& kept) {
           T made;
-          cpu().head_norm(in, weight, out, made, first_column, heads, eps);
+          cpu().head_norm(in, weight, out, made, first_column, heads, eps, offset);
           kept.copy_(made);
         },
         x, w, y, scale);
   }
   void head_norm_back(const T& dy, const T& x, const T& w, const T& scale, const T& dw_sum,
-                      int64_t first_column, int64_t heads) const override {
+                      int64_t first_column, int64_t heads, float offset) const override {
     sim_work(
         "head_norm_back", x,
         [=](const T& d, const T& in, const T& weight, const T& s, const T& sum) {
-          cpu().head_norm_back(d, in, weight, s, sum, first_column, heads);
+          cpu().head_norm_back(d, in, weight, s, sum, first_column, heads, offset);
         },
         dy, x, w, scale, dw_sum);
   }
@@ -109,6 +109,17 @@ class SimKernels : public Kernels {
         "swiglu_back", dy, [](const T& d, T in) { cpu().swiglu_back(d, in); }, dy, gate_up);
     return gate_up;
   }
+  T geglu(const T& gate_up) const override {
+    T y = at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
+    sim_work(
+        "geglu", y, [](const T& in, const T& out) { out.copy_(cpu().geglu(in)); }, gate_up, y);
+    return y;
+  }
+  T geglu_back(const T& dy, T gate_up) const override {
+    sim_work(
+        "geglu_back", dy, [](const T& d, T in) { cpu().geglu_back(d, in); }, dy, gate_up);
+    return gate_up;
+  }
   T gelu_new(const T& x) const override {
     T y = at::empty_like(x);
     sim_work(
@@ -119,6 +130,15 @@ class SimKernels : public Kernels {
     sim_work(
         "gelu_new_back", dy, [](const T& d, T in) { cpu().gelu_new_back(d, in); }, dy, x);
     return x;
+  }
+  void soft_cap(const T& x, float scale, float cap) const override {
+    sim_work(
+        "soft_cap", x, [=](const T& in) { cpu().soft_cap(in, scale, cap); }, x);
+  }
+  void soft_cap_back(const T& y, const T& dy, float scale, float cap) const override {
+    sim_work(
+        "soft_cap_back", y,
+        [=](const T& out, const T& d) { cpu().soft_cap_back(out, d, scale, cap); }, y, dy);
   }
   void dropout(const T& x, const DropoutDraw& draw) const override {
     sim_work(

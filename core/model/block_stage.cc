@@ -19,8 +19,8 @@ BlockStage::BlockStage(const layout::DecoderShape& shape, const layout::UnitSpec
     : shape_(shape),
       tables_(std::move(tables)),
       recompute_(recompute),
-      norm1_(u, Role::kNorm1, Role::kNorm1Bias, shape.norm_eps),
-      norm2_(u, Role::kNorm2, Role::kNorm2Bias, shape.norm_eps),
+      norm1_(shape, u, Role::kNorm1, Role::kNorm1Bias),
+      norm2_(shape, u, Role::kNorm2, Role::kNorm2Bias),
       qkv_(u, Role::kQ, shape.gpt2 ? 1 : 3, Role::kQBias, shape.gpt2),
       o_(u, Role::kO, 1, Role::kOBias, shape.gpt2),
       inner_(u, shape.gpt2 ? Role::kUp : Role::kGate, shape.gpt2 ? 1 : 2,
@@ -29,7 +29,11 @@ BlockStage::BlockStage(const layout::DecoderShape& shape, const layout::UnitSpec
       attention_dropout_(dropout, seed, u.name + "/attention"),
       feed_forward_dropout_(dropout, seed, u.name + "/feed_forward"),
       q_norm_(u.find(Role::kQNorm)),
-      k_norm_(u.find(Role::kKNorm)) {}
+      k_norm_(u.find(Role::kKNorm)) {
+  if (!shape.post_norms) return;
+  post1_.emplace(shape, u, Role::kPostNorm1, Role::kNorm1Bias);
+  post2_.emplace(shape, u, Role::kPostNorm2, Role::kNorm2Bias);
+}
 
 // Query, key and value heads of h1, normed and rotated as the family does.
 void BlockStage::project_heads(UnitParts units, const SlotInput& slot, bool train, bool all,
@@ -42,8 +46,11 @@ void BlockStage::project_heads(UnitParts units, const SlotInput& slot, bool trai
     s.raw_qkv = s.qkv;
     s.qkv = at::empty_like(s.raw_qkv).copy_(s.raw_qkv);
     const Kernels& kernels = kernels_on(s.qkv);
-    kernels.head_norm(s.raw_qkv, u.weight(q_norm_), s.qkv, s.q_scale_RH, 0, h, shape_.norm_eps);
-    kernels.head_norm(s.raw_qkv, u.weight(k_norm_), s.qkv, s.k_scale_RK, h * e, k, shape_.norm_eps);
+    const float offset = shape_.norm_offset();
+    kernels.head_norm(s.raw_qkv, u.weight(q_norm_), s.qkv, s.q_scale_RH, 0, h, shape_.norm_eps,
+                      offset);
+    kernels.head_norm(s.raw_qkv, u.weight(k_norm_), s.qkv, s.k_scale_RK, h * e, k, shape_.norm_eps,
+                      offset);
     if (!all) s.raw_qkv.reset();
   }
   if (tables_.rotary)
@@ -63,13 +70,30 @@ void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool al
     s.attention = {};
   }
   branch = o_.forward(units, branch, dropped);
+  if (post1_) {
+    const at::Tensor raw = branch;
+    branch = post1_->forward(u, raw, s.post1);
+    if (all) s.o_RD = raw;
+  }
   if (train) attention_dropout_.apply(branch, slot);
   s.x2_RD = branch.add_(s.x_RD);
   s.h2_RD = norm2_.forward(u, s.x2_RD, s.norm2);
   s.inner = inner_.forward(units, s.h2_RD, dropped);
   if (!all) s.h2_RD.reset();
-  s.s_RF = shape_.gpt2 ? kernels.gelu_new(s.inner) : kernels.swiglu(s.inner);
+  s.s_RF = shape_.gpt2    ? kernels.gelu_new(s.inner)
+           : shape_.geglu ? kernels.geglu(s.inner)
+                          : kernels.swiglu(s.inner);
   if (!all) s.inner.reset();
+}
+
+at::Tensor BlockStage::feed_forward_end(UnitParts units, const SlotInput& slot, bool train,
+                                        bool all, Saved& s) const {
+  at::Tensor y = down_.forward(units, s.s_RF, train ? &slot : nullptr);
+  if (!all) s.s_RF.reset();
+  if (!post2_) return y;
+  const at::Tensor raw = y;
+  if (all) s.down_RD = raw;
+  return post2_->forward(units[0], raw, s.post2);
 }
 
 at::Tensor BlockStage::forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,
@@ -78,8 +102,7 @@ at::Tensor BlockStage::forward(UnitParts units, const at::Tensor& x, const SlotI
   Saved s;
   s.x_RD = x;
   run(units, slot, keep, all, s);
-  at::Tensor y = down_.forward(units, s.s_RF, keep ? &slot : nullptr);
-  if (!all) s.s_RF.reset();
+  at::Tensor y = feed_forward_end(units, slot, keep, all, s);
   if (keep) feed_forward_dropout_.apply(y, slot);
   y.add_(s.x2_RD);
   if (all) {
@@ -90,20 +113,28 @@ at::Tensor BlockStage::forward(UnitParts units, const at::Tensor& x, const SlotI
   return y;
 }
 
+at::Tensor BlockStage::branch_back(const UnitPart& unit, const at::Tensor& dy,
+                                   const SlotInput& slot, const Dropout& dropout,
+                                   const std::optional<Norm>& post, at::Tensor raw,
+                                   const at::Tensor& kept) const {
+  if (!post && !dropout.active()) return dy;
+  at::Tensor branch = at::empty_like(dy).copy_(dy);
+  dropout.apply(branch, slot);
+  return post ? post->backward(unit, std::move(branch), raw, kept, {}) : branch;
+}
+
 // dx2 for dy, the gradient of the block's output.
 at::Tensor BlockStage::feed_forward_back(UnitParts units, const at::Tensor& dy,
                                          const SlotInput& slot) {
-  at::Tensor branch = dy;
-  if (feed_forward_dropout_.active()) {
-    branch = at::empty_like(dy).copy_(dy);
-    feed_forward_dropout_.apply(branch, slot);
-  }
+  at::Tensor branch = branch_back(units[0], dy, slot, feed_forward_dropout_, post2_,
+                                  std::move(saved_.down_RD), saved_.post2);
   at::Tensor d = down_.backward(units, branch, std::move(saved_.s_RF), slot);
   branch.reset();
   at::Tensor inner = std::move(saved_.inner);
   const Kernels& kernels = kernels_on(d);
-  d = shape_.gpt2 ? kernels.gelu_new_back(d, std::move(inner))
-                  : kernels.swiglu_back(d, std::move(inner));
+  d = shape_.gpt2    ? kernels.gelu_new_back(d, std::move(inner))
+      : shape_.geglu ? kernels.geglu_back(d, std::move(inner))
+                     : kernels.swiglu_back(d, std::move(inner));
   d = inner_.backward(units, d, std::move(saved_.h2_RD), slot);
   d = norm2_.backward(units[0], std::move(d), saved_.x2_RD, saved_.norm2, dy);
   saved_.x2_RD.reset();
@@ -113,11 +144,8 @@ at::Tensor BlockStage::feed_forward_back(UnitParts units, const at::Tensor& dy,
 // d(qkv projection's output) for dx2, the gradient of the attention branch's sum.
 at::Tensor BlockStage::attention_back(UnitParts units, const at::Tensor& dx2,
                                       const SlotInput& slot) {
-  at::Tensor branch = dx2;
-  if (attention_dropout_.active()) {
-    branch = at::empty_like(dx2).copy_(dx2);
-    attention_dropout_.apply(branch, slot);
-  }
+  at::Tensor branch = branch_back(units[0], dx2, slot, attention_dropout_, post1_,
+                                  std::move(saved_.o_RD), saved_.post1);
   const at::Tensor d_out = o_.backward(units, branch, saved_.attention.out_RD, slot);
   branch.reset();
   at::Tensor d_qkv = kernels_on(d_out).attention_back(tables_.attention, d_out, saved_.qkv,
@@ -136,15 +164,18 @@ at::Tensor BlockStage::project_heads_back(const UnitPart& u, at::Tensor d_qkv,
     kernels.rotate_rows(d_qkv, *tables_.rotary, documents.positions_R, h + k, e, -1.0f);
   if (q_norm_ < 0) return d_qkv;
   kernels.head_norm_back(d_qkv, saved_.raw_qkv, u.weight(q_norm_), saved_.q_scale_RH,
-                         u.grad_sum(q_norm_), 0, h);
+                         u.grad_sum(q_norm_), 0, h, shape_.norm_offset());
   kernels.head_norm_back(d_qkv, saved_.raw_qkv, u.weight(k_norm_), saved_.k_scale_RK,
-                         u.grad_sum(k_norm_), h * e, k);
+                         u.grad_sum(k_norm_), h * e, k, shape_.norm_offset());
   saved_.raw_qkv.reset();
   return d_qkv;
 }
 
 at::Tensor BlockStage::backward(UnitParts units, const at::Tensor& dy, const SlotInput& slot) {
-  if (recompute_) run(units, slot, /*train=*/true, /*all=*/true, saved_);
+  if (recompute_) {
+    run(units, slot, /*train=*/true, /*all=*/true, saved_);
+    if (post2_) feed_forward_end(units, slot, /*train=*/true, /*all=*/true, saved_);
+  }
   const at::Tensor dx2 = feed_forward_back(units, dy, slot);
   at::Tensor d = attention_back(units, dx2, slot);
   d = qkv_.backward(units, d, std::move(saved_.h1_RD), slot);

@@ -1,5 +1,6 @@
 #include "core/model/decoder.h"
 
+#include "core/kernels/kernel_table.h"
 #include "core/kernels/matmul.h"
 #include "core/model/block_stage.h"
 #include "core/model/embedding_stage.h"
@@ -23,27 +24,52 @@ DecoderOptions DecoderOptions::create(const Config& config, at::ScalarType compu
   return o;
 }
 
+namespace {
+
+using SharedTable = std::shared_ptr<const RotaryTable>;
+
+SharedTable rotary_on(const DecoderOptions& o, const layout::DecoderShape& shape, double theta,
+                      const layout::RopeScaling& scaling) {
+  const RotaryTable table = RotaryTable::create(o.seq_len, shape.head_dim, theta, scaling);
+  return std::make_shared<const RotaryTable>(
+      RotaryTable{table.cos_TH.to(o.device), table.sin_TH.to(o.device)});
+}
+
+// Those of layers without a window, and with one; null: none.
+struct RotaryTables {
+  SharedTable full, local;
+};
+RotaryTables rotary_tables(const DecoderOptions& o, const layout::DecoderShape& shape) {
+  if (shape.learned_positions > 0) return {};
+  const SharedTable full = rotary_on(o, shape, shape.rope_theta, shape.rope_scaling);
+  return {full,
+          shape.local_rope_theta > 0 ? rotary_on(o, shape, shape.local_rope_theta, {}) : full};
+}
+
+}  // namespace
+
 StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& o) {
   const layout::DecoderShape& shape = spec.shape;
-  BlockTables tables;
-  if (shape.learned_positions == 0) {
-    const RotaryTable table =
-        RotaryTable::create(o.seq_len, shape.head_dim, shape.rope_theta, shape.rope_scaling);
-    tables.rotary = std::make_shared<const RotaryTable>(
-        RotaryTable{table.cos_TH.to(o.device), table.sin_TH.to(o.device)});
-  }
+  const RotaryTables rotary = rotary_tables(o, shape);
   StageSequence sequence;
   sequence.units = layout::stages_of(spec);
-  sequence.stages.push_back(std::make_unique<EmbeddingStage>(
-      shape.learned_positions > 0, Dropout(o.dropout, o.seed, spec.units[0].name)));
+  sequence.stages.push_back(
+      std::make_unique<EmbeddingStage>(shape.learned_positions > 0, shape.embedding_scale,
+                                       Dropout(o.dropout, o.seed, spec.units[0].name)));
   for (int64_t layer = 0; layer < shape.n_layers; ++layer) {
     if (shape.family == ModelFamily::kLinear) {
       sequence.stages.push_back(
           std::make_unique<LinearStage>(spec.units[static_cast<size_t>(layer) + 1]));
       continue;
     }
-    tables.attention = {shape.n_heads, shape.n_kv_heads, shape.head_dim, shape.window(layer),
-                        o.fused_attention};
+    const BlockTables tables{shape.window(layer) > 0 ? rotary.local : rotary.full,
+                             {.heads = shape.n_heads,
+                              .key_heads = shape.n_kv_heads,
+                              .head_dim = shape.head_dim,
+                              .window = shape.window(layer),
+                              .fused = o.fused_attention,
+                              .query_scalar = shape.query_scalar,
+                              .soft_cap = static_cast<float>(shape.score_cap)}};
     const bool recompute = layout::recomputed(o.recompute_every, layer);
     sequence.stages.push_back(
         std::make_unique<BlockStage>(layer, spec, tables, recompute, o.dropout, o.lora, o.seed));
@@ -53,14 +79,16 @@ StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& 
 }
 
 at::Tensor logits_of(const layout::ModelSpec& spec, UnitParts head_units, const at::Tensor& x_RD) {
-  const Norm norm(spec.base().back(), layout::Role::kNorm1, layout::Role::kNorm1Bias,
-                  spec.shape.norm_eps);
+  const Norm norm(spec.shape, spec.base().back(), layout::Role::kNorm1, layout::Role::kNorm1Bias);
   at::Tensor kept;
   const at::Tensor h = norm.forward(head_units[0], x_RD, kept);
   const at::Tensor& weight =
       spec.shape.tied ? head_units[1].weight(0)
                       : head_units[0].weight(spec.base().back().find(layout::Role::kHead));
-  return product(h, weight.t()).to(at::kFloat);
+  at::Tensor logits = product(h, weight.t());
+  if (const double cap = spec.shape.logit_cap; cap > 0)
+    kernels_on(logits).soft_cap(logits, 1.0f, static_cast<float>(cap));
+  return logits.to(at::kFloat);
 }
 
 }  // namespace lockstep::core

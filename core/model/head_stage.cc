@@ -28,8 +28,7 @@ void add_weight_grad(const UnitPart& unit, int param, bool alone, const at::Tens
 HeadStage::HeadStage(const layout::ModelSpec& spec, TokenLoss loss)
     : shape_(spec.shape),
       loss_(loss),
-      norm_(spec.base().back(), layout::Role::kNorm1, layout::Role::kNorm1Bias,
-            spec.shape.norm_eps),
+      norm_(spec.shape, spec.base().back(), layout::Role::kNorm1, layout::Role::kNorm1Bias),
       weight_param_(spec.shape.tied ? 0 : spec.base().back().find(layout::Role::kHead)) {}
 
 LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const SlotInput& slot,
@@ -43,6 +42,7 @@ LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const Slo
   LOCKSTEP_CHECK(labels.size(0) == x.size(0), labels.size(0), " ", x.size(0));
 
   const Kernels& kernels = kernels_on(x);
+  const float cap = static_cast<float>(shape_.logit_cap);
   const int64_t rows = x.size(0),
                 step = layout::head_chunk_rows(kernels.work_sizes(), shape_.vocab_size,
                                                static_cast<int64_t>(x.element_size()));
@@ -52,9 +52,16 @@ LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const Slo
     const int64_t n = std::min(step, rows - r);
     const at::Tensor h = h_RD.narrow(0, r, n);
     const at::Tensor logits = product(h, weight_VD.t());
+    at::Tensor capped;  // for the gradient
+    if (cap > 0) {
+      kernels.soft_cap(logits, 1.0f, cap);
+      if (want_gradients) capped = at::empty_like(logits).copy_(logits);
+    }
     kernels.cross_entropy(logits, labels.narrow(0, r, n), want_gradients ? loss_ : TokenLoss{},
                           static_cast<float>(slot.dy), want_gradients, losses.narrow(0, r, n));
     if (!want_gradients) continue;
+    if (cap > 0) kernels.soft_cap_back(capped, logits, 1.0f, cap);
+    capped.reset();
     at::Tensor dh = dh_RD.narrow(0, r, n);
     multiply(logits, weight_VD, dh);
     add_weight_grad(weight_unit, weight_param_, rows <= step && !shape_.tied, logits, h);

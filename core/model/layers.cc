@@ -111,14 +111,18 @@ at::Tensor Linear::input_back(const UnitPart& unit, const at::Tensor& dy) const 
                  : product(dy, stacked_weight(unit, first_, count_));
 }
 
-Norm::Norm(const layout::UnitSpec& unit, layout::Role weight, layout::Role bias, double eps)
-    : weight_(unit.find(weight)), bias_(unit.find(bias)), eps_(eps) {
+Norm::Norm(const layout::DecoderShape& shape, const layout::UnitSpec& unit, layout::Role weight,
+           layout::Role bias)
+    : weight_(unit.find(weight)),
+      bias_(unit.find(bias)),
+      eps_(shape.norm_eps),
+      offset_(shape.norm_offset()) {
   LOCKSTEP_CHECK(weight_ >= 0, unit.name);
 }
 
 at::Tensor Norm::forward(const UnitPart& unit, const at::Tensor& x, at::Tensor& kept) const {
   const Kernels& kernels = kernels_on(x);
-  if (bias_ < 0) return kernels.rms_norm(x, unit.weight(weight_), eps_, kept);
+  if (bias_ < 0) return kernels.rms_norm(x, unit.weight(weight_), eps_, kept, offset_);
   return kernels.layer_norm(x, unit.weight(weight_), unit.weight(bias_), eps_, kept);
 }
 
@@ -127,7 +131,7 @@ at::Tensor Norm::backward(const UnitPart& unit, at::Tensor dy, const at::Tensor&
   const at::Tensor& w = unit.weight(weight_);
   const at::Tensor dw_sum = unit.grad_sum(weight_);
   const Kernels& kernels = kernels_on(x);
-  if (bias_ < 0) return kernels.rms_norm_back(std::move(dy), x, w, kept, residual, dw_sum);
+  if (bias_ < 0) return kernels.rms_norm_back(std::move(dy), x, w, kept, residual, dw_sum, offset_);
   return kernels.layer_norm_back(std::move(dy), x, w, kept, residual, dw_sum, unit.grad_sum(bias_));
 }
 

@@ -37,10 +37,11 @@ class Linear {
   std::vector<LowRank> adapters_;
 };
 
-// RMSNorm, or LayerNorm where the unit has a bias for it.
+// RMSNorm, or LayerNorm where the unit has a bias for it, as `shape` says.
 class Norm {
  public:
-  Norm(const layout::UnitSpec& unit, layout::Role weight, layout::Role bias, double eps);
+  Norm(const layout::DecoderShape& shape, const layout::UnitSpec& unit, layout::Role weight,
+       layout::Role bias);
   // `kept` is for backward.
   at::Tensor forward(const UnitPart& unit, const at::Tensor& x_RD, at::Tensor& kept) const;
   // Returns residual (undefined: none) + dx, in dy's memory; adds to the parameters' gradients in
@@ -51,6 +52,7 @@ class Norm {
  private:
   int weight_, bias_;
   double eps_;
+  float offset_;  // of RMSNorm's weight
 };
 
 }  // namespace lockstep::core

@@ -44,6 +44,56 @@ TYPED_TEST(ElementwiseCases, SwigluIsThatOfFp64) {
   });
 }
 
+TYPED_TEST(ElementwiseCases, GegluIsThatOfFp64) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  constexpr int64_t kRows = 65, kDim = 33;
+  const double root = std::sqrt(8 / std::acos(-1.0));  // 2 sqrt(2 / pi)
+  const auto gate_up = random_values<T>(kRows * 2 * kDim, 1, 3);
+  const auto dy = random_values<T>(kRows * kDim, 2);
+  Doubles y, gradient(gate_up.size());
+  for (size_t row = 0; row < kRows; ++row)
+    for (size_t c = 0; c < kDim; ++c) {
+      const size_t at = row * 2 * kDim + c;
+      const double v = wide(gate_up[at]), u = wide(gate_up[at + kDim]);
+      const double d = wide(dy[row * kDim + c]), s = sigmoid64(root * (v + 0.044715 * v * v * v));
+      y.push_back(v * s * u);
+      gradient[at] = d * u * (s + v * s * (1 - s) * root * (1 + 3 * 0.044715 * v * v));
+      gradient[at + kDim] = d * v * s;
+    }
+  on<Place>([&] {
+    Array<Place, T> given(gate_up), out(dy), d(dy);
+    geglu_forward<Place>(given.get(), out.get(), kRows, kDim);
+    geglu_backward<Place>(d.get(), given.get(), kRows, kDim);
+    expect_close(out.read(), y, 1e-5, "y");
+    expect_close(given.read(), gradient, 2e-5, "gradient");
+    return hash_of(out.read(), given.read());
+  });
+}
+
+TYPED_TEST(ElementwiseCases, SoftCapIsThatOfFp64) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  constexpr int64_t kCount = 1001;
+  auto x = random_values<T>(kCount, 3, 6);
+  const auto dy = random_values<T>(kCount, 4);
+  round_to(x[0], -4000);
+  Doubles y, gradient;
+  for (size_t i = 0; i < kCount; ++i) y.push_back(5 * std::tanh(0.5 * wide(x[i]) / 5));
+  on<Place>([&] {
+    Array<Place, T> out(x), d(dy);
+    soft_cap_forward<Place>(out.get(), kCount, 0.5f, 5.0f);
+    expect_close(out.read(), y, 1e-6, "y");
+    const Doubles rounded = widened(out.read());
+    gradient.clear();
+    for (size_t i = 0; i < kCount; ++i)
+      gradient.push_back(wide(dy[i]) * 0.5 * (1 - rounded[i] * rounded[i] / 25));
+    soft_cap_backward<Place>(out.get(), d.get(), kCount, 0.5f, 5.0f);
+    expect_close(d.read(), gradient, 1e-6, "gradient");
+    return hash_of(out.read(), d.read());
+  });
+}
+
 TYPED_TEST(ElementwiseCases, GeluNewIsThatOfFp64) {
   using Place = typename TypeParam::Place;
   using T = typename TypeParam::T;

@@ -83,6 +83,8 @@ TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
     narrow<OnCuda>(nr.get(), s.get(), n);
     gelu_forward<OnCuda>(nr.get(), p.get(), n);
     gelu_backward<OnCuda>(nr.get(), p.get(), n);
+    soft_cap_forward<OnCuda>(nr.get(), n, 0.5f, 2.0f);
+    soft_cap_backward<OnCuda>(nr.get(), p.get(), n, 0.5f, 2.0f);
   };
   compute(one, one_part, one_narrow, one_grad, one_m, one_v, kTail);
   const OnlyBlocks only({kLast / 256, 0, kFar / 256 - 1});
@@ -163,6 +165,8 @@ TEST(FarIndex, HeadsAndGatesAreThoseAlone) {
   const auto gate = [&](auto& both, auto& out, int64_t rows) {
     swiglu_forward<OnCuda>(both.get(), out.get(), rows, kDim);
     swiglu_backward<OnCuda>(out.get(), both.get(), rows, kDim);
+    geglu_forward<OnCuda>(both.get(), out.get(), rows, kDim);
+    geglu_backward<OnCuda>(out.get(), both.get(), rows, kDim);
   };
   turn(one, one_position, 1);
   const auto blocks_of = [](int64_t from, int64_t n) {

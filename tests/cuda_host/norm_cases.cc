@@ -134,6 +134,36 @@ TYPED_TEST(NormCases, LayerNormIsThatOfFp64) {
   }
 }
 
+// The bits of a norm whose weight has the offset in it, where that rounds nothing.
+TYPED_TEST(NormCases, AnOffsetIsAddedToTheWeight) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  constexpr int64_t kFew = 5, kDim = 96;
+  const auto x = random_values<T>(kFew * kDim, 1), dy = random_values<T>(kFew * kDim, 2);
+  std::vector<T> w(kDim), more(kDim);
+  for (size_t i = 0; i < kDim; ++i) {
+    round_to(w[i], static_cast<double>(i % 9) / 16);
+    round_to(more[i], 1 + static_cast<double>(i % 9) / 16);
+  }
+  on<Place>([&] {
+    const std::vector<float> of_scale(kFew), of_w(kDim);
+    Array<Place, T> in(x), w_less(w), w_more(more), y(x), y_more(x), dx(dy), dx_more(dy);
+    Array<Place, float> scale(of_scale), dw(of_w), dw_more(of_w);
+    rms_norm_forward<Place>(in.get(), w_less.get(), y.get(), scale.get(), kFew, 1, kDim, kDim, kEps,
+                            1.0f);
+    rms_norm_forward<Place>(in.get(), w_more.get(), y_more.get(), scale.get(), kFew, 1, kDim, kDim,
+                            kEps);
+    rms_norm_backward<Place, T>(dx.get(), in.get(), w_less.get(), scale.get(), nullptr, dx.get(),
+                                dw.get(), kFew, 1, kDim, kDim, 1.0f);
+    rms_norm_backward<Place, T>(dx_more.get(), in.get(), w_more.get(), scale.get(), nullptr,
+                                dx_more.get(), dw_more.get(), kFew, 1, kDim, kDim);
+    expect_same_bits(y.read(), y_more.read(), "y");
+    expect_same_bits(dx.read(), dx_more.read(), "dx");
+    expect_same_bits(dw.read(), dw_more.read(), "dw");
+    return hash_of(y.read(), dx.read(), dw.read());
+  });
+}
+
 // Heads that lie in wider rows: the bits of a plain norm of each, and nothing beside them changes.
 TYPED_TEST(NormCases, HeadNormIsRmsNormOfEachHead) {
   using Place = typename TypeParam::Place;

@@ -116,6 +116,10 @@ std::vector<Launches> launches_of_elements() {
   return {
       [memory, &m] { core::swiglu_forward<OnCuda>(m.a.get(), m.b.get(), 2, kCount / 4); },
       [memory, &m] { core::swiglu_backward<OnCuda>(m.b.get(), m.a.get(), 2, kCount / 4); },
+      [memory, &m] { core::geglu_forward<OnCuda>(m.a.get(), m.b.get(), 2, kCount / 4); },
+      [memory, &m] { core::geglu_backward<OnCuda>(m.b.get(), m.a.get(), 2, kCount / 4); },
+      [memory, &m] { core::soft_cap_forward<OnCuda>(m.a.get(), kCount, 0.5f, 2.0f); },
+      [memory, &m] { core::soft_cap_backward<OnCuda>(m.b.get(), m.a.get(), kCount, 0.5f, 2.0f); },
       [memory, &m] { core::gelu_forward<OnCuda>(m.a.get(), m.b.get(), kCount); },
       [memory, &m] { core::gelu_backward<OnCuda>(m.b.get(), m.a.get(), kCount); },
       [memory, &m] {

@@ -88,8 +88,9 @@ def faults(test, folder):
     with test.case("no such folder"):
         refused(test, from_folder("/nowhere/model"), ["/nowhere/model/config.json"])
     with test.case("a field that is not implemented"):
-        copy = edited(test, folder, "yarn", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}})
-        refused(test, from_folder(copy), [copy / "config.json", "rope_type", "yarn"])
+        copy = edited(test, folder, "longrope",
+                      {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}})
+        refused(test, from_folder(copy), [copy / "config.json", "rope_type", "longrope"])
         copy = edited(test, folder, "experts", {"num_local_experts": 8})
         refused(test, from_folder(copy), ["num_local_experts", "8"])
     with test.case("a [model] key that says something else"):

@@ -13,6 +13,9 @@ LLAMA = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4,
          "rope_theta": 10000.0, "tie_word_embeddings": False}
 QWEN3 = LLAMA | {"model_type": "qwen3", "head_dim": 48, "vocab_size": 30000}
 MISTRAL = LLAMA | {"model_type": "mistral", "sliding_window": 64, "intermediate_size": 1000}
+GEMMA2 = LLAMA | {"model_type": "gemma2", "head_dim": 48, "sliding_window": 64, "vocab_size": 10000,
+                  "tie_word_embeddings": True}
+GEMMA3 = GEMMA2 | {"model_type": "gemma3_text", "num_hidden_layers": 7}
 GPT2 = {"model_type": "gpt2", "n_embd": 320, "n_layer": 5, "n_head": 5, "n_positions": 512,
         "vocab_size": 10000, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
 
@@ -39,6 +42,10 @@ CONFIGS = {
         "activation_checkpoint.mode": "full", "training.seq_len": 512, "model.dropout": 0.1}),
     "qwen3, single, every second block, plain attention, fp32": (QWEN3, 1, {
         "activation_checkpoint.mode": "selective", "model.fused_attention": "false",
+        "parallelism.strategy": "single", "training.seq_len": 256}),
+    "gemma2, full_shard, bf16": (GEMMA2, 2, BF16 | {"training.seq_len": 256}),
+    "gemma3, single, checkpointing, plain attention, fp32": (GEMMA3, 1, {
+        "activation_checkpoint.mode": "full", "model.fused_attention": "false",
         "parallelism.strategy": "single", "training.seq_len": 256}),
     "llama, adapters, full_shard, bf16": (LLAMA, 2, BF16 | {
         "lora.rank": 16, "training.seq_len": 512, "training.local_batch_size": 1,

@@ -34,18 +34,46 @@ GPT2_SIZES = dict(n_embd=64, n_layer=3, n_head=4, n_positions=64, vocab_size=VOC
 # Within these sizes its three kinds of frequencies (kept, blended, stretched) all occur.
 LLAMA3 = dict(rope_type="llama3", rope_theta=5000.0, factor=8.0, low_freq_factor=1.0,
               high_freq_factor=4.0, original_max_position_embeddings=64)
+# Sequences here are longer than what these models say they were trained on: frequencies change.
+LINEAR = dict(rope_type="linear", rope_theta=5000.0, factor=4.0)
+DYNAMIC = dict(rope_type="dynamic", rope_theta=5000.0, factor=4.0)
+# Of the 12 pairs some are kept, some blended and some stretched.
+YARN = dict(rope_type="yarn", rope_theta=5000.0, factor=4.0, beta_fast=4.0,
+            original_max_position_embeddings=32)
+YARN_FIELDS = YARN | dict(beta_slow=0.5, truncate=False, mscale=0.7, mscale_all_dim=1.3)
+
+# Scores and logits are so large that the caps bend them. No token is for padding: transformers
+# begins its row of the embedding with zeros, and lets no gradient reach it.
+GEMMA = SIZES | dict(head_dim=24, query_pre_attn_scalar=20, sliding_window=11, pad_token_id=None,
+                     initializer_range=0.15)
+GEMMA3_ROPE = dict(full_attention=dict(rope_type="linear", rope_theta=5000.0, factor=4.0),
+                   sliding_attention=dict(rope_type="default", rope_theta=100.0))
 
 # name: model_type, config; what else is done to the folder or with it
 CASES = {
     "llama": ("llama", SIZES | dict(rope_parameters=LLAMA3, head_dim=24), dict(ranks=2)),
     "llama_bias_tied": ("llama", SIZES | dict(attention_bias=True, mlp_bias=True,
                                               tie_word_embeddings=True), dict(shards=True)),
+    "llama_linear": ("llama", SIZES | dict(rope_parameters=LINEAR), {}),
+    "llama_dynamic": ("llama", SIZES | dict(rope_parameters=DYNAMIC, max_position_embeddings=32),
+                      dict(old=True)),
+    "llama_yarn": ("llama", SIZES | dict(rope_parameters=YARN, head_dim=24), dict(ranks=2)),
+    "qwen3_yarn_fields": ("qwen3", SIZES | dict(rope_parameters=YARN_FIELDS, head_dim=24), {}),
     "llama_old_spelling": ("llama", SIZES | dict(rope_parameters=LLAMA3), dict(old=True)),
     "mistral": ("mistral", SIZES | dict(sliding_window=11, head_dim=20), dict(ranks=2)),
     "qwen2": ("qwen2", SIZES | dict(tie_word_embeddings=True, use_sliding_window=True,
                                     sliding_window=13, max_window_layers=1), dict(ranks=2)),
     "qwen3": ("qwen3", SIZES | dict(head_dim=32, tie_word_embeddings=True), dict(ranks=2)),
     "qwen3_untied": ("qwen3", SIZES | dict(head_dim=8, attention_bias=True), dict(shards=True)),
+    "gemma2": ("gemma2", GEMMA | dict(attn_logit_softcapping=3.0, final_logit_softcapping=2.0),
+               dict(ranks=2)),
+    "gemma2_untied": ("gemma2", GEMMA | dict(attn_logit_softcapping=None, attention_bias=True,
+                                             final_logit_softcapping=None,
+                                             tie_word_embeddings=False), dict(shards=True)),
+    "gemma3": ("gemma3_text", GEMMA | dict(rope_parameters=GEMMA3_ROPE, layer_types=[
+        "sliding_attention", "full_attention", "sliding_attention"]), dict(ranks=2)),
+    "gemma3_capped": ("gemma3_text", GEMMA | dict(final_logit_softcapping=2.0,
+                                                  num_hidden_layers=6), {}),
     "gpt2": ("gpt2", GPT2_SIZES, dict(ranks=2, base=True)),
     "gpt2_untied": ("gpt2", GPT2_SIZES | dict(tie_word_embeddings=False, n_inner=100),
                     dict(shards=True)),

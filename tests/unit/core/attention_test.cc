@@ -25,8 +25,8 @@ at::Tensor hidden(const Documents& documents, int64_t batch, int64_t seq_len, in
 }
 
 Result64 reference(const at::Tensor& qkv, const at::Tensor& d_out, const Documents& documents,
-                   int64_t batch, int64_t window) {
-  const AttentionShape s = shape_of(window, true);
+                   int64_t batch, const AttentionShape& s) {
+  const int64_t window = s.window;
   const int64_t seq_len = qkv.size(0) / batch, group = s.heads / s.key_heads;
   at::Tensor x = leaf(qkv);
   const at::Tensor all =
@@ -35,7 +35,9 @@ Result64 reference(const at::Tensor& qkv, const at::Tensor& d_out, const Documen
   const at::Tensor k = all.narrow(1, s.heads, s.key_heads).repeat_interleave(group, 1);
   const at::Tensor v =
       all.narrow(1, s.heads + s.key_heads, s.key_heads).repeat_interleave(group, 1);
-  const at::Tensor scores = at::matmul(q, k.transpose(2, 3)) / std::sqrt(8.0);
+  at::Tensor scores =
+      at::matmul(q, k.transpose(2, 3)) / std::sqrt(s.query_scalar > 0 ? s.query_scalar : 8.0);
+  if (s.soft_cap > 0) scores = at::tanh(scores / s.soft_cap) * s.soft_cap;
   const at::Tensor p =
       at::softmax(scores.masked_fill(hidden(documents, batch, seq_len, window), -INFINITY), -1);
   const at::Tensor out = at::matmul(p, v).transpose(1, 2).reshape({batch * seq_len, -1});
@@ -94,7 +96,7 @@ TEST(Attention, FusedAndPlainMatchAutogradInFp64) {
       for (int64_t window : {0, 1, 5, 64, 1000}) {
         const at::Tensor qkv = random_tensor({3 * seq_len, 10 * 8}, 1);
         const at::Tensor d_out = random_tensor({3 * seq_len, 6 * 8}, 2);
-        const Result64 want = reference(qkv, d_out, documents, 3, window);
+        const Result64 want = reference(qkv, d_out, documents, 3, shape_of(window, true));
         for (bool fused : {true, false}) {
           const std::string name = text(seq_len, " in ", documents.bounds.numel() - 1, " window ",
                                         window, fused ? " fused" : " plain");
@@ -110,6 +112,26 @@ TEST(Attention, FusedAndPlainMatchAutogradInFp64) {
       }
 }
 
+TEST(Attention, CapsAndAnotherScaleMatchAutogradInFp64) {
+  for (int64_t seq_len : {9, 150})
+    for (const Documents& documents : some_documents(seq_len))
+      for (int64_t window : {0, 20})
+        for (bool fused : {true, false}) {
+          AttentionShape shape = shape_of(window, fused);
+          shape.query_scalar = 3;
+          shape.soft_cap = 1.25f;
+          const at::Tensor qkv = random_tensor({3 * seq_len, 10 * 8}, 1);
+          const at::Tensor d_out = random_tensor({3 * seq_len, 6 * 8}, 2);
+          const Result64 want = reference(qkv, d_out, documents, 3, shape);
+          AttentionKept kept;
+          EXPECT_LT(max_difference(cpu.attention(shape, qkv, documents, kept), want.out), 3e-6);
+          EXPECT_LT(
+              max_difference(cpu.attention_back(shape, d_out, qkv, documents, kept), want.d_qkv),
+              2e-5)
+              << seq_len << " " << window << " " << fused;
+        }
+}
+
 TEST(Attention, Bf16StaysNearFp64) {
   for (const Documents& documents : some_documents(100))
     for (int64_t window : {0, 20})
@@ -117,7 +139,7 @@ TEST(Attention, Bf16StaysNearFp64) {
         const AttentionShape shape = shape_of(window, fused);
         const at::Tensor qkv = random_tensor({300, 80}, 1).to(at::kBFloat16);
         const at::Tensor d_out = random_tensor({300, 48}, 2).to(at::kBFloat16);
-        const Result64 want = reference(qkv, d_out, documents, 3, window);
+        const Result64 want = reference(qkv, d_out, documents, 3, shape);
         AttentionKept kept;
         const at::Tensor out = cpu.attention(shape, qkv, documents, kept);
         EXPECT_LT(((out - want.out).norm() / want.out.norm()).item<double>(), 0.005) << fused;

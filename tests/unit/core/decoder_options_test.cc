@@ -77,7 +77,7 @@ void expect_slope(const layout::DecoderShape& shape, const DecoderOptions& optio
       const at::Tensor g = gradient.narrow(0, offset + s.range_offset, s.length);
       const double norm = g.norm().item<double>();
       ASSERT_GT(norm, 1e-4) << param.name << " has no gradient";
-      const double h = 2e-2 / norm;
+      const double h = 5e-3 / norm;
       const at::Tensor before = weight.clone();
       weight.add_(g, h / 2);
       const double above = loss_now();

@@ -41,6 +41,46 @@ TEST(Gelu, ForwardAndBackwardMatchAutogradInFp64) {
   EXPECT_LT(max_difference(cpu.gelu_new_back(at::ones({4}), large.clone()), limits), 1e-20);
 }
 
+TEST(Geglu, ForwardAndBackwardMatchAutogradInFp64) {
+  const at::Tensor x = random_tensor({6, 82}, 5) * 3, dy = random_tensor({6, 41}, 6);
+  at::Tensor x64 = leaf(x);
+  const at::Tensor y64 = at::gelu(x64.narrow(1, 0, 41), "tanh") * x64.narrow(1, 41, 41);
+  const auto grads = torch::autograd::grad({y64}, {x64}, {dy.to(at::kDouble)});
+  EXPECT_LT(max_difference(cpu.geglu(x), y64), 1e-5);
+  EXPECT_LT(max_difference(cpu.geglu_back(dy, x.clone()), grads[0]), 2e-5);
+}
+
+TEST(SoftCap, ForwardAndBackwardMatchAutogradInFp64) {
+  // Tiny ones keep their digits; huge ones are the cap.
+  const at::Tensor x =
+      at::cat({random_tensor({301}, 7) * 8, at::tensor({1e-6f, -2e4f, 3e4f, 0.0f})});
+  const at::Tensor dy = random_tensor({305}, 8);
+  at::Tensor x64 = leaf(x);
+  const at::Tensor y64 = at::tanh(x64 * 0.25 / 3.0) * 3.0;
+  const auto grads = torch::autograd::grad({y64}, {x64}, {dy.to(at::kDouble)});
+  const at::Tensor y = x.clone(), dx = dy.clone();
+  cpu.soft_cap(y, 0.25f, 3.0f);
+  cpu.soft_cap_back(y, dx, 0.25f, 3.0f);
+  EXPECT_LT(max_difference(y, y64), 1e-6);
+  EXPECT_LT(max_difference(dx, grads[0]), 1e-6);
+  EXPECT_NEAR(y[301].item<double>() / 2.5e-7, 1.0, 1e-5);
+  EXPECT_EQ(y[302].item<float>(), -3.0f);
+}
+
+TEST(RmsNorm, AnOffsetIsAddedToTheWeight) {
+  const at::Tensor x = random_tensor({7, 300}, 1), w = random_tensor({300}, 2) * 0.1;
+  const at::Tensor dy = random_tensor({7, 300}, 3);
+  at::Tensor scale, plain_scale, dw = at::zeros({300}, at::kFloat), plain_dw = at::zeros_like(dw);
+  EXPECT_TRUE(
+      at::equal(cpu.rms_norm(x, w, 1e-6, scale, 1.0f), cpu.rms_norm(x, w + 1, 1e-6, plain_scale)));
+  EXPECT_TRUE(at::equal(cpu.rms_norm_back(dy.clone(), x, w, scale, {}, dw, 1.0f),
+                        cpu.rms_norm_back(dy.clone(), x, w + 1, scale, {}, plain_dw)));
+  EXPECT_TRUE(at::equal(dw, plain_dw));
+  // In bf16 a weight of 0.001 would be lost beside 1.
+  const at::Tensor small = at::full({300}, 0.001).to(at::kBFloat16), ones = at::ones({1, 300});
+  EXPECT_GT(cpu.rms_norm(ones, small.to(at::kFloat), 0, scale, 1.0f).min().item<float>(), 1.0009f);
+}
+
 TEST(HeadNorm, TouchesItsColumnsAloneAndMatchesAutogradInFp64) {
   const int64_t rows = 5, heads = 3, e = 6;
   const at::Tensor x = random_tensor({rows, 30}, 7), w = random_tensor({e}, 8);
@@ -91,8 +131,7 @@ TEST(Families, ALinearLayersGradientIsAutograds) {
 }
 
 TEST(Families, Bf16StaysNearFp32) {
-  for (bool gpt2 : {false, true}) {
-    const auto shape = shape_with_everything(gpt2);
+  for (const layout::DecoderShape& shape : families()) {
     WholeModel wide(shape, options_of(at::kFloat)), narrow(shape, options_of(at::kBFloat16));
     const auto [loss, gradient] = wide.gradients(some_slot());
     const auto [loss16, gradient16] = narrow.gradients(some_slot());

@@ -69,6 +69,44 @@ TEST(RotateHeads, TurningBackRestoresAndKeepsLength) {
   EXPECT_LT(max_difference(turned, x), 1e-6);
 }
 
+// The sines of position t of all pairs.
+at::Tensor sines(const layout::RopeScaling& scaling, int64_t t, int64_t seq_len = 64) {
+  return RotaryTable::create(seq_len, 24, 10000.0, scaling).sin_TH[t];
+}
+
+TEST(RotaryTable, ALinearOneIsThatOfEarlierPositions) {
+  const layout::RopeScaling linear{.type = layout::RopeType::kLinear, .factor = 4};
+  EXPECT_TRUE(at::equal(sines(linear, 40), sines({}, 10)));
+}
+
+TEST(RotaryTable, ADynamicOneChangesBeyondItsLengthAlone) {
+  const layout::RopeScaling dynamic{
+      .type = layout::RopeType::kDynamic, .factor = 4, .original_positions = 32};
+  EXPECT_TRUE(at::equal(sines(dynamic, 9, 32), sines({}, 9, 32)));
+  const at::Tensor longer = sines(dynamic, 9, 64), plain = sines({}, 9, 64);
+  EXPECT_EQ(longer[0].item<float>(), plain[0].item<float>()) << "the fastest pair stays";
+  // At twice the length the base grows by 5^(24/22), the slowest pair's frequency falls to a fifth.
+  EXPECT_NEAR(plain[11].item<double>() / longer[11].item<double>(), 5.0, 1e-3);
+}
+
+TEST(RotaryTable, AYarnOneKeepsFastPairsAndStretchesSlowOnes) {
+  layout::RopeScaling yarn{
+      .type = layout::RopeType::kYarn, .factor = 4, .original_positions = 1024};
+  const at::Tensor plain = sines({}, 1),
+                   slow = sines({.type = layout::RopeType::kLinear, .factor = 4}, 1);
+  const at::Tensor own = sines(yarn, 1);
+  // Pair i turns 1024 / (2 pi 10000^(i/12)) times: 32 at 2.1 (bound 2), once at 6.6 (bound 7).
+  EXPECT_TRUE(at::equal(own.narrow(0, 0, 3), plain.narrow(0, 0, 3)));
+  EXPECT_TRUE(at::equal(own.narrow(0, 7, 5), slow.narrow(0, 7, 5)));
+  EXPECT_TRUE((own.narrow(0, 3, 4) < plain.narrow(0, 3, 4)).all().item<bool>());
+  EXPECT_TRUE((own.narrow(0, 3, 4) > slow.narrow(0, 3, 4)).all().item<bool>());
+  yarn.truncate = false;
+  EXPECT_NE(sines(yarn, 1)[3].item<float>(), own[3].item<float>());
+  yarn.attention_factor = 1.25;
+  yarn.truncate = true;
+  EXPECT_LT(max_difference(sines(yarn, 1), own * 1.25), 1e-7);
+}
+
 // Every kernel that is spread over threads, on enough rows that it is.
 std::vector<at::Tensor> everything_spread(at::ScalarType dtype) {
   const int64_t rows = 301, dim = 200;
@@ -92,6 +130,12 @@ std::vector<at::Tensor> everything_spread(at::ScalarType dtype) {
   cpu.rotate_rows(rotated, RotaryTable::create(43, 20, 1e4), at::arange(rows, at::kLong) % 43, 9,
                   20, 1.0f);
   all.push_back(cpu.swiglu_back(cpu.swiglu(gate_up), gate_up.clone()));
+  all.push_back(cpu.geglu_back(cpu.geglu(gate_up), gate_up.clone()));
+  at::Tensor capped = residual.clone(), d_capped = x.clone();
+  cpu.soft_cap(capped, 0.5f, 2.0f);
+  cpu.soft_cap_back(capped, d_capped, 0.5f, 2.0f);
+  all.push_back(capped);
+  all.push_back(d_capped);
   all.push_back(cpu.gelu_new_back(cpu.gelu_new(gate_up), gate_up.clone()));
   cpu.add_columns(columns, gate_up, 9);
   for (const at::Tensor& t : {dw, dw2, db, d_heads, heads, dh, rotated, columns}) all.push_back(t);
@@ -138,7 +182,7 @@ TEST(EmbeddingStage, RepeatedTokenGradientIsRoundedOnce) {
   OneUnit one({"embed", {{"w", {4, 8}, 0.02}}}, at::kBFloat16);
   SlotInput slot{at::ones({1, 512}, at::kLong), at::ones({1, 512}, at::kLong), 1.0};
   const at::Tensor dy = random_tensor({512, 8}, 8).to(at::kBFloat16);
-  EmbeddingStage stage(false, Dropout(0, 0, "embed"));
+  EmbeddingStage stage(false, 1.0, Dropout(0, 0, "embed"));
   std::vector<UnitPart> units{{*one.unit, 0, one.spec}};
   stage.backward(units, dy, slot);
   const at::Tensor exact = dy.to(at::kDouble).sum(0);

@@ -67,8 +67,8 @@ TEST(HeadStage, TheReportedLossHasTheExtraTermsInTrainingAlone) {
 // logits, summed in fp64.
 at::Tensor exact_head_gradient(const WholeModel& model, const at::Tensor& weight,
                                const at::Tensor& x, const SlotInput& slot) {
-  const Norm norm(model.spec.units.back(), layout::Role::kNorm1, layout::Role::kNorm1Bias,
-                  model.spec.shape.norm_eps);
+  const Norm norm(model.spec.shape, model.spec.units.back(), layout::Role::kNorm1,
+                  layout::Role::kNorm1Bias);
   at::Tensor kept;
   const at::Tensor h = norm.forward(model.parts.back(), x, kept);
   const at::Tensor labels = slot.labels_BT.reshape({-1});

@@ -83,18 +83,31 @@ inline layout::DecoderShape shape_with_everything(bool gpt2) {
   s.qk_norm = !gpt2;
   s.tied = gpt2;
   if (!gpt2) {
-    s.rope_scaling = {4, 1, 4, 16};
+    s.rope_scaling = {layout::RopeType::kLlama3, 4, 1, 4, 16};
     s.windows = {0, 3};
   }
   return s;
 }
 
-// Grouped queries; gpt2; everything with a window: norms of query and key heads, biases.
+// Gemma 2 and 3 in one: caps, norms before and behind branches and of heads, two bases of rotation.
+inline layout::DecoderShape gemma_shape() {
+  layout::DecoderShape s = shape_with_everything(false);
+  s.qkv_bias = s.o_bias = s.mlp_bias = false;
+  s.tied = s.unit_offset_norms = s.post_norms = s.geglu = true;
+  s.embedding_scale = 4.9;
+  s.score_cap = 4;
+  s.logit_cap = 8;
+  s.query_scalar = 5;
+  s.local_rope_theta = 100;
+  return s;
+}
+
+// Grouped queries; gpt2; gemma; everything with a window: norms of query and key heads, biases.
 inline std::vector<layout::DecoderShape> families() {
   layout::DecoderShape llama = shape_with_everything(false);
   llama.qkv_bias = llama.o_bias = llama.mlp_bias = llama.qk_norm = false;
   llama.windows.clear();
-  return {llama, shape_with_everything(true), shape_with_everything(false)};
+  return {llama, shape_with_everything(true), gemma_shape(), shape_with_everything(false)};
 }
 
 inline SlotInput some_slot() {

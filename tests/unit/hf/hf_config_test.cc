@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace lockstep::hf {
 namespace {
@@ -24,6 +26,15 @@ json with(json config, const json& more) {
 json gpt2() {
   return {{"model_type", "gpt2"}, {"n_embd", 64},      {"n_layer", 2}, {"n_head", 4},
           {"n_positions", 128},   {"vocab_size", 300}, {"n_ctx", 128}};
+}
+json gemma(const char* type) {
+  return {{"model_type", type},
+          {"hidden_size", 64},
+          {"num_hidden_layers", 7},
+          {"num_attention_heads", 4},
+          {"intermediate_size", 96},
+          {"vocab_size", 300},
+          {"hidden_activation", "gelu_pytorch_tanh"}};
 }
 DecoderShape shape_of(const json& config) {
   const auto parsed = parse_hf_config(config.dump(), "config.json");
@@ -87,6 +98,56 @@ TEST(HfConfig, BothSpellingsOfRopeAreRead) {
   EXPECT_EQ(shape_of(with(llama(), {{"rope_scaling", nullptr}})).rope_scaling.factor, 0.0);
 }
 
+TEST(HfConfig, TheTypesOfLongerSequencesAreRead) {
+  const auto scaling_of = [](const json& rope) {
+    return shape_of(with(llama(), {{"max_position_embeddings", 4096}, {"rope_scaling", rope}}))
+        .rope_scaling;
+  };
+  const RopeScaling linear = scaling_of({{"type", "linear"}, {"factor", 8.0}});
+  EXPECT_EQ(linear.type, RopeType::kLinear);
+  EXPECT_EQ(linear.factor, 8.0);
+  const RopeScaling dynamic = scaling_of({{"rope_type", "dynamic"}, {"factor", 2.0}});
+  EXPECT_EQ(dynamic.type, RopeType::kDynamic);
+  EXPECT_EQ(dynamic.original_positions, 4096.0);
+  const json yarn{{"rope_type", "yarn"}, {"factor", 4.0}};
+  EXPECT_EQ(scaling_of(yarn).type, RopeType::kYarn);
+  EXPECT_EQ(scaling_of(yarn).original_positions, 4096.0);
+  EXPECT_EQ(scaling_of(yarn).beta_fast, 32.0);
+  EXPECT_TRUE(scaling_of(yarn).truncate);
+  EXPECT_NEAR(scaling_of(yarn).attention_factor, 0.1 * std::log(4.0) + 1.0, 1e-15);
+  EXPECT_EQ(scaling_of(with(yarn, {{"attention_factor", 1.5}})).attention_factor, 1.5);
+  EXPECT_NEAR(scaling_of(with(yarn, {{"mscale", 0.5}, {"mscale_all_dim", 2.0}})).attention_factor,
+              (0.05 * std::log(4.0) + 1.0) / (0.2 * std::log(4.0) + 1.0), 1e-15);
+  // DeepSeek's: the factor is a quotient of lengths.
+  const json quotient{{"rope_type", "yarn"}, {"original_max_position_embeddings", 1024}};
+  EXPECT_EQ(scaling_of(quotient).factor, 4.0);
+}
+
+TEST(HfConfig, WrongFieldsOfRopeAreNamed) {
+  const auto refused = [](const json& rope, std::initializer_list<const char*> words) {
+    expect_refused(with(llama(), {{"rope_scaling", rope}}), words);
+  };
+  refused({{"rope_type", "linear"}}, {"factor", "missing"});
+  refused({{"rope_type", "dynamic"}, {"factor", 2.0}}, {"max_position_embeddings", "missing"});
+  refused({{"rope_type", "linear"}, {"factor", 2.0}, {"beta_fast", 32}}, {"beta_fast"});
+  const json yarn{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 64}};
+  refused(with(yarn, {{"beta_fast", 1}, {"beta_slow", 2}}), {"beta_fast", "beta_slow"});
+  refused(with(yarn, {{"truncate", 1}}), {"truncate"});
+}
+
+TEST(HfConfig, TheIdentityKnowsTheRopeType) {
+  const auto identity = [](RopeScaling scaling) {
+    DecoderShape shape;
+    shape.rope_scaling = scaling;
+    return architecture_text(shape);
+  };
+  std::set<std::string> all;
+  for (RopeType type : {RopeType::kDefault, RopeType::kLinear, RopeType::kDynamic, RopeType::kYarn})
+    all.insert(identity({.type = type, .factor = 2}));
+  all.insert(identity({.type = RopeType::kYarn, .factor = 2, .truncate = false}));
+  EXPECT_EQ(all.size(), 5u);
+}
+
 TEST(HfConfig, QwenWindowsFollowLayerTypesElseMaxWindowLayers) {
   const json qwen = with(llama(), {{"model_type", "qwen2"}, {"sliding_window", 32}});
   EXPECT_TRUE(shape_of(qwen).windows.empty());
@@ -101,6 +162,74 @@ TEST(HfConfig, QwenWindowsFollowLayerTypesElseMaxWindowLayers) {
                  {"layer_types"});
 }
 
+TEST(HfConfig, Gemma2HasCapsAndEverySecondLayerAWindow) {
+  const DecoderShape g = shape_of(gemma("gemma2"));
+  EXPECT_TRUE(g.tied && g.unit_offset_norms && g.post_norms && g.geglu && !g.qk_norm);
+  EXPECT_EQ(g.n_kv_heads, 4);
+  EXPECT_EQ(g.head_dim, 256);
+  EXPECT_EQ(g.embedding_scale, 8.0);
+  EXPECT_EQ(g.query_scalar, 256.0);
+  EXPECT_EQ(g.score_cap, 50.0);
+  EXPECT_EQ(g.logit_cap, 30.0);
+  EXPECT_EQ(g.local_rope_theta, 0.0);
+  EXPECT_EQ(g.windows, (std::vector<int64_t>{4096, 0, 4096, 0, 4096, 0, 4096}));
+  const DecoderShape without = shape_of(with(
+      gemma("gemma2"), {{"attn_logit_softcapping", nullptr}, {"final_logit_softcapping", 5.5}}));
+  EXPECT_EQ(without.score_cap, 0.0);
+  EXPECT_EQ(without.logit_cap, 5.5);
+  expect_refused(with(gemma("gemma2"), {{"hidden_activation", "gelu"}}), {"hidden_activation"});
+  expect_refused(with(gemma("gemma2"), {{"use_bidirectional_attention", true}}),
+                 {"use_bidirectional_attention"});
+}
+
+TEST(HfConfig, Gemma3HasTwoBasesAndEverySixthLayerNoWindow) {
+  const json older =
+      with(gemma("gemma3_text"), {{"sliding_window", 32},
+                                  {"sliding_window_pattern", 6},
+                                  {"rope_theta", 1e6},
+                                  {"rope_local_base_freq", 1e4},
+                                  {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
+                                  {"attn_logit_softcapping", nullptr}});
+  const json newer =
+      with(gemma("gemma3_text"),
+           {{"sliding_window", 32},
+            {"rope_parameters",
+             {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+              {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}}}});
+  for (const json& config : {older, newer}) {
+    const DecoderShape g = shape_of(config);
+    EXPECT_TRUE(g.qk_norm);
+    EXPECT_EQ(g.windows, (std::vector<int64_t>{32, 32, 32, 32, 32, 0, 32}));
+    EXPECT_EQ(g.rope_theta, 1e6);
+    EXPECT_EQ(g.local_rope_theta, 1e4);
+    EXPECT_EQ(g.rope_scaling.type, RopeType::kLinear);
+    EXPECT_EQ(g.score_cap, 0.0);
+    EXPECT_EQ(g.logit_cap, 0.0);
+  }
+  EXPECT_EQ(shape_of(gemma("gemma3_text")).rope_theta, 1e6);
+  json scaled = newer;
+  scaled["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+  expect_refused(scaled, {"sliding_attention", "no scaling"});
+  json another = newer;
+  another["rope_parameters"]["chunked_attention"] = json::object();
+  expect_refused(another, {"chunked_attention"});
+  expect_refused(with(newer, {{"attn_logit_softcapping", 50.0}}), {"attn_logit_softcapping"});
+  expect_refused(with(newer, {{"model_type", "gemma3"}}), {"gemma3", "text_config"});
+}
+
+TEST(HfConfig, TheIdentityKnowsWhatGemmaHas) {
+  std::set<std::string> all{architecture_text(shape_of(gemma("gemma2"))),
+                            architecture_text(shape_of(gemma("gemma3_text")))};
+  for (const json& change :
+       {json{{"final_logit_softcapping", 7.0}}, json{{"attn_logit_softcapping", 7.0}},
+        json{{"query_pre_attn_scalar", 7}}})
+    all.insert(architecture_text(shape_of(with(gemma("gemma2"), change))));
+  all.insert(
+      architecture_text(shape_of(with(gemma("gemma3_text"), {{"rope_local_base_freq", 500.0}}))));
+  EXPECT_EQ(all.size(), 6u);
+  EXPECT_EQ(architecture_text(DecoderShape{}).find("gemma"), std::string::npos);
+}
+
 TEST(HfConfig, AQwen2WithoutPositionsOfImagesIsRead) {
   const json qwen = with(llama(), {{"model_type", "qwen2"}});
   EXPECT_TRUE(shape_of(with(qwen, {{"use_mrope", false}})).qkv_bias);
@@ -109,8 +238,8 @@ TEST(HfConfig, AQwen2WithoutPositionsOfImagesIsRead) {
 
 TEST(HfConfig, WhatChangesTheArithmeticAndIsNotImplementedIsNamedWithItsValue) {
   expect_refused(with(llama(), {{"hidden_act", "gelu"}}), {"hidden_act", "gelu", "config.json"});
-  expect_refused(with(llama(), {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
-                 {"rope_type", "yarn"});
+  expect_refused(with(llama(), {{"rope_scaling", {{"rope_type", "longrope"}, {"factor", 4.0}}}}),
+                 {"rope_type", "longrope", "yarn and llama3"});
   expect_refused(with(llama(), {{"rope_parameters", {{"rope_type", "default"}, {"factor", 4.0}}}}),
                  {"unsupported", "factor", "4.0"});
   expect_refused(with(llama(), {{"partial_rotary_factor", 0.5}}), {"partial_rotary_factor", "0.5"});

@@ -35,6 +35,35 @@ TEST(ModelSpec, ATiedHeadHasNoWeightOfItsOwn) {
   EXPECT_DOUBLE_EQ(tied.value().flops_per_token(128), untied.value().flops_per_token(128));
 }
 
+TEST(ModelSpec, AGemmaBlockHasFourNorms) {
+  DecoderShape shape;
+  shape.dim = 64;
+  shape.n_layers = 1;
+  shape.n_heads = 4;
+  shape.n_kv_heads = 2;
+  shape.head_dim = 32;
+  shape.ffn_dim = 96;
+  shape.vocab_size = 50;
+  shape.tied = shape.unit_offset_norms = shape.post_norms = shape.qk_norm = true;
+  const ModelSpec spec = create(shape);
+  std::vector<std::string> norms;
+  for (const ParamSpec& param : spec.units[1].params)
+    if (param.shape.size() == 1) {
+      EXPECT_EQ(param.init_value, 0.0) << param.name << ": 1 + weight is 1 at first";
+      norms.push_back(param.name.substr(std::string("model.layers.0.").size()));
+    }
+  EXPECT_EQ(norms, (std::vector<std::string>{
+                       "input_layernorm.weight", "post_attention_layernorm.weight",
+                       "pre_feedforward_layernorm.weight", "post_feedforward_layernorm.weight",
+                       "self_attn.q_norm.weight", "self_attn.k_norm.weight"}));
+  const UnitSpec& block = spec.units[1];
+  const auto name_of = [&](Role role) {
+    return block.params[static_cast<size_t>(block.find(role))].name;
+  };
+  EXPECT_EQ(name_of(Role::kPostNorm1), "model.layers.0.post_attention_layernorm.weight");
+  EXPECT_EQ(name_of(Role::kNorm2), "model.layers.0.pre_feedforward_layernorm.weight");
+}
+
 TEST(ModelSpec, FlopsFollowTheCommonConvention) {
   const auto spec = hf::configured_model(small(), 257).value();
   const double working = static_cast<double>(spec.parameter_count() - 257 * 64);

@@ -1,0 +1,97 @@
+// The fields of a JSON object of config.json, as the readers of families take them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/text.h"
+
+namespace lockstep::hf {
+
+// An object's fields, each read once; the first thing that is wrong is kept. What nobody asked for
+// is found by finish().
+class Fields {
+ public:
+  // Borrows the object.
+  Fields(const nlohmann::json& object, std::string where)
+      : object_(object), where_(std::move(where)) {}
+
+  bool has(const char* name) {
+    asked_.insert(name);
+    return object_.contains(name) && !object_[name].is_null();
+  }
+  bool is_null(const char* name) {
+    asked_.insert(name);
+    return object_.contains(name) && object_[name].is_null();
+  }
+  int64_t size(const char* name, std::optional<int64_t> otherwise = {}, int64_t least = 1) {
+    if (!has(name)) return absent(name, otherwise);
+    const nlohmann::json& v = object_[name];
+    if (v.is_number_integer() && v.get<int64_t>() >= least && v.get<int64_t>() <= kMaxSize)
+      return v.get<int64_t>();
+    fail(name, text("must be a whole number from ", least, " to ", kMaxSize));
+    return 1;
+  }
+  double positive(const char* name, std::optional<double> otherwise = {}) {
+    if (!has(name)) return absent(name, otherwise);
+    const nlohmann::json& v = object_[name];
+    if (v.is_number() && v.get<double>() > 0 && v.get<double>() < 1e15) return v.get<double>();
+    fail(name, "must be a positive number");
+    return 1;
+  }
+  bool flag(const char* name, bool otherwise) {
+    if (!has(name)) return otherwise;
+    if (object_[name].is_boolean()) return object_[name].get<bool>();
+    fail(name, "must be true or false");
+    return otherwise;
+  }
+  std::string word(const char* name, const char* otherwise) {
+    if (!has(name)) return otherwise;
+    if (object_[name].is_string()) return object_[name].get<std::string>();
+    fail(name, "must be a word");
+    return otherwise;
+  }
+  const nlohmann::json& at(const char* name) const { return object_[name]; }
+  // Absent, null, or one of `values`: what is implemented.
+  void only(const char* name, const std::vector<nlohmann::json>& values) {
+    if (has(name) && std::find(values.begin(), values.end(), object_[name]) == values.end())
+      fail(name, "is not supported");
+  }
+  void fail(const char* name, const std::string& why) {
+    if (!error_)
+      error_ = Error{Code::kConfig, text(where_, ": ", name, " = ",
+                                         object_[name].dump().substr(0, 200), " ", why)};
+  }
+  const std::string& where() const { return where_; }
+  Result<void> finish(const std::set<std::string>& harmless) {
+    if (error_) return *error_;
+    for (const auto& [name, value] : object_.items())
+      if (!value.is_null() && !asked_.contains(name) && !harmless.contains(name))
+        return Error{Code::kConfig, text(where_, ": unsupported field ", name, " = ",
+                                         value.dump().substr(0, 200))};
+    return {};
+  }
+
+ private:
+  static constexpr int64_t kMaxSize = int64_t{1} << 24;
+
+  template <typename T>
+  T absent(const char* name, std::optional<T> otherwise) {
+    if (!otherwise && !error_)
+      error_ = Error{Code::kConfig, text(where_, ": the field ", name, " is missing")};
+    return otherwise.value_or(T{1});
+  }
+
+  const nlohmann::json& object_;
+  std::string where_;
+  std::set<std::string> asked_;
+  std::optional<Error> error_;
+};
+
+}  // namespace lockstep::hf
