@@ -142,8 +142,8 @@ void add_sharding_and_lora(std::vector<ConfigField>& table) {
     {AT(lora, dropout), kSame, "share of an adapter's input that is dropped while training",
      within(0, 0.999)},
     {AT(lora, target_modules), kSame,
-     "matrices of each block with an adapter, as q_proj, down_proj, c_attn; empty: q_proj and "
-     "v_proj, of gpt2 c_attn",
+     "matrices of each block with an adapter, as q_proj, down_proj, c_attn; all-linear: all of "
+     "them; empty: q_proj and v_proj, of gpt2 c_attn",
      any()},
   });
 }
@@ -464,34 +464,6 @@ std::vector<std::string> common_lines(const Config& config) {
       lines.push_back(field.name() + "=" + value_text(whole, field));
   std::sort(lines.begin(), lines.end());
   return lines;
-}
-
-std::string config_help() {
-  constexpr size_t kColumn = 44;
-  const auto padded = [](std::string words) {
-    if (words.size() < kColumn) words.resize(kColumn, ' ');
-    return words + " ";
-  };
-  const Config defaults;
-  std::string out, section;
-  for (const ConfigField& field : config_fields()) {
-    if (section != field.section) {
-      section = field.section;
-      out += text("\n[", section, "]\n");
-    }
-    const std::string value = quoted_if_empty(value_text(defaults, field));
-    out += padded(text("  --", field.name(), " ", value)) + field.help;
-    const std::string limits = limits_text(field);
-    if (!limits.empty()) out += " (" + limits + ")";
-    out += '\n';
-  }
-  out += "\nShort names\n";
-  for (const ConfigAlias& alias : config_aliases())
-    out += padded(text("  --", alias.alias)) + text(alias.name, ": ", alias.help, "\n");
-  out +=
-      "\nBooleans: --section.key, --section.no_key, --section.key=true|false."
-      "\nIn names, - and _ are alike. In a TOML file: [section], then key = value.\n";
-  return out;
 }
 
 }  // namespace base
