@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include <iostream>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "base/text.h"
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/compare/compare_command.h"
+#include "cli/completion/completion_script.h"
 #include "cli/doctor/doctor_command.h"
 #include "cli/eval/eval_command.h"
 #include "cli/export/export_command.h"
@@ -21,6 +23,7 @@
 #include "cli/prepare/prepare_command.h"
 #include "cli/replay/replay_command.h"
 #include "cli/serve/serve_command.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/version.h"
 #include "cli/status/status_command.h"
 #include "cli/submit/submit_command.h"
@@ -29,20 +32,25 @@
 
 namespace {
 
+using lockstep::cli::CommandShape;
+
+constexpr const char* kAboutCompletion =
+    "Writes what a shell needs to complete the words of lockstep: commands, flags, the keys of a\n"
+    "config with their values, files.\n\n"
+    "Examples:\n"
+    "  source <(lockstep completion bash)      # in ~/.bashrc\n"
+    "  lockstep completion zsh > ~/.zfunc/_lockstep      # ~/.zfunc is in fpath, before compinit\n"
+    "  lockstep completion fish > ~/.config/fish/completions/lockstep.fish\n";
+
 int compare_command(int argc, char** argv) {
   lockstep::cli::CompareOptions options;
-  CLI::App app{"", "lockstep"};
-  lockstep::cli::add_compare_command(app, options);
-  app.require_subcommand(1);
-  std::vector<std::string> words(argv, argv + argc);  // "compare", then its arguments
-  std::reverse(words.begin(), words.end());
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : lockstep::exit_status(lockstep::Code::kConfig);
-  }
+  CLI::App app{"Compare the losses of runs, bit by bit; or show those of one", "lockstep compare"};
+  lockstep::cli::add_compare_options(app, options);
+  if (const auto end = lockstep::cli::parse_words(app, argc, argv)) return *end;
   return lockstep::cli::run_compare(options, lockstep::posix_file_system(), std::cout, std::cerr);
 }
+
+int completion_command(int argc, char** argv);
 
 struct Command {
   const char* name;
@@ -72,7 +80,33 @@ constexpr Command kCommands[] = {
     {"export", lockstep::cli::export_command, "a checkpoint as a folder that transformers loads"},
     {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
     {"track", lockstep::cli::track_command, "a run's curves in Weights & Biases or MLflow"},
+    {"completion", completion_command, "the words of all this, for bash, zsh or fish"},
 };
+
+// With `help`, behind which stands a command.
+std::vector<CommandShape> shapes_of_all() {
+  std::vector<CommandShape> shapes;
+  CommandShape help{.name = "help", .what = "what a command does, and its flags"};
+  for (const Command& c : kCommands) {
+    shapes.push_back(lockstep::cli::shape_of(c.name, c.what, c.run));
+    help.parts.push_back({.name = c.name, .what = c.what});
+  }
+  shapes.push_back(std::move(help));
+  return shapes;
+}
+
+int completion_command(int argc, char** argv) {
+  const std::map<std::string, std::string (*)(const std::vector<CommandShape>&)> writers{
+      {"bash", lockstep::cli::bash_completion},
+      {"fish", lockstep::cli::fish_completion},
+      {"zsh", lockstep::cli::zsh_completion}};
+  std::string shell;
+  CLI::App app{kAboutCompletion, "lockstep completion"};
+  app.add_option("SHELL", shell, "bash, zsh or fish")->required()->check(CLI::IsMember(writers));
+  if (const auto end = lockstep::cli::parse_words(app, argc, argv)) return *end;
+  std::cout << writers.at(shell)(shapes_of_all());
+  return 0;
+}
 
 void print_help() {
   std::cout

@@ -44,5 +44,14 @@ std::vector<std::string> common_lines(const Config& config);
 // Every key with default and meaning.
 std::string config_help();
 
+// A key, or a short name of one, as a flag; of a boolean, it takes no value.
+struct ConfigFlag {
+  std::string name, help;
+  bool is_bool = false;
+  bool is_text = false;            // a string or a list of them: it may be a path
+  std::vector<std::string> words;  // of a key that is a choice among some
+};
+std::vector<ConfigFlag> config_flags();
+
 }  // namespace base
 }  // namespace lockstep

@@ -138,8 +138,8 @@ void add_sharding_and_lora(std::vector<ConfigField>& table) {
     {AT(lora, dropout), kSame, "share of an adapter's input that is dropped while training",
      within(0, 0.999)},
     {AT(lora, target_modules), kSame,
-     "matrices of each block with an adapter, as q_proj, down_proj, c_attn; empty: q_proj and "
-     "v_proj, of gpt2 c_attn",
+     "matrices of each block with an adapter, as q_proj, down_proj, c_attn; all-linear: all of "
+     "them; empty: q_proj and v_proj, of gpt2 c_attn",
      any()},
   });
 }

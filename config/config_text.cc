@@ -1,4 +1,4 @@
-// What the table of keys says as text: values, limits, help, and the lines of a run's identity.
+// What the table of keys says as text: values, limits, and the lines of a run's identity.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -154,34 +154,6 @@ std::vector<std::string> common_lines(const Config& config) {
       lines.push_back(field.name() + "=" + value_text(whole, field));
   std::sort(lines.begin(), lines.end());
   return lines;
-}
-
-std::string config_help() {
-  constexpr size_t kColumn = 44;
-  const auto padded = [](std::string words) {
-    if (words.size() < kColumn) words.resize(kColumn, ' ');
-    return words + " ";
-  };
-  const Config defaults;
-  std::string out, section;
-  for (const ConfigField& field : config_fields()) {
-    if (section != field.section) {
-      section = field.section;
-      out += text("\n[", section, "]\n");
-    }
-    const std::string value = quoted_if_empty(value_text(defaults, field));
-    out += padded(text("  --", field.name(), " ", value)) + field.help;
-    const std::string limits = limits_text(field);
-    if (!limits.empty()) out += " (" + limits + ")";
-    out += '\n';
-  }
-  out += "\nShort names\n";
-  for (const ConfigAlias& alias : config_aliases())
-    out += padded(text("  --", alias.alias)) + text(alias.name, ": ", alias.help, "\n");
-  out +=
-      "\nBooleans: --section.key, --section.no_key, --section.key=true|false."
-      "\nIn names, - and _ are alike. In a TOML file: [section], then key = value.\n";
-  return out;
 }
 
 }  // namespace base

@@ -12,6 +12,12 @@ bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+// As PEFT: every matrix of a block, not the embedding nor the head.
+std::vector<std::string> all_linear(const DecoderShape& shape) {
+  if (shape.gpt2) return {"c_attn", "c_proj", "c_fc"};
+  return {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+}
+
 }  // namespace
 
 std::string path_of(const std::string& parameter) {
@@ -24,6 +30,7 @@ std::string module_of(const std::string& parameter) {
 }
 
 std::vector<std::string> target_modules(const Config::Lora& lora, const DecoderShape& shape) {
+  if (lora.target_modules == std::vector<std::string>{"all-linear"}) return all_linear(shape);
   if (!lora.target_modules.empty()) return lora.target_modules;
   if (shape.gpt2) return {"c_attn"};
   return {"q_proj", "v_proj"};

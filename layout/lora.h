@@ -13,7 +13,7 @@ namespace lockstep::layout {
 std::string module_of(const std::string& parameter);
 // The same without ".weight": what an adapter's names begin with.
 std::string path_of(const std::string& parameter);
-// lora.target_modules, or the family's where it is empty.
+// lora.target_modules, all matrices of a block for "all-linear", or the family's where it is empty.
 std::vector<std::string> target_modules(const Config::Lora& lora, const DecoderShape& shape);
 // Does the model have what is adapted? Errors: kConfig, naming what it has.
 Result<void> check_modules(const Config::Lora& lora, const ModelSpec& base);

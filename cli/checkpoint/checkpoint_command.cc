@@ -1,6 +1,7 @@
 #include "cli/checkpoint/checkpoint_command.h"
 
 #include "cli/checkpoint/checkpoint_tool.h"
+#include "cli/shared/command_words.h"
 
 namespace lockstep::cli {
 namespace {
@@ -31,11 +32,7 @@ int checkpoint_command(int argc, char** argv) {
   add_prune_tool(app, tools);
   app.require_subcommand(1);
   app.footer(kExamples);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   for (const CheckpointTool& tool : tools)
     if (tool.command->parsed()) return tool.run();
   return exit_status(Code::kBug);

@@ -57,38 +57,32 @@ int write_plot(const CompareOptions& options, FileSystem& file_system, const Los
 
 }  // namespace
 
-CLI::App* add_compare_command(CLI::App& app, CompareOptions& options) {
-  CLI::App* command =
-      app.add_subcommand("compare", "Compare the losses of runs, bit by bit; or show those of one");
-  command
-      ->add_option("runs", options.runs,
-                   "Run folders, metrics.jsonl files, or console logs of torchtitan, "
-                   "Megatron-LM, llm.c, "
-                   "nanoGPT, Hugging Face Trainer; the first is the reference")
+void add_compare_options(CLI::App& app, CompareOptions& options) {
+  app.add_option("runs", options.runs,
+                 "Run folders, metrics.jsonl files, or console logs of torchtitan, "
+                 "Megatron-LM, llm.c, "
+                 "nanoGPT, Hugging Face Trainer; the first is the reference")
       ->required()
       ->expected(1, -1);
-  command->add_option("--plot", options.plot, "Draw the loss curves into this SVG file");
+  app.add_option("--plot", options.plot, "Draw the loss curves into this SVG file");
   const std::map<std::string, bool> axes{{"step", false}, {"tokens", true}};
-  command->add_option("--x", options.curves.over_tokens, "The plot's x axis: step or tokens (step)")
+  app.add_option("--x", options.curves.over_tokens, "The plot's x axis: step or tokens (step)")
       ->transform(CLI::Transformer(axes))
       ->type_name("AXIS");
-  command
-      ->add_option("--smooth", options.curves.smooth_steps,
-                   "The plot shows means of this many steps (1)")
+  app.add_option("--smooth", options.curves.smooth_steps,
+                 "The plot shows means of this many steps (1)")
       ->check(CLI::Range(int64_t{1}, kMaxSmoothSteps))
       ->type_name("STEPS");
-  command->add_flag("--json", options.json, "Print JSON instead of the table");
-  command->add_flag(
-      "--require-identical", options.require_identical,
-      "Exit 1 unless every common step is bit-identical and every redone step repeated "
-      "its loss");
-  command->footer(
+  app.add_flag("--json", options.json, "Print JSON instead of the table");
+  app.add_flag("--require-identical", options.require_identical,
+               "Exit 1 unless every common step is bit-identical and every redone step repeated "
+               "its loss");
+  app.footer(
       "Examples:\n"
       "  lockstep compare results/training/a results/training/b --plot loss.svg\n"
       "  lockstep compare results/training/a torchtitan.log\n"
       "  lockstep compare results/training/a --plot loss.svg --x tokens --smooth 20\n"
       "  lockstep compare --require-identical --json golden/metrics.jsonl results/training/b");
-  return command;
 }
 
 int run_compare(const CompareOptions& options, FileSystem& file_system, std::ostream& out,

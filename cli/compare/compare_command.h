@@ -27,9 +27,8 @@ struct CompareOptions {
   bool require_identical = false;
 };
 
-// Adds the sub-command, its flags and its examples to `app`. Parsing fills `options`, which must
-// outlive it.
-CLI::App* add_compare_command(CLI::App& app, CompareOptions& options);
+// Adds its flags and its examples to `app`. Parsing fills `options`, which must outlive it.
+void add_compare_options(CLI::App& app, CompareOptions& options);
 
 // Runs it. Returns the exit status.
 int run_compare(const CompareOptions& options, FileSystem& file_system, std::ostream& out,

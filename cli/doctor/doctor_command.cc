@@ -11,6 +11,7 @@
 #include "cli/doctor/doctor_report.h"
 #include "cli/launch/launch_command.h"
 #include "cli/plan/plan_command.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/programs.h"
 #include "cli/shared/version.h"
 #include "launcher/host/environment.h"
@@ -131,11 +132,7 @@ int doctor_command(int argc, char** argv) {
       ->type_name("W");
   app.add_flag("--json", o.json, "Facts and verdicts as JSON");
   app.allow_extras();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   const auto report = examine(o, app.remaining());
   if (!report.ok()) {
     log_error(report.error().message);

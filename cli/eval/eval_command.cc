@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/prepare/prepare_tables.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/programs.h"
@@ -150,11 +151,7 @@ int eval_command(int argc, char** argv) {
   Options o;
   CLI::App app{kAbout, "lockstep eval"};
   add_options(app, o);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   const Result<int> status = evaluate(o);
   if (status.ok()) return status.value();
   log_error(status.error().message);

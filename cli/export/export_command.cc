@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/run_args.h"
 #include "hf/configured_model.h"
@@ -128,11 +129,7 @@ int export_command(int argc, char** argv) {
   app.add_option("--threads", o.threads, "Decoding threads")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   const auto done = run(o);
   if (done.ok()) return 0;
   log_error(done.error().message);

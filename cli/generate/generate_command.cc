@@ -7,6 +7,7 @@
 #include "base/file_system.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
 #include "cli/shared/programs.h"
 #include "cli/shared/run_args.h"
@@ -83,11 +84,7 @@ int generate_command(int argc, char** argv) {
   app.add_option("--top-k", o.top_k, "Draw among the k likeliest; 0: all")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed, "The same seed gives the same text");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   const auto done = generate(o);
   if (done.ok()) return 0;
   log_error(done.error().message);

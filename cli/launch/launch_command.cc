@@ -15,6 +15,7 @@
 #include "checkpoint/record/catalog.h"
 #include "cli/launch/launch_in_allocation.h"
 #include "cli/serve/run_pages.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/programs.h"
 #include "cli/shared/version.h"
@@ -356,11 +357,8 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
                               supervise);
 }
 
-bool wants_help(const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments)
-    if (argument == "--help" || argument == "-h") return true;
-  return false;
-}
+// Help with every key of the config.
+std::string whole_help(const char* help) { return text(help, "\nEvery key:\n", config_help()); }
 
 }  // namespace
 
@@ -385,19 +383,17 @@ Result<Config> read_config(const std::vector<std::string>& arguments, const std:
 }
 
 int train_command(int argc, char** argv) {
+  if (const auto end = show_help(whole_help(kTrainHelp), true, argc, argv)) return *end;
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (std::erase(arguments, "--dry-run") > 0) return show_dry_run("train", arguments);
-  if (!wants_help(arguments)) return run("train", arguments, false);
-  std::cout << kTrainHelp << "\nEvery key:\n" << config_help();
-  return launcher::kExitDone;
+  return run("train", arguments, false);
 }
 
 int launch_command(int argc, char** argv) {
+  if (const auto end = show_help(whole_help(kLaunchHelp), true, argc, argv)) return *end;
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (std::erase(arguments, "--dry-run") > 0) return show_dry_run("launch", arguments);
-  if (!wants_help(arguments)) return run("launch", arguments, true);
-  std::cout << kLaunchHelp << "\nEvery key:\n" << config_help();
-  return launcher::kExitDone;
+  return run("launch", arguments, true);
 }
 
 }  // namespace lockstep::cli

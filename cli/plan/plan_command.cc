@@ -9,6 +9,7 @@
 #include "cli/launch/launch_command.h"
 #include "cli/plan/plan_device.h"
 #include "cli/plan/plan_report.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/size_words.h"
 #include "data/loader/open_dataset.h"
 #include "hf/configured_model.h"
@@ -184,11 +185,7 @@ int plan_command(int argc, char** argv) {
       ->type_name("S");
   app.add_flag("--json", o.json, "As JSON");
   app.allow_extras();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   return run(o, app.remaining());
 }
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "cli/prepare/prepare_inspect.h"
 #include "cli/prepare/prepare_tables.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
 #include "cli/shared/progress_line.h"
 #include "cli/shared/record_flags.h"
@@ -167,11 +168,7 @@ int prepare_command(int argc, char** argv) {
   Words words;
   words.options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   add_options(app, words);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   const auto done =
       words.inspect.folder.empty() ? run_prepare(words) : inspect_sample(words.inspect, std::cout);
   return done.ok() ? 0 : fail(done.error());

@@ -12,6 +12,7 @@
 #include "cli/compare/run_log.h"
 #include "cli/launch/launch_command.h"
 #include "cli/replay/replay_difference.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
 #include "cli/shared/run_args.h"
 #include "config/config.h"
@@ -184,11 +185,7 @@ int replay_command(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--out", o.out, "Keep what was computed in this folder, a run's")
       ->type_name("DIR");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   const Result<int> status = replay(std::move(o));
   if (status.ok()) return status.value();
   log_error(status.error().message);

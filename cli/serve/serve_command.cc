@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/serve/dashboard.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
 #include "launcher/net/secret.h"
 #include "launcher/net/status_server.h"
@@ -103,11 +104,7 @@ int serve_command(int argc, char** argv) {
       ->capture_default_str();
   app.add_flag("--token", options.token,
                "Ask for the token on the loopback too: others use this machine");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   const auto served = serve(options);
   if (served) return 0;
   log_error(served.error().message);

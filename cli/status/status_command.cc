@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cli/shared/command_words.h"
 #include "cli/status/status_report.h"
 #include "config/config.h"
 #include "launcher/control/incident.h"
@@ -95,15 +96,12 @@ int show_end(const std::string& launch, const std::vector<std::string>& words) {
 }  // namespace
 
 int status_command(int argc, char** argv) {
+  if (const auto end = show_help(kHelp, false, argc, argv)) return *end;
   if (argc > 2 && argv[1] == std::string_view("--end-of"))
     return show_end(argv[2], {argv + 3, argv + argc});
   Options options;
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
-    if (argument == "--help" || argument == "-h") {
-      std::cout << kHelp;
-      return launcher::kExitDone;
-    }
     if (argument == "--json") {
       options.json = true;
     } else if (argument == "--watch") {

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/launch/launch_command.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/programs.h"
 #include "cli/submit/batch_functions.h"
 #include "launcher/control/incident.h"
@@ -124,12 +125,9 @@ Result<int> submit_script(launcher::slurm::BatchScript script, const std::string
 }
 
 int submit_command(int argc, char** argv) {
+  const std::string help = text(kHelp, launcher::slurm::sbatch_help(), kExamples);
+  if (const auto end = show_help(help, true, argc, argv)) return *end;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  for (const std::string& argument : arguments) {
-    if (argument != "--help" && argument != "-h") continue;
-    std::cout << kHelp << launcher::slurm::sbatch_help() << kExamples;
-    return launcher::kExitDone;
-  }
   if (arguments == std::vector<std::string>{"--check-gpus"}) {
     const auto checked = check_gpus();
     if (!checked) log_error(checked.error().message);

@@ -7,6 +7,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "cli/shared/command_words.h"
 #include "cli/sweep/sweep_plan.h"
 #include "cli/sweep/sweep_report.h"
 #include "cli/sweep/sweep_submit.h"
@@ -169,13 +170,8 @@ Result<int> sweep(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int sweep_command(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  for (const std::string& argument : arguments) {
-    if (argument != "--help" && argument != "-h") continue;
-    std::cout << kHelp;
-    return launcher::kExitDone;
-  }
-  const auto done = sweep(arguments);
+  if (const auto end = show_help(kHelp, true, argc, argv)) return *end;
+  const auto done = sweep({argv + 1, argv + argc});
   if (done) return done.value();
   log_error(done.error().message);
   return exit_status(done.error().code);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cli/shared/command_words.h"
 #include "cli/shared/python_tools.h"
 
 namespace lockstep::cli {
@@ -45,11 +46,7 @@ int track_command(int argc, char** argv) {
                  "MLFLOW_EXPERIMENT_NAME, else lockstep")
       ->type_name("NAME");
   app.add_flag("--once", once, "Exports what is there, and ends");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
-  }
+  if (const auto end = parse_words(app, argc, argv)) return *end;
   std::vector<std::string> arguments{"--to=" + tracker};
   if (!project.empty()) arguments.push_back("--project=" + project);
   if (once) arguments.push_back("--once");

@@ -305,14 +305,14 @@ TEST_F(CompareMemory, ANotANumberIsNotSmoothedAway) {
 TEST(CompareFlags, AreParsed) {
   CLI::App app;
   CompareOptions options;
-  add_compare_command(app, options);
-  app.parse("compare a b --plot out.svg --json --require-identical --x tokens --smooth 5");
+  add_compare_options(app, options);
+  app.parse("a b --plot out.svg --json --require-identical --x tokens --smooth 5");
   EXPECT_EQ(options.runs.size(), 2u);
   EXPECT_EQ(options.plot, "out.svg");
   EXPECT_TRUE(options.json && options.require_identical && options.curves.over_tokens);
   EXPECT_EQ(options.curves.smooth_steps, 5);
-  EXPECT_THROW(app.parse("compare a --x time"), CLI::ParseError);
-  EXPECT_THROW(app.parse("compare a --smooth 0"), CLI::ParseError);
+  EXPECT_THROW(app.parse("a --x time"), CLI::ParseError);
+  EXPECT_THROW(app.parse("a --smooth 0"), CLI::ParseError);
 }
 
 }  // namespace

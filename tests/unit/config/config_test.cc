@@ -343,6 +343,16 @@ TEST(ConfigOutput, TomlGivesTheSameRun) {
   EXPECT_THAT(config_toml(config), HasSubstr("\n[training]\n"));
 }
 
+TEST(ConfigOutput, TomlKeepsTheLimitsOfItsKeys) {
+  const Config config =
+      from_flags({"--model.dim=1048576", "--model.n_heads=1", "--model.n_kv_heads=1"});
+  ASSERT_TRUE(validate(config).ok());
+  TempDir dir;
+  const auto back = from_toml(dir, config_toml(config));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_TRUE(validate(back.value().config).ok()) << validate(back.value().config).error().message;
+}
+
 TEST(ConfigOutput, JsonSurvivesBytesThatAreNotText) {
   const Config config = from_flags({"--job.description=\xff\xfe"});
   EXPECT_FALSE(nlohmann::json::parse(config_json(config)).is_discarded());

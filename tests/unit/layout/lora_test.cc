@@ -68,6 +68,21 @@ TEST(Lora, Gpt2HasItsMatricesTheOtherWayRound) {
   EXPECT_EQ(target_modules({}, shape), std::vector<std::string>{"c_attn"});
 }
 
+TEST(Lora, AllLinearIsEveryMatrixOfABlock) {
+  Config c = small();
+  c.lora.target_modules = {"all-linear"};
+  const ModelSpec all = hf::configured_model(c, 257).value();
+  size_t matrices = 0;
+  for (const ParamSpec& param : all.units[1].params) matrices += param.decays() ? 1 : 0;
+  EXPECT_EQ(matrices, 7u);
+  EXPECT_EQ(all.adapters()[0].params.size(), 2 * matrices);
+  DecoderShape gpt2;
+  gpt2.gpt2 = true;
+  EXPECT_EQ(target_modules(c.lora, gpt2), (std::vector<std::string>{"c_attn", "c_proj", "c_fc"}));
+  c.lora.target_modules = {"all-linear", "q_proj"};  // a matrix of that name: there is none
+  EXPECT_FALSE(hf::configured_model(c, 257).ok());
+}
+
 TEST(Lora, AModuleThatIsNotThereIsNamedWithThoseThatAre) {
   Config c = small();
   c.lora.target_modules = {"q_proj", "v_porj"};
