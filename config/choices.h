@@ -1,13 +1,7 @@
-// The closed sets of words that a configuration holds: each is an enum with its words. Where a file
-// or a flag is read the word becomes a value, once; where one is written the value becomes a word.
+// The closed sets of words that a configuration holds: each is an enum with its words.
 #pragma once
 
-#include <array>
-#include <nlohmann/json_fwd.hpp>
-#include <optional>
-#include <ostream>
-#include <string>
-#include <string_view>
+#include "config/choice.h"
 
 namespace lockstep {
 inline namespace base {
@@ -50,13 +44,6 @@ enum class OnNodeLoss {
 enum class Requeue { kAuto, kNever, kForce };
 // Rules of the arithmetic, as docs/ARCHITECTURE.md numbers them.
 enum class BrokenRule { kNone, kRule1, kRule3, kRule4, kRule5, kRule6 };
-
-// `last`: the enum's last value.
-template <auto last, typename... Words>
-constexpr auto word_list(Words... each) {
-  static_assert(sizeof...(each) == static_cast<size_t>(last) + 1, "a word for each value");
-  return std::array<std::string_view, sizeof...(each)>{each...};
-}
 
 // The words of each enum, in the order of its values.
 constexpr auto words_for(ModelFamily) {
@@ -112,40 +99,5 @@ constexpr auto words_for(BrokenRule) {
   return word_list<BrokenRule::kRule6>("", "1", "3", "4", "5", "6");
 }
 
-template <typename T>
-concept Choice = requires(T value) {
-  words_for(value);
-};
-
-template <Choice T>
-inline constexpr auto kWords = words_for(T{});
-
-template <Choice T>
-constexpr std::string_view word_of(T value) {
-  return kWords<T>.at(static_cast<size_t>(value));
-}
-
-// Nothing where `word` is none of them.
-template <Choice T>
-constexpr std::optional<T> choice_of(std::string_view word) {
-  for (size_t i = 0; i < kWords<T>.size(); ++i)
-    if (kWords<T>[i] == word) return static_cast<T>(i);
-  return std::nullopt;
-}
-
-template <Choice T>
-std::ostream& operator<<(std::ostream& out, T value) {
-  return out << word_of(value);
-}
-
 }  // namespace base
 }  // namespace lockstep
-
-// In JSON too it is its word, and not a number.
-template <lockstep::Choice T>
-struct nlohmann::adl_serializer<T, void> {
-  template <typename Json>
-  static void to_json(Json& json, T value) {
-    json = std::string(lockstep::word_of(value));
-  }
-};
