@@ -34,7 +34,7 @@ void add_model(std::vector<ConfigField>& table) {
     {AT(model, n_heads), kMayChange, "query heads", within(1, 65536)},
     {AT(model, n_kv_heads), kMayChange, "key/value heads; divides n_heads", within(1, 65536)},
     {AT(model, head_dim), kMayChange, "width of a head, even; 0: dim / n_heads",
-     within(0, 1 << 16)},
+     within(0, 1 << 20)},
     {AT(model, ffn_dim), kMayChange,
      "inner width of the feed-forward; 0: 8/3 dim, up to a multiple of 64", within(0, 1 << 24)},
     {AT(model, vocab_size), kMayChange, "vocabulary; 0: the data manifest's", within(0, 1 << 24)},

@@ -195,11 +195,8 @@ Result<void> validate(const Config& config) {
 Config resolved(const Config& config) {
   Config whole = config;
   whole.job.dump_folder = config.dump_folder().string();
-  if (whole.model.head_dim == 0 && whole.model.n_heads > 0) {
+  if (whole.model.head_dim == 0 && whole.model.n_heads > 0)
     whole.model.head_dim = whole.model.dim / whole.model.n_heads;
-    // What nobody may write down stays unsaid.
-    if (!check_limits(whole, *find_config_field("model", "head_dim"))) whole.model.head_dim = 0;
-  }
   if (whole.model.ffn_dim == 0) whole.model.ffn_dim = (8 * whole.model.dim + 191) / 192 * 64;
   if (whole.lr_scheduler.total_steps == 0) whole.lr_scheduler.total_steps = whole.training.steps;
   whole.training.slots = config.slots();
