@@ -12,6 +12,13 @@ bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
+// Whether a matrix of a block can have an adapter; a router and experts have none.
+bool adaptable(const DecoderShape& shape, const ParamSpec& matrix) {
+  const Role r = matrix.role;
+  const bool routed = r == Role::kRouter || r == Role::kGate || r == Role::kUp || r == Role::kDown;
+  return matrix.decays() && !(shape.experts > 0 && routed);
+}
+
 }  // namespace
 
 std::string path_of(const std::string& parameter) {
@@ -37,7 +44,8 @@ Result<void> check_modules(const Config::Lora& lora, const ModelSpec& base) {
                  "matrices of transformer blocks"};
   std::vector<std::string> there;
   for (const ParamSpec& param : base.units[1].params)
-    if (const std::string name = module_of(param.name); param.decays() && !contains(there, name))
+    if (const std::string name = module_of(param.name);
+        adaptable(base.shape, param) && !contains(there, name))
       there.push_back(name);
   for (const std::string& name : target_modules(lora, base.shape)) {
     if (contains(there, name)) continue;
@@ -59,7 +67,7 @@ void add_adapters(const Config::Lora& lora, ModelSpec& spec) {
     if (&unit == &spec.units.front() || &unit == &spec.units.back()) continue;
     UnitSpec mine{unit.name + ".adapters", {}, false};
     for (const ParamSpec& matrix : unit.params) {
-      if (!matrix.decays() || !contains(targets, module_of(matrix.name))) continue;
+      if (!adaptable(spec.shape, matrix) || !contains(targets, module_of(matrix.name))) continue;
       // gpt2's are [in, out].
       const int64_t in = matrix.shape[spec.shape.gpt2 ? 0 : 1];
       const int64_t out = matrix.shape[spec.shape.gpt2 ? 1 : 0];
