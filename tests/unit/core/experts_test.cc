@@ -2,6 +2,7 @@
 #include "core/model/experts.h"
 
 #include "core/kernels/expert_kernels.h"
+#include "core/kernels/kernel_table.h"
 #include "core/model/router_balance.h"
 #include "tests/unit/core/whole_model.h"
 
