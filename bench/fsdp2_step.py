@@ -7,7 +7,8 @@
 FSDP2 (one group per block, fp32 master shards, gradients reduced in fp32 unless --reduce-dtype says
 otherwise; fsdp2-keep does not reshard after forward), DDP, or one process; fused AdamW; gradient
 norm clipped to 1. The same shapes as Lockstep's llama: RMSNorm, rotary embeddings, grouped keys,
-SwiGLU, untied head. Rank 0 prints one JSON line. Batches are made before the clock starts.
+SwiGLU, untied head; or with --config the model of transformers that a config.json describes, as
+transformers computes it. Rank 0 prints one JSON line. Batches are made before the clock starts.
 """
 import argparse
 import contextlib
@@ -34,6 +35,7 @@ def arguments():
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--reduce-dtype", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--config", help="a config.json, in place of the sizes above")
     parser.add_argument("--ac", action="store_true", help="activation checkpointing of every block")
     parser.add_argument("--compile", action="store_true", help="torch.compile of every block")
     return parser.parse_args()
@@ -93,13 +95,24 @@ class Llama(nn.Module):
         return self.head(self.norm(x))
 
 
+def model_of(a):
+    if not a.config:
+        return Llama(a)
+    import transformers
+    fields = json.loads(open(a.config).read())
+    config = transformers.AutoConfig.for_model(fields.pop("model_type"), use_cache=False, **fields)
+    return transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
 def wrap(model, a, world):
     """(what to call, what holds around the forward)."""
+    owner, name = (model, "blocks") if hasattr(model, "blocks") else (model.model, "layers")
     if a.ac:
         from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-        model.blocks = nn.ModuleList(checkpoint_wrapper(block) for block in model.blocks)
+        setattr(owner, name, nn.ModuleList(map(checkpoint_wrapper, getattr(owner, name))))
+    blocks = getattr(owner, name)
     if a.compile:
-        for block in model.blocks:
+        for block in blocks:
             block.compile()
     autocast = contextlib.nullcontext
     if not a.strategy.startswith("fsdp2") and a.precision == "bf16":
@@ -115,7 +128,7 @@ def wrap(model, a, world):
         reduce = {"fp32": torch.float32, "bf16": torch.bfloat16}[a.reduce_dtype]
         types = {"param_dtype": torch.bfloat16, "reduce_dtype": reduce}
     policy = MixedPrecisionPolicy(cast_forward_inputs=False, **types)  # rotary tables stay fp32
-    for block in model.blocks:
+    for block in blocks:
         fully_shard(block, mesh=mesh, mp_policy=policy,
                     reshard_after_forward=a.strategy == "fsdp2")
     return fully_shard(model, mesh=mesh, mp_policy=policy), autocast
@@ -133,6 +146,7 @@ def one_step(net, autocast, optimizer, batches, a):
         with hold:
             with autocast():
                 logits = net(inputs)
+            logits = getattr(logits, "logits", logits)
             loss = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten()) / len(batches)
             loss.backward()
         total += loss.detach()
@@ -155,7 +169,7 @@ def main():
     rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     torch.manual_seed(1)
     with torch.device(a.device):
-        model = Llama(a)
+        model = model_of(a)
     parameters = sum(p.numel() for p in model.parameters())
     net, autocast = wrap(model, a, world)
     groups = [{"params": [p for p in net.parameters() if (p.dim() >= 2) == matrices],

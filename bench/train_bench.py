@@ -3,6 +3,7 @@
 
   train_bench.py --bin build/release/bin --python .deps/reference/bin/python3
   train_bench.py … --cases fsdp-fp32,ddp-bf16 --rounds 3 --steps 6
+  train_bench.py … --config bench/configs/mixtral.json   that model, beside transformers' own of it
   train_bench.py --bin build/release/bin --before OLD/build/release/bin   two builds of Lockstep
 
 One round runs Lockstep, then PyTorch (bench/fsdp2_step.py), each as a fresh job of the same shape:
@@ -37,6 +38,8 @@ def arguments():
     parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--cases", default="fsdp-fp32,fsdp-bf16,ddp-fp32,ddp-bf16,single-fp32,"
                         "single-bf16", help="STRATEGY-PRECISION, …")
+    parser.add_argument("--config", type=pathlib.Path,
+                        help="a config.json, in place of the model's sizes")
     parser.add_argument("--rounds", type=int, default=3)
     for name, value in (("steps", 8), ("warmup", 3), ("ranks", 2), ("dim", 512), ("layers", 8),
                         ("heads", 8), ("kv-heads", 4), ("ffn", 1408), ("vocab", 8192),
@@ -61,13 +64,22 @@ def ranks_of(case, a):
     return (1, a.ranks, a.ranks * a.accumulate) if alone else (a.ranks, 1, a.accumulate)
 
 
+def model_keys(a, folder):
+    if not a.config:
+        return {"model.dim": a.dim, "model.n_layers": a.layers, "model.n_heads": a.heads,
+                "model.n_kv_heads": a.kv_heads, "model.ffn_dim": a.ffn,
+                "model.vocab_size": a.vocab}
+    assets = folder / "assets"
+    assets.mkdir(exist_ok=True)
+    (assets / "config.json").write_bytes(a.config.read_bytes())
+    return {"model.hf_assets_path": assets, "model.init": "random"}
+
+
 def run_lockstep(case, a, programs, folder, name):
     strategy, precision, *options = case.split("-")
     ranks, threads, accumulate = ranks_of(case, a)
-    keys = {
-        "model.dim": a.dim,
-        "model.n_layers": a.layers, "model.n_heads": a.heads, "model.n_kv_heads": a.kv_heads,
-        "model.ffn_dim": a.ffn, "model.vocab_size": a.vocab, "training.seq_len": a.seq,
+    keys = model_keys(a, folder) | {
+        "training.seq_len": a.seq,
         "training.local_batch_size": a.batch, "training.slots": ranks * accumulate,
         "training.threads": threads,
         "activation_checkpoint.mode": "full" if "ac" in options else "none",
@@ -94,12 +106,15 @@ def run_pytorch(case, a):
              "reduce-dtype": a.reduce_dtype, "accumulate": accumulate, "threads": threads}
     for name in ("steps", "warmup", "dim", "layers", "heads", "kv_heads", "ffn", "vocab", "seq"):
         flags[name.replace("_", "-")] = getattr(a, name)
+    if a.config:
+        flags["config"] = a.config.resolve()
     environment = {"OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1"}
     return job.pytorch(a.python, ranks, flags, options, environment)
 
 
 def table(results, a):
-    yield (f"{a.layers} layers, dim {a.dim}, vocabulary {a.vocab}, sequences of {a.seq}; "
+    sizes = a.config.name if a.config else f"{a.layers} layers, dim {a.dim}, vocabulary {a.vocab}"
+    yield (f"{sizes}, sequences of {a.seq}; "
            f"{platform.machine()}, {os.cpu_count()} cores; medians of {a.rounds} rounds")
     yield ""
     other = "before" if a.before else "PyTorch"

@@ -3,10 +3,11 @@
 
 #include "config/choice.h"
 
+#include "config/model_family.h"
+
 namespace lockstep {
 inline namespace base {
 
-enum class ModelFamily { kLlama, kMistral, kQwen2, kQwen3, kGpt2, kGemma2, kGemma3, kLinear };
 enum class InitialWeights { kHf, kRandom };
 enum class OptimizerKind { kAdamW };
 enum class LrDecay { kCosine, kLinear, kSqrt, kNone };
@@ -48,7 +49,7 @@ enum class BrokenRule { kNone, kRule1, kRule3, kRule4, kRule5, kRule6 };
 // The words of each enum, in the order of its values.
 constexpr auto words_for(ModelFamily) {
   return word_list<ModelFamily::kLinear>("llama", "mistral", "qwen2", "qwen3", "gpt2", "gemma2",
-                                         "gemma3_text", "linear");
+                                         "gemma3_text", "mixtral", "qwen3_moe", "linear");
 }
 constexpr auto words_for(InitialWeights) {
   return word_list<InitialWeights::kRandom>("hf", "random");

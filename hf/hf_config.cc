@@ -15,6 +15,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int64_t kMostExperts = 4096;  // core's kernels allow as many
+
 // Fields that say nothing about loss or gradients: names, token ids, generation, initial values,
 // classification heads, and what a cache or a library wants to know.
 const std::set<std::string>& harmless_fields() {
@@ -166,35 +168,72 @@ Result<void> read_gemma(Fields& f, layout::DecoderShape& s) {
     s.score_cap = read_cap(f, "attn_logit_softcapping", 50.0);
   s.logit_cap = read_cap(f, "final_logit_softcapping", third ? 0.0 : 30.0);
   read_gemma_windows(f, s, third ? f.size("sliding_window_pattern", 6) : 2);
-  return third ? read_layered_rope(f, s) : read_rope(f, s);
+  return third ? read_layered_rope(f, s) : read_rope(f, s, 1e4);
+}
+
+// transformers adds the loss to what it trains on where output_router_logits is true.
+void read_experts(Fields& f, layout::DecoderShape& s) {
+  const bool mixtral = s.family == ModelFamily::kMixtral;
+  const char* const count = f.has("num_experts") ? "num_experts" : "num_local_experts";
+  s.experts = f.size(count, mixtral ? 8 : 128);
+  s.experts_per_token = f.size("num_experts_per_tok", mixtral ? 2 : 8);
+  if (s.experts > kMostExperts) f.fail(count, text("must be at most ", kMostExperts));
+  if (s.experts_per_token > s.experts)
+    f.fail("num_experts_per_tok", text("is more than ", count, " = ", s.experts));
+  s.normed_routing = mixtral || f.flag("norm_topk_prob", false);
+  const double coefficient = f.has("router_aux_loss_coef") && f.at("router_aux_loss_coef") == 0
+                                 ? 0.0
+                                 : f.positive("router_aux_loss_coef", 0.001);
+  s.balance_loss = f.flag("output_router_logits", false) ? coefficient : 0.0;
+  if (mixtral) return f.only("router_jitter_noise", {0, 0.0});
+  s.ffn_dim = f.size("moe_intermediate_size", 768);
+  f.only("decoder_sparse_step", {1});  // else some blocks have no experts
+  f.only("mlp_only_layers", {json::array()});
+  f.has("max_window_layers");  // passed over, as in transformers
+  if (f.flag("use_sliding_window", false))
+    all_layers_within(s, f.size("sliding_window", 4096));
+  else
+    f.has("sliding_window");
+}
+
+int64_t default_kv_heads(const layout::DecoderShape& s) {
+  switch (s.family) {
+    case ModelFamily::kMistral:
+    case ModelFamily::kMixtral: return 8;
+    case ModelFamily::kQwen3Moe: return 4;
+    default: return s.n_heads;
+  }
 }
 
 Result<void> read_llama_like(Fields& f, layout::DecoderShape& s) {
   const ModelFamily family = s.family;
+  const bool third_qwen = family == ModelFamily::kQwen3 || family == ModelFamily::kQwen3Moe;
   s.dim = f.size("hidden_size");
   s.n_layers = f.size("num_hidden_layers");
   s.n_heads = f.size("num_attention_heads");
-  s.n_kv_heads = f.size("num_key_value_heads", family == ModelFamily::kMistral ? 8 : s.n_heads);
+  s.n_kv_heads = f.size("num_key_value_heads", default_kv_heads(s));
   s.ffn_dim = f.size("intermediate_size");
   s.vocab_size = f.size("vocab_size");
   if (!f.has("head_dim") && family != ModelFamily::kQwen3 && s.dim % s.n_heads != 0)
     f.fail("num_attention_heads", text("does not divide hidden_size = ", s.dim));
   s.head_dim = f.size(
       "head_dim", family == ModelFamily::kQwen3 ? 128 : std::max<int64_t>(1, s.dim / s.n_heads));
-  s.norm_eps = f.positive("rms_norm_eps", 1e-6);
+  s.norm_eps = f.positive("rms_norm_eps", family == ModelFamily::kMixtral ? 1e-5 : 1e-6);
   s.tied = f.flag("tie_word_embeddings", false);
   f.only("hidden_act", {"silu", "swish"});
-  if (family == ModelFamily::kLlama || family == ModelFamily::kQwen3)
+  if (family == ModelFamily::kLlama || third_qwen)
     s.qkv_bias = s.o_bias = f.flag("attention_bias", false);
   if (family == ModelFamily::kLlama) s.mlp_bias = f.flag("mlp_bias", false);
   if (family == ModelFamily::kMistral) read_mistral_window(f, s);
+  if (family == ModelFamily::kMixtral && f.has("sliding_window")) read_mistral_window(f, s);
+  if (family == ModelFamily::kMixtral || family == ModelFamily::kQwen3Moe) read_experts(f, s);
   if (family == ModelFamily::kQwen2 || family == ModelFamily::kQwen3) read_qwen_windows(f, s);
   if (family == ModelFamily::kQwen2) {
     s.qkv_bias = true;
     f.only("use_mrope", {false});  // true: positions in three dimensions, of images
   }
-  s.qk_norm = family == ModelFamily::kQwen3;
-  return read_rope(f, s);
+  s.qk_norm = third_qwen;
+  return read_rope(f, s, family == ModelFamily::kMixtral ? 1e6 : 1e4);
 }
 
 void read_gpt2(Fields& f, layout::DecoderShape& s) {
@@ -237,14 +276,17 @@ Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& w
     case ModelFamily::kLlama:
     case ModelFamily::kMistral:
     case ModelFamily::kQwen2:
-    case ModelFamily::kQwen3: LOCKSTEP_RETURN_IF_ERROR(read_llama_like(f, s)); break;
+    case ModelFamily::kQwen3:
+    case ModelFamily::kMixtral:
+    case ModelFamily::kQwen3Moe: LOCKSTEP_RETURN_IF_ERROR(read_llama_like(f, s)); break;
     case ModelFamily::kGemma2:
     case ModelFamily::kGemma3: LOCKSTEP_RETURN_IF_ERROR(read_gemma(f, s)); break;
     case ModelFamily::kLinear:
       return Error{
           Code::kConfig,
           text(where, ": model_type = \"", type,
-               "\" is not supported; llama, mistral, qwen2, qwen3, gemma2, gemma3_text and "
+               "\" is not supported; llama, mistral, qwen2, qwen3, gemma2, gemma3_text, "
+               "mixtral, qwen3_moe and "
                "gpt2 are",
                type == "gemma3" ? ": of gemma3 the text model alone, its text_config" : "")};
   }

@@ -1,6 +1,6 @@
 // A Hugging Face folder's config.json -> DecoderShape: llama, mistral, qwen2, qwen3, gemma2,
-// gemma3_text, gpt2; both spellings (rope_theta, rope_scaling, torch_dtype; and transformers 5's
-// rope_parameters, dtype). Rope types: default, linear, dynamic, yarn, llama3.
+// gemma3_text, mixtral, qwen3_moe, gpt2; both spellings (rope_theta, rope_scaling, torch_dtype; and
+// transformers 5's rope_parameters, dtype). Rope types: default, linear, dynamic, yarn, llama3.
 // Every field is either read, or checked to have the one value that is implemented, or on a list of
 // fields that do not change the arithmetic; any other is an error that names it and its value.
 #pragma once

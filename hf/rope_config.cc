@@ -71,8 +71,8 @@ Result<void> read_rope_object(Fields& f, const nlohmann::json& object, const std
 
 }  // namespace
 
-Result<void> read_rope(Fields& f, layout::DecoderShape& s) {
-  s.rope_theta = f.positive("rope_theta", 10000.0);
+Result<void> read_rope(Fields& f, layout::DecoderShape& s, double default_theta) {
+  s.rope_theta = f.positive("rope_theta", default_theta);
   f.only("partial_rotary_factor", {1, 1.0});
   const bool newer = f.has("rope_parameters"), older = f.has("rope_scaling");
   if (!newer && !older) return {};

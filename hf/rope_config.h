@@ -8,7 +8,7 @@ namespace lockstep::hf {
 
 // rope_theta and rope_scaling, or transformers 5's rope_parameters with both. A wrong field of
 // `config` itself is kept there. Errors: kConfig, of the inner object.
-Result<void> read_rope(Fields& config, layout::DecoderShape& shape);
+Result<void> read_rope(Fields& config, layout::DecoderShape& shape, double default_theta);
 
 // As gemma3_text has it: another base for layers with a window, rope_local_base_freq, which scaling
 // does not change; or rope_parameters by layer type.

@@ -15,7 +15,7 @@ class UnitBuilder {
  public:
   UnitBuilder(std::string name, std::string prefix)
       : unit_{std::move(name), {}, false}, prefix_(std::move(prefix)) {}
-  void matrix(Role role, const char* name, int64_t rows, int64_t columns, double std) {
+  void matrix(Role role, const std::string& name, int64_t rows, int64_t columns, double std) {
     unit_.params.push_back({prefix_ + name, {rows, columns}, std, role});
   }
   void norm(const DecoderShape& s, Role role, const char* name, int64_t n) {
@@ -37,6 +37,22 @@ double out_std(const DecoderShape& s) {
   return kInitStd / std::sqrt(2.0 * static_cast<double>(s.n_layers));
 }
 
+// A router and the experts, as each family names them.
+void add_experts(const DecoderShape& s, UnitBuilder& b) {
+  const bool mixtral = s.family == ModelFamily::kMixtral;
+  const std::string at = mixtral ? "block_sparse_moe." : "mlp.";
+  const auto name = [&](int64_t expert, const char* theirs, const char* qwens) {
+    return text(at, "experts.", expert, ".", mixtral ? theirs : qwens, ".weight");
+  };
+  b.matrix(Role::kRouter, at + "gate.weight", s.experts, s.dim, kInitStd);
+  for (int64_t e = 0; e < s.experts; ++e) {
+    b.matrix(Role::kGate, name(e, "w1", "gate_proj"), s.ffn_dim, s.dim, kInitStd);
+    b.matrix(Role::kUp, name(e, "w3", "up_proj"), s.ffn_dim, s.dim, kInitStd);
+  }
+  for (int64_t e = 0; e < s.experts; ++e)
+    b.matrix(Role::kDown, name(e, "w2", "down_proj"), s.dim, s.ffn_dim, out_std(s));
+}
+
 UnitSpec llama_block(const DecoderShape& s, int64_t layer) {
   UnitBuilder b(text("layers.", layer), text("model.layers.", layer, "."));
   const int64_t q = s.n_heads * s.head_dim, kv = s.n_kv_heads * s.head_dim;
@@ -49,9 +65,13 @@ UnitSpec llama_block(const DecoderShape& s, int64_t layer) {
   b.norm(s, Role::kNorm2,
          s.post_norms ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
          s.dim);
-  b.matrix(Role::kGate, "mlp.gate_proj.weight", s.ffn_dim, s.dim, kInitStd);
-  b.matrix(Role::kUp, "mlp.up_proj.weight", s.ffn_dim, s.dim, kInitStd);
-  b.matrix(Role::kDown, "mlp.down_proj.weight", s.dim, s.ffn_dim, out_std(s));
+  if (s.experts > 0) {
+    add_experts(s, b);
+  } else {
+    b.matrix(Role::kGate, "mlp.gate_proj.weight", s.ffn_dim, s.dim, kInitStd);
+    b.matrix(Role::kUp, "mlp.up_proj.weight", s.ffn_dim, s.dim, kInitStd);
+    b.matrix(Role::kDown, "mlp.down_proj.weight", s.dim, s.ffn_dim, out_std(s));
+  }
   if (s.post_norms) b.norm(s, Role::kPostNorm2, "post_feedforward_layernorm.weight", s.dim);
   b.zeros(s.qkv_bias, Role::kQBias, "self_attn.q_proj.bias", q);
   b.zeros(s.qkv_bias, Role::kKBias, "self_attn.k_proj.bias", kv);

@@ -12,10 +12,18 @@ bool contains(const std::vector<std::string>& list, const std::string& value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// As PEFT: every matrix of a block, not the embedding nor the head.
+// As PEFT: every matrix of a block, not the embedding nor the head; of experts' blocks attention's.
 std::vector<std::string> all_linear(const DecoderShape& shape) {
   if (shape.gpt2) return {"c_attn", "c_proj", "c_fc"};
+  if (shape.experts > 0) return {"q_proj", "k_proj", "v_proj", "o_proj"};
   return {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+}
+
+// Whether a matrix of a block can have an adapter; a router and experts have none.
+bool adaptable(const DecoderShape& shape, const ParamSpec& matrix) {
+  const Role r = matrix.role;
+  const bool routed = r == Role::kRouter || r == Role::kGate || r == Role::kUp || r == Role::kDown;
+  return matrix.decays() && !(shape.experts > 0 && routed);
 }
 
 }  // namespace
@@ -44,7 +52,8 @@ Result<void> check_modules(const Config::Lora& lora, const ModelSpec& base) {
                  "matrices of transformer blocks"};
   std::vector<std::string> there;
   for (const ParamSpec& param : base.units[1].params)
-    if (const std::string name = module_of(param.name); param.decays() && !contains(there, name))
+    if (const std::string name = module_of(param.name);
+        adaptable(base.shape, param) && !contains(there, name))
       there.push_back(name);
   for (const std::string& name : target_modules(lora, base.shape)) {
     if (contains(there, name)) continue;
@@ -66,7 +75,7 @@ void add_adapters(const Config::Lora& lora, ModelSpec& spec) {
     if (&unit == &spec.units.front() || &unit == &spec.units.back()) continue;
     UnitSpec mine{unit.name + ".adapters", {}, false};
     for (const ParamSpec& matrix : unit.params) {
-      if (!matrix.decays() || !contains(targets, module_of(matrix.name))) continue;
+      if (!adaptable(spec.shape, matrix) || !contains(targets, module_of(matrix.name))) continue;
       // gpt2's are [in, out].
       const int64_t in = matrix.shape[spec.shape.gpt2 ? 0 : 1];
       const int64_t out = matrix.shape[spec.shape.gpt2 ? 1 : 0];

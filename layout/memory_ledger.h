@@ -86,6 +86,7 @@ class Held {
     ledger_.hold(use_, bytes);
     bytes_ += bytes;
   }
+  int64_t bytes() const { return bytes_; }
   void release(int64_t bytes) {
     ledger_.drop(use_, bytes);
     bytes_ -= bytes;

@@ -46,7 +46,10 @@ StageMemory::StageMemory(const Config& config, const ModelSpec& spec, int64_t co
   head_scales_ = s.qk_norm ? rows_ * (h + k) * kFloat : 0;
   attention_ = rows_ * h * e * width_;
   keys_ = rows_ * k * e * width_;
-  s_ = rows_ * s.ffn_dim * width_;
+  const int64_t chosen = std::max<int64_t>(1, s.experts_per_token);
+  s_ = rows_ * chosen * s.ffn_dim * width_;
+  places_ = rows_ * chosen * s.dim * width_;
+  if (s.experts > 0) routing_ = rows_ * ((s.experts + chosen) * kFloat + chosen * 4 * 8);
   inner_ = s.gpt2 ? s_ : 2 * s_;
   hold_tables();
 }
@@ -93,8 +96,8 @@ void StageMemory::block_forward(const PartMemory& part, const PartMemory* adapte
   const bool all = !recomputed(recompute_every_, layer);
   block_run(part, adapters, layer, all);
   block_end(adapters, all);
-  if (!all)  // x2_RD, and what the norms kept
-    ledger_.drop(MemoryUse::kActivations, x_ + norms());
+  if (!all)  // x2_RD, and what norms and routers kept
+    ledger_.drop(MemoryUse::kActivations, x_ + norms() + routing_);
 }
 
 // What all norms of a block keep for backward, beside their inputs.
@@ -102,7 +105,10 @@ int64_t StageMemory::norms() const { return (post_norms_ ? 4 : 2) * norm_ + head
 
 // BlockStage::feed_forward_end; holds y.
 void StageMemory::block_end(const PartMemory* adapters, bool all) {
-  ledger_.hold(MemoryUse::kActivations, x_);
+  {
+    Held weighed(ledger_, MemoryUse::kWork, shape_.experts > 0 ? s_ + places_ : 0);
+    ledger_.hold(MemoryUse::kActivations, x_);
+  }
   low_rank(adapters, Role::kDown, 1, /*backward=*/false);
   if (!all) ledger_.drop(MemoryUse::kActivations, s_);
   if (!post_norms_) return;
@@ -147,10 +153,24 @@ void StageMemory::block_run(const PartMemory& part, const PartMemory* adapters, 
     done(x_);
   }
   keep(x_ + norm_);  // h2_RD, norm2
-  linear(shape_.gpt2 ? Role::kUp : Role::kGate, shape_.gpt2 ? 1 : 2, inner_);
+  if (shape_.experts > 0)
+    experts_run(part);
+  else
+    linear(shape_.gpt2 ? Role::kUp : Role::kGate, shape_.gpt2 ? 1 : 2, inner_);
   done(x_);
   keep(s_);  // s_RF
   done(inner_);
+}
+
+// Experts::route and inner.
+void StageMemory::experts_run(const PartMemory& part) {
+  {
+    Held logits(ledger_, MemoryUse::kWork, rows_ * shape_.experts * width_);
+    ledger_.hold(MemoryUse::kActivations, routing_);
+  }
+  Held rows(ledger_, MemoryUse::kWork, places_);
+  ledger_.hold(MemoryUse::kActivations, inner_);
+  rows.add(stacked_copy(*part.spec, Role::kGate, 2) * width_);
 }
 
 // LowRank: forward adds a product; backward keeps the gradients between the factors until dx is
@@ -211,6 +231,45 @@ void StageMemory::layer_backward(const PartMemory& part, const PartMemory* adapt
   ledger_.hold(MemoryUse::kWork, x_);         // dx
 }
 
+// BlockStage::dense_back; holds dh2, which becomes dx2.
+void StageMemory::dense_backward(const PartMemory& part, const PartMemory* adapters, Held& branch) {
+  part.grad();  // down_.parameters_back
+  low_rank(adapters, Role::kDown, 1, /*backward=*/true);
+  part.grad_sum(Role::kDownBias);
+  ledger_.drop(MemoryUse::kActivations, s_);
+  branch.add(s_);                  // ds
+  branch.release(branch.bytes());  // d_inner lies in inner's memory
+  const Role first = shape_.gpt2 ? Role::kUp : Role::kGate;
+  const int count = shape_.gpt2 ? 1 : 2;
+  { Held copy(ledger_, MemoryUse::kWork, stacked_copy(*part.spec, first, count) * width_); }
+  low_rank(adapters, first, count, /*backward=*/true);
+  for (const Role role : {Role::kGateBias, Role::kUpBias}) part.grad_sum(role);
+  ledger_.drop(MemoryUse::kActivations, x_);  // h2_RD
+  ledger_.hold(MemoryUse::kWork, x_);
+}
+
+// Experts::backward; the same.
+void StageMemory::experts_backward(const PartMemory& part, Held& branch) {
+  const int64_t rows_of_weights = rows_ * shape_.experts_per_token * kFloat;
+  Held weights(ledger_, MemoryUse::kWork, rows_of_weights);
+  {
+    Held work(ledger_, MemoryUse::kWork, places_ + 2 * s_);  // dy, w and d by place
+    part.grad();
+  }
+  ledger_.drop(MemoryUse::kActivations, s_);
+  branch.release(branch.bytes());
+  {
+    Held work(ledger_, MemoryUse::kWork, 2 * places_);  // x and dx by place
+    const int64_t stacked = stacked_copy(*part.spec, Role::kGate, 2) * width_;
+    work.add(stacked);
+    work.release(stacked + places_);
+    ledger_.hold(MemoryUse::kWork, x_);  // dh2
+  }
+  Held logits(ledger_, MemoryUse::kWork, rows_ * shape_.experts * width_);
+  logits.add(x_);
+  ledger_.drop(MemoryUse::kActivations, x_ + routing_);  // h2_RD
+}
+
 void StageMemory::block_backward(const PartMemory& part, const PartMemory* adapters,
                                  int64_t layer) {
   if (recomputed(recompute_every_, layer)) {
@@ -234,16 +293,10 @@ void StageMemory::block_backward(const PartMemory& part, const PartMemory* adapt
   Held work(ledger_, MemoryUse::kWork, masked);
   sum({Role::kPostNorm2});
   if (post_norms_) read(x_);  // down_RD
-  part.grad();                // down_.parameters_back
-  low_rank(adapters, Role::kDown, 1, /*backward=*/true);
-  sum({Role::kDownBias});
-  read(s_);
-  work.add(s_);               // ds
-  work.release(masked + s_);  // d_inner lies in inner's memory
-  stacked(shape_.gpt2 ? Role::kUp : Role::kGate, shape_.gpt2 ? 1 : 2);
-  sum({Role::kGateBias, Role::kUpBias});
-  read(x_);                            // h2_RD
-  ledger_.hold(MemoryUse::kWork, x_);  // dh2, which becomes dx2
+  if (shape_.experts > 0)
+    experts_backward(part, work);
+  else
+    dense_backward(part, adapters, work);
   read(inner_);
   sum({Role::kNorm2, Role::kNorm2Bias});
   read(x_);  // x2_RD

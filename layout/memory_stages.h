@@ -37,6 +37,10 @@ class StageMemory {
   void block_run(const PartMemory& part, const PartMemory* adapters, int64_t layer, bool all);
   void block_end(const PartMemory* adapters, bool all);
   int64_t norms() const;
+  void experts_run(const PartMemory& part);
+  // `branch`: its gradient, where that has memory of its own.
+  void dense_backward(const PartMemory& part, const PartMemory* adapters, Held& branch);
+  void experts_backward(const PartMemory& part, Held& branch);
   void block_backward(const PartMemory& part, const PartMemory* adapters, int64_t layer);
   void low_rank(const PartMemory* adapters, Role first, int count, bool backward);
   void attention_backward(int64_t layer);
@@ -55,6 +59,8 @@ class StageMemory {
   // Bytes of a block's tensors.
   int64_t x_ = 0, norm_ = 0, qkv_ = 0, head_scales_ = 0, attention_ = 0, keys_ = 0, inner_ = 0,
           s_ = 0;
+  // Of experts: what a router says of a slot; a tensor of a row for each place.
+  int64_t routing_ = 0, places_ = 0;
 };
 
 }  // namespace lockstep::layout

@@ -40,6 +40,11 @@ int64_t ModelSpec::trained_count() const {
   return n;
 }
 
+int64_t ModelSpec::active_count() const {
+  const int64_t idle = shape.experts - shape.experts_per_token;
+  return parameter_count() - shape.n_layers * idle * 3 * shape.dim * shape.ffn_dim;
+}
+
 int64_t ModelSpec::tiles() const {
   int64_t n = 0;
   for (const UnitSpec& u : units) n += u.tiles();
@@ -49,7 +54,7 @@ int64_t ModelSpec::tiles() const {
 double ModelSpec::flops_per_token(int64_t seq_len) const {
   // A tied weight is counted once and works as the head: only what is looked up alone is left out.
   const int64_t looked_up = (shape.tied ? 0 : shape.vocab_size) + shape.learned_positions;
-  const double working = static_cast<double>(parameter_count() - looked_up * shape.dim);
+  const double working = static_cast<double>(active_count() - looked_up * shape.dim);
   // A matrix product forward, and one backward for each of its factors that needs a gradient.
   const double products =
       adapted() ? 4.0 * working + 2.0 * static_cast<double>(trained_count()) : 6.0 * working;
@@ -96,6 +101,12 @@ std::string gemma_text(const DecoderShape& s) {
               " local_rope=", s.local_rope_theta);
 }
 
+std::string experts_text(const DecoderShape& s) {
+  if (s.experts == 0) return "";
+  return text(" experts=", s.experts_per_token, "/", s.experts, " normed=", s.normed_routing,
+              " balance=", s.balance_loss);
+}
+
 }  // namespace
 
 std::string architecture_text(const DecoderShape& s) {
@@ -105,7 +116,7 @@ std::string architecture_text(const DecoderShape& s) {
   return text(s.family, " positions=", s.learned_positions, " bias=", s.qkv_bias, s.o_bias,
               s.mlp_bias, " qk_norm=", s.qk_norm, " rope_scaling=", r.factor, "/",
               r.low_freq_factor, "/", r.high_freq_factor, "/", r.original_positions,
-              " windows=", windows, rope_text(r), gemma_text(s));
+              " windows=", windows, rope_text(r), gemma_text(s), experts_text(s));
 }
 
 }  // namespace lockstep::layout

@@ -16,18 +16,14 @@ namespace lockstep::layout {
 // Sharding cuts only between tiles.
 inline constexpr int64_t kTileElements = 4096;
 
-// How rotary frequencies are changed for sequences longer than a model was trained on, as
-// transformers names it (modeling_rope_utils.py). core/kernels/rotary_table.cc has the formulas.
+// What is done to rotary frequencies for longer sequences (transformers, modeling_rope_utils.py).
 enum class RopeType { kDefault, kLinear, kDynamic, kYarn, kLlama3 };
 struct RopeScaling {
   RopeType type = RopeType::kDefault;
-  double factor = 0;
-  double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  double original_positions = 8192;      // llama3, yarn: that it was trained on; dynamic: from
-                                         // which length on frequencies change
-  double beta_fast = 32, beta_slow = 1;  // yarn: turns within original_positions
-  double attention_factor = 1;           // yarn: of sines and cosines
-  bool truncate = true;                  // yarn: its bounds are whole pairs
+  double factor = 0, low_freq_factor = 1, high_freq_factor = 4;  // the last two: llama3
+  double original_positions = 8192;  // trained on; dynamic: where frequencies begin to change
+  double beta_fast = 32, beta_slow = 1, attention_factor = 1;  // yarn
+  bool truncate = true;                                        // yarn: its bounds are whole pairs
 };
 
 // A decoder: blocks of attention and feed-forward, each behind a norm. The defaults of what the
@@ -51,6 +47,9 @@ struct DecoderShape {
   double logit_cap = 0;            // of the logits
   double query_scalar = 0;         // scores are divided by its root; 0: head_dim
   double local_rope_theta = 0;     // of layers with a window, without scaling; 0: rope_theta
+  int64_t experts = 0, experts_per_token = 0;  // of ffn_dim, chosen by a router; 0: all rows alike
+  bool normed_routing = false;                 // the weights of a row's experts add up to 1
+  double balance_loss = 0;  // coefficient of the loss that spreads rows over experts
   RopeScaling rope_scaling;
   // By layer: how many keys a query sees, its own included; 0: all. Empty: all, in every layer.
   std::vector<int64_t> windows;
@@ -89,6 +88,7 @@ enum class Role {
   kDownBias,
   kPostNorm1,
   kPostNorm2,
+  kRouter,
 };
 
 struct ParamSpec {
@@ -115,8 +115,9 @@ struct UnitSpec {
 
 // Units in model order: embedding, blocks, head. With a tied head the embedding's unit serves both
 // ends and the head's unit holds the final norm alone. Matrices that are multiplied together (q, k,
-// v; gate, up) lie one after the other, and so do their biases. With adapters (lora.h) all of these
-// are frozen, and a unit of adapters follows for each block.
+// v; gate, up) lie one after the other, and so do their biases. Of experts: gate and up of each,
+// then down of each; find() gives the first one's. With adapters (lora.h) all of these are frozen,
+// and a unit of adapters follows for each block.
 struct ModelSpec {
   DecoderShape shape;
   std::vector<UnitSpec> units;
@@ -130,9 +131,10 @@ struct ModelSpec {
 
   int64_t parameter_count() const;
   int64_t trained_count() const;  // of the parameters that are not frozen
+  int64_t active_count() const;   // of those that a token meets: without the experts not chosen
   int64_t tiles() const;
-  // 6*(params - embedding) + 12*layers*heads*head_dim*seq_len: attention counted in full, as the
-  // common convention (torchtitan's, PaLM appendix B) does; a causal kernel does about half of
+  // 6*(active params - embedding) + 12*layers*heads*head_dim*seq_len: attention counted in full, as
+  // the common convention (torchtitan's, PaLM appendix B) does; a causal kernel does about half of
   // that part. A frozen parameter counts 4: no gradient of its own.
   double flops_per_token(int64_t seq_len) const;
 

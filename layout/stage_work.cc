@@ -61,7 +61,7 @@ StageWork::StageWork(const Config& config, const ModelSpec& spec, const DeviceRa
   qkv_ = row * as_double((s.n_heads + 2 * s.n_kv_heads) * s.head_dim);
   attention_ = row * as_double(s.n_heads * s.head_dim);
   keys_ = row * as_double(s.n_kv_heads * s.head_dim);
-  s_ = row * as_double(s.ffn_dim);
+  s_ = row * as_double(s.ffn_dim * std::max<int64_t>(1, s.experts_per_token));
   inner_ = s.gpt2 ? s_ : 2 * s_;
 }
 
@@ -149,7 +149,10 @@ Operations StageWork::layer_forward(int64_t layer) const {
     return {product("linear", rows_, shape_.dim, shape_.dim)};
   Operations ops;
   block_run(layer, ops);
-  linear("down", Role::kDown, 1, layer, ops);
+  if (shape_.experts > 0)
+    experts_end(ops);
+  else
+    linear("down", Role::kDown, 1, layer, ops);
   if (shape_.post_norms) ops.push_back(kernel("norm of the branch", 2 * x_));
   if (dropout_) ops.push_back(kernel("dropout", 2 * x_, x_ / as_double(width_)));
   ops.push_back({.what = "residual", .engine = Engine::kCopy, .width = width_, .bytes = 3 * x_});
@@ -186,8 +189,60 @@ void StageWork::block_run(int64_t layer, Operations& ops) const {
   if (dropout_) ops.push_back(kernel("dropout", 2 * x_, x_ / as_double(width_)));
   ops.push_back({.what = "residual", .engine = Engine::kCopy, .width = width_, .bytes = 3 * x_});
   ops.push_back(kernel("norm", 2 * x_));
-  linear("gate, up", s.gpt2 ? Role::kUp : Role::kGate, s.gpt2 ? 1 : 2, layer, ops);
+  if (s.experts > 0)
+    experts(ops);
+  else
+    linear("gate, up", s.gpt2 ? Role::kUp : Role::kGate, s.gpt2 ? 1 : 2, layer, ops);
   ops.push_back(kernel("activation", inner_ + s_, s_ / as_double(width_)));
+}
+
+// A product of every expert, as if rows were spread evenly over them.
+Operation StageWork::of_experts(const char* what, int64_t out, int64_t in, bool of_weight) const {
+  const int64_t rows = std::max<int64_t>(1, rows_ * shape_.experts_per_token / shape_.experts);
+  Operation op = of_weight ? product(what, out, in, rows) : product(what, rows, out, in);
+  op.times = shape_.experts;
+  return op;
+}
+
+// Experts::route and inner.
+void StageWork::experts(Operations& ops) const {
+  const DecoderShape& s = shape_;
+  const double places = x_ * as_double(s.experts_per_token);
+  ops.push_back(product("router", rows_, s.experts, s.dim));
+  ops.push_back(kernel("choice of experts",
+                       as_double(rows_ * s.experts) * (kFloat + as_double(width_)),
+                       as_double(rows_ * s.experts)));
+  ops.push_back(
+      {.what = "rows by expert", .engine = Engine::kCopy, .width = width_, .bytes = 2 * places});
+  ops.push_back(of_experts("gate, up of experts", 2 * s.ffn_dim, s.dim, false));
+}
+
+// Experts::outer
+void StageWork::experts_end(Operations& ops) const {
+  const double places = x_ * as_double(shape_.experts_per_token);
+  ops.push_back(kernel("weights of experts", 2 * s_));
+  ops.push_back(of_experts("down of experts", shape_.dim, shape_.ffn_dim, false));
+  ops.push_back(kernel("sums of experts", places + x_));
+}
+
+// Experts::backward
+void StageWork::experts_back(bool frozen, Operations& ops) const {
+  const DecoderShape& s = shape_;
+  const double places = x_ * as_double(s.experts_per_token);
+  for (int i = 0; i < 2; ++i)
+    ops.push_back(
+        {.what = "rows by expert", .engine = Engine::kCopy, .width = width_, .bytes = 2 * places});
+  ops.push_back(kernel("weights of experts", 2 * s_));
+  ops.push_back(of_experts("down of experts, backward", s.ffn_dim, s.dim, false));
+  ops.push_back(kernel("weights of experts, backward", 3 * s_));
+  ops.push_back(kernel("activation, backward", s_ + 2 * inner_, s_ / as_double(width_)));
+  ops.push_back(of_experts("gate, up of experts, backward", s.dim, 2 * s.ffn_dim, false));
+  ops.push_back(kernel("sums of experts", places + x_));
+  ops.push_back(product("router, backward", rows_, s.dim, s.experts));
+  if (frozen) return;
+  ops.push_back(of_experts("down of experts, backward", s.dim, s.ffn_dim, true));
+  ops.push_back(of_experts("gate, up of experts, backward", 2 * s.ffn_dim, s.dim, true));
+  ops.push_back(product("router, backward", s.experts, s.dim, rows_));
 }
 
 double StageWork::scores(int64_t layer) const {
@@ -307,9 +362,13 @@ Operations StageWork::layer_backward(int64_t layer) const {
     if (s.post_norms) norm_back("norm of the branch, backward", ops);
   };
   branch_back();
-  linear_back("down, backward", Role::kDown, 1, layer, ops);
-  ops.push_back(kernel("activation, backward", s_ + 2 * inner_, s_ / as_double(width_)));
-  linear_back("gate, up, backward", s.gpt2 ? Role::kUp : Role::kGate, s.gpt2 ? 1 : 2, layer, ops);
+  if (s.experts > 0) {
+    experts_back(block(layer).frozen, ops);
+  } else {
+    linear_back("down, backward", Role::kDown, 1, layer, ops);
+    ops.push_back(kernel("activation, backward", s_ + 2 * inner_, s_ / as_double(width_)));
+    linear_back("gate, up, backward", s.gpt2 ? Role::kUp : Role::kGate, s.gpt2 ? 1 : 2, layer, ops);
+  }
   norm_back("norm, backward", ops);
   branch_back();
   linear_back("o, backward", Role::kO, 1, layer, ops);

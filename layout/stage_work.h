@@ -38,6 +38,10 @@ class StageWork {
 
  private:
   void block_run(int64_t layer, Operations& ops) const;
+  Operation of_experts(const char* what, int64_t out, int64_t in, bool of_weight) const;
+  void experts(Operations& ops) const;
+  void experts_end(Operations& ops) const;
+  void experts_back(bool frozen, Operations& ops) const;
   void attention(int64_t layer, Operations& ops) const;
   void attention_back(int64_t layer, Operations& ops) const;
   void blocks_of_attention(int64_t layer, bool backward, Operations& ops) const;

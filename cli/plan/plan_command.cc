@@ -102,6 +102,9 @@ Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& a
     if (o.ranks_per_node == 0) r.ranks.per_node = static_cast<int64_t>(rates.ranks_per_node);
   }
   LOCKSTEP_TRY(r.spec, model_of(r.config));
+  if (rates.gpu() && r.spec.shape.experts > 0)
+    return Error{Code::kConfig, text("--device ", o.device, ": the family ", r.spec.shape.family,
+                                     " has experts, which are computed on CPUs alone")};
   r.scaling = o.scaling == "layers" ? ScalingStrategy::kLayers : ScalingStrategy::kAll;
   if (o.scaling_factor != 1.0)
     r.spec =

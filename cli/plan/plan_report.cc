@@ -25,6 +25,9 @@ double deviation(const PlanReport& r) { return ratio(r.plan.peak_bytes, r.probe-
 void print_head(std::ostream& out, const PlanReport& r) {
   const Config::Training& t = r.config.training;
   out << r.spec.shape.family << ", " << grouped(r.spec.parameter_count()) << " parameters";
+  if (r.spec.shape.experts > 0)
+    out << ", " << grouped(r.spec.active_count()) << " of them for a token ("
+        << r.spec.shape.experts_per_token << " of " << r.spec.shape.experts << " experts)";
   if (r.spec.adapted()) out << ", " << grouped(r.spec.trained_count()) << " of them trained";
   out << "; " << r.config.parallelism.strategy << " on " << r.ranks.world_size << " rank"
       << (r.ranks.world_size == 1 ? "" : "s") << "; " << t.mixed_precision_param << "; "
@@ -175,6 +178,7 @@ void print_plan(std::ostream& out, const PlanReport& r) {
 std::string plan_json(const PlanReport& r) {
   ordered_json json{{"model", r.spec.shape.family},
                     {"parameters", r.spec.parameter_count()},
+                    {"active_parameters", r.spec.active_count()},
                     {"trained_parameters", r.spec.trained_count()},
                     {"strategy", r.config.parallelism.strategy},
                     {"world_size", r.ranks.world_size},

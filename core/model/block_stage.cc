@@ -6,30 +6,37 @@ using layout::Role;
 
 BlockStage::BlockStage(int64_t layer, const layout::ModelSpec& spec, BlockTables tables,
                        bool recompute, double dropout, const LoraConfig& lora, uint64_t seed)
-    : BlockStage(spec.shape, spec.units[static_cast<size_t>(layer) + 1], std::move(tables),
+    : BlockStage(layer, spec.shape, spec.units[static_cast<size_t>(layer) + 1], std::move(tables),
                  recompute, dropout, seed) {
   if (!spec.adapted()) return;
   const layout::UnitSpec& unit = spec.units[static_cast<size_t>(layer) + 1];
   const layout::UnitSpec& adapters = spec.units[static_cast<size_t>(spec.adapter_unit(layer))];
-  for (Linear* linear : {&qkv_, &o_, &inner_, &down_}) linear->adapt(unit, adapters, lora, seed);
+  for (Linear* linear : {&qkv_, &o_}) linear->adapt(unit, adapters, lora, seed);
+  for (auto* linear : {&inner_, &down_})
+    if (*linear) (*linear)->adapt(unit, adapters, lora, seed);
 }
 
-BlockStage::BlockStage(const layout::DecoderShape& shape, const layout::UnitSpec& u,
+BlockStage::BlockStage(int64_t layer, const layout::DecoderShape& shape, const layout::UnitSpec& u,
                        BlockTables tables, bool recompute, double dropout, uint64_t seed)
-    : shape_(shape),
+    : layer_(layer),
+      shape_(shape),
       tables_(std::move(tables)),
       recompute_(recompute),
       norm1_(shape, u, Role::kNorm1, Role::kNorm1Bias),
       norm2_(shape, u, Role::kNorm2, Role::kNorm2Bias),
       qkv_(u, Role::kQ, shape.gpt2 ? 1 : 3, Role::kQBias, shape.gpt2),
       o_(u, Role::kO, 1, Role::kOBias, shape.gpt2),
-      inner_(u, shape.gpt2 ? Role::kUp : Role::kGate, shape.gpt2 ? 1 : 2,
-             shape.gpt2 ? Role::kUpBias : Role::kGateBias, shape.gpt2),
-      down_(u, Role::kDown, 1, Role::kDownBias, shape.gpt2),
       attention_dropout_(dropout, seed, u.name + "/attention"),
       feed_forward_dropout_(dropout, seed, u.name + "/feed_forward"),
       q_norm_(u.find(Role::kQNorm)),
       k_norm_(u.find(Role::kKNorm)) {
+  if (shape.experts > 0) {
+    experts_.emplace(shape, u);
+  } else {
+    inner_.emplace(u, shape.gpt2 ? Role::kUp : Role::kGate, shape.gpt2 ? 1 : 2,
+                   shape.gpt2 ? Role::kUpBias : Role::kGateBias, shape.gpt2);
+    down_.emplace(u, Role::kDown, 1, Role::kDownBias, shape.gpt2);
+  }
   if (!shape.post_norms) return;
   post1_.emplace(shape, u, Role::kPostNorm1, Role::kNorm1Bias);
   post2_.emplace(shape, u, Role::kPostNorm2, Role::kNorm2Bias);
@@ -78,7 +85,12 @@ void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool al
   if (train) attention_dropout_.apply(branch, slot);
   s.x2_RD = branch.add_(s.x_RD);
   s.h2_RD = norm2_.forward(u, s.x2_RD, s.norm2);
-  s.inner = inner_.forward(units, s.h2_RD, dropped);
+  if (experts_) {
+    s.routing = experts_->route(u, s.h2_RD);
+    s.inner = experts_->inner(u, s.h2_RD, s.routing);
+  } else {
+    s.inner = inner_->forward(units, s.h2_RD, dropped);
+  }
   if (!all) s.h2_RD.reset();
   s.s_RF = shape_.gpt2    ? kernels.gelu_new(s.inner)
            : shape_.geglu ? kernels.geglu(s.inner)
@@ -88,7 +100,8 @@ void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool al
 
 at::Tensor BlockStage::feed_forward_end(UnitParts units, const SlotInput& slot, bool train,
                                         bool all, Saved& s) const {
-  at::Tensor y = down_.forward(units, s.s_RF, train ? &slot : nullptr);
+  at::Tensor y = experts_ ? experts_->outer(units[0], s.s_RF, s.routing)
+                          : down_->forward(units, s.s_RF, train ? &slot : nullptr);
   if (!all) s.s_RF.reset();
   if (!post2_) return y;
   const at::Tensor raw = y;
@@ -102,6 +115,7 @@ at::Tensor BlockStage::forward(UnitParts units, const at::Tensor& x, const SlotI
   Saved s;
   s.x_RD = x;
   run(units, slot, keep, all, s);
+  if (keep && tables_.balance) tables_.balance->record(layer_, s.routing);
   at::Tensor y = feed_forward_end(units, slot, keep, all, s);
   if (keep) feed_forward_dropout_.apply(y, slot);
   y.add_(s.x2_RD);
@@ -123,19 +137,33 @@ at::Tensor BlockStage::branch_back(const UnitPart& unit, const at::Tensor& dy,
   return post ? post->backward(unit, std::move(branch), raw, kept, {}) : branch;
 }
 
-// dx2 for dy, the gradient of the block's output.
-at::Tensor BlockStage::feed_forward_back(UnitParts units, const at::Tensor& dy,
-                                         const SlotInput& slot) {
-  at::Tensor branch = branch_back(units[0], dy, slot, feed_forward_dropout_, post2_,
-                                  std::move(saved_.down_RD), saved_.post2);
-  at::Tensor d = down_.backward(units, branch, std::move(saved_.s_RF), slot);
+// dh2 for the branch's gradient.
+at::Tensor BlockStage::dense_back(UnitParts units, at::Tensor branch, const SlotInput& slot) {
+  at::Tensor d = down_->backward(units, branch, std::move(saved_.s_RF), slot);
   branch.reset();
   at::Tensor inner = std::move(saved_.inner);
   const Kernels& kernels = kernels_on(d);
   d = shape_.gpt2    ? kernels.gelu_new_back(d, std::move(inner))
       : shape_.geglu ? kernels.geglu_back(d, std::move(inner))
                      : kernels.swiglu_back(d, std::move(inner));
-  d = inner_.backward(units, d, std::move(saved_.h2_RD), slot);
+  return inner_->backward(units, d, std::move(saved_.h2_RD), slot);
+}
+
+at::Tensor BlockStage::experts_back(const UnitPart& unit, at::Tensor branch) {
+  const at::Tensor balance = tables_.balance ? tables_.balance->gradient_E() : at::Tensor();
+  return experts_->backward(unit, std::move(branch),
+                            {std::move(saved_.h2_RD), std::move(saved_.inner),
+                             std::move(saved_.s_RF), std::move(saved_.routing)},
+                            balance);
+}
+
+// dx2 for dy, the gradient of the block's output.
+at::Tensor BlockStage::feed_forward_back(UnitParts units, const at::Tensor& dy,
+                                         const SlotInput& slot) {
+  at::Tensor branch = branch_back(units[0], dy, slot, feed_forward_dropout_, post2_,
+                                  std::move(saved_.down_RD), saved_.post2);
+  at::Tensor d = experts_ ? experts_back(units[0], std::move(branch))
+                          : dense_back(units, std::move(branch), slot);
   d = norm2_.backward(units[0], std::move(d), saved_.x2_RD, saved_.norm2, dy);
   saved_.x2_RD.reset();
   return d;

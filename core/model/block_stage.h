@@ -6,7 +6,9 @@
 
 #include "core/kernels/kernel_table.h"
 #include "core/model/dropout.h"
+#include "core/model/experts.h"
 #include "core/model/layers.h"
+#include "core/model/router_balance.h"
 #include "core/sharding/stage.h"
 #include "layout/model_spec.h"
 
@@ -16,6 +18,7 @@ namespace lockstep::core {
 struct BlockTables {
   std::shared_ptr<const RotaryTable> rotary;  // null: positions are in the embedding
   AttentionShape attention;
+  std::shared_ptr<RouterBalance> balance;  // null: there is no such loss
 };
 
 // x + attention(norm(x)), then + feed_forward(norm(.)), each branch through a norm of its own where
@@ -36,10 +39,11 @@ class BlockStage : public Stage {
     at::Tensor x_RD, norm1, h1_RD, qkv, x2_RD, norm2, h2_RD, inner, s_RF;
     at::Tensor raw_qkv, q_scale_RH, k_scale_RK;  // before the norms of query and key heads
     at::Tensor o_RD, post1, down_RD, post2;      // before the norms of branches
+    Routing routing;                             // of experts; inner and s_RF are by place then
     AttentionKept attention;
   };
-  BlockStage(const layout::DecoderShape& shape, const layout::UnitSpec& spec, BlockTables tables,
-             bool recompute, double dropout, uint64_t seed);
+  BlockStage(int64_t layer, const layout::DecoderShape& shape, const layout::UnitSpec& spec,
+             BlockTables tables, bool recompute, double dropout, uint64_t seed);
   // From s.x_RD to s.s_RF, what the last projection takes. `all`: backward follows.
   void run(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const;
   void project_heads(UnitParts units, const SlotInput& slot, bool train, bool all, Saved& s) const;
@@ -51,15 +55,20 @@ class BlockStage : public Stage {
                          const Dropout& dropout, const std::optional<Norm>& post, at::Tensor raw,
                          const at::Tensor& kept) const;
   at::Tensor project_heads_back(const UnitPart& unit, at::Tensor d_qkv, const Documents& documents);
+  at::Tensor dense_back(UnitParts units, at::Tensor branch, const SlotInput& slot);
+  at::Tensor experts_back(const UnitPart& unit, at::Tensor branch);
   at::Tensor feed_forward_back(UnitParts units, const at::Tensor& dy, const SlotInput& slot);
   at::Tensor attention_back(UnitParts units, const at::Tensor& dx2, const SlotInput& slot);
 
+  int64_t layer_;
   const layout::DecoderShape& shape_;
   BlockTables tables_;
   bool recompute_;
   Norm norm1_, norm2_;
   std::optional<Norm> post1_, post2_;
-  Linear qkv_, o_, inner_, down_;  // inner: gate and up, or up alone
+  Linear qkv_, o_;
+  std::optional<Linear> inner_, down_;  // inner: gate and up, or up alone
+  std::optional<Experts> experts_;      // in their place
   Dropout attention_dropout_, feed_forward_dropout_;
   int q_norm_, k_norm_;  // parameters; -1: none
   Saved saved_;

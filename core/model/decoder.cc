@@ -1,5 +1,6 @@
 #include "core/model/decoder.h"
 
+#include "base/text.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/matmul.h"
 #include "core/model/block_stage.h"
@@ -48,9 +49,19 @@ RotaryTables rotary_tables(const DecoderOptions& o, const layout::DecoderShape& 
 
 }  // namespace
 
+Result<void> check_device(const layout::ModelSpec& spec, at::Device device) {
+  if (spec.shape.experts == 0 || device.is_cpu()) return {};
+  return Error{Code::kConfig, text("the family ", spec.shape.family,
+                                   " has experts, which are computed on CPUs alone; hide the GPUs "
+                                   "(CUDA_VISIBLE_DEVICES=)")};
+}
+
 StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& o) {
   const layout::DecoderShape& shape = spec.shape;
   const RotaryTables rotary = rotary_tables(o, shape);
+  std::shared_ptr<RouterBalance> balance;
+  if (shape.balance_loss > 0)
+    balance = std::make_shared<RouterBalance>(shape.balance_loss, shape.n_layers, shape.experts);
   StageSequence sequence;
   sequence.units = layout::stages_of(spec);
   sequence.stages.push_back(
@@ -69,12 +80,13 @@ StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& 
                               .window = shape.window(layer),
                               .fused = o.fused_attention,
                               .query_scalar = shape.query_scalar,
-                              .soft_cap = static_cast<float>(shape.score_cap)}};
+                              .soft_cap = static_cast<float>(shape.score_cap)},
+                             balance};
     const bool recompute = layout::recomputed(o.recompute_every, layer);
     sequence.stages.push_back(
         std::make_unique<BlockStage>(layer, spec, tables, recompute, o.dropout, o.lora, o.seed));
   }
-  sequence.loss = std::make_unique<HeadStage>(spec, o.loss);
+  sequence.loss = std::make_unique<HeadStage>(spec, o.loss, balance);
   return sequence;
 }
 

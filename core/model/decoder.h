@@ -31,6 +31,9 @@ struct DecoderOptions {
 // `spec` outlives the stages. Unit indices are those of spec.units.
 StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& options);
 
+// Errors: kConfig, where a device of that kind does not compute the model.
+Result<void> check_device(const layout::ModelSpec& spec, at::Device device);
+
 // Logits [R, V] fp32 of the rows x [R, D] of what Schedule::forward_only gives, the head's units
 // gathered.
 at::Tensor logits_of(const layout::ModelSpec& spec, UnitParts head_units, const at::Tensor& x_RD);

@@ -25,9 +25,11 @@ void add_weight_grad(const UnitPart& unit, int param, bool alone, const at::Tens
 
 }  // namespace
 
-HeadStage::HeadStage(const layout::ModelSpec& spec, TokenLoss loss)
+HeadStage::HeadStage(const layout::ModelSpec& spec, TokenLoss loss,
+                     std::shared_ptr<RouterBalance> balance)
     : shape_(spec.shape),
       loss_(loss),
+      balance_(std::move(balance)),
       norm_(spec.shape, spec.base().back(), layout::Role::kNorm1, layout::Role::kNorm1Bias),
       weight_param_(spec.shape.tied ? 0 : spec.base().back().find(layout::Role::kHead)) {}
 
@@ -70,6 +72,10 @@ LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const Slo
   const at::Tensor host_losses = losses.cpu();
   const double* const loss = host_losses.data_ptr<double>();
   out.loss = std::accumulate(loss, loss + rows, 0.0);
+  if (want_gradients && balance_) {
+    const double valid = labels.ge(0).sum().item<double>();
+    out.loss += valid * balance_->close(valid * slot.dy);
+  }
   if (want_gradients) out.dx = norm_.backward(own, std::move(dh_RD), x, kept, {});
   return out;
 }

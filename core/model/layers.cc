@@ -3,51 +3,9 @@
 #include "base/check.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/matmul.h"
-#include "layout/stage_sizes.h"
+#include "core/model/stacked_weight.h"
 
 namespace lockstep::core {
-namespace {
-
-int64_t stacked_rows(const UnitPart& unit, int first, int count) {
-  int64_t rows = 0;
-  for (int i = first; i < first + count; ++i)
-    rows += unit.spec().params[static_cast<size_t>(i)].shape[0];
-  return rows;
-}
-
-at::Tensor stacked_view(const at::Tensor& first_matrix, int64_t rows) {
-  return first_matrix.as_strided({rows, first_matrix.size(1)}, {first_matrix.size(1), 1});
-}
-
-// Consecutive matrices [first, first + count) of a unit as one matrix, their rows stacked: a view
-// where they lie back to back, else a copy.
-at::Tensor stacked_weight(const UnitPart& unit, int first, int count) {
-  if (layout::back_to_back(unit.spec(), first, count))
-    return stacked_view(unit.weight(first), stacked_rows(unit, first, count));
-  std::vector<at::Tensor> parts;
-  for (int i = first; i < first + count; ++i) parts.push_back(unit.weight(i));
-  return at::cat(parts, 0);
-}
-
-// Their gradient dy^T x, written where the exchange will take it from.
-void stacked_weight_grad(const UnitPart& unit, int first, int count, const at::Tensor& dy,
-                         const at::Tensor& x) {
-  if (layout::back_to_back(unit.spec(), first, count)) {
-    at::Tensor out = stacked_view(unit.grad(first), stacked_rows(unit, first, count));
-    multiply(dy.t(), x, out);
-    return;
-  }
-  const at::Tensor stacked = product(dy.t(), x);
-  int64_t row = 0;
-  for (int i = first; i < first + count; ++i) {
-    at::Tensor out = unit.grad(i);
-    out.copy_(stacked.narrow(0, row, out.size(0)));
-    row += out.size(0);
-  }
-}
-
-}  // namespace
-
 Linear::Linear(const layout::UnitSpec& unit, layout::Role first, int count, layout::Role bias,
                bool in_out)
     : first_(unit.find(first)), count_(count), bias_(unit.find(bias)), in_out_(in_out) {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/text.h"
+#include "core/model/decoder.h"
 #include "core/train/process.h"
 #include "core/train/training_step.h"
 #include "data/formats/npy_file.h"
@@ -81,6 +82,7 @@ Result<Evaluation> evaluate(FileSystem& file_system, Config config, const Evalua
   LOCKSTEP_TRY(const Batches batches,
                batches_of(file_system, config, o, npy, spec.shape.vocab_size));
   LOCKSTEP_TRY(Membership alone, join_alone());
+  LOCKSTEP_RETURN_IF_ERROR(check_device(spec, alone.groups().device));
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   LOCKSTEP_RETURN_IF_ERROR(model.initialize(weights.get()));
   LOCKSTEP_TRY(const std::optional<SlotLoss> whole,

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "checkpoint/load/loader.h"
 #include "checkpoint/record/catalog.h"
+#include "core/model/decoder.h"
 #include "core/train/process.h"
 #include "core/train/state_pieces.h"
 #include "core/train/training_step.h"
@@ -65,6 +66,7 @@ Result<void> generate(FileSystem& file_system, const Config& config, const Gener
                       const std::function<void(int64_t)>& on_token) {
   LOCKSTEP_TRY(const layout::ModelSpec spec, hf::configured_model(config, 0));
   LOCKSTEP_TRY(Membership alone, join_alone());
+  LOCKSTEP_RETURN_IF_ERROR(check_device(spec, alone.groups().device));
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
   if (spec.adapted()) {  // the checkpoint has the adapters alone
     LOCKSTEP_TRY(const auto base, hf::initial_weights(file_system, config, spec));

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "checkpoint/save/preflight.h"
+#include "core/model/decoder.h"
 #include "core/optim/learning_rate.h"
 #include "core/optim/not_finite.h"
 #include "core/train/memory_stats.h"
@@ -64,6 +65,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
                                           config.comm.init_timeout_seconds));
   log_info("memory ", memory_line("after data creation", rank));
   LOCKSTEP_RETURN_IF_ERROR(try_saving(env, in.config));
+  LOCKSTEP_RETURN_IF_ERROR(check_device(in.spec, env.membership.groups().device));
   p.step = std::make_unique<TrainingStep>(in.config, in.spec, env.membership.groups());
   log_model(env, in);
   LOCKSTEP_RETURN_IF_ERROR(p.step->fill_frozen(in.weights.get()));

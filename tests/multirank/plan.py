@@ -16,6 +16,10 @@ MISTRAL = LLAMA | {"model_type": "mistral", "sliding_window": 64, "intermediate_
 GEMMA2 = LLAMA | {"model_type": "gemma2", "head_dim": 48, "sliding_window": 64, "vocab_size": 10000,
                   "tie_word_embeddings": True}
 GEMMA3 = GEMMA2 | {"model_type": "gemma3_text", "num_hidden_layers": 7}
+MIXTRAL = LLAMA | {"model_type": "mixtral", "num_local_experts": 8, "intermediate_size": 352,
+                   "output_router_logits": True}
+QWEN3_MOE = LLAMA | {"model_type": "qwen3_moe", "head_dim": 48, "num_experts": 16,
+                     "num_experts_per_tok": 4, "moe_intermediate_size": 100}
 GPT2 = {"model_type": "gpt2", "n_embd": 320, "n_layer": 5, "n_head": 5, "n_positions": 512,
         "vocab_size": 10000, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
 
@@ -47,6 +51,10 @@ CONFIGS = {
     "gemma3, single, checkpointing, plain attention, fp32": (GEMMA3, 1, {
         "activation_checkpoint.mode": "full", "model.fused_attention": "false",
         "parallelism.strategy": "single", "training.seq_len": 256}),
+    "mixtral, full_shard, bf16": (MIXTRAL, 2, BF16 | {"training.seq_len": 256}),
+    "qwen3_moe, single, checkpointing, fp32": (QWEN3_MOE, 1, {
+        "activation_checkpoint.mode": "full", "parallelism.strategy": "single",
+        "training.seq_len": 256}),
     "llama, adapters, full_shard, bf16": (LLAMA, 2, BF16 | {
         "lora.rank": 16, "training.seq_len": 512, "training.local_batch_size": 1,
         "lora.target_modules": "q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj"}),
@@ -65,13 +73,17 @@ def plan(test, keys, *words, **how):
                         **({"timeout_s": 120} | how))
 
 
+def from_config(test, config):
+    folder = test.folder / f"model_{config['model_type']}"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    return {"model.hf_assets_path": folder, "model.init": "random"}
+
+
 def compare(test, name, config, world_size, keys):
     keys = dict(keys)
     if config:
-        folder = test.folder / f"model_{config['model_type']}"
-        folder.mkdir(exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(config))
-        keys |= {"model.hf_assets_path": folder, "model.init": "random"}
+        keys |= from_config(test, config)
     printed = json.loads(plan(test, keys, "--world-size", world_size, "--probe", "--json"))
     probe = printed["probe"]
     print(f"       {name} on {world_size}: {printed['parameters']:,} parameters, predicted "
@@ -122,6 +134,12 @@ def on_devices(test):
             seconds = sum(phase["seconds"] for phase in printed["phases"])
             check(abs(seconds / printed["step_s"] - 1) < 1e-9, printed)
             check(printed["tokens_per_s"] * printed["step_s"] > 0.999 * world_size * 8192, printed)
+    with test.case("of experts, those that a token meets"):
+        printed = json.loads(plan(test, from_config(test, QWEN3_MOE), "--json"))
+        expert = 3 * 256 * 100
+        idle = printed["parameters"] - printed["active_parameters"]
+        check(idle == 4 * (16 - 4) * expert, printed["parameters"], printed["active_parameters"])
+        check("4 of 16 experts" in plan(test, from_config(test, QWEN3_MOE)), "not said")
     with test.case("a node that is lost"):
         keys = {"model.vocab_size": 256, "training.slots": 64}
         words = ("--world-size", 64, "--ranks-per-node", 8)
@@ -165,6 +183,8 @@ def errors(test):
         refused(test, vocab | {"parallelism.strategy": "single"}, ["--world-size", 2], EXIT_CONFIG,
                 "single")
         refused(test, {"model.dimm": 3}, [], EXIT_CONFIG, "model.dimm", "did you mean")
+        refused(test, from_config(test, MIXTRAL), ["--device", "h100"], EXIT_CONFIG, "mixtral",
+                "CPUs alone")
         refused(test, vocab, ["--scaling-strategy", "wider"], EXIT_CONFIG, "wider")
     with test.case("a probe that takes too long is stopped"):
         refused(test, vocab | {"training.slots": 4096, "training.seq_len": 512},

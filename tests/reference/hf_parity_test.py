@@ -48,6 +48,11 @@ GEMMA = SIZES | dict(head_dim=24, query_pre_attn_scalar=20, sliding_window=11, p
                      initializer_range=0.15)
 GEMMA3_ROPE = dict(full_attention=dict(rope_type="linear", rope_theta=5000.0, factor=4.0),
                    sliding_attention=dict(rope_type="default", rope_theta=100.0))
+MIXTRAL = SIZES | dict(num_local_experts=5, num_experts_per_tok=2, intermediate_size=72)
+QWEN3_MOE = SIZES | dict(head_dim=32, num_experts=8, num_experts_per_tok=3,
+                         moe_intermediate_size=48)
+# Large enough to be seen in losses and gradients.
+BALANCE = dict(output_router_logits=True, router_aux_loss_coef=0.5)
 
 # name: model_type, config; what else is done to the folder or with it
 CASES = {
@@ -74,6 +79,11 @@ CASES = {
         "sliding_attention", "full_attention", "sliding_attention"]), dict(ranks=2)),
     "gemma3_capped": ("gemma3_text", GEMMA | dict(final_logit_softcapping=2.0,
                                                   num_hidden_layers=6), {}),
+    "mixtral": ("mixtral", MIXTRAL, dict(ranks=2)),
+    "mixtral_balanced": ("mixtral", MIXTRAL | BALANCE | dict(sliding_window=9), dict(ranks=2)),
+    "qwen3_moe": ("qwen3_moe", QWEN3_MOE | dict(norm_topk_prob=True), dict(ranks=2)),
+    "qwen3_moe_balanced": ("qwen3_moe", QWEN3_MOE | BALANCE | dict(
+        tie_word_embeddings=True, attention_bias=True), dict(shards=True)),
     "gpt2": ("gpt2", GPT2_SIZES, dict(ranks=2, base=True)),
     "gpt2_untied": ("gpt2", GPT2_SIZES | dict(tie_word_embeddings=False, n_inner=100),
                     dict(shards=True)),
@@ -150,14 +160,21 @@ def evaluate(programs, folder, path, output):
 
 
 def forward(model, tokens):
-    """Logits of all batches, and the mean of the batches' losses."""
+    """Logits of all batches, and the mean of the batches' losses, cross-entropy alone."""
     logits, losses = [], []
+    plain = {"output_router_logits": False} if hasattr(model.config, "num_experts_per_tok") else {}
     with torch.no_grad():
         for batch in torch.from_numpy(tokens).long():
-            output = model(input_ids=batch, labels=batch)
+            output = model(input_ids=batch, labels=batch, **plain)
             logits.append(output.logits.numpy())
             losses.append(output.loss.item())
     return numpy.stack(logits), sum(losses) / len(losses)
+
+
+def loss_of(model, batch):
+    """The mean of the slots' losses: a loss that is not a sum over tokens is a slot's own."""
+    slots = batch.split(B)
+    return sum(model(input_ids=slot, labels=slot).loss for slot in slots) / len(slots)
 
 
 def train_in_torch(model, tokens):
@@ -169,7 +186,7 @@ def train_in_torch(model, tokens):
     losses, norms = [], []
     for batch in torch.from_numpy(tokens).long():
         optimizer.zero_grad()
-        loss = model(input_ids=batch, labels=batch).loss
+        loss = loss_of(model, batch)
         loss.backward()
         losses.append(loss.item())
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM).item())

@@ -33,6 +33,7 @@ CASES = {
     "qwen3, some of the stacked": (
         "qwen3", {"rank": 4, "alpha": 4, "target_modules": ["k_proj", "up_proj"]}, {}),
     "gemma2, everything": ("gemma2", {"rank": 4, "target_modules": ALL}, {}),
+    "mixtral, attention": ("mixtral", {"rank": 4, "target_modules": ALL[:4]}, {}),
     "gpt2, everything": ("gpt2", {"rank": 6, "target_modules": ["c_attn", "c_proj", "c_fc"]}, {}),
 }
 # At 1e-2 the second case has a step with a gradient 25 times that of its neighbours; there PEFT in

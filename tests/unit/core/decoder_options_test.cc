@@ -95,6 +95,13 @@ TEST(Families, TheGradientIsTheSlopeOfTheLoss) {
   for (const layout::DecoderShape& shape : families()) expect_slope(shape, options_of(at::kFloat));
 }
 
+TEST(Families, TheGradientOfUnnormedWeightsAndOfTheRoutersBalanceIsTheSlopeOfTheLoss) {
+  layout::DecoderShape shape = experts_shape();
+  shape.normed_routing = false;
+  shape.balance_loss = 2;
+  expect_slope(shape, options_of(at::kFloat));
+}
+
 TEST(DecoderOptions, TheGradientIsTheSlopeOfTheLossWithEveryOption) {
   for (const layout::DecoderShape& shape : families()) {
     DecoderOptions options = options_of(at::kFloat);

@@ -1,8 +1,10 @@
 // Strategies, wrap policies, slot maps, prefetch and checkpointing move work and memory, never a
 // bit. A sample of all combinations here; all of them in strategies_slow_test.
+#include <fstream>
 #include <random>
 
 #include "tests/support/seed.h"
+#include "tests/support/temp_dir.h"
 #include "tests/unit/core/strategy_grid.h"
 
 namespace lockstep::core {
@@ -24,6 +26,34 @@ TEST(Strategies, EveryStrategyAndWorldSizeWithDefaults) {
       for (int w = 1; w <= 5; ++w)
         settings.push_back({.strategy = strategy, .world_size = w, .bf16 = bf16});
   check_settings(settings, 6);
+}
+
+// A mixture of experts that config.json describes, of the sizes of Setting::config.
+constexpr const char* kExperts = R"({
+  "model_type": "mixtral", "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 40, "rms_norm_eps": 1e-5,
+  "rope_theta": 10000.0, "tie_word_embeddings": true, "num_local_experts": 4,
+  "output_router_logits": true, "router_aux_loss_coef": 0.1})";
+
+TEST(Strategies, ExpertsGiveTheSameBits) {
+  const test_support::TempDir folder;
+  std::ofstream(folder / "config.json") << kExperts;
+  std::vector<Setting> settings;
+  for (bool bf16 : {false, true})
+    for (ShardingStrategy strategy :
+         {ShardingStrategy::kSingle, ShardingStrategy::kDdp, ShardingStrategy::kFullShard,
+          ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
+      for (int w : {1, 2, 4})
+        for (Recompute checkpointing : {Recompute::kNone, Recompute::kFull})
+          if (strategy != ShardingStrategy::kSingle || w == 1)
+            settings.push_back({.strategy = strategy,
+                                .world_size = w,
+                                .bf16 = bf16,
+                                .checkpointing = checkpointing});
+  check_settings(settings, 4, [&](Config& c) {
+    c.model.hf_assets_path = folder.path().string();
+    c.model.init = InitialWeights::kRandom;
+  });
 }
 
 // Groups of 2 and 3 on 4 and 6 ranks, of 4 on 8 with fewer slots than ranks, and groups that sum

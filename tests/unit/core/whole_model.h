@@ -102,12 +102,24 @@ inline layout::DecoderShape gemma_shape() {
   return s;
 }
 
-// Grouped queries; gpt2; gemma; everything with a window: norms of query and key heads, biases.
+// Five experts, two of them for each row.
+inline layout::DecoderShape experts_shape() {
+  layout::DecoderShape s = shape_with_everything(false);
+  s.family = ModelFamily::kQwen3Moe;
+  s.mlp_bias = false;
+  s.experts = 5;
+  s.experts_per_token = 2;
+  s.normed_routing = true;
+  return s;
+}
+
+// Grouped queries; gpt2; gemma; experts; everything with a window: norms of heads, biases.
 inline std::vector<layout::DecoderShape> families() {
   layout::DecoderShape llama = shape_with_everything(false);
   llama.qkv_bias = llama.o_bias = llama.mlp_bias = llama.qk_norm = false;
   llama.windows.clear();
-  return {llama, shape_with_everything(true), gemma_shape(), shape_with_everything(false)};
+  return {llama, shape_with_everything(true), gemma_shape(), experts_shape(),
+          shape_with_everything(false)};
 }
 
 inline SlotInput some_slot() {

@@ -230,6 +230,49 @@ TEST(HfConfig, TheIdentityKnowsWhatGemmaHas) {
   EXPECT_EQ(architecture_text(DecoderShape{}).find("gemma"), std::string::npos);
 }
 
+TEST(HfConfig, ExpertsAreRead) {
+  const DecoderShape m = shape_of(with(llama(), {{"model_type", "mixtral"},
+                                                 {"num_attention_heads", 16},
+                                                 {"sliding_window", nullptr},
+                                                 {"router_jitter_noise", 0.0}}));
+  EXPECT_EQ(m.experts, 8);
+  EXPECT_EQ(m.experts_per_token, 2);
+  EXPECT_EQ(m.ffn_dim, 112);
+  EXPECT_EQ(m.rope_theta, 1e6);
+  EXPECT_EQ(m.window(0), 0);
+  EXPECT_TRUE(m.normed_routing && !m.qk_norm);
+  EXPECT_EQ(m.balance_loss, 0.0) << "output_router_logits is false";
+  const json qwen = with(llama(), {{"model_type", "qwen3_moe"},
+                                   {"num_key_value_heads", 2},
+                                   {"num_experts", 16},
+                                   {"num_experts_per_tok", 4},
+                                   {"moe_intermediate_size", 40},
+                                   {"mlp_only_layers", json::array()},
+                                   {"decoder_sparse_step", 1},
+                                   {"sliding_window", 64},
+                                   {"use_sliding_window", false}});
+  const DecoderShape q = shape_of(qwen);
+  EXPECT_EQ(q.experts, 16);
+  EXPECT_EQ(q.experts_per_token, 4);
+  EXPECT_EQ(q.ffn_dim, 40);
+  EXPECT_TRUE(q.qk_norm && !q.normed_routing && q.windows.empty());
+  const DecoderShape balanced =
+      shape_of(with(qwen, {{"norm_topk_prob", true}, {"output_router_logits", true}}));
+  EXPECT_TRUE(balanced.normed_routing);
+  EXPECT_EQ(balanced.balance_loss, 0.001);
+  EXPECT_NE(architecture_text(q), architecture_text(balanced));
+  json renamed = qwen;
+  renamed.erase("num_experts");
+  renamed["num_local_experts"] = 8;  // as transformers 5 writes it
+  EXPECT_EQ(shape_of(renamed).experts, 8);
+  expect_refused(with(qwen, {{"mlp_only_layers", {0}}}), {"mlp_only_layers"});
+  expect_refused(with(qwen, {{"decoder_sparse_step", 2}}), {"decoder_sparse_step"});
+  expect_refused(with(qwen, {{"num_experts_per_tok", 17}}), {"num_experts_per_tok", "16"});
+  expect_refused(with(qwen, {{"num_experts", 5000}}), {"num_experts", "4096"});
+  expect_refused(with(llama(), {{"model_type", "mixtral"}, {"router_jitter_noise", 0.1}}),
+                 {"router_jitter_noise"});
+}
+
 TEST(HfConfig, AQwen2WithoutPositionsOfImagesIsRead) {
   const json qwen = with(llama(), {{"model_type", "qwen2"}});
   EXPECT_TRUE(shape_of(with(qwen, {{"use_mrope", false}})).qkv_bias);

@@ -64,6 +64,35 @@ TEST(ModelSpec, AGemmaBlockHasFourNorms) {
   EXPECT_EQ(name_of(Role::kNorm2), "model.layers.0.pre_feedforward_layernorm.weight");
 }
 
+TEST(ModelSpec, OfExpertsThoseThatATokenMeetsWork) {
+  DecoderShape shape;
+  shape.family = ModelFamily::kMixtral;
+  shape.dim = 64;
+  shape.n_layers = 2;
+  shape.n_heads = shape.n_kv_heads = 4;
+  shape.head_dim = 16;
+  shape.ffn_dim = 96;
+  shape.vocab_size = 50;
+  shape.experts = 5;
+  shape.experts_per_token = 2;
+  const ModelSpec spec = create(shape);
+  const int64_t expert = 3 * 64 * 96, rest = 4 * 64 * 64 + 5 * 64 + 2 * 64;
+  EXPECT_EQ(spec.parameter_count(), 2 * 50 * 64 + 64 + 2 * (5 * expert + rest));
+  EXPECT_EQ(spec.active_count(), 2 * 50 * 64 + 64 + 2 * (2 * expert + rest));
+  const double working = static_cast<double>(spec.active_count() - 50 * 64);
+  EXPECT_DOUBLE_EQ(spec.flops_per_token(128), 6 * working + 12.0 * 2 * 4 * 16 * 128);
+  const UnitSpec& block = spec.units[1];
+  const auto gate = static_cast<size_t>(block.find(Role::kGate));
+  EXPECT_EQ(block.params[gate - 1].name, "model.layers.0.block_sparse_moe.gate.weight");
+  EXPECT_EQ(block.params[gate].name, "model.layers.0.block_sparse_moe.experts.0.w1.weight");
+  EXPECT_EQ(block.params[gate + 3].name, "model.layers.0.block_sparse_moe.experts.1.w3.weight");
+  EXPECT_EQ(block.params[gate + 10].name, "model.layers.0.block_sparse_moe.experts.0.w2.weight");
+  shape.family = ModelFamily::kQwen3Moe;
+  EXPECT_EQ(create(shape).units[1].params[gate + 3].name,
+            "model.layers.0.mlp.experts.1.up_proj.weight");
+  EXPECT_EQ(create(shape).active_count(), spec.active_count());
+}
+
 TEST(ModelSpec, FlopsFollowTheCommonConvention) {
   const auto spec = hf::configured_model(small(), 257).value();
   const double working = static_cast<double>(spec.parameter_count() - 257 * 64);
