@@ -77,6 +77,7 @@ struct Draft {
   ParsedConfig parsed;
   std::vector<Mistake> mistakes = {};
   std::map<const ConfigField*, std::pair<Origin, std::string>> wrong_words = {};
+  std::map<const ConfigField*, Origin> given = {};
 
   void note(int64_t line, const Error& error) { mistakes.push_back({line, error.message}); }
 };
@@ -93,6 +94,7 @@ std::string_view own_strategy(std::string_view word) {
 template <typename T>
 void assign(Draft& draft, const ConfigField& field, const Origin& origin, T& place,
             Written<T> value) {
+  draft.given[&field] = origin;
   if constexpr (Choice<T>) {
     draft.wrong_words.erase(&field);
     constexpr bool kStrategy = std::is_same_v<T, ShardingStrategy>;
@@ -423,6 +425,21 @@ Error error_of(std::vector<Mistake> mistakes) {
   return config_error(all);
 }
 
+// Steps have a default, so what was given is known here alone.
+void check_steps_or_epochs(Draft& draft) {
+  const Config::Training& training = draft.parsed.config.training;
+  const auto steps = draft.given.find(find_config_field("training", "steps"));
+  const auto epochs = draft.given.find(find_config_field("training", "epochs"));
+  if (training.epochs <= 0 || steps == draft.given.end()) return;
+  const bool in_one_file = steps->second.line < kBehindTheFile;
+  draft.mistakes.push_back(
+      {epochs->second.line,
+       text(epochs->second.where, "training.epochs = ", training.epochs,
+            " says how many steps there are, and training.steps = ", training.steps,
+            in_one_file ? text(" in line ", steps->second.line) : " of the command line",
+            " says it too: give one of them, or --training.epochs 0")});
+}
+
 }  // namespace
 
 Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
@@ -435,6 +452,7 @@ Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
       const auto& [origin, word] = wrong->second;
       draft.mistakes.push_back({origin.line, origin.where + wrong_value(field, word).message});
     }
+  check_steps_or_epochs(draft);
   if (!draft.mistakes.empty()) return error_of(std::move(draft.mistakes));
   return std::move(draft.parsed);
 }

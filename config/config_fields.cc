@@ -76,7 +76,8 @@ void add_training(std::vector<ConfigField>& table) {
      "without another curve",
      at_least(0)},
     // Neutral by itself: total_steps stands for it in the identity.
-    {AT(training, steps), kSame, "optimizer steps", at_least(1)},
+    {AT(training, steps), kSame, "optimizer steps, where training.epochs does not say them",
+     at_least(1)},
     // Neutral by itself: the steps that it stands for.
     {AT(training, epochs), kSame,
      "passes over the samples of the one source, which say training.steps; 0: none", at_least(0)},
@@ -158,6 +159,9 @@ void add_checkpoint(std::vector<ConfigField>& table) {
      at_least(0)},
     {AT(checkpoint, keep_minutes), kSame, "one for each so many minutes stays for ever; 0: none",
      at_least(0)},
+    {AT(checkpoint, keep_best), kSame,
+     "save whenever a validation has the lowest loss so far; the last such checkpoint stays",
+     any()},
     {AT(checkpoint, codec), kSame, "compression of the chunks", choice()},
     {AT(checkpoint, threads), kSame, "compressor threads of a rank", within(1, 256)},
     {AT(checkpoint, nice), kSame, "nice value of the compressors; above 0 training comes first",
@@ -190,6 +194,8 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(comm, init_timeout_seconds), kSame, "deadline for the ranks to find each other", seconds()},
     {AT(validation, freq), kSame, "steps between validations; 0: never", at_least(0)},
     {AT(validation, slots), kSame, "held-out slots of a validation", within(1, 65536)},
+    {AT(validation, patience), kSame,
+     "so many validations in a row without a lower loss end the run; 0: none do", at_least(0)},
     {AT(audit, interval), kSame,
      "steps between audits, each of which computes a round of slots again on other ranks and "
      "compares the bits; 0: never",

@@ -52,6 +52,7 @@ bool is_common(const ConfigField& field) {
                                               "checkpoint.interval",
                                               "checkpoint.codec",
                                               "checkpoint.ephemeral_interval",
+                                              "checkpoint.keep_best",
                                               "checkpoint.when_busy",
                                               "checkpoint.buddy",
                                               "checkpoint.memory_interval",

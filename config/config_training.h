@@ -38,10 +38,8 @@ struct LrSchedulerConfig {
   int64_t total_steps = 0;  // 0: training.steps
 };
 
-inline constexpr int64_t kDefaultSteps = 100;
-
 struct TrainingConfig {
-  int64_t steps = kDefaultSteps;
+  int64_t steps = 100;
   int64_t epochs = 0;             // passes over the data, which say the steps; 0: steps does
   int64_t local_batch_size = 2;   // B: sequences in a slot
   int64_t seq_len = 256;          // T: tokens in a sequence

@@ -149,6 +149,19 @@ Result<void> check_sources(const Config::Data& data) {
   return {};
 }
 
+Result<void> check_validation(const Config& config) {
+  const auto needs = [&](const char* key, const auto& value) {
+    return wrong(key, " = ", value, " goes by validations, and validation.freq = 0 has none");
+  };
+  if (config.validation.patience > 0 && config.validation.freq == 0)
+    return needs("validation.patience", config.validation.patience);
+  if (!config.checkpoint.keep_best) return {};
+  if (!config.checkpoint.enable)
+    return wrong("checkpoint.keep_best needs checkpoints, and checkpoint.enable is false");
+  if (config.validation.freq == 0) return needs("checkpoint.keep_best", "true");
+  return {};
+}
+
 Result<void> check_memory_tier(const Config::Checkpoint& checkpoint) {
   if (checkpoint.memory_interval > 0 && !checkpoint.enable)
     return wrong("checkpoint.memory_interval = ", checkpoint.memory_interval,
@@ -182,6 +195,7 @@ Result<void> validate(const Config& config) {
   if (wrong_lines.empty()) {
     note(check_names(config));
     note(check_slot_map(config));
+    note(check_validation(config));
     note(check_memory_tier(config.checkpoint));
     note(check_lora(config));
     note(check_sources(config.data));

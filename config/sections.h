@@ -41,6 +41,7 @@ struct Config {
     int64_t keep_latest_k = 3;           // >= 2; 0: all
     int64_t keep_every = 0;              // multiples of so many steps stay; 0: none
     double keep_minutes = 0;             // one for each that many minutes stays; 0: none
+    bool keep_best = false;              // save where the validation loss is lowest; that one stays
     Codec codec = Codec::kZstd;
     int64_t threads = 1;  // compressors of a rank
     int64_t nice = 0;     // of the compressors, 0 to 19
@@ -61,8 +62,9 @@ struct Config {
     double init_timeout_seconds = 60;
   } comm;
   struct Validation {
-    int64_t freq = 0;   // steps between validations; 0: never
-    int64_t slots = 8;  // held-out slots each time
+    int64_t freq = 0;      // steps between validations; 0: never
+    int64_t slots = 8;     // held-out slots each time
+    int64_t patience = 0;  // so many in a row without a lower loss end the run; 0: never
   } validation;
   struct Audit {
     int64_t interval = 0;  // steps between audits; 0: none

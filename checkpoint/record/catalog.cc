@@ -41,6 +41,7 @@ Result<std::vector<CatalogEntry>> names_in(FileSystem& file_system,
 void fill_in(CatalogEntry& entry, const Manifest& m) {
   entry.has_manifest = true;
   entry.ephemeral = m.ephemeral;
+  entry.validation_loss = m.validation_loss;
   entry.created_s = utc_seconds(m.created_utc);
   entry.size_bytes = 0;
   for (const ManifestFile& file : m.files) entry.size_bytes += file.size_bytes;

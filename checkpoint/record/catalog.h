@@ -27,6 +27,7 @@ struct CatalogEntry {
   std::optional<int64_t> created_s = {};  // unix time; from its manifest
   bool unread = false;                    // the problem: the operating system refused a read
   bool suspect = false;                   // an audit says so (suspects.h)
+  std::optional<double> validation_loss = {};  // from its manifest
   bool usable() const { return committed && !suspect; }
 };
 

@@ -74,6 +74,7 @@ Result<Manifest> manifest_of(const ordered_json& json) {
   m.nonce = json.at("nonce");
   m.created_utc = json.at("created_utc");
   m.ephemeral = json.value("ephemeral", false);
+  if (json.contains("validation_loss")) m.validation_loss = json.at("validation_loss");
   m.index_xxh3 = json.value("index_xxh3", "");
   m.codec = json.at("codec");
   m.chunking = {json.at("chunk_elements"), json.value("equal_chunks", false)};
@@ -149,6 +150,7 @@ std::string manifest_text(const Manifest& m) {
                     field("nonce", m.nonce) + field("world_size", m.world_size) +
                     field("created_utc", m.created_utc) +
                     (m.ephemeral ? field("ephemeral", true) : "") +
+                    (m.validation_loss ? field("validation_loss", *m.validation_loss) : "") +
                     (m.index_xxh3.empty() ? "" : field("index_xxh3", m.index_xxh3)) +
                     field("codec", m.codec) + field("chunk_elements", m.chunking.elements) +
                     (m.chunking.equal ? field("equal_chunks", true) : "") +

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,9 @@ struct Manifest {
   int64_t format_version = kFormatVersion;
   int64_t step = 0, generation = 0, world_size = 0;
   std::string nonce, created_utc;
-  bool ephemeral = false;  // goes with the next commit
-  std::string index_xxh3;  // of index.h5; empty: none is written
+  bool ephemeral = false;                 // goes with the next commit
+  std::optional<double> validation_loss;  // of this state, where it was validated; finite
+  std::string index_xxh3;                 // of index.h5; empty: none is written
   std::string codec = "zstd";
   Chunking chunking;
   std::vector<ManifestFile> files;

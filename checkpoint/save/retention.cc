@@ -10,16 +10,31 @@ namespace {
 
 using Path = std::filesystem::path;
 
+void sort_newest_first(std::vector<CatalogEntry>& entries) {
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.generation, a.step) > std::tie(b.generation, b.step);
+  });
+}
+
+// For each entry, newest first, whether no later generation passed its step again.
+std::vector<bool> of_the_newest_line(const std::vector<CatalogEntry>& entries) {
+  std::vector<bool> counts(entries.size());
+  int64_t passed_again = std::numeric_limits<int64_t>::max();  // the lowest newer committed step
+  for (size_t i = 0; i < entries.size(); ++i) {
+    counts[i] = entries[i].step < passed_again;
+    if (entries[i].committed) passed_again = std::min(passed_again, entries[i].step);
+  }
+  return counts;
+}
+
 // For each entry, newest first, whether a rule keeps it for ever.
 std::vector<bool> kept_for_ever(const std::vector<CatalogEntry>& entries,
                                 const RetentionPolicy& policy) {
-  std::vector<bool> kept(entries.size()), counts(entries.size());
-  int64_t passed_again = std::numeric_limits<int64_t>::max();  // the lowest newer committed step
+  std::vector<bool> kept(entries.size()), counts = of_the_newest_line(entries);
   for (size_t i = 0; i < entries.size(); ++i) {
     const CatalogEntry& e = entries[i];
-    counts[i] = e.has_manifest && !e.ephemeral && e.step < passed_again;
+    counts[i] = counts[i] && e.has_manifest && !e.ephemeral;
     kept[i] = counts[i] && policy.keep_every > 0 && e.step % policy.keep_every == 0;
-    if (e.committed) passed_again = std::min(passed_again, e.step);
   }
   if (policy.keep_minutes <= 0) return kept;
   std::optional<int64_t> last_s;
@@ -44,17 +59,28 @@ size_t newest_audited(const std::vector<CatalogEntry>& entries, int64_t audited_
   return static_cast<size_t>(found - entries.begin());
 }
 
+// The place of the best one, newest first; past the end: none was validated.
+size_t best_place(const std::vector<CatalogEntry>& entries) {
+  const std::vector<bool> counts = of_the_newest_line(entries);
+  size_t best = entries.size();
+  for (size_t i = entries.size(); i-- > 0;) {
+    const CatalogEntry& e = entries[i];
+    if (!counts[i] || !e.usable() || !e.validation_loss) continue;
+    if (best == entries.size() || *e.validation_loss < *entries[best].validation_loss) best = i;
+  }
+  return best;
+}
+
 bool is_permanent(const CatalogEntry& e) { return e.committed && !e.ephemeral; }
 
 }  // namespace
 
 std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const RetentionPolicy& policy,
                               int64_t generation) {
-  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
-    return std::tie(a.generation, a.step) > std::tie(b.generation, b.step);
-  });
+  sort_newest_first(entries);
   const std::vector<bool> for_ever = kept_for_ever(entries, policy);
   const size_t audited = newest_audited(entries, policy.audited_step);
+  const size_t best = policy.keep_best ? best_place(entries) : entries.size();
   auto older_permanent = std::count_if(entries.begin(), entries.end(), is_permanent);
   std::vector<Path> paths;
   int64_t kept = 0, kept_permanent = 0;  // committed ones so far
@@ -64,7 +90,7 @@ std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const Retention
     const bool goes = e.ephemeral ? kept > 0 && kept + std::min<int64_t>(older_permanent, 1) >= 2
                                   : policy.keep_latest_k > 0 &&
                                         kept_permanent >= policy.keep_latest_k && !for_ever[i];
-    if (goes && i != audited && e.generation <= generation) {
+    if (goes && i != audited && i != best && e.generation <= generation) {
       paths.push_back(e.directory);
       continue;
     }
@@ -72,6 +98,17 @@ std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const Retention
     kept_permanent += is_permanent(e);
   }
   return paths;
+}
+
+const CatalogEntry* best_of(const std::vector<CatalogEntry>& entries) {
+  std::vector<CatalogEntry> sorted = entries;
+  sort_newest_first(sorted);
+  const size_t place = best_place(sorted);
+  if (place == sorted.size()) return nullptr;
+  const auto found = std::find_if(entries.begin(), entries.end(), [&](const CatalogEntry& e) {
+    return e.directory == sorted[place].directory;
+  });
+  return &*found;
 }
 
 std::vector<Path> orphans(const std::vector<CatalogEntry>& entries, int64_t generation) {

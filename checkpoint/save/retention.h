@@ -16,6 +16,7 @@ struct RetentionPolicy {
   int64_t keep_every = 0;     // steps whose multiples stay for ever; 0: none
   double keep_minutes = 0;    // one for each that many minutes stays for ever; 0: none
   int64_t audited_step = -1;  // up to which the run is audited; -1: not at all
+  bool keep_best = false;     // the one with the lowest validation loss stays
 };
 
 // Pure decisions over a catalog, by an engine of `generation`. What belongs to a later generation
@@ -28,9 +29,13 @@ struct RetentionPolicy {
 //   keep_minutes younger by the manifests' times. A step that a later generation passed again does
 //   not count; a damaged manifest, whose time nobody knows, stays;
 // - the newest ephemeral one while nothing newer is committed, or while it is one of the last two;
-// - the newest usable one that is audited whole: what a run goes back to when a device errs.
+// - the newest usable one that is audited whole: what a run goes back to when a device errs;
+// - with keep_best, the best one.
 std::vector<std::filesystem::path> superfluous(std::vector<CatalogEntry> entries,
                                                const RetentionPolicy& policy, int64_t generation);
+// The usable one with the lowest validation loss, of several with the same the first; null: none
+// was validated. A step that a later generation passed again does not count.
+const CatalogEntry* best_of(const std::vector<CatalogEntry>& entries);
 // Attempts of earlier generations that never got a manifest. A damaged manifest is evidence, and
 // stays.
 std::vector<std::filesystem::path> orphans(const std::vector<CatalogEntry>& entries,

@@ -100,6 +100,7 @@ Manifest Save::part() const {
   m.nonce = options_.nonce;
   m.created_utc = utc_text(system_clock().unix_ns());
   m.ephemeral = request_.ephemeral;
+  m.validation_loss = request_.validation_loss;
   m.codec = word_of(context_.pipeline.codec());
   m.chunking.elements = kChunkElements;
   m.trainer_state = request_.trainer_state;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
@@ -31,6 +32,7 @@ struct SaveRequest {
   bool ephemeral = false;            // goes with the next commit
   std::string trainer_state = "{}";  // a JSON object text
   int64_t audited_step = -1;         // up to which the run is audited; -1: not at all
+  std::optional<double> validation_loss = {};  // of this step's state, where it was validated
 };
 
 struct SaveReport {  // of one finished save, this rank's view

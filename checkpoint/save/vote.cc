@@ -21,6 +21,7 @@ std::string disagreement(const Manifest& a, const Manifest& b) {
   if (a.world_size != b.world_size) return text("world size: ", a.world_size, ", ", b.world_size);
   if (a.codec != b.codec) return text("codec: ", a.codec, " and ", b.codec);
   if (a.ephemeral != b.ephemeral) return "whether it is ephemeral";
+  if (a.validation_loss != b.validation_loss) return "validation loss";
   if (a.chunking != b.chunking) return "chunk size";
   if (a.trainer_state != b.trainer_state)
     return text("trainer state: ", a.trainer_state, " and ", b.trainer_state);

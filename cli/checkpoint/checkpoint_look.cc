@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
+#include "checkpoint/save/retention.h"
 #include "checkpoint/tools/verify.h"
 #include "cli/checkpoint/checkpoint_tool.h"
 #include "cli/shared/progress_line.h"
@@ -50,20 +51,26 @@ int list(const Options& options) {
       file_system, checkpoint::checkpoint_folder_of(file_system, options.directory));
   if (!listed.ok()) return fail_tool("list", listed.error());
   const auto& entries = listed.value();
+  const CatalogEntry* const best = checkpoint::best_of(entries);
   ordered_json json = ordered_json::array();
   for (const CatalogEntry& e : entries) {
-    json.push_back({{"directory", e.directory.string()},
-                    {"step", e.step},
-                    {"generation", e.generation},
-                    {"committed", e.committed},
-                    {"suspect", e.suspect},
-                    {"size_bytes", e.size_bytes},
-                    {"problem", e.problem}});
+    json.push_back(
+        {{"directory", e.directory.string()},
+         {"step", e.step},
+         {"generation", e.generation},
+         {"committed", e.committed},
+         {"suspect", e.suspect},
+         {"size_bytes", e.size_bytes},
+         {"problem", e.problem},
+         {"validation_loss", e.validation_loss ? ordered_json(*e.validation_loss) : ordered_json()},
+         {"best", &e == best}});
     if (options.json) continue;
     std::cout << std::setw(10) << e.step << "  " << std::setw(11)
               << (e.committed ? bytes_text(static_cast<uint64_t>(e.size_bytes)) : "-") << "  "
               << e.directory.filename().string() << (e.committed ? "" : "  NOT USABLE: ")
-              << e.problem << (e.suspect ? "  SUSPECT: an audit says so" : "") << "\n";
+              << e.problem << (e.suspect ? "  SUSPECT: an audit says so" : "")
+              << (e.validation_loss ? text("  validation loss ", fixed(*e.validation_loss, 5)) : "")
+              << (&e == best ? ", the lowest" : "") << "\n";
   }
   if (options.json)
     print_json(json);

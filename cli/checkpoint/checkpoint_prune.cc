@@ -23,17 +23,18 @@ using Path = std::filesystem::path;
 
 constexpr const char* kExamples = R"(Examples:
   lockstep checkpoint prune results/training/demo --keep-latest 2 --dry-run
-  lockstep checkpoint prune results/training/demo --keep-latest 2 --keep-every 1000
+  lockstep checkpoint prune results/training/demo --keep-latest 2 --keep-every 1000 --keep-best
   lockstep checkpoint prune results/training/demo --keep-latest 3 --orphans   # no run is alive
 
-Keeps the K checkpoints committed last, and with --keep-every those whose step is a multiple of N.
+Keeps the K checkpoints committed last, with --keep-every those whose step is a multiple of N, and
+with --keep-best the one with the lowest validation loss.
 A directory without a manifest may be a save that is still being written: it stays, unless --orphans
 says that no run is alive in this folder. Where one is seen to be alive, --orphans is refused.)";
 
 struct Options {
   std::string folder;
   int64_t keep_latest = 0, keep_every = 0;
-  bool dry_run = false, orphans = false, json = false;
+  bool keep_best = false, dry_run = false, orphans = false, json = false;
 };
 
 // What goes, of a catalog.
@@ -41,8 +42,11 @@ std::set<Path> doomed(const std::vector<CatalogEntry>& entries, const Options& o
   int64_t newest_generation = 0;
   for (const CatalogEntry& e : entries)
     newest_generation = std::max(newest_generation, e.generation);
-  const auto listed = checkpoint::superfluous(
-      entries, {options.keep_latest, options.keep_every, /*keep_minutes=*/0}, newest_generation);
+  const auto listed = checkpoint::superfluous(entries,
+                                              {.keep_latest_k = options.keep_latest,
+                                               .keep_every = options.keep_every,
+                                               .keep_best = options.keep_best},
+                                              newest_generation);
   std::set<Path> paths(listed.begin(), listed.end());
   for (const CatalogEntry& e : entries) {
     if (!e.has_manifest) paths.erase(e.directory);
@@ -127,6 +131,8 @@ void add_prune_tool(CLI::App& app, CheckpointTools& tools) {
                    "Keep steps that are multiples of this; 0: none")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
+  command->add_flag("--keep-best", options->keep_best,
+                    "Keep the one with the lowest validation loss");
   command->add_flag("--dry-run", options->dry_run, "Only say what would be removed");
   command->add_flag("--orphans", options->orphans,
                     "Also remove unfinished saves; no run may be alive in the folder");

@@ -14,6 +14,7 @@
 #include "cli/shared/command_words.h"
 #include "cli/shared/programs.h"
 #include "cli/shared/version.h"
+#include "data/loader/open_dataset.h"
 #include "launcher/host/environment.h"
 
 namespace lockstep::cli {
@@ -56,10 +57,16 @@ Result<Place> find_place(const Environment& environment) {
   return Place{orders.rank, orders.world_size, orders.nonce};
 }
 
-// What the config asks of this node; nothing without one.
-Result<NodeNeeds> needs_here(const Options& o, const Config& config, int64_t nodes,
+// What the config asks of this node.
+Result<NodeNeeds> needs_here(const Options& o, Config config, int64_t nodes,
                              const NodeFacts& facts) {
   LOCKSTEP_TRY(const layout::ModelSpec spec, model_of(config));
+  if (config.training.epochs > 0) {
+    LOCKSTEP_TRY(const auto train,
+                 data::open_dataset(posix_file_system(), config.data,
+                                    data::dataset_options(config, "train", spec.shape.vocab_size)));
+    LOCKSTEP_RETURN_IF_ERROR(data::resolve_epochs(config, *train));
+  }
   const std::vector<int64_t>& nproc = config.launcher.nproc_per_node;
   const int64_t here = nproc.empty()
                            ? launcher::default_worker_count(

@@ -222,7 +222,8 @@ int64_t checkpoints_at_once(const Config& config) {
   const int64_t all = c.interval > 0 ? steps / c.interval + 1 : 1;
   if (c.keep_latest_k == 0) return all + 1;
   const int64_t forever = c.keep_every > 0 ? steps / c.keep_every : 0;
-  return std::min(all, c.keep_latest_k + forever) + 1 + (c.ephemeral_interval > 0 ? 1 : 0);
+  return std::min(all, c.keep_latest_k + forever) + 1 + (c.ephemeral_interval > 0 ? 1 : 0) +
+         (c.keep_best ? 1 : 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
+#include "checkpoint/save/retention.h"
 #include "cli/shared/command_words.h"
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/run_args.h"
@@ -32,6 +33,7 @@ Examples:
   lockstep export results/training/demo exported
   lockstep export results/training/qwen exported --dtype bfloat16
   lockstep export --lora results/training/chess adapters
+  lockstep export --best results/training/sft exported        # by validation loss, not the newest
   lockstep export checkpoints/step_00001000.g3-7f2a91 exported --hf models/Qwen3-0.6B
 )";
 
@@ -39,8 +41,22 @@ struct Options {
   std::string checkpoint, folder, assets, dtype = "float32";
   double max_file_gb = 5;
   int threads = 2;
-  bool lora = false;
+  bool lora = false, best = false;
 };
+
+// The checkpoint that was named: with --best that of the lowest validation loss, else the newest.
+Result<std::filesystem::path> chosen(FileSystem& file_system, const Options& o) {
+  if (!o.best) return checkpoint::find_checkpoint(file_system, o.checkpoint);
+  LOCKSTEP_TRY(const auto entries,
+               checkpoint::list_checkpoints(
+                   file_system, checkpoint::checkpoint_folder_of(file_system, o.checkpoint)));
+  if (const checkpoint::CatalogEntry* const best = checkpoint::best_of(entries))
+    return best->directory;
+  return Error{
+      Code::kConfig,
+      text(o.checkpoint, ": --best goes by the validation loss of checkpoints, and none of ",
+           entries.size(), " here has one (validation.freq and checkpoint.keep_best)")};
+}
 
 // The model's config: that of --hf, or of the run which the checkpoint lies in.
 Result<Config> config_for(FileSystem& file_system, const Options& o,
@@ -83,7 +99,7 @@ std::string choose_tokenizer(FileSystem& file_system, const Options& o, const Co
 Result<void> run(const Options& o) {
   FileSystem& file_system = posix_file_system();
   hf::HfExport job;
-  LOCKSTEP_TRY(job.checkpoint, checkpoint::find_checkpoint(file_system, o.checkpoint));
+  LOCKSTEP_TRY(job.checkpoint, chosen(file_system, o));
   LOCKSTEP_TRY(const Config config,
                config_for(file_system, o, std::filesystem::absolute(job.checkpoint)));
   LOCKSTEP_TRY(job.spec, hf::configured_model(config, 0));
@@ -120,6 +136,7 @@ int export_command(int argc, char** argv) {
   app.add_option("--hf", o.assets, "Folder with the model's config.json and tokenizer")
       ->type_name("DIR");
   app.add_flag("--lora", o.lora, "Adapters alone, as PEFT has them");
+  app.add_flag("--best", o.best, "Of several checkpoints that with the lowest validation loss");
   app.add_option("--dtype", o.dtype, "float32 | bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();

@@ -103,18 +103,14 @@ Result<layout::ModelSpec> check_inputs(Config& config) {
   LOCKSTEP_TRY(const auto summary, data::summary_of(file_system, config.data));
   LOCKSTEP_TRY(const auto spec, hf::configured_model(config, summary.vocab_size));
   LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
-  data::TokenDataset::Options options{.split = "train",
-                                      .seq_len = config.training.seq_len,
-                                      .batch_size = config.training.local_batch_size,
-                                      .slots = config.slots(),
-                                      .seed = 0,
-                                      .vocab_size = spec.shape.vocab_size};
-  LOCKSTEP_TRY(const auto opened, data::open_dataset(file_system, config.data, options));
+  const auto open = [&](const char* split) {
+    return data::open_dataset(file_system, config.data,
+                              data::dataset_options(config, split, spec.shape.vocab_size));
+  };
+  LOCKSTEP_TRY(const auto opened, open("train"));
   LOCKSTEP_RETURN_IF_ERROR(data::resolve_epochs(config, *opened));
   if (config.validation.freq == 0) return spec;
-  options.split = "val";
-  options.slots = config.validation.slots;
-  if (const auto held_out = data::open_dataset(file_system, config.data, options); !held_out)
+  if (const auto held_out = open("val"); !held_out)
     return held_out.error().in(
         "held-out samples for validation (validation.freq = 0 does without)");
   return spec;

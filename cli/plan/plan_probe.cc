@@ -32,14 +32,17 @@ std::vector<std::string> flags(const Config& config, const layout::ModelSpec& sp
                                const path& folder, const layout::Ranks& ranks) {
   std::vector<std::string> words = {
       "--training.steps=2",
+      "--training.epochs=0",
       "--lr_scheduler.warmup_steps=0",
       "--lr_scheduler.total_steps=0",
       "--checkpoint.enable=false",
+      "--checkpoint.keep_best=false",
       "--checkpoint.memory_interval=0",
       "--checkpoint.buddy=false",
       "--checkpoint.initial_load_path=",
       "--checkpoint.exclude_from_loading=",
       "--validation.freq=0",
+      "--validation.patience=0",
       "--metrics.enable_tensorboard=false",
       "--profiling.enable_profiling=false",
       "--data.kind=npy",

@@ -51,7 +51,7 @@ constexpr const char* kOwn[] = {"--job.dump_folder=",
                                 "--launcher.",
                                 "--debug.",
                                 "--checkpoint.",
-                                "--validation.freq=",
+                                "--validation.",
                                 "--metrics.enable_tensorboard=",
                                 "--metrics.log_freq=",
                                 "--profiling.",
@@ -75,8 +75,8 @@ std::vector<std::string> flags_for(const Options& o, std::vector<std::string> fl
         text("--lr_scheduler.total_steps=", total > 0 ? total : config.training.steps),
         text("--launcher.nproc_per_node=", o.nproc), std::string("--launcher.requeue=never"),
         std::string("--checkpoint.interval=0"), std::string("--checkpoint.keep_latest_k=0"),
-        std::string("--checkpoint.codec=none"), std::string("--validation.freq=0"),
-        std::string("--metrics.enable_tensorboard=false"), std::string("--metrics.log_freq=1"),
+        std::string("--checkpoint.codec=none"), std::string("--metrics.enable_tensorboard=false"),
+        std::string("--metrics.log_freq=1"),
         text("--parallelism.strategy=", o.nproc > 1 ? "full_shard" : "single")})
     flags.push_back(own);
   return flags;

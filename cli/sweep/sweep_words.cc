@@ -140,8 +140,9 @@ Result<std::vector<SweepRow>> rows_of(const std::vector<SweepAxis>& axes) {
 
 std::vector<std::string> config_words(const SweepWords& words, const SweepRow& row,
                                       const std::filesystem::path& out) {
-  std::vector<std::string> all{text("--training.steps=", words.steps), "--training.epochs=0",
-                               "--checkpoint.enable=false", "--validation.freq=0"};
+  std::vector<std::string> all{
+      text("--training.steps=", words.steps), "--training.epochs=0", "--checkpoint.enable=false",
+      "--checkpoint.keep_best=false",         "--validation.freq=0", "--validation.patience=0"};
   all.insert(all.end(), words.launch.begin(), words.launch.end());
   for (size_t i = 0; i < words.axes.size(); ++i)
     all.push_back(text("--", words.axes[i].key, "=", row.values[i]));

@@ -1,5 +1,7 @@
 #include "core/train/checkpoint_saves.h"
 
+#include <cmath>
+
 #include "base/log.h"
 #include "checkpoint/load/chunk_reader.h"
 #include "checkpoint/save/save_schedule.h"
@@ -24,7 +26,10 @@ Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnv
   o.codec = c.codec;
   o.threads = static_cast<int>(c.threads);
   o.nice = static_cast<int>(c.nice);
-  o.retention = {c.keep_latest_k, c.keep_every, c.keep_minutes};
+  o.retention = {.keep_latest_k = c.keep_latest_k,
+                 .keep_every = c.keep_every,
+                 .keep_minutes = c.keep_minutes,
+                 .keep_best = c.keep_best};
   o.vote_deadline = std::chrono::milliseconds(static_cast<int64_t>(c.vote_timeout_seconds * 1000));
   Engine e;
   e.ballot = std::make_unique<StoreBallot>(*env.membership.store);
@@ -89,9 +94,11 @@ Result<void> CheckpointSaves::save_if_due(const TrainerState& state, bool must,
 Result<void> CheckpointSaves::begin_save(const TrainerState& state, bool ephemeral) {
   if (!ephemeral) saved_at_s_ = env_.clock.monotonic_s();
   step_.pull_state();
-  LOCKSTEP_TRY(const bool begun,
-               engine_.engine->begin_save({state.step, state.step - state.skipped_steps, ephemeral,
-                                           state.to_json(), state.audited_step}));
+  checkpoint::SaveRequest request{state.step, state.step - state.skipped_steps, ephemeral,
+                                  state.to_json(), state.audited_step};
+  const Validations& said = state.validations;
+  if (said.step == state.step && std::isfinite(said.loss)) request.validation_loss = said.loss;
+  LOCKSTEP_TRY(const bool begun, engine_.engine->begin_save(std::move(request)));
   if (!begun)
     return Error{Code::kBug, text("the checkpoint engine was busy at step ", state.step,
                                   " and said it was idle")};

@@ -29,7 +29,8 @@ class CheckpointSaves {
   // Before the state may change.
   void wait_staged() { engine_.engine->wait_staged(); }
   void add_stall(double seconds) { stall_of_save_ += seconds; }
-  // After the step that `state` is at, of which all ranks said `any`. `must`: it is the run's last.
+  // After the step that `state` is at, of which all ranks said `any`. `must`: it is the run's last,
+  // or its best.
   Result<void> save_if_due(const TrainerState& state, bool must, const RankFlags& any);
   // Requires: nothing in flight.
   Result<void> begin_save(const TrainerState& state, bool ephemeral);

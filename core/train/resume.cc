@@ -1,5 +1,6 @@
 #include "core/train/resume.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "base/again.h"
@@ -233,6 +234,12 @@ std::string TrainerState::to_json() const {
                     {"tokens", tokens},       {"skipped_steps", skipped_steps},
                     {"skip_list", skip_list}, {"identity", identity}};
   if (audited_step >= 0) json["audited_step"] = audited_step;
+  if (validations.step >= 0) {
+    const Validations& v = validations;
+    ordered_json& all = json["validations"] = {{"step", v.step}, {"without_gain", v.without_gain}};
+    if (std::isfinite(v.loss)) all["loss"] = v.loss;
+    if (v.best_step >= 0) all.update({{"best_step", v.best_step}, {"best_loss", v.best_loss}});
+  }
   if (stretches.size() > 1)
     for (const data::DataStretch& s : stretches)
       json["data"].push_back({s.first_step, s.samples_per_step, s.seq_len, s.sources});
@@ -252,6 +259,14 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   s.skipped_steps = j["skipped_steps"];
   s.skip_list = j.value("skip_list", std::vector<int64_t>());  // older versions know none
   s.audited_step = j.value("audited_step", s.audited_step);
+  if (const auto all = j.find("validations"); all != j.end()) {
+    Validations& v = s.validations;
+    v.step = all->value("step", v.step);
+    v.loss = all->value("loss", v.loss);
+    v.best_step = all->value("best_step", v.best_step);
+    v.best_loss = all->value("best_loss", v.best_loss);
+    v.without_gain = all->value("without_gain", v.without_gain);
+  }
   s.identity = j["identity"].get<std::vector<std::string>>();
   for (const auto& stretch : j.value("data", ordered_json::array()))
     s.stretches.push_back({stretch.at(0), stretch.at(1), stretch.at(2), stretch.at(3)});

@@ -11,6 +11,7 @@
 #include "config/config.h"
 #include "core/comm/communicator.h"
 #include "core/comm/shared_store.h"
+#include "core/optim/validations.h"
 #include "core/train/memory_place.h"
 #include "core/train/training_step.h"
 #include "data/loader/data_history.h"
@@ -24,6 +25,7 @@ struct TrainerState {              // the JSON object of the manifest's trainer_
   int64_t skipped_steps = 0;       // steps without an update
   std::vector<int64_t> skip_list;  // training.nan_policy rollback: steps left out, ascending
   int64_t audited_step = -1;       // the last one whose audit found nothing; -1: none was audited
+  Validations validations;
   std::vector<std::string> identity;
   std::vector<data::DataStretch> stretches;  // of its data; the last one is under way
   std::string to_json() const;

@@ -13,18 +13,14 @@ Result<std::unique_ptr<RunInputs>> RunInputs::open(FileSystem& file_system, cons
   // Resolved: part of the identity and of run_args.json.
   layout::write_keys(in->spec.shape, c.model);
   LOCKSTEP_TRY(in->weights, hf::initial_weights(file_system, c, in->spec));
-  data::TokenDataset::Options options{"train",
-                                      c.training.seq_len,
-                                      c.training.local_batch_size,
-                                      c.slots(),
-                                      static_cast<uint64_t>(c.training.seed),
-                                      in->spec.shape.vocab_size};
-  LOCKSTEP_TRY(in->train_data, data::open_dataset(file_system, c.data, options));
+  const auto open = [&](const char* split) {
+    return data::open_dataset(file_system, c.data,
+                              data::dataset_options(c, split, in->spec.shape.vocab_size));
+  };
+  LOCKSTEP_TRY(in->train_data, open("train"));
   LOCKSTEP_RETURN_IF_ERROR(data::resolve_epochs(c, *in->train_data));
   if (c.validation.freq > 0) {
-    options.split = "val";
-    options.slots = c.validation.slots;
-    auto opened = data::open_dataset(file_system, c.data, options);
+    auto opened = open("val");
     if (!opened.ok())
       return opened.error().in(
           "held-out samples for validation (validation.freq = 0 does without)");

@@ -113,22 +113,30 @@ Trainer::Trainer(Parts p)
 }
 
 Result<void> Trainer::run() {
-  const int64_t last = config_.training.steps;
-  if (state_.step >= last && env_.rank() == 0)
-    log_notice("nothing to do: the newest checkpoint is at step ", state_.step, " of ", last);
+  if (is_last(state_.step) && env_.rank() == 0)
+    log_notice("nothing to do: the newest checkpoint is at step ", state_.step, " of ",
+               config_.training.steps,
+               state_.step < config_.training.steps ? ", and validation.patience is over" : "");
   if (env_.rank() == 0)
     log_notice("Training starts at step ", state_.step + 1,
                "; tps, tflops and mfu are one rank's of ", env_.world_size());
   bool stop = false;
   bool warm = false;
-  while (state_.step < last && !stop) {
+  LOCKSTEP_RETURN_IF_ERROR(validate_what_was_left_out(stop));
+  while (!is_last(state_.step) && !stop) {
     LOCKSTEP_RETURN_IF_ERROR(one_step(stop));
     if (!std::exchange(warm, true)) log_info("memory ", memory_line("after warmup", env_.rank()));
   }
   // A snapshot in memory may hold the last step, and the disk must.
   if (!warm && saves_ && saves_->saved_step() != state_.step)
     LOCKSTEP_RETURN_IF_ERROR(saves_->begin_save(state_, /*ephemeral=*/false));
-  return finish(state_.step, stop && state_.step < last);
+  return finish(state_.step, stop && !is_last(state_.step));
+}
+
+// The end of the run, by its steps or by its validations; all ranks know both.
+bool Trainer::is_last(int64_t step) const {
+  return step >= config_.training.steps ||
+         state_.validations.exhausted(config_.validation.patience);
 }
 
 Result<void> Trainer::one_step(bool& stop) {
@@ -244,14 +252,17 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
     PhaseTimer timer(env_.clock, record.validation_s, trace, "validation");
     LOCKSTEP_TRY(record.validation_loss, validate_if_due(step, stop));
   }
+  const bool best = record.validation_loss && add_validation(*record.validation_loss);
   if (record_) record_->add_step(record);
   if (saves_ && any.failed_saves >= config_.checkpoint.max_failures)
     return saves_->too_many_failures(any.failed_saves);
-  const bool must = stop || step == config_.training.steps;
+  const bool must = stop || is_last(step);
   double save_s = 0;
   {
     PhaseTimer timer(env_.clock, save_s, trace, "checkpoint begin");
-    if (saves_) LOCKSTEP_RETURN_IF_ERROR(saves_->save_if_due(state_, must, any));
+    if (saves_)
+      LOCKSTEP_RETURN_IF_ERROR(
+          saves_->save_if_due(state_, must || (best && config_.checkpoint.keep_best), any));
   }
   if (record_) record_->add_begun_save(save_s);
   if (saves_) saves_->take_reports();
@@ -292,6 +303,35 @@ Result<std::optional<double>> Trainer::validate_if_due(int64_t step, bool& stop)
     log_notice("the validation after step ", step, " ends behind slot ", begun, " of ",
                config_.validation.slots, ": a stop is asked");
   return std::optional<double>();
+}
+
+// A stop leaves out the validation of its step. Where one decides something it comes now, so that
+// the run goes on as one that was not stopped.
+Result<void> Trainer::validate_what_was_left_out(bool& stop) {
+  const int64_t step = state_.step;
+  const bool decides = config_.validation.patience > 0 || config_.checkpoint.keep_best;
+  if (!decides || step == 0 || state_.validations.step >= step) return {};
+  LOCKSTEP_TRY(const auto loss, validate_if_due(step, stop));
+  if (!loss) return {};
+  if (env_.rank() == 0)
+    log_notice("the validation after step ", step, ", which a stop left out: loss ", *loss);
+  if (!add_validation(*loss) || !saves_ || !config_.checkpoint.keep_best) return {};
+  LOCKSTEP_RETURN_IF_ERROR(saves_->begin_save(state_, /*ephemeral=*/false));
+  saves_->drain();
+  return {};
+}
+
+// True: the best so far.
+bool Trainer::add_validation(double loss) {
+  Validations& said = state_.validations;
+  const bool best = said.add(state_.step, loss);
+  if (said.exhausted(config_.validation.patience) && env_.rank() == 0)
+    log_notice("validation.patience: ", said.without_gain,
+               " validations in a row without a lower loss",
+               said.best_step < 0 ? text(", and none was a number")
+                                  : text(" than ", said.best_loss, " of step ", said.best_step),
+               "; training ends at step ", state_.step, " of ", config_.training.steps);
+  return best;
 }
 
 Result<void> Trainer::roll_back(const StepRecord& record) {

@@ -1,7 +1,8 @@
 // One rank of a training run, from its config to the last step. Every method is collective.
 //
 //   create: inputs -> model -> state (initial or the newest checkpoint) -> saves, loader, record
-//   run:    steps, validation, asynchronous saves, until the last step or a request to stop
+//   run:    steps, validation, asynchronous saves, until the last step, a request to stop, or as
+//           many validations in a row without gain as validation.patience says
 //
 // A step whose loss or gradient norm is not finite is skipped, ends the run, or takes it back
 // (not_finite.h). To go back: 1. every save in flight ends; 2. the step joins the skip list; 3. the
@@ -54,7 +55,10 @@ class Trainer {
   RankFlags my_flags() const;
   Result<void> pass_over(StepRecord& record);
   Result<void> after_step(StepRecord& record, TraceRecorder* trace, bool& stop);
+  bool is_last(int64_t step) const;
   Result<std::optional<double>> validate_if_due(int64_t step, bool& stop);
+  Result<void> validate_what_was_left_out(bool& stop);
+  bool add_validation(double loss);
   Result<void> finish(int64_t step, bool stopped);
   Result<void> roll_back(const StepRecord& record);
   Result<void> stop_not_finite(const StepRecord& record, const std::string& advice);

@@ -147,6 +147,16 @@ Result<std::unique_ptr<TokenDataset>> open_dataset(FileSystem& file_system,
   return TokenDataset::over(std::move(options), std::move(streams));
 }
 
+TokenDataset::Options dataset_options(const Config& config, std::string split, int64_t vocab_size) {
+  const int64_t slots = split == "val" ? config.validation.slots : config.slots();
+  return {.split = std::move(split),
+          .seq_len = config.training.seq_len,
+          .batch_size = config.training.local_batch_size,
+          .slots = slots,
+          .seed = static_cast<uint64_t>(config.training.seed),
+          .vocab_size = vocab_size};
+}
+
 Result<void> resolve_epochs(Config& config, const TokenDataset& train) {
   Config::Training& t = config.training;
   if (t.epochs == 0) return {};
@@ -158,12 +168,7 @@ Result<void> resolve_epochs(Config& config, const TokenDataset& train) {
   if (samples > kMaxSteps / t.epochs)
     return Error{Code::kConfig, text("training.epochs = ", t.epochs, " of ", samples,
                                      " samples are more than can be counted")};
-  const int64_t steps = (t.epochs * samples + a_step - 1) / a_step;
-  if (t.steps != kDefaultSteps && t.steps != steps)
-    return Error{Code::kConfig,
-                 text("training.epochs = ", t.epochs, " of ", samples, " samples are ", steps,
-                      " steps, and training.steps = ", t.steps, ": give one of them")};
-  t.steps = steps;
+  t.steps = (t.epochs * samples + a_step - 1) / a_step;
   t.epochs = 0;
   return {};
 }

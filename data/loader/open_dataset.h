@@ -41,9 +41,12 @@ Result<std::unique_ptr<TokenDataset>> open_dataset(FileSystem& file_system,
                                                    const Config::Data& data,
                                                    TokenDataset::Options options);
 
+// The samples of `split` as a run of `config` reads them. Of "val": validation.slots of them.
+TokenDataset::Options dataset_options(const Config& config, std::string split, int64_t vocab_size);
+
 // training.epochs, where it is given, as training.steps: as many as draw each sample of `train` so
 // often, the last step filled up from the next epoch. training.epochs becomes 0.
-// Errors: kConfig: several sources, training.steps says another number, or there are too many.
+// Errors: kConfig: several sources, or too many.
 Result<void> resolve_epochs(Config& config, const TokenDataset& train);
 
 }  // namespace lockstep::data

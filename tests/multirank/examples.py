@@ -40,6 +40,7 @@ def conversations(path, dice):
 
 
 def smaller(text):
+    text = re.sub(r"^epochs = \d+", f"steps = {STEPS}", text, flags=re.MULTILINE)
     for key, value in SMALLER.items():
         text = re.sub(rf"^{key} = \d+", f"{key} = {value}", text, flags=re.MULTILINE)
     return text

@@ -12,7 +12,7 @@ namespace lockstep::checkpoint {
 namespace {
 
 // One line an entry, newest first: "step.generation", then E ephemeral, D damaged, A an attempt
-// without a manifest, S suspect, @minute created.
+// without a manifest, S suspect, @minute created, =loss of a validation.
 CatalogEntry entry_of(const std::string& line) {
   const auto words = split(line, ' ');
   const auto dot = words[0].find('.');
@@ -31,6 +31,7 @@ CatalogEntry entry_of(const std::string& line) {
     if (word == "A") entry.has_manifest = false;
     if (word == "S") entry.suspect = true;
     if (word[0] == '@') entry.created_s = 1'700'000'000 + 60 * std::stoll(word.substr(1));
+    if (word[0] == '=') entry.validation_loss = std::stod(word.substr(1));
   }
   return entry;
 }
@@ -106,6 +107,37 @@ TEST(Retention, TheNewestOneThatIsAuditedWholeStays) {
       {"no damaged one", audited(35), 1, {"50.1", "40.1", "30.1 D", "20.1"}, {"30.1"}},
       {"ephemeral", audited(30), 1, {"50.1", "40.1", "30.1 E", "20.1"}, {"20.1"}},
   });
+}
+
+TEST(Retention, TheBestOneStaysWhereThatIsAsked) {
+  RetentionPolicy best{2};
+  best.keep_best = true;
+  check({
+      {"an old one",
+       best,
+       1,
+       {"50.1 =3", "40.1 =2", "30.1", "20.1 =1", "10.1 =4"},
+       {"30.1", "10.1"}},
+      {"not asked", {2}, 1, {"50.1 =3", "40.1 =2", "30.1", "20.1 =1"}, {"30.1", "20.1"}},
+      {"the first of two", best, 1, {"50.1", "40.1", "30.1 =2", "20.1 =2"}, {"30.1"}},
+      {"never validated", best, 1, {"50.1", "40.1", "30.1"}, {"30.1"}},
+      {"among the last two", best, 1, {"50.1 =1", "40.1", "30.1 =2"}, {"30.1"}},
+      {"no suspect one", best, 1, {"50.1 =3", "40.1", "30.1 S =1", "20.1 =2"}, {"30.1"}},
+      {"no damaged one", best, 1, {"50.1 =3", "40.1", "30.1 D =1", "20.1 =2"}, {"30.1"}},
+      {"passed again", best, 2, {"60.1 =1", "50.2", "40.2", "30.2 =3"}, {"60.1"}},
+  });
+}
+
+TEST(Retention, TheBestOneIsFound) {
+  const auto best = [](const std::vector<std::string>& lines) {
+    const auto entries = catalog_of(lines);
+    const CatalogEntry* const found = best_of(entries);
+    return found == nullptr ? "" : found->directory.string();
+  };
+  EXPECT_EQ(best({"50.1 =3", "40.1 =2", "30.1", "20.1 =2.5"}), "40.1");
+  EXPECT_EQ(best({"60.1 =1", "50.2 =3", "40.2 =4"}), "50.2") << "step 60 is to be done again";
+  EXPECT_EQ(best({"50.1", "40.1 D =1", "30.1 S =1"}), "");
+  EXPECT_EQ(best({}), "");
 }
 
 TEST(Retention, OneForEachSoManyMinutesStays) {

@@ -205,6 +205,8 @@ TEST(Doctor, NeedsFollowFromTheConfig) {
   EXPECT_EQ(needs().checkpoint_bytes, 4 * state);  // three that stay, one in the making
   config.checkpoint.keep_every = 250;
   EXPECT_EQ(needs().checkpoint_bytes, (3 + 4 + 1) * state);
+  config.checkpoint.keep_best = true;
+  EXPECT_EQ(needs().checkpoint_bytes, (3 + 4 + 1 + 1) * state);
   config.checkpoint.keep_latest_k = 0;
   EXPECT_EQ(needs().checkpoint_bytes, (21 + 1) * state);
   EXPECT_EQ(needs().snapshot_bytes, 0);

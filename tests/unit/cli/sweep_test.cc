@@ -94,10 +94,11 @@ TEST(SweepWords, TheUsersWordsComeBehindOurDefaultsAndBeforeTheRow) {
   const SweepWords words =
       words_of({"a.toml", "--over", "x=1,2", "--checkpoint.enable", "--steps", "3"});
   const auto rows = rows_of(words.axes);
-  EXPECT_THAT(config_words(words, rows.value()[1], "out"),
-              ElementsAre("--training.steps=3", "--training.epochs=0", "--checkpoint.enable=false",
-                          "--validation.freq=0", "a.toml", "--checkpoint.enable", "--x=2",
-                          "--job.dump_folder=out/x=2"));
+  EXPECT_THAT(
+      config_words(words, rows.value()[1], "out"),
+      ElementsAre("--training.steps=3", "--training.epochs=0", "--checkpoint.enable=false",
+                  "--checkpoint.keep_best=false", "--validation.freq=0", "--validation.patience=0",
+                  "a.toml", "--checkpoint.enable", "--x=2", "--job.dump_folder=out/x=2"));
 }
 
 class Sweep : public testing::Test {

@@ -125,6 +125,19 @@ TEST(ConfigToml, AllThatIsWrongIsSaidAtOnceInTheOrderOfTheFile) {
                                   "--learnin_rate: unknown", "--no-such: unknown"));
 }
 
+TEST(ConfigToml, StepsAndEpochsAreNotGivenTogether) {
+  EXPECT_THAT(toml_error("[training]\nsteps = 100\nepochs = 2\n"),
+              HasSubstr("run.toml:3: training.epochs = 2 says how many steps there are, and "
+                        "training.steps = 100 in line 2 says it too: give one of them"));
+  TempDir dir;
+  const char* const epochs = "[training]\nepochs = 2\n";
+  const auto both = from_toml(dir, epochs, {"--training.steps=7"});
+  EXPECT_THAT(both.error().message, HasSubstr("run.toml:2: training.epochs = 2"));
+  EXPECT_THAT(both.error().message, HasSubstr("training.steps = 7 of the command line"));
+  EXPECT_TRUE(from_toml(dir, epochs, {}).ok());
+  EXPECT_TRUE(from_toml(dir, epochs, {"--training.steps=7", "--training.epochs=0"}).ok());
+}
+
 TEST(ConfigToml, WrongTypesNameBoth) {
   EXPECT_THAT(toml_error("[training]\nsteps = \"100\"\n"),
               HasSubstr(":2: training.steps is of type string, it must be of type integer"));
