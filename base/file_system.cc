@@ -141,8 +141,8 @@ class PosixFile final : public File {
 
 enum class Cache { kPages, kBypassed };
 
-int open_descriptor(const Path& path, int flags) {
-  return uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0666); });
+int open_descriptor(const Path& path, int flags, mode_t mode = 0666) {
+  return uninterrupted([&] { return ::open(path.c_str(), flags | O_CLOEXEC, mode); });
 }
 
 Result<std::unique_ptr<File>> open_file(const char* what, const Path& path, int flags,
@@ -174,6 +174,13 @@ class PosixFileSystem final : public FileSystem {
   }
   Result<std::unique_ptr<File>> open_direct(const Path& path) override {
     return open_existing(path, Cache::kBypassed);
+  }
+  // One that is there keeps its mode, so it goes first.
+  Result<std::unique_ptr<File>> create_private(const Path& path) override {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return system_error("remove", path, errno);
+    const int fd = open_descriptor(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (fd < 0) return system_error("create", path, errno);
+    return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, -1, path));
   }
 
   Result<void> make_directories(const Path& path) override {
@@ -236,8 +243,10 @@ class PosixFileSystem final : public FileSystem {
   }
 };
 
-Result<void> write_and_sync(FileSystem& file_system, const Path& path, std::string_view contents) {
-  LOCKSTEP_TRY(const auto file, file_system.create(path));
+Result<void> write_and_sync(FileSystem& file_system, const Path& path, std::string_view contents,
+                            Readers readers) {
+  LOCKSTEP_TRY(const auto file, readers == Readers::kOwner ? file_system.create_private(path)
+                                                           : file_system.create(path));
   LOCKSTEP_RETURN_IF_ERROR(file->write_at(as_bytes(contents), 0));
   return file->sync();
 }
@@ -284,10 +293,11 @@ Result<std::string> read_stream(const Path& path, size_t most_bytes) {
 
 // 1. write path.tmp; 2. fsync it; 3. rename it over path; 4. fsync the directory. A crash before 3
 // leaves the old file and a .tmp that the next call overwrites.
-Result<void> publish_file(FileSystem& file_system, const Path& path, std::string_view contents) {
+Result<void> publish_file(FileSystem& file_system, const Path& path, std::string_view contents,
+                          Readers readers) {
   Path temporary = path;
   temporary += ".tmp";
-  Result<void> done = write_and_sync(file_system, temporary, contents);
+  Result<void> done = write_and_sync(file_system, temporary, contents, readers);
   if (done.ok()) done = file_system.rename(temporary, path);
   if (!done.ok()) {
     (void)file_system.remove(temporary).ok();  // give a full disk its bytes back

@@ -53,6 +53,8 @@ class FileSystem {
   // (kBlockBytes) bypasses the page cache where the file system can. Any other access may be mixed
   // in.
   virtual Result<std::unique_ptr<File>> create_direct(const Path& path) { return create(path); }
+  // create, of a file that only this user may read (mode 0600) where files have such modes.
+  virtual Result<std::unique_ptr<File>> create_private(const Path& path) { return create(path); }
   virtual Result<std::unique_ptr<File>> open_direct(const Path& path) { return open(path); }
   virtual Result<void> make_directories(const Path& path) = 0;
   virtual Result<void> rename(const Path& from, const Path& to) = 0;
@@ -77,9 +79,10 @@ Result<std::string> read_file(FileSystem& file_system, const std::filesystem::pa
 // kDenied, kIo; kConfig beyond `most_bytes`.
 Result<std::string> read_stream(const std::filesystem::path& path,
                                 size_t most_bytes = size_t{1} << 24);
+enum class Readers { kAll, kOwner };  // who may read a file, as far as the umask lets them
 // A final name is a promise: path.tmp, write, fsync, rename, fsync of the directory.
 Result<void> publish_file(FileSystem& file_system, const std::filesystem::path& path,
-                          std::string_view contents);
+                          std::string_view contents, Readers readers = Readers::kAll);
 // Makes `path` and the directories above it that are missing; all of them survive power loss.
 Result<void> make_durable_directories(FileSystem& file_system, const std::filesystem::path& path);
 // Removes a directory (or a file) and what is in it, files first; symbolic links are not followed.

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/printable.h"
 
 namespace lockstep {
 inline namespace base {
@@ -73,8 +74,9 @@ void log_line(Level level, const std::string& message) {
   // The lock covers the write too: a line longer than PIPE_BUF must not be cut by another thread's.
   std::lock_guard lock(settings().mutex);
   const std::string& before = settings().prefix;
-  const std::string line = text(kLogLineStart, timestamp(), " - ", level_name(level), " - ", before,
-                                before.empty() ? "" : ": ", message, "\n");
+  const std::string line =
+      text(kLogLineStart, timestamp(), " - ", level_name(level), " - ", printable(before),
+           before.empty() ? "" : ": ", printable(message), "\n");
   write_all(STDERR_FILENO, line);
   if (!settings().on_stdout || level == Level::kInfo || message == settings().shown_last) return;
   settings().shown_last = message;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,7 @@
 #include "cli/replay/replay_command.h"
 #include "cli/serve/serve_command.h"
 #include "cli/shared/command_words.h"
+#include "cli/shared/printable_stream.h"
 #include "cli/shared/version.h"
 #include "cli/status/status_command.h"
 #include "cli/submit/submit_command.h"
@@ -167,6 +169,10 @@ int main(int argc, char** argv) {
     std::cout << lockstep::cli::version_line("lockstep") << "\n";
     return 0;
   }
+  // What a model says is its user's own.
+  std::optional<lockstep::cli::PrintableStream> out;
+  if (word != "generate") out.emplace(std::cout);
+  const lockstep::cli::PrintableStream err(std::cerr);
   if (const Command* command = find_command(word)) return command->run(argc - 1, argv + 1);
   return unknown_command(std::string(word));
 }

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "cli/shared/command_words.h"
+#include "cli/shared/printable_stream.h"
 #include "cli/status/status_report.h"
 #include "config/config.h"
 #include "launcher/control/incident.h"
@@ -59,7 +60,8 @@ LiveText::Size terminal_size() {
 
 int show(const Options& options) {
   RunObserver observer(posix_file_system(), system_clock(), options.folder);
-  LiveText screen(std::cout);
+  std::ostream terminal(PrintableStream::terminal_of(std::cout));
+  LiveText screen(terminal);
   while (true) {
     const auto status = observer.look();
     if (!status) {
@@ -73,7 +75,8 @@ int show(const Options& options) {
     } else {
       std::cout << status_text(status.value());
     }
-    if (!options.watch || status.value().over() || !std::cout) return launcher::kExitDone;
+    if (!options.watch || status.value().over() || !std::cout || !terminal)
+      return launcher::kExitDone;
     system_clock().sleep_ns(kPause_ns);
   }
 }

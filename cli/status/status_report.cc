@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/printable.h"
 #include "base/text.h"
 
 namespace lockstep::cli {
@@ -167,7 +168,8 @@ std::string status_json(const RunStatus& status, bool compact) {
   return dump_json(json, compact ? -1 : 1);
 }
 
-void LiveText::show(const std::string& text, Size size) {
+void LiveText::show(const std::string& given, Size size) {
+  const std::string text = printable(given);
   constexpr size_t kLastLines = 3;  // what concerns the run stands at the end
   if (size.rows <= 0) {
     out_ << text << '\n' << std::flush;

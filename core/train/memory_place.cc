@@ -11,7 +11,8 @@ namespace {
 constexpr const char* kDefaultFolder = "/dev/shm";
 
 // The id of the run whose checkpoints lie in the folder, made when missing. Removing the
-// checkpoints removes it, and with it every claim to old snapshots.
+// checkpoints removes it, and with it every claim to old snapshots. Only this user may read it: who
+// knows the name of the folder in memory could make it first.
 Result<uint64_t> run_id_of(FileSystem& file_system, const std::filesystem::path& checkpoints) {
   const auto path = checkpoints / "memory_id";
   if (file_system.exists(path)) {
@@ -21,7 +22,7 @@ Result<uint64_t> run_id_of(FileSystem& file_system, const std::filesystem::path&
   LOCKSTEP_TRY(const uint64_t number, random_number());
   const std::string digits = hex64(number) + "\n";
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(checkpoints));
-  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, path, digits));
+  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, path, digits, Readers::kOwner));
   return xxh3_64(digits);
 }
 

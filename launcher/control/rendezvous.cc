@@ -64,6 +64,19 @@ std::string words_of(const net::Endpoint& at, const Succession& last, int64_t be
               last.base, " ", last.tie ? 1 : 0, " ", last.over ? 1 : 0, " ", beats);
 }
 
+// False: they are not what words_of writes.
+bool parse_words(const std::string& contents, Rendezvous::Found& found) {
+  constexpr size_t kWords = 8;
+  const auto words = split(contents, ' ');
+  const auto at = net::parse_endpoint(words.front());
+  if (!at || words.size() != kWords) return false;
+  found.words = contents;
+  found.at = at.value();
+  found.last = {id_of(words[1]),  number(words[2]), id_of(words[3]),
+                number(words[4]), words[5] == "1",  words[6] == "1"};
+  return true;
+}
+
 }  // namespace
 
 Result<Rendezvous> Rendezvous::create(FileSystem& file_system, const std::string& words,
@@ -102,24 +115,23 @@ Result<std::vector<int64_t>> Rendezvous::numbers() const {
   return found;
 }
 
+// Files of a job come into being with all their words. What is none of them (empty, of other words,
+// a folder) is a stranger's: its number is taken, and the newest of ours below it counts.
 Result<Rendezvous::Found> Rendezvous::newest() const {
   Found found;
   LOCKSTEP_TRY(const auto there, numbers());
-  if (there.empty()) {
-    if (fixed_) found.at = *fixed_;
+  if (!there.empty()) found.number = there.back();
+  for (size_t i = there.size(); i-- > 0;) {
+    const auto path = file(there[i]);
+    std::error_code error;
+    if (std::filesystem::is_directory(path, error)) continue;
+    const auto contents = read_file(*file_system_, path);
+    if (!contents && contents.error().code != Code::kNotFound) return contents.error();
+    if (contents && !parse_words(contents.value(), found)) continue;
+    found.said = there[i];
     return found;
   }
-  found.number = there.back();
-  const auto contents = read_file(*file_system_, file(found.number));
-  if (!contents && contents.error().code != Code::kNotFound) return contents.error();
-  if (!contents) return found;
-  found.words = contents.value();
-  const auto words = split(found.words, ' ');
-  LOCKSTEP_TRY(found.at, net::parse_endpoint(words.front()));
-  constexpr size_t kWords = 8;
-  if (words.size() == kWords)
-    found.last = {id_of(words[1]),  number(words[2]), id_of(words[3]),
-                  number(words[4]), words[5] == "1",  words[6] == "1"};
+  if (fixed_) found.at = *fixed_;
   return found;
 }
 
@@ -127,7 +139,7 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
 Result<Rendezvous::Found> Rendezvous::readable() const {
   for (int i = 0; i < kReadTries; ++i) {
     LOCKSTEP_TRY(Found found, newest());
-    if (found.number < 0 || !found.words.empty()) return found;
+    if (found.said < 0 || !found.words.empty()) return found;
     system_clock().sleep_ns(kReadPauseNs);
   }
   return Error{Code::kIo, text(folder_.string(), ": nothing that it lists can be read")};
@@ -135,13 +147,13 @@ Result<Rendezvous::Found> Rendezvous::readable() const {
 
 std::optional<Succession> Rendezvous::ours(const Found& found) const {
   const Succession last = found.last.leader == 0 && leads_ ? *leads_ : found.last;
-  const bool ours = found.number == claimed_ || (leads_ && keeps(last, *leads_));
+  const bool ours = found.said == claimed_ || (leads_ && keeps(last, *leads_));
   return ours ? std::optional(last) : std::nullopt;
 }
 
 Result<bool> Rendezvous::beat() {
   LOCKSTEP_TRY(const Found found, readable());
-  if (found.number != claimed_) {
+  if (found.said != claimed_) {
     const auto last = ours(found);
     return last ? make(found.number + 1, at_, *last) : false;
   }
@@ -159,7 +171,7 @@ Result<bool> Rendezvous::follow(const Succession& next, const net::Endpoint& at)
   while (true) {
     LOCKSTEP_TRY(const Found found, readable());
     const auto newest = after(found.last, next);
-    if (next.base < 0 ? found.number != claimed_ : !newest) return false;
+    if (next.base < 0 ? found.said != claimed_ : !newest) return false;
     LOCKSTEP_TRY(const bool mine, make(found.number + 1, at, next.base < 0 ? next : *newest));
     if (!mine) continue;
     leads_ = next;
@@ -198,8 +210,8 @@ void Rendezvous::withdraw(bool over) {
 }
 
 bool Rendezvous::named() const {
-  const auto there = numbers();
-  return there && claimed_ >= 0 && !there.value().empty() && there.value().back() == claimed_;
+  const auto found = newest();
+  return found && claimed_ >= 0 && found.value().said == claimed_;
 }
 
 }  // namespace lockstep::launcher::control

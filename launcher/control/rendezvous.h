@@ -39,7 +39,8 @@ class Rendezvous {
   // Empty: whoever comes first.
   const std::optional<net::Endpoint>& fixed() const { return fixed_; }
   struct Found {
-    int64_t number = -1;  // of the file; -1: none is there
+    int64_t number = -1;  // of the newest file, whoever's; -1: none is there
+    int64_t said = -1;    // of the newest of ours, which says the rest; -1: none is there
     net::Endpoint at;     // port 0: not known, or the job is over
     Succession last;
     std::string words;  // all that is said; changes with each beat. Empty: it went meanwhile

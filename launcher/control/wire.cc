@@ -38,7 +38,7 @@ Result<bool> Wire::meet() {
   listens_at_ = std::move(at).value();
   while (true) {
     LOCKSTEP_TRY(const Rendezvous::Found found, rendezvous_.newest());
-    if (found.number >= 0) {
+    if (found.said >= 0) {
       LOCKSTEP_TRY(const Seen seen, look_for(found));
       if (seen == Seen::kAnswers) return false;
       if (seen == Seen::kSucceeded) continue;
@@ -93,8 +93,7 @@ Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
     }
     LOCKSTEP_TRY(const Rendezvous::Found newest, rendezvous_.newest());
     alive = alive || newest.words != found.words;
-    if (newest.number == found.number && (newest.at.port != 0 || newest.words == found.words))
-      continue;
+    if (newest.said == found.said && (newest.at.port != 0 || newest.words == found.words)) continue;
     network_.close(peer, "it was succeeded");
     return Seen::kSucceeded;
   }

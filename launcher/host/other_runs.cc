@@ -16,8 +16,9 @@
 namespace lockstep::launcher {
 namespace {
 
-constexpr int64_t kLookNs = 500'000'000;    // between two looks at workers.json
-constexpr int64_t kLateNs = 1'500'000'000;  // that a busy coordinator may be
+constexpr int64_t kLookNs = 500'000'000;      // between two looks at workers.json
+constexpr int64_t kLateNs = 1'500'000'000;    // that a busy coordinator may be
+constexpr int64_t kCoarseNs = 2'000'000'000;  // what the times of processes and files may differ by
 
 Error is_trained_by(const std::filesystem::path& dump_folder, const std::string& whom) {
   return {Code::kConfig, text(dump_folder.string(), " is being trained by ", whom,
@@ -36,6 +37,10 @@ Result<void> nobody_else_runs(FileSystem& file_system, Clock& clock,
   if (job.empty()) {
     const pid_t agent = last.value().agent_pid;
     if (agent == ::getpid() || !runs_same_program(agent)) return {};
+    // Ids are used again: one that began after the file was written last did not write it.
+    const auto written_ns = file_system.written_unix_ns(path);
+    const auto started_ns = started_unix_ns(agent);
+    if (written_ns && started_ns && *started_ns > written_ns.value() + kCoarseNs) return {};
     return is_trained_by(dump_folder, text("process ", agent));
   }
   if (last.value().job == job) return {};

@@ -19,6 +19,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/file_system.h"
+#include "base/number.h"
 #include "base/text.h"
 
 namespace lockstep::launcher {
@@ -289,6 +291,24 @@ bool runs_same_program(pid_t pid) {
   std::error_code error;
   const auto other = std::filesystem::read_symlink(text("/proc/", pid, "/exe"), error);
   return is_alive(pid) && !error && other == running_executable();
+}
+
+// /proc/PID/stat, field 22: clock ticks since boot. Its second field may hold blanks and brackets.
+std::optional<int64_t> started_unix_ns(pid_t pid) {
+  const auto stat = read_stream(text("/proc/", pid, "/stat"));
+  const auto boot = read_stream("/proc/stat");
+  if (!stat || !boot) return std::nullopt;
+  constexpr std::string_view kBoot = "\nbtime ";
+  constexpr size_t kStart = 20;  // of those behind the second
+  const size_t behind = stat.value().rfind(") "), at = boot.value().find(kBoot);
+  if (behind == std::string::npos || at == std::string::npos) return std::nullopt;
+  const auto words = split(std::string_view(stat.value()).substr(behind + 2), ' ');
+  const std::string_view seconds = std::string_view(boot.value()).substr(at + kBoot.size());
+  const auto boot_s = parse_number<int64_t>(seconds.substr(0, seconds.find('\n')));
+  const auto ticks =
+      words.size() < kStart ? std::nullopt : parse_number<int64_t>(words[kStart - 1]);
+  if (!boot_s || !ticks) return std::nullopt;
+  return (*boot_s + *ticks / ::sysconf(_SC_CLK_TCK)) * 1'000'000'000;
 }
 
 std::filesystem::path running_executable() {

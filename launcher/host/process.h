@@ -91,6 +91,8 @@ bool append_file(const std::filesystem::path& path, std::string_view bytes);
 bool is_alive(pid_t pid);
 bool is_stopped(pid_t pid);         // SIGSTOP, or under a debugger
 bool runs_same_program(pid_t pid);  // as this process; false when it is gone
+// When a process began, in ns since 1970, exact to a second; nothing when it is gone.
+std::optional<int64_t> started_unix_ns(pid_t pid);
 // Replaces this program. Returns only on failure: kNotFound, kIo.
 Error exec_program(const WorkerProcess::Options& options);
 std::filesystem::path running_executable();

@@ -124,6 +124,19 @@ TEST(PosixFileSystem, RemoveTreeDoesNotFollowALinkThatItMayNotRemove) {
   EXPECT_EQ(read_file(disk(), dir / "keep/file").value(), "kept");
 }
 
+TEST(PosixFileSystem, APrivateFileIsItsOwnersAlone) {
+  TempDir dir;
+  const auto open_to_all = std::filesystem::perms::group_read | std::filesystem::perms::others_read;
+  ASSERT_TRUE(publish_file(disk(), dir / "f", "open").ok());
+  EXPECT_NE(std::filesystem::status(dir / "f").permissions() & open_to_all,
+            std::filesystem::perms::none);
+  ASSERT_TRUE(publish_file(disk(), dir / "f.tmp", "of a crash").ok());
+  ASSERT_TRUE(publish_file(disk(), dir / "f", "secret", Readers::kOwner).ok());
+  EXPECT_EQ(std::filesystem::status(dir / "f").permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  EXPECT_EQ(read_file(disk(), dir / "f").value(), "secret");
+}
+
 TEST(PosixFileSystem, PublishReplacesAndLeavesNoTemporary) {
   TempDir dir;
   ASSERT_TRUE(publish_file(disk(), dir / "f", "one").ok());

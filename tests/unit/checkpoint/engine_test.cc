@@ -156,6 +156,24 @@ TEST(Engine, ACommitPrunesAndAStartRemovesOrphansOfEarlierGenerations) {
                   "step_00000004.g1-7f2a91", "step_00000006.g2-bbbbbb", "step_00000007.g3-cccccc"));
 }
 
+TEST(Engine, TheBestOneStays) {
+  const TempDir dir;
+  EngineOptions options = options_in(dir / "c");
+  options.retention.keep_best = true;
+  World world(disk(), options, odd_model(), 2);
+  for (const auto& [step, loss] : std::vector<std::pair<int64_t, double>>{
+           {10, 3}, {20, 1.5}, {30, 2}, {40, 2.5}, {50, 1.75}}) {
+    for (auto& state : world.states) state->fill(step);
+    ASSERT_TRUE(world.save(SaveRequest{.step = step, .updates = step, .validation_loss = loss})[0]
+                    .committed);
+  }
+  std::vector<int64_t> steps;
+  const auto entries = list_checkpoints(disk(), dir / "c").value();
+  for (const auto& entry : entries) steps.push_back(entry.step);
+  EXPECT_THAT(steps, testing::ElementsAre(50, 40, 20));
+  EXPECT_EQ(best_of(entries)->step, 20);
+}
+
 TEST(Engine, AnEphemeralSaveGoesWithTheNextCommit) {
   const TempDir dir;
   World world(disk(), options_in(dir / "c"), odd_model(), 2);

@@ -62,6 +62,15 @@ TEST(Votes, AnEphemeralPartAndAPermanentOneDoNotFit) {
   EXPECT_THAT(manifest_text(part_of(1, 5, 7)), testing::Not(HasSubstr("ephemeral")));
 }
 
+TEST(Votes, PartsWithUnlikeValidationLossesDoNotFit) {
+  Manifest other = part_of(1, 5, 7);
+  other.validation_loss = 0.1 + 0.2;
+  EXPECT_THAT(error_of({{0, "", part_of(0, 0, 5)}, {1, "", other}}), HasSubstr("validation loss"));
+  EXPECT_EQ(parse_manifest(manifest_text(other), Coverage::kPart).value().validation_loss,
+            other.validation_loss);
+  EXPECT_THAT(manifest_text(part_of(1, 5, 7)), testing::Not(HasSubstr("validation_loss")));
+}
+
 TEST(Votes, TheSameBytesAreStaleOnlyWhereUpdatesLieBetween) {
   const Manifest a = part_of(0, 0, 12);
   Manifest b = a;

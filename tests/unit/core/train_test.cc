@@ -32,6 +32,20 @@ TEST(TrainerState, KeepsItsSkipListAndReadsStatesWithoutOne) {
   EXPECT_TRUE(read.value().skip_list.empty());
 }
 
+TEST(TrainerState, KeepsWhatItsValidationsSaid) {
+  TrainerState state;
+  EXPECT_EQ(state.to_json().find("validations"), std::string::npos);
+  EXPECT_EQ(TrainerState::from_json(state.to_json()).value().validations.step, -1);
+  state.validations.add(10, 0.1 + 0.2);
+  state.validations.add(20, std::nan(""));
+  const Validations back = TrainerState::from_json(state.to_json()).value().validations;
+  EXPECT_EQ(back.step, 20);
+  EXPECT_TRUE(std::isnan(back.loss));
+  EXPECT_EQ(back.best_step, 10);
+  EXPECT_EQ(back.best_loss, 0.1 + 0.2) << "to the bit";
+  EXPECT_EQ(back.without_gain, 1);
+}
+
 TEST(TrainerState, KeepsTheStretchesOfItsData) {
   TrainerState state;
   state.step = 7;

@@ -128,6 +128,28 @@ TEST_F(Meeting, AStrangersNumberIsPassedOver) {
   EXPECT_EQ(joiner.newest().value().at, at(kStandby));
 }
 
+// Who writes into the folder by mistake must neither end the job nor keep one from beginning.
+TEST_F(Meeting, AStrangersWordsArePassedOver) {
+  const auto at_number = [this](int64_t number) {
+    return folder / text("job.coordinator.", number);
+  };
+  ASSERT_TRUE(publish_file(fs, at_number(1), "").ok());
+  ASSERT_TRUE(fs.make_directories(at_number(2)).ok());
+  ASSERT_TRUE(first.claim(first.newest().value(), at(kFirst)).value());
+  EXPECT_EQ(joiner.newest().value().at, at(kFirst));
+  ASSERT_TRUE(publish_file(fs, at_number(7), "10.0.0.1:80").ok());
+  ASSERT_TRUE(fs.make_directories(at_number(8)).ok());
+  ASSERT_TRUE(publish_file(fs, at_number(9), "neither address nor beat at all").ok());
+  EXPECT_TRUE(first.named());
+  EXPECT_TRUE(first.beat().value());
+  EXPECT_EQ(joiner.newest().value().at, at(kFirst));
+  ASSERT_TRUE(first.follow(kBegins, at(kFirst)).value());
+  EXPECT_EQ(joiner.newest().value().number, 10);
+  EXPECT_EQ(joiner.newest().value().last, kBegins);
+  EXPECT_TRUE(standby.follow(kTakesOver, at(kStandby)).value());
+  EXPECT_FALSE(first.beat().value());
+}
+
 // Who was cut off, or stopped, when the others ended the job; and who is called to a new one.
 TEST_F(Meeting, AJobThatIsOverGoesOnForNobodyAndBeginsAnewAtOnce) {
   begin();

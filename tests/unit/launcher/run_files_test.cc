@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -10,6 +14,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "launcher/host/other_runs.h"
+#include "launcher/host/process.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::launcher {
@@ -132,6 +137,34 @@ TEST_F(RunFiles, AnotherJobIsNoticedByItsWritingAlone) {
   const auto refused = nobody_else_runs(fs, clock, folder.path(), "own", kEveryNs);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("by job other"), std::string::npos);
+}
+
+// An agent was killed, and later another run of this program, in another folder, got its id.
+TEST_F(RunFiles, AnIdThatIsUsedAgainIsNoOtherRun) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  Membership last;
+  last.state = "running";
+  last.agent_pid = child;
+  const auto path = folder / "workers.json";
+  ASSERT_TRUE(publish_membership(fs, path, last));
+  const auto refused = nobody_else_runs(fs, system_clock(), folder.path(), "", 0);
+  EXPECT_THAT(refused.ok() ? "" : refused.error().message,
+              testing::HasSubstr(text("is being trained by process ", child)));
+  std::filesystem::last_write_time(
+      path, std::filesystem::last_write_time(path) - std::chrono::minutes(1));
+  const auto free = nobody_else_runs(fs, system_clock(), folder.path(), "", 0);
+  EXPECT_TRUE(free.ok()) << free.error().message;
+  ASSERT_TRUE(started_unix_ns(child));
+  EXPECT_NEAR(static_cast<double>(*started_unix_ns(child)),
+              static_cast<double>(system_clock().unix_ns()), 60e9);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(started_unix_ns(child));
 }
 
 }  // namespace
