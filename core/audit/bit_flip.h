@@ -1,5 +1,5 @@
-// One bit of one rank turns over in the production path, once or for good, as in a bad core or
-// memory cell.
+// One bit of one rank turns over in the production path, once, for good, or another one in every
+// step, as in a bad core or memory cell.
 // Tests alone ask for it.
 #pragma once
 
@@ -11,13 +11,19 @@ namespace lockstep::core {
 
 enum class FlipIn { kActivation, kInputGradient, kGradientSum, kWeight, kMoment };
 
+enum class FlipWhen {
+  kOnce,
+  kForGood,   // also in all steps after it, wherever a site of that number is met
+  kEachStep,  // in it and all steps after it, once, at a place and a bit that follow from the step
+};
+
 struct BitFlip {
   int64_t step = 0;  // 0: never
   int rank = 0;      // -1: any
   FlipIn where = FlipIn::kActivation;
   uint64_t place = 0;  // any number: it says which site, and which of its elements
   uint64_t bit = 0;
-  bool for_good = false;  // also in all steps after it, wherever a site of that number is met
+  FlipWhen when = FlipWhen::kOnce;
 };
 
 // Before any rank of this process trains.

@@ -15,7 +15,7 @@ RUN = TINY | {"training.steps": STEPS, "checkpoint.interval": SAVE, "checkpoint.
 AUDITED = RUN | {"audit.interval": EVERY}
 ACTIVATION, INPUT_GRADIENT = 0, 1
 BIT = 22
-FOR_GOOD = " 1"
+FOR_GOOD, EACH_STEP = " 1", " 2"
 SPREADS = (
     ("one rank", 1, {}),
     ("full_shard 3", 3, {}),
@@ -91,11 +91,43 @@ def single_errors(test):
     with test.case("a flip between two audits is not found by them"):
         folder, _ = flipped(test, "between", 3, f"6 1 {ACTIVATION} 77 {BIT}", {}, 0)
         check_sound(folder, AUDITS)
-    if SOAK:
-        for _ in range(100):
-            place = test.random.randrange(1 << 40)
-            with test.case(f"a rank that errs once: place {place}"):
-                named_once(test, ACTIVATION, 3, place)
+
+
+def many_flips(test, steps):
+    """A bit of rank 1 turns over in every step, each at another place, and every step is audited:
+    it is found wherever it has changed the loss or a gradient, and then rank 1 is named."""
+    keys = {"training.steps": steps, "audit.interval": 1, "optimizer.lr": 1e-6,
+            "lr_scheduler.warmup_steps": 0, "training.nan_policy": "skip",
+            "checkpoint.enable": "false"}
+    for kind, what in ((ACTIVATION, "activations"), (INPUT_GRADIENT, "input gradients")):
+        with test.case(f"{steps} flips in {what}, one a step"):
+            folder, logs = flipped(test, f"many_{kind}", 3, f"1 1 {kind} {test.seed} 0{EACH_STEP}",
+                                   keys, 0)
+            done, found = logs.count("a bit is flipped: element"), audits(folder)
+            check(done == steps == len(found), done, len(found))
+            wrong = [audit for audit in found.values() if not audit["same"]]
+            check(all(audit["wrong"] == [1] and audit["undecided"] == [] for audit in wrong), wrong)
+            print(f"       {len(wrong)} of {done} flips reached a digest, and rank 1 was named "
+                  "each time", flush=True)
+            check(len(wrong) > steps // 2, len(wrong))
+
+
+def many_sound_rounds(test, steps):
+    """No false alarm: every step of every spread is audited, with saves beside it."""
+    rounds = 0
+    for name, world_size, keys in SPREADS:
+        for precision in ("float32", "bfloat16"):
+            with test.case(f"{steps} audits of a sound run: {name}, {precision}"):
+                folder = test.folder / f"sound_{precision}_{name.replace(' ', '_')}"
+                common = AUDITED | keys | {
+                    "audit.interval": 1, "training.steps": steps, "checkpoint.keep_latest_k": 2,
+                    "checkpoint.interval": 20, "training.mixed_precision_param": precision}
+                test.killed_at(f"0:step:{steps // 2}", folder, world_size, common)
+                test.ranks(folder, world_size, common).expect(0)
+                found = [line["audit"] for line in metrics(folder)]
+                check(all(audit["same"] and audit["rounds"] == 1 for audit in found), folder)
+                rounds += len(found)
+    print(f"       {rounds} audits, no alarm", flush=True)
 
 
 def stopped(test, reference):
@@ -165,5 +197,8 @@ with Test("audit") as test:
         reference = whole_curve(test.train("reference", 1, RUN), STEPS)
     sound_runs(test, reference)
     single_errors(test)
+    many_flips(test, 1000 if SOAK else 40)
+    if SOAK:
+        many_sound_rounds(test, 500)
     stopped(test, reference)
     evicted(test)

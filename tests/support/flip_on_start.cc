@@ -1,5 +1,5 @@
 // Linked into a worker, it has one bit turn over: LOCKSTEP_FLIP_BIT="STEP RANK WHERE PLACE BIT
-// [1]", where WHERE is a FlipIn's number, and 1 means for good (core/audit/bit_flip.h).
+// [WHEN]", where WHERE is a FlipIn's number and WHEN a FlipWhen's (core/audit/bit_flip.h).
 #include <cstdlib>
 #include <sstream>
 
@@ -13,11 +13,12 @@ struct OnStart {
     const char* const words = std::getenv("LOCKSTEP_FLIP_BIT");
     std::istringstream in(words != nullptr ? words : "");
     BitFlip flip;
-    int where = 0;
+    int where = 0, when = 0;
     in >> flip.step >> flip.rank >> where >> flip.place >> flip.bit;
     if (!in) return;
-    in >> flip.for_good;
+    in >> when;
     flip.where = static_cast<FlipIn>(where);
+    flip.when = static_cast<FlipWhen>(when);
     set_bit_flip(flip);
   }
 } on_start;
