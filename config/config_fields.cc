@@ -167,7 +167,9 @@ void add_checkpoint(std::vector<ConfigField>& table) {
     {AT(checkpoint, nice), kSame, "nice value of the compressors; above 0 training comes first",
      within(0, 19)},
     {AT(checkpoint, when_busy), kSame, "a save is due while one is in flight", choice()},
-    {AT(checkpoint, max_failures), kSame, "failed saves in a row that end the run", at_least(1)},
+    {AT(checkpoint, outage_minutes), kSame,
+     "for so long saves may fail, and are tried again, before they end the run; 0: the first one "
+     "does", at_least(0)},
     {AT(checkpoint, vote_timeout_seconds), kSame,
      "for all ranks to have written their part of a save", seconds()},
     {AT(checkpoint, strict_identity), kSame, "refuse to resume when bits may differ", any()},

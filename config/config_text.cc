@@ -56,7 +56,7 @@ bool is_common(const ConfigField& field) {
                                               "checkpoint.when_busy",
                                               "checkpoint.buddy",
                                               "checkpoint.memory_interval",
-                                              "checkpoint.max_failures",
+                                              "checkpoint.outage_minutes",
                                               "checkpoint.strict_identity"};
   const std::string_view section = field.section;
   return section == "parallelism" || section == "validation" || section == "audit" ||

@@ -46,7 +46,7 @@ struct Config {
     int64_t threads = 1;  // compressors of a rank
     int64_t nice = 0;     // of the compressors, 0 to 19
     WhenBusy when_busy = WhenBusy::kSkip;
-    int64_t max_failures = 3;          // failed saves in a row that end the run
+    double outage_minutes = 10;        // for which saves may fail before they end the run
     double vote_timeout_seconds = 60;  // for all ranks to have written their part
     bool strict_identity = false;      // refuse to resume when bits may differ
     // Where a run without checkpoints of its own starts from.

@@ -17,7 +17,7 @@ void RankSums::set_valid_tokens(int64_t slot, int64_t tokens) {
 void RankSums::set_flags(const RankFlags& mine) {
   const std::array<double, layout::kRankFlags> row{mine.stop ? 1.0 : 0.0,
                                                    mine.save_busy ? 1.0 : 0.0,
-                                                   static_cast<double>(mine.failed_saves),
+                                                   static_cast<double>(mine.trouble),
                                                    mine.save_time ? 1.0 : 0.0,
                                                    mine.snapshot_busy ? 1.0 : 0.0,
                                                    static_cast<double>(mine.snapshot_step)};
@@ -45,7 +45,7 @@ RankFlags RankSums::flags() const {
     const double* row = all_.data_ptr<double>() + places_.flag(rank, 0);
     any.stop |= row[0] != 0;
     any.save_busy |= row[1] != 0;
-    any.failed_saves = std::max(any.failed_saves, static_cast<int64_t>(row[2]));
+    any.trouble = std::max(any.trouble, static_cast<SaveTrouble>(row[2]));
     any.save_time |= row[3] != 0;
     any.snapshot_busy |= row[4] != 0;
     const auto snapshot = static_cast<int64_t>(row[5]);

@@ -10,11 +10,18 @@
 namespace lockstep::core {
 
 // What every rank tells the others once a step, so that all decide alike.
+// What this rank's last save came to.
+enum class SaveTrouble {
+  kNone,
+  kFailed,   // it is tried again
+  kTooLong,  // saves have failed for checkpoint.outage_minutes
+};
+
 struct RankFlags {
-  bool stop = false;           // this rank was asked to stop
-  bool save_busy = false;      // its checkpoint engine still writes
-  int64_t failed_saves = 0;    // in a row
-  bool save_time = false;      // checkpoint.interval_minutes have passed; rank 0's clock
+  bool stop = false;       // this rank was asked to stop
+  bool save_busy = false;  // its checkpoint engine still writes
+  SaveTrouble trouble = SaveTrouble::kNone;
+  bool save_time = false;      // one is due by rank 0's clock
   bool snapshot_busy = false;  // a snapshot in memory is under way
   int64_t snapshot_step = -1;  // newest one that is complete
 };

@@ -11,6 +11,12 @@
 #include "core/train/store_ballot.h"
 
 namespace lockstep::core {
+namespace {
+
+constexpr double kAgain_s = 10;  // from a save that failed to the next one
+constexpr int64_t kPause_ns = 500'000'000;
+
+}  // namespace
 
 Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnvironment& env,
                                                                 const RunInputs& inputs,
@@ -51,7 +57,7 @@ CheckpointSaves::CheckpointSaves(Engine engine, const TrainerEnvironment& env,
 
 void CheckpointSaves::say(RankFlags& flags) const {
   flags.save_busy = busy();
-  flags.failed_saves = failed_in_row_;
+  flags.trouble = trouble();
   flags.save_time = time_has_come();
 }
 
@@ -63,8 +69,16 @@ bool CheckpointSaves::busy() const {
 
 // One clock decides for all: rank 0's word travels with the step's flags.
 bool CheckpointSaves::time_has_come() const {
-  const double minutes = config_.interval_minutes;
-  return env_.rank() == 0 && minutes > 0 && env_.clock.monotonic_s() - saved_at_s_ >= 60 * minutes;
+  if (env_.rank() != 0) return false;
+  const double now_s = env_.clock.monotonic_s(), minutes = config_.interval_minutes;
+  if (outage_ && now_s - outage_->failed_s >= kAgain_s) return true;
+  return minutes > 0 && now_s - saved_at_s_ >= 60 * minutes;
+}
+
+SaveTrouble CheckpointSaves::trouble() const {
+  if (!outage_) return SaveTrouble::kNone;
+  const bool over = env_.clock.monotonic_s() - outage_->since_s >= 60 * config_.outage_minutes;
+  return over ? SaveTrouble::kTooLong : SaveTrouble::kFailed;
 }
 
 // `any` is the same on every rank, so all save, or skip, together.
@@ -112,8 +126,7 @@ void CheckpointSaves::drain() {
 
 void CheckpointSaves::take_reports() {
   for (checkpoint::SaveReport& report : engine_.engine->take_reports()) {
-    failed_in_row_ = report.committed ? 0 : failed_in_row_ + 1;
-    if (report.committed) saved_step_ = report.step;
+    note(report);
     if (record_) {
       record_->add_save(report, stall_of_save_);
       if (report.committed)
@@ -131,19 +144,55 @@ void CheckpointSaves::take_reports() {
   }
 }
 
-Error CheckpointSaves::too_many_failures(int64_t count) const {
+// Counts failures, and says when an outage begins and ends.
+void CheckpointSaves::note(const checkpoint::SaveReport& report) {
+  if (report.committed) {
+    saved_step_ = report.step;
+    if (outage_ && env_.rank() == 0)
+      log_notice("saves work again, after ", counted(outage_->failures, "failure"), " in ",
+                 fixed(env_.clock.monotonic_s() - outage_->since_s, 0), " s");
+    outage_.reset();
+    return;
+  }
+  const double now_s = env_.clock.monotonic_s();
+  if (!outage_) {
+    outage_ = Outage{now_s, now_s, 0};
+    if (env_.rank() == 0 && config_.outage_minutes > 0)
+      log_warning("training goes on without saves for ", config_.outage_minutes,
+                  " minutes at most (checkpoint.outage_minutes); one is tried every ", kAgain_s,
+                  " s");
+  }
+  outage_->failed_s = now_s;
+  ++outage_->failures;
+}
+
+Error CheckpointSaves::outage() const {
   const Code code = checkpoint::fatal_code(last_report_.code);
-  return {code, text(count, " saves in a row failed, the last one here: ", last_report_.error,
+  return {code, text(counted(outage_ ? outage_->failures : 0, "save"),
+                     " in a row failed, for longer than checkpoint.outage_minutes = ",
+                     config_.outage_minutes, " allows; the last one here: ", last_report_.error,
                      "; the newest committed checkpoint is intact: ",
                      code == Code::kNoSpace ? "make room and " : "", "run the same command")};
 }
 
-Result<void> CheckpointSaves::finish(int64_t step) {
+Result<void> CheckpointSaves::finish(const TrainerState& state) {
+  const int64_t step = state.step;
   env_.progress.set_phase(step, Phase::kSave);
-  drain();
-  if (saved_step_ != step)
-    return Error{checkpoint::fatal_code(last_report_.code),
-                 text("the final save of step ", step, " failed: ", last_report_.error)};
+  while (true) {
+    drain();
+    RankFlags mine;
+    if (saved_step_ != step) mine.trouble = std::max(trouble(), SaveTrouble::kFailed);
+    LOCKSTEP_TRY(const RankFlags any, step_.share_flags(mine));
+    if (any.trouble == SaveTrouble::kNone) break;
+    if (any.trouble == SaveTrouble::kTooLong)
+      return Error{checkpoint::fatal_code(last_report_.code),
+                   text("the final save of step ", step, " failed: ", last_report_.error)};
+    for (double waited_s = 0; waited_s < kAgain_s; waited_s += kPause_ns * 1e-9) {
+      env_.progress.touch();
+      env_.clock.sleep_ns(kPause_ns);
+    }
+    LOCKSTEP_RETURN_IF_ERROR(begin_save(state, /*ephemeral=*/false));
+  }
   if (env_.rank() != 0 || last_report_.directory.empty()) return {};
   LOCKSTEP_TRY(const auto problems, checkpoint::verify(env_.file_system, last_report_.directory,
                                                        checkpoint::reader_threads()));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "checkpoint/save/engine.h"
 #include "core/train/run_record.h"
@@ -37,11 +38,11 @@ class CheckpointSaves {
   // Nothing is in flight afterwards.
   void drain();
   void take_reports();
-  // Of this rank's save that failed last, when `count` did in a row on some rank.
-  Error too_many_failures(int64_t count) const;
-  // Waits for the save of `step`, the last one, and has rank 0 read it back. Errors: kNoSpace,
-  // kCorrupt.
-  Result<void> finish(int64_t step);
+  // Of this rank's save that failed last, when they did for too long on some rank.
+  Error outage() const;
+  // Waits for the save of `state`, the last one, which is tried again while it fails, for as long
+  // as outages may last; rank 0 reads it back. Errors: kNoSpace, kCorrupt, communication.
+  Result<void> finish(const TrainerState& state);
 
   int64_t saved_step() const { return saved_step_; }  // newest one committed
   void set_saved_step(int64_t step) { saved_step_ = step; }
@@ -49,14 +50,21 @@ class CheckpointSaves {
  private:
   bool busy() const;
   bool time_has_come() const;
+  SaveTrouble trouble() const;
+  void note(const checkpoint::SaveReport& report);
 
   Engine engine_;
   TrainerEnvironment env_;
   const Config::Checkpoint& config_;
   TrainingStep& step_;
   RunRecord* record_;
-  int64_t saved_step_, failed_in_row_ = 0, committed_once_ = 0;
+  int64_t saved_step_, committed_once_ = 0;
   double stall_of_save_ = 0, saved_at_s_;  // the latter: the clock at the last permanent one
+  struct Outage {
+    double since_s = 0, failed_s = 0;  // the clock at the first failure in a row, and at the last
+    int64_t failures = 0;
+  };
+  std::optional<Outage> outage_;
   checkpoint::SaveReport last_report_;
 };
 

@@ -130,7 +130,7 @@ Result<void> Trainer::run() {
   // A snapshot in memory may hold the last step, and the disk must.
   if (!warm && saves_ && saves_->saved_step() != state_.step)
     LOCKSTEP_RETURN_IF_ERROR(saves_->begin_save(state_, /*ephemeral=*/false));
-  return finish(state_.step, stop && !is_last(state_.step));
+  return finish(stop && !is_last(state_.step));
 }
 
 // The end of the run, by its steps or by its validations; all ranks know both.
@@ -254,8 +254,7 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
   }
   const bool best = record.validation_loss && add_validation(*record.validation_loss);
   if (record_) record_->add_step(record);
-  if (saves_ && any.failed_saves >= config_.checkpoint.max_failures)
-    return saves_->too_many_failures(any.failed_saves);
+  if (saves_ && any.trouble == SaveTrouble::kTooLong) return saves_->outage();
   const bool must = stop || is_last(step);
   double save_s = 0;
   {
@@ -371,9 +370,10 @@ Result<void> Trainer::stop_not_finite(const StepRecord& record, const std::strin
                     state_.step, saved() ? " is saved" : " is not saved", ". ", advice)};
 }
 
-Result<void> Trainer::finish(int64_t step, bool stopped) {
+Result<void> Trainer::finish(bool stopped) {
+  const int64_t step = state_.step;
   log_info("memory ", memory_line("after training", env_.rank()));
-  if (saves_) LOCKSTEP_RETURN_IF_ERROR(saves_->finish(step));
+  if (saves_) LOCKSTEP_RETURN_IF_ERROR(saves_->finish(state_));
   // Reading back may take longer than a collective waits.
   SharedStore& store = *env_.membership.store;
   if (env_.rank() == 0) LOCKSTEP_RETURN_IF_ERROR(store.set("finished", "yes"));

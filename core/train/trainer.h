@@ -59,7 +59,7 @@ class Trainer {
   Result<std::optional<double>> validate_if_due(int64_t step, bool& stop);
   Result<void> validate_what_was_left_out(bool& stop);
   bool add_validation(double loss);
-  Result<void> finish(int64_t step, bool stopped);
+  Result<void> finish(bool stopped);
   Result<void> roll_back(const StepRecord& record);
   Result<void> stop_not_finite(const StepRecord& record, const std::string& advice);
 
