@@ -269,6 +269,10 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      "before; fail: end", choice()},
     {AT(launcher, last_call_seconds), kSame, "from MIN nodes on, for more to come",
      within(0, 1e9)},
+    {AT(launcher, silence_seconds), kSame,
+     "a node that is silent for so long is lost; more where links flap, and each silent node that "
+     "is lost costs as much longer",
+     within(0.5, 60)},
     {AT(launcher, status_endpoint), kSame,
      "where the agent that coordinates serves a status page and Prometheus metrics, to who has the "
      "token in its log: HOST:PORT or INTERFACE:PORT; empty: nowhere", any()},

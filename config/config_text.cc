@@ -57,6 +57,7 @@ bool is_common(const ConfigField& field) {
                                               "checkpoint.buddy",
                                               "checkpoint.memory_interval",
                                               "checkpoint.outage_minutes",
+                                              "launcher.silence_seconds",
                                               "checkpoint.strict_identity"};
   const std::string_view section = field.section;
   return section == "parallelism" || section == "validation" || section == "audit" ||

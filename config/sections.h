@@ -106,6 +106,7 @@ struct Config {
     int64_t spares = 0;                // nodes kept out while there are more than MIN
     OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
     double last_call_seconds = 30;  // from MIN nodes on, for more to come
+    double silence_seconds = 1.5;   // of a node: it is lost
     std::string status_endpoint;    // HOST:PORT | INTERFACE:PORT; empty: none
   } launcher;
   struct Debug {

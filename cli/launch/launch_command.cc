@@ -224,6 +224,7 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   nodes.max = counts.second;
   nodes.spares = from.spares;
   nodes.last_call_s = from.last_call_seconds;
+  nodes.silence_s = from.silence_seconds;
   nodes.endpoint = from.rdzv_endpoint;
   if (!nodes.endpoint.empty() && !nodes.endpoint.starts_with("file:"))
     if (const auto at = launcher::net::parse_endpoint(nodes.endpoint); !at)

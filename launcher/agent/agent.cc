@@ -137,8 +137,11 @@ Result<AgentEnd> Agent::run_among() {
   control::CoordinatorOptions options;
   const net::Secret random = net::Secret::generate();
   std::memcpy(&options.id, random.bytes().data(), sizeof options.id);
-  LOCKSTEP_TRY(wire_, control::Wire::open({.secret = secret, .dial_from = local.address},
-                                          *rendezvous_, options.id, local, store_socket()));
+  options.timing = control::tolerating(static_cast<int64_t>(nodes.silence_s * 1e9));
+  net::NetworkOptions network{.secret = secret, .dial_from = local.address};
+  network.limits.silence_ms = options.timing.suspect_ns / control::kMs;
+  LOCKSTEP_TRY(wire_, control::Wire::open(std::move(network), *rendezvous_, options.id, local,
+                                          store_socket()));
   LOCKSTEP_TRY(const bool leads, wire_->meet());
   if (leads) LOCKSTEP_RETURN_IF_ERROR(open_record());
   log_info("node ", nodes.name, " at ", wire_->listens_at().str(),

@@ -18,7 +18,7 @@ struct NodesOptions {
   int64_t min = 1, max = 1, spares = 0;
   OnNodeLoss on_loss = OnNodeLoss::kShrink;
   bool bars_wrong = false;  // audit.action = "evict"
-  double last_call_s = 30;
+  double last_call_s = 30, silence_s = 1.5;
   std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder
   std::string job;            // tells jobs at one endpoint apart
   uint64_t run = 0;           // a hash of what the configs of all nodes share

@@ -1,6 +1,7 @@
 // When somebody counts as lost.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace lockstep::launcher::control {
@@ -24,5 +25,18 @@ struct Timing {
   int64_t scan_ns = 20 * kMs;         // between two looks at all nodes
   int64_t linger_ns = 2000 * kMs;     // for all to learn that the job has ended
 };
+
+// For links that may be silent for up to `silence_ns`: what follows from silence takes as much
+// longer. With 1.5 s it is Timing as it stands.
+constexpr Timing tolerating(int64_t silence_ns) {
+  Timing t;
+  const int64_t beyond_fence_ns = t.give_up_ns - t.fence_ns;
+  t.evict_ns = silence_ns;
+  t.suspect_ns = silence_ns * 2 / 3;
+  t.fence_ns = 2 * silence_ns;
+  t.ack_ns = std::max(t.ack_ns, t.suspect_ns);
+  t.give_up_ns = t.fence_ns + beyond_fence_ns;
+  return t;
+}
 
 }  // namespace lockstep::launcher::control

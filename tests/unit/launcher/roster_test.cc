@@ -5,6 +5,23 @@
 namespace lockstep::launcher::control {
 namespace {
 
+// What the protocol needs of its times, whatever silence is tolerated.
+TEST(Timing, KeepsItsOrderForEverySilence) {
+  for (const int64_t silence_ms : {500, 1500, 5000, 60'000}) {
+    const Timing t = tolerating(silence_ms * kMs);
+    EXPECT_LT(t.report_ns, t.suspect_ns) << silence_ms;
+    EXPECT_LT(t.suspect_ns, t.evict_ns) << silence_ms;
+    EXPECT_LE(2 * t.evict_ns, t.fence_ns) << silence_ms << ": the second standby comes first";
+    EXPECT_LT(t.fence_ns, t.give_up_ns) << silence_ms;
+    EXPECT_GE(t.ack_ns, t.suspect_ns) << silence_ms;
+  }
+  const Timing plain, same = tolerating(1500 * kMs);
+  EXPECT_EQ(same.suspect_ns, plain.suspect_ns);
+  EXPECT_EQ(same.fence_ns, plain.fence_ns);
+  EXPECT_EQ(same.ack_ns, plain.ack_ns);
+  EXPECT_EQ(same.give_up_ns, plain.give_up_ns);
+}
+
 constexpr NodeId kOwn = 1;
 
 Report report_of(NodeId id, int64_t sequence = 1) {
