@@ -1,7 +1,7 @@
 """Validations that decide: training ends when the loss falls no more, and the best checkpoint
 stays; the same ones whatever was killed or stopped on the way.
 
-The learning rate is 0 from step 6 on, so each validation up to that of step 6 has a lower loss than
+The learning rate is 0 behind step 6, so each validation up to that of step 6 has a lower loss than
 the one before it, and all later ones have the same."""
 import json
 
@@ -11,11 +11,11 @@ from lockstep_run import (EXIT_CONFIG, EXIT_RESUME, NO_CHECKPOINTS, TINY, Test, 
 
 BEST, PATIENCE = 6, 3
 END = BEST + PATIENCE
-KEYS = TINY | {"training.steps": 40, "lr_scheduler.total_steps": BEST,
+KEYS = TINY | {"training.steps": 40, "lr_scheduler.total_steps": BEST + 1,
                "lr_scheduler.min_lr_factor": 0, "lr_scheduler.warmup_steps": 2,
                "validation.freq": 1, "validation.slots": 2, "validation.patience": PATIENCE,
                "checkpoint.keep_best": "true", "checkpoint.keep_latest_k": 2,
-               "checkpoint.interval": 4}
+               "checkpoint.interval": 4, "checkpoint.when_busy": "wait"}
 
 
 def listed(test, folder):

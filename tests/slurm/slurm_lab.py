@@ -12,8 +12,8 @@ import sys
 import time
 
 import lab
-from lockstep_run import (SOURCE_DIR, Test, check, check_same, committed, metrics, send, step_of,
-                          wait_until, whole_curve)
+from lockstep_run import (SOURCE_DIR, Test, check, check_same, committed, metrics, program, send,
+                          step_of, wait_until, whole_curve)
 from slurm_run import KEYS, POLICIES, STEPS, Job, submit
 
 NODES = 15
@@ -40,6 +40,11 @@ AFTER_A_WORD = f"""#!/bin/bash
 while [[ ! -e "$GO" ]]; do sleep 0.1; done
 source "{SOURCE_DIR}/sbatch_files/common.sh"
 launch $RUN_WORDS
+"""
+# A worker that computes wrongly from step 50 on, on the third node of its job.
+WRONG_ON_ONE_NODE = """#!/bin/bash
+if [[ "$SLURM_NODEID" == 2 ]]; then export LOCKSTEP_FLIP_BIT="50 -1 0 77 22 1"; fi
+exec "$WORKER" "$@"
 """
 ARRAY = """#!/bin/bash
 #SBATCH --nodes=1
@@ -319,6 +324,27 @@ class Cases:
         self.same_losses(first)
         self.same_losses(second)
 
+    def evicted(self):
+        """An audit finds the node that computes wrongly; the others go on without it, from the
+        newest checkpoint that is audited, with the losses of the undisturbed run."""
+        worker = self.test.folder / "wrong_on_one_node"
+        worker.write_text(WRONG_ON_ONE_NODE.replace("$WORKER", program("lockstep-flip-worker")))
+        worker.chmod(0o755)
+        job = self.job_of(3, "evicted", keys={"audit.interval": 20, "audit.action": "evict"},
+                          environment={"LOCKSTEP_WORKER": str(worker)})
+        job.expect("COMPLETED", "0:0")
+        lines = metrics(job.folder)
+        found = next(line for line in lines if not line.get("audit", {"same": True})["same"])
+        again = next(line for line in lines if line["t"] > found["t"])
+        barred, = job.events("node_barred")
+        print(f"       {job.name}: wrong from step 50 on, found at step {found['step']}, goes on "
+              f"from step {again['step'] - 1} after {again['t'] - found['t']:.2f} s: "
+              f"{barred['reason']}", flush=True)
+        check(found["step"] == 60 and again["step"] == 41 and lines[-1]["world_size"] == 2, found,
+              again, job.describe())
+        last = {line["step"]: (line["loss_hex"], line["grad_norm_hex"]) for line in lines}
+        check_same(self.reference, last, job.name)
+
     def without_scontrol(self):
         job = self.job("without scontrol", script=WITHOUT_SCONTROL)
         job.expect("COMPLETED", "0:0")
@@ -368,6 +394,7 @@ def all_cases(cases):
         yield f"usr1 of three: {policy}", lambda policy=policy: cases.usr1(policy, 3)
     yield f"node of three, cut off: {no_requeue}", lambda: cases.cut_off(no_requeue)
     yield "not started", cases.not_started
+    yield "evicted", cases.evicted
     yield "array", cases.array
     yield "too few workers: no-requeue", lambda: cases.guard(no_requeue)
     yield "without scontrol", cases.without_scontrol

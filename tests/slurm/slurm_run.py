@@ -39,7 +39,8 @@ def submitted_id(printed):
     return re.search(r"Submitted batch job (\d+)", printed).group(1)
 
 
-def submit(cluster, test, name, words=(), keys=None, script=None, folder=None, nproc=2):
+def submit(cluster, test, name, words=(), keys=None, script=None, folder=None, nproc=2,
+           environment=None):
     """A job by `lockstep submit`; with `script` by sbatch, and $LOCKSTEP and $RUN_WORDS are set."""
     home = test.folder / "jobs"
     home.mkdir(exist_ok=True)
@@ -53,8 +54,8 @@ def submit(cluster, test, name, words=(), keys=None, script=None, folder=None, n
     else:
         command = [program("lockstep"), "submit", f"--job-name={name}", *output, *words,
                    *words_of_run]
-    environment = job_environment(cluster, test) | {"RUN_WORDS": " ".join(words_of_run)}
-    printed = lab.must(*command, environment=environment, cwd=home)
+    own = {"RUN_WORDS": " ".join(words_of_run)} | (environment or {})
+    printed = lab.must(*command, environment=job_environment(cluster, test) | own, cwd=home)
     return Job(cluster, name, submitted_id(printed), folder, home)
 
 
