@@ -249,6 +249,8 @@ const ForeignFlag* foreign_flag(const std::string& name) {
 }
 
 Error unknown_flag(const std::string& flag, const std::string& name) {
+  if (const char* const instead = retired_key(name))
+    return config_error(text(flag, ": this key is gone; ", instead));
   if (const ForeignFlag* foreign = foreign_flag(name))
     return config_error(
         text(flag, ": lockstep has no such flag of ", foreign->whose, ": ", foreign->instead));
@@ -380,6 +382,8 @@ Result<void> apply_key(Draft& draft, const std::string& section, const toml::key
   const std::string name = with_underscores(key.str());
   if (const ConfigField* field = find_config_field(section, name))
     return set_from_node(draft, *field, origin, node);
+  if (const char* const instead = retired_key(section + "." + name))
+    return config_error(text(origin.where, section, ".", name, ": this key is gone; ", instead));
   return config_error(text(origin.where, "unknown key ", section, ".", key.str(),
                            did_you_mean(suggestion(section, name))));
 }

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -43,6 +44,8 @@ std::vector<std::string> identity_lines(const Config& config);
 std::vector<std::string> common_lines(const Config& config);
 // Every key with default and meaning.
 std::string config_help();
+// What takes the place of a key that older versions had, in words; null: it is none.
+const char* retired_key(std::string_view name);
 
 // A key, or a short name of one, as a flag; of a boolean, it takes no value.
 struct ConfigFlag {

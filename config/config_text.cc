@@ -158,5 +158,11 @@ std::vector<std::string> common_lines(const Config& config) {
   return lines;
 }
 
+const char* retired_key(std::string_view name) {
+  if (name == "checkpoint.max_failures")
+    return "checkpoint.outage_minutes says for how long saves may fail";
+  return nullptr;
+}
+
 }  // namespace base
 }  // namespace lockstep

@@ -65,8 +65,10 @@ class Fields {
   }
   void fail(const char* name, const std::string& why) {
     if (!error_)
-      error_ = Error{Code::kConfig, text(where_, ": ", name, " = ",
-                                         object_[name].dump().substr(0, 200), " ", why)};
+      error_ = Error{Code::kConfig, text(where_, ": ", name, " = ", shown(name), " ", why)};
+  }
+  std::string shown(const char* name) const {
+    return object_.contains(name) ? object_[name].dump().substr(0, 200) : "(absent)";
   }
   const std::string& where() const { return where_; }
   Result<void> finish(const std::set<std::string>& harmless) {

@@ -15,7 +15,10 @@ Result<void> Fence::take(FileSystem& file_system) const {
 
 Result<void> Fence::check(FileSystem& file_system) const {
   const auto found = read_file(file_system, folder / kFenceName);
-  if (!found.ok() && found.error().code == Code::kNotFound) return {};
+  if (!found.ok() && found.error().code == Code::kNotFound)
+    return Error{Code::kIo, text(folder.string(), ": ", kFenceName,
+                                 ", which this run has written, "
+                                 "is gone: another disk, or an empty one, is there now")};
   if (!found.ok()) return found.error();
   if (found.value() == line_of(*this) + "\n") return {};
   return Error{Code::kAborted, text(folder.string(), " belongs to generation ",

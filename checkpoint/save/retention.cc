@@ -71,7 +71,7 @@ size_t best_place(const std::vector<CatalogEntry>& entries) {
   return best;
 }
 
-bool is_permanent(const CatalogEntry& e) { return e.committed && !e.ephemeral; }
+bool is_permanent(const CatalogEntry& e) { return e.usable() && !e.ephemeral; }
 
 }  // namespace
 
@@ -83,7 +83,7 @@ std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const Retention
   const size_t best = policy.keep_best ? best_place(entries) : entries.size();
   auto older_permanent = std::count_if(entries.begin(), entries.end(), is_permanent);
   std::vector<Path> paths;
-  int64_t kept = 0, kept_permanent = 0;  // committed ones so far
+  int64_t kept = 0, kept_permanent = 0;  // usable ones so far
   for (size_t i = 0; i < entries.size(); ++i) {
     const CatalogEntry& e = entries[i];
     older_permanent -= is_permanent(e);
@@ -94,7 +94,7 @@ std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const Retention
       paths.push_back(e.directory);
       continue;
     }
-    kept += e.committed;
+    kept += e.usable();
     kept_permanent += is_permanent(e);
   }
   return paths;

@@ -24,7 +24,8 @@ struct RetentionPolicy {
 //
 // What a commit makes superfluous: all but
 // - the permanent ones committed last (generation, then step: after a fall back the new line
-//   counts, not the damaged steps ahead of it), and what is newer than the oldest of those;
+//   counts, not the damaged steps ahead of it; suspect ones do not count), and what is newer than
+//   the oldest of those;
 // - those that stay for ever: multiples of keep_every, and from the oldest on the next one that is
 //   keep_minutes younger by the manifests' times. A step that a later generation passed again does
 //   not count; a damaged manifest, whose time nobody knows, stays;

@@ -16,6 +16,7 @@ Result<std::filesystem::path> reshard(FileSystem& file_system, const ReshardOpti
   whole.threads = options.threads;
   whole.tensors = manifest.tensors;
   whole.trainer_state = manifest.trainer_state;
+  whole.validation_loss = manifest.validation_loss;
   return write_whole(
       file_system, whole,
       [&](const std::vector<LiveTarget>& targets) { return source.read(targets); }, progress);

@@ -81,6 +81,7 @@ class WholeWriter {
     m.chunking.elements = kChunkElements;
     m.tensors = whole_.tensors;
     m.trainer_state = whole_.trainer_state;
+    m.validation_loss = whole_.validation_loss;
     return m;
   }
 

@@ -25,6 +25,7 @@ struct WholeCheckpoint {
   int threads = 1;
   std::vector<ManifestTensor> tensors;  // sorted; a fingerprint of "" is whatever the bytes give
   std::string trainer_state = "{}";
+  std::optional<double> validation_loss = {};
 };
 
 // What rank `rank` of `world_size` writes: the tensors by name are one row of tiles of 4096

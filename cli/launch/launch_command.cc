@@ -120,7 +120,7 @@ std::string start_text(const Config& config) {
   const auto found = checkpoint::list_checkpoints(posix_file_system(), config.checkpoint_folder());
   const auto& all = found.ok() ? found.value() : std::vector<checkpoint::CatalogEntry>();
   const auto newest =
-      std::find_if(all.begin(), all.end(), [](const auto& e) { return e.committed; });
+      std::find_if(all.begin(), all.end(), [](const auto& e) { return e.usable(); });
   if (config.checkpoint.enable && newest != all.end())
     return text("step ", newest->step, ": ", newest->directory.string());
   if (!config.checkpoint.initial_load_path.empty())

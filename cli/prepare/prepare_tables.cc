@@ -33,11 +33,27 @@ bool has_tables(const fs::path& input) {
                      [](const data::Document& each) { return is_table(each.path); });
 }
 
+namespace {
+
+// The converter reads a folder's tables alone: other files beside them would be passed over.
+Result<void> check_all_tables(const fs::path& input) {
+  LOCKSTEP_TRY(const auto documents, data::list_documents(posix_file_system(), {input}));
+  for (const data::Document& each : documents)
+    if (!is_table(each.path))
+      return Error{Code::kConfig,
+                   text(input.string(), " has tables (.parquet, .arrow) and other files, such as ",
+                        each.path.string(), ": give them as inputs of their own")};
+  return {};
+}
+
+}  // namespace
+
 Result<std::vector<fs::path>> with_tables_as_lines(std::vector<fs::path> inputs,
                                                    const std::optional<data::RecordFormat>& records,
                                                    const fs::path& scratch) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!has_tables(inputs[i])) continue;
+    LOCKSTEP_RETURN_IF_ERROR(check_all_tables(inputs[i]));
     if (!records)
       return Error{Code::kConfig,
                    text(inputs[i].string(), ": which column of a table is the text? Give ",

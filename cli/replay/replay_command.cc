@@ -87,7 +87,7 @@ Result<std::optional<Path>> start_of(const Options& o, const Path& checkpoints) 
   if (!posix_file_system().exists(checkpoints)) return std::optional<Path>();
   LOCKSTEP_TRY(const auto entries, checkpoint::list_checkpoints(posix_file_system(), checkpoints));
   for (const auto& entry : entries)  // newest first
-    if (entry.committed && entry.step < o.from) return std::optional(entry.directory);
+    if (entry.usable() && entry.step < o.from) return std::optional(entry.directory);
   return std::optional<Path>();
 }
 

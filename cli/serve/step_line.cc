@@ -132,7 +132,7 @@ bool take_member(Cursor& cursor, std::string_view key, StepLine& line, bool& has
   } else if (key == "tokens") {
     line.tokens = std::isfinite(number) ? std::max(0.0, number) : 0;
   } else if (key == "t") {
-    line.unix_s = number;
+    line.unix_s = std::isfinite(number) ? number : 0;
   } else if (key == "generation") {
     line.generation = std::isfinite(number) ? std::llround(number) : 0;
   } else if (key == "world_size") {

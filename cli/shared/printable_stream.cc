@@ -30,7 +30,7 @@ bool PrintableStream::forward(std::string_view bytes) {
   std::string whole = std::move(held_);
   held_ = whole.substr(whole.size() - unfinished_control(whole));
   whole.resize(whole.size() - held_.size());
-  const std::string out = printable(whole);
+  const std::string out = printable(whole, "\n\t\r");  // progress is shown again and again
   const auto size = static_cast<std::streamsize>(out.size());
   return target_->sputn(out.data(), size) == size;
 }

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/shared/json_fields.h"
+#include "config/config.h"
 
 namespace lockstep::cli {
 
@@ -44,6 +45,7 @@ Result<std::vector<std::string>> run_flags(FileSystem& file_system,
   for (const auto& [section, keys] : config.items())
     for (const auto& [key, value] : keys.items()) {
       if (section == "job" && key == "dump_folder") continue;
+      if (retired_key(section + "." + key) != nullptr) continue;  // of an older version's run
       const auto word = [](const json& v) {
         return v.is_string() ? v.get<std::string>() : v.dump();
       };

@@ -55,7 +55,8 @@ CheckpointSaves::CheckpointSaves(Engine engine, const TrainerEnvironment& env,
       saved_step_(saved_step),
       saved_at_s_(env.clock.monotonic_s()) {}
 
-void CheckpointSaves::say(RankFlags& flags) const {
+void CheckpointSaves::say(RankFlags& flags) {
+  take_reports();
   flags.save_busy = busy();
   flags.trouble = trouble();
   flags.save_time = time_has_come();
@@ -71,19 +72,24 @@ bool CheckpointSaves::busy() const {
 bool CheckpointSaves::time_has_come() const {
   if (env_.rank() != 0) return false;
   const double now_s = env_.clock.monotonic_s(), minutes = config_.interval_minutes;
-  if (outage_ && now_s - outage_->failed_s >= kAgain_s) return true;
+  if (again_at_s_ && now_s >= *again_at_s_) return true;
   return minutes > 0 && now_s - saved_at_s_ >= 60 * minutes;
 }
 
 SaveTrouble CheckpointSaves::trouble() const {
   if (!outage_) return SaveTrouble::kNone;
-  const bool over = env_.clock.monotonic_s() - outage_->since_s >= 60 * config_.outage_minutes;
-  return over ? SaveTrouble::kTooLong : SaveTrouble::kFailed;
+  // From failure to failure: one that is tried again just now may work.
+  const double seconds = outage_->failed_s - outage_->since_s, most = 60 * config_.outage_minutes;
+  return seconds >= most && (outage_->failures > 1 || most == 0) ? SaveTrouble::kTooLong
+                                                                 : SaveTrouble::kFailed;
 }
 
 // `any` is the same on every rank, so all save, or skip, together.
 Result<void> CheckpointSaves::save_if_due(const TrainerState& state, bool must,
                                           const RankFlags& any) {
+  // Ranks need not agree on how a save ended: one that hears of it late takes it for failed.
+  if (any.trouble != SaveTrouble::kNone && !any.save_busy && !again_at_s_)
+    again_at_s_ = env_.clock.monotonic_s() + kAgain_s;
   // A save that time asks for waits for the one in flight; it is not skipped.
   const checkpoint::Due due =
       checkpoint::save_due({config_.interval, config_.ephemeral_interval}, state.step, must,
@@ -107,6 +113,7 @@ Result<void> CheckpointSaves::save_if_due(const TrainerState& state, bool must,
 
 Result<void> CheckpointSaves::begin_save(const TrainerState& state, bool ephemeral) {
   if (!ephemeral) saved_at_s_ = env_.clock.monotonic_s();
+  again_at_s_.reset();
   step_.pull_state();
   checkpoint::SaveRequest request{state.step, state.step - state.skipped_steps, ephemeral,
                                   state.to_json(), state.audited_step};
@@ -168,9 +175,11 @@ void CheckpointSaves::note(const checkpoint::SaveReport& report) {
 
 Error CheckpointSaves::outage() const {
   const Code code = checkpoint::fatal_code(last_report_.code);
-  return {code, text(counted(outage_ ? outage_->failures : 0, "save"),
-                     " in a row failed, for longer than checkpoint.outage_minutes = ",
-                     config_.outage_minutes, " allows; the last one here: ", last_report_.error,
+  const std::string here =
+      outage_ ? text("; the last one of ", outage_->failures, " here: ", last_report_.error)
+              : std::string(" on other ranks");
+  return {code, text("saves failed in a row, for longer than checkpoint.outage_minutes = ",
+                     config_.outage_minutes, " allows", here,
                      "; the newest committed checkpoint is intact: ",
                      code == Code::kNoSpace ? "make room and " : "", "run the same command")};
 }
@@ -178,8 +187,13 @@ Error CheckpointSaves::outage() const {
 Result<void> CheckpointSaves::finish(const TrainerState& state) {
   const int64_t step = state.step;
   env_.progress.set_phase(step, Phase::kSave);
-  while (true) {
+  SharedStore& store = *env_.membership.store;
+  for (int64_t attempt = 1;; ++attempt) {
     drain();
+    // What rank 0 does after a commit may take longer than a collective waits.
+    const std::string key = text("final_save/", step, "/", attempt);
+    if (env_.rank() == 0) LOCKSTEP_RETURN_IF_ERROR(store.set(key, "ended"));
+    LOCKSTEP_RETURN_IF_ERROR(store.get(key, kReadBackSeconds));
     RankFlags mine;
     if (saved_step_ != step) mine.trouble = std::max(trouble(), SaveTrouble::kFailed);
     LOCKSTEP_TRY(const RankFlags any, step_.share_flags(mine));

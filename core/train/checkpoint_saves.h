@@ -13,6 +13,9 @@
 
 namespace lockstep::core {
 
+// For rank 0 to end its part of the last save, or to read it back.
+inline constexpr double kReadBackSeconds = 1800;
+
 class CheckpointSaves {
  public:
   struct Engine {
@@ -25,8 +28,8 @@ class CheckpointSaves {
   CheckpointSaves(Engine engine, const TrainerEnvironment& env, const RunInputs& inputs,
                   int64_t saved_step, TrainingStep& step, RunRecord* record);
 
-  // Adds this rank's words.
-  void say(RankFlags& flags) const;
+  // Adds this rank's words, of saves that have ended by now.
+  void say(RankFlags& flags);
   // Before the state may change.
   void wait_staged() { engine_.engine->wait_staged(); }
   void add_stall(double seconds) { stall_of_save_ += seconds; }
@@ -64,7 +67,8 @@ class CheckpointSaves {
     double since_s = 0, failed_s = 0;  // the clock at the first failure in a row, and at the last
     int64_t failures = 0;
   };
-  std::optional<Outage> outage_;
+  std::optional<Outage> outage_;      // of this rank's saves
+  std::optional<double> again_at_s_;  // rank 0's clock: for a save that failed on some rank
   checkpoint::SaveReport last_report_;
 };
 

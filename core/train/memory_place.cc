@@ -15,11 +15,15 @@ constexpr const char* kDefaultFolder = "/dev/shm";
 // knows the name of the folder in memory could make it first.
 Result<uint64_t> run_id_of(FileSystem& file_system, const std::filesystem::path& checkpoints) {
   const auto path = checkpoints / "memory_id";
-  if (file_system.exists(path)) {
-    LOCKSTEP_TRY(const std::string digits, read_file(file_system, path));
-    return xxh3_64(digits);
-  }
   LOCKSTEP_TRY(const uint64_t number, random_number());
+  if (file_system.exists(path)) {
+    const auto digits = read_file(file_system, path);
+    if (digits.ok()) return xxh3_64(digits.value());
+    if (digits.error().code != Code::kDenied) return digits.error();
+    log_warning(digits.error().message,
+                ": the run is another user's, whose snapshots in memory are not seen");
+    return number;
+  }
   const std::string digits = hex64(number) + "\n";
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(checkpoints));
   LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, path, digits, Readers::kOwner));

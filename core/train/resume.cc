@@ -234,6 +234,7 @@ std::string TrainerState::to_json() const {
                     {"tokens", tokens},       {"skipped_steps", skipped_steps},
                     {"skip_list", skip_list}, {"identity", identity}};
   if (audited_step >= 0) json["audited_step"] = audited_step;
+  if (audit_found) json["audit_found"] = true;
   if (validations.step >= 0) {
     const Validations& v = validations;
     ordered_json& all = json["validations"] = {{"step", v.step}, {"without_gain", v.without_gain}};
@@ -259,6 +260,7 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   s.skipped_steps = j["skipped_steps"];
   s.skip_list = j.value("skip_list", std::vector<int64_t>());  // older versions know none
   s.audited_step = j.value("audited_step", s.audited_step);
+  s.audit_found = j.value("audit_found", false);
   if (const auto all = j.find("validations"); all != j.end()) {
     Validations& v = s.validations;
     v.step = all->value("step", v.step);

@@ -25,6 +25,7 @@ struct TrainerState {              // the JSON object of the manifest's trainer_
   int64_t skipped_steps = 0;       // steps without an update
   std::vector<int64_t> skip_list;  // training.nan_policy rollback: steps left out, ascending
   int64_t audited_step = -1;       // the last one whose audit found nothing; -1: none was audited
+  bool audit_found = false;        // one found something, and training went on: audited_step stays
   Validations validations;
   std::vector<std::string> identity;
   std::vector<data::DataStretch> stretches;  // of its data; the last one is under way

@@ -21,27 +21,34 @@ bool RunAudit::due(int64_t step) const {
   return interval > 0 && (!audited_ || step % interval == 0);
 }
 
-Result<void> RunAudit::take(int64_t step, const StepAudit& audit, int64_t& audited_step) {
+Result<void> RunAudit::take(int64_t step, const StepAudit& audit, TrainerState& state) {
   audited_ = true;
   const AuditVerdict& verdict = audit.verdict;
   if (verdict.same) {
-    audited_step = step;
+    if (!state.audit_found) state.audited_step = step;
     return {};
   }
   const std::string found = finding(step, audit);
   if (config_.audit.action == AuditAction::kWarn) {
     if (env_.rank() == 0) log_error(found, "; training goes on (audit.action)");
+    state.audit_found = true;
     return {};
   }
-  mark_suspects(step, verdict, audited_step);
+  const bool marked = mark_suspects(step, verdict, state.audited_step);
   Communicator& all = *env_.membership.communicator;
-  (void)gather_words(all, {0}).ok();  // who has left already had heard from all
-  const bool stops = config_.audit.action == AuditAction::kStop || verdict.wrong.empty();
+  const auto heard = gather_words(all, {marked ? 0u : 1u});  // who has left had heard from all
+  const bool unmarked = heard.ok() && std::count(heard.value().begin(), heard.value().end(), 1) > 0;
+  const bool stops =
+      config_.audit.action == AuditAction::kStop || verdict.wrong.empty() || unmarked;
   if (stops || names(verdict, env_.rank()))
     return Error{Code::kWrongBits,
                  text(found,
                       "; the update was not made. Keep it out of the next job (sbatch "
-                      "--exclude), and have the device tested")};
+                      "--exclude), and have the device tested",
+                      unmarked ? text(". What was saved after step ", state.audited_step,
+                                      " is suspect, and could not be marked so: remove it before "
+                                      "the run is started again")
+                               : "")};
   const auto ended = gather_words(all, {0});
   return Error{Code::kPeerLost, text(found, ended.ok() ? "" : "; it has ended")};
 }
@@ -66,14 +73,14 @@ std::string RunAudit::finding(int64_t step, const StepAudit& audit) const {
   return text("step ", step, ": an audit found that ", who, ": ", audit.difference);
 }
 
-void RunAudit::mark_suspects(int64_t step, const AuditVerdict& verdict,
+bool RunAudit::mark_suspects(int64_t step, const AuditVerdict& verdict,
                              int64_t audited_step) const {
   int witness = 0;
   while (names(verdict, witness)) ++witness;
-  if (env_.rank() != witness % env_.world_size() || !config_.checkpoint.enable) return;
+  if (env_.rank() != witness % env_.world_size() || !config_.checkpoint.enable) return true;
   if (audited_step < 0) {
     log_warning("no audit came before this one: no checkpoint is marked as suspect");
-    return;
+    return true;
   }
   checkpoint::Suspects found{audited_step, generation_, step, {}, {}};
   found.ranks = verdict.wrong.empty() ? verdict.undecided : verdict.wrong;
@@ -87,6 +94,7 @@ void RunAudit::mark_suspects(int64_t step, const AuditVerdict& verdict,
   else
     log_error("what was saved after step ", audited_step,
               " is suspect, and cannot be marked so: ", marked.error().message);
+  return marked.ok();
 }
 
 }  // namespace lockstep::core

@@ -2,7 +2,7 @@
 //
 // A difference is found before the update of its step. To stop or to evict:
 //   1. one rank that was not named marks what was saved since the last audit that found nothing
-//   2. all wait for that
+//   2. all wait for that; where it cannot be done, nobody may resume, and the run stops
 //   3. the named ranks end, or all of them where the run stops; nobody can be named: it stops
 //   4. the others wait for the end of those in a collective, and begin anew from a checkpoint that
 //      is not suspect
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/sharding/slot_audit.h"
+#include "core/train/resume.h"
 #include "core/train/run_inputs.h"
 
 namespace lockstep::core {
@@ -25,15 +26,16 @@ class RunAudit {
 
   // Every audit.interval steps, and in a generation's first step: its devices may be others.
   bool due(int64_t step) const;
-  // `audited_step`: up to which the run is audited, -1 where it is not; it becomes `step` where
-  // nothing was found. Collective. Errors: kWrongBits: this process must not go on; kPeerLost:
-  // others must not.
-  Result<void> take(int64_t step, const StepAudit& audit, int64_t& audited_step);
+  // Where nothing was found, now or before (audit.action warn goes on), the run is audited up to
+  // `step`. Collective. Errors: kWrongBits: this process must not go on; kPeerLost: others must
+  // not.
+  Result<void> take(int64_t step, const StepAudit& audit, TrainerState& state);
 
  private:
   std::string ranks_text(const std::vector<int>& ranks) const;
   std::string finding(int64_t step, const StepAudit& audit) const;
-  void mark_suspects(int64_t step, const AuditVerdict& verdict, int64_t audited_step) const;
+  // False: it was this rank's part, and could not be done.
+  bool mark_suspects(int64_t step, const AuditVerdict& verdict, int64_t audited_step) const;
 
   const TrainerEnvironment& env_;
   const Config& config_;

@@ -12,6 +12,8 @@
 namespace lockstep::core {
 namespace {
 
+constexpr const char* kValidationTag = "validation_metrics/loss";
+
 using nlohmann::ordered_json;
 
 // A number for JSON: null where it is not finite.
@@ -263,6 +265,12 @@ void RunRecord::print_console_line(const StepRecord& r) {
   add_tensorboard(r, tps);
 }
 
+void RunRecord::add_late_validation(int64_t step, double loss) {
+  if (!tensorboard_) return;
+  if (auto added = tensorboard_->add_scalars(step, {{kValidationTag, loss}}); !added.ok())
+    log_warning("TensorBoard event not written: ", added.error().message);
+}
+
 void RunRecord::add_tensorboard(const StepRecord& r, double tps) {
   if (!tensorboard_) return;
   const double peak = config_.metrics.peak_tflops;
@@ -277,7 +285,7 @@ void RunRecord::add_tensorboard(const StepRecord& r, double tps) {
                                static_cast<double>(memory_stats().max_allocated_bytes) / (1 << 30)},
                               {"lr", r.lr},
                               {"checkpoint/stall(s)", r.outcome.phases.stall}};
-  if (r.validation_loss) scalars.push_back({"validation_metrics/loss", *r.validation_loss});
+  if (r.validation_loss) scalars.push_back({kValidationTag, *r.validation_loss});
   if (auto added = tensorboard_->add_scalars(r.step, scalars); !added.ok())
     log_warning("TensorBoard event not written: ", added.error().message);
 }
@@ -300,6 +308,7 @@ void RunRecord::set_skip_list(std::vector<int64_t> steps, int64_t rollbacks) {
 }
 
 void RunRecord::publish_metrics(bool finished) {
+  steps_->flush();
   double tokens = 0, busy_s = 0, rank_s = 0;
   std::map<int64_t, double> useful;  // the last time a step was done is the one that counts
   ordered_json worlds = ordered_json::array();

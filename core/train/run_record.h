@@ -46,6 +46,8 @@ class RunRecord {
                                                    const Config& config,
                                                    const layout::ModelSpec& spec, Options options);
   void add_step(const StepRecord& record);
+  // Of a step that is logged already, without it: for TensorBoard; metrics.jsonl stays as it is.
+  void add_late_validation(int64_t step, double loss);
   // Seconds after the step in which a save was begun, or waited for.
   void add_begun_save(double seconds) { begun_save_s_ += seconds; }
   void add_save(const checkpoint::SaveReport& report, double stall_s);

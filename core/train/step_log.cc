@@ -12,6 +12,7 @@ namespace lockstep::core {
 namespace {
 
 constexpr const char* kDamagedName = "metrics.damaged.jsonl";
+constexpr size_t kMostPendingBytes = size_t{64} << 20;
 
 std::optional<LoggedStep> parse_line(const std::string& line) try {
   const auto j = parse_json(line);
@@ -43,7 +44,7 @@ Result<void> set_aside(FileSystem& file_system, const std::filesystem::path& pat
 
 Result<std::unique_ptr<StepLog>> StepLog::open(FileSystem& file_system,
                                                const std::filesystem::path& path) {
-  std::unique_ptr<StepLog> log(new StepLog);
+  std::unique_ptr<StepLog> log(new StepLog(file_system, path));
   if (!file_system.exists(path)) {
     LOCKSTEP_TRY(log->file_, file_system.create(path));
     return log;
@@ -77,12 +78,38 @@ Result<std::unique_ptr<StepLog>> StepLog::open(FileSystem& file_system,
 }
 
 void StepLog::append(LoggedStep logged, std::string_view line) {
-  const std::string bytes = text(line, "\n");
-  if (const auto written = file_->write_at(as_bytes(bytes), end_); written.ok())
-    end_ += std::ssize(bytes);
-  else
-    log_warning("metrics.jsonl lacks a line: ", written.error().message);
+  pending_ += text(line, "\n");
+  flush();
   add(std::move(logged));
+}
+
+void StepLog::flush() {
+  if (pending_.empty()) return;
+  const auto written = write_pending();
+  if (written.ok()) {
+    if (std::exchange(warned_, false)) log_info(path_.string(), " has all its lines again");
+    return;
+  }
+  if (!std::exchange(warned_, true))
+    log_warning(path_.string(), " lacks lines, which are written later: ", written.error().message);
+  if (pending_.size() < kMostPendingBytes) return;
+  log_warning(path_.string(), ": ", pending_.size(), " bytes of lines are given up");
+  pending_.clear();
+}
+
+// A descriptor may be of no use for ever once the server has failed (ESTALE).
+Result<void> StepLog::write_pending() {
+  if (!file_) {
+    LOCKSTEP_TRY(file_, file_system_.open(path_));
+  }
+  const auto written = file_->write_at(as_bytes(pending_), end_);
+  if (!written.ok()) {
+    file_.reset();
+    return written;
+  }
+  end_ += std::ssize(pending_);
+  pending_.clear();
+  return {};
 }
 
 const std::string* StepLog::first_loss_hex(int64_t step) const {

@@ -1,6 +1,7 @@
 // StepLog: metrics.jsonl, a line a step, appended to across restarts. No Torch.
 // A log never stops a run: lines that are not ours (a torn write, a flipped bit) are set aside in
-// metrics.damaged.jsonl beside it, with a warning, and the log goes on without them.
+// metrics.damaged.jsonl beside it, with a warning, and the log goes on without them. Lines that
+// cannot be written are kept, and written with a later one.
 // Thread: the training thread.
 #pragma once
 
@@ -32,15 +33,23 @@ class StepLog {
                                                const std::filesystem::path& path);
   // `line` is the JSON object of `logged`, without its newline. A full disk is a warning.
   void append(LoggedStep logged, std::string_view line);
+  // Tries once more to write what could not be written.
+  void flush();
   const std::vector<LoggedStep>& steps() const { return steps_; }  // in the order of the file
   // The loss logged when `step` was done first; null: it is new.
   const std::string* first_loss_hex(int64_t step) const;
 
  private:
-  StepLog() = default;
+  StepLog(FileSystem& file_system, std::filesystem::path path)
+      : file_system_(file_system), path_(std::move(path)) {}
   void add(LoggedStep logged);
+  Result<void> write_pending();
 
-  std::unique_ptr<File> file_;
+  FileSystem& file_system_;
+  const std::filesystem::path path_;
+  std::unique_ptr<File> file_;  // null: it has failed, and is opened again
+  std::string pending_;         // lines that are not written
+  bool warned_ = false;         // of them
   int64_t end_ = 0;
   std::vector<LoggedStep> steps_;
   std::map<int64_t, std::string> first_loss_hex_;

@@ -12,8 +12,6 @@
 namespace lockstep::core {
 namespace {
 
-constexpr double kReadBackSeconds = 1800;  // for rank 0 to read the final checkpoint back
-
 void log_model(const TrainerEnvironment& env, const RunInputs& in) {
   const layout::ModelSpec& spec = in.spec;
   if (env.rank() != 0) return;
@@ -193,7 +191,7 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
   return after_step(record, trace, stop);
 }
 
-RankFlags Trainer::my_flags() const {
+RankFlags Trainer::my_flags() {
   RankFlags flags{.stop = env_.stop_requested.load()};
   if (saves_) saves_->say(flags);
   if (snapshots_) snapshots_->say(flags);
@@ -220,7 +218,7 @@ Result<void> Trainer::compute(StepRecord& record) {
                                    record.step, record.lr, [&] { return my_flags(); }, next_slot,
                                    before_update, slot_again));
   if (record.outcome.audit)
-    LOCKSTEP_RETURN_IF_ERROR(audit_.take(record.step, *record.outcome.audit, state_.audited_step));
+    LOCKSTEP_RETURN_IF_ERROR(audit_.take(record.step, *record.outcome.audit, state_));
   if (!record.outcome.finite)
     record.skipped = "not finite";
   else if (!record.outcome.updated)
@@ -314,7 +312,9 @@ Result<void> Trainer::validate_what_was_left_out(bool& stop) {
   if (!loss) return {};
   if (env_.rank() == 0)
     log_notice("the validation after step ", step, ", which a stop left out: loss ", *loss);
+  if (record_) record_->add_late_validation(step, *loss);
   if (!add_validation(*loss) || !saves_ || !config_.checkpoint.keep_best) return {};
+  env_.progress.set_phase(step, Phase::kSave);
   LOCKSTEP_RETURN_IF_ERROR(saves_->begin_save(state_, /*ephemeral=*/false));
   saves_->drain();
   return {};

@@ -52,7 +52,7 @@ class Trainer {
   Result<void> one_step(bool& stop);
   Result<void> timed_step(TraceRecorder* trace, bool& stop);
   Result<void> compute(StepRecord& record);
-  RankFlags my_flags() const;
+  RankFlags my_flags();
   Result<void> pass_over(StepRecord& record);
   Result<void> after_step(StepRecord& record, TraceRecorder* trace, bool& stop);
   bool is_last(int64_t step) const;

@@ -108,6 +108,8 @@ bool Coordinator::refuses(const Report& report) {
 Node& Coordinator::admit(const Report& report) {
   Node& node = roster_.admit(report);
   node.voter = quorum_.has_member(report.id);
+  // Barred before its connection broke, or by another coordinator.
+  node.barred = options_.bars_wrong_nodes && report.computes_wrongly;
   if (options_.max_nodes > 1) record("node_joined", report.name);
   actions_->emplace_back(Changed{});
   return node;
@@ -133,10 +135,8 @@ void Coordinator::note_running(Node& node, const Report& report) {
 
 void Coordinator::bar_if_wrong(Node& node, const Report& report) {
   if (!options_.bars_wrong_nodes || options_.max_nodes == 1 || node.barred) return;
-  const auto wrong =
-      std::find_if(report.exits.begin(), report.exits.end(), [](const WorkerExit& exit) {
-        return exit.chose_its_code() && exit.exit_code == kExitWrongBits;
-      });
+  const auto wrong = std::find_if(report.exits.begin(), report.exits.end(),
+                                  [](const WorkerExit& exit) { return exit.found_wrong(); });
   if (wrong == report.exits.end()) return;
   node.barred = true;
   const std::string why = text("an audit found that rank ", wrong->rank, " computes wrongly");

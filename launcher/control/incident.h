@@ -36,6 +36,7 @@ struct WorkerExit {
   bool chose_its_code() const { return signal == 0 && hung_s == 0 && node_lost.empty(); }
   bool done() const { return chose_its_code() && exit_code == kExitDone; }
   bool wants_resume() const { return chose_its_code() && exit_code == kExitResume; }
+  bool found_wrong() const { return chose_its_code() && exit_code == kExitWrongBits; }
   bool failed() const { return !done() && !wants_resume(); }
 };
 

@@ -7,7 +7,9 @@
 namespace lockstep::launcher::control {
 
 void LocalWorkers::start(int64_t generation, int64_t count) {
+  const bool computes_wrongly = computes_wrongly_;
   *this = {};
+  computes_wrongly_ = computes_wrongly;
   generation_ = generation;
   alive_ = count;
   spawning_ = true;
@@ -29,6 +31,8 @@ void LocalWorkers::on(const WorkersExited& event) {
   LOCKSTEP_CHECK(alive_ >= 0, "more workers have ended than were started");
   if (exits_.size() == exits_confirmed_) exits_alive_ns_ = event.alive_ns;
   exits_.insert(exits_.end(), event.exits.begin(), event.exits.end());
+  for (const WorkerExit& exit : event.exits)
+    computes_wrongly_ = computes_wrongly_ || exit.found_wrong();
 }
 
 void LocalWorkers::confirm_exits(int32_t count) {
@@ -43,6 +47,7 @@ void LocalWorkers::fill(Report& report, int64_t now_ns) const {
   report.spawn_error = spawn_error_;
   report.exits_from = static_cast<int32_t>(exits_confirmed_);
   report.exits.assign(exits_.begin() + static_cast<std::ptrdiff_t>(exits_confirmed_), exits_.end());
+  report.computes_wrongly = computes_wrongly_;
   report.samples = samples_;
   report.alive_ns = now_ns - exits_alive_ns_;
 }

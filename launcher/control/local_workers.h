@@ -39,7 +39,8 @@ class LocalWorkers {
   std::string spawn_error_;
   std::vector<WorkerExit> exits_;
   size_t exits_confirmed_ = 0;
-  int64_t exits_alive_ns_ = 0;  // when the first unconfirmed one was last seen alive
+  int64_t exits_alive_ns_ = 0;     // when the first unconfirmed one was last seen alive
+  bool computes_wrongly_ = false;  // Report::computes_wrongly
   std::vector<Sample> samples_;
 };
 

@@ -116,7 +116,8 @@ Result<std::vector<int64_t>> Rendezvous::numbers() const {
 }
 
 // Files of a job come into being with all their words. What is none of them (empty, of other words,
-// a folder) is a stranger's: its number is taken, and the newest of ours below it counts.
+// a folder, a pipe, nobody's to read) is a stranger's: its number is taken, and the newest of ours
+// below it counts.
 Result<Rendezvous::Found> Rendezvous::newest() const {
   Found found;
   LOCKSTEP_TRY(const auto there, numbers());
@@ -124,8 +125,11 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
   for (size_t i = there.size(); i-- > 0;) {
     const auto path = file(there[i]);
     std::error_code error;
-    if (std::filesystem::is_directory(path, error)) continue;
+    const auto type = std::filesystem::status(path, error).type();
+    if (type != std::filesystem::file_type::regular && std::filesystem::exists(path, error))
+      continue;
     const auto contents = read_file(*file_system_, path);
+    if (!contents && contents.error().code == Code::kDenied) continue;
     if (!contents && contents.error().code != Code::kNotFound) return contents.error();
     if (contents && !parse_words(contents.value(), found)) continue;
     found.said = there[i];

@@ -79,6 +79,8 @@ def named_once(test, kind, world_size, place):
     found = audits(folder)
     check(found[4]["same"] and found[12]["same"] and not found[8]["same"], found)
     check(found[8]["wrong"] == [1] and found[8]["undecided"] == [], found[8])
+    newest = json.loads(test.command("checkpoint", "inspect", folder, "--json"))["trainer_state"]
+    check((newest["audited_step"], newest["audit_found"]) == (4, True), newest)
     check("an audit found that rank 1 on " in logs and "; training goes on (audit.action)" in logs,
           logs)
 
@@ -162,6 +164,11 @@ def stopped(test, reference):
         _, logs = flipped(test, "two", 2, f"6 1 {ACTIVATION} 77 {BIT}{FOR_GOOD}",
                           {"audit.action": "evict"}, EXIT_WRONG_BITS)
         check("contradict each other" in logs, logs)
+    with test.case("suspects that cannot be marked stop the run, for a resume would take them"):
+        (test.folder / "unmarked/checkpoints/suspect.json.tmp").mkdir(parents=True)
+        _, logs = flipped(test, "unmarked", 3, f"6 1 {ACTIVATION} 77 {BIT}{FOR_GOOD}",
+                          {"audit.action": "evict"}, EXIT_WRONG_BITS)
+        check("is suspect, and could not be marked so: remove it before" in logs, logs)
     with test.case("a suspect.json that is damaged stops a resume and is named"):
         (folder / "checkpoints/suspect.json").write_text("{]")
         ranks = test.ranks(folder, 1, AUDITED | few | {"training.steps": STEPS + 1})

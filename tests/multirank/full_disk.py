@@ -58,7 +58,7 @@ def ends_when_no_outage_is_allowed(test, size_bytes, reference):
     there = committed(disk.folder)
     check([step_of(name) for name in there] == [2], there)
     for words in ("the save of step 4 failed", f"disk full: {disk.root}", "No space left",
-                  "in a row failed, for longer than checkpoint.outage_minutes = 0 allows"):
+                  "saves failed in a row, for longer than checkpoint.outage_minutes = 0 allows"):
         check(words in log, f"not said: {words}\n{tail(log, 60)}")
     # One that was begun when the run ended may stay until the next start; none that failed does.
     left = {step_of(name) for name in disk.attempts()} - {2}

@@ -14,8 +14,10 @@ TEST(Printable, WhatATerminalObeysIsShownInstead) {
 }
 
 TEST(Printable, TextStaysAsItIs) {
-  const std::string text = "line\n\tMünchen 10 \xc2\xb5s \xf0\x9f\x98\x80, 100 %\r";
+  const std::string text = "line\n\tMünchen 10 \xc2\xb5s \xf0\x9f\x98\x80, 100 %";
   EXPECT_EQ(printable(text), text);
+  EXPECT_EQ(printable("over\rwritten"), "over\\x0dwritten");
+  EXPECT_EQ(printable("over\rwritten", "\r"), "over\rwritten");
   EXPECT_EQ(printable("\xff\xc2"), "\xff\xc2") << "no UTF-8: no terminal takes it for a command";
 }
 

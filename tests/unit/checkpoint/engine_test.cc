@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "checkpoint/save/fence.h"
 #include "checkpoint/save/retention.h"
 #include "checkpoint/tools/verify.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
@@ -154,6 +155,22 @@ TEST(Engine, ACommitPrunesAndAStartRemovesOrphansOfEarlierGenerations) {
       names_in(dir / "c"),
       ElementsAre("GENERATION", "LATEST", "notes", "step_00000003.g1-7f2a91",
                   "step_00000004.g1-7f2a91", "step_00000006.g2-bbbbbb", "step_00000007.g3-cccccc"));
+}
+
+// The storage went away, and the empty mount point, or another disk, stands in its place.
+TEST(Engine, AFolderWithoutItsFenceTakesNoCommit) {
+  const TempDir dir;
+  World world(disk(), options_in(dir / "c"), odd_model(), 2);
+  ASSERT_TRUE(world.save(10)[0].committed);
+  const auto fence = dir / "c" / kFenceName;
+  const std::string line = read_file(disk(), fence).value();
+  std::filesystem::remove(fence);
+  const SaveReport refused = world.save(20)[0];
+  EXPECT_FALSE(refused.committed);
+  EXPECT_EQ(refused.code, Code::kIo);
+  EXPECT_THAT(refused.error, HasSubstr("which this run has written, is gone"));
+  ASSERT_TRUE(publish_file(disk(), fence, line).ok());
+  EXPECT_TRUE(world.save(30)[0].committed);
 }
 
 TEST(Engine, TheBestOneStays) {

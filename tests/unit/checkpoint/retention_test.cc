@@ -140,6 +140,16 @@ TEST(Retention, TheBestOneIsFound) {
   EXPECT_EQ(best({}), "");
 }
 
+// Nobody resumes from a suspect one: it must not take the place of one that can be used.
+TEST(Retention, SuspectOnesTakeNoPlace) {
+  check({
+      {"newest", {2}, 1, {"50.1 S", "40.1 S", "30.1", "20.1", "10.1"}, {"10.1"}},
+      {"by hand", {1}, 1, {"50.1 S", "40.1 S", "30.1"}, {}},
+      {"of the line before", {2}, 2, {"45.2", "60.1 S", "50.1 S", "40.1", "30.1"}, {"30.1"}},
+      {"ephemeral", {2}, 1, {"50.1 S", "45.1 E", "40.1", "30.1"}, {}},
+  });
+}
+
 TEST(Retention, OneForEachSoManyMinutesStays) {
   const RetentionPolicy hourly{2, 0, 60};
   check({

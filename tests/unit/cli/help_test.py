@@ -23,11 +23,11 @@ assert "did you mean" not in ask("xyz").stderr
 assert "`make demo`" in ask("demo").stderr
 
 # Names are shown, never obeyed by the terminal.
-evil = "a\x1b[31mred\u009b2J"
+evil = "a\x1b[31mzqx\u009b2J"
 for words in (["status", evil], ["checkpoint", "list", evil], ["compare", evil, evil], [evil],
               ["train", evil], ["export", evil, "out"], ["prepare", evil, "--out", "out"],
-              ["plan", f"--data.path={evil}"], ["doctor", evil], ["eval", evil, evil]):
+              ["plan", f"--data.path={evil}"], ["doctor", evil], ["eval", evil, "--data", evil]):
     done = ask(*words)
     said = done.stdout + done.stderr
-    assert done.returncode and "red" in said, (words, done)
+    assert done.returncode and "zqx" in said, (words, done)
     assert "\x1b" not in said and "\u009b" not in said, (words, said)

@@ -10,6 +10,7 @@
 #include "base/environment.h"
 #include "base/text.h"
 #include "checkpoint/record/suspects.h"
+#include "cli/shared/run_args.h"
 #include "cli/status/status_metrics.h"
 #include "cli/status/status_report.h"
 #include "tests/support/temp_dir.h"
@@ -43,6 +44,21 @@ std::vector<std::string> suspects_of(RunStatus status) {
   std::vector<std::string> all;
   for (const RankStatus& rank : status.ranks) all.push_back(rank.suspect);
   return all;
+}
+
+// A run of an older version can still be shown, exported and sampled from.
+TEST(RunArgs, KeysThatAreGoneAreLeftOut) {
+  const test_support::TempDir run;
+  ASSERT_TRUE(publish_file(posix_file_system(), run / "run_args.json",
+                           R"({"config": {"training": {"steps": 7}, "job": {"dump_folder": "x"},
+                               "checkpoint": {"max_failures": 3, "interval": 5}}})")
+                  .ok());
+  const auto flags = run_flags(posix_file_system(), run.path());
+  ASSERT_TRUE(flags.ok()) << flags.error().message;
+  const auto parsed = parse_config("", flags.value());
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed.value().config.training.steps, 7);
+  EXPECT_EQ(parsed.value().config.checkpoint.interval, 5);
 }
 
 TEST(Suspects, AHealthyRunHasNone) {

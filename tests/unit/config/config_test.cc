@@ -125,6 +125,15 @@ TEST(ConfigToml, AllThatIsWrongIsSaidAtOnceInTheOrderOfTheFile) {
                                   "--learnin_rate: unknown", "--no-such: unknown"));
 }
 
+TEST(ConfigToml, AKeyThatIsGoneNamesWhatTakesItsPlace) {
+  EXPECT_THAT(toml_error("[checkpoint]\nmax_failures = 3\n"),
+              HasSubstr("run.toml:2: checkpoint.max_failures: this key is gone; "
+                        "checkpoint.outage_minutes says"));
+  EXPECT_THAT(parse_config("", {"--checkpoint.max-failures=3"}).error().message,
+              HasSubstr("--checkpoint.max-failures: this key is gone; checkpoint.outage_minutes"));
+  for (const ConfigField& field : config_fields()) EXPECT_EQ(retired_key(field.name()), nullptr);
+}
+
 TEST(ConfigToml, StepsAndEpochsAreNotGivenTogether) {
   EXPECT_THAT(toml_error("[training]\nsteps = 100\nepochs = 2\n"),
               HasSubstr("run.toml:3: training.epochs = 2 says how many steps there are, and "

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "tests/support/faulty_file_system.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::core {
@@ -87,6 +88,27 @@ TEST_F(StepLogTest, WithNoRoomForThemTheyStay) {
   auto log = StepLog::open(files_, path_).value();
   log->append({2, "b"}, line_of(2, "b"));
   EXPECT_EQ(contents("metrics.jsonl"), all + line_of(2, "b") + "\n");
+}
+
+// The folder's storage is away for a while; the descriptor may be of no use afterwards.
+TEST_F(StepLogTest, WhatCannotBeWrittenIsWrittenLater) {
+  using test_support::Fault;
+  using test_support::FaultyFileSystem;
+  using test_support::Op;
+  FaultyFileSystem storage(files_);
+  auto log = StepLog::open(storage, path_).value();
+  log->append({1, "a"}, line_of(1, "a"));
+  storage.set_plan({.op = Op::kAny, .at_call = 1, .fault = Fault::kIoError, .and_after = true});
+  for (const int64_t step : {2, 3}) log->append({step, "b"}, line_of(step, "b"));
+  EXPECT_EQ(contents("metrics.jsonl"), line_of(1, "a") + "\n");
+  EXPECT_EQ(log->steps().size(), 3u);
+  storage.set_plan({});
+  log->append({4, "d"}, line_of(4, "d"));
+  EXPECT_THAT(steps(), ElementsAre(1, 2, 3, 4));
+  storage.set_plan({.op = Op::kWrite, .at_call = 1, .fault = Fault::kShortWrite});
+  log->append({5, "e"}, line_of(5, "e"));
+  log->flush();
+  EXPECT_THAT(steps(), ElementsAre(1, 2, 3, 4, 5));
 }
 
 }  // namespace

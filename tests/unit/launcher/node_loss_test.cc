@@ -89,6 +89,23 @@ TEST(BarredNode, RunsNoMoreWorkersAndIsThereAlsoWhereItCoordinates) {
   }
 }
 
+// Neither a connection that breaks nor another coordinator makes it any better.
+TEST(BarredNode, StaysBarredForALaterConnectionAndForALaterCoordinator) {
+  Job job(OnNodeLoss::kShrink, 1, 5);
+  job.worker_computes_wrongly(3);
+  job.pass(3);
+  ASSERT_EQ(job.running(), 4);
+  job.break_connection(3);
+  job.pass(3);
+  EXPECT_EQ(job.running(), 4);
+  EXPECT_EQ(job.parked(), 3u);
+  job.lose(1);
+  job.pass(5);
+  EXPECT_NE(job.leader(), 1u);
+  EXPECT_EQ(job.running(), 3);
+  EXPECT_EQ(job.parked(), 3u);
+}
+
 TEST(BarredNode, ASpareTakesItsPlace) {
   Job job(OnNodeLoss::kSpare, 1, 3, /*spares=*/1);
   const NodeId spare = job.parked(), wrong = spare == 2 ? 3 : 2;

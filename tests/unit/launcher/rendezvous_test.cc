@@ -2,6 +2,7 @@
 #include "launcher/control/rendezvous.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <thread>
@@ -140,11 +141,12 @@ TEST_F(Meeting, AStrangersWordsArePassedOver) {
   ASSERT_TRUE(publish_file(fs, at_number(7), "10.0.0.1:80").ok());
   ASSERT_TRUE(fs.make_directories(at_number(8)).ok());
   ASSERT_TRUE(publish_file(fs, at_number(9), "neither address nor beat at all").ok());
+  ASSERT_EQ(::mkfifo(at_number(10).c_str(), 0600), 0);
   EXPECT_TRUE(first.named());
   EXPECT_TRUE(first.beat().value());
   EXPECT_EQ(joiner.newest().value().at, at(kFirst));
   ASSERT_TRUE(first.follow(kBegins, at(kFirst)).value());
-  EXPECT_EQ(joiner.newest().value().number, 10);
+  EXPECT_EQ(joiner.newest().value().number, 11);
   EXPECT_EQ(joiner.newest().value().last, kBegins);
   EXPECT_TRUE(standby.follow(kTakesOver, at(kStandby)).value());
   EXPECT_FALSE(first.beat().value());
