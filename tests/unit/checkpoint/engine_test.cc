@@ -176,7 +176,7 @@ TEST(Engine, AFolderWithoutItsFenceTakesNoCommit) {
 TEST(Engine, TheBestOneStays) {
   const TempDir dir;
   EngineOptions options = options_in(dir / "c");
-  options.retention.keep_best = true;
+  options.retention = {.keep_latest_k = 2, .keep_best = true};
   World world(disk(), options, odd_model(), 2);
   for (const auto& [step, loss] : std::vector<std::pair<int64_t, double>>{
            {10, 3}, {20, 1.5}, {30, 2}, {40, 2.5}, {50, 1.75}}) {

@@ -26,7 +26,7 @@ assert "`make demo`" in ask("demo").stderr
 evil = "a\x1b[31mzqx\u009b2J"
 for words in (["status", evil], ["checkpoint", "list", evil], ["compare", evil, evil], [evil],
               ["train", evil], ["export", evil, "out"], ["prepare", evil, "--out", "out"],
-              ["plan", f"--data.path={evil}"], ["doctor", evil], ["eval", evil, "--data", evil]):
+              ["plan", evil], ["doctor", evil], ["eval", "--hf", evil, "--data", evil]):
     done = ask(*words)
     said = done.stdout + done.stderr
     assert done.returncode and "zqx" in said, (words, done)
