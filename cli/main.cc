@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_system.h"
 #include "base/result.h"
 #include "base/text.h"
 #include "cli/checkpoint/checkpoint_command.h"
@@ -20,11 +22,13 @@
 #include "cli/export/export_command.h"
 #include "cli/generate/generate_command.h"
 #include "cli/launch/launch_command.h"
+#include "cli/manual/man_pages.h"
 #include "cli/plan/plan_command.h"
 #include "cli/prepare/prepare_command.h"
 #include "cli/replay/replay_command.h"
 #include "cli/serve/serve_command.h"
 #include "cli/shared/command_words.h"
+#include "cli/shared/exit_status.h"
 #include "cli/shared/printable_stream.h"
 #include "cli/shared/version.h"
 #include "cli/status/status_command.h"
@@ -89,6 +93,9 @@ constexpr Command kCommands[] = {
 std::vector<CommandShape> shapes_of_all() {
   std::vector<CommandShape> shapes;
   CommandShape help{.name = "help", .what = "what a command does, and its flags"};
+  help.flags.push_back({.name = "--man",
+                        .help = "write manual pages into this folder",
+                        .value = lockstep::cli::ValueKind::kFile});
   for (const Command& c : kCommands) {
     shapes.push_back(lockstep::cli::shape_of(c.name, c.what, c.run));
     help.parts.push_back({.name = c.name, .what = c.what});
@@ -114,7 +121,8 @@ void print_help() {
   std::cout
       << "lockstep: fault-tolerant training of large language models.\n"
          "The loss curve is the same bit for bit for any world size and any number of kills.\n\n"
-         "lockstep help COMMAND, or COMMAND --help, says more about each:\n";
+         "lockstep help COMMAND, or COMMAND --help, says more about each; lockstep help --man DIR\n"
+         "writes manual pages:\n";
   for (const Command& c : kCommands)
     std::cout << "  " << c.name << std::string(12 - std::strlen(c.name), ' ') << c.what << "\n";
   std::cout << "\nExamples:\n"
@@ -143,6 +151,23 @@ int unknown_command(const std::string& word) {
   return lockstep::exit_status(lockstep::Code::kConfig);
 }
 
+// help --man DIR.
+int write_man_pages(int count, char** words) {
+  if (count != 1) {
+    std::cerr
+        << "lockstep help --man wants one folder, for lockstep.1 and a page of each command\n";
+    return lockstep::exit_status(lockstep::Code::kConfig);
+  }
+  lockstep::FileSystem& file_system = lockstep::posix_file_system();
+  const std::filesystem::path folder = words[0];
+  auto done = file_system.make_directories(folder);
+  for (const auto& page : lockstep::cli::man_pages(shapes_of_all(), lockstep::cli::kVersion))
+    if (done.ok()) done = lockstep::publish_file(file_system, folder / page.file, page.roff);
+  if (done.ok()) return 0;
+  std::cerr << "lockstep help --man: " << done.error().message << "\n";
+  return lockstep::cli::status_of_input(done.error().code);
+}
+
 // help COMMAND [SUBCOMMAND]: as COMMAND [SUBCOMMAND] --help.
 int help_about(int count, char** words) {
   const Command* const command = find_command(words[0]);
@@ -160,6 +185,8 @@ int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
   std::signal(SIGXFSZ, SIG_IGN);  // beyond a limit on file sizes a write fails, and says so
   const std::string_view word = argc > 1 ? argv[1] : "--help";
+  if (word == "help" && argc > 2 && std::string_view(argv[2]) == "--man")
+    return write_man_pages(argc - 3, argv + 3);
   if (word == "help" && argc > 2) return help_about(argc - 2, argv + 2);
   if (word == "--help" || word == "-h" || word == "help") {
     print_help();

@@ -221,8 +221,8 @@ Result<void> evaluate(Config config) {
   return {};
 }
 
-// stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s, "vocab": v}; stdout:
-// one id a line.
+// stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s, "vocab": v, "ends":
+// [...], "of_folder": b, "checkpoint": path or ""}; stdout: one id a line, at once.
 Result<void> generate(Config config) {
   LOCKSTEP_TRY(const nlohmann::json json, request("ids"));
   core::GenerateOptions options;
@@ -232,9 +232,14 @@ Result<void> generate(Config config) {
   options.top_k = json.value("top_k", options.top_k);
   options.seed = json.value("seed", options.seed);
   options.vocab = json.value("vocab", options.vocab);
+  options.ends = json.value("ends", options.ends);
+  options.of_folder = json.value("of_folder", options.of_folder);
+  options.checkpoint = json.value("checkpoint", options.checkpoint);
   config.parallelism.strategy = ShardingStrategy::kSingle;
-  const auto done = core::generate(posix_file_system(), config, options,
-                                   [](int64_t id) { std::cout << id << "\n"; });
+  const auto done = core::generate(posix_file_system(), config, options, [](int64_t id) {
+    std::cout << id << std::endl;
+    return !stop_requested;
+  });
   // A run without a checkpoint was named wrongly.
   if (!done.ok() && done.error().code == Code::kNotFound)
     return Error{Code::kConfig, done.error().message};

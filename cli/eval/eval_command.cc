@@ -95,14 +95,13 @@ Result<int> evaluate_shards(const Options& o, const std::filesystem::path& folde
 // By way of a folder of shards, which goes.
 Result<int> evaluate_text(const Options& o) {
   LOCKSTEP_TRY(const launcher::ScratchFolder scratch, launcher::ScratchFolder::create());
-  LOCKSTEP_TRY(
-      data::OpenedTokenizer opened,
-      data::open_tokenizer(posix_file_system(), o.tokenizer.empty() ? o.folder : o.tokenizer));
+  const std::string& tokenizer = o.tokenizer.empty() ? o.folder : o.tokenizer;
+  LOCKSTEP_TRY(data::OpenedTokenizer opened, data::open_tokenizer(posix_file_system(), tokenizer));
   data::PrepareOptions options;
   options.out = scratch.path() / "tokens";
   options.val_millionths = 0;
   options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  LOCKSTEP_TRY(options.records, record_format(o.records));
+  LOCKSTEP_TRY(options.records, record_format(o.records, tokenizer));
   LOCKSTEP_TRY(options.inputs, with_tables_as_lines({o.inputs.begin(), o.inputs.end()},
                                                     options.records, scratch.path()));
   if (options.records) options.pack_seq_len = o.seq_len > 0 ? o.seq_len : kSeqLen;

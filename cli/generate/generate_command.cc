@@ -1,91 +1,210 @@
 #include "cli/generate/generate_command.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/file_system.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "cli/generate/sampled_model.h"
+#include "cli/generate/text_stream.h"
 #include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
 #include "cli/shared/programs.h"
-#include "cli/shared/run_args.h"
-#include "data/tokenizer/open_tokenizer.h"
+#include "data/prepare/chat_template.h"
+#include "data/prepare/record.h"
 #include "launcher/host/pipe.h"
 
 namespace lockstep::cli {
 namespace {
 
-using nlohmann::json;
+constexpr const char* kAbout =
+    R"(Samples text from the newest checkpoint of a run, from a checkpoint, or from a Hugging Face
+folder (config.json, *.safetensors and a tokenizer), as it comes.
+
+--chat talks: --prompt is one message of the user, else each line of standard input is one, and all
+that was said before is kept. The words around messages are those that the run's data were made
+with, else the folder's own chat template, where it is known by its text (docs/DATA.md), else
+--chat-template's. An answer ends where the model ends it, or after --tokens.
+
+Examples:
+  lockstep generate results/training/demo --prompt 'HAMLET.' --tokens 300
+  lockstep generate results/training/demo --temperature 0 --tokens 80
+  lockstep generate exported --prompt 'Once upon a time'
+  lockstep generate results/training/sft --chat
+  lockstep generate models/Qwen3-0.6B --chat --system 'Be brief.' --prompt 'Who are you?'
+)";
+
+constexpr int kInterrupted = 128 + SIGINT;
 
 struct Options {
-  std::string run, prompt = "\n";
+  std::string path, prompt = "\n", system, chat_template, tokenizer;
+  bool chat = false, has_prompt = false;
   int64_t tokens = 200, top_k = 0;
   double temperature = 0.8;
   int64_t seed = 42;
 };
 
-// The tokenizer of the run's data.
-Result<std::unique_ptr<data::Tokenizer>> tokenizer_of_run(const std::string& run) {
-  LOCKSTEP_TRY(const auto path, data_path_of_run(posix_file_system(), run));
-  return data::tokenizer_of_dataset(posix_file_system(), path);
+volatile sig_atomic_t interrupted = 0;
+
+// From here on Ctrl-C ends what is waited for, and then the program.
+void notice_interrupts() {
+  struct sigaction noticed {};
+  noticed.sa_handler = [](int) { interrupted = 1; };
+  ::sigaction(SIGINT, &noticed, nullptr);
 }
 
-Result<void> generate(const Options& o) {
-  const std::filesystem::path folder = o.run;
-  FileSystem& file_system = posix_file_system();
-  if (file_system.exists(folder / "config.json") && !file_system.exists(folder / "run_args.json"))
-    return Error{Code::kConfig,
-                 text(o.run,
-                      " is a model's folder, and generate samples from a run's: its checkpoint "
-                      "and the tokenizer of its data. To sample from the model of this folder use "
-                      "transformers, or train it (model.hf_assets_path) and name that run")};
-  LOCKSTEP_TRY(std::vector<std::string> arguments, run_flags(posix_file_system(), o.run));
-  arguments.insert(arguments.begin(), "generate");
-  LOCKSTEP_TRY(const auto tokenizer, tokenizer_of_run(o.run));
-  const auto begin = tokenizer->begin_of_document();
-  std::vector<uint32_t> ids(begin.begin(), begin.end());
-  LOCKSTEP_RETURN_IF_ERROR(tokenizer->encode(o.prompt, ids));
-  if (ids.empty()) ids.push_back(tokenizer->end_of_document());
-  const json request{{"ids", ids},       {"count", o.tokens}, {"temperature", o.temperature},
-                     {"top_k", o.top_k}, {"seed", o.seed},    {"vocab", tokenizer->vocab_size()}};
+// Shows the text that the model goes on with; all of it. `before` comes first, once there is some.
+Result<std::string> go_on(const Options& o, const SampledModel& model, std::vector<uint32_t> ids,
+                          const std::vector<uint32_t>& ends, const std::string& before) {
+  if (ids.empty()) ids.push_back(model.tokenizer->end_of_document());
+  std::vector<std::string> arguments{"generate"};
+  arguments.insert(arguments.end(), model.flags.begin(), model.flags.end());
+  if (model.of_folder) {
+    const int64_t wanted = static_cast<int64_t>(ids.size()) + o.tokens;
+    const int64_t seen = model.positions > 0 ? std::min(model.positions, wanted) : wanted;
+    arguments.push_back(text("--training.seq_len=", seen));
+  }
+  const nlohmann::json request{{"ids", ids},
+                               {"count", o.tokens},
+                               {"temperature", o.temperature},
+                               {"top_k", o.top_k},
+                               {"seed", o.seed},
+                               {"vocab", model.tokenizer->vocab_size()},
+                               {"ends", ends},
+                               {"of_folder", model.of_folder},
+                               {"checkpoint", model.checkpoint}};
   LOCKSTEP_TRY(const auto worker, worker_program());
+  TextStream shown(*model.tokenizer, std::cout);
+  std::string line;
+  bool begun = false;
+  Result<void> decoded;
+  const auto watch = [&](std::string_view bytes) {
+    for (const char c : bytes) {
+      if (c != '\n') {
+        line += c;
+        continue;
+      }
+      if (!begun) std::cout << before << std::flush;
+      begun = true;
+      if (decoded.ok()) decoded = shown.add(parse_number<uint32_t>(line).value());
+      line.clear();
+    }
+    return interrupted == 0;
+  };
   LOCKSTEP_TRY(const launcher::ProgramOutput output,
-               launcher::run_program(worker, arguments, request.dump()));
-  if (output.exit_status != 0)
+               launcher::run_program(worker, arguments, request.dump(), 0, watch));
+  if (output.exit_status != 0 && interrupted == 0)
     return Error{output.exit_status == exit_status(Code::kConfig) ? Code::kConfig : Code::kBug,
                  text("lockstep-worker ended with status ", output.exit_status,
                       "; its own words are above")};
-  std::vector<uint32_t> drawn;
-  for (const std::string& line : split(output.standard_output, '\n'))
-    if (!line.empty()) drawn.push_back(parse_number<uint32_t>(line).value());
-  LOCKSTEP_TRY(const std::string words, tokenizer->decode(drawn));
-  std::cout << o.prompt << words << "\n";
+  LOCKSTEP_RETURN_IF_ERROR(decoded);
+  if (!begun) std::cout << before;
+  shown.end();
+  std::cout << std::endl;
+  return shown.text();
+}
+
+std::vector<uint32_t> beginning(const data::Tokenizer& tokenizer) {
+  const auto ids = tokenizer.begin_of_document();
+  return {ids.begin(), ids.end()};
+}
+
+Result<void> continue_text(const Options& o, const SampledModel& model) {
+  std::vector<uint32_t> ids = beginning(*model.tokenizer);
+  LOCKSTEP_RETURN_IF_ERROR(model.tokenizer->encode(o.prompt, ids));
+  LOCKSTEP_RETURN_IF_ERROR(go_on(o, model, std::move(ids), {}, o.prompt));
   return {};
+}
+
+Result<data::ChatTemplate> template_for(const Options& o, const SampledModel& model) {
+  const std::string& name = o.chat_template.empty() ? model.chat_template : o.chat_template;
+  if (name.empty())
+    return Error{Code::kConfig, text("--chat wants a chat template, and ", o.path, " says none: ",
+                                     model.no_chat_template, "; say --chat-template NAME, one of ",
+                                     data::ChatTemplate::known_names())};
+  return data::ChatTemplate::create(name, *model.tokenizer);
+}
+
+// The next message of the user; none: it is over.
+std::optional<std::string> next_message(bool by_hand) {
+  std::string line;
+  while (line.find_first_not_of(" \t\r") == line.npos) {
+    if (by_hand) std::cout << "> " << std::flush;
+    if (!std::getline(std::cin, line)) {
+      if (by_hand) std::cout << std::endl;
+      return std::nullopt;
+    }
+  }
+  return line;
+}
+
+Result<void> chat(const Options& o, const SampledModel& model) {
+  LOCKSTEP_TRY(const data::ChatTemplate words, template_for(o, model));
+  const std::vector<uint32_t> ends{words.end_of_answer(), model.tokenizer->end_of_document()};
+  data::Conversation said;
+  if (!o.system.empty()) said.messages.push_back({"system", o.system});
+  const bool by_hand = ::isatty(STDIN_FILENO) == 1;
+  while (interrupted == 0) {
+    const auto message = o.has_prompt ? std::optional(o.prompt) : next_message(by_hand);
+    if (!message) return {};
+    said.messages.push_back({"user", *message});
+    LOCKSTEP_TRY(const std::vector<data::Passage> passages, words.prompt(said));
+    std::vector<uint32_t> ids = beginning(*model.tokenizer);
+    for (const data::Passage& passage : passages)
+      LOCKSTEP_RETURN_IF_ERROR(data::encode_passage(*model.tokenizer, passage, ids));
+    LOCKSTEP_TRY(std::string answer, go_on(o, model, std::move(ids), ends, ""));
+    said.messages.push_back({"assistant", std::move(answer)});
+    if (o.has_prompt) return {};
+  }
+  return {};
+}
+
+Result<void> generate(const Options& o) {
+  LOCKSTEP_TRY(const SampledModel model,
+               open_sampled_model(posix_file_system(), o.path, o.tokenizer));
+  notice_interrupts();
+  return o.chat ? chat(o, model) : continue_text(o, model);
 }
 
 }  // namespace
 
 int generate_command(int argc, char** argv) {
   Options o;
-  CLI::App app{
-      "Samples text from the newest checkpoint of a run.\n\n"
-      "Examples:\n"
-      "  lockstep generate results/training/demo --prompt 'HAMLET.' --tokens 300\n"
-      "  lockstep generate results/training/demo --temperature 0 --tokens 80\n",
-      "lockstep generate"};
-  app.add_option("run", o.run, "A run's folder (it holds run_args.json and checkpoints/)")
+  CLI::App app{kAbout, "lockstep generate"};
+  app.add_option("MODEL", o.path,
+                 "A run's folder (it holds run_args.json and checkpoints/), a checkpoint, or a "
+                 "Hugging Face folder")
       ->required();
-  app.add_option("--prompt", o.prompt, "Text to go on from");
-  app.add_option("--tokens", o.tokens, "How many tokens to draw")->check(CLI::Range(1, 1000000));
+  CLI::Option* const prompt =
+      app.add_option("--prompt", o.prompt, "Text to go on from")->type_name("WORDS");
+  CLI::Option* const talk = app.add_flag("--chat", o.chat, "Answer messages of a user");
+  app.add_option("--system", o.system, "The chat's system message")
+      ->type_name("WORDS")
+      ->needs(talk);
+  app.add_option("--chat-template", o.chat_template,
+                 "The chat's words around messages: " + data::ChatTemplate::known_names())
+      ->type_name("NAME")
+      ->needs(talk);
+  app.add_option("--tokenizer", o.tokenizer,
+                 "Of a Hugging Face folder that has none: as of `lockstep prepare`");
+  app.add_option("--tokens", o.tokens, "How many tokens to draw, at most in an answer")
+      ->check(CLI::Range(1, 1000000));
   app.add_option("--temperature", o.temperature, "0: always the likeliest token")
       ->check(CLI::Range(0.0, 100.0));
   app.add_option("--top-k", o.top_k, "Draw among the k likeliest; 0: all")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--seed", o.seed, "The same seed gives the same text");
   if (const auto end = parse_words(app, argc, argv)) return *end;
+  o.has_prompt = prompt->count() > 0;
   const auto done = generate(o);
+  if (interrupted != 0) return kInterrupted;
   if (done.ok()) return 0;
   log_error(done.error().message);
   return status_of_input(done.error().code);

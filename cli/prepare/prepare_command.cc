@@ -32,7 +32,7 @@ constexpr const char* kExamples = R"(Examples:
   lockstep prepare parquets/ --text-field text --tokenizer gpt2/ --out data/wiki
   lockstep prepare texts/ --train-bpe 8192 --out data/own
   lockstep prepare games.jsonl --prompt-field prompt --response-field response --out data/games
-  lockstep prepare chats.jsonl --chat-template chatml --tokenizer Qwen2.5/ --out data/chats
+  lockstep prepare chats.jsonl --chat-template auto --tokenizer Qwen2.5/ --out data/chats
   lockstep prepare chats.jsonl --chat-template chatml --tokenizer Qwen2.5/ --pack 4096 --out data/p
   lockstep prepare --inspect data/chats --sample 3
   lockstep train examples/demo.toml --data.path data/book
@@ -142,7 +142,8 @@ Result<void> run_prepare(Words& words) {
   options.inputs.assign(words.inputs.begin(), words.inputs.end());
   options.out = words.out;
   options.val_millionths = std::llround(words.val_fraction * 1e6);
-  LOCKSTEP_TRY(options.records, record_format(words.records));
+  LOCKSTEP_TRY(options.records,
+               record_format(words.records, words.train_bpe > 0 ? "" : words.tokenizer));
   std::optional<launcher::ScratchFolder> lines;  // of tables; gone at the end
   if (std::any_of(options.inputs.begin(), options.inputs.end(), has_tables)) {
     LOCKSTEP_TRY(auto scratch, launcher::ScratchFolder::create());

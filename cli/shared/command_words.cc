@@ -46,11 +46,17 @@ CommandFlag flag_of(const CLI::Option& option) {
 
 CommandShape shape_of_app(const CLI::App& app) {
   CommandShape shape{.name = app.get_name(), .what = app.get_description()};
+  shape.about = app.get_description() + "\n\n" + app.get_footer();
   shape.takes_config = shape.takes_files = app.get_allow_extras();
   for (const CLI::Option* option : app.get_options()) {
-    if (!option->nonpositional())
+    if (!option->nonpositional()) {
       shape.takes_files = true;
-    else if (!option->get_lnames().empty())
+      const bool several = option->get_items_expected_max() > 1;
+      shape.words.push_back({.name = option->get_name(true) + (several ? "..." : ""),
+                             .help = option->get_description(),
+                             .required = option->get_required()});
+    }
+    if (option->nonpositional() && !option->get_lnames().empty())
       shape.flags.push_back(flag_of(*option));
   }
   for (const CLI::App* part : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -116,6 +122,8 @@ std::optional<int> parse_words(CLI::App& app, int argc, char** argv) {
 std::optional<int> show_help(const std::string& help, bool takes_config, int argc, char** argv) {
   if (asked != nullptr) {
     asked->flags = flags_of_help(help);
+    asked->about = help;
+    asked->about_has_flags = true;
     asked->flags.push_back({.name = "--help", .help = "says what the command does"});
     if (takes_config) std::erase_if(asked->flags, is_key);
     asked->takes_config = takes_config;

@@ -1,5 +1,5 @@
 // What a command takes on its line: read from the words that were typed, shown by --help, and
-// listed for the completion of shells.
+// listed for the completion of shells and for manual pages.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,11 +16,15 @@ struct CommandFlag {
   std::string help;
   ValueKind value = ValueKind::kNone;
   std::vector<std::string> choices = {};
+  bool required = false;
 };
 
 struct CommandShape {
   std::string name;
-  std::string what;  // it does, in a line
+  std::string what;        // it does, in a line
+  std::string about = {};  // all that --help says of it; of a CLI11 command its flags apart
+  bool about_has_flags = false;
+  std::vector<CommandFlag> words = {};  // that are no flags, by their names for people
   std::vector<CommandFlag> flags = {};
   bool takes_config = false;             // keys of the config are flags as well (config_flags)
   bool takes_files = false;              // words that are no flags: files and folders

@@ -1,5 +1,10 @@
 #include "cli/shared/record_flags.h"
 
+#include "base/file_system.h"
+#include "base/log.h"
+#include "data/prepare/chat_recognition.h"
+#include "data/prepare/chat_template.h"
+
 namespace lockstep::cli {
 
 void add_record_flags(CLI::App& app, data::RecordFormat& records) {
@@ -11,11 +16,13 @@ void add_record_flags(CLI::App& app, data::RecordFormat& records) {
   app.add_option("--response-field", records.response_field, "JSON lines: this field is learnt")
       ->type_name("NAME");
   app.add_option("--chat-template", records.chat_template,
-                 "JSON lines with \"messages\": llama3, chatml or mistral")
+                 "JSON lines with \"messages\": " + data::ChatTemplate::known_names() +
+                     ", or auto: the one that the tokenizer's folder has")
       ->type_name("NAME");
 }
 
-Result<std::optional<data::RecordFormat>> record_format(const data::RecordFormat& records) {
+Result<std::optional<data::RecordFormat>> record_format(data::RecordFormat records,
+                                                        const std::string& tokenizer) {
   const bool pair = !records.prompt_field.empty() || !records.response_field.empty();
   const int kinds = pair + !records.text_field.empty() + !records.chat_template.empty();
   if (kinds == 0) return std::optional<data::RecordFormat>();
@@ -23,7 +30,11 @@ Result<std::optional<data::RecordFormat>> record_format(const data::RecordFormat
     return Error{Code::kConfig,
                  "say one of --text-field, --chat-template, or --prompt-field and "
                  "--response-field together"};
-  return std::optional(records);
+  const std::string asked = records.chat_template;
+  LOCKSTEP_TRY(records.chat_template,
+               data::resolved_chat_template(posix_file_system(), asked, tokenizer));
+  if (asked != records.chat_template) log_info("chat template: ", records.chat_template);
+  return std::optional(std::move(records));
 }
 
 }  // namespace lockstep::cli

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "data/prepare/record.h"
@@ -12,7 +13,9 @@ namespace lockstep::cli {
 // --text-field, --prompt-field, --response-field and --chat-template, into `records`.
 void add_record_flags(CLI::App& app, data::RecordFormat& records);
 
-// The format that they name; none: the input is text. Errors: kConfig: two at once, half a pair.
-Result<std::optional<data::RecordFormat>> record_format(const data::RecordFormat& records);
+// The format that they name; none: the input is text. The chat template "auto" becomes that of the
+// folder of `tokenizer`. Errors: kConfig: two at once, half a pair; resolved_chat_template's.
+Result<std::optional<data::RecordFormat>> record_format(data::RecordFormat records,
+                                                        const std::string& tokenizer);
 
 }  // namespace lockstep::cli

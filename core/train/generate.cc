@@ -17,25 +17,40 @@
 namespace lockstep::core {
 namespace {
 
+Result<void> load(FileSystem& file_system, const Config& config,
+                  const std::filesystem::path& directory, TrainingStep& model) {
+  LOCKSTEP_TRY(const auto manifest, checkpoint::read_manifest(file_system, directory));
+  LOCKSTEP_RETURN_IF_ERROR(checkpoint::load_pieces(file_system, directory, manifest,
+                                                   held_targets(model.units(), true),
+                                                   static_cast<int>(config.checkpoint.threads)));
+  model.refresh_compute_copies();
+  return {};
+}
+
 Result<void> load_newest(FileSystem& file_system, const Config& config, TrainingStep& model) {
   LOCKSTEP_TRY(const auto entries,
                checkpoint::list_checkpoints(file_system, config.checkpoint_folder()));
   for (const auto& entry : entries) {
     if (!entry.committed) continue;
-    LOCKSTEP_TRY(const auto manifest, checkpoint::read_manifest(file_system, entry.directory));
-    auto loaded = checkpoint::load_pieces(file_system, entry.directory, manifest,
-                                          held_targets(model.units(), true),
-                                          static_cast<int>(config.checkpoint.threads));
-    if (loaded.ok()) {
-      model.refresh_compute_copies();
-      return {};
-    }
-    if (loaded.error().code == Code::kConfig) return loaded.error();
+    const auto loaded = load(file_system, config, entry.directory, model);
+    if (loaded.ok() || loaded.error().code == Code::kConfig) return loaded;
     log_warning("cannot use ", entry.directory.string(), ": ", loaded.error().message,
                 "; trying the one before it");
   }
   return Error{Code::kNotFound,
                text("no usable checkpoint in ", config.checkpoint_folder().string())};
+}
+
+Result<void> fill(FileSystem& file_system, const Config& config, const layout::ModelSpec& spec,
+                  const GenerateOptions& o, TrainingStep& model) {
+  if (o.of_folder || spec.adapted()) {  // a checkpoint of adapters has these alone
+    LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
+    LOCKSTEP_RETURN_IF_ERROR(o.of_folder ? model.initialize(weights.get())
+                                         : model.fill_frozen(weights.get()));
+  }
+  if (o.of_folder) return {};
+  return o.checkpoint.empty() ? load_newest(file_system, config, model)
+                              : load(file_system, config, o.checkpoint, model);
 }
 
 // The index drawn from softmax(logits / temperature) among the top_k likeliest, by one uniform
@@ -63,16 +78,12 @@ int64_t sample(const float* logits, int64_t vocab, const GenerateOptions& o, dou
 }  // namespace
 
 Result<void> generate(FileSystem& file_system, const Config& config, const GenerateOptions& o,
-                      const std::function<void(int64_t)>& on_token) {
+                      const std::function<bool(int64_t)>& on_token) {
   LOCKSTEP_TRY(const layout::ModelSpec spec, hf::configured_model(config, 0));
   LOCKSTEP_TRY(Membership alone, join_alone());
   LOCKSTEP_RETURN_IF_ERROR(check_device(spec, alone.groups().device));
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
-  if (spec.adapted()) {  // the checkpoint has the adapters alone
-    LOCKSTEP_TRY(const auto base, hf::initial_weights(file_system, config, spec));
-    LOCKSTEP_RETURN_IF_ERROR(model.fill_frozen(base.get()));
-  }
-  LOCKSTEP_RETURN_IF_ERROR(load_newest(file_system, config, model));
+  LOCKSTEP_RETURN_IF_ERROR(fill(file_system, config, spec, o, model));
   const size_t context = static_cast<size_t>(config.training.seq_len);
   for (int64_t id : o.prompt)
     if (id < 0 || id >= spec.shape.vocab_size)
@@ -91,7 +102,8 @@ Result<void> generate(FileSystem& file_system, const Config& config, const Gener
     const at::Tensor logits = model.logits(x.narrow(0, static_cast<int64_t>(window.size()) - 1, 1));
     const double uniform = philox(key, 0, static_cast<uint64_t>(n)).word[0] / 4294967296.0;
     window.push_back(sample(logits.data_ptr<float>(), drawn_ids, o, uniform));
-    on_token(window.back());
+    if (std::find(o.ends.begin(), o.ends.end(), window.back()) != o.ends.end()) break;
+    if (!on_token(window.back())) break;
   }
   return {};
 }

@@ -1,55 +1,61 @@
 // A conversation as the passages that a model is trained on: what the family's template puts around
-// each message, and which of it counts in the loss. Only what the assistant says counts, with the
-// token that ends it.
+// each message, and which of it counts in the loss. Only what the assistant says counts, its calls
+// of tools among it, with the token that ends it. What tools answer does not.
 //
-//   llama3    <|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>
 //   chatml    <|im_start|>user\nHi<|im_end|>\n
+//   qwen2     chatml, and where no system message comes first "You are a helpful assistant." is one
+//   qwen2.5   the same with "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
+//             tools
+//   qwen3     chatml with tools; the last answer begins with what was thought (<think>…</think>)
+//   llama3    <|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>
+//   llama3.1  the same, and a system message with two dates comes first; tools
 //   mistral   [INST]Hi[/INST]Hello</s>      (a system message goes before the last user's, with two
-//             line ends between)
+//             line ends between); tools
+//   gemma     <start_of_turn>user\nHi<end_of_turn>\n   no system message
+//   gemma3    the same, and a system message goes before the first user's
+//   zephyr    <|user|>\nHi</s>\n
 //
 // Special tokens go in by id and contents as plain text, so a message cannot forge a token. Each
 // answer is tokenized alone, as it is when a model writes it after its prompt.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "data/prepare/conversation.h"
+#include "data/prepare/passage.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace lockstep::data {
 
-struct Passage {
-  std::optional<uint32_t> token;  // a special token; else `words`
-  std::string words;
-  bool in_loss = true;
-  SpecialNames names = SpecialNames::kAreText;
-};
-
-struct Message {
-  std::string role, content;  // "system", "user", "assistant"
-};
+struct ChatFamily;  // data/prepare/chat_families.h
 
 class ChatTemplate {
  public:
-  // The special tokens of the template `name`: "llama3", "chatml", "mistral". Errors: kConfig,
+  // "chatml, gemma, …"
+  static std::string known_names();
+  // The special tokens that each conversation of the template `name` needs. Errors: kConfig,
   // another name.
   static Result<std::vector<std::string>> token_names(const std::string& name);
-  // Errors: kConfig, another name; a tokenizer without one
-  // of the template's tokens.
+  // Errors: kConfig, another name; a tokenizer without one of the template's tokens.
   static Result<ChatTemplate> create(const std::string& name, const Tokenizer& tokenizer);
-  // Errors: kConfig, an unknown role, an order that the template has no words for, nothing that the
-  // assistant says.
-  Result<std::vector<Passage>> passages(std::vector<Message> messages) const;
+
+  // Errors: kConfig, a role or a call of a tool for which the template has no words, an order that
+  // it does not take, nothing that the assistant says; each names the message.
+  Result<std::vector<Passage>> passages(const Conversation& chat) const;
+  // What a model goes on from: all of `chat`, and what stands before the assistant's next answer.
+  // Errors: as above, but the assistant may have said nothing yet.
+  Result<std::vector<Passage>> prompt(const Conversation& chat) const;
+  // The token after an answer.
+  uint32_t end_of_answer() const;
 
  private:
-  enum class Kind { kLlama3, kChatMl, kMistral };
-  void add_llama3(const Message& message, std::vector<Passage>& passages) const;
-  void add_chatml(const Message& message, std::vector<Passage>& passages) const;
-  void add_mistral(const Message& message, std::vector<Passage>& passages) const;
-  Kind kind_ = Kind::kLlama3;
-  std::vector<uint32_t> tokens_;  // the template's, in its own order
+  const ChatFamily* family_ = nullptr;
+  std::map<std::string, uint32_t> tokens_;  // those of the family that the tokenizer has
 };
 
 }  // namespace lockstep::data

@@ -156,10 +156,7 @@ class Preparation {
     unit.ids.assign(begin.begin(), begin.end());
     unit.in_loss.resize(unit.ids.size(), !answers_only_);
     for (const Passage& passage : record.passages) {
-      if (passage.token)
-        unit.ids.push_back(*passage.token);
-      else
-        LOCKSTEP_RETURN_IF_ERROR(tokenizer_.encode(passage.words, unit.ids, passage.names));
+      LOCKSTEP_RETURN_IF_ERROR(encode_passage(tokenizer_, passage, unit.ids));
       unit.in_loss.resize(unit.ids.size(), passage.in_loss);
     }
     // A template may have ended the document already. What ends a chat for good is no answer.

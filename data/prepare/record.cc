@@ -10,46 +10,20 @@ namespace lockstep::data {
 
 namespace {
 
-using nlohmann::json;
-
-Result<std::string> field_of(const json& object, const std::string& name) {
-  const auto found = object.find(name);
-  if (found == object.end()) {
-    std::string names;
-    for (const auto& [key, value] : object.items()) names += (names.empty() ? "" : ", ") + key;
-    return Error{Code::kConfig, text("no field \"", name, "\"; there are: ", names)};
-  }
-  if (!found->is_string())
-    return Error{Code::kConfig, text("the field \"", name, "\" is no string")};
-  return found->get<std::string>();
-}
+using nlohmann::ordered_json;
 
 Passage passage(std::string words, bool in_loss, SpecialNames names) {
   return {std::nullopt, std::move(words), in_loss, names};
 }
 
-// ShareGPT's words for those who speak.
-std::string role_of_speaker(const std::string& speaker) {
-  if (speaker == "human") return "user";
-  if (speaker == "gpt") return "assistant";
-  return speaker;
-}
-
-// "messages": [{role, content}, …], or "conversations": [{from, value}, …].
-Result<std::vector<Message>> messages_of(const json& object) {
-  auto found = object.find("messages");
-  const bool by_speakers = found == object.end();
-  if (by_speakers) found = object.find("conversations");
-  if (found == object.end() || !found->is_array() || found->empty())
-    return Error{Code::kConfig, "no list \"messages\" and no list \"conversations\""};
-  std::vector<Message> messages;
-  for (const json& each : *found) {
-    if (!each.is_object()) return Error{Code::kConfig, "a message is no object"};
-    LOCKSTEP_TRY(std::string role, field_of(each, by_speakers ? "from" : "role"));
-    LOCKSTEP_TRY(std::string content, field_of(each, by_speakers ? "value" : "content"));
-    messages.push_back({by_speakers ? role_of_speaker(role) : std::move(role), std::move(content)});
+// Its messages' own words.
+std::string words_of(const Conversation& chat) {
+  std::string words;
+  for (const Message& each : chat.messages) {
+    words += each.role + "\n" + each.content + "\n";
+    for (const ToolCall& call : each.calls) words += call.name + call.arguments + "\n";
   }
-  return messages;
+  return words;
 }
 
 }  // namespace
@@ -62,16 +36,16 @@ std::string RecordFormat::description() const {
 
 Result<Record> parse_record(std::string_view line, const RecordFormat& format,
                             const std::optional<ChatTemplate>& chat) {
-  const json object = parse_json(line, /*allow_exceptions=*/false);
+  const auto object = parse_json<ordered_json>(line, /*allow_exceptions=*/false);
   if (!object.is_object()) return Error{Code::kConfig, "the line is no JSON object"};
   Record record;
   if (!format.text_field.empty()) {
     LOCKSTEP_TRY(record.text, field_of(object, format.text_field));
     record.passages.push_back(passage(record.text, true, SpecialNames::kAreTokens));
   } else if (chat) {
-    LOCKSTEP_TRY(std::vector<Message> messages, messages_of(object));
-    for (const Message& each : messages) record.text += each.role + "\n" + each.content + "\n";
-    LOCKSTEP_TRY(record.passages, chat->passages(std::move(messages)));
+    LOCKSTEP_TRY(const Conversation conversation, parse_conversation(object));
+    record.text = words_of(conversation);
+    LOCKSTEP_TRY(record.passages, chat->passages(conversation));
   } else {
     LOCKSTEP_TRY(std::string prompt, field_of(object, format.prompt_field));
     LOCKSTEP_TRY(std::string response, field_of(object, format.response_field));
@@ -80,6 +54,13 @@ Result<Record> parse_record(std::string_view line, const RecordFormat& format,
     record.passages.push_back(passage(std::move(response), true, SpecialNames::kAreText));
   }
   return record;
+}
+
+Result<void> encode_passage(const Tokenizer& tokenizer, const Passage& passage,
+                            std::vector<uint32_t>& ids) {
+  if (!passage.token) return tokenizer.encode(passage.words, ids, passage.names);
+  ids.push_back(*passage.token);
+  return {};
 }
 
 Result<LineReader> LineReader::open(FileSystem& file_system, const Document& document,

@@ -21,9 +21,7 @@ inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 struct RecordFormat {
   std::string text_field = {};                         // all of it counts in the loss
   std::string prompt_field = {}, response_field = {};  // the response counts
-  // Of the field "messages": [{role, content}, …], or of ShareGPT's "conversations": [{from,
-  // value}, …].
-  std::string chat_template = {};
+  std::string chat_template = {};  // of a conversation (data/prepare/conversation.h)
   // For the manifest: "text_field text", "chat chatml", …
   std::string description() const;
   bool has_mask() const { return text_field.empty(); }
@@ -35,9 +33,14 @@ struct Record {
 };
 
 // `chat` is set when the format has a template.
-// Errors: kConfig: no JSON object, a field that is missing or no string, ChatTemplate::passages'.
+// Errors: kConfig: no JSON object, a field that is missing or no string, parse_conversation's,
+// ChatTemplate::passages'.
 Result<Record> parse_record(std::string_view line, const RecordFormat& format,
                             const std::optional<ChatTemplate>& chat);
+
+// Appends the passage's ids. Errors: encode's.
+Result<void> encode_passage(const Tokenizer& tokenizer, const Passage& passage,
+                            std::vector<uint32_t>& ids);
 
 // The lines of a file. Thread: one.
 class LineReader {

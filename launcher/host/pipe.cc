@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -66,7 +67,8 @@ void write_all(int descriptor, const std::string& bytes) {
 }
 
 // False: the other end was still open at `deadline_ns`.
-bool read_until(int descriptor, std::optional<int64_t> deadline_ns, std::string& all) {
+bool read_until(int descriptor, std::optional<int64_t> deadline_ns, std::string& all,
+                const std::function<void(std::string_view)>& on_bytes) {
   char block[4096];
   for (;;) {
     int wait_ms = -1;
@@ -76,11 +78,14 @@ bool read_until(int descriptor, std::optional<int64_t> deadline_ns, std::string&
       wait_ms = static_cast<int>(left_ns / 1'000'000 + 1);
     }
     pollfd readable{descriptor, POLLIN, 0};
-    if (::poll(&readable, 1, wait_ms) <= 0) continue;
+    const int ready = ::poll(&readable, 1, wait_ms);
+    if (ready < 0) on_bytes("");
+    if (ready <= 0) continue;
     const ssize_t n = ::read(descriptor, block, sizeof block);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return true;
     all.append(block, static_cast<size_t>(n));
+    on_bytes(std::string_view(block, static_cast<size_t>(n)));
   }
 }
 
@@ -88,7 +93,8 @@ bool read_until(int descriptor, std::optional<int64_t> deadline_ns, std::string&
 
 Result<ProgramOutput> run_program(const std::filesystem::path& program,
                                   const std::vector<std::string>& arguments,
-                                  const std::string& input, int64_t timeout_ms) {
+                                  const std::string& input, int64_t timeout_ms,
+                                  const OutputWatcher& watch) {
   Pipe in, out;
   if (!in.open() || !out.open()) return Error{Code::kIo, text("no pipe: ", std::strerror(errno))};
   std::vector<std::string> words{program.string()};
@@ -113,7 +119,13 @@ Result<ProgramOutput> run_program(const std::filesystem::path& program,
   const auto deadline_ns =
       timeout_ms == 0 ? std::nullopt
                       : std::optional(system_clock().monotonic_ns() + timeout_ms * 1'000'000);
-  const bool ended = read_until(out.read_end, deadline_ns, output.standard_output);
+  bool asked = false;
+  const auto on_bytes = [&](std::string_view bytes) {
+    if (!watch || watch(bytes) || asked) return;
+    asked = true;
+    ::kill(pid, SIGTERM);
+  };
+  const bool ended = read_until(out.read_end, deadline_ns, output.standard_output, on_bytes);
   if (!ended) ::kill(pid, SIGKILL);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {

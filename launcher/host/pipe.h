@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -15,12 +17,17 @@ struct ProgramOutput {
   int exit_status = 0;  // 128 + signal when it was killed by one
   std::string standard_output;
 };
+// Is shown what a program prints, piece by piece as it comes, and nothing at all when a signal
+// interrupts the wait for more. The first false asks the program to end (SIGTERM).
+using OutputWatcher = std::function<bool(std::string_view)>;
+
 // A name without a slash is looked for in PATH. One that still runs after `timeout_ms` (0: never)
 // is killed.
 // Requires: `input` is small (it is written whole before the output is read). Errors: kNotFound,
 // kTimeout, kIo.
 Result<ProgramOutput> run_program(const std::filesystem::path& program,
                                   const std::vector<std::string>& arguments,
-                                  const std::string& input, int64_t timeout_ms = 0);
+                                  const std::string& input, int64_t timeout_ms = 0,
+                                  const OutputWatcher& watch = {});
 
 }  // namespace lockstep::launcher

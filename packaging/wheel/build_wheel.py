@@ -11,6 +11,8 @@ linked with another LibTorch, or with CUDA. In the wheel:
                                               torch-2.N-cuda: with CUDA, not here either
   lockstep_trainer/lib/                       Debian's libraries that they need, unchanged
   lockstep_trainer/share/                     examples, sbatch_files, tools
+  …data/data/share/                           manual pages, completion of shells: pip puts them into
+                                              the environment's share/
 
 The programs get a DT_RPATH to lib/. No LD_LIBRARY_PATH comes before it, and it serves the libraries
 of lib/ as well, so that none of them needs an edit or another name. Torch's libraries come by
@@ -36,6 +38,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 NAME, MODULE = "lockstep-trainer", "lockstep_trainer"
 SHARED = ("examples", "sbatch_files", "tools/demo", "tools/fetch_text", "tools/to_jsonl",
           "tools/track")
+COMPLETIONS = {"bash": "share/bash-completion/completions/lockstep",
+               "zsh": "share/zsh/site-functions/_lockstep",
+               "fish": "share/fish/vendor_completions.d/lockstep.fish"}
 PYTHON_TOOLS = ROOT / ".deps/python/bin"  # tools/setup --test
 EPOCH = (1980, 1, 1, 0, 0, 0)             # of every file in a zip
 ENTRY_POINTS = f"[console_scripts]\nlockstep = {MODULE}:main\n"
@@ -86,6 +91,17 @@ def shared_files():
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", *SHARED], check=True,
                             capture_output=True, text=True).stdout
     return {path: ROOT / path for path in listed.split("\0") if path}
+
+
+def written_by(lockstep, scratch):
+    """{path under the environment: file} of what the program writes about itself."""
+    pages = scratch / "man1"
+    said_by(lockstep, "help", "--man", pages)
+    files = {f"share/man/man1/{page.name}": page for page in pages.iterdir()}
+    for shell, path in COMPLETIONS.items():
+        files[path] = scratch / f"completion.{shell}"
+        files[path].write_text(said_by(lockstep, "completion", shell))
+    return files
 
 
 def requirement(minors):
@@ -157,6 +173,8 @@ def build(bin_folders, out, scratch):
     contents = {f"{info}/{name}": (words.encode(), False) for name, words in about.items()}
     contents |= {f"{MODULE}/{name}": (file.read_bytes(), bool(file.stat().st_mode & 0o100))
                  for name, file in files.items()}
+    contents |= {f"{MODULE}-{version}.data/data/{name}": (file.read_bytes(), False)
+                 for name, file in written_by(lockstep, scratch).items()}
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{MODULE}-{version}-{tag}.whl"
     write_wheel(path, contents)

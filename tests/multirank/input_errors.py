@@ -144,7 +144,7 @@ def wrong_data(test):
         exported.mkdir()
         (exported / "config.json").write_text("{}")
         holds(test.command("generate", exported, status=EXIT_CONFIG),
-              [str(exported), "is a model's folder"])
+              [str(exported), "a folder without a tokenizer", "--tokenizer"])
         holds(test.command("prepare", nowhere, "--out", test.folder / "none", status=EXIT_CONFIG),
               [str(nowhere)])
         unsaved = test.train("unsaved", 1, KEYS | {"checkpoint.enable": "false"})

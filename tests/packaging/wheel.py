@@ -68,6 +68,7 @@ class Installed:
             "--no-deps", "--no-compile", "--disable-pip-version-check", wheel)
         self.site = next(home.glob("lib/python*/site-packages"))
         self.package = self.site / "lockstep_trainer"
+        self.manual = home / "share/man/man1/lockstep.1"
         self.workers = sorted(self.package.glob("torch-*/lockstep-worker"))
         self.environment = test.environment
 
@@ -140,6 +141,14 @@ def contents(test, wheel):
             digest = base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).decode().rstrip("=")
             wanted = ["", ""] if name.endswith("/RECORD") else [f"sha256={digest}", str(len(raw))]
             check(rows[name] == wanted, name, rows[name])
+    with test.case("manual pages, and completion of shells, where pip puts them for their readers"):
+        share = info.removesuffix(".dist-info") + ".data/data/share/"
+        pages = {name for name in files if name.startswith(share + "man/man1/lockstep")}
+        check(share + "man/man1/lockstep-train.1" in pages and len(pages) > 15, pages)
+        for name, word in (("bash-completion/completions/lockstep", b"COMPREPLY"),
+                           ("zsh/site-functions/_lockstep", b"#compdef lockstep"),
+                           ("fish/vendor_completions.d/lockstep.fish", b"complete -c lockstep")):
+            check(word in files[share + name], name)
     with test.case("NOTICE and the licences say whose every library is"):
         told = files[f"{info}/licenses/NOTICE"].decode()
         for name in files:
@@ -161,6 +170,8 @@ def contents(test, wheel):
 
 
 def linkage(test, wheel, installed):
+    with test.case("man looks for pages beside the folder of the program"):
+        check(".TH" in installed.manual.read_text(), installed.manual)
     portable = os.environ["LOCKSTEP_PORTABLE"] == "1"
     programs = [installed.package / "bin/lockstep", *installed.workers]
     files = [*programs, *(installed.package / "lib").iterdir()]

@@ -1,0 +1,102 @@
+#include "cli/generate/sampled_model.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "checkpoint/record/manifest.h"
+#include "cli/shared/run_args.h"
+#include "data/formats/manifest.h"
+#include "data/prepare/chat_recognition.h"
+#include "data/tokenizer/open_tokenizer.h"
+
+namespace lockstep::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the folder's own template is called, into `model`.
+void take_template(FileSystem& file_system, const fs::path& folder, SampledModel& model) {
+  const auto found = data::resolved_chat_template(file_system, "auto", folder.string());
+  if (found.ok())
+    model.chat_template = found.value();
+  else
+    model.no_chat_template = found.error().message;
+}
+
+// As transformers writes it; GPT-2's name for it is n_positions.
+Result<int64_t> positions_of(FileSystem& file_system, const fs::path& folder) {
+  LOCKSTEP_TRY(const std::string contents, read_file(file_system, folder / "config.json"));
+  const auto config = parse_json(contents, /*allow_exceptions=*/false);
+  if (!config.is_object())
+    return Error{Code::kConfig, text((folder / "config.json").string(), " is no JSON object")};
+  for (const char* const name : {"max_position_embeddings", "n_positions"})
+    if (config.contains(name) && config[name].is_number_integer())
+      return config[name].get<int64_t>();
+  return int64_t{0};
+}
+
+Result<SampledModel> of_folder(FileSystem& file_system, const fs::path& folder,
+                               const std::string& tokenizer) {
+  SampledModel model;
+  model.of_folder = true;
+  model.flags = {"--model.hf_assets_path=" + folder.string()};
+  LOCKSTEP_TRY(model.positions, positions_of(file_system, folder));
+  const std::string name = tokenizer.empty() ? folder.string() : tokenizer;
+  auto opened = data::open_tokenizer(file_system, name);
+  if (!opened.ok() && tokenizer.empty())
+    return Error{opened.error().code,
+                 text(opened.error().message, "; name another with --tokenizer")};
+  if (!opened.ok()) return opened.error();
+  model.tokenizer = std::move(opened.value().tokenizer);
+  take_template(file_system, folder, model);
+  return model;
+}
+
+// The template that the data were made with, else that of the folder it was started from.
+Result<void> take_words_of_run(FileSystem& file_system, const fs::path& run, SampledModel& model) {
+  LOCKSTEP_TRY(const auto path, data_path_of_run(file_system, run));
+  LOCKSTEP_TRY(model.tokenizer, data::tokenizer_of_dataset(file_system, path));
+  LOCKSTEP_TRY(const data::DatasetManifest manifest, data::read_manifest(file_system, path));
+  const std::string& records = manifest.recipe.records;
+  if (const std::string chat = "chat "; records.starts_with(chat)) {
+    model.chat_template = records.substr(chat.size());
+    return {};
+  }
+  const std::string key = "--model.hf_assets_path=";
+  for (const std::string& flag : model.flags)
+    if (flag.starts_with(key) && flag.size() > key.size()) {
+      take_template(file_system, flag.substr(key.size()), model);
+      return {};
+    }
+  model.no_chat_template = text("the data of ", run.string(), " hold no chats");
+  return {};
+}
+
+}  // namespace
+
+Result<SampledModel> open_sampled_model(FileSystem& file_system, const std::string& path,
+                                        const std::string& tokenizer) {
+  fs::path run = path;
+  SampledModel model;
+  if (file_system.exists(run / checkpoint::kManifestName)) {
+    const fs::path whole = fs::absolute(run / "").parent_path();
+    model.checkpoint = whole.string();
+    run = whole.parent_path().parent_path();
+  } else if (!file_system.exists(run / "run_args.json")) {
+    if (file_system.exists(run / "config.json")) return of_folder(file_system, run, tokenizer);
+    if (file_system.exists(run / "adapter_config.json"))
+      return Error{Code::kConfig, text(path,
+                                       " has adapters alone; `lockstep export` without --lora "
+                                       "adds them to their model, in a folder of its own")};
+  }
+  if (!tokenizer.empty())
+    return Error{Code::kConfig, text("--tokenizer is for a model's folder; ", path,
+                                     " is a run's, whose data say what made them")};
+  LOCKSTEP_TRY(model.flags, run_flags(file_system, run));
+  LOCKSTEP_RETURN_IF_ERROR(take_words_of_run(file_system, run, model));
+  return model;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,31 @@
+// What `lockstep generate` samples from: a run's newest checkpoint, a checkpoint, or a Hugging Face
+// folder; and how words become ids for it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/file_system.h"
+#include "base/result.h"
+#include "data/tokenizer/tokenizer.h"
+
+namespace lockstep::cli {
+
+struct SampledModel {
+  std::vector<std::string> flags;  // the worker's, training.seq_len of a folder apart
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  bool of_folder = false;
+  int64_t positions = 0;         // of a folder: as many tokens as the model may see; 0: unknown
+  std::string checkpoint;        // "": the run's newest
+  std::string chat_template;     // its name; "": not known
+  std::string no_chat_template;  // why not
+};
+
+// `tokenizer`: of a folder that has none, as of `lockstep prepare`; "": the folder's own.
+// Errors: kConfig, what `path` is cannot be sampled from; those of run_args.h and open_tokenizer.h.
+Result<SampledModel> open_sampled_model(FileSystem& file_system, const std::string& path,
+                                        const std::string& tokenizer);
+
+}  // namespace lockstep::cli

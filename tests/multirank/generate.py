@@ -1,0 +1,119 @@
+"""`lockstep generate` from runs, checkpoints and exported folders; chats; how it ends."""
+import json
+import signal
+import subprocess
+
+from lockstep_run import (EXIT_CONFIG, TINY, Test, check, committed, die_with_us, program, send,
+                          state_of, tail, wait_until)
+
+ANSWERS = {"hello": "good day to you", "who are you": "a small model"}
+STEPS = 60
+EXIT_INTERRUPTED = 130
+
+
+def chats(test):
+    """A run that knows two chats by heart, whose vocabulary is its data's, padded."""
+    lines = [json.dumps({"messages": [{"role": "user", "content": asked},
+                                      {"role": "assistant", "content": answer}]})
+             for asked, answer in ANSWERS.items()]
+    records, tokens = test.folder / "chats.jsonl", test.folder / "chats"
+    records.write_text("\n".join(lines * 40) + "\n")
+    test.command("prepare", records, "--chat-template", "chatml", "--train-bpe", 300, "--pack", 64,
+                 "--val-fraction", 0, "--out", tokens)
+    return test.train("chatting", 1, TINY | {"data.path": tokens, "training.steps": STEPS,
+                                             "training.local_batch_size": 4,
+                                             "model.vocab_size": 384})
+
+
+def talk(test, *words, said=None, status=0):
+    """stdout of `lockstep generate MODEL --chat`, with lines of the user on its standard input."""
+    done = subprocess.run([program("lockstep"), "generate", *map(str, words), "--chat",
+                           "--temperature", "0", "--tokens", "40"], input=said, text=True,
+                          capture_output=True, env=test.environment, timeout=60, check=False)
+    check(done.returncode == status, f"exit {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout if status == 0 else done.stderr
+
+
+def chat(test, run):
+    with test.case("a chat by the template of the data: one message, and lines of them"):
+        for asked, answer in ANSWERS.items():
+            check(talk(test, run, "--prompt", asked) == answer + "\n", asked)
+        both = talk(test, run, said="hello\n\nwho are you\n")
+        check(both.splitlines()[0] == ANSWERS["hello"] and len(both.splitlines()) == 2, both)
+        check(talk(test, run, said="") == "", "something is said to nobody")
+    exported = test.folder / "exported_chat"
+    test.command("export", run, exported)
+    with test.case("of an exported folder the template is its own, or --chat-template"):
+        wanted = ANSWERS["hello"] + "\n"
+        said = talk(test, exported, "--prompt", "hello", status=EXIT_CONFIG)
+        check("no chat template there" in said and "--chat-template NAME" in said, said)
+        found = talk(test, exported, "--prompt", "hello", "--chat-template", "chatml")
+        check(found == wanted, found)
+        jinja = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
+                 "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}")
+        (exported / "chat_template.jinja").write_text(jinja)
+        check(talk(test, exported, "--prompt", "hello") == wanted, "another answer")
+        (exported / "chat_template.jinja").write_text(jinja.replace("im_start", "turn_start"))
+        said = talk(test, exported, "--prompt", "hello", status=EXIT_CONFIG)
+        check("chat_template.jinja" in said and "none that is known" in said, said)
+    with test.case("a template whose tokens are not there, and a system message that it refuses"):
+        said = talk(test, run, "--chat-template", "llama3", "--prompt", "x", status=EXIT_CONFIG)
+        check("needs the token <|start_header_id|>" in said, said)
+        check(talk(test, run, "--system", "Be brief.", "--prompt", "hello").strip(), "no answer")
+        said = test.command("generate", run, "--system", "Be brief.", status=EXIT_CONFIG)
+        check("--chat" in said, said)
+    with test.case("a run of plain text has no template"):
+        said = talk(test, test.train("plain", 1, TINY | {"training.steps": 2}), "--prompt", "x",
+                    status=EXIT_CONFIG)
+        check("hold no chats" in said and "--chat-template NAME" in said, said)
+
+
+def sources(test):
+    run = test.train("text", 1, TINY)
+    exported = test.folder / "exported"
+    test.command("export", run, exported)
+    words = ("--prompt", "the ", "--temperature", 0, "--tokens", 40)
+    text = test.command("generate", run, *words)
+    with test.case("a run, its checkpoint and its export say the same"):
+        check(text.startswith("the ") and len(text) > 40, text)
+        newest = run / "checkpoints" / committed(run)[0]
+        check(test.command("generate", newest, *words) == text, "the checkpoint says more")
+        check(test.command("generate", newest, *words, "--seed", 7) == text, "a seed at 0")
+        by_bytes = (exported, "--tokenizer", "byte", *words)
+        check(test.command("generate", *by_bytes) == text, "the export says something else")
+        long = test.command("generate", exported, "--tokenizer", "byte", "--tokens", 100)
+        check(long.strip(), "nothing beyond the model's positions")
+    with test.case("what cannot be sampled from says what can be"):
+        said = test.command("generate", run, "--tokenizer", "byte", status=EXIT_CONFIG)
+        check("--tokenizer is for a model's folder" in said, said)
+        adapters = test.folder / "adapters"
+        adapters.mkdir()
+        (adapters / "adapter_config.json").write_text("{}")
+        said = test.command("generate", adapters, status=EXIT_CONFIG)
+        check("lockstep export" in said, said)
+    return run
+
+
+def interrupted(test, run):
+    with test.case("Ctrl-C ends it without a word of error, and its worker"):
+        log = test.folder / "interrupted"
+        with open(log, "wb") as out:
+            process = subprocess.Popen(
+                [program("lockstep"), "generate", run, "--prompt", "the", "--tokens", "1000000"],
+                stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=test.environment,
+                preexec_fn=die_with_us, start_new_session=True)
+        test.processes.append(process)
+        wait_until(lambda: len(log.read_bytes()) > 8, "text that comes as it is drawn")
+        children = f"/proc/{process.pid}/task/{process.pid}/children"
+        with open(children, encoding="ascii") as file:
+            [worker] = map(int, file.read().split())
+        send(process.pid, signal.SIGINT)  # to it alone: the worker hears of it by it
+        check(process.wait(timeout=60) == EXIT_INTERRUPTED, process.returncode)
+        check(not state_of(worker), "its worker still runs")
+        said = log.read_text(errors="replace")
+        check(said.endswith("\n") and "ERROR" not in said, tail(said))
+
+
+with Test("generate") as test:
+    chat(test, chats(test))
+    interrupted(test, sources(test))
