@@ -97,6 +97,7 @@ core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& 
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
   rendezvous.native_sums = config.training.reduction == Reduction::kNative;
+  rendezvous.all_exchange = config.optimizer.name == OptimizerKind::kMuon;
   rendezvous.background = config.checkpoint.buddy;
   rendezvous.shard_size =
       layout::shard_size(config, rendezvous.world_size, rendezvous.local_world_size);

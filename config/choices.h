@@ -9,7 +9,10 @@ namespace lockstep {
 inline namespace base {
 
 enum class InitialWeights { kHf, kRandom };
-enum class OptimizerKind { kAdamW };
+enum class OptimizerKind {
+  kAdamW,
+  kMuon,  // the matrices of blocks by Muon, everything else by AdamW
+};
 enum class LrDecay { kCosine, kLinear, kSqrt, kNone };
 // What is computed in, and what gradients and gathered parameters travel in.
 enum class FloatType { kFloat32, kBfloat16 };
@@ -54,7 +57,7 @@ constexpr auto words_for(ModelFamily) {
 constexpr auto words_for(InitialWeights) {
   return word_list<InitialWeights::kRandom>("hf", "random");
 }
-constexpr auto words_for(OptimizerKind) { return word_list<OptimizerKind::kAdamW>("AdamW"); }
+constexpr auto words_for(OptimizerKind) { return word_list<OptimizerKind::kMuon>("AdamW", "Muon"); }
 constexpr auto words_for(LrDecay) {
   return word_list<LrDecay::kNone>("cosine", "linear", "sqrt", "none");
 }

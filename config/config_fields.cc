@@ -58,13 +58,16 @@ void add_model(std::vector<ConfigField>& table) {
 
 void add_training(std::vector<ConfigField>& table) {
   table.insert(table.end(), {
-    {AT(optimizer, name), kMayChange, "optimizer", choice()},
+    {AT(optimizer, name), kMayChange,
+     "optimizer; Muon: of the matrices of blocks, with AdamW for the rest", choice()},
     {AT(optimizer, lr), kMayChange, "peak learning rate", at_least(0)},
     {AT(optimizer, beta1), kMayChange, "decay of the first moment, below 1", within(0, 0.9999999)},
     {AT(optimizer, beta2), kMayChange, "decay of the second moment, below 1",
      within(0, 0.9999999)},
     {AT(optimizer, eps), kMayChange, "added to the root of the second moment", above(0)},
     {AT(optimizer, weight_decay), kMayChange, "decoupled weight decay", at_least(0)},
+    {AT(optimizer, momentum), kMayChange, "Muon's: decay of a matrix's momentum, below 1",
+     within(0, 0.9999999)},
     {AT(lr_scheduler, warmup_steps), kMayChange, "steps of linear warm-up", at_least(0)},
     {AT(lr_scheduler, decay_type), kMayChange, "shape of the decay", choice()},
     {AT(lr_scheduler, decay_ratio), kMayChange,

@@ -37,10 +37,14 @@ auto visit_value(const Config& config, const ConfigField& field, Visitor visitor
 
 std::string quoted_if_empty(const std::string& word) { return word.empty() ? "\"\"" : word; }
 
-// Keys that say nothing in a run that starts from its own seed.
-bool is_initial_load(const ConfigField& field) {
+// May it change a bit, and does this run read it? Where a run starts from says nothing in one that
+// starts from its own seed, nor Muon's keys in one of AdamW alone.
+bool is_in_identity(const ConfigField& field, const Config& config) {
   const std::string_view key = field.key;
-  return key.starts_with("initial_load") || key == "exclude_from_loading";
+  const bool of_initial_load = key.starts_with("initial_load") || key == "exclude_from_loading";
+  if (of_initial_load && config.checkpoint.initial_load_path.empty()) return false;
+  if (key == "momentum" && config.optimizer.name != OptimizerKind::kMuon) return false;
+  return field.bits == Bits::kMayChange;
 }
 
 // Neutral, but a rank that has another value would wait for what the others do not do.
@@ -139,10 +143,9 @@ std::string config_json(const Config& config) {
 
 std::vector<std::string> identity_lines(const Config& config) {
   const Config whole = resolved(config);
-  const bool unused_load = whole.checkpoint.initial_load_path.empty();
   std::vector<std::string> lines;
   for (const ConfigField& field : config_fields())
-    if (field.bits == Bits::kMayChange && !(unused_load && is_initial_load(field)))
+    if (is_in_identity(field, whole))
       lines.push_back(field.name() + "=" + value_text(whole, field));
   std::sort(lines.begin(), lines.end());
   return lines;

@@ -137,6 +137,13 @@ Result<void> check_lora(const Config& config) {
                "checkpoint.initial_load_path");
 }
 
+Result<void> check_optimizer(const Config& config) {
+  if (config.optimizer.name != OptimizerKind::kMuon || config.lora.rank == 0) return {};
+  return wrong("optimizer.name = ", config.optimizer.name,
+               " is for whole matrices, and lora.rank = ", config.lora.rank,
+               " trains adapters in their place; use optimizer.name = AdamW, or lora.rank = 0");
+}
+
 Result<void> check_sources(const Config::Data& data) {
   constexpr size_t kMaxSources = 1024;
   if (!data.path.empty() && !data.sources.empty())
@@ -198,6 +205,7 @@ Result<void> validate(const Config& config) {
     note(check_validation(config));
     note(check_memory_tier(config.checkpoint));
     note(check_lora(config));
+    note(check_optimizer(config));
     note(check_sources(config.data));
     note(check_model(config.model));
     note(check_batch(config.training));

@@ -12,6 +12,8 @@ manifest = json.loads((directory / "manifest.json").read_text())
 print(f"step {manifest['step']}, written by {manifest['world_size']} ranks")
 with h5py.File(directory / "index.h5") as index:
     for name in sys.argv[2:] or index["param"]:
-        weights, m, v = (index[f"{kind}/{name}"][...] for kind in ("param", "adam_m", "adam_v"))
-        print(f"{name} {weights.shape}: std {weights.std():.3g}, "
-              f"|m| {abs(m).mean():.3g}, v {v.mean():.3g}")
+        # Of a matrix that Muon updates there is "momentum" in place of Adam's two.
+        kinds = [kind for kind in ("adam_m", "adam_v", "momentum") if f"{kind}/{name}" in index]
+        weights = index[f"param/{name}"][...]
+        print(f"{name} {weights.shape}: std {weights.std():.3g}",
+              *(f"|{kind}| {abs(index[f'{kind}/{name}'][...]).mean():.3g}" for kind in kinds))

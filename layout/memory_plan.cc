@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "layout/decoder_model.h"
 #include "layout/memory_walk.h"
+#include "layout/muon_plan.h"
 #include "layout/shard_layout.h"
 
 namespace lockstep::layout {
@@ -14,7 +15,7 @@ namespace {
 
 constexpr const char* kNames[kMemoryUses] = {
     "parameters: fp32 master",
-    "optimizer: Adam's m and v",
+    "optimizer: moments",
     "parameters: bf16 copy",
     "gathered units",
     "gradients: exchange buffers",
@@ -24,7 +25,7 @@ constexpr const char* kNames[kMemoryUses] = {
     "activations saved",
     "working memory of a stage",
     "head chunk: logits",
-    "whole gradient sums (update)",
+    "whole sums, Muon's matrices (update)",
     "rotary table",
     "batch, losses, norms",
 };
@@ -35,11 +36,17 @@ ShardLayout layout_of(const UnitSpec& unit, const Strategy& strategy) {
   return ShardLayout::create(unit.tiles(), strategy.map.world_size, strategy.shard_size);
 }
 
-// Bytes of the tiles of all trained units that rank 0 owns: what it writes to checkpoints, fp32.
-int64_t owned_bytes(const ModelSpec& spec, const Strategy& strategy) {
+// Bytes of the state of all trained units that rank 0 owns: what it writes to checkpoints, fp32.
+int64_t state_bytes(const ModelSpec& spec, const Strategy& strategy) {
   int64_t elements = 0;
-  for (const UnitSpec& unit : spec.units)
-    if (!unit.frozen) elements += layout_of(unit, strategy).owned_elements();
+  for (const UnitSpec& unit : spec.units) {
+    if (unit.frozen) continue;
+    const ShardLayout layout = layout_of(unit, strategy);
+    elements += 3 * layout.owned_elements();
+    if (strategy.muon)
+      elements -=
+          muon_elements(unit, segments_of(unit, layout.first_tile(0), layout.tile_count(0)));
+  }
   return elements * 4;
 }
 
@@ -60,7 +67,7 @@ std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, co
   constexpr int64_t kChunkBytes = int64_t{4} << 18;
   const Config::Checkpoint& c = config.checkpoint;
   const Strategy strategy = ranks.strategy(config);
-  const int64_t state = 3 * owned_bytes(spec, strategy);
+  const int64_t state = state_bytes(spec, strategy);
   std::vector<MemoryRow> rows;
   if (ranks.world_size > 1)
     rows.push_back({"shared with ranks of this node", outbox_bytes(spec, strategy)});

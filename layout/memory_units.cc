@@ -1,6 +1,7 @@
 #include "layout/memory_units.h"
 
 #include "layout/best_fit.h"
+#include "layout/muon_plan.h"
 
 namespace lockstep::layout {
 namespace {
@@ -27,8 +28,8 @@ void PoolMemory::give(MemoryUse use, int64_t buffer_bytes) {
 }
 
 // GatheredParams takes a buffer for its views and gives it back.
-UnitMemory::UnitMemory(const UnitSpec& spec, const Strategy& strategy, MemoryLedger& ledger,
-                       PoolMemory& pool)
+UnitMemory::UnitMemory(const UnitSpec& spec, const Strategy& strategy, int rank,
+                       MemoryLedger& ledger, PoolMemory& pool)
     : spec_(spec),
       strategy_(strategy),
       ledger_(ledger),
@@ -39,7 +40,13 @@ UnitMemory::UnitMemory(const UnitSpec& spec, const Strategy& strategy, MemoryLed
   const ShardTensors kept = strategy.tensors_of(frozen(), /*state_elsewhere=*/false);
   if (kept.copy) ledger_.hold(MemoryUse::kComputeCopy, held * strategy.compute_bytes());
   if (kept.master) ledger_.hold(MemoryUse::kMaster, held * kFloat);
-  if (kept.optimizer) ledger_.hold(MemoryUse::kOptimizer, 2 * held * kFloat);
+  if (kept.optimizer) {
+    const int64_t muons = strategy.muon
+                              ? muon_elements(spec, segments_of(spec, layout_.first_held_tile(rank),
+                                                                layout_.held_tile_count(rank)))
+                              : 0;
+    ledger_.hold(MemoryUse::kOptimizer, (2 * held - muons) * kFloat);
+  }
   start_gather();
   release();
 }

@@ -28,8 +28,8 @@ class PoolMemory {
 
 class UnitMemory {
  public:
-  // Holds the state. Borrows all.
-  UnitMemory(const UnitSpec& spec, const Strategy& strategy, MemoryLedger& ledger,
+  // Holds the state of `rank`. Borrows all.
+  UnitMemory(const UnitSpec& spec, const Strategy& strategy, int rank, MemoryLedger& ledger,
              PoolMemory& pool);
 
   void start_gather();
@@ -42,6 +42,7 @@ class UnitMemory {
   void finish_exchange();
 
   bool frozen() const { return spec_.frozen; }
+  const UnitSpec& spec() const { return spec_; }
   const ShardLayout& layout() const { return layout_; }
 
  private:

@@ -3,6 +3,7 @@
 #include "layout/memory_stages.h"
 #include "layout/memory_sums.h"
 #include "layout/memory_units.h"
+#include "layout/muon_plan.h"
 #include "layout/norm_tree.h"
 #include "layout/round_plan.h"
 #include "layout/wrap.h"
@@ -10,10 +11,27 @@
 namespace lockstep::layout {
 namespace {
 
-constexpr int64_t kFloat = 4, kDouble = 8;
+constexpr int64_t kFloat = 4, kDouble = 8, kBf16 = 2;
 
 // Rank 0, unless it has no slot at all: what computes has more.
 int who_computes(const SlotMap& map) { return map.slot(0, 0) ? 0 : map.world_size - 1; }
+
+// A buffer of the pool, for a scope.
+class Pooled {
+ public:
+  // `bytes`: 0 is none.
+  Pooled(PoolMemory& pool, int64_t bytes)
+      : pool_(pool), bytes_(bytes > 0 ? pool.take(MemoryUse::kUpdate, bytes) : 0) {}
+  ~Pooled() {
+    if (bytes_ > 0) pool_.give(MemoryUse::kUpdate, bytes_);
+  }
+  Pooled(const Pooled&) = delete;
+  Pooled& operator=(const Pooled&) = delete;
+
+ private:
+  PoolMemory& pool_;
+  int64_t bytes_;
+};
 
 class Walk {
  public:
@@ -34,7 +52,7 @@ class Walk {
     std::vector<UnitPlace> places;
     units_.reserve(wrapped_.size());
     for (const WrappedUnit& run : wrapped_) {
-      units_.emplace_back(run.spec, strategy_, ledger, pool_);
+      units_.emplace_back(run.spec, strategy_, rank_, ledger, pool_);
       for (size_t i = 0; i < run.first_params.size(); ++i) {
         parts_.push_back({&units_.back(), run.first_params[i],
                           &spec.units[static_cast<size_t>(run.first_unit) + i]});
@@ -44,9 +62,12 @@ class Walk {
     std::vector<ShardLayout> layouts, trained;
     for (const UnitMemory& one : units_) {
       layouts.push_back(one.layout());
-      if (!one.frozen()) trained.push_back(one.layout());
+      if (one.frozen()) continue;
+      trained.push_back(one.layout());
+      updated_.push_back({&one.spec(), one.layout()});
     }
     norm_tree_ = NormTree(std::move(trained));
+    waves_ = muon_waves(updated_, strategy_.muon, rank_);
     round_ = RoundPlan::training(stage_units_, places, strategy_);
     ledger_.hold(MemoryUse::kFold, pooled_sums_bytes(strategy_, rank_, layouts, round_));
   }
@@ -118,19 +139,48 @@ class Walk {
     const Held norms(ledger_, MemoryUse::kShared, numbers * kDouble);
   }
 
-  // TrainingStep::update: replicated state takes the whole sum; the next unit's travels meanwhile.
+  // Optimizer::update_wave
   void update() {
     ledger_.at("update");
-    if (strategy_.copies() == 1) return;
-    for (size_t i = 0; i < units_.size(); ++i) {
-      if (units_[i].frozen()) continue;  // trained ones follow each other
-      const Held own(ledger_, MemoryUse::kUpdate, whole_sum(i)),
-          next(ledger_, MemoryUse::kUpdate, whole_sum(i + 1));
+    for (const MuonWave& wave : waves_) {
+      const Pooled sent(pool_, wave.matrices.empty() ? 0 : room(wave.own));
+      for (size_t i = wave.first_unit; i < wave.end_unit; ++i) whole_sums(i);
+      if (!wave.matrices.empty()) orthogonalize(wave);
+      for (size_t i = wave.first_unit; i < wave.end_unit; ++i) gather_update(wave, i);
     }
   }
 
-  int64_t whole_sum(size_t unit) const {
-    return unit < units_.size() ? units_[unit].layout().held_elements() * kFloat : 0;
+  // Replicated state takes the whole sum; the next unit's travels meanwhile.
+  void whole_sums(size_t i) {
+    const Held own(ledger_, MemoryUse::kUpdate, whole_sum(i)),
+        next(ledger_, MemoryUse::kUpdate, whole_sum(i + 1));
+  }
+  int64_t whole_sum(size_t i) const {
+    if (strategy_.copies() == 1 || i >= updated_.size()) return 0;
+    return updated_[i].layout.held_elements() * kFloat;
+  }
+
+  static int64_t room(const MuonPieces& pieces) {
+    return std::max<int64_t>(pieces.elements(), 1) * kBf16;
+  }
+
+  // Muon::exchange: what is received, a matrix, and what core's orthogonalize works in.
+  void orthogonalize(const MuonWave& wave) {
+    const Pooled home(pool_, room(wave.at_home));
+    for (const MuonMatrix& m : wave.matrices) {
+      if (m.home != rank_) continue;
+      const int64_t square = m.short_side() * m.short_side() * kBf16;
+      const Pooled x(pool_, m.elements() * kBf16), other(pool_, m.elements() * kBf16),
+          gram(pool_, square), its_square(pool_, square);
+    }
+  }
+
+  // Muon::whole_update
+  void gather_update(const MuonWave& wave, size_t i) {
+    const ShardLayout& layout = updated_[i].layout;
+    if (strategy_.copies() == 1 || !wave.has_matrices_of(i)) return;
+    const Pooled part(pool_, layout.owned_elements() * kBf16),
+        whole(pool_, layout.held_elements() * kBf16);
   }
 
   const Config& config_;
@@ -146,6 +196,8 @@ class Walk {
   NormTree norm_tree_;
   RoundPlan round_;
   int rank_;                             // that is walked
+  std::vector<MuonUnit> updated_;        // the units that are trained
+  std::vector<MuonWave> waves_;          // of them
   std::vector<ExchangePlan> exchanges_;  // of the rounds that are walked
 };
 

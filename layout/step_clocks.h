@@ -23,7 +23,7 @@ enum class StepPhase {
   kExchangeWait,  // for gradients
   kFold,          // sums of slots
   kNorm,          // last sums, squares of tiles, and their exchange
-  kUpdate,        // AdamW and the copy in bf16
+  kUpdate,        // AdamW, Muon, and the copy in bf16
   kOther,         // what ranks tell each other once a step
   kCount,
 };

@@ -4,6 +4,7 @@
 
 #include "layout/exchange_plan.h"
 #include "layout/fold_order.h"
+#include "layout/muon_plan.h"
 #include "layout/norm_tree.h"
 #include "layout/round_plan.h"
 #include "layout/shard_layout.h"
@@ -12,7 +13,7 @@
 namespace lockstep::layout {
 namespace {
 
-constexpr double kFloat = 4, kDouble = 8;
+constexpr double kFloat = 4, kDouble = 8, kBf16 = 2;
 constexpr double kAddTile_s = 1.5e-9;  // NormTree::add_own, a tile of this rank
 constexpr double kAddNode_s = 30e-9;   // NormTree::sum, a node of any rank
 
@@ -91,6 +92,13 @@ class TimeWalk {
         places.push_back({static_cast<int>(units_.size()) - 1, run.spec.frozen});
     }
     round_ = RoundPlan::training(stage_units_, places, strategy_);
+    std::vector<MuonUnit> updated;
+    for (size_t i = 0; i < units_.size(); ++i) {
+      if (units_[i].spec->frozen) continue;
+      trained_.push_back(i);
+      updated.push_back({units_[i].spec, units_[i].layout});
+    }
+    waves_ = muon_waves(updated, strategy_.muon, /*rank=*/0);
   }
 
   // TrainingStep::run
@@ -102,7 +110,7 @@ class TimeWalk {
     for (const ExchangePlan& exchange : exchanges) train_slot(exchange);
     share_sums();
     fold_and_norm();
-    for (size_t i = 0; i < units_.size(); ++i) start_whole_sum(i), update(units_[i]);
+    for (const MuonWave& wave : waves_) update(wave);
     clocks_.wait_for_device(StepPhase::kUpdate);
     StepTime time;
     time.phases = clocks_.phases();
@@ -250,7 +258,52 @@ class TimeWalk {
     clocks_.wait(StepPhase::kNorm, nodes * kAddNode_s);
   }
 
-  // TrainingStep::update: a copy of the state takes the whole sum; the next unit's travels already.
+  // Optimizer::update_wave
+  void update(const MuonWave& wave) {
+    for (size_t u = wave.first_unit; u < wave.end_unit; ++u) {
+      start_whole_sum(trained_[u]);
+      update(units_[trained_[u]]);
+    }
+    if (wave.matrices.empty()) return;
+    exchange(wave.at_home);
+    orthogonalize(wave);
+    exchange(wave.own);
+    for (size_t u = wave.first_unit; u < wave.end_unit && copies_.count > 1; ++u) {
+      if (!wave.has_matrices_of(u)) continue;
+      const double bytes = as_double(units_[trained_[u]].layout.held_elements()) * kBf16;
+      clocks_.wait_until(StepPhase::kUpdate,
+                         clocks_.start(StepPhase::kUpdate, all_gather(bytes, copies_, rates_)));
+    }
+  }
+
+  // What rank 0 receives, as if each rank sent as much of it.
+  void exchange(const MuonPieces& received) {
+    const double part = as_double(received.elements()) * kBf16 / as_double(world_.count);
+    clocks_.wait_until(
+        StepPhase::kUpdate,
+        clocks_.start(StepPhase::kUpdate, all_to_all(part, world_.count, world_, rates_)));
+  }
+
+  // Of the rank with the most work, for which the others wait.
+  void orthogonalize(const MuonWave& wave) {
+    std::vector<Operations> of_rank(static_cast<size_t>(world_.count));
+    std::vector<double> flops(of_rank.size(), 0.0);
+    for (const MuonMatrix& m : wave.matrices) {
+      const size_t home = static_cast<size_t>(m.home);
+      const double square = as_double(m.short_side() * m.short_side());
+      flops[home] += m.flops();
+      of_rank[home].push_back({.what = "Newton-Schulz",
+                               .engine = Engine::kProduct,
+                               .width = 2,
+                               .flops = m.flops() / as_double(kNewtonSchulzSteps),
+                               .bytes = kBf16 * (5 * as_double(m.elements()) + 7 * square),
+                               .times = kNewtonSchulzSteps});
+    }
+    const auto most = std::max_element(flops.begin(), flops.end()) - flops.begin();
+    clocks_.compute(StepPhase::kUpdate, of_rank[static_cast<size_t>(most)]);
+  }
+
+  // A copy of the state takes the whole sum; the next unit's travels already.
   void start_whole_sum(size_t i) {
     if (copies_.count == 1) return;
     for (const size_t u : {i, i + 1}) {
@@ -269,9 +322,17 @@ class TimeWalk {
     const int64_t segments =
         std::max<int64_t>(1, std::ssize(u.spec->params) / strategy_.shard_size);
     if (strategy_.offload && rates_.gpu()) return update_on_host(held);
-    Operation adamw{.what = "AdamW", .bytes = 7 * kFloat * held / as_double(segments)};
+    const double muons =
+        strategy_.muon
+            ? as_double(muon_elements(*u.spec, segments_of(*u.spec, u.layout.first_held_tile(0),
+                                                           u.layout.held_tile_count(0))))
+            : 0.0;
+    Operation adamw{.what = "AdamW", .bytes = 7 * kFloat * (held - muons) / as_double(segments)};
     adamw.times = segments;
     Operations ops{adamw};
+    // Momentum and direction; the update of the weights.
+    if (muons > 0)
+      ops.push_back({.what = "Muon", .bytes = muons * (2.5 * kFloat + kBf16), .times = 2});
     if (strategy_.bf16) ops.push_back({.what = "copy in bf16", .bytes = 1.5 * kFloat * held});
     clocks_.compute(StepPhase::kUpdate, ops);
   }
@@ -293,6 +354,8 @@ class TimeWalk {
   std::vector<UnitTime> units_;
   RoundPlan round_;
   Members world_, shard_, copies_;
+  std::vector<size_t> trained_;  // of units_
+  std::vector<MuonWave> waves_;  // of them
   size_t next_sum_ = 0;
 };
 

@@ -14,6 +14,7 @@ Strategy Strategy::create(const Config& config, int world_size, int shard_size) 
   s.backward_prefetch = p.backward_prefetch;
   s.bf16 = config.training.mixed_precision_param == FloatType::kBfloat16;
   s.offload = config.training.enable_cpu_offload;
+  s.muon = config.optimizer.name == OptimizerKind::kMuon;
   // debug.break_rule: tests break one rule of the arithmetic in the production path and must
   // notice.
   s.reduction = config.training.reduction;

@@ -24,6 +24,7 @@ struct Strategy {
   bool bf16 = false;  // what computes, and travels, is in bf16; else in fp32
   Reduction reduction = Reduction::kTree;
   bool offload = false;  // state lies, and is updated, on the host
+  bool muon = false;     // updates the matrices of blocks (muon_plan.h)
 
   int copies() const { return map.world_size / shard_size; }
   int64_t compute_bytes() const { return bf16 ? 2 : 4; }  // of an element

@@ -20,12 +20,13 @@ const char* kind_name(Kind kind) {
     case Kind::kParam: return "param";
     case Kind::kAdamM: return "adam_m";
     case Kind::kAdamV: return "adam_v";
+    case Kind::kMomentum: return "momentum";
   }
   return "?";
 }
 
 std::optional<Kind> kind_from_name(std::string_view name) {
-  for (Kind kind : {Kind::kParam, Kind::kAdamM, Kind::kAdamV})
+  for (Kind kind : kAllKinds)
     if (name == kind_name(kind)) return kind;
   return std::nullopt;
 }

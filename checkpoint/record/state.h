@@ -12,8 +12,10 @@
 
 namespace lockstep::checkpoint {
 
-enum class Kind { kParam, kAdamM, kAdamV };
-const char* kind_name(Kind kind);  // "param" | "adam_m" | "adam_v": also the group in HDF5 files
+enum class Kind { kParam, kAdamM, kAdamV, kMomentum };
+inline constexpr Kind kAllKinds[] = {Kind::kParam, Kind::kAdamM, Kind::kAdamV, Kind::kMomentum};
+// "param" | "adam_m" | "adam_v" | "momentum": also the group in HDF5 files.
+const char* kind_name(Kind kind);
 std::optional<Kind> kind_from_name(std::string_view name);
 
 // [flat_start, flat_start + length) elements of tensor `name`. Never padding; length > 0.

@@ -26,7 +26,7 @@ Result<std::vector<TensorPiece>> exported_pieces(const Manifest& manifest,
   std::vector<TensorPiece> all;
   for (const Kind kind : options.kinds) {
     const std::vector<TensorPiece> pieces = whole_pieces(manifest, kind);
-    if (pieces.empty())
+    if (pieces.empty() && options.kinds.size() == 1)
       return Error{Code::kConfig,
                    text("the checkpoint has no tensors of the kind ", kind_name(kind))};
     all.insert(all.end(), pieces.begin(), pieces.end());

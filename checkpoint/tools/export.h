@@ -14,16 +14,16 @@
 namespace lockstep::checkpoint {
 
 struct ExportOptions {
-  std::filesystem::path source;  // a checkpoint
-  std::filesystem::path folder;  // made when missing
-  std::vector<Kind> kinds{Kind::kParam};
+  std::filesystem::path source;                               // a checkpoint
+  std::filesystem::path folder;                               // made when missing
+  std::vector<Kind> kinds{Kind::kParam};                      // of several, those that there are
   Dtype dtype = Dtype::kF32;                                  // or kBf16
   int64_t max_shard_bytes = int64_t{5} * 1000 * 1000 * 1000;  // of tensors in a file; at least one
   int threads = 1;
 };
 
 // The files written. Errors: kConfig when the folder has safetensors already, or the checkpoint no
-// tensor of a kind; those of read_manifest and load_pieces; kIo, kNoSpace.
+// tensor of the one kind; those of read_manifest and load_pieces; kIo, kNoSpace.
 Result<std::vector<std::filesystem::path>> export_safetensors(FileSystem& file_system,
                                                               const ExportOptions& options,
                                                               const Progress& progress);

@@ -14,7 +14,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 constexpr int64_t kTileElements = 4096;
-constexpr Kind kKinds[] = {Kind::kParam, Kind::kAdamM, Kind::kAdamV};
 
 int64_t tiles_of(const ManifestTensor& tensor) {
   return (element_count(tensor.global_shape) + kTileElements - 1) / kTileElements;
@@ -146,7 +145,7 @@ std::vector<TensorPiece> pieces_of_rank(const std::vector<ManifestTensor>& tenso
   for (const ManifestTensor& tensor : tensors) tiles += tiles_of(tensor);
   const int64_t first = tiles * rank / world_size, last = tiles * (rank + 1) / world_size;
   std::vector<TensorPiece> pieces;
-  for (const Kind kind : kKinds) {
+  for (const Kind kind : kAllKinds) {
     int64_t at = 0;  // of the tensor's first tile
     for (const ManifestTensor& tensor : tensors) {
       const int64_t begin = std::max(first, at) - at;

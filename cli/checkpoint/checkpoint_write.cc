@@ -32,7 +32,8 @@ constexpr const char* kExportExamples = R"(Examples:
 
 Writes OUT/model.safetensors, or numbered files and model.safetensors.index.json when it would be
 larger than --max-shard-size. Tensors have their names in the checkpoint; with --kind all they are
-param/NAME, adam_m/NAME, adam_v/NAME. bf16 is rounded to nearest, ties to even.)";
+param/NAME, adam_m/NAME, adam_v/NAME, and Muon's momentum/NAME. bf16 is rounded to nearest, ties to
+even.)";
 constexpr const char* kImportExamples = R"(Examples:
   lockstep checkpoint import weights/ imported/
   lockstep checkpoint import model.safetensors imported/ --with-optimizer zeros
@@ -122,9 +123,8 @@ int export_tensors(const Options& options) {
     return fail_tool("export", {Code::kConfig, text("--max-shard-size ", options.max_shard_size,
                                                     ": give a size such as 5GB or 512MiB")});
   o.max_shard_bytes = *most;
-  using checkpoint::Kind;
   if (options.kind == "all")
-    o.kinds = {Kind::kParam, Kind::kAdamM, Kind::kAdamV};
+    o.kinds = {std::begin(checkpoint::kAllKinds), std::end(checkpoint::kAllKinds)};
   else
     o.kinds = {*checkpoint::kind_from_name(options.kind)};
   const double start_s = now_s();
@@ -191,8 +191,8 @@ void add_export(CLI::App& app, CheckpointTools& tools) {
   command->add_option("--dtype", options->dtype, "fp32 or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
-  command->add_option("--kind", options->kind, "param, adam_m, adam_v or all")
-      ->check(CLI::IsMember({"param", "adam_m", "adam_v", "all"}))
+  command->add_option("--kind", options->kind, "param, adam_m, adam_v, momentum or all")
+      ->check(CLI::IsMember({"param", "adam_m", "adam_v", "momentum", "all"}))
       ->capture_default_str();
   command->add_option("--max-shard-size", options->max_shard_size, "Of one file: 5GB, 512MiB")
       ->capture_default_str();

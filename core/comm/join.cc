@@ -118,14 +118,14 @@ Result<std::unique_ptr<Communicator>> through_memory(const RendezvousOptions& o,
 
 // The links that core/sharding uses, by group. Those that share a copy of the state gather
 // parameters and exchange gradients, those of the copies exchange gradients and gather their sums.
-// With native sums all ranks add up, and nothing is exchanged. Where a group is all ranks, or one,
-// the communicator of all ranks is the others'.
+// With native sums all ranks add up, and no gradients are exchanged. Where a group is all ranks, or
+// one, the communicator of all ranks is the others'.
 struct LinksOf {
   DeviceLinks world, shard{false, false}, copies{false, false};
   static LinksOf create(const RendezvousOptions& o, int shard_size) {
     if (shard_size == 1 || shard_size == o.world_size) return {};
     const DeviceLinks both{true, !o.native_sums};
-    return {{false, o.native_sums}, both, both};
+    return {{false, o.native_sums || o.all_exchange}, both, both};
   }
   // What a rank's links may take of its device together, in equal parts.
   int ctas_of_link() const { return kCtas / (world.count() + shard.count() + copies.count()); }

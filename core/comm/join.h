@@ -28,6 +28,7 @@ struct RendezvousOptions {
   double init_timeout_s = 60, timeout_s = 100;
   bool background = false;       // a second communicator, for a thread beside the training
   bool native_sums = false;      // gradients are added by the backend (training.reduction)
+  bool all_exchange = false;     // all ranks exchange tensors, whichever share a copy: Muon's do
   int shard_size = 0;            // consecutive ranks that share a copy of the state; 0: all
   at::Device device = at::kCPU;  // where this rank's tensors lie; the current one
   // What this rank tells the others of itself, so that all choose how they exchange tensors:

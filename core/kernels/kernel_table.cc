@@ -216,6 +216,17 @@ class KernelColumn : public Kernels {
                               double* sums_out) const override {
     core::scale_and_square_tiles<On>(grad, scale, tiles, sums_out);
   }
+  void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
+                     int64_t n) const override {
+    core::muon_momentum<On>(step, grad, m, reinterpret_cast<Bf16*>(out), n);
+  }
+  void muon_update(const MuonStep& step, const at::BFloat16* update, float* master,
+                   int64_t n) const override {
+    core::muon_update<On>(step, reinterpret_cast<const Bf16*>(update), master, n);
+  }
+  void to_unit_norm(const at::Tensor& x, double least) const override {
+    at::Tensor(x).div_(at::norm(x).clamp_min_(least));
+  }
 
  private:
   // activation(gate) * up: what the activations with a gate share.

@@ -13,6 +13,7 @@
 #include "core/kernels/attention_shape.h"
 #include "core/kernels/documents.h"
 #include "core/kernels/dropout_kernels.h"
+#include "core/kernels/muon_kernels.h"
 #include "core/kernels/rotary_table.h"
 #include "core/kernels/softmax_kernels.h"
 #include "layout/stage_sizes.h"
@@ -108,6 +109,14 @@ class Kernels {
                             float* m, float* v, int64_t n) const = 0;
   virtual void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                                       double* sums_out) const = 0;
+  // core::muon_momentum and muon_update, likewise; elements of bf16 are LibTorch's.
+  virtual void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
+                             int64_t n) const = 0;
+  virtual void muon_update(const MuonStep& step, const at::BFloat16* update, float* master,
+                           int64_t n) const = 0;
+  // x, bf16, is divided by its Frobenius norm, or by `least` where that is larger. Bits as LibTorch
+  // has them for the device.
+  virtual void to_unit_norm(const at::Tensor& x, double least) const = 0;
 };
 
 }  // namespace lockstep::core

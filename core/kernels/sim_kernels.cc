@@ -215,6 +215,23 @@ class SimKernels : public Kernels {
       cpu().scale_and_square_tiles(g, scale, tiles, sums);
     });
   }
+  void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
+                     int64_t n) const override {
+    on_current("muon_momentum", [=, g = bytes_of(grad), m1 = bytes_of(m),
+                                 to = out == nullptr ? nullptr : bytes_of(out)] {
+      cpu().muon_momentum(step, g, m1, to, n);
+    });
+  }
+  void muon_update(const MuonStep& step, const at::BFloat16* update, float* master,
+                   int64_t n) const override {
+    on_current("muon_update", [=, u = bytes_of(update), w = bytes_of(master)] {
+      cpu().muon_update(step, u, w, n);
+    });
+  }
+  void to_unit_norm(const T& x, double least) const override {
+    sim_work(
+        "to_unit_norm", x, [least](const T& matrix) { cpu().to_unit_norm(matrix, least); }, x);
+  }
 
  private:
   static void on_current(const char* name, std::function<void()> work) {

@@ -4,6 +4,7 @@
 
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
+#include "layout/muon_plan.h"
 
 namespace lockstep::core {
 namespace {
@@ -28,12 +29,23 @@ ShardState::ShardState(const layout::UnitSpec& spec, const ShardLayout& layout,
       held_elements_(layout.held_elements()),
       owned_offset_(rank / layout.shard_size * layout.owned_elements()),
       held_segments_(segments_of(spec, layout.first_held_tile(rank), layout.held_tile_count(rank))),
-      owned_segments_(segments_of(spec, layout.first_tile(rank), layout.tile_count(rank))) {
+      owned_segments_(segments_of(spec, layout.first_tile(rank), layout.tile_count(rank))),
+      muons_(spec.params.size(), false),
+      muons_before_(spec.params.size(), 0) {
+  for (size_t i = 0; strategy.muon && i < muons_.size(); ++i)
+    muons_[i] = layout::is_muons(spec.params[i]);
+  int64_t muons = 0;
+  for (const Segment& s : held_segments_) {
+    muons_before_[static_cast<size_t>(s.param)] = muons;
+    if (is_muons(s.param)) muons += s.tiles * layout::kTileElements;
+  }
   const layout::ShardTensors kept =
       strategy.tensors_of(frozen_, strategy.state_device() != strategy.device);
   if (kept.master) make_master();
-  if (kept.optimizer)
-    for (at::Tensor* t : {&adam_m_S, &adam_v_S}) *t = zeros(held_elements_);
+  if (kept.optimizer) {
+    adam_m_S = zeros(held_elements_);
+    adam_v_A = zeros(held_elements_ - muons);
+  }
   if (kept.copy)
     copy_S_ =
         at::zeros({held_elements_}, at::TensorOptions(strategy.compute()).device(strategy.device));
@@ -58,13 +70,13 @@ void ShardState::refresh_copy() {
 
 const ShardState::HostState& ShardState::host() {
   if (strategy_.state_device().is_cpu()) {
-    host_ = {master_S, adam_m_S, adam_v_S};
+    host_ = {master_S, adam_m_S, adam_v_A};
   } else if (!host_.master_S.defined()) {
     auto room = [&](const at::Tensor& t) {
       return t.defined() ? device_of(t.device()).host_tensor({t.numel()}, at::kFloat)
                          : at::Tensor();
     };
-    host_ = {room(master_S), room(adam_m_S), room(adam_v_S)};
+    host_ = {room(master_S), room(adam_m_S), room(adam_v_A)};
   }
   return host_;
 }
@@ -76,7 +88,7 @@ void ShardState::for_each_copy(F&& f) {
   host();
   f(master_S, host_.master_S);
   if (adam_m_S.defined()) f(adam_m_S, host_.adam_m_S);
-  if (adam_v_S.defined()) f(adam_v_S, host_.adam_v_S);
+  if (adam_v_A.defined()) f(adam_v_A, host_.adam_v_A);
 }
 
 void ShardState::pull() {

@@ -1,12 +1,13 @@
-// A rank's shard of one unit's state: fp32 master weights, Adam's m and v, and the copy in the
-// compute type that is gathered. Where it is replicated, the rank holds more than it owns: `held`
-// is what it updates; `owned` is the part whose gradient sum it folds and that it writes to
-// checkpoints.
+// A rank's shard of one unit's state: fp32 master weights, Adam's m and v, or Muon's momentum in
+// m's place, and the copy in the compute type that is gathered. Where it is replicated, the rank
+// holds more than it owns: `held` is what it updates; `owned` is the part whose gradient sum it
+// folds and that it writes to checkpoints.
 //
 //   (make_master, filled from outside) -> refresh_copy -> update -> refresh_copy -> …
 //
 // A frozen unit keeps its weights alone, in the form that is gathered.
-// S = held elements, padded to whole tiles. Borrows nothing. Thread: the training thread.
+// S = held elements, padded to whole tiles; A = those of them that are not Muon's. Borrows nothing.
+// Thread: the training thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +27,13 @@ class ShardState {
   ShardState(const layout::UnitSpec& spec, const ShardLayout& layout, const Strategy& strategy,
              int rank);
 
-  at::Tensor master_S, adam_m_S, adam_v_S;  // fp32; undefined where there are none
+  at::Tensor master_S, adam_m_S, adam_v_A;  // fp32; undefined where there are none
+  // Does Muon update this parameter of the unit?
+  bool is_muons(int param) const { return muons_[static_cast<size_t>(param)]; }
+  // Where in adam_v_A the held element `at` lies, of a parameter that is not Muon's.
+  int64_t place_in_v(int param, int64_t at) const {
+    return at - muons_before_[static_cast<size_t>(param)];
+  }
   const std::vector<Segment>& held_segments() const { return held_segments_; }
   const std::vector<Segment>& owned_segments() const { return owned_segments_; }
   int64_t owned_offset() const { return owned_offset_; }  // of the owned part in the tensors
@@ -41,7 +48,7 @@ class ShardState {
   // device, page-locked copies, made at the first call. pull brings them up to date, once the
   // device's stream is synchronized; push takes them back.
   struct HostState {
-    at::Tensor master_S, adam_m_S, adam_v_S;
+    at::Tensor master_S, adam_m_S, adam_v_A;
   };
   const HostState& host();
   void pull();
@@ -56,6 +63,8 @@ class ShardState {
   bool frozen_;
   int64_t held_elements_, owned_offset_;
   std::vector<Segment> held_segments_, owned_segments_;
+  std::vector<bool> muons_;            // by param
+  std::vector<int64_t> muons_before_;  // by param: held elements of Muon's that lie before it
   HostState host_;
   at::Tensor copy_S_;  // undefined where what is gathered is master_S
 };

@@ -76,6 +76,14 @@ Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config
         text("the run in ", where, " has ", state.slots, " slots a step and the config says ",
              config.slots(), "; the number of slots is part of the run: give --training.slots ",
              state.slots, ", or start a new run with another --job.dump_folder")};
+  for (const LineDifference& d : differing_lines(state.identity, identity_lines(config)))
+    if (d.name == "optimizer.name" && d.was != "(absent)")
+      return Error{Code::kConfig,
+                   text("the run in ", where, " is trained by optimizer.name = ", d.was,
+                        " and the config says ", d.is,
+                        ", whose state is another: give --optimizer.name ", d.was,
+                        ", or begin a run of its own from these weights, with another "
+                        "--job.dump_folder and --checkpoint.initial_load_path")};
   return state;
 }
 

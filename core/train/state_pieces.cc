@@ -5,32 +5,44 @@ namespace {
 
 using checkpoint::Kind;
 
-struct StateTensor {
-  Kind kind;
-  at::Tensor tensor_S;
-};
-
-std::vector<StateTensor> state_tensors(Unit& unit, bool weights_only) {
-  const ShardState::HostState& state = unit.state.host();
-  if (weights_only) return {{Kind::kParam, state.master_S}};
-  return {{Kind::kParam, state.master_S},
-          {Kind::kAdamM, state.adam_m_S},
-          {Kind::kAdamV, state.adam_v_S}};
+bool has_kind(const Unit& unit, int param, Kind kind) {
+  switch (kind) {
+    case Kind::kParam: return true;
+    case Kind::kAdamM:
+    case Kind::kAdamV: return !unit.state.is_muons(param);
+    case Kind::kMomentum: return unit.state.is_muons(param);
+  }
+  return false;
 }
 
-// Calls f(piece, first byte, byte count) for each segment of each state tensor, `offset` elements
+// Where the held element `at` of a parameter lies on the host.
+float* address(Unit& unit, int param, Kind kind, int64_t at) {
+  const ShardState::HostState& state = unit.state.host();
+  switch (kind) {
+    case Kind::kParam: return state.master_S.data_ptr<float>() + at;
+    case Kind::kAdamM:
+    case Kind::kMomentum: return state.adam_m_S.data_ptr<float>() + at;
+    case Kind::kAdamV: return state.adam_v_A.data_ptr<float>() + unit.state.place_in_v(param, at);
+  }
+  return nullptr;
+}
+
+// Calls f(piece, first byte, byte count) for each segment of each kind of state, `offset` elements
 // in. Nothing for a frozen unit: its weights come from where the run took them.
 template <typename F>
 void for_each_piece(Unit& unit, const std::vector<Segment>& segments, int64_t offset,
                     bool weights_only, F&& f) {
   if (unit.spec.frozen) return;
-  for (const StateTensor& state : state_tensors(unit, weights_only))
+  for (const Kind kind : checkpoint::kAllKinds) {
+    if (weights_only && kind != Kind::kParam) break;
     for (const Segment& s : segments) {
+      if (!has_kind(unit, s.param, kind)) continue;
       const layout::ParamSpec& param = unit.spec.params[static_cast<size_t>(s.param)];
-      float* first = state.tensor_S.data_ptr<float>() + offset + s.range_offset;
-      f(checkpoint::TensorPiece{param.name, state.kind, param.shape, s.flat_start, s.length},
+      float* first = address(unit, s.param, kind, offset + s.range_offset);
+      f(checkpoint::TensorPiece{param.name, kind, param.shape, s.flat_start, s.length},
         reinterpret_cast<std::byte*>(first), static_cast<size_t>(s.length) * sizeof(float));
     }
+  }
 }
 
 }  // namespace
@@ -60,10 +72,13 @@ std::vector<checkpoint::TensorPiece> model_pieces(const std::vector<std::unique_
   std::vector<checkpoint::TensorPiece> pieces;
   for (const auto& unit : units) {
     if (unit->spec.frozen) continue;
-    for (const layout::ParamSpec& param : unit->spec.params)
-      for (const Kind kind : {Kind::kParam, Kind::kAdamM, Kind::kAdamV})
-        pieces.push_back(
-            {param.name, kind, param.shape, 0, checkpoint::element_count(param.shape)});
+    for (size_t i = 0; i < unit->spec.params.size(); ++i) {
+      const layout::ParamSpec& param = unit->spec.params[i];
+      for (const Kind kind : checkpoint::kAllKinds)
+        if (has_kind(*unit, static_cast<int>(i), kind))
+          pieces.push_back(
+              {param.name, kind, param.shape, 0, checkpoint::element_count(param.shape)});
+    }
   }
   return pieces;
 }

@@ -5,7 +5,6 @@
 
 #include "base/check.h"
 #include "core/audit/bit_flip.h"
-#include "core/comm/gather_words.h"
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/parallel.h"
@@ -14,8 +13,6 @@
 namespace lockstep::core {
 namespace {
 
-constexpr int64_t kGrainTiles = 16;  // worth a thread's while
-constexpr int64_t kDigestTiles = 4;
 constexpr int64_t kDrawGrain = 1 << 14;  // elements
 
 std::span<double> doubles(const at::Tensor& t) {
@@ -41,8 +38,7 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
           groups.device},
       pools_(groups.device),
       wrapped_(
-          layout::wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)),
-      digests_(spec, wrapped_) {
+          layout::wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
   strategy_.forward_only = forward_only;
   for (const layout::WrappedUnit& run : wrapped_) {
     units_.push_back(std::make_unique<Unit>(run.spec, strategy_, groups, pools_));
@@ -52,6 +48,8 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
                           spec.units[static_cast<size_t>(run.first_unit) + i]);
   }
   norm_tree_ = norm_tree_of(trained_);
+  optimizer_ = std::make_unique<Optimizer>(config, trained_, UnitDigests(spec, wrapped_), strategy_,
+                                           groups, pools_);
   model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute(), groups.device));
   schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, comm_.rank());
   audit_ = std::make_unique<SlotAudit>(comm_, strategy_.map, groups.ranks_of_node,
@@ -63,7 +61,7 @@ Result<void> TrainingStep::initialize(const hf::HfWeights* weights) {
   for (Unit* unit : trained_) {
     // A load that failed half-way may have been here.
     const ShardState::HostState& state = unit->state.host();
-    for (at::Tensor t : {state.adam_m_S, state.adam_v_S})
+    for (at::Tensor t : {state.adam_m_S, state.adam_v_A})
       if (t.defined()) t.zero_();
     LOCKSTEP_RETURN_IF_ERROR(fill(*unit, spec_.adapted() ? nullptr : weights));
   }
@@ -264,97 +262,6 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   return std::sqrt(sum);
 }
 
-// `grad`: of all that the unit holds, where its state lies. On the host digests are taken of what
-// is owned here, a few tiles at a time, which a cache then has for the update.
-void TrainingStep::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step) {
-  ShardState& state = trained_[unit]->state;
-  const auto& params = trained_[unit]->spec.params;
-  const int64_t own_begin = state.owned_offset();
-  const int64_t own_end = own_begin + trained_[unit]->layout.owned_elements();
-  for (const Segment& s : state.held_segments()) {
-    const bool decay = params[static_cast<size_t>(s.param)].decays();
-    const auto update_run = [&](int64_t first, int64_t n) {
-      const int64_t at = s.range_offset + first;
-      const float* const g = grad.data_ptr<float>() + at;
-      float* const master = state.master_S.data_ptr<float>() + at;
-      const int64_t real_end = s.range_offset + std::min(first + n, s.length);  // padding behind it
-      const int64_t begin = std::max(at, own_begin), end = std::min(real_end, own_end);
-      if (grad.is_cpu() && begin < end) {
-        const auto count = static_cast<size_t>(end - begin);
-        digests_.add(unit, s.param, s.flat_start + begin - s.range_offset,
-                     {master + (begin - at), count}, {g + (begin - at), count});
-      }
-      kernels_on(grad).adamw_update(step, decay, g, master, state.adam_m_S.data_ptr<float>() + at,
-                                    state.adam_v_S.data_ptr<float>() + at, n);
-    };
-    if (!grad.is_cpu()) {
-      update_run(0, s.tiles * layout::kTileElements);
-      continue;
-    }
-    parallel_ranges(s.tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
-      for (int64_t tile = begin; tile < end; tile += kDigestTiles)
-        update_run(tile * layout::kTileElements,
-                   std::min(kDigestTiles, end - tile) * layout::kTileElements);
-    });
-  }
-}
-
-// All ranks' added up.
-Result<StepDigests> TrainingStep::share_digests() {
-  const std::vector<uint64_t> own = digests_.sums();
-  const auto all = gather_words(comm_, own);
-  if (!all.ok()) return all.error().in("sharing the step's digests");
-  std::vector<uint64_t> sums(own.size());
-  for (size_t i = 0; i < all.value().size(); ++i) sums[i % sums.size()] += all.value()[i];
-  const auto half = sums.begin() + std::ssize(sums) / 2;
-  return StepDigests{{sums.begin(), half}, {half, sums.end()}};
-}
-
-// Of what this rank owns.
-void TrainingStep::flip_state() {
-  size_t site = 0, sites = 0;
-  for (const Unit* unit : trained_) sites += unit->state.owned_segments().size();
-  for (const Unit* unit : trained_)
-    for (const Segment& s : unit->state.owned_segments()) {
-      const int64_t at = unit->state.owned_offset() + s.range_offset;
-      flip_site(FlipIn::kWeight, site, sites, unit->state.master_S.narrow(0, at, s.length));
-      flip_site(FlipIn::kMoment, site++, sites, unit->state.adam_m_S.narrow(0, at, s.length));
-    }
-}
-
-Result<StepDigests> TrainingStep::update(int64_t step, double lr, double clip) {
-  const Config::Optimizer& o = config_.optimizer;
-  const AdamWStep adamw =
-      AdamWStep::create(lr, o.beta1, o.beta2, o.eps, o.weight_decay, clip, step);
-  // Replicated state is updated from the whole sum: the next unit's part travels meanwhile.
-  Communicator& copies = *groups_.copies;
-  const bool gather = copies.world_size() > 1;
-  std::vector<at::Tensor> whole(trained_.size());
-  std::vector<PendingPtr> travelling(trained_.size());
-  auto start = [&](size_t i) {
-    if (!gather || i >= trained_.size()) return;
-    whole[i] = at::empty({trained_[i]->layout.held_elements()}, folded_[i].options());
-    travelling[i] = copies.all_gather(whole[i], folded_[i], Traffic::kExchange);
-  };
-  start(0);
-  digests_.clear();
-  for (size_t i = 0; i < trained_.size(); ++i) {
-    Unit& unit = *trained_[i];
-    start(i + 1);
-    if (gather) {
-      auto done = travelling[i]->wait();
-      if (!done.ok())
-        return done.error().in(text("gathering the gradient sum of ", unit.spec.name));
-      travelling[i].reset();  // it holds the whole sum, too
-    }
-    const at::Tensor grad = gather ? std::exchange(whole[i], at::Tensor()) : folded_[i];
-    update_unit(i, grad.to(strategy_.state_device()), adamw);
-    unit.state.refresh_copy();
-  }
-  flip_state();
-  return strategy_.state_device().is_cpu() ? share_digests() : StepDigests();
-}
-
 Result<StepOutcome> TrainingStep::run(
     int64_t step, double lr, const std::function<RankFlags()>& mine,
     const std::function<Result<data::SlotBatch>()>& next_slot,
@@ -392,7 +299,7 @@ Result<StepOutcome> TrainingStep::run(
     PhaseTimer timer(system_clock(), outcome.phases.update, trace_, "update");
     const double max_norm = config_.training.max_norm;
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (outcome.grad_norm + 1e-6)) : 1.0;
-    LOCKSTEP_TRY(outcome.digests, update(step, lr, clip));
+    LOCKSTEP_TRY(outcome.digests, optimizer_->update(step, lr, clip, folded_));
     outcome.updated = true;
   }
   for (at::Tensor& sum : folded_) pools_.sums.give_tensor(sum);

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "core/audit/unit_digests.h"
+#include "core/optim/optimizer.h"
 #include "core/sharding/rank_sums.h"
 #include "core/sharding/schedule.h"
 #include "core/sharding/slot_audit.h"
@@ -17,8 +17,6 @@
 #include "layout/wrap.h"
 
 namespace lockstep::core {
-
-struct AdamWStep;
 
 struct StepPhases {
   double data_wait = 0, share_wait = 0, fold = 0, update = 0, stall = 0, audit = 0;
@@ -99,10 +97,6 @@ class TrainingStep {
   Result<void> share_sums(RankSums& sums, const RankFlags& mine, StepOutcome& outcome);
   Result<bool> any_says(bool mine);
   Result<double> fold_and_norm(float scale);
-  Result<StepDigests> update(int64_t step, double lr, double clip);
-  void update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step);
-  Result<StepDigests> share_digests();
-  void flip_state();
 
   const Config& config_;
   const layout::ModelSpec& spec_;
@@ -114,7 +108,7 @@ class TrainingStep {
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<Unit*> trained_;  // of them, those that are not frozen
   layout::NormTree norm_tree_;  // of the trained units
-  UnitDigests digests_;         // of the step
+  std::unique_ptr<Optimizer> optimizer_;
   bool frozen_filled_ = false;
   std::vector<UnitPart> parts_;  // by unit of the model
   StageSequence model_;

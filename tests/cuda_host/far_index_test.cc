@@ -8,6 +8,7 @@
 #include "core/kernels/add_kernels.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/elementwise_kernels.h"
+#include "core/kernels/muon_kernels.h"
 #include "core/kernels/norm_kernels.h"
 #include "core/kernels/softmax_kernels.h"
 #include "tests/cuda_host/case_values.h"
@@ -70,6 +71,7 @@ TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
   const auto part = random_values<Bf16>(kTail, 1);
   const auto g = random_values<float>(kTail, 2), w = random_values<float>(kTail, 3);
   const AdamWStep step = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1);
+  const MuonStep muon = MuonStep::create(1e-3, 0.95, 0.1, 1, 64, 64);
   Sparse<float> sum(kCount), grad(kCount), m(kCount), v(kCount);
   Sparse<Bf16> narrowed(kCount), added(kCount);
   sum.put(kLast, w);
@@ -80,6 +82,8 @@ TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
   const auto compute = [&](auto& s, auto& p, auto& nr, auto& gr, auto& m1, auto& m2, int64_t n) {
     add_to<OnCuda>(s.get(), p.get(), n);
     adamw_update<OnCuda>(step, true, gr.get(), s.get(), m1.get(), m2.get(), n);
+    muon_momentum<OnCuda>(muon, gr.get(), m1.get(), nr.get(), n);
+    muon_update<OnCuda>(muon, nr.get(), s.get(), n);
     narrow<OnCuda>(nr.get(), s.get(), n);
     gelu_forward<OnCuda>(nr.get(), p.get(), n);
     gelu_backward<OnCuda>(nr.get(), p.get(), n);
@@ -90,6 +94,7 @@ TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
   const OnlyBlocks only({kLast / 256, 0, kFar / 256 - 1});
   compute(sum, added, narrowed, grad, m, v, kCount);
   expect_same_bits(sum.read(kLast, kTail), one.read(), "sum");
+  expect_same_bits(m.read(kLast, kTail), one_m.read(), "m");
   expect_same_bits(v.read(kLast, kTail), one_v.read(), "v");
   expect_same_bits(narrowed.read(kLast, kTail), one_narrow.read(), "narrow");
   expect_same_bits(added.read(kLast, kTail), one_part.read(), "gelu");

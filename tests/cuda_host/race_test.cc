@@ -9,6 +9,7 @@
 #include "core/kernels/add_kernels.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/elementwise_kernels.h"
+#include "core/kernels/muon_kernels.h"
 #include "core/kernels/norm_kernels.h"
 #include "core/kernels/softmax_kernels.h"
 #include "tests/cuda_host/broken_kernels.h"
@@ -150,6 +151,12 @@ std::vector<Launches> launches_of_fp32() {
         const core::AdamWStep step = core::AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1);
         core::adamw_update<OnCuda>(step, true, m.a.get(), m.b.get(), m.sums.get(),
                                    m.more_sums.get(), kCount);
+      },
+      [=] {
+        const core::MuonStep step = core::MuonStep::create(1e-3, 0.95, 0.1, 1, 64, 64);
+        core::muon_momentum<OnCuda>(step, memory->a.get(), memory->b.get(), narrow->a.get(),
+                                    kCount);
+        core::muon_update<OnCuda>(step, narrow->a.get(), memory->sums.get(), kCount);
       },
       [=] {
         core::scale_and_square_tiles<OnCuda>(memory->a.get(), 0.5f, 1, memory->doubles.get());

@@ -1,7 +1,8 @@
-// What gives the CPU's bits on every device: AdamW, tile norms, elementwise sums, embedding
-// gradients; and sums of columns, which have a fixed order of their own.
+// What gives the CPU's bits on every device: AdamW, Muon's single elements, tile norms, elementwise
+// sums, embedding gradients; and sums of columns, which have a fixed order of their own.
 #include "core/kernels/adamw_kernels.h"
 #include "core/kernels/add_kernels.h"
+#include "core/kernels/muon_kernels.h"
 #include "layout/model_spec.h"
 #include "tests/cuda_host/case_values.h"
 
@@ -34,6 +35,36 @@ TEST(ExactSums, AdamWGivesTheCpusBits) {
     expect_same_bits(got[2], want[2], "v");
     return hash_of(got[0], got[1], got[2]);
   });
+}
+
+TEST(ExactSums, MuonGivesTheCpusBits) {
+  constexpr int64_t kCount = 2 * kTile + 77;
+  const Floats grad = random_values<float>(kCount, 1, 1e-3), m = random_values<float>(kCount, 2);
+  const Floats master = random_values<float>(kCount, 3);
+  const std::vector<Bf16> nothing(kCount);
+  const auto three_steps = [&](auto place, double momentum) {
+    using Place = typename decltype(place)::type;
+    Array<Place, float> g(grad), w(master), m1(m);
+    Array<Place, Bf16> direction(nothing);
+    const MuonStep step = MuonStep::create(1e-2, momentum, 0.1, 0.7, 48, 200);
+    for (int t = 0; t < 3; ++t) {
+      muon_momentum<Place>(step, g.get(), m1.get(), direction.get(), kCount);
+      muon_update<Place>(step, direction.get(), w.get(), kCount);
+    }
+    muon_momentum<Place>(step, g.get(), m1.get(), nullptr, kCount);
+    return std::tuple(w.read(), m1.read(), direction.read());
+  };
+  for (const double momentum : {0.3, 0.95}) {
+    const auto [w, m1, direction] = three_steps(std::type_identity<OnCpu>(), momentum);
+    on<OnCuda>([&, &w = w, &m1 = m1, &direction = direction] {
+      const auto [got_w, got_m, got_direction] =
+          three_steps(std::type_identity<OnCuda>(), momentum);
+      expect_same_bits(got_w, w, "master");
+      expect_same_bits(got_m, m1, "momentum");
+      expect_same_bits(got_direction, direction, "direction");
+      return hash_of(got_w, got_m, got_direction);
+    });
+  }
 }
 
 TEST(ExactSums, TileNormsAreTheCpusBits) {

@@ -48,7 +48,7 @@ SEES = {
     "core/audit": "base layout",
     "core/sharding": "base config layout core/device core/kernels core/comm core/audit",
     "core/model": "base config layout core/device core/kernels core/sharding",
-    "core/optim": "base config layout core/device core/kernels",
+    "core/optim": "base config layout core/device core/kernels core/comm core/audit core/sharding",
     "core/train": "base config layout worker_link hf data/formats data/loader checkpoint/record "
                   "checkpoint/ballot checkpoint/load checkpoint/save checkpoint/snapshot "
                   "checkpoint/tools "

@@ -30,6 +30,10 @@ BF16 = {"training.mixed_precision_param": "bfloat16"}
 CONFIGS = {
     "llama, single, fp32": (LLAMA, 1, {"parallelism.strategy": "single", "training.seq_len": 512}),
     "qwen3, full_shard, bf16": (QWEN3, 2, BF16),
+    "llama, Muon, full_shard, bf16": (LLAMA, 2, BF16 | {"optimizer.name": "Muon"}),
+    "gpt2, Muon, hybrid, fp32": (GPT2, 4, {
+        "parallelism.strategy": "hybrid", "parallelism.data_parallel_shard_degree": 2,
+        "optimizer.name": "Muon"}),
     "gpt2, ddp, fp32": (GPT2, 2, {"parallelism.strategy": "ddp"}),
     "mistral, full_shard, bf16": (MISTRAL, 3, BF16 | {"training.seq_len": 192,
                                                       "training.slots": 5}),

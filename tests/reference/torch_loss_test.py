@@ -1,7 +1,9 @@
 """PyTorch recomputes what `lockstep train` logged and saved: validation loss, training losses, and
-one whole optimizer step (backward, clipping, AdamW), of packed documents as well, which do not see
-each other. The model, the data reader and the optimizer step share no code with Lockstep. They run
-in fp64, so a difference is Lockstep's fp32 rounding.
+one whole optimizer step (backward, clipping, AdamW, or torch.optim.Muon with AdamW for the rest),
+of packed documents as well, which do not see each other. With Muon also all steps that follow. The
+model, the data reader and the optimizer step share no code with Lockstep. They run in fp64, so a
+difference is Lockstep's fp32 rounding; Muon's iteration is in bf16 in both, and such a difference
+moves it by roundings of bf16.
 
   torch_loss_test.py FOLDER_OF_PROGRAMS
 
@@ -22,10 +24,13 @@ import torch.nn.functional as F
 LOSS_TOLERANCE = 1e-5    # absolute, on validation losses
 STEP_TOLERANCE = 1e-5    # relative, on training losses and gradient norms
 WEIGHT_TOLERANCE = 1e-6  # absolute, on weights after one step; the step itself moves them by lr
+MUON_TOLERANCE = 0.02    # of the norm by which a step moves a matrix
+MUON_LOSS_TOLERANCE = 1e-3  # relative, on losses of steps that begin in Muon's weights
 
 STEPS, WARMUP, SEED = 8, 2, 1234
 CHECKED_STEP = 5  # the optimizer step from 5 to 6 is redone here; 7 shows its loss
 LR, MIN_LR_FACTOR, BETA1, BETA2, EPS, WEIGHT_DECAY, MAX_NORM = 2e-3, 0.1, 0.9, 0.95, 1e-8, 0.1, 0.5
+MOMENTUM = 0.95
 VALIDATION_FREQ, VALIDATION_SLOTS = 4, 5
 
 CASES = {  # heads share keys in both; slots that the ranks do not divide; head_dim != dim / heads
@@ -38,6 +43,9 @@ CASES = {  # heads share keys in both; slots that the ranks do not divide; head_
     "packed": dict(dim=48, n_layers=3, n_heads=6, n_kv_heads=2, head_dim=12, ffn_dim=96,
                    norm_eps=1e-6, rope_theta=5000.0, tied=False, strategy="full_shard", ranks=2,
                    slots=2, batch=3, seq=96, data="packed"),
+    "muon": dict(dim=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=16, ffn_dim=160,
+                 norm_eps=1e-5, rope_theta=10000.0, tied=False, strategy="full_shard", ranks=3,
+                 slots=3, batch=2, seq=64, optimizer="Muon"),
 }
 
 
@@ -74,6 +82,7 @@ def train(programs, case, run, tokens):
         "model.n_heads": case["n_heads"], "model.n_kv_heads": case["n_kv_heads"],
         "model.head_dim": case["head_dim"], "model.ffn_dim": case["ffn_dim"],
         "model.norm_eps": case["norm_eps"], "model.rope_theta": case["rope_theta"],
+        "optimizer.name": case.get("optimizer", "AdamW"), "optimizer.momentum": MOMENTUM,
         "optimizer.lr": LR, "optimizer.beta1": BETA1, "optimizer.beta2": BETA2,
         "optimizer.eps": EPS, "optimizer.weight_decay": WEIGHT_DECAY,
         "lr_scheduler.warmup_steps": WARMUP, "lr_scheduler.min_lr_factor": MIN_LR_FACTOR,
@@ -225,48 +234,99 @@ def check_transformers(case, run, lines, held_out):
           LOSS_TOLERANCE)
 
 
-def adamw_step(weights, grads, m, v, step):
-    """torch.optim.AdamW continued from the saved moments; decay on matrices alone."""
-    parameters = {name: w.clone().requires_grad_() for name, w in weights.items()}
-    groups = [{"params": [p for p in parameters.values() if (p.dim() >= 2) == matrices],
-               "weight_decay": WEIGHT_DECAY if matrices else 0.0} for matrices in (True, False)]
-    optimizer = torch.optim.AdamW(groups, lr=learning_rate(step), betas=(BETA1, BETA2), eps=EPS)
-    for name, parameter in parameters.items():
-        parameter.grad = grads[name]
-        optimizer.state[parameter] = {"step": torch.tensor(float(step - 1)), "exp_avg": m[name],
-                                      "exp_avg_sq": v[name]}
-    norm = torch.nn.utils.clip_grad_norm_(parameters.values(), MAX_NORM).item()
-    optimizer.step()
-    return {name: p.detach() for name, p in parameters.items()}, norm
+def is_muons(case, name, parameter):
+    return "optimizer" in case and ".layers." in name and parameter.dim() == 2
+
+
+class Training:
+    """PyTorch's optimizers, continued from what a checkpoint has; decay on matrices alone."""
+
+    def __init__(self, case, run, step):
+        self.case, self.step = case, step
+        kinds = ("adam_m", "adam_v") + (("momentum",) if "optimizer" in case else ())
+        state = {kind: state_at(run, step, kind) for kind in kinds}
+        self.parameters = {name: w.requires_grad_()
+                           for name, w in state_at(run, step, "param").items()}
+        muons = {n: p for n, p in self.parameters.items() if is_muons(case, n, p)}
+        others = {n: p for n, p in self.parameters.items() if n not in muons}
+        assert state.get("momentum", {}).keys() == muons.keys(), state.get("momentum", {}).keys()
+        assert state["adam_m"].keys() == state["adam_v"].keys() == others.keys()
+        groups = [{"params": [p for p in others.values() if (p.dim() >= 2) == matrices],
+                   "weight_decay": WEIGHT_DECAY if matrices else 0.0}
+                  for matrices in (True, False)]
+        adamw = torch.optim.AdamW(groups, betas=(BETA1, BETA2), eps=EPS)
+        for name, parameter in others.items():
+            adamw.state[parameter] = {"step": torch.tensor(float(step)),
+                                      "exp_avg": state["adam_m"][name],
+                                      "exp_avg_sq": state["adam_v"][name]}
+        self.optimizers = [adamw]
+        if muons:
+            muon = torch.optim.Muon(muons.values(), weight_decay=WEIGHT_DECAY, momentum=MOMENTUM,
+                                    adjust_lr_fn="match_rms_adamw")
+            for name, parameter in muons.items():
+                muon.state[parameter] = {"momentum_buffer": state["momentum"][name]}
+            self.optimizers.append(muon)
+
+    def take_step(self, slots):
+        """The loss before the step, and the gradient norm."""
+        self.step += 1
+        loss = loss_of(self.case, self.parameters, slots)
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(self.step)
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), MAX_NORM).item()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        return loss.item(), norm
+
+    def weights(self):
+        return {name: p.detach().clone() for name, p in self.parameters.items()}
 
 
 def check_step(case, run, lines, data):
     step = CHECKED_STEP + 1
-    before = state_at(run, CHECKED_STEP, "param")
-    m, v = (state_at(run, CHECKED_STEP, kind) for kind in ("adam_m", "adam_v"))
-    inputs = {name: w.clone().requires_grad_() for name, w in before.items()}
-    loss = loss_of(case, inputs, slots_of(case, data, CHECKED_STEP, case["slots"]))
-    grads = dict(zip(inputs, torch.autograd.grad(loss, list(inputs.values()))))
+    training = Training(case, run, CHECKED_STEP)
+    before = training.weights()
+    loss, norm = training.take_step(slots_of(case, data, CHECKED_STEP, case["slots"]))
+    after = training.weights()
     line = lines[step]
-    close(f"loss of step {step}", loss.item(), line["loss"], STEP_TOLERANCE * line["loss"])
+    close(f"loss of step {step}", loss, line["loss"], STEP_TOLERANCE * line["loss"])
     close(f"learning rate of step {step}", learning_rate(step), line["lr"], 1e-12)
-    after, norm = adamw_step(before, grads, m, v, step)
     assert norm > MAX_NORM, f"gradient norm {norm}: the step does not clip"
     close(f"gradient norm of step {step}", norm, line["grad_norm"],
           STEP_TOLERANCE * line["grad_norm"])
     theirs = state_at(run, step, "param")
     assert theirs.keys() == after.keys()
-    worst, moved = 0.0, 0.0
+    worst, moved, worst_of_muon = 0.0, 0.0, 0.0
     for name, ours in after.items():
-        worst = max(worst, (ours - theirs[name]).abs().max().item())
-        moved = max(moved, (ours - before[name]).abs().max().item())
+        off, way = ours - theirs[name], ours - before[name]
+        if is_muons(case, name, ours):
+            worst_of_muon = max(worst_of_muon, (off.norm() / way.norm()).item())
+            continue
+        worst = max(worst, off.abs().max().item())
+        moved = max(moved, way.abs().max().item())
     print(f"  weights after step {step}: off by at most {worst:.2e}; the step moves {moved:.2e}")
+    print(f"  Muon's matrices: off by at most {worst_of_muon:.2e} of the norm of their step")
+    assert worst_of_muon <= MUON_TOLERANCE, worst_of_muon
     assert worst <= WEIGHT_TOLERANCE and moved > 100 * WEIGHT_TOLERANCE, (worst, moved)
     with torch.no_grad():
         loss = loss_of(case, after, slots_of(case, data, step, case["slots"])).item()
     line = lines[step + 1]
+    tolerance = MUON_LOSS_TOLERANCE if "optimizer" in case else STEP_TOLERANCE
     close(f"loss of step {step + 1}, after PyTorch's own step", loss, line["loss"],
-          STEP_TOLERANCE * line["loss"])
+          tolerance * line["loss"])
+
+
+def check_trajectory(case, run, lines, data):
+    """All steps from the first checkpoint on, by PyTorch alone."""
+    training = Training(case, run, 1)
+    for step in range(2, STEPS + 1):
+        loss, norm = training.take_step(slots_of(case, data, step - 1, case["slots"]))
+        close(f"PyTorch's own loss of step {step}", loss, lines[step]["loss"],
+              MUON_LOSS_TOLERANCE * lines[step]["loss"])
+        print(f"    gradient norm: PyTorch {norm:.6f}  Lockstep {lines[step]['grad_norm']:.6f}")
 
 
 def main(programs):
@@ -293,6 +353,8 @@ def main(programs):
             assert sorted(lines) == list(range(1, STEPS + 1)), sorted(lines)
             slots = check_validation(case, run, lines, held_out)
             check_step(case, run, lines, training)
+            if "optimizer" in case:
+                check_trajectory(case, run, lines, training)
             check_transformers(case, run, lines, slots)
     print("PyTorch agrees")
 

@@ -463,6 +463,16 @@ TEST(ConfigIdentity, WhatMayChangeABitIsIn) {
     EXPECT_THAT(identity_lines(from_flags({"--" + key, value})), Contains(key + "=" + value));
 }
 
+// A run of AdamW has the identity that it had before there was another optimizer.
+TEST(ConfigIdentity, MuonsKeysAreInOnlyWhereItIsUsed) {
+  EXPECT_EQ(identity_lines(from_flags({"--optimizer.momentum", "0.9"})), identity_lines(Config{}));
+  for (const std::string& line : identity_lines(Config{}))
+    EXPECT_FALSE(line.starts_with("optimizer.momentum")) << line;
+  const auto lines = identity_lines(from_flags({"--optimizer.name", "Muon"}));
+  EXPECT_THAT(lines, Contains("optimizer.name=Muon"));
+  EXPECT_THAT(lines, Contains("optimizer.momentum=0.95"));
+}
+
 TEST(ConfigIdentity, WhereARunStartsFromIsInOnlyWhereItIsUsed) {
   for (const std::string& line : identity_lines(Config{}))
     EXPECT_FALSE(line.starts_with("checkpoint.")) << line;

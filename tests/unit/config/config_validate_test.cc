@@ -39,6 +39,16 @@ TEST(ConfigValidate, Limits) {
               HasSubstr("launcher.nproc_per_node = 2,0: must be 1 to 4096"));
 }
 
+TEST(ConfigValidate, MuonTrainsWholeMatrices) {
+  const auto muon = [](Config& c) { c.optimizer.name = OptimizerKind::kMuon; };
+  EXPECT_EQ(verdict(muon), "ok");
+  EXPECT_EQ(verdict([&](Config& c) { muon(c), c.lora.rank = 8; }),
+            "optimizer.name = Muon is for whole matrices, and lora.rank = 8 trains adapters in "
+            "their place; use optimizer.name = AdamW, or lora.rank = 0");
+  EXPECT_THAT(verdict([](Config& c) { c.optimizer.momentum = 1; }),
+              HasSubstr("optimizer.momentum = 1"));
+}
+
 // Combinations are looked at where every key keeps its limits: a key of 0 may divide another.
 TEST(ConfigValidate, AllThatIsWrongIsSaidAtOnce) {
   EXPECT_EQ(verdict([](Config& c) {

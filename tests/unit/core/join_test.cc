@@ -55,6 +55,7 @@ struct Case {
   int shard_size;  // 0: all
   bool native_sums;
   int links;  // of each rank
+  bool all_exchange = false;
 };
 
 class JoinOverNccl : public testing::TestWithParam<Case> {};
@@ -69,6 +70,7 @@ TEST_P(JoinOverNccl, MakesTheLinksThatAreUsed) {
   for (RendezvousOptions& one : ranks) {
     one.shard_size = GetParam().shard_size;
     one.native_sums = GetParam().native_sums;
+    one.all_exchange = GetParam().all_exchange;
   }
   join_all(ranks, [](Membership& m) {
     EXPECT_EQ(m.transport, Transport::kNccl);
@@ -78,6 +80,13 @@ TEST_P(JoinOverNccl, MakesTheLinksThatAreUsed) {
       const at::Tensor all = at::empty({group->world_size()}, at::kLong);
       ASSERT_TRUE(group->all_gather(all, mine)->wait().ok());
       EXPECT_TRUE(at::equal(all, at::arange(group->world_size(), at::kLong)));
+    }
+    if (GetParam().all_exchange) {
+      const at::Tensor given = at::arange(kRanks, at::kFloat) + 10 * groups.world->rank();
+      const at::Tensor got = at::empty({kRanks}, at::kFloat);
+      const std::vector<int64_t> one_each(kRanks, 1);
+      ASSERT_TRUE(groups.world->all_to_all(got, one_each, given, one_each)->wait().ok());
+      EXPECT_TRUE(at::equal(got, at::arange(kRanks, at::kFloat) * 10 + groups.world->rank()));
     }
     if (!GetParam().native_sums) return;
     at::Tensor ones = at::ones({3}, at::kFloat);
@@ -96,7 +105,9 @@ INSTANTIATE_TEST_SUITE_P(Strategies, JoinOverNccl,
                                          Case{"full_shard_native", 0, true, 2},
                                          Case{"ddp", 1, false, 2}, Case{"ddp_native", 1, true, 2},
                                          Case{"hybrid", 2, false, 4},
-                                         Case{"hybrid_native", 2, true, 3}),
+                                         Case{"hybrid_native", 2, true, 3},
+                                         Case{"full_shard_muon", 0, false, 2, true},
+                                         Case{"hybrid_muon", 2, false, 5, true}),
                          [](const auto& one) { return std::string(one.param.name); });
 
 // What is wrong with this machine is said at once: nobody serves this rank's store.

@@ -4,6 +4,7 @@
 
 #include "layout/exchange_plan.h"
 #include "layout/memory_walk.h"
+#include "layout/muon_plan.h"
 #include "layout/round_plan.h"
 #include "tests/unit/core/strategies.h"
 
@@ -27,6 +28,28 @@ int64_t received(const layout::Leg& leg, size_t me, int64_t part_elements) {
   if (leg.members() == 0) return 0;
   const size_t pieces = leg.runs.size() - leg.of(me).size();
   return static_cast<int64_t>(pieces) * part_elements * leg.element_bytes();
+}
+
+// Bytes of Muon's directions and updates, bf16, that come to `rank` from others.
+int64_t planned_muon_wire(const Config& config, const layout::ModelSpec& spec,
+                          const layout::Strategy& strategy, int rank) {
+  const auto wrapped =
+      wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params);
+  std::vector<layout::MuonUnit> units;
+  for (const auto& run : wrapped)
+    units.push_back({&run.spec, ShardLayout::create(run.spec.tiles(), strategy.map.world_size,
+                                                    strategy.shard_size)});
+  const size_t me = static_cast<size_t>(rank);
+  int64_t elements = 0;
+  for (const auto& wave : layout::muon_waves(units, strategy.muon, rank)) {
+    if (wave.matrices.empty()) continue;
+    elements += wave.at_home.elements() - wave.at_home.counts[me];
+    elements += wave.own.elements() - wave.own.counts[me];
+    for (size_t u = wave.first_unit; u < wave.end_unit; ++u)
+      if (wave.has_matrices_of(u))
+        elements += (strategy.copies() - 1) * units[u].layout.owned_elements();
+  }
+  return 2 * elements;
 }
 
 // What the plans say of a step of `rank`.
@@ -68,6 +91,7 @@ Wire planned_wire(const Config& config, const layout::ModelSpec& spec,
   }
   for (const ShardLayout& unit : units)  // the sum that the other copies update with, fp32
     wire.exchange += (copies - 1) * unit.owned_elements() * 4;
+  wire.exchange += planned_muon_wire(config, spec, strategy, rank);
   return wire;
 }
 
@@ -78,8 +102,10 @@ int64_t planned_pool(const Config& config, const layout::ModelSpec& spec, int wo
 }
 
 // `vocab_size`: 0 for the small model's, in whose embedding the head is as well.
-void check(const Setting& setting, int64_t slots, int64_t vocab_size = 0) {
+void check(const Setting& setting, int64_t slots, int64_t vocab_size = 0,
+           OptimizerKind optimizer = OptimizerKind::kAdamW) {
   Config config = setting.config();
+  config.optimizer.name = optimizer;
   config.training.slots = slots;
   config.model.vocab_size = vocab_size;
   config.model.tie_word_embeddings = vocab_size == 0;
@@ -129,6 +155,15 @@ TEST(Planned, WireAndPoolOfUnlikeUnits) {
           for (const auto map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
             check({.strategy = strategy, .world_size = w, .bf16 = bf16, .map = map}, slots,
                   vocab_size);
+}
+
+TEST(Planned, WireAndPoolOfMuon) {
+  for (const auto strategy : {kDdp, kFullShard, kShardGradOp, kHybrid})
+    for (const auto& [w, slots] : {std::pair(1, 2), {2, 4}, {3, 3}, {4, 8}, {6, 6}})
+      for (const bool bf16 : {false, true})
+        for (const auto wrap : {WrapPolicy::kModuleWrap, WrapPolicy::kNone})
+          check({.strategy = strategy, .world_size = w, .bf16 = bf16, .wrap = wrap}, slots, 0,
+                OptimizerKind::kMuon);
 }
 
 TEST(Planned, WireAndPoolWithAnyPrefetchAndUnits) {

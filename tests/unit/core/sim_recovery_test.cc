@@ -15,11 +15,8 @@ void restore(TrainingStep& model, const Whole& whole) {
   for (auto& unit : model.units())
     for (const Segment& s : unit->state.held_segments()) {
       const layout::ParamSpec& param = unit->spec.params[static_cast<size_t>(s.param)];
-      const ShardState::HostState& state = unit->state.host();
-      for (const auto& [kind, tensor] :
-           {std::pair(" w", &state.master_S), {" m", &state.adam_m_S}, {" v", &state.adam_v_S}})
-        std::memcpy(tensor->data_ptr<float>() + s.range_offset,
-                    whole.at(param.name + kind).data() + s.flat_start,
+      for (const auto& [kind, held] : state_at(*unit, s, 0))
+        std::memcpy(held, whole.at(param.name + kind).data() + s.flat_start,
                     static_cast<size_t>(s.length) * sizeof(float));
     }
   model.refresh_compute_copies();

@@ -13,6 +13,7 @@ struct SimRun {
   Setting setting;
   int64_t steps = 2;
   Reduction reduction = Reduction::kTree;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
   bool staged = false;     // collectives go through host memory
   bool evaluates = false;  // after every step
   bool goes_back = false;  // after the last step, to the state before it, and does it again
@@ -20,6 +21,7 @@ struct SimRun {
   Config config() const {
     Config c = setting.config();
     c.training.reduction = reduction;
+    c.optimizer.name = optimizer;
     return c;
   }
 };

@@ -55,6 +55,16 @@ TEST(SimTraining, CollectivesThroughHostMemoryGiveTheSameBits) {
     check({.setting = {.strategy = strategy, .world_size = 2, .bf16 = true}, .staged = true}, 3);
 }
 
+TEST(SimTraining, MuonTrainsTheCpusBits) {
+  for (const bool offload : {false, true})
+    for (const auto& [strategy, w] : {std::pair(ShardingStrategy::kDdp, 2),
+                                      {ShardingStrategy::kFullShard, 3},
+                                      {ShardingStrategy::kHybrid, 4}})
+      check({.setting = {.strategy = strategy, .world_size = w, .bf16 = true, .offload = offload},
+             .optimizer = OptimizerKind::kMuon},
+            3);
+}
+
 // The state as a checkpoint takes it and gives it back.
 TEST(SimTraining, GoingBackRepeatsTheStep) {
   for (const bool offload : {false, true}) {

@@ -78,6 +78,17 @@ inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot
   return batch;
 }
 
+// Where a segment of the state lies on the host, `offset` elements in, by kind.
+inline std::map<std::string, float*> state_at(Unit& unit, const Segment& s, int64_t offset) {
+  const ShardState::HostState& state = unit.state.host();
+  const int64_t at = offset + s.range_offset;
+  std::map<std::string, float*> kinds{{" w", state.master_S.data_ptr<float>() + at},
+                                      {" m", state.adam_m_S.data_ptr<float>() + at}};
+  if (!unit.state.is_muons(s.param))
+    kinds[" v"] = state.adam_v_A.data_ptr<float>() + unit.state.place_in_v(s.param, at);
+  return kinds;
+}
+
 // Copies what this rank holds into whole tensors, by "name kind".
 inline void collect(TrainingStep& model, std::map<std::string, std::vector<float>>& whole) {
   model.pull_state();
@@ -85,15 +96,10 @@ inline void collect(TrainingStep& model, std::map<std::string, std::vector<float
     if (unit->spec.frozen) continue;
     for (const Segment& s : unit->state.owned_segments()) {
       const layout::ParamSpec& param = unit->spec.params[static_cast<size_t>(s.param)];
-      const ShardState::HostState& state = unit->state.host();
-      const std::pair<const char*, const at::Tensor*> kinds[] = {
-          {" w", &state.master_S}, {" m", &state.adam_m_S}, {" v", &state.adam_v_S}};
-      for (const auto& [kind, tensor] : kinds) {
+      for (const auto& [kind, held] : state_at(*unit, s, unit->state.owned_offset())) {
         std::vector<float>& out = whole[param.name + kind];
         out.resize(static_cast<size_t>(param.elements()));
-        std::memcpy(out.data() + s.flat_start,
-                    tensor->data_ptr<float>() + unit->state.owned_offset() + s.range_offset,
-                    static_cast<size_t>(s.length) * sizeof(float));
+        std::memcpy(out.data() + s.flat_start, held, static_cast<size_t>(s.length) * sizeof(float));
       }
     }
   }

@@ -28,13 +28,6 @@ TEST(Strategies, EveryStrategyAndWorldSizeWithDefaults) {
   check_settings(settings, 6);
 }
 
-// A mixture of experts that config.json describes, of the sizes of Setting::config.
-constexpr const char* kExperts = R"({
-  "model_type": "mixtral", "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 40, "rms_norm_eps": 1e-5,
-  "rope_theta": 10000.0, "tie_word_embeddings": true, "num_local_experts": 4,
-  "output_router_logits": true, "router_aux_loss_coef": 0.1})";
-
 TEST(Strategies, ExpertsGiveTheSameBits) {
   const test_support::TempDir folder;
   std::ofstream(folder / "config.json") << kExperts;

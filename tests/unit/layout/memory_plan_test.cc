@@ -6,6 +6,7 @@
 
 #include "hf/configured_model.h"
 #include "layout/decoder_model.h"
+#include "layout/muon_plan.h"
 
 namespace lockstep::layout {
 namespace {
@@ -116,6 +117,32 @@ TEST(MemoryPlan, StateIsTwelveBytesAParameterOverTheRanksThatShareIt) {
               static_cast<double>(matrices + norm), 4.0 * static_cast<double>(norm));
   EXPECT_NEAR(static_cast<double>(state(ShardingStrategy::kFullShard, 4)),
               static_cast<double>(matrices) / 4, 2.0 * static_cast<double>(norm));
+}
+
+// Of the matrices of blocks there is no second moment, in memory or in what a save stages.
+TEST(MemoryPlan, MuonHoldsFourBytesLessOfEachOfItsElements) {
+  for (const int64_t w : {1, 4}) {
+    Config config = small(ShardingStrategy::kFullShard);
+    const ModelSpec spec = model_of(config);
+    const MemoryPlan adamw = plan_memory(config, spec, {w});
+    config.optimizer.name = OptimizerKind::kMuon;
+    const MemoryPlan muon = plan_memory(config, spec, {w});
+    int64_t elements = 0;  // of rank 0
+    for (const UnitSpec& unit : spec.units) {
+      const auto layout =
+          ShardLayout::create(unit.tiles(), static_cast<int>(w), static_cast<int>(w));
+      elements += muon_elements(
+          unit, segments_of(unit, layout.first_held_tile(0), layout.held_tile_count(0)));
+    }
+    EXPECT_GT(elements, 0);
+    EXPECT_EQ(row(adamw, "optimizer") - row(muon, "optimizer"), 4 * elements);
+    const auto staged = [](const MemoryPlan& plan) {
+      for (const MemoryRow& r : plan.host)
+        if (r.what.starts_with("checkpoint: staged")) return r.bytes;
+      return int64_t{0};
+    };
+    EXPECT_EQ(staged(adamw) - staged(muon), 4 * elements);
+  }
 }
 
 TEST(MemoryPlan, ShardingSavesMemoryAndMoreRanksSaveMore) {

@@ -8,6 +8,7 @@
 
 #include "layout/decoder_model.h"
 #include "layout/device_memory.h"
+#include "layout/muon_plan.h"
 #include "layout/stage_work.h"
 #include "layout/step_clocks.h"
 
@@ -273,6 +274,29 @@ TEST(StepTime, StateCostsItsBytesOnce) {
               8 * elements / 1e12 + 1.5e-9 * static_cast<double>(spec.tiles()) + 30e-9 * kNodes,
               1e-9);
   EXPECT_EQ(time.received.seconds, 0);
+}
+
+// 24 bytes of an element that is Muon's in place of 28, and the products, which all ranks share.
+TEST(StepTime, MuonAddsTheWorkOfItsMatrices) {
+  Config config = small(ShardingStrategy::kFullShard);
+  const ModelSpec spec = model_of(config);
+  double elements = 0, flops = 0;
+  for (const UnitSpec& unit : spec.units)
+    for (const ParamSpec& p : unit.params)
+      if (is_muons(p)) {
+        elements += static_cast<double>(p.tiles() * kTileElements);
+        flops += MuonMatrix{0, 0, p.shape[0], p.shape[1], 0}.flops();
+      }
+  const auto update = [&](OptimizerKind optimizer, int64_t world_size) {
+    config.optimizer.name = optimizer;
+    return time_of(config, world_size, even_gpu()).at(StepPhase::kUpdate);
+  };
+  const PhaseTime adamw = update(OptimizerKind::kAdamW, 1), muon = update(OptimizerKind::kMuon, 1);
+  EXPECT_NEAR(muon.seconds - adamw.seconds, flops / 1e12 - 4 * elements / 1e12, 1e-6);
+  EXPECT_DOUBLE_EQ(muon.flops, flops);
+  const double of_four = update(OptimizerKind::kMuon, 4).flops;
+  EXPECT_GE(of_four, flops / 4);
+  EXPECT_LE(of_four, flops / 3);
 }
 
 // Four slots: a first, three added, one of them joins two sums.

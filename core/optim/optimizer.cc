@@ -1,0 +1,155 @@
+#include "core/optim/optimizer.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "core/audit/bit_flip.h"
+#include "core/comm/gather_words.h"
+#include "core/kernels/kernel_table.h"
+#include "core/kernels/parallel.h"
+
+namespace lockstep::core {
+namespace {
+
+constexpr int64_t kGrainTiles = 16;  // worth a thread's while
+constexpr int64_t kDigestTiles = 4;
+
+}  // namespace
+
+// Replicated state is updated from the whole sum: the next unit's part travels meanwhile.
+class Optimizer::WholeSums {
+ public:
+  WholeSums(const std::vector<Unit*>& units, const std::vector<at::Tensor>& owned,
+            Communicator& copies)
+      : units_(units),
+        owned_(owned),
+        copies_(copies),
+        whole_(units.size()),
+        travelling_(units.size()) {
+    start(0);
+  }
+  // Of the units in their order, once each.
+  Result<at::Tensor> of(size_t i) {
+    start(i + 1);
+    if (copies_.world_size() == 1) return owned_[i];
+    auto done = travelling_[i]->wait();
+    if (!done.ok())
+      return done.error().in(text("gathering the gradient sum of ", units_[i]->spec.name));
+    travelling_[i].reset();  // it holds the whole sum, too
+    return std::exchange(whole_[i], at::Tensor());
+  }
+
+ private:
+  void start(size_t i) {
+    if (copies_.world_size() == 1 || i >= units_.size()) return;
+    whole_[i] = at::empty({units_[i]->layout.held_elements()}, owned_[i].options());
+    travelling_[i] = copies_.all_gather(whole_[i], owned_[i], Traffic::kExchange);
+  }
+
+  const std::vector<Unit*>& units_;
+  const std::vector<at::Tensor>& owned_;
+  Communicator& copies_;
+  std::vector<at::Tensor> whole_;
+  std::vector<PendingPtr> travelling_;
+};
+
+Optimizer::Optimizer(const Config& config, std::vector<Unit*> units, UnitDigests digests,
+                     const Strategy& strategy, const Groups& groups, Pools& pools)
+    : config_(config),
+      units_(std::move(units)),
+      digests_(std::move(digests)),
+      strategy_(strategy),
+      groups_(groups),
+      muon_(units_, strategy, groups, pools.exchanged) {}
+
+// `grad`: of all that the unit holds, where its state lies. On the host digests are taken of what
+// is owned here, a few tiles at a time, which a cache then has for the update.
+void Optimizer::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step) {
+  ShardState& state = units_[unit]->state;
+  const auto& params = units_[unit]->spec.params;
+  const int64_t own_begin = state.owned_offset();
+  const int64_t own_end = own_begin + units_[unit]->layout.owned_elements();
+  for (const Segment& s : state.held_segments()) {
+    const bool decay = params[static_cast<size_t>(s.param)].decays();
+    const auto update_run = [&](int64_t first, int64_t n) {
+      const int64_t at = s.range_offset + first;
+      const float* const g = grad.data_ptr<float>() + at;
+      float* const master = state.master_S.data_ptr<float>() + at;
+      const int64_t real_end = s.range_offset + std::min(first + n, s.length);  // padding behind it
+      const int64_t begin = std::max(at, own_begin), end = std::min(real_end, own_end);
+      if (grad.is_cpu() && begin < end) {
+        const auto count = static_cast<size_t>(end - begin);
+        digests_.add(unit, s.param, s.flat_start + begin - s.range_offset,
+                     {master + (begin - at), count}, {g + (begin - at), count});
+      }
+      if (state.is_muons(s.param)) return muon_.take_gradient(unit, s.param, at, g, real_end - at);
+      kernels_on(grad).adamw_update(
+          step, decay, g, master, state.adam_m_S.data_ptr<float>() + at,
+          state.adam_v_A.data_ptr<float>() + state.place_in_v(s.param, at), n);
+    };
+    if (!grad.is_cpu()) {
+      update_run(0, s.tiles * layout::kTileElements);
+      continue;
+    }
+    parallel_ranges(s.tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; tile += kDigestTiles)
+        update_run(tile * layout::kTileElements,
+                   std::min(kDigestTiles, end - tile) * layout::kTileElements);
+    });
+  }
+}
+
+Result<void> Optimizer::update_wave(const layout::MuonWave& wave, WholeSums& sums,
+                                    const AdamWStep& step, const MuonRate& rate) {
+  muon_.begin(wave, rate);
+  for (size_t i = wave.first_unit; i < wave.end_unit; ++i) {
+    LOCKSTEP_TRY(const at::Tensor grad, sums.of(i));
+    update_unit(i, grad.to(strategy_.state_device()), step);
+  }
+  LOCKSTEP_RETURN_IF_ERROR(muon_.exchange());
+  for (size_t i = wave.first_unit; i < wave.end_unit; ++i) {
+    LOCKSTEP_RETURN_IF_ERROR(muon_.apply(i));
+    units_[i]->state.refresh_copy();
+  }
+  muon_.end();
+  return {};
+}
+
+Result<StepDigests> Optimizer::update(int64_t step, double lr, double clip,
+                                      const std::vector<at::Tensor>& sums) {
+  const Config::Optimizer& o = config_.optimizer;
+  const AdamWStep adamw =
+      AdamWStep::create(lr, o.beta1, o.beta2, o.eps, o.weight_decay, clip, step);
+  WholeSums whole(units_, sums, *groups_.copies);
+  digests_.clear();
+  for (const layout::MuonWave& wave : muon_.waves())
+    LOCKSTEP_RETURN_IF_ERROR(
+        update_wave(wave, whole, adamw, {lr, o.momentum, o.weight_decay, clip}));
+  flip_state();
+  return strategy_.state_device().is_cpu() ? share_digests() : StepDigests();
+}
+
+// All ranks' added up.
+Result<StepDigests> Optimizer::share_digests() {
+  const std::vector<uint64_t> own = digests_.sums();
+  const auto all = gather_words(*groups_.world, own);
+  if (!all.ok()) return all.error().in("sharing the step's digests");
+  std::vector<uint64_t> sums(own.size());
+  for (size_t i = 0; i < all.value().size(); ++i) sums[i % sums.size()] += all.value()[i];
+  const auto half = sums.begin() + std::ssize(sums) / 2;
+  return StepDigests{{sums.begin(), half}, {half, sums.end()}};
+}
+
+// Of what this rank owns.
+void Optimizer::flip_state() {
+  size_t site = 0, sites = 0;
+  for (const Unit* unit : units_) sites += unit->state.owned_segments().size();
+  for (const Unit* unit : units_)
+    for (const Segment& s : unit->state.owned_segments()) {
+      const int64_t at = unit->state.owned_offset() + s.range_offset;
+      flip_site(FlipIn::kWeight, site, sites, unit->state.master_S.narrow(0, at, s.length));
+      flip_site(FlipIn::kMoment, site++, sites, unit->state.adam_m_S.narrow(0, at, s.length));
+    }
+}
+
+}  // namespace lockstep::core

@@ -1,0 +1,45 @@
+// The update of a step: what this rank holds of the trained units' state takes the gradient in.
+// AdamW goes element by element; Muon, where the config says so, by whole matrices (muon.h).
+// Borrows config, units, groups and pools. Thread: the training thread.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "config/config.h"
+#include "core/audit/unit_digests.h"
+#include "core/kernels/adamw_kernels.h"
+#include "core/optim/muon.h"
+
+namespace lockstep::core {
+
+class Optimizer {
+ public:
+  // `units`: those that are trained, in model order; `digests`: of them.
+  Optimizer(const Config& config, std::vector<Unit*> units, UnitDigests digests,
+            const Strategy& strategy, const Groups& groups, Pools& pools);
+
+  // Step `step` (1-based). `sums`: by unit, the gradient sum over the owned tiles, scaled, before
+  // it is multiplied by `clip`. Digests are taken where the state lies on the host. Collective.
+  // Errors: those of Pending::wait.
+  Result<StepDigests> update(int64_t step, double lr, double clip,
+                             const std::vector<at::Tensor>& sums);
+
+ private:
+  // The gradient sums of all that is held, a unit after the other.
+  class WholeSums;
+  Result<void> update_wave(const layout::MuonWave& wave, WholeSums& sums, const AdamWStep& step,
+                           const MuonRate& rate);
+  void update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step);
+  Result<StepDigests> share_digests();
+  void flip_state();
+
+  const Config& config_;
+  std::vector<Unit*> units_;
+  UnitDigests digests_;  // of the step
+  Strategy strategy_;
+  Groups groups_;
+  Muon muon_;
+};
+
+}  // namespace lockstep::core
