@@ -11,21 +11,16 @@
 #include "base/file_system.h"
 #include "config/config_field.h"
 #include "tests/support/temp_dir.h"
+#include "tests/unit/config/config_from.h"
 
 namespace lockstep {
 namespace {
 
 using test_support::TempDir;
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-Config from_flags(const std::vector<std::string>& arguments) {
-  auto parsed = parse_config("", arguments);
-  EXPECT_TRUE(parsed.ok()) << parsed.error().message;
-  return parsed.ok() ? parsed.value().config : Config{};
-}
 std::string flag_error(const std::vector<std::string>& arguments) {
   const auto parsed = parse_config("", arguments);
   if (parsed.ok()) return "no error";
@@ -388,101 +383,7 @@ TEST(ConfigOutput, HelpNamesEveryKeyAndAlias) {
     EXPECT_THAT(help, HasSubstr(std::string("--") + alias.alias + " "));
 }
 
-TEST(ConfigIdentity, NeutralKeysStayOut) {
-  const std::vector<std::string> before = identity_lines(Config{});
-  EXPECT_TRUE(std::is_sorted(before.begin(), before.end()));
-  EXPECT_EQ(identity_lines(from_flags({"--job.name",
-                                       "x",
-                                       "--data_parallel",
-                                       "ddp",
-                                       "--nproc-per-node",
-                                       "4",
-                                       "--checkpoint.interval",
-                                       "3",
-                                       "--data.path",
-                                       "elsewhere",
-                                       "--data.prefetch",
-                                       "9",
-                                       "--metrics.log_freq",
-                                       "1",
-                                       "--validation.freq",
-                                       "5",
-                                       "--forward_prefetch=false",
-                                       "--comm.train_timeout_seconds",
-                                       "1",
-                                       "--checkpoint.memory_interval",
-                                       "2",
-                                       "--checkpoint.memory_folder",
-                                       "elsewhere",
-                                       "--checkpoint.buddy",
-                                       "--backward_prefetch",
-                                       "NONE",
-                                       "--auto_wrap_policy",
-                                       "size_based",
-                                       "--min_num_params",
-                                       "7",
-                                       "--cpu_offload",
-                                       "--gradient_checkpointing",
-                                       "--parallelism.slot_map",
-                                       "block",
-                                       "--profiling.enable_profiling",
-                                       "--debug.stop_at",
-                                       "1:0:step:3"})),
-            before);
-}
-
-TEST(ConfigIdentity, WhatAllRanksDoTogetherIsCommonToThem) {
-  const Config config = from_flags({"--data_parallel", "ddp", "--checkpoint.interval", "3",
-                                    "--validation.freq", "5", "--training.steps", "7"});
-  const std::vector<std::string> common = common_lines(config);
-  EXPECT_TRUE(std::is_sorted(common.begin(), common.end()));
-  for (const std::string& line : identity_lines(config)) EXPECT_THAT(common, Contains(line));
-  for (const char* line : {"parallelism.strategy=ddp", "checkpoint.interval=3", "validation.freq=5",
-                           "training.steps=7", "checkpoint.buddy=false"})
-    EXPECT_THAT(common, Contains(line));
-  EXPECT_EQ(common_lines(from_flags({"--data.path", "elsewhere", "--job.dump_folder", "elsewhere",
-                                     "--checkpoint.memory_folder", "elsewhere", "--data.prefetch",
-                                     "9", "--comm.train_timeout_seconds", "1"})),
-            common_lines(Config{}));
-}
-
-TEST(ConfigIdentity, WhatMayChangeABitIsIn) {
-  const std::vector<std::pair<std::string, std::string>> changes = {
-      {"training.seed", "1"},
-      {"training.slots", "6"},
-      {"training.seq_len", "8"},
-      {"training.local_batch_size", "1"},
-      {"training.threads", "2"},
-      {"optimizer.lr", "0.1"},
-      {"training.reduction", "unordered"},
-      {"debug.break_rule", "3"},
-      {"model.dim", "512"},
-      {"lr_scheduler.total_steps", "7"},
-      {"training.mixed_precision_param", "bfloat16"}};
-  for (const auto& [key, value] : changes)
-    EXPECT_THAT(identity_lines(from_flags({"--" + key, value})), Contains(key + "=" + value));
-}
-
 // A run of AdamW has the identity that it had before there was another optimizer.
-TEST(ConfigIdentity, MuonsKeysAreInOnlyWhereItIsUsed) {
-  EXPECT_EQ(identity_lines(from_flags({"--optimizer.momentum", "0.9"})), identity_lines(Config{}));
-  for (const std::string& line : identity_lines(Config{}))
-    EXPECT_FALSE(line.starts_with("optimizer.momentum")) << line;
-  const auto lines = identity_lines(from_flags({"--optimizer.name", "Muon"}));
-  EXPECT_THAT(lines, Contains("optimizer.name=Muon"));
-  EXPECT_THAT(lines, Contains("optimizer.momentum=0.95"));
-}
-
-TEST(ConfigIdentity, WhereARunStartsFromIsInOnlyWhereItIsUsed) {
-  for (const std::string& line : identity_lines(Config{}))
-    EXPECT_FALSE(line.starts_with("checkpoint.")) << line;
-  const auto lines = identity_lines(from_flags(
-      {"--checkpoint.initial_load_path", "a", "--checkpoint.exclude_from_loading", "x.*, y"}));
-  EXPECT_THAT(lines, Contains("checkpoint.initial_load_path=a"));
-  EXPECT_THAT(lines, Contains("checkpoint.initial_load_model_only=true"));
-  EXPECT_THAT(lines, Contains("checkpoint.exclude_from_loading=x.*,y"));
-}
-
 TEST(ConfigFlags, ListsOfStrings) {
   EXPECT_THAT(
       from_flags({"--checkpoint.exclude_from_loading=[a.*, b]"}).checkpoint.exclude_from_loading,
@@ -491,19 +392,6 @@ TEST(ConfigFlags, ListsOfStrings) {
               ElementsAre());
   EXPECT_THAT(toml_error("[checkpoint]\nexclude_from_loading = [1]\n"),
               HasSubstr("must be of type list of strings"));
-}
-
-TEST(ConfigIdentity, TwoWaysToSayTheSameRunAreOne) {
-  EXPECT_EQ(identity_lines(from_flags({"--training.slots", "6"})),
-            identity_lines(from_flags({"--training.global_batch_size", "12"})));
-  EXPECT_EQ(identity_lines(from_flags({"--model.head_dim", "32", "--model.ffn_dim", "704"})),
-            identity_lines(Config{}));
-  EXPECT_EQ(
-      identity_lines(from_flags({"--training.steps", "50", "--lr_scheduler.total_steps", "100"})),
-      identity_lines(Config{}));
-  EXPECT_NE(identity_lines(from_flags({"--training.steps", "50"})), identity_lines(Config{}));
-  EXPECT_THAT(identity_lines(Config{}), Contains("training.slots=4"));
-  EXPECT_THAT(identity_lines(Config{}), Contains("optimizer.lr=3e-04"));
 }
 
 }  // namespace

@@ -26,6 +26,24 @@ TEST(ConfigValidate, DefaultsAreFine) {
   EXPECT_EQ(verdict([](Config&) {}), "ok");
 }
 
+TEST(ConfigValidate, WhatGoesByValidationsNeedsSome) {
+  EXPECT_EQ(verdict([](Config& c) { c.validation.patience = 2; }),
+            "validation.patience = 2 goes by validations, and validation.freq = 0 has none");
+  EXPECT_THAT(verdict([](Config& c) { c.checkpoint.keep_best = true; }),
+              HasSubstr("checkpoint.keep_best = true goes by validations"));
+  const auto both = [](Config& c) {
+    c.checkpoint.keep_best = true;
+    c.validation.patience = 2;
+    c.validation.freq = 5;
+  };
+  EXPECT_EQ(verdict(both), "ok");
+  EXPECT_THAT(verdict([&](Config& c) {
+                both(c);
+                c.checkpoint.enable = false;
+              }),
+              HasSubstr("checkpoint.keep_best needs checkpoints"));
+}
+
 TEST(ConfigValidate, Limits) {
   EXPECT_EQ(verdict([](Config& c) { c.training.steps = 0; }), "training.steps = 0: must be >= 1");
   EXPECT_THAT(verdict([](Config& c) { c.training.seq_len = -1; }), HasSubstr("training.seq_len"));
