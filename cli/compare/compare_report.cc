@@ -150,11 +150,16 @@ TextTable table_of(const std::vector<RunLog>& logs, const std::vector<Difference
   log_row(table, "final loss", logs,
           [](const RunLog& log) { return number(log.steps.back().loss); });
   if (any_validation(logs)) log_row(table, "validation loss", logs, validation_text);
-  log_row(table, "mean tokens/s", logs, [](const RunLog& log) {
-    return log.tokens_per_s ? grouped(std::llround(*log.tokens_per_s)) : "N/A";
+  // A console log of torchtitan or Megatron-LM, and ours, has one rank's.
+  const auto whose = [](const RunLog& log, const std::string& rate) {
+    return rate == "N/A" || !log.rates_of_a_rank ? rate : rate + " a rank";
+  };
+  log_row(table, "mean tokens/s of all ranks", logs, [&](const RunLog& log) {
+    return whose(log, log.tokens_per_s ? grouped(std::llround(*log.tokens_per_s)) : "N/A");
   });
   log_row(table, "MFU", logs, [](const RunLog& log) { return rate_text(log.mfu_pct, 2, " %"); });
-  log_row(table, "TFLOP/s", logs, [](const RunLog& log) { return rate_text(log.tflops, 3); });
+  log_row(table, "TFLOP/s of all ranks", logs,
+          [&](const RunLog& log) { return whose(log, rate_text(log.tflops, 3)); });
   log_row(table, "restarts", logs, [](const RunLog& log) { return grouped(log.restarts); });
   log_row(table, "world size (steps)", logs, [](const RunLog& log) {
     const std::string words = world_sizes_text(log);

@@ -85,17 +85,19 @@ struct Format {
   const char* tflops;
   const char* mfu;
   bool rates_before_words;  // "58.2% bf16 MFU" instead of "mfu: 58.2"
+  bool rates_of_a_rank;
 };
 
 constexpr std::array kFormats = {
     Format{"torchtitan log", "loss:", "validate",
-           "step:", "loss:", "grad_norm:", "tps:", "tflops:", "mfu:", false},
+           "step:", "loss:", "grad_norm:", "tps:", "tflops:", "mfu:", false, true},
     Format{"Megatron-LM log", "lm loss:", "validation", "iteration", "lm loss:", "grad norm:", "",
-           "throughput per GPU (TFLOP/s/GPU):", "", false},
-    Format{"llm.c log", "| ", "val loss", "step", "loss", "norm", " tok/s", "", "% bf16 MFU", true},
-    Format{"nanoGPT log", "iter ", "val loss", "iter", "loss", "", "", "", "mfu", false},
+           "throughput per GPU (TFLOP/s/GPU):", "", false, true},
+    Format{"llm.c log", "| ", "val loss", "step", "loss", "norm", " tok/s", "", "% bf16 MFU", true,
+           false},
+    Format{"nanoGPT log", "iter ", "val loss", "iter", "loss", "", "", "", "mfu", false, false},
     Format{"Hugging Face Trainer log", "'loss':", "'eval_loss'", "", "'loss':", "'grad_norm':", "",
-           "", "", false},
+           "", "", false, false},
 };
 
 struct Line {
@@ -180,6 +182,7 @@ Result<RunLog> parse_console_log(std::string_view contents, const std::string& w
   if (!*format->step) log.remarks.push_back("its lines carry no step; they are counted from 1");
   for (auto& [step, record] : by_step) log.steps.push_back(record);
   log.tokens_per_s = tokens_per_s.value();
+  log.rates_of_a_rank = format->rates_of_a_rank;
   log.tflops = tflops.value();
   log.mfu_pct = mfu_pct.value();
   return log;

@@ -59,6 +59,7 @@ struct RunLog {
   int64_t redone_steps = 0;
   int64_t restarts = 0;
   std::optional<double> tokens_per_s, mfu_pct, tflops;
+  bool rates_of_a_rank = false;  // tokens_per_s and tflops; else of all ranks
   RunMemory memory;
 };
 

@@ -75,6 +75,8 @@ def stopped_by_sigterm(test, reference):
           f"{tail(launch.log(), 60)}")
     check("lockstep launch" in launch.log(), "no command to resume with is shown")
     shown_once(launch, "stopped on request after step")
+    shown_once(launch, f"stopped at step {last}: results, logs and checkpoints are in "
+                       f"{launch.folder}")
     for log in (launch.folder / "logs").glob("rank_*.log"):
         check(" ERROR " not in log.read_text(), f"a stop is an error\n{tail(log.read_text())}")
     lines = len(metrics(launch.folder))
@@ -125,6 +127,8 @@ def agent_killed(test, reference):
     again.expect(0)
     check_same(reference, whole_curve(launch.folder, STEPS), "agent killed")
     shown_once(again, f"resumed from {again.folder}")
+    shown_once(again, f"done at step {STEPS}: results, logs and checkpoints are in {again.folder}")
+    shown_once(again, "tps, tflops and mfu are one rank's of 1")
     over = Launch(test, "agent_killed", "1", KEYS | {"optimizer.lr": 0.5})
     over.expect(0)
     shown_once(over, "resuming with another identity")

@@ -25,7 +25,7 @@ LOSS_TOLERANCE = 1e-5    # absolute, on validation losses
 STEP_TOLERANCE = 1e-5    # relative, on training losses and gradient norms
 WEIGHT_TOLERANCE = 1e-6  # absolute, on weights after one step; the step itself moves them by lr
 MUON_TOLERANCE = 0.02    # of the norm by which a step moves a matrix
-MUON_LOSS_TOLERANCE = 1e-3  # relative, on losses of steps that begin in Muon's weights
+MUON_LOSS_TOLERANCE = 1e-4  # relative, on losses of steps that begin in Muon's weights
 
 STEPS, WARMUP, SEED = 8, 2, 1234
 CHECKED_STEP = 5  # the optimizer step from 5 to 6 is redone here; 7 shows its loss
@@ -308,7 +308,8 @@ def check_step(case, run, lines, data):
         worst = max(worst, off.abs().max().item())
         moved = max(moved, way.abs().max().item())
     print(f"  weights after step {step}: off by at most {worst:.2e}; the step moves {moved:.2e}")
-    print(f"  Muon's matrices: off by at most {worst_of_muon:.2e} of the norm of their step")
+    if "optimizer" in case:
+        print(f"  Muon's matrices: off by at most {worst_of_muon:.2e} of the norm of their step")
     assert worst_of_muon <= MUON_TOLERANCE, worst_of_muon
     assert worst <= WEIGHT_TOLERANCE and moved > 100 * WEIGHT_TOLERANCE, (worst, moved)
     with torch.no_grad():

@@ -104,6 +104,16 @@ TEST_F(Compare, AKilledRunEqualsTheStraightOne) {
   }
 }
 
+TEST_F(Compare, RatesSayWhoseTheyAre) {
+  write_straight_run("a");
+  write("b.log",
+        "step: 1/60  loss:  4.00000  tps: 10  tflops: 1.00  mfu: N/A\n"
+        "step: 2/60  loss:  3.65334  tps: 5,847  tflops: 3.38  mfu: N/A\n");
+  compare({"a", "b.log"});
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("tokens/s of all ranks +5,847 +5,847 a rank"));
+  EXPECT_THAT(out_.str(), testing::ContainsRegex("TFLOP/s of all ranks +3.380 +3.380 a rank"));
+}
+
 // The same command, typed again after Ctrl-C, goes on in the same folder.
 TEST_F(Compare, AStopIsNoRestart) {
   write_straight_run("straight");

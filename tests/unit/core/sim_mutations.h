@@ -57,8 +57,7 @@ inline std::vector<Mutation> mutations() {
   constexpr auto kAfter = Rule::kCollectiveAfter, kWait = Rule::kCollectiveWait,
                  kPeers = Rule::kCollectivePeers, kToHost = Rule::kCopyToHost;
   const SimRun one{.setting = {.strategy = ShardingStrategy::kSingle, .bf16 = true}};
-  const SimRun full{.setting = {.world_size = 2, .bf16 = true}};
-  const SimRun fp32{.setting = {.world_size = 2}};
+  const SimRun full{.setting = {.world_size = 2, .bf16 = true}}, fp32{.setting = {.world_size = 2}};
   const SimRun kept{
       .setting = {.strategy = ShardingStrategy::kShardGradOp, .world_size = 3, .bf16 = true}};
   const SimRun ddp{.setting = {.strategy = ShardingStrategy::kDdp, .world_size = 2, .bf16 = true}};
@@ -66,15 +65,17 @@ inline std::vector<Mutation> mutations() {
   blocks.setting.map = SlotMapKind::kBlock;
   native.reduction = Reduction::kNative;
   offload.setting.offload = offload_fp32.setting.offload = staged.staged = true;
-  SimRun back = full, evaluated = full;
+  SimRun back = full, evaluated = full, muon = full, offload_muon = offload;
   back.goes_back = evaluated.evaluates = true;
   const SimRun hybrid{
       .setting = {.strategy = ShardingStrategy::kHybrid, .world_size = 4, .bf16 = true}};
   SimRun added = hybrid;
   added.setting.map = SlotMapKind::kBlock;
+  muon.optimizer = offload_muon.optimizer = OptimizerKind::kMuon;
   const std::string gather = "shard all_gather of parameters", exchange = "shard exchange",
                     copies = "copies exchange", sums = "copies all_gather of sums",
-                    host = "world all_gather of the host", native_sum = "world all_reduce";
+                    matrices = "world exchange", host = "world all_gather of the host",
+                    native_sum = "world all_reduce";
   return {
       {"a gather begins before the weights are written", {{kAfter, gather}}, full, 1},
       {"a gather is not waited for", {{kWait, gather}}, full, 1},
@@ -97,6 +98,9 @@ inline std::vector<Mutation> mutations() {
       {"a gather of sums is not waited for", {{kWait, sums}}, ddp, 1},
       {"a sum over ranks begins early", {{kAfter, native_sum}}, native, 1},
       {"a sum over ranks is not waited for", {{kWait, native_sum}}, native, 1},
+      {"Muon's directions leave before they are written", {{kAfter, matrices}}, muon, 1},
+      {"Muon's matrices are not waited for", {{kWait, matrices}}, muon, 1},
+      {"offloaded directions of Muon leave early", {{kAfter, matrices}}, offload_muon, 1},
       {"the losses of all ranks are not waited for", {{kWait, host, 24}}, full, 1},
       {"the norms of all ranks are not waited for", {{kWait, host, 20}}, full, 1},
       {"the evaluated losses are not waited for", {{kWait, host, 8}}, evaluated, 1},
