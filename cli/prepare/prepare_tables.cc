@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "cli/shared/python_tools.h"
 #include "data/prepare/text_reader.h"
@@ -35,15 +36,15 @@ bool has_tables(const fs::path& input) {
 
 namespace {
 
-// The converter reads a folder's tables alone: other files beside them would be passed over.
-Result<void> check_all_tables(const fs::path& input) {
-  LOCKSTEP_TRY(const auto documents, data::list_documents(posix_file_system(), {input}));
-  for (const data::Document& each : documents)
+// The converter reads a folder's tables alone.
+void warn_of_others(const fs::path& input) {
+  const auto documents = data::list_documents(posix_file_system(), {input});
+  if (!documents.ok()) return;
+  for (const data::Document& each : documents.value())
     if (!is_table(each.path))
-      return Error{Code::kConfig,
-                   text(input.string(), " has tables (.parquet, .arrow) and other files, such as ",
-                        each.path.string(), ": give them as inputs of their own")};
-  return {};
+      log_warning(each.path.string(),
+                  " is passed over: of a folder with tables (.parquet, .arrow) ",
+                  "only these are read; give it as an input of its own if it is text");
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ Result<std::vector<fs::path>> with_tables_as_lines(std::vector<fs::path> inputs,
                                                    const fs::path& scratch) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!has_tables(inputs[i])) continue;
-    LOCKSTEP_RETURN_IF_ERROR(check_all_tables(inputs[i]));
+    warn_of_others(inputs[i]);
     if (!records)
       return Error{Code::kConfig,
                    text(inputs[i].string(), ": which column of a table is the text? Give ",
