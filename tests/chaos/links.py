@@ -18,8 +18,8 @@ ENDLESS = {"training.steps": 100_000, "lr_scheduler.total_steps": 100_000,
            "checkpoint.interval": 5, "launcher.max_restarts": 20}
 SILENCES_S = (1.5, 5, 15)
 DOWN_S = (0.5, 1, 2, 5)
-# A lost packet is sent again after 0.2, 0.6, 1.4, 3 and 6.2 s: up to twice the time of the outage.
-SURELY_KEPT, SURELY_LOST = 0.4, 1.5
+# A lost packet is sent again after 0.2, 0.6, 1.4, 3 and 6.2 s in all: up to three times the outage.
+SURELY_KEPT, SURELY_LOST = 0.25, 1.5
 
 
 class Job(Agents):
