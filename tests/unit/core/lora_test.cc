@@ -1,12 +1,10 @@
 // Adapters beside frozen weights: the same bits for any spread, and nothing but weights for what is
 // frozen. Their gradients: decoder_options_test.cc, and against PEFT tests/reference/lora_test.py.
-#include <random>
 
 #include "core/comm/join.h"
 #include "core/train/memory_stats.h"
 #include "core/train/state_pieces.h"
 #include "hf/configured_model.h"
-#include "tests/support/seed.h"
 #include "tests/unit/core/strategy_grid.h"
 
 namespace lockstep::core {
@@ -17,21 +15,11 @@ void with_adapters(Config& config) {
 }
 
 TEST(Lora, EveryStrategyAndWorldSizeGivesTheSameBits) {
-  std::vector<Setting> settings;
-  for (bool bf16 : {false, true})
-    for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard,
-                                      ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
-      for (int w = 1; w <= 4; ++w)
-        settings.push_back({.strategy = strategy, .world_size = w, .bf16 = bf16});
-  check_settings(settings, 3, with_adapters);
+  check_settings(spreads_with_defaults(4), 3, with_adapters);
 }
 
 TEST(Lora, ASampleOfAllCombinationsGivesTheSameBits) {
-  std::mt19937 random(static_cast<unsigned>(test_support::seed_or(20261121)));
-  std::vector<Setting> all = every_setting();
-  std::shuffle(all.begin(), all.end(), random);
-  all.resize(20);
-  check_settings(all, 4, with_adapters);
+  check_settings(sample_of_settings(20261121, 20), 4, with_adapters);
 }
 
 // B is zero at first.

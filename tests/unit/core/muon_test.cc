@@ -1,14 +1,12 @@
 // Muon: its kernels against LibTorch's operations, its iteration against one in fp64, and training
 // under any setting.
 #include <fstream>
-#include <random>
 #include <set>
 
 #include "core/kernels/muon_kernels.h"
 #include "core/optim/newton_schulz.h"
 #include "core/train/state_pieces.h"
 #include "layout/muon_plan.h"
-#include "tests/support/seed.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/core/strategy_grid.h"
 
@@ -136,21 +134,11 @@ TEST(NewtonSchulz, TheBitsDoNotDependOnWhereTheMatrixLies) {
 void with_muon(Config& config) { config.optimizer.name = OptimizerKind::kMuon; }
 
 TEST(Muon, EveryStrategyAndWorldSizeGivesTheSameBits) {
-  std::vector<Setting> settings;
-  for (bool bf16 : {false, true})
-    for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard,
-                                      ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
-      for (int w = 1; w <= 5; ++w)
-        settings.push_back({.strategy = strategy, .world_size = w, .bf16 = bf16});
-  check_settings(settings, 4, with_muon);
+  check_settings(spreads_with_defaults(5), 4, with_muon);
 }
 
 TEST(Muon, ASampleOfAllCombinationsGivesTheSameBits) {
-  std::mt19937 random(static_cast<unsigned>(test_support::seed_or(20261125)));
-  std::vector<Setting> all = every_setting();
-  std::shuffle(all.begin(), all.end(), random);
-  all.resize(30);
-  check_settings(all, 4, with_muon);
+  check_settings(sample_of_settings(20261125, 30), 4, with_muon);
 }
 
 TEST(Muon, ExpertsGiveTheSameBits) {

@@ -1,9 +1,7 @@
 // Strategies, wrap policies, slot maps, prefetch and checkpointing move work and memory, never a
 // bit. A sample of all combinations here; all of them in strategies_slow_test.
 #include <fstream>
-#include <random>
 
-#include "tests/support/seed.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/core/strategy_grid.h"
 
@@ -11,21 +9,11 @@ namespace lockstep::core {
 namespace {
 
 TEST(Strategies, ASampleOfAllCombinationsGivesTheSameBits) {
-  std::mt19937 random(static_cast<unsigned>(test_support::seed_or(20261121)));
-  std::vector<Setting> all = every_setting();
-  std::shuffle(all.begin(), all.end(), random);
-  all.resize(60);
-  check_settings(all, 30);
+  check_settings(sample_of_settings(20261121, 60), 30);
 }
 
 TEST(Strategies, EveryStrategyAndWorldSizeWithDefaults) {
-  std::vector<Setting> settings;
-  for (bool bf16 : {false, true})
-    for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard,
-                                      ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
-      for (int w = 1; w <= 5; ++w)
-        settings.push_back({.strategy = strategy, .world_size = w, .bf16 = bf16});
-  check_settings(settings, 6);
+  check_settings(spreads_with_defaults(5), 6);
 }
 
 TEST(Strategies, ExpertsGiveTheSameBits) {

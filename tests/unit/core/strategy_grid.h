@@ -1,9 +1,12 @@
 // The grid of settings that must all give one curve.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
+#include <random>
 
+#include "tests/support/seed.h"
 #include "tests/unit/core/strategies.h"
 
 namespace lockstep::core {
@@ -24,6 +27,16 @@ inline std::vector<std::pair<ShardingStrategy, int>> every_spread() {
   return spreads;
 }
 
+// Each of them on `most_ranks` at most, in both precisions, all else as Setting has it; but single.
+inline std::vector<Setting> spreads_with_defaults(int most_ranks) {
+  std::vector<Setting> settings;
+  for (bool bf16 : {false, true})
+    for (const auto& [strategy, w] : every_spread())
+      if (strategy != ShardingStrategy::kSingle && w <= most_ranks)
+        settings.push_back({.strategy = strategy, .world_size = w, .bf16 = bf16});
+  return settings;
+}
+
 inline std::vector<Setting> every_setting() {
   std::vector<Setting> all;
   for (const auto& [strategy, w] : every_spread())
@@ -38,6 +51,15 @@ inline std::vector<Setting> every_setting() {
                 for (SlotMapKind map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
                   all.push_back(
                       {strategy, w, 2, bf16, offload, forward, checkpointing, backward, wrap, map});
+  return all;
+}
+
+// So many of them; LOCKSTEP_SEED names others than `seed` does.
+inline std::vector<Setting> sample_of_settings(uint64_t seed, size_t count) {
+  std::mt19937 random(static_cast<unsigned>(test_support::seed_or(seed)));
+  std::vector<Setting> all = every_setting();
+  std::shuffle(all.begin(), all.end(), random);
+  all.resize(count);
   return all;
 }
 
