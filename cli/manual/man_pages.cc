@@ -7,21 +7,12 @@
 
 #include "base/text.h"
 #include "cli/completion/completion_script.h"
+#include "data/tokenizer/unicode.h"
 
 namespace lockstep::cli {
 namespace {
 
 constexpr const char* kProgram = "lockstep";
-
-// The character that starts at `at`, which moves behind it. What is no UTF-8 is itself.
-uint32_t next_character(std::string_view text, size_t& at) {
-  const auto first = static_cast<unsigned char>(text[at++]);
-  const int more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0;
-  uint32_t character = more == 0 ? first : first & (0x3fu >> more);
-  for (int i = 0; i < more && at < text.size(); ++i)
-    character = character << 6 | (static_cast<unsigned char>(text[at++]) & 0x3fu);
-  return character;
-}
 
 std::string upper(std::string words) {
   std::transform(words.begin(), words.end(), words.begin(),
@@ -98,8 +89,11 @@ std::string see_also(const std::vector<CommandShape>& commands, const std::strin
 std::string roff_text(std::string_view text) {
   std::string out;
   bool line_begins = true;
-  for (size_t at = 0; at < text.size();) {
-    const uint32_t c = next_character(text, at);
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end;) {
+    const data::CodePoint character = data::code_point_at(at, end);
+    const uint32_t c = character.value;
+    at += character.bytes;
     if (line_begins && (c == '.' || c == '\'')) out += "\\&";
     line_begins = c == '\n';
     if (c == '\\') {
