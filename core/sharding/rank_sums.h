@@ -9,14 +9,14 @@
 
 namespace lockstep::core {
 
-// What every rank tells the others once a step, so that all decide alike.
-// What this rank's last save came to.
+// What a rank's last save came to.
 enum class SaveTrouble {
   kNone,
   kFailed,   // it is tried again
   kTooLong,  // saves have failed for checkpoint.outage_minutes
 };
 
+// What every rank tells the others once a step, so that all decide alike.
 struct RankFlags {
   bool stop = false;       // this rank was asked to stop
   bool save_busy = false;  // its checkpoint engine still writes

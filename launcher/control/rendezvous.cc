@@ -125,9 +125,8 @@ Result<Rendezvous::Found> Rendezvous::newest() const {
   for (size_t i = there.size(); i-- > 0;) {
     const auto path = file(there[i]);
     std::error_code error;
-    const auto type = std::filesystem::status(path, error).type();
-    if (type != std::filesystem::file_type::regular && std::filesystem::exists(path, error))
-      continue;
+    const std::filesystem::file_status status = std::filesystem::status(path, error);
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) continue;
     const auto contents = read_file(*file_system_, path);
     if (!contents && contents.error().code == Code::kDenied) continue;
     if (!contents && contents.error().code != Code::kNotFound) return contents.error();
