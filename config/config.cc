@@ -429,13 +429,15 @@ Error error_of(std::vector<Mistake> mistakes) {
   return config_error(all);
 }
 
-// Steps have a default, so what was given is known here alone.
+// Steps have a default, so what was given is known here alone. Epochs of the command line come
+// before steps of the file: nothing could take those back.
 void check_steps_or_epochs(Draft& draft) {
   const Config::Training& training = draft.parsed.config.training;
   const auto steps = draft.given.find(find_config_field("training", "steps"));
   const auto epochs = draft.given.find(find_config_field("training", "epochs"));
   if (training.epochs <= 0 || steps == draft.given.end()) return;
   const bool in_one_file = steps->second.line < kBehindTheFile;
+  if (in_one_file && epochs->second.line == kBehindTheFile) return;
   draft.mistakes.push_back(
       {epochs->second.line,
        text(epochs->second.where, "training.epochs = ", training.epochs,

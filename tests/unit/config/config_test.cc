@@ -140,6 +140,11 @@ TEST(ConfigToml, StepsAndEpochsAreNotGivenTogether) {
   EXPECT_THAT(both.error().message, HasSubstr("training.steps = 7 of the command line"));
   EXPECT_TRUE(from_toml(dir, epochs, {}).ok());
   EXPECT_TRUE(from_toml(dir, epochs, {"--training.steps=7", "--training.epochs=0"}).ok());
+  const auto later = from_toml(dir, "[training]\nsteps = 7\n", {"--training.epochs=2"});
+  ASSERT_TRUE(later.ok()) << later.error().message;
+  EXPECT_EQ(later.value().config.training.epochs, 2);
+  EXPECT_THAT(parse_config("", {"--training.epochs=2", "--training.steps=7"}).error().message,
+              HasSubstr("training.steps = 7 of the command line says it too"));
 }
 
 TEST(ConfigToml, WrongTypesNameBoth) {
