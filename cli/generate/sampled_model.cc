@@ -90,6 +90,11 @@ Result<SampledModel> open_sampled_model(FileSystem& file_system, const std::stri
       return Error{Code::kConfig, text(path,
                                        " has adapters alone; `lockstep export` without --lora "
                                        "adds them to their model, in a folder of its own")};
+    return Error{Code::kConfig,
+                 text(path, file_system.exists(run)
+                                ? ": no run's folder (it has no run_args.json), no checkpoint "
+                                  "(no manifest.json) and no Hugging Face folder (no config.json)"
+                                : ": no such folder")};
   }
   if (!tokenizer.empty())
     return Error{Code::kConfig, text("--tokenizer is for a model's folder; ", path,

@@ -91,6 +91,11 @@ def sources(test):
         (adapters / "adapter_config.json").write_text("{}")
         said = test.command("generate", adapters, status=EXIT_CONFIG)
         check("lockstep export" in said, said)
+        said = test.command("generate", test.folder, status=EXIT_CONFIG)
+        check(f"{test.folder}: no run's folder (it has no run_args.json), no checkpoint" in said,
+              said)
+        said = test.command("generate", test.folder / "nowhere", status=EXIT_CONFIG)
+        check("nowhere: no such folder" in said, said)
     return run
 
 
