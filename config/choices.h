@@ -38,6 +38,11 @@ enum class Recompute { kNone, kFull, kSelective };
 enum class Codec { kZstd, kNone, kGzip };
 enum class WhenBusy { kSkip, kWait };
 enum class DataKind { kTokens, kMegatron, kLlmc, kNanogpt, kNpy };
+// Where the order of samples goes on when batch, sequence length or sources change in mid-run.
+enum class OnDataChange {
+  kJump,      // where a run would be that had them from the start
+  kContinue,  // at the first sample of each source that was not drawn yet
+};
 enum class OnWorkerLoss { kRespawn, kShrink };
 enum class OnNodeLoss {
   kShrink,  // a spare takes over; without one go on with at least min_nodes
@@ -91,6 +96,9 @@ constexpr auto words_for(Codec) { return word_list<Codec::kGzip>("zstd", "none",
 constexpr auto words_for(WhenBusy) { return word_list<WhenBusy::kWait>("skip", "wait"); }
 constexpr auto words_for(DataKind) {
   return word_list<DataKind::kNpy>("tokens", "megatron", "llmc", "nanogpt", "npy");
+}
+constexpr auto words_for(OnDataChange) {
+  return word_list<OnDataChange::kContinue>("jump", "continue");
 }
 constexpr auto words_for(OnWorkerLoss) {
   return word_list<OnWorkerLoss::kShrink>("respawn", "shrink");

@@ -218,7 +218,7 @@ void add_machinery(std::vector<ConfigField>& table) {
   });
 }
 
-void add_data_and_launcher(std::vector<ConfigField>& table) {
+void add_data(std::vector<ConfigField>& table) {
   table.insert(table.end(), {
     // Neutral: the trainer adds the hashes and weights of the sources to the identity.
     {AT(data, path), kSame, "a folder made by `lockstep prepare`, or a file or folder of data.kind",
@@ -232,12 +232,22 @@ void add_data_and_launcher(std::vector<ConfigField>& table) {
      at_least(1)},
     {AT(data, temperature), kSame, "each weight becomes weight^(1/temperature); above 1: more even",
      above(0)},
+    // Neutral: what it did to a run is in the run's checkpoints.
+    {AT(data, on_change), kSame,
+     "a resume has another batch, sequence length or mixture: jump to where a run with it from the "
+     "start would be; or continue at the first sample of each source that was not drawn yet",
+     choice()},
     {AT(data, document_mask), kMayChange,
      "where the data says where documents start (prepare --pack): attention stays inside a "
      "document, and positions count from its first token", any()},
     {AT(data, prefetch), kSame, "slots kept ready", within(1, 1024)},
     {AT(data, read_timeout_seconds), kSame,
      "for a read that fails, and is tried again, or does not end; then the run ends", seconds()},
+  });
+}
+
+void add_launcher(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
     {AT(launcher, nproc_per_node), kSame,
      "processes; a list gives each restart its own number, the last one repeats. Empty: 1",
      within(1, 4096)},
@@ -301,7 +311,8 @@ const std::vector<ConfigField>& config_fields() {
     add_sharding_and_lora(rows);
     add_checkpoint(rows);
     add_machinery(rows);
-    add_data_and_launcher(rows);
+    add_data(rows);
+    add_launcher(rows);
     return rows;
   }();
   return table;

@@ -62,7 +62,8 @@ bool is_common(const ConfigField& field) {
                                               "checkpoint.memory_interval",
                                               "checkpoint.outage_minutes",
                                               "launcher.silence_seconds",
-                                              "checkpoint.strict_identity"};
+                                              "checkpoint.strict_identity",
+                                              "data.on_change"};
   const std::string_view section = field.section;
   return section == "parallelism" || section == "validation" || section == "audit" ||
          std::find(names.begin(), names.end(), field.name()) != names.end();

@@ -83,12 +83,13 @@ struct Config {
   struct Data {
     std::string path = {};  // one source
     DataKind kind = DataKind::kTokens;
-    std::vector<std::string> sources = {};  // several, in place of path
-    std::vector<int64_t> weights = {};      // of sources; empty: their training tokens
-    double temperature = 1;                 // weights become weight^(1/temperature)
-    bool document_mask = true;              // attention stays inside documents, where known
-    int64_t prefetch = 2;                   // slots kept ready
-    double read_timeout_seconds = 60;       // of a read that fails or does not end
+    std::vector<std::string> sources = {};         // several, in place of path
+    std::vector<int64_t> weights = {};             // of sources; empty: their training tokens
+    double temperature = 1;                        // weights become weight^(1/temperature)
+    OnDataChange on_change = OnDataChange::kJump;  // of batch, sequence length or sources
+    bool document_mask = true;                     // attention stays inside documents, where known
+    int64_t prefetch = 2;                          // slots kept ready
+    double read_timeout_seconds = 60;              // of a read that fails or does not end
   } data;
   struct Launcher {
     // World size of each successive generation; the last one repeats.

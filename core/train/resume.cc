@@ -250,8 +250,10 @@ std::string TrainerState::to_json() const {
     if (v.best_step >= 0) all.update({{"best_step", v.best_step}, {"best_loss", v.best_loss}});
   }
   if (stretches.size() > 1)
-    for (const data::DataStretch& s : stretches)
+    for (const data::DataStretch& s : stretches) {
       json["data"].push_back({s.first_step, s.samples_per_step, s.seq_len, s.sources});
+      if (!s.before.empty()) json["data"].back().push_back(s.before);
+    }
   return json.dump();
 }
 
@@ -279,7 +281,9 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   }
   s.identity = j["identity"].get<std::vector<std::string>>();
   for (const auto& stretch : j.value("data", ordered_json::array()))
-    s.stretches.push_back({stretch.at(0), stretch.at(1), stretch.at(2), stretch.at(3)});
+    s.stretches.push_back(
+        {stretch.at(0), stretch.at(1), stretch.at(2), stretch.at(3),
+         stretch.size() > 4 ? stretch.at(4).get<std::vector<int64_t>>() : std::vector<int64_t>()});
   if (const auto only = only_stretch(s); s.stretches.empty() && !only.sources.empty())
     s.stretches.push_back(only);
   return s;

@@ -15,7 +15,7 @@ void adopt(const TrainerEnvironment& env, const RunInputs& inputs, TrainerState&
       data::go_on_with(state.stretches,
                        {state.step, config.slots() * config.training.local_batch_size,
                         config.training.seq_len, inputs.summary.hash},
-                       inputs.summary.sources);
+                       inputs.summary.sources, config.data.on_change);
   for (const std::string& line : lines)
     if (env.rank() == 0) log_warning(line);
 }

@@ -42,9 +42,11 @@ Result<void> try_saving(const TrainerEnvironment& env, const Config& config) {
                                 config.checkpoint.codec);
 }
 
-std::unique_ptr<data::SlotLoader> loader_behind(int64_t step, const RunInputs& in,
+// Requires: no other loader reads the run's data.
+std::unique_ptr<data::SlotLoader> loader_behind(const TrainerState& state, const RunInputs& in,
                                                 const TrainingStep& model, int rank) {
-  return data::SlotLoader::create(*in.train_data, model.slot_map().slots_of(rank), step,
+  in.train_data->set_origin(data::origin_of(state.stretches.back()));
+  return data::SlotLoader::create(*in.train_data, model.slot_map().slots_of(rank), state.step,
                                   in.config.data.prefetch);
 }
 
@@ -78,7 +80,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
                                     *env.membership.store, env.membership.background.get()},
                                    owned_pieces(p.step->units())));
   }
-  p.loader = loader_behind(p.start->state.step, in, *p.step, rank);
+  p.loader = loader_behind(p.start->state, in, *p.step, rank);
   if (rank == 0) {
     const auto transport = env.membership.transport;
     LOCKSTEP_TRY(p.record, RunRecord::create(env.file_system, env.clock, in.config, in.spec,
@@ -343,7 +345,8 @@ Result<void> Trainer::roll_back(const StepRecord& record) {
   state_ = std::move(back.state);
   state_.skip_list = std::move(skip_list);
   if (back.saved) saves_->set_saved_step(state_.step);
-  loader_ = loader_behind(state_.step, *inputs_, *step_, env_.rank());
+  loader_.reset();  // before the origin of its data changes
+  loader_ = loader_behind(state_, *inputs_, *step_, env_.rank());
   if (env_.rank() == 0)
     log_error("step ", record.step, ": loss ", record.outcome.loss, ", gradient norm ",
               record.outcome.grad_norm, ": not finite; rolled back to step ", state_.step, " (",

@@ -27,11 +27,51 @@ std::vector<Weighted> sources_of(const DataStretch& stretch) {
   return sources;
 }
 
-// Samples of each source among the first `index` of the stretch's order.
-std::vector<int64_t> counts(const std::vector<Weighted>& sources, int64_t index) {
+// How far the order of each source is after `step` steps of the run.
+std::vector<int64_t> numbers_at(const DataStretch& stretch, int64_t step) {
   std::vector<int64_t> weights;
-  for (const Weighted& source : sources) weights.push_back(source.weight);
-  return Mixture(std::move(weights)).counts(index);
+  for (const Weighted& source : sources_of(stretch)) weights.push_back(source.weight);
+  const int64_t steps = step - origin_of(stretch).first_step;
+  std::vector<int64_t> numbers =
+      Mixture(std::move(weights)).counts(steps * stretch.samples_per_step);
+  for (size_t k = 0; k < stretch.before.size(); ++k) numbers[k] += stretch.before[k];
+  return numbers;
+}
+
+std::vector<SourceStart> starts_at(const DataStretch& stretch, int64_t step) {
+  const std::vector<Weighted> sources = sources_of(stretch);
+  const std::vector<int64_t> numbers = numbers_at(stretch, step);
+  std::vector<SourceStart> starts;
+  for (size_t k = 0; k < sources.size(); ++k) starts.push_back({sources[k].hash, numbers[k]});
+  return starts;
+}
+
+int64_t end_of(const std::vector<DataStretch>& stretches, size_t i, int64_t end_step) {
+  return i + 1 < stretches.size() ? stretches[i + 1].first_step : end_step;
+}
+
+// Tokens of the source's order up to the furthest sample that was drawn of it.
+int64_t reached_tokens(const std::vector<DataStretch>& stretches, const std::string& hash,
+                       int64_t end_step) {
+  int64_t reached = 0;
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    const std::vector<SourceStart> from = starts_of(stretches[i]);
+    const auto to = starts_at(stretches[i], end_of(stretches, i, end_step));
+    for (size_t k = 0; k < from.size(); ++k)
+      if (from[k].source == hash && to[k].sample > from[k].sample)
+        reached = std::max(reached, to[k].sample * stretches[i].seq_len);
+  }
+  return reached;
+}
+
+// By source of `now`: the samples that come before its first one when it continues.
+std::vector<int64_t> continued(const std::vector<DataStretch>& stretches, const DataStretch& now) {
+  std::vector<int64_t> before;
+  for (const Weighted& source : sources_of(now)) {
+    const int64_t tokens = reached_tokens(stretches, source.hash, now.first_step);
+    before.push_back((tokens + now.seq_len - 1) / now.seq_len);
+  }
+  return before;
 }
 
 bool same(const DataStretch& a, const DataStretch& b) {
@@ -69,9 +109,7 @@ std::string tokens_of(int64_t samples, const DataStretch& stretch) {
 // What lies between the sample that `was` would have drawn next of this source and the one that
 // `now` draws. "": nothing does. Samples of another length come in another order.
 std::string jump_text(const SourceStart& start, const DataStretch& was, const DataStretch& now) {
-  DataStretch unchanged = was;
-  unchanged.first_step = now.first_step;
-  for (const SourceStart& next : starts_of(unchanged)) {
+  for (const SourceStart& next : starts_at(was, now.first_step)) {
     if (next.source != start.source || was.seq_len != now.seq_len) continue;
     const int64_t jump = start.sample - next.sample;
     if (jump == 0) return "";
@@ -79,6 +117,10 @@ std::string jump_text(const SourceStart& start, const DataStretch& was, const Da
                     : text("; drawn again: ", tokens_of(-jump, now));
   }
   if (start.sample == 0) return "";
+  if (!now.before.empty())
+    return was.seq_len == now.seq_len
+               ? ""
+               : "; passed over of its order: as many tokens as were drawn, not the same ones";
   return text("; passed over of its order: ", tokens_of(start.sample, now),
               was.seq_len == now.seq_len ? "" : "; what was drawn in the old one may come again");
 }
@@ -89,10 +131,9 @@ std::vector<Drawn> drawn(const std::vector<DataStretch>& stretches, int64_t end_
   std::vector<Drawn> all;
   for (size_t i = 0; i < stretches.size(); ++i) {
     const DataStretch& s = stretches[i];
-    const int64_t end = i + 1 < stretches.size() ? stretches[i + 1].first_step : end_step;
     const std::vector<Weighted> sources = sources_of(s);
-    const auto before = counts(sources, s.first_step * s.samples_per_step);
-    const auto after = counts(sources, std::max(end, s.first_step) * s.samples_per_step);
+    const auto before = numbers_at(s, s.first_step);
+    const auto after = numbers_at(s, std::max(end_of(stretches, i, end_step), s.first_step));
     for (size_t k = 0; k < sources.size(); ++k) {
       auto found = std::find_if(all.begin(), all.end(),
                                 [&](const Drawn& d) { return d.source == sources[k].hash; });
@@ -105,15 +146,17 @@ std::vector<Drawn> drawn(const std::vector<DataStretch>& stretches, int64_t end_
 }
 
 std::vector<SourceStart> starts_of(const DataStretch& stretch) {
-  const std::vector<Weighted> sources = sources_of(stretch);
-  const auto passed = counts(sources, stretch.first_step * stretch.samples_per_step);
-  std::vector<SourceStart> starts;
-  for (size_t k = 0; k < sources.size(); ++k) starts.push_back({sources[k].hash, passed[k]});
-  return starts;
+  return starts_at(stretch, stretch.first_step);
 }
 
-std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, const DataStretch& now,
-                                    const std::vector<DataSource>& sources) {
+SampleOrigin origin_of(const DataStretch& stretch) {
+  if (stretch.before.empty()) return {};
+  return {stretch.first_step, stretch.before};
+}
+
+std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, DataStretch now,
+                                    const std::vector<DataSource>& sources,
+                                    OnDataChange on_change) {
   if (!stretches.empty() && same(stretches.back(), now)) return {};
   if (stretches.empty()) {
     stretches.push_back(now);
@@ -126,10 +169,12 @@ std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, const D
                          grouped(d.samples), " samples, ", grouped(d.tokens), " tokens"));
   const bool drew = stretches.size() == 1 || stretches.back().first_step < now.first_step;
   const DataStretch was = drew ? stretches.back() : stretches[stretches.size() - 2];
+  if (on_change == OnDataChange::kContinue && !sources.empty())
+    now.before = continued(stretches, now);
   for (const SourceStart& start : starts_of(now))
     lines.push_back(start_text(start, now, sources) + jump_text(start, was, now));
   if (stretches.back().first_step == now.first_step) stretches.pop_back();  // it drew nothing
-  stretches.push_back(now);
+  stretches.push_back(std::move(now));
   return lines;
 }
 

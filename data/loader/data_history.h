@@ -16,6 +16,9 @@ struct DataStretch {
   int64_t samples_per_step = 0;  // V * B
   int64_t seq_len = 0;           // T
   std::string sources;           // DataSummary::hash
+  // By source: samples of its order that come before the first one of this stretch, whose indices
+  // then count from first_step (data.on_change continue). Empty: they count from step 0.
+  std::vector<int64_t> before = {};
 };
 
 // By source: what the order has passed, drawn by steps that were left out too.
@@ -33,11 +36,16 @@ struct SourceStart {
 };
 std::vector<SourceStart> starts_of(const DataStretch& stretch);
 
-// The run goes on with `now` from now.first_step on: appended unless nothing has changed. Returns
-// lines for people, none when nothing has: what was drawn so far, where the new order starts, and
-// how many samples and tokens are passed over or drawn again for that.
-// `sources`: of `now`, for their names and sizes; may be empty.
-std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, const DataStretch& now,
-                                    const std::vector<DataSource>& sources);
+// Where the samples of a stretch begin.
+SampleOrigin origin_of(const DataStretch& stretch);
+
+// The run goes on with `now` from now.first_step on: appended unless nothing has changed. To
+// continue is to begin each source behind the furthest of its samples that was drawn; at another
+// sequence length, whose samples and order are others, behind as many tokens. Returns lines for
+// people, none when nothing has changed: what was drawn so far, where the new order starts, and how
+// many samples and tokens are passed over or drawn again for that.
+// `sources`: of `now`, for their names and sizes; empty (an array of batches) is never continued.
+std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, DataStretch now,
+                                    const std::vector<DataSource>& sources, OnDataChange on_change);
 
 }  // namespace lockstep::data

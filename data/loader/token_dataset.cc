@@ -13,7 +13,9 @@ namespace {
 class StreamDataset final : public TokenDataset {
  public:
   StreamDataset(Options options, std::vector<StreamSource> sources)
-      : options_(std::move(options)), plan_(planned(sources, options_.seq_len)) {
+      : options_(std::move(options)),
+        planned_(planned(sources, options_.seq_len)),
+        plan_(planned_) {
     for (StreamSource& source : sources) {
       samples_.add((source.stream->tokens() - 1) / options_.seq_len);
       streams_.push_back(std::move(source.stream));
@@ -22,15 +24,25 @@ class StreamDataset final : public TokenDataset {
 
   int64_t sample_count() const override { return samples_.tokens(); }
 
+  void set_origin(const SampleOrigin& origin) override {
+    LOCKSTEP_CHECK(origin.before.empty() || origin.before.size() == planned_.size(),
+                   origin.before.size(), " numbers for ", planned_.size(), " sources");
+    for (size_t i = 0; i < planned_.size(); ++i)
+      planned_[i].before = origin.before.empty() ? 0 : origin.before[i];
+    plan_ = SamplePlan(planned_);
+    first_step_ = origin.first_step;
+  }
+
   Result<SlotBatch> batch(int64_t step, int64_t slot) const override {
     const int64_t B = options_.batch_size, V = options_.slots;
-    LOCKSTEP_CHECK(step >= 0 && step <= (SampleOrder::kMaxSamples / V - 1) / B, "step ", step);
+    LOCKSTEP_CHECK(step >= first_step_ && step <= (SampleOrder::kMaxSamples / V - 1) / B, "step ",
+                   step);
     LOCKSTEP_CHECK(slot >= 0 && slot < V, "slot ", slot, " of ", V);
     SlotBatch batch = empty_batch(B, options_.seq_len);
     batch.step = step;
     batch.slot = slot;
     for (int64_t row = 0; row < B; ++row) {
-      const SamplePlan::Place place = plan_.at((step * V + slot) * B + row);
+      const SamplePlan::Place place = plan_.at(((step - first_step_) * V + slot) * B + row);
       LOCKSTEP_RETURN_IF_ERROR(read_sample(*streams_[place.source], place.sample, row, batch));
     }
     return batch;
@@ -45,11 +57,12 @@ class StreamDataset final : public TokenDataset {
   }
 
  private:
-  static SamplePlan planned(const std::vector<StreamSource>& sources, int64_t seq_len) {
+  static std::vector<SamplePlan::Source> planned(const std::vector<StreamSource>& sources,
+                                                 int64_t seq_len) {
     std::vector<SamplePlan::Source> planned;
     for (const StreamSource& source : sources)
       planned.push_back({(source.stream->tokens() - 1) / seq_len, source.weight, source.seed});
-    return SamplePlan(std::move(planned));
+    return planned;
   }
 
   Result<void> read_sample(const TokenStream& stream, int64_t index, int64_t row,
@@ -59,7 +72,9 @@ class StreamDataset final : public TokenDataset {
   }
 
   const Options options_;
-  const SamplePlan plan_;
+  std::vector<SamplePlan::Source> planned_;
+  SamplePlan plan_;
+  int64_t first_step_ = 0;
   std::vector<std::unique_ptr<TokenStream>> streams_;
   PartTable samples_;  // of each source
 };

@@ -12,6 +12,12 @@
 
 namespace lockstep::data {
 
+// Where an order of samples begins: not at step 0 in a run that went on with other data.
+struct SampleOrigin {
+  int64_t first_step = 0;            // its first row has index 0
+  std::vector<int64_t> before = {};  // by source: samples of its order that come before; empty: 0
+};
+
 // What a slot trains on. tokens and labels are [B, T] row-major; a label of kNotCounted is one that
 // the loss mask leaves out.
 struct SlotBatch {
@@ -46,7 +52,7 @@ struct StreamSource {
 // out. A source has (tokens - 1) / T samples.
 // Row b of (step, slot) has the global index g = (step * V + slot) * B + b; SamplePlan says which
 // sample of which source that is. World size never enters.
-// Thread-safe. Owns its files. Opened by data/loader/open_dataset.h.
+// Thread-safe but for set_origin. Owns its files. Opened by data/loader/open_dataset.h.
 class TokenDataset {
  public:
   struct Options {
@@ -61,7 +67,11 @@ class TokenDataset {
   static std::unique_ptr<TokenDataset> over(Options options, std::vector<StreamSource> sources);
   virtual ~TokenDataset() = default;
   virtual int64_t sample_count() const = 0;  // of all sources
-  // Pure in (step >= 0, slot in [0, V)). valid_tokens = B * T where the data has no loss mask.
+  // Indices count from `origin` on; at first from step 0. Of an array of batches nothing changes.
+  // Requires: nobody reads meanwhile; `before` is empty, or has a number for each source.
+  virtual void set_origin(const SampleOrigin&) {}
+  // Pure in (step >= the origin's, slot in [0, V)). valid_tokens = B * T where the data has no loss
+  // mask.
   // Errors: kCorrupt (block checksum), kCorrupt or kConfig (token >= vocabulary), naming file and
   // offset; kIo.
   virtual Result<SlotBatch> batch(int64_t step, int64_t slot) const = 0;

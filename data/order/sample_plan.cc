@@ -85,9 +85,10 @@ SamplePlan::SamplePlan(std::vector<Source> sources)
 SamplePlan::Place SamplePlan::at(int64_t global_index) const {
   const Mixture::Place place = mixture_.at(global_index);
   const Source& source = sources_[place.source];
-  const int64_t epoch = place.number / source.sample_count;
+  const int64_t number = source.before + place.number;
+  const int64_t epoch = number / source.sample_count;
   const SampleOrder order(source.sample_count, source.seed, epoch);
-  return {place.source, epoch, order(place.number % source.sample_count)};
+  return {place.source, epoch, order(number % source.sample_count)};
 }
 
 }  // namespace lockstep::data

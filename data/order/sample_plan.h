@@ -9,7 +9,8 @@
 //     does any window whose length is a multiple of P;
 //   - source d's samples are numbered without gaps in the order of the indices;
 //   - an index costs O(D).
-// Within a source, number m is epoch m / n, and SampleOrder says which sample that is.
+// Within a source, number m, those that come before the first index counted, is epoch m / n, and
+// SampleOrder says which sample that is.
 #pragma once
 
 #include <cstddef>
@@ -47,7 +48,8 @@ class SamplePlan {
  public:
   struct Source {
     int64_t sample_count = 0, weight = 1;
-    uint64_t seed = 0;  // of its order
+    uint64_t seed = 0;   // of its order
+    int64_t before = 0;  // samples of its order that come before the first index
   };
   struct Place {
     size_t source = 0;

@@ -48,6 +48,46 @@ def of_the_mixture(rows, weights):
     return counts
 
 
+def goes_on(test, folders):
+    """Another batch, then another mixture; a resume between keeps its place."""
+    slots, batch, curves = 6, TINY["training.local_batch_size"], {}
+    keys = {"validation.freq": 0, "lr_scheduler.total_steps": STEPS}
+    later = {"training.local_batch_size": 2 * batch, "data.on_change": "continue"}
+    for world_size in (1, 2, 3):
+        run = test.folder / f"goes_on_{world_size}"
+        test.ranks(run, 2, mixture(folders, "5,3,2", keys | {"training.steps": BEFORE})).expect(0)
+        changed = mixture(folders, "5,3,2", keys | later)
+        if world_size == 3:  # in two parts, the second one with the default
+            test.ranks(run, 1, changed | {"training.steps": AFTER}).expect(0)
+            changed["data.on_change"] = "jump"
+        ranks = test.ranks(run, world_size, changed)
+        ranks.expect(0)
+        check("passed over" not in ranks.log(), ranks.log())
+        curves[world_size] = whole_curve(run, STEPS)
+        check_same(curves[1], curves[world_size], f"W={world_size}")
+        data = json.loads((run / "metrics.json").read_text())["data"]
+        first = of_the_mixture(BEFORE * slots * batch, (5, 3, 2))
+        check(data["changes"][0]["first_sample"] == dict(zip(map(hash_of, folders), first)), data)
+        rest = of_the_mixture((STEPS - BEFORE) * slots * 2 * batch, (5, 3, 2))
+        check([each["samples"] for each in data["drawn"]] == [a + b for a, b in zip(first, rest)],
+              data)
+    # One of its sources alone goes on behind what the mixture drew of it.
+    run = test.folder / "goes_on_1"
+    more = mixture(folders[:1], "", keys | {"training.steps": STEPS + 2, "data.weights": "",
+                                            "data.sources": "", "data.path": folders[0],
+                                            "data.on_change": "continue"})
+    ranks = test.ranks(run, 2, more)
+    ranks.expect(0)
+    check(f"its sample number {first[0] + rest[0]}," in ranks.log(), ranks.log())
+    jumped = test.folder / "jumped"
+    test.ranks(jumped, 2, mixture(folders, "5,3,2", keys | {"training.steps": BEFORE})).expect(0)
+    later["data.on_change"] = "jump"
+    ranks = test.ranks(jumped, 2, mixture(folders, "5,3,2", keys | later))
+    ranks.expect(0)
+    check("; passed over: " in ranks.log() and " tokens" in ranks.log(), ranks.log())
+    check(whole_curve(jumped, STEPS) != curves[1], "a jump is no jump")
+
+
 with Test("mixture") as test:
     folders = sources(test)
     curves = {}
@@ -110,6 +150,8 @@ with Test("mixture") as test:
         check([each["after_step"] for each in data["changes"]] == [BEFORE, AFTER], data)
         check(data["changes"][0]["first_sample"] == dict(zip((a, b), start)), data)
         check(data["changes"][1]["seq_len"] == half, data)
+    with test.case("data.on_change continue draws each sample once, for every world size"):
+        goes_on(test, folders)
     with test.case("a resume without a change states nothing"):
         run = test.folder / "unchanged"
         for steps in (BEFORE, STEPS):

@@ -27,6 +27,8 @@ TEST(ConfigIdentity, NeutralKeysStayOut) {
                                        "3",
                                        "--data.path",
                                        "elsewhere",
+                                       "--data.on_change",
+                                       "continue",
                                        "--data.prefetch",
                                        "9",
                                        "--metrics.log_freq",

@@ -6,6 +6,7 @@
 
 #include <map>
 
+#include "base/text.h"
 #include "data/order/sample_plan.h"
 
 namespace lockstep::data {
@@ -62,8 +63,8 @@ TEST(DataHistory, TheNewOrderStartsAtTheSampleThatItDrawsFirst) {
 
 TEST(DataHistory, GoingOnUnchangedSaysNothing) {
   std::vector<DataStretch> stretches;
-  EXPECT_THAT(go_on_with(stretches, {0, 8, 64, kA}, {}), IsEmpty());
-  EXPECT_THAT(go_on_with(stretches, {50, 8, 64, kA}, {}), IsEmpty());
+  EXPECT_THAT(go_on_with(stretches, {0, 8, 64, kA}, {}, OnDataChange::kJump), IsEmpty());
+  EXPECT_THAT(go_on_with(stretches, {50, 8, 64, kA}, {}, OnDataChange::kJump), IsEmpty());
   EXPECT_EQ(stretches.size(), 1u);
   EXPECT_EQ(stretches[0].first_step, 0);
 }
@@ -72,7 +73,8 @@ TEST(DataHistory, AChangeSaysWhatWasDrawnAndWhereTheNewOrderStarts) {
   std::vector<DataStretch> stretches = {{0, 8, 64, "3*aaaa,1*bbbb"}};
   // 16,001 tokens make 125 samples of 128.
   const std::vector<DataSource> sources = {{"data/web", kA, 16'001}, {"data/code", kC, 16'001}};
-  const auto lines = go_on_with(stretches, {100, 8, 128, "1*aaaa,1*cccc"}, sources);
+  const auto lines =
+      go_on_with(stretches, {100, 8, 128, "1*aaaa,1*cccc"}, sources, OnDataChange::kJump);
   EXPECT_THAT(
       lines,
       ElementsAre(
@@ -89,7 +91,7 @@ TEST(DataHistory, AChangeSaysWhatWasDrawnAndWhereTheNewOrderStarts) {
   ASSERT_EQ(stretches.size(), 2u);
   EXPECT_EQ(stretches[1].first_step, 100);
   // Changed again before a step was made: the stretch between drew nothing.
-  EXPECT_THAT(go_on_with(stretches, {100, 8, 256, kA}, {}),
+  EXPECT_THAT(go_on_with(stretches, {100, 8, 256, kA}, {}, OnDataChange::kJump),
               testing::Contains(HasSubstr("bbbb: 200 samples, 12,800 tokens")));
   ASSERT_EQ(stretches.size(), 2u);
   EXPECT_EQ(stretches[1].seq_len, 256);
@@ -100,18 +102,115 @@ TEST(DataHistory, AnotherBatchSaysWhatIsPassedOverOrDrawnAgain) {
   const std::vector<DataStretch> begun = {{0, 8, 128, kA}};
   std::vector<DataStretch> larger = begun, smaller = begun, joined = begun;
   EXPECT_THAT(
-      go_on_with(larger, {1350, 16, 128, kA}, {}),
+      go_on_with(larger, {1350, 16, 128, kA}, {}, OnDataChange::kJump),
       testing::Contains("  from here on aaaa: its sample number 21,600; passed over: 10,800 "
                         "samples, 1,382,400 tokens"));
-  EXPECT_THAT(go_on_with(smaller, {1350, 4, 128, kA}, {}),
+  EXPECT_THAT(go_on_with(smaller, {1350, 4, 128, kA}, {}, OnDataChange::kJump),
               testing::Contains("  from here on aaaa: its sample number 5,400; drawn again: 5,400 "
                                 "samples, 691,200 tokens"));
   // Half of the samples come from a source that nothing was drawn of.
-  const auto lines = go_on_with(joined, {100, 8, 128, "1*aaaa,1*cccc"}, {});
+  const auto lines = go_on_with(joined, {100, 8, 128, "1*aaaa,1*cccc"}, {}, OnDataChange::kJump);
   EXPECT_THAT(lines, testing::Contains("  from here on aaaa: its sample number 400; drawn again: "
                                        "400 samples, 51,200 tokens"));
   EXPECT_THAT(lines, testing::Contains("  from here on cccc: its sample number 400; passed over of "
                                        "its order: 400 samples, 51,200 tokens"));
+}
+
+// Draws sample by sample what stretches say; with each source's numbers in the order of the draw.
+std::map<std::string, std::vector<int64_t>> numbers(const std::vector<DataStretch>& stretches,
+                                                    int64_t end_step) {
+  std::map<std::string, std::vector<int64_t>> all;
+  for (size_t i = 0; i < stretches.size(); ++i) {
+    const DataStretch& s = stretches[i];
+    const int64_t end = i + 1 < stretches.size() ? stretches[i + 1].first_step : end_step;
+    std::vector<std::string> hashes;
+    std::vector<int64_t> weights;
+    for (const std::string& word : split(s.sources, ',')) {
+      const size_t star = word.find('*');
+      hashes.push_back(star == word.npos ? word : word.substr(star + 1));
+      weights.push_back(star == word.npos ? 1 : std::stoll(word));
+    }
+    const Mixture mixture(weights);
+    const SampleOrigin origin = origin_of(s);
+    const int64_t rows = s.samples_per_step;
+    for (int64_t row = (s.first_step - origin.first_step) * rows;
+         row < (end - origin.first_step) * rows; ++row) {
+      const auto place = mixture.at(row);
+      all[hashes[place.source]].push_back(
+          place.number + (origin.before.empty() ? 0 : origin.before[place.source]));
+    }
+  }
+  return all;
+}
+
+// 0, 1, 2, …: each sample once.
+void expect_each_once(const std::map<std::string, std::vector<int64_t>>& drawn) {
+  for (const auto& [source, samples] : drawn)
+    for (size_t i = 0; i < samples.size(); ++i)
+      ASSERT_EQ(samples[i], static_cast<int64_t>(i)) << source;
+}
+
+const std::vector<DataSource> kSources = {{"data/a", kA, 100'001}, {"data/b", kB, 100'001}};
+
+TEST(DataHistory, ContinuingDrawsEachSampleOnceThroughChangesOfBatchAndMixture) {
+  std::vector<DataStretch> one = {{0, 8, 64, kA}};
+  const auto lines = go_on_with(one, {50, 16, 64, kA}, kSources, OnDataChange::kContinue);
+  EXPECT_THAT(lines, testing::Contains("  from here on data/a (aaaa): its sample number 400, place "
+                                       "400 of 1,562 in epoch 0"));
+  go_on_with(one, {77, 3, 64, kA}, kSources, OnDataChange::kContinue);
+  expect_each_once(numbers(one, 100));
+
+  std::vector<DataStretch> mixed = {{0, 12, 64, "5*aaaa,3*bbbb"}};
+  go_on_with(mixed, {7, 5, 64, "5*aaaa,3*bbbb"}, kSources, OnDataChange::kContinue);
+  go_on_with(mixed, {20, 5, 64, "1*bbbb,7*aaaa"}, kSources, OnDataChange::kContinue);
+  go_on_with(mixed, {31, 6, 64, "1*aaaa,1*cccc"}, kSources, OnDataChange::kContinue);
+  go_on_with(mixed, {43, 6, 64, "2*bbbb,1*cccc"}, kSources, OnDataChange::kContinue);
+  const auto all = numbers(mixed, 60);
+  EXPECT_EQ(all.size(), 3u);
+  expect_each_once(all);
+  for (const Drawn& d : drawn(mixed, 60))
+    EXPECT_EQ(d.samples, static_cast<int64_t>(all.at(d.source).size())) << d.source;
+}
+
+TEST(DataHistory, ContinuingUnchangedAfterAChangeKeepsItsPlace) {
+  std::vector<DataStretch> stretches = {{0, 8, 64, kA}};
+  go_on_with(stretches, {50, 16, 64, kA}, kSources, OnDataChange::kContinue);
+  for (const auto on_change : {OnDataChange::kJump, OnDataChange::kContinue})
+    EXPECT_THAT(go_on_with(stretches, {60, 16, 64, kA}, kSources, on_change), IsEmpty());
+  ASSERT_EQ(stretches.size(), 2u);
+  EXPECT_EQ(stretches[1].before, std::vector<int64_t>{400});
+  // Back to the first batch before a step was made: as if nothing had been.
+  std::vector<DataStretch> undone = {{0, 8, 64, kA}};
+  go_on_with(undone, {50, 16, 64, kA}, kSources, OnDataChange::kContinue);
+  go_on_with(undone, {50, 8, 64, kA}, kSources, OnDataChange::kContinue);
+  expect_each_once(numbers(undone, 80));
+}
+
+TEST(DataHistory, ContinuingGoesOnBehindTheFurthestSampleAfterAJump) {
+  std::vector<DataStretch> stretches = {{0, 8, 64, kA}};
+  go_on_with(stretches, {50, 16, 64, kA}, kSources, OnDataChange::kJump);  // 400 to 800
+  go_on_with(stretches, {60, 4, 64, kA}, kSources, OnDataChange::kJump);   // back to 240
+  go_on_with(stretches, {70, 8, 64, kA}, kSources, OnDataChange::kContinue);
+  EXPECT_EQ(stretches.back().before, std::vector<int64_t>{960});
+  // A jump counts from the start of the run again, as if it had always been so.
+  go_on_with(stretches, {80, 4, 64, kA}, kSources, OnDataChange::kJump);
+  EXPECT_EQ(starts_of(stretches.back())[0].sample, 320);
+}
+
+TEST(DataHistory, AtAnotherLengthAsManyTokensLieBehind) {
+  std::vector<DataStretch> stretches = {{0, 8, 64, kA}};
+  const auto lines = go_on_with(stretches, {50, 8, 128, kA}, kSources, OnDataChange::kContinue);
+  EXPECT_THAT(lines, testing::Contains("  from here on data/a (aaaa): its sample number 200, place "
+                                       "200 of 781 in epoch 0; passed over of its order: as many "
+                                       "tokens as were drawn, not the same ones"));
+  go_on_with(stretches, {60, 8, 64, kA}, kSources, OnDataChange::kContinue);
+  EXPECT_EQ(stretches.back().before, std::vector<int64_t>{(200 + 80) * 2});
+}
+
+TEST(DataHistory, AnArrayOfBatchesIsNeverContinued) {
+  std::vector<DataStretch> stretches = {{0, 8, 64, kA}};
+  go_on_with(stretches, {50, 8, 64, kB}, {}, OnDataChange::kContinue);
+  EXPECT_TRUE(stretches.back().before.empty());
 }
 
 }  // namespace

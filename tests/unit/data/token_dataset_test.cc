@@ -90,6 +90,25 @@ TEST_F(TokenDatasetTest, AnEpochVisitsEverySampleOnceEvenAcrossASlot) {
   for (const auto& [sample, count] : visits) ASSERT_EQ(count, 2);
 }
 
+TEST_F(TokenDatasetTest, AnotherBatchGoesOnWhereItsOriginIs) {
+  const auto before = open();
+  constexpr int64_t kSteps = 7, kDrawn = kSteps * 6 * 3;
+  options_.batch_size = 1;
+  const auto after = open();
+  after->set_origin({kSteps, {kDrawn}});
+  for (int64_t i = 0; i < 60; ++i) {
+    const int64_t index = kDrawn + i, row = index % 3;
+    auto whole = before->batch(index / 18, index / 3 % 6);
+    auto single = after->batch(kSteps + i / 6, i % 6);
+    ASSERT_TRUE(whole.ok() && single.ok());
+    const auto begin = whole->tokens.begin() + row * 64;
+    EXPECT_EQ(single->tokens, std::vector<int64_t>(begin, begin + 64)) << index;
+  }
+  const auto jumps = open();
+  after->set_origin({});
+  EXPECT_EQ(after->batch(kSteps, 0)->tokens, jumps->batch(kSteps, 0)->tokens);
+}
+
 // The whole claim: who computes a slot does not change what the slot holds.
 TEST_F(TokenDatasetTest, TheStreamIsTheSameForAnyWorldSize) {
   using Stream = std::map<std::pair<int64_t, int64_t>, std::vector<int64_t>>;
