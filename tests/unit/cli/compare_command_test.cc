@@ -104,6 +104,7 @@ TEST_F(Compare, AKilledRunEqualsTheStraightOne) {
   }
 }
 
+// The same command, typed again after Ctrl-C, goes on in the same folder.
 TEST_F(Compare, RatesSayWhoseTheyAre) {
   write_straight_run("a");
   write("b.log",
@@ -114,7 +115,6 @@ TEST_F(Compare, RatesSayWhoseTheyAre) {
   EXPECT_THAT(out_.str(), testing::ContainsRegex("TFLOP/s of all ranks +3.380 +3.380 a rank"));
 }
 
-// The same command, typed again after Ctrl-C, goes on in the same folder.
 TEST_F(Compare, AStopIsNoRestart) {
   write_straight_run("straight");
   write("stopped/metrics.jsonl", record(1, loss_at(1), 1, 2) + record(2, loss_at(2), 2, 2));
