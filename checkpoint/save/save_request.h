@@ -45,12 +45,4 @@ struct SaveReport {  // of one finished save, this rank's view
   std::filesystem::path directory;
 };
 
-// What a run ends with that cannot save. Only the disk and deadlines have a say: such a run may be
-// started again, whatever stopped its engine.
-inline Code fatal_code(Code of_last_save) {
-  const bool may =
-      of_last_save == Code::kNoSpace || exit_status(of_last_save) == exit_status(Code::kIo);
-  return may ? of_last_save : Code::kIo;
-}
-
 }  // namespace lockstep::checkpoint

@@ -9,11 +9,12 @@
 
 namespace lockstep::core {
 
-// What a rank's last save came to.
+// What a rank's last save came to. The worst of all ranks' decides.
 enum class SaveTrouble {
   kNone,
-  kFailed,   // it is tried again
-  kTooLong,  // saves have failed for checkpoint.outage_minutes
+  kFailed,    // it is tried again
+  kTooLong,   // saves have failed for checkpoint.outage_minutes
+  kDiskFull,  // the same, and the last one for want of room
 };
 
 // What every rank tells the others once a step, so that all decide alike.

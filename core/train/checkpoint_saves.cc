@@ -16,6 +16,12 @@ namespace {
 constexpr double kAgain_s = 10;  // from a save that failed to the next one
 constexpr int64_t kPause_ns = 500'000'000;
 
+// What a run ends with that cannot save: it may be started again, whatever stopped its engine. The
+// same on all ranks, also where a rank's own save has not ended yet.
+Code fatal_code(SaveTrouble any) {
+  return any == SaveTrouble::kDiskFull ? Code::kNoSpace : Code::kIo;
+}
+
 }  // namespace
 
 Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnvironment& env,
@@ -80,8 +86,8 @@ SaveTrouble CheckpointSaves::trouble() const {
   if (!outage_) return SaveTrouble::kNone;
   // From failure to failure: one that is tried again just now may work.
   const double seconds = outage_->failed_s - outage_->since_s, most = 60 * config_.outage_minutes;
-  return seconds >= most && (outage_->failures > 1 || most == 0) ? SaveTrouble::kTooLong
-                                                                 : SaveTrouble::kFailed;
+  if (seconds < most || (outage_->failures == 1 && most > 0)) return SaveTrouble::kFailed;
+  return last_report_.code == Code::kNoSpace ? SaveTrouble::kDiskFull : SaveTrouble::kTooLong;
 }
 
 // `any` is the same on every rank, so all save, or skip, together.
@@ -173,8 +179,8 @@ void CheckpointSaves::note(const checkpoint::SaveReport& report) {
   ++outage_->failures;
 }
 
-Error CheckpointSaves::outage() const {
-  const Code code = checkpoint::fatal_code(last_report_.code);
+Error CheckpointSaves::outage(SaveTrouble any) const {
+  const Code code = fatal_code(any);
   const std::string here =
       outage_ ? text("; the last one of ", outage_->failures, " here: ", last_report_.error)
               : std::string(" on other ranks");
@@ -198,8 +204,8 @@ Result<void> CheckpointSaves::finish(const TrainerState& state) {
     if (saved_step_ != step) mine.trouble = std::max(trouble(), SaveTrouble::kFailed);
     LOCKSTEP_TRY(const RankFlags any, step_.share_flags(mine));
     if (any.trouble == SaveTrouble::kNone) break;
-    if (any.trouble == SaveTrouble::kTooLong)
-      return Error{checkpoint::fatal_code(last_report_.code),
+    if (any.trouble >= SaveTrouble::kTooLong)
+      return Error{fatal_code(any.trouble),
                    text("the final save of step ", step, " failed: ", last_report_.error)};
     for (double waited_s = 0; waited_s < kAgain_s; waited_s += kPause_ns * 1e-9) {
       env_.progress.touch();

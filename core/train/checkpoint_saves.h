@@ -41,8 +41,8 @@ class CheckpointSaves {
   // Nothing is in flight afterwards.
   void drain();
   void take_reports();
-  // Of this rank's save that failed last, when they did for too long on some rank.
-  Error outage() const;
+  // Of this rank's save that failed last, when they did for too long on some rank: `any`.
+  Error outage(SaveTrouble any) const;
   // Waits for the save of `state`, the last one, which is tried again while it fails, for as long
   // as outages may last; rank 0 reads it back. Errors: kNoSpace, kCorrupt, communication.
   Result<void> finish(const TrainerState& state);

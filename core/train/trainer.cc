@@ -254,7 +254,7 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
   }
   const bool best = record.validation_loss && add_validation(*record.validation_loss);
   if (record_) record_->add_step(record);
-  if (saves_ && any.trouble == SaveTrouble::kTooLong) return saves_->outage();
+  if (saves_ && any.trouble >= SaveTrouble::kTooLong) return saves_->outage(any.trouble);
   const bool must = stop || is_last(step);
   double save_s = 0;
   {

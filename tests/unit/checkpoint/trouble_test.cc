@@ -215,13 +215,6 @@ TEST(Trouble, ARankThatIsGoneIsNamedAfterTheDeadline) {
   EXPECT_TRUE(list_checkpoints(disk(), dir / "c").value().empty());
 }
 
-TEST(Trouble, ARunThatCannotSaveEndsWithWhatItsDiskOrADeadlineSaid) {
-  for (const Code code : {Code::kNoSpace, Code::kTimeout, Code::kIo})
-    EXPECT_EQ(fatal_code(code), code) << code_name(code);
-  for (const Code code : {Code::kAborted, Code::kPeerLost, Code::kConfig, Code::kDenied})
-    EXPECT_EQ(fatal_code(code), Code::kIo) << code_name(code);
-}
-
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr int64_t kAllowedGrowthKib = 1 << 20;  // the sanitizers keep records of their own
 #else
