@@ -75,4 +75,10 @@ std::string transport_of_run(FileSystem& file_system, const std::filesystem::pat
   return args.ok() ? string_or_empty(args.value(), "transport") : "";
 }
 
+bool run_has_finished(FileSystem& file_system, const std::filesystem::path& run) {
+  const auto contents = read_file(file_system, run / "metrics.json");
+  const json totals = parse_json(contents.ok() ? contents.value() : "", /*allow_exceptions=*/false);
+  return totals.is_object() && totals.value("finished", json()) == true;
+}
+
 }  // namespace lockstep::cli

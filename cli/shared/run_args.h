@@ -30,4 +30,7 @@ std::vector<std::string> identity_of_run(FileSystem& file_system, const std::fil
 std::vector<std::string> trained_units_of_run(FileSystem& file_system,
                                               const std::filesystem::path& run);
 
+// Has it made all its steps, or was stopped early by its validations? (metrics.json.)
+bool run_has_finished(FileSystem& file_system, const std::filesystem::path& run);
+
 }  // namespace lockstep::cli

@@ -2,8 +2,10 @@
 world size, strategy and wrap policy; `lockstep replay` computes steps again, and names the first
 step and the unit where a bit was turned over in the production path."""
 import re
+import signal
 
-from lockstep_run import SOAK, TINY, Test, check, metrics
+from lockstep_run import (RUN_TIMEOUT_S, SOAK, TINY, Test, check, metrics, program, send, tail,
+                          wait_until)
 
 STEPS, SAVE, FLIP_STEP = 12, 5, 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": SAVE, "checkpoint.codec": "none",
@@ -35,6 +37,25 @@ def replay(test, folder, *words, status=0):
     return test.command("replay", folder, *words, status=status)
 
 
+class Follower:
+    """`lockstep replay FOLDER --from STEP --follow`, in the background."""
+
+    def __init__(self, test, folder, step):
+        self.log = test.folder / f"{folder.name}.follower"
+        command = [program("lockstep"), "replay", str(folder), "--from", str(step), "--follow"]
+        self.process = test.start(command, self.log)
+
+    def said(self, words):
+        wait_until(lambda: words in self.log.read_text() or self.process.poll() is not None,
+                   f"a follower to say: {words}", RUN_TIMEOUT_S)
+        check(self.process.poll() is None, tail(self.log.read_text(), 60))
+
+    def ended(self):
+        """What it printed, all of it; it must end, and have found no difference."""
+        check(self.process.wait(RUN_TIMEOUT_S) == 0, tail(self.log.read_text(), 60))
+        return self.log.read_text()
+
+
 def first_named(printed):
     """(step, "weights" or "gradients", how many units) that a replay names."""
     found = re.search(r"step (\d+): the (weights|gradients) of (\d+) of (\d+) units", printed)
@@ -42,14 +63,14 @@ def first_named(printed):
     return int(found.group(1)), found.group(2), int(found.group(3))
 
 
-def flipped(test, kind, place, bit):
-    """A run whose bit turned over in step FLIP_STEP, and the words of its replay."""
+def flipped(test, kind, place, bit, *words):
+    """A run whose bit turned over in step FLIP_STEP, and what its replay says."""
     folder = test.folder / f"flip_{kind}_{place}_{bit}"
     test.environment["LOCKSTEP_FLIP_BIT"] = f"{FLIP_STEP} 1 {kind} {place} {bit}"
     ranks = test.ranks(folder, 2, KEYS, worker="lockstep-flip-worker")
     ranks.expect(0)
     check("a bit is flipped: element" in ranks.all_logs(), "no bit was flipped")
-    return replay(test, folder, "--from", SAVE + 1, status=1)
+    return replay(test, folder, "--from", SAVE + 1, *words, status=1)
 
 
 def flip_is_named(test, kind, place, bit):
@@ -94,6 +115,27 @@ with Test("replay") as test:
         check(f"{STEPS - 1 - SAVE}" in printed, printed)
         printed = replay(test, reference, "--from", 2, "--out", out, status=64)
         check("is a run's folder already" in printed, printed)
+    with test.case("--follow: behind a run that is killed, goes on with other ranks, and ends"):
+        folder = test.folder / "followed"
+        half = test.ranks(folder, 2, KEYS, stop_at=f"1:step:{FLIP_STEP}")
+        half.await_stop()
+        follower = Follower(test, folder, 2)
+        follower.said("are the same; those that the run has made since")
+        half.kill()
+        test.ranks(folder, 3, KEYS).expect(0)
+        printed = follower.ended()
+        check(f"steps 2 to {STEPS} of" in printed and f"of {UNITS} units" in printed, printed)
+    with test.case("--follow: Ctrl-C ends the wait for more steps, and says what was compared"):
+        folder = test.folder / "given_up"
+        test.killed_at(f"1:step:{FLIP_STEP}", folder, 2, KEYS)
+        follower = Follower(test, folder, 1)
+        follower.said("are the same; those that the run has made since")
+        send(follower.process.pid, signal.SIGINT)
+        printed = follower.ended()
+        check("computed again from the initial weights by 1 rank: every loss" in printed, printed)
+    with test.case("--follow: a bit that turned over ends it"):
+        step, what, units = first_named(flipped(test, GRADIENT_SUM, 6, 20, "--follow"))
+        check((step, what, units) == (FLIP_STEP, "gradients", 1), step, what, units)
     with test.case("steps that the run has not"):
         for words, said in ((["--from", STEPS + 1], "is behind the last step"),
                             (["--from", 2, "--to", STEPS + 3], "has no line for step")):
