@@ -238,6 +238,7 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   nodes.run = xxh3_64(common);
   nodes.on_loss = from.on_node_loss;
   nodes.bars_wrong = config.audit.action == AuditAction::kEvict;
+  nodes.replaces_slow = from.straggler == StragglerAction::kEvict;
   if (nodes.several() && from.on_worker_loss == OnWorkerLoss::kShrink)
     return Error{Code::kConfig,
                  "launcher.on_worker_loss = \"shrink\" is for one machine; with "
@@ -257,6 +258,8 @@ launcher::control::SupervisorOptions supervisor_options(const Config& config,
   options.max_restarts = config.launcher.max_restarts;
   options.grace_s = config.launcher.grace_seconds;
   options.hang_s = config.launcher.hang_seconds;
+  options.slow_factor = config.launcher.straggler_factor;
+  options.slow_s = config.launcher.straggler_seconds;
   return options;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/compare/run_log.h"
 #include "cli/launch/launch_command.h"
 #include "cli/replay/replay_difference.h"
+#include "cli/replay/step_tail.h"
 #include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
 #include "cli/shared/run_args.h"
@@ -55,6 +56,7 @@ struct Options {
 };
 
 constexpr int64_t kLookMs = 500;  // between looks at the log of a run that is followed
+constexpr const char* kLog = "metrics.jsonl";
 constexpr const char* kConfigFile = "replay.toml";
 constexpr const char* kKeepAll = "--checkpoint.keep_latest_k=0";
 constexpr const char* kKeepFew = "--checkpoint.keep_latest_k=2";
@@ -104,26 +106,83 @@ Result<std::optional<Path>> start_of(const Options& o, const Path& checkpoints) 
   return std::optional<Path>();
 }
 
-// The replay's folder with `start` as its newest checkpoint, by a link.
-Result<void> lay_out(const Path& folder, const std::optional<Path>& start) {
+class Replay {
+ public:
+  Replay(const Options& options, Path folder)
+      : o_(options),
+        folder_(std::move(folder)),
+        logged_(posix_file_system(), o_.run / kLog),
+        replayed_(posix_file_system(), folder_ / kLog),
+        done_(o_.from - 1) {}
+  // Says what was found. Returns the exit status.
+  Result<int> run();
+
+ private:
+  Result<int64_t> next_step();
+  Result<void> begin(int64_t to);
+  int compute(int64_t to) const;
+  Result<void> compare(int64_t to);
+  Result<void> keep_own();
+  Result<int> end() const;
+
+  const Options o_;
+  const Path folder_;
+  StepTail logged_, replayed_;
+  int64_t done_;          // up to this step all are the same
+  bool stopped_ = false;  // by a signal
+  bool differs_ = false;  // a step after that does
+  std::string found_;     // what the last look said
+  std::string began_;     // from what it was computed
+  std::optional<Path> start_;
+  std::vector<std::string> flags_;
+  launcher::StopSignals signals_;  // so that none ends this between two waits
+};
+
+// The step to compute up to: --to, or with --follow the newest one that the run has logged, waited
+// for. The last one again: there is none, since the run has ended or a signal came.
+Result<int64_t> Replay::next_step() {
+  for (;;) {
+    const bool over = !o_.follow || run_has_finished(posix_file_system(), o_.run);
+    LOCKSTEP_RETURN_IF_ERROR(logged_.read());
+    const int64_t there = logged_.last_step();
+    const int64_t last = o_.to == 0 ? there : o_.follow ? std::min(o_.to, there) : o_.to;
+    if (last > done_) return last;
+    if (over || (o_.to != 0 && last == o_.to)) return done_;
+    stopped_ = stopped_ || !signals_.take().empty();
+    if (stopped_) return done_;
+    launcher::wait_readable({signals_.descriptor()}, kLookMs);
+  }
+}
+
+// The folder, with what to start from as its newest checkpoint, by a link.
+Result<void> Replay::begin(int64_t to) {
   FileSystem& file_system = posix_file_system();
-  if (file_system.exists(folder / "metrics.jsonl"))
+  if (file_system.exists(folder_ / kLog))
     return Error{Code::kConfig,
-                 text(folder.string(), " is a run's folder already; --out names a new one")};
-  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(folder / "checkpoints"));
-  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, folder / kConfigFile,
+                 text(folder_.string(), " is a run's folder already; --out names a new one")};
+  LOCKSTEP_TRY(const auto of_run, run_flags(file_system, o_.run));
+  LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", of_run));
+  LOCKSTEP_TRY(start_, start_of(o_, parsed.config.checkpoint_folder()));
+  flags_ = flags_for(o_, of_run, parsed.config, folder_);
+  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(folder_ / "checkpoints"));
+  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, folder_ / kConfigFile,
                                         "# lockstep replay gives all keys as flags\n"));
-  if (!start) return {};
+  began_ = start_ ? start_->filename().string() : "the initial weights";
+  log_notice("replay: steps ", o_.from, " to ", to, o_.follow ? " and on" : "", ", from ", began_,
+             ", in ", folder_.string(),
+             o_.out.empty() ? ", which goes at the end (--out DIR keeps it)" : "");
+  if (!start_) return {};
   std::error_code failed;
-  const Path link = folder / "checkpoints" / start->filename();
-  std::filesystem::create_directory_symlink(std::filesystem::absolute(*start), link, failed);
+  const Path link = folder_ / "checkpoints" / start_->filename();
+  std::filesystem::create_directory_symlink(std::filesystem::absolute(*start_), link, failed);
   if (!failed) return {};
   return Error{Code::kIo, text("link ", link.string(), ": ", failed.message())};
 }
 
-// Trains in `folder` up to step `to`. Returns the exit status.
-int compute(const Path& folder, std::vector<std::string> flags, int64_t to) {
-  flags.insert(flags.begin(), {"train", (folder / kConfigFile).string()});
+// Trains up to step `to`. Returns the exit status.
+int Replay::compute(int64_t to) const {
+  std::vector<std::string> flags{"train", (folder_ / kConfigFile).string()};
+  flags.insert(flags.end(), flags_.begin(), flags_.end());
   flags.push_back(text("--training.steps=", to));
   std::vector<char*> words;
   for (std::string& flag : flags) words.push_back(flag.data());
@@ -141,98 +200,93 @@ void compare_identities(const Path& run, const Path& folder) {
                 line);
 }
 
-// What was found of steps --from to the last one computed.
-struct Finding {
-  bool same = true;
-  std::string text = "no step was computed";
-};
-
-Result<Finding> compare(const Options& o, const Path& folder, const std::string& began,
-                        int64_t to) {
-  LOCKSTEP_TRY(const RunLog logged, read_run_log(posix_file_system(), o.run));
-  LOCKSTEP_TRY(const RunLog replayed, read_run_log(posix_file_system(), folder));
-  const auto units = trained_units_of_run(posix_file_system(), o.run);
-  LOCKSTEP_TRY(const auto difference, first_difference(logged, replayed, units, o.from, to));
-  const std::string what =
-      text("steps ", o.from, " to ", to, " of ", o.run.string(), ", computed again from ", began,
-           " by ", counted(o.nproc, "rank"), ": ");
-  if (difference) return Finding{false, what + *difference};
-  const auto has = [&](const RunLog& log) { return !find_step(log, to)->weights.empty(); };
-  const std::string digests =
-      has(logged) && has(replayed)
-          ? text(", and so are the weights and gradients of ", units.size(), " units")
-          : std::string("; there are no digests of units to compare");
-  return Finding{true,
-                 text(what, "every loss and gradient norm is the same to the last bit", digests)};
+std::string digests_text(const StepRecord& a, const StepRecord& b, size_t units) {
+  return a.weights.empty() || b.weights.empty()
+             ? "; there are no digests of units to compare"
+             : text(", and so are the weights and gradients of ", units, " units");
 }
 
-// The step to compute up to when `done` is compared: `end`, or with --follow the newest one that
-// the run has logged, waited for. Nothing: the run has ended, or a signal ended the wait.
-Result<std::optional<int64_t>> next_step(const Options& o, int64_t done, int64_t end) {
-  if (!o.follow) return std::optional(end);
-  launcher::StopSignals signals;
-  for (;;) {
-    const bool over = run_has_finished(posix_file_system(), o.run);  // before its log is read
-    LOCKSTEP_TRY(const RunLog logged, read_run_log(posix_file_system(), o.run));
-    const int64_t last = std::min(end, logged.steps.back().step);
-    if (last > done) return std::optional(last);
-    if (over) return std::optional<int64_t>();
-    launcher::wait_readable({signals.descriptor()}, kLookMs);
-    if (!signals.take().empty()) return std::optional<int64_t>();
-  }
-}
-
-// From here on the replay's own checkpoints are the newest, and old ones go: the link to the run's,
-// which is not retention's to empty, first.
-Result<void> keep_own(const Path& folder, const std::optional<Path>& start,
-                      std::vector<std::string>& flags) {
-  if (start)
-    LOCKSTEP_RETURN_IF_ERROR(
-        posix_file_system().remove(folder / "checkpoints" / start->filename()));
-  std::replace(flags.begin(), flags.end(), std::string(kKeepAll), std::string(kKeepFew));
+Result<void> Replay::compare(int64_t to) {
+  if (done_ < o_.from) compare_identities(o_.run, folder_);
+  LOCKSTEP_RETURN_IF_ERROR(replayed_.read());
+  const auto units = trained_units_of_run(posix_file_system(), o_.run);
+  LOCKSTEP_TRY(const auto difference, first_difference(logged_.steps(), replayed_.steps(), units,
+                                                       {o_.from, done_ + 1, to}));
+  differs_ = difference.has_value();
+  found_ = text("steps ", o_.from, " to ", to, " of ", o_.run.string(), ", computed again from ",
+                began_, " by ", counted(o_.nproc, "rank"), ": ",
+                differs_ ? *difference
+                         : text("every loss and gradient norm is the same to the last bit",
+                                digests_text(logged_.steps().at(to), replayed_.steps().at(to),
+                                             units.size())));
+  logged_.forget(to);
+  replayed_.forget(to);
   return {};
 }
 
-Result<int> replay_in(const Options& o, const Path& folder) {
-  LOCKSTEP_TRY(const auto of_run, run_flags(posix_file_system(), o.run));
-  LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", of_run));
-  LOCKSTEP_TRY(const auto start, start_of(o, parsed.config.checkpoint_folder()));
-  auto flags = flags_for(o, of_run, parsed.config, folder);
-  LOCKSTEP_RETURN_IF_ERROR(lay_out(folder, start));
-  const std::string began = start ? start->filename().string() : "the initial weights";
-  const int64_t end = o.to != 0 ? o.to : parsed.config.training.steps;
-  log_notice("replay: steps ", o.from, " to ", end, ", from ", began, ", in ", folder.string(),
-             o.out.empty() ? ", which goes at the end (--out DIR keeps it)" : "");
-  Finding finding;
-  for (int64_t done = o.from - 1; finding.same && done < end;) {
-    LOCKSTEP_TRY(const auto next, next_step(o, done, end));
-    if (!next) break;
-    const int status = compute(folder, flags, *next);
-    if (o.follow && status == launcher::kExitResume) break;  // Ctrl-C
-    if (status != 0) return status;
-    if (done < o.from) compare_identities(o.run, folder);
-    LOCKSTEP_TRY(finding, compare(o, folder, began, *next));
-    if (o.follow && finding.same)
-      log_notice("replay: steps ", o.from, " to ", *next,
-                 " are the same; those that the run has "
-                 "made since come next");
-    if (done < o.from) LOCKSTEP_RETURN_IF_ERROR(keep_own(folder, start, flags));
-    done = *next;
-  }
-  std::cout << finding.text << "\n";
-  return finding.same ? 0 : kExitDifferent;
+// From here on the replay's own checkpoints are the newest, and old ones go: first the link to the
+// run's, which is not retention's to empty.
+Result<void> Replay::keep_own() {
+  if (start_)
+    LOCKSTEP_RETURN_IF_ERROR(
+        posix_file_system().remove(folder_ / "checkpoints" / start_->filename()));
+  std::replace(flags_.begin(), flags_.end(), std::string(kKeepAll), std::string(kKeepFew));
+  return {};
 }
 
-Result<int> replay(Options o) {
+Result<int> Replay::run() {
+  if (o_.follow)
+    log_notice("replay: follows ", o_.run.string(), " from step ", o_.from,
+               " on, until it has ended, a bit differs, or Ctrl-C");
+  for (;;) {
+    LOCKSTEP_TRY(const int64_t next, next_step());
+    if (next == done_) return end();
+    if (began_.empty()) LOCKSTEP_RETURN_IF_ERROR(begin(next));
+    const int status = compute(next);
+    stopped_ = status == launcher::kExitResume;
+    if (stopped_ && o_.follow) return end();
+    if (status != 0) return status;
+    LOCKSTEP_RETURN_IF_ERROR(compare(next));
+    if (differs_) return end();
+    if (o_.follow) {
+      log_notice("replay: steps ", o_.from, " to ", next,
+                 " are the same; those that the run has made since come next");
+      if (done_ < o_.from) LOCKSTEP_RETURN_IF_ERROR(keep_own());
+    }
+    done_ = next;
+  }
+}
+
+Result<int> Replay::end() const {
+  if (found_.empty() && stopped_) {
+    log_warning("replay: stopped before a step was compared");
+    return launcher::kExitResume;
+  }
+  if (found_.empty())
+    return Error{Code::kConfig, text("--from ", o_.from, " is behind the last step, ",
+                                     logged_.last_step(), ", and the run has ended")};
+  std::cout << found_ << "\n";
+  return differs_ ? kExitDifferent : 0;
+}
+
+// Errors: kConfig: there is nothing to compare, and never will be.
+Result<Options> with_last_step(Options o) {
+  if (!posix_file_system().exists(o.run))
+    return Error{Code::kConfig, text(o.run.string(), ": there is no such run folder")};
   if (o.to == 0 && !o.follow) {
     LOCKSTEP_TRY(const RunLog logged, read_run_log(posix_file_system(), o.run));
     o.to = logged.steps.back().step;
   }
   if (o.to != 0 && o.to < o.from)
     return Error{Code::kConfig, text("--from ", o.from, " is behind the last step, ", o.to)};
-  if (!o.out.empty()) return replay_in(o, o.out);
+  return o;
+}
+
+Result<int> replay(Options options) {
+  LOCKSTEP_TRY(const Options o, with_last_step(std::move(options)));
+  if (!o.out.empty()) return Replay(o, o.out).run();
   LOCKSTEP_TRY(const auto scratch, launcher::ScratchFolder::create());
-  return replay_in(o, scratch.path());
+  return Replay(o, scratch.path()).run();
 }
 
 }  // namespace

@@ -59,26 +59,20 @@ std::string what_differs(int64_t step, int64_t from, const StepRecord& a, const 
 
 }  // namespace
 
-const StepRecord* find_step(const RunLog& log, int64_t step) {
-  const auto found = std::lower_bound(
-      log.steps.begin(), log.steps.end(), step,
-      [](const StepRecord& record, int64_t wanted) { return record.step < wanted; });
-  return found == log.steps.end() || found->step != step ? nullptr : &*found;
-}
-
-Result<std::optional<std::string>> first_difference(const RunLog& logged, const RunLog& replayed,
+Result<std::optional<std::string>> first_difference(const Steps& logged, const Steps& replayed,
                                                     const std::vector<std::string>& units,
-                                                    int64_t from, int64_t to) {
-  for (int64_t step = from; step <= to; ++step) {
-    const StepRecord *a = find_step(logged, step), *b = find_step(replayed, step);
-    if (a == nullptr || b == nullptr)
-      return Error{Code::kConfig, text(a == nullptr ? "the run" : "the replay",
+                                                    const StepRange& range) {
+  for (int64_t step = range.from; step <= range.to; ++step) {
+    const auto a = logged.find(step), b = replayed.find(step);
+    if (a == logged.end() || b == replayed.end())
+      return Error{Code::kConfig, text(a == logged.end() ? "the run" : "the replay",
                                        " has no line for step ", step, " in its metrics.jsonl")};
-    const bool one_has_none = a->weights.empty() || b->weights.empty();
+    const StepRecord &then = a->second, &now = b->second;
+    const bool one_has_none = then.weights.empty() || now.weights.empty();
     const bool same_digests =
-        one_has_none || (a->weights == b->weights && a->gradients == b->gradients);
-    if (!identical(*a, *b) || !same_digests)
-      return std::optional(what_differs(step, from, *a, *b, units));
+        one_has_none || (then.weights == now.weights && then.gradients == now.gradients);
+    if (!identical(then, now) || !same_digests)
+      return std::optional(what_differs(step, range.begun, then, now, units));
   }
   return std::optional<std::string>();
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,14 +12,18 @@
 
 namespace lockstep::cli {
 
-// Null: there is no line for the step.
-const StepRecord* find_step(const RunLog& log, int64_t step);
+using Steps = std::map<int64_t, StepRecord>;
 
-// The first step in [from, to] that differs, in words for a person; nothing where all are equal.
-// `units`: names, in the order of the digests. Errors: kConfig: one of the runs has no line for a
-// step.
-Result<std::optional<std::string>> first_difference(const RunLog& logged, const RunLog& replayed,
+// What is compared: steps `from` to `to`. Those from `begun` on were computed again before and are
+// equal.
+struct StepRange {
+  int64_t begun = 1, from = 1, to = 1;
+};
+
+// The first step that differs, in words for a person; nothing where all are equal. `units`: names,
+// in the order of the digests. Errors: kConfig: one of the runs has no line for a step.
+Result<std::optional<std::string>> first_difference(const Steps& logged, const Steps& replayed,
                                                     const std::vector<std::string>& units,
-                                                    int64_t from, int64_t to);
+                                                    const StepRange& range);
 
 }  // namespace lockstep::cli

@@ -1,6 +1,7 @@
 """Every step logs digests of the weights and the summed gradient of each unit, the same for every
 world size, strategy and wrap policy; `lockstep replay` computes steps again, and names the first
 step and the unit where a bit was turned over in the production path."""
+import pathlib
 import re
 import signal
 
@@ -15,6 +16,7 @@ KINDS = ("activation", "input gradient", "gradient sum", "weight", "moment")
 # By kind: how many steps behind the flip the first digest differs, of what, and of how many units.
 EXPECTED = {GRADIENT_SUM: (0, "gradients"), WEIGHT: (1, "weights"), MOMENT: (2, "weights")}
 HIGHEST_MANTISSA_BIT = 22
+SO_FAR = "are the same; those that the run has made since"
 UNITS = TINY["model.n_layers"] + 2
 SPREADS = (
     ("full_shard 3", 3, {}),
@@ -40,19 +42,27 @@ def replay(test, folder, *words, status=0):
 class Follower:
     """`lockstep replay FOLDER --from STEP --follow`, in the background."""
 
-    def __init__(self, test, folder, step):
-        self.log = test.folder / f"{folder.name}.follower"
-        command = [program("lockstep"), "replay", str(folder), "--from", str(step), "--follow"]
-        self.process = test.start(command, self.log)
+    def __init__(self, test, folder, step, *words):
+        self.log = test.folder / f"{folder.name}_{step}.follower"
+        command = [program("lockstep"), "replay", folder, "--from", step, "--follow", *words]
+        self.process = test.start(list(map(str, command)), self.log)
 
     def said(self, words):
         wait_until(lambda: words in self.log.read_text() or self.process.poll() is not None,
                    f"a follower to say: {words}", RUN_TIMEOUT_S)
         check(self.process.poll() is None, tail(self.log.read_text(), 60))
 
-    def ended(self):
-        """What it printed, all of it; it must end, and have found no difference."""
-        check(self.process.wait(RUN_TIMEOUT_S) == 0, tail(self.log.read_text(), 60))
+    def waits(self):
+        """Until signals are held and it sleeps between two looks at the log."""
+        def holds():
+            status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+            blocked = int(re.search(r"SigBlk:\s*(\w+)", status).group(1), 16)
+            return blocked >> (signal.SIGTERM - 1) & 1
+        wait_until(holds, "a follower to hold signals", RUN_TIMEOUT_S)
+
+    def ended(self, status):
+        """What it printed, all of it; it must end with `status`."""
+        check(self.process.wait(RUN_TIMEOUT_S) == status, tail(self.log.read_text(), 60))
         return self.log.read_text()
 
 
@@ -63,14 +73,14 @@ def first_named(printed):
     return int(found.group(1)), found.group(2), int(found.group(3))
 
 
-def flipped(test, kind, place, bit, *words):
+def flipped(test, kind, place, bit):
     """A run whose bit turned over in step FLIP_STEP, and what its replay says."""
     folder = test.folder / f"flip_{kind}_{place}_{bit}"
     test.environment["LOCKSTEP_FLIP_BIT"] = f"{FLIP_STEP} 1 {kind} {place} {bit}"
     ranks = test.ranks(folder, 2, KEYS, worker="lockstep-flip-worker")
     ranks.expect(0)
     check("a bit is flipped: element" in ranks.all_logs(), "no bit was flipped")
-    return replay(test, folder, "--from", SAVE + 1, *words, status=1)
+    return replay(test, folder, "--from", SAVE + 1, status=1)
 
 
 def flip_is_named(test, kind, place, bit):
@@ -115,27 +125,45 @@ with Test("replay") as test:
         check(f"{STEPS - 1 - SAVE}" in printed, printed)
         printed = replay(test, reference, "--from", 2, "--out", out, status=64)
         check("is a run's folder already" in printed, printed)
-    with test.case("--follow: behind a run that is killed, goes on with other ranks, and ends"):
-        folder = test.folder / "followed"
+    with test.case("--follow: from before the first step, over a kill and other ranks, to the end"):
+        folder, out = test.folder / "followed", test.folder / "follower"
+        folder.mkdir()
+        follower = Follower(test, folder, 2, "--out", out)
         half = test.ranks(folder, 2, KEYS, stop_at=f"1:step:{FLIP_STEP}")
         half.await_stop()
-        follower = Follower(test, folder, 2)
-        follower.said("are the same; those that the run has made since")
+        follower.said(SO_FAR)
         half.kill()
         test.ranks(folder, 3, KEYS).expect(0)
-        printed = follower.ended()
+        printed = follower.ended(0)
         check(f"steps 2 to {STEPS} of" in printed and f"of {UNITS} units" in printed, printed)
+        kept = list((out / "checkpoints").glob("step_*"))
+        check(len(kept) <= 2 and not any(path.is_symlink() for path in kept), kept)
+        printed = replay(test, folder, "--from", STEPS + 1, "--follow", status=64)
+        check("and the run has ended" in printed, printed)
     with test.case("--follow: Ctrl-C ends the wait for more steps, and says what was compared"):
         folder = test.folder / "given_up"
         test.killed_at(f"1:step:{FLIP_STEP}", folder, 2, KEYS)
-        follower = Follower(test, folder, 1)
-        follower.said("are the same; those that the run has made since")
+        follower = Follower(test, folder, SAVE + 1)
+        follower.said(SO_FAR)
         send(follower.process.pid, signal.SIGINT)
-        printed = follower.ended()
-        check("computed again from the initial weights by 1 rank: every loss" in printed, printed)
-    with test.case("--follow: a bit that turned over ends it"):
-        step, what, units = first_named(flipped(test, GRADIENT_SUM, 6, 20, "--follow"))
+        printed = follower.ended(0)
+        check(re.search(rf"computed again from step_0+{SAVE}\S* by 1 rank: every loss", printed),
+              printed)
+        follower = Follower(test, folder, STEPS)
+        follower.waits()
+        send(follower.process.pid, signal.SIGTERM)
+        check("stopped before a step was compared" in follower.ended(75), printed)
+    with test.case("--follow: a bit that turns over in a run that still trains ends it"):
+        folder = test.folder / "flipped_while_followed"
+        test.environment["LOCKSTEP_FLIP_BIT"] = f"{FLIP_STEP} 1 {GRADIENT_SUM} 6 20"
+        ranks = test.ranks(folder, 2, KEYS, stop_at=f"0:step:{FLIP_STEP + 2}",
+                           worker="lockstep-flip-worker")
+        ranks.await_stop()
+        follower = Follower(test, folder, 1)
+        step, what, units = first_named(follower.ended(1))
         check((step, what, units) == (FLIP_STEP, "gradients", 1), step, what, units)
+        check(ranks.running(), "the run was over")
+        ranks.kill()
     with test.case("steps that the run has not"):
         for words, said in ((["--from", STEPS + 1], "is behind the last step"),
                             (["--from", 2, "--to", STEPS + 3], "has no line for step")):

@@ -1,11 +1,15 @@
-#include "cli/replay/replay_difference.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "cli/replay/replay_difference.h"
+#include "cli/replay/step_tail.h"
+#include "tests/support/temp_dir.h"
 
 namespace lockstep::cli {
 namespace {
 
+using test_support::TempDir;
 using testing::HasSubstr;
 
 StepRecord sound(int64_t step) {
@@ -20,14 +24,14 @@ StepRecord sound(int64_t step) {
 
 struct Runs {
   const std::vector<std::string> units{"embedding", "layers.0", "head"};
-  RunLog logged, replayed;
+  Steps logged, replayed;
   Runs() {
-    for (int64_t step = 1; step <= 6; ++step) logged.steps.push_back(sound(step));
+    for (int64_t step = 1; step <= 6; ++step) logged[step] = sound(step);
     replayed = logged;
   }
-  StepRecord& now(size_t step) { return replayed.steps[step - 1]; }
+  StepRecord& now(int64_t step) { return replayed.at(step); }
   std::string difference(int64_t from = 2, int64_t to = 5) const {
-    return first_difference(logged, replayed, units, from, to).value().value_or("equal");
+    return first_difference(logged, replayed, units, {from, from, to}).value().value_or("equal");
   }
 };
 
@@ -54,9 +58,16 @@ TEST(ReplayDifference, WeightsComeBeforeTheirGradients) {
   EXPECT_THAT(runs.difference(3), HasSubstr("other weights than its checkpoint"));
 }
 
+TEST(ReplayDifference, WeightsOfAStepAmongOthersCameByTheOneBefore) {
+  Runs runs;
+  runs.now(4).weights = {"x", "b", "c"};
+  const auto difference = first_difference(runs.logged, runs.replayed, runs.units, {2, 4, 6});
+  EXPECT_THAT(difference.value().value(), HasSubstr("the update of step 3 went wrong"));
+}
+
 TEST(ReplayDifference, WithoutDigestsLossAndNormDecide) {
   Runs runs;
-  for (StepRecord& each : runs.logged.steps) each.weights = each.gradients = {};
+  for (auto& [step, each] : runs.logged) each.weights = each.gradients = {};
   EXPECT_EQ(runs.difference(), "equal");
   runs.now(3).grad_norm = 8;
   EXPECT_THAT(runs.difference(), HasSubstr("step 3 differs: loss 0x1p+0 was logged"));
@@ -65,11 +76,53 @@ TEST(ReplayDifference, WithoutDigestsLossAndNormDecide) {
 
 TEST(ReplayDifference, AStepThatIsNotThereIsAnError) {
   Runs runs;
-  runs.logged.steps.erase(runs.logged.steps.begin() + 3);
-  const auto difference = first_difference(runs.logged, runs.replayed, runs.units, 2, 5);
+  runs.logged.erase(4);
+  const auto difference = first_difference(runs.logged, runs.replayed, runs.units, {2, 2, 5});
   ASSERT_FALSE(difference.ok());
   EXPECT_EQ(difference.error().code, Code::kConfig);
   EXPECT_THAT(difference.error().message, HasSubstr("the run has no line for step 4"));
+}
+
+std::string line(int64_t step, double loss) {
+  return text("{\"step\":", step, ",\"loss\":", loss, "}\n");
+}
+
+class StepTailTest : public testing::Test {
+ protected:
+  Result<void> logs(const std::string& more) {
+    log_ += more;
+    EXPECT_TRUE(publish_file(posix_file_system(), folder_ / "metrics.jsonl", log_).ok());
+    return tail_.read();
+  }
+  TempDir folder_;
+  StepTail tail_{posix_file_system(), folder_ / "metrics.jsonl"};
+  std::string log_;
+};
+
+TEST_F(StepTailTest, GivesWhatCameSince) {
+  ASSERT_TRUE(tail_.read().ok());  // there is no log yet
+  EXPECT_EQ(tail_.last_step(), 0);
+  ASSERT_TRUE(logs(line(1, 4) + line(2, 3) + "{\"step\":3,").ok());  // it is still being written
+  EXPECT_EQ(tail_.last_step(), 2);
+  ASSERT_TRUE(logs("\"loss\":2}\n").ok());
+  EXPECT_EQ(tail_.last_step(), 3);
+  tail_.forget(2);
+  EXPECT_EQ(tail_.steps().size(), 1u);
+  EXPECT_EQ(tail_.steps().at(3).loss, 2);
+  EXPECT_EQ(tail_.last_step(), 3);
+}
+
+TEST_F(StepTailTest, OfAStepThatIsDoneAgainTheLastLineCounts) {
+  ASSERT_TRUE(logs(line(1, 4) + line(2, 3) + line(3, 2)).ok());
+  ASSERT_TRUE(logs(line(2, 3.5)).ok());
+  EXPECT_EQ(tail_.steps().at(2).loss, 3.5);
+  EXPECT_EQ(tail_.last_step(), 3);
+}
+
+TEST_F(StepTailTest, ALineThatIsNoneNamesTheFile) {
+  const auto read = logs("{\"step\":1}\n");
+  ASSERT_FALSE(read.ok());
+  EXPECT_THAT(read.error().message, HasSubstr("metrics.jsonl:1: it has no \"loss\""));
 }
 
 }  // namespace
