@@ -50,6 +50,10 @@ enum class OnNodeLoss {
   kWait,    // as many nodes as before, however long (join_ns) that takes
   kFail,    // the job ends, to be resumed
 };
+enum class StragglerAction {
+  kWarn,
+  kEvict,  // a spare takes the place of its node
+};
 enum class Requeue { kAuto, kNever, kForce };
 // Rules of the arithmetic, as docs/ARCHITECTURE.md numbers them.
 enum class BrokenRule { kNone, kRule1, kRule3, kRule4, kRule5, kRule6 };
@@ -105,6 +109,9 @@ constexpr auto words_for(OnWorkerLoss) {
 }
 constexpr auto words_for(OnNodeLoss) {
   return word_list<OnNodeLoss::kFail>("shrink", "spare", "wait", "fail");
+}
+constexpr auto words_for(StragglerAction) {
+  return word_list<StragglerAction::kEvict>("warn", "evict");
 }
 constexpr auto words_for(Requeue) { return word_list<Requeue::kForce>("auto", "never", "force"); }
 constexpr auto words_for(BrokenRule) {

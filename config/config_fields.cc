@@ -286,6 +286,13 @@ void add_launcher(std::vector<ConfigField>& table) {
      "a node that is silent for so long is lost; more where links flap, and each silent node that "
      "is lost costs as much longer",
      within(0.5, 60)},
+    {AT(launcher, straggler), kSame,
+     "a rank that stays slow: warn: is named; evict: a spare takes the place of its node, which is "
+     "a spare from then on; without a spare it is named alone", choice()},
+    {AT(launcher, straggler_factor), kSame,
+     "slow is who takes so much more time for a slot than the median of the others", above(1)},
+    {AT(launcher, straggler_seconds), kSame,
+     "for so long, in ten steps at least, but for a few of them", within(1, 1e9)},
     {AT(launcher, status_endpoint), kSame,
      "where the agent that coordinates serves a status page and Prometheus metrics, to who has the "
      "token in its log: HOST:PORT or INTERFACE:PORT; empty: nowhere", any()},

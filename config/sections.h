@@ -108,6 +108,9 @@ struct Config {
     OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
     double last_call_seconds = 30;  // from MIN nodes on, for more to come
     double silence_seconds = 1.5;   // of a node: it is lost
+    StragglerAction straggler = StragglerAction::kWarn;
+    double straggler_factor = 1.5;  // of the others' time for a slot: such a rank is slow
+    double straggler_seconds = 60;  // for so long
     std::string status_endpoint;    // HOST:PORT | INTERFACE:PORT; empty: none
   } launcher;
   struct Debug {

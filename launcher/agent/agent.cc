@@ -153,6 +153,7 @@ Result<AgentEnd> Agent::run_among() {
   options.spares = nodes.spares;
   options.on_node_loss = nodes.on_loss;
   options.bars_wrong_nodes = nodes.bars_wrong;
+  options.replaces_slow_nodes = nodes.replaces_slow;
   options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
   const control::MemberOptions member{options.id, nodes.name, wire_->listens_at().str(),
                                       options.run, options.timing};

@@ -17,7 +17,8 @@ namespace lockstep::launcher {
 struct NodesOptions {
   int64_t min = 1, max = 1, spares = 0;
   OnNodeLoss on_loss = OnNodeLoss::kShrink;
-  bool bars_wrong = false;  // audit.action = "evict"
+  bool bars_wrong = false;     // audit.action = "evict"
+  bool replaces_slow = false;  // launcher.straggler = "evict"
   double last_call_s = 30, silence_s = 1.5;
   std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder
   std::string job;            // tells jobs at one endpoint apart

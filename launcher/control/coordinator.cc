@@ -9,7 +9,6 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr size_t kStandbys = 2;
 constexpr int64_t kRemindNs = 30'000 * kMs;
 
 SupervisorOptions succeeding(SupervisorOptions options, const Handover& before) {
@@ -22,18 +21,6 @@ SupervisorOptions succeeding(SupervisorOptions options, const Handover& before) 
 
 int64_t next_number(const CoordinatorOptions& options, const Handover& before) {
   return before.generation < 0 ? options.supervisor.first_generation : before.generation + 1;
-}
-
-// The standbys are far apart in the order of nodes: the loss of one rack should not take them all.
-std::vector<Peer> choose_standbys(const std::vector<Node*>& members, NodeId coordinator) {
-  std::vector<const Node*> able;
-  for (const Node* node : members)
-    if (node->peer.id != coordinator && !node->peer.address.empty()) able.push_back(node);
-  const size_t count = std::min(kStandbys, able.size());
-  std::vector<Peer> standbys;
-  for (size_t i = 0; i < count; ++i)
-    standbys.push_back(able[(2 * i + 1) * able.size() / (2 * count)]->peer);
-  return standbys;
 }
 
 }  // namespace
@@ -141,6 +128,21 @@ void Coordinator::bar_if_wrong(Node& node, const Report& report) {
   node.barred = true;
   const std::string why = text("an audit found that rank ", wrong->rank, " computes wrongly");
   record("node_barred", text("node ", node.name, " runs no more workers: ", why));
+  leave_out(node, why);
+}
+
+// The slow node is a spare from now on, the last one that is taken.
+void Coordinator::replace(const ReplaceRank& action) {
+  const Node* found = formation_.node_of(action.rank);
+  if (!options_.replaces_slow_nodes || found == nullptr || !roster_.has_spare()) return;
+  Node& node = *roster_.find(found->peer.id);
+  node.slow = true;
+  const std::string why = text("rank ", action.rank, " is ", action.why);
+  record("node_replaced", text("a spare takes the place of node ", node.name, ": ", why));
+  leave_out(node, why);
+}
+
+void Coordinator::leave_out(Node& node, const std::string& why) {
   actions_->emplace_back(Changed{});
   size_.note_lost_member();
   formation_.lose(node, why);
@@ -365,7 +367,7 @@ void Coordinator::commit() {
   for (const Node* node : formation_.members()) members.push_back(node->peer.id);
   for (const auto& node : roster_.nodes()) node->voter = node->index >= 0;
   quorum_.commit(formation_.generation(), std::move(members));
-  standbys_ = choose_standbys(formation_.members(), options_.id);
+  standbys_ = formation_.standbys(options_.id);
   size_.note_committed();
   formation_.run();
   orders_changed_ = true;
@@ -394,6 +396,8 @@ void Coordinator::feed(const JobEvent& event) {
       prepare(*next);
     } else if (const auto* done = std::get_if<Finish>(&action)) {
       finish(*done);
+    } else if (const auto* slow = std::get_if<ReplaceRank>(&action)) {
+      replace(*slow);
     } else if (const auto* said = std::get_if<LoggedEvent>(&action)) {
       actions_->emplace_back(with_pids(*said));
     } else if (auto* running = formation_.in<Running>()) {

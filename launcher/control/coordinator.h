@@ -51,6 +51,8 @@ class Coordinator {
   bool refuses(const Report& report);
   void note_running(Node& node, const Report& report);
   void bar_if_wrong(Node& node, const Report& report);
+  void replace(const ReplaceRank& action);
+  void leave_out(Node& node, const std::string& why);
   void look_at_nodes();
   std::string reason_to_evict(const Node& node) const;
   void evict(Node& node, const std::string& why);

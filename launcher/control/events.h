@@ -78,6 +78,10 @@ struct TermWorkers {};  // SIGTERM to those that are left
 struct KillWorkers {};  // SIGKILL to them, and to their children
 
 // --- What the supervisor asks for besides.
+struct ReplaceRank {  // by that of a spare, where there is one: it makes the others wait
+  int64_t rank;
+  std::string why;
+};
 struct Prepare {  // a generation
   int64_t generation, world_size, nodes;
 };
@@ -122,7 +126,7 @@ using NodeAction = std::variant<Send, Follow, SpawnWorkers, TermWorkers, KillWor
                                 Committed, Changed, Leads, SteppedDown, LoggedEvent, Leave>;
 using JobEvent = std::variant<Begin, TookOver, Nodes, Committed, Started, SpawnFailed,
                               WorkersExited, Tick, StopRequested>;
-using JobAction = std::variant<Prepare, TermWorkers, KillWorkers, LoggedEvent, Finish>;
+using JobAction = std::variant<Prepare, TermWorkers, KillWorkers, ReplaceRank, LoggedEvent, Finish>;
 using NodeActions = std::vector<NodeAction>;
 using JobActions = std::vector<JobAction>;
 

@@ -5,6 +5,11 @@
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
+namespace {
+
+constexpr size_t kStandbys = 2;
+
+}  // namespace
 
 int64_t Formation::per_node() const {
   return members_.empty() ? 0 : world_size() / static_cast<int64_t>(members_.size());
@@ -24,6 +29,17 @@ int32_t Formation::pid_of(int64_t rank) const {
 Progress Formation::progress_of(int64_t rank) const {
   const auto at = static_cast<size_t>(rank);
   return at < samples_.size() ? samples_[at].progress : Progress{};
+}
+
+std::vector<Peer> Formation::standbys(NodeId coordinator) const {
+  std::vector<const Node*> able;
+  for (const Node* node : members_)
+    if (node->peer.id != coordinator && !node->peer.address.empty()) able.push_back(node);
+  const size_t count = std::min(kStandbys, able.size());
+  std::vector<Peer> standbys;
+  for (size_t i = 0; i < count; ++i)
+    standbys.push_back(able[(2 * i + 1) * able.size() / (2 * count)]->peer);
+  return standbys;
 }
 
 void Formation::prepare(const Prepare& generation, std::vector<Node*> members, std::string nonce,

@@ -78,6 +78,9 @@ class Formation {
   const Node* node_of(int64_t rank) const;  // null: it is lost
   int32_t pid_of(int64_t rank) const;       // -1: it is not known
   Progress progress_of(int64_t rank) const;
+  // Who may take over from `coordinator`: two members far apart in the order of nodes, for the loss
+  // of one rack should not take both.
+  std::vector<Peer> standbys(NodeId coordinator) const;
 
   // Enters Preparing.
   void prepare(const Prepare& generation, std::vector<Node*> members, std::string nonce,

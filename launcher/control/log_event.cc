@@ -33,7 +33,8 @@ void log_event(const LoggedEvent& event, int64_t min_nodes) {
     log_warning(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step);
   } else if (event.event == "node_lost") {
     log_error(generation, ": ", event.reason);
-  } else if (event.event == "grace_over" || event.event == "node_refused") {
+  } else if (event.event == "grace_over" || event.event == "node_refused" ||
+             event.event == "node_barred" || event.event == "node_replaced") {
     log_warning(generation, ": ", event.reason);
   } else if (event.event == "node_joined") {
     log_info(generation, ": node ", event.reason,

@@ -78,6 +78,12 @@ int64_t Roster::count_eligible() const {
                        [this](const auto& node) { return eligible(*node); });
 }
 
+bool Roster::has_spare() const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [this](const auto& node) {
+    return node->index < 0 && !node->slow && eligible(*node);
+  });
+}
+
 size_t Roster::count_voters() const {
   return static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(), [this](const auto& node) {
     return node->voter && reachable(*node);
@@ -90,6 +96,7 @@ std::vector<Node*> Roster::choose(size_t count, const std::vector<NodeId>& first
     if (Node* node = find(id); node != nullptr && eligible(*node)) chosen.push_back(node);
   for (const auto& node : nodes_)
     if (!node->voter && eligible(*node)) chosen.push_back(node.get());
+  std::stable_partition(chosen.begin(), chosen.end(), [](const Node* node) { return !node->slow; });
   LOCKSTEP_CHECK(chosen.size() >= count, chosen.size(), " of ", count, " nodes");
   chosen.resize(count);
   return chosen;

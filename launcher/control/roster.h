@@ -26,6 +26,7 @@ struct Node {
   bool suspect = false;  // it is silent, and not lost yet
   bool voter = false;    // it is a member of the last generation that was committed
   bool barred = false;   // an audit named one of its devices: it runs no more workers
+  bool slow = false;     // another node took its place for that
   // What its last report says (message.h).
   int64_t sequence = 0, promised = -1, committed = -1, members_of = -1;
   NodeId promised_to = 0, follows = 0;
@@ -62,8 +63,10 @@ class Roster {
   // [P15] Whether a node can be a member: it hears our orders, and its reports come.
   bool eligible(const Node& node) const { return !node.barred && reachable(node); }
   int64_t count_eligible() const;
+  bool has_spare() const;       // one that can be a member, is none, and is not slow
   size_t count_voters() const;  // reachable ones
-  // Those of `first` keep their order; the others follow as they came.
+  // Those of `first` keep their order; the others follow as they came, and those that are slow come
+  // last.
   // Requires: `count` nodes are eligible.
   std::vector<Node*> choose(size_t count, const std::vector<NodeId>& first) const;
   int64_t max_promised() const { return max_promised_; }  // the newest generation that one promised

@@ -14,18 +14,27 @@ struct Straggler {
   size_t rank = 0;
   int64_t slot_us = 0, usual_us = 0;  // for one slot: it; the median of the others
 };
-// `slot_us`: by rank, Progress::slot_us; 0 is not known. It must take half as long again as the
-// others.
-std::optional<Straggler> find_straggler(const std::vector<int64_t>& slot_us);
-// Watches for a rank that is slow for ten steps on end.
+inline constexpr double kSlowFactor = 1.5;
+// The slowest rank, where it takes `factor` times the others' time or more. `slot_us`: by rank,
+// Progress::slot_us; 0 is not known.
+std::optional<Straggler> find_straggler(const std::vector<int64_t>& slot_us,
+                                        double factor = kSlowFactor);
+
+// Watches for a rank that stays slow. Of each rank it keeps in what share of the last steps it was
+// slow, where a step counts the less the longer ago it was: who is slow in each step reaches four
+// fifths after `seconds`, and who is now and then never does.
 class SlowRank {
  public:
-  // The rank, at its tenth step. Ranks of a step that was looked at before are not looked at again.
-  std::optional<Straggler> look(int64_t step, const std::vector<int64_t>& slot_us);
+  // Requires: factor > 1, seconds > 0.
+  SlowRank(double factor, double seconds) : factor_(factor), seconds_(seconds) {}
+  // Who has been slow for so long and still is: the slowest of those. A step is looked at once, and
+  // with other ranks than before all begins anew. Time: monotonic nanoseconds.
+  std::optional<Straggler> look(int64_t step, const std::vector<int64_t>& slot_us, int64_t now_ns);
 
  private:
-  int64_t rank_ = -1, steps_ = 0;  // who is slow, for so many steps
-  int64_t step_ = -1;              // the last one
+  double factor_, seconds_;
+  std::vector<double> shares_;          // by rank
+  int64_t step_ = -1, looked_ns_ = -1;  // the last one; -1: none
 };
 // "slow: 812 ms for a slot, the others 400 ms"
 std::string straggler_text(const Straggler& straggler);

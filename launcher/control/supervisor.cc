@@ -107,6 +107,8 @@ void Supervisor::form() {
   }
   LOCKSTEP_CHECK(per_node_ >= 1 && nodes_.count >= 1, per_node_, " x ", nodes_.count);
   workers_.assign(static_cast<size_t>(per_node_ * nodes_.count), Worker{});
+  slow_rank_ = SlowRank(options_.slow_factor, options_.slow_s);
+  said_slow_ = -1;
   if (!incidents_.empty()) incidents_.back().next_world_size = world_size();
   record("generation_start", -1, text("world size ", world_size()));
   actions_.emplace_back(Prepare{generation_, world_size(), nodes_.count});
@@ -269,13 +271,17 @@ void Supervisor::look_at(Worker& worker, const Sample& sample) {
   note_computing(worker);
 }
 
-// A step is as fast as its slowest rank. A slow rank is logged once.
+// A step is as fast as its slowest rank. A slow rank is logged once, and goes when it can.
 void Supervisor::look_for_straggler() {
   std::vector<int64_t> slot_us;
   for (const Worker& worker : workers_) slot_us.push_back(worker.last.progress.slot_us);
   const int64_t step = workers_.front().last.progress.step;
-  if (const auto found = slow_rank_.look(step, slot_us))
-    record("straggler", static_cast<int>(found->rank), straggler_text(*found), step);
+  const auto found = slow_rank_.look(step, slot_us, now_ns_);
+  if (!found) return;
+  const auto rank = static_cast<int64_t>(found->rank);
+  if (std::exchange(said_slow_, rank) != rank)
+    record("straggler", static_cast<int>(rank), straggler_text(*found), step);
+  actions_.emplace_back(ReplaceRank{rank, straggler_text(*found)});
 }
 
 int64_t Supervisor::hang_after_ns(const Worker& worker) const {

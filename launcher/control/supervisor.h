@@ -37,6 +37,8 @@ struct SupervisorOptions {
                         // extends it, to hang_s at most
   double hang_s = 120;  // no change of a page for this long is a hang; 0: never. Less in a
                         // phase whose silences are known, or of a stopped process
+  double slow_factor = kSlowFactor;  // a rank that takes so much more time than the others
+  double slow_s = 60;                // for so long is slow
   int64_t safe_step = -1, restarts_since_safe = 0;  // what a coordinator before this one knew
 };
 
@@ -48,6 +50,7 @@ class Supervisor {
   explicit Supervisor(SupervisorOptions options)
       : options_(std::move(options)),
         generation_(options_.first_generation),
+        slow_rank_(options_.slow_factor, options_.slow_s),
         safe_step_(options_.safe_step),
         restarts_since_safe_(options_.restarts_since_safe) {}
 
@@ -124,6 +127,7 @@ class Supervisor {
   size_t restarts_ = 0;
   std::vector<Worker> workers_;
   SlowRank slow_rank_;
+  int64_t said_slow_ = -1;  // the rank of this generation that was logged last; -1: none
   PhaseSilences silences_;
   std::vector<Seen> exits_;        // of this generation, in the order seen
   int64_t asked_to_stop_ns_ = -1;  // for the first time; -1: it was not

@@ -25,7 +25,7 @@ Job::Job(OnNodeLoss on_loss, int64_t min, int64_t max, int64_t spares, Rule with
   options_.min_nodes = min;
   options_.max_nodes = max;
   options_.spares = spares;
-  options_.bars_wrong_nodes = true;
+  options_.bars_wrong_nodes = options_.replaces_slow_nodes = true;
   options_.supervisor.nproc_per_node = {1};
   options_.supervisor.max_restarts = options_.supervisor.max_no_progress = 100;
   for (int64_t i = 0; i < max + spares; ++i) start();
@@ -95,9 +95,20 @@ void Job::pass_ms(int64_t ms) {
     now_ns_ += kTickNs;
     std::vector<NodeId> ids;
     for (const auto& [id, node] : nodes_) ids.push_back(id);
-    for (const NodeId id : ids) on(id, Tick{});
+    for (const NodeId id : ids) on(id, tick_of(id));
     deliver();
   }
+}
+
+// Its worker has done one more step, where workers say anything.
+Tick Job::tick_of(NodeId id) const {
+  if (slow_.empty() || nodes_.at(id).machine->member().alive() == 0) return {};
+  const auto slow = slow_.find(id);
+  Progress progress;
+  progress.phase = Phase::kStep;
+  progress.step = now_ns_ / kTickNs;
+  progress.slot_us = static_cast<int64_t>(1000 * (slow == slow_.end() ? 1 : slow->second));
+  return {{{progress, false}}};
 }
 
 int64_t Job::running() const {

@@ -28,6 +28,8 @@ class Job {
   void worker_dies(NodeId id);
   // An audit named it: it ends by itself.
   void worker_computes_wrongly(NodeId id);
+  // Workers take so long for a slot from now on, one a tick, and this node's `factor` times that.
+  void worker_is_slow(NodeId id, double factor) { slow_[id] = factor; }
   // Nothing goes from it or to it, and nobody is told.
   void cut(NodeId id, bool off) { move(id, off ? -static_cast<int>(id) : 0); }
   // Messages pass only between nodes of one side of the network. All begin on side 0.
@@ -67,6 +69,7 @@ class Job {
   };
 
   void on(NodeId id, const NodeEvent& event);
+  Tick tick_of(NodeId id) const;
   void carry_out(NodeId id, NodeAction& action);
   bool reaches(NodeId from, NodeId to) const;
   void decide(NodeId id, const Succession& next);
@@ -80,6 +83,7 @@ class Job {
   Succession last_;
   std::map<NodeId, int> move_at_commit_;
   std::set<NodeId> folder_hangs_;  // for these
+  std::map<NodeId, double> slow_;  // by what factor; empty: workers say nothing of their pace
   uint64_t run_of_new_ = 0;
   int reminders_ = 0;
   std::vector<std::pair<NodeId, Succession>> unanswered_;

@@ -143,6 +143,66 @@ TEST(BarredNode, AJobOfOneNodeEnds) {
             "rank 0 exit code 77 (an audit found that it computes wrongly)");
 }
 
+TEST(SlowNode, ASpareTakesItsPlaceAndItIsTheLastSpareFromThenOn) {
+  for (const bool coordinates : {false, true}) {
+    Job job(OnNodeLoss::kSpare, 1, 3, /*spares=*/1);
+    const NodeId spare = job.parked();
+    const NodeId slow = coordinates ? job.leader() : (spare == 2 ? 3 : 2);
+    ASSERT_NE(spare, slow);
+    job.worker_is_slow(slow, 1.7);
+    job.pass(50);
+    EXPECT_EQ(job.parked(), spare);
+    job.pass(15);
+    EXPECT_EQ(job.running(), 3);
+    EXPECT_EQ(job.parked(), slow);
+    EXPECT_EQ(job.leader(), 1u);
+    // It is better than none.
+    job.lose(spare);
+    job.pass(5);
+    EXPECT_EQ(job.running(), 3);
+    EXPECT_GE(job.runs(slow), 0);
+    job.pass(120);
+    EXPECT_EQ(job.running(), 3);
+  }
+}
+
+// Two slow nodes do not take turns, and who is not slow for long stays.
+TEST(SlowNode, StaysWhereNoOtherSpareIsThere) {
+  Job job(OnNodeLoss::kSpare, 1, 3, /*spares=*/1);
+  const NodeId spare = job.parked();
+  std::vector<NodeId> others;
+  for (NodeId id = 1; id <= 4; ++id)
+    if (id != spare) others.push_back(id);
+  job.worker_is_slow(others[0], 1.7);
+  job.pass(65);
+  EXPECT_EQ(job.parked(), others[0]);
+  job.worker_is_slow(others[1], 3);
+  job.pass(200);
+  EXPECT_EQ(job.parked(), others[0]);
+  EXPECT_EQ(job.running(), 3);
+}
+
+TEST(SlowNode, OfAJobWithoutSparesIsOnlyNamed) {
+  Job job(OnNodeLoss::kShrink, 1, 3);
+  const int64_t generation = job.runs(2);
+  job.worker_is_slow(2, 5);
+  job.pass(200);
+  EXPECT_EQ(job.running(), 3);
+  EXPECT_EQ(job.runs(2), generation);
+}
+
+TEST(SlowNode, StaysWhereItIsSlowNowAndThen) {
+  Job job(OnNodeLoss::kSpare, 1, 3, /*spares=*/1);
+  const NodeId spare = job.parked();
+  for (int minute = 0; minute < 60; ++minute) {
+    job.worker_is_slow(spare == 2 ? 3 : 2, 4);
+    job.pass(30);
+    job.worker_is_slow(spare == 2 ? 3 : 2, 1);
+    job.pass(30);
+  }
+  EXPECT_EQ(job.parked(), spare);
+}
+
 TEST(Folder, AWorkersEndAndALostNodeNeedNotWaitForIt) {
   Job job(OnNodeLoss::kShrink, 1, 5);
   job.folder_hangs(true);

@@ -235,10 +235,11 @@ TEST(Supervisor, LostPeersAreNotThePrimaryFailure) {
   EXPECT_EQ(done.supervisor.incidents()[0].primary.rank, 1);
 }
 
-TEST(Supervisor, AStragglerIsNamedOnceAndNothingIsDoneAboutIt) {
+TEST(Supervisor, AStragglerIsNamedOnceAndIsToBeReplacedWhileItIsSlow) {
   Driver d(workers(3));
   d.start();
-  const auto step = [&](int64_t number, int64_t slot_us) {
+  int64_t number = 0;
+  const auto asked = [&](int64_t slot_us) {
     Tick tick;
     for (int rank = 0; rank < 3; ++rank) {
       Progress progress;
@@ -247,14 +248,16 @@ TEST(Supervisor, AStragglerIsNamedOnceAndNothingIsDoneAboutIt) {
       progress.slot_us = rank == 2 ? slot_us : 1000;
       tick.samples.push_back({progress, false});
     }
-    EXPECT_THAT(d.on(tick), IsEmpty());
-    EXPECT_THAT(d.on(tick), IsEmpty());  // the same step counts once
+    ++number;
+    d.now += kSecond;
+    return d.on(tick);
   };
-  int64_t number = 0;
-  for (; number < 9; ++number) step(number, 2000);
-  step(number++, 1100);  // it was a hiccup
+  for (int i = 0; i < 40; ++i) EXPECT_THAT(asked(2000), IsEmpty());
   EXPECT_THAT(d.records, testing::Not(Contains("straggler")));
-  for (int i = 0; i < 30; ++i) step(number++, 2000);
+  while (number < 70) asked(2000);
+  EXPECT_EQ(std::count(d.records.begin(), d.records.end(), "straggler"), 1);
+  EXPECT_THAT(asked(1100), IsEmpty());
+  EXPECT_THAT(asked(2000), ElementsAre("replace 2"));
   EXPECT_EQ(std::count(d.records.begin(), d.records.end(), "straggler"), 1);
 }
 
