@@ -74,8 +74,11 @@ bundle: setup-test  ## build/bundle: a folder for nodes without internet (WITH="
 	@$(call RUN_BUILD,--target lockstep lockstep-worker)
 	@packaging/bundle/build_bundle.py $(BUILD)/bin build/bundle $(WITH)
 
-release: wheel-programs  ## build/dist: the wheel, checked, an SBOM, sums and changes, of a clean commit with a version
-	@packaging/release/build_release.py build/dist $(WHEEL_PROGRAMS)
+comma := ,
+space := $(subst ,, )
+release: wheel-programs  ## build/dist: a wheel for x86-64 and one for Arm, checked, with SBOMs, sums and changes, of a clean commit with a version
+	@$(MAKE) --no-print-directory wheel-programs ARCH=aarch64 CUDA=
+	@packaging/release/build_release.py build/dist $(subst $(space),$(comma),$(strip $(WHEEL_PROGRAMS))) build/aarch64/bin/wheel
 
 clean:  ## what was built; downloads stay in .deps
 	rm -rf build

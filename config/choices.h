@@ -41,7 +41,7 @@ enum class DataKind { kTokens, kMegatron, kLlmc, kNanogpt, kNpy };
 // Where the order of samples goes on when batch, sequence length or sources change in mid-run.
 enum class OnDataChange {
   kJump,      // where a run would be that had them from the start
-  kContinue,  // at the first sample of each source that was not drawn yet
+  kContinue,  // behind what was drawn of each source
 };
 enum class OnWorkerLoss { kRespawn, kShrink };
 enum class OnNodeLoss {

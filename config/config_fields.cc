@@ -235,7 +235,7 @@ void add_data(std::vector<ConfigField>& table) {
     // Neutral: what it did to a run is in the run's checkpoints.
     {AT(data, on_change), kSame,
      "a resume has another batch, sequence length or mixture: jump to where a run with it from the "
-     "start would be; or continue at the first sample of each source that was not drawn yet",
+     "start would be; or continue behind what was drawn of each source",
      choice()},
     {AT(data, document_mask), kMayChange,
      "where the data says where documents start (prepare --pack): attention stays inside a "

@@ -169,6 +169,10 @@ std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, DataStr
                          grouped(d.samples), " samples, ", grouped(d.tokens), " tokens"));
   const bool drew = stretches.size() == 1 || stretches.back().first_step < now.first_step;
   const DataStretch was = drew ? stretches.back() : stretches[stretches.size() - 2];
+  if (on_change == OnDataChange::kContinue && sources.empty())
+    lines.emplace_back(
+        "  data.on_change = \"continue\" is not for an array of batches: step N takes "
+        "its batches as ever");
   if (on_change == OnDataChange::kContinue && !sources.empty())
     now.before = continued(stretches, now);
   for (const SourceStart& start : starts_of(now))

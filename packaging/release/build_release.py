@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Makes what a release carries, and refuses what must not be released: build_release.py OUT BIN…
+"""Makes what a release carries, and refuses what must not be released:
+build_release.py OUT BIN[,BIN…] [BIN[,BIN…]]
 
-BIN: what packaging/wheel/build_wheel.py takes, of a clean commit. OUT, which is replaced, gets
+BIN: what packaging/wheel/build_wheel.py takes, of a clean commit; a list for each architecture.
+OUT, which is replaced, gets CHANGES.md (the version's section of docs/CHANGELOG.md), SHA256SUMS of
+all, and for each architecture
 
-  lockstep_trainer-VERSION-….whl       checked: symbol versions against its tag, auditwheel, size
-  lockstep_trainer-VERSION.cdx.json    SBOM (CycloneDX): all of others that is inside, with licences
-  NOTICE                               the same for people, as in the wheel
-  CHANGES.md                           the version's section of docs/CHANGELOG.md
-  SHA256SUMS
+  lockstep_trainer-VERSION-….whl           checked: symbols against its tag, auditwheel, size
+  lockstep_trainer-VERSION-ARCH.cdx.json   SBOM (CycloneDX): all of others that is inside, with
+                                           licences
+  NOTICE-ARCH                              the same for people, as in the wheel
 
 The version is that of project() in CMakeLists.txt, which the programs say; nothing else names it.
 """
@@ -62,11 +64,15 @@ def changes_of(changelog, version):
 
 
 # ---- is the wheel what its name says? ------------------------------------------------------------
-def symbol_faults(files, tag):
-    """What the files need of the system that manylinux_2_N does not allow, as objdump tells."""
+def parts_of_tag(wheel):
+    """("2_31", "x86_64") of a wheel for manylinux_2_31_x86_64"""
     machines = "|".join(NAMES.values())
-    named = re.fullmatch(rf"manylinux_(\d+_\d+)_({machines})", tag)
-    level = numbers(named.group(1).replace("_", "."))
+    return re.fullmatch(rf"manylinux_(\d+_\d+)_({machines})", wheel.stem.split("-")[-1]).groups()
+
+
+def symbol_faults(files, glibc):
+    """What the files need of the system that manylinux_2_N does not allow, as objdump tells."""
+    level = numbers(glibc.replace("_", "."))
     allowed = {"GLIBC": level}
     for policy, newest in POLICIES.items():
         if policy <= level:
@@ -81,12 +87,12 @@ def symbol_faults(files, tag):
 
 
 def auditwheel_tag(wheel, torch):
-    """The tag that the symbols allow, as auditwheel says; nothing where it is not installed. (It
-    calls the wheel itself linux_x86_64, for torch's libraries are not in it. It reads them, though,
-    libgomp among them, and would take the host's: torch is the folder where they are.)"""
+    """The tag that the symbols allow, as auditwheel says. (It calls the wheel itself linux_x86_64,
+    for torch's libraries are not in it. It reads them, though, libgomp among them, and would take
+    the host's: torch is the folder where they are.)"""
     auditwheel = shutil.which("auditwheel", path=str(PYTHON_TOOLS)) or shutil.which("auditwheel")
     if not auditwheel:
-        return None
+        fail("auditwheel is not installed: tools/setup --test")
     said = " ".join(output_of("env", f"LD_LIBRARY_PATH={torch}", auditwheel, "show", wheel).split())
     return re.search(r'constrains the platform tag to "([^"]+)"', said).group(1)
 
@@ -101,13 +107,12 @@ def check_wheel(wheel, torch):
         archive.extractall(scratch)
         files = [path for path in pathlib.Path(scratch).rglob("*")
                  if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
-        faults = symbol_faults(files, tag)
+        faults = symbol_faults(files, parts_of_tag(wheel)[0])
     if faults:
         fail(f"{wheel.name} needs what its tag does not allow:", *faults)
     said = auditwheel_tag(wheel, torch)
-    if said not in (None, tag):
+    if said != tag:
         fail(f"auditwheel says {said} of {wheel.name}")
-    return f"auditwheel says {said}" if said else "auditwheel is not installed, and was not asked"
 
 
 # ---- what is in it -------------------------------------------------------------------------------
@@ -160,41 +165,52 @@ def libtorch_of(worker):
                 if (folder / "libtorch_cpu.so").exists())
 
 
-def make(bin_folders, out, changes):
+def add_architecture(bin_folders, out):
+    """The wheel of these programs, checked, with what it says of others."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch) / "wheel"
+        build_wheel.build(bin_folders, folder, pathlib.Path(scratch))
+        [built] = folder.glob("*.whl")
+        wheel = pathlib.Path(shutil.move(built, out / built.name))
+    programs, (_, machine) = programs_of(bin_folders), parts_of_tag(wheel)
+    check_wheel(wheel, libtorch_of(programs[1]))
+    version, workers = build_wheel.what_they_are(*programs)
+    bill = sbom(version, build_wheel.minors_of(workers), bundled_libraries(programs, of_wheel))
+    name = f"{build_wheel.MODULE}-{version}-{machine}.cdx.json"
+    (out / name).write_text(json.dumps(bill, indent=1) + "\n")
+    (out / f"NOTICE-{machine}").write_text(notice_of(wheel))
+
+
+def make(architectures, out, changes):
     """Everything in OUT, from programs that may be released with these changes."""
     partial = out.with_name(out.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        build_wheel.build(bin_folders, partial, pathlib.Path(scratch))
-    [wheel] = partial.glob("*.whl")
-    programs = programs_of(bin_folders)
-    said = check_wheel(wheel, libtorch_of(programs[1]))
-    version, workers = build_wheel.what_they_are(*programs)
-    bill = sbom(version, build_wheel.minors_of(workers), bundled_libraries(programs, of_wheel))
-    name = f"{build_wheel.MODULE}-{version}.cdx.json"
-    (partial / name).write_text(json.dumps(bill, indent=1) + "\n")
-    (partial / "NOTICE").write_text(notice_of(wheel))
+    partial.mkdir(parents=True)
+    for bin_folders in architectures:
+        add_architecture(bin_folders, partial)
     (partial / "CHANGES.md").write_text(changes)
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
             for path in sorted(partial.iterdir())]
     (partial / "SHA256SUMS").write_text("".join(sums))
     shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)
-    print(f"{out}: {', '.join(path.name for path in sorted(out.iterdir()))}; {said}")
+    print(f"{out}: {', '.join(path.name for path in sorted(out.iterdir()))}")
 
 
 def main(arguments):
     if len(arguments) < 2 or any(word.startswith("-") for word in arguments):
         print(__doc__)
         return 64
-    out, *bin_folders = (pathlib.Path(word).absolute() for word in arguments)
+    out, *lists = arguments
+    architectures = [[pathlib.Path(word).absolute() for word in each.split(",")] for each in lists]
     version = project_version()
     changes = changes_of((ROOT / CHANGELOG).read_text(), version)
-    for program in programs_of(bin_folders):
-        check_programs(said_by(program, "--version"), version)
+    for bin_folders in architectures:
+        for program in programs_of(bin_folders):
+            check_programs(said_by(program, "--version"), version)
     if output_of("git", "-C", ROOT, "status", "--porcelain"):
         fail("files differ from the commit: a release is built from a clean commit")
-    make(bin_folders, out, changes)
+    make(architectures, pathlib.Path(out).absolute(), changes)
     return 0
 
 

@@ -135,7 +135,8 @@ def bill(folder, wheel):
         inside = {name.removeprefix("lockstep_trainer/"): archive.read(name)
                   for name in archive.namelist() if name.startswith("lockstep_trainer/lib/")}
     check(inside.keys() == {how(each) for each in components if "hashes" in each}, inside.keys())
-    text = (folder / "NOTICE").read_text()
+    [notice_file] = folder.glob("NOTICE-*")
+    text = notice_file.read_text()
     for each in components:
         check(f" {each['name']} {each['version']}" in text or each["name"] == "torch", each)
     check(told["metadata"]["component"]["version"] == wheel.name.split("-")[1], told["metadata"])
@@ -180,7 +181,7 @@ def names_in_pages():
 with Test("release") as test:
     out = test.folder / "dist"
     with test.case("makes all of it, and the sums are right"):
-        release.make([BIN_DIR / "wheel"], out, "## 9.9.9\n- a\n")
+        release.make([[BIN_DIR / "wheel"]], out, "## 9.9.9\n- a\n")
         [wheel] = out.glob("*.whl")
         output_of("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=out)
         sums = {line.split()[1] for line in (out / "SHA256SUMS").read_text().splitlines()}

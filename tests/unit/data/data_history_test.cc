@@ -152,6 +152,13 @@ void expect_each_once(const std::map<std::string, std::vector<int64_t>>& drawn) 
 
 const std::vector<DataSource> kSources = {{"data/a", kA, 100'001}, {"data/b", kB, 100'001}};
 
+TEST(DataHistory, AnArrayOfBatchesIsNotContinuedAndThatIsSaid) {
+  std::vector<DataStretch> stretches = {{0, 8, 64, kA}};
+  const auto lines = go_on_with(stretches, {50, 16, 64, kA}, {}, OnDataChange::kContinue);
+  EXPECT_THAT(lines, testing::Contains(HasSubstr("is not for an array of batches")));
+  EXPECT_TRUE(stretches.back().before.empty());
+}
+
 TEST(DataHistory, ContinuingDrawsEachSampleOnceThroughChangesOfBatchAndMixture) {
   std::vector<DataStretch> one = {{0, 8, 64, kA}};
   const auto lines = go_on_with(one, {50, 16, 64, kA}, kSources, OnDataChange::kContinue);
