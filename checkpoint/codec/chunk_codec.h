@@ -27,8 +27,8 @@ using base::Codec;
 // Errors: kConfig.
 Result<Codec> codec_from_name(const std::string& name);
 
-// 1 MiB of fp32, or 512 KiB of bf16, so 256 KiB per byte plane. zstd takes one Huffman table per 128 KiB; smaller
-// planes cost ratio.
+// 1 MiB of fp32, or 512 KiB of bf16, so 256 KiB per byte plane. zstd takes one Huffman table per
+// 128 KiB; smaller planes cost ratio.
 inline constexpr int64_t kChunkElements = int64_t{1} << 18;
 inline constexpr double kMinRatio = 1.03;    // below it compression is not worth its time
 inline constexpr uint32_t kRawMask = 0b011;  // filters 0 and 1 of 3 were skipped

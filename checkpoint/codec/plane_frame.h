@@ -32,8 +32,8 @@ class PlaneFrameWriter {
   explicit PlaneFrameWriter(int literal_mode = kForcedLiterals);
   ~PlaneFrameWriter();
 
-  // Starts a frame in `out` for a chunk of `planes` (4 or 2), whose first `noise` (fewer) are stored
-  // raw. False when these alone do not fit.
+  // Starts a frame in `out` for a chunk of `planes` (4 or 2), whose first `noise` (fewer) are
+  // stored raw. False when these alone do not fit.
   bool begin(size_t chunk_bytes, size_t noise, std::span<std::byte> out, size_t planes = kPlanes);
   // The next words of the chunk. Requires: all of them, in order, before finish().
   void add(std::span<const std::byte> words);

@@ -1,5 +1,6 @@
 // fingerprint and copy_with_fingerprint of state.h: the formula of docs/FORMAT.md, many words at a
-// time; 16-bit elements are widened to words first. Every form adds up the same products modulo 2^64, in another order.
+// time; 16-bit elements are widened to words first. Every form adds up the same products modulo
+// 2^64, in another order.
 // Highway includes this file once for each instruction set, and the widest that the CPU has is
 // called.
 #undef HWY_TARGET_INCLUDE

@@ -1,5 +1,5 @@
-// The state that a checkpoint holds, in logical coordinates: pieces of row-major tensors, of fp32 or
-// bf16 elements.
+// The state that a checkpoint holds, in logical coordinates: pieces of row-major tensors, of fp32
+// or bf16 elements.
 #pragma once
 
 #include <cstddef>

@@ -100,7 +100,8 @@ class Checkpoint:
             for kind, digits in tensor["fingerprint"].items():
                 key = f"{kind}/{tensor['name']}"
                 assert (filled[key] == 1).all(), key
-                assert hex64(fingerprint(flat[key].view("<u2" if key in self.narrow else "<u4"), 0)) == digits, key
+                words = flat[key].view("<u2" if key in self.narrow else "<u4")
+                assert hex64(fingerprint(words, 0)) == digits, key
                 tensors[kind, tensor["name"]] = flat[key].reshape(tensor["global_shape"])
         return tensors
 
@@ -152,6 +153,7 @@ class Checkpoint:
         else:
             assert row["filter_mask"] == 0
             planes = unzstd(body, size) if codec == "zstd" else zlib.decompress(body)
-            raw = numpy.frombuffer(planes, numpy.uint8).reshape(element, size // element).T.tobytes()
+            rows = numpy.frombuffer(planes, numpy.uint8).reshape(element, size // element)
+            raw = rows.T.tobytes()
         assert len(raw) == size and xxh3(raw) == row["xxh3"]
         return raw
