@@ -68,6 +68,8 @@ void add_training(std::vector<ConfigField>& table) {
     {AT(optimizer, weight_decay), kMayChange, "decoupled weight decay", at_least(0)},
     {AT(optimizer, momentum), kMayChange, "Muon's: decay of a matrix's momentum, below 1",
      within(0, 0.9999999)},
+    {AT(optimizer, state_dtype), kMayChange,
+     "what AdamW's moments are kept in; bfloat16: by stochastic rounding", choice()},
     {AT(lr_scheduler, warmup_steps), kMayChange, "steps of linear warm-up", at_least(0)},
     {AT(lr_scheduler, decay_type), kMayChange, "shape of the decay", choice()},
     {AT(lr_scheduler, decay_ratio), kMayChange,

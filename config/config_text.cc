@@ -38,12 +38,14 @@ auto visit_value(const Config& config, const ConfigField& field, Visitor visitor
 std::string quoted_if_empty(const std::string& word) { return word.empty() ? "\"\"" : word; }
 
 // May it change a bit, and does this run read it? Where a run starts from says nothing in one that
-// starts from its own seed, nor Muon's keys in one of AdamW alone.
+// starts from its own seed, nor Muon's keys in one of AdamW alone. A run with moments in fp32 has
+// the identity that it had before there were others.
 bool is_in_identity(const ConfigField& field, const Config& config) {
   const std::string_view key = field.key;
   const bool of_initial_load = key.starts_with("initial_load") || key == "exclude_from_loading";
   if (of_initial_load && config.checkpoint.initial_load_path.empty()) return false;
   if (key == "momentum" && config.optimizer.name != OptimizerKind::kMuon) return false;
+  if (key == "state_dtype" && config.optimizer.state_dtype == FloatType::kFloat32) return false;
   return field.bits == Bits::kMayChange;
 }
 

@@ -28,7 +28,8 @@ struct ModelConfig {
 struct OptimizerConfig {
   OptimizerKind name = OptimizerKind::kAdamW;
   double lr = 3e-4, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
-  double momentum = 0.95;  // Muon's
+  double momentum = 0.95;                       // Muon's
+  FloatType state_dtype = FloatType::kFloat32;  // of AdamW's moments, as they are kept
 };
 
 struct LrSchedulerConfig {

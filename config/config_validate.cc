@@ -138,7 +138,13 @@ Result<void> check_lora(const Config& config) {
 }
 
 Result<void> check_optimizer(const Config& config) {
-  if (config.optimizer.name != OptimizerKind::kMuon || config.lora.rank == 0) return {};
+  if (config.optimizer.name != OptimizerKind::kMuon) return {};
+  if (config.optimizer.state_dtype != FloatType::kFloat32)
+    return wrong("optimizer.state_dtype = ", config.optimizer.state_dtype,
+                 " is of a run of AdamW alone, and optimizer.name = ", config.optimizer.name,
+                 " keeps what it has in float32; use optimizer.name = AdamW, or "
+                 "optimizer.state_dtype = float32");
+  if (config.lora.rank == 0) return {};
   return wrong("optimizer.name = ", config.optimizer.name,
                " is for whole matrices, and lora.rank = ", config.lora.rank,
                " trains adapters in their place; use optimizer.name = AdamW, or lora.rank = 0");

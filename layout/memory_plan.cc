@@ -36,18 +36,17 @@ ShardLayout layout_of(const UnitSpec& unit, const Strategy& strategy) {
   return ShardLayout::create(unit.tiles(), strategy.map.world_size, strategy.shard_size);
 }
 
-// Bytes of the state of all trained units that rank 0 owns: what it writes to checkpoints, fp32.
+// Bytes of the state of all trained units that rank 0 owns: what it writes to checkpoints.
 int64_t state_bytes(const ModelSpec& spec, const Strategy& strategy) {
-  int64_t elements = 0;
+  int64_t weights = 0, muons = 0;
   for (const UnitSpec& unit : spec.units) {
     if (unit.frozen) continue;
     const ShardLayout layout = layout_of(unit, strategy);
-    elements += 3 * layout.owned_elements();
+    weights += layout.owned_elements();
     if (strategy.muon)
-      elements -=
-          muon_elements(unit, segments_of(unit, layout.first_tile(0), layout.tile_count(0)));
+      muons += muon_elements(unit, segments_of(unit, layout.first_tile(0), layout.tile_count(0)));
   }
-  return elements * 4;
+  return weights * 4 + (2 * weights - muons) * strategy.moment_bytes();
 }
 
 // What other ranks of this node have still to read of this one: about a shard and the gradients of

@@ -45,7 +45,7 @@ UnitMemory::UnitMemory(const UnitSpec& spec, const Strategy& strategy, int rank,
                               ? muon_elements(spec, segments_of(spec, layout_.first_held_tile(rank),
                                                                 layout_.held_tile_count(rank)))
                               : 0;
-    ledger_.hold(MemoryUse::kOptimizer, (2 * held - muons) * kFloat);
+    ledger_.hold(MemoryUse::kOptimizer, (2 * held - muons) * strategy.moment_bytes());
   }
   start_gather();
   release();

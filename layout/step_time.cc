@@ -327,7 +327,9 @@ class TimeWalk {
             ? as_double(muon_elements(*u.spec, segments_of(*u.spec, u.layout.first_held_tile(0),
                                                            u.layout.held_tile_count(0))))
             : 0.0;
-    Operation adamw{.what = "AdamW", .bytes = 7 * kFloat * (held - muons) / as_double(segments)};
+    // Gradient, weights in and out; both moments in and out.
+    const double bytes = 3 * kFloat + 4 * as_double(strategy_.moment_bytes());
+    Operation adamw{.what = "AdamW", .bytes = bytes * (held - muons) / as_double(segments)};
     adamw.times = segments;
     Operations ops{adamw};
     // Momentum and direction; the update of the weights.
@@ -340,8 +342,9 @@ class TimeWalk {
   // The gradient goes to the host, the copy in the compute type comes back; nothing overlaps.
   void update_on_host(double held) {
     const double moved = held * (kFloat + as_double(strategy_.compute_bytes()));
+    const double bytes = 4.5 * kFloat + 4 * as_double(strategy_.moment_bytes());
     clocks_.wait(StepPhase::kUpdate, moved / (rates_.host_link_gb_per_s * 1e9) +
-                                         8.5 * kFloat * held / (rates_.host_memory_gb_per_s * 1e9));
+                                         bytes * held / (rates_.host_memory_gb_per_s * 1e9));
   }
 
   const Config& config_;

@@ -15,6 +15,7 @@ Strategy Strategy::create(const Config& config, int world_size, int shard_size) 
   s.bf16 = config.training.mixed_precision_param == FloatType::kBfloat16;
   s.offload = config.training.enable_cpu_offload;
   s.muon = config.optimizer.name == OptimizerKind::kMuon;
+  s.bf16_moments = config.optimizer.state_dtype == FloatType::kBfloat16;
   // debug.break_rule: tests break one rule of the arithmetic in the production path and must
   // notice.
   s.reduction = config.training.reduction;

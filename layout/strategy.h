@@ -10,7 +10,7 @@ namespace lockstep::layout {
 
 // What a rank keeps of its shard of a unit.
 struct ShardTensors {
-  bool master, optimizer;  // fp32
+  bool master, optimizer;  // fp32; the optimizer's as Strategy::bf16_moments says
   bool copy;               // what is gathered: in the compute type, where the unit computes
 };
 
@@ -23,11 +23,13 @@ struct Strategy {
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
   bool bf16 = false;  // what computes, and travels, is in bf16; else in fp32
   Reduction reduction = Reduction::kTree;
-  bool offload = false;  // state lies, and is updated, on the host
-  bool muon = false;     // updates the matrices of blocks (muon_plan.h)
+  bool offload = false;       // state lies, and is updated, on the host
+  bool muon = false;          // updates the matrices of blocks (muon_plan.h)
+  bool bf16_moments = false;  // AdamW's are kept in bf16; else in fp32
 
   int copies() const { return map.world_size / shard_size; }
   int64_t compute_bytes() const { return bf16 ? 2 : 4; }  // of an element
+  int64_t moment_bytes() const { return bf16_moments ? 2 : 4; }
 
   // `state_elsewhere`: the state does not lie where the unit computes. A frozen unit keeps its
   // weights alone, in the form that is gathered.

@@ -211,6 +211,18 @@ void race_adamw() {
       [&] {
         at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-3, 0.9, 0.95, 0.1, 1e-8, false, false);
       });
+  at::Tensor narrow_m = at::zeros({n}, at::kBFloat16), narrow_v = narrow_m.clone();
+  race(
+      "AdamW, moments in bf16 by chance", at::kBFloat16,
+      [&] {
+        cpu.adamw_update_bf16(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 3), true,
+                              g.data_ptr<float>(), p.data_ptr<float>(),
+                              narrow_m.data_ptr<at::BFloat16>(), narrow_v.data_ptr<at::BFloat16>(),
+                              {1, 0}, n);
+      },
+      [&] {  // theirs has fp32 moments
+        at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-3, 0.9, 0.95, 0.1, 1e-8, false, false);
+      });
 }
 
 void run(int threads, Shape s) {

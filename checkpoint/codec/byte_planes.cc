@@ -53,6 +53,33 @@ void join(const From& from, size_t words, std::byte* out) {
     for (size_t plane = 0; plane < kPlanes; ++plane) out[4 * i + plane] = planes[plane][i];
 }
 
+void split2(const std::byte* in, size_t words, const To& to) {
+  const hn::ScalableTag<uint8_t> tag;
+  const size_t lanes = hn::Lanes(tag);
+  const To planes = to;
+  size_t i = 0;
+  for (; i + lanes <= words; i += lanes) {
+    hn::Vec<decltype(tag)> b0, b1;
+    hn::LoadInterleaved2(tag, bytes_at(in + 2 * i), b0, b1);
+    hn::StoreU(b0, tag, bytes_at(planes[0] + i));
+    hn::StoreU(b1, tag, bytes_at(planes[1] + i));
+  }
+  for (; i < words; ++i)
+    for (size_t plane = 0; plane < 2; ++plane) planes[plane][i] = in[2 * i + plane];
+}
+
+void join2(const From& from, size_t words, std::byte* out) {
+  const hn::CappedTag<uint8_t, 32> tag;
+  const size_t lanes = hn::Lanes(tag);
+  const From planes = from;
+  size_t i = 0;
+  for (; i + lanes <= words; i += lanes)
+    hn::StoreInterleaved2(hn::LoadU(tag, bytes_at(planes[0] + i)),
+                          hn::LoadU(tag, bytes_at(planes[1] + i)), tag, bytes_at(out + 2 * i));
+  for (; i < words; ++i)
+    for (size_t plane = 0; plane < 2; ++plane) out[2 * i + plane] = planes[plane][i];
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace
 }  // namespace lockstep::checkpoint
@@ -64,35 +91,42 @@ namespace {
 
 HWY_EXPORT(split);
 HWY_EXPORT(join);
+HWY_EXPORT(split2);
+HWY_EXPORT(join2);
 
 // The planes of `bytes`, which holds one after another.
 template <typename Byte>
-std::array<Byte*, kPlanes> planes_in(std::span<Byte> bytes) {
-  const size_t words = bytes.size() / kPlanes;
-  Byte* const first = bytes.data();
-  return {first, first + words, first + 2 * words, first + 3 * words};
+std::array<Byte*, kPlanes> planes_in(std::span<Byte> bytes, size_t count) {
+  std::array<Byte*, kPlanes> planes{};
+  for (size_t plane = 0; plane < count; ++plane)
+    planes[plane] = bytes.data() + plane * (bytes.size() / count);
+  return planes;
 }
 
 }  // namespace
 
-void split_planes(const std::byte* in, size_t words,
-                  const std::array<std::byte*, kPlanes>& planes) {
+void split_planes(const std::byte* in, size_t words, const std::array<std::byte*, kPlanes>& planes,
+                  size_t count) {
+  LOCKSTEP_CHECK(count == kPlanes || count == 2, count);
+  if (count == 2) return HWY_DYNAMIC_DISPATCH(split2)(in, words, planes);
   HWY_DYNAMIC_DISPATCH(split)(in, words, planes);
 }
 
-void join_planes(const std::array<const std::byte*, kPlanes>& planes, size_t words,
-                 std::byte* out) {
+void join_planes(const std::array<const std::byte*, kPlanes>& planes, size_t words, std::byte* out,
+                 size_t count) {
+  LOCKSTEP_CHECK(count == kPlanes || count == 2, count);
+  if (count == 2) return HWY_DYNAMIC_DISPATCH(join2)(planes, words, out);
   HWY_DYNAMIC_DISPATCH(join)(planes, words, out);
 }
 
-void shuffle_words(std::span<const std::byte> in, std::span<std::byte> out) {
-  LOCKSTEP_CHECK(in.size() == out.size() && in.size() % 4 == 0, in.size(), " ", out.size());
-  split_planes(in.data(), in.size() / 4, planes_in(out));
+void shuffle_words(std::span<const std::byte> in, std::span<std::byte> out, size_t count) {
+  LOCKSTEP_CHECK(in.size() == out.size() && in.size() % count == 0, in.size(), " ", out.size());
+  split_planes(in.data(), in.size() / count, planes_in(out, count), count);
 }
 
-void unshuffle_words(std::span<const std::byte> in, std::span<std::byte> out) {
-  LOCKSTEP_CHECK(in.size() == out.size() && in.size() % 4 == 0, in.size(), " ", out.size());
-  join_planes(planes_in(in), in.size() / 4, out.data());
+void unshuffle_words(std::span<const std::byte> in, std::span<std::byte> out, size_t count) {
+  LOCKSTEP_CHECK(in.size() == out.size() && in.size() % count == 0, in.size(), " ", out.size());
+  join_planes(planes_in(in, count), in.size() / count, out.data(), count);
 }
 
 }  // namespace lockstep::checkpoint

@@ -10,7 +10,6 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/codec/plane_frame.h"
-#include "checkpoint/record/state.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -27,8 +26,9 @@ std::span<const std::byte> block_at(std::span<const std::byte> bytes, size_t at)
 // XXH3 and fingerprint of a chunk's raw bytes, block by block.
 class RawSummer {
  public:
-  void begin(int64_t flat_start, size_t real_bytes) {
+  void begin(int64_t flat_start, size_t real_bytes, Dtype dtype) {
     xxh3_.reset();
+    dtype_ = dtype;
     flat_start_ = flat_start;
     real_left_ = real_bytes;
     fingerprint_ = 0;
@@ -36,14 +36,15 @@ class RawSummer {
   void add(std::span<const std::byte> block) {
     xxh3_.update(block);
     const auto real = block.first(std::min(real_left_, block.size()));
-    fingerprint_ += fingerprint(real, flat_start_);
-    flat_start_ += static_cast<int64_t>(real.size() / 4);
+    fingerprint_ += fingerprint(real, flat_start_, dtype_);
+    flat_start_ += static_cast<int64_t>(real.size()) / dtype_bytes(dtype_);
     real_left_ -= real.size();
   }
   RawSums sums() const { return {xxh3_.digest(), fingerprint_}; }
 
  private:
   Xxh3Stream xxh3_;
+  Dtype dtype_ = Dtype::kF32;
   int64_t flat_start_ = 0;
   size_t real_left_ = 0;
   uint64_t fingerprint_ = 0;
@@ -93,17 +94,18 @@ ChunkEncoder::~ChunkEncoder() = default;
 
 // Sums up the chunk and compresses it. The payload's size; 0 when it is not smaller than
 // out.size(), the sums are not complete then.
-size_t ChunkEncoder::compress_into(std::span<const std::byte> chunk, std::span<std::byte> out) {
+size_t ChunkEncoder::compress_into(std::span<const std::byte> chunk, size_t planes,
+                                   std::span<std::byte> out) {
   const bool zstd = impl_->codec == Codec::kZstd;
-  const size_t noise = zstd ? noise_planes(chunk) : 0;
-  if (noise == kPlanes || (zstd && !impl_->frame.begin(chunk.size(), noise, out))) return 0;
+  const size_t noise = zstd ? noise_planes(chunk, planes) : 0;
+  if (noise == planes || (zstd && !impl_->frame.begin(chunk.size(), noise, out, planes))) return 0;
   for (size_t at = 0; at < chunk.size(); at += kBlockBytes) {
     impl_->sums.add(block_at(chunk, at));
     if (zstd) impl_->frame.add(block_at(chunk, at));
   }
   if (zstd) return impl_->frame.finish();
   impl_->shuffled.resize(chunk.size());
-  shuffle_words(chunk, impl_->shuffled);
+  shuffle_words(chunk, impl_->shuffled, planes);
   uLongf size = out.size();
   const int status =
       compress2(reinterpret_cast<Bytef*>(out.data()), &size,
@@ -112,8 +114,10 @@ size_t ChunkEncoder::compress_into(std::span<const std::byte> chunk, std::span<s
 }
 
 void ChunkEncoder::encode(std::span<const std::byte> raw, size_t chunk_bytes, bool compress,
-                          EncodedChunk& out, int64_t flat_start) {
-  LOCKSTEP_CHECK(raw.size() <= chunk_bytes && chunk_bytes % 4 == 0, raw.size(), " ", chunk_bytes);
+                          EncodedChunk& out, int64_t flat_start, Dtype dtype) {
+  const auto planes = static_cast<size_t>(dtype_bytes(dtype));
+  LOCKSTEP_CHECK(raw.size() <= chunk_bytes && chunk_bytes % planes == 0, raw.size(), " ",
+                 chunk_bytes);
   const size_t real_bytes = raw.size();
   if (raw.size() < chunk_bytes) {
     impl_->padded.assign(chunk_bytes, std::byte{0});
@@ -125,14 +129,14 @@ void ChunkEncoder::encode(std::span<const std::byte> raw, size_t chunk_bytes, bo
   const size_t limit = static_cast<size_t>(static_cast<double>(chunk_bytes) / kMinRatio);
   const bool plain = impl_->codec == Codec::kNone;
   size_t payload = 0;
-  impl_->sums.begin(flat_start, real_bytes);
-  if (compress && !plain) payload = compress_into(raw, std::span(out.stored).first(limit));
+  impl_->sums.begin(flat_start, real_bytes, dtype);
+  if (compress && !plain) payload = compress_into(raw, planes, std::span(out.stored).first(limit));
   StoredSummer stored;
   if (payload > 0) {
     const auto bytes = std::span<const std::byte>(out.stored).first(payload);
     for (size_t at = 0; at < payload; at += kBlockBytes) stored.add(block_at(bytes, at));
   } else {
-    impl_->sums.begin(flat_start, real_bytes);
+    impl_->sums.begin(flat_start, real_bytes, dtype);
     for (size_t at = 0; at < chunk_bytes; at += kBlockBytes) {
       const auto block = block_at(raw, at);
       std::copy(block.begin(), block.end(), out.stored.begin() + static_cast<ptrdiff_t>(at));
@@ -159,7 +163,8 @@ struct ChunkDecoder::Impl {
 ChunkDecoder::ChunkDecoder(Codec codec) : impl_(std::make_unique<Impl>(codec)) {}
 ChunkDecoder::~ChunkDecoder() = default;
 
-Result<void> ChunkDecoder::inflate(std::span<const std::byte> stored, std::span<std::byte> raw) {
+Result<void> ChunkDecoder::inflate(std::span<const std::byte> stored, size_t planes,
+                                   std::span<std::byte> raw) {
   impl_->shuffled.resize(raw.size());
   uLongf size = raw.size();
   const int status = uncompress(reinterpret_cast<Bytef*>(impl_->shuffled.data()), &size,
@@ -167,14 +172,15 @@ Result<void> ChunkDecoder::inflate(std::span<const std::byte> stored, std::span<
   if (status != Z_OK) return Error{Code::kCorrupt, text("zlib: error ", status)};
   if (size != raw.size())
     return Error{Code::kCorrupt, text(size, " decoded bytes, expected ", raw.size())};
-  unshuffle_words(impl_->shuffled, raw);
+  unshuffle_words(impl_->shuffled, raw, planes);
   return {};
 }
 
 Result<RawSums> ChunkDecoder::decode(std::span<const std::byte> stored, uint32_t filter_mask,
                                      std::span<std::byte> raw, int64_t flat_start,
-                                     size_t real_bytes) {
-  if (stored.size() < kFletcherBytes || raw.size() % 4 != 0)
+                                     size_t real_bytes, Dtype dtype) {
+  const auto planes = static_cast<size_t>(dtype_bytes(dtype));
+  if (stored.size() < kFletcherBytes || raw.size() % planes != 0)
     return Error{Code::kCorrupt,
                  text(stored.size(), " stored bytes are no chunk of ", raw.size(), " bytes")};
   stored = stored.first(stored.size() - kFletcherBytes);
@@ -184,9 +190,9 @@ Result<RawSums> ChunkDecoder::decode(std::span<const std::byte> stored, uint32_t
     return Error{Code::kCorrupt, text("filter mask ", filter_mask, " is not one of ours")};
   if (plain && stored.size() != raw.size())
     return Error{Code::kCorrupt, text(stored.size(), " raw bytes, expected ", raw.size())};
-  if (zstd) LOCKSTEP_RETURN_IF_ERROR(impl_->frame.open(stored, raw.size()));
-  if (!plain && !zstd) LOCKSTEP_RETURN_IF_ERROR(inflate(stored, raw));
-  impl_->sums.begin(flat_start, real_bytes);
+  if (zstd) LOCKSTEP_RETURN_IF_ERROR(impl_->frame.open(stored, raw.size(), planes));
+  if (!plain && !zstd) LOCKSTEP_RETURN_IF_ERROR(inflate(stored, planes, raw));
+  impl_->sums.begin(flat_start, real_bytes, dtype);
   for (size_t at = 0; at < raw.size(); at += kBlockBytes) {
     const auto block = raw.subspan(at, std::min(kBlockBytes, raw.size() - at));
     if (plain) std::memcpy(block.data(), stored.data() + at, block.size());

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "checkpoint/codec/byte_planes.h"
 #include "checkpoint/codec/fletcher32.h"
+#include "checkpoint/record/state.h"
 #include "config/choices.h"
 
 namespace lockstep::checkpoint {
@@ -26,8 +27,8 @@ using base::Codec;
 // Errors: kConfig.
 Result<Codec> codec_from_name(const std::string& name);
 
-// 1 MiB of fp32, so 256 KiB per byte plane. zstd takes one Huffman table per 128 KiB; smaller
-// planes cost ratio.
+// 1 MiB of fp32, or 512 KiB of bf16, so 256 KiB per byte plane. zstd takes one Huffman table per
+// 128 KiB; smaller planes cost ratio.
 inline constexpr int64_t kChunkElements = int64_t{1} << 18;
 inline constexpr double kMinRatio = 1.03;    // below it compression is not worth its time
 inline constexpr uint32_t kRawMask = 0b011;  // filters 0 and 1 of 3 were skipped
@@ -58,12 +59,13 @@ class ChunkEncoder {
   ChunkEncoder& operator=(const ChunkEncoder&) = delete;
   // Encodes `raw`, padded with zeros to `chunk_bytes`: HDF5's chunks are always full. Stored raw
   // when not `compress`, or when the ratio is below kMinRatio. `flat_start` is the index of the
-  // first element in its tensor, for the fingerprint.
+  // first element in its tensor, for the fingerprint. Requires: sizes of whole elements, fp32 or
+  // bf16.
   void encode(std::span<const std::byte> raw, size_t chunk_bytes, bool compress, EncodedChunk& out,
-              int64_t flat_start = 0);
+              int64_t flat_start = 0, Dtype dtype = Dtype::kF32);
 
  private:
-  size_t compress_into(std::span<const std::byte> chunk, std::span<std::byte> out);
+  size_t compress_into(std::span<const std::byte> chunk, size_t planes, std::span<std::byte> out);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
@@ -80,10 +82,10 @@ class ChunkDecoder {
   // sums. Errors: kCorrupt.
   Result<RawSums> decode(std::span<const std::byte> stored, uint32_t filter_mask,
                          std::span<std::byte> raw, int64_t flat_start = 0,
-                         size_t real_bytes = SIZE_MAX);
+                         size_t real_bytes = SIZE_MAX, Dtype dtype = Dtype::kF32);
 
  private:
-  Result<void> inflate(std::span<const std::byte> stored, std::span<std::byte> raw);
+  Result<void> inflate(std::span<const std::byte> stored, size_t planes, std::span<std::byte> raw);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -37,23 +37,23 @@ std::byte* grown(std::vector<std::byte>& buffer, size_t size) {
 
 }  // namespace
 
-size_t noise_planes(std::span<const std::byte> chunk) {
+size_t noise_planes(std::span<const std::byte> chunk, size_t planes) {
   constexpr size_t kSamples = 2048, kTooFew = 64;
-  const size_t words = chunk.size() / kPlanes;
+  const size_t words = chunk.size() / planes;
   if (words < kTooFew) return 0;
   const size_t stride = words / kSamples | 1;  // odd: no row length is a multiple
   uint32_t counts[kPlanes][256] = {};
   uint64_t samples = 0;
   for (size_t i = 0; i < words; i += stride, ++samples)
-    for (size_t plane = 0; plane < kPlanes; ++plane)
-      ++counts[plane][static_cast<uint8_t>(chunk[kPlanes * i + plane])];
+    for (size_t plane = 0; plane < planes; ++plane)
+      ++counts[plane][static_cast<uint8_t>(chunk[planes * i + plane])];
   // Of all pairs of samples 1 in 256 are equal where bytes are uniform. Twice as many: worth it.
-  for (size_t plane = 0; plane < kPlanes; ++plane) {
+  for (size_t plane = 0; plane < planes; ++plane) {
     uint64_t equal_pairs = 0;
     for (uint64_t count : counts[plane]) equal_pairs += count * (count - (count > 0 ? 1 : 0));
     if (equal_pairs * 128 > samples * (samples - 1)) return plane;
   }
-  return kPlanes;
+  return planes;
 }
 
 struct PlaneFrameWriter::Context {
@@ -70,9 +70,11 @@ PlaneFrameWriter::PlaneFrameWriter(int literal_mode) : context_(std::make_unique
 }
 PlaneFrameWriter::~PlaneFrameWriter() = default;
 
-bool PlaneFrameWriter::begin(size_t chunk_bytes, size_t noise, std::span<std::byte> out) {
-  LOCKSTEP_CHECK(chunk_bytes % kPlanes == 0 && noise < kPlanes, chunk_bytes, " ", noise);
-  plane_bytes_ = chunk_bytes / kPlanes;
+bool PlaneFrameWriter::begin(size_t chunk_bytes, size_t noise, std::span<std::byte> out,
+                             size_t planes) {
+  LOCKSTEP_CHECK(chunk_bytes % planes == 0 && noise < planes, chunk_bytes, " ", noise);
+  planes_ = planes;
+  plane_bytes_ = chunk_bytes / planes;
   noise_ = noise;
   done_ = 0;
   out_ = out;
@@ -90,10 +92,10 @@ bool PlaneFrameWriter::begin(size_t chunk_bytes, size_t noise, std::span<std::by
 }
 
 void PlaneFrameWriter::add(std::span<const std::byte> words) {
-  std::array<std::byte*, kPlanes> planes;
+  std::array<std::byte*, kPlanes> planes{};
   while (!words.empty()) {
-    size_t count = words.size() / kPlanes;
-    for (size_t plane = 0; plane < kPlanes; ++plane) {
+    size_t count = words.size() / planes_;
+    for (size_t plane = 0; plane < planes_; ++plane) {
       const size_t at = plane * plane_bytes_ + done_;
       if (plane >= noise_) {
         planes[plane] = coded_.data() + at - noise_ * plane_bytes_;
@@ -102,8 +104,8 @@ void PlaneFrameWriter::add(std::span<const std::byte> words) {
       planes[plane] = out_.data() + kHeaderBytes + (at / kBlockBytes + 1) * kBlockHeaderBytes + at;
       count = std::min(count, kBlockBytes - at % kBlockBytes);
     }
-    split_planes(words.data(), count, planes);
-    words = words.subspan(kPlanes * count);
+    split_planes(words.data(), count, planes, planes_);
+    words = words.subspan(planes_ * count);
     done_ += count;
   }
 }
@@ -112,7 +114,7 @@ size_t PlaneFrameWriter::finish() {
   LOCKSTEP_CHECK(done_ == plane_bytes_, done_, " of ", plane_bytes_);
   const size_t raw = noise_ * plane_bytes_;
   const size_t at = kHeaderBytes + block_count(raw) * kBlockHeaderBytes + raw;
-  const auto coded = std::span(coded_).first(kPlanes * plane_bytes_ - raw);
+  const auto coded = std::span(coded_).first(planes_ * plane_bytes_ - raw);
   const size_t blocks = compress(coded, out_.subspan(at));
   return blocks == 0 ? 0 : at + blocks;
 }
@@ -120,7 +122,7 @@ size_t PlaneFrameWriter::finish() {
 // The blocks of a frame of its own, without that frame's header.
 size_t PlaneFrameWriter::compress(std::span<const std::byte> planes, std::span<std::byte> out) {
   const int level = !context_->forced_literals ? kFallbackLevel
-                    : noise_ == kPlanes - 1    ? kNoMatchLevel
+                    : noise_ == planes_ - 1    ? kNoMatchLevel
                                                : kRunsLevel;
   ZSTD_CCtx_setParameter(context_->zstd.get(), ZSTD_c_compressionLevel, level);
   const size_t size =
@@ -177,9 +179,11 @@ bool PlaneFrameReader::open_spliced(std::span<const std::byte> frame, size_t chu
   return true;
 }
 
-Result<void> PlaneFrameReader::open(std::span<const std::byte> frame, size_t chunk_bytes) {
-  LOCKSTEP_CHECK(chunk_bytes % kPlanes == 0, chunk_bytes);
-  plane_bytes_ = chunk_bytes / kPlanes;
+Result<void> PlaneFrameReader::open(std::span<const std::byte> frame, size_t chunk_bytes,
+                                    size_t planes) {
+  LOCKSTEP_CHECK(chunk_bytes % planes == 0, chunk_bytes);
+  planes_ = planes;
+  plane_bytes_ = chunk_bytes / planes;
   done_ = 0;
   at_ = {};
   pieces_.clear();
@@ -194,18 +198,18 @@ Result<void> PlaneFrameReader::open(std::span<const std::byte> frame, size_t chu
 }
 
 void PlaneFrameReader::take(std::span<std::byte> words) {
-  std::array<const std::byte*, kPlanes> planes;
+  std::array<const std::byte*, kPlanes> planes{};
   while (!words.empty()) {
-    size_t count = words.size() / kPlanes;
-    for (size_t plane = 0; plane < kPlanes; ++plane) {
+    size_t count = words.size() / planes_;
+    for (size_t plane = 0; plane < planes_; ++plane) {
       const size_t byte = plane * plane_bytes_ + done_;
       while (byte >= pieces_[at_[plane]].end) ++at_[plane];
       const Piece& piece = pieces_[at_[plane]];
       planes[plane] = piece.from + (byte - piece.begin);
       count = std::min(count, piece.end - byte);
     }
-    join_planes(planes, count, words.data());
-    words = words.subspan(kPlanes * count);
+    join_planes(planes, count, words.data(), planes_);
+    words = words.subspan(planes_ * count);
     done_ += count;
   }
 }

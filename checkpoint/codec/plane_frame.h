@@ -1,8 +1,8 @@
 // The byte planes of a chunk as ONE ordinary zstd frame, made and read faster than zstd would.
 //
-//   header (9 bytes) | raw blocks: planes 0 to k - 1 | what zstd makes of planes k to 3
+//   header (9 bytes) | raw blocks: planes 0 to k - 1 | what zstd makes of planes k to the last
 //
-// The low bytes of trained fp32 numbers are noise: they are split straight into raw blocks, and
+// The low bytes of trained numbers are noise: they are split straight into raw blocks, and
 // zstd sees only the planes that compress, usually the one with sign and exponent. Any decoder
 // reads the frame; ours takes the planes from where they lie.
 // Thread: each object belongs to one thread.
@@ -21,9 +21,9 @@ namespace lockstep::checkpoint {
 
 inline constexpr int kForcedLiterals = 1;  // ZSTD_ps_enable
 
-// k: the first plane whose bytes are uneven enough to code, 4 if there is none. From a sample, in
-// whole numbers: the same bytes give the same answer anywhere.
-size_t noise_planes(std::span<const std::byte> chunk);
+// k: the first of a chunk's `planes` (4 or 2) whose bytes are uneven enough to code, `planes` if
+// there is none. From a sample, in whole numbers: the same bytes give the same answer anywhere.
+size_t noise_planes(std::span<const std::byte> chunk, size_t planes = kPlanes);
 
 class PlaneFrameWriter {
  public:
@@ -32,9 +32,9 @@ class PlaneFrameWriter {
   explicit PlaneFrameWriter(int literal_mode = kForcedLiterals);
   ~PlaneFrameWriter();
 
-  // Starts a frame in `out` for a chunk whose first `noise` (below 4) planes are stored raw. False
-  // when these alone do not fit.
-  bool begin(size_t chunk_bytes, size_t noise, std::span<std::byte> out);
+  // Starts a frame in `out` for a chunk of `planes` (4 or 2), whose first `noise` (fewer) are
+  // stored raw. False when these alone do not fit.
+  bool begin(size_t chunk_bytes, size_t noise, std::span<std::byte> out, size_t planes = kPlanes);
   // The next words of the chunk. Requires: all of them, in order, before finish().
   void add(std::span<const std::byte> words);
   // The frame's size, or 0 when it does not fit.
@@ -46,8 +46,8 @@ class PlaneFrameWriter {
   struct Context;
   std::unique_ptr<Context> context_;
   std::span<std::byte> out_;
-  std::vector<std::byte> coded_;  // planes noise_ to 3, one after another
-  size_t plane_bytes_ = 0, noise_ = 0, done_ = 0;
+  std::vector<std::byte> coded_;  // planes noise_ to the last, one after another
+  size_t planes_ = kPlanes, plane_bytes_ = 0, noise_ = 0, done_ = 0;
 };
 
 class PlaneFrameReader {
@@ -55,9 +55,9 @@ class PlaneFrameReader {
   PlaneFrameReader();
   ~PlaneFrameReader();
 
-  // Reads any zstd frame whose content is `chunk_bytes`, a multiple of 4, of byte planes. Borrows
-  // `frame` until all words were taken. Errors: kCorrupt.
-  Result<void> open(std::span<const std::byte> frame, size_t chunk_bytes);
+  // Reads any zstd frame whose content is `chunk_bytes`, a multiple of `planes` (4 or 2), of byte
+  // planes. Borrows `frame` until all words were taken. Errors: kCorrupt.
+  Result<void> open(std::span<const std::byte> frame, size_t chunk_bytes, size_t planes = kPlanes);
   // The next words. Requires: open() succeeded; no more than the chunk has.
   void take(std::span<std::byte> words);
 
@@ -73,7 +73,7 @@ class PlaneFrameReader {
   std::unique_ptr<Context> context_;
   std::vector<Piece> pieces_;
   std::vector<std::byte> tail_, decoded_;
-  size_t plane_bytes_ = 0, done_ = 0;
+  size_t planes_ = kPlanes, plane_bytes_ = 0, done_ = 0;
   std::array<size_t, kPlanes> at_{};  // the piece in which each plane is read
 };
 

@@ -48,11 +48,12 @@ Result<uint64_t> ChunkReader::read(const ChunkRow& row, Buffers& buffers,
   if (check_fletcher && !fletcher32_matches(stored))
     return Error{Code::kCorrupt, "fletcher32 does not match: HDF5 would refuse this chunk"};
   const TensorPiece& piece = entry.pieces[row.dataset];
-  const int64_t first = int64_t{row.chunk} * (row.raw_bytes / 4);
-  const int64_t real_bytes = std::min<int64_t>(row.raw_bytes, 4 * (piece.length - first));
+  const int64_t element = piece.element_bytes();
+  const int64_t first = int64_t{row.chunk} * (row.raw_bytes / element);
+  const int64_t real_bytes = std::min<int64_t>(row.raw_bytes, element * (piece.length - first));
   LOCKSTEP_TRY(const RawSums sums,
                buffers.decoder.decode(stored, row.filter_mask, raw, piece.flat_start + first,
-                                      static_cast<size_t>(real_bytes)));
+                                      static_cast<size_t>(real_bytes), piece.dtype));
   if (sums.xxh3 != row.xxh3)
     return Error{Code::kCorrupt, "XXH3 of the decoded bytes differs from what was saved"};
   return sums.fingerprint;

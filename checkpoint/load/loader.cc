@@ -110,19 +110,23 @@ class Loader {
   // Where a chunk that one target wants whole is decoded to at once; empty: it is cut.
   std::span<std::byte> whole_place(const Overlap& overlap, size_t raw_bytes) const {
     const Copy& c = overlap.copies[0];
-    if (overlap.copies.size() > 1 || 4 * c.elements != static_cast<int64_t>(raw_bytes)) return {};
-    return targets_[c.target].bytes.subspan(static_cast<size_t>(4 * c.target_element), raw_bytes);
+    const LiveTarget& target = targets_[c.target];
+    const int64_t element = target.piece.element_bytes();
+    if (overlap.copies.size() > 1 || element * c.elements != static_cast<int64_t>(raw_bytes))
+      return {};
+    return target.bytes.subspan(static_cast<size_t>(element * c.target_element), raw_bytes);
   }
 
   // Copies of different chunks never meet, so threads need no lock.
   void copy(const Overlap& overlap, std::span<const std::byte> raw) {
     for (const Copy& c : overlap.copies) {
-      const auto size = static_cast<size_t>(4 * c.elements);
       const LiveTarget& target = targets_[c.target];
+      const int64_t element = target.piece.element_bytes();
+      const auto size = static_cast<size_t>(element * c.elements);
       sums_[c.target] += copy_with_fingerprint(
-          raw.subspan(static_cast<size_t>(4 * c.chunk_element), size),
-          target.bytes.subspan(static_cast<size_t>(4 * c.target_element), size),
-          target.piece.flat_start + c.target_element);
+          raw.subspan(static_cast<size_t>(element * c.chunk_element), size),
+          target.bytes.subspan(static_cast<size_t>(element * c.target_element), size),
+          target.piece.flat_start + c.target_element, target.piece.dtype);
     }
   }
 
@@ -165,7 +169,7 @@ Result<LoadStatistics> load_pieces(FileSystem& file_system, const std::filesyste
   for (const auto& [piece, bytes] : targets) {
     const bool fits = piece.flat_start >= 0 && piece.length >= 0 &&
                       piece.flat_start + piece.length <= element_count(piece.global_shape) &&
-                      bytes.size() == static_cast<size_t>(piece.length) * 4;
+                      static_cast<int64_t>(bytes.size()) == piece.size_bytes();
     if (!fits)
       return Error{Code::kBug,
                    text(piece.dataset_path(), ": ", piece.length, " elements in ", bytes.size(),

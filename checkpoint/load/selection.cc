@@ -68,7 +68,7 @@ bool selects(const LoadSelection& selection, const TensorPiece& piece) {
 
 Result<void> check_match(const Manifest& manifest, const std::vector<TensorPiece>& wanted,
                          const std::set<std::string>& model_names, Surplus surplus) {
-  std::set<std::string> missing, shapes, unexpected;
+  std::set<std::string> missing, shapes, dtypes, unexpected;
   for (const TensorPiece& piece : wanted) {
     const ManifestTensor* const tensor = manifest.find_tensor(piece.name);
     if (tensor == nullptr || !tensor->fingerprint.contains(kind_name(piece.kind)))
@@ -76,15 +76,19 @@ Result<void> check_match(const Manifest& manifest, const std::vector<TensorPiece
     else if (tensor->global_shape != piece.global_shape)
       shapes.insert(text(piece.tensor_key(), ": the model has ", shape_text(piece.global_shape),
                          ", the checkpoint ", shape_text(tensor->global_shape)));
+    else if (const Dtype there = tensor->dtype_of(piece.kind); there != piece.dtype)
+      dtypes.insert(text(piece.tensor_key(), ": the run keeps ", dtype_word(piece.dtype),
+                         ", the checkpoint ", dtype_word(there)));
   }
   for (const ManifestTensor& tensor : manifest.tensors)
     if (!model_names.empty() && !model_names.contains(tensor.name)) unexpected.insert(tensor.name);
   const bool too_much = surplus == Surplus::kRefused && !unexpected.empty();
-  if (missing.empty() && shapes.empty() && !too_much) return {};
+  if (missing.empty() && shapes.empty() && dtypes.empty() && !too_much) return {};
   return Error{
       Code::kConfig,
       text("model and checkpoint do not match", list_text(missing, "missing from the checkpoint"),
-           list_text(unexpected, "only in the checkpoint"), list_text(shapes, "of another shape"))};
+           list_text(unexpected, "only in the checkpoint"), list_text(shapes, "of another shape"),
+           list_text(dtypes, "of another number type (optimizer.state_dtype)"))};
 }
 
 }  // namespace lockstep::checkpoint

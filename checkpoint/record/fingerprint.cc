@@ -1,5 +1,6 @@
 // fingerprint and copy_with_fingerprint of state.h: the formula of docs/FORMAT.md, many words at a
-// time. Every form adds up the same products modulo 2^64, in another order.
+// time; 16-bit elements are widened to words first. Every form adds up the same products modulo
+// 2^64, in another order.
 // Highway includes this file once for each instruction set, and the widest that the CPU has is
 // called.
 #undef HWY_TARGET_INCLUDE
@@ -147,6 +148,34 @@ uint64_t copy_portable(Words words) {
   return sum;
 }
 
+// Elements of 16 bits, widened a block at a time.
+uint64_t sum_of_halves(std::span<const std::byte> bytes, int64_t flat_start) {
+  constexpr size_t kCount = kBlockBytes / 4;
+  uint32_t words[kCount];
+  uint64_t sum = 0;
+  for (size_t at = 0; at < bytes.size(); at += 2 * kCount) {
+    const size_t count = std::min(kCount, (bytes.size() - at) / 2);
+    for (size_t i = 0; i < count; ++i) {
+      uint16_t half;
+      std::memcpy(&half, bytes.data() + at + 2 * i, 2);
+      words[i] = half;
+    }
+    sum += fingerprint(std::as_bytes(std::span(words, count)),
+                       flat_start + static_cast<int64_t>(at / 2));
+  }
+  return sum;
+}
+
+uint64_t copy_halves(std::span<const std::byte> from, std::span<std::byte> to, int64_t flat_start) {
+  uint64_t sum = 0;
+  for (size_t at = 0; at < from.size(); at += kBlockBytes) {
+    const auto block = to.subspan(at, std::min(kBlockBytes, from.size() - at));
+    std::memcpy(block.data(), from.data() + at, block.size());
+    sum += sum_of_halves(block, flat_start + static_cast<int64_t>(at / 2));
+  }
+  return sum;
+}
+
 Words words_of(std::span<const std::byte> from, std::byte* to, int64_t flat_start) {
   LOCKSTEP_CHECK(from.size() % 4 == 0, "bytes ", from.size());
   return {from.data(), to, from.size() / 4, (static_cast<uint64_t>(flat_start) + 1) * kGolden};
@@ -154,16 +183,19 @@ Words words_of(std::span<const std::byte> from, std::byte* to, int64_t flat_star
 
 }  // namespace
 
-uint64_t fingerprint(std::span<const std::byte> fp32_bytes, int64_t flat_start) {
-  Words words = words_of(fp32_bytes, nullptr, flat_start);
+uint64_t fingerprint(std::span<const std::byte> bytes, int64_t flat_start, Dtype dtype) {
+  LOCKSTEP_CHECK(bytes.size() % static_cast<size_t>(dtype_bytes(dtype)) == 0, bytes.size());
+  if (dtype != Dtype::kF32) return sum_of_halves(bytes, flat_start);
+  Words words = words_of(bytes, nullptr, flat_start);
   const uint64_t sum = HWY_DYNAMIC_DISPATCH(sum)(words);
   return sum + sum_portable(words);
 }
 
 uint64_t copy_with_fingerprint(std::span<const std::byte> from, std::span<std::byte> to,
-                               int64_t flat_start) {
+                               int64_t flat_start, Dtype dtype) {
   constexpr size_t kStoreBytes = 64;  // of the widest streaming store
   LOCKSTEP_CHECK(from.size() == to.size(), from.size(), " ", to.size());
+  if (dtype != Dtype::kF32) return copy_halves(from, to, flat_start);
   Words words = words_of(from, to.data(), flat_start);
   const size_t over = reinterpret_cast<uintptr_t>(to.data()) % kStoreBytes;
   if (over % 4 != 0) return copy_portable(words);

@@ -38,10 +38,11 @@ Result<TensorPiece> piece_of(const ordered_json& json, const Manifest& manifest)
   const auto kind = kind_from_name(std::string_view(key).substr(0, slash));
   if (slash == std::string::npos || !kind)
     return Error{Code::kCorrupt, text("piece of \"", key, "\": not one of our kinds")};
-  TensorPiece piece{key.substr(slash + 1), *kind, {}, json.at(1), json.at(2)};
+  TensorPiece piece{key.substr(slash + 1), *kind, {}, json.at(1), json.at(2), Dtype::kF32};
   const ManifestTensor* const tensor = manifest.find_tensor(piece.name);
   if (tensor == nullptr) return Error{Code::kCorrupt, text("piece of ", key, ": no such tensor")};
   piece.global_shape = tensor->global_shape;
+  piece.dtype = tensor->dtype_of(*kind);
   return piece;
 }
 
@@ -60,14 +61,35 @@ Result<ManifestFile> file_of(const ordered_json& json, const Manifest& manifest)
   return file;
 }
 
+// {"adam_m": "bfloat16"}; absent: all is fp32.
+Result<std::map<std::string, Dtype>> dtypes_of(const ordered_json& tensor) {
+  std::map<std::string, Dtype> dtypes;
+  if (!tensor.contains("dtype")) return dtypes;
+  for (const auto& [kind, word] : tensor.at("dtype").items()) {
+    if (word != dtype_word(Dtype::kBf16) || !tensor.at("fingerprint").contains(kind))
+      return Error{Code::kCorrupt, text(kind, "/", tensor.at("name").get<std::string>(), ": dtype ",
+                                        word.dump(), " is not one of ours")};
+    dtypes[kind] = Dtype::kBf16;
+  }
+  return dtypes;
+}
+
+ordered_json json_of(const ManifestTensor& tensor) {
+  ordered_json json{{"name", tensor.name},
+                    {"global_shape", tensor.global_shape},
+                    {"fingerprint", tensor.fingerprint}};
+  for (const auto& [kind, dtype] : tensor.dtypes) json["dtype"][kind] = dtype_word(dtype);
+  return json;
+}
+
 // Throws nlohmann's exceptions on missing or mistyped fields.
 Result<Manifest> manifest_of(const ordered_json& json) {
   if (json.at("format") != kFormat) return Error{Code::kCorrupt, "not a checkpoint manifest"};
   Manifest m;
   m.format_version = json.at("format_version");
-  if (m.format_version != kFormatVersion)
+  if (m.format_version < kFormatVersion || m.format_version > kNewestFormatVersion)
     return Error{Code::kConfig, text("format version ", m.format_version, "; this program reads ",
-                                     kFormatVersion)};
+                                     kFormatVersion, " to ", kNewestFormatVersion)};
   m.step = json.at("step");
   m.generation = json.at("generation");
   m.world_size = json.at("world_size");
@@ -79,8 +101,11 @@ Result<Manifest> manifest_of(const ordered_json& json) {
   m.codec = json.at("codec");
   m.chunking = {json.at("chunk_elements"), json.value("equal_chunks", false)};
   m.trainer_state = json.at("trainer_state").dump();
-  for (const ordered_json& tensor : json.at("tensors"))
-    m.tensors.push_back({tensor.at("name"), tensor.at("global_shape"), tensor.at("fingerprint")});
+  for (const ordered_json& tensor : json.at("tensors")) {
+    LOCKSTEP_TRY(auto dtypes, dtypes_of(tensor));
+    m.tensors.push_back({tensor.at("name"), tensor.at("global_shape"), tensor.at("fingerprint"),
+                         std::move(dtypes)});
+  }
   const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
   if (!std::is_sorted(m.tensors.begin(), m.tensors.end(), by_name))
     return Error{Code::kCorrupt, "tensors are not sorted by name"};
@@ -134,6 +159,33 @@ std::string self_line(std::string_view before) {
 
 }  // namespace
 
+Dtype ManifestTensor::dtype_of(Kind kind) const {
+  const auto at = dtypes.find(kind_name(kind));
+  return at == dtypes.end() ? Dtype::kF32 : at->second;
+}
+
+void Manifest::set_tensors(std::vector<ManifestTensor> all) {
+  tensors = std::move(all);
+  const bool other = std::any_of(tensors.begin(), tensors.end(),
+                                 [](const ManifestTensor& t) { return !t.dtypes.empty(); });
+  format_version = other ? kNewestFormatVersion : kFormatVersion;
+}
+
+std::vector<ManifestTensor> tensors_of(std::span<const LivePiece> pieces,
+                                       const Fingerprints& sums) {
+  std::map<std::string, ManifestTensor> by_name;
+  for (const auto& [piece, bytes] : pieces) {
+    ManifestTensor& tensor = by_name[piece.name];
+    tensor.name = piece.name;
+    tensor.global_shape = piece.global_shape;
+    tensor.fingerprint[kind_name(piece.kind)] = hex64(sums.at(piece.tensor_key()));
+    if (piece.dtype != Dtype::kF32) tensor.dtypes[kind_name(piece.kind)] = piece.dtype;
+  }
+  std::vector<ManifestTensor> tensors;
+  for (auto& [name, tensor] : by_name) tensors.push_back(std::move(tensor));
+  return tensors;
+}
+
 const ManifestTensor* Manifest::find_tensor(const std::string& name) const {
   const auto at = std::lower_bound(tensors.begin(), tensors.end(), name,
                                    [](const auto& t, const auto& n) { return t.name < n; });
@@ -155,14 +207,8 @@ std::string manifest_text(const Manifest& m) {
                     field("codec", m.codec) + field("chunk_elements", m.chunking.elements) +
                     (m.chunking.equal ? field("equal_chunks", true) : "") +
                     text("\"trainer_state\": ", m.trainer_state, ",\n\"tensors\": [\n");
-  for (size_t i = 0; i < m.tensors.size(); ++i) {
-    const ManifestTensor& t = m.tensors[i];
-    out +=
-        ordered_json{
-            {"name", t.name}, {"global_shape", t.global_shape}, {"fingerprint", t.fingerprint}}
-            .dump();
-    out += i + 1 < m.tensors.size() ? ",\n" : "\n";
-  }
+  for (size_t i = 0; i < m.tensors.size(); ++i)
+    out += json_of(m.tensors[i]).dump() + (i + 1 < m.tensors.size() ? ",\n" : "\n");
   out += "],\n\"files\": [\n";
   for (size_t i = 0; i < m.files.size(); ++i)
     out += json_of(m.files[i]).dump() + (i + 1 < m.files.size() ? ",\n" : "\n");

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@
 
 namespace lockstep::checkpoint {
 
-inline constexpr int64_t kFormatVersion = 1;
+// 2 is a checkpoint with tensors that are not fp32, and is written only then.
+inline constexpr int64_t kFormatVersion = 1, kNewestFormatVersion = 2;
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kIndexName = "index.h5";
 inline constexpr const char* kLatestName = "LATEST";
@@ -22,6 +24,9 @@ struct ManifestTensor {
   std::string name;
   std::vector<int64_t> global_shape;
   std::map<std::string, std::string> fingerprint;  // kind -> 16 hex digits of the whole tensor
+  std::map<std::string, Dtype> dtypes = {};        // by kind, of those that are not fp32
+
+  Dtype dtype_of(Kind kind) const;
 };
 struct ManifestFile {
   std::string name;  // rank_00000.h5
@@ -50,11 +55,16 @@ struct Manifest {
   std::string codec = "zstd";
   Chunking chunking;
   std::vector<ManifestFile> files;
-  std::vector<ManifestTensor> tensors;  // sorted by name
+  std::vector<ManifestTensor> tensors;  // sorted by name: set_tensors
   std::string trainer_state;            // JSON object text
 
   const ManifestTensor* find_tensor(const std::string& name) const;
+  // Sets the format's version by what they hold.
+  void set_tensors(std::vector<ManifestTensor> all);
 };
+
+// The tensors that `pieces` are of, sorted by name, with the fingerprints of `sums`.
+std::vector<ManifestTensor> tensors_of(std::span<const LivePiece> pieces, const Fingerprints& sums);
 
 // The text, whose last field is the XXH3 of all before it.
 std::string manifest_text(const Manifest& manifest);

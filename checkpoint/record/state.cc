@@ -9,7 +9,7 @@ template <typename Piece>
 Fingerprints sums(std::span<const Piece> pieces) {
   Fingerprints sum;
   for (const Piece& p : pieces)
-    sum[p.piece.tensor_key()] += fingerprint(p.bytes, p.piece.flat_start);
+    sum[p.piece.tensor_key()] += fingerprint(p.bytes, p.piece.flat_start, p.piece.dtype);
   return sum;
 }
 
@@ -29,6 +29,15 @@ std::optional<Kind> kind_from_name(std::string_view name) {
   for (Kind kind : kAllKinds)
     if (name == kind_name(kind)) return kind;
   return std::nullopt;
+}
+
+const char* dtype_word(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kF32: return "float32";
+    case Dtype::kBf16: return "bfloat16";
+    case Dtype::kF16: return "float16";
+  }
+  return "?";
 }
 
 std::string TensorPiece::dataset_path() const { return text("/", tensor_key(), "@", flat_start); }

@@ -1,4 +1,5 @@
-// The state that a checkpoint holds, in logical coordinates: pieces of row-major fp32 tensors.
+// The state that a checkpoint holds, in logical coordinates: pieces of row-major tensors, of fp32
+// or bf16 elements.
 #pragma once
 
 #include <cstddef>
@@ -18,6 +19,12 @@ inline constexpr Kind kAllKinds[] = {Kind::kParam, Kind::kAdamM, Kind::kAdamV, K
 const char* kind_name(Kind kind);
 std::optional<Kind> kind_from_name(std::string_view name);
 
+// Of elements. A checkpoint holds fp32 and bf16; the tools read fp16 as well.
+enum class Dtype { kF32, kBf16, kF16 };
+constexpr int64_t dtype_bytes(Dtype dtype) { return dtype == Dtype::kF32 ? 4 : 2; }
+// As manifests and HDF5 attributes have it: "float32" | "bfloat16" | "float16".
+const char* dtype_word(Dtype dtype);
+
 // [flat_start, flat_start + length) elements of tensor `name`. Never padding; length > 0.
 struct TensorPiece {
   std::string name;
@@ -25,14 +32,18 @@ struct TensorPiece {
   std::vector<int64_t> global_shape;
   int64_t flat_start = 0;
   int64_t length = 0;
+  Dtype dtype = Dtype::kF32;
   bool operator==(const TensorPiece&) const = default;
+
+  int64_t element_bytes() const { return dtype_bytes(dtype); }
+  int64_t size_bytes() const { return length * element_bytes(); }
 
   std::string tensor_key() const { return std::string(kind_name(kind)) + "/" + name; }
   // In a rank file: "/param/tok_embeddings.weight@0".
   std::string dataset_path() const;
 };
 
-// A piece and where its bytes (fp32, length * 4) live in this process.
+// A piece and where its size_bytes() live in this process.
 struct LivePiece {
   TensorPiece piece;
   std::span<const std::byte> bytes;
@@ -45,15 +56,16 @@ struct LiveTarget {
 int64_t element_count(const std::vector<int64_t>& shape);   // 1 for a scalar
 std::string shape_text(const std::vector<int64_t>& shape);  // "[256, 64]"
 
-// Order-independent 64-bit sum over (32-bit word, global index): sums of the parts of a tensor,
-// taken by any ranks in any order, add up (mod 2^64) to the sum of the whole. Each word is
-// multiplied by an odd number that depends on its index, so one changed word always changes the
+// Order-independent 64-bit sum over (element's bits, global index): sums of the parts of a tensor,
+// taken by any ranks in any order, add up (mod 2^64) to the sum of the whole. Each element is
+// multiplied by an odd number that depends on its index, so one changed element always changes the
 // sum. docs/FORMAT.md has the formula.
-uint64_t fingerprint(std::span<const std::byte> fp32_bytes, int64_t flat_start);
+uint64_t fingerprint(std::span<const std::byte> bytes, int64_t flat_start,
+                     Dtype dtype = Dtype::kF32);
 // Copies `from` to `to` and returns the fingerprint of the bytes that it copied, in one pass, past
 // the caches where the CPU can: as fast as memory. Requires: equal sizes, no overlap.
 uint64_t copy_with_fingerprint(std::span<const std::byte> from, std::span<std::byte> to,
-                               int64_t flat_start);
+                               int64_t flat_start, Dtype dtype = Dtype::kF32);
 
 // Fingerprints by tensor_key(), parts added up.
 using Fingerprints = std::map<std::string, uint64_t>;

@@ -105,14 +105,7 @@ Manifest Save::part() const {
   m.chunking.elements = kChunkElements;
   m.trainer_state = request_.trainer_state;
   if (file_) m.files.push_back(*file_);
-  std::map<std::string, ManifestTensor> tensors;
-  for (const auto& [piece, bytes] : context_.staging.staged()) {
-    ManifestTensor& tensor = tensors[piece.name];
-    tensor.name = piece.name;
-    tensor.global_shape = piece.global_shape;
-    tensor.fingerprint[kind_name(piece.kind)] = hex64(fingerprints_.at(piece.tensor_key()));
-  }
-  for (auto& [name, tensor] : tensors) m.tensors.push_back(std::move(tensor));
+  m.set_tensors(tensors_of(context_.staging.staged(), fingerprints_));
   return m;
 }
 

@@ -29,7 +29,7 @@ Result<int64_t> total_bytes(const std::vector<LivePiece>& layout) {
   for (const auto& [piece, bytes] : layout) {
     const bool fits = piece.flat_start >= 0 && piece.length > 0 &&
                       piece.flat_start + piece.length <= element_count(piece.global_shape) &&
-                      bytes.size() == static_cast<size_t>(piece.length) * 4;
+                      static_cast<int64_t>(bytes.size()) == piece.size_bytes();
     if (!fits)
       return Error{Code::kConfig,
                    text(piece.dataset_path(), ": ", piece.length, " elements in ", bytes.size(),
@@ -70,7 +70,7 @@ Result<Fingerprints> StagingArea::stage() {
   std::byte* at = memory_.get();
   for (const auto& [piece, bytes] : live_) {
     copied[piece.tensor_key()] +=
-        copy_with_fingerprint(bytes, {at, bytes.size()}, piece.flat_start);
+        copy_with_fingerprint(bytes, {at, bytes.size()}, piece.flat_start, piece.dtype);
     at += bytes.size();
   }
   LOCKSTEP_CHECK(at == memory_.get() + size_bytes_, "layout changed");

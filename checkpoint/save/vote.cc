@@ -32,14 +32,18 @@ uint64_t number_of(const std::string& hex) { return parse_number<uint64_t>(hex, 
 
 Result<void> add_tensors(const Manifest& part, std::map<std::string, ManifestTensor>& whole) {
   for (const ManifestTensor& tensor : part.tensors) {
-    ManifestTensor& sum = whole
-                              .try_emplace(tensor.name, tensor.name, tensor.global_shape,
-                                           std::map<std::string, std::string>())
-                              .first->second;
+    ManifestTensor& sum =
+        whole.try_emplace(tensor.name, ManifestTensor{tensor.name, tensor.global_shape, {}, {}})
+            .first->second;
     if (sum.global_shape != tensor.global_shape)
       return Error{Code::kBug, text(tensor.name, ": shape ", shape_text(tensor.global_shape),
                                     " here, ", shape_text(sum.global_shape), " on another rank")};
     for (const auto& [kind, hex] : tensor.fingerprint) {
+      const Dtype here = tensor.dtype_of(*kind_from_name(kind));
+      if (sum.fingerprint.contains(kind) && sum.dtype_of(*kind_from_name(kind)) != here)
+        return Error{Code::kBug, text(kind, "/", tensor.name, " is ", dtype_word(here),
+                                      " here and of another type on another rank")};
+      if (here != Dtype::kF32) sum.dtypes[kind] = here;
       std::string& total = sum.fingerprint[kind];
       total = hex64((total.empty() ? 0 : number_of(total)) + number_of(hex));
     }
@@ -92,7 +96,9 @@ Result<Manifest> merge_votes(const std::vector<Vote>& votes) {
       return added.error().in(text("rank ", vote.rank));
     whole.files.insert(whole.files.end(), vote.part.files.begin(), vote.part.files.end());
   }
-  for (auto& [name, tensor] : tensors) whole.tensors.push_back(std::move(tensor));
+  std::vector<ManifestTensor> sorted;
+  for (auto& [name, tensor] : tensors) sorted.push_back(std::move(tensor));
+  whole.set_tensors(std::move(sorted));
   LOCKSTEP_RETURN_IF_ERROR(check_coverage(whole));
   return whole;
 }

@@ -71,8 +71,8 @@ void ChunkPipeline::encode_until_closed() {
   ChunkEncoder encoder(codec_);
   while (const auto slot = queue_.pop()) {
     Slot& s = **slot;
-    encoder.encode(s.chunk.raw, s.chunk.chunk_bytes, may_compress(s), s.encoded,
-                   s.chunk.flat_start);
+    encoder.encode(s.chunk.raw, s.chunk.chunk_bytes, may_compress(s), s.encoded, s.chunk.flat_start,
+                   s.chunk.dtype);
     std::lock_guard lock(mutex_);
     s.done = true;
     if (s.chunk.index == 0) {

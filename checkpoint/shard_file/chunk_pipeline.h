@@ -32,6 +32,7 @@ class ChunkPipeline {
     std::span<const std::byte> raw;  // unchanged until popped
     size_t chunk_bytes = 0;          // its size in the file, padding included
     int64_t flat_start = 0;          // of its first element in the tensor
+    Dtype dtype = Dtype::kF32;       // of its elements
   };
   Codec codec() const { return codec_; }
   size_t capacity() const { return slots_.size(); }

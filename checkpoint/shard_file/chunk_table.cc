@@ -17,7 +17,8 @@ Result<std::vector<int64_t>> first_rows(const Manifest& manifest, const Manifest
   size_t at = 0;
   for (size_t piece = 0; piece < entry.pieces.size(); ++piece) {
     const int64_t length = entry.pieces[piece].length;
-    const auto raw_bytes = 4 * chunk_elements_of(length, manifest.chunking);
+    const auto raw_bytes =
+        entry.pieces[piece].element_bytes() * chunk_elements_of(length, manifest.chunking);
     first.push_back(static_cast<int64_t>(at));
     for (int64_t chunk = 0; chunk < chunk_count(length, manifest.chunking); ++chunk, ++at) {
       const bool right = at < rows.size() && rows[at].dataset == piece && rows[at].chunk == chunk &&

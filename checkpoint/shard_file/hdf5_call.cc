@@ -1,5 +1,6 @@
 #include "checkpoint/shard_file/hdf5_call.h"
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::checkpoint {
@@ -49,6 +50,17 @@ Result<void> create_untimed_group(hid_t file, const std::string& path) {
                      &H5Gclose);
   if (!group) return hdf5_error("creating " + path);
   return {};
+}
+
+Result<Hdf5Id> element_type(Dtype dtype) {
+  LOCKSTEP_CHECK(dtype != Dtype::kF16, dtype_word(dtype));
+  Hdf5Id type(H5Tcopy(H5T_IEEE_F32LE), &H5Tclose);
+  if (!type) return hdf5_error("the type of elements");
+  if (dtype == Dtype::kF32) return type;
+  const hid_t id = type.get();
+  if (H5Tset_fields(id, 15, 7, 8, 0, 7) < 0 || H5Tset_size(id, 2) < 0 || H5Tset_ebias(id, 127) < 0)
+    return hdf5_error("the type of bf16");
+  return type;
 }
 
 Result<void> set_attribute(hid_t object, const char* name, const std::string& value) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/record/state.h"
 
 namespace lockstep::checkpoint {
 
@@ -55,6 +56,11 @@ Error hdf5_error(const std::string& what);
 // H5P_FILE_CREATE, and a group: without times, which would make equal files differ. Errors: kIo.
 Result<Hdf5Id> untimed_file_properties();
 Result<void> create_untimed_group(hid_t file, const std::string& path);
+
+// Of a dataset: H5T_IEEE_F32LE, or for bf16 the 16-bit float that HDF5 has no name for: sign at bit
+// 15, 8 bits of exponent at 7 with bias 127, 7 of mantissa at 0, little-endian. HDF5 converts it to
+// fp32 for who asks. Errors: kIo. Requires: not fp16.
+Result<Hdf5Id> element_type(Dtype dtype);
 
 // Attributes of fixed length. Errors: kIo.
 Result<void> set_attribute(hid_t object, const char* name, const std::string& value);

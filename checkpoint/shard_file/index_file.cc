@@ -54,7 +54,8 @@ Result<void> write_tensor(hid_t file, hid_t link_properties, const std::string& 
   for (const Source& source : sources)
     LOCKSTEP_RETURN_IF_ERROR(map_piece(properties.get(), space.get(), source));
   H5Sselect_all(space.get());
-  const Hdf5Id dataset(H5Dcreate2(file, ("/" + key).c_str(), H5T_IEEE_F32LE, space.get(),
+  LOCKSTEP_TRY(const Hdf5Id type, element_type(sources.front().piece->dtype));
+  const Hdf5Id dataset(H5Dcreate2(file, ("/" + key).c_str(), type.get(), space.get(),
                                   link_properties, properties.get(), H5P_DEFAULT),
                        &H5Dclose);
   if (!dataset) return hdf5_error(text("creating ", key));

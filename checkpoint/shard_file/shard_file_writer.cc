@@ -62,7 +62,7 @@ Result<Hdf5Id> creation_properties(Codec codec, hsize_t chunk_elements) {
 Result<void> describe(hid_t dataset, const TensorPiece& piece, int64_t index) {
   LOCKSTEP_RETURN_IF_ERROR(set_attribute(dataset, "name", piece.name));
   LOCKSTEP_RETURN_IF_ERROR(set_attribute(dataset, "kind", std::string(kind_name(piece.kind))));
-  LOCKSTEP_RETURN_IF_ERROR(set_attribute(dataset, "dtype", std::string("float32")));
+  LOCKSTEP_RETURN_IF_ERROR(set_attribute(dataset, "dtype", std::string(dtype_word(piece.dtype))));
   LOCKSTEP_RETURN_IF_ERROR(set_attribute(dataset, "global_shape", piece.global_shape));
   LOCKSTEP_RETURN_IF_ERROR(set_attribute(dataset, "flat_start", piece.flat_start));
   return set_attribute(dataset, "dataset_index", index);
@@ -158,7 +158,8 @@ Result<void> ShardFileWriter::Impl::open_dataset(int64_t index) {
         create_untimed_group(hdf5_file.get(), text("/", kind_name(piece.kind))));
   LOCKSTEP_TRY(const Hdf5Id properties, creation_properties(pipeline.codec(), chunk));
   const Hdf5Id space(H5Screate_simple(1, &length, nullptr), &H5Sclose);
-  dataset = Hdf5Id(H5Dcreate2(hdf5_file.get(), piece.dataset_path().c_str(), H5T_IEEE_F32LE,
+  LOCKSTEP_TRY(const Hdf5Id type, element_type(piece.dtype));
+  dataset = Hdf5Id(H5Dcreate2(hdf5_file.get(), piece.dataset_path().c_str(), type.get(),
                               space.get(), link_properties.get(), properties.get(), H5P_DEFAULT),
                    &H5Dclose);
   if (!dataset) return hdf5_error(text("creating ", piece.dataset_path()));
@@ -170,7 +171,8 @@ Result<void> ShardFileWriter::Impl::open_dataset(int64_t index) {
 Result<void> ShardFileWriter::Impl::write_chunk(const ChunkPipeline::Encoded& encoded) {
   const auto& [chunk, bytes] = encoded;
   LOCKSTEP_RETURN_IF_ERROR(open_dataset(chunk.dataset));
-  const hsize_t first_element = static_cast<hsize_t>(chunk.index) * chunk.chunk_bytes / 4;
+  const hsize_t first_element = static_cast<hsize_t>(chunk.index) * chunk.chunk_bytes /
+                                static_cast<hsize_t>(dtype_bytes(chunk.dtype));
   driver_file.last_chunk_offset = -1;
   driver_file.expect_chunk = true;
   if (H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, bytes.filter_mask, &first_element,
@@ -288,20 +290,20 @@ Result<ShardFileWriter> ShardFileWriter::open(FileSystem& file_system, ChunkPipe
 }
 
 Result<void> ShardFileWriter::append(const TensorPiece& piece, std::span<const std::byte> bytes) {
-  LOCKSTEP_CHECK(piece.length > 0 && bytes.size() == static_cast<size_t>(piece.length) * 4,
+  LOCKSTEP_CHECK(piece.length > 0 && static_cast<int64_t>(bytes.size()) == piece.size_bytes(),
                  piece.dataset_path(), ": ", bytes.size(), " bytes for ", piece.length,
                  " elements");
   Impl& i = *impl_;
   const auto dataset = static_cast<int64_t>(i.digest.file.pieces.size());
   i.digest.file.pieces.push_back(piece);
   i.digest.raw_bytes += static_cast<int64_t>(bytes.size());
-  const auto chunk_bytes =
-      static_cast<size_t>(4 * chunk_elements_of(piece.length, i.options.chunking));
+  const int64_t chunk_elements = chunk_elements_of(piece.length, i.options.chunking);
+  const auto chunk_bytes = static_cast<size_t>(chunk_elements * piece.element_bytes());
   for (int64_t index = 0; !bytes.empty(); ++index) {
     if (i.pipeline.full()) LOCKSTEP_RETURN_IF_ERROR(i.write_oldest());
     const size_t size = std::min(chunk_bytes, bytes.size());
     i.pipeline.submit({dataset, index, bytes.first(size), chunk_bytes,
-                       piece.flat_start + index * static_cast<int64_t>(chunk_bytes) / 4});
+                       piece.flat_start + index * chunk_elements, piece.dtype});
     bytes = bytes.subspan(size);
   }
   return {};

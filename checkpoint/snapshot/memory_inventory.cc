@@ -206,7 +206,7 @@ Result<std::vector<PartRead>> plan_reads(const Manifest& whole,
     int64_t offset = 0;
     for (const TensorPiece& piece : whole.files[rank].pieces) {
       places[piece.tensor_key()].push_back({&piece, static_cast<int>(rank), offset});
-      offset += 4 * piece.length;
+      offset += piece.size_bytes();
     }
   }
   std::vector<PartRead> reads;
@@ -217,11 +217,13 @@ Result<std::vector<PartRead>> plan_reads(const Manifest& whole,
       const int64_t first = std::max(piece.flat_start, target.flat_start);
       const int64_t last =
           std::min(piece.flat_start + piece.length, target.flat_start + target.length);
-      if (first >= last || piece.global_shape != target.global_shape) continue;
+      if (first >= last || piece.global_shape != target.global_shape || piece.dtype != target.dtype)
+        continue;
+      const int64_t size = target.element_bytes();
       found += last - first;
-      reads.push_back({place.rank, place.offset + 4 * (first - piece.flat_start),
-                       bytes.subspan(static_cast<size_t>(4 * (first - target.flat_start)),
-                                     static_cast<size_t>(4 * (last - first)))});
+      reads.push_back({place.rank, place.offset + size * (first - piece.flat_start),
+                       bytes.subspan(static_cast<size_t>(size * (first - target.flat_start)),
+                                     static_cast<size_t>(size * (last - first)))});
     }
     if (found != target.length)
       return Error{Code::kConfig,

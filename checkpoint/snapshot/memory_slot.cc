@@ -48,16 +48,11 @@ Manifest part_of(const SnapshotTag& tag, std::span<const LivePiece> pieces,
   m.trainer_state = tag.trainer_state;
   ManifestFile file;
   file.name = text("rank_", tag.rank);
-  std::map<std::string, ManifestTensor> tensors;
   for (const auto& [piece, bytes] : pieces) {
     file.pieces.push_back(piece);
     file.size_bytes += static_cast<int64_t>(bytes.size());
-    ManifestTensor& tensor = tensors[piece.name];
-    tensor.name = piece.name;
-    tensor.global_shape = piece.global_shape;
-    tensor.fingerprint[kind_name(piece.kind)] = hex64(sums.at(piece.tensor_key()));
   }
-  for (auto& [name, tensor] : tensors) m.tensors.push_back(std::move(tensor));
+  m.set_tensors(tensors_of(pieces, sums));
   m.files.push_back(std::move(file));
   return m;
 }
@@ -110,7 +105,8 @@ Result<Fingerprints> SlotFile::write_pieces(std::span<const LivePiece> pieces, i
     uint64_t& sum = sums[piece.tensor_key()];
     for (size_t at = 0; at < bytes.size(); at += kBlockBytes) {
       const auto block = bytes.subspan(at, std::min(kBlockBytes, bytes.size() - at));
-      sum += fingerprint(block, piece.flat_start + static_cast<int64_t>(at / 4));
+      const auto done = static_cast<int64_t>(at) / piece.element_bytes();
+      sum += fingerprint(block, piece.flat_start + done, piece.dtype);
       LOCKSTEP_RETURN_IF_ERROR(file_->write_at(block, offset));
       offset += static_cast<int64_t>(block.size());
     }

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "checkpoint/tools/dtype.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -84,25 +85,31 @@ std::vector<TensorPiece> compare_names(const Tensors& a, const Tensors& b, Check
       continue;
     }
     const auto &shape_a = of_a.tensor->global_shape, &shape_b = at->second.tensor->global_shape;
+    const Dtype dtype_a = of_a.tensor->dtype_of(of_a.kind);
+    const Dtype dtype_b = at->second.tensor->dtype_of(of_a.kind);
     if (shape_a != shape_b)
       diff.shapes.push_back({key, shape_a, shape_b});
+    else if (dtype_a != dtype_b)
+      diff.dtypes.push_back({key, dtype_a, dtype_b});
     else if (of_a.fingerprint == at->second.fingerprint)
       ++diff.equal_tensors;
     else
-      to_read.push_back({of_a.tensor->name, of_a.kind, shape_a, 0, element_count(shape_a)});
+      to_read.push_back(
+          {of_a.tensor->name, of_a.kind, shape_a, 0, element_count(shape_a), dtype_a});
   }
   for (const auto& [key, ignored] : b)
     if (!a.contains(key)) diff.only_b.push_back(key);
   return to_read;
 }
 
-void compare_bytes(std::span<const std::byte> a, std::span<const std::byte> b,
+void compare_bytes(Dtype dtype, std::span<const std::byte> a, std::span<const std::byte> b,
                    TensorDifference& difference) {
-  for (size_t at = 0; at < a.size(); at += 4) {
-    if (std::memcmp(a.data() + at, b.data() + at, 4) == 0) continue;
+  const auto size = static_cast<size_t>(dtype_bytes(dtype));
+  for (size_t at = 0; at < a.size(); at += size) {
+    if (std::memcmp(a.data() + at, b.data() + at, size) == 0) continue;
     float x, y;
-    std::memcpy(&x, a.data() + at, 4);
-    std::memcpy(&y, b.data() + at, 4);
+    widen(dtype, a.subspan(at, size), std::as_writable_bytes(std::span(&x, 1)));
+    widen(dtype, b.subspan(at, size), std::as_writable_bytes(std::span(&y, 1)));
     ++difference.differing;
     const double distance = std::abs(static_cast<double>(x) - static_cast<double>(y));
     difference.max_abs = std::isfinite(distance) ? std::max(difference.max_abs, distance)
@@ -126,7 +133,7 @@ Result<CheckpointDiff> diff_checkpoints(FileSystem& file_system, const std::file
   int64_t done_bytes = 0, total_bytes = 0;
   for (const TensorPiece& piece : to_read) {
     differences[piece.tensor_key()] = {piece.tensor_key(), piece.global_shape, piece.length, 0, 0};
-    total_bytes += 4 * piece.length;
+    total_bytes += piece.size_bytes();
   }
   Window window_a, window_b;
   for (const auto& pieces : cut_windows(to_read)) {
@@ -136,8 +143,9 @@ Result<CheckpointDiff> diff_checkpoints(FileSystem& file_system, const std::file
     LOCKSTEP_RETURN_IF_ERROR(source_b.read(window_b.targets()));
     const auto live_a = window_a.pieces(), live_b = window_b.pieces();
     for (size_t i = 0; i < pieces.size(); ++i) {
-      compare_bytes(live_a[i].bytes, live_b[i].bytes, differences[pieces[i].tensor_key()]);
-      done_bytes += 4 * pieces[i].length;
+      compare_bytes(pieces[i].dtype, live_a[i].bytes, live_b[i].bytes,
+                    differences[pieces[i].tensor_key()]);
+      done_bytes += pieces[i].size_bytes();
     }
     progress(done_bytes, total_bytes);
   }

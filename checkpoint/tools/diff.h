@@ -13,11 +13,15 @@ struct ShapeDifference {
   std::string key;  // kind/name
   std::vector<int64_t> a, b;
 };
+struct DtypeDifference {
+  std::string key;  // kind/name
+  Dtype a, b;
+};
 struct TensorDifference {
   std::string key;
   std::vector<int64_t> shape;
   int64_t elements = 0;
-  int64_t differing = 0;  // elements whose 32 bits differ
+  int64_t differing = 0;  // elements whose bits differ
   double max_abs = 0;     // largest |a - b|; infinite when one of a pair is NaN or infinite
 };
 
@@ -26,11 +30,13 @@ struct CheckpointDiff {
   std::vector<FieldDifference> layout;      // world size, codec, …: not part of what was trained
   std::vector<std::string> only_a, only_b;  // kind/name
   std::vector<ShapeDifference> shapes;
+  std::vector<DtypeDifference> dtypes;
   std::vector<TensorDifference> tensors;  // largest max_abs first, then most elements
   int64_t equal_tensors = 0;              // counted by kind
   // The same state, bit for bit; the layout may differ.
   bool equal() const {
-    return state.empty() && only_a.empty() && only_b.empty() && shapes.empty() && tensors.empty();
+    return state.empty() && only_a.empty() && only_b.empty() && shapes.empty() && dtypes.empty() &&
+           tensors.empty();
   }
 };
 

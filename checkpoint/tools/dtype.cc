@@ -36,8 +36,6 @@ std::optional<Dtype> dtype_from_name(std::string_view name) {
   return std::nullopt;
 }
 
-int64_t dtype_bytes(Dtype dtype) { return dtype == Dtype::kF32 ? 4 : 2; }
-
 void widen(Dtype dtype, std::span<const std::byte> from, std::span<std::byte> fp32) {
   LOCKSTEP_CHECK(from.size() * 4 == fp32.size() * static_cast<size_t>(dtype_bytes(dtype)),
                  from.size(), " ", fp32.size());

@@ -1,4 +1,4 @@
-// The number formats that checkpoints are exported to and imported from; within, all is fp32.
+// Number formats: what checkpoints hold, are exported to and imported from.
 #pragma once
 
 #include <cstddef>
@@ -7,12 +7,12 @@
 #include <span>
 #include <string_view>
 
+#include "checkpoint/record/state.h"
+
 namespace lockstep::checkpoint {
 
-enum class Dtype { kF32, kBf16, kF16 };
 const char* dtype_name(Dtype dtype);  // as safetensors has it: "F32" | "BF16" | "F16"
 std::optional<Dtype> dtype_from_name(std::string_view name);
-int64_t dtype_bytes(Dtype dtype);
 
 // Elements of `from` to fp32; exact. Requires: sizes of the same number of elements.
 void widen(Dtype dtype, std::span<const std::byte> from, std::span<std::byte> fp32);

@@ -92,9 +92,11 @@ class Exporter {
     for (const auto& pieces : cut_windows({first, pieces_.begin() + done_pieces_})) {
       window_.lay_out(pieces);
       LOCKSTEP_RETURN_IF_ERROR(source_.read(window_.targets()));
-      for (const auto& [piece, fp32] : window_.pieces()) {
+      for (const auto& [piece, bytes] : window_.pieces()) {
+        widened_.resize(static_cast<size_t>(piece.length * dtype_bytes(Dtype::kF32)));
+        widen(piece.dtype, bytes, widened_);
         narrowed_.resize(static_cast<size_t>(piece.length * dtype_bytes(options_.dtype)));
-        narrow(options_.dtype, fp32, narrowed_);
+        narrow(options_.dtype, widened_, narrowed_);
         const auto size = static_cast<int64_t>(narrowed_.size());
         LOCKSTEP_RETURN_IF_ERROR(file->write_at(narrowed_, at));
         file->start_writeback(at, size);
@@ -113,7 +115,7 @@ class Exporter {
   const std::vector<SafetensorsFile> files_;
   const Progress& progress_;
   Window window_;
-  std::vector<std::byte> narrowed_;
+  std::vector<std::byte> widened_, narrowed_;
   int64_t done_pieces_ = 0, done_bytes_ = 0, total_bytes_ = 0;
 };
 

@@ -40,9 +40,8 @@ class WholeWriter {
         progress_(progress),
         directory_(whole.folder / attempt_name(whole.attempt)),
         pipeline_(whole.codec, whole.threads, /*nice=*/0) {
-    for (const ManifestTensor& tensor : whole.tensors)
-      total_bytes_ +=
-          4 * element_count(tensor.global_shape) * static_cast<int64_t>(tensor.fingerprint.size());
+    for (const TensorPiece& piece : pieces_of_rank(whole.tensors, 0, 1))
+      total_bytes_ += piece.size_bytes();
   }
 
   // Steps 1 to 4.
@@ -78,7 +77,7 @@ class WholeWriter {
     m.created_utc = utc_text(system_clock().unix_ns());
     m.codec = word_of(whole_.codec);
     m.chunking.elements = kChunkElements;
-    m.tensors = whole_.tensors;
+    m.set_tensors(whole_.tensors);
     m.trainer_state = whole_.trainer_state;
     m.validation_loss = whole_.validation_loss;
     return m;
@@ -154,7 +153,8 @@ std::vector<TensorPiece> pieces_of_rank(const std::vector<ManifestTensor>& tenso
       if (begin >= end || !tensor.fingerprint.contains(kind_name(kind))) continue;
       const int64_t start = begin * kTileElements;
       const int64_t stop = std::min(end * kTileElements, element_count(tensor.global_shape));
-      pieces.push_back({tensor.name, kind, tensor.global_shape, start, stop - start});
+      pieces.push_back(
+          {tensor.name, kind, tensor.global_shape, start, stop - start, tensor.dtype_of(kind)});
     }
   }
   return pieces;

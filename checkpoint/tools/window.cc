@@ -30,15 +30,15 @@ std::vector<TensorPiece> whole_pieces(const Manifest& manifest, Kind kind) {
   std::vector<TensorPiece> pieces;
   for (const ManifestTensor& tensor : manifest.tensors)
     if (tensor.fingerprint.contains(kind_name(kind)))
-      pieces.push_back(
-          {tensor.name, kind, tensor.global_shape, 0, element_count(tensor.global_shape)});
+      pieces.push_back({tensor.name, kind, tensor.global_shape, 0,
+                        element_count(tensor.global_shape), tensor.dtype_of(kind)});
   return pieces;
 }
 
 void Window::lay_out(const std::vector<TensorPiece>& pieces) {
   pieces_ = pieces;
   size_t size = 0;
-  for (const TensorPiece& piece : pieces_) size += static_cast<size_t>(piece.length) * 4;
+  for (const TensorPiece& piece : pieces_) size += static_cast<size_t>(piece.size_bytes());
   if (bytes_.size() < size) bytes_.resize(size);
 }
 
@@ -46,7 +46,7 @@ std::vector<LiveTarget> Window::targets() {
   std::vector<LiveTarget> targets;
   size_t at = 0;
   for (const TensorPiece& piece : pieces_) {
-    const size_t size = static_cast<size_t>(piece.length) * 4;
+    const auto size = static_cast<size_t>(piece.size_bytes());
     targets.push_back({piece, std::span(bytes_).subspan(at, size)});
     at += size;
   }
@@ -57,7 +57,7 @@ std::vector<LivePiece> Window::pieces() const {
   std::vector<LivePiece> pieces;
   size_t at = 0;
   for (const TensorPiece& piece : pieces_) {
-    const size_t size = static_cast<size_t>(piece.length) * 4;
+    const auto size = static_cast<size_t>(piece.size_bytes());
     pieces.push_back({piece, std::span(bytes_).subspan(at, size)});
     at += size;
   }

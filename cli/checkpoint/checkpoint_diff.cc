@@ -48,10 +48,15 @@ ordered_json json_of(const CheckpointDiff& diff, const Path& a, const Path& b) {
                     {"only_a", diff.only_a},
                     {"only_b", diff.only_b},
                     {"shapes", ordered_json::array()},
+                    {"dtypes", ordered_json::array()},
                     {"equal_tensors", diff.equal_tensors},
                     {"tensors", ordered_json::array()}};
   for (const auto& s : diff.shapes)
     json["shapes"].push_back({{"tensor", s.key}, {"a", s.a}, {"b", s.b}});
+  for (const auto& d : diff.dtypes)
+    json["dtypes"].push_back({{"tensor", d.key},
+                              {"a", checkpoint::dtype_word(d.a)},
+                              {"b", checkpoint::dtype_word(d.b)}});
   for (const auto& t : diff.tensors)  // what is not finite becomes null
     json["tensors"].push_back({{"tensor", t.key},
                                {"shape", t.shape},
@@ -87,6 +92,10 @@ void print_text(const CheckpointDiff& diff, const Path& a, const Path& b) {
   print_some("shapes", diff.shapes, [](const checkpoint::ShapeDifference& s) {
     std::cout << s.key << ": " << checkpoint::shape_text(s.a) << " -> "
               << checkpoint::shape_text(s.b);
+  });
+  print_some("number types", diff.dtypes, [](const checkpoint::DtypeDifference& d) {
+    std::cout << d.key << ": " << checkpoint::dtype_word(d.a) << " -> "
+              << checkpoint::dtype_word(d.b);
   });
   print_some("tensors that differ, largest |a - b| first", diff.tensors,
              [](const checkpoint::TensorDifference& t) {

@@ -3,6 +3,7 @@
 #include <iomanip>
 #include <iostream>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/clock.h"
@@ -83,6 +84,7 @@ int list(const Options& options) {
 
 struct KindTotal {
   int64_t tensors = 0, elements = 0;
+  std::set<std::string> dtypes;
 };
 
 std::map<std::string, KindTotal> totals_of(const Manifest& manifest) {
@@ -91,6 +93,8 @@ std::map<std::string, KindTotal> totals_of(const Manifest& manifest) {
     for (const auto& [kind, ignored] : tensor.fingerprint) {
       ++totals[kind].tensors;
       totals[kind].elements += checkpoint::element_count(tensor.global_shape);
+      totals[kind].dtypes.insert(
+          checkpoint::dtype_word(tensor.dtype_of(*checkpoint::kind_from_name(kind))));
     }
   return totals;
 }
@@ -111,10 +115,13 @@ void inspect_json(const Path& directory, const Manifest& m) {
                              {"size_bytes", file.size_bytes},
                              {"pieces", file.pieces.size()},
                              {"chunks", file.chunk_rows}});
-  for (const auto& tensor : m.tensors)
+  for (const auto& tensor : m.tensors) {
     json["tensors"].push_back({{"name", tensor.name},
                                {"global_shape", tensor.global_shape},
                                {"fingerprint", tensor.fingerprint}});
+    for (const auto& [kind, dtype] : tensor.dtypes)
+      json["tensors"].back()["dtype"][kind] = checkpoint::dtype_word(dtype);
+  }
   print_json(json);
 }
 
@@ -122,7 +129,7 @@ void inspect_text(const Path& directory, const Manifest& m) {
   int64_t raw_bytes = 0, stored_bytes = 0;
   for (const auto& file : m.files) {
     stored_bytes += file.size_bytes;
-    for (const auto& piece : file.pieces) raw_bytes += 4 * piece.length;
+    for (const auto& piece : file.pieces) raw_bytes += piece.size_bytes();
   }
   const double ratio =
       static_cast<double>(raw_bytes) / static_cast<double>(std::max<int64_t>(1, stored_bytes));
@@ -133,7 +140,8 @@ void inspect_text(const Path& directory, const Manifest& m) {
             << ", ratio " << fixed(ratio, 3) << ")\n";
   for (const auto& [kind, total] : totals_of(m))
     std::cout << std::left << std::setw(8) << kind << std::right << std::setw(6) << total.tensors
-              << " tensors  " << grouped(total.elements) << " elements\n";
+              << " tensors  " << grouped(total.elements) << " elements of " << *total.dtypes.begin()
+              << (total.dtypes.size() > 1 ? " and others" : "") << "\n";
   for (const auto& tensor : m.tensors) {
     const auto param = tensor.fingerprint.find("param");
     std::cout << "  " << (param == tensor.fingerprint.end() ? "-" : param->second) << "  "

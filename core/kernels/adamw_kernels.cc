@@ -1,10 +1,11 @@
 #include "core/kernels/adamw_kernels.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/elementary.h"
+#include "core/kernels/kernel_math.h"
 #include "core/kernels/parallel.h"
-#include "core/kernels/vector_clones.h"
 #include "layout/model_spec.h"
 
 namespace lockstep::core {
@@ -19,7 +20,8 @@ AdamWStep AdamWStep::create(double lr, double beta1, double beta2, double eps, d
           static_cast<float>(weight_decay),
           static_cast<float>(clip),
           static_cast<float>(1.0 - elementary::pow(beta1, n)),
-          static_cast<float>(std::sqrt(1.0 - elementary::pow(beta2, n)))};
+          static_cast<float>(std::sqrt(1.0 - elementary::pow(beta2, n))),
+          t};
 }
 
 namespace {
@@ -27,9 +29,9 @@ namespace {
 constexpr int64_t kTile = layout::kTileElements;
 constexpr int64_t kGrainTiles = 16;  // worth a thread's while
 
-LOCKSTEP_VECTOR_CLONES
-void update_run(const AdamWStep& s, bool decay, const float* __restrict grad,
-                float* __restrict master, float* __restrict m, float* __restrict v, int64_t n) {
+LOCKSTEP_INLINE void update_elements(const AdamWStep& s, bool decay, const float* __restrict grad,
+                                     float* __restrict master, float* __restrict m,
+                                     float* __restrict v, int64_t n) {
   const float keep = decay ? 1.0f - s.lr * s.weight_decay : 1.0f;
   const float step_size = s.lr / s.correction1;
   const float rest1 = 1.0f - s.beta1, rest2 = 1.0f - s.beta2;
@@ -41,6 +43,34 @@ void update_run(const AdamWStep& s, bool decay, const float* __restrict grad,
     v[i] = v_new;
     const float denominator = __builtin_sqrtf(v_new) / s.correction2 + s.eps;
     master[i] = master[i] * keep - step_size * (m_new / denominator);
+  }
+}
+
+LOCKSTEP_VECTOR_CLONES
+void update_run(const AdamWStep& s, bool decay, const float* __restrict grad,
+                float* __restrict master, float* __restrict m, float* __restrict v, int64_t n) {
+  update_elements(s, decay, grad, master, m, v, n);
+}
+
+LOCKSTEP_VECTOR_CLONES
+void update_rounded_run(const AdamWStep& s, bool decay, const float* __restrict grad,
+                        float* __restrict master, Bf16* __restrict m, Bf16* __restrict v,
+                        const MomentDraw& draw, int64_t n) {
+  static_assert(kMomentRun == 4 * kLanes);
+  float wide_m[kMomentRun], wide_v[kMomentRun];
+  uint32_t words[4][kLanes];
+  for (int64_t i = 0; i < n; i += kMomentRun) {
+    const int64_t count = std::min(kMomentRun, n - i);
+    widened(m + i, wide_m, count);
+    widened(v + i, wide_v, count);
+    update_elements(s, decay, grad + i, master + i, wide_m, wide_v, count);
+    philox_lanes(draw.key, static_cast<uint64_t>(s.t), static_cast<uint64_t>((draw.first + i) / 4),
+                 words);
+    const uint32_t* word = &words[0][0];
+    for (int64_t k = 0; k < count; ++k) {
+      m[i + k].bits = stochastic_bf16(wide_m[k], word[k]);
+      v[i + k].bits = stochastic_bf16(wide_v[k], word[k] >> 16);
+    }
   }
 }
 
@@ -67,6 +97,17 @@ void adamw_update<OnCpu>(const AdamWStep& step, bool decay, const float* grad, f
                          float* m, float* v, int64_t n) {
   parallel_ranges(n, kGrainTiles * kTile, [&](int64_t begin, int64_t end) {
     update_run(step, decay, grad + begin, master + begin, m + begin, v + begin, end - begin);
+  });
+}
+
+template <>
+void adamw_update_bf16<OnCpu>(const AdamWStep& step, bool decay, const float* grad, float* master,
+                              Bf16* m, Bf16* v, const MomentDraw& draw, int64_t n) {
+  const int64_t runs = (n + kMomentRun - 1) / kMomentRun;
+  parallel_ranges(runs, kGrainTiles * kTile / kMomentRun, [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * kMomentRun, count = std::min(n, end * kMomentRun) - at;
+    update_rounded_run(step, decay, grad + at, master + at, m + at, v + at,
+                       {draw.key, draw.first + at}, count);
   });
 }
 

@@ -2,7 +2,8 @@
 // (--fmad=false), and its division and square root are correctly rounded.
 #include "core/kernels/adamw_kernels.h"
 
-#include "core/device/launch.cuh"
+#include "base/hash.h"
+#include "core/kernels/cuda_math.cuh"
 #include "layout/model_spec.h"
 
 namespace lockstep::core {
@@ -12,6 +13,29 @@ using namespace cuda;
 namespace {
 
 constexpr int kLanes = 8, kTileThreads = 256;
+
+// What the elements of a run share.
+struct Update {
+  AdamWStep step;
+  float keep, step_size, rest1, rest2;
+
+  Update(const AdamWStep& s, bool decay)
+      : step(s),
+        keep(decay ? 1.0f - s.lr * s.weight_decay : 1.0f),
+        step_size(s.lr / s.correction1),
+        rest1(1.0f - s.beta1),
+        rest2(1.0f - s.beta2) {}
+
+  __device__ void apply(float grad, float& master, float& m, float& v) const {
+    const float g = grad * step.clip;
+    const float m_new = step.beta1 * m + rest1 * g;
+    const float v_new = step.beta2 * v + rest2 * g * g;
+    m = m_new;
+    v = v_new;
+    const float denominator = sqrtf(v_new) / step.correction2 + step.eps;
+    master = master * keep - step_size * (m_new / denominator);
+  }
+};
 
 // Eight threads a tile, one for each lane of the CPU's sum; they meet in its order.
 __global__ void __launch_bounds__(kTileThreads, blocks_to_fill(kTileThreads))
@@ -39,18 +63,29 @@ __global__ void __launch_bounds__(kTileThreads, blocks_to_fill(kTileThreads))
 template <>
 void adamw_update<OnCuda>(const AdamWStep& s, bool decay, const float* grad, float* master,
                           float* m, float* v, int64_t n) {
-  const float keep = decay ? 1.0f - s.lr * s.weight_decay : 1.0f;
-  const float step_size = s.lr / s.correction1;
-  const float rest1 = 1.0f - s.beta1, rest2 = 1.0f - s.beta2;
-  const AdamWStep step = s;
-  for_each(n, [=] __device__(int64_t i) {
-    const float g = grad[i] * step.clip;
-    const float m_new = step.beta1 * m[i] + rest1 * g;
-    const float v_new = step.beta2 * v[i] + rest2 * g * g;
-    m[i] = m_new;
-    v[i] = v_new;
-    const float denominator = sqrtf(v_new) / step.correction2 + step.eps;
-    master[i] = master[i] * keep - step_size * (m_new / denominator);
+  const Update update(s, decay);
+  for_each(n, [=] __device__(int64_t i) { update.apply(grad[i], master[i], m[i], v[i]); });
+}
+
+// A thread for each counter: it draws for four elements.
+template <>
+void adamw_update_bf16<OnCuda>(const AdamWStep& s, bool decay, const float* grad, float* master,
+                               Bf16* m, Bf16* v, const MomentDraw& draw, int64_t n) {
+  constexpr int64_t kRunLanes = kMomentRun / 4;
+  const Update update(s, decay);
+  const MomentDraw drawn = draw;
+  for_each((n + kMomentRun - 1) / kMomentRun * kRunLanes, [=] __device__(int64_t counter) {
+    const int64_t begin = counter / kRunLanes * kMomentRun + counter % kRunLanes;
+    const Philox4 random = philox(drawn.key, static_cast<uint64_t>(update.step.t),
+                                  static_cast<uint64_t>(drawn.first / 4 + counter));
+    for (int64_t w = 0; w < 4; ++w) {
+      const int64_t i = begin + w * kRunLanes;
+      if (i >= n) return;
+      float wide_m = load(m[i]), wide_v = load(v[i]);
+      update.apply(grad[i], master[i], wide_m, wide_v);
+      m[i].bits = stochastic_bf16(wide_m, random.word[w]);
+      v[i].bits = stochastic_bf16(wide_v, random.word[w] >> 16);
+    }
   });
 }
 

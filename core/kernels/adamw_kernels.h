@@ -12,6 +12,7 @@ struct AdamWStep {
   float clip;         // the gradient is multiplied by this first
   float correction1;  // 1 - beta1^t
   float correction2;  // sqrt(1 - beta2^t)
+  int64_t t;          // the step, from 1
   // t counts from 1. Computed in fp64, rounded once.
   static AdamWStep create(double lr, double beta1, double beta2, double eps, double weight_decay,
                           double clip, int64_t t);
@@ -21,6 +22,34 @@ struct AdamWStep {
 template <typename Place>
 void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master, float* m,
                   float* v, int64_t n);
+
+// Rounding to bf16 by chance: up with the probability of the part that is cut off, so that the mean
+// over many draws is the value. `random`: its lower 16 bits count. A finite value never becomes
+// infinite: what would is the largest finite one. Infinity and NaN stay.
+constexpr uint16_t stochastic_bf16(float value, uint32_t random) {
+  const uint32_t word = __builtin_bit_cast(uint32_t, value);
+  const uint32_t size = word & 0x7fffffffu, most = 0x7f7fffffu;
+  const uint32_t moved = size + (random & 0xffffu);
+  const uint32_t kept =
+      size > most ? size | (size > 0x7f800000u ? 0x400000u : 0u) : (moved > most ? most : moved);
+  return static_cast<uint16_t>(((word & 0x80000000u) | kept) >> 16);
+}
+
+// What bits the moments of a step are rounded by: a function of the tensor's key, the step, the
+// element's place in the whole tensor, and which moment it is, so that no cut changes them. Element
+// e = 64 b + 16 w + l is rounded by word w of Philox(key, t, 16 b + l): m by its lower half, v by
+// its upper one.
+struct MomentDraw {
+  uint64_t key;   // of the tensor
+  int64_t first;  // the run's place in it: a multiple of kMomentRun
+};
+inline constexpr int64_t kMomentRun = 64;
+
+// adamw_update with moments in bf16: they are widened, the weights take the new fp32 moments, and
+// what is kept of these is rounded by stochastic_bf16.
+template <typename Place>
+void adamw_update_bf16(const AdamWStep& step, bool decay, const float* grad, float* master, Bf16* m,
+                       Bf16* v, const MomentDraw& draw, int64_t n);
 
 // grad *= scale; then sums_out[i] = fp64 sum of squares of tile i (4096 elements each), 8 lanes in
 // a fixed order.

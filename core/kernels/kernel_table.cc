@@ -212,6 +212,12 @@ class KernelColumn : public Kernels {
                     float* v, int64_t n) const override {
     core::adamw_update<On>(step, decay, grad, master, m, v, n);
   }
+  void adamw_update_bf16(const AdamWStep& step, bool decay, const float* grad, float* master,
+                         at::BFloat16* m, at::BFloat16* v, const MomentDraw& draw,
+                         int64_t n) const override {
+    core::adamw_update_bf16<On>(step, decay, grad, master, reinterpret_cast<Bf16*>(m),
+                                reinterpret_cast<Bf16*>(v), draw, n);
+  }
   void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                               double* sums_out) const override {
     core::scale_and_square_tiles<On>(grad, scale, tiles, sums_out);

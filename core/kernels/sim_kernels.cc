@@ -209,6 +209,14 @@ class SimKernels : public Kernels {
                  cpu().adamw_update(step, decay, g, w, m1, v1, n);
                });
   }
+  void adamw_update_bf16(const AdamWStep& step, bool decay, const float* grad, float* master,
+                         at::BFloat16* m, at::BFloat16* v, const MomentDraw& draw,
+                         int64_t n) const override {
+    on_current("adamw_update_bf16",
+               [=, g = bytes_of(grad), w = bytes_of(master), m1 = bytes_of(m), v1 = bytes_of(v)] {
+                 cpu().adamw_update_bf16(step, decay, g, w, m1, v1, draw, n);
+               });
+  }
   void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                               double* sums_out) const override {
     on_current("scale_and_square_tiles", [=, g = bytes_of(grad), sums = bytes_of(sums_out)] {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "core/audit/bit_flip.h"
 #include "core/comm/gather_words.h"
@@ -60,21 +61,44 @@ Optimizer::Optimizer(const Config& config, std::vector<Unit*> units, UnitDigests
       digests_(std::move(digests)),
       strategy_(strategy),
       groups_(groups),
-      muon_(units_, strategy, groups, pools.exchanged) {}
+      muon_(units_, strategy, groups, pools.exchanged) {
+  const auto seed = static_cast<uint64_t>(config.training.seed);
+  for (const Unit* unit : units_) {
+    moment_keys_.emplace_back();
+    for (const layout::ParamSpec& param : unit->spec.params)
+      moment_keys_.back().push_back(purpose_key(seed, "moments/" + param.name));
+  }
+}
+
+// Elements [first, first + n) of a segment, on the device of the state; `grad` is theirs.
+void Optimizer::update_adams(size_t unit, const Segment& s, int64_t first, int64_t n,
+                             const float* grad, const AdamWStep& step) {
+  ShardState& state = units_[unit]->state;
+  const auto param = static_cast<size_t>(s.param);
+  const bool decay = units_[unit]->spec.params[param].decays();
+  const int64_t at = s.range_offset + first, at_v = state.place_in_v(s.param, at);
+  const at::Tensor &m = state.adam_m_S, &v = state.adam_v_A;
+  float* const master = state.master_S.data_ptr<float>() + at;
+  const Kernels& kernels = kernels_on(m);
+  if (!strategy_.bf16_moments)
+    return kernels.adamw_update(step, decay, grad, master, m.data_ptr<float>() + at,
+                                v.data_ptr<float>() + at_v, n);
+  kernels.adamw_update_bf16(step, decay, grad, master, m.data_ptr<at::BFloat16>() + at,
+                            v.data_ptr<at::BFloat16>() + at_v,
+                            {moment_keys_[unit][param], s.flat_start + first}, n);
+}
 
 // `grad`: of all that the unit holds, where its state lies. On the host digests are taken of what
 // is owned here, a few tiles at a time, which a cache then has for the update.
 void Optimizer::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step) {
   ShardState& state = units_[unit]->state;
-  const auto& params = units_[unit]->spec.params;
   const int64_t own_begin = state.owned_offset();
   const int64_t own_end = own_begin + units_[unit]->layout.owned_elements();
   for (const Segment& s : state.held_segments()) {
-    const bool decay = params[static_cast<size_t>(s.param)].decays();
     const auto update_run = [&](int64_t first, int64_t n) {
       const int64_t at = s.range_offset + first;
       const float* const g = grad.data_ptr<float>() + at;
-      float* const master = state.master_S.data_ptr<float>() + at;
+      const float* const master = state.master_S.data_ptr<float>() + at;
       const int64_t real_end = s.range_offset + std::min(first + n, s.length);  // padding behind it
       const int64_t begin = std::max(at, own_begin), end = std::min(real_end, own_end);
       if (grad.is_cpu() && begin < end) {
@@ -83,9 +107,7 @@ void Optimizer::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep
                      {master + (begin - at), count}, {g + (begin - at), count});
       }
       if (state.is_muons(s.param)) return muon_.take_gradient(unit, s.param, at, g, real_end - at);
-      kernels_on(grad).adamw_update(
-          step, decay, g, master, state.adam_m_S.data_ptr<float>() + at,
-          state.adam_v_A.data_ptr<float>() + state.place_in_v(s.param, at), n);
+      update_adams(unit, s, first, n, g, step);
     };
     if (!grad.is_cpu()) {
       update_run(0, s.tiles * layout::kTileElements);

@@ -1,5 +1,6 @@
 // The update of a step: what this rank holds of the trained units' state takes the gradient in.
-// AdamW goes element by element; Muon, where the config says so, by whole matrices (muon.h).
+// AdamW goes element by element, and rounds moments that are kept in bf16 by bits of each
+// parameter and step; Muon, where the config says so, by whole matrices (muon.h).
 // Borrows config, units, groups and pools. Thread: the training thread.
 #pragma once
 
@@ -31,12 +32,15 @@ class Optimizer {
   Result<void> update_wave(const layout::MuonWave& wave, WholeSums& sums, const AdamWStep& step,
                            const MuonRate& rate);
   void update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step);
+  void update_adams(size_t unit, const Segment& segment, int64_t first, int64_t n,
+                    const float* grad, const AdamWStep& step);
   Result<StepDigests> share_digests();
   void flip_state();
 
   const Config& config_;
   std::vector<Unit*> units_;
-  UnitDigests digests_;  // of the step
+  UnitDigests digests_;                             // of the step
+  std::vector<std::vector<uint64_t>> moment_keys_;  // by unit and param: MomentDraw's
   Strategy strategy_;
   Groups groups_;
   Muon muon_;

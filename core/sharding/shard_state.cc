@@ -43,22 +43,23 @@ ShardState::ShardState(const layout::UnitSpec& spec, const ShardLayout& layout,
       strategy.tensors_of(frozen_, strategy.state_device() != strategy.device);
   if (kept.master) make_master();
   if (kept.optimizer) {
-    adam_m_S = zeros(held_elements_);
-    adam_v_A = zeros(held_elements_ - muons);
+    const at::ScalarType moments = strategy.bf16_moments ? at::kBFloat16 : at::kFloat;
+    adam_m_S = zeros(held_elements_, moments);
+    adam_v_A = zeros(held_elements_ - muons, moments);
   }
   if (kept.copy)
     copy_S_ =
         at::zeros({held_elements_}, at::TensorOptions(strategy.compute()).device(strategy.device));
 }
 
-at::Tensor ShardState::zeros(int64_t elements) const {
+at::Tensor ShardState::zeros(int64_t elements, at::ScalarType type) const {
   if (strategy_.state_device() == strategy_.device)
-    return at::zeros({elements}, at::TensorOptions(at::kFloat).device(strategy_.device));
-  return device_of(strategy_.device).host_tensor({elements}, at::kFloat).zero_();
+    return at::zeros({elements}, at::TensorOptions(type).device(strategy_.device));
+  return device_of(strategy_.device).host_tensor({elements}, type).zero_();
 }
 
 void ShardState::make_master() {
-  if (!master_S.defined()) master_S = zeros(held_elements_);
+  if (!master_S.defined()) master_S = zeros(held_elements_, at::kFloat);
 }
 
 void ShardState::refresh_copy() {
@@ -73,7 +74,7 @@ const ShardState::HostState& ShardState::host() {
     host_ = {master_S, adam_m_S, adam_v_A};
   } else if (!host_.master_S.defined()) {
     auto room = [&](const at::Tensor& t) {
-      return t.defined() ? device_of(t.device()).host_tensor({t.numel()}, at::kFloat)
+      return t.defined() ? device_of(t.device()).host_tensor({t.numel()}, t.scalar_type())
                          : at::Tensor();
     };
     host_ = {room(master_S), room(adam_m_S), room(adam_v_A)};

@@ -1,7 +1,7 @@
-// A rank's shard of one unit's state: fp32 master weights, Adam's m and v, or Muon's momentum in
-// m's place, and the copy in the compute type that is gathered. Where it is replicated, the rank
-// holds more than it owns: `held` is what it updates; `owned` is the part whose gradient sum it
-// folds and that it writes to checkpoints.
+// A rank's shard of one unit's state: fp32 master weights, Adam's m and v (fp32, or bf16 where the
+// strategy says so), or Muon's momentum in m's place, and the copy in the compute type that is
+// gathered. Where it is replicated, the rank holds more than it owns: `held` is what it updates;
+// `owned` is the part whose gradient sum it folds and that it writes to checkpoints.
 //
 //   (make_master, filled from outside) -> refresh_copy -> update -> refresh_copy -> …
 //
@@ -27,7 +27,7 @@ class ShardState {
   ShardState(const layout::UnitSpec& spec, const ShardLayout& layout, const Strategy& strategy,
              int rank);
 
-  at::Tensor master_S, adam_m_S, adam_v_A;  // fp32; undefined where there are none
+  at::Tensor master_S, adam_m_S, adam_v_A;  // undefined where there are none
   // Does Muon update this parameter of the unit?
   bool is_muons(int param) const { return muons_[static_cast<size_t>(param)]; }
   // Where in adam_v_A the held element `at` lies, of a parameter that is not Muon's.
@@ -55,7 +55,7 @@ class ShardState {
   void push();
 
  private:
-  at::Tensor zeros(int64_t elements) const;
+  at::Tensor zeros(int64_t elements, at::ScalarType type) const;
   template <typename F>
   void for_each_copy(F&& f);
 

@@ -67,6 +67,23 @@ Result<std::vector<checkpoint::Suspects>> read_suspects_of(FileSystem& file_syst
   return found;
 }
 
+// What moments are kept in is not in the identity of a run that keeps them in fp32.
+Result<void> same_moments(const TrainerState& state, const Config& config,
+                          const std::string& where) {
+  const std::string_view key = "optimizer.state_dtype";
+  FloatType was = FloatType::kFloat32;
+  for (const std::string& line : state.identity)
+    if (line.starts_with(text(key, "=")))
+      was = choice_of<FloatType>(line.substr(key.size() + 1)).value_or(was);
+  const FloatType is = config.optimizer.state_dtype;
+  if (was == is) return {};
+  return Error{Code::kConfig,
+               text("the run in ", where, " keeps AdamW's moments in ", was,
+                    " and the config says ", key, " = ", is, ": give --", key, " ", was,
+                    ", or begin a run of its own from these weights, with another "
+                    "--job.dump_folder and --checkpoint.initial_load_path")};
+}
+
 Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config& config,
                               const std::string& where) {
   LOCKSTEP_TRY(TrainerState state, TrainerState::from_json(manifest.trainer_state));
@@ -84,6 +101,7 @@ Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config
                         ", whose state is another: give --optimizer.name ", d.was,
                         ", or begin a run of its own from these weights, with another "
                         "--job.dump_folder and --checkpoint.initial_load_path")};
+  LOCKSTEP_RETURN_IF_ERROR(same_moments(state, config, where));
   return state;
 }
 

@@ -3,6 +3,7 @@
 namespace lockstep::core {
 namespace {
 
+using checkpoint::Dtype;
 using checkpoint::Kind;
 
 bool has_kind(const Unit& unit, int param, Kind kind) {
@@ -15,16 +16,23 @@ bool has_kind(const Unit& unit, int param, Kind kind) {
   return false;
 }
 
+Dtype dtype_of(const at::Tensor& kept) {
+  return kept.scalar_type() == at::kBFloat16 ? Dtype::kBf16 : Dtype::kF32;
+}
+
+// Of a unit that is trained: what its elements of a kind are kept in.
+Dtype dtype_of(const Unit& unit, Kind kind) {
+  return dtype_of(kind == Kind::kParam ? unit.state.master_S : unit.state.adam_m_S);
+}
+
 // Where the held element `at` of a parameter lies on the host.
-float* address(Unit& unit, int param, Kind kind, int64_t at) {
+std::byte* address(Unit& unit, int param, Kind kind, int64_t at) {
   const ShardState::HostState& state = unit.state.host();
-  switch (kind) {
-    case Kind::kParam: return state.master_S.data_ptr<float>() + at;
-    case Kind::kAdamM:
-    case Kind::kMomentum: return state.adam_m_S.data_ptr<float>() + at;
-    case Kind::kAdamV: return state.adam_v_A.data_ptr<float>() + unit.state.place_in_v(param, at);
-  }
-  return nullptr;
+  const at::Tensor& kept = kind == Kind::kParam   ? state.master_S
+                           : kind == Kind::kAdamV ? state.adam_v_A
+                                                  : state.adam_m_S;
+  const int64_t place = kind == Kind::kAdamV ? unit.state.place_in_v(param, at) : at;
+  return static_cast<std::byte*>(kept.data_ptr()) + place * kept.element_size();
 }
 
 // Calls f(piece, first byte, byte count) for each segment of each kind of state, `offset` elements
@@ -38,9 +46,10 @@ void for_each_piece(Unit& unit, const std::vector<Segment>& segments, int64_t of
     for (const Segment& s : segments) {
       if (!has_kind(unit, s.param, kind)) continue;
       const layout::ParamSpec& param = unit.spec.params[static_cast<size_t>(s.param)];
-      float* first = address(unit, s.param, kind, offset + s.range_offset);
-      f(checkpoint::TensorPiece{param.name, kind, param.shape, s.flat_start, s.length},
-        reinterpret_cast<std::byte*>(first), static_cast<size_t>(s.length) * sizeof(float));
+      const checkpoint::TensorPiece piece{param.name,   kind,     param.shape,
+                                          s.flat_start, s.length, dtype_of(unit, kind)};
+      f(piece, address(unit, s.param, kind, offset + s.range_offset),
+        static_cast<size_t>(piece.size_bytes()));
     }
   }
 }
@@ -76,8 +85,8 @@ std::vector<checkpoint::TensorPiece> model_pieces(const std::vector<std::unique_
       const layout::ParamSpec& param = unit->spec.params[i];
       for (const Kind kind : checkpoint::kAllKinds)
         if (has_kind(*unit, static_cast<int>(i), kind))
-          pieces.push_back(
-              {param.name, kind, param.shape, 0, checkpoint::element_count(param.shape)});
+          pieces.push_back({param.name, kind, param.shape, 0,
+                            checkpoint::element_count(param.shape), dtype_of(*unit, kind)});
     }
   }
   return pieces;

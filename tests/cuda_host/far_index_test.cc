@@ -101,6 +101,29 @@ TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
   expect_same_bits(sum.read(0, 256), zeros(256), "the first elements");
 }
 
+// A thread has four elements; what they are rounded by goes by their places.
+TEST(FarIndex, MomentsInBf16AreThoseAlone) {
+  constexpr int64_t kBlock = 256 * 4, kCount = kFar + 1000, kLast = kCount / kBlock * kBlock;
+  constexpr int64_t kTail = kCount - kLast;
+  const auto g = random_values<float>(kTail, 1), w = random_values<float>(kTail, 2);
+  const AdamWStep step = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1);
+  Sparse<float> weights(kCount), grad(kCount);
+  Sparse<Bf16> m(kCount), v(kCount);
+  weights.put(kLast, w);
+  grad.put(kLast, g);
+  const std::vector<Bf16> nothing(kTail);
+  Array<OnCuda, float> one(w), one_grad(g);
+  Array<OnCuda, Bf16> one_m(nothing), one_v(nothing);
+  adamw_update_bf16<OnCuda>(step, true, one_grad.get(), one.get(), one_m.get(), one_v.get(),
+                            {5, kLast}, kTail);
+  const OnlyBlocks only({kLast / kBlock});
+  adamw_update_bf16<OnCuda>(step, true, grad.get(), weights.get(), m.get(), v.get(), {5, 0},
+                            kCount);
+  expect_same_bits(weights.read(kLast, kTail), one.read(), "weights");
+  expect_same_bits(m.read(kLast, kTail), one_m.read(), "m");
+  expect_same_bits(v.read(kLast, kTail), one_v.read(), "v");
+}
+
 TEST(FarIndex, RowsOfNormsAreThoseAlone) {
   constexpr int64_t kDim = 4096, kRows = kFar / kDim + 77, kLast = kRows - 1;
   const auto x_row = random_values<Bf16>(kDim, 1), w_row = random_values<Bf16>(kDim, 2);

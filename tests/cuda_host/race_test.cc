@@ -151,6 +151,8 @@ std::vector<Launches> launches_of_fp32() {
         const core::AdamWStep step = core::AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1);
         core::adamw_update<OnCuda>(step, true, m.a.get(), m.b.get(), m.sums.get(),
                                    m.more_sums.get(), kCount);
+        core::adamw_update_bf16<OnCuda>(step, true, m.a.get(), m.b.get(), narrow->a.get(),
+                                        narrow->b.get(), {1, 0}, kCount);
       },
       [=] {
         const core::MuonStep step = core::MuonStep::create(1e-3, 0.95, 0.1, 1, 64, 64);

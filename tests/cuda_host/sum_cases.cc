@@ -37,6 +37,36 @@ TEST(ExactSums, AdamWGivesTheCpusBits) {
   });
 }
 
+TEST(ExactSums, AdamWWithMomentsInBf16GivesTheCpusBits) {
+  constexpr int64_t kCount = 2 * kTile + 77, kFirst = 3 * kTile;
+  const Floats grad = random_values<float>(kCount, 1, 1e-3);
+  const Floats master = random_values<float>(kCount, 2);
+  const auto m = random_values<Bf16>(kCount, 3, 1e-3),
+             v_root = random_values<Bf16>(kCount, 4, 1e-3);
+  std::vector<Bf16> v = v_root;
+  for (Bf16& value : v) value.bits &= 0x7fff;
+  v[5].bits = 0x7f7f;  // the largest; and what is not finite
+  v[6].bits = 0x7f80;
+  v[7].bits = 0x7fc1;
+  const auto five_steps = [&](auto place) {
+    using Place = typename decltype(place)::type;
+    Array<Place, float> g(grad), w(master);
+    Array<Place, Bf16> m1(m), m2(v);
+    for (int64_t t = 1; t <= 5; ++t)
+      adamw_update_bf16<Place>(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.7, t), t % 2 == 0,
+                               g.get(), w.get(), m1.get(), m2.get(), {77, kFirst}, kCount);
+    return std::tuple(w.read(), m1.read(), m2.read());
+  };
+  const auto [want_w, want_m, want_v] = five_steps(std::type_identity<OnCpu>());
+  on<OnCuda>([&, want_w = want_w, want_m = want_m, want_v = want_v] {
+    const auto [got_w, got_m, got_v] = five_steps(std::type_identity<OnCuda>());
+    expect_same_bits(got_w, want_w, "master");
+    expect_same_bits(got_m, want_m, "m");
+    expect_same_bits(got_v, want_v, "v");
+    return hash_of(got_w, got_m, got_v);
+  });
+}
+
 TEST(ExactSums, MuonGivesTheCpusBits) {
   constexpr int64_t kCount = 2 * kTile + 77;
   const Floats grad = random_values<float>(kCount, 1, 1e-3), m = random_values<float>(kCount, 2);

@@ -34,6 +34,9 @@ CONFIGS = {
     "gpt2, Muon, hybrid, fp32": (GPT2, 4, {
         "parallelism.strategy": "hybrid", "parallelism.data_parallel_shard_degree": 2,
         "optimizer.name": "Muon"}),
+    "llama, moments in bf16, full_shard": (LLAMA, 2, BF16 | {"optimizer.state_dtype": "bfloat16"}),
+    "gpt2, moments in bf16, ddp, fp32": (GPT2, 2, {
+        "parallelism.strategy": "ddp", "optimizer.state_dtype": "bfloat16"}),
     "gpt2, ddp, fp32": (GPT2, 2, {"parallelism.strategy": "ddp"}),
     "mistral, full_shard, bf16": (MISTRAL, 3, BF16 | {"training.seq_len": 192,
                                                       "training.slots": 5}),

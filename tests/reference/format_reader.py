@@ -74,17 +74,22 @@ class Checkpoint:
         digits = hex64(xxh3(text[:at]))
         assert text[at:] == f'"self_xxh3": "{digits}"\n}}\n'.encode(), "self_xxh3"
         assert self.manifest["format"] == "lockstep-checkpoint"
-        assert self.manifest["format_version"] == 1
+        assert self.manifest["format_version"] in (1, 2)
+        self.narrow = {f"{kind}/{tensor['name']}" for tensor in self.manifest["tensors"]
+                       for kind, word in tensor.get("dtype", {}).items() if word == "bfloat16"}
+        assert bool(self.narrow) == (self.manifest["format_version"] == 2)
         names = [tensor["name"] for tensor in self.manifest["tensors"]]
         assert names == sorted(names)
 
     def tensors(self):
-        """{(kind, name): whole tensor in its shape}; every byte and every hash is checked."""
+        """{(kind, name): whole tensor in its shape}, bf16 as its 16 bits; every byte and every hash
+        is checked."""
         flat, filled = {}, {}
         for tensor in self.manifest["tensors"]:
             for kind in tensor["fingerprint"]:
                 size = int(numpy.prod(tensor["global_shape"], dtype=numpy.int64))
-                flat[f"{kind}/{tensor['name']}"] = numpy.empty(size, "<f4")
+                key = f"{kind}/{tensor['name']}"
+                flat[key] = numpy.empty(size, "<u2" if key in self.narrow else "<f4")
                 filled[f"{kind}/{tensor['name']}"] = numpy.zeros(size, numpy.int8)
         for entry in self.manifest["files"]:
             for key, start, values in self._pieces(entry):
@@ -95,7 +100,8 @@ class Checkpoint:
             for kind, digits in tensor["fingerprint"].items():
                 key = f"{kind}/{tensor['name']}"
                 assert (filled[key] == 1).all(), key
-                assert hex64(fingerprint(flat[key].view("<u4"), 0)) == digits, key
+                words = flat[key].view("<u2" if key in self.narrow else "<u4")
+                assert hex64(fingerprint(words, 0)) == digits, key
                 tensors[kind, tensor["name"]] = flat[key].reshape(tensor["global_shape"])
         return tensors
 
@@ -114,13 +120,15 @@ class Checkpoint:
             count = -(-length // elements)
             if self.manifest.get("equal_chunks"):
                 elements = -(-length // count)
+            element = 2 if key in self.narrow else 4
             parts = []
             for chunk in range(count):
                 row = next(rows)
                 assert row["dataset"] == position and row["chunk"] == chunk
-                assert row["raw_bytes"] == 4 * elements
-                parts.append(self._chunk(data, row))
-            yield key, start, numpy.frombuffer(b"".join(parts), "<f4")[:length]
+                assert row["raw_bytes"] == element * elements
+                parts.append(self._chunk(data, row, element))
+            values = numpy.frombuffer(b"".join(parts), "<u2" if element == 2 else "<f4")
+            yield key, start, values[:length]
         assert next(rows, None) is None
 
     def _check_outside(self, entry, data, rows):
@@ -131,7 +139,7 @@ class Checkpoint:
         outside.append(data[at:])
         assert hex64(xxh3(b"".join(outside))) == entry["outside_xxh3"]
 
-    def _chunk(self, data, row):
+    def _chunk(self, data, row, element):
         first = int(row["file_offset"])
         stored = data[first:first + int(row["stored_bytes"])]
         if len(stored) <= CRC_LIMIT:
@@ -145,6 +153,7 @@ class Checkpoint:
         else:
             assert row["filter_mask"] == 0
             planes = unzstd(body, size) if codec == "zstd" else zlib.decompress(body)
-            raw = numpy.frombuffer(planes, numpy.uint8).reshape(4, size // 4).T.tobytes()
+            rows = numpy.frombuffer(planes, numpy.uint8).reshape(element, size // element)
+            raw = rows.T.tobytes()
         assert len(raw) == size and xxh3(raw) == row["xxh3"]
         return raw

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """h5py + hdf5plugin + numpy alone read what Lockstep writes: h5py_read_test.py WRITE_CHECKPOINT
 
-WRITE_CHECKPOINT (write_checkpoint.cc) makes a checkpoint of 3 ranks per codec, and the tensors raw.
+WRITE_CHECKPOINT (write_checkpoint.cc) makes a checkpoint of 3 ranks per codec, and the tensors raw;
+then the same with moments in bf16, which h5py gives out as fp32.
 """
 import json
 import pathlib
@@ -60,13 +61,14 @@ def check_index(directory, manifest, raw):
                 assert list(whole.shape) == (tensor["global_shape"] or [1]), whole.shape
                 assert list(whole.attrs["global_shape"]) == tensor["global_shape"]
                 bits_equal(whole[...].reshape(-1), want)
-                words = want.view(np.uint32)
+                narrow = tensor.get("dtype", {}).get(kind) == "bfloat16"
+                words = want.view(np.uint32) >> (16 if narrow else 0)
                 assert f"{fingerprint(words):016x}" == tensor["fingerprint"][kind], tensor
         row = index["param/embed.weight"][7]  # one row, one slice: only what is asked for
         bits_equal(row, raw["param", "embed.weight"].reshape(263, 33)[7])
 
 
-def check_rank_file(path, entry, codec, raw):
+def check_rank_file(path, entry, codec, raw, moments):
     data = path.read_bytes()
     assert len(data) == entry["size_bytes"]
     with h5py.File(path) as file:
@@ -83,7 +85,9 @@ def check_rank_file(path, entry, codec, raw):
             kind, name = key.split("/", 1)
             assert dataset.attrs["name"].decode() == name
             assert dataset.attrs["kind"].decode() == kind
-            assert dataset.attrs["dtype"].decode() == "float32"
+            dtype = "float32" if kind == "param" else moments
+            assert dataset.attrs["dtype"].decode() == dtype
+            assert dataset.id.get_type().get_size() == (2 if dtype == "bfloat16" else 4)
             assert dataset.attrs["flat_start"] == start
             assert dataset.attrs["dataset_index"] == position
             bits_equal(dataset[...], raw[kind, name][start:start + length])
@@ -127,15 +131,21 @@ def check_missing(directory, raw):
     assert np.isnan(whole[first:]).all()
 
 
-def main(program):
+def raw_of(path, moments):
+    if moments == "float32" or path.name.startswith("param."):
+        return np.fromfile(path, "<f4")
+    return (np.fromfile(path, "<u2").astype("<u4") << 16).view("<f4")
+
+
+def main(program, moments, *words):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        lines = subprocess.run([program, folder], check=True, capture_output=True,
+        lines = subprocess.run([program, folder, *words], check=True, capture_output=True,
                                text=True).stdout.split("\n")
         directories = {codec: pathlib.Path(path)
                        for codec, path in (line.split(" ", 1) for line in lines if line)}
         assert set(directories) == set(CODEC_FILTERS), directories
-        raw = {tuple(path.name.split(".", 1)): np.fromfile(path, "<f4")
+        raw = {tuple(path.name.split(".", 1)): raw_of(path, moments)
                for path in (folder / "raw").iterdir()}
         for codec, directory in directories.items():
             moved = folder / f"moved_{codec}"  # names in the index are relative
@@ -145,7 +155,7 @@ def main(program):
             assert len(manifest["tensors"]) * 3 == len(raw)
             check_index(moved, manifest, raw)
             for entry in manifest["files"]:
-                check_rank_file(moved / entry["name"], entry, codec, raw)
+                check_rank_file(moved / entry["name"], entry, codec, raw, moments)
             check_missing(moved, raw)
             check_damage(moved)
             print(f"{codec}: {len(raw)} tensors read by h5py {h5py.version.version} (HDF5 "
@@ -153,4 +163,5 @@ def main(program):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], "float32")
+    main(sys.argv[1], "bfloat16", "bf16")

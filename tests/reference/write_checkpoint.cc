@@ -1,5 +1,6 @@
 // Writes what tests/reference/h5py_read_test.py reads: DIR/checkpoints with a checkpoint of several
-// ranks for each codec, and DIR/raw with the same tensors as plain little-endian fp32 files.
+// ranks for each codec, and DIR/raw with the same tensors as plain little-endian files. With `bf16`
+// behind DIR their moments are bf16.
 #include <iostream>
 
 #include "tests/unit/checkpoint/world.h"
@@ -9,10 +10,11 @@ namespace {
 
 constexpr int64_t kStep = 12;
 
-Result<void> write_raw(const std::filesystem::path& folder) {
+Result<void> write_raw(const std::filesystem::path& folder, Dtype moments) {
   FileSystem& disk = posix_file_system();
   LOCKSTEP_RETURN_IF_ERROR(disk.make_directories(folder));
-  test_support::RankState whole = test_support::state_of(test_support::large_model(), 0, 1);
+  test_support::RankState whole =
+      test_support::state_of(test_support::large_model(), 0, 1, moments);
   whole.fill(kStep);
   for (const auto& [piece, bytes] : whole.live()) {
     const std::string name = text(kind_name(piece.kind), ".", piece.name);
@@ -22,12 +24,13 @@ Result<void> write_raw(const std::filesystem::path& folder) {
   return {};
 }
 
-int run(const std::filesystem::path& folder) {
+int run(const std::filesystem::path& folder, Dtype moments) {
   int64_t generation = 0;
   for (const Codec codec : {Codec::kZstd, Codec::kGzip, Codec::kNone}) {
     EngineOptions options = test_support::options_in(folder / "checkpoints", ++generation);
     options.codec = codec;
-    test_support::World world(posix_file_system(), options, test_support::large_model(), 3);
+    test_support::World world(posix_file_system(), options, test_support::large_model(), 3,
+                              moments);
     const auto reports = world.save(kStep);
     if (!world.error.empty() || reports.size() != 3 || !reports[0].committed) {
       std::cerr << "no checkpoint: " << world.error << "\n";
@@ -35,7 +38,7 @@ int run(const std::filesystem::path& folder) {
     }
     std::cout << codec << " " << reports[0].directory.string() << "\n";
   }
-  const auto raw = write_raw(folder / "raw");
+  const auto raw = write_raw(folder / "raw", moments);
   if (!raw.ok()) std::cerr << raw.error().message << "\n";
   return raw.ok() ? 0 : 1;
 }
@@ -44,6 +47,8 @@ int run(const std::filesystem::path& folder) {
 }  // namespace lockstep::checkpoint
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 64;
-  return lockstep::checkpoint::run(argv[1]);
+  using lockstep::checkpoint::Dtype;
+  const bool bf16 = argc == 3 && std::string_view(argv[2]) == "bf16";
+  if (argc != 2 && !bf16) return 64;
+  return lockstep::checkpoint::run(argv[1], bf16 ? Dtype::kBf16 : Dtype::kF32);
 }

@@ -90,7 +90,36 @@ TEST(ChunkCodec, ShuffleAndBack) {
     for (size_t i = 0; i < in.size(); ++i) ASSERT_EQ(planes[i % 4 * count + i / 4], in[i]);
     unshuffle_words(planes, back);
     EXPECT_EQ(back, in);
+    shuffle_words(in, planes, 2);
+    for (size_t i = 0; i < in.size(); ++i)
+      ASSERT_EQ(planes[i % 2 * (in.size() / 2) + i / 2], in[i]);
+    unshuffle_words(planes, back, 2);
+    EXPECT_EQ(back, in);
   }
+}
+
+// Numbers as weights are, in bf16; odd counts too.
+TEST(ChunkCodec, Bf16ComesBackAndCompresses) {
+  for (Codec codec : {Codec::kZstd, Codec::kNone, Codec::kGzip})
+    for (size_t count : {1u, 5u, 4097u, 262144u}) {
+      const auto fp32 = weights(count);
+      std::vector<std::byte> raw(2 * count), back(raw.size());
+      for (size_t i = 0; i < raw.size(); ++i) raw[i] = fp32[4 * (i / 2) + 2 + i % 2];
+      ChunkEncoder encoder(codec);
+      EncodedChunk chunk;
+      encoder.encode(raw, raw.size(), true, chunk, 77, Dtype::kBf16);
+      EXPECT_EQ(chunk.fingerprint, fingerprint(raw, 77, Dtype::kBf16));
+      const auto stored = std::span(chunk.stored).first(chunk.stored_bytes);
+      const auto sums =
+          ChunkDecoder(codec).decode(stored, chunk.filter_mask, back, 77, SIZE_MAX, Dtype::kBf16);
+      ASSERT_TRUE(sums.ok()) << sums.error().message;
+      EXPECT_EQ(sums.value().fingerprint, chunk.fingerprint);
+      EXPECT_EQ(back, raw);
+      if (codec != Codec::kNone && count == 262144u) {
+        EXPECT_EQ(chunk.filter_mask, 0u);
+        EXPECT_LT(static_cast<double>(chunk.stored_bytes), 0.8 * static_cast<double>(raw.size()));
+      }
+    }
 }
 
 TEST(ChunkCodec, EveryCodecGivesTheBytesBack) {

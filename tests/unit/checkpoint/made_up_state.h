@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/float16.h"
 #include "base/hash.h"
 #include "base/text.h"
 #include "checkpoint/record/state.h"
@@ -39,27 +40,34 @@ inline float value_at(const std::string& key, int64_t step, int64_t index) {
   return static_cast<float>((uniform - 0.5) * 0.04);
 }
 
-// One rank's share of the state, in one buffer for each piece.
+// One rank's share of the state, in one buffer for each piece: of fp32, or of bf16.
 struct RankState {
   std::vector<TensorPiece> pieces;
   std::vector<std::vector<float>> values;
+  std::vector<std::vector<uint16_t>> halves;
 
   void fill(int64_t step) {
     for (size_t i = 0; i < pieces.size(); ++i)
-      for (int64_t e = 0; e < pieces[i].length; ++e)
-        values[i][static_cast<size_t>(e)] =
-            value_at(pieces[i].tensor_key(), step, pieces[i].flat_start + e);
+      for (int64_t e = 0; e < pieces[i].length; ++e) {
+        const float value = value_at(pieces[i].tensor_key(), step, pieces[i].flat_start + e);
+        if (pieces[i].dtype == Dtype::kBf16)
+          halves[i][static_cast<size_t>(e)] = float_to_bf16(value);
+        else
+          values[i][static_cast<size_t>(e)] = value;
+      }
   }
   std::vector<LivePiece> live() const {
     std::vector<LivePiece> out;
     for (size_t i = 0; i < pieces.size(); ++i)
-      out.push_back({pieces[i], std::as_bytes(std::span(values[i]))});
+      out.push_back({pieces[i], halves[i].empty() ? std::as_bytes(std::span(values[i]))
+                                                  : std::as_bytes(std::span(halves[i]))});
     return out;
   }
   std::vector<LiveTarget> targets() {
     std::vector<LiveTarget> out;
     for (size_t i = 0; i < pieces.size(); ++i)
-      out.push_back({pieces[i], std::as_writable_bytes(std::span(values[i]))});
+      out.push_back({pieces[i], halves[i].empty() ? std::as_writable_bytes(std::span(values[i]))
+                                                  : std::as_writable_bytes(std::span(halves[i]))});
     return out;
   }
   // "" or the first element that is not that of `step`.
@@ -67,7 +75,9 @@ struct RankState {
     for (size_t i = 0; i < pieces.size(); ++i)
       for (int64_t e = 0; e < pieces[i].length; ++e) {
         const float want = value_at(pieces[i].tensor_key(), step, pieces[i].flat_start + e);
-        if (std::memcmp(&want, &values[i][static_cast<size_t>(e)], 4) != 0)
+        const auto at = static_cast<size_t>(e);
+        if (pieces[i].dtype == Dtype::kBf16 ? halves[i][at] != float_to_bf16(want)
+                                            : std::memcmp(&want, &values[i][at], 4) != 0)
           return text(pieces[i].dataset_path(), " element ", e);
       }
     return "";
@@ -75,15 +85,19 @@ struct RankState {
 };
 
 // Rank r of w owns [n*r/w, n*(r+1)/w) of each tensor: cuts anywhere, some shards empty.
-inline RankState state_of(const std::vector<TensorSpec>& model, int rank, int world_size) {
+inline RankState state_of(const std::vector<TensorSpec>& model, int rank, int world_size,
+                          Dtype moments = Dtype::kF32) {
   RankState state;
   for (const TensorSpec& tensor : model)
     for (Kind kind : kKinds) {
       const int64_t first = tensor.count() * rank / world_size;
       const int64_t last = tensor.count() * (rank + 1) / world_size;
       if (first == last) continue;
-      state.pieces.push_back({tensor.name, kind, tensor.shape, first, last - first});
-      state.values.emplace_back(static_cast<size_t>(last - first), -1.0f);
+      const Dtype dtype = kind == Kind::kParam ? Dtype::kF32 : moments;
+      const size_t count = static_cast<size_t>(last - first), of_halves = dtype == Dtype::kBf16;
+      state.pieces.push_back({tensor.name, kind, tensor.shape, first, last - first, dtype});
+      state.values.emplace_back((1 - of_halves) * count, -1.0f);
+      state.halves.emplace_back(of_halves * count, uint16_t{0xffff});
     }
   return state;
 }

@@ -93,6 +93,27 @@ uint64_t fingerprint_by_the_book(std::span<const std::byte> bytes, int64_t flat_
   return sum;
 }
 
+// bf16: the same formula over 16 bits.
+TEST(Fingerprint, HalvesAddUpAsWordsOfTheirBits) {
+  std::vector<uint16_t> halves(9001), copy(halves.size());
+  for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(mix64(i));
+  const std::vector<uint32_t> words(halves.begin(), halves.end());
+  const auto bytes = std::as_bytes(std::span(halves));
+  for (const int64_t start : {int64_t{0}, int64_t{77}, int64_t{1} << 40}) {
+    const uint64_t whole = fingerprint_by_the_book(std::as_bytes(std::span(words)), start);
+    EXPECT_EQ(fingerprint(bytes, start, Dtype::kBf16), whole);
+    EXPECT_EQ(
+        copy_with_fingerprint(bytes, std::as_writable_bytes(std::span(copy)), start, Dtype::kBf16),
+        whole);
+    EXPECT_EQ(copy, halves);
+    for (const size_t cut : {size_t{1}, size_t{4096}, size_t{8192}, halves.size() - 1})
+      EXPECT_EQ(
+          fingerprint(bytes.first(2 * cut), start, Dtype::kBf16) +
+              fingerprint(bytes.subspan(2 * cut), start + static_cast<int64_t>(cut), Dtype::kBf16),
+          whole);
+  }
+}
+
 // Lengths around every vector width, starts in the middle of a tensor, targets at odd places.
 TEST(Fingerprint, EveryFormAgreesAndCopies) {
   std::vector<std::byte> from(4 * 5000), to(4 * 5000 + 65);
@@ -168,11 +189,11 @@ TEST(Manifest, NumbersAndNamesThatCannotBeAreRefused) {
 
 TEST(Manifest, AnotherFormatVersionIsAConfigError) {
   Manifest next = part_of(0, 0, 12);
-  next.format_version = 2;
+  next.format_version = 3;
   const auto parsed = parse_manifest(manifest_text(next));
   ASSERT_FALSE(parsed.ok());
   EXPECT_EQ(parsed.error().code, Code::kConfig);
-  EXPECT_THAT(parsed.error().message, HasSubstr("format version 2"));
+  EXPECT_THAT(parsed.error().message, HasSubstr("format version 3; this program reads 1 to 2"));
 }
 
 TEST(SaveSchedule, ByStepsByTimeAndInBetween) {

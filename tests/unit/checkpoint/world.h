@@ -19,13 +19,14 @@ namespace lockstep::checkpoint::test_support {
 struct World {
   using Disks = std::vector<FileSystem*>;
   World(FileSystem& disk, const EngineOptions& base, const std::vector<TensorSpec>& model,
-        int world_size)
-      : World(Disks(static_cast<size_t>(world_size), &disk), base, model) {}
+        int world_size, Dtype moments = Dtype::kF32)
+      : World(Disks(static_cast<size_t>(world_size), &disk), base, model, {}, moments) {}
   World(const Disks& disks, EngineOptions base, const std::vector<TensorSpec>& model,
-        const std::function<Ballot&(int, Ballot&)>& ballot_of = {}) {
+        const std::function<Ballot&(int, Ballot&)>& ballot_of = {}, Dtype moments = Dtype::kF32) {
     base.world_size = static_cast<int>(disks.size());
     for (base.rank = 0; base.rank < base.world_size; ++base.rank) {
-      states.push_back(std::make_unique<RankState>(state_of(model, base.rank, base.world_size)));
+      states.push_back(
+          std::make_unique<RankState>(state_of(model, base.rank, base.world_size, moments)));
       pages.push_back(ProgressPage::in_memory());
       auto engine = Engine::create(base, *disks[static_cast<size_t>(base.rank)],
                                    ballot_of ? ballot_of(base.rank, ballot) : ballot, *pages.back(),

@@ -100,6 +100,16 @@ TEST(ConfigIdentity, MuonsKeysAreInOnlyWhereItIsUsed) {
   EXPECT_THAT(lines, Contains("optimizer.momentum=0.95"));
 }
 
+// A run with moments in fp32 has the identity that it had before there were others.
+TEST(ConfigIdentity, WhatMomentsAreKeptInIsInWhereItIsNotFp32) {
+  EXPECT_EQ(identity_lines(from_flags({"--optimizer.state_dtype", "float32"})),
+            identity_lines(Config{}));
+  for (const std::string& line : identity_lines(Config{}))
+    EXPECT_FALSE(line.starts_with("optimizer.state_dtype")) << line;
+  EXPECT_THAT(identity_lines(from_flags({"--optimizer.state_dtype", "bfloat16"})),
+              Contains("optimizer.state_dtype=bfloat16"));
+}
+
 TEST(ConfigIdentity, WhereARunStartsFromIsInOnlyWhereItIsUsed) {
   for (const std::string& line : identity_lines(Config{}))
     EXPECT_FALSE(line.starts_with("checkpoint.")) << line;

@@ -63,6 +63,14 @@ TEST(ConfigValidate, MuonTrainsWholeMatrices) {
   EXPECT_EQ(verdict([&](Config& c) { muon(c), c.lora.rank = 8; }),
             "optimizer.name = Muon is for whole matrices, and lora.rank = 8 trains adapters in "
             "their place; use optimizer.name = AdamW, or lora.rank = 0");
+  EXPECT_EQ(
+      verdict([&](Config& c) { muon(c), c.optimizer.state_dtype = FloatType::kBfloat16; }),
+      "optimizer.state_dtype = bfloat16 is of a run of AdamW alone, and optimizer.name = Muon "
+      "keeps what it has in float32; use optimizer.name = AdamW, or optimizer.state_dtype = "
+      "float32");
+  EXPECT_EQ(
+      verdict([](Config& c) { c.optimizer.state_dtype = FloatType::kBfloat16, c.lora.rank = 8; }),
+      "ok");
   EXPECT_THAT(verdict([](Config& c) { c.optimizer.momentum = 1; }),
               HasSubstr("optimizer.momentum = 1"));
 }

@@ -16,8 +16,8 @@ void restore(TrainingStep& model, const Whole& whole) {
     for (const Segment& s : unit->state.held_segments()) {
       const layout::ParamSpec& param = unit->spec.params[static_cast<size_t>(s.param)];
       for (const auto& [kind, held] : state_at(*unit, s, 0))
-        std::memcpy(held, whole.at(param.name + kind).data() + s.flat_start,
-                    static_cast<size_t>(s.length) * sizeof(float));
+        at::Tensor(held).copy_(at::tensor(at::ArrayRef<float>(
+            whole.at(param.name + kind).data() + s.flat_start, static_cast<size_t>(s.length))));
     }
   model.refresh_compute_copies();
 }

@@ -14,6 +14,7 @@ struct SimRun {
   int64_t steps = 2;
   Reduction reduction = Reduction::kTree;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
+  FloatType moments = FloatType::kFloat32;
   bool staged = false;     // collectives go through host memory
   bool evaluates = false;  // after every step
   bool goes_back = false;  // after the last step, to the state before it, and does it again
@@ -22,6 +23,7 @@ struct SimRun {
     Config c = setting.config();
     c.training.reduction = reduction;
     c.optimizer.name = optimizer;
+    c.optimizer.state_dtype = moments;
     return c;
   }
 };
@@ -45,7 +47,7 @@ class SimTrainee {
   // Adds what must not depend on a seed to `lines`.
   Result<void> train(std::vector<std::string>& lines) {
     LOCKSTEP_RETURN_IF_ERROR(model_->initialize(nullptr));
-    std::vector<std::vector<float>> before_last;
+    std::vector<std::vector<std::byte>> before_last;
     for (int64_t step = 1; step <= run_.steps; ++step) {
       if (run_.goes_back && step == run_.steps) before_last = save();
       LOCKSTEP_RETURN_IF_ERROR(one_step(step, lines));
@@ -77,22 +79,21 @@ class SimTrainee {
     return {};
   }
   // The state where a checkpoint reads and writes it.
-  std::vector<std::span<float>> host_state() {
-    std::vector<std::span<float>> all;
+  std::vector<std::span<std::byte>> host_state() {
+    std::vector<std::span<std::byte>> all;
     for (const checkpoint::LiveTarget& target : held_targets(model_->units(), false))
-      all.emplace_back(reinterpret_cast<float*>(target.bytes.data()),
-                       target.bytes.size() / sizeof(float));
+      all.push_back(target.bytes);
     return all;
   }
-  std::vector<std::vector<float>> save() {
+  std::vector<std::vector<std::byte>> save() {
     model_->pull_state();
-    std::vector<std::vector<float>> saved;
-    for (const std::span<float> part : host_state()) saved.emplace_back(part.begin(), part.end());
+    std::vector<std::vector<std::byte>> saved;
+    for (const auto part : host_state()) saved.emplace_back(part.begin(), part.end());
     return saved;
   }
-  void load(const std::vector<std::vector<float>>& saved) {
+  void load(const std::vector<std::vector<std::byte>>& saved) {
     size_t i = 0;
-    for (const std::span<float> part : host_state()) {
+    for (const auto part : host_state()) {
       std::copy(saved[i].begin(), saved[i].end(), part.begin());
       ++i;
     }

@@ -65,11 +65,23 @@ TEST(SimTraining, MuonTrainsTheCpusBits) {
             3);
 }
 
+TEST(SimTraining, MomentsInBf16AreTheCpusBits) {
+  for (const bool offload : {false, true})
+    for (const auto& [strategy, w] :
+         {std::pair(ShardingStrategy::kDdp, 2), {ShardingStrategy::kFullShard, 3}})
+      check({.setting = {.strategy = strategy, .world_size = w, .bf16 = true, .offload = offload},
+             .moments = FloatType::kBfloat16},
+            3);
+}
+
 // The state as a checkpoint takes it and gives it back.
 TEST(SimTraining, GoingBackRepeatsTheStep) {
-  for (const bool offload : {false, true}) {
+  for (const auto& [offload, moments] : {std::pair(false, FloatType::kFloat32),
+                                         {true, FloatType::kFloat32},
+                                         {false, FloatType::kBfloat16}}) {
     const SimRun run{.setting = {.world_size = 2, .bf16 = true, .offload = offload},
                      .steps = 3,
+                     .moments = moments,
                      .goes_back = true};
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       auto got = train_on_sim(run, {.seed = seed});

@@ -78,14 +78,14 @@ inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot
   return batch;
 }
 
-// Where a segment of the state lies on the host, `offset` elements in, by kind.
-inline std::map<std::string, float*> state_at(Unit& unit, const Segment& s, int64_t offset) {
+// A segment of the state on the host, `offset` elements in, by kind; fp32 or bf16.
+inline std::map<std::string, at::Tensor> state_at(Unit& unit, const Segment& s, int64_t offset) {
   const ShardState::HostState& state = unit.state.host();
   const int64_t at = offset + s.range_offset;
-  std::map<std::string, float*> kinds{{" w", state.master_S.data_ptr<float>() + at},
-                                      {" m", state.adam_m_S.data_ptr<float>() + at}};
+  std::map<std::string, at::Tensor> kinds{{" w", state.master_S.narrow(0, at, s.length)},
+                                          {" m", state.adam_m_S.narrow(0, at, s.length)}};
   if (!unit.state.is_muons(s.param))
-    kinds[" v"] = state.adam_v_A.data_ptr<float>() + unit.state.place_in_v(s.param, at);
+    kinds[" v"] = state.adam_v_A.narrow(0, unit.state.place_in_v(s.param, at), s.length);
   return kinds;
 }
 
@@ -99,7 +99,8 @@ inline void collect(TrainingStep& model, std::map<std::string, std::vector<float
       for (const auto& [kind, held] : state_at(*unit, s, unit->state.owned_offset())) {
         std::vector<float>& out = whole[param.name + kind];
         out.resize(static_cast<size_t>(param.elements()));
-        std::memcpy(out.data() + s.flat_start, held, static_cast<size_t>(s.length) * sizeof(float));
+        const at::Tensor wide = held.to(at::kFloat);
+        std::copy_n(wide.data_ptr<float>(), s.length, out.data() + s.flat_start);
       }
     }
   }

@@ -120,6 +120,30 @@ TEST(MemoryPlan, StateIsTwelveBytesAParameterOverTheRanksThatShareIt) {
 }
 
 // Of the matrices of blocks there is no second moment, in memory or in what a save stages.
+int64_t staged(const MemoryPlan& plan) {
+  for (const MemoryRow& r : plan.host)
+    if (r.what.starts_with("checkpoint: staged")) return r.bytes;
+  return 0;
+}
+
+TEST(MemoryPlan, MomentsInBf16AreHalfOfThoseInFp32) {
+  for (const int64_t w : {1, 4})
+    for (const bool offload : {false, true}) {
+      Config config = small(ShardingStrategy::kFullShard);
+      config.training.enable_cpu_offload = offload;
+      const ModelSpec spec = model_of(config);
+      const MemoryPlan wide = plan_memory(config, spec, {w});
+      config.optimizer.state_dtype = FloatType::kBfloat16;
+      const MemoryPlan narrow = plan_memory(config, spec, {w});
+      EXPECT_EQ(row(narrow, "optimizer"), row(wide, "optimizer") / 2);
+      EXPECT_EQ(row(wide, "optimizer") - row(narrow, "optimizer"),
+                wide.peak_bytes - narrow.peak_bytes);
+      EXPECT_EQ(3 * staged(narrow), 2 * staged(wide));
+      EXPECT_EQ(wide.offloaded_bytes - narrow.offloaded_bytes,
+                offload ? row(narrow, "optimizer") : 0);
+    }
+}
+
 TEST(MemoryPlan, MuonHoldsFourBytesLessOfEachOfItsElements) {
   for (const int64_t w : {1, 4}) {
     Config config = small(ShardingStrategy::kFullShard);
@@ -136,11 +160,6 @@ TEST(MemoryPlan, MuonHoldsFourBytesLessOfEachOfItsElements) {
     }
     EXPECT_GT(elements, 0);
     EXPECT_EQ(row(adamw, "optimizer") - row(muon, "optimizer"), 4 * elements);
-    const auto staged = [](const MemoryPlan& plan) {
-      for (const MemoryRow& r : plan.host)
-        if (r.what.starts_with("checkpoint: staged")) return r.bytes;
-      return int64_t{0};
-    };
     EXPECT_EQ(staged(adamw) - staged(muon), 4 * elements);
   }
 }
