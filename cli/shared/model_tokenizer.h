@@ -22,7 +22,8 @@ struct DataTokenizer {
   std::unique_ptr<data::Tokenizer> tokenizer;  // null: the data do not say
   hf::NamedFiles files;                        // that define it; none for bytes
   TokenizerMatch match = TokenizerMatch::kUnknown;
-  std::string difference;  // of kOther: both, for people
+  std::string difference;     // of kOther: both, for people
+  std::string chat_template;  // of all conversations in the data; "": there are none, or of several
 };
 
 // What cannot be read is unknown.

@@ -43,10 +43,13 @@ def chat(test, run):
         check(talk(test, run, said="") == "", "something is said to nobody")
     exported = test.folder / "exported_chat"
     test.command("export", run, exported)
-    with test.case("of an exported folder the template is its own, or --chat-template"):
+    with test.case("an exported folder has the template of the data"):
         wanted = ANSWERS["hello"] + "\n"
+        check(talk(test, exported, "--prompt", "hello") == wanted, "another answer")
+    with test.case("of a folder the template is its own, or --chat-template"):
+        (exported / "chat_template.jinja").unlink()
         said = talk(test, exported, "--prompt", "hello", status=EXIT_CONFIG)
-        check("no chat template there" in said and "--chat-template NAME" in said, said)
+        check("no chat template there" in said and said.count("--chat-template NAME") == 1, said)
         found = talk(test, exported, "--prompt", "hello", "--chat-template", "chatml")
         check(found == wanted, found)
         jinja = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
