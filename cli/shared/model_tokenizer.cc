@@ -25,28 +25,29 @@ std::string words_of(const data::Tokenizer& tokenizer) {
   return text(tokenizer.name(), ", ", grouped(tokenizer.vocab_size()), " tokens");
 }
 
-// That all sources which hold conversations were made with.
-std::string chat_template_of(FileSystem& file_system, const std::vector<std::string>& sources) {
+std::vector<std::string> sources_of(const Config::Data& data) {
+  return data.sources.empty() ? std::vector{data.path} : data.sources;
+}
+
+}  // namespace
+
+std::string chat_template_of(FileSystem& file_system, const Config::Data& data) {
   std::set<std::string> names;
-  for (const std::string& source : sources)
+  for (const std::string& source : sources_of(data))
     if (const auto manifest = data::read_manifest(file_system, source); manifest)
       names.insert(data::RecordFormat::chat_template_in(manifest.value().recipe.records));
   names.erase("");
   return names.size() == 1 ? *names.begin() : "";
 }
 
-}  // namespace
-
 DataTokenizer data_tokenizer(FileSystem& file_system, const Config& config) {
   DataTokenizer found;
   if (config.data.kind != DataKind::kTokens) return found;
-  const std::vector<std::string> sources =
-      config.data.sources.empty() ? std::vector{config.data.path} : config.data.sources;
-  const std::filesystem::path folder = sources.front();
+  const std::filesystem::path folder = sources_of(config.data).front();
   auto made = data::tokenizer_of_dataset(file_system, folder);
   if (!made) return found;
   found.tokenizer = std::move(made).value();
-  found.chat_template = chat_template_of(file_system, sources);
+  found.chat_template = chat_template_of(file_system, config.data);
   const auto kept = folder / data::kTokenizerFolder;
   if (const auto names = file_system.list(kept); names)
     for (const std::string& name : names.value())

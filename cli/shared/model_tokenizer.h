@@ -23,8 +23,12 @@ struct DataTokenizer {
   hf::NamedFiles files;                        // that define it; none for bytes
   TokenizerMatch match = TokenizerMatch::kUnknown;
   std::string difference;     // of kOther: both, for people
-  std::string chat_template;  // of all conversations in the data; "": there are none, or of several
+  std::string chat_template;  // chat_template_of
 };
+
+// The chat template that all sources which hold conversations were made with; "": none does, or
+// there are several, or it cannot be read.
+std::string chat_template_of(FileSystem& file_system, const Config::Data& data);
 
 // What cannot be read is unknown.
 DataTokenizer data_tokenizer(FileSystem& file_system, const Config& config);
