@@ -89,6 +89,10 @@ int64_t available_memory_bytes(const Path& root) {
   return least;
 }
 
+int64_t processes_ended_for_memory(const Path& root) {
+  return number_after(root / "proc/vmstat", "oom_kill");
+}
+
 Result<void> make_owned_directory(const std::filesystem::path& path) {
   const auto failed = [&] {
     return Error{Code::kIo, text("make directory ", path.string(), ": ", std::strerror(errno))};

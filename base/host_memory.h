@@ -17,6 +17,10 @@ int64_t kernel_bytes(const std::filesystem::path& path, const std::string& name)
 // `root`: of the file system that has proc and sys/fs/cgroup.
 int64_t available_memory_bytes(const std::filesystem::path& root = "/");
 
+// How many processes the kernel has ended on this host for lack of memory since it started; 0 where
+// it does not say. `root`: as above.
+int64_t processes_ended_for_memory(const std::filesystem::path& root = "/");
+
 // Makes `path` (its parent exists), readable by this user alone (mode 0700). One that is there
 // already must be just that: a folder, no link, ours, closed to others. Errors: kConfig, kIo.
 Result<void> make_owned_directory(const std::filesystem::path& path);

@@ -52,7 +52,12 @@ std::string suggestion(const std::string& section, const std::string& key) {
   const std::string found = nearest(key, keys);
   for (const ConfigField& field : config_fields())
     if (field.key == found) return field.name();
-  return "";
+  const auto sections = section_names();
+  if (std::find(sections.begin(), sections.end(), key) != sections.end()) return "";
+  std::vector<std::string> longer;  // that begin with `key`: nproc_per_node of --nproc
+  for (const ConfigField& field : config_fields())
+    if (std::string_view(field.key).starts_with(key + "_")) longer.push_back(field.name());
+  return longer.size() == 1 ? longer.front() : "";
 }
 
 std::string did_you_mean(const std::string& found, const char* before = "") {

@@ -25,10 +25,11 @@ constexpr int64_t kWindowElements = int64_t{1} << 25;
 
 // What goes with the weights, where the folder has it; and of a tokenizer.
 constexpr const char* kGeneration = "generation_config.json";
+constexpr const char* kChatTemplate = "chat_template.jinja";
 constexpr const char* kTokenizer[] = {
-    "added_tokens.json", "chat_template.jinja", "chat_template.json",      "encoder.json",
-    "merges.txt",        "spiece.model",        "special_tokens_map.json", "tekken.json",
-    "tokenizer.json",    "tokenizer.model",     "tokenizer_config.json",   "vocab.bpe",
+    "added_tokens.json", kChatTemplate,     "chat_template.json",      "encoder.json",
+    "merges.txt",        "spiece.model",    "special_tokens_map.json", "tekken.json",
+    "tokenizer.json",    "tokenizer.model", "tokenizer_config.json",   "vocab.bpe",
     "vocab.json"};
 
 std::vector<const layout::ParamSpec*> params_of(std::span<const layout::UnitSpec> units) {
@@ -136,23 +137,56 @@ Result<void> write_weights(FileSystem& file_system, const HfExport& job, const T
   return file_system.rename(unfinished, path);
 }
 
+Result<ordered_json> json_object(FileSystem& file_system, const Path& file) {
+  LOCKSTEP_TRY(const std::string contents, read_file(file_system, file));
+  ordered_json object = parse_json<ordered_json>(contents, /*allow_exceptions=*/false);
+  if (!object.is_object()) return Error{Code::kConfig, text(file.string(), " is no JSON object")};
+  return object;
+}
+
 // The model's own config.json with the dtype that the weights have now.
 Result<std::string> config_text(FileSystem& file_system, const HfExport& job) {
   if (job.assets.empty()) return hf_config_json(job.spec.shape, job.dtype, job.seq_len);
-  LOCKSTEP_TRY(const std::string contents, read_file(file_system, job.assets / "config.json"));
-  ordered_json config = parse_json<ordered_json>(contents, /*allow_exceptions=*/false);
+  LOCKSTEP_TRY(ordered_json config, json_object(file_system, job.assets / "config.json"));
   config[config.contains("dtype") ? "dtype" : "torch_dtype"] = job.dtype;
   return config.dump(2) + "\n";
 }
 
-Result<void> carry_assets(FileSystem& file_system, const HfExport& job) {
+// generation_config.json with job.ends among its eos_token_id; where the folder has none, the
+// tokens of config.json, which transformers goes by then.
+Result<void> write_generation(FileSystem& file_system, const HfExport& job,
+                              const std::string& config) {
+  ordered_json generation = ordered_json::object();
+  if (!job.assets.empty() && file_system.exists(job.assets / kGeneration)) {
+    LOCKSTEP_TRY(generation, json_object(file_system, job.assets / kGeneration));
+  }
+  const auto of_model = parse_json<ordered_json>(config, /*allow_exceptions=*/false);
+  for (const char* const name : {"bos_token_id", "eos_token_id", "pad_token_id"})
+    if (!generation.contains(name) && of_model.contains(name) && !of_model[name].is_null())
+      generation[name] = of_model[name];
+  const ordered_json there = generation.value("eos_token_id", ordered_json());
+  ordered_json ends = there.is_array() ? there : ordered_json::array();
+  if (there.is_number_integer()) ends.push_back(there);
+  for (const uint32_t end : job.ends)
+    if (std::find(ends.begin(), ends.end(), ordered_json(end)) == ends.end()) ends.push_back(end);
+  generation["eos_token_id"] = ends;
+  return publish_file(file_system, job.folder / kGeneration, generation.dump(2) + "\n");
+}
+
+Result<void> carry_assets(FileSystem& file_system, const HfExport& job, const std::string& config) {
   for (const auto& [name, contents] : job.tokenizer)
     LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / name, contents));
+  if (!job.chat_template.empty())
+    LOCKSTEP_RETURN_IF_ERROR(
+        publish_file(file_system, job.folder / kChatTemplate, job.chat_template));
+  if (!job.ends.empty()) LOCKSTEP_RETURN_IF_ERROR(write_generation(file_system, job, config));
   if (job.assets.empty()) return {};
-  std::vector<std::string> names{kGeneration};
+  std::vector<std::string> names;
+  if (job.ends.empty()) names.push_back(kGeneration);
   if (job.carry_tokenizer) names.insert(names.end(), std::begin(kTokenizer), std::end(kTokenizer));
   for (const std::string& name : names) {
     if (!file_system.exists(job.assets / name)) continue;
+    if (name == kChatTemplate && !job.chat_template.empty()) continue;
     LOCKSTEP_TRY(const std::string contents, read_file(file_system, job.assets / name));
     LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / name, contents));
   }
@@ -189,7 +223,7 @@ Result<HfExportReport> export_to_hf(FileSystem& file_system, const HfExport& job
   if (files.size() > 1)
     LOCKSTEP_RETURN_IF_ERROR(
         publish_file(file_system, job.folder / kSafetensorsIndexFile, safetensors_index(files)));
-  if (!job.adapters_alone) LOCKSTEP_RETURN_IF_ERROR(carry_assets(file_system, job));
+  if (!job.adapters_alone) LOCKSTEP_RETURN_IF_ERROR(carry_assets(file_system, job, config));
   LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, job.folder / last, config));
   return report;
 }

@@ -1,7 +1,8 @@
 // A checkpoint's weights as a folder that transformers loads.
 //
 //   model.safetensors, or model-00001-of-0000N.safetensors … and model.safetensors.index.json
-//   tokenizer and generation files, as they were
+//   tokenizer and generation files, as they were; of a chat its template, and the token at which an
+//   answer ends among those at which transformers stops
 //   config.json, last: a folder without it is not complete
 //
 // Of a run that trained adapters: the base model's weights with the adapters added; or, with
@@ -9,8 +10,10 @@
 // Tensors have the names and shapes of ModelSpec; at most kWindowElements of one are in memory.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "base/file_system.h"
 #include "base/result.h"
@@ -25,6 +28,8 @@ struct HfExport {
   std::filesystem::path assets;      // folder with config.json and tokenizer; "": made from `spec`
   NamedFiles tokenizer;              // that of the data, in place of that of `assets`
   bool carry_tokenizer = false;      // that of `assets`
+  std::string chat_template;   // in Jinja, in place of that of the tokenizer's files; "": none
+  std::vector<uint32_t> ends;  // tokens at which an answer ends: generation stops there too
   layout::ModelSpec spec;
   Config::Lora lora;            // of the spec's adapters
   bool adapters_alone = false;  // requires adapters

@@ -10,6 +10,9 @@
 #include "cli/shared/command_words.h"
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/run_args.h"
+#include "data/prepare/chat_jinja.h"
+#include "data/prepare/chat_recognition.h"
+#include "data/prepare/chat_template.h"
 #include "hf/configured_model.h"
 #include "hf/hf_export.h"
 
@@ -23,7 +26,9 @@ most --max-file-gb), config.json, and the tokenizer's files.
 config.json comes from --hf, else from the folder that the run was started from
 (model.hf_assets_path); a run that was described by [model] keys gets a config.json made for it. The
 tokenizer is that of --hf, else the one that the run's data were made with: of the model's folder,
-where that is the same, else of the data's, as transformers' AutoTokenizer finds it.
+where that is the same, else of the data's, as transformers' AutoTokenizer finds it. Of a run on
+conversations the chat template is the one that they were prepared with, as chat_template.jinja, and
+generation_config.json has the token at which an answer ends.
 
 A run with lora.rank gives its base model's weights with the adapters added: a folder that needs no
 PEFT. --lora writes the adapters alone, as PEFT has them: adapter_config.json and
@@ -79,18 +84,36 @@ Result<Config> config_for(FileSystem& file_system, const Options& o,
   return std::move(parsed.config);
 }
 
+// The chat template that the data were made with goes along, unless the tokenizer's files that do
+// hold the same one; and transformers gets to know where an answer ends. A line about it.
+std::string choose_chat_template(FileSystem& file_system, const DataTokenizer& of_data,
+                                 hf::HfExport& job) {
+  const std::string& name = of_data.chat_template;
+  if (name.empty()) return "";
+  const auto words = data::ChatTemplate::create(name, *of_data.tokenizer);
+  if (!words.ok()) return "no chat template: " + words.error().message;
+  job.ends = {words.value().end_of_answer(), of_data.tokenizer->end_of_document()};
+  std::string had;
+  if (job.carry_tokenizer) {
+    const auto there = data::chat_template_of_folder(file_system, job.assets);
+    const auto known =
+        there.ok() ? data::recognised_chat_template(there.value().jinja) : there.error();
+    if (known.ok() && known.value() == name) return "";
+    if (there.ok()) had = text(", in place of that in ", there.value().file.string());
+  }
+  job.chat_template = data::chat_template_in_jinja(name, *of_data.tokenizer);
+  return text("the chat template is that of the data, ", name, had);
+}
+
 // What the folder gets of a tokenizer, and a line about it.
-std::string choose_tokenizer(FileSystem& file_system, const Options& o, const Config& config,
-                             hf::HfExport& job) {
-  DataTokenizer of_data;
-  if (o.assets.empty()) of_data = data_tokenizer(file_system, config);
+std::string choose_tokenizer(const DataTokenizer& of_data, hf::HfExport& job) {
   const bool made_here = of_data.tokenizer != nullptr;
   job.carry_tokenizer = !made_here || of_data.match == TokenizerMatch::kSame;
   if (job.carry_tokenizer) return job.assets.empty() ? "no tokenizer: the data are not there" : "";
   const data::Tokenizer& tokenizer = *of_data.tokenizer;
   const uint32_t end = tokenizer.end_of_document();
   const auto name = tokenizer.decode({&end, 1}, /*show_special=*/true);
-  job.tokenizer = hf::for_transformers(std::move(of_data.files), name ? name.value() : "");
+  job.tokenizer = hf::for_transformers(of_data.files, name ? name.value() : "");
   const std::string why = of_data.difference.empty() ? "" : "; " + of_data.difference;
   return job.tokenizer.empty() ? text("no tokenizer: the data are ", tokenizer.name(), "s", why)
                                : text("the tokenizer is that of the data, ", tokenizer.name(), why);
@@ -116,12 +139,16 @@ Result<void> run(const Options& o) {
   job.seq_len = config.training.seq_len;
   job.threads = o.threads;
   job.max_file_bytes = static_cast<int64_t>(o.max_file_gb * 1e9);
-  const std::string about = choose_tokenizer(file_system, o, config, job);
+  const DataTokenizer of_data =
+      o.assets.empty() ? data_tokenizer(file_system, config) : DataTokenizer{};
+  const std::string about[] = {choose_tokenizer(of_data, job),
+                               choose_chat_template(file_system, of_data, job)};
   LOCKSTEP_TRY(const hf::HfExportReport report, hf::export_to_hf(file_system, job));
   std::cout << job.checkpoint.string() << " -> " << o.folder << ": " << report.tensors
             << " tensors, " << bytes_text(static_cast<uint64_t>(report.bytes)) << " of " << o.dtype
             << " in " << report.files << (report.files == 1 ? " file\n" : " files\n");
-  if (!o.lora && !about.empty()) std::cout << about << "\n";
+  for (const std::string& line : about)
+    if (!o.lora && !line.empty()) std::cout << line << "\n";
   return {};
 }
 

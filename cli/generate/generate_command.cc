@@ -126,9 +126,8 @@ Result<void> continue_text(const Options& o, const SampledModel& model) {
 Result<data::ChatTemplate> template_for(const Options& o, const SampledModel& model) {
   const std::string& name = o.chat_template.empty() ? model.chat_template : o.chat_template;
   if (name.empty())
-    return Error{Code::kConfig, text("--chat wants a chat template, and ", o.path, " says none: ",
-                                     model.no_chat_template, "; say --chat-template NAME, one of ",
-                                     data::ChatTemplate::known_names())};
+    return Error{Code::kConfig, text("--chat wants a chat template, and ", o.path,
+                                     " says none: ", model.no_chat_template)};
   return data::ChatTemplate::create(name, *model.tokenizer);
 }
 

@@ -6,9 +6,11 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/record/manifest.h"
+#include "cli/shared/model_tokenizer.h"
 #include "cli/shared/run_args.h"
-#include "data/formats/manifest.h"
+#include "config/config.h"
 #include "data/prepare/chat_recognition.h"
+#include "data/prepare/chat_template.h"
 #include "data/tokenizer/open_tokenizer.h"
 
 namespace lockstep::cli {
@@ -58,19 +60,18 @@ Result<SampledModel> of_folder(FileSystem& file_system, const fs::path& folder,
 Result<void> take_words_of_run(FileSystem& file_system, const fs::path& run, SampledModel& model) {
   LOCKSTEP_TRY(const auto path, data_path_of_run(file_system, run));
   LOCKSTEP_TRY(model.tokenizer, data::tokenizer_of_dataset(file_system, path));
-  LOCKSTEP_TRY(const data::DatasetManifest manifest, data::read_manifest(file_system, path));
-  const std::string& records = manifest.recipe.records;
-  if (const std::string chat = "chat "; records.starts_with(chat)) {
-    model.chat_template = records.substr(chat.size());
-    return {};
-  }
+  LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", model.flags));
+  model.chat_template = chat_template_of(file_system, parsed.config.data);
+  if (!model.chat_template.empty()) return {};
   const std::string key = "--model.hf_assets_path=";
   for (const std::string& flag : model.flags)
     if (flag.starts_with(key) && flag.size() > key.size()) {
       take_template(file_system, flag.substr(key.size()), model);
       return {};
     }
-  model.no_chat_template = text("the data of ", run.string(), " hold no chats");
+  model.no_chat_template =
+      text("the data of ", run.string(), " hold no chats; say --chat-template ", "NAME, one of ",
+           data::ChatTemplate::known_names());
   return {};
 }
 

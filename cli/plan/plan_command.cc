@@ -10,6 +10,7 @@
 #include "cli/plan/plan_device.h"
 #include "cli/plan/plan_report.h"
 #include "cli/shared/command_words.h"
+#include "cli/shared/exit_status.h"
 #include "cli/shared/size_words.h"
 #include "data/loader/open_dataset.h"
 #include "hf/configured_model.h"
@@ -130,7 +131,7 @@ int run(const Options& o, const std::vector<std::string>& arguments) {
   const auto report = report_of(o, arguments);
   if (!report.ok()) {
     log_error(report.error().message);
-    return exit_status(report.error().code);
+    return status_of_input(report.error().code);
   }
   if (o.json) {
     std::cout << plan_json(report.value()) << "\n";

@@ -48,6 +48,15 @@ int fail(const Error& error) {
   return status_of_input(error.code);
 }
 
+// What holds out some text, where none was, in hundredths.
+std::string advice_on_split(const data::PrepareReport& report) {
+  const int64_t hundredths = report.least_place.value_or(data::kMaxValMillionths) / 10'000 + 1;
+  if (hundredths * 10'000 > data::kMaxValMillionths)
+    return "; raise --val-fraction or add text if you want validation losses";
+  return text(": --val-fraction ", fixed(static_cast<double>(hundredths) / 100, 2),
+              " holds some out, and so may more text; validation.freq = 0 does without");
+}
+
 void print_summary(const data::PrepareReport& report, const data::PrepareOptions& options) {
   const data::DatasetManifest& manifest = report.manifest;
   std::cout << options.out.string() << ": " << (report.up_to_date ? "up to date, " : "")
@@ -64,8 +73,8 @@ void print_summary(const data::PrepareReport& report, const data::PrepareOptions
                        2)
               << " % of them are filling\n";
   if (options.val_millionths > 0 && manifest.tokens("val") == 0)
-    std::cerr << "lockstep prepare: warning: no text fell into the validation split; "
-                 "raise --val-fraction or add text if you want validation losses\n";
+    std::cerr << "lockstep prepare: warning: no text fell into the validation split"
+              << advice_on_split(report) << "\n";
 }
 
 // What the command line says.

@@ -104,6 +104,37 @@ bool asks_for_help(int argc, char** argv) {
                      [](const std::string_view word) { return word == "--help" || word == "-h"; });
 }
 
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+// What is wrong with the first word that `app`, or the part of it that was chosen, does not know;
+// "": it knows all of them. `command`: how it is called.
+std::string unknown_word(const CLI::App& app, const std::string& command) {
+  for (const CLI::App* part : app.get_subcommands())
+    if (std::string wrong = unknown_word(*part, command + " " + part->get_name()); !wrong.empty())
+      return wrong;
+  if (app.get_allow_extras()) return "";
+  const auto parts = app.get_subcommands([](const CLI::App*) { return true; });
+  for (const std::string& word : app.remaining()) {
+    const bool is_flag = word.starts_with("-"), is_part = !is_flag && !parts.empty();
+    std::vector<std::string> names = is_flag ? flags_of(app) : std::vector<std::string>();
+    for (const CLI::App* part : parts)
+      if (is_part) names.push_back(part->get_name());
+    const std::string meant = nearest(word.substr(0, word.find('=')), names);
+    return text(command, ": ",
+                is_flag   ? text(word, ": unknown option")
+                : is_part ? text("no command \"", word, "\"")
+                          : text("\"", word, "\" is one word too many"),
+                meant.empty() ? "." : text("; did you mean ", meant, "?"), " See `", command,
+                " --help`");
+  }
+  return "";
+}
+
 }  // namespace
 
 std::optional<int> parse_words(CLI::App& app, int argc, char** argv) {
@@ -114,7 +145,14 @@ std::optional<int> parse_words(CLI::App& app, int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : exit_status(Code::kConfig);
+    const bool is_wrong = e.get_exit_code() != 0;
+    const std::string name = app.get_name();  // "lockstep plan", with its words behind or without
+    const std::string command = name.substr(0, name.find(' ', name.find(' ') + 1));
+    if (const std::string wrong = is_wrong ? unknown_word(app, command) : ""; !wrong.empty())
+      std::cerr << wrong << "\n";
+    else
+      app.exit(e);
+    return is_wrong ? exit_status(Code::kConfig) : 0;
   }
   return std::nullopt;
 }

@@ -1,7 +1,11 @@
 #include "cli/shared/model_tokenizer.h"
 
+#include <set>
+#include <vector>
+
 #include "base/text.h"
 #include "data/formats/manifest.h"
+#include "data/prepare/record.h"
 #include "data/tokenizer/open_tokenizer.h"
 
 namespace lockstep::cli {
@@ -21,16 +25,29 @@ std::string words_of(const data::Tokenizer& tokenizer) {
   return text(tokenizer.name(), ", ", grouped(tokenizer.vocab_size()), " tokens");
 }
 
+std::vector<std::string> sources_of(const Config::Data& data) {
+  return data.sources.empty() ? std::vector{data.path} : data.sources;
+}
+
 }  // namespace
+
+std::string chat_template_of(FileSystem& file_system, const Config::Data& data) {
+  std::set<std::string> names;
+  for (const std::string& source : sources_of(data))
+    if (const auto manifest = data::read_manifest(file_system, source); manifest)
+      names.insert(data::RecordFormat::chat_template_in(manifest.value().recipe.records));
+  names.erase("");
+  return names.size() == 1 ? *names.begin() : "";
+}
 
 DataTokenizer data_tokenizer(FileSystem& file_system, const Config& config) {
   DataTokenizer found;
   if (config.data.kind != DataKind::kTokens) return found;
-  const std::filesystem::path folder =
-      config.data.sources.empty() ? config.data.path : config.data.sources.front();
+  const std::filesystem::path folder = sources_of(config.data).front();
   auto made = data::tokenizer_of_dataset(file_system, folder);
   if (!made) return found;
   found.tokenizer = std::move(made).value();
+  found.chat_template = chat_template_of(file_system, config.data);
   const auto kept = folder / data::kTokenizerFolder;
   if (const auto names = file_system.list(kept); names)
     for (const std::string& name : names.value())

@@ -170,7 +170,7 @@ void CheckpointSaves::note(const checkpoint::SaveReport& report) {
   const double now_s = env_.clock.monotonic_s();
   if (!outage_) {
     outage_ = Outage{now_s, now_s, 0};
-    if (env_.rank() == 0 && config_.outage_minutes > 0)
+    if (env_.rank() == 0 && config_.outage_minutes > 0 && report.step != last_step_)
       log_warning("training goes on without saves for ", config_.outage_minutes,
                   " minutes at most (checkpoint.outage_minutes); one is tried every ", kAgain_s,
                   " s");
@@ -194,6 +194,7 @@ Result<void> CheckpointSaves::finish(const TrainerState& state) {
   const int64_t step = state.step;
   env_.progress.set_phase(step, Phase::kSave);
   SharedStore& store = *env_.membership.store;
+  last_step_ = step;
   for (int64_t attempt = 1;; ++attempt) {
     drain();
     // What rank 0 does after a commit may take longer than a collective waits.
@@ -207,6 +208,10 @@ Result<void> CheckpointSaves::finish(const TrainerState& state) {
     if (any.trouble >= SaveTrouble::kTooLong)
       return Error{fatal_code(any.trouble),
                    text("the final save of step ", step, " failed: ", last_report_.error)};
+    if (attempt == 1 && env_.rank() == 0)
+      log_warning("training is over, and the run waits for its last save: it is tried every ",
+                  kAgain_s, " s, until saves have failed for ", config_.outage_minutes,
+                  " minutes (checkpoint.outage_minutes). Ctrl-C twice ends the run without it");
     for (double waited_s = 0; waited_s < kAgain_s; waited_s += kPause_ns * 1e-9) {
       env_.progress.touch();
       env_.clock.sleep_ns(kPause_ns);

@@ -68,6 +68,7 @@ class CheckpointSaves {
     int64_t failures = 0;
   };
   std::optional<Outage> outage_;      // of this rank's saves
+  int64_t last_step_ = -1;            // the one after which training is over, once it is
   std::optional<double> again_at_s_;  // rank 0's clock: for a save that failed on some rank
   checkpoint::SaveReport last_report_;
 };

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "data/prepare/chat_jinja.h"
 #include "data/prepare/chat_template.h"
 
 namespace lockstep::data {
@@ -157,6 +158,7 @@ Result<std::string> template_in(const json& config, const fs::path& file) {
 }  // namespace
 
 Result<std::string> recognised_chat_template(std::string_view jinja) {
+  if (std::string name = name_of_written_template(jinja); !name.empty()) return name;
   const std::string words = plain(jinja);
   for (const Signs& signs : all_signs())
     if (misfit(words, signs).empty()) return std::string(signs.name);

@@ -3,7 +3,7 @@
 //
 // A text is a family's when it has all signs by which the published ones are told apart, and no
 // special token that the family does not write. Another default system message, or other tokens,
-// are another template.
+// are another template. What chat_template_in_jinja wrote is known whole.
 #pragma once
 
 #include <filesystem>

@@ -37,6 +37,8 @@ class InputHash {
 
 constexpr size_t kBatchBytes = size_t{8} << 20;  // of text that is tokenized at once
 
+constexpr int64_t kPlaces = 1'000'000;
+
 // What is tokenized alone: a segment of a text, or a record. Or the end of a text.
 struct Unit {
   std::string text;
@@ -46,6 +48,7 @@ struct Unit {
   // What became of it.
   std::vector<uint32_t> ids = {};
   std::vector<uint8_t> in_loss = {};
+  int64_t place = kPlaces;  // place_in_split
   bool held_out = false;
   Result<void> done = {};
 };
@@ -79,6 +82,10 @@ class Preparation {
     }
     LOCKSTEP_RETURN_IF_ERROR(flush());
     return finish();
+  }
+  // Of all that was read; none: all of it has the same.
+  std::optional<int64_t> least_place() const {
+    return least_place_ < most_place_ ? std::optional(least_place_) : std::nullopt;
   }
 
  private:
@@ -130,6 +137,8 @@ class Preparation {
         const std::string path = documents_[unit.document].path.string();
         return unit.done.error().in(unit.line == 0 ? path : text(path, ": line ", unit.line));
       }
+      least_place_ = std::min(least_place_, unit.place);
+      most_place_ = std::max(most_place_, unit.place < kPlaces ? unit.place : 0);
       LOCKSTEP_RETURN_IF_ERROR(unit.line == 0 ? append_segment(unit) : append(unit));
     }
     batch_.clear();
@@ -141,7 +150,7 @@ class Preparation {
   Result<void> encode(Unit& unit) const {
     if (unit.line == 0) {
       LOCKSTEP_RETURN_IF_ERROR(tokenizer_.encode(unit.text, unit.ids));
-      unit.held_out = in_validation_split(unit.text, options_.val_millionths);
+      if (!unit.text.empty()) place(unit, unit.text);
     } else {
       LOCKSTEP_RETURN_IF_ERROR(encode_record(unit));
     }
@@ -149,9 +158,13 @@ class Preparation {
       LOCKSTEP_CHECK(id < tokenizer_.vocab_size(), tokenizer_.name(), " made token ", id);
     return {};
   }
+  void place(Unit& unit, std::string_view words) const {
+    unit.place = place_in_split(words);
+    unit.held_out = unit.place < options_.val_millionths;
+  }
   Result<void> encode_record(Unit& unit) const {
     LOCKSTEP_TRY(const Record record, parse_record(unit.text, *options_.records, chat_));
-    unit.held_out = in_validation_split(record.text, options_.val_millionths);
+    place(unit, record.text);
     const auto begin = tokenizer_.begin_of_document();
     unit.ids.assign(begin.begin(), begin.end());
     unit.in_loss.resize(unit.ids.size(), !answers_only_);
@@ -232,6 +245,7 @@ class Preparation {
   std::vector<Unit> batch_;
   size_t batch_bytes_ = 0;
   int64_t done_bytes_ = 0;  // of the files
+  int64_t least_place_ = kPlaces, most_place_ = 0;
 };
 
 Result<std::string> hash_of_input(FileSystem& file_system, const std::vector<Document>& documents) {
@@ -338,7 +352,7 @@ Result<void> check_kinds(const std::vector<Document>& documents, const PrepareOp
 Result<void> check_options(const PrepareOptions& options) {
   if (options.inputs.empty()) return Error{Code::kConfig, "no input: name a text file or a folder"};
   if (options.out.empty()) return Error{Code::kConfig, "no output folder"};
-  if (options.val_millionths < 0 || options.val_millionths > 500'000)
+  if (options.val_millionths < 0 || options.val_millionths > kMaxValMillionths)
     return Error{Code::kConfig, text("validation fraction ",
                                      fixed(static_cast<double>(options.val_millionths) * 1e-6, 6),
                                      " is not between 0 and 0.5")};
@@ -363,9 +377,12 @@ Result<void> check_options(const PrepareOptions& options) {
 
 }  // namespace
 
+int64_t place_in_split(std::string_view words) {
+  return static_cast<int64_t>(xxh3_64(as_bytes(words), kSplitSeed) % kPlaces);
+}
+
 bool in_validation_split(std::string_view words, int64_t val_millionths) {
-  const uint64_t hash = xxh3_64(as_bytes(words), kSplitSeed);
-  return static_cast<int64_t>(hash % 1'000'000) < val_millionths;
+  return place_in_split(words) < val_millionths;
 }
 
 Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenizer,
@@ -403,8 +420,9 @@ Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenize
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(options.out));
   LOCKSTEP_RETURN_IF_ERROR(clear_folder(file_system, options.out));
 
-  LOCKSTEP_RETURN_IF_ERROR(
-      Preparation(file_system, tokenizer, options, manifest, documents, std::move(chat)).run());
+  Preparation preparation(file_system, tokenizer, options, manifest, documents, std::move(chat));
+  LOCKSTEP_RETURN_IF_ERROR(preparation.run());
+  report.least_place = preparation.least_place();
   LOCKSTEP_RETURN_IF_ERROR(write_tokenizer(file_system, options));
   LOCKSTEP_RETURN_IF_ERROR(file_system.sync_directory(options.out));
   LOCKSTEP_RETURN_IF_ERROR(

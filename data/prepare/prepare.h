@@ -25,11 +25,13 @@ namespace lockstep::data {
 
 inline constexpr int64_t kDefaultShardTokens = int64_t{1} << 29;  // 1 GiB of u16
 
+inline constexpr int64_t kMaxValMillionths = 500'000;
+
 struct PrepareOptions {
   std::vector<std::filesystem::path> inputs;  // files, folders of files; also gzip, zstd
   std::optional<RecordFormat> records;        // the files are JSON lines; else text
   std::filesystem::path out;
-  int64_t val_millionths = 50'000;  // share of segments held out; [0, 500'000]
+  int64_t val_millionths = 50'000;  // share of segments held out; [0, kMaxValMillionths]
   int64_t shard_tokens = kDefaultShardTokens;
   int64_t pack_seq_len = 0;  // pack documents into samples of so many tokens; 0: do not
   bool force = false;        // replace what another input made
@@ -43,6 +45,9 @@ struct PrepareOptions {
 struct PrepareReport {
   DatasetManifest manifest;
   bool up_to_date = false;  // the folder was there already, made from the same input
+  // Above this many millionths some text is held out and some is not. Unknown where the folder was
+  // up to date; none where the input is too short to be cut.
+  std::optional<int64_t> least_place = {};
 };
 
 // Errors: kNotFound (an input), kConfig (not UTF-8, empty file, options, a folder made from
@@ -51,8 +56,10 @@ struct PrepareReport {
 Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenizer,
                               const PrepareOptions& options);
 
-// Whether a segment or a record is held out: a function of its text alone, so it never moves
-// between the splits.
+// In [0, 1'000'000): a segment or a record is held out when its place is below
+// PrepareOptions::val_millionths. A function of its text alone, so it never moves between the
+// splits.
+int64_t place_in_split(std::string_view words);
 bool in_validation_split(std::string_view words, int64_t val_millionths);
 
 }  // namespace lockstep::data

@@ -12,6 +12,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
+constexpr const char* kChat = "chat ";
+
 Passage passage(std::string words, bool in_loss, SpecialNames names) {
   return {std::nullopt, std::move(words), in_loss, names};
 }
@@ -30,8 +32,13 @@ std::string words_of(const Conversation& chat) {
 
 std::string RecordFormat::description() const {
   if (!text_field.empty()) return "text_field " + text_field;
-  if (!chat_template.empty()) return "chat " + chat_template;
+  if (!chat_template.empty()) return kChat + chat_template;
   return text("prompt_field ", prompt_field, " response_field ", response_field);
+}
+
+std::string RecordFormat::chat_template_in(const std::string& description) {
+  const std::string kind = kChat;
+  return description.starts_with(kind) ? description.substr(kind.size()) : "";
 }
 
 Result<Record> parse_record(std::string_view line, const RecordFormat& format,

@@ -24,6 +24,8 @@ struct RecordFormat {
   std::string chat_template = {};  // of a conversation (data/prepare/conversation.h)
   // For the manifest: "text_field text", "chat chatml", …
   std::string description() const;
+  // The chat template that a description names; "": it is none of conversations.
+  static std::string chat_template_in(const std::string& description);
   bool has_mask() const { return text_field.empty(); }
 };
 

@@ -40,6 +40,7 @@ struct AgentOptions {
   int64_t tick_ms = 20;         // how often pages are looked at
   std::string status_endpoint;  // HOST:PORT | INTERFACE:PORT; empty: no status page
   net::StatusPages status_pages;
+  std::filesystem::path kernel_root = "/";  // where proc is
 };
 
 }  // namespace lockstep::launcher

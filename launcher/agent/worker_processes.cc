@@ -12,14 +12,27 @@
 namespace lockstep::launcher {
 namespace {
 
-constexpr size_t kLogLines = 8;                // of a failed worker, in the table
+constexpr size_t kLogLines = 8;  // of a failed worker, in the table
+constexpr size_t kLinesLookedAt = 64;
 constexpr int64_t kStateLookNs = 500'000'000;  // how often /proc is asked who is stopped
+
+// What a worker said last, without its figures of memory (core/train/memory_line.h): they are for
+// programs.
+std::vector<std::string> last_words(FileSystem& file_system, const std::filesystem::path& log,
+                                    int64_t from) {
+  auto lines = last_lines(file_system, log, from, kLinesLookedAt);
+  std::erase_if(lines,
+                [](const std::string& line) { return line.find(": memory {") != line.npos; });
+  if (lines.size() > kLogLines) lines.erase(lines.begin(), lines.end() - kLogLines);
+  return lines;
+}
 
 }  // namespace
 
 Result<void> WorkerProcesses::start(WorkerOrders first) {
   first_rank_ = first.rank;
   halt_by_ns_ = 0;
+  ended_for_memory_ = processes_ended_for_memory(options_.kernel_root);
   may_ready_ = true;
   first.serves = Serves::kMany;
   auto started = start_all(first);
@@ -171,8 +184,7 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
     if (auto end = end_of(worker)) {
       end->rank = static_cast<int>(first_rank_ + static_cast<int64_t>(i));
       end->progress = worker.page->read();
-      if (end->failed())
-        end->log_lines = last_lines(file_system_, worker.log, worker.log_start, kLogLines);
+      if (end->failed()) end->log_lines = last_words(file_system_, worker.log, worker.log_start);
       exits.push_back(std::move(*end));
     }
     if (!worker.process.reaped()) own.push_back(worker.pid);
@@ -191,6 +203,8 @@ std::optional<WorkerExit> WorkerProcesses::end_of(Worker& worker) {
     worker.state = State::kOver;
     end.exit_code = status->exit_code;
     end.signal = status->signal;
+    end.no_memory = end.signal == SIGKILL && !told_to_halt() &&
+                    processes_ended_for_memory(options_.kernel_root) > ended_for_memory_;
   } else if (worker.page->turn() == Turn::kParked) {
     worker.state = State::kParked;
     end.exit_code = kExitPeerLost;

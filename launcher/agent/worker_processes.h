@@ -84,8 +84,9 @@ class WorkerProcesses {
   std::vector<Worker> workers_;   // by local rank
   std::optional<Worker> ready_;   // serves nobody yet
   int64_t first_rank_ = 0, state_looked_ns_ = 0, started_ = 0;
-  int64_t halt_by_ns_ = 0;  // 0: nobody was told to
-  bool may_ready_ = true;   // at most one is started in a generation
+  int64_t halt_by_ns_ = 0;        // 0: nobody was told to
+  int64_t ended_for_memory_ = 0;  // of the node's processes, when the generation started
+  bool may_ready_ = true;         // at most one is started in a generation
 };
 
 }  // namespace lockstep::launcher

@@ -66,7 +66,11 @@ std::string cause_text(const WorkerExit& exit) {
   if (exit.hung_s > 0)
     return text(exit.stopped ? "stopped (SIGSTOP), " : "", "no progress for ",
                 fixed(exit.hung_s, 1), " s");
-  if (exit.signal != 0) return text("killed by ", signal_text(exit.signal));
+  if (exit.signal != 0)
+    return text("killed by ", signal_text(exit.signal),
+                exit.no_memory ? " (the kernel ended processes of its node for lack of memory: see "
+                                 "`lockstep plan`)"
+                               : "");
   const char* meaning = exit_meaning(exit.exit_code);
   if (*meaning == '\0') return text("exit code ", exit.exit_code);
   return text("exit code ", exit.exit_code, " (", meaning, ")");
@@ -74,6 +78,7 @@ std::string cause_text(const WorkerExit& exit) {
 
 int failure_status(const WorkerExit& exit) {
   if (exit.hung_s > 0 || !exit.node_lost.empty()) return kExitResume;
+  if (exit.no_memory) return kExitNoMemory;
   if (exit.signal != 0) return bug_signal(exit.signal) ? kExitBug : kExitResume;
   switch (exit.exit_code) {
     case kExitConfig:

@@ -26,9 +26,11 @@ inline constexpr int kExitNoProgress = 93;  // do not restart
 struct WorkerExit {
   int rank = 0;
   int exit_code = 0;
-  int signal = 0;         // != 0: killed by this signal, exit_code means nothing
-  double hung_s = 0;      // > 0: it stopped making progress this long ago and was killed for it
-  bool stopped = false;   // of a hang: the process was stopped (SIGSTOP), not busy
+  int signal = 0;        // != 0: killed by this signal, exit_code means nothing
+  double hung_s = 0;     // > 0: it stopped making progress this long ago and was killed for it
+  bool stopped = false;  // of a hang: the process was stopped (SIGSTOP), not busy
+  bool no_memory =
+      false;              // of SIGKILL: meanwhile the kernel ended processes of its node for memory
   std::string node_lost;  // not empty: its node is gone, and this is how that was seen
   Progress progress;      // its page's last words
   std::vector<std::string> log_lines;

@@ -10,7 +10,7 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr uint8_t kVersion = 3;
+constexpr uint8_t kVersion = 4;
 
 template <typename T>
 concept Enumeration = std::is_enum_v<T>;
@@ -88,7 +88,7 @@ void fields(Io& io, T& m) {
     fields(io, m.progress);
     io(m.stopped);
   } else if constexpr (std::is_same_v<Plain, WorkerExit>) {
-    all(m.rank, m.exit_code, m.signal, m.hung_s, m.stopped, m.node_lost, m.log_lines);
+    all(m.rank, m.exit_code, m.signal, m.hung_s, m.stopped, m.no_memory, m.node_lost, m.log_lines);
     fields(io, m.progress);
   } else if constexpr (std::is_same_v<Plain, Report>) {
     all(m.id, m.name, m.address, m.run, m.sequence, m.follows, m.promised, m.promised_to,

@@ -39,8 +39,10 @@ bool repeats(const WorkerExit& before, const WorkerExit& now) {
   const int status = failure_status(now);
   const Phase phase = now.progress.phase;
   const bool tells = status == kExitNoMemory || (status == kExitBug && computing(phase));
-  return tells && before.chose_its_code() && now.chose_its_code() &&
-         before.exit_code == now.exit_code && before.progress.step == now.progress.step &&
+  const bool alike = before.chose_its_code() && now.chose_its_code()
+                         ? before.exit_code == now.exit_code
+                         : before.no_memory && now.no_memory;
+  return tells && alike && before.progress.step == now.progress.step &&
          before.progress.phase == phase;
 }
 

@@ -101,9 +101,11 @@ def final_save_waits_for_room(test, size_bytes, reference):
     disk = Disk(test, "late")
     disk.leave(size_bytes // 2)
     run = test.ranks(disk.folder, 2, KEYS | {"checkpoint.interval": 0})
-    wait_until(lambda: f"the save of step {STEPS} failed" in run.log(), "the last save fails")
+    wait_until(lambda: "training is over, and the run waits for its last save: it is tried every "
+               "10 s, until saves have failed for 10 minutes" in run.log(), "the last save fails")
     disk.ballast.unlink()
     run.expect(0)
+    check("training goes on" not in run.log(), tail(run.log()))
     check_same(reference, whole_curve(disk.folder, STEPS), "room came late")
     check([step_of(name) for name in committed(disk.folder)] == [STEPS], committed(disk.folder))
     test.command("checkpoint", "verify", disk.folder)

@@ -28,7 +28,7 @@ def chats(test):
 def talk(test, *words, said=None, status=0):
     """stdout of `lockstep generate MODEL --chat`, with lines of the user on its standard input."""
     done = subprocess.run([program("lockstep"), "generate", *map(str, words), "--chat",
-                           "--temperature", "0", "--tokens", "40"], input=said, text=True,
+                           "--temperature", "0", "--tokens", "40"], input=said, errors="replace",
                           capture_output=True, env=test.environment, timeout=60, check=False)
     check(done.returncode == status, f"exit {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout if status == 0 else done.stderr
@@ -43,10 +43,25 @@ def chat(test, run):
         check(talk(test, run, said="") == "", "something is said to nobody")
     exported = test.folder / "exported_chat"
     test.command("export", run, exported)
-    with test.case("of an exported folder the template is its own, or --chat-template"):
+    with test.case("an exported folder has the template of the data"):
         wanted = ANSWERS["hello"] + "\n"
+        check(talk(test, exported, "--prompt", "hello") == wanted, "another answer")
+    with test.case("the chats may be one source of several"):
+        texts, lines = test.folder / "more_text", test.folder / "more.txt"
+        lines.write_text("the of and to a in that it is was he for on are with as\n" * 200)
+        test.command("prepare", lines, "--tokenizer", test.folder / "chats/tokenizer", "--pack", 64,
+                     "--val-fraction", 0, "--out", texts)
+        both = test.train("both", 1, TINY | {
+            "data.path": "", "data.sources": f"{texts},{test.folder / 'chats'}",
+            "training.steps": 1, "model.vocab_size": 384})
+        said = talk(test, both, "--prompt", "hello")
+        said_by = test.folder / "exported_both"
+        test.command("export", both, said_by)
+        check(talk(test, said_by, "--prompt", "hello") == said, "the export says something else")
+    with test.case("of a folder the template is its own, or --chat-template"):
+        (exported / "chat_template.jinja").unlink()
         said = talk(test, exported, "--prompt", "hello", status=EXIT_CONFIG)
-        check("no chat template there" in said and "--chat-template NAME" in said, said)
+        check("no chat template there" in said and said.count("--chat-template NAME") == 1, said)
         found = talk(test, exported, "--prompt", "hello", "--chat-template", "chatml")
         check(found == wanted, found)
         jinja = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "

@@ -41,6 +41,14 @@ TEST(HostMemory, ALimitOfACgroupCounts) {
   EXPECT_EQ(available_memory_bytes(root.path()), 0);
 }
 
+TEST(HostMemory, TheKernelCountsWhomItEndedForMemory) {
+  const TempDir root;
+  EXPECT_EQ(processes_ended_for_memory(root.path()), 0);
+  std::filesystem::create_directory(root / "proc");
+  std::ofstream(root / "proc" / "vmstat") << "oom_kill_disable 1\noom_kill 7\npgfault 9\n";
+  EXPECT_EQ(processes_ended_for_memory(root.path()), 7);
+}
+
 TEST(HostMemory, ALineOfTheKernelInBytes) {
   const TempDir dir;
   std::ofstream(dir / "status") << "VmRSS:\t    20 kB\nRssAnon:\t   3 kB\n";

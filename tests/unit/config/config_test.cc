@@ -311,6 +311,8 @@ TEST(ConfigFlags, Mistakes) {
   EXPECT_THAT(flag_error({"--training.stepz", "3"}),
               HasSubstr("--training.stepz: unknown option; did you mean --training.steps?"));
   EXPECT_THAT(flag_error({"--steps", "3"}), HasSubstr("did you mean --training.steps?"));
+  EXPECT_THAT(flag_error({"--nproc", "3"}), HasSubstr("did you mean --launcher.nproc_per_node?"));
+  EXPECT_THAT(flag_error({"--data", "3"}), Not(HasSubstr("did you mean")));
   EXPECT_THAT(flag_error({"--learnin_rate", "3"}), HasSubstr("did you mean --learning_rate?"));
   EXPECT_THAT(flag_error({"--trainng.steps", "3"}), HasSubstr("did you mean --training.steps?"));
   EXPECT_THAT(flag_error({"--training.steps"}), HasSubstr("needs a value of type integer"));

@@ -40,6 +40,26 @@ TEST(PrepareCommand, PreparesThenSaysUpToDate) {
   EXPECT_EQ(forced.status, 0) << forced.err;
 }
 
+TEST(PrepareCommand, SaysWhichFractionHoldsSomeTextOut) {
+  const test_support::TempDir dir;
+  for (int i = 0; i < 6; ++i)
+    write_text(dir / "in" / (std::to_string(i) + ".txt"), some_text(i, 3000));
+  const auto prepared = [&](const std::string& fraction) {
+    return call({(dir / "in").string(), "--out", (dir / "out").string(), "--force",
+                 "--val-fraction", fraction});
+  };
+  const std::string none = prepared("0.000001").err, before = "split: --val-fraction ";
+  const size_t at = none.find(before);
+  ASSERT_NE(at, none.npos) << none;
+  const std::string fraction = none.substr(at + before.size(), 4);
+  EXPECT_EQ(prepared(fraction).err, "");
+  EXPECT_THAT(prepared(std::to_string(std::stod(fraction) - 0.01)).err, HasSubstr(fraction));
+  write_text(dir / "one.txt", some_text(1, 100));
+  const Outcome one = call(
+      {(dir / "one.txt").string(), "--out", (dir / "one").string(), "--val-fraction", "0.000001"});
+  EXPECT_THAT(one.err, HasSubstr("raise --val-fraction or add text"));
+}
+
 TEST(PrepareCommand, LearnsAVocabularyFirst) {
   const test_support::TempDir dir;
   write_text(dir / "in.txt", some_text(1, 3000));

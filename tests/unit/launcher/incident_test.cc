@@ -14,6 +14,13 @@ TEST(Incident, NamesCauses) {
   WorkerExit exit;
   exit.signal = SIGKILL;
   EXPECT_EQ(cause_text(exit), "killed by SIGKILL");
+  EXPECT_EQ(failure_status(exit), kExitResume);
+  exit.no_memory = true;
+  EXPECT_EQ(cause_text(exit),
+            "killed by SIGKILL (the kernel ended processes of its node for lack of memory: see "
+            "`lockstep plan`)");
+  EXPECT_EQ(failure_status(exit), kExitNoMemory);
+  exit.no_memory = false;
   exit.signal = 0;
   exit.exit_code = 76;
   EXPECT_EQ(cause_text(exit), "exit code 76 (lost a peer)");

@@ -166,6 +166,12 @@ TEST(Supervisor, ExitCodeContract) {
   }
 }
 
+WorkerExit killed_for_memory() {
+  WorkerExit exit = killed(0, SIGKILL);
+  exit.no_memory = true;
+  return exit;
+}
+
 WorkerExit at_step(WorkerExit exit, int64_t step, Phase phase) {
   exit.progress.step = step;
   exit.progress.phase = phase;
@@ -182,6 +188,10 @@ TEST(Supervisor, AnExitCodeThatComesAgainAtTheSameStepEndsTheRun) {
              "finish 93"},
         Case{at_step(ended(0, 71), 0, Phase::kLoad), at_step(ended(0, 71), 0, Phase::kLoad),
              "finish 71"},
+        Case{at_step(killed_for_memory(), 0, Phase::kLoad),
+             at_step(killed_for_memory(), 0, Phase::kLoad), "finish 71"},
+        Case{at_step(killed(0, SIGKILL), 0, Phase::kLoad),
+             at_step(killed_for_memory(), 0, Phase::kLoad), "spawn 2 x1"},
         // Another step or code, a phase in which a file server may have failed, a signal.
         Case{at_step(ended(0, 70), 9, Phase::kStep), at_step(ended(0, 70), 10, Phase::kStep),
              "spawn 2 x1"},

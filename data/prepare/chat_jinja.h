@@ -1,0 +1,21 @@
+// The chat templates as the programs in Jinja that transformers' apply_chat_template runs: their
+// families' own texts (data/prepare/chat_templates), without the branches for what is not written
+// here, such as pictures.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "data/tokenizer/tokenizer.h"
+
+namespace lockstep::data {
+
+// The template `name` for `tokenizer`: it gives a conversation the ids of its training, with
+// what the tokenizer puts before every text, whatever its tokenizer_config.json says of special
+// tokens. Lines before the family's text see to that. Requires: ChatTemplate::create() takes both.
+std::string chat_template_in_jinja(const std::string& name, const Tokenizer& tokenizer);
+
+// The template of which `jinja` is such a text, for whichever tokenizer; "": it is none.
+std::string name_of_written_template(std::string_view jinja);
+
+}  // namespace lockstep::data
