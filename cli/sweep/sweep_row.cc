@@ -56,6 +56,7 @@ void add_figures(const RunLog& log, RowOutcome& outcome) {
     tokens += step.tokens;
   }
   outcome.steps = static_cast<int64_t>(log.steps.size());
+  outcome.ranks = log.steps.back().world_size;
   outcome.loss = log.steps.back().loss;
   outcome.peak_bytes = log.memory.most_bytes();
   const double step_time_s = median(times.empty() ? first_times : times);
