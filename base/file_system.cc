@@ -22,7 +22,7 @@ using Path = std::filesystem::path;
 
 Error system_error(const char* what, const Path& path, int error) {
   Code code = Code::kIo;
-  if (error == ENOSPC || error == EDQUOT) code = Code::kNoSpace;
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) code = Code::kNoSpace;
   if (error == EACCES || error == EPERM || error == EROFS) code = Code::kDenied;
   if (error == ENOENT || error == ENOTDIR) code = Code::kNotFound;
   return {code, text(what, " ", path.string(), ": ", std::strerror(error))};
@@ -32,8 +32,10 @@ Error system_error(const char* what, const Path& path, int error) {
 Error no_room(const char* what, const Path& path, int error, size_t wanted_bytes) {
   const Error said = system_error(what, path, error);
   if (said.code != Code::kNoSpace) return said;
-  return {said.code, text("disk full: ", path.string(), ": ", bytes_text(wanted_bytes),
-                          " more wanted (", what, ": ", std::strerror(error), ")")};
+  const char* const lack =
+      error == EFBIG ? "beyond a limit on file sizes (`ulimit -f`): " : "disk full: ";
+  return {said.code, text(lack, path.string(), ": ", bytes_text(wanted_bytes), " more wanted (",
+                          what, ": ", std::strerror(error), ")")};
 }
 
 // Calls `call` again while a signal interrupts it.

@@ -153,6 +153,16 @@ int64_t times(int64_t n, double factor) {
   return std::max<int64_t>(1, std::llround(static_cast<double>(n) * factor));
 }
 
+// What the config says of the batch has to be said anew.
+std::string batch_flags(const Config& config, int64_t slots) {
+  const bool by_size = config.training.global_batch_size > 0;
+  const bool by_slots = config.training.slots > 0 || !by_size;
+  return text(by_slots ? text("--training.slots ", slots) : "", by_slots && by_size ? " " : "",
+              by_size
+                  ? text("--training.global_batch_size ", slots * config.training.local_batch_size)
+                  : "");
+}
+
 }  // namespace
 
 MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
@@ -178,6 +188,23 @@ Occupancy occupancy(int64_t slots, int64_t world_size) {
 double speed_left(int64_t slots, int64_t all, int64_t left) {
   return static_cast<double>(occupancy(slots, all).rounds) /
          static_cast<double>(occupancy(slots, left).rounds);
+}
+
+std::string idle_ranks_warning(const Config& config, int64_t ranks) {
+  const int64_t slots = config.slots();
+  const Occupancy use = occupancy(slots, ranks);
+  const double idle = 1.0 - use.busy;
+  const int64_t places = use.rounds * ranks;
+  if (ranks <= slots && idle <= kMuchIdle) return "";
+  const std::string when = ranks > slots
+                               ? ""
+                               : text(" in the last of the ", use.rounds, " rounds of a step, ",
+                                      fixed(100 * idle, 0), " % of the ranks' time");
+  return text(places - slots, " of ", ranks, " ranks compute nothing", when, ": a step has ",
+              counted(slots, "slot"),
+              " (training.slots), each of which one rank computes. The batch is slots times "
+              "training.local_batch_size sequences, whatever the ranks; a new run with ",
+              batch_flags(config, places), " keeps all of them busy");
 }
 
 std::optional<LargestBatch> largest_batch(const Config& config, const ModelSpec& spec,

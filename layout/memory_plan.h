@@ -46,6 +46,13 @@ Occupancy occupancy(int64_t slots, int64_t world_size);
 // Tokens a second of `left` ranks over those of `all`, where every round takes as long.
 double speed_left(int64_t slots, int64_t all, int64_t left);
 
+// Of the ranks' time: what may be idle without a word.
+inline constexpr double kMuchIdle = 0.2;
+// A line that says which ranks compute nothing, and the flags of a new run in which all do. "": as
+// many slots as ranks or more, and no more than kMuchIdle of the ranks' time idle.
+// Requires: `config` is valid, ranks >= 1.
+std::string idle_ranks_warning(const Config& config, int64_t ranks);
+
 // The largest training.local_batch_size whose device_bytes fit. Empty: not even 1 does.
 struct LargestBatch {
   int64_t batch_size = 0;

@@ -45,7 +45,7 @@ struct SlotMap {
   SlotRun run_of(int64_t round, int first_rank, int ranks) const;
 };
 
-inline constexpr int64_t kRankFlags = 6;  // core/sharding/rank_sums.h, RankFlags
+inline constexpr int64_t kRankFlags = 6;  // core/sharding/rank_flags.h
 
 // What the ranks tell each other once a step in one all-gather of doubles: of each a row with the
 // losses and the valid tokens of the slots that it computed, and its flags. A row does not grow

@@ -26,6 +26,7 @@
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
 #include "launcher/net/endpoint.h"
+#include "layout/memory_plan.h"
 #include "layout/model_spec.h"
 
 namespace lockstep::cli {
@@ -82,7 +83,7 @@ status; under Slurm the one that coordinates at the end acts for the job.
                              a status page and Prometheus metrics; the log shows their address
 
 Examples:
-  lockstep launch examples/demo.toml --nproc-per-node 4
+  lockstep launch examples/demo.toml --nproc-per-node 3
   lockstep launch examples/demo.toml --nproc-per-node 2,3,1   # a drill: other sizes
   lockstep launch config.toml --nproc-per-node 8 \
       --launcher.on_worker_loss shrink --launcher.min_nproc 4
@@ -130,14 +131,18 @@ std::string start_text(const Config& config) {
   return text("step 0: ", random ? "random weights" : "weights of " + config.model.hf_assets_path);
 }
 
+// Of a node, at first.
+int64_t worker_count(const Config& config, const Environment& environment) {
+  const auto& list = config.launcher.nproc_per_node;
+  return list.empty() ? launcher::default_worker_count(environment, "/proc/driver/nvidia/gpus",
+                                                       built_for_gpus())
+                      : list.front();
+}
+
 std::string ranks_text(const Config& config, const Environment& environment) {
   if (launcher::detect_launcher(environment) != Launcher::kAlone)
     return "one of those that srun or torchrun starts";
-  const auto& list = config.launcher.nproc_per_node;
-  const int64_t workers = list.empty()
-                              ? launcher::default_worker_count(
-                                    environment, "/proc/driver/nvidia/gpus", built_for_gpus())
-                              : list.front();
+  const int64_t workers = worker_count(config, environment);
   return config.launcher.nnodes == "1"
              ? text(workers, " on this machine")
              : text(workers, " on each of ", config.launcher.nnodes, " nodes");
@@ -269,6 +274,12 @@ Result<std::string> dry_run(const std::string& command, const std::vector<std::s
   LOCKSTEP_TRY(const auto nodes, nodes_options(config, environment));
   LOCKSTEP_TRY(const layout::ModelSpec model, check_inputs(config));
   compare_tokenizers(config);
+  // Those that srun or torchrun starts are counted when they meet.
+  const bool alone = launcher::detect_launcher(environment) == Launcher::kAlone;
+  const int64_t ranks =
+      worker_count(config, environment) * std::max(nodes.min, nodes.max - nodes.spares);
+  const std::string idle = alone ? layout::idle_ranks_warning(config, ranks) : "";
+  if (!idle.empty()) log_warning(idle);
   return dry_run_text(config, model, environment);
 }
 

@@ -302,11 +302,14 @@ void RunObserver::add_events(RunStatus& status) {
       if (name == "generation_start") asked_to_stop_ = false;
       if (name == "node_lost") last_failure_ = string_or_empty(event, "reason");
       if (name == "failure_detected") last_failure_ = failure_text(event);
+      if (name == "node_lost" || name == "failure_detected")
+        last_error_ = string_or_empty(event, "error");
     }
     restarts_ = count.restarts();
   }
   status.restarts = restarts_;
   status.last_failure = last_failure_;
+  status.last_error = last_error_;
 }
 
 void RunObserver::add_audits(RunStatus& status) const {

@@ -45,6 +45,7 @@ struct RunStatus {
   double checkpoint_age_s = -1;
   int64_t restarts = 0;             // starts of workers in this folder after a failure
   std::string last_failure;         // "rank 1 killed by SIGKILL at step 17"
+  std::string last_error;           // that this rank logged before; "": none
   std::vector<std::string> audits;  // a line for each that found something
   std::vector<std::string> notes;   // what cannot be known from this host
 
@@ -90,7 +91,7 @@ class RunObserver {
   int64_t config_generation_ = -1;
   int64_t events_bytes_ = -1, restarts_ = 0;
   bool asked_to_stop_ = false;  // the newest launch
-  std::string last_failure_;
+  std::string last_failure_, last_error_;
   int64_t committed_step_ = -2, checkpoint_step_ = -1;  // -2: nothing was read yet
   size_t audits_ = 0;                                   // that had found something by then
   std::optional<int64_t> checkpoint_created_s_;

@@ -66,7 +66,8 @@ function show(run) {
   at('state').textContent = `generation ${run.generation}, world size ${run.world_size}, ` +
       `last checkpoint: step ${number(run.checkpoint_step, 0)}, ` +
       `${number(run.checkpoint_age_s, 0)} s ago, ` +
-      `restarts ${run.restarts}` + (run.last_failure ? `, last failure: ${run.last_failure}` : '');
+      `restarts ${run.restarts}` + (run.last_failure ? `, last failure: ${run.last_failure}` : '') +
+      (run.last_error ? `: ${run.last_error}` : '');
   at('suspects').replaceChildren();
   for (const suspect of run.suspects) add(at('suspects'), 'li', suspect);
   at('ranks').replaceChildren();

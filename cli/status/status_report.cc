@@ -65,6 +65,7 @@ std::string state_line(const RunStatus& status) {
     line += text(", ", duration_text(status.checkpoint_age_s), " ago");
   line += text("  restarts ", status.restarts);
   if (!status.last_failure.empty()) line += text(", the last failure: ", status.last_failure);
+  if (!status.last_error.empty()) line += text("\n  its last error: ", status.last_error);
   return line + "\n";
 }
 
@@ -135,6 +136,7 @@ std::string status_json(const RunStatus& status, bool compact) {
                     {"checkpoint_age_s", status.checkpoint_age_s},
                     {"restarts", status.restarts},
                     {"last_failure", status.last_failure},
+                    {"last_error", status.last_error},
                     {"suspects", suspects(status)},
                     {"audits", status.audits},
                     {"notes", status.notes},

@@ -1,5 +1,6 @@
 #include "cli/submit/submit_command.h"
 
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -18,6 +19,7 @@
 #include "launcher/host/process.h"
 #include "launcher/slurm/batch_script.h"
 #include "launcher/slurm/node_cpus.h"
+#include "layout/memory_plan.h"
 
 namespace lockstep::cli {
 namespace {
@@ -47,7 +49,8 @@ All other words are those of `lockstep launch`. (--requeue is sbatch's here; wha
 for is --launcher.requeue auto|never|force.)
 
 Examples:
-  lockstep submit examples/demo.toml --nodes 4 --gpus-per-node 4 --time 24:00:00
+  lockstep submit examples/demo.toml --nodes 4 --gpus-per-node 4 --time 24:00:00 \
+      --training.slots 16
   lockstep submit my.toml -N 8 --min-nodes 6 -A project -p normal --gpus 32 --hint nomultithread
   lockstep submit my.toml -N 2 --gpus 8 --container-image site/lockstep:0.1.0
   lockstep submit my.toml --nodes 2 --requeue --dry-run
@@ -86,10 +89,20 @@ Result<void> ask_for_cpus(launcher::slurm::SubmitWords& words) {
   return {};
 }
 
+// Of the job when no node of it is lost, as far as its words tell.
+int64_t ranks_of(const launcher::slurm::SubmitWords& words, const Config& config) {
+  const auto& workers = config.launcher.nproc_per_node;
+  const int64_t nodes = std::max(words.min_nodes, words.most_nodes() - config.launcher.spares);
+  const int64_t each = workers.empty() ? words.gpus_per_node() : workers.front();
+  return nodes * std::max<int64_t>(1, each);
+}
+
 Result<int> submit(const std::vector<std::string>& arguments) {
   launcher::slurm::BatchScript script;
   LOCKSTEP_TRY(script.words, launcher::slurm::split_words(arguments));
   LOCKSTEP_TRY(const Config config, read_config(script.words.launch, "submit"));
+  const int64_t ranks = ranks_of(script.words, config);
+  if (const auto idle = layout::idle_ranks_warning(config, ranks); !idle.empty()) log_warning(idle);
   return submit_script(std::move(script), config.job.name);
 }
 

@@ -27,8 +27,9 @@ constexpr const char* kHelp =
     R"(lockstep sweep CONFIG.toml --over KEY=VALUE,VALUE… [--over …] [--section.key value …]
 
 Runs each combination of the values for a few steps, one after the other, each as `lockstep launch`
-does it, and prints one table: step time (the median, without the first step), tokens/s, MFU, peak
-memory, loss, how it ended. A combination that has not enough memory, or that no run can have, is a
+does it, and prints one table: step time (the median, without the first step), tokens/s, scaling
+(tokens/s of a rank over those of a rank of the first row that was done), MFU, peak memory, loss,
+how it ended. A combination that has not enough memory, or that no run can have, is a
 row of the table and not the end of the sweep.
 
   --over KEY=V,V…  a key of the config, or its short name, and its values; the last --over changes

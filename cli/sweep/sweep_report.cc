@@ -19,10 +19,29 @@ std::string or_dash(const std::optional<double>& value, int decimals) {
   return value ? fixed(*value, decimals) : "-";
 }
 
-std::vector<std::string> cells_of(const SweepRow& row, const RowOutcome& outcome) {
+std::optional<double> tokens_per_s_of_a_rank(const RowOutcome& outcome) {
+  if (!outcome.tokens_per_s || outcome.ranks < 1) return std::nullopt;
+  return *outcome.tokens_per_s / static_cast<double>(outcome.ranks);
+}
+
+// Of each row, against the first one that was done.
+std::vector<std::optional<double>> scaling_of(const std::vector<RowOutcome>& outcomes) {
+  std::vector<std::optional<double>> all;
+  std::optional<double> first;
+  for (const RowOutcome& outcome : outcomes) {
+    const auto own = tokens_per_s_of_a_rank(outcome);
+    if (!first) first = own;
+    all.push_back(own ? std::optional(*own / *first) : std::nullopt);
+  }
+  return all;
+}
+
+std::vector<std::string> cells_of(const SweepRow& row, const RowOutcome& outcome,
+                                  const std::optional<double>& scaling) {
   std::vector<std::string> cells = row.values;
   cells.push_back(or_dash(outcome.step_time_s, 4));
   cells.push_back(outcome.tokens_per_s ? grouped(std::llround(*outcome.tokens_per_s)) : "-");
+  cells.push_back(or_dash(scaling, 2));
   cells.push_back(outcome.mfu_pct ? fixed(*outcome.mfu_pct, 2) + " %" : "-");
   cells.push_back(outcome.peak_bytes ? size_of(*outcome.peak_bytes) : "-");
   cells.push_back(or_dash(outcome.loss, 4));
@@ -53,6 +72,7 @@ ordered_json row_json(const SweepResults& results, size_t i) {
           {"steps", outcome.steps},
           {"step_time_s", or_null(outcome.step_time_s)},
           {"tokens_per_s", or_null(outcome.tokens_per_s)},
+          {"scaling", or_null(scaling_of(results.outcomes)[i])},
           {"mfu_pct", or_null(outcome.mfu_pct)},
           {"peak_memory_bytes", or_null(outcome.peak_bytes)},
           {"loss", loss_json(outcome)},
@@ -113,13 +133,14 @@ std::string sweep_table(const SweepResults& results) {
   TextTable table;
   std::vector<std::string> head = short_names(results.axes);
   for (const char* name :
-       {"step time s", "tokens/s", "MFU", "peak memory of a rank", "loss", "exit"})
+       {"step time s", "tokens/s", "scaling", "MFU", "peak memory of a rank", "loss", "exit"})
     head.push_back(name);
   table.row(std::move(head));
   table.rule();
   std::string whys;
+  const auto scaling = scaling_of(results.outcomes);
   for (size_t i = 0; i < results.rows.size(); ++i) {
-    table.row(cells_of(results.rows[i], results.outcomes[i]));
+    table.row(cells_of(results.rows[i], results.outcomes[i], scaling[i]));
     // Of a row that had not enough memory the table says it all.
     if (!results.outcomes[i].why.empty() && results.outcomes[i].status != launcher::kExitNoMemory)
       whys += text(results.rows[i].name, ": ", results.outcomes[i].why, "\n");
@@ -136,9 +157,9 @@ std::string sweep_json(const SweepResults& results) {
 std::string sweep_csv(const SweepResults& results) {
   std::vector<std::string> names;
   for (const SweepAxis& axis : results.axes) names.push_back(axis.key);
-  constexpr std::array kFigures = {
-      "status", "exit", "steps", "step_time_s", "tokens_per_s", "mfu_pct", "peak_memory_bytes",
-      "loss"};
+  constexpr std::array kFigures = {"status",       "exit",    "steps",   "step_time_s",
+                                   "tokens_per_s", "scaling", "mfu_pct", "peak_memory_bytes",
+                                   "loss"};
   names.insert(names.end(), kFigures.begin(), kFigures.end());
   std::string out = csv_line(names);
   for (size_t i = 0; i < results.rows.size(); ++i) {

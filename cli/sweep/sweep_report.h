@@ -17,9 +17,9 @@ struct SweepResults {
   std::vector<RowOutcome> outcomes;  // of each row
 };
 
-// A row a line: its values, step time, tokens/s, MFU, peak memory, loss, how it ended. Then, of the
-// rows that failed otherwise than for
-// want of memory, why.
+// A row a line: its values, step time, tokens/s, scaling (tokens/s of a rank over those of a rank
+// of the first row that was done), MFU, peak memory, loss, how it ended. Then, of the rows that
+// failed otherwise than for want of memory, why.
 std::string sweep_table(const SweepResults& results);
 // {"rows": [{"name", "values", "status", "exit", "steps", "step_time_s", …}]}; null where a row has
 // no figure.

@@ -1,7 +1,6 @@
 #include "cli/sweep/sweep_row.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/number.h"
 #include "base/text.h"
@@ -11,7 +10,6 @@ namespace lockstep::cli {
 namespace {
 
 constexpr const char* kStatusFile = "exit_status";
-constexpr std::string_view kErrorMark = " - ERROR - ";
 
 Result<std::optional<int>> read_exit_status(FileSystem& file_system,
                                             const std::filesystem::path& path) {
@@ -19,15 +17,6 @@ Result<std::optional<int>> read_exit_status(FileSystem& file_system,
   LOCKSTEP_TRY(std::string words, read_file(file_system, path));
   if (words.ends_with('\n')) words.pop_back();
   return parse_number<int>(words);  // a line that was cut off: it has not come to its end
-}
-
-std::string last_error(FileSystem& file_system, const std::filesystem::path& console) {
-  const auto words = read_file(file_system, console);
-  if (!words) return "";
-  const size_t mark = words.value().rfind(kErrorMark);
-  if (mark == std::string::npos) return "";
-  const size_t start = mark + kErrorMark.size();
-  return words.value().substr(start, words.value().find('\n', start) - start);
 }
 
 double median(std::vector<double> values) {
@@ -67,6 +56,7 @@ void add_figures(const RunLog& log, RowOutcome& outcome) {
     tokens += step.tokens;
   }
   outcome.steps = static_cast<int64_t>(log.steps.size());
+  outcome.ranks = log.steps.back().world_size;
   outcome.loss = log.steps.back().loss;
   outcome.peak_bytes = log.memory.most_bytes();
   const double step_time_s = median(times.empty() ? first_times : times);
@@ -83,7 +73,8 @@ Result<RowOutcome> read_row(FileSystem& file_system, const std::filesystem::path
   LOCKSTEP_TRY(outcome.status, read_exit_status(file_system, folder / kStatusFile));
   if (!outcome.status) return outcome;
   if (*outcome.status != launcher::kExitDone) {
-    outcome.why = last_error(file_system, folder / "console.log");
+    const auto said = read_file(file_system, folder / "console.log");
+    outcome.why = said ? launcher::last_error(said.value()) : "";
     return outcome;
   }
   LOCKSTEP_TRY(const RunLog log, read_run_log(file_system, folder));

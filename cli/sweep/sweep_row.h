@@ -22,7 +22,7 @@ struct RowOutcome {
   std::optional<int> status;
   std::string why;  // the last error that was printed, of a row that failed
   // Of a run that was done; else nothing.
-  int64_t steps = 0;
+  int64_t steps = 0, ranks = 0;
   std::optional<double> step_time_s;   // median, without the first step of each start
   std::optional<double> tokens_per_s;  // of all ranks, at that step time
   std::optional<double> mfu_pct;       // likewise

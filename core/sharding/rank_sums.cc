@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <array>
 
 namespace lockstep::core {
 
@@ -15,12 +14,7 @@ void RankSums::set_valid_tokens(int64_t slot, int64_t tokens) {
 }
 
 void RankSums::set_flags(const RankFlags& mine) {
-  const std::array<double, layout::kRankFlags> row{mine.stop ? 1.0 : 0.0,
-                                                   mine.save_busy ? 1.0 : 0.0,
-                                                   static_cast<double>(mine.trouble),
-                                                   mine.save_time ? 1.0 : 0.0,
-                                                   mine.snapshot_busy ? 1.0 : 0.0,
-                                                   static_cast<double>(mine.snapshot_step)};
+  const auto row = mine.row();
   std::copy(row.begin(), row.end(), &own(places_.flag(rank_, 0)));
 }
 
@@ -41,16 +35,8 @@ SlotLoss RankSums::total() const {
 
 RankFlags RankSums::flags() const {
   RankFlags any;
-  for (int rank = 0; rank < places_.map.world_size; ++rank) {
-    const double* row = all_.data_ptr<double>() + places_.flag(rank, 0);
-    any.stop |= row[0] != 0;
-    any.save_busy |= row[1] != 0;
-    any.trouble = std::max(any.trouble, static_cast<SaveTrouble>(row[2]));
-    any.save_time |= row[3] != 0;
-    any.snapshot_busy |= row[4] != 0;
-    const auto snapshot = static_cast<int64_t>(row[5]);
-    any.snapshot_step = rank == 0 ? snapshot : std::min(any.snapshot_step, snapshot);
-  }
+  for (int rank = 0; rank < places_.map.world_size; ++rank)
+    any.add(all_.data_ptr<double>() + places_.flag(rank, 0), rank == 0);
   return any;
 }
 

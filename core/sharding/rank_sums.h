@@ -5,27 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/comm/communicator.h"
-#include "layout/slot_map.h"
+#include "core/sharding/rank_flags.h"
 
 namespace lockstep::core {
-
-// What a rank's last save came to. The worst of all ranks' decides.
-enum class SaveTrouble {
-  kNone,
-  kFailed,    // it is tried again
-  kTooLong,   // saves have failed for checkpoint.outage_minutes
-  kDiskFull,  // the same, and the last one for want of room
-};
-
-// What every rank tells the others once a step, so that all decide alike.
-struct RankFlags {
-  bool stop = false;       // this rank was asked to stop
-  bool save_busy = false;  // its checkpoint engine still writes
-  SaveTrouble trouble = SaveTrouble::kNone;
-  bool save_time = false;      // one is due by rank 0's clock
-  bool snapshot_busy = false;  // a snapshot in memory is under way
-  int64_t snapshot_step = -1;  // newest one that is complete
-};
 
 struct SlotLoss {
   double sum = 0;  // of the valid tokens' losses, fp64
@@ -44,7 +26,7 @@ class RankSums {
   // Collective. The rest is there once it has ended, on every rank the same.
   PendingPtr gather(Communicator& comm);
   SlotLoss total() const;   // added in slot order
-  RankFlags flags() const;  // any rank's; of numbers the most, of snapshot_step the least
+  RankFlags flags() const;  // of all ranks together
 
  private:
   double& own(int64_t place) { return own_.data_ptr<double>()[place - places_.row(rank_)]; }

@@ -16,12 +16,6 @@ namespace {
 constexpr double kAgain_s = 10;  // from a save that failed to the next one
 constexpr int64_t kPause_ns = 500'000'000;
 
-// What a run ends with that cannot save: it may be started again, whatever stopped its engine. The
-// same on all ranks, also where a rank's own save has not ended yet.
-Code fatal_code(SaveTrouble any) {
-  return any == SaveTrouble::kDiskFull ? Code::kNoSpace : Code::kIo;
-}
-
 }  // namespace
 
 Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnvironment& env,
@@ -84,10 +78,7 @@ bool CheckpointSaves::time_has_come() const {
 
 SaveTrouble CheckpointSaves::trouble() const {
   if (!outage_) return SaveTrouble::kNone;
-  // From failure to failure: one that is tried again just now may work.
-  const double seconds = outage_->failed_s - outage_->since_s, most = 60 * config_.outage_minutes;
-  if (seconds < most || (outage_->failures == 1 && most > 0)) return SaveTrouble::kFailed;
-  return last_report_.code == Code::kNoSpace ? SaveTrouble::kDiskFull : SaveTrouble::kTooLong;
+  return trouble_of(*outage_, 60 * config_.outage_minutes, last_report_.code);
 }
 
 // `any` is the same on every rank, so all save, or skip, together.
@@ -169,7 +160,7 @@ void CheckpointSaves::note(const checkpoint::SaveReport& report) {
   }
   const double now_s = env_.clock.monotonic_s();
   if (!outage_) {
-    outage_ = Outage{now_s, now_s, 0};
+    outage_ = SaveOutage{now_s, now_s, 0};
     if (env_.rank() == 0 && config_.outage_minutes > 0 && report.step != last_step_)
       log_warning("training goes on without saves for ", config_.outage_minutes,
                   " minutes at most (checkpoint.outage_minutes); one is tried every ", kAgain_s,
@@ -179,15 +170,17 @@ void CheckpointSaves::note(const checkpoint::SaveReport& report) {
   ++outage_->failures;
 }
 
-Error CheckpointSaves::outage(SaveTrouble any) const {
-  const Code code = fatal_code(any);
+Error CheckpointSaves::outage(SaveTrouble any) {
+  drain();
+  const Code code = end_code(any);
   const std::string here =
       outage_ ? text("; the last one of ", outage_->failures, " here: ", last_report_.error)
               : std::string(" on other ranks");
   return {code, text("saves failed in a row, for longer than checkpoint.outage_minutes = ",
                      config_.outage_minutes, " allows", here,
                      "; the newest committed checkpoint is intact: ",
-                     code == Code::kNoSpace ? "make room and " : "", "run the same command")};
+                     code == Code::kNoSpace ? "make room, or raise the limit, and " : "",
+                     "run the same command")};
 }
 
 Result<void> CheckpointSaves::finish(const TrainerState& state) {
@@ -206,8 +199,9 @@ Result<void> CheckpointSaves::finish(const TrainerState& state) {
     LOCKSTEP_TRY(const RankFlags any, step_.share_flags(mine));
     if (any.trouble == SaveTrouble::kNone) break;
     if (any.trouble >= SaveTrouble::kTooLong)
-      return Error{fatal_code(any.trouble),
-                   text("the final save of step ", step, " failed: ", last_report_.error)};
+      return Error{end_code(any.trouble),
+                   text("the final save of step ", step, " failed",
+                        saved_step_ == step ? " on another rank" : ": " + last_report_.error)};
     if (attempt == 1 && env_.rank() == 0)
       log_warning("training is over, and the run waits for its last save: it is tried every ",
                   kAgain_s, " s, until saves have failed for ", config_.outage_minutes,

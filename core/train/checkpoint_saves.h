@@ -41,8 +41,9 @@ class CheckpointSaves {
   // Nothing is in flight afterwards.
   void drain();
   void take_reports();
-  // Of this rank's save that failed last, when they did for too long on some rank: `any`.
-  Error outage(SaveTrouble any) const;
+  // Of this rank's save that failed last, when they did for too long on some rank: `any`. Waits for
+  // the one in flight, which says why.
+  Error outage(SaveTrouble any);
   // Waits for the save of `state`, the last one, which is tried again while it fails, for as long
   // as outages may last; rank 0 reads it back. Errors: kNoSpace, kCorrupt, communication.
   Result<void> finish(const TrainerState& state);
@@ -63,11 +64,7 @@ class CheckpointSaves {
   RunRecord* record_;
   int64_t saved_step_, committed_once_ = 0;
   double stall_of_save_ = 0, saved_at_s_;  // the latter: the clock at the last permanent one
-  struct Outage {
-    double since_s = 0, failed_s = 0;  // the clock at the first failure in a row, and at the last
-    int64_t failures = 0;
-  };
-  std::optional<Outage> outage_;      // of this rank's saves
+  std::optional<SaveOutage> outage_;
   int64_t last_step_ = -1;            // the one after which training is over, once it is
   std::optional<double> again_at_s_;  // rank 0's clock: for a save that failed on some rank
   checkpoint::SaveReport last_report_;

@@ -8,6 +8,7 @@
 #include "core/train/memory_stats.h"
 #include "core/train/same_run.h"
 #include "core/train/state_pieces.h"
+#include "layout/memory_plan.h"
 
 namespace lockstep::core {
 namespace {
@@ -18,14 +19,8 @@ void log_model(const TrainerEnvironment& env, const RunInputs& in) {
   log_info("Model ", in.config.model.name, " size: ", grouped(spec.parameter_count()),
            " total parameters, ", in.config.parallelism.strategy, " on ", env.world_size(),
            " rank(s), ", in.config.slots(), " slots a step, identity ", in.identity.hash());
-  if (env.world_size() > in.config.slots())
-    log_warning(
-        env.world_size() - in.config.slots(), " of ", env.world_size(),
-        " ranks compute nothing: a step has ", in.config.slots(),
-        " slots (training.slots), each of which one rank computes. The batch is slots times "
-        "training.local_batch_size sequences, whatever the ranks; a new run with "
-        "--training.slots ",
-        env.world_size(), " keeps all of them busy");
+  if (const auto idle = layout::idle_ranks_warning(in.config, env.world_size()); !idle.empty())
+    log_warning(idle);
   for (const std::string& note : spec.notes) log_warning(note);
   if (!spec.adapted()) return;
   log_info("LoRA: ", grouped(spec.trained_count()), " parameters of adapters are trained (",

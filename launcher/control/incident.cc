@@ -14,7 +14,7 @@ const char* exit_meaning(int exit_code) {
     case kExitConfig: return "wrong config or input";
     case kExitBug: return "bug";
     case kExitNoMemory: return "out of memory: see `lockstep plan`";
-    case kExitDiskFull: return "disk full";
+    case kExitDiskFull: return "disk full, or a file-size limit";
     case kExitResume: return "saved, resume me";
     case kExitPeerLost: return "lost a peer";
     case kExitWrongBits: return "an audit found that it computes wrongly";
@@ -91,6 +91,14 @@ int failure_status(const WorkerExit& exit) {
     case kExitNoProgress: return exit.exit_code;
     default: return kExitBug;
   }
+}
+
+std::string last_error(std::string_view log) {
+  constexpr std::string_view kMark = " - ERROR - ";
+  const size_t mark = log.rfind(kMark);
+  if (mark == log.npos) return "";
+  const std::string_view said = log.substr(mark + kMark.size());
+  return std::string(said.substr(0, said.find('\n')));
 }
 
 std::string phases_text(const Incident& incident) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "worker_link/progress_page.h"
@@ -50,6 +51,8 @@ struct Sample {
 
 // "killed by SIGKILL", "exit code 70 (bug)", "no progress for 120 s".
 std::string cause_text(const WorkerExit& exit);
+// Of lines that processes have logged (base/log.h), what the last error says. "": there is none.
+std::string last_error(std::string_view log);
 std::string signal_text(int signal);  // "SIGKILL"
 // The status with which to end when `exit` is the reason and nothing may be restarted.
 int failure_status(const WorkerExit& exit);

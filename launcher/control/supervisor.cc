@@ -219,7 +219,13 @@ void Supervisor::begin_failure(double detect_ms) {
   stop_.killed = true;
   if (any_alive()) actions_.emplace_back(KillWorkers{});
   const WorkerExit& first = exits_[primary_index()].exit;
-  record("failure_detected", first.rank, cause_text(first), first.progress.step);
+  LoggedEvent failed{"failure_detected", generation_,       world_size(),
+                     first.rank,         cause_text(first), first.progress.step};
+  std::string log;
+  for (const std::string& line : first.log_lines) log += line + "\n";
+  // What killed a process did not log it.
+  if (first.chose_its_code()) failed.error = last_error(log);
+  actions_.emplace_back(std::move(failed));
 }
 
 // Workers save and leave by themselves; grace_s bounds how long that may take.

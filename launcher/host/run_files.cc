@@ -23,6 +23,7 @@ Json event_json(const LoggedEvent& event) {
   if (event.step >= 0) json["step"] = event.step;
   if (event.exit_status >= 0) json["exit_status"] = event.exit_status;
   if (!event.reason.empty()) json["reason"] = event.reason;
+  if (!event.error.empty()) json["error"] = event.error;
   return json;
 }
 

@@ -16,7 +16,7 @@
 namespace lockstep::launcher {
 
 // {"t": unix seconds, "event": …, "generation": …, "world_size": …}, then "rank", "pid", "pids",
-// "step", "reason", "exit_status" where they mean something.
+// "step", "exit_status", "reason", "error" where they mean something.
 struct LoggedEvent {
   std::string event;
   int64_t generation = 0, world_size = 0;
@@ -26,7 +26,8 @@ struct LoggedEvent {
   pid_t pid = -1;
   std::vector<pid_t> pids = {};
   int exit_status = -1;
-  int64_t unix_ns = 0;  // when it happened
+  int64_t unix_ns = 0;     // when it happened
+  std::string error = {};  // of a failure: the last one that the rank has logged
 };
 
 // Owns the file. Borrows the file system. One agent writes it at a time; one that

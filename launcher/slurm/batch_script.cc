@@ -107,6 +107,11 @@ int64_t SubmitWords::gpus_per_node() const {
                   gpus_of_gres(sbatch_value("gres", "")));
 }
 
+int64_t SubmitWords::most_nodes() const {
+  const std::string nodes = sbatch_value("nodes", "1");
+  return std::atoll(nodes.c_str() + nodes.rfind('-') + 1);
+}
+
 std::string sbatch_help() {
   constexpr size_t kColumns = 90;
   std::string out, line = " ";
@@ -149,10 +154,9 @@ Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
   for (const auto& [name, value] : words.sbatch)
     if (value.find_first_of("\n\r") != std::string::npos)
       return Error{Code::kConfig, text("--", name, ": no line of a script can hold this value")};
-  const std::string nodes = words.sbatch_value("nodes", "1");
-  if (std::atoll(nodes.c_str() + nodes.rfind('-') + 1) < words.min_nodes)  // 4, or 2-4
-    return Error{Code::kConfig,
-                 text("--min-nodes ", words.min_nodes, ": the job has ", nodes, " (--nodes)")};
+  if (words.most_nodes() < words.min_nodes)
+    return Error{Code::kConfig, text("--min-nodes ", words.min_nodes, ": the job has ",
+                                     words.sbatch_value("nodes", "1"), " (--nodes)")};
   LOCKSTEP_RETURN_IF_ERROR(spread_gpus(words));
   return words;
 }

@@ -24,6 +24,7 @@ struct SubmitWords {
   std::string sbatch_value(std::string_view name, const std::string& otherwise) const;
   bool has(std::string_view name) const;  // of sbatch's or of the container's
   int64_t gpus_per_node() const;          // that are asked for
+  int64_t most_nodes() const;             // 4 of --nodes=4 and of --nodes=2-4
 };
 // Takes out what is sbatch's and srun's (sbatch_help) and --dry-run, --min-nodes N. --gpus becomes
 // --gpus-per-node: steps inherit it, and could not have as many any more when a node was lost.

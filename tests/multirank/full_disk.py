@@ -1,12 +1,15 @@
 """A disk that fills up, or goes away, during a save: training goes on, nothing is lost, and saves
 are tried again. The disk is a tmpfs, so this test needs the right to mount one."""
+import json
 import os
+import re
 import resource
 import signal
 import subprocess
 
-from lockstep_run import (EXIT_BUG, EXIT_DISK_FULL, TINY, Test, check, check_same, committed,
-                          step_of, tail, wait_until, whole_curve)
+from launched import Launch
+from lockstep_run import (EXIT_DISK_FULL, TINY, Test, check, check_same, committed, step_of, tail,
+                          wait_until, whole_curve)
 
 STEPS = 30
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.when_busy": "wait",
@@ -67,6 +70,21 @@ def ends_when_no_outage_is_allowed(test, size_bytes, reference):
     test.ranks(disk.folder, 3, KEYS).expect(0)
     check(disk.attempts() == sorted(committed(disk.folder)), f"left behind: {disk.attempts()}")
     check_same(reference, whole_curve(disk.folder, STEPS), "resumed with room again")
+
+
+def status_names_the_disk(test, size_bytes, _):
+    """What the rank said last stands where a user looks first."""
+    disk = Disk(test, "launched")
+    disk.leave(size_bytes // 2)
+    launch = Launch(test, "launched", "2", KEYS | AT_ONCE)
+    launch.expect(EXIT_DISK_FULL)
+    check(len(launch.events("generation_start")) == 1, "restarted", launch.events())
+    shown = test.command("status", launch.folder)
+    check(re.search(rf"its last error: rank \d: .*disk full: {disk.root}\S* .* more wanted", shown),
+          shown)
+    said = json.loads(test.command("status", launch.folder, "--json"))
+    check("exit code 74" in said["last_failure"], said)
+    check(said["last_error"] in shown and str(disk.root) in said["last_error"], said)
 
 
 def goes_on_when_there_is_room(test, size_bytes, reference):
@@ -142,9 +160,10 @@ def limited_files(test, reference):
         run = test.ranks(folder, 2, KEYS | AT_ONCE | {"training.steps": 5})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    run.expect(EXIT_BUG)
+    run.expect(EXIT_DISK_FULL)
     said = run.all_logs()
-    for word in ("the save of step 2 failed", "File too large"):
+    for word in ("the save of step 2 failed", "beyond a limit on file sizes (`ulimit -f`)",
+                 "File too large", "make room, or raise the limit, and run the same command"):
         check(word in said, f"nothing about {word} in\n{tail(said, 60)}")
     check(not committed(folder), committed(folder))
     run = test.ranks(folder, 3, KEYS)
@@ -158,8 +177,8 @@ with Test("full_disk") as test:
         size_bytes = checkpoint_bytes(test)
         print(f"       a checkpoint takes {size_bytes} bytes")
         check(size_bytes * 3 < DISK_BYTES, "the disk is too small for the test")
-    for case in (ends_when_no_outage_is_allowed, goes_on_when_there_is_room, final_save_fails,
-                 final_save_waits_for_room):
+    for case in (ends_when_no_outage_is_allowed, status_names_the_disk,
+                 goes_on_when_there_is_room, final_save_fails, final_save_waits_for_room):
         with test.case(case.__name__.replace("_", " ")):
             case(test, size_bytes, reference)
     for moment in ("staging", "writing", "voting"):

@@ -118,6 +118,8 @@ def reports(sweep):
     for row in table[2:]:
         check(row["exit"] == "done" and row["steps"] == 20, row)
         check(min(row["step_time_s"], row["tokens_per_s"], row["peak_memory_bytes"]) > 0, row)
+        # Both have two ranks.
+        check(row["scaling"] == row["tokens_per_s"] / table[2]["tokens_per_s"], row)
     lines = list(csv.DictReader((sweep.out / "report.csv").read_text().splitlines()))
     check([line["status"] for line in lines] == ["71", "71", "0", "0"], lines)
     check(lines[2]["model.dim"] == "64" and lines[2]["parallelism.strategy"] == "ddp", lines[2])

@@ -1,12 +1,15 @@
 #include "base/file_system.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <vector>
 
 #include "base/hash.h"
+#include "base/text.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/temp_dir.h"
 
@@ -69,6 +72,24 @@ TEST(PosixFileSystem, FullDeviceIsNoSpace) {
   EXPECT_EQ(written.error().code, Code::kNoSpace);
   EXPECT_EQ(written.error().message,
             "disk full: /dev/full: 1 B more wanted (write: No space left on device)");
+}
+
+TEST(PosixFileSystem, ALimitOnFileSizesIsNoSpaceAndNamed) {
+  TempDir dir;
+  auto file = disk().create(dir / "file").value();
+  const auto before_signal = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low{4096, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  const Result<void> written = file->write_at(as_bytes("x"), 4096);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, before_signal);
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().code, Code::kNoSpace);
+  EXPECT_EQ(written.error().message,
+            text("beyond a limit on file sizes (`ulimit -f`): ", (dir / "file").string(),
+                 ": 1 B more wanted (write: File too large)"));
 }
 
 TEST(PosixFileSystem, FailedSyncStaysFailed) {

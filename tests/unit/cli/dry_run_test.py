@@ -52,6 +52,20 @@ def check_held_out(folder, data):
     assert dry_run(folder / "empty.toml", *words, "--validation.freq=0").returncode == 0
 
 
+def check_idle_ranks(folder, data):
+    """Ranks without a slot are said before they are started."""
+    words = [f"--data.path={data}", "--model.dim=64", "--model.n_layers=1", "--validation.freq=0",
+             *WORDS]
+    first = "3 of 4 ranks compute nothing"
+    for ranks, slots, said in ((4, 1, first + ": a step has 1 slot ("), (1, 1, None), (4, 8, None),
+                               (4, 5, first + " in the last of the 2 rounds of a step, 38 %")):
+        done = dry_run(folder / "empty.toml", *words, f"--nproc-per-node={ranks}",
+                       f"--training.slots={slots}")
+        assert done.returncode == 0 and done.stdout.startswith("# Nothing was started"), done
+        assert ("compute nothing" in done.stderr) == bool(said), done.stderr
+        assert said is None or said in done.stderr, done.stderr
+
+
 with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
     (scratch / "empty.toml").write_text("")
@@ -60,3 +74,4 @@ with tempfile.TemporaryDirectory() as scratch:
                     scratch / "tokens"], check=True, capture_output=True, timeout=60)
     check_folders(scratch, scratch / "tokens")
     check_held_out(scratch, scratch / "tokens")
+    check_idle_ranks(scratch, scratch / "tokens")

@@ -116,8 +116,8 @@ class Sweep : public testing::Test {
   }
   static std::string step(int64_t number, int64_t generation, double seconds) {
     return text("{\"step\":", number,
-                ",\"loss_hex\":\"0x1.8p+1\",\"tokens\":1000,\"generation\":", generation,
-                ",\"step_time_s\":", seconds, "}\n");
+                ",\"loss_hex\":\"0x1.8p+1\",\"tokens\":1000,\"world_size\":2,\"generation\":",
+                generation, ",\"step_time_s\":", seconds, "}\n");
   }
 
   FileSystem& files_ = posix_file_system();
@@ -194,6 +194,7 @@ TEST_F(Sweep, AFinishedRowsFiguresLeaveFirstStepsOut) {
   const RowOutcome& outcome = row.value();
   EXPECT_TRUE(outcome.settled());
   EXPECT_EQ(outcome.steps, 5);
+  EXPECT_EQ(outcome.ranks, 2);
   EXPECT_EQ(outcome.step_time_s, 2);  // of 1, 2, 4
   EXPECT_EQ(outcome.tokens_per_s, 500);
   EXPECT_EQ(outcome.mfu_pct, 20);
@@ -244,6 +245,7 @@ SweepResults two_by_two() {
   done.steps = 20;
   done.step_time_s = 0.25;
   done.tokens_per_s = 4096.4;
+  done.ranks = 2;
   done.mfu_pct = 12.5;
   done.peak_bytes = int64_t{3} << 29;
   done.loss = 2.5;
@@ -261,14 +263,33 @@ SweepResults two_by_two() {
 TEST(SweepReport, ATableHasARowForEachAndSaysWhy) {
   const auto lines = split(sweep_table(two_by_two()), '\n');
   ASSERT_GE(lines.size(), 7u);
-  EXPECT_THAT(lines[0],
-              testing::ContainsRegex("strategy +local_batch_size +step time s +tokens/s"));
-  EXPECT_THAT(lines[2],
-              testing::ContainsRegex("ddp +8 +0.2500 +4,096 +12.50 % +1.50 GiB +2.5000 +done"));
-  EXPECT_THAT(lines[3], testing::ContainsRegex("ddp +16 +- +- +- +- +- +out of memory"));
-  EXPECT_THAT(lines[4], testing::ContainsRegex("full_shard +8 .*2,048 +- +1.50 GiB"));
+  EXPECT_THAT(lines[0], testing::ContainsRegex(
+                            "strategy +local_batch_size +step time s +tokens/s +scaling +MFU"));
+  EXPECT_THAT(lines[2], testing::ContainsRegex(
+                            "ddp +8 +0.2500 +4,096 +1.00 +12.50 % +1.50 GiB +2.5000 +done"));
+  EXPECT_THAT(lines[3], testing::ContainsRegex("ddp +16 +- +- +- +- +- +- +out of memory"));
+  EXPECT_THAT(lines[4], testing::ContainsRegex("full_shard +8 .*2,048 +0.50 +- +1.50 GiB"));
   EXPECT_THAT(lines[5], testing::ContainsRegex("full_shard +16 +- .* +exit code 70 .bug."));
   EXPECT_EQ(lines[6], "strategy=full_shard,local_batch_size=16: a bug");
+}
+
+TEST(SweepReport, ScalingIsOfARankAgainstTheFirstRowThatWasDone) {
+  SweepResults results;
+  results.axes = {{"nproc_per_node", {"1", "2", "4", "8"}}};
+  results.rows = rows_of(results.axes).value();
+  results.outcomes.resize(4);
+  results.outcomes[0].status = 71;  // one rank has not enough memory
+  int64_t ranks = 2;
+  for (const auto& [row, tokens_per_s] : {std::pair(1, 2000.0), {2, 3600.0}, {3, 8400.0}}) {
+    results.outcomes[static_cast<size_t>(row)].tokens_per_s = tokens_per_s;
+    results.outcomes[static_cast<size_t>(row)].ranks = ranks;
+    ranks *= 2;
+  }
+  const auto json = nlohmann::json::parse(sweep_json(results))["rows"];
+  EXPECT_TRUE(json[0]["scaling"].is_null());
+  EXPECT_DOUBLE_EQ(json[1]["scaling"], 1.0);
+  EXPECT_DOUBLE_EQ(json[2]["scaling"], 0.9);
+  EXPECT_DOUBLE_EQ(json[3]["scaling"], 1.05);
 }
 
 TEST(SweepReport, JsonAndCsvHoldTheSame) {
@@ -284,9 +305,9 @@ TEST(SweepReport, JsonAndCsvHoldTheSame) {
   const auto lines = split(sweep_csv(results), '\n');
   EXPECT_EQ(lines[0],
             "parallelism.strategy,training.local_batch_size,status,exit,steps,step_time_s,"
-            "tokens_per_s,mfu_pct,peak_memory_bytes,loss\r");
-  EXPECT_EQ(lines[1], "\"a,\"\"b\"\"\",8,0,done,20,0.25,4096.4,12.5,1610612736,2.5\r");
-  EXPECT_EQ(lines[2], "ddp,16,71,out of memory,0,,,,,\r");
+            "tokens_per_s,scaling,mfu_pct,peak_memory_bytes,loss\r");
+  EXPECT_EQ(lines[1], "\"a,\"\"b\"\"\",8,0,done,20,0.25,4096.4,1.0,12.5,1610612736,2.5\r");
+  EXPECT_EQ(lines[2], "ddp,16,71,out of memory,0,,,,,,\r");
 }
 
 TEST(SweepReport, CurvesGoOverTheKeyThatHasNumbers) {

@@ -27,13 +27,20 @@ TEST(Incident, NamesCauses) {
   exit.exit_code = 71;
   EXPECT_EQ(cause_text(exit), "exit code 71 (out of memory: see `lockstep plan`)");
   exit.exit_code = 74;
-  EXPECT_EQ(cause_text(exit), "exit code 74 (disk full)");
+  EXPECT_EQ(cause_text(exit), "exit code 74 (disk full, or a file-size limit)");
   exit.exit_code = 3;
   EXPECT_EQ(cause_text(exit), "exit code 3");
   exit.hung_s = 12.34;
   exit.stopped = true;
   EXPECT_EQ(cause_text(exit), "stopped (SIGSTOP), no progress for 12.3 s");
   EXPECT_EQ(signal_text(SIGRTMAX + 1).find("signal "), 0u);
+}
+
+TEST(Incident, TheLastErrorOfALogIsFound) {
+  EXPECT_EQ(last_error("[lockstep] now - ERROR - one\n[lockstep] now - ERROR - two - 2\nmore\n"),
+            "two - 2");
+  EXPECT_EQ(last_error("[lockstep] now - ERROR - cut of"), "cut of");
+  EXPECT_EQ(last_error("[lockstep] now - WARNING - none\n"), "");
 }
 
 TEST(Incident, TheTableSaysWhatFailedFirstWhatFollowedAndTheCost) {

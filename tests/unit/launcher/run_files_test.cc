@@ -43,6 +43,7 @@ TEST_F(RunFiles, EventsAreAppendedAndATornLineIsEnded) {
   event.rank = 0;
   event.reason = "not \xff UTF-8 \"quoted\"\n";
   event.unix_ns = 1'800'000'000'500'000'000;
+  event.error = "disk full: /run/x";
   log->append(event);
   const auto lines = split(read_file(fs, folder / "events.jsonl").value(), '\n');
   ASSERT_EQ(lines.size(), 4u);
@@ -51,6 +52,7 @@ TEST_F(RunFiles, EventsAreAppendedAndATornLineIsEnded) {
   EXPECT_EQ(json["generation"], 2);
   EXPECT_EQ(json["rank"], 0);
   EXPECT_FALSE(json.contains("pid"));
+  EXPECT_EQ(json["error"], "disk full: /run/x");
   EXPECT_EQ(json["t"], 1'800'000'000.5);
 }
 

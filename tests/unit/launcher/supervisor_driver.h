@@ -49,6 +49,7 @@ class Driver {
     for (const JobAction& action : supervisor.on(event, now)) {
       if (const auto* record = std::get_if<LoggedEvent>(&action)) {
         records.push_back(record->event);
+        if (record->event == "failure_detected") error = record->error;
       } else {
         deeds.push_back(name_of(action));
         if (const auto* finish = std::get_if<Finish>(&action)) reason = finish->reason;
@@ -100,7 +101,8 @@ class Driver {
   Supervisor supervisor;
   int64_t now = kSecond;
   std::vector<std::string> records;
-  std::string reason;
+  std::string reason;  // of the end
+  std::string error;   // of the last failure: what its rank had logged
 };
 
 inline SupervisorOptions workers(int64_t count) {

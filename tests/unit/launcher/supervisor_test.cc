@@ -93,6 +93,25 @@ TEST(Supervisor, ShrinkBelowOneEnds) {
   EXPECT_THAT(d.start().fail(), ElementsAre("finish 75"));
 }
 
+TEST(Supervisor, AFullDiskEndsTheJobAndTheEventSaysWhichOne) {
+  Driver d(workers(2));
+  d.start();
+  WorkerExit full = ended(1, kExitDiskFull);
+  full.log_lines = {
+      "[lockstep] 2026-11-21 10:57:03,114 - ERROR - rank 1: the save of step 4 failed",
+      "[lockstep] 2026-11-21 10:57:03,115 - ERROR - rank 1: disk full: /run/x",
+      "[lockstep] 2026-11-21 10:57:03,116 - INFO - rank 1: leaves"};
+  EXPECT_THAT(d.exits({full}), ElementsAre("kill"));
+  EXPECT_EQ(d.error, "rank 1: disk full: /run/x");
+  EXPECT_THAT(d.exits({killed(0, SIGKILL)}), ElementsAre("finish 74"));
+  Driver killed_later(workers(1));
+  killed_later.start();
+  WorkerExit last = killed(0, SIGKILL);
+  last.log_lines = full.log_lines;
+  killed_later.exits({last});
+  EXPECT_EQ(killed_later.error, "") << "that is not why it ended";
+}
+
 TEST(Supervisor, ThreeRestartsWithoutANewCommitEndWith93) {
   SupervisorOptions options = workers(1);
   options.max_restarts = 100;

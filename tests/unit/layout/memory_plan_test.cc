@@ -2,6 +2,7 @@
 // what the counting allocator measures.
 #include "layout/memory_plan.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "hf/configured_model.h"
@@ -283,6 +284,52 @@ TEST(MemoryPlan, OccupancyIsTheShareOfTheRoundsThatHaveASlot) {
   EXPECT_DOUBLE_EQ(occupancy(6, 4).busy, 0.75);
   EXPECT_DOUBLE_EQ(occupancy(6, 3).busy, 1.0);
   EXPECT_DOUBLE_EQ(occupancy(2, 8).busy, 0.25);  // more ranks than slots: they hold shards
+}
+
+Config with_slots(int64_t slots) {
+  Config config;
+  config.training.slots = slots;
+  return config;
+}
+
+TEST(IdleRanks, WhoHasNoSlotIsCountedAndTheSlotsThatKeepAllBusyAreSaid) {
+  EXPECT_EQ(idle_ranks_warning(with_slots(6), 16),
+            "10 of 16 ranks compute nothing: a step has 6 slots (training.slots), each of which "
+            "one rank computes. The batch is slots times training.local_batch_size sequences, "
+            "whatever the ranks; a new run with --training.slots 16 keeps all of them busy");
+  EXPECT_THAT(idle_ranks_warning(with_slots(1), 2), testing::HasSubstr("--training.slots 2 keeps"));
+}
+
+TEST(IdleRanks, ALastRoundThatLeavesManyIdleIsSaid) {
+  EXPECT_THAT(idle_ranks_warning(with_slots(9), 8),
+              testing::StartsWith("7 of 8 ranks compute nothing in the last of the 2 rounds of a "
+                                  "step, 44 % of the ranks' time: a step has 9 slots"));
+  EXPECT_THAT(idle_ranks_warning(with_slots(9), 8),
+              testing::HasSubstr("with --training.slots 16 keeps"));
+  EXPECT_EQ(idle_ranks_warning(with_slots(8), 3), "");  // 11 %
+  EXPECT_EQ(idle_ranks_warning(with_slots(16), 8), "");
+}
+
+TEST(IdleRanks, TheAdviceNeverContradictsTheConfig) {
+  Config config;  // 4 slots
+  EXPECT_THAT(idle_ranks_warning(config, 8), testing::HasSubstr("with --training.slots 8 keeps"));
+  config.training.local_batch_size = 3;
+  config.training.global_batch_size = 12;
+  EXPECT_THAT(idle_ranks_warning(config, 8),
+              testing::HasSubstr("with --training.global_batch_size 24 keep"));
+  config.training.slots = 4;
+  EXPECT_THAT(idle_ranks_warning(config, 8),
+              testing::HasSubstr("with --training.slots 8 --training.global_batch_size 24 keeps"));
+}
+
+// Who follows the advice is not advised again, and nobody below the limit is.
+TEST(IdleRanks, ItIsSaidWhereMuchIsIdleAndNowhereElse) {
+  for (int64_t slots = 1; slots <= 40; ++slots)
+    for (int64_t ranks = 1; ranks <= 40; ++ranks) {
+      const bool much = ranks > slots || 1.0 - occupancy(slots, ranks).busy > kMuchIdle;
+      EXPECT_EQ(!idle_ranks_warning(with_slots(slots), ranks).empty(), much) << slots << ranks;
+      EXPECT_EQ(idle_ranks_warning(with_slots(occupancy(slots, ranks).rounds * ranks), ranks), "");
+    }
 }
 
 TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
