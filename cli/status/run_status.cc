@@ -85,6 +85,32 @@ std::string audit_text(const checkpoint::Suspects& found) {
       "; checkpoints after step ", found.after_step, " are suspect, and no resume takes them");
 }
 
+// "; runs lie below it: a, training/b" of a folder of results; "": none are found.
+std::string runs_below(FileSystem& file_system, const std::filesystem::path& folder) {
+  constexpr size_t kMostNames = 8, kMostEntries = 64;
+  const auto entries = [&](const std::filesystem::path& at) {
+    auto names = file_system.list(at);
+    if (!names.ok()) return std::vector<std::string>();
+    std::sort(names.value().begin(), names.value().end());
+    names.value().resize(std::min(names.value().size(), kMostEntries));
+    return std::move(names).value();
+  };
+  std::vector<std::string> runs;
+  const auto note = [&](const std::string& run) {
+    const bool is_run = file_system.exists(folder / run / "run_args.json");
+    if (is_run) runs.push_back(run);
+    return is_run;
+  };
+  for (const std::string& name : entries(folder)) {
+    if (note(name)) continue;
+    for (const std::string& inner : entries(folder / name)) note(name + "/" + inner);
+  }
+  std::string out;
+  for (size_t i = 0; i < std::min(runs.size(), kMostNames); ++i)
+    out += text(i == 0 ? "; runs lie below it: " : ", ", runs[i]);
+  return out + (runs.size() > kMostNames ? ", …" : "");
+}
+
 }  // namespace
 
 double RunStatus::eta_s() const {
@@ -133,7 +159,8 @@ Result<RunStatus> RunObserver::look() {
   if (!watched && !file_system_.exists(folder_ / "run_args.json"))
     return Error{Code::kNotFound, text(folder_.string(),
                                        ": no run has begun to train in this "
-                                       "folder (there is no workers.json and no run_args.json)")};
+                                       "folder (there is no workers.json and no run_args.json)",
+                                       runs_below(file_system_, folder_))};
   if (watched && !membership) return membership.error();
   if (watched) status.membership = std::move(membership).value();
   const Membership& found = status.membership;

@@ -46,6 +46,10 @@ def chat(test, run):
     with test.case("an exported folder has the template of the data"):
         wanted = ANSWERS["hello"] + "\n"
         check(talk(test, exported, "--prompt", "hello") == wanted, "another answer")
+        words = json.loads((exported / "tokenizer.json").read_text())["added_tokens"]
+        ids = {each["content"]: each["id"] for each in words}
+        ends = json.loads((exported / "generation_config.json").read_text())["eos_token_id"]
+        check(ends == [ids["<|im_end|>"], ids["<|endoftext|>"]], f"{ends} of {ids}")
     with test.case("the chats may be one source of several"):
         texts, lines = test.folder / "more_text", test.folder / "more.txt"
         lines.write_text("the of and to a in that it is was he for on are with as\n" * 200)

@@ -208,6 +208,12 @@ TEST_F(RunObserverTest, NoRunIsAnError) {
   const auto status = observer.look();
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, Code::kNotFound);
+  EXPECT_THAT(status.error().message, testing::EndsWith("no run_args.json)"));
+  for (const char* const run : {"b", "a", "training/c"}) {
+    std::filesystem::create_directories(dir_ / run);
+    ASSERT_TRUE(publish_file(posix_file_system(), dir_ / run / "run_args.json", "{}").ok());
+  }
+  EXPECT_THAT(observer.look().error().message, HasSubstr("; runs lie below it: a, b, training/c"));
 }
 
 TEST_F(RunObserverTest, AddsUpWhatTheFolderSays) {
