@@ -4,8 +4,9 @@
 #   launch ARGUMENT…     trains, on all nodes of the job: the words of `lockstep launch`
 #   lockstep ARGUMENT…   any other command, once, on the first node
 #
-# Statuses of launch: 0 done, 64 wrong config, 70 bug, 71 out of memory, 74 disk full, 75 run it
-# again to resume, 93 do not. Any other one: MAX_LAUNCHES launches came to none of these.
+# Statuses of launch: 0 done, 64 wrong config, 70 bug, 71 out of memory, 74 disk full or file too
+# large, 75 run it again to resume, 93 do not. Any other one: MAX_LAUNCHES launches came to none of
+# these.
 set -u
 launches=0
 : "${LOCKSTEP:?the program}" "${MAX_LAUNCHES:=4}" "${MIN_NODES:=1}"

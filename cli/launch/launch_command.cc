@@ -92,9 +92,9 @@ Examples:
       lockstep launch config.toml --nnodes 3:4 --nproc-per-node 8   # as lockstep submit does it
   lockstep launch config.toml --nnodes 2 --rdzv-endpoint 10.0.0.1:29400   # on both machines
 
-Exit status: 0 done, 64 wrong config, 70 bug, 71 out of memory, 74 disk full, 75 run it again to
-resume, 76 a peer was lost, 93 do not restart (the same failure again, or three restarts without
-progress).
+Exit status: 0 done, 64 wrong config, 70 bug, 71 out of memory, 74 disk full or a limit on file
+sizes, 75 run it again to resume, 76 a peer was lost, 93 do not restart (the same failure again, or
+three restarts without progress).
 )";
 
 // What every rank would find wrong with the data and the sizes, said before any of them starts.
