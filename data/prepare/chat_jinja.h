@@ -1,6 +1,6 @@
-// The chat templates as the programs in Jinja that transformers' apply_chat_template runs: their
-// families' own texts (data/prepare/chat_templates), without the branches for what is not written
-// here, such as pictures.
+// The chat templates as programs in Jinja that transformers' apply_chat_template runs: those of
+// data/prepare/chat_templates, which give a conversation the words that ChatTemplate gives it, and
+// refuse what it refuses. tests/reference/chat_jinja_test.py holds them against the families' own.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace lockstep::data {
 
 // The template `name` for `tokenizer`: it gives a conversation the ids of its training, with
 // what the tokenizer puts before every text, whatever its tokenizer_config.json says of special
-// tokens. Lines before the family's text see to that. Requires: ChatTemplate::create() takes both.
+// tokens. A line before the text sees to that. Requires: ChatTemplate::create() takes both.
 std::string chat_template_in_jinja(const std::string& name, const Tokenizer& tokenizer);
 
 // The template of which `jinja` is such a text, for whichever tokenizer; "": it is none.

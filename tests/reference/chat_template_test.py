@@ -4,7 +4,7 @@
 For each family: a tokenizer folder with its published template, which `prepare --chat-template
 auto` knows by its text; the ids of conversations, with tools where the family has them, are those
 of apply_chat_template; and in the loss stand what the assistant says and the token after it.
-data/prepare/chat_templates has the texts as the families publish them, without the branches that no
+chat_templates/ has the texts as the families publish them, without the branches that no
 conversation here takes (built-in tools, pictures, refusals).
 """
 import json
@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 import lockstep_files
 
-TEMPLATES = pathlib.Path(__file__).parents[2] / "data/prepare/chat_templates"
+TEMPLATES = pathlib.Path(__file__).parent / "chat_templates"
 BOS, END = "<s>", "<|endoftext|>"
 SPECIAL = [END, BOS, "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>",
            "<|end_header_id|>", "<|eot_id|>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]",

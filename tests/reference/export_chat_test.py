@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 import lockstep_files
-from chat_template_test import BOS, END, TEMPLATES, conversations, make_tokenizer
+from chat_template_test import BOS, END, TEMPLATES, conversations, make_tokenizer, says
 
 TINY = ["--model.dim=32", "--model.n_layers=1", "--model.n_heads=2", "--model.n_kv_heads=1"]
 STEP = ["--training.seq_len=32", "--training.local_batch_size=1", "--training.slots=1",
@@ -55,6 +55,7 @@ def chats_of(family):
     chats = list(conversations(family))
     if family == "mistral":  # where the user speaks last nothing is learnt
         chats = [chat for chat in chats if chat[0][-1]["role"] == "assistant"]
+        chats.append(([says("system", "Be brief."), *chats[0][0]], None))
     return chats
 
 

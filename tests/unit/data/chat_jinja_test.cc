@@ -51,21 +51,21 @@ TEST(ChatJinja, EachTemplateHasATextThatIsKnownAgain) {
 }
 
 TEST(ChatJinja, WhatTheTokenizerPutsFirstIsSaidByTheTextItself) {
-  const std::string chatml = chat_template_in_jinja("chatml", Beginning("it's"));
-  EXPECT_TRUE(chatml.starts_with("{{- 'it\\'s' -}}\n{% for")) << chatml;
-  const std::string mistral = chat_template_in_jinja("mistral", Beginning("<s>"));
-  EXPECT_TRUE(mistral.starts_with("{%- set bos_token = '<s>' %}\n{%- set eos_token = '</s>' %}\n"))
-      << mistral;
-  EXPECT_TRUE(
-      chat_template_in_jinja("gemma", Beginning("")).starts_with("{%- set bos_token = '' %}"));
-  EXPECT_TRUE(chat_template_in_jinja("qwen3", Beginning("")).starts_with("{%- if tools"));
+  for (const ChatTemplateText& known : chat_template_texts()) {
+    EXPECT_EQ(chat_template_in_jinja(known.name, Beginning("")), known.jinja);
+    EXPECT_EQ(chat_template_in_jinja(known.name, Beginning("it's")),
+              std::string("{{- 'it\\'s' }}\n") + known.jinja);
+    // Else a line's end would stand between the two.
+    EXPECT_TRUE(std::string_view(known.jinja).starts_with("{%-")) << known.name;
+  }
 }
 
 TEST(ChatJinja, OtherLinesBeforeTheTextAreAnotherTemplate) {
   const std::string body = chat_template_in_jinja("chatml", Beginning(""));
   EXPECT_EQ(name_of_written_template("You are odd.\n" + body), "");
   EXPECT_EQ(name_of_written_template("{%- set x = '' %}\n" + body), "");
-  EXPECT_EQ(name_of_written_template("{{- '<s>' -}}" + body), "");
+  EXPECT_EQ(name_of_written_template("{{- '<s>' }}" + body), "");
+  EXPECT_EQ(name_of_written_template("{{- '<s>' }}\n{{- 'You are odd.' }}\n" + body), "");
   EXPECT_EQ(name_of_written_template(body + "\n"), "");
   EXPECT_EQ(name_of_written_template(""), "");
 }
