@@ -2,7 +2,7 @@
 families, shapes, types, strategies and world sizes. RSS is printed beside it."""
 import json
 
-from lockstep_run import EXIT_BUG, EXIT_CONFIG, Test, check, flags
+from lockstep_run import EXIT_CONFIG, Test, check, flags
 
 TOLERANCE = 0.03
 MIB = 1 << 20
@@ -195,7 +195,7 @@ def errors(test):
         refused(test, vocab, ["--scaling-strategy", "wider"], EXIT_CONFIG, "wider")
     with test.case("a probe that takes too long is stopped"):
         refused(test, vocab | {"training.slots": 4096, "training.seq_len": 512},
-                ["--probe", "--probe-seconds", 2], EXIT_BUG, "--probe-seconds 2")
+                ["--probe", "--probe-seconds", 2], EXIT_CONFIG, "--probe-seconds 2")
     with test.case("what does not fit is said so"):
         printed = plan(test, vocab, "--world-size", 2, "--device-memory", "1MiB")
         for words in ("DOES NOT FIT", "none, not even 1"):
