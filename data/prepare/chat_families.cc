@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "data/tokenizer/unicode.h"
 
 namespace lockstep::data {
 
@@ -22,7 +23,19 @@ std::string without(const std::string& text, const char* signs, bool left = true
   const size_t last = right ? text.find_last_not_of(signs) : text.size() - 1;
   return last == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
-std::string trimmed(const std::string& text) { return without(text, " \t\r\n\v\f"); }
+
+// As Python's str.strip() does it, which the templates call.
+std::string trimmed(const std::string& text) {
+  const auto is_space = [](const CodePoint& each) {
+    return (each.classes & kSpace) != 0 || (each.value >= 0x1c && each.value <= 0x1f);
+  };
+  const char *begin = text.data(), *end = begin + text.size();
+  while (begin < end && is_space(code_point_at(begin, end)))
+    begin += code_point_at(begin, end).bytes;
+  while (begin < end && is_space(code_point_before(begin, end)))
+    end -= code_point_before(begin, end).bytes;
+  return {begin, end};
+}
 
 // Those of the user and the assistant alone, who must take turns. `before`: messages that were
 // taken off the front.

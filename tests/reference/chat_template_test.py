@@ -52,6 +52,7 @@ def conversations(family):
              says("user", "2+2"), says("assistant", "It is 4: \u00e9\u00e8 \U0001F600")]
     yield plain, None
     yield plain[:2], None
+    yield [says("user", "\u3000\x1f a b\u00a0"), says("assistant", "\u2003\n b\u0085\n")], None
     if family not in NO_SYSTEM:
         # Mistral's text has a system message where the user speaks last alone.
         yield ([says("system", "Be brief.")] + plain)[:2 if family == "mistral" else None], None

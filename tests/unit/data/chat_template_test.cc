@@ -97,6 +97,16 @@ TEST(ChatTemplate, OnlyAnswersAndTheirEndsCount) {
             "<|user|>\n2+2</s>\n<|assistant|>\n[4][</s>]\n");
 }
 
+TEST(ChatTemplate, WhiteSpaceAtAMessagesEndsIsUnicodes) {
+  const std::vector<Message> spaced = {{"user", "\u3000\x1f a\u00a0z\u00a0"},
+                                       {"assistant", "\u2003\n b\u0085\n"}};
+  EXPECT_EQ(shown("gemma", spaced),
+            "<start_of_turn>user\na\u00a0z<end_of_turn>\n"
+            "<start_of_turn>model\n[b][<end_of_turn>]\n");
+  EXPECT_THAT(shown("llama3", {{"user", " \u3000"}, {"assistant", ""}}),
+              HasSubstr("<|end_header_id|>\n\n<|eot_id|>"));
+}
+
 TEST(ChatTemplate, ASystemMessageThatTheFamilyPutsFirst) {
   const std::vector<Message> alone = {{"user", "Hi"}, {"assistant", "Hello"}};
   EXPECT_THAT(shown("qwen2", alone),
