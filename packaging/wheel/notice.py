@@ -5,6 +5,7 @@ import typing
 
 from machine import SYSROOT, output_of
 
+PAGE_SCRIPT = "script of a page"  # the same on every architecture: the host's
 # Packages of tools/setup whose code the build puts into our programs: how, and the licence where
 # Debian's file does not serve (libboost-dev's is that of the packaging, and another one has 2 MB).
 LINKED_IN = {
@@ -13,7 +14,7 @@ LINKED_IN = {
     "libgloo-dev": ("headers", None),
     "libhdf5-dev": ("static library", None),
     "libhwy-dev": ("headers", None),
-    "libjs-chart.js": ("script of a page", None),
+    "libjs-chart.js": (PAGE_SCRIPT, None),
     "libtomlplusplus-dev": ("headers", None),
     "nlohmann-json3-dev": ("headers", None),
 }
@@ -77,7 +78,7 @@ def parts(libraries):
     found = [(name, package_of(file), None) for name, file in sorted(libraries.items())]
     arm = SYSROOT in {package.root for _, package, _ in found}
     home = SYSROOT if arm else pathlib.Path("/")
-    found += [(how, Package(name, home), licence)
+    found += [(how, Package(name) if how == PAGE_SCRIPT else Package(name, home), licence)
               for name, (how, licence) in sorted(linked_in.items())]
     rows, copyrights = [], {}
     for how, package, licence in found:
