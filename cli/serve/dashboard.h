@@ -26,8 +26,8 @@
 #include "base/file_system.h"
 #include "cli/serve/curve.h"
 #include "cli/serve/request_query.h"
-#include "cli/serve/run_listing.h"
 #include "cli/serve/watched_run.h"
+#include "cli/shared/run_listing.h"
 #include "launcher/net/status_server.h"
 
 namespace lockstep::cli {

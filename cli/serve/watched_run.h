@@ -11,9 +11,9 @@
 
 #include "base/clock.h"
 #include "base/file_system.h"
-#include "cli/serve/run_listing.h"
 #include "cli/serve/run_marks.h"
 #include "cli/serve/run_series.h"
+#include "cli/shared/run_listing.h"
 #include "cli/status/run_status.h"
 
 namespace lockstep::cli {

@@ -11,6 +11,7 @@
 #include "cli/shared/json_fields.h"
 #include "cli/shared/restart_count.h"
 #include "cli/shared/run_args.h"
+#include "cli/shared/run_listing.h"
 #include "launcher/control/incident.h"
 #include "launcher/control/straggler.h"
 #include "launcher/host/process.h"
@@ -87,28 +88,12 @@ std::string audit_text(const checkpoint::Suspects& found) {
 
 // "; runs lie below it: a, training/b" of a folder of results; "": none are found.
 std::string runs_below(FileSystem& file_system, const std::filesystem::path& folder) {
-  constexpr size_t kMostNames = 8, kMostEntries = 64;
-  const auto entries = [&](const std::filesystem::path& at) {
-    auto names = file_system.list(at);
-    if (!names.ok()) return std::vector<std::string>();
-    std::sort(names.value().begin(), names.value().end());
-    names.value().resize(std::min(names.value().size(), kMostEntries));
-    return std::move(names).value();
-  };
-  std::vector<std::string> runs;
-  const auto note = [&](const std::string& run) {
-    const bool is_run = file_system.exists(folder / run / "run_args.json");
-    if (is_run) runs.push_back(run);
-    return is_run;
-  };
-  for (const std::string& name : entries(folder)) {
-    if (note(name)) continue;
-    for (const std::string& inner : entries(folder / name)) note(name + "/" + inner);
-  }
+  const auto found = list_runs(file_system, folder, {.depth = 2, .runs = 8, .entries = 4096});
   std::string out;
-  for (size_t i = 0; i < std::min(runs.size(), kMostNames); ++i)
-    out += text(i == 0 ? "; runs lie below it: " : ", ", runs[i]);
-  return out + (runs.size() > kMostNames ? ", …" : "");
+  if (!found) return out;
+  for (const FoundRun& run : found.value().runs)
+    if (run.folder != folder) out += (out.empty() ? "; runs lie below it: " : ", ") + run.id;
+  return out + (!out.empty() && found.value().cut ? ", …" : "");
 }
 
 }  // namespace

@@ -239,10 +239,8 @@ void Coordinator::evict(Node& node, const std::string& why) {
   if (!roster_.remove(node)) return;
   if (options_.max_nodes > 1 && formation_.in<Finishing>() == nullptr)  // then they are to leave
     record("node_lost", text("node ", node.name, ": ", why));
+  if (node.index >= 0) return leave_out(node, why);
   actions_->emplace_back(Changed{});
-  if (node.index < 0) return;
-  size_.note_lost_member();
-  formation_.lose(node, why);
 }
 
 void Coordinator::settle() {

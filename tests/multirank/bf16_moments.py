@@ -3,32 +3,14 @@ kills on other world sizes as well; how far it is from fp32's; how large its che
 the tools make of them, and who may not resume."""
 import json
 import math
-import struct
 
 from lockstep_run import (EXIT_CONFIG, NO_CHECKPOINTS, TINY, Test, check, check_same, committed,
                           first_difference, metrics, whole_curve)
+from optimizers import exported, killed_and_resumed, one_curve, tools_know
 
 STEPS, SAVE, LONG = 16, 4, 300
 BF16 = TINY | {"training.steps": STEPS, "optimizer.state_dtype": "bfloat16"}
 SAVING = {"checkpoint.interval": SAVE, "checkpoint.keep_latest_k": 0, "checkpoint.codec": "none"}
-SPREADS = (
-    ("full_shard 2", 2, {}),
-    ("full_shard 3", 3, {}),
-    ("ddp", 2, {"parallelism.strategy": "ddp"}),
-    ("hybrid", 4, {"parallelism.strategy": "hybrid", "parallelism.data_parallel_shard_degree": 2}),
-    ("one unit", 2, {"parallelism.wrap_policy": "none"}),
-    ("offload", 2, {"training.enable_cpu_offload": "true"}),
-)
-
-
-def killed_and_resumed(test, keys):
-    """3 ranks, of which one is killed in the update of a step; then 1, and 2 to the end."""
-    folder = test.folder / "killed"
-    test.killed_at("1:update:7", folder, 3, keys | SAVING)
-    test.killed_at("0:step:11", folder, 1, keys | SAVING | {"parallelism.strategy": "ddp"})
-    test.ranks(folder, 2, keys | SAVING).expect(0)
-    check({line["world_size"] for line in metrics(folder)} == {1, 2, 3}, "not all of them trained")
-    return folder
 
 
 def stored_bytes(folder):
@@ -37,12 +19,8 @@ def stored_bytes(folder):
 
 
 def exported_types(test, folder, *words):
-    out = test.folder / f"exported{len(words)}"
-    test.command("checkpoint", "export", folder, out, "--kind", "all", *words)
-    with open(out / "model.safetensors", "rb") as file:
-        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
-    header.pop("__metadata__")
-    return {entry["dtype"] for entry in header.values()}
+    entries = exported(test, folder, test.folder / f"exported{len(words)}", *words)
+    return {entry["dtype"] for entry in entries.values()}
 
 
 def refused(test, folder, keys, *said):
@@ -56,20 +34,10 @@ def refused(test, folder, keys, *said):
 with Test("bf16_moments") as test:
     for precision in ("float32", "bfloat16"):
         keys = BF16 | {"training.mixed_precision_param": precision}
-        with test.case(f"it learns, {precision}"):
-            alone = test.train(f"alone_{precision}", 1,
-                               keys | NO_CHECKPOINTS | {"parallelism.strategy": "single"})
-            reference = whole_curve(alone, STEPS)
-            lines = metrics(alone)
-            check(lines[-1]["loss"] < lines[0]["loss"] - 0.5, lines[0]["loss"], lines[-1]["loss"])
-        for name, world_size, more in SPREADS:
-            with test.case(f"{name}, {precision}"):
-                folder = test.train(f"{name} {precision}".replace(" ", "_"), world_size,
-                                    keys | NO_CHECKPOINTS | more)
-                check_same(reference, whole_curve(folder, STEPS), name)
+        reference = one_curve(test, keys, precision, STEPS)
     wide_keys = keys | {"optimizer.state_dtype": "float32"}
     with test.case("kills, and resumes on other world sizes"):
-        folder = killed_and_resumed(test, keys)
+        folder = killed_and_resumed(test, keys | SAVING)
         check_same(reference, whole_curve(folder, STEPS), "after kills")
     with test.case("a resume from snapshots in memory"):
         in_memory = test.folder / "in_memory"
@@ -92,10 +60,7 @@ with Test("bf16_moments") as test:
               flush=True)
         check(0.66 < ratio < 0.70, ratio)
     with test.case("the tools know it"):
-        newest = folder / "checkpoints" / committed(folder)[0]
-        test.command("checkpoint", "verify", newest)
-        test.command("checkpoint", "reshard", newest, test.folder / "resharded", "--world-size", 3)
-        test.command("checkpoint", "diff", newest, test.folder / "resharded")
+        newest = tools_know(test, folder)
         inspected = json.loads(test.command("checkpoint", "inspect", newest, "--json"))
         check(inspected["format_version"] == 2, inspected["format_version"])
         check(inspected["tensors"][0]["dtype"] == {"adam_m": "bfloat16", "adam_v": "bfloat16"},

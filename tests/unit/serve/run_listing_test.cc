@@ -1,5 +1,5 @@
 // Which folders are runs, and what is passed over.
-#include "cli/serve/run_listing.h"
+#include "cli/shared/run_listing.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

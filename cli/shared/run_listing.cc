@@ -1,4 +1,4 @@
-#include "cli/serve/run_listing.h"
+#include "cli/shared/run_listing.h"
 
 #include <algorithm>
 
