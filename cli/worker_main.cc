@@ -99,8 +99,9 @@ core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& 
   rendezvous.native_sums = config.training.reduction == Reduction::kNative;
   rendezvous.all_exchange = config.optimizer.name == OptimizerKind::kMuon;
   rendezvous.background = config.checkpoint.buddy;
-  rendezvous.shard_size =
-      layout::shard_size(config, rendezvous.world_size, rendezvous.local_world_size);
+  rendezvous.sizes = [&config](int world_size, int ranks_of_node) {
+    return layout::group_sizes(config, world_size, ranks_of_node);
+  };
   rendezvous.device = core::local_device().of_rank(orders.local_rank);
   return rendezvous;
 }

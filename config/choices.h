@@ -33,7 +33,7 @@ enum class ShardingStrategy { kSingle, kDdp, kFullShard, kShardGradOp, kHybrid }
 // after it, or when it is needed.
 enum class BackwardPrefetch { kPre, kPost, kNone };
 enum class WrapPolicy { kModuleWrap, kSizeBased, kNone };
-enum class SlotMapKind { kCyclic, kBlock };
+enum class SlotMapKind { kCyclic, kBlock, kGroupBlock };
 enum class Recompute { kNone, kFull, kSelective };
 enum class Codec { kZstd, kNone, kGzip };
 enum class WhenBusy { kSkip, kWait };
@@ -92,7 +92,9 @@ constexpr auto words_for(BackwardPrefetch) {
 constexpr auto words_for(WrapPolicy) {
   return word_list<WrapPolicy::kNone>("module_wrap", "size_based", "none");
 }
-constexpr auto words_for(SlotMapKind) { return word_list<SlotMapKind::kBlock>("cyclic", "block"); }
+constexpr auto words_for(SlotMapKind) {
+  return word_list<SlotMapKind::kGroupBlock>("cyclic", "block", "group_block");
+}
 constexpr auto words_for(Recompute) {
   return word_list<Recompute::kSelective>("none", "full", "selective");
 }

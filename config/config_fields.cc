@@ -130,7 +130,8 @@ void add_sharding_and_lora(std::vector<ConfigField>& table) {
     {AT(parallelism, min_num_params), kSame, "parameters of a unit under size_based, at least",
      at_least(1)},
     {AT(parallelism, slot_map), kSame,
-     "rank r takes every W-th slot, or a contiguous run whose sum it ships once a step", choice()},
+     "rank r takes every W-th slot; or a contiguous run whose sum it ships once a step; or the "
+     "ranks of a node take one together, whose sum crosses to other nodes once a step", choice()},
     {AT(activation_checkpoint, mode), kSame,
      "blocks whose inner activations are computed again in backward: none, all, or every "
      "selective_ac_option-th", choice()},

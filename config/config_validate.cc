@@ -90,11 +90,11 @@ Result<void> check_processes(const Config& config) {
 }
 
 Result<void> check_slot_map(const Config& config) {
-  if (config.parallelism.slot_map == SlotMapKind::kBlock &&
+  if (config.parallelism.slot_map != SlotMapKind::kCyclic &&
       config.training.reduction == Reduction::kNative)
-    return wrong(
-        "parallelism.slot_map = block adds slots before they travel, and training.reduction = "
-        "native leaves every sum to the backend; use the slot map cyclic");
+    return wrong("parallelism.slot_map = ", config.parallelism.slot_map,
+                 " adds slots before they travel, and training.reduction = native leaves every sum "
+                 "to the backend; use the slot map cyclic");
   return {};
 }
 

@@ -36,9 +36,7 @@ std::vector<MemoryRow> pinned_rows(const Config& config, const ModelSpec& spec,
   for (const WrappedUnit& run :
        wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
     if (run.spec.frozen) continue;
-    const int64_t held =
-        ShardLayout::create(run.spec.tiles(), strategy.map.world_size, strategy.shard_size)
-            .held_elements();
+    const int64_t held = strategy.layout_of(run.spec).held_elements();
     state += 3 * page_locked_bytes(held * kFloat);
     largest = std::max(largest, held);
   }

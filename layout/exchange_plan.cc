@@ -5,12 +5,16 @@
 namespace lockstep::layout {
 namespace {
 
-// The pieces of `ranks` consecutive ranks, as each of them has them.
-std::vector<SlotRun> pieces_of(const SlotMap& map, int64_t round, int first_rank, int ranks) {
-  std::vector<SlotRun> all;
-  for (int rank = first_rank; rank < first_rank + ranks; ++rank)
-    for (const SlotRun& run : subtrees_of(map.run_of(round, rank, 1))) all.push_back(run);
-  return all;
+// What `rank` ships in a round, or under the block map in a step.
+SlotRun own_run(const SlotMap& map, int64_t round, int rank) {
+  return map.block() ? map.run_of_groups(rank) : map.run_in_round(round, rank, 1);
+}
+
+// The slots of group g of G ranks: of the round, or of the step where a rank or a group has a
+// contiguous run.
+SlotRun group_run(const SlotMap& map, int64_t round, int g, int size) {
+  if (map.cyclic()) return map.run_in_round(round, g * size, size);
+  return map.run_of_groups(g * size / map.group, size / map.group);
 }
 
 int64_t bytes_of(const Leg& leg) {
@@ -37,26 +41,35 @@ size_t Leg::pieces() const {
 
 ExchangePlan ExchangePlan::create(const Strategy& strategy, int64_t round, int rank) {
   const SlotMap& map = strategy.map;
-  const int members = strategy.shard_size, groups = strategy.copies();
+  const int members = strategy.sizes.group, groups = map.world_size / members;
+  const bool last = round + 1 == map.rounds();
   ExchangePlan plan;
   plan.slot = map.slot(round, rank);
-  plan.round = map.run_of(round, 0, map.world_size);
+  plan.round = map.cyclic() ? map.run_in_round(round, 0, map.world_size) : SlotRun{0, map.slots};
   plan.native = strategy.reduction == Reduction::kNative;
   if (plan.native) return plan;
-  plan.sums_slots = map.block;
-  plan.travels = !map.block || round + 1 == map.rounds();
+  plan.sums_slots = map.block();
+  plan.travels = !plan.sums_slots || last;
   if (!plan.travels) return plan;
   const int first = rank / members * members;
-  for (int m = 0; m < members; ++m) plan.in_group.add_member(pieces_of(map, round, first + m, 1));
-  plan.in_group.fp32 = map.block || !strategy.bf16;
+  plan.in_group.fp32 = plan.sums_slots || !strategy.bf16;
+  for (int m = 0; m < members; ++m)
+    plan.in_group.add_member(subtrees_of(own_run(map, round, first + m)));
   if (groups == 1) return plan;
+  const bool over_rounds = !map.cyclic() && !plan.sums_slots;
+  plan.crosses = !over_rounds || last;
+  plan.sums_in_group = over_rounds;
+  if (!plan.crosses) return plan;
   Leg as_they_are, summed;
   as_they_are.fp32 = plan.in_group.fp32;
   for (int g = 0; g < groups; ++g) {
-    as_they_are.add_member(pieces_of(map, round, g * members, members));
-    summed.add_member(subtrees_of(map.run_of(round, g * members, members)));
+    std::vector<SlotRun> pieces;
+    for (int r = g * members; r < (g + 1) * members; ++r)
+      for (const SlotRun& run : subtrees_of(own_run(map, round, r))) pieces.push_back(run);
+    as_they_are.add_member(pieces);
+    summed.add_member(subtrees_of(group_run(map, round, g, members)));
   }
-  plan.sums_in_group = bytes_of(summed) < bytes_of(as_they_are);
+  plan.sums_in_group |= bytes_of(summed) < bytes_of(as_they_are);
   plan.among_groups = std::move(plan.sums_in_group ? summed : as_they_are);
   return plan;
 }

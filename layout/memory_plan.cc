@@ -32,16 +32,12 @@ constexpr const char* kNames[kMemoryUses] = {
 constexpr int64_t kMaxLayers = 4096, kMaxBatch = 65536;  // the config's limits
 constexpr int64_t kStepsOfAll = 100;                     // factors are multiples of 1 / this
 
-ShardLayout layout_of(const UnitSpec& unit, const Strategy& strategy) {
-  return ShardLayout::create(unit.tiles(), strategy.map.world_size, strategy.shard_size);
-}
-
 // Bytes of the state of all trained units that rank 0 owns: what it writes to checkpoints.
 int64_t state_bytes(const ModelSpec& spec, const Strategy& strategy) {
   int64_t weights = 0, muons = 0;
   for (const UnitSpec& unit : spec.units) {
     if (unit.frozen) continue;
-    const ShardLayout layout = layout_of(unit, strategy);
+    const ShardLayout layout = strategy.layout_of(unit);
     weights += layout.owned_elements();
     if (strategy.muon)
       muons += muon_elements(unit, segments_of(unit, layout.first_tile(0), layout.tile_count(0)));
@@ -54,11 +50,11 @@ int64_t state_bytes(const ModelSpec& spec, const Strategy& strategy) {
 int64_t outbox_bytes(const ModelSpec& spec, const Strategy& strategy) {
   ShardLayout largest;
   for (const UnitSpec& unit : spec.units)
-    if (unit.tiles() > largest.tiles) largest = layout_of(unit, strategy);
+    if (unit.tiles() > largest.tiles) largest = strategy.layout_of(unit);
   const int64_t shard =
-      strategy.shard_size > 1 ? largest.held_elements() * strategy.compute_bytes() : 0;
+      strategy.sizes.shard > 1 ? largest.held_elements() * strategy.compute_bytes() : 0;
   const int64_t gradients = (largest.padded_elements() - largest.owned_elements()) *
-                            (strategy.map.block ? 4 : strategy.compute_bytes());
+                            (strategy.map.block() ? 4 : strategy.compute_bytes());
   return 3 * (shard + gradients);
 }
 

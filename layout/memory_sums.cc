@@ -54,7 +54,7 @@ class UnitSums {
  public:
   UnitSums(const ShardLayout& layout, Reduction reduction, PoolMemory& pool)
       : of_rank_(layout.padded_elements(), Reduction::kTree, pool),
-        of_group_(layout.held_elements(), Reduction::kTree, pool),
+        of_group_(layout.joint_elements(), Reduction::kTree, pool),
         of_all_(layout.owned_elements(), reduction, pool) {}
 
   void start(std::shared_ptr<const ExchangePlan> plan) {
@@ -64,17 +64,19 @@ class UnitSums {
     if (plan_->sums_slots) from_rank_ = of_rank_.take_partials();
   }
   void advance() {
-    if (plan_ == nullptr || from_group_ || !plan_->two_legs()) return;
+    if (plan_ == nullptr || from_group_ || !plan_->relays()) return;
     if (plan_->sums_in_group)
       for (const SlotRun& run : plan_->in_group.runs) of_group_.push(run);
-    from_group_ = of_group_.take_partials();
+    from_group_ = plan_->crosses ? of_group_.take_partials() : std::vector<int64_t>();
   }
   void finish() {
     if (plan_ == nullptr) return;
     advance();
-    for (const SlotRun& run : plan_->native ? std::vector{plan_->round} : plan_->last_leg().runs)
-      of_all_.push(run);
-    of_all_.end_round();
+    if (plan_->crosses) {
+      for (const SlotRun& run : plan_->native ? std::vector{plan_->round} : plan_->last_leg().runs)
+        of_all_.push(run);
+      of_all_.end_round();
+    }
     if (from_group_) of_group_.give(*std::exchange(from_group_, std::nullopt));
     of_rank_.give(std::exchange(from_rank_, {}));
     plan_.reset();

@@ -34,7 +34,7 @@ UnitMemory::UnitMemory(const UnitSpec& spec, const Strategy& strategy, int rank,
       strategy_(strategy),
       ledger_(ledger),
       pool_(pool),
-      layout_(ShardLayout::create(spec.tiles(), strategy.map.world_size, strategy.shard_size)),
+      layout_(strategy.layout_of(spec)),
       summed_(spec.params.size(), false) {
   const int64_t held = layout_.held_elements();
   const ShardTensors kept = strategy.tensors_of(frozen(), /*state_elsewhere=*/false);
@@ -52,7 +52,7 @@ UnitMemory::UnitMemory(const UnitSpec& spec, const Strategy& strategy, int rank,
 }
 
 void UnitMemory::start_gather() {
-  if (strategy_.shard_size == 1 || !gathered_.empty()) return;
+  if (strategy_.sizes.shard == 1 || !gathered_.empty()) return;
   gathered_ = {pool_.take(MemoryUse::kGathered, compute_size())};
 }
 
@@ -96,7 +96,7 @@ void UnitMemory::start_exchange(const ExchangePlan& plan) {
   if (plan.native)
     ledger_.hold(MemoryUse::kExchange, layout_.padded_elements() * kFloat);
   else
-    in_group_ = receive(plan.in_group, layout_.held_elements());
+    in_group_ = receive(plan.in_group, layout_.joint_elements());
 }
 
 void UnitMemory::advance_exchange() {

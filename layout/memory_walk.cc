@@ -204,9 +204,7 @@ class Walk {
 }  // namespace
 
 Strategy Ranks::strategy(const Config& config) const {
-  const int ranks = static_cast<int>(world_size);
-  const int local = per_node > 0 ? static_cast<int>(per_node) : ranks;
-  return Strategy::create(config, ranks, shard_size(config, ranks, local));
+  return Strategy::create(config, static_cast<int>(world_size), static_cast<int>(per_node));
 }
 
 MemoryLedger walk_training(const Config& config, const ModelSpec& spec, const Ranks& ranks) {

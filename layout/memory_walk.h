@@ -12,7 +12,7 @@ namespace lockstep::layout {
 
 struct Ranks {
   int64_t world_size = 1;
-  int64_t per_node = 0;               // what hybrid shards over; 0: all ranks are on one node
+  int64_t per_node = 0;               // 0: all ranks are on one node
   WorkSizes sizes = WorkSizes::kCpu;  // of what they compute on
 
   Strategy strategy(const Config& config) const;

@@ -9,44 +9,63 @@
 
 namespace lockstep::layout {
 
+// Of groups of consecutive ranks; both divide W, and S is 1, G or W.
+struct GroupSizes {
+  int shard = 1;  // S: that share one copy of the state
+  // G: among whom gradients travel first, and who bring a byte of another group's in once for all
+  // of them. 1 or W: there is one leg.
+  int group = 1;
+
+  // Whether who has one part gathers from all others in two legs (core/comm/two_legs.h).
+  bool two_legs(int world_size) const { return group > 1 && group < world_size; }
+  bool operator==(const GroupSizes&) const = default;
+};
+
 // A unit's parameters lie one after the other, each starting at a tile. The tiles are cut into W
-// equal parts (the last ones may hold fewer real tiles, or none), each owned by one rank. Groups of
-// S consecutive ranks share one copy of the state: the l-th of a group holds the parts
-// [l * R, l * R + R), with R = W / S copies, and owns the one of its group's number.
+// equal parts (the last ones may hold fewer real tiles, or none), each owned by one rank. Ranks are
+// in groups of G consecutive ones, as their gradients travel (exchange_plan.h): the l-th of each
+// group, together, own the W / G parts that follow part l * W / G, its joint part. S consecutive
+// ranks share one copy of the state, of which each holds what it owns (S = W), its joint part
+// (S = G), or all (S = 1).
 //
-//   W = 4, S = 2    parts      0    1    2    3
-//                   held by   0,2  0,2  1,3  1,3
-//                   owned by   0    2    1    3
+//   W = 4, G = 2    parts            0    1    2    3
+//                   owned by         0    2    1    3
+//                   held by, S = 2  0,2  0,2  1,3  1,3
 struct ShardLayout {
   int64_t tiles = 0;           // of the unit
   int64_t tiles_per_rank = 0;  // ceil(tiles / W)
   int world_size = 1;
-  int shard_size = 1;  // S
+  GroupSizes sizes;
 
-  static ShardLayout create(int64_t unit_tiles, int world_size, int shard_size) {
-    return {unit_tiles, (unit_tiles + world_size - 1) / world_size, world_size, shard_size};
+  static ShardLayout create(int64_t unit_tiles, int world_size, const GroupSizes& sizes) {
+    return {unit_tiles, (unit_tiles + world_size - 1) / world_size, world_size, sizes};
   }
-  int copies() const { return world_size / shard_size; }
-  int part_of(int rank) const { return rank % shard_size * copies() + rank / shard_size; }
-  int owner_of(int part) const { return part % copies() * shard_size + part / copies(); }
+  int copies() const { return world_size / sizes.shard; }
+  int groups() const { return world_size / sizes.group; }
+  int part_of(int rank) const { return rank % sizes.group * groups() + rank / sizes.group; }
+  int owner_of(int part) const { return part % groups() * sizes.group + part / groups(); }
   // Of the part that `rank` owns.
   int64_t first_tile(int rank) const { return std::min(tiles, part_of(rank) * tiles_per_rank); }
-  int64_t tile_count(int rank) const {
-    return std::clamp<int64_t>(tiles - part_of(rank) * tiles_per_rank, 0, tiles_per_rank);
-  }
+  int64_t tile_count(int rank) const { return real_tiles(part_of(rank), 1); }
   // Of all parts that it holds.
   int64_t first_held_tile(int rank) const {
-    return std::min(tiles, rank % shard_size * held_tiles());
+    return std::min(tiles, first_held_part(rank) * tiles_per_rank);
   }
-  int64_t held_tile_count(int rank) const {
-    return std::clamp<int64_t>(tiles - rank % shard_size * held_tiles(), 0, held_tiles());
-  }
+  int64_t held_tile_count(int rank) const { return real_tiles(first_held_part(rank), copies()); }
   int64_t owned_elements() const { return tiles_per_rank * kTileElements; }
+  int64_t joint_elements() const { return owned_elements() * groups(); }
   int64_t held_elements() const { return owned_elements() * copies(); }
   int64_t padded_elements() const { return owned_elements() * world_size; }
+  // Where in what it holds the part that it owns begins.
+  int64_t owned_offset(int rank) const {
+    return (part_of(rank) - first_held_part(rank)) * owned_elements();
+  }
 
  private:
-  int64_t held_tiles() const { return tiles_per_rank * copies(); }
+  int first_held_part(int rank) const { return part_of(rank) / copies() * copies(); }
+  int64_t real_tiles(int first_part, int parts) const {
+    return std::clamp<int64_t>(tiles - first_part * tiles_per_rank, 0, parts * tiles_per_rank);
+  }
 };
 
 // A run of one parameter inside a range of a unit's tiles.

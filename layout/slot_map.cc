@@ -15,25 +15,34 @@ std::vector<SlotRun> subtrees_of(const SlotRun& run) {
   return nodes;
 }
 
-SlotRun SlotMap::run(int rank) const {
-  const int64_t first = rank * slots / world_size;
-  return {first, (rank + 1) * slots / world_size - first};
+SlotRun SlotMap::run_of_groups(int first_group, int count) const {
+  const int64_t first = first_group * slots / groups();
+  return {first, (first_group + count) * slots / groups() - first};
+}
+
+SlotRun SlotMap::run_in_round(int64_t round, int first_rank, int ranks) const {
+  const SlotRun all = run_of_groups(first_rank / group);
+  const int64_t from = all.first + round * group + first_rank % group;
+  const int64_t first = std::min(all.end(), from);
+  return {first, std::min(all.end(), from + ranks) - first};
 }
 
 std::optional<int64_t> SlotMap::slot(int64_t round, int rank) const {
-  const int64_t cyclic = round * world_size + rank;
-  if (!block) return cyclic < slots ? std::optional(cyclic) : std::nullopt;
-  const SlotRun mine = run(rank);
-  return round < mine.count ? std::optional(mine.first + round) : std::nullopt;
+  const SlotRun own = run_in_round(round, rank, 1);
+  return own.count > 0 ? std::optional(own.first) : std::nullopt;
+}
+
+int SlotMap::group_of(int64_t slot) const {
+  return static_cast<int>(((slot + 1) * groups() - 1) / slots);
 }
 
 int SlotMap::rank_of(int64_t slot) const {
-  if (!block) return static_cast<int>(slot % world_size);
-  return static_cast<int>(((slot + 1) * world_size - 1) / slots);
+  const int g = group_of(slot);
+  return g * group + static_cast<int>((slot - run_of_groups(g).first) % group);
 }
 
 int64_t SlotMap::round_of(int64_t slot) const {
-  return block ? slot - run(rank_of(slot)).first : slot / world_size;
+  return (slot - run_of_groups(group_of(slot)).first) / group;
 }
 
 std::vector<int64_t> SlotMap::slots_of(int rank) const {
@@ -41,15 +50,6 @@ std::vector<int64_t> SlotMap::slots_of(int rank) const {
   for (int64_t round = 0; round < rounds(); ++round)
     if (const auto one = slot(round, rank)) list.push_back(*one);
   return list;
-}
-
-SlotRun SlotMap::run_of(int64_t round, int first_rank, int ranks) const {
-  if (block) {
-    const int64_t first = run(first_rank).first;
-    return {first, run(first_rank + ranks - 1).end() - first};
-  }
-  const int64_t from = std::min(slots, round * world_size + first_rank);
-  return {from, std::min(slots, round * world_size + first_rank + ranks) - from};
 }
 
 }  // namespace lockstep::layout

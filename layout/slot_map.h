@@ -1,10 +1,11 @@
 // Which rank computes which slots of a step, and where it tells of them. Pure arithmetic, for
-// the ranks themselves and for the plan of their memory.
+// the ranks themselves and for the plan of their memory. Groups of consecutive ranks have a
+// contiguous run of slots each, and take them in turns.
 //
-//   cyclic, V = 7, W = 3           block, V = 7, W = 3
-//     round 0:  0 1 2                rank 0:  0 1
-//     round 1:  3 4 5                rank 1:  2 3
-//     round 2:  6 . .                rank 2:  4 5 6
+//   V = 7, W = 3, cyclic: one group   block: groups of 1    V = 9, W = 4, group_block, groups of 2
+//     round 0:  0 1 2                   rank 0:  0 1          round 0:  0 1   4 5
+//     round 1:  3 4 5                   rank 1:  2 3          round 1:  2 3   6 7
+//     round 2:  6 . .                   rank 2:  4 5 6        round 2:  . .   8 .
 #pragma once
 
 #include <cstdint>
@@ -29,20 +30,29 @@ inline bool halves(const SlotRun& a, const SlotRun& b) {
 std::vector<SlotRun> subtrees_of(const SlotRun& run);
 
 struct SlotMap {
-  bool block = false;  // contiguous runs; else cyclic
-  int64_t slots = 1;   // V
+  int64_t slots = 1;  // V
   int world_size = 1;
+  int group = 1;  // ranks of a group; divides W
 
+  int groups() const { return world_size / group; }
+  // Every round has slots that follow each other; else the step's alone do.
+  bool cyclic() const { return group == world_size; }
+  // Every rank has a contiguous run.
+  bool block() const { return group == 1 && !cyclic(); }
+  // Of the group with the most slots.
   int64_t rounds() const { return (slots + world_size - 1) / world_size; }
-  // Under block, all slots of a rank.
-  SlotRun run(int rank) const;
+  // All slots of the groups [first_group, first_group + count).
+  SlotRun run_of_groups(int first_group, int count = 1) const;
+  // The slots of one round of ranks of one group, [first_rank, first_rank + ranks).
+  SlotRun run_in_round(int64_t round, int first_rank, int ranks) const;
   // The slot that `rank` computes in `round`; none: it is idle.
   std::optional<int64_t> slot(int64_t round, int rank) const;
   int rank_of(int64_t slot) const;
   int64_t round_of(int64_t slot) const;
   std::vector<int64_t> slots_of(int rank) const;
-  // Slots of the ranks [first_rank, first_rank + ranks): of one round, or under block of the step.
-  SlotRun run_of(int64_t round, int first_rank, int ranks) const;
+
+ private:
+  int group_of(int64_t slot) const;
 };
 
 inline constexpr int64_t kRankFlags = 6;  // core/sharding/rank_flags.h

@@ -56,9 +56,9 @@ class Fold {
 struct UnitTime {
   UnitTime(const UnitSpec& unit, const Strategy& strategy)
       : spec(&unit),
-        layout(ShardLayout::create(unit.tiles(), strategy.map.world_size, strategy.shard_size)),
+        layout(strategy.layout_of(unit)),
         of_rank(layout.padded_elements(), Reduction::kTree),
-        of_group(layout.held_elements(), Reduction::kTree),
+        of_group(layout.joint_elements(), Reduction::kTree),
         of_all(layout.owned_elements(), strategy.reduction) {}
   const UnitSpec* spec;
   ShardLayout layout;
@@ -81,10 +81,10 @@ class TimeWalk {
         work_(config, spec, rates),
         stage_units_(stages_of(spec)),
         wrapped_(wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
-    const int64_t w = strategy.map.world_size, s = strategy.shard_size;
+    const int64_t w = strategy.map.world_size, g = strategy.sizes.group;
     world_ = {w, 1, per_node};
-    shard_ = {s, 1, per_node};
-    copies_ = {w / s, s, per_node};
+    group_ = {g, 1, per_node};
+    peers_ = {w / g, g, per_node};
     std::vector<UnitPlace> places;
     for (const WrappedUnit& run : wrapped_) {
       units_.emplace_back(run.spec, strategy_);
@@ -138,10 +138,18 @@ class TimeWalk {
   }
 
   void start_gather(UnitTime& u) {
-    if (strategy_.shard_size == 1 || u.gathered) return;
+    if (strategy_.sizes.shard == 1 || u.gathered) return;
     u.gathered = true;
     const double bytes = as_double(u.layout.padded_elements() * strategy_.compute_bytes());
-    u.gather_done = clocks_.start(StepPhase::kGatherWait, all_gather(bytes, shard_, rates_));
+    u.gather_done = gather(StepPhase::kGatherWait, bytes, strategy_.sizes.shard, group_);
+  }
+
+  // `bytes` of `ranks` to each of them: of `one_leg`, or of all in two legs.
+  double gather(StepPhase phase, double bytes, int ranks, const Members& one_leg) {
+    if (ranks < strategy_.map.world_size || !strategy_.sizes.two_legs(strategy_.map.world_size))
+      return clocks_.start(phase, all_gather(bytes, one_leg, rates_));
+    clocks_.start(phase, all_gather(bytes / as_double(group_.count), peers_, rates_));
+    return clocks_.start(phase, all_gather(bytes, group_, rates_));
   }
 
   void compute(const RoundItem& item) {
@@ -176,7 +184,7 @@ class TimeWalk {
       u.exchange_done = clocks_.start(StepPhase::kExchangeWait, all_gather(bytes, world_, rates_));
       return;
     }
-    u.exchange_done = ship(plan.in_group, u.layout.held_elements(), shard_);
+    u.exchange_done = ship(plan.in_group, u.layout.joint_elements(), group_);
   }
 
   // Shipment::start: piece k of all members together.
@@ -192,16 +200,17 @@ class TimeWalk {
   }
 
   void advance(UnitTime& u) {
-    if (u.travelling == nullptr || u.second_leg || !u.travelling->two_legs()) return;
+    if (u.travelling == nullptr || u.second_leg || !u.travelling->relays()) return;
     clocks_.wait_until(StepPhase::kExchangeWait, u.exchange_done);
     const ExchangePlan& plan = *u.travelling;
     Operations ops;
     for (size_t i = 0; plan.sums_in_group && i < plan.in_group.runs.size(); ++i)
       u.of_group.push(plan.in_group.runs[i], plan.in_group.fp32, ops);
-    u.of_group.clear();
     clocks_.compute(StepPhase::kFold, ops);
-    u.exchange_done = ship(plan.among_groups, u.layout.owned_elements(), copies_);
     u.second_leg = true;
+    if (!plan.crosses) return;
+    u.of_group.clear();
+    u.exchange_done = ship(plan.among_groups, u.layout.owned_elements(), peers_);
   }
 
   void finish(UnitTime& u) {
@@ -212,10 +221,10 @@ class TimeWalk {
     Operations ops;
     if (plan.native) {
       u.of_all.push(plan.round, /*fp32=*/true, ops);
-    } else {
+    } else if (plan.crosses) {
       for (const SlotRun& run : plan.last_leg().runs) u.of_all.push(run, plan.last_leg().fp32, ops);
     }
-    u.of_all.end_round(ops);
+    if (plan.crosses) u.of_all.end_round(ops);
     clocks_.compute(StepPhase::kFold, ops);
     u.travelling = nullptr;
     u.second_leg = false;
@@ -268,11 +277,11 @@ class TimeWalk {
     exchange(wave.at_home);
     orthogonalize(wave);
     exchange(wave.own);
-    for (size_t u = wave.first_unit; u < wave.end_unit && copies_.count > 1; ++u) {
+    for (size_t u = wave.first_unit; u < wave.end_unit && strategy_.copies() > 1; ++u) {
       if (!wave.has_matrices_of(u)) continue;
       const double bytes = as_double(units_[trained_[u]].layout.held_elements()) * kBf16;
       clocks_.wait_until(StepPhase::kUpdate,
-                         clocks_.start(StepPhase::kUpdate, all_gather(bytes, copies_, rates_)));
+                         gather(StepPhase::kUpdate, bytes, strategy_.copies(), peers_));
     }
   }
 
@@ -305,12 +314,11 @@ class TimeWalk {
 
   // A copy of the state takes the whole sum; the next unit's travels already.
   void start_whole_sum(size_t i) {
-    if (copies_.count == 1) return;
+    if (strategy_.copies() == 1) return;
     for (const size_t u : {i, i + 1}) {
       if (u >= units_.size() || u < next_sum_ || units_[u].spec->frozen) continue;
       const double bytes = as_double(units_[u].layout.held_elements()) * kFloat;
-      units_[u].exchange_done =
-          clocks_.start(StepPhase::kUpdate, all_gather(bytes, copies_, rates_));
+      units_[u].exchange_done = gather(StepPhase::kUpdate, bytes, strategy_.copies(), peers_);
       next_sum_ = u + 1;
     }
     clocks_.wait_until(StepPhase::kUpdate, units_[i].exchange_done);
@@ -320,7 +328,7 @@ class TimeWalk {
     if (u.spec->frozen) return;
     const double held = as_double(u.layout.held_elements());
     const int64_t segments =
-        std::max<int64_t>(1, std::ssize(u.spec->params) / strategy_.shard_size);
+        std::max<int64_t>(1, std::ssize(u.spec->params) / strategy_.sizes.shard);
     if (strategy_.offload && rates_.gpu()) return update_on_host(held);
     const double muons =
         strategy_.muon
@@ -356,7 +364,7 @@ class TimeWalk {
   std::vector<WrappedUnit> wrapped_;
   std::vector<UnitTime> units_;
   RoundPlan round_;
-  Members world_, shard_, copies_;
+  Members world_, group_, peers_;
   std::vector<size_t> trained_;  // of units_
   std::vector<MuonWave> waves_;  // of them
   size_t next_sum_ = 0;

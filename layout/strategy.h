@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "layout/fold_order.h"
+#include "layout/shard_layout.h"
 #include "layout/slot_map.h"
 
 namespace lockstep::layout {
@@ -16,7 +17,7 @@ struct ShardTensors {
 
 struct Strategy {
   SlotMap map;
-  int shard_size = 1;          // S: consecutive ranks that share one copy of the state
+  GroupSizes sizes;
   bool forward_only = false;   // no optimizer state
   bool keep_gathered = false;  // from a unit's first use to the end of the step
   bool forward_prefetch = true;
@@ -27,7 +28,10 @@ struct Strategy {
   bool muon = false;          // updates the matrices of blocks (muon_plan.h)
   bool bf16_moments = false;  // AdamW's are kept in bf16; else in fp32
 
-  int copies() const { return map.world_size / shard_size; }
+  int copies() const { return map.world_size / sizes.shard; }
+  ShardLayout layout_of(const UnitSpec& unit) const {
+    return ShardLayout::create(unit.tiles(), map.world_size, sizes);
+  }
   int64_t compute_bytes() const { return bf16 ? 2 : 4; }  // of an element
   int64_t moment_bytes() const { return bf16_moments ? 2 : 4; }
 
@@ -38,16 +42,22 @@ struct Strategy {
     return {!frozen || !copy, !frozen && !forward_only, copy};
   }
 
-  // Requires a validated config.
-  static Strategy create(const Config& config, int world_size, int shard_size);
+  // Requires a validated config. `ranks_of_node`: as for group_sizes.
+  static Strategy create(const Config& config, int world_size, int ranks_of_node);
 };
-
-// The config's slot map on `world_size` ranks. One rank has no use for blocks.
-SlotMap slot_map(const Config& config, int world_size);
 
 // S: 1 for single and ddp, W for full_shard and shard_grad_op. hybrid:
 // parallelism.data_parallel_shard_degree, else the ranks of a node; where that does not divide W
 // (nodes were lost), the next larger number that does.
-int shard_size(const Config& config, int world_size, int local_world_size);
+// G: S for hybrid. Else, on several nodes, the most ranks of one node that divide W; where that is
+// one rank, S.
+// `ranks_of_node`: rank r is on node r / this; 0: all are on one.
+GroupSizes group_sizes(const Config& config, int world_size, int ranks_of_node);
+
+// Ranks that take a contiguous run of slots together (slot_map.h).
+int slot_group(const Config& config, int world_size, int ranks_of_node);
+
+// The config's slot map.
+SlotMap slot_map(const Config& config, int world_size, int ranks_of_node);
 
 }  // namespace lockstep::layout

@@ -1,6 +1,7 @@
 #include "cli/status/run_status.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/environment.h"
@@ -94,6 +95,14 @@ std::string runs_below(FileSystem& file_system, const std::filesystem::path& fol
   for (const FoundRun& run : found.value().runs)
     if (run.folder != folder) out += (out.empty() ? "; runs lie below it: " : ", ") + run.id;
   return out + (!out.empty() && found.value().cut ? ", …" : "");
+}
+
+// As the ranks' groups have it.
+int ranks_of_node(const std::vector<RankStatus>& ranks) {
+  std::map<std::string, int> of_node;
+  int most = 0;
+  for (const RankStatus& rank : ranks) most = std::max(most, ++of_node[rank.member.node]);
+  return most;
 }
 
 }  // namespace
@@ -289,7 +298,8 @@ void RunObserver::add_logged_steps(RunStatus& status) const {
 // Every rank takes part in every step; what differs is how many of its slots it computes.
 void RunObserver::add_rank_rates(RunStatus& status) const {
   if (!config_ || status.tokens_per_s < 0 || status.ranks.empty()) return;
-  const layout::SlotMap map = layout::slot_map(*config_, static_cast<int>(status.ranks.size()));
+  const layout::SlotMap map = layout::slot_map(*config_, static_cast<int>(status.ranks.size()),
+                                               ranks_of_node(status.ranks));
   for (RankStatus& rank : status.ranks) {
     if (rank.member.rank < 0 || rank.member.rank >= map.world_size) continue;
     const auto slots = static_cast<double>(map.slots_of(rank.member.rank).size());

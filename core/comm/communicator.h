@@ -44,16 +44,27 @@ class Failed : public Pending {
   Error error_;
 };
 
-class Communicator {
+// Ranks that gather from each other.
+class Gatherer {
  public:
-  virtual ~Communicator() = default;
+  virtual ~Gatherer() = default;
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // out [W * n] <- every rank's in [n], in rank order. Contiguous, same dtype. Counted as
-  // `traffic`. Collective.
+  // out [W * n] <- every rank's in [n], in rank order. Contiguous, same dtype; `in` may be its own
+  // place in `out`. Counted as `traffic`. Collective.
   virtual PendingPtr all_gather(at::Tensor out, at::Tensor in,
                                 Traffic traffic = Traffic::kOther) = 0;
+};
+
+class Communicator : public Gatherer {
+ public:
+  // The same, of what `first` writes, where that can be said before it is done; else null. `first`
+  // is waited for before this is.
+  virtual PendingPtr all_gather_after(const Pending& /*first*/, at::Tensor /*out*/,
+                                      at::Tensor /*in*/, Traffic /*traffic*/) {
+    return nullptr;
+  }
   // in is cut into W parts of in_counts elements, part r goes to rank r; out receives
   // out_counts[r] elements from rank r, in rank order. Counted as gradients. Collective.
   virtual PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
@@ -65,12 +76,15 @@ class Communicator {
   virtual WireBytes wire_bytes() const = 0;
 };
 
-// All ranks; those that share one copy of the state; and those that hold the same shard of another
-// one, in the order of the copies. Borrowed.
+// All ranks; those of a group, and those that have the same place in each group
+// (layout/shard_layout.h), among whom gradients travel; those that share one copy of the state, in
+// the order of its parts; and those that hold the same part of each copy. Borrowed.
 struct Groups {
   Communicator* world;
-  Communicator* shard;
-  Communicator* copies;
+  Communicator* group;
+  Communicator* peers;
+  Gatherer* shard;
+  Gatherer* copies;
   at::Device device = at::kCPU;  // what the ranks compute on
   int ranks_of_node = 0;         // rank r is on node r / this; 0: all are on one
 };

@@ -116,19 +116,19 @@ Result<std::unique_ptr<Communicator>> through_memory(const RendezvousOptions& o,
   return share_memory(std::move(group), o.timeout_s);
 }
 
-// The links that core/sharding uses, by group. Those that share a copy of the state gather
-// parameters and exchange gradients, those of the copies exchange gradients and gather their sums.
-// With native sums all ranks add up, and no gradients are exchanged. Where a group is all ranks, or
-// one, the communicator of all ranks is the others'.
+// The links that core/sharding uses, by group. Over those of a group and of its peers parameters
+// and sums are gathered and gradients exchanged. With native sums all ranks add up, and no
+// gradients are exchanged. Where a group is all ranks, or one, the communicator of all ranks is the
+// others'.
 struct LinksOf {
-  DeviceLinks world, shard{false, false}, copies{false, false};
-  static LinksOf create(const RendezvousOptions& o, int shard_size) {
-    if (shard_size == 1 || shard_size == o.world_size) return {};
+  DeviceLinks world, group{false, false}, peers{false, false};
+  static LinksOf create(const RendezvousOptions& o, const layout::GroupSizes& sizes) {
+    if (!sizes.two_legs(o.world_size)) return {};
     const DeviceLinks both{true, !o.native_sums};
     return {{false, o.native_sums || o.all_exchange}, both, both};
   }
   // What a rank's links may take of its device together, in equal parts.
-  int ctas_of_link() const { return kCtas / (world.count() + shard.count() + copies.count()); }
+  int ctas_of_link() const { return kCtas / (world.count() + group.count() + peers.count()); }
 };
 
 // The same group with a way for its devices' tensors. Collective.
@@ -178,11 +178,19 @@ Result<Membership> meet(RendezvousOptions& o, Seat all) {
   return m;
 }
 
+void make_copy_groups(Membership& m, int shard_size) {
+  Communicator &group = m.group ? *m.group : *m.communicator,
+               &peers = m.peers ? *m.peers : *m.communicator;
+  m.copy_groups = std::make_unique<CopyGroups>(group, peers, shard_size);
+}
+
 // Step 4. Collective. May throw what c10d throws.
 Result<void> connect_groups(const RendezvousOptions& o, Seat all, Membership& m) {
-  const int shard = o.shard_size == 0 ? o.world_size : o.shard_size;
-  LOCKSTEP_CHECK(o.world_size % shard == 0, o.world_size, " ranks in groups of ", shard);
-  const LinksOf links = LinksOf::create(o, shard);
+  const layout::GroupSizes sizes = o.sizes ? o.sizes(o.world_size, o.local_world_size)
+                                           : layout::GroupSizes{o.world_size, o.world_size};
+  const int size = sizes.group;
+  LOCKSTEP_CHECK(o.world_size % size == 0, o.world_size, " ranks in groups of ", size);
+  const LinksOf links = LinksOf::create(o, sizes);
   const auto connect = [&](const std::string& prefix, Seat seat,
                            DeviceLinks own) -> Result<std::unique_ptr<Communicator>> {
     LOCKSTEP_TRY(auto group, through_memory(o, seat, connect_group(o, prefix, seat, 2)));
@@ -191,15 +199,16 @@ Result<void> connect_groups(const RendezvousOptions& o, Seat all, Membership& m)
   LOCKSTEP_TRY(m.communicator, for_devices(o, all, *m.transport, links.world, links.ctas_of_link(),
                                            std::move(m.communicator)));
   if (o.background) m.background = connect_group(o, "gloo_background", all, 1);
-  const int group = o.rank / shard, place = o.rank % shard;
-  if (shard < o.world_size) {
-    LOCKSTEP_TRY(m.shard,
-                 connect(text("gloo_shard", group), {place, shard, group * shard}, links.shard));
+  const int group = o.rank / size, place = o.rank % size;
+  if (size < o.world_size) {
+    LOCKSTEP_TRY(m.group,
+                 connect(text("gloo_group", group), {place, size, group * size}, links.group));
   }
-  if (shard > 1) {
-    LOCKSTEP_TRY(m.copies, connect(text("gloo_copies", place),
-                                   {group, o.world_size / shard, place, shard}, links.copies));
+  if (size > 1) {
+    LOCKSTEP_TRY(m.peers, connect(text("gloo_peers", place),
+                                  {group, o.world_size / size, place, size}, links.peers));
   }
+  make_copy_groups(m, sizes.shard);
   return {};
 }
 
@@ -219,16 +228,15 @@ RankFacts own_facts(at::Device device, const std::string& host) {
 }
 
 Result<Membership> join(const RendezvousOptions& o) {
-  if (o.world_size == 1)
-    return Membership{std::make_unique<SingleCommunicator>(),
-                      make_local_store(),
-                      nullptr,
-                      nullptr,
-                      nullptr,
-                      o.device,
-                      std::nullopt,
-                      0,
-                      {o.facts.host}};
+  if (o.world_size == 1) {
+    Membership m;
+    m.communicator = std::make_unique<SingleCommunicator>();
+    m.store = make_local_store();
+    m.device = o.device;
+    m.hosts = {o.facts.host};
+    make_copy_groups(m, 1);
+    return m;
+  }
   const bool known = o.store.starts_with("file:") || o.store.starts_with(kAgentStore) ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)

@@ -11,6 +11,8 @@
 #include "core/comm/rank_facts.h"
 #include "core/comm/shared_store.h"
 #include "core/comm/transport.h"
+#include "core/comm/two_legs.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::core {
 
@@ -26,10 +28,11 @@ struct RendezvousOptions {
   std::string interface =
       "lo";  // network interface for Gloo; "" = the one that has a route to the host's name
   double init_timeout_s = 60, timeout_s = 100;
-  bool background = false;       // a second communicator, for a thread beside the training
-  bool native_sums = false;      // gradients are added by the backend (training.reduction)
-  bool all_exchange = false;     // all ranks exchange tensors, whichever share a copy: Muon's do
-  int shard_size = 0;            // consecutive ranks that share a copy of the state; 0: all
+  bool background = false;    // a second communicator, for a thread beside the training
+  bool native_sums = false;   // gradients are added by the backend (training.reduction)
+  bool all_exchange = false;  // all ranks exchange tensors, whichever share a copy: Muon's do
+  // The groups' sizes, once it is known how many ranks a node has; none: one of all ranks.
+  std::function<layout::GroupSizes(int world_size, int ranks_of_node)> sizes;
   at::Device device = at::kCPU;  // where this rank's tensors lie; the current one
   // What this rank tells the others of itself, so that all choose how they exchange tensors:
   // own_facts(device). A test says something else.
@@ -44,21 +47,27 @@ struct RendezvousOptions {
 struct Membership {
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<SharedStore> store;
-  std::unique_ptr<Communicator> background;     // null unless asked for and world_size > 1
-  std::unique_ptr<Communicator> shard, copies;  // null: the same as communicator
+  std::unique_ptr<Communicator> background;    // null unless asked for and world_size > 1
+  std::unique_ptr<Communicator> group, peers;  // null: the same as communicator
+  std::unique_ptr<CopyGroups> copy_groups;     // borrows them
   at::Device device = at::kCPU;
   std::optional<Transport> transport;  // of all ranks' tensors; none for a single rank
   int ranks_of_node = 0;               // as Groups has it
   std::vector<std::string> hosts;      // by rank: its name, for people
   Groups groups() const {
-    return {communicator.get(), shard ? shard.get() : communicator.get(),
-            copies ? copies.get() : communicator.get(), device, ranks_of_node};
+    return {communicator.get(),
+            group ? group.get() : communicator.get(),
+            peers ? peers.get() : communicator.get(),
+            &copy_groups->shard(),
+            &copy_groups->copies(),
+            device,
+            ranks_of_node};
   }
   // Of all groups together.
   WireBytes wire_bytes() const {
     WireBytes sum;
-    for (const auto* group : {&communicator, &shard, &copies})
-      if (*group) sum.add((*group)->wire_bytes());
+    for (const auto* one : {&communicator, &group, &peers})
+      if (*one) sum.add((*one)->wire_bytes());
     return sum;
   }
 };

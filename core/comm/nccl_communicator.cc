@@ -122,6 +122,7 @@ class NcclPending : public Pending {
     buffers_.clear();
     return {};
   }
+  const Event& done() const { return *done_; }
 
  private:
   std::shared_ptr<Link> link_;
@@ -162,14 +163,14 @@ class NcclCommunicator : public Communicator {
 
   PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic traffic) override {
     if (!is_mine(out)) return host_->all_gather(out, in, traffic);
-    LOCKSTEP_CHECK(out.nbytes() == in.nbytes() * static_cast<size_t>(world_size()), out.nbytes(),
-                   " ", in.nbytes());
-    for (int r = 0; r < world_size(); ++r)
-      received_.add(traffic, r, static_cast<int64_t>(in.nbytes()));
-    return issue(gathers_, "all-gather", {out, in}, [&](const Link& link) {
-      return link.nccl().all_gather(in.data_ptr(), out.data_ptr(), in.nbytes(), link.comm(),
-                                    link.stream());
-    });
+    return gather(out, in, traffic, nullptr);
+  }
+
+  PendingPtr all_gather_after(const Pending& first, at::Tensor out, at::Tensor in,
+                              Traffic traffic) override {
+    const auto* const before = dynamic_cast<const NcclPending*>(&first);
+    if (before == nullptr || !is_mine(out)) return nullptr;
+    return gather(out, in, traffic, &before->done());
   }
 
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
@@ -204,6 +205,21 @@ class NcclCommunicator : public Communicator {
  private:
   bool is_mine(const at::Tensor& tensor) const { return tensor.device().type() == type_; }
 
+  PendingPtr gather(const at::Tensor& out, const at::Tensor& in, Traffic traffic,
+                    const Event* before) {
+    LOCKSTEP_CHECK(out.nbytes() == in.nbytes() * static_cast<size_t>(world_size()), out.nbytes(),
+                   " ", in.nbytes());
+    for (int r = 0; r < world_size(); ++r)
+      received_.add(traffic, r, static_cast<int64_t>(in.nbytes()));
+    return issue(
+        gathers_, "all-gather", {out, in},
+        [&](const Link& link) {
+          return link.nccl().all_gather(in.data_ptr(), out.data_ptr(), in.nbytes(), link.comm(),
+                                        link.stream());
+        },
+        before);
+  }
+
   // Ranks that have nothing for each other do not call each other.
   NcclResult send_and_receive(const Link& link, const at::Tensor& out,
                               const std::vector<int64_t>& out_counts, const at::Tensor& in,
@@ -230,10 +246,11 @@ class NcclCommunicator : public Communicator {
     return worst;
   }
 
-  // start(link) gives a collective over `buffers` to NCCL, after what the current stream has.
+  // start(link) gives a collective over `buffers` to NCCL, after what the current stream has, and
+  // after `before`.
   template <typename Start>
   PendingPtr issue(const std::shared_ptr<Link>& link, const char* kind,
-                   std::vector<at::Tensor> buffers, Start&& start) {
+                   std::vector<at::Tensor> buffers, Start&& start, const Event* before = nullptr) {
     ++sequence_;
     const std::string what = text(kind, " #", sequence_);
     LOCKSTEP_CHECK(link != nullptr, what, " in a group that was made without");
@@ -243,6 +260,7 @@ class NcclCommunicator : public Communicator {
     if (auto ready = link->settle(what); !ready.ok())
       return std::make_unique<Failed>(ready.error());
     link->stream().wait_for(*device_.current_stream()->record());
+    if (before != nullptr) link->stream().wait_for(*before);
     const NcclResult given = start(*link);
     const Result<void> taken =
         is_error(given) ? Result<void>(link->failed(what, given)) : link->settle(what);

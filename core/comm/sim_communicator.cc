@@ -79,6 +79,7 @@ class SimPending : public Pending {
     buffers_.clear();
     return {};
   }
+  const SimMark& done() const { return ends_.done; }
 
  private:
   Ends ends_;
@@ -128,6 +129,7 @@ struct SimCommunicator::Issue {
   at::Tensor out, in;
   std::vector<size_t> counts;  // bytes of the input for each rank
   bool whole = false, sum = false;
+  const SimMark* before = nullptr;  // what it begins after, beside the current stream
 };
 
 SimCommunicator::SimCommunicator(std::shared_ptr<SimHub> hub, int rank)
@@ -137,6 +139,13 @@ SimCommunicator::SimCommunicator(std::shared_ptr<SimHub> hub, int rank)
       gathers_{SimHub::Link::kGathers, SimWorld::here().new_queue()},
       exchanges_{SimHub::Link::kExchanges, SimWorld::here().new_queue()},
       received_(rank, std::vector<int>(static_cast<size_t>(hub_->size()), 0)) {}
+
+void SimCommunicator::wait_in(Stream& stream, const SimMark& before) {
+  SimWorld::here().give(stream.queue, {.name = "wait for another stream",
+                                       .run = [] {},
+                                       .ready = [before] { return before.reached(); },
+                                       .needs = [before] { return before; }});
+}
 
 // 1. Behind the current stream; 2. come: the output is poison from now on; 3. when all have come,
 // receive; 4. done when all have received.
@@ -155,13 +164,11 @@ PendingPtr SimCommunicator::issue(Stream& stream, const char* kind, Issue issue)
   try {
     if (issue.out.device().type() == kSim &&
         !world.leaves_out({Rule::kCollectiveAfter, what, issue.out.numel()})) {
-      const SimMark before =
-          world.mark(world.compute_queue(static_cast<int>(issue.out.device().index())));
-      world.give(stream.queue, {.name = "wait for the current stream",
-                                .run = [] {},
-                                .ready = [before] { return before.reached(); },
-                                .needs = [before] { return before; }});
+      wait_in(stream,
+              world.mark(world.compute_queue(static_cast<int>(issue.out.device().index()))));
     }
+    if (issue.before != nullptr && !world.leaves_out({Rule::kSecondLeg, what, issue.out.numel()}))
+      wait_in(stream, *issue.before);
     const bool poison = !issue.sum && !overlap(out, out_bytes, in, issue.in.nbytes());
     const auto come = [=, view = SimView(issue.in), counts = issue.counts, sum = issue.sum] {
       Part& part = meeting->parts[me];
@@ -204,15 +211,28 @@ PendingPtr SimCommunicator::issue(Stream& stream, const char* kind, Issue issue)
 }
 
 PendingPtr SimCommunicator::all_gather(at::Tensor out, at::Tensor in, Traffic traffic) {
+  return gather(out, in, traffic, nullptr);
+}
+
+PendingPtr SimCommunicator::all_gather_after(const Pending& first, at::Tensor out, at::Tensor in,
+                                             Traffic traffic) {
+  const auto* const before = dynamic_cast<const SimPending*>(&first);
+  if (before == nullptr || out.is_cpu()) return nullptr;
+  return gather(out, in, traffic, &before->done());
+}
+
+PendingPtr SimCommunicator::gather(at::Tensor out, at::Tensor in, Traffic traffic,
+                                   const SimMark* before) {
   LOCKSTEP_CHECK(out.nbytes() == in.nbytes() * static_cast<size_t>(world_size()), out.nbytes(), " ",
                  in.nbytes());
   for (int r = 0; r < world_size(); ++r)
     received_.add(traffic, r, static_cast<int64_t>(in.nbytes()));
-  if (out.is_cpu())
-    return issue(host_, "all_gather of the host", {out, in, {in.nbytes()}, /*whole=*/true});
-  return issue(gathers_,
-               traffic == Traffic::kGather ? "all_gather of parameters" : "all_gather of sums",
-               {out, in, {in.nbytes()}, /*whole=*/true});
+  const bool on_host = out.is_cpu();
+  const char* const kind = on_host                       ? "all_gather of the host"
+                           : traffic == Traffic::kGather ? "all_gather of parameters"
+                                                         : "all_gather of sums";
+  return issue(on_host ? host_ : gathers_, kind,
+               {out, in, {in.nbytes()}, /*whole=*/true, /*sum=*/false, before});
 }
 
 PendingPtr SimCommunicator::all_to_all(at::Tensor out, std::vector<int64_t> out_counts,

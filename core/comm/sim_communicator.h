@@ -64,6 +64,8 @@ class SimCommunicator : public Communicator {
   int rank() const override { return rank_; }
   int world_size() const override { return hub_->size(); }
   PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic traffic) override;
+  PendingPtr all_gather_after(const Pending& first, at::Tensor out, at::Tensor in,
+                              Traffic traffic) override;
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
                         std::vector<int64_t> in_counts) override;
   PendingPtr all_reduce_sum(at::Tensor tensor) override;
@@ -76,6 +78,8 @@ class SimCommunicator : public Communicator {
     std::shared_ptr<SimQueue> queue;
     int64_t sequence = 0;
   };
+  PendingPtr gather(at::Tensor out, at::Tensor in, Traffic traffic, const SimMark* before);
+  static void wait_in(Stream& stream, const SimMark& before);
   PendingPtr issue(Stream& stream, const char* kind, Issue issue);
 
   std::shared_ptr<SimHub> hub_;

@@ -39,6 +39,7 @@ struct SimCall {
     kCopyFromHost,     // the host waits until its memory is read
     kHostReuse,        // memory of host_tensor is used again after the copies from it
     kCollectiveAfter,  // a collective begins after what the current stream was given
+    kSecondLeg,        // and all_gather_after's after the one that it names
     kCollectiveWait,   // Pending::wait
     kCollectivePeers,  // that ends when peers have read this rank's input, too
     kCollectiveKeeps,  // one that did not end keeps its buffers for ever

@@ -49,7 +49,7 @@ class Optimizer::WholeSums {
 
   const std::vector<Unit*>& units_;
   const std::vector<at::Tensor>& owned_;
-  Communicator& copies_;
+  Gatherer& copies_;
   std::vector<at::Tensor> whole_;
   std::vector<PendingPtr> travelling_;
 };

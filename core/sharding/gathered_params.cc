@@ -6,7 +6,7 @@
 namespace lockstep::core {
 
 GatheredParams::GatheredParams(const layout::UnitSpec& spec, const layout::ShardLayout& layout,
-                               at::Tensor shard_S, Communicator& group, BufferPool& pool)
+                               at::Tensor shard_S, Gatherer& group, BufferPool& pool)
     : name_(spec.name), group_(group), pool_(pool), shard_S_(std::move(shard_S)) {
   gathered_U_ =
       resident() ? shard_S_ : pool.take_tensor(layout.padded_elements(), shard_S_.scalar_type());

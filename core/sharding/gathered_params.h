@@ -24,7 +24,7 @@ class GatheredParams {
   // `shard_S`: what this rank gives to a gather, always of its memory. `group`: those that share
   // the state.
   GatheredParams(const layout::UnitSpec& spec, const layout::ShardLayout& layout,
-                 at::Tensor shard_S, Communicator& group, BufferPool& pool);
+                 at::Tensor shard_S, Gatherer& group, BufferPool& pool);
 
   // Nothing where the parameters are there. Collective.
   void start();
@@ -36,7 +36,7 @@ class GatheredParams {
  private:
   bool resident() const { return group_.world_size() == 1; }
   std::string name_;
-  Communicator& group_;
+  Gatherer& group_;
   BufferPool& pool_;
   at::Tensor shard_S_;
   at::Tensor gathered_U_;  // its storage's memory is swapped in and out unless resident

@@ -19,10 +19,10 @@ GradExchange::GradExchange(const layout::UnitSpec& spec, const layout::ShardLayo
       offsets_(layout::param_offsets(spec)),
       sums_(spec.params.size()),
       sum_begun_(spec.params.size(), false),
-      in_group_(*groups.shard, pools.exchanged),
-      among_groups_(*groups.copies, pools.exchanged),
+      in_group_(*groups.group, pools.exchanged),
+      among_groups_(*groups.peers, pools.exchanged),
       of_rank_(layout.padded_elements(), Reduction::kTree, pools.sums),
-      of_group_(layout.held_elements(), Reduction::kTree, pools.sums),
+      of_group_(layout.joint_elements(), Reduction::kTree, pools.sums),
       of_all_(layout.owned_elements(), strategy.reduction, pools.sums) {}
 
 void GradExchange::begin() {
@@ -88,7 +88,7 @@ void GradExchange::start(std::shared_ptr<const layout::ExchangePlan> plan) {
     mine = of_rank_.take_partials();
   else if (plan_->slot)
     mine.push_back(send_U_);
-  in_group_.start(std::move(mine), plan_->in_group, layout_.held_elements());
+  in_group_.start(std::move(mine), plan_->in_group, layout_.joint_elements());
 }
 
 void GradExchange::start_native() {
@@ -113,14 +113,10 @@ Result<void> GradExchange::finish_native() {
 }
 
 Result<void> GradExchange::advance() {
-  if (!under_way() || !plan_->two_legs() || among_groups_.under_way()) return {};
+  if (!under_way() || relayed_ || !plan_->relays()) return {};
   if (auto done = in_group_.wait(); !done.ok())
     return done.error().in(text("exchanging gradients of unit ", spec_.name));
-  start_second_leg();
-  return {};
-}
-
-void GradExchange::start_second_leg() {
+  relayed_ = true;
   std::vector<at::Tensor> mine;
   in_group_.for_each([&](const at::Tensor& part, const SlotRun& run) {
     if (plan_->sums_in_group)
@@ -128,25 +124,30 @@ void GradExchange::start_second_leg() {
     else
       mine.push_back(part);
   });
+  if (!plan_->crosses) return {};
   if (plan_->sums_in_group) mine = of_group_.take_partials();
   among_groups_.start(std::move(mine), plan_->among_groups, layout_.owned_elements());
+  return {};
 }
 
 Result<void> GradExchange::finish() {
   if (!under_way()) return {};
   if (plan_->native) return finish_native();
   LOCKSTEP_RETURN_IF_ERROR(advance());
-  Shipment& last = plan_->two_legs() ? among_groups_ : in_group_;
-  if (auto done = last.wait(); !done.ok())
-    return done.error().in(text("exchanging gradients of unit ", spec_.name));
-  last.for_each([&](const at::Tensor& part, const SlotRun& run) { of_all_.push(part, run); });
-  of_all_.end_round();
+  if (plan_->crosses) {
+    Shipment& last = plan_->two_legs() ? among_groups_ : in_group_;
+    if (auto done = last.wait(); !done.ok())
+      return done.error().in(text("exchanging gradients of unit ", spec_.name));
+    last.for_each([&](const at::Tensor& part, const SlotRun& run) { of_all_.push(part, run); });
+    of_all_.end_round();
+  }
   std::vector<at::Tensor> sums = among_groups_.finish();
   if (plan_->sums_in_group) of_group_.give_back(std::move(sums));
   sums = in_group_.finish();
   if (plan_->sums_slots) of_rank_.give_back(std::move(sums));
   pool_.give_tensor(send_U_);
   plan_.reset();
+  relayed_ = false;
   return {};
 }
 

@@ -18,7 +18,6 @@
 #include "core/sharding/fold_tree.h"
 #include "core/sharding/shipment.h"
 #include "core/sharding/strategy.h"
-#include "layout/shard_layout.h"
 
 namespace lockstep::core {
 
@@ -40,8 +39,8 @@ class GradExchange {
   void discard() { pool_.give_tensor(send_U_); }
   // The gradients of this round are complete; a rank that computed no slot wrote none. Collective.
   void start(std::shared_ptr<const layout::ExchangePlan> plan);
-  // Waits for the first leg and starts the second one, where there are two. Collective. Errors:
-  // those of Pending::wait.
+  // Where there are two legs: waits for the first one, adds what the group adds, and starts the
+  // second one in the round that has it. Collective. Errors: those of Pending::wait.
   Result<void> advance();
   // Waits for both and folds. Nothing where no exchange is under way. Errors: those of
   // Pending::wait.
@@ -56,7 +55,6 @@ class GradExchange {
   void round_sums();
   void start_native();
   Result<void> finish_native();
-  void start_second_leg();
 
   const layout::UnitSpec& spec_;
   Strategy strategy_;
@@ -68,11 +66,12 @@ class GradExchange {
   std::vector<at::Tensor> sums_;  // bf16 wire: fp32 accumulators that were begun, by param
   std::vector<bool> sum_begun_;
   std::shared_ptr<const layout::ExchangePlan> plan_;  // of the exchange under way
+  bool relayed_ = false;                              // what the first leg brought
   Shipment in_group_, among_groups_;
   at::Tensor native_U_;
   PendingPtr native_;
   FoldTree of_rank_;   // rule 1: this rank's slots, [U]
-  FoldTree of_group_;  // rule 3: the group's slots of a round, [held elements]
+  FoldTree of_group_;  // rule 3: the group's slots of a round or a step, [joint elements]
   FoldTree of_all_;    // rule 4: all slots, [owned elements]
 };
 

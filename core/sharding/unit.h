@@ -14,8 +14,7 @@ struct Unit {
   Unit(const layout::UnitSpec& unit_spec, const Strategy& strategy, const Groups& groups,
        Pools& pools)
       : spec(unit_spec),
-        layout(
-            ShardLayout::create(unit_spec.tiles(), strategy.map.world_size, strategy.shard_size)),
+        layout(strategy.layout_of(unit_spec)),
         state(spec, layout, strategy, groups.world->rank()),
         params(spec, layout, state.compute_S(), *groups.shard, pools.exchanged),
         grads(spec, layout, strategy, groups, pools) {}

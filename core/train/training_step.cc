@@ -33,9 +33,8 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
       spec_(spec),
       groups_(groups),
       comm_(*groups.world),
-      strategy_{
-          layout::Strategy::create(config, groups.world->world_size(), groups.shard->world_size()),
-          groups.device},
+      strategy_{layout::Strategy::create(config, groups.world->world_size(), groups.ranks_of_node),
+                groups.device},
       pools_(groups.device),
       wrapped_(
           layout::wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {

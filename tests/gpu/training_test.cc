@@ -70,7 +70,7 @@ struct OneRank {
   Config config;
   layout::ModelSpec spec;
   ThreadGroups groups;
-  std::vector<std::unique_ptr<Communicator>> staged;
+  Staged staged;
   std::unique_ptr<TrainingStep> model;
 };
 

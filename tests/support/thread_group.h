@@ -8,7 +8,8 @@
 #include <functional>
 
 #include "base/text.h"
-#include "core/comm/communicator.h"
+#include "core/comm/two_legs.h"
+#include "layout/shard_layout.h"
 #include "tests/support/thread_hub.h"
 
 namespace lockstep::core {
@@ -101,32 +102,41 @@ class ThreadCommunicator : public Communicator {
   int64_t next_ = 0;
 };
 
-// The communicators of W ranks in groups of `shard_size`.
+// The communicators of W ranks in groups.
 class ThreadGroups {
  public:
-  ThreadGroups(int world_size, int shard_size) {
-    const int copies = world_size / shard_size;
+  ThreadGroups(int world_size, const layout::GroupSizes& sizes, int ranks_of_node = 0)
+      : ranks_of_node_(ranks_of_node) {
+    const int size = sizes.group, groups = world_size / size;
     auto world = std::make_shared<ThreadHub>(world_size);
-    std::vector<std::shared_ptr<ThreadHub>> shard, same;
-    for (int g = 0; g < copies; ++g) shard.push_back(std::make_shared<ThreadHub>(shard_size));
-    for (int s = 0; s < shard_size; ++s) same.push_back(std::make_shared<ThreadHub>(copies));
+    std::vector<std::shared_ptr<ThreadHub>> group, peers;
+    for (int g = 0; g < groups; ++g) group.push_back(std::make_shared<ThreadHub>(size));
+    for (int p = 0; p < size; ++p) peers.push_back(std::make_shared<ThreadHub>(groups));
     for (int r = 0; r < world_size; ++r) {
-      const int group = r / shard_size, place = r % shard_size;
-      members_.push_back({ThreadCommunicator(world, r),
-                          ThreadCommunicator(shard[static_cast<size_t>(group)], place),
-                          ThreadCommunicator(same[static_cast<size_t>(place)], group)});
+      const int g = r / size, place = r % size;
+      members_.push_back(std::make_unique<Member>(world, group[static_cast<size_t>(g)],
+                                                  peers[static_cast<size_t>(place)], r, sizes));
     }
   }
   Groups of(int rank) {
-    Member& m = members_[static_cast<size_t>(rank)];
-    return {&m.world, &m.shard, &m.copies};
+    Member& m = *members_[static_cast<size_t>(rank)];
+    return {&m.world, &m.group,      &m.peers, &m.of_copies.shard(), &m.of_copies.copies(),
+            at::kCPU, ranks_of_node_};
   }
 
  private:
   struct Member {
-    ThreadCommunicator world, shard, copies;
+    Member(std::shared_ptr<ThreadHub> of_all, std::shared_ptr<ThreadHub> of_group,
+           std::shared_ptr<ThreadHub> of_peers, int rank, const layout::GroupSizes& sizes)
+        : world(std::move(of_all), rank),
+          group(std::move(of_group), rank % sizes.group),
+          peers(std::move(of_peers), rank / sizes.group),
+          of_copies(group, peers, sizes.shard) {}
+    ThreadCommunicator world, group, peers;
+    CopyGroups of_copies;
   };
-  std::vector<Member> members_;
+  int ranks_of_node_;
+  std::vector<std::unique_ptr<Member>> members_;
 };
 
 }  // namespace lockstep::core

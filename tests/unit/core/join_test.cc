@@ -52,7 +52,7 @@ void join_all(const std::vector<RendezvousOptions>& ranks, F f) {
 
 struct Case {
   const char* name;
-  int shard_size;  // 0: all
+  layout::GroupSizes sizes;
   bool native_sums;
   int links;  // of each rank
   bool all_exchange = false;
@@ -68,14 +68,14 @@ TEST_P(JoinOverNccl, MakesTheLinksThatAreUsed) {
   FakeNccl nccl(streams);
   auto ranks = on_devices(kRanks, folder / "store", nccl);
   for (RendezvousOptions& one : ranks) {
-    one.shard_size = GetParam().shard_size;
+    one.sizes = [](int, int) { return GetParam().sizes; };
     one.native_sums = GetParam().native_sums;
     one.all_exchange = GetParam().all_exchange;
   }
   join_all(ranks, [](Membership& m) {
     EXPECT_EQ(m.transport, Transport::kNccl);
     const Groups groups = m.groups();
-    for (Communicator* group : {groups.shard, groups.copies}) {
+    for (Gatherer* group : {groups.shard, groups.copies}) {
       const at::Tensor mine = at::arange(group->rank(), group->rank() + 1, at::kLong);
       const at::Tensor all = at::empty({group->world_size()}, at::kLong);
       ASSERT_TRUE(group->all_gather(all, mine)->wait().ok());
@@ -100,15 +100,16 @@ TEST_P(JoinOverNccl, MakesTheLinksThatAreUsed) {
   EXPECT_EQ(nccl.violations(), std::vector<std::string>());
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, JoinOverNccl,
-                         testing::Values(Case{"full_shard", 0, false, 2},
-                                         Case{"full_shard_native", 0, true, 2},
-                                         Case{"ddp", 1, false, 2}, Case{"ddp_native", 1, true, 2},
-                                         Case{"hybrid", 2, false, 4},
-                                         Case{"hybrid_native", 2, true, 3},
-                                         Case{"full_shard_muon", 0, false, 2, true},
-                                         Case{"hybrid_muon", 2, false, 5, true}),
-                         [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Strategies, JoinOverNccl,
+    testing::Values(Case{"full_shard", {4, 4}, false, 2},
+                    Case{"full_shard_native", {4, 4}, true, 2},
+                    Case{"full_shard_of_nodes", {4, 2}, false, 4}, Case{"ddp", {1, 1}, false, 2},
+                    Case{"ddp_native", {1, 1}, true, 2}, Case{"ddp_of_nodes", {1, 2}, false, 4},
+                    Case{"hybrid", {2, 2}, false, 4}, Case{"hybrid_native", {2, 2}, true, 3},
+                    Case{"full_shard_muon", {4, 4}, false, 2, true},
+                    Case{"hybrid_muon", {2, 2}, false, 5, true}),
+    [](const auto& one) { return std::string(one.param.name); });
 
 // What is wrong with this machine is said at once: nobody serves this rank's store.
 TEST(Join, AnInterfaceThatIsNotThereIsNamedBeforeTheStoreIsMet) {

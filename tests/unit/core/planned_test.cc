@@ -36,9 +36,7 @@ int64_t planned_muon_wire(const Config& config, const layout::ModelSpec& spec,
   const auto wrapped =
       wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params);
   std::vector<layout::MuonUnit> units;
-  for (const auto& run : wrapped)
-    units.push_back({&run.spec, ShardLayout::create(run.spec.tiles(), strategy.map.world_size,
-                                                    strategy.shard_size)});
+  for (const auto& run : wrapped) units.push_back({&run.spec, strategy.layout_of(run.spec)});
   const size_t me = static_cast<size_t>(rank);
   int64_t elements = 0;
   for (const auto& wave : layout::muon_waves(units, strategy.muon, rank)) {
@@ -55,17 +53,16 @@ int64_t planned_muon_wire(const Config& config, const layout::ModelSpec& spec,
 // What the plans say of a step of `rank`.
 Wire planned_wire(const Config& config, const layout::ModelSpec& spec,
                   const layout::Strategy& strategy, int rank) {
-  const int64_t members = strategy.shard_size, copies = strategy.copies();
-  const size_t place = static_cast<size_t>(rank % members),
-               group = static_cast<size_t>(rank / members);
+  const int64_t copies = strategy.copies();
+  const size_t place = static_cast<size_t>(rank % strategy.sizes.group),
+               group = static_cast<size_t>(rank / strategy.sizes.group);
   std::vector<layout::UnitPlace> places;
   std::vector<ShardLayout> units;
   for (const auto& run :
        wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
     for (size_t i = 0; i < run.first_params.size(); ++i)
       places.push_back({static_cast<int>(units.size()), run.spec.frozen});
-    units.push_back(
-        ShardLayout::create(run.spec.tiles(), strategy.map.world_size, strategy.shard_size));
+    units.push_back(strategy.layout_of(run.spec));
   }
   const auto round = layout::RoundPlan::training(layout::stages_of(spec), places, strategy);
   Wire wire;
@@ -73,7 +70,7 @@ Wire planned_wire(const Config& config, const layout::ModelSpec& spec,
   const auto gather = [&](const std::vector<int>& list) {
     for (const int u : list)
       if (there.insert(u).second)
-        wire.gather += (members - 1) * units[static_cast<size_t>(u)].held_elements() *
+        wire.gather += (strategy.sizes.shard - 1) * units[static_cast<size_t>(u)].held_elements() *
                        strategy.compute_bytes();
   };
   for (int64_t r = 0; r < strategy.map.rounds(); ++r) {
@@ -84,7 +81,7 @@ Wire planned_wire(const Config& config, const layout::ModelSpec& spec,
       for (const int u : item.release) there.erase(u);
       for (const int u : item.start) {
         const ShardLayout& unit = units[static_cast<size_t>(u)];
-        wire.exchange += received(plan.in_group, place, unit.held_elements()) +
+        wire.exchange += received(plan.in_group, place, unit.joint_elements()) +
                          received(plan.among_groups, group, unit.owned_elements());
       }
     }
@@ -95,8 +92,9 @@ Wire planned_wire(const Config& config, const layout::ModelSpec& spec,
   return wire;
 }
 
-int64_t planned_pool(const Config& config, const layout::ModelSpec& spec, int world_size) {
-  const auto ledger = layout::walk_training(config, spec, {world_size});
+int64_t planned_pool(const Config& config, const layout::ModelSpec& spec,
+                     const layout::Ranks& ranks) {
+  const auto ledger = layout::walk_training(config, spec, ranks);
   // At the end everything was given back.
   return ledger.live(layout::MemoryUse::kPoolIdle) + ledger.live(layout::MemoryUse::kFold);
 }
@@ -111,10 +109,10 @@ void check(const Setting& setting, int64_t slots, int64_t vocab_size = 0,
   config.model.tie_word_embeddings = vocab_size == 0;
   const layout::ModelSpec spec = hf::configured_model(config, 40).value();
   const int w = setting.world_size;
-  const auto strategy = layout::Strategy::create(config, w, layout::shard_size(config, w, w));
+  const auto strategy = layout::Strategy::create(config, w, setting.ranks_of_node);
   const auto inspect = [&](int rank, TrainingStep& model, const Groups& groups) {
     WireBytes counted;
-    for (const Communicator* one : {groups.world, groups.shard, groups.copies})
+    for (const Communicator* one : {groups.world, groups.group, groups.peers})
       counted.add(one->wire_bytes());
     const Wire wire{counted.gather.all / kSteps, counted.exchange.all / kSteps};
     EXPECT_EQ(wire, planned_wire(config, spec, strategy, rank))
@@ -122,7 +120,8 @@ void check(const Setting& setting, int64_t slots, int64_t vocab_size = 0,
     // The walk's rank computes in every round; under the block map that takes V = k W.
     const int64_t computed = std::ssize(strategy.map.slots_of(0));
     if (rank == 0 && computed == strategy.map.rounds()) {
-      EXPECT_EQ(static_cast<int64_t>(model.pool_bytes()), planned_pool(config, spec, w))
+      EXPECT_EQ(static_cast<int64_t>(model.pool_bytes()),
+                planned_pool(config, spec, {w, setting.ranks_of_node}))
           << setting.name() << " V=" << slots << " vocabulary " << vocab_size;
     }
   };
@@ -144,6 +143,23 @@ TEST(Planned, WireAndPoolOfHybridInAnyGroups) {
         for (const auto map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
           check({.strategy = kHybrid, .world_size = w, .shard_degree = s, .bf16 = bf16, .map = map},
                 slots);
+}
+
+// V = W and V = 2 W, so that the walk's two rounds are all there are.
+TEST(Planned, WireAndPoolBetweenNodes) {
+  for (const auto strategy : {kDdp, kFullShard, kShardGradOp, kHybrid})
+    for (const auto& [w, node] : {std::pair(4, 2), {6, 3}, {6, 4}, {8, 4}})
+      for (const int64_t slots : {w, 2 * w, 13})
+        for (const bool bf16 : {false, true})
+          for (const auto map :
+               {SlotMapKind::kCyclic, SlotMapKind::kBlock, SlotMapKind::kGroupBlock})
+            check({.strategy = strategy,
+                   .world_size = w,
+                   .shard_degree = 0,
+                   .bf16 = bf16,
+                   .map = map,
+                   .ranks_of_node = node},
+                  slots);
 }
 
 // A block has 9 tiles. Embedding and head have fewer, or more, or more than four times as many.

@@ -4,41 +4,51 @@
 #include <thread>
 
 #include "core/comm/sim_communicator.h"
+#include "core/comm/two_legs.h"
 #include "core/kernels/sim_kernels.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::core {
 
-// The communicators of W ranks in groups of `shard_size`. Requires a world, which outlives them.
+// The communicators of W ranks in groups. Requires a world, which outlives them.
 class SimGroups {
  public:
-  SimGroups(int world_size, int shard_size) : shard_size_(shard_size) {
-    const int copies = world_size / shard_size;
+  SimGroups(int world_size, const layout::GroupSizes& sizes, int ranks_of_node = 0)
+      : sizes_(sizes), ranks_of_node_(ranks_of_node) {
+    const int groups = world_size / sizes.group;
     world_ = std::make_shared<SimHub>("world", world_size);
-    for (int g = 0; g < copies; ++g)
-      shards_.push_back(std::make_shared<SimHub>("shard", shard_size));
-    for (int s = 0; s < shard_size; ++s)
-      copies_.push_back(std::make_shared<SimHub>("copies", copies));
+    for (int g = 0; g < groups; ++g)
+      groups_.push_back(std::make_shared<SimHub>("group", sizes.group));
+    for (int p = 0; p < sizes.group; ++p)
+      peers_.push_back(std::make_shared<SimHub>("peers", groups));
   }
   struct OfRank {
-    SimCommunicator world, shard, copies;
-    Groups groups(at::Device device) { return {&world, &shard, &copies, device}; }
+    OfRank(const SimGroups& all, int rank)
+        : world(all.world_, rank),
+          group(all.groups_[static_cast<size_t>(rank / all.sizes_.group)], rank % all.sizes_.group),
+          peers(all.peers_[static_cast<size_t>(rank % all.sizes_.group)], rank / all.sizes_.group),
+          of_copies(group, peers, all.sizes_.shard),
+          ranks_of_node(all.ranks_of_node_) {}
+    SimCommunicator world, group, peers;
+    CopyGroups of_copies;
+    int ranks_of_node;
+    Groups groups(at::Device device) {
+      return {&world, &group,       &peers, &of_copies.shard(), &of_copies.copies(),
+              device, ranks_of_node};
+    }
   };
-  std::unique_ptr<OfRank> of(int rank) const {
-    const int group = rank / shard_size_, place = rank % shard_size_;
-    return std::make_unique<OfRank>(OfRank{
-        SimCommunicator(world_, rank), SimCommunicator(shards_[static_cast<size_t>(group)], place),
-        SimCommunicator(copies_[static_cast<size_t>(place)], group)});
-  }
+  std::unique_ptr<OfRank> of(int rank) const { return std::make_unique<OfRank>(*this, rank); }
 
-  // SimHub::fail_at, in the groups that share the state.
+  // SimHub::fail_at, inside the groups.
   void fail_at(SimHub::Link link, int64_t sequence) {
-    for (const auto& hub : shards_) hub->fail_at(link, sequence);
+    for (const auto& hub : groups_) hub->fail_at(link, sequence);
   }
 
  private:
-  int shard_size_;
+  layout::GroupSizes sizes_;
+  int ranks_of_node_;
   std::shared_ptr<SimHub> world_;
-  std::vector<std::shared_ptr<SimHub>> shards_, copies_;
+  std::vector<std::shared_ptr<SimHub>> groups_, peers_;
 };
 
 // Runs body(rank) on a thread for each rank of a machine; the first error in rank order, or none.

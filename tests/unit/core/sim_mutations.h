@@ -2,57 +2,36 @@
 // out. Left out, a run must fail or give other bits under some seed.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "tests/unit/core/sim_training.h"
+#include "tests/unit/core/sim_mutation.h"
 
 namespace lockstep::core {
 
-// One rule at its calls: all whose `what` begins with the words, with so many elements.
-struct LeftOut {
-  SimCall::Rule rule;
-  std::string what;
-  int64_t elements = 0;  // 0: any
-
-  bool matches(const SimCall& call) const {
-    return call.rule == rule && call.what.starts_with(what) &&
-           (elements == 0 || call.elements == elements);
-  }
-};
-
-struct Mutation {
-  const char* name;
-  std::vector<LeftOut> left_out;
-  SimRun run;
-  uint64_t seed;  // one that finds it
-
-  SimWorld::Options options(uint64_t of_seed) const {
-    return {.seed = of_seed, .leaves_out = [this](const SimCall& call) {
-              return std::any_of(left_out.begin(), left_out.end(),
-                                 [&](const LeftOut& one) { return one.matches(call); });
-            }};
-  }
-};
-
-// Whether the run, in a process of its own, does not come to `want`: other bits, an error, a check
-// that fails, or an end by a signal.
-inline bool goes_wrong(const Mutation& mutation, uint64_t seed, const Curve& want) {
-  constexpr unsigned kSeconds = 120;
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(kSeconds);
-    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);  // a check that fails says so there
-    auto got = train_on_sim(mutation.run, mutation.options(seed));
-    _exit(got.ok() && *got == want ? 0 : 1);
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return status != 0;
+// Of two legs between two nodes of two ranks.
+inline std::vector<Mutation> mutations_between_nodes() {
+  using Rule = SimCall::Rule;
+  constexpr auto kAfter = Rule::kCollectiveAfter, kWait = Rule::kCollectiveWait;
+  const SimRun nodes{.setting = {.world_size = 4, .bf16 = true, .ranks_of_node = 2}};
+  SimRun over_rounds = nodes;
+  over_rounds.setting.map = SlotMapKind::kGroupBlock;
+  return {
+      {"the second leg of a gather begins early",
+       {{Rule::kSecondLeg, "group all_gather of parameters"}},
+       nodes,
+       1},
+      {"the second leg of a gather is not waited for",
+       {{kWait, "group all_gather of parameters"}},
+       nodes,
+       1},
+      {"the first leg of a gather begins early",
+       {{kAfter, "peers all_gather of parameters"}},
+       nodes,
+       1},
+      {"a node's slots are not waited for", {{kWait, "group exchange"}}, over_rounds, 1},
+      {"a node's sums are not waited for", {{kWait, "peers exchange"}}, over_rounds, 1},
+  };
 }
 
-inline std::vector<Mutation> mutations() {
+inline std::vector<Mutation> mutations_in_one_leg() {
   using Rule = SimCall::Rule;
   constexpr auto kAfter = Rule::kCollectiveAfter, kWait = Rule::kCollectiveWait,
                  kPeers = Rule::kCollectivePeers, kToHost = Rule::kCopyToHost;
@@ -72,8 +51,8 @@ inline std::vector<Mutation> mutations() {
   SimRun added = hybrid;
   added.setting.map = SlotMapKind::kBlock;
   muon.optimizer = offload_muon.optimizer = OptimizerKind::kMuon;
-  const std::string gather = "shard all_gather of parameters", exchange = "shard exchange",
-                    copies = "copies exchange", sums = "copies all_gather of sums",
+  const std::string gather = "group all_gather of parameters", exchange = "group exchange",
+                    copies = "peers exchange", sums = "peers all_gather of sums",
                     matrices = "world exchange", host = "world all_gather of the host",
                     native_sum = "world all_reduce";
   return {
@@ -121,6 +100,12 @@ inline std::vector<Mutation> mutations() {
        1},
       {"staged tensors leave before they are on the host", {{kToHost, "BFloat16"}}, staged, 1},
   };
+}
+
+inline std::vector<Mutation> mutations() {
+  std::vector<Mutation> all = mutations_in_one_leg();
+  for (Mutation& one : mutations_between_nodes()) all.push_back(std::move(one));
+  return all;
 }
 
 }  // namespace lockstep::core

@@ -42,7 +42,7 @@ class FailingRun {
   // Of a generation; the first of its ranks makes them.
   SimGroups& groups(std::unique_ptr<SimGroups>& generation, int ranks) {
     if (generation == nullptr)
-      generation = std::make_unique<SimGroups>(ranks, layout::shard_size(config_, ranks, 1));
+      generation = std::make_unique<SimGroups>(ranks, layout::group_sizes(config_, ranks, 0));
     return *generation;
   }
 

@@ -35,11 +35,7 @@ class SimTrainee {
              SimGroups& groups, int rank)
       : run_(run), config_(config), rank_(rank), mine_(groups.of(rank)) {
     Groups all = mine_->groups(sim_device().of_rank(rank));
-    if (run.staged)
-      for (Communicator** one : {&all.world, &all.shard, &all.copies}) {
-        staged_.push_back(stage_through_host({std::shared_ptr<void>(), *one}));
-        *one = staged_.back().get();
-      }
+    if (run.staged) all = through_host(all, staged_);
     model_ = std::make_unique<TrainingStep>(config, spec, all);
   }
   TrainingStep& model() { return *model_; }
@@ -104,7 +100,7 @@ class SimTrainee {
   const Config& config_;
   int rank_;
   std::unique_ptr<SimGroups::OfRank> mine_;
-  std::vector<std::unique_ptr<Communicator>> staged_;
+  Staged staged_;
   std::unique_ptr<TrainingStep> model_;
 };
 
@@ -116,8 +112,10 @@ inline Result<Curve> train_on_sim(const SimRun& run, SimWorld::Options options) 
   std::map<std::string, std::vector<float>> whole;
   const auto one_rank = [&](int rank) -> Result<void> {
     if (groups == nullptr)  // the first rank to have the turn
-      groups = std::make_unique<SimGroups>(run.setting.world_size,
-                                           layout::shard_size(config, run.setting.world_size, 1));
+      groups = std::make_unique<SimGroups>(
+          run.setting.world_size,
+          layout::group_sizes(config, run.setting.world_size, run.setting.ranks_of_node),
+          run.setting.ranks_of_node);
     SimTrainee trainee(run, config, spec, *groups, rank);
     std::vector<std::string> lines;
     LOCKSTEP_RETURN_IF_ERROR(trainee.train(lines));

@@ -33,6 +33,17 @@ TEST(SimTraining, EveryStrategyAndWorldSizeTrainsTheCpusBits) {
         check({{.strategy = strategy, .world_size = w, .bf16 = bf16}, 2}, 2);
 }
 
+TEST(SimTraining, TwoLegsBetweenNodesTrainTheCpusBits) {
+  for (const ShardingStrategy strategy :
+       {ShardingStrategy::kDdp, ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp})
+    for (const SlotMapKind map : {SlotMapKind::kCyclic, SlotMapKind::kGroupBlock}) {
+      const Setting nodes{
+          .strategy = strategy, .world_size = 4, .bf16 = true, .map = map, .ranks_of_node = 2};
+      check({nodes, 2}, 2);
+      check({.setting = nodes, .staged = true}, 1);
+    }
+}
+
 TEST(SimTraining, SettingsThatMoveWorkAndMemoryTrainTheCpusBits) {
   for (const bool bf16 : {false, true})
     for (const ShardingStrategy strategy :

@@ -22,11 +22,13 @@ struct Setting {
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
   WrapPolicy wrap = WrapPolicy::kModuleWrap;
   SlotMapKind map = SlotMapKind::kCyclic;
+  int ranks_of_node = 0;  // 0: all are on one node
 
   std::string name() const {
     return text(strategy, " W=", world_size, " S=", shard_degree, bf16 ? " bf16" : " fp32",
                 offload ? " offload" : "", forward_prefetch ? "" : " no forward prefetch",
-                " checkpointing=", checkpointing, " ", backward_prefetch, " ", wrap, " ", map);
+                " checkpointing=", checkpointing, " ", backward_prefetch, " ", wrap, " ", map,
+                " a node ", ranks_of_node);
   }
   Config config() const {
     Config c;
@@ -67,7 +69,7 @@ inline data::SlotBatch batch_of(const Config& config, int64_t step, int64_t slot
   const int64_t count = config.training.local_batch_size * config.training.seq_len;
   for (int64_t i = 0; i <= count; ++i) {
     const std::string key = text(step, " ", slot, " ", i);
-    const int64_t token = static_cast<int64_t>(xxh3_64(key) % 11) * 3;
+    const auto token = static_cast<int64_t>(xxh3_64(key) % 11 * 3);
     if (i < count) batch.tokens.push_back(token);
     if (i > 0) batch.labels.push_back(i % 5 == 0 && slot == 2 ? -100 : token);
     // Documents of other lengths in every slot; the first has none but its sequences.
@@ -89,7 +91,7 @@ inline std::map<std::string, at::Tensor> state_at(Unit& unit, const Segment& s, 
   return kinds;
 }
 
-// Copies what this rank holds into whole tensors, by "name kind".
+// What this rank owns goes into whole tensors, by "name kind".
 inline void collect(TrainingStep& model, std::map<std::string, std::vector<float>>& whole) {
   model.pull_state();
   for (auto& unit : model.units()) {
@@ -111,13 +113,14 @@ using Inspect = std::function<void(int rank, TrainingStep&, const Groups&)>;
 inline Curve train(const Setting& setting, int64_t steps, Config config,
                    at::Device device = at::kCPU, const Inspect& inspect = {}) {
   const layout::ModelSpec spec = hf::configured_model(config, 40).value();
-  ThreadGroups groups(setting.world_size, layout::shard_size(config, setting.world_size, 1));
+  const int w = setting.world_size, node = setting.ranks_of_node;
+  ThreadGroups groups(w, layout::group_sizes(config, w, node), node);
   Curve curve;
   std::mutex mutex;
   std::map<std::string, std::vector<float>> whole;
   auto rank_of_run = [&](int rank) {
     at::set_num_threads(1);
-    std::vector<std::unique_ptr<Communicator>> staged;
+    Staged staged;
     TrainingStep model(config, spec, on_device(groups.of(rank), device, staged));
     ASSERT_TRUE(model.initialize(nullptr).ok());
     for (int64_t step = 1; step <= steps; ++step) {

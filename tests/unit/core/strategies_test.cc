@@ -53,6 +53,26 @@ TEST(Strategies, HybridInAnyGroupsGivesTheSameBits) {
   check_settings(settings, 3, [](Config& c) { c.training.slots = 16; });
 }
 
+// Several nodes: full groups of 2, 3 and 4, uneven ones (6 ranks, 4 a node), and one that has no
+// slots at all.
+TEST(Strategies, TwoLegsBetweenNodesGiveTheSameBits) {
+  std::vector<Setting> settings;
+  for (bool bf16 : {false, true})
+    for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard,
+                                      ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
+      for (SlotMapKind map : {SlotMapKind::kCyclic, SlotMapKind::kBlock, SlotMapKind::kGroupBlock})
+        for (const auto& [w, node] : {std::pair(4, 2), {6, 3}, {6, 4}, {8, 4}, {3, 2}, {5, 1}})
+          settings.push_back({.strategy = strategy,
+                              .world_size = w,
+                              .shard_degree = 0,
+                              .bf16 = bf16,
+                              .map = map,
+                              .ranks_of_node = node});
+  check_settings(settings, 3);
+  for (const int64_t slots : {1, 13})
+    check_settings(settings, 2, [&](Config& c) { c.training.slots = slots; });
+}
+
 // Else equal curves would say nothing.
 TEST(Strategies, ThePlainSumDependsOnTheWorldSize) {
   for (Reduction reduction : {Reduction::kUnordered, Reduction::kNative}) {

@@ -48,9 +48,13 @@ inline std::vector<Setting> every_setting() {
                  {BackwardPrefetch::kPre, BackwardPrefetch::kPost, BackwardPrefetch::kNone})
               for (WrapPolicy wrap :
                    {WrapPolicy::kModuleWrap, WrapPolicy::kSizeBased, WrapPolicy::kNone})
-                for (SlotMapKind map : {SlotMapKind::kCyclic, SlotMapKind::kBlock})
-                  all.push_back(
-                      {strategy, w, 2, bf16, offload, forward, checkpointing, backward, wrap, map});
+                for (const auto& [map, node] : {std::pair(SlotMapKind::kCyclic, 0),
+                                                {SlotMapKind::kBlock, 0},
+                                                {SlotMapKind::kCyclic, 2},
+                                                {SlotMapKind::kBlock, 2},
+                                                {SlotMapKind::kGroupBlock, 2}})
+                  all.push_back({strategy, w, 2, bf16, offload, forward, checkpointing, backward,
+                                 wrap, map, node});
   return all;
 }
 

@@ -10,12 +10,11 @@ namespace {
 
 using Runs = std::vector<SlotRun>;
 
-// W ranks in groups of S, V slots.
-Strategy strategy(int64_t slots, int world_size, int shard_size, bool block = false,
-                  bool bf16 = false) {
+// W ranks in groups of G, V slots.
+Strategy strategy(int64_t slots, int world_size, int group, bool block = false, bool bf16 = false) {
   Strategy s;
-  s.map = {block && world_size > 1, slots, world_size};
-  s.shard_size = shard_size;
+  s.map = {slots, world_size, block ? 1 : world_size};
+  s.sizes = {group, group};
   s.bf16 = bf16;
   return s;
 }
@@ -32,12 +31,17 @@ void for_each_strategy(F&& f) {
        {std::pair(1, 1), {3, 1}, {3, 3}, {4, 1}, {4, 2}, {4, 4}, {6, 2}, {6, 3}, {9, 3}})
     for (const bool block : {false, true})
       for (const bool bf16 : {false, true})
-        for (const int64_t slots : {1, 2, 5, 7, 16, 21}) f(strategy(slots, w, s, block, bf16));
+        for (const int64_t slots : {1, 2, 5, 7, 16, 21}) {
+          Strategy one = strategy(slots, w, s, block, bf16);
+          f(one);
+          one.map.group = s;  // group_block
+          if (block && s > 1 && s < w) f(one);
+        }
 }
 
 std::string name(const Strategy& s) {
   return "V=" + std::to_string(s.map.slots) + " W=" + std::to_string(s.map.world_size) +
-         " S=" + std::to_string(s.shard_size) + (s.map.block ? " block" : "") +
+         " G=" + std::to_string(s.sizes.group) + " slots by " + std::to_string(s.map.group) +
          (s.bf16 ? " bf16" : "");
 }
 
@@ -106,7 +110,7 @@ TEST(ExchangePlan, EverySlotReachesEveryOwnerOnceAndInOrder) {
       int64_t next = 0;
       for (int64_t round = 0; round < s.map.rounds(); ++round) {
         const ExchangePlan plan = ExchangePlan::create(s, round, rank);
-        if (!plan.travels) continue;
+        if (!plan.travels || !plan.crosses) continue;
         for (const SlotRun& run : plan.last_leg().runs) {
           EXPECT_EQ(run.first, next) << name(s);
           next = run.end();
@@ -122,7 +126,7 @@ TEST(ExchangePlan, MembersOfAGroupAgree) {
   for_each_strategy([](const Strategy& s) {
     for (int64_t round = 0; round < s.map.rounds(); ++round)
       for (int rank = 0; rank < s.map.world_size; ++rank) {
-        const int place = rank % s.shard_size;
+        const int place = rank % s.sizes.group;
         const ExchangePlan mine = ExchangePlan::create(s, round, rank),
                            first = ExchangePlan::create(s, round, rank - place),
                            other = ExchangePlan::create(s, round, place);
@@ -156,25 +160,67 @@ TEST(FoldOrder, WithoutATreeARoundIsASumOfItsOwn) {
   EXPECT_EQ(order.open(), 1u);
 }
 
-TEST(Strategy, GroupsFitWhatIsLeftOfTheNodes) {
+// Four rounds of two nodes: the first leg of each adds into the node's sum, which crosses once.
+TEST(ExchangePlan, AGroupsBlockCrossesInTheLastRoundInFp32) {
+  Strategy s = strategy(14, 4, 2, false, /*bf16=*/true);
+  s.map.group = 2;
+  for (int64_t round = 0; round < 4; ++round) {
+    const ExchangePlan plan = ExchangePlan::create(s, round, 3);
+    EXPECT_EQ(plan.slot, round < 3 ? std::optional(8 + 2 * round) : std::nullopt);
+    EXPECT_FALSE(plan.in_group.fp32);
+    EXPECT_TRUE(plan.travels && plan.relays() && plan.sums_in_group);
+    EXPECT_EQ(plan.crosses, round == 3);
+    EXPECT_EQ(plan.among_groups.members(), round == 3 ? 2u : 0u);
+  }
+  const ExchangePlan last = ExchangePlan::create(s, 3, 3);
+  EXPECT_EQ(last.in_group.runs, (Runs{{13, 1}}));
+  EXPECT_EQ(of(last.among_groups, 0), (Runs{{0, 4}, {4, 2}, {6, 1}}));
+  EXPECT_EQ(of(last.among_groups, 1), (Runs{{7, 1}, {8, 4}, {12, 2}}));
+  EXPECT_TRUE(last.among_groups.fp32);
+}
+
+TEST(GroupSizes, FitWhatIsLeftOfTheNodes) {
   using enum ShardingStrategy;
   Config config;
-  const auto size = [&](ShardingStrategy strategy, int w, int local, int64_t degree = 0) {
+  const auto sizes = [&](ShardingStrategy strategy, int w, int node, int64_t degree = 0) {
     config.parallelism.strategy = strategy;
     config.parallelism.data_parallel_shard_degree = degree;
-    return shard_size(config, w, local);
+    return group_sizes(config, w, node);
   };
-  EXPECT_EQ(size(kSingle, 1, 1), 1);
-  EXPECT_EQ(size(kDdp, 8, 4), 1);
-  EXPECT_EQ(size(kFullShard, 8, 4), 8);
-  EXPECT_EQ(size(kShardGradOp, 8, 4), 8);
-  EXPECT_EQ(size(kHybrid, 8, 4), 4);
-  EXPECT_EQ(size(kHybrid, 6, 3), 3);
-  EXPECT_EQ(size(kHybrid, 8, 4, 2), 2);
-  EXPECT_EQ(size(kHybrid, 6, 4), 6);
-  EXPECT_EQ(size(kHybrid, 9, 2), 3);
-  EXPECT_EQ(size(kHybrid, 5, 2), 5);
-  EXPECT_EQ(size(kHybrid, 2, 4), 2);
+  EXPECT_EQ(sizes(kSingle, 1, 1), (GroupSizes{1, 1}));
+  EXPECT_EQ(sizes(kDdp, 8, 4), (GroupSizes{1, 4}));
+  EXPECT_EQ(sizes(kDdp, 8, 0), (GroupSizes{1, 1}));
+  EXPECT_EQ(sizes(kDdp, 8, 8), (GroupSizes{1, 1}));
+  EXPECT_EQ(sizes(kDdp, 8, 1), (GroupSizes{1, 1}));
+  EXPECT_EQ(sizes(kFullShard, 8, 4), (GroupSizes{8, 4}));
+  EXPECT_EQ(sizes(kShardGradOp, 8, 4), (GroupSizes{8, 4}));
+  EXPECT_EQ(sizes(kFullShard, 8, 8), (GroupSizes{8, 8}));
+  EXPECT_EQ(sizes(kFullShard, 6, 4), (GroupSizes{6, 2}));  // of one node, and half of another
+  EXPECT_EQ(sizes(kFullShard, 5, 3), (GroupSizes{5, 5}));  // 3 + 2
+  EXPECT_EQ(sizes(kHybrid, 8, 4), (GroupSizes{4, 4}));
+  EXPECT_EQ(sizes(kHybrid, 8, 0), (GroupSizes{8, 8}));
+  EXPECT_EQ(sizes(kHybrid, 6, 3), (GroupSizes{3, 3}));
+  EXPECT_EQ(sizes(kHybrid, 8, 4, 2), (GroupSizes{2, 2}));
+  EXPECT_EQ(sizes(kHybrid, 6, 4), (GroupSizes{6, 6}));
+  EXPECT_EQ(sizes(kHybrid, 9, 2), (GroupSizes{3, 3}));
+  EXPECT_EQ(sizes(kHybrid, 5, 2), (GroupSizes{5, 5}));
+  EXPECT_EQ(sizes(kHybrid, 2, 4), (GroupSizes{2, 2}));
+}
+
+TEST(SlotGroup, IsTheNodesWhereTheyTakeSlotsTogether) {
+  using enum ShardingStrategy;
+  Config config;
+  const auto group = [&](ShardingStrategy strategy, SlotMapKind map, int w, int node) {
+    config.parallelism.strategy = strategy;
+    config.parallelism.slot_map = map;
+    return slot_group(config, w, node);
+  };
+  EXPECT_EQ(group(kFullShard, SlotMapKind::kCyclic, 8, 4), 8);
+  EXPECT_EQ(group(kFullShard, SlotMapKind::kBlock, 8, 4), 1);
+  EXPECT_EQ(group(kFullShard, SlotMapKind::kGroupBlock, 8, 4), 4);
+  EXPECT_EQ(group(kFullShard, SlotMapKind::kGroupBlock, 8, 0), 8);
+  EXPECT_EQ(group(kFullShard, SlotMapKind::kGroupBlock, 5, 3), 1);
+  EXPECT_EQ(group(kHybrid, SlotMapKind::kGroupBlock, 9, 2), 3);
 }
 
 TEST(Strategy, TensorsOfAShard) {

@@ -154,8 +154,8 @@ TEST(MemoryPlan, MuonHoldsFourBytesLessOfEachOfItsElements) {
     const MemoryPlan muon = plan_memory(config, spec, {w});
     int64_t elements = 0;  // of rank 0
     for (const UnitSpec& unit : spec.units) {
-      const auto layout =
-          ShardLayout::create(unit.tiles(), static_cast<int>(w), static_cast<int>(w));
+      const auto layout = ShardLayout::create(unit.tiles(), static_cast<int>(w),
+                                              {static_cast<int>(w), static_cast<int>(w)});
       elements += muon_elements(
           unit, segments_of(unit, layout.first_held_tile(0), layout.held_tile_count(0)));
     }

@@ -11,14 +11,14 @@ namespace {
 // W ranks in groups of S, V slots.
 Strategy strategy(int64_t slots, int world_size, int shard_size, bool block = false) {
   Strategy s;
-  s.map = {block && world_size > 1, slots, world_size};
-  s.shard_size = shard_size;
+  s.map = {slots, world_size, block ? 1 : world_size};
+  s.sizes = {shard_size, shard_size};
   return s;
 }
 
 // Of rank 0, in owned parts of a unit: `units` alike, each a stage of its own.
 int64_t sums(const Strategy& s, int units) {
-  const ShardLayout layout = ShardLayout::create(s.map.world_size, s.map.world_size, s.shard_size);
+  const ShardLayout layout = ShardLayout::create(s.map.world_size, s.map.world_size, s.sizes);
   std::vector<StageUnits> stages;
   std::vector<UnitPlace> places;
   for (int unit = 0; unit < units; ++unit) {

@@ -29,7 +29,7 @@ ModelSpec model_of(int64_t layers) {
 std::vector<MuonUnit> units_of(const std::vector<WrappedUnit>& wrapped, int w, int s) {
   std::vector<MuonUnit> units;
   for (const WrappedUnit& run : wrapped)
-    units.push_back({&run.spec, ShardLayout::create(run.spec.tiles(), w, s)});
+    units.push_back({&run.spec, ShardLayout::create(run.spec.tiles(), w, {s, s})});
   return units;
 }
 

@@ -17,9 +17,9 @@ std::vector<double> some_squares(int64_t tiles) {
   return squares;
 }
 
-std::vector<ShardLayout> units(const std::vector<int64_t>& tiles, int world_size, int shard_size) {
+std::vector<ShardLayout> units(const std::vector<int64_t>& tiles, int world_size, int group) {
   std::vector<ShardLayout> list;
-  for (const int64_t n : tiles) list.push_back(ShardLayout::create(n, world_size, shard_size));
+  for (const int64_t n : tiles) list.push_back(ShardLayout::create(n, world_size, {group, group}));
   return list;
 }
 

@@ -8,12 +8,23 @@
 namespace lockstep::layout {
 namespace {
 
+// All that there are on w ranks.
+std::vector<GroupSizes> sizes_of(int w) {
+  std::vector<GroupSizes> all;
+  for (int g = 1; g <= w; ++g) {
+    if (w % g != 0) continue;
+    all.push_back({g, g});
+    if (g > 1) all.push_back({1, g});
+    if (g < w) all.push_back({w, g});
+  }
+  return all;
+}
+
 TEST(ShardLayout, PartsAreOwnedOnceAndHeldByEveryCopy) {
   for (int64_t tiles : {1, 2, 7, 64, 65})
     for (int w = 1; w <= 9; ++w)
-      for (int s = 1; s <= w; ++s) {
-        if (w % s != 0) continue;
-        const ShardLayout layout = ShardLayout::create(tiles, w, s);
+      for (const GroupSizes& sizes : sizes_of(w)) {
+        const ShardLayout layout = ShardLayout::create(tiles, w, sizes);
         int64_t next = 0;
         for (int part = 0; part < w; ++part) {
           const int r = layout.owner_of(part);
@@ -23,6 +34,8 @@ TEST(ShardLayout, PartsAreOwnedOnceAndHeldByEveryCopy) {
           if (layout.tile_count(r) == 0) continue;
           EXPECT_GE(layout.first_tile(r), layout.first_held_tile(r));
           EXPECT_LE(next, layout.first_held_tile(r) + layout.held_tile_count(r));
+          EXPECT_EQ(layout.owned_offset(r),
+                    (layout.first_tile(r) - layout.first_held_tile(r)) * kTileElements);
         }
         EXPECT_EQ(next, tiles);
         int64_t held = 0;
@@ -34,7 +47,7 @@ TEST(ShardLayout, PartsAreOwnedOnceAndHeldByEveryCopy) {
 TEST(ShardLayout, SegmentsCoverEveryElementOnceWithoutPadding) {
   const UnitSpec unit{"u", {{"a", {5000}, 0}, {"b", {3, 4096}, 0}, {"c", {7}, 0}}};
   for (int w = 1; w <= 7; ++w) {
-    const ShardLayout layout = ShardLayout::create(unit.tiles(), w, w);
+    const ShardLayout layout = ShardLayout::create(unit.tiles(), w, {w, w});
     std::vector<std::vector<int>> seen{std::vector<int>(5000), std::vector<int>(3 * 4096),
                                        std::vector<int>(7)};
     for (int r = 0; r < w; ++r)
@@ -49,10 +62,11 @@ TEST(ShardLayout, SegmentsCoverEveryElementOnceWithoutPadding) {
 }
 
 TEST(SlotMap, EverySlotHasOneRankAndOneRound) {
-  for (bool block : {false, true})
-    for (int64_t v = 1; v <= 17; ++v)
-      for (int w = 1; w <= 9; ++w) {
-        const SlotMap map{block, v, w};
+  for (int64_t v = 1; v <= 17; ++v)
+    for (int w = 1; w <= 9; ++w)
+      for (int group = 1; group <= w; ++group) {
+        if (w % group != 0) continue;
+        const SlotMap map{v, w, group};
         std::vector<int> seen(static_cast<size_t>(v));
         for (int r = 0; r < w; ++r) {
           int64_t last = -1;
@@ -64,11 +78,17 @@ TEST(SlotMap, EverySlotHasOneRankAndOneRound) {
           }
         }
         for (int count : seen) EXPECT_EQ(count, 1);
-        for (int64_t round = 0; round < map.rounds(); ++round) {
-          int64_t active = 0;
-          for (int r = 0; r < w; ++r) active += map.run_of(round, r, 1).count;
-          EXPECT_EQ(active, map.run_of(round, 0, w).count);
+        int64_t next = 0;
+        for (int g = 0; g < map.groups(); ++g) {
+          EXPECT_EQ(map.run_of_groups(g).first, next);
+          for (int64_t round = 0; round < map.rounds(); ++round) {
+            const SlotRun run = map.run_in_round(round, g * group, group);
+            EXPECT_EQ(run.first, next);
+            next = run.end();
+          }
+          EXPECT_EQ(map.run_of_groups(g).end(), next);
         }
+        EXPECT_EQ(next, v);
       }
 }
 

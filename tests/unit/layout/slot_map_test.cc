@@ -8,10 +8,11 @@ namespace lockstep::layout {
 namespace {
 
 TEST(StepSums, EachNumberHasAPlaceOfItsOwnInTheRowOfItsRank) {
-  for (const bool block : {false, true})
+  for (const int groups : {1, 2, 0})  // 0: of one rank each
     for (const int64_t slots : {1, 2, 5, 9, 16})
       for (const int ranks : {1, 2, 3, 5, 8, 17}) {
-        const StepSums places{{block, slots, ranks}};
+        if (groups > 0 && ranks % groups != 0) continue;
+        const StepSums places{{slots, ranks, groups > 0 ? ranks / groups : 1}};
         std::set<int64_t> taken;
         const auto takes = [&](int rank, int64_t place) {
           EXPECT_GE(place, places.row(rank));
@@ -29,9 +30,9 @@ TEST(StepSums, EachNumberHasAPlaceOfItsOwnInTheRowOfItsRank) {
 }
 
 TEST(StepSums, ARowDoesNotGrowWithRanksAndSlotsTogether) {
-  for (const bool block : {false, true})
-    for (const int ranks : {1, 64, 2048})
-      EXPECT_EQ((StepSums{{block, 4 * ranks, ranks}}.width()), 2 * 4 + kRankFlags) << ranks;
+  for (const int ranks : {1, 64, 2048})
+    for (const int group : {1, ranks})
+      EXPECT_EQ((StepSums{{4 * ranks, ranks, group}}.width()), 2 * 4 + kRankFlags) << ranks;
 }
 
 }  // namespace

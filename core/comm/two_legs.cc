@@ -1,0 +1,52 @@
+#include "core/comm/two_legs.h"
+
+#include <functional>
+#include <utility>
+
+#include "base/check.h"
+
+namespace lockstep::core {
+namespace {
+
+class TwoLegs : public Pending {
+ public:
+  // `second`: null where it begins when the first one is done.
+  TwoLegs(PendingPtr first, PendingPtr second, std::function<PendingPtr()> begin_second)
+      : first_(std::move(first)),
+        second_(std::move(second)),
+        begin_second_(std::move(begin_second)) {}
+  Result<void> wait() override {
+    LOCKSTEP_RETURN_IF_ERROR(first_->wait());
+    if (second_ == nullptr) second_ = begin_second_();
+    return second_->wait();
+  }
+
+ private:
+  PendingPtr first_, second_;
+  std::function<PendingPtr()> begin_second_;
+};
+
+}  // namespace
+
+PendingPtr TwoLegGather::all_gather(at::Tensor out, at::Tensor in, Traffic traffic) {
+  const int64_t joint = in.numel() * peers_.world_size();
+  const at::Tensor brought_in = out.narrow(0, group_.rank() * joint, joint);
+  PendingPtr first = peers_.all_gather(brought_in, in, traffic);
+  PendingPtr second = group_.all_gather_after(*first, out, brought_in, traffic);
+  return std::make_unique<TwoLegs>(std::move(first), std::move(second),
+                                   [&group = group_, out, brought_in, traffic] {
+                                     return group.all_gather(out, brought_in, traffic);
+                                   });
+}
+
+CopyGroups::CopyGroups(Communicator& group, Communicator& peers, int shard_size)
+    : both_legs_(group, peers), shard_(&group), copies_(&peers) {
+  if (shard_size == group.world_size()) return;
+  LOCKSTEP_CHECK(shard_size == 1 || shard_size == both_legs_.world_size(), shard_size,
+                 " ranks share a copy, in groups of ", group.world_size());
+  shard_ = &alone_;
+  copies_ = &both_legs_;
+  if (shard_size > 1) std::swap(shard_, copies_);
+}
+
+}  // namespace lockstep::core
