@@ -45,15 +45,15 @@ int64_t state_bytes(const ModelSpec& spec, const Strategy& strategy) {
   return weights * 4 + (2 * weights - muons) * strategy.moment_bytes();
 }
 
-// What other ranks of this node have still to read of this one: about a shard and the gradients of
-// three units, as large as the largest (core/comm/node_communicator).
+// What other ranks of this node have still to read of this one: about what it gives to a gather,
+// and the gradients, of three units as large as the largest (core/comm/node_communicator).
 int64_t outbox_bytes(const ModelSpec& spec, const Strategy& strategy) {
   ShardLayout largest;
   for (const UnitSpec& unit : spec.units)
     if (unit.tiles() > largest.tiles) largest = strategy.layout_of(unit);
   const int64_t shard =
-      strategy.sizes.shard > 1 ? largest.held_elements() * strategy.compute_bytes() : 0;
-  const int64_t gradients = (largest.padded_elements() - largest.owned_elements()) *
+      strategy.sizes.shard > 1 ? largest.joint_elements() * strategy.compute_bytes() : 0;
+  const int64_t gradients = (largest.padded_elements() - largest.joint_elements()) *
                             (strategy.map.block() ? 4 : strategy.compute_bytes());
   return 3 * (shard + gradients);
 }

@@ -38,6 +38,22 @@ def expected(world_size):
     return {"gather": gather, "exchange": exchange}
 
 
+def expected_on_two_nodes():
+    """{kind: {all, other_nodes}: of rank 0 of 4, two a node, full_shard, one slot a rank and round}.
+    Of three parts that it gathers its peer on the other node brings in one. A neighbour's slot
+    comes in two parts, each slot of the other node in one."""
+    ranks, near = 4, 2
+    bytes_ = expected(ranks)
+    slots = KEYS["training.slots"]
+    units = bytes_["exchange"] // sum(min(ranks, slots - first) - 1
+                                      for first in range(0, slots, ranks))
+    rounds = [min(ranks, slots - first) for first in range(0, slots, ranks)]
+    neighbour = sum(near for active in rounds if active > 1) * units
+    crossing = sum(max(0, active - near) for active in rounds) * units
+    return {"gather": {"all": bytes_["gather"], "other_nodes": bytes_["gather"] // 3},
+            "exchange": {"all": neighbour + crossing, "other_nodes": crossing}}
+
+
 def parameters(folder):
     return json.loads((folder / "run_args.json").read_text())["parameters"]
 
@@ -69,18 +85,36 @@ def full_shard(test):
 
 
 def two_nodes(test):
-    """Of rank 0's three peers, two are on the other node; hybrid gathers from the third alone."""
+    """A byte comes into a node once; hybrid gathers none from the other node."""
     test.environment["LOCAL_WORLD_SIZE"] = "2"
     bytes_, _ = counted(test, "nodes", 4, {})
+    one = test.train("one_node", 1, KEYS)
+    check_same(curve(one), curve(test.folder / "nodes"), "two nodes of two")
     hybrid, _ = counted(test, "hybrid", 4, {"parallelism.strategy": "hybrid"})
     del test.environment["LOCAL_WORLD_SIZE"]
-    for kind, count in expected(4).items():
-        check(bytes_[kind] == {"all": count, "other_nodes": count * 2 // 3}, kind, bytes_, count)
+    for kind, count in expected_on_two_nodes().items():
+        check(bytes_[kind] == count, kind, bytes_, count)
     check(hybrid["gather"]["all"] > 0 and hybrid["gather"]["other_nodes"] == 0, hybrid)
     # The second leg: from the group's two slots, and the sum that the other copy updates with.
-    crossing = hybrid["exchange"]["other_nodes"]
-    check(0 < crossing < hybrid["exchange"]["all"], hybrid)
-    check(crossing < sum(kind["other_nodes"] for kind in bytes_.values()), hybrid, bytes_)
+    check(0 < hybrid["exchange"]["other_nodes"] < hybrid["exchange"]["all"], hybrid)
+
+
+def slots_of_a_node(test):
+    """What crosses of the gradients does not grow with the slots, where a node takes them together;
+    under the cyclic map it does, and the curve is the same."""
+    test.environment["LOCAL_WORLD_SIZE"] = "2"
+    crossing = {}
+    for slots in (4, 16):
+        for slot_map in ("cyclic", "group_block"):
+            name = f"{slot_map}_{slots}"
+            bytes_, _ = counted(test, name, 4, {"training.slots": slots,
+                                                "parallelism.slot_map": slot_map})
+            crossing[slot_map, slots] = bytes_["exchange"]["other_nodes"]
+        check_same(curve(test.folder / f"cyclic_{slots}"),
+                   curve(test.folder / f"group_block_{slots}"), f"{slots} slots")
+    del test.environment["LOCAL_WORLD_SIZE"]
+    check(crossing["group_block", 16] == crossing["group_block", 4], crossing)
+    check(crossing["cyclic", 16] == 4 * crossing["cyclic", 4], crossing)
 
 
 def three_a_node(test):
@@ -111,6 +145,6 @@ def alone(test):
 
 
 with Test("wire_bytes") as test:
-    for case in (full_shard, two_nodes, three_a_node, replicated, alone):
+    for case in (full_shard, two_nodes, slots_of_a_node, three_a_node, replicated, alone):
         with test.case(case.__name__.replace("_", " ")):
             case(test)
