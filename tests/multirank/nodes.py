@@ -53,6 +53,17 @@ def agent_then_coordinator(test, reference):
     check(nodes.sizes() == [3, 2, 1], nodes.sizes())
 
 
+def two_workers_a_node(test, reference):
+    """Gradients and parameters travel in two legs, and the slots of a node together; what is left
+    of a lost node has one leg, other parts of the state and other slots."""
+    nodes = Agents(test, "pairs", 2, "1:2", stop_at("1:3:step:10") | {
+        "launcher.nproc_per_node": 2, "parallelism.slot_map": "group_block"})
+    kill_agent_while(nodes, nodes.stopped(3), nodes.another(), 2, "agent with two workers")
+    nodes.expect(0)
+    check_same(reference, whole_curve(nodes.folder, STEPS["training.steps"]), "a node of two lost")
+    check(nodes.sizes() == [4, 2], nodes.sizes())
+
+
 def stopped_at_any_node(test, reference):
     nodes = Agents(test, "stopped", 2, "2", stop_at("1:1:step:7"))
     worker = nodes.stopped(1)
@@ -85,7 +96,8 @@ def the_only_one_leaves_a_spare(test):
 with Test("nodes") as test:
     with test.case("the uninterrupted run"):
         reference = whole_curve(test.train("reference", 3, KEYS | STEPS), STEPS["training.steps"])
-    for case in (worker_then_coordinator, agent_then_coordinator, stopped_at_any_node):
+    for case in (worker_then_coordinator, agent_then_coordinator, two_workers_a_node,
+                 stopped_at_any_node):
         with test.case(case.__name__.replace("_", " ")):
             case(test, reference)
     with test.case("the only one leaves a spare"):
