@@ -190,7 +190,9 @@ class GlooCommunicator : public Communicator {
         std::vector<at::Tensor> part{in_bytes};
         works.push_back(group_->send(part, (me + k) % ranks, tag));
       }
-      out_bytes.narrow(0, me * n, n).copy_(in_bytes);
+      if (const at::Tensor own = out_bytes.narrow(0, me * n, n);
+          own.data_ptr() != in_bytes.data_ptr())
+        own.copy_(in_bytes);
       return std::make_unique<MessagesPending>(std::move(works), name, timeout_s_, unfinished_);
     } catch (const std::exception& e) {
       unfinished_.keep(std::move(works));
