@@ -20,8 +20,7 @@ constexpr int64_t kDigestTiles = 4;
 // Replicated state is updated from the whole sum: the next unit's part travels meanwhile.
 class Optimizer::WholeSums {
  public:
-  WholeSums(const std::vector<Unit*>& units, const std::vector<at::Tensor>& owned,
-            Communicator& copies)
+  WholeSums(const std::vector<Unit*>& units, const std::vector<at::Tensor>& owned, Gatherer& copies)
       : units_(units),
         owned_(owned),
         copies_(copies),
