@@ -320,7 +320,7 @@ Result<std::optional<SlotLoss>> TrainingStep::evaluate(
     int64_t slots, const std::function<Result<data::SlotBatch>(int64_t)>& batch,
     const std::function<bool()>& stop) {
   const int w = comm_.world_size(), rank = comm_.rank();
-  RankSums sums({{.slots = slots, .world_size = w}, /*flags=*/0}, rank);
+  RankSums sums({{.slots = slots, .world_size = w, .group = w}, /*flags=*/0}, rank);
   for (int64_t slot = rank; slot < (slots + w - 1) / w * w; slot += w) {
     LOCKSTEP_TRY(const bool stopped, any_says(stop()));
     if (stopped) {

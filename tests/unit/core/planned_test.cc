@@ -148,8 +148,8 @@ TEST(Planned, WireAndPoolOfHybridInAnyGroups) {
 // V = W and V = 2 W, so that the walk's two rounds are all there are.
 TEST(Planned, WireAndPoolBetweenNodes) {
   for (const auto strategy : {kDdp, kFullShard, kShardGradOp, kHybrid})
-    for (const auto& [w, node] : {std::pair(4, 2), {6, 3}, {6, 4}, {8, 4}})
-      for (const int64_t slots : {w, 2 * w, 13})
+    for (const auto& [w, node] : {std::pair(4, 2), {6, 3}, {6, 4}})
+      for (const int64_t slots : {w, 2 * w})
         for (const bool bf16 : {false, true})
           for (const auto map :
                {SlotMapKind::kCyclic, SlotMapKind::kBlock, SlotMapKind::kGroupBlock})

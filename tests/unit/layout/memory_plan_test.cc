@@ -75,7 +75,7 @@ TEST(MemoryPlan, UnitsShareSumsAndBuffers) {
   config.training.mixed_precision_param = FloatType::kBfloat16;
   config.activation_checkpoint.mode = Recompute::kFull;
   const ModelSpec spec = model_of(config);
-  const MemoryPlan plan = plan_memory(config, spec, {64, 8, WorkSizes::kGpu});
+  const MemoryPlan plan = plan_memory(config, spec, {64, 64, WorkSizes::kGpu});
   const int64_t state = row(plan, "parameters: fp32"), sums = row(plan, "gradients: partial");
   EXPECT_GE(sums, state);
   EXPECT_LE(sums, state + state / 10);
@@ -87,6 +87,10 @@ TEST(MemoryPlan, UnitsShareSumsAndBuffers) {
                          row(plan, "gradients: fp32") + row(plan, "pooled");
   EXPECT_LE(pooled, 7 * block + 4 * (embedding - block) + 2 * embedding);
   EXPECT_LE(plan.peak_bytes, int64_t{48} << 30);
+  // On nodes of 8 the sums that a node ships, of two units that share them, are beside it.
+  const MemoryPlan nodes = plan_memory(config, spec, {64, 8, WorkSizes::kGpu});
+  EXPECT_LE(row(nodes, "gradients: partial"), sums + 2 * 2 * (embedding / 8));
+  EXPECT_LE(nodes.peak_bytes, int64_t{51} << 30);
 }
 
 TEST(MemoryPlan, RowsAddUpToThePeak) {
