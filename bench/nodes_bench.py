@@ -6,8 +6,8 @@
   nodes_bench.py … --rounds 4 --cases full_shard/cyclic,full_shard/group_block,fsdp2
 
 Nodes are network namespaces of this machine (tests/chaos/hosts.py): NxL is N nodes of L ranks with
-one thread each. tc limits each card to --rate both ways and delays what leaves it by --delay. A
-case is a strategy of Lockstep, with a slot map where it is not cyclic, or fsdp2: PyTorch
+one thread each. tc limits each card to --rate both ways and, where the kernel has netem, delays
+what leaves it by --delay. A case is a strategy of Lockstep, with a slot map where it is not cyclic, or fsdp2: PyTorch
 (bench/fsdp2_step.py). All have --rounds slots a rank in a step, of --batch x --seq tokens. Seconds
 are the median of the steps after the warm-up; megabytes are what came into the busiest node's card
 (its kernel's count over the whole job, through its steps). Prints one JSON line a job and a
@@ -39,7 +39,7 @@ def arguments():
     parser.add_argument("--cases", default="full_shard,hybrid,fsdp2")
     parser.add_argument("--precision", default="bf16", help="fp32, bf16, or both: fp32,bf16")
     parser.add_argument("--rate", default="1gbit")
-    parser.add_argument("--delay", default="0.2ms")
+    parser.add_argument("--delay", default="", help="such as 0.2ms; none without it")
     parser.add_argument("--rounds", type=int, default=1)
     for name, value in (("repeat", 1), ("steps", 5), ("warmup", 2), ("dim", 512), ("layers", 8),
                         ("heads", 8), ("kv-heads", 4), ("ffn", 1408), ("vocab", 8192),
@@ -52,8 +52,9 @@ def limit(host, a):
     """Both ways: what leaves the node, and what comes in."""
     bucket = ("tbf", "rate", a.rate, "burst", "256kb", "latency", "100ms")
     host.must("tc", "qdisc", "add", "dev", "eth0", "root", "handle", "1:", *bucket)
-    host.must("tc", "qdisc", "add", "dev", "eth0", "parent", "1:", "netem", "delay", a.delay,
-              "limit", "100000")
+    if a.delay:
+        host.must("tc", "qdisc", "add", "dev", "eth0", "parent", "1:", "netem", "delay", a.delay,
+                  "limit", "100000")
     hosts.lab.must("tc", "qdisc", "add", "dev", host.link, "root", *bucket)
 
 
@@ -124,7 +125,7 @@ def run_pytorch(precision, net, local, a, folder, name):
 
 def table(results, a):
     yield (f"{a.layers} layers, dim {a.dim}, vocabulary {a.vocab}; {a.rounds} slots a rank of "
-           f"{a.batch} x {a.seq} tokens; {a.rate}, {a.delay}; {os.cpu_count()} cores in all")
+           f"{a.batch} x {a.seq} tokens; {a.rate}, {a.delay or 'no'} delay; {os.cpu_count()} cores")
     yield ""
     yield ("| nodes x ranks | precision | case | step, s | MB into a card a step | "
            "step over fsdp2's | MB over fsdp2's |")
