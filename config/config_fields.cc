@@ -205,11 +205,11 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(validation, patience), kSame,
      "so many validations in a row without a lower loss end the run; 0: none do", at_least(0)},
     {AT(audit, interval), kSame,
-     "steps between audits, each of which computes a round of slots again on other ranks and "
-     "compares the bits; 0: never",
+     "steps between audits, each of which computes a round of slots again on other ranks, takes "
+     "fingerprints of weights and moments again, and compares the bits; 0: never",
      at_least(0)},
     {AT(audit, action), kSame,
-     "an audit finds that a device computes wrongly: warn; stop; or evict: go on without its node, "
+     "an audit finds that a rank has wrong bits: warn; stop; or evict: go on without its node, "
      "from the newest checkpoint that was audited", choice()},
     {AT(metrics, log_freq), kSame, "steps between console lines", at_least(1)},
     {AT(metrics, enable_tensorboard), kSame, "write TensorBoard events", any()},

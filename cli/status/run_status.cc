@@ -75,16 +75,16 @@ std::string failure_text(const json& event) {
               step < 0 ? "" : text(" at step ", step));
 }
 
-// "step 1200: rank 3 on node7 computes otherwise than most; …"
+// "step 1200: rank 3 on node7 has wrong bits; …"
 std::string audit_text(const checkpoint::Suspects& found) {
   std::string ranks;
   for (size_t i = 0; i < found.ranks.size(); ++i)
     ranks += text(i == 0 ? "" : ", ", "rank ", found.ranks[i],
                   i < found.hosts.size() ? " on " + found.hosts[i] : "");
-  return text(
-      "step ", found.found_at_step, ": ", ranks,
-      found.ranks.size() == 1 ? " computed otherwise than another rank" : " contradict each other",
-      "; checkpoints after step ", found.after_step, " are suspect, and no resume takes them");
+  return text("step ", found.found_at_step, ": ", ranks,
+              found.ranks.size() == 1 ? " has wrong bits" : " contradict each other",
+              "; checkpoints after step ", found.after_step,
+              " are suspect, and no resume takes them");
 }
 
 // "; runs lie below it: a, training/b" of a folder of results; "": none are found.

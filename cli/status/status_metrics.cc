@@ -78,7 +78,7 @@ void add_run(Exposition& out, const RunStatus& status) {
   out.known("checkpoint_step", "newest checkpoint that is committed on disk",
             as_double(status.checkpoint_step));
   out.known("checkpoint_age_seconds", "since that checkpoint was made", status.checkpoint_age_s);
-  out.gauge("audit_findings", "audits that found ranks which compute otherwise than others");
+  out.gauge("audit_findings", "audits that found ranks whose bits are wrong");
   out.sample(as_double(static_cast<int64_t>(status.audits.size())));
   out.counter("restarts_total", "starts of workers in this run folder after a failure");
   out.sample(as_double(status.restarts));

@@ -9,7 +9,17 @@
 
 namespace lockstep::core {
 
-enum class FlipIn { kActivation, kInputGradient, kGradientSum, kWeight, kMoment };
+enum class FlipIn {
+  kActivation,
+  kInputGradient,
+  kGradientSum,
+  // Of what this rank owns, between two updates.
+  kWeight,
+  kMoment,
+  kSecondMoment,
+  kGiven,     // the weights as others gather them
+  kGathered,  // a unit that was just gathered, on this rank
+};
 
 enum class FlipWhen {
   kOnce,

@@ -1,8 +1,7 @@
 #include "core/audit/unit_digests.h"
 
-#include <algorithm>
-
 #include "base/hash.h"
+#include "core/audit/tile_digest.h"
 
 namespace lockstep::core {
 namespace {
@@ -15,12 +14,7 @@ size_t trained_before(const layout::ModelSpec& model, size_t unit) {
 }
 
 uint64_t digest_of(std::span<const float> elements, uint64_t seed) {
-  constexpr size_t kTile = layout::kTileElements;
-  uint64_t sum = 0;
-  for (size_t at = 0; at < elements.size(); at += kTile)
-    sum += xxh3_64(std::as_bytes(elements.subspan(at, std::min(kTile, elements.size() - at))),
-                   seed + at);
-  return sum;
+  return digest_of_tiles(std::as_bytes(elements), sizeof(float), seed);
 }
 
 }  // namespace

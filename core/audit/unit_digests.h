@@ -19,8 +19,7 @@ struct StepDigests {
   std::vector<uint64_t> gradients;  // over all slots, scaled, before clipping
 };
 
-// Those of one rank's own tiles: each is hashed by itself (XXH3, seeded with its place). Any thread
-// may add.
+// Those of one rank's own tiles (tile_digest.h). Any thread may add.
 class UnitDigests {
  public:
   UnitDigests(const layout::ModelSpec& model, std::span<const layout::WrappedUnit> wrapped);

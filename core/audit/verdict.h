@@ -21,6 +21,11 @@ namespace lockstep::core {
 
 inline constexpr int kAuditRounds = 3;
 
+// Whether every `interval`-th step is audited, and this is one of them. 0: never.
+constexpr bool audits_step(int64_t interval, int64_t step) {
+  return interval > 0 && step % interval == 0;
+}
+
 // kAuditRounds of them. `ranks_of_node`: rank r is on node r / this; 0: all are on one.
 std::vector<int> audit_shifts(int world_size, int ranks_of_node);
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::core {
 
-Result<std::vector<uint64_t>> gather_words(Communicator& group, const std::vector<uint64_t>& mine) {
+Result<std::vector<uint64_t>> gather_words(Gatherer& group, const std::vector<uint64_t>& mine) {
   if (group.world_size() == 1) return mine;
   at::Tensor in = at::zeros({std::ssize(mine)}, at::kLong);
   const at::Tensor out = at::zeros({group.world_size() * std::ssize(mine)}, at::kLong);

@@ -10,6 +10,6 @@ namespace lockstep::core {
 
 // Those of all ranks one behind the other, by rank. Collective. Errors: those of Pending::wait.
 // Requires: `mine` has the same size on every rank.
-Result<std::vector<uint64_t>> gather_words(Communicator& group, const std::vector<uint64_t>& mine);
+Result<std::vector<uint64_t>> gather_words(Gatherer& group, const std::vector<uint64_t>& mine);
 
 }  // namespace lockstep::core

@@ -4,7 +4,6 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "core/audit/bit_flip.h"
 #include "core/comm/gather_words.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/parallel.h"
@@ -146,7 +145,6 @@ Result<StepDigests> Optimizer::update(int64_t step, double lr, double clip,
   for (const layout::MuonWave& wave : muon_.waves())
     LOCKSTEP_RETURN_IF_ERROR(
         update_wave(wave, whole, adamw, {lr, o.momentum, o.weight_decay, clip}));
-  flip_state();
   return strategy_.state_device().is_cpu() ? share_digests() : StepDigests();
 }
 
@@ -159,18 +157,6 @@ Result<StepDigests> Optimizer::share_digests() {
   for (size_t i = 0; i < all.value().size(); ++i) sums[i % sums.size()] += all.value()[i];
   const auto half = sums.begin() + std::ssize(sums) / 2;
   return StepDigests{{sums.begin(), half}, {half, sums.end()}};
-}
-
-// Of what this rank owns.
-void Optimizer::flip_state() {
-  size_t site = 0, sites = 0;
-  for (const Unit* unit : units_) sites += unit->state.owned_segments().size();
-  for (const Unit* unit : units_)
-    for (const Segment& s : unit->state.owned_segments()) {
-      const int64_t at = unit->state.owned_offset() + s.range_offset;
-      flip_site(FlipIn::kWeight, site, sites, unit->state.master_S.narrow(0, at, s.length));
-      flip_site(FlipIn::kMoment, site++, sites, unit->state.adam_m_S.narrow(0, at, s.length));
-    }
 }
 
 }  // namespace lockstep::core

@@ -35,7 +35,6 @@ class Optimizer {
   void update_adams(size_t unit, const Segment& segment, int64_t first, int64_t n,
                     const float* grad, const AdamWStep& step);
   Result<StepDigests> share_digests();
-  void flip_state();
 
   const Config& config_;
   std::vector<Unit*> units_;

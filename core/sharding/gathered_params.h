@@ -31,6 +31,10 @@ class GatheredParams {
   // Errors: those of Pending::wait.
   Result<void> finish();
   void release();
+  // What others gave, whole; undefined where it is not there, or where no rank shares the state.
+  at::Tensor arrived() const {
+    return resident() || !has_memory_ || gather_ ? at::Tensor() : gathered_U_;
+  }
   const at::Tensor& weight(int param) const { return weights_[static_cast<size_t>(param)]; }
 
  private:

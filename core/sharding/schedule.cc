@@ -41,7 +41,10 @@ Result<void> Schedule::enter(const RoundItem& item) {
   if (interrupted()) return Error{Code::kPeerLost, "this generation is over"};
   const PhaseTimer watch = timer(times_.gather_wait, "gather", name_of(item));
   for (const int u : item.gather) unit(u).params.start();
-  for (const int u : item.needed) LOCKSTEP_RETURN_IF_ERROR(unit(u).params.finish());
+  for (const int u : item.needed) {
+    LOCKSTEP_RETURN_IF_ERROR(unit(u).params.finish());
+    flip_site(FlipIn::kGathered, static_cast<size_t>(u), units_.size(), unit(u).params.arrived());
+  }
   return {};
 }
 
@@ -66,9 +69,25 @@ void Schedule::compute(const RoundItem& item, const SlotInput& slot, bool train,
   }
 }
 
-void Schedule::release(const RoundItem& item) {
+void Schedule::release(const RoundItem& item, bool audited) {
   for (const int u : item.gather_after) unit(u).params.start();
-  for (const int u : item.release) unit(u).params.release();
+  for (const int u : item.release) {
+    if (audited) note_received(u);
+    unit(u).params.release();
+  }
+}
+
+void Schedule::note_received(int gathered) {
+  const at::Tensor whole = unit(gathered).params.arrived();
+  if (!whole.defined() || !whole.is_cpu()) return;
+  const PhaseTimer watch = timer(times_.audit, "audit", unit(gathered).spec.name);
+  received_.push_back(
+      {static_cast<size_t>(gathered), fingerprints_of_received(unit(gathered), rank_)});
+}
+
+std::vector<ReceivedUnit> Schedule::take_received() {
+  for (size_t u = 0; u < units_.size(); ++u) note_received(static_cast<int>(u));
+  return std::exchange(received_, {});
 }
 
 Result<void> Schedule::exchange(const RoundItem& item, std::vector<uint64_t>* digests) {
@@ -109,12 +128,13 @@ Result<double> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_
   exchange_ = std::make_shared<const layout::ExchangePlan>(
       layout::ExchangePlan::create(strategy_, round, rank_));
   LOCKSTEP_CHECK(slot.has_value() == exchange_->slot.has_value(), "round ", round);
-  return train_round(slot, [&](const RoundItem& item) { return exchange(item, digests); });
+  return train_round(slot, /*audited=*/digests != nullptr,
+                     [&](const RoundItem& item) { return exchange(item, digests); });
 }
 
 Result<double> Schedule::audit_slot(const std::optional<SlotInput>& slot,
                                     std::vector<uint64_t>& digests) {
-  return train_round(slot, [&](const RoundItem& item) -> Result<void> {
+  return train_round(slot, /*audited=*/true, [&](const RoundItem& item) -> Result<void> {
     if (!slot) return {};
     for (const int u : item.start) {
       digests.push_back(unit(u).grads.digest());
@@ -124,7 +144,7 @@ Result<double> Schedule::audit_slot(const std::optional<SlotInput>& slot,
   });
 }
 
-Result<double> Schedule::train_round(const std::optional<SlotInput>& slot,
+Result<double> Schedule::train_round(const std::optional<SlotInput>& slot, bool audited,
                                      const std::function<Result<void>(const RoundItem&)>& leave) {
   Flow flow;
   for (const RoundItem& item : training_.items) {
@@ -133,7 +153,7 @@ Result<double> Schedule::train_round(const std::optional<SlotInput>& slot,
     // head.
     if (item.pass == Pass::kLoss) LOCKSTEP_RETURN_IF_ERROR(finish_exchanges());
     if (slot) compute(item, *slot, /*train=*/true, flow);
-    release(item);
+    release(item, audited);
     LOCKSTEP_RETURN_IF_ERROR(leave(item));
   }
   return flow.loss;

@@ -13,18 +13,20 @@
 
 #include "base/trace_recorder.h"
 #include "core/sharding/stage.h"
+#include "core/sharding/state_audit.h"
 #include "layout/round_plan.h"
 
 namespace lockstep::core {
 
 // Seconds of one step spent in each phase, on this rank.
 struct PhaseTimes {
-  double gather_wait = 0, forward = 0, backward = 0, exchange_wait = 0;
+  double gather_wait = 0, forward = 0, backward = 0, exchange_wait = 0, audit = 0;
   void add(const PhaseTimes& other) {
     gather_wait += other.gather_wait;
     forward += other.forward;
     backward += other.backward;
     exchange_wait += other.exchange_wait;
+    audit += other.audit;
   }
 };
 
@@ -34,14 +36,16 @@ class Schedule {
   Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy, int rank);
 
   // One round: this rank's slot (none: idle). Returns the sum of its valid tokens' losses.
-  // `digests` gets those of the slot's gradients, in the order of exchanged_units(); null: none.
-  // Collective. Errors: Pending::wait's.
+  // `digests` gets those of the slot's gradients, in the order of exchanged_units(); null: none,
+  // and what is gathered is not audited. Collective. Errors: Pending::wait's.
   Result<double> train_slot(const std::optional<SlotInput>& slot, int64_t round,
                             std::vector<uint64_t>* digests = nullptr);
   // The same round for any slot, of which only the digests are wanted: nothing travels. Collective.
   // Errors: Pending::wait's.
   Result<double> audit_slot(const std::optional<SlotInput>& slot, std::vector<uint64_t>& digests);
-  // Their names, as their gradients are ready.
+  // What audited rounds have gathered since the last call, as it was when it was freed, or is now.
+  std::vector<ReceivedUnit> take_received();
+  // The units' names, as their gradients are ready.
   std::vector<std::string> exchanged_units() const;
   // After the step's last round: waits for exchanges under way and releases what the strategy kept
   // gathered; before the folds are read. Collective.
@@ -67,10 +71,11 @@ class Schedule {
   PhaseTimer timer(double& seconds, const char* phase, const std::string& part);
   Result<void> enter(const layout::RoundItem& item);
   void compute(const layout::RoundItem& item, const SlotInput& slot, bool train, Flow& flow);
-  void release(const layout::RoundItem& item);
+  void release(const layout::RoundItem& item, bool audited = false);
+  void note_received(int gathered);
   Result<void> exchange(const layout::RoundItem& item, std::vector<uint64_t>* digests);
   // `leave`: what becomes of an item's gradients.
-  Result<double> train_round(const std::optional<SlotInput>& slot,
+  Result<double> train_round(const std::optional<SlotInput>& slot, bool audited,
                              const std::function<Result<void>(const layout::RoundItem&)>& leave);
   Result<void> finish_exchanges();
 
@@ -81,6 +86,7 @@ class Schedule {
   int rank_;
   layout::RoundPlan training_, evaluation_;
   std::shared_ptr<const layout::ExchangePlan> exchange_;  // of the round
+  std::vector<ReceivedUnit> received_;
   PhaseTimes times_;
   TraceRecorder* trace_ = nullptr;
 };

@@ -23,6 +23,7 @@ struct StepAudit {
   AuditVerdict verdict;
   int64_t rounds = 0;      // computed again
   std::string difference;  // for people: where results differ first; "": they do not
+  bool of_state = false;   // what differs is what ranks hold, not what they computed
 };
 
 class SlotAudit {

@@ -18,7 +18,7 @@ bool names(const AuditVerdict& verdict, int rank) {
 
 bool RunAudit::due(int64_t step) const {
   const int64_t interval = config_.audit.interval;
-  return interval > 0 && (!audited_ || step % interval == 0);
+  return audits_step(interval, step) || (interval > 0 && !audited_);
 }
 
 Result<void> RunAudit::take(int64_t step, const StepAudit& audit, TrainerState& state) {
@@ -64,12 +64,14 @@ std::string RunAudit::ranks_text(const std::vector<int>& ranks) const {
 
 std::string RunAudit::finding(int64_t step, const StepAudit& audit) const {
   const AuditVerdict& verdict = audit.verdict;
+  const bool one = verdict.wrong.size() == 1;
+  const char* const does = audit.of_state ? (one ? " has wrong bits" : " have wrong bits")
+                                          : (one ? " computes wrongly" : " compute wrongly");
   const std::string who =
       verdict.wrong.empty()
           ? text(ranks_text(verdict.undecided),
                  " contradict each other, and no third rank says which of them is right")
-          : text(ranks_text(verdict.wrong),
-                 verdict.wrong.size() == 1 ? " computes wrongly" : " compute wrongly");
+          : text(ranks_text(verdict.wrong), does);
   return text("step ", step, ": an audit found that ", who, ": ", audit.difference);
 }
 

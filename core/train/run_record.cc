@@ -89,7 +89,7 @@ std::vector<std::pair<const char*, double>> named(const StepPhases& p, double st
                                                      {"fold_and_norm", p.fold},
                                                      {"checkpoint_stall", p.stall},
                                                      {"update", p.update},
-                                                     {"audit", p.audit}};
+                                                     {"audit", p.schedule.audit}};
   double rest = step_s;
   for (const auto& [phase, seconds] : phases) rest -= seconds;
   phases.push_back({"other", rest});
@@ -179,7 +179,7 @@ void RunRecord::add_step(const StepRecord& r) {
   if (!o.digests.weights.empty())
     line["digests"] = {{"weights", hex_of(o.digests.weights)},
                        {"gradients", hex_of(o.digests.gradients)}};
-  if (o.audit) line["audit"] = json_of(*o.audit, o.phases.audit);
+  if (o.audit) line["audit"] = json_of(*o.audit, o.phases.schedule.audit);
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
   steps_->append(std::move(logged), line.dump());
   window_tokens_ += static_cast<double>(o.valid_tokens);
@@ -199,11 +199,7 @@ void RunRecord::add_phases(const StepRecord& r) {
   phase_sums_.fold += p.fold;
   phase_sums_.update += p.update;
   phase_sums_.stall += p.stall;
-  phase_sums_.audit += p.audit;
-  phase_sums_.schedule.gather_wait += p.schedule.gather_wait;
-  phase_sums_.schedule.forward += p.schedule.forward;
-  phase_sums_.schedule.backward += p.schedule.backward;
-  phase_sums_.schedule.exchange_wait += p.schedule.exchange_wait;
+  phase_sums_.schedule.add(p.schedule);
   step_sum_s_ += r.step_time_s;
   validation_sum_s_ += r.validation_s;
 }

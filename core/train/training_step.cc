@@ -25,6 +25,27 @@ layout::NormTree norm_tree_of(const std::vector<Unit*>& units) {
   return layout::NormTree(std::move(layouts));
 }
 
+// The sites of bit flips in what this rank owns (core/audit/bit_flip.h), between two updates.
+void flip_state(const std::vector<std::unique_ptr<Unit>>& units) {
+  size_t site = 0, sites = 0;
+  for (const auto& unit : units) sites += unit->state.owned_segments().size();
+  for (const auto& unit : units) {
+    const ShardState& state = unit->state;
+    for (const Segment& s : state.owned_segments()) {
+      const auto flip = [&](FlipIn where, const at::Tensor& tensor, int64_t at) {
+        if (tensor.defined()) flip_site(where, site, sites, tensor.narrow(0, at, s.length));
+      };
+      const int64_t at = state.owned_offset() + s.range_offset;
+      flip(FlipIn::kWeight, state.master_S, at);
+      flip(FlipIn::kMoment, state.adam_m_S, at);
+      if (!state.is_muons(s.param))
+        flip(FlipIn::kSecondMoment, state.adam_v_A, state.place_in_v(s.param, at));
+      flip(FlipIn::kGiven, state.compute_S(), at);
+      ++site;
+    }
+  }
+}
+
 }  // namespace
 
 TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
@@ -53,6 +74,7 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
   schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, comm_.rank());
   audit_ = std::make_unique<SlotAudit>(comm_, strategy_.map, groups.ranks_of_node,
                                        schedule_->exchanged_units());
+  state_audit_ = std::make_unique<StateAudit>(units_, groups_);
 }
 
 Result<void> TrainingStep::initialize(const hf::HfWeights* weights) {
@@ -105,6 +127,8 @@ void TrainingStep::refresh_compute_copies() {
     unit->state.push();
     unit->state.refresh_copy();
   }
+  state_audit_->forget();
+  if (config_.audit.interval > 0 && !strategy_.forward_only) state_audit_->note();
 }
 
 void TrainingStep::pull_state() {
@@ -165,12 +189,13 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
   return {};
 }
 
-// Its gathers and computing are the audit's time alone, and one span.
+// Its gathers and computing are the audit's time alone, and one span. What a wrong state explains
+// is not held against what was computed from it.
 Result<StepAudit> TrainingStep::audit(
     const SlotDigests& computed, const std::function<Result<data::SlotBatch>(int64_t)>& slot_again,
     StepPhases& phases) {
   phases.schedule = schedule_->take_times();
-  PhaseTimer timer(system_clock(), phases.audit, trace_, "audit");
+  PhaseTimer timer(system_clock(), phases.schedule.audit, trace_, "audit");
   schedule_->set_trace(nullptr);
   const auto again = [&](const std::optional<int64_t>& slot) -> Result<SlotDigests> {
     std::optional<SlotInput> input;
@@ -183,10 +208,12 @@ Result<StepAudit> TrainingStep::audit(
     if (slot) digests.insert(digests.begin(), std::bit_cast<uint64_t>(loss));
     return digests;
   };
-  auto done = audit_->run(computed, again);
+  LOCKSTEP_TRY(StepAudit computing, audit_->run(computed, again));
+  LOCKSTEP_TRY(StepAudit state, state_audit_->run(schedule_->take_received()));
   schedule_->take_times();
   schedule_->set_trace(trace_);
-  return done;
+  state.rounds = computing.rounds;
+  return state.verdict.same ? computing : state;
 }
 
 // debug.break_rule = 1: all slots of the step as one batch, where one rank has them all.
@@ -298,12 +325,18 @@ Result<StepOutcome> TrainingStep::run(
     PhaseTimer timer(system_clock(), outcome.phases.update, trace_, "update");
     const double max_norm = config_.training.max_norm;
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (outcome.grad_norm + 1e-6)) : 1.0;
+    state_audit_->forget();
     LOCKSTEP_TRY(outcome.digests, optimizer_->update(step, lr, clip, folded_));
     outcome.updated = true;
   }
   for (at::Tensor& sum : folded_) pools_.sums.give_tensor(sum);
   folded_.clear();
   outcome.phases.schedule.add(schedule_->take_times());
+  if (audits_step(config_.audit.interval, step + 1)) {
+    PhaseTimer timer(system_clock(), outcome.phases.schedule.audit, trace_, "audit", "note");
+    state_audit_->note();
+  }
+  flip_state(units_);
   return outcome;
 }
 

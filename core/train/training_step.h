@@ -19,7 +19,7 @@
 namespace lockstep::core {
 
 struct StepPhases {
-  double data_wait = 0, share_wait = 0, fold = 0, update = 0, stall = 0, audit = 0;
+  double data_wait = 0, share_wait = 0, fold = 0, update = 0, stall = 0;
   PhaseTimes schedule;
 };
 
@@ -52,9 +52,9 @@ class TrainingStep {
   void pull_state();
   // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
   // order; `mine` is asked for this rank's flags when they are shared; `before_update` runs when
-  // the state is about to change. With `slot_again`, which gives any slot of the step, the step is
-  // audited before its update; where that finds a difference and audit.action is not warn, the step
-  // ends there. Errors: communication, data.
+  // the state is about to change. With `slot_again`, which gives any slot of the step, the step and
+  // the state at rest are audited before its update; where that finds a difference and audit.action
+  // is not warn, the step ends there. Errors: communication, data.
   Result<StepOutcome> run(int64_t step, double lr, const std::function<RankFlags()>& mine,
                           const std::function<Result<data::SlotBatch>()>& next_slot,
                           const std::function<void()>& before_update,
@@ -114,6 +114,7 @@ class TrainingStep {
   StageSequence model_;
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<SlotAudit> audit_;
+  std::unique_ptr<StateAudit> state_audit_;
   TraceRecorder* trace_ = nullptr;
   std::vector<at::Tensor> folded_;  // by trained unit, until it was updated
 };

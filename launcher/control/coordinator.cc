@@ -126,7 +126,7 @@ void Coordinator::bar_if_wrong(Node& node, const Report& report) {
                                   [](const WorkerExit& exit) { return exit.found_wrong(); });
   if (wrong == report.exits.end()) return;
   node.barred = true;
-  const std::string why = text("an audit found that rank ", wrong->rank, " computes wrongly");
+  const std::string why = text("an audit found that the bits of rank ", wrong->rank, " are wrong");
   record("node_barred", text("node ", node.name, " runs no more workers: ", why));
   leave_out(node, why);
 }

@@ -17,7 +17,7 @@ const char* exit_meaning(int exit_code) {
     case kExitDiskFull: return "disk full, or a file-size limit";
     case kExitResume: return "saved, resume me";
     case kExitPeerLost: return "lost a peer";
-    case kExitWrongBits: return "an audit found that it computes wrongly";
+    case kExitWrongBits: return "an audit found that its bits are wrong";
     case kExitNoProgress: return "do not restart";
     case 127: return "program or library not found";
     default: return "";

@@ -4,59 +4,12 @@ warning, the end, or a run that goes on without that node from what was audited.
 import json
 
 from agents import KEYS, Agents
+from audit_runs import (ACTIVATION, AUDITED, AUDITS, BIT, EACH_STEP, EVERY, FOR_GOOD,
+                        INPUT_GRADIENT, RUN, SPREADS, STEPS, audits, check_sound, flipped,
+                        last_curve)
 from launched import Launch
-from lockstep_run import (EXIT_WRONG_BITS, SOAK, TINY, Test, check, check_same, metrics,
-                          program, whole_curve)
-
-STEPS, EVERY, SAVE = 12, 4, 2
-AUDITS = [1, 4, 8, 12]  # the first one of a generation, and every fourth step
-RUN = TINY | {"training.steps": STEPS, "checkpoint.interval": SAVE, "checkpoint.codec": "none",
-              "checkpoint.keep_latest_k": 0, "checkpoint.when_busy": "wait"}
-AUDITED = RUN | {"audit.interval": EVERY}
-ACTIVATION, INPUT_GRADIENT = 0, 1
-BIT = 22
-FOR_GOOD, EACH_STEP = " 1", " 2"
-SPREADS = (
-    ("one rank", 1, {}),
-    ("full_shard 3", 3, {}),
-    ("ddp 2", 2, {"parallelism.strategy": "ddp"}),
-    ("grad_op 4", 4, {"parallelism.strategy": "shard_grad_op"}),
-    ("hybrid", 4, {"parallelism.strategy": "hybrid", "parallelism.data_parallel_shard_degree": 2}),
-    ("block", 3, {"parallelism.slot_map": "block"}),
-    ("more ranks than slots", 5, {}),
-    ("one unit", 2, {"parallelism.wrap_policy": "none"}),
-    ("offload", 2, {"training.enable_cpu_offload": "true"}),
-    ("recompute", 2, {"activation_checkpoint.mode": "full"}),
-)
-
-
-def audits(folder):
-    """{step: what its line says of the audit}"""
-    return {line["step"]: line["audit"] for line in metrics(folder) if "audit" in line}
-
-
-def last_curve(folder, steps):
-    """What each step gave when it was done last: what a wrong device computed is done again."""
-    last = {line["step"]: (line["loss_hex"], line["grad_norm_hex"]) for line in metrics(folder)}
-    check(sorted(last) == list(range(1, steps + 1)), f"{folder}: steps {sorted(last)}")
-    return last
-
-
-def flipped(test, name, world_size, flip, keys, status):
-    """The run's folder and logs; `flip`: LOCKSTEP_FLIP_BIT's words."""
-    test.environment["LOCKSTEP_FLIP_BIT"] = flip
-    folder = test.folder / name
-    ranks = test.ranks(folder, world_size, AUDITED | keys, worker="lockstep-flip-worker")
-    del test.environment["LOCKSTEP_FLIP_BIT"]
-    ranks.expect(status)
-    check("a bit is flipped: element" in ranks.all_logs(), "no bit was flipped")
-    return folder, ranks.all_logs()
-
-
-def check_sound(folder, steps):
-    found = audits(folder)
-    check(sorted(found) == steps, sorted(found), steps)
-    check(all(audit["same"] and audit["rounds"] == 1 for audit in found.values()), found)
+from lockstep_run import (EXIT_WRONG_BITS, SOAK, Test, check, check_same, metrics, program,
+                          whole_curve)
 
 
 def sound_runs(test, reference):
@@ -195,7 +148,7 @@ def evicted(test):
         test.environment["LOCKSTEP_FLIP_BIT"] = f"6 1 {ACTIVATION} 77 {BIT}{FOR_GOOD}"
         launch = Launch(test, "alone", "3", AUDITED | {"audit.action": "evict"})
         launch.expect(EXIT_WRONG_BITS)
-        check("rank 1 exit code 77 (an audit found that it computes wrongly)" in launch.log(),
+        check("rank 1 exit code 77 (an audit found that its bits are wrong)" in launch.log(),
               launch.log())
 
 

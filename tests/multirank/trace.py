@@ -52,6 +52,14 @@ def check_phases(found, world_size):
     check(set(span["cat"] for span in found) <= PHASES.keys() | {"step"}, names)
 
 
+def check_audit(names, step, world_size):
+    """One of the step; a note of the state at the end of the step before; what was gathered."""
+    check(names.count("audit") == (step in AUDITED), step, names)
+    check(names.count("audit note") == (step + 1 in AUDITED), step, names)
+    units = set(names) - {"audit", "audit note"}
+    check(len(units) == (UNITS if step in AUDITED and world_size > 1 else 0), step, names)
+
+
 def traced(test, world_size):
     run = test.ranks(test.folder / f"traced_{world_size}", world_size, TRACED)
     run.expect(0)
@@ -62,7 +70,8 @@ def traced(test, world_size):
             found = spans(folder, step, rank)
             check_nesting(found)
             check_phases(found, world_size)
-            check(sum(span["cat"] == "audit" for span in found) == (step in AUDITED), step, found)
+            check_audit([span["name"] for span in found if span["cat"] == "audit"], step,
+                        world_size)
             for span in found:
                 if rank == 0 and span["cat"] in sums:
                     sums[span["cat"]] += span["dur"] * 1e-6

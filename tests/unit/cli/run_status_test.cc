@@ -318,7 +318,7 @@ TEST_F(RunObserverTest, WhatAnAuditFoundIsShown) {
       checkpoint::add_suspects(posix_file_system(), folder, {8, 2, 12, {0, 1}, {"n1", "n2"}}));
   const RunStatus status = look(observer);
   EXPECT_THAT(status.audits,
-              ElementsAre(HasSubstr("step 8: rank 3 on node7 computed otherwise than"),
+              ElementsAre(HasSubstr("step 8: rank 3 on node7 has wrong bits"),
                           HasSubstr("step 12: rank 0 on n1, rank 1 on n2 contradict")));
   EXPECT_THAT(status_text(status), HasSubstr("\naudit: step 8: rank 3 on node7"));
   EXPECT_EQ(nlohmann::json::parse(status_json(status, true))["audits"].size(), 2);

@@ -140,7 +140,7 @@ TEST(BarredNode, AJobOfOneNodeEnds) {
   ASSERT_EQ(job.left().size(), 1u);
   EXPECT_EQ(job.left().back().exit_status, kExitWrongBits);
   EXPECT_EQ(job.left().back().reason,
-            "rank 0 exit code 77 (an audit found that it computes wrongly)");
+            "rank 0 exit code 77 (an audit found that its bits are wrong)");
 }
 
 TEST(SlowNode, ASpareTakesItsPlaceAndItIsTheLastSpareFromThenOn) {

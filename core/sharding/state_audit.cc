@@ -1,0 +1,186 @@
+#include "core/sharding/state_audit.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/hash.h"
+#include "base/text.h"
+#include "core/audit/tile_digest.h"
+#include "core/comm/gather_words.h"
+#include "core/kernels/parallel.h"
+
+namespace lockstep::core {
+namespace {
+
+using layout::kTileElements;
+
+constexpr int64_t kGrainTiles = 16;  // worth a thread's while
+
+// Of a segment whose elements begin at the `first`-th of `tensor`.
+uint64_t fingerprint(const at::Tensor& tensor, int64_t first, const Segment& s) {
+  const auto size = static_cast<size_t>(tensor.element_size());
+  const auto* const bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
+  const uint64_t seed = mix64(static_cast<uint64_t>(s.param)) + static_cast<uint64_t>(s.flat_start);
+  std::atomic<uint64_t> sum = 0;
+  parallel_ranges(s.tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * kTileElements;
+    const auto count = static_cast<size_t>(std::min(end * kTileElements, s.length) - at);
+    sum += digest_of_tiles({bytes + static_cast<size_t>(first + at) * size, count * size}, size,
+                           seed + static_cast<uint64_t>(at));
+  });
+  return sum;
+}
+
+bool on_host(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cpu(); }
+
+size_t place(size_t unit, StateTensor tensor) {
+  return unit * kStateTensors + static_cast<size_t>(tensor);
+}
+
+}  // namespace
+
+std::vector<uint64_t> fingerprints_of_received(const Unit& unit, int rank) {
+  const ShardLayout& layout = unit.layout;
+  const at::Tensor whole = unit.params.arrived();
+  std::vector<uint64_t> parts;
+  const int sharing = layout.sizes.shard, first_rank = rank / sharing * sharing;
+  for (int from = first_rank; from < first_rank + sharing; ++from) {
+    const int64_t first = layout.first_held_tile(from);
+    parts.push_back(0);
+    for (const Segment& s : segments_of(unit.spec, first, layout.held_tile_count(from)))
+      parts.back() += fingerprint(whole, first * kTileElements + s.range_offset, s);
+  }
+  return parts;
+}
+
+StateAudit::StateAudit(const std::vector<std::unique_ptr<Unit>>& units, const Groups& groups)
+    : units_(units), groups_(groups), noted_(units.size()) {}
+
+// By StateTensor.
+std::vector<uint64_t> StateAudit::fingerprints(const Unit& unit) const {
+  const ShardState& state = unit.state;
+  const at::Tensor tensors[] = {state.master_S, state.adam_m_S, state.adam_v_A, state.compute_S()};
+  std::vector<uint64_t> sums(kStateTensors);
+  for (size_t t = 0; t < kStateTensors; ++t) {
+    const bool second_moment = static_cast<StateTensor>(t) == StateTensor::kSecondMoment;
+    if (!on_host(tensors[t])) continue;
+    if (t > 0 && tensors[t].is_same(tensors[0])) {  // what is gathered is the fp32 weights
+      sums[t] = sums[0];
+      continue;
+    }
+    for (const Segment& s : state.held_segments()) {
+      if (second_moment && state.is_muons(s.param)) continue;
+      const int64_t at = s.range_offset;
+      sums[t] += fingerprint(tensors[t], second_moment ? state.place_in_v(s.param, at) : at, s);
+    }
+  }
+  return sums;
+}
+
+void StateAudit::note() {
+  for (size_t u = 0; u < units_.size(); ++u)
+    if (noted_[u].empty()) noted_[u] = fingerprints(*units_[u]);
+}
+
+void StateAudit::forget() {
+  for (size_t u = 0; u < units_.size(); ++u)
+    if (!units_[u]->spec.frozen) noted_[u].clear();
+}
+
+StateReport StateAudit::report_at(StateFault fault, size_t at) const {
+  return {fault, at / kStateTensors, static_cast<StateTensor>(at % kStateTensors)};
+}
+
+Result<StepAudit> StateAudit::run(const std::vector<ReceivedUnit>& received) const {
+  std::vector<uint64_t> now;
+  for (const auto& unit : units_)
+    for (const uint64_t one : fingerprints(*unit)) now.push_back(one);
+  StateReport mine = changed(now);
+  const bool mine_changed = mine.fault != StateFault::kNone;
+  LOCKSTEP_TRY(const StateReport copies, compare_copies(now, mine_changed));
+  LOCKSTEP_TRY(const StateReport wire, compare_received(now, mine_changed, received));
+  for (const StateReport& other : {copies, wire})
+    if (mine.fault == StateFault::kNone) mine = other;
+  const auto all = gather_words(
+      *groups_.world, {static_cast<uint64_t>(mine.fault), mine.unit,
+                       static_cast<uint64_t>(mine.tensor), static_cast<uint64_t>(mine.source)});
+  if (!all.ok()) return all.error().in("sharing what an audit of the state found");
+  std::vector<StateReport> reports;
+  for (size_t at = 0; at < all.value().size(); at += 4) {
+    const uint64_t* const words = all.value().data() + at;
+    reports.push_back({static_cast<StateFault>(words[0]), words[1],
+                       static_cast<StateTensor>(words[2]), static_cast<int>(words[3])});
+  }
+  std::vector<std::string> names;
+  for (const auto& unit : units_) names.push_back(unit->spec.name);
+  return StepAudit{judge_state(reports, units_.front()->layout.sizes.group), 0,
+                   state_difference(reports, names), /*of_state=*/true};
+}
+
+// Rule 1.
+StateReport StateAudit::changed(const std::vector<uint64_t>& now) const {
+  for (size_t at = 0; at < now.size(); ++at) {
+    const std::vector<uint64_t>& noted = noted_[at / kStateTensors];
+    if (!noted.empty() && noted[at % kStateTensors] != now[at])
+      return report_at(StateFault::kMemory, at);
+  }
+  return {};
+}
+
+// Rule 2, among the ranks that hold the same. Collective.
+Result<StateReport> StateAudit::compare_copies(const std::vector<uint64_t>& now,
+                                               bool mine_changed) const {
+  Gatherer& copies = *groups_.copies;
+  if (copies.world_size() == 1) return StateReport{};
+  std::vector<uint64_t> words = now;
+  words.push_back(mine_changed ? 1 : 0);
+  const auto all = gather_words(copies, words);
+  if (!all.ok()) return all.error().in("comparing the copies of the state");
+  std::vector<std::vector<AuditAnswer>> answers(now.size());
+  for (int rank = 0; rank < copies.world_size(); ++rank) {
+    const uint64_t* const row = all.value().data() + rank * std::ssize(words);
+    if (row[now.size()] != 0) continue;
+    for (size_t at = 0; at < now.size(); ++at) answers[at].push_back({rank, row[at]});
+  }
+  const AuditVerdict verdict = judge(answers, copies.world_size());
+  const auto names_me = [&](const std::vector<int>& ranks) {
+    return std::find(ranks.begin(), ranks.end(), copies.rank()) != ranks.end();
+  };
+  const bool outvoted = names_me(verdict.wrong);
+  if (!outvoted && !names_me(verdict.undecided)) return StateReport{};
+  for (const int64_t slot : verdict.slots) {
+    const auto at = static_cast<size_t>(slot);
+    const auto like_mine =
+        std::count_if(answers[at].begin(), answers[at].end(),
+                      [&](const AuditAnswer& answer) { return answer.digest == now[at]; });
+    if (2 * like_mine <= std::ssize(answers[at]))
+      return report_at(outvoted ? StateFault::kOutvoted : StateFault::kContradicted, at);
+  }
+  return StateReport{};
+}
+
+// Rule 3, among the ranks that share one copy. Collective.
+Result<StateReport> StateAudit::compare_received(const std::vector<uint64_t>& now,
+                                                 bool mine_changed,
+                                                 const std::vector<ReceivedUnit>& received) const {
+  Gatherer& sharing = *groups_.shard;
+  if (sharing.world_size() == 1) return StateReport{};
+  const int rank = groups_.world->rank(),
+            first_rank = rank / sharing.world_size() * sharing.world_size();
+  std::vector<uint64_t> words{static_cast<uint64_t>(rank - first_rank), mine_changed ? 1u : 0u};
+  for (size_t u = 0; u < units_.size(); ++u) words.push_back(now[place(u, StateTensor::kGathered)]);
+  const auto all = gather_words(sharing, words);
+  if (!all.ok()) return all.error().in("comparing what was gathered");
+  for (const ReceivedUnit& unit : received)
+    for (auto row = all.value().begin(); row != all.value().end(); row += std::ssize(words)) {
+      const uint64_t from = row[0], holds = row[2 + static_cast<int64_t>(unit.unit)];
+      if (row[1] != 0 || unit.parts[from] == holds) continue;
+      StateReport found =
+          report_at(StateFault::kReceived, place(unit.unit, StateTensor::kGathered));
+      found.source = first_rank + static_cast<int>(from);
+      return found;
+    }
+  return StateReport{};
+}
+
+}  // namespace lockstep::core
