@@ -39,7 +39,7 @@ def expected(world_size):
 
 
 def expected_on_two_nodes():
-    """{kind: {all, other_nodes}: of rank 0 of 4, two a node, full_shard, one slot a rank and round}.
+    """{kind: {all, other_nodes}} of rank 0 of 4, two a node, full_shard, one slot a rank and round.
     Of three parts that it gathers its peer on the other node brings in one. A neighbour's slot
     comes in two parts, each slot of the other node in one."""
     ranks, near = 4, 2
