@@ -8,10 +8,11 @@
 Nodes are network namespaces of this machine (tests/chaos/hosts.py): NxL is N nodes of L ranks with
 one thread each. tc limits each card to --rate both ways and, where the kernel has netem, delays
 what leaves it by --delay. A case is a strategy of Lockstep, with a slot map where it is not
-cyclic, or fsdp2: PyTorch (bench/fsdp2_step.py). All have --rounds slots a rank in a step, of --batch x --seq tokens. Seconds
-are the median of the steps after the warm-up; megabytes are what came into the busiest node's card
-(its kernel's count over the whole job, through its steps). Prints one JSON line a job and a
-Markdown table at the end. Needs root or user namespaces, ip, tc, nsenter; ends with 77 without.
+cyclic, or fsdp2: PyTorch (bench/fsdp2_step.py). All have --rounds slots a rank in a step, of
+--batch x --seq tokens. Seconds are the median of the steps after the warm-up; megabytes are what
+came into the busiest node's card (its kernel's count over the whole job, through its steps). Prints
+one JSON line a job and a Markdown table at the end. Needs root or user namespaces, ip, tc, nsenter;
+ends with 77 without.
 """
 import argparse
 import json
