@@ -21,7 +21,11 @@ endif()
 file(STRINGS "${_torch}/include/torch/headeronly/version.h" LOCKSTEP_TORCH_VERSION REGEX "^ +\"[^\"]+\"$")
 string(REGEX MATCH "[^ \"]+" LOCKSTEP_TORCH_VERSION "${LOCKSTEP_TORCH_VERSION}")
 set(_cuda_lib "${LOCKSTEP_TORCH}/nvidia/cu13/lib")
-find_path(LOCKSTEP_GLOO_INCLUDE gloo/algorithm.h REQUIRED)
+find_path(LOCKSTEP_GLOO_INCLUDE gloo/algorithm.h DOC "The folder that holds gloo/, Gloo's headers")
+if(NOT LOCKSTEP_GLOO_INCLUDE)
+  message(FATAL_ERROR "Gloo's headers are missing: Debian's libgloo-dev has them; elsewhere name the folder that "
+    "holds gloo/ by -DLOCKSTEP_GLOO_INCLUDE=…")
+endif()
 
 function(_lockstep_torch_library name file)
   add_library(${name} SHARED IMPORTED GLOBAL)

@@ -1,6 +1,7 @@
 """What packaging/ says of images and environments, as far as it can be held without a registry of
 images or a channel of conda: paths, programs, presets and packages that exist, one list of steps
-for both kinds of images, no root in them. (tools/check_container runs the steps.)"""
+for both kinds of images, no root in them. (tools/check_container runs the steps, and
+tools/check_prefix environment.yml's.)"""
 import json
 import os
 import pathlib
@@ -76,6 +77,15 @@ def conda():
     wanted = set(list_of_setup("kSystemPackages")) - elsewhere
     check(stands_for == wanted, stands_for ^ wanted)
     check(all(package in text for package in elsewhere), "it is not said where these come from")
+    # tools/check_prefix runs these, with values for FOLDER and FILE.
+    steps = re.findall(r"^#   (.+)$", text, re.M)
+    check(steps[0].startswith("conda ") and steps[-1] == "make build", steps)
+    cmake = "".join(path.read_text() for path in sorted((ROOT / "cmake").glob("*.cmake")))
+    given = re.findall(r" -D(\w+)=(\w+)", "\n".join(steps))
+    check([value for _, value in given] == ["FOLDER", "FILE"], given)
+    check(all(re.search(rf"find_\w+\({name} ", cmake) for name, _ in given), given)
+    for name in re.findall(r"LOCKSTEP_\w+(?==)", "\n".join(steps[:3])):
+        check(f"${{{name}:-" in SETUP, name, "is not read by tools/setup")
     pins = re.findall(r"^      - (\S+)$", text, re.M)
     version = re.search(r"readonly kTorchVersion=(\S+)", SETUP).group(1)
     told = [pin.replace("$kTorchVersion", version) for pin in list_of_setup("kTorchPins")]

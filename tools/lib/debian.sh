@@ -58,6 +58,25 @@ carry_settings() {
   apt-config dump | grep '^Acquire::' >"$1/etc/apt/apt.conf.d/99host" || true
 }
 
+# make_user <root file system> <home>: the user `user`.
+make_user() {
+  if ! grep -q '^user:' "$1/etc/passwd"; then
+    isolated chroot "$1" useradd --create-home --home-dir "$2" user
+  fi
+}
+
+# put_checkout <repository> <folder>: what is committed, without what was built before; LibTorch and
+# the tests' Python stay.
+put_checkout() {
+  local fresh="$2.new"
+  rm -rf "$fresh"
+  git clone --quiet --no-hardlinks "$1" "$fresh"
+  if [[ -d "$2/.deps" ]]; then mv "$2/.deps" "$fresh/.deps"; fi
+  rm -rf "$2"
+  mv "$fresh" "$2"
+  say "checking $(git -C "$1" describe --always); what is not committed is left out"
+}
+
 # inside <root> <user> <home> <command>: in the root file system and this folder of it, with its own
 # /proc and /dev/shm.
 inside() {
