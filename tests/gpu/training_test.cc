@@ -55,7 +55,7 @@ TEST(GpuTraining, LossesAreThoseOfTheCpuToAFewRoundings) {
 
 struct OneRank {
   explicit OneRank(const Config& c)
-      : config(c), spec(hf::configured_model(config, 40).value()), groups(1, 1) {
+      : config(c), spec(hf::configured_model(config, 40).value()), groups(1, {1, 1}) {
     model = std::make_unique<TrainingStep>(config, spec, on_device(groups.of(0), kGpu, staged));
     EXPECT_TRUE(model->initialize(nullptr).ok());
   }
