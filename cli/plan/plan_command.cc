@@ -162,9 +162,8 @@ int plan_command(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("W");
   app.add_option("--ranks-per-node,--ranks_per_node", o.ranks_per_node,
-                 "What strategy hybrid shards over (all, or the device's, unless "
-                 "data_parallel_shard_degree "
-                 "says)")
+                 "Ranks of a node, which add their gradients before these leave it (all, or the "
+                 "device's); hybrid shards over them, unless data_parallel_shard_degree says")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
   app.add_option("--device-memory,--device_memory", o.device_memory,
