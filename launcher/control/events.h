@@ -43,8 +43,10 @@ struct Delivered {  // by another node
 struct PeerGone {  // the connection that this node reported on has ended
   NodeId id = 0;
 };
-struct LeaderLost {};  // the connection to whom this node reports broke, or never was
-struct Spawned {       // the workers of SpawnWorkers run
+struct LeaderLost {          // the connection to whom this node reports broke, or never was
+  std::string other_secret;  // not empty: an agent is there, and its secret is not this node's
+};
+struct Spawned {  // the workers of SpawnWorkers run
   std::vector<int32_t> pids;
 };
 struct Decided {  // the rendezvous answers Propose

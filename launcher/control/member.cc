@@ -101,8 +101,9 @@ void Member::on(const NotLeader& answer, int64_t now_ns, NodeActions& actions) {
     follow(answer.follows, actions);
 }
 
-void Member::on(const LeaderLost&, int64_t now_ns, NodeActions& actions) {
+void Member::on(const LeaderLost& event, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
+  other_secret_ = event.other_secret;
   if (search_.leads() || !search_.lose_connection(now_ns)) return;
   actions.emplace_back(Follow{search_.leader()});
   news_ = true;
@@ -175,16 +176,25 @@ void Member::search(NodeActions& actions) {
   const int64_t silent_ns = search_.silent_ns(now_ns_), alone_ns = search_.alone_ns(now_ns_);
   const bool silent = silent_ns >= t.evict_ns;
   if (silent) search_.give_up_leader();
-  const bool in_vain = silent && alone_ns >= (search_.ever_answered() ? t.give_up_ns : t.join_ns);
+  const bool no_use = search_.ever_answered() || !other_secret_.empty();
+  const bool in_vain = silent && alone_ns >= (no_use ? t.give_up_ns : t.join_ns);
   if (silent && !in_vain && may_lead(silent_ns)) {
     try_to_lead(silent_ns, actions);
   } else if (in_vain && !leave_) {
     end_workers(actions);
-    leave_ = Leave{kExitResume, text("no coordinator for ", alone_ns / (1000 * kMs), " s"),
-                   search_.ever_answered()};
+    leave_ = leave_in_vain(alone_ns);
   } else if (!search_.answered()) {
     if (auto next = search_.next_candidate(now_ns_)) follow(std::move(*next), actions);
   }
+}
+
+Leave Member::leave_in_vain(int64_t alone_ns) const {
+  const std::string none = text("no coordinator for ", alone_ns / (1000 * kMs), " s");
+  if (search_.ever_answered()) return {kExitResume, none, /*alone=*/true};
+  if (other_secret_.empty()) return {kExitResume, none};
+  return {kExitConfig,
+          text(none, ": ", other_secret_,
+               "; give all agents of the job one LOCKSTEP_SECRET, or none and one run folder")};
 }
 
 // A standby takes over in its turn, if it knows the members of the generation.

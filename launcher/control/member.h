@@ -3,7 +3,8 @@
 //
 //   searching --Order--> following --silence--> searching --fence_ns--> its workers end, [P3]
 //        +--- a standby, evict_ns x (1 + its number) ---> leads (JobNode makes a Coordinator)
-//        +--- give_up_ns, however often it tried to lead meanwhile ---> leaves with 75
+//        +--- give_up_ns, however often it tried to lead meanwhile ---> leaves with 75; with 64
+//             where only an agent with another secret was ever there
 //
 // LeaderSearch knows whom it follows, LocalWorkers what runs here. docs/PROTOCOL.md has the rules.
 // Pure. Thread: one. Time: monotonic nanoseconds.
@@ -75,6 +76,7 @@ class Member {
   void search(NodeActions& actions);
   bool may_lead(int64_t silent_ns) const;
   void try_to_lead(int64_t silent_ns, NodeActions& actions);
+  Leave leave_in_vain(int64_t alone_ns) const;
   void report(NodeActions& actions);
   void leave_when_empty(NodeActions& actions);
 
@@ -94,6 +96,7 @@ class Member {
   bool news_ = true;                                    // there is something to report
   std::optional<Handover> lead_;                        // until take_lead
   std::optional<Leave> leave_;                          // once no worker is left
+  std::string other_secret_;  // LeaderLost::other_secret, as it was said last
 };
 
 }  // namespace lockstep::launcher::control

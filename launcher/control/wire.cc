@@ -76,14 +76,17 @@ Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
   const net::PeerId peer =
       found.at == listens_at_ ? 0 : network_.dial(found.at, kStaleMs - kGiveUpMs);
   const int64_t deadline_ns = system_clock().monotonic_ns() + kStaleMs * kMs;
-  bool alive = false;
+  bool alive = false, other_secret = false;
   std::string why_not;
   while (system_clock().monotonic_ns() < deadline_ns) {
     for (const net::ConnectionEvent& event : network_.wait(kLookMs)) {
       std::vector<NodeEvent> too_early;  // it will be said again
       const auto* up = std::get_if<net::Connected>(&event);
       const auto* down = std::get_if<net::Closed>(&event);
-      if (down != nullptr && down->peer == peer) why_not = ": " + down->reason;
+      if (down != nullptr && down->peer == peer) {
+        why_not = ": " + down->reason;
+        other_secret = down->other_secret;
+      }
       if (up == nullptr || up->peer != peer) {
         std::visit([&](const auto& e) { on(e, too_early); }, event);
         continue;
@@ -98,10 +101,9 @@ Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
     return Seen::kSucceeded;
   }
   if (alive)
-    return Error{Code::kTimeout, text("the coordinator at ", found.at.str(),
-                                      " is alive and cannot "
-                                      "be reached from ",
-                                      listens_at_.str(), why_not)};
+    return Error{other_secret ? Code::kConfig : Code::kTimeout,
+                 text("the coordinator at ", found.at.str(),
+                      " is alive and cannot be reached from ", listens_at_.str(), why_not)};
   log_info("the coordinator at ", found.at.str(), " does not answer");
   return Seen::kDead;
 }
@@ -184,7 +186,7 @@ void Wire::on(const net::Closed& event, std::vector<NodeEvent>& out) {
     leader_ = 0;
     leader_up_ = false;
     refuse_workers("the coordinator is gone: " + event.reason);
-    out.emplace_back(LeaderLost{});
+    out.emplace_back(LeaderLost{event.other_secret ? event.reason : ""});
   }
   const auto found = nodes_.find(event.peer);
   if (found == nodes_.end()) return;

@@ -34,8 +34,8 @@ class Wire {
   // Whether this node is the job's first coordinator. The coordinator that the rendezvous names is
   // dead when it neither answers nor beats nor is succeeded for kStaleMs. When it beats and does
   // not answer, the network or the secret is at fault. When HOST:PORT is an address of this machine
-  // and is taken, an agent of this job must answer there. Errors: kConfig, kIo, kTimeout (it
-  // beats).
+  // and is taken, an agent of this job must answer there. Errors: kConfig (also: it beats, and has
+  // another secret), kIo, kTimeout (it beats).
   Result<bool> meet();
   static constexpr int64_t kBeatMs = 5'000;  // at least so often a coordinator beats
 

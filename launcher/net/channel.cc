@@ -100,9 +100,8 @@ Result<bool> Channel::on_answer() {
   copy_into(nonce_listener_, input().substr(kGreetingBytes, sizeof(Nonce)));
   if (!same_bytes(input().substr(kHelloBytes, kProofBytes),
                   view(derive("lockstep proof ", kListener))))
-    return wrong(
-        "it does not know this job's secret as it is given here (LOCKSTEP_SECRET, or "
-        "control.secret in the run folder)");
+    return Error{Code::kDenied, text("its secret is another than this agent's, which is from ",
+                                     secret_->origin())};
   done_ += kMaxHandshakeBytes;
   output_ += view(derive("lockstep proof ", kDialer));
   derive_keys(kDialer, kListener);

@@ -109,7 +109,9 @@ void Connection::take_in(std::string_view bytes) {
     events_.on_open(*this);
   }
   deliver();
-  if (!taken.ok()) end(taken.error().message, /*broke_rules=*/true);
+  if (taken.ok()) return;
+  const bool other_secret = taken.error().code == Code::kDenied;
+  end(taken.error().message, other_secret ? End::kOtherSecret : End::kBrokenRules);
 }
 
 void Connection::deliver() {
@@ -172,12 +174,12 @@ void Connection::close(const std::string& reason) {
     enqueue(channel_.seal(FrameKind::kGoodbye, words));
 }
 
-void Connection::end(const std::string& reason, bool broke_rules) {
+void Connection::end(const std::string& reason, End how) {
   if (std::exchange(ended_, true)) return;
   timer_.cancel();
   error_code ignored;
   socket_.close(ignored);
-  if (!closing_) events_.on_end(*this, text(identity_.name, ": ", reason), broke_rules);
+  if (!closing_) events_.on_end(*this, text(identity_.name, ": ", reason), how);
 }
 
 }  // namespace lockstep::launcher::net

@@ -32,8 +32,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     virtual ~Events() = default;
     virtual void on_open(Connection& connection) = 0;
     virtual void on_frame(Connection& connection, std::string payload) = 0;
-    // broke_rules: the peer sent what no agent with the secret sends.
-    virtual void on_end(Connection& connection, const std::string& reason, bool broke_rules) = 0;
+    virtual void on_end(Connection& connection, const std::string& reason, End how) = 0;
   };
   struct Identity {
     PeerId peer = 0;
@@ -63,7 +62,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void enqueue(std::string bytes);
   void flush();
   void after(int64_t ms, const std::string& reason);
-  void end(const std::string& reason, bool broke_rules = false);
+  void end(const std::string& reason, End how = End::kPlain);
 
   Events& events_;
   Socket socket_;

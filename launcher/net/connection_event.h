@@ -31,8 +31,16 @@ struct Received {
 struct Closed {
   PeerId peer = 0;
   std::string reason;  // "10.0.0.3:4711: it said: the job is done", "…: Connection reset by peer"
+  bool other_secret = false;  // of a dial: an agent answered last, and its secret is not ours
 };
 using ConnectionEvent = std::variant<Connected, Received, Closed>;
+
+// How a connection came to its end.
+enum class End {
+  kPlain,        // closed, broken, or said goodbye
+  kBrokenRules,  // the peer sent what no agent with the secret sends
+  kOtherSecret,  // ... an agent's greeting, and then a proof of another secret
+};
 
 // Every limit with its name.
 struct NetworkLimits {

@@ -96,13 +96,13 @@ void Dialer::on_connect(const error_code& error) {
   on_connected_(std::move(socket_));
 }
 
-void Dialer::try_again(const std::string& reason) {
+void Dialer::try_again(const std::string& reason, End how) {
   const auto self = shared_from_this();  // who hears that we gave up drops us, and its own word
   const size_t doublings = std::min(tries_++, kMaxDoublings);
   const int64_t pause_ms = std::min(limits_.retry_ms << doublings, kMaxRetryMs);
   const auto spread_ms = static_cast<int64_t>(static_cast<double>(pause_ms) * (0.5 + jitter_));
   if (left_ms() == 0)
-    return on_given_up_(text(to_.str(), ": gave up after ", tries_, " tries: ", reason));
+    return on_given_up_(text(to_.str(), ": gave up after ", tries_, " tries: ", reason), how);
   timer_.expires_after(std::chrono::milliseconds(std::min(spread_ms, left_ms())));
   timer_.async_wait([self = shared_from_this()](const error_code& cancelled) {
     if (!cancelled && !self->stopped_) self->look_up();

@@ -22,14 +22,15 @@ class Dialer : public std::enable_shared_from_this<Dialer> {
   using Tcp = boost::asio::ip::tcp;
   // A socket that is connected, nothing said on it yet.
   using OnConnected = std::function<void(Tcp::socket)>;
-  using OnGivenUp = std::function<void(const std::string& reason)>;
+  // `last`: how its last try ended.
+  using OnGivenUp = std::function<void(const std::string& reason, End last)>;
 
   // `jitter` in [0, 1) spreads the tries of many. Borrows `limits`.
   Dialer(boost::asio::io_context& context, const NetworkLimits& limits, Endpoint to,
          std::string from, int64_t deadline_ns, double jitter);
   void start(OnConnected on_connected, OnGivenUp on_given_up);
   // The connection it made came to nothing: tries again, or gives up.
-  void try_again(const std::string& reason);
+  void try_again(const std::string& reason, End how = End::kPlain);
   void stop();
 
  private:

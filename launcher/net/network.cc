@@ -95,7 +95,7 @@ class Network::Impl : public Connection::Events {
   void on_frame(Connection& connection, std::string payload) override {
     events_.push_back(Received{connection.identity().peer, std::move(payload)});
   }
-  void on_end(Connection& connection, const std::string& reason, bool broke_rules) override;
+  void on_end(Connection& connection, const std::string& reason, End how) override;
 
  private:
   using ConnectionPtr = std::shared_ptr<Connection>;
@@ -235,9 +235,9 @@ PeerId Network::Impl::dial(const Endpoint& to, int64_t deadline_ms) {
                                          deadline_ns, jitter);
   dials_.emplace(peer, dialer);
   dialer->start([this, peer](Tcp::socket socket) { on_dialed(peer, std::move(socket)); },
-                [this, peer](const std::string& reason) {
+                [this, peer](const std::string& reason, End last) {
                   dials_.erase(peer);
-                  events_.push_back(Closed{peer, reason});
+                  events_.push_back(Closed{peer, reason, last == End::kOtherSecret});
                 });
   return peer;
 }
@@ -263,14 +263,14 @@ void Network::Impl::on_open(Connection& connection) {
   events_.push_back(Connected{identity.peer, identity.via, identity.local, identity.remote});
 }
 
-void Network::Impl::on_end(Connection& connection, const std::string& reason, bool broke_rules) {
+void Network::Impl::on_end(Connection& connection, const std::string& reason, End how) {
   const auto [peer, via] = std::pair(connection.identity().peer, connection.identity().via);
   if (via == Via::kLocal) --local_count_;
   const bool was_open = peers_.erase(peer) > 0;
   if (was_open) events_.push_back(Closed{peer, reason});
-  if (broke_rules || (via == Via::kAccepted && !was_open)) reject(reason);
+  if (how != End::kPlain || (via == Via::kAccepted && !was_open)) reject(reason);
   if (before_proof(connection).erase(peer) == 0) return;
-  if (via == Via::kDialed) dials_.at(peer)->try_again(reason);
+  if (via == Via::kDialed) dials_.at(peer)->try_again(reason, how);
 }
 
 void Network::Impl::reject(const std::string& what) {

@@ -58,6 +58,7 @@ Result<Secret> read_secret(const std::filesystem::path& path) {
   while (digits.ends_with('\n')) digits.pop_back();
   auto secret = Secret::parse(digits);
   if (!secret) return secret.error().in(path.string());
+  secret.value().origin_ = path.string();
   return secret;
 }
 
@@ -116,6 +117,7 @@ Result<Secret> Secret::of_job(const std::map<std::string, std::string>& environm
   if (found == environment.end()) return of_file(run_folder / kFileName);
   auto secret = parse(found->second);
   if (!secret) return secret.error().in(kSecretVariable);
+  secret.value().origin_ = kSecretVariable;
   return secret;
 }
 

@@ -40,10 +40,13 @@ class Secret {
 
   std::span<const unsigned char> bytes() const { return bytes_; }
   std::string hex() const;
+  // Where it comes from, in messages: LOCKSTEP_SECRET, the file's name, "this process".
+  const std::string& origin() const { return origin_; }
 
  private:
   Secret() = default;
   std::array<unsigned char, kBytes> bytes_{};
+  std::string origin_ = "this process";
 };
 
 }  // namespace lockstep::launcher::net

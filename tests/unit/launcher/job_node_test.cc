@@ -85,6 +85,37 @@ TEST_F(Standby, DoesNotSucceedWhatTheOthersHaveGoneOnFrom) {
   EXPECT_EQ(left_->exit_status, kExitResume);
 }
 
+// A node that has never heard a coordinator, and what each of its calls came to.
+Leave leaves_after(const std::vector<std::string>& calls, int64_t& now_ns) {
+  Member member({.id = kOwn, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, false, 0);
+  NodeActions actions;
+  for (size_t call = 0;; now_ns += kTickNs) {
+    member.on(Tick{}, now_ns, actions);
+    if (now_ns % (2'000 * kMs) == 0)
+      member.on(LeaderLost{calls[std::min(call++, calls.size() - 1)]}, now_ns, actions);
+    for (const NodeAction& action : actions)
+      if (const auto* leave = std::get_if<Leave>(&action)) return *leave;
+    actions.clear();
+  }
+}
+
+TEST(Member, WithAnotherSecretThanTheJobsLeavesSoonAndSaysSo) {
+  int64_t now_ns = 0;
+  const Leave leave = leaves_after({"10.0.0.7:1: its secret is another"}, now_ns);
+  EXPECT_EQ(leave.exit_status, kExitConfig);
+  EXPECT_EQ(leave.reason.find("no coordinator for 20 s: 10.0.0.7:1: its secret is another; "), 0u);
+  EXPECT_NE(leave.reason.find("LOCKSTEP_SECRET"), std::string::npos) << leave.reason;
+  EXPECT_LE(now_ns, 21'000 * kMs);
+}
+
+// Another job's agent was there first, and then nobody.
+TEST(Member, WaitsForTheJobsFirstCoordinatorAfterAStranger) {
+  int64_t now_ns = 0;
+  const Leave leave = leaves_after({"10.0.0.7:1: its secret is another", ""}, now_ns);
+  EXPECT_EQ(leave.exit_status, kExitResume);
+  EXPECT_EQ(leave.reason, "no coordinator for 600 s");
+}
+
 // A node that tried to lead has promised newer generations to itself than the job has reached.
 TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
   CoordinatorOptions options;

@@ -73,12 +73,14 @@ TEST(NetSecret, TheEnvironmentsComesFirstAndIsNotRepeatedInErrors) {
   auto given = Secret::of_job({{kSecretVariable, digits}}, folder.path());
   ASSERT_TRUE(given);
   EXPECT_EQ(given->hex(), digits);
+  EXPECT_EQ(given->origin(), kSecretVariable);
   auto wrong = Secret::of_job({{kSecretVariable, "hunter2"}}, folder.path());
   ASSERT_FALSE(wrong);
   EXPECT_NE(wrong.error().message.find(kSecretVariable), std::string::npos);
   EXPECT_EQ(wrong.error().message.find("hunter2"), std::string::npos);
   auto made = Secret::of_job({}, folder.path());
   ASSERT_TRUE(made);
+  EXPECT_EQ(made->origin(), (folder / "control.secret").string());
   EXPECT_EQ(made->hex(), Secret::of_job({}, folder.path())->hex());
   EXPECT_NE(made->hex(), Secret::generate().hex());
 }

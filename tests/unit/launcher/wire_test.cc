@@ -98,7 +98,7 @@ TEST_F(WireMeets, AStrangerAtThePortDoesNotMatterWhenTheCoordinatorIsElsewhere) 
   EXPECT_FALSE(leads.value());
 }
 
-TEST_F(WireMeets, ACoordinatorThatLivesAndDoesNotKnowTheSecretIsSaidToDoSo) {
+TEST_F(WireMeets, ACoordinatorThatLivesAndHasAnotherSecretIsWrongInput) {
   const auto first = std::make_unique<Agent>(folder, "", 1, net::Secret::generate());
   ASSERT_TRUE(first->wire->meet().value());
   std::atomic<bool> stop = false;
@@ -112,9 +112,9 @@ TEST_F(WireMeets, ACoordinatorThatLivesAndDoesNotKnowTheSecretIsSaidToDoSo) {
   stop = true;
   lives.join();
   ASSERT_FALSE(leads);
-  EXPECT_EQ(leads.error().code, Code::kTimeout);
+  EXPECT_EQ(leads.error().code, Code::kConfig);
   EXPECT_THAT(leads.error().message, HasSubstr("is alive and cannot be reached from 127.0.0.1:"));
-  EXPECT_THAT(leads.error().message, HasSubstr("it does not know this job's secret"));
+  EXPECT_THAT(leads.error().message, HasSubstr("its secret is another than this agent's"));
 }
 
 // It need not look for anybody here: the files are not asked.
