@@ -56,10 +56,7 @@ Result<Secret> read_secret(const std::filesystem::path& path) {
   if (size < 0) return failed("read", path);
   std::string digits(words, static_cast<size_t>(size));
   while (digits.ends_with('\n')) digits.pop_back();
-  auto secret = Secret::parse(digits);
-  if (!secret) return secret.error().in(path.string());
-  secret.value().origin_ = path.string();
-  return secret;
+  return Secret::parse(digits, path.string());
 }
 
 Result<void> write_whole(const std::filesystem::path& path, const std::string& words) {
@@ -94,13 +91,14 @@ Secret Secret::generate() {
   return secret;
 }
 
-Result<Secret> Secret::parse(const std::string& hex_digits) {
+Result<Secret> Secret::parse(const std::string& hex_digits, std::string origin) {
   Secret secret;
   if (!read_hex_digits(hex_digits, secret.bytes_))
-    return Error{Code::kConfig, text("a job's secret is ", kDigits,
+    return Error{Code::kConfig, text(origin, ": a job's secret is ", kDigits,
                                      " hexadecimal digits, for "
                                      "example from `openssl rand -hex ",
                                      kBytes, "`")};
+  secret.origin_ = std::move(origin);
   return secret;
 }
 
@@ -115,10 +113,7 @@ Result<Secret> Secret::of_job(const std::map<std::string, std::string>& environm
                               const std::filesystem::path& run_folder) {
   const auto found = environment.find(kSecretVariable);
   if (found == environment.end()) return of_file(run_folder / kFileName);
-  auto secret = parse(found->second);
-  if (!secret) return secret.error().in(kSecretVariable);
-  secret.value().origin_ = kSecretVariable;
-  return secret;
+  return parse(found->second, kSecretVariable);
 }
 
 Secret::~Secret() { wipe(bytes_); }

@@ -24,8 +24,8 @@ class Secret {
   static constexpr size_t kBytes = 32;
 
   static Secret generate();
-  // Errors: kConfig; the message does not repeat the words.
-  static Result<Secret> parse(const std::string& hex_digits);
+  // `origin`: of these words, in messages. Errors: kConfig; the message does not repeat the words.
+  static Result<Secret> parse(const std::string& hex_digits, std::string origin);
   // Reads `path`, or makes it (0600) when it is not there: of several that come at once, one makes
   // it and all read the same, and nobody sees half of it. Errors: kConfig (the file is somebody
   // else's, or others may read or write it, or it holds something else), kIo, kNoSpace.
@@ -40,7 +40,7 @@ class Secret {
 
   std::span<const unsigned char> bytes() const { return bytes_; }
   std::string hex() const;
-  // Where it comes from, in messages: LOCKSTEP_SECRET, the file's name, "this process".
+  // LOCKSTEP_SECRET, the file's name, or "this process" of a generated one.
   const std::string& origin() const { return origin_; }
 
  private:

@@ -17,7 +17,7 @@ Channel::Nonce nonce(unsigned char fill) {
   return bytes;
 }
 
-Secret secret(char digit) { return Secret::parse(std::string(64, digit)).value(); }
+Secret secret(char digit) { return Secret::parse(std::string(64, digit), "a test").value(); }
 
 // Moves what both want to send until nothing is left; the first error, if there is one.
 Result<void> shake_hands(Channel& a, Channel& b) {
@@ -71,7 +71,7 @@ TEST(NetChannel, WhoDoesNotKnowTheSecretIsRefusedByEachSide) {
   Channel dialer = Channel::dialer(secret('a'), nonce(1), kMaxFrame);
   Channel listener = Channel::listener(secret('b'), nonce(2), kMaxFrame);
   const std::string refusal = message_of(shake_hands(dialer, listener));
-  EXPECT_EQ(refusal, "its secret is another than this agent's, which is from this process");
+  EXPECT_EQ(refusal, "its secret is another than this agent's, which is from a test");
   EXPECT_FALSE(dialer.open());
 
   // A dialer that goes on all the same, with a proof of its own making.

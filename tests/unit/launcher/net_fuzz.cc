@@ -237,7 +237,7 @@ int run(int64_t rounds, uint64_t seed) {
   Random random(seed);
   std::string digits;
   for (int i = 0; i < 4; ++i) digits += hex64(random.next());
-  const Secret secret = Secret::parse(digits).value();
+  const Secret secret = Secret::parse(digits, "a fuzzer").value();
   for (int64_t round = 0; round < rounds; ++round) {
     fuzz_handshake(random, secret);
     fuzz_frames(random, secret);
