@@ -35,7 +35,8 @@ PRECISION = {"fp32": "float32", "bf16": "bfloat16"}
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bin", type=pathlib.Path, required=True, help="folder of lockstep")
-    parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--python", type=os.path.abspath, default=sys.executable,
+                        help="a Python that has torch")
     parser.add_argument("--nodes", default="2x2,2x4", help="NODESxRANKS, …")
     parser.add_argument("--cases", default="full_shard,hybrid,fsdp2")
     parser.add_argument("--precision", default="bf16", help="fp32, bf16, or both: fp32,bf16")
