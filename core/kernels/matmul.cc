@@ -1,5 +1,10 @@
 #include "core/kernels/matmul.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+
 #if defined(LOCKSTEP_ONEDNN_MATMUL)  // cmake/Torch.cmake looks for it
 // oneDNN's product, which at::mm uses for bf16 alone; LibTorch exports it and ships no header.
 namespace at::native {
@@ -10,15 +15,26 @@ void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& out, float be
 namespace lockstep::core {
 namespace {
 
+// oneDNN multiplies bf16 with these three extensions and better ones alone.
+#if defined(__x86_64__)
+bool has_avx512() {
+  static const bool has = __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  return has;
+}
+bool widens(const at::Tensor& out) {
+  return out.scalar_type() == at::kBFloat16 && out.is_cpu() && !has_avx512();
+}
+#else
+bool widens(const at::Tensor&) { return false; }
+#endif
+
 // On x86-64 oneDNN's fp32 kernels use AVX-512 where at::mm's BLAS (MKL on AMD) keeps to AVX2.
-// mkldnn_matmul refuses a CPU without these three extensions, for every type.
+// mkldnn_matmul refuses a CPU without it, for every type.
 #if defined(LOCKSTEP_ONEDNN_MATMUL) && defined(__x86_64__)
 bool multiplied_by_onednn(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
-  static const bool has_avx512 = __builtin_cpu_supports("avx512bw") &&
-                                 __builtin_cpu_supports("avx512dq") &&
-                                 __builtin_cpu_supports("avx512vl");
-  const bool faster = has_avx512 && a.scalar_type() == at::kFloat && a.is_cpu() && a.numel() > 0 &&
-                      at::hasMKLDNN() && at::globalContext().userEnabledMkldnn();
+  const bool faster = has_avx512() && a.scalar_type() == at::kFloat && a.is_cpu() &&
+                      a.numel() > 0 && at::hasMKLDNN() && at::globalContext().userEnabledMkldnn();
   if (faster) at::native::mkldnn_matmul(a, b, out, /*beta=*/0.0f, /*alpha=*/1.0f);
   return faster;
 }
@@ -26,9 +42,62 @@ bool multiplied_by_onednn(const at::Tensor& a, const at::Tensor& b, const at::Te
 bool multiplied_by_onednn(const at::Tensor&, const at::Tensor&, const at::Tensor&) { return false; }
 #endif
 
+// One of the three panels that are in use at a time. What it was given last is gone.
+class Panel {
+ public:
+  at::Tensor of(at::IntArrayRef sizes) {
+    const auto count = static_cast<size_t>(sizes[0] * sizes[1]);
+    if (floats_.size() < count) floats_.resize(count);
+    return at::from_blob(floats_.data(), sizes, at::kFloat);
+  }
+  // Rows stay rows in memory, and columns columns.
+  at::Tensor widened(const at::Tensor& matrix) {
+    const bool by_columns = matrix.stride(0) == 1 && matrix.stride(1) != 1;
+    const at::Tensor lines = by_columns ? matrix.t() : matrix;
+    const at::Tensor wide = of(lines.sizes()).copy_(lines);
+    return by_columns ? wide.t() : wide;
+  }
+
+ private:
+  std::vector<float> floats_;
+};
+
 }  // namespace
 
+void multiply_widened(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, double beta,
+                      double alpha, int64_t panel) {
+  if (a.dim() == 3) {
+    for (int64_t s = 0; s < a.size(0); ++s)
+      multiply_widened(a[s], b[s], out[s], beta, alpha, panel);
+    return;
+  }
+  LOCKSTEP_CHECK(a.size(1) == b.size(0) && panel > 0, a.size(1), " ", b.size(0));
+  thread_local Panel of_a, of_b, of_out;
+  const int64_t rows = a.size(0), columns = b.size(1), inner = std::max<int64_t>(1, a.size(1));
+  const int64_t most_columns = std::max<int64_t>(1, panel / inner);
+  for (int64_t column = 0; column < columns; column += most_columns) {
+    const int64_t n = std::min(most_columns, columns - column);
+    const at::Tensor wide_b = of_b.widened(b.narrow(1, column, n));
+    const int64_t most_rows = std::max<int64_t>(1, panel / std::max(inner, n));
+    for (int64_t row = 0; row < rows; row += most_rows) {
+      const int64_t m = std::min(most_rows, rows - row);
+      const at::Tensor to = out.narrow(0, row, m).narrow(1, column, n);
+      at::Tensor sum = of_out.of({m, n});
+      if (beta != 0) sum.copy_(to);
+      sum.addmm_(of_a.widened(a.narrow(0, row, m)), wide_b, beta, alpha);
+      to.copy_(sum);
+    }
+  }
+}
+
+void multiply_add(const at::Tensor& a, const at::Tensor& b, at::Tensor& out, double beta,
+                  double alpha) {
+  if (widens(out)) return multiply_widened(a, b, out, beta, alpha);
+  out.addmm_(a, b, beta, alpha);
+}
+
 void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  if (widens(out)) return multiply_widened(a, b, out, /*beta=*/0, /*alpha=*/1);
   if (multiplied_by_onednn(a, b, out)) return;
   if (a.dim() == 2) {
     at::mm_out(out, a, b);

@@ -110,7 +110,7 @@ at::Tensor& addmm(at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
   sim_work(
       "addmm_", self,
       [beta, alpha](at::Tensor sum, const at::Tensor& x, const at::Tensor& y) {
-        sum.addmm_(x, y, beta, alpha);
+        multiply_add(x, y, sum, beta.toDouble(), alpha.toDouble());
       },
       self, a, b);
   return self;

@@ -15,7 +15,7 @@ void add_product(const at::Tensor& to, const at::Tensor& sum, const at::Tensor& 
                  const at::Tensor& b, double beta, double alpha) {
   at::Tensor out = to;
   out.copy_(sum);
-  out.addmm_(a, b, beta, alpha);
+  multiply_add(a, b, out, beta, alpha);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <limits>
@@ -10,6 +9,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "core/device/devices.h"
+#include "core/kernels/matmul.h"
 #include "core/train/identity.h"
 
 namespace lockstep::core {
@@ -27,7 +27,7 @@ double tflops(at::Device device, at::ScalarType dtype) {
   for (int i = 0; i < kMost; ++i) {
     const double before = system_clock().monotonic_s();
     if (i > kFewest && before - start > kLimit_s) break;
-    const at::Tensor product = at::mm(a, a);
+    const at::Tensor square = product(a, a);
     device_of(device).current_stream()->synchronize();
     best_s = std::min(best_s, system_clock().monotonic_s() - before);
   }
