@@ -314,24 +314,39 @@ void RunObserver::add_events(RunStatus& status) {
     events_bytes_ = bytes;
     const auto contents = read_file(file_system_, path);
     RestartCount count;
-    asked_to_stop_ = false;
+    asked_to_stop_ = failed_since_recovery_ = false;
+    waiting_for_.clear();
     for (const std::string& line : split(contents.ok() ? contents.value() : "", '\n')) {
       const json event = parse_json(line, /*allow_exceptions=*/false);
       if (!event.is_object()) continue;
       const std::string name = string_or_empty(event, "event");
       count.on(name);
       if (name == "stop_requested") asked_to_stop_ = true;
-      if (name == "generation_start") asked_to_stop_ = false;
+      if (name == "generation_start") {
+        asked_to_stop_ = false;
+        waiting_for_.clear();
+      }
+      if (name == "waiting_for_nodes") {
+        if (waiting_for_.empty()) waits_since_s_ = number_or(event, "t", 0);
+        waiting_for_ = string_or_empty(event, "reason");
+      }
+      if (name == "recovered") failed_since_recovery_ = false;
       if (name == "node_lost") last_failure_ = string_or_empty(event, "reason");
       if (name == "failure_detected") last_failure_ = failure_text(event);
-      if (name == "node_lost" || name == "failure_detected")
+      if (name == "node_lost" || name == "failure_detected") {
+        failed_since_recovery_ = true;
         last_error_ = string_or_empty(event, "error");
+      }
     }
     restarts_ = count.restarts();
   }
   status.restarts = restarts_;
   status.last_failure = last_failure_;
   status.last_error = last_error_;
+  status.failed_since_recovery = failed_since_recovery_;
+  status.waiting_for = waiting_for_;
+  if (!waiting_for_.empty())
+    status.waiting_s = std::max(0.0, static_cast<double>(clock_.unix_ns()) * 1e-9 - waits_since_s_);
 }
 
 void RunObserver::add_audits(RunStatus& status) const {

@@ -43,9 +43,12 @@ struct RunStatus {
   double tokens_per_s = -1, step_time_s = -1, logged_age_s = -1;
   int64_t checkpoint_step = -1;  // newest on disk that a resume takes
   double checkpoint_age_s = -1;
-  int64_t restarts = 0;             // starts of workers in this folder after a failure
-  std::string last_failure;         // "rank 1 killed by SIGKILL at step 17"
-  std::string last_error;           // that this rank logged before; "": none
+  int64_t restarts = 0;      // starts of workers in this folder after a failure
+  std::string last_failure;  // "rank 1 killed by SIGKILL at step 17"
+  std::string last_error;    // that this rank logged before; "": none
+  bool failed_since_recovery = false;
+  std::string waiting_for;          // nodes: "1 are here, at least 2 must be"; "": none
+  double waiting_s = -1;            // since the first such word
   std::vector<std::string> audits;  // a line for each that found something
   std::vector<std::string> notes;   // what cannot be known from this host
 
@@ -92,6 +95,9 @@ class RunObserver {
   int64_t events_bytes_ = -1, restarts_ = 0;
   bool asked_to_stop_ = false;  // the newest launch
   std::string last_failure_, last_error_;
+  bool failed_since_recovery_ = false;
+  std::string waiting_for_;
+  double waits_since_s_ = 0;                            // Unix time
   int64_t committed_step_ = -2, checkpoint_step_ = -1;  // -2: nothing was read yet
   size_t audits_ = 0;                                   // that had found something by then
   std::optional<int64_t> checkpoint_created_s_;

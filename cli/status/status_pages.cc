@@ -34,6 +34,7 @@ td:last-child, th:last-child { text-align: left; }
 <p id="silence"></p>
 <p id="progress"></p>
 <p><a id="curves" href="runs/">curves, events, config</a></p>
+<p id="now"></p>
 <p id="state"></p>
 <ul id="suspects"></ul>
 <table><thead><tr id="head"></tr></thead><tbody id="ranks"></tbody></table>
@@ -63,6 +64,7 @@ function show(run) {
   at('progress').textContent = `loss ${loss}, ${number(run.tokens_per_s, 0)} tokens/s, ` +
       `${number(run.step_time_s, 3)} s a step, ${number(run.eta_s, 0)} s to go, ` +
       `last step logged ${number(run.logged_age_s, 1)} s ago`;
+  at('now').textContent = run.state_text;
   at('state').textContent = `generation ${run.generation}, world size ${run.world_size}, ` +
       `last checkpoint: step ${number(run.checkpoint_step, 0)}, ` +
       `${number(run.checkpoint_age_s, 0)} s ago, ` +

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "base/text.h"
+#include "cli/status/state_text.h"
 
 namespace lockstep::cli {
 namespace {
@@ -104,8 +105,8 @@ std::string nodes_lines(const RunStatus& status) {
 
 std::string status_text(const RunStatus& status) {
   const launcher::Membership& membership = status.membership;
-  std::string out = text("generation ", membership.generation, "  world_size ",
-                         membership.world_size, "  state ", status.state);
+  std::string out = text(state_text(status), "\ngeneration ", membership.generation,
+                         "  world_size ", membership.world_size, "  state ", status.state);
   if (membership.agent_pid >= 0) out += text("  agent ", membership.agent_pid);
   if (!status.transport.empty()) out += text("  transport ", status.transport);
   if (membership.exit_status >= 0) out += text("  exit_status ", membership.exit_status);
@@ -122,6 +123,7 @@ std::string status_json(const RunStatus& status, bool compact) {
   ordered_json json{{"generation", membership.generation},
                     {"world_size", membership.world_size},
                     {"state", status.state},
+                    {"state_text", state_text(status)},
                     {"agent_pid", membership.agent_pid},
                     {"transport", status.transport},
                     {"exit_status", membership.exit_status},

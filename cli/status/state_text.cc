@@ -1,0 +1,80 @@
+#include "cli/status/state_text.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+
+namespace lockstep::cli {
+namespace {
+
+bool steps(const RankStatus& rank) {
+  return rank.alive && rank.member.progress.phase >= Phase::kStep;
+}
+
+// "ranks: 2 in load, 1 gone"
+std::string phases_of(const RunStatus& status) {
+  std::map<std::string, int> count;
+  for (const RankStatus& rank : status.ranks)
+    ++count[rank.alive ? text("in ", rank.phase()) : "gone"];
+  std::string words;
+  for (const auto& [phase, ranks] : count)
+    words += text(words.empty() ? "ranks: " : ", ", ranks, " ", phase);
+  return words;
+}
+
+std::string last_failure(const RunStatus& status) {
+  if (status.last_error.empty()) return status.last_failure;
+  return text(status.last_failure, ": ", status.last_error);
+}
+
+std::string resumes(const RunStatus& status) {
+  if (status.checkpoint_step < 0) return "; no checkpoint is there, so it begins anew";
+  return text("; the same command again resumes after step ", status.checkpoint_step);
+}
+
+std::string suspects_text(const RunStatus& status) {
+  std::string first;
+  int64_t others = 0;
+  for (const RankStatus& rank : status.ranks) {
+    if (rank.suspect.empty()) continue;
+    if (first.empty())
+      first = text("rank ", rank.member.rank, " is suspect: ", rank.suspect);
+    else
+      ++others;
+  }
+  return others == 0 ? first : text(first, " (and ", others, " more)");
+}
+
+std::string running_text(const RunStatus& status) {
+  if (!status.waiting_for.empty())
+    return text("waiting for nodes for ", duration_text(status.waiting_s), ": ",
+                status.waiting_for);
+  const bool all_step = std::all_of(status.ranks.begin(), status.ranks.end(), steps);
+  if (status.failed_since_recovery && !all_step)
+    return text("recovering: ", last_failure(status), "; ", phases_of(status));
+  const std::string suspects = suspects_text(status);
+  if (!suspects.empty()) return text("running, and ", suspects);
+  const bool starts =
+      !status.ranks.empty() && std::none_of(status.ranks.begin(), status.ranks.end(), steps);
+  return starts ? text("starting; ", phases_of(status)) : "running";
+}
+
+}  // namespace
+
+std::string state_text(const RunStatus& status) {
+  if (status.running()) return running_text(status);
+  if (status.state == "done") return "done";
+  if (status.state == "stopped") return text("stopped, as it was asked to", resumes(status));
+  if (status.state == "agent_gone")
+    return text("ended with its agent, which is gone", resumes(status));
+  if (status.state == "failed") {
+    const int64_t exit_status = status.membership.exit_status;
+    std::string words = exit_status < 0 ? "failed" : text("failed with status ", exit_status);
+    if (!status.last_failure.empty()) words += text(" after ", last_failure(status));
+    return words;
+  }
+  return "unknown: nothing was written for a while, or its agent is gone (see the notes)";
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,121 @@
+// One sentence for each state of a run, and what of the events makes it.
+#include "cli/status/state_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file_system.h"
+#include "base/text.h"
+#include "cli/status/status_report.h"
+#include "launcher/host/run_files.h"
+#include "tests/support/temp_dir.h"
+
+namespace lockstep::cli {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+RunStatus in_phases(std::initializer_list<Phase> phases) {
+  RunStatus status;
+  status.state = status.membership.state = "running";
+  for (const Phase phase : phases) {
+    RankStatus rank;
+    rank.alive = true;
+    rank.member.rank = static_cast<int>(status.ranks.size());
+    rank.member.progress.phase = phase;
+    status.ranks.push_back(rank);
+  }
+  return status;
+}
+
+TEST(StateText, OfARunThatGoesOn) {
+  EXPECT_EQ(state_text(in_phases({Phase::kStep, Phase::kSave})), "running");
+  EXPECT_EQ(state_text(in_phases({Phase::kLoad, Phase::kStart})),
+            "starting; ranks: 1 in load, 1 in start");
+  RunStatus suspect = in_phases({Phase::kStep, Phase::kStep, Phase::kStep});
+  suspect.ranks[1].suspect = "stopped";
+  EXPECT_EQ(state_text(suspect), "running, and rank 1 is suspect: stopped");
+  suspect.ranks[2].suspect = "stopped";
+  EXPECT_EQ(state_text(suspect), "running, and rank 1 is suspect: stopped (and 1 more)");
+}
+
+TEST(StateText, OfARunThatRecoversOrWaits) {
+  RunStatus status = in_phases({Phase::kLoad, Phase::kStep, Phase::kLoad});
+  status.ranks[1].alive = false;
+  status.failed_since_recovery = true;
+  status.last_failure = "rank 1 killed by SIGKILL at step 17";
+  EXPECT_EQ(state_text(status),
+            "recovering: rank 1 killed by SIGKILL at step 17; ranks: 1 gone, 2 in load");
+  status.waiting_for = "1 are here, at least 2 must be";
+  status.waiting_s = 125;
+  EXPECT_EQ(state_text(status),
+            text("waiting for nodes for ", duration_text(125), ": 1 are here, at least 2 must be"));
+  // A spare that is lost disturbs nobody.
+  RunStatus spare = in_phases({Phase::kStep});
+  spare.failed_since_recovery = true;
+  EXPECT_EQ(state_text(spare), "running");
+}
+
+TEST(StateText, OfARunThatIsOver) {
+  RunStatus status = in_phases({Phase::kStep});
+  status.state = "done";
+  EXPECT_EQ(state_text(status), "done");
+  status.state = "stopped";
+  EXPECT_THAT(state_text(status), HasSubstr("no checkpoint is there, so it begins anew"));
+  status.checkpoint_step = 40;
+  EXPECT_EQ(state_text(status),
+            "stopped, as it was asked to; the same command again resumes after step 40");
+  status.state = "agent_gone";
+  EXPECT_THAT(state_text(status), HasSubstr("resumes after step 40"));
+  status.state = "failed";
+  EXPECT_EQ(state_text(status), "failed");
+  status.membership.exit_status = 70;
+  status.last_failure = "rank 0 exit code 70 at step 9";
+  status.last_error = "a check failed";
+  EXPECT_EQ(state_text(status),
+            "failed with status 70 after rank 0 exit code 70 at step 9: a check failed");
+  status.state = "unknown";
+  EXPECT_THAT(state_text(status), StartsWith("unknown: "));
+}
+
+// What the launcher writes, and what becomes of it.
+TEST(StateText, FollowsTheEvents) {
+  const test_support::TempDir dir;
+  launcher::Membership membership;
+  membership.world_size = 1;
+  membership.agent_pid = ::getpid();
+  membership.state = "running";
+  membership.workers.push_back({0, ::getpid(), dir / "page", {}});
+  ASSERT_TRUE(launcher::publish_membership(posix_file_system(), dir / "workers.json", membership));
+  auto page = ProgressPage::open(dir / "page").value();
+  page->set_phase(3, Phase::kLoad);
+  RunObserver observer(posix_file_system(), system_clock(), dir.path());
+  std::string lines;
+  const auto after = [&](const std::string& line) {
+    lines += line + "\n";
+    EXPECT_TRUE(publish_file(posix_file_system(), dir / "events.jsonl", lines));
+    return state_text(observer.look().value());
+  };
+  EXPECT_THAT(after(R"({"event": "generation_start", "t": 1})"), StartsWith("starting; "));
+  EXPECT_EQ(after(R"({"event": "failure_detected", "rank": 0, "reason": "killed", "t": 2})"),
+            "recovering: rank 0 killed; ranks: 1 in load");
+  const double now = static_cast<double>(system_clock().unix_ns()) * 1e-9;
+  EXPECT_THAT(after(text(R"({"event": "waiting_for_nodes", "reason": "none", "t": )",
+                         static_cast<int64_t>(now) - 7200, "}")),
+              StartsWith(text("waiting for nodes for ", duration_text(7200).substr(0, 2))));
+  EXPECT_THAT(after(R"({"event": "waiting_for_nodes", "reason": "1 are here", "t": 9e12})"),
+              testing::AllOf(HasSubstr(duration_text(7200).substr(0, 2)),
+                             testing::EndsWith(": 1 are here")));
+  EXPECT_THAT(after(R"({"event": "generation_start", "t": 5})"), StartsWith("recovering: "));
+  page->set_phase(4, Phase::kStep);
+  EXPECT_EQ(after(R"({"event": "recovered", "t": 6})"), "running");
+  const auto json = status_json(observer.look().value(), true);
+  EXPECT_THAT(json, HasSubstr("\"state_text\":\"running\""));
+  EXPECT_THAT(status_text(observer.look().value()), StartsWith("running\ngeneration "));
+}
+
+}  // namespace
+}  // namespace lockstep::cli
