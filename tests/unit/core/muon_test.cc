@@ -3,6 +3,7 @@
 #include <fstream>
 #include <set>
 
+#include "core/kernels/matmul.h"
 #include "core/kernels/muon_kernels.h"
 #include "core/optim/newton_schulz.h"
 #include "core/train/state_pieces.h"
@@ -81,15 +82,23 @@ TEST(MuonKernels, TheSameBitsAtAnyCut) {
   EXPECT_TRUE(at::equal(whole_out, cut_out));
 }
 
-// torch.optim.Muon's function, in the words of LibTorch.
+at::Tensor sum_and_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b,
+                           double beta, double alpha) {
+  at::Tensor out = sum.contiguous().clone();
+  multiply_add(a, b, out, beta, alpha);
+  return out;
+}
+
+// torch.optim.Muon's function, with the products of this CPU (matmul.h).
 at::Tensor plain_newton_schulz(const at::Tensor& direction, at::ScalarType dtype) {
   at::Tensor x = direction.to(dtype);
   const bool tall = x.size(0) > x.size(1);
   if (tall) x = x.t();
   x.div_(x.norm().clamp(1e-7));
   for (int step = 0; step < 5; ++step) {
-    const at::Tensor gram = x.matmul(x.t());
-    x = at::addmm(x, at::addmm(gram, gram, gram, -4.7750, 2.0315), x, 3.4445);
+    const at::Tensor gram = product(x, x.t());
+    const at::Tensor polynomial = sum_and_product(gram, gram, gram, -4.7750, 2.0315);
+    x = sum_and_product(x, polynomial, x, 3.4445, 1.0);
   }
   return tall ? x.t() : x;
 }
