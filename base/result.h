@@ -24,7 +24,7 @@ enum class Code {
   kTimeout,   // a deadline passed
   kAborted,   // asked to stop (signal, shutdown)
   kNotFinite,  // a loss that is no number, which a restart would compute again (exit 64)
-  kWrongBits,  // an audit found that a device computes wrongly; never restarted there (exit 77)
+  kWrongBits,  // a device computes wrongly or holds wrong bits: never restarted there (exit 77)
   kBug,        // ours; bounded restarts (exit 70)
 };
 const char* code_name(Code code);

@@ -22,7 +22,7 @@ enum class Reduction {
   kNative,     // the backend's own all-reduce: for comparison
 };
 enum class NanPolicy { kStop, kSkip, kRollback };
-// What follows where an audit finds that a device computes wrongly.
+// What follows where an audit finds that a device computes wrongly, or holds wrong bits.
 enum class AuditAction {
   kWarn,   // it is said, and training goes on
   kStop,   // the run ends before the update

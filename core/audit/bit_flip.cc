@@ -16,6 +16,19 @@ BitFlip& asked() {
 thread_local bool armed = false;
 thread_local BitFlip flip;  // of this step
 
+bool is_due(FlipIn where, size_t site, size_t sites) {
+  return armed && flip.where == where && flip.place % sites == site;
+}
+
+void turn_over(std::span<std::byte> bytes, size_t element_bytes, size_t site, size_t sites) {
+  const uint64_t element = flip.place / sites % (bytes.size() / element_bytes);
+  const uint64_t bits = 8 * element_bytes;
+  const uint64_t bit = element * bits + flip.bit % bits;
+  bytes[bit / 8] ^= std::byte{1} << (bit % 8);
+  armed = flip.when == FlipWhen::kForGood;
+  log_warning("a bit is flipped: element ", element, " of site ", site, " of ", sites);
+}
+
 }  // namespace
 
 void set_bit_flip(const BitFlip& flip) { asked() = flip; }
@@ -31,14 +44,14 @@ void flips_in_step(int64_t step, int rank) {
 }
 
 void flip_site(FlipIn where, size_t site, size_t sites, const at::Tensor& tensor) {
-  if (!armed || flip.where != where || flip.place % sites != site) return;
+  if (!is_due(where, site, sites)) return;
   LOCKSTEP_CHECK(tensor.is_cpu() && tensor.is_contiguous(), "site ", site);
-  const uint64_t element = flip.place / sites % static_cast<uint64_t>(tensor.numel());
-  const uint64_t bits = 8 * static_cast<uint64_t>(tensor.element_size());
-  const uint64_t bit = element * bits + flip.bit % bits;
-  static_cast<uint8_t*>(tensor.data_ptr())[bit / 8] ^= static_cast<uint8_t>(1u << (bit % 8));
-  armed = flip.when == FlipWhen::kForGood;
-  log_warning("a bit is flipped: element ", element, " of site ", site, " of ", sites);
+  turn_over({static_cast<std::byte*>(tensor.data_ptr()), tensor.nbytes()},
+            static_cast<size_t>(tensor.element_size()), site, sites);
+}
+
+void flip_site(FlipIn where, size_t site, size_t sites, std::span<std::byte> bytes) {
+  if (is_due(where, site, sites)) turn_over(bytes, /*element_bytes=*/1, site, sites);
 }
 
 }  // namespace lockstep::core

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 
 namespace lockstep::core {
 
@@ -19,6 +20,7 @@ enum class FlipIn {
   kSecondMoment,
   kGiven,     // the weights as others gather them
   kGathered,  // a unit that was just gathered, on this rank
+  kPassedOn,  // what others of its node copy from this rank of a gather of weights
 };
 
 enum class FlipWhen {
@@ -44,5 +46,7 @@ void flips_in_step(int64_t step, int rank);
 // The tensor of a site of this kind, the `site`-th of `sites`. Requires where a bit is to turn
 // over: it is on the host, and contiguous.
 void flip_site(FlipIn where, size_t site, size_t sites, const at::Tensor& tensor);
+// The same of bytes, which are its elements.
+void flip_site(FlipIn where, size_t site, size_t sites, std::span<std::byte> bytes);
 
 }  // namespace lockstep::core

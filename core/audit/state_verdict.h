@@ -5,12 +5,17 @@
 //    loaded, is wrong: its memory.
 // 2. Ranks that hold the same and differ: what most of them hold is right, the others are wrong.
 //    Where two values have equally many ranks, nobody is named.
-// 3. What a gather brought must be what its owner holds. Where one rank received something else, it
-//    is named: its memory, or the wire to it. Where several did so from the same owner, that one is
-//    named, for what it sends.
-// 4. In two legs (core/comm/two_legs.h) a rank gets an owner's part from the one of its own group
-//    that has the owner's place. What that one received wrongly explains what it passed on.
-// 5. A rank of rule 1 takes no part in rules 2 and 3: what others hold or received beside its state
+// 3. What a gather brought must be what its owner holds. Where one rank took something else from
+//    another one, it is named: its memory, or the wire to it. Where several took something else
+//    from the same rank, that one is named, for what it sends.
+// 4. A rank takes a part from its owner. But in two legs (core/comm/two_legs.h) it takes that of an
+//    owner in another group, which has not its own place there, from the rank of its own group that
+//    has the owner's place. What that one received wrongly explains what it passed on. Where it
+//    received it rightly, it is the one that sends, in rule 3.
+// 5. Nobody is named in rules 3 and 4 where who sent to one rank, or passed something on, has a
+//    fault of another kind or from another source to report. One of them who is named otherwise,
+//    or an owner who is, explains it.
+// 6. A rank of rule 1 takes no part in rules 2 and 3: what others hold or received beside its state
 //    is explained.
 #pragma once
 
@@ -23,7 +28,14 @@
 
 namespace lockstep::core {
 
-enum class StateFault : uint64_t { kNone, kMemory, kOutvoted, kContradicted, kReceived };
+enum class StateFault : uint64_t {
+  kNone,
+  kMemory,
+  kOutvoted,
+  kContradicted,
+  kContradictedAside,  // the same, and no slot is computed from what differs
+  kReceived,
+};
 
 // What a rank holds of a unit.
 enum class StateTensor : uint64_t { kWeights, kFirstMoment, kSecondMoment, kGathered };
@@ -37,11 +49,24 @@ struct StateReport {
   int source = 0;  // kReceived: from which rank
 };
 
-// `reports`: by rank. `group`: consecutive ranks that gather from others together; 1: there is one
-// leg.
+// Where the fingerprint of a tensor of a unit stands among those of all.
+constexpr size_t state_place(size_t unit, StateTensor tensor) {
+  return unit * kStateTensors + static_cast<size_t>(tensor);
+}
+StateReport report_at(StateFault fault, size_t place);
+
+// Rule 2, as the one of `ranks` says it. `answers`: by place, the fingerprints of those that hold
+// the same.
+StateReport report_of_copies(int rank, std::span<const std::vector<AuditAnswer>> answers,
+                             int ranks);
+
+// `reports`: by rank. `group`: consecutive ranks that gather from others together; 1, or all: there
+// is one leg.
 AuditVerdict judge_state(std::span<const StateReport> reports, int group);
+// Whether a slot may have been computed from what these have found.
+bool may_explain_slots(std::span<const StateReport> reports);
 // For people: what was found of the first ranks that say something. `units`: names.
-std::string state_difference(std::span<const StateReport> reports,
+std::string state_difference(std::span<const StateReport> reports, int group,
                              std::span<const std::string> units);
 
 }  // namespace lockstep::core

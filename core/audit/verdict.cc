@@ -30,6 +30,16 @@ std::optional<uint64_t> right_value(const RanksOf& ranks) {
   return best;
 }
 
+bool any_in(const std::set<int>& who, std::span<const int> ranks) {
+  return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return who.contains(rank); });
+}
+
+std::set<int> all_of(const RanksOf& ranks) {
+  std::set<int> all;
+  for (const auto& [digest, who] : ranks) all.insert(who.begin(), who.end());
+  return all;
+}
+
 }  // namespace
 
 std::vector<int> audit_shifts(int world_size, int ranks_of_node) {
@@ -62,16 +72,30 @@ AuditVerdict judge(std::span<const std::vector<AuditAnswer>> answers, int world_
       if (digest != *right) wrong.insert(who.begin(), who.end());
   }
   if (!verdict.same && world_size == 1) wrong.insert(0);
-  for (const RanksOf& ranks : unclear) {
-    std::set<int> all;
-    for (const auto& [digest, who] : ranks) all.insert(who.begin(), who.end());
-    const bool explained =
-        std::any_of(all.begin(), all.end(), [&](int rank) { return wrong.contains(rank); });
-    if (!explained) open.insert(all.begin(), all.end());
-  }
   verdict.wrong.assign(wrong.begin(), wrong.end());
+  for (const RanksOf& ranks : unclear) {
+    const std::set<int> all = all_of(ranks);
+    if (!any_in(all, verdict.wrong)) open.insert(all.begin(), all.end());
+  }
   verdict.undecided.assign(open.begin(), open.end());
   return verdict;
+}
+
+std::vector<int64_t> slots_against(int rank, std::span<const std::vector<AuditAnswer>> answers,
+                                   const AuditVerdict& verdict) {
+  const bool named = std::binary_search(verdict.wrong.begin(), verdict.wrong.end(), rank);
+  std::vector<int64_t> against;
+  for (const int64_t slot : verdict.slots) {
+    const RanksOf ranks = ranks_of(answers[static_cast<size_t>(slot)]);
+    const std::optional<uint64_t> right = right_value(ranks);
+    const bool errs = right && std::any_of(ranks.begin(), ranks.end(), [&](const auto& each) {
+                        return each.first != *right && each.second.contains(rank);
+                      });
+    const std::set<int> all = all_of(ranks);
+    const bool open = !right && all.contains(rank) && !any_in(all, verdict.wrong);
+    if (named ? errs : open) against.push_back(slot);
+  }
+  return against;
 }
 
 }  // namespace lockstep::core

@@ -45,5 +45,9 @@ struct AuditVerdict {
 
 // `answers`: of each slot.
 AuditVerdict judge(std::span<const std::vector<AuditAnswer>> answers, int world_size);
+// Those of verdict.slots for which `rank` is named, or, where it is not, for which it is undecided.
+// `verdict`: what judge says of `answers`.
+std::vector<int64_t> slots_against(int rank, std::span<const std::vector<AuditAnswer>> answers,
+                                   const AuditVerdict& verdict);
 
 }  // namespace lockstep::core

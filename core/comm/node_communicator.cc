@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/shared_region.h"
 #include "base/text.h"
+#include "core/audit/bit_flip.h"
 #include "core/comm/gather_strings.h"
 #include "core/comm/interruption.h"
 
@@ -178,13 +179,13 @@ class NodeCommunicator : public Communicator {
     const size_t place = std::accumulate(out_bytes.begin(), out_bytes.begin() + rank(), size_t{0});
     auto* own = static_cast<std::byte*>(out.data_ptr()) + place;
     if (own != source + before) std::memcpy(own, source + before, out_bytes[me]);
-    if (auto sent = announce(number, source, in_bytes); !sent.ok())
+    if (auto sent = announce(number, traffic, source, in_bytes); !sent.ok())
       return std::make_unique<Failed>(sent.error().in(what));
     return std::make_unique<Incoming>(*this, number, what, out, std::move(out_bytes));
   }
 
   // Copies the parts into the own outbox and lets everybody know.
-  Result<void> announce(uint64_t number, const std::byte* source,
+  Result<void> announce(uint64_t number, Traffic traffic, const std::byte* source,
                         const std::vector<size_t>& in_bytes) {
     const Outbox& mine = outboxes_[static_cast<size_t>(rank())];
     Slot& slot = mine.header().slots[number % kSlots];
@@ -204,6 +205,8 @@ class NodeCommunicator : public Communicator {
       source += bytes;
     }
     if (in_bytes.size() == 1) std::memcpy(mine.at(next), source, total);
+    if (traffic == Traffic::kGather)
+      flip_site(FlipIn::kPassedOn, 0, 1, std::span(mine.at(next), total));
     slot.readers.store(static_cast<uint32_t>(world_size() - 1));
     slot.number.store(number);
     mine.header().bell.fetch_add(1);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/audit/verdict.h"
+#include "core/audit/step_audit.h"
 #include "core/comm/communicator.h"
 #include "layout/slot_map.h"
 
@@ -18,13 +18,6 @@ namespace lockstep::core {
 // What came of a slot: the bits of its loss, then a digest of each unit's gradient. Empty: this
 // rank computed none.
 using SlotDigests = std::vector<uint64_t>;
-
-struct StepAudit {
-  AuditVerdict verdict;
-  int64_t rounds = 0;      // computed again
-  std::string difference;  // for people: where results differ first; "": they do not
-  bool of_state = false;   // what differs is what ranks hold, not what they computed
-};
 
 class SlotAudit {
  public:

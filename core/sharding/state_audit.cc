@@ -33,10 +33,6 @@ uint64_t fingerprint(const at::Tensor& tensor, int64_t first, const Segment& s) 
 
 bool on_host(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cpu(); }
 
-size_t place(size_t unit, StateTensor tensor) {
-  return unit * kStateTensors + static_cast<size_t>(tensor);
-}
-
 }  // namespace
 
 std::vector<uint64_t> fingerprints_of_received(const Unit& unit, int rank) {
@@ -63,11 +59,12 @@ std::vector<uint64_t> StateAudit::fingerprints(const Unit& unit) const {
   std::vector<uint64_t> sums(kStateTensors);
   for (size_t t = 0; t < kStateTensors; ++t) {
     const bool second_moment = static_cast<StateTensor>(t) == StateTensor::kSecondMoment;
-    if (!on_host(tensors[t])) continue;
-    if (t > 0 && tensors[t].is_same(tensors[0])) {  // what is gathered is the fp32 weights
-      sums[t] = sums[0];
+    const bool gathered = static_cast<StateTensor>(t) == StateTensor::kGathered;
+    if (gathered && (tensors[t].is_same(tensors[0]) || !on_host(tensors[t]))) {
+      sums[t] = sums[0];  // what is gathered is the fp32 weights, or is made of them
       continue;
     }
+    if (!on_host(tensors[t])) continue;
     for (const Segment& s : state.held_segments()) {
       if (second_moment && state.is_muons(s.param)) continue;
       const int64_t at = s.range_offset;
@@ -85,10 +82,6 @@ void StateAudit::note() {
 void StateAudit::forget() {
   for (size_t u = 0; u < units_.size(); ++u)
     if (!units_[u]->spec.frozen) noted_[u].clear();
-}
-
-StateReport StateAudit::report_at(StateFault fault, size_t at) const {
-  return {fault, at / kStateTensors, static_cast<StateTensor>(at % kStateTensors)};
 }
 
 Result<StepAudit> StateAudit::run(const std::vector<ReceivedUnit>& received) const {
@@ -113,8 +106,9 @@ Result<StepAudit> StateAudit::run(const std::vector<ReceivedUnit>& received) con
   }
   std::vector<std::string> names;
   for (const auto& unit : units_) names.push_back(unit->spec.name);
-  return StepAudit{judge_state(reports, units_.front()->layout.sizes.group), 0,
-                   state_difference(reports, names), /*of_state=*/true};
+  const int group = units_.front()->layout.sizes.group;
+  return StepAudit{judge_state(reports, group), 0, state_difference(reports, group, names),
+                   /*of_state=*/true, may_explain_slots(reports)};
 }
 
 // Rule 1.
@@ -142,21 +136,7 @@ Result<StateReport> StateAudit::compare_copies(const std::vector<uint64_t>& now,
     if (row[now.size()] != 0) continue;
     for (size_t at = 0; at < now.size(); ++at) answers[at].push_back({rank, row[at]});
   }
-  const AuditVerdict verdict = judge(answers, copies.world_size());
-  const auto names_me = [&](const std::vector<int>& ranks) {
-    return std::find(ranks.begin(), ranks.end(), copies.rank()) != ranks.end();
-  };
-  const bool outvoted = names_me(verdict.wrong);
-  if (!outvoted && !names_me(verdict.undecided)) return StateReport{};
-  for (const int64_t slot : verdict.slots) {
-    const auto at = static_cast<size_t>(slot);
-    const auto like_mine =
-        std::count_if(answers[at].begin(), answers[at].end(),
-                      [&](const AuditAnswer& answer) { return answer.digest == now[at]; });
-    if (2 * like_mine <= std::ssize(answers[at]))
-      return report_at(outvoted ? StateFault::kOutvoted : StateFault::kContradicted, at);
-  }
-  return StateReport{};
+  return report_of_copies(copies.rank(), answers, copies.world_size());
 }
 
 // Rule 3, among the ranks that share one copy. Collective.
@@ -168,7 +148,8 @@ Result<StateReport> StateAudit::compare_received(const std::vector<uint64_t>& no
   const int rank = groups_.world->rank(),
             first_rank = rank / sharing.world_size() * sharing.world_size();
   std::vector<uint64_t> words{static_cast<uint64_t>(rank - first_rank), mine_changed ? 1u : 0u};
-  for (size_t u = 0; u < units_.size(); ++u) words.push_back(now[place(u, StateTensor::kGathered)]);
+  for (size_t u = 0; u < units_.size(); ++u)
+    words.push_back(now[state_place(u, StateTensor::kGathered)]);
   const auto all = gather_words(sharing, words);
   if (!all.ok()) return all.error().in("comparing what was gathered");
   for (const ReceivedUnit& unit : received)
@@ -176,7 +157,7 @@ Result<StateReport> StateAudit::compare_received(const std::vector<uint64_t>& no
       const uint64_t from = row[0], holds = row[2 + static_cast<int64_t>(unit.unit)];
       if (row[1] != 0 || unit.parts[from] == holds) continue;
       StateReport found =
-          report_at(StateFault::kReceived, place(unit.unit, StateTensor::kGathered));
+          report_at(StateFault::kReceived, state_place(unit.unit, StateTensor::kGathered));
       found.source = first_rank + static_cast<int>(from);
       return found;
     }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/audit/state_verdict.h"
-#include "core/sharding/slot_audit.h"
+#include "core/audit/step_audit.h"
 #include "core/sharding/unit.h"
 
 namespace lockstep::core {
@@ -40,7 +40,6 @@ class StateAudit {
 
  private:
   std::vector<uint64_t> fingerprints(const Unit& unit) const;
-  StateReport report_at(StateFault fault, size_t place) const;
   StateReport changed(const std::vector<uint64_t>& now) const;
   Result<StateReport> compare_copies(const std::vector<uint64_t>& now, bool mine_changed) const;
   Result<StateReport> compare_received(const std::vector<uint64_t>& now, bool mine_changed,

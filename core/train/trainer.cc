@@ -227,10 +227,7 @@ Result<void> Trainer::compute(StepRecord& record) {
 Result<void> Trainer::pass_over(StepRecord& record) {
   for (size_t left = step_->slot_map().slots_of(env_.rank()).size(); left > 0; --left)
     LOCKSTEP_RETURN_IF_ERROR(loader_->next());
-  StepOutcome& outcome = record.outcome;
-  LOCKSTEP_TRY(outcome.any, step_->share_flags(my_flags()));
-  outcome.loss = outcome.grad_norm = std::nan("");
-  outcome.finite = false;
+  LOCKSTEP_TRY(record.outcome, step_->pass_over(record.step, my_flags()));
   record.skipped = "left out";
   if (env_.rank() == 0)
     log_warning("step ", record.step, " is left out: it is on the skip list (",

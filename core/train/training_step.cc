@@ -189,8 +189,7 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
   return {};
 }
 
-// Its gathers and computing are the audit's time alone, and one span. What a wrong state explains
-// is not held against what was computed from it.
+// Its gathers and computing are the audit's time alone, and one span.
 Result<StepAudit> TrainingStep::audit(
     const SlotDigests& computed, const std::function<Result<data::SlotBatch>(int64_t)>& slot_again,
     StepPhases& phases) {
@@ -208,12 +207,11 @@ Result<StepAudit> TrainingStep::audit(
     if (slot) digests.insert(digests.begin(), std::bit_cast<uint64_t>(loss));
     return digests;
   };
-  LOCKSTEP_TRY(StepAudit computing, audit_->run(computed, again));
-  LOCKSTEP_TRY(StepAudit state, state_audit_->run(schedule_->take_received()));
+  LOCKSTEP_TRY(const StepAudit computing, audit_->run(computed, again));
+  LOCKSTEP_TRY(const StepAudit state, state_audit_->run(schedule_->take_received()));
   schedule_->take_times();
   schedule_->set_trace(trace_);
-  state.rounds = computing.rounds;
-  return state.verdict.same ? computing : state;
+  return joined(computing, state);
 }
 
 // debug.break_rule = 1: all slots of the step as one batch, where one rank has them all.
@@ -332,10 +330,26 @@ Result<StepOutcome> TrainingStep::run(
   for (at::Tensor& sum : folded_) pools_.sums.give_tensor(sum);
   folded_.clear();
   outcome.phases.schedule.add(schedule_->take_times());
-  if (audits_step(config_.audit.interval, step + 1)) {
-    PhaseTimer timer(system_clock(), outcome.phases.schedule.audit, trace_, "audit", "note");
-    state_audit_->note();
-  }
+  note_state_behind(step, outcome.phases);
+  flip_state(units_);
+  return outcome;
+}
+
+// Rule 1 of core/audit/state_verdict.h, where the next step is audited. Local.
+void TrainingStep::note_state_behind(int64_t step, StepPhases& phases) {
+  if (!audits_step(config_.audit.interval, step + 1)) return;
+  PhaseTimer timer(system_clock(), phases.schedule.audit, trace_, "audit", "note");
+  state_audit_->note();
+}
+
+// The update before may have been some steps ago, and nobody noted then what the next step audits.
+Result<StepOutcome> TrainingStep::pass_over(int64_t step, const RankFlags& mine) {
+  StepOutcome outcome;
+  outcome.loss = outcome.grad_norm = std::nan("");
+  outcome.finite = false;
+  flips_in_step(step, comm_.rank());
+  note_state_behind(step, outcome.phases);
+  LOCKSTEP_TRY(outcome.any, share_flags(mine));
   flip_state(units_);
   return outcome;
 }

@@ -59,7 +59,9 @@ class TrainingStep {
                           const std::function<Result<data::SlotBatch>()>& next_slot,
                           const std::function<void()>& before_update,
                           const std::function<Result<data::SlotBatch>(int64_t)>& slot_again = {});
-  // For a step that is left out: nothing is computed. Collective.
+  // The same for a step that is left out: nothing is computed.
+  Result<StepOutcome> pass_over(int64_t step, const RankFlags& mine);
+  // Outside of a step.
   Result<RankFlags> share_flags(RankFlags mine);
   // Loss over `slots` held-out slots, slot s computed by rank s % W. `batch` gives one. `stop` is
   // asked before each round of W slots: nothing where any rank said yes. Collective.
@@ -91,6 +93,7 @@ class TrainingStep {
   Result<StepAudit> audit(const SlotDigests& computed,
                           const std::function<Result<data::SlotBatch>(int64_t)>& slot_again,
                           StepPhases& phases);
+  void note_state_behind(int64_t step, StepPhases& phases);
   Result<void> compute_slots_joined(const std::function<Result<data::SlotBatch>()>& next_slot,
                                     RankSums& sums);
   RankSums rank_sums() const { return {{strategy_.map}, comm_.rank()}; }

@@ -9,7 +9,7 @@ RUN = TINY | {"training.steps": STEPS, "checkpoint.interval": SAVE, "checkpoint.
 AUDITED = RUN | {"audit.interval": EVERY}
 # core/audit/bit_flip.h: FlipIn and FlipWhen.
 (ACTIVATION, INPUT_GRADIENT, GRADIENT_SUM, WEIGHT, MOMENT, SECOND_MOMENT, GIVEN,
- GATHERED) = range(8)
+ GATHERED, PASSED_ON) = range(9)
 BIT = 22
 FOR_GOOD, EACH_STEP = " 1", " 2"
 SPREADS = (

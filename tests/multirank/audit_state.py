@@ -4,7 +4,7 @@ and whether memory or wire did it are named. Nobody is named where all is sound.
 import json
 
 from agents import KEYS, Agents
-from audit_runs import (AUDITED, AUDITS, BIT, EVERY, GATHERED, GIVEN, MOMENT, RUN,
+from audit_runs import (AUDITED, AUDITS, BIT, EVERY, GATHERED, GIVEN, MOMENT, PASSED_ON, RUN,
                         SECOND_MOMENT, STEPS, WEIGHT, audits, check_sound, flipped, last_curve)
 from lockstep_run import (EXIT_WRONG_BITS, Test, check, check_same, metrics, program,
                           whole_curve)
@@ -16,6 +16,8 @@ HYBRID = {"parallelism.strategy": "hybrid", "parallelism.data_parallel_shard_deg
 OFFLOAD = {"training.enable_cpu_offload": "true"}
 BF16_MOMENTS = {"optimizer.state_dtype": "bfloat16"}
 MUON = {"optimizer.name": "Muon"}
+# Step 7 is gone back over, with two updates, and left out.
+LEFT_OUT = {"training.nan_policy": "rollback", "debug.nan_steps": "7", "checkpoint.interval": EVERY}
 LORA = {"lora.rank": 4, "lora.target_modules": "q_proj,v_proj,o_proj,gate_proj"}
 NAMES = {WEIGHT: "fp32 weights", MOMENT: "first moments", SECOND_MOMENT: "second moments",
          GIVEN: "weights as they are gathered"}
@@ -67,6 +69,7 @@ def memories(test):
     memory(test, "grad_op", 2, GRAD_OP | BF16, GIVEN, 1234567)
     memory(test, "offload", 2, OFFLOAD, SECOND_MOMENT, 5)
     memory(test, "muon", 3, MUON, MOMENT, 77)
+    memory(test, "behind a step that is left out", 3, LEFT_OUT, WEIGHT, 1234567)
 
 
 def copies(test):
@@ -97,6 +100,34 @@ def wires(test):
             check(found["wrong"] == [1] and found["undecided"] == [], found)
             check("what rank 1 received from rank 0 of the weights as they are gathered of layers.0"
                   in found["difference"] and "has wrong bits: wire" in logs, found, logs)
+
+
+def two_nodes(test):
+    """Groups of three ranks. The first unit that is gathered is the embedding: of five tiles, whose
+    first one rank 0 owns and the second one rank 3. Each of the two brings in both, and its group
+    copies them from it."""
+    tile_bytes = 4096 * 4
+    test.environment["LOCAL_WORLD_SIZE"] = "3"
+    for name, flip, named, said in (
+            ("who passes on", f"3 {PASSED_ON} 1001", 3, "4 received from rank 0 through rank 3"),
+            ("who passes on, the first node", f"0 {PASSED_ON} {tile_bytes + 1001}", 0,
+             "1 received from rank 3 through rank 0"),
+            ("what its own group takes from a rank", f"0 {PASSED_ON} 1001", 0,
+             "2 received from rank 0"),
+            ("who takes on the second leg", f"4 {GATHERED} 1", 4,
+             "4 received from rank 0 through rank 3"),
+            ("who takes on the first leg", f"3 {GATHERED} 1", 3, "3 received from rank 0")):
+        with test.case(f"wire, two nodes: {name}"):
+            rank, rest = flip.split(" ", 1)
+            folder, _ = flipped(test, f"two_nodes_{name.replace(' ', '_').replace(',', '')}", 6,
+                                f"8 {rank} {rest} {BIT}", {}, 0)
+            found = found_in(folder, 8)
+            check(found["wrong"] == [named] and found["undecided"] == [], found)
+            check(f"what rank {said} of the weights as they are gathered of "
+                  in found["difference"], found)
+    with test.case("nobody is named: two nodes"):
+        check_sound(test.train("two_nodes_sound", 6, AUDITED), AUDITS)
+    del test.environment["LOCAL_WORLD_SIZE"]
 
 
 def stopped(test, reference):
@@ -147,5 +178,6 @@ with Test("audit_state") as test:
     memories(test)
     copies(test)
     wires(test)
+    two_nodes(test)
     stopped(test, reference)
     evicted(test)

@@ -107,6 +107,21 @@ TEST(AuditVerdict, TwoRanksThatErrAreBothNamedWhereTheOthersOutvoteThem) {
   EXPECT_TRUE(verdict.decided());
 }
 
+TEST(AuditVerdict, SaysWhichSlotsSpeakAgainstARank) {
+  // 2 : 1 : 1 : 1, 1 : 4, and two pairs.
+  const Answers answers = {{{0, 1}, {1, 1}, {2, 2}, {3, 3}, {4, 4}},
+                           {{0, 1}, {1, 2}, {2, 2}, {3, 2}, {4, 2}},
+                           {{5, 1}, {6, 1}, {7, 2}, {8, 2}},
+                           {{1, 1}, {5, 2}}};
+  const AuditVerdict verdict = judge(answers, 9);
+  EXPECT_THAT(verdict.wrong, ElementsAre(0, 2, 3, 4));
+  EXPECT_THAT(verdict.undecided, ElementsAre(1, 5, 6, 7, 8));
+  EXPECT_THAT(slots_against(0, answers, verdict), ElementsAre(1));
+  EXPECT_THAT(slots_against(3, answers, verdict), ElementsAre(0));
+  EXPECT_THAT(slots_against(1, answers, verdict), ElementsAre(3));
+  EXPECT_THAT(slots_against(5, answers, verdict), ElementsAre(2, 3));
+}
+
 TEST(AuditVerdict, SlotsOfIdleRanksHaveOneAnswer) {
   Answers answers{{{0, 7}, {1, 7}}, {{1, 8}}};
   EXPECT_TRUE(judge(answers, 3).same);
