@@ -82,6 +82,7 @@ core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& 
   core::RendezvousOptions rendezvous;
   rendezvous.rank = orders.rank;
   rendezvous.world_size = orders.world_size;
+  rendezvous.local_rank = orders.local_rank;
   rendezvous.local_world_size = orders.local_world_size;
   rendezvous.store = orders.store;
   rendezvous.serve = orders.store_server == StoreServer::kRank0;
@@ -99,8 +100,8 @@ core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& 
   rendezvous.native_sums = config.training.reduction == Reduction::kNative;
   rendezvous.all_exchange = config.optimizer.name == OptimizerKind::kMuon;
   rendezvous.background = config.checkpoint.buddy;
-  rendezvous.sizes = [&config](int world_size, int ranks_of_node) {
-    return layout::group_sizes(config, world_size, ranks_of_node);
+  rendezvous.sizes = [&config](int world_size, const layout::NodeRanks& nodes) {
+    return layout::group_sizes(config, world_size, nodes);
   };
   rendezvous.device = core::local_device().of_rank(orders.local_rank);
   return rendezvous;

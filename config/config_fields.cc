@@ -131,7 +131,8 @@ void add_sharding_and_lora(std::vector<ConfigField>& table) {
      at_least(1)},
     {AT(parallelism, slot_map), kSame,
      "rank r takes every W-th slot; or a contiguous run whose sum it ships once a step; or the "
-     "ranks of a node take one together, whose sum crosses to other nodes once a step", choice()},
+     "ranks of a node take one together, whose sum crosses to other nodes once a step (where the "
+     "nodes make no groups, as under cyclic, but for ddp as under block)", choice()},
     {AT(activation_checkpoint, mode), kSame,
      "blocks whose inner activations are computed again in backward: none, all, or every "
      "selective_ac_option-th", choice()},

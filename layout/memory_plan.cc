@@ -9,6 +9,7 @@
 #include "layout/memory_walk.h"
 #include "layout/muon_plan.h"
 #include "layout/shard_layout.h"
+#include "layout/step_time.h"
 
 namespace lockstep::layout {
 namespace {
@@ -80,39 +81,63 @@ std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, co
   return rows;
 }
 
-// NCCL allocates for each channel, of which a link has 16 (core/comm/join.cc: 32 blocks for two
-// links; NCCL's src/graph/connect.cc makes no more channels than blocks).
-constexpr int64_t kMiB = 1 << 20, kChannels = 16;
+// NCCL allocates for each channel. A rank's links share 32 blocks (core/comm/join.cc), and NCCL's
+// src/graph/connect.cc makes no more channels than blocks.
+constexpr int64_t kMiB = 1 << 20, kBlocks = 32;
+
+// NCCL's communicators of a rank, as core/comm/join.cc makes them (LinksOf).
+struct DeviceLinks {
+  std::vector<Members> exchanges;  // of each communicator for gradients: its ranks
+  int64_t gathers = 0;             // communicators for parameters and sums
+
+  int64_t count() const { return std::ssize(exchanges) + gathers; }
+  int64_t channels() const { return kBlocks / count(); }  // of each
+};
+
+DeviceLinks links_of(const Strategy& strategy, int64_t per_node) {
+  const int64_t world = strategy.map.world_size, group = strategy.sizes.group;
+  const Members all{world, 1, per_node};
+  if (!strategy.sizes.two_legs(strategy.map.world_size)) return {{all}, 1};
+  DeviceLinks links{{{group, 1, per_node}, {world / group, group, per_node}}, 2};
+  const bool native = strategy.reduction == Reduction::kNative;
+  if (native) links.exchanges.clear();
+  if (native || strategy.muon) links.exchanges.push_back(all);
+  return links;
+}
 
 // Channels over which a rank sends to a peer: one number for all peers, the fewest that any of them
 // needs (NCCL 2.30.7, src/graph/paths.cc). NVLink needs all. A card of 400 Gbit/s needs 4, at 14
 // GB/s each, and gets fewer when the peers would not fit into a turn of 8 a channel.
-int64_t channels_of_peer(int64_t world_size, int64_t per_node) {
+int64_t channels_of_peer(const Members& members, int64_t channels) {
   constexpr int64_t kNetChannels = 4, kPeersAtOnce = 8;
-  if (per_node == world_size) return kChannels;
-  const int64_t turns = (world_size + kPeersAtOnce - 1) / kPeersAtOnce;
-  int64_t channels = kNetChannels;
-  while (channels > 1 && channels * turns > kChannels) channels /= 2;
-  return channels;
+  if (members.near() == members.count) return channels;
+  const int64_t turns = (members.count + kPeersAtOnce - 1) / kPeersAtOnce;
+  int64_t of_peer = std::min(kNetChannels, channels);
+  while (of_peer > 1 && of_peer * turns > channels) of_peer /= 2;
+  return of_peer;
 }
 
 // What libraries take of a GPU, from what they are known to allocate. NCCL, the exchanges' sends
 // and receives: to each peer of the node, over NVLink, 10 MiB to receive and 2 to send a channel
 // (8 H100: 2.7 of 3.3 GB that were seen, NCCL issue 1685). Peers elsewhere share buffers of 16 x
 // 128 KiB a channel (src/transport/net.cc, sharedNetBuffersInit): one to receive into, and one to
-// send from for each rank of the node, as the GPU nearest to a card sends for all (PXN). Its
-// gathers: a ring over all channels, both ways, in each of two communicators.
-std::vector<MemoryRow> gpu_rows(const Ranks& ranks) {
-  constexpr int64_t kNetBuffer = kChannels * 2 * kMiB;
+// send from for each rank of the communicator on this node, as the GPU nearest to a card sends for
+// all (PXN). Its gathers: a ring over all channels, both ways, in each communicator.
+std::vector<MemoryRow> gpu_rows(const Strategy& strategy, const Ranks& ranks) {
   std::vector<MemoryRow> rows{{"cuBLAS workspace", 8 * 4 * kMiB}};  // core/cuda: :4096:8
   const int64_t world = ranks.world_size;
   const int64_t per_node = ranks.per_node > 0 ? std::min(ranks.per_node, world) : world;
   if (world == 1) return rows;
-  rows.push_back({"NCCL: exchanges, buffers for each peer of the node",
-                  (per_node - 1) * channels_of_peer(world, per_node) * 12 * kMiB});
-  if (per_node < world)
-    rows.push_back({"NCCL: exchanges, buffers for the network", (per_node + 1) * kNetBuffer});
-  rows.push_back({"NCCL: gathers, rings", 2 * kChannels * 12 * kMiB});
+  const DeviceLinks links = links_of(strategy, per_node);
+  int64_t near = 0, network = 0;
+  for (const Members& members : links.exchanges) {
+    near += (members.near() - 1) * channels_of_peer(members, links.channels()) * 12 * kMiB;
+    if (members.near() < members.count)
+      network += (members.near() + 1) * links.channels() * 2 * kMiB;
+  }
+  if (near > 0) rows.push_back({"NCCL: exchanges, buffers for each peer of the node", near});
+  if (network > 0) rows.push_back({"NCCL: exchanges, buffers for the network", network});
+  rows.push_back({"NCCL: gathers, rings", links.count() * links.channels() * 12 * kMiB});
   return rows;
 }
 
@@ -171,7 +196,7 @@ MemoryPlan plan_memory(const Config& config, const ModelSpec& spec, const Ranks&
   for (size_t i = 0; i < kMemoryUses; ++i)
     if (ledger.peak()[i] > 0) plan.tensors.push_back({kNames[i], ledger.peak()[i]});
   plan.host = host_rows(config, spec, ranks);
-  plan.gpu = gpu_rows(ranks);
+  plan.gpu = gpu_rows(ranks.strategy(config), ranks);
   return plan;
 }
 

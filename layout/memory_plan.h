@@ -1,7 +1,7 @@
 // How much memory a training run takes, without running it: `lockstep plan`. Pure arithmetic.
 //
-// The sum is that of the tensor allocator's live bytes (core/train/memory_stats.h), on rank 0,
-// which holds the most; a walk through two steps finds where they are highest. Memory that is not
+// The sum is that of the tensor allocator's live bytes (core/train/memory_stats.h), on a rank that
+// holds the most; a walk through two steps finds where they are highest. Memory that is not
 // a tensor's (checkpoint staging, snapshots, batches) stands beside it. The libraries' own
 // scratch, code and stacks are in neither.
 #pragma once

@@ -1,7 +1,10 @@
 #include "layout/memory_sums.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "layout/exchange_plan.h"
 #include "layout/memory_units.h"
@@ -91,7 +94,85 @@ class UnitSums {
   std::optional<std::vector<int64_t>> from_group_;  // once it has advanced
 };
 
+// Sums of `units` units together, where each adds the slots of a group, which lie one behind the
+// other.
+struct OpenSums {
+  // At their most: those that a unit keeps between two rounds, and in one unit those of the round
+  // that is being added.
+  int64_t most = 0;
+  int64_t shipped = 0;  // of a unit, after the last round
+  auto operator<=>(const OpenSums&) const = default;
+};
+OpenSums open_sums(const SlotMap& map, int group, int64_t units) {
+  FoldOrder order(Reduction::kTree);
+  size_t before = 0, most = 0;
+  const auto more = static_cast<size_t>(units - 1);
+  for (int64_t round = 0; round < map.rounds(); ++round) {
+    const SlotRun run = map.run_in_round(round, group * map.group, map.group);
+    size_t in_round = before;
+    for (int64_t slot = run.first; slot < run.end(); ++slot) {
+      order.push({slot, 1});
+      in_round = std::max(in_round, order.open());
+    }
+    const bool last = round + 1 == map.rounds();
+    most = std::max(most, std::max(before, last ? 0 : order.open()) * more + in_round);
+    before = order.open();
+  }
+  return {static_cast<int64_t>(most), static_cast<int64_t>(before)};
+}
+
+// Sums that the members of group g have open at most when they add what each of them has added of
+// its slots: under the block map.
+size_t open_in_group(const Strategy& strategy, int g) {
+  const int size = strategy.sizes.group;
+  FoldOrder order(Reduction::kTree);
+  size_t most = 0;
+  for (int rank = g * size; rank < (g + 1) * size; ++rank)
+    for (const SlotRun& run : subtrees_of(strategy.map.run_of_groups(rank))) {
+      order.push(run);
+      most = std::max(most, order.open());
+    }
+  return most;
+}
+
+// The rank with the most sums of its own, in a group that has the most.
+int heaviest_in_a_group(const Strategy& strategy, int64_t units) {
+  const int size = strategy.sizes.group;
+  int heaviest = 0;
+  std::pair<size_t, OpenSums> most;
+  for (int g = 0; g < strategy.map.world_size / size; ++g) {
+    const size_t in_group = open_in_group(strategy, g);
+    for (int rank = g * size; rank < (g + 1) * size; ++rank) {
+      const std::pair open(in_group, open_sums(strategy.map, rank, units));
+      if (open > most) most = open, heaviest = rank;
+    }
+  }
+  return heaviest;
+}
+
 }  // namespace
+
+int heaviest_rank(const Strategy& strategy, int64_t units) {
+  const SlotMap& map = strategy.map;
+  int heaviest = 0;
+  OpenSums most;
+  for (int group = 0; group < map.groups(); ++group) {
+    const OpenSums open = open_sums(map, group, units);
+    if (open > most) most = open, heaviest = group * map.group;
+  }
+  return heaviest;
+}
+
+int64_t most_pooled_sums_bytes(const Strategy& strategy, const std::vector<ShardLayout>& units,
+                               const RoundPlan& round) {
+  std::set<int> ranks{strategy.map.computing_rank(), heaviest_rank(strategy, std::ssize(units))};
+  if (strategy.map.block() && strategy.sizes.two_legs(strategy.map.world_size))
+    ranks.insert(heaviest_in_a_group(strategy, std::ssize(units)));
+  int64_t most = 0;
+  for (const int rank : ranks)
+    most = std::max(most, pooled_sums_bytes(strategy, rank, units, round));
+  return most;
+}
 
 int64_t pooled_sums_bytes(const Strategy& strategy, int rank, const std::vector<ShardLayout>& units,
                           const RoundPlan& round) {

@@ -1,5 +1,7 @@
 #include "layout/memory_walk.h"
 
+#include <algorithm>
+
 #include "layout/memory_stages.h"
 #include "layout/memory_sums.h"
 #include "layout/memory_units.h"
@@ -13,8 +15,30 @@ namespace {
 
 constexpr int64_t kFloat = 4, kDouble = 8, kBf16 = 2;
 
-// Rank 0, unless it has no slot at all: what computes has more.
-int who_computes(const SlotMap& map) { return map.slot(0, 0) ? 0 : map.world_size - 1; }
+// What `rank` exchanges in a round, where a group receives the most pieces.
+ExchangePlan largest_exchange(const Strategy& strategy, int64_t round, int rank) {
+  const SlotMap& map = strategy.map;
+  if (!map.block()) return ExchangePlan::create(strategy, round, rank);
+  int of_most = rank;
+  const auto pieces = [&](int r) { return subtrees_of(map.run_of_groups(r)).size(); };
+  for (int r = 0; r < map.world_size; ++r)
+    if (pieces(r) > pieces(of_most)) of_most = r;
+  ExchangePlan plan = ExchangePlan::create(strategy, round, of_most);
+  plan.slot = map.slot(round, rank);
+  return plan;
+}
+
+// Those of the rounds that are walked: the first and the last one. `alone`: as `rank` has them.
+std::vector<ExchangePlan> exchanges_of(const Strategy& strategy, int rank, bool alone) {
+  std::vector<ExchangePlan> exchanges;
+  const int64_t last = strategy.map.rounds() - 1;
+  for (int64_t round = 0; round <= last; round += std::max<int64_t>(last, 1))
+    exchanges.push_back(alone ? ExchangePlan::create(strategy, round, rank)
+                              : largest_exchange(strategy, round, rank));
+  if (!alone && !exchanges.back().slot)
+    exchanges.back().slot = strategy.map.slots - 1;  // another's
+  return exchanges;
+}
 
 // A buffer of the pool, for a scope.
 class Pooled {
@@ -35,20 +59,18 @@ class Pooled {
 
 class Walk {
  public:
-  Walk(const Config& config, const ModelSpec& spec, const Strategy& strategy, WorkSizes sizes,
+  Walk(const Config& config, const ModelSpec& spec, const Strategy& strategy, const Ranks& ranks,
        MemoryLedger& ledger)
       : config_(config),
         spec_(spec),
         strategy_(strategy),
         ledger_(ledger),
         pool_(ledger),
-        stages_(config, spec, strategy.compute_bytes(), sizes, ledger),
+        stages_(config, spec, strategy.compute_bytes(), ranks.sizes, ledger),
         stage_units_(stages_of(spec)),
         wrapped_(wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)),
-        rank_(who_computes(strategy.map)),
-        exchanges_{ExchangePlan::create(strategy, 0, rank_)} {
-    if (const int64_t rounds = strategy.map.rounds(); rounds > 1)
-      exchanges_.push_back(ExchangePlan::create(strategy, rounds - 1, rank_));
+        rank_(strategy.map.computing_rank()),
+        exchanges_(exchanges_of(strategy, rank_, ranks.first_alone)) {
     std::vector<UnitPlace> places;
     units_.reserve(wrapped_.size());
     for (const WrappedUnit& run : wrapped_) {
@@ -69,7 +91,9 @@ class Walk {
     norm_tree_ = NormTree(std::move(trained));
     waves_ = muon_waves(updated_, strategy_.muon, rank_);
     round_ = RoundPlan::training(stage_units_, places, strategy_);
-    ledger_.hold(MemoryUse::kFold, pooled_sums_bytes(strategy_, rank_, layouts, round_));
+    ledger_.hold(MemoryUse::kFold, ranks.first_alone
+                                       ? pooled_sums_bytes(strategy_, rank_, layouts, round_)
+                                       : most_pooled_sums_bytes(strategy_, layouts, round_));
   }
 
   // TrainingStep::run
@@ -209,7 +233,7 @@ Strategy Ranks::strategy(const Config& config) const {
 
 MemoryLedger walk_training(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
   MemoryLedger ledger;
-  Walk walk(config, spec, ranks.strategy(config), ranks.sizes, ledger);
+  Walk walk(config, spec, ranks.strategy(config), ranks, ledger);
   for (int step = 0; step < 2; ++step) walk.step();
   return ledger;
 }

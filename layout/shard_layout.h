@@ -9,6 +9,18 @@
 
 namespace lockstep::layout {
 
+// How ranks lie on nodes. From a number n: rank r is on node r / n; 0: all are on one.
+struct NodeRanks {
+  NodeRanks(int of_each = 0) : most(of_each), together(of_each) {}
+  NodeRanks(int most_, int together_) : most(most_), together(together_) {}
+
+  int most;  // of a node; 0: all
+  // Of so many consecutive ranks, the first of which is a multiple of it, each lot lies on one
+  // node; 1: a rank alone; 0: all.
+  int together;
+  bool operator==(const NodeRanks&) const = default;
+};
+
 // Of groups of consecutive ranks; both divide W, and S is 1, G or W.
 struct GroupSizes {
   int shard = 1;  // S: that share one copy of the state

@@ -50,6 +50,8 @@ struct SlotMap {
   int rank_of(int64_t slot) const;
   int64_t round_of(int64_t slot) const;
   std::vector<int64_t> slots_of(int rank) const;
+  // A rank that computes in the first round: 0, where any of its group does.
+  int computing_rank() const { return slot(0, 0) ? 0 : rank_of(slots - 1); }
 
  private:
   int group_of(int64_t slot) const;

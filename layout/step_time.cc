@@ -106,7 +106,7 @@ class TimeWalk {
     const int64_t rounds = strategy_.map.rounds();
     std::vector<ExchangePlan> exchanges;
     for (int64_t round = 0; round < rounds; ++round)
-      exchanges.push_back(ExchangePlan::create(strategy_, round, 0));
+      exchanges.push_back(ExchangePlan::create(strategy_, round, strategy_.map.computing_rank()));
     for (const ExchangePlan& exchange : exchanges) train_slot(exchange);
     share_sums();
     fold_and_norm();

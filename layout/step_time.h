@@ -1,7 +1,8 @@
 // How long a training step takes on a device, without running it: `lockstep plan --device`. Pure.
 //
-// A walk of rank 0, which always has a slot, through a step: the items of each RoundPlan, the
-// exchanges of each ExchangePlan, the kernels of StageWork, by the clocks of step_clocks.h.
+// A walk of a rank that computes, rank 0 where it does, through a step: the items of each
+// RoundPlan, the exchanges of each ExchangePlan, the kernels of StageWork, by the clocks of
+// step_clocks.h.
 //
 // What it leaves out: other ranks that are late, data, checkpoints, logs, memory that runs out.
 #pragma once

@@ -6,14 +6,15 @@
 namespace lockstep::layout {
 namespace {
 
-// The most ranks that are on one node together, and divide W.
-int near_ranks(int world_size, int ranks_of_node) {
-  return ranks_of_node > 0 ? std::gcd(world_size, ranks_of_node) : world_size;
+// The most consecutive ranks that are on one node together wherever they begin, and divide W.
+int near_ranks(int world_size, const NodeRanks& nodes) {
+  return std::gcd(world_size, nodes.together);
 }
 
-int hybrid_size(const Config& config, int world_size, int ranks_of_node) {
+// Of the largest node: smaller groups would hold more of the state each.
+int hybrid_size(const Config& config, int world_size, const NodeRanks& nodes) {
   const int64_t degree = config.parallelism.data_parallel_shard_degree;
-  const int64_t wanted = degree > 0 ? degree : ranks_of_node > 0 ? ranks_of_node : world_size;
+  const int64_t wanted = degree > 0 ? degree : nodes.most > 0 ? nodes.most : world_size;
   int size = static_cast<int>(std::clamp<int64_t>(wanted, 1, world_size));
   while (world_size % size != 0) ++size;
   return size;
@@ -21,11 +22,11 @@ int hybrid_size(const Config& config, int world_size, int ranks_of_node) {
 
 }  // namespace
 
-Strategy Strategy::create(const Config& config, int world_size, int ranks_of_node) {
+Strategy Strategy::create(const Config& config, int world_size, const NodeRanks& nodes) {
   const Config::Parallelism& p = config.parallelism;
   Strategy s;
-  s.map = slot_map(config, world_size, ranks_of_node);
-  s.sizes = group_sizes(config, world_size, ranks_of_node);
+  s.map = slot_map(config, world_size, nodes);
+  s.sizes = group_sizes(config, world_size, nodes);
   s.keep_gathered = p.strategy == ShardingStrategy::kShardGradOp;
   s.forward_prefetch = p.forward_prefetch;
   s.backward_prefetch = p.backward_prefetch;
@@ -41,30 +42,31 @@ Strategy Strategy::create(const Config& config, int world_size, int ranks_of_nod
   return s;
 }
 
-GroupSizes group_sizes(const Config& config, int world_size, int ranks_of_node) {
+GroupSizes group_sizes(const Config& config, int world_size, const NodeRanks& nodes) {
   const ShardingStrategy strategy = config.parallelism.strategy;
   if (strategy == ShardingStrategy::kHybrid) {
-    const int size = hybrid_size(config, world_size, ranks_of_node);
+    const int size = hybrid_size(config, world_size, nodes);
     return {size, size};
   }
   const bool whole = strategy == ShardingStrategy::kSingle || strategy == ShardingStrategy::kDdp;
-  const int shard = whole ? 1 : world_size, near = near_ranks(world_size, ranks_of_node);
+  const int shard = whole ? 1 : world_size, near = near_ranks(world_size, nodes);
   return {shard, near == 1 || near == world_size ? shard : near};
 }
 
-int slot_group(const Config& config, int world_size, int ranks_of_node) {
+int slot_group(const Config& config, int world_size, const NodeRanks& nodes) {
   switch (config.parallelism.slot_map) {
     case SlotMapKind::kCyclic: return world_size;
     case SlotMapKind::kBlock: return 1;
     case SlotMapKind::kGroupBlock: break;
   }
-  if (config.parallelism.strategy == ShardingStrategy::kHybrid)
-    return group_sizes(config, world_size, ranks_of_node).group;
-  return near_ranks(world_size, ranks_of_node);
+  const GroupSizes sizes = group_sizes(config, world_size, nodes);
+  if (config.parallelism.strategy == ShardingStrategy::kHybrid) return sizes.group;
+  const int near = near_ranks(world_size, nodes);
+  return near == 1 && sizes.shard > 1 ? world_size : near;
 }
 
-SlotMap slot_map(const Config& config, int world_size, int ranks_of_node) {
-  return {config.slots(), world_size, slot_group(config, world_size, ranks_of_node)};
+SlotMap slot_map(const Config& config, int world_size, const NodeRanks& nodes) {
+  return {config.slots(), world_size, slot_group(config, world_size, nodes)};
 }
 
 }  // namespace lockstep::layout

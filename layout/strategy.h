@@ -42,22 +42,23 @@ struct Strategy {
     return {!frozen || !copy, !frozen && !forward_only, copy};
   }
 
-  // Requires a validated config. `ranks_of_node`: as for group_sizes.
-  static Strategy create(const Config& config, int world_size, int ranks_of_node);
+  // Requires a validated config.
+  static Strategy create(const Config& config, int world_size, const NodeRanks& nodes);
 };
 
 // S: 1 for single and ddp, W for full_shard and shard_grad_op. hybrid:
-// parallelism.data_parallel_shard_degree, else the ranks of a node; where that does not divide W
-// (nodes were lost), the next larger number that does.
-// G: S for hybrid. Else, on several nodes, the most ranks of one node that divide W; where that is
-// one rank, S.
-// `ranks_of_node`: rank r is on node r / this; 0: all are on one.
-GroupSizes group_sizes(const Config& config, int world_size, int ranks_of_node);
+// parallelism.data_parallel_shard_degree, else the ranks of the largest node; where that does not
+// divide W (nodes were lost), the next larger number that does.
+// G: S for hybrid. Else, on several nodes, the most ranks whose groups lie each on one node; where
+// that is one rank, S.
+GroupSizes group_sizes(const Config& config, int world_size, const NodeRanks& nodes);
 
-// Ranks that take a contiguous run of slots together (slot_map.h).
-int slot_group(const Config& config, int world_size, int ranks_of_node);
+// Ranks that take a contiguous run of slots together (slot_map.h). With group_block those of a
+// group whose sums cross. Where each rank would be one, it would add up its slots itself, in whole
+// units: so it does where it holds whole units of the state anyway; else the map is cyclic.
+int slot_group(const Config& config, int world_size, const NodeRanks& nodes);
 
 // The config's slot map.
-SlotMap slot_map(const Config& config, int world_size, int ranks_of_node);
+SlotMap slot_map(const Config& config, int world_size, const NodeRanks& nodes);
 
 }  // namespace lockstep::layout

@@ -10,6 +10,7 @@
 #include "cli/shared/bounded_run.h"
 #include "data/formats/npy_file.h"
 #include "launcher/host/scratch_folder.h"
+#include "layout/memory_plan.h"
 
 namespace lockstep::cli {
 namespace {
@@ -26,6 +27,13 @@ Result<void> write_tokens(FileSystem& file_system, const path& file, const Confi
   LOCKSTEP_RETURN_IF_ERROR(out->write_at(as_bytes(preamble), 0));
   return out->truncate(static_cast<int64_t>(preamble.size()) +
                        2 * sequences * config.training.seq_len);
+}
+
+// Here all ranks are on one node. Copies are as large as where there are several.
+Config on_one_node(Config config, const layout::Ranks& ranks) {
+  if (ranks.per_node > 0 && config.parallelism.data_parallel_shard_degree == 0)
+    config.parallelism.data_parallel_shard_degree = ranks.per_node;
+  return config;
 }
 
 std::vector<std::string> flags(const Config& config, const layout::ModelSpec& spec,
@@ -52,10 +60,9 @@ std::vector<std::string> flags(const Config& config, const layout::ModelSpec& sp
       "--job.dump_folder=" + (folder / "run").string(),
       text("--launcher.nproc_per_node=", ranks.world_size),
       "--launcher.min_nproc=1",
+      text("--parallelism.data_parallel_shard_degree=",
+           on_one_node(config, ranks).parallelism.data_parallel_shard_degree),
   };
-  // Here all ranks are on one node.
-  if (ranks.per_node > 0 && config.parallelism.data_parallel_shard_degree == 0)
-    words.push_back(text("--parallelism.data_parallel_shard_degree=", ranks.per_node));
   if (!config.model.hf_assets_path.empty()) {
     words.push_back("--model.init=random");
     return words;
@@ -105,7 +112,11 @@ Result<Probe> run_in(const path& folder, const Config& config, const layout::Mod
   const auto bytes = [&](const char* key) {
     return static_cast<int64_t>(std::llround(metrics.value(key, 0.0) * 1e9));
   };
-  return Probe{bytes("peak_memory_GB"), bytes("peak_rss_GB"), system_clock().monotonic_s() - start};
+  const auto plan =
+      layout::plan_memory(on_one_node(config, ranks), spec,
+                          {ranks.world_size, /*per_node=*/0, ranks.sizes, /*first_alone=*/true});
+  return Probe{plan.peak_bytes, bytes("peak_memory_GB"), bytes("peak_rss_GB"),
+               system_clock().monotonic_s() - start};
 }
 
 }  // namespace

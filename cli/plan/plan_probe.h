@@ -12,8 +12,9 @@
 namespace lockstep::cli {
 
 struct Probe {
-  int64_t peak_bytes = 0;  // of rank 0's tensor allocator
-  int64_t rss_bytes = 0;   // of rank 0's process, all of it
+  int64_t predicted_bytes = 0;  // of rank 0 of the run that was made, on one node
+  int64_t peak_bytes = 0;       // of rank 0's tensor allocator
+  int64_t rss_bytes = 0;        // of rank 0's process, all of it
   double seconds = 0;
 };
 // `arguments` are those of the config, for `lockstep train`. In a folder of its own, without

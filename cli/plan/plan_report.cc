@@ -20,7 +20,9 @@ double ratio(int64_t a, int64_t b) { return static_cast<double>(a) / static_cast
 bool fits(const PlanReport& r) { return r.plan.device_bytes() <= r.device_bytes; }
 
 // predicted / measured - 1
-double deviation(const PlanReport& r) { return ratio(r.plan.peak_bytes, r.probe->peak_bytes) - 1; }
+double deviation(const PlanReport& r) {
+  return ratio(r.probe->predicted_bytes, r.probe->peak_bytes) - 1;
+}
 
 void print_head(std::ostream& out, const PlanReport& r) {
   const Config::Training& t = r.config.training;
@@ -141,8 +143,9 @@ void print_largest(std::ostream& out, const PlanReport& r) {
 
 void print_probe(std::ostream& out, const PlanReport& r) {
   if (!r.probe) return;
-  out << "\nProbe: two steps without checkpoints, " << fixed(r.probe->seconds, 1) << " s, rank 0\n";
-  print_rows(out, {{"tensors, predicted", r.plan.peak_bytes},
+  out << "\nProbe: two steps without checkpoints, all ranks on one node, "
+      << fixed(r.probe->seconds, 1) << " s, rank 0\n";
+  print_rows(out, {{"tensors, predicted", r.probe->predicted_bytes},
                    {"tensors, measured", r.probe->peak_bytes},
                    {"the whole process (RSS)", r.probe->rss_bytes}});
   out << "  predicted / measured " << fixed(1.0 + deviation(r), 4) << "\n";
@@ -214,7 +217,7 @@ std::string plan_json(const PlanReport& r) {
       json["largest_models"].push_back(json_of(c));
   }
   if (r.probe)
-    json["probe"] = {{"predicted_bytes", r.plan.peak_bytes},
+    json["probe"] = {{"predicted_bytes", r.probe->predicted_bytes},
                      {"measured_bytes", r.probe->peak_bytes},
                      {"deviation", deviation(r)},
                      {"rss_bytes", r.probe->rss_bytes},

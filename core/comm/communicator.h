@@ -16,6 +16,7 @@
 
 #include "base/result.h"
 #include "core/comm/wire_bytes.h"
+#include "layout/shard_layout.h"
 
 namespace lockstep::core {
 
@@ -86,7 +87,7 @@ struct Groups {
   Gatherer* shard;
   Gatherer* copies;
   at::Device device = at::kCPU;  // what the ranks compute on
-  int ranks_of_node = 0;         // rank r is on node r / this; 0: all are on one
+  layout::NodeRanks nodes = 0;   // that the ranks are on
 };
 
 }  // namespace lockstep::core

@@ -131,7 +131,7 @@ at::Tensor as_byte_tensor(const at::Tensor& t) {
       at::TensorOptions(at::kByte));
 }
 
-class GlooCommunicator : public Communicator {
+class GlooCommunicator : public GlooGroup {
  public:
   GlooCommunicator(c10::intrusive_ptr<c10d::ProcessGroupGloo> group, double timeout_s,
                    std::vector<int> node_of_rank)
@@ -170,6 +170,9 @@ class GlooCommunicator : public Communicator {
     return issue("all-reduce", [&] { return group_->allreduce(tensors); });
   }
   WireBytes wire_bytes() const override { return received_.bytes(); }
+  void set_nodes(std::vector<int> node_of_rank) override {
+    received_.set_nodes(std::move(node_of_rank));
+  }
 
  private:
   // Every rank sends its part to every other one: half the time of Gloo's ring for parameters
@@ -254,8 +257,8 @@ Result<void> check_address(const std::string& bind_address, const std::string& i
   }
 }
 
-std::unique_ptr<Communicator> connect_gloo(const GlooOptions& o,
-                                           c10::intrusive_ptr<c10d::Store> store) {
+std::unique_ptr<GlooGroup> connect_gloo(const GlooOptions& o,
+                                        c10::intrusive_ptr<c10d::Store> store) {
   const double longest_s = std::max(o.init_timeout_s, o.timeout_s) + kMarginSeconds;
   auto options = c10d::ProcessGroupGloo::Options::create(
       std::chrono::milliseconds(static_cast<int64_t>(longest_s * 1000)));

@@ -28,8 +28,14 @@ struct GlooOptions {
 // Whether Gloo can listen there (GlooOptions). Errors: kConfig, saying which interfaces there are.
 Result<void> check_address(const std::string& bind_address, const std::string& interface);
 
+class GlooGroup : public Communicator {
+ public:
+  // Bytes are counted by these nodes from now on.
+  virtual void set_nodes(std::vector<int> node_of_rank) = 0;
+};
+
 // Collective. Requires: size > 1. May throw what c10d throws.
-std::unique_ptr<Communicator> connect_gloo(const GlooOptions& options,
-                                           c10::intrusive_ptr<c10d::Store> store);
+std::unique_ptr<GlooGroup> connect_gloo(const GlooOptions& options,
+                                        c10::intrusive_ptr<c10d::Store> store);
 
 }  // namespace lockstep::core

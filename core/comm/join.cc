@@ -16,6 +16,7 @@
 #include "core/comm/gather_strings.h"
 #include "core/comm/gloo_communicator.h"
 #include "core/comm/node_communicator.h"
+#include "core/comm/nodes.h"
 #include "core/comm/single_communicator.h"
 #include "core/device/devices.h"
 
@@ -50,28 +51,34 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool m
   return c10::make_intrusive<c10d::PrefixStore>(o.prefix, store);
 }
 
-// A place in a group; its seat k is taken by rank first + k * stride of the run.
+// A place in a group.
 struct Seat {
   int rank, size;
-  int first = 0, stride = 1;
+  std::vector<int> nodes;  // of the group's ranks
 };
 
-// Of the group's ranks.
-std::vector<int> nodes_of(const RendezvousOptions& o, Seat seat) {
-  const int of_a_node = o.local_world_size > 0 ? o.local_world_size : o.world_size;
-  std::vector<int> nodes;
-  for (int k = 0; k < seat.size; ++k) nodes.push_back((seat.first + k * seat.stride) / of_a_node);
-  return nodes;
+// Seat k of it is taken by rank first + k * stride of the run.
+Seat seat_of(const std::vector<int>& node_of_rank, int rank, int size, int first, int stride) {
+  Seat seat{rank, size, {}};
+  for (int k = 0; k < size; ++k)
+    seat.nodes.push_back(node_of_rank[static_cast<size_t>(first + k * stride)]);
+  return seat;
+}
+
+// Requires: more ranks than one. May throw what c10d throws.
+std::unique_ptr<GlooGroup> connect_over_gloo(const RendezvousOptions& o, const std::string& prefix,
+                                             const Seat& seat, int threads) {
+  auto store = connect_store(o, /*may_serve=*/prefix == "gloo");
+  return connect_gloo({seat.rank, seat.size, seat.nodes, o.bind_address, o.interface, threads,
+                       o.init_timeout_s, o.timeout_s},
+                      c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)));
 }
 
 // May throw what c10d throws.
 std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const std::string& prefix,
-                                            Seat seat, int threads) {
+                                            const Seat& seat, int threads) {
   if (seat.size == 1) return std::make_unique<SingleCommunicator>();
-  auto store = connect_store(o, /*may_serve=*/prefix == "gloo");
-  return connect_gloo({seat.rank, seat.size, nodes_of(o, seat), o.bind_address, o.interface,
-                       threads, o.init_timeout_s, o.timeout_s},
-                      c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)));
+  return connect_over_gloo(o, prefix, seat, threads);
 }
 
 bool on_one_node(const std::vector<int>& nodes) {
@@ -93,6 +100,7 @@ struct Agreed {
 // Step 2. Collective.
 Result<Agreed> agree(Communicator& all, const RendezvousOptions& o) {
   RankFacts mine = o.facts;
+  mine.local_rank = o.local_rank;
   mine.ranks_of_node = o.local_world_size;
   LOCKSTEP_TRY(const auto words, gather_strings(all, encode(mine), kFactsBytes));
   Agreed agreed{};
@@ -110,9 +118,9 @@ Result<Agreed> agree(Communicator& all, const RendezvousOptions& o) {
 }
 
 // The same group through memory, where it is inside a node. Collective.
-Result<std::unique_ptr<Communicator>> through_memory(const RendezvousOptions& o, Seat seat,
+Result<std::unique_ptr<Communicator>> through_memory(const RendezvousOptions& o, const Seat& seat,
                                                      std::unique_ptr<Communicator> group) {
-  if (seat.size == 1 || !on_one_node(nodes_of(o, seat))) return group;
+  if (seat.size == 1 || !on_one_node(seat.nodes)) return group;
   return share_memory(std::move(group), o.timeout_s);
 }
 
@@ -132,7 +140,7 @@ struct LinksOf {
 };
 
 // The same group with a way for its devices' tensors. Collective.
-Result<std::unique_ptr<Communicator>> for_devices(const RendezvousOptions& o, Seat seat,
+Result<std::unique_ptr<Communicator>> for_devices(const RendezvousOptions& o, const Seat& seat,
                                                   Transport transport, DeviceLinks links,
                                                   int ctas_of_link,
                                                   std::unique_ptr<Communicator> group) {
@@ -144,20 +152,24 @@ Result<std::unique_ptr<Communicator>> for_devices(const RendezvousOptions& o, Se
     if (nccl == nullptr) nccl = &nccl_library();
   LOCKSTEP_CHECK(nccl != nullptr, "a build for the CPU alone has no NCCL");
   return connect_devices(*nccl, device_of(o.device), std::move(group),
-                         {nodes_of(o, seat), links, ctas_of_link, o.init_timeout_s, o.timeout_s});
+                         {seat.nodes, links, ctas_of_link, o.init_timeout_s, o.timeout_s});
 }
 
-// Steps 1 to 3. Afterwards `o` has what was agreed on. Collective. May throw what c10d throws.
-Result<Membership> meet(RendezvousOptions& o, Seat all) {
+// Steps 1 to 3. Afterwards `all` has the nodes that were agreed on. Collective. May throw what c10d
+// throws.
+Result<Membership> meet(const RendezvousOptions& o, Seat& all) {
   Membership m;
   m.device = o.device;
-  auto host = connect_group(o, "gloo", all, 2);
+  auto host = connect_over_gloo(o, "gloo", all, 2);
   auto agreed = agree(*host, o);
   if (!agreed.ok()) {
     let_go(std::move(host));
     return agreed.error();
   }
-  o.local_world_size = m.ranks_of_node = ranks_of_node(agreed->facts);
+  const Nodes nodes = nodes_of(agreed->facts);
+  m.nodes = nodes.sizes;
+  all.nodes = nodes.of_rank;
+  host->set_nodes(nodes.of_rank);
   for (const RankFacts& each : agreed->facts) m.hosts.push_back(each.host);
   const Communicator* const over_gloo = host.get();
   LOCKSTEP_TRY(m.communicator, through_memory(o, all, std::move(host)));
@@ -167,6 +179,7 @@ Result<Membership> meet(RendezvousOptions& o, Seat all) {
   if (o.rank == 0)
     log_line(m.transport == Transport::kStaged ? Level::kWarning : Level::kInfo,
              transport_text(*m.transport, agreed->facts));
+  if (o.rank == 0 && !nodes.advice.empty()) log_warning(nodes.advice);
   // Votes go over a connection of their own: a store call holds its connection's lock while it
   // waits.
   auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
@@ -185,13 +198,13 @@ void make_copy_groups(Membership& m, int shard_size) {
 }
 
 // Step 4. Collective. May throw what c10d throws.
-Result<void> connect_groups(const RendezvousOptions& o, Seat all, Membership& m) {
-  const layout::GroupSizes sizes = o.sizes ? o.sizes(o.world_size, o.local_world_size)
-                                           : layout::GroupSizes{o.world_size, o.world_size};
+Result<void> connect_groups(const RendezvousOptions& o, const Seat& all, Membership& m) {
+  const layout::GroupSizes sizes =
+      o.sizes ? o.sizes(o.world_size, m.nodes) : layout::GroupSizes{o.world_size, o.world_size};
   const int size = sizes.group;
   LOCKSTEP_CHECK(o.world_size % size == 0, o.world_size, " ranks in groups of ", size);
   const LinksOf links = LinksOf::create(o, sizes);
-  const auto connect = [&](const std::string& prefix, Seat seat,
+  const auto connect = [&](const std::string& prefix, const Seat& seat,
                            DeviceLinks own) -> Result<std::unique_ptr<Communicator>> {
     LOCKSTEP_TRY(auto group, through_memory(o, seat, connect_group(o, prefix, seat, 2)));
     return for_devices(o, seat, *m.transport, own, links.ctas_of_link(), std::move(group));
@@ -201,12 +214,12 @@ Result<void> connect_groups(const RendezvousOptions& o, Seat all, Membership& m)
   if (o.background) m.background = connect_group(o, "gloo_background", all, 1);
   const int group = o.rank / size, place = o.rank % size;
   if (size < o.world_size) {
-    LOCKSTEP_TRY(m.group,
-                 connect(text("gloo_group", group), {place, size, group * size}, links.group));
+    const Seat seat = seat_of(all.nodes, place, size, group * size, 1);
+    LOCKSTEP_TRY(m.group, connect(text("gloo_group", group), seat, links.group));
   }
   if (size > 1) {
-    LOCKSTEP_TRY(m.peers, connect(text("gloo_peers", place),
-                                  {group, o.world_size / size, place, size}, links.peers));
+    const Seat seat = seat_of(all.nodes, group, o.world_size / size, place, size);
+    LOCKSTEP_TRY(m.peers, connect(text("gloo_peers", place), seat, links.peers));
   }
   make_copy_groups(m, sizes.shard);
   return {};
@@ -243,11 +256,10 @@ Result<Membership> join(const RendezvousOptions& o) {
     return Error{Code::kConfig, text("the rendezvous store is \"", o.store,
                                      "\"; it must be file:PATH, agent:PATH or tcp:HOST:PORT")};
   LOCKSTEP_RETURN_IF_ERROR(check_address(o.bind_address, o.interface));
-  RendezvousOptions agreed = o;
   try {
-    const Seat all{o.rank, o.world_size};
-    LOCKSTEP_TRY(Membership m, meet(agreed, all));
-    LOCKSTEP_RETURN_IF_ERROR(connect_groups(agreed, all, m));
+    Seat all{o.rank, o.world_size, std::vector<int>(static_cast<size_t>(o.world_size))};
+    LOCKSTEP_TRY(Membership m, meet(o, all));
+    LOCKSTEP_RETURN_IF_ERROR(connect_groups(o, all, m));
     return m;
   } catch (const std::exception& e) {
     const std::string reason = e.what();

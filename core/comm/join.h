@@ -19,7 +19,8 @@ namespace lockstep::core {
 // From this process's environment (docs/ARCHITECTURE.md, "Rendezvous").
 struct RendezvousOptions {
   int rank = 0, world_size = 1;
-  int local_world_size = 0;  // ranks of a node: rank r is on node r / this; 0: all on one
+  int local_rank = 0;        // its place among the ranks of its node
+  int local_world_size = 0;  // their number, as far as this rank knows; 0: all ranks
   std::string store;   // "file:<path>", "agent:<path of its socket>" or "tcp:<host>:<port>"; unused
                        // when world_size is 1
   std::string prefix;  // keys of this generation: "g3-7f2a91"
@@ -31,8 +32,8 @@ struct RendezvousOptions {
   bool background = false;    // a second communicator, for a thread beside the training
   bool native_sums = false;   // gradients are added by the backend (training.reduction)
   bool all_exchange = false;  // all ranks exchange tensors, whichever share a copy: Muon's do
-  // The groups' sizes, once it is known how many ranks a node has; none: one of all ranks.
-  std::function<layout::GroupSizes(int world_size, int ranks_of_node)> sizes;
+  // The groups' sizes, once it is known how the ranks lie on nodes; none: one of all ranks.
+  std::function<layout::GroupSizes(int world_size, const layout::NodeRanks&)> sizes;
   at::Device device = at::kCPU;  // where this rank's tensors lie; the current one
   // What this rank tells the others of itself, so that all choose how they exchange tensors:
   // own_facts(device). A test says something else.
@@ -52,7 +53,7 @@ struct Membership {
   std::unique_ptr<CopyGroups> copy_groups;     // borrows them
   at::Device device = at::kCPU;
   std::optional<Transport> transport;  // of all ranks' tensors; none for a single rank
-  int ranks_of_node = 0;               // as Groups has it
+  layout::NodeRanks nodes = 0;         // as Groups has it
   std::vector<std::string> hosts;      // by rank: its name, for people
   Groups groups() const {
     return {communicator.get(),
@@ -61,7 +62,7 @@ struct Membership {
             &copy_groups->shard(),
             &copy_groups->copies(),
             device,
-            ranks_of_node};
+            nodes};
   }
   // Of all groups together.
   WireBytes wire_bytes() const {
@@ -76,7 +77,8 @@ RankFacts own_facts(at::Device device, const std::string& host);
 
 // Connects all ranks; returns when everybody is there.
 //   1. all of them meet over Gloo, and tell each other their facts
-//   2. they choose a transport (transport.h): the same one, or the same error
+//   2. they choose a transport (transport.h): the same one, or the same error; and conclude on
+//      which nodes they are (nodes.h)
 //   3. `met`
 //   4. the ways between devices, and the groups
 // Errors: kTimeout, kPeerLost, kConfig, and those of `met`.

@@ -14,6 +14,7 @@ constexpr size_t kNameBytes = 64;  // of a host: what Linux allows
 std::string encode(const RankFacts& facts) {
   const nlohmann::ordered_json json{{"host", facts.host.substr(0, kNameBytes)},
                                     {"ranks_of_node", facts.ranks_of_node},
+                                    {"local_rank", facts.local_rank},
                                     {"build", facts.build},
                                     {"kind", facts.kind},
                                     {"devices", facts.devices},
@@ -28,9 +29,9 @@ std::string encode(const RankFacts& facts) {
 Result<RankFacts> parse_rank_facts(const std::string& words) {
   try {
     const auto json = parse_json(words);
-    return RankFacts{json.at("host"),       json.at("ranks_of_node"), json.at("build"),
-                     json.at("kind"),       json.at("devices"),       json.at("uuid"),
-                     json.at("capability"), json.at("collectives")};
+    return RankFacts{json.at("host"),  json.at("ranks_of_node"), json.at("local_rank"),
+                     json.at("build"), json.at("kind"),          json.at("devices"),
+                     json.at("uuid"),  json.at("capability"),    json.at("collectives")};
   } catch (const nlohmann::json::exception&) {
     return Error{Code::kPeerLost, "a rank's facts cannot be read: it runs another version"};
   }

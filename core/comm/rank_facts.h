@@ -14,6 +14,7 @@ inline constexpr const char* kCpuKind = "cpu";
 struct RankFacts {
   std::string host;              // its name, for people
   int ranks_of_node = 0;         // that share a machine's memory, as far as it knows; 0: all
+  int local_rank = 0;            // its place among them, from 0
   std::string build = kCpuKind;  // the kind of device that its program is built for: "cuda"
   std::string kind = kCpuKind;   // of the device that it computes on
   int devices = 0;               // of the build's kind that it sees

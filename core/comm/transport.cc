@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
+#include "core/comm/nodes.h"
 
 namespace lockstep::core {
 namespace {
@@ -129,13 +130,6 @@ Result<Transport> choose_transport(const std::vector<RankFacts>& facts) {
   LOCKSTEP_RETURN_IF_ERROR(
       all_alike(facts, &RankFacts::collectives, "has NCCL", "All ranks must load the same one"));
   return by_devices(facts);
-}
-
-int ranks_of_node(const std::vector<RankFacts>& facts) {
-  int most = 0;
-  for (const RankFacts& f : facts)
-    most = std::max(most, f.ranks_of_node == 0 ? static_cast<int>(facts.size()) : f.ranks_of_node);
-  return most;
 }
 
 }  // namespace lockstep::core

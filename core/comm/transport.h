@@ -38,8 +38,4 @@ std::string transport_text(Transport transport, const std::vector<RankFacts>& fa
 // Requires: not empty.
 Result<Transport> choose_transport(const std::vector<RankFacts>& facts);
 
-// Ranks of a machine, which they must agree on too: the most that a rank has heard of. Where a
-// launcher does not say it, ranks know no more than their own place.
-int ranks_of_node(const std::vector<RankFacts>& facts);
-
 }  // namespace lockstep::core

@@ -57,6 +57,7 @@ class WireCounter {
     count.all += bytes;
     if (node_of_rank_[source] != node_of_rank_[rank_]) count.other_nodes += bytes;
   }
+  void set_nodes(std::vector<int> node_of_rank) { node_of_rank_ = std::move(node_of_rank); }
   const WireBytes& bytes() const { return bytes_; }
 
  private:

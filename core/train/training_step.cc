@@ -54,7 +54,7 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
       spec_(spec),
       groups_(groups),
       comm_(*groups.world),
-      strategy_{layout::Strategy::create(config, groups.world->world_size(), groups.ranks_of_node),
+      strategy_{layout::Strategy::create(config, groups.world->world_size(), groups.nodes),
                 groups.device},
       pools_(groups.device),
       wrapped_(
@@ -72,7 +72,7 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
                                            groups, pools_);
   model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute(), groups.device));
   schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, comm_.rank());
-  audit_ = std::make_unique<SlotAudit>(comm_, strategy_.map, groups.ranks_of_node,
+  audit_ = std::make_unique<SlotAudit>(comm_, strategy_.map, groups.nodes.most,
                                        schedule_->exchanged_units());
   state_audit_ = std::make_unique<StateAudit>(units_, groups_);
 }

@@ -109,9 +109,11 @@ class Ranks:
         self.logs = [test.folder / f"log_{number:03d}_{rank}" for rank in range(world_size)]
         self.pages = [Page(test.folder / f"page_{number:03d}_{rank}") for rank in range(world_size)]
         self.processes = []
+        of_a_node = int(test.environment.get("LOCAL_WORLD_SIZE", world_size))
         for rank in range(world_size):
             environment = test.environment | {
-                "RANK": str(rank), "WORLD_SIZE": str(world_size), "LOCAL_RANK": str(rank),
+                "RANK": str(rank), "WORLD_SIZE": str(world_size),
+                "LOCAL_RANK": str(rank % of_a_node),
                 "LOCKSTEP_STORE": f"file:{store}", "LOCKSTEP_NONCE": f"{number:06x}",
                 "LOCKSTEP_GENERATION": str(number),
                 "LOCKSTEP_PROGRESS_PAGE": str(self.pages[rank].path)}

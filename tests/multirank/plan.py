@@ -193,6 +193,14 @@ def errors(test):
         refused(test, from_config(test, MIXTRAL), ["--device", "h100"], EXIT_CONFIG, "mixtral",
                 "CPUs alone")
         refused(test, vocab, ["--scaling-strategy", "wider"], EXIT_CONFIG, "wider")
+    with test.case("a probe's ranks are on one node, and so are those of its prediction"):
+        keys = vocab | {"training.slots": 8}
+        words = ["--world-size", 4, "--json"]
+        alone = json.loads(plan(test, keys, *words))
+        printed = json.loads(plan(test, keys, *words, "--ranks-per-node", 2, "--probe"))
+        check(printed["peak_bytes"] != alone["peak_bytes"], printed["peak_bytes"])
+        check(printed["probe"]["predicted_bytes"] == alone["peak_bytes"], printed["probe"], alone)
+        check(abs(printed["probe"]["deviation"]) <= TOLERANCE, printed["probe"])
     with test.case("a probe that takes too long is stopped"):
         refused(test, vocab | {"training.slots": 4096, "training.seq_len": 512},
                 ["--probe", "--probe-seconds", 2], EXIT_CONFIG, "--probe-seconds 2")

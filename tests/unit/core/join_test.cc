@@ -24,6 +24,7 @@ std::vector<RendezvousOptions> on_devices(int count, const std::filesystem::path
     RendezvousOptions one;
     one.rank = r;
     one.world_size = count;
+    one.local_rank = r % 2;
     one.local_world_size = 2;
     one.store = text("file:", store.string());
     one.prefix = "g1";
@@ -68,7 +69,7 @@ TEST_P(JoinOverNccl, MakesTheLinksThatAreUsed) {
   FakeNccl nccl(streams);
   auto ranks = on_devices(kRanks, folder / "store", nccl);
   for (RendezvousOptions& one : ranks) {
-    one.sizes = [](int, int) { return GetParam().sizes; };
+    one.sizes = [](int, const layout::NodeRanks&) { return GetParam().sizes; };
     one.native_sums = GetParam().native_sums;
     one.all_exchange = GetParam().all_exchange;
   }
@@ -110,6 +111,37 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"full_shard_muon", {4, 4}, false, 2, true},
                     Case{"hybrid_muon", {2, 2}, false, 5, true}),
     [](const auto& one) { return std::string(one.param.name); });
+
+// Ranks 0, 2 and 3 are on one host and rank 1 on another one: no group lies on one of them alone,
+// and what comes from the other host is counted as that.
+TEST(Join, RanksThatDoNotFollowEachOtherAreCountedByHost) {
+  constexpr int kRanks = 4, kOfNode[] = {3, 1, 3, 3}, kPlace[] = {0, 0, 1, 2};
+  test_support::TempDir folder;
+  FakeStreams streams;
+  FakeNccl nccl(streams);
+  auto ranks = on_devices(kRanks, folder / "store", nccl);
+  for (RendezvousOptions& one : ranks) {
+    one.facts = {};
+    one.facts.host = one.rank == 1 ? "b" : "a";
+    one.local_world_size = kOfNode[one.rank];
+    one.local_rank = kPlace[one.rank];
+    one.sizes = [](int world_size, const layout::NodeRanks& nodes) {
+      EXPECT_EQ(nodes, layout::NodeRanks(3, 1));
+      return layout::GroupSizes{world_size, world_size};
+    };
+  }
+  join_all(ranks, [](Membership& m) {
+    EXPECT_EQ(m.transport, Transport::kGloo);
+    const Groups groups = m.groups();
+    EXPECT_EQ(groups.nodes, layout::NodeRanks(3, 1));
+    const WireBytes before = m.wire_bytes();
+    const at::Tensor mine = at::arange(1, at::kLong), all = at::empty({kRanks}, at::kLong);
+    ASSERT_TRUE(groups.shard->all_gather(all, mine)->wait().ok());
+    const WireBytes::Count count = m.wire_bytes().since(before).total();
+    EXPECT_EQ(count.all, 3 * 8);
+    EXPECT_EQ(count.other_nodes, groups.world->rank() == 1 ? 3 * 8 : 8);
+  });
+}
 
 // What is wrong with this machine is said at once: nobody serves this rank's store.
 TEST(Join, AnInterfaceThatIsNotThereIsNamedBeforeTheStoreIsMet) {

@@ -13,6 +13,8 @@ inline std::vector<Mutation> mutations_between_nodes() {
   const SimRun nodes{.setting = {.world_size = 4, .bf16 = true, .ranks_of_node = 2}};
   SimRun over_rounds = nodes;
   over_rounds.setting.map = SlotMapKind::kGroupBlock;
+  SimRun copies = nodes;
+  copies.setting.strategy = ShardingStrategy::kDdp;
   return {
       {"the second leg of a gather begins early",
        {{Rule::kSecondLeg, "group all_gather of parameters"}},
@@ -28,6 +30,14 @@ inline std::vector<Mutation> mutations_between_nodes() {
        1},
       {"a node's slots are not waited for", {{kWait, "group exchange"}}, over_rounds, 1},
       {"a node's sums are not waited for", {{kWait, "peers exchange"}}, over_rounds, 1},
+      {"the second leg of a gather of sums begins early",
+       {{Rule::kSecondLeg, "group all_gather of sums"}},
+       copies,
+       1},
+      {"the second leg of a gather of sums is not waited for",
+       {{kWait, "group all_gather of sums"}},
+       copies,
+       1},
   };
 }
 

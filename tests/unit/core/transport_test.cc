@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "core/comm/nodes.h"
 
 namespace lockstep::core {
 namespace {

@@ -197,6 +197,12 @@ TEST(GroupSizes, FitWhatIsLeftOfTheNodes) {
   EXPECT_EQ(sizes(kFullShard, 8, 8), (GroupSizes{8, 8}));
   EXPECT_EQ(sizes(kFullShard, 6, 4), (GroupSizes{6, 2}));  // of one node, and half of another
   EXPECT_EQ(sizes(kFullShard, 5, 3), (GroupSizes{5, 5}));  // 3 + 2
+  config.parallelism.data_parallel_shard_degree = 0;
+  config.parallelism.strategy = kFullShard;
+  EXPECT_EQ(group_sizes(config, 16, NodeRanks(8, 4)), (GroupSizes{16, 4}));  // 8 + 4 + 4
+  EXPECT_EQ(group_sizes(config, 8, NodeRanks(4, 1)), (GroupSizes{8, 8}));    // out of order
+  config.parallelism.strategy = kHybrid;
+  EXPECT_EQ(group_sizes(config, 16, NodeRanks(8, 4)), (GroupSizes{8, 8}));
   EXPECT_EQ(sizes(kHybrid, 8, 4), (GroupSizes{4, 4}));
   EXPECT_EQ(sizes(kHybrid, 8, 0), (GroupSizes{8, 8}));
   EXPECT_EQ(sizes(kHybrid, 6, 3), (GroupSizes{3, 3}));
@@ -219,8 +225,14 @@ TEST(SlotGroup, IsTheNodesWhereTheyTakeSlotsTogether) {
   EXPECT_EQ(group(kFullShard, SlotMapKind::kBlock, 8, 4), 1);
   EXPECT_EQ(group(kFullShard, SlotMapKind::kGroupBlock, 8, 4), 4);
   EXPECT_EQ(group(kFullShard, SlotMapKind::kGroupBlock, 8, 0), 8);
-  EXPECT_EQ(group(kFullShard, SlotMapKind::kGroupBlock, 5, 3), 1);
   EXPECT_EQ(group(kHybrid, SlotMapKind::kGroupBlock, 9, 2), 3);
+  // Who holds a share of the state has no room for sums of whole units.
+  for (const auto& [w, node] : {std::pair(5, 3), {4, 1}}) {
+    EXPECT_EQ(group(kFullShard, SlotMapKind::kGroupBlock, w, node), w);
+    EXPECT_EQ(group(kShardGradOp, SlotMapKind::kGroupBlock, w, node), w);
+    EXPECT_EQ(group(kDdp, SlotMapKind::kGroupBlock, w, node), 1);
+  }
+  EXPECT_EQ(group(kFullShard, SlotMapKind::kGroupBlock, 1, 1), 1);
 }
 
 TEST(Strategy, TensorsOfAShard) {

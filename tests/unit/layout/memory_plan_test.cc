@@ -267,14 +267,35 @@ TEST(MemoryPlan, LibrariesTakeMoreOfAGpuWithPeersOfTheNodeAndNotWithThoseElsewhe
     for (const MemoryRow& r : plan_memory(config, model_of(config), ranks).gpu) sum += r.bytes;
     return sum;
   };
-  constexpr int64_t kRings = 2 * 16 * 12, kNetwork = (8 + 1) * 16 * 2;  // MiB, in a node of 8
+  constexpr int64_t kRings = 32 * 12;  // MiB, of all links together
   EXPECT_EQ(bytes({1}), 32 * kMiB);
   EXPECT_EQ(bytes({8}), (32 + 7 * 16 * 12 + kRings) * kMiB);
-  for (const int64_t ranks : {16, 32})
-    EXPECT_EQ(bytes({ranks, 8}), (32 + 7 * 4 * 12 + kNetwork + kRings) * kMiB) << ranks;
-  EXPECT_EQ(bytes({64, 8}), (32 + 7 * 2 * 12 + kNetwork + kRings) * kMiB);
-  for (const int64_t ranks : {128, 2048, 16384})
-    EXPECT_EQ(bytes({ranks, 8}), (32 + 7 * 12 + kNetwork + kRings) * kMiB) << ranks;
+  // In two legs: four links, of which two exchange, one with the node and one through the network.
+  for (const int64_t ranks : {16, 64, 2048, 16384})
+    EXPECT_EQ(bytes({ranks, 8}), (32 + 7 * 8 * 12 + (1 + 1) * 8 * 2 + kRings) * kMiB) << ranks;
+}
+
+// Links share what a rank has: 16 channels of two, 8 of four, 6 of five, 10 of three.
+TEST(MemoryPlan, LibrariesTakeOfAGpuWhatTheLinksOfAStrategyNeed) {
+  Config config = small(ShardingStrategy::kFullShard);
+  const auto bytes = [&](Ranks ranks) {
+    int64_t sum = 0;
+    for (const MemoryRow& r : plan_memory(config, model_of(config), ranks).gpu) sum += r.bytes;
+    return sum;
+  };
+  // One rank a node, and nodes of unlike numbers: one leg, with two links.
+  EXPECT_EQ(bytes({16, 1}), (32 + 2 * 16 * 2 + 32 * 12) * kMiB);
+  EXPECT_EQ(bytes({5, 3}), (32 + 2 * 4 * 12 + (3 + 1) * 16 * 2 + 32 * 12) * kMiB);
+  // Groups of half a node: a peer of two is on the node.
+  config.parallelism.strategy = ShardingStrategy::kHybrid;
+  config.parallelism.data_parallel_shard_degree = 4;
+  EXPECT_EQ(bytes({16, 8}), (32 + 3 * 8 * 12 + 1 * 4 * 12 + (2 + 1) * 8 * 2 + 32 * 12) * kMiB);
+  config = small(ShardingStrategy::kFullShard);
+  config.optimizer.name = OptimizerKind::kMuon;  // whose matrices go to all ranks
+  EXPECT_EQ(bytes({16, 8}), (32 + 7 * 6 * 12 + 7 * 2 * 12 + (2 + 9) * 6 * 2 + 30 * 12) * kMiB);
+  config = small(ShardingStrategy::kFullShard);
+  config.training.reduction = Reduction::kNative;
+  EXPECT_EQ(bytes({16, 8}), (32 + 7 * 4 * 12 + 9 * 10 * 2 + 30 * 12) * kMiB);
 }
 
 TEST(MemoryPlan, SpeedLeftIsThatOfTheRounds) {
