@@ -215,6 +215,19 @@ TEST(MemoryPlan, ABlockOfSlotsIsSummedInWholeUnits) {
   EXPECT_EQ(peak(block, 1), peak(cyclic, 1));  // one rank has nothing to ship
 }
 
+// V = 1 on two nodes of two is rank 2's; V = 4 on eight of eight leaves ranks 0 and 63 idle.
+TEST(MemoryPlan, ARankThatComputesIsPlannedWhereGroupsHaveNoSlot) {
+  Config config = small(ShardingStrategy::kFullShard);
+  config.parallelism.slot_map = SlotMapKind::kGroupBlock;
+  const ModelSpec spec = model_of(config);
+  for (const auto& [slots, ranks] : {std::pair(1, Ranks{4, 2}), {4, Ranks{64, 8}}}) {
+    config.training.slots = slots;
+    EXPECT_FALSE(ranks.strategy(config).map.slot(0, 0));
+    EXPECT_FALSE(ranks.strategy(config).map.slot(0, static_cast<int>(ranks.world_size) - 1));
+    EXPECT_GT(row(plan_memory(config, spec, ranks), "activations"), 0) << slots;
+  }
+}
+
 TEST(MemoryPlan, Bf16HalvesActivationsAndAddsACopy) {
   Config config = small(ShardingStrategy::kSingle);
   const MemoryPlan fp32 = plan_memory(config, model_of(config), {1});
