@@ -150,8 +150,7 @@ int heaviest_in_a_group(const Strategy& strategy, int64_t units) {
   return heaviest;
 }
 
-}  // namespace
-
+// The first rank of a group that needs the most sums at once, as counted for `units` units alike.
 int heaviest_rank(const Strategy& strategy, int64_t units) {
   const SlotMap& map = strategy.map;
   int heaviest = 0;
@@ -162,6 +161,8 @@ int heaviest_rank(const Strategy& strategy, int64_t units) {
   }
   return heaviest;
 }
+
+}  // namespace
 
 int64_t most_pooled_sums_bytes(const Strategy& strategy, const std::vector<ShardLayout>& units,
                                const RoundPlan& round) {

@@ -18,12 +18,9 @@ int64_t pooled_sums_bytes(const Strategy& strategy, int rank, const std::vector<
 
 // Of the rank on which it is largest: where a rank or a group has a contiguous run of slots, more
 // sums stay open the less the run begins at a node of the canonical tree, and group 0's begins at
-// slot 0. It looks at one that computes, the one that heaviest_rank names, and where ranks have
-// runs and groups add them, one of the group with the most open sums.
+// slot 0. It looks at one that computes, at one of the group that needs the most sums at once, and
+// where ranks have runs and groups add them, at one of the group with the most open sums.
 int64_t most_pooled_sums_bytes(const Strategy& strategy, const std::vector<ShardLayout>& units,
                                const RoundPlan& round);
-
-// The first rank of a group that needs the most sums at once, as counted for `units` units alike.
-int heaviest_rank(const Strategy& strategy, int64_t units);
 
 }  // namespace lockstep::layout

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <utility>
 
 #include "base/environment.h"
 #include "base/json.h"
@@ -98,11 +100,15 @@ std::string runs_below(FileSystem& file_system, const std::filesystem::path& fol
 }
 
 // As the ranks' groups have it.
-int ranks_of_node(const std::vector<RankStatus>& ranks) {
+layout::NodeRanks node_ranks(const std::vector<RankStatus>& ranks) {
   std::map<std::string, int> of_node;
-  int most = 0;
-  for (const RankStatus& rank : ranks) most = std::max(most, ++of_node[rank.member.node]);
-  return most;
+  for (const RankStatus& rank : ranks) ++of_node[rank.member.node];
+  layout::NodeRanks sizes;
+  for (const auto& [node, count] : of_node) {
+    sizes.most = std::max(sizes.most, count);
+    sizes.together = std::gcd(sizes.together, count);
+  }
+  return sizes;
 }
 
 }  // namespace
@@ -298,8 +304,8 @@ void RunObserver::add_logged_steps(RunStatus& status) const {
 // Every rank takes part in every step; what differs is how many of its slots it computes.
 void RunObserver::add_rank_rates(RunStatus& status) const {
   if (!config_ || status.tokens_per_s < 0 || status.ranks.empty()) return;
-  const layout::SlotMap map = layout::slot_map(*config_, static_cast<int>(status.ranks.size()),
-                                               ranks_of_node(status.ranks));
+  const layout::SlotMap map =
+      layout::slot_map(*config_, static_cast<int>(status.ranks.size()), node_ranks(status.ranks));
   for (RankStatus& rank : status.ranks) {
     if (rank.member.rank < 0 || rank.member.rank >= map.world_size) continue;
     const auto slots = static_cast<double>(map.slots_of(rank.member.rank).size());
@@ -316,27 +322,33 @@ void RunObserver::add_events(RunStatus& status) {
     RestartCount count;
     asked_to_stop_ = failed_since_recovery_ = false;
     waiting_for_.clear();
+    bool ended = false;
     for (const std::string& line : split(contents.ok() ? contents.value() : "", '\n')) {
       const json event = parse_json(line, /*allow_exceptions=*/false);
       if (!event.is_object()) continue;
       const std::string name = string_or_empty(event, "event");
       count.on(name);
       if (name == "stop_requested") asked_to_stop_ = true;
+      if (std::exchange(ended, name == "done" || name == "failed")) {  // the next launch begins
+        failed_since_recovery_ = false;
+        waiting_for_.clear();
+      }
       if (name == "generation_start") {
         asked_to_stop_ = false;
         waiting_for_.clear();
       }
       if (name == "waiting_for_nodes") {
         if (waiting_for_.empty()) waits_since_s_ = number_or(event, "t", 0);
-        waiting_for_ = string_or_empty(event, "reason");
+        const std::string reason = string_or_empty(event, "reason");
+        if (!reason.empty() || waiting_for_.empty())
+          waiting_for_ = reason.empty() ? "too few are here" : reason;
       }
       if (name == "recovered") failed_since_recovery_ = false;
       if (name == "node_lost") last_failure_ = string_or_empty(event, "reason");
       if (name == "failure_detected") last_failure_ = failure_text(event);
-      if (name == "node_lost" || name == "failure_detected") {
-        failed_since_recovery_ = true;
+      if (name == "failure_detected") failed_since_recovery_ = true;
+      if (name == "node_lost" || name == "failure_detected")
         last_error_ = string_or_empty(event, "error");
-      }
     }
     restarts_ = count.restarts();
   }

@@ -43,14 +43,14 @@ struct RunStatus {
   double tokens_per_s = -1, step_time_s = -1, logged_age_s = -1;
   int64_t checkpoint_step = -1;  // newest on disk that a resume takes
   double checkpoint_age_s = -1;
-  int64_t restarts = 0;      // starts of workers in this folder after a failure
-  std::string last_failure;  // "rank 1 killed by SIGKILL at step 17"
-  std::string last_error;    // that this rank logged before; "": none
-  bool failed_since_recovery = false;
-  std::string waiting_for;          // nodes: "1 are here, at least 2 must be"; "": none
-  double waiting_s = -1;            // since the first such word
-  std::vector<std::string> audits;  // a line for each that found something
-  std::vector<std::string> notes;   // what cannot be known from this host
+  int64_t restarts = 0;                // starts of workers in this folder after a failure
+  std::string last_failure;            // "rank 1 killed by SIGKILL at step 17"
+  std::string last_error;              // that this rank logged before; "": none
+  bool failed_since_recovery = false;  // or since this launch began
+  std::string waiting_for;             // nodes: "1 are here, at least 2 must be"; "": none
+  double waiting_s = -1;               // since the first such word
+  std::vector<std::string> audits;     // a line for each that found something
+  std::vector<std::string> notes;      // what cannot be known from this host
 
   bool running() const { return state == "running"; }
   bool over() const { return !running() && state != "unknown"; }

@@ -12,6 +12,14 @@ bool steps(const RankStatus& rank) {
   return rank.alive && rank.member.progress.phase >= Phase::kStep;
 }
 
+// Seen from another host than its only one, ranks are as their generation began: nobody knows.
+bool all_step(const RunStatus& status) {
+  const bool unseen = status.membership.nodes.empty() &&
+                      std::any_of(status.ranks.begin(), status.ranks.end(),
+                                  [](const RankStatus& rank) { return rank.elsewhere; });
+  return unseen || std::all_of(status.ranks.begin(), status.ranks.end(), steps);
+}
+
 // "ranks: 2 in load, 1 gone"
 std::string phases_of(const RunStatus& status) {
   std::map<std::string, int> count;
@@ -50,13 +58,12 @@ std::string running_text(const RunStatus& status) {
   if (!status.waiting_for.empty())
     return text("waiting for nodes for ", duration_text(status.waiting_s), ": ",
                 status.waiting_for);
-  const bool all_step = std::all_of(status.ranks.begin(), status.ranks.end(), steps);
-  if (status.failed_since_recovery && !all_step)
+  if (status.failed_since_recovery && !all_step(status))
     return text("recovering: ", last_failure(status), "; ", phases_of(status));
   const std::string suspects = suspects_text(status);
   if (!suspects.empty()) return text("running, and ", suspects);
   const bool starts =
-      !status.ranks.empty() && std::none_of(status.ranks.begin(), status.ranks.end(), steps);
+      !all_step(status) && std::none_of(status.ranks.begin(), status.ranks.end(), steps);
   return starts ? text("starting; ", phases_of(status)) : "running";
 }
 
@@ -71,7 +78,7 @@ std::string state_text(const RunStatus& status) {
   if (status.state == "failed") {
     const int64_t exit_status = status.membership.exit_status;
     std::string words = exit_status < 0 ? "failed" : text("failed with status ", exit_status);
-    if (!status.last_failure.empty()) words += text(" after ", last_failure(status));
+    if (status.failed_since_recovery) words += text(" after ", last_failure(status));
     return words;
   }
   return "unknown: nothing was written for a while, or its agent is gone (see the notes)";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "base/text.h"
 
@@ -15,12 +16,13 @@ constexpr const char* kCost =
     ": what ranks exchange crosses between nodes once for each rank that needs it, and not once "
     "for a node. ";
 
-// Rule 3: the first rank that follows another one than its neighbour; facts.size(): none.
+// Rule 3: the first rank whose host was left for another one before it; facts.size(): none.
 size_t out_of_order(const Facts& facts) {
-  for (size_t r = 0; r < facts.size(); ++r) {
-    const bool behind = r > 0 && facts[r].host == facts[r - 1].host &&
-                        facts[r].local_rank == facts[r - 1].local_rank + 1;
-    if (facts[r].local_rank != 0 && !behind) return r;
+  std::set<std::string> left;
+  for (size_t r = 1; r < facts.size(); ++r) {
+    if (facts[r].host == facts[r - 1].host) continue;
+    left.insert(facts[r - 1].host);
+    if (left.contains(facts[r].host)) return r;
   }
   return facts.size();
 }
@@ -35,8 +37,10 @@ void by_host(const Facts& facts, Nodes& nodes) {
 std::vector<int> by_runs(const Facts& facts, Nodes& nodes) {
   std::vector<int> counts;
   for (size_t r = 0; r < facts.size(); ++r) {
-    if (r == 0 || facts[r].local_rank == 0 || facts[r].host != facts[r - 1].host)
-      counts.push_back(0);
+    const bool begins = r == 0 || facts[r].host != facts[r - 1].host ||
+                        facts[r].local_rank <= facts[r - 1].local_rank ||
+                        counts.back() == nodes.sizes.most;
+    if (begins) counts.push_back(0);
     ++counts.back();
     nodes.of_rank.push_back(static_cast<int>(counts.size()) - 1);
   }
@@ -63,8 +67,8 @@ Nodes nodes_of(const Facts& facts) {
   if (const size_t odd = out_of_order(facts); odd < facts.size()) {
     by_host(facts, nodes);
     nodes.sizes.together = 1;
-    nodes.advice = text("rank ", odd, ", number ", facts[odd].local_rank, " of ", facts[odd].host,
-                        ", does not follow number ", facts[odd].local_rank - 1, " there", kCost,
+    nodes.advice = text("rank ", odd, " is on ", facts[odd].host,
+                        ", as are ranks before it with others between them", kCost,
                         "Number the ranks node by node (srun --distribution=block, mpirun --map-by "
                         "slot)");
     return nodes;

@@ -1,12 +1,13 @@
 // On which nodes the ranks of a generation are, as all of them conclude from what each has said of
 // itself. Pure, no Torch.
 //
-// 1. A rank that counts as the first of a node begins one, and so does a rank whose host is not
-//    that of the rank before: several nodes may be on one machine, as in tests.
+// 1. A rank belongs to the node of the rank before where both have one host, its place there is
+//    behind that one's, and the node is not full. Places may have gaps, where a node goes on with
+//    fewer workers. Several nodes may be on one machine, as in tests.
 // 2. Where each node's ranks follow each other, as many together are on one node as all nodes can
 //    be cut into: 4 of 8 + 4 + 4, 2 of 4 + 2, 1 of 3 + 2.
-// 3. Where a rank follows another one than its neighbour (srun --distribution=cyclic), 1, and a
-//    host is a node.
+// 3. Where ranks of one host have ranks of another one between them (srun --distribution=cyclic),
+//    1, and a host is a node.
 #pragma once
 
 #include <string>

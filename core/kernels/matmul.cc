@@ -1,7 +1,8 @@
 #include "core/kernels/matmul.h"
 
 #include <algorithm>
-#include <vector>
+#include <cstdlib>
+#include <memory>
 
 #include "base/check.h"
 
@@ -15,7 +16,8 @@ void mkldnn_matmul(const Tensor& a, const Tensor& b, const Tensor& out, float be
 namespace lockstep::core {
 namespace {
 
-// oneDNN multiplies bf16 with these three extensions and better ones alone.
+// LibTorch multiplies bf16 by oneDNN with these three extensions, or with AVX-NE-CONVERT, which few
+// CPUs have and none of these. mkldnn_matmul refuses a CPU without either, for every type.
 #if defined(__x86_64__)
 bool has_avx512() {
   static const bool has = __builtin_cpu_supports("avx512bw") &&
@@ -30,7 +32,6 @@ bool widens(const at::Tensor&) { return false; }
 #endif
 
 // On x86-64 oneDNN's fp32 kernels use AVX-512 where at::mm's BLAS (MKL on AMD) keeps to AVX2.
-// mkldnn_matmul refuses a CPU without it, for every type.
 #if defined(LOCKSTEP_ONEDNN_MATMUL) && defined(__x86_64__)
 bool multiplied_by_onednn(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
   const bool faster = has_avx512() && a.scalar_type() == at::kFloat && a.is_cpu() &&
@@ -46,9 +47,15 @@ bool multiplied_by_onednn(const at::Tensor&, const at::Tensor&, const at::Tensor
 class Panel {
  public:
   at::Tensor of(at::IntArrayRef sizes) {
-    const auto count = static_cast<size_t>(sizes[0] * sizes[1]);
-    if (floats_.size() < count) floats_.resize(count);
-    return at::from_blob(floats_.data(), sizes, at::kFloat);
+    const int64_t count = sizes[0] * sizes[1];
+    if (count > room_) {
+      constexpr int64_t kLine = kAlignment / sizeof(float);
+      room_ = (count + kLine - 1) / kLine * kLine;
+      floats_.reset(static_cast<float*>(
+          std::aligned_alloc(kAlignment, static_cast<size_t>(room_) * sizeof(float))));
+      LOCKSTEP_CHECK(floats_ != nullptr, "no memory for ", room_, " floats");
+    }
+    return at::from_blob(floats_.get(), sizes, at::kFloat);
   }
   // Rows stay rows in memory, and columns columns.
   at::Tensor widened(const at::Tensor& matrix) {
@@ -59,7 +66,14 @@ class Panel {
   }
 
  private:
-  std::vector<float> floats_;
+  // As LibTorch's tensors have it: a library may choose its loops by where the data begin, and
+  // every rank must take the same ones.
+  static constexpr size_t kAlignment = 64;
+  struct Free {
+    void operator()(float* floats) const { std::free(floats); }
+  };
+  std::unique_ptr<float, Free> floats_;
+  int64_t room_ = 0;
 };
 
 }  // namespace

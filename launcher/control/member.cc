@@ -103,6 +103,7 @@ void Member::on(const NotLeader& answer, int64_t now_ns, NodeActions& actions) {
 
 void Member::on(const LeaderLost& event, int64_t now_ns, NodeActions& actions) {
   now_ns_ = now_ns;
+  if (other_secret_.empty()) other_secret_since_ns_ = now_ns;
   other_secret_ = event.other_secret;
   if (search_.leads() || !search_.lose_connection(now_ns)) return;
   actions.emplace_back(Follow{search_.leader()});
@@ -176,8 +177,9 @@ void Member::search(NodeActions& actions) {
   const int64_t silent_ns = search_.silent_ns(now_ns_), alone_ns = search_.alone_ns(now_ns_);
   const bool silent = silent_ns >= t.evict_ns;
   if (silent) search_.give_up_leader();
-  const bool no_use = search_.ever_answered() || !other_secret_.empty();
-  const bool in_vain = silent && alone_ns >= (no_use ? t.give_up_ns : t.join_ns);
+  const bool refused = !other_secret_.empty() && now_ns_ - other_secret_since_ns_ >= t.give_up_ns;
+  const bool in_vain =
+      silent && (refused || alone_ns >= (search_.ever_answered() ? t.give_up_ns : t.join_ns));
   if (silent && !in_vain && may_lead(silent_ns)) {
     try_to_lead(silent_ns, actions);
   } else if (in_vain && !leave_) {

@@ -4,7 +4,7 @@
 //   searching --Order--> following --silence--> searching --fence_ns--> its workers end, [P3]
 //        +--- a standby, evict_ns x (1 + its number) ---> leads (JobNode makes a Coordinator)
 //        +--- give_up_ns, however often it tried to lead meanwhile ---> leaves with 75; with 64
-//             where only an agent with another secret was ever there
+//             where all calls of that time found an agent with another secret
 //
 // LeaderSearch knows whom it follows, LocalWorkers what runs here. docs/PROTOCOL.md has the rules.
 // Pure. Thread: one. Time: monotonic nanoseconds.
@@ -96,7 +96,8 @@ class Member {
   bool news_ = true;                                    // there is something to report
   std::optional<Handover> lead_;                        // until take_lead
   std::optional<Leave> leave_;                          // once no worker is left
-  std::string other_secret_;  // LeaderLost::other_secret, as it was said last
+  std::string other_secret_;           // LeaderLost::other_secret, as it was said last
+  int64_t other_secret_since_ns_ = 0;  // ... and every time since then
 };
 
 }  // namespace lockstep::launcher::control

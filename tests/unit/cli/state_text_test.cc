@@ -53,10 +53,18 @@ TEST(StateText, OfARunThatRecoversOrWaits) {
   status.waiting_s = 125;
   EXPECT_EQ(state_text(status),
             text("waiting for nodes for ", duration_text(125), ": 1 are here, at least 2 must be"));
-  // A spare that is lost disturbs nobody.
-  RunStatus spare = in_phases({Phase::kStep});
-  spare.failed_since_recovery = true;
-  EXPECT_EQ(state_text(spare), "running");
+  RunStatus steps = in_phases({Phase::kStep});  // what it logged before it could say "recovered"
+  steps.failed_since_recovery = true;
+  EXPECT_EQ(state_text(steps), "running");
+}
+
+// Its ranks are shown as their generation began.
+TEST(StateText, OfARunOnAnotherHostSaysNothingOfPhases) {
+  RunStatus status = in_phases({Phase::kStart, Phase::kStart});
+  for (RankStatus& rank : status.ranks) rank.elsewhere = true;
+  EXPECT_EQ(state_text(status), "running");
+  status.membership.nodes.resize(2);  // these tell each other
+  EXPECT_EQ(state_text(status), "starting; ranks: 2 in start");
 }
 
 TEST(StateText, OfARunThatIsOver) {
@@ -73,7 +81,9 @@ TEST(StateText, OfARunThatIsOver) {
   status.state = "failed";
   EXPECT_EQ(state_text(status), "failed");
   status.membership.exit_status = 70;
-  status.last_failure = "rank 0 exit code 70 at step 9";
+  status.last_failure = "rank 0 exit code 70 at step 9";  // from which it had recovered
+  EXPECT_EQ(state_text(status), "failed with status 70");
+  status.failed_since_recovery = true;
   status.last_error = "a check failed";
   EXPECT_EQ(state_text(status),
             "failed with status 70 after rank 0 exit code 70 at step 9: a check failed");
@@ -112,6 +122,17 @@ TEST(StateText, FollowsTheEvents) {
   EXPECT_THAT(after(R"({"event": "generation_start", "t": 5})"), StartsWith("recovering: "));
   page->set_phase(4, Phase::kStep);
   EXPECT_EQ(after(R"({"event": "recovered", "t": 6})"), "running");
+  // What an earlier launch ended with is not this one's.
+  EXPECT_EQ(after(R"({"event": "failure_detected", "rank": 0, "reason": "killed", "t": 7})"),
+            "running");
+  after(R"({"event": "waiting_for_nodes", "t": 8})");
+  after(R"({"event": "failed", "t": 9})");
+  page->set_phase(4, Phase::kLoad);
+  EXPECT_THAT(after(R"({"event": "waiting_for_nodes", "t": 9e12})"),
+              StartsWith(text("waiting for nodes for ", duration_text(0), ": too few are here")));
+  EXPECT_THAT(after(R"({"event": "generation_start", "t": 11})"), StartsWith("starting; "));
+  page->set_phase(5, Phase::kStep);
+  EXPECT_EQ(after(R"({"event": "recovered", "t": 12})"), "running");
   const auto json = status_json(observer.look().value(), true);
   EXPECT_THAT(json, HasSubstr("\"state_text\":\"running\""));
   EXPECT_THAT(status_text(observer.look().value()), StartsWith("running\ngeneration "));

@@ -67,7 +67,7 @@ TEST(Nodes, WhoseRanksAreNotNeighboursMakeNoGroups) {
   const Nodes cyclic = nodes_of(in_turns(2, 4, 1));
   EXPECT_EQ(cyclic.of_rank, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
   EXPECT_EQ(cyclic.sizes, layout::NodeRanks(4, 1));
-  for (const char* word : {"rank 2, number 1 of n0, does not follow number 0", "crosses",
+  for (const char* word : {"rank 2 is on n0, as are ranks before it with others between", "crosses",
                            "srun --distribution=block", "mpirun --map-by slot"})
     EXPECT_NE(cyclic.advice.find(word), std::string::npos) << cyclic.advice;
   const Nodes plane = nodes_of(in_turns(2, 4, 2));
@@ -81,6 +81,21 @@ TEST(Nodes, OfNumbersThatHaveNoDivisorAreNamed) {
   EXPECT_EQ(nodes_of(in_order({3, 2})).advice.find("nodes have 2 to 3 ranks"), 0u);
   for (const auto& counts : {std::vector{4, 2}, {8, 4, 4}, {1, 1}, {3}})
     EXPECT_EQ(nodes_of(in_order(counts)).advice, "");
+}
+
+// Workers keep their places when a node goes on with fewer of them.
+TEST(Nodes, HaveGapsAmongTheirPlaces) {
+  for (const char* second : {"n1", "n0"}) {
+    const Facts facts{rank_on("n0", 2, 1), rank_on("n0", 2, 3), rank_on(second, 2, 0),
+                      rank_on(second, 2, 2)};
+    EXPECT_EQ(nodes_of(facts).of_rank, (std::vector<int>{0, 0, 1, 1})) << second;
+    EXPECT_EQ(nodes_of(facts).sizes, layout::NodeRanks(2)) << second;
+    EXPECT_EQ(nodes_of(facts).advice, "") << second;
+  }
+  // Full nodes of one host, whose places go on.
+  const Facts facts{rank_on("n0", 2, 0), rank_on("n0", 2, 1), rank_on("n0", 2, 2),
+                    rank_on("n0", 2, 3)};
+  EXPECT_EQ(nodes_of(facts).of_rank, (std::vector<int>{0, 0, 1, 1}));
 }
 
 // LOCAL_WORLD_SIZE is not set: a rank has heard of those before it, or of nobody.

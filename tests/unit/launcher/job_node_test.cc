@@ -106,12 +106,22 @@ TEST(Member, WithAnotherSecretThanTheJobsLeavesSoonAndSaysSo) {
   EXPECT_EQ(leave.reason.find("no coordinator for 20 s: 10.0.0.7:1: its secret is another; "), 0u);
   EXPECT_NE(leave.reason.find("LOCKSTEP_SECRET"), std::string::npos) << leave.reason;
   EXPECT_LE(now_ns, 21'000 * kMs);
+
+  // It had waited for somebody before.
+  std::vector<std::string> late(100, "");
+  late.push_back("10.0.0.7:1: its secret is another");
+  now_ns = 0;
+  EXPECT_EQ(leaves_after(late, now_ns).exit_status, kExitConfig);
+  EXPECT_GE(now_ns, 220'000 * kMs);
+  EXPECT_LE(now_ns, 222'000 * kMs);
 }
 
-// Another job's agent was there first, and then nobody.
+// Another job's agent was there for a while, and then nobody.
 TEST(Member, WaitsForTheJobsFirstCoordinatorAfterAStranger) {
+  std::vector<std::string> calls(100, "");
+  calls[50] = calls[51] = calls[52] = "10.0.0.7:1: its secret is another";
   int64_t now_ns = 0;
-  const Leave leave = leaves_after({"10.0.0.7:1: its secret is another", ""}, now_ns);
+  const Leave leave = leaves_after(calls, now_ns);
   EXPECT_EQ(leave.exit_status, kExitResume);
   EXPECT_EQ(leave.reason, "no coordinator for 600 s");
 }
