@@ -105,13 +105,13 @@ std::string nodes_lines(const RunStatus& status) {
 
 std::string status_text(const RunStatus& status) {
   const launcher::Membership& membership = status.membership;
-  std::string out = text(state_text(status), "\ngeneration ", membership.generation,
-                         "  world_size ", membership.world_size, "  state ", status.state);
+  std::string out = text("generation ", membership.generation, "  world_size ",
+                         membership.world_size, "  state ", status.state);
   if (membership.agent_pid >= 0) out += text("  agent ", membership.agent_pid);
   if (!status.transport.empty()) out += text("  transport ", status.transport);
   if (membership.exit_status >= 0) out += text("  exit_status ", membership.exit_status);
   out += "\n" + (status.ranks.empty() ? "" : table(status)) + nodes_lines(status) +
-         steps_line(status) + state_line(status);
+         steps_line(status) + state_line(status) + text("now: ", state_text(status), "\n");
   for (const std::string& suspect : suspects(status)) out += text("suspect: ", suspect, "\n");
   for (const std::string& audit : status.audits) out += text("audit: ", audit, "\n");
   for (const std::string& note : status.notes) out += text("note: ", note, "\n");

@@ -29,9 +29,25 @@ def packages_of(step):
     return found.group(1).split() if found else []
 
 
+def scripts_find_what_they_source(stage):
+    there = set()
+    for instruction, rest in stage.steps:
+        if instruction == "COPY" and not rest.startswith("--"):
+            there.add(rest.split()[0])
+        if instruction != "RUN":
+            continue
+        for path in re.findall(r"(?:^|&& )(tools/\S+)", rest):
+            sourced = re.findall(r'^source "\$root/(\S+)"', (ROOT / path).read_text(), re.M)
+            check(path != "tools/setup" or sourced, path, "sources nothing that is found here")
+            for needed in [path, *sourced]:
+                parents = {str(parent) for parent in pathlib.PurePath(needed).parents}
+                check(there & {needed, *parents}, stage.name, path, needed, "is not copied")
+
+
 def images(stages):
     by_name = {stage.name: stage for stage in stages}
     for stage in stages:
+        scripts_find_what_they_source(stage)
         for step in stage.words("RUN"):
             for path in re.findall(r"(?:^|&& )((?:tools|packaging)/\S+)", step):
                 check(os.access(ROOT / path, os.X_OK), stage.name, path)

@@ -135,7 +135,7 @@ TEST(StateText, FollowsTheEvents) {
   EXPECT_EQ(after(R"({"event": "recovered", "t": 12})"), "running");
   const auto json = status_json(observer.look().value(), true);
   EXPECT_THAT(json, HasSubstr("\"state_text\":\"running\""));
-  EXPECT_THAT(status_text(observer.look().value()), StartsWith("running\ngeneration "));
+  EXPECT_THAT(status_text(observer.look().value()), HasSubstr("\nnow: running\n"));
 }
 
 }  // namespace
