@@ -111,6 +111,13 @@ layout::NodeRanks node_ranks(const std::vector<RankStatus>& ranks) {
   return sizes;
 }
 
+// Of the first launch in its folder there is nothing else yet.
+RunStatus waiting_for_first_nodes(RunStatus status) {
+  status.state = "running";
+  status.notes.push_back("no rank has been started; whether the agents live is not known");
+  return status;
+}
+
 }  // namespace
 
 double RunStatus::eta_s() const {
@@ -156,16 +163,18 @@ Result<RunStatus> RunObserver::look() {
   RunStatus status;
   auto membership = launcher::read_membership(file_system_, folder_ / "workers.json");
   const bool watched = membership.ok() || membership.error().code != Code::kNotFound;
-  if (!watched && !file_system_.exists(folder_ / "run_args.json"))
+  add_events(status);
+  if (!watched && !file_system_.exists(folder_ / "run_args.json")) {
+    if (!status.waiting_for.empty()) return waiting_for_first_nodes(std::move(status));
     return Error{Code::kNotFound, text(folder_.string(),
                                        ": no run has begun to train in this "
                                        "folder (there is no workers.json and no run_args.json)",
                                        runs_below(file_system_, folder_))};
+  }
   if (watched && !membership) return membership.error();
   if (watched) status.membership = std::move(membership).value();
   const Membership& found = status.membership;
   const bool here = watched && is_here(found);
-  add_events(status);
   add_logged_steps(status);
   if (watched)
     add_state(status, here);
@@ -350,6 +359,7 @@ void RunObserver::add_events(RunStatus& status) {
       if (name == "node_lost" || name == "failure_detected")
         last_error_ = string_or_empty(event, "error");
     }
+    if (ended) waiting_for_.clear();
     restarts_ = count.restarts();
   }
   status.restarts = restarts_;

@@ -138,5 +138,23 @@ TEST(StateText, FollowsTheEvents) {
   EXPECT_THAT(status_text(observer.look().value()), HasSubstr("\nnow: running\n"));
 }
 
+TEST(StateText, OfAFirstLaunchThatWaitsForNodes) {
+  const test_support::TempDir dir;
+  const auto write = [&](const std::string& lines) {
+    EXPECT_TRUE(publish_file(posix_file_system(), dir / "events.jsonl", lines));
+  };
+  const std::string waits =
+      R"({"event": "waiting_for_nodes", "reason": "1 are here, at least 2 must be", "t": 9e12})"
+      "\n";
+  write(waits);
+  RunObserver observer(posix_file_system(), system_clock(), dir.path());
+  const auto status = observer.look();
+  ASSERT_TRUE(status) << status.error().message;
+  EXPECT_THAT(state_text(status.value()), testing::EndsWith("1 are here, at least 2 must be"));
+  EXPECT_THAT(status_text(status.value()), HasSubstr("no rank has been started"));
+  write(waits + R"({"event": "failed", "t": 9})");  // it gave up
+  EXPECT_EQ(observer.look().error().code, Code::kNotFound);
+}
+
 }  // namespace
 }  // namespace lockstep::cli
