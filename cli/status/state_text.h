@@ -7,7 +7,7 @@
 
 namespace lockstep::cli {
 
-// "waiting for nodes for 2 min 5 s: 1 are here, at least 2 must be"
+// "waiting for nodes for 0:02:05: 1 are here, at least 2 must be"
 // "recovering: rank 1 killed by SIGKILL at step 17; ranks: 2 in load, 1 gone"
 // "running, and rank 2 is suspect: no sign of life for 8.1 s"
 // "failed with status 70 after rank 0 exit code 70 at step 9: …"

@@ -13,8 +13,8 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 void multiply_add(const at::Tensor& a, const at::Tensor& b, at::Tensor& out, double beta,
                   double alpha);
 
-// How the above multiply bf16 on an x86-64 CPU without AVX-512: oneDNN has no such product there,
-// and LibTorch's own takes a hundred times as long as one in fp32. Panels of both matrices are
+// How the above multiply bf16 on an x86-64 CPU without AVX-512, where LibTorch's own product
+// takes many times as long as one in fp32. Panels of both matrices are
 // widened, and each element of `out` is rounded once. Its memory, at most 3 x `panel` floats a
 // thread, is not that of tensors. Same shapes and panels, same bits.
 inline constexpr int64_t kWidenedPanel = int64_t{1} << 21;  // 8 MiB
