@@ -50,8 +50,8 @@ struct MemoryFacts {
 };
 
 struct LimitFacts {
-  // ulimit -n and -l; -1: no limit.
-  int64_t open_files = -1, open_files_hard = -1, locked_bytes = -1;
+  // ulimit -Hn, to which a run raises its own, and -l; -1: no limit.
+  int64_t open_files = -1, locked_bytes = -1;
   bool infiniband = false;  // such a device is there
 };
 

@@ -16,8 +16,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DiskFacts, folder, error, free_bytes, written
                                    sync_s)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemoryFacts, available_bytes, copy_bytes_per_s, snapshot_folder,
                                    snapshot_free_bytes, shm_free_bytes)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LimitFacts, open_files, open_files_hard, locked_bytes,
-                                   infiniband)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LimitFacts, open_files, locked_bytes, infiniband)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NetworkFacts, error, interface, address, port)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VersionFacts, lockstep, kernel, glibc, hdf5)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeFacts, node, devices, compute, disk, memory, limits, network,

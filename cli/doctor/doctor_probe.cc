@@ -159,8 +159,7 @@ LimitFacts probe_limits(FileSystem& file_system) {
     return value == RLIM_INFINITY ? -1 : static_cast<int64_t>(value);
   };
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-    facts.open_files = number(limit.rlim_cur);
-    facts.open_files_hard = number(limit.rlim_max);
+    facts.open_files = number(limit.rlim_max);
   }
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) facts.locked_bytes = number(limit.rlim_cur);
   facts.infiniband = entries(file_system, "/sys/class/infiniband") > 0;

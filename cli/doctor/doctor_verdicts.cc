@@ -181,11 +181,11 @@ Verdict judge_limits(const LimitFacts& l) {
   const std::string found =
       text(words(l.open_files, std::to_string(l.open_files)), " open files, locked memory ",
            words(l.locked_bytes, size_text(l.locked_bytes)));
-  const std::string raise = text("ulimit -n ", std::max(l.open_files_hard, kFewFiles));
+  const std::string raise = text("raise the hard limit (ulimit -Hn) to ", kFewFiles);
   const bool limited = l.open_files >= 0;
   if (limited && l.open_files < kTooFewFiles) return bad(kWhat, found, raise);
   if (limited && l.open_files < kFewFiles)
-    return warn(kWhat, found, raise + ": data sets of many shards");
+    return warn(kWhat, found, raise + ": hundreds of ranks, data sets of many shards");
   if (l.infiniband && l.locked_bytes >= 0)
     return warn(kWhat, found,
                 "InfiniBand registers memory: ulimit -l unlimited (Slurm: "

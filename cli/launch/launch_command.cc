@@ -25,6 +25,7 @@
 #include "launcher/agent/agent.h"
 #include "launcher/host/process.h"
 #include "launcher/host/run_files.h"
+#include "launcher/net/descriptor_limit.h"
 #include "launcher/net/endpoint.h"
 #include "layout/memory_plan.h"
 #include "layout/model_spec.h"
@@ -307,6 +308,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   }
   launcher::WorkerProcess::Options worker;
   worker.environment = own_environment();
+  launcher::net::raise_descriptor_limit();
   const auto nodes = nodes_options(config.value(), worker.environment);
   if (restart && !nodes) {
     log_error(nodes.error().message);

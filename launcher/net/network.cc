@@ -1,6 +1,5 @@
 #include "launcher/net/network.h"
 
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "launcher/net/connection.h"
+#include "launcher/net/descriptor_limit.h"
 #include "launcher/net/dialer.h"
 #include "launcher/net/reject_log.h"
 #include "worker_link/store_wire.h"
@@ -42,14 +42,6 @@ Channel::Nonce fresh_nonce() {
   Channel::Nonce nonce;
   fill_random(nonce);
   return nonce;
-}
-
-// A thousand agents need a thousand descriptors; the usual soft limit is 1024.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Who is at the other end of a Unix socket; empty: another user.

@@ -1,6 +1,7 @@
 """`lockstep launch` end to end: workers are killed, the agent goes on; it is asked to stop, it
 saves; it is killed itself, nothing is left of it."""
 import json
+import resource
 import signal
 import time
 import xml.etree.ElementTree
@@ -19,9 +20,15 @@ def stop_at(*points):
 
 
 def killed_twice(test, reference):
+    """Its workers may have as many descriptors as the system lets them, though the shell that
+    started the launch has the usual few: a rank of many takes two for each other one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the launch inherits it
     launch = Launch(test, "killed_twice", "2,3,1", KEYS | stop_at("1:1:step:8", "2:0:update:21"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     for generation, rank in ((1, 1), (2, 0)):
         pid = launch.stopped(rank, generation)
+        check(resource.prlimit(pid, resource.RLIMIT_NOFILE) == (hard, hard), "descriptors")
         moment = time.time()
         send(pid, signal.SIGKILL)
         seconds = next_step(launch, generation + 1, moment)

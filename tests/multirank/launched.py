@@ -21,13 +21,14 @@ class Launch:
     def log(self):
         return self.log_path.read_text(errors="replace")
 
-    def stopped(self, rank, generation=1):
+    def stopped(self, rank, generation=1, timeout_s=60):
         """The pid of a worker that stops itself (debug.stop_at), once it has. It cannot end before
         it is woken or killed; the agent does the latter after 5 s."""
         def there():
             check(self.process.poll() is None, f"ended early\n{tail(self.log(), 60)}")
             return stopped_worker(self.folder, rank, generation)
-        return wait_until(there, f"rank {rank} of generation {generation} stops itself")["pid"]
+        return wait_until(there, f"rank {rank} of generation {generation} stops itself",
+                          timeout_s)["pid"]
 
     def ask_to_stop(self, worker):
         """SIGTERM to the agent, which knows of it before the stopped `worker` goes on."""

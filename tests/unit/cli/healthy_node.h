@@ -21,7 +21,7 @@ inline NodeFacts healthy() {
               .snapshot_folder = "/dev/shm",
               .snapshot_free_bytes = 200 * kGiB,
               .shm_free_bytes = 200 * kGiB};
-  f.limits = {.open_files = 65536, .open_files_hard = 65536, .locked_bytes = -1};
+  f.limits = {.open_files = 65536, .locked_bytes = -1};
   f.network = {"", "eth0", "10.0.0.1"};
   f.versions = {"0.1.0", "6.1", "2.36", "1.10.8"};
   return f;
