@@ -103,6 +103,7 @@ three restarts without progress).
 Result<layout::ModelSpec> check_inputs(Config& config) {
   FileSystem& file_system = posix_file_system();
   LOCKSTEP_TRY(const auto summary, data::summary_of(file_system, config.data));
+  LOCKSTEP_RETURN_IF_ERROR(data::check_files(file_system, config.data));
   LOCKSTEP_TRY(const auto spec, hf::configured_model(config, summary.vocab_size));
   LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
   const auto open = [&](const char* split) {

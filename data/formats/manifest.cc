@@ -15,23 +15,34 @@ namespace {
 using nlohmann::json;
 constexpr const char* kFormat = "lockstep-tokens";
 
+void add_checksums(json& file, const Checksums& checksums) {
+  if (checksums.block_xxh3.empty()) {
+    file["table_xxh3"] = checksums.table_xxh3;
+  } else {
+    file["block_xxh3"] = checksums.block_xxh3;
+  }
+}
+Checksums checksums_from(const json& file) {
+  if (file.contains("table_xxh3")) return {file["table_xxh3"].get<std::string>(), {}};
+  return {"", file.at("block_xxh3").get<std::vector<std::string>>()};
+}
+
 json bits_json(const BitsInfo& bits) {
-  return {{"file", bits.file}, {"block_xxh3", bits.block_xxh3}};
+  json file = {{"file", bits.file}};
+  add_checksums(file, bits.checksums);
+  return file;
 }
 std::optional<BitsInfo> bits_from(const json& shard, const char* key) {
   if (!shard.contains(key)) return std::nullopt;
-  return BitsInfo{shard[key].at("file").get<std::string>(),
-                  shard[key].at("block_xxh3").get<std::vector<std::string>>()};
+  return BitsInfo{shard[key].at("file").get<std::string>(), checksums_from(shard[key])};
 }
 
 json to_json(const DatasetManifest& manifest) {
   const Recipe& recipe = manifest.recipe;
   json shards = json::array();
   for (const ShardInfo& shard : manifest.shards) {
-    shards.push_back({{"file", shard.file},
-                      {"tokens", shard.tokens},
-                      {"split", shard.split},
-                      {"block_xxh3", shard.block_xxh3}});
+    shards.push_back({{"file", shard.file}, {"tokens", shard.tokens}, {"split", shard.split}});
+    add_checksums(shards.back(), shard.checksums);
     if (shard.mask) shards.back()["mask"] = bits_json(*shard.mask);
     if (shard.starts) shards.back()["starts"] = bits_json(*shard.starts);
   }
@@ -85,7 +96,7 @@ DatasetManifest from_json(const json& j) {
     info.file = shard.at("file").get<std::string>();
     info.tokens = shard.at("tokens").get<int64_t>();
     info.split = shard.at("split").get<std::string>();
-    info.block_xxh3 = shard.at("block_xxh3").get<std::vector<std::string>>();
+    info.checksums = checksums_from(shard);
     info.mask = bits_from(shard, "mask");
     info.starts = bits_from(shard, "starts");
     manifest.shards.push_back(std::move(info));
@@ -95,42 +106,53 @@ DatasetManifest from_json(const json& j) {
   return manifest;
 }
 
-std::string bits_fault(const ShardInfo& shard, const BitsInfo& bits) {
-  const int64_t blocks = block_count(shard_size_bytes(mask_words(shard.tokens), 2));
-  if (!bits.file.empty() && bits.file.find('/') == std::string::npos &&
-      static_cast<int64_t>(bits.block_xxh3.size()) == blocks)
-    return "";
-  return text(shard.file, ": file of bits \"", bits.file, "\" with ", bits.block_xxh3.size(),
-              " block checksums, not ", blocks);
+// Of a file of `count` integers.
+std::string file_fault(int64_t version, const std::string& file, const Checksums& checksums,
+                       int64_t count, int64_t width) {
+  if (file.empty() || file.find('/') != std::string::npos)
+    return text("shard file name \"", file, "\"");
+  if ((version < kManifestVersion) != checksums.table_xxh3.empty())
+    return text(file, ": from version ", kManifestVersion, " on each file has its table_xxh3");
+  if (version == kManifestVersion) return "";
+  const auto there = static_cast<int64_t>(checksums.block_xxh3.size());
+  const int64_t blocks = block_count(token_offset(count, width), kOldBlockBytes);
+  return there == blocks ? "" : text(file, ": ", there, " block checksums, not ", blocks);
+}
+
+std::string shard_fault(const DatasetManifest& manifest, const ShardInfo& shard, bool has_masks) {
+  const int64_t version = manifest.format_version;
+  if (shard.tokens < 1 || shard.tokens > kMaxShardTokens)
+    return text(shard.file, ": ", shard.tokens, " tokens");
+  std::string fault =
+      file_fault(version, shard.file, shard.checksums, shard.tokens, token_bytes(manifest.dtype));
+  if (!fault.empty()) return fault;
+  if (shard.split != "train" && shard.split != "val")
+    return text(shard.file, ": split \"", shard.split, "\" is not train or val");
+  if (shard.mask.has_value() != has_masks ||
+      shard.starts.has_value() != (manifest.recipe.packed_seq_len > 0))
+    return text(shard.file, ": a mask lies beside each shard or none, and where documents start ",
+                "beside each packed one");
+  for (const auto& bits : {shard.mask, shard.starts})
+    if (bits && fault.empty())
+      fault = file_fault(version, bits->file, bits->checksums, mask_words(shard.tokens), 2);
+  return fault;
 }
 
 // What a reader relies on. Empty when all is well.
 std::string fault_of(const DatasetManifest& manifest) {
-  const int64_t width = token_bytes(manifest.dtype);
-  if (width == 0) return text("dtype \"", manifest.dtype, "\" is not u16 or u32");
+  if (token_bytes(manifest.dtype) == 0)
+    return text("dtype \"", manifest.dtype, "\" is not u16 or u32");
   if (manifest.vocab_size < 1 || manifest.end_of_document < 0 ||
       manifest.end_of_document >= manifest.vocab_size)
     return text("vocab_size ", manifest.vocab_size, ", end_of_document ", manifest.end_of_document);
-  const int64_t version = manifest.format_version;
-  if ((version == 3) != (manifest.recipe.packed_seq_len > 0) || manifest.recipe.packed_seq_len < 0)
-    return text("version ", version, ", packed for ", manifest.recipe.packed_seq_len, " tokens");
-  for (const ShardInfo& shard : manifest.shards) {
-    if (shard.file.empty() || shard.file.find('/') != std::string::npos)
-      return text("shard file name \"", shard.file, "\"");
-    if (shard.split != "train" && shard.split != "val")
-      return text(shard.file, ": split \"", shard.split, "\" is not train or val");
-    if (shard.tokens < 1 || shard.tokens > kMaxShardTokens)
-      return text(shard.file, ": ", shard.tokens, " tokens");
-    const int64_t blocks = block_count(shard_size_bytes(shard.tokens, width));
-    if (static_cast<int64_t>(shard.block_xxh3.size()) != blocks)
-      return text(shard.file, ": ", shard.block_xxh3.size(), " block checksums, not ", blocks);
-    if (shard.mask.has_value() != (version >= 2) || shard.starts.has_value() != (version == 3))
-      return text(shard.file,
-                  ": from version 2 on there is a mask beside each shard, in version 3 "
-                  "also where documents start");
-    for (const auto& bits : {shard.mask, shard.starts})
-      if (bits && !bits_fault(shard, *bits).empty()) return bits_fault(shard, *bits);
-  }
+  const int64_t version = manifest.format_version, packed = manifest.recipe.packed_seq_len;
+  if (packed < 0 || (version < kManifestVersion && (version == 3) != (packed > 0)))
+    return text("version ", version, ", packed for ", packed, " tokens");
+  bool has_masks = version == 2 || packed > 0;
+  if (version == kManifestVersion && packed == 0 && !manifest.shards.empty())
+    has_masks = manifest.shards[0].mask.has_value();
+  for (const ShardInfo& shard : manifest.shards)
+    if (std::string fault = shard_fault(manifest, shard, has_masks); !fault.empty()) return fault;
   return "";
 }
 
@@ -170,9 +192,9 @@ Result<DatasetManifest> read_manifest(FileSystem& file_system,
   if (!j.is_object() || !j.contains("format") || j["format"] != kFormat)
     return corrupt("not a token manifest (", contents.size(),
                    " bytes; expected JSON with format \"", kFormat, "\")");
-  if (j.contains("format_version") && j["format_version"] != 1 && j["format_version"] != 2 &&
-      j["format_version"] != kManifestVersion)
-    return corrupt("format version ", j["format_version"].dump(), "; this program reads 1 to ",
+  const json version = j.value("format_version", json(1));
+  if (!version.is_number_integer() || version < 1 || version > kManifestVersion)
+    return corrupt("format version ", version.dump(), "; this program reads 1 to ",
                    kManifestVersion);
   try {
     DatasetManifest manifest = from_json(j);

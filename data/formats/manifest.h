@@ -1,5 +1,5 @@
-// manifest.json of a folder made by prepare: what the tokens are, where they lie, and a checksum of
-// every block. It is published last, so a folder that has one is complete. Format:
+// manifest.json of a folder made by prepare: what the tokens are, where they lie, and what vouches
+// for every byte of them. It is published last, so a folder that has one is complete. Format:
 // docs/FORMAT_DATA.md.
 #pragma once
 
@@ -15,7 +15,9 @@
 
 namespace lockstep::data {
 
-inline constexpr int64_t kManifestVersion = 3;  // 3: packed; 2: with masks; 1: without
+// 4: the checksums of blocks lie in the shards. Older ones have them here: 1 is without masks, 2
+// with them, 3 packed.
+inline constexpr int64_t kManifestVersion = 4;
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr std::string_view kShardSuffix = ".tokens";
 inline constexpr std::string_view kMaskSuffix = ".mask";
@@ -23,10 +25,16 @@ inline constexpr std::string_view kStartsSuffix = ".starts";
 inline constexpr int kMaskWordBits = 16;
 inline constexpr const char* kTokenizerFolder = "tokenizer";  // what open_tokenizer reads again
 
+// What a shard file's bytes are compared with.
+struct Checksums {
+  std::string table_xxh3;               // of the table of checksums that ends the file
+  std::vector<std::string> block_xxh3;  // until version 3: of each MiB, and the file has no table
+};
+
 // A bit for each token of a shard: a shard file of u16 words; bit k of word w is token 16*w + k's.
 struct BitsInfo {
   std::string file;
-  std::vector<std::string> block_xxh3;
+  Checksums checksums;
 };
 constexpr int64_t mask_words(int64_t tokens) {
   return (tokens + kMaskWordBits - 1) / kMaskWordBits;
@@ -35,10 +43,10 @@ constexpr int64_t mask_words(int64_t tokens) {
 struct ShardInfo {
   std::string file;  // name in the folder
   int64_t tokens = 0;
-  std::string split;                    // "train" | "val"
-  std::vector<std::string> block_xxh3;  // one per 1 MiB of the file, header included
-  std::optional<BitsInfo> mask;         // 1: counts as a label; absent: every token counts
-  std::optional<BitsInfo> starts;       // 1: a document starts; only where packed
+  std::string split;  // "train" | "val"
+  Checksums checksums;
+  std::optional<BitsInfo> mask;    // 1: counts as a label; absent: every token counts
+  std::optional<BitsInfo> starts;  // 1: a document starts; only where packed
 };
 
 // What the tokens were made from, and how. Equal recipes make equal folders.

@@ -24,7 +24,16 @@ struct Header {
 };
 static_assert(sizeof(Header) == kShardHeaderBytes);
 constexpr char kMagic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', 'S'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2, kOldVersion = 1;  // 1: without a table
+
+bool has_table(const ShardInfo& info) { return info.checksums.block_xxh3.empty(); }
+
+int64_t file_bytes(const ShardInfo& info, int64_t width) {
+  const int64_t end = token_offset(info.tokens, width);
+  if (!has_table(info)) return end;
+  return table_offset(info.tokens, width) +
+         block_count(end) * static_cast<int64_t>(sizeof(uint64_t));
+}
 
 template <typename Stored, typename Token>
 void store(std::span<const Token> tokens, std::byte* out) {
@@ -41,13 +50,19 @@ Result<void> check_header(const std::filesystem::path& path, const Header& heade
   };
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
     return corrupt("does not start with LSTOKENS: not a token shard");
-  if (header.version != kVersion)
-    return corrupt("shard version ", header.version, "; this program reads ", kVersion);
+  if (const uint32_t version = has_table(info) ? kVersion : kOldVersion; header.version != version)
+    return corrupt("shard version ", header.version, "; with this manifest it must be ", version);
   if (header.width != width)
     return corrupt("header says ", header.width, " bytes a token, the manifest ", width);
   if (header.tokens != info.tokens)
     return corrupt("header says ", header.tokens, " tokens, the manifest ", info.tokens);
   return {};
+}
+
+Error damaged(const std::filesystem::path& path, const std::string& what) {
+  return {Code::kCorrupt,
+          text(path.string(), ": ", what,
+               ": the file was damaged after prepare; run `lockstep prepare` again, with --force")};
 }
 
 }  // namespace
@@ -89,15 +104,15 @@ Result<void> ShardWriter::append(std::span<const uint32_t> tokens) {
 }
 
 Result<void> ShardWriter::flush_block() {
-  if (info_.block_xxh3.empty()) {
+  if (table_.empty()) {
     first_block_ = std::move(block_);
-    info_.block_xxh3.emplace_back();  // seal fills it
+    table_.emplace_back();  // seal fills it
     block_ = {};
     block_.reserve(kShardBlockBytes);
     return {};
   }
-  const auto offset = static_cast<int64_t>(info_.block_xxh3.size()) * kShardBlockBytes;
-  info_.block_xxh3.push_back(hex64(xxh3_64(std::span<const std::byte>(block_))));
+  const auto offset = static_cast<int64_t>(table_.size()) * kShardBlockBytes;
+  table_.push_back(xxh3_64(std::span<const std::byte>(block_)));
   LOCKSTEP_RETURN_IF_ERROR(file_->write_at(block_, offset));
   block_.clear();
   return {};
@@ -111,8 +126,11 @@ Result<ShardInfo> ShardWriter::seal() {
   header.width = static_cast<uint32_t>(width_);
   header.tokens = info_.tokens;
   std::memcpy(first_block_.data(), &header, sizeof(header));
-  info_.block_xxh3[0] = hex64(xxh3_64(std::span<const std::byte>(first_block_)));
+  table_[0] = xxh3_64(std::span<const std::byte>(first_block_));
   LOCKSTEP_RETURN_IF_ERROR(file_->write_at(first_block_, 0));
+  const auto table = std::as_bytes(std::span(table_));
+  info_.checksums.table_xxh3 = hex64(xxh3_64(table));
+  LOCKSTEP_RETURN_IF_ERROR(file_->write_at(table, table_offset(info_.tokens, width_)));
   LOCKSTEP_RETURN_IF_ERROR(file_->sync());
   return info_;
 }
@@ -124,8 +142,9 @@ ShardReader::ShardReader(std::unique_ptr<File> file, std::filesystem::path path,
       info_(std::move(info)),
       width_(width),
       vocab_size_(vocab_size),
-      size_bytes_(shard_size_bytes(info_.tokens, width)),
-      verified_(static_cast<size_t>(block_count(size_bytes_))) {}
+      end_(token_offset(info_.tokens, width)),
+      block_bytes_(has_table(info_) ? kShardBlockBytes : kOldBlockBytes),
+      verified_(static_cast<size_t>(block_count(end_, block_bytes_))) {}
 
 Result<std::unique_ptr<ShardReader>> ShardReader::open(FileSystem& file_system,
                                                        const std::filesystem::path& folder,
@@ -134,19 +153,16 @@ Result<std::unique_ptr<ShardReader>> ShardReader::open(FileSystem& file_system,
                                                        int64_t vocab_size) {
   const std::filesystem::path path = folder / info.file;
   const int64_t width = token_bytes(dtype);
-  LOCKSTEP_CHECK(width != 0 && static_cast<int64_t>(info.block_xxh3.size()) ==
-                                   block_count(shard_size_bytes(info.tokens, width)),
-                 info.file, " dtype ", dtype);
+  LOCKSTEP_CHECK(width != 0, info.file, " dtype ", dtype);
   auto opened = file_system.open(path);
   if (!opened.ok() && opened.error().code == Code::kNotFound)
     return Error{Code::kCorrupt, text(path.string(), ": the manifest names it, but it is missing")};
   LOCKSTEP_TRY(std::unique_ptr<File> file, std::move(opened));
   LOCKSTEP_TRY(const int64_t size, file->size_bytes());
-  if (size != shard_size_bytes(info.tokens, width))
+  if (const int64_t wanted = file_bytes(info, width); size != wanted)
     return Error{Code::kCorrupt,
-                 text(path.string(), ": ", size, " bytes long, must be ",
-                      shard_size_bytes(info.tokens, width), " for ", info.tokens, " tokens: ",
-                      size < shard_size_bytes(info.tokens, width) ? "cut short" : "grown")};
+                 text(path.string(), ": ", size, " bytes long, must be ", wanted, " for ",
+                      info.tokens, " tokens: ", size < wanted ? "cut short" : "grown")};
   Header header;
   LOCKSTEP_RETURN_IF_ERROR(file->read_at(std::as_writable_bytes(std::span(&header, 1)), 0));
   LOCKSTEP_RETURN_IF_ERROR(check_header(path, header, info, width));
@@ -154,22 +170,37 @@ Result<std::unique_ptr<ShardReader>> ShardReader::open(FileSystem& file_system,
       new ShardReader(std::move(file), path, info, width, vocab_size));
 }
 
+Result<void> ShardReader::read_table() const {
+  if (!has_table(info_) || !table_.empty()) return {};
+  std::vector<uint64_t> table(verified_.size());
+  const auto bytes = std::as_writable_bytes(std::span(table));
+  LOCKSTEP_RETURN_IF_ERROR(file_->read_at(bytes, table_offset(info_.tokens, width_)));
+  const std::string actual = hex64(xxh3_64(std::span<const std::byte>(bytes)));
+  if (actual != info_.checksums.table_xxh3)
+    return damaged(path_, text("the table of checksums at its end has XXH3 ", actual,
+                               ", the manifest says ", info_.checksums.table_xxh3));
+  table_ = std::move(table);
+  return {};
+}
+
+std::string ShardReader::checksum(size_t block) const {
+  return has_table(info_) ? hex64(table_[block]) : info_.checksums.block_xxh3[block];
+}
+
 Result<void> ShardReader::verify_block(int64_t block) const {
   const auto index = static_cast<size_t>(block);
   if (verified_[index].load(std::memory_order_acquire)) return {};
   std::lock_guard lock(verify_mutex_);
   if (verified_[index].load(std::memory_order_relaxed)) return {};
-  const int64_t begin = block * kShardBlockBytes;
-  const int64_t end = std::min(begin + kShardBlockBytes, size_bytes_);
+  LOCKSTEP_RETURN_IF_ERROR(read_table());
+  const int64_t begin = block * block_bytes_;
+  const int64_t end = std::min(begin + block_bytes_, end_);
   std::vector<std::byte> bytes(static_cast<size_t>(end - begin));
   LOCKSTEP_RETURN_IF_ERROR(file_->read_at(bytes, begin));
   const std::string actual = hex64(xxh3_64(std::span<const std::byte>(bytes)));
-  if (actual != info_.block_xxh3[index])
-    return Error{Code::kCorrupt,
-                 text(path_.string(), ": block ", block, " (bytes ", begin, " to ", end,
-                      ") has XXH3 ", actual, ", the manifest says ", info_.block_xxh3[index],
-                      ": the file was damaged after prepare; run `lockstep prepare` again, with "
-                      "--force")};
+  if (actual != checksum(index))
+    return damaged(path_, text("block ", block, " (bytes ", begin, " to ", end, ") has XXH3 ",
+                               actual, ", and must have ", checksum(index)));
   verified_[index].store(true, std::memory_order_release);
   return {};
 }
@@ -179,9 +210,9 @@ Result<void> ShardReader::read(int64_t first, std::span<int64_t> out) const {
   LOCKSTEP_CHECK(first >= 0 && first + count <= info_.tokens, "tokens ", first, " + ", count,
                  " of ", info_.tokens, " in ", info_.file);
   if (count == 0) return {};
-  const int64_t begin = shard_size_bytes(first, width_);
+  const int64_t begin = token_offset(first, width_);
   const int64_t end = begin + count * width_;
-  for (int64_t block = begin / kShardBlockBytes; block <= (end - 1) / kShardBlockBytes; ++block)
+  for (int64_t block = begin / block_bytes_; block <= (end - 1) / block_bytes_; ++block)
     LOCKSTEP_RETURN_IF_ERROR(verify_block(block));
   std::vector<std::byte> bytes(static_cast<size_t>(end - begin));
   LOCKSTEP_RETURN_IF_ERROR(file_->read_at(bytes, begin));

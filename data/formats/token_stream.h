@@ -35,12 +35,17 @@ class TokenStream {
   }
 };
 
-// The shards of one split of a folder made by prepare. `manifest` is that folder's.
-// Errors: kCorrupt (size or header of a shard), kIo.
-Result<std::unique_ptr<TokenStream>> open_shards(FileSystem& file_system,
-                                                 const std::filesystem::path& folder,
-                                                 const DatasetManifest& manifest,
-                                                 const std::string& split);
+// The shards of one split of a folder made by prepare. `manifest` is that folder's. A shard is
+// opened when it is read for the first time, and the stream keeps a few hundred of them open; what
+// is wrong with a shard's size or header is an error of that read.
+std::unique_ptr<TokenStream> open_shards(std::shared_ptr<FileSystem> file_system,
+                                         const std::filesystem::path& folder,
+                                         const DatasetManifest& manifest, const std::string& split);
+
+// Whether each shard of the folder is there, with the manifest's size and header: one open and one
+// read for each. Errors: kCorrupt, naming the file; kIo.
+Result<void> check_shards(FileSystem& file_system, const std::filesystem::path& folder,
+                          const DatasetManifest& manifest);
 
 // Where the parts of a stream (files, shards) lie in it, one after the other.
 class PartTable {

@@ -82,8 +82,8 @@ Result<bool> holds_batches(FileSystem& file_system, const Config::Data& data) {
   return header.shape.size() != 1;
 }
 
-Result<std::unique_ptr<TokenStream>> open_stream(FileSystem& file_system, DataKind kind,
-                                                 const Source& source,
+Result<std::unique_ptr<TokenStream>> open_stream(const std::shared_ptr<FileSystem>& file_system,
+                                                 DataKind kind, const Source& source,
                                                  const TokenDataset::Options& options) {
   if (options.vocab_size < source.vocab_size)
     return Error{Code::kConfig,
@@ -96,9 +96,9 @@ Result<std::unique_ptr<TokenStream>> open_stream(FileSystem& file_system, DataKi
                                      " tokens, and training.seq_len is ", options.seq_len)};
   std::unique_ptr<TokenStream> stream;
   if (source.manifest) {
-    LOCKSTEP_TRY(stream, open_shards(file_system, source.path, *source.manifest, options.split));
+    stream = open_shards(file_system, source.path, *source.manifest, options.split);
   } else {
-    LOCKSTEP_TRY(stream, ForeignTokens::open(file_system, kind, source.path, options.split,
+    LOCKSTEP_TRY(stream, ForeignTokens::open(*file_system, kind, source.path, options.split,
                                              options.vocab_size));
   }
   if (stream->tokens() < options.seq_len + 1)
@@ -131,9 +131,9 @@ Result<DataSummary> summary_of(FileSystem& file_system, const Config::Data& data
 Result<std::unique_ptr<TokenDataset>> open_dataset(FileSystem& file_system,
                                                    const Config::Data& data,
                                                    TokenDataset::Options options) {
-  PatientFileSystem patient(file_system, data.read_timeout_seconds);
+  const auto patient = std::make_shared<PatientFileSystem>(file_system, data.read_timeout_seconds);
   LOCKSTEP_TRY(const bool batches, holds_batches(file_system, data));
-  if (batches) return open_npy(patient, data.path, std::move(options));
+  if (batches) return open_npy(*patient, data.path, std::move(options));
   const bool is_mixture = data.sources.size() > 1;
   LOCKSTEP_TRY(const std::vector<Source> sources, read_sources(file_system, data, is_mixture));
   const std::vector<int64_t> weights = weights_of(sources, data);
@@ -145,6 +145,16 @@ Result<std::unique_ptr<TokenDataset>> open_dataset(FileSystem& file_system,
     streams.push_back({std::move(stream), weights[i], seed});
   }
   return TokenDataset::over(std::move(options), std::move(streams));
+}
+
+Result<void> check_files(FileSystem& file_system, const Config::Data& data) {
+  LOCKSTEP_TRY(const bool batches, holds_batches(file_system, data));
+  if (batches) return {};
+  LOCKSTEP_TRY(const std::vector<Source> sources, read_sources(file_system, data, false));
+  for (const Source& source : sources)
+    if (source.manifest)
+      LOCKSTEP_RETURN_IF_ERROR(check_shards(file_system, source.path, *source.manifest));
+  return {};
 }
 
 TokenDataset::Options dataset_options(const Config& config, std::string split, int64_t vocab_size) {

@@ -12,42 +12,61 @@ namespace {
 
 constexpr int64_t kFirstPauseNs = 50'000'000, kLongestPauseNs = 2'000'000'000;
 
-// One try of one read. Shared with its call, which may outlive everybody else.
+// One try of one read, or of a question for the size. Shared with its call, which may outlive
+// everybody else.
 struct Try {
   std::shared_ptr<File> file;  // empty: to be opened first
   std::vector<std::byte> bytes;
+  int64_t size_bytes = 0;
 };
+using Read = Result<void> (*)(Try& tried, int64_t offset);
 
-Result<void> carry_out(Try& tried, FileSystem& behind, const std::filesystem::path& path,
-                       int64_t offset) {
-  if (!tried.file) {
-    LOCKSTEP_TRY(tried.file, behind.open(path));
-  }
+Result<void> read_bytes(Try& tried, int64_t offset) {
   return tried.file->read_at(tried.bytes, offset);
+}
+Result<void> read_size(Try& tried, int64_t /*offset*/) {
+  LOCKSTEP_TRY(tried.size_bytes, tried.file->size_bytes());
+  return {};
 }
 
 class PatientFile final : public File {
  public:
   PatientFile(FileSystem& behind, std::shared_ptr<AbandonableCalls> reads,
-              std::filesystem::path path, std::shared_ptr<File> file, int64_t deadline_ns,
-              Clock& clock)
+              std::filesystem::path path, int64_t deadline_ns, Clock& clock)
       : behind_(behind),
         reads_(std::move(reads)),
         path_(std::move(path)),
-        file_(std::move(file)),
         deadline_ns_(deadline_ns),
         clock_(clock) {}
 
   Result<void> read_at(std::span<std::byte> bytes, int64_t offset) override {
+    LOCKSTEP_TRY(const auto done, patiently(read_bytes, bytes.size(), offset));
+    std::copy(done->bytes.begin(), done->bytes.end(), bytes.begin());
+    return {};
+  }
+  Result<int64_t> size_bytes() override {
+    LOCKSTEP_TRY(const auto done, patiently(read_size, 0, 0));
+    return done->size_bytes;
+  }
+
+  Result<void> write_at(std::span<const std::byte>, int64_t) override { return only_read(); }
+  Result<void> truncate(int64_t) override { return only_read(); }
+  Result<void> sync() override { return only_read(); }
+  void start_writeback(int64_t, int64_t) override {}
+
+ private:
+  double seconds() const { return static_cast<double>(deadline_ns_) * 1e-9; }
+  Error only_read() const { return {Code::kBug, text(path_.string(), ": opened to be read")}; }
+
+  Result<std::shared_ptr<Try>> patiently(Read read, size_t bytes, int64_t offset) {
     const int64_t start_ns = clock_.monotonic_ns();
     int64_t pause_ns = kFirstPauseNs;
     for (int64_t tries = 1;; ++tries) {
       const int64_t spent_ns = clock_.monotonic_ns() - start_ns;
-      const auto done = try_once(bytes, offset, tries > 1, deadline_ns_ - spent_ns);
+      auto done = try_once(read, bytes, offset, tries > 1, deadline_ns_ - spent_ns);
       const bool failed = !done.ok();
       const auto is = [&](Code code) { return failed && done.error().code == code; };
-      const bool passing = is(Code::kIo) || is(Code::kDenied) || (tries > 1 && is(Code::kNotFound));
-      if (!passing) {
+      if (!is(Code::kIo) && !is(Code::kDenied) && !is(Code::kNotFound)) {
         if (!failed && tries > 1) log_info(path_.string(), ": read again after ", tries, " tries");
         return done;
       }
@@ -60,48 +79,41 @@ class PatientFile final : public File {
     }
   }
 
-  Result<void> write_at(std::span<const std::byte> bytes, int64_t offset) override {
-    return file()->write_at(bytes, offset);
-  }
-  Result<int64_t> size_bytes() override { return file()->size_bytes(); }
-  Result<void> truncate(int64_t size_bytes) override { return file()->truncate(size_bytes); }
-  Result<void> sync() override { return file()->sync(); }
-  void start_writeback(int64_t offset, int64_t length) override {
-    file()->start_writeback(offset, length);
-  }
-
- private:
-  double seconds() const { return static_cast<double>(deadline_ns_) * 1e-9; }
-  std::shared_ptr<File> file() const {
-    std::lock_guard lock(mutex_);
-    return file_;
-  }
-
-  Result<void> try_once(std::span<std::byte> bytes, int64_t offset, bool reopen, int64_t left_ns) {
+  Result<std::shared_ptr<Try>> try_once(Read read, size_t bytes, int64_t offset, bool reopen,
+                                        int64_t left_ns) {
     const auto tried = std::make_shared<Try>();
-    if (!reopen) tried->file = file();
-    tried->bytes.resize(bytes.size());
-    const auto ended = reads_->run([tried, &behind = behind_, path = path_,
-                                    offset] { return carry_out(*tried, behind, path, offset); },
-                                   std::chrono::nanoseconds(left_ns), [] { return true; });
+    if (!reopen) {
+      std::lock_guard file_lock(mutex_);
+      tried->file = file_;
+    }
+    const bool opens = !tried->file;
+    tried->bytes.resize(bytes);
+    const auto carry_out = [tried, &behind = behind_, path = path_, read,
+                            offset]() -> Result<void> {
+      if (!tried->file) {
+        LOCKSTEP_TRY(tried->file, behind.open(path));
+      }
+      return read(*tried, offset);
+    };
+    const auto ended =
+        reads_->run(carry_out, std::chrono::nanoseconds(left_ns), [] { return true; });
     if (!ended)
       return Error{Code::kTimeout,
-                   text(path_.string(), ": a read of ", bytes.size(), " bytes at byte offset ",
-                        offset, " did not end in ", seconds(), " s")};
+                   text(path_.string(), ": a read of ", bytes, " bytes at byte offset ", offset,
+                        " did not end in ", seconds(), " s")};
     LOCKSTEP_RETURN_IF_ERROR(*ended);
-    std::copy(tried->bytes.begin(), tried->bytes.end(), bytes.begin());
-    if (reopen) {
+    if (opens) {
       std::lock_guard file_lock(mutex_);
       file_ = tried->file;
     }
-    return {};
+    return tried;
   }
 
   FileSystem& behind_;
   const std::shared_ptr<AbandonableCalls> reads_;
   const std::filesystem::path path_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<File> file_;  // guarded by mutex_
+  std::mutex mutex_;
+  std::shared_ptr<File> file_;  // guarded by mutex_; empty: not opened yet
   const int64_t deadline_ns_;
   Clock& clock_;
 };
@@ -117,9 +129,8 @@ PatientFileSystem::PatientFileSystem(FileSystem& behind, double deadline_s, Cloc
 }
 
 Result<std::unique_ptr<File>> PatientFileSystem::open(const Path& path) {
-  LOCKSTEP_TRY(std::unique_ptr<File> file, behind_.open(path));
   return std::unique_ptr<File>(
-      std::make_unique<PatientFile>(behind_, reads_, path, std::move(file), deadline_ns_, clock_));
+      std::make_unique<PatientFile>(behind_, reads_, path, deadline_ns_, clock_));
 }
 
 }  // namespace lockstep::data

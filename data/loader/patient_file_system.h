@@ -4,8 +4,9 @@
 // A read that fails with kIo is tried again, after pauses of 50 ms doubling to 2 s, on the file
 // opened anew, until the deadline after its first try. A read that does not come back at all is
 // given up at the deadline: reads are AbandonableCalls, and one that hangs keeps its thread, file
-// and buffer until it ends. Then the error is kTimeout and names the file. Opening is not tried
-// again: at the start of a run a file that is not there is a mistake to be told at once.
+// and buffer until it ends. Then the error is kTimeout and names the file. A file is opened by what
+// first reads it, or asks for its size, and a file that is not there then is waited for as well:
+// check_files (data/loader/open_dataset.h) tells at once what is missing when a run starts.
 //
 // Thread: as FileSystem. Borrows `behind` and the clock, for as long as a file or such a read
 // lives; its files do not borrow it.
@@ -26,6 +27,7 @@ class PatientFileSystem final : public FileSystem {
   // Requires: deadline_s > 0.
   PatientFileSystem(FileSystem& behind, double deadline_s, Clock& clock = system_clock());
 
+  // Notes the path. What is opened so can only be read. Errors: none.
   Result<std::unique_ptr<File>> open(const Path& path) override;
 
   // The rest as `behind` has it.

@@ -17,7 +17,7 @@ class WholeSplit {
     int64_t seq_len = 0, rows = 0;  // of a batch
   };
   // Errors: kConfig (packed for another seq_len, no two tokens, a vocabulary above `vocab_size`),
-  // read_manifest's, open_shards'.
+  // read_manifest's. Borrows `file_system` for as long as the result lives.
   static Result<WholeSplit> open(FileSystem& file_system, const std::filesystem::path& folder,
                                  const std::string& split, Shape shape, int64_t vocab_size);
   int64_t batches() const;

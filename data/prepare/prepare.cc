@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
-#include "data/formats/token_shard.h"
+#include "data/formats/token_stream.h"
 #include "data/prepare/packer.h"
 #include "data/prepare/split_writer.h"
 #include "data/prepare/text_reader.h"
@@ -222,7 +222,7 @@ class Preparation {
                               writer.shards().end());
     }
     manifest_.recipe.input_xxh3 = hash_.text();
-    manifest_.format_version = packs() ? 3 : has_mask() ? 2 : 1;
+    manifest_.format_version = kManifestVersion;
     if (manifest_.tokens("train") == 0)
       return Error{
           Code::kConfig,
@@ -303,10 +303,8 @@ Result<std::optional<DatasetManifest>> find_existing(FileSystem& file_system, co
     return Error{Code::kConfig,
                  text(out.string(), " was prepared from something else: ", difference,
                       ". Choose another --out, or replace it with --force")};
-  for (const ShardInfo& shard : there->shards) {
-    const auto reader = ShardReader::open(file_system, out, shard, there->dtype, there->vocab_size);
-    if (!reader.ok()) return Error{reader.error().code, reader.error().message + kAdvice};
-  }
+  if (const auto whole = check_shards(file_system, out, *there); !whole)
+    return Error{whole.error().code, whole.error().message + kAdvice};
   return std::optional<DatasetManifest>(std::move(there).value());
 }
 

@@ -38,7 +38,7 @@ Result<void> SplitWriter::Bits::append(std::span<const uint8_t> bits) {
 Result<BitsInfo> SplitWriter::Bits::seal() {
   if (used > 0) LOCKSTEP_RETURN_IF_ERROR(file->append(std::span(&word, 1)));
   LOCKSTEP_TRY(const ShardInfo info, file->seal());
-  return BitsInfo{info.file, info.block_xxh3};
+  return BitsInfo{info.file, info.checksums};
 }
 
 Result<void> SplitWriter::append(std::span<const uint32_t> tokens, std::span<const uint8_t> in_loss,

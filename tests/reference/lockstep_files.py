@@ -13,7 +13,7 @@ import numpy
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 HEADER_BYTES = 64
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 16
 
 _xxhash = ctypes.CDLL(ctypes.util.find_library("xxhash"))
 _xxhash.XXH3_64bits_withSeed.restype = ctypes.c_uint64
@@ -78,11 +78,13 @@ class Tokens:
     def _read(self, folder, file, count, dtype):
         path = folder / file["file"]
         raw = path.read_bytes()
-        hashes = [f"{xxh3(raw[at:at + BLOCK_BYTES]):016x}"
-                  for at in range(0, len(raw), BLOCK_BYTES)]
-        assert raw[:8] == b"LSTOKENS" and hashes == file["block_xxh3"], path
-        words = numpy.frombuffer(raw, dtype, offset=HEADER_BYTES)
-        assert len(words) == count == int.from_bytes(raw[16:24], "little"), path
+        end = HEADER_BYTES + count * numpy.dtype(dtype).itemsize
+        blocks = [xxh3(raw[at:min(at + BLOCK_BYTES, end)]) for at in range(0, end, BLOCK_BYTES)]
+        table = raw[-(-end // 8) * 8:]
+        assert raw[:8] == b"LSTOKENS" and file["table_xxh3"] == f"{xxh3(table):016x}", path
+        assert numpy.frombuffer(table, "<u8").tolist() == blocks, path
+        words = numpy.frombuffer(raw, dtype, count, HEADER_BYTES)
+        assert count == int.from_bytes(raw[16:24], "little"), path
         return words
 
     def _bits(self, folder, shards, name, otherwise):

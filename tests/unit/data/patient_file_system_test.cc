@@ -41,6 +41,8 @@ class PatientFileSystemTest : public testing::Test {
     auto file = PatientFileSystem(disk_, 60, clock_).open(dir_ / "shard");
     ASSERT_TRUE(file.ok());
     file_ = std::move(file).value();
+    EXPECT_EQ(disk_.calls(Op::kOpen), 0);
+    EXPECT_EQ(read(*file_).value(), "3456");
   }
   Result<std::string> read(File& file) {
     std::string out(4, '\0');
@@ -95,6 +97,7 @@ TEST_F(PatientFileSystemTest, AfterTheDeadlineTheErrorNamesTheFile) {
 TEST_F(PatientFileSystemTest, AReadThatDoesNotEndIsGivenUp) {
   auto file = PatientFileSystem(disk_, 0.2).open(dir_ / "shard");
   ASSERT_TRUE(file.ok());
+  EXPECT_EQ(read(**file).value(), "3456");
   disk_.set_plan({.op = Op::kRead, .at_call = 1, .fault = Fault::kHold});
   const auto failed = read(**file);
   ASSERT_FALSE(failed.ok());
@@ -105,8 +108,20 @@ TEST_F(PatientFileSystemTest, AReadThatDoesNotEndIsGivenUp) {
   EXPECT_EQ(read(**file).value(), "3456");  // another one is not held up
 }
 
-TEST_F(PatientFileSystemTest, WhatIsNotThereOrTooShortIsToldAtOnce) {
-  EXPECT_EQ(PatientFileSystem(disk_, 60, clock_).open(dir_ / "none").error().code, Code::kNotFound);
+TEST_F(PatientFileSystemTest, AFileThatIsNotThereWhenItIsFirstAskedForIsWaitedFor) {
+  auto file = PatientFileSystem(disk_, 60, clock_).open(dir_ / "late");
+  ASSERT_TRUE(file.ok());
+  clock_.on_sleep = [&](int sleeps) {
+    if (sleeps == 3) write_text(dir_ / "late", "abcdefgh");
+  };
+  EXPECT_EQ((*file)->size_bytes().value(), 8);
+  EXPECT_NEAR(clock_.slept_s(), 0.05 * 7, 1e-6);
+  EXPECT_EQ(read(**file).value(), "defg");
+  auto never = PatientFileSystem(disk_, 60, clock_).open(dir_ / "never");
+  EXPECT_EQ((*never)->size_bytes().error().code, Code::kTimeout);
+}
+
+TEST_F(PatientFileSystemTest, WhatIsTooShortIsToldAtOnce) {
   std::filesystem::resize_file(dir_ / "shard", 5);
   EXPECT_EQ(read(*file_).error().code, Code::kCorrupt);
   EXPECT_EQ(clock_.slept_s(), 0);

@@ -52,7 +52,7 @@ TEST_F(PrepareRecordsTest, ATextFieldCountsAsAWhole) {
   auto report =
       prepare_lines("{\"text\": \"one\"}\n\n{\"text\": \"two\", \"n\": 1}", {.text_field = "text"});
   ASSERT_TRUE(report.ok()) << message_of(report);
-  EXPECT_EQ(report->manifest.format_version, 1);
+  EXPECT_FALSE(report->manifest.shards[0].mask);
   EXPECT_EQ(stream(), std::pair(std::string("one$two"), std::string("ne$two$")));
 }
 
@@ -60,7 +60,7 @@ TEST_F(PrepareRecordsTest, OnlyTheResponseCounts) {
   auto report = prepare_lines("{\"p\": \"2+2=\", \"r\": \"4\"}\n{\"p\": \"x\", \"r\": \"yz\"}\n",
                               {.prompt_field = "p", .response_field = "r"});
   ASSERT_TRUE(report.ok()) << message_of(report);
-  EXPECT_EQ(report->manifest.format_version, 2);
+  EXPECT_TRUE(report->manifest.shards[0].mask);
   EXPECT_EQ(stream(), std::pair(std::string("2+2=4$xyz"), std::string("...4$.yz$")));
 }
 

@@ -68,7 +68,7 @@ TEST_F(PrepareTest, ManifestHashIsGolden) {
   write_text(dir_ / "in/b.txt", "To be, or not to be\n");
   auto report = prepare_bytes(options());
   ASSERT_TRUE(report.ok()) << message_of(report);
-  EXPECT_EQ(report->manifest.hash, "06f107ed24fa28dd");
+  EXPECT_EQ(report->manifest.hash, "b76f9338147fc7ab");
 }
 
 TEST_F(PrepareTest, TheSameTextElsewhereGivesTheSameFolder) {
@@ -278,8 +278,8 @@ TEST_F(PrepareTest, AChangedManifestIsNoticed) {
   EXPECT_THAT(failure(changed),
               AllOf(HasSubstr(path.string()), HasSubstr("changed after prepare")));
   changed = contents;
-  changed.replace(changed.find("\"format_version\": 1"), 19, "\"format_version\": 4");
-  EXPECT_THAT(failure(changed), HasSubstr("format version 4; this program reads 1 to 3"));
+  changed.replace(changed.find("\"format_version\": 4"), 19, "\"format_version\": 5");
+  EXPECT_THAT(failure(changed), HasSubstr("format version 5; this program reads 1 to 4"));
   EXPECT_THAT(failure(contents.substr(0, 200)), HasSubstr("not a token manifest (200 bytes"));
   EXPECT_THAT(failure("{\"format\": \"lockstep-tokens\"}"), HasSubstr("format_version"));
   EXPECT_THAT(failure("[]"), HasSubstr("not a token manifest"));

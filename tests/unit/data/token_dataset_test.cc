@@ -42,6 +42,11 @@ class TokenDatasetTest : public testing::Test {
     EXPECT_TRUE(!dataset.ok() && dataset.error().code == code);
     return message_of(dataset);
   }
+  std::string file_failure() {
+    const auto checked = check_files(posix_file_system(), source_);
+    EXPECT_TRUE(!checked.ok() && checked.error().code == Code::kCorrupt);
+    return message_of(checked);
+  }
   test_support::TempDir dir_;
   std::string contents_;
   DatasetManifest manifest_;
@@ -198,11 +203,26 @@ TEST_F(TokenDatasetTest, AMissingFolderOrManifestSaysHowToMakeOne) {
                     HasSubstr("lockstep prepare INPUT")));
 }
 
+// By check_files when a run starts, and by the batch that needs it when it happens later.
 TEST_F(TokenDatasetTest, ATruncatedShardIsNamed) {
+  EXPECT_TRUE(check_files(posix_file_system(), source_).ok());
+  const auto dataset = open();
   std::filesystem::resize_file(dir_ / "out/train_00002.tokens", 5000);
-  EXPECT_EQ(failure(Code::kCorrupt),
-            (dir_ / "out/train_00002.tokens").string() +
-                ": 5000 bytes long, must be 60086 for 30011 tokens: cut short");
+  const std::string words = (dir_ / "out/train_00002.tokens").string() +
+                            ": 5000 bytes long, must be 60096 for 30011 tokens: cut short";
+  EXPECT_EQ(file_failure(), words);
+  int failures = 0;
+  for (int64_t step = 0; step < 40; ++step) {
+    const auto batch = dataset->batch(step, 0);
+    if (batch.ok()) continue;
+    ++failures;
+    EXPECT_EQ(batch.error().code, Code::kCorrupt);
+    EXPECT_EQ(batch.error().message, words);
+  }
+  EXPECT_GT(failures, 0);
+  std::filesystem::remove(dir_ / "out/train_00001.tokens");
+  EXPECT_EQ(file_failure(), (dir_ / "out/train_00001.tokens").string() +
+                                ": the manifest names it, but it is missing");
 }
 
 TEST_F(TokenDatasetTest, AFlippedByteReachesTheCallerOfBatch) {

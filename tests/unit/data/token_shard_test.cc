@@ -1,5 +1,7 @@
 #include "data/formats/token_shard.h"
 
+#include <cstring>
+
 #include "tests/support/faulty_file_system.h"
 #include "tests/unit/data/data_test_support.h"
 
@@ -65,14 +67,17 @@ TEST_F(TokenShardTest, WhatIsWrittenComesBackInBothWidths) {
 // The format page shows these bytes; a change needs a new version.
 TEST_F(TokenShardTest, BytesAreGolden) {
   const ShardInfo info = write_shard("s", 3, "u16");
-  std::string expected("LSTOKENS\x01\0\0\0\x02\0\0\0\x03\0\0\0\0\0\0\0", 24);
+  std::string expected("LSTOKENS\x02\0\0\0\x02\0\0\0\x03\0\0\0\0\0\0\0", 24);
   expected += std::string(40, '\0') + std::string("\0\0\x01\0\x02\0", 6);
-  EXPECT_EQ(contents_of(dir_ / "s"), expected);
-  EXPECT_EQ(info.block_xxh3, std::vector<std::string>{hex64(xxh3_64(expected))});
+  const uint64_t checksum = xxh3_64(expected);
+  std::string table(8, '\0');
+  std::memcpy(table.data(), &checksum, sizeof checksum);
+  EXPECT_EQ(contents_of(dir_ / "s"), expected + std::string(2, '\0') + table);
+  EXPECT_EQ(info.checksums.table_xxh3, hex64(xxh3_64(table)));
 }
 
 TEST_F(TokenShardTest, EachBlockIsVerifiedOnce) {
-  const ShardInfo info = write_shard("s", 1500000, "u16");  // three blocks
+  const ShardInfo info = write_shard("s", 1500000, "u16");  // 46 blocks
   FaultyFileSystem disk(posix_file_system());
   auto reader = open(disk, info);
   ASSERT_TRUE(reader.ok());
@@ -82,7 +87,7 @@ TEST_F(TokenShardTest, EachBlockIsVerifiedOnce) {
     ASSERT_TRUE(reader.value()->read(500, tokens).ok());
     ASSERT_TRUE(reader.value()->read(1400000, tokens).ok());
   }
-  EXPECT_EQ(disk.calls(Op::kRead), 6 + 2);
+  EXPECT_EQ(disk.calls(Op::kRead), 6 + 2 + 1);  // the table once
 }
 
 TEST_F(TokenShardTest, AFlippedByteIsNamedByBlockEveryTime) {
@@ -97,9 +102,24 @@ TEST_F(TokenShardTest, AFlippedByteIsNamedByBlockEveryTime) {
     ASSERT_FALSE(read.ok());
     EXPECT_EQ(read.error().code, Code::kCorrupt);
     EXPECT_THAT(read.error().message, StartsWith((dir_ / "s").string()));
-    EXPECT_THAT(read.error().message, HasSubstr("block 1 (bytes 1048576 to 2097152) has XXH3 "));
-    EXPECT_THAT(read.error().message, HasSubstr("the manifest says " + info.block_xxh3[1]));
+    EXPECT_THAT(read.error().message, HasSubstr("block 1 (bytes 65536 to 131072) has XXH3 "));
+    EXPECT_THAT(read.error().message, HasSubstr(", and must have "));
     EXPECT_THAT(read.error().message, HasSubstr("run `lockstep prepare` again, with --force"));
+  }
+}
+
+TEST_F(TokenShardTest, ADamagedTableIsNamedAndNotTakenForDamagedTokens) {
+  const ShardInfo info = write_shard("s", 1500000, "u16");
+  overwrite("s", table_offset(1500000, 2) + 11, "\x80\x81");
+  auto reader = open(posix_file_system(), info);
+  ASSERT_TRUE(reader.ok());
+  std::vector<int64_t> tokens(100);
+  for (int round = 0; round < 2; ++round) {
+    const auto read = reader.value()->read(0, tokens);
+    ASSERT_FALSE(read.ok());
+    EXPECT_EQ(read.error().code, Code::kCorrupt);
+    EXPECT_THAT(read.error().message, HasSubstr("/s: the table of checksums at its end has XXH3 "));
+    EXPECT_THAT(read.error().message, HasSubstr("the manifest says " + info.checksums.table_xxh3));
   }
 }
 
@@ -127,16 +147,16 @@ TEST_F(TokenShardTest, OpeningChecksLengthAndHeader) {
   };
   info.tokens = 501;
   EXPECT_EQ(failure(),
-            (dir_ / "s").string() + ": 1064 bytes long, must be 1066 for 501 tokens: cut short");
-  info.tokens = 499;
-  EXPECT_THAT(failure(), HasSubstr("1064 bytes long, must be 1062 for 499 tokens: grown"));
+            (dir_ / "s").string() + ": 1072 bytes long, must be 1080 for 501 tokens: cut short");
+  info.tokens = 496;
+  EXPECT_THAT(failure(), HasSubstr("1072 bytes long, must be 1064 for 496 tokens: grown"));
   info.tokens = 500;
   overwrite("s", 16, "\x01");
   EXPECT_THAT(failure(), HasSubstr("header says 257 tokens, the manifest 500"));
   overwrite("s", 12, "\x04");
   EXPECT_THAT(failure(), HasSubstr("header says 4 bytes a token, the manifest 2"));
   overwrite("s", 8, "\x09");
-  EXPECT_THAT(failure(), HasSubstr("shard version 9; this program reads 1"));
+  EXPECT_THAT(failure(), HasSubstr("shard version 9; with this manifest it must be 2"));
   overwrite("s", 0, "X");
   EXPECT_THAT(failure(), HasSubstr("does not start with LSTOKENS"));
   std::filesystem::remove(dir_ / "s");
