@@ -38,22 +38,30 @@ std::string describe(int rank, const StateReport& report, int giver, const std::
       return text("wire, or the memory behind it: what rank ", rank, " received from rank ",
                   report.source, giver == report.source ? "" : text(" through rank ", giver),
                   " of the ", what, " is not what that rank holds");
+    case StateFault::kExchanged:
+      if (report.source == rank)
+        return text("memory of rank ", rank, ": gradients of ", unit,
+                    " changed where they were exchanged");
+      return text("wire, or the memory behind it: what rank ", rank, " received from rank ",
+                  report.source, " of the gradients of ", unit, " is not what that rank sent");
   }
   return "";
 }
 
-// Rule 4: from whom `rank` takes the part of `source`.
-int giver_to(int rank, int source, int group) {
-  const int relay = rank / group * group + source % group;
-  return rank / group == source / group || relay == rank ? source : relay;
+// Rules 4 and 7: from whom `rank` took what it reports.
+int giver_to(int rank, const StateReport& report, int group) {
+  const int source = report.source, relay = rank / group * group + source % group;
+  const bool at_first_hand =
+      report.fault == StateFault::kExchanged || relay == rank || rank / group == source / group;
+  return at_first_hand ? source : relay;
 }
 
-// Rules 3 to 5, of those that received something wrongly.
+// Rules 3 to 5 and 7, of those that received something wrongly.
 class Receivers {
  public:
   Receivers(std::span<const StateReport> reports, int group) : reports_(reports), group_(group) {}
   void add(int rank) {
-    const int source = of(rank).source, giver = giver_to(rank, source, group_);
+    const int source = of(rank).source, giver = giver_to(rank, of(rank), group_);
     const StateReport& before = of(giver);
     const bool passed_on = giver != source;
     if (passed_on && before.fault == StateFault::kReceived && before.source == source) return;
@@ -120,7 +128,8 @@ AuditVerdict judge_state(std::span<const StateReport> reports, int group) {
       case StateFault::kOutvoted: wrong.insert(rank); break;
       case StateFault::kContradicted:
       case StateFault::kContradictedAside: open.insert(rank); break;
-      case StateFault::kReceived: receivers.add(rank); break;
+      case StateFault::kReceived:
+      case StateFault::kExchanged: receivers.add(rank); break;
     }
   }
   receivers.judge(wrong, open);
@@ -130,7 +139,8 @@ AuditVerdict judge_state(std::span<const StateReport> reports, int group) {
 
 bool may_explain_slots(std::span<const StateReport> reports) {
   return std::any_of(reports.begin(), reports.end(), [](const StateReport& report) {
-    return report.fault != StateFault::kNone && report.fault != StateFault::kContradictedAside;
+    return report.fault != StateFault::kNone && report.fault != StateFault::kContradictedAside &&
+           report.fault != StateFault::kExchanged;
   });
 }
 
@@ -142,7 +152,7 @@ std::string state_difference(std::span<const StateReport> reports, int group,
     const StateReport& report = reports[static_cast<size_t>(rank)];
     if (report.fault == StateFault::kNone || found++ >= kRanksShown) continue;
     all += text(all.empty() ? "" : "; ",
-                describe(rank, report, giver_to(rank, report.source, group), units[report.unit]));
+                describe(rank, report, giver_to(rank, report, group), units[report.unit]));
   }
   if (found > kRanksShown) all += text("; and of ", found - kRanksShown, " more ranks");
   return all;

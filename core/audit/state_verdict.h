@@ -1,5 +1,6 @@
-// What an audit of the state at rest says: weights, moments, and the weights that ranks gather from
-// each other. Pure; StateAudit (core/sharding/state_audit.h) finds what is judged here.
+// What an audit of the state at rest says: weights, moments, the weights that ranks gather from
+// each other, and the gradients that they ship to each other. Pure; StateAudit
+// (core/sharding/state_audit.h) finds what is judged here.
 //
 // 1. A rank of whose own tensors one has changed since the end of the last update, or since it was
 //    loaded, is wrong: its memory.
@@ -17,6 +18,8 @@
 //    or an owner who is, explains it.
 // 6. A rank of rule 1 takes no part in rules 2 and 3: what others hold or received beside its state
 //    is explained.
+// 7. A part of a gradient that came must be what its sender shipped. Each leg of an exchange is
+//    compared for itself, so that who sends is who passes on; else it is as in rules 3 and 5.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +38,7 @@ enum class StateFault : uint64_t {
   kContradicted,
   kContradictedAside,  // the same, and no slot is computed from what differs
   kReceived,
+  kExchanged,  // a part of a gradient
 };
 
 // What a rank holds of a unit.
@@ -46,7 +50,7 @@ struct StateReport {
   StateFault fault = StateFault::kNone;
   uint64_t unit = 0;
   StateTensor tensor = StateTensor::kWeights;
-  int source = 0;  // kReceived: from which rank
+  int source = 0;  // kReceived, kExchanged: from which rank
 };
 
 // Where the fingerprint of a tensor of a unit stands among those of all.

@@ -19,8 +19,8 @@ GradExchange::GradExchange(const layout::UnitSpec& spec, const layout::ShardLayo
       offsets_(layout::param_offsets(spec)),
       sums_(spec.params.size()),
       sum_begun_(spec.params.size(), false),
-      in_group_(*groups.group, pools.exchanged),
-      among_groups_(*groups.peers, pools.exchanged),
+      in_group_(*groups.group, pools.exchanged, FlipIn::kFromGroup),
+      among_groups_(*groups.peers, pools.exchanged, FlipIn::kFromGroups),
       of_rank_(layout.padded_elements(), Reduction::kTree, pools.sums),
       of_group_(layout.joint_elements(), Reduction::kTree, pools.sums),
       of_all_(layout.owned_elements(), strategy.reduction, pools.sums) {}
@@ -72,7 +72,8 @@ uint64_t GradExchange::digest() {
   return xxh3_64({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()});
 }
 
-void GradExchange::start(std::shared_ptr<const layout::ExchangePlan> plan) {
+void GradExchange::start(std::shared_ptr<const layout::ExchangePlan> plan,
+                         const ExchangeChecks& checks) {
   round_sums();
   LOCKSTEP_CHECK(send_U_.defined() == plan->slot.has_value(), "rank ", groups_.world->rank(),
                  " unit ", spec_.name);
@@ -82,13 +83,14 @@ void GradExchange::start(std::shared_ptr<const layout::ExchangePlan> plan) {
   }
   if (!plan->travels) return;
   plan_ = std::move(plan);
+  checks_ = checks;
   if (plan_->native) return start_native();
   std::vector<at::Tensor> mine;
   if (plan_->sums_slots)
     mine = of_rank_.take_partials();
   else if (plan_->slot)
     mine.push_back(send_U_);
-  in_group_.start(std::move(mine), plan_->in_group, layout_.joint_elements());
+  in_group_.start(std::move(mine), plan_->in_group, layout_.joint_elements(), checks_);
 }
 
 void GradExchange::start_native() {
@@ -126,7 +128,7 @@ Result<void> GradExchange::advance() {
   });
   if (!plan_->crosses) return {};
   if (plan_->sums_in_group) mine = of_group_.take_partials();
-  among_groups_.start(std::move(mine), plan_->among_groups, layout_.owned_elements());
+  among_groups_.start(std::move(mine), plan_->among_groups, layout_.owned_elements(), checks_);
   return {};
 }
 

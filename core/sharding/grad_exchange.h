@@ -38,7 +38,7 @@ class GradExchange {
   // They are not needed: nothing travels, and nothing is added.
   void discard() { pool_.give_tensor(send_U_); }
   // The gradients of this round are complete; a rank that computed no slot wrote none. Collective.
-  void start(std::shared_ptr<const layout::ExchangePlan> plan);
+  void start(std::shared_ptr<const layout::ExchangePlan> plan, const ExchangeChecks& checks = {});
   // Where there are two legs: waits for the first one, adds what the group adds, and starts the
   // second one in the round that has it. Collective. Errors: those of Pending::wait.
   Result<void> advance();
@@ -46,6 +46,9 @@ class GradExchange {
   // Pending::wait.
   Result<void> finish();
   bool under_way() const { return plan_ != nullptr; }
+  // Of what was audited since the last call: of the exchanges in the group, and among groups.
+  ShippedDigests take_digests_in_group() { return in_group_.take_digests(); }
+  ShippedDigests take_digests_among_groups() { return among_groups_.take_digests(); }
   // The step's gradient sum over the owned tiles, fp32 [owned_elements]; ends the step's fold. Its
   // memory is Pools::sums', and the caller gives it back there.
   at::Tensor folded() { return of_all_.result(); }
@@ -66,6 +69,7 @@ class GradExchange {
   std::vector<at::Tensor> sums_;  // bf16 wire: fp32 accumulators that were begun, by param
   std::vector<bool> sum_begun_;
   std::shared_ptr<const layout::ExchangePlan> plan_;  // of the exchange under way
+  ExchangeChecks checks_;                             // of it
   bool relayed_ = false;                              // what the first leg brought
   Shipment in_group_, among_groups_;
   at::Tensor native_U_;

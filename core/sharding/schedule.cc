@@ -43,9 +43,22 @@ Result<void> Schedule::enter(const RoundItem& item) {
   for (const int u : item.gather) unit(u).params.start();
   for (const int u : item.needed) {
     LOCKSTEP_RETURN_IF_ERROR(unit(u).params.finish());
-    flip_site(FlipIn::kGathered, static_cast<size_t>(u), units_.size(), unit(u).params.arrived());
+    flip_gathered(u);
   }
   return {};
+}
+
+// Its parameters are sites of bit flips (core/audit/bit_flip.h), among those of all units.
+void Schedule::flip_gathered(int gathered) const {
+  size_t before = 0, sites = 0;
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (static_cast<int>(u) == gathered) before = sites;
+    sites += units_[u]->spec.params.size();
+  }
+  const Unit& unit = *units_[static_cast<size_t>(gathered)];
+  for (size_t i = 0; i < unit.spec.params.size(); ++i)
+    flip_site(FlipIn::kGathered, before + i, sites, unit.params.weight(static_cast<int>(i)),
+              unit.spec.name);
 }
 
 void Schedule::compute(const RoundItem& item, const SlotInput& slot, bool train, Flow& flow) {
@@ -90,7 +103,8 @@ std::vector<ReceivedUnit> Schedule::take_received() {
   return std::exchange(received_, {});
 }
 
-Result<void> Schedule::exchange(const RoundItem& item, std::vector<uint64_t>* digests) {
+Result<void> Schedule::exchange(const RoundItem& item, std::vector<uint64_t>* digests,
+                                bool audited) {
   if (item.start.empty()) return {};
   if (digests != nullptr && exchange_->slot)
     for (const int u : item.start) digests->push_back(unit(u).grads.digest());
@@ -98,7 +112,8 @@ Result<void> Schedule::exchange(const RoundItem& item, std::vector<uint64_t>* di
       timer(times_.exchange_wait, "exchange", unit(item.start.front()).spec.name);
   for (const int u : item.finish) LOCKSTEP_RETURN_IF_ERROR(unit(u).grads.finish());
   for (const int u : item.advance) LOCKSTEP_RETURN_IF_ERROR(unit(u).grads.advance());
-  for (const int u : item.start) unit(u).grads.start(exchange_);
+  for (const int u : item.start)
+    unit(u).grads.start(exchange_, {audited, static_cast<size_t>(u), units_.size()});
   return {};
 }
 
@@ -124,12 +139,13 @@ Result<void> Schedule::finish_step() {
 }
 
 Result<double> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_t round,
-                                    std::vector<uint64_t>* digests) {
+                                    std::vector<uint64_t>* digests, bool audits_exchange) {
   exchange_ = std::make_shared<const layout::ExchangePlan>(
       layout::ExchangePlan::create(strategy_, round, rank_));
   LOCKSTEP_CHECK(slot.has_value() == exchange_->slot.has_value(), "round ", round);
-  return train_round(slot, /*audited=*/digests != nullptr,
-                     [&](const RoundItem& item) { return exchange(item, digests); });
+  return train_round(slot, /*audited=*/digests != nullptr, [&](const RoundItem& item) {
+    return exchange(item, digests, audits_exchange);
+  });
 }
 
 Result<double> Schedule::audit_slot(const std::optional<SlotInput>& slot,

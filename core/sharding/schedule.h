@@ -37,9 +37,10 @@ class Schedule {
 
   // One round: this rank's slot (none: idle). Returns the sum of its valid tokens' losses.
   // `digests` gets those of the slot's gradients, in the order of exchanged_units(); null: none,
-  // and what is gathered is not audited. Collective. Errors: Pending::wait's.
+  // and what is gathered is not audited. `audits_exchange`: the exchanges that it begins are.
+  // Collective. Errors: Pending::wait's.
   Result<double> train_slot(const std::optional<SlotInput>& slot, int64_t round,
-                            std::vector<uint64_t>* digests = nullptr);
+                            std::vector<uint64_t>* digests = nullptr, bool audits_exchange = false);
   // The same round for any slot, of which only the digests are wanted: nothing travels. Collective.
   // Errors: Pending::wait's.
   Result<double> audit_slot(const std::optional<SlotInput>& slot, std::vector<uint64_t>& digests);
@@ -70,10 +71,12 @@ class Schedule {
   const std::string& name_of(const layout::RoundItem& item) const;
   PhaseTimer timer(double& seconds, const char* phase, const std::string& part);
   Result<void> enter(const layout::RoundItem& item);
+  void flip_gathered(int gathered) const;
   void compute(const layout::RoundItem& item, const SlotInput& slot, bool train, Flow& flow);
   void release(const layout::RoundItem& item, bool audited = false);
   void note_received(int gathered);
-  Result<void> exchange(const layout::RoundItem& item, std::vector<uint64_t>* digests);
+  Result<void> exchange(const layout::RoundItem& item, std::vector<uint64_t>* digests,
+                        bool audited);
   // `leave`: what becomes of an item's gradients.
   Result<double> train_round(const std::optional<SlotInput>& slot, bool audited,
                              const std::function<Result<void>(const layout::RoundItem&)>& leave);

@@ -3,10 +3,27 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/hash.h"
 
 namespace lockstep::core {
 
-void Shipment::start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64_t part_elements) {
+namespace {
+
+// Of the `piece`-th part that a member ships to another one.
+uint64_t digest_of(const at::Tensor& part, size_t piece) {
+  const at::Tensor host = part.cpu();
+  return xxh3_64({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()}, piece);
+}
+
+}  // namespace
+
+Shipment::Shipment(Communicator& group, BufferPool& pool, FlipIn flips)
+    : group_(group), pool_(pool), flips_(flips) {
+  take_digests();
+}
+
+void Shipment::start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64_t part_elements,
+                     const ExchangeChecks& checks) {
   LOCKSTEP_CHECK(!under_way(), "two exchanges at once");
   const size_t members = leg.members(), me = static_cast<size_t>(group_.rank());
   LOCKSTEP_CHECK(
@@ -15,9 +32,11 @@ void Shipment::start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64
   leg_ = &leg;
   mine_ = std::move(mine);
   part_elements_ = part_elements;
+  checks_ = checks;
   if (leg.buffers() == 0) received_ = mine_;  // alone: what is sent is what would be received
   for (size_t k = 0; k < leg.buffers(); ++k) {
     const bool sends = k < mine_.size();
+    if (sends && checks_.audited) add_sent(k);
     std::vector<int64_t> in_counts(members, sends ? part_elements : 0), out_counts(members, 0);
     int64_t parts = 0;
     for (size_t m = 0; m < members; ++m)
@@ -33,7 +52,33 @@ void Shipment::start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64
 Result<void> Shipment::wait() {
   for (PendingPtr& one : pending_) LOCKSTEP_RETURN_IF_ERROR(one->wait());
   pending_.clear();
+  if (leg_->buffers() == 0) return {};
+  int64_t parts = 0;
+  for (size_t m = 0; m < leg_->members(); ++m) parts += !leg_->of(m).empty();
+  flip_site(flips_, checks_.site, checks_.sites,
+            received_.front().narrow(0, 0, parts * part_elements_));
+  if (checks_.audited) add_received();
   return {};
+}
+
+void Shipment::add_sent(size_t piece) {
+  for (size_t m = 0; m < leg_->members(); ++m) {
+    const int64_t at = static_cast<int64_t>(m) * part_elements_;
+    digests_.sent[m] += digest_of(mine_[piece].narrow(0, at, part_elements_), piece);
+  }
+}
+
+void Shipment::add_received() {
+  size_t member = 0, piece = 0;  // of the next part
+  for_each([&](const at::Tensor& part, const layout::SlotRun&) {
+    while (piece == leg_->of(member).size()) ++member, piece = 0;
+    digests_.received[member] += digest_of(part, piece++);
+  });
+}
+
+ShippedDigests Shipment::take_digests() {
+  const std::vector<uint64_t> none(static_cast<size_t>(group_.world_size()));
+  return std::exchange(digests_, {none, none});
 }
 
 std::vector<at::Tensor> Shipment::finish() {

@@ -1,6 +1,8 @@
 // One exchange in a group: every member has sums over runs of slots, each of a whole buffer of M
 // equal parts; afterwards member m has part m of everybody's, in slot order. Data moves, nothing is
-// added. Piece k of all members travels together.
+// added. Piece k of all members travels together. In an audited exchange the sender has a digest of
+// each part that it ships, and the receiver one of each that came: a byte that turned over on the
+// way makes the two differ (StateAudit compares them).
 //
 //   start(mine) -> wait -> for_each -> finish
 //
@@ -11,20 +13,34 @@
 
 #include <vector>
 
+#include "core/audit/bit_flip.h"
 #include "core/comm/communicator.h"
 #include "core/sharding/buffer_pool.h"
 #include "layout/exchange_plan.h"
 
 namespace lockstep::core {
 
+// What is looked at in the exchanges of a unit.
+struct ExchangeChecks {
+  bool audited = false;        // what is sent and what comes have digests
+  size_t site = 0, sites = 1;  // of bit flips (core/audit/bit_flip.h): this unit, of all
+};
+
+// Sums over audited exchanges of the digests of parts, by member.
+struct ShippedDigests {
+  std::vector<uint64_t> sent, received;
+};
+
 class Shipment {
  public:
-  Shipment(Communicator& group, BufferPool& pool) : group_(group), pool_(pool) {}
+  // `flips`: those that what has come is a site of.
+  Shipment(Communicator& group, BufferPool& pool, FlipIn flips);
 
   bool under_way() const { return leg_ != nullptr; }
   // `leg`: what the members ship; the same on every member, and it outlives the exchange. `mine`:
   // this member's sums, each [M * part_elements], unchanged until wait() has returned. Collective.
-  void start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64_t part_elements);
+  void start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64_t part_elements,
+             const ExchangeChecks& checks);
   // Errors: those of Pending::wait.
   Result<void> wait();
   // Calls f(part, run) in slot order. Requires: wait() was fine.
@@ -40,13 +56,21 @@ class Shipment {
   }
   // The parts' memory is free again; returns what was given to start().
   std::vector<at::Tensor> finish();
+  // Of what was audited since the last call.
+  ShippedDigests take_digests();
 
  private:
+  void add_sent(size_t piece);
+  void add_received();
+
   Communicator& group_;
   BufferPool& pool_;
   std::vector<at::Tensor> mine_, received_;  // by piece
   const layout::Leg* leg_ = nullptr;         // null: none is under way
   int64_t part_elements_ = 0;
+  ExchangeChecks checks_;
+  ShippedDigests digests_;
+  FlipIn flips_;
   std::vector<PendingPtr> pending_;
 };
 

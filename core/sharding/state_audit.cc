@@ -31,6 +31,22 @@ uint64_t fingerprint(const at::Tensor& tensor, int64_t first, const Segment& s) 
   return sum;
 }
 
+// `sent`: by member, words for it. By member, those that it had for this one. Collective.
+Result<std::vector<std::vector<uint64_t>>> swap_words(
+    Communicator& group, const std::vector<std::vector<uint64_t>>& sent) {
+  const int64_t words = std::ssize(sent.front());
+  const std::vector<int64_t> counts(sent.size(), words);
+  const at::Tensor in = at::empty({std::ssize(sent), words}, at::kLong);
+  const at::Tensor out = at::empty_like(in);
+  int64_t* next = in.data_ptr<int64_t>();
+  for (const auto& row : sent) next = std::copy(row.begin(), row.end(), next);
+  LOCKSTEP_RETURN_IF_ERROR(group.all_to_all(out.view(-1), counts, in.view(-1), counts)->wait());
+  std::vector<std::vector<uint64_t>> came;
+  for (const int64_t* row = out.const_data_ptr<int64_t>(); came.size() < sent.size(); row += words)
+    came.emplace_back(row, row + words);
+  return came;
+}
+
 bool on_host(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cpu(); }
 
 }  // namespace
@@ -92,7 +108,8 @@ Result<StepAudit> StateAudit::run(const std::vector<ReceivedUnit>& received) con
   const bool mine_changed = mine.fault != StateFault::kNone;
   LOCKSTEP_TRY(const StateReport copies, compare_copies(now, mine_changed));
   LOCKSTEP_TRY(const StateReport wire, compare_received(now, mine_changed, received));
-  for (const StateReport& other : {copies, wire})
+  LOCKSTEP_TRY(const StateReport exchanged, compare_exchanged());
+  for (const StateReport& other : {copies, wire, exchanged})
     if (mine.fault == StateFault::kNone) mine = other;
   const auto all = gather_words(
       *groups_.world, {static_cast<uint64_t>(mine.fault), mine.unit,
@@ -162,6 +179,36 @@ Result<StateReport> StateAudit::compare_received(const std::vector<uint64_t>& no
       return found;
     }
   return StateReport{};
+}
+
+// Rule 7: in the group, then among groups. Collective.
+Result<StateReport> StateAudit::compare_exchanged() const {
+  const int members = groups_.group->world_size(), rank = groups_.world->rank();
+  StateReport found;
+  for (const bool first_leg : {true, false}) {
+    Communicator& leg = first_leg ? *groups_.group : *groups_.peers;
+    std::vector<std::vector<uint64_t>> sent(static_cast<size_t>(leg.world_size()));
+    std::vector<ShippedDigests> digests;
+    for (const auto& unit : units_) {
+      digests.push_back(first_leg ? unit->grads.take_digests_in_group()
+                                  : unit->grads.take_digests_among_groups());
+      for (size_t m = 0; m < sent.size(); ++m) sent[m].push_back(digests.back().sent[m]);
+    }
+    if (leg.world_size() == 1) continue;
+    auto shipped = swap_words(leg, sent);
+    if (!shipped.ok()) return shipped.error().in("comparing what was exchanged");
+    for (size_t u = 0; u < units_.size(); ++u)
+      for (size_t m = 0; m < sent.size(); ++m) {
+        if (shipped.value()[m][u] == digests[u].received[m] || found.fault != StateFault::kNone)
+          continue;
+        const int from = static_cast<int>(m);
+        found = {StateFault::kExchanged,
+                 u,
+                 {},
+                 first_leg ? rank / members * members + from : from * members + rank % members};
+      }
+  }
+  return found;
 }
 
 }  // namespace lockstep::core

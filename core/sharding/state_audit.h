@@ -34,8 +34,9 @@ class StateAudit {
   void note();
   // What is trained changes now; what is frozen keeps its fingerprints.
   void forget();
-  // Compares what is held now with what was noted, with what other ranks hold, and `received` with
-  // what its owners hold. Collective. Errors: those of Pending::wait.
+  // Compares what is held now with what was noted, with what other ranks hold, `received` with what
+  // its owners hold, and the gradients that came in audited exchanges with what was shipped. Those
+  // are over. Collective. Errors: those of Pending::wait.
   Result<StepAudit> run(const std::vector<ReceivedUnit>& received) const;
 
  private:
@@ -44,6 +45,7 @@ class StateAudit {
   Result<StateReport> compare_copies(const std::vector<uint64_t>& now, bool mine_changed) const;
   Result<StateReport> compare_received(const std::vector<uint64_t>& now, bool mine_changed,
                                        const std::vector<ReceivedUnit>& received) const;
+  Result<StateReport> compare_exchanged() const;
 
   const std::vector<std::unique_ptr<Unit>>& units_;
   const Groups groups_;

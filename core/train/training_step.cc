@@ -33,7 +33,8 @@ void flip_state(const std::vector<std::unique_ptr<Unit>>& units) {
     const ShardState& state = unit->state;
     for (const Segment& s : state.owned_segments()) {
       const auto flip = [&](FlipIn where, const at::Tensor& tensor, int64_t at) {
-        if (tensor.defined()) flip_site(where, site, sites, tensor.narrow(0, at, s.length));
+        if (tensor.defined())
+          flip_site(where, site, sites, tensor.narrow(0, at, s.length), unit->spec.name);
       };
       const int64_t at = state.owned_offset() + s.range_offset;
       flip(FlipIn::kWeight, state.master_S, at);
@@ -181,7 +182,9 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
       sums.set_valid_tokens(*slot, batch.valid_tokens);
     }
     SlotDigests* const digests = round == 0 ? first_round : nullptr;
-    LOCKSTEP_TRY(const double loss, schedule_->train_slot(input, round, digests));
+    LOCKSTEP_TRY(const double loss,
+                 schedule_->train_slot(input, round, digests,
+                                       /*audits_exchange=*/first_round != nullptr));
     if (slot) sums.set_loss(*slot, loss);
     if (slot && digests != nullptr)
       digests->insert(digests->begin(), std::bit_cast<uint64_t>(loss));
@@ -263,7 +266,7 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   for (Unit* unit : trained_) {
     folded_.push_back(unit->grads.folded());
     const at::Tensor& grad = folded_.back();
-    flip_site(FlipIn::kGradientSum, folded_.size() - 1, trained_.size(), grad);
+    flip_site(FlipIn::kGradientSum, folded_.size() - 1, trained_.size(), grad, unit->spec.name);
     kernels_on(grad).scale_and_square_tiles(grad.data_ptr<float>(), scale,
                                             unit->layout.tiles_per_rank,
                                             squares.data_ptr<double>() + at_tile);

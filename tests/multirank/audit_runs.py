@@ -1,6 +1,6 @@
 """What the tests of audits share: a run that audits itself, a worker with a bit that turns over,
 and what a run's lines say of its audits."""
-from lockstep_run import TINY, check, metrics
+from lockstep_run import RUN_TIMEOUT_S, TINY, check, metrics
 
 STEPS, EVERY, SAVE = 12, 4, 2
 AUDITS = [1, 4, 8, 12]  # the first one of a generation, and every fourth step
@@ -9,9 +9,9 @@ RUN = TINY | {"training.steps": STEPS, "checkpoint.interval": SAVE, "checkpoint.
 AUDITED = RUN | {"audit.interval": EVERY}
 # core/audit/bit_flip.h: FlipIn and FlipWhen.
 (ACTIVATION, INPUT_GRADIENT, GRADIENT_SUM, WEIGHT, MOMENT, SECOND_MOMENT, GIVEN,
- GATHERED, PASSED_ON) = range(9)
+ GATHERED, PASSED_ON, FROM_GROUP, FROM_GROUPS) = range(11)
 BIT = 22
-FOR_GOOD, EACH_STEP = " 1", " 2"
+FOR_GOOD, EACH_STEP, IN_A_SHARE = " 1", " 2", " 3"
 SPREADS = (
     ("one rank", 1, {}),
     ("full_shard 3", 3, {}),
@@ -38,13 +38,13 @@ def last_curve(folder, steps):
     return last
 
 
-def flipped(test, name, world_size, flip, keys, status):
+def flipped(test, name, world_size, flip, keys, status, timeout_s=RUN_TIMEOUT_S):
     """The run's folder and logs; `flip`: LOCKSTEP_FLIP_BIT's words."""
     test.environment["LOCKSTEP_FLIP_BIT"] = flip
     folder = test.folder / name
     ranks = test.ranks(folder, world_size, AUDITED | keys, worker="lockstep-flip-worker")
     del test.environment["LOCKSTEP_FLIP_BIT"]
-    ranks.expect(status)
+    ranks.expect(status, timeout_s)
     check("a bit is flipped: element" in ranks.all_logs(), "no bit was flipped")
     return folder, ranks.all_logs()
 

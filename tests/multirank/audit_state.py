@@ -1,11 +1,12 @@
 """A run audits its state at rest: a bit that turns over in weights or moments between two updates,
-in the weights as they are gathered, or in what a gather brought is found, and the rank, the unit
-and whether memory or wire did it are named. Nobody is named where all is sound."""
+in the weights as they are gathered, or in what a gather or an exchange brought is found, and the
+rank, the unit and whether memory or wire did it are named. Nobody is named where all is sound."""
 import json
 
 from agents import KEYS, Agents
-from audit_runs import (AUDITED, AUDITS, BIT, EVERY, GATHERED, GIVEN, MOMENT, PASSED_ON, RUN,
-                        SECOND_MOMENT, STEPS, WEIGHT, audits, check_sound, flipped, last_curve)
+from audit_runs import (AUDITED, AUDITS, BIT, EVERY, FROM_GROUP, FROM_GROUPS, GATHERED, GIVEN,
+                        MOMENT, PASSED_ON, RUN, SECOND_MOMENT, STEPS, WEIGHT, audits, check_sound,
+                        flipped, last_curve)
 from lockstep_run import (EXIT_WRONG_BITS, Test, check, check_same, metrics, program,
                           whole_curve)
 
@@ -102,6 +103,22 @@ def wires(test):
                   in found["difference"] and "has wrong bits: wire" in logs, found, logs)
 
 
+def exchanges(test):
+    block = {"parallelism.slot_map": "block"}
+    for name, world_size, keys, kind in (
+            ("full_shard 3", 3, {}, FROM_GROUP), ("bfloat16", 2, BF16, FROM_GROUP),
+            ("ddp", 2, DDP, FROM_GROUPS), ("hybrid", 4, HYBRID | BF16, FROM_GROUP),
+            ("block", 3, block, FROM_GROUP)):
+        with test.case(f"wire of gradients: what one rank received from another: {name}"):
+            folder, logs = flipped(test, f"exchange_{name.replace(' ', '_')}", world_size,
+                                   f"8 1 {kind} 1 {BIT}", keys, 0)  # its first element
+            found = found_in(folder, 8)
+            check(found["wrong"] == [1] and found["undecided"] == [], found)
+            check("what rank 1 received from rank 0 of the gradients of layers.0 is not what that "
+                  "rank sent" in found["difference"], found)
+            check("has wrong bits: wire" in logs, logs)
+
+
 def two_nodes(test):
     """Groups of three ranks. The first unit that is gathered is the embedding: of five tiles, whose
     first one rank 0 owns and the second one rank 3. Each of the two brings in both, and its group
@@ -124,6 +141,15 @@ def two_nodes(test):
             found = found_in(folder, 8)
             check(found["wrong"] == [named] and found["undecided"] == [], found)
             check(f"what rank {said} of the weights as they are gathered of "
+                  in found["difference"], found)
+    for name, kind, named, source in (("from its node", FROM_GROUP, 4, 3),
+                                      ("from another node", FROM_GROUPS, 4, 1)):
+        with test.case(f"wire of gradients, two nodes: {name}"):
+            folder, _ = flipped(test, f"two_nodes_{name.replace(' ', '_')}", 6,
+                                f"8 {named} {kind} 1 {BIT}", {}, 0)
+            found = found_in(folder, 8)
+            check(found["wrong"] == [named] and found["undecided"] == [], found)
+            check(f"what rank {named} received from rank {source} of the gradients of layers.0"
                   in found["difference"], found)
     with test.case("nobody is named: two nodes"):
         check_sound(test.train("two_nodes_sound", 6, AUDITED), AUDITS)
@@ -178,6 +204,7 @@ with Test("audit_state") as test:
     memories(test)
     copies(test)
     wires(test)
+    exchanges(test)
     two_nodes(test)
     stopped(test, reference)
     evicted(test)

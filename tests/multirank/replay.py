@@ -11,10 +11,12 @@ from lockstep_run import (RUN_TIMEOUT_S, SOAK, TINY, Test, check, metrics, progr
 STEPS, SAVE, FLIP_STEP = 12, 5, 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": SAVE, "checkpoint.codec": "none",
                "checkpoint.keep_latest_k": 0}
-ACTIVATION, INPUT_GRADIENT, GRADIENT_SUM, WEIGHT, MOMENT = range(5)
-KINDS = ("activation", "input gradient", "gradient sum", "weight", "moment")
-# By kind: how many steps behind the flip the first digest differs, of what, and of how many units.
-EXPECTED = {GRADIENT_SUM: (0, "gradients"), WEIGHT: (1, "weights"), MOMENT: (2, "weights")}
+ACTIVATION, INPUT_GRADIENT, GRADIENT_SUM, WEIGHT, MOMENT, SECOND_MOMENT = range(6)
+KINDS = ("activation", "input gradient", "gradient sum", "weight", "moment", "second moment")
+# By kind of which one unit is named: how many steps behind the flip the first digest differs, where
+# it is not rounded away at first, and of what.
+EXPECTED = {GRADIENT_SUM: (0, "gradients"), WEIGHT: (1, "weights"), MOMENT: (2, "weights"),
+            SECOND_MOMENT: (2, "weights")}
 HIGHEST_MANTISSA_BIT = 22
 SO_FAR = "are the same; those that the run has made since"
 UNITS = TINY["model.n_layers"] + 2
@@ -73,23 +75,74 @@ def first_named(printed):
     return int(found.group(1)), found.group(2), int(found.group(3))
 
 
-def flipped(test, kind, place, bit):
-    """A run whose bit turned over in step FLIP_STEP, and what its replay says."""
+def flipped(test, kind, place, bit, step=FLIP_STEP):
+    """A run of which a bit turned over in this step, and the unit that has it, or ""."""
     folder = test.folder / f"flip_{kind}_{place}_{bit}"
-    test.environment["LOCKSTEP_FLIP_BIT"] = f"{FLIP_STEP} 1 {kind} {place} {bit}"
+    test.environment["LOCKSTEP_FLIP_BIT"] = f"{step} 1 {kind} {place} {bit}"
     ranks = test.ranks(folder, 2, KEYS, worker="lockstep-flip-worker")
     ranks.expect(0)
-    check("a bit is flipped: element" in ranks.all_logs(), "no bit was flipped")
-    return replay(test, folder, "--from", SAVE + 1, status=1)
+    done = re.search(rf"a bit is flipped: .*, step {step}(?:, of (\S+))?\n", ranks.all_logs())
+    check(done, "no bit was flipped")
+    return folder, done.group(1) or ""
 
 
 def flip_is_named(test, kind, place, bit):
-    step, what, units = first_named(flipped(test, kind, place, bit))
+    folder, unit = flipped(test, kind, place, bit)
+    printed = replay(test, folder, "--from", SAVE + 1, status=1)
+    step, what, units = first_named(printed)
+    check(f" units ({unit}" in printed, unit, printed)
     if kind in EXPECTED:
         delay, expected = EXPECTED[kind]
         check((step, what, units) == (FLIP_STEP + delay, expected, 1), step, what, units)
     else:
         check((step, what) == (FLIP_STEP, "gradients") and units >= 1, step, what, units)
+
+
+def bits_of(folder):
+    """{step: all that its last line says of bits}"""
+    return {line["step"]: (line["loss_hex"], line["grad_norm_hex"], line["digests"])
+            for line in metrics(folder)}
+
+
+def random_flip(test, sound, kind):
+    """One bit, at a random place of a random step. Where a line of the run differs from the sound
+    run's, the replay must name that step, and the unit where one alone has the bit; the delay of
+    that line. None where no line differs: then it must find nothing."""
+    at = test.random.randrange(1, STEPS - 2)
+    chosen = kind, test.random.randrange(1 << 40), test.random.randrange(HIGHEST_MANTISSA_BIT + 1)
+    with test.case(f"a bit turns over: {KINDS[kind]}, step {at}, {chosen}"):
+        folder, unit = flipped(test, *chosen, at)
+        was = bits_of(folder)
+        first = next((step for step in sorted(sound) if was[step] != sound[step]), None)
+        printed = replay(test, folder, "--from", 1, status=0 if first is None else 1)
+        if first is None:
+            return None
+        check(re.search(rf": step {first}(:| differs)", printed), first, printed)
+        if kind in EXPECTED:
+            _, what, units = first_named(printed)
+            check((what, units) == (EXPECTED[kind][1], 1) and f" units ({unit})" in printed,
+                  unit, printed)
+        return first - at
+    return None
+
+
+def random_flips(test, sound, wanted):
+    """As many that reach a digest, of all kinds in turn."""
+    delays, lost = {kind: [] for kind in range(len(KINDS))}, [0] * len(KINDS)
+    while sum(map(len, delays.values())) < wanted and not test.failures:
+        kind = (sum(map(len, delays.values())) + sum(lost)) % len(KINDS)
+        delay = random_flip(test, sound, kind)
+        if delay is None:
+            lost[kind] += 1
+        else:
+            delays[kind].append(delay)
+    for kind, name in enumerate(KINDS):
+        print(f"       {name}: {len(delays[kind])} named, "
+              f"{sorted(set(delays[kind]))} steps behind; {lost[kind]} more changed no digest",
+              flush=True)
+    for kind, found in delays.items():
+        soonest = EXPECTED.get(kind, (0,))[0]
+        check(all(delay >= soonest for delay in found), KINDS[kind], found)
 
 
 with Test("replay") as test:
@@ -173,9 +226,4 @@ with Test("replay") as test:
                         (ACTIVATION, 100001), (INPUT_GRADIENT, 100002)):
         with test.case(f"a bit of a {KINDS[kind]} turns over"):
             flip_is_named(test, kind, place, HIGHEST_MANTISSA_BIT)
-    if SOAK:
-        for _ in range(100):
-            chosen = [test.random.choice(list(EXPECTED)), test.random.randrange(1 << 40),
-                      test.random.randrange(HIGHEST_MANTISSA_BIT + 1)]
-            with test.case(f"a bit turns over: {KINDS[chosen[0]]} {chosen}"):
-                flip_is_named(test, *chosen)
+    random_flips(test, bits_of(reference), 100 if SOAK else 4)

@@ -1,5 +1,5 @@
 // Linked into a worker, it has one bit turn over: LOCKSTEP_FLIP_BIT="STEP RANK WHERE PLACE BIT
-// [WHEN]", where WHERE is a FlipIn's number and WHEN a FlipWhen's (core/audit/bit_flip.h).
+// [WHEN [SHARE]]", where WHERE is a FlipIn's number and WHEN a FlipWhen's (core/audit/bit_flip.h).
 #include <cstdlib>
 #include <sstream>
 
@@ -16,7 +16,7 @@ struct OnStart {
     int where = 0, when = 0;
     in >> flip.step >> flip.rank >> where >> flip.place >> flip.bit;
     if (!in) return;
-    in >> when;
+    in >> when >> flip.share;
     flip.where = static_cast<FlipIn>(where);
     flip.when = static_cast<FlipWhen>(when);
     set_bit_flip(flip);

@@ -78,6 +78,43 @@ TEST(StateVerdict, TwoThatReceiveWronglyFromEachOtherAreUndecided) {
   EXPECT_THAT(judge_state(reports, 1).undecided, ElementsAre(0, 1));
 }
 
+StateReport exchanged_from(int source) { return {StateFault::kExchanged, 1, {}, source}; }
+
+TEST(StateVerdict, WhoReceivedAGradientWronglyIsNamedOrWhoSentItToSeveral) {
+  Reports reports(4);
+  reports[3] = exchanged_from(0);
+  for (const int group : {1, 2, 4}) {  // nobody passes a gradient on as he received it
+    EXPECT_THAT(judge_state(reports, group).wrong, ElementsAre(3));
+    EXPECT_EQ(state_difference(reports, group, kUnits),
+              "wire, or the memory behind it: what rank 3 received from rank 0 of the gradients of "
+              "layers.0 is not what that rank sent");
+  }
+  reports[1] = exchanged_from(0);
+  EXPECT_THAT(judge_state(reports, 2).wrong, ElementsAre(0));
+  reports[0] = {StateFault::kMemory, 0, StateTensor::kWeights};  // it is named already
+  reports[1] = {};
+  EXPECT_THAT(judge_state(reports, 2).wrong, ElementsAre(0));
+  EXPECT_THAT(judge_state(reports, 2).undecided, ElementsAre());
+  reports[0] = exchanged_from(3);
+  EXPECT_THAT(judge_state(reports, 2).undecided, ElementsAre(0, 3));
+}
+
+TEST(StateVerdict, AGradientThatAnOwnPartChangedInIsItsRanksMemory) {
+  Reports reports(2);
+  reports[1] = exchanged_from(1);
+  EXPECT_THAT(judge_state(reports, 1).wrong, ElementsAre(1));
+  EXPECT_EQ(state_difference(reports, 1, kUnits),
+            "memory of rank 1: gradients of layers.0 changed where they were exchanged");
+}
+
+TEST(StateVerdict, AGradientOnTheWireExplainsNoSlot) {
+  Reports reports(2);
+  reports[1] = exchanged_from(0);
+  EXPECT_FALSE(may_explain_slots(reports));
+  reports[0] = received_from(1);
+  EXPECT_TRUE(may_explain_slots(reports));
+}
+
 // The decision table of rules 3 to 5. Ranks in groups of G; each row: who receives wrongly, from
 // which source, and who is named. `changed`: ranks whose memory is.
 struct Taken {
