@@ -4,8 +4,8 @@ files, so this test needs the right to mount. With the argument `all` it is away
 save."""
 import json
 import os
+import re
 import signal
-import subprocess
 import sys
 
 from launched import Launch
@@ -13,6 +13,7 @@ from lockstep_run import (EXIT_BUG, EXIT_RESUME, SOURCE_DIR, TINY, Page, Test, c
                           state_of, step_of, tail, wait_until, whole_curve)
 
 KEYS = TINY | {"training.steps": 100_000, "checkpoint.interval": 2, "checkpoint.keep_latest_k": 2}
+RESUMED = re.compile(r"resumed from memory \(.*\) at step (\d+): ")
 AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
 
 # The call of a save that is answered last; the next one hangs.
@@ -101,11 +102,36 @@ def ends_by_its_policy(test):
     storage.back()
 
 
+def disks_of_nodes_outlive_all_processes(test):
+    """With checkpoint.memory_folder on a disk: what storage that is away lacks is there when every
+    process was killed, and the run goes on from it."""
+    storage, local = Storage(test, "shared"), test.folder / "disk_of_the_node"
+    local.mkdir()
+    keys = KEYS | {"checkpoint.folder": storage.folder / "checkpoints",
+                   "checkpoint.memory_interval": 1, "checkpoint.memory_folder": local}
+    folder = test.folder / "shared_run"
+    run = test.ranks(folder, 2, keys)
+    wait_until(lambda: run.pages[0].read()[3] > 0, "a checkpoint")
+    storage.away_after(*PHASES["chunks"])
+    goes_on(run.pages, 20)
+    held, on_disk = run.pages[0].snapshot_step(), run.pages[0].read()[3]
+    check(held > on_disk, f"held {held}, on the shared storage {on_disk}")
+    run.kill()
+    storage.back()
+    run = test.ranks(folder, 3, keys | {"training.steps": held + 5,
+                                        "lr_scheduler.total_steps": KEYS["training.steps"]})
+    run.expect(0)
+    said = RESUMED.search(run.log())
+    check(said and int(said[1]) >= held, f"not resumed at {held} or later\n{tail(run.log(), 60)}")
+    whole_curve(folder, held + 5)
+
+
 with Test("storage_away") as test:
     test.tokens()
     for phase in PHASES if sys.argv[1:] == ["all"] else FEW:
         with test.case(f"storage is away behind {phase}"):
             all_files(test, phase)
-    for case in (busy_saves_are_not_waited_for, ends_by_its_policy):
+    for case in (busy_saves_are_not_waited_for, ends_by_its_policy,
+                 disks_of_nodes_outlive_all_processes):
         with test.case(case.__name__.replace("_", " ")):
             case(test)
