@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <memory>
 #include <mutex>
 
 #include "base/clock.h"
 #include "base/printable.h"
+#include "base/task_thread.h"
 
 namespace lockstep {
 inline namespace base {
@@ -17,6 +19,7 @@ struct Settings {
   std::string prefix;
   bool on_stdout = false;
   std::string shown_last;
+  std::unique_ptr<TaskThread> writer;  // null: whoever logs
 };
 // Never destroyed: threads may log while the process is leaving.
 Settings& settings() {
@@ -70,6 +73,11 @@ void show_log_on_stdout(bool shown) {
   settings().on_stdout = shown;
 }
 
+void log_on_a_thread() {
+  std::lock_guard lock(settings().mutex);
+  if (!settings().writer) settings().writer = std::make_unique<TaskThread>();
+}
+
 void log_line(Level level, const std::string& message) {
   // The lock covers the write too: a line longer than PIPE_BUF must not be cut by another thread's.
   std::lock_guard lock(settings().mutex);
@@ -77,10 +85,15 @@ void log_line(Level level, const std::string& message) {
   const std::string line =
       text(kLogLineStart, timestamp(), " - ", level_name(level), " - ", printable(before),
            before.empty() ? "" : ": ", printable(message), "\n");
-  write_all(STDERR_FILENO, line);
-  if (!settings().on_stdout || level == Level::kInfo || message == settings().shown_last) return;
-  settings().shown_last = message;
-  write_all(STDOUT_FILENO, line);
+  const bool shown =
+      settings().on_stdout && level != Level::kInfo && message != settings().shown_last;
+  if (shown) settings().shown_last = message;
+  const auto write = [line, shown] {
+    write_all(STDERR_FILENO, line);
+    if (shown) write_all(STDOUT_FILENO, line);
+  };
+  if (!settings().writer) return write();
+  settings().writer->run(write);
 }
 
 }  // namespace base

@@ -17,6 +17,8 @@ inline constexpr const char* kLogLineStart = "[lockstep] ";
 // Whether all but kInfo goes to stdout as well; not at first. For a process whose stderr is a file
 // that nobody watches, and whose stdout is shown. What is said again and again goes there once.
 void show_log_on_stdout(bool shown);
+// From here on another thread writes the lines, so that nobody waits for a file system that hangs.
+void log_on_a_thread();
 void log_line(Level level, const std::string& message);
 
 template <typename... Parts>

@@ -171,6 +171,7 @@ Result<void> take_turn(const Config& config, const WorkerOrders& orders, Progres
 }
 
 Result<void> train(const Config& config) {
+  log_on_a_thread();
   LOCKSTEP_TRY(WorkerOrders orders, parse_worker_orders(own_environment()));
   if (orders.serves == Serves::kOne) {
     std::unique_ptr<ProgressPage> page = ProgressPage::in_memory();

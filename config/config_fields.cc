@@ -192,7 +192,8 @@ void add_checkpoint(std::vector<ConfigField>& table) {
     {AT(checkpoint, memory_interval), kSame,
      "steps between snapshots in host memory, used first after a worker's death; 0: none",
      at_least(0)},
-    {AT(checkpoint, memory_folder), kSame, "where snapshots live: a tmpfs; empty: /dev/shm", any()},
+    {AT(checkpoint, memory_folder), kSame,
+     "where snapshots live: a tmpfs, or a folder on each node's own disk; empty: /dev/shm", any()},
     {AT(checkpoint, buddy), kSame, "a rank of another node keeps a copy of each snapshot", any()},
   });
 }

@@ -109,6 +109,13 @@ class AsyncEngine final : public Engine {
     changed_.wait(lock, [&] { return !busy_; });
   }
 
+  bool drain_for(std::chrono::milliseconds most) override {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, most, [&] { return !busy_; });
+  }
+
+  int64_t calls() const override { return calls_; }
+
  private:
   SaveContext context() {
     return {options_,
@@ -117,6 +124,7 @@ class AsyncEngine final : public Engine {
             staging_,
             pipeline_,
             stopping_,
+            calls_,
             previous_,
             catalog_,
             [this](SavePhase phase) { set_phase(phase); },
@@ -167,6 +175,7 @@ class AsyncEngine final : public Engine {
   bool busy_ = false, staging_now_ = false;
   std::vector<SaveReport> reports_;
   std::atomic<bool> stopping_ = false;
+  std::atomic<int64_t> calls_ = 0;
   std::atomic<SavePhase> phase_ = SavePhase::kIdle;
   std::thread thread_;
 };

@@ -48,6 +48,10 @@ class Engine {
   virtual SavePhase phase() const = 0;
   // Waits for the save in flight. Collective in effect: every rank must call it.
   virtual void drain() = 0;
+  // The same, for so long at most. True: nothing is in flight.
+  virtual bool drain_for(std::chrono::milliseconds most) = 0;
+  // Moves while storage answers a save.
+  virtual int64_t calls() const = 0;
 };
 
 }  // namespace lockstep::checkpoint

@@ -21,7 +21,7 @@ void warn_unless(const Result<void>& result, const char* what) {
 
 Save::Save(SaveContext context, SaveRequest request, std::string attempt)
     : context_(std::move(context)),
-      files_(context_.file_system, context_.stopping, OnceStopped::kFail),
+      files_(context_.file_system, context_.stopping, OnceStopped::kFail, context_.calls),
       options_(context_.options),
       request_(std::move(request)),
       attempt_(std::move(attempt)) {
@@ -187,7 +187,7 @@ Result<Manifest> Save::decide(const Result<void>& mine) {
 }
 
 void Save::after_commit(const Manifest& manifest) {
-  StoppableFiles fs(context_.file_system, context_.stopping, OnceStopped::kGoOn);
+  StoppableFiles fs(context_.file_system, context_.stopping, OnceStopped::kGoOn, context_.calls);
   warn_unless(publish_file(fs, options_.folder / kLatestName, attempt_ + "\n"), "LATEST is not");
   if (!manifest.index_xxh3.empty())
     warn_unless(write_index(fs, report_.directory, manifest), "it has no index.h5");

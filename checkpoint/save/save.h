@@ -39,6 +39,7 @@ struct SaveContext {
   StagingArea& staging;
   ChunkPipeline& pipeline;
   const std::atomic<bool>& stopping;
+  std::atomic<int64_t>& calls;         // to the file system, as they begin and end
   std::optional<Committed>& previous;  // rank 0
   Catalog& catalog;                    // rank 0
   std::function<void(SavePhase)> set_phase;

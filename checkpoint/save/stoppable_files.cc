@@ -17,8 +17,10 @@ Result<void> StoppableFiles::Stop::allows() const {
 
 Result<void> StoppableFiles::Stop::await(AbandonableCalls::Call sync) const {
   LOCKSTEP_RETURN_IF_ERROR(allows());
-  const auto ended = syncs->run(std::move(sync), kLook, [this] { return happened.load(); });
-  return ended ? *ended : allows();
+  return count([&]() -> Result<void> {
+    const auto ended = syncs->run(std::move(sync), kLook, [this] { return happened.load(); });
+    return ended ? *ended : allows();
+  });
 }
 
 class StoppableFiles::StoppableFile final : public File {
@@ -28,7 +30,7 @@ class StoppableFiles::StoppableFile final : public File {
 
   Result<void> write_at(std::span<const std::byte> bytes, int64_t offset) override {
     LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
-    return behind_->write_at(bytes, offset);
+    return stop_.count([&] { return behind_->write_at(bytes, offset); });
   }
   Result<void> read_at(std::span<std::byte> bytes, int64_t offset) override {
     return behind_->read_at(bytes, offset);
@@ -55,7 +57,7 @@ Result<std::unique_ptr<File>> StoppableFiles::wrap(Result<std::unique_ptr<File>>
 
 Result<std::unique_ptr<File>> StoppableFiles::create(const Path& path) {
   LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
-  return wrap(behind_.create(path));
+  return wrap(stop_.count([&] { return behind_.create(path); }));
 }
 
 Result<std::unique_ptr<File>> StoppableFiles::open(const Path& path) {
@@ -64,7 +66,7 @@ Result<std::unique_ptr<File>> StoppableFiles::open(const Path& path) {
 
 Result<std::unique_ptr<File>> StoppableFiles::create_direct(const Path& path) {
   LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
-  return wrap(behind_.create_direct(path));
+  return wrap(stop_.count([&] { return behind_.create_direct(path); }));
 }
 
 Result<std::unique_ptr<File>> StoppableFiles::open_direct(const Path& path) {
@@ -73,12 +75,12 @@ Result<std::unique_ptr<File>> StoppableFiles::open_direct(const Path& path) {
 
 Result<void> StoppableFiles::make_directories(const Path& path) {
   LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
-  return behind_.make_directories(path);
+  return stop_.count([&] { return behind_.make_directories(path); });
 }
 
 Result<void> StoppableFiles::rename(const Path& from, const Path& to) {
   LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
-  return behind_.rename(from, to);
+  return stop_.count([&] { return behind_.rename(from, to); });
 }
 
 Result<void> StoppableFiles::sync_directory(const Path& directory) {

@@ -15,12 +15,14 @@ enum class OnceStopped {
   kGoOn,  // without the syncs: for what is a help only, beside a checkpoint that is committed
 };
 
-// Borrows the file system and `stopped`; a sync that was left alone borrows the file system for as
-// long as it takes.
+// Borrows what it is made with; a sync that was left alone borrows the file system for as long as
+// it takes.
 class StoppableFiles final : public FileSystem {
  public:
-  StoppableFiles(FileSystem& behind, const std::atomic<bool>& stopped, OnceStopped then)
-      : behind_(behind), stop_{stopped, then, std::make_shared<AbandonableCalls>()} {}
+  // `calls` counts those that may take long, as each begins and ends.
+  StoppableFiles(FileSystem& behind, const std::atomic<bool>& stopped, OnceStopped then,
+                 std::atomic<int64_t>& calls)
+      : behind_(behind), stop_{stopped, then, calls, std::make_shared<AbandonableCalls>()} {}
 
   Result<std::unique_ptr<File>> create(const Path& path) override;
   Result<std::unique_ptr<File>> open(const Path& path) override;
@@ -40,8 +42,16 @@ class StoppableFiles final : public FileSystem {
   struct Stop {
     const std::atomic<bool>& happened;
     OnceStopped then;
+    std::atomic<int64_t>& calls;
     std::shared_ptr<AbandonableCalls> syncs;
     Result<void> allows() const;  // what is to be done
+    template <typename Call>
+    auto count(Call call) const {
+      ++calls;
+      auto result = call();
+      ++calls;
+      return result;
+    }
     Result<void> await(AbandonableCalls::Call sync) const;
   };
   class StoppableFile;

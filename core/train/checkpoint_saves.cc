@@ -15,6 +15,9 @@ namespace {
 
 constexpr double kAgain_s = 10;  // from a save that failed to the next one
 constexpr int64_t kPause_ns = 500'000'000;
+constexpr std::chrono::milliseconds kLook{500};
+constexpr double kSay_s = 30;  // of silent storage
+constexpr double kVotes = 3;   // so long a save may take for the others' parts, in their deadlines
 
 }  // namespace
 
@@ -76,7 +79,28 @@ bool CheckpointSaves::time_has_come() const {
   return minutes > 0 && now_s - saved_at_s_ >= 60 * minutes;
 }
 
-SaveTrouble CheckpointSaves::trouble() const {
+double CheckpointSaves::most_silent_s() const {
+  return std::max(60 * config_.outage_minutes, kVotes * config_.vote_timeout_seconds);
+}
+
+double CheckpointSaves::silent_s() {
+  const double now_s = env_.clock.monotonic_s();
+  const int64_t calls = engine_.engine->calls();
+  if (!busy() || calls != calls_) {
+    calls_ = calls;
+    answered_s_ = now_s;
+    if (std::exchange(said_silent_, false)) log_notice("checkpoint storage answers again");
+  }
+  const double silent = now_s - answered_s_;
+  if (silent >= kSay_s && !std::exchange(said_silent_, true))
+    log_warning("checkpoint storage has not answered for ", fixed(silent, 0),
+                " s; training goes on without saves for ", fixed(most_silent_s() / 60, 1),
+                " minutes at most (checkpoint.outage_minutes)");
+  return silent;
+}
+
+SaveTrouble CheckpointSaves::trouble() {
+  if (silent_s() >= most_silent_s()) return SaveTrouble::kTooLong;
   if (!outage_) return SaveTrouble::kNone;
   return trouble_of(*outage_, 60 * config_.outage_minutes, last_report_.code);
 }
@@ -94,9 +118,16 @@ Result<void> CheckpointSaves::save_if_due(const TrainerState& state, bool must,
   if (due == checkpoint::Due::kNo) return {};
   env_.progress.set_phase(state.step, Phase::kSave);
   const double start = env_.clock.monotonic_s();
+  bool writes = any.save_busy;
   if (must || config_.when_busy == WhenBusy::kWait) {
-    drain();
-  } else if (any.save_busy) {
+    wait_for_save(must ? most_silent_s() : config_.vote_timeout_seconds);
+    RankFlags mine;
+    mine.save_busy = busy();
+    LOCKSTEP_TRY(const RankFlags now, step_.share_flags(mine));
+    writes = now.save_busy;
+    if (must && writes) return outage(SaveTrouble::kTooLong);
+  }
+  if (writes) {
     if (env_.rank() == 0)
       log_warning("the save of step ", state.step,
                   " is skipped: the one before it is still being written");
@@ -123,8 +154,8 @@ Result<void> CheckpointSaves::begin_save(const TrainerState& state, bool ephemer
   return {};
 }
 
-void CheckpointSaves::drain() {
-  engine_.engine->drain();
+void CheckpointSaves::wait_for_save(double most_silent_s) {
+  while (!engine_.engine->drain_for(kLook) && silent_s() < most_silent_s) env_.progress.touch();
   take_reports();
 }
 
@@ -174,8 +205,9 @@ Error CheckpointSaves::outage(SaveTrouble any) {
   drain();
   const Code code = end_code(any);
   const std::string here =
-      outage_ ? text("; the last one of ", outage_->failures, " here: ", last_report_.error)
-              : std::string(" on other ranks");
+      busy()    ? text("; storage has not answered for ", fixed(silent_s(), 0), " s here")
+      : outage_ ? text("; the last one of ", outage_->failures, " here: ", last_report_.error)
+                : std::string(" on other ranks");
   return {code, text("saves failed in a row, for longer than checkpoint.outage_minutes = ",
                      config_.outage_minutes, " allows", here,
                      "; the newest committed checkpoint is intact: ",
@@ -193,15 +225,16 @@ Result<void> CheckpointSaves::finish(const TrainerState& state) {
     // What rank 0 does after a commit may take longer than a collective waits.
     const std::string key = text("final_save/", step, "/", attempt);
     if (env_.rank() == 0) LOCKSTEP_RETURN_IF_ERROR(store.set(key, "ended"));
-    LOCKSTEP_RETURN_IF_ERROR(store.get(key, kReadBackSeconds));
+    LOCKSTEP_RETURN_IF_ERROR(store.get(key, kReadBackSeconds + most_silent_s()));
     RankFlags mine;
     if (saved_step_ != step) mine.trouble = std::max(trouble(), SaveTrouble::kFailed);
     LOCKSTEP_TRY(const RankFlags any, step_.share_flags(mine));
     if (any.trouble == SaveTrouble::kNone) break;
     if (any.trouble >= SaveTrouble::kTooLong)
-      return Error{end_code(any.trouble),
-                   text("the final save of step ", step, " failed",
-                        saved_step_ == step ? " on another rank" : ": " + last_report_.error)};
+      return Error{end_code(any.trouble), text("the final save of step ", step, " failed",
+                                               saved_step_ == step ? " on another rank"
+                                               : busy()            ? ": storage does not answer"
+                                                                   : ": " + last_report_.error)};
     if (attempt == 1 && env_.rank() == 0)
       log_warning("training is over, and the run waits for its last save: it is tried every ",
                   kAgain_s, " s, until saves have failed for ", config_.outage_minutes,

@@ -38,8 +38,8 @@ class CheckpointSaves {
   Result<void> save_if_due(const TrainerState& state, bool must, const RankFlags& any);
   // Requires: nothing in flight.
   Result<void> begin_save(const TrainerState& state, bool ephemeral);
-  // Nothing is in flight afterwards.
-  void drain();
+  // Nothing is in flight afterwards, unless storage hangs for longer than saves may fail.
+  void drain() { wait_for_save(most_silent_s()); }
   void take_reports();
   // Of this rank's save that failed last, when they did for too long on some rank: `any`. Waits for
   // the one in flight, which says why.
@@ -53,8 +53,11 @@ class CheckpointSaves {
 
  private:
   bool busy() const;
+  double silent_s();  // for so long storage has not answered the save in flight
+  double most_silent_s() const;
+  void wait_for_save(double most_silent_s);  // less: storage answers no more
   bool time_has_come() const;
-  SaveTrouble trouble() const;
+  SaveTrouble trouble();
   void note(const checkpoint::SaveReport& report);
 
   Engine engine_;
@@ -65,6 +68,9 @@ class CheckpointSaves {
   int64_t saved_step_, committed_once_ = 0;
   double stall_of_save_ = 0, saved_at_s_;  // the latter: the clock at the last permanent one
   std::optional<SaveOutage> outage_;
+  int64_t calls_ = 0;      // the engine's, when they moved last
+  double answered_s_ = 0;  // the clock then
+  bool said_silent_ = false;
   int64_t last_step_ = -1;            // the one after which training is over, once it is
   std::optional<double> again_at_s_;  // rank 0's clock: for a save that failed on some rank
   checkpoint::SaveReport last_report_;

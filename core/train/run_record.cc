@@ -181,15 +181,38 @@ void RunRecord::add_step(const StepRecord& r) {
                        {"gradients", hex_of(o.digests.gradients)}};
   if (o.audit) line["audit"] = json_of(*o.audit, o.phases.schedule.audit);
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
-  steps_->append(std::move(logged), line.dump());
+  steps_->add(std::move(logged));
   window_tokens_ += static_cast<double>(o.valid_tokens);
   window_s_ += r.step_time_s;
   ++steps_here_;
   wire_sum_.add(r.wire);
   add_phases(r);
+  write_step(r, line.dump());
+}
+
+// The step's line, and what people watch where it is due.
+void RunRecord::write_step(const StepRecord& r, std::string line) {
+  std::string shown;
+  std::vector<Scalar> scalars;
   const bool last = r.step == config_.training.steps;
-  if (steps_here_ == 1 || r.step % config_.metrics.log_freq == 0 || last || r.validation_loss)
-    print_console_line(r);
+  if (steps_here_ == 1 || r.step % config_.metrics.log_freq == 0 || last || r.validation_loss) {
+    const double tps = window_s_ > 0 ? window_tokens_ / window_s_ / options_.world_size : 0.0;
+    const double step_s =
+        window_s_ / std::max(1.0, window_tokens_ / static_cast<double>(config_.tokens_per_step()));
+    window_tokens_ = window_s_ = 0;
+    shown = console_line(r, tps, step_s);
+    scalars = scalars_of(r, tps);
+  }
+  const bool written = writes_.run([this, step = r.step, line = std::move(line),
+                                    shown = std::move(shown), scalars = std::move(scalars)] {
+    steps_->write(line);
+    if (shown.empty()) return;
+    *options_.console << shown << std::flush;
+    add_scalars(step, scalars);
+  });
+  if (!written && left_out_++ == 0)
+    log_warning("the log of steps lacks lines from step ", r.step,
+                " on: its storage hangs, and as many wait as may");
 }
 
 void RunRecord::add_phases(const StepRecord& r) {
@@ -230,11 +253,7 @@ std::string RunRecord::phase_table() const {
   return table;
 }
 
-void RunRecord::print_console_line(const StepRecord& r) {
-  const double tps = window_s_ > 0 ? window_tokens_ / window_s_ / options_.world_size : 0.0;
-  const double step_s =
-      window_s_ / std::max(1.0, window_tokens_ / static_cast<double>(config_.tokens_per_step()));
-  window_tokens_ = window_s_ = 0;
+std::string RunRecord::console_line(const StepRecord& r, double tps, double step_s) const {
   const MemoryStats memory = memory_stats();
   const double gib = static_cast<double>(memory.max_allocated_bytes) / (1 << 30);
   const double percent = 100.0 * static_cast<double>(memory.max_allocated_bytes) /
@@ -256,19 +275,21 @@ void RunRecord::print_console_line(const StepRecord& r) {
                 r.outcome.loss, r.outcome.grad_norm, gib, percent,
                 grouped(static_cast<int64_t>(tps)).c_str(), tflops(tps), mfu.c_str(),
                 duration_text(eta_s).c_str());
-  out += line;
-  *options_.console << out << std::flush;
-  add_tensorboard(r, tps);
+  return out + line;
 }
 
 void RunRecord::add_late_validation(int64_t step, double loss) {
+  writes_.run([this, step, loss] { add_scalars(step, {{kValidationTag, loss}}); });
+}
+
+void RunRecord::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
   if (!tensorboard_) return;
-  if (auto added = tensorboard_->add_scalars(step, {{kValidationTag, loss}}); !added.ok())
+  if (auto added = tensorboard_->add_scalars(step, scalars); !added.ok())
     log_warning("TensorBoard event not written: ", added.error().message);
 }
 
-void RunRecord::add_tensorboard(const StepRecord& r, double tps) {
-  if (!tensorboard_) return;
+std::vector<Scalar> RunRecord::scalars_of(const StepRecord& r, double tps) const {
+  if (!tensorboard_) return {};
   const double peak = config_.metrics.peak_tflops;
   std::vector<Scalar> scalars{{"loss_metrics/global_avg_loss", r.outcome.loss},
                               {"grad_norm", r.outcome.grad_norm},
@@ -282,8 +303,7 @@ void RunRecord::add_tensorboard(const StepRecord& r, double tps) {
                               {"lr", r.lr},
                               {"checkpoint/stall(s)", r.outcome.phases.stall}};
   if (r.validation_loss) scalars.push_back({kValidationTag, *r.validation_loss});
-  if (auto added = tensorboard_->add_scalars(r.step, scalars); !added.ok())
-    log_warning("TensorBoard event not written: ", added.error().message);
+  return scalars;
 }
 
 void RunRecord::add_save(const checkpoint::SaveReport& s, double stall_s) {
@@ -304,7 +324,6 @@ void RunRecord::set_skip_list(std::vector<int64_t> steps, int64_t rollbacks) {
 }
 
 void RunRecord::publish_metrics(bool finished) {
-  steps_->flush();
   double tokens = 0, busy_s = 0, rank_s = 0;
   std::map<int64_t, double> useful;  // the last time a step was done is the one that counts
   ordered_json worlds = ordered_json::array();
@@ -365,9 +384,17 @@ void RunRecord::publish_metrics(bool finished) {
       {"phases_s_per_step", ordered_json::object()}};
   for (const auto& [phase, seconds] : phase_means()) metrics["phases_s_per_step"][phase] = seconds;
   if (snapshots_) metrics["memory_snapshots"] = json_of(*snapshots_);
-  if (auto done = publish_file(file_system_, folder() / "metrics.json", metrics.dump(2) + "\n");
-      !done.ok())
-    log_warning("metrics.json not written: ", done.error().message);
+  const auto publish = [this, contents = metrics.dump(2) + "\n"] {
+    steps_->flush();
+    if (auto done = publish_file(file_system_, folder() / "metrics.json", contents); !done.ok())
+      log_warning("metrics.json not written: ", done.error().message);
+  };
+  writes_.run(publish);
+}
+
+void RunRecord::finish(bool finished) {
+  publish_metrics(finished);
+  writes_.finish();
 }
 
 }  // namespace lockstep::core

@@ -1,7 +1,8 @@
 // What a run leaves behind, written by rank 0: run_args.json, metrics.jsonl, metrics.json,
 // TensorBoard events and the console line. metrics.jsonl is appended to across restarts: a redone
 // step is written again, and its loss must repeat the logged loss_hex; a mismatch is reported at
-// once. A full disk here is a warning, never the end of the training. Thread: the training thread.
+// once. A full disk here is a warning, never the end of the training. While the folder's storage
+// hangs, lines wait for it and training does not. Thread: the training thread.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file_system.h"
+#include "base/task_thread.h"
 #include "checkpoint/save/engine.h"
 #include "config/config.h"
 #include "core/train/snapshots.h"
@@ -59,6 +61,8 @@ class RunRecord {
   void set_data(std::vector<data::DataStretch> stretches) { data_ = std::move(stretches); }
   // Publishes metrics.json; `finished`: the run reached its last step.
   void publish_metrics(bool finished);
+  // The same, and returns when all is written.
+  void finish(bool finished);
   // Seconds a step of this process by phase, for people.
   std::string phase_table() const;
   int64_t mismatches() const { return mismatches_; }
@@ -66,8 +70,10 @@ class RunRecord {
  private:
   RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
             const layout::ModelSpec& spec, Options options);
-  void print_console_line(const StepRecord& record);
-  void add_tensorboard(const StepRecord& record, double tps);
+  void write_step(const StepRecord& record, std::string line);
+  std::string console_line(const StepRecord& record, double tps, double step_s) const;
+  std::vector<Scalar> scalars_of(const StepRecord& record, double tps) const;
+  void add_scalars(int64_t step, const std::vector<Scalar>& scalars);
   std::filesystem::path folder() const { return config_.dump_folder(); }
   double tflops(double tokens_per_s_per_rank) const;
   void add_phases(const StepRecord& record);
@@ -87,9 +93,12 @@ class RunRecord {
   StepPhases phase_sums_;
   double step_sum_s_ = 0, validation_sum_s_ = 0, begun_save_s_ = 0;
   WireBytes wire_sum_;
-  int64_t steps_here_ = 0, rollbacks_ = 0;
+  int64_t steps_here_ = 0, rollbacks_ = 0, left_out_ = 0;
   std::vector<int64_t> skip_list_;
   std::vector<data::DataStretch> data_;
+  // Writes to the folder and the console. The last member: it ends first, and not before what hangs
+  // is back, so that nothing is written into files that a later generation has taken over.
+  TaskThread writes_;
 };
 
 }  // namespace lockstep::core

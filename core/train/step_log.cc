@@ -77,10 +77,9 @@ Result<std::unique_ptr<StepLog>> StepLog::open(FileSystem& file_system,
   return log;
 }
 
-void StepLog::append(LoggedStep logged, std::string_view line) {
+void StepLog::write(std::string_view line) {
   pending_ += text(line, "\n");
   flush();
-  add(std::move(logged));
 }
 
 void StepLog::flush() {

@@ -2,7 +2,7 @@
 // A log never stops a run: lines that are not ours (a torn write, a flipped bit) are set aside in
 // metrics.damaged.jsonl beside it, with a warning, and the log goes on without them. Lines that
 // cannot be written are kept, and written with a later one.
-// Thread: the training thread.
+// Thread: the training thread, but for write and flush, which may be another's.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,9 @@ class StepLog {
   // goes. Errors: kIo, kDenied, kNoSpace.
   static Result<std::unique_ptr<StepLog>> open(FileSystem& file_system,
                                                const std::filesystem::path& path);
-  // `line` is the JSON object of `logged`, without its newline. A full disk is a warning.
-  void append(LoggedStep logged, std::string_view line);
+  void add(LoggedStep logged);
+  // The JSON object of a step that was added, without its newline. A full disk is a warning.
+  void write(std::string_view line);
   // Tries once more to write what could not be written.
   void flush();
   const std::vector<LoggedStep>& steps() const { return steps_; }  // in the order of the file
@@ -42,7 +43,6 @@ class StepLog {
  private:
   StepLog(FileSystem& file_system, std::filesystem::path path)
       : file_system_(file_system), path_(std::move(path)) {}
-  void add(LoggedStep logged);
   Result<void> write_pending();
 
   FileSystem& file_system_;

@@ -378,7 +378,7 @@ Result<void> Trainer::finish(bool stopped) {
   if (auto met = env_.membership.communicator->all_gather(all, mine)->wait(); !met.ok())
     return met.error().in("waiting for all ranks at the end");
   if (snapshots_) snapshots_->remove();
-  if (record_) record_->publish_metrics(!stopped);
+  if (record_) record_->finish(!stopped);
   if (record_ && traces_) env_.console << record_->phase_table() << std::flush;
   env_.progress.set_phase(step, Phase::kDone);
   if (env_.rank() == 0)

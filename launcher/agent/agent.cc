@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/task_thread.h"
 #include "base/text.h"
 #include "launcher/agent/console_tail.h"
-#include "launcher/agent/task_thread.h"
 #include "launcher/agent/worker_processes.h"
 #include "launcher/control/job_node.h"
 #include "launcher/control/log_event.h"
@@ -477,6 +477,7 @@ AgentEnd run_agent(FileSystem& file_system, Clock& clock, const AgentOptions& op
   if (!scratch) return fail(scratch.error());
   become_subreaper();
   Agent agent(file_system, clock, options, scratch->path());
+  log_on_a_thread();  // from here on signals are blocked, in it too
   const auto end = several ? agent.run_among() : agent.run_alone();
   return end ? end.value() : fail(end.error());
 }

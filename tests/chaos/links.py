@@ -1,6 +1,6 @@
 """A node's link goes down and comes back, under three values of launcher.silence_seconds: for how
 long it may be down before the node is lost, and what a node that is really gone then costs. The
-table is that of docs/FAULTS.md. Where a link is back long before the silence is over nobody is
+tables are those of docs/FAULTS.md. Where a link is back long before the silence is over nobody is
 lost; where it stays down beyond it the others go on."""
 import pathlib
 import signal
@@ -20,6 +20,8 @@ SILENCES_S = (1.5, 5, 15)
 DOWN_S = (0.5, 1, 2, 5)
 # A lost packet is sent again after 0.2, 0.6, 1.4, 3 and 6.2 s in all: up to three times the outage.
 SURELY_KEPT, SURELY_LOST = 0.25, 1.5
+
+LOST_NTH, LOSSY_S = 20, 20
 
 
 class Job(Agents):
@@ -63,6 +65,24 @@ def one(test, net, silence_s, down_s):
     return job.end()
 
 
+def loses_packets(test, net, silence_s):
+    """Every node loses each 20th packet that comes to it, 5 %, from step 10 on."""
+    job = Job(test, f"silence_{silence_s}_loss", net, silence_s)
+    start, before = time.time(), metrics(job.folder)[-1]["step"]
+    for host in net:
+        host.lose_every(LOST_NTH)
+    time.sleep(LOSSY_S)
+    dropped = sum(host.lost_packets() for host in net)
+    steps, pause = metrics(job.folder)[-1]["step"] - before, longest_pause(job.folder, start)
+    for host in net:
+        host.lose_every(0)
+    lost = [event["reason"] for event in job.events("node_lost")]
+    print(f"       silence {silence_s:4} s, 5 % loss for {LOSSY_S} s: {dropped} packets, "
+          f"{steps} steps, nodes lost: {lost}, no step for {pause:.2f} s", flush=True)
+    check(dropped > 0, "no packet was lost")
+    return job.end()
+
+
 def gone(test, net, silence_s):
     job = Job(test, f"silence_{silence_s}_gone", net, silence_s)
     job.after(job.host(job.another()).cut, 2, f"silence {silence_s} s, link down for good")
@@ -78,3 +98,5 @@ with Test("links") as test:
                 one(test, net, silence_s, down_s)
         with test.case(f"silence of {silence_s} s, a node that is gone"):
             gone(test, net, silence_s)
+        with test.case(f"silence of {silence_s} s, 5 % of packets lost"):
+            loses_packets(test, net, silence_s)

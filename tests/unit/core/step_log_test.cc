@@ -32,6 +32,11 @@ class StepLogTest : public testing::Test {
     return steps;
   }
 
+  static void append(StepLog& log, LoggedStep logged, const std::string& line) {
+    log.write(line);
+    log.add(std::move(logged));
+  }
+
   FileSystem& files_ = posix_file_system();
   test_support::TempDir folder_;
   const std::filesystem::path path_ = folder_ / "metrics.jsonl";
@@ -41,7 +46,7 @@ TEST_F(StepLogTest, AppendsAcrossRestartsAndKnowsWhatWasLoggedFirst) {
   for (const char* loss : {"0x1p+0", "0x1.8p+0"}) {
     auto log = StepLog::open(files_, path_);
     ASSERT_TRUE(log.ok()) << log.error().message;
-    log.value()->append({1, loss}, line_of(1, loss));
+    append(*log.value(), {1, loss}, line_of(1, loss));
   }
   const auto log = StepLog::open(files_, path_).value();
   EXPECT_EQ(log->steps().size(), 2u);
@@ -86,7 +91,7 @@ TEST_F(StepLogTest, WithNoRoomForThemTheyStay) {
   const std::string all = line_of(1, "a") + "\noops\n";
   write(all);
   auto log = StepLog::open(files_, path_).value();
-  log->append({2, "b"}, line_of(2, "b"));
+  append(*log, {2, "b"}, line_of(2, "b"));
   EXPECT_EQ(contents("metrics.jsonl"), all + line_of(2, "b") + "\n");
 }
 
@@ -97,16 +102,16 @@ TEST_F(StepLogTest, WhatCannotBeWrittenIsWrittenLater) {
   using test_support::Op;
   FaultyFileSystem storage(files_);
   auto log = StepLog::open(storage, path_).value();
-  log->append({1, "a"}, line_of(1, "a"));
+  append(*log, {1, "a"}, line_of(1, "a"));
   storage.set_plan({.op = Op::kAny, .at_call = 1, .fault = Fault::kIoError, .and_after = true});
-  for (const int64_t step : {2, 3}) log->append({step, "b"}, line_of(step, "b"));
+  for (const int64_t step : {2, 3}) append(*log, {step, "b"}, line_of(step, "b"));
   EXPECT_EQ(contents("metrics.jsonl"), line_of(1, "a") + "\n");
   EXPECT_EQ(log->steps().size(), 3u);
   storage.set_plan({});
-  log->append({4, "d"}, line_of(4, "d"));
+  append(*log, {4, "d"}, line_of(4, "d"));
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3, 4));
   storage.set_plan({.op = Op::kWrite, .at_call = 1, .fault = Fault::kShortWrite});
-  log->append({5, "e"}, line_of(5, "e"));
+  append(*log, {5, "e"}, line_of(5, "e"));
   log->flush();
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3, 4, 5));
 }

@@ -1,7 +1,8 @@
-// What an agent has done in folders that others share, in order, on a thread of its own: a file
-// system that hangs for seconds must not make the agent look dead to the other nodes.
+// What is done in folders that others share, in order, on a thread of its own: a file system that
+// hangs must neither hold up training nor make an agent look dead to the other nodes.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -9,18 +10,25 @@
 #include <string>
 #include <thread>
 
-namespace lockstep::launcher {
+namespace lockstep {
+inline namespace base {
 
 // Thread-safe. A task must not throw, and may post others.
 class TaskThread {
  public:
   using Task = std::function<void()>;
+  static constexpr std::chrono::seconds kPatience{1};
+  static constexpr size_t kMostWaiting = 20'000;
+
   TaskThread();
   ~TaskThread();  // does what is left
 
   void post(Task task) { post_latest("", std::move(task)); }
   // In place of one of this kind that has not begun, and after all that were posted since.
   void post_latest(const std::string& kind, Task task);
+  // Posts, and returns when it is done: after kPatience in any case, and at once while what was
+  // posted before still hangs. False: kMostWaiting others wait, and it is left out.
+  bool run(Task task);
   // Returns when all that was posted is done.
   void finish();
 
@@ -29,13 +37,16 @@ class TaskThread {
     std::string kind;  // empty: none
     Task task;
   };
+  bool is_done() const { return items_.empty() && !busy_; }
   void work();
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Item> items_;  // guarded, as what follows
   bool busy_ = false, closed_ = false;
+  bool hangs_ = false;  // when run() waited last
   std::thread thread_;
 };
 
-}  // namespace lockstep::launcher
+}  // namespace base
+}  // namespace lockstep

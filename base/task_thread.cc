@@ -1,8 +1,9 @@
-#include "launcher/agent/task_thread.h"
+#include "base/task_thread.h"
 
 #include <utility>
 
-namespace lockstep::launcher {
+namespace lockstep {
+inline namespace base {
 
 TaskThread::TaskThread() : thread_([this] { work(); }) {}
 
@@ -22,9 +23,19 @@ void TaskThread::post_latest(const std::string& kind, Task task) {
   changed_.notify_all();
 }
 
+bool TaskThread::run(Task task) {
+  std::unique_lock lock(mutex_);
+  if (items_.size() >= kMostWaiting) return false;
+  if (is_done()) hangs_ = false;
+  items_.push_back({"", std::move(task)});
+  changed_.notify_all();
+  if (!hangs_) hangs_ = !changed_.wait_for(lock, kPatience, [&] { return is_done(); });
+  return true;
+}
+
 void TaskThread::finish() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return items_.empty() && !busy_; });
+  changed_.wait(lock, [&] { return is_done(); });
 }
 
 void TaskThread::work() {
@@ -43,4 +54,5 @@ void TaskThread::work() {
   }
 }
 
-}  // namespace lockstep::launcher
+}  // namespace base
+}  // namespace lockstep

@@ -1,0 +1,137 @@
+"""Checkpoint storage that does not answer, as a file server that is down: calls hang. Training goes
+on, nothing is lost, and saves work again when it is back. tests/support/storage.py serves the
+files, so this test needs the right to mount. With the argument `all` it is away in each phase of a
+save."""
+import json
+import os
+import re
+import signal
+import sys
+
+from launched import Launch
+from lockstep_run import (EXIT_BUG, EXIT_RESUME, SOURCE_DIR, TINY, Page, Test, check, committed,
+                          state_of, step_of, tail, wait_until, whole_curve)
+
+KEYS = TINY | {"training.steps": 100_000, "checkpoint.interval": 2, "checkpoint.keep_latest_k": 2}
+RESUMED = re.compile(r"resumed from memory \(.*\) at step (\d+): ")
+AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
+
+# The call of a save that is answered last; the next one hangs.
+PHASES = {"begin": ("fsyncdir", "checkpoints"), "directory": ("mkdir", "step_"),
+          "file": ("create", "rank_00000"), "chunks": ("write", "rank_00000"),
+          "file synced": ("fsync", "rank_00000"), "votes": ("fsyncdir", "step_"),
+          "manifest": ("create", "manifest.json"), "commit": ("rename", "manifest.json"),
+          "LATEST": ("rename", "LATEST"), "index": ("create", "index.h5"),
+          "prune": ("unlink", "manifest.json")}
+FEW = ("chunks", "manifest", "prune")
+
+
+class Storage:
+    """A folder whose calls hang between away_after() and back()."""
+
+    def __init__(self, test, name):
+        self.folder, self.control = test.folder / name, test.folder / f"{name}.control"
+        served = test.folder / f"{name}.served"
+        for each in (served, self.folder):
+            each.mkdir()
+        self.server = test.start([*AS_ROOT, sys.executable, SOURCE_DIR / "tests/support/storage.py",
+                                  served, self.folder, self.control], test.folder / f"{name}.log")
+        test.mounts.append(str(self.folder))
+        wait_until(self.folder.is_mount, f"{name} is mounted")
+
+    def away_after(self, op, name):
+        new = self.control.with_suffix(".new")
+        new.write_text(json.dumps({"op": op, "name": name}))
+        new.rename(self.control)
+        wait_until(lambda: state_of(self.server.pid) == "T", f"storage is away after {op} {name}")
+
+    def back(self):
+        self.server.send_signal(signal.SIGCONT)
+
+
+def goes_on(pages, steps):
+    """All ranks reach so many steps more."""
+    aim = max(page.read()[0] for page in pages) + steps
+    wait_until(lambda: all(page.read()[0] >= aim for page in pages), f"step {aim} without storage")
+
+
+def all_files(test, phase):
+    """The storage of all files of the run is away behind a call of a save."""
+    name = f"away_{phase.replace(' ', '_')}"
+    storage = Storage(test, name)
+    launch = Launch(test, f"{name}/run", "2", KEYS)
+    wait_until(lambda: len(committed(launch.folder)) > 1, "two checkpoints")
+    pages = [Page(launch.page_of(rank)) for rank in range(2)]
+    storage.away_after(*PHASES[phase])
+    goes_on(pages, 60)
+    storage.back()
+    step = pages[0].read()[0]
+    wait_until(lambda: pages[0].read()[3] >= step, "a save after that")
+    launch.process.send_signal(signal.SIGTERM)
+    launch.expect(EXIT_RESUME)
+    check(len(launch.events("spawned")) == 1, "restarted", launch.events())
+    test.command("checkpoint", "verify", launch.folder)
+    whole_curve(launch.folder, step_of(committed(launch.folder)[0]))
+
+
+def busy_saves_are_not_waited_for(test):
+    """`checkpoint.when_busy = "wait"` waits for a save that goes on, not for one that hangs."""
+    storage = Storage(test, "waits")
+    run = test.ranks(test.folder / "waits_run", 2,
+                     KEYS | {"checkpoint.folder": storage.folder / "checkpoints",
+                             "checkpoint.when_busy": "wait", "checkpoint.vote_timeout_seconds": 2})
+    wait_until(lambda: run.pages[0].read()[3] > 0, "a checkpoint")
+    storage.away_after(*PHASES["chunks"])
+    goes_on(run.pages, 60)
+    storage.back()
+    step = run.pages[0].read()[0]
+    wait_until(lambda: run.pages[0].read()[3] >= step, "a save after that")
+    run.kill()
+
+
+def ends_by_its_policy(test):
+    """Storage that never answers ends a run that allows no outage, with the reason."""
+    storage = Storage(test, "policy")
+    run = test.ranks(test.folder / "policy_run", 2,
+                     KEYS | {"checkpoint.folder": storage.folder / "checkpoints",
+                             "checkpoint.outage_minutes": 0, "checkpoint.vote_timeout_seconds": 1})
+    wait_until(lambda: run.pages[0].read()[3] > 0, "a checkpoint")
+    storage.away_after(*PHASES["chunks"])
+    run.expect(EXIT_BUG)
+    check("for longer than checkpoint.outage_minutes = 0 allows" in run.log(), tail(run.log()))
+    storage.back()
+
+
+def disks_of_nodes_outlive_all_processes(test):
+    """With checkpoint.memory_folder on a disk: what storage that is away lacks is there when every
+    process was killed, and the run goes on from it."""
+    storage, local = Storage(test, "shared"), test.folder / "disk_of_the_node"
+    local.mkdir()
+    keys = KEYS | {"checkpoint.folder": storage.folder / "checkpoints",
+                   "checkpoint.memory_interval": 1, "checkpoint.memory_folder": local}
+    folder = test.folder / "shared_run"
+    run = test.ranks(folder, 2, keys)
+    wait_until(lambda: run.pages[0].read()[3] > 0, "a checkpoint")
+    storage.away_after(*PHASES["chunks"])
+    goes_on(run.pages, 20)
+    held, on_disk = run.pages[0].snapshot_step(), run.pages[0].read()[3]
+    check(held > on_disk, f"held {held}, on the shared storage {on_disk}")
+    run.kill()
+    storage.back()
+    run = test.ranks(folder, 3, keys | {"training.steps": held + 5,
+                                        "lr_scheduler.total_steps": KEYS["training.steps"]})
+    run.expect(0)
+    said = RESUMED.search(run.log())
+    check(said and int(said[1]) >= held, f"not resumed at {held} or later\n{tail(run.log(), 60)}")
+    whole_curve(folder, held + 5)
+
+
+with Test("storage_away") as test:
+    test.tokens()
+    for phase in PHASES if sys.argv[1:] == ["all"] else FEW:
+        with test.case(f"storage is away behind {phase}"):
+            all_files(test, phase)
+    for case in (busy_saves_are_not_waited_for, ends_by_its_policy,
+                 disks_of_nodes_outlive_all_processes):
+        with test.case(case.__name__.replace("_", " ")):
+            case(test)
