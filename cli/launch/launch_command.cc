@@ -356,6 +356,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
       if (last && last.value().state != "running") break;  // the others have ended the run
       log_warning("this node starts over: it looks for others that are left, in the run folder");
       options.supervisor = supervisor_options(config.value(), worker.environment);
+      options.nodes.starts_over = true;
       if (!options.nodes.endpoint.starts_with("file:")) options.nodes.endpoint.clear();
       end = launcher::run_agent(posix_file_system(), system_clock(), options);
       if (!end.speaks_for_job && end.exit_status == launcher::kExitBug)

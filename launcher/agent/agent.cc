@@ -137,7 +137,10 @@ Result<AgentEnd> Agent::run_among() {
   control::CoordinatorOptions options;
   const net::Secret random = net::Secret::generate();
   std::memcpy(&options.id, random.bytes().data(), sizeof options.id);
+  options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
   options.timing = control::tolerating(static_cast<int64_t>(nodes.silence_s * 1e9));
+  if (nodes.starts_over && nodes.on_loss != OnNodeLoss::kWait)
+    options.timing = control::starting_over(options.timing, options.last_call_ns);
   net::NetworkOptions network{.secret = secret, .dial_from = local.address};
   network.limits.silence_ms = options.timing.suspect_ns / control::kMs;
   LOCKSTEP_TRY(wire_, control::Wire::open(std::move(network), *rendezvous_, options.id, local,
@@ -154,7 +157,6 @@ Result<AgentEnd> Agent::run_among() {
   options.on_node_loss = nodes.on_loss;
   options.bars_wrong_nodes = nodes.bars_wrong;
   options.replaces_slow_nodes = nodes.replaces_slow;
-  options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
   const control::MemberOptions member{options.id, nodes.name, wire_->listens_at().str(),
                                       options.run, options.timing};
   node_.emplace(member, options, leads, clock_.monotonic_ns());
@@ -349,7 +351,12 @@ void Agent::conclude(const control::Leave& action) {
   event.exit_status = action.exit_status;
   record(std::move(event));
   write_events(/*all=*/true);
-  if (rendezvous_) tasks_.post([this, over = action.over] { rendezvous_->withdraw(over); });
+  if (rendezvous_) {
+    // [S4] Others may train that this node cannot reach.
+    if (!node_->coordinator()->has_committed())
+      tasks_.post([this] { end_.speaks_for_job = rendezvous_->named(); });
+    tasks_.post([this, over = action.over] { rendezvous_->withdraw(over); });
+  }
   publish(control::state_name(supervisor.state()), action.exit_status);
   const std::string table = incident_table(supervisor.incidents());
   if (!table.empty()) log_info("what failed, and what it cost\n", table);

@@ -19,6 +19,7 @@ struct NodesOptions {
   OnNodeLoss on_loss = OnNodeLoss::kShrink;
   bool bars_wrong = false;     // audit.action = "evict"
   bool replaces_slow = false;  // launcher.straggler = "evict"
+  bool starts_over = false;    // the coordinator was lost, and all that could take its place
   double last_call_s = 30, silence_s = 1.5;
   std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder
   std::string job;            // tells jobs at one endpoint apart
