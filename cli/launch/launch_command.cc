@@ -348,7 +348,8 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   options.status_pages = run_pages(posix_file_system(), system_clock(), options.dump_folder);
   // Who is left when the coordinator and all that could take its place are lost starts over, as an
   // agent would that is started now; whom it finds alive and out of reach it leaves alone.
-  const auto supervise = [&] {
+  const auto supervise = [&](launcher::AskTimeLeft time_left) {
+    options.time_left = std::move(time_left);
     auto end = launcher::run_agent(posix_file_system(), system_clock(), options);
     while (end.alone) {
       const auto last =
@@ -364,7 +365,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     }
     return end;
   };
-  if (!restart) return supervise().exit_status;
+  if (!restart) return supervise({}).exit_status;
   return launch_in_allocation(config.value(), worker.environment, options.resume_command,
                               supervise);
 }

@@ -95,6 +95,7 @@ class Agent {
   std::unique_ptr<control::Wire> wire_;
   std::optional<control::JobNode> node_;
   int64_t published_ns_ = 0, beaten_ns_ = 0;
+  std::optional<EndWatch> end_watch_;
   bool left_ = false;
   AgentEnd end_;
   std::mutex mutex_;
@@ -182,12 +183,16 @@ Result<void> Agent::serve_status() {
 }
 
 AgentEnd Agent::run() {
+  if (options_.time_left)
+    end_watch_.emplace(clock_, options_.time_left, options_.supervisor.grace_s);
   feed(workers_.look(clock_.monotonic_ns()));
   while (!left_) {
     const int64_t alive_ns = clock_.monotonic_ns();
     wait();
     collect_exits(alive_ns);
     for (const int signal : signals_.take()) feed(control::StopRequested{signal});
+    if (end_watch_ && node_->coordinator() != nullptr && end_watch_->last_save_is_due())
+      feed(control::StopRequested{control::kAllocationEnds});
     show_console();
     if (workers_.told_to_halt() && !workers_.waits()) end_console();
     if (options_.supervisor.max_restarts > 0) workers_.keep_one_ready();

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/agent/last_save.h"
 #include "launcher/control/coordinator.h"
 #include "launcher/control/supervisor.h"
 #include "launcher/host/environment.h"
@@ -41,6 +42,7 @@ struct AgentOptions {
   int64_t tick_ms = 20;         // how often pages are looked at
   std::string status_endpoint;  // HOST:PORT | INTERFACE:PORT; empty: no status page
   net::StatusPages status_pages;
+  AskTimeLeft time_left;                    // of the allocation; empty: there is none
   std::filesystem::path kernel_root = "/";  // where proc is
 };
 

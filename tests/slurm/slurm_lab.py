@@ -37,6 +37,7 @@ AFTER_A_WORD = f"""#!/bin/bash
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --no-kill
+echo "the script of start ${{SLURM_RESTART_COUNT:-0}} runs"
 while [[ "${{SLURM_RESTART_COUNT:-0}}" == "$START" && ! -e "$GO" ]]; do sleep 0.1; done
 source "{SOURCE_DIR}/sbatch_files/common.sh"
 launch $RUN_WORDS
@@ -329,6 +330,21 @@ class Cases:
             check(job.events("stop_requested")[0]["reason"] == "SIGUSR1", job.describe())
             self.goes_on_by_hand(job)
 
+    def limit_without_a_signal(self, policy):
+        """Slurm's signal is far, and no word comes from it: whoever coordinates asks what time is
+        left when it begins to, and begins the last save when that is the grace or less."""
+        job = self.job_of(3, f"limit without a signal {policy}", "--time=60", "--signal=USR1@1",
+                          *POLICIES[policy],
+                          environment={"LOCKSTEP_OVERRIDES": "--launcher.grace_seconds 3000"})
+        with job.held(8, nodes=3) as now:
+            lab.must("scontrol", "update", f"jobid={job.id}", "EndTime=now+2000")
+            job.is_told_to_stop(lambda: send(now.agents[now.coordinator], signal.SIGKILL))
+        told = job.events("stop_requested")[0]["reason"]
+        check(told == "the time of the allocation ends", told)
+        job.must_say(" left until the time limit at 20")
+        job.expect("FAILED", "75:0")
+        self.goes_on_by_hand(job)
+
     def scancel(self, policy):
         job = self.job(f"scancel {policy}", *POLICIES[policy])
         with job.held(8):
@@ -366,8 +382,7 @@ class Cases:
         if start == 1:
             with job.held(8, nodes=2):
                 job.is_told_to_stop(lambda: lab.must("scancel", "--signal=USR1", job.id))
-        job.wait(lambda: (job.info()["JobState"], job.info()["Restarts"]) ==
-                 ("RUNNING", str(start)), "the script runs")
+        job.wait(lambda: f"the script of start {start} runs" in job.log(), f"start {start}")
         host, nodes = job.info()["BatchHost"], lab.must("scontrol", "show", "hostnames",
                                                         job.info()["NodeList"]).split()
         away = next(node for node in nodes if node != host)
@@ -459,6 +474,8 @@ def all_cases(cases):
         for victim in ("node", "batch host", "coordinator"):
             yield (f"{victim} of three, silent: {policy}",
                    lambda victim=victim, policy=policy: cases.silent_node_lost(victim, policy))
+    yield (f"limit without a signal: {no_requeue}",
+           lambda: cases.limit_without_a_signal(no_requeue))
     for policy in (requeue, no_requeue):
         for kind in ("usr1", "scancel", "below_the_minimum"):
             yield (f"{kind.replace('_', ' ')}: {policy}",
