@@ -309,7 +309,6 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   }
   launcher::WorkerProcess::Options worker;
   worker.environment = own_environment();
-  launcher::net::raise_descriptor_limit();
   const auto nodes = nodes_options(config.value(), worker.environment);
   if (restart && !nodes) {
     log_error(nodes.error().message);
@@ -351,7 +350,8 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   options.status_pages = run_pages(posix_file_system(), system_clock(), options.dump_folder);
   // Who is left when the coordinator and all that could take its place are lost starts over, as an
   // agent would that is started now; whom it finds alive and out of reach it leaves alone.
-  const auto supervise = [&] {
+  const auto supervise = [&](launcher::AskTimeLeft time_left) {
+    options.time_left = std::move(time_left);
     auto end = launcher::run_agent(posix_file_system(), system_clock(), options);
     while (end.alone) {
       const auto last =
@@ -359,6 +359,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
       if (last && last.value().state != "running") break;  // the others have ended the run
       log_warning("this node starts over: it looks for others that are left, in the run folder");
       options.supervisor = supervisor_options(config.value(), worker.environment);
+      options.nodes.starts_over = true;
       if (!options.nodes.endpoint.starts_with("file:")) options.nodes.endpoint.clear();
       end = launcher::run_agent(posix_file_system(), system_clock(), options);
       if (!end.speaks_for_job && end.exit_status == launcher::kExitBug)
@@ -366,7 +367,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     }
     return end;
   };
-  if (!restart) return supervise().exit_status;
+  if (!restart) return supervise({}).exit_status;
   return launch_in_allocation(config.value(), worker.environment, options.resume_command,
                               supervise);
 }
@@ -400,6 +401,7 @@ int train_command(int argc, char** argv) {
   if (const auto end = show_help(whole_help(kTrainHelp), true, argc, argv)) return *end;
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (std::erase(arguments, "--dry-run") > 0) return show_dry_run("train", arguments);
+  launcher::net::raise_descriptor_limit();
   return run("train", arguments, false);
 }
 
@@ -407,6 +409,7 @@ int launch_command(int argc, char** argv) {
   if (const auto end = show_help(whole_help(kLaunchHelp), true, argc, argv)) return *end;
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (std::erase(arguments, "--dry-run") > 0) return show_dry_run("launch", arguments);
+  launcher::net::raise_descriptor_limit();
   return run("launch", arguments, true);
 }
 

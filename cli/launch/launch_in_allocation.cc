@@ -24,7 +24,7 @@ int64_t newest_committed_step(const std::filesystem::path& folder) {
 
 int launch_in_allocation(const Config& config, const Environment& environment,
                          const std::string& resume_command,
-                         const std::function<launcher::AgentEnd()>& run) {
+                         const std::function<launcher::AgentEnd(launcher::AskTimeLeft)>& run) {
   // Slurm sends TERM again while we leave; what is decided must still be done.
   const launcher::StopSignals held;
   auto allocation = Allocation::find(
@@ -37,7 +37,13 @@ int launch_in_allocation(const Config& config, const Environment& environment,
     log_error(begun.error().message);
     return launcher::kExitNoProgress;
   }
-  const launcher::AgentEnd end = run();
+  launcher::AskTimeLeft ask;
+  if (allocation.in_job())
+    ask = [&allocation]() -> std::optional<int64_t> {
+      const auto left = allocation.ask_time_left();
+      return left ? std::optional(left->seconds) : std::nullopt;
+    };
+  const launcher::AgentEnd end = run(std::move(ask));
   if (!end.speaks_for_job) return end.exit_status;
   const int status = allocation.conclude(end.exit_status, end.nodes);
   const auto launch = environment.find(launcher::slurm::kLaunchVariable);

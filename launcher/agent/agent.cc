@@ -95,6 +95,7 @@ class Agent {
   std::unique_ptr<control::Wire> wire_;
   std::optional<control::JobNode> node_;
   int64_t published_ns_ = 0, beaten_ns_ = 0;
+  std::optional<EndWatch> end_watch_;
   bool left_ = false;
   AgentEnd end_;
   std::mutex mutex_;
@@ -137,7 +138,10 @@ Result<AgentEnd> Agent::run_among() {
   control::CoordinatorOptions options;
   const net::Secret random = net::Secret::generate();
   std::memcpy(&options.id, random.bytes().data(), sizeof options.id);
+  options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
   options.timing = control::tolerating(static_cast<int64_t>(nodes.silence_s * 1e9));
+  if (nodes.starts_over && nodes.on_loss != OnNodeLoss::kWait)
+    options.timing = control::starting_over(options.timing, options.last_call_ns);
   net::NetworkOptions network{.secret = secret, .dial_from = local.address};
   network.limits.silence_ms = options.timing.suspect_ns / control::kMs;
   LOCKSTEP_TRY(wire_, control::Wire::open(std::move(network), *rendezvous_, options.id, local,
@@ -154,7 +158,6 @@ Result<AgentEnd> Agent::run_among() {
   options.on_node_loss = nodes.on_loss;
   options.bars_wrong_nodes = nodes.bars_wrong;
   options.replaces_slow_nodes = nodes.replaces_slow;
-  options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
   const control::MemberOptions member{options.id, nodes.name, wire_->listens_at().str(),
                                       options.run, options.timing};
   node_.emplace(member, options, leads, clock_.monotonic_ns());
@@ -180,12 +183,16 @@ Result<void> Agent::serve_status() {
 }
 
 AgentEnd Agent::run() {
+  if (options_.time_left)
+    end_watch_.emplace(clock_, options_.time_left, options_.supervisor.grace_s);
   feed(workers_.look(clock_.monotonic_ns()));
   while (!left_) {
     const int64_t alive_ns = clock_.monotonic_ns();
     wait();
     collect_exits(alive_ns);
     for (const int signal : signals_.take()) feed(control::StopRequested{signal});
+    if (end_watch_ && node_->coordinator() != nullptr && end_watch_->last_save_is_due())
+      feed(control::StopRequested{control::kAllocationEnds});
     show_console();
     if (workers_.told_to_halt() && !workers_.waits()) end_console();
     if (options_.supervisor.max_restarts > 0) workers_.keep_one_ready();
@@ -349,7 +356,12 @@ void Agent::conclude(const control::Leave& action) {
   event.exit_status = action.exit_status;
   record(std::move(event));
   write_events(/*all=*/true);
-  if (rendezvous_) tasks_.post([this, over = action.over] { rendezvous_->withdraw(over); });
+  if (rendezvous_) {
+    // [S4] Others may train that this node cannot reach.
+    if (!node_->coordinator()->has_committed())
+      tasks_.post([this] { end_.speaks_for_job = rendezvous_->named(); });
+    tasks_.post([this, over = action.over] { rendezvous_->withdraw(over); });
+  }
   publish(control::state_name(supervisor.state()), action.exit_status);
   const std::string table = incident_table(supervisor.incidents());
   if (!table.empty()) log_info("what failed, and what it cost\n", table);

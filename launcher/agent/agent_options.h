@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/agent/last_save.h"
 #include "launcher/control/coordinator.h"
 #include "launcher/control/supervisor.h"
 #include "launcher/host/environment.h"
@@ -19,6 +20,7 @@ struct NodesOptions {
   OnNodeLoss on_loss = OnNodeLoss::kShrink;
   bool bars_wrong = false;     // audit.action = "evict"
   bool replaces_slow = false;  // launcher.straggler = "evict"
+  bool starts_over = false;    // the coordinator was lost, and all that could take its place
   double last_call_s = 30, silence_s = 1.5;
   std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder
   std::string job;            // tells jobs at one endpoint apart
@@ -40,6 +42,7 @@ struct AgentOptions {
   int64_t tick_ms = 20;         // how often pages are looked at
   std::string status_endpoint;  // HOST:PORT | INTERFACE:PORT; empty: no status page
   net::StatusPages status_pages;
+  AskTimeLeft time_left;                    // of the allocation; empty: there is none
   std::filesystem::path kernel_root = "/";  // where proc is
 };
 

@@ -44,7 +44,7 @@ void Coordinator::begin_call(int64_t now_ns, NodeActions& actions) {
 
 void Coordinator::on(const Report& report, int64_t now_ns, NodeActions& actions) {
   begin_call(now_ns, actions);
-  if (formation_.in<Over>() != nullptr || refuses(report)) return;
+  if (formation_.in<Over>() != nullptr || refuses(report) || is_yet_to_start_over(report)) return;
   Node* known = roster_.find(report.id);
   Node& node = known != nullptr ? *known : admit(report);
   // [P23] A report that is older than the last one says nothing.
@@ -90,6 +90,11 @@ bool Coordinator::refuses(const Report& report) {
   order.reason = found->second.reason;
   actions_->emplace_back(Send{report.id, std::move(order)});
   return true;
+}
+
+// [P18] It looks for the coordinator before this one, finds nobody, and comes back as a new node.
+bool Coordinator::is_yet_to_start_over(const Report& report) const {
+  return quorum_.first() && report.committed > quorum_.base() && report.follows == 0;
 }
 
 Node& Coordinator::admit(const Report& report) {

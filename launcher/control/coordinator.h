@@ -49,6 +49,7 @@ class Coordinator {
   void begin_call(int64_t now_ns, NodeActions& actions);
   Node& admit(const Report& report);
   bool refuses(const Report& report);
+  bool is_yet_to_start_over(const Report& report) const;
   void note_running(Node& node, const Report& report);
   void bar_if_wrong(Node& node, const Report& report);
   void replace(const ReplaceRank& action);

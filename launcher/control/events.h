@@ -32,8 +32,9 @@ struct WorkersExited {  // all deaths that were noticed in one look, in any orde
 struct Tick {                   // time has passed
   std::vector<Sample> samples;  // by rank; those of reaped workers are ignored
 };
+inline constexpr int kAllocationEnds = 0;  // no signal told of it
 struct StopRequested {
-  int signal = 0;
+  int signal = kAllocationEnds;
 };
 
 // --- What happens to a node besides.

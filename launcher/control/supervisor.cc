@@ -366,7 +366,9 @@ void Supervisor::on_event(const StopRequested& event) {
   // One Ctrl-C can arrive twice at once, by two ways.
   const bool at_once = state_ == State::kStopping && event.signal == SIGINT && !stop_.killed &&
                        now_ns_ - asked_to_stop_ns_ >= kSecondStopNs;
-  record("stop_requested", -1, signal_text(event.signal) + (at_once ? " again" : ""));
+  const std::string why = event.signal == kAllocationEnds ? "the time of the allocation ends"
+                                                          : signal_text(event.signal);
+  record("stop_requested", -1, why + (at_once ? " again" : ""));
   if (state_ == State::kForming && waiting_) {
     finish(kExitResume, "asked to stop while waiting for nodes");
   } else if (state_ == State::kRunning) {

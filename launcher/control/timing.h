@@ -39,4 +39,11 @@ constexpr Timing tolerating(int64_t silence_ns) {
   return t;
 }
 
+// For agents that start over: whoever else is left does so at most give_up_ns later, and is waited
+// for a last call longer. Nobody else is to come.
+constexpr Timing starting_over(Timing t, int64_t last_call_ns) {
+  t.join_ns = t.give_up_ns + last_call_ns;
+  return t;
+}
+
 }  // namespace lockstep::launcher::control

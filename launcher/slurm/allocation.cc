@@ -46,6 +46,8 @@ Allocation Allocation::find(FileSystem& file_system, Clock& clock, RunSlurm run,
   allocation.start_questions();
   if (const auto looked = allocation.look_at_job(); !looked)
     allocation.unknown_ = looked.error().message;
+  else
+    allocation.look_at_time();
   return allocation;
 }
 
@@ -66,6 +68,19 @@ Result<void> Allocation::look_at_job() {
   return {};
 }
 
+void Allocation::look_at_time() {
+  const auto reservations = ask({"scontrol", "-o", "show", "reservation"});
+  left_ =
+      time_left(*job_, reservations ? reservations.value() : "", clock_.unix_ns() / 1'000'000'000);
+}
+
+std::optional<TimeLeft> Allocation::ask_time_left() {
+  start_questions();
+  if (!in_job() || !look_at_job()) return std::nullopt;
+  look_at_time();
+  return left_;
+}
+
 Policy Allocation::policy() const {
   if (!in_job()) return Policy::kNone;
   Job job = *job_;
@@ -79,8 +94,9 @@ std::string Allocation::plan() const {
   const Policy policy = this->policy();
   std::string out =
       text("Slurm: job ", job_->id, ", start ", job_->restarts + 1, ", ", policy_name(policy));
-  if (job_->seconds_left)
-    out += text(", ", duration_text(static_cast<double>(*job_->seconds_left)), " left");
+  if (left_)
+    out += text(", ", duration_text(static_cast<double>(left_->seconds)), " left until ",
+                left_->what, " at ", left_->at);
   for (const Happening happening : kHappenings)
     if (happening != Happening::kFinished)
       out += text("\n  ", happening_name(happening), ": ", decision_text(policy, happening));

@@ -1,6 +1,7 @@
 // The allocation that a launch lives in: says at the start what will happen when nodes go or time
 // ends, and at the end carries out what `decide` says. Slurm is asked in child processes with a
-// deadline, before the first worker starts and after the last one has ended, never in between.
+// deadline, before the first worker starts and after the last one has ended; in between only what
+// time is left (ask_time_left), and nobody waits for it.
 //
 //   Allocation::find --> begin --> (the run) --> conclude
 //
@@ -22,6 +23,7 @@
 #include "config/choices.h"
 #include "launcher/slurm/job.h"
 #include "launcher/slurm/policy.h"
+#include "launcher/slurm/time_left.h"
 
 namespace lockstep::launcher::slurm {
 
@@ -56,6 +58,10 @@ class Allocation {
   // kExitNoProgress.
   Result<void> begin();
 
+  // Asks Slurm again; none: it does not say, or nothing ends the job. Between `begin` and
+  // `conclude`, where nobody else calls this object, any thread may.
+  std::optional<TimeLeft> ask_time_left();
+
   // After the run, by the one launcher that speaks for the job: requeues, ends the job where nobody
   // else would, or neither. `nodes`: Slurm's names of those that took part until the end; our own
   // need not be among them. Returns what to exit with.
@@ -74,6 +80,7 @@ class Allocation {
   Result<std::string> ask(const std::vector<std::string>& command);
   void start_questions() { deadline_ns_ = clock_.monotonic_ns() + kDeadlineMs * 1'000'000; }
   Result<void> look_at_job();
+  void look_at_time();
   bool batch_host_is_gone(const std::vector<std::string>& nodes, bool looked);
   std::string lost_nodes(const std::vector<std::string>& nodes) const;
   int requeue(int run_status);
@@ -84,6 +91,7 @@ class Allocation {
   RunSlurm run_;
   Options options_;
   std::optional<Job> job_;
+  std::optional<TimeLeft> left_;
   std::string unknown_;  // why Slurm could not be asked
   int64_t deadline_ns_ = 0;
 };

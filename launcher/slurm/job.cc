@@ -100,6 +100,8 @@ Result<void> add_answer(Job& job, std::string_view answer) {
   job.state = field_of(answer, "JobState");
   job.reason = field_of(answer, "Reason");
   job.batch_host = field_of(answer, "BatchHost");
+  job.end_time = field_of(answer, "EndTime");
+  job.reservation = field_of(answer, "Reservation");
   const auto limit = seconds_of(field_of(answer, "TimeLimit"));
   const auto run = seconds_of(field_of(answer, "RunTime"));
   job.seconds_left = limit && run ? std::optional(*limit - *run) : std::nullopt;

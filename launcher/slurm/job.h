@@ -27,7 +27,7 @@ struct Job {
   std::optional<bool> requeue, no_kill, batch;
   std::optional<int64_t> seconds_left;  // none: not known, or no limit
   // Of scontrol's answer; empty without one.
-  std::string state, reason, batch_host;
+  std::string state, reason, batch_host, end_time, reservation;
   std::vector<std::string> nodes;  // without those that Slurm took out of the job
 };
 

@@ -32,12 +32,13 @@ WITHOUT_SCONTROL = """#!/bin/bash
 #SBATCH --nodes=1
 srun --mpi=none --ntasks=1 /usr/bin/env PATH=/nowhere "$LOCKSTEP" launch $RUN_WORDS
 """
-# As `lockstep submit` writes it, but that it waits before it starts the agents.
+# As `lockstep submit` writes it, but that it waits before it starts the agents of one start.
 AFTER_A_WORD = f"""#!/bin/bash
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
 #SBATCH --no-kill
-while [[ ! -e "$GO" ]]; do sleep 0.1; done
+echo "the script of start ${{SLURM_RESTART_COUNT:-0}} runs"
+while [[ "${{SLURM_RESTART_COUNT:-0}}" == "$START" && ! -e "$GO" ]]; do sleep 0.1; done
 source "{SOURCE_DIR}/sbatch_files/common.sh"
 launch $RUN_WORDS
 """
@@ -159,6 +160,72 @@ class Cases:
         check(len(job.events("recovered")) == 3, job.describe())
         job.must_say(f", {policy}", "this node coordinates from now on")
 
+    def lost_at_once(self, now, *nodes):
+        """None of them sees another one's end, and the others hear from none of them any more."""
+        for node in nodes:
+            now.freeze(node)
+        for node in nodes:
+            self.cluster.kill_node(node)
+
+    def majority_lost(self, policy, minimum):
+        """Three of five nodes at once, the batch host and the coordinator among them. The two that
+        are left meet anew, and go on when they are enough; else they speak for the job."""
+        job = self.job_of(5, f"majority of five, {minimum} needed {policy}",
+                          f"--min-nodes={minimum}", *POLICIES[policy],
+                          keys={"launcher.last_call_seconds": 2}, outlives_srun=True)
+        with job.held(8, nodes=5) as now:
+            host = job.info()["BatchHost"]
+            lost = list(dict.fromkeys([host, now.coordinator, *now.agents]))[:3]
+            moment = time.time()
+            self.lost_at_once(now, *lost)
+        if minimum <= 2:
+            job.goes_on(moment, "majority")
+            job.wait(lambda: job.events("done"), "the run is done by two of five")
+            check(metrics(job.folder)[-1]["world_size"] <= 2, job.describe())
+            job.expect("CANCELLED")
+            job.must_say(f"the batch script went with {host}")
+        elif policy.startswith("requeue"):
+            job.wait(lambda: job.info()["Restarts"] != "0", "the requeue")
+            print(f"       {job.name}: requeued {time.time() - moment:.1f} s after the loss",
+                  flush=True)
+        else:
+            job.expect("CANCELLED")
+            print(f"       {job.name}: ended {time.time() - moment:.1f} s after the loss",
+                  flush=True)
+            job.must_say("of 3 nodes came", f"the batch script went with {host}")
+        for node in lost:
+            self.cluster.node_back(node)
+        if minimum <= 2:
+            self.same_losses(job)
+        elif policy.startswith("requeue"):
+            job.expect("COMPLETED", "0:0", restarts=1)
+            job.must_say("of 3 nodes came", "is requeued")
+            self.same_losses(job)
+        else:
+            self.goes_on_by_hand(job)
+
+    def leaders_lost(self, policy):
+        """The coordinator and both that could take its place, at once: three of seven nodes."""
+        job = self.job_of(7, f"leaders of seven {policy}", *POLICIES[policy],
+                          keys={"launcher.last_call_seconds": 2}, outlives_srun=True)
+        with job.held(8, nodes=7) as now:
+            others = [node for node in now.agents if node != now.coordinator]
+            heirs = [others[1], others[4]]  # Formation::standbys
+            moment = time.time()
+            self.lost_at_once(now, now.coordinator, *heirs)
+            lost, host = (now.coordinator, *heirs), job.info()["BatchHost"]
+        job.goes_on(moment, "coordinator and both standbys")
+        job.wait(lambda: job.events("done"), "the run is done by four of seven")
+        check(metrics(job.folder)[-1]["world_size"] <= 4, job.describe())
+        job.must_say("this node starts over")
+        if host in lost:
+            job.expect("CANCELLED")
+        else:
+            job.expect("COMPLETED", "0:0")
+        for node in lost:
+            self.cluster.node_back(node)
+        self.same_losses(job)
+
     def silent_node_lost(self, victim, policy):
         """Nothing tells that it is gone, it does not answer. Slurm hears of it later."""
         job = self.job_of(3, f"{victim} of three {policy}", *POLICIES[policy])
@@ -263,6 +330,21 @@ class Cases:
             check(job.events("stop_requested")[0]["reason"] == "SIGUSR1", job.describe())
             self.goes_on_by_hand(job)
 
+    def limit_without_a_signal(self, policy):
+        """Slurm's signal is far, and no word comes from it: whoever coordinates asks what time is
+        left when it begins to, and begins the last save when that is the grace or less."""
+        job = self.job_of(3, f"limit without a signal {policy}", "--time=60", "--signal=USR1@1",
+                          *POLICIES[policy],
+                          environment={"LOCKSTEP_OVERRIDES": "--launcher.grace_seconds 3000"})
+        with job.held(8, nodes=3) as now:
+            lab.must("scontrol", "update", f"jobid={job.id}", "EndTime=now+2000")
+            job.is_told_to_stop(lambda: send(now.agents[now.coordinator], signal.SIGKILL))
+        told = job.events("stop_requested")[0]["reason"]
+        check(told == "the time of the allocation ends", told)
+        job.must_say(" left until the time limit at 20")
+        job.expect("FAILED", "75:0")
+        self.goes_on_by_hand(job)
+
     def scancel(self, policy):
         job = self.job(f"scancel {policy}", *POLICIES[policy])
         with job.held(8):
@@ -291,11 +373,16 @@ class Cases:
             job.expect("FAILED", "93:0", restarts=2)
             job.must_say("not requeued: 3 starts without a new checkpoint")
 
-    def not_started(self):
-        """A node's slurmd is away when srun starts the agents; the next launch finds it."""
-        go = self.test.folder / "go"
-        job = self.job_of(2, "not started", script=AFTER_A_WORD.replace("$GO", str(go)))
-        job.wait(lambda: job.info()["JobState"] == "RUNNING", "the script runs")
+    def not_started(self, start):
+        """A node's slurmd is away when srun starts the agents of the job's first start, or of the
+        one that follows a requeue; the next launch finds it."""
+        go = self.test.folder / f"go_{start}"
+        job = self.job_of(2, f"not started, {start}", *["--requeue"] * start, script=AFTER_A_WORD,
+                          environment={"GO": str(go), "START": str(start)})
+        if start == 1:
+            with job.held(8, nodes=2):
+                job.is_told_to_stop(lambda: lab.must("scancel", "--signal=USR1", job.id))
+        job.wait(lambda: f"the script of start {start} runs" in job.log(), f"start {start}")
         host, nodes = job.info()["BatchHost"], lab.must("scontrol", "show", "hostnames",
                                                         job.info()["NodeList"]).split()
         away = next(node for node in nodes if node != host)
@@ -303,11 +390,11 @@ class Cases:
         go.write_text("")
         job.wait(lambda: "srun could not start the agents" in job.log(), "srun fails")
         self.cluster.node_back(away)
-        job.expect("COMPLETED", "0:0")
+        job.expect("COMPLETED", "0:0", restarts=start)
         job.must_say("launch 1 of 4: srun could not start the agents, status 233",
                      "the next launch follows in 15 s")
         said = json.loads((job.folder / "slurm_end.json").read_text())
-        check(said == {"launch": f"{job.id}.0.2", "exit_status": 0}, said)
+        check(said == {"launch": f"{job.id}.{start}.2", "exit_status": 0}, said)
         check({line["world_size"] for line in metrics(job.folder)} == {2}, job.describe())
         self.same_losses(job)
 
@@ -326,22 +413,28 @@ class Cases:
 
     def evicted(self):
         """An audit finds the node that computes wrongly; the others go on without it, from the
-        newest checkpoint that is audited, with the losses of the undisturbed run."""
+        newest checkpoint that is audited, not from those that were saved meanwhile, and with the
+        losses of the undisturbed run."""
         worker = self.test.folder / "wrong_on_one_node"
         worker.write_text(WRONG_ON_ONE_NODE.replace("$WORKER", program("lockstep-flip-worker")))
         worker.chmod(0o755)
-        job = self.job_of(3, "evicted", keys={"audit.interval": 20, "audit.action": "evict"},
+        job = self.job_of(3, "evicted", keys={"audit.interval": 20, "audit.action": "evict",
+                                             "checkpoint.interval": 5},
                           environment={"LOCKSTEP_WORKER": str(worker)})
         job.expect("COMPLETED", "0:0")
         lines, (barred,) = metrics(job.folder), job.events("node_barred")
         done = max(line["step"] for line in lines if line["t"] < barred["t"])
         again = next(line for line in lines if line["t"] > barred["t"])
+        wrong = next(line for line in lines if line["step"] == 50)
         print(f"       {job.name}: wrong from step 50 on, found in step {done + 1}, goes on with "
-              f"step {again['step']} after {again['t'] - barred['t']:.2f} s: {barred['reason']}",
+              f"step {again['step']}, {again['t'] - wrong['t']:.2f} s after the wrong one and "
+              f"{again['t'] - barred['t']:.2f} s after it was found: {barred['reason']}",
               flush=True)
-        # The save of step 40 may have been under way still.
-        check(done == 59 and again["step"] in (21, 41) and lines[-1]["world_size"] == 2, done,
-              again, job.describe())
+        marked = json.loads((job.folder / "checkpoints/suspect.json").read_text())["suspect"]
+        found = [(each["after_step"], each["found_at_step"]) for each in marked]
+        check(found == [(40, 60)], marked)
+        check(done == 59 and again["step"] <= 41 and lines[-1]["world_size"] == 2, done, again,
+              job.describe())
         last = {line["step"]: (line["loss_hex"], line["grad_norm_hex"]) for line in lines}
         check_same(self.reference, last, job.name)
 
@@ -387,13 +480,22 @@ def all_cases(cases):
         for victim in ("node", "batch host", "coordinator"):
             yield (f"{victim} of three, silent: {policy}",
                    lambda victim=victim, policy=policy: cases.silent_node_lost(victim, policy))
+    yield (f"limit without a signal: {no_requeue}",
+           lambda: cases.limit_without_a_signal(no_requeue))
     for policy in (requeue, no_requeue):
         for kind in ("usr1", "scancel", "below_the_minimum"):
             yield (f"{kind.replace('_', ' ')}: {policy}",
                    lambda kind=kind, policy=policy: getattr(cases, kind)(policy))
         yield f"usr1 of three: {policy}", lambda policy=policy: cases.usr1(policy, 3)
+        for minimum in (1, 3):
+            yield (f"majority of five lost, {minimum} needed: {policy}",
+                   lambda policy=policy, minimum=minimum: cases.majority_lost(policy, minimum))
+    yield (f"coordinator and both standbys lost: {no_requeue}",
+           lambda: cases.leaders_lost(no_requeue))
     yield f"node of three, cut off: {no_requeue}", lambda: cases.cut_off(no_requeue)
-    yield "not started", cases.not_started
+    for start in (0, 1):
+        yield (f"not started, {'requeued' if start else 'new'}",
+               lambda start=start: cases.not_started(start))
     yield "evicted", cases.evicted
     yield "array", cases.array
     yield "too few workers: no-requeue", lambda: cases.guard(no_requeue)

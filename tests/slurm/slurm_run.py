@@ -40,8 +40,10 @@ def submitted_id(printed):
 
 
 def submit(cluster, test, name, words=(), keys=None, script=None, folder=None, nproc=2,
-           environment=None):
-    """A job by `lockstep submit`; with `script` by sbatch, and $LOCKSTEP and $RUN_WORDS are set."""
+           environment=None, outlives_srun=False):
+    """A job by `lockstep submit`; with `script` by sbatch, and $LOCKSTEP and $RUN_WORDS are set.
+    `outlives_srun`: each node writes its agent's output itself, which else ends with the batch
+    host."""
     home = test.folder / "jobs"
     home.mkdir(exist_ok=True)
     folder = folder or test.folder / "runs" / name
@@ -55,6 +57,8 @@ def submit(cluster, test, name, words=(), keys=None, script=None, folder=None, n
         command = [program("lockstep"), "submit", f"--job-name={name}", *output, *words,
                    *words_of_run]
     own = {"RUN_WORDS": " ".join(words_of_run)} | (environment or {})
+    if outlives_srun:  # two names of `srun --output`: until 22.05, and since
+        own |= dict.fromkeys(("SLURM_STDOUTMODE", "SRUN_OUTPUT"), f"{home}/{name}-%j-%t.out")
     printed = lab.must(*command, environment=job_environment(cluster, test) | own, cwd=home)
     return Job(cluster, name, submitted_id(printed), folder, home)
 

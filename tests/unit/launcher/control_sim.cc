@@ -206,7 +206,7 @@ void Sim::carry_out(size_t machine, NodeAction& action) {
     m.left = !leave->alone;
     if (m.node->coordinator() != nullptr) withdraw(m, leave->over);
     stop_machine(machine, true);
-    if (leave->alone && !over_) start(machine);  // cli/launch/launch_command.cc
+    if (leave->alone && !over_) start(machine, true);  // cli/launch/launch_command.cc
   }
 }
 
@@ -237,12 +237,13 @@ void Sim::send(size_t from, Send& send) {
   push(between_ms(0, chance(0.05) ? 300 : 8), Kind::kDeliver, target, 0, std::move(message));
 }
 
-void Sim::start(size_t machine) {
+void Sim::start(size_t machine, bool over) {
   Machine& m = machines_[machine];
   const int side = m.side;
   m = Machine{};
   m.side = side;
   m.id = next_id_++;
+  m.starts_over = over;
   meet(machine);
 }
 
@@ -268,12 +269,13 @@ void Sim::begin(size_t machine, bool leads) {
   where_[m.id] = machine;
   CoordinatorOptions options = options_;
   options.id = m.id;
+  if (m.starts_over) options.timing = starting_over(options.timing, options.last_call_ns);
   if (!trainings_.empty()) options.supervisor.first_generation = trainings_.rbegin()->first + 1;
   MemberOptions member;
   member.id = m.id;
   member.name = text("n", machine);
   member.address = text("a", machine);
-  member.timing = options_.timing;
+  member.timing = options.timing;
   member.without = options_.without;
   m.node = std::make_unique<JobNode>(member, options, leads, now_ns_);
   m.looked_ns = now_ns_;

@@ -38,7 +38,7 @@ class Sim {
     std::unique_ptr<JobNode> node;  // null: it has crashed or left
     int64_t frozen_until_ns = 0;
     int side = 0;  // of the partition
-    bool left = false;
+    bool left = false, starts_over = false;
     // It looks for the coordinator for the first time (Wire::meet).
     int64_t meets_since_ns = -1, meets_number = -1;
     int64_t looked_ns = 0;            // whether it is still the newest at the rendezvous
@@ -92,7 +92,7 @@ class Sim {
   void carry_out(size_t machine, NodeAction& action);
   void send(size_t from, Send& send);
   bool cut(size_t a, size_t b) const { return machines_[a].side != machines_[b].side; }
-  void start(size_t machine);
+  void start(size_t machine, bool over = false);
   void meet(size_t machine);
   void begin(size_t machine, bool leads);
   void restart_all();

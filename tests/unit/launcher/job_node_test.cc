@@ -217,5 +217,27 @@ TEST(Coordinator, CountsOnlyTheNodesThatAreLeft) {
   }));
 }
 
+// [P18] A node that starts over leads, and another one still looks for the coordinator of before.
+TEST(Coordinator, OfANewStartDoesNotListenToWhoIsYetToStartOver) {
+  CoordinatorOptions options;
+  options.id = kOwn;
+  options.max_nodes = 2;
+  for (const NodeId follows : {NodeId{0}, NodeId{kOwn}}) {
+    Coordinator coordinator(options, {}, 0);
+    Report report;
+    report.id = 6;
+    report.follows = follows;
+    report.sequence = 1;
+    report.promised = report.committed = 3;
+    NodeActions actions;
+    coordinator.on(report, 0, actions);
+    const bool down = std::any_of(actions.begin(), actions.end(), [](const NodeAction& action) {
+      return std::holds_alternative<SteppedDown>(action);
+    });
+    EXPECT_EQ(down, follows == kOwn);
+    EXPECT_EQ(actions.empty(), follows == 0);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::launcher::control

@@ -2,6 +2,7 @@
 // coordinators are killed, and the others go on.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -268,6 +269,29 @@ TEST_F(NodesRun, TooFewNodesEndTheRunToBeResumed) {
   kill_agent(somebody_else(3));
   expect_all(75);
   EXPECT_THAT(consoles(), HasSubstr("2 nodes are left and 3 are needed"));
+}
+
+// [S4] Another one's line may say that the others train.
+TEST_F(NodesRun, WhoTrainedNothingSpeaksForTheJobOnlyWhileTheFolderNamesIt) {
+  options.nodes.min = options.nodes.max = 2;
+  for (const bool named : {true, false}) {
+    options.nodes.job = named ? "named" : "another";
+    const auto line = [&](int number) {
+      return folder / "meet" / text(options.nodes.job, ".coordinator.", number);
+    };
+    const pid_t agent = ::fork();
+    if (agent == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const AgentEnd end = run_agent(fs, system_clock(), options);
+      ::_exit(end.exit_status != kExitResume ? 2 : end.speaks_for_job ? 1 : 0);
+    }
+    agents["n0"] = agent;
+    await("its line", [&] { return fs.exists(line(0)); });
+    const std::string others = "127.0.0.1:1 000000000000002a 1 0 -1 0 0 0";
+    EXPECT_TRUE(named || publish_file(fs, line(1), others).ok());
+    ::kill(agent, SIGTERM);
+    expect_all(named ? 1 : 0);
+  }
 }
 
 }  // namespace

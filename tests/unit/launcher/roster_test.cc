@@ -22,6 +22,14 @@ TEST(Timing, KeepsItsOrderForEverySilence) {
   EXPECT_EQ(same.give_up_ns, plain.give_up_ns);
 }
 
+// The last of those that start over has had time to come.
+TEST(Timing, WhoStartsOverWaitsForAllThatAreLeftAndNoLonger) {
+  const Timing plain, again = starting_over(plain, /*last_call_ns=*/2000 * kMs);
+  EXPECT_EQ(again.join_ns, plain.give_up_ns + 2000 * kMs);
+  EXPECT_LT(again.join_ns, plain.join_ns);
+  EXPECT_EQ(again.give_up_ns, plain.give_up_ns);
+}
+
 constexpr NodeId kOwn = 1;
 
 Report report_of(NodeId id, int64_t sequence = 1) {

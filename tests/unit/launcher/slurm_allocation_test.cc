@@ -227,6 +227,18 @@ TEST_F(SlurmAllocation, WithoutScontrolTheEnvironmentCounts) {
   EXPECT_EQ(conclude(told, kExitResume), kExitResume) << "the requeue was refused";
 }
 
+TEST_F(SlurmAllocation, TheEndThatIsComingIsSeenAtTheStartAndAskedForAgain) {
+  answers[kShow] = with(kRunning, "NodeList", "EndTime=2026-11-26T08:10:00 NodeList");
+  auto job = allocation(Requeue::kNever);
+  EXPECT_THAT(job.plan(), HasSubstr("0:09:50 left until the time limit at 2026-11-26T08:10:00"));
+  answers["scontrol -o show reservation"] =
+      "ReservationName=m StartTime=1970-01-02T00:00:00 Nodes=node[2-9] Flags=MAINT\n";
+  answers[kShow] = with(kRunning, "TimeLimit=00:10:00", "TimeLimit=UNLIMITED");
+  EXPECT_EQ(job.ask_time_left()->what, "the maintenance reservation m");
+  answers.erase(kShow);
+  EXPECT_FALSE(job.ask_time_left()) << "slurmctld does not answer";
+}
+
 TEST_F(SlurmAllocation, TheBatchScriptTellsOfNoKill) {
   environment.erase(kNoKillVariable);
   answers["scontrol write batch_script 7 -"] = "#!/bin/bash\n#SBATCH --no-kill\n";
