@@ -82,8 +82,10 @@ void BpeModel::index_whole_pieces() {
     const std::string& token = definition_.token_bytes[id];
     if (token.empty()) continue;
     uint64_t at = xxh3_64(token) & whole_mask_;
-    while (whole_[at] != kNoToken) at = (at + 1) & whole_mask_;
-    whole_[at] = static_cast<uint32_t>(id);
+    // Of equal tokens the first counts.
+    while (whole_[at] != kNoToken && definition_.token_bytes[whole_[at]] != token)
+      at = (at + 1) & whole_mask_;
+    if (whole_[at] == kNoToken) whole_[at] = static_cast<uint32_t>(id);
   }
 }
 

@@ -69,6 +69,10 @@ const std::vector<Family>& families() {
   return kFamilies;
 }
 
+// What a token is made of is found by trying each place to cut it; the longest that is known, of
+// o200k_base, has 128 bytes.
+constexpr size_t kMostTokenBytes = 512;
+
 constexpr uint32_t kLlama3Begin = 128000, kLlama3Specials = 256;
 
 // Llama 3 names all of its 256 special ids.
@@ -88,6 +92,9 @@ Result<void> place_token(std::string_view encoded, int64_t id, std::vector<std::
   std::string bytes;
   if (!decode_base64(encoded, bytes) || bytes.empty())
     return Error{Code::kConfig, text("\"", encoded, "\" is not a token in base64")};
+  if (bytes.size() > kMostTokenBytes)
+    return Error{Code::kConfig, text("the token of rank ", id, " has ", bytes.size(),
+                                     " bytes; at most ", kMostTokenBytes, " are read")};
   if (id < 0 || id >= kMaxVocab) return Error{Code::kConfig, text("rank ", id, " is out of range")};
   const auto index = static_cast<size_t>(id);
   if (index >= tokens.size()) tokens.resize(index + 1);

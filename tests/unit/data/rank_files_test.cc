@@ -43,6 +43,9 @@ TEST(RankFiles, WhatIsWrongIsNamed) {
   EXPECT_THAT(message_of(parse_tiktoken("Y* 1\n")), HasSubstr("base64"));
   EXPECT_THAT(message_of(parse_tiktoken("YQ== 1\nYg== 1\n")), HasSubstr("twice"));
   EXPECT_THAT(message_of(parse_tiktoken("YQ== 999999999\n")), HasSubstr("out of range"));
+  std::string longest;
+  while (longest.size() < 684) longest += "YWFh";  // 513 bytes
+  EXPECT_THAT(message_of(parse_tiktoken(longest + " 1\n")), HasSubstr("has 513 bytes"));
 }
 
 TEST(Tekken, SpecialIdsComeFirstAndNamesAreText) {
