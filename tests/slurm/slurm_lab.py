@@ -413,22 +413,28 @@ class Cases:
 
     def evicted(self):
         """An audit finds the node that computes wrongly; the others go on without it, from the
-        newest checkpoint that is audited, with the losses of the undisturbed run."""
+        newest checkpoint that is audited, not from those that were saved meanwhile, and with the
+        losses of the undisturbed run."""
         worker = self.test.folder / "wrong_on_one_node"
         worker.write_text(WRONG_ON_ONE_NODE.replace("$WORKER", program("lockstep-flip-worker")))
         worker.chmod(0o755)
-        job = self.job_of(3, "evicted", keys={"audit.interval": 20, "audit.action": "evict"},
+        job = self.job_of(3, "evicted", keys={"audit.interval": 20, "audit.action": "evict",
+                                             "checkpoint.interval": 5},
                           environment={"LOCKSTEP_WORKER": str(worker)})
         job.expect("COMPLETED", "0:0")
         lines, (barred,) = metrics(job.folder), job.events("node_barred")
         done = max(line["step"] for line in lines if line["t"] < barred["t"])
         again = next(line for line in lines if line["t"] > barred["t"])
+        wrong = next(line for line in lines if line["step"] == 50)
         print(f"       {job.name}: wrong from step 50 on, found in step {done + 1}, goes on with "
-              f"step {again['step']} after {again['t'] - barred['t']:.2f} s: {barred['reason']}",
+              f"step {again['step']}, {again['t'] - wrong['t']:.2f} s after the wrong one and "
+              f"{again['t'] - barred['t']:.2f} s after it was found: {barred['reason']}",
               flush=True)
-        # The save of step 40 may have been under way still.
-        check(done == 59 and again["step"] in (21, 41) and lines[-1]["world_size"] == 2, done,
-              again, job.describe())
+        marked = json.loads((job.folder / "checkpoints/suspect.json").read_text())["suspect"]
+        check([(each["after_step"], each["found_at_step"]) for each in marked] == [(40, 60)],
+              marked)
+        check(done == 59 and again["step"] <= 41 and lines[-1]["world_size"] == 2, done, again,
+              job.describe())
         last = {line["step"]: (line["loss_hex"], line["grad_norm_hex"]) for line in lines}
         check_same(self.reference, last, job.name)
 
