@@ -307,7 +307,8 @@ class Cases:
         else:
             job.expect("FAILED", "75:0")
             self.is_saved(job)
-            job.must_say("to resume from the newest checkpoint: ")
+            job.must_say("to resume from the newest checkpoint: "
+                         f"cd {job.home} && sbatch {job.home}/")
             self.goes_on_by_hand(job)
 
     def time_limit(self, policy):
