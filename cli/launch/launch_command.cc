@@ -345,12 +345,13 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   options.environment = worker.environment;
   options.dump_folder = config.value().dump_folder();
   options.threads = config.value().training.threads;
-  options.resume_command = resume_command(command, arguments);
+  const std::string resume = resume_command(command, arguments);
   options.status_endpoint = config.value().launcher.status_endpoint;
   options.status_pages = run_pages(posix_file_system(), system_clock(), options.dump_folder);
   // Who is left when the coordinator and all that could take its place are lost starts over, as an
   // agent would that is started now; whom it finds alive and out of reach it leaves alone.
   const auto supervise = [&](launcher::AskTimeLeft time_left) {
+    options.resume_command = time_left ? "" : resume;  // the allocation says its own
     options.time_left = std::move(time_left);
     auto end = launcher::run_agent(posix_file_system(), system_clock(), options);
     while (end.alone) {
@@ -368,8 +369,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     return end;
   };
   if (!restart) return supervise({}).exit_status;
-  return launch_in_allocation(config.value(), worker.environment, options.resume_command,
-                              supervise);
+  return launch_in_allocation(config.value(), worker.environment, resume, supervise);
 }
 
 // Help with every key of the config.

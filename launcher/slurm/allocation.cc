@@ -169,8 +169,22 @@ std::string Allocation::lost_nodes(const std::vector<std::string>& nodes) const 
   return lost;
 }
 
+// What a person would type: a batch job is submitted again.
+std::string Allocation::resume_line() const {
+  const bool batch = policy() != Policy::kNone && !job_->script.empty();
+  return batch ? text("cd ", job_->folder, " && sbatch ", job_->script) : options_.resume_command;
+}
+
 int Allocation::conclude(int run_status, const std::vector<std::string>& nodes) {
   if (!in_job()) return run_status;
+  const int status = act(run_status, nodes);
+  const std::string line = resume_line();
+  if (status != kExitDone && status != kExitConfig && !line.empty())
+    log_info("to resume from the newest checkpoint: ", line);
+  return status;
+}
+
+int Allocation::act(int run_status, const std::vector<std::string>& nodes) {
   start_questions();
   const auto looked = look_at_job();
   if (!looked) log_warning("Slurm cannot be asked: ", looked.error().message);
@@ -188,8 +202,6 @@ int Allocation::conclude(int run_status, const std::vector<std::string>& nodes) 
 int Allocation::requeue(int run_status) {
   const auto give_up = [this](const std::string& why, int status) {
     log_error(why);
-    if (!options_.resume_command.empty())
-      log_info("to resume from the newest checkpoint: ", options_.resume_command);
     return status;
   };
   const Starts starts = read_starts(file_system_, options_.run_folder);

@@ -63,8 +63,9 @@ class Allocation {
   std::optional<TimeLeft> ask_time_left();
 
   // After the run, by the one launcher that speaks for the job: requeues, ends the job where nobody
-  // else would, or neither. `nodes`: Slurm's names of those that took part until the end; our own
-  // need not be among them. Returns what to exit with.
+  // else would, or neither. Says how to go on with what has ended unfinished. `nodes`:
+  // Slurm's names of those that took part until the end; our own need not be among them. Returns
+  // what to exit with.
   int conclude(int run_status, const std::vector<std::string>& nodes = {});
 
   bool in_job() const { return job_.has_value(); }
@@ -83,6 +84,8 @@ class Allocation {
   void look_at_time();
   bool batch_host_is_gone(const std::vector<std::string>& nodes, bool looked);
   std::string lost_nodes(const std::vector<std::string>& nodes) const;
+  int act(int run_status, const std::vector<std::string>& nodes);
+  std::string resume_line() const;
   int requeue(int run_status);
   void end_job();
 

@@ -102,6 +102,13 @@ Result<void> add_answer(Job& job, std::string_view answer) {
   job.batch_host = field_of(answer, "BatchHost");
   job.end_time = field_of(answer, "EndTime");
   job.reservation = field_of(answer, "Reservation");
+  job.folder = field_of(answer, "WorkDir");
+  // The one field with blanks. A script of --wrap or a pipe has no name.
+  constexpr std::string_view kCommand = " Command=";
+  const size_t begin = answer.find(kCommand), end = answer.find(" WorkDir=");
+  const bool named = end != std::string_view::npos && begin + kCommand.size() < end;
+  job.script = named ? answer.substr(begin + kCommand.size(), end - begin - kCommand.size()) : "";
+  if (!job.script.starts_with('/')) job.script.clear();
   const auto limit = seconds_of(field_of(answer, "TimeLimit"));
   const auto run = seconds_of(field_of(answer, "RunTime"));
   job.seconds_left = limit && run ? std::optional(*limit - *run) : std::nullopt;

@@ -28,6 +28,7 @@ struct Job {
   std::optional<int64_t> seconds_left;  // none: not known, or no limit
   // Of scontrol's answer; empty without one.
   std::string state, reason, batch_host, end_time, reservation;
+  std::string script, folder;      // what was submitted, with its arguments, and where
   std::vector<std::string> nodes;  // without those that Slurm took out of the job
 };
 

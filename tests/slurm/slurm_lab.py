@@ -307,7 +307,8 @@ class Cases:
         else:
             job.expect("FAILED", "75:0")
             self.is_saved(job)
-            job.must_say("to resume from the newest checkpoint: ")
+            job.must_say("to resume from the newest checkpoint: "
+                         f"cd {job.home} && sbatch {job.home}/")
             self.goes_on_by_hand(job)
 
     def time_limit(self, policy):
@@ -431,8 +432,8 @@ class Cases:
               f"{again['t'] - barred['t']:.2f} s after it was found: {barred['reason']}",
               flush=True)
         marked = json.loads((job.folder / "checkpoints/suspect.json").read_text())["suspect"]
-        found = [(each["after_step"], each["found_at_step"]) for each in marked]
-        check(found == [(40, 60)], marked)
+        check([(each["after_step"], each["found_at_step"]) for each in marked] == [(40, 60)],
+              marked)
         check(done == 59 and again["step"] <= 41 and lines[-1]["world_size"] == 2, done, again,
               job.describe())
         last = {line["step"]: (line["loss_hex"], line["grad_norm_hex"]) for line in lines}

@@ -78,7 +78,7 @@ put_checkout() {
 }
 
 # inside <root> <user> <home> <command>: in the root file system and this folder of it, with its own
-# /proc and /dev/shm.
+# /proc and /dev/shm. BOUND_FOLDERS: folders of the host that lie there under the same names.
 inside() {
   # shellcheck disable=SC2016  # expanded by the inner shell
   isolated bash -euo pipefail -c '
@@ -87,6 +87,10 @@ inside() {
     mount --rbind /sys "$1/sys"
     mount --rbind /dev "$1/dev"
     mount -t tmpfs tmpfs "$1/dev/shm"
+    for folder in ${BOUND_FOLDERS:-}; do
+      mkdir -p "$1$folder"
+      mount --rbind "$folder" "$1$folder"
+    done
     exec env -u LOCKSTEP_TORCH -u Torch_DIR -u CCACHE_DIR HOME="$3" LC_ALL=C.UTF-8 \
       PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
       chroot --userspec="$2" "$1" bash -euo pipefail -c "cd && $4"' - "$@"

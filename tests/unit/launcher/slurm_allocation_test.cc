@@ -239,6 +239,24 @@ TEST_F(SlurmAllocation, TheEndThatIsComingIsSeenAtTheStartAndAskedForAgain) {
   EXPECT_FALSE(job.ask_time_left()) << "slurmctld does not answer";
 }
 
+TEST_F(SlurmAllocation, ABatchJobIsResumedByItsScript) {
+  const auto said = [this](int status) {
+    auto job = allocation(Requeue::kNever);
+    testing::internal::CaptureStderr();
+    conclude(job, status, {"node1", "node2"});
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said(kExitResume), HasSubstr("checkpoint: resume")) << "a script without a name";
+  answers[kShow] =
+      with(kRunning, "NodeList", "Command=/runs/run.sbatch a b WorkDir=/runs NodeList");
+  for (const int status : {kExitResume, kExitNoProgress, kExitBug})
+    EXPECT_THAT(said(status), HasSubstr("checkpoint: cd /runs && sbatch /runs/run.sbatch a b"));
+  for (const int status : {kExitDone, kExitConfig})
+    EXPECT_THAT(said(status), Not(HasSubstr("to resume")));
+  answers[kShow] = with(answers[kShow], "BatchFlag=1", "BatchFlag=0");
+  EXPECT_THAT(said(kExitResume), HasSubstr("checkpoint: resume")) << "salloc";
+}
+
 TEST_F(SlurmAllocation, TheBatchScriptTellsOfNoKill) {
   environment.erase(kNoKillVariable);
   answers["scontrol write batch_script 7 -"] = "#!/bin/bash\n#SBATCH --no-kill\n";
