@@ -98,15 +98,23 @@ sizes, 75 run it again to resume, 76 a peer was lost, 93 do not restart (the sam
 three restarts without progress).
 )";
 
+// Whether this process looks at all files of the data: one of a node does.
+bool is_first_of_node(const Environment& environment) {
+  if (launcher::detect_launcher(environment) == Launcher::kAlone) return true;
+  auto orders = launcher::orders_from(environment);
+  return !orders || orders->local_rank == 0;
+}
+
 // What every rank would find wrong with the data and the sizes, said before any of them starts.
 // Returns the model; training.epochs becomes training.steps.
 Result<layout::ModelSpec> check_inputs(Config& config) {
   FileSystem& file_system = posix_file_system();
   LOCKSTEP_TRY(const auto summary, data::summary_of(file_system, config.data));
-  LOCKSTEP_RETURN_IF_ERROR(data::check_files(file_system, config.data));
   LOCKSTEP_TRY(const auto spec, hf::configured_model(config, summary.vocab_size));
   LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
-  const auto open = [&](const char* split) {
+  const bool checks_files = is_first_of_node(own_environment());
+  const auto open = [&](const char* split) -> Result<std::unique_ptr<data::TokenDataset>> {
+    if (checks_files) LOCKSTEP_RETURN_IF_ERROR(data::check_files(file_system, config.data, split));
     return data::open_dataset(file_system, config.data,
                               data::dataset_options(config, split, spec.shape.vocab_size));
   };

@@ -151,8 +151,9 @@ std::unique_ptr<TokenStream> open_shards(std::shared_ptr<FileSystem> file_system
 }
 
 Result<void> check_shards(FileSystem& file_system, const std::filesystem::path& folder,
-                          const DatasetManifest& manifest) {
+                          const DatasetManifest& manifest, const std::string& split) {
   const auto check = [&](const ShardInfo& shard) -> Result<void> {
+    if (shard.split != split) return {};
     LOCKSTEP_RETURN_IF_ERROR(
         ShardReader::open(file_system, folder, shard, manifest.dtype, manifest.vocab_size));
     for (const auto& bits : {shard.mask, shard.starts})

@@ -61,7 +61,6 @@ class ShardReader {
   // Requires: the range lies in the shard. Errors: kCorrupt, naming file, block or byte offset, and
   // token; kIo.
   Result<void> read(int64_t first, std::span<int64_t> out) const;
-  int64_t tokens() const { return info_.tokens; }
 
  private:
   ShardReader(std::unique_ptr<File> file, std::filesystem::path path, ShardInfo info, int64_t width,

@@ -42,10 +42,10 @@ std::unique_ptr<TokenStream> open_shards(std::shared_ptr<FileSystem> file_system
                                          const std::filesystem::path& folder,
                                          const DatasetManifest& manifest, const std::string& split);
 
-// Whether each shard of the folder is there, with the manifest's size and header: one open and one
+// Whether each shard of the split is there, with the manifest's size and header: one open and one
 // read for each. Errors: kCorrupt, naming the file; kIo.
 Result<void> check_shards(FileSystem& file_system, const std::filesystem::path& folder,
-                          const DatasetManifest& manifest);
+                          const DatasetManifest& manifest, const std::string& split);
 
 // Where the parts of a stream (files, shards) lie in it, one after the other.
 class PartTable {

@@ -147,13 +147,19 @@ Result<std::unique_ptr<TokenDataset>> open_dataset(FileSystem& file_system,
   return TokenDataset::over(std::move(options), std::move(streams));
 }
 
-Result<void> check_files(FileSystem& file_system, const Config::Data& data) {
+Result<void> check_files(FileSystem& file_system, const Config::Data& data,
+                         const std::string& split) {
   LOCKSTEP_TRY(const bool batches, holds_batches(file_system, data));
   if (batches) return {};
   LOCKSTEP_TRY(const std::vector<Source> sources, read_sources(file_system, data, false));
-  for (const Source& source : sources)
-    if (source.manifest)
-      LOCKSTEP_RETURN_IF_ERROR(check_shards(file_system, source.path, *source.manifest));
+  for (const Source& source : sources) {
+    if (source.manifest) {
+      LOCKSTEP_RETURN_IF_ERROR(check_shards(file_system, source.path, *source.manifest, split));
+    } else {
+      LOCKSTEP_RETURN_IF_ERROR(
+          ForeignTokens::open(file_system, data.kind, source.path, split, /*vocab_size=*/0));
+    }
+  }
   return {};
 }
 

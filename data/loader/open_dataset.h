@@ -35,10 +35,11 @@ struct DataSummary {
 // different tokenizers), kNotFound, kCorrupt (a prepared folder), kIo.
 Result<DataSummary> summary_of(FileSystem& file_system, const Config::Data& data);
 
-// What a run wants to know before it starts: whether each file of the data is there, as long as it
+// What a run wants to know before it starts: whether each file of a split is there, as long as it
 // has to be. One process of a node asks, not each rank. Errors: those of summary_of; kCorrupt, with
 // the shard's name.
-Result<void> check_files(FileSystem& file_system, const Config::Data& data);
+Result<void> check_files(FileSystem& file_system, const Config::Data& data,
+                         const std::string& split);
 
 // Files are read with patience (data/loader/patient_file_system.h) of data.read_timeout_seconds,
 // and shards are opened when they are first read. Borrows `file_system` for as long as the result

@@ -303,8 +303,9 @@ Result<std::optional<DatasetManifest>> find_existing(FileSystem& file_system, co
     return Error{Code::kConfig,
                  text(out.string(), " was prepared from something else: ", difference,
                       ". Choose another --out, or replace it with --force")};
-  if (const auto whole = check_shards(file_system, out, *there); !whole)
-    return Error{whole.error().code, whole.error().message + kAdvice};
+  for (const char* split : {"train", "val"})
+    if (const auto whole = check_shards(file_system, out, *there, split); !whole)
+      return Error{whole.error().code, whole.error().message + kAdvice};
   return std::optional<DatasetManifest>(std::move(there).value());
 }
 

@@ -123,6 +123,22 @@ TEST_F(OpenDatasetTest, AMixtureDrawsByWeightAndNamesEverySourceInItsHash) {
   EXPECT_EQ(summary(data).vocab_size, 257);
 }
 
+// Files are waited for when they are read, so what is missing at the start is told by check_files.
+TEST_F(OpenDatasetTest, AMissingFileOfAnotherProgramIsToldAtOnce) {
+  write_text(dir_ / "megatron/a_train.bin", std::string(200, 'a'));
+  write_text(dir_ / "megatron/a_val.bin", std::string(200, 'a'));
+  const Config::Data data{.path = dir_ / "megatron", .kind = DataKind::kMegatron};
+  const auto checked = check_files(posix_file_system(), data, "val");
+  ASSERT_FALSE(checked.ok());
+  EXPECT_EQ(checked.error().code, Code::kConfig);
+  EXPECT_THAT(checked.error().message, HasSubstr("a_train.idx"));
+  const Config::Data raw{.path = dir_ / "raw", .kind = DataKind::kNanogpt};
+  write_text(dir_ / "raw/train.bin", std::string(200, 'a'));
+  EXPECT_TRUE(check_files(posix_file_system(), raw, "train").ok());
+  write_text(dir_ / "raw/val.bin", std::string(201, 'a'));
+  EXPECT_THAT(message_of(check_files(posix_file_system(), raw, "val")), HasSubstr("val.bin"));
+}
+
 // One source in a list is that source.
 TEST_F(OpenDatasetTest, AListOfOneIsNoMixture) {
   const std::string a = prepared("a", 'a', 1001);

@@ -43,7 +43,7 @@ class TokenDatasetTest : public testing::Test {
     return message_of(dataset);
   }
   std::string file_failure() {
-    const auto checked = check_files(posix_file_system(), source_);
+    const auto checked = check_files(posix_file_system(), source_, "train");
     EXPECT_TRUE(!checked.ok() && checked.error().code == Code::kCorrupt);
     return message_of(checked);
   }
@@ -205,7 +205,7 @@ TEST_F(TokenDatasetTest, AMissingFolderOrManifestSaysHowToMakeOne) {
 
 // By check_files when a run starts, and by the batch that needs it when it happens later.
 TEST_F(TokenDatasetTest, ATruncatedShardIsNamed) {
-  EXPECT_TRUE(check_files(posix_file_system(), source_).ok());
+  EXPECT_TRUE(check_files(posix_file_system(), source_, "train").ok());
   const auto dataset = open();
   std::filesystem::resize_file(dir_ / "out/train_00002.tokens", 5000);
   const std::string words = (dir_ / "out/train_00002.tokens").string() +
