@@ -204,7 +204,7 @@ ordered_json save_once(Engine& engine, State& state, ComputeLoad& load, int64_t 
   const double begun = now_s();
   engine.wait_staged();
   const double staged = now_s();
-  engine.drain();
+  engine.drain_for(std::chrono::hours(1));
   const double over = now_s();
   const SaveReport report = engine.take_reports().at(0);
   if (!report.committed) {

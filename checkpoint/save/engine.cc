@@ -52,12 +52,13 @@ class AsyncEngine final : public Engine {
   AsyncEngine(EngineOptions options, FileSystem& file_system, Ballot& ballot,
               ProgressPage& progress, StagingArea staging)
       : options_(std::move(options)),
-        file_system_(file_system),
+        files_(file_system, stopping_, OnceStopped::kFail, calls_),
+        other_files_(file_system, stopping_, OnceStopped::kGoOn, calls_),
         polls_(ballot, options_.rank, options_.world_size, options_.vote_deadline),
         progress_(progress),
         staging_(std::move(staging)),
         pipeline_(options_.codec, options_.threads, options_.nice),
-        catalog_(file_system, options_.folder),
+        catalog_(other_files_, options_.folder),
         thread_([this] { run_saves(); }) {}
 
   ~AsyncEngine() override {
@@ -104,27 +105,25 @@ class AsyncEngine final : public Engine {
     return busy_ && ended ? SavePhase::kVoting : now;
   }
 
-  void drain() override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !busy_; });
-  }
-
   bool drain_for(std::chrono::milliseconds most) override {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, most, [&] { return !busy_; });
   }
 
-  int64_t calls() const override { return calls_; }
+  std::optional<int64_t> call_under_way() const override {
+    const int64_t moves = calls_;
+    return moves % 2 == 1 ? std::optional(moves / 2) : std::nullopt;
+  }
 
  private:
   SaveContext context() {
     return {options_,
-            file_system_,
+            files_,
+            other_files_,
             polls_,
             staging_,
             pipeline_,
             stopping_,
-            calls_,
             previous_,
             catalog_,
             [this](SavePhase phase) { set_phase(phase); },
@@ -160,8 +159,8 @@ class AsyncEngine final : public Engine {
   }
 
   const EngineOptions options_;
-  FileSystem& file_system_;
-  Polls polls_;  // of the save thread
+  StoppableFiles files_, other_files_;  // of the save thread
+  Polls polls_;                         // of the save thread
   ProgressPage& progress_;
   StagingArea staging_;
   ChunkPipeline pipeline_;
@@ -175,7 +174,7 @@ class AsyncEngine final : public Engine {
   bool busy_ = false, staging_now_ = false;
   std::vector<SaveReport> reports_;
   std::atomic<bool> stopping_ = false;
-  std::atomic<int64_t> calls_ = 0;
+  std::atomic<int64_t> calls_ = 0;  // of the save thread to storage, as each begins and ends
   std::atomic<SavePhase> phase_ = SavePhase::kIdle;
   std::thread thread_;
 };

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/file_system.h"
@@ -46,12 +47,11 @@ class Engine {
   // failed: its files stay.
   virtual std::vector<SaveReport> take_reports() = 0;
   virtual SavePhase phase() const = 0;
-  // Waits for the save in flight. Collective in effect: every rank must call it.
-  virtual void drain() = 0;
-  // The same, for so long at most. True: nothing is in flight.
+  // Waits for the save in flight, for so long at most. True: nothing is in flight.
   virtual bool drain_for(std::chrono::milliseconds most) = 0;
-  // Moves while storage answers a save.
-  virtual int64_t calls() const = 0;
+  // The number of the save's call to storage that is under way. Nothing while there is none, as
+  // when a save waits for votes.
+  virtual std::optional<int64_t> call_under_way() const = 0;
 };
 
 }  // namespace lockstep::checkpoint

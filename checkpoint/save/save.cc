@@ -21,7 +21,6 @@ void warn_unless(const Result<void>& result, const char* what) {
 
 Save::Save(SaveContext context, SaveRequest request, std::string attempt)
     : context_(std::move(context)),
-      files_(context_.file_system, context_.stopping, OnceStopped::kFail, context_.calls),
       options_(context_.options),
       request_(std::move(request)),
       attempt_(std::move(attempt)) {
@@ -56,8 +55,8 @@ Result<void> Save::stage() {
 
 Result<void> Save::write() {
   const double start_s = now_s();
-  LOCKSTEP_RETURN_IF_ERROR(files_.make_directories(report_.directory));
-  LOCKSTEP_RETURN_IF_ERROR(files_.sync_directory(options_.folder));
+  LOCKSTEP_RETURN_IF_ERROR(context_.files.make_directories(report_.directory));
+  LOCKSTEP_RETURN_IF_ERROR(context_.files.sync_directory(options_.folder));
   if (!context_.staging.staged().empty()) LOCKSTEP_RETURN_IF_ERROR(write_file());
   report_.write_s = now_s() - start_s - report_.sync_s;
   return {};
@@ -65,7 +64,7 @@ Result<void> Save::write() {
 
 Result<void> Save::write_file() {
   LOCKSTEP_TRY(ShardFileWriter writer,
-               ShardFileWriter::open(files_, context_.pipeline,
+               ShardFileWriter::open(context_.files, context_.pipeline,
                                      {report_.directory, options_.rank, options_.world_size,
                                       report_.step, options_.generation}));
   Result<void> written;
@@ -165,20 +164,20 @@ Result<Manifest> Save::decide(const Result<void>& mine) {
                    text("the state is, bit for bit, that of step ", last->manifest.step, ", ",
                         request_.updates - last->updates, " updates before: a stale copy")};
     const Fence fence{options_.folder, options_.generation, options_.nonce};
-    LOCKSTEP_RETURN_IF_ERROR(fence.check(context_.file_system));
+    LOCKSTEP_RETURN_IF_ERROR(fence.check(context_.other_files));
     if (manifest.files.size() <= kMaxIndexedFiles) {
       LOCKSTEP_TRY(const std::string index, index_contents(manifest));
       manifest.index_xxh3 = hex64(xxh3_64(index));
     }
     LOCKSTEP_RETURN_IF_ERROR(
-        publish_file(files_, report_.directory / kManifestName, manifest_text(manifest)));
+        publish_file(context_.files, report_.directory / kManifestName, manifest_text(manifest)));
     return manifest;
   };
   auto decided = attempt();
   if (decided.ok()) {
     context_.previous = Committed{decided.value(), request_.updates};
   } else {
-    const auto removed = remove_checkpoint(context_.file_system, report_.directory);
+    const auto removed = remove_checkpoint(context_.other_files, report_.directory);
     if (!removed.ok())
       log_warning("the rest of a failed save stays until the next start: ",
                   removed.error().message);
@@ -187,7 +186,7 @@ Result<Manifest> Save::decide(const Result<void>& mine) {
 }
 
 void Save::after_commit(const Manifest& manifest) {
-  StoppableFiles fs(context_.file_system, context_.stopping, OnceStopped::kGoOn, context_.calls);
+  StoppableFiles& fs = context_.other_files;
   warn_unless(publish_file(fs, options_.folder / kLatestName, attempt_ + "\n"), "LATEST is not");
   if (!manifest.index_xxh3.empty())
     warn_unless(write_index(fs, report_.directory, manifest), "it has no index.h5");

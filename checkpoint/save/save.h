@@ -34,12 +34,12 @@ struct Committed {  // by this engine
 // What outlives a save; of the engine.
 struct SaveContext {
   const EngineOptions& options;
-  FileSystem& file_system;
+  StoppableFiles& files;        // for all that must not happen once the engine is stopped
+  StoppableFiles& other_files;  // for what goes on then
   Polls& polls;
   StagingArea& staging;
   ChunkPipeline& pipeline;
   const std::atomic<bool>& stopping;
-  std::atomic<int64_t>& calls;         // to the file system, as they begin and end
   std::optional<Committed>& previous;  // rank 0
   Catalog& catalog;                    // rank 0
   std::function<void(SavePhase)> set_phase;
@@ -64,7 +64,6 @@ class Save {
   Manifest part() const;
 
   SaveContext context_;
-  StoppableFiles files_;  // of all that must not happen once the engine is stopped
   const EngineOptions& options_;
   const SaveRequest request_;
   const std::string attempt_;

@@ -19,7 +19,8 @@ enum class OnceStopped {
 // it takes.
 class StoppableFiles final : public FileSystem {
  public:
-  // `calls` counts those that may take long, as each begins and ends.
+  // `calls` moves as each call begins and as it ends: of one thread, it is odd while one is under
+  // way.
   StoppableFiles(FileSystem& behind, const std::atomic<bool>& stopped, OnceStopped then,
                  std::atomic<int64_t>& calls)
       : behind_(behind), stop_{stopped, then, calls, std::make_shared<AbandonableCalls>()} {}
@@ -32,11 +33,11 @@ class StoppableFiles final : public FileSystem {
   Result<void> rename(const Path& from, const Path& to) override;
   Result<void> sync_directory(const Path& directory) override;
   // These go on in any case: they clear up.
-  Result<void> remove(const Path& path) override { return behind_.remove(path); }
-  Result<std::vector<std::string>> list(const Path& path) override { return behind_.list(path); }
-  bool exists(const Path& path) override { return behind_.exists(path); }
-  bool is_link(const Path& path) override { return behind_.is_link(path); }
-  Result<int64_t> free_bytes(const Path& path) override { return behind_.free_bytes(path); }
+  Result<void> remove(const Path& path) override;
+  Result<std::vector<std::string>> list(const Path& path) override;
+  bool exists(const Path& path) override;
+  bool is_link(const Path& path) override;
+  Result<int64_t> free_bytes(const Path& path) override;
 
  private:
   struct Stop {
@@ -45,15 +46,9 @@ class StoppableFiles final : public FileSystem {
     std::atomic<int64_t>& calls;
     std::shared_ptr<AbandonableCalls> syncs;
     Result<void> allows() const;  // what is to be done
-    template <typename Call>
-    auto count(Call call) const {
-      ++calls;
-      auto result = call();
-      ++calls;
-      return result;
-    }
     Result<void> await(AbandonableCalls::Call sync) const;
   };
+  class Counted;
   class StoppableFile;
   Result<std::unique_ptr<File>> wrap(Result<std::unique_ptr<File>> file) const;
 

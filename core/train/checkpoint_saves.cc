@@ -83,11 +83,12 @@ double CheckpointSaves::most_silent_s() const {
   return std::max(60 * config_.outage_minutes, kVotes * config_.vote_timeout_seconds);
 }
 
+// Of one call: a rank whose storage answers may wait long for votes, or for rank 0's word.
 double CheckpointSaves::silent_s() {
   const double now_s = env_.clock.monotonic_s();
-  const int64_t calls = engine_.engine->calls();
-  if (!busy() || calls != calls_) {
-    calls_ = calls;
+  const std::optional<int64_t> call = engine_.engine->call_under_way();
+  if (!call || call != call_) {
+    call_ = call;
     answered_s_ = now_s;
     if (std::exchange(said_silent_, false)) log_notice("checkpoint storage answers again");
   }
@@ -120,11 +121,9 @@ Result<void> CheckpointSaves::save_if_due(const TrainerState& state, bool must,
   const double start = env_.clock.monotonic_s();
   bool writes = any.save_busy;
   if (must || config_.when_busy == WhenBusy::kWait) {
-    wait_for_save(must ? most_silent_s() : config_.vote_timeout_seconds);
-    RankFlags mine;
-    mine.save_busy = busy();
-    LOCKSTEP_TRY(const RankFlags now, step_.share_flags(mine));
-    writes = now.save_busy;
+    LOCKSTEP_TRY(const bool idle,
+                 wait_for_saves(must ? most_silent_s() : config_.vote_timeout_seconds));
+    writes = !idle;
     if (must && writes) return outage(SaveTrouble::kTooLong);
   }
   if (writes) {
@@ -154,9 +153,36 @@ Result<void> CheckpointSaves::begin_save(const TrainerState& state, bool ephemer
   return {};
 }
 
-void CheckpointSaves::wait_for_save(double most_silent_s) {
-  while (!engine_.engine->drain_for(kLook) && silent_s() < most_silent_s) env_.progress.touch();
-  take_reports();
+// Ranks need not agree on how long a save takes, or hangs; a collective would not wait so long for
+// one that stays behind. So all look together, again and again.
+Result<bool> CheckpointSaves::wait_for_saves(double most_silent_s) {
+  for (;;) {
+    RankFlags mine;
+    mine.save_busy = busy();
+    take_reports();
+    if (silent_s() >= most_silent_s) mine.trouble = SaveTrouble::kTooLong;
+    LOCKSTEP_TRY(const RankFlags any, step_.share_flags(mine));
+    if (!any.save_busy) return true;
+    if (any.trouble >= SaveTrouble::kTooLong) return false;
+    env_.progress.touch();
+    engine_.engine->drain_for(kLook);
+  }
+}
+
+Result<SaveTrouble> CheckpointSaves::outcome(int64_t step) {
+  LOCKSTEP_TRY(const bool idle, drain());
+  RankFlags mine;
+  if (saved_step_ != step) mine.trouble = std::max(trouble(), SaveTrouble::kFailed);
+  LOCKSTEP_TRY(const RankFlags any, step_.share_flags(mine));
+  return idle ? any.trouble : SaveTrouble::kTooLong;
+}
+
+Result<void> CheckpointSaves::save_and_wait(const TrainerState& state) {
+  LOCKSTEP_TRY(const SaveTrouble before, outcome(state.step));
+  if (before != SaveTrouble::kFailed) return {};
+  LOCKSTEP_RETURN_IF_ERROR(begin_save(state, /*ephemeral=*/false));
+  LOCKSTEP_RETURN_IF_ERROR(drain());
+  return {};
 }
 
 void CheckpointSaves::take_reports() {
@@ -202,7 +228,8 @@ void CheckpointSaves::note(const checkpoint::SaveReport& report) {
 }
 
 Error CheckpointSaves::outage(SaveTrouble any) {
-  drain();
+  while (silent_s() < most_silent_s() && !engine_.engine->drain_for(kLook)) env_.progress.touch();
+  take_reports();
   const Code code = end_code(any);
   const std::string here =
       busy()    ? text("; storage has not answered for ", fixed(silent_s(), 0), " s here")
@@ -218,23 +245,15 @@ Error CheckpointSaves::outage(SaveTrouble any) {
 Result<void> CheckpointSaves::finish(const TrainerState& state) {
   const int64_t step = state.step;
   env_.progress.set_phase(step, Phase::kSave);
-  SharedStore& store = *env_.membership.store;
   last_step_ = step;
   for (int64_t attempt = 1;; ++attempt) {
-    drain();
-    // What rank 0 does after a commit may take longer than a collective waits.
-    const std::string key = text("final_save/", step, "/", attempt);
-    if (env_.rank() == 0) LOCKSTEP_RETURN_IF_ERROR(store.set(key, "ended"));
-    LOCKSTEP_RETURN_IF_ERROR(store.get(key, kReadBackSeconds + most_silent_s()));
-    RankFlags mine;
-    if (saved_step_ != step) mine.trouble = std::max(trouble(), SaveTrouble::kFailed);
-    LOCKSTEP_TRY(const RankFlags any, step_.share_flags(mine));
-    if (any.trouble == SaveTrouble::kNone) break;
-    if (any.trouble >= SaveTrouble::kTooLong)
-      return Error{end_code(any.trouble), text("the final save of step ", step, " failed",
-                                               saved_step_ == step ? " on another rank"
-                                               : busy()            ? ": storage does not answer"
-                                                                   : ": " + last_report_.error)};
+    LOCKSTEP_TRY(const SaveTrouble any, outcome(step));
+    if (any == SaveTrouble::kNone) break;
+    if (any >= SaveTrouble::kTooLong)
+      return Error{end_code(any), text("the final save of step ", step, " failed",
+                                       saved_step_ == step ? " on another rank"
+                                       : busy()            ? ": storage does not answer"
+                                                           : ": " + last_report_.error)};
     if (attempt == 1 && env_.rank() == 0)
       log_warning("training is over, and the run waits for its last save: it is tried every ",
                   kAgain_s, " s, until saves have failed for ", config_.outage_minutes,

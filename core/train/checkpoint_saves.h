@@ -13,7 +13,7 @@
 
 namespace lockstep::core {
 
-// For rank 0 to end its part of the last save, or to read it back.
+// For rank 0 to read back the last save.
 inline constexpr double kReadBackSeconds = 1800;
 
 class CheckpointSaves {
@@ -38,8 +38,12 @@ class CheckpointSaves {
   Result<void> save_if_due(const TrainerState& state, bool must, const RankFlags& any);
   // Requires: nothing in flight.
   Result<void> begin_save(const TrainerState& state, bool ephemeral);
-  // Nothing is in flight afterwards, unless storage hangs for longer than saves may fail.
-  void drain() { wait_for_save(most_silent_s()); }
+  // True: nothing is in flight on any rank. False: some rank's storage hangs for longer than saves
+  // may fail. Errors: communication.
+  Result<bool> drain() { return wait_for_saves(most_silent_s()); }
+  // Saves `state` unless all ranks know that it is saved, and waits for that. Without a word it is
+  // not saved where storage fails or hangs. Errors: communication.
+  Result<void> save_and_wait(const TrainerState& state);
   void take_reports();
   // Of this rank's save that failed last, when they did for too long on some rank: `any`. Waits for
   // the one in flight, which says why.
@@ -53,9 +57,12 @@ class CheckpointSaves {
 
  private:
   bool busy() const;
-  double silent_s();  // for so long storage has not answered the save in flight
+  double silent_s();  // for so long storage has not answered the call under way
   double most_silent_s() const;
-  void wait_for_save(double most_silent_s);  // less: storage answers no more
+  // As drain, for a hang of so long.
+  Result<bool> wait_for_saves(double most_silent_s);
+  // What came of the save of `step`, the last one, once none is in flight; the worst of all ranks.
+  Result<SaveTrouble> outcome(int64_t step);
   bool time_has_come() const;
   SaveTrouble trouble();
   void note(const checkpoint::SaveReport& report);
@@ -68,8 +75,8 @@ class CheckpointSaves {
   int64_t saved_step_, committed_once_ = 0;
   double stall_of_save_ = 0, saved_at_s_;  // the latter: the clock at the last permanent one
   std::optional<SaveOutage> outage_;
-  int64_t calls_ = 0;      // the engine's, when they moved last
-  double answered_s_ = 0;  // the clock then
+  std::optional<int64_t> call_;  // to storage, that was under way at the last look
+  double answered_s_ = 0;        // the clock when it was first seen
   bool said_silent_ = false;
   int64_t last_step_ = -1;            // the one after which training is over, once it is
   std::optional<double> again_at_s_;  // rank 0's clock: for a save that failed on some rank

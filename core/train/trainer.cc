@@ -310,7 +310,7 @@ Result<void> Trainer::validate_what_was_left_out(bool& stop) {
   if (!add_validation(*loss) || !saves_ || !config_.checkpoint.keep_best) return {};
   env_.progress.set_phase(step, Phase::kSave);
   LOCKSTEP_RETURN_IF_ERROR(saves_->begin_save(state_, /*ephemeral=*/false));
-  saves_->drain();
+  LOCKSTEP_RETURN_IF_ERROR(saves_->drain());
   return {};
 }
 
@@ -328,7 +328,7 @@ bool Trainer::add_validation(double loss) {
 }
 
 Result<void> Trainer::roll_back(const StepRecord& record) {
-  if (saves_) saves_->drain();
+  if (saves_) LOCKSTEP_RETURN_IF_ERROR(saves_->drain());
   env_.progress.set_phase(record.step, Phase::kLoad);
   ++rollbacks_;
   std::vector<int64_t> skip_list = std::move(state_.skip_list);
@@ -351,18 +351,13 @@ Result<void> Trainer::roll_back(const StepRecord& record) {
 
 // The state of the step before is intact: it is saved, and the run ends.
 Result<void> Trainer::stop_not_finite(const StepRecord& record, const std::string& advice) {
-  const auto saved = [&] {
-    return saves_ && state_.step > 0 && saves_->saved_step() == state_.step;
-  };
-  if (saves_ && state_.step > 0 && !saved()) {
-    saves_->drain();
-    if (!saved()) LOCKSTEP_RETURN_IF_ERROR(saves_->begin_save(state_, /*ephemeral=*/false));
-    saves_->drain();
-  }
+  const bool saves = saves_ && state_.step > 0;
+  if (saves) LOCKSTEP_RETURN_IF_ERROR(saves_->save_and_wait(state_));
+  const bool saved = saves && saves_->saved_step() == state_.step;
   return Error{Code::kNotFinite,
                text("step ", record.step, ": loss ", record.outcome.loss, ", gradient norm ",
                     record.outcome.grad_norm, ": not finite; the update was not made and step ",
-                    state_.step, saved() ? " is saved" : " is not saved", ". ", advice)};
+                    state_.step, saved ? " is saved" : " is not saved", ". ", advice)};
 }
 
 Result<void> Trainer::finish(bool stopped) {

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 from launched import Launch
 from lockstep_run import (EXIT_BUG, EXIT_RESUME, SOURCE_DIR, TINY, Page, Test, check, committed,
@@ -24,6 +25,7 @@ PHASES = {"begin": ("fsyncdir", "checkpoints"), "directory": ("mkdir", "step_"),
           "LATEST": ("rename", "LATEST"), "index": ("create", "index.h5"),
           "prune": ("unlink", "manifest.json")}
 FEW = ("chunks", "manifest", "prune")
+DEADLINE_S = 10  # of collectives, where one rank hangs
 
 
 class Storage:
@@ -31,22 +33,36 @@ class Storage:
 
     def __init__(self, test, name):
         self.folder, self.control = test.folder / name, test.folder / f"{name}.control"
+        self.log = test.folder / f"{name}.log"
         served = test.folder / f"{name}.served"
         for each in (served, self.folder):
             each.mkdir()
         self.server = test.start([*AS_ROOT, sys.executable, SOURCE_DIR / "tests/support/storage.py",
-                                  served, self.folder, self.control], test.folder / f"{name}.log")
+                                  served, self.folder, self.control], self.log)
         test.mounts.append(str(self.folder))
         wait_until(self.folder.is_mount, f"{name} is mounted")
 
-    def away_after(self, op, name):
+    def tell(self, what):
         new = self.control.with_suffix(".new")
-        new.write_text(json.dumps({"op": op, "name": name}))
+        new.write_text(json.dumps(what))
         new.rename(self.control)
+
+    def away_after(self, op, name):
+        self.tell({"op": op, "name": name})
         wait_until(lambda: state_of(self.server.pid) == "T", f"storage is away after {op} {name}")
 
     def back(self):
         self.server.send_signal(signal.SIGCONT)
+
+    def away_for(self, name):
+        """Writes to files of this name hang; wait_held: one does."""
+        self.tell({"held": name})
+
+    def wait_held(self, name):
+        wait_until(lambda: name in self.log.read_text(), f"a write to {name}")
+
+    def back_for_all(self):
+        self.control.unlink()
 
 
 def goes_on(pages, steps):
@@ -126,6 +142,32 @@ def disks_of_nodes_outlive_all_processes(test):
     whole_curve(folder, held + 5)
 
 
+def one_rank_hangs_while_all_stop(test, last_step):
+    """The storage of one rank hangs for longer than a collective waits, while all wait for the last
+    save: at the last step, or behind a stop with a save under way. The others, whose save has ended
+    meanwhile, go on waiting for it."""
+    name = f"one_rank_{'ends' if last_step else 'stops'}"
+    storage, file = Storage(test, name), "rank_00001.h5"
+    storage.away_for(file)
+    launch = Launch(test, f"{name}_run", "2",
+                    KEYS | {"checkpoint.folder": storage.folder / "checkpoints",
+                            "training.steps": 6 if last_step else KEYS["training.steps"],
+                            "checkpoint.interval": 6, "comm.train_timeout_seconds": DEADLINE_S,
+                            "checkpoint.vote_timeout_seconds": 1})
+    storage.wait_held(file)
+    if not last_step:
+        launch.process.send_signal(signal.SIGTERM)
+    pages = [Page(launch.page_of(rank)) for rank in range(2)]
+    wait_until(lambda: all(page.read()[1] == "save" for page in pages), "all wait")
+    time.sleep(1.5 * DEADLINE_S)
+    storage.back_for_all()
+    launch.expect(0 if last_step else EXIT_RESUME)
+    check(len(launch.events("spawned")) == 1, "restarted", launch.events())
+    newest = committed(storage.folder)[0]
+    test.command("checkpoint", "verify", storage.folder / "checkpoints" / newest)
+    whole_curve(launch.folder, step_of(newest))
+
+
 with Test("storage_away") as test:
     test.tokens()
     for phase in PHASES if sys.argv[1:] == ["all"] else FEW:
@@ -135,3 +177,6 @@ with Test("storage_away") as test:
                  disks_of_nodes_outlive_all_processes):
         with test.case(case.__name__.replace("_", " ")):
             case(test)
+    for last_step in (False, True):
+        with test.case(f"one rank hangs while all {'end' if last_step else 'stop'}"):
+            one_rank_hangs_while_all_stop(test, last_step)

@@ -5,7 +5,9 @@ itself, as a file server does that is down. Calls to it hang then, and go on whe
 
 Where the file CONTROL holds {"op": …, "name": …}, the process stops itself (SIGSTOP) once it has
 answered such an operation on a path that contains `name`: the next call is the first that hangs.
-That one is not begun, so that a signal can end its caller, as on NFS. Needs the right to mount.
+That one is not begun, so that a signal can end its caller, as on NFS. While CONTROL holds
+{"held": NAME} the process goes on, but answers no write to a file of this name: for one rank alone
+the storage hangs. Each such write is printed. Needs the right to mount.
 The structures are those of linux/fuse.h, protocol 7.31. Standard library only.
 """
 import ctypes
@@ -13,6 +15,7 @@ import errno
 import json
 import os
 import pathlib
+import select
 import signal
 import stat
 import struct
@@ -30,10 +33,11 @@ NAMES = {1: "lookup", 2: "forget", 3: "getattr", 4: "setattr", 9: "mkdir", 10: "
          29: "releasedir", 30: "fsyncdir", 35: "create", 36: "interrupt", 42: "batch_forget",
          45: "rename2"}
 # No flush: its caller, who closes a file, could not be killed while he waits for the answer.
-SILENT = {"forget", "batch_forget", "interrupt"}  # get no answer
+SILENT = {"forget", "batch_forget"}  # get no answer
 VALID_MODE, VALID_SIZE = 1, 8
 MOST_BYTES = 1 << 17
 MINOR = 31
+LOOK_S = 0.05
 
 
 def mount(fd, where):
@@ -52,6 +56,7 @@ class Server:
         self.fd, self.root, self.control = fd, root, control
         self.paths, self.ids = {1: "."}, {".": 1}
         self.next_id, self.path = 2, "."
+        self.held = {}  # requests by their number
 
     def at(self, path):
         return os.path.join(self.root, path)
@@ -193,34 +198,65 @@ class Server:
         except OSError as error:
             return -error.errno, b""
 
-    def stop_if_told(self, name):
+    def told(self):
         try:
-            told = json.loads(self.control.read_text())
+            return json.loads(self.control.read_text())
         except (FileNotFoundError, json.JSONDecodeError):
-            return
-        if name == told["op"] and told["name"] in self.path:
+            return {}
+
+    def stop_if_told(self, name):
+        told = self.told()
+        if "op" in told and name == told["op"] and told["name"] in self.path:
             self.control.unlink()
             os.kill(os.getpid(), signal.SIGSTOP)
 
+    def is_held(self, name, node):
+        path = os.path.basename(self.paths.get(node, ""))
+        return name == "write" and path == self.told().get("held")
+
+    def reply(self, unique, failed, payload=b""):
+        try:
+            os.write(self.fd, OUT.pack(OUT.size + len(payload), failed, unique) + payload)
+        except OSError as error:
+            if error.errno != errno.ENOENT:  # its caller was killed
+                raise
+
+    def interrupt(self, body):
+        """A signal for the caller of a request that is held."""
+        unique = struct.unpack_from("<Q", body)[0]
+        if self.held.pop(unique, None):
+            self.reply(unique, -errno.EINTR)
+
+    def on_request(self, request):
+        _, op, unique, node, *_ = IN.unpack_from(request)
+        name, body = NAMES.get(op), request[IN.size:]
+        if name == "interrupt":
+            self.interrupt(body)
+        elif self.is_held(name, node):
+            self.held[unique] = request
+            print(f"held: {name} {self.paths[node]}", flush=True)
+        elif name not in SILENT:
+            self.reply(unique, *self.answer(name, node, body))
+            self.stop_if_told(name)
+
+    def let_go(self):
+        if "held" not in self.told():
+            while self.held:
+                self.on_request(self.held.pop(next(iter(self.held))))
+
     def serve(self):
         while True:
+            if self.held:
+                self.let_go()
+                if not select.select([self.fd], [], [], LOOK_S)[0]:
+                    continue
             try:
                 request = os.read(self.fd, MOST_BYTES + 4096)
             except OSError as error:
                 if error.errno in (errno.EINTR, errno.ENOENT):
                     continue
                 return  # ENODEV: unmounted
-            _, op, unique, node, *_ = IN.unpack_from(request)
-            name = NAMES.get(op)
-            if name in SILENT:
-                continue
-            failed, payload = self.answer(name, node, request[IN.size:])
-            try:
-                os.write(self.fd, OUT.pack(OUT.size + len(payload), failed, unique) + payload)
-            except OSError as error:
-                if error.errno != errno.ENOENT:  # its caller was killed
-                    raise
-            self.stop_if_told(name)
+            self.on_request(request)
 
 
 def main():

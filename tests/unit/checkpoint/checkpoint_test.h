@@ -15,6 +15,7 @@ using lockstep::test_support::Fault;
 using lockstep::test_support::FaultyFileSystem;
 using lockstep::test_support::Op;
 using lockstep::test_support::TempDir;
+using test_support::drain;
 using test_support::large_model;
 using test_support::newest_valid;
 using test_support::odd_model;

@@ -108,7 +108,7 @@ TEST(Engine, AStateThatChangesWhileItIsCopiedIsAnError) {
   Engine& engine = *created.value();
   ASSERT_FALSE(state.shifted());
   ASSERT_TRUE(engine.begin_save({.step = 1}).value());
-  engine.drain();
+  ASSERT_TRUE(drain(engine));
   EXPECT_TRUE(state.shifted());
   const auto reports = engine.take_reports();
   ASSERT_EQ(reports.size(), 1u);

@@ -35,15 +35,61 @@ TEST(Trouble, DueWhileOneIsWrittenIsSkippedOrWaitsAndTheSnapshotStays) {
   world.states[0]->fill(2);  // training goes on; the snapshot must not change
   EXPECT_FALSE(engine.begin_save({.step = 2, .updates = 2}).value());  // skip
   held.set_plan({});
-  engine.drain();  // wait
+  ASSERT_TRUE(drain(engine));  // wait
   EXPECT_EQ(newest_is_not(1, dir / "c"), "");
   EXPECT_EQ(engine.phase(), SavePhase::kCommitted);
   EXPECT_EQ(engine.take_reports().size(), 1u);
   EXPECT_EQ(engine.phase(), SavePhase::kIdle);
   EXPECT_TRUE(engine.begin_save({.step = 2, .updates = 2}).value());
-  engine.drain();
+  ASSERT_TRUE(drain(engine));
   EXPECT_EQ(newest_is_not(2, dir / "c"), "");
   EXPECT_EQ(world.pages[0]->read().committed_step, 2);
+}
+
+TEST(Trouble, EachCallToStorageIsKnownWhileItIsUnderWay) {
+  const TempDir dir;
+  FaultyFileSystem held(disk());
+  EngineOptions options = options_in(dir / "c");
+  options.retention.keep_latest_k = 2;
+  World world(held, options, odd_model(), 1);
+  Engine& engine = *world.engines[0];
+  for (const int64_t step : {1, 2}) ASSERT_TRUE(world.save(step)[0].committed);
+  int64_t calls = 0, step = 2;
+  for (bool reached = true; reached; ++calls) {
+    held.set_plan({.at_call = calls + 1, .fault = Fault::kHold});
+    world.states[0]->fill(++step);
+    ASSERT_TRUE(engine.begin_save({.step = step, .updates = step}).value());
+    reached =
+        eventually([&] {
+          return held.calls(Op::kAny) > calls || engine.drain_for(std::chrono::milliseconds(0));
+        }) &&
+        held.calls(Op::kAny) > calls;
+    EXPECT_EQ(engine.call_under_way().has_value(), reached) << "call " << calls + 1;
+    held.set_plan({});
+    ASSERT_TRUE(drain(engine));
+    EXPECT_FALSE(engine.call_under_way());
+    EXPECT_EQ(newest_is_not(step, dir / "c"), "");
+  }
+  EXPECT_GT(calls, 20);
+}
+
+TEST(Trouble, ASaveThatWaitsForAnotherRankHasNoCallUnderWay) {
+  for (const size_t slow : {0u, 1u}) {  // the other one waits for rank 0's word, or for a vote
+    SCOPED_TRACE(text("rank ", slow));
+    const TempDir dir;
+    FaultyFileSystem disks[2] = {FaultyFileSystem(disk()), FaultyFileSystem(disk())};
+    World world({&disks[0], &disks[1]}, options_in(dir / "c"), odd_model());
+    disks[slow].set_plan({.op = Op::kMakeDirectories, .at_call = 1, .fault = Fault::kHold});
+    for (auto& state : world.states) state->fill(1);
+    world.begin({.step = 1, .updates = 1});
+    const Engine &other = *world.engines[1 - slow], &held = *world.engines[slow];
+    EXPECT_TRUE(eventually([&] { return other.phase() == SavePhase::kVoting; }));
+    EXPECT_TRUE(eventually([&] { return disks[slow].calls(Op::kMakeDirectories) > 0; }));
+    EXPECT_FALSE(other.call_under_way());
+    EXPECT_TRUE(held.call_under_way());
+    disks[slow].set_plan({});
+    for (const SaveReport& report : world.end()) EXPECT_TRUE(report.committed) << report.error;
+  }
 }
 
 // A recovery does not wait for a disk. What is held here is each sync of a save in turn, with those
@@ -159,7 +205,7 @@ TEST(Trouble, ASlowRankIsWaitedForUntilTheDeadlineAndThenTheAttemptIsAbandoned) 
   second.set_plan({.op = Op::kMakeDirectories, .at_call = 1, .fault = Fault::kHold});
   lossy.lost = 1;
   world.begin({.step = 2, .updates = 2});
-  world.engines[0]->drain();  // the deadline passes
+  ASSERT_TRUE(drain(*world.engines[0]));  // the deadline passes
   const auto first = world.engines[0]->take_reports();
   ASSERT_EQ(first.size(), 1u);
   EXPECT_THAT(first[0].error, HasSubstr("rank 1"));

@@ -1,6 +1,7 @@
 // The ranks of one process that save a made-up model: what the checkpoint tests share.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -14,6 +15,9 @@
 #include "worker_link/progress_page.h"
 
 namespace lockstep::checkpoint::test_support {
+
+// Whether the save in flight ends.
+inline bool drain(Engine& engine) { return engine.drain_for(std::chrono::minutes(1)); }
 
 // All ranks of one generation in one process. A rank may have a disk or a ballot of its own.
 struct World {
@@ -57,7 +61,7 @@ struct World {
     std::vector<SaveReport> reports;
     for (auto& engine : engines) engine->wait_staged();
     for (auto& engine : engines) {
-      engine->drain();
+      if (!drain(*engine)) error = "a save does not end";
       for (SaveReport& report : engine->take_reports()) reports.push_back(std::move(report));
     }
     return reports;
