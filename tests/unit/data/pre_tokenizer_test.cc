@@ -260,6 +260,20 @@ TEST(BpeModel, TheHeapAndTheLoopAgree) {
   }
 }
 
+TEST(BpeModel, EqualTokensDoNotLengthenASearch) {
+  BpeModel::Definition definition;
+  definition.whole_pieces_first = true;
+  for (int byte = 0; byte < 256; ++byte)
+    definition.token_bytes.emplace_back(1, static_cast<char>(byte));
+  definition.token_bytes.resize(5000, "ab");
+  auto model = BpeModel::create(definition);
+  ASSERT_TRUE(model.ok());
+  EXPECT_LT(model->longest_search(), 20u);
+  std::vector<uint32_t> ids;
+  model->encode_piece("ab", ids);
+  EXPECT_THAT(ids, ElementsAre(256));  // the first of them
+}
+
 TEST(Unicode, CodePointsAndTheirClasses) {
   const auto at = [](std::string_view text) {
     return code_point_at(text.data(), text.data() + text.size());
