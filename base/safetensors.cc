@@ -120,6 +120,11 @@ Result<void> check_layout(const SafetensorsHeader& header, const std::string& pa
   return {};
 }
 
+// In constant time, where object[name] looks at all members. Requires: none of them has this name.
+void append(nlohmann::ordered_json& object, const std::string& name, nlohmann::ordered_json value) {
+  object.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(name, std::move(value));
+}
+
 }  // namespace
 
 Result<SafetensorsHeader> read_safetensors_header(File& file, const std::string& path) {
@@ -156,15 +161,17 @@ Result<SafetensorsHeader> read_safetensors_header(File& file, const std::string&
 
 std::string safetensors_preamble(SafetensorsHeader& header) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
+  std::unordered_set<std::string_view> names{"__metadata__"};
   if (!header.metadata.empty()) object["__metadata__"] = header.metadata;
   int64_t at = 0;
   for (SafetensorsEntry& e : header.entries) {
     const int64_t width = dtype_bytes(e.dtype), elements = element_total(e.shape);
     LOCKSTEP_CHECK(width > 0 && elements >= 0, e.name, " ", e.dtype);
-    LOCKSTEP_CHECK(!object.contains(e.name), e.name, " twice");
+    LOCKSTEP_CHECK(names.insert(e.name).second, e.name, " twice");
     e.begin = at;
     e.end = at + elements * width;
-    object[e.name] = {{"dtype", e.dtype}, {"shape", e.shape}, {"data_offsets", {e.begin, e.end}}};
+    append(object, e.name,
+           {{"dtype", e.dtype}, {"shape", e.shape}, {"data_offsets", {e.begin, e.end}}});
     at = e.end;
   }
   std::string json_text = object.dump();
@@ -211,7 +218,7 @@ std::string safetensors_index(const std::vector<SafetensorsFile>& files) {
   int64_t total_bytes = 0;
   for (const SafetensorsFile& file : files) {
     total_bytes += file.data_bytes();
-    for (const SafetensorsEntry& entry : file.header.entries) map[entry.name] = file.name;
+    for (const SafetensorsEntry& entry : file.header.entries) append(map, entry.name, file.name);
   }
   return nlohmann::ordered_json{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}}
              .dump(2) +

@@ -18,6 +18,8 @@ namespace lockstep::hf {
 // is found by finish().
 class Fields {
  public:
+  static constexpr int64_t kMaxSize = int64_t{1} << 24;
+
   // Borrows the object.
   Fields(const nlohmann::json& object, std::string where)
       : object_(object), where_(std::move(where)) {}
@@ -30,12 +32,13 @@ class Fields {
     asked_.insert(name);
     return object_.contains(name) && object_[name].is_null();
   }
-  int64_t size(const char* name, std::optional<int64_t> otherwise = {}, int64_t least = 1) {
+  int64_t size(const char* name, std::optional<int64_t> otherwise = {}, int64_t least = 1,
+               int64_t most = kMaxSize) {
     if (!has(name)) return absent(name, otherwise);
     const nlohmann::json& v = object_[name];
-    if (v.is_number_integer() && v.get<int64_t>() >= least && v.get<int64_t>() <= kMaxSize)
+    if (v.is_number_integer() && v.get<int64_t>() >= least && v.get<int64_t>() <= most)
       return v.get<int64_t>();
-    fail(name, text("must be a whole number from ", least, " to ", kMaxSize));
+    fail(name, text("must be a whole number from ", least, " to ", most));
     return 1;
   }
   double positive(const char* name, std::optional<double> otherwise = {}) {
@@ -81,8 +84,6 @@ class Fields {
   }
 
  private:
-  static constexpr int64_t kMaxSize = int64_t{1} << 24;
-
   template <typename T>
   T absent(const char* name, std::optional<T> otherwise) {
     if (!otherwise && !error_)

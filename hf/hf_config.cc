@@ -15,7 +15,11 @@ namespace {
 
 using nlohmann::json;
 
+// A block's parameters are listed before one of them is read, those of each expert alone. What is
+// known of: 126 blocks (Llama 3.1 405B), 94 with 128 experts each (Qwen3 235B).
+constexpr int64_t kMostBlocks = 4096;
 constexpr int64_t kMostExperts = 4096;  // core's kernels allow as many
+constexpr int64_t kMostExpertsInAll = int64_t{1} << 17;
 
 // Fields that say nothing about loss or gradients: names, token ids, generation, initial values,
 // classification heads, and what a cache or a library wants to know.
@@ -88,6 +92,8 @@ const std::set<std::string>& harmless_fields() {
   return names;
 }
 
+int64_t read_blocks(Fields& f, const char* name) { return f.size(name, {}, 1, kMostBlocks); }
+
 void all_layers_within(layout::DecoderShape& s, int64_t window) {
   s.windows.assign(static_cast<size_t>(s.n_layers), window);
 }
@@ -145,7 +151,7 @@ double read_cap(Fields& f, const char* name, double otherwise) {
 Result<void> read_gemma(Fields& f, layout::DecoderShape& s) {
   const bool third = s.family == ModelFamily::kGemma3;
   s.dim = f.size("hidden_size");
-  s.n_layers = f.size("num_hidden_layers");
+  s.n_layers = read_blocks(f, "num_hidden_layers");
   s.n_heads = f.size("num_attention_heads");
   s.n_kv_heads = f.size("num_key_value_heads", 4);
   s.head_dim = f.size("head_dim", 256);
@@ -178,6 +184,9 @@ void read_experts(Fields& f, layout::DecoderShape& s) {
   s.experts = f.size(count, mixtral ? 8 : 128);
   s.experts_per_token = f.size("num_experts_per_tok", mixtral ? 2 : 8);
   if (s.experts > kMostExperts) f.fail(count, text("must be at most ", kMostExperts));
+  if (s.experts * s.n_layers > kMostExpertsInAll)
+    f.fail(count, text("in each of ", s.n_layers, " layers: all layers together may have at most ",
+                       kMostExpertsInAll));
   if (s.experts_per_token > s.experts)
     f.fail("num_experts_per_tok", text("is more than ", count, " = ", s.experts));
   s.normed_routing = mixtral || f.flag("norm_topk_prob", false);
@@ -209,7 +218,7 @@ Result<void> read_llama_like(Fields& f, layout::DecoderShape& s) {
   const ModelFamily family = s.family;
   const bool third_qwen = family == ModelFamily::kQwen3 || family == ModelFamily::kQwen3Moe;
   s.dim = f.size("hidden_size");
-  s.n_layers = f.size("num_hidden_layers");
+  s.n_layers = read_blocks(f, "num_hidden_layers");
   s.n_heads = f.size("num_attention_heads");
   s.n_kv_heads = f.size("num_key_value_heads", default_kv_heads(s));
   s.ffn_dim = f.size("intermediate_size");
@@ -239,7 +248,7 @@ Result<void> read_llama_like(Fields& f, layout::DecoderShape& s) {
 void read_gpt2(Fields& f, layout::DecoderShape& s) {
   s.gpt2 = s.qkv_bias = s.o_bias = s.mlp_bias = true;
   s.dim = f.size("n_embd");
-  s.n_layers = f.size("n_layer");
+  s.n_layers = read_blocks(f, "n_layer");
   s.n_heads = s.n_kv_heads = f.size("n_head");
   if (s.dim % s.n_heads != 0) f.fail("n_head", text("does not divide n_embd = ", s.dim));
   s.head_dim = std::max<int64_t>(1, s.dim / s.n_heads);

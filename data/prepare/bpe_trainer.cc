@@ -261,8 +261,9 @@ BpeTrainer::BpeTrainer(std::vector<std::string> special_tokens)
 
 Result<void> BpeTrainer::add(std::string_view text) {
   pieces_.clear();
+  SplitBudget budget(text.size());
   LOCKSTEP_RETURN_IF_ERROR(
-      pre_tokenizer_->split(text, {0, static_cast<uint32_t>(text.size())}, pieces_));
+      pre_tokenizer_->split(text, {0, static_cast<uint32_t>(text.size())}, budget, pieces_));
   for (const Piece& piece : pieces_) {
     const std::string_view words = text.substr(piece.begin, piece.end - piece.begin);
     const auto found = counts_.find(words);

@@ -103,6 +103,15 @@ uint32_t BpeModel::find_whole(std::string_view piece) const {
   return whole_[at];
 }
 
+size_t BpeModel::longest_search() const {
+  size_t longest = 0, run = 0;
+  for (size_t at = 0; at < 2 * whole_.size(); ++at) {  // twice: a run may go over the table's end
+    run = whole_[at & whole_mask_] == kNoToken ? 0 : run + 1;
+    longest = std::max(longest, run + 1);
+  }
+  return longest;
+}
+
 void BpeModel::encode_piece(std::string_view piece, std::vector<uint32_t>& ids) const {
   if (definition_.whole_pieces_first)
     if (const uint32_t id = find_whole(piece); id != kNoToken) return ids.push_back(id);

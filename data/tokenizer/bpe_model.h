@@ -40,6 +40,8 @@ class BpeModel {
   void encode_piece(std::string_view piece, std::vector<uint32_t>& ids) const;
   const std::string& token_bytes(uint32_t id) const { return definition_.token_bytes[id]; }
   size_t size() const { return definition_.token_bytes.size(); }
+  // The most places that a search for a whole piece looks at, counted over the table.
+  size_t longest_search() const;
   // Of everything above.
   uint64_t hash() const;
 

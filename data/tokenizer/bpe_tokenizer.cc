@@ -22,6 +22,7 @@ struct Scratch {
   std::vector<TextPart> parts, normalized_parts;
   std::vector<Piece> pieces;
   std::string composed, prefixed;
+  SplitBudget budget{0};
 };
 
 class ScratchPool {
@@ -119,6 +120,7 @@ class BpeTokenizer final : public Tokenizer {
  private:
   Result<void> encode_with(Scratch& scratch, std::string_view text, std::vector<uint32_t>& ids,
                            SpecialNames names) const {
+    scratch.budget = SplitBudget(text.size());
     scratch.parts.clear();
     raw_tokens_.split(text, {0, static_cast<uint32_t>(text.size())}, names, scratch.parts);
     for (const TextPart& part : scratch.parts) {
@@ -158,7 +160,8 @@ class BpeTokenizer final : public Tokenizer {
       range = {0, static_cast<uint32_t>(text.size())};
     }
     scratch.pieces.clear();
-    LOCKSTEP_RETURN_IF_ERROR(parts_.pre_tokenizer->split(text, range, scratch.pieces));
+    LOCKSTEP_RETURN_IF_ERROR(
+        parts_.pre_tokenizer->split(text, range, scratch.budget, scratch.pieces));
     for (const Piece& piece : scratch.pieces)
       scratch.cache.encode(model_, text, piece.begin, piece.end, ids);
     return {};

@@ -212,7 +212,7 @@ template <Rules kRules>
 class ScanningSplitter final : public PreTokenizer {
  public:
   explicit ScanningSplitter(std::string_view pattern) : pattern_(pattern) {}
-  Result<void> split(std::string_view text, Piece range,
+  Result<void> split(std::string_view text, Piece range, SplitBudget& /*budget*/,
                      std::vector<Piece>& pieces) const override {
     const char* const begin = text.data();
     const char* const end = begin + range.end;

@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 
 #include "base/text.h"
@@ -14,7 +15,9 @@ namespace lockstep::data {
 namespace {
 
 constexpr size_t kJitStackBytes = size_t{4} << 20;
-constexpr uint32_t kMatchLimit = 10'000'000;
+// See BoundedSearch.
+constexpr uint64_t kFewSteps = 256, kMostSteps = 0xffffffff;
+constexpr size_t kWindowBytes = 4096;
 
 // Gives out matches and what lies between them as the behaviour wants them.
 class PieceWriter {
@@ -109,10 +112,78 @@ struct Matcher {
   Pcre2Ptr<pcre2_match_data> match{pcre2_match_data_create(1, nullptr)};
   Pcre2Ptr<pcre2_match_context> context{pcre2_match_context_create(nullptr)};
   Pcre2Ptr<pcre2_jit_stack> stack{pcre2_jit_stack_create(32 << 10, kJitStackBytes, nullptr)};
-  Matcher() {
-    pcre2_set_match_limit(context.get(), kMatchLimit);
-    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+  Matcher() { pcre2_jit_stack_assign(context.get(), nullptr, stack.get()); }
+};
+
+// Finds the matches of an expression and takes the work off a text's budget. PCRE2 limits the steps
+// that it takes from one start alone, and says neither how many it took nor at which start it gave
+// up. So:
+// 1. Most starts need few steps. One call tries all starts of a window with kFewSteps each, free of
+//    charge: that is at most kFewSteps a byte.
+// 2. Where a start needs more, those of its window are tried one by one, and what a try may take
+//    is charged before it. A start that needs more than its try is tried again with twice as many;
+//    the next one begins with half of what the last one got.
+// 3. Without budget the search ends with PCRE2_ERROR_MATCHLIMIT.
+class BoundedSearch {
+ public:
+  BoundedSearch(const pcre2_code* code, std::string_view text, SplitBudget& budget,
+                Matcher& matcher)
+      : code_(code), text_(text), budget_(budget), matcher_(matcher) {}
+
+  // The first match that starts at `from` or behind it; what pcre2_match returns.
+  int find(size_t from) {
+    while (from < text_.size()) {
+      if (from >= window_end_) open_window(from);
+      const int found = alone_ ? try_alone(from) : match(from);
+      if (found == PCRE2_ERROR_MATCHLIMIT && !alone_) {
+        alone_ = true;
+        continue;
+      }
+      if (found != PCRE2_ERROR_NOMATCH) return found;
+      from = alone_ ? start_behind(from) : window_end_;
+    }
+    return PCRE2_ERROR_NOMATCH;
   }
+
+ private:
+  void open_window(size_t from) {
+    window_end_ = std::min(from + kWindowBytes, text_.size());
+    // Never inside a character.
+    for (int k = 0; k < 3 && window_end_ < text_.size(); ++k)
+      window_end_ += (text_[window_end_] & 0xc0) == 0x80 ? 1 : 0;
+    alone_ = false;
+    set_limits(window_end_, kFewSteps);
+  }
+  // Starts are tried in front of `end`.
+  void set_limits(size_t end, uint64_t steps) {
+    pcre2_set_offset_limit(matcher_.context.get(), end - 1);
+    pcre2_set_match_limit(matcher_.context.get(), static_cast<uint32_t>(steps));
+  }
+  int match(size_t from) {
+    return pcre2_match(code_, reinterpret_cast<PCRE2_SPTR>(text_.data()), text_.size(), from, 0,
+                       matcher_.match.get(), matcher_.context.get());
+  }
+  int try_alone(size_t from) {
+    for (steps_ = std::max(kFewSteps, steps_ / 2); budget_.steps_left > 0; steps_ *= 2) {
+      steps_ = std::min({steps_, budget_.steps_left, kMostSteps});
+      budget_.steps_left -= steps_;
+      set_limits(start_behind(from), steps_);
+      const int found = match(from);
+      if (found != PCRE2_ERROR_MATCHLIMIT) return found;
+    }
+    return PCRE2_ERROR_MATCHLIMIT;
+  }
+  size_t start_behind(size_t from) const {
+    return from + code_point_at(text_.data() + from, text_.data() + text_.size()).bytes;
+  }
+
+  const pcre2_code* const code_;
+  const std::string_view text_;
+  SplitBudget& budget_;
+  Matcher& matcher_;
+  size_t window_end_ = 0;
+  bool alone_ = false;  // the starts of the window are tried one by one
+  uint64_t steps_ = 0;  // of the last one that was
 };
 
 class Pcre2Splitter final : public PreTokenizer {
@@ -123,16 +194,15 @@ class Pcre2Splitter final : public PreTokenizer {
         invert_(invert),
         code_(std::move(code)) {}
 
-  Result<void> split(std::string_view text, Piece range,
+  Result<void> split(std::string_view text, Piece range, SplitBudget& budget,
                      std::vector<Piece>& pieces) const override {
     thread_local Matcher matcher;
-    const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data() + range.begin);
     const uint32_t size = range.end - range.begin;
+    BoundedSearch search(code_.get(), text.substr(range.begin, size), budget, matcher);
     PieceWriter writer(behavior_, invert_, pieces);
     uint32_t given = 0;  // up to here it is in `pieces`
     for (uint32_t from = 0; from < size;) {
-      const int found = pcre2_match(code_.get(), subject, size, from, 0, matcher.match.get(),
-                                    matcher.context.get());
+      const int found = search.find(from);
       if (found == PCRE2_ERROR_NOMATCH) break;
       if (found < 0)
         return Error{Code::kConfig, text_of_failure(found, text.substr(range.begin + from, 40))};
@@ -160,8 +230,14 @@ class Pcre2Splitter final : public PreTokenizer {
 
  private:
   std::string text_of_failure(int code, std::string_view where) const {
-    return text("the pattern ", pattern_, " gives up (", pcre2_message(code), ") near \"", where,
-                "\"");
+    if (code == PCRE2_ERROR_MATCHLIMIT)
+      return text("the tokenizer's pattern ", pattern_, " takes more than ",
+                  SplitBudget::kStepsPerByte, " steps for each byte of a text (and ",
+                  SplitBudget::kStepsPerText, " for the text), at or behind \"", where,
+                  "\": write it without repeats that can share one run of characters in many ways, "
+                  "or take another tokenizer");
+    return text("the tokenizer's pattern ", pattern_, " gives up (", pcre2_message(code),
+                ") at or behind \"", where, "\"");
   }
   const std::string pattern_;
   const SplitBehavior behavior_;
@@ -172,7 +248,7 @@ class Pcre2Splitter final : public PreTokenizer {
 class DigitSplitter final : public PreTokenizer {
  public:
   explicit DigitSplitter(bool individual) : individual_(individual) {}
-  Result<void> split(std::string_view text, Piece range,
+  Result<void> split(std::string_view text, Piece range, SplitBudget& /*budget*/,
                      std::vector<Piece>& pieces) const override {
     const char* const end = text.data() + range.end;
     uint32_t begin = range.begin;
@@ -200,12 +276,13 @@ class SequenceSplitter final : public PreTokenizer {
  public:
   explicit SequenceSplitter(std::vector<std::unique_ptr<PreTokenizer>> stages)
       : stages_(std::move(stages)) {}
-  Result<void> split(std::string_view text, Piece range,
+  Result<void> split(std::string_view text, Piece range, SplitBudget& budget,
                      std::vector<Piece>& pieces) const override {
     std::vector<Piece> now{range}, next;
     for (const auto& stage : stages_) {
       next.clear();
-      for (const Piece& piece : now) LOCKSTEP_RETURN_IF_ERROR(stage->split(text, piece, next));
+      for (const Piece& piece : now)
+        LOCKSTEP_RETURN_IF_ERROR(stage->split(text, piece, budget, next));
       now.swap(next);
     }
     pieces.insert(pieces.end(), now.begin(), now.end());
@@ -228,10 +305,10 @@ Result<std::unique_ptr<PreTokenizer>> make_pcre2_splitter(const std::string& pat
   int error = 0;
   size_t offset = 0;
   const std::string ours = with_our_spaces(pattern);
-  Pcre2Ptr<pcre2_code> code(
-      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(ours.data()), ours.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C,
-                    &error, &offset, nullptr));
+  Pcre2Ptr<pcre2_code> code(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(ours.data()), ours.size(),
+                                          PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF |
+                                              PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                                          &error, &offset, nullptr));
   if (!code)
     return Error{Code::kConfig, text("the pattern \"", pattern, "\" does not compile: ",
                                      pcre2_message(error), " at offset ", offset)};

@@ -56,6 +56,25 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
   }
 }
 
+// Reading and writing look at each tensor a fixed number of times: 0.3 s here, else minutes. No
+// verdict rests on that; what is asked is that the last of many tensors is where it belongs.
+TEST(Safetensors, ManyTensors) {
+  constexpr int64_t kTensors = 80'000;
+  std::vector<SafetensorsEntry> tensors;
+  for (int64_t i = 0; i < kTensors; ++i)
+    tensors.push_back({text("model.layers.", i, ".weight"), "BF16", {1}});
+  const auto files = cut_into_files(tensors, 2 * kTensors);
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_NE(safetensors_index(files).find(R"("model.layers.79999.weight": "model.safetensors")"),
+            std::string::npos);
+  const auto read = header_of(files[0].preamble + std::string(2 * kTensors, '\0'));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  ASSERT_EQ(read.value().entries.size(), static_cast<size_t>(kTensors));
+  EXPECT_EQ(read.value().entries.back().name, "model.layers.79999.weight");
+  EXPECT_EQ(read.value().entries.back().begin,
+            static_cast<int64_t>(files[0].preamble.size()) + 2 * (kTensors - 1));
+}
+
 TEST(Safetensors, DamageIsNamed) {
   const std::string entry = R"("w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]})";
   ASSERT_TRUE(header_of(file_with("{" + entry + "}", 24)).ok());

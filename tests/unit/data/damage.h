@@ -18,15 +18,16 @@
 
 namespace lockstep::data {
 
-inline uint64_t base_seed() { return test_support::seed_or(1); }
+inline constexpr uint64_t kUsualSeed = 1;
+inline uint64_t base_seed() { return test_support::seed_or(kUsualSeed); }
 
 // For messages: enough to have the same damage again.
-inline std::string damage_name(uint64_t number) {
-  return text("damage ", number, " with LOCKSTEP_SEED=", base_seed());
+inline std::string damage_name(uint64_t number, uint64_t seed = base_seed()) {
+  return text("damage ", number, " with LOCKSTEP_SEED=", seed);
 }
 
 // The damage that is being tried, for when the program does not survive it.
-inline std::atomic<uint64_t> tried_damage{0};
+inline std::atomic<uint64_t> tried_damage{0}, tried_seed{0};
 
 // Says which damage it was before a signal ends the program.
 inline void report_crashes() {
@@ -36,20 +37,22 @@ inline void report_crashes() {
       const int size =
           std::snprintf(line, sizeof line, "signal %d at damage %llu with LOCKSTEP_SEED=%llu\n",
                         number, static_cast<unsigned long long>(tried_damage.load()),
-                        static_cast<unsigned long long>(base_seed()));
+                        static_cast<unsigned long long>(tried_seed.load()));
       if (::write(STDERR_FILENO, line, static_cast<size_t>(size)) < 0) _exit(1);
       std::signal(number, SIG_DFL);
       std::raise(number);
     });
 }
 
-// The same damage for the same number.
+// The same damage for the same number and seed.
 class Damage {
  public:
-  explicit Damage(uint64_t number) : state_(mix64(base_seed() * 1'000'003 + number)) {
+  explicit Damage(uint64_t number, uint64_t seed = base_seed())
+      : state_(mix64(seed * 1'000'003 + number)) {
     static const bool kReports = (report_crashes(), true);
     static_cast<void>(kReports);
     tried_damage = number;
+    tried_seed = seed;
   }
 
   std::string of(std::string bytes) {

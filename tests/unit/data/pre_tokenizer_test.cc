@@ -15,9 +15,15 @@ namespace {
 
 using testing::ElementsAre;
 
+Result<void> split_all(const PreTokenizer& splitter, std::string_view text,
+                       std::vector<Piece>& pieces) {
+  SplitBudget budget(text.size());
+  return splitter.split(text, {0, static_cast<uint32_t>(text.size())}, budget, pieces);
+}
+
 std::vector<std::string> pieces_of(const PreTokenizer& splitter, std::string_view text) {
   std::vector<Piece> pieces;
-  EXPECT_TRUE(splitter.split(text, {0, static_cast<uint32_t>(text.size())}, pieces).ok());
+  EXPECT_TRUE(split_all(splitter, text, pieces).ok());
   std::vector<std::string> words;
   for (const Piece& piece : pieces)
     words.emplace_back(text.substr(piece.begin, piece.end - piece.begin));
@@ -96,6 +102,95 @@ TEST(RegexSplitter, EmptyMatchesCutNothing) {
   EXPECT_THAT(pieces_of(*splitter.value(), "éaxxb"), ElementsAre("éa", "xx", "b"));
 }
 
+std::string times(size_t count, std::string_view part) {
+  std::string text;
+  for (size_t i = 0; i < count; ++i) text += part;
+  return text;
+}
+
+// From each letter 2^18 ways are tried: little for one start, too much for all of them.
+TEST(RegexSplitter, WorkIsLimitedForTheWholeText) {
+  const std::string pattern = "(?:a?){18}a{18}[XY]", text = times(5000, "a");
+  const auto splitter = make_regex_splitter(pattern, SplitBehavior::kIsolated, false);
+  ASSERT_TRUE(splitter.ok());
+  std::vector<Piece> pieces;
+  const auto done = split_all(*splitter.value(), text, pieces);
+  ASSERT_FALSE(done.ok());
+  EXPECT_EQ(done.error().code, Code::kConfig);
+  EXPECT_THAT(done.error().message, testing::HasSubstr(pattern + " takes more than 2000 steps"));
+  EXPECT_THAT(done.error().message, testing::HasSubstr("or take another tokenizer"));
+}
+
+// The pieces of a stage, and the parts between added tokens, share the budget of their text.
+TEST(RegexSplitter, StagesShareTheBudget) {
+  std::vector<std::unique_ptr<PreTokenizer>> stages;
+  stages.push_back(make_digit_splitter(true));
+  stages.push_back(std::move(
+      make_regex_splitter("(?:a?){12}a{12}[XY]", SplitBehavior::kIsolated, false).value()));
+  const auto sequence = make_sequence(std::move(stages));
+  const std::string text = times(10, times(30, "a") + "1");
+  std::vector<Piece> pieces;
+  SplitBudget budget(text.size());
+  const uint64_t all = budget.steps_left;
+  ASSERT_TRUE(sequence->split(text, {0, 31}, budget, pieces).ok());
+  const uint64_t each = all - budget.steps_left;
+  EXPECT_GT(each, 0u);
+  ASSERT_TRUE(sequence->split(text, {31, 310}, budget, pieces).ok());
+  EXPECT_EQ(all - budget.steps_left, 10 * each);
+  budget.steps_left = 0;
+  EXPECT_FALSE(sequence->split(text, {0, 31}, budget, pieces).ok());
+}
+
+std::string million_of(std::string_view part) { return times(1'000'000 / part.size(), part); }
+
+TEST(RegexSplitter, KnownPatternsNeedFewSteps) {
+  for (const std::string_view pattern :
+       {kGpt2Pattern, kLlama3Pattern, kQwen2Pattern, kTekkenPattern, kR50kPattern, kCl100kPattern,
+        kO200kPattern}) {
+    const auto scanner = make_scanner(pattern);
+    const auto pcre2 = make_pcre2_splitter(std::string(pattern), SplitBehavior::kIsolated, false);
+    ASSERT_TRUE(pcre2.ok());
+    for (const std::string_view part : {"a", "A", " ", "1", "\n", "\r\n", "!", "'", "/", "\t ", "é",
+                                        "\u0301", "中", "\u2028", " \n ", "aA", "a ", "\xff"}) {
+      const std::string text = million_of(part);
+      const Piece whole{0, static_cast<uint32_t>(text.size())};
+      std::vector<Piece> wanted, found;
+      SplitBudget budget(text.size());
+      const uint64_t all = budget.steps_left;
+      ASSERT_TRUE(scanner->split(text, whole, budget, wanted).ok());
+      const auto done = pcre2.value()->split(text, whole, budget, found);
+      ASSERT_TRUE(done.ok()) << done.error().message;
+      ASSERT_EQ(found.size(), wanted.size()) << pattern << " on " << part;
+      EXPECT_LE(all - budget.steps_left, 3 * text.size()) << pattern << " on " << part;
+    }
+  }
+}
+
+TEST(RegexSplitter, TheSquareOfALongRunIsWithinTheBudget) {
+  const auto splitter = make_regex_splitter(R"(\s+$)", SplitBehavior::kIsolated, false);
+  EXPECT_EQ(pieces_of(*splitter.value(), times(15'000, " ") + "1").size(), 1u);
+}
+
+// 4096 bytes of starts are tried at a time; where one of them needs many steps, one by one.
+TEST(RegexSplitter, MatchesFarApartAndBehindHardPlacesAreFound) {
+  const auto cut = [](const char* pattern, const std::string& text) {
+    const auto splitter = make_regex_splitter(pattern, SplitBehavior::kIsolated, false);
+    std::vector<size_t> sizes;
+    for (const std::string& piece : pieces_of(*splitter.value(), text))
+      sizes.push_back(piece.size());
+    return sizes;
+  };
+  EXPECT_THAT(cut("-", "x" + times(10'000, "é") + "-"), ElementsAre(20'001, 1));
+  EXPECT_THAT(cut("(?<=é)-", times(4096, "-") + "é-" + times(5000, "-")),
+              ElementsAre(4098, 1, 5000));
+  const std::string hard = "(?:a?){9}a{9}X|b";  // 2^9 ways from each "a"
+  EXPECT_THAT(
+      cut(hard.c_str(), "b" + times(20, "a") + times(5000, "y") + "b" + times(9, "a") + "X"),
+      ElementsAre(1, 5020, 1, 10));
+  EXPECT_THAT(cut(hard.c_str(), times(20, "aé") + "b" + times(5000, "c") + times(18, "a") + "Xb"),
+              ElementsAre(60, 1, 5000, 19, 1));
+}
+
 TEST(DigitSplitter, AloneAndInRuns) {
   EXPECT_THAT(pieces_of(*make_digit_splitter(true), "a12 ½x"),
               ElementsAre("a", "1", "2", " ", "½", "x"));
@@ -163,6 +258,20 @@ TEST(BpeModel, TheHeapAndTheLoopAgree) {
     ASSERT_EQ(whole, wanted) << piece;
     ASSERT_EQ(cached, wanted) << piece;
   }
+}
+
+TEST(BpeModel, EqualTokensDoNotLengthenASearch) {
+  BpeModel::Definition definition;
+  definition.whole_pieces_first = true;
+  for (int byte = 0; byte < 256; ++byte)
+    definition.token_bytes.emplace_back(1, static_cast<char>(byte));
+  definition.token_bytes.resize(5000, "ab");
+  auto model = BpeModel::create(definition);
+  ASSERT_TRUE(model.ok());
+  EXPECT_LT(model->longest_search(), 20u);
+  std::vector<uint32_t> ids;
+  model->encode_piece("ab", ids);
+  EXPECT_THAT(ids, ElementsAre(256));  // the first of them
 }
 
 TEST(Unicode, CodePointsAndTheirClasses) {

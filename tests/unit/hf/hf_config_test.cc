@@ -273,6 +273,17 @@ TEST(HfConfig, ExpertsAreRead) {
                  {"router_jitter_noise"});
 }
 
+// 2^24 blocks took 20 GB before anything else was looked at.
+TEST(HfConfig, BlocksAndExpertsAreLimited) {
+  expect_refused(with(llama(), {{"num_hidden_layers", 4097}}),
+                 {"num_hidden_layers = 4097", "from 1 to 4096"});
+  expect_refused(with(gpt2(), {{"n_layer", 1 << 24}}), {"n_layer = 16777216", "from 1 to 4096"});
+  const json mixtral = with(llama(), {{"model_type", "mixtral"}, {"num_local_experts", 4096}});
+  EXPECT_EQ(shape_of(with(mixtral, {{"num_hidden_layers", 32}})).experts, 4096);
+  expect_refused(with(mixtral, {{"num_hidden_layers", 33}}),
+                 {"num_local_experts = 4096", "each of 33 layers", "at most 131072"});
+}
+
 TEST(HfConfig, AQwen2WithoutPositionsOfImagesIsRead) {
   const json qwen = with(llama(), {{"model_type", "qwen2"}});
   EXPECT_TRUE(shape_of(with(qwen, {{"use_mrope", false}})).qkv_bias);
