@@ -14,12 +14,17 @@ namespace lockstep {
 inline namespace base {
 namespace {
 
+// How long who logs waits for a line that another thread writes. It is short: an agent that stands
+// still for a second is suspect.
+constexpr std::chrono::milliseconds kLinePatience{100};
+
 struct Settings {
   std::mutex mutex;
   std::string prefix;
   bool on_stdout = false;
   std::string shown_last;
   std::unique_ptr<TaskThread> writer;  // null: whoever logs
+  int64_t left_out = 0;                // lines since the writer took one
 };
 // Never destroyed: threads may log while the process is leaving.
 Settings& settings() {
@@ -61,6 +66,13 @@ void write_all(int descriptor, const std::string& line) {
   }
 }
 
+// Requires: the settings are locked.
+std::string line_of(Level level, const std::string& message) {
+  const std::string& before = settings().prefix;
+  return text(kLogLineStart, timestamp(), " - ", level_name(level), " - ", printable(before),
+              before.empty() ? "" : ": ", printable(message), "\n");
+}
+
 }  // namespace
 
 void set_log_prefix(const std::string& prefix) {
@@ -75,25 +87,27 @@ void show_log_on_stdout(bool shown) {
 
 void log_on_a_thread() {
   std::lock_guard lock(settings().mutex);
-  if (!settings().writer) settings().writer = std::make_unique<TaskThread>();
+  if (!settings().writer) settings().writer = std::make_unique<TaskThread>(kLinePatience);
 }
 
 void log_line(Level level, const std::string& message) {
   // The lock covers the write too: a line longer than PIPE_BUF must not be cut by another thread's.
   std::lock_guard lock(settings().mutex);
-  const std::string& before = settings().prefix;
-  const std::string line =
-      text(kLogLineStart, timestamp(), " - ", level_name(level), " - ", printable(before),
-           before.empty() ? "" : ": ", printable(message), "\n");
+  const std::string line = line_of(level, message);
   const bool shown =
       settings().on_stdout && level != Level::kInfo && message != settings().shown_last;
   if (shown) settings().shown_last = message;
-  const auto write = [line, shown] {
-    write_all(STDERR_FILENO, line);
+  std::string missing;
+  if (settings().left_out > 0)
+    missing = line_of(Level::kWarning, text(settings().left_out,
+                                            " lines of the log were left out here: it hung, and "
+                                            "as many waited as may"));
+  const auto write = [missing, line, shown] {
+    write_all(STDERR_FILENO, missing + line);
     if (shown) write_all(STDOUT_FILENO, line);
   };
   if (!settings().writer) return write();
-  settings().writer->run(write);
+  settings().left_out = settings().writer->run(write) ? 0 : settings().left_out + 1;
 }
 
 }  // namespace base

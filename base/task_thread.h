@@ -17,20 +17,22 @@ inline namespace base {
 class TaskThread {
  public:
   using Task = std::function<void()>;
-  static constexpr std::chrono::seconds kPatience{1};
   static constexpr size_t kMostWaiting = 20'000;
 
-  TaskThread();
+  // `patience`: how long run() waits for what may hang.
+  explicit TaskThread(std::chrono::milliseconds patience = std::chrono::seconds(1));
   ~TaskThread();  // does what is left
 
   void post(Task task) { post_latest("", std::move(task)); }
   // In place of one of this kind that has not begun, and after all that were posted since.
   void post_latest(const std::string& kind, Task task);
-  // Posts, and returns when it is done: after kPatience in any case, and at once while what was
+  // Posts, and returns when it is done: after its patience in any case, and at once while what was
   // posted before still hangs. False: kMostWaiting others wait, and it is left out.
   bool run(Task task);
   // Returns when all that was posted is done.
   void finish();
+  // The same, but false after `patience`.
+  bool finish_within(std::chrono::milliseconds patience);
 
  private:
   struct Item {
@@ -45,8 +47,15 @@ class TaskThread {
   std::deque<Item> items_;  // guarded, as what follows
   bool busy_ = false, closed_ = false;
   bool hangs_ = false;  // when run() waited last
+  const std::chrono::milliseconds patience_;
   std::thread thread_;
 };
+
+// What a process waits for before it ends itself without tearing anything down, as its last words
+// say why: what was posted to any of its threads is done, or kLastPatience is over for each of
+// them. False: not all is done.
+inline constexpr std::chrono::milliseconds kLastPatience{5000};
+bool finish_task_threads(std::chrono::milliseconds patience = kLastPatience);
 
 }  // namespace base
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
+#include "base/task_thread.h"
 #include "base/text.h"
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/compare/compare_command.h"
@@ -200,6 +201,9 @@ int main(int argc, char** argv) {
   std::optional<lockstep::cli::PrintableStream> out;
   if (word != "generate") out.emplace(std::cout);
   const lockstep::cli::PrintableStream err(std::cerr);
-  if (const Command* command = find_command(word)) return command->run(argc - 1, argv + 1);
-  return unknown_command(std::string(word));
+  const Command* const command = find_command(word);
+  if (command == nullptr) return unknown_command(std::string(word));
+  const int status = command->run(argc - 1, argv + 1);
+  lockstep::finish_task_threads();  // log lines
+  return status;
 }

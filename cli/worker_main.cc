@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/task_thread.h"
 #include "cli/shared/version.h"
 #include "core/comm/interruption.h"
 #include "core/device/devices.h"
@@ -70,12 +71,19 @@ bool is_out_of_memory(const std::exception& e) {
          what.find("DefaultCPUAllocator: ") != what.npos || what.find("out of memory") != what.npos;
 }
 
-// Ends the process: nothing is torn down where an allocation failed.
+// Ends the process, and tears nothing down. What was logged last is written first: the launcher
+// reads there why this rank has ended.
+[[noreturn]] void leave(int status) {
+  finish_task_threads();
+  _exit(status);
+}
+
+// Nothing is torn down where an allocation failed.
 [[noreturn]] void end_out_of_memory(const std::exception& e) {
   log_error("out of memory: `lockstep plan` with the same words says what the run takes (",
             first_line(e), ")");
   std::cout.flush();
-  _exit(launcher::kExitNoMemory);
+  leave(launcher::kExitNoMemory);
 }
 
 core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& config) {
@@ -162,7 +170,7 @@ Result<void> take_turn(const Config& config, const WorkerOrders& orders, Progres
   if (done.ok()) return done;
   if (!stays || !is_over(done.error())) {
     log_end(done.error());
-    _exit(exit_status(done.error().code));
+    leave(exit_status(done.error().code));
   }
   core::interrupt();  // what our other threads wait for
   trainer.reset();
@@ -303,5 +311,5 @@ int main(int argc, char** argv) {
     status = lockstep::exit_status(lockstep::Code::kBug);
   }
   std::cout.flush();
-  _exit(status);  // no teardown: Gloo's threads may still hold sockets of peers
+  lockstep::leave(status);  // Gloo's threads may still hold sockets of peers
 }

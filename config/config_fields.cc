@@ -264,7 +264,8 @@ void add_launcher(std::vector<ConfigField>& table) {
      at_least(0)},
     {AT(launcher, grace_seconds), kSame,
      "from SIGTERM to SIGKILL; longer, to hang_seconds at most, while a save or a validation goes "
-     "on",
+     "on. The last save begins so long before the end of a Slurm allocation, or halfway through a "
+     "short one",
      within(0, 1e9)},
     {AT(launcher, hang_seconds), kSame,
      "no progress for this long is a hang; less (60 or more) in a phase whose pace is known; 5 of "

@@ -39,8 +39,8 @@ int launch_in_allocation(const Config& config, const Environment& environment,
   }
   launcher::AskTimeLeft ask;
   if (allocation.in_job())
-    ask = [&allocation]() -> std::optional<int64_t> {
-      const auto left = allocation.ask_time_left();
+    ask = [&allocation]() -> Result<std::optional<int64_t>> {
+      LOCKSTEP_TRY(const auto left, allocation.ask_time_left());
       return left ? std::optional(left->seconds) : std::nullopt;
     };
   const launcher::AgentEnd end = run(std::move(ask));

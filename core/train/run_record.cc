@@ -389,7 +389,7 @@ void RunRecord::publish_metrics(bool finished) {
     if (auto done = publish_file(file_system_, folder() / "metrics.json", contents); !done.ok())
       log_warning("metrics.json not written: ", done.error().message);
   };
-  writes_.run(publish);
+  writes_.post_latest("metrics.json", publish);
 }
 
 void RunRecord::finish(bool finished) {

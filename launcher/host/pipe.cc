@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -89,12 +90,24 @@ bool read_until(int descriptor, std::optional<int64_t> deadline_ns, std::string&
   }
 }
 
+std::vector<char*> environment_without(const std::vector<std::string>& names) {
+  std::vector<char*> kept;
+  for (char** variable = environ; *variable != nullptr; ++variable)
+    if (std::none_of(names.begin(), names.end(), [&](const std::string& name) {
+          return std::string_view(*variable).starts_with(name + "=");
+        }))
+      kept.push_back(*variable);
+  kept.push_back(nullptr);
+  return kept;
+}
+
 }  // namespace
 
 Result<ProgramOutput> run_program(const std::filesystem::path& program,
                                   const std::vector<std::string>& arguments,
                                   const std::string& input, int64_t timeout_ms,
-                                  const OutputWatcher& watch) {
+                                  const OutputWatcher& watch,
+                                  const std::vector<std::string>& without) {
   Pipe in, out;
   if (!in.open() || !out.open()) return Error{Code::kIo, text("no pipe: ", std::strerror(errno))};
   std::vector<std::string> words{program.string()};
@@ -107,7 +120,8 @@ Result<ProgramOutput> run_program(const std::filesystem::path& program,
   posix_spawn_file_actions_adddup2(&actions, in.read_end, STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out.write_end, STDOUT_FILENO);
   pid_t pid = -1;
-  const int failure = posix_spawnp(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  const int failure = posix_spawnp(&pid, program.c_str(), &actions, nullptr, argv.data(),
+                                   environment_without(without).data());
   posix_spawn_file_actions_destroy(&actions);
   if (failure != 0)
     return Error{failure == ENOENT ? Code::kNotFound : Code::kIo,
@@ -128,10 +142,14 @@ Result<ProgramOutput> run_program(const std::filesystem::path& program,
   const bool ended = read_until(out.read_end, deadline_ns, output.standard_output, on_bytes);
   if (!ended) ::kill(pid, SIGKILL);
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  pid_t waited;
+  while ((waited = waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
   }
   if (!ended)
     return Error{Code::kTimeout, text(program.string(), " did not end within ", timeout_ms, " ms")};
+  if (waited < 0)
+    return Error{Code::kIo,
+                 text("no exit status of ", program.string(), ": ", std::strerror(errno))};
   output.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return output;
 }

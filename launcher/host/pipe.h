@@ -22,12 +22,13 @@ struct ProgramOutput {
 using OutputWatcher = std::function<bool(std::string_view)>;
 
 // A name without a slash is looked for in PATH. One that still runs after `timeout_ms` (0: never)
-// is killed.
+// is killed. It inherits our environment but for the variables `without`.
 // Requires: `input` is small (it is written whole before the output is read). Errors: kNotFound,
-// kTimeout, kIo.
+// kTimeout, kIo (also when another thread of ours took its exit status, as reap_orphans may).
 Result<ProgramOutput> run_program(const std::filesystem::path& program,
                                   const std::vector<std::string>& arguments,
                                   const std::string& input, int64_t timeout_ms = 0,
-                                  const OutputWatcher& watch = {});
+                                  const OutputWatcher& watch = {},
+                                  const std::vector<std::string>& without = {});
 
 }  // namespace lockstep::launcher

@@ -30,7 +30,8 @@ Happening happening_of(int run_status, bool cancelled) {
 
 Result<std::string> run_slurm(const std::vector<std::string>& command, int64_t timeout_ms) {
   LOCKSTEP_TRY(ProgramOutput done,
-               run_program(command.front(), {command.begin() + 1, command.end()}, "", timeout_ms));
+               run_program(command.front(), {command.begin() + 1, command.end()}, "", timeout_ms,
+                           {}, {"SLURM_TIME_FORMAT"}));  // times are read as they are without it
   if (done.exit_status == 0) return std::move(done.standard_output);
   std::string words;
   for (const std::string& word : command) words += (words.empty() ? "" : " ") + word;
@@ -46,8 +47,8 @@ Allocation Allocation::find(FileSystem& file_system, Clock& clock, RunSlurm run,
   allocation.start_questions();
   if (const auto looked = allocation.look_at_job(); !looked)
     allocation.unknown_ = looked.error().message;
-  else
-    allocation.look_at_time();
+  else if (auto left = allocation.look_at_time())
+    allocation.left_ = std::move(left.value());
   return allocation;
 }
 
@@ -68,17 +69,16 @@ Result<void> Allocation::look_at_job() {
   return {};
 }
 
-void Allocation::look_at_time() {
-  const auto reservations = ask({"scontrol", "-o", "show", "reservation"});
-  left_ =
-      time_left(*job_, reservations ? reservations.value() : "", clock_.unix_ns() / 1'000'000'000);
+Result<std::optional<TimeLeft>> Allocation::look_at_time() {
+  LOCKSTEP_TRY(const std::string reservations, ask({"scontrol", "-o", "show", "reservation"}));
+  return time_left(*job_, reservations, clock_.unix_ns() / 1'000'000'000);
 }
 
-std::optional<TimeLeft> Allocation::ask_time_left() {
+Result<std::optional<TimeLeft>> Allocation::ask_time_left() {
+  if (!in_job()) return std::optional<TimeLeft>();
   start_questions();
-  if (!in_job() || !look_at_job()) return std::nullopt;
-  look_at_time();
-  return left_;
+  LOCKSTEP_RETURN_IF_ERROR(look_at_job());
+  return look_at_time();
 }
 
 Policy Allocation::policy() const {
@@ -172,7 +172,8 @@ std::string Allocation::lost_nodes(const std::vector<std::string>& nodes) const 
 // What a person would type: a batch job is submitted again.
 std::string Allocation::resume_line() const {
   const bool batch = policy() != Policy::kNone && !job_->script.empty();
-  return batch ? text("cd ", job_->folder, " && sbatch ", job_->script) : options_.resume_command;
+  if (!batch) return options_.resume_command;
+  return text("cd ", shell_quoted(job_->folder), " && sbatch ", job_->script);
 }
 
 int Allocation::conclude(int run_status, const std::vector<std::string>& nodes) {

@@ -58,9 +58,9 @@ class Allocation {
   // kExitNoProgress.
   Result<void> begin();
 
-  // Asks Slurm again; none: it does not say, or nothing ends the job. Between `begin` and
-  // `conclude`, where nobody else calls this object, any thread may.
-  std::optional<TimeLeft> ask_time_left();
+  // Asks Slurm again; none: nothing ends the job. Between `begin` and `conclude`, where nobody else
+  // calls this object, any thread may. Errors: Slurm did not answer, or not with what is asked for.
+  Result<std::optional<TimeLeft>> ask_time_left();
 
   // After the run, by the one launcher that speaks for the job: requeues, ends the job where nobody
   // else would, or neither. Says how to go on with what has ended unfinished. `nodes`:
@@ -81,7 +81,7 @@ class Allocation {
   Result<std::string> ask(const std::vector<std::string>& command);
   void start_questions() { deadline_ns_ = clock_.monotonic_ns() + kDeadlineMs * 1'000'000; }
   Result<void> look_at_job();
-  void look_at_time();
+  Result<std::optional<TimeLeft>> look_at_time();
   bool batch_host_is_gone(const std::vector<std::string>& nodes, bool looked);
   std::string lost_nodes(const std::vector<std::string>& nodes) const;
   int act(int run_status, const std::vector<std::string>& nodes);
@@ -94,8 +94,8 @@ class Allocation {
   RunSlurm run_;
   Options options_;
   std::optional<Job> job_;
-  std::optional<TimeLeft> left_;
-  std::string unknown_;  // why Slurm could not be asked
+  std::optional<TimeLeft> left_;  // at the start
+  std::string unknown_;           // why Slurm could not be asked
   int64_t deadline_ns_ = 0;
 };
 

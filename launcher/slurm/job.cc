@@ -1,5 +1,7 @@
 #include "launcher/slurm/job.h"
 
+#include <algorithm>
+
 #include "base/number.h"
 #include "base/text.h"
 #include "launcher/host/hostlist.h"
@@ -12,6 +14,21 @@ std::optional<bool> flag(const Environment& environment, const char* name) {
   if (value == "1") return true;
   if (value == "0") return false;
   return std::nullopt;
+}
+
+// Of the folder of a job, which may have blanks: up to where the next " Name=" begins.
+std::string folder_of(std::string_view answer) {
+  constexpr std::string_view kFolder = " WorkDir=", kCapitals = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  const size_t at = answer.find(kFolder);
+  if (at == std::string_view::npos) return "";
+  const std::string_view rest = answer.substr(at + kFolder.size());
+  size_t end = std::min(rest.find('\n'), rest.size());
+  for (size_t blank = rest.find(' '); blank < end; blank = rest.find(' ', blank + 1)) {
+    const size_t stop = rest.find_first_of(" =/", blank + 1);
+    if (stop == std::string_view::npos || rest[stop] != '=') continue;
+    if (kCapitals.find(rest[blank + 1]) != std::string_view::npos) end = blank;
+  }
+  return std::string(rest.substr(0, end));
 }
 
 // The words of an #SBATCH line as sbatch takes them: quotes group, a backslash escapes (between
@@ -102,14 +119,16 @@ Result<void> add_answer(Job& job, std::string_view answer) {
   job.batch_host = field_of(answer, "BatchHost");
   job.end_time = field_of(answer, "EndTime");
   job.reservation = field_of(answer, "Reservation");
-  job.folder = field_of(answer, "WorkDir");
-  // The one field with blanks. A script of --wrap or a pipe has no name.
+  job.folder = folder_of(answer);
+  // The script and its arguments. One of --wrap or a pipe has no name.
   constexpr std::string_view kCommand = " Command=";
   const size_t begin = answer.find(kCommand), end = answer.find(" WorkDir=");
   const bool named = end != std::string_view::npos && begin + kCommand.size() < end;
   job.script = named ? answer.substr(begin + kCommand.size(), end - begin - kCommand.size()) : "";
   if (!job.script.starts_with('/')) job.script.clear();
-  const auto limit = seconds_of(field_of(answer, "TimeLimit"));
+  const std::string limit_text = field_of(answer, "TimeLimit");
+  job.unlimited = limit_text == "UNLIMITED";
+  const auto limit = seconds_of(limit_text);
   const auto run = seconds_of(field_of(answer, "RunTime"));
   job.seconds_left = limit && run ? std::optional(*limit - *run) : std::nullopt;
   const std::string nodes = field_of(answer, "NodeList");

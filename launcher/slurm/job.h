@@ -25,7 +25,8 @@ struct Job {
   bool first_task = true;  // of the step
   int64_t restarts = 0;
   std::optional<bool> requeue, no_kill, batch;
-  std::optional<int64_t> seconds_left;  // none: not known, or no limit
+  std::optional<int64_t> seconds_left;  // until the time limit; none: not known, or no limit
+  bool unlimited = false;               // known to have no time limit
   // Of scontrol's answer; empty without one.
   std::string state, reason, batch_host, end_time, reservation;
   std::string script, folder;      // what was submitted, with its arguments, and where

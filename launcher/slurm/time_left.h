@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/result.h"
 #include "launcher/slurm/job.h"
 
 namespace lockstep::launcher::slurm {
@@ -18,8 +19,9 @@ struct TimeLeft {
 };
 
 // `reservations`: the lines of `scontrol -o show reservation`; one that the job itself runs in, or
-// that has begun already, does not end it. None: nothing is known to end it.
-std::optional<TimeLeft> time_left(const Job& job, std::string_view reservations,
-                                  int64_t now_unix_s);
+// that has begun already, does not end it. None: nothing ends it. Errors: kCorrupt when scontrol
+// told of no time limit, not even that there is none.
+Result<std::optional<TimeLeft>> time_left(const Job& job, std::string_view reservations,
+                                          int64_t now_unix_s);
 
 }  // namespace lockstep::launcher::slurm

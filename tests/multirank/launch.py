@@ -24,8 +24,11 @@ def killed_twice(test, reference):
     started the launch has the usual few: a rank of many takes two for each other one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the launch inherits it
-    launch = Launch(test, "killed_twice", "2,3,1", KEYS | stop_at("1:1:step:8", "2:0:update:21"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        launch = Launch(test, "killed_twice", "2,3,1",
+                        KEYS | stop_at("1:1:step:8", "2:0:update:21"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     for generation, rank in ((1, 1), (2, 0)):
         pid = launch.stopped(rank, generation)
         check(resource.prlimit(pid, resource.RLIMIT_NOFILE) == (hard, hard), "descriptors")

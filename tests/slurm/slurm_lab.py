@@ -332,17 +332,18 @@ class Cases:
             self.goes_on_by_hand(job)
 
     def limit_without_a_signal(self, policy):
-        """Slurm's signal is far, and no word comes from it: whoever coordinates asks what time is
-        left when it begins to, and begins the last save when that is the grace or less."""
-        job = self.job_of(3, f"limit without a signal {policy}", "--time=60", "--signal=USR1@1",
+        """Slurm's signal says nothing to an agent: whoever coordinates asks what time is left when
+        it begins to. The grace is longer than the job, so half of its time gets the last save."""
+        job = self.job_of(3, f"limit without a signal {policy}", "--time=60", "--signal=URG@1",
                           *POLICIES[policy],
                           environment={"LOCKSTEP_OVERRIDES": "--launcher.grace_seconds 3000"})
         with job.held(8, nodes=3) as now:
-            lab.must("scontrol", "update", f"jobid={job.id}", "EndTime=now+2000")
+            lab.must("scontrol", "update", f"jobid={job.id}", "EndTime=now+240")
             job.is_told_to_stop(lambda: send(now.agents[now.coordinator], signal.SIGKILL))
         told = job.events("stop_requested")[0]["reason"]
         check(told == "the time of the allocation ends", told)
         job.must_say(" left until the time limit at 20")
+        job.must_say("the allocation is too short for launcher.grace_seconds")
         job.expect("FAILED", "75:0")
         self.goes_on_by_hand(job)
 

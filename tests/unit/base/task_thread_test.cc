@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <vector>
+
+#include "tests/support/eventually.h"
 
 namespace lockstep {
 namespace {
@@ -30,21 +33,59 @@ TEST(TaskThread, AreDoneInOrderAndOfAKindTheNewestAlone) {
   EXPECT_THAT(done, ElementsAre(1, 3, 4, 5, 6)) << "what is left is done at the end";
 }
 
-TEST(TaskThread, RunWaitsForWhatEndsAndNotForWhatHangs) {
-  std::promise<void> back;
+constexpr std::chrono::milliseconds kLong{test_support::kPatienceMs}, kShort{1};
+
+TEST(TaskThread, RunWaitsForWhatEnds) {
   std::vector<int> done;
-  TaskThread tasks;
-  EXPECT_TRUE(tasks.run([&] { done.push_back(1); }));
-  EXPECT_THAT(done, ElementsAre(1));
-  EXPECT_TRUE(tasks.run([&] { back.get_future().wait(); }));
-  for (size_t i = 0; i < TaskThread::kMostWaiting; ++i)
-    ASSERT_TRUE(tasks.run([&] { done.push_back(2); })) << i;
+  TaskThread tasks(kLong);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(tasks.run([&] { done.push_back(i); }));
+    ASSERT_EQ(done.size(), static_cast<size_t>(i) + 1);
+  }
+}
+
+TEST(TaskThread, RunDoesNotWaitForWhatHangs) {
+  std::promise<void> begun, back;
+  std::vector<int> done;
+  TaskThread tasks(kShort);
+  EXPECT_TRUE(tasks.run([&] {
+    begun.set_value();
+    back.get_future().wait();
+  }));
+  begun.get_future().wait();
+  while (tasks.run([&] { done.push_back(1); })) {
+  }
   EXPECT_FALSE(tasks.run([] { FAIL() << "more than the limit"; }));
+  EXPECT_FALSE(tasks.finish_within(kShort));
+  tasks.post([&] { done.push_back(2); });
   back.set_value();
-  tasks.finish();
+  ASSERT_TRUE(tasks.finish_within(kLong));
   EXPECT_EQ(done.size(), TaskThread::kMostWaiting + 1);
-  EXPECT_TRUE(tasks.run([&] { done.clear(); }));
-  EXPECT_TRUE(done.empty()) << "nothing hangs any more, so it is waited for";
+  EXPECT_EQ(done.back(), 2) << "what is posted is not left out";
+}
+
+TEST(TaskThread, AProcessWaitsForAllOfItsThreadsButNotForEver) {
+  std::promise<void> back;
+  bool done = false;
+  TaskThread idle, tasks;
+  { TaskThread gone; }
+  EXPECT_TRUE(finish_task_threads());
+  tasks.post([&] {
+    back.get_future().wait();
+    done = true;
+  });
+  EXPECT_FALSE(finish_task_threads(kShort));
+  back.set_value();
+  EXPECT_TRUE(finish_task_threads(kLong));
+  EXPECT_TRUE(done);
+}
+
+TEST(TaskThread, ATaskDoesNotWaitForItself) {
+  std::atomic<bool> all = true;
+  TaskThread tasks;
+  tasks.post([&] { all = finish_task_threads(kLong); });
+  tasks.finish();
+  EXPECT_FALSE(all);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <map>
 
 #include "base/text.h"
@@ -24,6 +25,7 @@ constexpr const char* kRunning =
     "JobId=7 JobState=RUNNING Reason=None Requeue=1 Restarts=0 BatchFlag=1 RunTime=00:00:10 "
     "TimeLimit=00:10:00 NodeList=node[1-2] BatchHost=node1\n";
 constexpr const char* kShow = "scontrol -o show job 7";
+constexpr const char* kReservations = "scontrol -o show reservation";
 constexpr const char* kTry = "srun --overlap --mpi=none --nodes=1 --ntasks=1 --nodelist=node1 true";
 
 std::string with(std::string answer, const std::string& from, const std::string& to) {
@@ -81,6 +83,7 @@ class SlurmAllocation : public testing::Test {
                                              {"scontrol requeue 7", ""},
                                              {"scontrol update jobid=7 Requeue=1", ""},
                                              {"scancel 7", ""},
+                                             {kReservations, "No reservations in the system\n"},
                                              {kTry, ""}};
   std::vector<std::string> asked;
   int64_t step = 4;
@@ -231,12 +234,24 @@ TEST_F(SlurmAllocation, TheEndThatIsComingIsSeenAtTheStartAndAskedForAgain) {
   answers[kShow] = with(kRunning, "NodeList", "EndTime=2026-11-26T08:10:00 NodeList");
   auto job = allocation(Requeue::kNever);
   EXPECT_THAT(job.plan(), HasSubstr("0:09:50 left until the time limit at 2026-11-26T08:10:00"));
-  answers["scontrol -o show reservation"] =
+  answers[kReservations] =
       "ReservationName=m StartTime=1970-01-02T00:00:00 Nodes=node[2-9] Flags=MAINT\n";
   answers[kShow] = with(kRunning, "TimeLimit=00:10:00", "TimeLimit=UNLIMITED");
-  EXPECT_EQ(job.ask_time_left()->what, "the maintenance reservation m");
+  EXPECT_EQ(job.ask_time_left().value()->what, "the maintenance reservation m");
+}
+
+TEST_F(SlurmAllocation, NoAnswerIsNotTheAnswerThatNothingEndsTheJob) {
+  answers[kShow] = with(kRunning, "TimeLimit=00:10:00", "TimeLimit=UNLIMITED");
+  auto job = allocation(Requeue::kNever);
+  ASSERT_TRUE(job.ask_time_left().ok());
+  EXPECT_FALSE(job.ask_time_left().value()) << "nothing ends it";
+  answers.erase(kReservations);
+  EXPECT_FALSE(job.ask_time_left().ok()) << "nobody says whether maintenance begins";
+  answers[kReservations] = "No reservations in the system\n";
+  answers[kShow] = with(kRunning, "TimeLimit=00:10:00 ", "");
+  EXPECT_FALSE(job.ask_time_left().ok()) << "nobody says whether there is a limit";
   answers.erase(kShow);
-  EXPECT_FALSE(job.ask_time_left()) << "slurmctld does not answer";
+  EXPECT_FALSE(job.ask_time_left().ok()) << "slurmctld does not answer";
 }
 
 TEST_F(SlurmAllocation, ABatchJobIsResumedByItsScript) {
@@ -253,6 +268,8 @@ TEST_F(SlurmAllocation, ABatchJobIsResumedByItsScript) {
     EXPECT_THAT(said(status), HasSubstr("checkpoint: cd /runs && sbatch /runs/run.sbatch a b"));
   for (const int status : {kExitDone, kExitConfig})
     EXPECT_THAT(said(status), Not(HasSubstr("to resume")));
+  answers[kShow] = with(answers[kShow], "WorkDir=/runs", "WorkDir=/my runs StdErr=/x y");
+  EXPECT_THAT(said(kExitResume), HasSubstr("checkpoint: cd '/my runs' && sbatch /runs/run.sbatch"));
   answers[kShow] = with(answers[kShow], "BatchFlag=1", "BatchFlag=0");
   EXPECT_THAT(said(kExitResume), HasSubstr("checkpoint: resume")) << "salloc";
 }
@@ -272,6 +289,25 @@ TEST(RunSlurm, AHangingProgramIsKilledAtTheDeadline) {
   EXPECT_EQ(run_slurm({"no-such-program-here"}, kPatienceMs).error().code, Code::kNotFound);
   EXPECT_EQ(run_slurm({"false"}, kPatienceMs).error().code, Code::kIo);
   EXPECT_EQ(run_slurm({"echo", "a", "b"}, kPatienceMs).value(), "a b\n");
+}
+
+// As where reap_orphans on another thread was faster.
+TEST(RunSlurm, AnExitStatusThatNobodyKnowsIsNoSuccess) {
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  const auto ended = run_slurm({"false"}, kPatienceMs);
+  std::signal(SIGCHLD, before);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().code, Code::kIo);
+  EXPECT_THAT(ended.error().message, HasSubstr("no exit status of false"));
+}
+
+TEST(RunSlurm, HowTheUserHasTimesShownDoesNotCount) {
+  ASSERT_EQ(::setenv("SLURM_TIME_FORMAT", "relative", /*replace=*/1), 0);
+  const auto seen = run_slurm({"env"}, kPatienceMs);
+  ::unsetenv("SLURM_TIME_FORMAT");
+  ASSERT_TRUE(seen);
+  EXPECT_THAT(seen.value(), Not(HasSubstr("SLURM_TIME_FORMAT")));
+  EXPECT_THAT(seen.value(), HasSubstr("PATH="));
 }
 
 }  // namespace

@@ -70,7 +70,21 @@ TEST(SlurmJob, AnAnswerOverrulesTheEnvironment) {
   EXPECT_EQ(job.requeue, true);
   EXPECT_EQ(job.batch, false);
   EXPECT_FALSE(job.seconds_left.has_value());
+  EXPECT_TRUE(job.unlimited);
   EXPECT_TRUE(job.nodes.empty());
+}
+
+TEST(SlurmJob, AFolderMayHaveBlanks) {
+  Job job;
+  const auto folder = [&job](const std::string& fields) {
+    EXPECT_TRUE(add_answer(job, "JobId=6 Command=/a b.sh lr=1 WorkDir=" + fields));
+    EXPECT_EQ(job.script, "/a b.sh lr=1");
+    return job.folder;
+  };
+  EXPECT_EQ(folder("/runs StdErr=/runs/x\n"), "/runs");
+  EXPECT_EQ(folder("/my runs/of may StdErr=/my runs/x StdIn=/dev/null\n"), "/my runs/of may");
+  EXPECT_EQ(folder("/my runs/lr =1\n"), "/my runs/lr =1");
+  EXPECT_EQ(folder("/my runs"), "/my runs");
 }
 
 TEST(SlurmJob, WhatIsNoAnswer) {

@@ -40,25 +40,28 @@ class SlurmTimeLeft : public testing::Test {
 };
 
 TEST_F(SlurmTimeLeft, IsThatOfTheTimeLimit) {
-  const auto left = time_left(job, "No reservations in the system\n", kNow);
+  const auto left = time_left(job, "No reservations in the system\n", kNow).value();
   ASSERT_TRUE(left);
   EXPECT_EQ(left->seconds, 7200);
   EXPECT_EQ(left->at, local(7200));
   EXPECT_EQ(left->what, "the time limit");
   job.seconds_left.reset();
-  EXPECT_FALSE(time_left(job, "", kNow)) << "no limit";
+  EXPECT_FALSE(time_left(job, "", kNow).ok()) << "nobody says whether there is one";
+  job.unlimited = true;
+  EXPECT_FALSE(time_left(job, "", kNow).value());
 }
 
 TEST_F(SlurmTimeLeft, EndsWithMaintenanceOfANodeOfTheJob) {
   const std::string late = reservation("late", 3600, "MAINT,SPEC_NODES", "node[3-5]");
   const std::string soon = reservation("soon", 600, "IGNORE_JOBS,MAINT", "node[1-2]");
-  auto left = time_left(job, late + soon, kNow);
+  const auto left = time_left(job, late + soon, kNow).value();
   ASSERT_TRUE(left);
   EXPECT_EQ(left->seconds, 600);
   EXPECT_EQ(left->at, local(600));
   EXPECT_EQ(left->what, "the maintenance reservation soon");
   job.seconds_left.reset();
-  EXPECT_EQ(time_left(job, late, kNow)->seconds, 3600);
+  job.unlimited = true;
+  EXPECT_EQ(time_left(job, late, kNow).value()->seconds, 3600);
 }
 
 TEST_F(SlurmTimeLeft, OtherReservationsDoNotEndIt) {
@@ -69,7 +72,7 @@ TEST_F(SlurmTimeLeft, OtherReservationsDoNotEndIt) {
         reservation("after", 7300, "MAINT", "node2"), reservation("begun", -60, "MAINT", "node2"),
         reservation("own", 600, "MAINT", "node2"),
         std::string("ReservationName=odd StartTime=soon Nodes=node2 Flags=MAINT\n")})
-    EXPECT_EQ(time_left(job, other, kNow)->what, "the time limit") << other;
+    EXPECT_EQ(time_left(job, other, kNow).value()->what, "the time limit") << other;
 }
 
 }  // namespace
