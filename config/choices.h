@@ -54,6 +54,12 @@ enum class StragglerAction {
   kWarn,
   kEvict,  // a spare takes the place of its node
 };
+// What follows when counters of a node's hardware say that it is failing.
+enum class HealthAction {
+  kOff,  // nobody reads them
+  kWarn,
+  kEvict,  // the node runs no more workers
+};
 enum class Requeue { kAuto, kNever, kForce };
 // Rules of the arithmetic, as docs/ARCHITECTURE.md numbers them.
 enum class BrokenRule { kNone, kRule1, kRule3, kRule4, kRule5, kRule6 };
@@ -114,6 +120,9 @@ constexpr auto words_for(OnNodeLoss) {
 }
 constexpr auto words_for(StragglerAction) {
   return word_list<StragglerAction::kEvict>("warn", "evict");
+}
+constexpr auto words_for(HealthAction) {
+  return word_list<HealthAction::kEvict>("off", "warn", "evict");
 }
 constexpr auto words_for(Requeue) { return word_list<Requeue::kForce>("auto", "never", "force"); }
 constexpr auto words_for(BrokenRule) {

@@ -22,7 +22,7 @@ using ConfigMember =
                    std::vector<std::string>, ModelFamily, InitialWeights, OptimizerKind, LrDecay,
                    FloatType, Reduction, NanPolicy, AuditAction, ShardingStrategy, BackwardPrefetch,
                    WrapPolicy, SlotMapKind, Recompute, Codec, WhenBusy, DataKind, OnDataChange,
-                   OnWorkerLoss, OnNodeLoss, StragglerAction, Requeue, BrokenRule>;
+                   OnWorkerLoss, OnNodeLoss, StragglerAction, HealthAction, Requeue, BrokenRule>;
 
 // May the key change a bit of the loss curve? Then it is part of the run's identity.
 enum class Bits { kSame, kMayChange };

@@ -213,6 +213,9 @@ void add_machinery(std::vector<ConfigField>& table) {
     {AT(audit, action), kSame,
      "an audit finds that a rank has wrong bits: warn; stop; or evict: go on without its node, "
      "from the newest checkpoint that was audited", choice()},
+    {AT(audit, slot), kSame,
+     "in an audit every rank computes this slot of the step, and all must agree; -1: each computes "
+     "one that another rank had", at_least(-1)},
     {AT(metrics, log_freq), kSame, "steps between console lines", at_least(1)},
     {AT(metrics, enable_tensorboard), kSame, "write TensorBoard events", any()},
     {AT(metrics, peak_tflops), kSame, "measured GEMM peak of a rank's device, for MFU; 0: unknown",
@@ -299,6 +302,10 @@ void add_launcher(std::vector<ConfigField>& table) {
      "slow is who takes so much more time for a slot than the median of the others", above(1)},
     {AT(launcher, straggler_seconds), kSame,
      "for so long, in ten steps at least, but for a few of them", within(1, 1e9)},
+    {AT(launcher, health), kSame,
+     "counters of a node's hardware (memory errors, GPU faults, links, throttling): off: not read; "
+     "warn: what they say is in the log; evict: a node whose memory or GPU has an error that "
+     "cannot be corrected runs no more workers", choice()},
     {AT(launcher, status_endpoint), kSame,
      "where the agent that coordinates serves a status page and Prometheus metrics, to who has the "
      "token in its log: HOST:PORT or INTERFACE:PORT; empty: nowhere", any()},

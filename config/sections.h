@@ -69,6 +69,7 @@ struct Config {
   struct Audit {
     int64_t interval = 0;  // steps between audits; 0: none
     AuditAction action = AuditAction::kWarn;
+    int64_t slot = -1;  // all ranks compute this one in an audit; -1: each that of another rank
   } audit;
   struct Metrics {
     int64_t log_freq = 10;
@@ -111,7 +112,8 @@ struct Config {
     StragglerAction straggler = StragglerAction::kWarn;
     double straggler_factor = 1.5;  // of the others' time for a slot: such a rank is slow
     double straggler_seconds = 60;  // for so long
-    std::string status_endpoint;    // HOST:PORT | INTERFACE:PORT; empty: none
+    HealthAction health = HealthAction::kWarn;
+    std::string status_endpoint;  // HOST:PORT | INTERFACE:PORT; empty: none
   } launcher;
   struct Debug {
     BrokenRule break_rule = BrokenRule::kNone;  // tests only

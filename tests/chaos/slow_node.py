@@ -2,7 +2,8 @@
 of its node, SLOW_TIMES (20) times of as many, and the losses are those of an undisturbed job. Then
 nobody is replaced in SLOW_CALM_MINUTES (10) of a job whose ranks are slowed for a while in turns.
 
-It needs two cores that nothing else wants."""
+It needs two cores that nothing else wants, and with SLOW_TIMES=0 and SLOW_CALM_SHARE=0.35 in each
+of two cores so much that nothing else wants (`nice`)."""
 import itertools
 import os
 import pathlib
@@ -17,9 +18,11 @@ from lockstep_run import (EXIT_RESUME, Test, check, check_same, metrics, wait_un
 
 TIMES = int(os.environ.get("SLOW_TIMES", 20))
 CALM_MINUTES = float(os.environ.get("SLOW_CALM_MINUTES", 10))
+CALM_SHARE = float(os.environ.get("SLOW_CALM_SHARE", 0)) or None  # of a core, for each rank
 SPEED, PERIOD_US = 0.6, 5000
 SECONDS = 5  # launcher.straggler_seconds
 KEYS = {"training.steps": 100_000, "lr_scheduler.total_steps": 100_000, "training.slots": 4,
+        "training.local_batch_size": 16,  # a rank computes nearly all the time: a quota slows it
         "checkpoint.interval": 20, "launcher.spares": 1, "launcher.on_node_loss": "spare",
         "launcher.straggler": "evict", "launcher.straggler_seconds": SECONDS,
         "launcher.straggler_factor": 1.3}  # 60 % of the speed is 1.67 times the time
@@ -94,12 +97,13 @@ def calm(test):
     quotas = [Quota(f"lockstep_calm_{os.getpid()}_{number}") for number in range(2)]
     job = job_of(test, "calm")
     for quota, worker in zip(quotas, job.members()["workers"]):
+        quota.allow(CALM_SHARE)
         quota.take(worker["pid"])
     finish = time.monotonic() + 60 * CALM_MINUTES
     for quota in itertools.cycle(quotas):
-        quota.allow(SPEED)
+        quota.allow(SPEED * (CALM_SHARE or 1))
         job.await_(lambda until=time.monotonic() + SECONDS / 2: time.monotonic() > until, "a turn")
-        quota.allow(None)
+        quota.allow(CALM_SHARE)
         job.await_(lambda until=time.monotonic() + SECONDS: time.monotonic() > until, "a rest")
         if time.monotonic() > finish:
             break
