@@ -42,7 +42,9 @@ SEES = {
     "launcher/net": "base worker_link", "launcher/host": "base worker_link launcher/net",
     "launcher/control": "base config worker_link launcher/net launcher/host",
     "launcher/slurm": "base config launcher/host launcher/control",
-    "launcher/agent": "base worker_link launcher/net launcher/host launcher/control",
+    "launcher/health": "base",
+    "launcher/agent": "base worker_link launcher/net launcher/host launcher/control "
+                      "launcher/health",
     "core/device": "base", "core/kernels": "base layout core/device",
     "core/comm": "base layout worker_link core/device core/kernels core/audit",
     "core/audit": "base layout",
