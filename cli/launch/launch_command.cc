@@ -253,12 +253,21 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   nodes.run = xxh3_64(common);
   nodes.on_loss = from.on_node_loss;
   nodes.bars_wrong = config.audit.action == AuditAction::kEvict;
+  nodes.bars_broken = from.health == HealthAction::kEvict;
   nodes.replaces_slow = from.straggler == StragglerAction::kEvict;
   if (nodes.several() && from.on_worker_loss == OnWorkerLoss::kShrink)
     return Error{Code::kConfig,
                  "launcher.on_worker_loss = \"shrink\" is for one machine; with "
                  "--nnodes a node starts as many workers as before"};
   return nodes;
+}
+
+// A test gives an agent a folder of its own in place of /sys.
+launcher::health::ReadCounters hardware_of_node(const Config& config,
+                                                const Environment& environment) {
+  if (config.launcher.health == HealthAction::kOff) return nullptr;
+  return launcher::health::hardware_counters(
+      first_of({variable(environment, "LOCKSTEP_SYSFS_ROOT"), "/sys"}));
 }
 
 launcher::control::SupervisorOptions supervisor_options(const Config& config,
@@ -275,6 +284,22 @@ launcher::control::SupervisorOptions supervisor_options(const Config& config,
   options.hang_s = config.launcher.hang_seconds;
   options.slow_factor = config.launcher.straggler_factor;
   options.slow_s = config.launcher.straggler_seconds;
+  return options;
+}
+
+// Of an agent on one machine.
+launcher::AgentOptions agent_options(const Config& config,
+                                     const launcher::WorkerProcess::Options& worker) {
+  launcher::AgentOptions options;
+  options.supervisor = supervisor_options(config, worker.environment);
+  options.worker_program = worker.program;
+  options.worker_arguments = worker.arguments;
+  options.environment = worker.environment;
+  options.dump_folder = config.dump_folder();
+  options.threads = config.training.threads;
+  options.hardware = hardware_of_node(config, worker.environment);
+  options.status_endpoint = config.launcher.status_endpoint;
+  options.status_pages = run_pages(posix_file_system(), system_clock(), options.dump_folder);
   return options;
 }
 
@@ -344,18 +369,10 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     }
   }
   compare_tokenizers(config.value());
-  launcher::AgentOptions options;
+  launcher::AgentOptions options = agent_options(config.value(), worker);
   if (restart) options.nodes = nodes.value();
-  options.supervisor = supervisor_options(config.value(), worker.environment);
   if (!restart) options.supervisor.max_restarts = 0;
-  options.worker_program = worker.program;
-  options.worker_arguments = worker.arguments;
-  options.environment = worker.environment;
-  options.dump_folder = config.value().dump_folder();
-  options.threads = config.value().training.threads;
   const std::string resume = resume_command(command, arguments);
-  options.status_endpoint = config.value().launcher.status_endpoint;
-  options.status_pages = run_pages(posix_file_system(), system_clock(), options.dump_folder);
   // Who is left when the coordinator and all that could take its place are lost starts over, as an
   // agent would that is started now; whom it finds alive and out of reach it leaves alone.
   const auto supervise = [&](launcher::AskTimeLeft time_left) {

@@ -80,6 +80,8 @@ void add_run(Exposition& out, const RunStatus& status) {
   out.known("checkpoint_age_seconds", "since that checkpoint was made", status.checkpoint_age_s);
   out.gauge("audit_findings", "audits that found ranks whose bits are wrong");
   out.sample(as_double(static_cast<int64_t>(status.audits.size())));
+  out.gauge("health_findings", "what counters of the nodes' hardware say that is not well");
+  out.sample(as_double(static_cast<int64_t>(status.membership.health.size())));
   out.counter("restarts_total", "starts of workers in this run folder after a failure");
   out.sample(as_double(status.restarts));
   out.gauge("suspects", "ranks that look wrong");

@@ -71,7 +71,7 @@ function show(run) {
       `restarts ${run.restarts}` + (run.last_failure ? `, last failure: ${run.last_failure}` : '') +
       (run.last_error ? `: ${run.last_error}` : '');
   at('suspects').replaceChildren();
-  for (const suspect of run.suspects) add(at('suspects'), 'li', suspect);
+  for (const words of [...run.suspects, ...run.health]) add(at('suspects'), 'li', words);
   at('ranks').replaceChildren();
   for (const worker of run.workers) {
     const row = add(at('ranks'), 'tr', '');

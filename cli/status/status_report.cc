@@ -114,6 +114,7 @@ std::string status_text(const RunStatus& status) {
          steps_line(status) + state_line(status) + text("now: ", state_text(status), "\n");
   for (const std::string& suspect : suspects(status)) out += text("suspect: ", suspect, "\n");
   for (const std::string& audit : status.audits) out += text("audit: ", audit, "\n");
+  for (const std::string& line : membership.health) out += text("health: ", line, "\n");
   for (const std::string& note : status.notes) out += text("note: ", note, "\n");
   return out;
 }
@@ -141,6 +142,7 @@ std::string status_json(const RunStatus& status, bool compact) {
                     {"last_error", status.last_error},
                     {"suspects", suspects(status)},
                     {"audits", status.audits},
+                    {"health", membership.health},
                     {"notes", status.notes},
                     {"workers", ordered_json::array()},
                     {"nodes", ordered_json::array()}};

@@ -13,6 +13,7 @@
 #include "base/task_thread.h"
 #include "base/text.h"
 #include "launcher/agent/console_tail.h"
+#include "launcher/agent/job_membership.h"
 #include "launcher/agent/worker_processes.h"
 #include "launcher/control/job_node.h"
 #include "launcher/control/log_event.h"
@@ -75,7 +76,6 @@ class Agent {
   void publish(const std::string& state, int exit_status);
   void record(LoggedEvent event);
   void write_events(bool all);
-  void add_nodes(Membership& membership) const;
   void show_console();
   void end_console();
   std::filesystem::path store_socket() const { return scratch_ / "store"; }
@@ -96,6 +96,7 @@ class Agent {
   std::optional<control::JobNode> node_;
   int64_t published_ns_ = 0, beaten_ns_ = 0;
   std::optional<EndWatch> end_watch_;
+  std::optional<health::HealthWatch> health_watch_;
   bool left_ = false;
   AgentEnd end_;
   std::mutex mutex_;
@@ -117,6 +118,7 @@ Result<AgentEnd> Agent::run_alone() {
   control::CoordinatorOptions options;
   options.supervisor = options_.supervisor;
   options.id = kAlone;
+  options.bars_broken_nodes = options_.nodes.bars_broken;
   options.timing = timing_alone();
   const control::MemberOptions member{kAlone, "", "", options.run, options.timing};
   node_.emplace(member, options, /*leads=*/true, clock_.monotonic_ns());
@@ -157,6 +159,7 @@ Result<AgentEnd> Agent::run_among() {
   options.spares = nodes.spares;
   options.on_node_loss = nodes.on_loss;
   options.bars_wrong_nodes = nodes.bars_wrong;
+  options.bars_broken_nodes = nodes.bars_broken;
   options.replaces_slow_nodes = nodes.replaces_slow;
   const control::MemberOptions member{options.id, nodes.name, wire_->listens_at().str(),
                                       options.run, options.timing};
@@ -185,6 +188,7 @@ Result<void> Agent::serve_status() {
 AgentEnd Agent::run() {
   if (options_.time_left)
     end_watch_.emplace(clock_, options_.time_left, options_.supervisor.grace_s);
+  if (options_.hardware) health_watch_.emplace(clock_, options_.hardware);
   feed(workers_.look(clock_.monotonic_ns()));
   while (!left_) {
     const int64_t alive_ns = clock_.monotonic_ns();
@@ -193,6 +197,8 @@ AgentEnd Agent::run() {
     for (const int signal : signals_.take()) feed(control::StopRequested{signal});
     if (end_watch_ && node_->coordinator() != nullptr && end_watch_->last_save_is_due())
       feed(control::StopRequested{control::kAllocationEnds});
+    if (const auto health = health_watch_ ? health_watch_->news() : std::nullopt)
+      feed(control::HealthSeen{health->failed, health->lines});
     show_console();
     if (workers_.told_to_halt() && !workers_.waits()) end_console();
     if (options_.supervisor.max_restarts > 0) workers_.keep_one_ready();
@@ -412,19 +418,14 @@ void Agent::publish(const std::string& state, int exit_status) {
   // Two standbys may both try to lead: only one that has committed says that the job runs.
   if (!coordinator->has_committed() && exit_status < 0) return;
   published_ns_ = clock_.monotonic_ns();
-  Membership membership;
-  membership.generation = coordinator->supervisor().generation();
-  membership.world_size = coordinator->supervisor().world_size();
+  Membership membership = membership_of(*coordinator, workers_);
   membership.agent_pid = ::getpid();
-  if (wire_) membership.job = options_.nodes.job;
-  membership.restarts = coordinator->supervisor().restarts_since_safe();
   membership.state = state;
   membership.exit_status = exit_status;
-  for (int64_t rank = 0; rank < membership.world_size; ++rank)
-    membership.workers.push_back({static_cast<int>(rank), coordinator->formation().pid_of(rank),
-                                  workers_.page_of(rank),
-                                  coordinator->formation().progress_of(rank)});
-  if (wire_) add_nodes(membership);
+  if (wire_) {
+    membership.job = options_.nodes.job;
+    add_nodes(membership, *coordinator, node_->member().id(), wire_->listens_at().str());
+  }
   const control::State now = coordinator->supervisor().state();
   if (now != control::State::kDone &&
       now != control::State::kFailed) {  // then they leave, one by one
@@ -438,20 +439,6 @@ void Agent::publish(const std::string& state, int exit_status) {
         publish_membership(file_system_, options_.dump_folder / "workers.json", membership);
     if (!published) log_warning("workers.json: ", published.error().message);
   });
-}
-
-void Agent::add_nodes(Membership& membership) const {
-  const control::Coordinator& coordinator = *node_->coordinator();
-  for (auto& member : membership.workers)
-    if (const auto* node = coordinator.formation().node_of(member.rank)) member.node = node->name;
-  for (const auto& node : coordinator.nodes()) {
-    const bool own = node->peer.id == node_->member().id();
-    membership.nodes.push_back({.name = node->name,
-                                .address = own ? wire_->listens_at().str() : node->peer.address,
-                                .first_rank = coordinator.formation().first_rank(*node),
-                                .suspect = node->suspect,
-                                .coordinator = own});
-  }
 }
 
 void Agent::show_console() {

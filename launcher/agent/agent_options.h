@@ -9,6 +9,7 @@
 #include "launcher/agent/last_save.h"
 #include "launcher/control/coordinator.h"
 #include "launcher/control/supervisor.h"
+#include "launcher/health/health_watch.h"
 #include "launcher/host/environment.h"
 #include "launcher/net/status_server.h"
 
@@ -19,6 +20,7 @@ struct NodesOptions {
   int64_t min = 1, max = 1, spares = 0;
   OnNodeLoss on_loss = OnNodeLoss::kShrink;
   bool bars_wrong = false;     // audit.action = "evict"
+  bool bars_broken = false;    // launcher.health = "evict"
   bool replaces_slow = false;  // launcher.straggler = "evict"
   bool starts_over = false;    // the coordinator was lost, and all that could take its place
   double last_call_s = 30, silence_s = 1.5;
@@ -43,6 +45,7 @@ struct AgentOptions {
   std::string status_endpoint;  // HOST:PORT | INTERFACE:PORT; empty: no status page
   net::StatusPages status_pages;
   AskTimeLeft time_left;                    // of the allocation; empty: there is none
+  health::ReadCounters hardware;            // of this node; empty: nobody reads them
   std::filesystem::path kernel_root = "/";  // where proc is
 };
 

@@ -11,18 +11,6 @@ namespace {
 
 constexpr int64_t kRemindNs = 30'000 * kMs;
 
-SupervisorOptions succeeding(SupervisorOptions options, const Handover& before) {
-  if (before.generation < 0) return options;
-  options.first_generation = before.generation;
-  options.safe_step = before.safe_step;
-  options.restarts_since_safe = before.restarts;
-  return options;
-}
-
-int64_t next_number(const CoordinatorOptions& options, const Handover& before) {
-  return before.generation < 0 ? options.supervisor.first_generation : before.generation + 1;
-}
-
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, Handover before, int64_t now_ns)
@@ -32,7 +20,7 @@ Coordinator::Coordinator(CoordinatorOptions options, Handover before, int64_t no
       roster_(options_.id, options_.timing, options_.without),
       size_(options_, now_ns),
       quorum_(options_.id, before_, options_.without),
-      formation_(next_number(options_, before_), options_.without),
+      formation_(next_generation(before_, options_.supervisor.first_generation), options_.without),
       now_ns_(now_ns),
       reminded_ns_(now_ns),
       sequence_(now_ns) {}
@@ -63,6 +51,7 @@ void Coordinator::on(const Report& report, int64_t now_ns, NodeActions& actions)
   }
   if (node.ready && formation_.all_promised()) try_commit();
   if (formation_.in<Running>() != nullptr && node.index >= 0) note_running(node, report);
+  if (roster_.find(report.id) == &node) note_health(node, report);
   if (formation_.in<Over>() == nullptr && !orders_changed_) order(node);
   settle();
 }
@@ -130,10 +119,42 @@ void Coordinator::bar_if_wrong(Node& node, const Report& report) {
   const auto wrong = std::find_if(report.exits.begin(), report.exits.end(),
                                   [](const WorkerExit& exit) { return exit.found_wrong(); });
   if (wrong == report.exits.end()) return;
+  bar(node, text("an audit found that the bits of rank ", wrong->rank, " are wrong"));
+}
+
+// What the counters of a node's hardware say is written where it is new. A node is not barred while
+// the others could not go on without it: what has failed may do no harm.
+void Coordinator::note_health(Node& node, const Report& report) {
+  const std::string named = node.name.empty() ? "" : text("node ", node.name, ": ");
+  for (const std::string& line : report.health)
+    if (std::find(node.health.begin(), node.health.end(), line) == node.health.end())
+      record("health", named + line);
+  if (node.health != report.health) actions_->emplace_back(Changed{});
+  node.health = report.health;
+  if (!options_.bars_broken_nodes || report.broken.empty() || node.barred) return;
+  // The supervisor knows of no worker before all have started.
+  if (node.index >= 0 && !formation_.all_spawned()) return;
+  if (can_do_without(node)) return bar(node, report.broken);
+  if (formation_.in<Running>() != nullptr && !std::exchange(node.kept, true))
+    record("health",
+           text(named, "it stays, as the job could not go on without it: ", report.broken));
+}
+
+bool Coordinator::can_do_without(const Node& node) const {
+  GenerationSize::Counted left = counted();
+  const bool counts = roster_.eligible(node);
+  if (counts) --left.have;
+  const size_t voters = roster_.count_eligible_voters() - (counts && node.voter ? 1 : 0);
+  left.lacks_quorum = !quorum_.first() && !quorum_.reached(voters);
+  return size_.suffice(left) && (node.index < 0 || supervisor_.may_restart());
+}
+
+void Coordinator::bar(Node& node, const std::string& why) {
   node.barred = true;
-  const std::string why = text("an audit found that the bits of rank ", wrong->rank, " are wrong");
-  record("node_barred", text("node ", node.name, " runs no more workers: ", why));
-  leave_out(node, why);
+  record("node_barred", text("node ", node.name, " runs no more workers: ", why,
+                             "; leave it out of the next job (sbatch --exclude)"));
+  if (node.index >= 0) return leave_out(node, why);
+  actions_->emplace_back(Changed{});
 }
 
 // The slow node is a spare from now on, the last one that is taken.
@@ -222,22 +243,12 @@ void Coordinator::on(int64_t now_ns, NodeActions& actions) {
 // Ensures: the roster holds only nodes that are there.
 void Coordinator::look_at_nodes() {
   if (roster_.look_for_silence(now_ns_)) actions_->emplace_back(Changed{});
-  for (const auto& node : roster_.nodes())
-    if (const std::string why = reason_to_evict(*node); !why.empty()) evict(*node, why);
+  for (const auto& node : roster_.nodes()) {
+    std::string why = roster_.reason_lost(*node, now_ns_);
+    if (why.empty()) why = formation_.reason_late(*node, options_.id, options_.timing, now_ns_);
+    if (!why.empty()) evict(*node, why);
+  }
   roster_.sweep();
-}
-
-std::string Coordinator::reason_to_evict(const Node& node) const {
-  if (const std::string why = roster_.reason_lost(node, now_ns_); !why.empty()) return why;
-  const auto* preparing = formation_.in<Preparing>();
-  if (preparing == nullptr || node.index < 0 || node.ready || node.peer.id == options_.id)
-    return "";
-  const bool ends_workers =
-      node.promised == formation_.generation() && node.promised_to == options_.id;
-  const int64_t waited_ns = now_ns_ - preparing->since_ns;
-  if (waited_ns < (ends_workers ? options_.timing.reap_ns : options_.timing.ack_ns)) return "";
-  return text(ends_workers ? "its workers do not end" : "it does not agree", ", for ",
-              waited_ns / kMs, " ms");
 }
 
 void Coordinator::evict(Node& node, const std::string& why) {
@@ -267,14 +278,16 @@ void Coordinator::settle() {
     for (const auto& node : roster_.nodes()) order(*node);
 }
 
+GenerationSize::Counted Coordinator::counted() const {
+  return {.have = roster_.count_eligible(),
+          .before = static_cast<int64_t>(quorum_.members().size()),
+          .first = quorum_.first(),
+          .lacks_quorum = !quorum_.first() && !quorum_.has_committed() &&
+                          !quorum_.reached(roster_.count_voters())};
+}
+
 Nodes Coordinator::plan() {
-  const bool lacks_quorum =
-      !quorum_.first() && !quorum_.has_committed() && !quorum_.reached(roster_.count_voters());
-  Nodes nodes = size_.plan({.have = roster_.count_eligible(),
-                            .before = static_cast<int64_t>(quorum_.members().size()),
-                            .first = quorum_.first(),
-                            .lacks_quorum = lacks_quorum},
-                           now_ns_);
+  Nodes nodes = size_.plan(counted(), now_ns_);
   // [P10] No node has promised a newer generation than the next one.
   if (nodes.count > 0 && options_.without != Rule::kP10)
     nodes.next_generation = roster_.max_promised() + 1;
@@ -304,16 +317,8 @@ void Coordinator::gather() {
 }
 
 void Coordinator::take_over() {
-  const std::vector<NodeId>& members = quorum_.members();
   const auto& list = options_.supervisor.nproc_per_node;
-  const int64_t per_node = list.empty() ? options_.supervisor.default_nproc : list.back();
-  const auto index = std::find(members.begin(), members.end(), before_.lost) - members.begin();
-  WorkerExit lost;
-  lost.rank = static_cast<int>(index * per_node);
-  lost.node_lost = "the node of the coordinator is lost";
-  lost.progress = before_.progress;
-  lost.progress.committed_step = before_.safe_step;
-  feed(TookOver{lost, before_.silent_ms, static_cast<int64_t>(members.size()) * per_node});
+  feed(loss_of_leader(before_, list.empty() ? options_.supervisor.default_nproc : list.back()));
 }
 
 // A coordinator that waits for nodes of a job that has begun has its name at the rendezvous. New
@@ -413,11 +418,7 @@ void Coordinator::feed(const JobEvent& event) {
 
 LoggedEvent Coordinator::with_pids(LoggedEvent event) const {
   if (event.rank >= 0) event.pid = formation_.pid_of(event.rank);
-  if (event.event != "spawned") return event;
-  for (const Node* node : formation_.members()) {
-    if (node == nullptr) continue;
-    event.pids.insert(event.pids.end(), node->pids.begin(), node->pids.end());
-  }
+  if (event.event == "spawned") event.pids = formation_.all_pids();
   return event;
 }
 

@@ -9,7 +9,8 @@
 // It evicts a node that is silent for evict_ns, a node whose connection broke and does not come
 // back, and a node that does not promise in time. Surplus nodes are parked; that is no error.
 // A node of whose workers an audit named one is parked for good, also the coordinator's own: it
-// computes no more. A coordinator after this one does not know that; the next audit tells it.
+// computes no more. So is one whose hardware has failed, where the others can go on without it.
+// Either node says so in each report, also to a coordinator after this one.
 // The rules [P1], [P2], … are those of docs/PROTOCOL.md.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once
@@ -52,10 +53,12 @@ class Coordinator {
   bool is_yet_to_start_over(const Report& report) const;
   void note_running(Node& node, const Report& report);
   void bar_if_wrong(Node& node, const Report& report);
+  void note_health(Node& node, const Report& report);
+  bool can_do_without(const Node& node) const;
+  void bar(Node& node, const std::string& why);
   void replace(const ReplaceRank& action);
   void leave_out(Node& node, const std::string& why);
   void look_at_nodes();
-  std::string reason_to_evict(const Node& node) const;
   void evict(Node& node, const std::string& why);
 
   Nodes plan();
@@ -68,6 +71,7 @@ class Coordinator {
   void tell_exits();
   void feed(const JobEvent& event);
   LoggedEvent with_pids(LoggedEvent event) const;
+  GenerationSize::Counted counted() const;
   void finish(const Finish& action);
   void step_down(std::string reason, bool succeeded = false);
   void settle();  // does what the event at hand has led to

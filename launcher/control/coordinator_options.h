@@ -18,6 +18,7 @@ struct CoordinatorOptions {
   int64_t spares = 0;  // nodes kept out of a generation while there are more than min_nodes
   OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
   bool bars_wrong_nodes = false;        // the job goes on without a node that an audit names
+  bool bars_broken_nodes = false;       // ... without one whose hardware has failed
   bool replaces_slow_nodes = false;     // a spare takes the place of a node whose rank is slow
   int64_t last_call_ns = 30'000 * kMs;  // from min_nodes on, for more to come
   Timing timing = {};

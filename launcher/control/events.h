@@ -47,6 +47,10 @@ struct PeerGone {  // the connection that this node reported on has ended
 struct LeaderLost {          // the connection to whom this node reports broke, or never was
   std::string other_secret;  // not empty: an agent is there, and its secret is not this node's
 };
+struct HealthSeen {    // what counters of this node's hardware say from now on
+  std::string broken;  // Report::broken
+  std::vector<std::string> lines;
+};
 struct Spawned {  // the workers of SpawnWorkers run
   std::vector<int32_t> pids;
 };
@@ -124,7 +128,7 @@ struct Leave {
 
 // LoggedEvent is for events.jsonl and the console.
 using NodeEvent = std::variant<Delivered, PeerGone, LeaderLost, Spawned, SpawnFailed, WorkersExited,
-                               Tick, StopRequested, Decided, Superseded>;
+                               Tick, StopRequested, Decided, Superseded, HealthSeen>;
 using NodeAction = std::variant<Send, Follow, SpawnWorkers, TermWorkers, KillWorkers, Propose,
                                 Committed, Changed, Leads, SteppedDown, LoggedEvent, Leave>;
 using JobEvent = std::variant<Begin, TookOver, Nodes, Committed, Started, SpawnFailed,

@@ -26,6 +26,13 @@ int32_t Formation::pid_of(int64_t rank) const {
   return node != nullptr && local < node->pids.size() ? node->pids[local] : -1;
 }
 
+std::vector<int32_t> Formation::all_pids() const {
+  std::vector<int32_t> pids;
+  for (const Node* node : members_)
+    if (node != nullptr) pids.insert(pids.end(), node->pids.begin(), node->pids.end());
+  return pids;
+}
+
 Progress Formation::progress_of(int64_t rank) const {
   const auto at = static_cast<size_t>(rank);
   return at < samples_.size() ? samples_[at].progress : Progress{};
@@ -70,6 +77,17 @@ bool Formation::all_promised() const {
 
 bool Formation::lost_a_member() const {
   return std::find(members_.begin(), members_.end(), nullptr) != members_.end();
+}
+
+std::string Formation::reason_late(const Node& node, NodeId leader, const Timing& timing,
+                                   int64_t now_ns) const {
+  const auto* preparing = in<Preparing>();
+  if (preparing == nullptr || node.index < 0 || node.ready || node.peer.id == leader) return "";
+  const bool ends_workers = node.promised == generation_ && node.promised_to == leader;
+  const int64_t waited_ns = now_ns - preparing->since_ns;
+  if (waited_ns < (ends_workers ? timing.reap_ns : timing.ack_ns)) return "";
+  return text(ends_workers ? "its workers do not end" : "it does not agree", ", for ",
+              waited_ns / kMs, " ms");
 }
 
 void Formation::run() {

@@ -77,6 +77,7 @@ class Formation {
   }
   const Node* node_of(int64_t rank) const;  // null: it is lost
   int32_t pid_of(int64_t rank) const;       // -1: it is not known
+  std::vector<int32_t> all_pids() const;
   Progress progress_of(int64_t rank) const;
   // Who may take over from `coordinator`: two members far apart in the order of nodes, for the loss
   // of one rack should not take both.
@@ -89,6 +90,10 @@ class Formation {
   void note_promise(Node& node, const Report& report, NodeId leader);
   bool all_promised() const;  // [P5]
   bool lost_a_member() const;
+  // Preparing: why the node is lost, which had long enough to promise it to `leader`; empty: it is
+  // not.
+  std::string reason_late(const Node& node, NodeId leader, const Timing& timing,
+                          int64_t now_ns) const;
 
   // Enters Running.
   void run();

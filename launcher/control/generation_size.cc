@@ -15,8 +15,7 @@ Nodes GenerationSize::plan(const Counted& counted, int64_t now_ns) {
     const Nodes nodes = plan_first(counted.have, now_ns);
     if (nodes.count <= 0) return nodes;
   }
-  const bool shrinks = o.on_node_loss == OnNodeLoss::kShrink || counted.first;
-  const int64_t least = shrinks ? o.min_nodes : counted.before;
+  const int64_t least = this->least(counted);
   if (lost_member_ && !counted.first && o.on_node_loss == OnNodeLoss::kFail)
     return wait_for(0, "a node was lost, and --on-node-loss is fail", now_ns);
   if (counted.have < least) {
@@ -24,13 +23,26 @@ Nodes GenerationSize::plan(const Counted& counted, int64_t now_ns) {
     // A spare may still come: its connection broke, or it has not found this standby yet.
     if (o.on_node_loss == OnNodeLoss::kSpare)
       return wait_for(o.timing.fence_ns, reason + "; no spare is there", now_ns);
-    return wait_for(shrinks ? o.last_call_ns : o.timing.join_ns, reason, now_ns);
+    return wait_for(shrinks(counted) ? o.last_call_ns : o.timing.join_ns, reason, now_ns);
   }
   const int64_t wanted =
       std::max(counted.have - o.spares, std::min<int64_t>(counted.before, counted.have));
   Nodes nodes;
   nodes.count = std::clamp(wanted, o.min_nodes, std::min<int64_t>(counted.have, o.max_nodes));
   return nodes;
+}
+
+bool GenerationSize::shrinks(const Counted& counted) const {
+  return options_.on_node_loss == OnNodeLoss::kShrink || counted.first;
+}
+
+int64_t GenerationSize::least(const Counted& counted) const {
+  return shrinks(counted) ? options_.min_nodes : counted.before;
+}
+
+bool GenerationSize::suffice(const Counted& counted) const {
+  const bool ends = options_.on_node_loss == OnNodeLoss::kFail && !counted.first;
+  return !counted.lacks_quorum && !ends && counted.have >= least(counted);
 }
 
 // Between min_nodes and all that are wanted it waits for last_call_ns.

@@ -24,6 +24,9 @@ class GenerationSize {
   // A count of 0 says that it waits, one below 0 that it has waited for long enough, and why.
   Nodes plan(const Counted& counted, int64_t now_ns);
 
+  // Whether so many nodes would do for the next generation, though one of its members is lost.
+  bool suffice(const Counted& counted) const;
+
   // Whether the last `plan` was the first one for which enough nodes were there.
   bool enough_just_came(int64_t now_ns) const { return enough_ns_ == now_ns; }
   // How long it has waited for nodes, and for a quorum. Requires: it waits.
@@ -39,6 +42,8 @@ class GenerationSize {
   void note_committed();
 
  private:
+  bool shrinks(const Counted& counted) const;
+  int64_t least(const Counted& counted) const;  // so many nodes are needed
   Nodes plan_first(int64_t have, int64_t now_ns);
   Nodes wait_for(int64_t limit_ns, std::string otherwise, int64_t now_ns);
 

@@ -34,7 +34,8 @@ void log_event(const LoggedEvent& event, int64_t min_nodes) {
   } else if (event.event == "node_lost") {
     log_error(generation, ": ", event.reason);
   } else if (event.event == "grace_over" || event.event == "node_refused" ||
-             event.event == "node_barred" || event.event == "node_replaced") {
+             event.event == "node_barred" || event.event == "node_replaced" ||
+             event.event == "health") {
     log_warning(generation, ": ", event.reason);
   } else if (event.event == "node_joined") {
     log_info(generation, ": node ", event.reason,

@@ -145,6 +145,12 @@ void Member::on(const StopRequested& event, int64_t now_ns, NodeActions& actions
   report(actions);
 }
 
+void Member::on(const HealthSeen& event, int64_t now_ns, NodeActions& actions) {
+  now_ns_ = now_ns;
+  health_ = event;
+  report(actions);
+}
+
 void Member::on(const SteppedDown& event, int64_t now_ns) {
   now_ns_ = now_ns;
   if (event.succeeded) handover_.members.clear();  // it may not try again
@@ -234,6 +240,8 @@ void Member::report(NodeActions& actions) {
   report.members_of = handover_.members.empty() ? -1 : handover_.generation;
   report.stop_signal = stop_signal_;
   report.stops = stops_;
+  report.broken = health_.broken;
+  report.health = health_.lines;
   workers_.fill(report, now_ns_);
   actions.emplace_back(Send{search_.leader().id, std::move(report)});
   reported_ns_ = now_ns_;

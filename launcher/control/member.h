@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "launcher/control/events.h"
+#include "launcher/control/handover.h"
 #include "launcher/control/leader_search.h"
 #include "launcher/control/local_workers.h"
 #include "launcher/control/rule.h"
@@ -29,17 +30,6 @@ struct MemberOptions {
   Rule without = Rule::kNone;  // a test takes this rule out
 };
 
-// What a coordinator has to know of the one before it.
-struct Handover {
-  int64_t generation = -1;      // the last one that was committed; -1: none, the job begins
-  std::vector<NodeId> members;  // its nodes
-  NodeId lost = 0;              // who led it
-  double silent_ms = 0;         // for so long it has said nothing
-  Progress progress = {};       // of a worker of this node: the lost one's is not known
-  int64_t safe_step = -1, restarts = 0;
-  int64_t parked = 0;  // nodes that it had besides the members
-};
-
 class Member {
  public:
   // `leads`: this node's own Coordinator is the first one.
@@ -53,6 +43,7 @@ class Member {
   void on(const SpawnFailed& event, int64_t now_ns, NodeActions& actions);
   void on(const WorkersExited& event, int64_t now_ns, NodeActions& actions);
   void on(const StopRequested& event, int64_t now_ns, NodeActions& actions);
+  void on(const HealthSeen& event, int64_t now_ns, NodeActions& actions);
   void on(const Tick& event, int64_t now_ns, NodeActions& actions);
   void on(const SteppedDown& event, int64_t now_ns);
 
@@ -92,6 +83,7 @@ class Member {
   int64_t ordered_ns_;               // [P4] the last order that was not kWait
   int64_t run_ordered_ns_ = 0;       // ... that was kRun
   int32_t stops_ = 0, stop_signal_ = 0;
+  HealthSeen health_;                                   // of its hardware
   int64_t sequence_ = 0, reported_ns_ = INT64_MIN / 2;  // of the last report
   bool news_ = true;                                    // there is something to report
   std::optional<Handover> lead_;                        // until take_lead

@@ -10,7 +10,7 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr uint8_t kVersion = 4;
+constexpr uint8_t kVersion = 5;
 
 template <typename T>
 concept Enumeration = std::is_enum_v<T>;
@@ -93,7 +93,8 @@ void fields(Io& io, T& m) {
   } else if constexpr (std::is_same_v<Plain, Report>) {
     all(m.id, m.name, m.address, m.run, m.sequence, m.follows, m.promised, m.promised_to,
         m.promised_elsewhere, m.committed, m.members_of, m.alive, m.pids, m.spawn_error,
-        m.exits_from, m.exits, m.computes_wrongly, m.samples, m.stop_signal, m.stops, m.alive_ns);
+        m.exits_from, m.exits, m.computes_wrongly, m.broken, m.health, m.samples, m.stop_signal,
+        m.stops, m.alive_ns);
   } else if constexpr (std::is_same_v<Plain, Order>) {
     all(m.leader, m.sequence, m.generation, m.duty, m.first_rank, m.count, m.world_size, m.nonce,
         m.stop, m.kill, m.exits_seen, m.base, m.standbys, m.members, m.safe_step, m.restarts,

@@ -51,6 +51,8 @@ struct Report {
   int32_t exits_from = 0;     // so many ends of `committed` were confirmed; the rest follows
   std::vector<WorkerExit> exits;
   bool computes_wrongly = false;       // an audit has named a rank of this node, in any generation
+  std::string broken;                  // why its hardware has failed; empty: it has not
+  std::vector<std::string> health;     // what counters of its hardware say, a line each
   std::vector<Sample> samples;         // of `committed`, by local rank
   int32_t stop_signal = 0, stops = 0;  // asked to stop so often, with this signal the last time
   int64_t alive_ns = 0;  // before the first of `exits` was seen its worker lived, so long ago

@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "launcher/control/member.h"
+#include "launcher/control/handover.h"
 #include "launcher/control/rule.h"
 #include "launcher/control/succession.h"
 

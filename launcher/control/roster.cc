@@ -90,6 +90,12 @@ size_t Roster::count_voters() const {
   }));
 }
 
+size_t Roster::count_eligible_voters() const {
+  return static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(), [this](const auto& node) {
+    return node->voter && eligible(*node);
+  }));
+}
+
 std::vector<Node*> Roster::choose(size_t count, const std::vector<NodeId>& first) const {
   std::vector<Node*> chosen;
   for (const NodeId id : first)

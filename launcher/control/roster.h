@@ -25,8 +25,11 @@ struct Node {
   int64_t gone_ns = -1;  // when its connection broke; -1: it is there
   bool suspect = false;  // it is silent, and not lost yet
   bool voter = false;    // it is a member of the last generation that was committed
-  bool barred = false;   // an audit named one of its devices: it runs no more workers
-  bool slow = false;     // another node took its place for that
+  // It runs no more workers: an audit named one of its devices, or its hardware has failed.
+  bool barred = false;
+  bool kept = false;                // its hardware has failed, and the job cannot go on without it
+  std::vector<std::string> health;  // Report::health
+  bool slow = false;                // another node took its place for that
   // What its last report says (message.h).
   int64_t sequence = 0, promised = -1, committed = -1, members_of = -1;
   NodeId promised_to = 0, follows = 0;
@@ -65,6 +68,7 @@ class Roster {
   int64_t count_eligible() const;
   bool has_spare() const;       // one that can be a member, is none, and is not slow
   size_t count_voters() const;  // reachable ones
+  size_t count_eligible_voters() const;
   // Those of `first` keep their order; the others follow as they came, and those that are slow come
   // last.
   // Requires: `count` nodes are eligible.

@@ -15,6 +15,7 @@
 // Thread: one. Time: monotonic nanoseconds, never smaller than at the call before.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -62,6 +63,11 @@ class Supervisor {
   int64_t safe_step() const { return safe_step_; }
   int64_t restarts_since_safe() const { return restarts_since_safe_; }
   const std::vector<Incident>& incidents() const { return incidents_; }
+  // Whether another generation would follow, if one of its nodes were lost now.
+  bool may_restart() const {
+    return state_ != State::kStopping && asked_to_stop_ns_ < 0 &&
+           restarts_since_safe_ < std::min(options_.max_restarts, options_.max_no_progress);
+  }
 
  private:
   struct Worker {

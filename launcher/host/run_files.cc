@@ -94,7 +94,8 @@ Result<void> publish_membership(FileSystem& file_system, const std::filesystem::
             {"job", membership.job},
             {"restarts", membership.restarts},
             {"workers", Json::array()},
-            {"nodes", Json::array()}};
+            {"nodes", Json::array()},
+            {"health", membership.health}};
   for (const auto& member : membership.workers) json["workers"].push_back(member_json(member));
   for (const auto& node : membership.nodes)
     json["nodes"].push_back({{"name", node.name},
@@ -121,6 +122,7 @@ Result<Membership> read_membership(FileSystem& file_system, const std::filesyste
     for (const Json& node : json.value("nodes", Json::array()))
       membership.nodes.push_back({node.at("name"), node.at("address"), node.at("first_rank"),
                                   node.at("suspect"), node.at("coordinator")});
+    membership.health = json.value("health", std::vector<std::string>());
   } catch (const Json::exception& error) {
     return Error{Code::kCorrupt, text(path.string(), ": ", error.what())};
   }

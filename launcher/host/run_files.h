@@ -68,7 +68,8 @@ struct Membership {
   std::string job;       // what its nodes call it; empty with one node
   int64_t restarts = 0;  // since the newest step that is on disk, or in all ranks' memory
   std::vector<Member> workers;
-  std::vector<Node> nodes;  // none with one node
+  std::vector<Node> nodes;          // none with one node
+  std::vector<std::string> health;  // what counters of the nodes' hardware say, a line each
 };
 // Errors: kIo, kNoSpace.
 Result<void> publish_membership(FileSystem& file_system, const std::filesystem::path& path,

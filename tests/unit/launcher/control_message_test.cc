@@ -22,6 +22,8 @@ Report full_report() {
   exit.log_lines = {"last words", ""};
   exit.progress.phase = Phase::kUpdate;
   report.exits = {exit};
+  report.broken = "2 errors of a memory";
+  report.health = {"2 errors of a memory", "it is hot"};
   report.samples.resize(2);
   report.samples[1].stopped = true;
   report.samples[1].progress.save_phase = SavePhase::kVoting;
@@ -55,6 +57,8 @@ TEST(ControlMessage, EveryKindRoundTrips) {
   const auto& report = std::get<Report>(decoded.value());
   EXPECT_EQ(report.exits[0].log_lines, (std::vector<std::string>{"last words", ""}));
   EXPECT_EQ(report.exits[0].hung_s, 1.5);
+  EXPECT_EQ(report.broken, full_report().broken);
+  EXPECT_EQ(report.health, full_report().health);
   EXPECT_EQ(report.samples[1].progress.save_phase, SavePhase::kVoting);
 }
 

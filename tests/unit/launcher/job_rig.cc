@@ -25,7 +25,7 @@ Job::Job(OnNodeLoss on_loss, int64_t min, int64_t max, int64_t spares, Rule with
   options_.min_nodes = min;
   options_.max_nodes = max;
   options_.spares = spares;
-  options_.bars_wrong_nodes = options_.replaces_slow_nodes = true;
+  options_.bars_wrong_nodes = options_.bars_broken_nodes = options_.replaces_slow_nodes = true;
   options_.supervisor.nproc_per_node = {1};
   options_.supervisor.max_restarts = options_.supervisor.max_no_progress = 100;
   for (int64_t i = 0; i < max + spares; ++i) start();
@@ -127,6 +127,11 @@ int64_t Job::runs(NodeId id) const {
   return member.alive() > 0 ? member.committed() : -1;
 }
 
+int64_t Job::said(const std::string& event) const {
+  return std::count_if(events_.begin(), events_.end(),
+                       [&](const LoggedEvent& said) { return said.event == event; });
+}
+
 int64_t Job::coordinators() const {
   return std::count_if(nodes_.begin(), nodes_.end(), [](const auto& node) {
     return node.second.machine->coordinator() != nullptr;
@@ -171,7 +176,7 @@ void Job::carry_out(NodeId id, NodeAction& action) {
   } else if (std::holds_alternative<Committed>(action)) {
     for (const auto& [moved, side] : std::exchange(move_at_commit_, {})) move(moved, side);
   } else if (const auto* record = std::get_if<LoggedEvent>(&action)) {
-    if (record->event == "waiting_for_nodes") ++reminders_;
+    events_.push_back(*record);
   } else if (const auto* leave = std::get_if<Leave>(&action)) {
     left_.push_back(*leave);
     last_left_ns_ = now_ns_;

@@ -28,6 +28,8 @@ class Job {
   void worker_dies(NodeId id);
   // An audit named it: it ends by itself.
   void worker_computes_wrongly(NodeId id);
+  // Counters of it say so.
+  void hardware_fails(NodeId id) { tell(id, HealthSeen{"2 errors", {"2 errors"}}); }
   // Workers take so long for a slot from now on, one a tick, and this node's `factor` times that.
   void worker_is_slow(NodeId id, double factor) { slow_[id] = factor; }
   // Nothing goes from it or to it, and nobody is told.
@@ -54,7 +56,7 @@ class Job {
   NodeId leader() const;  // the first one that coordinates; 0: nobody does
   NodeId parked() const;
   size_t up() const { return nodes_.size(); }
-  int reminders() const { return reminders_; }
+  int64_t said(const std::string& event) const;  // so many times
   const std::vector<Leave>& left() const { return left_; }
   int64_t lasted_s() const { return last_left_ns_ / kSecondNs; }
   // Who is left has left with 75, the coordinator for this reason.
@@ -85,7 +87,7 @@ class Job {
   std::set<NodeId> folder_hangs_;  // for these
   std::map<NodeId, double> slow_;  // by what factor; empty: workers say nothing of their pace
   uint64_t run_of_new_ = 0;
-  int reminders_ = 0;
+  std::vector<LoggedEvent> events_;
   std::vector<std::pair<NodeId, Succession>> unanswered_;
   struct Mail {
     NodeId from, to;

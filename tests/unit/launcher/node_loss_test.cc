@@ -341,8 +341,8 @@ TEST(OnNodeLoss, WhoWaitsSaysSoNowAndThen) {
   Job job(OnNodeLoss::kWait);
   job.lose(3);
   job.pass(95);
-  EXPECT_GE(job.reminders(), 3);
-  EXPECT_LE(job.reminders(), 5);
+  EXPECT_GE(job.said("waiting_for_nodes"), 3);
+  EXPECT_LE(job.said("waiting_for_nodes"), 5);
 }
 
 TEST(OnNodeLoss, WaitEndsWhenNoNodeComes) {

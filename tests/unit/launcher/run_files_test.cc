@@ -81,6 +81,7 @@ TEST_F(RunFiles, MembershipRoundTrips) {
   membership.workers.push_back({0, 4712, "/x/page_0", {}});
   membership.workers[0].progress.step = 9;
   membership.workers[0].progress.save_phase = SavePhase::kVoting;
+  membership.health = {"n1: it is hot"};
   ASSERT_TRUE(publish_membership(fs, folder / "workers.json", membership));
   const auto read = read_membership(fs, folder / "workers.json");
   ASSERT_TRUE(read) << read.error().message;
@@ -91,6 +92,7 @@ TEST_F(RunFiles, MembershipRoundTrips) {
   EXPECT_EQ(read.value().workers[0].progress_page, "/x/page_0");
   EXPECT_EQ(read.value().workers[0].progress.step, 9);
   EXPECT_EQ(read.value().workers[0].progress.save_phase, SavePhase::kVoting);
+  EXPECT_EQ(read.value().health, membership.health);
   write("broken.json", "{\"generation\": 1}");
   EXPECT_EQ(read_membership(fs, folder / "broken.json").error().code, Code::kCorrupt);
   EXPECT_EQ(read_membership(fs, folder / "none.json").error().code, Code::kNotFound);

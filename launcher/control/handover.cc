@@ -1,0 +1,30 @@
+#include "launcher/control/handover.h"
+
+#include <algorithm>
+
+namespace lockstep::launcher::control {
+
+int64_t next_generation(const Handover& before, int64_t of_a_new_job) {
+  return before.generation < 0 ? of_a_new_job : before.generation + 1;
+}
+
+SupervisorOptions succeeding(SupervisorOptions options, const Handover& before) {
+  if (before.generation < 0) return options;
+  options.first_generation = before.generation;
+  options.safe_step = before.safe_step;
+  options.restarts_since_safe = before.restarts;
+  return options;
+}
+
+TookOver loss_of_leader(const Handover& before, int64_t per_node) {
+  const std::vector<NodeId>& members = before.members;
+  const auto index = std::find(members.begin(), members.end(), before.lost) - members.begin();
+  WorkerExit lost;
+  lost.rank = static_cast<int>(index * per_node);
+  lost.node_lost = "the node of the coordinator is lost";
+  lost.progress = before.progress;
+  lost.progress.committed_step = before.safe_step;
+  return {lost, before.silent_ms, static_cast<int64_t>(members.size()) * per_node};
+}
+
+}  // namespace lockstep::launcher::control
