@@ -51,6 +51,7 @@ Sim::Sim(uint64_t seed, Rule without, bool loud) : loud_(loud), state_(mix64(see
   options_.last_call_ns = 2'000 * kMs;
   options_.timing.scan_ns = 40 * kMs;
   options_.without = without;
+  options_.bars_broken_nodes = seed % 4 == 0;
 }
 
 uint64_t Sim::draw(uint64_t limit) {
@@ -199,6 +200,7 @@ void Sim::carry_out(size_t machine, NodeAction& action) {
   } else if (const auto* down = std::get_if<SteppedDown>(&action)) {
     say(text("node ", m.id, " steps down: ", down->reason));
   } else if (const auto* record = std::get_if<LoggedEvent>(&action)) {
+    if (record->event == "node_barred") ++result_.barred;
     if (loud_ && record->event != "worker_exit")
       say(text("  ", m.id, " ", record->event, " g", record->generation, " ", record->reason));
   } else if (const auto* leave = std::get_if<Leave>(&action)) {

@@ -23,7 +23,7 @@ inline constexpr int kRestartAll = 2;  // a fault's number: all that are down st
 struct SimResult {
   std::string broken;  // the first rule that was broken; empty: none
   int64_t nodes = 0, generations = 0, takeovers = 0, steps = 0, events = 0, faults = 0, ends = 0;
-  int64_t commits = 0, refused = 0;  // refused: by a rank 0 whose generation was over
+  int64_t commits = 0, refused = 0, barred = 0;  // refused: by a rank 0 whose generation was over
 };
 
 class Sim {
@@ -37,8 +37,8 @@ class Sim {
     NodeId id = 0;
     std::unique_ptr<JobNode> node;  // null: it has crashed or left
     int64_t frozen_until_ns = 0;
-    int side = 0;  // of the partition
-    bool left = false, starts_over = false;
+    int side = 0;                                           // of the partition
+    bool left = false, starts_over = false, fails = false;  // fails: its hardware has failed
     // It looks for the coordinator for the first time (Wire::meet).
     int64_t meets_since_ns = -1, meets_number = -1;
     int64_t looked_ns = 0;            // whether it is still the newest at the rendezvous
@@ -110,7 +110,7 @@ class Sim {
   void commit(const Item& item);
   void publish(int64_t generation, int64_t step);
   void fault(), strike(size_t leader);
-  void freeze(Machine& machine);
+  void freeze(Machine&machine), break_hardware(size_t machine);
   void set_sides(uint64_t percent);
   bool majority_would_live(const std::vector<bool>& lost) const;
   size_t leader() const;          // of the newest committed generation; machines_.size(): none

@@ -1,6 +1,7 @@
 // The faults of a simulated job, and what has to be true once they have stopped.
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "base/text.h"
 #include "control_sim.h"
@@ -29,7 +30,9 @@ bool Sim::majority_would_live(const std::vector<bool>& lost) const {
   const int64_t world = trainings_.rbegin()->second.world;
   int64_t left = 0;
   for (size_t i = 0; i < machines_.size(); ++i)
-    if (machines_[i].node && machines_[i].node->member().committed() == newest && !lost[i]) ++left;
+    if (machines_[i].node && machines_[i].node->member().committed() == newest && !lost[i] &&
+        !machines_[i].fails)  // it may be a member no more
+      ++left;
   const Training& training = trainings_.rbegin()->second;
   const auto lives = [&](NodeId id) {
     const auto found = where_.find(id);
@@ -48,6 +51,7 @@ void Sim::fault() {
   Machine& m = machines_[victim];
   std::vector<bool> lost(machines_.size());
   lost[victim] = true;
+  if (options_.bars_broken_nodes && chance(0.2)) return break_hardware(victim);
   switch (draw(10)) {
     case 0:
     case 1: {
@@ -102,6 +106,14 @@ void Sim::freeze(Machine& m) {
   say(text("FAULT node ", m.id, " is stopped for ", (m.frozen_until_ns - now_ns_) / kMs));
 }
 
+// Its agent says so until it is started anew.
+void Sim::break_hardware(size_t victim) {
+  Machine& m = machines_[victim];
+  if (!m.node || now_ns_ < m.frozen_until_ns || std::exchange(m.fails, true)) return;
+  say(text("FAULT the hardware of node ", m.id, " fails"));
+  feed(victim, HealthSeen{"it fails", {"it fails"}});
+}
+
 // Between the promises to a generation and the orders to run it.
 void Sim::strike(size_t leader) {
   strikes_ = false;
@@ -149,8 +161,10 @@ std::string Sim::converged() const {
   if (!quorum_kept_ && now_ns_ - stepped_ns_ > lately_ns) return "";
   if (leaders != 1) return text(leaders, " nodes lead");
   if (following != up) return text(following, " of ", up, " nodes follow node ", id);
+  const auto able = static_cast<int64_t>(std::count_if(
+      machines_.begin(), machines_.end(), [](const Machine& m) { return m.node && !m.fails; }));
   const bool waits = options_.on_node_loss == OnNodeLoss::kWait && !trainings_.empty() &&
-                     static_cast<int64_t>(up) < trainings_.rbegin()->second.world;
+                     able < trainings_.rbegin()->second.world;
   if (!waits && now_ns_ - stepped_ns_ > lately_ns)
     return text("no step for ", (now_ns_ - stepped_ns_) / kMs, " ms");
   return "";

@@ -101,6 +101,7 @@ int run_all(uint64_t seeds, uint64_t first) {
     sum.faults += result.faults;
     sum.commits += result.commits;
     sum.refused += result.refused;
+    sum.barred += result.barred;
     sum.ends += result.ends;
     if (result.broken.empty()) continue;
     ++failures;
@@ -110,12 +111,13 @@ int run_all(uint64_t seeds, uint64_t first) {
   }
   std::printf(
       "%llu seeds: %lld nodes, %lld generations, %lld takeovers, %lld faults, %lld steps, "
-      "%lld commits (%lld refused), %lld events, %lld ends; %d failed\n",
+      "%lld commits (%lld refused), %lld events, %lld barred, %lld ends; %d failed\n",
       static_cast<unsigned long long>(seeds), static_cast<long long>(sum.nodes),
       static_cast<long long>(sum.generations), static_cast<long long>(sum.takeovers),
       static_cast<long long>(sum.faults), static_cast<long long>(sum.steps),
       static_cast<long long>(sum.commits), static_cast<long long>(sum.refused),
-      static_cast<long long>(sum.events), static_cast<long long>(sum.ends), failures);
+      static_cast<long long>(sum.events), static_cast<long long>(sum.barred),
+      static_cast<long long>(sum.ends), failures);
   return failures == 0 ? 0 : 1;
 }
 
