@@ -305,7 +305,7 @@ void add_launcher(std::vector<ConfigField>& table) {
     {AT(launcher, health), kSame,
      "counters of a node's hardware (memory errors, GPU faults, links, throttling): off: not read; "
      "warn: what they say is in the log; evict: a node whose memory or GPU has an error that "
-     "cannot be corrected runs no more workers", choice()},
+     "cannot be corrected runs no more workers, where the job can go on without it", choice()},
     {AT(launcher, status_endpoint), kSame,
      "where the agent that coordinates serves a status page and Prometheus metrics, to who has the "
      "token in its log: HOST:PORT or INTERFACE:PORT; empty: nowhere", any()},
