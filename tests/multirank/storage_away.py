@@ -1,7 +1,7 @@
 """Checkpoint storage that does not answer, as a file server that is down: calls hang. Training goes
 on, nothing is lost, and saves work again when it is back. tests/support/storage.py serves the
 files, so this test needs the right to mount. With the argument `all` it is away in each phase of a
-save."""
+save; STORAGE_AWAY_SECONDS: for so long at least."""
 import json
 import os
 import re
@@ -25,6 +25,7 @@ PHASES = {"begin": ("fsyncdir", "checkpoints"), "directory": ("mkdir", "step_"),
           "LATEST": ("rename", "LATEST"), "index": ("create", "index.h5"),
           "prune": ("unlink", "manifest.json")}
 FEW = ("chunks", "manifest", "prune")
+AWAY_S = float(os.environ.get("STORAGE_AWAY_SECONDS", 0))
 DEADLINE_S = 10  # of collectives, where one rank hangs
 
 
@@ -79,10 +80,13 @@ def all_files(test, phase):
     wait_until(lambda: len(committed(launch.folder)) > 1, "two checkpoints")
     pages = [Page(launch.page_of(rank)) for rank in range(2)]
     storage.away_after(*PHASES[phase])
+    since, first = time.monotonic(), pages[0].read()[0]
     goes_on(pages, 60)
+    wait_until(lambda: time.monotonic() >= since + AWAY_S, "storage stays away", AWAY_S + 60)
     storage.back()
     step = pages[0].read()[0]
     wait_until(lambda: pages[0].read()[3] >= step, "a save after that")
+    print(f"       away for {step - first} steps", flush=True)
     launch.process.send_signal(signal.SIGTERM)
     launch.expect(EXIT_RESUME)
     check(len(launch.events("spawned")) == 1, "restarted", launch.events())
