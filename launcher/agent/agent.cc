@@ -409,7 +409,9 @@ void Agent::collect_exits(int64_t alive_ns) {
     wait();
     for (WorkerExit& exit : workers_.reap()) event.exits.push_back(std::move(exit));
   }
-  if (!event.exits.empty()) feed(event);
+  if (event.exits.empty()) return;
+  if (health_watch_) health_watch_->look_soon();  // a GPU that fails takes its worker with it
+  feed(event);
 }
 
 void Agent::publish(const std::string& state, int exit_status) {

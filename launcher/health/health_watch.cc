@@ -54,7 +54,8 @@ std::optional<Health> HealthWatch::news() {
   const int64_t now_ns = clock_.monotonic_ns();
   std::vector<Counter> counters = take_counters();
   counters.push_back(silence(look_ && now_ns - *began_ns_ >= kSilentNs));
-  if (!look_ && (!began_ns_ || now_ns - *began_ns_ >= kLookNs)) {
+  if (!look_ && (soon_ || !began_ns_ || now_ns - *began_ns_ >= kLookNs)) {
+    soon_ = false;
     began_ns_ = now_ns;
     begin_look();
   }

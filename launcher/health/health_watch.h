@@ -33,6 +33,8 @@ class HealthWatch {
   HealthWatch(const HealthWatch&) = delete;
   HealthWatch& operator=(const HealthWatch&) = delete;
 
+  // Begins the next look as soon as none is under way: something has happened here.
+  void look_soon() { soon_ = true; }
   // What is known, where it has changed since it was asked last. Never waits.
   std::optional<Health> news();
 
@@ -50,8 +52,9 @@ class HealthWatch {
   HealthRules rules_;
   Health last_;
   std::optional<int64_t> began_ns_;  // the last look; none: it has not
-  std::shared_ptr<Look> look_;       // null: none is under way
-  std::thread thread_;               // of the look
+  bool soon_ = false;
+  std::shared_ptr<Look> look_;  // null: none is under way
+  std::thread thread_;          // of the look
 };
 
 }  // namespace lockstep::launcher::health

@@ -63,6 +63,15 @@ TEST_F(Watched, IsLookedAtAtOnceAndThenNowAndThen) {
   EXPECT_EQ(watch.news(), std::nullopt) << "it is said once";
 }
 
+TEST_F(Watched, IsLookedAtSoonWhereSomethingHasHappened) {
+  HealthWatch watch(clock_, reader());
+  EXPECT_TRUE(eventually([&] { return !watch.news() && hardware_->looks == 1; }));
+  watch.look_soon();
+  EXPECT_TRUE(eventually([&] { return !watch.news() && hardware_->looks == 2; }));
+  for (int i = 0; i < 100; ++i) watch.news();
+  EXPECT_EQ(hardware_->looks, 2) << "once";
+}
+
 TEST_F(Watched, AReaderThatHangsHoldsNobodyUpAndIsSaid) {
   std::promise<void> back;
   hardware_->hangs_until = back.get_future().share();
