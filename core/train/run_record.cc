@@ -43,6 +43,12 @@ ordered_json json_of(const Snapshots::Totals& t) {
 
 ordered_json json_of(const StepAudit& audit, double seconds) {
   ordered_json json{{"same", audit.verdict.same}, {"rounds", audit.rounds}, {"seconds", seconds}};
+  if (audit.slot) {
+    json["slot"] = audit.slot->slot;
+    json["loss_hex"] = hex_float(audit.slot->loss);
+    json["digests"] = ordered_json::object();
+    for (const auto& [unit, digest] : audit.slot->gradients) json["digests"][unit] = hex64(digest);
+  }
   if (audit.verdict.same) return json;
   json["wrong"] = audit.verdict.wrong;
   json["undecided"] = audit.verdict.undecided;
