@@ -10,6 +10,7 @@ namespace lockstep::launcher::control {
 namespace {
 
 constexpr int64_t kRemindNs = 30'000 * kMs;
+constexpr const char* kNamedBefore = " joined and runs no workers: an audit named it before";
 
 SupervisorOptions succeeding(SupervisorOptions options, const Handover& before) {
   if (before.generation < 0) return options;
@@ -29,7 +30,7 @@ Coordinator::Coordinator(CoordinatorOptions options, Handover before, int64_t no
     : options_(std::move(options)),
       before_(std::move(before)),
       supervisor_(succeeding(options_.supervisor, before_)),
-      roster_(options_.id, options_.timing, options_.without),
+      roster_(options_.id, options_.timing, options_.without, before_.barred),
       size_(options_, now_ns),
       quorum_(options_.id, before_, options_.without),
       formation_(next_number(options_, before_), options_.without),
@@ -101,8 +102,10 @@ Node& Coordinator::admit(const Report& report) {
   Node& node = roster_.admit(report);
   node.voter = quorum_.has_member(report.id);
   // Barred before its connection broke, or by another coordinator.
-  node.barred = options_.bars_wrong_nodes && report.computes_wrongly;
-  if (options_.max_nodes > 1) record("node_joined", report.name);
+  if (options_.bars_wrong_nodes && report.computes_wrongly) roster_.bar(node);
+  if (options_.max_nodes > 1)
+    node.barred ? record("node_barred", text("node ", report.name, kNamedBefore))
+                : record("node_joined", report.name);
   actions_->emplace_back(Changed{});
   return node;
 }
@@ -130,7 +133,7 @@ void Coordinator::bar_if_wrong(Node& node, const Report& report) {
   const auto wrong = std::find_if(report.exits.begin(), report.exits.end(),
                                   [](const WorkerExit& exit) { return exit.found_wrong(); });
   if (wrong == report.exits.end()) return;
-  node.barred = true;
+  roster_.bar(node);
   const std::string why = text("an audit found that the bits of rank ", wrong->rank, " are wrong");
   record("node_barred", text("node ", node.name, " runs no more workers: ", why));
   leave_out(node, why);
@@ -491,6 +494,7 @@ void Coordinator::fill_run(Order& order, const Node& node) const {
   const bool standby = std::any_of(standbys_.begin(), standbys_.end(),
                                    [&](const Peer& peer) { return peer.id == node.peer.id; });
   if (standby && node.members_of != quorum_.base()) order.members = quorum_.members();
+  if (standby) order.barred = roster_.barred_names();
 }
 
 }  // namespace lockstep::launcher::control

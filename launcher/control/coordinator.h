@@ -8,8 +8,9 @@
 //
 // It evicts a node that is silent for evict_ns, a node whose connection broke and does not come
 // back, and a node that does not promise in time. Surplus nodes are parked; that is no error.
-// A node of whose workers an audit named one is parked for good, also the coordinator's own: it
-// computes no more. A coordinator after this one does not know that; the next audit tells it.
+// A node of whose workers an audit named one is parked for good, also the coordinator's own, and
+// also when its agent is started again: it computes no more. Standbys are told the names of such
+// nodes.
 // The rules [P1], [P2], … are those of docs/PROTOCOL.md.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once
