@@ -82,10 +82,11 @@ def rates_of(before, after, ranks, threads):
     return KERNELS | {
         "bf16_peak_tflops": bf16, "bf16_gemm_tflops": bf16, "fp32_gemm_tflops": fp32,
         "memory_gb_per_s": memory_gb, "exponentials_per_ns": EXPS_PER_NS * threads,
-        "launch_us": 0, "multiprocessors": 0, "memory_gib": 4, "context_gib": 0,
-        "ranks_per_node": ranks, "node_gb_per_s": memory_gb / 4, "network_gb_per_s": 1,
-        "collective_us": 50, "host_link_gb_per_s": memory_gb, "host_memory_gb_per_s": memory_gb,
-        "host_network_gb_per_s": memory_gb / 4, "host_collective_us": 300}
+        "launch_us": 0, "multiprocessors": 0, "compute_capability": 0, "memory_gib": 4,
+        "context_gib": 0, "ranks_per_node": ranks, "node_gb_per_s": memory_gb / 4,
+        "network_gb_per_s": 1, "collective_us": 50, "host_link_gb_per_s": memory_gb,
+        "host_memory_gb_per_s": memory_gb, "host_network_gb_per_s": memory_gb / 4,
+        "host_collective_us": 300}
 
 
 def predicted(binaries, folder, rates, ranks, keys):

@@ -28,11 +28,26 @@ find_path(LOCKSTEP_NCCL_INCLUDE nccl.h REQUIRED
   HINTS "${LOCKSTEP_TORCH}/nvidia/nccl/include" ${CUDAToolkit_INCLUDE_DIRS})
 # The one that libtorch_cuda loads: wheels have no libnccl.so.
 find_library(LOCKSTEP_NCCL NAMES libnccl.so.2 nccl REQUIRED HINTS ${_cuda_libs})
+# cuDNN's graphs are described by NVIDIA's headers of its frontend, which are a package of their own.
+find_path(LOCKSTEP_CUDNN_INCLUDE cudnn.h REQUIRED
+  HINTS "${LOCKSTEP_TORCH}/nvidia/cudnn/include" ${CUDAToolkit_INCLUDE_DIRS})
+find_library(LOCKSTEP_CUDNN NAMES libcudnn.so.9 REQUIRED HINTS ${_cuda_libs})
+find_path(LOCKSTEP_CUDNN_FRONTEND cudnn_frontend.h HINTS "${LOCKSTEP_TORCH}/include")
+if(NOT LOCKSTEP_CUDNN_FRONTEND)
+  message(FATAL_ERROR "there is no cudnn_frontend.h in ${LOCKSTEP_TORCH}/include: tools/setup --cuda fetches it; "
+    "into a LibTorch of your own: pip install --no-deps nvidia-cudnn-frontend==1.15.0")
+endif()
+# bench/gpu/device_trace.cc alone uses it.
+find_path(LOCKSTEP_CUPTI_INCLUDE cupti.h REQUIRED HINTS "${LOCKSTEP_TORCH}/nvidia/cu13/include"
+  "${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include")
+find_library(LOCKSTEP_CUPTI NAMES libcupti.so.13 REQUIRED HINTS ${_cuda_libs})
 
-target_include_directories(lockstep_torch SYSTEM INTERFACE "${LOCKSTEP_NCCL_INCLUDE}")
+target_include_directories(lockstep_torch SYSTEM INTERFACE "${LOCKSTEP_NCCL_INCLUDE}" "${LOCKSTEP_CUDNN_INCLUDE}"
+  "${LOCKSTEP_CUDNN_FRONTEND}")
 target_compile_definitions(lockstep_torch INTERFACE LOCKSTEP_CUDA USE_C10D_NCCL USE_CUDA)
 # Named by nothing of ours, libtorch_cuda registers its kernels when it is loaded.
-target_link_libraries(lockstep_torch INTERFACE torch_cuda_so c10_cuda_so "${LOCKSTEP_NCCL}" CUDA::cudart)
+target_link_libraries(lockstep_torch INTERFACE torch_cuda_so c10_cuda_so "${LOCKSTEP_NCCL}" "${LOCKSTEP_CUDNN}"
+  CUDA::cudart)
 target_link_options(lockstep_torch INTERFACE -Wl,--no-as-needed)
 foreach(_lib IN LISTS _cuda_libs)
   target_link_options(lockstep_torch INTERFACE "-Wl,-rpath,${_lib},-rpath-link,${_lib}")

@@ -14,18 +14,28 @@ constexpr int64_t kFloat = 4;
 
 int64_t gib(double n) { return static_cast<int64_t>(n * static_cast<double>(1 << 30)); }
 
-// cuda_attention.cc, backward: sums of dq in fp32; dq, dk and dv, of all query heads and of key
-// heads. Forward: a log sum for each row and head, of all layers that keep theirs.
-int64_t flash_bytes(const Config& config, const ModelSpec& spec, const DeviceRates& rates) {
+// Forward: a log sum for each row and head, of all layers that keep theirs. Backward,
+// cudnn_attention.cc: the products of scores of a call's heads, and d(qkv); cuda_attention.cc: sums
+// of dq in fp32; dq, dk and dv, of all query heads and of key heads.
+int64_t attention_bytes(const Config& config, const ModelSpec& spec, const DeviceRates& rates) {
   const StageWork work(config, spec, rates);
-  if (spec.shape.family == ModelFamily::kLinear || !work.flash()) return 0;
+  if (spec.shape.family == ModelFamily::kLinear || !work.fused_on_gpu()) return 0;
   const DecoderShape& s = spec.shape;
-  const int64_t rows = config.training.local_batch_size * config.training.seq_len;
+  const int64_t length = config.training.seq_len, batch = config.training.local_batch_size;
+  const int64_t rows = batch * length;
   const int64_t query = rows * s.n_heads * s.head_dim, key = rows * s.n_kv_heads * s.head_dim;
   const int64_t expanded = s.n_heads == s.n_kv_heads ? 0 : 2 * query;
   const bool keeps = config.activation_checkpoint.mode == Recompute::kNone;
-  return work.flash_splits() * query * kFloat + 2 * (query + 2 * key + expanded) +
-         (keeps ? s.n_layers : 1) * rows * s.n_heads * kFloat;
+  const int64_t sums = (keeps ? s.n_layers : 1) * rows * s.n_heads * kFloat;
+  int64_t most = 0;
+  for (int64_t layer = 0; layer < s.n_layers; ++layer) {
+    const int64_t heads_at_once =
+        key_heads_at_once(batch, length, s.n_heads, s.n_kv_heads) * (s.n_heads / s.n_kv_heads);
+    most = std::max(most, work.cudnn(layer) ? 2 * rows * length * heads_at_once
+                                            : work.flash_splits() * query * kFloat +
+                                                  2 * (query + 2 * key + expanded));
+  }
+  return sums + most;
 }
 
 // ShardState::host: of each unit master, m and v, from the start of the run. Where state is
@@ -62,7 +72,7 @@ DeviceMemory device_memory(const MemoryPlan& plan, const Config& config, const M
                            const Ranks& ranks, const DeviceRates& rates) {
   DeviceMemory memory;
   memory.device = {{"tensors, at their most", plan.device_bytes()},
-                   {"attention, beside the plan's", flash_bytes(config, spec, rates)}};
+                   {"attention, beside the plan's", attention_bytes(config, spec, rates)}};
   memory.device.insert(memory.device.end(), plan.gpu.begin(), plan.gpu.end());
   memory.device.push_back({"context and libraries", gib(rates.context_gib)});
   memory.host = pinned_rows(config, spec, ranks.strategy(config));

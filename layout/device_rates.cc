@@ -32,6 +32,8 @@ constexpr std::array kFields{
               "of the device for each kernel, beside its work", 0},
     RateField{"launch_us", &DeviceRates::launch_us, "of the host for each kernel; 0 on a CPU", 0},
     RateField{"multiprocessors", &DeviceRates::multiprocessors, "0: a CPU", 0},
+    RateField{"compute_capability", &DeviceRates::compute_capability,
+              "9.0 is Hopper's; attention depends on it; 0 on a CPU", 0},
     RateField{"memory_gib", &DeviceRates::memory_gib, "that a process can have", kAbove0},
     RateField{"context_gib", &DeviceRates::context_gib,
               "of it for the driver's context and the libraries' code", 0},
@@ -83,6 +85,7 @@ DeviceRates h100() {
           .kernel_us = 2.5,
           .launch_us = 6,
           .multiprocessors = 132,
+          .compute_capability = 9.0,
           .memory_gib = 79.1,
           .context_gib = 0.75,
           .ranks_per_node = 8,
@@ -127,6 +130,7 @@ DeviceRates a100() {
   d.memory_gb_per_s = 1835;
   d.exponentials_per_ns = 2400;
   d.multiprocessors = 108;
+  d.compute_capability = 8.0;
   d.memory_gib = 79.2;
   d.context_gib = 0.6;
   d.node_gb_per_s = 240;

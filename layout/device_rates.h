@@ -24,7 +24,7 @@ struct DeviceRates {
   double bf16_kernel_share = 0, fp32_kernel_share = 0;
   double exponentials_per_ns = 0;
   double kernel_us = 0, launch_us = 0;
-  double multiprocessors = 0;
+  double multiprocessors = 0, compute_capability = 0;
   double memory_gib = 0, context_gib = 0;
   double ranks_per_node = 0;
   double node_gb_per_s = 0, network_gb_per_s = 0, collective_us = 0;

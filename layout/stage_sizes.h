@@ -52,4 +52,19 @@ inline int64_t attention_queries(int64_t sequences, int64_t heads, int64_t lengt
                     kMinQueries, kMaxQueries);
 }
 
+// Does cuDNN's attention take heads of so many elements (core/kernels/cudnn_attention.h)?
+inline bool cudnn_takes(int64_t head_dim) {
+  return head_dim % 8 == 0 && head_dim >= 64 && head_dim <= 128;
+}
+// Key heads of one call of it. Its backward keeps the products of scores of all their query heads,
+// in the compute type: as many as 2 GiB hold, a divisor of all; 0: not even one.
+inline int64_t key_heads_at_once(int64_t sequences, int64_t length, int64_t heads,
+                                 int64_t key_heads) {
+  constexpr int64_t kMostProducts = int64_t{1} << 30;
+  const int64_t of_one = sequences * (heads / key_heads) * length * length;
+  int64_t count = key_heads;
+  while (count > 0 && (key_heads % count != 0 || count * of_one > kMostProducts)) --count;
+  return count;
+}
+
 }  // namespace lockstep::layout

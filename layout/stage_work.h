@@ -31,6 +31,7 @@ struct Operation {
   double flops = 0, bytes = 0, exps = 0;
   double serial_s = 0;  // a chain of loads that no wider device shortens
   int64_t times = 1;    // as many kernels, and what stands above is each one's
+  double share = 1;     // of the engine's rate for FLOPs
 };
 
 inline double product_rate(const Operation& op, const DeviceRates& rates) {
@@ -38,7 +39,7 @@ inline double product_rate(const Operation& op, const DeviceRates& rates) {
   const double share = op.engine == Engine::kAttention           ? rates.attention_share
                        : op.engine == Engine::kAttentionBackward ? rates.attention_backward_share
                                                                  : 1.0;
-  return tflops * share * 1e12;
+  return tflops * share * op.share * 1e12;
 }
 
 inline double byte_rate(const Operation& op, const DeviceRates& rates) {
@@ -73,10 +74,14 @@ class StageWork {
   // Scores that attention of `layer` computes, of all heads: on a GPU's fused kernel those that a
   // query sees; else those of whole blocks of queries.
   double scores(int64_t layer) const;
-  // A GPU's fused attention keeps sums of dq for each of so many runs of key blocks, in fp32
+  // Is attention of `layer` cuDNN's (core/kernels/cudnn_attention.h)? Of packed documents it is
+  // LibTorch's flash kernel all the same.
+  bool cudnn(int64_t layer) const;
+  // LibTorch's flash kernel keeps sums of dq for each of so many runs of key blocks, in fp32
   // (FlashAttention-2, deterministic).
   int64_t flash_splits() const;
-  bool flash() const { return flash_; }
+  // Is attention one of the two?
+  bool fused_on_gpu() const { return flash_; }
 
  private:
   void block_run(int64_t layer, Operations& ops) const;
@@ -86,6 +91,7 @@ class StageWork {
   void experts_back(bool frozen, Operations& ops) const;
   void attention(int64_t layer, Operations& ops) const;
   void attention_back(int64_t layer, Operations& ops) const;
+  double attention_share(int64_t layer) const;
   void blocks_of_attention(int64_t layer, bool backward, Operations& ops) const;
   void linear(const char* what, Role first, int count, int64_t layer, Operations& ops) const;
   void linear_back(const char* what, Role first, int count, int64_t layer, Operations& ops) const;

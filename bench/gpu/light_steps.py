@@ -23,6 +23,7 @@ from typing import Callable, NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "bench" / "gpu"), str(ROOT / "bench")]
+import device_times  # noqa: E402
 import llama_bench  # noqa: E402
 from light_ground import Ground, NotRun, gpus, last_line, peak_tflops  # noqa: E402
 
@@ -32,6 +33,7 @@ ONE_TEST_S, SUITE_S = 40, 150
 KERNEL_TESTS = "-GpuTraining.*:GpuNccl.*"  # all but these
 # What a device has beside the tensors of a rank: a context, the code of the libraries.
 CONTEXT_BYTES = 4 << 30
+KERNEL_ROWS = 30
 THREADS = min(16, os.cpu_count() or 1)
 CHECKPOINTING = {"activation_checkpoint.mode": "full"}
 OFFLOAD = {"training.enable_cpu_offload": "true", "training.threads": THREADS}
@@ -279,6 +281,25 @@ def speed(g, model, seqs):
         raise NotRun("; ".join(too_large))
 
 
+def kernels(g, model, seq):
+    """Where the time of a step goes on the device: each kind of kernel, by CUPTI."""
+    library = g.bin.parent / "lib/libdevice_trace.so"
+    if g.device == "cpu" or not library.exists():
+        raise NotRun("there is no GPU" if g.device == "cpu" else f"there is no {library}")
+    g.tokens()
+    _, a, _ = fitting(g, model, seq)
+    a.steps, a.warmup = 2, 1
+    os.environ |= {"CUDA_INJECTION64_PATH": str(library), "DEVICE_TRACE": str(g.work / "trace")}
+    llama_bench.run_lockstep(a, g.work, "traced")
+    trace = max(g.work.glob("trace.*"), key=lambda path: path.stat().st_size)
+    step_ms, busy_ms, rows = device_times.of_step(trace)
+    g.row(what="a step", ms=step_ms, percent="", launches=sum(row[2] for row in rows))
+    g.row(what="the device computes or copies", ms=busy_ms,
+          percent=round(100 * busy_ms / step_ms, 1), launches="")
+    for name, ms, count in rows[:KERNEL_ROWS]:
+        g.row(what=name, ms=ms, percent=round(100 * ms / step_ms, 1), launches=count)
+
+
 def pytorch(g, model):
     """FSDP2 on one rank, eager and compiled, of the shape that `speed` has run."""
     if not g.python:
@@ -384,6 +405,7 @@ STEPS = (
     Step("gpu-tests", 280, gpu_tests),
     Step("bits", 220, bits),
     Step("speed-0.5b", 150, of(speed, "qwen-0.5b", (4096, 1024, 8192))),
+    Step("kernels-0.5b", 90, of(kernels, "qwen-0.5b", 4096)),
     Step("memcheck", 150, of(sanitizer, "memcheck")),
     Step("racecheck", 150, of(sanitizer, "racecheck")),
     Step("synccheck", 120, of(sanitizer, "synccheck")),
@@ -391,6 +413,7 @@ STEPS = (
     Step("save", 180, save),
     Step("recovery", 150, recovery),
     Step("speed-8b-8l", 180, of(speed, "8b-8l", (4096, 8192))),
+    Step("kernels-8b-8l", 120, of(kernels, "8b-8l", 8192)),
     Step("speed-1.5b", 200, of(speed, "qwen-1.5b", (4096, 1024, 8192))),
     Step("speed-3b", 180, of(speed, "qwen-3b", (4096,))),
     Step("pytorch-0.5b", 120, of(pytorch, "qwen-0.5b")),

@@ -29,6 +29,7 @@ class CpuDevice : public Device {
   std::string uuid() const override { return ""; }
   std::string capability() const override { return ""; }
   std::optional<DeviceMemory> memory() const override { return std::nullopt; }
+  std::string libraries() const override { return ""; }
   std::string collectives() const override { return ""; }
 
   c10::DataPtr allocate(size_t bytes) const override {

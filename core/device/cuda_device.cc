@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cudnn.h>
 #include <nccl.h>
 
 #include "base/text.h"
@@ -88,6 +89,11 @@ class CudaDevice : public Device {
                         static_cast<int64_t>(total)};
   }
 
+  std::string libraries() const override {
+    constexpr size_t kMajor = 10000, kMinor = 100;  // 9.19.0 is 91900
+    const size_t version = cudnnGetVersion();
+    return text("cuDNN ", version / kMajor, ".", version % kMajor / kMinor, ".", version % kMinor);
+  }
   std::string collectives() const override {
     constexpr int kMajor = 10000, kMinor = 100;  // 2.27.5 is 22705
     int version = 0;

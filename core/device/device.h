@@ -60,6 +60,8 @@ class Device {
   virtual std::string uuid() const = 0;
   virtual std::string capability() const = 0;  // what its instructions are: "9.0"
   virtual std::optional<DeviceMemory> memory() const = 0;
+  // Versions of what computes beside LibTorch's own code: "cuDNN 9.19.0"; "" for the CPU.
+  virtual std::string libraries() const = 0;
   // The version of the library that its collectives go over; "" for the CPU.
   virtual std::string collectives() const = 0;
 

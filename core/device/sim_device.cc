@@ -71,6 +71,7 @@ class SimDevice : public Device {
     const int64_t most = memory.most_allocated_bytes(current_device());
     return DeviceMemory{now, most, now, most, int64_t{16} << 30};
   }
+  std::string libraries() const override { return ""; }
   std::string collectives() const override { return "simulated"; }
 
   c10::DataPtr allocate(size_t bytes) const override {

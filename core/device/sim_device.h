@@ -4,8 +4,8 @@
 // which is rank r's.
 //
 // What is called on tensors of a device is given to the compute queue and done later, on the CPU's
-// tensors of the same bytes (core/kernels/sim_kernels.h). The work knows addresses, and keeps no
-// tensor alive, as a launched kernel does.
+// tensors of the same bytes (core/kernels/sim/sim_kernels.h). The work knows addresses, and keeps
+// no tensor alive, as a launched kernel does.
 #pragma once
 
 #include <functional>

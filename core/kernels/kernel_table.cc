@@ -7,6 +7,7 @@
 #include "core/kernels/added_kernels.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/cuda_attention.h"
+#include "core/kernels/cudnn_attention.h"
 #include "core/kernels/element_type.h"
 #include "core/kernels/elementwise_kernels.h"
 #include "core/kernels/norm_kernels.h"
@@ -366,12 +367,15 @@ class CudaKernels : public KernelColumn<CudaColumn> {
   layout::WorkSizes work_sizes() const override { return layout::WorkSizes::kGpu; }
   at::Tensor attention(const AttentionShape& shape, const at::Tensor& qkv,
                        const Documents& documents, AttentionKept& kept) const override {
+    if (cudnn_applies(shape, qkv, documents)) return cudnn_attention(shape, qkv, documents, kept);
     if (flash_applies(shape, qkv)) return flash_attention(shape, qkv, documents, kept);
     return attend(*this, with_whole_scores(shape), qkv, documents, kept);
   }
   at::Tensor attention_back(const AttentionShape& shape, const at::Tensor& d_out,
                             const at::Tensor& qkv, const Documents& documents,
                             const AttentionKept& kept) const override {
+    if (cudnn_applies(shape, qkv, documents))
+      return cudnn_attention_back(shape, d_out, qkv, documents, kept);
     if (flash_applies(shape, qkv)) return flash_attention_back(shape, d_out, qkv, documents, kept);
     return attend_back(*this, with_whole_scores(shape), d_out, qkv, documents, kept);
   }

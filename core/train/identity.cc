@@ -27,6 +27,8 @@ Result<Identity> make_identity(const Config& config, const layout::ModelSpec& sp
   identity.lines.push_back(text("build.torch=", TORCH_VERSION));
   identity.lines.push_back(text("build.cpu_capability=", at::get_cpu_capability()));
   identity.lines.push_back(text("device=", device_identity()));
+  if (const std::string libraries = local_device().libraries(); !libraries.empty())
+    identity.lines.push_back(text("device.libraries=", libraries));
   identity.lines.push_back(text("data.manifest=", data_hash));
   identity.lines.push_back(text("model.parameters=", spec.parameter_count()));
   if (spec.adapted()) {

@@ -1,7 +1,10 @@
 // What the table of kernels does on a GPU beside calling them, and what LibTorch computes for it.
 // The kernels themselves are tested by the cases of tests/cuda_host, which this program runs too.
+#include <ATen/cuda/CUDAContext.h>
 #include <gtest/gtest.h>
 
+#include "core/kernels/cuda_attention.h"
+#include "core/kernels/cudnn_attention.h"
 #include "core/kernels/kernel_table.h"
 #include "tests/support/device_checks.h"
 
@@ -122,6 +125,35 @@ TEST_P(GpuAttention, MatchesAutogradInFp64) {
       EXPECT_LT(max_difference(d, grads[0]), tolerance) << window << " " << dtype;
       EXPECT_TRUE(same_bits(d, back()));
     }
+}
+
+// Heads and lengths of real models, whose products of scores take one call of cuDNN, and several:
+// as LibTorch's flash kernel within roundings of bf16, and the same bits again.
+TEST(GpuLargeHeads, AreAsThoseOfTheFlashKernel) {
+  struct Case {
+    int64_t batch, length, heads, key_heads, head_dim;
+  };
+  for (const auto& [batch, t, h, k, e] : {Case{2, 2048, 16, 4, 128},
+                                          {1, 8192, 32, 8, 128},
+                                          {3, 1000, 14, 2, 64},
+                                          {2, 512, 8, 8, 80},
+                                          {1, 4096, 8, 1, 128}}) {
+    const Documents documents = Documents::create(batch, t, {}, kGpu);
+    const AttentionShape shape{h, k, e, 0, true};
+    const at::Tensor qkv = at::randn({batch * t, (h + 2 * k) * e}, kGpu).to(at::kBFloat16);
+    const at::Tensor d_out = at::randn({batch * t, h * e}, kGpu).to(at::kBFloat16);
+    AttentionKept kept, again, plain;
+    const at::Tensor out = gpu.attention(shape, qkv, documents, kept);
+    EXPECT_EQ(cudnn_applies(shape, qkv, documents),
+              at::cuda::getCurrentDeviceProperties()->major == 9);
+    EXPECT_TRUE(same_bits(out, gpu.attention(shape, qkv, documents, again)));
+    EXPECT_LT(max_difference(out, flash_attention(shape, qkv, documents, plain)), 2e-2) << t;
+    const at::Tensor d = gpu.attention_back(shape, d_out, qkv, documents, kept);
+    const at::Tensor want = flash_attention_back(shape, d_out, qkv, documents, plain);
+    EXPECT_LT(max_difference(d, want), 1e-2 * want.abs().max().item<double>()) << t;
+    for (int i = 0; i < 3; ++i)
+      EXPECT_TRUE(same_bits(d, gpu.attention_back(shape, d_out, qkv, documents, again))) << t;
+  }
 }
 
 TEST(GpuHead, ProductsOfBf16AreAddedInFp32) {

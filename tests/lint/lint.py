@@ -44,6 +44,7 @@ SEES = {
     "launcher/slurm": "base config launcher/host launcher/control",
     "launcher/agent": "base worker_link launcher/net launcher/host launcher/control",
     "core/device": "base", "core/kernels": "base layout core/device",
+    "core/kernels/sim": "base core/device core/kernels",
     "core/comm": "base layout worker_link core/device core/kernels core/audit",
     "core/audit": "base layout",
     "core/sharding": "base config layout core/device core/kernels core/comm core/audit",

@@ -2,10 +2,13 @@
 fails and crashes, and memcheck finds errors: each is in the summary, and all later steps run."""
 import json
 import os
+import pathlib
 import re
 import subprocess
 import sys
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "gpu"))
+import device_times  # noqa: E402
 from lockstep_run import BIN_DIR, SOURCE_DIR, Test, check, state_of, tail, wait_until
 
 TOOL = SOURCE_DIR / "tools" / "first_light"
@@ -47,6 +50,7 @@ esac
 """
 PYTORCH = ("pytorch-0.5b", "pytorch-8b-8l", "pytorch-1.5b", "pytorch-3b")
 SPEED = ("speed-0.5b", "speed-8b-8l", "speed-1.5b", "speed-3b", "speed-7b", "speed-8b")
+KERNELS = ("kernels-0.5b", "kernels-8b-8l")
 FAILED = ("doctor", "gpu-tests", "memcheck")
 
 
@@ -104,8 +108,10 @@ def results(steps):
     check("Invalid __global__ write" in steps["memcheck"]["why"][0], steps["memcheck"])
     for name in PYTORCH:
         check(steps[name]["result"] == "not run" and "torch" in steps[name]["why"][0], steps[name])
+    for name in KERNELS:
+        check(steps[name]["result"] == "not run" and "GPU" in steps[name]["why"][0], steps[name])
     for name, each in steps.items():
-        if name not in (*FAILED, *PYTORCH):
+        if name not in (*FAILED, *PYTORCH, *KERNELS):
             check(each["result"] == "ok" and not each["why"], name, each)
 
 
@@ -201,7 +207,26 @@ def packed(test):
     check(done.returncode == 0 and ran(done.stdout) == ["programs", "recovery"], done.stdout)
 
 
+def traced(test):
+    """Two steps of a trace, and a third cut off: what the second one was."""
+    line = "{}\t{}\t7\t0\t{}\n".format
+    ours = "void lockstep::core::cuda::for_each_kernel<lockstep::core::{}<OnCuda>>(long)".format
+    text = ""
+    for start in (0, 1000000, 2000000):
+        for i in range(10):
+            text += line(start + 100000 + 30000 * i, start + 130000 + 30000 * i, "void mm<1>(int)")
+        text += line(start + 300000, start + 500000, ours("swiglu_forward"))  # both at once
+        text += line(start + 600000, start + 700000, ours("adamw_update"))
+    (test.folder / "trace").write_text(text[:text.rfind("\n", 0, -10) + 20])
+    step_ms, busy_ms, rows = device_times.of_step(test.folder / "trace")
+    check((step_ms, busy_ms) == (0.6, 0.5), step_ms, busy_ms)
+    check(rows == [("mm<1>(int)", 0.3, 10), ("swiglu_forward", 0.2, 1),
+                   ("adamw_update", 0.1, 1)], rows)
+
+
 with Test("first_light") as test:
+    with test.case("the kernels of a trace"):
+        traced(test)
     programs(test)
     out = test.folder / "out"
     with test.case("every step runs or says why it does not"):

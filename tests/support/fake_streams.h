@@ -103,6 +103,7 @@ class FakeStreamDevice : public Device {
   std::string uuid() const override { return "FAKE"; }
   std::string capability() const override { return ""; }
   std::optional<DeviceMemory> memory() const override { return std::nullopt; }
+  std::string libraries() const override { return ""; }
   std::string collectives() const override { return ""; }
   c10::DataPtr allocate(size_t bytes) const override { return cpu().allocate(bytes); }
   at::Tensor host_tensor(at::IntArrayRef shape, at::ScalarType dtype) const override {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/device/sim_world.h"
-#include "core/kernels/sim_kernels.h"
+#include "core/kernels/sim/sim_kernels.h"
 
 namespace lockstep::core {
 namespace {

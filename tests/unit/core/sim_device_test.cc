@@ -2,7 +2,7 @@
 // events, and misuse shows.
 #include "core/device/sim_device.h"
 #include "core/kernels/kernel_table.h"
-#include "core/kernels/sim_kernels.h"
+#include "core/kernels/sim/sim_kernels.h"
 #include "tests/support/device_checks.h"
 
 namespace lockstep::core {

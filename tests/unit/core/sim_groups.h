@@ -5,7 +5,7 @@
 
 #include "core/comm/sim_communicator.h"
 #include "core/comm/two_legs.h"
-#include "core/kernels/sim_kernels.h"
+#include "core/kernels/sim/sim_kernels.h"
 #include "layout/shard_layout.h"
 
 namespace lockstep::core {

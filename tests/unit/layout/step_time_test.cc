@@ -212,6 +212,34 @@ TEST(StageWork, FusedAttentionOfAGpuSeesHalfOfThePairsAndAWindowFewer) {
   EXPECT_DOUBLE_EQ(StageWork(config, spec, rates).scores(0), 8 * 128 * 128);
 }
 
+TEST(StageWork, OnHopperAttentionIsCudnnsWhereThatHasIt) {
+  const Config config = small(ShardingStrategy::kSingle);
+  ModelSpec spec = model_of(config);
+  DeviceRates rates = even_gpu();
+  const auto copies_dq = [&] {
+    return look_for(StageWork(config, spec, rates).layer_backward(0), "dq") != nullptr;
+  };
+  EXPECT_TRUE(copies_dq());
+  rates.compute_capability = 9;
+  EXPECT_FALSE(copies_dq());
+  EXPECT_DOUBLE_EQ(find(StageWork(config, spec, rates).layer_forward(0), "attention").share, 0.55);
+  spec.shape.windows.assign(4, 2);
+  EXPECT_TRUE(copies_dq()) << "it has windows";
+  spec.shape.windows.clear();
+  spec.shape.head_dim = 256;
+  EXPECT_TRUE(copies_dq()) << "heads of 256";
+}
+
+// Products of scores of 2 GiB at most, of whole groups of heads, each of which has a key head.
+TEST(StageSizes, KeyHeadsAtOnce) {
+  EXPECT_EQ(key_heads_at_once(2, 1024, 14, 2), 2);
+  EXPECT_EQ(key_heads_at_once(1, 8192, 32, 8), 4);
+  EXPECT_EQ(key_heads_at_once(1, 8192, 32, 32), 16);
+  EXPECT_EQ(key_heads_at_once(1, 8192, 24, 6), 3);  // 4 do not divide 6
+  EXPECT_EQ(key_heads_at_once(1, 16384, 32, 8), 1);
+  EXPECT_EQ(key_heads_at_once(1, 32768, 32, 8), 0);
+}
+
 TEST(Transfer, GathersComeIntoANodeOnceAndExchangesStraightFromEach) {
   const DeviceRates r = even_gpu();
   // One node of 4: three quarters of 400 GB at 100 GB/s.
@@ -343,7 +371,9 @@ TEST(StepTime, PhasesSumToTheStepAndMfuIsItsFlops) {
 TEST(StepTime, ABetterDeviceIsNeverSlower) {
   for (const RateField& field : rate_fields()) {
     const std::string key = field.key;
-    if (key.ends_with("_gib") || key == "ranks_per_node" || key == "multiprocessors") continue;
+    if (key.ends_with("_gib") || key == "ranks_per_node" || key == "multiprocessors" ||
+        key == "compute_capability")
+      continue;
     bool faster = false;
     for (const bool bf16 : {false, true})
       for (const bool offload : {false, true}) {

@@ -1,10 +1,10 @@
-#include "core/kernels/sim_kernels.h"
+#include "core/kernels/sim/sim_kernels.h"
 
 #include "core/device/sim_device.h"
 #include "core/kernels/added_kernels.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/kernel_table.h"
-#include "core/kernels/sim_operations.h"
+#include "core/kernels/sim/sim_operations.h"
 
 namespace lockstep::core {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/kernels/sim_operations.h"
+#include "core/kernels/sim/sim_operations.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
