@@ -6,9 +6,12 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace lockstep {
 inline namespace base {
@@ -29,6 +32,9 @@ class TaskThread {
   // Posts, and returns when it is done: after its patience in any case, and at once while what was
   // posted before still hangs. False: kMostWaiting others wait, and it is left out.
   bool run(Task task);
+  // Posts, and waits as run() does. What the task brings; nothing where it is not done by then.
+  template <typename T>
+  std::optional<T> ask(std::function<T()> task);
   // Returns when all that was posted is done.
   void finish();
   // The same, but false after `patience`.
@@ -50,6 +56,22 @@ class TaskThread {
   const std::chrono::milliseconds patience_;
   std::thread thread_;
 };
+
+template <typename T>
+std::optional<T> TaskThread::ask(std::function<T()> task) {
+  struct Answer {
+    std::mutex mutex;
+    std::optional<T> value;  // guarded
+  };
+  const auto answer = std::make_shared<Answer>();
+  run([answer, task = std::move(task)] {
+    T brought = task();
+    const std::lock_guard lock(answer->mutex);
+    answer->value = std::move(brought);
+  });
+  const std::lock_guard lock(answer->mutex);
+  return std::move(answer->value);
+}
 
 // What a process waits for before it ends itself without tearing anything down, as its last words
 // say why: what was posted to any of its threads is done, or kLastPatience is over for each of

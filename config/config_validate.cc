@@ -175,6 +175,12 @@ Result<void> check_validation(const Config& config) {
   return {};
 }
 
+Result<void> check_audit(const Config& config) {
+  if (config.audit.slot < config.slots()) return {};
+  return wrong("audit.slot = ", config.audit.slot, ": a step has the slots 0 to ",
+               config.slots() - 1, " (training.slots = ", config.slots(), ")");
+}
+
 Result<void> check_memory_tier(const Config::Checkpoint& checkpoint) {
   if (checkpoint.memory_interval > 0 && !checkpoint.enable)
     return wrong("checkpoint.memory_interval = ", checkpoint.memory_interval,
@@ -209,6 +215,7 @@ Result<void> validate(const Config& config) {
     note(check_names(config));
     note(check_slot_map(config));
     note(check_validation(config));
+    note(check_audit(config));
     note(check_memory_tier(config.checkpoint));
     note(check_lora(config));
     note(check_optimizer(config));

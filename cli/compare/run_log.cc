@@ -48,6 +48,29 @@ std::optional<double> first_number(const json& object, std::initializer_list<con
   return std::nullopt;
 }
 
+std::vector<int64_t> integers_of(const json& object, const char* key) {
+  std::vector<int64_t> all;
+  const json list = object.value(key, json::array());
+  for (const json& each : list)
+    if (each.is_number_integer()) all.push_back(each.get<int64_t>());
+  return all;
+}
+
+SlotRecord parse_slot(const json& audit) {
+  SlotRecord record;
+  record.slot = integer_or(audit, "slot", -1);
+  if (record.slot < 0) return record;
+  record.loss_hex = string_or_empty(audit, "loss_hex");
+  const json digests = audit.value("digests", json::object());
+  for (const auto& [unit, digest] : digests.items())
+    if (digest.is_string()) record.digests[unit] = digest.get<std::string>();
+  record.wrong = integers_of(audit, "wrong");
+  record.undecided = integers_of(audit, "undecided");
+  record.same = record.wrong.empty() && record.undecided.empty();
+  record.difference = string_or_empty(audit, "difference");
+  return record;
+}
+
 Result<StepRecord> parse_record(const json& object) {
   if (!object.is_object()) return Error{Code::kConfig, "not a JSON object"};
   StepRecord record;
@@ -68,6 +91,7 @@ Result<StepRecord> parse_record(const json& object) {
   const json digests = object.value("digests", json::object());
   record.weights = strings_of(digests, "weights");
   record.gradients = strings_of(digests, "gradients");
+  record.slot = parse_slot(object.value("audit", json::object()));
   return record;
 }
 

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,6 +22,16 @@
 
 namespace lockstep::cli {
 
+// Of an audit in which all ranks computed one slot (audit.slot).
+struct SlotRecord {
+  int64_t slot = -1;  // -1: there was none
+  std::string loss_hex;
+  std::map<std::string, std::string> digests;  // of its gradients, by unit
+  bool same = true;                            // all ranks gave the same
+  std::vector<int64_t> wrong, undecided;       // ranks, where not
+  std::string difference;                      // for people
+};
+
 struct StepRecord {
   int64_t step = 0;
   double loss = 0;
@@ -31,6 +42,7 @@ struct StepRecord {
   double tokens = 0;       // 0: unknown
   double step_time_s = 0;
   std::vector<std::string> weights, gradients;  // digests by unit (docs/AUDIT.md); empty: none
+  SlotRecord slot;
   std::string skipped;  // why the step made no update; "": it made one, or the log does not say
 };
 

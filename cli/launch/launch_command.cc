@@ -325,9 +325,10 @@ int show_dry_run(const std::string& command, const std::vector<std::string>& arg
   return whole ? launcher::kExitDone : launcher::kExitConfig;
 }
 
-// The worker; one for GPUs where Slurm has given this step some. (A whole node's GPUs are the job's
-// even if nobody asked for them, but not its steps'.)
-Result<std::filesystem::path> program_for(const Environment& environment) {
+// The worker, for a config whose inputs are there; one for GPUs where Slurm has given this step
+// some. (A whole node's GPUs are the job's even if nobody asked for them, but not its steps'.)
+Result<std::filesystem::path> program_for(Config& config, const Environment& environment) {
+  LOCKSTEP_RETURN_IF_ERROR(check_inputs(config));
   LOCKSTEP_TRY(const auto worker, worker_program());
   if (!variable(environment, "SLURM_STEP_GPUS").empty())
     LOCKSTEP_RETURN_IF_ERROR(require_gpu_worker(worker));
@@ -347,11 +348,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     log_error(nodes.error().message);
     return launcher::kExitConfig;
   }
-  if (const auto usable = check_inputs(config.value()); !usable) {
-    log_error(usable.error().message);
-    return launcher::kExitConfig;
-  }
-  const auto program = program_for(worker.environment);
+  const auto program = program_for(config.value(), worker.environment);
   if (!program) {
     log_error(program.error().message);
     return launcher::kExitConfig;
@@ -373,6 +370,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
   if (restart) options.nodes = nodes.value();
   if (!restart) options.supervisor.max_restarts = 0;
   const std::string resume = resume_command(command, arguments);
+  launcher::hold_stop_signals();
   // Who is left when the coordinator and all that could take its place are lost starts over, as an
   // agent would that is started now; whom it finds alive and out of reach it leaves alone.
   const auto supervise = [&](launcher::AskTimeLeft time_left) {

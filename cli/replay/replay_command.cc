@@ -12,6 +12,7 @@
 #include "cli/compare/run_log.h"
 #include "cli/launch/launch_command.h"
 #include "cli/replay/replay_difference.h"
+#include "cli/replay/slot_answer.h"
 #include "cli/replay/step_tail.h"
 #include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
@@ -41,10 +42,17 @@ With --follow it goes on behind a run that still trains, on a spare node or besi
 has ended, --to is reached, Ctrl-C ends it, or a bit differs: every step is checked, whatever the
 run's own audits look at. Give the replay a machine about as fast as the run, or it falls behind.
 
+With --slot every process computes that slot (micro-batch) of each step by itself, once more, and
+one alone twice. What came of it in the last step is printed as a line. The log has sums over all
+slots and does not tell whose slot was wrong: run the same command on the suspect node and on a
+sound one of its kind, and compare the two lines. Exit status 1 also where processes of this machine
+disagree.
+
 Examples:
   lockstep replay results/training/demo --from 21 --to 40
   lockstep replay results/training/demo --from 1 --nproc-per-node 2
   lockstep replay results/training/demo --from 900 --out replayed    # and keep what was computed
+  lockstep replay results/big --from 84 --to 84 --slot 3             # on two nodes, to compare
   srun --nodes=1 --ntasks=1 lockstep replay results/big --from 1 --follow --nproc-per-node 4
 )";
 
@@ -52,6 +60,7 @@ struct Options {
   Path run, out;             // out empty: a folder that goes
   int64_t from = 0, to = 0;  // to 0: the last step that there is
   int64_t nproc = 1;
+  int64_t slot = -1;  // -1: none by itself
   bool follow = false;
 };
 
@@ -74,13 +83,15 @@ constexpr const char* kOwn[] = {"--job.dump_folder=",
                                 "--training.steps=",
                                 "--lr_scheduler.total_steps=",
                                 "--parallelism.data_parallel_shard_degree="};
+constexpr const char* kAudit = "--audit.";  // its own with --slot
 
 // The flags of `run`, whose config is `config`, for a run of its steps in `folder`, but how many.
 std::vector<std::string> flags_for(const Options& o, std::vector<std::string> flags,
                                    const Config& config, const Path& folder) {
-  std::erase_if(flags, [](const std::string& flag) {
+  std::erase_if(flags, [&o](const std::string& flag) {
     const bool starts_state = flag.starts_with("--checkpoint.initial_load") ||
                               flag.starts_with("--checkpoint.exclude_from_loading");
+    if (o.slot >= 0 && flag.starts_with(kAudit)) return true;
     return !starts_state && std::any_of(std::begin(kOwn), std::end(kOwn),
                                         [&](const char* own) { return flag.starts_with(own); });
   });
@@ -94,6 +105,10 @@ std::vector<std::string> flags_for(const Options& o, std::vector<std::string> fl
         std::string("--metrics.log_freq=1"),
         text("--parallelism.strategy=", o.nproc > 1 ? "full_shard" : "single")})
     flags.push_back(own);
+  if (o.slot >= 0)
+    for (const std::string& own :
+         {text(kAudit, "interval=1"), text(kAudit, "action=warn"), text(kAudit, "slot=", o.slot)})
+      flags.push_back(own);
   return flags;
 }
 
@@ -122,6 +137,7 @@ class Replay {
   Result<void> begin(int64_t to);
   int compute(int64_t to) const;
   Result<void> compare(int64_t to);
+  Result<void> add_slot(int64_t to);
   Result<void> keep_own();
   Result<int> end() const;
 
@@ -130,9 +146,10 @@ class Replay {
   StepTail logged_, replayed_;
   int64_t done_;          // up to this step all are the same
   bool stopped_ = false;  // by a signal
-  bool differs_ = false;  // a step after that does
+  bool differs_ = false;  // a step after that does, or ranks of this machine disagree
   std::string found_;     // what the last look said
   std::string began_;     // from what it was computed
+  Config config_;         // the run's
   std::optional<Path> start_;
   std::vector<std::string> flags_;
   launcher::StopSignals signals_;  // so that none ends this between two waits
@@ -162,8 +179,9 @@ Result<void> Replay::begin(int64_t to) {
                  text(folder_.string(), " is a run's folder already; --out names a new one")};
   LOCKSTEP_TRY(const auto of_run, run_flags(file_system, o_.run));
   LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", of_run));
-  LOCKSTEP_TRY(start_, start_of(o_, parsed.config.checkpoint_folder()));
-  flags_ = flags_for(o_, of_run, parsed.config, folder_);
+  config_ = parsed.config;
+  LOCKSTEP_TRY(start_, start_of(o_, config_.checkpoint_folder()));
+  flags_ = flags_for(o_, of_run, config_, folder_);
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(folder_ / "checkpoints"));
   LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, folder_ / kConfigFile,
                                         "# lockstep replay gives all keys as flags\n"));
@@ -219,8 +237,19 @@ Result<void> Replay::compare(int64_t to) {
                          : text("every loss and gradient norm is the same to the last bit",
                                 digests_text(logged_.steps().at(to), replayed_.steps().at(to),
                                              units.size())));
+  if (o_.slot >= 0) LOCKSTEP_RETURN_IF_ERROR(add_slot(to));
   logged_.forget(to);
   replayed_.forget(to);
+  return {};
+}
+
+// What this machine computed for --slot.
+Result<void> Replay::add_slot(int64_t to) {
+  LOCKSTEP_TRY(const std::string line,
+               slot_line(replayed_.steps().at(to), logged_.steps().at(to), config_));
+  const std::string disagreement = slot_disagreement(replayed_.steps());
+  differs_ = differs_ || !disagreement.empty();
+  found_ += text("\n", line, disagreement.empty() ? "" : "\n", disagreement);
   return {};
 }
 
@@ -303,6 +332,9 @@ int replay_command(int argc, char** argv) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_flag("--follow", o.follow, "Go on behind a run that still trains");
+  app.add_option("--slot", o.slot, "Compute this slot of each step by itself, too, and print it")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes("--follow");
   app.add_option("--out", o.out, "Keep what was computed in this folder, a run's")
       ->type_name("DIR");
   if (const auto end = parse_words(app, argc, argv)) return *end;

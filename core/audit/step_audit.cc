@@ -13,6 +13,7 @@ StepAudit joined(const StepAudit& computing, const StepAudit& state) {
                        std::includes(open.begin(), open.end(), named.begin(), named.end());
   StepAudit both = decides ? computing : state;
   both.rounds = computing.rounds;
+  both.slot = computing.slot;
   if (decides) both.difference = text(computing.difference, "; ", state.difference);
   return both;
 }

@@ -2,11 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/audit/verdict.h"
 
 namespace lockstep::core {
+
+// What came of the one slot that all ranks computed (audit.slot): as most of them say, else as the
+// lowest rank says.
+struct AuditedSlot {
+  int64_t slot = 0;
+  double loss = 0;                                          // sum over its valid tokens
+  std::vector<std::pair<std::string, uint64_t>> gradients;  // by unit, in the order of backward
+};
 
 struct StepAudit {
   AuditVerdict verdict;
@@ -15,6 +26,7 @@ struct StepAudit {
   bool of_state = false;   // what differs is what ranks hold, not what they computed
   // Of the state: slots are computed from what differs.
   bool explains_slots = true;
+  std::optional<AuditedSlot> slot = {};
 };
 
 // What follows from both. A wrong state is named, and not what was computed from it. But where it

@@ -33,7 +33,8 @@ class GradExchange {
   // read by nobody.
   at::Tensor grad_sum(int param);
 
-  // 64 bits of the slot's gradients, which are complete: as they would travel.
+  // 64 bits of the slot's gradients, which are complete: as they would travel, alike for every
+  // world size and strategy.
   uint64_t digest();
   // They are not needed: nothing travels, and nothing is added.
   void discard() { pool_.give_tensor(send_U_); }

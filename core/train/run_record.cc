@@ -43,6 +43,12 @@ ordered_json json_of(const Snapshots::Totals& t) {
 
 ordered_json json_of(const StepAudit& audit, double seconds) {
   ordered_json json{{"same", audit.verdict.same}, {"rounds", audit.rounds}, {"seconds", seconds}};
+  if (audit.slot) {
+    json["slot"] = audit.slot->slot;
+    json["loss_hex"] = hex_float(audit.slot->loss);
+    json["digests"] = ordered_json::object();
+    for (const auto& [unit, digest] : audit.slot->gradients) json["digests"][unit] = hex64(digest);
+  }
   if (audit.verdict.same) return json;
   json["wrong"] = audit.verdict.wrong;
   json["undecided"] = audit.verdict.undecided;
@@ -112,24 +118,42 @@ Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Cl
                                                      Options options) {
   std::unique_ptr<RunRecord> record(
       new RunRecord(file_system, clock, config, spec, std::move(options)));
-  LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(record->folder()));
-  ordered_json args{{"config", ordered_json::parse(config_json(config))},
-                    {"identity_hash", record->options_.identity_hash},
-                    {"identity", record->options_.identity},
-                    {"parameters", spec.parameter_count()},
-                    {"trained_parameters", spec.trained_count()},
-                    {"trained_units", names_of_trained(spec)},
-                    {"world_size", record->options_.world_size},
-                    {"transport", record->options_.transport}};
-  LOCKSTEP_RETURN_IF_ERROR(
-      publish_file(file_system, record->folder() / "run_args.json", args.dump(2) + "\n"));
-  LOCKSTEP_TRY(record->steps_, StepLog::open(file_system, record->folder() / "metrics.jsonl"));
-  if (config.metrics.enable_tensorboard) {
-    LOCKSTEP_TRY(record->tensorboard_,
-                 TensorboardWriter::create(file_system, clock,
-                                           {record->folder() / "tb", "rank0", getpid()}));
-  }
+  const auto opened =
+      record->writes_.ask<Result<void>>([own = record.get()] { return own->open_files(); });
+  if (opened && !opened->ok()) return opened->error();
+  if (!opened)
+    log_warning(record->folder().string(),
+                ": its storage has not answered for a second; what is logged of steps follows");
   return record;
+}
+
+Result<void> RunRecord::open_files() {
+  LOCKSTEP_RETURN_IF_ERROR(file_system_.make_directories(folder()));
+  const ordered_json args{{"config", ordered_json::parse(config_json(config_))},
+                          {"identity_hash", options_.identity_hash},
+                          {"identity", options_.identity},
+                          {"parameters", spec_.parameter_count()},
+                          {"trained_parameters", spec_.trained_count()},
+                          {"trained_units", names_of_trained(spec_)},
+                          {"world_size", options_.world_size},
+                          {"transport", options_.transport}};
+  LOCKSTEP_RETURN_IF_ERROR(
+      publish_file(file_system_, folder() / "run_args.json", args.dump(2) + "\n"));
+  if (config_.metrics.enable_tensorboard) {
+    LOCKSTEP_TRY(tensorboard_, TensorboardWriter::create(file_system_, clock_,
+                                                         {folder() / "tb", "rank0", getpid()}));
+  }
+  LOCKSTEP_TRY(steps_, StepLog::open(file_system_, folder() / "metrics.jsonl"));
+  return {};
+}
+
+// Storage that comes back may refuse its first calls.
+bool RunRecord::has_files() {
+  if (steps_) return true;
+  const auto opened = open_files();
+  if (!opened.ok() && !std::exchange(said_closed_, true))
+    log_warning("the log of steps lacks lines: ", opened.error().message);
+  return steps_ != nullptr;
 }
 
 double RunRecord::tflops(double tokens_per_s_per_rank) const {
@@ -139,14 +163,6 @@ double RunRecord::tflops(double tokens_per_s_per_rank) const {
 void RunRecord::add_step(const StepRecord& r) {
   const StepOutcome& o = r.outcome;
   const std::string hex = hex_float(o.loss);
-  if (const std::string* const known = steps_->first_loss_hex(r.step)) {
-    ++redone_;
-    if (*known != hex) {
-      ++mismatches_;
-      log_error("step ", r.step, " was redone and its loss is ", hex, ", not ", *known,
-                " as logged before: the bits differ from here on");
-    }
-  }
   const double all = static_cast<double>(config_.tokens_per_step());
   LoggedStep logged{r.step,
                     hex,
@@ -181,17 +197,30 @@ void RunRecord::add_step(const StepRecord& r) {
                        {"gradients", hex_of(o.digests.gradients)}};
   if (o.audit) line["audit"] = json_of(*o.audit, o.phases.schedule.audit);
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
-  steps_->add(std::move(logged));
   window_tokens_ += static_cast<double>(o.valid_tokens);
   window_s_ += r.step_time_s;
   ++steps_here_;
   wire_sum_.add(r.wire);
   add_phases(r);
-  write_step(r, line.dump());
+  write_step(r, std::move(logged), line.dump());
+}
+
+void RunRecord::add_line(LoggedStep logged, const std::string& line) {
+  if (!has_files()) return;
+  if (const std::string* const known = steps_->first_loss_hex(logged.step)) {
+    ++redone_;
+    if (*known != logged.loss_hex) {
+      ++mismatches_;
+      log_error("step ", logged.step, " was redone and its loss is ", logged.loss_hex, ", not ",
+                *known, " as logged before: the bits differ from here on");
+    }
+  }
+  steps_->add(std::move(logged));
+  steps_->write(line);
 }
 
 // The step's line, and what people watch where it is due.
-void RunRecord::write_step(const StepRecord& r, std::string line) {
+void RunRecord::write_step(const StepRecord& r, LoggedStep logged, std::string line) {
   std::string shown;
   std::vector<Scalar> scalars;
   const bool last = r.step == config_.training.steps;
@@ -203,12 +232,12 @@ void RunRecord::write_step(const StepRecord& r, std::string line) {
     shown = console_line(r, tps, step_s);
     scalars = scalars_of(r, tps);
   }
-  const bool written = writes_.run([this, step = r.step, line = std::move(line),
+  const bool written = writes_.run([this, logged = std::move(logged), line = std::move(line),
                                     shown = std::move(shown), scalars = std::move(scalars)] {
-    steps_->write(line);
+    add_line(logged, line);
     if (shown.empty()) return;
     *options_.console << shown << std::flush;
-    add_scalars(step, scalars);
+    add_scalars(logged.step, scalars);
   });
   if (!written && left_out_++ == 0)
     log_warning("the log of steps lacks lines from step ", r.step,
@@ -289,7 +318,7 @@ void RunRecord::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
 }
 
 std::vector<Scalar> RunRecord::scalars_of(const StepRecord& r, double tps) const {
-  if (!tensorboard_) return {};
+  if (!config_.metrics.enable_tensorboard) return {};
   const double peak = config_.metrics.peak_tflops;
   std::vector<Scalar> scalars{{"loss_metrics/global_avg_loss", r.outcome.loss},
                               {"grad_norm", r.outcome.grad_norm},
@@ -323,7 +352,7 @@ void RunRecord::set_skip_list(std::vector<int64_t> steps, int64_t rollbacks) {
   rollbacks_ = rollbacks;
 }
 
-void RunRecord::publish_metrics(bool finished) {
+ordered_json RunRecord::of_history(bool finished, const std::vector<data::DataStretch>& data) {
   double tokens = 0, busy_s = 0, rank_s = 0;
   std::map<int64_t, double> useful;  // the last time a step was done is the one that counts
   ordered_json worlds = ordered_json::array();
@@ -346,9 +375,7 @@ void RunRecord::publish_metrics(bool finished) {
       history.empty() ? 0.0 : history.back().t - history.front().t + history.front().step_time_s;
   const double tps = busy_s > 0 ? tokens / busy_s : 0.0;
   const double per_rank = rank_s > 0 ? tokens / rank_s : 0.0, peak = config_.metrics.peak_tflops;
-  const double n = std::max<double>(1, static_cast<double>(steps_here_));
-  const MemoryStats memory = memory_stats();
-  ordered_json metrics{
+  return {
       {"finished", finished},
       {"steps", useful.empty() ? 0 : useful.rbegin()->first},
       {"wall_clock_s", wall},
@@ -360,17 +387,24 @@ void RunRecord::publish_metrics(bool finished) {
       {"mfu_note",
        "6*(params-embedding) + 12*layers*heads*head_dim*seq_len FLOPs a token; on CPU against "
        "metrics.peak_tflops, a measured GEMM peak, where given"},
-      {"peak_memory_GB", static_cast<double>(memory.max_allocated_bytes) / 1e9},
-      {"peak_rss_GB", static_cast<double>(memory.max_rss_bytes) / 1e9},
       {"world_sizes", worlds},
       {"restarts", worlds.empty() ? 0 : worlds.size() - 1},
-      {"sharding_strategy", config_.parallelism.strategy},
-      {"device_model", options_.device},
       {"redone_steps", redone_},
       {"redone_mismatches", mismatches_},
+      {"goodput_pct", wall > 0 ? 100.0 * useful_s / wall : 0.0},
+      {"data", json_of(data, useful.empty() ? 0 : useful.rbegin()->first)}};
+}
+
+void RunRecord::publish_metrics(bool finished) {
+  const double n = std::max<double>(1, static_cast<double>(steps_here_));
+  const MemoryStats memory = memory_stats();
+  ordered_json own{
+      {"peak_memory_GB", static_cast<double>(memory.max_allocated_bytes) / 1e9},
+      {"peak_rss_GB", static_cast<double>(memory.max_rss_bytes) / 1e9},
+      {"sharding_strategy", config_.parallelism.strategy},
+      {"device_model", options_.device},
       {"skip_list", skip_list_},
       {"rollbacks", rollbacks_},
-      {"goodput_pct", wall > 0 ? 100.0 * useful_s / wall : 0.0},
       {"checkpoint",
        {{"committed", committed_saves_},
         {"failed", failed_saves_},
@@ -380,13 +414,16 @@ void RunRecord::publish_metrics(bool finished) {
         {"stored_bytes_per_rank", stored_bytes_},
         {"bandwidth_MB_per_s_per_rank", save_s_ > 0 ? save_bytes_ / save_s_ / 1e6 : 0.0}}},
       {"wire_bytes_per_step", json_of(wire_sum_, n)},
-      {"data", json_of(data_, useful.empty() ? 0 : useful.rbegin()->first)},
       {"phases_s_per_step", ordered_json::object()}};
-  for (const auto& [phase, seconds] : phase_means()) metrics["phases_s_per_step"][phase] = seconds;
-  if (snapshots_) metrics["memory_snapshots"] = json_of(*snapshots_);
-  const auto publish = [this, contents = metrics.dump(2) + "\n"] {
+  for (const auto& [phase, seconds] : phase_means()) own["phases_s_per_step"][phase] = seconds;
+  if (snapshots_) own["memory_snapshots"] = json_of(*snapshots_);
+  const auto publish = [this, finished, own = std::move(own), data = data_] {
+    if (!has_files()) return;
     steps_->flush();
-    if (auto done = publish_file(file_system_, folder() / "metrics.json", contents); !done.ok())
+    ordered_json metrics = of_history(finished, data);
+    metrics.update(own);
+    if (auto done = publish_file(file_system_, folder() / "metrics.json", metrics.dump(2) + "\n");
+        !done.ok())
       log_warning("metrics.json not written: ", done.error().message);
   };
   writes_.post_latest("metrics.json", publish);

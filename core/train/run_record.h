@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -43,7 +44,8 @@ class RunRecord {
     std::vector<std::string> identity;
     std::ostream* console = nullptr;  // for the lines people watch
   };
-  // Reads what earlier generations wrote, and publishes run_args.json. Errors: as StepLog::open.
+  // Reads what earlier generations wrote, and publishes run_args.json; later where the storage does
+  // not answer. Errors: as StepLog::open.
   static Result<std::unique_ptr<RunRecord>> create(FileSystem& file_system, Clock& clock,
                                                    const Config& config,
                                                    const layout::ModelSpec& spec, Options options);
@@ -65,12 +67,15 @@ class RunRecord {
   void finish(bool finished);
   // Seconds a step of this process by phase, for people.
   std::string phase_table() const;
-  int64_t mismatches() const { return mismatches_; }
 
  private:
   RunRecord(FileSystem& file_system, Clock& clock, const Config& config,
             const layout::ModelSpec& spec, Options options);
-  void write_step(const StepRecord& record, std::string line);
+  Result<void> open_files();
+  bool has_files();
+  void add_line(LoggedStep logged, const std::string& line);
+  nlohmann::ordered_json of_history(bool finished, const std::vector<data::DataStretch>& data);
+  void write_step(const StepRecord& record, LoggedStep logged, std::string line);
   std::string console_line(const StepRecord& record, double tps, double step_s) const;
   std::vector<Scalar> scalars_of(const StepRecord& record, double tps) const;
   void add_scalars(int64_t step, const std::vector<Scalar>& scalars);
@@ -84,9 +89,13 @@ class RunRecord {
   const Config& config_;
   const layout::ModelSpec& spec_;
   Options options_;
-  std::unique_ptr<StepLog> steps_;
+  // Touched by tasks of writes_ alone.
+  std::unique_ptr<StepLog> steps_;  // null: it could not be opened
   std::unique_ptr<TensorboardWriter> tensorboard_;
-  int64_t mismatches_ = 0, redone_ = 0, skipped_saves_ = 0, committed_saves_ = 0, failed_saves_ = 0;
+  int64_t mismatches_ = 0, redone_ = 0;
+  bool said_closed_ = false;
+
+  int64_t skipped_saves_ = 0, committed_saves_ = 0, failed_saves_ = 0;
   double stall_s_ = 0, save_s_ = 0, save_bytes_ = 0, stored_bytes_ = 0;
   std::optional<Snapshots::Totals> snapshots_;
   double window_tokens_ = 0, window_s_ = 0;  // since the last console line

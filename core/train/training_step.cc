@@ -210,7 +210,9 @@ Result<StepAudit> TrainingStep::audit(
     if (slot) digests.insert(digests.begin(), std::bit_cast<uint64_t>(loss));
     return digests;
   };
-  LOCKSTEP_TRY(const StepAudit computing, audit_->run(computed, again));
+  const int64_t one = config_.audit.slot;
+  LOCKSTEP_TRY(const StepAudit computing,
+               one < 0 ? audit_->run(computed, again) : audit_->run_one(one, again));
   LOCKSTEP_TRY(const StepAudit state, state_audit_->run(schedule_->take_received()));
   schedule_->take_times();
   schedule_->set_trace(trace_);

@@ -84,8 +84,8 @@ class Agent {
   Clock& clock_;
   const AgentOptions& options_;
   const std::filesystem::path scratch_;
+  StopSignals signals_;  // before threads begin
   WorkerProcesses workers_;
-  StopSignals signals_;
   std::shared_ptr<EventLog> events_;  // both while this node coordinates
   std::unique_ptr<net::StatusServer> status_;
   std::vector<LoggedEvent> unwritten_;             // of a standby that has not yet taken over
@@ -290,14 +290,6 @@ void Agent::carry_out(const control::SpawnWorkers& action) {
 }
 
 Result<void> Agent::spawn(const control::Order& order) {
-  if (order.first_rank > 0) {
-    end_console();
-  } else if (!console_) {
-    LOCKSTEP_TRY(ConsoleTail console,
-                 ConsoleTail::create(file_system_, options_.dump_folder / "logs" / "console.log",
-                                     log_path(options_.dump_folder, 0)));
-    console_ = std::make_shared<ConsoleTail>(std::move(console));
-  }
   WorkerOrders first;
   first.rank = static_cast<int>(order.first_rank);
   first.world_size = static_cast<int>(order.world_size);
@@ -307,7 +299,13 @@ Result<void> Agent::spawn(const control::Order& order) {
   first.store = wire_ ? text("agent:", store_socket().string()) : "";
   if (wire_) first.bind_address = wire_->local().address;
   if (wire_) first.bind_interface = wire_->local().interface;
-  return workers_.start(std::move(first));
+  LOCKSTEP_RETURN_IF_ERROR(workers_.start(std::move(first)));
+  const LogPlace* const shown = workers_.console();
+  if (console_ && (shown == nullptr || console_->source() != shown->file)) end_console();
+  if (shown != nullptr && !console_)
+    console_ = std::make_shared<ConsoleTail>(file_system_, shown->file,
+                                             log_path(options_.dump_folder, 0), shown->start);
+  return {};
 }
 
 void Agent::carry_out(const control::SteppedDown& action) {

@@ -4,10 +4,11 @@
 
 #include "base/log.h"
 #include "launcher/host/process.h"
+#include "launcher/host/run_files.h"
 
 namespace lockstep::launcher {
 namespace {
-constexpr int64_t kMaxBytesAtOnce = 1 << 16;
+constexpr size_t kMostLine = 1 << 16;  // longer ones are cut
 
 // Less the worker's log lines, which it writes to both files.
 std::string without_log_lines(std::string_view lines) {
@@ -23,26 +24,20 @@ std::string without_log_lines(std::string_view lines) {
 
 }  // namespace
 
-Result<ConsoleTail> ConsoleTail::create(FileSystem& file_system,
-                                        const std::filesystem::path& source,
-                                        const std::filesystem::path& copy) {
-  auto opened = file_system.exists(source) ? file_system.open(source) : file_system.create(source);
-  if (!opened) return opened.error();
-  LOCKSTEP_TRY(const int64_t end, (*opened)->size_bytes());
-  return ConsoleTail(file_system, copy, std::move(opened).value(), end);
-}
-
-std::string ConsoleTail::unread(int64_t from) {
-  const auto size = source_->size_bytes();
-  if (!size || size.value() <= from) return "";
-  std::string bytes(static_cast<size_t>(std::min(size.value() - from, kMaxBytesAtOnce)), '\0');
-  if (!source_->read_at(std::as_writable_bytes(std::span(bytes)), from)) return "";
-  return bytes;
+bool ConsoleTail::is_open() {
+  if (source_) return true;
+  auto opened = file_system_.open(path_);
+  if (!opened) return false;
+  const auto end = opened.value()->size_bytes();
+  if (!end) return false;
+  source_ = std::move(opened).value();
+  offset_ = copied_ = from_.value_or(end.value());
+  return true;
 }
 
 // Whole lines only, so that they do not run into the worker's own (which it appends meanwhile).
 void ConsoleTail::append_to_log(const std::string& bytes) {
-  const bool endless = static_cast<int64_t>(bytes.size()) == kMaxBytesAtOnce;
+  const bool endless = bytes.size() == kMostLine;
   const size_t end = bytes.rfind('\n');
   if (end == std::string::npos && !endless) return;
   const auto lines = std::string_view(bytes).substr(0, end == std::string::npos ? end : end + 1);
@@ -50,9 +45,10 @@ void ConsoleTail::append_to_log(const std::string& bytes) {
 }
 
 bool ConsoleTail::pump() {
-  if (const std::string fresh = unread(copied_); !fresh.empty()) append_to_log(fresh);
+  if (!is_open()) return true;
+  if (const std::string fresh = unread(*source_, copied_); !fresh.empty()) append_to_log(fresh);
   while (!console_gone_) {
-    const std::string fresh = unread(offset_);
+    const std::string fresh = unread(*source_, offset_);
     if (fresh.empty()) return true;
     const int64_t shown = write_console(fresh);
     if (shown < 0) {

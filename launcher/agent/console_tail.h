@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/file_system.h"
 
@@ -16,27 +18,24 @@ namespace lockstep::launcher {
 // Owns its files. Borrows the file system.
 class ConsoleTail {
  public:
-  // Shows what is appended to `source` from now on; copies it to the end of `copy`. Errors: kIo.
-  static Result<ConsoleTail> create(FileSystem& file_system, const std::filesystem::path& source,
-                                    const std::filesystem::path& copy);
+  // Shows what `source` has behind `from`, nothing: what is appended from the first pump on; copies
+  // it to the end of `copy`.
+  ConsoleTail(FileSystem& file_system, std::filesystem::path source, std::filesystem::path copy,
+              std::optional<int64_t> from)
+      : file_system_(file_system), path_(std::move(source)), copy_(std::move(copy)), from_(from) {}
+  const std::filesystem::path& source() const { return path_; }
   // Shows what is new and fits without waiting. True: everything there was has been shown.
   bool pump();
 
  private:
-  ConsoleTail(FileSystem& file_system, std::filesystem::path copy, std::unique_ptr<File> source,
-              int64_t offset)
-      : file_system_(&file_system),
-        copy_(std::move(copy)),
-        source_(std::move(source)),
-        offset_(offset),
-        copied_(offset) {}
-  std::string unread(int64_t from);
+  bool is_open();
   void append_to_log(const std::string& bytes);
 
-  FileSystem* file_system_;
-  std::filesystem::path copy_;
-  std::unique_ptr<File> source_;
-  int64_t offset_, copied_;
+  FileSystem& file_system_;
+  const std::filesystem::path path_, copy_;
+  const std::optional<int64_t> from_;
+  std::unique_ptr<File> source_;  // from the first pump on
+  int64_t offset_ = 0, copied_ = 0;
   bool console_gone_ = false;
 };
 

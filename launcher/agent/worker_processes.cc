@@ -18,9 +18,8 @@ constexpr int64_t kStateLookNs = 500'000'000;  // how often /proc is asked who i
 
 // What a worker said last, without its figures of memory (core/train/memory_line.h): they are for
 // programs.
-std::vector<std::string> last_words(FileSystem& file_system, const std::filesystem::path& log,
-                                    int64_t from) {
-  auto lines = last_lines(file_system, log, from, kLinesLookedAt);
+std::vector<std::string> last_words(LogFiles& logs, const LogPlace& log) {
+  auto lines = logs.last_lines(log, kLinesLookedAt);
   std::erase_if(lines,
                 [](const std::string& line) { return line.find(": memory {") != line.npos; });
   if (lines.size() > kLogLines) lines.erase(lines.begin(), lines.end() - kLogLines);
@@ -81,9 +80,12 @@ std::vector<WorkerProcesses::Worker> WorkerProcesses::take_parked(int64_t count)
   return parked;
 }
 
-std::filesystem::path WorkerProcesses::output_of(int64_t rank) const {
-  return rank == 0 ? options_.dump_folder / "logs" / "console.log"
-                   : log_path(options_.dump_folder, rank);
+// Rank 0's standard output has a file of its own.
+WorkerProcesses::Logs WorkerProcesses::find_logs(const std::filesystem::path& log,
+                                                 const Logs& now) {
+  const LogPlace error = logs_.place(log, now.error);
+  if (log != log_path(options_.dump_folder, 0)) return {error, error};
+  return {logs_.place(log.parent_path() / "console.log", now.output), error};
 }
 
 // Gives the orders to the process that is ready, or starts a new one.
@@ -118,21 +120,18 @@ void WorkerProcesses::keep_one_ready() {
 Result<WorkerProcesses::Worker> WorkerProcesses::start_process(WorkerOrders orders) {
   orders.progress_page = scratch_ / text("page_", started_++);
   LOCKSTEP_TRY(auto page, ProgressPage::open(orders.progress_page));
-  const bool later = orders.serves == Serves::kLater;
   const auto log = log_path(options_.dump_folder, orders.rank);
-  const auto ready_log = log.parent_path() / "ready.log";
-  const int64_t log_start = file_size(file_system_, log);
+  Logs logs = find_logs(orders.serves == Serves::kLater ? log.parent_path() / "ready.log" : log);
   LOCKSTEP_TRY(auto process,
                WorkerProcess::spawn(
                    {.program = options_.worker_program,
                     .arguments = options_.worker_arguments,
                     .environment = worker_variables(options_.environment, orders, options_.threads),
-                    .stderr_path = later ? ready_log : log,
-                    .stdout_path = later ? ready_log : output_of(orders.rank)}));
+                    .stderr_path = logs.error.file,
+                    .stdout_path = logs.output.file}));
   const pid_t pid = process.pid();
   Worker worker{std::move(process), pid, orders.local_rank, orders.progress_page, std::move(page)};
-  worker.log = log;
-  worker.log_start = log_start;
+  worker.logs = std::move(logs);
   return worker;
 }
 
@@ -144,11 +143,12 @@ int64_t WorkerProcesses::largest_memory() const {
 }
 
 Result<void> WorkerProcesses::next_turn(Worker& worker, WorkerOrders orders) {
-  worker.log = log_path(options_.dump_folder, orders.rank);
-  worker.log_start = file_size(file_system_, worker.log);
+  const Logs before = std::exchange(
+      worker.logs, find_logs(log_path(options_.dump_folder, orders.rank), worker.logs));
   orders.progress_page = worker.page_path;
-  orders.standard_output = output_of(orders.rank);
-  orders.standard_error = worker.log;
+  if (worker.logs.output.file != before.output.file)
+    orders.standard_output = worker.logs.output.file;
+  if (worker.logs.error.file != before.error.file) orders.standard_error = worker.logs.error.file;
   LOCKSTEP_RETURN_IF_ERROR(write_orders(file_system_, worker.page_path, orders));
   worker.state = State::kRuns;
   worker.page->next_turn();
@@ -176,6 +176,7 @@ bool WorkerProcesses::waits() const {
 }
 
 std::vector<WorkerExit> WorkerProcesses::reap() {
+  logs_.follow();
   std::vector<WorkerExit> exits;
   std::vector<pid_t> own;
   for (size_t i = 0; i < workers_.size(); ++i) {
@@ -184,7 +185,7 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
     if (auto end = end_of(worker)) {
       end->rank = static_cast<int>(first_rank_ + static_cast<int64_t>(i));
       end->progress = worker.page->read();
-      if (end->failed()) end->log_lines = last_words(file_system_, worker.log, worker.log_start);
+      if (end->failed()) end->log_lines = last_words(logs_, worker.logs.error);
       exits.push_back(std::move(*end));
     }
     if (!worker.process.reaped()) own.push_back(worker.pid);
@@ -237,6 +238,10 @@ std::vector<int32_t> WorkerProcesses::pids() const {
   std::vector<int32_t> pids;
   for (const Worker& worker : workers_) pids.push_back(worker.pid);
   return pids;
+}
+
+const LogPlace* WorkerProcesses::console() const {
+  return first_rank_ == 0 && !workers_.empty() ? &workers_.front().logs.output : nullptr;
 }
 
 std::filesystem::path WorkerProcesses::page_of(int64_t rank) const {

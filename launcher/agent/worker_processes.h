@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/file_system.h"
 #include "launcher/agent/agent_options.h"
+#include "launcher/agent/log_files.h"
 #include "launcher/host/process.h"
 #include "worker_link/progress_page.h"
 #include "worker_link/worker_orders.h"
@@ -26,7 +27,11 @@ class WorkerProcesses {
   // Everything of a generation that is not for people lies in `scratch`, a private folder.
   WorkerProcesses(FileSystem& file_system, Clock& clock, const AgentOptions& options,
                   std::filesystem::path scratch)
-      : file_system_(file_system), clock_(clock), options_(options), scratch_(std::move(scratch)) {}
+      : file_system_(file_system),
+        clock_(clock),
+        options_(options),
+        scratch_(std::move(scratch)),
+        logs_(file_system, scratch_) {}
 
   // Starts the workers of a generation, local_world_size of them. `first`: the orders for the one
   // of the lowest rank; no store: a file of this generation, when no other node takes part.
@@ -52,10 +57,14 @@ class WorkerProcesses {
   std::vector<int> pidfds() const;  // of the processes
   std::vector<int32_t> pids() const;
   std::filesystem::path page_of(int64_t rank) const;  // empty: not one of ours
+  const LogPlace* console() const;  // of rank 0's standard output; null: not one of ours
 
  private:
   static constexpr int64_t kHaltNs = 1'000'000'000;
   enum class State { kRuns, kParked, kOver };
+  struct Logs {  // where this generation's lines of standard output and error begin
+    LogPlace output, error;
+  };
   struct Worker {
     WorkerProcess process;
     pid_t pid;
@@ -63,8 +72,7 @@ class WorkerProcesses {
     std::filesystem::path page_path;
     std::unique_ptr<ProgressPage> page;
     State state = State::kRuns;
-    std::filesystem::path log = {};
-    int64_t log_start = 0;  // where this generation's lines begin
+    Logs logs = {};
     bool stopped = false;
   };
   Result<void> start_all(const WorkerOrders& first);
@@ -74,12 +82,13 @@ class WorkerProcesses {
   Result<Worker> replace(const WorkerOrders& orders);
   Result<void> next_turn(Worker& worker, WorkerOrders orders);
   std::optional<WorkerExit> end_of(Worker& worker);
-  std::filesystem::path output_of(int64_t rank) const;
+  Logs find_logs(const std::filesystem::path& log, const Logs& now = {});
 
   FileSystem& file_system_;
   Clock& clock_;
   const AgentOptions& options_;
   const std::filesystem::path scratch_;
+  LogFiles logs_;
   std::filesystem::path folder_;  // of the generation
   std::vector<Worker> workers_;   // by local rank
   std::optional<Worker> ready_;   // serves nobody yet

@@ -17,7 +17,7 @@ Coordinator::Coordinator(CoordinatorOptions options, Handover before, int64_t no
     : options_(std::move(options)),
       before_(std::move(before)),
       supervisor_(succeeding(options_.supervisor, before_)),
-      roster_(options_.id, options_.timing, options_.without),
+      roster_(options_.id, options_.timing, options_.without, before_.barred),
       size_(options_, now_ns),
       quorum_(options_.id, before_, options_.without),
       formation_(next_generation(before_, options_.supervisor.first_generation), options_.without),
@@ -90,8 +90,10 @@ Node& Coordinator::admit(const Report& report) {
   Node& node = roster_.admit(report);
   node.voter = quorum_.has_member(report.id);
   // Barred before its connection broke, or by another coordinator.
-  node.barred = options_.bars_wrong_nodes && report.computes_wrongly;
-  if (options_.max_nodes > 1) record("node_joined", report.name);
+  if (options_.bars_wrong_nodes && report.computes_wrongly) roster_.bar(node);
+  if (options_.max_nodes > 1)
+    record(node.barred ? "node_barred" : "node_joined",
+           report.name + (node.barred ? " runs no workers: it was barred before" : ""));
   actions_->emplace_back(Changed{});
   return node;
 }
@@ -150,7 +152,7 @@ bool Coordinator::can_do_without(const Node& node) const {
 }
 
 void Coordinator::bar(Node& node, const std::string& why) {
-  node.barred = true;
+  roster_.bar(node);
   record("node_barred", text("node ", node.name, " runs no more workers: ", why,
                              "; leave it out of the next job (sbatch --exclude)"));
   if (node.index >= 0) return leave_out(node, why);
@@ -492,6 +494,7 @@ void Coordinator::fill_run(Order& order, const Node& node) const {
   const bool standby = std::any_of(standbys_.begin(), standbys_.end(),
                                    [&](const Peer& peer) { return peer.id == node.peer.id; });
   if (standby && node.members_of != quorum_.base()) order.members = quorum_.members();
+  if (standby) order.barred = roster_.barred_names();
 }
 
 }  // namespace lockstep::launcher::control

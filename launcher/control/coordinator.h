@@ -8,9 +8,10 @@
 //
 // It evicts a node that is silent for evict_ns, a node whose connection broke and does not come
 // back, and a node that does not promise in time. Surplus nodes are parked; that is no error.
-// A node of whose workers an audit named one is parked for good, also the coordinator's own: it
-// computes no more. So is one whose hardware has failed, where the others can go on without it.
-// Either node says so in each report, also to a coordinator after this one.
+// A node of whose workers an audit named one is parked for good, also the coordinator's own, and
+// also when its agent is started again: it computes no more. So is one whose hardware has failed,
+// where the others can go on without it. Either node says so in each report, also to a coordinator
+// after this one, and standbys are told the names of such nodes.
 // The rules [P1], [P2], … are those of docs/PROTOCOL.md.
 // Pure. Thread: one. Time: monotonic nanoseconds.
 #pragma once

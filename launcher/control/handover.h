@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "launcher/control/events.h"
@@ -17,7 +18,8 @@ struct Handover {
   double silent_ms = 0;         // for so long it has said nothing
   Progress progress = {};       // of a worker of this node: the lost one's is not known
   int64_t safe_step = -1, restarts = 0;
-  int64_t parked = 0;  // nodes that it had besides the members
+  int64_t parked = 0;                    // nodes that it had besides the members
+  std::vector<std::string> barred = {};  // names of nodes that run no more workers
 };
 
 // The number of the first generation of the coordinator that follows.

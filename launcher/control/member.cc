@@ -79,6 +79,7 @@ void Member::run(const Order& order, NodeActions& actions) {
   handover_.safe_step = std::max(handover_.safe_step, order.safe_step);
   handover_.restarts = order.restarts;
   handover_.parked = order.parked;
+  handover_.barred = order.barred;
   if (!order.members.empty()) {
     news_ = news_ || handover_.members.empty();
     handover_.members = order.members;

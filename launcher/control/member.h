@@ -11,6 +11,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "launcher/control/events.h"
 #include "launcher/control/handover.h"

@@ -97,8 +97,8 @@ void fields(Io& io, T& m) {
         m.stops, m.alive_ns);
   } else if constexpr (std::is_same_v<Plain, Order>) {
     all(m.leader, m.sequence, m.generation, m.duty, m.first_rank, m.count, m.world_size, m.nonce,
-        m.stop, m.kill, m.exits_seen, m.base, m.standbys, m.members, m.safe_step, m.restarts,
-        m.parked, m.exit_status, m.reason);
+        m.stop, m.kill, m.exits_seen, m.base, m.standbys, m.members, m.barred, m.safe_step,
+        m.restarts, m.parked, m.exit_status, m.reason);
   } else if constexpr (std::is_same_v<Plain, NotLeader>) {
     fields(io, m.follows);
   } else {

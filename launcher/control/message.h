@@ -78,7 +78,8 @@ struct Order {
   // For a takeover: who may take over, and what that node has to know.
   int64_t base = -1;  // the last generation that the leader knows of, whose standbys these are
   std::vector<Peer> standbys;
-  std::vector<NodeId> members;  // the members' ids; only to standbys that lack it
+  std::vector<NodeId> members;      // the members' ids; only to standbys that lack it
+  std::vector<std::string> barred;  // names of nodes that run no more workers; only to standbys
   int64_t safe_step = -1, restarts = 0, parked = 0;  // parked: so many nodes
   int32_t exit_status = 0;
   std::string reason;

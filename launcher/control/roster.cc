@@ -25,8 +25,14 @@ Node& Roster::admit(const Report& report) {
   Node& node = *nodes_.back();
   node.peer.id = report.id;
   node.name = report.name;
+  node.barred = barred_.contains(report.name);
   by_id_[report.id] = &node;
   return node;
+}
+
+void Roster::bar(Node& node) {
+  node.barred = true;
+  barred_.insert(node.name);
 }
 
 void Roster::hear(Node& node, const Report& report, int64_t now_ns) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -46,11 +47,16 @@ struct Node {
 
 class Roster {
  public:
-  Roster(NodeId own, Timing timing, Rule without) : own_(own), timing_(timing), without_(without) {}
+  // `barred`: names of nodes that run no workers.
+  Roster(NodeId own, Timing timing, Rule without, const std::vector<std::string>& barred = {})
+      : own_(own), timing_(timing), without_(without), barred_(barred.begin(), barred.end()) {}
 
   const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }  // as they came
   Node* find(NodeId id) const;  // null: it is unknown, or was removed
+  // Its name says whether it is barred: an agent that is started again has another id.
   Node& admit(const Report& report);
+  void bar(Node& node);
+  std::vector<std::string> barred_names() const { return {barred_.begin(), barred_.end()}; }
   // Takes over what the report says of the node. Requires: it is newer than the last one.
   void hear(Node& node, const Report& report, int64_t now_ns);
   // The coordinator itself has slept for so long: nobody was silent meanwhile.
@@ -85,6 +91,7 @@ class Roster {
   const Rule without_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::unordered_map<NodeId, Node*> by_id_;
+  std::set<std::string> barred_;  // names of nodes, also of those that are gone
   int64_t max_promised_ = -1;
 };
 

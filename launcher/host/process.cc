@@ -212,10 +212,24 @@ struct StopSignals::Saved {
   struct sigaction pipe;
 };
 
-StopSignals::StopSignals() : saved_(new Saved) {
+namespace {
+
+sigset_t that_ask_to_stop() {
   sigset_t wanted;
   sigemptyset(&wanted);
   for (int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) sigaddset(&wanted, signal);
+  return wanted;
+}
+
+}  // namespace
+
+void hold_stop_signals() {
+  const sigset_t held = that_ask_to_stop();
+  ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
+}
+
+StopSignals::StopSignals() : saved_(new Saved) {
+  const sigset_t wanted = that_ask_to_stop();
   ::pthread_sigmask(SIG_BLOCK, &wanted, &saved_->mask);
   // A console that went away must not take the run with it.
   struct sigaction ignore {};

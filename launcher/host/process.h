@@ -76,6 +76,11 @@ class StopSignals {
   Saved* saved_;
 };
 
+// From here on those signals reach a StopSignals alone, until the program has ended: one that comes
+// in its last moments, when none is left, does not change the exit status. For this thread, and
+// those that it starts.
+void hold_stop_signals();
+
 // Waits until a descriptor is readable or `timeout_ms` has passed; a signal may end it early.
 void wait_readable(const std::vector<int>& descriptors, int64_t timeout_ms);
 

@@ -134,6 +134,15 @@ bool is_regular_file(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, ignored);
 }
 
+std::string unread(File& file, int64_t from) {
+  constexpr int64_t kMaxBytesAtOnce = 1 << 16;
+  const auto size = file.size_bytes();
+  if (!size || size.value() <= from) return "";
+  std::string bytes(static_cast<size_t>(std::min(size.value() - from, kMaxBytesAtOnce)), '\0');
+  if (!file.read_at(std::as_writable_bytes(std::span(bytes)), from)) return "";
+  return bytes;
+}
+
 int64_t file_size(FileSystem& file_system, const std::filesystem::path& path) {
   if (!file_system.exists(path)) return 0;
   auto file = file_system.open(path);

@@ -79,6 +79,8 @@ Result<Membership> read_membership(FileSystem& file_system, const std::filesyste
 
 // Not a folder, nor a pipe, which can be read once.
 bool is_regular_file(const std::filesystem::path& path);
+// What there is from `from` on, up to 64 KiB; "" where it cannot be read.
+std::string unread(File& file, int64_t from);
 // Size of a file; 0 when there is none.
 int64_t file_size(FileSystem& file_system, const std::filesystem::path& path);
 // Up to `count` last lines that were written at or after `from`; none when the file cannot be read.

@@ -171,6 +171,19 @@ def compare(test, reference_folder, folder):
     test.command("compare", reference_folder, other, "--require-identical", status=1)
 
 
+def interrupted_again_and_again(test, reference):
+    """Ctrl-C every 10 ms until it has ended: none of them ends the agent itself."""
+    launch = Launch(test, "interrupted", "2", KEYS | stop_at("1:1:step:8"))
+    launch.stopped(1)
+    while launch.process.poll() is None:
+        launch.process.send_signal(signal.SIGINT)
+        time.sleep(0.01)
+    launch.expect(EXIT_RESUME)
+    resumed = Launch(test, "interrupted", "2", KEYS)
+    resumed.expect(0)
+    check_same(reference, whole_curve(resumed.folder, STEPS), "interrupted")
+
+
 with Test("launch") as test:
     reference_folder = test.folder / "reference"
     with test.case("the uninterrupted run"):
@@ -182,6 +195,7 @@ with Test("launch") as test:
         check(twice is not None, "the run that was killed failed")
         compare(test, reference_folder, twice)
     for case in (killed_before_the_first_save, stopped_by_sigterm, stopped_in_a_validation,
-                 stopped_before_a_validation, agent_killed, worker_hangs):
+                 stopped_before_a_validation, interrupted_again_and_again, agent_killed,
+                 worker_hangs):
         with test.case(case.__name__.replace("_", " ")):
             case(test, reference)

@@ -130,6 +130,8 @@ def lost_node(test, reference):
 def lost_node_without_a_buddy(test, reference):
     run = Run(test, "no_buddy", 2, MEMORY)
     run.saved(2)
+    mode = (run.folder / "checkpoints/memory_id").stat().st_mode & 0o777
+    check(mode == 0o600, f"others can read where the memory is: {mode:o}")
     run.killed_after(14, 2)
     for folder in (run.memory / "node_1").iterdir():
         shutil.rmtree(folder)

@@ -18,6 +18,7 @@ KINDS = ("activation", "input gradient", "gradient sum", "weight", "moment", "se
 EXPECTED = {GRADIENT_SUM: (0, "gradients"), WEIGHT: (1, "weights"), MOMENT: (2, "weights"),
             SECOND_MOMENT: (2, "weights")}
 HIGHEST_MANTISSA_BIT = 22
+FOR_GOOD = 1  # core/audit/bit_flip.h: FlipWhen
 SO_FAR = "are the same; those that the run has made since"
 UNITS = TINY["model.n_layers"] + 2
 SPREADS = (
@@ -102,6 +103,59 @@ def bits_of(folder):
     """{step: all that its last line says of bits}"""
     return {line["step"]: (line["loss_hex"], line["grad_norm_hex"], line["digests"])
             for line in metrics(folder)}
+
+
+def slot_line(test, folder, slot, *words, status=0):
+    """What `--slot` prints of the last step that is computed, and all that was printed."""
+    printed = replay(test, folder, "--from", SAVE + 1, "--to", FLIP_STEP, "--slot", slot, *words,
+                     status=status)
+    lines = [line for line in printed.splitlines() if line.startswith(f"step {FLIP_STEP}, slot ")]
+    check(len(lines) == 1, printed)
+    return lines[0], printed
+
+
+def slots_alone(test):
+    folder = test.folder / "full_shard_3"
+    slots = KEYS["training.slots"]
+    with test.case("--slot: the losses of all slots add up to the one that the run logged"):
+        lines = [slot_line(test, folder, slot)[0] for slot in range(slots)]
+        for slot, line in enumerate(lines):
+            check(f"slot {slot}, which rank {slot % 3} of 3 had: loss 0x" in line
+                  and f" of {UNITS} units" in line, line)
+        check(len({line.split("gradients ")[1] for line in lines}) == slots, lines)
+        losses = [float.fromhex(re.search(r"loss (\S+),", line).group(1)) for line in lines]
+        logged = next(line for line in metrics(folder) if line["step"] == FLIP_STEP)
+        check(sum(losses) / logged["tokens"] == float.fromhex(logged["loss_hex"]), losses, logged)
+    with test.case("--slot: the same line for 1, 2 and 3 processes, and in bfloat16"):
+        for ranks in (2, 3):
+            found, printed = slot_line(test, folder, 2, "--nproc-per-node", ranks)
+            check(found == lines[2] and "the answers of this machine" not in printed, printed)
+        found = {slot_line(test, test.folder / "bf16_3", 2, "--nproc-per-node", ranks)[0]
+                 for ranks in (1, 3)}
+        check(len(found) == 1 and lines[2] not in found, found)
+    with test.case("--slot: a process that computes wrongly is named, and of two both are"):
+        test.environment["LOCKSTEP_WORKER"] = program("lockstep-flip-worker")
+        test.environment["LOCKSTEP_FLIP_BIT"] = (f"{FLIP_STEP} 1 {ACTIVATION} 77 "
+                                                 f"{HIGHEST_MANTISSA_BIT} {FOR_GOOD}")
+        found, printed = slot_line(test, folder, 2, "--nproc-per-node", 3, status=1)
+        check(found == lines[2], found, lines[2])  # as most say
+        check(f"\nstep {FLIP_STEP}: the answers of this machine differ, and rank 1 is wrong: slot "
+              "2: rank 1: the loss, the gradients of " in printed, printed)
+        _, printed = slot_line(test, folder, 2, "--nproc-per-node", 2, status=1)
+        check("and none says which of ranks 0, 1 is right: slot 2: " in printed, printed)
+        del test.environment["LOCKSTEP_WORKER"], test.environment["LOCKSTEP_FLIP_BIT"]
+    with test.case("--slot: a machine that always errs gives another line, and says nothing"):
+        test.environment["LOCKSTEP_WORKER"] = program("lockstep-flip-worker")
+        test.environment["LOCKSTEP_FLIP_BIT"] = (f"{FLIP_STEP} 0 {ACTIVATION} 77 "
+                                                 f"{HIGHEST_MANTISSA_BIT} {FOR_GOOD}")
+        found, printed = slot_line(test, folder, 2, status=1)
+        check(found != lines[2] and "the answers of this machine" not in printed, printed)
+        del test.environment["LOCKSTEP_WORKER"], test.environment["LOCKSTEP_FLIP_BIT"]
+    with test.case("--slot: one that the step has not, and together with --follow"):
+        printed = replay(test, folder, "--from", SAVE + 1, "--slot", slots, status=64)
+        check(f"audit.slot = {slots}: a step has the slots 0 to {slots - 1}" in printed, printed)
+        printed = replay(test, folder, "--from", SAVE + 1, "--slot", 1, "--follow", status=64)
+        check("--follow excludes --slot" in printed, printed)
 
 
 def random_flip(test, sound, kind):
@@ -226,4 +280,5 @@ with Test("replay") as test:
                         (ACTIVATION, 100001), (INPUT_GRADIENT, 100002)):
         with test.case(f"a bit of a {KINDS[kind]} turns over"):
             flip_is_named(test, kind, place, HIGHEST_MANTISSA_BIT)
+    slots_alone(test)
     random_flips(test, bits_of(reference), 100 if SOAK else 4)

@@ -11,7 +11,7 @@ import time
 
 from launched import Launch
 from lockstep_run import (EXIT_BUG, EXIT_RESUME, SOURCE_DIR, TINY, Page, Test, check, committed,
-                          state_of, step_of, tail, wait_until, whole_curve)
+                          members, metrics, send, state_of, step_of, tail, wait_until, whole_curve)
 
 KEYS = TINY | {"training.steps": 100_000, "checkpoint.interval": 2, "checkpoint.keep_latest_k": 2}
 RESUMED = re.compile(r"resumed from memory \(.*\) at step (\d+): ")
@@ -146,6 +146,31 @@ def disks_of_nodes_outlive_all_processes(test):
     whole_curve(folder, held + 5)
 
 
+def a_lost_worker_is_replaced_meanwhile(test):
+    """The storage of all files of the run but its checkpoints is away when a worker dies: the next
+    one starts at once, and what it says is in the logs when the storage is back."""
+    storage = Storage(test, "replaced")
+    launch = Launch(test, "replaced/run", "2",
+                    KEYS | {"checkpoint.folder": test.folder / "replaced_saves/checkpoints"})
+    wait_until(lambda: len(committed(test.folder / "replaced_saves")) > 1, "two checkpoints")
+    page = launch.page_of(0)
+    victim = members(launch.folder)["workers"][1]["pid"]
+    storage.away_after("write", "metrics.jsonl")
+    goes_on([Page(page)], 20)
+    aim = Page(page).read()[0] + 20
+    send(victim, signal.SIGKILL)
+    wait_until(lambda: any(Page(each).read()[0] >= aim for each in page.parent.glob("page_[0-9]")),
+               f"step {aim} of the next generation, without storage")
+    storage.back()
+    wait_until(lambda: len(launch.events("spawned")) == 2, "the events follow")
+    launch.process.send_signal(signal.SIGTERM)
+    launch.expect(EXIT_RESUME)
+    check("its storage does not answer; lines go to" in launch.log(), tail(launch.log(), 60))
+    log = (launch.folder / "logs/rank_00000.log").read_text()
+    check(log.count("resumed from ") == 1 and "stopped on request" in log, tail(log))
+    check(any(line["generation"] == 2 for line in metrics(launch.folder)), "no line followed")
+
+
 def one_rank_hangs_while_all_stop(test, last_step):
     """The storage of one rank hangs for longer than a collective waits, while all wait for the last
     save: at the last step, or behind a stop with a save under way. The others, whose save has ended
@@ -177,8 +202,8 @@ with Test("storage_away") as test:
     for phase in PHASES if sys.argv[1:] == ["all"] else FEW:
         with test.case(f"storage is away behind {phase}"):
             all_files(test, phase)
-    for case in (busy_saves_are_not_waited_for, ends_by_its_policy,
-                 disks_of_nodes_outlive_all_processes):
+    for case in (a_lost_worker_is_replaced_meanwhile, busy_saves_are_not_waited_for,
+                 ends_by_its_policy, disks_of_nodes_outlive_all_processes):
         with test.case(case.__name__.replace("_", " ")):
             case(test)
     for last_step in (False, True):

@@ -64,6 +64,22 @@ TEST(TaskThread, RunDoesNotWaitForWhatHangs) {
   EXPECT_EQ(done.back(), 2) << "what is posted is not left out";
 }
 
+TEST(TaskThread, AskBringsWhatEndsAndNothingOfWhatHangs) {
+  TaskThread answers(kLong);
+  EXPECT_EQ(answers.ask<int>([] { return 7; }), 7);
+  std::promise<void> back;
+  std::promise<int> late;
+  TaskThread hangs(kShort);
+  EXPECT_EQ(hangs.ask<int>([&] {
+    back.get_future().wait();
+    late.set_value(8);
+    return 8;
+  }),
+            std::nullopt);
+  back.set_value();
+  EXPECT_EQ(late.get_future().get(), 8);  // it was done all the same
+}
+
 TEST(TaskThread, AProcessWaitsForAllOfItsThreadsButNotForEver) {
   std::promise<void> back;
   bool done = false;

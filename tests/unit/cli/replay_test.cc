@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "cli/replay/replay_difference.h"
+#include "cli/replay/slot_answer.h"
 #include "cli/replay/step_tail.h"
 #include "tests/support/temp_dir.h"
 
@@ -81,6 +82,84 @@ TEST(ReplayDifference, AStepThatIsNotThereIsAnError) {
   ASSERT_FALSE(difference.ok());
   EXPECT_EQ(difference.error().code, Code::kConfig);
   EXPECT_THAT(difference.error().message, HasSubstr("the run has no line for step 4"));
+}
+
+StepRecord answered(int64_t step) {
+  StepRecord record = sound(step);
+  record.slot = {3, "0x1.8p+1", {{"embedding", "aa"}, {"head", "bb"}}, true, {}, {}, ""};
+  return record;
+}
+
+class SlotAnswerTest : public testing::Test {
+ protected:
+  SlotAnswerTest() {
+    config_.training.slots = 8;
+    logged_.world_size = 3;
+  }
+  std::string line(const StepRecord& replayed) const {
+    return slot_line(replayed, logged_, config_).value();
+  }
+  Config config_;
+  StepRecord logged_;
+};
+
+TEST_F(SlotAnswerTest, ALineSaysStepSlotRankLossAndOneDigest) {
+  const std::string first = line(answered(7));
+  EXPECT_THAT(first, testing::MatchesRegex("step 7, slot 3, which rank 0 of 3 had: loss 0x1.8p.1, "
+                                           "gradients [0-9a-f]{16} of 2 units"));
+  StepRecord other = answered(7);
+  other.slot.digests["head"] = "bc";
+  EXPECT_NE(line(other), first);
+}
+
+TEST_F(SlotAnswerTest, TheRankIsThatOfTheMapWhereTheLogTells) {
+  EXPECT_EQ(rank_of_slot(config_, 3, 4), 1);
+  config_.parallelism.slot_map = SlotMapKind::kBlock;
+  EXPECT_EQ(rank_of_slot(config_, 4, 3), 1);
+  config_.parallelism.slot_map = SlotMapKind::kGroupBlock;  // its groups go by nodes
+  EXPECT_EQ(rank_of_slot(config_, 4, 3), std::nullopt);
+  EXPECT_EQ(rank_of_slot(config_, 1, 3), 0);
+  EXPECT_EQ(rank_of_slot(config_, 0, 3), std::nullopt);
+  EXPECT_EQ(rank_of_slot(config_, 1, 8), std::nullopt);
+}
+
+TEST_F(SlotAnswerTest, AStepWithoutAnAnswerIsAnError) {
+  const auto none = slot_line(sound(7), logged_, config_);
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.error().message, HasSubstr("no slot by itself in step 7"));
+}
+
+TEST_F(SlotAnswerTest, TheFirstStepInWhichRanksDisagreeIsNamed) {
+  Steps steps{{6, answered(6)}, {7, answered(7)}, {8, answered(8)}};
+  EXPECT_EQ(slot_disagreement(steps), "");
+  steps.at(7).slot.same = steps.at(8).slot.same = false;
+  steps.at(7).slot.wrong = {1};
+  steps.at(7).slot.difference = "slot 3: rank 1: the loss";
+  EXPECT_EQ(slot_disagreement(steps),
+            "step 7: the answers of this machine differ, and rank 1 is wrong: slot 3: rank 1: the "
+            "loss");
+  steps.at(7).slot.wrong = {};
+  steps.at(7).slot.undecided = {0, 1};
+  EXPECT_THAT(slot_disagreement(steps), HasSubstr("none says which of ranks 0, 1 is right"));
+}
+
+TEST_F(SlotAnswerTest, ItIsReadFromTheLog) {
+  auto log = parse_metrics_jsonl(
+      R"({"step":1,"loss":1,"audit":{"same":false,"slot":2,"loss_hex":"0x1p+0",)"
+      R"("digests":{"head":"0f"},"wrong":[1],"undecided":[],"difference":"x"}})"
+      "\n"
+      R"({"step":2,"loss":1,"audit":{"same":true,"rounds":1}})"
+      "\n",
+      "log");
+  ASSERT_TRUE(log.ok());
+  const SlotRecord& read = log->steps[0].slot;
+  EXPECT_EQ(read.slot, 2);
+  EXPECT_EQ(read.loss_hex, "0x1p+0");
+  EXPECT_EQ(read.digests.at("head"), "0f");
+  EXPECT_FALSE(read.same);
+  EXPECT_EQ(read.wrong, std::vector<int64_t>{1});
+  EXPECT_EQ(read.difference, "x");
+  EXPECT_EQ(log->steps[1].slot.slot, -1);
 }
 
 std::string line(int64_t step, double loss) {

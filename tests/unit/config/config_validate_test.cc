@@ -106,6 +106,12 @@ TEST(ConfigValidate, Batch) {
             "ok");
 }
 
+TEST(ConfigValidate, AuditedSlotIsOneOfTheStep) {
+  EXPECT_THAT(verdict([](Config& c) { c.audit.slot = c.training.slots = 4; }),
+              HasSubstr("audit.slot = 4: a step has the slots 0 to 3 (training.slots = 4)"));
+  EXPECT_EQ(verdict([](Config& c) { c.training.slots = 4, c.audit.slot = 3; }), "ok");
+}
+
 TEST(ConfigValidate, Combinations) {
   EXPECT_THAT(verdict([](Config& c) { c.checkpoint.keep_latest_k = 1; }),
               HasSubstr("use 2 or more"));

@@ -395,6 +395,8 @@ TEST_F(AgentRun, TwoAgentsInOneFolderAreRefused) {
   start({"100000"});
   await_events("first_step", 1);
   const pid_t first = std::exchange(agent, -1);
+  const auto lock = options.dump_folder / "logs" / text("agent_", host_name(), ".lock");
+  EXPECT_EQ(std::filesystem::status(lock).permissions(), std::filesystem::perms(0600));
   start({kSteps});
   EXPECT_EQ(finish(), 64);
   EXPECT_THAT(console(), HasSubstr(text("is being trained by process ", first, " already")));

@@ -38,6 +38,7 @@ Order full_order() {
   order.kill = true;
   order.standbys = {{2, "10.0.0.2:1"}, {3, "10.0.0.3:1"}};
   order.members = {1, 2, 3};
+  order.barred = {"n3"};
   order.reason = "because";
   return order;
 }

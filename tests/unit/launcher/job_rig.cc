@@ -32,12 +32,12 @@ Job::Job(OnNodeLoss on_loss, int64_t min, int64_t max, int64_t spares, Rule with
   pass(3);
 }
 
-NodeId Job::start() {
+NodeId Job::start(const std::string& name) {
   const NodeId id = next_id_++;
   CoordinatorOptions options = options_;
   options.id = id;
-  const MemberOptions member{id,          text("n", id),   text("a", id),
-                             run_of_new_, options_.timing, options_.without};
+  const MemberOptions member{
+      id, name, text("a", id), run_of_new_, options_.timing, options_.without};
   nodes_[id].machine = std::make_unique<JobNode>(member, options, id == 1, now_ns_);
   return id;
 }

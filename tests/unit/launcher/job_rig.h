@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.h"
 #include "launcher/control/job_node.h"
 
 namespace lockstep::launcher::control {
@@ -22,7 +23,9 @@ class Job {
   explicit Job(OnNodeLoss on_loss, int64_t min = 1, int64_t max = 3, int64_t spares = 0,
                Rule without = Rule::kNone);
 
-  NodeId start();
+  NodeId start() { return start(text("n", next_id_)); }
+  // An agent of the node that has this name.
+  NodeId start(const std::string& name);
   // Its machine is gone; the others' connections to it break.
   void lose(NodeId id);
   void worker_dies(NodeId id);

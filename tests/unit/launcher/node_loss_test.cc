@@ -106,6 +106,33 @@ TEST(BarredNode, StaysBarredForALaterConnectionAndForALaterCoordinator) {
   EXPECT_EQ(job.parked(), 3u);
 }
 
+TEST(BarredNode, StaysBarredWhenItsAgentIsStartedAgainAlsoForALaterCoordinator) {
+  Job job(OnNodeLoss::kShrink, 1, 5);
+  job.worker_computes_wrongly(3);
+  job.pass(3);
+  ASSERT_EQ(job.running(), 4);
+  job.lose(3);
+  job.pass(3);
+  const auto next_generation = [&] {
+    job.pass(3);
+    job.worker_dies(job.leader());
+    job.pass(3);
+  };
+  const NodeId again = job.start("n3");
+  next_generation();
+  EXPECT_EQ(job.running(), 4);
+  EXPECT_EQ(job.parked(), again);
+  job.lose(again);
+  job.lose(job.leader());
+  job.pass(5);
+  ASSERT_EQ(job.running(), 3);
+  const NodeId later = job.start("n3"), sound = job.start("n9");
+  next_generation();
+  EXPECT_EQ(job.running(), 4);
+  EXPECT_EQ(job.parked(), later);
+  EXPECT_GE(job.runs(sound), 0);
+}
+
 TEST(BarredNode, ASpareTakesItsPlace) {
   Job job(OnNodeLoss::kSpare, 1, 3, /*spares=*/1);
   const NodeId spare = job.parked(), wrong = spare == 2 ? 3 : 2;

@@ -1,8 +1,10 @@
 // Workers of one generation as real processes: what is known of one that was killed.
 #include "launcher/agent/worker_processes.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <fstream>
@@ -69,6 +71,21 @@ TEST_F(KilledWorker, LeavesItsLastWordsWithoutItsFiguresOfMemory) {
     log << "said last\n";
   });
   EXPECT_THAT(ended.log_lines, ElementsAre("said early", "said last"));
+}
+
+// The storage of the run's folder hangs: a named pipe without a reader.
+TEST_F(KilledWorker, HasStartedThoughItsLogsHangAndItsLastWordsAreKnown) {
+  std::vector<std::filesystem::path> pipes;
+  for (const char* const name : {"rank_00000.log", "console.log"}) {
+    pipes.push_back(options.dump_folder / "logs" / name);
+    ASSERT_EQ(::mkfifo(pipes.back().c_str(), 0600), 0);
+  }
+  const WorkerExit ended = killed([&] {
+    EXPECT_TRUE(append_file(folder / "scratch" / "log_0", "said last\n"));
+    for (const auto& pipe : pipes) ASSERT_GE(::open(pipe.c_str(), O_RDWR), 0);  // it is back
+  });
+  EXPECT_EQ(ended.signal, SIGKILL);
+  EXPECT_THAT(ended.log_lines, ElementsAre("said last"));
 }
 
 }  // namespace
