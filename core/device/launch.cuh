@@ -89,27 +89,43 @@ __device__ float block_sum(int64_t n, F term) {
 }
 
 // Calls launch(threads a row) for rows of `dim`: a compile-time number that depends on dim alone.
-template <typename F>
+template <int Widest = 1024, typename F>
 void by_width(int64_t dim, F launch) {
   if (dim <= 256) {
     launch(std::integral_constant<int, kWarp>());
   } else if (dim <= 16384) {
     launch(std::integral_constant<int, 256>());
   } else {
-    launch(std::integral_constant<int, 1024>());
+    launch(std::integral_constant<int, Widest>());
   }
 }
 
+// The sum of term(i), i in [first, end), in order. Terms are read sixteen at a time, ahead of their
+// additions.
 template <typename F>
-__global__ void __launch_bounds__(kColumnThreads, blocks_to_fill(kColumnThreads))
+__device__ float sum_in_order(int64_t first, int64_t end, F term) {
+  constexpr int kAhead = 16;
+  float sum = 0.0f;
+  int64_t i = first;
+  for (; i + kAhead <= end; i += kAhead) {
+    float terms[kAhead];
+    for (int k = 0; k < kAhead; ++k) terms[k] = term(i + k);
+    for (int k = 0; k < kAhead; ++k) sum += terms[k];
+  }
+  for (; i < end; ++i) sum += term(i);
+  return sum;
+}
+
+// 64 registers at most, for the terms under way.
+template <typename F>
+__global__ void __launch_bounds__(kColumnThreads, blocks_to_fill(kColumnThreads) / 2)
     column_runs_kernel(float* runs_out, int64_t rows, int64_t columns, int64_t run_rows, F term) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (c >= columns) return;
   const int64_t first = blockIdx.y * run_rows;
   const int64_t end = first + run_rows < rows ? first + run_rows : rows;
-  float sum = 0.0f;
-  for (int64_t r = first; r < end; ++r) sum += term(r, c);
-  runs_out[blockIdx.y * columns + c] = sum;
+  runs_out[blockIdx.y * columns + c] =
+      sum_in_order(first, end, [=](int64_t r) { return term(r, c); });
 }
 
 // out[c] += the sum over r in [0, rows) of term(r, c), for c in [0, columns): runs of rows in row
@@ -125,9 +141,7 @@ void add_column_sums(float* out, int64_t rows, int64_t columns, F term) {
   const dim3 grid(blocks_for(columns, kColumnThreads), static_cast<unsigned>(runs));
   launch<column_runs_kernel<F>>(grid, kColumnThreads, sums, rows, columns, run_rows, term);
   for_each(columns, [=] __device__(int64_t c) {
-    float sum = 0.0f;
-    for (int64_t run = 0; run < runs; ++run) sum += sums[run * columns + c];
-    out[c] += sum;
+    out[c] += sum_in_order(0, runs, [=](int64_t run) { return sums[run * columns + c]; });
   });
 }
 

@@ -8,21 +8,67 @@ using namespace cuda;
 
 namespace {
 
-constexpr int kRowThreads = 256;
+// A block has kTokenThreads runs of columns. It reads the places of kPlaces rows at a time, and of
+// kAhead rows the elements before it adds the first of them.
+constexpr int kTokenThreads = 64, kPlaces = 256, kAhead = 16, kColumnRun = 4;
 
-// Sums the rows of one token, if the run of its rows in `sorted` begins at this block.
-template <typename T>
-__global__ void __launch_bounds__(kRowThreads, blocks_to_fill(kRowThreads))
+// Behind the run of equal ones in `sorted` that begins at `first`: steps double, then halve.
+__device__ int64_t end_of_equal(const int64_t* sorted, int64_t first, int64_t rows) {
+  const int64_t token = sorted[first];
+  const auto has = [=](int64_t i) { return i < rows && sorted[i] == token; };
+  int64_t last = first, step = 1;
+  for (; has(last + step); step *= 2) last += step;
+  for (step /= 2; step > 0; step /= 2)
+    if (has(last + step)) last += step;
+  return last + 1;
+}
+
+// Adds n rows (kAhead, where `Whole`), one after the other, to `total`; `dy`: the thread's columns
+// of row 0, `rows`: where each row begins.
+template <bool Whole, int N, typename T>
+__device__ void add_in_order(Floats<N>& total, const T* dy, const int64_t* rows, int n) {
+  Packed<T, N> ahead[kAhead];
+  for (int k = 0; k < kAhead; ++k)
+    if (Whole || k < n) ahead[k] = *reinterpret_cast<const Packed<T, N>*>(dy + rows[k]);
+  for (int k = 0; k < kAhead; ++k)
+    if (Whole || k < n)
+      for (int c = 0; c < N; ++c) total.at[c] += load(ahead[k].at[c]);
+}
+
+// Sums some columns of the rows of one token, if the run of its rows in `sorted` begins at this
+// block. 128 registers at most.
+template <typename T, int N>
+__global__ void __launch_bounds__(kTokenThreads, blocks_to_fill(kTokenThreads) / 4)
     add_token_rows_kernel(float* sum, const T* dy, const int64_t* sorted, const int64_t* order,
                           int64_t rows, int64_t dim) {
   const int64_t first = blockIdx.x, token = sorted[first];
   if (first > 0 && sorted[first - 1] == token) return;
-  for (int64_t c = threadIdx.x; c < dim; c += blockDim.x) {
-    float total = sum[token * dim + c];
-    for (int64_t i = first; i < rows && sorted[i] == token; ++i)
-      total += load(dy[order[i] * dim + c]);
-    sum[token * dim + c] = total;
+  const int64_t end = end_of_equal(sorted, first, rows);
+  const int64_t column = (static_cast<int64_t>(blockIdx.y) * kTokenThreads + threadIdx.x) * N;
+  const bool has_columns = column < dim;
+  float* const to = sum + token * dim + column;
+  Floats<N> total{};
+  if (has_columns) total = load_run<N>(to);
+  __shared__ int64_t places[kPlaces];  // in dy
+  for (int64_t at = first; at < end; at += kPlaces) {
+    const int n = static_cast<int>(end - at < kPlaces ? end - at : kPlaces);
+    if (at > first) __syncthreads();  // all have read the last places
+    for (int i = static_cast<int>(threadIdx.x); i < n; i += kTokenThreads)
+      places[i] = order[at + i] * dim;
+    __syncthreads();
+    if (!has_columns) continue;
+    int i = 0;
+    for (; i + kAhead <= n; i += kAhead) add_in_order<true>(total, dy + column, places + i, kAhead);
+    if (i < n) add_in_order<false>(total, dy + column, places + i, n - i);
   }
+  if (has_columns) store_run(to, total);
+}
+
+template <typename T, int N>
+void add_token_rows(float* sum, const T* dy, const int64_t* sorted, const int64_t* order,
+                    int64_t rows, int64_t dim) {
+  const dim3 grid(static_cast<unsigned>(rows), blocks_for(dim, kTokenThreads * N));
+  launch<add_token_rows_kernel<T, N>>(grid, kTokenThreads, sum, dy, sorted, order, rows, dim);
 }
 
 }  // namespace
@@ -41,8 +87,11 @@ template <typename T>
 void add_rows_by_token(float* sum, const T* dy, const int64_t* sorted, const int64_t* order,
                        int64_t rows, int64_t dim) {
   if (rows == 0) return;
-  launch<add_token_rows_kernel<T>>(static_cast<unsigned>(rows), kRowThreads, sum, dy, sorted, order,
-                                   rows, dim);
+  if (dim % kColumnRun == 0 && aligned<kColumnRun>(sum, dy)) {
+    add_token_rows<T, kColumnRun>(sum, dy, sorted, order, rows, dim);
+  } else {
+    add_token_rows<T, 1>(sum, dy, sorted, order, rows, dim);
+  }
 }
 
 template <typename Place, typename T>

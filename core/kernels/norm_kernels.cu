@@ -1,3 +1,4 @@
+#include "core/kernels/add_kernels.h"
 #include "core/kernels/cuda_math.cuh"
 #include "core/kernels/norm_kernels.h"
 
@@ -7,38 +8,118 @@ using namespace cuda;
 
 namespace {
 
-// One block a vector: block b is head b % heads of row b / heads.
+// Vector v is head v % heads of row v / heads.
 struct Vectors {
-  int64_t heads, dim, row_stride;
-  __device__ int64_t offset(int64_t b) const { return b / heads * row_stride + b % heads * dim; }
+  unsigned heads;
+  int64_t dim, row_stride;
+  __device__ int64_t offset(unsigned v) const { return v / heads * row_stride + v % heads * dim; }
 };
 
+// A row of at most this many elements lies in the registers of its block, a run a thread.
+constexpr int kWideThreads = 1024, kMostInRegisters = kWideThreads * kRowRun;
+
+// As by_width, for a block that has a row in its registers.
+template <typename F>
+void by_runs(int64_t dim, F launch) {
+  if (dim <= kWarp * kRowRun) {
+    launch(std::integral_constant<int, kWarp>());
+  } else if (dim <= 128 * kRowRun) {
+    launch(std::integral_constant<int, 128>());
+  } else if (dim <= 256 * kRowRun) {
+    launch(std::integral_constant<int, 256>());
+  } else if (dim <= 512 * kRowRun) {
+    launch(std::integral_constant<int, 512>());
+  } else {
+    launch(std::integral_constant<int, kWideThreads>());
+  }
+}
+// 64 registers at most.
+constexpr int blocks_of_runs(int threads) { return threads == kWarp ? 32 : 1024 / threads; }
+
 template <typename T, int Threads>
-__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
-    rms_forward_kernel(const T* x, const T* w, T* y, float* scale_out, Vectors vectors, float eps,
-                       float offset) {
+__global__ void __launch_bounds__(Threads, blocks_of_runs(Threads))
+    rms_forward_kernel(const T* x, const T* w, T* y, float* scale_out, Vectors vectors,
+                       RowRuns runs, float eps, float offset) {
+  const int own = static_cast<int>(threadIdx.x) * kRowRun;
+  const int64_t first = vectors.offset(blockIdx.x);
+  Packed<T, kRowRun> of_x_and_w[2];
+  runs.load(own, {x + first, w}, of_x_and_w);
+  Floats<kRowRun> values = widened(of_x_and_w[0]);
+  const Floats<kRowRun> weight = widened(of_x_and_w[1]);
+  float squares = 0;
+  for (const float value : values.at) squares += value * value;
+  const float sum = block_sum<Threads>(Threads, [=](int64_t) { return squares; });
+  const float scale = 1.0f / sqrtf(sum / static_cast<float>(vectors.dim) + eps);
+  if (threadIdx.x == 0) scale_out[blockIdx.x] = scale;
+  for (int k = 0; k < kRowRun; ++k) values.at[k] = values.at[k] * scale * (weight.at[k] + offset);
+  runs.store(y + first, own, values);
+}
+
+// How many vectors a block of the backward has, one after the other.
+constexpr int vectors_of_block(int threads) { return threads == kWarp ? 32 : 8; }
+
+// With s the scale and g = dy*(w + offset): dx = residual + s*g - x * s^3 * mean(g*x). The weight's
+// gradient over a block's vectors goes to a row of its own in dw_of_blocks.
+template <typename T, int Threads>
+__global__ void __launch_bounds__(Threads, blocks_of_runs(Threads))
+    rms_backward_kernel(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
+                        T* dx, float* dw_of_blocks, Vectors vectors, unsigned count, RowRuns runs,
+                        float offset) {
+  const int own = static_cast<int>(threadIdx.x) * kRowRun;
+  Floats<kRowRun> weight = runs.load(own, w, 0), dw{};
+  for (float& value : weight.at) value += offset;
+  const unsigned begin = blockIdx.x * vectors_of_block(Threads);
+  const unsigned left = count - begin;
+  const unsigned end = left < vectors_of_block(Threads) ? count : begin + vectors_of_block(Threads);
+  for (unsigned v = begin; v < end; ++v) {
+    const int64_t first = vectors.offset(v);
+    const float s = scale[v];
+    Packed<T, kRowRun> given[3];
+    runs.load(own, {x + first, dy + first, residual == nullptr ? nullptr : residual + first},
+              given);
+    const Floats<kRowRun> in = widened(given[0]), d = widened(given[1]);
+    Floats<kRowRun> out = widened(given[2]);
+    float dot = 0;
+    for (int k = 0; k < kRowRun; ++k) {
+      dot += d.at[k] * weight.at[k] * in.at[k];
+      dw.at[k] += d.at[k] * in.at[k] * s;
+    }
+    if (Threads > kWarp && v > begin) __syncthreads();  // all have read the last sum
+    const float sum = block_sum<Threads>(Threads, [=](int64_t) { return dot; });
+    const float c = sum / static_cast<float>(vectors.dim) * s * s * s;
+    for (int k = 0; k < kRowRun; ++k) out.at[k] += s * d.at[k] * weight.at[k] - in.at[k] * c;
+    runs.store(dx + first, own, out);
+  }
+  const RowRuns sums{runs.size, runs.size % kRowRun == 0};
+  sums.store(dw_of_blocks + blockIdx.x * vectors.dim, own, dw);
+}
+
+// Rows that no registers hold are read again.
+template <typename T>
+__global__ void __launch_bounds__(kWideThreads, blocks_to_fill(kWideThreads))
+    wide_rms_forward_kernel(const T* x, const T* w, T* y, float* scale_out, Vectors vectors,
+                            float eps, float offset) {
   x += vectors.offset(blockIdx.x);
   y += vectors.offset(blockIdx.x);
   const float squares =
-      block_sum<Threads>(vectors.dim, [=](int64_t i) { return load(x[i]) * load(x[i]); });
+      block_sum<kWideThreads>(vectors.dim, [=](int64_t i) { return load(x[i]) * load(x[i]); });
   const float scale = 1.0f / sqrtf(squares / static_cast<float>(vectors.dim) + eps);
   if (threadIdx.x == 0) scale_out[blockIdx.x] = scale;
-  for (int64_t i = threadIdx.x; i < vectors.dim; i += Threads)
+  for (int64_t i = threadIdx.x; i < vectors.dim; i += kWideThreads)
     store(y[i], load(x[i]) * scale * (load(w[i]) + offset));
 }
 
-// With s the scale and g = dy*(w + offset): dx = residual + s*g - x * s^3 * mean(g*x).
-template <typename T, int Threads>
-__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
-    rms_backward_kernel(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
-                        T* dx, Vectors vectors, float offset) {
+template <typename T>
+__global__ void __launch_bounds__(kWideThreads, blocks_to_fill(kWideThreads))
+    wide_rms_backward_kernel(const T* dy, const T* x, const T* w, const float* scale,
+                             const T* residual, T* dx, Vectors vectors, float offset) {
   const int64_t first = vectors.offset(blockIdx.x);
   const float s = scale[blockIdx.x];
-  const float sum = block_sum<Threads>(vectors.dim, [=](int64_t i) {
+  const float sum = block_sum<kWideThreads>(vectors.dim, [=](int64_t i) {
     return load(dy[first + i]) * (load(w[i]) + offset) * load(x[first + i]);
   });
   const float c = sum / static_cast<float>(vectors.dim) * s * s * s;
-  for (int64_t i = threadIdx.x; i < vectors.dim; i += Threads) {
+  for (int64_t i = threadIdx.x; i < vectors.dim; i += kWideThreads) {
     const int64_t at = first + i;
     const float own = s * load(dy[at]) * (load(w[i]) + offset) - load(x[at]) * c;
     store(dx[at], residual == nullptr ? own : load(residual[at]) + own);
@@ -91,29 +172,47 @@ template <typename Place, typename T>
 void rms_norm_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows, int64_t heads,
                       int64_t dim, int64_t row_stride, float eps, float offset) {
   if (rows == 0) return;
-  by_width(dim, [&](auto threads) {
+  const Vectors vectors{static_cast<unsigned>(heads), dim, row_stride};
+  const auto count = static_cast<unsigned>(rows * heads);
+  if (dim > kMostInRegisters) {
+    launch<wide_rms_forward_kernel<T>>(count, kWideThreads, x, w, y, scale_out, vectors, eps,
+                                       offset);
+    return;
+  }
+  const RowRuns runs = row_runs(dim, row_stride, x, w, y);
+  by_runs(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    launch<rms_forward_kernel<T, kThreads>>(static_cast<unsigned>(rows * heads), kThreads, x, w, y,
-                                            scale_out, Vectors{heads, dim, row_stride}, eps,
+    launch<rms_forward_kernel<T, kThreads>>(count, kThreads, x, w, y, scale_out, vectors, runs, eps,
                                             offset);
   });
 }
 
-// The weight's gradient first: dx may be dy.
+// Of wide rows the weight's gradient comes first: dx may be dy.
 template <typename Place, typename T>
 void rms_norm_backward(const T* dy, const T* x, const T* w, const float* scale, const T* residual,
                        T* dx, float* dw_sum, int64_t rows, int64_t heads, int64_t dim,
                        int64_t row_stride, float offset) {
   if (rows == 0) return;
-  const Vectors vectors{heads, dim, row_stride};
-  add_column_sums(dw_sum, rows * heads, dim, [=] __device__(int64_t v, int64_t c) {
-    const int64_t at = vectors.offset(v) + c;
-    return load(dy[at]) * load(x[at]) * scale[v];
-  });
-  by_width(dim, [&](auto threads) {
+  const Vectors vectors{static_cast<unsigned>(heads), dim, row_stride};
+  const auto count = static_cast<unsigned>(rows * heads);
+  if (dim > kMostInRegisters) {
+    add_column_sums(dw_sum, count, dim, [=] __device__(int64_t v, int64_t c) {
+      const int64_t at = vectors.offset(static_cast<unsigned>(v)) + c;
+      return load(dy[at]) * load(x[at]) * scale[v];
+    });
+    launch<wide_rms_backward_kernel<T>>(count, kWideThreads, dy, x, w, scale, residual, dx, vectors,
+                                        offset);
+    return;
+  }
+  const RowRuns runs = row_runs(dim, row_stride, dy, x, w, residual, dx);
+  by_runs(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    launch<rms_backward_kernel<T, kThreads>>(static_cast<unsigned>(rows * heads), kThreads, dy, x,
-                                             w, scale, residual, dx, vectors, offset);
+    const unsigned blocks = blocks_for(count, vectors_of_block(kThreads));
+    const Scratch scratch(static_cast<size_t>(blocks * dim) * sizeof(float));
+    float* const dw_of_blocks = scratch.as<float>();
+    launch<rms_backward_kernel<T, kThreads>>(blocks, kThreads, dy, x, w, scale, residual, dx,
+                                             dw_of_blocks, vectors, count, runs, offset);
+    add_columns<OnCuda>(dw_sum, dw_of_blocks, blocks, dim, dim);
   });
 }
 

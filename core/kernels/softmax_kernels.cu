@@ -60,6 +60,20 @@ __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
     store(dp[i], seen.has(i) ? scale * load(p[i]) * (load(dp[i]) - sum) : 0.0f);
 }
 
+// e^x for x <= 0 but for 2^-22 - x 2^-23 of it, and 0 where that is below 2^-126. Three
+// instructions, where expf takes eleven: with those the loss would wait for its arithmetic, not for
+// memory.
+__device__ inline float quick_exp(float x) {
+  const float power = x * 1.44269504f;
+#ifdef __CUDA_ARCH__
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(power));
+  return result;
+#else
+  return exp2f(power);
+#endif
+}
+
 // Of some logits: the largest, the sum of exp(logit - top), and with label smoothing that of them.
 struct LogitSums {
   float top, sum;
@@ -80,42 +94,66 @@ struct AddLogits {
     const bool first = a.top >= b.top;
     const float top = first ? a.top : b.top, lower = first ? b.top : a.top;
     const float whole = first ? a.sum : b.sum, scaled = first ? b.sum : a.sum;
-    return {top, whole + scaled * expf(lower - top), smoothed ? a.logits + b.logits : 0};
+    return {top, whole + scaled * quick_exp(lower - top), smoothed ? a.logits + b.logits : 0};
   }
 };
 
-// A row is read once for its sums, and once for its gradient.
+// Of the run of logits from word `first` on: the exponentials are taken when the largest is known.
+template <typename T>
+__device__ LogitSums sums_of_run(const T* row, RowRuns runs, int first, bool smoothed) {
+  const Floats<kRowRun> x = runs.load(first, row, -INFINITY);
+  LogitSums sums = kNoLogits;
+  for (const float logit : x.at) sums.top = Larger()(logit, sums.top);
+  for (const float logit : x.at) sums.sum += quick_exp(logit - sums.top);
+  if (smoothed)
+    for (int k = 0; k < kRowRun; ++k)
+      sums.logits += first + k < runs.size ? static_cast<double>(x.at[k]) : 0;
+  return sums;
+}
+
+// Several blocks a multiprocessor: one reads while another one adds.
+constexpr int blocks_of_40_registers(int threads) { return blocks_to_fill(threads) * 3 / 4; }
+
+// A row is read once for its sums, and once for its gradient: that from its end on, for what was
+// read last is what a cache still has.
 template <typename T, int Threads>
-__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
-    cross_entropy_kernel(T* logits, const int64_t* labels, int64_t vocab, TokenLoss loss, float dy,
+__global__ void __launch_bounds__(Threads, blocks_of_40_registers(Threads))
+    cross_entropy_kernel(T* logits, const int64_t* labels, RowRuns runs, TokenLoss loss, float dy,
                          bool want_gradients, double* losses) {
   const double z_loss = loss.z_loss, smoothing = loss.label_smoothing;
-  T* row = logits + blockIdx.x * vocab;
+  const double vocab = runs.size;
+  T* row = logits + static_cast<int64_t>(blockIdx.x) * runs.size;
   const int64_t label = labels[blockIdx.x];
+  const int run_count = (runs.size - 1) / kRowRun + 1, thread = static_cast<int>(threadIdx.x);
   if (label < 0) {  // the whole block
-    if (threadIdx.x == 0) losses[blockIdx.x] = 0;
+    if (thread == 0) losses[blockIdx.x] = 0;
     if (want_gradients)
-      for (int64_t i = threadIdx.x; i < vocab; i += Threads) store(row[i], 0.0f);
+      for (int run = thread; run < run_count; run += Threads) runs.store(row, run * kRowRun, {});
     return;
   }
-  const float of_label = threadIdx.x == 0 ? load(row[label]) : 0;
+  const float of_label = thread == 0 ? load(row[label]) : 0;
   const bool smoothed = smoothing > 0;
-  const LogitSums all = over_block<Threads>(vocab, kNoLogits, AddLogits{smoothed}, [=](int64_t i) {
-    const float x = load(row[i]);
-    return LogitSums{x, 1, smoothed ? static_cast<double>(x) : 0};
-  });
-  all_have_read<Threads>();  // the label's logit
+  const LogitSums all =
+      over_block<Threads>(run_count, kNoLogits, AddLogits{smoothed}, [=](int64_t run) {
+        return sums_of_run(row, runs, static_cast<int>(run) * kRowRun, smoothed);
+      });
+  all_have_read<Threads>();
   const double s = log(static_cast<double>(all.sum)) + static_cast<double>(all.top);
-  if (threadIdx.x == 0)
+  if (thread == 0)
     losses[blockIdx.x] = s - (1.0 - smoothing) * static_cast<double>(of_label) -
-                         smoothing * (all.logits / static_cast<double>(vocab)) + z_loss * s * s;
+                         smoothing * (all.logits / vocab) + z_loss * s * s;
   if (!want_gradients) return;
   const float factor = dy * static_cast<float>(1.0 + 2.0 * z_loss * s) / all.sum;
-  const float spread = dy * static_cast<float>(smoothing / static_cast<double>(vocab));
+  const float spread = dy * static_cast<float>(smoothing / vocab);
   const float at_label = dy * static_cast<float>(1.0 - smoothing);
-  for (int64_t i = threadIdx.x; i < vocab; i += Threads) {
-    const float d = expf(load(row[i]) - all.top) * factor - spread;
-    store(row[i], i == label ? d - at_label : d);
+  for (int run = run_count - 1 - thread; run >= 0; run -= Threads) {
+    const int first = run * kRowRun, label_in_run = static_cast<int>(label) - first;
+    Floats<kRowRun> x = runs.load(first, row, 0);
+    for (float& logit : x.at) logit = quick_exp(logit - all.top) * factor - spread;
+    if (label_in_run >= 0 && label_in_run < kRowRun)
+      for (int k = 0; k < kRowRun; ++k)
+        if (k == label_in_run) x.at[k] -= at_label;
+    runs.store(row, first, x);
   }
 }
 
@@ -146,10 +184,11 @@ template <typename Place, typename T>
 void cross_entropy(T* logits, const int64_t* labels, int64_t rows, int64_t vocab,
                    const TokenLoss& loss, float dy, bool want_gradients, double* losses) {
   if (rows == 0) return;
-  by_width(vocab, [&](auto threads) {
+  const RowRuns runs = row_runs(vocab, vocab, logits);
+  by_width<512>(vocab, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
     launch<cross_entropy_kernel<T, kThreads>>(static_cast<unsigned>(rows), kThreads, logits, labels,
-                                              vocab, loss, dy, want_gradients, losses);
+                                              runs, loss, dy, want_gradients, losses);
   });
 }
 

@@ -10,9 +10,10 @@ using Doubles = std::vector<double>;
 
 constexpr int64_t kRows = 70;  // the sums of columns have two runs
 constexpr float kEps = 1e-5f;
-// One warp a row (37, 128), a block of 256 (1,000; 4,096) and of 1,024 (20,001); the odd ones leave
-// threads without an element.
-constexpr int64_t kDims[] = {37, 128, 1000, 4096, 20001};
+// On a GPU an RMSNorm has 32, 128, 256, 512 and 1,024 threads a row that is in registers, and 1,024
+// for a longer one (20,001); a LayerNorm 32, 256 and 1,024. Rows of whole runs, and odd ones; some
+// threads have nothing, or less than a run.
+constexpr int64_t kDims[] = {37, 128, 1000, 1003, 2001, 4096, 7168, 20001};
 // Large rows are few: their arithmetic is the same.
 int64_t rows_of(int64_t dim) { return dim > 1000 ? 3 : kRows; }
 
@@ -161,6 +162,43 @@ TYPED_TEST(NormCases, AnOffsetIsAddedToTheWeight) {
     expect_same_bits(dx.read(), dx_more.read(), "dx");
     expect_same_bits(dw.read(), dw_more.read(), "dw");
     return hash_of(y.read(), dx.read(), dw.read());
+  });
+}
+
+// Rows that lie where no access of 16 bytes may: the bits of the same rows where it may. Two blocks
+// of the backward, the second with fewer rows.
+TYPED_TEST(NormCases, AlignmentChangesNoBits) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  constexpr int64_t kFew = 11, kDim = 1000;
+  const auto x = random_values<T>(kFew * kDim, 1), dy = random_values<T>(kFew * kDim, 2);
+  const auto w = random_values<T>(kDim, 3);
+  const auto shifted = [](const std::vector<T>& values, size_t by) {
+    std::vector<T> all(by);
+    all.insert(all.end(), values.begin(), values.end());
+    return all;
+  };
+  on<Place>([&] {
+    std::vector<T> y[2], dx[2];
+    std::vector<float> dw[2];
+    for (const size_t by : {0, 1}) {
+      Array<Place, T> in(shifted(x, by)), weight(shifted(w, by)), out(shifted(x, by));
+      Array<Place, T> d(shifted(dy, by));
+      Array<Place, float> scale{std::vector<float>(kFew)}, sum{std::vector<float>(kDim)};
+      const auto at = static_cast<int64_t>(by);
+      rms_norm_forward<Place>(in.get() + at, weight.get() + at, out.get() + at, scale.get(), kFew,
+                              1, kDim, kDim, kEps);
+      rms_norm_backward<Place, T>(d.get() + at, in.get() + at, weight.get() + at, scale.get(),
+                                  in.get() + at, d.get() + at, sum.get(), kFew, 1, kDim, kDim);
+      const std::vector<T> all_y = out.read(), all_dx = d.read();
+      y[by] = {all_y.begin() + at, all_y.end()};
+      dx[by] = {all_dx.begin() + at, all_dx.end()};
+      dw[by] = sum.read();
+    }
+    expect_same_bits(y[1], y[0], "y");
+    expect_same_bits(dx[1], dx[0], "dx");
+    expect_same_bits(dw[1], dw[0], "dw");
+    return hash_of(y[0], dx[0], dw[0]);
   });
 }
 

@@ -71,21 +71,32 @@ struct Memory {
   Array<OnCuda, int64_t> places;
 };
 
-// Every kernel on two rows of `dim` elements.
+// Norms that have their rows in registers, and those that read them again; as many rows as a block
+// of the backward has.
+template <typename T>
+std::vector<Launches> launches_of_rms_norms(int64_t dim) {
+  constexpr int64_t kRows = 8;
+  const auto memory = std::make_shared<Memory<T>>(kRows * dim);
+  Memory<T>& m = *memory;
+  return {
+      [memory, &m, dim] {
+        core::rms_norm_forward<OnCuda>(m.a.get(), m.b.get(), m.c.get(), m.sums.get(), kRows, 1, dim,
+                                       dim, 1e-5f);
+      },
+      [memory, &m, dim] {
+        core::rms_norm_backward<OnCuda, T>(m.a.get(), m.c.get(), m.b.get(), m.sums.get(), nullptr,
+                                           m.a.get(), m.more_sums.get(), kRows, 1, dim, dim);
+      },
+  };
+}
+
+// Every other kernel on two rows of `dim` elements.
 template <typename T>
 std::vector<Launches> launches_of_rows(int64_t dim) {
   const auto memory = std::make_shared<Memory<T>>(2 * dim);
   Memory<T>& m = *memory;
   const core::ScoreBlock block{dim - 2, 2, 1, 0, dim, dim / 2};
   return {
-      [memory, &m, dim] {
-        core::rms_norm_forward<OnCuda>(m.a.get(), m.b.get(), m.c.get(), m.sums.get(), 2, 1, dim,
-                                       dim, 1e-5f);
-      },
-      [memory, &m, dim] {
-        core::rms_norm_backward<OnCuda, T>(m.a.get(), m.c.get(), m.b.get(), m.sums.get(), nullptr,
-                                           m.a.get(), m.more_sums.get(), 2, 1, dim, dim);
-      },
       [memory, &m, dim] {
         core::layer_norm_forward<OnCuda>(m.a.get(), m.b.get(), m.b.get(), m.c.get(), m.sums.get(),
                                          2, dim, 1e-5f);
@@ -106,6 +117,15 @@ std::vector<Launches> launches_of_rows(int64_t dim) {
                                     m.doubles.get());
       },
   };
+}
+
+template <typename T>
+void add_rows_of_one_token(Memory<T>& m, int64_t dim) {
+  constexpr int64_t kRows = 300;
+  std::vector<int64_t> order(kRows);
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int64_t>(i % 7);
+  Array<OnCuda, int64_t> tokens(std::vector<int64_t>(kRows, 2)), rows(order);
+  core::add_rows_by_token(m.sums.get(), m.a.get(), tokens.get(), rows.get(), kRows, dim);
 }
 
 // Every kernel that is one thread an element, or has its own width.
@@ -134,10 +154,9 @@ std::vector<Launches> launches_of_elements() {
       [memory, &m] {
         core::add_columns<OnCuda>(m.sums.get(), m.a.get(), 2, kCount / 2, kCount / 2);
       },
-      [memory, &m] {
-        core::add_rows_by_token(m.sums.get(), m.a.get(), m.places.get(), m.places.get(), 2,
-                                kCount / 2);
-      },
+      // A token of more rows than a block reads the places of at once; rows by one access and not.
+      [memory, &m] { add_rows_of_one_token(m, 4); },
+      [memory, &m] { add_rows_of_one_token(m, 5); },
   };
 }
 
@@ -176,6 +195,10 @@ std::vector<Launches> all_launches() {
   for (const int64_t dim : {40, 300, 16386}) {
     add(launches_of_rows<float>(dim));
     add(launches_of_rows<Bf16>(dim));
+  }
+  for (const int64_t dim : {40, 300, 2000, 4000, 8000, 16386}) {
+    add(launches_of_rms_norms<float>(dim));
+    add(launches_of_rms_norms<Bf16>(dim));
   }
   add(launches_of_elements<float>());
   add(launches_of_elements<Bf16>());

@@ -119,9 +119,9 @@ void expect_cross_entropy(const std::vector<T>& logits, const std::vector<int64_
   });
 }
 
-// Vocabularies of one warp, 256 and 1,024 threads a row, Llama 3's among them, one with fewer words
-// than threads, odd tails. The labels are the first and the last word, and some that are other
-// threads'.
+// Vocabularies of one warp, 256 and 512 threads a row on a GPU, Llama 3's among them, one with
+// fewer words than threads, odd tails. The labels are the first and the last word, and some that
+// are other threads'.
 TYPED_TEST(SoftmaxCases, CrossEntropyIsThatOfFp64AndSkipsIgnoredRows) {
   using Place = typename TypeParam::Place;
   using T = typename TypeParam::T;

@@ -164,17 +164,22 @@ TYPED_TEST(SumCases, ColumnsAreThoseOfFp64) {
   }
 }
 
-// The CPU adds rows in row order: so does a device. More columns than threads; a token of one row,
-// one of all others, and some of none.
+// The CPU adds rows in row order: so does a device. Tokens of none of the rows, of one, of as many
+// as double steps find just so, and of most: of more than a block reads the places of at once.
 template <typename T>
-void rows_are_added_in_order(int64_t dim) {
-  constexpr int64_t kRows = 96, kTokens = 8;
-  const auto dy = random_values<T>(kRows * dim, 10);
+void rows_are_added_in_order(int64_t dim, int64_t rows) {
+  constexpr int64_t kTokens = 11;
+  const auto dy = random_values<T>(rows * dim, 10);
   const Floats before = random_values<float>(kTokens * dim, 11);
+  const auto token_of = [](int64_t row) -> int64_t {
+    if (row == 17) return 1;
+    if (row % 3 != 0 || row > 96) return row % 2 == 0 ? 4 : 6;
+    return row < 48 ? 7 : row < 51 ? 8 : 10;
+  };
   std::vector<int64_t> sorted, order;
-  for (const int64_t token : {1, 4, 6})
-    for (int64_t r = 0; r < kRows; ++r)
-      if ((r == 17 ? 1 : r % 2 == 0 ? 4 : 6) == token) {
+  for (int64_t token = 0; token < kTokens; ++token)
+    for (int64_t r = 0; r < rows; ++r)
+      if (token_of(r) == token) {
         sorted.push_back(token);
         order.push_back(r);
       }
@@ -186,17 +191,18 @@ void rows_are_added_in_order(int64_t dim) {
   on<OnCuda>([&] {
     Array<OnCuda, float> sum(before);
     Array<OnCuda, T> given(dy);
-    Array<OnCuda, int64_t> tokens(sorted), rows(order);
-    add_rows_by_token(sum.get(), given.get(), tokens.get(), rows.get(), kRows, dim);
+    Array<OnCuda, int64_t> tokens(sorted), places(order);
+    add_rows_by_token(sum.get(), given.get(), tokens.get(), places.get(), rows, dim);
     expect_same_bits(sum.read(), want, "sum");
     return hash_of(sum.read());
   });
 }
 
+// Columns by 16 bytes and one by one; more of them than a block has.
 TEST(ExactSums, EmbeddingRowsAreAddedInRowOrder) {
-  for (const int64_t dim : {5, 300}) {
-    rows_are_added_in_order<float>(dim);
-    rows_are_added_in_order<Bf16>(dim);
+  for (const int64_t dim : {4, 5, 65, 300}) {
+    rows_are_added_in_order<float>(dim, dim > 100 ? 96 : 700);
+    rows_are_added_in_order<Bf16>(dim, dim > 100 ? 96 : 700);
   }
 }
 
