@@ -255,8 +255,10 @@ class TimeWalk {
       if (u.spec->frozen) continue;
       trained.push_back(u.layout);
       u.of_all.finish(ops);
-      ops.push_back({.what = "scaled, squares of tiles",
-                     .bytes = 2 * kFloat * as_double(u.layout.owned_elements())});
+      const double bytes = 2 * kFloat * as_double(u.layout.owned_elements());
+      ops.push_back({.what = "scaled, squares of tiles", .bytes = bytes});
+      if (rates_.gpu() && !strategy_.offload)
+        ops.push_back({.what = "digests of weights and gradients", .bytes = bytes});
     }
     const NormTree tree(std::move(trained));
     const double nodes = as_double(tree.width() * world_.count);

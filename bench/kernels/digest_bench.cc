@@ -14,7 +14,7 @@
 #include <functional>
 #include <vector>
 
-#include "core/audit/tile_digest.h"
+#include "core/kernels/digest_kernels.h"
 #include "core/kernels/kernel_table.h"
 #include "layout/model_spec.h"
 

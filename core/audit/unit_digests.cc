@@ -1,7 +1,6 @@
 #include "core/audit/unit_digests.h"
 
 #include "base/hash.h"
-#include "core/audit/tile_digest.h"
 
 namespace lockstep::core {
 namespace {
@@ -11,10 +10,6 @@ size_t trained_before(const layout::ModelSpec& model, size_t unit) {
   size_t count = 0;
   for (size_t u = 0; u < unit; ++u) count += !model.units[u].frozen;
   return count;
-}
-
-uint64_t digest_of(std::span<const float> elements, uint64_t seed) {
-  return digest_of_tiles(std::as_bytes(elements), sizeof(float), seed);
 }
 
 }  // namespace
@@ -37,12 +32,14 @@ void UnitDigests::clear() {
   for (auto& sum : sums_) sum = 0;
 }
 
-void UnitDigests::add(size_t unit, int param, int64_t flat_start, std::span<const float> weights,
-                      std::span<const float> gradients) {
-  const Place& place = places_[unit][static_cast<size_t>(param)];
-  const uint64_t seed = place.seed + static_cast<uint64_t>(flat_start);
-  sums_[place.digest] += digest_of(weights, seed);
-  sums_[sums_.size() / 2 + place.digest] += digest_of(gradients, seed);
+uint64_t UnitDigests::seed(size_t unit, int param, int64_t flat_start) const {
+  return places_[unit][static_cast<size_t>(param)].seed + static_cast<uint64_t>(flat_start);
+}
+
+void UnitDigests::add(size_t unit, int param, uint64_t weights, uint64_t gradients) {
+  const size_t digest = places_[unit][static_cast<size_t>(param)].digest;
+  sums_[digest] += weights;
+  sums_[sums_.size() / 2 + digest] += gradients;
 }
 
 }  // namespace lockstep::core

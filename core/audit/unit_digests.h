@@ -19,16 +19,18 @@ struct StepDigests {
   std::vector<uint64_t> gradients;  // over all slots, scaled, before clipping
 };
 
-// Those of one rank's own tiles (tile_digest.h). Any thread may add.
+// Those of one rank's own tiles. Any thread may add.
 class UnitDigests {
  public:
   UnitDigests(const layout::ModelSpec& model, std::span<const layout::WrappedUnit> wrapped);
 
   void clear();
-  // Elements of one parameter from its `flat_start`-th on, where a tile begins, to the end of a
-  // tile or of the parameter; `unit` counts the wrapped units that are trained.
-  void add(size_t unit, int param, int64_t flat_start, std::span<const float> weights,
-           std::span<const float> gradients);
+  // Of a tile that begins at the parameter's `flat_start`-th element; `unit` counts the wrapped
+  // units that are trained.
+  uint64_t seed(size_t unit, int param, int64_t flat_start) const;
+  // Digests, by that seed, of elements of a parameter from one of its tiles on, to the end of a
+  // tile or of the parameter.
+  void add(size_t unit, int param, uint64_t weights, uint64_t gradients);
   // The weights' and then the gradients': those of all ranks add up.
   std::vector<uint64_t> sums() const { return {sums_.begin(), sums_.end()}; }
 

@@ -61,14 +61,16 @@ struct Larger {
 __device__ inline float of_lane(float value, int mask) {
   return __shfl_xor_sync(kAllLanes, value, mask);
 }
+__device__ inline uint64_t of_lane(uint64_t value, int mask) {
+  return __shfl_xor_sync(kAllLanes, value, mask);
+}
 
 // combine over term(i), i in [0, n), by all `Threads` threads of a block; every one gets it. Thread
 // t combines t, t + Threads, … in order; then a butterfly in each warp, and the warps in order.
-// `combine` is commutative to the bit, so that a butterfly gives every lane the same. A Value is
-// float, or has an of_lane of its own.
-// Each F has an array `of_warp` of its own, so calls with several lambdas need no barrier between
-// them; a call that is repeated in a loop does. When it returns, several warps have met; one warp
-// has not, for a shuffle orders no accesses to memory.
+// `combine` is commutative to the bit, so that a butterfly gives every lane the same.
+// Each F has an array `of_warp` of its own: calls with several lambdas need no barrier between, and
+// one repeated in a loop does. When it returns, several warps have met; one has not, for a
+// shuffle orders no accesses to memory.
 template <int Threads, typename Value, typename Combine, typename F>
 __device__ Value over_block(int64_t n, Value start, Combine combine, F term) {
   Value mine = start;

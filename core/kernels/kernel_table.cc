@@ -1,6 +1,8 @@
 #include "core/kernels/kernel_table.h"
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 
 #include "core/device/devices.h"
 #include "core/kernels/add_kernels.h"
@@ -17,6 +19,9 @@ namespace lockstep::core {
 namespace {
 
 float* floats(const at::Tensor& t) { return t.data_ptr<float>(); }
+const std::byte* bytes_of(const at::Tensor& t) {
+  return static_cast<const std::byte*>(t.const_data_ptr());
+}
 
 // The rows that are alike in every column: what is allocated, and which kernel works on what.
 // `Column` says where, and how rows are spread:
@@ -310,6 +315,27 @@ struct CpuColumn {
 class CpuKernels : public KernelColumn<CpuColumn> {
  public:
   layout::WorkSizes work_sizes() const override { return layout::WorkSizes::kCpu; }
+  // Threads share a run's tiles.
+  void digest_runs(const at::Tensor& flat, std::span<const DigestRun> runs,
+                   const at::Tensor& sums) const override {
+    constexpr int64_t kTile = layout::kTileElements, kGrainTiles = 16;
+    const auto size = static_cast<size_t>(flat.element_size());
+    auto* const out = reinterpret_cast<uint64_t*>(sums.data_ptr<int64_t>());
+    for (size_t r = 0; r < runs.size(); ++r) {
+      const std::span run(bytes_of(flat) + static_cast<size_t>(runs[r].first) * size,
+                          static_cast<size_t>(runs[r].length) * size);
+      std::atomic<uint64_t> sum = 0;
+      parallel_ranges((runs[r].length + kTile - 1) / kTile, kGrainTiles,
+                      [&](int64_t begin, int64_t end) {
+                        const auto at = static_cast<size_t>(begin * kTile);
+                        const auto count = static_cast<size_t>((end - begin) * kTile);
+                        const auto part =
+                            run.subspan(at * size, std::min(count * size, run.size() - at * size));
+                        sum += digest_of_tiles(part, size, runs[r].seed + at);
+                      });
+      out[r] = sum;
+    }
+  }
   at::Tensor attention(const AttentionShape& shape, const at::Tensor& qkv,
                        const Documents& documents, AttentionKept& kept) const override {
     return attend(*this, shape, qkv, documents, kept);
@@ -379,6 +405,11 @@ class CudaKernels : public KernelColumn<CudaColumn> {
     if (flash_applies(shape, qkv)) return flash_attention_back(shape, d_out, qkv, documents, kept);
     return attend_back(*this, with_whole_scores(shape), d_out, qkv, documents, kept);
   }
+  void digest_runs(const at::Tensor& flat, std::span<const DigestRun> runs,
+                   const at::Tensor& sums) const override {
+    digest_runs_on_cuda(bytes_of(flat), static_cast<size_t>(flat.element_size()), runs,
+                        reinterpret_cast<uint64_t*>(sums.data_ptr<int64_t>()));
+  }
   // A stable sort brings the rows of a token together, in row order.
   void add_rows(const at::Tensor& sum, const at::Tensor& dy,
                 const at::Tensor& to_row) const override {
@@ -421,6 +452,15 @@ const Kernels& kernels_on(at::Device device) {
   if (device.is_cpu()) return cpu;
   if (device.type() == added_type) return *added;
   return cuda;
+}
+
+std::vector<uint64_t> digests_of(const at::Tensor& flat, std::span<const DigestRun> runs) {
+  if (runs.empty()) return {};
+  const at::Tensor sums = at::empty({std::ssize(runs)}, flat.options().dtype(at::kLong));
+  kernels_on(flat).digest_runs(flat, runs, sums);
+  const at::Tensor host = sums.cpu();
+  const int64_t* const words = host.const_data_ptr<int64_t>();
+  return {words, words + runs.size()};
 }
 
 void add_kernels(at::DeviceType type, const Kernels& kernels) {

@@ -11,6 +11,7 @@
 
 #include "core/kernels/adamw_kernels.h"
 #include "core/kernels/attention_shape.h"
+#include "core/kernels/digest_kernels.h"
 #include "core/kernels/documents.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/muon_kernels.h"
@@ -113,6 +114,9 @@ class Kernels {
                                  const MomentDraw& draw, int64_t n) const = 0;
   virtual void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                                       double* sums_out) const = 0;
+  // sums_out[i], of int64 on the same device, is the digest of run i of the elements of `flat`.
+  virtual void digest_runs(const at::Tensor& flat, std::span<const DigestRun> runs,
+                           const at::Tensor& sums_out) const = 0;
   // core::muon_momentum and muon_update, likewise.
   virtual void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                              int64_t n) const = 0;

@@ -1,6 +1,7 @@
 #include "core/optim/optimizer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/hash.h"
 #include "base/text.h"
@@ -86,6 +87,39 @@ void Optimizer::update_adams(size_t unit, const Segment& s, int64_t first, int64
                             {moment_keys_[unit][param], s.flat_start + first}, n);
 }
 
+void Optimizer::begin_digests(const std::vector<at::Tensor>& sums) {
+  const at::Device device = strategy_.state_device();
+  if (device.is_cpu()) return;
+  int64_t segments = 0, at = 0;
+  for (const Unit* unit : units_) segments += std::ssize(unit->state.owned_segments());
+  device_digests_ = at::empty({2, segments}, at::TensorOptions(at::kLong).device(device));
+  for (size_t u = 0; u < units_.size(); ++u) {
+    const ShardState& state = units_[u]->state;
+    std::vector<DigestRun> weights, gradients;
+    for (const Segment& s : state.owned_segments()) {
+      const uint64_t seed = digests_.seed(u, s.param, s.flat_start);
+      weights.push_back({state.owned_offset() + s.range_offset, s.length, seed});
+      gradients.push_back({s.range_offset, s.length, seed});
+    }
+    const int64_t count = std::ssize(weights);
+    const Kernels& kernels = kernels_on(device);
+    kernels.digest_runs(state.master_S, weights, device_digests_[0].narrow(0, at, count));
+    kernels.digest_runs(sums[u], gradients, device_digests_[1].narrow(0, at, count));
+    at += count;
+  }
+}
+
+void Optimizer::read_digests() {
+  if (!device_digests_.defined()) return;
+  const at::Tensor host = std::exchange(device_digests_, at::Tensor()).cpu();
+  const int64_t* weights = host.const_data_ptr<int64_t>();
+  const int64_t* gradients = weights + host.size(1);
+  for (size_t u = 0; u < units_.size(); ++u)
+    for (const Segment& s : units_[u]->state.owned_segments())
+      digests_.add(u, s.param, static_cast<uint64_t>(*weights++),
+                   static_cast<uint64_t>(*gradients++));
+}
+
 // `grad`: of all that the unit holds, where its state lies. On the host digests are taken of what
 // is owned here, a few tiles at a time, which a cache then has for the update.
 void Optimizer::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step) {
@@ -101,8 +135,12 @@ void Optimizer::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep
       const int64_t begin = std::max(at, own_begin), end = std::min(real_end, own_end);
       if (grad.is_cpu() && begin < end) {
         const auto count = static_cast<size_t>(end - begin);
-        digests_.add(unit, s.param, s.flat_start + begin - s.range_offset,
-                     {master + (begin - at), count}, {g + (begin - at), count});
+        const auto digest = [&](const float* from) {
+          return digest_of_tiles(
+              std::as_bytes(std::span(from + (begin - at), count)), sizeof(float),
+              digests_.seed(unit, s.param, s.flat_start + begin - s.range_offset));
+        };
+        digests_.add(unit, s.param, digest(master), digest(g));
       }
       if (state.is_muons(s.param)) return muon_.take_gradient(unit, s.param, at, g, real_end - at);
       update_adams(unit, s, first, n, g, step);
@@ -142,10 +180,11 @@ Result<StepDigests> Optimizer::update(int64_t step, double lr, double clip,
       AdamWStep::create(lr, o.beta1, o.beta2, o.eps, o.weight_decay, clip, step);
   WholeSums whole(units_, sums, *groups_.copies);
   digests_.clear();
+  read_digests();
   for (const layout::MuonWave& wave : muon_.waves())
     LOCKSTEP_RETURN_IF_ERROR(
         update_wave(wave, whole, adamw, {lr, o.momentum, o.weight_decay, clip}));
-  return strategy_.state_device().is_cpu() ? share_digests() : StepDigests();
+  return share_digests();
 }
 
 // All ranks' added up.

@@ -20,9 +20,11 @@ class Optimizer {
   Optimizer(const Config& config, std::vector<Unit*> units, UnitDigests digests,
             const Strategy& strategy, const Groups& groups, Pools& pools);
 
-  // Step `step` (1-based). `sums`: by unit, the gradient sum over the owned tiles, scaled, before
-  // it is multiplied by `clip`. Digests are taken where the state lies on the host. Collective.
-  // Errors: those of Pending::wait.
+  // `sums`: by unit, the gradient sum over the owned tiles, scaled, before it is multiplied by
+  // `clip`. Where the state lies on a device, digests are taken there, of weights and sums as they
+  // are now, for the update that follows; on the host the update takes them.
+  void begin_digests(const std::vector<at::Tensor>& sums);
+  // Step `step` (1-based). Collective. Errors: those of Pending::wait.
   Result<StepDigests> update(int64_t step, double lr, double clip,
                              const std::vector<at::Tensor>& sums);
 
@@ -34,11 +36,13 @@ class Optimizer {
   void update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step);
   void update_adams(size_t unit, const Segment& segment, int64_t first, int64_t n,
                     const float* grad, const AdamWStep& step);
+  void read_digests();
   Result<StepDigests> share_digests();
 
   const Config& config_;
   std::vector<Unit*> units_;
   UnitDigests digests_;                             // of the step
+  at::Tensor device_digests_;                       // by owned segment: weights, then gradients
   std::vector<std::vector<uint64_t>> moment_keys_;  // by unit and param: MomentDraw's
   Strategy strategy_;
   Groups groups_;

@@ -2,10 +2,11 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <numeric>
+
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "core/audit/tile_digest.h"
 #include "core/kernels/kernel_table.h"
 
 namespace lockstep::core {
@@ -69,17 +70,11 @@ void GradExchange::round_sums() {
 uint64_t GradExchange::digest() {
   round_sums();
   LOCKSTEP_CHECK(send_U_.defined(), "unit ", spec_.name, " has no gradients");
-  const at::Tensor host = send_U_.cpu();
-  const auto element_bytes = static_cast<size_t>(host.element_size());
-  const std::span all(static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes());
-  uint64_t sum = 0;
-  for (size_t i = 0; i < offsets_.size(); ++i) {
-    const layout::ParamSpec& p = spec_.params[i];
-    sum += digest_of_tiles(all.subspan(static_cast<size_t>(offsets_[i]) * element_bytes,
-                                       static_cast<size_t>(p.elements()) * element_bytes),
-                           element_bytes, xxh3_64(p.name));
-  }
-  return sum;
+  std::vector<DigestRun> runs;
+  for (size_t i = 0; i < offsets_.size(); ++i)
+    runs.push_back({offsets_[i], spec_.params[i].elements(), xxh3_64(spec_.params[i].name)});
+  const std::vector<uint64_t> sums = digests_of(send_U_, runs);
+  return std::accumulate(sums.begin(), sums.end(), uint64_t{0});
 }
 
 void GradExchange::start(std::shared_ptr<const layout::ExchangePlan> plan,

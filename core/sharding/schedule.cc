@@ -92,7 +92,7 @@ void Schedule::release(const RoundItem& item, bool audited) {
 
 void Schedule::note_received(int gathered) {
   const at::Tensor whole = unit(gathered).params.arrived();
-  if (!whole.defined() || !whole.is_cpu()) return;
+  if (!whole.defined()) return;
   const PhaseTimer watch = timer(times_.audit, "audit", unit(gathered).spec.name);
   received_.push_back(
       {static_cast<size_t>(gathered), fingerprints_of_received(unit(gathered), rank_)});

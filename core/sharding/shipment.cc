@@ -4,15 +4,15 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "core/kernels/kernel_table.h"
 
 namespace lockstep::core {
 
 namespace {
 
-// Of the `piece`-th part that a member ships to another one.
-uint64_t digest_of(const at::Tensor& part, size_t piece) {
-  const at::Tensor host = part.cpu();
-  return xxh3_64({static_cast<const std::byte*>(host.const_data_ptr()), host.nbytes()}, piece);
+// Of the part at `first` of a tensor: the `piece`-th that a member ships to another one.
+DigestRun run_of(int64_t first, int64_t elements, size_t piece) {
+  return {first, elements, mix64(piece)};
 }
 
 }  // namespace
@@ -62,17 +62,19 @@ Result<void> Shipment::wait() {
 }
 
 void Shipment::add_sent(size_t piece) {
-  for (size_t m = 0; m < leg_->members(); ++m) {
-    const int64_t at = static_cast<int64_t>(m) * part_elements_;
-    digests_.sent[m] += digest_of(mine_[piece].narrow(0, at, part_elements_), piece);
-  }
+  std::vector<DigestRun> runs;
+  for (size_t m = 0; m < leg_->members(); ++m)
+    runs.push_back(run_of(static_cast<int64_t>(m) * part_elements_, part_elements_, piece));
+  const std::vector<uint64_t> sums = digests_of(mine_[piece], runs);
+  for (size_t m = 0; m < sums.size(); ++m) digests_.sent[m] += sums[m];
 }
 
 void Shipment::add_received() {
   size_t member = 0, piece = 0;  // of the next part
   for_each([&](const at::Tensor& part, const layout::SlotRun&) {
     while (piece == leg_->of(member).size()) ++member, piece = 0;
-    digests_.received[member] += digest_of(part, piece++);
+    const DigestRun run = run_of(0, part.numel(), piece++);
+    digests_.received[member] += digests_of(part, {&run, 1}).front();
   });
 }
 

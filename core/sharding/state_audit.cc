@@ -1,34 +1,27 @@
 #include "core/sharding/state_audit.h"
 
 #include <algorithm>
-#include <atomic>
+#include <numeric>
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "core/audit/tile_digest.h"
 #include "core/comm/gather_words.h"
-#include "core/kernels/parallel.h"
+#include "core/kernels/kernel_table.h"
 
 namespace lockstep::core {
 namespace {
 
 using layout::kTileElements;
 
-constexpr int64_t kGrainTiles = 16;  // worth a thread's while
+// Of a segment whose elements begin at the `first`-th of a tensor.
+DigestRun run_of(const Segment& s, int64_t first) {
+  return {first, s.length,
+          mix64(static_cast<uint64_t>(s.param)) + static_cast<uint64_t>(s.flat_start)};
+}
 
-// Of a segment whose elements begin at the `first`-th of `tensor`.
-uint64_t fingerprint(const at::Tensor& tensor, int64_t first, const Segment& s) {
-  const auto size = static_cast<size_t>(tensor.element_size());
-  const auto* const bytes = static_cast<const std::byte*>(tensor.const_data_ptr());
-  const uint64_t seed = mix64(static_cast<uint64_t>(s.param)) + static_cast<uint64_t>(s.flat_start);
-  std::atomic<uint64_t> sum = 0;
-  parallel_ranges(s.tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
-    const int64_t at = begin * kTileElements;
-    const auto count = static_cast<size_t>(std::min(end * kTileElements, s.length) - at);
-    sum += digest_of_tiles({bytes + static_cast<size_t>(first + at) * size, count * size}, size,
-                           seed + static_cast<uint64_t>(at));
-  });
-  return sum;
+uint64_t fingerprint(const at::Tensor& tensor, const std::vector<DigestRun>& runs) {
+  const std::vector<uint64_t> sums = digests_of(tensor, runs);
+  return std::accumulate(sums.begin(), sums.end(), uint64_t{0});
 }
 
 // `sent`: by member, words for it. By member, those that it had for this one. Collective.
@@ -47,8 +40,6 @@ Result<std::vector<std::vector<uint64_t>>> swap_words(
   return came;
 }
 
-bool on_host(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cpu(); }
-
 }  // namespace
 
 std::vector<uint64_t> fingerprints_of_received(const Unit& unit, int rank) {
@@ -58,9 +49,10 @@ std::vector<uint64_t> fingerprints_of_received(const Unit& unit, int rank) {
   const int sharing = layout.sizes.shard, first_rank = rank / sharing * sharing;
   for (int from = first_rank; from < first_rank + sharing; ++from) {
     const int64_t first = layout.first_held_tile(from);
-    parts.push_back(0);
+    std::vector<DigestRun> runs;
     for (const Segment& s : segments_of(unit.spec, first, layout.held_tile_count(from)))
-      parts.back() += fingerprint(whole, first * kTileElements + s.range_offset, s);
+      runs.push_back(run_of(s, first * kTileElements + s.range_offset));
+    parts.push_back(fingerprint(whole, runs));
   }
   return parts;
 }
@@ -76,16 +68,18 @@ std::vector<uint64_t> StateAudit::fingerprints(const Unit& unit) const {
   for (size_t t = 0; t < kStateTensors; ++t) {
     const bool second_moment = static_cast<StateTensor>(t) == StateTensor::kSecondMoment;
     const bool gathered = static_cast<StateTensor>(t) == StateTensor::kGathered;
-    if (gathered && (tensors[t].is_same(tensors[0]) || !on_host(tensors[t]))) {
-      sums[t] = sums[0];  // what is gathered is the fp32 weights, or is made of them
+    if (gathered && tensors[t].is_same(tensors[0])) {
+      sums[t] = sums[0];
       continue;
     }
-    if (!on_host(tensors[t])) continue;
+    if (!tensors[t].defined()) continue;
+    std::vector<DigestRun> runs;
     for (const Segment& s : state.held_segments()) {
       if (second_moment && state.is_muons(s.param)) continue;
       const int64_t at = s.range_offset;
-      sums[t] += fingerprint(tensors[t], second_moment ? state.place_in_v(s.param, at) : at, s);
+      runs.push_back(run_of(s, second_moment ? state.place_in_v(s.param, at) : at));
     }
+    sums[t] = fingerprint(tensors[t], runs);
   }
   return sums;
 }

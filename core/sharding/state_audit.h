@@ -1,10 +1,10 @@
 // An audit of the state at rest, as the ranks carry it out (core/audit/state_verdict.h, whose rules
-// are meant). Fingerprints are sums over tiles (core/audit/tile_digest.h) of what is not padding.
+// are meant). Fingerprints are digests (core/kernels/digest_kernels.h) of what is not
+// padding, taken where it lies.
 //
 //   load, or the end of an update: note -> the audited step computes: received -> run
 //                                                        the next update: forget -> note ...
 //
-// What lies on a device has no fingerprint, and is not audited.
 // Borrows units and groups. Thread: the training thread.
 #pragma once
 
@@ -23,7 +23,7 @@ struct ReceivedUnit {
   size_t unit = 0;              // of those that are gathered
   std::vector<uint64_t> parts;  // fingerprints, by rank of those that share a copy of the state
 };
-// `rank`: this one. Requires: the unit is there, on the host.
+// `rank`: this one. Requires: the unit is there.
 std::vector<uint64_t> fingerprints_of_received(const Unit& unit, int rank);
 
 class StateAudit {

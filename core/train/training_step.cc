@@ -274,6 +274,7 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
                                             squares.data_ptr<double>() + at_tile);
     at_tile += unit->layout.tiles_per_rank;
   }
+  optimizer_->begin_digests(folded_);
   squares = squares.cpu();
   if (config_.debug.break_rule ==
       BrokenRule::kRule5) {  // one fp32 sum a rank: its grouping depends on W

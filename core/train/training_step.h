@@ -30,7 +30,7 @@ struct StepOutcome {
   bool updated = false;  // false: no valid token, or loss or norm not finite
   bool finite = true;
   std::optional<StepAudit> audit;  // where there was one
-  StepDigests digests;             // where there was an update, and the state lies on the host
+  StepDigests digests;             // where there was an update
   RankFlags any;                   // over all ranks: or, or, max, or, or, min
   StepPhases phases;               // this rank's seconds
 };

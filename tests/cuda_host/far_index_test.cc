@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "core/kernels/adamw_kernels.h"
 #include "core/kernels/add_kernels.h"
+#include "core/kernels/digest_kernels.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/elementwise_kernels.h"
 #include "core/kernels/muon_kernels.h"
@@ -122,6 +123,18 @@ TEST(FarIndex, MomentsInBf16AreThoseAlone) {
   expect_same_bits(weights.read(kLast, kTail), one.read(), "weights");
   expect_same_bits(m.read(kLast, kTail), one_m.read(), "m");
   expect_same_bits(v.read(kLast, kTail), one_v.read(), "v");
+}
+
+TEST(FarIndex, DigestsAreThoseAlone) {
+  constexpr int64_t kTile = 4096, kLast = kFar / kTile * kTile + kTile;
+  const auto tile = random_values<float>(kTile, 1);
+  Sparse<float> elements(kLast + kTile);
+  elements.put(kLast, tile);
+  const DigestRun run{kLast, kTile, 5};
+  Array<OnCuda, uint64_t> sum(std::vector<uint64_t>(1));
+  digest_runs_on_cuda(reinterpret_cast<const std::byte*>(elements.get()), sizeof(float), {&run, 1},
+                      sum.get());
+  EXPECT_EQ(sum.read().front(), digest_of_tiles(std::as_bytes(std::span(tile)), sizeof(float), 5));
 }
 
 TEST(FarIndex, RowsOfNormsAreThoseAlone) {

@@ -7,6 +7,7 @@
 
 #include "core/kernels/adamw_kernels.h"
 #include "core/kernels/add_kernels.h"
+#include "core/kernels/digest_kernels.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/elementwise_kernels.h"
 #include "core/kernels/muon_kernels.h"
@@ -183,6 +184,12 @@ std::vector<Launches> launches_of_fp32() {
         core::scale_and_square_tiles<OnCuda>(memory->a.get(), 0.5f, 1, memory->doubles.get());
       },
       [=] { core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount); },
+      [=] {
+        const core::DigestRun run{0, kCount, 1};
+        Array<OnCuda, uint64_t> sum(std::vector<uint64_t>(1));
+        core::digest_runs_on_cuda(reinterpret_cast<const std::byte*>(memory->a.get()),
+                                  sizeof(float), {&run, 1}, sum.get());
+      },
   };
 }
 

@@ -2,6 +2,7 @@
 // sums, embedding gradients; and sums of columns, which have a fixed order of their own.
 #include "core/kernels/adamw_kernels.h"
 #include "core/kernels/add_kernels.h"
+#include "core/kernels/digest_kernels.h"
 #include "core/kernels/muon_kernels.h"
 #include "layout/model_spec.h"
 #include "tests/cuda_host/case_values.h"
@@ -112,6 +113,44 @@ TEST(ExactSums, TileNormsAreTheCpusBits) {
     expect_same_bits(sums.read(), cpu_sums.read(), "sums");
     return hash_of(got.read(), sums.read());
   });
+}
+
+// Runs of several tiles and of none, every length that XXH3 treats in a way of its own, and more
+// runs than one launch has.
+template <typename T>
+void expect_digests_of_xxh3(const std::vector<int64_t>& lengths) {
+  std::vector<DigestRun> runs;
+  int64_t first = kTile;
+  for (const int64_t length : lengths) {
+    runs.push_back({first, length, mix64(runs.size() + 1)});
+    first += (length + kTile - 1) / kTile * kTile;
+  }
+  const auto values = random_values<T>(first, 8);
+  std::vector<uint64_t> want;
+  for (const DigestRun& run : runs)
+    want.push_back(
+        digest_of_tiles(std::as_bytes(std::span(values).subspan(static_cast<size_t>(run.first),
+                                                                static_cast<size_t>(run.length))),
+                        sizeof(T), run.seed));
+  on<OnCuda>([&] {
+    Array<OnCuda, T> elements(values);
+    Array<OnCuda, uint64_t> sums(std::vector<uint64_t>(want.size()));
+    digest_runs_on_cuda(reinterpret_cast<const std::byte*>(elements.get()), sizeof(T), runs,
+                        sums.get());
+    EXPECT_EQ(sums.read(), want);
+    return hash_of(sums.read());
+  });
+}
+
+TEST(ExactSums, DigestsAreTheCpusBits) {
+  expect_digests_of_xxh3<float>({3 * kTile, 0, 2 * kTile + 1, kTile - 1, 5});
+  expect_digests_of_xxh3<Bf16>({3 * kTile, 0, 2 * kTile + 1, kTile - 1, 5});
+  std::vector<int64_t> all;
+  for (int64_t length = 1; length <= 140; ++length) all.push_back(length);
+  for (const int64_t length : {255, 256, 257, 271, 272, 273, 511, 512, 513, 527, 1000})
+    all.push_back(length);
+  expect_digests_of_xxh3<float>(all);
+  expect_digests_of_xxh3<Bf16>(all);
 }
 
 template <typename C>

@@ -39,6 +39,9 @@ def same_as_cpu(test, name, world_size, keys):
     test.ranks(simulated, world_size, SAVING | keys, worker=SIM).expect(0)
     check("+ simulated" in (simulated / "run_args.json").read_text(), "it ran on the CPU")
     check_same(whole_curve(reference, STEPS), whole_curve(simulated, STEPS), name)
+    ours, theirs = ([line["digests"] for line in metrics(folder)]
+                    for folder in (simulated, reference))
+    check(len(ours) == STEPS and ours == theirs, f"{name}: other digests")
     saved = fingerprints(reference)
     check(saved and saved == fingerprints(simulated), f"{name}: other checkpoints")
 

@@ -223,6 +223,14 @@ class SimKernels : public Kernels {
       cpu().scale_and_square_tiles(g, scale, tiles, sums);
     });
   }
+  void digest_runs(const T& flat, std::span<const DigestRun> runs, const T& sums) const override {
+    sim_work(
+        "digest_runs", flat,
+        [all = std::vector(runs.begin(), runs.end())](const T& in, const T& out) {
+          cpu().digest_runs(in, all, out);
+        },
+        flat, sums);
+  }
   void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                      int64_t n) const override {
     on_current("muon_momentum", [=, g = bytes_of(grad), m1 = bytes_of(m),

@@ -1,4 +1,4 @@
-#include "core/audit/tile_digest.h"
+#include "core/kernels/digest_kernels.h"
 
 #include <gtest/gtest.h>
 
