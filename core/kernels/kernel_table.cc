@@ -206,6 +206,13 @@ class KernelColumn : public Kernels {
   void add_to(const at::Tensor& sum, const at::Tensor& part) const override {
     by_type(part, [&](auto* t) { core::add_to<On>(floats(sum), ptr(t, part), sum.numel()); });
   }
+  void set_to(const at::Tensor& sum, const at::Tensor& part) const override {
+    if (part.scalar_type() == at::kFloat) {
+      sum.copy_(part);
+    } else {
+      core::widen<On>(floats(sum), ptr(static_cast<Bf16*>(nullptr), part), sum.numel());
+    }
+  }
   void narrow(const at::Tensor& out, const at::Tensor& in) const override {
     core::narrow<On>(ptr(static_cast<Bf16*>(nullptr), out), floats(in), in.numel());
   }
@@ -338,13 +345,6 @@ class CpuKernels : public KernelColumn<CpuColumn> {
   void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) const override {
     sum.addmm_(a.to(at::kFloat), b.to(at::kFloat));
   }
-  void set_to(const at::Tensor& sum, const at::Tensor& part) const override {
-    if (part.scalar_type() == at::kFloat) {
-      sum.copy_(part);
-    } else {
-      widen(floats(sum), ptr(static_cast<Bf16*>(nullptr), part), sum.numel());
-    }
-  }
 };
 
 #ifdef LOCKSTEP_CUDA
@@ -397,7 +397,6 @@ class CudaKernels : public KernelColumn<CudaColumn> {
       at::addmm_out(out, sum, a, b, at::kFloat);
     }
   }
-  void set_to(const at::Tensor& sum, const at::Tensor& part) const override { sum.copy_(part); }
 
  private:
   static AttentionShape with_whole_scores(AttentionShape shape) {

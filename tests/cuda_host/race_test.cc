@@ -128,7 +128,7 @@ void add_rows_of_one_token(Memory<T>& m, int64_t dim) {
   core::add_rows_by_token(m.sums.get(), m.a.get(), tokens.get(), rows.get(), kRows, dim);
 }
 
-// Every kernel that is one thread an element, or has its own width.
+// Every kernel whose threads have elements of their own, or that has its own width.
 template <typename T>
 std::vector<Launches> launches_of_elements() {
   constexpr int64_t kCount = 256;
@@ -144,8 +144,9 @@ std::vector<Launches> launches_of_elements() {
       [memory, &m] { core::gelu_forward<OnCuda>(m.a.get(), m.b.get(), kCount); },
       [memory, &m] { core::gelu_backward<OnCuda>(m.b.get(), m.a.get(), kCount); },
       [memory, &m] {
-        core::rotate_heads<OnCuda>(m.a.get(), m.sums.get(), m.sums.get(), m.places.get(), 2, 3, 8,
-                                   kCount / 2, 1.0f);
+        for (const int64_t head_dim : {8, 6})
+          core::rotate_heads<OnCuda>(m.a.get(), m.sums.get(), m.sums.get(), m.places.get(), 2, 3,
+                                     head_dim, kCount / 2, 1.0f);
       },
       [memory, &m] {
         core::dropout<OnCuda>(m.a.get(), 0, kCount, {1, 2, 3, 2.0f});
@@ -182,7 +183,10 @@ std::vector<Launches> launches_of_fp32() {
       [=] {
         core::scale_and_square_tiles<OnCuda>(memory->a.get(), 0.5f, 1, memory->doubles.get());
       },
-      [=] { core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount); },
+      [=] {
+        core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount);
+        core::widen<OnCuda>(memory->sums.get(), narrow->a.get(), kCount);
+      },
   };
 }
 
