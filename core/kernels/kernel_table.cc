@@ -10,6 +10,7 @@
 #include "core/kernels/cudnn_attention.h"
 #include "core/kernels/element_type.h"
 #include "core/kernels/elementwise_kernels.h"
+#include "core/kernels/initial_kernels.h"
 #include "core/kernels/norm_kernels.h"
 #include "core/kernels/parallel.h"
 
@@ -229,6 +230,9 @@ class KernelColumn : public Kernels {
   void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                               double* sums_out) const override {
     core::scale_and_square_tiles<On>(grad, scale, tiles, sums_out);
+  }
+  void draw_initial(const at::Tensor& out, const InitialDraw& draw) const override {
+    core::draw_initial<On>(draw, floats(out), out.numel());
   }
   void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                      int64_t n) const override {

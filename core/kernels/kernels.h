@@ -20,6 +20,8 @@
 
 namespace lockstep::core {
 
+struct InitialDraw;
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -113,7 +115,9 @@ class Kernels {
                                  const MomentDraw& draw, int64_t n) const = 0;
   virtual void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                                       double* sums_out) const = 0;
-  // core::muon_momentum and muon_update, likewise.
+  // core::draw_initial.
+  virtual void draw_initial(const at::Tensor& out, const InitialDraw& draw) const = 0;
+  // core::muon_momentum and muon_update, on memory of the device.
   virtual void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                              int64_t n) const = 0;
   virtual void muon_update(const MuonStep& step, const at::BFloat16* update, float* master,

@@ -65,7 +65,6 @@ void ShardState::make_master() {
 void ShardState::refresh_copy() {
   if (copy_S_.defined()) update_copy(copy_S_, master_S);
   if (!frozen_) return;
-  host_ = {};
   if (copy_S_.defined()) master_S.reset();
 }
 

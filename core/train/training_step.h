@@ -86,6 +86,7 @@ class TrainingStep {
 
  private:
   Result<void> fill(Unit& unit, const hf::HfWeights* weights);
+  void refresh_copies();
   at::Tensor on_device(const std::vector<int64_t>& values, int64_t rows) const;
   SlotInput to_input(const data::SlotBatch& batch) const;
   Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,

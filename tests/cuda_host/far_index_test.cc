@@ -8,6 +8,7 @@
 #include "core/kernels/add_kernels.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/elementwise_kernels.h"
+#include "core/kernels/initial_kernels.h"
 #include "core/kernels/muon_kernels.h"
 #include "core/kernels/norm_kernels.h"
 #include "core/kernels/softmax_kernels.h"
@@ -124,6 +125,19 @@ TEST(FarIndex, MomentsInBf16AreThoseAlone) {
   expect_same_bits(weights.read(kLast, kTail), one.read(), "weights");
   expect_same_bits(m.read(kLast, kTail), one_m.read(), "m");
   expect_same_bits(v.read(kLast, kTail), one_v.read(), "v");
+}
+
+TEST(FarIndex, InitialValuesAreThoseOfTheCpu) {
+  constexpr int64_t kBlock = 128 * 4, kTail = 77, kCount = kFar + kTail, kFirst = kFar * 2;
+  Sparse<float> drawn(kCount);
+  Array<OnCpu, float> tail(zeros(kTail));
+  for (const bool uniform : {false, true}) {
+    const OnlyBlocks only({kFar / kBlock});
+    draw_initial<OnCuda>({1, kFirst, 0.02, uniform}, drawn.get(), kCount);
+    draw_initial<OnCpu>({1, kFirst + kFar, 0.02, uniform}, tail.get(), kTail);
+    expect_same_bits(drawn.read(kFar, kTail), tail.read(), "drawn");
+  }
+  expect_same_bits(drawn.read(0, kBlock), zeros(kBlock), "the first elements");
 }
 
 TEST(FarIndex, RowsOfNormsAreThoseAlone) {

@@ -9,6 +9,7 @@
 #include "core/kernels/add_kernels.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/elementwise_kernels.h"
+#include "core/kernels/initial_kernels.h"
 #include "core/kernels/muon_kernels.h"
 #include "core/kernels/norm_kernels.h"
 #include "core/kernels/softmax_kernels.h"
@@ -186,6 +187,10 @@ std::vector<Launches> launches_of_fp32() {
       [=] {
         core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount);
         core::widen<OnCuda>(memory->sums.get(), narrow->a.get(), kCount);
+      },
+      [=] {
+        for (const bool uniform : {false, true})
+          core::draw_initial<OnCuda>({1, 0, 0.02, uniform}, memory->a.get(), kCount);
       },
   };
 }

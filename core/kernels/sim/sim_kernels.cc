@@ -3,6 +3,7 @@
 #include "core/device/sim_device.h"
 #include "core/kernels/added_kernels.h"
 #include "core/kernels/attention.h"
+#include "core/kernels/initial_kernels.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/sim/sim_operations.h"
 
@@ -222,6 +223,10 @@ class SimKernels : public Kernels {
     on_current("scale_and_square_tiles", [=, g = bytes_of(grad), sums = bytes_of(sums_out)] {
       cpu().scale_and_square_tiles(g, scale, tiles, sums);
     });
+  }
+  void draw_initial(const T& out, const InitialDraw& draw) const override {
+    sim_work(
+        "draw_initial", out, [=](const T& o) { cpu().draw_initial(o, draw); }, out);
   }
   void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                      int64_t n) const override {
