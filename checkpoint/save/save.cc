@@ -31,7 +31,8 @@ Save::Save(SaveContext context, SaveRequest request, std::string attempt)
 SaveReport Save::run() {
   context_.set_phase(SavePhase::kStaging);
   Result<void> mine = stage();
-  context_.on_staged();
+  context_.on_read();
+  context_.on_staged(mine.ok());
   context_.set_phase(SavePhase::kWriting);
   if (mine.ok()) mine = write();
   context_.set_phase(SavePhase::kVoting);
@@ -47,7 +48,7 @@ SaveReport Save::run() {
 
 Result<void> Save::stage() {
   const double start_s = now_s();
-  LOCKSTEP_TRY(fingerprints_, context_.staging.stage());
+  LOCKSTEP_TRY(fingerprints_, context_.staging.stage(context_.on_read));
   report_.stage_s = now_s() - start_s;
   report_.raw_bytes = context_.staging.size_bytes();
   return {};

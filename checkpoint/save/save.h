@@ -1,6 +1,6 @@
 // One save of one rank, from the live state to the commit. The engine's thread runs it.
 //
-//   1. stage     copy the live state, check its fingerprints; the trainer may go on
+//   1. stage     copy the live state, check its fingerprints; it may change from then on
 //   2. write     the directory, this rank's file, fsync of both
 //   3. vote      digest or error to rank 0 (polls.h)
 //   4. commit    rank 0: merge the votes, look at the fence, publish manifest.json, announce; the
@@ -43,7 +43,8 @@ struct SaveContext {
   std::optional<Committed>& previous;  // rank 0
   Catalog& catalog;                    // rank 0
   std::function<void(SavePhase)> set_phase;
-  std::function<void()> on_staged;  // called once, whatever happens
+  std::function<void()> on_read;        // the live state may change: called once or twice
+  std::function<void(bool)> on_staged;  // called once: whether the copy is whole
 };
 
 class Save {

@@ -20,6 +20,7 @@ Result<LoadedPart> load_part(FileSystem& file_system, const checkpoint::LoadSele
       checkpoint::check_match(part.manifest, wanted, parameter_names(step.units()));
   if (!matched.ok()) return matched.error().in(load.directory.string());
   load.tensors = static_cast<int64_t>(wanted.size());
+  step.pull_state();  // some of the initial weights stay
   std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), selection.model_only);
   std::erase_if(targets,
                 [&](const auto& target) { return !checkpoint::selects(selection, target.piece); });

@@ -45,14 +45,13 @@ std::string gib(int64_t bytes) { return fixed(static_cast<double>(bytes) / (1 <<
 
 }  // namespace
 
-Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options,
-                                                     std::vector<checkpoint::LivePiece> layout) {
+Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options) {
   std::unique_ptr<Snapshots> s(new Snapshots(options));
   const MemoryPlace& place = options.place;
   const auto ranks = static_cast<int>(place.node_of_rank.size());
   if (options.config.checkpoint.buddy) s->buddy_of_rank_ = checkpoint::buddies(place.node_of_rank);
 
-  const int64_t mine = checkpoint::slot_size(layout).file_bytes;
+  const int64_t mine = checkpoint::slot_size(options.live.layout()).file_bytes;
   LOCKSTEP_RETURN_IF_ERROR(options.store.set(text("memory/need/", place.rank), text(mine)));
   std::vector<int64_t> slot_bytes;
   for (int r = 0; r < ranks; ++r) {
@@ -78,7 +77,7 @@ Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options,
     const bool other = place.node_of_rank[static_cast<size_t>(buddy)] != place.node();
     log_info("snapshots go to rank ", buddy, other ? " of another node" : " of the same node");
   }
-  LOCKSTEP_TRY(s->tier_, checkpoint::MemoryTier::create(o, options.file_system, std::move(layout)));
+  LOCKSTEP_TRY(s->tier_, checkpoint::MemoryTier::create(o, options.file_system, options.live));
   return s;
 }
 
@@ -129,14 +128,15 @@ void Snapshots::say(RankFlags& flags) const {
   flags.snapshot_step = tier_->complete_step();
 }
 
-void Snapshots::wait_copied() {
+void Snapshots::wait_read() {
   const double start = system_clock().monotonic_s();
-  tier_->wait_copied();
+  tier_->wait_read();
   totals_.stall_s += system_clock().monotonic_s() - start;
 }
 
 void Snapshots::after_step(int64_t step, const RankFlags& any, bool may_begin, int64_t disk_step,
-                           const std::string& trainer_state) {
+                           const std::string& trainer_state,
+                           const std::function<std::unique_ptr<checkpoint::StateSource>()>& copy) {
   take_reports();
   totals_.last_step = any.snapshot_step;
   if (older_left_ && any.snapshot_step >= 0) forget_older();
@@ -146,7 +146,9 @@ void Snapshots::after_step(int64_t step, const RankFlags& any, bool may_begin, i
     return;
   }
   const double start = system_clock().monotonic_s();
-  tier_->begin(step, any.snapshot_step, disk_step, trainer_state);
+  auto shared = copy();
+  if (shared == nullptr) options_.live.freeze();
+  tier_->begin(step, any.snapshot_step, disk_step, trainer_state, std::move(shared));
   totals_.stall_s += system_clock().monotonic_s() - start;
 }
 

@@ -86,6 +86,7 @@ Result<void> TrainingStep::initialize(const hf::HfWeights* weights) {
     for (at::Tensor t : {state.adam_m_S, state.adam_v_A})
       if (t.defined()) t.zero_();
     LOCKSTEP_RETURN_IF_ERROR(fill(*unit, spec_.adapted() ? nullptr : weights));
+    unit->state.push();
   }
   refresh_compute_copies();
   return {};
@@ -134,7 +135,6 @@ void TrainingStep::refresh_compute_copies() {
 
 void TrainingStep::pull_state() {
   for (Unit* unit : trained_) unit->state.pull();
-  device_of(strategy_.device).current_stream()->synchronize();
 }
 
 at::Tensor TrainingStep::on_device(const std::vector<int64_t>& values, int64_t rows) const {

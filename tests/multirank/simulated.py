@@ -60,6 +60,10 @@ with Test("simulated") as test:
     for name, world_size, keys in RUNS:
         with test.case(f"{name} W={world_size}"):
             same_as_cpu(test, name, world_size, keys)
+    with test.case("what an initial load leaves out keeps its initial weights"):
+        same_as_cpu(test, "loaded", 2, {"checkpoint.initial_load_path": test.folder / "cpu alone",
+                                        "checkpoint.exclude_from_loading": "model.layers.1.*",
+                                        "training.seed": 7})
     reference = whole_curve(test.train("reference", 1, BASE | NO_CHECKPOINTS), STEPS)
     for moment in ("1:step:7", "2:update:8", "0:voting:6"):
         with test.case(f"a rank is killed at {moment}"):
@@ -76,6 +80,6 @@ with Test("simulated") as test:
         memory = test.folder / "memory"
         memory.mkdir()
         keys = {"checkpoint.memory_interval": 2, "checkpoint.memory_folder": memory,
-                "checkpoint.interval": 100}
-        got = killed(test, "snapshots", "1:snapshot:4", keys, "resumed from memory")
+                "checkpoint.interval": 4}  # the snapshot of step 4 reads what that save staged
+        got = killed(test, "snapshots", "1:snapshot:6", keys, "resumed from memory")
         check_same(reference, got, "snapshots")

@@ -54,8 +54,8 @@ inline std::vector<Mutation> mutations_in_one_leg() {
   blocks.setting.map = SlotMapKind::kBlock;
   native.reduction = Reduction::kNative;
   offload.setting.offload = offload_fp32.setting.offload = staged.staged = true;
-  SimRun back = full, evaluated = full, muon = full, offload_muon = offload;
-  back.goes_back = evaluated.evaluates = true;
+  SimRun evaluated = full, muon = full, offload_muon = offload;
+  evaluated.evaluates = true;
   const SimRun hybrid{
       .setting = {.strategy = ShardingStrategy::kHybrid, .world_size = 4, .bf16 = true}};
   SimRun added = hybrid;
@@ -82,7 +82,7 @@ inline std::vector<Mutation> mutations_in_one_leg() {
       {"an exchange in a group that adds its sums begins early", {{kAfter, exchange}}, added, 1},
       {"sums of a group are not waited for", {{kWait, copies}}, added, 1},
       {"sums of a block of slots are given back early", {{kPeers, copies}}, blocks, 37},
-      {"sums of a group are given back early", {{kPeers, copies}}, added, 8},
+      {"sums of a group are given back early", {{kPeers, copies}}, added, 2},
       {"a gather of sums begins before they are folded", {{kAfter, sums}}, ddp, 1},
       {"a gather of sums is not waited for", {{kWait, sums}}, ddp, 1},
       {"a sum over ranks begins early", {{kAfter, native_sum}}, native, 1},
@@ -99,7 +99,6 @@ inline std::vector<Mutation> mutations_in_one_leg() {
        {{kToHost, "Float"}},
        offload,
        1},
-      {"a save reads the state before it is on the host", {{Rule::kSynchronize, ""}}, back, 1},
       {"the memory of tokens is used again before they are copied",
        {{Rule::kHostReuse, "Long"}},
        one,
@@ -112,9 +111,27 @@ inline std::vector<Mutation> mutations_in_one_leg() {
   };
 }
 
+// The rules of core/device/block_copies.h.
+inline std::vector<Mutation> mutations_of_saves() {
+  using Rule = SimCall::Rule;
+  const SimRun back{.setting = {.world_size = 2, .bf16 = true}, .goes_back = true};
+  return {
+      {"a save copies the state before the update has made it",
+       {{Rule::kStreamWait, "other"}},
+       back,
+       1},
+      {"a save reads the state before it is on the host", {{Rule::kSynchronize, "event"}}, back, 1},
+      {"an update begins before a save has copied the state",
+       {{Rule::kStreamWait, "compute"}},
+       back,
+       11},
+  };
+}
+
 inline std::vector<Mutation> mutations() {
   std::vector<Mutation> all = mutations_in_one_leg();
-  for (Mutation& one : mutations_between_nodes()) all.push_back(std::move(one));
+  for (const auto& more : {mutations_between_nodes(), mutations_of_saves()})
+    all.insert(all.end(), more.begin(), more.end());
   return all;
 }
 
