@@ -2,7 +2,8 @@
 //
 //   1. stage     copy the live state, check its fingerprints; the trainer may go on
 //   2. write     the directory, this rank's file, fsync of both
-//   3. vote      digest or error to rank 0 (polls.h)
+//   3. vote      digest or error to rank 0 (polls.h); of many ranks the first of each group
+//                publishes its part of the manifest and votes for all of them
 //   4. commit    rank 0: merge the votes, look at the fence, publish manifest.json, announce; the
 //                others wait
 //   5. after it  rank 0: LATEST, index.h5, retention; what fails there is a warning
@@ -60,6 +61,8 @@ class Save {
   Result<void> cast(const Result<void>& mine);
   Result<Manifest> decide(const Result<void>& mine);
   std::string vote_of(const Result<void>& mine) const;
+  Polls::Join join_of_groups();
+  Polls::Texts join_votes(Polls::Texts texts);
   void after_commit(const Manifest& manifest);
   Manifest part() const;
 
