@@ -7,33 +7,28 @@
 #include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/log.h"
-#include "base/number.h"
+#include "core/comm/gather_words.h"
 
 namespace lockstep::core {
 namespace {
 
-class CommunicatorLink final : public checkpoint::BuddyLink {
+class ConnectedLink final : public checkpoint::BuddyLink {
  public:
-  CommunicatorLink(Communicator& comm, int to, int from) : comm_(comm), to_(to), from_(from) {}
+  explicit ConnectedLink(Buddies& buddies) : buddies_(buddies) {}
 
-  // Through tensors of its own: a collective that failed may still hold them.
+  // Through tensors of its own: a message that failed may still hold them.
   Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) override {
-    const auto ranks = static_cast<size_t>(comm_.world_size());
-    std::vector<int64_t> to_counts(ranks, 0), from_counts(ranks, 0);
-    to_counts[static_cast<size_t>(to_)] = static_cast<int64_t>(out.size());
-    from_counts[static_cast<size_t>(from_)] = static_cast<int64_t>(in.size());
     at::Tensor sent = at::empty({static_cast<int64_t>(out.size())}, at::kByte);
     at::Tensor got = at::empty({static_cast<int64_t>(in.size())}, at::kByte);
     std::memcpy(sent.data_ptr(), out.data(), out.size());
-    auto done = comm_.all_to_all(got, from_counts, sent, to_counts)->wait();
+    auto done = buddies_.exchange(sent, got);
     if (!done.ok()) return done.error().in("sending a snapshot to a buddy");
     std::memcpy(in.data(), got.data_ptr(), in.size());
     return {};
   }
 
  private:
-  Communicator& comm_;
-  const int to_, from_;
+  Buddies& buddies_;
 };
 
 int source_of(const std::vector<int>& buddy_of_rank, int rank) {
@@ -53,13 +48,8 @@ Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options,
   if (options.config.checkpoint.buddy) s->buddy_of_rank_ = checkpoint::buddies(place.node_of_rank);
 
   const int64_t mine = checkpoint::slot_size(layout).file_bytes;
-  LOCKSTEP_RETURN_IF_ERROR(options.store.set(text("memory/need/", place.rank), text(mine)));
-  std::vector<int64_t> slot_bytes;
-  for (int r = 0; r < ranks; ++r) {
-    LOCKSTEP_TRY(const std::string need,
-                 options.store.get(text("memory/need/", r), place.timeout_s));
-    slot_bytes.push_back(parse_number(need).value());
-  }
+  LOCKSTEP_TRY(const auto needs, gather_words(options.comm, {static_cast<uint64_t>(mine)}));
+  const std::vector<int64_t> slot_bytes(needs.begin(), needs.end());
   LOCKSTEP_RETURN_IF_ERROR(s->make_room(slot_bytes));
 
   checkpoint::MemoryTierOptions o;
@@ -69,11 +59,12 @@ Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options,
   o.tag.nonce = options.resumed.nonce;
   o.tag.rank = place.rank;
   o.tag.world_size = ranks;
-  if (!s->buddy_of_rank_.empty() && options.background != nullptr) {
+  if (!s->buddy_of_rank_.empty() && options.buddies != nullptr) {
     const int buddy = s->buddy_of_rank_[static_cast<size_t>(place.rank)];
     o.source_rank = source_of(s->buddy_of_rank_, place.rank);
     o.slot_bytes = slot_bytes;
-    s->link_ = std::make_unique<CommunicatorLink>(*options.background, buddy, o.source_rank);
+    LOCKSTEP_RETURN_IF_ERROR(options.buddies->connect(o.source_rank));
+    s->link_ = std::make_unique<ConnectedLink>(*options.buddies);
     o.link = s->link_.get();
     const bool other = place.node_of_rank[static_cast<size_t>(buddy)] != place.node();
     log_info("snapshots go to rank ", buddy, other ? " of another node" : " of the same node");

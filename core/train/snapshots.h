@@ -11,6 +11,7 @@
 #include "base/file_system.h"
 #include "checkpoint/snapshot/memory_tier.h"
 #include "config/config.h"
+#include "core/comm/buddies.h"
 #include "core/comm/communicator.h"
 #include "core/comm/shared_store.h"
 #include "core/train/memory_place.h"
@@ -27,7 +28,8 @@ class Snapshots {
     const MemoryPlace& place;
     const Resumed& resumed;
     SharedStore& store;
-    Communicator* background;  // for buddies; null: none
+    Communicator& comm;  // of all ranks
+    Buddies* buddies;    // null: none
   };
   struct Totals {  // of this process
     int64_t complete = 0, failed = 0, skipped = 0;

@@ -72,7 +72,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
   if (p.start->memory) {
     LOCKSTEP_TRY(p.snapshots,
                  Snapshots::create({env.file_system, in.config, *p.start->memory, p.start->resumed,
-                                    *env.membership.store, env.membership.background.get()},
+                                    *env.membership.store, *env.membership.communicator,
+                                    env.membership.buddies.get()},
                                    owned_pieces(p.step->units())));
   }
   p.loader = loader_behind(p.start->state, in, *p.step, rank);

@@ -21,12 +21,14 @@ enum class Cost {
   // clang-format off
   kOpens, kCreates, kSyncs, kStats, kMkdirs, kLists, kRenames, kRemoves, kReadBytes, kWrittenBytes,
   kRequests, kStoreBytes,  // of the ranks' store
+  kMessageBytes,           // from other ranks
   // clang-format on
 };
-inline constexpr size_t kCosts = 12;
+inline constexpr size_t kCosts = 13;
 inline constexpr std::array<const char*, kCosts> kCostNames = {
-    "opens",   "creates", "fsyncs",     "stats",         "mkdirs",         "listings",
-    "renames", "removes", "bytes read", "bytes written", "store requests", "store bytes"};
+    "opens",          "creates",     "fsyncs",       "stats",      "mkdirs",
+    "listings",       "renames",     "removes",      "bytes read", "bytes written",
+    "store requests", "store bytes", "message bytes"};
 
 class Tally {
  public:
