@@ -107,7 +107,7 @@ core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& 
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
   rendezvous.native_sums = config.training.reduction == Reduction::kNative;
   rendezvous.all_exchange = config.optimizer.name == OptimizerKind::kMuon;
-  rendezvous.background = config.checkpoint.buddy;
+  rendezvous.buddies = config.checkpoint.buddy;
   rendezvous.sizes = [&config](int world_size, const layout::NodeRanks& nodes) {
     return layout::group_sizes(config, world_size, nodes);
   };

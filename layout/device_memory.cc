@@ -38,21 +38,34 @@ int64_t attention_bytes(const Config& config, const ModelSpec& spec, const Devic
   return sums + most;
 }
 
-// ShardState::host: of each unit master, m and v, from the start of the run. Where state is
-// offloaded it lies there itself, and what is updated passes through a buffer.
-std::vector<MemoryRow> pinned_rows(const Config& config, const ModelSpec& spec,
-                                   const Strategy& strategy) {
-  int64_t state = 0, largest = 0;
+// State that is offloaded is page-locked, and what is updated passes through a buffer. Other state
+// is read by saves through two (core/device/block_copies.h); where ranks hold copies of it, one
+// that is loaded (ShardState::host) takes more than what is staged of it afterwards.
+std::vector<MemoryRow> state_rows(const MemoryPlan& plan, const Config& config,
+                                  const ModelSpec& spec, const Strategy& strategy) {
+  int64_t locked = 0, largest = 0, loaded = 0;
   for (const WrappedUnit& run :
        wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
     if (run.spec.frozen) continue;
     const int64_t held = strategy.layout_of(run.spec).held_elements();
-    state += 3 * page_locked_bytes(held * kFloat);
+    locked += 3 * page_locked_bytes(held * kFloat);
     largest = std::max(largest, held);
+    loaded += held * (kFloat + 2 * strategy.moment_bytes());
   }
-  std::vector<MemoryRow> rows{{"page-locked: master, m and v", state}};
-  if (strategy.offload && strategy.bf16)
-    rows.push_back({"page-locked: copy on its way back", page_locked_bytes(2 * largest)});
+  std::vector<MemoryRow> rows;
+  if (strategy.offload) {
+    rows.push_back({"page-locked: master, m and v", locked});
+    if (strategy.bf16)
+      rows.push_back({"page-locked: copy on its way back", page_locked_bytes(2 * largest)});
+    return rows;
+  }
+  for (const MemoryRow& row : plan.host) {
+    if (row.what != kStagedRow) continue;
+    rows.push_back({"page-locked: buffers of a save",
+                    kSaveBuffers * std::min(kSaveBufferBytes, page_locked_bytes(row.bytes))});
+    if (loaded > row.bytes && strategy.sizes.shard < strategy.map.world_size)
+      rows.push_back({"a state that is loaded, beyond the staged copy", loaded - row.bytes});
+  }
   return rows;
 }
 
@@ -75,7 +88,7 @@ DeviceMemory device_memory(const MemoryPlan& plan, const Config& config, const M
                    {"attention, beside the plan's", attention_bytes(config, spec, rates)}};
   memory.device.insert(memory.device.end(), plan.gpu.begin(), plan.gpu.end());
   memory.device.push_back({"context and libraries", gib(rates.context_gib)});
-  memory.host = pinned_rows(config, spec, ranks.strategy(config));
+  memory.host = state_rows(plan, config, spec, ranks.strategy(config));
   memory.host.insert(memory.host.end(), plan.host.begin(), plan.host.end());
   memory.device_bytes = sum_of(memory.device);
   memory.host_bytes = sum_of(memory.host);

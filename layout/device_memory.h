@@ -22,4 +22,9 @@ DeviceMemory device_memory(const MemoryPlan& plan, const Config& config, const M
 // LibTorch's allocator of page-locked memory gives powers of two.
 int64_t page_locked_bytes(int64_t bytes);
 
+// Of each of the two page-locked buffers through which the state of a GPU goes to a save
+// (core/device/block_copies.h). At 25 to 50 GB/s such a copy takes milliseconds, beside which its
+// launch and its event are nothing; and a power of two wastes no memory.
+inline constexpr int64_t kSaveBuffers = 2, kSaveBufferBytes = int64_t{64} << 20;
+
 }  // namespace lockstep::layout

@@ -56,14 +56,17 @@ constexpr std::array kFields{
 
 // Sources. [D] NVIDIA's data sheets (H100, H200 and A100 Tensor Core GPU, GH200 Grace Hopper
 // Superchip): dense peaks (half of the figures with sparsity), memory, NVLink (half of the sum of
-// both ways), PCIe. [F] FlashAttention-3 (arXiv 2407.08608, its H100 figures): FlashAttention-2
-// reaches about 370 TFLOP/s forward and 320 backward with heads of 128; FlashAttention-2
-// (2307.08691): up to 230 and 200 on an A100. [E] estimates that nobody here has measured.
-//   products     65 % of the peak on Hopper, 80 % on Ampere [E]
-//   attention    [F], less a tenth forward for causal masks, and a third backward for those and
-//                for the deterministic form [E]
-//   memory       nine tenths of [D]; of it bf16 kernels, which move two bytes a thread, reach
-//                45 %, fp32 kernels 85 % [E]
+// both ways), PCIe. [M] measured on one H100 of 80 GB HBM3 with CUDA 13.0 (docs/PERFORMANCE.md).
+// [F] FlashAttention-2 (arXiv 2307.08691): up to 230 TFLOP/s forward and 200 backward on an A100.
+// [E] estimates that nobody here has measured.
+//   products     Hopper: 690 to 790 TFLOP/s in steps of 0.5B and of an 8B's layers; 700 fits four
+//                whole steps best [M]. Ampere: 80 % of the peak [E]
+//   attention    Hopper: 575 forward and 442 backward, deterministic, by cuDNN with heads of 128
+//                [M]. Ampere: [F], less a tenth forward for causal masks, and a third backward for
+//                those and for the deterministic form [E]
+//   memory       nine tenths of [D]; 3.0 TB/s were seen of the H100's 3.35 [M]. fp32 kernels reach
+//                85 % of it, bf16 kernels by 16 bytes an access 70 % [E]; when they moved two bytes
+//                a thread it was 45 % [M]
 //   exp          16 a clock and multiprocessor (CUDA C++ Programming Guide, throughput of
 //                arithmetic instructions)
 //   links        80 % of NVLink [D]; 400 Gb/s of network a GPU (A100: 200), nine tenths of it [E];
@@ -74,12 +77,12 @@ constexpr std::array kFields{
 DeviceRates h100() {
   return {.name = "h100",
           .bf16_peak_tflops = 989,
-          .bf16_gemm_tflops = 640,
+          .bf16_gemm_tflops = 700,
           .fp32_gemm_tflops = 50,
-          .attention_share = 0.52,
-          .attention_backward_share = 0.34,
+          .attention_share = 0.82,
+          .attention_backward_share = 0.63,
           .memory_gb_per_s = 3015,
-          .bf16_kernel_share = 0.45,
+          .bf16_kernel_share = 0.7,
           .fp32_kernel_share = 0.85,
           .exponentials_per_ns = 3700,
           .kernel_us = 2.5,

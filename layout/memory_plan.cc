@@ -68,7 +68,7 @@ std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, co
   if (ranks.world_size > 1)
     rows.push_back({"shared with ranks of this node", outbox_bytes(spec, strategy)});
   if (c.enable) {
-    rows.push_back({"checkpoint: staged copy of the state", state});  // StagingArea::create
+    rows.push_back({kStagedRow, state});  // StagingArea::create
     // ChunkPipeline: slot_count encoded chunks
     rows.push_back({"checkpoint: chunks being compressed", (2 * c.threads + 2) * kChunkBytes});
   }

@@ -18,6 +18,8 @@ namespace lockstep::layout {
 
 // The row of MemoryPlan::host that stands for checkpoint.memory_interval.
 inline constexpr const char* kSnapshotRow = "snapshots in memory";
+// And the one of what a save writes; not there where nothing is saved.
+inline constexpr const char* kStagedRow = "checkpoint: staged copy of the state";
 
 struct MemoryRow {
   std::string what;

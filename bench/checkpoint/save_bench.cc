@@ -202,7 +202,7 @@ ordered_json save_once(Engine& engine, State& state, ComputeLoad& load, int64_t 
   const double start = now_s(), products = load.products(), cpu = cpu_s();
   value_or_exit(engine.begin_save({.step = step, .updates = step}));
   const double begun = now_s();
-  engine.wait_staged();
+  engine.wait_read();
   const double staged = now_s();
   engine.drain_for(std::chrono::hours(1));
   const double over = now_s();
@@ -245,8 +245,9 @@ ordered_json save_mode(const Arguments& a, Board& board) {
   options.threads = static_cast<int>(a.number("threads", 1));
   options.nice = static_cast<int>(a.number("nice", 0));
   options.retention.keep_latest_k = 2;
+  HostState source(state.live());
   const auto engine =
-      value_or_exit(Engine::create(options, posix_file_system(), ballot, *page, state.live()));
+      value_or_exit(Engine::create(options, posix_file_system(), ballot, *page, source));
   ComputeLoad load(a.number("load", 0) != 0);
   ordered_json runs = ordered_json::array();
   for (int64_t n = 1; n <= a.number("repeat", 3) + 1; ++n) {

@@ -44,21 +44,27 @@ Result<Votes> parse_votes(const std::string& words) {
 
 }  // namespace
 
-Result<std::vector<std::string>> Polls::vote(const std::string& attempt, const std::string& mine) {
+Result<Polls::Texts> Polls::vote(const std::string& attempt, const std::string& mine,
+                                 const Join& join) {
   const std::string prefix = prefix_of(attempt);
-  Votes votes{{mine}, ""};
+  Votes votes{{mine}, ""}, of_other_groups;
   LOCKSTEP_TRY(const auto heard, hear_children(ballot_, tree_, rank_, prefix, deadline_));
   for (const Heard& child : heard) {
+    Votes& into = child.rank < rank_ + tree_.group() ? votes : of_other_groups;
     if (!child.words.ok()) {
-      votes.add_silent(child.words.error().message);
+      into.add_silent(child.words.error().message);
       continue;
     }
     LOCKSTEP_TRY(Votes theirs, parse_votes(child.words.value()));
-    votes.append(std::move(theirs));
+    into.append(std::move(theirs));
   }
+  const bool first_of_a_group = rank_ % tree_.group() == 0;
+  if (join && first_of_a_group && votes.silent.empty())
+    votes.in_order = join(std::move(votes.in_order));
+  votes.append(std::move(of_other_groups));
   if (rank_ != 0) {
     LOCKSTEP_RETURN_IF_ERROR(ballot_.tell(key_of(prefix, rank_), words_of(votes)));
-    return std::vector<std::string>();
+    return Texts();
   }
   if (!votes.silent.empty())
     return Error{Code::kTimeout, text("no vote on ", attempt, " from ", votes.silent)};

@@ -2,7 +2,7 @@
 // checkpoint is one poll, named by its attempt-unique directory name.
 //
 //   1. each rank but the first of a group tells its vote; the first hears its group
-//      (RankTree::kTwoLevels) and tells all its votes in one piece
+//      (RankTree::kTwoLevels), may join its votes, and tells them in one piece
 //   2. rank 0 hears the first of each group
 //   3. rank 0 announces the outcome, which all others wait for
 //
@@ -12,6 +12,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,14 @@ class Polls {
         tree_{RankTree::Shape::kTwoLevels, world_size},
         deadline_(deadline) {}
 
+  using Texts = std::vector<std::string>;
+  // What the first of a group makes of its votes, in rank order, when all are there.
+  using Join = std::function<Texts(Texts)>;
+
   // Steps 1 and 2. `mine` is an opaque text (vote.h). On rank 0 all votes in rank order, elsewhere
-  // nothing. Errors: kTimeout naming the ranks that did not vote; the ballot's.
-  Result<std::vector<std::string>> vote(const std::string& attempt, const std::string& mine);
+  // nothing. No `join`: votes are passed on as they are. Errors: kTimeout naming the ranks that did
+  // not vote; the ballot's.
+  Result<Texts> vote(const std::string& attempt, const std::string& mine, const Join& join = {});
   // The same of a rank that has no time to hear anybody: those that it speaks for count as silent.
   Result<void> vote_alone(const std::string& attempt, const std::string& mine);
   // Step 3. Errors: the ballot's.

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "checkpoint/record/manifest_parts.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -14,9 +15,9 @@ namespace {
 int64_t reach(const RankTree& tree, int rank) {
   constexpr int64_t kEnd = int64_t{1} << 40;
   if (rank == 0) return kEnd;
-  const bool two = tree.shape == RankTree::Shape::kTwoLevels;
+  if (tree.shape == RankTree::Shape::kTwoLevels) return rank % tree.group() == 0 ? tree.group() : 1;
   int64_t ranks = 1;
-  while (rank % (ranks * RankTree::kFanIn) == 0 && !(two && ranks > 1)) ranks *= RankTree::kFanIn;
+  while (rank % (ranks * RankTree::kFanIn) == 0) ranks *= RankTree::kFanIn;
   return ranks;
 }
 
@@ -29,6 +30,8 @@ std::vector<int> RankTree::children(int rank) const {
     ranks.push_back(static_cast<int>(child));
   return ranks;
 }
+
+int RankTree::group() const { return static_cast<int>(ranks_in_a_part(world_size)); }
 
 int RankTree::last(int rank) const {
   return static_cast<int>(std::min<int64_t>(world_size, rank + reach(*this, rank)) - 1);

@@ -4,8 +4,8 @@
 //   kDeep       a rank's parent has its last digit to the base kFanIn that is not 0 set to 0: rank
 //               0 hears 1 to 7, 8, 16, …, 56, 64, …; at most 7 ranks a level, of which there
 //               are log8 W. For words that do not grow on their way, as sums.
-//   kTwoLevels  groups of kFanIn ranks, and rank 0 hears the first of each. For words that grow:
-//               they are passed on once.
+//   kTwoLevels  groups of ranks, those of a part of a manifest, and rank 0 hears the first of each.
+//               For words that grow: they are passed on once, and nobody hears many.
 //
 // A rank speaks for a run of ranks that begins with itself: what children say, in order, is in
 // the order of ranks.
@@ -28,6 +28,7 @@ struct RankTree {
   int world_size = 1;
 
   std::vector<int> children(int rank) const;  // ascending
+  int group() const;                          // ranks of a group of kTwoLevels
   int last(int rank) const;                   // of those that it speaks for
   int height(int rank) const;                 // 0: it hears nobody
   // How long to wait for a rank's words. A rank that hears others gets an eighth more a level, so

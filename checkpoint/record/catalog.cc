@@ -5,8 +5,10 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 #include "checkpoint/record/attempt.h"
+#include "checkpoint/record/manifest_parts.h"
 #include "checkpoint/record/suspects.h"
 
 namespace lockstep::checkpoint {
@@ -44,14 +46,27 @@ void fill_in(CatalogEntry& entry, const Manifest& m) {
   entry.validation_loss = m.validation_loss;
   entry.created_s = utc_seconds(m.created_utc);
   entry.size_bytes = 0;
-  for (const ManifestFile& file : m.files) entry.size_bytes += file.size_bytes;
+  for (const ManifestPart& part : m.parts) entry.size_bytes += part.stored_bytes;
+  if (m.parts.empty())
+    for (const ManifestFile& file : m.files) entry.size_bytes += file.size_bytes;
   entry.committed = m.step == entry.step && m.generation == entry.generation;
   if (!entry.committed)
     entry.problem = text("the manifest is of step ", m.step, ", generation ", m.generation);
 }
 
+// manifest.json alone.
+Result<Manifest> read_head(FileSystem& file_system, const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / kManifestName;
+  LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
+  auto manifest = parse_manifest(contents);
+  if (!manifest.ok()) return manifest.error().in(path.string());
+  if (manifest.value().chunking.elements < 1)  // as one of memory has
+    return Error{Code::kCorrupt, text(path.string(), ": chunks of no elements")};
+  return manifest;
+}
+
 void read_entry(FileSystem& file_system, CatalogEntry& entry) {
-  const auto manifest = read_manifest(file_system, entry.directory);
+  const auto manifest = read_head(file_system, entry.directory);
   if (manifest.ok()) return fill_in(entry, manifest.value());
   entry.has_manifest = manifest.error().code != Code::kNotFound;
   entry.unread = manifest.error().code == Code::kIo;
@@ -84,7 +99,10 @@ Result<std::filesystem::path> find(FileSystem& file_system, const std::filesyste
 
 Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
                                                    const std::filesystem::path& folder) {
-  return Catalog(file_system, folder).look();
+  LOCKSTEP_TRY(auto entries, names_in(file_system, folder));
+  parallel_for(entries.size(), kManifestReaders,
+               [&] { return [&](size_t i) { read_entry(file_system, entries[i]); }; });
+  return entries;
 }
 
 // Whether there is no manifest is for a read to say: a look that the system refused says it too.
@@ -143,12 +161,15 @@ Result<std::filesystem::path> find_newest_saved(FileSystem& file_system,
 }
 
 Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory) {
-  const std::filesystem::path path = directory / kManifestName;
-  LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
-  auto manifest = parse_manifest(contents);
-  if (!manifest.ok()) return manifest.error().in(path.string());
-  if (manifest.value().chunking.elements < 1)  // as one of memory has
-    return Error{Code::kCorrupt, text(path.string(), ": chunks of no elements")};
+  LOCKSTEP_TRY(Manifest manifest, read_head(file_system, directory));
+  LOCKSTEP_RETURN_IF_ERROR(read_parts(file_system, directory, manifest));
+  return manifest;
+}
+
+Result<Manifest> read_manifest_for(FileSystem& file_system, const std::filesystem::path& directory,
+                                   const std::vector<LiveTarget>& targets) {
+  LOCKSTEP_TRY(Manifest manifest, read_head(file_system, directory));
+  LOCKSTEP_RETURN_IF_ERROR(read_parts_for(file_system, directory, manifest, targets));
   return manifest;
 }
 

@@ -31,9 +31,13 @@ struct CatalogEntry {
   bool usable() const { return committed && !suspect; }
 };
 
+// Manifests that a listing reads at once: each is a few waits for a file system that may be far.
+inline constexpr int kManifestReaders = 8;
+
 // Newest first (step, generation, attempt). A damaged entry is listed with its problem, never an
-// error. Names that are not a checkpoint's are passed over. No rank's file is looked at: whoever
-// reads one names its damage. Errors: kNotFound, kIo of the folder; read_suspects'.
+// error. Names that are not a checkpoint's are passed over. No rank's file is looked at, and no
+// part of a manifest: whoever reads one names its damage. Errors: kNotFound, kIo of the folder;
+// read_suspects'.
 Result<std::vector<CatalogEntry>> list_checkpoints(FileSystem& file_system,
                                                    const std::filesystem::path& folder);
 // The same by names, for who wants the newest: manifests are read from the newest on until one is
@@ -49,7 +53,7 @@ class Catalog {
   Catalog(FileSystem& file_system, std::filesystem::path folder)
       : file_system_(file_system), folder_(std::move(folder)) {}
 
-  // As list_checkpoints, by one listing and the manifests that are not known yet.
+  // As list_checkpoints, by one listing and the manifests that are not known yet, one by one.
   Result<std::vector<CatalogEntry>> look();
   // Whoever published the manifest of `directory` need not read it.
   void add(const std::filesystem::path& directory, const Manifest& manifest);
@@ -71,8 +75,12 @@ Result<std::filesystem::path> find_newest_saved(FileSystem& file_system,
 // given/checkpoints where it exists, else `given`.
 std::filesystem::path checkpoint_folder_of(FileSystem& file_system,
                                            const std::filesystem::path& given);
-// Errors: kNotFound; kCorrupt (bad JSON, bad self-checksum); kConfig (another format version); each
+// Errors: kNotFound; kCorrupt (bad JSON, bad checksum); kConfig (another format version); each
 // naming the file.
 Result<Manifest> read_manifest(FileSystem& file_system, const std::filesystem::path& directory);
+// The same, but of a manifest in parts only those that describe files with elements of `targets`:
+// enough to load these, and no more for any number of ranks.
+Result<Manifest> read_manifest_for(FileSystem& file_system, const std::filesystem::path& directory,
+                                   const std::vector<LiveTarget>& targets);
 
 }  // namespace lockstep::checkpoint

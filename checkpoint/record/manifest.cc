@@ -18,17 +18,30 @@ constexpr const char* kFormat = "lockstep-checkpoint";
 constexpr const char* kSelfKey = "\"self_xxh3\"";
 constexpr int64_t kMostElements = int64_t{1} << 50, kMostBytes = int64_t{1} << 55;
 
+ordered_json json_of(const std::vector<TensorPiece>& pieces) {
+  ordered_json json = ordered_json::array();
+  for (const TensorPiece& p : pieces)
+    json.push_back(ordered_json::array({p.tensor_key(), p.flat_start, p.length}));
+  return json;
+}
+
 ordered_json json_of(const ManifestFile& file) {
-  ordered_json pieces = ordered_json::array();
-  for (const TensorPiece& p : file.pieces)
-    pieces.push_back(ordered_json::array({p.tensor_key(), p.flat_start, p.length}));
   return {{"name", file.name},
           {"size_bytes", file.size_bytes},
           {"chunk_rows", file.chunk_rows},
           {"chunk_table_offset", file.chunk_table_offset},
           {"chunk_table_xxh3", file.chunk_table_xxh3},
           {"outside_xxh3", file.outside_xxh3},
-          {"pieces", std::move(pieces)}};
+          {"pieces", json_of(file.pieces)}};
+}
+
+ordered_json json_of(const ManifestPart& part) {
+  return {{"name", part.name},
+          {"size_bytes", part.size_bytes},
+          {"xxh3", part.xxh3},
+          {"file_count", part.file_count},
+          {"stored_bytes", part.stored_bytes},
+          {"pieces", json_of(part.pieces)}};
 }
 
 // `shapes` gives a piece its tensor's shape.
@@ -46,6 +59,15 @@ Result<TensorPiece> piece_of(const ordered_json& json, const Manifest& manifest)
   return piece;
 }
 
+Result<std::vector<TensorPiece>> pieces_of(const ordered_json& json, const Manifest& manifest) {
+  std::vector<TensorPiece> pieces;
+  for (const ordered_json& piece : json) {
+    LOCKSTEP_TRY(TensorPiece parsed, piece_of(piece, manifest));
+    pieces.push_back(std::move(parsed));
+  }
+  return pieces;
+}
+
 Result<ManifestFile> file_of(const ordered_json& json, const Manifest& manifest) {
   ManifestFile file;
   file.name = json.at("name");
@@ -54,11 +76,32 @@ Result<ManifestFile> file_of(const ordered_json& json, const Manifest& manifest)
   file.chunk_table_offset = json.at("chunk_table_offset");
   file.chunk_table_xxh3 = json.at("chunk_table_xxh3");
   file.outside_xxh3 = json.at("outside_xxh3");
-  for (const ordered_json& piece : json.at("pieces")) {
-    LOCKSTEP_TRY(TensorPiece parsed, piece_of(piece, manifest));
-    file.pieces.push_back(std::move(parsed));
-  }
+  LOCKSTEP_TRY(file.pieces, pieces_of(json.at("pieces"), manifest));
   return file;
+}
+
+Result<std::vector<ManifestFile>> files_of(const ordered_json& json, const Manifest& manifest) {
+  std::vector<ManifestFile> files;
+  for (const ordered_json& each : json.at("files")) {
+    LOCKSTEP_TRY(ManifestFile file, file_of(each, manifest));
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
+Result<std::vector<ManifestPart>> parts_of(const ordered_json& json, const Manifest& manifest) {
+  std::vector<ManifestPart> parts;
+  for (const ordered_json& each : json.at("parts")) {
+    ManifestPart part;
+    part.name = each.at("name");
+    part.size_bytes = each.at("size_bytes");
+    part.xxh3 = each.at("xxh3");
+    part.file_count = each.at("file_count");
+    part.stored_bytes = each.at("stored_bytes");
+    LOCKSTEP_TRY(part.pieces, pieces_of(each.at("pieces"), manifest));
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 // {"adam_m": "bfloat16"}; absent: all is fp32.
@@ -82,14 +125,23 @@ ordered_json json_of(const ManifestTensor& tensor) {
   return json;
 }
 
+// A member of the text: a line for each item, so that it is large, yet readable and quick to grep.
+template <typename Items>
+std::string lines_text(const char* key, const Items& items) {
+  std::string out = text("\"", key, "\": [\n");
+  for (size_t i = 0; i < items.size(); ++i)
+    out += json_of(items[i]).dump() + (i + 1 < items.size() ? ",\n" : "\n");
+  return out + "]";
+}
+
 // Throws nlohmann's exceptions on missing or mistyped fields.
 Result<Manifest> manifest_of(const ordered_json& json) {
   if (json.at("format") != kFormat) return Error{Code::kCorrupt, "not a checkpoint manifest"};
   Manifest m;
   m.format_version = json.at("format_version");
-  if (m.format_version < kFormatVersion || m.format_version > kNewestFormatVersion)
+  if (m.format_version < kFormatVersion || m.format_version > kPartsFormatVersion)
     return Error{Code::kConfig, text("format version ", m.format_version, "; this program reads ",
-                                     kFormatVersion, " to ", kNewestFormatVersion)};
+                                     kFormatVersion, " to ", kPartsFormatVersion)};
   m.step = json.at("step");
   m.generation = json.at("generation");
   m.world_size = json.at("world_size");
@@ -109,9 +161,10 @@ Result<Manifest> manifest_of(const ordered_json& json) {
   const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
   if (!std::is_sorted(m.tensors.begin(), m.tensors.end(), by_name))
     return Error{Code::kCorrupt, "tensors are not sorted by name"};
-  for (const ordered_json& each : json.at("files")) {
-    LOCKSTEP_TRY(ManifestFile file, file_of(each, m));
-    m.files.push_back(std::move(file));
+  if (m.format_version == kPartsFormatVersion) {
+    LOCKSTEP_TRY(m.parts, parts_of(json, m));
+  } else {
+    LOCKSTEP_TRY(m.files, files_of(json, m));
   }
   return m;
 }
@@ -126,30 +179,55 @@ bool is_shape(const std::vector<int64_t>& shape) {
   return true;
 }
 
+bool is_name_beside(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == name.npos;
+}
+
+template <typename... Parts>
+Error corrupt(const Parts&... what) {
+  return Error{Code::kCorrupt, text(what...)};
+}
+
 // What readers compute with: sizes that no sum or product of theirs leaves the range with, and
 // names of files beside the manifest.
+Result<void> check_pieces(const std::string& where, const std::vector<TensorPiece>& pieces) {
+  for (const TensorPiece& p : pieces)
+    if (p.flat_start < 0 || p.length < 0 || p.flat_start > element_count(p.global_shape) - p.length)
+      return corrupt(where, ": ", p.dataset_path(), " of ", p.length, " elements is not in ",
+                     shape_text(p.global_shape));
+  return {};
+}
+
+Result<void> check_file(const ManifestFile& f) {
+  if (!is_name_beside(f.name))
+    return corrupt("\"", f.name, "\" is not the name of a file beside this one");
+  if (f.size_bytes < 0 || f.size_bytes > kMostBytes || f.chunk_rows < 0 ||
+      f.chunk_rows > f.size_bytes || f.chunk_table_offset < 0 ||
+      f.chunk_table_offset > f.size_bytes)
+    return corrupt(f.name, ": ", f.size_bytes, " bytes, ", f.chunk_rows, " chunks, their table at ",
+                   f.chunk_table_offset);
+  return check_pieces(f.name, f.pieces);
+}
+
+Result<void> check_part(const ManifestPart& p) {
+  if (!is_name_beside(p.name))
+    return corrupt("\"", p.name, "\" is not the name of a file beside this one");
+  if (p.size_bytes < 0 || p.size_bytes > kMostBytes || p.file_count < 0 ||
+      p.file_count > p.size_bytes || p.stored_bytes < 0 || p.stored_bytes > kMostBytes)
+    return corrupt(p.name, ": ", p.size_bytes, " bytes, of ", p.file_count, " files of ",
+                   p.stored_bytes, " bytes");
+  return check_pieces(p.name, p.pieces);
+}
+
 Result<void> check_numbers(const Manifest& m) {
-  const auto corrupt = [](const auto&... what) { return Error{Code::kCorrupt, text(what...)}; };
   if (m.step < 0 || m.generation < 0 || m.world_size < 1)
     return corrupt("step ", m.step, ", generation ", m.generation, ", world size ", m.world_size);
   if (m.chunking.elements < 0 || m.chunking.elements > kMostElements)  // 0: of memory, no chunks
     return corrupt("chunks of ", m.chunking.elements, " elements");
   for (const ManifestTensor& t : m.tensors)
     if (!is_shape(t.global_shape)) return corrupt(t.name, ": shape ", shape_text(t.global_shape));
-  for (const ManifestFile& f : m.files) {
-    if (f.name.empty() || f.name == "." || f.name == ".." || f.name.find('/') != f.name.npos)
-      return corrupt("\"", f.name, "\" is not the name of a file beside this one");
-    if (f.size_bytes < 0 || f.size_bytes > kMostBytes || f.chunk_rows < 0 ||
-        f.chunk_rows > f.size_bytes || f.chunk_table_offset < 0 ||
-        f.chunk_table_offset > f.size_bytes)
-      return corrupt(f.name, ": ", f.size_bytes, " bytes, ", f.chunk_rows,
-                     " chunks, their table at ", f.chunk_table_offset);
-    for (const TensorPiece& p : f.pieces)
-      if (p.flat_start < 0 || p.length < 0 ||
-          p.flat_start > element_count(p.global_shape) - p.length)
-        return corrupt(f.name, ": ", p.dataset_path(), " of ", p.length, " elements is not in ",
-                       shape_text(p.global_shape));
-  }
+  for (const ManifestFile& f : m.files) LOCKSTEP_RETURN_IF_ERROR(check_file(f));
+  for (const ManifestPart& p : m.parts) LOCKSTEP_RETURN_IF_ERROR(check_part(p));
   return {};
 }
 
@@ -166,9 +244,17 @@ Dtype ManifestTensor::dtype_of(Kind kind) const {
 
 void Manifest::set_tensors(std::vector<ManifestTensor> all) {
   tensors = std::move(all);
-  const bool other = std::any_of(tensors.begin(), tensors.end(),
-                                 [](const ManifestTensor& t) { return !t.dtypes.empty(); });
-  format_version = other ? kNewestFormatVersion : kFormatVersion;
+  const bool narrow = std::any_of(tensors.begin(), tensors.end(),
+                                  [](const ManifestTensor& t) { return !t.dtypes.empty(); });
+  format_version = !parts.empty() ? kPartsFormatVersion
+                   : narrow       ? kNarrowFormatVersion
+                                  : kFormatVersion;
+}
+
+void Manifest::set_parts(std::vector<ManifestPart> all) {
+  files.clear();
+  parts = std::move(all);
+  set_tensors(std::move(tensors));
 }
 
 std::vector<ManifestTensor> tensors_of(std::span<const LivePiece> pieces,
@@ -192,7 +278,6 @@ const ManifestTensor* Manifest::find_tensor(const std::string& name) const {
   return at != tensors.end() && at->name == name ? &*at : nullptr;
 }
 
-// One line for each file and tensor: large, yet readable and quick to grep.
 std::string manifest_text(const Manifest& m) {
   const auto field = [](const char* key, const ordered_json& value) {
     return text("\"", key, "\": ", value.dump(), ",\n");
@@ -206,13 +291,9 @@ std::string manifest_text(const Manifest& m) {
                     (m.index_xxh3.empty() ? "" : field("index_xxh3", m.index_xxh3)) +
                     field("codec", m.codec) + field("chunk_elements", m.chunking.elements) +
                     (m.chunking.equal ? field("equal_chunks", true) : "") +
-                    text("\"trainer_state\": ", m.trainer_state, ",\n\"tensors\": [\n");
-  for (size_t i = 0; i < m.tensors.size(); ++i)
-    out += json_of(m.tensors[i]).dump() + (i + 1 < m.tensors.size() ? ",\n" : "\n");
-  out += "],\n\"files\": [\n";
-  for (size_t i = 0; i < m.files.size(); ++i)
-    out += json_of(m.files[i]).dump() + (i + 1 < m.files.size() ? ",\n" : "\n");
-  out += "],\n";
+                    text("\"trainer_state\": ", m.trainer_state, ",\n");
+  out += lines_text("tensors", m.tensors) + ",\n";
+  out += (m.parts.empty() ? lines_text("files", m.files) : lines_text("parts", m.parts)) + ",\n";
   return out + self_line(out);
 }
 
@@ -233,11 +314,35 @@ Result<Manifest> parse_manifest(const std::string& contents, Coverage coverage) 
   }
 }
 
+std::string part_text(std::span<const ManifestFile> files) {
+  return "{\n" + lines_text("files", files) + "\n}\n";
+}
+
+Result<std::vector<ManifestFile>> parse_part(const std::string& contents, const Manifest& whole) {
+  try {
+    LOCKSTEP_TRY(auto files, files_of(parse_json<ordered_json>(contents), whole));
+    for (const ManifestFile& file : files) {
+      LOCKSTEP_RETURN_IF_ERROR(check_file(file));
+      for (const TensorPiece& piece : file.pieces)
+        if (piece.length == 0) return corrupt(file.name, ": a piece of no elements");
+    }
+    return files;
+  } catch (const nlohmann::json::exception& e) {
+    return Error{Code::kCorrupt, e.what()};
+  }
+}
+
 Result<void> check_coverage(const Manifest& manifest) {
   std::map<std::string, std::vector<std::pair<int64_t, int64_t>>> intervals;
-  for (const ManifestFile& file : manifest.files)
-    for (const TensorPiece& p : file.pieces)
-      intervals[p.tensor_key()].emplace_back(p.flat_start, p.length);
+  const auto add = [&](const auto& holders) {
+    for (const auto& holder : holders)
+      for (const TensorPiece& p : holder.pieces)
+        intervals[p.tensor_key()].emplace_back(p.flat_start, p.length);
+  };
+  if (manifest.parts.empty())
+    add(manifest.files);
+  else
+    add(manifest.parts);
   for (const ManifestTensor& tensor : manifest.tensors)
     for (const auto& [kind, ignored] : tensor.fingerprint) {
       const std::string key = kind + "/" + tensor.name;

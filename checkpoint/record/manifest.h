@@ -1,5 +1,8 @@
 // manifest.json: the commit record of a checkpoint. A directory with a valid one is a checkpoint;
 // a directory without is the rest of an attempt. docs/FORMAT.md describes the text.
+//
+// Of many ranks it is in parts (manifest_parts.h): what describes the rank files lies in files of
+// its own, and manifest.json says which of them holds what.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +17,8 @@
 
 namespace lockstep::checkpoint {
 
-// 2 is a checkpoint with tensors that are not fp32, and is written only then.
-inline constexpr int64_t kFormatVersion = 1, kNewestFormatVersion = 2;
+// Written is the lowest one that can say it: 2 has tensors that are not fp32, 3 is in parts.
+inline constexpr int64_t kFormatVersion = 1, kNarrowFormatVersion = 2, kPartsFormatVersion = 3;
 inline constexpr const char* kManifestName = "manifest.json";
 inline constexpr const char* kIndexName = "index.h5";
 inline constexpr const char* kLatestName = "LATEST";
@@ -37,6 +40,14 @@ struct ManifestFile {
   std::string outside_xxh3;         // XXH3 over all bytes outside chunks, in file order
   std::vector<TensorPiece> pieces;  // its datasets, in the order of the chunk table
 };
+struct ManifestPart {  // what manifest.json says of one
+  std::string name;    // manifest_00000.json
+  int64_t size_bytes = 0;
+  std::string xxh3;                 // of its bytes
+  int64_t file_count = 0;           // that it describes
+  int64_t stored_bytes = 0;         // of these
+  std::vector<TensorPiece> pieces;  // of these, sorted; neighbours are joined
+};
 // How pieces are cut into chunks: of at most `elements`. Equal: as few as that allows, all of one
 // size, so that next to no padding is stored; else full ones, as the first checkpoints had.
 struct Chunking {
@@ -54,13 +65,15 @@ struct Manifest {
   std::string index_xxh3;                 // of index.h5; empty: none is written
   std::string codec = "zstd";
   Chunking chunking;
-  std::vector<ManifestFile> files;
+  std::vector<ManifestFile> files;      // of a manifest in parts, those of the parts that were read
+  std::vector<ManifestPart> parts;      // set_parts
   std::vector<ManifestTensor> tensors;  // sorted by name: set_tensors
   std::string trainer_state;            // JSON object text
 
   const ManifestTensor* find_tensor(const std::string& name) const;
-  // Sets the format's version by what they hold.
+  // Both set the format's version by what it has to say.
   void set_tensors(std::vector<ManifestTensor> all);
+  void set_parts(std::vector<ManifestPart> all);  // in place of the files
 };
 
 // The tensors that `pieces` are of, sorted by name, with the fingerprints of `sums`.
@@ -73,7 +86,12 @@ enum class Coverage { kWhole, kPart };
 // Errors: kCorrupt (self-checksum, JSON, fields, coverage), kConfig (another format version).
 Result<Manifest> parse_manifest(const std::string& contents, Coverage coverage = Coverage::kWhole);
 
-// Every kind of every tensor is covered by the files' pieces exactly once. Errors: kCorrupt.
+// The text of a part, and what it says. Errors: kCorrupt (JSON, fields).
+std::string part_text(std::span<const ManifestFile> files);
+Result<std::vector<ManifestFile>> parse_part(const std::string& contents, const Manifest& whole);
+
+// Every kind of every tensor is covered exactly once by the pieces of the parts, or where there are
+// none, of the files. Errors: kCorrupt.
 Result<void> check_coverage(const Manifest& manifest);
 
 // What whole tensors must sum to; ranks that each loaded a part add their sums and ask this.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/record/attempt.h"
@@ -77,7 +78,8 @@ class AsyncEngine final : public Engine {
       return Error{Code::kBug, text("trainer state is not a JSON object: ", request.trainer_state)};
     const std::lock_guard lock(mutex_);
     if (busy_) return false;
-    busy_ = staging_now_ = true;
+    busy_ = reading_now_ = true;
+    ++begun_;
     const Attempt attempt{request.step, options_.generation, options_.nonce,
                           ++attempts_[request.step]};
     job_.emplace(context(), std::move(request), attempt_name(attempt));
@@ -86,9 +88,16 @@ class AsyncEngine final : public Engine {
     return true;
   }
 
-  void wait_staged() override {
+  void wait_read() override {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !staging_now_; });
+    changed_.wait(lock, [&] { return !reading_now_; });
+  }
+
+  std::unique_ptr<StateSource> lend_staged() override {
+    const std::lock_guard lock(mutex_);
+    LOCKSTEP_CHECK(!lent_, "the copy of save ", *lent_, " is still read");
+    lent_ = begun_;
+    return std::make_unique<Lent>(*this, begun_);
   }
 
   std::vector<SaveReport> take_reports() override {
@@ -116,6 +125,33 @@ class AsyncEngine final : public Engine {
   }
 
  private:
+  class Lent final : public StateSource {
+   public:
+    Lent(AsyncEngine& engine, int64_t save) : engine_(engine), save_(save) {}
+    ~Lent() override { engine_.take_back(); }
+    std::span<const LivePiece> layout() const override { return engine_.staging_.staged(); }
+    Result<void> read(const Reading& reading) override {
+      if (!engine_.await_staged(save_))
+        return Error{Code::kBug, "the save of the same step has no copy"};
+      return HostState(engine_.staging_.staged()).read(reading);
+    }
+
+   private:
+    AsyncEngine& engine_;
+    const int64_t save_;
+  };
+  // Whether its copy is whole. Requires: it is lent.
+  bool await_staged(int64_t save) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return staged_ >= save; });
+    return whole_;
+  }
+  void take_back() {
+    const std::lock_guard lock(mutex_);
+    lent_.reset();
+    changed_.notify_all();
+  }
+
   SaveContext context() {
     return {options_,
             files_,
@@ -127,15 +163,22 @@ class AsyncEngine final : public Engine {
             previous_,
             catalog_,
             [this](SavePhase phase) { set_phase(phase); },
-            [this] { on_staged(); }};
+            [this] { on_read(); },
+            [this](bool whole) { on_staged(whole); }};
   }
   void set_phase(SavePhase phase) {
     phase_ = phase;
     progress_.set_save_phase(phase);
   }
-  void on_staged() {
+  void on_read() {
     const std::lock_guard lock(mutex_);
-    staging_now_ = false;
+    reading_now_ = false;
+    changed_.notify_all();
+  }
+  void on_staged(bool whole) {
+    const std::lock_guard lock(mutex_);
+    staged_ = begun_;
+    whole_ = whole;
     changed_.notify_all();
   }
 
@@ -144,6 +187,7 @@ class AsyncEngine final : public Engine {
     for (;;) {
       changed_.wait(lock, [&] { return stopping_ || job_; });
       if (!job_) return;
+      changed_.wait(lock, [&] { return !lent_ || *lent_ == begun_; });
       lock.unlock();
       SaveReport report = job_->run();
       if (report.committed)
@@ -171,7 +215,10 @@ class AsyncEngine final : public Engine {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::optional<Save> job_;
-  bool busy_ = false, staging_now_ = false;
+  bool busy_ = false, reading_now_ = false;
+  int64_t begun_ = 0, staged_ = 0;  // saves; of them, those whose staging is over
+  bool whole_ = false;              // the copy of the last of these is
+  std::optional<int64_t> lent_;     // the copy of which save has a reader
   std::vector<SaveReport> reports_;
   std::atomic<bool> stopping_ = false;
   std::atomic<int64_t> calls_ = 0;  // of the save thread to storage, as each begins and ends
@@ -183,9 +230,9 @@ class AsyncEngine final : public Engine {
 
 Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, FileSystem& file_system,
                                                Ballot& ballot, ProgressPage& progress,
-                                               std::vector<LivePiece> layout) {
+                                               StateSource& state) {
   LOCKSTEP_RETURN_IF_ERROR(check_options(options));
-  LOCKSTEP_TRY(StagingArea staging, StagingArea::create(file_system, std::move(layout)));
+  LOCKSTEP_TRY(StagingArea staging, StagingArea::create(file_system, state));
   LOCKSTEP_RETURN_IF_ERROR(make_durable_directories(file_system, options.folder));
   if (options.rank == 0) {
     const Fence fence{options.folder, options.generation, options.nonce};

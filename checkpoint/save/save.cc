@@ -31,7 +31,8 @@ Save::Save(SaveContext context, SaveRequest request, std::string attempt)
 SaveReport Save::run() {
   context_.set_phase(SavePhase::kStaging);
   Result<void> mine = stage();
-  context_.on_staged();
+  context_.on_read();
+  context_.on_staged(mine.ok());
   context_.set_phase(SavePhase::kWriting);
   if (mine.ok()) mine = write();
   context_.set_phase(SavePhase::kVoting);
@@ -47,7 +48,7 @@ SaveReport Save::run() {
 
 Result<void> Save::stage() {
   const double start_s = now_s();
-  LOCKSTEP_TRY(fingerprints_, context_.staging.stage());
+  LOCKSTEP_TRY(fingerprints_, context_.staging.stage(context_.on_read));
   report_.stage_s = now_s() - start_s;
   report_.raw_bytes = context_.staging.size_bytes();
   return {};
@@ -115,9 +116,37 @@ std::string Save::vote_of(const Result<void>& mine) const {
   return vote_text(vote);
 }
 
+// The votes of this rank's group, as one that names its part of the manifest. Votes that do not fit
+// together stay as they are: rank 0 says what is wrong with them.
+Polls::Texts Save::join_votes(Polls::Texts texts) {
+  std::vector<Vote> votes;
+  for (const std::string& each : texts) {
+    auto vote = parse_vote(each);
+    if (!vote.ok()) return texts;
+    votes.push_back(std::move(vote).value());
+  }
+  auto merged = merge_votes(votes, Coverage::kPart);
+  if (!merged.ok()) return texts;
+  Vote joint{options_.rank, "", std::move(merged).value()};
+  if (joint.part.files.empty()) return {vote_text(joint)};
+  auto part = publish_part(context_.files, report_.directory, options_.rank, joint.part.files);
+  if (part.ok()) {
+    joint.part.set_parts({std::move(part).value()});
+  } else {
+    joint.error = part.error().message;
+    joint.disk_full = part.error().code == Code::kNoSpace;
+  }
+  return {vote_text(joint)};
+}
+
+Polls::Join Save::join_of_groups() {
+  if (options_.world_size <= options_.most_ranks_in_one_manifest) return {};
+  return [this](Polls::Texts texts) { return join_votes(std::move(texts)); };
+}
+
 Result<void> Save::cast(const Result<void>& mine) {
   if (context_.stopping) return context_.polls.vote_alone(attempt_, vote_of(mine));
-  const auto done = context_.polls.vote(attempt_, vote_of(mine));
+  const auto done = context_.polls.vote(attempt_, vote_of(mine), join_of_groups());
   return done.ok() ? Result<void>() : Result<void>(done.error());
 }
 
@@ -151,7 +180,7 @@ Result<void> Save::vote_and_await(const Result<void>& mine) {
 Result<Manifest> Save::decide(const Result<void>& mine) {
   const auto attempt = [&]() -> Result<Manifest> {
     if (context_.stopping) return Error{Code::kAborted, "the engine was stopped"};
-    LOCKSTEP_TRY(const auto texts, context_.polls.vote(attempt_, vote_of(mine)));
+    LOCKSTEP_TRY(const auto texts, context_.polls.vote(attempt_, vote_of(mine), join_of_groups()));
     std::vector<Vote> votes;
     for (const std::string& each : texts) {
       LOCKSTEP_TRY(Vote vote, parse_vote(each));
@@ -165,7 +194,7 @@ Result<Manifest> Save::decide(const Result<void>& mine) {
                         request_.updates - last->updates, " updates before: a stale copy")};
     const Fence fence{options_.folder, options_.generation, options_.nonce};
     LOCKSTEP_RETURN_IF_ERROR(fence.check(context_.other_files));
-    if (manifest.files.size() <= kMaxIndexedFiles) {
+    if (manifest.parts.empty()) {
       LOCKSTEP_TRY(const std::string index, index_contents(manifest));
       manifest.index_xxh3 = hex64(xxh3_64(index));
     }

@@ -1,8 +1,9 @@
 // One save of one rank, from the live state to the commit. The engine's thread runs it.
 //
-//   1. stage     copy the live state, check its fingerprints; the trainer may go on
+//   1. stage     copy the live state, check its fingerprints; it may change from then on
 //   2. write     the directory, this rank's file, fsync of both
-//   3. vote      digest or error to rank 0 (polls.h)
+//   3. vote      digest or error to rank 0 (polls.h); of many ranks the first of each group
+//                publishes its part of the manifest and votes for all of them
 //   4. commit    rank 0: merge the votes, look at the fence, publish manifest.json, announce; the
 //                others wait
 //   5. after it  rank 0: LATEST, index.h5, retention; what fails there is a warning
@@ -43,7 +44,8 @@ struct SaveContext {
   std::optional<Committed>& previous;  // rank 0
   Catalog& catalog;                    // rank 0
   std::function<void(SavePhase)> set_phase;
-  std::function<void()> on_staged;  // called once, whatever happens
+  std::function<void()> on_read;        // the live state may change: called once or twice
+  std::function<void(bool)> on_staged;  // called once: whether the copy is whole
 };
 
 class Save {
@@ -60,6 +62,8 @@ class Save {
   Result<void> cast(const Result<void>& mine);
   Result<Manifest> decide(const Result<void>& mine);
   std::string vote_of(const Result<void>& mine) const;
+  Polls::Join join_of_groups();
+  Polls::Texts join_votes(Polls::Texts texts);
   void after_commit(const Manifest& manifest);
   Manifest part() const;
 

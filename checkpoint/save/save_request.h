@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "checkpoint/codec/chunk_codec.h"
+#include "checkpoint/record/manifest_parts.h"
 #include "checkpoint/save/retention.h"
 
 namespace lockstep::checkpoint {
@@ -24,6 +25,7 @@ struct EngineOptions {
   int nice = 0;  // of the compressors, 0 to 19
   RetentionPolicy retention;
   std::chrono::milliseconds vote_deadline{60000};
+  int64_t most_ranks_in_one_manifest = kMostRanksInOneManifest;  // of more it is in parts
 };
 
 struct SaveRequest {

@@ -24,7 +24,7 @@ int64_t available_bytes(FileSystem& file_system) {
   return std::strtoll(lines.c_str() + at + key.size(), nullptr, 10) * 1024;
 }
 
-Result<int64_t> total_bytes(const std::vector<LivePiece>& layout) {
+Result<int64_t> total_bytes(std::span<const LivePiece> layout) {
   int64_t total = 0;
   for (const auto& [piece, bytes] : layout) {
     const bool fits = piece.flat_start >= 0 && piece.length > 0 &&
@@ -41,9 +41,10 @@ Result<int64_t> total_bytes(const std::vector<LivePiece>& layout) {
 
 }  // namespace
 
-Result<StagingArea> StagingArea::create(FileSystem& file_system, std::vector<LivePiece> layout) {
+Result<StagingArea> StagingArea::create(FileSystem& file_system, StateSource& source) {
   StagingArea area;
-  LOCKSTEP_TRY(area.size_bytes_, total_bytes(layout));
+  area.source_ = &source;
+  LOCKSTEP_TRY(area.size_bytes_, total_bytes(source.layout()));
   const auto size = static_cast<size_t>(area.size_bytes_);
   const int64_t available = available_bytes(file_system);
   if (available < 0 || area.size_bytes_ < available)
@@ -56,23 +57,33 @@ Result<StagingArea> StagingArea::create(FileSystem& file_system, std::vector<Liv
              " GiB are available; use more ranks or nodes")};
   std::memset(area.memory_.get(), 0, size);  // pages come now, not at the first save
   std::byte* at = area.memory_.get();
-  for (const auto& [piece, bytes] : layout) {
+  for (const auto& [piece, bytes] : source.layout()) {
     area.staged_.push_back({piece, {at, bytes.size()}});
     at += bytes.size();
   }
-  area.live_ = std::move(layout);
   return area;
 }
 
-Result<Fingerprints> StagingArea::stage() {
-  const Fingerprints live = fingerprints(live_);
-  Fingerprints copied;
+Result<Fingerprints> StagingArea::stage(const std::function<void()>& may_change) {
+  Fingerprints live, copied;
   std::byte* at = memory_.get();
-  for (const auto& [piece, bytes] : live_) {
-    copied[piece.tensor_key()] +=
-        copy_with_fingerprint(bytes, {at, bytes.size()}, piece.flat_start, piece.dtype);
-    at += bytes.size();
-  }
+  const auto first_element = [](const TensorPiece& piece, const StateSource::Part& part) {
+    return piece.flat_start + static_cast<int64_t>(part.offset) / piece.element_bytes();
+  };
+  StateSource::Reading reading;
+  reading.look = [&](const StateSource::Part& part) {
+    const TensorPiece& piece = staged_[part.piece].piece;
+    live[piece.tensor_key()] += fingerprint(part.bytes, first_element(piece, part), piece.dtype);
+  };
+  reading.take = [&](const StateSource::Part& part) -> Result<void> {
+    const TensorPiece& piece = staged_[part.piece].piece;
+    copied[piece.tensor_key()] += copy_with_fingerprint(part.bytes, {at, part.bytes.size()},
+                                                        first_element(piece, part), piece.dtype);
+    at += part.bytes.size();
+    return {};
+  };
+  reading.may_change = may_change;
+  LOCKSTEP_RETURN_IF_ERROR(source_->read(reading));
   LOCKSTEP_CHECK(at == memory_.get() + size_bytes_, "layout changed");
   for (const auto& [key, sum] : live)
     if (copied.at(key) != sum)

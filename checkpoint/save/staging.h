@@ -1,9 +1,10 @@
 // The copy of this rank's state that a save writes while training goes on.
 //
-// stage() reads the live bytes twice, whole: first their fingerprints, then the copy, which must
-// have the same ones. A state that changes between the first read and the last is seen, wherever
-// it changed; one byte that did not arrive is seen too.
-// Thread: one at a time. Owns the copy. Borrows the live bytes.
+// stage() reads what its source gives twice: first for fingerprints, then for the copy, which must
+// have the same ones. A state on the host is read whole each time, so that one that changes between
+// the first read and the last is seen, wherever it changed; one byte that did not arrive is seen
+// too. Of a state on a device these are the two reads of each part's way through the host.
+// Thread: one at a time. Owns the copy. Borrows the source.
 #pragma once
 
 #include <memory>
@@ -11,7 +12,7 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
-#include "checkpoint/record/state.h"
+#include "checkpoint/save/state_source.h"
 
 namespace lockstep::checkpoint {
 
@@ -19,17 +20,18 @@ class StagingArea {
  public:
   // Takes the memory now, so that what does not fit is said at start, in GiB.
   // Errors: kConfig (too little memory, or a piece that does not lie in its tensor).
-  static Result<StagingArea> create(FileSystem& file_system, std::vector<LivePiece> layout);
+  static Result<StagingArea> create(FileSystem& file_system, StateSource& source);
 
-  // Copies the live state. Returns its fingerprints. Requires: the live bytes do not change.
-  // Errors: kBug naming the tensor when they did.
-  Result<Fingerprints> stage();
+  // Copies the live state. Returns its fingerprints. Requires: the state does not change before
+  // `may_change` was called. Errors: kBug naming the tensor when it did.
+  Result<Fingerprints> stage(const std::function<void()>& may_change);
   // The copy, piece by piece in the order of the layout.
   const std::vector<LivePiece>& staged() const { return staged_; }
   int64_t size_bytes() const { return size_bytes_; }
 
  private:
-  std::vector<LivePiece> live_, staged_;
+  StateSource* source_ = nullptr;
+  std::vector<LivePiece> staged_;
   std::unique_ptr<std::byte[]> memory_;
   int64_t size_bytes_ = 0;
 };

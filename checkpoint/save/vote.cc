@@ -74,7 +74,7 @@ Result<Vote> parse_vote(const std::string& contents) {
   return vote;
 }
 
-Result<Manifest> merge_votes(const std::vector<Vote>& votes) {
+Result<Manifest> merge_votes(const std::vector<Vote>& votes, Coverage coverage) {
   std::string failed;
   bool disk_full = false;
   for (const Vote& vote : votes) {
@@ -85,6 +85,7 @@ Result<Manifest> merge_votes(const std::vector<Vote>& votes) {
   if (!failed.empty()) return Error{disk_full ? Code::kNoSpace : Code::kIo, failed};
   Manifest whole = votes.front().part;
   whole.files.clear();
+  whole.parts.clear();
   whole.tensors.clear();
   std::map<std::string, ManifestTensor> tensors;
   for (const Vote& vote : votes) {
@@ -95,11 +96,14 @@ Result<Manifest> merge_votes(const std::vector<Vote>& votes) {
     if (auto added = add_tensors(vote.part, tensors); !added.ok())
       return added.error().in(text("rank ", vote.rank));
     whole.files.insert(whole.files.end(), vote.part.files.begin(), vote.part.files.end());
+    whole.parts.insert(whole.parts.end(), vote.part.parts.begin(), vote.part.parts.end());
   }
+  if (!whole.files.empty() && !whole.parts.empty())
+    return Error{Code::kBug, "some ranks' files are named in parts, and others' are not"};
   std::vector<ManifestTensor> sorted;
   for (auto& [name, tensor] : tensors) sorted.push_back(std::move(tensor));
   whole.set_tensors(std::move(sorted));
-  LOCKSTEP_RETURN_IF_ERROR(check_coverage(whole));
+  if (coverage == Coverage::kWhole) LOCKSTEP_RETURN_IF_ERROR(check_coverage(whole));
   return whole;
 }
 

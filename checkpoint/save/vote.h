@@ -19,11 +19,11 @@ std::string vote_text(const Vote& vote);
 // Errors: kCorrupt.
 Result<Vote> parse_vote(const std::string& contents);
 
-// The manifest of the whole: fingerprints added up, files in rank order; the rest is rank 0's.
-// Errors: kIo, or kNoSpace where a disk was full, carrying each failed rank's error; kBug when
-// ranks disagree on step, codec, shapes or trainer state; kCorrupt when the pieces do not cover
-// each tensor exactly once.
-Result<Manifest> merge_votes(const std::vector<Vote>& votes);
+// The manifest of the whole, or of a group of ranks: fingerprints added up, files and parts in rank
+// order; the rest is the first rank's. Errors: kIo, or kNoSpace where a disk was full, carrying
+// each failed rank's error; kBug when ranks disagree on step, codec, shapes or trainer state;
+// kCorrupt when the pieces of a whole do not cover each tensor exactly once.
+Result<Manifest> merge_votes(const std::vector<Vote>& votes, Coverage coverage = Coverage::kWhole);
 
 // Rank 0's last word.
 std::string outcome_text(const Result<void>& committed);

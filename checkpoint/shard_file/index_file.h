@@ -1,5 +1,6 @@
 // index.h5: whole tensors of a checkpoint as HDF5 virtual datasets over its rank files, for h5py,
-// h5ls and MATLAB. A view: not part of the commit, written after it, never read by Lockstep.
+// h5ls and MATLAB. A view: not part of the commit, written after it, never read by Lockstep. It
+// grows with tensors times ranks: where the manifest is in parts it is not written unasked.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +10,6 @@
 #include "checkpoint/record/manifest.h"
 
 namespace lockstep::checkpoint {
-
-// The file grows with tensors times ranks; above this many rank files it is not written.
-inline constexpr size_t kMaxIndexedFiles = 256;
 
 // The bytes of index.h5, the same for the same files. Names of the rank files in it are relative,
 // so the directory can be moved; elements of a missing rank file read as NaN. Errors: HDF5's.

@@ -78,18 +78,18 @@ Result<SlotFile> SlotFile::create(FileSystem& file_system, const std::filesystem
   return SlotFile(std::move(file), size);
 }
 
-Result<void> SlotFile::write(const SnapshotTag& tag, std::span<const LivePiece> pieces,
-                             const std::function<void()>& on_copied) {
+Result<void> SlotFile::write(const SnapshotTag& tag, StateSource& state,
+                             const std::function<void()>& on_read) {
   auto emptied = set_complete(0);
-  auto copied = emptied.ok() ? write_pieces(pieces, size_.data_offset) : emptied.error();
-  on_copied();
+  auto copied = emptied.ok() ? write_pieces(state, on_read) : emptied.error();
+  on_read();
   LOCKSTEP_TRY(const Fingerprints sums, std::move(copied));
   Prefix prefix{};
   std::memcpy(prefix.magic, kMagic, sizeof kMagic);
   prefix.run_id = tag.run_id;
   prefix.committed_step = tag.committed_step;
   prefix.data_offset = size_.data_offset;
-  const std::string header = manifest_text(part_of(tag, pieces, sums));
+  const std::string header = manifest_text(part_of(tag, state.layout(), sums));
   prefix.header_bytes = static_cast<int64_t>(header.size());
   if (kSlotPrefixBytes + prefix.header_bytes > prefix.data_offset)
     return Error{Code::kConfig, text("the trainer state is too long for a memory snapshot: ",
@@ -99,19 +99,31 @@ Result<void> SlotFile::write(const SnapshotTag& tag, std::span<const LivePiece> 
   return set_complete(seal_of(prefix, header));
 }
 
-Result<Fingerprints> SlotFile::write_pieces(std::span<const LivePiece> pieces, int64_t offset) {
+Result<Fingerprints> SlotFile::write_pieces(StateSource& state,
+                                            const std::function<void()>& on_read) {
   Fingerprints sums;
-  for (const auto& [piece, bytes] : pieces) {
-    uint64_t& sum = sums[piece.tensor_key()];
-    for (size_t at = 0; at < bytes.size(); at += kBlockBytes) {
-      const auto block = bytes.subspan(at, std::min(kBlockBytes, bytes.size() - at));
-      const auto done = static_cast<int64_t>(at) / piece.element_bytes();
-      sum += fingerprint(block, piece.flat_start + done, piece.dtype);
-      LOCKSTEP_RETURN_IF_ERROR(file_->write_at(block, offset));
-      offset += static_cast<int64_t>(block.size());
-    }
-  }
+  int64_t file_offset = size_.data_offset;
+  StateSource::Reading reading;
+  reading.take = [&](const StateSource::Part& part) -> Result<void> {
+    const TensorPiece& piece = state.layout()[part.piece].piece;
+    LOCKSTEP_RETURN_IF_ERROR(write_part(piece, part, file_offset, sums[piece.tensor_key()]));
+    file_offset += static_cast<int64_t>(part.bytes.size());
+    return {};
+  };
+  reading.may_change = on_read;
+  LOCKSTEP_RETURN_IF_ERROR(state.read(reading));
   return sums;
+}
+
+Result<void> SlotFile::write_part(const TensorPiece& piece, const StateSource::Part& part,
+                                  int64_t file_offset, uint64_t& sum) {
+  for (size_t at = 0; at < part.bytes.size(); at += kBlockBytes) {
+    const auto block = part.bytes.subspan(at, std::min(kBlockBytes, part.bytes.size() - at));
+    const auto done = static_cast<int64_t>(part.offset + at) / piece.element_bytes();
+    sum += fingerprint(block, piece.flat_start + done, piece.dtype);
+    LOCKSTEP_RETURN_IF_ERROR(file_->write_at(block, file_offset + static_cast<int64_t>(at)));
+  }
+  return {};
 }
 
 Result<void> SlotFile::read_raw(std::span<std::byte> bytes, int64_t offset) {

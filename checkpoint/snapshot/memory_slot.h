@@ -18,6 +18,7 @@
 
 #include "base/file_system.h"
 #include "checkpoint/record/manifest.h"
+#include "checkpoint/save/state_source.h"
 
 namespace lockstep::checkpoint {
 
@@ -53,11 +54,11 @@ class SlotFile {
                                  SlotSize size);
   Result<void> take_memory() { return file_->allocate(size_.file_bytes); }  // Errors: kNoSpace
 
-  // All four steps; calls `on_copied` once, after step 2: the pieces may change from then on.
-  // Requires: `pieces` has the layout that the size was made for. Errors: kIo, kConfig (a trainer
-  // state of tens of KiB).
-  Result<void> write(const SnapshotTag& tag, std::span<const LivePiece> pieces,
-                     const std::function<void()>& on_copied);
+  // All four steps; calls `on_read` once or twice, in step 2: the state may change from then on.
+  // Requires: `state` has the layout that the size was made for. Errors: kIo, kConfig (a trainer
+  // state of tens of KiB), kBug (the state was not there).
+  Result<void> write(const SnapshotTag& tag, StateSource& state,
+                     const std::function<void()>& on_read);
 
   // A copy that travels as bytes: everything but `complete`, then `complete` alone.
   Result<void> read_raw(std::span<std::byte> bytes, int64_t offset);
@@ -67,7 +68,9 @@ class SlotFile {
 
  private:
   SlotFile(std::unique_ptr<File> file, SlotSize size) : file_(std::move(file)), size_(size) {}
-  Result<Fingerprints> write_pieces(std::span<const LivePiece> pieces, int64_t offset);
+  Result<Fingerprints> write_pieces(StateSource& state, const std::function<void()>& on_read);
+  Result<void> write_part(const TensorPiece& piece, const StateSource::Part& part,
+                          int64_t file_offset, uint64_t& sum);
   std::unique_ptr<File> file_;
   SlotSize size_;
 };

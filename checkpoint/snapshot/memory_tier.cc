@@ -43,18 +43,15 @@ std::string snapshot_folder_name(int64_t generation, const std::string& nonce) {
   return text("g", generation, "-", nonce);
 }
 
-MemoryTier::MemoryTier(MemoryTierOptions options, FileSystem& file_system,
-                       std::vector<LivePiece> layout)
+MemoryTier::MemoryTier(MemoryTierOptions options, FileSystem& file_system, StateSource& live)
     : options_(std::move(options)),
       file_system_(file_system),
-      layout_(std::move(layout)),
-      size_(slot_size(layout_)) {}
+      live_(live),
+      size_(slot_size(live.layout())) {}
 
 Result<std::unique_ptr<MemoryTier>> MemoryTier::create(MemoryTierOptions options,
-                                                       FileSystem& file_system,
-                                                       std::vector<LivePiece> layout) {
-  std::unique_ptr<MemoryTier> tier(
-      new MemoryTier(std::move(options), file_system, std::move(layout)));
+                                                       FileSystem& file_system, StateSource& live) {
+  std::unique_ptr<MemoryTier> tier(new MemoryTier(std::move(options), file_system, live));
   LOCKSTEP_RETURN_IF_ERROR(tier->make_slots());
   tier->thread_ = std::thread([t = tier.get()] { t->run(); });
   return tier;
@@ -94,23 +91,24 @@ Result<void> MemoryTier::make_pair(int rank, const char* kind, SlotSize size,
 }
 
 void MemoryTier::begin(int64_t step, int64_t keep_step, int64_t committed_step,
-                       std::string trainer_state) {
+                       std::string trainer_state, std::unique_ptr<StateSource> copy) {
   const size_t slot = begun_steps_[0] == keep_step && keep_step >= 0 ? 1 : 0;
   begun_steps_[slot] = step;
   const std::lock_guard lock(mutex_);
   LOCKSTEP_CHECK(!busy_, "a snapshot of step ", step, " begins over another one");
-  job_ = Job{slot, options_.tag};
+  reading_ = copy == nullptr;
+  job_ = Job{slot, options_.tag, std::move(copy)};
   job_->tag.step = step;
   job_->tag.committed_step = committed_step;
   job_->tag.trainer_state = std::move(trainer_state);
   complete_steps_[slot] = -1;
-  busy_ = copying_ = true;
+  busy_ = true;
   changed_.notify_all();
 }
 
-void MemoryTier::wait_copied() {
+void MemoryTier::wait_read() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return !copying_; });
+  changed_.wait(lock, [&] { return !reading_; });
 }
 
 bool MemoryTier::busy() const {
@@ -159,29 +157,32 @@ void MemoryTier::run() {
   for (;;) {
     changed_.wait(lock, [&] { return stopping_ || job_; });
     if (!job_) return;
-    const Job job = *std::exchange(job_, std::nullopt);
+    Job job = *std::exchange(job_, std::nullopt);
+    const size_t slot = job.slot;
     lock.unlock();
-    SnapshotReport report = take(job);
+    SnapshotReport report = take(std::move(job));
     lock.lock();
-    if (report.error.empty()) complete_steps_[job.slot] = job.tag.step;
+    if (report.error.empty()) complete_steps_[slot] = report.step;
     reports_.push_back(std::move(report));
     busy_ = false;
     changed_.notify_all();
   }
 }
 
-SnapshotReport MemoryTier::take(const Job& job) {
+SnapshotReport MemoryTier::take(Job job) {
   SnapshotReport report{
       .step = job.tag.step, .bytes = size_.file_bytes, .error = {}, .buddy_error = {}};
   const double start_s = system_clock().monotonic_s();
-  const auto copied = [this] {
+  const auto read = [this] {
     const std::lock_guard lock(mutex_);
-    copying_ = false;
+    reading_ = false;
     changed_.notify_all();
   };
-  Result<void> written = no_memory_.empty() ? own_[job.slot].write(job.tag, layout_, copied)
+  StateSource& state = job.copy ? *job.copy : live_;
+  Result<void> written = no_memory_.empty() ? own_[job.slot].write(job.tag, state, read)
                                             : Error{Code::kNoSpace, no_memory_};
-  if (!no_memory_.empty()) copied();
+  if (!no_memory_.empty()) read();
+  job.copy.reset();
   const double copied_s = system_clock().monotonic_s();
   report.copy_s = copied_s - start_s;
   if (!written.ok()) report.error = written.error().message;

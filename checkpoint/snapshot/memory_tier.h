@@ -1,13 +1,13 @@
 // Snapshots of one rank in host memory that outlives the process: the second tier of checkpoints.
 //
 //   begin --(copy, under the next forward and backward)--> copied --(to the buddy)--> complete
-//     ^ returns at once        wait_copied(): before the state may change
+//     ^ returns at once        wait_read(): before the state may change
 //
 // Two slots alternate, so that a kill in the middle of a copy leaves the other one. Files of
 // generation g lie in <folder>/g<g>-<nonce>/: rank_<r>.own.<slot> and, kept for another rank,
 // rank_<r>.buddy.<slot>. A process of an older generation never writes into a newer one's files.
 // Threads: one copier, started by create(); the methods belong to the training thread. Borrows the
-// live bytes, the file system and the link; they outlive the tier.
+// live state, the file system and the link; they outlive the tier.
 #pragma once
 
 #include <condition_variable>
@@ -59,15 +59,16 @@ class MemoryTier {
   // Makes the slots; the copier takes their memory while training begins. What does not fit fails
   // the snapshots, each with that reason. Errors: kIo.
   static Result<std::unique_ptr<MemoryTier>> create(MemoryTierOptions options,
-                                                    FileSystem& file_system,
-                                                    std::vector<LivePiece> layout);
+                                                    FileSystem& file_system, StateSource& live);
   ~MemoryTier();  // waits for the snapshot under way
 
   // Starts the snapshot of `step` into the slot that does not hold `keep_step`, the newest one
-  // that is complete on every rank (-1: none). Requires: not busy(); the live bytes do not change
-  // until wait_copied() returned.
-  void begin(int64_t step, int64_t keep_step, int64_t committed_step, std::string trainer_state);
-  void wait_copied();
+  // that is complete on every rank (-1: none). `copy`: of that state, to be read in place of it;
+  // it is destroyed once it was. Requires: not busy(); the live state does not change until
+  // wait_read() returned.
+  void begin(int64_t step, int64_t keep_step, int64_t committed_step, std::string trainer_state,
+             std::unique_ptr<StateSource> copy = nullptr);
+  void wait_read();
   bool busy() const;              // a snapshot is under way, its buddy's copy included
   int64_t complete_step() const;  // newest one that is held here now; -1: none
   std::vector<SnapshotReport> take_reports();
@@ -79,19 +80,20 @@ class MemoryTier {
   struct Job {
     size_t slot;
     SnapshotTag tag;
+    std::unique_ptr<StateSource> copy;  // null: the live state is read
   };
-  MemoryTier(MemoryTierOptions options, FileSystem& file_system, std::vector<LivePiece> layout);
+  MemoryTier(MemoryTierOptions options, FileSystem& file_system, StateSource& live);
   Result<void> make_slots();
   std::string take_memory();
   Result<void> make_pair(int rank, const char* kind, SlotSize size, std::vector<SlotFile>& pair);
   void run();
-  SnapshotReport take(const Job& job);
+  SnapshotReport take(Job job);
   Result<void> send_to_buddy(size_t slot);
   std::filesystem::path generation_folder() const;
 
   const MemoryTierOptions options_;
   FileSystem& file_system_;
-  const std::vector<LivePiece> layout_;
+  StateSource& live_;
   const SlotSize size_;
   std::vector<SlotFile> own_, kept_;
   std::vector<std::filesystem::path> paths_;
@@ -103,7 +105,7 @@ class MemoryTier {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::optional<Job> job_;
-  bool busy_ = false, copying_ = false, stopping_ = false;
+  bool busy_ = false, reading_ = false, stopping_ = false;
   int64_t complete_steps_[2] = {-1, -1};  // by slot, what is in it now
   std::vector<SnapshotReport> reports_;
   std::thread thread_;

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/record/manifest_parts.h"
 #include "checkpoint/save/retention.h"
 #include "checkpoint/shard_file/index_file.h"
 #include "checkpoint/shard_file/shard_file_writer.h"
@@ -49,15 +50,15 @@ class WholeWriter {
     LOCKSTEP_RETURN_IF_ERROR(file_system_.make_directories(directory_));
     LOCKSTEP_RETURN_IF_ERROR(file_system_.sync_directory(whole_.folder));
     Manifest manifest = empty_manifest();
-    for (int64_t rank = 0; rank < whole_.world_size; ++rank) {
-      const auto pieces = pieces_of_rank(whole_.tensors, rank, whole_.world_size);
-      if (pieces.empty()) continue;
-      LOCKSTEP_TRY(ManifestFile file, write_file(rank, pieces));
-      manifest.files.push_back(std::move(file));
+    if (whole_.world_size > kMostRanksInOneManifest) {
+      LOCKSTEP_TRY(auto parts, write_parts());
+      manifest.set_parts(std::move(parts));
+    } else {
+      LOCKSTEP_TRY(manifest.files, write_files(0, whole_.world_size));
     }
     LOCKSTEP_RETURN_IF_ERROR(add_fingerprints(manifest));
     LOCKSTEP_RETURN_IF_ERROR(check_coverage(manifest));
-    if (manifest.files.size() <= kMaxIndexedFiles) {
+    if (manifest.parts.empty()) {
       LOCKSTEP_TRY(const std::string index, index_contents(manifest));
       manifest.index_xxh3 = hex64(xxh3_64(index));
     }
@@ -81,6 +82,31 @@ class WholeWriter {
     m.trainer_state = whole_.trainer_state;
     m.validation_loss = whole_.validation_loss;
     return m;
+  }
+
+  // Those of ranks [first, last).
+  Result<std::vector<ManifestFile>> write_files(int64_t first, int64_t last) {
+    std::vector<ManifestFile> files;
+    for (int64_t rank = first; rank < last; ++rank) {
+      const auto pieces = pieces_of_rank(whole_.tensors, rank, whole_.world_size);
+      if (pieces.empty()) continue;
+      LOCKSTEP_TRY(ManifestFile file, write_file(rank, pieces));
+      files.push_back(std::move(file));
+    }
+    return files;
+  }
+
+  Result<std::vector<ManifestPart>> write_parts() {
+    const int64_t ranks = ranks_in_a_part(whole_.world_size);
+    std::vector<ManifestPart> parts;
+    for (int64_t first = 0; first < whole_.world_size; first += ranks) {
+      LOCKSTEP_TRY(const auto files,
+                   write_files(first, std::min(first + ranks, whole_.world_size)));
+      if (files.empty()) continue;
+      LOCKSTEP_TRY(ManifestPart part, publish_part(file_system_, directory_, first, files));
+      parts.push_back(std::move(part));
+    }
+    return parts;
   }
 
   Result<ManifestFile> write_file(int64_t rank, const std::vector<TensorPiece>& pieces) {

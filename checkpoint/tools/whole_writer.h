@@ -1,7 +1,8 @@
 // Writes a whole checkpoint from one process, in bounded memory: what reshard and import share.
 //
-//   1. the directory; 2. rank file by rank file, window by window, each fsynced; 3. fingerprints,
-//   coverage; 4. manifest.json: from here on it is a checkpoint; 5. LATEST, index.h5
+//   1. the directory; 2. rank file by rank file, window by window, each fsynced, and the parts of
+//   the manifest where it is in parts; 3. fingerprints, coverage; 4. manifest.json: from here on it
+//   is a checkpoint; 5. LATEST, index.h5
 //
 // What an error leaves is removed; what a kill leaves has no manifest, so no reader takes it for a
 // checkpoint. Names are attempt-unique: nothing is overwritten.

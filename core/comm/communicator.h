@@ -60,6 +60,9 @@ class Gatherer {
 
 class Communicator : public Gatherer {
  public:
+  // tensor <- rank 0's, where that costs less than a gather; else null. Contiguous, on the host.
+  // Counted as other. Collective.
+  virtual PendingPtr spread(at::Tensor /*tensor*/) { return nullptr; }
   // The same, of what `first` writes, where that can be said before it is done; else null. `first`
   // is waited for before this is.
   virtual PendingPtr all_gather_after(const Pending& /*first*/, at::Tensor /*out*/,

@@ -9,12 +9,21 @@
 
 namespace lockstep::core {
 
+namespace {
+
+at::Tensor tensor_of(std::string words, size_t bytes) {
+  LOCKSTEP_CHECK(words.size() <= bytes, words.size(), " > ", bytes);
+  words.resize(bytes, '\0');
+  at::Tensor tensor = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
+  std::memcpy(tensor.data_ptr(), words.data(), bytes);
+  return tensor;
+}
+
+}  // namespace
+
 Result<std::vector<std::string>> gather_strings(Communicator& group, std::string mine,
                                                 size_t bytes) {
-  LOCKSTEP_CHECK(mine.size() <= bytes, mine.size(), " > ", bytes);
-  mine.resize(bytes, '\0');
-  at::Tensor in = at::empty({static_cast<int64_t>(bytes)}, at::kByte);
-  std::memcpy(in.data_ptr(), mine.data(), bytes);
+  const at::Tensor in = tensor_of(std::move(mine), bytes);
   at::Tensor out = at::zeros({in.numel() * group.world_size()}, at::kByte);
   LOCKSTEP_RETURN_IF_ERROR(group.all_gather(out, in)->wait());
   std::vector<std::string> all;
@@ -22,6 +31,16 @@ Result<std::vector<std::string>> gather_strings(Communicator& group, std::string
     all.emplace_back(static_cast<const char*>(out.data_ptr()) + static_cast<size_t>(r) * bytes,
                      bytes);
   return all;
+}
+
+Result<std::string> string_of_first(Communicator& group, std::string mine, size_t bytes) {
+  const at::Tensor tensor = tensor_of(mine, bytes);
+  if (const PendingPtr spread = group.spread(tensor)) {
+    LOCKSTEP_RETURN_IF_ERROR(spread->wait());
+    return std::string(static_cast<const char*>(tensor.data_ptr()), bytes);
+  }
+  LOCKSTEP_TRY(const auto all, gather_strings(group, std::move(mine), bytes));
+  return all.front();
 }
 
 }  // namespace lockstep::core

@@ -13,4 +13,7 @@ namespace lockstep::core {
 Result<std::vector<std::string>> gather_strings(Communicator& group, std::string mine,
                                                 size_t bytes);
 
+// Rank 0's alone, for every rank. The same otherwise.
+Result<std::string> string_of_first(Communicator& group, std::string mine, size_t bytes);
+
 }  // namespace lockstep::core

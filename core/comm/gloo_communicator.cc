@@ -169,6 +169,16 @@ class GlooCommunicator : public GlooGroup {
     std::vector<at::Tensor> tensors{tensor};
     return issue("all-reduce", [&] { return group_->allreduce(tensors); });
   }
+  PendingPtr messages(const std::string& what, const std::vector<Message>& received,
+                      const std::vector<Message>& sent, Traffic traffic) override {
+    std::vector<Message> received_bytes, sent_bytes;
+    for (const Message& one : received) {
+      received_bytes.push_back({one.peer, as_byte_tensor(one.bytes)});
+      received_.add(traffic, one.peer, static_cast<int64_t>(one.bytes.nbytes()));
+    }
+    for (const Message& one : sent) sent_bytes.push_back({one.peer, as_byte_tensor(one.bytes)});
+    return post(what, received_bytes, sent_bytes);
+  }
   WireBytes wire_bytes() const override { return received_.bytes(); }
   void set_nodes(std::vector<int> node_of_rank) override {
     received_.set_nodes(std::move(node_of_rank));
@@ -178,24 +188,35 @@ class GlooCommunicator : public GlooGroup {
   // Every rank sends its part to every other one: half the time of Gloo's ring for parameters
   // (docs/PERFORMANCE.md). Peers begin with different ranks, so that nobody is everybody's first.
   PendingPtr gather_directly(at::Tensor out_bytes, at::Tensor in_bytes) {
-    const std::string name = text("all-gather #", ++sequence_);
     const int me = rank(), ranks = world_size();
     const int64_t n = in_bytes.numel();
+    std::vector<Message> received, sent;
+    for (int k = 1; k < ranks; ++k) {
+      const int from = (me - k + ranks) % ranks;
+      received.push_back({from, out_bytes.narrow(0, from * n, n)});
+      sent.push_back({(me + k) % ranks, in_bytes});
+    }
+    if (const at::Tensor own = out_bytes.narrow(0, me * n, n);
+        own.data_ptr() != in_bytes.data_ptr())
+      own.copy_(in_bytes);
+    return post("all-gather", received, sent);
+  }
+
+  // Of tensors of bytes.
+  PendingPtr post(const std::string& what, const std::vector<Message>& received,
+                  const std::vector<Message>& sent) {
+    const std::string name = text(what, " #", ++sequence_);
     const int tag = static_cast<int>(sequence_ % kTags);
     std::vector<WorkPtr> works;
     try {
-      for (int k = 1; k < ranks; ++k) {
-        const int from = (me - k + ranks) % ranks;
-        std::vector<at::Tensor> part{out_bytes.narrow(0, from * n, n)};
-        works.push_back(group_->recv(part, from, tag));
+      for (const Message& one : received) {
+        std::vector<at::Tensor> part{one.bytes};
+        works.push_back(group_->recv(part, one.peer, tag));
       }
-      for (int k = 1; k < ranks; ++k) {
-        std::vector<at::Tensor> part{in_bytes};
-        works.push_back(group_->send(part, (me + k) % ranks, tag));
+      for (const Message& one : sent) {
+        std::vector<at::Tensor> part{one.bytes};
+        works.push_back(group_->send(part, one.peer, tag));
       }
-      if (const at::Tensor own = out_bytes.narrow(0, me * n, n);
-          own.data_ptr() != in_bytes.data_ptr())
-        own.copy_(in_bytes);
       return std::make_unique<MessagesPending>(std::move(works), name, timeout_s_, unfinished_);
     } catch (const std::exception& e) {
       unfinished_.keep(std::move(works));

@@ -30,6 +30,15 @@ Result<void> check_address(const std::string& bind_address, const std::string& i
 
 class GlooGroup : public Communicator {
  public:
+  // What one rank has for another one: contiguous bytes, as many on both sides.
+  struct Message {
+    int peer;
+    at::Tensor bytes;
+  };
+  // Fills `received` and sends `sent`. What two ranks have for each other is in one order on both.
+  // Counted as `traffic`.
+  virtual PendingPtr messages(const std::string& what, const std::vector<Message>& received,
+                              const std::vector<Message>& sent, Traffic traffic) = 0;
   // Bytes are counted by these nodes from now on.
   virtual void set_nodes(std::vector<int> node_of_rank) = 0;
 };

@@ -1,7 +1,6 @@
 #include "core/comm/join.h"
 
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
@@ -14,10 +13,10 @@
 #include "core/comm/agent_store.h"
 #include "core/comm/device_communicator.h"
 #include "core/comm/gather_strings.h"
-#include "core/comm/gloo_communicator.h"
 #include "core/comm/node_communicator.h"
-#include "core/comm/nodes.h"
+#include "core/comm/rank_agreement.h"
 #include "core/comm/single_communicator.h"
+#include "core/comm/tree_communicator.h"
 #include "core/device/devices.h"
 
 namespace lockstep::core {
@@ -26,6 +25,7 @@ namespace {
 // Blocks of collectives that run on a device at once, at most: each keeps a multiprocessor from
 // computing. Not measured. NCCL_MAX_CTAS in the environment comes first.
 constexpr int kCtas = 32;
+constexpr const char* kHostsKey = "hosts";  // rank 0's word on them
 
 std::chrono::milliseconds to_ms(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -33,6 +33,7 @@ std::chrono::milliseconds to_ms(double seconds) {
 
 // May throw what c10d throws.
 c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool may_serve) {
+  if (o.connect_store) return with_prefix(o.prefix, o.connect_store());
   if (o.store.starts_with(kAgentStore))
     return make_agent_store(o.store.substr(kAgentStore.size()), o.prefix, to_ms(o.init_timeout_s));
   c10::intrusive_ptr<c10d::Store> store;
@@ -48,7 +49,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RendezvousOptions& o, bool m
     store = c10::make_intrusive<c10d::TCPStore>(o.store.substr(4, colon - 4), options);
   }
   store->setTimeout(to_ms(o.init_timeout_s));
-  return c10::make_intrusive<c10d::PrefixStore>(o.prefix, store);
+  return with_prefix(o.prefix, store);
 }
 
 // A place in a group.
@@ -65,13 +66,17 @@ Seat seat_of(const std::vector<int>& node_of_rank, int rank, int size, int first
   return seat;
 }
 
+GlooOptions gloo_options(const RendezvousOptions& o, const Seat& seat, int threads) {
+  return {seat.rank,   seat.size, seat.nodes,       o.bind_address,
+          o.interface, threads,   o.init_timeout_s, o.timeout_s};
+}
+
 // Requires: more ranks than one. May throw what c10d throws.
-std::unique_ptr<GlooGroup> connect_over_gloo(const RendezvousOptions& o, const std::string& prefix,
-                                             const Seat& seat, int threads) {
-  auto store = connect_store(o, /*may_serve=*/prefix == "gloo");
-  return connect_gloo({seat.rank, seat.size, seat.nodes, o.bind_address, o.interface, threads,
-                       o.init_timeout_s, o.timeout_s},
-                      c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store)));
+std::unique_ptr<TreeCommunicator> connect_over_gloo(const RendezvousOptions& o,
+                                                    const std::string& prefix, const Seat& seat,
+                                                    int threads) {
+  return connect_tree(gloo_options(o, seat, threads),
+                      with_prefix(prefix, connect_store(o, /*may_serve=*/prefix == "gloo")));
 }
 
 // May throw what c10d throws.
@@ -79,6 +84,14 @@ std::unique_ptr<Communicator> connect_group(const RendezvousOptions& o, const st
                                             const Seat& seat, int threads) {
   if (seat.size == 1) return std::make_unique<SingleCommunicator>();
   return connect_over_gloo(o, prefix, seat, threads);
+}
+
+// Bytes over them are not counted.
+Buddies::Connect ways_of_two(const RendezvousOptions& o) {
+  return [o](const std::string& name, int place) {
+    return connect_gloo(gloo_options(o, {place, 2, {0, 0}}, 1),
+                        with_prefix("buddies/" + name, connect_store(o, /*may_serve=*/false)));
+  };
 }
 
 bool on_one_node(const std::vector<int>& nodes) {
@@ -91,29 +104,22 @@ void let_go(Group group) {
   std::thread([left = std::move(group)] {}).detach();
 }
 
-// What the ranks agree on before anything depends on it.
-struct Agreed {
-  Transport transport;
-  std::vector<RankFacts> facts;  // by rank
-};
-
-// Step 2. Collective.
-Result<Agreed> agree(Communicator& all, const RendezvousOptions& o) {
+// Step 2. `facts`: those of all, at rank 0. Collective.
+Result<RankAgreement> agree_with_all(TreeCommunicator& all, const RendezvousOptions& o,
+                                     std::vector<RankFacts>& facts) {
   RankFacts mine = o.facts;
   mine.local_rank = o.local_rank;
   mine.ranks_of_node = o.local_world_size;
-  LOCKSTEP_TRY(const auto words, gather_strings(all, encode(mine), kFactsBytes));
-  Agreed agreed{};
-  for (const std::string& each : words) {
-    LOCKSTEP_TRY(RankFacts one, parse_rank_facts(each.c_str()));
-    agreed.facts.push_back(std::move(one));
-  }
-  auto transport = choose_transport(agreed.facts);
-  if (!transport.ok()) {
+  LOCKSTEP_TRY(const std::string said,
+               all.ask_first(encode(mine), kFactsBytes, [&](const auto& words) {
+                 auto heard = parse_all_facts(words);
+                 if (!heard.ok()) return encode(Result<RankAgreement>(heard.error()));
+                 facts = std::move(heard).value();
+                 return encode(agree(facts));
+               }));
+  auto agreed = parse_rank_agreement(said, o.world_size);
+  if (!agreed.ok() && agreed.error().code == Code::kConfig)
     (void)gather_strings(all, "", 1).ok();  // who is not there any more has its reason
-    return transport.error();
-  }
-  agreed.transport = *transport;
   return agreed;
 }
 
@@ -155,36 +161,42 @@ Result<std::unique_ptr<Communicator>> for_devices(const RendezvousOptions& o, co
                          {seat.nodes, links, ctas_of_link, o.init_timeout_s, o.timeout_s});
 }
 
+// What rank 0 alone knows: to the log, and the hosts to who asks for them.
+Result<void> tell_people(Transport transport, const std::vector<RankFacts>& facts,
+                         SharedStore& store) {
+  log_line(transport == Transport::kStaged ? Level::kWarning : Level::kInfo,
+           transport_text(transport, facts));
+  if (const std::string advice = nodes_of(facts).advice; !advice.empty()) log_warning(advice);
+  return store.set(kHostsKey, encode_hosts(facts));
+}
+
 // Steps 1 to 3. Afterwards `all` has the nodes that were agreed on. Collective. May throw what c10d
 // throws.
 Result<Membership> meet(const RendezvousOptions& o, Seat& all) {
   Membership m;
   m.device = o.device;
   auto host = connect_over_gloo(o, "gloo", all, 2);
-  auto agreed = agree(*host, o);
+  std::vector<RankFacts> facts;
+  auto agreed = agree_with_all(*host, o, facts);
   if (!agreed.ok()) {
     let_go(std::move(host));
     return agreed.error();
   }
-  const Nodes nodes = nodes_of(agreed->facts);
-  m.nodes = nodes.sizes;
-  all.nodes = nodes.of_rank;
-  host->set_nodes(nodes.of_rank);
-  for (const RankFacts& each : agreed->facts) m.hosts.push_back(each.host);
+  m.nodes = agreed->nodes.sizes;
+  all.nodes = agreed->nodes.of_rank;
+  host->set_nodes(all.nodes);
   const Communicator* const over_gloo = host.get();
   LOCKSTEP_TRY(m.communicator, through_memory(o, all, std::move(host)));
   const bool no_memory = m.communicator.get() == over_gloo;
   m.transport =
       agreed->transport == Transport::kMemory && no_memory ? Transport::kGloo : agreed->transport;
-  if (o.rank == 0)
-    log_line(m.transport == Transport::kStaged ? Level::kWarning : Level::kInfo,
-             transport_text(*m.transport, agreed->facts));
-  if (o.rank == 0 && !nodes.advice.empty()) log_warning(nodes.advice);
   // Votes go over a connection of their own: a store call holds its connection's lock while it
   // waits.
-  auto votes = c10::make_intrusive<c10d::PrefixStore>("votes", connect_store(o, false));
-  m.store = share_store(std::move(votes));
-  if (const auto met = o.met ? o.met(*m.communicator, *m.store) : Result<void>(); !met.ok()) {
+  m.store = share_store(with_prefix("votes", connect_store(o, /*may_serve=*/false)));
+  Result<void> met;
+  if (o.rank == 0) met = tell_people(*m.transport, facts, *m.store);
+  if (met.ok() && o.met) met = o.met(*m.communicator, *m.store);
+  if (!met.ok()) {
     let_go(std::move(m));
     return met.error();
   }
@@ -211,7 +223,7 @@ Result<void> connect_groups(const RendezvousOptions& o, const Seat& all, Members
   };
   LOCKSTEP_TRY(m.communicator, for_devices(o, all, *m.transport, links.world, links.ctas_of_link(),
                                            std::move(m.communicator)));
-  if (o.background) m.background = connect_group(o, "gloo_background", all, 1);
+  if (o.buddies) m.buddies = std::make_unique<Buddies>(o.rank, ways_of_two(o));
   const int group = o.rank / size, place = o.rank % size;
   if (size < o.world_size) {
     const Seat seat = seat_of(all.nodes, place, size, group * size, 1);
@@ -240,17 +252,23 @@ RankFacts own_facts(at::Device device, const std::string& host) {
   return facts;
 }
 
+Result<std::vector<std::string>> hosts_of_ranks(SharedStore& store, double timeout_s) {
+  LOCKSTEP_TRY(const std::string words, store.get(kHostsKey, timeout_s));
+  return parse_hosts(words);
+}
+
 Result<Membership> join(const RendezvousOptions& o) {
   if (o.world_size == 1) {
     Membership m;
     m.communicator = std::make_unique<SingleCommunicator>();
     m.store = make_local_store();
     m.device = o.device;
-    m.hosts = {o.facts.host};
+    LOCKSTEP_RETURN_IF_ERROR(m.store->set(kHostsKey, encode_hosts({o.facts})));
     make_copy_groups(m, 1);
     return m;
   }
-  const bool known = o.store.starts_with("file:") || o.store.starts_with(kAgentStore) ||
+  const bool known = o.connect_store || o.store.starts_with("file:") ||
+                     o.store.starts_with(kAgentStore) ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)
     return Error{Code::kConfig, text("the rendezvous store is \"", o.store,

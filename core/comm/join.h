@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "core/comm/buddies.h"
 #include "core/comm/communicator.h"
 #include "core/comm/nccl_calls.h"
 #include "core/comm/rank_facts.h"
@@ -29,7 +30,7 @@ struct RendezvousOptions {
   std::string interface =
       "lo";  // network interface for Gloo; "" = the one that has a route to the host's name
   double init_timeout_s = 60, timeout_s = 100;
-  bool background = false;    // a second communicator, for a thread beside the training
+  bool buddies = false;       // ways for a thread beside the training
   bool native_sums = false;   // gradients are added by the backend (training.reduction)
   bool all_exchange = false;  // all ranks exchange tensors, whichever share a copy: Muon's do
   // The groups' sizes, once it is known how the ranks lie on nodes; none: one of all ranks.
@@ -39,6 +40,8 @@ struct RendezvousOptions {
   // own_facts(device). A test says something else.
   RankFacts facts;
   Nccl* nccl = nullptr;  // that their devices use; null: this build's library
+  // Connects this rank with what is used in the place of `store`; null: that.
+  std::function<c10::intrusive_ptr<c10d::Store>()> connect_store;
   // Collective: what all ranks do once they are connected and before groups of them, and ways
   // between devices, are: those depend on the config. Its error is join's. Not called for a single
   // rank.
@@ -48,13 +51,12 @@ struct RendezvousOptions {
 struct Membership {
   std::unique_ptr<Communicator> communicator;
   std::unique_ptr<SharedStore> store;
-  std::unique_ptr<Communicator> background;    // null unless asked for and world_size > 1
+  std::unique_ptr<Buddies> buddies;            // null unless asked for and world_size > 1
   std::unique_ptr<Communicator> group, peers;  // null: the same as communicator
   std::unique_ptr<CopyGroups> copy_groups;     // borrows them
   at::Device device = at::kCPU;
   std::optional<Transport> transport;  // of all ranks' tensors; none for a single rank
   layout::NodeRanks nodes = 0;         // as Groups has it
-  std::vector<std::string> hosts;      // by rank: its name, for people
   Groups groups() const {
     return {communicator.get(),
             group ? group.get() : communicator.get(),
@@ -75,10 +77,15 @@ struct Membership {
 // Of this process, which computes on `device`, the current one. `host`: this machine's name.
 RankFacts own_facts(at::Device device, const std::string& host);
 
-// Connects all ranks; returns when everybody is there.
-//   1. all of them meet over Gloo, and tell each other their facts
-//   2. they choose a transport (transport.h): the same one, or the same error; and conclude on
-//      which nodes they are (nodes.h)
+// By rank, for people. Errors: those of SharedStore::get.
+Result<std::vector<std::string>> hosts_of_ranks(SharedStore& store, double timeout_s);
+
+// Connects all ranks; returns when everybody is there. What it costs a rank does not depend on
+// their number but in groups that exchange host tensors over Gloo, and where a communicator of a
+// device's library connects them (docs/SCALING.md).
+//   1. all of them meet over Gloo, along a tree (tree_communicator.h)
+//   2. rank 0 hears what they are, and tells them what they agree on (rank_agreement.h): a
+//      transport and on which nodes they are, or one error
 //   3. `met`
 //   4. the ways between devices, and the groups
 // Errors: kTimeout, kPeerLost, kConfig, and those of `met`.

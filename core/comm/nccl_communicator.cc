@@ -286,11 +286,11 @@ Result<NcclId> share_unique_id(Nccl& nccl, Communicator& host) {
   if (host.rank() == 0) made = nccl.get_unique_id(id);
   std::string mine(1 + id.bytes.size(), static_cast<char>(made));
   std::memcpy(mine.data() + 1, id.bytes.data(), id.bytes.size());
-  LOCKSTEP_TRY(const auto all, gather_strings(host, mine, mine.size()));
-  made = static_cast<NcclResult>(all[0][0]);
+  LOCKSTEP_TRY(const std::string first, string_of_first(host, mine, mine.size()));
+  made = static_cast<NcclResult>(first[0]);
   if (is_error(made))
     return Error{Code::kPeerLost, text("NCCL cannot start on rank 0: ", nccl.error_text(made))};
-  std::memcpy(id.bytes.data(), all[0].data() + 1, id.bytes.size());
+  std::memcpy(id.bytes.data(), first.data() + 1, id.bytes.size());
   return id;
 }
 

@@ -1,5 +1,5 @@
-// On which nodes the ranks of a generation are, as all of them conclude from what each has said of
-// itself. Pure, no Torch.
+// On which nodes the ranks of a generation are, concluded from what each has said of itself. Pure,
+// no Torch.
 //
 // 1. A rank belongs to the node of the rank before where both have one host, its place there is
 //    behind that one's, and the node is not full. Places may have gaps, where a node goes on with

@@ -1,5 +1,5 @@
-// What a rank is and what it computes on, as the ranks of a generation tell each other before they
-// choose how they exchange bytes (transport.h). No Torch.
+// What a rank is and what it computes on, as it tells rank 0 before the ranks agree on how they
+// exchange bytes (rank_agreement.h). No Torch.
 #pragma once
 
 #include <cstddef>

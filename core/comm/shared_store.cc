@@ -1,6 +1,6 @@
 #include "core/comm/shared_store.h"
 
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include <algorithm>
 #include <map>
@@ -87,6 +87,11 @@ class LocalStore : public SharedStore {
 
 std::unique_ptr<SharedStore> share_store(c10::intrusive_ptr<c10d::Store> store) {
   return std::make_unique<C10dStore>(std::move(store));
+}
+
+c10::intrusive_ptr<c10d::Store> with_prefix(const std::string& prefix,
+                                            c10::intrusive_ptr<c10d::Store> store) {
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, std::move(store));
 }
 
 std::unique_ptr<SharedStore> make_local_store() { return std::make_unique<LocalStore>(); }

@@ -27,6 +27,9 @@ class SharedStore {
 
 // Over one of LibTorch's; its exceptions become errors.
 std::unique_ptr<SharedStore> share_store(c10::intrusive_ptr<c10d::Store> store);
+// Its keys begin with `prefix` and a slash.
+c10::intrusive_ptr<c10d::Store> with_prefix(const std::string& prefix,
+                                            c10::intrusive_ptr<c10d::Store> store);
 // Of a single rank.
 std::unique_ptr<SharedStore> make_local_store();
 

@@ -1,7 +1,5 @@
-// How the ranks of a generation exchange the tensors of a step: one way for all of them. Each rank
-// evaluates the same function of the same facts (join.h gathers them over Gloo), so that no rank
-// enters collectives that the others do not know, and a failure is the same words everywhere. Pure,
-// no Torch.
+// How the ranks of a generation exchange the tensors of a step: one way for all of them, chosen by
+// rank 0 from the facts of all (rank_agreement.h). Pure, no Torch.
 //
 // 1. All ranks compute on one kind of device, with one capability, and their devices' collectives
 //    are of one version.
@@ -34,7 +32,7 @@ const char* transport_name(Transport transport);
 std::string transport_text(Transport transport, const std::vector<RankFacts>& facts);
 
 // `facts`: by rank. Errors: kConfig, which names the first rank that is not like most others (not
-// like rank 0, where there are as many of both), its host and what differs; alike on all ranks.
+// like rank 0, where there are as many of both), its host and what differs.
 // Requires: not empty.
 Result<Transport> choose_transport(const std::vector<RankFacts>& facts);
 

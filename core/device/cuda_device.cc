@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cudnn.h>
 #include <nccl.h>
@@ -19,10 +20,11 @@ class CudaEvent : public Event {
  public:
   explicit CudaEvent(const c10::cuda::CUDAStream& stream) { event_.record(stream); }
   bool reached() const override { return event_.query(); }
+  void wait() const override { event_.synchronize(); }
   void block(const c10::cuda::CUDAStream& stream) const { event_.block(stream); }
 
  private:
-  mutable at::cuda::CUDAEvent event_;
+  mutable at::cuda::CUDAEvent event_{cudaEventDisableTiming | cudaEventBlockingSync};
 };
 
 class CudaStream : public Stream {
@@ -31,6 +33,10 @@ class CudaStream : public Stream {
   std::unique_ptr<Event> record() override { return std::make_unique<CudaEvent>(stream_); }
   void wait_for(const Event& event) override {
     static_cast<const CudaEvent&>(event).block(stream_);
+  }
+  void copy_to_host(void* to, const void* from, size_t bytes) override {
+    const c10::cuda::CUDAGuard guard(stream_.device_index());  // of this thread, too
+    C10_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_.stream()));
   }
   void synchronize() override { stream_.synchronize(); }
   void* handle() const override { return stream_.stream(); }

@@ -6,7 +6,7 @@
 // side; an event is a place in a stream. The CPU has done what it was given when the call returns,
 // so that its streams are empty and its events reached. LibTorch's operations and the kernels go to
 // the current stream; a collective has a stream of its own (core/comm).
-// Thread: the training thread, but for Event::reached.
+// Thread: the training thread, but for events, and for a stream that another thread was given.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +22,8 @@ class Event {
   virtual ~Event() = default;
   // Whether all is done that its stream was given before it. Does not wait.
   virtual bool reached() const = 0;
+  // The host waits until it is, and its thread sleeps meanwhile.
+  virtual void wait() const = 0;
 };
 
 class Stream {
@@ -30,6 +32,8 @@ class Stream {
   virtual std::unique_ptr<Event> record() = 0;
   // What this stream is given from now on begins after `event`, of the same kind of device.
   virtual void wait_for(const Event& event) = 0;
+  // Copies device memory to memory of host_tensor; the host goes on.
+  virtual void copy_to_host(void* to, const void* from, size_t bytes) = 0;
   // The host waits until all is done.
   virtual void synchronize() = 0;
   // The library's own (cudaStream_t), for what is called with it; null for the CPU.

@@ -4,6 +4,8 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <cstring>
+
 #include "base/check.h"
 #include "base/text.h"
 #include "core/device/added_device.h"
@@ -22,6 +24,10 @@ class SimEvent : public Event {
     if (!mark_.reached()) SimWorld::here().look(mark_, "an event");
     return mark_.reached();
   }
+  void wait() const override {
+    if (SimWorld::here().leaves_out({SimCall::Rule::kSynchronize, "event"})) return;
+    SimWorld::here().wait(mark_, "an event");
+  }
   const SimMark& mark() const { return mark_; }
 
  private:
@@ -36,11 +42,17 @@ class SimStream : public Stream {
   }
   void wait_for(const Event& event) override {
     const SimMark& mark = static_cast<const SimEvent&>(event).mark();
-    if (SimWorld::here().leaves_out({SimCall::Rule::kStreamWait, "stream"})) return;
-    SimWorld::here().give(queue_, {.name = "wait for an event",
-                                   .run = [] {},
-                                   .ready = [mark] { return mark.reached(); },
-                                   .needs = [mark] { return mark; }});
+    SimWorld& world = SimWorld::here();
+    const bool computes = queue_ == world.compute_queue(current_device());
+    if (world.leaves_out({SimCall::Rule::kStreamWait, computes ? "compute" : "other"})) return;
+    world.give(queue_, {.name = "wait for an event",
+                        .run = [] {},
+                        .ready = [mark] { return mark.reached(); },
+                        .needs = [mark] { return mark; }});
+  }
+  void copy_to_host(void* to, const void* from, size_t bytes) override {
+    const std::byte* const there = SimMemory::here().bytes_at(from);
+    SimWorld::here().give(queue_, {"copy to the host", [=] { std::memcpy(to, there, bytes); }});
   }
   void synchronize() override {
     if (SimWorld::here().leaves_out({SimCall::Rule::kSynchronize, "stream"})) return;

@@ -3,6 +3,7 @@
 // Thread: SimWorld's.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -40,7 +41,8 @@ class SimQueue {
   }
   double weight_;  // how likely it is the next one to run
   std::deque<SimTask> tasks_;
-  int64_t given_ = 0, done_ = 0;
+  int64_t given_ = 0;
+  std::atomic<int64_t> done_ = 0;  // read by marks without SimWorld's lock
 };
 inline bool SimMark::reached() const { return queue->done_ >= position; }
 

@@ -174,7 +174,7 @@ SimMark SimWorld::give(const std::shared_ptr<SimQueue>& queue, SimTask task) {
   Lock lock(mutex_);
   queue->tasks_.push_back(std::move(task));
   const SimMark behind{queue, ++queue->given_};
-  pass(lock);
+  if (!beside()) pass(lock);
   return behind;
 }
 
@@ -220,7 +220,23 @@ bool SimWorld::wait_in_time(const SimMark& mark, const std::string& what) {
   return in_time;
 }
 
+bool SimWorld::beside() const { return this_rank < 0 && options_.ranks == 1; }
+
+// What it waits for is done here and now, whoever gave it.
+void SimWorld::wait_beside(const SimMark& mark, const std::string& what) {
+  const Lock lock(mutex_);
+  while (broken_.empty() && !mark.reached()) {
+    SimQueue* const queue = needed(mark);
+    if (queue != nullptr)
+      run_first(*queue);
+    else
+      broken_ = text("a thread waits for ", what, ", and nothing can go on");
+  }
+  if (!broken_.empty()) throw SimFailure(broken_);
+}
+
 void SimWorld::wait(const SimMark& mark, const std::string& what) {
+  if (beside()) return wait_beside(mark, what);
   if (wait_in_time(mark, what)) return;
   const Lock lock(mutex_);
   broken_ = text("rank ", this_rank, " waits for ", what, ", and nothing can go on;");

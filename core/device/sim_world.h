@@ -11,7 +11,11 @@
 //
 // A world in which nothing can go on says so and breaks: what waits in it throws SimFailure.
 //
-// Thread: what ranks call is for the thread that has the turn; free_memory for any.
+// A thread beside the only rank (a save's) may give work and wait for it. It makes no draws, but
+// when it does so is the machine's choice: then a seed alone does not repeat the run.
+//
+// Thread: what ranks call is for the thread that has the turn; give and wait also for a thread
+// beside the only rank; free_memory for any.
 #pragma once
 
 #include <condition_variable>
@@ -34,7 +38,7 @@ struct SimFailure : std::runtime_error {
 struct SimCall {
   enum class Rule {
     kStreamWait,       // a stream's work begins after an event of another one
-    kSynchronize,      // the host waits for a stream
+    kSynchronize,      // the host waits for a stream, or for an event
     kCopyToHost,       // the host waits for a copy to it
     kCopyFromHost,     // the host waits until its memory is read
     kHostReuse,        // memory of host_tensor is used again after the copies from it
@@ -45,7 +49,9 @@ struct SimCall {
     kCollectiveKeeps,  // one that did not end keeps its buffers for ever
   };
   Rule rule;
-  std::string what;  // of a collective: "shard all_gather gather"; of a copy: its dtype
+  // Of a collective: "shard all_gather gather"; of a copy: its dtype; of a stream that waits:
+  // "compute" or "other"; of the host: "stream" or "event".
+  std::string what;
   int64_t elements = 0;
 };
 
@@ -99,6 +105,8 @@ class SimWorld {
   double chance();
   void pass(Lock& lock);
   bool go_on(Lock& lock, const SimMark& target);
+  bool beside() const;
+  void wait_beside(const SimMark& mark, const std::string& what);
   void run_first(SimQueue& queue);
   SimQueue* needed(const SimMark& mark) const;
   SimQueue* any_runnable();

@@ -12,7 +12,7 @@ using namespace cuda;
 
 namespace {
 
-constexpr int kLanes = 8, kTileThreads = 256;
+constexpr int kLanes = 8, kTileThreads = 64, kRun = kRunOf<float>;
 
 // What the elements of a run share.
 struct Update {
@@ -37,19 +37,25 @@ struct Update {
   }
 };
 
-// Eight threads a tile, one for each lane of the CPU's sum; they meet in its order.
-__global__ void __launch_bounds__(kTileThreads, blocks_to_fill(kTileThreads))
+// Eight threads a tile, one for each lane of the CPU's sum; they meet in its order. A thread has
+// kAhead elements under way, and blocks are small: a rank may have few tiles. 64 registers at most.
+__global__ void __launch_bounds__(kTileThreads, blocks_to_fill(kTileThreads) / 2)
     square_tiles_kernel(float* grad, float scale, int64_t tiles, double* sums_out) {
   constexpr int64_t kTile = layout::kTileElements;
+  constexpr int kAhead = 32;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t tile = thread / kLanes;
   double sum = 0;
   if (tile < tiles) {
     float* mine = grad + tile * kTile + thread % kLanes;
-    for (int64_t i = 0; i < kTile; i += kLanes) {
-      const float g = mine[i] * scale;
-      mine[i] = g;
-      sum += static_cast<double>(g) * static_cast<double>(g);
+    for (int64_t i = 0; i < kTile; i += kAhead * kLanes, mine += kAhead * kLanes) {
+      float ahead[kAhead];
+      for (int k = 0; k < kAhead; ++k) ahead[k] = mine[k * kLanes];
+      for (int k = 0; k < kAhead; ++k) {
+        const float g = ahead[k] * scale;
+        mine[k * kLanes] = g;
+        sum += static_cast<double>(g) * static_cast<double>(g);
+      }
     }
   }
   // l0+l4, l1+l5, …; then (l0+l4)+(l2+l6) and (l1+l5)+(l3+l7); then both.
@@ -64,7 +70,11 @@ template <>
 void adamw_update<OnCuda>(const AdamWStep& s, bool decay, const float* grad, float* master,
                           float* m, float* v, int64_t n) {
   const Update update(s, decay);
-  for_each(n, [=] __device__(int64_t i) { update.apply(grad[i], master[i], m[i], v[i]); });
+  for_each_run<kRun>(n, aligned<kRun>(grad, master, m, v), [=] __device__(Run<kRun> run) {
+    each_of(
+        run, [=](float g, float& weight, float& m1, float& m2) { update.apply(g, weight, m1, m2); },
+        grad, master, m, v);
+  });
 }
 
 // A thread for each counter: it draws for four elements.

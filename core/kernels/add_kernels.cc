@@ -16,8 +16,7 @@ LOCKSTEP_CLONED narrow<OnCpu>(Bf16* __restrict out, const float* __restrict in, 
   for (int64_t i = 0; i < n; ++i) out[i].bits = float_to_bf16(in[i]);
 }
 
-LOCKSTEP_VECTOR_CLONES
-void widen(float* __restrict out, const Bf16* __restrict in, int64_t n) {
+LOCKSTEP_CLONED widen<OnCpu>(float* __restrict out, const Bf16* __restrict in, int64_t n) {
   for (int64_t i = 0; i < n; ++i) out[i] = bf16_to_float(in[i].bits);
 }
 

@@ -10,7 +10,9 @@ namespace {
 
 // A block has kTokenThreads runs of columns. It reads the places of kPlaces rows at a time, and of
 // kAhead rows the elements before it adds the first of them.
-constexpr int kTokenThreads = 64, kPlaces = 256, kAhead = 16, kColumnRun = 4;
+constexpr int kTokenThreads = 64, kPlaces = 256, kAhead = 16;
+// Where one of the arrays is of fp32.
+constexpr int kSumRun = kRunOf<float>;
 
 // Behind the run of equal ones in `sorted` that begins at `first`: steps double, then halve.
 __device__ int64_t end_of_equal(const int64_t* sorted, int64_t first, int64_t rows) {
@@ -75,20 +77,34 @@ void add_token_rows(float* sum, const T* dy, const int64_t* sorted, const int64_
 
 template <typename Place, typename T>
 void add_to(float* sum, const T* part, int64_t n) {
-  for_each(n, [=] __device__(int64_t i) { sum[i] += load(part[i]); });
+  for_each_run<kSumRun>(n, aligned<kSumRun>(sum, part), [=] __device__(Run<kSumRun> run) {
+    each_of(
+        run, [](float& total, float term) { total += term; }, sum, part);
+  });
 }
 
 template <>
 void narrow<OnCuda>(Bf16* out, const float* in, int64_t n) {
-  for_each(n, [=] __device__(int64_t i) { store(out[i], in[i]); });
+  for_each_run<kSumRun>(n, aligned<kSumRun>(out, in), [=] __device__(Run<kSumRun> run) {
+    each_of(
+        run, [](float& to, float from) { to = from; }, out, in);
+  });
+}
+
+template <>
+void widen<OnCuda>(float* out, const Bf16* in, int64_t n) {
+  for_each_run<kSumRun>(n, aligned<kSumRun>(out, in), [=] __device__(Run<kSumRun> run) {
+    each_of(
+        run, [](float& to, float from) { to = from; }, out, in);
+  });
 }
 
 template <typename T>
 void add_rows_by_token(float* sum, const T* dy, const int64_t* sorted, const int64_t* order,
                        int64_t rows, int64_t dim) {
   if (rows == 0) return;
-  if (dim % kColumnRun == 0 && aligned<kColumnRun>(sum, dy)) {
-    add_token_rows<T, kColumnRun>(sum, dy, sorted, order, rows, dim);
+  if (dim % kSumRun == 0 && aligned<kSumRun>(sum, dy)) {
+    add_token_rows<T, kSumRun>(sum, dy, sorted, order, rows, dim);
   } else {
     add_token_rows<T, 1>(sum, dy, sorted, order, rows, dim);
   }

@@ -2,7 +2,7 @@
 // 16 bytes.
 #pragma once
 
-#include "core/device/launch.cuh"
+#include "core/device/runs.cuh"
 #include "core/kernels/kernel_types.h"
 
 namespace lockstep::core::cuda {
@@ -66,6 +66,27 @@ __device__ void store_run(T* to, const Floats<N>& values) {
 template <int N, typename... T>
 bool aligned(const T*... arrays) {
   return ((reinterpret_cast<uintptr_t>(arrays) % alignof(Packed<T, N>) == 0) && ...);
+}
+
+template <typename T, int N>
+__device__ void store_back(T* to, const Floats<N>& values) {
+  if constexpr (!std::is_const_v<T>) store_run(to, values);
+}
+
+// f(x, y, …) N times, of N elements side by side from each array; arrays that are not const take
+// what f has made of theirs. Of an array that f does not read, nothing is loaded: the compiler sees
+// it. Requires: they are aligned for N elements an access.
+template <int N, typename F, typename... Arrays>
+__device__ void each(const F& f, Arrays... arrays) {
+  [&](auto... values) {
+    for (int k = 0; k < N; ++k) f(values.at[k]...);
+    (store_back(arrays, values), ...);
+  }(load_run<N>(arrays)...);
+}
+template <int N, typename F, typename... Arrays>
+__device__ void each_of(const Run<N>& run, const F& f, Arrays... arrays) {
+  if (run.whole) return each<N>(f, (arrays + run.first)...);
+  for (int k = 0; k < run.count; ++k) each<1>(f, (arrays + (run.first + k))...);
 }
 
 // Rows of `size` elements that threads take in runs of kRowRun, two rows never in one run. A run is

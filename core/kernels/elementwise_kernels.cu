@@ -9,98 +9,143 @@ namespace {
 
 __device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
+// An activation is x * share(x). slope(by, x, s), with s = share(x), is `by` times its derivative.
+struct Silu {
+  __device__ static float share(float x) { return sigmoid(x); }
+  __device__ static float slope(float by, float x, float s) {
+    return by * s * (1.0f + x * (1.0f - s));
+  }
+};
 // gelu_new is x * sigmoid(2u) with u = sqrt(2/pi) (x + 0.044715 x^3).
-constexpr float kTwiceRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
-constexpr float kCubic = 0.044715f;
+struct GeluNew {
+  static constexpr float kTwiceRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
+  static constexpr float kCubic = 0.044715f;
+  __device__ static float share(float x) { return sigmoid(kTwiceRoot * (x + kCubic * x * x * x)); }
+  __device__ static float slope(float by, float x, float s) {
+    const float of_share = kTwiceRoot * (1.0f + 3.0f * kCubic * x * x);
+    return by * (s + x * s * (1.0f - s) * of_share);
+  }
+};
+
+template <typename Activation, typename T>
+void gated_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {
+  constexpr int kRun = kRunOf<T>;
+  const bool in_runs = dim % kRun == 0 && aligned<kRun>(gate_up, y);
+  for_each_run_of_rows<kRun>(rows, dim, in_runs, [=] __device__(int64_t row, Run<kRun> run) {
+    const T* const gate = gate_up + row * 2 * dim;
+    each_of(
+        run, [](float g, float u, float& out) { out = g * Activation::share(g) * u; }, gate,
+        gate + dim, y + row * dim);
+  });
+}
+
+template <typename Activation, typename T>
+void gated_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim) {
+  constexpr int kRun = kRunOf<T>;
+  const bool in_runs = dim % kRun == 0 && aligned<kRun>(gate_up, dy);
+  for_each_run_of_rows<kRun>(rows, dim, in_runs, [=] __device__(int64_t row, Run<kRun> run) {
+    T* const gate = gate_up + row * 2 * dim;
+    each_of(
+        run,
+        [](float& gate_and_grad, float& up_and_grad, float d) {
+          const float g = gate_and_grad, s = Activation::share(g);
+          gate_and_grad = Activation::slope(d * up_and_grad, g, s);
+          up_and_grad = d * g * s;
+        },
+        gate, gate + dim, dy + row * dim);
+  });
+}
+
+// Runs of pairs; none has two heads.
+template <int N, typename T>
+void rotate(T* x, const float* cos, const float* sin, const int64_t* positions, int64_t rows,
+            int64_t heads, int64_t head_dim, int64_t row_stride, float direction) {
+  const auto half = static_cast<unsigned>(head_dim / 2);
+  for_each_run_of_rows<N>(rows, heads * half, true, [=] __device__(int64_t row, Run<N> run) {
+    const auto pair = static_cast<unsigned>(run.first);
+    const unsigned head = pair / half, i = pair - head * half;
+    T* const first = x + row * row_stride + head * head_dim + i;
+    const int64_t angle = positions[row] * half + i;
+    each<N>(
+        [=](float& a, float& b, float c, float sine) {
+          const float s = sine * direction, old_a = a;
+          a = old_a * c - b * s;
+          b = b * c + old_a * s;
+        },
+        first, first + half, cos + angle, sin + angle);
+  });
+}
 
 }  // namespace
 
 template <typename Place, typename T>
 void rotate_heads(T* x, const float* cos, const float* sin, const int64_t* positions, int64_t rows,
                   int64_t heads, int64_t head_dim, int64_t row_stride, float direction) {
-  const int64_t half = head_dim / 2;
-  for_each(rows * heads * half, [=] __device__(int64_t n) {
-    const int64_t i = n % half, h = n / half % heads, r = n / half / heads;
-    T* head = x + r * row_stride + h * head_dim;
-    const int64_t angle = positions[r] * half + i;
-    const float c = cos[angle], s = sin[angle] * direction;
-    const float a = load(head[i]), b = load(head[i + half]);
-    store(head[i], a * c - b * s);
-    store(head[i + half], b * c + a * s);
-  });
+  constexpr int kRun = kRunOf<float>;  // of the angles
+  const auto turn =
+      head_dim % (2 * kRun) == 0 && row_stride % kRun == 0 && aligned<kRun>(x, cos, sin)
+          ? rotate<kRun, T>
+          : rotate<1, T>;
+  turn(x, cos, sin, positions, rows, heads, head_dim, row_stride, direction);
 }
 
 template <typename Place, typename T>
 void swiglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {
-  for_each(rows * dim, [=] __device__(int64_t n) {
-    const T* gate = gate_up + n / dim * 2 * dim + n % dim;
-    const float g = load(*gate);
-    store(y[n], g * sigmoid(g) * load(gate[dim]));
-  });
+  gated_forward<Silu>(gate_up, y, rows, dim);
 }
-
 template <typename Place, typename T>
 void swiglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim) {
-  for_each(rows * dim, [=] __device__(int64_t n) {
-    const int64_t at = n / dim * 2 * dim + n % dim;
-    const float g = load(gate_up[at]), u = load(gate_up[at + dim]), d = load(dy[n]);
-    const float s = sigmoid(g);
-    store(gate_up[at], d * u * s * (1.0f + g * (1.0f - s)));
-    store(gate_up[at + dim], d * g * s);
-  });
+  gated_backward<Silu>(dy, gate_up, rows, dim);
+}
+template <typename Place, typename T>
+void geglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {
+  gated_forward<GeluNew>(gate_up, y, rows, dim);
+}
+template <typename Place, typename T>
+void geglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim) {
+  gated_backward<GeluNew>(dy, gate_up, rows, dim);
 }
 
 template <typename Place, typename T>
 void gelu_forward(const T* x, T* y, int64_t n) {
-  for_each(n, [=] __device__(int64_t i) {
-    const float v = load(x[i]);
-    store(y[i], v * sigmoid(kTwiceRoot * (v + kCubic * v * v * v)));
+  constexpr int kRun = kRunOf<T>;
+  for_each_run<kRun>(n, aligned<kRun>(x, y), [=] __device__(Run<kRun> run) {
+    each_of(
+        run, [](float v, float& out) { out = v * GeluNew::share(v); }, x, y);
   });
 }
 
 template <typename Place, typename T>
 void gelu_backward(const T* dy, T* x, int64_t n) {
-  for_each(n, [=] __device__(int64_t i) {
-    const float v = load(x[i]);
-    const float s = sigmoid(kTwiceRoot * (v + kCubic * v * v * v));
-    const float slope = kTwiceRoot * (1.0f + 3.0f * kCubic * v * v);
-    store(x[i], load(dy[i]) * (s + v * s * (1.0f - s) * slope));
-  });
-}
-
-template <typename Place, typename T>
-void geglu_forward(const T* gate_up, T* y, int64_t rows, int64_t dim) {
-  for_each(rows * dim, [=] __device__(int64_t n) {
-    const T* gate = gate_up + n / dim * 2 * dim + n % dim;
-    const float g = load(*gate);
-    store(y[n], g * sigmoid(kTwiceRoot * (g + kCubic * g * g * g)) * load(gate[dim]));
-  });
-}
-
-template <typename Place, typename T>
-void geglu_backward(const T* dy, T* gate_up, int64_t rows, int64_t dim) {
-  for_each(rows * dim, [=] __device__(int64_t n) {
-    const int64_t at = n / dim * 2 * dim + n % dim;
-    const float v = load(gate_up[at]), u = load(gate_up[at + dim]), d = load(dy[n]);
-    const float s = sigmoid(kTwiceRoot * (v + kCubic * v * v * v));
-    const float slope = kTwiceRoot * (1.0f + 3.0f * kCubic * v * v);
-    store(gate_up[at], d * u * (s + v * s * (1.0f - s) * slope));
-    store(gate_up[at + dim], d * v * s);
+  constexpr int kRun = kRunOf<T>;
+  for_each_run<kRun>(n, aligned<kRun>(dy, x), [=] __device__(Run<kRun> run) {
+    each_of(
+        run, [](float d, float& v) { v = GeluNew::slope(d, v, GeluNew::share(v)); }, dy, x);
   });
 }
 
 template <typename Place, typename T>
 void soft_cap_forward(T* x, int64_t n, float scale, float cap) {
+  constexpr int kRun = kRunOf<T>;
   const float inner = scale / cap;
-  for_each(n, [=] __device__(int64_t i) { store(x[i], cap * tanhf(inner * load(x[i]))); });
+  for_each_run<kRun>(n, aligned<kRun>(x), [=] __device__(Run<kRun> run) {
+    each_of(
+        run, [=](float& value) { value = cap * tanhf(inner * value); }, x);
+  });
 }
 
 template <typename Place, typename T>
 void soft_cap_backward(const T* y, T* dy, int64_t n, float scale, float cap) {
+  constexpr int kRun = kRunOf<T>;
   const float inverse = 1.0f / cap;
-  for_each(n, [=] __device__(int64_t i) {
-    const float t = load(y[i]) * inverse;
-    store(dy[i], load(dy[i]) * scale * (1.0f - t * t));
+  for_each_run<kRun>(n, aligned<kRun>(y, dy), [=] __device__(Run<kRun> run) {
+    each_of(
+        run,
+        [=](float capped, float& d) {
+          const float t = capped * inverse;
+          d = d * scale * (1.0f - t * t);
+        },
+        y, dy);
   });
 }
 

@@ -6,12 +6,12 @@
 
 #include "core/device/devices.h"
 #include "core/kernels/add_kernels.h"
-#include "core/kernels/added_kernels.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/cuda_attention.h"
 #include "core/kernels/cudnn_attention.h"
 #include "core/kernels/element_type.h"
 #include "core/kernels/elementwise_kernels.h"
+#include "core/kernels/initial_kernels.h"
 #include "core/kernels/norm_kernels.h"
 #include "core/kernels/parallel.h"
 
@@ -211,6 +211,13 @@ class KernelColumn : public Kernels {
   void add_to(const at::Tensor& sum, const at::Tensor& part) const override {
     by_type(part, [&](auto* t) { core::add_to<On>(floats(sum), ptr(t, part), sum.numel()); });
   }
+  void set_to(const at::Tensor& sum, const at::Tensor& part) const override {
+    if (part.scalar_type() == at::kFloat) {
+      sum.copy_(part);
+    } else {
+      core::widen<On>(floats(sum), ptr(static_cast<Bf16*>(nullptr), part), sum.numel());
+    }
+  }
   void narrow(const at::Tensor& out, const at::Tensor& in) const override {
     core::narrow<On>(ptr(static_cast<Bf16*>(nullptr), out), floats(in), in.numel());
   }
@@ -227,6 +234,9 @@ class KernelColumn : public Kernels {
   void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                               double* sums_out) const override {
     core::scale_and_square_tiles<On>(grad, scale, tiles, sums_out);
+  }
+  void draw_initial(const at::Tensor& out, const InitialDraw& draw) const override {
+    core::draw_initial<On>(draw, floats(out), out.numel());
   }
   void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                      int64_t n) const override {
@@ -364,13 +374,6 @@ class CpuKernels : public KernelColumn<CpuColumn> {
   void add_product(const at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) const override {
     sum.addmm_(a.to(at::kFloat), b.to(at::kFloat));
   }
-  void set_to(const at::Tensor& sum, const at::Tensor& part) const override {
-    if (part.scalar_type() == at::kFloat) {
-      sum.copy_(part);
-    } else {
-      widen(floats(sum), ptr(static_cast<Bf16*>(nullptr), part), sum.numel());
-    }
-  }
 };
 
 #ifdef LOCKSTEP_CUDA
@@ -428,7 +431,6 @@ class CudaKernels : public KernelColumn<CudaColumn> {
       at::addmm_out(out, sum, a, b, at::kFloat);
     }
   }
-  void set_to(const at::Tensor& sum, const at::Tensor& part) const override { sum.copy_(part); }
 
  private:
   static AttentionShape with_whole_scores(AttentionShape shape) {

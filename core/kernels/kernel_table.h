@@ -12,6 +12,10 @@ namespace lockstep::core {
 const Kernels& kernels_on(at::Device device);
 inline const Kernels& kernels_on(const at::Tensor& t) { return kernels_on(t.device()); }
 
+// From now on it is `kernels` for tensors of `type`, a kind that core/device/added_device.h brings.
+// One a process.
+void add_kernels(at::DeviceType type, const Kernels& kernels);
+
 // Kernels::digest_runs, for the host, which waits for the device.
 std::vector<uint64_t> digests_of(const at::Tensor& flat, std::span<const DigestRun> runs);
 

@@ -21,6 +21,8 @@
 
 namespace lockstep::core {
 
+struct InitialDraw;
+
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -117,7 +119,9 @@ class Kernels {
   // sums_out[i], of int64 on the same device, is the digest of run i of the elements of `flat`.
   virtual void digest_runs(const at::Tensor& flat, std::span<const DigestRun> runs,
                            const at::Tensor& sums_out) const = 0;
-  // core::muon_momentum and muon_update, likewise.
+  // core::draw_initial.
+  virtual void draw_initial(const at::Tensor& out, const InitialDraw& draw) const = 0;
+  // core::muon_momentum and muon_update, on memory of the device.
   virtual void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                              int64_t n) const = 0;
   virtual void muon_update(const MuonStep& step, const at::BFloat16* update, float* master,

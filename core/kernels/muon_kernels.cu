@@ -10,6 +10,8 @@ using namespace cuda;
 
 namespace {
 
+constexpr int kRun = kRunOf<float>;
+
 __device__ float lerp(const Lerp& way, float start, float end) {
   return fmaf(way.share, end - start, way.near_start ? start : end);
 }
@@ -19,19 +21,29 @@ __device__ float lerp(const Lerp& way, float start, float end) {
 template <>
 void muon_momentum<OnCuda>(const MuonStep& s, const float* grad, float* m, Bf16* out, int64_t n) {
   const MuonStep step = s;
-  for_each(n, [=] __device__(int64_t i) {
-    const float g = grad[i] * step.clip;
-    const float m_new = lerp(step.to_gradient, m[i], g);
-    m[i] = m_new;
-    if (out != nullptr) store(out[i], lerp(step.to_momentum, g, m_new));
+  for_each_run<kRun>(n, aligned<kRun>(grad, m, out), [=] __device__(Run<kRun> run) {
+    const auto moved = [=](float given, float& momentum) {
+      const float g = given * step.clip;
+      momentum = lerp(step.to_gradient, momentum, g);
+      return lerp(step.to_momentum, g, momentum);
+    };
+    if (out == nullptr) {
+      each_of(
+          run, [=](float g, float& momentum) { moved(g, momentum); }, grad, m);
+    } else {
+      each_of(
+          run, [=](float g, float& momentum, float& to) { to = moved(g, momentum); }, grad, m, out);
+    }
   });
 }
 
 template <>
 void muon_update<OnCuda>(const MuonStep& s, const Bf16* update, float* master, int64_t n) {
   const float keep = s.keep, step_size = s.step_size;
-  for_each(n, [=] __device__(int64_t i) {
-    master[i] = fmaf(-step_size, load(update[i]), master[i] * keep);
+  for_each_run<kRun>(n, aligned<kRun>(update, master), [=] __device__(Run<kRun> run) {
+    each_of(
+        run, [=](float moves, float& weight) { weight = fmaf(-step_size, moves, weight * keep); },
+        update, master);
   });
 }
 

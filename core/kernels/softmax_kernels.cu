@@ -111,11 +111,9 @@ __device__ LogitSums sums_of_run(const T* row, RowRuns runs, int first, bool smo
   return sums;
 }
 
-// Several blocks a multiprocessor: one reads while another one adds.
-constexpr int blocks_of_40_registers(int threads) { return blocks_to_fill(threads) * 3 / 4; }
-
 // A row is read once for its sums, and once for its gradient: that from its end on, for what was
-// read last is what a cache still has.
+// read last is what a cache still has. Several blocks a multiprocessor: one reads while another one
+// adds.
 template <typename T, int Threads>
 __global__ void __launch_bounds__(Threads, blocks_of_40_registers(Threads))
     cross_entropy_kernel(T* logits, const int64_t* labels, RowRuns runs, TokenLoss loss, float dy,

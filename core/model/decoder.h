@@ -38,11 +38,11 @@ Result<void> check_device(const layout::ModelSpec& spec, at::Device device);
 // gathered.
 at::Tensor logits_of(const layout::ModelSpec& spec, UnitParts head_units, const at::Tensor& x_RD);
 
-// Fills tiles of a parameter with its initial values: a function of (seed, parameter name, element
-// index), the same for every cut (docs/ARCHITECTURE.md, rule 6). Normal by Box-Muller from Philox
-// words, uniform by them as they are; norms are ones, biases zeros. `counter_offset` is 0; a test
-// shifts it to break the rule.
-void initialize_parameter(const layout::ParamSpec& param, uint64_t seed, int64_t flat_start,
-                          int64_t length, int64_t counter_offset, float* out);
+// Fills `out`, fp32, with the initial values of a parameter from element `first` on: a function of
+// (seed, parameter name, element index), the same for every cut (docs/ARCHITECTURE.md, rule 6) and
+// device. Normal by Box-Muller from Philox words, uniform by them as they are; norms are ones,
+// biases zeros.
+void initialize_parameter(const layout::ParamSpec& param, uint64_t seed, int64_t first,
+                          const at::Tensor& out);
 
 }  // namespace lockstep::core

@@ -64,42 +64,38 @@ void ShardState::make_master() {
 
 void ShardState::refresh_copy() {
   if (copy_S_.defined()) update_copy(copy_S_, master_S);
-  if (!frozen_) return;
-  host_ = {};
-  if (copy_S_.defined()) master_S.reset();
+  if (frozen_ && copy_S_.defined()) master_S.reset();
 }
 
 const ShardState::HostState& ShardState::host() {
   if (strategy_.state_device().is_cpu()) {
     host_ = {master_S, adam_m_S, adam_v_A};
   } else if (!host_.master_S.defined()) {
-    auto room = [&](const at::Tensor& t) {
-      return t.defined() ? device_of(t.device()).host_tensor({t.numel()}, t.scalar_type())
-                         : at::Tensor();
+    const auto room = [](const at::Tensor& t) {
+      return t.defined() ? at::zeros({t.numel()}, t.scalar_type()) : at::Tensor();
     };
     host_ = {room(master_S), room(adam_m_S), room(adam_v_A)};
   }
   return host_;
 }
 
-// Calls f(state tensor, its copy on the host) for each that there is.
+// Calls f(state tensor, its copy on the host) for each copy that there is.
 template <typename F>
 void ShardState::for_each_copy(F&& f) {
   if (strategy_.state_device().is_cpu()) return;
-  host();
-  f(master_S, host_.master_S);
-  if (adam_m_S.defined()) f(adam_m_S, host_.adam_m_S);
-  if (adam_v_A.defined()) f(adam_v_A, host_.adam_v_A);
+  if (host_.master_S.defined()) f(master_S, host_.master_S);
+  if (host_.adam_m_S.defined()) f(adam_m_S, host_.adam_m_S);
+  if (host_.adam_v_A.defined()) f(adam_v_A, host_.adam_v_A);
 }
 
 void ShardState::pull() {
-  for_each_copy([](at::Tensor& on_device, at::Tensor& on_host) {
-    on_host.copy_(on_device, /*non_blocking=*/true);
-  });
+  host();
+  for_each_copy([](at::Tensor& on_device, at::Tensor& on_host) { on_host.copy_(on_device); });
 }
 
 void ShardState::push() {
   for_each_copy([](at::Tensor& on_device, at::Tensor& on_host) { on_device.copy_(on_host); });
+  host_ = {};
 }
 
 }  // namespace lockstep::core

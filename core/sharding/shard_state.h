@@ -44,9 +44,9 @@ class ShardState {
   void make_master();
   // Brings the compute-precision copy up to date; after init, load and every update.
   void refresh_copy();
-  // The state where the host reads and writes it: the tensors themselves, or, where those lie on a
-  // device, page-locked copies, made at the first call. pull brings them up to date, once the
-  // device's stream is synchronized; push takes them back.
+  // Where the host writes the state: the tensors themselves, or, where those lie on a device,
+  // tensors in its own memory, of zeros when they are made. pull() brings them up to date, push()
+  // takes them to the device and gives their memory back.
   struct HostState {
     at::Tensor master_S, adam_m_S, adam_v_A;
   };
@@ -58,7 +58,6 @@ class ShardState {
   at::Tensor zeros(int64_t elements, at::ScalarType type) const;
   template <typename F>
   void for_each_copy(F&& f);
-
   Strategy strategy_;
   bool frozen_;
   int64_t held_elements_, owned_offset_;

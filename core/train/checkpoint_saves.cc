@@ -7,7 +7,6 @@
 #include "checkpoint/save/save_schedule.h"
 #include "checkpoint/tools/verify.h"
 #include "core/train/memory_stats.h"
-#include "core/train/state_pieces.h"
 #include "core/train/store_ballot.h"
 
 namespace lockstep::core {
@@ -24,7 +23,7 @@ constexpr double kVotes = 3;   // so long a save may take for the others' parts,
 Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnvironment& env,
                                                                 const RunInputs& inputs,
                                                                 const RunStart& start,
-                                                                TrainingStep& step) {
+                                                                LiveState& state) {
   const Config::Checkpoint& c = inputs.config.checkpoint;
   checkpoint::EngineOptions o;
   o.folder = inputs.config.checkpoint_folder();
@@ -42,18 +41,19 @@ Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnv
   o.vote_deadline = std::chrono::milliseconds(static_cast<int64_t>(c.vote_timeout_seconds * 1000));
   Engine e;
   e.ballot = std::make_unique<StoreBallot>(*env.membership.store);
-  LOCKSTEP_TRY(e.engine, checkpoint::Engine::create(o, env.file_system, *e.ballot, env.progress,
-                                                    owned_pieces(step.units())));
+  LOCKSTEP_TRY(e.engine,
+               checkpoint::Engine::create(o, env.file_system, *e.ballot, env.progress, state));
   return e;
 }
 
 CheckpointSaves::CheckpointSaves(Engine engine, const TrainerEnvironment& env,
                                  const RunInputs& inputs, int64_t saved_step, TrainingStep& step,
-                                 RunRecord* record)
+                                 LiveState& live, RunRecord* record)
     : engine_(std::move(engine)),
       env_(env),
       config_(inputs.config.checkpoint),
       step_(step),
+      live_(live),
       record_(record),
       saved_step_(saved_step),
       saved_at_s_(env.clock.monotonic_s()) {}
@@ -141,7 +141,8 @@ Result<void> CheckpointSaves::save_if_due(const TrainerState& state, bool must,
 Result<void> CheckpointSaves::begin_save(const TrainerState& state, bool ephemeral) {
   if (!ephemeral) saved_at_s_ = env_.clock.monotonic_s();
   again_at_s_.reset();
-  step_.pull_state();
+  live_.freeze();
+  begun_step_ = state.step;
   checkpoint::SaveRequest request{state.step, state.step - state.skipped_steps, ephemeral,
                                   state.to_json(), state.audited_step};
   const Validations& said = state.validations;
@@ -151,6 +152,10 @@ Result<void> CheckpointSaves::begin_save(const TrainerState& state, bool ephemer
     return Error{Code::kBug, text("the checkpoint engine was busy at step ", state.step,
                                   " and said it was idle")};
   return {};
+}
+
+std::unique_ptr<checkpoint::StateSource> CheckpointSaves::copy_of(int64_t step) {
+  return step == begun_step_ ? engine_.engine->lend_staged() : nullptr;
 }
 
 // Ranks need not agree on how long a save takes, or hangs; a collective would not wait so long for

@@ -9,6 +9,7 @@
 #include "checkpoint/save/engine.h"
 #include "core/train/run_record.h"
 #include "core/train/run_start.h"
+#include "core/train/state_pieces.h"
 #include "core/train/training_step.h"
 
 namespace lockstep::core {
@@ -22,22 +23,25 @@ class CheckpointSaves {
     std::unique_ptr<checkpoint::Ballot> ballot;
     std::unique_ptr<checkpoint::Engine> engine;
     static Result<Engine> create(const TrainerEnvironment& env, const RunInputs& inputs,
-                                 const RunStart& start, TrainingStep& step);
+                                 const RunStart& start, LiveState& state);
   };
   // `record`: rank 0's, else null.
   CheckpointSaves(Engine engine, const TrainerEnvironment& env, const RunInputs& inputs,
-                  int64_t saved_step, TrainingStep& step, RunRecord* record);
+                  int64_t saved_step, TrainingStep& step, LiveState& live, RunRecord* record);
 
   // Adds this rank's words, of saves that have ended by now.
   void say(RankFlags& flags);
-  // Before the state may change.
-  void wait_staged() { engine_.engine->wait_staged(); }
+  // Before LiveState::thaw.
+  void wait_read() { engine_.engine->wait_read(); }
   void add_stall(double seconds) { stall_of_save_ += seconds; }
   // After the step that `state` is at, of which all ranks said `any`. `must`: it is the run's last,
   // or its best.
   Result<void> save_if_due(const TrainerState& state, bool must, const RankFlags& any);
   // Requires: nothing in flight.
   Result<void> begin_save(const TrainerState& state, bool ephemeral);
+  // The copy of the state after `step` that a save makes or has made: checkpoint::Engine's
+  // lend_staged. Null: the last save is of another step.
+  std::unique_ptr<checkpoint::StateSource> copy_of(int64_t step);
   // True: nothing is in flight on any rank. False: some rank's storage hangs for longer than saves
   // may fail. Errors: communication.
   Result<bool> drain() { return wait_for_saves(most_silent_s()); }
@@ -71,7 +75,9 @@ class CheckpointSaves {
   TrainerEnvironment env_;
   const Config::Checkpoint& config_;
   TrainingStep& step_;
+  LiveState& live_;
   RunRecord* record_;
+  int64_t begun_step_ = -1;  // of the last save
   int64_t saved_step_, committed_once_ = 0;
   double stall_of_save_ = 0, saved_at_s_;  // the latter: the clock at the last permanent one
   std::optional<SaveOutage> outage_;

@@ -13,16 +13,17 @@ namespace {
 Result<LoadedPart> load_part(FileSystem& file_system, const checkpoint::LoadSelection& selection,
                              TrainingStep& step, InitialLoad& load) {
   LoadedPart part;
-  LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest(file_system, load.directory));
+  std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), selection.model_only);
+  std::erase_if(targets,
+                [&](const auto& target) { return !checkpoint::selects(selection, target.piece); });
+  LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest_for(file_system, load.directory, targets));
   std::vector<checkpoint::TensorPiece> wanted = model_pieces(step.units());
   std::erase_if(wanted, [&](const auto& piece) { return !checkpoint::selects(selection, piece); });
   const auto matched =
       checkpoint::check_match(part.manifest, wanted, parameter_names(step.units()));
   if (!matched.ok()) return matched.error().in(load.directory.string());
   load.tensors = static_cast<int64_t>(wanted.size());
-  std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), selection.model_only);
-  std::erase_if(targets,
-                [&](const auto& target) { return !checkpoint::selects(selection, target.piece); });
+  step.pull_state();  // what is not selected keeps what it holds
   LOCKSTEP_TRY(const auto statistics,
                checkpoint::load_pieces(file_system, load.directory, part.manifest, targets,
                                        checkpoint::reader_threads()));

@@ -4,11 +4,13 @@
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "base/number.h"
+#include "core/comm/gather_strings.h"
 
 namespace lockstep::core {
 namespace {
 
 constexpr const char* kDefaultFolder = "/dev/shm";
+constexpr size_t kIdentityBytes = 96;  // of a directory, at most
 
 // The id of the run whose checkpoints lie in the folder, made when missing. Removing the
 // checkpoints removes it, and with it every claim to old snapshots. Only this user may read it: who
@@ -53,7 +55,7 @@ std::vector<int> MemoryPlace::ranks_on(int of_node) const {
 
 Result<MemoryPlace> find_memory_place(FileSystem& file_system, const Config& config,
                                       const std::filesystem::path& checkpoint_place,
-                                      SharedStore& store, const Communicator& comm) {
+                                      SharedStore& store, Communicator& comm) {
   MemoryPlace place;
   place.rank = comm.rank();
   place.timeout_s = config.comm.init_timeout_seconds;
@@ -65,10 +67,9 @@ Result<MemoryPlace> find_memory_place(FileSystem& file_system, const Config& con
   place.folder = std::filesystem::path(base.empty() ? kDefaultFolder : base) / words[1];
   LOCKSTEP_RETURN_IF_ERROR(make_owned_directory(place.folder));
   LOCKSTEP_TRY(const std::string mine, directory_identity(place.folder));
-  LOCKSTEP_RETURN_IF_ERROR(store.set(text("memory/node/", place.rank), mine));
+  LOCKSTEP_TRY(const auto all, gather_strings(comm, mine, kIdentityBytes));
   std::vector<std::string> seen;
-  for (int r = 0; r < comm.world_size(); ++r) {
-    LOCKSTEP_TRY(const std::string theirs, store.get(text("memory/node/", r), place.timeout_s));
+  for (const std::string& theirs : all) {
     const auto at = std::find(seen.begin(), seen.end(), theirs);
     place.node_of_rank.push_back(static_cast<int>(at - seen.begin()));
     if (at == seen.end()) seen.push_back(theirs);

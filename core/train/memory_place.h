@@ -30,7 +30,7 @@ struct MemoryPlace {
 // that is kept in it names the memory's folder. Collective. Errors: kConfig, kIo, communication.
 Result<MemoryPlace> find_memory_place(FileSystem& file_system, const Config& config,
                                       const std::filesystem::path& checkpoint_place,
-                                      SharedStore& store, const Communicator& comm);
+                                      SharedStore& store, Communicator& comm);
 
 // What every node holds, by node; elsewhere than on rank 0 nothing. Damaged slots are logged.
 // Collective. Errors: communication.

@@ -148,10 +148,10 @@ struct Loader {
 
   Result<LoadedPart> from_disk(const std::string& directory, Resumed& resumed) {
     LoadedPart part;
-    LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest(file_system, directory));
+    const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
+    LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest_for(file_system, directory, targets));
     LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, directory));
     LOCKSTEP_RETURN_IF_ERROR(check_tensors(part.manifest, resumed.state));
-    const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
     LOCKSTEP_TRY(const auto statistics,
                  checkpoint::load_pieces(file_system, directory, part.manifest, targets,
                                          checkpoint::reader_threads()));

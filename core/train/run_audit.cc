@@ -6,12 +6,22 @@
 #include "base/text.h"
 #include "checkpoint/record/suspects.h"
 #include "core/comm/gather_words.h"
+#include "core/comm/join.h"
 
 namespace lockstep::core {
 namespace {
 
 bool names(const AuditVerdict& verdict, int rank) {
   return std::binary_search(verdict.wrong.begin(), verdict.wrong.end(), rank);
+}
+
+// "rank 2 on gpu003 and rank 5 on gpu007"
+std::string ranks_text(const std::vector<int>& ranks, const std::vector<std::string>& hosts) {
+  std::string all;
+  for (const int rank : ranks)
+    all +=
+        text(all.empty() ? "" : " and ", "rank ", rank, " on ", hosts[static_cast<size_t>(rank)]);
+  return all;
 }
 
 }  // namespace
@@ -28,13 +38,14 @@ Result<void> RunAudit::take(int64_t step, const StepAudit& audit, TrainerState& 
     if (!state.audit_found) state.audited_step = step;
     return {};
   }
-  const std::string found = finding(step, audit);
+  const std::vector<std::string> hosts = host_names();
+  const std::string found = finding(step, audit, hosts);
   if (config_.audit.action == AuditAction::kWarn) {
     if (env_.rank() == 0) log_error(found, "; training goes on (audit.action)");
     state.audit_found = true;
     return {};
   }
-  const bool marked = mark_suspects(step, verdict, state.audited_step);
+  const bool marked = mark_suspects(step, verdict, state.audited_step, hosts);
   Communicator& all = *env_.membership.communicator;
   const auto heard = gather_words(all, {marked ? 0u : 1u});  // who has left had heard from all
   const bool unmarked = heard.ok() && std::count(heard.value().begin(), heard.value().end(), 1) > 0;
@@ -53,30 +64,31 @@ Result<void> RunAudit::take(int64_t step, const StepAudit& audit, TrainerState& 
   return Error{Code::kPeerLost, text(found, ended.ok() ? "" : "; it has ended")};
 }
 
-// "rank 2 on gpu003 and rank 5 on gpu007"
-std::string RunAudit::ranks_text(const std::vector<int>& ranks) const {
-  std::string all;
-  for (const int rank : ranks)
-    all += text(all.empty() ? "" : " and ", "rank ", rank, " on ",
-                env_.membership.hosts[static_cast<size_t>(rank)]);
-  return all;
+std::vector<std::string> RunAudit::host_names() const {
+  const auto ranks = static_cast<size_t>(env_.world_size());
+  auto hosts = hosts_of_ranks(*env_.membership.store, config_.comm.init_timeout_seconds);
+  if (hosts.ok() && hosts.value().size() == ranks) return std::move(hosts).value();
+  log_warning("the names of the hosts cannot be had",
+              hosts.ok() ? "" : ": " + hosts.error().message);
+  return std::vector<std::string>(ranks, "an unknown host");
 }
 
-std::string RunAudit::finding(int64_t step, const StepAudit& audit) const {
+std::string RunAudit::finding(int64_t step, const StepAudit& audit,
+                              const std::vector<std::string>& hosts) const {
   const AuditVerdict& verdict = audit.verdict;
   const bool one = verdict.wrong.size() == 1;
   const char* const does = audit.of_state ? (one ? " has wrong bits" : " have wrong bits")
                                           : (one ? " computes wrongly" : " compute wrongly");
   const std::string who =
       verdict.wrong.empty()
-          ? text(ranks_text(verdict.undecided),
+          ? text(ranks_text(verdict.undecided, hosts),
                  " contradict each other, and no third rank says which of them is right")
-          : text(ranks_text(verdict.wrong), does);
+          : text(ranks_text(verdict.wrong, hosts), does);
   return text("step ", step, ": an audit found that ", who, ": ", audit.difference);
 }
 
-bool RunAudit::mark_suspects(int64_t step, const AuditVerdict& verdict,
-                             int64_t audited_step) const {
+bool RunAudit::mark_suspects(int64_t step, const AuditVerdict& verdict, int64_t audited_step,
+                             const std::vector<std::string>& hosts) const {
   int witness = 0;
   while (names(verdict, witness)) ++witness;
   if (env_.rank() != witness % env_.world_size() || !config_.checkpoint.enable) return true;
@@ -86,8 +98,7 @@ bool RunAudit::mark_suspects(int64_t step, const AuditVerdict& verdict,
   }
   checkpoint::Suspects found{audited_step, generation_, step, {}, {}};
   found.ranks = verdict.wrong.empty() ? verdict.undecided : verdict.wrong;
-  for (const int rank : found.ranks)
-    found.hosts.push_back(env_.membership.hosts[static_cast<size_t>(rank)]);
+  for (const int rank : found.ranks) found.hosts.push_back(hosts[static_cast<size_t>(rank)]);
   const auto marked =
       checkpoint::add_suspects(env_.file_system, config_.checkpoint_folder(), found);
   if (marked.ok())

@@ -32,10 +32,13 @@ class RunAudit {
   Result<void> take(int64_t step, const StepAudit& audit, TrainerState& state);
 
  private:
-  std::string ranks_text(const std::vector<int>& ranks) const;
-  std::string finding(int64_t step, const StepAudit& audit) const;
+  // By rank. Before any rank leaves: it may serve the store that knows them.
+  std::vector<std::string> host_names() const;
+  std::string finding(int64_t step, const StepAudit& audit,
+                      const std::vector<std::string>& hosts) const;
   // False: it was this rank's part, and could not be done.
-  bool mark_suspects(int64_t step, const AuditVerdict& verdict, int64_t audited_step) const;
+  bool mark_suspects(int64_t step, const AuditVerdict& verdict, int64_t audited_step,
+                     const std::vector<std::string>& hosts) const;
 
   const TrainerEnvironment& env_;
   const Config& config_;

@@ -7,33 +7,28 @@
 #include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/log.h"
-#include "base/number.h"
+#include "core/comm/gather_words.h"
 
 namespace lockstep::core {
 namespace {
 
-class CommunicatorLink final : public checkpoint::BuddyLink {
+class ConnectedLink final : public checkpoint::BuddyLink {
  public:
-  CommunicatorLink(Communicator& comm, int to, int from) : comm_(comm), to_(to), from_(from) {}
+  explicit ConnectedLink(Buddies& buddies) : buddies_(buddies) {}
 
-  // Through tensors of its own: a collective that failed may still hold them.
+  // Through tensors of its own: a message that failed may still hold them.
   Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) override {
-    const auto ranks = static_cast<size_t>(comm_.world_size());
-    std::vector<int64_t> to_counts(ranks, 0), from_counts(ranks, 0);
-    to_counts[static_cast<size_t>(to_)] = static_cast<int64_t>(out.size());
-    from_counts[static_cast<size_t>(from_)] = static_cast<int64_t>(in.size());
     at::Tensor sent = at::empty({static_cast<int64_t>(out.size())}, at::kByte);
     at::Tensor got = at::empty({static_cast<int64_t>(in.size())}, at::kByte);
     std::memcpy(sent.data_ptr(), out.data(), out.size());
-    auto done = comm_.all_to_all(got, from_counts, sent, to_counts)->wait();
+    auto done = buddies_.exchange(sent, got);
     if (!done.ok()) return done.error().in("sending a snapshot to a buddy");
     std::memcpy(in.data(), got.data_ptr(), in.size());
     return {};
   }
 
  private:
-  Communicator& comm_;
-  const int to_, from_;
+  Buddies& buddies_;
 };
 
 int source_of(const std::vector<int>& buddy_of_rank, int rank) {
@@ -45,21 +40,15 @@ std::string gib(int64_t bytes) { return fixed(static_cast<double>(bytes) / (1 <<
 
 }  // namespace
 
-Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options,
-                                                     std::vector<checkpoint::LivePiece> layout) {
+Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options) {
   std::unique_ptr<Snapshots> s(new Snapshots(options));
   const MemoryPlace& place = options.place;
   const auto ranks = static_cast<int>(place.node_of_rank.size());
   if (options.config.checkpoint.buddy) s->buddy_of_rank_ = checkpoint::buddies(place.node_of_rank);
 
-  const int64_t mine = checkpoint::slot_size(layout).file_bytes;
-  LOCKSTEP_RETURN_IF_ERROR(options.store.set(text("memory/need/", place.rank), text(mine)));
-  std::vector<int64_t> slot_bytes;
-  for (int r = 0; r < ranks; ++r) {
-    LOCKSTEP_TRY(const std::string need,
-                 options.store.get(text("memory/need/", r), place.timeout_s));
-    slot_bytes.push_back(parse_number(need).value());
-  }
+  const int64_t mine = checkpoint::slot_size(options.live.layout()).file_bytes;
+  LOCKSTEP_TRY(const auto needs, gather_words(options.comm, {static_cast<uint64_t>(mine)}));
+  const std::vector<int64_t> slot_bytes(needs.begin(), needs.end());
   LOCKSTEP_RETURN_IF_ERROR(s->make_room(slot_bytes));
 
   checkpoint::MemoryTierOptions o;
@@ -69,16 +58,17 @@ Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options,
   o.tag.nonce = options.resumed.nonce;
   o.tag.rank = place.rank;
   o.tag.world_size = ranks;
-  if (!s->buddy_of_rank_.empty() && options.background != nullptr) {
+  if (!s->buddy_of_rank_.empty() && options.buddies != nullptr) {
     const int buddy = s->buddy_of_rank_[static_cast<size_t>(place.rank)];
     o.source_rank = source_of(s->buddy_of_rank_, place.rank);
     o.slot_bytes = slot_bytes;
-    s->link_ = std::make_unique<CommunicatorLink>(*options.background, buddy, o.source_rank);
+    LOCKSTEP_RETURN_IF_ERROR(options.buddies->connect(o.source_rank));
+    s->link_ = std::make_unique<ConnectedLink>(*options.buddies);
     o.link = s->link_.get();
     const bool other = place.node_of_rank[static_cast<size_t>(buddy)] != place.node();
     log_info("snapshots go to rank ", buddy, other ? " of another node" : " of the same node");
   }
-  LOCKSTEP_TRY(s->tier_, checkpoint::MemoryTier::create(o, options.file_system, std::move(layout)));
+  LOCKSTEP_TRY(s->tier_, checkpoint::MemoryTier::create(o, options.file_system, options.live));
   return s;
 }
 
@@ -129,14 +119,15 @@ void Snapshots::say(RankFlags& flags) const {
   flags.snapshot_step = tier_->complete_step();
 }
 
-void Snapshots::wait_copied() {
+void Snapshots::wait_read() {
   const double start = system_clock().monotonic_s();
-  tier_->wait_copied();
+  tier_->wait_read();
   totals_.stall_s += system_clock().monotonic_s() - start;
 }
 
 void Snapshots::after_step(int64_t step, const RankFlags& any, bool may_begin, int64_t disk_step,
-                           const std::string& trainer_state) {
+                           const std::string& trainer_state,
+                           const std::function<std::unique_ptr<checkpoint::StateSource>()>& copy) {
   take_reports();
   totals_.last_step = any.snapshot_step;
   if (older_left_ && any.snapshot_step >= 0) forget_older();
@@ -146,7 +137,9 @@ void Snapshots::after_step(int64_t step, const RankFlags& any, bool may_begin, i
     return;
   }
   const double start = system_clock().monotonic_s();
-  tier_->begin(step, any.snapshot_step, disk_step, trainer_state);
+  auto shared = copy();
+  if (shared == nullptr) options_.live.freeze();
+  tier_->begin(step, any.snapshot_step, disk_step, trainer_state, std::move(shared));
   totals_.stall_s += system_clock().monotonic_s() - start;
 }
 

@@ -4,6 +4,7 @@
 // Thread: the training thread. Borrows what its options name.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,11 +12,12 @@
 #include "base/file_system.h"
 #include "checkpoint/snapshot/memory_tier.h"
 #include "config/config.h"
+#include "core/comm/buddies.h"
 #include "core/comm/communicator.h"
 #include "core/comm/shared_store.h"
 #include "core/train/memory_place.h"
 #include "core/train/resume.h"
-#include "core/train/training_step.h"
+#include "core/train/state_pieces.h"
 
 namespace lockstep::core {
 
@@ -27,7 +29,9 @@ class Snapshots {
     const MemoryPlace& place;
     const Resumed& resumed;
     SharedStore& store;
-    Communicator* background;  // for buddies; null: none
+    Communicator& comm;  // of all ranks
+    Buddies* buddies;    // null: none
+    LiveState& live;
   };
   struct Totals {  // of this process
     int64_t complete = 0, failed = 0, skipped = 0;
@@ -39,17 +43,18 @@ class Snapshots {
   // Removes what older generations left, except the snapshot that was resumed from where it fits
   // beside the new ones, and takes the memory. Collective. Errors: kConfig (too little memory on a
   // node, in GiB), kIo, communication.
-  static Result<std::unique_ptr<Snapshots>> create(Options options,
-                                                   std::vector<checkpoint::LivePiece> layout);
+  static Result<std::unique_ptr<Snapshots>> create(Options options);
 
   // Adds this rank's words.
   void say(RankFlags& flags) const;
-  // Before the state may change.
-  void wait_copied();
+  // Before LiveState::thaw.
+  void wait_read();
   // After step `step`, of which all ranks said `any`. Begins a snapshot when one is due and
-  // `may_begin`. `disk_step`: the newest committed one.
+  // `may_begin`. `disk_step`: the newest committed one. `copy` is asked for one of the same state,
+  // which a save of this step makes: it is read in place of the live one.
   void after_step(int64_t step, const RankFlags& any, bool may_begin, int64_t disk_step,
-                  const std::string& trainer_state);
+                  const std::string& trainer_state,
+                  const std::function<std::unique_ptr<checkpoint::StateSource>()>& copy);
   const Totals& totals() const { return totals_; }
   // The run is over and saved: gives the memory back.
   void remove() { tier_->remove(); }

@@ -1,5 +1,11 @@
 // The trainer's state as the checkpoint room sees it: pieces of named tensors and where their
 // bytes lie. Of what is trained: frozen units are not part of it.
+//
+// A save, or a snapshot in memory, reads the state on a thread of its own under the next step:
+//
+//   update -> freeze -> (the engine reads; training computes) -> wait_read -> thaw -> update
+//
+// Of a GPU no more is page-locked for it than two buffers (layout/device_memory.h).
 #pragma once
 
 #include <memory>
@@ -7,14 +13,27 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/record/state.h"
+#include "checkpoint/save/state_source.h"
 #include "core/sharding/unit.h"
+#include "layout/device_memory.h"
 
 namespace lockstep::core {
 
 // What this rank writes: the tiles it owns, each of the whole job's tiles by one rank only.
-std::vector<checkpoint::LivePiece> owned_pieces(std::vector<std::unique_ptr<Unit>>& units);
-// What this rank needs back: all it holds. `weights_only` leaves the optimizer's state out.
+// Borrows the units. Thread: the training thread, but for read().
+class LiveState : public checkpoint::StateSource {
+ public:
+  static std::unique_ptr<LiveState> of(const std::vector<std::unique_ptr<Unit>>& units,
+                                       int64_t buffer_bytes = layout::kSaveBufferBytes);
+  // Where the state lies on a device, reads from now on have what it was given until now.
+  virtual void freeze() = 0;
+  // What it is given from now on begins after what was read. Requires: all reads since freeze()
+  // have said that the state may change. On the host this is all that is needed.
+  virtual void thaw() = 0;
+};
+
+// What this rank needs back: all it holds, where ShardState::host has it. `weights_only` leaves the
+// optimizer's state out.
 std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Unit>>& units,
                                                  bool weights_only);
 

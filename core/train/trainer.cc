@@ -49,7 +49,7 @@ std::unique_ptr<data::SlotLoader> loader_behind(const TrainerState& state, const
 
 Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
                                                  TrainerEnvironment environment) {
-  Parts p{environment, {}, {}, {}, {}, {}, {}, {}};
+  Parts p{environment, {}, {}, {}, {}, {}, {}, {}, {}};
   const TrainerEnvironment& env = p.env;
   const int rank = env.rank();
   env.progress.set_phase(0, Phase::kLoad);
@@ -67,13 +67,14 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
   LOCKSTEP_TRY(p.start, RunStart::find(env, in, *p.step));
   log_info("memory ", memory_line("after model creation", rank));
   if (in.config.checkpoint.enable) {
-    LOCKSTEP_TRY(p.engine, CheckpointSaves::Engine::create(env, in, *p.start, *p.step));
+    p.live = LiveState::of(p.step->units());
+    LOCKSTEP_TRY(p.engine, CheckpointSaves::Engine::create(env, in, *p.start, *p.live));
   }
   if (p.start->memory) {
     LOCKSTEP_TRY(p.snapshots,
                  Snapshots::create({env.file_system, in.config, *p.start->memory, p.start->resumed,
-                                    *env.membership.store, env.membership.background.get()},
-                                   owned_pieces(p.step->units())));
+                                    *env.membership.store, *env.membership.communicator,
+                                    env.membership.buddies.get(), *p.live}));
   }
   p.loader = loader_behind(p.start->state, in, *p.step, rank);
   if (rank == 0) {
@@ -96,11 +97,12 @@ Trainer::Trainer(Parts p)
       step_(std::move(p.step)),
       start_(std::move(p.start)),
       state_(start_->state),
+      live_(std::move(p.live)),
       record_(std::move(p.record)),
-      saves_(p.engine.engine
-                 ? std::make_unique<CheckpointSaves>(std::move(p.engine), env_, *inputs_,
-                                                     start_->saved_step, *step_, record_.get())
-                 : nullptr),
+      saves_(p.engine.engine ? std::make_unique<CheckpointSaves>(std::move(p.engine), env_,
+                                                                 *inputs_, start_->saved_step,
+                                                                 *step_, *live_, record_.get())
+                             : nullptr),
       snapshots_(std::move(p.snapshots)),
       loader_(std::move(p.loader)),
       audit_(env_, config_, start_->resumed.next_generation) {
@@ -200,11 +202,6 @@ Result<void> Trainer::compute(StepRecord& record) {
     env_.progress.touch();
     return loader_->next();
   };
-  const auto before_update = [&] {
-    env_.progress.set_phase(record.step, Phase::kUpdate);
-    if (snapshots_) snapshots_->wait_copied();
-    if (saves_) saves_->wait_staged();
-  };
   std::function<Result<data::SlotBatch>(int64_t)> slot_again;
   if (audit_.due(record.step))
     slot_again = [&](int64_t slot) {
@@ -213,7 +210,7 @@ Result<void> Trainer::compute(StepRecord& record) {
     };
   LOCKSTEP_TRY(record.outcome, step_->run(
                                    record.step, record.lr, [&] { return my_flags(); }, next_slot,
-                                   before_update, slot_again));
+                                   [&] { before_update(record.step); }, slot_again));
   if (record.outcome.audit)
     LOCKSTEP_RETURN_IF_ERROR(audit_.take(record.step, *record.outcome.audit, state_));
   if (!record.outcome.finite)
@@ -221,6 +218,14 @@ Result<void> Trainer::compute(StepRecord& record) {
   else if (!record.outcome.updated)
     record.skipped = "no valid token";
   return {};
+}
+
+// The state changes next: what still reads it is waited for, by this thread and by the device.
+void Trainer::before_update(int64_t step) {
+  env_.progress.set_phase(step, Phase::kUpdate);
+  if (snapshots_) snapshots_->wait_read();
+  if (saves_) saves_->wait_read();
+  if (live_) live_->thaw();
 }
 
 // Of a step that is left out: its slots are consumed.
@@ -258,8 +263,8 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
   if (record_) record_->add_begun_save(save_s);
   if (saves_) saves_->take_reports();
   if (snapshots_) {
-    if (step % config_.checkpoint.memory_interval == 0) step_->pull_state();
-    snapshots_->after_step(step, any, !must, saves_->saved_step(), state_.to_json());
+    snapshots_->after_step(step, any, !must, saves_->saved_step(), state_.to_json(),
+                           [&] { return saves_->copy_of(step); });
     env_.progress.set_snapshot_step(any.snapshot_step);
     if (record_) record_->set_snapshots(snapshots_->totals());
   }

@@ -43,7 +43,8 @@ class Trainer {
     std::unique_ptr<RunInputs> inputs;
     std::unique_ptr<TrainingStep> step;
     std::unique_ptr<RunStart> start;
-    CheckpointSaves::Engine engine;  // empty, and so are snapshots, where nothing is saved
+    std::unique_ptr<LiveState> live;  // empty, and so are the next two, where nothing is saved
+    CheckpointSaves::Engine engine;
     std::unique_ptr<Snapshots> snapshots;
     std::unique_ptr<data::SlotLoader> loader;
     std::unique_ptr<RunRecord> record;  // rank 0
@@ -52,6 +53,7 @@ class Trainer {
   Result<void> one_step(bool& stop);
   Result<void> timed_step(TraceRecorder* trace, bool& stop);
   Result<void> compute(StepRecord& record);
+  void before_update(int64_t step);
   RankFlags my_flags();
   Result<void> pass_over(StepRecord& record);
   Result<void> after_step(StepRecord& record, TraceRecorder* trace, bool& stop);
@@ -69,6 +71,7 @@ class Trainer {
   std::unique_ptr<TrainingStep> step_;
   std::unique_ptr<RunStart> start_;
   TrainerState state_;
+  std::unique_ptr<LiveState> live_;         // null: nothing is saved
   std::unique_ptr<RunRecord> record_;       // rank 0
   std::unique_ptr<CheckpointSaves> saves_;  // null: nothing is saved
   std::unique_ptr<Snapshots> snapshots_;

@@ -7,13 +7,10 @@
 #include "core/audit/bit_flip.h"
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
-#include "core/kernels/parallel.h"
 #include "core/model/decoder.h"
 
 namespace lockstep::core {
 namespace {
-
-constexpr int64_t kDrawGrain = 1 << 14;  // elements
 
 std::span<double> doubles(const at::Tensor& t) {
   return {t.data_ptr<double>(), static_cast<size_t>(t.numel())};
@@ -81,13 +78,13 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
 Result<void> TrainingStep::initialize(const hf::HfWeights* weights) {
   LOCKSTEP_RETURN_IF_ERROR(fill_frozen(weights));
   for (Unit* unit : trained_) {
-    // A load that failed half-way may have been here.
-    const ShardState::HostState& state = unit->state.host();
-    for (at::Tensor t : {state.adam_m_S, state.adam_v_A})
-      if (t.defined()) t.zero_();
+    // A load that failed half-way may have been here: what it left on the host goes first.
+    unit->state.push();
+    for (const at::Tensor& moment : {unit->state.adam_m_S, unit->state.adam_v_A})
+      if (moment.defined()) moment.zero_();
     LOCKSTEP_RETURN_IF_ERROR(fill(*unit, spec_.adapted() ? nullptr : weights));
   }
-  refresh_compute_copies();
+  refresh_copies();
   return {};
 }
 
@@ -98,43 +95,45 @@ Result<void> TrainingStep::fill_frozen(const hf::HfWeights* weights) {
     if (!unit->spec.frozen) continue;
     unit->state.make_master();
     LOCKSTEP_RETURN_IF_ERROR(fill(*unit, weights));
-    unit->state.push();
     unit->state.refresh_copy();
   }
   return {};
 }
 
+// Where the state lies: a GPU draws its weights, and those of a folder pass through host memory one
+// after the other.
 Result<void> TrainingStep::fill(Unit& unit, const hf::HfWeights* weights) {
   const uint64_t seed = static_cast<uint64_t>(config_.training.seed);
   const bool broken = config_.debug.break_rule == BrokenRule::kRule6;  // draw by place in the shard
-  float* master = unit.state.host().master_S.data_ptr<float>();
   for (const Segment& s : unit.state.held_segments()) {
     const layout::ParamSpec& param = unit.spec.params[static_cast<size_t>(s.param)];
-    const std::span<float> out(master + s.range_offset, static_cast<size_t>(s.length));
+    const at::Tensor out = unit.state.master_S.narrow(0, s.range_offset, s.length);
     if (weights == nullptr) {
-      parallel_ranges(s.length, kDrawGrain, [&](int64_t begin, int64_t end) {
-        initialize_parameter(param, seed, s.flat_start + begin, end - begin,
-                             broken ? -s.flat_start : 0, out.data() + begin);
-      });
+      initialize_parameter(param, seed, broken ? 0 : s.flat_start, out);
       continue;
     }
-    LOCKSTEP_RETURN_IF_ERROR(weights->read(param.name, s.flat_start, out));
+    const at::Tensor read =
+        out.is_cpu() ? out : device_of(out.device()).host_tensor({s.length}, at::kFloat);
+    const std::span<float> floats(read.data_ptr<float>(), static_cast<size_t>(s.length));
+    LOCKSTEP_RETURN_IF_ERROR(weights->read(param.name, s.flat_start, floats));
+    if (!out.is_cpu()) out.copy_(read);
   }
   return {};
 }
 
 void TrainingStep::refresh_compute_copies() {
-  for (Unit* unit : trained_) {
-    unit->state.push();
-    unit->state.refresh_copy();
-  }
+  for (Unit* unit : trained_) unit->state.push();
+  refresh_copies();
+}
+
+void TrainingStep::refresh_copies() {
+  for (Unit* unit : trained_) unit->state.refresh_copy();
   state_audit_->forget();
   if (config_.audit.interval > 0 && !strategy_.forward_only) state_audit_->note();
 }
 
 void TrainingStep::pull_state() {
   for (Unit* unit : trained_) unit->state.pull();
-  device_of(strategy_.device).current_stream()->synchronize();
 }
 
 at::Tensor TrainingStep::on_device(const std::vector<int64_t>& values, int64_t rows) const {

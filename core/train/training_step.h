@@ -48,7 +48,7 @@ class TrainingStep {
   Result<void> fill_frozen(const hf::HfWeights* weights);
   // After the state of what is trained was filled from outside (ShardState::host).
   void refresh_compute_copies();
-  // Brings ShardState::host up to date, for what reads it until the next update.
+  // Brings ShardState::host up to date, for what is filled in part, or reads it.
   void pull_state();
   // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
   // order; `mine` is asked for this rank's flags when they are shared; `before_update` runs when
@@ -86,6 +86,7 @@ class TrainingStep {
 
  private:
   Result<void> fill(Unit& unit, const hf::HfWeights* weights);
+  void refresh_copies();
   at::Tensor on_device(const std::vector<int64_t>& values, int64_t rows) const;
   SlotInput to_input(const data::SlotBatch& batch) const;
   Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,

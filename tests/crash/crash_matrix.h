@@ -2,6 +2,11 @@
 // own writes are among the calls. Shared by the tests that run often and the slow ones.
 #pragma once
 
+#include <functional>
+
+#include "checkpoint/record/attempt.h"
+#include "tests/crash/faulty_for_some.h"
+#include "tests/crash/scenarios.h"
 #include "tests/crash/unsynced_file_system.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
 
@@ -13,29 +18,19 @@ using Path = std::filesystem::path;
 inline constexpr int64_t kPrevious = 2, kNext = 3;  // saved before; saved at the fault
 inline const Path kFolder = "/runs/demo/checkpoints";
 
-enum class After { kGoOn, kStop, kPowerLoss, kPowerLossBySeed };
-struct Scenario {
-  const char* name;
-  Fault fault;
-  After after;  // of the call that meets the fault: nothing, or no call is made any more, and then
-                // what was not synced is lost, all or by chance
-};
-inline constexpr Scenario kScenarios[] = {
-    {"EIO", Fault::kIoError, After::kGoOn},
-    {"ENOSPC", Fault::kNoSpace, After::kGoOn},
-    {"ShortWrite", Fault::kShortWrite, After::kGoOn},
-    {"Kill", Fault::kIoError, After::kStop},
-    {"KillInAWrite", Fault::kShortWrite, After::kStop},
-    {"PowerLoss", Fault::kIoError, After::kPowerLoss},
-    {"PowerLossInAWrite", Fault::kShortWrite, After::kPowerLoss},
-    {"PowerLossWithSomeWrittenBack", Fault::kShortWrite, After::kPowerLossBySeed},
+// Who saves at the fault, and which of their calls are counted.
+struct Saving {
+  int ranks = 2;
+  bool in_parts = false;                        // their manifest
+  const char* calls_of = "";                    // what a file's name begins with; "": all calls
+  int64_t least_before = 15, least_after = 10;  // calls without, and with, a commit
+  std::function<void(UnsyncedFileSystem&)> look = {};  // at what the fault left
 };
 
-inline void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
-
-inline EngineOptions options_of(int64_t generation) {
+inline EngineOptions options_of(int64_t generation, bool in_parts = false) {
   EngineOptions options = options_in(kFolder, generation);
   options.retention.keep_latest_k = 2;
+  if (in_parts) options.most_ranks_in_one_manifest = 0;
   return options;
 }
 
@@ -77,32 +72,33 @@ inline int64_t recovered_step(FileSystem& disk, const std::vector<test_support::
 
 struct Outcome {
   bool met = false;        // the fault's call was made
-  bool committed = false;  // all ranks were told so
-  bool failed = false;     // all ranks were told that it is not
+  bool committed = false;  // all ranks were told so, and not that it is not
 };
 
-// Generation 2 starts with two ranks, saves kNext and prunes; call `k` meets the scenario.
+// Generation 2 starts, saves kNext and prunes; call `k` meets the scenario.
 inline Outcome save_with_fault(UnsyncedFileSystem& disk,
                                const std::vector<test_support::TensorSpec>& model,
-                               const Scenario& scenario, int64_t k) {
+                               const Scenario& scenario, int64_t k, const Saving& saving = {}) {
   FaultyFileSystem faulty(disk, {.op = Op::kAny,
                                  .at_call = k,
                                  .fault = scenario.fault,
                                  .and_after = scenario.after != After::kGoOn});
-  World world(faulty, options_of(2), model, 2);
+  FaultyForSome faulty_for_some(disk, faulty, {kFolder, saving.calls_of, k});
+  World world(faulty_for_some, options_of(2, saving.in_parts), model, saving.ranks);
   Outcome outcome;
   if (world.error.empty()) {
     const auto reports = world.save(kNext);
-    EXPECT_EQ(reports.size(), 2u);
-    outcome.committed = reports[0].committed && reports[1].committed;
-    outcome.failed = !reports[0].committed && !reports[1].committed;
-    EXPECT_TRUE(outcome.committed || outcome.failed);
+    EXPECT_EQ(reports.size(), static_cast<size_t>(saving.ranks));
+    const auto committed = std::count_if(reports.begin(), reports.end(),
+                                         [](const SaveReport& r) { return r.committed; });
+    outcome.committed = committed == saving.ranks;
+    EXPECT_TRUE(outcome.committed || committed == 0);
   }
   outcome.met = faulty.calls(Op::kAny) >= k;
   if (scenario.after != After::kGoOn || !world.error.empty()) return outcome;
   faulty.set_plan({});  // the disk is well again: so are the saves
   const auto next = world.save(kNext + 1);
-  EXPECT_TRUE(next[0].committed && next[1].committed) << next[0].error;
+  for (const SaveReport& report : next) EXPECT_TRUE(report.committed) << report.error;
   EXPECT_EQ(recovered_step(disk, model, 1), kNext + 1);
   return outcome;
 }
@@ -120,16 +116,18 @@ inline void expect_clean_start(FileSystem& disk,
 }
 
 inline void save_matrix(const Scenario& scenario,
-                        const std::vector<test_support::TensorSpec>& model, int64_t stride) {
+                        const std::vector<test_support::TensorSpec>& model, int64_t stride,
+                        const Saving& saving = {}) {
   const auto start = start_disk(model);
   int64_t before = 0, after = 0, k = 1;
   for (bool met = true; met; k += stride) {
     ASSERT_LT(k, 2000);
     SCOPED_TRACE(text(scenario.name, " at call ", k));
     const auto disk = start->copy();
-    const Outcome outcome = save_with_fault(*disk, model, scenario, k);
+    const Outcome outcome = save_with_fault(*disk, model, scenario, k, saving);
     met = outcome.met;
     settle(*disk, scenario.after, k);
+    if (saving.look) saving.look(*disk);
     if (scenario.after != After::kGoOn) {
       const int64_t step = recovered_step(*disk, model, static_cast<int>(k % 4) + 1);
       EXPECT_TRUE(step == kPrevious || step == kNext) << step;
@@ -138,8 +136,8 @@ inline void save_matrix(const Scenario& scenario,
     expect_clean_start(*disk, model);
     ++(outcome.committed ? after : before);
   }
-  EXPECT_GT(before * stride, 15);
-  EXPECT_GT(after * stride, 10);
+  EXPECT_GT(before * stride, saving.least_before);
+  EXPECT_GT(after * stride, saving.least_after);
 }
 
 }  // namespace lockstep::checkpoint::crash

@@ -13,6 +13,20 @@ INSTANTIATE_TEST_SUITE_P(CrashMatrix, EveryCall, testing::ValuesIn(kScenarios),
 
 TEST_P(EveryCall, OfAStartASaveAndWhatItPrunes) { save_matrix(GetParam(), odd_model(), 1); }
 
+// Ten ranks in two groups, whose first ones publish a part each before rank 0 publishes the whole.
+TEST_P(EveryCall, ForAManifestInParts) {
+  int64_t parts_alone = 0;  // both are durable, and nothing names them
+  Saving saving{
+      .ranks = 10, .in_parts = true, .calls_of = "manifest", .least_before = 15, .least_after = 4};
+  saving.look = [&](UnsyncedFileSystem& disk) {
+    const Path attempt = kFolder / attempt_name({kNext, 2, "7f2a91", 1});
+    const auto has = [&](const char* name) { return disk.exists(attempt / name); };
+    parts_alone += has("manifest_00000.json") && has("manifest_00008.json") && !has(kManifestName);
+  };
+  save_matrix(GetParam(), odd_model(), 1, saving);
+  EXPECT_EQ(parts_alone > 0, GetParam().after != After::kGoOn) << "a failed save is removed";
+}
+
 // Five checkpoints of which a prune keeps two, and one of a later generation.
 std::unique_ptr<UnsyncedFileSystem> disk_to_prune() {
   auto disk = std::make_unique<UnsyncedFileSystem>();

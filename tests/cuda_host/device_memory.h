@@ -21,18 +21,21 @@ void copy_from_device(void* to, const void* from, size_t bytes);
 // the threads in several orders where the program can choose them: the hash must not change.
 void expect_same_each_time(const std::function<uint64_t()>& run);
 
-// n elements where kernels of `Place` work.
+// n elements where kernels of `Place` work, `shift` elements behind an address that is aligned for
+// accesses of 16 bytes.
 template <typename Place, typename T>
 class Array {
  public:
   static constexpr bool kOnHost = std::is_same_v<Place, OnCpu>;
 
-  explicit Array(const std::vector<T>& values) : count_(values.size()) {
+  explicit Array(const std::vector<T>& values, size_t shift = 0)
+      : count_(values.size()), shift_(shift) {
     if constexpr (kOnHost) {
-      host_ = values;
+      host_.resize(shift);
+      host_.insert(host_.end(), values.begin(), values.end());
     } else {
-      device_ = static_cast<T*>(allocate_on_device(bytes()));
-      copy_to_device(device_, values.data(), bytes());
+      device_ = static_cast<T*>(allocate_on_device(shift * sizeof(T) + bytes()));
+      copy_to_device(device_ + shift, values.data(), bytes());
     }
   }
   ~Array() {
@@ -42,19 +45,19 @@ class Array {
   Array& operator=(const Array&) = delete;
 
   T* get() {
-    if constexpr (kOnHost) return host_.data();
-    return device_;
+    if constexpr (kOnHost) return host_.data() + shift_;
+    return device_ + shift_;
   }
   std::vector<T> read() const {
-    if constexpr (kOnHost) return host_;
+    if constexpr (kOnHost) return {host_.end() - static_cast<std::ptrdiff_t>(count_), host_.end()};
     std::vector<T> values(count_);
-    copy_from_device(values.data(), device_, bytes());
+    copy_from_device(values.data(), device_ + shift_, bytes());
     return values;
   }
 
  private:
   size_t bytes() const { return count_ * sizeof(T); }
-  size_t count_;
+  size_t count_, shift_;
   std::vector<T> host_;
   T* device_ = nullptr;
 };

@@ -15,61 +15,82 @@ TYPED_TEST_SUITE(ElementwiseCases, Columns, ColumnNames);
 
 double sigmoid64(double x) { return 1 / (1 + std::exp(-x)); }
 
-// Gates from -40 to 40 saturate without NaN.
+// Rows of no whole number of runs; of whole runs, in one block's part of a row and in several; and
+// the same where no access of 16 bytes is aligned.
+struct GatedCase {
+  int64_t rows, dim;
+  size_t shift;
+};
+constexpr GatedCase kGatedCases[] = {{65, 33, 0}, {65, 40, 0}, {65, 40, 3}, {3, 1048, 0}};
+
+double root_64() { return std::sqrt(8 / std::acos(-1.0)); }  // 2 sqrt(2 / pi)
+double gelu_share64(double x) { return sigmoid64(root_64() * (x + 0.044715 * x * x * x)); }
+double gelu_slope64(double x) {
+  const double s = gelu_share64(x);
+  return s + x * s * (1 - s) * root_64() * (1 + 3 * 0.044715 * x * x);
+}
+double silu_slope64(double x) {
+  const double s = sigmoid64(x);
+  return s * (1 + x * (1 - s));
+}
+
+// y = gate * share(gate) * up, and its gradient. Returns a hash of both.
+template <typename C>
+uint64_t gated_is_that_of_fp64(const GatedCase& c, double scale, double (*share)(double),
+                               double (*slope)(double), auto forward, auto backward) {
+  using Place = typename C::Place;
+  using T = typename C::T;
+  auto gate_up = random_values<T>(c.rows * 2 * c.dim, 1, scale);
+  const auto dy = random_values<T>(c.rows * c.dim, 2);
+  round_to(gate_up[0], -10 * scale);  // saturates without NaN
+  round_to(gate_up[1], 10 * scale);
+  Doubles y, gradient(gate_up.size());
+  const auto dim = static_cast<size_t>(c.dim);
+  for (size_t i = 0; i < dy.size(); ++i) {
+    const size_t at = i / dim * 2 * dim + i % dim;
+    const double g = wide(gate_up[at]), u = wide(gate_up[at + dim]), d = wide(dy[i]);
+    y.push_back(g * share(g) * u);
+    gradient[at] = d * u * slope(g);
+    gradient[at + dim] = d * g * share(g);
+  }
+  uint64_t hash = 0;
+  on<Place>([&] {
+    Array<Place, T> given(gate_up, c.shift), out(dy, c.shift), d(dy, c.shift);
+    forward(given.get(), out.get(), c.rows, c.dim);
+    backward(d.get(), given.get(), c.rows, c.dim);
+    expect_close(out.read(), y, 2e-5, "y");
+    expect_close(given.read(), gradient, 2e-5, "gradient");
+    return hash = hash_of(out.read(), given.read());
+  });
+  return hash;
+}
+
+void gated_cases_are_those_of_fp64(auto case_is) {
+  std::vector<uint64_t> hashes;
+  for (const GatedCase& c : kGatedCases) hashes.push_back(case_is(c));
+  EXPECT_EQ(hashes[1], hashes[2]) << "other bits where nothing is aligned";
+}
+
 TYPED_TEST(ElementwiseCases, SwigluIsThatOfFp64) {
   using Place = typename TypeParam::Place;
   using T = typename TypeParam::T;
-  constexpr int64_t kRows = 65, kDim = 33;
-  auto gate_up = random_values<T>(kRows * 2 * kDim, 1, 4);
-  const auto dy = random_values<T>(kRows * kDim, 2);
-  round_to(gate_up[0], -40);
-  round_to(gate_up[1], 40);
-  Doubles y, gradient(gate_up.size());
-  for (size_t row = 0; row < kRows; ++row)
-    for (size_t c = 0; c < kDim; ++c) {
-      const size_t at = row * 2 * kDim + c;
-      const double g = wide(gate_up[at]), u = wide(gate_up[at + kDim]);
-      const double d = wide(dy[row * kDim + c]), s = sigmoid64(g);
-      y.push_back(g * s * u);
-      gradient[at] = d * u * s * (1 + g * (1 - s));
-      gradient[at + kDim] = d * g * s;
-    }
-  on<Place>([&] {
-    Array<Place, T> given(gate_up), out(dy), d(dy);
-    swiglu_forward<Place>(given.get(), out.get(), kRows, kDim);
-    swiglu_backward<Place>(d.get(), given.get(), kRows, kDim);
-    expect_close(out.read(), y, 1e-5, "y");
-    expect_close(given.read(), gradient, 2e-5, "gradient");
-    return hash_of(out.read(), given.read());
+  gated_cases_are_those_of_fp64([](const GatedCase& c) {
+    return gated_is_that_of_fp64<TypeParam>(c, 4, sigmoid64, silu_slope64, swiglu_forward<Place, T>,
+                                            swiglu_backward<Place, T>);
   });
 }
 
 TYPED_TEST(ElementwiseCases, GegluIsThatOfFp64) {
   using Place = typename TypeParam::Place;
   using T = typename TypeParam::T;
-  constexpr int64_t kRows = 65, kDim = 33;
-  const double root = std::sqrt(8 / std::acos(-1.0));  // 2 sqrt(2 / pi)
-  const auto gate_up = random_values<T>(kRows * 2 * kDim, 1, 3);
-  const auto dy = random_values<T>(kRows * kDim, 2);
-  Doubles y, gradient(gate_up.size());
-  for (size_t row = 0; row < kRows; ++row)
-    for (size_t c = 0; c < kDim; ++c) {
-      const size_t at = row * 2 * kDim + c;
-      const double v = wide(gate_up[at]), u = wide(gate_up[at + kDim]);
-      const double d = wide(dy[row * kDim + c]), s = sigmoid64(root * (v + 0.044715 * v * v * v));
-      y.push_back(v * s * u);
-      gradient[at] = d * u * (s + v * s * (1 - s) * root * (1 + 3 * 0.044715 * v * v));
-      gradient[at + kDim] = d * v * s;
-    }
-  on<Place>([&] {
-    Array<Place, T> given(gate_up), out(dy), d(dy);
-    geglu_forward<Place>(given.get(), out.get(), kRows, kDim);
-    geglu_backward<Place>(d.get(), given.get(), kRows, kDim);
-    expect_close(out.read(), y, 1e-5, "y");
-    expect_close(given.read(), gradient, 2e-5, "gradient");
-    return hash_of(out.read(), given.read());
+  gated_cases_are_those_of_fp64([](const GatedCase& c) {
+    return gated_is_that_of_fp64<TypeParam>(c, 3, gelu_share64, gelu_slope64,
+                                            geglu_forward<Place, T>, geglu_backward<Place, T>);
   });
 }
+
+// Elements behind the last whole run, and accesses that none of 16 bytes is aligned for.
+constexpr size_t kShifts[] = {0, 1};
 
 TYPED_TEST(ElementwiseCases, SoftCapIsThatOfFp64) {
   using Place = typename TypeParam::Place;
@@ -80,49 +101,52 @@ TYPED_TEST(ElementwiseCases, SoftCapIsThatOfFp64) {
   round_to(x[0], -4000);
   Doubles y, gradient;
   for (size_t i = 0; i < kCount; ++i) y.push_back(5 * std::tanh(0.5 * wide(x[i]) / 5));
-  on<Place>([&] {
-    Array<Place, T> out(x), d(dy);
-    soft_cap_forward<Place>(out.get(), kCount, 0.5f, 5.0f);
-    expect_close(out.read(), y, 1e-6, "y");
-    const Doubles rounded = widened(out.read());
-    gradient.clear();
-    for (size_t i = 0; i < kCount; ++i)
-      gradient.push_back(wide(dy[i]) * 0.5 * (1 - rounded[i] * rounded[i] / 25));
-    soft_cap_backward<Place>(out.get(), d.get(), kCount, 0.5f, 5.0f);
-    expect_close(d.read(), gradient, 1e-6, "gradient");
-    return hash_of(out.read(), d.read());
-  });
+  for (const size_t shift : kShifts)
+    on<Place>([&] {
+      Array<Place, T> out(x, shift), d(dy, shift);
+      soft_cap_forward<Place>(out.get(), kCount, 0.5f, 5.0f);
+      expect_close(out.read(), y, 1e-6, "y");
+      const Doubles rounded = widened(out.read());
+      gradient.clear();
+      for (size_t i = 0; i < kCount; ++i)
+        gradient.push_back(wide(dy[i]) * 0.5 * (1 - rounded[i] * rounded[i] / 25));
+      soft_cap_backward<Place>(out.get(), d.get(), kCount, 0.5f, 5.0f);
+      expect_close(d.read(), gradient, 1e-6, "gradient");
+      return hash_of(out.read(), d.read());
+    });
 }
 
 TYPED_TEST(ElementwiseCases, GeluNewIsThatOfFp64) {
   using Place = typename TypeParam::Place;
   using T = typename TypeParam::T;
   constexpr int64_t kCount = 1001;
-  const double root = std::sqrt(8 / std::acos(-1.0));  // 2 sqrt(2 / pi)
   const auto x = random_values<T>(kCount, 3, 2), dy = random_values<T>(kCount, 4);
   Doubles y, gradient;
   for (size_t i = 0; i < kCount; ++i) {
-    const double v = wide(x[i]), s = sigmoid64(root * (v + 0.044715 * v * v * v));
-    y.push_back(v * s);
-    gradient.push_back(wide(dy[i]) * (s + v * s * (1 - s) * root * (1 + 3 * 0.044715 * v * v)));
+    const double v = wide(x[i]);
+    y.push_back(v * gelu_share64(v));
+    gradient.push_back(wide(dy[i]) * gelu_slope64(v));
   }
-  on<Place>([&] {
-    Array<Place, T> given(x), out(dy), d(dy);
-    gelu_forward<Place>(given.get(), out.get(), kCount);
-    gelu_backward<Place>(d.get(), given.get(), kCount);
-    expect_close(out.read(), y, 2e-6, "y");
-    expect_close(given.read(), gradient, 1e-5, "gradient");
-    return hash_of(out.read(), given.read());
-  });
+  for (const size_t shift : kShifts)
+    on<Place>([&] {
+      Array<Place, T> given(x, shift), out(dy, shift), d(dy, shift);
+      gelu_forward<Place>(given.get(), out.get(), kCount);
+      gelu_backward<Place>(d.get(), given.get(), kCount);
+      expect_close(out.read(), y, 2e-6, "y");
+      expect_close(given.read(), gradient, 1e-5, "gradient");
+      return hash_of(out.read(), given.read());
+    });
 }
 
 // Heads inside wider rows; positions repeat and are out of order; what is beside them stays.
-TYPED_TEST(ElementwiseCases, RotaryTurnsPairsByTheAngleOfTheirPosition) {
-  using Place = typename TypeParam::Place;
-  using T = typename TypeParam::T;
-  constexpr int64_t kRows = 32, kHeads = 3, kHeadDim = 8, kHalf = 4, kWidth = 29, kSeqLen = 16;
-  const auto x = random_values<T>(kRows * kWidth, 5);
-  const Doubles angles = widened(random_values<float>(kSeqLen * kHalf, 6));
+template <typename C>
+void pairs_turn(int64_t heads, int64_t head_dim, int64_t width, size_t shift, double direction) {
+  using Place = typename C::Place;
+  using T = typename C::T;
+  constexpr int64_t kRows = 32, kSeqLen = 16;
+  const int64_t half = head_dim / 2;
+  const auto x = random_values<T>(kRows * width, 5);
+  const Doubles angles = widened(random_values<float>(kSeqLen * half, 6));
   std::vector<float> cos, sin;
   for (const double angle : angles) {
     cos.push_back(static_cast<float>(std::cos(angle)));
@@ -130,26 +154,36 @@ TYPED_TEST(ElementwiseCases, RotaryTurnsPairsByTheAngleOfTheirPosition) {
   }
   std::vector<int64_t> positions;
   for (int64_t r = 0; r < kRows; ++r) positions.push_back(r * 5 % kSeqLen);
-  for (const float direction : {1.0f, -1.0f}) {
-    Doubles want = widened(x);
-    for (int64_t r = 0; r < kRows; ++r)
-      for (int64_t i = 0; i < kHeads * kHalf; ++i) {
-        const auto a = static_cast<size_t>(r * kWidth + i / kHalf * kHeadDim + i % kHalf);
-        const size_t b = a + kHalf;
-        const auto at = static_cast<size_t>(positions[static_cast<size_t>(r)] * kHalf + i % kHalf);
-        const double c = wide(cos[at]), s = wide(sin[at]) * wide(direction);
-        want[a] = wide(x[a]) * c - wide(x[b]) * s;
-        want[b] = wide(x[b]) * c + wide(x[a]) * s;
-      }
-    on<Place>([&] {
-      Array<Place, T> turned(x);
-      Array<Place, float> cosines(cos), sines(sin);
-      Array<Place, int64_t> places(positions);
-      rotate_heads<Place>(turned.get(), cosines.get(), sines.get(), places.get(), kRows, kHeads,
-                          kHeadDim, kWidth, direction);
-      expect_close(turned.read(), want, 1e-6, "turned");
-      return hash_of(turned.read());
-    });
+  Doubles want = widened(x);
+  for (int64_t r = 0; r < kRows; ++r)
+    for (int64_t i = 0; i < heads * half; ++i) {
+      const auto a = static_cast<size_t>(r * width + i / half * head_dim + i % half);
+      const size_t b = a + static_cast<size_t>(half);
+      const auto at = static_cast<size_t>(positions[static_cast<size_t>(r)] * half + i % half);
+      const double c = wide(cos[at]), s = wide(sin[at]) * direction;
+      want[a] = wide(x[a]) * c - wide(x[b]) * s;
+      want[b] = wide(x[b]) * c + wide(x[a]) * s;
+    }
+  on<Place>([&] {
+    Array<Place, T> turned(x, shift);
+    Array<Place, float> cosines(cos), sines(sin);
+    Array<Place, int64_t> places(positions);
+    rotate_heads<Place>(turned.get(), cosines.get(), sines.get(), places.get(), kRows, heads,
+                        head_dim, width, static_cast<float>(direction));
+    expect_close(turned.read(), want, 1e-6, "turned");
+    return hash_of(turned.read());
+  });
+}
+
+// Heads of whole runs, in one block's part of a row and in several; then rows, heads and addresses
+// that no run of pairs is aligned in.
+TYPED_TEST(ElementwiseCases, RotaryTurnsPairsByTheAngleOfTheirPosition) {
+  for (const double direction : {1.0, -1.0}) {
+    pairs_turn<TypeParam>(3, 8, 32, 0, direction);
+    pairs_turn<TypeParam>(5, 256, 1288, 0, direction);
+    pairs_turn<TypeParam>(3, 8, 29, 0, direction);
+    pairs_turn<TypeParam>(3, 6, 32, 0, direction);
+    pairs_turn<TypeParam>(3, 8, 32, 1, direction);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "core/kernels/digest_kernels.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/elementwise_kernels.h"
+#include "core/kernels/initial_kernels.h"
 #include "core/kernels/muon_kernels.h"
 #include "core/kernels/norm_kernels.h"
 #include "core/kernels/softmax_kernels.h"
@@ -67,8 +68,9 @@ struct OnlyBlocks {
 
 std::vector<float> zeros(int64_t n) { return std::vector<float>(static_cast<size_t>(n)); }
 
+// A block has 1,024 elements, or 2,048.
 TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
-  constexpr int64_t kCount = kFar + 1000, kLast = kCount / 256 * 256, kTail = kCount - kLast;
+  constexpr int64_t kBlock = 1024, kTail = 1000, kLast = kFar, kCount = kLast + kTail;
   const auto part = random_values<Bf16>(kTail, 1);
   const auto g = random_values<float>(kTail, 2), w = random_values<float>(kTail, 3);
   const AdamWStep step = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1);
@@ -86,13 +88,14 @@ TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
     muon_momentum<OnCuda>(muon, gr.get(), m1.get(), nr.get(), n);
     muon_update<OnCuda>(muon, nr.get(), s.get(), n);
     narrow<OnCuda>(nr.get(), s.get(), n);
+    widen<OnCuda>(m2.get(), nr.get(), n);
     gelu_forward<OnCuda>(nr.get(), p.get(), n);
     gelu_backward<OnCuda>(nr.get(), p.get(), n);
     soft_cap_forward<OnCuda>(nr.get(), n, 0.5f, 2.0f);
     soft_cap_backward<OnCuda>(nr.get(), p.get(), n, 0.5f, 2.0f);
   };
   compute(one, one_part, one_narrow, one_grad, one_m, one_v, kTail);
-  const OnlyBlocks only({kLast / 256, 0, kFar / 256 - 1});
+  const OnlyBlocks only({kLast / kBlock, kLast / (2 * kBlock), 0, kFar / kBlock - 1});
   compute(sum, added, narrowed, grad, m, v, kCount);
   expect_same_bits(sum.read(kLast, kTail), one.read(), "sum");
   expect_same_bits(m.read(kLast, kTail), one_m.read(), "m");
@@ -135,6 +138,19 @@ TEST(FarIndex, DigestsAreThoseAlone) {
   digest_runs_on_cuda(reinterpret_cast<const std::byte*>(elements.get()), sizeof(float), {&run, 1},
                       sum.get());
   EXPECT_EQ(sum.read().front(), digest_of_tiles(std::as_bytes(std::span(tile)), sizeof(float), 5));
+}
+
+TEST(FarIndex, InitialValuesAreThoseOfTheCpu) {
+  constexpr int64_t kBlock = 128 * 4, kTail = 77, kCount = kFar + kTail, kFirst = kFar * 2;
+  Sparse<float> drawn(kCount);
+  Array<OnCpu, float> tail(zeros(kTail));
+  for (const bool uniform : {false, true}) {
+    const OnlyBlocks only({kFar / kBlock});
+    draw_initial<OnCuda>({1, kFirst, 0.02, uniform}, drawn.get(), kCount);
+    draw_initial<OnCpu>({1, kFirst + kFar, 0.02, uniform}, tail.get(), kTail);
+    expect_same_bits(drawn.read(kFar, kTail), tail.read(), "drawn");
+  }
+  expect_same_bits(drawn.read(0, kBlock), zeros(kBlock), "the first elements");
 }
 
 TEST(FarIndex, RowsOfNormsAreThoseAlone) {
@@ -210,25 +226,21 @@ TEST(FarIndex, HeadsAndGatesAreThoseAlone) {
     geglu_backward<OnCuda>(out.get(), both.get(), rows, kDim);
   };
   turn(one, one_position, 1);
-  const auto blocks_of = [](int64_t from, int64_t n) {
-    std::vector<int64_t> blocks;
-    for (int64_t at = from; at < from + n; at += 256) blocks.push_back(at / 256);
-    return blocks;
-  };
-  {
-    const OnlyBlocks only(blocks_of(kLast * kPairs, kPairs));
-    turn(x, positions, kRows);
-  }
+  // A block has 128 runs, of 4 pairs or 8 gates.
+  constexpr int64_t kParts = kDim / (128 * 8);
+  const OnlyBlocks only(
+      {kLast * kParts, kLast * kParts + 1, kLast * kParts + 2, kLast * kParts + 3});
+  static_assert(kParts == 4 && kParts * 128 * 4 == kPairs);
+  turn(x, positions, kRows);
   expect_same_bits(x.read(kLast * kDim, kDim), one.read(), "heads");
   gate(one_gates, one, 1);
-  const OnlyBlocks only(blocks_of(kLast * kDim, kDim));
   gate(gate_up, x, kRows);
   expect_same_bits(x.read(kLast * kDim, kDim), one.read(), "swiglu");
   expect_same_bits(gate_up.read(2 * kLast * kDim, 2 * kDim), one_gates.read(), "its gradient");
 }
 
 TEST(FarIndex, SumsOfTilesTokensAndColumnsAreThoseAlone) {
-  constexpr int64_t kTile = 4096, kTiles = kFar / kTile + 9, kTilesABlock = 32;
+  constexpr int64_t kTile = 4096, kTiles = kFar / kTile + 11, kTilesABlock = 8;
   constexpr int64_t kFirst = kTiles / kTilesABlock * kTilesABlock, kRest = kTiles - kFirst;
   const auto tail = random_values<float>(kRest * kTile, 8);
   Sparse<float> grad(kTiles * kTile);

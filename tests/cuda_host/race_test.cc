@@ -10,6 +10,7 @@
 #include "core/kernels/digest_kernels.h"
 #include "core/kernels/dropout_kernels.h"
 #include "core/kernels/elementwise_kernels.h"
+#include "core/kernels/initial_kernels.h"
 #include "core/kernels/muon_kernels.h"
 #include "core/kernels/norm_kernels.h"
 #include "core/kernels/softmax_kernels.h"
@@ -129,7 +130,7 @@ void add_rows_of_one_token(Memory<T>& m, int64_t dim) {
   core::add_rows_by_token(m.sums.get(), m.a.get(), tokens.get(), rows.get(), kRows, dim);
 }
 
-// Every kernel that is one thread an element, or has its own width.
+// Every kernel whose threads have elements of their own, or that has its own width.
 template <typename T>
 std::vector<Launches> launches_of_elements() {
   constexpr int64_t kCount = 256;
@@ -145,8 +146,9 @@ std::vector<Launches> launches_of_elements() {
       [memory, &m] { core::gelu_forward<OnCuda>(m.a.get(), m.b.get(), kCount); },
       [memory, &m] { core::gelu_backward<OnCuda>(m.b.get(), m.a.get(), kCount); },
       [memory, &m] {
-        core::rotate_heads<OnCuda>(m.a.get(), m.sums.get(), m.sums.get(), m.places.get(), 2, 3, 8,
-                                   kCount / 2, 1.0f);
+        for (const int64_t head_dim : {8, 6})
+          core::rotate_heads<OnCuda>(m.a.get(), m.sums.get(), m.sums.get(), m.places.get(), 2, 3,
+                                     head_dim, kCount / 2, 1.0f);
       },
       [memory, &m] {
         core::dropout<OnCuda>(m.a.get(), 0, kCount, {1, 2, 3, 2.0f});
@@ -183,7 +185,14 @@ std::vector<Launches> launches_of_fp32() {
       [=] {
         core::scale_and_square_tiles<OnCuda>(memory->a.get(), 0.5f, 1, memory->doubles.get());
       },
-      [=] { core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount); },
+      [=] {
+        core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount);
+        core::widen<OnCuda>(memory->sums.get(), narrow->a.get(), kCount);
+      },
+      [=] {
+        for (const bool uniform : {false, true})
+          core::draw_initial<OnCuda>({1, 0, 0.02, uniform}, memory->a.get(), kCount);
+      },
       [=] {
         const core::DigestRun run{0, kCount, 1};
         Array<OnCuda, uint64_t> sum(std::vector<uint64_t>(1));

@@ -12,6 +12,8 @@ namespace {
 
 using Floats = std::vector<float>;
 constexpr int64_t kTile = layout::kTileElements;
+// Accesses of 16 bytes are aligned, or are not.
+constexpr size_t kShifts[] = {0, 1};
 
 TEST(ExactSums, AdamWGivesTheCpusBits) {
   constexpr int64_t kCount = 2 * kTile + 77;
@@ -20,22 +22,23 @@ TEST(ExactSums, AdamWGivesTheCpusBits) {
   for (size_t i = 0; i < 64; ++i) grad[i] = 0;
   for (size_t i = 0; i < 128; ++i) v[i] *= 1e-36f;  // subnormals stay
   const Floats master = random_values<float>(kCount, 3), m = random_values<float>(kCount, 4, 1e-3);
-  const auto five_steps = [&](auto place) {
+  const auto five_steps = [&](auto place, size_t shift) {
     using Place = typename decltype(place)::type;
-    Array<Place, float> g(grad), w(master), m1(m), m2(v);
+    Array<Place, float> g(grad, shift), w(master, shift), m1(m, shift), m2(v, shift);
     for (int64_t t = 1; t <= 5; ++t)
       adamw_update<Place>(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.7, t), t % 2 == 0,
                           g.get(), w.get(), m1.get(), m2.get(), kCount);
     return std::vector<Floats>{w.read(), m1.read(), m2.read()};
   };
-  const std::vector<Floats> want = five_steps(std::type_identity<OnCpu>());
-  on<OnCuda>([&] {
-    const std::vector<Floats> got = five_steps(std::type_identity<OnCuda>());
-    expect_same_bits(got[0], want[0], "master");
-    expect_same_bits(got[1], want[1], "m");
-    expect_same_bits(got[2], want[2], "v");
-    return hash_of(got[0], got[1], got[2]);
-  });
+  const std::vector<Floats> want = five_steps(std::type_identity<OnCpu>(), 0);
+  for (const size_t shift : kShifts)
+    on<OnCuda>([&] {
+      const std::vector<Floats> got = five_steps(std::type_identity<OnCuda>(), shift);
+      expect_same_bits(got[0], want[0], "master");
+      expect_same_bits(got[1], want[1], "m");
+      expect_same_bits(got[2], want[2], "v");
+      return hash_of(got[0], got[1], got[2]);
+    });
 }
 
 TEST(ExactSums, AdamWWithMomentsInBf16GivesTheCpusBits) {
@@ -73,10 +76,10 @@ TEST(ExactSums, MuonGivesTheCpusBits) {
   const Floats grad = random_values<float>(kCount, 1, 1e-3), m = random_values<float>(kCount, 2);
   const Floats master = random_values<float>(kCount, 3);
   const std::vector<Bf16> nothing(kCount);
-  const auto three_steps = [&](auto place, double momentum) {
+  const auto three_steps = [&](auto place, double momentum, size_t shift) {
     using Place = typename decltype(place)::type;
-    Array<Place, float> g(grad), w(master), m1(m);
-    Array<Place, Bf16> direction(nothing);
+    Array<Place, float> g(grad, shift), w(master, shift), m1(m, shift);
+    Array<Place, Bf16> direction(nothing, shift);
     const MuonStep step = MuonStep::create(1e-2, momentum, 0.1, 0.7, 48, 200);
     for (int t = 0; t < 3; ++t) {
       muon_momentum<Place>(step, g.get(), m1.get(), direction.get(), kCount);
@@ -85,11 +88,11 @@ TEST(ExactSums, MuonGivesTheCpusBits) {
     muon_momentum<Place>(step, g.get(), m1.get(), nullptr, kCount);
     return std::tuple(w.read(), m1.read(), direction.read());
   };
-  for (const double momentum : {0.3, 0.95}) {
-    const auto [w, m1, direction] = three_steps(std::type_identity<OnCpu>(), momentum);
-    on<OnCuda>([&, &w = w, &m1 = m1, &direction = direction] {
+  for (const auto& [momentum, shift] : {std::pair(0.3, size_t{1}), {0.95, 0}}) {
+    const auto [w, m1, direction] = three_steps(std::type_identity<OnCpu>(), momentum, 0);
+    on<OnCuda>([&, &w = w, &m1 = m1, &direction = direction, momentum = momentum, shift = shift] {
       const auto [got_w, got_m, got_direction] =
-          three_steps(std::type_identity<OnCuda>(), momentum);
+          three_steps(std::type_identity<OnCuda>(), momentum, shift);
       expect_same_bits(got_w, w, "master");
       expect_same_bits(got_m, m1, "momentum");
       expect_same_bits(got_direction, direction, "direction");
@@ -157,7 +160,7 @@ template <typename C>
 class SumCases : public testing::Test {};
 TYPED_TEST_SUITE(SumCases, Columns, ColumnNames);
 
-TYPED_TEST(SumCases, SumsAndNarrowingAreRoundedOnce) {
+TYPED_TEST(SumCases, SumsAreRoundedOnceAndSoIsNarrowing) {
   using Place = typename TypeParam::Place;
   using T = typename TypeParam::T;
   constexpr int64_t kCount = 10007;
@@ -165,20 +168,25 @@ TYPED_TEST(SumCases, SumsAndNarrowingAreRoundedOnce) {
   const auto part = random_values<T>(kCount, 7);
   Floats want = sum;
   std::vector<Bf16> want_narrow(kCount);
+  Floats want_wide(kCount);
   for (size_t i = 0; i < kCount; ++i) {
     want[i] = static_cast<float>(wide(sum[i]) + wide(part[i]));
     round_to(want_narrow[i], wide(want[i]));
+    round_to(want_wide[i], wide(want_narrow[i]));
   }
-  on<Place>([&] {
-    Array<Place, float> got(sum);
-    Array<Place, T> added(part);
-    Array<Place, Bf16> narrowed(want_narrow);
-    add_to<Place>(got.get(), added.get(), kCount);
-    narrow<Place>(narrowed.get(), got.get(), kCount);
-    expect_same_bits(got.read(), want, "sum");
-    expect_same_bits(narrowed.read(), want_narrow, "narrow");
-    return hash_of(got.read(), narrowed.read());
-  });
+  for (const size_t shift : kShifts)
+    on<Place>([&] {
+      Array<Place, float> got(sum, shift), widened(sum, shift);
+      Array<Place, T> added(part, shift);
+      Array<Place, Bf16> narrowed(std::vector<Bf16>(kCount), shift);
+      add_to<Place>(got.get(), added.get(), kCount);
+      narrow<Place>(narrowed.get(), got.get(), kCount);
+      widen<Place>(widened.get(), narrowed.get(), kCount);
+      expect_same_bits(got.read(), want, "sum");
+      expect_same_bits(narrowed.read(), want_narrow, "narrow");
+      expect_same_bits(widened.read(), want_wide, "wide");
+      return hash_of(got.read(), narrowed.read(), widened.read());
+    });
 }
 
 // Columns in the middle of wider rows; as many rows as one run, several, and the most runs.

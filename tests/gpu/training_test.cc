@@ -2,6 +2,9 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <gtest/gtest.h>
 
+#include <future>
+#include <thread>
+
 #include "core/device/devices.h"
 #include "core/train/state_pieces.h"
 #include "hf/configured_model.h"
@@ -59,11 +62,13 @@ struct OneRank {
     model = std::make_unique<TrainingStep>(config, spec, on_device(groups.of(0), kGpu, staged));
     EXPECT_TRUE(model->initialize(nullptr).ok());
   }
-  std::string step(int64_t number) {
+  std::string step(
+      int64_t number, const std::function<void()>& before_update = [] {}) {
     int64_t slot = 0;
     auto outcome = model->run(
         number, 1e-2, [] { return RankFlags{}; },
-        [&]() -> Result<data::SlotBatch> { return batch_of(config, number, slot++); }, [] {});
+        [&]() -> Result<data::SlotBatch> { return batch_of(config, number, slot++); },
+        before_update);
     return outcome.ok() ? text(hex_float(outcome->loss), " ", hex_float(outcome->grad_norm))
                         : outcome.error().message;
   }
@@ -74,21 +79,33 @@ struct OneRank {
   std::unique_ptr<TrainingStep> model;
 };
 
-// The pieces that a checkpoint writes and reads, through page-locked memory.
+// The pieces that a checkpoint writes and reads, through small page-locked buffers, while the next
+// step is computed.
 TEST(GpuTraining, StateSavedAndLoadedGoesOnWithTheSameBits) {
   const Config config = Setting{.strategy = ShardingStrategy::kSingle, .bf16 = true}.config();
   OneRank first(config), second(config);
   for (int64_t step = 1; step <= 3; ++step) first.step(step);
-  first.model->pull_state();
-  const auto pieces = owned_pieces(first.model->units());
+  const auto live = LiveState::of(first.model->units(), /*buffer_bytes=*/64 << 10);
   const auto targets = held_targets(second.model->units(), false);
-  ASSERT_EQ(pieces.size(), targets.size());
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    ASSERT_EQ(pieces[i].bytes.size(), targets[i].bytes.size());
-    std::memcpy(targets[i].bytes.data(), pieces[i].bytes.data(), pieces[i].bytes.size());
-  }
+  ASSERT_EQ(live->layout().size(), targets.size());
+  checkpoint::StateSource::Reading reading;
+  reading.take = [&](const checkpoint::StateSource::Part& part) -> Result<void> {
+    std::memcpy(targets[part.piece].bytes.data() + part.offset, part.bytes.data(),
+                part.bytes.size());
+    return {};
+  };
+  std::promise<void> given;
+  reading.may_change = [&] { given.set_value(); };
+  live->freeze();
+  std::thread reader([&] { EXPECT_TRUE(live->read(reading).ok()); });
+  const std::string fourth = first.step(4, [&] {
+    given.get_future().wait();
+    live->thaw();
+  });
+  reader.join();
   second.model->refresh_compute_copies();
-  for (int64_t step = 4; step <= 6; ++step) EXPECT_EQ(second.step(step), first.step(step)) << step;
+  EXPECT_EQ(second.step(4), fourth);
+  for (int64_t step = 5; step <= 6; ++step) EXPECT_EQ(second.step(step), first.step(step)) << step;
 }
 
 // Parameters, gradients and optimizer state of the layers drop to about a quarter on four ranks;

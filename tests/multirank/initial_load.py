@@ -4,6 +4,7 @@ from lockstep_run import (EXIT_CONFIG, EXIT_PEER_LOST, TINY, Test, check, check_
                           curve, tail, whole_curve)
 
 STEPS = 6
+MANY = 257  # ranks whose manifest is in parts
 KEYS = TINY | {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS,
                "checkpoint.interval": 3}
 # What else the config says, and what the message must hold; None: it is no error.
@@ -54,10 +55,13 @@ with Test("initial_load") as test:
             imported = keys | {"checkpoint.initial_load_path": folder}
             check_same(weights, tuned(test, f"{name}_run", 1, imported), name)
     with test.case("from a resharded checkpoint, with the optimizer"):
-        test.command("checkpoint", "reshard", source, test.folder / "resharded", "--world-size", 3)
-        resharded = optimizer | {"checkpoint.initial_load_path": test.folder / "resharded"}
         with_adam = tuned(test, "adam", 1, start | optimizer)
-        check_same(with_adam, tuned(test, "adam_resharded", 2, resharded), "saved and resharded")
+        for ranks in (3, MANY):
+            folder = test.folder / f"resharded_{ranks}"
+            test.command("checkpoint", "reshard", source, folder, "--world-size", ranks)
+            resharded = optimizer | {"checkpoint.initial_load_path": folder}
+            check_same(with_adam, tuned(test, f"adam_resharded_{ranks}", 2, resharded),
+                       f"saved and resharded to {ranks}")
         check(with_adam != weights, "Adam's state was not taken")
     with test.case("without what is excluded"):
         head = start | {"checkpoint.exclude_from_loading": "lm_head.*"}
@@ -68,6 +72,14 @@ with Test("initial_load") as test:
         run = test.ranks(test.folder / "weights_2", 1, longer | start)
         run.expect(0)
         check("resumed from" in run.log() and "starts from" not in run.log(), tail(run.log()))
+    with test.case("a manifest in parts is resumed from"):
+        many = test.folder / "many"
+        test.command("checkpoint", "reshard", test.folder / "weights_1", many / "checkpoints",
+                     "--world-size", MANY)
+        check(list(many.glob("checkpoints/step_*/manifest_*.json")), "it is in one")
+        test.ranks(many, 2, longer | start).expect(0)
+        last = {STEPS + 1: curve(test.folder / "weights_2")[STEPS + 1]}
+        check(curve(many) == last, "other losses than from one manifest")
     for number, (keys, words) in enumerate(REFUSED):
         with test.case(f"refused: {keys}"):
             refused(test, f"refused_{number}", start | keys, words)

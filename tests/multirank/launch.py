@@ -21,7 +21,7 @@ def stop_at(*points):
 
 def killed_twice(test, reference):
     """Its workers may have as many descriptors as the system lets them, though the shell that
-    started the launch has the usual few: a rank of many takes two for each other one."""
+    started the launch has the usual few: a rank of many takes one or two for each other one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))  # the launch inherits it
     try:

@@ -64,6 +64,17 @@ def two_workers_a_node(test, reference):
     check(nodes.sizes() == [4, 2], nodes.sizes())
 
 
+def five_workers_a_node(test, reference):
+    """More ranks than make one group: what is small goes along a tree, snapshots to a buddy."""
+    nodes = Agents(test, "fives", 2, "1:2", stop_at("1:9:step:10") | {
+        "launcher.nproc_per_node": 5, "checkpoint.memory_interval": 2, "checkpoint.buddy": "true"})
+    kill_agent_while(nodes, nodes.stopped(9), nodes.another(), 5, "agent with five workers")
+    nodes.expect(0)
+    check_same(reference, whole_curve(nodes.folder, STEPS["training.steps"]),
+               "a node of five lost")
+    check(nodes.sizes() == [10, 5], nodes.sizes())
+
+
 def stopped_at_any_node(test, reference):
     nodes = Agents(test, "stopped", 2, "2", stop_at("1:1:step:7"))
     worker = nodes.stopped(1)
@@ -97,7 +108,7 @@ with Test("nodes") as test:
     with test.case("the uninterrupted run"):
         reference = whole_curve(test.train("reference", 3, KEYS | STEPS), STEPS["training.steps"])
     for case in (worker_then_coordinator, agent_then_coordinator, two_workers_a_node,
-                 stopped_at_any_node):
+                 five_workers_a_node, stopped_at_any_node):
         with test.case(case.__name__.replace("_", " ")):
             case(test, reference)
     with test.case("the only one leaves a spare"):

@@ -6,6 +6,7 @@ from lockstep_run import EXIT_CONFIG, Test, check, flags
 
 TOLERANCE = 0.03
 MIB = 1 << 20
+SCRATCH = 1.25 * MIB  # of oneDNN, beside the tensors: 1.1 MiB in bf16 on a CPU with AMX
 
 LLAMA = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4,
          "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 704,
@@ -98,7 +99,9 @@ def compare(test, name, config, world_size, keys):
           f"{probe['measured_bytes'] / MIB:.2f} MiB ({100 * probe['deviation']:+.2f} %), RSS "
           f"{probe['rss_bytes'] / MIB:.0f} MiB", flush=True)
     check(sum(row["bytes"] for row in printed["tensors"]) == printed["peak_bytes"], printed)
-    check(abs(probe["deviation"]) <= TOLERANCE, name, f"is off by {probe['deviation']:.3f}")
+    beyond = probe["measured_bytes"] - probe["predicted_bytes"]
+    check(abs(probe["deviation"]) <= TOLERANCE or 0 <= beyond <= SCRATCH, name,
+          f"is off by {probe['deviation']:.3f}")
     check(probe["rss_bytes"] > probe["measured_bytes"], "less memory than tensors", probe)
 
 

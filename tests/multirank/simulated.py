@@ -33,10 +33,10 @@ def fingerprints(folder):
     return found
 
 
-def same_as_cpu(test, name, world_size, keys):
+def same_as_cpu(test, name, world_size, keys, base=SAVING):
     reference, simulated = test.folder / f"cpu {name}", test.folder / f"sim {name}"
-    test.ranks(reference, world_size, SAVING | keys).expect(0)
-    test.ranks(simulated, world_size, SAVING | keys, worker=SIM).expect(0)
+    test.ranks(reference, world_size, base | keys).expect(0)
+    test.ranks(simulated, world_size, base | keys, worker=SIM).expect(0)
     check("+ simulated" in (simulated / "run_args.json").read_text(), "it ran on the CPU")
     check_same(whole_curve(reference, STEPS), whole_curve(simulated, STEPS), name)
     ours, theirs = ([line["digests"] for line in metrics(folder)]
@@ -63,6 +63,15 @@ with Test("simulated") as test:
     for name, world_size, keys in RUNS:
         with test.case(f"{name} W={world_size}"):
             same_as_cpu(test, name, world_size, keys)
+    source = test.folder / "cpu alone"
+    with test.case("from another run's weights, but for what is excluded"):
+        same_as_cpu(test, "excluded", 2, {"checkpoint.initial_load_path": source,
+                                          "checkpoint.exclude_from_loading": "lm_head.*",
+                                          "training.seed": 7})
+    with test.case("from a Hugging Face folder"):
+        test.command("export", source, test.folder / "hf")
+        same_as_cpu(test, "folder", 2, {"model.hf_assets_path": test.folder / "hf"},
+                    {key: SAVING[key] for key in SAVING if not key.startswith("model.")})
     reference = whole_curve(test.train("reference", 1, BASE | NO_CHECKPOINTS), STEPS)
     for moment in ("1:step:7", "2:update:8", "0:voting:6"):
         with test.case(f"a rank is killed at {moment}"):
@@ -79,6 +88,6 @@ with Test("simulated") as test:
         memory = test.folder / "memory"
         memory.mkdir()
         keys = {"checkpoint.memory_interval": 2, "checkpoint.memory_folder": memory,
-                "checkpoint.interval": 100}
-        got = killed(test, "snapshots", "1:snapshot:4", keys, "resumed from memory")
+                "checkpoint.interval": 4}  # the snapshot of step 4 reads what that save staged
+        got = killed(test, "snapshots", "1:snapshot:6", keys, "resumed from memory")
         check_same(reference, got, "snapshots")

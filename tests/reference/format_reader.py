@@ -36,12 +36,19 @@ def unzstd(data, size):
     return out.raw
 
 
+def _crc_of_byte(crc):
+    for _ in range(8):
+        crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc
+
+
+_CRC = [_crc_of_byte(byte) for byte in range(256)]
+
+
 def crc32c(data):
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        crc = crc >> 8 ^ _CRC[(crc ^ byte) & 255]
     return crc ^ 0xFFFFFFFF
 
 
@@ -74,12 +81,29 @@ class Checkpoint:
         digits = hex64(xxh3(text[:at]))
         assert text[at:] == f'"self_xxh3": "{digits}"\n}}\n'.encode(), "self_xxh3"
         assert self.manifest["format"] == "lockstep-checkpoint"
-        assert self.manifest["format_version"] in (1, 2)
+        version = self.manifest["format_version"]
+        assert version in (1, 2, 3)
         self.narrow = {f"{kind}/{tensor['name']}" for tensor in self.manifest["tensors"]
                        for kind, word in tensor.get("dtype", {}).items() if word == "bfloat16"}
-        assert bool(self.narrow) == (self.manifest["format_version"] == 2)
+        assert version == 3 or bool(self.narrow) == (version == 2)
         names = [tensor["name"] for tensor in self.manifest["tensors"]]
         assert names == sorted(names)
+        assert ("parts" in self.manifest) == (version == 3) == ("files" not in self.manifest)
+        self.files = (self.manifest["files"] if version < 3 else
+                      [file for part in self.manifest["parts"] for file in self._files(part)])
+
+    def _files(self, part):
+        """What a part of the manifest says of its files."""
+        text = (self.directory / part["name"]).read_bytes()
+        assert len(text) == part["size_bytes"] and hex64(xxh3(text)) == part["xxh3"], part["name"]
+        files = json.loads(text)["files"]
+        assert len(files) == part["file_count"]
+        assert sum(file["size_bytes"] for file in files) == part["stored_bytes"]
+        held = {(key, element) for file in files for key, start, length in file["pieces"]
+                for element in (start, start + length)}
+        assert all({(key, start), (key, start + length)} <= held
+                   for key, start, length in part["pieces"]), part["name"]
+        return files
 
     def tensors(self):
         """{(kind, name): whole tensor in its shape}, bf16 as its 16 bits; every byte and every hash
@@ -91,7 +115,7 @@ class Checkpoint:
                 key = f"{kind}/{tensor['name']}"
                 flat[key] = numpy.empty(size, "<u2" if key in self.narrow else "<f4")
                 filled[f"{kind}/{tensor['name']}"] = numpy.zeros(size, numpy.int8)
-        for entry in self.manifest["files"]:
+        for entry in self.files:
             for key, start, values in self._pieces(entry):
                 flat[key][start:start + len(values)] = values
                 filled[key][start:start + len(values)] += 1

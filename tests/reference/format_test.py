@@ -44,10 +44,14 @@ def check(write_checkpoint, lockstep, *words):
             check_same(checkpoint.tensors(), raw)
             made = tool(lockstep, "reshard", directory, folder / codec, "--world-size", 5)
             check_same(Checkpoint(made["directory"]).tensors(), raw)
+        made = tool(lockstep, "reshard", directory, folder / "many", "--world-size", 257)
+        of_many = Checkpoint(made["directory"])
+        assert len(of_many.manifest["parts"]) > 1
+        check_same(of_many.tensors(), raw)
         tool(lockstep, "export", directory, folder / "weights", "--kind", "all")
         made = tool(lockstep, "import", folder / "weights", folder / "imported")
         check_same(Checkpoint(made["directory"]).tensors(), widened(raw) if words else raw)
-        print(f"{len(raw)} tensors in {2 * len(lines) + 1} checkpoints")
+        print(f"{len(raw)} tensors in {2 * len(lines) + 2} checkpoints")
 
 
 if __name__ == "__main__":

@@ -8,39 +8,13 @@
 // Thread-safe. Its files borrow it, the tally, and what is behind.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <memory>
 #include <utility>
 
 #include "base/file_system.h"
+#include "tests/support/tally.h"
 
 namespace lockstep::test_support {
-
-enum class Cost {
-  // clang-format off
-  kOpens, kCreates, kSyncs, kStats, kMkdirs, kLists, kRenames, kRemoves, kReadBytes, kWrittenBytes,
-  kRequests, kStoreBytes,  // of the ranks' store
-  // clang-format on
-};
-inline constexpr size_t kCosts = 12;
-inline constexpr std::array<const char*, kCosts> kCostNames = {
-    "opens",   "creates", "fsyncs",     "stats",         "mkdirs",         "listings",
-    "renames", "removes", "bytes read", "bytes written", "store requests", "store bytes"};
-
-class Tally {
- public:
-  void add(Cost cost, size_t n = 1) { counts_[static_cast<size_t>(cost)] += n; }
-  int64_t of(Cost cost) const {
-    return static_cast<int64_t>(counts_[static_cast<size_t>(cost)].load());
-  }
-  void reset() {
-    for (auto& count : counts_) count = 0;
-  }
-
- private:
-  std::array<std::atomic<size_t>, kCosts> counts_{};
-};
 
 class CountingFileSystem final : public FileSystem {
  public:
@@ -101,10 +75,12 @@ class CountingFileSystem final : public FileSystem {
     CountingFile(std::unique_ptr<File> behind, Tally& tally)
         : behind_(std::move(behind)), tally_(tally) {}
     Result<void> write_at(std::span<const std::byte> bytes, int64_t offset) override {
+      tally_.add(Cost::kWrites);
       tally_.add(Cost::kWrittenBytes, bytes.size());
       return behind_->write_at(bytes, offset);
     }
     Result<void> read_at(std::span<std::byte> bytes, int64_t offset) override {
+      tally_.add(Cost::kReads);
       tally_.add(Cost::kReadBytes, bytes.size());
       return behind_->read_at(bytes, offset);
     }
@@ -112,8 +88,14 @@ class CountingFileSystem final : public FileSystem {
       tally_.add(Cost::kStats);
       return behind_->size_bytes();
     }
-    Result<void> truncate(int64_t size) override { return behind_->truncate(size); }
-    Result<void> allocate(int64_t size) override { return behind_->allocate(size); }
+    Result<void> truncate(int64_t size) override {
+      tally_.add(Cost::kWrites);
+      return behind_->truncate(size);
+    }
+    Result<void> allocate(int64_t size) override {
+      tally_.add(Cost::kWrites);
+      return behind_->allocate(size);
+    }
     Result<void> sync() override {
       tally_.add(Cost::kSyncs);
       return behind_->sync();

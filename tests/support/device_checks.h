@@ -24,6 +24,10 @@ inline void check_device(const Device& kind, at::Device device) {
   other->synchronize();
   EXPECT_TRUE(behind->reached());
   EXPECT_TRUE(done->reached()) << "the other stream did not wait for it";
+  const at::Tensor beside = kind.host_tensor({n}, at::kLong);
+  other->copy_to_host(beside.data_ptr(), twice.data_ptr(), beside.nbytes());
+  other->record()->wait();
+  EXPECT_TRUE(at::equal(beside, there * 2));
   const at::Tensor back = kind.host_tensor({n}, at::kLong);
   back.copy_(twice, /*non_blocking=*/true);
   current->synchronize();

@@ -3,6 +3,7 @@
 // So a test decides when something happens, and no time passes by itself. Thread-safe.
 #pragma once
 
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -60,6 +61,10 @@ class FakeEvent : public Event {
     all_.look();
     return passed();
   }
+  void wait() const override {
+    while (!reached()) {
+    }
+  }
   bool passed() const { return queue_->done() >= place_; }
 
  private:
@@ -78,11 +83,13 @@ class FakeStream : public Stream {
   void wait_for(const Event& event) override {
     all_.give(*queue_, [fake = static_cast<const FakeEvent&>(event)] { return fake.passed(); });
   }
-  void synchronize() override {
-    const auto end = record();
-    while (!end->reached()) {
-    }
+  void copy_to_host(void* to, const void* from, size_t bytes) override {
+    give([=] {
+      std::memcpy(to, from, bytes);
+      return true;
+    });
   }
+  void synchronize() override { record()->wait(); }
   void* handle() const override { return queue_.get(); }
   void give(FakeStreams::Work work) { all_.give(*queue_, std::move(work)); }
 

@@ -1,8 +1,8 @@
 #include "core/kernels/sim/sim_kernels.h"
 
 #include "core/device/sim_device.h"
-#include "core/kernels/added_kernels.h"
 #include "core/kernels/attention.h"
+#include "core/kernels/initial_kernels.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/sim/sim_operations.h"
 
@@ -230,6 +230,10 @@ class SimKernels : public Kernels {
           cpu().digest_runs(in, all, out);
         },
         flat, sums);
+  }
+  void draw_initial(const T& out, const InitialDraw& draw) const override {
+    sim_work(
+        "draw_initial", out, [=](const T& o) { cpu().draw_initial(o, draw); }, out);
   }
   void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                      int64_t n) const override {

@@ -1,5 +1,8 @@
 #include "checkpoint/record/catalog.h"
 
+#include <condition_variable>
+#include <mutex>
+
 #include "checkpoint/record/suspects.h"
 #include "checkpoint/save/retention.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
@@ -54,6 +57,47 @@ TEST_F(CatalogOfFour, WhatIsKnownIsNotReadAgainAndIsForgottenByName) {
   const auto entries = catalog.look();
   EXPECT_THAT(committed(entries), ElementsAre(4, 3, 1));
   EXPECT_EQ(entries.value()[2].problem, "the manifest is of step 1, generation 1");
+}
+
+// Opens files when as many as are read at once are asked for, and so at once.
+class OpensTogether final : public FileSystem {
+ public:
+  explicit OpensTogether(FileSystem& behind) : behind_(behind) {}
+  Result<std::unique_ptr<File>> open(const Path& path) override {
+    std::unique_lock lock(mutex_);
+    const int64_t needed = (asked_++ / kManifestReaders + 1) * kManifestReaders;
+    changed_.notify_all();
+    together_ &= changed_.wait_for(lock, std::chrono::minutes(1), [&] { return asked_ >= needed; });
+    lock.unlock();
+    return behind_.open(path);
+  }
+  Result<std::unique_ptr<File>> create(const Path& path) override { return behind_.create(path); }
+  Result<void> make_directories(const Path& p) override { return behind_.make_directories(p); }
+  Result<void> rename(const Path& a, const Path& b) override { return behind_.rename(a, b); }
+  Result<void> remove(const Path& path) override { return behind_.remove(path); }
+  Result<std::vector<std::string>> list(const Path& path) override { return behind_.list(path); }
+  Result<void> sync_directory(const Path& path) override { return behind_.sync_directory(path); }
+  bool exists(const Path& path) override { return behind_.exists(path); }
+  bool is_link(const Path& path) override { return behind_.is_link(path); }
+  Result<int64_t> free_bytes(const Path& path) override { return behind_.free_bytes(path); }
+  bool together() const { return together_; }
+
+ private:
+  FileSystem& behind_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t asked_ = 0;
+  bool together_ = true;
+};
+
+// A hundred manifests on a file system that takes a millisecond a call are not a hundred waits.
+TEST_F(CatalogOfFour, AListingReadsManifestsAtOnce) {
+  for (int64_t step = 5; step <= 2 * kManifestReaders; ++step)
+    std::filesystem::create_directories(folder_ / text("step_", step, ".g1-7f2a91"));
+  OpensTogether files(disk());
+  const auto entries = list_checkpoints(files, folder_).value();
+  EXPECT_EQ(entries.size(), size_t{2 * kManifestReaders});
+  EXPECT_TRUE(files.together());
 }
 
 TEST_F(CatalogOfFour, WhatWasNotCommittedIsReadEachTime) {

@@ -1,93 +1,54 @@
 // What saving, resuming, listing and pruning cost for W ranks, counted and not timed: each rank has
-// a file system of its own that counts, all on one disk in memory.
+// a file system of its own that counts (counted_ranks.h).
 #include "checkpoint/ballot/verdict.h"
 #include "checkpoint/load/loader.h"
 #include "checkpoint/save/retention.h"
 #include "tests/crash/unsynced_file_system.h"
 #include "tests/support/cost_table.h"
 #include "tests/support/ranks_at_once.h"
-#include "tests/unit/checkpoint/checkpoint_test.h"
+#include "tests/unit/checkpoint/counted_ranks.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
 using lockstep::test_support::Cost;
 using lockstep::test_support::CostTable;
-using lockstep::test_support::CountingFileSystem;
 using lockstep::test_support::ranks_at_once;
 using lockstep::test_support::Tally;
 using lockstep::test_support::UnsyncedFileSystem;
+using test_support::CountedRanks;
 
 constexpr int kWorldSizes[] = {8, 16, 32, 64, 128, 256};
+constexpr int kWorldSizesInParts[] = {64, 128, 256, 512};
 constexpr int64_t kKept = 6;  // checkpoints that are there when one is saved
 const std::filesystem::path kFolder = "/run/checkpoints";
 
 // Each rank has a piece of every tensor at every world size, as each has one of every unit.
 std::vector<test_support::TensorSpec> model() { return {{"a", {64, 32}}, {"b", {2048}}}; }
 
-// A rank's line to the ranks' store.
-class CountingBallot final : public Ballot {
- public:
-  CountingBallot(Ballot& behind, Tally& tally) : behind_(behind), tally_(tally) {}
-  Result<void> tell(const std::string& key, const std::string& words) override {
-    note(words.size());
-    return behind_.tell(key, words);
-  }
-  Result<std::string> hear(const std::string& key, std::chrono::milliseconds deadline) override {
-    auto words = behind_.hear(key, deadline);
-    note(words.ok() ? words.value().size() : 0);
-    return words;
-  }
-  void forget(const std::string& key) override {
-    note(0);
-    behind_.forget(key);
-  }
+EngineOptions keep_all() {
+  EngineOptions options = options_in(kFolder);
+  options.retention.keep_latest_k = 0;
+  options.vote_deadline = std::chrono::minutes(4);
+  return options;
+}
 
- private:
-  void note(size_t bytes) {
-    tally_.add(Cost::kRequests);
-    tally_.add(Cost::kStoreBytes, bytes);
-  }
-  Ballot& behind_;
-  Tally& tally_;
-};
+EngineOptions keep_all_in_parts() {
+  EngineOptions options = keep_all();
+  options.most_ranks_in_one_manifest = 0;
+  return options;
+}
 
-// The ranks of one world size, and what each asked for since the last reset.
-struct Counted {
-  explicit Counted(int world_size) : tallies(static_cast<size_t>(world_size)) {
-    for (Tally& tally : tallies) {
-      disks.push_back(std::make_unique<CountingFileSystem>(disk, tally));
-      seams.push_back(disks.back().get());
-    }
-    EngineOptions options = options_in(kFolder);
-    options.retention.keep_latest_k = 0;
-    world = std::make_unique<World>(
-        seams, options, model(), [this](int rank, Ballot& shared) -> Ballot& {
-          lines.push_back(
-              std::make_unique<CountingBallot>(shared, tallies[static_cast<size_t>(rank)]));
-          return *lines.back();
-        });
-  }
-  void reset() {
-    for (Tally& tally : tallies) tally.reset();
-  }
-  void note(CostTable& table, const std::string& operation) {
-    std::vector<const Tally*> all;
-    for (const Tally& tally : tallies) all.push_back(&tally);
-    table.add(operation, static_cast<int64_t>(tallies.size()), all);
-    reset();
-  }
-
-  UnsyncedFileSystem disk;
-  std::vector<Tally> tallies;
-  std::vector<std::unique_ptr<CountingFileSystem>> disks;
-  World::Disks seams;
-  std::vector<std::unique_ptr<CountingBallot>> lines;
-  std::unique_ptr<World> world;
-};
+// What each rank asked for since the last time.
+void note(CostTable& table, const std::string& operation, CountedRanks& ranks) {
+  std::vector<const Tally*> all;
+  for (const Tally& tally : ranks.tallies) all.push_back(&tally);
+  table.add(operation, static_cast<int64_t>(all.size()), all);
+  ranks.reset();
+}
 
 // Every rank has sums of what it holds of all tensors.
-void settle_all(Counted& ranks, int world_size) {
+void settle_all(CountedRanks& ranks, int world_size) {
   Fingerprints sums;
   for (int i = 0; i < 100; ++i) sums[text("param/model.layers.", i, ".weight")] = ~uint64_t{0} / 3;
   for (const auto& one : ranks_at_once(world_size, [&](int rank) {
@@ -99,48 +60,62 @@ void settle_all(Counted& ranks, int world_size) {
     ASSERT_TRUE(one.ok() && !one.value());
 }
 
-void count(int world_size, CostTable& table) {
-  Counted ranks(world_size);
+void count(int world_size, const EngineOptions& options, CostTable& table) {
+  UnsyncedFileSystem disk;
+  CountedRanks ranks(disk, world_size, model(), options);
   ASSERT_EQ(ranks.world->error, "");
   for (int64_t step = 1; step <= kKept; ++step) ASSERT_TRUE(ranks.world->save(step)[0].committed);
   ranks.reset();
   const auto reports = ranks.world->save(kKept + 1);
   for (const SaveReport& report : reports) ASSERT_TRUE(report.committed) << report.error;
-  ranks.note(table, "save");
+  note(table, "save", ranks);
 
   ASSERT_EQ(list_checkpoints(*ranks.seams[0], kFolder).value().size(), kKept + 1);
-  ranks.note(table, "list");
+  note(table, "list", ranks);
 
   for (int r = 0; r < world_size; ++r) {
     FileSystem& own = *ranks.seams[static_cast<size_t>(r)];
     RankState state = state_of(model(), r, world_size);
-    const Manifest manifest = read_manifest(own, reports[0].directory).value();
+    const Manifest manifest = read_manifest_for(own, reports[0].directory, state.targets()).value();
     ASSERT_TRUE(load_pieces(own, reports[0].directory, manifest, state.targets(), 1).ok());
     ASSERT_EQ(state.difference(kKept + 1), "");
   }
-  ranks.note(table, "load");
+  note(table, "load", ranks);
 
   settle_all(ranks, world_size);
-  ranks.note(table, "settle");
+  note(table, "settle", ranks);
 
   const auto newest = list_from_newest(*ranks.seams[0], kFolder).value();
   ASSERT_EQ(newest[0].directory, reports[0].directory);
-  ranks.note(table, "find the newest");
+  note(table, "find the newest", ranks);
 
   Catalog catalog(*ranks.seams[0], kFolder);
   ASSERT_EQ(catalog.look().value().size(), kKept + 1);
   ranks.reset();
   ASSERT_EQ(prune(*ranks.seams[0], catalog, {.keep_latest_k = kKept}, 1).value().size(), 1u);
-  ranks.note(table, "prune");
+  note(table, "prune", ranks);
+}
+
+void expect(const CostTable::Growth& growth, double most, const std::string& where) {
+  EXPECT_LE(growth.exponent, most) << growth.what << " of " << where;
+}
+
+// Of many ranks: what was in one manifest is in parts, of which there are as many as ranks in one.
+TEST(Cost, InPartsNothingOfAManifestGrowsFasterThanTheSquareRoot) {
+  CostTable table;
+  for (const int world_size : kWorldSizesInParts) count(world_size, keep_all_in_parts(), table);
+  table.print(std::cout);
+  for (const std::string operation : {"save", "list", "find the newest", "load", "settle"})
+    expect(table.busiest_growth(operation), 0.55, operation + ", at the busiest rank");
+  for (const std::string operation : {"save", "load"})
+    expect(table.mean_growth(operation, {Cost::kReadBytes}), 0.1, operation + ", per rank");
+  expect(table.busiest_growth("prune", {Cost::kRemoves}), 0.1, "prune, but for what it removes");
 }
 
 TEST(Cost, NothingGrowsFasterThanItMay) {
   CostTable table;
-  for (const int world_size : kWorldSizes) count(world_size, table);
+  for (const int world_size : kWorldSizes) count(world_size, keep_all(), table);
   table.print(std::cout);
-  const auto expect = [](const CostTable::Growth& growth, double most, const std::string& where) {
-    EXPECT_LE(growth.exponent, most) << growth.what << " of " << where;
-  };
   for (const std::string operation : {"save", "list", "find the newest", "load", "settle", "prune"})
     expect(table.busiest_growth(operation), 1.05, operation + ", at the busiest rank");
   expect(table.mean_growth("settle"), 0.1, "settle, per rank");

@@ -102,12 +102,15 @@ TEST(Engine, AStateThatChangesWhileItIsCopiedIsAnError) {
   MemoryBallot ballot;
   const auto page = ProgressPage::in_memory();
   const TensorPiece piece{"w", Kind::kParam, {ShiftingMemory::kCount}, 0, ShiftingMemory::kCount};
-  const auto created =
-      Engine::create(options_in(dir / "c"), disk(), ballot, *page, {{piece, state.bytes()}});
+  HostState source({{piece, state.bytes()}});
+  const auto created = Engine::create(options_in(dir / "c"), disk(), ballot, *page, source);
   ASSERT_TRUE(created.ok()) << created.error().message;
   Engine& engine = *created.value();
   ASSERT_FALSE(state.shifted());
   ASSERT_TRUE(engine.begin_save({.step = 1}).value());
+  const auto read =
+      engine.lend_staged()->read({.take = [](const StateSource::Part&) { return Result<void>(); }});
+  EXPECT_EQ(read.error().message, "the save of the same step has no copy");
   ASSERT_TRUE(drain(engine));
   EXPECT_TRUE(state.shifted());
   const auto reports = engine.take_reports();

@@ -31,6 +31,20 @@ def main(write_checkpoint, read_checkpoint, lockstep):
         assert "embed.weight [263, 33]" in run(lockstep, "checkpoint", "inspect", f"{checkpoint}/")
         assert "whole" in run(lockstep, "checkpoint", "verify", folder)
 
+        many = folder / "many"  # whose manifest is in parts: an index only when it is asked for
+        made = json.loads(run(lockstep, "checkpoint", "reshard", checkpoint, many, "--world-size",
+                              257, "--json"))["directory"]
+        run(lockstep, "checkpoint", "diff", checkpoint, made)
+        assert json.loads(run(lockstep, "checkpoint", "inspect", made, "--json"))[
+            "format_version"] == 3
+        sizes = [path.stat().st_size for path in pathlib.Path(made).glob("rank_*.h5")]
+        of_many = json.loads(run(lockstep, "checkpoint", "list", many, "--json"))
+        assert [entry["size_bytes"] for entry in of_many] == [sum(sizes)]
+        run(lockstep, "checkpoint", "index", made)
+        of_index = run(sys.executable, read_checkpoint, made)
+        assert of_index.splitlines()[1:] == out.splitlines()[1:], of_index
+        assert "written by 257 ranks" in of_index
+
         rank = checkpoint / "rank_00001.h5"
         data = bytearray(rank.read_bytes())
         data[len(data) // 2] ^= 1

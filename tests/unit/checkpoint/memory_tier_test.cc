@@ -17,10 +17,14 @@ using lockstep::test_support::Fault;
 using lockstep::test_support::FaultyFileSystem;
 using lockstep::test_support::Op;
 using lockstep::test_support::TempDir;
+using test_support::drain;
 using test_support::find_snapshots;
 using test_support::Found;
 using test_support::load_at;
 using test_support::MemoryWorld;
+using test_support::odd_model;
+using test_support::options_in;
+using test_support::World;
 
 std::vector<int64_t> steps_of(const Found& found) {
   std::vector<int64_t> steps;
@@ -62,6 +66,34 @@ TEST(MemoryTier, TwoSlotsAlternate) {
   const Found found = find_snapshots(dir.path(), 1);
   EXPECT_EQ(steps_of(found), (std::vector<int64_t>{8, 6}));
   for (const Snapshot& s : found.snapshots) EXPECT_EQ(load_at(s, 3), "");
+}
+
+// A save of the same step has copied the state: the snapshot reads that copy, and no live state.
+TEST(MemoryTier, TheCopyOfASaveIsReadAndTheNextSaveWaitsForThat) {
+  const TempDir dir;
+  FaultyFileSystem held(posix_file_system());
+  World saves(posix_file_system(), options_in(dir / "c"), odd_model(), 1);
+  MemoryWorld snapshots(held, dir / "m", {0});
+  Engine& engine = *saves.engines[0];
+  MemoryTier& tier = *snapshots.tiers[0];
+  saves.states[0]->fill(4);
+  ASSERT_TRUE(engine.begin_save({.step = 4, .updates = 4}).value());
+  held.set_plan({.op = Op::kWrite, .at_call = 2, .fault = Fault::kHold});  // of its first piece
+  tier.begin(4, /*keep_step=*/-1, /*committed_step=*/-1, "{\"step\":4}", engine.lend_staged());
+  tier.wait_read();
+  engine.wait_read();
+  saves.states[0]->fill(5);
+  ASSERT_TRUE(drain(engine));
+  ASSERT_TRUE(engine.begin_save({.step = 5, .updates = 5}).value());
+  EXPECT_FALSE(engine.drain_for(std::chrono::milliseconds(50))) << "the copy is still read";
+  held.set_plan({});
+  tier.drain();
+  EXPECT_EQ(tier.take_reports().at(0).error, "");
+  ASSERT_TRUE(drain(engine));
+  for (const SaveReport& report : engine.take_reports()) EXPECT_TRUE(report.committed);
+  const Found found = find_snapshots(dir / "m", 1);
+  ASSERT_EQ(steps_of(found), std::vector<int64_t>{4});
+  EXPECT_EQ(load_at(found.snapshots[0], 2), "");
 }
 
 // One rank's copy fails: the step that all have is never overwritten.

@@ -57,7 +57,8 @@ struct MemoryWorld {
     std::vector<int64_t> sizes;
     for (int rank = 0; rank < world_size; ++rank) {
       states.push_back(std::make_unique<RankState>(state_of(odd_model(), rank, world_size)));
-      sizes.push_back(slot_size(states.back()->live()).file_bytes);
+      sources.push_back(std::make_unique<HostState>(states.back()->live()));
+      sizes.push_back(slot_size(sources.back()->layout()).file_bytes);
     }
     for (int rank = 0; rank < world_size; ++rank) {
       MemoryTierOptions o;
@@ -74,11 +75,9 @@ struct MemoryWorld {
         o.link = links.back().get();
         o.slot_bytes = sizes;
       }
-      auto tier = MemoryTier::create(o, file_system, states[static_cast<size_t>(rank)]->live());
-      if (!tier.ok()) {
-        error = tier.error().message;
-        return;
-      }
+      auto tier = MemoryTier::create(o, file_system, *sources[static_cast<size_t>(rank)]);
+      if (!tier.ok()) error = tier.error().message;
+      if (!tier.ok()) return;
       tiers.push_back(std::move(tier).value());
     }
   }
@@ -88,9 +87,8 @@ struct MemoryWorld {
     int64_t keep = tiers.front()->complete_step();
     for (auto& tier : tiers) keep = std::min(keep, tier->complete_step());
     for (auto& state : states) state->fill(step);
-    const std::string json = text("{\"step\":", step, "}");
-    for (auto& tier : tiers) tier->begin(step, keep, committed_step, json);
-    for (auto& tier : tiers) tier->wait_copied();
+    for (auto& tier : tiers) tier->begin(step, keep, committed_step, text("{\"step\":", step, "}"));
+    for (auto& tier : tiers) tier->wait_read();
     for (auto& state : states) state->fill(-1);  // the copy is what counts from here on
     std::vector<SnapshotReport> reports;
     for (auto& tier : tiers) tier->drain();
@@ -101,6 +99,7 @@ struct MemoryWorld {
   const int world_size;
   Board board;
   std::vector<std::unique_ptr<RankState>> states;
+  std::vector<std::unique_ptr<HostState>> sources;
   std::vector<std::unique_ptr<BoardLink>> links;
   std::vector<std::unique_ptr<MemoryTier>> tiers;
   std::string error;
@@ -137,8 +136,8 @@ inline std::string load_at(const Snapshot& snapshot, int world_size) {
     for (const PartRead& read : reads.value()) {
       const Snapshot::Home& home = snapshot.homes[static_cast<size_t>(read.rank)].front();
       const auto file = posix_file_system().open(home.path).value();
-      const auto done = file->read_at(read.to, home.data_offset + read.offset);
-      if (!done.ok()) return done.error().message;
+      if (const auto done = file->read_at(read.to, home.data_offset + read.offset); !done.ok())
+        return done.error().message;
     }
     for (const auto& [key, sum] : fingerprints(targets)) whole[key] += sum;
     different += state.difference(snapshot.whole.step);

@@ -40,6 +40,41 @@ TEST(Polls, RankZeroGetsAllVotesInOrderAndTheOthersItsWord) {
   }
 }
 
+TEST(Polls, TheFirstOfAGroupMayJoinItsVotes) {
+  for (const int world_size : {1, 9, 20, 100}) {
+    MemoryBallot ballot;
+    const auto all = ranks_at_once(world_size, [&](int rank) {
+      return Polls(ballot, rank, world_size, kLong)
+          .vote("a", text(rank),
+                [&](const Polls::Texts& group) -> Polls::Texts {
+                  EXPECT_EQ(group.front(), text(rank));
+                  return {text(group.front(), " to ", group.back())};
+                })
+          .value();
+    });
+    const int last = world_size - 1;
+    const auto& votes = all.front();
+    EXPECT_EQ(votes.front(), text("0 to ", std::min(world_size == 100 ? 15 : 7, last)));
+    EXPECT_EQ(votes.size(), world_size == 1    ? 1u
+                            : world_size == 9  ? 2u
+                            : world_size == 20 ? 3u
+                                               : 7u);
+    EXPECT_TRUE(votes.back().ends_with(text(" ", last))) << votes.back();
+  }
+}
+
+// A group that is not all there is not joined: whoever is silent is still named.
+TEST(Polls, AGroupWithASilentRankIsNotJoined) {
+  MemoryBallot ballot;
+  const auto join = [](const Polls::Texts&) -> Polls::Texts { return {"joint"}; };
+  for (const int rank : {1, 2, 3, 4, 5, 6, 7, 9})
+    ASSERT_TRUE(Polls(ballot, rank, 11, milliseconds(0)).vote("a", "v", join).ok());
+  ASSERT_TRUE(Polls(ballot, 8, 11, milliseconds(0)).vote("a", "v", join).ok());
+  const auto votes = Polls(ballot, 0, 11, milliseconds(0)).vote("a", "v", join);
+  ASSERT_FALSE(votes.ok());
+  EXPECT_EQ(votes.error().message, "no vote on a from rank 10");
+}
+
 TEST(Polls, AnOutcomeIsForgottenWhenAllHaveVotedLater) {
   MemoryBallot ballot;
   Polls zero(ballot, 0, 2, milliseconds(0)), one(ballot, 1, 2, milliseconds(0));

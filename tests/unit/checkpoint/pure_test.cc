@@ -153,6 +153,37 @@ TEST(Manifest, TextIsReadBackAndEveryDamagedByteIsSeen) {
   EXPECT_FALSE(parse_manifest(contents + "\n").ok());
 }
 
+Manifest part_in_parts() {
+  Manifest whole = part_of(0, 0, 12);
+  const std::vector<TensorPiece> pieces = whole.files[0].pieces;
+  whole.set_parts({{"manifest_00000.json", 400, hex64(3), 1, 1000, pieces}});
+  return whole;
+}
+
+TEST(Manifest, InPartsItNamesTheseAndNoFile) {
+  const Manifest whole = part_in_parts();
+  const std::string contents = manifest_text(whole);
+  const auto parsed = parse_manifest(contents);
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(manifest_text(parsed.value()), contents);
+  EXPECT_EQ(parsed.value().format_version, 3);
+  EXPECT_TRUE(parsed.value().files.empty());
+  EXPECT_EQ(parsed.value().parts[0].pieces, whole.parts[0].pieces);
+  Manifest short_of_one = whole;
+  short_of_one.parts[0].pieces[0].length = 11;
+  EXPECT_THAT(parse_manifest(manifest_text(short_of_one)).error().message,
+              HasSubstr("the pieces hold 11 elements"));
+}
+
+void expect_refused(Manifest crafted, const char* what,
+                    const std::function<void(Manifest&)>& change) {
+  change(crafted);
+  const auto parsed = parse_manifest(manifest_text(crafted), Coverage::kPart);
+  ASSERT_FALSE(parsed.ok()) << what;
+  EXPECT_EQ(parsed.error().code, Code::kCorrupt) << what;
+  EXPECT_THAT(parsed.error().message, HasSubstr(what));
+}
+
 // A program that computes with them would divide by zero, wrap, or open another's files.
 TEST(Manifest, NumbersAndNamesThatCannotBeAreRefused) {
   const std::vector<std::pair<const char*, std::function<void(Manifest&)>>> cases = {
@@ -177,23 +208,28 @@ TEST(Manifest, NumbersAndNamesThatCannotBeAreRefused) {
       {"nested more than 64", [](Manifest& m) {
          m.trainer_state = std::string(100'000, '[') + std::string(100'000, ']');
        }}};
-  for (const auto& [what, change] : cases) {
-    Manifest crafted = part_of(0, 0, 12);
-    change(crafted);
-    const auto parsed = parse_manifest(manifest_text(crafted), Coverage::kPart);
-    ASSERT_FALSE(parsed.ok()) << what;
-    EXPECT_EQ(parsed.error().code, Code::kCorrupt) << what;
-    EXPECT_THAT(parsed.error().message, HasSubstr(what));
-  }
+  for (const auto& [what, change] : cases) expect_refused(part_of(0, 0, 12), what, change);
+}
+
+TEST(Manifest, PartsThatCannotBeAreRefused) {
+  const std::vector<std::pair<const char*, void (*)(ManifestPart&)>> cases = {
+      {"-1 bytes", [](ManifestPart& p) { p.size_bytes = -1; }},
+      {"of -1 files", [](ManifestPart& p) { p.file_count = -1; }},
+      {"of 401 files", [](ManifestPart& p) { p.file_count = p.size_bytes + 1; }},
+      {"9223372036854775807 bytes", [](ManifestPart& p) { p.stored_bytes = INT64_MAX; }},
+      {"is not the name", [](ManifestPart& p) { p.name = "../manifest_00000.json"; }},
+      {"is not in", [](ManifestPart& p) { p.pieces[0].length = INT64_MAX; }}};
+  for (const auto& [what, change] : cases)
+    expect_refused(part_in_parts(), what, [&](Manifest& m) { change(m.parts[0]); });
 }
 
 TEST(Manifest, AnotherFormatVersionIsAConfigError) {
   Manifest next = part_of(0, 0, 12);
-  next.format_version = 3;
+  next.format_version = 4;
   const auto parsed = parse_manifest(manifest_text(next));
   ASSERT_FALSE(parsed.ok());
   EXPECT_EQ(parsed.error().code, Code::kConfig);
-  EXPECT_THAT(parsed.error().message, HasSubstr("format version 3; this program reads 1 to 2"));
+  EXPECT_THAT(parsed.error().message, HasSubstr("format version 4; this program reads 1 to 3"));
 }
 
 TEST(SaveSchedule, ByStepsByTimeAndInBetween) {

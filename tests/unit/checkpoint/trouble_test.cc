@@ -31,7 +31,7 @@ TEST(Trouble, DueWhileOneIsWrittenIsSkippedOrWaitsAndTheSnapshotStays) {
   held.set_plan({.op = Op::kSync, .at_call = 1, .fault = Fault::kHold});
   world.states[0]->fill(1);
   ASSERT_TRUE(engine.begin_save({.step = 1, .updates = 1}).value());
-  engine.wait_staged();
+  engine.wait_read();
   world.states[0]->fill(2);  // training goes on; the snapshot must not change
   EXPECT_FALSE(engine.begin_save({.step = 2, .updates = 2}).value());  // skip
   held.set_plan({});
@@ -148,7 +148,7 @@ TEST(Trouble, ASlowDiskDelaysTheCommitAndNotTheTrainer) {
   for (auto& state : world.states) state->fill(1);
   slow.set_plan({.op = Op::kAny, .at_call = 1, .fault = Fault::kHold, .and_after = true});
   world.begin({.step = 1, .updates = 1});
-  for (auto& engine : world.engines) engine->wait_staged();
+  for (auto& engine : world.engines) engine->wait_read();
   for (auto& state : world.states) state->fill(2);
   for (auto& engine : world.engines) EXPECT_NE(engine->phase(), SavePhase::kCommitted);
   slow.set_plan({});

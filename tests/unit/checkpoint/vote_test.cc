@@ -54,6 +54,22 @@ TEST(Votes, AFullDiskIsSaidToAll) {
   EXPECT_EQ(merge_votes({{0, "slow", {}}}).error().code, Code::kIo);
 }
 
+TEST(Votes, PartsOfAManifestMakeAWholeAndDoNotMixWithFiles) {
+  const auto group = [](int rank, int64_t first, int64_t length) {
+    Manifest m = merge_votes({{rank, "", part_of(rank, first, length)}}, Coverage::kPart).value();
+    const std::vector<TensorPiece> pieces = m.files[0].pieces;
+    m.set_parts({{text("manifest_0000", rank, ".json"), 9, hex64(3), 1, 1000, pieces}});
+    return parse_vote(vote_text({rank, "", m})).value();
+  };
+  const auto whole = merge_votes({group(0, 0, 5), group(1, 5, 7)});
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(whole.value().parts.size(), 2u);
+  EXPECT_EQ(whole.value().format_version, 3);
+  EXPECT_EQ(whole.value().tensors[0].fingerprint.at("param"), hex64(21));
+  EXPECT_THAT(error_of({group(0, 0, 5), group(1, 6, 6)}), HasSubstr("element 5 is in no piece"));
+  EXPECT_THAT(error_of({group(0, 0, 5), {1, "", part_of(1, 5, 7)}}), HasSubstr("named in parts"));
+}
+
 TEST(Votes, AnEphemeralPartAndAPermanentOneDoNotFit) {
   Manifest other = part_of(1, 5, 7);
   other.ephemeral = true;

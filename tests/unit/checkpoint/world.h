@@ -31,10 +31,11 @@ struct World {
     for (base.rank = 0; base.rank < base.world_size; ++base.rank) {
       states.push_back(
           std::make_unique<RankState>(state_of(model, base.rank, base.world_size, moments)));
+      sources.push_back(std::make_unique<HostState>(states.back()->live()));
       pages.push_back(ProgressPage::in_memory());
       auto engine = Engine::create(base, *disks[static_cast<size_t>(base.rank)],
                                    ballot_of ? ballot_of(base.rank, ballot) : ballot, *pages.back(),
-                                   states.back()->live());
+                                   *sources.back());
       if (!engine.ok()) {
         error = engine.error().message;
         return;
@@ -59,7 +60,7 @@ struct World {
   }
   std::vector<SaveReport> end() {
     std::vector<SaveReport> reports;
-    for (auto& engine : engines) engine->wait_staged();
+    for (auto& engine : engines) engine->wait_read();
     for (auto& engine : engines) {
       if (!drain(*engine)) error = "a save does not end";
       for (SaveReport& report : engine->take_reports()) reports.push_back(std::move(report));
@@ -69,6 +70,7 @@ struct World {
 
   MemoryBallot ballot;
   std::vector<std::unique_ptr<RankState>> states;
+  std::vector<std::unique_ptr<HostState>> sources;
   std::vector<std::unique_ptr<ProgressPage>> pages;
   std::vector<std::unique_ptr<Engine>> engines;
   std::string error;

@@ -174,7 +174,7 @@ TEST(AgentStore, GlooMeetsThroughIt) {
       options.store = text(kAgentStore, agent.path());
       options.prefix = "g1";
       options.bind_address = "127.0.0.1";
-      options.background = true;
+      options.buddies = true;
       options.init_timeout_s = options.timeout_s = 60;
       auto joined = join(options);
       if (!joined) {

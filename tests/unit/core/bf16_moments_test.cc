@@ -204,7 +204,8 @@ TEST(Bf16Moments, TakeHalfTheBytesOfMomentsAsThePlanSays) {
         weights += static_cast<int64_t>(unit->state.master_S.nbytes());
       }
       EXPECT_EQ(moments, weights);
-      for (const checkpoint::LivePiece& piece : owned_pieces(model.units())) {
+      const auto live = LiveState::of(model.units());
+      for (const checkpoint::LivePiece& piece : live->layout()) {
         written += static_cast<int64_t>(piece.bytes.size());
         if (piece.piece.kind == checkpoint::Kind::kParam) elements += piece.piece.length;
       }

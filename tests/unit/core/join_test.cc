@@ -134,6 +134,9 @@ TEST(Join, RanksThatDoNotFollowEachOtherAreCountedByHost) {
     EXPECT_EQ(m.transport, Transport::kGloo);
     const Groups groups = m.groups();
     EXPECT_EQ(groups.nodes, layout::NodeRanks(3, 1));
+    auto hosts = hosts_of_ranks(*m.store, kPatience_s);
+    ASSERT_TRUE(hosts.ok()) << hosts.error().message;
+    EXPECT_EQ(*hosts, (std::vector<std::string>{"a", "b", "a", "a"}));
     const WireBytes before = m.wire_bytes();
     const at::Tensor mine = at::arange(1, at::kLong), all = at::empty({kRanks}, at::kLong);
     ASSERT_TRUE(groups.shard->all_gather(all, mine)->wait().ok());

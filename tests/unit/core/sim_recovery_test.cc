@@ -84,8 +84,7 @@ class FailingRun {
                                                   return batch_of(config_, step, slots[next++]);
                                                 },
                                                 [] {}));
-    if (rank == 0)
-      lines_.push_back(text(hex_float(outcome.loss), " ", hex_float(outcome.grad_norm)));
+    if (rank == 0) lines_.push_back(line_of(outcome));
     return {};
   }
 
@@ -114,19 +113,19 @@ TEST(SimRecovery, WithoutAPeerTheOthersGoOn) {
 
 // What the failed collectives still write reaches nobody.
 TEST(SimRecovery, AnErrorOfTheDeviceIsLeftBehind) {
+  constexpr uint64_t kFinds = 11;  // a seed at which the rule that is left out shows: 12 of 60 do
   const std::vector<std::string> want = undisturbed();
-  uint64_t wrong = 0;
-  for (uint64_t seed = 1; seed <= 10; ++seed) {
+  for (const uint64_t seed : {uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{4}, kFinds}) {
     auto lines = FailingRun(kSetting, 3, /*peer_goes=*/false).run({.seed = seed});
     ASSERT_TRUE(lines.ok()) << "seed " << seed << ": " << lines.error().message;
     EXPECT_EQ(*lines, want) << "seed " << seed;
-    auto reused = FailingRun(kSetting, 3, /*peer_goes=*/false)
-                      .run({.seed = seed, .leaves_out = [](const SimCall& call) {
-                              return call.rule == SimCall::Rule::kCollectiveKeeps;
-                            }});
-    wrong += !reused.ok() || *reused != *lines;
   }
-  EXPECT_GT(wrong, 0u) << "buffers of a failed collective may be used again";
+  auto reused = FailingRun(kSetting, 3, /*peer_goes=*/false)
+                    .run({.seed = kFinds, .leaves_out = [](const SimCall& call) {
+                            return call.rule == SimCall::Rule::kCollectiveKeeps;
+                          }});
+  EXPECT_TRUE(!reused.ok() || *reused != want)
+      << "buffers of a failed collective may be used again";
 }
 
 }  // namespace

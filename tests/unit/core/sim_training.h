@@ -17,7 +17,9 @@ struct SimRun {
   FloatType moments = FloatType::kFloat32;
   bool staged = false;     // collectives go through host memory
   bool evaluates = false;  // after every step
-  bool goes_back = false;  // after the last step, to the state before it, and does it again
+  // The state before the last step is saved under that step, as the trainer does it; behind it the
+  // run goes back to it, and does the step again.
+  bool goes_back = false;
 
   Config config() const {
     Config c = setting.config();
@@ -43,17 +45,18 @@ class SimTrainee {
   // Adds what must not depend on a seed to `lines`.
   Result<void> train(std::vector<std::string>& lines) {
     LOCKSTEP_RETURN_IF_ERROR(model_->initialize(nullptr));
-    std::vector<std::vector<std::byte>> before_last;
-    for (int64_t step = 1; step <= run_.steps; ++step) {
-      if (run_.goes_back && step == run_.steps) before_last = save();
-      LOCKSTEP_RETURN_IF_ERROR(one_step(step, lines));
-    }
+    live_ = LiveState::of(model_->units(), kBufferBytes);
+    const int64_t alone = run_.goes_back ? run_.steps - 1 : run_.steps;
+    for (int64_t step = 1; step <= alone; ++step) LOCKSTEP_RETURN_IF_ERROR(one_step(step, lines));
     if (!run_.goes_back) return {};
+    LOCKSTEP_TRY(const auto before_last, save_under(run_.steps, lines));
     load(before_last);
     return one_step(run_.steps, lines);
   }
 
  private:
+  static constexpr int64_t kBufferBytes = 16 << 10;  // the state takes several
+
   Result<void> one_step(int64_t step, std::vector<std::string>& lines) {
     const std::vector<int64_t> slots = model_->slot_map().slots_of(rank_);
     size_t next = 0;
@@ -62,8 +65,8 @@ class SimTrainee {
                                                 [&]() -> Result<data::SlotBatch> {
                                                   return batch_of(config_, step, slots[next++]);
                                                 },
-                                                [] {}));
-    lines.push_back(text(hex_float(outcome.loss), " ", hex_float(outcome.grad_norm)));
+                                                [&] { live_->thaw(); }));
+    lines.push_back(line_of(outcome));
     if (!run_.evaluates) return {};
     LOCKSTEP_TRY(const auto loss, model_->evaluate(
                                       4,
@@ -74,24 +77,30 @@ class SimTrainee {
     lines.push_back(text("evaluated ", hex_float(loss.value().sum)));
     return {};
   }
-  // The state where a checkpoint reads and writes it.
-  std::vector<std::span<std::byte>> host_state() {
-    std::vector<std::span<std::byte>> all;
-    for (const checkpoint::LiveTarget& target : held_targets(model_->units(), false))
-      all.push_back(target.bytes);
-    return all;
-  }
-  std::vector<std::vector<std::byte>> save() {
-    model_->pull_state();
-    std::vector<std::vector<std::byte>> saved;
-    for (const auto part : host_state()) saved.emplace_back(part.begin(), part.end());
+  // Does the step when all copies of the state before it are on their way, and takes the last of
+  // them when its update is over: so late may a thread of its own be.
+  Result<std::vector<std::byte>> save_under(int64_t step, std::vector<std::string>& lines) {
+    std::vector<std::byte> saved;
+    Result<void> done;
+    checkpoint::StateSource::Reading reading;
+    reading.take = [&](const checkpoint::StateSource::Part& part) -> Result<void> {
+      saved.insert(saved.end(), part.bytes.begin(), part.bytes.end());
+      return {};
+    };
+    reading.may_change = [&] {
+      done = one_step(step, lines);
+      sim_device().current_stream()->synchronize();
+    };
+    live_->freeze();
+    LOCKSTEP_RETURN_IF_ERROR(live_->read(reading));
+    if (!done.ok()) return done.error();
     return saved;
   }
-  void load(const std::vector<std::vector<std::byte>>& saved) {
-    size_t i = 0;
-    for (const auto part : host_state()) {
-      std::copy(saved[i].begin(), saved[i].end(), part.begin());
-      ++i;
+  // Requires: this rank owns all that it holds.
+  void load(std::span<const std::byte> saved) {
+    for (const checkpoint::LiveTarget& target : held_targets(model_->units(), false)) {
+      std::copy_n(saved.begin(), target.bytes.size(), target.bytes.begin());
+      saved = saved.subspan(target.bytes.size());
     }
     model_->refresh_compute_copies();
   }
@@ -102,6 +111,7 @@ class SimTrainee {
   std::unique_ptr<SimGroups::OfRank> mine_;
   Staged staged_;
   std::unique_ptr<TrainingStep> model_;
+  std::unique_ptr<LiveState> live_;
 };
 
 inline Result<Curve> train_on_sim(const SimRun& run, SimWorld::Options options) {

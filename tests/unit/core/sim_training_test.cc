@@ -85,6 +85,28 @@ TEST(SimTraining, MomentsInBf16AreTheCpusBits) {
             3);
 }
 
+// A device draws its weights and zeroes its moments: the host's copies of the state are as new (0)
+// afterwards.
+TEST(SimTraining, InitialWeightsDoNotPassThroughTheHost) {
+  const Config config = Setting{.strategy = ShardingStrategy::kSingle}.config();
+  const layout::ModelSpec spec = hf::configured_model(config, 40).value();
+  size_t untouched = 0, all = 0;
+  const auto done = on_sim({.seed = 1}, 1, [&](int rank) -> Result<void> {
+    SimGroups groups(1, layout::group_sizes(config, 1, 0));
+    const auto mine = groups.of(rank);
+    TrainingStep model(config, spec, mine->groups(sim_device().of_rank(rank)));
+    LOCKSTEP_RETURN_IF_ERROR(model.initialize(nullptr));
+    for (const checkpoint::LiveTarget& target : held_targets(model.units(), false)) {
+      all += target.bytes.size();
+      untouched += static_cast<size_t>(std::ranges::count(target.bytes, std::byte{0}));
+    }
+    return {};
+  });
+  ASSERT_TRUE(done.ok()) << done.error().message;
+  EXPECT_GT(all, 0u);
+  EXPECT_EQ(untouched, all);
+}
+
 // The state as a checkpoint takes it and gives it back.
 TEST(SimTraining, GoingBackRepeatsTheStep) {
   for (const auto& [offload, moments] : {std::pair(false, FloatType::kFloat32),

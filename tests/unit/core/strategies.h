@@ -5,12 +5,10 @@
 
 #include <thread>
 
-#include "base/hash.h"
-#include "base/text.h"
-#include "core/train/training_step.h"
 #include "hf/configured_model.h"
 #include "tests/support/thread_group.h"
 #include "tests/unit/core/on_device.h"
+#include "tests/unit/core/step_line.h"
 
 namespace lockstep::core {
 
@@ -132,8 +130,7 @@ inline Curve train(const Setting& setting, int64_t steps, Config config,
           [] {});
       ASSERT_TRUE(outcome.ok()) << outcome.error().message;
       EXPECT_EQ(next, slots.size());
-      if (rank == 0)
-        curve.steps.push_back(text(hex_float(outcome->loss), " ", hex_float(outcome->grad_norm)));
+      if (rank == 0) curve.steps.push_back(line_of(*outcome));
     }
     std::lock_guard lock(mutex);
     collect(model, whole);

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "layout/decoder_model.h"
-#include "layout/device_memory.h"
 #include "layout/muon_plan.h"
 #include "layout/stage_work.h"
 #include "layout/step_clocks.h"
@@ -404,30 +403,6 @@ TEST(StepTime, CheckpointingComputesAgainAndMoreRanksComputeLess) {
   config.activation_checkpoint.mode = Recompute::kFull;
   EXPECT_GT(time_of(config, 8, h100).at(StepPhase::kRecompute).seconds, 0);
   EXPECT_GT(time_of(config, 8, h100).total_s, eight);
-}
-
-TEST(DeviceMemory, CountsTheContextAndPowersOfTwoOfPageLockedState) {
-  EXPECT_EQ(page_locked_bytes(1024), 1024);
-  EXPECT_EQ(page_locked_bytes(1025), 2048);
-  const Config config = small(ShardingStrategy::kFullShard);
-  const ModelSpec spec = model_of(config);
-  const Ranks ranks{8, 8};
-  const MemoryPlan plan = plan_memory(config, spec, ranks);
-  DeviceRates rates = even_gpu();
-  const DeviceMemory memory = device_memory(plan, config, spec, ranks, rates);
-  int64_t device = 0, host = 0;
-  for (const MemoryRow& row : memory.device) device += row.bytes;
-  for (const MemoryRow& row : memory.host) host += row.bytes;
-  EXPECT_EQ(device, memory.device_bytes);
-  EXPECT_EQ(host, memory.host_bytes);
-  EXPECT_GT(memory.device_bytes, plan.device_bytes() + (int64_t{3} << 28));  // 0.75 GiB
-  int64_t held = 0;                                                          // of a rank, in fp32
-  for (const UnitSpec& unit : spec.units) held += (unit.tiles() + 7) / 8 * kTileElements * 4;
-  EXPECT_GE(memory.host.front().bytes, 3 * held);
-  EXPECT_LE(memory.host.front().bytes, 6 * held);
-  EXPECT_TRUE(memory.fits());
-  rates.memory_gib = 1;
-  EXPECT_FALSE(device_memory(plan, config, spec, ranks, rates).fits());
 }
 
 std::vector<TomlNumber> numbers() {

@@ -1,0 +1,115 @@
+#include "checkpoint/record/manifest_parts.h"
+
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <tuple>
+
+#include "base/hash.h"
+#include "base/text.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr size_t kRankDigits = 5;
+
+bool comes_before(const TensorPiece& a, const TensorPiece& b) {
+  return std::tie(a.kind, a.name, a.flat_start) < std::tie(b.kind, b.name, b.flat_start);
+}
+
+// Sorted, and neighbours joined. What overlaps stays apart, for check_coverage to find.
+std::vector<TensorPiece> joined_pieces(std::span<const ManifestFile> files) {
+  std::vector<TensorPiece> all, joined;
+  for (const ManifestFile& file : files)
+    all.insert(all.end(), file.pieces.begin(), file.pieces.end());
+  std::sort(all.begin(), all.end(), comes_before);
+  for (TensorPiece& piece : all) {
+    TensorPiece* const last = joined.empty() ? nullptr : &joined.back();
+    const bool follows = last != nullptr && last->kind == piece.kind && last->name == piece.name &&
+                         last->flat_start + last->length == piece.flat_start;
+    if (follows)
+      last->length += piece.length;
+    else
+      joined.push_back(std::move(piece));
+  }
+  return joined;
+}
+
+Result<std::vector<ManifestFile>> read_part(FileSystem& file_system,
+                                            const std::filesystem::path& directory,
+                                            const Manifest& whole, const ManifestPart& part) {
+  const std::filesystem::path path = directory / part.name;
+  LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
+  if (static_cast<int64_t>(contents.size()) != part.size_bytes ||
+      hex64(xxh3_64(contents)) != part.xxh3)
+    return Error{Code::kCorrupt,
+                 text(path.string(), ": differs from what ", kManifestName, " names")};
+  auto files = parse_part(contents, whole);
+  if (!files.ok()) return files.error().in(path.string());
+  // The coverage that was checked is that of the entry.
+  if (static_cast<int64_t>(files.value().size()) != part.file_count ||
+      joined_pieces(files.value()) != part.pieces)
+    return Error{Code::kCorrupt,
+                 text(path.string(), ": describes other files than ", kManifestName, " says")};
+  return files;
+}
+
+Result<void> read_chosen(FileSystem& file_system, const std::filesystem::path& directory,
+                         Manifest& manifest,
+                         const std::function<bool(const ManifestPart&)>& chosen) {
+  for (const ManifestPart& part : manifest.parts) {
+    if (!chosen(part)) continue;
+    LOCKSTEP_TRY(auto files, read_part(file_system, directory, manifest, part));
+    std::move(files.begin(), files.end(), std::back_inserter(manifest.files));
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t ranks_in_a_part(int64_t world_size) {
+  constexpr int64_t kRanksOfANode = 8;
+  int64_t ranks = kRanksOfANode;
+  while (ranks * ranks < world_size) ranks += kRanksOfANode;
+  return ranks;
+}
+
+Result<ManifestPart> publish_part(FileSystem& file_system, const std::filesystem::path& directory,
+                                  int64_t first_rank, std::span<const ManifestFile> files) {
+  ManifestPart part;
+  const std::string contents = part_text(files);
+  part.name = text("manifest_", zero_padded(first_rank, kRankDigits), ".json");
+  part.size_bytes = static_cast<int64_t>(contents.size());
+  part.xxh3 = hex64(xxh3_64(contents));
+  part.file_count = static_cast<int64_t>(files.size());
+  for (const ManifestFile& file : files) part.stored_bytes += file.size_bytes;
+  part.pieces = joined_pieces(files);
+  LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, directory / part.name, contents));
+  return part;
+}
+
+Result<void> read_parts(FileSystem& file_system, const std::filesystem::path& directory,
+                        Manifest& manifest) {
+  return read_chosen(file_system, directory, manifest, [](const ManifestPart&) { return true; });
+}
+
+Result<void> read_parts_for(FileSystem& file_system, const std::filesystem::path& directory,
+                            Manifest& manifest, const std::vector<LiveTarget>& targets) {
+  std::map<std::string, std::vector<const TensorPiece*>> wanted;  // by tensor_key()
+  for (const LiveTarget& target : targets)
+    wanted[target.piece.tensor_key()].push_back(&target.piece);
+  const auto is_wanted = [&](const TensorPiece& held) {
+    const auto at = wanted.find(held.tensor_key());
+    return at != wanted.end() &&
+           std::any_of(at->second.begin(), at->second.end(), [&](const TensorPiece* target) {
+             return held.flat_start < target->flat_start + target->length &&
+                    target->flat_start < held.flat_start + held.length;
+           });
+  };
+  return read_chosen(file_system, directory, manifest, [&](const ManifestPart& part) {
+    return std::any_of(part.pieces.begin(), part.pieces.end(), is_wanted);
+  });
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,223 @@
+#include "core/comm/tree_communicator.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/text.h"
+#include "core/comm/shared_store.h"
+
+namespace lockstep::core {
+namespace {
+
+// A group that a rank is in. Its k-th member speaks for the ranks from first + k * span on, `span`
+// of them as long as there are so many.
+struct Level {
+  int first, span, size;
+
+  int member(int rank) const { return (rank - first) / span; }
+  int rank_of(int member) const { return first + member * span; }
+  // Of the bytes of all ranks, `n` of each: of those that a member speaks for.
+  at::Tensor part(const at::Tensor& all, int64_t n, int64_t world_size, int member) const {
+    const int64_t begin = rank_of(member), end = std::min<int64_t>(begin + span, world_size);
+    return all.narrow(0, begin * n, (end - begin) * n);
+  }
+};
+
+// Those of `rank`, from its neighbours up. In all but the last it leads.
+std::vector<Level> levels_of(int rank, int world_size) {
+  std::vector<Level> levels;
+  for (int span = 1; span < world_size && rank % span == 0; span *= TreeCommunicator::kFanIn) {
+    const int first = rank - rank % (span * TreeCommunicator::kFanIn);
+    const int size = std::min(TreeCommunicator::kFanIn, (world_size - first + span - 1) / span);
+    if (size > 1) levels.push_back({first, span, size});
+  }
+  return levels;
+}
+
+std::vector<int> nodes_of(const Level& level, const std::vector<int>& node_of_rank) {
+  std::vector<int> nodes;
+  for (int k = 0; k < level.size; ++k)
+    nodes.push_back(node_of_rank[static_cast<size_t>(level.rank_of(k))]);
+  return nodes;
+}
+
+class GlooTree : public TreeCommunicator {
+ public:
+  // Connects the groups, those of neighbours first: no two wait for each other.
+  GlooTree(const GlooOptions& options, c10::intrusive_ptr<c10d::Store> store)
+      : options_(options),
+        store_(std::move(store)),
+        levels_(levels_of(options.rank, options.size)) {
+    for (const Level& level : levels_) {
+      GlooOptions own = options_;
+      own.rank = level.member(options_.rank);
+      own.size = level.size;
+      own.node_of_rank = nodes_of(level, options_.node_of_rank);
+      if (!is_one_group()) own.threads = 1;  // messages need none
+      groups_.push_back(connect_gloo(own, with_prefix(text(level.first, "/", level.span), store_)));
+    }
+  }
+  int rank() const override { return options_.rank; }
+  int world_size() const override { return options_.size; }
+
+  PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic traffic) override;
+  PendingPtr spread(at::Tensor tensor) override;
+  PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
+                        std::vector<int64_t> in_counts) override {
+    return over_mesh([&](Communicator& mesh) {
+      return mesh.all_to_all(out, std::move(out_counts), in, std::move(in_counts));
+    });
+  }
+  PendingPtr all_reduce_sum(at::Tensor tensor) override {
+    return over_mesh([&](Communicator& mesh) { return mesh.all_reduce_sum(tensor); });
+  }
+  Result<std::string> ask_first(std::string mine, size_t bytes, const Answer& answer) override;
+  WireBytes wire_bytes() const override {
+    WireBytes sum;
+    for (const auto& group : groups_) sum.add(group->wire_bytes());
+    if (mesh_) sum.add(mesh_->wire_bytes());
+    return sum;
+  }
+  void set_nodes(std::vector<int> node_of_rank) override {
+    for (size_t l = 0; l < levels_.size(); ++l)
+      groups_[l]->set_nodes(nodes_of(levels_[l], node_of_rank));
+    if (mesh_) mesh_->set_nodes(node_of_rank);
+    options_.node_of_rank = std::move(node_of_rank);
+  }
+
+ private:
+  class Travel;
+
+  bool is_one_group() const { return options_.size <= kFanIn; }
+
+  template <typename Issue>
+  PendingPtr over_mesh(Issue&& issue) {
+    if (is_one_group()) return issue(*groups_.front());
+    try {
+      if (!mesh_) mesh_ = connect_gloo(options_, with_prefix("mesh", store_));
+    } catch (const std::exception& e) {
+      const std::string reason = e.what();
+      return std::make_unique<Failed>(Error{
+          Code::kPeerLost, text("connecting ", options_.size,
+                                " ranks with each other: ", reason.substr(0, reason.find('\n')))});
+    }
+    return issue(*mesh_);
+  }
+
+  // One level of a rise: into `all`, [W * n] bytes. Rule 1.
+  PendingPtr rise_in(size_t l, const at::Tensor& all, int64_t n) {
+    const Level& level = levels_[l];
+    const int me = level.member(rank());
+    std::vector<GlooGroup::Message> received, sent;
+    if (me > 0) sent.push_back({0, level.part(all, n, world_size(), me)});
+    for (int k = 1; me == 0 && k < level.size; ++k)
+      received.push_back({k, level.part(all, n, world_size(), k)});
+    return groups_[l]->messages("gather", received, sent, Traffic::kOther);
+  }
+  // From the second level on; `first`: what rise_in(0) has begun.
+  Result<void> rise(Pending& first, const at::Tensor& all, int64_t n) {
+    LOCKSTEP_RETURN_IF_ERROR(first.wait());
+    for (size_t l = 1; l < levels_.size(); ++l)
+      LOCKSTEP_RETURN_IF_ERROR(rise_in(l, all, n)->wait());
+    return {};
+  }
+  // Rule 2.
+  Result<void> descend(const at::Tensor& from_rank_0) {
+    for (size_t l = levels_.size(); l-- > 0;) {
+      const Level& level = levels_[l];
+      const bool leads = level.member(rank()) == 0;
+      std::vector<GlooGroup::Message> received, sent;
+      if (!leads) received.push_back({0, from_rank_0});
+      for (int k = 1; leads && k < level.size; ++k) sent.push_back({k, from_rank_0});
+      LOCKSTEP_RETURN_IF_ERROR(
+          groups_[l]->messages("spread", received, sent, Traffic::kOther)->wait());
+    }
+    return {};
+  }
+
+  GlooOptions options_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  std::vector<Level> levels_;
+  std::vector<std::unique_ptr<GlooGroup>> groups_;  // by level
+  std::unique_ptr<GlooGroup> mesh_;                 // null: not used yet
+  int64_t begun_ = 0, waited_for_ = 0;              // along the tree
+};
+
+class GlooTree::Travel : public Pending {
+ public:
+  // Of `n` bytes of each rank, or of rank 0's alone where that is 0. Neighbours hear of each other
+  // at once; what follows waits for wait().
+  Travel(GlooTree& tree, at::Tensor all, int64_t n)
+      : tree_(tree),
+        all_(std::move(all)),
+        n_(n),
+        number_(++tree_.begun_),
+        first_(n > 0 ? tree_.rise_in(0, all_, n) : nullptr) {}
+  Result<void> wait() override {
+    LOCKSTEP_CHECK(++tree_.waited_for_ == number_, number_, ": waited for out of turn");
+    if (first_) LOCKSTEP_RETURN_IF_ERROR(tree_.rise(*first_, all_, n_));
+    return tree_.descend(all_);
+  }
+
+ private:
+  GlooTree& tree_;
+  at::Tensor all_;
+  int64_t n_, number_;
+  PendingPtr first_;
+};
+
+PendingPtr GlooTree::spread(at::Tensor tensor) {
+  return std::make_unique<Travel>(*this, std::move(tensor), 0);
+}
+
+PendingPtr GlooTree::all_gather(at::Tensor out, at::Tensor in, Traffic traffic) {
+  if (is_one_group() || traffic != Traffic::kOther)
+    return over_mesh([&](Communicator& mesh) { return mesh.all_gather(out, in, traffic); });
+  const int64_t n = static_cast<int64_t>(in.nbytes());
+  LOCKSTEP_CHECK(static_cast<int64_t>(out.nbytes()) == n * world_size(), out.nbytes(), " ", n);
+  if (n == 0) return std::make_unique<Done>();
+  LOCKSTEP_CHECK(out.is_contiguous() && in.is_contiguous(), "a gather of scattered memory");
+  const at::Tensor all = out.view(-1).view(at::kByte);
+  std::byte* const own = static_cast<std::byte*>(all.data_ptr()) + rank() * n;
+  if (own != in.data_ptr()) std::memcpy(own, in.data_ptr(), static_cast<size_t>(n));
+  return std::make_unique<Travel>(*this, all, n);
+}
+
+Result<std::string> GlooTree::ask_first(std::string mine, size_t bytes, const Answer& answer) {
+  LOCKSTEP_CHECK(mine.size() <= bytes, mine.size(), " > ", bytes);
+  mine.resize(bytes, '\0');
+  const int64_t n = static_cast<int64_t>(bytes);
+  const at::Tensor all = at::empty({n * world_size()}, at::kByte);
+  char* const of_all = static_cast<char*>(all.data_ptr());
+  std::memcpy(of_all + rank() * n, mine.data(), bytes);
+  LOCKSTEP_RETURN_IF_ERROR(rise(*rise_in(0, all, n), all, n));
+  std::string answered;
+  if (rank() == 0) {
+    std::vector<std::string> words;
+    for (int r = 0; r < world_size(); ++r) words.emplace_back(of_all + r * n, bytes);
+    answered = answer(words);
+  }
+  const at::Tensor size = at::full({1}, std::ssize(answered), at::kLong);
+  LOCKSTEP_RETURN_IF_ERROR(descend(size));
+  const int64_t answer_bytes = *size.const_data_ptr<int64_t>();
+  const at::Tensor spread = at::empty({answer_bytes}, at::kByte);
+  if (rank() == 0) std::memcpy(spread.data_ptr(), answered.data(), answered.size());
+  LOCKSTEP_RETURN_IF_ERROR(descend(spread));
+  return std::string(static_cast<const char*>(spread.data_ptr()),
+                     static_cast<size_t>(answer_bytes));
+}
+
+}  // namespace
+
+std::unique_ptr<TreeCommunicator> connect_tree(const GlooOptions& options,
+                                               c10::intrusive_ptr<c10d::Store> store) {
+  LOCKSTEP_CHECK(options.size > 1, options.size);
+  return std::make_unique<GlooTree>(options, std::move(store));
+}
+
+}  // namespace lockstep::core

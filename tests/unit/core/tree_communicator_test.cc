@@ -1,0 +1,167 @@
+#include "core/comm/tree_communicator.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "base/text.h"
+#include "tests/support/known_messages.h"
+
+namespace lockstep::core {
+namespace {
+
+constexpr double kPatience_s = 120;
+
+GlooOptions place(int rank, int size) {
+  GlooOptions o;
+  o.rank = rank;
+  o.size = size;
+  for (int r = 0; r < size; ++r) o.node_of_rank.push_back(r / 2);
+  o.interface = "lo";
+  o.threads = 1;
+  o.init_timeout_s = o.timeout_s = kPatience_s;
+  return o;
+}
+
+// Runs f(tree) on each of `size` ranks, threads of this process. Returns the keys of their store.
+template <typename F>
+int64_t on_ranks(int size, F f) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < size; ++r)
+    ranks.emplace_back([&, r] { f(connect_tree(place(r, size), store)); });
+  for (std::thread& rank : ranks) rank.join();
+  return store->getNumKeys();
+}
+
+void expect_arrives(Issued issued) {
+  ASSERT_TRUE(issued.pending->wait().ok());
+  EXPECT_TRUE(at::equal(issued.out, issued.expected));
+}
+
+// A rank's own group, two levels, a rank without neighbours, a last group that is not full, three
+// levels.
+const std::vector<int> kSizes = {2, 8, 9, 12, 16, 64, 74};
+
+TEST(Tree, AGatherBringsAllToAll) {
+  for (const int size : kSizes)
+    on_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
+      for (int number = 0; number < 4; ++number) expect_arrives(gather(*tree, number, number));
+      // Its own place as its input, and of more dimensions than one.
+      at::Tensor all = at::zeros({tree->world_size(), 3}, at::kDouble);
+      const at::Tensor own = all.narrow(0, tree->rank(), 1).fill_(tree->rank() + 0.5);
+      ASSERT_TRUE(tree->all_gather(all, own)->wait().ok());
+      for (int r = 0; r < tree->world_size(); ++r) EXPECT_EQ(all[r][2].item<double>(), r + 0.5);
+    });
+}
+
+TEST(Tree, GathersOverlap) {
+  on_ranks(10, [](std::unique_ptr<TreeCommunicator> tree) {
+    Issued first = gather(*tree, 5, 1), second = gather(*tree, 7, 2);
+    expect_arrives(std::move(first));
+    Issued third = gather(*tree, 3, 3);
+    expect_arrives(std::move(second));
+    expect_arrives(std::move(third));
+  });
+}
+
+TEST(Tree, RankZeroAloneHearsAllAndAllGetItsAnswer) {
+  for (const int size : kSizes) {
+    std::atomic<int> asked = 0;
+    on_ranks(size, [&](std::unique_ptr<TreeCommunicator> tree) {
+      const auto answer = [&](const std::vector<std::string>& words) {
+        ++asked;
+        EXPECT_EQ(tree->rank(), 0);
+        std::string all;
+        for (const std::string& one : words) all += text(one.c_str(), " ");
+        return all;
+      };
+      std::string expected;
+      for (int r = 0; r < tree->world_size(); ++r) expected += text("rank", r, " ");
+      for (int times = 0; times < 2; ++times) {
+        auto said = tree->ask_first(text("rank", tree->rank()), 10, answer);
+        ASSERT_TRUE(said.ok()) << said.error().message;
+        EXPECT_EQ(*said, expected);
+      }
+    });
+    EXPECT_EQ(asked, 2);
+  }
+}
+
+// Of an answer of 1000 bytes, and of 100 from each rank: rank 0 hears those of all, a leader those
+// of its neighbours, and everybody else the answer alone.
+TEST(Tree, WhatARankHearsDoesNotDependOnTheNumberOfRanks) {
+  for (const int size : {16, 74})
+    on_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
+      const auto answer = [](const auto&) { return std::string(1000, 'a'); };
+      ASSERT_TRUE(tree->ask_first("", 100, answer).ok());
+      const int64_t heard = tree->wire_bytes().total().all;
+      const int64_t said = 1000 + sizeof(int64_t);
+      const int rank = tree->rank();
+      EXPECT_EQ(heard, rank == 0   ? 100 * (tree->world_size() - 1)
+                       : rank == 8 ? said + 700
+                       : rank < 16 ? said
+                                   : heard);
+    });
+}
+
+TEST(Tree, BytesAreOfTheRankThatTheyCameFrom) {
+  on_ranks(12, [](std::unique_ptr<TreeCommunicator> tree) {
+    tree->set_nodes({0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1});
+    const at::Tensor all = at::zeros({12}, at::kLong), own = at::zeros({1}, at::kLong);
+    ASSERT_TRUE(tree->all_gather(all, own)->wait().ok());
+    const WireBytes::Count other = tree->wire_bytes().other;
+    const int rank = tree->rank();
+    EXPECT_EQ(other.all, rank == 0 ? 11 * 8 : rank == 8 ? 3 * 8 + 12 * 8 : 12 * 8);
+    EXPECT_EQ(other.other_nodes, rank == 0 ? 4 * 8 : rank == 8 ? 12 * 8 : 0);
+  });
+}
+
+int64_t two_or_none(int from, int to, int number) { return (from + to + number) % 2 * 2; }
+
+// The mesh of all is made for what is not small, and not before.
+TEST(Tree, WhatAnyRankHasForAnyOtherOneGoesOverAMeshThatIsMadeThen) {
+  constexpr int kRanks = 10, kGroups = 2;
+  EXPECT_EQ(on_ranks(kRanks,
+                     [](std::unique_ptr<TreeCommunicator> tree) {
+                       expect_arrives(gather(*tree, 100, 1));
+                     }),
+            8 + 2 + kGroups);
+  EXPECT_EQ(on_ranks(kRanks,
+                     [](std::unique_ptr<TreeCommunicator> tree) {
+                       expect_arrives(exchange(*tree, two_or_none, 1));
+                       expect_arrives(exchange(*tree, two_or_none, 2));
+                       const at::Tensor sum = at::full({3}, tree->rank(), at::kFloat);
+                       ASSERT_TRUE(tree->all_reduce_sum(sum)->wait().ok());
+                       EXPECT_EQ(sum[2].item<float>(), 45);
+                       const at::Tensor all = at::zeros({kRanks}), own = at::full({1}, 2.0);
+                       ASSERT_TRUE(tree->all_gather(all, own, Traffic::kGather)->wait().ok());
+                       EXPECT_EQ(all[kRanks - 1].item<float>(), 2);
+                       EXPECT_EQ(tree->wire_bytes().gather.all, 4 * (kRanks - 1));
+                     }),
+            8 + 2 + kGroups + kRanks);
+}
+
+// Rule 3: a rank that leaves ends the waits of all, each of whom leaves in its turn.
+TEST(Tree, ARankThatLeavesEndsTheWaitsOfAll) {
+  for (const int lost : {0, 5, 8, 9}) {
+    std::atomic<int> ended = 0;
+    on_ranks(20, [&](std::unique_ptr<TreeCommunicator> tree) {
+      expect_arrives(gather(*tree, 10, 1));
+      if (tree->rank() == lost) return;
+      Issued issued = gather(*tree, 10, 2);
+      const auto done = issued.pending->wait();
+      if (done.ok()) return;
+      EXPECT_EQ(done.error().code, Code::kPeerLost);
+      ++ended;
+    });
+    EXPECT_EQ(ended, 19) << lost;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::core
