@@ -201,7 +201,7 @@ AgentEnd Agent::run() {
       feed(control::HealthSeen{health->failed, health->lines});
     show_console();
     if (workers_.told_to_halt() && !workers_.waits()) end_console();
-    if (options_.supervisor.max_restarts > 0) workers_.keep_one_ready();
+    if (options_.supervisor.max_restarts > 0) workers_.keep_one_ready(node_->member().parked());
     feed(workers_.look(clock_.monotonic_ns()));
     keep_up();
   }

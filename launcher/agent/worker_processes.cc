@@ -101,13 +101,13 @@ Result<WorkerProcesses::Worker> WorkerProcesses::replace(const WorkerOrders& ord
   return worker;
 }
 
-void WorkerProcesses::keep_one_ready() {
+void WorkerProcesses::keep_one_ready(bool spare) {
   const auto runs = [](const Worker& worker) { return worker.state == State::kRuns; };
   const auto has_trained = [](const Worker& worker) { return worker.page->read().slot_us > 0; };
-  if (!may_ready_ || ready_ || told_to_halt() ||
-      !std::all_of(workers_.begin(), workers_.end(), runs) ||
-      !std::any_of(workers_.begin(), workers_.end(), has_trained))
-    return;
+  const bool train = std::all_of(workers_.begin(), workers_.end(), runs) &&
+                     std::any_of(workers_.begin(), workers_.end(), has_trained);
+  const bool may_train = spare && workers_.empty();
+  if (!may_ready_ || ready_ || told_to_halt() || !(train || may_train)) return;
   may_ready_ = false;
   WorkerOrders orders;
   orders.serves = Serves::kLater;

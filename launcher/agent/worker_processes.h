@@ -50,8 +50,9 @@ class WorkerProcesses {
   // Their pages, by local rank.
   control::Tick look(int64_t now_ns);
   // Has one process ready for a worker that will be lost: LibTorch is loaded, it has the memory
-  // that a worker has (at most core::kKeptBytes), and waits. From the workers' first step on.
-  void keep_one_ready();
+  // that a worker has (at most core::kKeptBytes), and waits. From the workers' first step on; on a
+  // `spare` that has had none, at once.
+  void keep_one_ready(bool spare);
 
   size_t size() const { return workers_.size(); }
   std::vector<int> pidfds() const;  // of the processes

@@ -4,7 +4,7 @@ of a run left alone, or the run goes on with a warning."""
 import json
 import signal
 
-from agents import KEYS, Agents
+from agents import KEYS, Agents, children_of
 from lockstep_run import EXIT_RESUME, Test, check, check_same, metrics, whole_curve
 
 ENDLESS = {"training.steps": 100_000, "lr_scheduler.total_steps": 40}
@@ -78,6 +78,8 @@ def evict(test):
     nodes, hardware = start(test, "evict", 3, "1:2", {
         "launcher.health": "evict", "launcher.spares": 1, "launcher.on_node_loss": "spare"})
     nodes.at(2, 6)
+    spare = next(node for node in nodes.agents if not nodes.workers_of(node))
+    ready = nodes.await_(lambda: children_of(nodes.agents[spare].pid), "a process of the spare")
     broken = nodes.another()
     see_corrected_errors(nodes, hardware[broken])
     steps_more(nodes, 4)
@@ -87,7 +89,7 @@ def evict(test):
     check(len(barred) == 1 and f"node {broken} runs no more workers: uncorrected memory errors of "
           "memory controller mc0: 1 more" in barred[0]["reason"], nodes.events())
     check(nodes.sizes() == [2], nodes.sizes())
-    check(not nodes.workers_of(broken), nodes.members())
+    check(not nodes.workers_of(broken) and nodes.workers_of(spare) == ready, nodes.members())
     check(f"health: {broken}: uncorrected" in test.command("status", nodes.folder), "no status")
     stop(nodes)
     check(not (nodes.folder / "checkpoints/suspect.json").exists(), "checkpoints are good")
