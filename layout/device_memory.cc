@@ -63,7 +63,10 @@ std::vector<MemoryRow> state_rows(const MemoryPlan& plan, const Config& config,
     if (row.what != kStagedRow) continue;
     rows.push_back({"page-locked: buffers of a save",
                     kSaveBuffers * std::min(kSaveBufferBytes, page_locked_bytes(row.bytes))});
-    if (loaded > row.bytes && strategy.sizes.shard < strategy.map.world_size)
+    // A run that goes back loads while a staged copy has its memory.
+    if (config.training.nan_policy == NanPolicy::kRollback)
+      rows.push_back({"a state that is loaded when the run goes back", loaded});
+    else if (loaded > row.bytes && strategy.sizes.shard < strategy.map.world_size)
       rows.push_back({"a state that is loaded, beyond the staged copy", loaded - row.bytes});
   }
   return rows;

@@ -40,16 +40,22 @@ Result<std::vector<ManifestFile>> read_part(FileSystem& file_system,
                                             const std::filesystem::path& directory,
                                             const Manifest& whole, const ManifestPart& part) {
   const std::filesystem::path path = directory / part.name;
-  LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
+  const auto read = read_file(file_system, path);
+  if (!read.ok() && read.error().code == Code::kNotFound)
+    return Error{Code::kCorrupt,
+                 text(path.string(), ": is missing, and ", kManifestName, " names it")};
+  LOCKSTEP_TRY(const std::string contents, read);
   if (static_cast<int64_t>(contents.size()) != part.size_bytes ||
       hex64(xxh3_64(contents)) != part.xxh3)
     return Error{Code::kCorrupt,
                  text(path.string(), ": differs from what ", kManifestName, " names")};
   auto files = parse_part(contents, whole);
   if (!files.ok()) return files.error().in(path.string());
+  int64_t stored_bytes = 0;
+  for (const ManifestFile& file : files.value()) stored_bytes += file.size_bytes;
   // The coverage that was checked is that of the entry.
   if (static_cast<int64_t>(files.value().size()) != part.file_count ||
-      joined_pieces(files.value()) != part.pieces)
+      stored_bytes != part.stored_bytes || joined_pieces(files.value()) != part.pieces)
     return Error{Code::kCorrupt,
                  text(path.string(), ": describes other files than ", kManifestName, " says")};
   return files;

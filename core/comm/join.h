@@ -81,8 +81,8 @@ RankFacts own_facts(at::Device device, const std::string& host);
 Result<std::vector<std::string>> hosts_of_ranks(SharedStore& store, double timeout_s);
 
 // Connects all ranks; returns when everybody is there. What it costs a rank does not depend on
-// their number but in groups that exchange host tensors over Gloo, and where a communicator of a
-// device's library connects them (docs/SCALING.md).
+// their number but for rank 0, which hears of all, in groups that exchange host tensors over Gloo,
+// and where a communicator of a device's library connects them (docs/SCALING.md).
 //   1. all of them meet over Gloo, along a tree (tree_communicator.h)
 //   2. rank 0 hears what they are, and tells them what they agree on (rank_agreement.h): a
 //      transport and on which nodes they are, or one error

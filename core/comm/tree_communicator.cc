@@ -109,7 +109,9 @@ class GlooTree : public TreeCommunicator {
     return issue(*mesh_);
   }
 
-  // One level of a rise: into `all`, [W * n] bytes. Rule 1.
+  // One level of a rise: into `all`, [W * n] bytes. Rule 1. A rank without neighbours begins its
+  // first level where the others of that group begin it, in their wait(): all messages of a group
+  // have one order.
   PendingPtr rise_in(size_t l, const at::Tensor& all, int64_t n) {
     const Level& level = levels_[l];
     const int me = level.member(rank());
@@ -151,15 +153,16 @@ class GlooTree : public TreeCommunicator {
 class GlooTree::Travel : public Pending {
  public:
   // Of `n` bytes of each rank, or of rank 0's alone where that is 0. Neighbours hear of each other
-  // at once; what follows waits for wait().
+  // at once; what follows, in groups of leaders, waits for wait().
   Travel(GlooTree& tree, at::Tensor all, int64_t n)
       : tree_(tree),
         all_(std::move(all)),
         n_(n),
         number_(++tree_.begun_),
-        first_(n > 0 ? tree_.rise_in(0, all_, n) : nullptr) {}
+        first_(n > 0 && tree_.levels_.front().span == 1 ? tree_.rise_in(0, all_, n) : nullptr) {}
   Result<void> wait() override {
     LOCKSTEP_CHECK(++tree_.waited_for_ == number_, number_, ": waited for out of turn");
+    if (n_ > 0 && !first_) first_ = tree_.rise_in(0, all_, n_);
     if (first_) LOCKSTEP_RETURN_IF_ERROR(tree_.rise(*first_, all_, n_));
     return tree_.descend(all_);
   }

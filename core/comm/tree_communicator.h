@@ -1,5 +1,5 @@
 // Ranks each of which is connected with a few others: what is small goes along a tree of groups,
-// so that to join W ranks costs one of them no more than to join 8.
+// so that to join W ranks costs one of them no more than to join 8, but rank 0, which hears all.
 //
 //   0  8  16 … 56             a group of leaders (and 64, 128, … are in one with 0)
 //   0 1 … 7   8 9 … 15   …    groups of neighbours, in each of which the first one leads

@@ -77,6 +77,11 @@ Result<void> BlockCopies::read(const std::function<Result<void>(const Part&)>& t
     taken = take_all(take, say);
   } catch (const std::exception& e) {
     taken = Error{Code::kBug, text("copying from the device: ", e.what())};
+    try {
+      stream_->synchronize();  // no copy is left on its way
+    } catch (const std::exception&) {
+      // The device is lost, and its copies with it.
+    }
   }
   say();
   return taken;

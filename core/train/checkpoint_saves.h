@@ -58,6 +58,8 @@ class CheckpointSaves {
 
   int64_t saved_step() const { return saved_step_; }  // newest one committed
   void set_saved_step(int64_t step) { saved_step_ = step; }
+  // The steps since are computed again: what is staged is of none of them.
+  void forget_staged() { begun_step_ = -1; }
 
  private:
   bool busy() const;

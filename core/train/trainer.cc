@@ -333,7 +333,10 @@ bool Trainer::add_validation(double loss) {
 }
 
 Result<void> Trainer::roll_back(const StepRecord& record) {
-  if (saves_) LOCKSTEP_RETURN_IF_ERROR(saves_->drain());
+  if (saves_) {
+    LOCKSTEP_RETURN_IF_ERROR(saves_->drain());
+    saves_->forget_staged();
+  }
   env_.progress.set_phase(record.step, Phase::kLoad);
   ++rollbacks_;
   std::vector<int64_t> skip_list = std::move(state_.skip_list);

@@ -112,8 +112,7 @@ Result<void> TrainingStep::fill(Unit& unit, const hf::HfWeights* weights) {
       initialize_parameter(param, seed, broken ? 0 : s.flat_start, out);
       continue;
     }
-    const at::Tensor read =
-        out.is_cpu() ? out : device_of(out.device()).host_tensor({s.length}, at::kFloat);
+    const at::Tensor read = out.is_cpu() ? out : at::empty({s.length}, at::kFloat);
     const std::span<float> floats(read.data_ptr<float>(), static_cast<size_t>(s.length));
     LOCKSTEP_RETURN_IF_ERROR(weights->read(param.name, s.flat_start, floats));
     if (!out.is_cpu()) out.copy_(read);

@@ -97,7 +97,7 @@ TEST(GpuTraining, StateSavedAndLoadedGoesOnWithTheSameBits) {
   std::promise<void> given;
   reading.may_change = [&] { given.set_value(); };
   live->freeze();
-  std::thread reader([&] { EXPECT_TRUE(live->read(reading).ok()); });
+  std::jthread reader([&] { EXPECT_TRUE(live->read(reading).ok()); });
   const std::string fourth = first.step(4, [&] {
     given.get_future().wait();
     live->thaw();

@@ -122,7 +122,8 @@ TEST_F(InParts, ADamagedPartIsNamedByWhoReadsIt) {
   ASSERT_TRUE(publish_file(disk(), path, read_file(disk(), earlier).value()).ok());
   EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json: differs"));
   ASSERT_TRUE(disk().remove(path).ok());
-  EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json: No such file"));
+  EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json: is missing"));
+  EXPECT_EQ(verify(disk(), newest_, 1).error().code, Code::kCorrupt) << "damage, as it is shown";
   expect_step_1_is_used();
 }
 

@@ -60,8 +60,9 @@ TEST(Buddies, EachOneSendsToOneAndHearsAnother) {
 
 TEST(Buddies, ABuddyThatIsGoneEndsTheWait) {
   along_a_ring(3, 1, [](Buddies& buddies, int rank, int) {
-    if (rank == 1) return;  // rank 2 waits for it
     const at::Tensor out = at::full({8}, rank, at::kByte), in = at::empty({8}, at::kByte);
+    ASSERT_TRUE(buddies.exchange(out, in).ok());  // so all are connected when one leaves
+    if (rank == 1) return;                        // rank 2 waits for it
     const auto done = buddies.exchange(out, in);
     if (rank != 2) return;
     ASSERT_FALSE(done.ok());

@@ -60,13 +60,14 @@ TEST(Tree, AGatherBringsAllToAll) {
 }
 
 TEST(Tree, GathersOverlap) {
-  on_ranks(10, [](std::unique_ptr<TreeCommunicator> tree) {
-    Issued first = gather(*tree, 5, 1), second = gather(*tree, 7, 2);
-    expect_arrives(std::move(first));
-    Issued third = gather(*tree, 3, 3);
-    expect_arrives(std::move(second));
-    expect_arrives(std::move(third));
-  });
+  for (const int size : {9, 10, 65})  // the last of 9 and of 65 has no neighbours
+    on_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
+      Issued first = gather(*tree, 5, 1), second = gather(*tree, 7, 2);
+      expect_arrives(std::move(first));
+      Issued third = gather(*tree, 3, 3);
+      expect_arrives(std::move(second));
+      expect_arrives(std::move(third));
+    });
 }
 
 TEST(Tree, RankZeroAloneHearsAllAndAllGetItsAnswer) {
