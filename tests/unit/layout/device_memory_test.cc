@@ -3,30 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include "layout/decoder_model.h"
+#include "tests/unit/layout/small_model.h"
 
 namespace lockstep::layout {
 namespace {
 
 Config small(ShardingStrategy strategy) {
-  Config c;
-  c.model.dim = 512;
-  c.model.n_heads = 8;
-  c.model.n_kv_heads = 4;
-  c.model.head_dim = 64;
-  c.model.ffn_dim = 1408;
-  c.model.n_layers = 4;
-  c.model.vocab_size = 4096;
-  c.training.local_batch_size = 1;
-  c.training.seq_len = 128;
-  c.training.slots = 8;
-  c.training.mixed_precision_param = FloatType::kBfloat16;
-  c.parallelism.strategy = strategy;
-  return c;
-}
-
-ModelSpec model_of(const Config& config) {
-  return create(shape_of_keys(config, 0).value(), config.lora);
+  return small_config(strategy, /*vocab_size=*/4096, /*slots=*/8);
 }
 
 TEST(DeviceMemory, CountsTheContextAndWhatIsPageLocked) {

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <numeric>
 
-#include "layout/decoder_model.h"
 #include "layout/muon_plan.h"
 #include "layout/stage_work.h"
 #include "layout/step_clocks.h"
+#include "tests/unit/layout/small_model.h"
 
 namespace lockstep::layout {
 namespace {
@@ -32,24 +32,8 @@ DeviceRates even_gpu() {
 }
 
 Config small(ShardingStrategy strategy, int64_t slots = 8) {
-  Config c;
-  c.model.dim = 512;
-  c.model.n_heads = 8;
-  c.model.n_kv_heads = 4;
-  c.model.head_dim = 64;
-  c.model.ffn_dim = 1408;
-  c.model.n_layers = 4;
-  c.model.vocab_size = 131072;  // chunks of 64 rows
-  c.training.local_batch_size = 1;
-  c.training.seq_len = 128;
-  c.training.slots = slots;
-  c.training.mixed_precision_param = FloatType::kBfloat16;
-  c.parallelism.strategy = strategy;
-  return c;
-}
-
-ModelSpec model_of(const Config& config) {
-  return create(shape_of_keys(config, 0).value(), config.lora);
+  // Chunks of 64 rows.
+  return small_config(strategy, /*vocab_size=*/131072, slots);
 }
 
 StepTime time_of(const Config& config, int64_t world_size, const DeviceRates& rates) {
