@@ -3,11 +3,10 @@ rank that computes wrongly, for good or once, and nobody where all are sound. Wh
 warning, the end, or a run that goes on without that node from what was audited."""
 import json
 
-from agents import KEYS, Agents
-from audit_runs import (ACTIVATION, AUDITED, AUDITS, BIT, EVERY, FOR_GOOD, INPUT_GRADIENT, RUN,
-                        SPREADS, STEPS, audits, check_sound, flipped, last_curve)
+from audit_runs import (ACTIVATION, AUDITED, AUDITS, BIT, FOR_GOOD, INPUT_GRADIENT, RUN, SPREADS,
+                        STEPS, audits, check_sound, flipped, last_curve, nodes_evicted)
 from launched import Launch
-from lockstep_run import EXIT_WRONG_BITS, Test, check, check_same, program, whole_curve
+from lockstep_run import EXIT_WRONG_BITS, Test, check, check_same, whole_curve
 
 
 def sound_runs(test, reference):
@@ -91,20 +90,7 @@ def stopped(test, reference):
 
 
 def evicted(test):
-    steps = {"training.steps": 24, "audit.interval": EVERY, "audit.action": "evict"}
-    test.environment["LOCKSTEP_WORKER"] = program("lockstep-flip-worker")
-    reference = whole_curve(test.train("nodes_reference", 2, KEYS | steps), 24)
-    for number, what in ((1, "another node"), (0, "the node that coordinates")):
-        with test.case(f"evict: the others go on without {what}, with the same curve"):
-            nodes = Agents(test, f"evict_{number}", 0, "1:3", steps)
-            for each in range(3):
-                flip = {"LOCKSTEP_FLIP_BIT": f"6 -1 {ACTIVATION} 77 {BIT}{FOR_GOOD}"}
-                nodes.add(each, own_environment=flip if each == number else None)
-            nodes.expect(0)
-            check(nodes.sizes() == [3, 2], nodes.sizes())
-            check(f"n{number}" in nodes.events("node_barred")[0]["reason"], nodes.events())
-            check_same(reference, last_curve(nodes.folder, 24), "without the node")
-            check(all(audit["same"] for audit in audits(nodes.folder).values()), "a suspect line")
+    nodes_evicted(test)
     with test.case("evict on one machine: the run ends, and says which rank"):
         test.environment["LOCKSTEP_FLIP_BIT"] = f"6 1 {ACTIVATION} 77 {BIT}{FOR_GOOD}"
         launch = Launch(test, "alone", "3", AUDITED | {"audit.action": "evict"})

@@ -1,6 +1,7 @@
 """What the tests of audits share: a run that audits itself, a worker with a bit that turns over,
 and what a run's lines say of its audits."""
-from lockstep_run import RUN_TIMEOUT_S, TINY, check, metrics
+from agents import KEYS, Agents
+from lockstep_run import RUN_TIMEOUT_S, TINY, check, check_same, metrics, program, whole_curve
 
 STEPS, EVERY, SAVE = 12, 4, 2
 AUDITS = [1, 4, 8, 12]  # the first one of a generation, and every fourth step
@@ -53,3 +54,22 @@ def check_sound(folder, steps):
     found = audits(folder)
     check(sorted(found) == steps, sorted(found), steps)
     check(all(audit["same"] and audit["rounds"] == 1 for audit in found.values()), found)
+
+
+def nodes_evicted(test, hosts=None):
+    """One node of three computes wrongly for good, another one and then the coordinator's. `hosts`:
+    as of Agents."""
+    steps = {"training.steps": 24, "audit.interval": EVERY, "audit.action": "evict"}
+    test.environment["LOCKSTEP_WORKER"] = program("lockstep-flip-worker")
+    reference = whole_curve(test.train("nodes_reference", 2, KEYS | steps), 24)
+    for number, what in ((1, "another node"), (0, "the node that coordinates")):
+        with test.case(f"evict: the others go on without {what}, with the same curve"):
+            nodes = Agents(test, f"evict_{number}", 0, "1:3", steps, hosts)
+            for each in range(3):
+                flip = {"LOCKSTEP_FLIP_BIT": f"6 -1 {ACTIVATION} 77 {BIT}{FOR_GOOD}"}
+                nodes.add(each, own_environment=flip if each == number else None)
+            nodes.expect(0)
+            check(nodes.sizes() == [3, 2], nodes.sizes())
+            check(f"n{number}" in nodes.events("node_barred")[0]["reason"], nodes.events())
+            check_same(reference, last_curve(nodes.folder, 24), "without the node")
+            check(all(audit["same"] for audit in audits(nodes.folder).values()), "a suspect line")
