@@ -6,17 +6,31 @@ namespace lockstep::core {
 
 using namespace cuda;
 
-// A thread for each counter: it draws for four elements.
+// A thread has a run of counters, each of which draws for four elements, and so four runs of x,
+// kLanes elements apart.
 template <typename Place, typename T>
 void dropout(T* x, int64_t first, int64_t n, const DropoutDraw& draw) {
-  constexpr int64_t kRun = kDropoutRun, kLanes = 16;
-  for_each((n + kRun - 1) / kRun * kLanes, [=] __device__(int64_t counter) {
-    const int64_t begin = counter / kLanes * kRun + counter % kLanes;
-    const Philox4 random =
-        philox(draw.key, draw.counter_high, static_cast<uint64_t>(first / 4 + counter));
-    for (int64_t w = 0; w < 4; ++w) {
-      const int64_t i = begin + w * kLanes;
-      if (i < n) store(x[i], random.word[w] >= draw.threshold ? load(x[i]) * draw.scale : 0.0f);
+  constexpr int64_t kWords = 4, kLanes = kDropoutRun / kWords;
+  constexpr int kRun = kRunOf<T>;
+  const int64_t counters = (n + kDropoutRun - 1) / kDropoutRun * kLanes;
+  for_each_run<kRun>(counters, aligned<kRun>(x), [=] __device__(Run<kRun> run) {
+    uint32_t kept = 0;  // bit w * kRun + k: of word w of the k-th counter
+    for (int k = 0; k < kRun; ++k) {
+      const Philox4 random =
+          philox(draw.key, draw.counter_high, static_cast<uint64_t>(first / 4 + run.first + k));
+      for (int w = 0; w < kWords; ++w)
+        if (random.word[w] >= draw.threshold) kept |= 1u << (w * kRun + k);
+    }
+    const int64_t begin = run.first / kLanes * kDropoutRun + run.first % kLanes;
+    for (int w = 0; w < kWords; ++w) {
+      uint32_t of_word = kept >> (w * kRun);
+      each_of(
+          run_from<kRun>(begin + w * kLanes, n, run.whole),
+          [&](float& value) {
+            value = (of_word & 1) != 0 ? value * draw.scale : 0.0f;
+            of_word >>= 1;
+          },
+          x);
     }
   });
 }

@@ -127,14 +127,42 @@ __global__ void __launch_bounds__(kWideThreads, blocks_to_fill(kWideThreads))
 }
 
 template <typename T, int Threads>
-__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
-    layer_forward_kernel(const T* x, const T* w, const T* b, T* y, float* stats_out, int64_t dim,
+__global__ void __launch_bounds__(Threads, blocks_of_runs(Threads))
+    layer_forward_kernel(const T* x, const T* w, const T* b, T* y, float* stats_out, RowRuns runs,
                          float eps) {
+  const int own = static_cast<int>(threadIdx.x) * kRowRun;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * runs.size;
+  Packed<T, kRowRun> given[3];
+  runs.load(own, {x + first, w, b}, given);
+  Floats<kRowRun> values = widened(given[0]);
+  const float count = static_cast<float>(runs.size);
+  float of_run = 0, squares = 0;
+  for (const float value : values.at) of_run += value;
+  const float mean = block_sum<Threads>(Threads, [=](int64_t) { return of_run; }) / count;
+  for (int k = 0; k < kRowRun; ++k) {
+    values.at[k] -= mean;
+    if (own + k < runs.size) squares += values.at[k] * values.at[k];
+  }
+  const float sum = block_sum<Threads>(Threads, [=](int64_t) { return squares; });
+  const float scale = 1.0f / sqrtf(sum / count + eps);
+  if (threadIdx.x == 0) {
+    stats_out[2 * blockIdx.x] = mean;
+    stats_out[2 * blockIdx.x + 1] = scale;
+  }
+  for (int k = 0; k < kRowRun; ++k)
+    values.at[k] = values.at[k] * scale * load(given[1].at[k]) + load(given[2].at[k]);
+  runs.store(y + first, own, values);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kWideThreads, blocks_to_fill(kWideThreads))
+    wide_layer_forward_kernel(const T* x, const T* w, const T* b, T* y, float* stats_out,
+                              int64_t dim, float eps) {
   x += blockIdx.x * dim;
   y += blockIdx.x * dim;
   const float count = static_cast<float>(dim);
-  const float mean = block_sum<Threads>(dim, [=](int64_t i) { return load(x[i]); }) / count;
-  const float squares = block_sum<Threads>(dim, [=](int64_t i) {
+  const float mean = block_sum<kWideThreads>(dim, [=](int64_t i) { return load(x[i]); }) / count;
+  const float squares = block_sum<kWideThreads>(dim, [=](int64_t i) {
     const float centred = load(x[i]) - mean;
     return centred * centred;
   });
@@ -143,7 +171,7 @@ __global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
     stats_out[2 * blockIdx.x] = mean;
     stats_out[2 * blockIdx.x + 1] = scale;
   }
-  for (int64_t i = threadIdx.x; i < dim; i += Threads)
+  for (int64_t i = threadIdx.x; i < dim; i += kWideThreads)
     store(y[i], (load(x[i]) - mean) * scale * load(w[i]) + load(b[i]));
 }
 
@@ -220,10 +248,15 @@ template <typename Place, typename T>
 void layer_norm_forward(const T* x, const T* w, const T* b, T* y, float* stats_out, int64_t rows,
                         int64_t dim, float eps) {
   if (rows == 0) return;
-  by_width(dim, [&](auto threads) {
+  const auto count = static_cast<unsigned>(rows);
+  if (dim > kMostInRegisters) {
+    launch<wide_layer_forward_kernel<T>>(count, kWideThreads, x, w, b, y, stats_out, dim, eps);
+    return;
+  }
+  const RowRuns runs = row_runs(dim, dim, x, w, b, y);
+  by_runs(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    launch<layer_forward_kernel<T, kThreads>>(static_cast<unsigned>(rows), kThreads, x, w, b, y,
-                                              stats_out, dim, eps);
+    launch<layer_forward_kernel<T, kThreads>>(count, kThreads, x, w, b, y, stats_out, runs, eps);
   });
 }
 

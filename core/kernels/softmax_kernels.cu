@@ -12,15 +12,20 @@ using namespace cuda;
 
 namespace {
 
-// The columns of the keys that a row's query sees: [first, end).
+// The columns of the keys that a row's query sees: [first, end). Runs [first_run, end_run) of the
+// row have them.
 struct Seen {
-  int64_t first, end;
+  int first, end, first_run, end_run;
   __device__ Seen(int64_t row, const ScoreBlock& b) {
     const int64_t own = b.first_query + row % b.rows / b.group - b.first_key;
-    first = b.window > 0 && own >= b.window ? own - b.window + 1 : 0;
-    end = own + 1 < b.keys ? own + 1 : b.keys;
+    first = static_cast<int>(b.window > 0 && own >= b.window ? own - b.window + 1 : 0);
+    end = static_cast<int>(own + 1 < b.keys ? own + 1 : b.keys);
+    first_run = first / kRowRun;
+    end_run = (end - 1) / kRowRun + 1;
   }
-  __device__ bool has(int64_t key) const { return key >= first && key < end; }
+  __device__ bool has(int key) const { return key >= first && key < end; }
+  __device__ bool has_run(int run) const { return run >= first_run && run < end_run; }
+  __device__ int runs() const { return end_run - first_run; }
 };
 
 // After a sum over a block, some of whose threads have read what others will write.
@@ -30,34 +35,64 @@ __device__ void all_have_read() {
 }
 
 template <typename T, int Threads>
-__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
-    softmax_kernel(T* scores, ScoreBlock block, float scale) {
+__global__ void __launch_bounds__(Threads, blocks_of_40_registers(Threads))
+    softmax_kernel(T* scores, ScoreBlock block, RowRuns runs, float scale) {
   T* row = scores + blockIdx.x * block.keys;
   const Seen seen(blockIdx.x, block);
-  const int64_t n = seen.end - seen.first;
-  const T* x = row + seen.first;
-  const float top =
-      over_block<Threads>(n, -INFINITY, Larger(), [=](int64_t i) { return load(x[i]); });
-  const float sum =
-      block_sum<Threads>(n, [=](int64_t i) { return expf(scale * (load(x[i]) - top)); });
+  const float top = over_block<Threads>(seen.runs(), -INFINITY, Larger(), [=](int64_t i) {
+    const int first = (seen.first_run + static_cast<int>(i)) * kRowRun;
+    const Floats<kRowRun> x = runs.load(first, row, 0);
+    float largest = -INFINITY;
+    for (int k = 0; k < kRowRun; ++k)
+      if (seen.has(first + k)) largest = Larger()(largest, x.at[k]);
+    return largest;
+  });
+  const float sum = block_sum<Threads>(seen.runs(), [=](int64_t i) {
+    const int first = (seen.first_run + static_cast<int>(i)) * kRowRun;
+    const Floats<kRowRun> x = runs.load(first, row, 0);
+    float of_run = 0;
+    for (int k = 0; k < kRowRun; ++k)
+      if (seen.has(first + k)) of_run += expf(scale * (x.at[k] - top));
+    return of_run;
+  });
   const float factor = 1.0f / sum;
   all_have_read<Threads>();
-  for (int64_t i = threadIdx.x; i < block.keys; i += Threads)
-    store(row[i], seen.has(i) ? expf(scale * (load(row[i]) - top)) * factor : 0.0f);
+  for (int run = static_cast<int>(threadIdx.x); run * kRowRun < runs.size; run += Threads) {
+    const int first = run * kRowRun;
+    Floats<kRowRun> x{};
+    if (seen.has_run(run)) x = runs.load(first, row, 0);
+    for (int k = 0; k < kRowRun; ++k)
+      x.at[k] = seen.has(first + k) ? expf(scale * (x.at[k] - top)) * factor : 0.0f;
+    runs.store(row, first, x);
+  }
 }
 
 template <typename T, int Threads>
-__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
-    softmax_backward_kernel(const T* p, T* dp, ScoreBlock block, float scale) {
+__global__ void __launch_bounds__(Threads, blocks_of_40_registers(Threads))
+    softmax_backward_kernel(const T* p, T* dp, ScoreBlock block, RowRuns runs, float scale) {
   p += blockIdx.x * block.keys;
   dp += blockIdx.x * block.keys;
   const Seen seen(blockIdx.x, block);
-  const float sum = block_sum<Threads>(seen.end - seen.first, [=](int64_t i) {
-    return load(p[seen.first + i]) * load(dp[seen.first + i]);
+  const float sum = block_sum<Threads>(seen.runs(), [=](int64_t i) {
+    const int first = (seen.first_run + static_cast<int>(i)) * kRowRun;
+    Packed<T, kRowRun> given[2];
+    runs.load(first, {p, dp}, given);
+    float of_run = 0;
+    for (int k = 0; k < kRowRun; ++k)
+      if (seen.has(first + k)) of_run += load(given[0].at[k]) * load(given[1].at[k]);
+    return of_run;
   });
   all_have_read<Threads>();
-  for (int64_t i = threadIdx.x; i < block.keys; i += Threads)
-    store(dp[i], seen.has(i) ? scale * load(p[i]) * (load(dp[i]) - sum) : 0.0f);
+  for (int run = static_cast<int>(threadIdx.x); run * kRowRun < runs.size; run += Threads) {
+    const int first = run * kRowRun;
+    Packed<T, kRowRun> given[2]{};
+    if (seen.has_run(run)) runs.load(first, {p, dp}, given);
+    Floats<kRowRun> out;
+    for (int k = 0; k < kRowRun; ++k)
+      out.at[k] =
+          seen.has(first + k) ? scale * load(given[0].at[k]) * (load(given[1].at[k]) - sum) : 0.0f;
+    runs.store(dp, first, out);
+  }
 }
 
 // e^x for x <= 0 but for 2^-22 - x 2^-23 of it, and 0 where that is below 2^-126. Three
@@ -161,9 +196,10 @@ template <typename Place, typename T>
 void masked_softmax(T* scores, int64_t stacks, const ScoreBlock& block, float scale) {
   const auto rows = static_cast<unsigned>(stacks * block.rows);
   if (rows == 0) return;
-  by_width(block.keys, [&](auto threads) {
+  const RowRuns runs = row_runs(block.keys, block.keys, scores);
+  by_width<512>(block.keys, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    launch<softmax_kernel<T, kThreads>>(rows, kThreads, scores, block, scale);
+    launch<softmax_kernel<T, kThreads>>(rows, kThreads, scores, block, runs, scale);
   });
 }
 
@@ -172,9 +208,10 @@ void masked_softmax_backward(const T* p, T* dp, int64_t stacks, const ScoreBlock
                              float scale) {
   const auto rows = static_cast<unsigned>(stacks * block.rows);
   if (rows == 0) return;
-  by_width(block.keys, [&](auto threads) {
+  const RowRuns runs = row_runs(block.keys, block.keys, p, dp);
+  by_width<512>(block.keys, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    launch<softmax_backward_kernel<T, kThreads>>(rows, kThreads, p, dp, block, scale);
+    launch<softmax_backward_kernel<T, kThreads>>(rows, kThreads, p, dp, block, runs, scale);
   });
 }
 

@@ -268,15 +268,16 @@ TEST(FarIndex, SumsOfTilesTokensAndColumnsAreThoseAlone) {
   expect_close(embedding.read(kToken * kDim, kDim), want, 0, "embedding");
 
   // The last run of rows, and the last block of a dropout whose counters are beyond 2^32.
-  constexpr int64_t kCount = (kRow + 1) * kDim, kPlace = kFar * 64, kBlock = 256 * 4;
+  constexpr int64_t kCount = (kRow + 1) * kDim, kPlace = kFar * 64, kBlock = 256 * 32;
+  constexpr int64_t kLastBlock = (kCount - 1) / kBlock, kBegin = kLastBlock * kBlock;
   const DropoutDraw draw{1, 2, uint32_t{1} << 30, 2.0f};
   Array<OnCuda, float> columns(zeros(kDim));
-  Array<OnCpu, Bf16> last(dy.read(kCount - kBlock, kBlock));
-  const OnlyBlocks only({256 * (kDim / 128) - 1, kCount / kBlock - 1});
+  Array<OnCpu, Bf16> last(dy.read(kBegin, kCount - kBegin));
+  const OnlyBlocks only({256 * (kDim / 128) - 1, kLastBlock});
   add_columns<OnCuda>(columns.get(), dy.get(), kRow + 1, kDim, kDim);
   dropout<OnCuda>(dy.get(), kPlace, kCount, draw);
-  dropout<OnCpu>(last.get(), kPlace + kCount - kBlock, kBlock, draw);
-  expect_same_bits(dy.read(kCount - kBlock, kBlock), last.read(), "dropout");
+  dropout<OnCpu>(last.get(), kPlace + kBegin, kCount - kBegin, draw);
+  expect_same_bits(dy.read(kBegin, kCount - kBegin), last.read(), "dropout");
 }
 
 }  // namespace

@@ -10,9 +10,9 @@ using Doubles = std::vector<double>;
 
 constexpr int64_t kRows = 70;  // the sums of columns have two runs
 constexpr float kEps = 1e-5f;
-// On a GPU an RMSNorm has 32, 128, 256, 512 and 1,024 threads a row that is in registers, and 1,024
-// for a longer one (20,001); a LayerNorm 32, 256 and 1,024. Rows of whole runs, and odd ones; some
-// threads have nothing, or less than a run.
+// On a GPU a norm has 32, 128, 256, 512 and 1,024 threads a row that is in registers, and 1,024 for
+// a longer one (20,001). Rows of whole runs, and odd ones; some threads have nothing, or less than
+// a run.
 constexpr int64_t kDims[] = {37, 128, 1000, 1003, 2001, 4096, 7168, 20001};
 // Large rows are few: their arithmetic is the same.
 int64_t rows_of(int64_t dim) { return dim > 1000 ? 3 : kRows; }
@@ -170,35 +170,49 @@ TYPED_TEST(NormCases, AnOffsetIsAddedToTheWeight) {
 TYPED_TEST(NormCases, AlignmentChangesNoBits) {
   using Place = typename TypeParam::Place;
   using T = typename TypeParam::T;
-  constexpr int64_t kFew = 11, kDim = 1000;
-  const auto x = random_values<T>(kFew * kDim, 1), dy = random_values<T>(kFew * kDim, 2);
-  const auto w = random_values<T>(kDim, 3);
-  const auto shifted = [](const std::vector<T>& values, size_t by) {
-    std::vector<T> all(by);
-    all.insert(all.end(), values.begin(), values.end());
-    return all;
-  };
+  const Inputs<T> in(11, 1000);
   on<Place>([&] {
     std::vector<T> y[2], dx[2];
-    std::vector<float> dw[2];
+    std::vector<float> sums[2];
     for (const size_t by : {0, 1}) {
-      Array<Place, T> in(shifted(x, by)), weight(shifted(w, by)), out(shifted(x, by));
-      Array<Place, T> d(shifted(dy, by));
-      Array<Place, float> scale{std::vector<float>(kFew)}, sum{std::vector<float>(kDim)};
-      const auto at = static_cast<int64_t>(by);
-      rms_norm_forward<Place>(in.get() + at, weight.get() + at, out.get() + at, scale.get(), kFew,
-                              1, kDim, kDim, kEps);
-      rms_norm_backward<Place, T>(d.get() + at, in.get() + at, weight.get() + at, scale.get(),
-                                  in.get() + at, d.get() + at, sum.get(), kFew, 1, kDim, kDim);
-      const std::vector<T> all_y = out.read(), all_dx = d.read();
-      y[by] = {all_y.begin() + at, all_y.end()};
-      dx[by] = {all_dx.begin() + at, all_dx.end()};
-      dw[by] = sum.read();
+      Array<Place, T> x(in.x, by), w(in.w, by), out(in.x, by), d(in.dy, by);
+      Array<Place, float> scale{std::vector<float>(11)}, sum{std::vector<float>(1000)};
+      rms_norm_forward<Place>(x.get(), w.get(), out.get(), scale.get(), in.rows, 1, in.dim, in.dim,
+                              kEps);
+      rms_norm_backward<Place, T>(d.get(), x.get(), w.get(), scale.get(), x.get(), d.get(),
+                                  sum.get(), in.rows, 1, in.dim, in.dim);
+      y[by] = out.read(), dx[by] = d.read(), sums[by] = sum.read();
+    }
+    expect_same_bits(y[1], y[0], "y");
+    expect_same_bits(dx[1], dx[0], "dx");
+    expect_same_bits(sums[1], sums[0], "dw");
+    return hash_of(y[0], dx[0], sums[0]);
+  });
+}
+
+TYPED_TEST(NormCases, AlignmentChangesNoBitsOfALayerNorm) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  const Inputs<T> in(11, 1000);
+  on<Place>([&] {
+    std::vector<T> y[2], dx[2];
+    std::vector<float> dw[2], db[2];
+    for (const size_t by : {0, 1}) {
+      Array<Place, T> x(in.x, by), w(in.w, by), b(in.b, by), out(in.x, by), d(in.dy, by);
+      Array<Place, T> residual(in.residual, by);
+      Array<Place, float> stats{std::vector<float>(22)};
+      Array<Place, float> of_w{std::vector<float>(1000)}, of_b{std::vector<float>(1000)};
+      layer_norm_forward<Place>(x.get(), w.get(), b.get(), out.get(), stats.get(), in.rows, in.dim,
+                                kEps);
+      layer_norm_backward<Place, T>(d.get(), x.get(), w.get(), stats.get(), residual.get(), d.get(),
+                                    of_w.get(), of_b.get(), in.rows, in.dim);
+      y[by] = out.read(), dx[by] = d.read(), dw[by] = of_w.read(), db[by] = of_b.read();
     }
     expect_same_bits(y[1], y[0], "y");
     expect_same_bits(dx[1], dx[0], "dx");
     expect_same_bits(dw[1], dw[0], "dw");
-    return hash_of(y[0], dx[0], dw[0]);
+    expect_same_bits(db[1], db[0], "db");
+    return hash_of(y[0], dx[0], dw[0], db[0]);
   });
 }
 

@@ -76,7 +76,7 @@ struct Memory {
 // Norms that have their rows in registers, and those that read them again; as many rows as a block
 // of the backward has.
 template <typename T>
-std::vector<Launches> launches_of_rms_norms(int64_t dim) {
+std::vector<Launches> launches_of_norms(int64_t dim) {
   constexpr int64_t kRows = 8;
   const auto memory = std::make_shared<Memory<T>>(kRows * dim);
   Memory<T>& m = *memory;
@@ -89,6 +89,15 @@ std::vector<Launches> launches_of_rms_norms(int64_t dim) {
         core::rms_norm_backward<OnCuda, T>(m.a.get(), m.c.get(), m.b.get(), m.sums.get(), nullptr,
                                            m.a.get(), m.more_sums.get(), kRows, 1, dim, dim);
       },
+      [memory, &m, dim] {
+        core::layer_norm_forward<OnCuda>(m.a.get(), m.b.get(), m.b.get(), m.c.get(), m.sums.get(),
+                                         kRows, dim, 1e-5f);
+      },
+      [memory, &m, dim] {
+        core::layer_norm_backward<OnCuda, T>(m.a.get(), m.c.get(), m.b.get(), m.sums.get(), nullptr,
+                                             m.a.get(), m.more_sums.get(), m.more_sums.get() + dim,
+                                             kRows, dim);
+      },
   };
 }
 
@@ -99,15 +108,6 @@ std::vector<Launches> launches_of_rows(int64_t dim) {
   Memory<T>& m = *memory;
   const core::ScoreBlock block{dim - 2, 2, 1, 0, dim, dim / 2};
   return {
-      [memory, &m, dim] {
-        core::layer_norm_forward<OnCuda>(m.a.get(), m.b.get(), m.b.get(), m.c.get(), m.sums.get(),
-                                         2, dim, 1e-5f);
-      },
-      [memory, &m, dim] {
-        core::layer_norm_backward<OnCuda, T>(m.a.get(), m.c.get(), m.b.get(), m.sums.get(), nullptr,
-                                             m.a.get(), m.more_sums.get(), m.more_sums.get() + dim,
-                                             2, dim);
-      },
       [memory, &m, block] { core::masked_softmax<OnCuda>(m.a.get(), 1, block, 0.5f); },
       [memory, &m, block] {
         core::masked_softmax_backward<OnCuda>(m.b.get(), m.a.get(), 1, block, 0.5f);
@@ -213,8 +213,8 @@ std::vector<Launches> all_launches() {
     add(launches_of_rows<Bf16>(dim));
   }
   for (const int64_t dim : {40, 300, 2000, 4000, 8000, 16386}) {
-    add(launches_of_rms_norms<float>(dim));
-    add(launches_of_rms_norms<Bf16>(dim));
+    add(launches_of_norms<float>(dim));
+    add(launches_of_norms<Bf16>(dim));
   }
   add(launches_of_elements<float>());
   add(launches_of_elements<Bf16>());

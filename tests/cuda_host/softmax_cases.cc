@@ -43,7 +43,8 @@ struct ExpectedSoftmax {
   }
 };
 
-// One warp, 256 and 1,024 threads a row; with and without a window; keys that no query sees.
+// One warp, 256 and 512 threads a row on a GPU; with and without a window; keys that no query sees;
+// rows that are moved by 16 bytes an access, and, of other lengths or addresses, not.
 TYPED_TEST(SoftmaxCases, SoftmaxOfSeenIsThatOfFp64) {
   using Place = typename TypeParam::Place;
   using T = typename TypeParam::T;
@@ -51,7 +52,8 @@ TYPED_TEST(SoftmaxCases, SoftmaxOfSeenIsThatOfFp64) {
   constexpr float kScale = 0.37f;
   for (const ScoreBlock& block :
        {ScoreBlock{5, 24, 2, 3, 37, 0}, ScoreBlock{5, 24, 2, 3, 37, 7},
-        ScoreBlock{400, 6, 3, 0, 403, 301}, ScoreBlock{17000, 2, 1, 0, 17001, 0}}) {
+        ScoreBlock{400, 6, 3, 0, 403, 301}, ScoreBlock{400, 6, 3, 0, 408, 301},
+        ScoreBlock{17000, 2, 1, 0, 17001, 0}}) {
     const int64_t n = kStacks * block.rows * block.keys;
     const auto scores = random_values<T>(n, 1, 3), p = random_values<T>(n, 2, 0.01);
     const auto dp = random_values<T>(n, 3);
@@ -59,8 +61,14 @@ TYPED_TEST(SoftmaxCases, SoftmaxOfSeenIsThatOfFp64) {
                                static_cast<double>(kScale));
     on<Place>([&] {
       Array<Place, T> got(scores), given_p(p), gradient(dp);
+      Array<Place, T> shifted(scores, 1), shifted_p(p, 1), shifted_gradient(dp, 1);
       masked_softmax<Place>(got.get(), kStacks, block, kScale);
       masked_softmax_backward<Place>(given_p.get(), gradient.get(), kStacks, block, kScale);
+      masked_softmax<Place>(shifted.get(), kStacks, block, kScale);
+      masked_softmax_backward<Place>(shifted_p.get(), shifted_gradient.get(), kStacks, block,
+                                     kScale);
+      expect_same_bits(shifted.read(), got.read(), "p, not aligned");
+      expect_same_bits(shifted_gradient.read(), gradient.read(), "gradient, not aligned");
       expect_close(got.read(), want.p, 1e-6, "p");
       expect_close(gradient.read(), want.scores_gradient, 1e-6, "gradient");
       return hash_of(got.read(), gradient.read());

@@ -72,6 +72,19 @@ def fingerprint(words, flat_start):
     return int((words.astype(numpy.uint64) * weight).sum(dtype=numpy.uint64))
 
 
+def _runs(pieces):
+    """{kind/name: [[begin, end], …]}: the elements that pieces have, none of them twice."""
+    runs = {}
+    for key, start, length in sorted(pieces):
+        own = runs.setdefault(key, [])
+        if own and start <= own[-1][1]:
+            assert start == own[-1][1], f"{key}: element {start} is there twice"
+            own[-1][1] += length
+        else:
+            own.append([start, start + length])
+    return runs
+
+
 class Checkpoint:
     def __init__(self, directory):
         self.directory = pathlib.Path(directory)
@@ -99,10 +112,8 @@ class Checkpoint:
         files = json.loads(text)["files"]
         assert len(files) == part["file_count"]
         assert sum(file["size_bytes"] for file in files) == part["stored_bytes"]
-        held = {(key, element) for file in files for key, start, length in file["pieces"]
-                for element in (start, start + length)}
-        assert all({(key, start), (key, start + length)} <= held
-                   for key, start, length in part["pieces"]), part["name"]
+        assert _runs(piece for file in files for piece in file["pieces"]) == _runs(
+            part["pieces"]), part["name"]
         return files
 
     def tensors(self):

@@ -8,7 +8,7 @@ import tempfile
 
 import numpy
 
-from format_reader import Checkpoint
+from format_reader import Checkpoint, hex64, xxh3
 
 
 def tool(lockstep, *words):
@@ -30,9 +30,34 @@ def widened(raw):
             for (kind, name), data in raw.items()}
 
 
+def part_reads(folder, of_files, of_part):
+    """Whether a part of a manifest with these pieces is read as one that is true."""
+    text = json.dumps({"files": [{"size_bytes": 1, "pieces": of_files}]}).encode()
+    (folder / "part.json").write_bytes(text)
+    reader = Checkpoint.__new__(Checkpoint)
+    reader.directory = folder
+    try:
+        reader._files({"name": "part.json", "size_bytes": len(text), "xxh3": hex64(xxh3(text)),
+                       "file_count": 1, "stored_bytes": 1, "pieces": of_part})
+        return True
+    except AssertionError:
+        return False
+
+
+def check_every_element_counts(folder):
+    """The ends of a part's pieces alone say little: a file may lack what lies between them."""
+    key = "param/w"
+    whole = [[key, 0, 30]]
+    assert part_reads(folder, [[key, 0, 10], [key, 10, 20]], whole)
+    assert not part_reads(folder, [[key, 0, 10], [key, 20, 10]], whole)
+    assert not part_reads(folder, [[key, 0, 20], [key, 10, 20]], whole)
+    assert not part_reads(folder, [*whole, [key, 40, 5]], whole)
+
+
 def check(write_checkpoint, lockstep, *words):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
+        check_every_element_counts(folder)
         lines = subprocess.run([write_checkpoint, folder, *words], check=True, capture_output=True,
                                text=True).stdout.splitlines()
         raw = {tuple(path.name.split(".", 1)): path.read_bytes()
