@@ -44,6 +44,22 @@ TEST(SimTraining, TwoLegsBetweenNodesTrainTheCpusBits) {
     }
 }
 
+TEST(SimTraining, WhatANodeKeepsOfOtherNodesTrainsTheCpusBits) {
+  for (const bool bf16 : {false, true})
+    for (const SlotMapKind map : {SlotMapKind::kCyclic, SlotMapKind::kGroupBlock}) {
+      const Setting kept{.world_size = 4,
+                         .bf16 = bf16,
+                         .map = map,
+                         .ranks_of_node = 2,
+                         .reshard = ReshardAfterForward::kNode};
+      Setting offload = kept;
+      offload.offload = true;
+      check({kept, 2}, 3);
+      check({offload, 2}, 1);
+      check({.setting = kept, .staged = true}, 1);
+    }
+}
+
 TEST(SimTraining, SettingsThatMoveWorkAndMemoryTrainTheCpusBits) {
   for (const bool bf16 : {false, true})
     for (const ShardingStrategy strategy :
