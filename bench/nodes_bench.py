@@ -3,18 +3,20 @@
 
   nodes_bench.py --bin build/release/bin --python .deps/reference/bin/python3
   nodes_bench.py … --nodes 2x2,2x4 --precision bf16 --cases full_shard,fsdp2
-  nodes_bench.py … --rounds 4 --cases full_shard/cyclic,full_shard/group_block,fsdp2
+  nodes_bench.py … --rounds 1,4 --cases full_shard/group_block,full_shard/group_block/node,fsdp2
 
 Nodes are network namespaces of this machine (tests/chaos/hosts.py): NxL is N nodes of L ranks with
 one thread each. tc limits each card to --rate both ways and, where the kernel has netem, delays
 what leaves it by --delay. A case is a strategy of Lockstep, with a slot map where it is not
-cyclic, or fsdp2: PyTorch (bench/fsdp2_step.py). All have --rounds slots a rank in a step, of
---batch x --seq tokens. Seconds are the median of the steps after the warm-up; megabytes are what
-came into the busiest node's card (its kernel's count over the whole job, through its steps). Prints
+cyclic, and then parallelism.reshard_after_forward where it is not world; or fsdp2: PyTorch
+(bench/fsdp2_step.py). All have --rounds slots a rank in a step, of --batch x --seq tokens. Seconds
+are the median of the steps after the warm-up; megabytes are what came into the busiest node's card
+(its kernel's count over the whole job, through its steps). Prints
 one JSON line a job and a Markdown table at the end. Needs root or user namespaces, ip, tc, nsenter;
 ends with 77 without.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -42,7 +44,7 @@ def arguments():
     parser.add_argument("--precision", default="bf16", help="fp32, bf16, or both: fp32,bf16")
     parser.add_argument("--rate", default="1gbit")
     parser.add_argument("--delay", default="", help="such as 0.2ms; none without it")
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", default="1", help="slots a rank: 1, 4, or both: 1,4")
     for name, value in (("repeat", 1), ("steps", 5), ("warmup", 2), ("dim", 512), ("layers", 8),
                         ("heads", 8), ("kv-heads", 4), ("ffn", 1408), ("vocab", 8192),
                         ("seq", 256), ("batch", 1)):
@@ -93,16 +95,17 @@ def ranks_on(net, local, command, environment, log):
     return log.with_suffix(".0").read_text(), moved
 
 
-def run_lockstep(case, precision, net, local, a, folder, name):
-    strategy, _, slot_map = case.partition("/")
+def run_lockstep(case, precision, rounds, net, local, a, folder, name):
+    strategy, slot_map, reshard = case.split("/") + ["cyclic", "world"][case.count("/"):]
     keys = {"job.dump_folder": folder / name, "data.path": folder / "tokens",
             "model.dim": a.dim, "model.n_layers": a.layers, "model.n_heads": a.heads,
             "model.n_kv_heads": a.kv_heads, "model.ffn_dim": a.ffn, "model.vocab_size": a.vocab,
             "training.seq_len": a.seq, "training.local_batch_size": a.batch,
-            "training.slots": len(net) * local * a.rounds, "training.threads": 1,
+            "training.slots": len(net) * local * rounds, "training.threads": 1,
             "training.steps": a.warmup + a.steps, "training.max_norm": 1.0,
             "training.mixed_precision_param": PRECISION[precision],
-            "parallelism.strategy": strategy, "parallelism.slot_map": slot_map or "cyclic"}
+            "parallelism.strategy": strategy, "parallelism.slot_map": slot_map,
+            "parallelism.reshard_after_forward": reshard}
     words = [str(word) for key, value in keys.items() for word in (f"--{key}", value)]
     (folder / "empty.toml").write_text("")
     _, moved = ranks_on(net, local, [a.bin.resolve() / "lockstep", "train", folder / "empty.toml",
@@ -113,8 +116,8 @@ def run_lockstep(case, precision, net, local, a, folder, name):
             "loss_hex": lines[-1]["loss_hex"], "phases_s": lines[-1].get("phases_s")}
 
 
-def run_pytorch(precision, net, local, a, folder, name):
-    flags = {"strategy": "fsdp2", "precision": precision, "accumulate": a.rounds, "threads": 1}
+def run_pytorch(precision, rounds, net, local, a, folder, name):
+    flags = {"strategy": "fsdp2", "precision": precision, "accumulate": rounds, "threads": 1}
     for key in ("steps", "warmup", "dim", "layers", "heads", "kv_heads", "ffn", "vocab", "seq",
                 "batch"):
         flags[key.replace("_", "-")] = getattr(a, key)
@@ -126,29 +129,29 @@ def run_pytorch(precision, net, local, a, folder, name):
 
 
 def table(results, a):
-    yield (f"{a.layers} layers, dim {a.dim}, vocabulary {a.vocab}; {a.rounds} slots a rank of "
-           f"{a.batch} x {a.seq} tokens; {a.rate}, {a.delay or 'no'} delay; {os.cpu_count()} cores")
+    yield (f"{a.layers} layers, dim {a.dim}, vocabulary {a.vocab}; slots of {a.batch} x {a.seq} "
+           f"tokens; {a.rate}, {a.delay or 'no'} delay; {os.cpu_count()} cores")
     yield ""
-    yield ("| nodes x ranks | precision | case | step, s | MB into a card a step | "
+    yield ("| nodes x ranks | precision | slots a rank | case | step, s | MB into a card a step | "
            "step over fsdp2's | MB over fsdp2's |")
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for (nodes, precision, case), rounds in results.items():
-        peers = results.get((nodes, precision, "fsdp2"))
-        step, moved = (statistics.median(r[key] for r in rounds) for key in ("step_s", "card_mb"))
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    for (*where, case), turns in results.items():
+        peers = results.get((*where, "fsdp2"))
+        step, moved = (statistics.median(r[key] for r in turns) for key in ("step_s", "card_mb"))
         share = ["", ""]
         if peers and case != "fsdp2":
-            share = [f"{statistics.median(r[k] / p[k] for r, p in zip(rounds, peers)):.2f}"
+            share = [f"{statistics.median(r[k] / p[k] for r, p in zip(turns, peers)):.2f}"
                      for k in ("step_s", "card_mb")]
-        yield (f"| {nodes} | {precision} | {case} | {step:.2f} | {moved:.0f} | "
+        yield (f"| {' | '.join(map(str, where))} | {case} | {step:.2f} | {moved:.0f} | "
                f"{share[0]} | {share[1]} |")
 
 
 def same_bits(results):
     """Of Lockstep's cases with the same slots."""
     losses = {}
-    for (nodes, precision, _), rounds in results.items():
-        losses.setdefault((nodes, precision), set()).update(
-            r["loss_hex"] for r in rounds if "loss_hex" in r)
+    for (*where, _), turns in results.items():
+        losses.setdefault(tuple(where), set()).update(
+            r["loss_hex"] for r in turns if "loss_hex" in r)
     for where, found in losses.items():
         if len(found) > 1:
             raise SystemExit(f"{where}: the last losses differ: {found}")
@@ -165,19 +168,15 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         job.prepare_tokens(a.bin.resolve(), folder)
-        for turn in range(a.repeat):
-            for nodes, local in shapes:
-                for precision in a.precision.split(","):
-                    for case in a.cases.split(","):
-                        name = f"{case.replace('/', '_')}-{nodes}x{local}-{precision}-{turn}"
-                        used = net[:nodes]
-                        one = (run_pytorch(precision, used, local, a, folder, name)
-                               if case == "fsdp2" else
-                               run_lockstep(case, precision, used, local, a, folder, name))
-                        results.setdefault((f"{nodes} x {local}", precision, case),
-                                           []).append(one)
-                        print(json.dumps({"case": case, "nodes": nodes, "ranks": local,
-                                          "precision": precision, "turn": turn, **one}), flush=True)
+        jobs = itertools.product(range(a.repeat), shapes, a.precision.split(","),
+                                 map(int, a.rounds.split(",")), a.cases.split(","))
+        for turn, (nodes, local), precision, rounds, case in jobs:
+            name = f"{case.replace('/', '_')}-{nodes}x{local}-{precision}-{rounds}-{turn}"
+            how = precision, rounds, net[:nodes], local, a, folder, name
+            one = run_pytorch(*how) if case == "fsdp2" else run_lockstep(case, *how)
+            results.setdefault((f"{nodes} x {local}", precision, rounds, case), []).append(one)
+            print(json.dumps({"case": case, "nodes": nodes, "ranks": local, "rounds": rounds,
+                              "precision": precision, "turn": turn, **one}), flush=True)
         same_bits(results)
     print("\n" + "\n".join(table(results, a)))
 

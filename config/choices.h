@@ -34,6 +34,7 @@ enum class ShardingStrategy { kSingle, kDdp, kFullShard, kShardGradOp, kHybrid }
 enum class BackwardPrefetch { kPre, kPost, kNone };
 enum class WrapPolicy { kModuleWrap, kSizeBased, kNone };
 enum class SlotMapKind { kCyclic, kBlock, kGroupBlock };
+enum class ReshardAfterForward { kWorld, kNode };
 enum class Recompute { kNone, kFull, kSelective };
 enum class Codec { kZstd, kNone, kGzip };
 enum class WhenBusy { kSkip, kWait };
@@ -100,6 +101,9 @@ constexpr auto words_for(WrapPolicy) {
 }
 constexpr auto words_for(SlotMapKind) {
   return word_list<SlotMapKind::kGroupBlock>("cyclic", "block", "group_block");
+}
+constexpr auto words_for(ReshardAfterForward) {
+  return word_list<ReshardAfterForward::kNode>("world", "node");
 }
 constexpr auto words_for(Recompute) {
   return word_list<Recompute::kSelective>("none", "full", "selective");

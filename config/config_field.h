@@ -21,8 +21,9 @@ using ConfigMember =
     ConfigMemberOf<bool, int64_t, double, std::string, std::vector<int64_t>,
                    std::vector<std::string>, ModelFamily, InitialWeights, OptimizerKind, LrDecay,
                    FloatType, Reduction, NanPolicy, AuditAction, ShardingStrategy, BackwardPrefetch,
-                   WrapPolicy, SlotMapKind, Recompute, Codec, WhenBusy, DataKind, OnDataChange,
-                   OnWorkerLoss, OnNodeLoss, StragglerAction, HealthAction, Requeue, BrokenRule>;
+                   WrapPolicy, SlotMapKind, ReshardAfterForward, Recompute, Codec, WhenBusy,
+                   DataKind, OnDataChange, OnWorkerLoss, OnNodeLoss, StragglerAction, HealthAction,
+                   Requeue, BrokenRule>;
 
 // May the key change a bit of the loss curve? Then it is part of the run's identity.
 enum class Bits { kSame, kMayChange };

@@ -133,6 +133,10 @@ void add_sharding_and_lora(std::vector<ConfigField>& table) {
      "rank r takes every W-th slot; or a contiguous run whose sum it ships once a step; or the "
      "ranks of a node take one together, whose sum crosses to other nodes once a step (where the "
      "nodes make no groups, as under cyclic, but for ddp as under block)", choice()},
+    {AT(parallelism, reshard_after_forward), kSame,
+     "full_shard: freed parameters are gathered again from the shards of all ranks; or, up to the "
+     "update, inside the node, whose ranks keep a part each of what came from other nodes",
+     choice()},
     {AT(activation_checkpoint, mode), kSame,
      "blocks whose inner activations are computed again in backward: none, all, or every "
      "selective_ac_option-th", choice()},

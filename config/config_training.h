@@ -66,6 +66,7 @@ struct ParallelismConfig {
   WrapPolicy wrap_policy = WrapPolicy::kModuleWrap;
   int64_t min_num_params = 100'000'000;  // kSizeBased: parameters of a unit, at least
   SlotMapKind slot_map = SlotMapKind::kCyclic;
+  ReshardAfterForward reshard_after_forward = ReshardAfterForward::kWorld;
 };
 
 struct LoraConfig {

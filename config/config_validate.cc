@@ -98,6 +98,16 @@ Result<void> check_slot_map(const Config& config) {
   return {};
 }
 
+Result<void> check_reshard(const Config& config) {
+  const Config::Parallelism& p = config.parallelism;
+  if (p.reshard_after_forward == ReshardAfterForward::kNode &&
+      p.strategy != ShardingStrategy::kFullShard)
+    return wrong(
+        "parallelism.reshard_after_forward = node is for parallelism.strategy = full_shard; ",
+        p.strategy, " gathers no parameters twice from other nodes");
+  return {};
+}
+
 Result<void> check_names(const Config& config) {
   const std::string& name = config.job.name;
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
@@ -214,6 +224,7 @@ Result<void> validate(const Config& config) {
   if (wrong_lines.empty()) {
     note(check_names(config));
     note(check_slot_map(config));
+    note(check_reshard(config));
     note(check_validation(config));
     note(check_audit(config));
     note(check_memory_tier(config.checkpoint));

@@ -16,6 +16,7 @@ enum class MemoryUse {
   kOptimizer,
   kComputeCopy,
   kGathered,
+  kJointParts,
   kExchange,
   kGradSums,
   kFold,

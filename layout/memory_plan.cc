@@ -19,6 +19,7 @@ constexpr const char* kNames[kMemoryUses] = {
     "optimizer: moments",
     "parameters: bf16 copy",
     "gathered units",
+    "parameters kept in the node",
     "gradients: exchange buffers",
     "gradients: fp32 sums in a slot",
     "gradients: partial sums of slots",

@@ -47,6 +47,8 @@ UnitMemory::UnitMemory(const UnitSpec& spec, const Strategy& strategy, int rank,
                               : 0;
     ledger_.hold(MemoryUse::kOptimizer, (2 * held - muons) * strategy.moment_bytes());
   }
+  if (strategy.keep_joint_part)
+    ledger_.hold(MemoryUse::kJointParts, layout_.joint_elements() * strategy.compute_bytes());
   start_gather();
   release();
 }

@@ -231,6 +231,10 @@ Strategy Ranks::strategy(const Config& config) const {
   return Strategy::create(config, static_cast<int>(world_size), static_cast<int>(per_node));
 }
 
+std::string Ranks::idle_reshard(const Config& config) const {
+  return reshard_is_idle(config, static_cast<int>(world_size), static_cast<int>(per_node));
+}
+
 MemoryLedger walk_training(const Config& config, const ModelSpec& spec, const Ranks& ranks) {
   MemoryLedger ledger;
   Walk walk(config, spec, ranks.strategy(config), ranks, ledger);

@@ -18,6 +18,8 @@ struct Ranks {
   bool first_alone = false;           // what rank 0 needs, and not who needs most
 
   Strategy strategy(const Config& config) const;
+  // reshard_is_idle (strategy.h)
+  std::string idle_reshard(const Config& config) const;
 };
 // Two steps of at most two rounds, the first and the last one of a step: the second step runs with
 // everything that stays in place. In both rounds it computes, as some rank does.

@@ -1,6 +1,7 @@
 #include "layout/step_time.h"
 
 #include <map>
+#include <utility>
 
 #include "layout/exchange_plan.h"
 #include "layout/fold_order.h"
@@ -63,6 +64,7 @@ struct UnitTime {
   const UnitSpec* spec;
   ShardLayout layout;
   bool gathered = false;
+  bool joint_part_there = false;  // Strategy::keep_joint_part
   double gather_done = 0;
   const ExchangePlan* travelling = nullptr;
   bool second_leg = false;
@@ -141,7 +143,10 @@ class TimeWalk {
     if (strategy_.sizes.shard == 1 || u.gathered) return;
     u.gathered = true;
     const double bytes = as_double(u.layout.padded_elements() * strategy_.compute_bytes());
-    u.gather_done = gather(StepPhase::kGatherWait, bytes, strategy_.sizes.shard, group_);
+    if (strategy_.keep_joint_part && std::exchange(u.joint_part_there, true))
+      u.gather_done = clocks_.start(StepPhase::kGatherWait, all_gather(bytes, group_, rates_));
+    else
+      u.gather_done = gather(StepPhase::kGatherWait, bytes, strategy_.sizes.shard, group_);
   }
 
   // `bytes` of `ranks` to each of them: of `one_leg`, or of all in two legs.
@@ -236,7 +241,7 @@ class TimeWalk {
 
   void share_sums() {
     finish_exchanges();
-    for (UnitTime& u : units_) u.gathered = false;
+    for (UnitTime& u : units_) u.gathered = u.joint_part_there = false;
     host_gather(as_double(StepSums{strategy_.map}.width()) * kDouble * as_double(world_.count),
                 StepPhase::kOther);
   }

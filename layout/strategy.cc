@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/text.h"
+
 namespace lockstep::layout {
 namespace {
 
@@ -20,6 +22,11 @@ int hybrid_size(const Config& config, int world_size, const NodeRanks& nodes) {
   return size;
 }
 
+bool keeps_joint_part(const Config::Parallelism& p, const GroupSizes& sizes, int world_size) {
+  return p.reshard_after_forward == ReshardAfterForward::kNode && sizes.shard == world_size &&
+         sizes.two_legs(world_size);
+}
+
 }  // namespace
 
 Strategy Strategy::create(const Config& config, int world_size, const NodeRanks& nodes) {
@@ -28,6 +35,7 @@ Strategy Strategy::create(const Config& config, int world_size, const NodeRanks&
   s.map = slot_map(config, world_size, nodes);
   s.sizes = group_sizes(config, world_size, nodes);
   s.keep_gathered = p.strategy == ShardingStrategy::kShardGradOp;
+  s.keep_joint_part = keeps_joint_part(p, s.sizes, world_size);
   s.forward_prefetch = p.forward_prefetch;
   s.backward_prefetch = p.backward_prefetch;
   s.bf16 = config.training.mixed_precision_param == FloatType::kBfloat16;
@@ -51,6 +59,18 @@ GroupSizes group_sizes(const Config& config, int world_size, const NodeRanks& no
   const bool whole = strategy == ShardingStrategy::kSingle || strategy == ShardingStrategy::kDdp;
   const int shard = whole ? 1 : world_size, near = near_ranks(world_size, nodes);
   return {shard, near == 1 || near == world_size ? shard : near};
+}
+
+std::string reshard_is_idle(const Config& config, int world_size, const NodeRanks& nodes) {
+  const Config::Parallelism& p = config.parallelism;
+  const GroupSizes sizes = group_sizes(config, world_size, nodes);
+  if (p.reshard_after_forward != ReshardAfterForward::kNode ||
+      keeps_joint_part(p, sizes, world_size))
+    return "";
+  const bool one_node = nodes.most == 0 || nodes.most >= world_size;
+  return text("parallelism.reshard_after_forward = node changes nothing: ",
+              one_node ? "all ranks are on one node"
+                       : "the ranks of a node make no group (docs/ARCHITECTURE.md, Strategies)");
 }
 
 int slot_group(const Config& config, int world_size, const NodeRanks& nodes) {

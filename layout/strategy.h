@@ -2,6 +2,8 @@
 // themselves and for the plan of their memory. All strategies give the same bits.
 #pragma once
 
+#include <string>
+
 #include "config/config.h"
 #include "layout/fold_order.h"
 #include "layout/shard_layout.h"
@@ -20,6 +22,9 @@ struct Strategy {
   GroupSizes sizes;
   bool forward_only = false;   // no optimizer state
   bool keep_gathered = false;  // from a unit's first use to the end of the step
+  // As long, of each unit a joint part (shard_layout.h), in the compute type: what the first leg of
+  // its gather brings, so that its later gathers have the second leg alone.
+  bool keep_joint_part = false;
   bool forward_prefetch = true;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
   bool bf16 = false;  // what computes, and travels, is in bf16; else in fp32
@@ -52,6 +57,10 @@ struct Strategy {
 // G: S for hybrid. Else, on several nodes, the most ranks whose groups lie each on one node; where
 // that is one rank, S.
 GroupSizes group_sizes(const Config& config, int world_size, const NodeRanks& nodes);
+
+// Why parallelism.reshard_after_forward = node changes nothing on these nodes; "": it does, or is
+// not asked for.
+std::string reshard_is_idle(const Config& config, int world_size, const NodeRanks& nodes);
 
 // Ranks that take a contiguous run of slots together (slot_map.h). With group_block those of a
 // group whose sums cross. Where each rank would be one, it would add up its slots itself, in whole

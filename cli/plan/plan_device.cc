@@ -56,6 +56,29 @@ void print_memory(std::ostream& out, const DeviceMemory& m) {
   out << "  " << left("sum", 40) << right(size_of(m.host_bytes), 12) << "\n";
 }
 
+std::optional<NodeReshard> node_reshard(Config config, const layout::ModelSpec& spec,
+                                        const layout::Ranks& ranks, const layout::MemoryPlan& plan,
+                                        const DevicePlan& device) {
+  Config::Parallelism& p = config.parallelism;
+  if (p.strategy != ShardingStrategy::kFullShard ||
+      p.reshard_after_forward == ReshardAfterForward::kNode)
+    return std::nullopt;
+  p.reshard_after_forward = ReshardAfterForward::kNode;
+  const NodeReshard reshard{layout::plan_step_time(config, spec, ranks, device.rates), 0};
+  if (reshard.time.received.far_bytes >= device.time.received.far_bytes) return std::nullopt;
+  const layout::MemoryPlan with = layout::plan_memory(config, spec, ranks);
+  if (device.memory && !layout::device_memory(with, config, spec, ranks, device.rates).fits())
+    return std::nullopt;
+  return NodeReshard{reshard.time, with.device_bytes() - plan.device_bytes()};
+}
+
+void print_node_reshard(std::ostream& out, const NodeReshard& n) {
+  out << "  with --parallelism.reshard_after_forward node "
+      << fixed(1e-9 * n.time.received.far_bytes, 2) << " GB from others and a step of "
+      << milliseconds(n.time.total_s) << " ms, for " << size_of(n.more_bytes)
+      << " more memory of the device\n";
+}
+
 }  // namespace
 
 Result<layout::DeviceRates> device_of(const std::string& words) {
@@ -71,8 +94,9 @@ Result<layout::DeviceRates> device_of(const std::string& words) {
 DevicePlan plan_device(const Config& config, const layout::ModelSpec& spec,
                        const layout::Ranks& ranks, const layout::MemoryPlan& plan,
                        const layout::DeviceRates& rates) {
-  DevicePlan device{rates, layout::plan_step_time(config, spec, ranks, rates), {}};
+  DevicePlan device{rates, layout::plan_step_time(config, spec, ranks, rates), {}, {}};
   if (rates.gpu()) device.memory = layout::device_memory(plan, config, spec, ranks, rates);
+  device.node_reshard = node_reshard(config, spec, ranks, plan, device);
   return device;
 }
 
@@ -80,6 +104,7 @@ void print_device(std::ostream& out, const DevicePlan& d) {
   out << "\nA step on " << d.rates.name << ", predicted (docs/PLAN.md; rates that nobody has "
       << "measured here are estimates)\n";
   print_time(out, d.time);
+  if (d.node_reshard) print_node_reshard(out, *d.node_reshard);
   if (d.memory) print_memory(out, *d.memory);
 }
 
@@ -104,6 +129,11 @@ ordered_json device_json(const DevicePlan& d) {
                     {"received_from_node_bytes", d.time.received.near_bytes},
                     {"received_from_others_bytes", d.time.received.far_bytes},
                     {"links_s", d.time.received.seconds}};
+  if (const auto& n = d.node_reshard)
+    json["reshard_after_forward_node"] = {
+        {"received_from_others_bytes", n->time.received.far_bytes},
+        {"step_s", n->time.total_s},
+        {"more_device_bytes", n->more_bytes}};
   if (d.memory)
     json["memory"] = {
         {"device", json_of(d.memory->device)},        {"host", json_of(d.memory->host)},

@@ -34,8 +34,9 @@ void print_head(std::ostream& out, const PlanReport& r) {
   out << "; " << r.config.parallelism.strategy << " on " << r.ranks.world_size << " rank"
       << (r.ranks.world_size == 1 ? "" : "s") << "; " << t.mixed_precision_param << "; "
       << r.config.slots() << " slots of " << t.local_batch_size << " x " << t.seq_len
-      << " tokens a step; activation checkpointing " << r.config.activation_checkpoint.mode
-      << "\n\n";
+      << " tokens a step; activation checkpointing " << r.config.activation_checkpoint.mode << "\n";
+  const std::string idle = r.ranks.idle_reshard(r.config);
+  out << idle << (idle.empty() ? "\n" : "\n\n");
 }
 
 void print_memory(std::ostream& out, const PlanReport& r) {

@@ -30,13 +30,16 @@ class TwoLegs : public Pending {
 
 PendingPtr TwoLegGather::all_gather(at::Tensor out, at::Tensor in, Traffic traffic) {
   const int64_t joint = in.numel() * peers_.world_size();
-  const at::Tensor brought_in = out.narrow(0, group_.rank() * joint, joint);
-  PendingPtr first = peers_.all_gather(brought_in, in, traffic);
-  PendingPtr second = group_.all_gather_after(*first, out, brought_in, traffic);
-  return std::make_unique<TwoLegs>(std::move(first), std::move(second),
-                                   [&group = group_, out, brought_in, traffic] {
-                                     return group.all_gather(out, brought_in, traffic);
-                                   });
+  return all_gather_by(out.narrow(0, group_.rank() * joint, joint), out, in, traffic);
+}
+
+PendingPtr TwoLegGather::all_gather_by(at::Tensor joint, at::Tensor out, at::Tensor in,
+                                       Traffic traffic) {
+  PendingPtr first = peers_.all_gather(joint, in, traffic);
+  PendingPtr second = group_.all_gather_after(*first, out, joint, traffic);
+  return std::make_unique<TwoLegs>(
+      std::move(first), std::move(second),
+      [&group = group_, out, joint, traffic] { return group.all_gather(out, joint, traffic); });
 }
 
 CopyGroups::CopyGroups(Communicator& group, Communicator& peers, int shard_size)

@@ -6,6 +6,8 @@
 //     leg 2, from its neighbour, rank 0   0 2 1 3
 #pragma once
 
+#include <utility>
+
 #include "core/comm/communicator.h"
 #include "core/comm/single_communicator.h"
 
@@ -20,6 +22,12 @@ class TwoLegGather : public Gatherer {
   // The second leg begins on the device, behind the first one, where the group can do that; else in
   // wait().
   PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic traffic) override;
+  // The same, and what this rank brings in, [groups * n], lands in `joint`.
+  PendingPtr all_gather_by(at::Tensor joint, at::Tensor out, at::Tensor in, Traffic traffic);
+  // Leg 2 alone, of what leg 1 has left in every rank's `joint`.
+  PendingPtr share(at::Tensor out, at::Tensor joint, Traffic traffic) {
+    return group_.all_gather(std::move(out), std::move(joint), traffic);
+  }
 
  private:
   Communicator& group_;

@@ -1,13 +1,19 @@
 #include "core/sharding/gathered_params.h"
 
+#include <ATen/ops/empty.h>
+
 #include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::core {
 
 GatheredParams::GatheredParams(const layout::UnitSpec& spec, const layout::ShardLayout& layout,
-                               at::Tensor shard_S, Gatherer& group, BufferPool& pool)
-    : name_(spec.name), group_(group), pool_(pool), shard_S_(std::move(shard_S)) {
+                               const Strategy& strategy, at::Tensor shard_S, const Groups& groups,
+                               BufferPool& pool)
+    : name_(spec.name), group_(*groups.shard), pool_(pool), shard_S_(std::move(shard_S)) {
+  if (strategy.keep_joint_part)
+    joint_ = std::make_unique<JointPart>(JointPart{
+        {*groups.group, *groups.peers}, at::empty({layout.joint_elements()}, shard_S_.options())});
   gathered_U_ =
       resident() ? shard_S_ : pool.take_tensor(layout.padded_elements(), shard_S_.scalar_type());
   const std::vector<int64_t> offsets = layout::param_offsets(spec);
@@ -18,14 +24,20 @@ GatheredParams::GatheredParams(const layout::UnitSpec& spec, const layout::Shard
 }
 
 void GatheredParams::start() {
-  if (has_memory_) return;
+  if (has_memory()) return;
   gathered_U_.storage().set_data_ptr(pool_.take(gathered_U_.storage().nbytes()));
-  has_memory_ = true;
-  gather_ = group_.all_gather(gathered_U_, shard_S_, Traffic::kGather);
+  gather_ = gather();
+}
+
+PendingPtr GatheredParams::gather() {
+  if (!joint_) return group_.all_gather(gathered_U_, shard_S_, Traffic::kGather);
+  if (std::exchange(joint_->is_there, true))
+    return joint_->legs.share(gathered_U_, joint_->part_J, Traffic::kGather);
+  return joint_->legs.all_gather_by(joint_->part_J, gathered_U_, shard_S_, Traffic::kGather);
 }
 
 Result<void> GatheredParams::finish() {
-  LOCKSTEP_CHECK(has_memory_, "finish of ", name_, " before start");
+  LOCKSTEP_CHECK(has_memory(), "finish of ", name_, " before start");
   if (!gather_) return {};
   if (auto done = gather_->wait(); !done.ok())
     return done.error().in(text("gathering unit ", name_));
@@ -34,10 +46,9 @@ Result<void> GatheredParams::finish() {
 }
 
 void GatheredParams::release() {
-  if (resident() || !has_memory_) return;
+  if (resident() || !has_memory()) return;
   LOCKSTEP_CHECK(!gather_, "release of ", name_, " while it is being gathered");
   pool_.give(gathered_U_.storage().set_data_ptr(c10::DataPtr()));
-  has_memory_ = false;
 }
 
 }  // namespace lockstep::core

@@ -118,7 +118,10 @@ Result<void> Schedule::exchange(const RoundItem& item, std::vector<uint64_t>* di
 }
 
 void Schedule::release_all() {
-  for (Unit* one : units_) one->params.release();
+  for (Unit* one : units_) {
+    one->params.release();
+    one->params.forget();
+  }
 }
 
 Result<void> Schedule::finish_exchanges() {

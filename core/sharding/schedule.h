@@ -55,7 +55,7 @@ class Schedule {
   Result<double> evaluate_slot(const std::optional<SlotInput>& slot);
   // Forward of the stages before the loss, for generation; the head's units are gathered on return.
   Result<at::Tensor> forward_only(const SlotInput& slot);
-  // Frees what the strategy kept gathered.
+  // Frees what the strategy kept gathered, and forgets what it kept in the node.
   void release_all();
   // Spans go there too; null: nowhere.
   void set_trace(TraceRecorder* trace) { trace_ = trace; }

@@ -16,7 +16,7 @@ struct Unit {
       : spec(unit_spec),
         layout(strategy.layout_of(unit_spec)),
         state(spec, layout, strategy, groups.world->rank()),
-        params(spec, layout, state.compute_S(), *groups.shard, pools.exchanged),
+        params(spec, layout, strategy, state.compute_S(), groups, pools.exchanged),
         grads(spec, layout, strategy, groups, pools) {}
 
   const layout::UnitSpec& spec;

@@ -21,6 +21,9 @@ void log_model(const TrainerEnvironment& env, const RunInputs& in) {
            " rank(s), ", in.config.slots(), " slots a step, identity ", in.identity.hash());
   if (const auto idle = layout::idle_ranks_warning(in.config, env.world_size()); !idle.empty())
     log_warning(idle);
+  const layout::NodeRanks nodes = env.membership.groups().nodes;
+  if (const auto idle = layout::reshard_is_idle(in.config, env.world_size(), nodes); !idle.empty())
+    log_warning(idle);
   for (const std::string& note : spec.notes) log_warning(note);
   if (!spec.adapted()) return;
   log_info("LoRA: ", grouped(spec.trained_count()), " parameters of adapters are trained (",

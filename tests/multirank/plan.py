@@ -162,6 +162,32 @@ def on_devices(test):
         check("--training.slots 256 loses least" in plan(test, keys, *words), "no advice")
         check("nodes_lost" not in json.loads(plan(test, keys, "--world-size", 64, "--json")),
               "one node cannot be lost alone")
+    with test.case("parameters that a node keeps"):
+        folder = test.folder / "llama_70b"
+        keys = BF16 | {"model.hf_assets_path": folder, "model.init": "random",
+                       "training.slots": 256, "training.local_batch_size": 1,
+                       "training.seq_len": 8192, "activation_checkpoint.mode": "full",
+                       "parallelism.slot_map": "group_block"}
+        words = ("--world-size", 64, "--device", "h200")
+        world = json.loads(plan(test, keys, *words, "--json"))["device"]
+        kept = keys | {"parallelism.reshard_after_forward": "node"}
+        node = json.loads(plan(test, kept, *words, "--json"))["device"]
+        advice = world["reshard_after_forward_node"]
+        print(f"       from other nodes {world['received_from_others_bytes'] / 1e9:.1f} GB, kept "
+              f"{node['received_from_others_bytes'] / 1e9:.1f}, for "
+              f"{advice['more_device_bytes'] / 2**30:.1f} GiB", flush=True)
+        for key in ("received_from_others_bytes", "step_s"):
+            check(advice[key] == node[key], key, advice, node)
+        check(node["received_from_others_bytes"] < 0.35 * world["received_from_others_bytes"],
+              node, world)
+        more = node["memory"]["device_bytes"] - world["memory"]["device_bytes"]
+        check(advice["more_device_bytes"] == more, advice, more)
+        check("reshard_after_forward_node" not in node, node)
+        check("with --parallelism.reshard_after_forward node" in plan(test, keys, *words), "unsaid")
+        one_node = plan(test, kept, "--world-size", 8, "--device", "h200")
+        check("changes nothing: all ranks are on one node" in one_node, one_node)
+        refused(test, kept | {"parallelism.strategy": "shard_grad_op"}, words, EXIT_CONFIG,
+                "parallelism.reshard_after_forward = node is for")
     with test.case("a file has the rates of a device"):
         vocab = {"model.vocab_size": 256}
         built_in = json.loads(plan(test, vocab, "--device", "a100", "--json"))["device"]

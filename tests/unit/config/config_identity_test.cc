@@ -53,6 +53,8 @@ TEST(ConfigIdentity, NeutralKeysStayOut) {
                                        "--gradient_checkpointing",
                                        "--parallelism.slot_map",
                                        "block",
+                                       "--parallelism.reshard_after_forward",
+                                       "node",
                                        "--profiling.enable_profiling",
                                        "--debug.stop_at",
                                        "1:0:step:3"})),

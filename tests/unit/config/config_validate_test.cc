@@ -57,6 +57,20 @@ TEST(ConfigValidate, Limits) {
               HasSubstr("launcher.nproc_per_node = 2,0: must be 1 to 4096"));
 }
 
+TEST(ConfigValidate, OnlyFullShardReshardsToTheNode) {
+  const auto node = [](ShardingStrategy strategy) {
+    return verdict([&](Config& c) {
+      c.parallelism.strategy = strategy;
+      c.parallelism.reshard_after_forward = ReshardAfterForward::kNode;
+    });
+  };
+  EXPECT_EQ(node(ShardingStrategy::kFullShard), "ok");
+  for (const auto strategy : {ShardingStrategy::kSingle, ShardingStrategy::kDdp,
+                              ShardingStrategy::kShardGradOp, ShardingStrategy::kHybrid})
+    EXPECT_THAT(node(strategy), HasSubstr("parallelism.reshard_after_forward = node is for "
+                                          "parallelism.strategy = full_shard"));
+}
+
 TEST(ConfigValidate, MuonTrainsWholeMatrices) {
   const auto muon = [](Config& c) { c.optimizer.name = OptimizerKind::kMuon; };
   EXPECT_EQ(verdict(muon), "ok");

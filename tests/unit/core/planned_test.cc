@@ -66,12 +66,16 @@ Wire planned_wire(const Config& config, const layout::ModelSpec& spec,
   }
   const auto round = layout::RoundPlan::training(layout::stages_of(spec), places, strategy);
   Wire wire;
-  std::set<int> there;
+  std::set<int> there, kept;  // whole; a part each in the ranks of a node
   const auto gather = [&](const std::vector<int>& list) {
-    for (const int u : list)
-      if (there.insert(u).second)
-        wire.gather += (strategy.sizes.shard - 1) * units[static_cast<size_t>(u)].held_elements() *
-                       strategy.compute_bytes();
+    for (const int u : list) {
+      if (!there.insert(u).second) continue;
+      const ShardLayout& unit = units[static_cast<size_t>(u)];
+      const bool in_node = strategy.keep_joint_part && !kept.insert(u).second;
+      wire.gather += (in_node ? (strategy.sizes.group - 1) * unit.joint_elements()
+                              : (strategy.sizes.shard - 1) * unit.held_elements()) *
+                     strategy.compute_bytes();
+    }
   };
   for (int64_t r = 0; r < strategy.map.rounds(); ++r) {
     const auto plan = layout::ExchangePlan::create(strategy, r, rank);
@@ -167,6 +171,49 @@ TEST(Planned, WireAndPoolBetweenNodes) {
                    .map = map,
                    .ranks_of_node = node},
                   slots);
+}
+
+TEST(Planned, WireAndPoolOfWhatANodeKeeps) {
+  for (const auto& [w, node] : {std::pair(4, 2), {6, 3}, {6, 4}, {4, 4}})
+    for (const int64_t slots : {w, 2 * w})
+      for (const bool bf16 : {false, true})
+        for (const auto map : {SlotMapKind::kCyclic, SlotMapKind::kBlock, SlotMapKind::kGroupBlock})
+          check({.world_size = w,
+                 .bf16 = bf16,
+                 .map = map,
+                 .ranks_of_node = node,
+                 .reshard = ReshardAfterForward::kNode},
+                slots);
+}
+
+// The most bytes of a step, parameters and gradients alike, that come to a rank from other nodes,
+// whose ranks take their slots together.
+int64_t crossing(int world_size, int64_t slots, ReshardAfterForward reshard) {
+  const Setting setting{.world_size = world_size,
+                        .bf16 = true,
+                        .map = SlotMapKind::kGroupBlock,
+                        .ranks_of_node = world_size / 2,
+                        .reshard = reshard};
+  Config config = setting.config();
+  config.training.slots = slots;
+  int64_t most = 0;
+  train(setting, kSteps, config, at::kCPU, [&](int, TrainingStep&, const Groups& groups) {
+    const WireBytes counted = groups.peers->wire_bytes();
+    most = std::max(most, (counted.gather.all + counted.exchange.all) / kSteps);
+  });
+  return most;
+}
+
+TEST(Planned, FourTimesTheSlotsCrossAtMostOnceAndAThirdWhereANodeKeepsWhatCame) {
+  using enum ReshardAfterForward;
+  for (const int w : {4, 8}) {
+    const int64_t one = crossing(w, w, kNode), four = crossing(w, 4 * w, kNode);
+    EXPECT_LE(static_cast<double>(four), 1.3 * static_cast<double>(one)) << w;
+    EXPECT_LT(one, crossing(w, w, kWorld)) << w;
+    EXPECT_GT(static_cast<double>(crossing(w, 4 * w, kWorld)),
+              1.3 * static_cast<double>(crossing(w, w, kWorld)))
+        << w;
+  }
 }
 
 // Runs of three slots: {0,1} is one sum, and 3 and 4 are two, which wait for 5 and the rest.

@@ -15,19 +15,23 @@ inline std::vector<Mutation> mutations_between_nodes() {
   over_rounds.setting.map = SlotMapKind::kGroupBlock;
   SimRun copies = nodes;
   copies.setting.strategy = ShardingStrategy::kDdp;
+  SimRun kept = nodes, staged = nodes;
+  kept.setting.reshard = staged.setting.reshard = ReshardAfterForward::kNode;
+  staged.staged = true;
+  const std::string gather = "group all_gather of parameters";
   return {
-      {"the second leg of a gather begins early",
-       {{Rule::kSecondLeg, "group all_gather of parameters"}},
-       nodes,
-       1},
-      {"the second leg of a gather is not waited for",
-       {{kWait, "group all_gather of parameters"}},
-       nodes,
-       1},
+      {"the second leg of a gather begins early", {{Rule::kSecondLeg, gather}}, nodes, 1},
+      {"the second leg of a gather is not waited for", {{kWait, gather}}, nodes, 1},
       {"the first leg of a gather begins early",
        {{kAfter, "peers all_gather of parameters"}},
        nodes,
        1},
+      {"what a node keeps is shared before it has come", {{Rule::kSecondLeg, gather}}, kept, 1},
+      {"what a node keeps is shared before it has come to the host",
+       {{kWait, "peers all_gather of the host"}},
+       staged,
+       1},
+      {"a gather from what a node keeps is not waited for", {{kWait, gather}}, kept, 1},
       {"a node's slots are not waited for", {{kWait, "group exchange"}}, over_rounds, 1},
       {"a node's sums are not waited for", {{kWait, "peers exchange"}}, over_rounds, 1},
       {"the second leg of a gather of sums begins early",

@@ -6,9 +6,11 @@
 namespace lockstep::core {
 namespace {
 
-// Under `seeds` seeds the run has the CPU's curve.
+// Under `seeds` seeds the run has the curve of CPUs on which a node keeps nothing.
 void check(const SimRun& run, uint64_t seeds) {
-  const Curve want = train(run.setting, run.steps, run.config());
+  SimRun plain = run;
+  plain.setting.reshard = ReshardAfterForward::kWorld;
+  const Curve want = train(plain.setting, run.steps, plain.config());
   ASSERT_EQ(want.steps.size(), static_cast<size_t>(run.steps));
   const uint64_t first = test_support::seed_or(1);
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
@@ -41,6 +43,22 @@ TEST(SimTraining, TwoLegsBetweenNodesTrainTheCpusBits) {
           .strategy = strategy, .world_size = 4, .bf16 = true, .map = map, .ranks_of_node = 2};
       check({nodes, 2}, 2);
       check({.setting = nodes, .staged = true}, 1);
+    }
+}
+
+TEST(SimTraining, WhatANodeKeepsOfOtherNodesTrainsTheCpusBits) {
+  for (const bool bf16 : {false, true})
+    for (const SlotMapKind map : {SlotMapKind::kCyclic, SlotMapKind::kGroupBlock}) {
+      const Setting kept{.world_size = 4,
+                         .bf16 = bf16,
+                         .map = map,
+                         .ranks_of_node = 2,
+                         .reshard = ReshardAfterForward::kNode};
+      Setting offload = kept;
+      offload.offload = true;
+      check({kept, 2}, 3);
+      check({offload, 2}, 1);
+      check({.setting = kept, .staged = true}, 1);
     }
 }
 

@@ -21,12 +21,13 @@ struct Setting {
   WrapPolicy wrap = WrapPolicy::kModuleWrap;
   SlotMapKind map = SlotMapKind::kCyclic;
   int ranks_of_node = 0;  // 0: all are on one node
+  ReshardAfterForward reshard = ReshardAfterForward::kWorld;
 
   std::string name() const {
     return text(strategy, " W=", world_size, " S=", shard_degree, bf16 ? " bf16" : " fp32",
                 offload ? " offload" : "", forward_prefetch ? "" : " no forward prefetch",
                 " checkpointing=", checkpointing, " ", backward_prefetch, " ", wrap, " ", map,
-                " a node ", ranks_of_node);
+                " a node ", ranks_of_node, " reshard=", reshard);
   }
   Config config() const {
     Config c;
@@ -48,6 +49,7 @@ struct Setting {
     c.parallelism.wrap_policy = wrap;
     c.parallelism.min_num_params = 9000;
     c.parallelism.slot_map = map;
+    c.parallelism.reshard_after_forward = reshard;
     c.activation_checkpoint.mode = checkpointing;
     return c;
   }

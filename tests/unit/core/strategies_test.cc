@@ -76,6 +76,33 @@ TEST(Strategies, TwoLegsBetweenNodesGiveTheSameBits) {
     check_settings(settings, 2, [&](Config& c) { c.training.slots = slots; });
 }
 
+// On nodes as above; on one node, and where nodes make no groups, there is nothing to keep.
+TEST(Strategies, WhatANodeKeepsOfOtherNodesChangesNoBit) {
+  std::vector<Setting> settings;
+  for (bool bf16 : {false, true})
+    for (SlotMapKind map : {SlotMapKind::kCyclic, SlotMapKind::kBlock, SlotMapKind::kGroupBlock})
+      for (const auto& [w, node] :
+           {std::pair(1, 0), {2, 2}, {2, 1}, {3, 2}, {4, 2}, {6, 3}, {6, 4}, {8, 4}}) {
+        settings.push_back({.world_size = w,
+                            .bf16 = bf16,
+                            .map = map,
+                            .ranks_of_node = node,
+                            .reshard = ReshardAfterForward::kNode});
+        if (w != 4) continue;
+        Setting moved = settings.back();
+        moved.offload = true;
+        moved.forward_prefetch = false;
+        moved.backward_prefetch = BackwardPrefetch::kPost;
+        moved.wrap = WrapPolicy::kSizeBased;
+        settings.push_back(moved);
+      }
+  check_settings(settings, 4);
+  check_settings(settings, 2, [](Config& c) { c.training.slots = 13; });
+  std::erase_if(settings, [](const Setting& s) { return s.world_size != 4; });
+  check_settings(settings, 3, [](Config& c) { c.lora.rank = 2; });
+  check_settings(settings, 3, [](Config& c) { c.optimizer.name = OptimizerKind::kMuon; });
+}
+
 // Else equal curves would say nothing.
 TEST(Strategies, ThePlainSumDependsOnTheWorldSize) {
   for (Reduction reduction : {Reduction::kUnordered, Reduction::kNative}) {

@@ -1,6 +1,7 @@
 // Which sums travel in a round, and where they are added; the cases are worked out by hand.
 #include "layout/exchange_plan.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -233,6 +234,34 @@ TEST(SlotGroup, IsTheNodesWhereTheyTakeSlotsTogether) {
     EXPECT_EQ(group(kDdp, SlotMapKind::kGroupBlock, w, node), 1);
   }
   EXPECT_EQ(group(kFullShard, SlotMapKind::kGroupBlock, 1, 1), 1);
+}
+
+TEST(Strategy, KeepsAJointPartWhereItIsAskedToAndNodesMakeGroups) {
+  using enum ShardingStrategy;
+  Config config;
+  config.parallelism.reshard_after_forward = ReshardAfterForward::kNode;
+  const auto keeps = [&](ShardingStrategy strategy, int w, const NodeRanks& nodes) {
+    config.parallelism.strategy = strategy;
+    const bool kept = Strategy::create(config, w, nodes).keep_joint_part;
+    if (strategy == kFullShard) {
+      EXPECT_EQ(reshard_is_idle(config, w, nodes).empty(), kept) << w;
+    }
+    return kept;
+  };
+  EXPECT_TRUE(keeps(kFullShard, 8, 4));
+  EXPECT_TRUE(keeps(kFullShard, 6, 4));   // groups of 2
+  EXPECT_FALSE(keeps(kFullShard, 8, 0));  // one node
+  EXPECT_FALSE(keeps(kFullShard, 8, 8));
+  EXPECT_FALSE(keeps(kFullShard, 5, 3));  // no groups
+  EXPECT_FALSE(keeps(kFullShard, 1, 0));
+  EXPECT_FALSE(keeps(kDdp, 8, 4));
+  EXPECT_FALSE(keeps(kHybrid, 8, 4));
+  config.parallelism.strategy = kFullShard;
+  EXPECT_THAT(reshard_is_idle(config, 8, 8), testing::HasSubstr("all ranks are on one node"));
+  EXPECT_THAT(reshard_is_idle(config, 5, 3), testing::HasSubstr("make no group"));
+  config.parallelism.reshard_after_forward = ReshardAfterForward::kWorld;
+  EXPECT_FALSE(Strategy::create(config, 8, 4).keep_joint_part);
+  EXPECT_EQ(reshard_is_idle(config, 8, 8), "");
 }
 
 TEST(Strategy, TensorsOfAShard) {

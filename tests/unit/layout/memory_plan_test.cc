@@ -125,6 +125,29 @@ TEST(MemoryPlan, StateIsTwelveBytesAParameterOverTheRanksThatShareIt) {
               static_cast<double>(matrices) / 4, 2.0 * static_cast<double>(norm));
 }
 
+// As above, and the tiles are those of two nodes of two.
+TEST(MemoryPlan, ANodeKeepsTheModelOnceBetweenItsRanks) {
+  Config config = small(ShardingStrategy::kFullShard);
+  config.model.name = ModelFamily::kLinear;
+  config.training.mixed_precision_param = FloatType::kBfloat16;
+  const ModelSpec spec = model_of(config);
+  const Ranks ranks{4, 2};
+  const MemoryPlan world = plan_memory(config, spec, ranks);
+  config.parallelism.reshard_after_forward = ReshardAfterForward::kNode;
+  const MemoryPlan node = plan_memory(config, spec, ranks);
+  int64_t parts = 0;
+  for (const UnitSpec& unit : spec.units)
+    parts += 2 * ShardLayout::create(unit.tiles(), 4, {4, 2}).joint_elements();
+  EXPECT_NEAR(static_cast<double>(parts), static_cast<double>(spec.parameter_count()),
+              4.0 * kTileElements);
+  EXPECT_EQ(row(world, "parameters kept in the node"), 0);
+  EXPECT_EQ(row(node, "parameters kept in the node"), parts);
+  EXPECT_EQ(node.peak_bytes, world.peak_bytes + parts);
+  const int64_t one_node = plan_memory(config, spec, {4}).peak_bytes;
+  config.parallelism.reshard_after_forward = ReshardAfterForward::kWorld;
+  EXPECT_EQ(plan_memory(config, spec, {4}).peak_bytes, one_node);
+}
+
 // Of the matrices of blocks there is no second moment, in memory or in what a save stages.
 int64_t staged(const MemoryPlan& plan) {
   for (const MemoryRow& r : plan.host)

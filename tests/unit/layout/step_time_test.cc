@@ -327,6 +327,19 @@ TEST(StepTime, MuonAddsTheWorkOfItsMatrices) {
   EXPECT_LE(of_four, flops / 3);
 }
 
+TEST(StepTime, WhatCrossesDoesNotGrowWithTheSlotsWhereANodeKeepsWhatCame) {
+  using enum ReshardAfterForward;
+  const auto far_bytes = [](int64_t slots, ReshardAfterForward reshard) {
+    Config config = small(ShardingStrategy::kFullShard, slots);
+    config.parallelism.slot_map = SlotMapKind::kGroupBlock;
+    config.parallelism.reshard_after_forward = reshard;
+    return time_of(config, 8, even_gpu()).received.far_bytes;
+  };
+  EXPECT_DOUBLE_EQ(far_bytes(32, kNode), far_bytes(8, kNode));
+  EXPECT_LT(far_bytes(8, kNode), far_bytes(8, kWorld));
+  EXPECT_GT(far_bytes(32, kWorld), 1.3 * far_bytes(8, kWorld));
+}
+
 // Four slots: a first, three added, one of them joins two sums.
 TEST(StepTime, TheFoldAddsAsTheTreeDoes) {
   const Config config = small(ShardingStrategy::kSingle, 4);
