@@ -222,7 +222,7 @@ TEST(ChunkPipeline, ChunksComeBackInOrderAndAlikeForAnyThreadCount) {
         if (pipeline.full()) take();
         const auto& from = dataset == 0 ? good : bad;
         pipeline.submit(
-            {dataset, i, std::span(from).subspan(static_cast<size_t>(i) * 16384, 16384), 16384});
+            {i, std::span(from).subspan(static_cast<size_t>(i) * 16384, 16384), 16384});
       }
     while (!pipeline.empty()) take();
   }
