@@ -1,6 +1,6 @@
-// Ranks whose state lies in one file: at most checkpoint.ranks_per_file that follow each other on one
-// node. The first of them writes it, and hears through the ballot where the chunks of the others
-// are (chunk_ring.h).
+// Ranks whose state lies in one file: at most checkpoint.ranks_per_file that follow each other on
+// one node. The first of them writes it, and hears through the ballot where the chunks of the
+// others are (chunk_ring.h).
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Encoded chunks on their way from a rank to the neighbour that writes its file, through memory that
-// both share. A ring of few chunks: who encodes waits for who writes.
+// Encoded chunks on their way from a rank to the neighbour that writes its file, through memory
+// that both share. A ring of few chunks: who encodes waits for who writes.
 //
 //   ChunkOutbox (the rank that has them)           ChunkInbox (the rank that writes)
 //     create, address()     -- told by others -->    open

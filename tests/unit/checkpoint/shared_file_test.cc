@@ -1,5 +1,5 @@
-// Ranks of a node that share a file: chunks through shared memory, who writes, and what becomes of a
-// save when one of them cannot go on.
+// Ranks of a node that share a file: chunks through shared memory, who writes, and what becomes of
+// a save when one of them cannot go on.
 #include <sys/wait.h>
 #include <unistd.h>
 
