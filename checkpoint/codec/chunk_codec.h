@@ -35,6 +35,15 @@ inline constexpr uint32_t kRawMask = 0b011;  // filters 0 and 1 of 3 were skippe
 inline constexpr int kZstdLevel = -100;      // named in the datasets; readers do not need it
 inline constexpr int kZstdFilterId = 32015;
 
+// What a file has of a chunk. Borrows the bytes.
+struct StoredChunk {
+  std::span<const std::byte> bytes;  // with the 4 of fletcher32
+  size_t raw_bytes = 0;              // the whole chunk, with its padding
+  uint32_t filter_mask = 0;
+  uint32_t crc32c = 0;  // of the stored bytes
+  uint64_t xxh3 = 0;    // of the raw bytes
+};
+
 struct EncodedChunk {
   std::vector<std::byte> stored;  // grows, never shrinks; the first stored_bytes count
   size_t stored_bytes = 0;        // with the 4 bytes of fletcher32
@@ -43,6 +52,10 @@ struct EncodedChunk {
   uint32_t crc32c = 0;       // of the stored bytes
   uint64_t xxh3 = 0;         // of the raw bytes
   uint64_t fingerprint = 0;  // of the elements, without padding
+
+  StoredChunk view() const {
+    return {std::span(stored).first(stored_bytes), raw_bytes, filter_mask, crc32c, xxh3};
+  }
 };
 
 // Of one chunk's raw bytes.

@@ -29,6 +29,8 @@ Result<void> check_options(const EngineOptions& o) {
     return wrong("checkpoint.threads ", o.threads, ": from 1 to ", kMaxThreads);
   if (o.nice < 0 || o.nice > kMaxNice)
     return wrong("checkpoint.nice ", o.nice, ": from 0 to ", kMaxNice);
+  if (o.ranks_per_file < 1)
+    return wrong("checkpoint.ranks_per_file ", o.ranks_per_file, ": at least 1");
   const RetentionPolicy& keep = o.retention;
   if (keep.keep_latest_k < 0 || keep.keep_latest_k == 1)
     return wrong("checkpoint.keep_latest_k ", keep.keep_latest_k, ": 0 (all) or at least 2");
@@ -55,6 +57,7 @@ class AsyncEngine final : public Engine {
       : options_(std::move(options)),
         files_(file_system, stopping_, OnceStopped::kFail, calls_),
         other_files_(file_system, stopping_, OnceStopped::kGoOn, calls_),
+        ballot_(ballot),
         polls_(ballot, options_.rank, options_.world_size, options_.vote_deadline),
         progress_(progress),
         staging_(std::move(staging)),
@@ -157,6 +160,7 @@ class AsyncEngine final : public Engine {
             files_,
             other_files_,
             polls_,
+            ballot_,
             staging_,
             pipeline_,
             stopping_,
@@ -204,7 +208,8 @@ class AsyncEngine final : public Engine {
 
   const EngineOptions options_;
   StoppableFiles files_, other_files_;  // of the save thread
-  Polls polls_;                         // of the save thread
+  Ballot& ballot_;
+  Polls polls_;  // of the save thread
   ProgressPage& progress_;
   StagingArea staging_;
   ChunkPipeline pipeline_;

@@ -23,7 +23,10 @@ Save::Save(SaveContext context, SaveRequest request, std::string attempt)
     : context_(std::move(context)),
       options_(context_.options),
       request_(std::move(request)),
-      attempt_(std::move(attempt)) {
+      attempt_(std::move(attempt)),
+      group_(file_group(options_.rank, options_.world_size, options_.node_of_rank,
+                        options_.ranks_per_file)),
+      patience_{options_.vote_deadline, &context_.stopping} {
   report_.step = request_.step;
   report_.directory = options_.folder / attempt_;
 }
@@ -34,7 +37,7 @@ SaveReport Save::run() {
   context_.on_read();
   context_.on_staged(mine.ok());
   context_.set_phase(SavePhase::kWriting);
-  if (mine.ok()) mine = write();
+  mine = group_.writer == options_.rank ? write(mine) : hand_over(mine);
   context_.set_phase(SavePhase::kVoting);
   const Result<void> outcome = vote_and_await(mine);
   report_.committed = outcome.ok();
@@ -54,20 +57,46 @@ Result<void> Save::stage() {
   return {};
 }
 
-Result<void> Save::write() {
+// The neighbours hear of every error.
+Result<void> Save::write(const Result<void>& staged) {
+  auto neighbours = open_inboxes(context_.ballot, attempt_, group_, patience_);
+  if (!neighbours.ok()) return staged.ok() ? Result<void>(neighbours.error()) : staged;
+  const Result<void> written = staged.ok() ? write_with(neighbours.value()) : staged;
+  if (!written.ok())
+    for (ChunkInbox& inbox : neighbours.value()) inbox.abandon(written.error());
+  return written;
+}
+
+Result<void> Save::write_with(std::span<ChunkInbox> neighbours) {
   const double start_s = now_s();
   LOCKSTEP_RETURN_IF_ERROR(context_.files.make_directories(report_.directory));
   LOCKSTEP_RETURN_IF_ERROR(context_.files.sync_directory(options_.folder));
-  if (!context_.staging.staged().empty()) LOCKSTEP_RETURN_IF_ERROR(write_file());
+  bool any = !context_.staging.staged().empty();
+  for (ChunkInbox& inbox : neighbours) {
+    if (any) break;
+    LOCKSTEP_TRY(const auto chunk, inbox.front());
+    any = chunk.has_value();
+  }
+  if (any) LOCKSTEP_RETURN_IF_ERROR(write_file(neighbours));
   report_.write_s = now_s() - start_s - report_.sync_s;
   return {};
 }
 
-Result<void> Save::write_file() {
-  LOCKSTEP_TRY(ShardFileWriter writer,
-               ShardFileWriter::open(context_.files, context_.pipeline,
-                                     {report_.directory, options_.rank, options_.world_size,
-                                      report_.step, options_.generation}));
+Result<void> Save::check_encoded(const Fingerprints& sums) const {
+  if (sums == fingerprints_) return {};
+  return Error{Code::kBug, text(shard_file_name(group_.writer),
+                                ": what was encoded is not what was staged: memory was "
+                                "overwritten or is faulty")};
+}
+
+Result<void> Save::write_file(std::span<ChunkInbox> neighbours) {
+  LOCKSTEP_TRY(ShardFileWriter writer, ShardFileWriter::open(context_.files, context_.pipeline,
+                                                             {.directory = report_.directory,
+                                                              .rank = options_.rank,
+                                                              .world_size = options_.world_size,
+                                                              .step = report_.step,
+                                                              .generation = options_.generation,
+                                                              .neighbours = neighbours}));
   Result<void> written;
   for (const auto& [piece, bytes] : context_.staging.staged()) {
     written = writer.append(piece, bytes);
@@ -75,23 +104,47 @@ Result<void> Save::write_file() {
   }
   if (written.ok()) {
     auto digest = writer.seal();
-    if (digest.ok() && digest.value().sums != fingerprints_)
-      digest = Error{Code::kBug, text(shard_file_name(options_.rank),
-                                      ": what was encoded is not what was staged: memory was "
-                                      "overwritten or is faulty")};
-    if (digest.ok()) {
+    written = digest.ok() ? check_encoded(digest.value().sums) : digest.error();
+    if (written.ok()) {
+      report_.raw_bytes = digest.value().raw_bytes;
       report_.stored_bytes = digest.value().stored_bytes;
       report_.sync_s = digest.value().sync_s;
       file_ = std::move(digest.value().file);
       return {};
     }
-    written = digest.error();
   }
   writer.abandon();
   return written;
 }
 
-// This rank's part of the manifest.
+// The writer waits for a word of every neighbour, and hears of every error.
+Result<void> Save::hand_over(const Result<void>& staged) {
+  const double start_s = now_s();
+  auto outbox = staged.ok() ? ChunkOutbox::create(group_.writer, patience_)
+                            : Result<ChunkOutbox>(staged.error());
+  LOCKSTEP_RETURN_IF_ERROR(tell_address(context_.ballot, attempt_, options_.rank,
+                                        outbox.ok() ? outbox.value().address() : ""));
+  if (!outbox.ok()) return outbox.error();
+  const Result<void> handed = hand_over_to(outbox.value());
+  if (!handed.ok()) outbox.value().fail(handed.error());
+  report_.write_s = now_s() - start_s;
+  return handed;
+}
+
+Result<void> Save::hand_over_to(ChunkOutbox& outbox) {
+  PieceEncoder encoder(context_.pipeline, {kChunkElements}, [&](const FileChunk& chunk) {
+    report_.stored_bytes += static_cast<int64_t>(chunk.bytes.bytes.size());
+    return outbox.put(chunk);
+  });
+  for (const auto& [piece, bytes] : context_.staging.staged())
+    LOCKSTEP_RETURN_IF_ERROR(encoder.append(piece, bytes));
+  LOCKSTEP_RETURN_IF_ERROR(encoder.flush());
+  LOCKSTEP_RETURN_IF_ERROR(check_encoded(encoder.sums()));
+  return outbox.finish();
+}
+
+// This rank's part of the manifest. It describes the tensors that its file has pieces of, and adds
+// nothing to the fingerprints of those that are its neighbours' alone.
 Manifest Save::part() const {
   Manifest m;
   m.step = report_.step;
@@ -104,8 +157,14 @@ Manifest Save::part() const {
   m.codec = word_of(context_.pipeline.codec());
   m.chunking.elements = kChunkElements;
   m.trainer_state = request_.trainer_state;
-  if (file_) m.files.push_back(*file_);
-  m.set_tensors(tensors_of(context_.staging.staged(), fingerprints_));
+  std::vector<LivePiece> described = context_.staging.staged();
+  Fingerprints sums = fingerprints_;
+  if (file_) {
+    m.files.push_back(*file_);
+    for (const TensorPiece& piece : file_->pieces)
+      if (sums.try_emplace(piece.tensor_key(), 0).second) described.push_back({piece, {}});
+  }
+  m.set_tensors(tensors_of(described, sums));
   return m;
 }
 

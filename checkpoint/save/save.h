@@ -1,7 +1,8 @@
 // One save of one rank, from the live state to the commit. The engine's thread runs it.
 //
 //   1. stage     copy the live state, check its fingerprints; it may change from then on
-//   2. write     the directory, this rank's file, fsync of both
+//   2. write     the directory, this rank's file, fsync of both; or, where a neighbour writes it
+//                (file_group.h), hand all chunks over and wait until it has taken them
 //   3. vote      digest or error to rank 0 (polls.h); of many ranks the first of each group
 //                publishes its part of the manifest and votes for all of them
 //   4. commit    rank 0: merge the votes, look at the fence, publish manifest.json, announce; the
@@ -17,6 +18,7 @@
 #include <optional>
 
 #include "checkpoint/ballot/polls.h"
+#include "checkpoint/save/file_group.h"
 #include "checkpoint/save/save_request.h"
 #include "checkpoint/save/staging.h"
 #include "checkpoint/save/stoppable_files.h"
@@ -38,6 +40,7 @@ struct SaveContext {
   StoppableFiles& files;        // for all that must not happen once the engine is stopped
   StoppableFiles& other_files;  // for what goes on then
   Polls& polls;
+  Ballot& ballot;
   StagingArea& staging;
   ChunkPipeline& pipeline;
   const std::atomic<bool>& stopping;
@@ -56,8 +59,13 @@ class Save {
 
  private:
   Result<void> stage();
-  Result<void> write();
-  Result<void> write_file();
+  Result<void> write(const Result<void>& staged);
+  Result<void> write_with(std::span<ChunkInbox> neighbours);
+  Result<void> write_file(std::span<ChunkInbox> neighbours);
+  Result<void> hand_over(const Result<void>& staged);
+  Result<void> hand_over_to(ChunkOutbox& outbox);
+  // That what was encoded is what was staged.
+  Result<void> check_encoded(const Fingerprints& sums) const;
   Result<void> vote_and_await(const Result<void>& mine);
   Result<void> cast(const Result<void>& mine);
   Result<Manifest> decide(const Result<void>& mine);
@@ -71,6 +79,8 @@ class Save {
   const EngineOptions& options_;
   const SaveRequest request_;
   const std::string attempt_;
+  const FileGroup group_;
+  const Patience patience_;  // with the neighbours of the file
   SaveReport report_;
   Fingerprints fingerprints_;
   std::optional<ManifestFile> file_;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "checkpoint/codec/chunk_codec.h"
@@ -25,6 +26,8 @@ struct EngineOptions {
   int nice = 0;  // of the compressors, 0 to 19
   RetentionPolicy retention;
   std::chrono::milliseconds vote_deadline{60000};
+  int ranks_per_file = 1;         // at most so many of one node share a file
+  std::vector<int> node_of_rank;  // of all ranks, where they share files; empty: one node
   int64_t most_ranks_in_one_manifest = kMostRanksInOneManifest;  // of more it is in parts
 };
 
@@ -40,9 +43,10 @@ struct SaveRequest {
 struct SaveReport {  // of one finished save, this rank's view
   int64_t step = 0;
   bool committed = false;
-  std::string error;                        // why not
-  Code code = Code::kBug;                   // of the error; this rank's own where it has one
-  int64_t raw_bytes = 0, stored_bytes = 0;  // this rank's
+  std::string error;       // why not
+  Code code = Code::kBug;  // of the error; this rank's own where it has one
+  // Of the file that this rank writes; of one that hands its chunks to a neighbour, of those.
+  int64_t raw_bytes = 0, stored_bytes = 0;
   double stage_s = 0, write_s = 0, sync_s = 0, vote_s = 0;
   std::filesystem::path directory;
 };

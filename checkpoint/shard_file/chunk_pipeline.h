@@ -27,7 +27,6 @@ class ChunkPipeline {
   ChunkPipeline& operator=(const ChunkPipeline&) = delete;
 
   struct Chunk {
-    int64_t dataset = 0;             // index in the file
     int64_t index = 0;               // of the chunk in its dataset; 0 comes first
     std::span<const std::byte> raw;  // unchanged until popped
     size_t chunk_bytes = 0;          // its size in the file, padding included

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -90,21 +91,35 @@ Result<Hdf5Id> row_type() {
 std::string shard_file_name(int rank) { return "rank_" + zero_padded(rank, 5) + ".h5"; }
 
 struct ShardFileWriter::Impl {
-  Impl(FileSystem& fs, ChunkPipeline& chunks, const Options& o)
-      : file_system(fs), pipeline(chunks), options(o), path(o.directory / shard_file_name(o.rank)) {
+  // A rank's datasets, one after the other.
+  struct Lane {
+    Hdf5Id dataset;
+    int64_t index = -1;  // of it, in the file
+    bool ended = false;  // a neighbour's
+  };
+
+  Impl(FileSystem& fs, ChunkPipeline& pipeline, const Options& o)
+      : file_system(fs),
+        codec(pipeline.codec()),
+        options(o),
+        path(o.directory / shard_file_name(o.rank)),
+        lanes(o.neighbours.size()),
+        encoder(pipeline, o.chunking, [this](const FileChunk& chunk) { return take_own(chunk); }) {
     digest.file.name = shard_file_name(o.rank);
   }
   ~Impl() {
-    pipeline.discard();
+    encoder.discard();
     close_handles();
   }
 
   Result<void> create();
-  Result<void> open_dataset(int64_t index);
-  Result<void> write_oldest();
+  Result<void> open_dataset(Lane& lane, const TensorPiece& piece);
+  Result<void> take_own(const FileChunk& chunk);
+  Result<bool> take_one_of_each();
+  Result<void> write(Lane& lane, const FileChunk& chunk);
+  Result<void> write_chunk(Lane& lane, const FileChunk& chunk);
   Result<void> write_table();
   Result<void> close_file();
-  Result<void> write_chunk(const ChunkPipeline::Encoded& encoded);
   // What went wrong below HDF5 says more than what HDF5 makes of it.
   Result<void> below(Result<void> result) const {
     if (driver_file.error) return *driver_file.error;
@@ -112,21 +127,28 @@ struct ShardFileWriter::Impl {
   }
   void close_handles() {
     const Hdf5Lock lock;
-    dataset = Hdf5Id();
+    close_datasets();
     link_properties = Hdf5Id();
     hdf5_file = Hdf5Id();
   }
+  // Requires: Hdf5Lock held.
+  void close_datasets() {
+    own.dataset = Hdf5Id();
+    for (Lane& lane : lanes) lane.dataset = Hdf5Id();
+  }
 
   FileSystem& file_system;
-  ChunkPipeline& pipeline;
+  const Codec codec;
   const Options options;
   const std::filesystem::path path;
   DriverFile driver_file;  // outlives the handles
-  Hdf5Id hdf5_file, link_properties, dataset;
-  int64_t open_index = -1;  // of `dataset`
+  Hdf5Id hdf5_file, link_properties;
+  Lane own;
+  std::vector<Lane> lanes;  // of the neighbours
   std::set<Kind> groups;    // that exist
   std::vector<ChunkRow> rows;
   ShardDigest digest;
+  PieceEncoder encoder;
 };
 
 Result<void> ShardFileWriter::Impl::create() {
@@ -148,63 +170,81 @@ Result<void> ShardFileWriter::Impl::create() {
 }
 
 // Requires: Hdf5Lock held.
-Result<void> ShardFileWriter::Impl::open_dataset(int64_t index) {
-  if (index == open_index) return {};
-  const TensorPiece& piece = digest.file.pieces[static_cast<size_t>(index)];
+Result<void> ShardFileWriter::Impl::open_dataset(Lane& lane, const TensorPiece& piece) {
+  lane.index = static_cast<int64_t>(digest.file.pieces.size());
+  digest.file.pieces.push_back(piece);
+  digest.raw_bytes += piece.size_bytes();
   const hsize_t length = static_cast<hsize_t>(piece.length);
   const auto chunk = static_cast<hsize_t>(chunk_elements_of(piece.length, options.chunking));
   if (groups.insert(piece.kind).second)
     LOCKSTEP_RETURN_IF_ERROR(
         create_untimed_group(hdf5_file.get(), text("/", kind_name(piece.kind))));
-  LOCKSTEP_TRY(const Hdf5Id properties, creation_properties(pipeline.codec(), chunk));
+  LOCKSTEP_TRY(const Hdf5Id properties, creation_properties(codec, chunk));
   const Hdf5Id space(H5Screate_simple(1, &length, nullptr), &H5Sclose);
   LOCKSTEP_TRY(const Hdf5Id type, element_type(piece.dtype));
-  dataset = Hdf5Id(H5Dcreate2(hdf5_file.get(), piece.dataset_path().c_str(), type.get(),
-                              space.get(), link_properties.get(), properties.get(), H5P_DEFAULT),
-                   &H5Dclose);
-  if (!dataset) return hdf5_error(text("creating ", piece.dataset_path()));
-  open_index = index;
-  return describe(dataset.get(), piece, index);
+  lane.dataset =
+      Hdf5Id(H5Dcreate2(hdf5_file.get(), piece.dataset_path().c_str(), type.get(), space.get(),
+                        link_properties.get(), properties.get(), H5P_DEFAULT),
+             &H5Dclose);
+  if (!lane.dataset) return hdf5_error(text("creating ", piece.dataset_path()));
+  return describe(lane.dataset.get(), piece, lane.index);
 }
 
 // Requires: Hdf5Lock held.
-Result<void> ShardFileWriter::Impl::write_chunk(const ChunkPipeline::Encoded& encoded) {
-  const auto& [chunk, bytes] = encoded;
-  LOCKSTEP_RETURN_IF_ERROR(open_dataset(chunk.dataset));
-  const hsize_t first_element = static_cast<hsize_t>(chunk.index) * chunk.chunk_bytes /
-                                static_cast<hsize_t>(dtype_bytes(chunk.dtype));
+Result<void> ShardFileWriter::Impl::write_chunk(Lane& lane, const FileChunk& chunk) {
+  if (chunk.index == 0) LOCKSTEP_RETURN_IF_ERROR(open_dataset(lane, *chunk.piece));
+  const StoredChunk& bytes = chunk.bytes;
+  const auto stored_bytes = static_cast<int64_t>(bytes.bytes.size());
+  const hsize_t first_element = static_cast<hsize_t>(chunk.index) * bytes.raw_bytes /
+                                static_cast<hsize_t>(chunk.piece->element_bytes());
   driver_file.last_chunk_offset = -1;
   driver_file.expect_chunk = true;
-  if (H5Dwrite_chunk(dataset.get(), H5P_DEFAULT, bytes.filter_mask, &first_element,
-                     bytes.stored_bytes, bytes.stored.data()) < 0)
+  if (H5Dwrite_chunk(lane.dataset.get(), H5P_DEFAULT, bytes.filter_mask, &first_element,
+                     bytes.bytes.size(), bytes.bytes.data()) < 0)
     return hdf5_error(text("writing chunk ", chunk.index));
   if (driver_file.error) return *driver_file.error;
-  LOCKSTEP_CHECK(driver_file.last_chunk_offset >= 0 &&
-                     driver_file.last_chunk_bytes == static_cast<int64_t>(bytes.stored_bytes),
+  LOCKSTEP_CHECK(driver_file.last_chunk_offset >= 0 && driver_file.last_chunk_bytes == stored_bytes,
                  "HDF5 wrote ", driver_file.last_chunk_bytes, " bytes @",
-                 driver_file.last_chunk_offset, " for a chunk of ", bytes.stored_bytes);
-  digest.sums[digest.file.pieces[static_cast<size_t>(chunk.dataset)].tensor_key()] +=
-      bytes.fingerprint;
-  rows.push_back({static_cast<uint32_t>(chunk.dataset), static_cast<uint32_t>(chunk.index),
+                 driver_file.last_chunk_offset, " for a chunk of ", stored_bytes);
+  rows.push_back({static_cast<uint32_t>(lane.index), static_cast<uint32_t>(chunk.index),
                   static_cast<uint64_t>(driver_file.last_chunk_offset),
-                  static_cast<uint32_t>(bytes.stored_bytes), static_cast<uint32_t>(bytes.raw_bytes),
+                  static_cast<uint32_t>(stored_bytes), static_cast<uint32_t>(bytes.raw_bytes),
                   bytes.filter_mask, bytes.crc32c, bytes.xxh3});
   return {};
 }
 
-Result<void> ShardFileWriter::Impl::write_oldest() {
-  const auto encoded = pipeline.front();
-  Result<void> written;
-  {
-    const Hdf5Lock lock;
-    written = below(write_chunk(encoded));
+Result<void> ShardFileWriter::Impl::write(Lane& lane, const FileChunk& chunk) {
+  const Hdf5Lock lock;
+  return below(write_chunk(lane, chunk));
+}
+
+Result<void> ShardFileWriter::Impl::take_own(const FileChunk& chunk) {
+  LOCKSTEP_RETURN_IF_ERROR(write(own, chunk));
+  const auto taken = take_one_of_each();
+  return taken.ok() ? Result<void>() : Result<void>(taken.error());
+}
+
+// False: no neighbour has any more.
+Result<bool> ShardFileWriter::Impl::take_one_of_each() {
+  bool any = false;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    if (lanes[i].ended) continue;
+    auto chunk = options.neighbours[i].front();
+    if (!chunk.ok()) return chunk.error().in(digest.file.name);
+    lanes[i].ended = !chunk.value();
+    if (lanes[i].ended) continue;
+    LOCKSTEP_RETURN_IF_ERROR(write(lanes[i], *chunk.value()));
+    options.neighbours[i].pop();
+    any = true;
   }
-  pipeline.pop();
-  return written;
+  return any;
 }
 
 // Requires: Hdf5Lock held.
 Result<void> ShardFileWriter::Impl::write_table() {
+  std::sort(rows.begin(), rows.end(), [](const ChunkRow& a, const ChunkRow& b) {
+    return std::tie(a.dataset, a.chunk) < std::tie(b.dataset, b.chunk);
+  });
   LOCKSTEP_TRY(const Hdf5Id type, row_type());
   const hsize_t count = rows.size();
   const Hdf5Id space(H5Screate_simple(1, &count, nullptr), &H5Sclose);
@@ -227,7 +267,7 @@ Result<void> ShardFileWriter::Impl::write_table() {
 
 Result<void> ShardFileWriter::Impl::close_file() {
   const Hdf5Lock lock;
-  dataset = Hdf5Id();
+  close_datasets();
   LOCKSTEP_RETURN_IF_ERROR(below(write_table()));
   const bool closed = hdf5_file.close();
   if (!closed) return below(hdf5_error("closing"));
@@ -278,8 +318,6 @@ Result<void> try_hdf5(Codec codec) {
 
 Result<ShardFileWriter> ShardFileWriter::open(FileSystem& file_system, ChunkPipeline& pipeline,
                                               const Options& options) {
-  LOCKSTEP_CHECK(pipeline.empty(), "the pipeline serves another writer");
-  LOCKSTEP_CHECK(options.chunking.elements > 0, "chunks of ", options.chunking.elements);
   ShardFileWriter writer(std::make_unique<Impl>(file_system, pipeline, options));
   const Result<void> created = writer.impl_->create();
   if (!created.ok()) {
@@ -290,33 +328,18 @@ Result<ShardFileWriter> ShardFileWriter::open(FileSystem& file_system, ChunkPipe
 }
 
 Result<void> ShardFileWriter::append(const TensorPiece& piece, std::span<const std::byte> bytes) {
-  LOCKSTEP_CHECK(piece.length > 0 && static_cast<int64_t>(bytes.size()) == piece.size_bytes(),
-                 piece.dataset_path(), ": ", bytes.size(), " bytes for ", piece.length,
-                 " elements");
-  Impl& i = *impl_;
-  const auto dataset = static_cast<int64_t>(i.digest.file.pieces.size());
-  i.digest.file.pieces.push_back(piece);
-  i.digest.raw_bytes += static_cast<int64_t>(bytes.size());
-  const int64_t chunk_elements = chunk_elements_of(piece.length, i.options.chunking);
-  const auto chunk_bytes = static_cast<size_t>(chunk_elements * piece.element_bytes());
-  for (int64_t index = 0; !bytes.empty(); ++index) {
-    if (i.pipeline.full()) LOCKSTEP_RETURN_IF_ERROR(i.write_oldest());
-    const size_t size = std::min(chunk_bytes, bytes.size());
-    i.pipeline.submit({dataset, index, bytes.first(size), chunk_bytes,
-                       piece.flat_start + index * chunk_elements, piece.dtype});
-    bytes = bytes.subspan(size);
-  }
-  return {};
+  return impl_->encoder.append(piece, bytes);
 }
 
-Result<void> ShardFileWriter::flush() {
-  while (!impl_->pipeline.empty()) LOCKSTEP_RETURN_IF_ERROR(impl_->write_oldest());
-  return {};
-}
+Result<void> ShardFileWriter::flush() { return impl_->encoder.flush(); }
 
 Result<ShardDigest> ShardFileWriter::seal() {
   Impl& i = *impl_;
   LOCKSTEP_RETURN_IF_ERROR(flush());
+  for (bool more = true; more;) {
+    LOCKSTEP_TRY(more, i.take_one_of_each());
+  }
+  i.digest.sums = i.encoder.sums();
   LOCKSTEP_RETURN_IF_ERROR(i.close_file());
   File& file = *i.driver_file.file;
   LOCKSTEP_TRY(i.digest.file.size_bytes, file.size_bytes());
@@ -336,7 +359,7 @@ Result<ShardDigest> ShardFileWriter::seal() {
 }
 
 void ShardFileWriter::abandon() noexcept {
-  impl_->pipeline.discard();
+  impl_->encoder.discard();
   impl_->close_handles();
   impl_->driver_file.file.reset();
   (void)impl_->file_system.remove(impl_->path).ok();

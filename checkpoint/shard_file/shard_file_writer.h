@@ -1,4 +1,5 @@
-// Writes one rank's file of one checkpoint. Committing it is the engine's business.
+// Writes one rank's file of one checkpoint, and into it what neighbours hand over of theirs.
+// Committing it is the engine's business.
 //
 //   open --> append x n --> seal --> (rank 0, all digests in) manifest.json
 //     +---------+------------+--> abandon, or destruction: a file no manifest names
@@ -18,6 +19,7 @@
 #include "checkpoint/record/manifest.h"
 #include "checkpoint/record/state.h"
 #include "checkpoint/shard_file/chunk_pipeline.h"
+#include "checkpoint/shard_file/chunk_ring.h"
 
 namespace lockstep::checkpoint {
 
@@ -30,7 +32,7 @@ struct ShardDigest {
   ManifestFile file;
   int64_t raw_bytes = 0, stored_bytes = 0;  // of the tensors; of the file
   double sync_s = 0;
-  Fingerprints sums;  // of the bytes as they were encoded
+  Fingerprints sums;  // of this rank's bytes as they were encoded
 };
 
 class ShardFileWriter {
@@ -40,6 +42,9 @@ class ShardFileWriter {
     int32_t rank = 0;
     int64_t world_size = 1, step = 0, generation = 0;  // root attributes, for people
     Chunking chunking{kChunkElements};
+    // Behind each own chunk one of each is written, as long as there are any, so that the same
+    // states give the same file; seal() waits for the rest. Its errors are append()'s and seal()'s.
+    std::span<ChunkInbox> neighbours = {};
   };
   // Creates rank_%05d.h5. Requires: `pipeline` is empty and serves one writer at a time.
   // Errors: kIo, kNoSpace.

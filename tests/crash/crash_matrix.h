@@ -21,16 +21,18 @@ inline const Path kFolder = "/runs/demo/checkpoints";
 // Who saves at the fault, and which of their calls are counted.
 struct Saving {
   int ranks = 2;
+  int ranks_per_file = 1;
   bool in_parts = false;                        // their manifest
   const char* calls_of = "";                    // what a file's name begins with; "": all calls
   int64_t least_before = 15, least_after = 10;  // calls without, and with, a commit
   std::function<void(UnsyncedFileSystem&)> look = {};  // at what the fault left
 };
 
-inline EngineOptions options_of(int64_t generation, bool in_parts = false) {
+inline EngineOptions options_of(int64_t generation, const Saving& saving = {}) {
   EngineOptions options = options_in(kFolder, generation);
   options.retention.keep_latest_k = 2;
-  if (in_parts) options.most_ranks_in_one_manifest = 0;
+  options.ranks_per_file = saving.ranks_per_file;
+  if (saving.in_parts) options.most_ranks_in_one_manifest = 0;
   return options;
 }
 
@@ -84,7 +86,7 @@ inline Outcome save_with_fault(UnsyncedFileSystem& disk,
                                  .fault = scenario.fault,
                                  .and_after = scenario.after != After::kGoOn});
   FaultyForSome faulty_for_some(disk, faulty, {kFolder, saving.calls_of, k});
-  World world(faulty_for_some, options_of(2, saving.in_parts), model, saving.ranks);
+  World world(faulty_for_some, options_of(2, saving), model, saving.ranks);
   Outcome outcome;
   if (world.error.empty()) {
     const auto reports = world.save(kNext);

@@ -5,7 +5,10 @@ namespace lockstep::checkpoint::crash {
 namespace {
 
 TEST(CrashMatrixSlow, EveryCallOnPiecesOfSeveralChunks) {
-  for (const Scenario& scenario : kScenarios) save_matrix(scenario, large_model(), 1);
+  for (const Scenario& scenario : kScenarios) {
+    save_matrix(scenario, large_model(), 1);
+    save_matrix(scenario, large_model(), 1, {.ranks = 5, .ranks_per_file = 4});
+  }
 }
 
 // What the kernel had written back differs each time.

@@ -221,8 +221,7 @@ TEST(ChunkPipeline, ChunksComeBackInOrderAndAlikeForAnyThreadCount) {
       for (int64_t i = 0; i < 20; ++i) {
         if (pipeline.full()) take();
         const auto& from = dataset == 0 ? good : bad;
-        pipeline.submit(
-            {dataset, i, std::span(from).subspan(static_cast<size_t>(i) * 16384, 16384), 16384});
+        pipeline.submit({i, std::span(from).subspan(static_cast<size_t>(i) * 16384, 16384), 16384});
       }
     while (!pipeline.empty()) take();
   }

@@ -28,17 +28,22 @@ int64_t allowed_bytes(const Manifest& manifest, const RankState& state) {
   return bytes;
 }
 
-TEST(Reshard, AnyWorldSizeToAnyOtherReadingLittleMore) {
+class ReshardOf : public testing::TestWithParam<int> {};  // so many ranks share a file
+INSTANTIATE_TEST_SUITE_P(RanksPerFile, ReshardOf, testing::Values(1, 4));
+
+TEST_P(ReshardOf, AnyWorldSizeToAnyOtherReadingLittleMore) {
   const auto model = large_model();
   for (int from : kWorldSizes) {
     const TempDir dir;
     auto options = options_in(dir / "c");
+    options.ranks_per_file = GetParam();
     options.codec = Codec::kNone;  // stored bytes are raw bytes, so what is read can be compared
     World world(disk(), options, model, from);
     ASSERT_EQ(world.error, "");
     const auto reports = world.save(from);
     ASSERT_TRUE(reports[0].committed) << reports[0].error;
     const Manifest manifest = read_manifest(disk(), reports[0].directory).value();
+    EXPECT_EQ(static_cast<int>(manifest.files.size()), (from + GetParam() - 1) / GetParam());
     for (int to : kWorldSizes) {
       Fingerprints whole;
       for (int rank = 0; rank < to; ++rank) {
