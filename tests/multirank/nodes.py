@@ -54,10 +54,12 @@ def agent_then_coordinator(test, reference):
 
 
 def two_workers_a_node(test, reference):
-    """Gradients and parameters travel in two legs, and the slots of a node together; what is left
-    of a lost node has one leg, other parts of the state and other slots."""
+    """Gradients and parameters travel in two legs, the slots of a node together, and a node keeps
+    what has come of parameters; what is left of a lost node has one leg, other parts of the state
+    and other slots."""
     nodes = Agents(test, "pairs", 2, "1:2", stop_at("1:3:step:10") | {
-        "launcher.nproc_per_node": 2, "parallelism.slot_map": "group_block"})
+        "launcher.nproc_per_node": 2, "parallelism.slot_map": "group_block",
+        "parallelism.reshard_after_forward": "node"})
     kill_agent_while(nodes, nodes.stopped(3), nodes.another(), 2, "agent with two workers")
     nodes.expect(0)
     check_same(reference, whole_curve(nodes.folder, STEPS["training.steps"]), "a node of two lost")

@@ -1,7 +1,8 @@
 """Bytes on the wire of a step, as counted, against what the schedule must send."""
 import json
 
-from lockstep_run import NO_CHECKPOINTS, SMALL, Test, check, check_same, curve, metrics
+from lockstep_run import (NO_CHECKPOINTS, SMALL, Test, check, check_same, curve, flags, metrics,
+                          whole_curve)
 
 KEYS = SMALL | NO_CHECKPOINTS | {"model.n_layers": 4, "training.steps": 3,
                                 "training.mixed_precision_param": "bfloat16"}
@@ -117,6 +118,51 @@ def slots_of_a_node(test):
     check(crossing["cyclic", 16] == 4 * crossing["cyclic", 4], crossing)
 
 
+def kept_in_the_node(test):
+    """Parameters cross once a step, whatever its slots, with the bits of before; a rank keeps as
+    much for it as the plan says. A rank is killed, and the rest, then one node, goes on."""
+    test.environment["LOCAL_WORLD_SIZE"] = "2"
+    node = {"parallelism.reshard_after_forward": "node", "parallelism.slot_map": "group_block"}
+    units = expected(4)["exchange"] // 3  # at one round: three parts of every unit
+    crossing, peak = {}, {}
+    for slots in (4, 16):
+        for reshard in ("world", "node"):
+            name = f"{reshard}_{slots}"
+            keys = node | {"training.slots": slots, "parallelism.reshard_after_forward": reshard}
+            bytes_, _ = counted(test, name, 4, keys)
+            check(reshard == "world" or bytes_["gather"]["other_nodes"] == units, bytes_, units)
+            crossing[reshard, slots] = sum(kind["other_nodes"] for kind in bytes_.values())
+            summary = json.loads((test.folder / name / "metrics.json").read_text())
+            planned = json.loads(test.command("plan", test.folder / "empty.toml",
+                                              *flags(KEYS | keys), "--world-size", 4,
+                                              "--ranks-per-node", 2, "--model.vocab_size",
+                                              VOCABULARY, "--json"))
+            peak[reshard, slots] = (round(summary["peak_memory_GB"] * 1e9),
+                                    planned["peak_bytes"])
+        check_same(curve(test.folder / f"world_{slots}"), curve(test.folder / f"node_{slots}"),
+                   f"{slots} slots")
+        more = [a - b for a, b in zip(peak["node", slots], peak["world", slots])]
+        print(f"       {slots} slots: bytes from the other node {crossing['world', slots]:,} and, "
+              f"kept, {crossing['node', slots]:,}; for {more[0]:,} more in memory, planned "
+              f"{more[1]:,}", flush=True)
+        check(abs(more[0] - more[1]) <= 0.01 * more[1], peak)
+    check(crossing["node", 16] <= 1.3 * crossing["node", 4], crossing)
+    check(crossing["node", 4] < crossing["world", 4], crossing)
+    folder = test.folder / "killed"
+    keys = KEYS | node | {"training.steps": 6, "checkpoint.enable": "true",
+                          "checkpoint.interval": 2, "validation.freq": 2, "validation.slots": 5}
+    test.killed_at("3:step:5", folder, 4, keys)
+    del test.environment["LOCAL_WORLD_SIZE"]
+    run = test.ranks(folder, 3, keys)
+    run.expect(0)
+    check("changes nothing: all ranks are on one node" in run.log(), run.log())
+    check("differ from here on" not in run.all_logs(), run.all_logs())
+    check_same(whole_curve(test.train("alone_6", 1, KEYS | {"training.steps": 6,
+                                                            "validation.freq": 2,
+                                                            "validation.slots": 5}), 6),
+               whole_curve(folder, 6), "a kill and a resume")
+
+
 def three_a_node(test):
     """hybrid's groups are the nodes' here too: no gather crosses, and the losses stay."""
     test.environment["LOCAL_WORLD_SIZE"] = "3"
@@ -145,6 +191,8 @@ def alone(test):
 
 
 with Test("wire_bytes") as test:
-    for case in (full_shard, two_nodes, slots_of_a_node, three_a_node, replicated, alone):
+    (test.folder / "empty.toml").write_text("")
+    for case in (full_shard, two_nodes, slots_of_a_node, kept_in_the_node, three_a_node, replicated,
+                 alone):
         with test.case(case.__name__.replace("_", " ")):
             case(test)
