@@ -343,10 +343,9 @@ class TimeWalk {
     if (strategy_.copies() > 1) update_due();
     // Momentum and direction; the update of the weights.
     if (muons > 0)
-      clocks_.compute(StepPhase::kUpdate,
-                      {{.what = "Muon",
-                        .bytes = muons * (2.5 * kFloat + kBf16 + copy / 2),
-                        .times = 2}});
+      clocks_.compute(
+          StepPhase::kUpdate,
+          {{.what = "Muon", .bytes = muons * (2.5 * kFloat + kBf16 + copy / 2), .times = 2}});
   }
 
   // One launch of AdamW.

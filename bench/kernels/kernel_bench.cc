@@ -205,8 +205,14 @@ void race_adamw() {
   race(
       "AdamW, 4 Mi elements", at::kFloat,
       [&] {
-        const AdamWRun<float> run{g.data_ptr<float>(), p.data_ptr<float>(), m.data_ptr<float>(),
-                                  v.data_ptr<float>(), nullptr, n, {}, true};
+        const AdamWRun<float> run{g.data_ptr<float>(),
+                                  p.data_ptr<float>(),
+                                  m.data_ptr<float>(),
+                                  v.data_ptr<float>(),
+                                  nullptr,
+                                  n,
+                                  {},
+                                  true};
         cpu.adamw_update(adamw, std::span(&run, 1));
       },
       [&] {
@@ -216,9 +222,14 @@ void race_adamw() {
   race(
       "AdamW, moments in bf16 by chance", at::kBFloat16,
       [&] {
-        const AdamWRun<Bf16> run{g.data_ptr<float>(), p.data_ptr<float>(),
+        const AdamWRun<Bf16> run{g.data_ptr<float>(),
+                                 p.data_ptr<float>(),
                                  static_cast<Bf16*>(narrow_m.data_ptr()),
-                                 static_cast<Bf16*>(narrow_v.data_ptr()), nullptr, n, {1, 0}, true};
+                                 static_cast<Bf16*>(narrow_v.data_ptr()),
+                                 nullptr,
+                                 n,
+                                 {1, 0},
+                                 true};
         cpu.adamw_update(adamw, std::span(&run, 1));
       },
       [&] {  // theirs has fp32 moments

@@ -81,10 +81,9 @@ __device__ void update_tile(const Update& update, const Batch<float>::Work& work
   const float keep = r.decays ? update.kept : 1.0f;
   const int64_t end = at + layout::kTileElements < r.n ? at + layout::kTileElements : r.n;
   for (int64_t i = at + threadIdx.x * kRun; i < end; i += kElementThreads * kRun)
-    each_element(r, run_from<kRun>(i, end, work.aligned),
-                 [&](float g, float& weight, float& m, float& v) {
-                   update.apply(keep, g, weight, m, v);
-                 });
+    each_element(
+        r, run_from<kRun>(i, end, work.aligned),
+        [&](float g, float& weight, float& m, float& v) { update.apply(keep, g, weight, m, v); });
 }
 
 // Four words side by side, chosen without an address.
@@ -112,8 +111,7 @@ __device__ void update_tile(const Update& update, const Batch<Bf16>::Work& work,
     constexpr int w = word();
     const int64_t i = begin + w * kRunLanes + lane;
     if (i >= r.n) return;
-    const Words words{
-        {random[0].word[w], random[1].word[w], random[2].word[w], random[3].word[w]}};
+    const Words words{{random[0].word[w], random[1].word[w], random[2].word[w], random[3].word[w]}};
     int k = 0;
     each_element(r, run_from<kRun>(i, r.n, work.aligned),
                  [&](float g, float& weight, float& m, float& v) {

@@ -108,8 +108,7 @@ class Kernels {
   virtual void set_to(const at::Tensor& sum, const at::Tensor& part) const = 0;
   virtual void narrow(const at::Tensor& out, const at::Tensor& in) const = 0;
   // core::adamw_update and scale_and_square_tiles, on memory of the device.
-  virtual void adamw_update(const AdamWStep& step,
-                            std::span<const AdamWRun<float>> runs) const = 0;
+  virtual void adamw_update(const AdamWStep& step, std::span<const AdamWRun<float>> runs) const = 0;
   virtual void adamw_update(const AdamWStep& step, std::span<const AdamWRun<Bf16>> runs) const = 0;
   virtual void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                                       double* sums_out) const = 0;

@@ -50,8 +50,7 @@ void muon_update<OnCuda>(const MuonStep& s, const Bf16* update, float* master, B
           run, [=](float moves, float& weight) { weight = moved(moves, weight); }, update, master);
     } else {
       each_of(
-          run,
-          [=](float moves, float& weight, float& to) { to = weight = moved(moves, weight); },
+          run, [=](float moves, float& weight, float& to) { to = weight = moved(moves, weight); },
           update, master, copy);
     }
   });

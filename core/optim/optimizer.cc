@@ -132,8 +132,9 @@ void Optimizer::read_digests() {
                    static_cast<uint64_t>(*gradients++));
 }
 
-// `grad`: of all that the unit holds, where its state lies; on a device it is read by update_due. On the host digests are taken of what
-// is owned here, a few tiles at a time, which a cache then has for the update.
+// `grad`: of all that the unit holds, where its state lies; on a device update_due reads it. On the
+// host digests are taken of what is owned here, a few tiles at a time, which a cache then has for
+// the update.
 void Optimizer::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step) {
   ShardState& state = units_[unit]->state;
   const int64_t own_begin = state.owned_offset();

@@ -120,11 +120,11 @@ TEST(FarIndex, MomentsInBf16AreThoseAlone) {
   const std::vector<Bf16> nothing(kTail);
   Array<OnCuda, float> one(w), one_grad(g);
   Array<OnCuda, Bf16> one_m(nothing), one_v(nothing);
-  const AdamWRun<Bf16> alone{one_grad.get(), one.get(), one_m.get(),  one_v.get(),
-                             nullptr,        kTail,     {5, kLast}, true};
+  const AdamWRun<Bf16> alone{one_grad.get(), one.get(), one_m.get(), one_v.get(),
+                             nullptr,        kTail,     {5, kLast},  true};
   adamw_update<OnCuda>(step, std::span(&alone, 1));
-  const AdamWRun<Bf16> all{grad.get(), weights.get(), m.get(), v.get(), nullptr, kCount,
-                           {5, 0},     true};
+  const AdamWRun<Bf16> all{grad.get(), weights.get(), m.get(), v.get(),
+                           nullptr,    kCount,        {5, 0},  true};
   const OnlyBlocks only({kLast / kTile});
   adamw_update<OnCuda>(step, std::span(&all, 1));
   expect_same_bits(weights.read(kLast, kTail), one.read(), "weights");

@@ -47,9 +47,14 @@ struct AdamWCase {
       int64_t at = 0;
       for (const int64_t n : lengths) {
         const auto i = static_cast<int64_t>(runs.size());
-        runs.push_back({g.get() + at, w.get() + at, m1.get() + at, m2.get() + at,
-                        copied ? copy.get() + at : nullptr, n,
-                        {static_cast<uint64_t>(77 + i), i * kTile}, (t + i) % 2 == 0});
+        runs.push_back({g.get() + at,
+                        w.get() + at,
+                        m1.get() + at,
+                        m2.get() + at,
+                        copied ? copy.get() + at : nullptr,
+                        n,
+                        {static_cast<uint64_t>(77 + i), i * kTile},
+                        (t + i) % 2 == 0});
         at += n;
       }
       adamw_update<Place>(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.7, t),
@@ -61,7 +66,8 @@ struct AdamWCase {
   void expect_the_cpus_bits(bool copied) const {
     const auto want = after_steps<OnCpu>(0, copied);
     std::vector<Bf16> copy(master.size());
-    for (size_t i = 0; copied && i < copy.size(); ++i) round_to(copy[i], wide(std::get<0>(want)[i]));
+    for (size_t i = 0; copied && i < copy.size(); ++i)
+      round_to(copy[i], wide(std::get<0>(want)[i]));
     expect_same_bits(std::get<3>(want), copy, "the copy on the CPU");
     for (const size_t shift : kShifts)
       on<OnCuda>([&] {

@@ -239,10 +239,8 @@ class SimKernels : public Kernels {
   }
   void muon_update(const MuonStep& step, const at::BFloat16* update, float* master, Bf16* copy,
                    int64_t n) const override {
-    on_current("muon_update",
-               [=, u = bytes_of(update), w = bytes_of(master), to = bytes_or_null(copy)] {
-                 cpu().muon_update(step, u, w, to, n);
-               });
+    on_current("muon_update", [=, u = bytes_of(update), w = bytes_of(master),
+                               to = bytes_or_null(copy)] { cpu().muon_update(step, u, w, to, n); });
   }
   void to_unit_norm(const T& x, double least) const override {
     sim_work(

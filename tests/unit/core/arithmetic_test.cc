@@ -105,8 +105,13 @@ struct State {
              v = random_tensor(3 * kTile, 3).pow(2) * 1e-4, grad = random_tensor(3 * kTile, 4);
 
   void update(const AdamWStep& step, int64_t at, int64_t n) {
-    const AdamWRun<float> run{grad.data_ptr<float>() + at, master.data_ptr<float>() + at,
-                              m.data_ptr<float>() + at, v.data_ptr<float>() + at, nullptr, n, {},
+    const AdamWRun<float> run{grad.data_ptr<float>() + at,
+                              master.data_ptr<float>() + at,
+                              m.data_ptr<float>() + at,
+                              v.data_ptr<float>() + at,
+                              nullptr,
+                              n,
+                              {},
                               true};
     adamw_update<OnCpu>(step, std::span(&run, 1));
   }

@@ -73,8 +73,14 @@ struct Moments {
     }
   }
   void update(const AdamWStep& step, const MomentDraw& draw, int64_t at, int64_t n) {
-    const AdamWRun<Bf16> run{grad.data() + at, master.data() + at, m.data() + at, v.data() + at,
-                             nullptr, n, {draw.key, draw.first + at}, true};
+    const AdamWRun<Bf16> run{grad.data() + at,
+                             master.data() + at,
+                             m.data() + at,
+                             v.data() + at,
+                             nullptr,
+                             n,
+                             {draw.key, draw.first + at},
+                             true};
     adamw_update<OnCpu>(step, std::span(&run, 1));
   }
   std::vector<uint16_t> bits() const {
@@ -92,8 +98,14 @@ TEST(Bf16Moments, AreThoseOfFp32RoundedByTheWordsOfTheirPlaces) {
   constexpr int64_t kCount = 3 * kTile + 77, kFirst = 5 * kTile;
   Moments got(kCount), want(kCount);
   got.update(kStep, {99, kFirst}, 0, kCount);
-  const AdamWRun<float> run{want.grad.data(), want.master.data(), want.m_wide.data(),
-                            want.v_wide.data(), nullptr, kCount, {}, true};
+  const AdamWRun<float> run{want.grad.data(),
+                            want.master.data(),
+                            want.m_wide.data(),
+                            want.v_wide.data(),
+                            nullptr,
+                            kCount,
+                            {},
+                            true};
   adamw_update<OnCpu>(kStep, std::span(&run, 1));
   EXPECT_EQ(got.master, want.master);
   for (int64_t i = 0; i < kCount; ++i) {
