@@ -113,6 +113,7 @@ class TimeWalk {
     share_sums();
     fold_and_norm();
     for (const MuonWave& wave : waves_) update(wave);
+    update_due();
     clocks_.wait_for_device(StepPhase::kUpdate);
     StepTime time;
     time.phases = clocks_.phases();
@@ -334,24 +335,27 @@ class TimeWalk {
   void update(const UnitTime& u) {
     if (u.spec->frozen) return;
     const double held = as_double(u.layout.held_elements());
-    const int64_t segments =
-        std::max<int64_t>(1, std::ssize(u.spec->params) / strategy_.sizes.shard);
     if (strategy_.offload && rates_.gpu()) return update_on_host(held);
     const double muons =
         strategy_.muon
             ? as_double(muon_elements(*u.spec, segments_of(*u.spec, u.layout.first_held_tile(0),
                                                            u.layout.held_tile_count(0))))
             : 0.0;
+    const double copy = strategy_.bf16 ? kBf16 : 0.0;
     // Gradient, weights in and out; both moments in and out.
-    const double bytes = 3 * kFloat + 4 * as_double(strategy_.moment_bytes());
-    Operation adamw{.what = "AdamW", .bytes = bytes * (held - muons) / as_double(segments)};
-    adamw.times = segments;
-    Operations ops{adamw};
+    due_bytes_ += (3 * kFloat + 4 * as_double(strategy_.moment_bytes()) + copy) * (held - muons);
+    if (strategy_.copies() > 1) update_due();
     // Momentum and direction; the update of the weights.
     if (muons > 0)
-      ops.push_back({.what = "Muon", .bytes = muons * (2.5 * kFloat + kBf16), .times = 2});
-    if (strategy_.bf16) ops.push_back({.what = "copy in bf16", .bytes = 1.5 * kFloat * held});
-    clocks_.compute(StepPhase::kUpdate, ops);
+      clocks_.compute(
+          StepPhase::kUpdate,
+          {{.what = "Muon", .bytes = muons * (2.5 * kFloat + kBf16 + copy / 2), .times = 2}});
+  }
+
+  // One launch of AdamW.
+  void update_due() {
+    const double bytes = std::exchange(due_bytes_, 0.0);
+    if (bytes > 0) clocks_.compute(StepPhase::kUpdate, {{.what = "AdamW", .bytes = bytes}});
   }
 
   // The gradient goes to the host, the copy in the compute type comes back; nothing overlaps.
@@ -375,6 +379,7 @@ class TimeWalk {
   std::vector<size_t> trained_;  // of units_
   std::vector<MuonWave> waves_;  // of them
   size_t next_sum_ = 0;
+  double due_bytes_ = 0;  // of elements that AdamW is to update
 };
 
 }  // namespace

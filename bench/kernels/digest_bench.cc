@@ -37,9 +37,15 @@ void update(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const
     if (digests)
       for (const at::Tensor& t : {p, g})
         sum += digest_of_tiles(bytes_of(t, at, n), sizeof(float), static_cast<uint64_t>(at));
-    kernels_on(at::kCPU).adamw_update(step, true, g.data_ptr<float>() + at,
-                                      p.data_ptr<float>() + at, m.data_ptr<float>() + at,
-                                      v.data_ptr<float>() + at, n);
+    const AdamWRun<float> update{g.data_ptr<float>() + at,
+                                 p.data_ptr<float>() + at,
+                                 m.data_ptr<float>() + at,
+                                 v.data_ptr<float>() + at,
+                                 nullptr,
+                                 n,
+                                 {},
+                                 true};
+    kernels_on(at::kCPU).adamw_update(step, std::span(&update, 1));
   }
 }
 

@@ -201,12 +201,19 @@ void race_adamw() {
   const int64_t n = 4 << 20;
   at::Tensor p = at::randn({n}), m = at::zeros({n}), v = at::zeros({n}), g = at::randn({n});
   at::Tensor step = at::tensor(3.0f);
+  const AdamWStep adamw = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 3);
   race(
       "AdamW, 4 Mi elements", at::kFloat,
       [&] {
-        cpu.adamw_update(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 3), true,
-                         g.data_ptr<float>(), p.data_ptr<float>(), m.data_ptr<float>(),
-                         v.data_ptr<float>(), n);
+        const AdamWRun<float> run{g.data_ptr<float>(),
+                                  p.data_ptr<float>(),
+                                  m.data_ptr<float>(),
+                                  v.data_ptr<float>(),
+                                  nullptr,
+                                  n,
+                                  {},
+                                  true};
+        cpu.adamw_update(adamw, std::span(&run, 1));
       },
       [&] {
         at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-3, 0.9, 0.95, 0.1, 1e-8, false, false);
@@ -215,10 +222,15 @@ void race_adamw() {
   race(
       "AdamW, moments in bf16 by chance", at::kBFloat16,
       [&] {
-        cpu.adamw_update_bf16(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 3), true,
-                              g.data_ptr<float>(), p.data_ptr<float>(),
-                              narrow_m.data_ptr<at::BFloat16>(), narrow_v.data_ptr<at::BFloat16>(),
-                              {1, 0}, n);
+        const AdamWRun<Bf16> run{g.data_ptr<float>(),
+                                 p.data_ptr<float>(),
+                                 static_cast<Bf16*>(narrow_m.data_ptr()),
+                                 static_cast<Bf16*>(narrow_v.data_ptr()),
+                                 nullptr,
+                                 n,
+                                 {1, 0},
+                                 true};
+        cpu.adamw_update(adamw, std::span(&run, 1));
       },
       [&] {  // theirs has fp32 moments
         at::_fused_adamw_({p}, {g}, {m}, {v}, {}, {step}, 1e-3, 0.9, 0.95, 0.1, 1e-8, false, false);

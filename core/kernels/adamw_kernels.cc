@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/elementary.h"
+#include "core/kernels/add_kernels.h"
 #include "core/kernels/kernel_math.h"
 #include "core/kernels/parallel.h"
 #include "layout/model_spec.h"
@@ -92,23 +93,28 @@ void square_run(float* grad, float scale, int64_t tiles, double* sums_out) {
 
 }  // namespace
 
+// A copy is made of each range right after it: a cache has the weights.
 template <>
-void adamw_update<OnCpu>(const AdamWStep& step, bool decay, const float* grad, float* master,
-                         float* m, float* v, int64_t n) {
-  parallel_ranges(n, kGrainTiles * kTile, [&](int64_t begin, int64_t end) {
-    update_run(step, decay, grad + begin, master + begin, m + begin, v + begin, end - begin);
-  });
+void adamw_update<OnCpu>(const AdamWStep& step, std::span<const AdamWRun<float>> runs) {
+  for (const AdamWRun<float>& r : runs)
+    parallel_ranges(r.n, kGrainTiles * kTile, [&](int64_t begin, int64_t end) {
+      update_run(step, r.decays, r.grad + begin, r.master + begin, r.m + begin, r.v + begin,
+                 end - begin);
+      if (r.copy != nullptr) narrow<OnCpu>(r.copy + begin, r.master + begin, end - begin);
+    });
 }
 
 template <>
-void adamw_update_bf16<OnCpu>(const AdamWStep& step, bool decay, const float* grad, float* master,
-                              Bf16* m, Bf16* v, const MomentDraw& draw, int64_t n) {
-  const int64_t runs = (n + kMomentRun - 1) / kMomentRun;
-  parallel_ranges(runs, kGrainTiles * kTile / kMomentRun, [&](int64_t begin, int64_t end) {
-    const int64_t at = begin * kMomentRun, count = std::min(n, end * kMomentRun) - at;
-    update_rounded_run(step, decay, grad + at, master + at, m + at, v + at,
-                       {draw.key, draw.first + at}, count);
-  });
+void adamw_update<OnCpu>(const AdamWStep& step, std::span<const AdamWRun<Bf16>> runs) {
+  for (const AdamWRun<Bf16>& r : runs)
+    parallel_ranges((r.n + kMomentRun - 1) / kMomentRun, kGrainTiles * kTile / kMomentRun,
+                    [&](int64_t begin, int64_t end) {
+                      const int64_t at = begin * kMomentRun;
+                      const int64_t count = std::min(r.n, end * kMomentRun) - at;
+                      update_rounded_run(step, r.decays, r.grad + at, r.master + at, r.m + at,
+                                         r.v + at, {r.draw.key, r.draw.first + at}, count);
+                      if (r.copy != nullptr) narrow<OnCpu>(r.copy + at, r.master + at, count);
+                    });
 }
 
 template <>

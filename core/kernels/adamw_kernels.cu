@@ -14,19 +14,20 @@ namespace {
 
 constexpr int kLanes = 8, kTileThreads = 64, kRun = kRunOf<float>;
 
-// What the elements of a run share.
+// What all elements of a step share.
 struct Update {
   AdamWStep step;
-  float keep, step_size, rest1, rest2;
+  float kept, step_size, rest1, rest2;
 
-  Update(const AdamWStep& s, bool decay)
+  explicit Update(const AdamWStep& s)
       : step(s),
-        keep(decay ? 1.0f - s.lr * s.weight_decay : 1.0f),
+        kept(1.0f - s.lr * s.weight_decay),
         step_size(s.lr / s.correction1),
         rest1(1.0f - s.beta1),
         rest2(1.0f - s.beta2) {}
 
-  __device__ void apply(float grad, float& master, float& m, float& v) const {
+  // `keep`: what stays of a weight that decays, or 1.
+  __device__ void apply(float keep, float grad, float& master, float& m, float& v) const {
     const float g = grad * step.clip;
     const float m_new = step.beta1 * m + rest1 * g;
     const float v_new = step.beta2 * v + rest2 * g * g;
@@ -36,6 +37,104 @@ struct Update {
     master = master * keep - step_size * (m_new / denominator);
   }
 };
+
+// Runs of a launch, as an argument of its kernel: with CUDA 12.1 and later a kernel takes 32,764
+// bytes of arguments.
+constexpr int kMostRuns = 352;
+template <typename Moment>
+struct Batch {
+  struct Work {
+    AdamWRun<Moment> run;
+    int64_t first_tile;  // of all tiles of the launch
+    bool aligned;
+  };
+  Work work[kMostRuns];
+  int count = 0;
+
+  __device__ Work of_tile(int64_t tile) const {
+    int last = 0;  // that begins at this tile or before it
+    for (int end = count; end - last > 1;) {
+      const int middle = (last + end) / 2;
+      (work[middle].first_tile <= tile ? last : end) = middle;
+    }
+    return work[last];
+  }
+};
+static_assert(sizeof(Batch<float>) + sizeof(Update) <= 32764);
+
+// f(a grad, a weight, …, and the copy of the weight, where there is one) for the run's elements.
+template <typename Moment, typename F>
+__device__ void each_element(const AdamWRun<Moment>& r, const Run<kRun>& run, const F& f) {
+  if (r.copy == nullptr) return each_of(run, f, r.grad, r.master, r.m, r.v);
+  each_of(
+      run,
+      [&f](float g, float& weight, float& m, float& v, float& copy) {
+        f(g, weight, m, v);
+        copy = weight;
+      },
+      r.grad, r.master, r.m, r.v, r.copy);
+}
+
+// The elements of a tile that are this thread's: a run behind every blockDim.x runs.
+__device__ void update_tile(const Update& update, const Batch<float>::Work& work, int64_t at) {
+  const AdamWRun<float>& r = work.run;
+  const float keep = r.decays ? update.kept : 1.0f;
+  const int64_t end = at + layout::kTileElements < r.n ? at + layout::kTileElements : r.n;
+  for (int64_t i = at + threadIdx.x * kRun; i < end; i += kElementThreads * kRun)
+    each_element(
+        r, run_from<kRun>(i, end, work.aligned),
+        [&](float g, float& weight, float& m, float& v) { update.apply(keep, g, weight, m, v); });
+}
+
+// Four words side by side, chosen without an address.
+struct Words {
+  uint32_t at[kRun];
+  __device__ uint32_t operator[](int k) const {
+    return k < 2 ? (k == 0 ? at[0] : at[1]) : (k == 2 ? at[2] : at[3]);
+  }
+};
+
+// A thread draws for four counters side by side: for a run of elements by each of their words.
+__device__ void update_tile(const Update& update, const Batch<Bf16>::Work& work, int64_t at) {
+  constexpr int kRunLanes = static_cast<int>(kMomentRun) / 4, kThreads = kRunLanes / kRun;
+  static_assert(kElementThreads / kThreads * kMomentRun == layout::kTileElements);
+  const AdamWRun<Bf16>& r = work.run;
+  const float keep = r.decays ? update.kept : 1.0f;
+  const int lane = static_cast<int>(threadIdx.x) % kThreads * kRun;
+  const int64_t begin = at + threadIdx.x / kThreads * kMomentRun;
+  if (begin >= r.n) return;
+  Philox4 random[kRun];
+  for (int k = 0; k < kRun; ++k)
+    random[k] = philox(r.draw.key, static_cast<uint64_t>(update.step.t),
+                       static_cast<uint64_t>((r.draw.first + begin) / 4 + lane + k));
+  const auto by_word = [&](auto word) {
+    constexpr int w = word();
+    const int64_t i = begin + w * kRunLanes + lane;
+    if (i >= r.n) return;
+    const Words words{{random[0].word[w], random[1].word[w], random[2].word[w], random[3].word[w]}};
+    int k = 0;
+    each_element(r, run_from<kRun>(i, r.n, work.aligned),
+                 [&](float g, float& weight, float& m, float& v) {
+                   const uint32_t drawn = words[k++];
+                   update.apply(keep, g, weight, m, v);
+                   m = bf16_to_float(stochastic_bf16(m, drawn));
+                   v = bf16_to_float(stochastic_bf16(v, drawn >> 16));
+                 });
+  };
+  by_word(std::integral_constant<int, 0>());
+  by_word(std::integral_constant<int, 1>());
+  by_word(std::integral_constant<int, 2>());
+  by_word(std::integral_constant<int, 3>());
+}
+
+// A block a tile. 64 registers at most, for the elements under way.
+template <typename Moment>
+__global__ void __launch_bounds__(kElementThreads, blocks_to_fill(kElementThreads) / 2)
+    adamw_kernel(Update update, Batch<Moment> batch) {
+  const int64_t tile = blockIdx.x;
+  const typename Batch<Moment>::Work work = batch.of_tile(tile);
+  update_tile(update, work, (tile - work.first_tile) * layout::kTileElements);
+}
 
 // Eight threads a tile, one for each lane of the CPU's sum; they meet in its order. A thread has
 // kAhead elements under way, and blocks are small: a rank may have few tiles. 64 registers at most.
@@ -66,38 +165,26 @@ __global__ void __launch_bounds__(kTileThreads, blocks_to_fill(kTileThreads) / 2
 
 }  // namespace
 
-template <>
-void adamw_update<OnCuda>(const AdamWStep& s, bool decay, const float* grad, float* master,
-                          float* m, float* v, int64_t n) {
-  const Update update(s, decay);
-  for_each_run<kRun>(n, aligned<kRun>(grad, master, m, v), [=] __device__(Run<kRun> run) {
-    each_of(
-        run, [=](float g, float& weight, float& m1, float& m2) { update.apply(g, weight, m1, m2); },
-        grad, master, m, v);
-  });
-}
-
-// A thread for each counter: it draws for four elements.
-template <>
-void adamw_update_bf16<OnCuda>(const AdamWStep& s, bool decay, const float* grad, float* master,
-                               Bf16* m, Bf16* v, const MomentDraw& draw, int64_t n) {
-  constexpr int64_t kRunLanes = kMomentRun / 4;
-  const Update update(s, decay);
-  const MomentDraw drawn = draw;
-  for_each((n + kMomentRun - 1) / kMomentRun * kRunLanes, [=] __device__(int64_t counter) {
-    const int64_t begin = counter / kRunLanes * kMomentRun + counter % kRunLanes;
-    const Philox4 random = philox(drawn.key, static_cast<uint64_t>(update.step.t),
-                                  static_cast<uint64_t>(drawn.first / 4 + counter));
-    for (int64_t w = 0; w < 4; ++w) {
-      const int64_t i = begin + w * kRunLanes;
-      if (i >= n) return;
-      float wide_m = load(m[i]), wide_v = load(v[i]);
-      update.apply(grad[i], master[i], wide_m, wide_v);
-      m[i].bits = stochastic_bf16(wide_m, random.word[w]);
-      v[i].bits = stochastic_bf16(wide_v, random.word[w] >> 16);
+template <typename Place, typename Moment>
+void adamw_update(const AdamWStep& step, std::span<const AdamWRun<Moment>> runs) {
+  constexpr int64_t kTile = layout::kTileElements;
+  const Update update(step);
+  for (auto next = runs.begin(); next != runs.end();) {
+    Batch<Moment> batch;
+    int64_t tiles = 0;
+    for (; next != runs.end() && batch.count < kMostRuns; ++next) {
+      if (next->n == 0) continue;
+      const bool in_runs = aligned<kRun>(next->grad, next->master) &&
+                           aligned<kRun>(next->m, next->v) && aligned<kRun>(next->copy);
+      batch.work[batch.count++] = {*next, tiles, in_runs};
+      tiles += (next->n + kTile - 1) / kTile;
     }
-  });
+    if (tiles > 0)
+      launch<adamw_kernel<Moment>>(static_cast<unsigned>(tiles), kElementThreads, update, batch);
+  }
 }
+template void adamw_update<OnCuda>(const AdamWStep&, std::span<const AdamWRun<float>>);
+template void adamw_update<OnCuda>(const AdamWStep&, std::span<const AdamWRun<Bf16>>);
 
 template <>
 void scale_and_square_tiles<OnCuda>(float* grad, float scale, int64_t tiles, double* sums_out) {

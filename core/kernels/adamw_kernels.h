@@ -1,7 +1,10 @@
-// AdamW (Loshchilov & Hutter 2019) on a run of elements, elementwise in correctly rounded
+// AdamW (Loshchilov & Hutter 2019) on runs of elements, elementwise in correctly rounded
 // operations without contraction: the same bits at any cut, on any instruction set and
 // any device, so that offload changes nothing. No Torch.
 #pragma once
+
+#include <cstdint>
+#include <span>
 
 #include "core/kernels/kernel_types.h"
 
@@ -17,11 +20,6 @@ struct AdamWStep {
   static AdamWStep create(double lr, double beta1, double beta2, double eps, double weight_decay,
                           double clip, int64_t t);
 };
-
-// master, m, v [n] are updated in place from grad [n].
-template <typename Place>
-void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master, float* m,
-                  float* v, int64_t n);
 
 // Rounding to bf16 by chance: up with the probability of the part that is cut off, so that the mean
 // over many draws is the value. `random`: its lower 16 bits count. A finite value never becomes
@@ -45,11 +43,23 @@ struct MomentDraw {
 };
 inline constexpr int64_t kMomentRun = 64;
 
-// adamw_update with moments in bf16: they are widened, the weights take the new fp32 moments, and
-// what is kept of these is rounded by stochastic_bf16.
-template <typename Place>
-void adamw_update_bf16(const AdamWStep& step, bool decay, const float* grad, float* master, Bf16* m,
-                       Bf16* v, const MomentDraw& draw, int64_t n);
+// Elements of a parameter that an update takes: n of each array. Moment is float or Bf16.
+template <typename Moment>
+struct AdamWRun {
+  const float* grad;
+  float* master;
+  Moment *m, *v;
+  Bf16* copy;  // becomes the new weights, rounded once; null: there is none
+  int64_t n;
+  MomentDraw draw;  // of moments in bf16
+  bool decays;
+};
+
+// master, m, v are updated in place from grad. Moments in bf16 are widened, the weights take the
+// new fp32 moments, and what is kept of these is rounded by stochastic_bf16. On a device many runs
+// are one launch.
+template <typename Place, typename Moment>
+void adamw_update(const AdamWStep& step, std::span<const AdamWRun<Moment>> runs);
 
 // grad *= scale; then sums_out[i] = fp64 sum of squares of tile i (4096 elements each), 8 lanes in
 // a fixed order.

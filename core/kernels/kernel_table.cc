@@ -221,15 +221,11 @@ class KernelColumn : public Kernels {
   void narrow(const at::Tensor& out, const at::Tensor& in) const override {
     core::narrow<On>(ptr(static_cast<Bf16*>(nullptr), out), floats(in), in.numel());
   }
-  void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master, float* m,
-                    float* v, int64_t n) const override {
-    core::adamw_update<On>(step, decay, grad, master, m, v, n);
+  void adamw_update(const AdamWStep& step, std::span<const AdamWRun<float>> runs) const override {
+    core::adamw_update<On>(step, runs);
   }
-  void adamw_update_bf16(const AdamWStep& step, bool decay, const float* grad, float* master,
-                         at::BFloat16* m, at::BFloat16* v, const MomentDraw& draw,
-                         int64_t n) const override {
-    core::adamw_update_bf16<On>(step, decay, grad, master, reinterpret_cast<Bf16*>(m),
-                                reinterpret_cast<Bf16*>(v), draw, n);
+  void adamw_update(const AdamWStep& step, std::span<const AdamWRun<Bf16>> runs) const override {
+    core::adamw_update<On>(step, runs);
   }
   void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                               double* sums_out) const override {
@@ -242,9 +238,9 @@ class KernelColumn : public Kernels {
                      int64_t n) const override {
     core::muon_momentum<On>(step, grad, m, reinterpret_cast<Bf16*>(out), n);
   }
-  void muon_update(const MuonStep& step, const at::BFloat16* update, float* master,
+  void muon_update(const MuonStep& step, const at::BFloat16* update, float* master, Bf16* copy,
                    int64_t n) const override {
-    core::muon_update<On>(step, reinterpret_cast<const Bf16*>(update), master, n);
+    core::muon_update<On>(step, reinterpret_cast<const Bf16*>(update), master, copy, n);
   }
   void to_unit_norm(const at::Tensor& x, double least) const override {
     at::Tensor(x).div_(at::norm(x).clamp_min_(least));

@@ -107,13 +107,9 @@ class Kernels {
   virtual void add_to(const at::Tensor& sum, const at::Tensor& part) const = 0;
   virtual void set_to(const at::Tensor& sum, const at::Tensor& part) const = 0;
   virtual void narrow(const at::Tensor& out, const at::Tensor& in) const = 0;
-  // core::adamw_update and scale_and_square_tiles, on memory of the device; elements of bf16 are
-  // LibTorch's.
-  virtual void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master,
-                            float* m, float* v, int64_t n) const = 0;
-  virtual void adamw_update_bf16(const AdamWStep& step, bool decay, const float* grad,
-                                 float* master, at::BFloat16* m, at::BFloat16* v,
-                                 const MomentDraw& draw, int64_t n) const = 0;
+  // core::adamw_update and scale_and_square_tiles, on memory of the device.
+  virtual void adamw_update(const AdamWStep& step, std::span<const AdamWRun<float>> runs) const = 0;
+  virtual void adamw_update(const AdamWStep& step, std::span<const AdamWRun<Bf16>> runs) const = 0;
   virtual void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                                       double* sums_out) const = 0;
   // sums_out[i], of int64 on the same device, is the digest of run i of the elements of `flat`.
@@ -121,11 +117,11 @@ class Kernels {
                            const at::Tensor& sums_out) const = 0;
   // core::draw_initial.
   virtual void draw_initial(const at::Tensor& out, const InitialDraw& draw) const = 0;
-  // core::muon_momentum and muon_update, on memory of the device.
+  // core::muon_momentum and muon_update, on memory of the device; elements of bf16 are LibTorch's.
   virtual void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                              int64_t n) const = 0;
   virtual void muon_update(const MuonStep& step, const at::BFloat16* update, float* master,
-                           int64_t n) const = 0;
+                           Bf16* copy, int64_t n) const = 0;
   // x, bf16, is divided by its Frobenius norm, or by `least` where that is larger. Bits as LibTorch
   // has them for the device.
   virtual void to_unit_norm(const at::Tensor& x, double least) const = 0;

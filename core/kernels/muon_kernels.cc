@@ -74,12 +74,14 @@ void muon_momentum<OnCpu>(const MuonStep& step, const float* grad, float* m, Bf1
 }
 
 template <>
-void muon_update<OnCpu>(const MuonStep& step, const Bf16* update, float* master, int64_t n) {
+void muon_update<OnCpu>(const MuonStep& step, const Bf16* update, float* master, Bf16* copy,
+                        int64_t n) {
   parallel_ranges(n, kGrain, [&](int64_t begin, int64_t end) {
     float run[kRun];
     for (int64_t i = begin; i < end; i += kRun) {
       const int64_t count = std::min(kRun, end - i);
       update_run(step, widened(update + i, run, count), master + i, count);
+      if (copy != nullptr) narrowed(copy + i, master + i, count);
     }
   });
 }

@@ -38,12 +38,21 @@ void muon_momentum<OnCuda>(const MuonStep& s, const float* grad, float* m, Bf16*
 }
 
 template <>
-void muon_update<OnCuda>(const MuonStep& s, const Bf16* update, float* master, int64_t n) {
+void muon_update<OnCuda>(const MuonStep& s, const Bf16* update, float* master, Bf16* copy,
+                         int64_t n) {
   const float keep = s.keep, step_size = s.step_size;
-  for_each_run<kRun>(n, aligned<kRun>(update, master), [=] __device__(Run<kRun> run) {
-    each_of(
-        run, [=](float moves, float& weight) { weight = fmaf(-step_size, moves, weight * keep); },
-        update, master);
+  for_each_run<kRun>(n, aligned<kRun>(update, master, copy), [=] __device__(Run<kRun> run) {
+    const auto moved = [=](float moves, float weight) {
+      return fmaf(-step_size, moves, weight * keep);
+    };
+    if (copy == nullptr) {
+      each_of(
+          run, [=](float moves, float& weight) { weight = moved(moves, weight); }, update, master);
+    } else {
+      each_of(
+          run, [=](float moves, float& weight, float& to) { to = weight = moved(moves, weight); },
+          update, master, copy);
+    }
   });
 }
 

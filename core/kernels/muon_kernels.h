@@ -34,8 +34,9 @@ struct MuonStep {
 template <typename Place>
 void muon_momentum(const MuonStep& step, const float* grad, float* m, Bf16* out, int64_t n);
 
-// master [n] decays, and then moves against `update` [n].
+// master [n] decays, and then moves against `update` [n]; copy [n] becomes the new weights, rounded
+// once, where it is not null.
 template <typename Place>
-void muon_update(const MuonStep& step, const Bf16* update, float* master, int64_t n);
+void muon_update(const MuonStep& step, const Bf16* update, float* master, Bf16* copy, int64_t n);
 
 }  // namespace lockstep::core

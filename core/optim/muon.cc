@@ -144,7 +144,8 @@ Result<void> Muon::apply(size_t unit) {
         shared ? elements(whole) + s.range_offset : elements(staged_) + own(unit, s.param).offset;
     kernels_on(state.master_S)
         .muon_update(step_of(unit, s.param), update,
-                     state.master_S.data_ptr<float>() + s.range_offset, s.length);
+                     state.master_S.data_ptr<float>() + s.range_offset,
+                     state.copy_beside(s.range_offset), s.length);
   }
   pool_.give_tensor(gathered);
   return {};

@@ -69,22 +69,34 @@ Optimizer::Optimizer(const Config& config, std::vector<Unit*> units, UnitDigests
   }
 }
 
-// Elements [first, first + n) of a segment, on the device of the state; `grad` is theirs.
+// Elements [first, first + n) of a segment; `grad` is theirs. On the host they are updated, by any
+// thread; on a device they are `due`.
+template <typename Moment>
 void Optimizer::update_adams(size_t unit, const Segment& s, int64_t first, int64_t n,
-                             const float* grad, const AdamWStep& step) {
-  ShardState& state = units_[unit]->state;
+                             const float* grad, const AdamWStep& step,
+                             std::vector<AdamWRun<Moment>>& due) {
+  const ShardState& state = units_[unit]->state;
   const auto param = static_cast<size_t>(s.param);
-  const bool decay = units_[unit]->spec.params[param].decays();
-  const int64_t at = s.range_offset + first, at_v = state.place_in_v(s.param, at);
-  const at::Tensor &m = state.adam_m_S, &v = state.adam_v_A;
-  float* const master = state.master_S.data_ptr<float>() + at;
-  const Kernels& kernels = kernels_on(m);
-  if (!strategy_.bf16_moments)
-    return kernels.adamw_update(step, decay, grad, master, m.data_ptr<float>() + at,
-                                v.data_ptr<float>() + at_v, n);
-  kernels.adamw_update_bf16(step, decay, grad, master, m.data_ptr<at::BFloat16>() + at,
-                            v.data_ptr<at::BFloat16>() + at_v,
-                            {moment_keys_[unit][param], s.flat_start + first}, n);
+  const int64_t at = s.range_offset + first;
+  const AdamWRun<Moment> run{
+      .grad = grad,
+      .master = state.master_S.data_ptr<float>() + at,
+      .m = static_cast<Moment*>(state.adam_m_S.data_ptr()) + at,
+      .v = static_cast<Moment*>(state.adam_v_A.data_ptr()) + state.place_in_v(s.param, at),
+      .copy = state.copy_beside(at),
+      .n = n,
+      .draw = {moment_keys_[unit][param], s.flat_start + first},
+      .decays = units_[unit]->spec.params[param].decays()};
+  if (!state.master_S.is_cpu()) return due.push_back(run);
+  kernels_on(at::kCPU).adamw_update(step, std::span(&run, 1));
+}
+
+void Optimizer::update_due(const AdamWStep& step) {
+  const Kernels& kernels = kernels_on(strategy_.state_device());
+  if (!due_.empty()) kernels.adamw_update(step, std::span<const AdamWRun<float>>(due_));
+  if (!due_bf16_.empty()) kernels.adamw_update(step, std::span<const AdamWRun<Bf16>>(due_bf16_));
+  due_.clear();
+  due_bf16_.clear();
 }
 
 void Optimizer::begin_digests(const std::vector<at::Tensor>& sums) {
@@ -120,8 +132,9 @@ void Optimizer::read_digests() {
                    static_cast<uint64_t>(*gradients++));
 }
 
-// `grad`: of all that the unit holds, where its state lies. On the host digests are taken of what
-// is owned here, a few tiles at a time, which a cache then has for the update.
+// `grad`: of all that the unit holds, where its state lies; on a device update_due reads it. On the
+// host digests are taken of what is owned here, a few tiles at a time, which a cache then has for
+// the update.
 void Optimizer::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step) {
   ShardState& state = units_[unit]->state;
   const int64_t own_begin = state.owned_offset();
@@ -143,7 +156,10 @@ void Optimizer::update_unit(size_t unit, const at::Tensor& grad, const AdamWStep
         digests_.add(unit, s.param, digest(master), digest(g));
       }
       if (state.is_muons(s.param)) return muon_.take_gradient(unit, s.param, at, g, real_end - at);
-      update_adams(unit, s, first, n, g, step);
+      if (strategy_.bf16_moments)
+        update_adams(unit, s, first, n, g, step, due_bf16_);
+      else
+        update_adams(unit, s, first, n, g, step, due_);
     };
     if (!grad.is_cpu()) {
       update_run(0, s.tiles * layout::kTileElements);
@@ -163,11 +179,12 @@ Result<void> Optimizer::update_wave(const layout::MuonWave& wave, WholeSums& sum
   for (size_t i = wave.first_unit; i < wave.end_unit; ++i) {
     LOCKSTEP_TRY(const at::Tensor grad, sums.of(i));
     update_unit(i, grad.to(strategy_.state_device()), step);
+    if (groups_.copies->world_size() > 1) update_due(step);  // the whole sum's memory goes
   }
   LOCKSTEP_RETURN_IF_ERROR(muon_.exchange());
   for (size_t i = wave.first_unit; i < wave.end_unit; ++i) {
     LOCKSTEP_RETURN_IF_ERROR(muon_.apply(i));
-    units_[i]->state.refresh_copy();
+    if (units_[i]->state.copy_beside(0) == nullptr) units_[i]->state.refresh_copy();
   }
   muon_.end();
   return {};
@@ -184,6 +201,7 @@ Result<StepDigests> Optimizer::update(int64_t step, double lr, double clip,
   for (const layout::MuonWave& wave : muon_.waves())
     LOCKSTEP_RETURN_IF_ERROR(
         update_wave(wave, whole, adamw, {lr, o.momentum, o.weight_decay, clip}));
+  update_due(adamw);
   return share_digests();
 }
 

@@ -34,8 +34,11 @@ class Optimizer {
   Result<void> update_wave(const layout::MuonWave& wave, WholeSums& sums, const AdamWStep& step,
                            const MuonRate& rate);
   void update_unit(size_t unit, const at::Tensor& grad, const AdamWStep& step);
+  template <typename Moment>
   void update_adams(size_t unit, const Segment& segment, int64_t first, int64_t n,
-                    const float* grad, const AdamWStep& step);
+                    const float* grad, const AdamWStep& step, std::vector<AdamWRun<Moment>>& due);
+  // In one launch. Their gradients are still there.
+  void update_due(const AdamWStep& step);
   void read_digests();
   Result<StepDigests> share_digests();
 
@@ -47,6 +50,9 @@ class Optimizer {
   Strategy strategy_;
   Groups groups_;
   Muon muon_;
+  // On a device, what AdamW is to update: of a unit, or, where all sums are there at once, of all.
+  std::vector<AdamWRun<float>> due_;
+  std::vector<AdamWRun<Bf16>> due_bf16_;
 };
 
 }  // namespace lockstep::core

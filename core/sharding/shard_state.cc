@@ -62,6 +62,11 @@ void ShardState::make_master() {
   if (!master_S.defined()) master_S = zeros(held_elements_, at::kFloat);
 }
 
+Bf16* ShardState::copy_beside(int64_t at) const {
+  if (!copy_S_.defined() || copy_S_.device() != master_S.device()) return nullptr;
+  return reinterpret_cast<Bf16*>(copy_S_.data_ptr<at::BFloat16>()) + at;
+}
+
 void ShardState::refresh_copy() {
   if (copy_S_.defined()) update_copy(copy_S_, master_S);
   if (frozen_ && copy_S_.defined()) master_S.reset();

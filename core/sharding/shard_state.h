@@ -3,7 +3,7 @@
 // gathered. Where it is replicated, the rank holds more than it owns: `held` is what it updates;
 // `owned` is the part whose gradient sum it folds and that it writes to checkpoints.
 //
-//   (make_master, filled from outside) -> refresh_copy -> update -> refresh_copy -> …
+//   (make_master, filled from outside) -> refresh_copy -> update, of the copy as well -> …
 //
 // A frozen unit keeps its weights alone, in the form that is gathered.
 // S = held elements, padded to whole tiles; A = those of them that are not Muon's. Borrows nothing.
@@ -14,6 +14,7 @@
 
 #include <vector>
 
+#include "core/kernels/kernel_types.h"
 #include "core/sharding/strategy.h"
 #include "layout/shard_layout.h"
 
@@ -40,9 +41,13 @@ class ShardState {
   // What is gathered, where the unit computes; the same tensor for the life of the state.
   const at::Tensor& compute_S() const { return copy_S_.defined() ? copy_S_ : master_S; }
 
+  // The copy of the held element `at`, where it lies beside the weights in bf16: what changes a
+  // weight writes it as well. Null: refresh_copy brings it up to date.
+  Bf16* copy_beside(int64_t at) const;
+
   // Room for a frozen unit's fp32 weights, until refresh_copy has made what is kept.
   void make_master();
-  // Brings the compute-precision copy up to date; after init, load and every update.
+  // Brings the compute-precision copy up to date: after init, load, and an update that did not.
   void refresh_copy();
   // Where the host writes the state: the tensors themselves, or, where those lie on a device,
   // tensors in its own memory, of zeros when they are made. pull() brings them up to date, push()

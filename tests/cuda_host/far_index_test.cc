@@ -68,7 +68,7 @@ struct OnlyBlocks {
 
 std::vector<float> zeros(int64_t n) { return std::vector<float>(static_cast<size_t>(n)); }
 
-// A block has 1,024 elements, or 2,048.
+// A block has 1,024 elements, 2,048, or a tile.
 TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
   constexpr int64_t kBlock = 1024, kTail = 1000, kLast = kFar, kCount = kLast + kTail;
   const auto part = random_values<Bf16>(kTail, 1);
@@ -84,9 +84,10 @@ TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
   Array<OnCuda, Bf16> one_narrow(part), one_part(part);
   const auto compute = [&](auto& s, auto& p, auto& nr, auto& gr, auto& m1, auto& m2, int64_t n) {
     add_to<OnCuda>(s.get(), p.get(), n);
-    adamw_update<OnCuda>(step, true, gr.get(), s.get(), m1.get(), m2.get(), n);
+    const AdamWRun<float> run{gr.get(), s.get(), m1.get(), m2.get(), nr.get(), n, {}, true};
+    adamw_update<OnCuda>(step, std::span(&run, 1));
     muon_momentum<OnCuda>(muon, gr.get(), m1.get(), nr.get(), n);
-    muon_update<OnCuda>(muon, nr.get(), s.get(), n);
+    muon_update<OnCuda>(muon, nr.get(), s.get(), p.get(), n);
     narrow<OnCuda>(nr.get(), s.get(), n);
     widen<OnCuda>(m2.get(), nr.get(), n);
     gelu_forward<OnCuda>(nr.get(), p.get(), n);
@@ -95,7 +96,8 @@ TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
     soft_cap_backward<OnCuda>(nr.get(), p.get(), n, 0.5f, 2.0f);
   };
   compute(one, one_part, one_narrow, one_grad, one_m, one_v, kTail);
-  const OnlyBlocks only({kLast / kBlock, kLast / (2 * kBlock), 0, kFar / kBlock - 1});
+  const OnlyBlocks only(
+      {kLast / kBlock, kLast / (2 * kBlock), kLast / (4 * kBlock), 0, kFar / kBlock - 1});
   compute(sum, added, narrowed, grad, m, v, kCount);
   expect_same_bits(sum.read(kLast, kTail), one.read(), "sum");
   expect_same_bits(m.read(kLast, kTail), one_m.read(), "m");
@@ -105,9 +107,9 @@ TEST(FarIndex, ElementsBehindTwoToThe31AreThoseAlone) {
   expect_same_bits(sum.read(0, 256), zeros(256), "the first elements");
 }
 
-// A thread has four elements; what they are rounded by goes by their places.
+// A block has a tile; what its elements are rounded by goes by their places.
 TEST(FarIndex, MomentsInBf16AreThoseAlone) {
-  constexpr int64_t kBlock = 256 * 4, kCount = kFar + 1000, kLast = kCount / kBlock * kBlock;
+  constexpr int64_t kTile = 4096, kCount = kFar + 1000, kLast = kCount / kTile * kTile;
   constexpr int64_t kTail = kCount - kLast;
   const auto g = random_values<float>(kTail, 1), w = random_values<float>(kTail, 2);
   const AdamWStep step = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1);
@@ -118,11 +120,13 @@ TEST(FarIndex, MomentsInBf16AreThoseAlone) {
   const std::vector<Bf16> nothing(kTail);
   Array<OnCuda, float> one(w), one_grad(g);
   Array<OnCuda, Bf16> one_m(nothing), one_v(nothing);
-  adamw_update_bf16<OnCuda>(step, true, one_grad.get(), one.get(), one_m.get(), one_v.get(),
-                            {5, kLast}, kTail);
-  const OnlyBlocks only({kLast / kBlock});
-  adamw_update_bf16<OnCuda>(step, true, grad.get(), weights.get(), m.get(), v.get(), {5, 0},
-                            kCount);
+  const AdamWRun<Bf16> alone{one_grad.get(), one.get(), one_m.get(), one_v.get(),
+                             nullptr,        kTail,     {5, kLast},  true};
+  adamw_update<OnCuda>(step, std::span(&alone, 1));
+  const AdamWRun<Bf16> all{grad.get(), weights.get(), m.get(), v.get(),
+                           nullptr,    kCount,        {5, 0},  true};
+  const OnlyBlocks only({kLast / kTile});
+  adamw_update<OnCuda>(step, std::span(&all, 1));
   expect_same_bits(weights.read(kLast, kTail), one.read(), "weights");
   expect_same_bits(m.read(kLast, kTail), one_m.read(), "m");
   expect_same_bits(v.read(kLast, kTail), one_v.read(), "v");

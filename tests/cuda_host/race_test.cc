@@ -171,16 +171,20 @@ std::vector<Launches> launches_of_fp32() {
       [=] {
         Memory<float>& m = *memory;
         const core::AdamWStep step = core::AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 1);
-        core::adamw_update<OnCuda>(step, true, m.a.get(), m.b.get(), m.sums.get(),
-                                   m.more_sums.get(), kCount);
-        core::adamw_update_bf16<OnCuda>(step, true, m.a.get(), m.b.get(), narrow->a.get(),
-                                        narrow->b.get(), {1, 0}, kCount);
+        const core::AdamWRun<float> run{m.a.get(),       m.b.get(), m.sums.get(), m.more_sums.get(),
+                                        narrow->c.get(), kCount,    {},           true};
+        core::adamw_update<OnCuda>(step, std::span(&run, 1));
+        const core::AdamWRun<Bf16> rounded{
+            m.a.get(),       m.b.get(), narrow->a.get(), narrow->b.get(),
+            narrow->c.get(), kCount,    {1, 0},          true};
+        core::adamw_update<OnCuda>(step, std::span(&rounded, 1));
       },
       [=] {
         const core::MuonStep step = core::MuonStep::create(1e-3, 0.95, 0.1, 1, 64, 64);
         core::muon_momentum<OnCuda>(step, memory->a.get(), memory->b.get(), narrow->a.get(),
                                     kCount);
-        core::muon_update<OnCuda>(step, narrow->a.get(), memory->sums.get(), kCount);
+        core::muon_update<OnCuda>(step, narrow->a.get(), memory->sums.get(), narrow->b.get(),
+                                  kCount);
       },
       [=] {
         core::scale_and_square_tiles<OnCuda>(memory->a.get(), 0.5f, 1, memory->doubles.get());

@@ -1,5 +1,7 @@
 // What gives the CPU's bits on every device: AdamW, Muon's single elements, tile norms, elementwise
 // sums, embedding gradients; and sums of columns, which have a fixed order of their own.
+#include <numeric>
+
 #include "core/kernels/adamw_kernels.h"
 #include "core/kernels/add_kernels.h"
 #include "core/kernels/digest_kernels.h"
@@ -15,60 +17,93 @@ constexpr int64_t kTile = layout::kTileElements;
 // Accesses of 16 bytes are aligned, or are not.
 constexpr size_t kShifts[] = {0, 1};
 
+// Parameters of an update, one behind the other in each array.
+template <typename Moment>
+struct AdamWCase {
+  std::vector<int64_t> lengths;
+  int64_t steps;
+  Floats grad, master;
+  std::vector<Moment> m, v;
+
+  explicit AdamWCase(std::vector<int64_t> elements, int64_t count = 5)
+      : lengths(std::move(elements)), steps(count) {
+    const int64_t n = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+    grad = random_values<float>(n, 1, 1e-3);
+    master = random_values<float>(n, 2);
+    m = random_values<Moment>(n, 3, 1e-3);
+    v = random_values<Moment>(n, 4, 1e-3);
+    for (Moment& value : v) round_to(value, wide(value) * wide(value));
+  }
+
+  // Weights, moments and copy after the steps. Every other parameter decays in every other step;
+  // each moment in bf16 is rounded by bits of its own.
+  template <typename Place>
+  auto after_steps(size_t shift, bool copied) const {
+    Array<Place, float> g(grad, shift), w(master, shift);
+    Array<Place, Moment> m1(m, shift), m2(v, shift);
+    Array<Place, Bf16> copy(std::vector<Bf16>(master.size()), shift);
+    for (int64_t t = 1; t <= steps; ++t) {
+      std::vector<AdamWRun<Moment>> runs;
+      int64_t at = 0;
+      for (const int64_t n : lengths) {
+        const auto i = static_cast<int64_t>(runs.size());
+        runs.push_back({g.get() + at,
+                        w.get() + at,
+                        m1.get() + at,
+                        m2.get() + at,
+                        copied ? copy.get() + at : nullptr,
+                        n,
+                        {static_cast<uint64_t>(77 + i), i * kTile},
+                        (t + i) % 2 == 0});
+        at += n;
+      }
+      adamw_update<Place>(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.7, t),
+                          std::span<const AdamWRun<Moment>>(runs));
+    }
+    return std::tuple(w.read(), m1.read(), m2.read(), copy.read());
+  }
+
+  void expect_the_cpus_bits(bool copied) const {
+    const auto want = after_steps<OnCpu>(0, copied);
+    std::vector<Bf16> copy(master.size());
+    for (size_t i = 0; copied && i < copy.size(); ++i)
+      round_to(copy[i], wide(std::get<0>(want)[i]));
+    expect_same_bits(std::get<3>(want), copy, "the copy on the CPU");
+    for (const size_t shift : kShifts)
+      on<OnCuda>([&] {
+        const auto got = after_steps<OnCuda>(shift, copied);
+        expect_same_bits(std::get<0>(got), std::get<0>(want), "master");
+        expect_same_bits(std::get<1>(got), std::get<1>(want), "m");
+        expect_same_bits(std::get<2>(got), std::get<2>(want), "v");
+        expect_same_bits(std::get<3>(got), copy, "copy");
+        return hash_of(std::get<0>(got), std::get<1>(got), std::get<2>(got), std::get<3>(got));
+      });
+  }
+};
+
+// Runs of several tiles, of none and of parts of one.
+const std::vector<int64_t> kLengths{2 * kTile + 77, 0, 1, kTile, 63, 65, kTile - 1};
+
 TEST(ExactSums, AdamWGivesTheCpusBits) {
-  constexpr int64_t kCount = 2 * kTile + 77;
-  Floats grad = random_values<float>(kCount, 1, 1e-3), v = random_values<float>(kCount, 2, 1e-3);
-  for (float& value : v) value *= value;
-  for (size_t i = 0; i < 64; ++i) grad[i] = 0;
-  for (size_t i = 0; i < 128; ++i) v[i] *= 1e-36f;  // subnormals stay
-  const Floats master = random_values<float>(kCount, 3), m = random_values<float>(kCount, 4, 1e-3);
-  const auto five_steps = [&](auto place, size_t shift) {
-    using Place = typename decltype(place)::type;
-    Array<Place, float> g(grad, shift), w(master, shift), m1(m, shift), m2(v, shift);
-    for (int64_t t = 1; t <= 5; ++t)
-      adamw_update<Place>(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.7, t), t % 2 == 0,
-                          g.get(), w.get(), m1.get(), m2.get(), kCount);
-    return std::vector<Floats>{w.read(), m1.read(), m2.read()};
-  };
-  const std::vector<Floats> want = five_steps(std::type_identity<OnCpu>(), 0);
-  for (const size_t shift : kShifts)
-    on<OnCuda>([&] {
-      const std::vector<Floats> got = five_steps(std::type_identity<OnCuda>(), shift);
-      expect_same_bits(got[0], want[0], "master");
-      expect_same_bits(got[1], want[1], "m");
-      expect_same_bits(got[2], want[2], "v");
-      return hash_of(got[0], got[1], got[2]);
-    });
+  AdamWCase<float> update(kLengths);
+  for (size_t i = 0; i < 64; ++i) update.grad[i] = 0;
+  for (size_t i = 0; i < 128; ++i) update.v[i] *= 1e-36f;  // subnormals stay
+  for (const bool copied : {false, true}) update.expect_the_cpus_bits(copied);
 }
 
 TEST(ExactSums, AdamWWithMomentsInBf16GivesTheCpusBits) {
-  constexpr int64_t kCount = 2 * kTile + 77, kFirst = 3 * kTile;
-  const Floats grad = random_values<float>(kCount, 1, 1e-3);
-  const Floats master = random_values<float>(kCount, 2);
-  const auto m = random_values<Bf16>(kCount, 3, 1e-3),
-             v_root = random_values<Bf16>(kCount, 4, 1e-3);
-  std::vector<Bf16> v = v_root;
-  for (Bf16& value : v) value.bits &= 0x7fff;
-  v[5].bits = 0x7f7f;  // the largest; and what is not finite
-  v[6].bits = 0x7f80;
-  v[7].bits = 0x7fc1;
-  const auto five_steps = [&](auto place) {
-    using Place = typename decltype(place)::type;
-    Array<Place, float> g(grad), w(master);
-    Array<Place, Bf16> m1(m), m2(v);
-    for (int64_t t = 1; t <= 5; ++t)
-      adamw_update_bf16<Place>(AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.7, t), t % 2 == 0,
-                               g.get(), w.get(), m1.get(), m2.get(), {77, kFirst}, kCount);
-    return std::tuple(w.read(), m1.read(), m2.read());
-  };
-  const auto [want_w, want_m, want_v] = five_steps(std::type_identity<OnCpu>());
-  on<OnCuda>([&, want_w = want_w, want_m = want_m, want_v = want_v] {
-    const auto [got_w, got_m, got_v] = five_steps(std::type_identity<OnCuda>());
-    expect_same_bits(got_w, want_w, "master");
-    expect_same_bits(got_m, want_m, "m");
-    expect_same_bits(got_v, want_v, "v");
-    return hash_of(got_w, got_m, got_v);
-  });
+  AdamWCase<Bf16> update(kLengths);
+  update.v[5].bits = 0x7f7f;  // the largest; and what is not finite
+  update.v[6].bits = 0x7f80;
+  update.v[7].bits = 0x7fc1;
+  for (const bool copied : {false, true}) update.expect_the_cpus_bits(copied);
+}
+
+TEST(ExactSums, AdamWOfMoreRunsThanALaunchHas) {
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 360; ++i) lengths.push_back(1 + i % 3);
+  AdamWCase<float>(lengths, 1).expect_the_cpus_bits(true);
+  AdamWCase<Bf16>(lengths, 1).expect_the_cpus_bits(true);
 }
 
 TEST(ExactSums, MuonGivesTheCpusBits) {
@@ -79,24 +114,26 @@ TEST(ExactSums, MuonGivesTheCpusBits) {
   const auto three_steps = [&](auto place, double momentum, size_t shift) {
     using Place = typename decltype(place)::type;
     Array<Place, float> g(grad, shift), w(master, shift), m1(m, shift);
-    Array<Place, Bf16> direction(nothing, shift);
+    Array<Place, Bf16> direction(nothing, shift), copy(nothing, shift);
     const MuonStep step = MuonStep::create(1e-2, momentum, 0.1, 0.7, 48, 200);
     for (int t = 0; t < 3; ++t) {
       muon_momentum<Place>(step, g.get(), m1.get(), direction.get(), kCount);
-      muon_update<Place>(step, direction.get(), w.get(), kCount);
+      muon_update<Place>(step, direction.get(), w.get(), t == 1 ? copy.get() : nullptr, kCount);
     }
     muon_momentum<Place>(step, g.get(), m1.get(), nullptr, kCount);
-    return std::tuple(w.read(), m1.read(), direction.read());
+    return std::tuple(w.read(), m1.read(), direction.read(), copy.read());
   };
   for (const auto& [momentum, shift] : {std::pair(0.3, size_t{1}), {0.95, 0}}) {
-    const auto [w, m1, direction] = three_steps(std::type_identity<OnCpu>(), momentum, 0);
-    on<OnCuda>([&, &w = w, &m1 = m1, &direction = direction, momentum = momentum, shift = shift] {
-      const auto [got_w, got_m, got_direction] =
+    const auto [w, m1, direction, copy] = three_steps(std::type_identity<OnCpu>(), momentum, 0);
+    on<OnCuda>([&, &w = w, &m1 = m1, &direction = direction, &copy = copy, momentum = momentum,
+                shift = shift] {
+      const auto [got_w, got_m, got_direction, got_copy] =
           three_steps(std::type_identity<OnCuda>(), momentum, shift);
       expect_same_bits(got_w, w, "master");
       expect_same_bits(got_m, m1, "momentum");
       expect_same_bits(got_direction, direction, "direction");
-      return hash_of(got_w, got_m, got_direction);
+      expect_same_bits(got_copy, copy, "copy");
+      return hash_of(got_w, got_m, got_direction, got_copy);
     });
   }
 }

@@ -20,6 +20,11 @@ const T* bytes_of(const T* address) {
   return reinterpret_cast<const T*>(SimMemory::here().bytes_at(address));
 }
 
+template <typename T>
+T* bytes_or_null(T* address) {
+  return address == nullptr ? nullptr : bytes_of(address);
+}
+
 at::Tensor fp32(const at::Tensor& like, at::IntArrayRef shape) {
   return at::empty(shape, like.options().dtype(at::kFloat));
 }
@@ -202,20 +207,11 @@ class SimKernels : public Kernels {
     sim_work(
         "narrow", out, [](const T& to, const T& from) { cpu().narrow(to, from); }, out, in);
   }
-  void adamw_update(const AdamWStep& step, bool decay, const float* grad, float* master, float* m,
-                    float* v, int64_t n) const override {
-    on_current("adamw_update",
-               [=, g = bytes_of(grad), w = bytes_of(master), m1 = bytes_of(m), v1 = bytes_of(v)] {
-                 cpu().adamw_update(step, decay, g, w, m1, v1, n);
-               });
+  void adamw_update(const AdamWStep& step, std::span<const AdamWRun<float>> runs) const override {
+    update_runs(step, runs);
   }
-  void adamw_update_bf16(const AdamWStep& step, bool decay, const float* grad, float* master,
-                         at::BFloat16* m, at::BFloat16* v, const MomentDraw& draw,
-                         int64_t n) const override {
-    on_current("adamw_update_bf16",
-               [=, g = bytes_of(grad), w = bytes_of(master), m1 = bytes_of(m), v1 = bytes_of(v)] {
-                 cpu().adamw_update_bf16(step, decay, g, w, m1, v1, draw, n);
-               });
+  void adamw_update(const AdamWStep& step, std::span<const AdamWRun<Bf16>> runs) const override {
+    update_runs(step, runs);
   }
   void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                               double* sums_out) const override {
@@ -237,16 +233,14 @@ class SimKernels : public Kernels {
   }
   void muon_momentum(const MuonStep& step, const float* grad, float* m, at::BFloat16* out,
                      int64_t n) const override {
-    on_current("muon_momentum", [=, g = bytes_of(grad), m1 = bytes_of(m),
-                                 to = out == nullptr ? nullptr : bytes_of(out)] {
+    on_current("muon_momentum", [=, g = bytes_of(grad), m1 = bytes_of(m), to = bytes_or_null(out)] {
       cpu().muon_momentum(step, g, m1, to, n);
     });
   }
-  void muon_update(const MuonStep& step, const at::BFloat16* update, float* master,
+  void muon_update(const MuonStep& step, const at::BFloat16* update, float* master, Bf16* copy,
                    int64_t n) const override {
-    on_current("muon_update", [=, u = bytes_of(update), w = bytes_of(master)] {
-      cpu().muon_update(step, u, w, n);
-    });
+    on_current("muon_update", [=, u = bytes_of(update), w = bytes_of(master),
+                               to = bytes_or_null(copy)] { cpu().muon_update(step, u, w, to, n); });
   }
   void to_unit_norm(const T& x, double least) const override {
     sim_work(
@@ -254,6 +248,20 @@ class SimKernels : public Kernels {
   }
 
  private:
+  template <typename Moment>
+  static void update_runs(const AdamWStep& step, std::span<const AdamWRun<Moment>> runs) {
+    std::vector<AdamWRun<Moment>> there(runs.begin(), runs.end());
+    for (AdamWRun<Moment>& r : there) {
+      r.grad = bytes_of(r.grad);
+      r.master = bytes_of(r.master);
+      r.m = bytes_of(r.m);
+      r.v = bytes_of(r.v);
+      r.copy = bytes_or_null(r.copy);
+    }
+    on_current("adamw_update", [step, there = std::move(there)] {
+      cpu().adamw_update(step, std::span<const AdamWRun<Moment>>(there));
+    });
+  }
   static void on_current(const char* name, std::function<void()> work) {
     SimWorld::here().give(queue_of(*sim_device().current_stream()), {name, std::move(work)});
   }

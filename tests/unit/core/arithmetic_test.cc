@@ -103,13 +103,24 @@ TEST(AddKernels, Bf16RoundingIsLibTorchs) {
 struct State {
   at::Tensor master = random_tensor(3 * kTile, 1), m = random_tensor(3 * kTile, 2) * 0.01,
              v = random_tensor(3 * kTile, 3).pow(2) * 1e-4, grad = random_tensor(3 * kTile, 4);
+
+  void update(const AdamWStep& step, int64_t at, int64_t n) {
+    const AdamWRun<float> run{grad.data_ptr<float>() + at,
+                              master.data_ptr<float>() + at,
+                              m.data_ptr<float>() + at,
+                              v.data_ptr<float>() + at,
+                              nullptr,
+                              n,
+                              {},
+                              true};
+    adamw_update<OnCpu>(step, std::span(&run, 1));
+  }
 };
 
 TEST(AdamW, MatchesLibTorchsFusedAdamW) {
   State ours, theirs;
   const AdamWStep step = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 1.0, 7);
-  adamw_update<OnCpu>(step, true, ours.grad.data_ptr<float>(), ours.master.data_ptr<float>(),
-                      ours.m.data_ptr<float>(), ours.v.data_ptr<float>(), ours.master.numel());
+  ours.update(step, 0, ours.master.numel());
   std::vector<at::Tensor> master{theirs.master}, grad{theirs.grad}, m{theirs.m}, v{theirs.v}, none,
       steps{at::tensor(7.0f)};
   at::_fused_adamw_(master, grad, m, v, none, steps, 1e-3, 0.9, 0.95, 0.1, 1e-8, false, false, {},
@@ -122,13 +133,9 @@ TEST(AdamW, MatchesLibTorchsFusedAdamW) {
 TEST(AdamW, TheSameBitsAtAnyCut) {
   State whole, cut;
   const AdamWStep step = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.37, 3);
-  auto update = [&](State& s, int64_t at, int64_t n) {
-    adamw_update<OnCpu>(step, true, s.grad.data_ptr<float>() + at, s.master.data_ptr<float>() + at,
-                        s.m.data_ptr<float>() + at, s.v.data_ptr<float>() + at, n);
-  };
-  update(whole, 0, 3 * kTile);
+  whole.update(step, 0, 3 * kTile);
   for (int64_t at = 0; at < 3 * kTile; at += 1001)
-    update(cut, at, std::min<int64_t>(1001, 3 * kTile - at));
+    cut.update(step, at, std::min<int64_t>(1001, 3 * kTile - at));
   EXPECT_TRUE(at::equal(whole.master, cut.master) && at::equal(whole.m, cut.m) &&
               at::equal(whole.v, cut.v));
 }

@@ -73,8 +73,15 @@ struct Moments {
     }
   }
   void update(const AdamWStep& step, const MomentDraw& draw, int64_t at, int64_t n) {
-    adamw_update_bf16<OnCpu>(step, true, grad.data() + at, master.data() + at, m.data() + at,
-                             v.data() + at, {draw.key, draw.first + at}, n);
+    const AdamWRun<Bf16> run{grad.data() + at,
+                             master.data() + at,
+                             m.data() + at,
+                             v.data() + at,
+                             nullptr,
+                             n,
+                             {draw.key, draw.first + at},
+                             true};
+    adamw_update<OnCpu>(step, std::span(&run, 1));
   }
   std::vector<uint16_t> bits() const {
     std::vector<uint16_t> all;
@@ -91,8 +98,15 @@ TEST(Bf16Moments, AreThoseOfFp32RoundedByTheWordsOfTheirPlaces) {
   constexpr int64_t kCount = 3 * kTile + 77, kFirst = 5 * kTile;
   Moments got(kCount), want(kCount);
   got.update(kStep, {99, kFirst}, 0, kCount);
-  adamw_update<OnCpu>(kStep, true, want.grad.data(), want.master.data(), want.m_wide.data(),
-                      want.v_wide.data(), kCount);
+  const AdamWRun<float> run{want.grad.data(),
+                            want.master.data(),
+                            want.m_wide.data(),
+                            want.v_wide.data(),
+                            nullptr,
+                            kCount,
+                            {},
+                            true};
+  adamw_update<OnCpu>(kStep, std::span(&run, 1));
   EXPECT_EQ(got.master, want.master);
   for (int64_t i = 0; i < kCount; ++i) {
     const int64_t e = kFirst + i;

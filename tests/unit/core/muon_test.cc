@@ -57,7 +57,7 @@ TEST(MuonKernels, TheUpdateIsLibTorchsBits) {
   const at::Tensor update = random_tensor({48, 64}, 4).to(at::kBFloat16);
   muon_update<OnCpu>(MuonStep::create(kLr, kMomentum, kDecay, 1.0, 48, 64),
                      reinterpret_cast<const Bf16*>(update.data_ptr()), ours.data_ptr<float>(),
-                     ours.numel());
+                     nullptr, ours.numel());
   theirs.mul_(1.0 - kLr * kDecay);
   theirs.add_(update, -kLr * 0.2 * std::sqrt(64.0));
   EXPECT_TRUE(at::equal(ours, theirs));
@@ -73,7 +73,7 @@ TEST(MuonKernels, TheSameBitsAtAnyCut) {
   const auto run = [&](at::Tensor& m, at::Tensor& out, at::Tensor& w, int64_t at, int64_t n) {
     Bf16* const direction = reinterpret_cast<Bf16*>(out.data_ptr()) + at;
     muon_momentum<OnCpu>(step, grad.data_ptr<float>() + at, m.data_ptr<float>() + at, direction, n);
-    muon_update<OnCpu>(step, direction, w.data_ptr<float>() + at, n);
+    muon_update<OnCpu>(step, direction, w.data_ptr<float>() + at, nullptr, n);
   };
   run(whole_m, whole_out, whole_w, 0, kCount);
   for (int64_t at = 0; at < kCount; at += 1001)
