@@ -177,6 +177,9 @@ void add_checkpoint(std::vector<ConfigField>& table) {
     {AT(checkpoint, threads), kSame, "compressor threads of a rank", within(1, 256)},
     {AT(checkpoint, nice), kSame, "nice value of the compressors; above 0 training comes first",
      within(0, 19)},
+    {AT(checkpoint, ranks_per_file), kSame,
+     "ranks of a node that share a file of a checkpoint, which the first of them writes; 1: each "
+     "has its own", within(1, 1024)},
     {AT(checkpoint, when_busy), kSame, "a save is due while one is in flight", choice()},
     {AT(checkpoint, outage_minutes), kSame,
      "for so long saves may fail, and are tried again, before they end the run; 0: the first one "

@@ -43,8 +43,9 @@ struct Config {
     double keep_minutes = 0;             // one for each that many minutes stays; 0: none
     bool keep_best = false;              // save where the validation loss is lowest; that one stays
     Codec codec = Codec::kZstd;
-    int64_t threads = 1;  // compressors of a rank
-    int64_t nice = 0;     // of the compressors, 0 to 19
+    int64_t threads = 1;         // compressors of a rank
+    int64_t nice = 0;            // of the compressors, 0 to 19
+    int64_t ranks_per_file = 1;  // of a node, whose state one of them writes into a file
     WhenBusy when_busy = WhenBusy::kSkip;
     double outage_minutes = 10;        // for which saves may fail before they end the run
     double vote_timeout_seconds = 60;  // for all ranks to have written their part

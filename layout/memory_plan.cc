@@ -72,6 +72,8 @@ std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, co
     rows.push_back({kStagedRow, state});  // StagingArea::create
     // ChunkPipeline: slot_count encoded chunks
     rows.push_back({"checkpoint: chunks being compressed", (2 * c.threads + 2) * kChunkBytes});
+    if (ranks.world_size > 1 && c.ranks_per_file > 1)  // kChunksInRing
+      rows.push_back({"checkpoint: chunks handed to a neighbour", 4 * kChunkBytes});
   }
   if (c.enable && c.memory_interval > 0)  // MemoryTier::make_slots: two, and the buddy's two
     rows.push_back({kSnapshotRow, (c.buddy ? 4 : 2) * state});

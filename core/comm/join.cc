@@ -183,7 +183,7 @@ Result<Membership> meet(const RendezvousOptions& o, Seat& all) {
     return agreed.error();
   }
   m.nodes = agreed->nodes.sizes;
-  all.nodes = agreed->nodes.of_rank;
+  m.node_of_rank = all.nodes = agreed->nodes.of_rank;
   host->set_nodes(all.nodes);
   const Communicator* const over_gloo = host.get();
   LOCKSTEP_TRY(m.communicator, through_memory(o, all, std::move(host)));

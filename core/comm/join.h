@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/comm/buddies.h"
 #include "core/comm/communicator.h"
@@ -57,6 +58,7 @@ struct Membership {
   at::Device device = at::kCPU;
   std::optional<Transport> transport;  // of all ranks' tensors; none for a single rank
   layout::NodeRanks nodes = 0;         // as Groups has it
+  std::vector<int> node_of_rank;       // of all ranks; of a single one it may be empty
   Groups groups() const {
     return {communicator.get(),
             group ? group.get() : communicator.get(),

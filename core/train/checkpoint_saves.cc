@@ -38,6 +38,8 @@ Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnv
                  .keep_every = c.keep_every,
                  .keep_minutes = c.keep_minutes,
                  .keep_best = c.keep_best};
+  o.ranks_per_file = static_cast<int>(c.ranks_per_file);
+  o.node_of_rank = env.membership.node_of_rank;
   o.vote_deadline = std::chrono::milliseconds(static_cast<int64_t>(c.vote_timeout_seconds * 1000));
   Engine e;
   e.ballot = std::make_unique<StoreBallot>(*env.membership.store);

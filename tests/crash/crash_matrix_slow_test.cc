@@ -7,7 +7,12 @@ namespace {
 TEST(CrashMatrixSlow, EveryCallOnPiecesOfSeveralChunks) {
   for (const Scenario& scenario : kScenarios) {
     save_matrix(scenario, large_model(), 1);
-    save_matrix(scenario, large_model(), 1, {.ranks = 5, .ranks_per_file = 4});
+    save_matrix(scenario, large_model(), 1,
+                {.ranks = 5,
+                 .ranks_per_file = 4,
+                 .calls_of = "rank_",
+                 .least_before = 5,
+                 .least_after = 0});
   }
 }
 

@@ -134,5 +134,36 @@ TEST(Cost, NothingGrowsFasterThanItMay) {
   expect(table.busiest_growth("settle"), 0.5, "settle, at the busiest rank");
 }
 
+// What all ranks of a save ask of the file system together.
+int64_t asked(const CountedRanks& ranks, Cost cost) {
+  int64_t sum = 0;
+  for (const Tally& tally : ranks.tallies) sum += tally.of(cost);
+  return sum;
+}
+
+// A rank whose neighbour writes its state makes none of the calls that each rank made.
+TEST(Cost, RanksThatShareAFileMakeAQuarterOfTheFiles) {
+  constexpr int kRanks = 64, kRanksAFile = 4, kOthers = kRanks - kRanks / kRanksAFile;
+  CostTable table;
+  std::map<Cost, int64_t> saved;
+  for (const int ranks_per_file : {1, kRanksAFile}) {
+    EngineOptions options = keep_all();
+    options.ranks_per_file = ranks_per_file;
+    UnsyncedFileSystem disk;
+    CountedRanks ranks(disk, kRanks, model(), options);
+    ASSERT_EQ(ranks.world->error, "");
+    for (int64_t step = 1; step <= kKept; ++step) ASSERT_TRUE(ranks.world->save(step)[0].committed);
+    ranks.reset();
+    ASSERT_TRUE(ranks.world->save(kKept + 1)[0].committed);
+    for (const Cost cost : {Cost::kCreates, Cost::kSyncs, Cost::kMkdirs})
+      saved[cost] = asked(ranks, cost) - saved[cost];
+    note(table, text("save, ranks a file: ", ranks_per_file), ranks);
+  }
+  table.print(std::cout);
+  EXPECT_EQ(-saved[Cost::kCreates], kOthers);
+  EXPECT_EQ(-saved[Cost::kMkdirs], kOthers);
+  EXPECT_EQ(-saved[Cost::kSyncs], 3 * kOthers) << "the folder, the file and its directory";
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint
