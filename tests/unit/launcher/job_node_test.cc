@@ -61,6 +61,7 @@ TEST_F(Standby, GoesByTheTimesOfTheCoordinator) {
   order.generation = 0;
   order.duty = Duty::kRun;
   order.sequence = 3;
+  order.standbys = {{kOwn, "10.0.0.5:1"}};
   order.patience = patience_of(timing_of(16'384));
   member_.on(order, now_ns_, actions_);
   EXPECT_EQ(patience_of(member_.timing()), order.patience);
