@@ -63,7 +63,6 @@ bool is_common(const ConfigField& field) {
                                               "checkpoint.buddy",
                                               "checkpoint.memory_interval",
                                               "checkpoint.outage_minutes",
-                                              "launcher.silence_seconds",
                                               "checkpoint.strict_identity",
                                               "data.on_change"};
   const std::string_view section = field.section;

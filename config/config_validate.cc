@@ -89,6 +89,20 @@ Result<void> check_processes(const Config& config) {
   return {};
 }
 
+// 0 stands for what follows from the number of nodes.
+Result<void> check_silence(const Config::Launcher& launcher) {
+  constexpr double kLeast = 0.5, kPlain = 1.5;
+  const double silence = launcher.silence_seconds, ack = launcher.ack_seconds;
+  if (silence > 0 && silence < kLeast)
+    return wrong("launcher.silence_seconds = ", silence, ": must be 0, or ", kLeast,
+                 " or more: nodes report each 0.2 s");
+  const double least = (silence > 0 ? silence : kPlain) * 2 / 3;
+  if (ack > 0 && ack < least)
+    return wrong("launcher.ack_seconds = ", ack, ": must be 0, or ", least,
+                 " or more, two thirds of what a node may be silent (launcher.silence_seconds)");
+  return {};
+}
+
 Result<void> check_slot_map(const Config& config) {
   if (config.parallelism.slot_map != SlotMapKind::kCyclic &&
       config.training.reduction == Reduction::kNative)
@@ -234,6 +248,7 @@ Result<void> validate(const Config& config) {
     note(check_model(config.model));
     note(check_batch(config.training));
     note(check_processes(config));
+    note(check_silence(config.launcher));
   }
   return wrong_lines.empty() ? Result<void>() : Result<void>(wrong(wrong_lines));
 }

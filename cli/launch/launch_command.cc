@@ -214,7 +214,7 @@ int64_t next_generation(const Config& config) {
 
 // "4" or "2:4".
 Result<std::pair<int64_t, int64_t>> node_counts(const std::string& words) {
-  constexpr int64_t kMost = 4096;
+  constexpr int64_t kMost = 16384;
   std::vector<int64_t> counts;
   for (const std::string& word : split(words, ':'))
     counts.push_back(parse_number(word).value_or(0));
@@ -239,7 +239,10 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   nodes.max = counts.second;
   nodes.spares = from.spares;
   nodes.last_call_s = from.last_call_seconds;
-  nodes.silence_s = from.silence_seconds;
+  nodes.join_s = from.join_seconds;
+  nodes.patience.silence_ns = static_cast<int64_t>(from.silence_seconds * 1e9);
+  nodes.patience.ack_ns = static_cast<int64_t>(from.ack_seconds * 1e9);
+  nodes.patience.reap_ns = static_cast<int64_t>(from.reap_seconds * 1e9);
   nodes.endpoint = from.rdzv_endpoint;
   if (!nodes.endpoint.empty() && !nodes.endpoint.starts_with("file:"))
     if (const auto at = launcher::net::parse_endpoint(nodes.endpoint); !at)

@@ -141,7 +141,8 @@ Result<AgentEnd> Agent::run_among() {
   const net::Secret random = net::Secret::generate();
   std::memcpy(&options.id, random.bytes().data(), sizeof options.id);
   options.last_call_ns = static_cast<int64_t>(nodes.last_call_s * 1e9);
-  options.timing = control::tolerating(static_cast<int64_t>(nodes.silence_s * 1e9));
+  options.timing = control::timing_of(nodes.max + nodes.spares, nodes.patience);
+  options.timing.join_ns = static_cast<int64_t>(nodes.join_s * 1e9);
   if (nodes.starts_over && nodes.on_loss != OnNodeLoss::kWait)
     options.timing = control::starting_over(options.timing, options.last_call_ns);
   net::NetworkOptions network{.secret = secret, .dial_from = local.address};

@@ -454,6 +454,7 @@ Order Coordinator::order_for(const Node& node) {
   order.base = quorum_.base();
   order.safe_step = supervisor_.safe_step();
   order.restarts = supervisor_.restarts_since_safe();
+  order.patience = patience_of(options_.timing);
   const bool promised_away = node.promised > order.generation ||
                              (node.promised == order.generation && node.promised_to != options_.id);
   // [P21] The node obeys this number, whatever it has promised, and promises nothing by it.

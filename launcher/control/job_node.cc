@@ -21,7 +21,9 @@ NodeActions JobNode::on(const NodeEvent& event, int64_t now_ns) {
   }
   if (auto lead = member_.take_lead(); lead && !left_) {
     out_.emplace_back(Leads{lead->generation});
-    coordinator_ = std::make_unique<Coordinator>(options_, std::move(*lead), now_ns_);
+    CoordinatorOptions options = options_;
+    options.timing = with(options.timing, patience_of(member_.timing()));
+    coordinator_ = std::make_unique<Coordinator>(std::move(options), std::move(*lead), now_ns_);
   }
   if (coordinator_ && member_.heard() && member_.follows().id != member_.id())
     stop_leading({"another node leads"});

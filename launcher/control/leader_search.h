@@ -34,6 +34,7 @@ class LeaderSearch {
   // For how long no other node has coordinated, whatever this one has tried meanwhile.
   int64_t alone_ns(int64_t now_ns) const { return now_ns - alone_since_ns_.value_or(heard_ns_); }
 
+  void go_by(const Timing& timing) { timing_ = timing; }
   // [P23] Whether its leader has given no later order.
   bool is_new(const Order& order) const;
   // Takes the word of an order. Returns whether it is the leader's first one.
@@ -54,7 +55,7 @@ class LeaderSearch {
 
  private:
   const NodeId own_;
-  const Timing timing_;
+  Timing timing_;
   const Rule without_;
   Peer leader_;
   bool answered_ = false;

@@ -28,6 +28,7 @@ void Member::on(const Order& order, int64_t now_ns, NodeActions& actions) {
   // [P4] An order of a coordinator that only gathers nodes does not count.
   if (order.duty != Duty::kWait || options_.without == Rule::kP4) ordered_ns_ = now_ns;
   if (search_.hear(order, now_ns)) news_ = true;
+  adopt(order.patience);
   // The others have gone on without this node, so it may not take over what it ran last.
   if (order.base > workers_.generation() && order.duty != Duty::kRun) handover_.members.clear();
   if (order.duty != Duty::kWait) duty_ = order.duty;
@@ -49,6 +50,13 @@ void Member::on(const Order& order, int64_t now_ns, NodeActions& actions) {
       return;
   }
   if (news_) report(actions);
+}
+
+// A standby that takes over goes by what the lost coordinator went by.
+void Member::adopt(const Patience& patience) {
+  if (patience.silence_ns <= 0 || patience == patience_of(options_.timing)) return;
+  options_.timing = with(options_.timing, patience);
+  search_.go_by(options_.timing);
 }
 
 void Member::prepare(const Order& order, NodeActions& actions) {

@@ -57,10 +57,12 @@ class Member {
   int64_t committed() const { return workers_.generation(); }
   int64_t promised() const { return promised_; }
   int64_t alive() const { return workers_.alive(); }
+  const Timing& timing() const { return options_.timing; }  // the coordinator's, once it was heard
   bool parked() const { return duty_ == Duty::kPark; }
 
  private:
   bool accepts(const Order& order) const;
+  void adopt(const Patience& patience);
   void prepare(const Order& order, NodeActions& actions);
   void run(const Order& order, NodeActions& actions);
   void end_workers(NodeActions& actions);
@@ -72,7 +74,7 @@ class Member {
   void report(NodeActions& actions);
   void leave_when_empty(NodeActions& actions);
 
-  const MemberOptions options_;
+  MemberOptions options_;
   int64_t now_ns_;
   LeaderSearch search_;
   LocalWorkers workers_;

@@ -20,6 +20,7 @@
 
 #include "base/result.h"
 #include "launcher/control/incident.h"
+#include "launcher/control/timing.h"
 
 namespace lockstep::launcher::control {
 
@@ -83,6 +84,7 @@ struct Order {
   int64_t safe_step = -1, restarts = 0, parked = 0;  // parked: so many nodes
   int32_t exit_status = 0;
   std::string reason;
+  Patience patience;  // of the whole job; silence_ns 0: the node keeps its own
 };
 
 struct NotLeader {

@@ -26,17 +26,49 @@ struct Timing {
   int64_t linger_ns = 2000 * kMs;     // for all to learn that the job has ended
 };
 
-// For links that may be silent for up to `silence_ns`: what follows from silence takes as much
-// longer. With 1.5 s it is Timing as it stands.
-constexpr Timing tolerating(int64_t silence_ns) {
-  Timing t;
-  const int64_t beyond_fence_ns = t.give_up_ns - t.fence_ns;
-  t.evict_ns = silence_ns;
-  t.suspect_ns = silence_ns * 2 / 3;
-  t.fence_ns = 2 * silence_ns;
-  t.ack_ns = std::max(t.ack_ns, t.suspect_ns);
-  t.give_up_ns = t.fence_ns + beyond_fence_ns;
+// The times from which the others follow; 0: what follows from the number of nodes. The coordinator
+// tells its own to the nodes that follow it (Order), so that all of a job go by the same ones.
+struct Patience {
+  int64_t report_ns = 0, silence_ns = 0, ack_ns = 0, reap_ns = 0;
+  bool operator==(const Patience&) const = default;
+};
+
+constexpr Patience patience_of(const Timing& t) {
+  return {t.report_ns, t.evict_ns, t.ack_ns, t.reap_ns};
+}
+
+// What follows from silence takes as much longer as a node may be silent. Requires: nothing is 0 but
+// report_ns.
+constexpr Timing with(Timing t, const Patience& p) {
+  t.report_ns = p.report_ns;
+  t.evict_ns = p.silence_ns;
+  t.suspect_ns = p.silence_ns * 2 / 3;
+  t.fence_ns = 2 * p.silence_ns;
+  t.ack_ns = std::max(p.ack_ns, t.suspect_ns);
+  t.reap_ns = p.reap_ns;
+  t.stop_ns = p.reap_ns + 2000 * kMs;
+  t.give_up_ns = t.fence_ns + t.ack_ns + p.reap_ns + 6000 * kMs;
+  t.linger_ns = 2 * t.ack_ns;
   return t;
+}
+
+// Of a job of up to `nodes`. One thread hears all reports, and asks one node after the other. So
+// above kNodesOfShortReports reports come more seldom, 20,480 a second, and a node may be silent for
+// as many of them as before; and the answers to an order have a millisecond a node.
+inline constexpr int64_t kNodesOfShortReports = 4096;
+constexpr Timing timing_of(int64_t nodes, const Patience& given = {}) {
+  const Timing plain;
+  const auto otherwise = [](int64_t value, int64_t derived) { return value > 0 ? value : derived; };
+  const int64_t scaled_nodes = std::max(nodes, kNodesOfShortReports);
+  Patience p;
+  p.silence_ns = otherwise(given.silence_ns,
+                           plain.evict_ns * scaled_nodes / kNodesOfShortReports);
+  p.report_ns = std::max(plain.report_ns,
+                         std::min(plain.report_ns * scaled_nodes / kNodesOfShortReports,
+                                  plain.report_ns * p.silence_ns / plain.evict_ns));
+  p.ack_ns = otherwise(given.ack_ns, std::max(plain.ack_ns, nodes * kMs));
+  p.reap_ns = otherwise(given.reap_ns, plain.reap_ns);
+  return with(plain, p);
 }
 
 // For agents that start over: whoever else is left does so at most give_up_ns later, and is waited

@@ -183,6 +183,27 @@ TEST(ConfigValidate, Sources) {
   EXPECT_THAT(verdict([](Config& c) { c.data.temperature = 0; }), HasSubstr("must be > 0"));
 }
 
+// 0 leaves a time to the number of nodes.
+TEST(ConfigValidate, TimesOfTheControlPlane) {
+  EXPECT_EQ(verdict([](Config& c) { c.launcher.silence_seconds = 0; }), "ok");
+  EXPECT_THAT(verdict([](Config& c) { c.launcher.silence_seconds = 0.4; }),
+              HasSubstr("launcher.silence_seconds = 0.4: must be 0, or 0.5 or more"));
+  EXPECT_THAT(verdict([](Config& c) { c.launcher.silence_seconds = 61; }),
+              HasSubstr("launcher.silence_seconds = 61"));
+  EXPECT_THAT(verdict([](Config& c) { c.launcher.ack_seconds = 0.9; }),
+              HasSubstr("launcher.ack_seconds = 0.9: must be 0, or 1 or more"));
+  EXPECT_EQ(verdict([](Config& c) { c.launcher.ack_seconds = 1; }), "ok");
+  EXPECT_THAT(verdict([](Config& c) {
+                c.launcher.silence_seconds = 6;
+                c.launcher.ack_seconds = 1;
+              }),
+              HasSubstr("launcher.ack_seconds = 1: must be 0, or 4 or more"));
+  EXPECT_THAT(verdict([](Config& c) { c.launcher.reap_seconds = 0; }),
+              HasSubstr("launcher.reap_seconds = 0: must be 1 to 3600"));
+  EXPECT_THAT(verdict([](Config& c) { c.launcher.join_seconds = 0; }),
+              HasSubstr("launcher.join_seconds = 0"));
+}
+
 TEST(ConfigMeaning, FoldersAndSlots) {
   Config config;
   EXPECT_EQ(config.dump_folder(), "results/training/run");

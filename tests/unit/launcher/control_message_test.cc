@@ -40,6 +40,7 @@ Order full_order() {
   order.members = {1, 2, 3};
   order.barred = {"n3"};
   order.reason = "because";
+  order.patience = {1, 2, 3, 4};
   return order;
 }
 

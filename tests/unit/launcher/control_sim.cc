@@ -1,6 +1,7 @@
 #include "control_sim.h"
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 
@@ -10,10 +11,9 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr int64_t kLargestLog = 12;          // 2^12 = 4096 nodes
 constexpr size_t kQueuedBelow = 128;         // nodes; with more, most messages arrive at once
 constexpr int64_t kSettleNs = 14'000 * kMs;  // for everybody to converge once faults stop
-constexpr int64_t kFencedNs = 4'000 * kMs;   // fence_ns, and what it takes to see and to do it
+constexpr int64_t kFenceNs = 1'000 * kMs;    // after fence_ns, to see it and to do it
 constexpr int64_t kMeetNs = 6'000 * kMs;     // a coordinator that does not answer is dead
 constexpr int64_t kLookNs = 5'000 * kMs;     // who leads looks whether the rendezvous names it
 
@@ -24,17 +24,22 @@ bool steady(const Message& message) {
 
 }  // namespace
 
-Sim::Sim(uint64_t seed, Rule without, bool loud) : loud_(loud), state_(mix64(seed + 1)) {
-  const double exponent = static_cast<double>(draw(1 << 20)) / (1 << 20) * kLargestLog;
+Sim::Sim(uint64_t seed, Rule without, bool loud, SimNodes nodes)
+    : loud_(loud), state_(mix64(seed + 1)) {
+  const double exponent =
+      static_cast<double>(draw(1 << 20)) / (1 << 20) * std::log2(static_cast<double>(nodes.most));
   size_t count = 1;
   while (count * 2 <= static_cast<size_t>(1) << static_cast<int64_t>(exponent)) count *= 2;
   count += draw(count);
-  count = std::min<size_t>(count, 4096);
+  const auto most = static_cast<size_t>(nodes.most);
+  count = nodes.exactly ? most : std::min(count, most);
   result_.nodes = static_cast<int64_t>(count);
   machines_.resize(count);
-  tick_ns_ = 200 * kMs;
-  faults_end_ns_ = (large() ? 6'000 : 15'000) * kMs;
-  end_ns_ = faults_end_ns_ + (large() ? 11'000 * kMs : kSettleNs);
+  options_.timing = timing_of(result_.nodes);
+  const int64_t longer = options_.timing.evict_ns / Timing{}.evict_ns;
+  settle_ns_ = kSettleNs * longer;
+  faults_end_ns_ = (large() ? 6'000 * longer : 15'000) * kMs;
+  end_ns_ = faults_end_ns_ + (large() ? 11'000 * kMs * longer : settle_ns_);
   base_loss_ = loss_ = chance(0.5) ? 0 : 0.02;
   options_.supervisor.nproc_per_node = {1};
   options_.supervisor.max_restarts = options_.supervisor.max_no_progress = 1'000'000;
@@ -96,7 +101,7 @@ SimResult Sim::run() {
     queue_.pop();
     now_ns_ = item.at_ns;
     if (now_ns_ >= end_ns_) {  // a large job, which has many events, goes on while it must
-      if (end_ns_ >= faults_end_ns_ + kSettleNs || converged().empty()) break;
+      if (end_ns_ >= faults_end_ns_ + settle_ns_ || converged().empty()) break;
       end_ns_ += 1'000 * kMs;
     }
     if (now_ns_ >= calm_until_ns_) loss_ = now_ns_ < faults_end_ns_ ? base_loss_ : 0;
@@ -123,7 +128,7 @@ void Sim::handle(Item& item) {
   switch (item.kind) {
     case Kind::kTick: {
       const bool leads = m.node->coordinator() != nullptr;
-      push(leads ? 40 * kMs : tick_ns_, Kind::kTick, item.machine);
+      push(leads ? 40 * kMs : options_.timing.report_ns, Kind::kTick, item.machine);
       Tick tick;
       if (m.alive) tick.samples.push_back({m.progress, false});
       feed(item.machine, tick);
@@ -296,7 +301,7 @@ void Sim::check_fence(Machine& m) {
     return;
   }
   if (m.apart_since_ns < 0) m.apart_since_ns = now_ns_;
-  if (now_ns_ - std::max(m.apart_since_ns, m.frozen_until_ns) > kFencedNs)
+  if (now_ns_ - std::max(m.apart_since_ns, m.frozen_until_ns) > options_.timing.fence_ns + kFenceNs)
     broken(text("node ", m.id, " does not fence its worker of generation ", m.generation));
 }
 

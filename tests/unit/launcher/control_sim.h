@@ -20,6 +20,11 @@ namespace lockstep::launcher::control {
 
 inline constexpr int kRestartAll = 2;  // a fault's number: all that are down start again
 
+struct SimNodes {
+  int64_t most = 4096;   // the seed says how many, about as often 2 or 3 as 64 to 127
+  bool exactly = false;  // as many as that, whatever the seed says
+};
+
 struct SimResult {
   std::string broken;  // the first rule that was broken; empty: none
   int64_t nodes = 0, generations = 0, takeovers = 0, steps = 0, events = 0, faults = 0, ends = 0;
@@ -28,7 +33,8 @@ struct SimResult {
 
 class Sim {
  public:
-  explicit Sim(uint64_t seed, Rule without = Rule::kNone, bool loud = false);  // nobody keeps it
+  // Nobody keeps the rule `without`.
+  explicit Sim(uint64_t seed, Rule without = Rule::kNone, bool loud = false, SimNodes nodes = {});
   SimResult run();
   int64_t nodes() const { return result_.nodes; }
 
@@ -119,7 +125,7 @@ class Sim {
   const bool loud_;
   uint64_t state_;
   SimResult result_;
-  int64_t now_ns_ = 0, stepped_ns_ = 0, faults_end_ns_, end_ns_, tick_ns_;
+  int64_t now_ns_ = 0, stepped_ns_ = 0, faults_end_ns_, settle_ns_, end_ns_;
   uint64_t order_ = 0;
   double loss_ = 0, base_loss_ = 0;
   int64_t calm_until_ns_ = 0;                  // of a burst of loss

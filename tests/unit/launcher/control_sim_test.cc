@@ -3,6 +3,8 @@
 //   launcher_control_sim [SEEDS [FIRST]]        runs so many, 500 when nothing is said, from
 //                                               FIRST on or from what LOCKSTEP_SEED says
 //   launcher_control_sim --seed N [RULE]        one, and tells what happens in it; without the rule
+//   launcher_control_sim --up-to NODES [SEEDS [FIRST]]   jobs of 1 to so many nodes; a power of two
+//   launcher_control_sim --nodes NODES [SEEDS [FIRST]]   jobs of so many
 //   launcher_control_sim --rules                the recorded seed of each rule of docs/PROTOCOL.md
 //                                               fails without that rule, and passes with it
 //   launcher_control_sim --find SEEDS [RULE]    the first seeds that fail without each rule, of
@@ -23,6 +25,7 @@ namespace {
 using lockstep::launcher::control::kRules;
 using lockstep::launcher::control::Rule;
 using lockstep::launcher::control::Sim;
+using lockstep::launcher::control::SimNodes;
 using lockstep::launcher::control::SimResult;
 
 constexpr int64_t kSmall = 64;  // nodes
@@ -80,11 +83,11 @@ int find(uint64_t seeds, int only) {
   return 0;
 }
 
-int run_all(uint64_t seeds, uint64_t first) {
+int run_all(uint64_t seeds, uint64_t first, SimNodes nodes = {}) {
   std::vector<SimResult> results(seeds);
   std::atomic<uint64_t> next = 0;
   const auto work = [&] {
-    for (uint64_t i = next++; i < seeds; i = next++) results[i] = Sim(first + i).run();
+    for (uint64_t i = next++; i < seeds; i = next++) results[i] = Sim(first + i, Rule::kNone, /*loud=*/false, nodes).run();
   };
   std::vector<std::thread> threads(std::max(1u, std::thread::hardware_concurrency()));
   for (std::thread& thread : threads) thread = std::thread(work);
@@ -134,5 +137,9 @@ int main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], "--rules") == 0) return check_rules();
   if (argc >= 3 && std::strcmp(argv[1], "--find") == 0)
     return find(number(2, 1), static_cast<int>(rule(3)));
-  return run_all(number(1, 500), number(2, lockstep::test_support::seed_or(1)));
+  const auto first = [&](int at) { return number(at, lockstep::test_support::seed_or(1)); };
+  const bool up_to = argc >= 3 && std::strcmp(argv[1], "--up-to") == 0;
+  if (up_to || (argc >= 3 && std::strcmp(argv[1], "--nodes") == 0))
+    return run_all(number(3, 500), first(4), {static_cast<int64_t>(std::max<uint64_t>(number(2, 64), 1)), !up_to});
+  return run_all(number(1, 500), first(2));
 }

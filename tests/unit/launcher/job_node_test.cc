@@ -54,6 +54,51 @@ class Standby : public testing::Test {
   std::optional<Leave> left_;
 };
 
+// The whole job goes by the coordinator's times, whoever coordinates it later.
+TEST_F(Standby, GoesByTheTimesOfTheCoordinator) {
+  Order order;
+  order.leader = kLeader;
+  order.generation = 0;
+  order.duty = Duty::kRun;
+  order.sequence = 3;
+  order.standbys = {{kOwn, "10.0.0.5:1"}};
+  order.patience = patience_of(timing_of(16'384));
+  member_.on(order, now_ns_, actions_);
+  EXPECT_EQ(patience_of(member_.timing()), order.patience);
+  EXPECT_EQ(member_.timing().fence_ns, timing_of(16'384).fence_ns);
+  const auto leads_after = [&](int64_t ns) {
+    for (const int64_t end_ns = now_ns_ + ns; now_ns_ < end_ns; now_ns_ += kTickNs)
+      member_.on(Tick{}, now_ns_, actions_);
+    return member_.take_lead().has_value();
+  };
+  EXPECT_FALSE(leads_after(5'000 * kMs));
+  EXPECT_TRUE(leads_after(1'400 * kMs));
+}
+
+TEST(JobNode, ACoordinatorTellsItsTimesAndAStandbyKeepsThem) {
+  const auto options_of = [](NodeId id, const Timing& timing) {
+    CoordinatorOptions options;
+    options.id = id;
+    options.max_nodes = 2;
+    options.timing = timing;
+    return options;
+  };
+  const Timing theirs = timing_of(2, {0, 5'000 * kMs, 0, 30'000 * kMs});
+  JobNode leader({.id = kLeader, .name = "n7", .address = "a", .timing = theirs},
+                 options_of(kLeader, theirs), true, 0);
+  JobNode node({.id = kOwn, .name = "n5", .address = "b", .timing = {}}, options_of(kOwn, {}),
+               false, 0);
+  const auto deliver = [](JobNode& to, const NodeActions& actions, int64_t now_ns) {
+    NodeActions out;
+    for (const NodeAction& action : actions)
+      if (const auto* send = std::get_if<Send>(&action))
+        for (NodeAction& next : to.on(Delivered{send->message}, now_ns)) out.push_back(next);
+    return out;
+  };
+  deliver(node, deliver(leader, node.on(Tick{}, 0), kMs), 2 * kMs);
+  EXPECT_EQ(patience_of(node.member().timing()), patience_of(theirs));
+}
+
 TEST_F(Standby, DoesNotTryAgainOnceAnotherNodeHasSucceeded) {
   look_for_a_coordinator({"", true});
   EXPECT_EQ(attempts_, 1);

@@ -5,21 +5,41 @@
 namespace lockstep::launcher::control {
 namespace {
 
-// What the protocol needs of its times, whatever silence is tolerated.
-TEST(Timing, KeepsItsOrderForEverySilence) {
-  for (const int64_t silence_ms : {500, 1500, 5000, 60'000}) {
-    const Timing t = tolerating(silence_ms * kMs);
-    EXPECT_LT(t.report_ns, t.suspect_ns) << silence_ms;
-    EXPECT_LT(t.suspect_ns, t.evict_ns) << silence_ms;
-    EXPECT_LE(2 * t.evict_ns, t.fence_ns) << silence_ms << ": the second standby comes first";
-    EXPECT_LT(t.fence_ns, t.give_up_ns) << silence_ms;
-    EXPECT_GE(t.ack_ns, t.suspect_ns) << silence_ms;
-  }
-  const Timing plain, same = tolerating(1500 * kMs);
-  EXPECT_EQ(same.suspect_ns, plain.suspect_ns);
-  EXPECT_EQ(same.fence_ns, plain.fence_ns);
-  EXPECT_EQ(same.ack_ns, plain.ack_ns);
-  EXPECT_EQ(same.give_up_ns, plain.give_up_ns);
+// What the protocol needs of its times, whatever silence is tolerated and however many nodes there are.
+TEST(Timing, KeepsItsOrderForEverySilenceAndNumberOfNodes) {
+  for (const int64_t nodes : {1, 64, 1000, 4096, 16'384})
+    for (const int64_t silence_ms : {0, 500, 1500, 5000, 60'000})
+      for (const int64_t ack_ms : {0, 700, 30'000}) {
+        const Timing t = timing_of(nodes, {0, silence_ms * kMs, ack_ms * kMs, 0});
+        const auto which = [&] { return testing::Message() << nodes << " " << silence_ms; };
+        EXPECT_LT(t.report_ns, t.suspect_ns) << which();
+        EXPECT_LT(t.suspect_ns, t.evict_ns) << which();
+        EXPECT_LE(2 * t.evict_ns, t.fence_ns) << which() << ": the second standby comes first";
+        EXPECT_LT(t.fence_ns + t.ack_ns + t.reap_ns, t.give_up_ns) << which();
+        EXPECT_GE(t.ack_ns, t.suspect_ns) << which();
+        EXPECT_GT(t.stop_ns, t.reap_ns) << which();
+      }
+}
+
+TEST(Timing, OfFewNodesIsWhatItIsWithoutKeys) {
+  const Timing plain, few = timing_of(1000);
+  EXPECT_EQ(patience_of(few), patience_of(plain));
+  EXPECT_EQ(few.suspect_ns, plain.suspect_ns);
+  EXPECT_EQ(few.fence_ns, plain.fence_ns);
+  EXPECT_EQ(few.stop_ns, plain.stop_ns);
+  EXPECT_EQ(few.give_up_ns, plain.give_up_ns);
+  EXPECT_EQ(few.linger_ns, plain.linger_ns);
+}
+
+// One thread hears all: 20,480 reports a second, and a millisecond for the answer of each.
+TEST(Timing, OfManyNodesGrowsWithThem) {
+  EXPECT_EQ(patience_of(timing_of(4096)),
+            (Patience{200 * kMs, 1500 * kMs, 4096 * kMs, 10'000 * kMs}));
+  EXPECT_EQ(patience_of(timing_of(16'384)),
+            (Patience{800 * kMs, 6000 * kMs, 16'384 * kMs, 10'000 * kMs}));
+  const Patience given{0, 3000 * kMs, 5000 * kMs, 60'000 * kMs};
+  EXPECT_EQ(patience_of(timing_of(16'384, given)),
+            (Patience{400 * kMs, 3000 * kMs, 5000 * kMs, 60'000 * kMs}));
 }
 
 // The last of those that start over has had time to come.
