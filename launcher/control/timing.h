@@ -61,11 +61,10 @@ constexpr Timing timing_of(int64_t nodes, const Patience& given = {}) {
   const auto otherwise = [](int64_t value, int64_t derived) { return value > 0 ? value : derived; };
   const int64_t scaled_nodes = std::max(nodes, kNodesOfShortReports);
   Patience p;
-  p.silence_ns = otherwise(given.silence_ns,
-                           plain.evict_ns * scaled_nodes / kNodesOfShortReports);
-  p.report_ns = std::max(plain.report_ns,
-                         std::min(plain.report_ns * scaled_nodes / kNodesOfShortReports,
-                                  plain.report_ns * p.silence_ns / plain.evict_ns));
+  p.silence_ns = otherwise(given.silence_ns, plain.evict_ns * scaled_nodes / kNodesOfShortReports);
+  p.report_ns =
+      std::max(plain.report_ns, std::min(plain.report_ns * scaled_nodes / kNodesOfShortReports,
+                                         plain.report_ns * p.silence_ns / plain.evict_ns));
   p.ack_ns = otherwise(given.ack_ns, std::max(plain.ack_ns, nodes * kMs));
   p.reap_ns = otherwise(given.reap_ns, plain.reap_ns);
   return with(plain, p);

@@ -157,8 +157,7 @@ std::string Sim::converged() const {
   const bool ended =
       std::any_of(machines_.begin(), machines_.end(), [](const Machine& m) { return m.left; });
   if ((ends || asked_to_stop_) && ended) return "";
-  const int64_t lately_ns =
-      large() ? 4 * options_.timing.evict_ns : 2 * options_.timing.evict_ns;
+  const int64_t lately_ns = large() ? 4 * options_.timing.evict_ns : 2 * options_.timing.evict_ns;
   if (!quorum_kept_ && now_ns_ - stepped_ns_ > lately_ns) return "";
   if (leaders != 1) return text(leaders, " nodes lead");
   if (following != up) return text(following, " of ", up, " nodes follow node ", id);

@@ -3,8 +3,9 @@
 //   launcher_control_sim [SEEDS [FIRST]]        runs so many, 500 when nothing is said, from
 //                                               FIRST on or from what LOCKSTEP_SEED says
 //   launcher_control_sim --seed N [RULE]        one, and tells what happens in it; without the rule
-//   launcher_control_sim --up-to NODES [SEEDS [FIRST]]   jobs of 1 to so many nodes; a power of two
-//   launcher_control_sim --nodes NODES [SEEDS [FIRST]]   jobs of so many
+//   launcher_control_sim --up-to NODES ...      either of these, of jobs of 1 to so many nodes (a
+//                                               power of two) instead of 1 to 4096
+//   launcher_control_sim --nodes NODES ...      ... of jobs of so many
 //   launcher_control_sim --rules                the recorded seed of each rule of docs/PROTOCOL.md
 //                                               fails without that rule, and passes with it
 //   launcher_control_sim --find SEEDS [RULE]    the first seeds that fail without each rule, of
@@ -14,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -41,8 +44,8 @@ constexpr Recorded kRecorded[] = {
     {Rule::kP6, 79}, {Rule::kP7, 2},  {Rule::kP21, 135}, {Rule::kP22, 206},
 };
 
-int replay(uint64_t seed, Rule without) {
-  const SimResult result = Sim(seed, without, /*loud=*/true).run();
+int replay(uint64_t seed, Rule without, SimNodes nodes) {
+  const SimResult result = Sim(seed, without, /*loud=*/true, nodes).run();
   std::printf("seed %llu: %lld nodes, %s\n", static_cast<unsigned long long>(seed),
               static_cast<long long>(result.nodes),
               result.broken.empty() ? "ok" : result.broken.c_str());
@@ -83,11 +86,13 @@ int find(uint64_t seeds, int only) {
   return 0;
 }
 
-int run_all(uint64_t seeds, uint64_t first, SimNodes nodes = {}) {
+// `sizes`: the words of the command line that say the same as `nodes`.
+int run_all(uint64_t seeds, uint64_t first, SimNodes nodes, const std::string& sizes) {
   std::vector<SimResult> results(seeds);
   std::atomic<uint64_t> next = 0;
   const auto work = [&] {
-    for (uint64_t i = next++; i < seeds; i = next++) results[i] = Sim(first + i, Rule::kNone, /*loud=*/false, nodes).run();
+    for (uint64_t i = next++; i < seeds; i = next++)
+      results[i] = Sim(first + i, Rule::kNone, /*loud=*/false, nodes).run();
   };
   std::vector<std::thread> threads(std::max(1u, std::thread::hardware_concurrency()));
   for (std::thread& thread : threads) thread = std::thread(work);
@@ -109,8 +114,8 @@ int run_all(uint64_t seeds, uint64_t first, SimNodes nodes = {}) {
     if (result.broken.empty()) continue;
     ++failures;
     const auto seed = static_cast<unsigned long long>(first + i);
-    std::printf("FAILED seed %llu, %lld nodes, %s (launcher_control_sim --seed %llu)\n", seed,
-                static_cast<long long>(result.nodes), result.broken.c_str(), seed);
+    std::printf("FAILED seed %llu, %lld nodes, %s (launcher_control_sim %s--seed %llu)\n", seed,
+                static_cast<long long>(result.nodes), result.broken.c_str(), sizes.c_str(), seed);
   }
   std::printf(
       "%llu seeds: %lld nodes, %lld generations, %lld takeovers, %lld faults, %lld steps, "
@@ -127,19 +132,24 @@ int run_all(uint64_t seeds, uint64_t first, SimNodes nodes = {}) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  SimNodes nodes;
+  std::string sizes;
+  const std::string_view how = argc >= 3 ? argv[1] : "";
+  if (how == "--up-to" || how == "--nodes") {
+    nodes = {std::max<int64_t>(std::strtoll(argv[2], nullptr, 10), 1), how == "--nodes"};
+    sizes = std::string(how) + " " + argv[2] + " ";
+    argc -= 2;
+    argv += 2;
+  }
   const auto number = [&](int at, uint64_t otherwise) {
     return argc > at ? std::strtoull(argv[at], nullptr, 10) : otherwise;
   };
   const auto rule = [&](int at) {
     return static_cast<Rule>(std::min<uint64_t>(number(at, 0), kRules));
   };
-  if (argc >= 3 && std::strcmp(argv[1], "--seed") == 0) return replay(number(2, 1), rule(3));
+  if (argc >= 3 && std::strcmp(argv[1], "--seed") == 0) return replay(number(2, 1), rule(3), nodes);
   if (argc == 2 && std::strcmp(argv[1], "--rules") == 0) return check_rules();
   if (argc >= 3 && std::strcmp(argv[1], "--find") == 0)
     return find(number(2, 1), static_cast<int>(rule(3)));
-  const auto first = [&](int at) { return number(at, lockstep::test_support::seed_or(1)); };
-  const bool up_to = argc >= 3 && std::strcmp(argv[1], "--up-to") == 0;
-  if (up_to || (argc >= 3 && std::strcmp(argv[1], "--nodes") == 0))
-    return run_all(number(3, 500), first(4), {static_cast<int64_t>(std::max<uint64_t>(number(2, 64), 1)), !up_to});
-  return run_all(number(1, 500), first(2));
+  return run_all(number(1, 500), number(2, lockstep::test_support::seed_or(1)), nodes, sizes);
 }
