@@ -80,7 +80,7 @@ inline std::vector<Mutation> mutations_in_one_leg() {
       {"an exchange between groups begins early", {{kAfter, copies}}, hybrid, 1},
       {"an exchange between groups is not waited for", {{kWait, copies}}, hybrid, 1},
       {"an exchange in a group is not waited for", {{kWait, exchange}}, hybrid, 1},
-      {"parts for the second exchange are given back early", {{kPeers, copies}}, hybrid, 110},
+      {"parts for the second exchange are given back early", {{kPeers, copies}}, hybrid, 4},
       {"sums of a block of slots leave before they are made", {{kAfter, copies}}, blocks, 1},
       {"sums of a block of slots are not waited for", {{kWait, copies}}, blocks, 1},
       {"an exchange in a group that adds its sums begins early", {{kAfter, exchange}}, added, 1},

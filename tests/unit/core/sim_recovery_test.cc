@@ -113,7 +113,7 @@ TEST(SimRecovery, WithoutAPeerTheOthersGoOn) {
 
 // What the failed collectives still write reaches nobody.
 TEST(SimRecovery, AnErrorOfTheDeviceIsLeftBehind) {
-  constexpr uint64_t kFinds = 11;  // a seed at which the rule that is left out shows: 12 of 60 do
+  constexpr uint64_t kFinds = 5;  // a seed at which the rule that is left out shows: 11 of 60 do
   const std::vector<std::string> want = undisturbed();
   for (const uint64_t seed : {uint64_t{1}, uint64_t{2}, uint64_t{3}, uint64_t{4}, kFinds}) {
     auto lines = FailingRun(kSetting, 3, /*peer_goes=*/false).run({.seed = seed});
