@@ -137,7 +137,7 @@ def main():
     results = {case: [] for case in a.cases.split(",")}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        job.prepare_tokens((a.before or a.bin).resolve(), folder)  # both can read what the older one writes
+        job.prepare_tokens((a.before or a.bin).resolve(), folder)  # what both can read
         for round_number in range(a.rounds):
             for case, rounds in results.items():
                 name = f"{case}-{round_number}"

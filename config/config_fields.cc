@@ -301,15 +301,15 @@ void add_launcher(std::vector<ConfigField>& table) {
     {AT(launcher, join_seconds), kSame, "for MIN nodes to come, and for the first coordinator",
      within(1, 1e9)},
     {AT(launcher, silence_seconds), kSame,
-     "a node that is silent for so long is lost, 0.5 or more; more where links flap, and each silent "
-     "node that is lost costs as much longer; 0: 1.5, above 4096 nodes in proportion to them",
+     "a node that is silent for so long is lost, 0.5 or more; more where links flap, and each "
+     "silent node that is lost costs as much longer; 0: 1.5, above 4096 nodes in proportion to them",
      within(0, 60)},
     {AT(launcher, ack_seconds), kSame,
      "a node that does not agree to a generation for so long is lost, two thirds of the silence or "
      "more; 0: 1, above 1000 nodes a millisecond for each", within(0, 3600)},
     {AT(launcher, reap_seconds), kSame,
-     "a node whose workers do not end for so long after SIGKILL is lost; more where much page-locked "
-     "memory is let go", within(1, 3600)},
+     "a node whose workers do not end for so long after SIGKILL is lost; more where much "
+     "page-locked memory is let go", within(1, 3600)},
     {AT(launcher, straggler), kSame,
      "a rank that stays slow: warn: is named; evict: a spare takes the place of its node, which is "
      "a spare from then on; without a spare it is named alone", choice()},

@@ -447,8 +447,7 @@ void Coordinator::order(const Node& node) {
 
 // The whole state that the node shall have.
 Order Coordinator::order_for(const Node& node) {
-  Order order;
-  order.leader = options_.id;
+  Order order{.leader = options_.id};
   order.sequence = ++sequence_;
   order.generation = formation_.generation();
   order.base = quorum_.base();

@@ -37,8 +37,8 @@ constexpr Patience patience_of(const Timing& t) {
   return {t.report_ns, t.evict_ns, t.ack_ns, t.reap_ns};
 }
 
-// What follows from silence takes as much longer as a node may be silent. Requires: nothing is 0 but
-// report_ns.
+// What follows from silence takes as much longer as a node may be silent. Requires: nothing but
+// report_ns is 0.
 constexpr Timing with(Timing t, const Patience& p) {
   t.report_ns = p.report_ns;
   t.evict_ns = p.silence_ns;

@@ -15,9 +15,9 @@ TEST_P(EveryCall, OfAStartASaveAndWhatItPrunes) { save_matrix(GetParam(), odd_mo
 
 // One of four ranks writes the state of all.
 TEST_P(EveryCall, ForAFileOfSeveralRanks) {
-  save_matrix(GetParam(), odd_model(), 1,
-              {.ranks = 4, .ranks_per_file = 4, .calls_of = "rank_", .least_before = 5,
-               .least_after = 0});
+  save_matrix(
+      GetParam(), odd_model(), 1,
+      {.ranks = 4, .ranks_per_file = 4, .calls_of = "rank_", .least_before = 5, .least_after = 0});
 }
 
 // Ten ranks in two groups, whose first ones publish a part each before rank 0 publishes the whole.

@@ -5,7 +5,8 @@
 namespace lockstep::launcher::control {
 namespace {
 
-// What the protocol needs of its times, whatever silence is tolerated and however many nodes there are.
+// What the protocol needs of its times, whatever silence is tolerated and however many nodes there
+// are.
 TEST(Timing, KeepsItsOrderForEverySilenceAndNumberOfNodes) {
   for (const int64_t nodes : {1, 64, 1000, 4096, 16'384})
     for (const int64_t silence_ms : {0, 500, 1500, 5000, 60'000})
