@@ -445,9 +445,9 @@ void Coordinator::order(const Node& node) {
   actions_->emplace_back(Send{node.peer.id, order_for(node)});
 }
 
-// The whole state that the node shall have.
 Order Coordinator::order_for(const Node& node) {
-  Order order{.leader = options_.id};
+  Order order;
+  order.leader = options_.id;
   order.sequence = ++sequence_;
   order.generation = formation_.generation();
   order.base = quorum_.base();

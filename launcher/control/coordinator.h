@@ -77,7 +77,7 @@ class Coordinator {
   void step_down(std::string reason, bool succeeded = false);
   void settle();  // does what the event at hand has led to
   void order(const Node& node);
-  Order order_for(const Node& node);
+  Order order_for(const Node& node);  // the whole state that the node shall have
   void fill_run(Order& order, const Node& node) const;
   void record(std::string event, std::string reason);
 

@@ -53,8 +53,8 @@ constexpr Timing with(Timing t, const Patience& p) {
 }
 
 // Of a job of up to `nodes`. One thread hears all reports, and asks one node after the other. So
-// above kNodesOfShortReports reports come more seldom, 20,480 a second, and a node may be silent for
-// as many of them as before; and the answers to an order have a millisecond a node.
+// above kNodesOfShortReports reports come more seldom, 20,480 a second, and a node may be silent
+// for as many of them as before; and the answers to an order have a millisecond a node.
 inline constexpr int64_t kNodesOfShortReports = 4096;
 constexpr Timing timing_of(int64_t nodes, const Patience& given = {}) {
   const Timing plain;
