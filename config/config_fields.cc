@@ -302,8 +302,7 @@ void add_launcher(std::vector<ConfigField>& table) {
      within(1, 1e9)},
     {AT(launcher, silence_seconds), kSame,
      "a node that is silent for so long is lost, 0.5 or more; more where links flap, and each "
-     "silent node that is lost costs as much longer; 0: 1.5, above 4096 nodes in proportion to "
-     "them",
+     "silent node that is lost costs as much longer; 0: 1.5, above 4096 nodes in proportion",
      within(0, 60)},
     {AT(launcher, ack_seconds), kSame,
      "a node that does not agree to a generation for so long is lost, two thirds of the silence or "
