@@ -5,10 +5,11 @@
   plan_time.py --bin NEW/bin --worker-bin OLD/bin --only bf16 --rounds 3
 
 The rates of FILE are measured in the same run: products by `lockstep doctor` with a rank's threads,
-before and after each job, and copies. What doctor does not measure (how fast attention's small
-products, exp() and our kernels are beside the large products) is in KERNELS below, once for all
-configs. A job's figure is the median of its steps after the warm-up. On a machine that others use,
-both sides suffer, and not alike: the load is printed, and a table with load is no proof.
+before and after each job, and copies, by as many CPUs as the job has threads. What doctor does not
+measure (how fast attention's small products, exp() and our kernels are beside the large products)
+is in KERNELS below, once for all configs. A job's figure is the median of its steps after the
+warm-up. On a machine that others use, both sides suffer, and not alike: the load is printed, and a
+table with load is no proof.
 """
 import argparse
 import json
@@ -64,11 +65,18 @@ def arguments():
     return parser.parse_args()
 
 
-def doctor(binaries, folder, threads):
-    done = subprocess.run([binaries / "lockstep", "doctor", folder / "empty.toml", "--json",
-                           "--training.threads", str(threads), "--model.vocab_size", "256",
-                           "--job.dump_folder", folder], capture_output=True, text=True,
-                          timeout=300)
+def doctor(binaries, folder, threads, cpus):
+    """What `lockstep doctor` finds of as many CPUs: one has more than its share of the memory's
+    bandwidth while the others rest."""
+    of_all = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(of_all)[:cpus])
+    try:
+        done = subprocess.run([binaries / "lockstep", "doctor", folder / "empty.toml", "--json",
+                               "--training.threads", str(threads), "--model.vocab_size", "256",
+                               "--job.dump_folder", folder], capture_output=True, text=True,
+                              timeout=300)
+    finally:
+        os.sched_setaffinity(0, of_all)
     return json.loads(done.stdout)["nodes"][0]["facts"]
 
 
@@ -77,8 +85,7 @@ def rates_of(before, after, ranks, threads):
     def mean(room, key):
         return statistics.mean(facts[room][key] for facts in (before, after))
     fp32, bf16 = mean("compute", "fp32_tflops"), mean("compute", "bf16_tflops")
-    copy_gb = mean("memory", "copy_bytes_per_s") * 1e-9  # of all CPUs, read and written
-    memory_gb = copy_gb * ranks * threads / os.cpu_count() / ranks
+    memory_gb = mean("memory", "copy_bytes_per_s") * 1e-9 / ranks  # read and written
     return KERNELS | {
         "bf16_peak_tflops": bf16, "bf16_gemm_tflops": bf16, "fp32_gemm_tflops": fp32,
         "memory_gb_per_s": memory_gb, "exponentials_per_ns": EXPS_PER_NS * threads,
@@ -105,10 +112,11 @@ def measure(a, folder, name, ranks, keys):
     threads = keys["training.threads"]
     worker = (a.worker_bin or a.bin).resolve()
     load = os.getloadavg()[0]
-    before = doctor(worker, folder, threads)
+    before = doctor(worker, folder, threads, ranks * threads)
     lines, whole = job.train(worker, folder, name, ranks,
                              keys | {"training.steps": a.warmup + a.steps})
-    rates = rates_of(before, doctor(worker, folder, threads), ranks, threads)
+    after = doctor(worker, folder, threads, ranks * threads)
+    rates = rates_of(before, after, ranks, threads)
     times = sorted(line["step_time_s"] for line in lines[a.warmup:])
     plan = predicted(a.bin.resolve(), folder, rates, ranks, keys)
     median = statistics.median(times)
