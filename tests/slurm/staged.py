@@ -204,12 +204,22 @@ def left_by_others(fake):
     fake.ends(left=[used, new])
     os.close(descriptor)
     fake.ends(left=[new])
+    # Whoever had the lock on our own folder removes it, and then we get the lock.
+    fake.put("commands/flock", f'''#!/bin/bash
+PATH="${{PATH#*:}}" flock "$@" || exit
+if [[ "$1" == --timeout ]] && mkdir "$HERE/was_here"; then rmdir {fake.own()}; fi 2>/dev/null
+''')
+    fake.ends(left=[new], NODES="node1")
 
 
 def told_to_stop(fake):
-    """While it unpacks: it leaves, to be started again."""
+    """While it unpacks it leaves, to be started again; while it tidies up it goes on."""
     fake.put("commands/tar", '#!/bin/bash\nkill -TERM "$PPID"\nPATH="${PATH#*:}" tar "$@"\n')
     fake.ends("ended with status 75", status=75)
+    (fake.folder / "commands/tar").unlink()
+    fake.put("commands/rm", '#!/bin/bash\n[[ "$*" != *.node? ]] || kill -TERM "$$"\n'
+                            'PATH="${PATH#*:}" rm "$@"\n')
+    fake.ends()
 
 
 def told_by_loader(folder, words):
