@@ -32,6 +32,7 @@
 #include "cli/shared/exit_status.h"
 #include "cli/shared/printable_stream.h"
 #include "cli/shared/version.h"
+#include "cli/stage/stage_command.h"
 #include "cli/status/status_command.h"
 #include "cli/submit/submit_command.h"
 #include "cli/sweep/sweep_command.h"
@@ -72,6 +73,7 @@ constexpr Command kCommands[] = {
     {"launch", lockstep::cli::launch_command,
      "train, and restart from the newest checkpoint when a worker dies"},
     {"submit", lockstep::cli::submit_command, "write the batch script of a run, and sbatch it"},
+    {"stage", lockstep::cli::stage_command, "pack programs and libraries for the nodes' own disks"},
     {"sweep", lockstep::cli::sweep_command,
      "a few steps of each combination of config values, in one table"},
     {"plan", lockstep::cli::plan_command, "memory of a run, and what fits, before it is started"},

@@ -50,12 +50,7 @@ target_link_libraries(lockstep_torch INTERFACE torch_cuda_so c10_cuda_so "${LOCK
   CUDA::cudart)
 target_link_options(lockstep_torch INTERFACE -Wl,--no-as-needed)
 foreach(_lib IN LISTS _cuda_libs)
-  target_link_options(lockstep_torch INTERFACE "-Wl,-rpath,${_lib},-rpath-link,${_lib}")
+  target_link_libraries(lockstep_torch INTERFACE "-Wl,-rpath,${_lib},-rpath-link,${_lib}")
 endforeach()
 # Symbols of libraries that are not there at link time (cuFile, NVSHMEM) are looked for at run time.
 target_link_options(lockstep_torch INTERFACE "-Wl,--allow-shlib-undefined")
-
-# tools/pack_first_light makes a folder that may be moved: lib/ lies beside bin/. DT_RPATH, so that libraries
-# find theirs there too.
-set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
-add_link_options(-Wl,--disable-new-dtags)

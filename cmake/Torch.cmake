@@ -40,10 +40,13 @@ add_library(lockstep::torch ALIAS lockstep_torch)
 target_include_directories(lockstep_torch SYSTEM INTERFACE
   "${_torch}/include" "${_torch}/include/torch/csrc/api/include" "${LOCKSTEP_GLOO_INCLUDE}")
 target_compile_definitions(lockstep_torch INTERFACE USE_C10D_GLOO USE_DISTRIBUTED)
-target_link_libraries(lockstep_torch INTERFACE torch_cpu_so c10_so gomp_so Threads::Threads)
-# DT_RPATH, not RUNPATH: libtorch_cpu.so finds libcudart and libcupti through the program's path.
-target_link_options(lockstep_torch INTERFACE
-  "-Wl,--disable-new-dtags,-rpath,${_torch}/lib,-rpath,${_cuda_lib},-rpath-link,${_cuda_lib}")
+# DT_RPATH, not RUNPATH: libtorch_cpu.so finds libcudart and libcupti through the program's path. lib/ beside bin/
+# comes first, for programs that moved: those of `lockstep stage` must not go back to where they were built.
+# (Paths that are link options would come before CMake's own.)
+set(CMAKE_BUILD_RPATH "$ORIGIN/../lib")
+add_link_options(-Wl,--disable-new-dtags)
+target_link_libraries(lockstep_torch INTERFACE torch_cpu_so c10_so gomp_so Threads::Threads
+  "-Wl,-rpath,${_torch}/lib,-rpath,${_cuda_lib},-rpath-link,${_cuda_lib}")
 
 # core/kernels/matmul.cc calls one function that LibTorch exports and does not publish. A LibTorch without it, or
 # with another form of it, gets the published products, which are slower in fp32 on some CPUs.

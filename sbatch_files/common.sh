@@ -50,18 +50,104 @@ if [[ -n "${LOCKSTEP_CONTAINER_IMAGE:-}" ]]; then
     --container-mounts="${LOCKSTEP_CONTAINER_MOUNTS:-$PWD:$PWD}")
 fi
 
+# On the node, where its job is staged: the programs and their libraries come from the pack
+# ($LOCKSTEP_PACK) onto its own disk, into a folder of this job and node that nobody else can enter.
+# Who uses the folder holds a lock on it, which the kernel takes back from those that are killed:
+# the next job here removes what they left. A folder from before the last boot is not used: perhaps
+# it never reached the disk whole. Where anything fails the programs of the shared folder do, too.
+#   stage   sets `staged` to the folder with bin/ and lib/; else a line says why
+# shellcheck disable=SC2016
+readonly kStage='
+staged="" start="${TMPDIR:-/tmp}/lockstep-stage.$UID." node="${SLURMD_NODENAME:-$HOSTNAME}"
+mine="$start$SLURM_JOB_ID.$node"
+say() { echo "$node: $*" >&2; }
+remove_mine() { (trap "" HUP INT TERM USR1 && rm -rf "$mine"); }
+is_own_folder() { [[ -d "$1" && ! -L "$1" && -O "$1" ]]; }
+is_pack() { [[ "$(sha256sum <"$1")" == "$LOCKSTEP_PACK_SHA256 "* ]]; }
+remove_left() {
+  local left held
+  find "${start%/*}" -maxdepth 1 -name "${start##*/}*.tar" -type f -user "$UID" -mmin +60 -delete
+  for left in "$start"*; do
+    if [[ "$left" == "$mine" ]] || ! is_own_folder "$left"; then continue; fi
+    exec {held}<"$left" || continue
+    if flock --nonblock "$held"; then rm -rf "$left"; fi
+    exec {held}<&-
+  done
+} 2>/dev/null
+lock_mine() {
+  local try lock
+  for try in 1 2 3; do
+    mkdir -m 700 "$mine" 2>/dev/null
+    if ! is_own_folder "$mine"; then
+      say "$mine cannot be made, or is not a folder of ours"
+      return 1
+    fi
+    exec {lock}<"$mine" && flock --timeout 60 "$lock" || return
+    # Else whoever had the lock has removed the folder.
+    [[ "/proc/self/fd/$lock" -ef "$mine" ]] && return
+    exec {lock}<&-
+  done
+  return 1
+}
+unpack() {
+  local pack="$mine/pack.tar"
+  rm -rf "${mine:?}"/*
+  if [[ -f "$LOCKSTEP_PACK_SENT" && ! -L "$LOCKSTEP_PACK_SENT" && -O "$LOCKSTEP_PACK_SENT" ]]; then
+    mv "$LOCKSTEP_PACK_SENT" "$pack"
+  fi
+  if [[ ! -f "$pack" ]] || ! is_pack "$pack"; then
+    say "no whole pack was sent here: it is read from $LOCKSTEP_PACK"
+    cp "$LOCKSTEP_PACK" "$pack" || return
+    if ! is_pack "$pack"; then
+      say "$LOCKSTEP_PACK is damaged: when it is removed, the next job packs anew"
+      return 1
+    fi
+  fi
+  mkdir "$1.partial" && tar -xf "$pack" -C "$1.partial" && rm "$pack" && mv "$1.partial" "$1"
+}
+stage() {
+  local folder
+  remove_left
+  if lock_mine; then
+    folder="$mine/$LOCKSTEP_PACK_SHA256.$(</proc/sys/kernel/random/boot_id)"
+    if { [[ -d "$folder" ]] || unpack "$folder"; } && "$folder/bin/lockstep" --version >/dev/null
+    then
+      staged="$folder"
+    else
+      remove_mine
+    fi
+  fi
+  rm -f "$LOCKSTEP_PACK_SENT" 2>/dev/null
+  if [[ -z "$staged" ]]; then say "not staged: the programs of the shared folder are used"; fi
+}
+'
+
 # On the node, perhaps in a container: host memory from the nodes that have CPUs. (Where GPUs'
 # memory is a NUMA node too, the kernel would put host memory there.)
 # srun ends with the greatest status of its tasks: 1, of an agent that was killed, hides no other.
 # shellcheck disable=SC2016
 readonly kOnNode='
-trap : HUP INT TERM USR1
+trap stopped=1 HUP INT TERM USR1
+stopped=""
+if [ -n "${LOCKSTEP_PACK:-}" ]; then
+  stage
+  if [ -n "$stopped" ]; then
+    if [ -n "$staged" ]; then remove_mine; fi
+    exit 75
+  fi
+fi
+if [ -n "$staged" ]; then
+  export LOCKSTEP_ENTRY="${LOCKSTEP_ENTRY:-$(type -P "$1")}"
+  unset LOCKSTEP_WORKER
+  set -- "$staged/bin/lockstep" "${@:2}"
+fi
 bind=() cpus="$(cat /sys/devices/system/node/has_cpu 2>/dev/null)"
 if [ -n "$cpus" ] && numactl --membind="$cpus" true 2>/dev/null; then
   bind=(numactl --membind="$cpus")
 fi
 "${bind[@]}" "$@"
 status=$?
+if [ -n "$staged" ]; then remove_mine; fi
 exit "$((status < 128 ? status : 1))"
 '
 
@@ -74,7 +160,29 @@ run_step() {
   srun ${ASK_HERE:+"${here[@]}"} --no-kill --kill-on-bad-exit=0 --wait=0 --mpi=none \
     --open-mode=append --nodes="$nodes" --ntasks="$nodes" --ntasks-per-node=1 \
     "${step_cpus[@]}" ${container[@]+"${container[@]}"} \
-    bash -c "$kOnNode" lockstep "$@"
+    bash -c "$kStage$kOnNode" lockstep "$@"
+}
+
+readonly kSendSeconds=600
+pack="" pack_sha256="" pack_sent=""
+
+# Where LOCKSTEP_STAGE names a folder that all nodes see, the pack is there (made, if it is not),
+# and sbcast passes it on from node to node, under a name that is new: it follows no link that
+# somebody else has put there.
+send_pack() {
+  local said
+  if ((${#container[@]})); then
+    echo "not staged: the programs are in the image" >&2
+    return
+  fi
+  if ! said="$(command "$LOCKSTEP" stage "$LOCKSTEP_STAGE")"; then
+    echo "not staged: the programs of the shared folder are used" >&2
+    return
+  fi
+  pack_sha256="${said%% *}" pack="${said#* }"
+  pack_sent="${TMPDIR:-/tmp}/lockstep-stage.$UID.$SLURM_JOB_ID.$RANDOM$RANDOM.tar"
+  timeout "$kSendSeconds" sbcast "$pack" "$pack_sent" ||
+    echo "sbcast ended with status $?: nodes that have no pack read $pack" >&2
 }
 
 lockstep() { run_step 1 "$LOCKSTEP" "$@"; }
@@ -111,6 +219,7 @@ launch() {
   if [[ -n "${NPROC_PER_NODE:-}" ]]; then words+=(--nproc-per-node "$NPROC_PER_NODE"); fi
   # shellcheck disable=SC2206  # words on purpose
   words+=(${LOCKSTEP_OVERRIDES:-})
+  if [[ -n "${LOCKSTEP_STAGE:-}" ]]; then send_pack; fi
   for ((start = 1; start <= MAX_LAUNCHES; ++start)); do
     # After a node was lost, what sbatch said about the allocation is stale.
     nodes="$(squeue --noheader --jobs="$job" --format=%D 2>/dev/null)"
@@ -120,7 +229,8 @@ launch() {
       return 75
     fi
     export LOCKSTEP_LAUNCH="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.$((++launches))"
-    run_step "$nodes" "$LOCKSTEP" launch --nnodes "$MIN_NODES:$nodes" "${words[@]}"
+    LOCKSTEP_PACK="$pack" LOCKSTEP_PACK_SHA256="$pack_sha256" LOCKSTEP_PACK_SENT="$pack_sent" \
+      run_step "$nodes" "$LOCKSTEP" launch --nnodes "$MIN_NODES:$nodes" "${words[@]}"
     status=$?
     ((status == 0)) && break
     end="$(end_of "$LOCKSTEP_LAUNCH" "$status" "${words[@]}")"

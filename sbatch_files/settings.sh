@@ -32,5 +32,8 @@ LOCKSTEP="${LOCKSTEP:-lockstep}"
 
 # Workers of a node; empty: one a GPU, or one where there is none.
 NPROC_PER_NODE="${NPROC_PER_NODE:-}"
+# A folder that all nodes see, for the pack of programs and libraries that each node unpacks on its
+# own disk (TMPDIR) and trains with; empty: those of LOCKSTEP are used where they are.
+LOCKSTEP_STAGE="${LOCKSTEP_STAGE:-}"
 # More words for every `lockstep launch`.
 LOCKSTEP_OVERRIDES="${LOCKSTEP_OVERRIDES:-}"

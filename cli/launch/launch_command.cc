@@ -105,6 +105,11 @@ bool is_first_of_node(const Environment& environment) {
   return !orders || orders->local_rank == 0;
 }
 
+// A thousand agents at once would all read the same tokenizers, and only warn.
+bool is_first_task(const Environment& environment) {
+  return parse_number(variable(environment, "SLURM_PROCID")).value_or(0) == 0;
+}
+
 // What every rank would find wrong with the data and the sizes, said before any of them starts.
 // Returns the model; training.epochs becomes training.steps.
 Result<layout::ModelSpec> check_inputs(Config& config) {
@@ -368,7 +373,7 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
       return launcher::kExitConfig;
     }
   }
-  compare_tokenizers(config.value());
+  if (is_first_task(worker.environment)) compare_tokenizers(config.value());
   launcher::AgentOptions options = agent_options(config.value(), worker);
   if (restart) options.nodes = nodes.value();
   if (!restart) options.supervisor.max_restarts = 0;

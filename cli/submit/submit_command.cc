@@ -37,6 +37,8 @@ task of a node gets all its CPUs, or the part that goes with its GPUs, as sinfo 
 
   --dry-run       shows the script; writes and submits nothing
   --min-nodes N   goes on with as few nodes as this when some are lost (1)
+  --stage         each node unpacks programs and libraries on its own disk (TMPDIR) and trains with
+                  these: on many nodes the shared file system serves one file, not hundreds a rank
   --gpus N        of all nodes together, as many on each
   --check-gpus    alone: does the worker have CUDA? (sbatch_files/submit asks)
 
@@ -54,6 +56,7 @@ Examples:
   lockstep submit my.toml -N 8 --min-nodes 6 -A project -p normal --gpus 32 --hint nomultithread
   lockstep submit my.toml -N 2 --gpus 8 --container-image site/lockstep:0.1.0
   lockstep submit my.toml --nodes 2 --requeue --dry-run
+  lockstep submit my.toml --nodes 64 --gpus-per-node 4 --stage
 )";
 
 // "a run/7" -> "a_run_7": the name is a folder's, and a word of an #SBATCH line.

@@ -24,6 +24,8 @@ constexpr std::pair<char, std::string_view> kShort[] = {
     {'A', "account"}, {'N', "nodes"}, {'p', "partition"}, {'t', "time"}};
 constexpr std::string_view kFlags[] = {"requeue", "no-requeue", "no-kill", "exclusive"};
 
+constexpr std::string_view kPacks = "packs";  // in the folder of submission, which all nodes see
+
 bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -135,6 +137,8 @@ Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
     const bool takes_value = is_one_of(kWithValue, name) || of_container || name == "min-nodes";
     if (name == "dry-run") {
       words.dry_run = true;
+    } else if (name == "stage") {
+      words.stage = true;
     } else if (is_one_of(kFlags, name)) {
       words.sbatch.emplace_back(name, equals == std::string::npos ? "" : word.substr(equals + 1));
     } else if (!takes_value) {
@@ -154,6 +158,9 @@ Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
   for (const auto& [name, value] : words.sbatch)
     if (value.find_first_of("\n\r") != std::string::npos)
       return Error{Code::kConfig, text("--", name, ": no line of a script can hold this value")};
+  if (words.stage && !words.container.empty())
+    return Error{Code::kConfig, text("--stage: the programs are in the image (--",
+                                     words.container.front().first, ")")};
   if (words.most_nodes() < words.min_nodes)
     return Error{Code::kConfig, text("--min-nodes ", words.min_nodes, ": the job has ",
                                      words.sbatch_value("nodes", "1"), " (--nodes)")};
@@ -184,6 +191,7 @@ std::string batch_script_text(const BatchScript& script) {
   }
   out += text("\n[[ -n ${LOCKSTEP:-} ]] || LOCKSTEP=", shell_quoted(script.program.string()),
               "\nMIN_NODES=", words.min_nodes, "\n");
+  if (words.stage) out += text("[[ -n ${LOCKSTEP_STAGE:-} ]] || LOCKSTEP_STAGE=", kPacks, "\n");
   for (const auto& [name, value] : words.container)
     out += text(variable_of(name), "=", shell_quoted(value), "\n");
   out += text("\n", script.functions, "\n");

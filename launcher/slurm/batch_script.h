@@ -20,16 +20,17 @@ struct SubmitWords {
   std::vector<std::string> launch;  // all others, in their order
   int64_t min_nodes = 1;
   bool dry_run = false;
+  bool stage = false;  // programs and libraries onto the nodes' own disks
 
   std::string sbatch_value(std::string_view name, const std::string& otherwise) const;
   bool has(std::string_view name) const;  // of sbatch's or of the container's
   int64_t gpus_per_node() const;          // that are asked for
   int64_t most_nodes() const;             // 4 of --nodes=4 and of --nodes=2-4
 };
-// Takes out what is sbatch's and srun's (sbatch_help) and --dry-run, --min-nodes N. --gpus becomes
-// --gpus-per-node: steps inherit it, and could not have as many any more when a node was lost.
+// Takes out what is sbatch's and srun's (sbatch_help) and --dry-run, --stage, --min-nodes N. --gpus
+// becomes --gpus-per-node: steps inherit it, and could not have as many when a node was lost.
 // Errors: kConfig, for an option without its value, or with one that has several lines; for GPUs
-// that the nodes cannot share evenly.
+// that the nodes cannot share evenly; for --stage with a container, whose image has the programs.
 Result<SubmitWords> split_words(const std::vector<std::string>& arguments);
 std::string sbatch_help();  // the options that are passed on, in lines
 

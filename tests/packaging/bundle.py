@@ -13,6 +13,7 @@ sys.path[:0] = [str(TESTS / "multirank"), str(PACKAGING / "wheel")]
 from lockstep_run import (BIN_DIR, NO_CHECKPOINTS, TINY, Test, check, check_same,  # noqa: E402
                           flags, program, tail, whole_curve)
 import needs  # noqa: E402
+from pack import check_pack  # noqa: E402
 
 STEPS = 4
 KEYS = TINY | NO_CHECKPOINTS | {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS}
@@ -75,6 +76,9 @@ def closed(test, bundle, said):
             check(row, path.name, "is not in", told)
             check((bundle / "licenses/debian" / row.group(1)).stat().st_size > 500, path)
         check("End User License Agreement" in told, told)
+    with test.case("what it stages stands alone"):
+        check_pack(run(bundle / "bin/lockstep", "stage", test.folder / "packs"),
+                   test.folder / "unpacked")
     with test.case("batch scripts find its program"):
         settings = bundle / "sbatch_files/settings.sh"
         printed = run("bash", "-c", f'source "{settings}"; echo "$LOCKSTEP"',

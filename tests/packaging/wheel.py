@@ -20,6 +20,7 @@ from lockstep_run import (BIN_DIR, EXIT_CONFIG, NO_CHECKPOINTS, TINY, Test, chec
 import build_wheel  # noqa: E402
 import needs  # noqa: E402
 import notice  # noqa: E402
+from pack import check_pack  # noqa: E402
 
 TORCH = pathlib.Path(os.environ["LOCKSTEP_TORCH"])  # what the build is linked with
 CUDA = next(TORCH.glob("nvidia/*/lib"))
@@ -349,6 +350,8 @@ def with_torch(test, installed, minors):
             (foreign / name).write_text("not a library")
         found = installed.curve_of(test, "installed", 1, LD_LIBRARY_PATH=str(foreign))
         check_same(whole_curve(reference, STEPS), found, "the wheel and the build")
+    with test.case("what it stages stands alone"):
+        check_pack(installed.run("stage", test.folder / "packs"), test.folder / "unpacked")
     with test.case("each torch gets the worker that is linked with it"):
         code = "import lockstep_trainer as l; print(l.program_environment({}, '', ''))"
         for minor in minors:

@@ -11,7 +11,7 @@ every process with it.
 
 As a library: enter() at the start of a script moves it into the namespaces; then
 `with Lab(5) as lab`. A "node" is a slurmd with its own name and port: the nodes share the host name
-and the address, so SLURMD_NODENAME alone tells them apart.
+and the address, so SLURMD_NODENAME alone tells them apart. `Lab.disk` is another folder on each.
 """
 import os
 import pathlib
@@ -189,6 +189,8 @@ class Lab:
     def __enter__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep_lab_"))
         self.folder.chmod(0o755)
+        self.disk = self.folder / "disk"
+        self.disk.mkdir()
         try:
             self._mounts_and_network()
             self._write_config()
@@ -232,6 +234,7 @@ class Lab:
         text = CONFIG.format(host=HOST, folder=self.folder)
         for node in self.nodes:
             (self.folder / "spool" / node).mkdir(parents=True)
+            (self.folder / "disks" / node).mkdir(parents=True)
             text += (f"NodeName={node} NodeHostname={HOST} NodeAddr=127.0.0.1 "
                      f"Port={self._port(node)} CPUs={CPUS} RealMemory={MEMORY_MB} "
                      f"Gres=gpu:{GPUS}\n")
@@ -270,7 +273,9 @@ class Lab:
         self.daemons["slurmctld"].wait(COMMAND_TIMEOUT_S)
 
     def start_node(self, node):
-        self._start(node, "slurmd", "-D", "-N", node)
+        mounted = 'mount --bind "$1" "$2" && exec slurmd -D -N "$3"'
+        self._start(node, "unshare", "--mount", "bash", "-c", mounted, "node",
+                    self.folder / "disks" / node, self.disk, node)
 
     def stop_node(self, node):
         """Its slurmd alone: what runs there goes on, and Slurm does not know."""

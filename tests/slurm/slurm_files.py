@@ -146,6 +146,31 @@ class Files:
         job.must_say(", no-requeue, no-kill")
         check_same(self.quick, curve(job.folder), "lockstep submit")
 
+    def staged(self):
+        """The nodes' own disks are folders of theirs; what the loader says there goes with them."""
+        name, libraries = "staged", self.test.folder / "libraries"
+        libraries.mkdir()
+        folder = self.test.folder / "runs" / name
+        words = [program("lockstep"), "submit", "--stage", f"--job-name={name}", "--nodes=2",
+                 "--exclusive", *run_words(self.test, folder, QUICK)]
+        told = {"TMPDIR": str(self.cluster.disk), "LD_DEBUG": "libs",
+                "LD_DEBUG_OUTPUT": str(libraries / "of")}
+        printed = lab.must(*words, cwd=self.home, environment=self.without_cuda | EACH | told)
+        job = Job(self.cluster, name, submitted_id(printed), folder, self.home / "logs" / name)
+        job.expect("COMPLETED", "0:0")
+        check_same(self.quick, curve(folder), name)
+        for words in ("not staged", "no whole pack", "sbcast ended"):
+            check(words not in job.log(), job.describe())
+        loaded = [line.split()[-1] for path in libraries.iterdir()
+                  for line in path.read_text(errors="replace").splitlines()
+                  if "calling init: " in line and line.endswith("/libtorch_cpu.so")]
+        check(all(path.startswith(f"{self.cluster.disk}/lockstep-stage.") for path in loaded),
+              loaded)
+        nodes = {path.split("/lockstep-stage.")[1].split("/")[0] for path in loaded}
+        check(len(nodes) == 2, loaded)
+        left = list((self.cluster.folder / "disks").glob("*/*"))
+        check(not left, left)
+
     def sweep(self):
         """An array of the two rows that can be run; the same call then finds nothing to do."""
         out = self.test.folder / "runs" / "sweep"
@@ -178,7 +203,8 @@ class Files:
 def run_all(test, files):
     bodies = [("chained, then resumed", files.chained_then_resumed),
               ("attention x FSDP", files.attention_fsdp), ("loss ablation", files.loss_ablation),
-              ("lockstep submit", files.lockstep_submit), ("sweep", files.sweep),
+              ("lockstep submit", files.lockstep_submit), ("staged", files.staged),
+              ("sweep", files.sweep),
               ("largest model", files.largest_model),
               ("GPUs without CUDA", files.gpus_without_cuda)]
     for script in ("single_gpu", "one_node_fsdp"):

@@ -6,6 +6,7 @@
 
 #include "data/formats/token_shard.h"
 #include "data/order/sample_order.h"
+#include "tests/support/counting_file_system.h"
 #include "tests/unit/data/data_test_support.h"
 
 namespace lockstep::data {
@@ -262,6 +263,47 @@ TEST_F(TokenDatasetTest, ATokenOutsideTheVocabularyReachesTheCallerOfBatch) {
   EXPECT_EQ(batch.error().message,
             text((dir_ / "out/train_00000.tokens").string(), ": token 300 at byte offset ",
                  64 + sample * 128, " is not below the vocabulary size 257"));
+}
+
+// What one reader for all ranks of a node could spare: their slots are other samples, which lie in
+// other blocks but for a few by chance, and these are fewer the larger the data are.
+TEST_F(TokenDatasetTest, RanksOfANodeAskForOtherBytes) {
+  using test_support::Cost;
+  constexpr int64_t kRanks = 8, kSteps = 2, kTokens = 1 << 23;  // 256 blocks
+  auto writer = ShardWriter::create(posix_file_system(), dir_ / "out", "train_00000.tokens", "u16");
+  ASSERT_TRUE(writer.ok());
+  const std::vector<uint32_t> part(1 << 16, 'x');
+  for (int64_t at = 0; at < kTokens; at += std::ssize(part))
+    ASSERT_TRUE(writer.value()->append(part).ok());
+  auto info = writer.value()->seal();
+  ASSERT_TRUE(info.ok());
+  info->split = "train";
+  manifest_.shards = {info.value()};
+  ASSERT_TRUE(
+      publish_file(posix_file_system(), dir_ / "out/manifest.json", seal_manifest(manifest_)).ok());
+  options_ = {"train", /*seq_len=*/2048, /*batch_size=*/1, /*slots=*/16, 42, 257};
+
+  // Bytes that are read for the slots first, first + stride, … of the steps.
+  const auto bytes_of = [&](int64_t first, int64_t stride) {
+    test_support::Tally tally;
+    test_support::CountingFileSystem disk(posix_file_system(), tally);
+    const auto dataset = open_dataset(disk, source_, options_);
+    EXPECT_TRUE(dataset.ok()) << message_of(dataset);
+    const int64_t before = tally.of(Cost::kReadBytes);  // the manifest
+    for (int64_t step = 0; step < kSteps; ++step)
+      for (int64_t slot = first; slot < options_.slots; slot += stride)
+        EXPECT_TRUE(dataset.value()->batch(step, slot).ok());
+    return tally.of(Cost::kReadBytes) - before;
+  };
+  int64_t ranks = 0;
+  for (int64_t rank = 0; rank < kRanks; ++rank) ranks += bytes_of(rank, kRanks);
+  const int64_t one_reader = bytes_of(0, 1);
+  RecordProperty("ranks_bytes", text(ranks));
+  RecordProperty("one_reader_bytes", text(one_reader));
+  EXPECT_GT(one_reader, 20 * (1 << 16));  // blocks are read, not the shard
+  EXPECT_LT(one_reader, 40 * (1 << 16));
+  EXPECT_GE(ranks, one_reader);
+  EXPECT_LT(ranks, one_reader * 115 / 100);
 }
 
 }  // namespace

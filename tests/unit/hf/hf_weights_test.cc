@@ -7,6 +7,7 @@
 #include "base/float16.h"
 #include "base/text.h"
 #include "layout/decoder_model.h"
+#include "tests/support/counting_file_system.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::hf {
@@ -97,6 +98,18 @@ TEST(HfWeights, AnIndexNamesTheFiles) {
     write_tensors(folder / text("part-", part, ".safetensors"), own);
   }
   EXPECT_EQ(refusal(folder.path(), spec), "");
+
+  // What each rank asks of the disk (docs/SCALING.md): the index and each file's header, in two
+  // reads, once; then a read a tensor for the identity.
+  using test_support::Cost;
+  test_support::Tally asked;
+  test_support::CountingFileSystem disk(posix_file_system(), asked);
+  const auto weights = HfWeights::open(disk, folder.path(), spec);
+  ASSERT_TRUE(weights.ok());
+  EXPECT_EQ(asked.of(Cost::kOpens), 1 + 2);
+  EXPECT_EQ(asked.of(Cost::kReads), 1 + 2 * 2);
+  ASSERT_TRUE(weights.value()->hash().ok());
+  EXPECT_EQ(asked.of(Cost::kReads), 1 + 2 * 2 + std::ssize(entries));
 }
 
 TEST(HfWeights, WhatDoesNotFitTheModelIsNamed) {

@@ -47,6 +47,13 @@ TEST(BatchScript, WordsGoToSbatchOrToTheLaunch) {
   EXPECT_TRUE(split_words({"a.toml", "--min-nodes", "3", "--nodes", "2-4"}));
 }
 
+TEST(BatchScript, StagedProgramsArePackedInTheFolderOfSubmission) {
+  EXPECT_THAT(batch_script_text(script_of({"a.toml", "--stage", "--nodes=2"})),
+              HasSubstr("\n[[ -n ${LOCKSTEP_STAGE:-} ]] || LOCKSTEP_STAGE=packs\n"));
+  EXPECT_THAT(batch_script_text(script_of({"a.toml"})), Not(HasSubstr("LOCKSTEP_STAGE=")));
+  EXPECT_FALSE(split_words({"a.toml", "--stage", "--container-image=i"}));
+}
+
 TEST(BatchScript, ShortOptionsAreSbatchs) {
   const auto words =
       split_words({"a.toml", "-N", "4", "-Aproject", "-p", "normal", "-t1:00", "--uenv=prg/24:v1"});

@@ -1,0 +1,272 @@
+"""Programs on the nodes' own disks (sbatch_files/common.sh, `lockstep stage`), with an srun that
+runs each node's task here, one after the other, and an sbcast that copies. Needs no Slurm.
+
+  staged.py faults   a program of three lines: what is sent, reused, left alone, removed, and told
+  staged.py opens    the real ones, 3 ranks: where the loader looks for their libraries, counted"""
+import fcntl
+import hashlib
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
+from lockstep_run import (SOURCE_DIR, TINY, Test, check, check_same, flags, program,
+                          whole_curve)
+
+JOB_ID = "7"
+# What Slurm's commands are here. srun's words up to "bash" are its own.
+COMMANDS = {
+    "squeue": 'echo "$SLURM_JOB_NUM_NODES"',
+    "sbcast": 'echo "$*" >>"$HERE/sent" && cp "$1" "$HERE/received"',
+    "srun": """while [[ "$1" != bash ]]; do shift; done
+if [[ " $* " == *" --end-of "* ]]; then echo none && exit; fi
+greatest=0
+for SLURMD_NODENAME in ${NODES:-node1 node2}; do
+  export SLURMD_NODENAME
+  if [[ -L "$HERE/received" || -e "$HERE/received" ]]; then
+    cp -P "$HERE/received" "$LOCKSTEP_PACK_SENT"
+  fi
+  LD_DEBUG="${LIBRARIES:+libs}" LD_DEBUG_OUTPUT="${LIBRARIES:-/dev/null}" "$@"
+  status=$?
+  if ((status > greatest)); then greatest=$status; fi
+done
+exit "$greatest\""""}
+# Both the program of the shared folder and the one in the pack.
+PROGRAM = """#!/bin/bash
+case "$1" in
+  stage) cat "$HERE/packed" ;;
+  --version) [[ "$0" == "$HERE"/bin/* || ! -e "$HERE/does_not_start" ]] ;;
+  *)
+    echo "$SLURMD_NODENAME $0 ${LOCKSTEP_ENTRY:-} ${LOCKSTEP_WORKER:-}" >>"$HERE/trained"
+    if [[ -n "${TERM_AT_WORK:-}" ]]; then kill -TERM "$PPID"; fi ;;
+esac
+"""
+JOB = f"""#!/bin/bash
+source {SOURCE_DIR}/sbatch_files/common.sh
+launch "$@"
+"""
+
+
+class Cluster:
+    """A shared folder, and TMPDIR, the disk of all nodes."""
+
+    def __init__(self, folder):
+        self.folder, self.disk = pathlib.Path(folder), pathlib.Path(folder) / "disk"
+        self.disk.mkdir()
+        for name, text in COMMANDS.items():
+            self.put(f"commands/{name}", f"#!/bin/bash\n{text}\n")
+        self.environment = {name: value for name, value in os.environ.items()
+                            if not name.startswith(("SLURM", "SBATCH", "LOCKSTEP"))}
+        self.environment |= {"PATH": f"{folder}/commands:{os.environ['PATH']}",
+                             "HERE": str(folder), "TMPDIR": str(self.disk),
+                             "SLURM_JOB_ID": JOB_ID, "SLURM_JOB_NUM_NODES": "2",
+                             "MAX_LAUNCHES": "1", "LOCKSTEP_STAGE": f"{folder}/packs",
+                             "LOCKSTEP_WORKER": "/of/the/shared/folder"}
+
+    def put(self, path, text):
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o755)
+        return file
+
+    def job(self, *words, **environment):
+        self.put("job.sh", JOB)
+        (self.folder / "received").unlink(missing_ok=True)
+        return subprocess.run(["bash", self.folder / "job.sh", *words], cwd=self.folder, text=True,
+                              env=self.environment | environment, capture_output=True, check=False)
+
+
+class Fake(Cluster):
+    """With PROGRAM, and a pack of it."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.shared = self.put("bin/lockstep", PROGRAM)
+        self.environment["LOCKSTEP"] = str(self.shared)
+        self.pack = self.folder / "packs/lockstep.tar"
+        self.pack.parent.mkdir()
+        with tarfile.open(self.pack, "w") as archive:
+            archive.add(self.shared, "bin/lockstep")
+        self.digest = hashlib.sha256(self.pack.read_bytes()).hexdigest()
+        self.put("packed", f"{self.digest} {self.pack}\n")
+
+    def own(self, node="node1", job=JOB_ID):
+        return self.disk / f"lockstep-stage.{os.getuid()}.{job}.{node}"
+
+    def whole(self, node="node1", boot=None):
+        """Where the node has what it unpacked."""
+        boot = boot or pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return self.own(node) / f"{self.digest}.{boot}"
+
+    def ends(self, *said, status=0, staged=("node1", "node2"), left=(), entry=None, **environment):
+        """A job: its status, what it says, which nodes train with what is on their disk, and
+        nothing is left there."""
+        (self.folder / "trained").unlink(missing_ok=True)
+        done = self.job("a.toml", **environment)
+        trained = (self.folder / "trained").read_text().splitlines() \
+            if (self.folder / "trained").exists() else []
+        expected = [f"{node} {self.whole(node)}/bin/lockstep {entry or self.shared} "
+                    if node in staged else
+                    f"{node} {self.shared}  {self.environment['LOCKSTEP_WORKER']}"
+                    for node in environment.get("NODES", "node1 node2").split()]
+        if status == 0:
+            check(trained == expected, trained, expected, done.stderr)
+        else:
+            check(not trained, "it trained", trained)
+        check(done.returncode == status, done)
+        for line in said:
+            check(line in done.stderr, f"it does not say: {line}\n{done.stderr}")
+        if not said:
+            check(not done.stderr, done.stderr)
+        found = sorted(self.disk.iterdir())
+        check(found == sorted(left), found)
+
+
+def sent(fake):
+    fake.ends()
+    [line] = (fake.folder / "sent").read_text().splitlines()
+    check(line.startswith(f"{fake.pack} {fake.disk}/lockstep-stage."), line)
+    fake.ends(entry="/env/bin/lockstep", LOCKSTEP_ENTRY="/env/bin/lockstep")
+    fake.ends(TERM_AT_WORK="1")  # the agents have saved, and the disk is tidied all the same
+
+
+def not_sent(fake):
+    """A node that sbcast did not reach, as one that joins later, reads the pack itself."""
+    read = [f"{node}: no whole pack was sent here: it is read from {fake.pack}"
+            for node in ("node1", "node2")]
+    fake.put("commands/sbcast", "#!/bin/bash\nexit 3\n")
+    fake.ends("sbcast ended with status 3", *read)
+    fake.put("commands/sbcast", '#!/bin/bash\nhead -c 1000 "$1" >"$HERE/received"\n')
+    fake.ends(*read)
+
+
+def without(fake):
+    """No pack, or none that may be used: the programs of the shared folder."""
+    unstaged = "not staged: the programs of the shared folder are used"
+    fake.put("commands/tar", "#!/bin/bash\necho tar: No space left on device >&2\nexit 2\n")
+    fake.ends("No space left on device", f"node1: {unstaged}", staged=())
+    (fake.folder / "commands/tar").unlink()
+    (fake.folder / "does_not_start").touch()  # a disk that is mounted noexec, another machine
+    fake.ends(f"node1: {unstaged}", f"node2: {unstaged}", staged=())
+    (fake.folder / "does_not_start").unlink()
+    fake.pack.write_bytes(fake.pack.read_bytes()[:-512] + b"x" * 512)
+    fake.ends(f"node1: {fake.pack} is damaged", f"node1: {unstaged}", staged=())
+    fake.pack.unlink()
+    fake.ends("sbcast ended with status 1", f"node1: {unstaged}", staged=())
+    fake.ends("not staged: the programs are in the image", staged=(),
+              LOCKSTEP_CONTAINER_IMAGE="image")
+    (fake.folder / "packed").unlink()  # lockstep stage fails
+    fake.ends(f"\n{unstaged}", staged=())
+
+
+def not_ours(fake):
+    """A name in /tmp that somebody else has taken is neither used nor touched."""
+    elsewhere = fake.folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").touch()
+    for make in (lambda: fake.own().symlink_to(elsewhere), fake.own().touch):
+        make()
+        fake.ends(f"node1: {fake.own()} cannot be made, or is not a folder of ours",
+                  staged=("node2",), left=[fake.own()], NODES="node2 node1")
+        fake.own().unlink()
+    if os.getuid() == 0:
+        fake.own().mkdir()
+        os.chown(fake.own(), 1, 1)
+        fake.ends("is not a folder of ours", staged=("node2",), left=[fake.own()],
+                  NODES="node2 node1")
+        fake.own().rmdir()
+    check((elsewhere / "precious").exists(), "what a link pointed at is gone")
+    fake.ends("not staged", staged=(), TMPDIR="/nowhere")
+
+
+def reused(fake):
+    """What a killed start of this job left whole is used again; not that of another boot."""
+    fake.put("commands/sbcast", "#!/bin/bash\n")
+    fake.put(fake.whole().relative_to(fake.folder) / "bin/lockstep", PROGRAM)
+    fake.ends(NODES="node1")
+    fake.put(fake.whole(boot="another").relative_to(fake.folder) / "bin/lockstep", PROGRAM)
+    fake.ends("node1: no whole pack was sent here", NODES="node1")
+
+
+def left_by_others(fake):
+    """What killed jobs left goes; what another job uses stays."""
+    dead, used = fake.own(job="5"), fake.own(job="6")
+    for folder in (dead, used):
+        (folder / "bin").mkdir(parents=True)
+    old, new = (fake.put(f"disk/lockstep-stage.{os.getuid()}.{job}.1.tar", "") for job in (3, 4))
+    os.utime(old, (0, 0))
+    descriptor = os.open(used, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    fake.ends(left=[used, new])
+    os.close(descriptor)
+    fake.ends(left=[new])
+    # Whoever had the lock on our own folder removes it, and then we get the lock.
+    fake.put("commands/flock", f'''#!/bin/bash
+PATH="${{PATH#*:}}" flock "$@" || exit
+if [[ "$1" == --timeout ]] && mkdir "$HERE/was_here"; then rmdir {fake.own()}; fi 2>/dev/null
+''')
+    fake.ends(left=[new], NODES="node1")
+
+
+def told_to_stop(fake):
+    """While it unpacks it leaves, to be started again; while it tidies up it goes on."""
+    fake.put("commands/tar", '#!/bin/bash\nkill -TERM "$PPID"\nPATH="${PATH#*:}" tar "$@"\n')
+    fake.ends("ended with status 75", status=75)
+    (fake.folder / "commands/tar").unlink()
+    fake.put("commands/rm", '#!/bin/bash\n[[ "$*" != *.node? ]] || kill -TERM "$$"\n'
+                            'PATH="${PATH#*:}" rm "$@"\n')
+    fake.ends()
+
+
+def told_by_loader(folder, words):
+    """What follows these words in what the loader said into files of this folder."""
+    return [line.split(words)[1].strip() for path in folder.iterdir()
+            for line in path.read_text(errors="replace").splitlines() if words in line]
+
+
+def opens():
+    with Test("staged") as test:
+        cluster, keys = Cluster(test.folder), TINY | {"training.steps": 3}
+        cluster.environment["LOCKSTEP"] = program("lockstep")
+        cluster.environment["SLURM_JOB_NUM_NODES"] = "1"
+        del cluster.environment["LOCKSTEP_WORKER"]
+        looked, loaded = {}, {}
+
+        def run(name, **environment):
+            folder, said = test.folder / name, test.folder / f"{name}_libraries"
+            said.mkdir()
+            words = flags(keys | {"data.path": test.tokens(), "job.dump_folder": folder})
+            done = cluster.job(cluster.put("empty.toml", ""), *words, "--nproc-per-node=3",
+                               NODES="node1", LIBRARIES=str(said / "of"), **environment)
+            check(done.returncode == 0 and "not staged" not in done.stderr, done)
+            local = (f"{cluster.disk}/", "/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
+            looked[name] = [path for path in told_by_loader(said, "trying file=")
+                            if not path.startswith(local)]
+            loaded[name] = [path for path in told_by_loader(said, "calling init: ")
+                            if path.endswith("/libtorch_cpu.so")]
+            return whole_curve(folder, keys["training.steps"])
+
+        with test.case("the same losses"):
+            check_same(run("shared", LOCKSTEP_STAGE=""), run("staged"), "staged")
+        with test.case("no library of the shared folder is looked for"):
+            print(f"       3 ranks of a node: the loader tries {len(looked['shared'])} names on "
+                  f"the shared folder, and {len(looked['staged'])} when staged", flush=True)
+            check(len(loaded["shared"]) >= 3 and len(looked["shared"]) > 40, looked["shared"])
+            check(not looked["staged"], looked["staged"][:20])
+            check(len(loaded["staged"]) >= 3, loaded)
+            check(all(path.startswith(f"{cluster.disk}/") for path in loaded["staged"]), loaded)
+        with test.case("nothing is left on the node's disk"):
+            check(not list(cluster.disk.iterdir()), list(cluster.disk.iterdir()))
+
+
+if sys.argv[1] == "opens":
+    opens()
+else:
+    for case in (sent, not_sent, without, not_ours, reused, left_by_others, told_to_stop):
+        with tempfile.TemporaryDirectory(prefix="lockstep_staged_") as made:
+            case(Fake(os.path.realpath(made)))
+        print(f"ok     {case.__name__}", flush=True)
