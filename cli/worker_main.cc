@@ -190,8 +190,12 @@ Result<void> train(const Config& config) {
   }
   LOCKSTEP_TRY(const auto turns, core::Turns::open(posix_file_system(), orders.progress_page));
   const bool stays = core::local_device().count() == 0;
+  if (!stays) turns->page().say_serves_one();
   if (orders.serves == Serves::kLater) {
-    core::keep_memory(orders.keep_bytes);
+    if (stays)
+      core::keep_memory(orders.keep_bytes);
+    else
+      core::warm_up(orders.local_rank);
     LOCKSTEP_TRY(orders, turns->next());
   }
   for (;;) {

@@ -37,13 +37,16 @@ if(NOT LOCKSTEP_CUDNN_FRONTEND)
   message(FATAL_ERROR "there is no cudnn_frontend.h in ${LOCKSTEP_TORCH}/include: tools/setup --cuda fetches it; "
     "into a LibTorch of your own: pip install --no-deps nvidia-cudnn-frontend==1.15.0")
 endif()
+# Headers alone: a profiler brings the library.
+find_path(LOCKSTEP_NVTX_INCLUDE nvtx3/nvToolsExt.h REQUIRED
+  HINTS "${LOCKSTEP_TORCH}/nvidia/cu13/include" ${CUDAToolkit_INCLUDE_DIRS})
 # bench/gpu/device_trace.cc alone uses it.
 find_path(LOCKSTEP_CUPTI_INCLUDE cupti.h REQUIRED HINTS "${LOCKSTEP_TORCH}/nvidia/cu13/include"
   "${CUDAToolkit_LIBRARY_ROOT}/extras/CUPTI/include")
 find_library(LOCKSTEP_CUPTI NAMES libcupti.so.13 REQUIRED HINTS ${_cuda_libs})
 
 target_include_directories(lockstep_torch SYSTEM INTERFACE "${LOCKSTEP_NCCL_INCLUDE}" "${LOCKSTEP_CUDNN_INCLUDE}"
-  "${LOCKSTEP_CUDNN_FRONTEND}")
+  "${LOCKSTEP_CUDNN_FRONTEND}" "${LOCKSTEP_NVTX_INCLUDE}")
 target_compile_definitions(lockstep_torch INTERFACE LOCKSTEP_CUDA USE_C10D_NCCL USE_CUDA)
 # Named by nothing of ours, libtorch_cuda registers its kernels when it is loaded.
 target_link_libraries(lockstep_torch INTERFACE torch_cuda_so c10_cuda_so "${LOCKSTEP_NCCL}" "${LOCKSTEP_CUDNN}"

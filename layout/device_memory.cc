@@ -92,6 +92,11 @@ DeviceMemory device_memory(const MemoryPlan& plan, const Config& config, const M
   memory.device.insert(memory.device.end(), plan.gpu.begin(), plan.gpu.end());
   memory.device.push_back({"context and libraries", gib(rates.context_gib)});
   memory.host = state_rows(plan, config, spec, ranks.strategy(config));
+  if (config.launcher.max_restarts > 0) {
+    const char* const ready = "of a process that is kept ready";
+    memory.device.push_back({ready, gib(rates.context_gib)});
+    memory.host.push_back({ready, kSaveBuffers * kSaveBufferBytes});
+  }
   memory.host.insert(memory.host.end(), plan.host.begin(), plan.host.end());
   memory.device_bytes = sum_of(memory.device);
   memory.host_bytes = sum_of(memory.host);

@@ -207,6 +207,10 @@ void ProgressPage::next_turn() {
   wake_all(layout_->turn);
 }
 
+void ProgressPage::say_serves_one() { layout_->serves_one.store(1); }
+
+bool ProgressPage::serves_one() const { return layout_->serves_one.load() != 0; }
+
 void ProgressPage::park() {
   layout_->turn.store(static_cast<uint32_t>(Turn::kParked));
   wake_all(layout_->turn);

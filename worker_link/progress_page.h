@@ -75,13 +75,16 @@ class ProgressPage {
   void next_turn();
   // The worker's: nothing of its generation is left. Returns with the next turn.
   void park();
+  // The worker's, for good: its process computes on a device, and serves one generation alone.
+  void say_serves_one();
+  bool serves_one() const;
 
  private:
   struct Layout {
     std::atomic<int64_t> step, unix_ns, committed_step_plus_1;  // all zero in a new page
     std::atomic<int32_t> phase, save_phase;
     std::atomic<int64_t> snapshot_step_plus_1;
-    std::atomic<uint32_t> turn;
+    std::atomic<uint32_t> turn, serves_one;
     std::atomic<int64_t> slot_us;
   };
   ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}

@@ -10,6 +10,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cudnn.h>
 #include <nccl.h>
+#include <nvtx3/nvToolsExt.h>
 
 #include "base/text.h"
 
@@ -27,10 +28,23 @@ class CudaEvent : public Event {
   mutable at::cuda::CUDAEvent event_{cudaEventDisableTiming | cudaEventBlockingSync};
 };
 
+class CudaTimeMark : public TimeMark {
+ public:
+  explicit CudaTimeMark(const c10::cuda::CUDAStream& stream) { event_.record(stream); }
+  bool reached() const override { return event_.query(); }
+  double seconds_since(const TimeMark& earlier) const override {
+    return 1e-3 * static_cast<const CudaTimeMark&>(earlier).event_.elapsed_time(event_);
+  }
+
+ private:
+  at::cuda::CUDAEvent event_{cudaEventDefault};
+};
+
 class CudaStream : public Stream {
  public:
   explicit CudaStream(c10::cuda::CUDAStream stream) : stream_(stream) {}
   std::unique_ptr<Event> record() override { return std::make_unique<CudaEvent>(stream_); }
+  std::unique_ptr<TimeMark> mark_time() override { return std::make_unique<CudaTimeMark>(stream_); }
   void wait_for(const Event& event) override {
     static_cast<const CudaEvent&>(event).block(stream_);
   }
@@ -123,6 +137,11 @@ class CudaDevice : public Device {
   std::unique_ptr<Stream> new_stream() const override {
     return std::make_unique<CudaStream>(c10::cuda::getStreamFromPool(/*isHighPriority=*/true));
   }
+
+  void enter_range(std::string_view name, std::string_view part) const override {
+    nvtxRangePushA(part.empty() ? std::string(name).c_str() : text(name, " ", part).c_str());
+  }
+  void leave_range() const override { nvtxRangePop(); }
 };
 
 }  // namespace

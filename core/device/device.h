@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace lockstep::core {
 
@@ -26,10 +27,22 @@ class Event {
   virtual void wait() const = 0;
 };
 
+// A place in a stream that has a time, by the device's clock.
+class TimeMark {
+ public:
+  virtual ~TimeMark() = default;
+  // As Event::reached.
+  virtual bool reached() const = 0;
+  // From `earlier`, of the same stream. Requires: both are reached.
+  virtual double seconds_since(const TimeMark& earlier) const = 0;
+};
+
 class Stream {
  public:
   virtual ~Stream() = default;
   virtual std::unique_ptr<Event> record() = 0;
+  // Null for the CPU, which does at once what it is given: the host's clock has its times.
+  virtual std::unique_ptr<TimeMark> mark_time() { return nullptr; }
   // What this stream is given from now on begins after `event`, of the same kind of device.
   virtual void wait_for(const Event& event) = 0;
   // Copies device memory to memory of host_tensor; the host goes on.
@@ -80,6 +93,11 @@ class Device {
   virtual std::unique_ptr<Stream> current_stream() const = 0;
   // Beside the current one, and before it where both have work.
   virtual std::unique_ptr<Stream> new_stream() const = 0;
+
+  // What this thread gives the device between the two calls has a name for a profiler, and the name
+  // of a part (CUDA: NVTX's ranges; others: none). Ranges nest.
+  virtual void enter_range(std::string_view, std::string_view) const {}
+  virtual void leave_range() const {}
 };
 
 }  // namespace lockstep::core

@@ -34,11 +34,33 @@ class SimEvent : public Event {
   SimMark mark_;
 };
 
+class SimTimeMark : public TimeMark {
+ public:
+  explicit SimTimeMark(std::shared_ptr<const SimTime> time) : time_(std::move(time)) {}
+  bool reached() const override {
+    return time_->reached() ||
+           SimWorld::here().leaves_out({SimCall::Rule::kTimeRead, "a mark's time"});
+  }
+  double seconds_since(const TimeMark& earlier) const override {
+    return seconds() - static_cast<const SimTimeMark&>(earlier).seconds();
+  }
+
+ private:
+  double seconds() const {
+    if (!time_->reached()) throw SimFailure("the time of a mark is read before it is reached");
+    return static_cast<double>(time_->tick) * SimWorld::kTickSeconds;
+  }
+  std::shared_ptr<const SimTime> time_;
+};
+
 class SimStream : public Stream {
  public:
   explicit SimStream(std::shared_ptr<SimQueue> queue) : queue_(std::move(queue)) {}
   std::unique_ptr<Event> record() override {
     return std::make_unique<SimEvent>(SimWorld::here().mark(queue_));
+  }
+  std::unique_ptr<TimeMark> mark_time() override {
+    return std::make_unique<SimTimeMark>(SimWorld::here().mark_time(queue_));
   }
   void wait_for(const Event& event) override {
     const SimMark& mark = static_cast<const SimEvent&>(event).mark();

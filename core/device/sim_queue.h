@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace lockstep::core {
 
@@ -18,6 +19,12 @@ struct SimMark {
   std::shared_ptr<SimQueue> queue;
   int64_t position = 0;
   bool reached() const;
+};
+
+// When a place in a queue was reached: how many tasks the world had done by then.
+struct SimTime {
+  std::atomic<int64_t> tick = -1;
+  bool reached() const { return tick >= 0; }
 };
 
 struct SimTask {
@@ -41,6 +48,7 @@ class SimQueue {
   }
   double weight_;  // how likely it is the next one to run
   std::deque<SimTask> tasks_;
+  std::deque<std::pair<int64_t, std::shared_ptr<SimTime>>> timed_;  // by place, those not reached
   int64_t given_ = 0;
   std::atomic<int64_t> done_ = 0;  // read by marks without SimWorld's lock
 };

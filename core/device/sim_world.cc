@@ -156,6 +156,10 @@ void SimWorld::run_first(SimQueue& queue) {
         text("a simulated device failed in ", task.name, ": ", what.substr(0, what.find('\n')));
   }
   ++queue.done_;
+  ++tick_;
+  for (; !queue.timed_.empty() && queue.timed_.front().first <= queue.done_;
+       queue.timed_.pop_front())
+    queue.timed_.front().second->tick = tick_;
 }
 
 // One stream goes on at a call of the host, as far as the seed likes, and leaves others behind.
@@ -181,6 +185,16 @@ SimMark SimWorld::give(const std::shared_ptr<SimQueue>& queue, SimTask task) {
 SimMark SimWorld::mark(const std::shared_ptr<SimQueue>& queue) {
   const Lock lock(mutex_);
   return {queue, queue->given_};
+}
+
+std::shared_ptr<const SimTime> SimWorld::mark_time(const std::shared_ptr<SimQueue>& queue) {
+  const Lock lock(mutex_);
+  auto time = std::make_shared<SimTime>();
+  if (queue->done_ == queue->given_)
+    time->tick = tick_;
+  else
+    queue->timed_.emplace_back(queue->given_, time);
+  return time;
 }
 
 // False: nothing can.

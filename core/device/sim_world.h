@@ -47,6 +47,7 @@ struct SimCall {
     kCollectiveWait,   // Pending::wait
     kCollectivePeers,  // that ends when peers have read this rank's input, too
     kCollectiveKeeps,  // one that did not end keeps its buffers for ever
+    kTimeRead,         // the time of a mark is read when it is reached
   };
   Rule rule;
   // Of a collective: "shard all_gather gather"; of a copy: its dtype; of a stream that waits:
@@ -85,6 +86,9 @@ class SimWorld {
   // A call of the host. Returns the place behind the task.
   SimMark give(const std::shared_ptr<SimQueue>& queue, SimTask task);
   SimMark mark(const std::shared_ptr<SimQueue>& queue);  // behind what it was given
+  // The time of that place. A clock of the world goes on by a tick a task, whichever queue's it is.
+  std::shared_ptr<const SimTime> mark_time(const std::shared_ptr<SimQueue>& queue);
+  static constexpr double kTickSeconds = 1e-6;
   // The host blocks. Throws SimFailure.
   void wait(const SimMark& mark, const std::string& what);
   // The same with a deadline, which passes for all that wait when nothing can go on: then false.
@@ -122,6 +126,7 @@ class SimWorld {
   std::vector<std::unique_ptr<Host>> hosts_;
   Host* turn_ = nullptr;
   int present_ = 0;
+  int64_t tick_ = 0;
   std::string broken_;
   std::vector<std::weak_ptr<SimQueue>> queues_;
   std::vector<std::shared_ptr<SimQueue>> compute_;

@@ -13,8 +13,8 @@ using layout::RoundItem;
 using layout::RoundPlan;
 
 Schedule::Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy,
-                   int rank)
-    : model_(model), strategy_(strategy), rank_(rank) {
+                   int rank, PhaseWatch& watch)
+    : model_(model), strategy_(strategy), rank_(rank), watch_(watch) {
   std::vector<layout::UnitPlace> places;
   for (const UnitPart& part : parts) {
     if (units_.empty() || units_.back() != &part.unit()) units_.push_back(&part.unit());
@@ -32,14 +32,10 @@ const std::string& Schedule::name_of(const RoundItem& item) const {
   return stages_[item.stage].front().spec().name;
 }
 
-PhaseTimer Schedule::timer(double& seconds, const char* phase, const std::string& part) {
-  return {system_clock(), seconds, trace_, phase, part};
-}
-
 // A rank may be far ahead of what it next waits for: a generation that is over ends here, too.
 Result<void> Schedule::enter(const RoundItem& item) {
   if (interrupted()) return Error{Code::kPeerLost, "this generation is over"};
-  const PhaseTimer watch = timer(times_.gather_wait, "gather", name_of(item));
+  const PhaseSpan time = span(StepPhase::kGatherWait, name_of(item));
   for (const int u : item.gather) unit(u).params.start();
   for (const int u : item.needed) {
     LOCKSTEP_RETURN_IF_ERROR(unit(u).params.finish());
@@ -63,8 +59,8 @@ void Schedule::flip_gathered(int gathered) const {
 
 void Schedule::compute(const RoundItem& item, const SlotInput& slot, bool train, Flow& flow) {
   const bool forward = item.pass == Pass::kForward;
-  const PhaseTimer watch = forward || !train ? timer(times_.forward, "forward", name_of(item))
-                                             : timer(times_.backward, "backward", name_of(item));
+  const PhaseSpan time =
+      span(forward || !train ? StepPhase::kForward : StepPhase::kBackward, name_of(item));
   const UnitParts parts = stages_[item.stage];
   if (item.pass == Pass::kLoss) {
     LossStage::Output head = model_.loss->run(parts, flow.x, slot, train);
@@ -93,7 +89,7 @@ void Schedule::release(const RoundItem& item, bool audited) {
 void Schedule::note_received(int gathered) {
   const at::Tensor whole = unit(gathered).params.arrived();
   if (!whole.defined()) return;
-  const PhaseTimer watch = timer(times_.audit, "audit", unit(gathered).spec.name);
+  const PhaseSpan time = span(StepPhase::kAudit, unit(gathered).spec.name);
   received_.push_back(
       {static_cast<size_t>(gathered), fingerprints_of_received(unit(gathered), rank_)});
 }
@@ -108,8 +104,7 @@ Result<void> Schedule::exchange(const RoundItem& item, std::vector<uint64_t>* di
   if (item.start.empty()) return {};
   if (digests != nullptr && exchange_->slot)
     for (const int u : item.start) digests->push_back(unit(u).grads.digest());
-  const PhaseTimer watch =
-      timer(times_.exchange_wait, "exchange", unit(item.start.front()).spec.name);
+  const PhaseSpan time = span(StepPhase::kExchangeWait, unit(item.start.front()).spec.name);
   for (const int u : item.finish) LOCKSTEP_RETURN_IF_ERROR(unit(u).grads.finish());
   for (const int u : item.advance) LOCKSTEP_RETURN_IF_ERROR(unit(u).grads.advance());
   for (const int u : item.start)
@@ -129,8 +124,7 @@ Result<void> Schedule::finish_exchanges() {
   if (std::none_of(travelling.begin(), travelling.end(),
                    [&](int u) { return unit(u).grads.under_way(); }))
     return {};
-  const PhaseTimer watch =
-      timer(times_.exchange_wait, "exchange", unit(travelling.front()).spec.name);
+  const PhaseSpan time = span(StepPhase::kExchangeWait, unit(travelling.front()).spec.name);
   for (const int u : travelling) LOCKSTEP_RETURN_IF_ERROR(unit(u).grads.finish());
   return {};
 }

@@ -4,36 +4,25 @@
 // Stages share a unit where a wrap policy joined theirs: it is gathered for the first of them and
 // exchanged after the last. A rank without a slot in a round takes part in the same collectives
 // and computes nothing.
-// Borrows units, stages and clock. Thread: the training thread.
+// Borrows units, stages and the watch. Thread: the training thread.
 #pragma once
 
 #include <functional>
 #include <optional>
 #include <vector>
 
-#include "base/trace_recorder.h"
+#include "core/device/phase_watch.h"
 #include "core/sharding/stage.h"
 #include "core/sharding/state_audit.h"
 #include "layout/round_plan.h"
 
 namespace lockstep::core {
 
-// Seconds of one step spent in each phase, on this rank.
-struct PhaseTimes {
-  double gather_wait = 0, forward = 0, backward = 0, exchange_wait = 0, audit = 0;
-  void add(const PhaseTimes& other) {
-    gather_wait += other.gather_wait;
-    forward += other.forward;
-    backward += other.backward;
-    exchange_wait += other.exchange_wait;
-    audit += other.audit;
-  }
-};
-
 class Schedule {
  public:
   // `parts`: by unit of the model.
-  Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy, int rank);
+  Schedule(std::vector<UnitPart> parts, StageSequence& model, const Strategy& strategy, int rank,
+           PhaseWatch& watch);
 
   // One round: this rank's slot (none: idle). Returns the sum of its valid tokens' losses.
   // `digests` gets those of the slot's gradients, in the order of exchanged_units(); null: none,
@@ -57,9 +46,6 @@ class Schedule {
   Result<at::Tensor> forward_only(const SlotInput& slot);
   // Frees what the strategy kept gathered, and forgets what it kept in the node.
   void release_all();
-  // Spans go there too; null: nowhere.
-  void set_trace(TraceRecorder* trace) { trace_ = trace; }
-  PhaseTimes take_times() { return std::exchange(times_, PhaseTimes{}); }
 
  private:
   // What goes from item to item.
@@ -69,7 +55,7 @@ class Schedule {
   };
   Unit& unit(int gathered) { return *units_[static_cast<size_t>(gathered)]; }
   const std::string& name_of(const layout::RoundItem& item) const;
-  PhaseTimer timer(double& seconds, const char* phase, const std::string& part);
+  PhaseSpan span(StepPhase phase, const std::string& part) { return {watch_, phase, part}; }
   Result<void> enter(const layout::RoundItem& item);
   void flip_gathered(int gathered) const;
   void compute(const layout::RoundItem& item, const SlotInput& slot, bool train, Flow& flow);
@@ -90,8 +76,7 @@ class Schedule {
   layout::RoundPlan training_, evaluation_;
   std::shared_ptr<const layout::ExchangePlan> exchange_;  // of the round
   std::vector<ReceivedUnit> received_;
-  PhaseTimes times_;
-  TraceRecorder* trace_ = nullptr;
+  PhaseWatch& watch_;
 };
 
 }  // namespace lockstep::core

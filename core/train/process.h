@@ -14,6 +14,11 @@ void set_up_process(int threads);
 void keep_memory(int64_t bytes);
 inline constexpr int64_t kKeptBytes = int64_t{768} << 20;
 
+// Of a process that waits for its rank: what the first use of a device costs. Sets up the device of
+// `local_rank`: its context, its products' library and workspace, the page-locked memory of saves.
+// Requires: there is one. Throws where the device has no room.
+void warm_up(int local_rank);
+
 // A membership of one rank, on this machine's first device.
 Result<Membership> join_alone();
 

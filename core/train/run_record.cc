@@ -84,22 +84,11 @@ ordered_json json_of(const std::vector<data::DataStretch>& stretches, int64_t st
   return {{"drawn", drawn}, {"changes", changes}};
 }
 
-// The phases of a step, or of many, and what is left of its time.
-std::vector<std::pair<const char*, double>> named(const StepPhases& p, double step_s) {
-  std::vector<std::pair<const char*, double>> phases{{"data_wait", p.data_wait},
-                                                     {"gather_wait", p.schedule.gather_wait},
-                                                     {"forward", p.schedule.forward},
-                                                     {"backward", p.schedule.backward},
-                                                     {"exchange_wait", p.schedule.exchange_wait},
-                                                     {"share_wait", p.share_wait},
-                                                     {"fold_and_norm", p.fold},
-                                                     {"checkpoint_stall", p.stall},
-                                                     {"update", p.update},
-                                                     {"audit", p.schedule.audit}};
-  double rest = step_s;
-  for (const auto& [phase, seconds] : phases) rest -= seconds;
-  phases.push_back({"other", rest});
-  return phases;
+std::vector<std::pair<const char*, double>> named(const StepPhases& phases) {
+  std::vector<std::pair<const char*, double>> all;
+  for (size_t i = 0; i < kStepPhases; ++i)
+    all.emplace_back(name_of(static_cast<StepPhase>(i)), phases.seconds[i]);
+  return all;
 }
 
 }  // namespace
@@ -167,9 +156,9 @@ void RunRecord::add_step(const StepRecord& r) {
   LoggedStep logged{r.step,
                     hex,
                     static_cast<double>(clock_.unix_ns()) * 1e-9,
-                    r.step_time_s,
+                    r.step_time_s(),
                     static_cast<double>(o.valid_tokens),
-                    o.phases.data_wait,
+                    r.phases[StepPhase::kDataWait],
                     options_.generation,
                     options_.world_size};
   ordered_json line{{"step", r.step},
@@ -179,29 +168,29 @@ void RunRecord::add_step(const StepRecord& r) {
                     {"grad_norm_hex", hex_float(o.grad_norm)},
                     {"lr", r.lr},
                     {"tokens", o.valid_tokens},
-                    {"step_time_s", r.step_time_s},
-                    {"data_wait_s", o.phases.data_wait},
+                    {"step_time_s", r.step_time_s()},
+                    {"data_wait_s", r.phases[StepPhase::kDataWait]},
                     {"world_size", options_.world_size},
                     {"generation", options_.generation},
                     {"training_tokens_pct", 100.0 * static_cast<double>(o.valid_tokens) / all},
-                    {"stall_s", o.phases.stall},
+                    {"stall_s", r.phases[StepPhase::kStall]},
                     {"wire_bytes", json_of(r.wire, 1)},
                     {"max_memory_bytes", memory_stats().max_allocated_bytes},
                     {"phases_s", ordered_json::object()},
                     {"t", logged.t}};
-  for (const auto& [phase, seconds] : named(o.phases, r.step_time_s))
-    line["phases_s"][phase] = seconds;
+  for (const auto& [phase, seconds] : named(r.phases)) line["phases_s"][phase] = seconds;
   if (!r.skipped.empty()) line["skipped"] = r.skipped;
   if (!o.digests.weights.empty())
     line["digests"] = {{"weights", hex_of(o.digests.weights)},
                        {"gradients", hex_of(o.digests.gradients)}};
-  if (o.audit) line["audit"] = json_of(*o.audit, o.phases.schedule.audit);
+  if (o.audit) line["audit"] = json_of(*o.audit, r.phases[StepPhase::kAudit]);
   if (r.validation_loss) line["validation_loss"] = number(*r.validation_loss);
   window_tokens_ += static_cast<double>(o.valid_tokens);
-  window_s_ += r.step_time_s;
+  window_s_ += r.step_time_s();
   ++steps_here_;
   wire_sum_.add(r.wire);
-  add_phases(r);
+  phase_sums_.add(r.phases);
+  validation_sum_s_ += r.validation_s;
   write_step(r, std::move(logged), line.dump());
 }
 
@@ -244,21 +233,9 @@ void RunRecord::write_step(const StepRecord& r, LoggedStep logged, std::string l
                 " on: its storage hangs, and as many wait as may");
 }
 
-void RunRecord::add_phases(const StepRecord& r) {
-  const StepPhases& p = r.outcome.phases;
-  phase_sums_.data_wait += p.data_wait;
-  phase_sums_.share_wait += p.share_wait;
-  phase_sums_.fold += p.fold;
-  phase_sums_.update += p.update;
-  phase_sums_.stall += p.stall;
-  phase_sums_.schedule.add(p.schedule);
-  step_sum_s_ += r.step_time_s;
-  validation_sum_s_ += r.validation_s;
-}
-
-// The phases of a step, what is left of it ("other"), and what comes after it.
+// The phases of a step, and what comes after it.
 std::vector<std::pair<const char*, double>> RunRecord::phase_means() const {
-  auto means = named(phase_sums_, step_sum_s_);
+  auto means = named(phase_sums_);
   means.push_back({"validation", validation_sum_s_});
   means.push_back({"checkpoint_begin", begun_save_s_});
   for (auto& [phase, seconds] : means)
@@ -325,12 +302,12 @@ std::vector<Scalar> RunRecord::scalars_of(const StepRecord& r, double tps) const
                               {"throughput(tps)", tps},
                               {"tflops", tflops(tps)},
                               {"mfu(%)", peak > 0 ? 100.0 * tflops(tps) / peak : 0.0},
-                              {"time_metrics/end_to_end(s)", r.step_time_s},
-                              {"time_metrics/data_loading(s)", r.outcome.phases.data_wait},
+                              {"time_metrics/end_to_end(s)", r.step_time_s()},
+                              {"time_metrics/data_loading(s)", r.phases[StepPhase::kDataWait]},
                               {"memory/max_reserved(GiB)",
                                static_cast<double>(memory_stats().max_allocated_bytes) / (1 << 30)},
                               {"lr", r.lr},
-                              {"checkpoint/stall(s)", r.outcome.phases.stall}};
+                              {"checkpoint/stall(s)", r.phases[StepPhase::kStall]}};
   if (r.validation_loss) scalars.push_back({kValidationTag, *r.validation_loss});
   return scalars;
 }

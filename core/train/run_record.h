@@ -30,8 +30,11 @@ struct StepRecord {
   StepOutcome outcome;
   std::string skipped;  // why there was no update; "": there was one
   WireBytes wire;       // received by this rank from others during the step
-  double lr = 0, step_time_s = 0, validation_s = 0;
+  StepPhases phases;    // this rank's
+  double lr = 0, validation_s = 0;
   std::optional<double> validation_loss;
+  // On a device, its own (core/device/phase_watch.h).
+  double step_time_s() const { return phases.sum(); }
 };
 
 class RunRecord {
@@ -81,7 +84,6 @@ class RunRecord {
   void add_scalars(int64_t step, const std::vector<Scalar>& scalars);
   std::filesystem::path folder() const { return config_.dump_folder(); }
   double tflops(double tokens_per_s_per_rank) const;
-  void add_phases(const StepRecord& record);
   std::vector<std::pair<const char*, double>> phase_means() const;  // seconds a step
 
   FileSystem& file_system_;
@@ -100,7 +102,7 @@ class RunRecord {
   std::optional<Snapshots::Totals> snapshots_;
   double window_tokens_ = 0, window_s_ = 0;  // since the last console line
   StepPhases phase_sums_;
-  double step_sum_s_ = 0, validation_sum_s_ = 0, begun_save_s_ = 0;
+  double validation_sum_s_ = 0, begun_save_s_ = 0;
   WireBytes wire_sum_;
   int64_t steps_here_ = 0, rollbacks_ = 0, left_out_ = 0;
   std::vector<int64_t> skip_list_;

@@ -143,7 +143,7 @@ Result<void> Trainer::one_step(bool& stop) {
   const int64_t step = state_.step + 1;
   TraceRecorder* trace =
       traces_ && step % config_.profiling.profile_freq == 0 ? &*traces_ : nullptr;
-  step_->set_trace(trace);
+  step_->watch().set_trace(trace);
   double whole_s = 0;
   {
     PhaseTimer timer(env_.clock, whole_s, trace, "step");
@@ -161,13 +161,14 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
   StepRecord record;
   record.step = state_.step + 1;
   env_.progress.set_phase(record.step, Phase::kStep);
-  const double start = env_.clock.monotonic_s();
+  step_->watch().begin_step();
   Config::LrScheduler schedule = config_.lr_scheduler;
   if (schedule.total_steps == 0) schedule.total_steps = config_.training.steps;
   record.lr = learning_rate(config_.optimizer.lr, schedule, record.step);
   const WireBytes wire_before = env_.membership.wire_bytes();
   const bool passed_over = is_left_out(state_.skip_list, record.step);
   LOCKSTEP_RETURN_IF_ERROR(passed_over ? pass_over(record) : compute(record));
+  record.phases = step_->watch().end_step();
   const StepOutcome& outcome = record.outcome;
   record.wire = env_.membership.wire_bytes().since(wire_before);
   if (!outcome.finite && !passed_over) {
@@ -183,13 +184,12 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
     state_.tokens += outcome.valid_tokens;
   else
     ++state_.skipped_steps;
-  if (saves_) saves_->add_stall(outcome.phases.stall);
-  record.step_time_s = env_.clock.monotonic_s() - start;
+  if (saves_) saves_->add_stall(record.phases[StepPhase::kStall]);
   const auto slots = std::ssize(step_->slot_map().slots_of(env_.rank()));
-  const double slots_s =
-      outcome.phases.data_wait + outcome.phases.schedule.forward + outcome.phases.schedule.backward;
+  const double slots_s = record.phases[StepPhase::kDataWait] + record.phases[StepPhase::kForward] +
+                         record.phases[StepPhase::kBackward];
   if (slots > 0) env_.progress.set_slot_us(static_cast<int64_t>(slots_s * 1e6) / slots);
-  step_->set_trace(nullptr);
+  step_->watch().set_trace(nullptr);
   return after_step(record, trace, stop);
 }
 

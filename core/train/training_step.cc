@@ -55,6 +55,7 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
       strategy_{layout::Strategy::create(config, groups.world->world_size(), groups.nodes),
                 groups.device},
       pools_(groups.device),
+      watch_(groups.device),
       wrapped_(
           layout::wrap(spec, config.parallelism.wrap_policy, config.parallelism.min_num_params)) {
   strategy_.forward_only = forward_only;
@@ -69,7 +70,7 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
   optimizer_ = std::make_unique<Optimizer>(config, trained_, UnitDigests(spec, wrapped_), strategy_,
                                            groups, pools_);
   model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute(), groups.device));
-  schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, comm_.rank());
+  schedule_ = std::make_unique<Schedule>(parts_, model_, strategy_, comm_.rank(), watch_);
   audit_ = std::make_unique<SlotAudit>(comm_, strategy_.map, groups.nodes.most,
                                        schedule_->exchanged_units());
   state_audit_ = std::make_unique<StateAudit>(units_, groups_);
@@ -143,11 +144,6 @@ at::Tensor TrainingStep::on_device(const std::vector<int64_t>& values, int64_t r
   return device.copy_of(host, strategy_.device);
 }
 
-void TrainingStep::set_trace(TraceRecorder* trace) {
-  trace_ = trace;
-  schedule_->set_trace(trace);
-}
-
 SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
   const int64_t t = config_.training.seq_len, rows = static_cast<int64_t>(batch.tokens.size()) / t;
   const double slot_tokens = static_cast<double>(config_.training.local_batch_size * t);
@@ -162,8 +158,7 @@ SlotInput TrainingStep::to_input(const data::SlotBatch& batch) const {
 }
 
 Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
-                                         RankSums& sums, StepPhases& phases,
-                                         SlotDigests* first_round) {
+                                         RankSums& sums, SlotDigests* first_round) {
   if (config_.debug.break_rule == BrokenRule::kRule1 && comm_.world_size() == 1)
     return compute_slots_joined(next_slot, sums);
   for (int64_t round = 0; round < strategy_.map.rounds(); ++round) {
@@ -171,7 +166,7 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
     std::optional<SlotInput> input;
     if (slot) {
       Result<data::SlotBatch> next = [&] {
-        PhaseTimer timer(system_clock(), phases.data_wait, trace_, "data wait");
+        const PhaseSpan time(watch_, StepPhase::kDataWait);
         return next_slot();
       }();
       LOCKSTEP_TRY(const data::SlotBatch batch, std::move(next));
@@ -192,11 +187,9 @@ Result<void> TrainingStep::compute_slots(const std::function<Result<data::SlotBa
 
 // Its gathers and computing are the audit's time alone, and one span.
 Result<StepAudit> TrainingStep::audit(
-    const SlotDigests& computed, const std::function<Result<data::SlotBatch>(int64_t)>& slot_again,
-    StepPhases& phases) {
-  phases.schedule = schedule_->take_times();
-  PhaseTimer timer(system_clock(), phases.schedule.audit, trace_, "audit");
-  schedule_->set_trace(nullptr);
+    const SlotDigests& computed,
+    const std::function<Result<data::SlotBatch>(int64_t)>& slot_again) {
+  const PhaseSpan time(watch_, StepPhase::kAudit);
   const auto again = [&](const std::optional<int64_t>& slot) -> Result<SlotDigests> {
     std::optional<SlotInput> input;
     if (slot) {
@@ -212,8 +205,6 @@ Result<StepAudit> TrainingStep::audit(
   LOCKSTEP_TRY(const StepAudit computing,
                one < 0 ? audit_->run(computed, again) : audit_->run_one(one, again));
   LOCKSTEP_TRY(const StepAudit state, state_audit_->run(schedule_->take_received()));
-  schedule_->take_times();
-  schedule_->set_trace(trace_);
   return joined(computing, state);
 }
 
@@ -240,7 +231,7 @@ Result<void> TrainingStep::share_sums(RankSums& sums, const RankFlags& mine, Ste
   PendingPtr gather = sums.gather(comm_);
   LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_step());
   {
-    PhaseTimer timer(system_clock(), outcome.phases.share_wait, trace_, "share losses");
+    const PhaseSpan time(watch_, StepPhase::kShareWait);
     if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
   }
   const SlotLoss total = sums.total();
@@ -299,10 +290,9 @@ Result<StepOutcome> TrainingStep::run(
   RankSums sums = rank_sums();
   SlotDigests computed;
   flips_in_step(step, comm_.rank());
-  LOCKSTEP_RETURN_IF_ERROR(
-      compute_slots(next_slot, sums, outcome.phases, slot_again ? &computed : nullptr));
+  LOCKSTEP_RETURN_IF_ERROR(compute_slots(next_slot, sums, slot_again ? &computed : nullptr));
   if (slot_again) {
-    LOCKSTEP_TRY(outcome.audit, audit(computed, slot_again, outcome.phases));
+    LOCKSTEP_TRY(outcome.audit, audit(computed, slot_again));
     if (!outcome.audit->verdict.same && config_.audit.action != AuditAction::kWarn) return outcome;
   }
   if (const auto& broken = config_.debug.nan_steps;
@@ -315,16 +305,16 @@ Result<StepOutcome> TrainingStep::run(
   const double scale =
       outcome.valid_tokens > 0 ? slot_tokens / static_cast<double>(outcome.valid_tokens) : 0.0;
   {
-    PhaseTimer timer(system_clock(), outcome.phases.fold, trace_, "fold");
+    const PhaseSpan time(watch_, StepPhase::kFold);
     LOCKSTEP_TRY(outcome.grad_norm, fold_and_norm(static_cast<float>(scale)));
   }
   outcome.finite = outcome.finite && std::isfinite(outcome.grad_norm);
   {
-    PhaseTimer timer(system_clock(), outcome.phases.stall, trace_, "checkpoint stall");
+    const PhaseSpan time(watch_, StepPhase::kStall);
     before_update();
   }
   if (outcome.finite && outcome.valid_tokens > 0) {
-    PhaseTimer timer(system_clock(), outcome.phases.update, trace_, "update");
+    const PhaseSpan time(watch_, StepPhase::kUpdate);
     const double max_norm = config_.training.max_norm;
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (outcome.grad_norm + 1e-6)) : 1.0;
     state_audit_->forget();
@@ -333,16 +323,15 @@ Result<StepOutcome> TrainingStep::run(
   }
   for (at::Tensor& sum : folded_) pools_.sums.give_tensor(sum);
   folded_.clear();
-  outcome.phases.schedule.add(schedule_->take_times());
-  note_state_behind(step, outcome.phases);
+  note_state_behind(step);
   flip_state(units_);
   return outcome;
 }
 
 // Rule 1 of core/audit/state_verdict.h, where the next step is audited. Local.
-void TrainingStep::note_state_behind(int64_t step, StepPhases& phases) {
+void TrainingStep::note_state_behind(int64_t step) {
   if (!audits_step(config_.audit.interval, step + 1)) return;
-  PhaseTimer timer(system_clock(), phases.schedule.audit, trace_, "audit", "note");
+  const PhaseSpan time(watch_, StepPhase::kAudit, "note");
   state_audit_->note();
 }
 
@@ -352,7 +341,7 @@ Result<StepOutcome> TrainingStep::pass_over(int64_t step, const RankFlags& mine)
   outcome.loss = outcome.grad_norm = std::nan("");
   outcome.finite = false;
   flips_in_step(step, comm_.rank());
-  note_state_behind(step, outcome.phases);
+  note_state_behind(step);
   LOCKSTEP_TRY(outcome.any, share_flags(mine));
   flip_state(units_);
   return outcome;
@@ -376,7 +365,6 @@ Result<std::optional<SlotLoss>> TrainingStep::evaluate(
     LOCKSTEP_TRY(const bool stopped, any_says(stop()));
     if (stopped) {
       schedule_->release_all();
-      schedule_->take_times();
       return std::optional<SlotLoss>();
     }
     std::optional<SlotInput> input;
@@ -391,7 +379,6 @@ Result<std::optional<SlotLoss>> TrainingStep::evaluate(
   if (auto done = sums.gather(comm_)->wait(); !done.ok())
     return done.error().in("sharing validation losses");
   schedule_->release_all();
-  schedule_->take_times();
   return std::optional<SlotLoss>(sums.total());
 }
 

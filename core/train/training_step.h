@@ -18,11 +18,6 @@
 
 namespace lockstep::core {
 
-struct StepPhases {
-  double data_wait = 0, share_wait = 0, fold = 0, update = 0, stall = 0;
-  PhaseTimes schedule;
-};
-
 struct StepOutcome {
   double loss = 0;       // sum over slots, in slot order, of fp64 loss sums / valid tokens
   double grad_norm = 0;  // before clipping
@@ -32,7 +27,6 @@ struct StepOutcome {
   std::optional<StepAudit> audit;  // where there was one
   StepDigests digests;             // where there was an update
   RankFlags any;                   // over all ranks: or, or, max, or, or, min
-  StepPhases phases;               // this rank's seconds
 };
 
 class TrainingStep {
@@ -73,8 +67,8 @@ class TrainingStep {
   // Logits [R, V] fp32 of rows of it, on the host.
   at::Tensor logits(const at::Tensor& x_RD);
 
-  // Spans of the phases go there from now on; null: nowhere.
-  void set_trace(TraceRecorder* trace);
+  // Of what the methods do; who calls them says where a step begins and ends.
+  PhaseWatch& watch() { return watch_; }
   std::vector<std::unique_ptr<Unit>>& units() { return units_; }
   const SlotMap& slot_map() const { return strategy_.map; }
   // Where the state is replicated: is this rank's the first copy, and is it all on this rank?
@@ -90,11 +84,10 @@ class TrainingStep {
   at::Tensor on_device(const std::vector<int64_t>& values, int64_t rows) const;
   SlotInput to_input(const data::SlotBatch& batch) const;
   Result<void> compute_slots(const std::function<Result<data::SlotBatch>()>& next_slot,
-                             RankSums& sums, StepPhases& phases, SlotDigests* first_round);
+                             RankSums& sums, SlotDigests* first_round);
   Result<StepAudit> audit(const SlotDigests& computed,
-                          const std::function<Result<data::SlotBatch>(int64_t)>& slot_again,
-                          StepPhases& phases);
-  void note_state_behind(int64_t step, StepPhases& phases);
+                          const std::function<Result<data::SlotBatch>(int64_t)>& slot_again);
+  void note_state_behind(int64_t step);
   Result<void> compute_slots_joined(const std::function<Result<data::SlotBatch>()>& next_slot,
                                     RankSums& sums);
   RankSums rank_sums() const { return {{strategy_.map}, comm_.rank()}; }
@@ -108,6 +101,7 @@ class TrainingStep {
   Communicator& comm_;  // all ranks
   Strategy strategy_;
   Pools pools_;
+  PhaseWatch watch_;
   std::vector<layout::WrappedUnit> wrapped_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::vector<Unit*> trained_;  // of them, those that are not frozen
@@ -119,7 +113,6 @@ class TrainingStep {
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<SlotAudit> audit_;
   std::unique_ptr<StateAudit> state_audit_;
-  TraceRecorder* trace_ = nullptr;
   std::vector<at::Tensor> folded_;  // by trained unit, until it was updated
 };
 

@@ -202,7 +202,8 @@ AgentEnd Agent::run() {
       feed(control::HealthSeen{health->failed, health->lines});
     show_console();
     if (workers_.told_to_halt() && !workers_.waits()) end_console();
-    if (options_.supervisor.max_restarts > 0) workers_.keep_one_ready(node_->member().parked());
+    if (options_.supervisor.max_restarts > 0)
+      workers_.keep_ready(node_->member().parked() ? options_.supervisor.last_nproc() : 0);
     feed(workers_.look(clock_.monotonic_ns()));
     keep_up();
   }

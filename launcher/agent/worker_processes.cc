@@ -32,7 +32,7 @@ Result<void> WorkerProcesses::start(WorkerOrders first) {
   first_rank_ = first.rank;
   halt_by_ns_ = 0;
   ended_for_memory_ = processes_ended_for_memory(options_.kernel_root);
-  may_ready_ = true;
+  readied_.clear();
   first.serves = Serves::kMany;
   auto started = start_all(first);
   if (!started) workers_.clear();
@@ -88,33 +88,50 @@ WorkerProcesses::Logs WorkerProcesses::find_logs(const std::filesystem::path& lo
   return {logs_.place(log.parent_path() / "console.log", now.output), error};
 }
 
-// Gives the orders to the process that is ready, or starts a new one.
+// Gives the orders to a process that is ready, or starts a new one.
 Result<WorkerProcesses::Worker> WorkerProcesses::replace(const WorkerOrders& orders) {
-  const bool ready = ready_ && ready_->page->turn() == Turn::kParked;
-  if (!ready || ready_->process.try_reap()) {
-    ready_.reset();
-    return start_process(orders);
-  }
-  Worker worker = std::move(*std::exchange(ready_, std::nullopt));
-  worker.slot = orders.local_rank;
-  LOCKSTEP_RETURN_IF_ERROR(next_turn(worker, orders));
+  std::optional<Worker> worker = take_ready(orders.local_rank);
+  if (!worker) return start_process(orders);
+  worker->slot = orders.local_rank;
+  LOCKSTEP_RETURN_IF_ERROR(next_turn(*worker, orders));
+  return std::move(*worker);
+}
+
+// One that has set up a device can take its slot alone. One that is not ready yet ends here.
+std::optional<WorkerProcesses::Worker> WorkerProcesses::take_ready(int64_t slot) {
+  const auto found = std::find_if(ready_.begin(), ready_.end(), [&](const Worker& worker) {
+    return worker.slot == slot || !worker.page->serves_one();
+  });
+  if (found == ready_.end()) return std::nullopt;
+  Worker worker = std::move(*found);
+  ready_.erase(found);
+  if (worker.page->turn() != Turn::kParked || worker.process.try_reap()) return std::nullopt;
   return worker;
 }
 
-void WorkerProcesses::keep_one_ready(bool spare) {
+void WorkerProcesses::keep_ready(int64_t spare_for) {
   const auto runs = [](const Worker& worker) { return worker.state == State::kRuns; };
   const auto has_trained = [](const Worker& worker) { return worker.page->read().slot_us > 0; };
   const bool train = std::all_of(workers_.begin(), workers_.end(), runs) &&
                      std::any_of(workers_.begin(), workers_.end(), has_trained);
-  const bool may_train = spare && workers_.empty();
-  if (!may_ready_ || ready_ || told_to_halt() || !(train || may_train)) return;
-  may_ready_ = false;
-  WorkerOrders orders;
-  orders.serves = Serves::kLater;
-  orders.keep_bytes = largest_memory();
-  auto started = start_process(std::move(orders));
-  if (!started) return log_warning("no process is kept ready: ", started.error().message);
-  ready_ = std::move(started).value();
+  const bool may_train = spare_for > 0 && workers_.empty();
+  if (told_to_halt() || !(train || may_train)) return;
+  const auto serves_one = [](const Worker& worker) { return worker.page->serves_one(); };
+  const bool all_go = std::any_of(workers_.begin(), workers_.end(), serves_one) ||
+                      std::any_of(ready_.begin(), ready_.end(), serves_one);
+  const int64_t wanted = !all_go ? 1 : train ? std::ssize(workers_) : spare_for;
+  for (int64_t slot = 0; slot < wanted; ++slot) {
+    const bool there = std::any_of(ready_.begin(), ready_.end(),
+                                   [&](const Worker& worker) { return worker.slot == slot; });
+    if (there || !readied_.insert(slot).second) continue;
+    WorkerOrders orders;
+    orders.local_rank = static_cast<int>(slot);
+    orders.serves = Serves::kLater;
+    orders.keep_bytes = largest_memory();
+    auto started = start_process(std::move(orders));
+    if (!started) return log_warning("no process is kept ready: ", started.error().message);
+    ready_.push_back(std::move(started).value());
+  }
 }
 
 Result<WorkerProcesses::Worker> WorkerProcesses::start_process(WorkerOrders orders) {
@@ -190,8 +207,8 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
     }
     if (!worker.process.reaped()) own.push_back(worker.pid);
   }
-  if (ready_ && ready_->process.try_reap()) ready_.reset();
-  if (ready_) own.push_back(ready_->pid);
+  std::erase_if(ready_, [](Worker& worker) { return worker.process.try_reap().has_value(); });
+  for (const Worker& worker : ready_) own.push_back(worker.pid);
   reap_orphans(own);
   return exits;
 }

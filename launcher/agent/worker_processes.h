@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,10 +50,12 @@ class WorkerProcesses {
   std::vector<WorkerExit> reap();
   // Their pages, by local rank.
   control::Tick look(int64_t now_ns);
-  // Has one process ready for a worker that will be lost: LibTorch is loaded, it has the memory
-  // that a worker has (at most core::kKeptBytes), and waits. From the workers' first step on; on a
-  // `spare` that has had none, at once.
-  void keep_one_ready(bool spare);
+  // Has a process ready for a worker that will be lost: LibTorch is loaded, it has the memory
+  // that a worker has (at most core::kKeptBytes), and waits. Where processes serve one generation
+  // alone all workers will be lost at once: each has a successor, which has set up its device. From
+  // the workers' first step on; on a spare that has had none, of `spare_for` workers (0: this node
+  // is no spare), at once.
+  void keep_ready(int64_t spare_for);
 
   size_t size() const { return workers_.size(); }
   std::vector<int> pidfds() const;  // of the processes
@@ -81,6 +84,7 @@ class WorkerProcesses {
   Result<Worker> start_process(WorkerOrders orders);
   int64_t largest_memory() const;  // bytes that a worker has of its own
   Result<Worker> replace(const WorkerOrders& orders);
+  std::optional<Worker> take_ready(int64_t slot);
   Result<void> next_turn(Worker& worker, WorkerOrders orders);
   std::optional<WorkerExit> end_of(Worker& worker);
   Logs find_logs(const std::filesystem::path& log, const Logs& now = {});
@@ -92,11 +96,11 @@ class WorkerProcesses {
   LogFiles logs_;
   std::filesystem::path folder_;  // of the generation
   std::vector<Worker> workers_;   // by local rank
-  std::optional<Worker> ready_;   // serves nobody yet
+  std::vector<Worker> ready_;     // serve nobody yet; by the slot that they were started for
   int64_t first_rank_ = 0, state_looked_ns_ = 0, started_ = 0;
   int64_t halt_by_ns_ = 0;        // 0: nobody was told to
   int64_t ended_for_memory_ = 0;  // of the node's processes, when the generation started
-  bool may_ready_ = true;         // at most one is started in a generation
+  std::set<int64_t> readied_;     // slots; at most one process for each is started in a generation
 };
 
 }  // namespace lockstep::launcher

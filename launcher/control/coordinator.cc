@@ -318,10 +318,7 @@ void Coordinator::gather() {
   takes_over ? take_over() : feed(Begin{});
 }
 
-void Coordinator::take_over() {
-  const auto& list = options_.supervisor.nproc_per_node;
-  feed(loss_of_leader(before_, list.empty() ? options_.supervisor.default_nproc : list.back()));
-}
+void Coordinator::take_over() { feed(loss_of_leader(before_, options_.supervisor.last_nproc())); }
 
 // A coordinator that waits for nodes of a job that has begun has its name at the rendezvous. New
 // nodes find it there, and so does the other half of the nodes. With fewer than half of the nodes

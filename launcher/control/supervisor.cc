@@ -454,7 +454,7 @@ void Supervisor::conclude_failure() {
 int64_t Supervisor::next_per_node() const {
   const auto& list = options_.nproc_per_node;
   if (const size_t next = restarts_ + 1; next < list.size()) return list[next];
-  if (!options_.shrink) return list.empty() ? options_.default_nproc : list.back();
+  if (!options_.shrink) return options_.last_nproc();
   int64_t lost = 0;
   for (const Seen& seen : exits_) {
     if (!seen.after_kill && seen.exit.failed() && !peer_lost(seen.exit)) ++lost;

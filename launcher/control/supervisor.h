@@ -29,17 +29,17 @@ namespace lockstep::launcher::control {
 struct SupervisorOptions {
   std::vector<int64_t> nproc_per_node;  // of each generation; the last one repeats
   int64_t default_nproc = 1;            // of every generation when the list is empty
-  int64_t first_generation = 0;         // number of this launch's first one; grows over launches
-  bool shrink = false;                  // past the end of the list: go on with the survivors
-  int64_t min_nproc = 1;                // a shrink below this ends the run, to be resumed
-  int64_t max_restarts = 3;
-  int64_t max_no_progress = 3;
-  double grace_s = 5;   // SIGTERM to SIGKILL; a save, a validation or a load that goes on
-                        // extends it, to hang_s at most
+  int64_t last_nproc() const {
+    return nproc_per_node.empty() ? default_nproc : nproc_per_node.back();
+  }
+  int64_t first_generation = 0;  // number of this launch's first one; grows over launches
+  bool shrink = false;           // past the end of the list: go on with the survivors
+  int64_t min_nproc = 1;         // a shrink below this ends the run, to be resumed
+  int64_t max_restarts = 3, max_no_progress = 3;
+  double grace_s = 5;   // SIGTERM to SIGKILL; later in a save, validation or load: hang_s at most
   double hang_s = 120;  // no change of a page for this long is a hang; 0: never. Less in a
                         // phase whose silences are known, or of a stopped process
-  double slow_factor = kSlowFactor;  // a rank that takes so much more time than the others
-  double slow_s = 60;                // for so long is slow
+  double slow_factor = kSlowFactor, slow_s = 60;    // so many times the others' time, for so long
   int64_t safe_step = -1, restarts_since_safe = 0;  // what a coordinator before this one knew
 };
 

@@ -2,9 +2,13 @@
 tensors lie on it and travel through host memory. Losses, checkpoints and snapshots are those of the
 CPU's worker, also after a kill. `simulated.py soak` draws the seeds of the devices."""
 import json
+import pathlib
+import signal
+import time
 
-from lockstep_run import (NO_CHECKPOINTS, TINY, Test, check, check_same, committed, metrics,
-                          step_of, tail, whole_curve)
+from launched import Launch, next_step
+from lockstep_run import (NO_CHECKPOINTS, TINY, Page, Test, check, check_same, committed, metrics,
+                          program, send, step_of, tail, wait_until, whole_curve)
 
 STEPS = 8
 BASE = TINY | {"training.steps": STEPS, "training.mixed_precision_param": "bfloat16",
@@ -58,6 +62,32 @@ def killed(test, name, moment, keys, resumed):
     return whole_curve(folder, STEPS)
 
 
+def taken_over(test):
+    """A process on a device ends with its generation: in the next one each rank has the process
+    that was ready for it, and repeats the losses."""
+    test.environment["LOCKSTEP_WORKER"] = program(SIM)
+    launch = Launch(test, "taken over", "2", BASE | NO_CHECKPOINTS | {"training.steps": 100000})
+    del test.environment["LOCKSTEP_WORKER"]
+    folder = wait_until(lambda: launch.events("first_step") and launch.page_of(0).parent,
+                        "the first step", 60)
+    wait_until(lambda: metrics(launch.folder), "its line")
+    wait_until(lambda: all(Page(folder / f"page_{i}").parked() for i in (2, 3)),
+               "two are ready", 60)
+    first = launch.events("spawned")[0]["pids"]
+    agent = launch.process.pid
+    children = pathlib.Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
+    ready = {int(child) for child in children} - set(first)
+    moment = time.time()
+    send(first[1], signal.SIGKILL)
+    next_step(launch, 2, moment)
+    second = launch.events("spawned")[1]["pids"]
+    check(len(ready) == 2 and set(second) == ready, first, ready, second, tail(launch.log(), 60))
+    launch.process.send_signal(signal.SIGTERM)
+    launch.expect(75)
+    whole = json.loads((launch.folder / "metrics.json").read_text())
+    check(whole["redone_steps"] > 0 and whole["redone_mismatches"] == 0, whole)
+
+
 with Test("simulated") as test:
     test.environment["LOCKSTEP_SIM_SEED"] = str(test.seed)
     for name, world_size, keys in RUNS:
@@ -84,6 +114,8 @@ with Test("simulated") as test:
             audits = [line["audit"] for line in metrics(audited)]
             check(len(audits) == STEPS and all(each["same"] for each in audits), audits)
             check_same(reference, whole_curve(audited, STEPS), "audited")
+    with test.case("a recovery takes the processes that are ready"):
+        taken_over(test)
     with test.case("snapshots in memory"):
         memory = test.folder / "memory"
         memory.mkdir()

@@ -15,6 +15,7 @@ inline void check_device(const Device& kind, at::Device device) {
   const at::Tensor there = kind.host_tensor({n}, at::kLong);
   there.copy_(at::arange(n, at::kLong));
   const auto current = kind.current_stream(), other = kind.new_stream();
+  const auto before = current->mark_time();
   const at::Tensor on_device = kind.copy_of(there, device);
   EXPECT_EQ(on_device.device().type(), device.type());
   const at::Tensor twice = on_device * 2;
@@ -32,6 +33,14 @@ inline void check_device(const Device& kind, at::Device device) {
   back.copy_(twice, /*non_blocking=*/true);
   current->synchronize();
   EXPECT_TRUE(at::equal(back, there * 2));
+  EXPECT_EQ(before == nullptr, device.is_cpu()) << "the CPU's time is the host's";
+  if (before != nullptr) {
+    const auto after = current->mark_time();
+    current->synchronize();
+    EXPECT_TRUE(before->reached());
+    EXPECT_TRUE(after->reached());
+    EXPECT_GT(after->seconds_since(*before), 0);
+  }
   const c10::DataPtr memory = kind.allocate(4096);
   EXPECT_NE(memory.get(), nullptr);
   EXPECT_EQ(memory.device().type(), device.type());

@@ -42,7 +42,7 @@ std::pair<int, Result<void>> step_interrupted_in(int last) {
   int ran = 0;
   for (auto& stage : model.stages.stages)
     stage = std::make_unique<Counted>(std::move(stage), ran, last);
-  Schedule schedule(model.parts, model.stages, model.strategy, 0);
+  Schedule schedule(model.parts, model.stages, model.strategy, 0, model.watch);
   const auto run = [&]() -> Result<void> {
     for (int64_t round = 0; round < kSlots; ++round) {
       LOCKSTEP_RETURN_IF_ERROR(schedule.train_slot(some_slot(), round));

@@ -116,10 +116,12 @@ inline std::vector<Mutation> mutations_in_one_leg() {
   };
 }
 
-// The rules of core/device/block_copies.h.
-inline std::vector<Mutation> mutations_of_saves() {
+// The rules of core/device/block_copies.h and phase_watch.h.
+inline std::vector<Mutation> mutations_of_saves_and_times() {
   using Rule = SimCall::Rule;
   const SimRun back{.setting = {.world_size = 2, .bf16 = true}, .goes_back = true};
+  SimRun full = back;
+  full.goes_back = false;
   return {
       {"a save copies the state before the update has made it",
        {{Rule::kStreamWait, "other"}},
@@ -130,12 +132,13 @@ inline std::vector<Mutation> mutations_of_saves() {
        {{Rule::kStreamWait, "compute"}},
        back,
        11},
+      {"a phase's time is read before it is over", {{Rule::kTimeRead, "a mark"}}, full, 1},
   };
 }
 
 inline std::vector<Mutation> mutations() {
   std::vector<Mutation> all = mutations_in_one_leg();
-  for (const auto& more : {mutations_between_nodes(), mutations_of_saves()})
+  for (const auto& more : {mutations_between_nodes(), mutations_of_saves_and_times()})
     all.insert(all.end(), more.begin(), more.end());
   return all;
 }

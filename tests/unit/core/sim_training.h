@@ -41,6 +41,7 @@ class SimTrainee {
     model_ = std::make_unique<TrainingStep>(config, spec, all);
   }
   TrainingStep& model() { return *model_; }
+  const StepPhases& phases() const { return phases_; }  // of all steps
 
   // Adds what must not depend on a seed to `lines`.
   Result<void> train(std::vector<std::string>& lines) {
@@ -60,12 +61,14 @@ class SimTrainee {
   Result<void> one_step(int64_t step, std::vector<std::string>& lines) {
     const std::vector<int64_t> slots = model_->slot_map().slots_of(rank_);
     size_t next = 0;
+    model_->watch().begin_step();
     LOCKSTEP_TRY(const StepOutcome outcome, model_->run(
                                                 step, 1e-2, [] { return RankFlags{}; },
                                                 [&]() -> Result<data::SlotBatch> {
                                                   return batch_of(config_, step, slots[next++]);
                                                 },
                                                 [&] { live_->thaw(); }));
+    phases_.add(model_->watch().end_step());
     lines.push_back(line_of(outcome));
     if (!run_.evaluates) return {};
     LOCKSTEP_TRY(const auto loss, model_->evaluate(
@@ -112,6 +115,7 @@ class SimTrainee {
   Staged staged_;
   std::unique_ptr<TrainingStep> model_;
   std::unique_ptr<LiveState> live_;
+  StepPhases phases_;
 };
 
 inline Result<Curve> train_on_sim(const SimRun& run, SimWorld::Options options) {

@@ -40,7 +40,7 @@ struct WholeModel {
       state.refresh_copy();
     }
     stages = make_decoder(spec, options);
-    schedule = std::make_unique<Schedule>(parts, stages, strategy, 0);
+    schedule = std::make_unique<Schedule>(parts, stages, strategy, 0, watch);
   }
   // Loss, then every trained unit's gradient, one after the other.
   std::pair<double, at::Tensor> gradients(const SlotInput& slot) {
@@ -65,6 +65,7 @@ struct WholeModel {
   std::vector<std::unique_ptr<Unit>> units;
   std::vector<UnitPart> parts;
   StageSequence stages;
+  PhaseWatch watch{at::kCPU};
   std::unique_ptr<Schedule> schedule;
 };
 

@@ -10,7 +10,8 @@
 // With FAKE_WORKER_EVENTS, the path of events.jsonl, a generation goes no further than its 4th step
 // before its first one is recorded there.
 // Special rules: ignore_term; child (rank 0 starts a process that sleeps); logs (rank 0 says so, on
-// the console as well); deaf (nobody looks whether the generation is over).
+// the console as well); deaf (nobody looks whether the generation is over);
+// device (a process serves one generation, as one that computes on a GPU).
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -178,6 +179,7 @@ int serve(int argc, char** argv) {
   const std::filesystem::path path = g_orders.progress_page;
   auto page = ProgressPage::open(path);
   if (!page) return 70;
+  if (has("device")) (*page)->say_serves_one();
   if (g_orders.rank == 0 && has("child") && ::fork() == 0)
     for (;;) ::pause();
   if (g_orders.rank == 0 && has("logs")) {
@@ -188,6 +190,7 @@ int serve(int argc, char** argv) {
   for (bool later = g_orders.serves == Serves::kLater;; later = false) {
     const int status = later ? kOver : run(**page, std::atoll(argv[1]), rules, has("deaf"));
     if (status != kOver) return status;
+    if (!later && has("device")) return 76;
     g_stop = 0;
     (*page)->park();
     auto orders = read_orders(posix_file_system(), path);

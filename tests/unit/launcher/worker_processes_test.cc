@@ -1,15 +1,18 @@
-// Workers of one generation as real processes: what is known of one that was killed.
+// Workers as real processes: what is known of one that was killed, and who takes its place.
 #include "launcher/agent/worker_processes.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <functional>
 
+#include "base/text.h"
 #include "launcher/host/run_files.h"
 #include "launcher/host/scratch_folder.h"
 #include "tests/support/eventually.h"
@@ -34,14 +37,23 @@ class KilledWorker : public testing::Test {
   void says_ended(int count) const {
     std::ofstream(folder / "proc" / "vmstat") << "nr_free_pages 5\noom_kill " << count << "\n";
   }
+  static WorkerOrders orders_of(int generation, int workers) {
+    WorkerOrders orders;
+    orders.local_world_size = workers;
+    orders.generation = generation;
+    orders.nonce = "abcdef";
+    return orders;
+  }
+  // Whether the process that was started so many others before waits for orders.
+  bool is_parked(int started) const {
+    const auto page = folder / "scratch" / text("page_", started);
+    return std::filesystem::exists(page) &&
+           ProgressPage::open(page).value()->turn() == Turn::kParked;
+  }
   // How the worker of a generation of one ends, that is killed when `before_kill` was called.
   WorkerExit killed(const std::function<void()>& before_kill) {
     WorkerProcesses workers(posix_file_system(), system_clock(), options, folder / "scratch");
-    WorkerOrders orders;
-    orders.local_world_size = 1;
-    orders.generation = 1;
-    orders.nonce = "abcdef";
-    EXPECT_TRUE(workers.start(orders).ok());
+    EXPECT_TRUE(workers.start(orders_of(1, 1)).ok());
     before_kill();
     ::kill(workers.pids().at(0), SIGKILL);
     std::vector<WorkerExit> exits;
@@ -86,6 +98,28 @@ TEST_F(KilledWorker, HasStartedThoughItsLogsHangAndItsLastWordsAreKnown) {
   });
   EXPECT_EQ(ended.signal, SIGKILL);
   EXPECT_THAT(ended.log_lines, ElementsAre("said last"));
+}
+
+// As on a GPU: all of them end with their generation, and none has to be loaded.
+TEST_F(KilledWorker, WhereProcessesServeOneGenerationEachHasASuccessor) {
+  options.worker_arguments.push_back("device");
+  WorkerProcesses workers(posix_file_system(), system_clock(), options, folder / "scratch");
+  ASSERT_TRUE(workers.start(orders_of(1, 2)).ok());
+  const std::vector<int32_t> first = workers.pids();
+  ASSERT_TRUE(test_support::eventually([&] {
+    workers.keep_ready(0);
+    return is_parked(2) && is_parked(3);
+  }));
+  std::vector<int32_t> ready;  // in the order in which they were started
+  std::ifstream children(text("/proc/self/task/", ::getpid(), "/children"));
+  for (int32_t pid = 0; children >> pid;)
+    if (std::find(first.begin(), first.end(), pid) == first.end()) ready.push_back(pid);
+  ::kill(first[1], SIGKILL);
+  workers.halt();
+  size_t ended = 0;
+  ASSERT_TRUE(test_support::eventually([&] { return (ended += workers.reap().size()) == 2; }));
+  ASSERT_TRUE(workers.start(orders_of(2, 2)).ok());
+  EXPECT_EQ(workers.pids(), ready);
 }
 
 }  // namespace

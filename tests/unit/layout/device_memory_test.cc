@@ -72,5 +72,23 @@ TEST(DeviceMemory, OfAStateOnADeviceTwoBuffersArePageLocked) {
   EXPECT_EQ(row_of(offloaded, buffers), -1);
 }
 
+TEST(DeviceMemory, AProcessThatIsKeptReadyHasAContextAndBuffersOfItsOwn) {
+  Config config = small(ShardingStrategy::kFullShard);
+  const auto memory = [&] {
+    const ModelSpec spec = model_of(config);
+    const Ranks ranks{8, 8};
+    return device_memory(plan_memory(config, spec, ranks), config, spec, ranks,
+                         *built_in_device("h100"));
+  };
+  const DeviceMemory with = memory();
+  config.launcher.max_restarts = 0;
+  const DeviceMemory without = memory();
+  const std::string ready = "of a process that is kept ready";
+  EXPECT_EQ(row_of(with.device, ready), row_of(with.device, "context and libraries"));
+  EXPECT_EQ(row_of(without.device, ready), -1);
+  EXPECT_EQ(with.device_bytes - without.device_bytes, int64_t{3} << 28);
+  EXPECT_EQ(with.host_bytes - without.host_bytes, int64_t{128} << 20) << "two buffers of a save";
+}
+
 }  // namespace
 }  // namespace lockstep::layout
