@@ -1,5 +1,6 @@
 #include "layout/fold_order.h"
 
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -34,6 +35,37 @@ int FoldOrder::end_round() {
   if (open_.size() < 2) return 0;
   merge_top();
   return 1;
+}
+
+// The most parts from `first` on that are a subtree.
+int FoldSteps::balanced_from(size_t first) const {
+  int parts = 1;
+  for (int n = 1; n <= kMostFoldParts && first + static_cast<size_t>(n) <= additions_.size(); ++n) {
+    const int additions = additions_[first + static_cast<size_t>(n) - 1];
+    const int completes = std::countr_zero(static_cast<unsigned>(n));
+    if (std::has_single_bit(static_cast<unsigned>(n)) && additions >= completes) parts = n;
+    if (additions != completes) break;
+  }
+  return parts;
+}
+
+std::vector<FoldStep> FoldSteps::end_round() {
+  std::vector<FoldStep> steps;
+  for (size_t next = 0; next < additions_.size();) {
+    const int parts = balanced_from(next);
+    next += static_cast<size_t>(parts);
+    steps.push_back({parts, additions_[next - 1] - std::countr_zero(static_cast<unsigned>(parts))});
+  }
+  additions_.clear();
+  if (const int left = order_.end_round(); left > 0) steps.push_back({0, left});
+  return steps;
+}
+
+FoldStep FoldSteps::finish() {
+  LOCKSTEP_CHECK(additions_.empty() && open() > 0, open(), " sums are open");
+  const FoldStep last{0, static_cast<int>(open()) - 1};
+  order_.clear();
+  return last;
 }
 
 }  // namespace lockstep::layout

@@ -18,21 +18,16 @@ constexpr int64_t kFloat = 4;
 class TreeMemory {
  public:
   TreeMemory(int64_t elements, Reduction reduction, PoolMemory& pool)
-      : bytes_(elements * kFloat), order_(reduction), pool_(pool) {}
+      : bytes_(elements * kFloat), steps_(reduction), pool_(pool) {}
 
-  void push(const SlotRun& run) {
-    const int additions = order_.push(run);
-    if (additions == 0) open_.push_back(pool_.take(MemoryUse::kFold, bytes_));
-    give_top(additions - 1);
+  void push(const SlotRun& run) { steps_.push(run); }
+  void end_round() {
+    for (const FoldStep& step : steps_.end_round()) add(step);
   }
-  void end_round() { give_top(order_.end_round()); }
   // The step's sum alone stays.
-  void fold() {
-    order_.clear();
-    give_top(static_cast<int>(open_.size()) - 1);
-  }
+  void fold() { add(steps_.finish()); }
   std::vector<int64_t> take_partials() {
-    order_.clear();
+    steps_.clear();
     return std::exchange(open_, {});
   }
   void give(const std::vector<int64_t>& sums) {
@@ -40,14 +35,15 @@ class TreeMemory {
   }
 
  private:
-  void give_top(int count) {
-    for (; count > 0; --count) {
+  void add(const FoldStep& step) {
+    if (step.opened() > 0) open_.push_back(pool_.take(MemoryUse::kFold, bytes_));
+    for (int gone = step.opened(); gone < 0; ++gone) {
       pool_.give(MemoryUse::kFold, open_.back());
       open_.pop_back();
     }
   }
   int64_t bytes_;
-  FoldOrder order_;
+  FoldSteps steps_;
   PoolMemory& pool_;
   std::vector<int64_t> open_;
 };
@@ -62,6 +58,7 @@ class UnitSums {
 
   void start(std::shared_ptr<const ExchangePlan> plan) {
     if (plan->sums_slots && plan->slot) of_rank_.push({*plan->slot, 1});
+    of_rank_.end_round();
     if (!plan->travels) return;
     plan_ = std::move(plan);
     if (plan_->sums_slots) from_rank_ = of_rank_.take_partials();
@@ -70,6 +67,7 @@ class UnitSums {
     if (plan_ == nullptr || from_group_ || !plan_->relays()) return;
     if (plan_->sums_in_group)
       for (const SlotRun& run : plan_->in_group.runs) of_group_.push(run);
+    of_group_.end_round();
     from_group_ = plan_->crosses ? of_group_.take_partials() : std::vector<int64_t>();
   }
   void finish() {
@@ -94,6 +92,16 @@ class UnitSums {
   std::optional<std::vector<int64_t>> from_group_;  // once it has advanced
 };
 
+// Sums that are open at most while the round is added that `steps` were told of, of `open` before.
+size_t most_in_round(FoldSteps& steps, size_t open) {
+  size_t most = open;
+  for (const FoldStep& step : steps.end_round()) {
+    open += static_cast<size_t>(step.opened());
+    most = std::max(most, open);
+  }
+  return most;
+}
+
 // Sums of `units` units together, where each adds the slots of a group, which lie one behind the
 // other.
 struct OpenSums {
@@ -104,19 +112,16 @@ struct OpenSums {
   auto operator<=>(const OpenSums&) const = default;
 };
 OpenSums open_sums(const SlotMap& map, int group, int64_t units) {
-  FoldOrder order(Reduction::kTree);
+  FoldSteps steps(Reduction::kTree);
   size_t before = 0, most = 0;
   const auto more = static_cast<size_t>(units - 1);
   for (int64_t round = 0; round < map.rounds(); ++round) {
     const SlotRun run = map.run_in_round(round, group * map.group, map.group);
-    size_t in_round = before;
-    for (int64_t slot = run.first; slot < run.end(); ++slot) {
-      order.push({slot, 1});
-      in_round = std::max(in_round, order.open());
-    }
+    for (int64_t slot = run.first; slot < run.end(); ++slot) steps.push({slot, 1});
+    const size_t in_round = most_in_round(steps, before);
     const bool last = round + 1 == map.rounds();
-    most = std::max(most, std::max(before, last ? 0 : order.open()) * more + in_round);
-    before = order.open();
+    most = std::max(most, std::max(before, last ? 0 : steps.open()) * more + in_round);
+    before = steps.open();
   }
   return {static_cast<int64_t>(most), static_cast<int64_t>(before)};
 }
@@ -125,14 +130,10 @@ OpenSums open_sums(const SlotMap& map, int group, int64_t units) {
 // its slots: under the block map.
 size_t open_in_group(const Strategy& strategy, int g) {
   const int size = strategy.sizes.group;
-  FoldOrder order(Reduction::kTree);
-  size_t most = 0;
+  FoldSteps steps(Reduction::kTree);
   for (int rank = g * size; rank < (g + 1) * size; ++rank)
-    for (const SlotRun& run : subtrees_of(strategy.map.run_of_groups(rank))) {
-      order.push(run);
-      most = std::max(most, order.open());
-    }
-  return most;
+    for (const SlotRun& run : subtrees_of(strategy.map.run_of_groups(rank))) steps.push(run);
+  return most_in_round(steps, 0);
 }
 
 // The rank with the most sums of its own, in a group that has the most.

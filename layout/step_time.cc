@@ -23,34 +23,25 @@ double as_double(int64_t n) { return static_cast<double>(n); }
 // Sums of slots on rank 0, of `elements` each: FoldTree's kernels.
 class Fold {
  public:
-  Fold(int64_t elements, Reduction reduction) : elements_(elements), order_(reduction) {}
-  void push(const SlotRun& run, bool fp32, Operations& ops) {
-    const int additions = order_.push(run);
-    const double piece = fp32 ? kFloat : kFloat / 2;
-    if (additions == 0) {
-      ops.push_back({.what = "first of a sum",
-                     .engine = Engine::kCopy,
-                     .bytes = as_double(elements_) * (piece + kFloat)});
-      return;
-    }
-    ops.push_back({.what = "added", .bytes = as_double(elements_) * (piece + 2 * kFloat)});
-    merge(additions - 1, ops);
+  Fold(int64_t elements, Reduction reduction) : elements_(elements), steps_(reduction) {}
+  void push(const SlotRun& run) { steps_.push(run); }
+  // `fp32`: what was pushed.
+  void end_round(bool fp32, Operations& ops) {
+    for (const FoldStep& step : steps_.end_round()) add(step, fp32 ? kFloat : kBf16, ops);
   }
-  void end_round(Operations& ops) { merge(order_.end_round(), ops); }
-  void finish(Operations& ops) {
-    merge(static_cast<int>(order_.open()) - 1, ops);
-    order_.clear();
-  }
-  void clear() { order_.clear(); }
+  void finish(Operations& ops) { add(steps_.finish(), kFloat, ops); }
+  void clear() { steps_.clear(); }
 
  private:
-  void merge(int times, Operations& ops) const {
-    if (times > 0)
-      ops.push_back(
-          {.what = "sums added", .bytes = as_double(elements_) * 3 * kFloat, .times = times});
+  // Parts and sums are read once, and one sum is written.
+  void add(const FoldStep& step, double part_bytes, Operations& ops) const {
+    if (step.parts == 0 && step.sums == 0) return;
+    const double parts = step.parts > 0 ? step.parts * part_bytes : kFloat;
+    ops.push_back({.what = "sums of slots",
+                   .bytes = as_double(elements_) * (parts + (step.sums + 1) * kFloat)});
   }
   int64_t elements_;
-  FoldOrder order_;
+  FoldSteps steps_;
 };
 
 // A unit's parameters and gradients in flight.
@@ -178,7 +169,8 @@ class TimeWalk {
   // GradExchange::start
   void start(UnitTime& u, const ExchangePlan& plan) {
     Operations ops;
-    if (plan.sums_slots && plan.slot) u.of_rank.push({*plan.slot, 1}, !strategy_.bf16, ops);
+    if (plan.sums_slots && plan.slot) u.of_rank.push({*plan.slot, 1});
+    u.of_rank.end_round(!strategy_.bf16, ops);
     clocks_.compute(StepPhase::kFold, ops);
     if (!plan.travels) return;
     u.travelling = &plan;
@@ -211,7 +203,8 @@ class TimeWalk {
     const ExchangePlan& plan = *u.travelling;
     Operations ops;
     for (size_t i = 0; plan.sums_in_group && i < plan.in_group.runs.size(); ++i)
-      u.of_group.push(plan.in_group.runs[i], plan.in_group.fp32, ops);
+      u.of_group.push(plan.in_group.runs[i]);
+    u.of_group.end_round(plan.in_group.fp32, ops);
     clocks_.compute(StepPhase::kFold, ops);
     u.second_leg = true;
     if (!plan.crosses) return;
@@ -226,11 +219,11 @@ class TimeWalk {
     clocks_.wait_until(StepPhase::kExchangeWait, u.exchange_done);
     Operations ops;
     if (plan.native) {
-      u.of_all.push(plan.round, /*fp32=*/true, ops);
+      u.of_all.push(plan.round);
     } else if (plan.crosses) {
-      for (const SlotRun& run : plan.last_leg().runs) u.of_all.push(run, plan.last_leg().fp32, ops);
+      for (const SlotRun& run : plan.last_leg().runs) u.of_all.push(run);
     }
-    if (plan.crosses) u.of_all.end_round(ops);
+    if (plan.crosses) u.of_all.end_round(plan.native || plan.last_leg().fp32, ops);
     clocks_.compute(StepPhase::kFold, ops);
     u.travelling = nullptr;
     u.second_leg = false;

@@ -73,26 +73,65 @@ void add_token_rows(float* sum, const T* dy, const int64_t* sorted, const int64_
   launch<add_token_rows_kernel<T, N>>(grid, kTokenThreads, sum, dy, sorted, order, rows, dim);
 }
 
+// The sum of kParts parts from the kFirst-th on: N elements side by side.
+template <int N, int kFirst, int kParts, typename T>
+__device__ Floats<N> balanced(const FoldTerms<T>& terms, int64_t i) {
+  if constexpr (kParts == 1) {
+    return load_run<N>(terms.part[kFirst] + i);
+  } else {
+    Floats<N> sum = balanced<N, kFirst, kParts / 2>(terms, i);
+    const Floats<N> more = balanced<N, kFirst + kParts / 2, kParts / 2>(terms, i);
+    for (int k = 0; k < N; ++k) sum.at[k] += more.at[k];
+    return sum;
+  }
+}
+template <int N, int kParts, typename T>
+__device__ void fold_at(float* out, const FoldTerms<T>& terms, int64_t i) {
+  Floats<N> total = balanced<N, 0, kParts>(terms, i);
+  for (int s = terms.sums - 1; s >= 0; --s) {
+    const Floats<N> sum = load_run<N>(terms.sum[s] + i);
+    for (int k = 0; k < N; ++k) total.at[k] = sum.at[k] + total.at[k];
+  }
+  store_run(out + i, total);
+}
+
+// 40 registers at most, and 64 for the elements under way of four parts and eight.
+template <int kParts, typename T>
+__global__ void __launch_bounds__(kElementThreads, kParts < 4
+                                                       ? blocks_of_40_registers(kElementThreads)
+                                                       : blocks_to_fill(kElementThreads) / 2)
+    fold_kernel(float* out, FoldTerms<T> terms, int64_t n, bool in_runs) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kSumRun;
+  if (first >= n) return;
+  const Run<kSumRun> run = run_from<kSumRun>(first, n, in_runs);
+  if (run.whole) return fold_at<kSumRun, kParts>(out, terms, first);
+  for (int k = 0; k < run.count; ++k) fold_at<1, kParts>(out, terms, first + k);
+}
+
+template <int kParts, typename T>
+void fold_parts(float* out, const FoldTerms<T>& terms, int64_t n) {
+  if (n == 0) return;
+  bool in_runs = aligned<kSumRun>(out);
+  for (int k = 0; k < kParts; ++k) in_runs &= aligned<kSumRun>(terms.part[k]);
+  for (int s = 0; s < terms.sums; ++s) in_runs &= aligned<kSumRun>(terms.sum[s]);
+  launch<fold_kernel<kParts, T>>(blocks_for(n, kElementThreads * kSumRun), kElementThreads, out,
+                                 terms, n, in_runs);
+}
+
 }  // namespace
 
 template <typename Place, typename T>
-void add_to(float* sum, const T* part, int64_t n) {
-  for_each_run<kSumRun>(n, aligned<kSumRun>(sum, part), [=] __device__(Run<kSumRun> run) {
-    each_of(
-        run, [](float& total, float term) { total += term; }, sum, part);
-  });
+void fold(float* out, const FoldTerms<T>& terms, int64_t n) {
+  switch (terms.parts) {
+    case 1: return fold_parts<1>(out, terms, n);
+    case 2: return fold_parts<2>(out, terms, n);
+    case 4: return fold_parts<4>(out, terms, n);
+    default: return fold_parts<8>(out, terms, n);
+  }
 }
 
 template <>
 void narrow<OnCuda>(Bf16* out, const float* in, int64_t n) {
-  for_each_run<kSumRun>(n, aligned<kSumRun>(out, in), [=] __device__(Run<kSumRun> run) {
-    each_of(
-        run, [](float& to, float from) { to = from; }, out, in);
-  });
-}
-
-template <>
-void widen<OnCuda>(float* out, const Bf16* in, int64_t n) {
   for_each_run<kSumRun>(n, aligned<kSumRun>(out, in), [=] __device__(Run<kSumRun> run) {
     each_of(
         run, [](float& to, float from) { to = from; }, out, in);
@@ -117,7 +156,7 @@ void add_columns(float* sum, const T* dy, int64_t rows, int64_t columns, int64_t
 }
 
 #define LOCKSTEP_INSTANTIATE(T)                                                              \
-  template void add_to<OnCuda>(float*, const T*, int64_t);                                   \
+  template void fold<OnCuda>(float*, const FoldTerms<T>&, int64_t);                          \
   template void add_rows_by_token(float*, const T*, const int64_t*, const int64_t*, int64_t, \
                                   int64_t);                                                  \
   template void add_columns<OnCuda>(float*, const T*, int64_t, int64_t, int64_t);

@@ -4,19 +4,39 @@
 
 #include <cstdint>
 
+#include "base/check.h"
 #include "core/kernels/kernel_types.h"
+#include "layout/fold_order.h"
 
 namespace lockstep::core {
 
-// sum += part.
+// What one kernel of the fold adds (layout/fold_order.h): 1, 2, 4 or 8 parts, and open sums.
+template <typename T>
+struct FoldTerms {
+  const T* part[layout::kMostFoldParts] = {};
+  const float* sum[layout::kMostFoldSums] = {};
+  int parts = 0, sums = 0;
+
+  void add_part(const T* one) {
+    LOCKSTEP_CHECK(parts < layout::kMostFoldParts, parts);
+    part[parts++] = one;
+  }
+  void add_sum(const float* one) {
+    LOCKSTEP_CHECK(sums < layout::kMostFoldSums, sums);
+    sum[sums++] = one;
+  }
+};
+
+// out = sum[0] + (… + (the last sum + the parts)), the parts as a balanced tree: as if each were
+// added to the next. `out` is sum[0] where there is one.
+template <typename Place, typename T>
+void fold(float* out, const FoldTerms<T>& terms, int64_t n);
+// On the CPU: sum += part.
 template <typename Place, typename T>
 void add_to(float* sum, const T* part, int64_t n);
 // out = in, rounded once.
 template <typename Place>
 void narrow(Bf16* out, const float* in, int64_t n);
-// out = in.
-template <typename Place>
-void widen(float* out, const Bf16* in, int64_t n);
 // sum[c] += column c of dy [rows, row_stride], for c in [0, columns): on the CPU row after row, on
 // a device runs of rows in row order, then the runs in order.
 template <typename Place, typename T>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 
 #include "core/device/devices.h"
 #include "core/kernels/add_kernels.h"
@@ -208,15 +209,16 @@ class KernelColumn : public Kernels {
       });
     });
   }
-  void add_to(const at::Tensor& sum, const at::Tensor& part) const override {
-    by_type(part, [&](auto* t) { core::add_to<On>(floats(sum), ptr(t, part), sum.numel()); });
-  }
-  void set_to(const at::Tensor& sum, const at::Tensor& part) const override {
-    if (part.scalar_type() == at::kFloat) {
-      sum.copy_(part);
-    } else {
-      core::widen<On>(floats(sum), ptr(static_cast<Bf16*>(nullptr), part), sum.numel());
-    }
+  void fold(const at::Tensor& out, std::span<const at::Tensor> parts,
+            std::span<const at::Tensor> sums) const override {
+    LOCKSTEP_CHECK(std::has_single_bit(parts.size()), parts.size());
+    LOCKSTEP_CHECK(sums.empty() || sums.front().data_ptr() == out.data_ptr(), "the first sum");
+    by_type(parts.front(), [&](auto* t) {
+      FoldTerms<std::remove_pointer_t<decltype(t)>> terms;
+      for (const at::Tensor& part : parts) terms.add_part(ptr(t, part));
+      for (const at::Tensor& sum : sums) terms.add_sum(floats(sum));
+      core::fold<On>(floats(out), terms, out.numel());
+    });
   }
   void narrow(const at::Tensor& out, const at::Tensor& in) const override {
     core::narrow<On>(ptr(static_cast<Bf16*>(nullptr), out), floats(in), in.numel());

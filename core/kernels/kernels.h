@@ -102,10 +102,10 @@ class Kernels {
   virtual void add_product(const at::Tensor& sum, const at::Tensor& a,
                            const at::Tensor& b) const = 0;
 
-  // The rest has the same bits on every device. sum fp32 += part, fp32 or bf16; sum = part; out
-  // bf16 = in fp32, rounded once.
-  virtual void add_to(const at::Tensor& sum, const at::Tensor& part) const = 0;
-  virtual void set_to(const at::Tensor& sum, const at::Tensor& part) const = 0;
+  // The rest has the same bits on every device. core::fold, of parts in fp32 or bf16; out bf16 = in
+  // fp32, rounded once.
+  virtual void fold(const at::Tensor& out, std::span<const at::Tensor> parts,
+                    std::span<const at::Tensor> sums) const = 0;
   virtual void narrow(const at::Tensor& out, const at::Tensor& in) const = 0;
   // core::adamw_update and scale_and_square_tiles, on memory of the device.
   virtual void adamw_update(const AdamWStep& step, std::span<const AdamWRun<float>> runs) const = 0;

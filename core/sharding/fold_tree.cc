@@ -7,37 +7,53 @@
 
 namespace lockstep::core {
 
-void FoldTree::merge_top() {
-  at::Tensor top = std::move(open_.back());
-  open_.pop_back();
-  kernels_on(top).add_to(open_.back(), top);
-  sums_.give_tensor(top);
-}
-
-// Where the part completes a node it is added where it lies: no copy of it is made.
 void FoldTree::push(const at::Tensor& part, const SlotRun& run) {
   LOCKSTEP_CHECK(part.numel() == elements_, part.numel(), " ", elements_);
-  const int additions = order_.push(run);
-  if (additions == 0) {
-    open_.push_back(sums_.take_tensor(elements_, at::kFloat));
-    return kernels_on(part).set_to(open_.back(), part);
-  }
-  kernels_on(part).add_to(open_.back(), part);
-  for (int i = 1; i < additions; ++i) merge_top();
+  steps_.push(run);
+  parts_.push_back(part);
 }
 
 void FoldTree::end_round() {
-  for (int left = order_.end_round(); left > 0; --left) merge_top();
+  std::span<const at::Tensor> left = parts_;
+  for (const layout::FoldStep& step : steps_.end_round()) {
+    const auto parts = static_cast<size_t>(step.parts);
+    add(left.first(parts), step.sums);
+    left = left.subspan(parts);
+  }
+  parts_.clear();
+}
+
+// No parts: the last open sum. The last `sums` open ones become one, in place.
+void FoldTree::add(std::span<const at::Tensor> parts, int sums) {
+  at::Tensor top;
+  if (parts.empty()) {
+    if (sums == 0) return;
+    top = std::move(open_.back());
+    open_.pop_back();
+    parts = {&top, 1};
+  }
+  if (sums == 0) {
+    open_.push_back(sums_.take_tensor(elements_, at::kFloat));
+    return kernels_on(parts.front()).fold(open_.back(), parts, {});
+  }
+  const std::span to = std::span(open_).last(static_cast<size_t>(sums));
+  kernels_on(to.front()).fold(to.front(), parts, to);
+  sums_.give_tensor(top);
+  for (; sums > 1; --sums) {
+    sums_.give_tensor(open_.back());
+    open_.pop_back();
+  }
 }
 
 at::Tensor FoldTree::result() {
   LOCKSTEP_CHECK(!open_.empty(), "no slot was pushed");
-  while (open_.size() > 1) merge_top();
+  add({}, steps_.finish().sums);
   return std::move(take_partials().front());
 }
 
 std::vector<at::Tensor> FoldTree::take_partials() {
-  order_.clear();
+  LOCKSTEP_CHECK(parts_.empty(), parts_.size(), " parts were not added");
+  steps_.clear();
   return std::exchange(open_, {});
 }
 

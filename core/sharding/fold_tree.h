@@ -1,15 +1,18 @@
 // The canonical gradient sum: adds the numbers in the order of a FoldOrder (layout/fold_order.h).
-// Push sums of aligned runs of slots in slot order; two that are the halves of one node are added
-// at once; result() folds what is left from the top. Any world size, and any place where a node was
-// added, gives the same tree.
+// Push sums of aligned runs of slots in slot order; end_round adds what arrived together by as few
+// kernels as can be; result() folds what is left from the top. Any world size, and any place where
+// a node was added, gives the same tree.
 //
-// Holds up to floor(log2 V) + 1 partials of `elements` fp32, each from when it is pushed until it
-// is added to another one. Borrows the pool. Not thread-safe.
+//   push … -> end_round -> … -> result or take_partials
+//
+// Holds up to floor(log2 V) + 1 partials of `elements` fp32, each until it is added to another one.
+// Borrows the pool. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "core/sharding/buffer_pool.h"
@@ -23,25 +26,28 @@ using layout::SlotRun;
 class FoldTree {
  public:
   FoldTree(int64_t elements, Reduction reduction, BufferPool& sums)
-      : elements_(elements), order_(reduction), sums_(sums) {}
+      : elements_(elements), steps_(reduction), sums_(sums) {}
 
   // `part`: the sum over `run`, a node of the tree, `elements` of fp32 or bf16, on the pool's
-  // device. Requires: `run` begins where the last one ended.
+  // device, which stays as it is until end_round. Requires: `run` begins where the last one ended;
+  // the parts of a round are of one type.
   void push(const at::Tensor& part, const SlotRun& run);
-  // All slots of a round were pushed. Matters to kUnordered alone.
+  // Adds what was pushed: the parts are read by nobody any more. kUnordered: a round's sum.
   void end_round();
-  // The sum as fp32 [elements], which the caller gives back to the pool. Ends the step.
+  // The sum as fp32 [elements], which the caller gives back to the pool. Ends the step. Requires,
+  // as take_partials does: what was pushed was added.
   at::Tensor result();
   // The partial sums, in slot order, and an empty tree; give_back returns their memory.
   std::vector<at::Tensor> take_partials();
   void give_back(std::vector<at::Tensor> tensors);
 
  private:
-  void merge_top();
+  void add(std::span<const at::Tensor> parts, int sums);
   int64_t elements_;
-  layout::FoldOrder order_;
+  layout::FoldSteps steps_;
   BufferPool& sums_;
-  std::vector<at::Tensor> open_;  // as order_ has them
+  std::vector<at::Tensor> parts_;  // that were pushed
+  std::vector<at::Tensor> open_;   // as steps_ has them
 };
 
 }  // namespace lockstep::core

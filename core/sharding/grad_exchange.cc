@@ -84,6 +84,7 @@ void GradExchange::start(std::shared_ptr<const layout::ExchangePlan> plan,
                  " unit ", spec_.name);
   if (plan->sums_slots) {
     if (plan->slot) of_rank_.push(send_U_, {*plan->slot, 1});
+    of_rank_.end_round();
     pool_.give_tensor(send_U_);
   }
   if (!plan->travels) return;
@@ -131,6 +132,7 @@ Result<void> GradExchange::advance() {
     else
       mine.push_back(part);
   });
+  of_group_.end_round();
   if (!plan_->crosses) return {};
   if (plan_->sums_in_group) mine = of_group_.take_partials();
   among_groups_.start(std::move(mine), plan_->among_groups, layout_.owned_elements(), checks_);

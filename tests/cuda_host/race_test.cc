@@ -153,7 +153,15 @@ std::vector<Launches> launches_of_elements() {
       [memory, &m] {
         core::dropout<OnCuda>(m.a.get(), 0, kCount, {1, 2, 3, 2.0f});
       },
-      [memory, &m] { core::add_to<OnCuda>(m.sums.get(), m.a.get(), kCount); },
+      [memory, &m] {
+        for (const int parts : {1, 2, 4, 8}) {
+          core::FoldTerms<T> terms;
+          for (int k = 0; k < parts; ++k) terms.add_part(k % 2 == 0 ? m.a.get() : m.b.get());
+          terms.add_sum(m.sums.get());
+          terms.add_sum(m.more_sums.get());
+          core::fold<OnCuda>(m.sums.get(), terms, kCount);
+        }
+      },
       [memory, &m] {
         core::add_columns<OnCuda>(m.sums.get(), m.a.get(), 2, kCount / 2, kCount / 2);
       },
@@ -189,10 +197,7 @@ std::vector<Launches> launches_of_fp32() {
       [=] {
         core::scale_and_square_tiles<OnCuda>(memory->a.get(), 0.5f, 1, memory->doubles.get());
       },
-      [=] {
-        core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount);
-        core::widen<OnCuda>(memory->sums.get(), narrow->a.get(), kCount);
-      },
+      [=] { core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount); },
       [=] {
         for (const bool uniform : {false, true})
           core::draw_initial<OnCuda>({1, 0, 0.02, uniform}, memory->a.get(), kCount);

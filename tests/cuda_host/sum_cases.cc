@@ -1,5 +1,6 @@
 // What gives the CPU's bits on every device: AdamW, Muon's single elements, tile norms, elementwise
 // sums, embedding gradients; and sums of columns, which have a fixed order of their own.
+#include <deque>
 #include <numeric>
 
 #include "core/kernels/adamw_kernels.h"
@@ -197,33 +198,65 @@ template <typename C>
 class SumCases : public testing::Test {};
 TYPED_TEST_SUITE(SumCases, Columns, ColumnNames);
 
-TYPED_TEST(SumCases, SumsAreRoundedOnceAndSoIsNarrowing) {
+TYPED_TEST(SumCases, NarrowingRoundsOnce) {
   using Place = typename TypeParam::Place;
-  using T = typename TypeParam::T;
   constexpr int64_t kCount = 10007;
-  const Floats sum = random_values<float>(kCount, 6);
-  const auto part = random_values<T>(kCount, 7);
-  Floats want = sum;
-  std::vector<Bf16> want_narrow(kCount);
-  Floats want_wide(kCount);
-  for (size_t i = 0; i < kCount; ++i) {
-    want[i] = static_cast<float>(wide(sum[i]) + wide(part[i]));
-    round_to(want_narrow[i], wide(want[i]));
-    round_to(want_wide[i], wide(want_narrow[i]));
-  }
+  const Floats values = random_values<float>(kCount, 6);
+  std::vector<Bf16> want(kCount);
+  for (size_t i = 0; i < kCount; ++i) round_to(want[i], wide(values[i]));
   for (const size_t shift : kShifts)
     on<Place>([&] {
-      Array<Place, float> got(sum, shift), widened(sum, shift);
-      Array<Place, T> added(part, shift);
+      Array<Place, float> from(values, shift);
       Array<Place, Bf16> narrowed(std::vector<Bf16>(kCount), shift);
-      add_to<Place>(got.get(), added.get(), kCount);
-      narrow<Place>(narrowed.get(), got.get(), kCount);
-      widen<Place>(widened.get(), narrowed.get(), kCount);
-      expect_same_bits(got.read(), want, "sum");
-      expect_same_bits(narrowed.read(), want_narrow, "narrow");
-      expect_same_bits(widened.read(), want_wide, "wide");
-      return hash_of(got.read(), narrowed.read(), widened.read());
+      narrow<Place>(narrowed.get(), from.get(), kCount);
+      expect_same_bits(narrowed.read(), want, "narrow");
+      return hash_of(narrowed.read());
     });
+}
+
+// The parts, two at a time, and then the sums, last first: as kernels of one addition each.
+template <typename T>
+float added_in_order(const std::vector<std::vector<T>>& parts, const std::vector<Floats>& sums,
+                     size_t i) {
+  Floats level;
+  for (const std::vector<T>& part : parts) level.push_back(static_cast<float>(wide(part[i])));
+  for (size_t n = level.size(); n > 1; n /= 2)
+    for (size_t k = 0; k < n / 2; ++k)
+      level[k] = static_cast<float>(wide(level[2 * k]) + wide(level[2 * k + 1]));
+  float total = level[0];
+  for (size_t s = sums.size(); s-- > 0;) total = static_cast<float>(wide(sums[s][i]) + wide(total));
+  return total;
+}
+
+TYPED_TEST(SumCases, AFoldIsItsPairs) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  for (const int parts : {1, 2, 4, 8})
+    for (const int sums : {0, 1, 3, layout::kMostFoldSums})
+      for (const int64_t count : {3, 4, 2051}) {
+        std::vector<std::vector<T>> part;
+        std::vector<Floats> sum;
+        for (int k = 0; k < parts; ++k)
+          part.push_back(random_values<T>(count, static_cast<uint64_t>(20 + k)));
+        for (int s = 0; s < sums; ++s)
+          sum.push_back(random_values<float>(count, static_cast<uint64_t>(40 + s)));
+        Floats want;
+        for (size_t i = 0; i < static_cast<size_t>(count); ++i)
+          want.push_back(added_in_order(part, sum, i));
+        for (const size_t shift : kShifts)
+          on<Place>([&] {
+            std::deque<Array<Place, T>> from;
+            std::deque<Array<Place, float>> with;
+            FoldTerms<T> terms;
+            for (const auto& one : part) terms.add_part(from.emplace_back(one, shift).get());
+            for (const auto& one : sum) terms.add_sum(with.emplace_back(one).get());
+            Array<Place, float> fresh(Floats(static_cast<size_t>(count)));
+            Array<Place, float>& got = sums == 0 ? fresh : with.front();
+            fold<Place>(got.get(), terms, count);
+            expect_same_bits(got.read(), want, "sum");
+            return hash_of(got.read());
+          });
+      }
 }
 
 // Columns in the middle of wider rows; as many rows as one run, several, and the most runs.

@@ -29,12 +29,19 @@ at::Tensor fp64(const at::Tensor& t) { return t.to(at::kDouble).requires_grad_()
 
 TEST(GpuDevice, DoesWhatADeviceDoes) { check_device(local_device(), kGpu); }
 
-TEST(GpuSetTo, TheCpusBits) {
-  const at::Tensor part = random_tensor({100003}, 7).to(at::kBFloat16);
-  at::Tensor sum = at::zeros({100003}, at::kFloat), gpu_sum = sum.to(kGpu);
-  cpu.set_to(sum, part);
-  gpu.set_to(gpu_sum, part.to(kGpu));
-  EXPECT_TRUE(same_bits(sum, gpu_sum));
+TEST(GpuFold, TheCpusBits) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kFloat})
+    for (const size_t parts : {1, 2, 4, 8})
+      for (const size_t sums : {0, 1, 3}) {
+        std::vector<at::Tensor> part, sum{at::zeros({100003}, at::kFloat)}, gpu_part, gpu_sum;
+        for (size_t i = 0; i < parts; ++i) part.push_back(random_tensor({100003}, i).to(type));
+        for (size_t i = 1; i < sums; ++i) sum.push_back(random_tensor({100003}, 10 + i));
+        for (const at::Tensor& t : part) gpu_part.push_back(t.to(kGpu));
+        for (const at::Tensor& t : sum) gpu_sum.push_back(t.to(kGpu));
+        cpu.fold(sum[0], part, std::span(sum).first(sums));
+        gpu.fold(gpu_sum[0], gpu_part, std::span(gpu_sum).first(sums));
+        EXPECT_TRUE(same_bits(sum[0], gpu_sum[0])) << parts << " parts, " << sums << " sums";
+      }
 }
 
 TEST(GpuHeadNorm, IsRmsNormOfEachHead) {

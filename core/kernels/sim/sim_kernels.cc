@@ -195,13 +195,10 @@ class SimKernels : public Kernels {
         "add_product", sum, [](const T& s, const T& x, const T& y) { cpu().add_product(s, x, y); },
         sum, a, b);
   }
-  void add_to(const T& sum, const T& part) const override {
-    sim_work(
-        "add_to", sum, [](const T& s, const T& p) { cpu().add_to(s, p); }, sum, part);
-  }
-  void set_to(const T& sum, const T& part) const override {
-    sim_work(
-        "set_to", sum, [](const T& s, const T& p) { cpu().set_to(s, p); }, sum, part);
+  void fold(const T& out, std::span<const T> parts, std::span<const T> sums) const override {
+    sim_launch(out, "fold", [to = SimView(out), from = views_of(parts), with = views_of(sums)] {
+      cpu().fold(to.tensor(), tensors_of(from), tensors_of(with));
+    });
   }
   void narrow(const T& out, const T& in) const override {
     sim_work(
@@ -248,6 +245,14 @@ class SimKernels : public Kernels {
   }
 
  private:
+  static std::vector<SimView> views_of(std::span<const T> tensors) {
+    return {tensors.begin(), tensors.end()};
+  }
+  static std::vector<T> tensors_of(const std::vector<SimView>& views) {
+    std::vector<T> tensors;
+    for (const SimView& view : views) tensors.push_back(view.tensor());
+    return tensors;
+  }
   template <typename Moment>
   static void update_runs(const AdamWStep& step, std::span<const AdamWRun<Moment>> runs) {
     std::vector<AdamWRun<Moment>> there(runs.begin(), runs.end());

@@ -1,6 +1,7 @@
 // Folding and the optimizer: the same bits at any cut.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 
 #include "core/kernels/adamw_kernels.h"
@@ -17,6 +18,14 @@ constexpr int64_t kTile = layout::kTileElements;
 at::Tensor random_tensor(int64_t n, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   return at::randn({n}, generator, at::TensorOptions(at::kFloat));
+}
+
+// The balanced tree, two sums at a time.
+at::Tensor by_pairs(const std::vector<at::Tensor>& slots) {
+  const size_t half = slots.size() == 1 ? 0 : std::bit_floor(slots.size() - 1);
+  if (half == 0) return slots.front().to(at::kFloat);
+  return by_pairs({slots.begin(), slots.begin() + static_cast<std::ptrdiff_t>(half)}) +
+         by_pairs({slots.begin() + static_cast<std::ptrdiff_t>(half), slots.end()});
 }
 
 // The sum of V slots, pushed in rounds of W as W ranks would.
@@ -39,21 +48,23 @@ at::Tensor fold_in_groups(const std::vector<at::Tensor>& slots, int64_t at_once)
   for (int64_t first = 0; first < v; first += at_once) {
     const SlotRun run{first, std::min(at_once, v - first)};
     for (int64_t s = first; s < run.end(); ++s) group.push(slots[static_cast<size_t>(s)], {s, 1});
+    group.end_round();
     std::vector<at::Tensor> sums = group.take_partials();
     const std::vector<SlotRun> nodes = subtrees_of(run);
     EXPECT_EQ(sums.size(), nodes.size());
     for (size_t i = 0; i < nodes.size(); ++i) all.push(sums[i], nodes[i]);
+    all.end_round();
     group.give_back(std::move(sums));
   }
   return all.result().clone();
 }
 
 TEST(FoldTree, AnyWorldSizeGivesTheSameBits) {
-  for (size_t v : {1, 2, 3, 4, 5, 6, 7, 8, 13}) {
+  for (size_t v : {1, 2, 3, 4, 5, 6, 7, 8, 13, 19}) {
     std::vector<at::Tensor> slots;
     for (size_t s = 0; s < v; ++s) slots.push_back(random_tensor(1000, s));
-    const at::Tensor one = fold(slots, 1, Reduction::kTree);
-    for (size_t w = 2; w <= v + 1; ++w)
+    const at::Tensor one = by_pairs(slots);
+    for (size_t w = 1; w <= v + 1; ++w)
       EXPECT_TRUE(at::equal(one, fold(slots, w, Reduction::kTree))) << v << " " << w;
     for (int64_t w = 1; w <= static_cast<int64_t>(v) + 1; ++w)
       EXPECT_TRUE(at::equal(one, fold_in_groups(slots, w))) << v << " in groups of " << w;
@@ -67,6 +78,13 @@ TEST(FoldTree, IsTheBalancedTreeOverSlotIndex) {
   EXPECT_TRUE(at::equal(fold(g, 2, Reduction::kTree), expected));
 }
 
+TEST(FoldTree, PartsInBf16AreWidenedFirst) {
+  std::vector<at::Tensor> g;
+  for (uint64_t s = 0; s < 21; ++s) g.push_back(random_tensor(1003, s).to(at::kBFloat16));
+  for (const size_t w : {1, 2, 3, 5, 8, 21})
+    EXPECT_TRUE(at::equal(fold(g, w, Reduction::kTree), by_pairs(g))) << w;
+}
+
 // Six sums are open when the last of 64 slots comes, and one is left: the next tree has the others.
 TEST(FoldTree, SumsThatWereAddedServeTheNextTree) {
   constexpr int64_t kElements = 100;
@@ -75,7 +93,10 @@ TEST(FoldTree, SumsThatWereAddedServeTheNextTree) {
   std::vector<at::Tensor> folded;
   for (size_t trees = 1; trees <= 3; ++trees) {
     FoldTree tree(kElements, Reduction::kTree, pool);
-    for (int64_t s = 0; s < 64; ++s) tree.push(slot, {s, 1});
+    for (int64_t s = 0; s < 64; ++s) {
+      tree.push(slot, {s, 1});
+      tree.end_round();
+    }
     folded.push_back(tree.result());
     EXPECT_EQ(pool.allocated_bytes(), (trees + 5) * kElements * sizeof(float));
   }

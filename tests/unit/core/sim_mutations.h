@@ -86,7 +86,7 @@ inline std::vector<Mutation> mutations_in_one_leg() {
       {"an exchange in a group that adds its sums begins early", {{kAfter, exchange}}, added, 1},
       {"sums of a group are not waited for", {{kWait, copies}}, added, 1},
       {"sums of a block of slots are given back early", {{kPeers, copies}}, blocks, 37},
-      {"sums of a group are given back early", {{kPeers, copies}}, added, 2},
+      {"sums of a group are given back early", {{kPeers, copies}}, added, 8},
       {"a gather of sums begins before they are folded", {{kAfter, sums}}, ddp, 1},
       {"a gather of sums is not waited for", {{kWait, sums}}, ddp, 1},
       {"a sum over ranks begins early", {{kAfter, native_sum}}, native, 1},

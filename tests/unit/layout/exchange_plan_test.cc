@@ -150,6 +150,58 @@ TEST(FoldOrder, SaysHowManyAdditionsAPushCompletes) {
   EXPECT_EQ(order.end_round(), 0);
 }
 
+// As one round, in two, one by one; 8 to 15 as two halves.
+TEST(FoldSteps, WhatArrivesTogetherIsAddedBySubtreesOfAtMostEight) {
+  using Steps = std::vector<FoldStep>;
+  const auto steps_of = [](FoldSteps& steps, int64_t first, int64_t end) {
+    for (int64_t slot = first; slot < end; ++slot) steps.push({slot, 1});
+    return steps.end_round();
+  };
+  FoldSteps one(Reduction::kTree);
+  EXPECT_EQ(steps_of(one, 0, 16), (Steps{{8, 0}, {8, 1}}));
+  EXPECT_EQ(steps_of(one, 16, 23), (Steps{{4, 0}, {2, 0}, {1, 0}}));
+  EXPECT_EQ(one.open(), 4u);
+  EXPECT_EQ(one.finish(), (FoldStep{0, 3}));
+  FoldSteps odd(Reduction::kTree);
+  EXPECT_EQ(steps_of(odd, 0, 3), (Steps{{2, 0}, {1, 0}}));
+  EXPECT_EQ(steps_of(odd, 3, 6), (Steps{{1, 2}, {2, 0}}));
+  EXPECT_EQ(steps_of(odd, 6, 8), (Steps{{2, 2}}));
+  odd.push({8, 4});
+  odd.push({12, 4});
+  EXPECT_EQ(odd.end_round(), (Steps{{2, 1}}));
+  EXPECT_EQ(odd.finish(), (FoldStep{0, 0}));
+  FoldSteps single(Reduction::kTree);
+  for (int64_t slot = 0; slot < 8; ++slot)
+    EXPECT_EQ(steps_of(single, slot, slot + 1),
+              (Steps{{1, std::countr_zero(static_cast<uint64_t>(slot + 1))}}));
+}
+
+// The steps of any rounds leave open what the pushes alone do.
+TEST(FoldSteps, AreTheOrderOfThePushes) {
+  for (const Reduction reduction : {Reduction::kTree, Reduction::kUnordered})
+    for (int64_t w = 1; w <= 20; ++w) {
+      FoldSteps steps(reduction);
+      FoldOrder order(reduction);
+      int open = 0;
+      for (int64_t first = 0; first < 70; first += w) {
+        int parts = 0;
+        for (int64_t slot = first; slot < first + w; ++slot) {
+          steps.push({slot, 1});
+          order.push({slot, 1});
+        }
+        order.end_round();
+        for (const FoldStep& step : steps.end_round()) {
+          parts += step.parts;
+          EXPECT_LE(step.sums, open);
+          open += step.opened();
+        }
+        EXPECT_EQ(parts, w);
+        EXPECT_EQ(static_cast<size_t>(open), order.open()) << w << " " << first;
+        EXPECT_EQ(steps.open(), order.open());
+      }
+    }
+}
+
 TEST(FoldOrder, WithoutATreeARoundIsASumOfItsOwn) {
   FoldOrder order(Reduction::kUnordered);
   EXPECT_EQ(order.push({0, 1}), 0);

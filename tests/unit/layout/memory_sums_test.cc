@@ -53,12 +53,13 @@ TEST(PooledSums, AreWhatIsOpenBetweenRoundsInEveryUnit) {
   }
 }
 
-// 64 slots arrive together: six sums are open when the last one comes, and one stays.
+// 64 slots arrive together, eight are added at once: three sums are open when the last eight are
+// added to them, and one stays.
 TEST(PooledSums, OfARoundAreSharedByTheUnits) {
   for (const int units : {1, 2, 80}) {
-    EXPECT_EQ(sums(strategy(64, 64, 64), units), units + 5) << units;
-    EXPECT_EQ(sums(strategy(128, 64, 64), units), units + 6) << units;  // beside the first round's
-    EXPECT_EQ(sums(strategy(256, 64, 64), units), 2 * units + 6) << units;
+    EXPECT_EQ(sums(strategy(64, 64, 64), units), units + 2) << units;
+    EXPECT_EQ(sums(strategy(128, 64, 64), units), units + 3) << units;  // beside the first round's
+    EXPECT_EQ(sums(strategy(256, 64, 64), units), 2 * units + 3) << units;
   }
 }
 
@@ -69,7 +70,7 @@ TEST(PooledSums, AreWholeUnitsWhereARankAddsItsSlots) {
 }
 
 TEST(PooledSums, AreHeldPartsWhereAGroupAdds) {
-  EXPECT_EQ(sums(strategy(8, 4, 2), 1), 2 + 2);  // pairs arrive: 0..3, 4..5
+  EXPECT_EQ(sums(strategy(8, 4, 2), 1), 2 + 1);  // pairs arrive together: 0..3
   Strategy plain = strategy(8, 4, 4);
   plain.reduction = Reduction::kUnordered;
   EXPECT_EQ(sums(plain, 1), 2);  // the step's sum and the round's
