@@ -8,6 +8,7 @@
 #include "checkpoint/load/chunk_reader.h"
 #include "checkpoint/save/save_schedule.h"
 #include "checkpoint/tools/verify.h"
+#include "core/train/agreement.h"
 #include "core/train/memory_stats.h"
 #include "core/train/store_ballot.h"
 
@@ -20,13 +21,14 @@ constexpr std::chrono::milliseconds kLook{500};
 constexpr double kSay_s = 30;                  // of silent storage
 constexpr std::chrono::minutes kReadBack{30};  // for a rank's share of the last save
 
-std::chrono::milliseconds vote_deadline(const Config::Checkpoint& c) {
-  return std::chrono::milliseconds(static_cast<int64_t>(c.vote_timeout_seconds * 1000));
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 
 // A call may stand for so long; at least as long as ranks whose storage answers may wait for votes.
 double most_silent_s(const Config::Checkpoint& c, int world_size) {
-  const auto poll = checkpoint::Polls::patience(world_size, vote_deadline(c));
+  const auto poll =
+      checkpoint::Polls::patience(world_size, milliseconds_of(c.vote_timeout_seconds));
   return std::max(60 * c.outage_minutes, static_cast<double>(poll.count()) * 1e-3);
 }
 
@@ -52,11 +54,16 @@ Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnv
                  .keep_best = c.keep_best};
   o.ranks_per_file = static_cast<int>(c.ranks_per_file);
   o.node_of_rank = env.membership.node_of_rank;
-  o.vote_deadline = vote_deadline(c);
+  o.vote_deadline = milliseconds_of(c.vote_timeout_seconds);
   Engine e;
   e.ballot = std::make_unique<StoreBallot>(*env.membership.store);
   LOCKSTEP_TRY(e.engine,
                checkpoint::Engine::create(o, env.file_system, *e.ballot, env.progress, state));
+  if (o.ranks_per_file == 1) return e;
+  const double timeout_s = inputs.config.comm.init_timeout_seconds;
+  const auto met = e.engine->meet_neighbours(milliseconds_of(timeout_s));
+  LOCKSTEP_RETURN_IF_ERROR(all_well(*env.membership.store, *env.membership.communicator,
+                                    "save/all_met", met, timeout_s));
   return e;
 }
 

@@ -7,9 +7,8 @@
 #include "base/clock.h"
 #include "base/host_memory.h"
 #include "base/log.h"
-#include "checkpoint/ballot/verdict.h"
 #include "core/comm/gather_words.h"
-#include "core/train/store_ballot.h"
+#include "core/train/agreement.h"
 
 namespace lockstep::core {
 namespace {
@@ -38,25 +37,6 @@ int source_of(const std::vector<int>& buddy_of_rank, int rank) {
                           buddy_of_rank.begin());
 }
 
-// Where a rank failed alone, the others would wait for it as a buddy in vain. The first failure,
-// the same at every rank, names its rank.
-Result<void> all_have(const Result<void>& room, const Snapshots::Options& options) {
-  using Sums = Result<checkpoint::Fingerprints>;
-  const MemoryPlace& place = options.place;
-  StoreBallot ballot(options.store);
-  const auto mine = room.ok() ? Sums(checkpoint::Fingerprints()) : Sums(room.error());
-  LOCKSTEP_TRY(const std::optional<Error> wrong,
-               checkpoint::settle(
-                   ballot, "memory/all_have_room", place.rank, options.comm.world_size(),
-                   checkpoint::Verdict::of(place.rank, mine),
-                   [](const checkpoint::Fingerprints&) { return Result<void>(); },
-                   std::chrono::milliseconds(static_cast<int64_t>(place.timeout_s * 1000))));
-  if (!wrong) return {};
-  // Rank 0 may serve the store: it leaves when all have heard, and what fails here changes nothing.
-  (void)gather_words(options.comm, {0}).ok();
-  return *wrong;
-}
-
 std::string gib(int64_t bytes) { return fixed(static_cast<double>(bytes) / (1 << 30), 2) + " GiB"; }
 
 }  // namespace
@@ -70,7 +50,8 @@ Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options) {
   const int64_t mine = checkpoint::slot_size(options.live.layout()).file_bytes;
   LOCKSTEP_TRY(const auto needs, gather_words(options.comm, {static_cast<uint64_t>(mine)}));
   const std::vector<int64_t> slot_bytes(needs.begin(), needs.end());
-  LOCKSTEP_RETURN_IF_ERROR(all_have(s->make_room(slot_bytes), options));
+  LOCKSTEP_RETURN_IF_ERROR(all_well(options.store, options.comm, "memory/all_have_room",
+                                    s->make_room(slot_bytes), place.timeout_s));
 
   checkpoint::MemoryTierOptions o;
   o.folder = place.folder;
