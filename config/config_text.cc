@@ -63,6 +63,7 @@ bool is_common(const ConfigField& field) {
                                               "checkpoint.buddy",
                                               "checkpoint.memory_interval",
                                               "checkpoint.outage_minutes",
+                                              "checkpoint.ranks_per_file",
                                               "checkpoint.strict_identity",
                                               "data.on_change"};
   const std::string_view section = field.section;

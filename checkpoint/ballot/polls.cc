@@ -85,9 +85,8 @@ Result<void> Polls::announce(const std::string& attempt, const std::string& outc
   return ballot_.tell(outcome_key(attempt), outcome);
 }
 
-// Rank 0 may start to wait for the votes when this rank has long cast its own.
 Result<std::string> Polls::await_outcome(const std::string& attempt) {
-  auto outcome = ballot_.hear(outcome_key(attempt), 2 * tree_.patience(0, deadline_));
+  auto outcome = ballot_.hear(outcome_key(attempt), tree_.outcome_patience(deadline_));
   if (!outcome.ok()) return outcome.error().in(text("waiting for rank 0's word on ", attempt));
   return outcome;
 }

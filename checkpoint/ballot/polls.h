@@ -25,10 +25,11 @@ namespace lockstep::checkpoint {
 class Polls {
  public:
   Polls(Ballot& ballot, int rank, int world_size, std::chrono::milliseconds deadline)
-      : ballot_(ballot),
-        rank_(rank),
-        tree_{RankTree::Shape::kTwoLevels, world_size},
-        deadline_(deadline) {}
+      : ballot_(ballot), rank_(rank), tree_(tree_of(world_size)), deadline_(deadline) {}
+  // So long a poll may take at any rank.
+  static std::chrono::milliseconds patience(int world_size, std::chrono::milliseconds deadline) {
+    return tree_of(world_size).whole_patience(deadline);
+  }
 
   using Texts = std::vector<std::string>;
   // What the first of a group makes of its votes, in rank order, when all are there.
@@ -45,6 +46,8 @@ class Polls {
   Result<std::string> await_outcome(const std::string& attempt);
 
  private:
+  static RankTree tree_of(int world_size) { return {RankTree::Shape::kTwoLevels, world_size}; }
+
   Ballot& ballot_;
   const int rank_;
   const RankTree tree_;

@@ -31,10 +31,22 @@ struct RankTree {
   int group() const;                          // ranks of a group of kTwoLevels
   int last(int rank) const;                   // of those that it speaks for
   int height(int rank) const;                 // 0: it hears nobody
-  // How long to wait for a rank's words. A rank that hears others gets an eighth more a level, so
-  // that who waited in vain can still say for whom.
+  // Deadlines nest: whoever waits does so for longer than those wait that it waits for.
+  //
+  //   patience           for a rank's words. A rank that hears others gets an eighth more a level,
+  //                      so that who waited in vain can still say for whom
+  //   outcome_patience   for rank 0's word, behind one's own: rank 0 may begin to hear as late as
+  //                      it may hear for
+  //   whole_patience     of both together, at any rank: what looks on at a poll, or at what is
+  //                      settled, may give it up behind that
   std::chrono::milliseconds patience(int rank, std::chrono::milliseconds deadline) const {
     return deadline + height(rank) * deadline / 8;
+  }
+  std::chrono::milliseconds outcome_patience(std::chrono::milliseconds deadline) const {
+    return 2 * patience(0, deadline);
+  }
+  std::chrono::milliseconds whole_patience(std::chrono::milliseconds deadline) const {
+    return patience(0, deadline) + outcome_patience(deadline);
   }
 };
 

@@ -45,8 +45,7 @@ Result<std::optional<Error>> parse_outcome(const std::string& words) {
 Outcome outcome_of(const Verdict& whole,
                    const std::function<Result<void>(const Fingerprints&)>& check) {
   if (whole.lost)
-    return {false, Error{Code::kTimeout,
-                         text("no word on what it loaded of a checkpoint from ", *whole.lost)}};
+    return {false, Error{Code::kTimeout, text("no word on its part from ", *whole.lost)}};
   if (whole.failure) return {true, whole.failure->error.in(text("rank ", whole.failure->rank))};
   const Result<void> checked = check(whole.sums);
   return {true, checked.ok() ? std::optional<Error>() : std::optional<Error>(checked.error())};
@@ -115,9 +114,8 @@ Result<std::optional<Error>> settle(Ballot& ballot, const std::string& prefix, i
     return parse_outcome(words);
   }
   LOCKSTEP_RETURN_IF_ERROR(ballot.tell(key_of(prefix, rank), verdict_text(mine)));
-  // Rank 0 may begin to wait when this rank has long told its own.
-  const auto words = ballot.hear(outcome_key, 2 * tree.patience(0, deadline));
-  if (!words.ok()) return words.error().in("waiting for rank 0's word on a checkpoint");
+  const auto words = ballot.hear(outcome_key, tree.outcome_patience(deadline));
+  if (!words.ok()) return words.error().in("waiting for rank 0's word on the parts of all");
   return parse_outcome(words.value());
 }
 

@@ -118,4 +118,27 @@ Result<void> read_parts_for(FileSystem& file_system, const std::filesystem::path
   });
 }
 
+Result<void> read_parts_of(FileSystem& file_system, const std::filesystem::path& directory,
+                           Manifest& manifest, const FileShare& share) {
+  std::vector<ManifestFile> mine;
+  int64_t place = 0;
+  const auto keep = [&](std::vector<ManifestFile> files) {
+    for (ManifestFile& file : files)
+      if (share.has(place++)) mine.push_back(std::move(file));
+  };
+  keep(std::move(manifest.files));
+  for (const ManifestPart& part : manifest.parts) {
+    const int64_t past = (share.rank - place) % share.world_size;
+    const int64_t first = place + (past < 0 ? past + share.world_size : past);
+    if (first >= place + part.file_count) {
+      place += part.file_count;
+      continue;
+    }
+    LOCKSTEP_TRY(auto files, read_part(file_system, directory, manifest, part));
+    keep(std::move(files));
+  }
+  manifest.files = std::move(mine);
+  return {};
+}
+
 }  // namespace lockstep::checkpoint

@@ -19,6 +19,13 @@
 
 namespace lockstep::checkpoint {
 
+// What one of many looks at who look at all files together: those whose place among all is `rank`
+// modulo `world_size`. Of a save by as many ranks a rank's own, where each has written one.
+struct FileShare {
+  int rank = 0, world_size = 1;
+  bool has(int64_t place) const { return place % world_size == rank; }
+};
+
 // A manifest of more ranks is in parts.
 inline constexpr int64_t kMostRanksInOneManifest = 256;
 
@@ -37,5 +44,9 @@ Result<void> read_parts(FileSystem& file_system, const std::filesystem::path& di
                         Manifest& manifest);
 Result<void> read_parts_for(FileSystem& file_system, const std::filesystem::path& directory,
                             Manifest& manifest, const std::vector<LiveTarget>& targets);
+// The same, of the parts that describe a file of `share`; no other file stays in `manifest`, which
+// is in one, or in parts of which none was read.
+Result<void> read_parts_of(FileSystem& file_system, const std::filesystem::path& directory,
+                           Manifest& manifest, const FileShare& share);
 
 }  // namespace lockstep::checkpoint

@@ -11,6 +11,7 @@
 #include "checkpoint/record/attempt.h"
 #include "checkpoint/record/catalog.h"
 #include "checkpoint/save/fence.h"
+#include "checkpoint/save/file_group.h"
 #include "checkpoint/save/retention.h"
 #include "checkpoint/save/save.h"
 
@@ -53,7 +54,7 @@ Result<void> remove_orphans(FileSystem& file_system, const EngineOptions& o) {
 class AsyncEngine final : public Engine {
  public:
   AsyncEngine(EngineOptions options, FileSystem& file_system, Ballot& ballot,
-              ProgressPage& progress, StagingArea staging)
+              ProgressPage& progress, StagingArea staging, FileNeighbours neighbours)
       : options_(std::move(options)),
         files_(file_system, stopping_, OnceStopped::kFail, calls_),
         other_files_(file_system, stopping_, OnceStopped::kGoOn, calls_),
@@ -62,6 +63,7 @@ class AsyncEngine final : public Engine {
         progress_(progress),
         staging_(std::move(staging)),
         pipeline_(options_.codec, options_.threads, options_.nice),
+        neighbours_(std::move(neighbours)),
         catalog_(other_files_, options_.folder),
         thread_([this] { run_saves(); }) {}
 
@@ -72,6 +74,10 @@ class AsyncEngine final : public Engine {
       changed_.notify_all();
     }
     thread_.join();
+  }
+
+  Result<void> meet_neighbours(std::chrono::milliseconds deadline) override {
+    return neighbours_.meet({deadline, &stopping_});
   }
 
   Result<bool> begin_save(SaveRequest request) override {
@@ -163,6 +169,7 @@ class AsyncEngine final : public Engine {
             ballot_,
             staging_,
             pipeline_,
+            neighbours_,
             stopping_,
             previous_,
             catalog_,
@@ -213,6 +220,7 @@ class AsyncEngine final : public Engine {
   ProgressPage& progress_;
   StagingArea staging_;
   ChunkPipeline pipeline_;
+  FileNeighbours neighbours_;            // of the save thread, and of the training thread before
   std::optional<Committed> previous_;    // of the save thread
   Catalog catalog_;                      // of the save thread
   std::map<int64_t, int64_t> attempts_;  // at each step; of the training thread
@@ -244,8 +252,12 @@ Result<std::unique_ptr<Engine>> Engine::create(EngineOptions options, FileSystem
     LOCKSTEP_RETURN_IF_ERROR(fence.take(file_system));
     LOCKSTEP_RETURN_IF_ERROR(remove_orphans(file_system, options));
   }
-  return std::unique_ptr<Engine>(std::make_unique<AsyncEngine>(
-      std::move(options), file_system, ballot, progress, std::move(staging)));
+  const FileGroup group =
+      file_group(options.rank, options.world_size, options.node_of_rank, options.ranks_per_file);
+  LOCKSTEP_TRY(FileNeighbours neighbours, FileNeighbours::create(ballot, options.rank, group));
+  return std::unique_ptr<Engine>(std::make_unique<AsyncEngine>(std::move(options), file_system,
+                                                               ballot, progress, std::move(staging),
+                                                               std::move(neighbours)));
 }
 
 }  // namespace lockstep::checkpoint

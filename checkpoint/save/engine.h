@@ -34,6 +34,9 @@ class Engine {
   // Gives up a save that is still being written; waits at most the deadlines of one in voting.
   virtual ~Engine() = default;
 
+  // Whether this rank can share a file with its neighbours; the first save asks where nobody has
+  // before. Waits for them. Collective. Errors: kConfig, naming rank and key; kTimeout, kAborted.
+  virtual Result<void> meet_neighbours(std::chrono::milliseconds deadline) = 0;
   // Starts a save, the same on every rank, and returns. The state must not change until
   // wait_read() returned. The save fails when its bytes are those of the one before although
   // `updates` moved.

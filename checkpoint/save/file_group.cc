@@ -1,6 +1,8 @@
 #include "checkpoint/save/file_group.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -14,20 +16,33 @@ std::string key_of(const std::string& attempt, int rank) {
   return text("save/", attempt, "/chunks/", rank);
 }
 
-Result<std::string> hear_address(Ballot& ballot, const std::string& key, const Patience& patience) {
+// Where the page of rank `of` is, for rank `to`: each is heard once.
+std::string page_key(int of, int to) { return text("save/page_of/", of, "/for/", to); }
+
+// `page`: of the rank that is heard, where it is known.
+Result<std::string> hear_address(Ballot& ballot, const std::string& key, const char* of_what,
+                                 const SharedRegion* page, const Patience& patience) {
   std::chrono::milliseconds left = patience.deadline;
   while (!*patience.gave_up) {
+    // Who dies does nothing after: what it said before is heard, if it is asked for afterwards.
+    const bool lives = page == nullptr || page->creator_lives();
     auto words = ballot.hear(key, std::min(left, kLook));
     if (words.ok()) ballot.forget(key);
-    if (words.ok() && words.value().empty())
-      return Error{Code::kIo, "failed before its first chunk"};
     if (words.ok() || words.error().code != Code::kTimeout) return words;
+    if (!lives) return Error{Code::kIo, "its process has died"};
     left -= std::min(left, kLook);
     if (left.count() == 0)
       return Error{Code::kTimeout,
-                   text("has not said in ", patience.deadline.count(), " ms where its chunks are")};
+                   text("has not said in ", patience.deadline.count(), " ms where ", of_what)};
   }
   return Error{Code::kAborted, "the engine was stopped"};
+}
+
+Result<std::string> hear_of_chunks(Ballot& ballot, const std::string& key, const SharedRegion& page,
+                                   const Patience& patience) {
+  auto words = hear_address(ballot, key, "its chunks are", &page, patience);
+  if (words.ok() && words.value().empty()) return Error{Code::kIo, "failed before its first chunk"};
+  return words;
 }
 
 }  // namespace
@@ -46,17 +61,53 @@ FileGroup file_group(int rank, int world_size, const std::vector<int>& node_of_r
   return {writer, end - writer};
 }
 
+Result<FileNeighbours> FileNeighbours::create(Ballot& ballot, int rank, const FileGroup& group) {
+  FileNeighbours neighbours(ballot, rank, group);
+  if (group.ranks == 1) return neighbours;
+  LOCKSTEP_TRY(neighbours.mine_, SharedRegion::create(1));
+  for (const int other : neighbours.others())
+    LOCKSTEP_RETURN_IF_ERROR(ballot.tell(page_key(rank, other), neighbours.mine_->address()));
+  return neighbours;
+}
+
+std::vector<int> FileNeighbours::others() const {
+  if (rank_ != group_.writer) return {group_.writer};
+  std::vector<int> ranks(static_cast<size_t>(group_.ranks - 1));
+  std::iota(ranks.begin(), ranks.end(), group_.writer + 1);
+  return ranks;
+}
+
+Result<void> FileNeighbours::meet(const Patience& patience) {
+  for (const int other : others()) {
+    if (pages_.contains(other)) continue;
+    const auto address =
+        hear_address(*ballot_, page_key(other, rank_), "its memory is", nullptr, patience);
+    if (!address.ok()) return address.error().in(text("rank ", other));
+    auto page = SharedRegion::open(address.value());
+    if (!page.ok())
+      return Error{Code::kConfig,
+                   text("the memory of rank ", other, " of the same node: ", page.error().message,
+                        "; ranks that share a file hand their chunks over through it: run them in "
+                        "one container and as one user, or with checkpoint.ranks_per_file = 1")};
+    pages_.emplace(other, std::move(page).value());
+  }
+  return {};
+}
+
 Result<void> tell_address(Ballot& ballot, const std::string& attempt, int rank,
                           const std::string& address) {
   return ballot.tell(key_of(attempt, rank), address);
 }
 
 Result<std::vector<ChunkInbox>> open_inboxes(Ballot& ballot, const std::string& attempt,
-                                             const FileGroup& group, const Patience& patience) {
+                                             const FileNeighbours& neighbours,
+                                             const Patience& patience) {
+  const FileGroup& group = neighbours.group();
   std::vector<ChunkInbox> inboxes;
   std::optional<Error> failed;
   for (int rank = group.writer + 1; rank < group.writer + group.ranks; ++rank) {
-    const auto address = hear_address(ballot, key_of(attempt, rank), patience);
+    const auto address =
+        hear_of_chunks(ballot, key_of(attempt, rank), neighbours.page_of(rank), patience);
     auto inbox = address.ok() ? ChunkInbox::open(rank, address.value(), patience)
                               : Result<ChunkInbox>(address.error().in(text("rank ", rank)));
     if (inbox.ok())

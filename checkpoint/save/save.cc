@@ -24,8 +24,6 @@ Save::Save(SaveContext context, SaveRequest request, std::string attempt)
       options_(context_.options),
       request_(std::move(request)),
       attempt_(std::move(attempt)),
-      group_(file_group(options_.rank, options_.world_size, options_.node_of_rank,
-                        options_.ranks_per_file)),
       patience_{options_.vote_deadline, &context_.stopping} {
   report_.step = request_.step;
   report_.directory = options_.folder / attempt_;
@@ -37,7 +35,7 @@ SaveReport Save::run() {
   context_.on_read();
   context_.on_staged(mine.ok());
   context_.set_phase(SavePhase::kWriting);
-  mine = group_.writer == options_.rank ? write(mine) : hand_over(mine);
+  mine = writes() ? write(mine) : hand_over(mine);
   context_.set_phase(SavePhase::kVoting);
   const Result<void> outcome = vote_and_await(mine);
   report_.committed = outcome.ok();
@@ -59,7 +57,10 @@ Result<void> Save::stage() {
 
 // The neighbours hear of every error.
 Result<void> Save::write(const Result<void>& staged) {
-  auto neighbours = open_inboxes(context_.ballot, attempt_, group_, patience_);
+  const auto met = context_.neighbours.meet(patience_);
+  auto neighbours = met.ok()
+                        ? open_inboxes(context_.ballot, attempt_, context_.neighbours, patience_)
+                        : Result<std::vector<ChunkInbox>>(met.error());
   if (!neighbours.ok()) return staged.ok() ? Result<void>(neighbours.error()) : staged;
   const Result<void> written = staged.ok() ? write_with(neighbours.value()) : staged;
   if (!written.ok())
@@ -84,7 +85,7 @@ Result<void> Save::write_with(std::span<ChunkInbox> neighbours) {
 
 Result<void> Save::check_encoded(const Fingerprints& sums) const {
   if (sums == fingerprints_) return {};
-  return Error{Code::kBug, text(shard_file_name(group_.writer),
+  return Error{Code::kBug, text(shard_file_name(context_.neighbours.group().writer),
                                 ": what was encoded is not what was staged: memory was "
                                 "overwritten or is faulty")};
 }
@@ -120,8 +121,11 @@ Result<void> Save::write_file(std::span<ChunkInbox> neighbours) {
 // The writer waits for a word of every neighbour, and hears of every error.
 Result<void> Save::hand_over(const Result<void>& staged) {
   const double start_s = now_s();
-  auto outbox = staged.ok() ? ChunkOutbox::create(group_.writer, patience_)
-                            : Result<ChunkOutbox>(staged.error());
+  const int writer = context_.neighbours.group().writer;
+  const Result<void> met = staged.ok() ? context_.neighbours.meet(patience_) : staged;
+  auto outbox = met.ok()
+                    ? ChunkOutbox::create(writer, context_.neighbours.page_of(writer), patience_)
+                    : Result<ChunkOutbox>(met.error());
   LOCKSTEP_RETURN_IF_ERROR(tell_address(context_.ballot, attempt_, options_.rank,
                                         outbox.ok() ? outbox.value().address() : ""));
   if (!outbox.ok()) return outbox.error();

@@ -43,6 +43,7 @@ struct SaveContext {
   Ballot& ballot;
   StagingArea& staging;
   ChunkPipeline& pipeline;
+  FileNeighbours& neighbours;
   const std::atomic<bool>& stopping;
   std::optional<Committed>& previous;  // rank 0
   Catalog& catalog;                    // rank 0
@@ -75,11 +76,12 @@ class Save {
   void after_commit(const Manifest& manifest);
   Manifest part() const;
 
+  bool writes() const { return context_.neighbours.group().writer == options_.rank; }
+
   SaveContext context_;
   const EngineOptions& options_;
   const SaveRequest request_;
   const std::string attempt_;
-  const FileGroup group_;
   const Patience patience_;  // with the neighbours of the file
   SaveReport report_;
   Fingerprints fingerprints_;

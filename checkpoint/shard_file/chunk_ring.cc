@@ -115,20 +115,23 @@ Result<T> wait_until(const std::atomic<uint32_t>& bell, const Patience& patience
 
 }  // namespace
 
-Result<ChunkOutbox> ChunkOutbox::create(int writer, Patience patience) {
+Result<ChunkOutbox> ChunkOutbox::create(int writer, const SharedRegion& page, Patience patience) {
   LOCKSTEP_TRY(SharedRegion region, SharedRegion::create(sizeof(Ring)));
-  return ChunkOutbox(std::move(region), writer, patience);
+  return ChunkOutbox(std::move(region), writer, page, patience);
 }
 
-// Until `ready`, unless the writer gave up.
+// Until `ready`, unless the writer gave up or died.
 template <typename Ready>
 Result<void> ChunkOutbox::wait_until(const Ready& ready) {
   Ring& ring = ring_in(region_);
   const auto waited =
       checkpoint::wait_until<bool>(ring.take_bell, patience_, [&]() -> std::optional<Result<bool>> {
+        const bool lives = page_->creator_lives();  // asked first, as by an inbox
         if (ring.takes == Takes::kGaveUp)
           return Result<bool>(told_error(ring.take_error).in("gave up"));
-        return ready() ? std::optional<Result<bool>>(true) : std::nullopt;
+        if (ready()) return Result<bool>(true);
+        if (!lives) return Result<bool>(Error{Code::kIo, "its process has died"});
+        return std::nullopt;
       });
   if (!waited.ok()) return waited.error().in(text("rank ", writer_, ", which writes the file"));
   return {};

@@ -7,8 +7,8 @@
 //     finish | fail         ------------------->     front: none any more | an error
 //     an error from each    <-------------------     abandon
 //
-// Nothing waits for ever: not longer than `Patience` without any move of the other side. An inbox
-// sees at once that the process at the other end has died.
+// Nothing waits for ever: not longer than `Patience` without any move of the other side. Each end
+// sees at once that the process at the other one has died.
 // Thread: one at each end.
 #pragma once
 
@@ -33,11 +33,12 @@ struct Patience {
 
 class ChunkOutbox {
  public:
-  // For rank `writer`. Errors: kIo.
-  static Result<ChunkOutbox> create(int writer, Patience patience);
+  // For rank `writer`, whose process made `page`, which outlives this. Errors: kIo.
+  static Result<ChunkOutbox> create(int writer, const SharedRegion& page, Patience patience);
   std::string address() const { return region_.address(); }
 
-  // Copies the chunk; waits for room. Errors: the writer's where it gave up; kTimeout, kAborted.
+  // Copies the chunk; waits for room. Errors: the writer's where it gave up; kIo (its process has
+  // died), kTimeout, kAborted.
   Result<void> put(const FileChunk& chunk);
   // No more chunks; waits until all were taken. Errors: as put().
   Result<void> finish();
@@ -45,13 +46,14 @@ class ChunkOutbox {
   void fail(const Error& why);
 
  private:
-  ChunkOutbox(SharedRegion region, int writer, Patience patience)
-      : region_(std::move(region)), writer_(writer), patience_(patience) {}
+  ChunkOutbox(SharedRegion region, int writer, const SharedRegion& page, Patience patience)
+      : region_(std::move(region)), writer_(writer), page_(&page), patience_(patience) {}
   template <typename Ready>
   Result<void> wait_until(const Ready& ready);
 
   SharedRegion region_;
   int writer_;
+  const SharedRegion* page_;
   Patience patience_;
 };
 

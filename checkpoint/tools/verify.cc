@@ -51,31 +51,55 @@ void verify_index(FileSystem& file_system, const std::filesystem::path& director
                                          "loads read, are looked at apart")});
 }
 
+// What the files of a manifest hold, and what is wrong with them.
+struct Look {
+  Fingerprints sums;
+  std::vector<VerifyProblem> problems;
+  bool all_read = true;  // else the sums miss what could not be read
+};
+
+Result<Look> look_at_files(FileSystem& file_system, const std::filesystem::path& directory,
+                           const Manifest& manifest, int threads,
+                           const std::function<void(int64_t)>& on_bytes) {
+  LOCKSTEP_TRY(const Codec codec, codec_from_name(manifest.codec));
+  Look look;
+  for (const ManifestFile& entry : manifest.files)
+    look.all_read &= verify_file(file_system, directory, manifest, entry, codec, threads, look.sums,
+                                 look.problems, on_bytes);
+  return look;
+}
+
 }  // namespace
 
 Result<std::vector<VerifyProblem>> verify(FileSystem& file_system,
                                           const std::filesystem::path& directory, int threads,
                                           const Progress& progress) {
   LOCKSTEP_TRY(const Manifest manifest, read_manifest(file_system, directory));
-  LOCKSTEP_TRY(const Codec codec, codec_from_name(manifest.codec));
-  std::vector<VerifyProblem> problems;
-  Fingerprints sums;
   int64_t done_bytes = 0, total_bytes = 0;
   for (const ManifestFile& entry : manifest.files) total_bytes += entry.size_bytes;
   const auto on_bytes = [&](int64_t bytes) {  // one thread at a time; headers are not counted
     done_bytes += bytes;
     if (progress) progress(done_bytes, total_bytes);
   };
-  bool all_read = true;
-  for (const ManifestFile& entry : manifest.files)
-    all_read &= verify_file(file_system, directory, manifest, entry, codec, threads, sums, problems,
-                            on_bytes);
-  verify_index(file_system, directory, manifest, problems);
+  LOCKSTEP_TRY(Look look, look_at_files(file_system, directory, manifest, threads, on_bytes));
+  verify_index(file_system, directory, manifest, look.problems);
   if (progress) progress(total_bytes, total_bytes);
-  if (!all_read) return problems;  // the sums would miss what could not be read
-  if (const auto same = check_fingerprints(manifest, sums); !same.ok())
-    problems.push_back({kManifestName, same.error().message});
-  return problems;
+  if (!look.all_read) return std::move(look.problems);
+  if (const auto same = check_fingerprints(manifest, look.sums); !same.ok())
+    look.problems.push_back({kManifestName, same.error().message});
+  return std::move(look.problems);
+}
+
+Result<VerifiedShare> verify_share(FileSystem& file_system, const std::filesystem::path& directory,
+                                   const FileShare& share, int threads) {
+  LOCKSTEP_TRY(Manifest manifest, read_manifest_for(file_system, directory, {}));  // no part
+  LOCKSTEP_RETURN_IF_ERROR(read_parts_of(file_system, directory, manifest, share));
+  LOCKSTEP_TRY(Look look, look_at_files(file_system, directory, manifest, threads, [](int64_t) {}));
+  if (share.rank == 0) verify_index(file_system, directory, manifest, look.problems);
+  if (!look.problems.empty())
+    return Error{Code::kCorrupt,
+                 text(look.problems.front().where, ": ", look.problems.front().what)};
+  return VerifiedShare{std::move(manifest), std::move(look.sums)};
 }
 
 }  // namespace lockstep::checkpoint

@@ -7,6 +7,7 @@
 
 #include "base/file_system.h"
 #include "base/result.h"
+#include "checkpoint/record/manifest_parts.h"
 #include "checkpoint/tools/progress.h"
 
 namespace lockstep::checkpoint {
@@ -19,5 +20,16 @@ struct VerifyProblem {
 Result<std::vector<VerifyProblem>> verify(FileSystem& file_system,
                                           const std::filesystem::path& directory, int threads,
                                           const Progress& progress = {});
+
+// What one rank of many does of that. The sums of all add up to those of whole tensors, for
+// check_fingerprints.
+struct VerifiedShare {
+  Manifest manifest;  // with the files of the share
+  Fingerprints sums;
+};
+// Rank 0 looks at the index too. Errors: those of read_manifest; kCorrupt naming the first file
+// with a problem.
+Result<VerifiedShare> verify_share(FileSystem& file_system, const std::filesystem::path& directory,
+                                   const FileShare& share, int threads);
 
 }  // namespace lockstep::checkpoint

@@ -69,13 +69,19 @@ void Shipment::add_sent(size_t piece) {
   for (size_t m = 0; m < sums.size(); ++m) digests_.sent[m] += sums[m];
 }
 
+// The host waits for the device once a buffer, not once a part.
 void Shipment::add_received() {
-  size_t member = 0, piece = 0;  // of the next part
-  for_each([&](const at::Tensor& part, const layout::SlotRun&) {
-    while (piece == leg_->of(member).size()) ++member, piece = 0;
-    const DigestRun run = run_of(0, part.numel(), piece++);
-    digests_.received[member] += digests_of(part, {&run, 1}).front();
-  });
+  for (size_t piece = 0; piece < received_.size(); ++piece) {
+    std::vector<DigestRun> runs;
+    std::vector<size_t> members;  // whose parts the buffer has, in order
+    for (size_t m = 0; m < leg_->members(); ++m) {
+      if (piece >= leg_->of(m).size()) continue;
+      runs.push_back(run_of(std::ssize(runs) * part_elements_, part_elements_, piece));
+      members.push_back(m);
+    }
+    const std::vector<uint64_t> sums = digests_of(received_[piece], runs);
+    for (size_t i = 0; i < sums.size(); ++i) digests_.received[members[i]] += sums[i];
+  }
 }
 
 ShippedDigests Shipment::take_digests() {

@@ -4,11 +4,29 @@
 
 #include "base/text.h"
 #include "checkpoint/ballot/verdict.h"
+#include "core/comm/gather_words.h"
 #include "core/train/store_ballot.h"
 
 namespace lockstep::core {
 
 using nlohmann::ordered_json;
+
+Result<void> all_well(SharedStore& store, Communicator& comm, const std::string& key,
+                      const Result<void>& mine, double timeout_s) {
+  using Sums = Result<checkpoint::Fingerprints>;
+  StoreBallot ballot(store);
+  const Sums none = mine.ok() ? Sums(checkpoint::Fingerprints()) : Sums(mine.error());
+  LOCKSTEP_TRY(
+      const std::optional<Error> wrong,
+      checkpoint::settle(
+          ballot, key, comm.rank(), comm.world_size(), checkpoint::Verdict::of(comm.rank(), none),
+          [](const checkpoint::Fingerprints&) { return Result<void>(); },
+          std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000))));
+  if (!wrong) return {};
+  // Rank 0 may serve the store: it leaves when all have heard, and what fails here changes nothing.
+  (void)gather_words(comm, {0}).ok();
+  return *wrong;
+}
 
 Result<Proposal> Agreement::share(size_t round, const Proposal& mine) {
   const std::string key = text(prefix_, "/", round);

@@ -29,6 +29,12 @@ struct Proposal {
   bool unread = false;  // and that may pass: the operating system refused a read
 };
 
+// Nothing where `mine` is well at every rank; else the error of the first rank where it is not, the
+// same at all, which names it. `key` is used once. Collective: a rank that failed alone would be
+// waited for. Errors: kTimeout, communication.
+Result<void> all_well(SharedStore& store, Communicator& comm, const std::string& key,
+                      const Result<void>& mine, double timeout_s);
+
 // Collective: every rank calls the same methods with the same rounds. Borrows all.
 class Agreement {
  public:

@@ -3,9 +3,12 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "checkpoint/ballot/polls.h"
+#include "checkpoint/ballot/verdict.h"
 #include "checkpoint/load/chunk_reader.h"
 #include "checkpoint/save/save_schedule.h"
 #include "checkpoint/tools/verify.h"
+#include "core/train/agreement.h"
 #include "core/train/memory_stats.h"
 #include "core/train/store_ballot.h"
 
@@ -15,8 +18,19 @@ namespace {
 constexpr double kAgain_s = 10;  // from a save that failed to the next one
 constexpr int64_t kPause_ns = 500'000'000;
 constexpr std::chrono::milliseconds kLook{500};
-constexpr double kSay_s = 30;  // of silent storage
-constexpr double kVotes = 3;   // so long a save may take for the others' parts, in their deadlines
+constexpr double kSay_s = 30;                  // of silent storage
+constexpr std::chrono::minutes kReadBack{30};  // for a rank's share of the last save
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+// A call may stand for so long; at least as long as ranks whose storage answers may wait for votes.
+double most_silent_s(const Config::Checkpoint& c, int world_size) {
+  const auto poll =
+      checkpoint::Polls::patience(world_size, milliseconds_of(c.vote_timeout_seconds));
+  return std::max(60 * c.outage_minutes, static_cast<double>(poll.count()) * 1e-3);
+}
 
 }  // namespace
 
@@ -40,11 +54,16 @@ Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnv
                  .keep_best = c.keep_best};
   o.ranks_per_file = static_cast<int>(c.ranks_per_file);
   o.node_of_rank = env.membership.node_of_rank;
-  o.vote_deadline = std::chrono::milliseconds(static_cast<int64_t>(c.vote_timeout_seconds * 1000));
+  o.vote_deadline = milliseconds_of(c.vote_timeout_seconds);
   Engine e;
   e.ballot = std::make_unique<StoreBallot>(*env.membership.store);
   LOCKSTEP_TRY(e.engine,
                checkpoint::Engine::create(o, env.file_system, *e.ballot, env.progress, state));
+  if (o.ranks_per_file == 1) return e;
+  const double timeout_s = inputs.config.comm.init_timeout_seconds;
+  const auto met = e.engine->meet_neighbours(milliseconds_of(timeout_s));
+  LOCKSTEP_RETURN_IF_ERROR(all_well(*env.membership.store, *env.membership.communicator,
+                                    "save/all_met", met, timeout_s));
   return e;
 }
 
@@ -57,6 +76,7 @@ CheckpointSaves::CheckpointSaves(Engine engine, const TrainerEnvironment& env,
       step_(step),
       live_(live),
       record_(record),
+      most_silent_s_(most_silent_s(config_, env.world_size())),
       saved_step_(saved_step),
       saved_at_s_(env.clock.monotonic_s()) {}
 
@@ -81,10 +101,6 @@ bool CheckpointSaves::time_has_come() const {
   return minutes > 0 && now_s - saved_at_s_ >= 60 * minutes;
 }
 
-double CheckpointSaves::most_silent_s() const {
-  return std::max(60 * config_.outage_minutes, kVotes * config_.vote_timeout_seconds);
-}
-
 // Of one call: a rank whose storage answers may wait long for votes, or for rank 0's word.
 double CheckpointSaves::silent_s() {
   const double now_s = env_.clock.monotonic_s();
@@ -97,13 +113,13 @@ double CheckpointSaves::silent_s() {
   const double silent = now_s - answered_s_;
   if (silent >= kSay_s && !std::exchange(said_silent_, true))
     log_warning("checkpoint storage has not answered for ", fixed(silent, 0),
-                " s; training goes on without saves for ", fixed(most_silent_s() / 60, 1),
+                " s; training goes on without saves for ", fixed(most_silent_s_ / 60, 1),
                 " minutes at most (checkpoint.outage_minutes)");
   return silent;
 }
 
 SaveTrouble CheckpointSaves::trouble() {
-  if (silent_s() >= most_silent_s()) return SaveTrouble::kTooLong;
+  if (silent_s() >= most_silent_s_) return SaveTrouble::kTooLong;
   if (!outage_) return SaveTrouble::kNone;
   return trouble_of(*outage_, 60 * config_.outage_minutes, last_report_.code);
 }
@@ -124,7 +140,7 @@ Result<void> CheckpointSaves::save_if_due(const TrainerState& state, bool must,
   bool writes = any.save_busy;
   if (must || config_.when_busy == WhenBusy::kWait) {
     LOCKSTEP_TRY(const bool idle,
-                 wait_for_saves(must ? most_silent_s() : config_.vote_timeout_seconds));
+                 wait_for_saves(must ? most_silent_s_ : config_.vote_timeout_seconds));
     writes = !idle;
     if (must && writes) return outage(SaveTrouble::kTooLong);
   }
@@ -235,7 +251,7 @@ void CheckpointSaves::note(const checkpoint::SaveReport& report) {
 }
 
 Error CheckpointSaves::outage(SaveTrouble any) {
-  while (silent_s() < most_silent_s() && !engine_.engine->drain_for(kLook)) env_.progress.touch();
+  while (silent_s() < most_silent_s_ && !engine_.engine->drain_for(kLook)) env_.progress.touch();
   take_reports();
   const Code code = end_code(any);
   const std::string here =
@@ -271,15 +287,38 @@ Result<void> CheckpointSaves::finish(const TrainerState& state) {
     }
     LOCKSTEP_RETURN_IF_ERROR(begin_save(state, /*ephemeral=*/false));
   }
-  if (env_.rank() != 0 || last_report_.directory.empty()) return {};
-  LOCKSTEP_TRY(const auto problems, checkpoint::verify(env_.file_system, last_report_.directory,
-                                                       checkpoint::reader_threads()));
-  if (!problems.empty())
-    return Error{Code::kCorrupt, text("the final checkpoint does not read back: ",
-                                      problems.front().where, ": ", problems.front().what)};
-  log_info("the checkpoint of step ", step,
-           " was read back and is whole: ", last_report_.directory.string());
-  return {};
+  return read_back();
+}
+
+// Each rank a share of the files: there are no more files than ranks, so none reads more than one.
+Result<void> CheckpointSaves::read_back() {
+  constexpr const char* kKey = "last_checkpoint";
+  const int rank = env_.rank(), world_size = env_.world_size();
+  checkpoint::Ballot& ballot = *engine_.ballot;
+  if (rank == 0) LOCKSTEP_RETURN_IF_ERROR(ballot.tell(kKey, last_report_.directory.string()));
+  LOCKSTEP_TRY(const std::string directory, ballot.hear(kKey, kReadBack));
+  if (directory.empty()) return {};  // nothing was saved: the run was at its end
+  const auto mine = checkpoint::verify_share(env_.file_system, directory, {rank, world_size},
+                                             checkpoint::reader_threads());
+  using Sums = Result<checkpoint::Fingerprints>;
+  const Sums sums = mine.ok() ? Sums(mine.value().sums) : Sums(mine.error());
+  LOCKSTEP_TRY(const std::optional<Error> wrong,
+               checkpoint::settle(
+                   ballot, std::string(kKey) + "/read_back", rank, world_size,
+                   checkpoint::Verdict::of(rank, sums),
+                   [&](const checkpoint::Fingerprints& whole) {
+                     return checkpoint::check_fingerprints(mine.value().manifest, whole);
+                   },
+                   kReadBack));
+  if (!wrong) {
+    if (rank == 0)
+      log_info("the checkpoint of step ", last_step_,
+               " was read back by all ranks and is whole: ", directory);
+    return {};
+  }
+  // Rank 0 may serve the store: it leaves when all have heard, and what fails here changes nothing.
+  (void)step_.share_flags({}).ok();
+  return wrong->in(text("the final checkpoint does not read back: ", directory));
 }
 
 }  // namespace lockstep::core

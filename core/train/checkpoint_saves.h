@@ -14,9 +14,6 @@
 
 namespace lockstep::core {
 
-// For rank 0 to read back the last save.
-inline constexpr double kReadBackSeconds = 1800;
-
 class CheckpointSaves {
  public:
   struct Engine {
@@ -44,7 +41,7 @@ class CheckpointSaves {
   std::unique_ptr<checkpoint::StateSource> copy_of(int64_t step);
   // True: nothing is in flight on any rank. False: some rank's storage hangs for longer than saves
   // may fail. Errors: communication.
-  Result<bool> drain() { return wait_for_saves(most_silent_s()); }
+  Result<bool> drain() { return wait_for_saves(most_silent_s_); }
   // Saves `state` unless all ranks know that it is saved, and waits for that. Without a word it is
   // not saved where storage fails or hangs. Errors: communication.
   Result<void> save_and_wait(const TrainerState& state);
@@ -53,7 +50,8 @@ class CheckpointSaves {
   // the one in flight, which says why.
   Error outage(SaveTrouble any);
   // Waits for the save of `state`, the last one, which is tried again while it fails, for as long
-  // as outages may last; rank 0 reads it back. Errors: kNoSpace, kCorrupt, communication.
+  // as outages may last; then the ranks read it back together, and none returns before all have.
+  // Errors: kNoSpace; kCorrupt, at every rank; communication.
   Result<void> finish(const TrainerState& state);
 
   int64_t saved_step() const { return saved_step_; }  // newest one committed
@@ -64,11 +62,11 @@ class CheckpointSaves {
  private:
   bool busy() const;
   double silent_s();  // for so long storage has not answered the call under way
-  double most_silent_s() const;
   // As drain, for a hang of so long.
   Result<bool> wait_for_saves(double most_silent_s);
   // What came of the save of `step`, the last one, once none is in flight; the worst of all ranks.
   Result<SaveTrouble> outcome(int64_t step);
+  Result<void> read_back();
   bool time_has_come() const;
   SaveTrouble trouble();
   void note(const checkpoint::SaveReport& report);
@@ -79,6 +77,7 @@ class CheckpointSaves {
   TrainingStep& step_;
   LiveState& live_;
   RunRecord* record_;
+  const double most_silent_s_;
   int64_t begun_step_ = -1;  // of the last save
   int64_t saved_step_, committed_once_ = 0;
   double stall_of_save_ = 0, saved_at_s_;  // the latter: the clock at the last permanent one

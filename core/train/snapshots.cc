@@ -8,6 +8,7 @@
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "core/comm/gather_words.h"
+#include "core/train/agreement.h"
 
 namespace lockstep::core {
 namespace {
@@ -49,7 +50,8 @@ Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options) {
   const int64_t mine = checkpoint::slot_size(options.live.layout()).file_bytes;
   LOCKSTEP_TRY(const auto needs, gather_words(options.comm, {static_cast<uint64_t>(mine)}));
   const std::vector<int64_t> slot_bytes(needs.begin(), needs.end());
-  LOCKSTEP_RETURN_IF_ERROR(s->make_room(slot_bytes));
+  LOCKSTEP_RETURN_IF_ERROR(all_well(options.store, options.comm, "memory/all_have_room",
+                                    s->make_room(slot_bytes), place.timeout_s));
 
   checkpoint::MemoryTierOptions o;
   o.folder = place.folder;

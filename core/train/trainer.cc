@@ -375,10 +375,6 @@ Result<void> Trainer::finish(bool stopped) {
   const int64_t step = state_.step;
   log_info("memory ", memory_line("after training", env_.rank()));
   if (saves_) LOCKSTEP_RETURN_IF_ERROR(saves_->finish(state_));
-  // Reading back may take longer than a collective waits.
-  SharedStore& store = *env_.membership.store;
-  if (env_.rank() == 0) LOCKSTEP_RETURN_IF_ERROR(store.set("finished", "yes"));
-  LOCKSTEP_RETURN_IF_ERROR(store.get("finished", kReadBackSeconds));
   // Rank 0 may serve the store: nobody leaves before all have read what they wait for.
   at::Tensor mine = at::zeros({1}, at::kByte), all = at::zeros({env_.world_size()}, at::kByte);
   if (auto met = env_.membership.communicator->all_gather(all, mine)->wait(); !met.ok())

@@ -3,24 +3,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "checkpoint/tools/verify.h"
-#include "tests/unit/checkpoint/checkpoint_test.h"
+#include "tests/crash/rank_processes.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int64_t kPrevious = 2, kNext = 3;
-
-EngineOptions options_of(const std::filesystem::path& folder, int64_t generation) {
-  EngineOptions options = options_in(folder, generation);
-  options.retention.keep_latest_k = 2;
-  return options;
-}
-
-void save_first_two(const std::filesystem::path& folder) {
-  World first(disk(), options_of(folder, 1), odd_model(), 3);
-  for (int64_t step = 1; step <= kPrevious; ++step) ASSERT_TRUE(first.save(step)[0].committed);
-}
+using processes::kNext;
+using processes::kPrevious;
+using processes::options_of;
+using processes::recovered_step;
+using processes::save_first_two;
 
 // A child saves kNext in generation 2 and meets `fault` at call `k`. Exits with 0 when committed.
 pid_t start_save(const std::filesystem::path& folder, int64_t k, Fault fault) {
@@ -39,32 +31,9 @@ int status_of(pid_t child, int options = 0) {
   return status;
 }
 
-// Loads at another world size, then trains on in the next generation.
-int64_t recovered_step(const std::filesystem::path& folder, int world_size) {
-  int64_t step = -1;
-  for (int rank = 0; rank < world_size; ++rank) {
-    RankState state = state_of(odd_model(), rank, world_size);
-    const auto loaded = newest_valid(disk(), folder, state.targets(), 1);
-    if (!loaded.ok()) {
-      ADD_FAILURE() << loaded.error().message;
-      return -1;
-    }
-    EXPECT_EQ(loaded.value().fallbacks, 0);
-    step = loaded.value().manifest.step;
-    EXPECT_EQ(state.difference(step), "");
-    const auto problems = verify(disk(), loaded.value().directory, 1);
-    EXPECT_TRUE(problems.ok() && problems.value().empty());
-  }
-  World next(disk(), options_of(folder, 3), odd_model(), world_size);
-  EXPECT_TRUE(next.save(kNext + 1)[0].committed);
-  const auto entries = list_checkpoints(disk(), folder).value();
-  for (const auto& entry : entries) EXPECT_TRUE(entry.committed) << entry.directory << " is left";
-  return step;
-}
-
 void kill_at_some_calls(Fault fault, int64_t stride) {
   const TempDir dir;
-  save_first_two(dir / "start");
+  save_first_two(dir / "start", odd_model());
   int64_t before = 0, after = 0;
   bool killed = true;
   for (int64_t k = 1; killed; k += stride) {
@@ -75,7 +44,7 @@ void kill_at_some_calls(Fault fault, int64_t stride) {
     const int status = status_of(start_save(folder, k, fault));
     killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     EXPECT_TRUE(killed || status == 0) << "a save without a kill must succeed";
-    const int64_t step = recovered_step(folder, static_cast<int>(k % 4) + 1);
+    const int64_t step = recovered_step(folder, odd_model(), static_cast<int>(k % 4) + 1);
     EXPECT_TRUE(step == kPrevious || step == kNext) << step;
     EXPECT_TRUE(killed || step == kNext) << "no kill, yet step " << step;
     ++(step == kNext ? after : before);
@@ -85,13 +54,16 @@ void kill_at_some_calls(Fault fault, int64_t stride) {
   EXPECT_GT(after, 2);
 }
 
+TEST(SaveCrash, RanksOfAFileKilledAtEachCallAndWord) {
+  processes::kill_ranks_of_a_file(odd_model(), {{Fault::kKill}});
+}
 TEST(SaveCrash, KilledBeforeEveryThirdCall) { kill_at_some_calls(Fault::kKill, 3); }
 TEST(SaveCrash, KilledInTheMiddleOfWrites) { kill_at_some_calls(Fault::kShortWriteKill, 4); }
 
 // Stopped at call k, given up, replaced by generation 3, and then it goes on.
 TEST(Zombie, OfAnOlderGenerationCommitsNothingAndHarmsNothing) {
   const TempDir dir;
-  save_first_two(dir / "start");
+  save_first_two(dir / "start", odd_model());
   bool stopped = true;
   int64_t tried = 0;
   for (int64_t k = 1; stopped; k += 4, ++tried) {

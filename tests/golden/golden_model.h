@@ -13,7 +13,7 @@
 namespace lockstep::checkpoint::golden {
 
 inline constexpr int64_t kStep = 12;
-inline constexpr int kRanks = 2, kRanksInParts = 10;
+inline constexpr int kRanks = 2, kRanksInParts = 10, kRanksOfAFile = 4;
 inline constexpr const char* kCodecs[] = {"zstd", "none", "gzip"};
 
 // Odd shapes, a scalar, tensors smaller than the world, and where it compresses, several chunks.

@@ -15,6 +15,22 @@ int64_t version_of(const std::filesystem::path& folder) {
   return folder.filename().string().at(std::string_view("checkpoint_v").size()) - '0';
 }
 
+// As rank `rank` of `world_size` loads it.
+void expect_loads(const std::filesystem::path& directory, const char* codec, int rank,
+                  int world_size) {
+  auto state = test_support::state_of(golden::model(codec), rank, world_size);
+  const auto for_rank = read_manifest_for(posix_file_system(), directory, state.targets());
+  ASSERT_TRUE(for_rank.ok()) << for_rank.error().message;
+  const auto loaded =
+      load_pieces(posix_file_system(), directory, for_rank.value(), state.targets(), 2);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  int64_t differing = 0;
+  golden::for_each_element(state, [&](float element, float value) {
+    differing += std::bit_cast<uint32_t>(element) != std::bit_cast<uint32_t>(value);
+  });
+  EXPECT_EQ(differing, 0) << codec << " rank " << rank << " of " << world_size;
+}
+
 void expect_whole(const std::filesystem::path& folder, const char* codec) {
   const auto entries = list_checkpoints(posix_file_system(), folder / codec);
   ASSERT_TRUE(entries.ok()) << entries.error().message;
@@ -30,19 +46,8 @@ void expect_whole(const std::filesystem::path& folder, const char* codec) {
   ASSERT_TRUE(problems.ok()) << problems.error().message;
   for (const VerifyProblem& problem : problems.value())
     ADD_FAILURE() << problem.where << ": " << problem.what;
-  for (int rank = 0; rank < 3; ++rank) {  // at a world size that did not write it
-    auto state = test_support::state_of(golden::model(codec), rank, 3);
-    const auto for_rank = read_manifest_for(posix_file_system(), directory, state.targets());
-    ASSERT_TRUE(for_rank.ok()) << for_rank.error().message;
-    const auto loaded =
-        load_pieces(posix_file_system(), directory, for_rank.value(), state.targets(), 2);
-    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-    int64_t differing = 0;
-    golden::for_each_element(state, [&](float element, float value) {
-      differing += std::bit_cast<uint32_t>(element) != std::bit_cast<uint32_t>(value);
-    });
-    EXPECT_EQ(differing, 0) << codec << " rank " << rank;
-  }
+  for (int rank = 0; rank < 3; ++rank)  // at a world size that did not write it
+    expect_loads(directory, codec, rank, 3);
 }
 
 // Calls check(folder of a set, codec) for all that are kept, of this version or of any.
@@ -64,6 +69,26 @@ void for_each_set(const std::string& version,
 
 TEST(Golden, CheckpointsOfFormatVersion1AreReadBitForBit) { for_each_set("1", expect_whole); }
 TEST(Golden, CheckpointsOfFormatVersion3AreReadBitForBit) { for_each_set("3", expect_whole); }
+
+std::filesystem::path directory_of(const char* set) {
+  const auto folder = std::filesystem::path(::getenv("LOCKSTEP_SOURCE_DIR")) / "tests/golden";
+  return list_checkpoints(posix_file_system(), folder / set / "zstd").value().front().directory;
+}
+
+TEST(Golden, AFileOfFourRanksHasWhatOneOfARankHas) {
+  const auto shared = directory_of("checkpoint_v1_shared");
+  const Manifest four = read_manifest(posix_file_system(), shared).value(),
+                 own = read_manifest(posix_file_system(), directory_of("checkpoint_v1")).value();
+  ASSERT_EQ(four.files.size(), 1u);
+  EXPECT_EQ(four.world_size, golden::kRanksOfAFile);
+  ASSERT_EQ(four.tensors.size(), own.tensors.size());
+  for (size_t i = 0; i < own.tensors.size(); ++i) {
+    EXPECT_EQ(four.tensors[i].name, own.tensors[i].name);
+    EXPECT_EQ(four.tensors[i].fingerprint, own.tensors[i].fingerprint);
+  }
+  for (const int world_size : {1, 2, 3, 4, 5, 7, 8})
+    for (int rank = 0; rank < world_size; ++rank) expect_loads(shared, "zstd", rank, world_size);
+}
 
 // Every element of every tensor, through the index, the rank files and their filters.
 void expect_hdf5_reads(const std::filesystem::path& folder, const char* codec) {

@@ -51,11 +51,14 @@ def check_index(path):
 
 def main(folder):
     sets = sorted(pathlib.Path(folder).glob("checkpoint_v*"))
-    assert {"checkpoint_v1", "checkpoint_v3"} <= {each.name for each in sets}, sets
+    assert {"checkpoint_v1", "checkpoint_v1_shared", "checkpoint_v3"} <= {
+        each.name for each in sets}, sets
     for directory in (directory for each in sets for directory in each.glob("*/step_*")):
         ranks = sorted(directory.glob("rank_*.h5"))
-        in_parts = directory.parts[-3] == "checkpoint_v3"  # where no index is written
-        assert len(ranks) == (10 if in_parts else 2), ranks
+        name = directory.parts[-3]
+        in_parts = name == "checkpoint_v3"  # where no index is written
+        files = 10 if in_parts else 1 if name == "checkpoint_v1_shared" else 2
+        assert len(ranks) == files, ranks
         in_ranks = sum(check_rank_file(path) for path in ranks)
         assert in_ranks > 10000
         assert in_parts or in_ranks == check_index(directory / "index.h5")

@@ -1,5 +1,6 @@
 // write_golden FOLDER: FOLDER/<codec>/step_… for each codec, from two ranks. With `parts` behind it
-// FOLDER/zstd alone, from ten ranks whose manifest is in two parts. Ran once for each set in
+// FOLDER/zstd alone, from ten ranks whose manifest is in two parts; with `shared` from four ranks
+// that share a file. Ran once for each set in
 // tests/golden (README.md there): a set is never written again.
 #include <iostream>
 
@@ -8,15 +9,22 @@
 namespace lockstep::checkpoint {
 namespace {
 
-int write_all(const std::filesystem::path& folder, bool in_parts) {
+enum class Form { kPlain, kInParts, kShared };
+
+int ranks_of(Form form) {
+  if (form == Form::kInParts) return golden::kRanksInParts;
+  return form == Form::kShared ? golden::kRanksOfAFile : golden::kRanks;
+}
+
+int write_all(const std::filesystem::path& folder, Form form) {
   for (const char* codec : golden::kCodecs) {
-    if (in_parts && codec != golden::kCodecs[0]) break;
+    if (form != Form::kPlain && codec != golden::kCodecs[0]) break;
     EngineOptions options = test_support::options_in(folder / codec);
     options.nonce = "901de2";
     options.codec = *choice_of<Codec>(codec);
-    if (in_parts) options.most_ranks_in_one_manifest = 0;
-    test_support::World world(posix_file_system(), options, golden::model(codec),
-                              in_parts ? golden::kRanksInParts : golden::kRanks);
+    if (form == Form::kInParts) options.most_ranks_in_one_manifest = 0;
+    if (form == Form::kShared) options.ranks_per_file = golden::kRanksOfAFile;
+    test_support::World world(posix_file_system(), options, golden::model(codec), ranks_of(form));
     for (auto& state : world.states)
       golden::for_each_element(*state, [](float& element, float value) { element = value; });
     const auto reports =
@@ -33,7 +41,11 @@ int write_all(const std::filesystem::path& folder, bool in_parts) {
 }  // namespace lockstep::checkpoint
 
 int main(int argc, char** argv) {
-  const bool in_parts = argc == 3 && std::string_view(argv[2]) == "parts";
-  if (argc != 2 && !in_parts) return 64;
-  return lockstep::checkpoint::write_all(argv[1], in_parts);
+  using lockstep::checkpoint::Form;
+  const std::string_view word = argc == 3 ? argv[2] : "";
+  const Form form = word == "parts"    ? Form::kInParts
+                    : word == "shared" ? Form::kShared
+                                       : Form::kPlain;
+  if (argc != 2 && form == Form::kPlain) return 64;
+  return lockstep::checkpoint::write_all(argv[1], form);
 }

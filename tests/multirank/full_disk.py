@@ -8,8 +8,8 @@ import signal
 import subprocess
 
 from launched import Launch
-from lockstep_run import (EXIT_DISK_FULL, TINY, Test, check, check_same, committed, step_of, tail,
-                          wait_until, whole_curve)
+from lockstep_run import (EXIT_CONFIG, EXIT_DISK_FULL, RUN_TIMEOUT_S, TINY, Test, check, check_same,
+                          committed, step_of, tail, wait_until, whole_curve)
 
 STEPS = 30
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.when_busy": "wait",
@@ -171,6 +171,23 @@ def limited_files(test, reference):
     check_same(reference, whole_curve(folder, STEPS), "without the limit")
 
 
+def memory_of_one_node_is_too_small(test):
+    """Ranks that srun has started meet no agent: the one without room must tell the others, who
+    would wait for it as buddies, for longer than this test."""
+    small = Disk(test, "small_memory")
+    small.leave(64 << 10)
+    large = test.folder / "large_memory"
+    large.mkdir()
+    run = test.ranks(test.folder / "small_memory_run", 3,
+                     KEYS | {"checkpoint.memory_interval": 2, "checkpoint.buddy": "true",
+                             "comm.init_timeout_seconds": 10 * RUN_TIMEOUT_S},
+                     own_keys=lambda rank: {
+                         "checkpoint.memory_folder": small.root if rank == 1 else large})
+    run.expect(EXIT_CONFIG)
+    for rank in range(3):
+        check("rank 1: snapshots in memory need" in run.log(rank), tail(run.log(rank)))
+
+
 with Test("full_disk") as test:
     with test.case("the uninterrupted run"):
         reference = whole_curve(test.train("reference", 1, KEYS), STEPS)
@@ -184,5 +201,7 @@ with Test("full_disk") as test:
     for moment in ("staging", "writing", "voting"):
         with test.case(f"the checkpoint folder goes away: {moment}"):
             folder_goes_away(test, moment, reference)
+    with test.case("the memory of one node is too small"):
+        memory_of_one_node_is_too_small(test)
     with test.case("a limit on file sizes"):
         limited_files(test, reference)

@@ -2,10 +2,11 @@
 same losses. A rank that hands its chunks over and the one that writes them are killed during a
 save: nothing of it stays, and the run goes on from the save before, at other world sizes."""
 import json
+import os
 import signal
 
-from lockstep_run import (EXIT_PEER_LOST, SMALL, Test, check, check_same, committed, metrics,
-                          step_of, tail, wait_until, whole_curve)
+from lockstep_run import (EXIT_CONFIG, EXIT_PEER_LOST, SMALL, Test, check, check_same, committed,
+                          metrics, program, step_of, tail, wait_until, whole_curve)
 
 STEPS = 12
 KEYS = SMALL | {"training.steps": STEPS, "checkpoint.interval": 4, "checkpoint.keep_latest_k": 2,
@@ -55,6 +56,23 @@ def dies_with_chunks_handed_over(test, folder):
     check([step_of(name) for name in committed(folder)] == [4], f"there are {committed(folder)}")
 
 
+def may_not_see_each_others_memory(test):
+    """Rank 2 is in a container of its own: all say so at the start, and which key helps."""
+    contained = test.folder / "contained-worker"
+    as_root = "" if os.geteuid() == 0 else "sudo -n --preserve-env "
+    apart = (f"{as_root}unshare --pid --fork --kill-child --setgid {os.getegid()} "
+             f"--setuid {os.geteuid()} ")
+    worker = program("lockstep-worker")
+    contained.write_text(f'#!/bin/sh\n[ $RANK = 2 ] && exec {apart} {worker} "$@"\n'
+                         f'exec {worker} "$@"\n')
+    contained.chmod(0o755)
+    run = test.ranks(test.folder / "contained", 4, sharing(4), worker=contained)
+    run.expect(EXIT_CONFIG)
+    for rank in range(4):
+        check("the memory of rank " in run.log(rank) and
+              "or with checkpoint.ranks_per_file = 1" in run.log(rank), tail(run.log(rank)))
+
+
 def goes_on(test, folder, world_size, reference):
     """From step 4 to the end."""
     lines = len(metrics(folder))
@@ -84,6 +102,8 @@ with Test("shared_files") as test:
             folder = test.folder / f"killed_{victim}"
             killed_in_a_save(test, folder, victim)
             goes_on(test, folder, world_size, reference)
+    with test.case("a rank is in a container of its own"):
+        may_not_see_each_others_memory(test)
     with test.case("a rank dies while the writer has taken none of its chunks, 3 go on"):
         folder = test.folder / "handed_over"
         dies_with_chunks_handed_over(test, folder)

@@ -35,11 +35,11 @@ class Storage:
     def __init__(self, test, name):
         self.folder, self.control = test.folder / name, test.folder / f"{name}.control"
         self.log = test.folder / f"{name}.log"
-        served = test.folder / f"{name}.served"
-        for each in (served, self.folder):
+        self.served = test.folder / f"{name}.served"
+        for each in (self.served, self.folder):
             each.mkdir()
         self.server = test.start([*AS_ROOT, sys.executable, SOURCE_DIR / "tests/support/storage.py",
-                                  served, self.folder, self.control], self.log)
+                                  self.served, self.folder, self.control], self.log)
         test.mounts.append(str(self.folder))
         wait_until(self.folder.is_mount, f"{name} is mounted")
 
@@ -197,13 +197,34 @@ def one_rank_hangs_while_all_stop(test, last_step):
     whole_curve(launch.folder, step_of(newest))
 
 
+def damage_behind_the_last_commit_is_found(test):
+    """A byte of rank 1's file changes on the disk between the last commit and the read-back."""
+    storage = Storage(test, "damaged")
+    storage.tell({"op": "rename", "name": "manifest.json"})
+    run = test.ranks(test.folder / "damaged_run", 3,
+                     KEYS | {"checkpoint.folder": storage.folder / "checkpoints",
+                             "training.steps": 6, "checkpoint.interval": 6})
+    wait_until(lambda: state_of(storage.server.pid) == "T", "storage is away behind the commit")
+    [path] = storage.served.glob("checkpoints/step_*/rank_00001.h5")
+    contents = bytearray(path.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    path.write_bytes(contents)
+    storage.back()
+    statuses = run.wait()
+    for rank in range(3):
+        check(statuses[rank] == EXIT_BUG, f"exit {statuses}:\n{tail(run.log(rank))}")
+        check("does not read back" in run.log(rank) and "rank 1: rank_00001.h5: " in run.log(rank),
+              tail(run.log(rank)))
+
+
 with Test("storage_away") as test:
     test.tokens()
     for phase in PHASES if sys.argv[1:] == ["all"] else FEW:
         with test.case(f"storage is away behind {phase}"):
             all_files(test, phase)
     for case in (a_lost_worker_is_replaced_meanwhile, busy_saves_are_not_waited_for,
-                 ends_by_its_policy, disks_of_nodes_outlive_all_processes):
+                 ends_by_its_policy, disks_of_nodes_outlive_all_processes,
+                 damage_behind_the_last_commit_is_found):
         with test.case(case.__name__.replace("_", " ")):
             case(test)
     for last_step in (False, True):

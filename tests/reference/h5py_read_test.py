@@ -2,7 +2,8 @@
 """h5py + hdf5plugin + numpy alone read what Lockstep writes: h5py_read_test.py WRITE_CHECKPOINT
 
 WRITE_CHECKPOINT (write_checkpoint.cc) makes a checkpoint of 3 ranks per codec, and the tensors raw;
-then the same with moments in bf16, which h5py gives out as fp32.
+then the same with moments in bf16, which h5py gives out as fp32, and with a file that two ranks
+share.
 """
 import json
 import pathlib
@@ -103,9 +104,9 @@ def check_rank_file(path, entry, codec, raw, moments):
         assert next(rows, None) is None
 
 
-def check_damage(directory):
+def check_damage(directory, shared):
     """A flipped byte in a chunk is an error in h5py, never other numbers."""
-    path = directory / "rank_00001.h5"
+    path = directory / ("rank_00000.h5" if shared else "rank_00001.h5")
     with h5py.File(path) as file:
         dataset = file["param/embed.weight@2893"]
         info = dataset.id.get_chunk_info(0)
@@ -153,11 +154,14 @@ def main(program, moments, *words):
             manifest = json.loads((moved / "manifest.json").read_text())
             assert manifest["codec"] == codec and manifest["world_size"] == 3
             assert len(manifest["tensors"]) * 3 == len(raw)
+            shared = words == ("shared",)
+            assert [entry["name"] for entry in manifest["files"]] == [
+                f"rank_{rank:05d}.h5" for rank in ((0, 2) if shared else (0, 1, 2))]
             check_index(moved, manifest, raw)
             for entry in manifest["files"]:
                 check_rank_file(moved / entry["name"], entry, codec, raw, moments)
             check_missing(moved, raw)
-            check_damage(moved)
+            check_damage(moved, shared)
             print(f"{codec}: {len(raw)} tensors read by h5py {h5py.version.version} (HDF5 "
                   f"{h5py.version.hdf5_version}), hdf5plugin {hdf5plugin.version}")
 
@@ -165,3 +169,4 @@ def main(program, moments, *words):
 if __name__ == "__main__":
     main(sys.argv[1], "float32")
     main(sys.argv[1], "bfloat16", "bf16")
+    main(sys.argv[1], "float32", "shared")

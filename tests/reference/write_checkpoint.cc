@@ -1,6 +1,6 @@
 // Writes what tests/reference/h5py_read_test.py reads: DIR/checkpoints with a checkpoint of several
 // ranks for each codec, and DIR/raw with the same tensors as plain little-endian files. With `bf16`
-// behind DIR their moments are bf16.
+// behind DIR their moments are bf16, with `shared` the first two of three ranks share a file.
 #include <iostream>
 
 #include "tests/unit/checkpoint/world.h"
@@ -24,11 +24,12 @@ Result<void> write_raw(const std::filesystem::path& folder, Dtype moments) {
   return {};
 }
 
-int run(const std::filesystem::path& folder, Dtype moments) {
+int run(const std::filesystem::path& folder, Dtype moments, int ranks_per_file) {
   int64_t generation = 0;
   for (const Codec codec : {Codec::kZstd, Codec::kGzip, Codec::kNone}) {
     EngineOptions options = test_support::options_in(folder / "checkpoints", ++generation);
     options.codec = codec;
+    options.ranks_per_file = ranks_per_file;
     test_support::World world(posix_file_system(), options, test_support::large_model(), 3,
                               moments);
     const auto reports = world.save(kStep);
@@ -48,7 +49,8 @@ int run(const std::filesystem::path& folder, Dtype moments) {
 
 int main(int argc, char** argv) {
   using lockstep::checkpoint::Dtype;
-  const bool bf16 = argc == 3 && std::string_view(argv[2]) == "bf16";
-  if (argc != 2 && !bf16) return 64;
-  return lockstep::checkpoint::run(argv[1], bf16 ? Dtype::kBf16 : Dtype::kF32);
+  const std::string_view word = argc == 3 ? argv[2] : "";
+  const bool bf16 = word == "bf16", shared = word == "shared";
+  if (argc != 2 && !bf16 && !shared) return 64;
+  return lockstep::checkpoint::run(argv[1], bf16 ? Dtype::kBf16 : Dtype::kF32, shared ? 2 : 1);
 }

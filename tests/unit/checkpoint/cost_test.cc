@@ -3,6 +3,7 @@
 #include "checkpoint/ballot/verdict.h"
 #include "checkpoint/load/loader.h"
 #include "checkpoint/save/retention.h"
+#include "checkpoint/tools/verify.h"
 #include "tests/crash/unsynced_file_system.h"
 #include "tests/support/cost_table.h"
 #include "tests/support/ranks_at_once.h"
@@ -82,6 +83,12 @@ void count(int world_size, const EngineOptions& options, CostTable& table) {
   }
   note(table, "load", ranks);
 
+  for (int r = 0; r < world_size; ++r)
+    ASSERT_TRUE(
+        verify_share(*ranks.seams[static_cast<size_t>(r)], reports[0].directory, {r, world_size}, 1)
+            .ok());
+  note(table, "verify", ranks);
+
   settle_all(ranks, world_size);
   note(table, "settle", ranks);
 
@@ -105,9 +112,10 @@ TEST(Cost, InPartsNothingOfAManifestGrowsFasterThanTheSquareRoot) {
   CostTable table;
   for (const int world_size : kWorldSizesInParts) count(world_size, keep_all_in_parts(), table);
   table.print(std::cout);
-  for (const std::string operation : {"save", "list", "find the newest", "load", "settle"})
+  for (const std::string operation :
+       {"save", "list", "find the newest", "load", "verify", "settle"})
     expect(table.busiest_growth(operation), 0.55, operation + ", at the busiest rank");
-  for (const std::string operation : {"save", "load"})
+  for (const std::string operation : {"save", "load", "verify"})
     expect(table.mean_growth(operation, {Cost::kReadBytes}), 0.1, operation + ", per rank");
   expect(table.busiest_growth("prune", {Cost::kRemoves}), 0.1, "prune, but for what it removes");
 }
@@ -116,14 +124,16 @@ TEST(Cost, NothingGrowsFasterThanItMay) {
   CostTable table;
   for (const int world_size : kWorldSizes) count(world_size, keep_all(), table);
   table.print(std::cout);
-  for (const std::string operation : {"save", "list", "find the newest", "load", "settle", "prune"})
+  for (const std::string operation :
+       {"save", "list", "find the newest", "load", "verify", "settle", "prune"})
     expect(table.busiest_growth(operation), 1.05, operation + ", at the busiest rank");
   expect(table.mean_growth("settle"), 0.1, "settle, per rank");
   expect(table.mean_growth("save", {Cost::kStoreBytes}), 0.1, "save, per rank");
   // Votes are passed on once where there is more than one group: twice the bytes, at any number.
   expect(table.mean_growth("save"), 0.2, "save, per rank, with the votes");
   // Every rank reads the manifest of all.
-  expect(table.mean_growth("load", {Cost::kReadBytes}), 0.1, "load, per rank");
+  for (const std::string operation : {"load", "verify"})
+    expect(table.mean_growth(operation, {Cost::kReadBytes}), 0.1, operation + ", per rank");
   // A manifest is as long as there are ranks; what is done to find one is the same for any number.
   for (const std::string operation : {"list", "find the newest"})
     expect(table.busiest_growth(operation, {Cost::kReadBytes}), 0.1, operation);

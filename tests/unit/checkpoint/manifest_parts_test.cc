@@ -1,15 +1,18 @@
 #include "checkpoint/record/manifest_parts.h"
 
 #include "base/hash.h"
+#include "checkpoint/ballot/verdict.h"
 #include "checkpoint/load/loader.h"
 #include "checkpoint/tools/diff.h"
 #include "checkpoint/tools/reshard.h"
 #include "checkpoint/tools/verify.h"
+#include "tests/support/ranks_at_once.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
+using lockstep::test_support::ranks_at_once;
 using testing::ElementsAre;
 using Path = std::filesystem::path;
 
@@ -148,6 +151,68 @@ TEST_F(InParts, APartThatDescribesOtherFilesIsRefused) {
   files[2].pieces.pop_back();
   files[3].name = "/etc/passwd";
   EXPECT_THAT(refused(8), HasSubstr("is not the name of a file beside this one"));
+}
+
+// Each rank verifies its share of what all wrote; what they settle on.
+std::vector<std::string> settled_on(const Path& directory, int ranks) {
+  MemoryBallot ballot;
+  return ranks_at_once(ranks, [&](int rank) -> std::string {
+    FaultyFileSystem counted(disk());
+    const auto mine = verify_share(counted, directory, {rank, ranks}, 1);
+    EXPECT_LE(counted.calls(Op::kOpen), 3) << "manifest.json, a part of it or the index, a file";
+    using Sums = Result<Fingerprints>;
+    const auto settled = settle(
+        ballot, "p", rank, ranks,
+        Verdict::of(rank, mine.ok() ? Sums(mine.value().sums) : Sums(mine.error())),
+        [&](const Fingerprints& all) { return check_fingerprints(mine.value().manifest, all); },
+        std::chrono::minutes(1));
+    if (!settled.ok()) return "not settled: " + settled.error().message;
+    return settled.value() ? settled.value()->message : "";
+  });
+}
+
+TEST_F(InParts, RanksVerifyItTogetherAndEachHearsWhatIsDamaged) {
+  const auto all_say = [&](const Path& directory, int ranks, const std::string& words) {
+    for (const std::string& said : settled_on(directory, ranks))
+      EXPECT_TRUE(words.empty() ? said.empty() : said.starts_with(words)) << said;
+  };
+  all_say(newest_, kRanks, "");
+  World world(disk(), options_in(dir_ / "whole"), odd_model(), 3);
+  const Path in_one = world.save(1)[0].directory;
+  all_say(in_one, 3, "");
+  const auto damage = [](const Path& path) {
+    std::string contents = read_file(disk(), path).value();
+    contents[contents.size() / 2] ^= 4;
+    ASSERT_TRUE(publish_file(disk(), path, contents).ok());
+  };
+  damage(newest_ / "rank_00013.h5");
+  all_say(newest_, kRanks, "rank 13: rank_00013.h5: ");
+  damage(newest_ / "manifest_00008.json");
+  all_say(newest_, kRanks, text("rank 8: ", (newest_ / "manifest_00008.json").string()));
+  damage(in_one / kIndexName);
+  all_say(in_one, 3, "rank 0: index.h5: ");
+  damage(in_one / "rank_00002.h5");
+  ASSERT_TRUE(disk().remove(in_one / kIndexName).ok());
+  all_say(in_one, 3, "rank 2: rank_00002.h5: ");
+}
+
+// Sums that do not fit although each file does: one of another step, entered as it is.
+TEST_F(InParts, SharesThatAreWholeMustAlsoFitTogether) {
+  Manifest crafted = read_manifest(disk(), newest_).value();
+  crafted.tensors[0].fingerprint.begin()->second = "0123456789abcdef";
+  ASSERT_TRUE(publish_file(disk(), newest_ / kManifestName, manifest_text(crafted)).ok());
+  for (const std::string& said : settled_on(newest_, kRanks))
+    EXPECT_THAT(said, HasSubstr(crafted.tensors[0].name));
+}
+
+TEST_F(InParts, FewerReadersThanFilesReadThemAllOnce) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < 7; ++rank)
+    for (const ManifestFile& file :
+         verify_share(disk(), newest_, {rank, 7}, 1).value().manifest.files)
+      names.push_back(file.name);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names, names_of(newest_, "rank_"));
 }
 
 TEST_F(InParts, ToolsReadItAndWriteItForManyRanks) {

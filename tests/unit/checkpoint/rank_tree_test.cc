@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "tests/support/memory_ballot.h"
 
@@ -62,6 +64,31 @@ TEST(RankTree, WhoHearsOthersIsWaitedForLonger) {
   EXPECT_EQ(tree.patience(9, milliseconds(800)), milliseconds(800));
   EXPECT_EQ(tree.patience(8, milliseconds(800)), milliseconds(900));
   EXPECT_EQ(tree.patience(64, milliseconds(800)), milliseconds(1000));
+}
+
+// How long `rank` may hear its children, all of them from one start.
+milliseconds hears_for(const RankTree& tree, int rank, milliseconds deadline) {
+  milliseconds most{0};
+  for (const int child : tree.children(rank)) most = std::max(most, tree.patience(child, deadline));
+  return most;
+}
+
+TEST(RankTree, NoWaitIsShorterThanWhatItWaitsFor) {
+  constexpr milliseconds kDeadline{60000};
+  for (const Shape shape : {Shape::kDeep, Shape::kTwoLevels})
+    for (const int world_size : {2, 8, 9, 64, 65, 100, 513, 2048, 16384}) {
+      const RankTree tree{shape, world_size};
+      const milliseconds root = hears_for(tree, 0, kDeadline);
+      const milliseconds outcome = tree.outcome_patience(kDeadline);
+      EXPECT_GE(outcome, 2 * root) << "rank 0 began to hear as late as it may";
+      const milliseconds whole = tree.whole_patience(kDeadline);
+      EXPECT_GE(whole, root);
+      for (int rank = 1; rank < world_size; rank += world_size < 600 ? 1 : 8) {
+        const milliseconds hears = hears_for(tree, rank, kDeadline);
+        ASSERT_GT(tree.patience(rank, kDeadline), hears) << rank << " of " << world_size;
+        ASSERT_GE(whole, hears + outcome) << rank;
+      }
+    }
 }
 
 TEST(RankTree, WhoSaysNothingIsNamedWithThoseItSpeaksFor) {

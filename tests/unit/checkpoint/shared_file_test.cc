@@ -46,6 +46,7 @@ TEST(FileGroup, IsOfRanksThatFollowEachOtherOnOneNode) {
 constexpr std::chrono::hours kHours{10};
 const std::atomic<bool> kGoesOn{false};
 constexpr Patience kForEver{kHours, &kGoesOn};
+constexpr Patience kAMinute{std::chrono::minutes(1), &kGoesOn};
 const TensorPiece kPiece{"w", Kind::kAdamV, {3, 40}, 7, 90, Dtype::kBf16};
 
 // Chunk `index` of kPiece, and the bytes that it borrows.
@@ -76,8 +77,10 @@ void expect_chunk(const FileChunk& got, int64_t index) {
 // Both ends in this process.
 struct Ends {
   explicit Ends(Patience out = kForEver, Patience in = kForEver)
-      : outbox(ChunkOutbox::create(0, out).value()),
+      : page(SharedRegion::open(writers.address()).value()),
+        outbox(ChunkOutbox::create(0, page, out).value()),
         inbox(ChunkInbox::open(3, outbox.address(), in).value()) {}
+  SharedRegion writers = SharedRegion::create(1).value(), page;
   ChunkOutbox outbox;
   ChunkInbox inbox;
 };
@@ -151,27 +154,60 @@ TEST(ChunkRing, AChunkThatChangedOnItsWayIsNotTaken) {
   EXPECT_FALSE(ChunkInbox::open(3, "", kForEver).ok());
 }
 
+// A process that says an address, and then waits to be killed.
+class Neighbour {
+ public:
+  // `body` is given what says the address, which does not return.
+  explicit Neighbour(const std::function<void(const std::function<void(std::string)>&)>& body) {
+    int words[2];
+    EXPECT_EQ(::pipe(words), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      body([&](std::string said) {
+        said.resize(SharedRegion::kMaxAddress);
+        if (::write(words[1], said.data(), said.size()) < 0) ::_exit(1);
+        for (;;) ::pause();
+      });
+      ::_exit(1);
+    }
+    char said[SharedRegion::kMaxAddress] = {};
+    EXPECT_EQ(::read(words[0], said, sizeof said), ssize_t{sizeof said});
+    address_ = said;
+    ::close(words[0]);
+    ::close(words[1]);
+  }
+  ~Neighbour() { die(); }
+  void die() {
+    if (pid_ < 0) return;
+    EXPECT_EQ(::kill(pid_, SIGKILL), 0);
+    EXPECT_EQ(::waitpid(pid_, nullptr, 0), std::exchange(pid_, -1));
+  }
+  const std::string& address() const { return address_; }
+
+ private:
+  pid_t pid_;
+  std::string address_;
+};
+
+// With a page alone.
+Neighbour neighbour_with_a_page() {
+  return Neighbour([](const auto& say) { say(SharedRegion::create(1).value().address()); });
+}
+
 // However many chunks it has put before: those are taken, and then it is known at once.
 TEST(ChunkRing, AProcessThatDiesIsNotWaitedFor) {
   for (int64_t chunks = 0; chunks <= static_cast<int64_t>(kChunksInRing); ++chunks) {
-    int words[2];
-    ASSERT_EQ(::pipe(words), 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ChunkOutbox outbox = ChunkOutbox::create(0, kForEver).value();
+    Neighbour neighbour([&](const auto& say) {
+      const SharedRegion made = SharedRegion::create(1).value(),
+                         page = SharedRegion::open(made.address()).value();
+      ChunkOutbox outbox = ChunkOutbox::create(0, page, kForEver).value();
       for (int64_t i = 0; i < chunks; ++i)
         if (!outbox.put(MadeUpChunk(i).chunk()).ok()) ::_exit(1);
-      std::string address = outbox.address();
-      address.resize(SharedRegion::kMaxAddress);
-      if (::write(words[1], address.data(), address.size()) < 0) ::_exit(1);
-      for (;;) ::pause();
-    }
-    char address[SharedRegion::kMaxAddress] = {};
-    ASSERT_EQ(::read(words[0], address, sizeof address), ssize_t{sizeof address});
-    auto inbox = ChunkInbox::open(3, address, kForEver);
+      say(outbox.address());
+    });
+    auto inbox = ChunkInbox::open(3, neighbour.address(), kForEver);
     ASSERT_TRUE(inbox.ok()) << inbox.error().message;
-    ASSERT_EQ(::kill(child, SIGKILL), 0);
-    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    neighbour.die();
     for (int64_t i = 0; i < chunks; ++i) {
       const auto chunk = inbox.value().front();
       ASSERT_TRUE(chunk.ok() && chunk.value());
@@ -179,8 +215,55 @@ TEST(ChunkRing, AProcessThatDiesIsNotWaitedFor) {
       inbox.value().pop();
     }
     EXPECT_EQ(inbox.value().front().error().message, "rank 3: its process has died");
-    ::close(words[0]);
-    ::close(words[1]);
+  }
+}
+
+// Whether it waits for room, or for the last of them to be taken.
+TEST(ChunkRing, AWriterThatDiesIsNotWaitedFor) {
+  for (const bool full : {true, false}) {
+    Neighbour writer = neighbour_with_a_page();
+    const SharedRegion page = SharedRegion::open(writer.address()).value();
+    ChunkOutbox outbox = ChunkOutbox::create(0, page, kAMinute).value();
+    for (int64_t i = 0; i < static_cast<int64_t>(kChunksInRing); ++i)
+      ASSERT_TRUE(outbox.put(MadeUpChunk(i).chunk()).ok());
+    Result<void> waited;
+    std::thread member(
+        [&] { waited = full ? outbox.put(MadeUpChunk(4).chunk()) : outbox.finish(); });
+    writer.die();
+    member.join();
+    EXPECT_EQ(waited.error().code, Code::kIo);
+    EXPECT_EQ(waited.error().message, "rank 0, which writes the file: its process has died");
+  }
+}
+
+// What rank `of` would say to rank `to`.
+std::string page_key(int of, int to) { return text("save/page_of/", of, "/for/", to); }
+
+TEST(FileNeighbours, WhoDiesBeforeItHasSaidWhereItsChunksAreIsNotWaitedFor) {
+  MemoryBallot ballot;
+  Neighbour member = neighbour_with_a_page();
+  FileNeighbours writer = FileNeighbours::create(ballot, 4, {4, 2}).value();
+  ASSERT_TRUE(ballot.tell(page_key(5, 4), member.address()).ok());
+  ASSERT_TRUE(writer.meet(kAMinute).ok());
+  Result<std::vector<ChunkInbox>> opened = std::vector<ChunkInbox>();
+  std::thread waits([&] { opened = open_inboxes(ballot, "an attempt", writer, kAMinute); });
+  member.die();
+  waits.join();
+  EXPECT_EQ(opened.error().message, "rank 5: its process has died");
+}
+
+// As of processes in other containers, either of which may see that of the other one alone.
+TEST(FileNeighbours, WhoMayNotSeeTheOthersMemorySaysSoAtTheStart) {
+  for (const int rank : {4, 6}) {
+    MemoryBallot ballot;
+    FileNeighbours mine = FileNeighbours::create(ballot, rank, {4, 3}).value();
+    const FileNeighbours fifth = FileNeighbours::create(ballot, 5, {4, 3}).value();
+    const int other = rank == 4 ? 6 : 4;
+    ASSERT_TRUE(ballot.tell(page_key(other, rank), "1:1000000:5").ok());
+    const auto met = mine.meet(kAMinute);
+    EXPECT_EQ(met.error().code, Code::kConfig);
+    EXPECT_THAT(met.error().message, HasSubstr(text("the memory of rank ", other)));
+    EXPECT_THAT(met.error().message, HasSubstr("checkpoint.ranks_per_file = 1"));
   }
 }
 
