@@ -61,16 +61,22 @@ readonly kStage='
 staged="" start="${TMPDIR:-/tmp}/lockstep-stage.$UID." node="${SLURMD_NODENAME:-$HOSTNAME}"
 mine="$start$SLURM_JOB_ID.$node"
 say() { echo "$node: $*" >&2; }
-remove_mine() { (trap "" HUP INT TERM USR1 && rm -rf "$mine"); }
+# What is half removed has no longer the name of what is whole.
+remove_folder() {
+  local part
+  for part in "$1"/*; do mv "$part" "$part.partial"; done 2>/dev/null
+  rm -rf "$1"
+}
+remove_mine() { (trap "" HUP INT TERM USR1 && remove_folder "$mine"); }
 is_own_folder() { [[ -d "$1" && ! -L "$1" && -O "$1" ]]; }
 is_pack() { [[ "$(sha256sum <"$1")" == "$LOCKSTEP_PACK_SHA256 "* ]]; }
 remove_left() {
   local left held
   find "${start%/*}" -maxdepth 1 -name "${start##*/}*.tar" -type f -user "$UID" -mmin +60 -delete
-  for left in "$start"*; do
+  for left in "$start"*."$node"; do
     if [[ "$left" == "$mine" ]] || ! is_own_folder "$left"; then continue; fi
     exec {held}<"$left" || continue
-    if flock --nonblock "$held"; then rm -rf "$left"; fi
+    if flock --nonblock "$held"; then remove_folder "$left"; fi
     exec {held}<&-
   done
 } 2>/dev/null
@@ -82,7 +88,11 @@ lock_mine() {
       say "$mine cannot be made, or is not a folder of ours"
       return 1
     fi
-    exec {lock}<"$mine" && flock --timeout 60 "$lock" || return
+    if ! { exec {lock}<"$mine" && flock --timeout 60 "$lock"; }; then
+      say "$mine cannot be locked"
+      rmdir "$mine" 2>/dev/null
+      return 1
+    fi
     # Else whoever had the lock has removed the folder.
     [[ "/proc/self/fd/$lock" -ef "$mine" ]] && return
     exec {lock}<&-
@@ -103,14 +113,15 @@ unpack() {
       return 1
     fi
   fi
-  mkdir "$1.partial" && tar -xf "$pack" -C "$1.partial" && rm "$pack" && mv "$1.partial" "$1"
+  mkdir "$1.partial" && tar -xmf "$pack" -C "$1.partial" && rm "$pack" && mv "$1.partial" "$1"
 }
 stage() {
   local folder
   remove_left
   if lock_mine; then
     folder="$mine/$LOCKSTEP_PACK_SHA256.$(</proc/sys/kernel/random/boot_id)"
-    if { [[ -d "$folder" ]] || unpack "$folder"; } && "$folder/bin/lockstep" --version >/dev/null
+    if { [[ -d "$folder" ]] || unpack "$folder"; } &&
+      "$folder/bin/lockstep" --version >/dev/null && "$folder/bin/lockstep-worker" --version >/dev/null
     then
       staged="$folder"
     else
@@ -138,7 +149,9 @@ if [ -n "${LOCKSTEP_PACK:-}" ]; then
 fi
 if [ -n "$staged" ]; then
   export LOCKSTEP_ENTRY="${LOCKSTEP_ENTRY:-$(type -P "$1")}"
-  unset LOCKSTEP_WORKER
+  export LOCKSTEP_WORKER="$staged/bin/lockstep-worker"
+  unset LOCKSTEP_GPU_WORKER LOCKSTEP_NO_WORKER
+  if [ -e "$staged/lib/libtorch_cuda.so" ]; then export LOCKSTEP_GPU_WORKER="$LOCKSTEP_WORKER"; fi
   set -- "$staged/bin/lockstep" "${@:2}"
 fi
 bind=() cpus="$(cat /sys/devices/system/node/has_cpu 2>/dev/null)"
@@ -166,10 +179,8 @@ run_step() {
 readonly kSendSeconds=600
 pack="" pack_sha256="" pack_sent=""
 
-# Where LOCKSTEP_STAGE names a folder that all nodes see, the pack is there (made, if it is not),
-# and sbcast passes it on from node to node, under a name that is new: it follows no link that
-# somebody else has put there.
-send_pack() {
+# Where LOCKSTEP_STAGE names a folder that all nodes see: the pack is there, made, if it was not.
+make_pack() {
   local said
   if ((${#container[@]})); then
     echo "not staged: the programs are in the image" >&2
@@ -180,6 +191,11 @@ send_pack() {
     return
   fi
   pack_sha256="${said%% *}" pack="${said#* }"
+}
+
+# Before each start, as each removes what it was sent. sbcast passes the pack on from node to node,
+# under a name that is new: it follows no link that somebody else has put there.
+send_pack() {
   pack_sent="${TMPDIR:-/tmp}/lockstep-stage.$UID.$SLURM_JOB_ID.$RANDOM$RANDOM.tar"
   timeout "$kSendSeconds" sbcast "$pack" "$pack_sent" ||
     echo "sbcast ended with status $?: nodes that have no pack read $pack" >&2
@@ -219,7 +235,7 @@ launch() {
   if [[ -n "${NPROC_PER_NODE:-}" ]]; then words+=(--nproc-per-node "$NPROC_PER_NODE"); fi
   # shellcheck disable=SC2206  # words on purpose
   words+=(${LOCKSTEP_OVERRIDES:-})
-  if [[ -n "${LOCKSTEP_STAGE:-}" ]]; then send_pack; fi
+  if [[ -n "${LOCKSTEP_STAGE:-}" ]]; then make_pack; fi
   for ((start = 1; start <= MAX_LAUNCHES; ++start)); do
     # After a node was lost, what sbatch said about the allocation is stale.
     nodes="$(squeue --noheader --jobs="$job" --format=%D 2>/dev/null)"
@@ -229,6 +245,7 @@ launch() {
       return 75
     fi
     export LOCKSTEP_LAUNCH="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.$((++launches))"
+    if [[ -n "$pack" ]]; then send_pack; fi
     LOCKSTEP_PACK="$pack" LOCKSTEP_PACK_SHA256="$pack_sha256" LOCKSTEP_PACK_SENT="$pack_sent" \
       run_step "$nodes" "$LOCKSTEP" launch --nnodes "$MIN_NODES:$nodes" "${words[@]}"
     status=$?

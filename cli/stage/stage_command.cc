@@ -56,11 +56,21 @@ bool is_of_system(const fs::path& library) {
          is_below("/usr/lib64/");
 }
 
-// CUDA's libraries open others of their folder by name, which no table of theirs says.
-Result<void> add_siblings(FileSystem& file_system, const fs::path& folder, Contents& contents) {
+// CUDA's libraries open others of their folder by name, which no table of theirs says: of folders
+// of NVIDIA's packages all go in, of a toolkit's those whose names begin alike.
+Result<void> add_siblings(FileSystem& file_system, const fs::path& library, Contents& contents) {
+  const fs::path folder = library.parent_path();
+  std::vector<std::string> begin_with;
+  if (folder.string().find("/nvidia/") != std::string::npos) begin_with.push_back("lib");
+  for (const char* const family : {"libcudnn", "libnvrtc"})
+    if (library.filename().string().starts_with(family)) begin_with.push_back(family);
+  if (begin_with.empty()) return {};
   LOCKSTEP_TRY(const auto names, file_system.list(folder));
   for (const std::string& name : names)
-    if (name.find(".so") != std::string::npos) contents.emplace("lib/" + name, folder / name);
+    if (name.find(".so") != std::string::npos &&
+        std::any_of(begin_with.begin(), begin_with.end(),
+                    [&](const std::string& begin) { return name.starts_with(begin); }))
+      contents.emplace("lib/" + name, folder / name);
   return {};
 }
 
@@ -76,9 +86,7 @@ Result<void> add_libraries(FileSystem& file_system, const fs::path& program, Con
     const fs::path library = line.substr(arrow + 4, end - arrow - 4);
     if (is_of_system(library)) continue;
     contents.emplace("lib/" + line.substr(name, arrow - name), library);
-    const fs::path folder = library.parent_path();
-    if (folder.string().find("/nvidia/") != std::string::npos)
-      LOCKSTEP_RETURN_IF_ERROR(add_siblings(file_system, folder, contents));
+    LOCKSTEP_RETURN_IF_ERROR(add_siblings(file_system, library, contents));
   }
   return {};
 }

@@ -1,6 +1,7 @@
 #include "core/device/phase_watch.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <utility>
 
@@ -79,17 +80,28 @@ void PhaseWatch::read_marks() {
 }
 
 PhaseSpan::PhaseSpan(PhaseWatch& watch, StepPhase phase, std::string_view part)
-    : watch_(watch), phase_(phase), part_(part), inner_(std::exchange(watch.in_span_, true)) {
+    : watch_(watch),
+      phase_(phase),
+      part_(part),
+      inner_(std::exchange(watch.in_span_, true)),
+      exceptions_(std::uncaught_exceptions()) {
   if (inner_) return;
   start_ns_ = watch_.clock_.monotonic_ns();
   watch_.device_.enter_range(names_of(phase_).span, part_);
   if (watch_.on_device_ && watch_.in_step_) watch_.leave_mark(phase_);
 }
 
+// A device that has failed takes no mark. What it threw is on its way to who handles it, or comes
+// again from the next call.
 PhaseSpan::~PhaseSpan() {
   if (inner_) return;
   watch_.in_span_ = false;
-  if (watch_.on_device_ && watch_.in_step_) watch_.leave_mark(StepPhase::kOther);
+  if (watch_.on_device_ && watch_.in_step_ && std::uncaught_exceptions() == exceptions_) {
+    try {
+      watch_.leave_mark(StepPhase::kOther);
+    } catch (const std::exception&) {
+    }
+  }
   watch_.device_.leave_range();
   const int64_t end_ns = watch_.clock_.monotonic_ns();
   if (!watch_.on_device_) watch_.phases_[phase_] += seconds_of(end_ns - start_ns_);

@@ -92,6 +92,7 @@ class PhaseSpan {
   const StepPhase phase_;
   const std::string_view part_;
   const bool inner_;
+  const int exceptions_;  // under way where it began
   int64_t start_ns_ = 0;
 };
 

@@ -105,8 +105,11 @@ std::optional<WorkerProcesses::Worker> WorkerProcesses::take_ready(int64_t slot)
   if (found == ready_.end()) return std::nullopt;
   Worker worker = std::move(*found);
   ready_.erase(found);
-  if (worker.page->turn() != Turn::kParked || worker.process.try_reap()) return std::nullopt;
-  return worker;
+  if (worker.process.try_reap()) return std::nullopt;
+  if (worker.page->turn() == Turn::kParked) return worker;
+  worker.process.kill_all();
+  ending_.push_back(std::move(worker.process));
+  return std::nullopt;
 }
 
 void WorkerProcesses::keep_ready(int64_t spare_for) {
@@ -207,8 +210,15 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
     }
     if (!worker.process.reaped()) own.push_back(worker.pid);
   }
-  std::erase_if(ready_, [](Worker& worker) { return worker.process.try_reap().has_value(); });
+  std::erase_if(ready_, [](Worker& worker) {
+    if (!worker.process.try_reap()) return false;
+    log_warning("the process that was kept ready for slot ", worker.slot, " has ended: ",
+                worker.logs.error.file.string(), " says why; a recovery waits for a new one");
+    return true;
+  });
+  std::erase_if(ending_, [](WorkerProcess& process) { return process.try_reap().has_value(); });
   for (const Worker& worker : ready_) own.push_back(worker.pid);
+  for (const WorkerProcess& process : ending_) own.push_back(process.pid());
   reap_orphans(own);
   return exits;
 }

@@ -97,6 +97,7 @@ class WorkerProcesses {
   std::filesystem::path folder_;  // of the generation
   std::vector<Worker> workers_;   // by local rank
   std::vector<Worker> ready_;     // serve nobody yet; by the slot that they were started for
+  std::vector<WorkerProcess> ending_;  // killed; a driver may take its time, and nobody waits
   int64_t first_rank_ = 0, state_looked_ns_ = 0, started_ = 0;
   int64_t halt_by_ns_ = 0;        // 0: nobody was told to
   int64_t ended_for_memory_ = 0;  // of the node's processes, when the generation started

@@ -34,14 +34,16 @@ for SLURMD_NODENAME in ${NODES:-node1 node2}; do
   if ((status > greatest)); then greatest=$status; fi
 done
 exit "$greatest\""""}
-# Both the program of the shared folder and the one in the pack.
+# The program of the shared folder, the one in the pack, and the worker there.
 PROGRAM = """#!/bin/bash
 case "$1" in
   stage) cat "$HERE/packed" ;;
-  --version) [[ "$0" == "$HERE"/bin/* || ! -e "$HERE/does_not_start" ]] ;;
+  --version) [[ "$0" == "$HERE"/bin/* || ! -e "$HERE/${0##*/}_does_not_start" ]] ;;
   *)
-    echo "$SLURMD_NODENAME $0 ${LOCKSTEP_ENTRY:-} ${LOCKSTEP_WORKER:-}" >>"$HERE/trained"
-    if [[ -n "${TERM_AT_WORK:-}" ]]; then kill -TERM "$PPID"; fi ;;
+    echo "$SLURMD_NODENAME $0 ${LOCKSTEP_ENTRY:-} ${LOCKSTEP_WORKER:-}" \
+      "${LOCKSTEP_GPU_WORKER:-}" "${LOCKSTEP_NO_WORKER:-}" >>"$HERE/trained"
+    if [[ -n "${TERM_AT_WORK:-}" ]]; then kill -TERM "$PPID"; fi
+    if [[ -n "${FAIL_ONCE:-}" ]] && mkdir "$HERE/failed"; then exit 1; fi ;;
 esac
 """
 JOB = f"""#!/bin/bash
@@ -59,7 +61,7 @@ class Cluster:
         for name, text in COMMANDS.items():
             self.put(f"commands/{name}", f"#!/bin/bash\n{text}\n")
         self.environment = {name: value for name, value in os.environ.items()
-                            if not name.startswith(("SLURM", "SBATCH", "LOCKSTEP"))}
+                            if not name.startswith(("SLURM", "SBATCH", "LOCKSTEP", "LD_"))}
         self.environment |= {"PATH": f"{folder}/commands:{os.environ['PATH']}",
                              "HERE": str(folder), "TMPDIR": str(self.disk),
                              "SLURM_JOB_ID": JOB_ID, "SLURM_JOB_NUM_NODES": "2",
@@ -87,10 +89,16 @@ class Fake(Cluster):
         super().__init__(folder)
         self.shared = self.put("bin/lockstep", PROGRAM)
         self.environment["LOCKSTEP"] = str(self.shared)
+        # As the wheel of a login node without GPUs has set them.
+        self.environment |= {"LOCKSTEP_GPU_WORKER": "/of/the/wheel", "LOCKSTEP_NO_WORKER": "none"}
         self.pack = self.folder / "packs/lockstep.tar"
         self.pack.parent.mkdir()
+        self.packs("bin/lockstep", "bin/lockstep-worker")
+
+    def packs(self, *names):
         with tarfile.open(self.pack, "w") as archive:
-            archive.add(self.shared, "bin/lockstep")
+            for name in names:
+                archive.add(self.shared, name)
         self.digest = hashlib.sha256(self.pack.read_bytes()).hexdigest()
         self.put("packed", f"{self.digest} {self.pack}\n")
 
@@ -102,17 +110,25 @@ class Fake(Cluster):
         boot = boot or pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return self.own(node) / f"{self.digest}.{boot}"
 
-    def ends(self, *said, status=0, staged=("node1", "node2"), left=(), entry=None, **environment):
+    def ends(self, *said, status=0, staged=("node1", "node2"), left=(), entry=None, gpus=False,
+             launches=1, **environment):
         """A job: its status, what it says, which nodes train with what is on their disk, and
         nothing is left there."""
         (self.folder / "trained").unlink(missing_ok=True)
-        done = self.job("a.toml", **environment)
+        done = self.job("a.toml", MAX_LAUNCHES=str(launches), **environment)
         trained = (self.folder / "trained").read_text().splitlines() \
             if (self.folder / "trained").exists() else []
-        expected = [f"{node} {self.whole(node)}/bin/lockstep {entry or self.shared} "
-                    if node in staged else
-                    f"{node} {self.shared}  {self.environment['LOCKSTEP_WORKER']}"
-                    for node in environment.get("NODES", "node1 node2").split()]
+        of_login = " ".join(self.environment[f"LOCKSTEP_{name}"]
+                            for name in ("WORKER", "GPU_WORKER", "NO_WORKER"))
+
+        def line(node):
+            if node not in staged:
+                return f"{node} {self.shared}  {of_login}"
+            worker = f"{self.whole(node)}/bin/lockstep-worker"
+            return (f"{node} {self.whole(node)}/bin/lockstep {entry or self.shared} {worker} "
+                    f"{worker if gpus else ''} ")
+        expected = [line(node) for node in environment.get("NODES", "node1 node2").split()]
+        expected *= launches
         if status == 0:
             check(trained == expected, trained, expected, done.stderr)
         else:
@@ -132,6 +148,17 @@ def sent(fake):
     check(line.startswith(f"{fake.pack} {fake.disk}/lockstep-stage."), line)
     fake.ends(entry="/env/bin/lockstep", LOCKSTEP_ENTRY="/env/bin/lockstep")
     fake.ends(TERM_AT_WORK="1")  # the agents have saved, and the disk is tidied all the same
+    before = len((fake.folder / "sent").read_text().splitlines())
+    fake.ends("launch 1 of 2 ended with status 1", launches=2, FAIL_ONCE="1")
+    after = len((fake.folder / "sent").read_text().splitlines())
+    check(after == before + 2, "each launch is sent the pack", before, after)
+
+
+def on_gpus(fake):
+    """A pack with LibTorch for GPUs: a wheel's `lockstep` counts them where its worker is told to
+    be for them."""
+    fake.packs("bin/lockstep", "bin/lockstep-worker", "lib/libtorch_cuda.so")
+    fake.ends(gpus=True)
 
 
 def not_sent(fake):
@@ -150,9 +177,13 @@ def without(fake):
     fake.put("commands/tar", "#!/bin/bash\necho tar: No space left on device >&2\nexit 2\n")
     fake.ends("No space left on device", f"node1: {unstaged}", staged=())
     (fake.folder / "commands/tar").unlink()
-    (fake.folder / "does_not_start").touch()  # a disk that is mounted noexec, another machine
-    fake.ends(f"node1: {unstaged}", f"node2: {unstaged}", staged=())
-    (fake.folder / "does_not_start").unlink()
+    for name in ("lockstep", "lockstep-worker"):  # a disk that is mounted noexec, another machine
+        (fake.folder / f"{name}_does_not_start").touch()
+        fake.ends(f"node1: {unstaged}", f"node2: {unstaged}", staged=())
+        (fake.folder / f"{name}_does_not_start").unlink()
+    fake.put("commands/flock", "#!/bin/bash\nexit 1\n")
+    fake.ends(f"node1: {fake.own()} cannot be locked", f"node1: {unstaged}", staged=())
+    (fake.folder / "commands/flock").unlink()
     fake.pack.write_bytes(fake.pack.read_bytes()[:-512] + b"x" * 512)
     fake.ends(f"node1: {fake.pack} is damaged", f"node1: {unstaged}", staged=())
     fake.pack.unlink()
@@ -186,9 +217,19 @@ def not_ours(fake):
 def reused(fake):
     """What a killed start of this job left whole is used again; not that of another boot."""
     fake.put("commands/sbcast", "#!/bin/bash\n")
-    fake.put(fake.whole().relative_to(fake.folder) / "bin/lockstep", PROGRAM)
+    for name in ("lockstep", "lockstep-worker"):
+        fake.put(fake.whole().relative_to(fake.folder) / "bin" / name, PROGRAM)
     fake.ends(NODES="node1")
     fake.put(fake.whole(boot="another").relative_to(fake.folder) / "bin/lockstep", PROGRAM)
+    fake.ends("node1: no whole pack was sent here", NODES="node1")
+
+
+def half_removed(fake):
+    """A start that was killed while it removed its folder: what is left is not taken for whole."""
+    fake.put("commands/sbcast", "#!/bin/bash\n")
+    fake.put("commands/rm", '#!/bin/bash\n[[ "$*" == *.node1 ]] || PATH="${PATH#*:}" rm "$@"\n')
+    fake.ends("node1: no whole pack was sent here", NODES="node1", left=[fake.own()])
+    (fake.folder / "commands/rm").unlink()
     fake.ends("node1: no whole pack was sent here", NODES="node1")
 
 
@@ -201,9 +242,12 @@ def left_by_others(fake):
     os.utime(old, (0, 0))
     descriptor = os.open(used, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    fake.ends(left=[used, new])
+    other = fake.own("node3", job="5")  # on a disk that nodes share, with locks of each alone
+    other.mkdir()
+    fake.ends(left=[used, new, other])
     os.close(descriptor)
-    fake.ends(left=[new])
+    fake.ends(left=[new, other])
+    other.rmdir()
     # Whoever had the lock on our own folder removes it, and then we get the lock.
     fake.put("commands/flock", f'''#!/bin/bash
 PATH="${{PATH#*:}}" flock "$@" || exit
@@ -266,7 +310,8 @@ def opens():
 if sys.argv[1] == "opens":
     opens()
 else:
-    for case in (sent, not_sent, without, not_ours, reused, left_by_others, told_to_stop):
+    for case in (sent, not_sent, on_gpus, without, not_ours, reused, half_removed, left_by_others,
+                 told_to_stop):
         with tempfile.TemporaryDirectory(prefix="lockstep_staged_") as made:
             case(Fake(os.path.realpath(made)))
         print(f"ok     {case.__name__}", flush=True)

@@ -137,6 +137,28 @@ TEST(PhaseWatch, WhatTheDeviceHasNotReachedCountsInTheNextStep) {
   EXPECT_GT(late, kSeeds / 4);
 }
 
+// A device that failed would throw again, while the first error is on its way.
+TEST(PhaseWatch, ASpanThatAnErrorEndsLeavesNoMark) {
+  SimWorld world({.seed = 1});
+  PhaseWatch watch(kDevice);
+  watch.begin_step();
+  EXPECT_THROW(
+      {
+        const PhaseSpan forward(watch, StepPhase::kForward);
+        launch(2);
+        throw std::runtime_error("out of order");
+      },
+      std::runtime_error);
+  launch(3);
+  {
+    const PhaseSpan backward(watch, StepPhase::kBackward);
+    wait();
+  }
+  const StepPhases phases = watch.end_step();
+  EXPECT_NEAR(phases[StepPhase::kForward], 5 * kTick, kExact) << "it goes on";
+  EXPECT_NEAR(phases[StepPhase::kOther], 0, kExact);
+}
+
 // Training leaves its marks where it computes: all that it does has whole ticks of the device.
 TEST(PhaseWatch, AStepOnADeviceHasTheDevicesTimes) {
   const SimRun run{.setting = {.strategy = ShardingStrategy::kSingle, .bf16 = true}, .steps = 3};
