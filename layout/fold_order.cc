@@ -1,5 +1,6 @@
 #include "layout/fold_order.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
@@ -62,8 +63,8 @@ std::vector<FoldStep> FoldSteps::end_round() {
 }
 
 FoldStep FoldSteps::finish() {
-  LOCKSTEP_CHECK(additions_.empty() && open() > 0, open(), " sums are open");
-  const FoldStep last{0, static_cast<int>(open()) - 1};
+  LOCKSTEP_CHECK(additions_.empty(), additions_.size(), " parts were not added");
+  const FoldStep last{0, std::max(0, static_cast<int>(open()) - 1)};  // a frozen unit has none
   order_.clear();
   return last;
 }

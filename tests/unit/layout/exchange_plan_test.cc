@@ -170,6 +170,10 @@ TEST(FoldSteps, WhatArrivesTogetherIsAddedBySubtreesOfAtMostEight) {
   odd.push({12, 4});
   EXPECT_EQ(odd.end_round(), (Steps{{2, 1}}));
   EXPECT_EQ(odd.finish(), (FoldStep{0, 0}));
+  EXPECT_EQ(FoldSteps(Reduction::kTree).finish(), (FoldStep{0, 0})) << "a frozen unit";
+  FoldSteps uneven(Reduction::kTree);
+  for (const SlotRun& run : {SlotRun{0, 4}, {4, 2}, {6, 1}, {7, 1}}) uneven.push(run);
+  EXPECT_EQ(uneven.end_round(), (Steps{{1, 0}, {1, 0}, {2, 2}}));
   FoldSteps single(Reduction::kTree);
   for (int64_t slot = 0; slot < 8; ++slot)
     EXPECT_EQ(steps_of(single, slot, slot + 1),
