@@ -121,8 +121,8 @@ stage() {
   if lock_mine; then
     folder="$mine/$LOCKSTEP_PACK_SHA256.$(</proc/sys/kernel/random/boot_id)"
     if { [[ -d "$folder" ]] || unpack "$folder"; } &&
-      "$folder/bin/lockstep" --version >/dev/null && "$folder/bin/lockstep-worker" --version >/dev/null
-    then
+      "$folder/bin/lockstep" --version >/dev/null &&
+      "$folder/bin/lockstep-worker" --version >/dev/null; then
       staged="$folder"
     else
       remove_mine

@@ -212,8 +212,9 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
   }
   std::erase_if(ready_, [](Worker& worker) {
     if (!worker.process.try_reap()) return false;
-    log_warning("the process that was kept ready for slot ", worker.slot, " has ended: ",
-                worker.logs.error.file.string(), " says why; a recovery waits for a new one");
+    log_warning("the process that was kept ready for slot ", worker.slot,
+                " has ended: ", worker.logs.error.file.string(),
+                " says why; a recovery waits for a new one");
     return true;
   });
   std::erase_if(ending_, [](WorkerProcess& process) { return process.try_reap().has_value(); });

@@ -94,9 +94,9 @@ class WorkerProcesses {
   const AgentOptions& options_;
   const std::filesystem::path scratch_;
   LogFiles logs_;
-  std::filesystem::path folder_;  // of the generation
-  std::vector<Worker> workers_;   // by local rank
-  std::vector<Worker> ready_;     // serve nobody yet; by the slot that they were started for
+  std::filesystem::path folder_;       // of the generation
+  std::vector<Worker> workers_;        // by local rank
+  std::vector<Worker> ready_;          // serve nobody yet; by the slot that they were started for
   std::vector<WorkerProcess> ending_;  // killed; a driver may take its time, and nobody waits
   int64_t first_rank_ = 0, state_looked_ns_ = 0, started_ = 0;
   int64_t halt_by_ns_ = 0;        // 0: nobody was told to
