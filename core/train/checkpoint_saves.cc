@@ -57,13 +57,20 @@ Result<CheckpointSaves::Engine> CheckpointSaves::Engine::create(const TrainerEnv
   o.vote_deadline = milliseconds_of(c.vote_timeout_seconds);
   Engine e;
   e.ballot = std::make_unique<StoreBallot>(*env.membership.store);
-  LOCKSTEP_TRY(e.engine,
-               checkpoint::Engine::create(o, env.file_system, *e.ballot, env.progress, state));
-  if (o.ranks_per_file == 1) return e;
-  const double timeout_s = inputs.config.comm.init_timeout_seconds;
-  const auto met = e.engine->meet_neighbours(milliseconds_of(timeout_s));
-  LOCKSTEP_RETURN_IF_ERROR(all_well(*env.membership.store, *env.membership.communicator,
-                                    "save/all_met", met, timeout_s));
+  auto engine = checkpoint::Engine::create(o, env.file_system, *e.ballot, env.progress, state);
+  if (o.ranks_per_file > 1) {
+    const auto agree = [&](const char* key, const Result<void>& mine, double timeout_s) {
+      return all_well(*env.membership.store, *env.membership.communicator, key, mine, timeout_s);
+    };
+    // Nobody waits for a neighbour that has failed, or whose storage takes its time.
+    LOCKSTEP_RETURN_IF_ERROR(agree("save/all_ready",
+                                   engine.ok() ? Result<void>() : Result<void>(engine.error()),
+                                   60.0 * c.outage_minutes));
+    const double timeout_s = inputs.config.comm.init_timeout_seconds;
+    LOCKSTEP_RETURN_IF_ERROR(agree(
+        "save/all_met", engine.value()->meet_neighbours(milliseconds_of(timeout_s)), timeout_s));
+  }
+  LOCKSTEP_TRY(e.engine, std::move(engine));
   return e;
 }
 
