@@ -106,6 +106,10 @@ struct Death {
   options.vote_deadline = std::chrono::minutes(10);
   const auto engine = Engine::create(options, faulty, ballot, *page, source).value();
   if (!engine->meet_neighbours(std::chrono::minutes(1)).ok()) ::_exit(2);
+  // As the trainer has them agree on it: nobody dies before who is to see it has met it.
+  if (!ballot.tell(text("met/", rank), "").ok()) ::_exit(2);
+  for (int other = 0; other < kRanks; ++other)
+    if (!ballot.hear(text("met/", other), std::chrono::minutes(1)).ok()) ::_exit(2);
   state.fill(kNext);
   if (rank == death.rank && death.fault == Fault::kNone) ballot.die_at_tell(death.at);
   if (rank == death.rank && death.fault != Fault::kNone)
