@@ -10,6 +10,7 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
 from lockstep_run import SOURCE_DIR, check
+from stub import Stub
 
 FILES = SOURCE_DIR / "sbatch_files"
 # Each launch takes the next line of `ends`: srun's status, and what the run says when it is asked
@@ -42,25 +43,14 @@ launch a.toml
 """
 
 
-class Stub:
+class Batch(Stub):
     def __init__(self, folder):
-        self.folder = pathlib.Path(folder)
+        super().__init__(folder)
         programs = {"srun": SRUN, "sleep": SLEEP, "squeue": "#!/bin/bash\necho 2\n",
                     "sbatch": '#!/bin/bash\necho "sbatch $*"\n', "lockstep": PROGRAM}
         for name, text in programs.items():
-            self.add_program(name, text)
-        self.environment = {name: value for name, value in os.environ.items()
-                            if not name.startswith(("SLURM", "SBATCH", "LOCKSTEP"))}
-        self.environment |= {"PATH": f"{folder}:{os.environ['PATH']}", "HERE": str(folder),
-                             "LOCKSTEP": "lockstep", "SLURM_JOB_ID": "7",
-                             "SLURM_JOB_NUM_NODES": "2", "SLURMD_NODENAME": "node1"}
-
-    def add_program(self, path, text):
-        file = self.folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        file.chmod(0o755)
-        return file
+            self.put(name, text)
+        self.environment |= {"LOCKSTEP": "lockstep", "SLURMD_NODENAME": "node1"}
 
     def step(self, **environment):
         """The words of the step that a job with this environment runs, and what it says."""
@@ -203,7 +193,7 @@ def programs(stub):
              ("venv/bin",))):
         for place in places:
             (stub.folder / files).mkdir(parents=True, exist_ok=True)
-            program = stub.add_program(f"{place}/lockstep", PROGRAM)
+            program = stub.put(f"{place}/lockstep", PROGRAM)
             got = found(files, LOCKSTEP="", **without)
             check(os.path.normpath(got) == str(program), files, got)
             check(found(files, LOCKSTEP="") == of_path, "PATH comes first")
@@ -243,5 +233,5 @@ def headers(stub):
 
 for case in (statuses, not_started, no_kill, submitted, cpus, containers, programs, gpus, headers):
     with tempfile.TemporaryDirectory(prefix="lockstep_stub_") as made:
-        case(Stub(made))
+        case(Batch(made))
     print(f"ok     {case.__name__}", flush=True)

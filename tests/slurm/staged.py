@@ -15,8 +15,8 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "multirank"))
 from lockstep_run import (SOURCE_DIR, TINY, Test, check, check_same, flags, program,
                           whole_curve)
+from stub import JOB_ID, Stub
 
-JOB_ID = "7"
 # What Slurm's commands are here. srun's words up to "bash" are its own.
 COMMANDS = {
     "squeue": 'echo "$SLURM_JOB_NUM_NODES"',
@@ -52,28 +52,18 @@ launch "$@"
 """
 
 
-class Cluster:
+class Cluster(Stub):
     """A shared folder, and TMPDIR, the disk of all nodes."""
 
     def __init__(self, folder):
-        self.folder, self.disk = pathlib.Path(folder), pathlib.Path(folder) / "disk"
+        super().__init__(folder, "commands")
+        self.disk = self.folder / "disk"
         self.disk.mkdir()
         for name, text in COMMANDS.items():
             self.put(f"commands/{name}", f"#!/bin/bash\n{text}\n")
-        self.environment = {name: value for name, value in os.environ.items()
-                            if not name.startswith(("SLURM", "SBATCH", "LOCKSTEP", "LD_"))}
-        self.environment |= {"PATH": f"{folder}/commands:{os.environ['PATH']}",
-                             "HERE": str(folder), "TMPDIR": str(self.disk),
-                             "SLURM_JOB_ID": JOB_ID, "SLURM_JOB_NUM_NODES": "2",
-                             "MAX_LAUNCHES": "1", "LOCKSTEP_STAGE": f"{folder}/packs",
+        self.environment |= {"TMPDIR": str(self.disk), "MAX_LAUNCHES": "1",
+                             "LOCKSTEP_STAGE": f"{folder}/packs",
                              "LOCKSTEP_WORKER": "/of/the/shared/folder"}
-
-    def put(self, path, text):
-        file = self.folder / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-        file.chmod(0o755)
-        return file
 
     def job(self, *words, **environment):
         self.put("job.sh", JOB)
