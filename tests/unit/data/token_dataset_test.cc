@@ -48,6 +48,19 @@ class TokenDatasetTest : public testing::Test {
     EXPECT_TRUE(!checked.ok() && checked.error().code == Code::kCorrupt);
     return message_of(checked);
   }
+  // In place of what SetUp made, one shard.
+  void train_on(const std::vector<uint32_t>& tokens) {
+    auto writer =
+        ShardWriter::create(posix_file_system(), dir_ / "out", "train_00000.tokens", "u16");
+    ASSERT_TRUE(writer.ok());
+    ASSERT_TRUE(writer.value()->append(tokens).ok());
+    auto info = writer.value()->seal();
+    ASSERT_TRUE(info.ok());
+    info->split = "train";
+    manifest_.shards = {info.value()};
+    const std::string sealed = seal_manifest(manifest_);
+    ASSERT_TRUE(publish_file(posix_file_system(), dir_ / "out/manifest.json", sealed).ok());
+  }
   test_support::TempDir dir_;
   std::string contents_;
   DatasetManifest manifest_;
@@ -244,17 +257,9 @@ TEST_F(TokenDatasetTest, AFlippedByteReachesTheCallerOfBatch) {
 
 // A shard and a manifest that agree, and yet hold a token that the tokenizer cannot have made.
 TEST_F(TokenDatasetTest, ATokenOutsideTheVocabularyReachesTheCallerOfBatch) {
-  auto writer = ShardWriter::create(posix_file_system(), dir_ / "out", "train_00000.tokens", "u16");
-  ASSERT_TRUE(writer.ok());
   std::vector<uint32_t> tokens(static_cast<size_t>(manifest_.shards[0].tokens), 'x');
   for (size_t i = 0; i < tokens.size(); i += 64) tokens[i] = 300;
-  ASSERT_TRUE(writer.value()->append(tokens).ok());
-  auto info = writer.value()->seal();
-  ASSERT_TRUE(info.ok());
-  info->split = "train";
-  manifest_.shards = {info.value()};
-  ASSERT_TRUE(
-      publish_file(posix_file_system(), dir_ / "out/manifest.json", seal_manifest(manifest_)).ok());
+  ASSERT_NO_FATAL_FAILURE(train_on(tokens));
   options_.vocab_size = 320;  // a padded model must not hide it
   const auto batch = open()->batch(0, 0);
   ASSERT_FALSE(batch.ok());
@@ -270,17 +275,7 @@ TEST_F(TokenDatasetTest, ATokenOutsideTheVocabularyReachesTheCallerOfBatch) {
 TEST_F(TokenDatasetTest, RanksOfANodeAskForOtherBytes) {
   using test_support::Cost;
   constexpr int64_t kRanks = 8, kSteps = 2, kTokens = 1 << 23;  // 256 blocks
-  auto writer = ShardWriter::create(posix_file_system(), dir_ / "out", "train_00000.tokens", "u16");
-  ASSERT_TRUE(writer.ok());
-  const std::vector<uint32_t> part(1 << 16, 'x');
-  for (int64_t at = 0; at < kTokens; at += std::ssize(part))
-    ASSERT_TRUE(writer.value()->append(part).ok());
-  auto info = writer.value()->seal();
-  ASSERT_TRUE(info.ok());
-  info->split = "train";
-  manifest_.shards = {info.value()};
-  ASSERT_TRUE(
-      publish_file(posix_file_system(), dir_ / "out/manifest.json", seal_manifest(manifest_)).ok());
+  ASSERT_NO_FATAL_FAILURE(train_on(std::vector<uint32_t>(kTokens, 'x')));
   options_ = {"train", /*seq_len=*/2048, /*batch_size=*/1, /*slots=*/16, 42, 257};
 
   // Bytes that are read for the slots first, first + stride, … of the steps.
