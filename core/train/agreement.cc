@@ -11,21 +11,30 @@ namespace lockstep::core {
 
 using nlohmann::ordered_json;
 
+Result<std::optional<Error>> settle_for_all(
+    checkpoint::Ballot& ballot, Communicator& comm, const std::string& key,
+    const Result<checkpoint::Fingerprints>& mine,
+    const std::function<Result<void>(const checkpoint::Fingerprints&)>& check,
+    std::chrono::milliseconds deadline) {
+  LOCKSTEP_TRY(auto wrong,
+               checkpoint::settle(ballot, key, comm.rank(), comm.world_size(),
+                                  checkpoint::Verdict::of(comm.rank(), mine), check, deadline));
+  if (wrong) (void)gather_words(comm, {0}).ok();  // what fails here changes nothing
+  return wrong;
+}
+
 Result<void> all_well(SharedStore& store, Communicator& comm, const std::string& key,
                       const Result<void>& mine, double timeout_s) {
   using Sums = Result<checkpoint::Fingerprints>;
   StoreBallot ballot(store);
-  const Sums none = mine.ok() ? Sums(checkpoint::Fingerprints()) : Sums(mine.error());
   LOCKSTEP_TRY(
       const std::optional<Error> wrong,
-      checkpoint::settle(
-          ballot, key, comm.rank(), comm.world_size(), checkpoint::Verdict::of(comm.rank(), none),
+      settle_for_all(
+          ballot, comm, key, mine.ok() ? Sums(checkpoint::Fingerprints()) : Sums(mine.error()),
           [](const checkpoint::Fingerprints&) { return Result<void>(); },
           std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1000))));
-  if (!wrong) return {};
-  // Rank 0 may serve the store: it leaves when all have heard, and what fails here changes nothing.
-  (void)gather_words(comm, {0}).ok();
-  return *wrong;
+  if (wrong) return *wrong;
+  return {};
 }
 
 Result<Proposal> Agreement::share(size_t round, const Proposal& mine) {

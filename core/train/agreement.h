@@ -2,10 +2,13 @@
 // all take the same outcome. Over the store of this generation.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "checkpoint/ballot/ballot.h"
 #include "checkpoint/record/catalog.h"
 #include "core/comm/communicator.h"
 #include "core/comm/shared_store.h"
@@ -28,6 +31,14 @@ struct Proposal {
   std::string refusal;  // nothing can be proposed, and why that ends the run
   bool unread = false;  // and that may pass: the operating system refused a read
 };
+
+// As checkpoint::settle, of this rank's sums or why it has none; and where there is an error, after
+// which a run ends, all have heard it when this returns: rank 0 may serve the store. Collective.
+Result<std::optional<Error>> settle_for_all(
+    checkpoint::Ballot& ballot, Communicator& comm, const std::string& key,
+    const Result<checkpoint::Fingerprints>& mine,
+    const std::function<Result<void>(const checkpoint::Fingerprints&)>& check,
+    std::chrono::milliseconds deadline);
 
 // Nothing where `mine` is well at every rank; else the error of the first rank where it is not, the
 // same at all, which names it. `key` is used once. Collective: a rank that failed alone would be

@@ -308,24 +308,19 @@ Result<void> CheckpointSaves::read_back() {
   const auto mine = checkpoint::verify_share(env_.file_system, directory, {rank, world_size},
                                              checkpoint::reader_threads());
   using Sums = Result<checkpoint::Fingerprints>;
-  const Sums sums = mine.ok() ? Sums(mine.value().sums) : Sums(mine.error());
   LOCKSTEP_TRY(const std::optional<Error> wrong,
-               checkpoint::settle(
-                   ballot, std::string(kKey) + "/read_back", rank, world_size,
-                   checkpoint::Verdict::of(rank, sums),
+               settle_for_all(
+                   ballot, *env_.membership.communicator, std::string(kKey) + "/read_back",
+                   mine.ok() ? Sums(mine.value().sums) : Sums(mine.error()),
                    [&](const checkpoint::Fingerprints& whole) {
                      return checkpoint::check_fingerprints(mine.value().manifest, whole);
                    },
                    kReadBack));
-  if (!wrong) {
-    if (rank == 0)
-      log_info("the checkpoint of step ", last_step_,
-               " was read back by all ranks and is whole: ", directory);
-    return {};
-  }
-  // Rank 0 may serve the store: it leaves when all have heard, and what fails here changes nothing.
-  (void)step_.share_flags({}).ok();
-  return wrong->in(text("the final checkpoint does not read back: ", directory));
+  if (wrong) return wrong->in(text("the final checkpoint does not read back: ", directory));
+  if (rank == 0)
+    log_info("the checkpoint of step ", last_step_,
+             " was read back by all ranks and is whole: ", directory);
+  return {};
 }
 
 }  // namespace lockstep::core
