@@ -74,18 +74,24 @@ Result<void> add_siblings(FileSystem& file_system, const fs::path& library, Cont
   return {};
 }
 
-// What the loader would load, as it says itself: "\tlibz.so.1 => /lib/libz.so.1 (0x7f…)".
+// What the loader would load, as it says itself: "\tlibz.so.1 => /lib/libz.so.1 (0x7f…)", or
+// "\tlibz.so.1 => not found".
 Result<void> add_libraries(FileSystem& file_system, const fs::path& program, Contents& contents) {
   LOCKSTEP_TRY(const auto said,
                launcher::run_program("env", {"LD_TRACE_LOADED_OBJECTS=1", program.string()}, "",
                                      kTimeoutMs));
   for (const std::string& line : split(said.standard_output, '\n')) {
-    const size_t arrow = line.find(" => /"), end = line.rfind(" (0x");
-    if (arrow == std::string::npos || end == std::string::npos || end < arrow) continue;
-    const size_t name = line.find_first_not_of("\t ");
+    const size_t arrow = line.find(" => "), end = line.rfind(" (0x");
+    if (arrow == std::string::npos) continue;
+    const size_t begin = line.find_first_not_of("\t ");
+    const std::string name = line.substr(begin, arrow - begin), found = line.substr(arrow + 4);
+    if (found == "not found")
+      return Error{Code::kConfig,
+                   text(program.string(), " does not start here: the loader finds no ", name)};
+    if (found.front() != '/' || end == std::string::npos) continue;
     const fs::path library = line.substr(arrow + 4, end - arrow - 4);
     if (is_of_system(library)) continue;
-    contents.emplace("lib/" + line.substr(name, arrow - name), library);
+    contents.emplace("lib/" + name, library);
     LOCKSTEP_RETURN_IF_ERROR(add_siblings(file_system, library, contents));
   }
   return {};

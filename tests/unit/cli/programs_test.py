@@ -43,6 +43,21 @@ def check_workers(folder):
         assert done.returncode == 0 and f"|| LOCKSTEP={entry}\n" in done.stdout, done
 
 
+def check_pack(folder):
+    """No pack is made of a program that lacks a library."""
+    worker, packs = folder / "worker", folder / "packs"
+    code = pathlib.Path(sys.argv[1]).read_bytes()
+    assert b"libm.so.6" in code
+    worker.write_bytes(code.replace(b"libm.so.6", b"libm.so.9"))
+    worker.chmod(0o755)
+    clean = {name: value for name, value in os.environ.items() if "LOCKSTEP" not in name}
+    done = subprocess.run([sys.argv[1], "stage", packs], capture_output=True, text=True,
+                          env=clean | {"LOCKSTEP_WORKER": str(worker)}, timeout=60)
+    said = f"{worker} does not start here: the loader finds no libm.so.9"
+    assert done.returncode == 64 and said in done.stderr and not done.stdout, done
+    assert not packs.exists(), list(packs.iterdir())
+
+
 def program_of(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -136,6 +151,10 @@ def check_python(folder):
 
 with tempfile.TemporaryDirectory() as scratch:
     check_python(pathlib.Path(scratch).resolve())
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    check_pack(pathlib.Path(scratch).resolve())
 
 
 with tempfile.TemporaryDirectory() as scratch:
