@@ -16,10 +16,10 @@ std::span<double> doubles(const at::Tensor& t) {
   return {t.data_ptr<double>(), static_cast<size_t>(t.numel())};
 }
 
-layout::NormTree norm_tree_of(const std::vector<Unit*>& units) {
+std::vector<layout::ShardLayout> layouts_of(const std::vector<Unit*>& units) {
   std::vector<layout::ShardLayout> layouts;
   for (const Unit* unit : units) layouts.push_back(unit->layout);
-  return layout::NormTree(std::move(layouts));
+  return layouts;
 }
 
 // The sites of bit flips in what this rank owns (core/audit/bit_flip.h), between two updates.
@@ -66,7 +66,7 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
       parts_.emplace_back(*units_.back(), run.first_params[i],
                           spec.units[static_cast<size_t>(run.first_unit) + i]);
   }
-  norm_tree_ = norm_tree_of(trained_);
+  norm_ = std::make_unique<NormSum>(layouts_of(trained_), groups);
   optimizer_ = std::make_unique<Optimizer>(config, trained_, UnitDigests(spec, wrapped_), strategy_,
                                            groups, pools_);
   model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute(), groups.device));
@@ -228,11 +228,11 @@ Result<void> TrainingStep::compute_slots_joined(
 
 Result<void> TrainingStep::share_sums(RankSums& sums, const RankFlags& mine, StepOutcome& outcome) {
   sums.set_flags(mine);
-  PendingPtr gather = sums.gather(comm_);
+  sums.share(comm_);
   LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_step());
   {
     const PhaseSpan time(watch_, StepPhase::kShareWait);
-    if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
+    if (auto done = sums.wait(); !done.ok()) return done.error().in("sharing the step's losses");
   }
   const SlotLoss total = sums.total();
   outcome.any = sums.flags();
@@ -252,7 +252,7 @@ Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
 // Folds every unit, scales, and returns the gradient norm (layout/norm_tree.h).
 Result<double> TrainingStep::fold_and_norm(float scale) {
   at::Tensor squares =
-      at::zeros({norm_tree_.tiles()}, at::TensorOptions(at::kDouble).device(strategy_.device));
+      at::zeros({norm_->tree().tiles()}, at::TensorOptions(at::kDouble).device(strategy_.device));
   int64_t at_tile = 0;
   for (Unit* unit : trained_) {
     folded_.push_back(unit->grads.folded());
@@ -271,14 +271,11 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
     squares.zero_();
     squares.data_ptr<double>()[0] = sum;
   }
-  const int64_t width = norm_tree_.width();
-  at::Tensor in = at::zeros({width}, at::kDouble);
-  const at::Tensor out = at::zeros({comm_.world_size() * width}, at::kDouble);
-  norm_tree_.add_own(comm_.rank(), doubles(squares), doubles(in));
-  auto done = comm_.all_gather(out, in)->wait();
-  if (!done.ok()) return done.error().in("sharing the tiles' norms");
-  const double sum = norm_tree_.sum(doubles(out));
-  return std::sqrt(sum);
+  std::vector<double> row(static_cast<size_t>(norm_->tree().width()));
+  norm_->tree().add_own(comm_.rank(), doubles(squares), row);
+  auto sum = norm_->total(std::move(row));
+  if (!sum.ok()) return sum.error().in("sharing the tiles' norms");
+  return std::sqrt(*sum);
 }
 
 Result<StepOutcome> TrainingStep::run(
@@ -349,11 +346,10 @@ Result<StepOutcome> TrainingStep::pass_over(int64_t step, const RankFlags& mine)
 
 Result<bool> TrainingStep::any_says(bool mine) {
   if (comm_.world_size() == 1) return mine;
-  at::Tensor in = at::full({1}, mine ? 1 : 0, at::kByte);
-  at::Tensor out = at::zeros({comm_.world_size()}, at::kByte);
-  if (auto done = comm_.all_gather(out, in)->wait(); !done.ok())
-    return done.error().in("asking whether to stop");
-  return out.any().item<bool>();
+  const WordSum how_many(1);
+  const auto any = MergedWords(comm_, how_many, {uint64_t{mine}}).wait();
+  if (!any.ok()) return any.error().in("asking whether to stop");
+  return any.value().front() > 0;
 }
 
 Result<std::optional<SlotLoss>> TrainingStep::evaluate(
@@ -376,8 +372,8 @@ Result<std::optional<SlotLoss>> TrainingStep::evaluate(
     LOCKSTEP_TRY(const double loss, schedule_->evaluate_slot(input));
     if (input) sums.set_loss(slot, loss);
   }
-  if (auto done = sums.gather(comm_)->wait(); !done.ok())
-    return done.error().in("sharing validation losses");
+  sums.share(comm_);
+  if (auto done = sums.wait(); !done.ok()) return done.error().in("sharing validation losses");
   schedule_->release_all();
   return std::optional<SlotLoss>(sums.total());
 }

@@ -8,12 +8,12 @@
 
 #include "config/config.h"
 #include "core/optim/optimizer.h"
+#include "core/sharding/norm_sum.h"
 #include "core/sharding/rank_sums.h"
 #include "core/sharding/schedule.h"
 #include "core/sharding/slot_audit.h"
 #include "data/loader/token_dataset.h"
 #include "hf/hf_weights.h"
-#include "layout/norm_tree.h"
 #include "layout/wrap.h"
 
 namespace lockstep::core {
@@ -104,8 +104,8 @@ class TrainingStep {
   PhaseWatch watch_;
   std::vector<layout::WrappedUnit> wrapped_;
   std::vector<std::unique_ptr<Unit>> units_;
-  std::vector<Unit*> trained_;  // of them, those that are not frozen
-  layout::NormTree norm_tree_;  // of the trained units
+  std::vector<Unit*> trained_;     // of them, those that are not frozen
+  std::unique_ptr<NormSum> norm_;  // of the trained units
   std::unique_ptr<Optimizer> optimizer_;
   bool frozen_filled_ = false;
   std::vector<UnitPart> parts_;  // by unit of the model
