@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "core/audit/bit_flip.h"
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
@@ -121,9 +122,14 @@ Result<void> TrainingStep::fill(Unit& unit, const hf::HfWeights* weights) {
   return {};
 }
 
-void TrainingStep::refresh_compute_copies() {
-  for (Unit* unit : trained_) unit->state.push();
+Result<void> TrainingStep::take_loaded() {
+  for (Unit* unit : trained_) {
+    unit->state.push();
+    auto done = unit->state.gather_copies(*groups_.copies);
+    if (!done.ok()) return done.error().in(text("passing on what was loaded of ", unit->spec.name));
+  }
   refresh_copies();
+  return {};
 }
 
 void TrainingStep::refresh_copies() {

@@ -40,8 +40,9 @@ class TrainingStep {
   Result<void> initialize(const hf::HfWeights* weights);
   // The frozen units' part of it; checkpoints have nothing of theirs. The first call counts.
   Result<void> fill_frozen(const hf::HfWeights* weights);
-  // After the state of what is trained was filled from outside (ShardState::host).
-  void refresh_compute_copies();
+  // After what this rank owns of what is trained was filled from outside (ShardState::host):
+  // where the state is replicated, its other copies get it. Errors: communication.
+  Result<void> take_loaded();
   // Brings ShardState::host up to date, for what is filled in part, or reads it.
   void pull_state();
   // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
@@ -71,9 +72,6 @@ class TrainingStep {
   PhaseWatch& watch() { return watch_; }
   std::vector<std::unique_ptr<Unit>>& units() { return units_; }
   const SlotMap& slot_map() const { return strategy_.map; }
-  // Where the state is replicated: is this rank's the first copy, and is it all on this rank?
-  bool first_copy() const { return groups_.copies->rank() == 0; }
-  bool whole_state() const { return groups_.shard->world_size() == 1; }
   size_t pool_bytes() const {
     return pools_.exchanged.allocated_bytes() + pools_.sums.allocated_bytes();
   }
