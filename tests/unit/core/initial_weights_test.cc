@@ -2,8 +2,10 @@
 // own tiles.
 #include <nlohmann/json.hpp>
 #include <set>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "base/safetensors.h"
+#include "core/comm/tree_communicator.h"
 #include "core/train/run_inputs.h"
 #include "tests/support/counting_file_system.h"
 #include "tests/support/ranks_at_once.h"
@@ -14,6 +16,8 @@ namespace lockstep::core {
 namespace {
 
 using test_support::Cost;
+
+constexpr double kPatience_s = 120;
 
 float value_of(const std::string& name, int64_t i) {
   return static_cast<float>(name.size()) + static_cast<float>(i) / 8;
@@ -48,12 +52,16 @@ class InitialWeightsTest : public testing::Test {
     publish(path, contents);
   }
 
-  // What each rank has of shared_initial_weights.
+  // What each rank has of shared_initial_weights, which go along the tree.
   auto shared(int world_size, const std::vector<std::unique_ptr<FileSystem>>& disks) {
-    ThreadGroups groups(world_size, layout::group_sizes(config_, world_size, 0));
+    const auto store = c10::make_intrusive<c10d::HashStore>();
+    ThreadCommunicator alone(std::make_shared<ThreadHub>(1), 0);
     return test_support::ranks_at_once(world_size, [&](int rank) {
-      return shared_initial_weights(*disks[static_cast<size_t>(rank)], config_, spec_,
-                                    *groups.of(rank).world);
+      const std::vector<int> one_node(static_cast<size_t>(world_size));
+      const GlooOptions place{rank, world_size, one_node, "", "lo", 1, kPatience_s, kPatience_s};
+      const auto tree = world_size > 1 ? connect_tree(place, store) : nullptr;
+      Communicator& all = tree ? static_cast<Communicator&>(*tree) : alone;
+      return shared_initial_weights(*disks[static_cast<size_t>(rank)], config_, spec_, all);
     });
   }
 
@@ -78,7 +86,7 @@ struct Disks {
 // Opens and reads of a rank follow from what it reads tiles from (docs/SCALING.md).
 TEST_F(InitialWeightsTest, ARankOpensTheFilesThatItReadsTilesFromAndRankZeroAll) {
   const auto all = static_cast<int64_t>(files_.size());
-  for (const int w : {1, 3, 8}) {
+  for (const int w : {1, 3, 9}) {
     Disks disks(w);
     const auto weights = shared(w, disks.of_rank);
     ThreadGroups groups(w, layout::group_sizes(config_, w, 0));
@@ -105,7 +113,7 @@ TEST_F(InitialWeightsTest, ARankOpensTheFilesThatItReadsTilesFromAndRankZeroAll)
       EXPECT_EQ(asked.of(Cost::kReads), tiles + (rank == 0 ? 1 + 3 * all : own)) << w << rank;
       collect(model, whole);
     }
-    EXPECT_TRUE(w < 8 || most < all / 2) << most << " of " << all << " files";
+    EXPECT_TRUE(w < 9 || most < all / 2) << most << " of " << all << " files";
     for (const layout::UnitSpec& unit : spec_.units)
       for (const layout::ParamSpec& param : unit.params) {
         const std::vector<float>& got = whole.at(param.name + " w");
@@ -117,7 +125,7 @@ TEST_F(InitialWeightsTest, ARankOpensTheFilesThatItReadsTilesFromAndRankZeroAll)
 }
 
 TEST_F(InitialWeightsTest, WhatRankZeroFindsWrongIsEveryRanksError) {
-  constexpr int kRanks = 4;
+  constexpr int kRanks = 9;
   Disks disks(kRanks);
   const auto expect_error = [&](const std::string& said) {
     const auto results = shared(kRanks, disks.of_rank);
