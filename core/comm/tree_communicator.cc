@@ -4,8 +4,11 @@
 #include <ATen/ops/full.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include <zstd.h>
+
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -14,6 +17,10 @@
 
 namespace lockstep::core {
 namespace {
+
+constexpr int kLevel = 3;            // zstd's own default
+constexpr size_t kPackedAtMost = 2;  // times what is packed, of any text
+constexpr size_t kSizeBytes = 4;
 
 // A group that a rank is in. Its k-th member speaks for the ranks from first + k * span on, `span`
 // of them as long as there are so many.
@@ -45,6 +52,50 @@ std::vector<int> nodes_of(const Level& level, const std::vector<int>& node_of_ra
   for (int k = 0; k < level.size; ++k)
     nodes.push_back(node_of_rank[static_cast<size_t>(level.rank_of(k))]);
   return nodes;
+}
+
+// Texts of ranks one behind the other, each behind its size. What ranks say is much alike: packed,
+// many take little more than one.
+std::string with_size(const std::string& one) {
+  const auto size = static_cast<uint32_t>(one.size());
+  static_assert(sizeof size == kSizeBytes);
+  return std::string(reinterpret_cast<const char*>(&size), kSizeBytes) + one;
+}
+
+Error unreadable() {
+  return {Code::kPeerLost, "what a rank says cannot be read: it runs another version"};
+}
+
+Result<std::vector<std::string>> without_sizes(std::string_view all) {
+  std::vector<std::string> texts;
+  while (!all.empty()) {
+    uint32_t size = 0;
+    if (all.size() < kSizeBytes) return unreadable();
+    std::memcpy(&size, all.data(), kSizeBytes);
+    all.remove_prefix(kSizeBytes);
+    if (all.size() < size) return unreadable();
+    texts.emplace_back(all.substr(0, size));
+    all.remove_prefix(size);
+  }
+  return texts;
+}
+
+std::string packed(const std::string& told) {
+  std::string out(ZSTD_compressBound(told.size()), '\0');
+  const size_t size = ZSTD_compress(out.data(), out.size(), told.data(), told.size(), kLevel);
+  LOCKSTEP_CHECK(!ZSTD_isError(size), ZSTD_getErrorName(size));
+  out.resize(size);
+  return out;
+}
+
+Result<std::string> unpacked(const at::Tensor& bytes, size_t most) {
+  const void* const from = bytes.const_data_ptr();
+  const auto packed_size = static_cast<size_t>(bytes.numel());
+  const unsigned long long size = ZSTD_getFrameContentSize(from, packed_size);
+  if (size > most) return unreadable();  // the codes of errors are, too
+  std::string told(size, '\0');
+  if (ZSTD_decompress(told.data(), size, from, packed_size) != size) return unreadable();
+  return told;
 }
 
 class GlooTree : public TreeCommunicator {
@@ -79,7 +130,8 @@ class GlooTree : public TreeCommunicator {
   PendingPtr all_reduce_sum(at::Tensor tensor) override {
     return over_mesh([&](Communicator& mesh) { return mesh.all_reduce_sum(tensor); });
   }
-  Result<std::string> ask_first(std::string mine, size_t bytes, const Answer& answer) override;
+  Result<std::string> ask_first(const std::string& mine, size_t bytes,
+                                const Answer& answer) override;
   WireBytes wire_bytes() const override {
     WireBytes sum;
     for (const auto& group : groups_) sum.add(group->wire_bytes());
@@ -120,6 +172,8 @@ class GlooTree : public TreeCommunicator {
   PendingPtr rise_in(size_t l, Cargo& cargo);
   // From the first level on, which has `begun`.
   Result<void> rise(PendingPtr begun, Cargo& cargo);
+  // One level of texts that are `told`, packed, of no more than `most` bytes.
+  Result<void> pass_up(size_t l, std::string& told, size_t most);
   // Rule 2.
   Result<void> descend(const at::Tensor& from_rank_0) {
     for (size_t l = levels_.size(); l-- > 0;) {
@@ -279,19 +333,45 @@ PendingPtr GlooTree::all_gather(at::Tensor out, at::Tensor in, Traffic traffic) 
   return std::make_unique<Travel>(*this, std::make_unique<Rows>(all, n, world_size()), all);
 }
 
-Result<std::string> GlooTree::ask_first(std::string mine, size_t bytes, const Answer& answer) {
+Result<void> GlooTree::pass_up(size_t l, std::string& told, size_t most) {
+  const Level& level = levels_[l];
+  const int me = level.member(rank());
+  const std::string sent = me > 0 ? packed(told) : "";
+  const auto exchange = [&](const auto& bytes_of) {
+    std::vector<GlooGroup::Message> received, own;
+    if (me > 0) own.push_back({0, bytes_of(me)});
+    for (int k = 1; me == 0 && k < level.size; ++k) received.push_back({k, bytes_of(k)});
+    return groups_[l]->messages("gather", received, own, Traffic::kOther)->wait();
+  };
+  const at::Tensor sizes = at::full({level.size}, std::ssize(sent), at::kLong);
+  LOCKSTEP_RETURN_IF_ERROR(exchange([&](int member) { return sizes.narrow(0, member, 1); }));
+  std::vector<at::Tensor> bodies;
+  for (int k = 0; k < level.size; ++k) {
+    const int64_t size = sizes.const_data_ptr<int64_t>()[k];
+    if (size < 0 || size > static_cast<int64_t>(most)) return unreadable();
+    bodies.push_back(at::empty({k == me || me == 0 ? size : 0}, at::kByte));
+  }
+  std::ranges::copy(sent, static_cast<char*>(bodies[static_cast<size_t>(me)].data_ptr()));
+  LOCKSTEP_RETURN_IF_ERROR(
+      exchange([&](int member) { return bodies[static_cast<size_t>(member)]; }));
+  for (size_t k = 1; me == 0 && k < bodies.size(); ++k) {
+    LOCKSTEP_TRY(const std::string more, unpacked(bodies[k], most));
+    told += more;
+  }
+  return {};
+}
+
+Result<std::string> GlooTree::ask_first(const std::string& mine, size_t bytes,
+                                        const Answer& answer) {
   LOCKSTEP_CHECK(mine.size() <= bytes, mine.size(), " > ", bytes);
-  mine.resize(bytes, '\0');
-  const int64_t n = static_cast<int64_t>(bytes);
-  const at::Tensor all = at::empty({n * world_size()}, at::kByte);
-  char* const of_all = static_cast<char*>(all.data_ptr());
-  std::memcpy(of_all + rank() * n, mine.data(), bytes);
-  Rows rows(all, n, world_size());
-  LOCKSTEP_RETURN_IF_ERROR(rise(rise_in(0, rows), rows));
+  std::string told = with_size(mine);
+  for (size_t l = 0; l < levels_.size(); ++l)
+    LOCKSTEP_RETURN_IF_ERROR(
+        pass_up(l, told, kPackedAtMost * (kSizeBytes + bytes) * static_cast<size_t>(world_size())));
   std::string answered;
   if (rank() == 0) {
-    std::vector<std::string> words;
-    for (int r = 0; r < world_size(); ++r) words.emplace_back(of_all + r * n, bytes);
+    LOCKSTEP_TRY(const auto words, without_sizes(told));
+    if (std::ssize(words) != world_size()) return unreadable();
     answered = answer(words);
   }
   const at::Tensor size = at::full({1}, std::ssize(answered), at::kLong);

@@ -29,11 +29,12 @@ class TreeCommunicator : public Communicator {
  public:
   static constexpr int kFanIn = 8;
 
-  // Rank 0 hears `mine` of each rank, `bytes` long, with zeros behind it; all get what it `answers`
-  // to them, and nobody else hears them. Collective. Errors: those of Pending::wait. Requires:
+  // Rank 0 hears `mine` of each rank; all get what it `answers` to them, and nobody but leaders
+  // hears them, who pass them on packed. Collective. Errors: those of Pending::wait. Requires:
   // `mine` is no longer than `bytes`, the same number on every rank.
   using Answer = std::function<std::string(const std::vector<std::string>&)>;
-  virtual Result<std::string> ask_first(std::string mine, size_t bytes, const Answer& answer) = 0;
+  virtual Result<std::string> ask_first(const std::string& mine, size_t bytes,
+                                        const Answer& answer) = 0;
   // Bytes are counted by these nodes from now on.
   virtual void set_nodes(std::vector<int> node_of_rank) = 0;
 };

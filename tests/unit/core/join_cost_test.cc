@@ -5,6 +5,7 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "core/comm/join.h"
 #include "core/comm/tree_communicator.h"
@@ -231,7 +232,8 @@ class Ranks {
     if (kind_ == Kind::kDevices) {
       o.facts.build = o.facts.kind = "cuda";
       o.facts.devices = kOfNode;
-      o.facts.uuid = text("GPU-4c7dd0ad-6bd6-4b6e-9d1b-3c1e7d8f", rank);
+      // As unlike as those of NVIDIA's.
+      o.facts.uuid = text("GPU-", hex64(xxh3_64(text(rank))), hex64(xxh3_64(text(rank, "+"))));
       o.nccl = &nccl_;
     } else {
       o.facts = own_facts(o.device, o.facts.host);
@@ -285,9 +287,7 @@ TEST(RankCost, ARankPaysTheSameAtAnyNumberOfRanks) {
   const auto expect = [](const CostTable::Growth& growth, double most, const std::string& where) {
     EXPECT_LE(growth.exponent, most) << growth.what << ", " << where;
   };
-  expect(full.mean_growth("join", {Cost::kMessageBytes}), 0.1, "per rank");
-  // Facts rise by log8 W levels.
-  expect(full.mean_growth("join"), 0.2, "per rank, with what rises along the tree");
+  expect(full.mean_growth("join"), 0.1, "per rank");
   expect(all.busiest_growth("join"), 1.05, "at the busiest rank");
   for (const char* const step : {kWords, kMoreWords, kTensors}) {
     expect(all.mean_growth(step), 0.1, text("per rank, ", step));
