@@ -27,9 +27,10 @@ class NormTree {
   int64_t tiles() const { return tiles_; }
   // Numbers that a rank tells the others, as many as the rank that has most.
   int64_t width() const { return width_; }
-  // `squares` [tiles()] of `rank`: a sum of squares a tile, unit after unit, each unit's room
-  // tiles_per_rank long; overwritten. `row` [width()]: what it tells.
-  void add_own(int rank, std::span<double> squares, std::span<double> row) const;
+  // The subtrees of which `rank` tells the sums, width() at most, in the row's order: runs of its
+  // squares [tiles()], which are a sum of squares a tile, unit after unit, each unit's room
+  // tiles_per_rank long.
+  std::vector<SlotRun> own_nodes(int rank) const;
   // The sum over all tiles, from every rank's row [W, width()].
   double sum(std::span<const double> rows) const;
 

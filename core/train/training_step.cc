@@ -251,8 +251,8 @@ Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
 
 // Folds every unit, scales, and returns the gradient norm (layout/norm_tree.h).
 Result<double> TrainingStep::fold_and_norm(float scale) {
-  at::Tensor squares =
-      at::zeros({norm_tree_.tiles()}, at::TensorOptions(at::kDouble).device(strategy_.device));
+  const auto doubles_there = at::TensorOptions(at::kDouble).device(strategy_.device);
+  const at::Tensor squares = at::empty({norm_tree_.tiles()}, doubles_there);
   int64_t at_tile = 0;
   for (Unit* unit : trained_) {
     folded_.push_back(unit->grads.folded());
@@ -263,18 +263,18 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
                                             squares.data_ptr<double>() + at_tile);
     at_tile += unit->layout.tiles_per_rank;
   }
+  const int64_t width = norm_tree_.width();
+  at::Tensor in = at::zeros({width}, doubles_there);
+  kernels_on(in).sum_subtrees(squares, norm_tree_.own_nodes(comm_.rank()), in);
   optimizer_->begin_digests(folded_);
-  squares = squares.cpu();
+  in = in.cpu();
   if (config_.debug.break_rule ==
       BrokenRule::kRule5) {  // one fp32 sum a rank: its grouping depends on W
-    const double sum = squares.to(at::kFloat).sum().item<double>();
-    squares.zero_();
-    squares.data_ptr<double>()[0] = sum;
+    const double sum = in.to(at::kFloat).sum().item<double>();
+    in.zero_();
+    in.data_ptr<double>()[0] = sum;
   }
-  const int64_t width = norm_tree_.width();
-  at::Tensor in = at::zeros({width}, at::kDouble);
   const at::Tensor out = at::zeros({comm_.world_size() * width}, at::kDouble);
-  norm_tree_.add_own(comm_.rank(), doubles(squares), doubles(in));
   auto done = comm_.all_gather(out, in)->wait();
   if (!done.ok()) return done.error().in("sharing the tiles' norms");
   const double sum = norm_tree_.sum(doubles(out));

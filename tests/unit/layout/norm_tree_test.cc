@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <numeric>
 #include <random>
 
@@ -23,12 +24,19 @@ std::vector<ShardLayout> units(const std::vector<int64_t>& tiles, int world_size
   return list;
 }
 
+// By its definition: halves of the next power of two.
+double sum_by_halves(const std::vector<double>& all, size_t first, size_t count) {
+  if (first >= all.size()) return 0;
+  if (count == 1) return all[first];
+  return sum_by_halves(all, first, count / 2) + sum_by_halves(all, first + count / 2, count / 2);
+}
+
 // What every rank comes to, from each rank's own tiles of `all`.
 double sum_by_ranks(const std::vector<ShardLayout>& units, const std::vector<double>& all) {
   const NormTree tree(units);
   std::vector<double> rows;
   for (int rank = 0; rank < units.front().world_size; ++rank) {
-    std::vector<double> mine, row(static_cast<size_t>(tree.width()));
+    std::vector<double> mine, row;
     int64_t first = 0;
     for (const ShardLayout& unit : units) {
       const auto begin = all.begin() + first + unit.first_tile(rank);
@@ -36,17 +44,17 @@ double sum_by_ranks(const std::vector<ShardLayout>& units, const std::vector<dou
       mine.resize(mine.size() + static_cast<size_t>(unit.tiles_per_rank - unit.tile_count(rank)));
       first += unit.tiles;
     }
-    tree.add_own(rank, mine, row);
+    for (const SlotRun& node : tree.own_nodes(rank)) {
+      EXPECT_TRUE(std::has_single_bit(static_cast<size_t>(node.count)));
+      EXPECT_LE(node.end(), tree.tiles());
+      row.push_back(
+          sum_by_halves(mine, static_cast<size_t>(node.first), static_cast<size_t>(node.count)));
+    }
+    EXPECT_LE(std::ssize(row), tree.width());
+    row.resize(static_cast<size_t>(tree.width()));
     rows.insert(rows.end(), row.begin(), row.end());
   }
   return tree.sum(rows);
-}
-
-// By its definition: halves of the next power of two.
-double sum_by_halves(const std::vector<double>& all, size_t first, size_t count) {
-  if (first >= all.size()) return 0;
-  if (count == 1) return all[first];
-  return sum_by_halves(all, first, count / 2) + sum_by_halves(all, first + count / 2, count / 2);
 }
 
 TEST(NormTree, HasTheSameBitsForAnyRanksAndUnits) {
