@@ -51,7 +51,8 @@ bool is_in_identity(const ConfigField& field, const Config& config) {
 
 // Neutral, but a rank that has another value would wait for what the others do not do.
 bool is_common(const ConfigField& field) {
-  static const std::vector<std::string> names{"training.epochs",
+  static const std::vector<std::string> names{"model.init",
+                                              "training.epochs",
                                               "training.steps",
                                               "checkpoint.enable",
                                               "checkpoint.folder",

@@ -1,13 +1,14 @@
 #include "hf/hf_weights.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/check.h"
 #include "base/float16.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 
 namespace lockstep::hf {
@@ -18,6 +19,8 @@ using Path = std::filesystem::path;
 constexpr size_t kNamesShown = 5;
 constexpr int64_t kConvertElements = 1 << 16;  // read at once where the dtype is not fp32
 constexpr int64_t kHashedElements = 1024;
+constexpr size_t kHashedAtOnce = 256;  // tensors
+constexpr int kHashReaders = 8;        // all ranks wait for one that hashes
 
 // Whatever is wrong with a folder that the user named is the user's to mend.
 Error as_config(Error error) {
@@ -85,21 +88,69 @@ Result<void> check_entry(const SafetensorsEntry& entry, const layout::ParamSpec&
   return {};
 }
 
+// As fp32. Requires: a range inside the tensor.
+Result<void> read_values(File& file, const SafetensorsEntry& e, int64_t flat_start,
+                         std::span<float> out) {
+  const int64_t width = width_of(e), count = static_cast<int64_t>(out.size());
+  const int64_t first = e.begin + flat_start * width;
+  LOCKSTEP_CHECK(flat_start >= 0 && first + count * width <= e.end, e.name, " ", flat_start);
+  if (e.dtype == "F32") return file.read_at(std::as_writable_bytes(out), first);
+  const bool bf16 = e.dtype == "BF16";
+  std::vector<uint16_t> words(static_cast<size_t>(std::min(count, kConvertElements)));
+  for (int64_t at = 0; at < count; at += kConvertElements) {
+    const auto part =
+        std::span(words).first(static_cast<size_t>(std::min(kConvertElements, count - at)));
+    LOCKSTEP_RETURN_IF_ERROR(file.read_at(std::as_writable_bytes(part), first + at * width));
+    for (size_t i = 0; i < part.size(); ++i)
+      out[static_cast<size_t>(at) + i] = bf16 ? bf16_to_float(part[i]) : half_to_float(part[i]);
+  }
+  return {};
+}
+
+Result<std::vector<float>> first_values(File& file, const SafetensorsEntry& e) {
+  std::vector<float> values(
+      static_cast<size_t>(std::min<int64_t>(kHashedElements, (e.end - e.begin) / width_of(e))));
+  LOCKSTEP_RETURN_IF_ERROR(read_values(file, e, 0, values));
+  return values;
+}
+
+uint64_t hash_of(const std::vector<float>& values) {
+  return xxh3_64(std::as_bytes(std::span(values)));
+}
+
+Error another_file(const Path& path, const std::string& how) {
+  return {Code::kConfig, text(path.string(), " is not the file that rank 0 saw: ", how,
+                              "; it was replaced at this moment, or this node has another one")};
+}
+
 }  // namespace
+
+HfWeights::HfWeights(FileSystem& file_system, Path folder)
+    : file_system_(file_system), folder_(std::move(folder)) {}
+
+HfWeights::HfWeights(FileSystem& file_system, Path folder, WeightPlaces told)
+    : file_system_(file_system),
+      folder_(std::move(folder)),
+      places_(std::move(told)),
+      told_(true),
+      files_(places_.files.size()) {}
 
 Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, const Path& folder,
                                                    const layout::ModelSpec& spec) {
-  std::unique_ptr<HfWeights> weights(new HfWeights);
-  std::map<std::string, Place> found;
+  std::unique_ptr<HfWeights> weights(new HfWeights(file_system, folder));
+  WeightPlaces& places = weights->places_;
+  std::map<std::string, WeightPlaces::Tensor> found;
   LOCKSTEP_TRY(const std::vector<Path> paths, weight_files(file_system, folder));
   for (const Path& path : paths) {
     auto file = file_system.open(path);
     if (!file.ok()) return as_config(file.error());
     auto header = read_safetensors_header(*file.value(), path.string());
     if (!header.ok()) return as_config(header.error());
-    for (SafetensorsEntry& e : header.value().entries) {
+    auto& entries = header.value().entries;
+    places.files.push_back({path.filename().string(), entries.empty() ? 0 : entries.back().end});
+    for (SafetensorsEntry& e : entries) {
       const std::string name = e.name;
-      if (!found.insert({name, {file.value().get(), std::move(e)}}).second)
+      if (!found.insert({name, {weights->files_.size(), std::move(e)}}).second)
         return Error{Code::kConfig, text(path.string(), ": tensor ", name,
                                          " is in another file of the folder as well")};
     }
@@ -118,7 +169,8 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
       }
       auto fits = check_entry(place->second.entry, param);
       if (!fits.ok()) return fits.error().in(folder.string());
-      weights->places_[param.name] = std::move(place->second);
+      place->second.entry.name = param.name;
+      places.tensors[param.name] = std::move(place->second);
       found.erase(place);
     }
   for (const auto& [name, place] : found)
@@ -130,44 +182,68 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
                     unexpected.empty() ? "" : "; unexpected: " + shown(unexpected))};
 }
 
-Result<void> HfWeights::read(const std::string& name, int64_t flat_start,
-                             std::span<float> out) const {
-  const Place& place = places_.at(name);
-  const SafetensorsEntry& e = place.entry;
-  const int64_t width = width_of(e), count = static_cast<int64_t>(out.size());
-  const int64_t first = e.begin + flat_start * width;
-  LOCKSTEP_CHECK(flat_start >= 0 && first + count * width <= e.end, name, " ", flat_start);
-  if (e.dtype == "F32") return place.file->read_at(std::as_writable_bytes(out), first);
-  const bool bf16 = e.dtype == "BF16";
-  std::vector<uint16_t> words(static_cast<size_t>(std::min(count, kConvertElements)));
-  for (int64_t at = 0; at < count; at += kConvertElements) {
-    const auto part =
-        std::span(words).first(static_cast<size_t>(std::min(kConvertElements, count - at)));
-    LOCKSTEP_RETURN_IF_ERROR(place.file->read_at(std::as_writable_bytes(part), first + at * width));
-    for (size_t i = 0; i < part.size(); ++i)
-      out[static_cast<size_t>(at) + i] = bf16 ? bf16_to_float(part[i]) : half_to_float(part[i]);
+// Under the lock: who reads from a file or a tensor as the first waits for its disk for all.
+Result<File*> HfWeights::opened(const std::string& name, const WeightPlaces::Tensor& tensor) const {
+  const std::lock_guard lock(mutex_);
+  const WeightPlaces::InFolder& seen = places_.files[tensor.file];
+  const Path path = folder_ / seen.name;
+  std::unique_ptr<File>& file = files_[tensor.file];
+  if (!file) {
+    auto opened = file_system_.open(path);
+    if (!opened.ok()) return as_config(opened.error());
+    LOCKSTEP_TRY(const int64_t bytes, opened.value()->size_bytes());
+    if (bytes != seen.bytes)
+      return another_file(path, text("it has ", bytes, " bytes, and that one ", seen.bytes));
+    file = std::move(opened).value();
   }
-  return {};
+  if (!told_ || compared_.contains(name)) return file.get();
+  LOCKSTEP_TRY(const std::vector<float> values, first_values(*file, tensor.entry));
+  if (hash_of(values) != tensor.beginning)
+    return another_file(path, text("tensor ", name, " begins with other values"));
+  compared_.insert(name);
+  return file.get();
 }
 
-Result<std::string> HfWeights::hash() const {
+Result<void> HfWeights::read(const std::string& name, int64_t flat_start,
+                             std::span<float> out) const {
+  const auto place = places_.tensors.find(name);
+  LOCKSTEP_CHECK(place != places_.tensors.end(), name);
+  LOCKSTEP_TRY(File* const file, opened(name, place->second));
+  return read_values(*file, place->second.entry, flat_start, out);
+}
+
+Result<std::string> HfWeights::hash() {
+  if (!places_.hash.empty()) return places_.hash;
   Xxh3Stream stream;
-  std::vector<float> values;
-  for (const auto& [name, place] : places_) {
-    const SafetensorsEntry& e = place.entry;
-    stream.update(as_bytes(text(name, e.dtype, list_text(e.shape))));
-    values.resize(
-        static_cast<size_t>(std::min<int64_t>(kHashedElements, (e.end - e.begin) / width_of(e))));
-    LOCKSTEP_RETURN_IF_ERROR(read(name, 0, values));
-    stream.update(std::as_bytes(std::span(values)));
+  for (auto next = places_.tensors.begin(); next != places_.tensors.end();) {
+    std::vector<decltype(next)> some;
+    while (next != places_.tensors.end() && some.size() < kHashedAtOnce) some.push_back(next++);
+    std::vector<Result<std::vector<float>>> values(some.size(), std::vector<float>());
+    parallel_for(some.size(), kHashReaders, [&] {
+      return [&](size_t i) {
+        const WeightPlaces::Tensor& tensor = some[i]->second;
+        values[i] = first_values(*files_[tensor.file], tensor.entry);
+      };
+    });
+    for (size_t i = 0; i < some.size(); ++i) {
+      auto& [name, tensor] = *some[i];
+      LOCKSTEP_TRY(const std::vector<float> first, values[i]);
+      stream.update(as_bytes(text(name, tensor.entry.dtype, list_text(tensor.entry.shape))));
+      stream.update(std::as_bytes(std::span(first)));
+      tensor.beginning = hash_of(first);
+    }
   }
-  return hex64(stream.digest());
+  places_.hash = hex64(stream.digest());
+  return places_.hash;
+}
+
+bool starts_from_folder(const Config& config) {
+  return !config.model.hf_assets_path.empty() && config.model.init == InitialWeights::kHf;
 }
 
 Result<std::unique_ptr<HfWeights>> initial_weights(FileSystem& file_system, const Config& config,
                                                    const layout::ModelSpec& spec) {
-  if (config.model.hf_assets_path.empty() || config.model.init == InitialWeights::kRandom)
-    return std::unique_ptr<HfWeights>();
+  if (!starts_from_folder(config)) return std::unique_ptr<HfWeights>();
   return HfWeights::open(file_system, config.model.hf_assets_path, spec);
 }
 

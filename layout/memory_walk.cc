@@ -146,20 +146,21 @@ class Walk {
     }
   }
 
-  // TrainingStep::share_sums: a row of this rank, and those of all; finish_step
+  // TrainingStep::share_sums, what rank 0 hears; finish_step
   void share_sums() {
     ledger_.at("end of the rounds");
-    const int64_t width = StepSums{strategy_.map}.width();
-    const Held sums(ledger_, MemoryUse::kShared, width * kDouble * (1 + strategy_.map.world_size));
+    const StepSums places{strategy_.map};
+    const Held sums(
+        ledger_, MemoryUse::kShared,
+        (places.words(1) * (1 + kToldAtOnce) + places.words(strategy_.map.world_size)) * kDouble);
     finish_exchanges();
     for (UnitMemory& one : units_) one.release();
   }
 
-  // TrainingStep::fold_and_norm: a double for each tile, and every rank's row
+  // TrainingStep::fold_and_norm: a double for each tile, and the nodes that are told
   void fold_and_norm() {
     ledger_.at("gradient norm");
-    const int64_t numbers =
-        norm_tree_.tiles() + norm_tree_.width() * (1 + strategy_.map.world_size);
+    const int64_t numbers = norm_tree_.tiles() + norm_tree_.width() + norm_tree_.heard(kToldAtOnce);
     const Held norms(ledger_, MemoryUse::kShared, numbers * kDouble);
   }
 

@@ -1,7 +1,8 @@
 // The sum of squares behind the gradient norm: the canonical tree over the tiles of all trained
 // units, in model order (docs/ARCHITECTURE.md, rule 5). A rank adds its own tiles up to the nodes
-// that cover them, tells the others those few numbers, and every rank adds the rest. Neither the
-// number of ranks nor the wrap policy moves a bit. Pure arithmetic.
+// that cover them, and tells those few numbers. Of parts (shard_layout.h) that follow each other
+// they become the nodes that cover all of these, and in the end the sum. Neither the number of
+// ranks nor the wrap policy moves a bit. Pure arithmetic.
 //
 //   unit a: tiles 0 1 2 3 4    unit b: tiles 5 6 7    W = 2
 //     rank 0   0-2 of a: {0,1}{2}    5-6 of b: {5}{6}
@@ -25,20 +26,28 @@ class NormTree {
 
   // Squares that a rank has: of each unit as many as the rank that owns most, owned or not.
   int64_t tiles() const { return tiles_; }
-  // Numbers that a rank tells the others, as many as the rank that has most.
+  // The nodes that cover parts [first, end) of each unit; the most of one part, and what a rank
+  // tells of its own.
+  int64_t nodes(int first, int end) const;
   int64_t width() const { return width_; }
+  // Numbers that come to a rank, or less: its peers' and then its neighbours', `at_once` of them
+  // in one exchange where they are more (core/sharding/norm_sum.h).
+  int64_t heard(int at_once) const;
   // The subtrees of which `rank` tells the sums, width() at most, in the row's order: runs of its
   // squares [tiles()], which are a sum of squares a tile, unit after unit, each unit's room
   // tiles_per_rank long.
   std::vector<SlotRun> own_nodes(int rank) const;
-  // The sum over all tiles, from every rank's row [W, width()].
-  double sum(std::span<const double> rows) const;
+  // The sums of the nodes of parts [first, end), from those of the parts before `middle` and of the
+  // others.
+  using Sums = std::span<const double>;
+  void merge(int first, int middle, int end, Sums before, Sums others, std::span<double> out) const;
+  // The sum over all tiles, from the nodes of all parts.
+  double total(Sums all) const;
 
  private:
-  // The nodes of the tree that cover what `rank` owns of a unit whose first tile is number `first`.
-  static std::vector<SlotRun> nodes_of(const ShardLayout& unit, int rank, int64_t first) {
-    return subtrees_of({first + unit.first_tile(rank), unit.tile_count(rank)});
-  }
+  // Those of a unit whose first tile is number `first_tile`.
+  static std::vector<SlotRun> nodes_of(const ShardLayout& unit, int64_t first_tile, int first,
+                                       int end);
   std::vector<ShardLayout> units_;
   int64_t tiles_ = 0, width_ = 0;
 };

@@ -56,13 +56,13 @@ struct ShardLayout {
   int groups() const { return world_size / sizes.group; }
   int part_of(int rank) const { return rank % sizes.group * groups() + rank / sizes.group; }
   int owner_of(int part) const { return part % groups() * sizes.group + part / groups(); }
+  // Real ones of the parts before this one.
+  int64_t tiles_before(int part) const { return std::min(tiles, part * tiles_per_rank); }
   // Of the part that `rank` owns.
-  int64_t first_tile(int rank) const { return std::min(tiles, part_of(rank) * tiles_per_rank); }
+  int64_t first_tile(int rank) const { return tiles_before(part_of(rank)); }
   int64_t tile_count(int rank) const { return real_tiles(part_of(rank), 1); }
   // Of all parts that it holds.
-  int64_t first_held_tile(int rank) const {
-    return std::min(tiles, first_held_part(rank) * tiles_per_rank);
-  }
+  int64_t first_held_tile(int rank) const { return tiles_before(first_held_part(rank)); }
   int64_t held_tile_count(int rank) const { return real_tiles(first_held_part(rank), copies()); }
   int64_t owned_elements() const { return tiles_per_rank * kTileElements; }
   int64_t joint_elements() const { return owned_elements() * groups(); }

@@ -58,20 +58,22 @@ struct SlotMap {
 };
 
 inline constexpr int64_t kRankFlags = 6;  // core/sharding/rank_flags.h
+inline constexpr int kToldAtOnce = 8;     // ranks that tell one what is small, or all of a node
 
-// What the ranks tell each other once a step in one all-gather of doubles: of each a row with the
-// losses and the valid tokens of the slots that it computed, and its flags. A row does not grow
-// where slots and ranks grow alike.
+// What the ranks tell each other once a step: the losses and the valid tokens of the slots that
+// each one computed, by rank, and behind them the flags of all of them together. What a rank tells
+// does not grow where slots and ranks grow alike.
 struct StepSums {
   SlotMap map;
   int64_t flags = kRankFlags;  // 0: of a validation
 
-  int64_t width() const { return 2 * map.rounds() + flags; }
-  // Where the numbers stand in the rows of all ranks, one behind the other.
-  int64_t row(int rank) const { return rank * width(); }
-  int64_t loss(int64_t slot) const { return row(map.rank_of(slot)) + map.round_of(slot); }
-  int64_t valid_tokens(int64_t slot) const { return loss(slot) + map.rounds(); }
-  int64_t flag(int rank, int64_t i) const { return row(rank) + 2 * map.rounds() + i; }
+  int64_t of_rank() const { return 2 * map.rounds(); }
+  int64_t words(int ranks) const { return ranks * of_rank() + flags; }
+  // Where a number stands in what ranks tell of which `first` is the first one.
+  int64_t loss(int64_t slot, int first) const {
+    return (map.rank_of(slot) - first) * of_rank() + map.round_of(slot);
+  }
+  int64_t valid_tokens(int64_t slot, int first) const { return loss(slot, first) + map.rounds(); }
 };
 
 }  // namespace lockstep::layout

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kFloat = 4, kDouble = 8, kBf16 = 2;
 constexpr double kAddTile_s = 1.5e-9;  // sum_subtrees on the CPU, a tile of this rank
-constexpr double kAddNode_s = 30e-9;   // NormTree::sum, a node of any rank
+constexpr double kAddNode_s = 30e-9;   // NormTree::merge, a node that is told
 
 double as_double(int64_t n) { return static_cast<double>(n); }
 
@@ -236,12 +236,12 @@ class TimeWalk {
   void share_sums() {
     finish_exchanges();
     for (UnitTime& u : units_) u.gathered = u.joint_part_there = false;
-    host_gather(as_double(StepSums{strategy_.map}.width()) * kDouble * as_double(world_.count),
-                StepPhase::kOther);
+    host_exchange(as_double(StepSums{strategy_.map}.words(world_.count)) * kDouble,
+                  StepPhase::kOther);
   }
 
-  // Over Gloo: `bytes` of all ranks to every rank.
-  void host_gather(double bytes, StepPhase phase) {
+  // Over Gloo: `bytes` that come to one rank.
+  void host_exchange(double bytes, StepPhase phase) {
     if (world_.count == 1) return;
     clocks_.wait(phase,
                  rates_.host_collective_us * 1e-6 + bytes / (rates_.host_network_gb_per_s * 1e9));
@@ -260,13 +260,13 @@ class TimeWalk {
         ops.push_back({.what = "digests of weights and gradients", .bytes = bytes});
     }
     const NormTree tree(std::move(trained));
-    const double nodes = as_double(tree.width() * world_.count);
+    const double nodes = as_double(tree.heard(kToldAtOnce));
     const double tiles = as_double(tree.tiles());
     if (rates_.gpu()) ops.push_back({.what = "sums of tiles", .bytes = tiles * kDouble});
     clocks_.compute(StepPhase::kNorm, ops);
     clocks_.wait_for_device(StepPhase::kNorm);
     if (!rates_.gpu()) clocks_.wait(StepPhase::kNorm, tiles * kAddTile_s);
-    host_gather(nodes * kDouble, StepPhase::kNorm);
+    host_exchange(nodes * kDouble, StepPhase::kNorm);
     clocks_.wait(StepPhase::kNorm, nodes * kAddNode_s);
   }
 

@@ -141,9 +141,9 @@ std::string start_text(const Config& config) {
     return text("step ", newest->step, ": ", newest->directory.string());
   if (!config.checkpoint.initial_load_path.empty())
     return text("step 0: weights of ", config.checkpoint.initial_load_path);
-  const bool random =
-      config.model.hf_assets_path.empty() || config.model.init == InitialWeights::kRandom;
-  return text("step 0: ", random ? "random weights" : "weights of " + config.model.hf_assets_path);
+  return text("step 0: ", hf::starts_from_folder(config)
+                              ? "weights of " + config.model.hf_assets_path
+                              : "random weights");
 }
 
 // Of a node, at first.

@@ -58,11 +58,19 @@ class Gatherer {
                                 Traffic traffic = Traffic::kOther) = 0;
 };
 
+class WordMerge;  // core/comm/word_merge.h
+
 class Communicator : public Gatherer {
  public:
   // tensor <- rank 0's, where that costs less than a gather; else null. Contiguous, on the host.
   // Counted as other. Collective.
   virtual PendingPtr spread(at::Tensor /*tensor*/) { return nullptr; }
+  // Whether words merge on their way, which costs less than a gather of them; and that: answer <-
+  // what comes of every rank's `mine`. Both are words on the host. Counted as other. Collective.
+  virtual bool merges() const { return false; }
+  virtual PendingPtr merge(const WordMerge& /*how*/, at::Tensor /*mine*/, at::Tensor /*answer*/) {
+    return nullptr;
+  }
   // The same, of what `first` writes, where that can be said before it is done; else null. `first`
   // is waited for before this is.
   virtual PendingPtr all_gather_after(const Pending& /*first*/, at::Tensor /*out*/,

@@ -43,4 +43,15 @@ Result<std::string> string_of_first(Communicator& group, std::string mine, size_
   return all.front();
 }
 
+Result<std::string> string_of_first(Communicator& group, std::string mine) {
+  const uint64_t own_bytes = mine.size();
+  LOCKSTEP_TRY(const std::string told,
+               string_of_first(group, {reinterpret_cast<const char*>(&own_bytes), sizeof own_bytes},
+                               sizeof own_bytes));
+  uint64_t bytes = 0;
+  std::memcpy(&bytes, told.data(), sizeof bytes);
+  if (group.rank() != 0) mine.clear();
+  return string_of_first(group, std::move(mine), bytes);
+}
+
 }  // namespace lockstep::core

@@ -15,5 +15,7 @@ Result<std::vector<std::string>> gather_strings(Communicator& group, std::string
 
 // Rank 0's alone, for every rank. The same otherwise.
 Result<std::string> string_of_first(Communicator& group, std::string mine, size_t bytes);
+// The same where only rank 0 knows how long it is.
+Result<std::string> string_of_first(Communicator& group, std::string mine);
 
 }  // namespace lockstep::core

@@ -202,7 +202,7 @@ class GlooCommunicator : public GlooGroup {
     return post("all-gather", received, sent);
   }
 
-  // Of tensors of bytes.
+  // Of tensors of bytes; what is empty is not sent.
   PendingPtr post(const std::string& what, const std::vector<Message>& received,
                   const std::vector<Message>& sent) {
     const std::string name = text(what, " #", ++sequence_);
@@ -211,11 +211,11 @@ class GlooCommunicator : public GlooGroup {
     try {
       for (const Message& one : received) {
         std::vector<at::Tensor> part{one.bytes};
-        works.push_back(group_->recv(part, one.peer, tag));
+        if (one.bytes.numel() > 0) works.push_back(group_->recv(part, one.peer, tag));
       }
       for (const Message& one : sent) {
         std::vector<at::Tensor> part{one.bytes};
-        works.push_back(group_->send(part, one.peer, tag));
+        if (one.bytes.numel() > 0) works.push_back(group_->send(part, one.peer, tag));
       }
       return std::make_unique<MessagesPending>(std::move(works), name, timeout_s_, unfinished_);
     } catch (const std::exception& e) {

@@ -173,6 +173,11 @@ class NcclCommunicator : public Communicator {
     return gather(out, in, traffic, &before->done());
   }
 
+  PendingPtr spread(at::Tensor tensor) override { return host_->spread(tensor); }
+  bool merges() const override { return host_->merges(); }
+  PendingPtr merge(const WordMerge& how, at::Tensor mine, at::Tensor answer) override {
+    return host_->merge(how, mine, answer);
+  }
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
                         std::vector<int64_t> in_counts) override {
     if (!is_mine(out))

@@ -104,6 +104,7 @@ class NodeCommunicator : public Communicator {
                  bytes_of(in_counts, in));
   }
 
+  PendingPtr spread(at::Tensor tensor) override { return group_->spread(tensor); }
   PendingPtr all_reduce_sum(at::Tensor tensor) override { return group_->all_reduce_sum(tensor); }
   WireBytes wire_bytes() const override {
     WireBytes sum = group_->wire_bytes();

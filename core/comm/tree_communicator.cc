@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "core/comm/shared_store.h"
+#include "core/comm/word_merge.h"
 
 namespace lockstep::core {
 namespace {
@@ -67,6 +68,8 @@ class GlooTree : public TreeCommunicator {
 
   PendingPtr all_gather(at::Tensor out, at::Tensor in, Traffic traffic) override;
   PendingPtr spread(at::Tensor tensor) override;
+  bool merges() const override { return !is_one_group(); }
+  PendingPtr merge(const WordMerge& how, at::Tensor mine, at::Tensor answer) override;
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
                         std::vector<int64_t> in_counts) override {
     return over_mesh([&](Communicator& mesh) {
@@ -91,6 +94,9 @@ class GlooTree : public TreeCommunicator {
   }
 
  private:
+  class Cargo;
+  class Rows;
+  class Merged;
   class Travel;
 
   bool is_one_group() const { return options_.size <= kFanIn; }
@@ -109,25 +115,11 @@ class GlooTree : public TreeCommunicator {
     return issue(*mesh_);
   }
 
-  // One level of a rise: into `all`, [W * n] bytes. Rule 1. A rank without neighbours begins its
-  // first level where the others of that group begin it, in their wait(): all messages of a group
-  // have one order.
-  PendingPtr rise_in(size_t l, const at::Tensor& all, int64_t n) {
-    const Level& level = levels_[l];
-    const int me = level.member(rank());
-    std::vector<GlooGroup::Message> received, sent;
-    if (me > 0) sent.push_back({0, level.part(all, n, world_size(), me)});
-    for (int k = 1; me == 0 && k < level.size; ++k)
-      received.push_back({k, level.part(all, n, world_size(), k)});
-    return groups_[l]->messages("gather", received, sent, Traffic::kOther);
-  }
-  // From the second level on; `first`: what rise_in(0) has begun.
-  Result<void> rise(Pending& first, const at::Tensor& all, int64_t n) {
-    LOCKSTEP_RETURN_IF_ERROR(first.wait());
-    for (size_t l = 1; l < levels_.size(); ++l)
-      LOCKSTEP_RETURN_IF_ERROR(rise_in(l, all, n)->wait());
-    return {};
-  }
+  // One level of a rise. Rule 1. A rank without neighbours begins its first level where the others
+  // of that group begin it, in their wait(): all messages of a group have one order.
+  PendingPtr rise_in(size_t l, Cargo& cargo);
+  // From the first level on, which has `begun`.
+  Result<void> rise(PendingPtr begun, Cargo& cargo);
   // Rule 2.
   Result<void> descend(const at::Tensor& from_rank_0) {
     for (size_t l = levels_.size(); l-- > 0;) {
@@ -150,32 +142,128 @@ class GlooTree : public TreeCommunicator {
   int64_t begun_ = 0, waited_for_ = 0;              // along the tree
 };
 
+// What rises.
+class GlooTree::Cargo {
+ public:
+  virtual ~Cargo() = default;
+  // What a member of the level tells of those that it speaks for, or where it goes.
+  virtual at::Tensor of(const Level& level, int member) = 0;
+  // To who leads: all members have told.
+  virtual void came(const Level& /*level*/) {}
+  // To rank 0: all ranks have.
+  virtual void end() {}
+};
+
+// Of `n` bytes of each rank, each in its place.
+class GlooTree::Rows : public Cargo {
+ public:
+  Rows(at::Tensor all, int64_t n, int world_size)
+      : all_(std::move(all)), n_(n), world_size_(world_size) {}
+  at::Tensor of(const Level& level, int member) override {
+    return level.part(all_, n_, world_size_, member);
+  }
+
+ private:
+  at::Tensor all_;
+  int64_t n_, world_size_;
+};
+
+// Of words that are merged.
+class GlooTree::Merged : public Cargo {
+ public:
+  Merged(const WordMerge& how, at::Tensor mine, at::Tensor answer, int rank, int world_size)
+      : how_(how),
+        so_far_(std::move(mine)),
+        answer_(std::move(answer)),
+        rank_(rank),
+        world_size_(world_size) {}
+
+  at::Tensor of(const Level& level, int member) override {
+    if (level.rank_of(member) == rank_) return so_far_;
+    const int first = level.rank_of(member);
+    told_.push_back(at::empty({how_.words(first, end_of(level, member))}, at::kLong));
+    return told_.back();
+  }
+  void came(const Level& level) override {
+    for (int k = 1; k < level.size; ++k) {
+      const int middle = level.rank_of(k), end = end_of(level, k);
+      const at::Tensor joint = at::empty({how_.words(rank_, end)}, at::kLong);
+      how_.merge(rank_, middle, end, words(so_far_), words(told_[static_cast<size_t>(k) - 1]),
+                 words(joint));
+      so_far_ = joint;
+    }
+    told_.clear();
+  }
+  void end() override { how_.answer(words(so_far_), words(answer_)); }
+
+ private:
+  int end_of(const Level& level, int member) const {
+    return std::min(level.rank_of(member) + level.span, world_size_);
+  }
+  static WordMerge::Place words(const at::Tensor& t) {
+    return {static_cast<uint64_t*>(t.data_ptr()), static_cast<size_t>(t.numel())};
+  }
+
+  const WordMerge& how_;
+  at::Tensor so_far_, answer_;
+  std::vector<at::Tensor> told_;  // by members 1 and on of a level
+  int rank_, world_size_;
+};
+
 class GlooTree::Travel : public Pending {
  public:
-  // Of `n` bytes of each rank, or of rank 0's alone where that is 0. Neighbours hear of each other
-  // at once; what follows, in groups of leaders, waits for wait().
-  Travel(GlooTree& tree, at::Tensor all, int64_t n)
+  // `cargo` rises, if there is any, and then `told` goes from rank 0 to all. Neighbours hear of
+  // each other at once; what follows, in groups of leaders, waits for wait().
+  Travel(GlooTree& tree, std::unique_ptr<Cargo> cargo, at::Tensor told)
       : tree_(tree),
-        all_(std::move(all)),
-        n_(n),
+        cargo_(std::move(cargo)),
+        told_(std::move(told)),
         number_(++tree_.begun_),
-        first_(n > 0 && tree_.levels_.front().span == 1 ? tree_.rise_in(0, all_, n) : nullptr) {}
+        first_(cargo_ && tree_.levels_.front().span == 1 ? tree_.rise_in(0, *cargo_) : nullptr) {}
   Result<void> wait() override {
     LOCKSTEP_CHECK(++tree_.waited_for_ == number_, number_, ": waited for out of turn");
-    if (n_ > 0 && !first_) first_ = tree_.rise_in(0, all_, n_);
-    if (first_) LOCKSTEP_RETURN_IF_ERROR(tree_.rise(*first_, all_, n_));
-    return tree_.descend(all_);
+    if (cargo_) {
+      if (!first_) first_ = tree_.rise_in(0, *cargo_);
+      LOCKSTEP_RETURN_IF_ERROR(tree_.rise(std::move(first_), *cargo_));
+      if (tree_.rank() == 0) cargo_->end();
+    }
+    return tree_.descend(told_);
   }
 
  private:
   GlooTree& tree_;
-  at::Tensor all_;
-  int64_t n_, number_;
+  std::unique_ptr<Cargo> cargo_;
+  at::Tensor told_;
+  int64_t number_;
   PendingPtr first_;
 };
 
+PendingPtr GlooTree::rise_in(size_t l, Cargo& cargo) {
+  const Level& level = levels_[l];
+  const int me = level.member(rank());
+  std::vector<GlooGroup::Message> received, sent;
+  if (me > 0) sent.push_back({0, cargo.of(level, me)});
+  for (int k = 1; me == 0 && k < level.size; ++k) received.push_back({k, cargo.of(level, k)});
+  return groups_[l]->messages("gather", received, sent, Traffic::kOther);
+}
+
+Result<void> GlooTree::rise(PendingPtr begun, Cargo& cargo) {
+  for (size_t l = 0; l < levels_.size(); ++l) {
+    if (l > 0) begun = rise_in(l, cargo);
+    LOCKSTEP_RETURN_IF_ERROR(begun->wait());
+    if (levels_[l].member(rank()) == 0) cargo.came(levels_[l]);
+  }
+  return {};
+}
+
 PendingPtr GlooTree::spread(at::Tensor tensor) {
-  return std::make_unique<Travel>(*this, std::move(tensor), 0);
+  return std::make_unique<Travel>(*this, nullptr, std::move(tensor));
+}
+
+PendingPtr GlooTree::merge(const WordMerge& how, at::Tensor mine, at::Tensor answer) {
+  LOCKSTEP_CHECK(merges(), world_size());
+  auto cargo = std::make_unique<Merged>(how, std::move(mine), answer, rank(), world_size());
+  return std::make_unique<Travel>(*this, std::move(cargo), std::move(answer));
 }
 
 PendingPtr GlooTree::all_gather(at::Tensor out, at::Tensor in, Traffic traffic) {
@@ -188,7 +276,7 @@ PendingPtr GlooTree::all_gather(at::Tensor out, at::Tensor in, Traffic traffic) 
   const at::Tensor all = out.view(-1).view(at::kByte);
   std::byte* const own = static_cast<std::byte*>(all.data_ptr()) + rank() * n;
   if (own != in.data_ptr()) std::memcpy(own, in.data_ptr(), static_cast<size_t>(n));
-  return std::make_unique<Travel>(*this, all, n);
+  return std::make_unique<Travel>(*this, std::make_unique<Rows>(all, n, world_size()), all);
 }
 
 Result<std::string> GlooTree::ask_first(std::string mine, size_t bytes, const Answer& answer) {
@@ -198,7 +286,8 @@ Result<std::string> GlooTree::ask_first(std::string mine, size_t bytes, const An
   const at::Tensor all = at::empty({n * world_size()}, at::kByte);
   char* const of_all = static_cast<char*>(all.data_ptr());
   std::memcpy(of_all + rank() * n, mine.data(), bytes);
-  LOCKSTEP_RETURN_IF_ERROR(rise(*rise_in(0, all, n), all, n));
+  Rows rows(all, n, world_size());
+  LOCKSTEP_RETURN_IF_ERROR(rise(rise_in(0, rows), rows));
   std::string answered;
   if (rank() == 0) {
     std::vector<std::string> words;

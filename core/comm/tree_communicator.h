@@ -6,6 +6,7 @@
 //
 // 1. Words rise: a leader receives those of whom each of its group speaks for, and then sends them
 //    and its own to the leader of its next group; rank 0 has all.
+//    Or they merge: a leader sends on what comes of its own words and theirs (word_merge.h).
 // 2. Words descend the same way: what rank 0 has, all have.
 // 3. A rank that is lost breaks its connections; who loses one gives up and breaks its own.
 //

@@ -5,7 +5,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
-#include "core/comm/gather_words.h"
+#include "core/comm/word_merge.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/parallel.h"
 
@@ -208,10 +208,10 @@ Result<StepDigests> Optimizer::update(int64_t step, double lr, double clip,
 // All ranks' added up.
 Result<StepDigests> Optimizer::share_digests() {
   const std::vector<uint64_t> own = digests_.sums();
-  const auto all = gather_words(*groups_.world, own);
-  if (!all.ok()) return all.error().in("sharing the step's digests");
-  std::vector<uint64_t> sums(own.size());
-  for (size_t i = 0; i < all.value().size(); ++i) sums[i % sums.size()] += all.value()[i];
+  const WordSum all(std::ssize(own));
+  auto shared = MergedWords(*groups_.world, all, own).wait();
+  if (!shared.ok()) return shared.error().in("sharing the step's digests");
+  const std::vector<uint64_t>& sums = *shared;
   const auto half = sums.begin() + std::ssize(sums) / 2;
   return StepDigests{{sums.begin(), half}, {half, sums.end()}};
 }

@@ -42,20 +42,23 @@ struct RankFlags {
   int64_t snapshot_step = -1;  // newest one that is complete
 
   // As they travel.
-  std::array<double, layout::kRankFlags> row() const {
-    return {stop ? 1.0 : 0.0,      save_busy ? 1.0 : 0.0,     static_cast<double>(trouble),
-            save_time ? 1.0 : 0.0, snapshot_busy ? 1.0 : 0.0, static_cast<double>(snapshot_step)};
+  using Words = std::array<uint64_t, layout::kRankFlags>;
+  Words words() const {
+    return {stop,      save_busy,     static_cast<uint64_t>(trouble),
+            save_time, snapshot_busy, static_cast<uint64_t>(snapshot_step)};
   }
-  // Adds those of one more rank, from its row: any rank's; of numbers the most, of snapshot_step
-  // the least. `first`: there is none before it.
-  void add(const double* row, bool first) {
-    stop |= row[0] != 0;
-    save_busy |= row[1] != 0;
-    trouble = std::max(trouble, static_cast<SaveTrouble>(row[2]));
-    save_time |= row[3] != 0;
-    snapshot_busy |= row[4] != 0;
-    const auto snapshot = static_cast<int64_t>(row[5]);
-    snapshot_step = first ? snapshot : std::min(snapshot_step, snapshot);
+  static RankFlags of(const uint64_t* words) {
+    return {words[0] != 0, words[1] != 0, static_cast<SaveTrouble>(words[2]),
+            words[3] != 0, words[4] != 0, static_cast<int64_t>(words[5])};
+  }
+  // Together with those of another rank: any one's; the worst trouble, the least snapshot_step.
+  void add(const RankFlags& other) {
+    stop |= other.stop;
+    save_busy |= other.save_busy;
+    trouble = std::max(trouble, other.trouble);
+    save_time |= other.save_time;
+    snapshot_busy |= other.snapshot_busy;
+    snapshot_step = std::min(snapshot_step, other.snapshot_step);
   }
 };
 

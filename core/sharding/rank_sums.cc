@@ -1,43 +1,62 @@
 #include "core/sharding/rank_sums.h"
 
-#include <ATen/ops/zeros.h>
-
 #include <algorithm>
+#include <bit>
 
 namespace lockstep::core {
+namespace {
+
+double as_double(uint64_t word) { return std::bit_cast<double>(word); }
+uint64_t as_word(double number) { return std::bit_cast<uint64_t>(number); }
+
+}  // namespace
 
 RankSums::RankSums(const layout::StepSums& places, int rank)
-    : places_(places), rank_(rank), own_(at::zeros({places.width()}, at::kDouble)) {}
+    : places_(places), rank_(rank), own_(static_cast<size_t>(places.words(1))) {}
+
+void RankSums::set_loss(int64_t slot, double loss) {
+  own_[static_cast<size_t>(places_.loss(slot, rank_))] = as_word(loss);
+}
 
 void RankSums::set_valid_tokens(int64_t slot, int64_t tokens) {
-  own(places_.valid_tokens(slot)) = static_cast<double>(tokens);
+  own_[static_cast<size_t>(places_.valid_tokens(slot, rank_))] = static_cast<uint64_t>(tokens);
 }
 
 void RankSums::set_flags(const RankFlags& mine) {
-  const auto row = mine.row();
-  std::copy(row.begin(), row.end(), &own(places_.flag(rank_, 0)));
+  const auto words = mine.words();
+  std::copy(words.begin(), words.end(), own_.end() - layout::kRankFlags);
 }
 
-PendingPtr RankSums::gather(Communicator& comm) {
-  all_ = at::zeros({places_.row(places_.map.world_size)}, at::kDouble);
-  return comm.all_gather(all_, own_);
+void RankSums::merge(int, int, int, Words before, Words others, Place out) const {
+  const auto flags = static_cast<size_t>(places_.flags);
+  const Words first = before.first(before.size() - flags),
+              rest = others.first(others.size() - flags);
+  const auto next = std::copy(first.begin(), first.end(), out.begin());
+  std::copy(rest.begin(), rest.end(), next);
+  if (flags == 0) return;
+  RankFlags any = RankFlags::of(before.data() + first.size());
+  any.add(RankFlags::of(others.data() + rest.size()));
+  const auto words = any.words();
+  std::copy(words.begin(), words.end(), out.end() - layout::kRankFlags);
 }
 
-SlotLoss RankSums::total() const {
-  const double* all = all_.data_ptr<double>();
+void RankSums::answer(Words all, Place out) const {
   SlotLoss total;
   for (int64_t slot = 0; slot < places_.map.slots; ++slot) {
-    total.sum += all[places_.loss(slot)];
-    total.valid_tokens += static_cast<int64_t>(all[places_.valid_tokens(slot)]);
+    total.sum += as_double(all[static_cast<size_t>(places_.loss(slot, 0))]);
+    total.valid_tokens +=
+        static_cast<int64_t>(all[static_cast<size_t>(places_.valid_tokens(slot, 0))]);
   }
-  return total;
+  out[0] = as_word(total.sum);
+  out[1] = static_cast<uint64_t>(total.valid_tokens);
+  std::copy(all.end() - places_.flags, all.end(), out.begin() + 2);
 }
 
-RankFlags RankSums::flags() const {
-  RankFlags any;
-  for (int rank = 0; rank < places_.map.world_size; ++rank)
-    any.add(all_.data_ptr<double>() + places_.flag(rank, 0), rank == 0);
-  return any;
+Result<void> RankSums::wait() {
+  LOCKSTEP_TRY(const std::vector<uint64_t> said, shared_->wait());
+  total_ = {as_double(said[0]), static_cast<int64_t>(said[1])};
+  if (places_.flags > 0) flags_ = RankFlags::of(said.data() + 2);
+  return {};
 }
 
 }  // namespace lockstep::core

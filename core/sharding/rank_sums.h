@@ -1,39 +1,48 @@
-// What the ranks tell each other once a step, or once a validation, in one small all-gather
+// What the ranks tell each other once a step, or once a validation, in one small exchange
 // (layout/slot_map.h): the losses and valid tokens of their own slots, and their flags.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include <memory>
+#include <vector>
 
-#include "core/comm/communicator.h"
+#include "core/comm/word_merge.h"
 #include "core/sharding/rank_flags.h"
 
 namespace lockstep::core {
 
 struct SlotLoss {
-  double sum = 0;  // of the valid tokens' losses, fp64
+  double sum = 0;  // of the valid tokens' losses, fp64, added in slot order
   int64_t valid_tokens = 0;
 };
 
-class RankSums {
+class RankSums : public WordMerge {
  public:
   RankSums(const layout::StepSums& places, int rank);
 
   // Of a slot that this rank computed.
-  void set_loss(int64_t slot, double loss) { own(places_.loss(slot)) = loss; }
+  void set_loss(int64_t slot, double loss);
   void set_valid_tokens(int64_t slot, int64_t tokens);
   void set_flags(const RankFlags& mine);
 
-  // Collective. The rest is there once it has ended, on every rank the same.
-  PendingPtr gather(Communicator& comm);
-  SlotLoss total() const;   // added in slot order
-  RankFlags flags() const;  // of all ranks together
+  // Begins the exchange. The rest is there once it has ended, on every rank the same. Collective.
+  void share(Communicator& comm) { shared_ = std::make_unique<MergedWords>(comm, *this, own_); }
+  Result<void> wait();
+  const SlotLoss& total() const { return total_; }
+  const RankFlags& flags() const { return flags_; }  // of all ranks together
+
+  int64_t words(int first, int end) const override { return places_.words(end - first); }
+  int64_t most_words() const override { return places_.words(1); }
+  void merge(int first, int middle, int end, Words before, Words others, Place out) const override;
+  int64_t answer_words() const override { return 2 + places_.flags; }
+  void answer(Words all, Place out) const override;
 
  private:
-  double& own(int64_t place) { return own_.data_ptr<double>()[place - places_.row(rank_)]; }
-
   const layout::StepSums places_;
   const int rank_;
-  at::Tensor own_, all_;  // fp64: a row, and those of all ranks
+  std::vector<uint64_t> own_;
+  SlotLoss total_;
+  RankFlags flags_;
+  std::unique_ptr<MergedWords> shared_;
 };
 
 }  // namespace lockstep::core

@@ -103,4 +103,32 @@ void ShardState::push() {
   host_ = {};
 }
 
+Result<void> ShardState::gather_copies(Gatherer& copies) {
+  if (copies.world_size() == 1) return {};
+  const int64_t owned = held_elements_ / copies.world_size();
+  const auto gather = [&](const at::Tensor& held) -> Result<void> {
+    return copies.all_gather(held, held.narrow(0, owned_offset_, owned), Traffic::kExchange)
+        ->wait();
+  };
+  for (const at::Tensor& held : {master_S, adam_m_S})
+    if (held.defined()) LOCKSTEP_RETURN_IF_ERROR(gather(held));
+  if (!adam_v_A.defined()) return {};
+  if (adam_v_A.numel() == held_elements_) return gather(adam_v_A);
+  // Ranks own unlike parts of what is not Muon's: it travels at its place among all.
+  const at::Tensor whole = at::zeros({held_elements_}, adam_v_A.options());
+  const auto for_each_run = [&](const std::vector<Segment>& segments, int64_t offset, auto f) {
+    for (const Segment& s : segments) {
+      if (is_muons(s.param)) continue;
+      const int64_t at = offset + s.range_offset, n = s.tiles * layout::kTileElements;
+      f(adam_v_A.narrow(0, place_in_v(s.param, at), n), whole.narrow(0, at, n));
+    }
+  };
+  for_each_run(owned_segments_, owned_offset_,
+               [](const at::Tensor& own, const at::Tensor& there) { there.copy_(own); });
+  LOCKSTEP_RETURN_IF_ERROR(gather(whole));
+  for_each_run(held_segments_, 0,
+               [](const at::Tensor& held, const at::Tensor& there) { held.copy_(there); });
+  return {};
+}
+
 }  // namespace lockstep::core

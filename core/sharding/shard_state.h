@@ -14,6 +14,8 @@
 
 #include <vector>
 
+#include "base/result.h"
+#include "core/comm/communicator.h"
 #include "core/kernels/kernel_types.h"
 #include "core/sharding/strategy.h"
 #include "layout/shard_layout.h"
@@ -58,6 +60,9 @@ class ShardState {
   const HostState& host();
   void pull();
   void push();
+  // What each rank owns is up to date: so becomes what it holds for the others, whose `copies` of
+  // the state gather it. Collective. Errors: those of Pending::wait.
+  Result<void> gather_copies(Gatherer& copies);
 
  private:
   at::Tensor zeros(int64_t elements, at::ScalarType type) const;

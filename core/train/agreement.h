@@ -18,7 +18,7 @@ namespace lockstep::core {
 // One rank's part of one candidate, loaded.
 struct LoadedPart {
   checkpoint::Manifest manifest;
-  checkpoint::Fingerprints sums;  // of what this rank alone holds; empty where every rank holds all
+  checkpoint::Fingerprints sums;  // of what this rank owns
 };
 
 // What rank 0 proposes in round k: a snapshot, a directory, or that there is nothing left.

@@ -21,10 +21,9 @@ Result<void> load(FileSystem& file_system, const Config& config,
                   const std::filesystem::path& directory, TrainingStep& model) {
   LOCKSTEP_TRY(const auto manifest, checkpoint::read_manifest(file_system, directory));
   LOCKSTEP_RETURN_IF_ERROR(checkpoint::load_pieces(file_system, directory, manifest,
-                                                   held_targets(model.units(), true),
+                                                   owned_targets(model.units(), true),
                                                    static_cast<int>(config.checkpoint.threads)));
-  model.refresh_compute_copies();
-  return {};
+  return model.take_loaded();
 }
 
 Result<void> load_newest(FileSystem& file_system, const Config& config, TrainingStep& model) {

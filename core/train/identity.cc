@@ -21,8 +21,8 @@ std::string Identity::hash() const {
   return hex64(xxh3_64(all));
 }
 
-Result<Identity> make_identity(const Config& config, const layout::ModelSpec& spec,
-                               const std::string& data_hash, const hf::HfWeights* initial_weights) {
+Identity make_identity(const Config& config, const layout::ModelSpec& spec,
+                       const std::string& data_hash, const std::string& initial_weights) {
   Identity identity{identity_lines(config)};
   identity.lines.push_back(text("build.torch=", TORCH_VERSION));
   identity.lines.push_back(text("build.cpu_capability=", at::get_cpu_capability()));
@@ -39,12 +39,8 @@ Result<Identity> make_identity(const Config& config, const layout::ModelSpec& sp
                                   " dropout ", config.lora.dropout, " of", targets));
   }
   if (!config.model.hf_assets_path.empty()) {
-    std::string weights = "random";
-    if (initial_weights != nullptr) {
-      LOCKSTEP_TRY(weights, initial_weights->hash());
-    }
     identity.lines.push_back(text("model.architecture=", architecture_text(spec.shape)));
-    identity.lines.push_back(text("model.initial_weights=", weights));
+    identity.lines.push_back(text("model.initial_weights=", initial_weights));
   }
   std::sort(identity.lines.begin(), identity.lines.end());
   return identity;

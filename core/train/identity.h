@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "config/config.h"
-#include "hf/hf_weights.h"
 #include "layout/model_spec.h"
 
 namespace lockstep::core {
@@ -17,9 +16,9 @@ struct Identity {
   std::string hash() const;
 };
 // Config lines, build (LibTorch version, precision, threads) and device; for a model from a Hugging
-// Face folder also its architecture and its weights, null: random. Errors: reading the weights.
-Result<Identity> make_identity(const Config& config, const layout::ModelSpec& spec,
-                               const std::string& data_hash, const hf::HfWeights* initial_weights);
+// Face folder also its architecture and `initial_weights`: their hash, or "random".
+Identity make_identity(const Config& config, const layout::ModelSpec& spec,
+                       const std::string& data_hash, const std::string& initial_weights);
 // cpu_identity(), and the name of the GPU where there is one.
 std::string device_identity();
 

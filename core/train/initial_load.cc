@@ -13,7 +13,7 @@ namespace {
 Result<LoadedPart> load_part(FileSystem& file_system, const checkpoint::LoadSelection& selection,
                              TrainingStep& step, InitialLoad& load) {
   LoadedPart part;
-  std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), selection.model_only);
+  std::vector<checkpoint::LiveTarget> targets = owned_targets(step.units(), selection.model_only);
   std::erase_if(targets,
                 [&](const auto& target) { return !checkpoint::selects(selection, target.piece); });
   LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest_for(file_system, load.directory, targets));
@@ -28,7 +28,7 @@ Result<LoadedPart> load_part(FileSystem& file_system, const checkpoint::LoadSele
                checkpoint::load_pieces(file_system, load.directory, part.manifest, targets,
                                        checkpoint::reader_threads()));
   load.read_bytes = statistics.read_bytes;
-  if (step.first_copy()) part.sums = statistics.sums;
+  part.sums = statistics.sums;
   return part;
 }
 
@@ -56,7 +56,7 @@ Result<InitialLoad> load_initial(FileSystem& file_system, const Config& config, 
   const Result<LoadedPart> part = load_part(file_system, selection, step, load);
   LOCKSTEP_TRY(const std::optional<Error> failure, agreement.outcome(0, part));
   if (failure) return failure->in("checkpoint.initial_load_path");
-  step.refresh_compute_copies();
+  LOCKSTEP_RETURN_IF_ERROR(step.take_loaded());
   return load;
 }
 

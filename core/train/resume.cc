@@ -148,7 +148,7 @@ struct Loader {
 
   Result<LoadedPart> from_disk(const std::string& directory, Resumed& resumed) {
     LoadedPart part;
-    const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
+    const std::vector<checkpoint::LiveTarget> targets = owned_targets(step.units(), false);
     LOCKSTEP_TRY(part.manifest, checkpoint::read_manifest_for(file_system, directory, targets));
     LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, directory));
     LOCKSTEP_RETURN_IF_ERROR(check_tensors(part.manifest, resumed.state));
@@ -157,7 +157,7 @@ struct Loader {
                                          checkpoint::reader_threads()));
     resumed.read_bytes = statistics.read_bytes;
     resumed.from = directory;
-    if (step.first_copy()) part.sums = statistics.sums;
+    part.sums = statistics.sums;
     return part;
   }
 
@@ -167,17 +167,13 @@ struct Loader {
     resumed.from = snapshot_name(snapshot);
     LOCKSTEP_TRY(resumed.state, same_run(part.manifest, config, resumed.from));
     LOCKSTEP_RETURN_IF_ERROR(check_tensors(part.manifest, resumed.state));
-    const std::vector<checkpoint::LiveTarget> targets = held_targets(step.units(), false);
+    const std::vector<checkpoint::LiveTarget> targets = owned_targets(step.units(), false);
     const auto load = load_snapshot(file_system, *memory, snapshot, comm, targets);
     if (!load.ok()) return load.error();
     resumed.read_bytes = load.value().local_bytes + load.value().fetched_bytes;
     resumed.snapshot_folder =
         checkpoint::snapshot_folder_name(snapshot.whole.generation, snapshot.whole.nonce);
-    const checkpoint::Fingerprints sums = checkpoint::fingerprints(targets);
-    if (step.first_copy())
-      part.sums = sums;
-    else if (step.whole_state())
-      LOCKSTEP_RETURN_IF_ERROR(checkpoint::check_fingerprints(part.manifest, sums));
+    part.sums = checkpoint::fingerprints(targets);
     return part;
   }
 

@@ -43,8 +43,17 @@ struct RunInputs {
   std::unique_ptr<data::TokenDataset> train_data, validation_data;  // the latter may be null
   Identity identity;
 
-  // Errors: kConfig, kNotFound, kCorrupt.
-  static Result<std::unique_ptr<RunInputs>> open(FileSystem& file_system, const Config& config);
+  // Collective. Errors: kConfig, kNotFound, kCorrupt, communication.
+  static Result<std::unique_ptr<RunInputs>> open(FileSystem& file_system, const Config& config,
+                                                 Communicator& all);
 };
+
+// hf::initial_weights and their hash, for all ranks: rank 0 alone looks at the files, and tells the
+// others where the tensors lie. Collective, whatever a rank's config says. Errors: rank 0's, on
+// every rank; communication.
+Result<std::unique_ptr<hf::HfWeights>> shared_initial_weights(FileSystem& file_system,
+                                                              const Config& config,
+                                                              const layout::ModelSpec& spec,
+                                                              Communicator& all);
 
 }  // namespace lockstep::core

@@ -79,7 +79,7 @@ Result<std::unique_ptr<RunStart>> RunStart::find(const TrainerEnvironment& env,
   if (found.from.empty()) {
     LOCKSTEP_TRY(start->state, start_from_nothing(env, inputs, /*attempt=*/0, step));
   } else {
-    step.refresh_compute_copies();
+    LOCKSTEP_RETURN_IF_ERROR(step.take_loaded());
     LOCKSTEP_RETURN_IF_ERROR(check_found(env, inputs, found));
     start->state = found.state;
   }
@@ -101,7 +101,7 @@ Result<WentBack> go_back(const TrainerEnvironment& env, const RunInputs& inputs,
   }
   WentBack back{found.state, found.from, !found.from.empty()};
   if (back.saved) {
-    step.refresh_compute_copies();
+    LOCKSTEP_RETURN_IF_ERROR(step.take_loaded());
   } else {
     back.to = "the initial weights";
     LOCKSTEP_TRY(back.state, start_from_nothing(env, inputs, attempt, step));

@@ -128,12 +128,13 @@ std::unique_ptr<LiveState> LiveState::of(const std::vector<std::unique_ptr<Unit>
   return std::make_unique<StateOnHost>(std::move(pieces));
 }
 
-std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Unit>>& units,
-                                                 bool weights_only) {
+std::vector<checkpoint::LiveTarget> owned_targets(std::vector<std::unique_ptr<Unit>>& units,
+                                                  bool weights_only) {
   std::vector<checkpoint::LiveTarget> targets;
   for (auto& unit : units) {
     if (unit->spec.frozen) continue;
-    for_each_piece(*unit, unit->state.host(), unit->state.held_segments(), 0, weights_only,
+    ShardState& state = unit->state;
+    for_each_piece(*unit, state.host(), state.owned_segments(), state.owned_offset(), weights_only,
                    [&](checkpoint::TensorPiece piece, std::byte* bytes, size_t count) {
                      targets.push_back({std::move(piece), {bytes, count}});
                    });

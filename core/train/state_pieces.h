@@ -32,10 +32,10 @@ class LiveState : public checkpoint::StateSource {
   virtual void thaw() = 0;
 };
 
-// What this rank needs back: all it holds, where ShardState::host has it. `weights_only` leaves the
-// optimizer's state out.
-std::vector<checkpoint::LiveTarget> held_targets(std::vector<std::unique_ptr<Unit>>& units,
-                                                 bool weights_only);
+// What this rank loads: what it owns, where ShardState::host has it; from there other copies of the
+// state get it (TrainingStep::take_loaded). `weights_only` leaves the optimizer's state out.
+std::vector<checkpoint::LiveTarget> owned_targets(std::vector<std::unique_ptr<Unit>>& units,
+                                                  bool weights_only);
 
 // All that the model has, whole: the same on every rank.
 std::vector<checkpoint::TensorPiece> model_pieces(const std::vector<std::unique_ptr<Unit>>& units);

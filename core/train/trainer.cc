@@ -56,7 +56,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const Config& config,
   const TrainerEnvironment& env = p.env;
   const int rank = env.rank();
   env.progress.set_phase(0, Phase::kLoad);
-  LOCKSTEP_TRY(p.inputs, RunInputs::open(env.file_system, config));
+  LOCKSTEP_TRY(p.inputs, RunInputs::open(env.file_system, config, *env.membership.communicator));
   const RunInputs& in = *p.inputs;
   LOCKSTEP_RETURN_IF_ERROR(check_same_run("identity", in.identity.lines,
                                           *env.membership.communicator, *env.membership.store,

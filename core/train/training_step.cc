@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/text.h"
 #include "core/audit/bit_flip.h"
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
@@ -16,10 +17,10 @@ std::span<double> doubles(const at::Tensor& t) {
   return {t.data_ptr<double>(), static_cast<size_t>(t.numel())};
 }
 
-layout::NormTree norm_tree_of(const std::vector<Unit*>& units) {
+std::vector<layout::ShardLayout> layouts_of(const std::vector<Unit*>& units) {
   std::vector<layout::ShardLayout> layouts;
   for (const Unit* unit : units) layouts.push_back(unit->layout);
-  return layout::NormTree(std::move(layouts));
+  return layouts;
 }
 
 // The sites of bit flips in what this rank owns (core/audit/bit_flip.h), between two updates.
@@ -66,7 +67,7 @@ TrainingStep::TrainingStep(const Config& config, const layout::ModelSpec& spec,
       parts_.emplace_back(*units_.back(), run.first_params[i],
                           spec.units[static_cast<size_t>(run.first_unit) + i]);
   }
-  norm_tree_ = norm_tree_of(trained_);
+  norm_ = std::make_unique<NormSum>(layouts_of(trained_), groups);
   optimizer_ = std::make_unique<Optimizer>(config, trained_, UnitDigests(spec, wrapped_), strategy_,
                                            groups, pools_);
   model_ = make_decoder(spec, DecoderOptions::create(config, strategy_.compute(), groups.device));
@@ -121,9 +122,14 @@ Result<void> TrainingStep::fill(Unit& unit, const hf::HfWeights* weights) {
   return {};
 }
 
-void TrainingStep::refresh_compute_copies() {
-  for (Unit* unit : trained_) unit->state.push();
+Result<void> TrainingStep::take_loaded() {
+  for (Unit* unit : trained_) {
+    unit->state.push();
+    auto done = unit->state.gather_copies(*groups_.copies);
+    if (!done.ok()) return done.error().in(text("passing on what was loaded of ", unit->spec.name));
+  }
   refresh_copies();
+  return {};
 }
 
 void TrainingStep::refresh_copies() {
@@ -228,11 +234,11 @@ Result<void> TrainingStep::compute_slots_joined(
 
 Result<void> TrainingStep::share_sums(RankSums& sums, const RankFlags& mine, StepOutcome& outcome) {
   sums.set_flags(mine);
-  PendingPtr gather = sums.gather(comm_);
+  sums.share(comm_);
   LOCKSTEP_RETURN_IF_ERROR(schedule_->finish_step());
   {
     const PhaseSpan time(watch_, StepPhase::kShareWait);
-    if (auto done = gather->wait(); !done.ok()) return done.error().in("sharing the step's losses");
+    if (auto done = sums.wait(); !done.ok()) return done.error().in("sharing the step's losses");
   }
   const SlotLoss total = sums.total();
   outcome.any = sums.flags();
@@ -251,8 +257,9 @@ Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
 
 // Folds every unit, scales, and returns the gradient norm (layout/norm_tree.h).
 Result<double> TrainingStep::fold_and_norm(float scale) {
+  const layout::NormTree& tree = norm_->tree();
   const auto doubles_there = at::TensorOptions(at::kDouble).device(strategy_.device);
-  const at::Tensor squares = at::empty({norm_tree_.tiles()}, doubles_there);
+  const at::Tensor squares = at::empty({tree.tiles()}, doubles_there);
   int64_t at_tile = 0;
   for (Unit* unit : trained_) {
     folded_.push_back(unit->grads.folded());
@@ -263,9 +270,8 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
                                             squares.data_ptr<double>() + at_tile);
     at_tile += unit->layout.tiles_per_rank;
   }
-  const int64_t width = norm_tree_.width();
-  at::Tensor in = at::zeros({width}, doubles_there);
-  kernels_on(in).sum_subtrees(squares, norm_tree_.own_nodes(comm_.rank()), in);
+  at::Tensor in = at::zeros({tree.width()}, doubles_there);
+  kernels_on(in).sum_subtrees(squares, tree.own_nodes(comm_.rank()), in);
   optimizer_->begin_digests(folded_);
   in = in.cpu();
   if (config_.debug.break_rule ==
@@ -274,11 +280,10 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
     in.zero_();
     in.data_ptr<double>()[0] = sum;
   }
-  const at::Tensor out = at::zeros({comm_.world_size() * width}, at::kDouble);
-  auto done = comm_.all_gather(out, in)->wait();
-  if (!done.ok()) return done.error().in("sharing the tiles' norms");
-  const double sum = norm_tree_.sum(doubles(out));
-  return std::sqrt(sum);
+  const std::span<const double> row = doubles(in);
+  auto sum = norm_->total({row.begin(), row.end()});
+  if (!sum.ok()) return sum.error().in("sharing the tiles' norms");
+  return std::sqrt(*sum);
 }
 
 Result<StepOutcome> TrainingStep::run(
@@ -349,11 +354,10 @@ Result<StepOutcome> TrainingStep::pass_over(int64_t step, const RankFlags& mine)
 
 Result<bool> TrainingStep::any_says(bool mine) {
   if (comm_.world_size() == 1) return mine;
-  at::Tensor in = at::full({1}, mine ? 1 : 0, at::kByte);
-  at::Tensor out = at::zeros({comm_.world_size()}, at::kByte);
-  if (auto done = comm_.all_gather(out, in)->wait(); !done.ok())
-    return done.error().in("asking whether to stop");
-  return out.any().item<bool>();
+  const WordSum how_many(1);
+  const auto any = MergedWords(comm_, how_many, {uint64_t{mine}}).wait();
+  if (!any.ok()) return any.error().in("asking whether to stop");
+  return any.value().front() > 0;
 }
 
 Result<std::optional<SlotLoss>> TrainingStep::evaluate(
@@ -376,8 +380,8 @@ Result<std::optional<SlotLoss>> TrainingStep::evaluate(
     LOCKSTEP_TRY(const double loss, schedule_->evaluate_slot(input));
     if (input) sums.set_loss(slot, loss);
   }
-  if (auto done = sums.gather(comm_)->wait(); !done.ok())
-    return done.error().in("sharing validation losses");
+  sums.share(comm_);
+  if (auto done = sums.wait(); !done.ok()) return done.error().in("sharing validation losses");
   schedule_->release_all();
   return std::optional<SlotLoss>(sums.total());
 }

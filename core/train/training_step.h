@@ -8,12 +8,12 @@
 
 #include "config/config.h"
 #include "core/optim/optimizer.h"
+#include "core/sharding/norm_sum.h"
 #include "core/sharding/rank_sums.h"
 #include "core/sharding/schedule.h"
 #include "core/sharding/slot_audit.h"
 #include "data/loader/token_dataset.h"
 #include "hf/hf_weights.h"
-#include "layout/norm_tree.h"
 #include "layout/wrap.h"
 
 namespace lockstep::core {
@@ -40,8 +40,9 @@ class TrainingStep {
   Result<void> initialize(const hf::HfWeights* weights);
   // The frozen units' part of it; checkpoints have nothing of theirs. The first call counts.
   Result<void> fill_frozen(const hf::HfWeights* weights);
-  // After the state of what is trained was filled from outside (ShardState::host).
-  void refresh_compute_copies();
+  // After what this rank owns of what is trained was filled from outside (ShardState::host):
+  // where the state is replicated, its other copies get it. Errors: communication.
+  Result<void> take_loaded();
   // Brings ShardState::host up to date, for what is filled in part, or reads it.
   void pull_state();
   // Runs step `step` (1-based) with learning rate `lr`. `next_slot` gives this rank's slots in
@@ -71,9 +72,6 @@ class TrainingStep {
   PhaseWatch& watch() { return watch_; }
   std::vector<std::unique_ptr<Unit>>& units() { return units_; }
   const SlotMap& slot_map() const { return strategy_.map; }
-  // Where the state is replicated: is this rank's the first copy, and is it all on this rank?
-  bool first_copy() const { return groups_.copies->rank() == 0; }
-  bool whole_state() const { return groups_.shard->world_size() == 1; }
   size_t pool_bytes() const {
     return pools_.exchanged.allocated_bytes() + pools_.sums.allocated_bytes();
   }
@@ -104,8 +102,8 @@ class TrainingStep {
   PhaseWatch watch_;
   std::vector<layout::WrappedUnit> wrapped_;
   std::vector<std::unique_ptr<Unit>> units_;
-  std::vector<Unit*> trained_;  // of them, those that are not frozen
-  layout::NormTree norm_tree_;  // of the trained units
+  std::vector<Unit*> trained_;     // of them, those that are not frozen
+  std::unique_ptr<NormSum> norm_;  // of the trained units
   std::unique_ptr<Optimizer> optimizer_;
   bool frozen_filled_ = false;
   std::vector<UnitPart> parts_;  // by unit of the model

@@ -86,7 +86,7 @@ TEST(GpuTraining, StateSavedAndLoadedGoesOnWithTheSameBits) {
   OneRank first(config), second(config);
   for (int64_t step = 1; step <= 3; ++step) first.step(step);
   const auto live = LiveState::of(first.model->units(), /*buffer_bytes=*/64 << 10);
-  const auto targets = held_targets(second.model->units(), false);
+  const auto targets = owned_targets(second.model->units(), false);
   ASSERT_EQ(live->layout().size(), targets.size());
   checkpoint::StateSource::Reading reading;
   reading.take = [&](const checkpoint::StateSource::Part& part) -> Result<void> {
@@ -103,7 +103,7 @@ TEST(GpuTraining, StateSavedAndLoadedGoesOnWithTheSameBits) {
     live->thaw();
   });
   reader.join();
-  second.model->refresh_compute_copies();
+  ASSERT_TRUE(second.model->take_loaded().ok());
   EXPECT_EQ(second.step(4), fourth);
   for (int64_t step = 5; step <= 6; ++step) EXPECT_EQ(second.step(step), first.step(step)) << step;
 }

@@ -7,8 +7,8 @@ import json
 import shutil
 import struct
 
-from lockstep_run import (EXIT_CONFIG, TINY, Test, check, check_same, flags, metrics, tail,
-                          whole_curve)
+from lockstep_run import (EXIT_CONFIG, EXIT_PEER_LOST, TINY, Test, check, check_same, flags,
+                          metrics, tail, whole_curve)
 
 STEPS = 6
 KEYS = TINY | {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS,
@@ -68,18 +68,19 @@ def rename_tensor(path, old, new):
     path.write_bytes(raw[:8] + header + raw[8 + length:])
 
 
-def refused(test, keys, words):
-    """By `lockstep train` before it makes anything, and by a rank that got there anyway."""
+def refused(test, keys, words, ranks=1):
+    """By `lockstep train` before it makes anything, and by ranks that got there anyway."""
     folder = test.folder / "refused"
     config = test.folder / "empty.toml"
     config.write_text("")
     said = test.command("train", config, *flags({"data.path": test.tokens()} | keys),
                         f"--job.dump_folder={folder}", status=EXIT_CONFIG, timeout_s=20)
     check(not folder.exists(), f"train made {list(folder.rglob('*'))}")
-    run = test.ranks(folder, 1, keys)
+    run = test.ranks(folder, ranks, keys)
     run.expect(EXIT_CONFIG)
+    logs = [run.log(rank) for rank in range(ranks)]
     shutil.rmtree(folder, ignore_errors=True)
-    for text in (said, run.log()):
+    for text in (said, *logs):
         for word in words:
             check(str(word) in text, f"nothing about {word} in\n{tail(text)}")
 
@@ -111,9 +112,32 @@ def faults(test, folder):
         weights = copy / "model.safetensors"
         with open(weights, "r+b") as file:
             file.truncate(weights.stat().st_size - 5)
-        refused(test, from_folder(copy), [weights, "cut short"])
+        refused(test, from_folder(copy), [weights, "cut short"], ranks=3)
         weights.unlink()
         refused(test, from_folder(copy), ["model.safetensors", "--model.init random"])
+
+
+def folders_of_their_own(test, folder):
+    """Of a node's own disk, which rank 0 has not seen."""
+    copy = edited(test, folder, "copy", {})
+    keys = from_folder(folder)
+
+    def on_two(name):
+        return test.ranks(test.folder / name, 2, keys,
+                          lambda rank: {"model.hf_assets_path": copy} if rank == 1 else {})
+    with test.case("a copy of the folder"):
+        on_two("of_copy").expect(0)
+        check_same(whole_curve(test.folder / "one", STEPS),
+                   whole_curve(test.folder / "of_copy", STEPS), "of_copy")
+    with test.case("other weights in a folder of the same names and sizes"):
+        weights = copy / "model.safetensors"
+        raw = weights.read_bytes()
+        start = 8 + struct.unpack("<Q", raw[:8])[0]
+        weights.write_bytes(raw[:start] + bytes(byte ^ 1 for byte in raw[start:]))
+        run = on_two("of_others")
+        check(run.wait() == [EXIT_PEER_LOST, EXIT_CONFIG], tail(run.all_logs()))
+        for word in (weights, "is not the file that rank 0 saw", "begins with other values"):
+            check(str(word) in run.log(1), f"nothing about {word} in\n{tail(run.log(1))}")
 
 
 def export_and_eval(test, source, folder):
@@ -182,4 +206,5 @@ with Test("hf_folder") as test:
     source, folder = make_folder(test)
     same_bits(test, source, folder)
     faults(test, folder)
+    folders_of_their_own(test, folder)
     export_and_eval(test, source, folder)

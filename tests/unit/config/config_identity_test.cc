@@ -68,7 +68,7 @@ TEST(ConfigIdentity, WhatAllRanksDoTogetherIsCommonToThem) {
   EXPECT_TRUE(std::is_sorted(common.begin(), common.end()));
   for (const std::string& line : identity_lines(config)) EXPECT_THAT(common, Contains(line));
   for (const char* line : {"parallelism.strategy=ddp", "checkpoint.interval=3", "validation.freq=5",
-                           "training.steps=7", "checkpoint.buddy=false"})
+                           "training.steps=7", "checkpoint.buddy=false", "model.init=hf"})
     EXPECT_THAT(common, Contains(line));
   EXPECT_EQ(common_lines(from_flags({"--data.path", "elsewhere", "--job.dump_folder", "elsewhere",
                                      "--checkpoint.memory_folder", "elsewhere", "--data.prefetch",

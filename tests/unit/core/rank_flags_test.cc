@@ -10,8 +10,8 @@ namespace {
 
 // What each rank makes of what all say.
 RankFlags any_of(const std::vector<RankFlags>& said) {
-  RankFlags any;
-  for (size_t rank = 0; rank < said.size(); ++rank) any.add(said[rank].row().data(), rank == 0);
+  RankFlags any = said.front();
+  for (const RankFlags& each : said) any.add(RankFlags::of(each.words().data()));
   return any;
 }
 

@@ -10,16 +10,16 @@ constexpr int64_t kSteps = 4, kLost = 3;  // the step in which a collective fail
 
 using Whole = std::map<std::string, std::vector<float>>;
 
-// The other way round than collect: what this rank holds of whole tensors, by "name kind".
-void restore(TrainingStep& model, const Whole& whole) {
+// The other way round than collect: what this rank owns of whole tensors, by "name kind".
+Result<void> restore(TrainingStep& model, const Whole& whole) {
   for (auto& unit : model.units())
-    for (const Segment& s : unit->state.held_segments()) {
+    for (const Segment& s : unit->state.owned_segments()) {
       const layout::ParamSpec& param = unit->spec.params[static_cast<size_t>(s.param)];
-      for (const auto& [kind, held] : state_at(*unit, s, 0))
+      for (const auto& [kind, held] : state_at(*unit, s, unit->state.owned_offset()))
         at::Tensor(held).copy_(at::tensor(at::ArrayRef<float>(
             whole.at(param.name + kind).data() + s.flat_start, static_cast<size_t>(s.length))));
     }
-  model.refresh_compute_copies();
+  return model.take_loaded();
 }
 
 class FailingRun {
@@ -67,7 +67,7 @@ class FailingRun {
     const auto mine = groups(second_, ranks_after_).of(rank);
     TrainingStep model(config_, spec_, mine->groups(sim_device().of_rank(rank)));
     LOCKSTEP_RETURN_IF_ERROR(model.initialize(nullptr));
-    restore(model, saved_);
+    LOCKSTEP_RETURN_IF_ERROR(restore(model, saved_));
     for (int64_t step = kLost; step <= kSteps; ++step)
       LOCKSTEP_RETURN_IF_ERROR(one_step(model, rank, step, false));
     return {};

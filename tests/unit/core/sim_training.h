@@ -51,7 +51,7 @@ class SimTrainee {
     for (int64_t step = 1; step <= alone; ++step) LOCKSTEP_RETURN_IF_ERROR(one_step(step, lines));
     if (!run_.goes_back) return {};
     LOCKSTEP_TRY(const auto before_last, save_under(run_.steps, lines));
-    load(before_last);
+    LOCKSTEP_RETURN_IF_ERROR(load(before_last));
     return one_step(run_.steps, lines);
   }
 
@@ -99,13 +99,12 @@ class SimTrainee {
     if (!done.ok()) return done.error();
     return saved;
   }
-  // Requires: this rank owns all that it holds.
-  void load(std::span<const std::byte> saved) {
-    for (const checkpoint::LiveTarget& target : held_targets(model_->units(), false)) {
+  Result<void> load(std::span<const std::byte> saved) {
+    for (const checkpoint::LiveTarget& target : owned_targets(model_->units(), false)) {
       std::copy_n(saved.begin(), target.bytes.size(), target.bytes.begin());
       saved = saved.subspan(target.bytes.size());
     }
-    model_->refresh_compute_copies();
+    return model_->take_loaded();
   }
 
   const SimRun& run_;

@@ -114,7 +114,7 @@ TEST(SimTraining, InitialWeightsDoNotPassThroughTheHost) {
     const auto mine = groups.of(rank);
     TrainingStep model(config, spec, mine->groups(sim_device().of_rank(rank)));
     LOCKSTEP_RETURN_IF_ERROR(model.initialize(nullptr));
-    for (const checkpoint::LiveTarget& target : held_targets(model.units(), false)) {
+    for (const checkpoint::LiveTarget& target : owned_targets(model.units(), false)) {
       all += target.bytes.size();
       untouched += static_cast<size_t>(std::ranges::count(target.bytes, std::byte{0}));
     }
@@ -125,22 +125,27 @@ TEST(SimTraining, InitialWeightsDoNotPassThroughTheHost) {
   EXPECT_EQ(untouched, all);
 }
 
-// The state as a checkpoint takes it and gives it back.
+// The state as a checkpoint takes it and gives it back: each rank what it owns.
 TEST(SimTraining, GoingBackRepeatsTheStep) {
-  for (const auto& [offload, moments] : {std::pair(false, FloatType::kFloat32),
-                                         {true, FloatType::kFloat32},
-                                         {false, FloatType::kBfloat16}}) {
-    const SimRun run{.setting = {.world_size = 2, .bf16 = true, .offload = offload},
-                     .steps = 3,
-                     .moments = moments,
-                     .goes_back = true};
-    for (uint64_t seed = 1; seed <= 3; ++seed) {
-      auto got = train_on_sim(run, {.seed = seed});
-      ASSERT_TRUE(got.ok()) << got.error().message;
-      ASSERT_EQ(got->steps.size(), 4u);
-      EXPECT_EQ(got->steps[3], got->steps[2]) << "seed " << seed;
+  using enum ShardingStrategy;
+  for (const auto& [strategy, world_size] : {std::pair(kFullShard, 2), {kDdp, 2}, {kHybrid, 4}})
+    for (const auto& [offload, moments] : {std::pair(false, FloatType::kFloat32),
+                                           {true, FloatType::kFloat32},
+                                           {false, FloatType::kBfloat16}}) {
+      const SimRun run{.setting = {.strategy = strategy,
+                                   .world_size = world_size,
+                                   .bf16 = true,
+                                   .offload = offload},
+                       .steps = 3,
+                       .moments = moments,
+                       .goes_back = true};
+      for (uint64_t seed = 1; seed <= 3; ++seed) {
+        auto got = train_on_sim(run, {.seed = seed});
+        ASSERT_TRUE(got.ok()) << got.error().message;
+        ASSERT_EQ(got->steps.size(), 4u);
+        EXPECT_EQ(got->steps[3], got->steps[2]) << strategy << " seed " << seed;
+      }
     }
-  }
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // bit. A sample of all combinations here; all of them in strategies_slow_test.
 #include <fstream>
 
+#include "core/train/state_pieces.h"
+#include "tests/support/ranks_at_once.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/core/strategy_grid.h"
 
@@ -101,6 +103,65 @@ TEST(Strategies, WhatANodeKeepsOfOtherNodesChangesNoBit) {
   std::erase_if(settings, [](const Setting& s) { return s.world_size != 4; });
   check_settings(settings, 3, [](Config& c) { c.lora.rank = 2; });
   check_settings(settings, 3, [](Config& c) { c.optimizer.name = OptimizerKind::kMuon; });
+}
+
+// An element's number in its parameter, and of which state; the same in fp32 and in bf16.
+at::Tensor told_apart(const std::string& kind_of_name, const Segment& s) {
+  const auto of_name = static_cast<int64_t>(xxh3_64(kind_of_name) % 97);
+  return at::arange(s.flat_start, s.flat_start + s.length, at::kLong).add_(of_name).remainder_(256);
+}
+
+// Each rank reads what it owns, and no byte of a checkpoint is read twice: the copies pass it on.
+void expect_whole_copies(const Setting& setting, OptimizerKind optimizer, FloatType moments) {
+  Config config = setting.config();
+  config.optimizer.name = optimizer;
+  config.optimizer.state_dtype = moments;
+  const layout::ModelSpec spec = hf::configured_model(config, 40).value();
+  const int w = setting.world_size, node = setting.ranks_of_node;
+  ThreadGroups groups(w, layout::group_sizes(config, w, node), node);
+  std::atomic<int64_t> elements = 0;
+  test_support::ranks_at_once(w, [&](int rank) {
+    TrainingStep model(config, spec, groups.of(rank));
+    EXPECT_TRUE(model.initialize(nullptr).ok());
+    const auto each = [&](bool owned, const auto& f) {
+      for (auto& unit : model.units()) {
+        const ShardState& state = unit->state;
+        for (const Segment& s : owned ? state.owned_segments() : state.held_segments())
+          for (const auto& [kind, t] : state_at(*unit, s, owned ? state.owned_offset() : 0))
+            f(t, told_apart(unit->spec.params[static_cast<size_t>(s.param)].name + kind, s));
+      }
+    };
+    each(true,
+         [&](const at::Tensor& own, const at::Tensor& values) { at::Tensor(own).copy_(values); });
+    for (const checkpoint::LiveTarget& target : owned_targets(model.units(), false))
+      elements += target.piece.length;
+    EXPECT_TRUE(model.take_loaded().ok());
+    each(false, [&](const at::Tensor& held, const at::Tensor& values) {
+      EXPECT_TRUE(at::equal(held.to(at::kLong), values)) << setting.name() << " " << optimizer;
+    });
+    return 0;
+  });
+  int64_t parameters = 0;
+  for (const layout::UnitSpec& unit : spec.units)
+    for (const layout::ParamSpec& param : unit.params)
+      parameters +=
+          param.elements() * (optimizer == OptimizerKind::kMuon && layout::is_muons(param) ? 2 : 3);
+  EXPECT_EQ(elements, parameters) << setting.name();
+}
+
+TEST(Strategies, WhatOneRankLoadedAllCopiesOfTheStateGet) {
+  using enum ShardingStrategy;
+  for (const auto optimizer : {OptimizerKind::kAdamW, OptimizerKind::kMuon})
+    for (const auto moments : {FloatType::kFloat32, FloatType::kBfloat16}) {
+      if (optimizer == OptimizerKind::kMuon && moments == FloatType::kBfloat16) continue;
+      for (const Setting& setting :
+           {Setting{.world_size = 1}, Setting{.strategy = kFullShard, .world_size = 4},
+            Setting{.strategy = kDdp, .world_size = 3},
+            Setting{.strategy = kDdp, .world_size = 6, .ranks_of_node = 2},
+            Setting{.strategy = kHybrid, .world_size = 4},
+            Setting{.strategy = kHybrid, .world_size = 8, .shard_degree = 4}})
+        expect_whole_copies(setting, optimizer, moments);
+    }
 }
 
 // Else equal curves would say nothing.

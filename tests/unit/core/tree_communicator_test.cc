@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "base/text.h"
+#include "core/comm/word_merge.h"
 #include "tests/support/known_messages.h"
 
 namespace lockstep::core {
@@ -122,6 +123,79 @@ TEST(Tree, BytesAreOfTheRankThatTheyCameFrom) {
   });
 }
 
+// Ranks and what each tells, in order; of a rank that is a multiple of three nothing. Nothing but
+// ranks that follow each other is merged.
+class Listing : public WordMerge {
+ public:
+  explicit Listing(int world_size) : world_size_(world_size) {}
+  static std::vector<uint64_t> of(int rank, uint64_t word) {
+    if (rank % 3 == 0) return {};
+    return {static_cast<uint64_t>(rank), word};
+  }
+  int64_t words(int first, int end) const override {
+    int64_t words = 0;
+    for (int r = first; r < end; ++r) words += r % 3 == 0 ? 0 : 2;
+    return words;
+  }
+  int64_t most_words() const override { return 2; }
+  void merge(int first, int middle, int end, Words before, Words others, Place out) const override {
+    EXPECT_LT(first, middle);
+    EXPECT_LT(middle, end);
+    EXPECT_EQ(std::ssize(before), words(first, middle));
+    EXPECT_EQ(std::ssize(others), words(middle, end));
+    EXPECT_EQ(std::ssize(out), words(first, end));
+    std::ranges::copy(others, std::ranges::copy(before, out.begin()).out);
+  }
+  int64_t answer_words() const override { return words(0, world_size_) + 1; }
+  void answer(Words all, Place out) const override {
+    *std::ranges::copy(all, out.begin()).out = 77;
+  }
+
+ private:
+  int world_size_;
+};
+
+TEST(Tree, WordsMergeInTheOrderOfRanksAndAllGetTheAnswer) {
+  for (const int size : kSizes)
+    on_ranks(size, [size](std::unique_ptr<TreeCommunicator> tree) {
+      const Listing list(size);
+      const WordSum sum(3);
+      const uint64_t me = static_cast<uint64_t>(tree->rank());
+      for (uint64_t times = 0; times < 2; ++times) {  // two and a gather under way at once
+        MergedWords listed(*tree, list, Listing::of(tree->rank(), me * me + times));
+        Issued between = gather(*tree, 3, 1);
+        MergedWords summed(*tree, sum, {me, ~uint64_t{0}, times});
+        std::vector<uint64_t> expected;
+        for (int r = 0; r < size; ++r)
+          std::ranges::copy(Listing::of(r, static_cast<uint64_t>(r * r) + times),
+                            std::back_inserter(expected));
+        expected.push_back(77);
+        const auto ranks = static_cast<uint64_t>(size);
+        EXPECT_EQ(listed.wait().value(), expected);
+        expect_arrives(std::move(between));
+        EXPECT_EQ(summed.wait().value(),
+                  (std::vector<uint64_t>{ranks * (ranks - 1) / 2, 0 - ranks, times * ranks}));
+      }
+    });
+}
+
+// A leader hears its seven neighbours, the first of them the other leaders as well, and everybody
+// else the answer alone.
+TEST(Tree, WhatARankHearsOfWordsThatMergeDoesNotDependOnTheNumberOfRanks) {
+  for (const int size : {16, 74})
+    on_ranks(size, [size](std::unique_ptr<TreeCommunicator> tree) {
+      const WordSum sum(100);
+      ASSERT_TRUE(MergedWords(*tree, sum, std::vector<uint64_t>(100)).wait().ok());
+      const int64_t heard = tree->wire_bytes().total().all / 800;
+      const int rank = tree->rank();
+      EXPECT_EQ(heard, rank == 0       ? (size == 16 ? 7 + 1 : 7 + 7 + 1)
+                       : rank == 64    ? 1 + 1 + 7
+                       : rank == 72    ? 1 + 1
+                       : rank % 8 == 0 ? 7 + 1
+                                       : 1);
+    });
+}
+
 int64_t two_or_none(int from, int to, int number) { return (from + to + number) % 2 * 2; }
 
 // The mesh of all is made for what is not small, and not before.
@@ -149,19 +223,25 @@ TEST(Tree, WhatAnyRankHasForAnyOtherOneGoesOverAMeshThatIsMadeThen) {
 
 // Rule 3: a rank that leaves ends the waits of all, each of whom leaves in its turn.
 TEST(Tree, ARankThatLeavesEndsTheWaitsOfAll) {
-  for (const int lost : {0, 5, 8, 9}) {
-    std::atomic<int> ended = 0;
-    on_ranks(20, [&](std::unique_ptr<TreeCommunicator> tree) {
-      expect_arrives(gather(*tree, 10, 1));
-      if (tree->rank() == lost) return;
-      Issued issued = gather(*tree, 10, 2);
-      const auto done = issued.pending->wait();
-      if (done.ok()) return;
-      EXPECT_EQ(done.error().code, Code::kPeerLost);
-      ++ended;
-    });
-    EXPECT_EQ(ended, 19) << lost;
-  }
+  for (const bool merges : {false, true})
+    for (const int lost : {0, 5, 8, 9}) {
+      std::atomic<int> ended = 0;
+      on_ranks(20, [&](std::unique_ptr<TreeCommunicator> tree) {
+        expect_arrives(gather(*tree, 10, 1));
+        if (tree->rank() == lost) return;
+        const WordSum sum(1);
+        const auto ends = [&](const auto& done) {
+          if (done.ok()) return;
+          EXPECT_EQ(done.error().code, Code::kPeerLost);
+          ++ended;
+        };
+        if (merges)
+          ends(MergedWords(*tree, sum, {1}).wait());
+        else
+          ends(gather(*tree, 10, 2).pending->wait());
+      });
+      EXPECT_EQ(ended, 19) << lost << merges;
+    }
 }
 
 }  // namespace

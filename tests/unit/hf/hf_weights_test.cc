@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/float16.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "layout/decoder_model.h"
 #include "tests/support/counting_file_system.h"
@@ -67,6 +68,11 @@ std::string refusal(const std::filesystem::path& folder, const ModelSpec& spec) 
   return opened.error().message;
 }
 
+HfWeights told_of(FileSystem& file_system, const std::filesystem::path& folder,
+                  const HfWeights& weights) {
+  return {file_system, folder, parse_weight_places(encode(weights.places())).value()};
+}
+
 TEST(HfWeights, AnyRangeOfAnyDtypeIsReadAsFp32) {
   const test_support::TempDir folder;
   const ModelSpec spec = create(tiny(false));
@@ -99,8 +105,8 @@ TEST(HfWeights, AnIndexNamesTheFiles) {
   }
   EXPECT_EQ(refusal(folder.path(), spec), "");
 
-  // What each rank asks of the disk (docs/SCALING.md): the index and each file's header, in two
-  // reads, once; then a read a tensor for the identity.
+  // What rank 0 asks of the disk (docs/SCALING.md): the index and each file's header, in two reads,
+  // once; then a read a tensor for the identity.
   using test_support::Cost;
   test_support::Tally asked;
   test_support::CountingFileSystem disk(posix_file_system(), asked);
@@ -108,8 +114,54 @@ TEST(HfWeights, AnIndexNamesTheFiles) {
   ASSERT_TRUE(weights.ok());
   EXPECT_EQ(asked.of(Cost::kOpens), 1 + 2);
   EXPECT_EQ(asked.of(Cost::kReads), 1 + 2 * 2);
-  ASSERT_TRUE(weights.value()->hash().ok());
+  const std::string hash = weights.value()->hash().value();
   EXPECT_EQ(asked.of(Cost::kReads), 1 + 2 * 2 + std::ssize(entries));
+  EXPECT_EQ(weights.value()->hash().value(), hash);
+  EXPECT_EQ(asked.of(Cost::kReads), 1 + 2 * 2 + std::ssize(entries));
+
+  // Another rank: nothing until it reads; then the file, and the beginning of the tensor, once.
+  asked.reset();
+  HfWeights told = told_of(disk, folder.path(), *weights.value());
+  EXPECT_EQ(told.hash().value(), hash);
+  EXPECT_EQ(asked.calls(), 0);
+  for (const int64_t times : {1, 2}) {
+    std::vector<float> got(3);
+    ASSERT_TRUE(told.read(entries[1].name, 2, got).ok());
+    EXPECT_EQ(got[0], value_of(entries[1].name, 2));
+    EXPECT_EQ(asked.of(Cost::kOpens), 1);
+    EXPECT_EQ(asked.of(Cost::kReads), 1 + times);
+  }
+}
+
+TEST(HfWeights, WhoWasToldOfAFileNamesItWhereItIsAnotherOne) {
+  const test_support::TempDir folder;
+  const ModelSpec spec = create(tiny(false));
+  const auto path = folder / "model.safetensors";
+  write_tensors(path, entries_of(spec, "F32"));
+  const auto weights = HfWeights::open(posix_file_system(), folder.path(), spec).value();
+  ASSERT_TRUE(weights->hash().ok());
+  const auto read = [&](const std::string& name) -> std::string {
+    std::vector<float> got(1);
+    const auto done =
+        told_of(posix_file_system(), folder.path(), *weights).read(name, /*flat_start=*/1, got);
+    if (done.ok()) return "";
+    EXPECT_EQ(done.error().code, Code::kConfig);
+    EXPECT_NE(done.error().message.find(path.string()), std::string::npos);
+    return done.error().message;
+  };
+  const std::string tensor = "model.norm.weight", other_tensor = "lm_head.weight";
+  EXPECT_EQ(read(tensor), "");
+  const float other = 7;
+  const auto file = posix_file_system().open(path).value();
+  const int64_t begin = weights->places().tensors.at(tensor).entry.begin;
+  ASSERT_TRUE(file->write_at(std::as_bytes(std::span(&other, 1)), begin).ok());
+  EXPECT_NE(read(tensor).find("tensor model.norm.weight begins with other values"),
+            std::string::npos);
+  EXPECT_EQ(read(other_tensor), "");
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) + 4);
+  EXPECT_NE(read(other_tensor).find("it has "), std::string::npos);
+  std::filesystem::remove(path);
+  EXPECT_NE(read(other_tensor), "");
 }
 
 TEST(HfWeights, WhatDoesNotFitTheModelIsNamed) {
@@ -164,6 +216,30 @@ TEST(HfWeights, OtherWeightsHaveAnotherHash) {
   const float other = 7;
   ASSERT_TRUE(file->write_at(std::as_bytes(std::span(&other, 1)), end - 4).ok());
   EXPECT_NE(first, hash());
+}
+
+// It is in checkpoints, so it stays what it is.
+TEST(HfWeights, TheHashIsOfAllTensorsInTheOrderOfTheirNames) {
+  const test_support::TempDir folder;
+  DecoderShape shape = tiny(false);
+  shape.n_layers = 30;
+  const ModelSpec spec = create(shape);
+  write_tensors(folder / "model.safetensors", entries_of(spec, "F32"));
+  const auto weights = HfWeights::open(posix_file_system(), folder.path(), spec).value();
+  const auto& tensors = weights->places().tensors;
+  EXPECT_GT(std::ssize(tensors), 256) << "more than are read at once";
+  Xxh3Stream stream;
+  for (const auto& [name, tensor] : tensors) {
+    const auto& sizes = tensor.entry.shape;
+    stream.update(as_bytes(text(name, "F32[", sizes[0])));
+    if (sizes.size() == 2) stream.update(as_bytes(text(", ", sizes[1])));
+    stream.update(as_bytes("]"));
+    const int64_t elements = (tensor.entry.end - tensor.entry.begin) / 4;
+    std::vector<float> values;
+    for (int64_t i = 0; i < elements; ++i) values.push_back(value_of(name, i));
+    stream.update(std::as_bytes(std::span(values)));
+  }
+  EXPECT_EQ(weights->hash().value(), hex64(stream.digest()));
 }
 
 }  // namespace

@@ -31,11 +31,13 @@ double sum_by_halves(const std::vector<double>& all, size_t first, size_t count)
   return sum_by_halves(all, first, count / 2) + sum_by_halves(all, first + count / 2, count / 2);
 }
 
-// What every rank comes to, from each rank's own tiles of `all`.
-double sum_by_ranks(const std::vector<ShardLayout>& units, const std::vector<double>& all) {
-  const NormTree tree(units);
-  std::vector<double> rows;
-  for (int rank = 0; rank < units.front().world_size; ++rank) {
+// What the ranks that own parts tell of their own tiles of `all`, by part.
+std::vector<std::vector<double>> rows_of(const NormTree& tree,
+                                         const std::vector<ShardLayout>& units,
+                                         const std::vector<double>& all) {
+  std::vector<std::vector<double>> rows;
+  for (int part = 0; part < units.front().world_size; ++part) {
+    const int rank = units.front().owner_of(part);
     std::vector<double> mine, row;
     int64_t first = 0;
     for (const ShardLayout& unit : units) {
@@ -51,10 +53,27 @@ double sum_by_ranks(const std::vector<ShardLayout>& units, const std::vector<dou
           sum_by_halves(mine, static_cast<size_t>(node.first), static_cast<size_t>(node.count)));
     }
     EXPECT_LE(std::ssize(row), tree.width());
-    row.resize(static_cast<size_t>(tree.width()));
-    rows.insert(rows.end(), row.begin(), row.end());
+    EXPECT_EQ(std::ssize(row), tree.nodes(part, part + 1));
+    rows.push_back(std::move(row));
   }
-  return tree.sum(rows);
+  return rows;
+}
+
+// The nodes of parts [first, end), merged by runs that are cut anywhere.
+std::vector<double> merged(const NormTree& tree, const std::vector<std::vector<double>>& rows,
+                           int first, int end, std::mt19937_64& random) {
+  if (end - first == 1) return rows[static_cast<size_t>(first)];
+  const int middle = first + 1 + static_cast<int>(random() % static_cast<size_t>(end - first - 1));
+  std::vector<double> out(static_cast<size_t>(tree.nodes(first, end)));
+  tree.merge(first, middle, end, merged(tree, rows, first, middle, random),
+             merged(tree, rows, middle, end, random), out);
+  return out;
+}
+
+double sum_by_ranks(const std::vector<ShardLayout>& units, const std::vector<double>& all) {
+  static std::mt19937_64 random(11);
+  const NormTree tree(units);
+  return tree.total(merged(tree, rows_of(tree, units, all), 0, units.front().world_size, random));
 }
 
 TEST(NormTree, HasTheSameBitsForAnyRanksAndUnits) {
@@ -71,7 +90,8 @@ TEST(NormTree, HasTheSameBitsForAnyRanksAndUnits) {
         }
 }
 
-// Llama 3 70B on 1,024 ranks: a row has a few kilobytes, where a double a tile is 134 kB.
+// Llama 3 70B on 1,024 ranks: a rank tells a few kilobytes, where a double a tile is 134 kB, and
+// what comes to it does not grow with the ranks.
 TEST(NormTree, TellsFewNumbers) {
   std::vector<int64_t> tiles(80, 208'966);
   tiles.push_back(256'512);
@@ -81,12 +101,15 @@ TEST(NormTree, TellsFewNumbers) {
   EXPECT_LE(tree.width(), 82 * 2 * 8);
   const NormTree alone(units(tiles, 1, 1));
   EXPECT_LE(alone.width(), 82 * 2 * 18);
+  const NormTree in_nodes(units(tiles, 1024, 8)), in_more(units(tiles, 4096, 8));
+  EXPECT_LE(in_nodes.heard(8), 16 * 82 * 2 * 15);
+  EXPECT_LE(in_more.heard(8), 16 * 82 * 2 * 15);
 }
 
 TEST(NormTree, NothingIsTrained) {
   const NormTree tree(std::vector<ShardLayout>{});
   EXPECT_EQ(tree.tiles(), 0);
-  EXPECT_EQ(tree.sum({}), 0);
+  EXPECT_EQ(tree.total({}), 0);
 }
 
 }  // namespace

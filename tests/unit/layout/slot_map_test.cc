@@ -7,32 +7,32 @@
 namespace lockstep::layout {
 namespace {
 
-TEST(StepSums, EachNumberHasAPlaceOfItsOwnInTheRowOfItsRank) {
+TEST(StepSums, EachNumberHasAPlaceOfItsOwnAmongThoseOfItsRank) {
   for (const int groups : {1, 2, 0})  // 0: of one rank each
     for (const int64_t slots : {1, 2, 5, 9, 16})
       for (const int ranks : {1, 2, 3, 5, 8, 17}) {
         if (groups > 0 && ranks % groups != 0) continue;
         const StepSums places{{slots, ranks, groups > 0 ? ranks / groups : 1}};
         std::set<int64_t> taken;
-        const auto takes = [&](int rank, int64_t place) {
-          EXPECT_GE(place, places.row(rank));
-          EXPECT_LT(place, places.row(rank + 1));
+        const auto takes = [&](int rank, int64_t place, int64_t place_in_own) {
+          EXPECT_EQ(place, rank * places.of_rank() + place_in_own);
+          EXPECT_GE(place_in_own, 0);
+          EXPECT_LT(place_in_own, places.words(1) - kRankFlags);
           EXPECT_TRUE(taken.insert(place).second) << place;
         };
         for (int64_t slot = 0; slot < slots; ++slot) {
-          EXPECT_EQ(places.map.slot(places.map.round_of(slot), places.map.rank_of(slot)), slot);
-          takes(places.map.rank_of(slot), places.loss(slot));
-          takes(places.map.rank_of(slot), places.valid_tokens(slot));
+          const int rank = places.map.rank_of(slot);
+          EXPECT_EQ(places.map.slot(places.map.round_of(slot), rank), slot);
+          takes(rank, places.loss(slot, 0), places.loss(slot, rank));
+          takes(rank, places.valid_tokens(slot, 0), places.valid_tokens(slot, rank));
         }
-        for (int rank = 0; rank < ranks; ++rank)
-          for (int64_t i = 0; i < kRankFlags; ++i) takes(rank, places.flag(rank, i));
       }
 }
 
-TEST(StepSums, ARowDoesNotGrowWithRanksAndSlotsTogether) {
+TEST(StepSums, WhatARankTellsDoesNotGrowWithRanksAndSlotsTogether) {
   for (const int ranks : {1, 64, 2048})
     for (const int group : {1, ranks})
-      EXPECT_EQ((StepSums{{4 * ranks, ranks, group}}.width()), 2 * 4 + kRankFlags) << ranks;
+      EXPECT_EQ((StepSums{{4 * ranks, ranks, group}}.words(1)), 2 * 4 + kRankFlags) << ranks;
 }
 
 }  // namespace
