@@ -7,16 +7,6 @@
 #include "layout/fold_order.h"
 
 namespace lockstep::layout {
-namespace {
-
-// The sum of a whole subtree of leaves, in their memory. Requires: a power of two of them.
-double sum_of_subtree(double* leaves, int64_t count) {
-  for (int64_t n = count / 2; n > 0; n /= 2)
-    for (int64_t i = 0; i < n; ++i) leaves[i] = leaves[2 * i] + leaves[2 * i + 1];
-  return leaves[0];
-}
-
-}  // namespace
 
 NormTree::NormTree(std::vector<ShardLayout> units) : units_(std::move(units)) {
   for (const ShardLayout& unit : units_) tiles_ += unit.tiles_per_rank;
@@ -48,21 +38,20 @@ int64_t NormTree::heard(int at_once) const {
   return nodes(0, peers) * (std::min(at_once, peers) + std::min(at_once, group));
 }
 
-void NormTree::add_own(int rank, std::span<double> squares, std::span<double> row) const {
-  LOCKSTEP_CHECK(static_cast<int64_t>(squares.size()) == tiles(), squares.size(), " ", tiles());
-  int64_t first_tile = 0;
-  double *mine = squares.data(), *out = row.data();
+std::vector<SlotRun> NormTree::own_nodes(int rank) const {
+  std::vector<SlotRun> runs;
+  int64_t first_tile = 0, own_first = 0;
   for (const ShardLayout& unit : units_) {
-    double* leaves = mine;
+    int64_t at = own_first;
     const int part = unit.part_of(rank);
     for (const SlotRun& node : nodes_of(unit, first_tile, part, part + 1)) {
-      *out++ = sum_of_subtree(leaves, node.count);
-      leaves += node.count;
+      runs.push_back({at, node.count});
+      at += node.count;
     }
-    mine += unit.tiles_per_rank;
+    own_first += unit.tiles_per_rank;
     first_tile += unit.tiles;
   }
-  LOCKSTEP_CHECK(out <= row.data() + row.size(), "a row of ", row.size());
+  return runs;
 }
 
 void NormTree::merge(int first, int middle, int end, Sums before, Sums others,

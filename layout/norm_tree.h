@@ -33,9 +33,10 @@ class NormTree {
   // Numbers that come to a rank, or less: its peers' and then its neighbours', `at_once` of them
   // in one exchange where they are more (core/sharding/norm_sum.h).
   int64_t heard(int at_once) const;
-  // `squares` [tiles()] of `rank`: a sum of squares a tile, unit after unit, each unit's room
-  // tiles_per_rank long; overwritten. `row` [width()]: what it tells.
-  void add_own(int rank, std::span<double> squares, std::span<double> row) const;
+  // The subtrees of which `rank` tells the sums, width() at most, in the row's order: runs of its
+  // squares [tiles()], which are a sum of squares a tile, unit after unit, each unit's room
+  // tiles_per_rank long.
+  std::vector<SlotRun> own_nodes(int rank) const;
   // The sums of the nodes of parts [first, end), from those of the parts before `middle` and of the
   // others.
   using Sums = std::span<const double>;

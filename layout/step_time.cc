@@ -15,7 +15,7 @@ namespace lockstep::layout {
 namespace {
 
 constexpr double kFloat = 4, kDouble = 8, kBf16 = 2;
-constexpr double kAddTile_s = 1.5e-9;  // NormTree::add_own, a tile of this rank
+constexpr double kAddTile_s = 1.5e-9;  // sum_subtrees on the CPU, a tile of this rank
 constexpr double kAddNode_s = 30e-9;   // NormTree::merge, a node that is told
 
 double as_double(int64_t n) { return static_cast<double>(n); }
@@ -261,9 +261,11 @@ class TimeWalk {
     }
     const NormTree tree(std::move(trained));
     const double nodes = as_double(tree.heard(kToldAtOnce));
+    const double tiles = as_double(tree.tiles());
+    if (rates_.gpu()) ops.push_back({.what = "sums of tiles", .bytes = tiles * kDouble});
     clocks_.compute(StepPhase::kNorm, ops);
     clocks_.wait_for_device(StepPhase::kNorm);
-    clocks_.wait(StepPhase::kNorm, as_double(tree.tiles()) * kAddTile_s);
+    if (!rates_.gpu()) clocks_.wait(StepPhase::kNorm, tiles * kAddTile_s);
     host_exchange(nodes * kDouble, StepPhase::kNorm);
     clocks_.wait(StepPhase::kNorm, nodes * kAddNode_s);
   }

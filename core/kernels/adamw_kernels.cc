@@ -91,6 +91,12 @@ void square_run(float* grad, float scale, int64_t tiles, double* sums_out) {
   }
 }
 
+double sum_of_subtree(const double* leaves, int64_t count) {
+  if (count == 1) return leaves[0];
+  const int64_t half = count / 2;
+  return sum_of_subtree(leaves, half) + sum_of_subtree(leaves + half, half);
+}
+
 }  // namespace
 
 // A copy is made of each range right after it: a cache has the weights.
@@ -122,6 +128,13 @@ void scale_and_square_tiles<OnCpu>(float* grad, float scale, int64_t tiles, doub
   parallel_ranges(tiles, kGrainTiles, [&](int64_t begin, int64_t end) {
     square_run(grad + begin * kTile, scale, end - begin, sums_out + begin);
   });
+}
+
+template <>
+void sum_subtrees<OnCpu>(const double* leaves, std::span<const layout::SlotRun> runs,
+                         double* sums_out) {
+  for (const layout::SlotRun& run : runs)
+    *sums_out++ = sum_of_subtree(leaves + run.first, run.count);
 }
 
 }  // namespace lockstep::core

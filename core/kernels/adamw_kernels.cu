@@ -2,6 +2,9 @@
 // (--fmad=false), and its division and square root are correctly rounded.
 #include "core/kernels/adamw_kernels.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/hash.h"
 #include "core/kernels/cuda_math.cuh"
 #include "layout/model_spec.h"
@@ -13,6 +16,8 @@ using namespace cuda;
 namespace {
 
 constexpr int kLanes = 8, kTileThreads = 64, kRun = kRunOf<float>;
+// Of a thread that adds leaves, and of its warp, which is a block.
+constexpr int kThreadLeaves = 16, kBlockLeaves = kWarp * kThreadLeaves;
 
 // What all elements of a step share.
 struct Update {
@@ -38,27 +43,30 @@ struct Update {
   }
 };
 
-// Runs of a launch, as an argument of its kernel: with CUDA 12.1 and later a kernel takes 32,764
-// bytes of arguments.
-constexpr int kMostRuns = 352;
+// What a launch works on, as an argument of its kernel: with CUDA 12.1 and later a kernel takes
+// 32,764 bytes of arguments. A work has the blocks from its first_block on.
+constexpr int kMostRuns = 352, kMostSubtrees = 1024;
+
+template <typename Work>
+__device__ const Work& work_of_block(const Work* work, int count) {
+  int last = 0;  // that begins at this block or before it
+  for (int end = count; end - last > 1;) {
+    const int middle = (last + end) / 2;
+    (work[middle].first_block <= blockIdx.x ? last : end) = middle;
+  }
+  return work[last];
+}
+
+// A block a tile.
 template <typename Moment>
 struct Batch {
   struct Work {
     AdamWRun<Moment> run;
-    int64_t first_tile;  // of all tiles of the launch
+    int64_t first_block;
     bool aligned;
   };
   Work work[kMostRuns];
   int count = 0;
-
-  __device__ Work of_tile(int64_t tile) const {
-    int last = 0;  // that begins at this tile or before it
-    for (int end = count; end - last > 1;) {
-      const int middle = (last + end) / 2;
-      (work[middle].first_tile <= tile ? last : end) = middle;
-    }
-    return work[last];
-  }
 };
 static_assert(sizeof(Batch<float>) + sizeof(Update) <= 32764);
 
@@ -127,13 +135,12 @@ __device__ void update_tile(const Update& update, const Batch<Bf16>::Work& work,
   by_word(std::integral_constant<int, 3>());
 }
 
-// A block a tile. 64 registers at most, for the elements under way.
+// 64 registers at most, for the elements under way.
 template <typename Moment>
 __global__ void __launch_bounds__(kElementThreads, blocks_to_fill(kElementThreads) / 2)
     adamw_kernel(Update update, Batch<Moment> batch) {
-  const int64_t tile = blockIdx.x;
-  const typename Batch<Moment>::Work work = batch.of_tile(tile);
-  update_tile(update, work, (tile - work.first_tile) * layout::kTileElements);
+  const typename Batch<Moment>::Work work = work_of_block(batch.work, batch.count);
+  update_tile(update, work, (blockIdx.x - work.first_block) * layout::kTileElements);
 }
 
 // Eight threads a tile, one for each lane of the CPU's sum; they meet in its order. A thread has
@@ -161,6 +168,41 @@ __global__ void __launch_bounds__(kTileThreads, blocks_to_fill(kTileThreads) / 2
   for (int distance = kLanes / 2; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(kAllLanes, sum, distance);
   if (tile < tiles && thread % kLanes == 0) sums_out[tile] = sum;
+}
+
+// A block adds kBlockLeaves at most: a longer subtree has several.
+struct Subtrees {
+  struct Work {
+    layout::SlotRun run;
+    int64_t first_block;
+  };
+  Work work[kMostSubtrees];
+  int count = 0;
+};
+
+// The balanced sum of N numbers.
+template <int N>
+__device__ double balanced(const double* x) {
+  if constexpr (N == 1) {
+    return x[0];
+  } else {
+    return balanced<N / 2>(x) + balanced<N / 2>(x + N / 2);
+  }
+}
+
+// A thread adds neighbours, then the threads their sums. Behind a subtree's end are zeros, which
+// change no sum.
+__global__ void __launch_bounds__(kWarp, blocks_to_fill(kWarp))
+    sum_subtrees_kernel(const double* leaves, Subtrees subtrees, double* sums_out) {
+  const Subtrees::Work& work = work_of_block(subtrees.work, subtrees.count);
+  const int64_t at = (blockIdx.x - work.first_block) * kBlockLeaves + threadIdx.x * kThreadLeaves;
+  double mine[kThreadLeaves];
+  for (int k = 0; k < kThreadLeaves; ++k)
+    mine[k] = at + k < work.run.count ? leaves[work.run.first + at + k] : 0.0;
+  double sum = balanced<kThreadLeaves>(mine);
+  for (int distance = 1; distance < kWarp; distance *= 2)
+    sum += __shfl_xor_sync(kAllLanes, sum, distance);
+  if (threadIdx.x == 0) sums_out[blockIdx.x] = sum;
 }
 
 }  // namespace
@@ -191,6 +233,36 @@ void scale_and_square_tiles<OnCuda>(float* grad, float scale, int64_t tiles, dou
   if (tiles == 0) return;
   launch<square_tiles_kernel>(blocks_for(tiles * kLanes, kTileThreads), kTileThreads, grad, scale,
                               tiles, sums_out);
+}
+
+// The sums of the blocks of a longer subtree are the leaves of the next launch.
+template <>
+void sum_subtrees<OnCuda>(const double* leaves, std::span<const layout::SlotRun> runs,
+                          double* sums_out) {
+  while (!runs.empty()) {
+    const auto now = runs.first(std::min<size_t>(runs.size(), kMostSubtrees));
+    runs = runs.subspan(now.size());
+    Subtrees subtrees;
+    std::vector<layout::SlotRun> of_blocks;
+    int64_t blocks = 0;
+    for (const layout::SlotRun& run : now) {
+      subtrees.work[subtrees.count++] = {run, blocks};
+      of_blocks.push_back({blocks, (run.count + kBlockLeaves - 1) / kBlockLeaves});
+      blocks = of_blocks.back().end();
+    }
+    const auto add = [&](double* block_sums) {
+      launch<sum_subtrees_kernel>(static_cast<unsigned>(blocks), kWarp, leaves, subtrees,
+                                  block_sums);
+    };
+    if (blocks == subtrees.count) {
+      add(sums_out);
+    } else {
+      const Scratch scratch(static_cast<size_t>(blocks) * sizeof(double));
+      add(scratch.as<double>());
+      sum_subtrees<OnCuda>(scratch.as<double>(), of_blocks, sums_out);
+    }
+    sums_out += subtrees.count;
+  }
 }
 
 }  // namespace lockstep::core

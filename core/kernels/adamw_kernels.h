@@ -7,6 +7,7 @@
 #include <span>
 
 #include "core/kernels/kernel_types.h"
+#include "layout/slot_map.h"
 
 namespace lockstep::core {
 
@@ -65,5 +66,10 @@ void adamw_update(const AdamWStep& step, std::span<const AdamWRun<Moment>> runs)
 // a fixed order.
 template <typename Place>
 void scale_and_square_tiles(float* grad, float scale, int64_t tiles, double* sums_out);
+// sums_out[i] = the leaves of runs[i], two neighbours at a time, then two such sums, and so on. A
+// run is a power of two long. Requires: no leaf is negative, or -0. On a device many runs are one
+// launch.
+template <typename Place>
+void sum_subtrees(const double* leaves, std::span<const layout::SlotRun> runs, double* sums_out);
 
 }  // namespace lockstep::core

@@ -233,6 +233,11 @@ class KernelColumn : public Kernels {
                               double* sums_out) const override {
     core::scale_and_square_tiles<On>(grad, scale, tiles, sums_out);
   }
+  void sum_subtrees(const at::Tensor& leaves, std::span<const layout::SlotRun> runs,
+                    const at::Tensor& sums) const override {
+    LOCKSTEP_CHECK(std::ssize(runs) <= sums.numel(), runs.size(), " sums in ", sums.numel());
+    core::sum_subtrees<On>(leaves.const_data_ptr<double>(), runs, sums.data_ptr<double>());
+  }
   void draw_initial(const at::Tensor& out, const InitialDraw& draw) const override {
     core::draw_initial<On>(draw, floats(out), out.numel());
   }

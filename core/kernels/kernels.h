@@ -112,6 +112,9 @@ class Kernels {
   virtual void adamw_update(const AdamWStep& step, std::span<const AdamWRun<Bf16>> runs) const = 0;
   virtual void scale_and_square_tiles(float* grad, float scale, int64_t tiles,
                                       double* sums_out) const = 0;
+  // core::sum_subtrees of leaves in fp64: sums[i] is that of runs[i].
+  virtual void sum_subtrees(const at::Tensor& leaves, std::span<const layout::SlotRun> runs,
+                            const at::Tensor& sums) const = 0;
   // sums_out[i], of int64 on the same device, is the digest of run i of the elements of `flat`.
   virtual void digest_runs(const at::Tensor& flat, std::span<const DigestRun> runs,
                            const at::Tensor& sums_out) const = 0;

@@ -257,8 +257,9 @@ Result<RankFlags> TrainingStep::share_flags(RankFlags mine) {
 
 // Folds every unit, scales, and returns the gradient norm (layout/norm_tree.h).
 Result<double> TrainingStep::fold_and_norm(float scale) {
-  at::Tensor squares =
-      at::zeros({norm_->tree().tiles()}, at::TensorOptions(at::kDouble).device(strategy_.device));
+  const layout::NormTree& tree = norm_->tree();
+  const auto doubles_there = at::TensorOptions(at::kDouble).device(strategy_.device);
+  const at::Tensor squares = at::empty({tree.tiles()}, doubles_there);
   int64_t at_tile = 0;
   for (Unit* unit : trained_) {
     folded_.push_back(unit->grads.folded());
@@ -269,17 +270,18 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
                                             squares.data_ptr<double>() + at_tile);
     at_tile += unit->layout.tiles_per_rank;
   }
+  at::Tensor in = at::zeros({tree.width()}, doubles_there);
+  kernels_on(in).sum_subtrees(squares, tree.own_nodes(comm_.rank()), in);
   optimizer_->begin_digests(folded_);
-  squares = squares.cpu();
+  in = in.cpu();
   if (config_.debug.break_rule ==
       BrokenRule::kRule5) {  // one fp32 sum a rank: its grouping depends on W
-    const double sum = squares.to(at::kFloat).sum().item<double>();
-    squares.zero_();
-    squares.data_ptr<double>()[0] = sum;
+    const double sum = in.to(at::kFloat).sum().item<double>();
+    in.zero_();
+    in.data_ptr<double>()[0] = sum;
   }
-  std::vector<double> row(static_cast<size_t>(norm_->tree().width()));
-  norm_->tree().add_own(comm_.rank(), doubles(squares), row);
-  auto sum = norm_->total(std::move(row));
+  const std::span<const double> row = doubles(in);
+  auto sum = norm_->total({row.begin(), row.end()});
   if (!sum.ok()) return sum.error().in("sharing the tiles' norms");
   return std::sqrt(*sum);
 }

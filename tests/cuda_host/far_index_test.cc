@@ -246,6 +246,17 @@ TEST(FarIndex, HeadsAndGatesAreThoseAlone) {
   expect_same_bits(gate_up.read(2 * kLast * kDim, 2 * kDim), one_gates.read(), "its gradient");
 }
 
+void expect_leaves_far_behind() {
+  const auto values = random_values<float>(8, 10);
+  Sparse<double> leaves(kFar + 8);
+  leaves.put(kFar, widened(values));
+  Array<OnCuda, double> one(widened(values)), sums{std::vector<double>(2)};
+  const layout::SlotRun far{kFar, 8}, alone{0, 8};
+  sum_subtrees<OnCuda>(leaves.get(), {&far, 1}, sums.get());
+  sum_subtrees<OnCuda>(one.get(), {&alone, 1}, sums.get() + 1);
+  EXPECT_EQ(sums.read()[0], sums.read()[1]);
+}
+
 TEST(FarIndex, SumsOfTilesTokensAndColumnsAreThoseAlone) {
   constexpr int64_t kTile = 4096, kTiles = kFar / kTile + 11, kTilesABlock = 8;
   constexpr int64_t kFirst = kTiles / kTilesABlock * kTilesABlock, kRest = kTiles - kFirst;
@@ -262,6 +273,7 @@ TEST(FarIndex, SumsOfTilesTokensAndColumnsAreThoseAlone) {
   }
   expect_same_bits(sums.read(kFirst, kRest), one_sums.read(), "sums");
   expect_same_bits(grad.read(kFirst * kTile, kRest * kTile), one.read(), "grad");
+  expect_leaves_far_behind();
 
   // The last token of an embedding, and its row far behind in the gradient.
   constexpr int64_t kDim = 16896, kToken = 128255, kRow = kFar / kDim + 1;

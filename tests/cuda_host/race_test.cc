@@ -197,6 +197,10 @@ std::vector<Launches> launches_of_fp32() {
       [=] {
         core::scale_and_square_tiles<OnCuda>(memory->a.get(), 0.5f, 1, memory->doubles.get());
       },
+      [=] {
+        const layout::SlotRun run{1, 4};
+        core::sum_subtrees<OnCuda>(memory->doubles.get(), {&run, 1}, memory->doubles.get() + 5);
+      },
       [=] { core::narrow<OnCuda>(narrow->a.get(), memory->a.get(), kCount); },
       [=] {
         for (const bool uniform : {false, true})

@@ -1,5 +1,6 @@
 // What gives the CPU's bits on every device: AdamW, Muon's single elements, tile norms, elementwise
 // sums, embedding gradients; and sums of columns, which have a fixed order of their own.
+#include <cmath>
 #include <deque>
 #include <numeric>
 
@@ -154,6 +155,46 @@ TEST(ExactSums, TileNormsAreTheCpusBits) {
     expect_same_bits(sums.read(), cpu_sums.read(), "sums");
     return hash_of(got.read(), sums.read());
   });
+}
+
+// Level after level, as the tree is defined.
+double sum_by_levels(std::vector<double> leaves) {
+  for (; leaves.size() > 1; leaves.resize(leaves.size() / 2))
+    for (size_t i = 0; i < leaves.size() / 2; ++i) leaves[i] = leaves[2 * i] + leaves[2 * i + 1];
+  return leaves[0];
+}
+
+// Subtrees one behind the other, from a place on that is aligned to nothing.
+void expect_sums_by_levels(const std::vector<int64_t>& lengths) {
+  constexpr int64_t kFirst = 3;
+  std::vector<layout::SlotRun> runs{{kFirst, lengths[0]}};
+  for (size_t i = 1; i < lengths.size(); ++i) runs.push_back({runs.back().end(), lengths[i]});
+  std::vector<double> leaves = widened(random_values<float>(runs.back().end(), 12));
+  for (double& leaf : leaves) leaf = std::exp(leaf);  // so that the order of additions shows
+  std::vector<double> want;
+  for (const layout::SlotRun& run : runs)
+    want.push_back(sum_by_levels({leaves.begin() + run.first, leaves.begin() + run.end()}));
+  const auto expect_on = [&](auto place) {
+    using Place = typename decltype(place)::type;
+    on<Place>([&] {
+      Array<Place, double> squares(leaves), sums(std::vector<double>(want.size()));
+      sum_subtrees<Place>(squares.get(), runs, sums.get());
+      expect_same_bits(sums.read(), want, "sums");
+      return hash_of(sums.read());
+    });
+  };
+  expect_on(std::type_identity<OnCpu>());
+  expect_on(std::type_identity<OnCuda>());
+}
+
+// Of a part of a thread's leaves and of a block's; of several blocks, and of several blocks of
+// their sums; and more of them than a launch has.
+TEST(ExactSums, SubtreesOfTilesAreAddedInTheTreesOrder) {
+  expect_sums_by_levels({1, 2, 8, 16, 32, 256, 512, 4, 1024, 8192, 1, 1 << 19, 64});
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 1030; ++i) lengths.push_back(1 << i % 3);
+  lengths.back() = 1024;
+  expect_sums_by_levels(lengths);
 }
 
 // Runs of several tiles and of none, every length that XXH3 treats in a way of its own, and more

@@ -216,6 +216,15 @@ class SimKernels : public Kernels {
       cpu().scale_and_square_tiles(g, scale, tiles, sums);
     });
   }
+  void sum_subtrees(const T& leaves, std::span<const layout::SlotRun> runs,
+                    const T& sums) const override {
+    sim_work(
+        "sum_subtrees", leaves,
+        [all = std::vector(runs.begin(), runs.end())](const T& in, const T& out) {
+          cpu().sum_subtrees(in, all, out);
+        },
+        leaves, sums);
+  }
   void digest_runs(const T& flat, std::span<const DigestRun> runs, const T& sums) const override {
     sim_work(
         "digest_runs", flat,

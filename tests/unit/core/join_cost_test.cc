@@ -158,9 +158,10 @@ class Step {
     EXPECT_EQ(sums.flags().snapshot_step, 7);
 
     const NormSum norm(units_, groups);
-    std::vector<double> squares(static_cast<size_t>(norm.tree().tiles()), 1.0);
-    std::vector<double> row(static_cast<size_t>(norm.tree().width()));
-    norm.tree().add_own(rank, squares, row);
+    std::vector<double> row;  // of squares that are 1 each
+    for (const layout::SlotRun& node : norm.tree().own_nodes(rank))
+      row.push_back(static_cast<double>(node.count));
+    row.resize(static_cast<size_t>(norm.tree().width()));
     LOCKSTEP_TRY(const double total, norm.total(row));
     double tiles = 0;
     for (const layout::ShardLayout& unit : units_) tiles += static_cast<double>(unit.tiles);

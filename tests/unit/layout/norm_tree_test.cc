@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <numeric>
 #include <random>
 
@@ -23,6 +24,13 @@ std::vector<ShardLayout> units(const std::vector<int64_t>& tiles, int world_size
   return list;
 }
 
+// By its definition: halves of the next power of two.
+double sum_by_halves(const std::vector<double>& all, size_t first, size_t count) {
+  if (first >= all.size()) return 0;
+  if (count == 1) return all[first];
+  return sum_by_halves(all, first, count / 2) + sum_by_halves(all, first + count / 2, count / 2);
+}
+
 // What the ranks that own parts tell of their own tiles of `all`, by part.
 std::vector<std::vector<double>> rows_of(const NormTree& tree,
                                          const std::vector<ShardLayout>& units,
@@ -30,7 +38,7 @@ std::vector<std::vector<double>> rows_of(const NormTree& tree,
   std::vector<std::vector<double>> rows;
   for (int part = 0; part < units.front().world_size; ++part) {
     const int rank = units.front().owner_of(part);
-    std::vector<double> mine, row(static_cast<size_t>(tree.width()));
+    std::vector<double> mine, row;
     int64_t first = 0;
     for (const ShardLayout& unit : units) {
       const auto begin = all.begin() + first + unit.first_tile(rank);
@@ -38,8 +46,14 @@ std::vector<std::vector<double>> rows_of(const NormTree& tree,
       mine.resize(mine.size() + static_cast<size_t>(unit.tiles_per_rank - unit.tile_count(rank)));
       first += unit.tiles;
     }
-    tree.add_own(rank, mine, row);
-    row.resize(static_cast<size_t>(tree.nodes(part, part + 1)));
+    for (const SlotRun& node : tree.own_nodes(rank)) {
+      EXPECT_TRUE(std::has_single_bit(static_cast<size_t>(node.count)));
+      EXPECT_LE(node.end(), tree.tiles());
+      row.push_back(
+          sum_by_halves(mine, static_cast<size_t>(node.first), static_cast<size_t>(node.count)));
+    }
+    EXPECT_LE(std::ssize(row), tree.width());
+    EXPECT_EQ(std::ssize(row), tree.nodes(part, part + 1));
     rows.push_back(std::move(row));
   }
   return rows;
@@ -60,13 +74,6 @@ double sum_by_ranks(const std::vector<ShardLayout>& units, const std::vector<dou
   static std::mt19937_64 random(11);
   const NormTree tree(units);
   return tree.total(merged(tree, rows_of(tree, units, all), 0, units.front().world_size, random));
-}
-
-// By its definition: halves of the next power of two.
-double sum_by_halves(const std::vector<double>& all, size_t first, size_t count) {
-  if (first >= all.size()) return 0;
-  if (count == 1) return all[first];
-  return sum_by_halves(all, first, count / 2) + sum_by_halves(all, first + count / 2, count / 2);
 }
 
 TEST(NormTree, HasTheSameBitsForAnyRanksAndUnits) {

@@ -273,8 +273,8 @@ TEST(StepClocks, LaunchesAreThePriceWhereKernelsAreShort) {
   EXPECT_DOUBLE_EQ(clocks.phases()[kForward].seconds, 5);
 }
 
-// Of the even device alone: 28 bytes and 2 for the copy; 8 for the squares and 8 for digests; 6 for
-// a first slot.
+// Of the even device alone: 28 bytes and 2 for the copy; 8 for the squares, 8 a tile for their sums
+// and 8 for digests; 6 for a first slot.
 TEST(StepTime, StateCostsItsBytesOnce) {
   const Config config = small(ShardingStrategy::kSingle, 1);
   const ModelSpec spec = model_of(config);
@@ -284,8 +284,8 @@ TEST(StepTime, StateCostsItsBytesOnce) {
   EXPECT_NEAR(time.at(StepPhase::kFold).seconds, 6 * elements / 1e12, 1e-9);
   constexpr int64_t kNodes = 45;  // of the norm's tree, over this model's units
   EXPECT_NEAR(time.at(StepPhase::kNorm).seconds,
-              16 * elements / 1e12 + 1.5e-9 * static_cast<double>(spec.tiles()) + 30e-9 * kNodes,
-              1e-9);
+              (16 * elements + 8 * static_cast<double>(spec.tiles())) / 1e12 + 30e-9 * kNodes,
+              1e-12);
   EXPECT_EQ(time.received.seconds, 0);
 }
 
