@@ -187,8 +187,7 @@ void StageWork::block_run(int64_t layer, Operations& ops) const {
   linear("o", Role::kO, 1, layer, ops);
   if (s.post_norms) ops.push_back(kernel("norm of the branch", 2 * x_));
   if (dropout_) ops.push_back(kernel("dropout", 2 * x_, x_ / as_double(width_)));
-  ops.push_back({.what = "residual", .engine = Engine::kCopy, .width = width_, .bytes = 3 * x_});
-  ops.push_back(kernel("norm", 2 * x_));
+  ops.push_back(kernel("residual, norm", 4 * x_));
   if (s.experts > 0)
     experts(ops);
   else
