@@ -79,8 +79,13 @@ __global__ void __launch_bounds__(Threads, blocks_of_runs(Threads))
   runs.store(y + first, own, values);
 }
 
-// How many vectors a block of the backward has, one after the other.
+// How many vectors a block of the backward has, one after the other; they are [first, end) of all.
 constexpr int vectors_of_block(int threads) { return threads == kWarp ? 32 : 8; }
+template <int Threads>
+__device__ unsigned end_of_block(unsigned first, unsigned count) {
+  const unsigned left = count - first;
+  return left < vectors_of_block(Threads) ? count : first + vectors_of_block(Threads);
+}
 
 // With s the scale and g = dy*(w + offset): dx = residual + s*g - x * s^3 * mean(g*x). The weight's
 // gradient over a block's vectors goes to a row of its own in dw_of_blocks.
@@ -93,8 +98,7 @@ __global__ void __launch_bounds__(Threads, blocks_of_runs(Threads))
   Floats<kRowRun> weight = runs.load(own, w, 0), dw{};
   for (float& value : weight.at) value += offset;
   const unsigned begin = blockIdx.x * vectors_of_block(Threads);
-  const unsigned left = count - begin;
-  const unsigned end = left < vectors_of_block(Threads) ? count : begin + vectors_of_block(Threads);
+  const unsigned end = end_of_block<Threads>(begin, count);
   for (unsigned v = begin; v < end; ++v) {
     const int64_t first = vectors.offset(v);
     const float s = scale[v];
@@ -207,19 +211,57 @@ __global__ void __launch_bounds__(kWideThreads, blocks_to_fill(kWideThreads))
 }
 
 // With s the scale, h = (x - mean) * s and g = dy*w: dx = residual + s * (g - mean(g) - h *
-// mean(g*h)).
+// mean(g*h)). The gradients of weight and bias over a block's rows go to two rows of its own in
+// sums_of_blocks. What two sums need between rows are the barriers of each other.
 template <typename T, int Threads>
-__global__ void __launch_bounds__(Threads, blocks_to_fill(Threads))
+__global__ void __launch_bounds__(Threads, blocks_of_runs(Threads))
     layer_backward_kernel(const T* dy, const T* x, const T* w, const float* stats,
-                          const T* residual, T* dx, int64_t dim) {
+                          const T* residual, T* dx, float* sums_of_blocks, unsigned rows,
+                          RowRuns runs) {
+  const int own = static_cast<int>(threadIdx.x) * kRowRun;
+  const float count = static_cast<float>(runs.size);
+  Floats<kRowRun> dw{}, db{};
+  const unsigned begin = blockIdx.x * vectors_of_block(Threads);
+  const unsigned end = end_of_block<Threads>(begin, rows);
+  for (unsigned r = begin; r < end; ++r) {
+    const int64_t first = static_cast<int64_t>(r) * runs.size;
+    const float mean = stats[2 * r], s = stats[2 * r + 1];
+    Packed<T, kRowRun> given[4];
+    runs.load(own, {x + first, dy + first, of_row(residual, first), w}, given);
+    Floats<kRowRun> h = widened(given[0]), g = widened(given[1]), out = widened(given[2]);
+    float of_g = 0, of_gh = 0;
+    for (int k = 0; k < kRowRun; ++k) {
+      h.at[k] = (h.at[k] - mean) * s;
+      dw.at[k] += g.at[k] * h.at[k];
+      db.at[k] += g.at[k];
+      g.at[k] *= load(given[3].at[k]);
+      of_g += g.at[k];
+      of_gh += g.at[k] * h.at[k];
+    }
+    const float mean_g = block_sum<Threads>(Threads, [=](int64_t) { return of_g; }) / count;
+    const float mean_gh = block_sum<Threads>(Threads, [=](int64_t) { return of_gh; }) / count;
+    for (int k = 0; k < kRowRun; ++k) out.at[k] += s * (g.at[k] - mean_g - h.at[k] * mean_gh);
+    runs.store(dx + first, own, out);
+  }
+  const RowRuns sums{runs.size, runs.size % kRowRun == 0};
+  float* const to = sums_of_blocks + 2 * static_cast<int64_t>(blockIdx.x) * runs.size;
+  sums.store(to, own, dw);
+  sums.store(to + runs.size, own, db);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kWideThreads, blocks_to_fill(kWideThreads))
+    wide_layer_backward_kernel(const T* dy, const T* x, const T* w, const float* stats,
+                               const T* residual, T* dx, int64_t dim) {
   const int64_t offset = blockIdx.x * dim;
   const float mean = stats[2 * blockIdx.x], s = stats[2 * blockIdx.x + 1];
   const float count = static_cast<float>(dim);
   const auto g = [=](int64_t i) { return load(dy[offset + i]) * load(w[i]); };
   const auto h = [=](int64_t i) { return (load(x[offset + i]) - mean) * s; };
-  const float mean_g = block_sum<Threads>(dim, g) / count;
-  const float mean_gh = block_sum<Threads>(dim, [=](int64_t i) { return g(i) * h(i); }) / count;
-  for (int64_t i = threadIdx.x; i < dim; i += Threads) {
+  const float mean_g = block_sum<kWideThreads>(dim, g) / count;
+  const float mean_gh =
+      block_sum<kWideThreads>(dim, [=](int64_t i) { return g(i) * h(i); }) / count;
+  for (int64_t i = threadIdx.x; i < dim; i += kWideThreads) {
     const float own = s * (g(i) - mean_g - h(i) * mean_gh);
     store(dx[offset + i], residual == nullptr ? own : load(residual[offset + i]) + own);
   }
@@ -297,16 +339,26 @@ template <typename Place, typename T>
 void layer_norm_backward(const T* dy, const T* x, const T* w, const float* stats, const T* residual,
                          T* dx, float* dw_sum, float* db_sum, int64_t rows, int64_t dim) {
   if (rows == 0) return;
-  add_column_sums(dw_sum, rows, dim, [=] __device__(int64_t r, int64_t c) {
-    const float h = (load(x[r * dim + c]) - stats[2 * r]) * stats[2 * r + 1];
-    return load(dy[r * dim + c]) * h;
-  });
-  add_column_sums(db_sum, rows, dim,
-                  [=] __device__(int64_t r, int64_t c) { return load(dy[r * dim + c]); });
-  by_width(dim, [&](auto threads) {
+  const auto count = static_cast<unsigned>(rows);
+  if (dim > kMostInRegisters) {
+    add_column_sums(dw_sum, rows, dim, [=] __device__(int64_t r, int64_t c) {
+      const float h = (load(x[r * dim + c]) - stats[2 * r]) * stats[2 * r + 1];
+      return load(dy[r * dim + c]) * h;
+    });
+    add_columns<OnCuda>(db_sum, dy, rows, dim, dim);
+    launch<wide_layer_backward_kernel<T>>(count, kWideThreads, dy, x, w, stats, residual, dx, dim);
+    return;
+  }
+  const RowRuns runs = row_runs(dim, dim, dy, x, w, residual, dx);
+  by_runs(dim, [&](auto threads) {
     constexpr int kThreads = decltype(threads)::value;
-    launch<layer_backward_kernel<T, kThreads>>(static_cast<unsigned>(rows), kThreads, dy, x, w,
-                                               stats, residual, dx, dim);
+    const unsigned blocks = blocks_for(rows, vectors_of_block(kThreads));
+    const Scratch scratch(static_cast<size_t>(2 * dim * blocks) * sizeof(float));
+    float* const sums = scratch.as<float>();
+    launch<layer_backward_kernel<T, kThreads>>(blocks, kThreads, dy, x, w, stats, residual, dx,
+                                               sums, count, runs);
+    add_columns<OnCuda>(dw_sum, sums, blocks, dim, 2 * dim);
+    add_columns<OnCuda>(db_sum, sums + dim, blocks, dim, 2 * dim);
   });
 }
 
