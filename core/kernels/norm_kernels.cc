@@ -11,30 +11,34 @@ namespace {
 const float kZeros[kRun] = {};
 
 // x += residual (null: none), rounded; returns what x is then.
-template <typename T>
-LOCKSTEP_INLINE const float* summed(T* x, const T* residual, float* x_run, float* residual_run,
-                                    int64_t n) {
-  if (residual == nullptr) return widened(x, x_run, n);
-  const float *xf = widened(x, x_run, n), *rf = widened(residual, residual_run, n);
-  float* sum = room_for(x, x_run);
+LOCKSTEP_INLINE const float* summed(float* x, const float* residual, float*, int64_t n) {
+  if (residual == nullptr) return x;
 #pragma GCC ivdep
-  for (int64_t k = 0; k < n; ++k) sum[k] = xf[k] + rf[k];
-  narrowed(x, sum, n);
-  return widened(x, x_run, n);
+  for (int64_t k = 0; k < n; ++k) x[k] += residual[k];
+  return x;
+}
+LOCKSTEP_INLINE const float* summed(Bf16* x, const Bf16* residual, float* run, int64_t n) {
+  if (residual == nullptr) return widened(x, run, n);
+#pragma GCC ivdep
+  for (int64_t k = 0; k < n; ++k) {
+    const uint32_t word = bf16_word(bf16_to_float(x[k].bits) + bf16_to_float(residual[k].bits));
+    x[k].bits = static_cast<uint16_t>(word >> 16);
+    run[k] = __builtin_bit_cast(float, word & 0xffff0000u);
+  }
+  return run;
 }
 
 // Row r holds `heads` vectors of dim from x + r * row_stride on.
 LOCKSTEP_KERNEL rms_forward(T* x, const T* residual, const T* w, T* y, float* scale_out,
                             int64_t rows, int64_t heads, int64_t dim, int64_t row_stride, float eps,
                             float offset) {
-  float x_run[kRun], residual_run[kRun], w_run[kRun], y_run[kRun];
+  float x_run[kRun], w_run[kRun], y_run[kRun];
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t first = r * row_stride, end = first + heads * dim; first < end; first += dim) {
       float lanes[kLanes] = {};
       for (int64_t i = 0; i < dim; i += kRun) {
         const int64_t at = first + i, n = std::min(kRun, dim - i);
-        const float* xf =
-            summed(x + at, residual == nullptr ? nullptr : residual + at, x_run, residual_run, n);
+        const float* xf = summed(x + at, residual == nullptr ? nullptr : residual + at, x_run, n);
         add_to_lanes(lanes, n, [&](int64_t k) { return xf[k] * xf[k]; });
       }
       const float scale = 1.0f / std::sqrt(fold_lanes(lanes) / static_cast<float>(dim) + eps);
@@ -86,13 +90,13 @@ LOCKSTEP_KERNEL rms_backward(const T* dy, const T* x, const T* w, const float* s
 
 LOCKSTEP_KERNEL layer_forward(T* x, const T* residual, const T* w, const T* b, T* y,
                               float* stats_out, int64_t rows, int64_t dim, float eps) {
-  float x_run[kRun], residual_run[kRun], w_run[kRun], b_run[kRun], y_run[kRun];
+  float x_run[kRun], w_run[kRun], b_run[kRun], y_run[kRun];
   for (int64_t r = 0; r < rows; ++r, x += dim, y += dim) {
     float sums[kLanes] = {}, squares[kLanes] = {};
     for (int64_t i = 0; i < dim; i += kRun) {
       const int64_t n = std::min(kRun, dim - i);
-      const float* xf = summed(x + i, residual == nullptr ? nullptr : residual + r * dim + i, x_run,
-                               residual_run, n);
+      const float* xf =
+          summed(x + i, residual == nullptr ? nullptr : residual + r * dim + i, x_run, n);
       add_to_lanes(sums, n, [&](int64_t k) { return xf[k]; });
     }
     const float mean = fold_lanes(sums) / static_cast<float>(dim);
