@@ -187,8 +187,7 @@ void StageWork::block_run(int64_t layer, Operations& ops) const {
   linear("o", Role::kO, 1, layer, ops);
   if (s.post_norms) ops.push_back(kernel("norm of the branch", 2 * x_));
   if (dropout_) ops.push_back(kernel("dropout", 2 * x_, x_ / as_double(width_)));
-  ops.push_back({.what = "residual", .engine = Engine::kCopy, .width = width_, .bytes = 3 * x_});
-  ops.push_back(kernel("norm", 2 * x_));
+  ops.push_back(kernel("residual, norm", 4 * x_));
   if (s.experts > 0)
     experts(ops);
   else
@@ -360,10 +359,17 @@ void StageWork::blocks_of_attention(int64_t layer, bool backward, Operations& op
                  .times = 2 * blocks});
 }
 
-// One pass for the weight, one of two for dx.
-void StageWork::norm_back(const char* what, Operations& ops) const {
-  ops.push_back(kernel(what, 2 * x_));
-  ops.push_back(kernel(what, 4 * x_));
+// One pass. On a GPU a block of eight rows writes its part of each parameter's gradient; for each
+// parameter one kernel adds runs of these parts, and one the runs.
+void StageWork::norm_back(const char* what, bool residual, Operations& ops) const {
+  constexpr double kRowsOfBlock = 8;
+  const double params = shape_.gpt2 ? 2 : 1;
+  const double part = rates_.gpu() ? x_ / as_double(width_) * kFloat / kRowsOfBlock : 0;
+  ops.push_back(kernel(what, (residual ? 4 : 3) * x_ + params * part));
+  if (part == 0) return;
+  Operation sums = kernel("sums of norms' gradients", part / 2);
+  sums.times = 2 * static_cast<int64_t>(params);
+  ops.push_back(sums);
 }
 
 Operations StageWork::layer_backward(int64_t layer) const {
@@ -378,7 +384,7 @@ Operations StageWork::layer_backward(int64_t layer) const {
     if (dropout_ || s.post_norms)
       ops.push_back({.what = "branch", .engine = Engine::kCopy, .width = width_, .bytes = 2 * x_});
     if (dropout_) ops.push_back(kernel("dropout", 2 * x_, x_ / as_double(width_)));
-    if (s.post_norms) norm_back("norm of the branch, backward", ops);
+    if (s.post_norms) norm_back("norm of the branch, backward", /*residual=*/false, ops);
   };
   branch_back();
   if (s.experts > 0) {
@@ -388,19 +394,19 @@ Operations StageWork::layer_backward(int64_t layer) const {
     ops.push_back(kernel("activation, backward", s_ + 2 * inner_, s_ / as_double(width_)));
     linear_back("gate, up, backward", s.gpt2 ? Role::kUp : Role::kGate, s.gpt2 ? 1 : 2, layer, ops);
   }
-  norm_back("norm, backward", ops);
+  norm_back("norm, backward", /*residual=*/true, ops);
   branch_back();
   linear_back("o, backward", Role::kO, 1, layer, ops);
   attention_back(layer, ops);
   const double turned = qkv_ - keys_;
   if (s.learned_positions == 0) ops.push_back(kernel("rotary, backward", 2 * turned));
   if (s.qk_norm) {
-    Operation norm = kernel("norm of heads, backward", 2.5 * turned);
+    Operation norm = kernel("norm of heads, backward", 1.5 * turned);
     norm.times = 2;
     ops.push_back(norm);
   }
   linear_back("q, k, v, backward", Role::kQ, s.gpt2 ? 1 : 3, layer, ops);
-  norm_back("norm, backward", ops);
+  norm_back("norm, backward", /*residual=*/true, ops);
   return ops;
 }
 
@@ -408,7 +414,7 @@ Operations StageWork::layer_backward(int64_t layer) const {
 Operations StageWork::head() const {
   Operations ops{kernel("norm", 2 * x_)};
   head_chunks(ops);
-  norm_back("norm, backward", ops);
+  norm_back("norm, backward", /*residual=*/false, ops);
   return ops;
 }
 

@@ -95,7 +95,7 @@ class StageWork {
   void blocks_of_attention(int64_t layer, bool backward, Operations& ops) const;
   void linear(const char* what, Role first, int count, int64_t layer, Operations& ops) const;
   void linear_back(const char* what, Role first, int count, int64_t layer, Operations& ops) const;
-  void norm_back(const char* what, Operations& ops) const;
+  void norm_back(const char* what, bool residual, Operations& ops) const;
   void head_chunks(Operations& ops) const;
   void head_chunk(int64_t rows, int64_t times, bool alone, Operations& ops) const;
   const UnitSpec& head_weight_unit() const;

@@ -29,12 +29,19 @@ LOCKSTEP_INLINE const float* widened(const Bf16* x, float* run, int64_t n) {
   for (int64_t i = 0; i < n; ++i) run[i] = bf16_to_float(x[i].bits);
   return run;
 }
+// Its upper half is float_to_bf16(value). In 32 bits throughout, it vectorizes better.
+LOCKSTEP_INLINE uint32_t bf16_word(float value) {
+  const uint32_t word = __builtin_bit_cast(uint32_t, value);
+  const uint32_t rounded = word + 0x7fffu + ((word >> 16) & 1u);
+  const bool nan = (word & 0x7fffffffu) > 0x7f800000u;
+  return nan ? word | 0x400000u : rounded;
+}
 // Where results for y are to be computed; `narrowed` takes them there.
 LOCKSTEP_INLINE float* room_for(float* y, float*) { return y; }
 LOCKSTEP_INLINE float* room_for(Bf16*, float* run) { return run; }
 LOCKSTEP_INLINE void narrowed(float*, const float*, int64_t) {}
 LOCKSTEP_INLINE void narrowed(Bf16* y, const float* run, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) y[i].bits = float_to_bf16(run[i]);
+  for (int64_t i = 0; i < n; ++i) y[i].bits = static_cast<uint16_t>(bf16_word(run[i]) >> 16);
 }
 
 // The lanes of a sum, folded in a fixed order.

@@ -32,10 +32,10 @@ const std::byte* bytes_of(const at::Tensor& t) {
 template <typename Column, typename On = typename Column::On>
 class KernelColumn : public Kernels {
  public:
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& w, double eps, at::Tensor& scale,
-                      float offset) const override {
+  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
+                      double eps, at::Tensor& scale, float offset) const override {
     at::Tensor y = at::empty_like(x);
-    head_norm(x, w, y, scale, 0, 1, eps, offset);
+    norm(x, residual, w, y, scale, 0, 1, eps, offset);
     return y;
   }
   at::Tensor rms_norm_back(at::Tensor dy, const at::Tensor& x, const at::Tensor& w,
@@ -46,16 +46,7 @@ class KernelColumn : public Kernels {
   }
   void head_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, at::Tensor& scale,
                  int64_t first_column, int64_t heads, double eps, float offset) const override {
-    scale = at::empty({x.size(0), heads}, x.options().dtype(at::kFloat));
-    const int64_t dim = w.size(0), stride = x.size(1);
-    by_type(x, [&](auto* t) {
-      Column::rows(x.size(0), heads * dim, [&](int64_t begin, int64_t end) {
-        const int64_t at = begin * stride + first_column;
-        rms_norm_forward<On>(ptr(t, x) + at, ptr(t, w), ptr(t, y) + at,
-                             floats(scale) + begin * heads, end - begin, heads, dim, stride,
-                             static_cast<float>(eps), offset);
-      });
-    });
+    norm(x, {}, w, y, scale, first_column, heads, eps, offset);
   }
   void head_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
                       const at::Tensor& scale, const at::Tensor& dw_sum, int64_t first_column,
@@ -63,16 +54,16 @@ class KernelColumn : public Kernels {
     norm_back(dy, x, w, scale, {}, dw_sum, first_column, heads, offset);
   }
 
-  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b, double eps,
-                        at::Tensor& stats) const override {
+  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
+                        const at::Tensor& b, double eps, at::Tensor& stats) const override {
     at::Tensor y = at::empty_like(x);
     stats = at::empty({x.size(0), 2}, x.options().dtype(at::kFloat));
     const int64_t dim = x.size(1);
     by_type(x, [&](auto* t) {
       Column::rows(x.size(0), dim, [&](int64_t begin, int64_t end) {
-        layer_norm_forward<On>(ptr(t, x) + begin * dim, ptr(t, w), ptr(t, b),
-                               ptr(t, y) + begin * dim, floats(stats) + 2 * begin, end - begin, dim,
-                               static_cast<float>(eps));
+        layer_norm_forward<On>(ptr(t, x) + begin * dim, ptr(t, residual, begin * dim), ptr(t, w),
+                               ptr(t, b), ptr(t, y) + begin * dim, floats(stats) + 2 * begin,
+                               end - begin, dim, static_cast<float>(eps));
       });
     });
     return y;
@@ -272,6 +263,20 @@ class KernelColumn : public Kernels {
     by_type(dy, [&](auto* t) {
       Column::rows(dy.size(0), dim, [&](int64_t begin, int64_t end) {
         backward(ptr(t, dy) + begin * dim, ptr(t, gate_up) + begin * 2 * dim, end - begin, dim);
+      });
+    });
+  }
+  static void norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
+                   const at::Tensor& y, at::Tensor& scale, int64_t first_column, int64_t heads,
+                   double eps, float offset) {
+    scale = at::empty({x.size(0), heads}, x.options().dtype(at::kFloat));
+    const int64_t dim = w.size(0), stride = x.size(1);
+    by_type(x, [&](auto* t) {
+      Column::rows(x.size(0), heads * dim, [&](int64_t begin, int64_t end) {
+        const int64_t at = begin * stride + first_column;
+        rms_norm_forward<On>(ptr(t, x) + at, ptr(t, residual, at), ptr(t, w), ptr(t, y) + at,
+                             floats(scale) + begin * heads, end - begin, heads, dim, stride,
+                             static_cast<float>(eps), offset);
       });
     });
   }

@@ -10,17 +10,35 @@ namespace {
 
 const float kZeros[kRun] = {};
 
+// x += residual (null: none), rounded; returns what x is then.
+LOCKSTEP_INLINE const float* summed(float* x, const float* residual, float*, int64_t n) {
+  if (residual == nullptr) return x;
+#pragma GCC ivdep
+  for (int64_t k = 0; k < n; ++k) x[k] += residual[k];
+  return x;
+}
+LOCKSTEP_INLINE const float* summed(Bf16* x, const Bf16* residual, float* run, int64_t n) {
+  if (residual == nullptr) return widened(x, run, n);
+#pragma GCC ivdep
+  for (int64_t k = 0; k < n; ++k) {
+    const uint32_t word = bf16_word(bf16_to_float(x[k].bits) + bf16_to_float(residual[k].bits));
+    x[k].bits = static_cast<uint16_t>(word >> 16);
+    run[k] = __builtin_bit_cast(float, word & 0xffff0000u);
+  }
+  return run;
+}
+
 // Row r holds `heads` vectors of dim from x + r * row_stride on.
-LOCKSTEP_KERNEL rms_forward(const T* x, const T* w, T* y, float* scale_out, int64_t rows,
-                            int64_t heads, int64_t dim, int64_t row_stride, float eps,
+LOCKSTEP_KERNEL rms_forward(T* x, const T* residual, const T* w, T* y, float* scale_out,
+                            int64_t rows, int64_t heads, int64_t dim, int64_t row_stride, float eps,
                             float offset) {
   float x_run[kRun], w_run[kRun], y_run[kRun];
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t first = r * row_stride, end = first + heads * dim; first < end; first += dim) {
       float lanes[kLanes] = {};
       for (int64_t i = 0; i < dim; i += kRun) {
-        const int64_t n = std::min(kRun, dim - i);
-        const float* xf = widened(x + first + i, x_run, n);
+        const int64_t at = first + i, n = std::min(kRun, dim - i);
+        const float* xf = summed(x + at, residual == nullptr ? nullptr : residual + at, x_run, n);
         add_to_lanes(lanes, n, [&](int64_t k) { return xf[k] * xf[k]; });
       }
       const float scale = 1.0f / std::sqrt(fold_lanes(lanes) / static_cast<float>(dim) + eps);
@@ -70,14 +88,15 @@ LOCKSTEP_KERNEL rms_backward(const T* dy, const T* x, const T* w, const float* s
     }
 }
 
-LOCKSTEP_KERNEL layer_forward(const T* x, const T* w, const T* b, T* y, float* stats_out,
-                              int64_t rows, int64_t dim, float eps) {
+LOCKSTEP_KERNEL layer_forward(T* x, const T* residual, const T* w, const T* b, T* y,
+                              float* stats_out, int64_t rows, int64_t dim, float eps) {
   float x_run[kRun], w_run[kRun], b_run[kRun], y_run[kRun];
   for (int64_t r = 0; r < rows; ++r, x += dim, y += dim) {
     float sums[kLanes] = {}, squares[kLanes] = {};
     for (int64_t i = 0; i < dim; i += kRun) {
       const int64_t n = std::min(kRun, dim - i);
-      const float* xf = widened(x + i, x_run, n);
+      const float* xf =
+          summed(x + i, residual == nullptr ? nullptr : residual + r * dim + i, x_run, n);
       add_to_lanes(sums, n, [&](int64_t k) { return xf[k]; });
     }
     const float mean = fold_lanes(sums) / static_cast<float>(dim);
@@ -141,19 +160,20 @@ LOCKSTEP_KERNEL layer_backward(const T* dy, const T* x, const T* w, const float*
 }  // namespace
 
 #define LOCKSTEP_INSTANTIATE(T)                                                                   \
-  LOCKSTEP_CLONED rms_norm_forward<OnCpu>(const T* x, const T* w, T* y, float* scale,             \
-                                          int64_t rows, int64_t heads, int64_t dim,               \
+  LOCKSTEP_CLONED rms_norm_forward<OnCpu>(T * x, const T* residual, const T* w, T* y,             \
+                                          float* scale, int64_t rows, int64_t heads, int64_t dim, \
                                           int64_t row_stride, float eps, float offset) {          \
-    rms_forward(x, w, y, scale, rows, heads, dim, row_stride, eps, offset);                       \
+    rms_forward(x, residual, w, y, scale, rows, heads, dim, row_stride, eps, offset);             \
   }                                                                                               \
   LOCKSTEP_CLONED rms_norm_backward<OnCpu>(                                                       \
       const T* dy, const T* x, const T* w, const float* scale, const T* residual, T* dx,          \
       float* dw, int64_t rows, int64_t heads, int64_t dim, int64_t row_stride, float offset) {    \
     rms_backward(dy, x, w, scale, residual, dx, dw, rows, heads, dim, row_stride, offset);        \
   }                                                                                               \
-  LOCKSTEP_CLONED layer_norm_forward<OnCpu>(const T* x, const T* w, const T* b, T* y,             \
-                                            float* stats, int64_t rows, int64_t dim, float eps) { \
-    layer_forward(x, w, b, y, stats, rows, dim, eps);                                             \
+  LOCKSTEP_CLONED layer_norm_forward<OnCpu>(T * x, const T* residual, const T* w, const T* b,     \
+                                            T* y, float* stats, int64_t rows, int64_t dim,        \
+                                            float eps) {                                          \
+    layer_forward(x, residual, w, b, y, stats, rows, dim, eps);                                   \
   }                                                                                               \
   LOCKSTEP_CLONED layer_norm_backward<OnCpu>(const T* dy, const T* x, const T* w,                 \
                                              const float* stats, const T* residual, T* dx,        \

@@ -69,7 +69,7 @@ void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool al
   const UnitPart& u = units[0];
   const Kernels& kernels = kernels_on(s.x_RD);
   const SlotInput* const dropped = train ? &slot : nullptr;
-  s.h1_RD = norm1_.forward(u, s.x_RD, s.norm1);
+  s.h1_RD = norm1_.forward(u, s.x_RD, {}, s.norm1);
   project_heads(units, slot, train, all, s);
   at::Tensor branch = kernels.attention(tables_.attention, s.qkv, slot.documents, s.attention);
   if (!all) {
@@ -79,12 +79,12 @@ void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool al
   branch = o_.forward(units, branch, dropped);
   if (post1_) {
     const at::Tensor raw = branch;
-    branch = post1_->forward(u, raw, s.post1);
+    branch = post1_->forward(u, raw, {}, s.post1);
     if (all) s.o_RD = raw;
   }
   if (train) attention_dropout_.apply(branch, slot);
-  s.x2_RD = branch.add_(s.x_RD);
-  s.h2_RD = norm2_.forward(u, s.x2_RD, s.norm2);
+  s.x2_RD = std::move(branch);
+  s.h2_RD = norm2_.forward(u, s.x2_RD, s.x_RD, s.norm2);
   if (experts_) {
     s.routing = experts_->route(u, s.h2_RD);
     s.inner = experts_->inner(u, s.h2_RD, s.routing);
@@ -106,7 +106,7 @@ at::Tensor BlockStage::feed_forward_end(UnitParts units, const SlotInput& slot, 
   if (!post2_) return y;
   const at::Tensor raw = y;
   if (all) s.down_RD = raw;
-  return post2_->forward(units[0], raw, s.post2);
+  return post2_->forward(units[0], raw, {}, s.post2);
 }
 
 at::Tensor BlockStage::forward(UnitParts units, const at::Tensor& x, const SlotInput& slot,

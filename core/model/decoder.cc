@@ -93,7 +93,7 @@ StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& 
 at::Tensor logits_of(const layout::ModelSpec& spec, UnitParts head_units, const at::Tensor& x_RD) {
   const Norm norm(spec.shape, spec.base().back(), layout::Role::kNorm1, layout::Role::kNorm1Bias);
   at::Tensor kept;
-  const at::Tensor h = norm.forward(head_units[0], x_RD, kept);
+  const at::Tensor h = norm.forward(head_units[0], x_RD, {}, kept);
   const at::Tensor& weight =
       spec.shape.tied ? head_units[1].weight(0)
                       : head_units[0].weight(spec.base().back().find(layout::Role::kHead));

@@ -39,7 +39,7 @@ LossStage::Output HeadStage::run(UnitParts units, const at::Tensor& x, const Slo
   const UnitPart& weight_unit = shape_.tied ? units[1] : own;
   const at::Tensor& weight_VD = weight_unit.weight(weight_param_);
   at::Tensor kept;
-  const at::Tensor h_RD = norm_.forward(own, x, kept);
+  const at::Tensor h_RD = norm_.forward(own, x, {}, kept);
   const at::Tensor labels = slot.labels_BT.reshape({-1});
   LOCKSTEP_CHECK(labels.size(0) == x.size(0), labels.size(0), " ", x.size(0));
 

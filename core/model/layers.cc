@@ -78,10 +78,12 @@ Norm::Norm(const layout::DecoderShape& shape, const layout::UnitSpec& unit, layo
   LOCKSTEP_CHECK(weight_ >= 0, unit.name);
 }
 
-at::Tensor Norm::forward(const UnitPart& unit, const at::Tensor& x, at::Tensor& kept) const {
+at::Tensor Norm::forward(const UnitPart& unit, const at::Tensor& x, const at::Tensor& residual,
+                         at::Tensor& kept) const {
+  const at::Tensor& w = unit.weight(weight_);
   const Kernels& kernels = kernels_on(x);
-  if (bias_ < 0) return kernels.rms_norm(x, unit.weight(weight_), eps_, kept, offset_);
-  return kernels.layer_norm(x, unit.weight(weight_), unit.weight(bias_), eps_, kept);
+  if (bias_ < 0) return kernels.rms_norm(x, residual, w, eps_, kept, offset_);
+  return kernels.layer_norm(x, residual, w, unit.weight(bias_), eps_, kept);
 }
 
 at::Tensor Norm::backward(const UnitPart& unit, at::Tensor dy, const at::Tensor& x,

@@ -42,8 +42,9 @@ class Norm {
  public:
   Norm(const layout::DecoderShape& shape, const layout::UnitSpec& unit, layout::Role weight,
        layout::Role bias);
-  // `kept` is for backward.
-  at::Tensor forward(const UnitPart& unit, const at::Tensor& x_RD, at::Tensor& kept) const;
+  // x += residual (undefined: none), rounded, and the norm of that x; `kept` is for backward.
+  at::Tensor forward(const UnitPart& unit, const at::Tensor& x_RD, const at::Tensor& residual_RD,
+                     at::Tensor& kept) const;
   // Returns residual (undefined: none) + dx, in dy's memory; adds to the parameters' gradients in
   // fp32.
   at::Tensor backward(const UnitPart& unit, at::Tensor dy_RD, const at::Tensor& x_RD,

@@ -171,10 +171,12 @@ TEST(FarIndex, RowsOfNormsAreThoseAlone) {
   Array<OnCuda, Bf16> w(w_row), one(x_row), one_y(x_row), one_dy(dy_row);
   Array<OnCuda, float> one_scale(zeros(2)), dw(zeros(kDim)), db(zeros(kDim));
   const auto compute = [&](auto& in, auto& out, auto& d, auto& s, int64_t rows) {
-    rms_norm_forward<OnCuda>(in.get(), w.get(), out.get(), s.get(), rows, 1, kDim, kDim, kEps);
+    rms_norm_forward<OnCuda>(in.get(), d.get(), w.get(), out.get(), s.get(), rows, 1, kDim, kDim,
+                             kEps);
     rms_norm_backward<OnCuda, Bf16>(d.get(), in.get(), w.get(), s.get(), out.get(), d.get(),
                                     dw.get(), rows, 1, kDim, kDim);
-    layer_norm_forward<OnCuda>(d.get(), w.get(), w.get(), out.get(), s.get(), rows, kDim, kEps);
+    layer_norm_forward<OnCuda>(d.get(), in.get(), w.get(), w.get(), out.get(), s.get(), rows, kDim,
+                               kEps);
     layer_norm_backward<OnCuda, Bf16>(out.get(), d.get(), w.get(), s.get(), d.get(), out.get(),
                                       dw.get(), db.get(), rows, kDim);
   };

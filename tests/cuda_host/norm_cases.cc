@@ -72,14 +72,20 @@ struct Inputs {
         b(random_values<T>(dim, 3)),
         dy(random_values<T>(rows * dim, 4)),
         residual(random_values<T>(rows * dim, 5)) {}
-  Expected expected(void (Expected::*add)(const Row&), bool with_residual) const {
+  Expected expected(void (Expected::*add)(const Row&)) const {
     Expected all(dim);
     const Doubles x64 = widened(x), w64 = widened(w), b64 = widened(b), dy64 = widened(dy);
-    const Doubles residual64 =
-        with_residual ? widened(residual) : Doubles(static_cast<size_t>(rows * dim));
+    const Doubles residual64 = widened(residual);
     for (int64_t at = 0; at < rows * dim; at += dim)
       (all.*add)(Row{&x64[static_cast<size_t>(at)], w64.data(), b64.data(),
                      &dy64[static_cast<size_t>(at)], &residual64[static_cast<size_t>(at)], dim});
+    return all;
+  }
+  // x + residual, in fp32 and rounded.
+  std::vector<T> sums() const {
+    std::vector<T> all(x.size());
+    for (size_t i = 0; i < all.size(); ++i)
+      round_to(all[i], static_cast<float>(wide(x[i])) + static_cast<float>(wide(residual[i])));
     return all;
   }
   int64_t rows, dim;
@@ -95,12 +101,13 @@ TYPED_TEST(NormCases, RmsNormIsThatOfFp64) {
   using T = typename TypeParam::T;
   for (const int64_t dim : kDims) {
     const Inputs<T> in(rows_of(dim), dim);
-    const Expected want = in.expected(&Expected::rms, /*with_residual=*/true);
+    const Expected want = in.expected(&Expected::rms);
     on<Place>([&] {
       Array<Place, T> x(in.x), w(in.w), y(in.x), dx(in.dy), residual(in.residual);
       Array<Place, float> scale(std::vector<float>(static_cast<size_t>(in.rows)));
       Array<Place, float> dw(std::vector<float>(static_cast<size_t>(dim)));
-      rms_norm_forward<Place>(x.get(), w.get(), y.get(), scale.get(), in.rows, 1, dim, dim, kEps);
+      rms_norm_forward<Place, T>(x.get(), nullptr, w.get(), y.get(), scale.get(), in.rows, 1, dim,
+                                 dim, kEps);
       rms_norm_backward<Place>(dx.get(), x.get(), w.get(), scale.get(), residual.get(), dx.get(),
                                dw.get(), in.rows, 1, dim, dim);
       expect_close(y.read(), want.y, 1e-5, "y");
@@ -116,22 +123,72 @@ TYPED_TEST(NormCases, LayerNormIsThatOfFp64) {
   using T = typename TypeParam::T;
   for (const int64_t dim : kDims) {
     const Inputs<T> in(rows_of(dim), dim);
-    const Expected want = in.expected(&Expected::layer, /*with_residual=*/false);
+    const Expected want = in.expected(&Expected::layer);
     on<Place>([&] {
-      Array<Place, T> x(in.x), w(in.w), b(in.b), y(in.x), dx(in.dy);
+      Array<Place, T> x(in.x), w(in.w), b(in.b), y(in.x), dx(in.dy), residual(in.residual);
       Array<Place, float> stats(std::vector<float>(static_cast<size_t>(2 * in.rows)));
       const std::vector<float> zeros(static_cast<size_t>(dim));
       Array<Place, float> dw(zeros), db(zeros);
-      layer_norm_forward<Place>(x.get(), w.get(), b.get(), y.get(), stats.get(), in.rows, dim,
-                                kEps);
-      layer_norm_backward<Place, T>(dx.get(), x.get(), w.get(), stats.get(), nullptr, dx.get(),
-                                    dw.get(), db.get(), in.rows, dim);
+      layer_norm_forward<Place, T>(x.get(), nullptr, w.get(), b.get(), y.get(), stats.get(),
+                                   in.rows, dim, kEps);
+      layer_norm_backward<Place>(dx.get(), x.get(), w.get(), stats.get(), residual.get(), dx.get(),
+                                 dw.get(), db.get(), in.rows, dim);
       expect_close(y.read(), want.y, 1e-5, "y");
       expect_close(dx.read(), want.dx, 2e-5, "dx");
       expect_close(dw.read(), want.dw, 2e-4, "dw");
       expect_close(db.read(), want.db, 2e-4, "db");
       return hash_of(y.read(), dx.read(), dw.read(), db.read(), stats.read());
     });
+  }
+}
+
+// x becomes the rounded sum, and y has the bits of that sum's norm: also where no access of 16
+// bytes may be.
+TYPED_TEST(NormCases, AResidualIsAddedAndRoundedBeforeRmsNorm) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  for (const int64_t dim : kDims) {
+    const Inputs<T> in(3, dim);
+    const std::vector<T> sums = in.sums();
+    for (const size_t by : {0, 1})
+      on<Place>([&] {
+        Array<Place, T> x(in.x, by), residual(in.residual, by), w(in.w, by), y(in.dy, by);
+        Array<Place, T> plain_x(sums, by), plain_y(in.dy, by);
+        Array<Place, float> scale{std::vector<float>(3)}, plain_scale{std::vector<float>(3)};
+        rms_norm_forward<Place>(x.get(), residual.get(), w.get(), y.get(), scale.get(), in.rows, 1,
+                                dim, dim, kEps);
+        rms_norm_forward<Place, T>(plain_x.get(), nullptr, w.get(), plain_y.get(),
+                                   plain_scale.get(), in.rows, 1, dim, dim, kEps);
+        expect_same_bits(x.read(), sums, "x");
+        expect_same_bits(residual.read(), in.residual, "residual");
+        expect_same_bits(y.read(), plain_y.read(), "y");
+        expect_same_bits(scale.read(), plain_scale.read(), "scale");
+        return hash_of(x.read(), y.read(), scale.read());
+      });
+  }
+}
+
+TYPED_TEST(NormCases, AResidualIsAddedAndRoundedBeforeLayerNorm) {
+  using Place = typename TypeParam::Place;
+  using T = typename TypeParam::T;
+  for (const int64_t dim : kDims) {
+    const Inputs<T> in(3, dim);
+    const std::vector<T> sums = in.sums();
+    for (const size_t by : {0, 1})
+      on<Place>([&] {
+        Array<Place, T> x(in.x, by), residual(in.residual, by), w(in.w, by), b(in.b, by);
+        Array<Place, T> y(in.dy, by), plain_x(sums, by), plain_y(in.dy, by);
+        Array<Place, float> stats{std::vector<float>(6)}, plain_stats{std::vector<float>(6)};
+        layer_norm_forward<Place>(x.get(), residual.get(), w.get(), b.get(), y.get(), stats.get(),
+                                  in.rows, dim, kEps);
+        layer_norm_forward<Place, T>(plain_x.get(), nullptr, w.get(), b.get(), plain_y.get(),
+                                     plain_stats.get(), in.rows, dim, kEps);
+        expect_same_bits(x.read(), sums, "x");
+        expect_same_bits(residual.read(), in.residual, "residual");
+        expect_same_bits(y.read(), plain_y.read(), "y");
+        expect_same_bits(stats.read(), plain_stats.read(), "stats");
+        return hash_of(x.read(), y.read(), stats.read());
+      });
   }
 }
 
@@ -150,10 +207,10 @@ TYPED_TEST(NormCases, AnOffsetIsAddedToTheWeight) {
     const std::vector<float> of_scale(kFew), of_w(kDim);
     Array<Place, T> in(x), w_less(w), w_more(more), y(x), y_more(x), dx(dy), dx_more(dy);
     Array<Place, float> scale(of_scale), dw(of_w), dw_more(of_w);
-    rms_norm_forward<Place>(in.get(), w_less.get(), y.get(), scale.get(), kFew, 1, kDim, kDim, kEps,
-                            1.0f);
-    rms_norm_forward<Place>(in.get(), w_more.get(), y_more.get(), scale.get(), kFew, 1, kDim, kDim,
-                            kEps);
+    rms_norm_forward<Place, T>(in.get(), nullptr, w_less.get(), y.get(), scale.get(), kFew, 1, kDim,
+                               kDim, kEps, 1.0f);
+    rms_norm_forward<Place, T>(in.get(), nullptr, w_more.get(), y_more.get(), scale.get(), kFew, 1,
+                               kDim, kDim, kEps);
     rms_norm_backward<Place, T>(dx.get(), in.get(), w_less.get(), scale.get(), nullptr, dx.get(),
                                 dw.get(), kFew, 1, kDim, kDim, 1.0f);
     rms_norm_backward<Place, T>(dx_more.get(), in.get(), w_more.get(), scale.get(), nullptr,
@@ -177,8 +234,8 @@ TYPED_TEST(NormCases, AlignmentChangesNoBits) {
     for (const size_t by : {0, 1}) {
       Array<Place, T> x(in.x, by), w(in.w, by), out(in.x, by), d(in.dy, by);
       Array<Place, float> scale{std::vector<float>(11)}, sum{std::vector<float>(1000)};
-      rms_norm_forward<Place>(x.get(), w.get(), out.get(), scale.get(), in.rows, 1, in.dim, in.dim,
-                              kEps);
+      rms_norm_forward<Place, T>(x.get(), nullptr, w.get(), out.get(), scale.get(), in.rows, 1,
+                                 in.dim, in.dim, kEps);
       rms_norm_backward<Place, T>(d.get(), x.get(), w.get(), scale.get(), x.get(), d.get(),
                                   sum.get(), in.rows, 1, in.dim, in.dim);
       y[by] = out.read(), dx[by] = d.read(), sums[by] = sum.read();
@@ -202,8 +259,8 @@ TYPED_TEST(NormCases, AlignmentChangesNoBitsOfALayerNorm) {
       Array<Place, T> residual(in.residual, by);
       Array<Place, float> stats{std::vector<float>(22)};
       Array<Place, float> of_w{std::vector<float>(1000)}, of_b{std::vector<float>(1000)};
-      layer_norm_forward<Place>(x.get(), w.get(), b.get(), out.get(), stats.get(), in.rows, in.dim,
-                                kEps);
+      layer_norm_forward<Place, T>(x.get(), nullptr, w.get(), b.get(), out.get(), stats.get(),
+                                   in.rows, in.dim, kEps);
       layer_norm_backward<Place, T>(d.get(), x.get(), w.get(), stats.get(), residual.get(), d.get(),
                                     of_w.get(), of_b.get(), in.rows, in.dim);
       y[by] = out.read(), dx[by] = d.read(), dw[by] = of_w.read(), db[by] = of_b.read();
@@ -235,12 +292,12 @@ TYPED_TEST(NormCases, HeadNormIsRmsNormOfEachHead) {
     Array<Place, T> x_all(x), w_all(w), y(x), dx(dy), x_heads(heads_of(x)), dx_heads(heads_of(dy));
     Array<Place, T> y_heads(heads_of(x));
     Array<Place, float> scale(of_scale), scale_heads(of_scale), dw(of_w), dw_heads(of_w);
-    rms_norm_forward<Place>(x_all.get() + kFirst, w_all.get(), y.get() + kFirst, scale.get(),
-                            kCount, kHeads, kDim, kWidth, kEps);
+    rms_norm_forward<Place, T>(x_all.get() + kFirst, nullptr, w_all.get(), y.get() + kFirst,
+                               scale.get(), kCount, kHeads, kDim, kWidth, kEps);
     rms_norm_backward<Place, T>(dx.get() + kFirst, x_all.get() + kFirst, w_all.get(), scale.get(),
                                 nullptr, dx.get() + kFirst, dw.get(), kCount, kHeads, kDim, kWidth);
-    rms_norm_forward<Place>(x_heads.get(), w_all.get(), y_heads.get(), scale_heads.get(),
-                            kCount * kHeads, 1, kDim, kDim, kEps);
+    rms_norm_forward<Place, T>(x_heads.get(), nullptr, w_all.get(), y_heads.get(),
+                               scale_heads.get(), kCount * kHeads, 1, kDim, kDim, kEps);
     rms_norm_backward<Place, T>(dx_heads.get(), x_heads.get(), w_all.get(), scale_heads.get(),
                                 nullptr, dx_heads.get(), dw_heads.get(), kCount * kHeads, 1, kDim,
                                 kDim);

@@ -63,11 +63,12 @@ struct Memory {
       : a(core::random_values<T>(n, 1)),
         b(core::random_values<T>(n, 2)),
         c(core::random_values<T>(n, 3)),
+        d(core::random_values<T>(n, 4)),
         sums(std::vector<float>(static_cast<size_t>(n))),
         more_sums(std::vector<float>(static_cast<size_t>(n))),
         doubles(std::vector<double>(8)),
         places(std::vector<int64_t>{0, 1}) {}
-  Array<OnCuda, T> a, b, c;
+  Array<OnCuda, T> a, b, c, d;
   Array<OnCuda, float> sums, more_sums;
   Array<OnCuda, double> doubles;
   Array<OnCuda, int64_t> places;
@@ -82,16 +83,16 @@ std::vector<Launches> launches_of_norms(int64_t dim) {
   Memory<T>& m = *memory;
   return {
       [memory, &m, dim] {
-        core::rms_norm_forward<OnCuda>(m.a.get(), m.b.get(), m.c.get(), m.sums.get(), kRows, 1, dim,
-                                       dim, 1e-5f);
+        core::rms_norm_forward<OnCuda>(m.a.get(), m.d.get(), m.b.get(), m.c.get(), m.sums.get(),
+                                       kRows, 1, dim, dim, 1e-5f);
       },
       [memory, &m, dim] {
         core::rms_norm_backward<OnCuda, T>(m.a.get(), m.c.get(), m.b.get(), m.sums.get(), nullptr,
                                            m.a.get(), m.more_sums.get(), kRows, 1, dim, dim);
       },
       [memory, &m, dim] {
-        core::layer_norm_forward<OnCuda>(m.a.get(), m.b.get(), m.b.get(), m.c.get(), m.sums.get(),
-                                         kRows, dim, 1e-5f);
+        core::layer_norm_forward<OnCuda>(m.a.get(), m.d.get(), m.b.get(), m.b.get(), m.c.get(),
+                                         m.sums.get(), kRows, dim, 1e-5f);
       },
       [memory, &m, dim] {
         core::layer_norm_backward<OnCuda, T>(m.a.get(), m.c.get(), m.b.get(), m.sums.get(), nullptr,

@@ -34,9 +34,18 @@ using T = at::Tensor;
 class SimKernels : public Kernels {
  public:
   layout::WorkSizes work_sizes() const override { return cpu().work_sizes(); }
-  T rms_norm(const T& x, const T& w, double eps, T& scale, float offset) const override {
+  T rms_norm(const T& x, const T& residual, const T& w, double eps, T& scale,
+             float offset) const override {
     T y = at::empty_like(x);
-    head_norm(x, w, y, scale, 0, 1, eps, offset);
+    scale = fp32(x, {x.size(0), 1});
+    sim_work(
+        "rms_norm", x,
+        [=](const T& in, const T& r, const T& weight, const T& out, const T& kept) {
+          T made;
+          out.copy_(cpu().rms_norm(in, r, weight, eps, made, offset));
+          kept.copy_(made);
+        },
+        x, residual, w, y, scale);
     return y;
   }
   T rms_norm_back(T dy, const T& x, const T& w, const T& scale, const T& residual, const T& dw_sum,
@@ -70,17 +79,18 @@ class SimKernels : public Kernels {
         },
         dy, x, w, scale, dw_sum);
   }
-  T layer_norm(const T& x, const T& w, const T& b, double eps, T& stats) const override {
+  T layer_norm(const T& x, const T& residual, const T& w, const T& b, double eps,
+               T& stats) const override {
     T y = at::empty_like(x);
     stats = fp32(x, {x.size(0), 2});
     sim_work(
         "layer_norm", x,
-        [=](const T& in, const T& weight, const T& bias, const T& out, const T& kept) {
+        [=](const T& in, const T& r, const T& weight, const T& bias, const T& out, const T& kept) {
           T made;
-          out.copy_(cpu().layer_norm(in, weight, bias, eps, made));
+          out.copy_(cpu().layer_norm(in, r, weight, bias, eps, made));
           kept.copy_(made);
         },
-        x, w, b, y, stats);
+        x, residual, w, b, y, stats);
     return y;
   }
   T layer_norm_back(T dy, const T& x, const T& w, const T& stats, const T& residual,

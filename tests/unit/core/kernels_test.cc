@@ -29,12 +29,31 @@ TEST(RmsNorm, ForwardAndBackwardMatchAutogradInFp64) {
   const at::Tensor y64 = x64 * (x64.pow(2).mean(-1, true) + 1e-5).rsqrt() * w64;
   const auto grads = torch::autograd::grad({y64}, {x64, w64}, {dy.to(at::kDouble)});
   at::Tensor scale, dw = at::zeros({37}, at::kFloat);
-  EXPECT_LT(max_difference(cpu.rms_norm(x, w, 1e-5, scale), y64), 2e-6);
+  EXPECT_LT(max_difference(cpu.rms_norm(x, {}, w, 1e-5, scale), y64), 2e-6);
   const at::Tensor residual = random_tensor({7, 37}, 13);
   EXPECT_LT(
       max_difference(cpu.rms_norm_back(dy.clone(), x, w, scale, residual, dw), grads[0] + residual),
       5e-6);
   EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
+}
+
+// Those of LibTorch's sum and the norm of that; a row is of all magnitudes.
+TEST(Norms, AResidualsSumHasTheBitsOfAdd) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    at::Tensor x = random_tensor({7, 301}, 1), residual = random_tensor({7, 301}, 2);
+    for (const at::Tensor& t : {x, residual}) t[3].mul_(at::pow(10, at::linspace(-42, 37, 301)));
+    x = x.to(dtype), residual = residual.to(dtype);
+    const at::Tensor w = random_tensor({301}, 3).to(dtype), b = random_tensor({301}, 4).to(dtype);
+    const at::Tensor sum = x.clone().add_(residual), of_rms = x.clone(), of_layer = x.clone();
+    at::Tensor scale, plain_scale, stats, plain_stats;
+    const at::Tensor rms = cpu.rms_norm(of_rms, residual, w, 1e-5, scale);
+    const at::Tensor layer = cpu.layer_norm(of_layer, residual, w, b, 1e-5, stats);
+    EXPECT_TRUE(at::equal(of_rms, sum)) << dtype;
+    EXPECT_TRUE(at::equal(of_layer, sum)) << dtype;
+    EXPECT_TRUE(at::equal(rms, cpu.rms_norm(sum, {}, w, 1e-5, plain_scale))) << dtype;
+    EXPECT_TRUE(at::equal(layer, cpu.layer_norm(sum, {}, w, b, 1e-5, plain_stats))) << dtype;
+    EXPECT_TRUE(at::equal(scale, plain_scale) && at::equal(stats, plain_stats)) << dtype;
+  }
 }
 
 TEST(Swiglu, ForwardAndBackwardMatchAutogradInFp64) {
@@ -115,12 +134,15 @@ std::vector<at::Tensor> everything_spread(at::ScalarType dtype) {
   };
   const at::Tensor x = random(dim, 1), w = random_tensor({dim}, 2).to(dtype);
   const at::Tensor gate_up = random(2 * dim, 4), residual = random(dim, 5);
-  at::Tensor scale, stats, head_scale, rotated = random(dim, 6), heads = at::zeros_like(x);
+  at::Tensor scale, scale2, stats, stats2, head_scale, rotated = random(dim, 6),
+                                                       heads = at::zeros_like(x);
   at::Tensor dw = at::zeros({dim}, at::kFloat), dw2 = at::zeros({dim}, at::kFloat);
   at::Tensor db = at::zeros({dim}, at::kFloat), dh = at::zeros({20}, at::kFloat);
   const at::Tensor columns = at::zeros({7}, at::kFloat);
-  std::vector<at::Tensor> all{cpu.rms_norm(x, w, 1e-5, scale),
-                              cpu.layer_norm(x, w, w, 1e-5, stats)};
+  at::Tensor x2 = random(dim, 8);
+  std::vector<at::Tensor> all{
+      cpu.rms_norm(x, {}, w, 1e-5, scale), cpu.rms_norm(x2, x, w, 1e-5, scale2),
+      cpu.layer_norm(x, {}, w, w, 1e-5, stats), cpu.layer_norm(x2, x, w, w, 1e-5, stats2), x2};
   all.push_back(cpu.rms_norm_back(random(dim, 3), x, w, scale, residual, dw));
   all.push_back(cpu.layer_norm_back(random(dim, 3), x, w, stats, residual, dw2, db));
   at::Tensor d_heads = random(dim, 7);

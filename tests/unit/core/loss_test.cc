@@ -70,7 +70,7 @@ at::Tensor exact_head_gradient(const WholeModel& model, const at::Tensor& weight
   const Norm norm(model.spec.shape, model.spec.units.back(), layout::Role::kNorm1,
                   layout::Role::kNorm1Bias);
   at::Tensor kept;
-  const at::Tensor h = norm.forward(model.parts.back(), x, kept);
+  const at::Tensor h = norm.forward(model.parts.back(), x, {}, kept);
   const at::Tensor labels = slot.labels_BT.reshape({-1});
   const at::Tensor d =
       run_cross_entropy(at::mm(h, weight.t()), labels, {}, static_cast<float>(slot.dy)).second;

@@ -96,6 +96,24 @@ TEST(StageWork, ABlocksProductsAreThoseOfItsMatrices) {
   EXPECT_DOUBLE_EQ(backward, 2 * flops);
 }
 
+// 128 rows of 512 in bf16. On a GPU eight rows have a part of the weight's gradient in fp32.
+TEST(StageWork, NormsMoveEachTensorOnce) {
+  const Config config = small(ShardingStrategy::kSingle);
+  const ModelSpec spec = model_of(config);
+  DeviceRates rates = even_gpu();
+  const double x = 128 * 512 * 2, parts = 128.0 / 8 * 512 * 4;
+  const StageWork work(config, spec, rates);
+  EXPECT_DOUBLE_EQ(find(work.layer_forward(0), "residual, norm").bytes, 4 * x);
+  EXPECT_DOUBLE_EQ(find(work.layer_backward(0), "norm, backward").bytes, 4 * x + parts);
+  EXPECT_DOUBLE_EQ(find(work.head(), "norm, backward").bytes, 3 * x + parts);
+  const Operation& sums = find(work.layer_backward(0), "sums of norms' gradients");
+  EXPECT_DOUBLE_EQ(static_cast<double>(sums.times) * sums.bytes, parts);
+  rates.multiprocessors = 0;
+  const StageWork cpu(config, spec, rates);
+  EXPECT_DOUBLE_EQ(find(cpu.layer_backward(0), "norm, backward").bytes, 4 * x);
+  EXPECT_EQ(look_for(cpu.layer_backward(0), "sums of norms' gradients"), nullptr);
+}
+
 TEST(StageSizes, AChunkOfTheHeadFillsNamedMemoryOnEachKindOfDevice) {
   for (const int64_t width : {2, 4}) {  // a CPU's does not depend on the type
     EXPECT_EQ(head_chunk_rows(WorkSizes::kCpu, 128256, width), 64);
