@@ -34,18 +34,12 @@ using T = at::Tensor;
 class SimKernels : public Kernels {
  public:
   layout::WorkSizes work_sizes() const override { return cpu().work_sizes(); }
+  // A residual is added by an operation of its own, with the same bits.
   T rms_norm(const T& x, const T& residual, const T& w, double eps, T& scale,
              float offset) const override {
+    if (residual.defined()) T(x).add_(residual);
     T y = at::empty_like(x);
-    scale = fp32(x, {x.size(0), 1});
-    sim_work(
-        "rms_norm", x,
-        [=](const T& in, const T& r, const T& weight, const T& out, const T& kept) {
-          T made;
-          out.copy_(cpu().rms_norm(in, r, weight, eps, made, offset));
-          kept.copy_(made);
-        },
-        x, residual, w, y, scale);
+    head_norm(x, w, y, scale, 0, 1, eps, offset);
     return y;
   }
   T rms_norm_back(T dy, const T& x, const T& w, const T& scale, const T& residual, const T& dw_sum,
@@ -81,16 +75,17 @@ class SimKernels : public Kernels {
   }
   T layer_norm(const T& x, const T& residual, const T& w, const T& b, double eps,
                T& stats) const override {
+    if (residual.defined()) T(x).add_(residual);
     T y = at::empty_like(x);
     stats = fp32(x, {x.size(0), 2});
     sim_work(
         "layer_norm", x,
-        [=](const T& in, const T& r, const T& weight, const T& bias, const T& out, const T& kept) {
+        [=](const T& in, const T& weight, const T& bias, const T& out, const T& kept) {
           T made;
-          out.copy_(cpu().layer_norm(in, r, weight, bias, eps, made));
+          out.copy_(cpu().layer_norm(in, {}, weight, bias, eps, made));
           kept.copy_(made);
         },
-        x, residual, w, b, y, stats);
+        x, w, b, y, stats);
     return y;
   }
   T layer_norm_back(T dy, const T& x, const T& w, const T& stats, const T& residual,
