@@ -150,9 +150,10 @@ class Walk {
   void share_sums() {
     ledger_.at("end of the rounds");
     const StepSums places{strategy_.map};
-    const Held sums(
-        ledger_, MemoryUse::kShared,
-        (places.words(1) * (1 + kToldAtOnce) + places.words(strategy_.map.world_size)) * kDouble);
+    const Held sums(ledger_, MemoryUse::kShared,
+                    (places.words(1) * (1 + told_at_once(strategy_.sizes)) +
+                     places.words(strategy_.map.world_size)) *
+                        kDouble);
     finish_exchanges();
     for (UnitMemory& one : units_) one.release();
   }
@@ -160,7 +161,8 @@ class Walk {
   // TrainingStep::fold_and_norm: a double for each tile, and the nodes that are told
   void fold_and_norm() {
     ledger_.at("gradient norm");
-    const int64_t numbers = norm_tree_.tiles() + norm_tree_.width() + norm_tree_.heard(kToldAtOnce);
+    const int64_t numbers =
+        norm_tree_.tiles() + norm_tree_.width() + norm_tree_.heard(told_at_once(strategy_.sizes));
     const Held norms(ledger_, MemoryUse::kShared, numbers * kDouble);
   }
 

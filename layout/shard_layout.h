@@ -33,6 +33,10 @@ struct GroupSizes {
   bool operator==(const GroupSizes&) const = default;
 };
 
+// Ranks that tell one of them what is small (core/comm/word_merge.h): those of a group of the tree
+// of ranks, or more where a node has more.
+inline int told_at_once(const GroupSizes& sizes) { return std::max(8, sizes.group); }
+
 // A unit's parameters lie one after the other, each starting at a tile. The tiles are cut into W
 // equal parts (the last ones may hold fewer real tiles, or none), each owned by one rank. Ranks are
 // in groups of G consecutive ones, as their gradients travel (exchange_plan.h): the l-th of each

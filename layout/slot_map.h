@@ -58,7 +58,6 @@ struct SlotMap {
 };
 
 inline constexpr int64_t kRankFlags = 6;  // core/sharding/rank_flags.h
-inline constexpr int kToldAtOnce = 8;     // ranks that tell one what is small, or all of a node
 
 // What the ranks tell each other once a step: the losses and the valid tokens of the slots that
 // each one computed, by rank, and behind them the flags of all of them together. What a rank tells

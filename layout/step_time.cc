@@ -260,12 +260,13 @@ class TimeWalk {
         ops.push_back({.what = "digests of weights and gradients", .bytes = bytes});
     }
     const NormTree tree(std::move(trained));
-    const double nodes = as_double(tree.heard(kToldAtOnce));
+    const double nodes = as_double(tree.heard(told_at_once(strategy_.sizes)));
     const double tiles = as_double(tree.tiles());
     if (rates_.gpu()) ops.push_back({.what = "sums of tiles", .bytes = tiles * kDouble});
     clocks_.compute(StepPhase::kNorm, ops);
     clocks_.wait_for_device(StepPhase::kNorm);
     if (!rates_.gpu()) clocks_.wait(StepPhase::kNorm, tiles * kAddTile_s);
+    if (strategy_.sizes.two_legs(world_.count)) host_exchange(0, StepPhase::kNorm);  // among peers
     host_exchange(nodes * kDouble, StepPhase::kNorm);
     clocks_.wait(StepPhase::kNorm, nodes * kAddNode_s);
   }

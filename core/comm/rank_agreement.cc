@@ -62,7 +62,7 @@ std::vector<int> node_of_rank(const nlohmann::json& runs, int world_size) {
 Result<std::vector<RankFacts>> parse_all_facts(const std::vector<std::string>& words) {
   std::vector<RankFacts> facts;
   for (const std::string& each : words) {
-    LOCKSTEP_TRY(RankFacts one, parse_rank_facts(each.c_str()));
+    LOCKSTEP_TRY(RankFacts one, parse_rank_facts(each));
     facts.push_back(std::move(one));
   }
   return facts;

@@ -56,6 +56,7 @@ class KernelColumn : public Kernels {
 
   at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
                         const at::Tensor& b, double eps, at::Tensor& stats) const override {
+    check_same_shape(x, residual);
     at::Tensor y = at::empty_like(x);
     stats = at::empty({x.size(0), 2}, x.options().dtype(at::kFloat));
     const int64_t dim = x.size(1);
@@ -266,9 +267,13 @@ class KernelColumn : public Kernels {
       });
     });
   }
+  static void check_same_shape(const at::Tensor& x, const at::Tensor& residual) {
+    LOCKSTEP_CHECK(!residual.defined() || residual.sizes() == x.sizes(), residual.sizes());
+  }
   static void norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
                    const at::Tensor& y, at::Tensor& scale, int64_t first_column, int64_t heads,
                    double eps, float offset) {
+    check_same_shape(x, residual);
     scale = at::empty({x.size(0), heads}, x.options().dtype(at::kFloat));
     const int64_t dim = w.size(0), stride = x.size(1);
     by_type(x, [&](auto* t) {

@@ -106,13 +106,17 @@ void ShardState::push() {
 Result<void> ShardState::gather_copies(Gatherer& copies) {
   if (copies.world_size() == 1) return {};
   const int64_t owned = held_elements_ / copies.world_size();
+  // Between devices, also where the state lies on the host: as gradient sums go.
   const auto gather = [&](const at::Tensor& held) -> Result<void> {
-    return copies.all_gather(held, held.narrow(0, owned_offset_, owned), Traffic::kExchange)
-        ->wait();
+    const at::Tensor all = held.to(strategy_.device);
+    LOCKSTEP_RETURN_IF_ERROR(
+        copies.all_gather(all, all.narrow(0, owned_offset_, owned), Traffic::kExchange)->wait());
+    if (all.data_ptr() != held.data_ptr()) at::Tensor(held).copy_(all);
+    return {};
   };
   for (const at::Tensor& held : {master_S, adam_m_S})
     if (held.defined()) LOCKSTEP_RETURN_IF_ERROR(gather(held));
-  if (!adam_v_A.defined()) return {};
+  if (!adam_v_A.defined() || adam_v_A.numel() == 0) return {};
   if (adam_v_A.numel() == held_elements_) return gather(adam_v_A);
   // Ranks own unlike parts of what is not Muon's: it travels at its place among all.
   const at::Tensor whole = at::zeros({held_elements_}, adam_v_A.options());

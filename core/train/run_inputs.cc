@@ -1,10 +1,18 @@
 #include "core/train/run_inputs.h"
 
+#include <chrono>
+#include <future>
+
 #include "core/comm/gather_strings.h"
 #include "core/comm/gather_words.h"
 #include "hf/configured_model.h"
 
 namespace lockstep::core {
+namespace {
+
+constexpr std::chrono::seconds kSays(1);  // how often rank 0 says that it still looks
+
+}  // namespace
 
 Result<std::unique_ptr<RunInputs>> RunInputs::open(FileSystem& file_system, const Config& config,
                                                    Communicator& all) {
@@ -48,11 +56,20 @@ Result<std::unique_ptr<hf::HfWeights>> shared_initial_weights(FileSystem& file_s
     if (const auto hash = own->hash(); !hash.ok()) return hash.error();
     return own->places();
   };
-  const std::string words = all.rank() == 0 ? hf::encode(look()) : "";
-  LOCKSTEP_TRY(const std::string told, string_of_first(all, words));
+  // A wait of the others is bounded by rank 0's silence, and not by how long it reads.
+  std::future<std::string> looking;
+  if (all.rank() == 0) looking = std::async(std::launch::async, [&] { return hf::encode(look()); });
+  std::string told;  // "": it still looks
+  while (told.empty()) {
+    std::string words;
+    if (looking.valid() && looking.wait_for(kSays) == std::future_status::ready)
+      words = looking.get();
+    LOCKSTEP_TRY(told, string_of_first(all, words));
+  }
   Result<hf::WeightPlaces> places = hf::parse_weight_places(told);
   if (!places.ok()) {
-    (void)gather_words(all, {0}).ok();  // rank 0 leaves when all have its error
+    // Rank 0 leaves when all have its error, but goes on where it has none.
+    if (places.error().code != Code::kPeerLost) (void)gather_words(all, {0}).ok();
     return places.error();
   }
   if (all.rank() != 0 && hf::starts_from_folder(config) && !places.value().files.empty())

@@ -78,6 +78,7 @@ class WorkerProcesses {
     State state = State::kRuns;
     Logs logs = {};
     bool stopped = false;
+    bool was_too_slow = false;  // to let go
   };
   Result<void> start_all(const WorkerOrders& first);
   std::vector<Worker> take_parked(int64_t count);

@@ -125,14 +125,23 @@ TYPED_TEST(NormCases, LayerNormIsThatOfFp64) {
     const Inputs<T> in(rows_of(dim), dim);
     const Expected want = in.expected(&Expected::layer);
     on<Place>([&] {
-      Array<Place, T> x(in.x), w(in.w), b(in.b), y(in.x), dx(in.dy), residual(in.residual);
+      Array<Place, T> x(in.x), w(in.w), b(in.b), y(in.x), dx(in.dy), residual(in.residual),
+          alone(in.dy), none(std::vector<T>(in.dy.size()));
       Array<Place, float> stats(std::vector<float>(static_cast<size_t>(2 * in.rows)));
       const std::vector<float> zeros(static_cast<size_t>(dim));
-      Array<Place, float> dw(zeros), db(zeros);
+      Array<Place, float> dw(zeros), db(zeros), dw_alone(zeros), db_alone(zeros);
       layer_norm_forward<Place, T>(x.get(), nullptr, w.get(), b.get(), y.get(), stats.get(),
                                    in.rows, dim, kEps);
       layer_norm_backward<Place>(dx.get(), x.get(), w.get(), stats.get(), residual.get(), dx.get(),
                                  dw.get(), db.get(), in.rows, dim);
+      // Without a residual it is as with one of zeros.
+      Array<Place, T> of_zeros(in.dy);
+      layer_norm_backward<Place>(of_zeros.get(), x.get(), w.get(), stats.get(), none.get(),
+                                 of_zeros.get(), dw_alone.get(), db_alone.get(), in.rows, dim);
+      layer_norm_backward<Place, T>(alone.get(), x.get(), w.get(), stats.get(), nullptr,
+                                    alone.get(), dw_alone.get(), db_alone.get(), in.rows, dim);
+      EXPECT_EQ(hash_of(alone.read()), hash_of(of_zeros.read())) << dim;
+      EXPECT_NE(hash_of(alone.read()), hash_of(dx.read())) << dim;
       expect_close(y.read(), want.y, 1e-5, "y");
       expect_close(dx.read(), want.dx, 2e-5, "dx");
       expect_close(dw.read(), want.dw, 2e-4, "dw");

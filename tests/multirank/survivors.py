@@ -34,6 +34,12 @@ def generations_of(launch):
     return [event["pids"] for event in launch.events("spawned")]
 
 
+def too_slow(launch, pid):
+    """Whether the agent ended a healthy worker that did not let go in a second: on a machine that
+    has too much to do."""
+    return f"worker {pid} has not let go of its generation" in launch.log()
+
+
 def points(random):
     """(victim, its stop point), by generation; rank 0 lives through all of them."""
     for generation in range(1, len(MOMENTS) + 1):
@@ -46,7 +52,7 @@ def killed_in_turn(test, reference):
     victims = list(points(test.random))
     launch = Launch(test, "killed_in_turn", str(RANKS), KEYS | {
         "debug.stop_at": ",".join(point for _, point in victims)})
-    seconds = []
+    seconds, ended = [], 0
     for generation, (victim, _) in enumerate(victims, 1):
         pid = launch.stopped(victim, generation)
         if generation == 1:
@@ -66,10 +72,14 @@ def killed_in_turn(test, reference):
                 check(now[rank] != pids[rank], f"rank {rank} was killed: {now}")
                 born[rank] = started(now[rank])
             else:
-                check(now[rank] == pids[rank] and started(now[rank]) == born[rank],
+                same = now[rank] == pids[rank] and started(now[rank]) == born[rank]
+                check(same or too_slow(launch, pids[rank]),
                       f"rank {rank} was healthy and has another process: {pids} -> {now}\n"
                       f"{launch.log()}")
+                born[rank] = started(now[rank])
+                ended += not same
         pids = now
+    check(ended < len(victims), f"{ended} of {2 * len(victims)} healthy processes did not let go")
     grown = resident(pids[0]) - before
     print(f"       next completed step {min(seconds):.2f} to {max(seconds):.2f} s after a kill; "
           f"rank 0 has {grown / 2**20:+.0f} MiB after {len(victims)} generations", flush=True)
@@ -90,7 +100,8 @@ def stopped(test, reference):
         taken = next_step(launch, generation + 1, moment)
         send_if_there(pid, signal.SIGCONT)  # it was killed as the culprit
         spawned = generations_of(launch)
-        kept = [rank for rank in range(RANKS) if spawned[-1][rank] == spawned[-2][rank]]
+        kept = [rank for rank, before in enumerate(spawned[-2])
+                if spawned[-1][rank] == before or rank != victim and too_slow(launch, before)]
         check(kept == [rank for rank in range(RANKS) if rank != victim],
               f"rank {victim} was stopped; kept {kept}\n{launch.log()}")
         print(f"       rank {victim} stopped in {phase}: next step after {taken:.2f} s", flush=True)
@@ -106,7 +117,9 @@ def shrinks(test, reference):
     send(launch.stopped(0), signal.SIGKILL)
     launch.expect(0)
     first, second = generations_of(launch)
-    check(second == first[1:], f"{first} -> {second}: the survivors have other processes")
+    check(all(now == before or too_slow(launch, before)
+              for now, before in zip(second, first[1:], strict=True)),
+          f"{first} -> {second}: the survivors have other processes\n{launch.log()}")
     check_same(reference, whole_curve(launch.folder, STEPS), "shrinks")
 
 

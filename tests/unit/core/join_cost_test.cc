@@ -100,7 +100,7 @@ RendezvousOptions place(int rank, int world_size) {
   o.local_rank = rank % kOfNode;
   o.local_world_size = kOfNode;
   o.prefix = "g1-7f2a91";
-  o.init_timeout_s = o.timeout_s = 120;
+  o.init_timeout_s = o.timeout_s = 240;
   o.facts.host = text("node", rank / kOfNode);
   o.sizes = [](int all, const layout::NodeRanks& nodes) {
     EXPECT_EQ(nodes, layout::NodeRanks(kOfNode));
