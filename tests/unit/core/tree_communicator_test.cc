@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "base/text.h"
+#include "core/comm/gather_strings.h"
 #include "core/comm/word_merge.h"
 #include "tests/support/known_messages.h"
 
@@ -199,6 +200,15 @@ TEST(Tree, WhatARankHearsOfWordsThatMergeDoesNotDependOnTheNumberOfRanks) {
                        : rank == 72    ? 1 + 1
                        : rank % 8 == 0 ? 7 + 1
                                        : 1);
+    });
+}
+
+// Rank 0 says nothing as long as it has nothing to say (core/train/run_inputs.cc).
+TEST(Tree, AStringOfTheFirstComesToAllOfAnySize) {
+  for (const int size : kSizes)
+    on_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
+      for (const std::string& said : {std::string(), std::string(5000, 's'), std::string()})
+        EXPECT_EQ(string_of_first(*tree, tree->rank() == 0 ? said : "mine").value(), said);
     });
 }
 
