@@ -167,6 +167,16 @@ class GlooTree : public TreeCommunicator {
     return issue(*mesh_);
   }
 
+  // Of a level: to its leader goes what of(me) is, and of(k) from each other member to its place.
+  template <typename Of>
+  PendingPtr to_leader(size_t l, Of&& of) {
+    const Level& level = levels_[l];
+    const int me = level.member(rank());
+    std::vector<GlooGroup::Message> received, sent;
+    if (me > 0) sent.push_back({0, of(me)});
+    for (int k = 1; me == 0 && k < level.size; ++k) received.push_back({k, of(k)});
+    return groups_[l]->messages("gather", received, sent, Traffic::kOther);
+  }
   // One level of a rise. Rule 1. A rank without neighbours begins its first level where the others
   // of that group begin it, in their wait(): all messages of a group have one order.
   PendingPtr rise_in(size_t l, Cargo& cargo);
@@ -293,12 +303,7 @@ class GlooTree::Travel : public Pending {
 };
 
 PendingPtr GlooTree::rise_in(size_t l, Cargo& cargo) {
-  const Level& level = levels_[l];
-  const int me = level.member(rank());
-  std::vector<GlooGroup::Message> received, sent;
-  if (me > 0) sent.push_back({0, cargo.of(level, me)});
-  for (int k = 1; me == 0 && k < level.size; ++k) received.push_back({k, cargo.of(level, k)});
-  return groups_[l]->messages("gather", received, sent, Traffic::kOther);
+  return to_leader(l, [&](int member) { return cargo.of(levels_[l], member); });
 }
 
 Result<void> GlooTree::rise(PendingPtr begun, Cargo& cargo) {
@@ -337,14 +342,9 @@ Result<void> GlooTree::pass_up(size_t l, std::string& told, size_t most) {
   const Level& level = levels_[l];
   const int me = level.member(rank());
   const std::string sent = me > 0 ? packed(told) : "";
-  const auto exchange = [&](const auto& bytes_of) {
-    std::vector<GlooGroup::Message> received, own;
-    if (me > 0) own.push_back({0, bytes_of(me)});
-    for (int k = 1; me == 0 && k < level.size; ++k) received.push_back({k, bytes_of(k)});
-    return groups_[l]->messages("gather", received, own, Traffic::kOther)->wait();
-  };
   const at::Tensor sizes = at::full({level.size}, std::ssize(sent), at::kLong);
-  LOCKSTEP_RETURN_IF_ERROR(exchange([&](int member) { return sizes.narrow(0, member, 1); }));
+  LOCKSTEP_RETURN_IF_ERROR(
+      to_leader(l, [&](int member) { return sizes.narrow(0, member, 1); })->wait());
   std::vector<at::Tensor> bodies;
   for (int k = 0; k < level.size; ++k) {
     const int64_t size = sizes.const_data_ptr<int64_t>()[k];
@@ -353,7 +353,7 @@ Result<void> GlooTree::pass_up(size_t l, std::string& told, size_t most) {
   }
   std::ranges::copy(sent, static_cast<char*>(bodies[static_cast<size_t>(me)].data_ptr()));
   LOCKSTEP_RETURN_IF_ERROR(
-      exchange([&](int member) { return bodies[static_cast<size_t>(member)]; }));
+      to_leader(l, [&](int member) { return bodies[static_cast<size_t>(member)]; })->wait());
   for (size_t k = 1; me == 0 && k < bodies.size(); ++k) {
     LOCKSTEP_TRY(const std::string more, unpacked(bodies[k], most));
     told += more;
