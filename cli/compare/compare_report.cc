@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "cli/shared/size_words.h"
 #include "cli/shared/text_table.h"
+#include "config/identity_difference.h"
 
 namespace lockstep::cli {
 namespace {
@@ -181,6 +182,18 @@ TextTable table_of(const std::vector<RunLog>& logs, const std::vector<Difference
   return table;
 }
 
+// Why bits may differ; "" where nothing says so.
+std::string other_identity(const RunLog& reference, const RunLog& run) {
+  constexpr size_t kShown = 5;
+  if (reference.identity.empty() || run.identity.empty()) return "";
+  const auto differing = identity_difference(reference.identity, run.identity);
+  std::string out;
+  for (size_t i = 0; i < std::min(kShown, differing.size()); ++i)
+    out += text(i == 0 ? "  the runs were not to compute the same: " : "; ", differing[i]);
+  if (differing.size() > kShown) out += text("; and ", differing.size() - kShown, " more");
+  return out.empty() ? out : out + "\n";
+}
+
 std::string verdict(const RunLog& reference, const RunLog& run, const Difference& each) {
   std::string words = text(run.name, ": ");
   if (!each.first_different_step) {
@@ -200,7 +213,7 @@ std::string verdict(const RunLog& reference, const RunLog& run, const Difference
   if (a->grad_norm && b->grad_norm && a->loss == b->loss) {
     words += text("; gradient norm ", hex_float(*a->grad_norm), " and ", hex_float(*b->grad_norm));
   }
-  return words + "\n";
+  return words + "\n" + other_identity(reference, run);
 }
 
 std::string mismatches_text(const RunLog& log) {

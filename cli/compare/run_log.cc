@@ -11,6 +11,7 @@
 #include "cli/shared/folder_name.h"
 #include "cli/shared/json_fields.h"
 #include "cli/shared/restart_count.h"
+#include "cli/shared/run_args.h"
 
 namespace lockstep::cli {
 namespace {
@@ -209,6 +210,7 @@ Result<RunLog> read_run_folder(FileSystem& file_system, const std::filesystem::p
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, metrics));
   LOCKSTEP_TRY(RunLog log, parse_metrics_jsonl(contents, metrics.string()));
   log.format = "run folder";
+  log.identity = identity_of_run(file_system, folder);
   log.memory = read_run_memory(file_system, folder);
   LOCKSTEP_RETURN_IF_ERROR(
       add_file_if_there(file_system, folder / "events.jsonl", add_events, log));

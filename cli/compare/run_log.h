@@ -67,7 +67,8 @@ struct RunLog {
   std::vector<StepRecord> steps;  // by step, each step once
   std::vector<Generation> generations;
   std::vector<RedoneMismatch> mismatches;
-  std::vector<std::string> remarks;  // what a reader of the comparison should know
+  std::vector<std::string> identity;  // of a run folder: what its bits depend on
+  std::vector<std::string> remarks;   // what a reader of the comparison should know
   int64_t redone_steps = 0;
   int64_t restarts = 0;
   std::optional<double> tokens_per_s, mfu_pct, tflops;

@@ -15,6 +15,7 @@ namespace lockstep::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 class Compare : public testing::Test {
  protected:
@@ -65,6 +66,25 @@ class Compare : public testing::Test {
   const test_support::TempDir folder_;
   std::ostringstream out_, err_;
 };
+
+// Another config makes other losses, and that is said beside the first of them.
+TEST_F(Compare, RunsThatWereNotToComputeTheSameAreToldApart) {
+  const auto write_identity = [this](const std::string& run, int steps) {
+    write(run + "/run_args.json", text(R"({"config": {}, "identity": ["lr_scheduler.total_steps=)",
+                                       steps, R"(", "training.seed=1"]})"));
+  };
+  write_straight_run("a");
+  write_killed_run("b", /*shift_at_50=*/0.5);
+  write_identity("a", 400);
+  write_identity("b", 10);
+  EXPECT_EQ(compare({"a", "b"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("the runs were not to compute the same: "
+                                    "lr_scheduler.total_steps: was 400, is 10\n"));
+  write_identity("b", 400);
+  EXPECT_EQ(compare({"a", "b"}), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("first differs at step 50"));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("not to compute")));
+}
 
 TEST_F(Compare, StepsWithoutUpdateAreShownAndTheirNansAreEqual) {
   const std::string left_out =
