@@ -8,6 +8,8 @@
 namespace lockstep {
 inline namespace base {
 
+inline constexpr int64_t kNsPerMs = 1'000'000;
+
 class Clock {
  public:
   virtual ~Clock() = default;

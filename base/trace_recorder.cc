@@ -1,8 +1,8 @@
 #include "base/trace_recorder.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep {

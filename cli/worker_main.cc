@@ -9,11 +9,11 @@
 #include <cstdlib>
 #include <iostream>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/task_thread.h"
 #include "cli/shared/version.h"

@@ -1,5 +1,4 @@
 // A Config as the TOML file that gives it.
-#include <nlohmann/json.hpp>
 #include <type_traits>
 
 #include "base/json.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "layout/lora.h"
 
 namespace lockstep::hf {

@@ -1,7 +1,8 @@
 #include "hf/tokenizer_files.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace lockstep::hf {
 namespace {

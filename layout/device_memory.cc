@@ -10,8 +10,6 @@
 namespace lockstep::layout {
 namespace {
 
-constexpr int64_t kFloat = 4;
-
 int64_t gib(double n) { return static_cast<int64_t>(n * static_cast<double>(1 << 30)); }
 
 // Forward: a log sum for each row and head, of all layers that keep theirs. Backward,

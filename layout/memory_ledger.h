@@ -11,6 +11,8 @@
 
 namespace lockstep::layout {
 
+inline constexpr int64_t kFloat = 4;  // bytes of an fp32 number
+
 enum class MemoryUse {
   kMaster,
   kOptimizer,

@@ -5,8 +5,6 @@
 namespace lockstep::layout {
 namespace {
 
-constexpr int64_t kFloat = 4;
-
 // core/model/layers.cc, stacked_weight: elements of the copy of matrices that do not lie back to
 // back.
 int64_t stacked_copy(const UnitSpec& unit, Role first, int count) {

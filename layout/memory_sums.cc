@@ -12,8 +12,6 @@
 namespace lockstep::layout {
 namespace {
 
-constexpr int64_t kFloat = 4;
-
 // FoldTree
 class TreeMemory {
  public:

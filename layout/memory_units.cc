@@ -4,12 +4,6 @@
 #include "layout/muon_plan.h"
 
 namespace lockstep::layout {
-namespace {
-
-constexpr int64_t kFloat = 4;
-
-}  // namespace
-
 int64_t PoolMemory::take(MemoryUse use, int64_t bytes) {
   const auto found = best_fit(idle_, bytes);
   if (found == idle_.end()) {

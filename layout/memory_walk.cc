@@ -13,7 +13,7 @@
 namespace lockstep::layout {
 namespace {
 
-constexpr int64_t kFloat = 4, kDouble = 8, kBf16 = 2;
+constexpr int64_t kDouble = 8, kBf16 = 2;
 
 // What `rank` exchanges in a round, where a group receives the most pieces.
 ExchangePlan largest_exchange(const Strategy& strategy, int64_t round, int rank) {

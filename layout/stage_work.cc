@@ -7,13 +7,11 @@
 namespace lockstep::layout {
 namespace {
 
-constexpr double kFloat = 4;
+constexpr double kFloatBytes = 4;
 // One block of threads adds the rows of one token (add_kernels.cu): as one token of twenty is the
 // commonest (", " or " the" in English), that one's chain of loads of kLoad_s takes longest.
 constexpr double kCommonest = 0.05, kLoad_s = 0.4e-6;
 constexpr int64_t kThreadsOfToken = 256;
-
-double as_double(int64_t n) { return static_cast<double>(n); }
 
 // Rows and columns of matrices [first, first + count) of a unit, stacked: out x in.
 struct Matrix {
@@ -209,7 +207,7 @@ void StageWork::experts(Operations& ops) const {
   const double places = x_ * as_double(s.experts_per_token);
   ops.push_back(product("router", rows_, s.experts, s.dim));
   ops.push_back(kernel("choice of experts",
-                       as_double(rows_ * s.experts) * (kFloat + as_double(width_)),
+                       as_double(rows_ * s.experts) * (kFloatBytes + as_double(width_)),
                        as_double(rows_ * s.experts)));
   ops.push_back(
       {.what = "rows by expert", .engine = Engine::kCopy, .width = width_, .bytes = 2 * places});
@@ -302,7 +300,7 @@ void StageWork::attention_back(int64_t layer, Operations& ops) const {
                          .bytes = qkv_ + 3 * attention_,
                          .share = attention_share(layer)};
   if (cudnn(layer)) return ops.push_back(kernel);
-  const double sums = as_double(flash_splits()) * attention_ / as_double(width_) * kFloat;
+  const double sums = as_double(flash_splits()) * attention_ / as_double(width_) * kFloatBytes;
   ops.push_back({.what = "sums of dq", .engine = Engine::kCopy, .bytes = sums});
   ops.push_back(kernel);
   ops.push_back({.what = "dq", .engine = Engine::kCopy, .bytes = sums + attention_, .times = 1});
@@ -355,7 +353,7 @@ void StageWork::blocks_of_attention(int64_t layer, bool backward, Operations& op
   if (capped) softmax("cap of scores, backward", 3);
   ops.push_back({.what = "sums of dk, dv",
                  .engine = Engine::kCopy,
-                 .bytes = 3 * keys_ / as_double(width_) * kFloat,
+                 .bytes = 3 * keys_ / as_double(width_) * kFloatBytes,
                  .times = 2 * blocks});
 }
 
@@ -364,7 +362,7 @@ void StageWork::blocks_of_attention(int64_t layer, bool backward, Operations& op
 void StageWork::norm_back(const char* what, bool residual, Operations& ops) const {
   constexpr double kRowsOfBlock = 8;
   const double params = shape_.gpt2 ? 2 : 1;
-  const double part = rates_.gpu() ? x_ / as_double(width_) * kFloat / kRowsOfBlock : 0;
+  const double part = rates_.gpu() ? x_ / as_double(width_) * kFloatBytes / kRowsOfBlock : 0;
   ops.push_back(kernel(what, (residual ? 4 : 3) * x_ + params * part));
   if (part == 0) return;
   Operation sums = kernel("sums of norms' gradients", part / 2);
@@ -423,7 +421,7 @@ void StageWork::head_chunks(Operations& ops) const {
   const int64_t full = head_chunk_rows(rates_.sizes(), shape_.vocab_size, width_);
   const bool alone = rows_ <= full && !shape_.tied;
   const bool sums = !alone && !head_weight_unit().frozen;
-  const double sum = as_double(shape_.vocab_size * shape_.dim) * kFloat;
+  const double sum = as_double(shape_.vocab_size * shape_.dim) * kFloatBytes;
   if (sums)
     ops.push_back(
         {.what = "sum of the weight's gradient, zeroed", .engine = Engine::kCopy, .bytes = sum});
@@ -437,7 +435,8 @@ void StageWork::head_chunks(Operations& ops) const {
 // for the sum of its exponentials, and again for its gradient; a CPU has it in its cache by then.
 void StageWork::head_chunk(int64_t n, int64_t times, bool alone, Operations& ops) const {
   const int64_t v = shape_.vocab_size, d = shape_.dim;
-  const double logits = as_double(n) * as_double(v), sum = as_double(v) * as_double(d) * kFloat;
+  const double logits = as_double(n) * as_double(v),
+               sum = as_double(v) * as_double(d) * kFloatBytes;
   const auto each = [&](Operation op) {
     op.times = times;
     ops.push_back(op);
@@ -454,7 +453,7 @@ void StageWork::head_chunk(int64_t n, int64_t times, bool alone, Operations& ops
   if (!rates_.gpu() && width_ == 2) {  // both as fp32
     each({.what = "factors as fp32", .engine = Engine::kCopy, .bytes = 6 * factors});
     grad.width = 4;
-    grad.bytes = factors * kFloat + 2 * sum;
+    grad.bytes = factors * kFloatBytes + 2 * sum;
   }
   each(grad);
 }
@@ -470,10 +469,10 @@ Operations StageWork::embedding_backward() const {
   if (dropout_) ops.push_back(kernel("dropout", 4 * x_, x_ / as_double(width_)));
   if (shape_.embedding_scale != 1)
     ops.push_back({.what = "scaled", .engine = Engine::kCopy, .width = width_, .bytes = 4 * x_});
-  const double wide = x_ / as_double(width_) * kFloat;
+  const double wide = x_ / as_double(width_) * kFloatBytes;
   const std::vector<ParamSpec>& params = spec_.units[0].params;
   for (size_t i = 0; i < params.size(); ++i) {
-    const double sum = as_double(params[i].elements()) * kFloat;
+    const double sum = as_double(params[i].elements()) * kFloatBytes;
     if (i > 0 || !shape_.tied)
       ops.push_back({.what = "sum of rows, zeroed", .engine = Engine::kCopy, .bytes = sum});
     Operation add = kernel("embedding, backward", x_ + 2 * wide);

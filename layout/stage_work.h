@@ -14,6 +14,8 @@
 
 namespace lockstep::layout {
 
+inline double as_double(int64_t n) { return static_cast<double>(n); }
+
 enum class Engine {
   kProduct,            // of the matrix library
   kAttention,          // a fused kernel, forward; a block's products on a CPU

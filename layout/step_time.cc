@@ -14,11 +14,9 @@
 namespace lockstep::layout {
 namespace {
 
-constexpr double kFloat = 4, kDouble = 8, kBf16 = 2;
+constexpr double kFp32_bytes = 4, kFp64_bytes = 8, kBf16_bytes = 2;
 constexpr double kAddTile_s = 1.5e-9;  // sum_subtrees on the CPU, a tile of this rank
 constexpr double kAddNode_s = 30e-9;   // NormTree::merge, a node that is told
-
-double as_double(int64_t n) { return static_cast<double>(n); }
 
 // Sums of slots on rank 0, of `elements` each: FoldTree's kernels.
 class Fold {
@@ -27,18 +25,19 @@ class Fold {
   void push(const SlotRun& run) { steps_.push(run); }
   // `fp32`: what was pushed.
   void end_round(bool fp32, Operations& ops) {
-    for (const FoldStep& step : steps_.end_round()) add(step, fp32 ? kFloat : kBf16, ops);
+    for (const FoldStep& step : steps_.end_round())
+      add(step, fp32 ? kFp32_bytes : kBf16_bytes, ops);
   }
-  void finish(Operations& ops) { add(steps_.finish(), kFloat, ops); }
+  void finish(Operations& ops) { add(steps_.finish(), kFp32_bytes, ops); }
   void clear() { steps_.clear(); }
 
  private:
   // Parts and sums are read once, and one sum is written.
   void add(const FoldStep& step, double part_bytes, Operations& ops) const {
     if (step.parts == 0 && step.sums == 0) return;
-    const double parts = step.parts > 0 ? step.parts * part_bytes : kFloat;
+    const double parts = step.parts > 0 ? step.parts * part_bytes : kFp32_bytes;
     ops.push_back({.what = "sums of slots",
-                   .bytes = as_double(elements_) * (parts + (step.sums + 1) * kFloat)});
+                   .bytes = as_double(elements_) * (parts + (step.sums + 1) * kFp32_bytes)});
   }
   int64_t elements_;
   FoldSteps steps_;
@@ -176,7 +175,7 @@ class TimeWalk {
     u.travelling = &plan;
     if (plan.sums_slots) u.of_rank.clear();
     if (plan.native) {
-      const double bytes = 2 * as_double(u.layout.padded_elements()) * kFloat;
+      const double bytes = 2 * as_double(u.layout.padded_elements()) * kFp32_bytes;
       clocks_.compute(StepPhase::kFold,
                       {{.what = "as fp32", .engine = Engine::kCopy, .bytes = 0.75 * bytes}});
       u.exchange_done = clocks_.start(StepPhase::kExchangeWait, all_gather(bytes, world_, rates_));
@@ -236,7 +235,7 @@ class TimeWalk {
   void share_sums() {
     finish_exchanges();
     for (UnitTime& u : units_) u.gathered = u.joint_part_there = false;
-    host_exchange(as_double(StepSums{strategy_.map}.words(world_.count)) * kDouble,
+    host_exchange(as_double(StepSums{strategy_.map}.words(world_.count)) * kFp64_bytes,
                   StepPhase::kOther);
   }
 
@@ -254,7 +253,7 @@ class TimeWalk {
       if (u.spec->frozen) continue;
       trained.push_back(u.layout);
       u.of_all.finish(ops);
-      const double bytes = 2 * kFloat * as_double(u.layout.owned_elements());
+      const double bytes = 2 * kFp32_bytes * as_double(u.layout.owned_elements());
       ops.push_back({.what = "scaled, squares of tiles", .bytes = bytes});
       if (rates_.gpu() && !strategy_.offload)
         ops.push_back({.what = "digests of weights and gradients", .bytes = bytes});
@@ -262,12 +261,12 @@ class TimeWalk {
     const NormTree tree(std::move(trained));
     const double nodes = as_double(tree.heard(told_at_once(strategy_.sizes)));
     const double tiles = as_double(tree.tiles());
-    if (rates_.gpu()) ops.push_back({.what = "sums of tiles", .bytes = tiles * kDouble});
+    if (rates_.gpu()) ops.push_back({.what = "sums of tiles", .bytes = tiles * kFp64_bytes});
     clocks_.compute(StepPhase::kNorm, ops);
     clocks_.wait_for_device(StepPhase::kNorm);
     if (!rates_.gpu()) clocks_.wait(StepPhase::kNorm, tiles * kAddTile_s);
     if (strategy_.sizes.two_legs(world_.count)) host_exchange(0, StepPhase::kNorm);  // among peers
-    host_exchange(nodes * kDouble, StepPhase::kNorm);
+    host_exchange(nodes * kFp64_bytes, StepPhase::kNorm);
     clocks_.wait(StepPhase::kNorm, nodes * kAddNode_s);
   }
 
@@ -283,7 +282,7 @@ class TimeWalk {
     exchange(wave.own);
     for (size_t u = wave.first_unit; u < wave.end_unit && strategy_.copies() > 1; ++u) {
       if (!wave.has_matrices_of(u)) continue;
-      const double bytes = as_double(units_[trained_[u]].layout.held_elements()) * kBf16;
+      const double bytes = as_double(units_[trained_[u]].layout.held_elements()) * kBf16_bytes;
       clocks_.wait_until(StepPhase::kUpdate,
                          gather(StepPhase::kUpdate, bytes, strategy_.copies(), peers_));
     }
@@ -291,7 +290,7 @@ class TimeWalk {
 
   // What rank 0 receives, as if each rank sent as much of it.
   void exchange(const MuonPieces& received) {
-    const double part = as_double(received.elements()) * kBf16 / as_double(world_.count);
+    const double part = as_double(received.elements()) * kBf16_bytes / as_double(world_.count);
     clocks_.wait_until(
         StepPhase::kUpdate,
         clocks_.start(StepPhase::kUpdate, all_to_all(part, world_.count, world_, rates_)));
@@ -309,7 +308,7 @@ class TimeWalk {
                                .engine = Engine::kProduct,
                                .width = 2,
                                .flops = m.flops() / as_double(kNewtonSchulzSteps),
-                               .bytes = kBf16 * (5 * as_double(m.elements()) + 7 * square),
+                               .bytes = kBf16_bytes * (5 * as_double(m.elements()) + 7 * square),
                                .times = kNewtonSchulzSteps});
     }
     const auto most = std::max_element(flops.begin(), flops.end()) - flops.begin();
@@ -321,7 +320,7 @@ class TimeWalk {
     if (strategy_.copies() == 1) return;
     for (const size_t u : {i, i + 1}) {
       if (u >= units_.size() || u < next_sum_ || units_[u].spec->frozen) continue;
-      const double bytes = as_double(units_[u].layout.held_elements()) * kFloat;
+      const double bytes = as_double(units_[u].layout.held_elements()) * kFp32_bytes;
       units_[u].exchange_done = gather(StepPhase::kUpdate, bytes, strategy_.copies(), peers_);
       next_sum_ = u + 1;
     }
@@ -337,15 +336,17 @@ class TimeWalk {
             ? as_double(muon_elements(*u.spec, segments_of(*u.spec, u.layout.first_held_tile(0),
                                                            u.layout.held_tile_count(0))))
             : 0.0;
-    const double copy = strategy_.bf16 ? kBf16 : 0.0;
+    const double copy = strategy_.bf16 ? kBf16_bytes : 0.0;
     // Gradient, weights in and out; both moments in and out.
-    due_bytes_ += (3 * kFloat + 4 * as_double(strategy_.moment_bytes()) + copy) * (held - muons);
+    due_bytes_ +=
+        (3 * kFp32_bytes + 4 * as_double(strategy_.moment_bytes()) + copy) * (held - muons);
     if (strategy_.copies() > 1) update_due();
     // Momentum and direction; the update of the weights.
     if (muons > 0)
-      clocks_.compute(
-          StepPhase::kUpdate,
-          {{.what = "Muon", .bytes = muons * (2.5 * kFloat + kBf16 + copy / 2), .times = 2}});
+      clocks_.compute(StepPhase::kUpdate,
+                      {{.what = "Muon",
+                        .bytes = muons * (2.5 * kFp32_bytes + kBf16_bytes + copy / 2),
+                        .times = 2}});
   }
 
   // One launch of AdamW.
@@ -356,8 +357,8 @@ class TimeWalk {
 
   // The gradient goes to the host, the copy in the compute type comes back; nothing overlaps.
   void update_on_host(double held) {
-    const double moved = held * (kFloat + as_double(strategy_.compute_bytes()));
-    const double bytes = 4.5 * kFloat + 4 * as_double(strategy_.moment_bytes());
+    const double moved = held * (kFp32_bytes + as_double(strategy_.compute_bytes()));
+    const double bytes = 4.5 * kFp32_bytes + 4 * as_double(strategy_.moment_bytes());
     clocks_.wait(StepPhase::kUpdate, moved / (rates_.host_link_gb_per_s * 1e9) +
                                          bytes * held / (rates_.host_memory_gb_per_s * 1e9));
   }

@@ -12,11 +12,11 @@
 #include <functional>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "checkpoint/codec/chunk_codec.h"
 #include "checkpoint/codec/plane_frame.h"
 #include "checkpoint/load/loader.h"

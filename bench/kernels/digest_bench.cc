@@ -5,7 +5,10 @@
 //   digest_bench [elements] [rounds]
 //
 // Prints JSON, in nanoseconds of the process's CPU clock for an element, medians of the rounds.
-#include <torch/torch.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -48,7 +48,6 @@ std::string key_of(const std::string& prefix, int rank) { return text(prefix, "/
 Result<std::vector<Heard>> hear_children(Ballot& ballot, const RankTree& tree, int rank,
                                          const std::string& prefix,
                                          std::chrono::milliseconds deadline) {
-  constexpr int64_t kNsPerMs = 1'000'000;
   const int64_t start_ns = system_clock().monotonic_ns();
   std::vector<Heard> all;
   for (const int child : tree.children(rank)) {

@@ -1,7 +1,5 @@
 #include "checkpoint/ballot/verdict.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/ballot/rank_tree.h"

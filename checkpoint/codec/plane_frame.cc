@@ -15,7 +15,7 @@ namespace {
 // RFC 8878, 3.1.1: magic number, a descriptor that says "single segment, 4 bytes of content size",
 // then blocks: 3 bytes of last | type << 1 | size << 3, and their content.
 constexpr size_t kHeaderBytes = 9, kBlockHeaderBytes = 3;
-constexpr size_t kBlockBytes = ZSTD_BLOCKSIZE_MAX;
+constexpr size_t kFrameBlockBytes = ZSTD_BLOCKSIZE_MAX;
 constexpr uint32_t kRawBlock = 0;
 // One plane of sign and exponent has no repeats to look for; planes with low bytes in them are
 // coded for their runs of zeros (rows of an embedding that were never seen).
@@ -28,7 +28,7 @@ void put_header(std::span<std::byte> out, size_t content_bytes) {
   std::memcpy(out.data() + 5, &size, 4);
 }
 
-size_t block_count(size_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes; }
+size_t block_count(size_t bytes) { return (bytes + kFrameBlockBytes - 1) / kFrameBlockBytes; }
 
 std::byte* grown(std::vector<std::byte>& buffer, size_t size) {
   if (buffer.size() < size) buffer.resize(size);
@@ -81,8 +81,8 @@ bool PlaneFrameWriter::begin(size_t chunk_bytes, size_t noise, std::span<std::by
   const size_t raw = noise * plane_bytes_;
   if (kHeaderBytes + block_count(raw) * kBlockHeaderBytes + raw > out.size()) return false;
   put_header(out, chunk_bytes);
-  for (size_t begin = 0, block = 0; begin < raw; begin += kBlockBytes, ++block) {
-    const auto size = static_cast<uint32_t>(std::min(kBlockBytes, raw - begin));
+  for (size_t begin = 0, block = 0; begin < raw; begin += kFrameBlockBytes, ++block) {
+    const auto size = static_cast<uint32_t>(std::min(kFrameBlockBytes, raw - begin));
     const uint32_t header = kRawBlock << 1 | size << 3;
     std::memcpy(out.data() + kHeaderBytes + block * kBlockHeaderBytes + begin, &header,
                 kBlockHeaderBytes);
@@ -101,8 +101,9 @@ void PlaneFrameWriter::add(std::span<const std::byte> words) {
         planes[plane] = coded_.data() + at - noise_ * plane_bytes_;
         continue;
       }
-      planes[plane] = out_.data() + kHeaderBytes + (at / kBlockBytes + 1) * kBlockHeaderBytes + at;
-      count = std::min(count, kBlockBytes - at % kBlockBytes);
+      planes[plane] =
+          out_.data() + kHeaderBytes + (at / kFrameBlockBytes + 1) * kBlockHeaderBytes + at;
+      count = std::min(count, kFrameBlockBytes - at % kFrameBlockBytes);
     }
     split_planes(words.data(), count, planes, planes_);
     words = words.subspan(planes_ * count);
@@ -164,7 +165,8 @@ bool PlaneFrameReader::open_spliced(std::span<const std::byte> frame, size_t chu
     std::memcpy(&block, frame.data(), kBlockHeaderBytes);
     const size_t size = block >> 3;
     if ((block & 0b111) != kRawBlock << 1) break;  // coded, or the last one
-    if (size > kBlockBytes || size > chunk_bytes - begin || size > frame.size() - kBlockHeaderBytes)
+    if (size > kFrameBlockBytes || size > chunk_bytes - begin ||
+        size > frame.size() - kBlockHeaderBytes)
       return false;
     pieces_.push_back({begin, begin + size, frame.data() + kBlockHeaderBytes});
     frame = frame.subspan(kBlockHeaderBytes + size);

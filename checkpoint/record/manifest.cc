@@ -1,7 +1,6 @@
 #include "checkpoint/record/manifest.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 

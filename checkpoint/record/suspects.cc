@@ -1,7 +1,6 @@
 #include "checkpoint/record/suspects.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/text.h"

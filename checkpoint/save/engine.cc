@@ -2,10 +2,10 @@
 
 #include <condition_variable>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "checkpoint/record/attempt.h"

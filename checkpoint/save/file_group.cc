@@ -10,9 +10,9 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{500};  // at whether to go on waiting
+constexpr std::chrono::milliseconds kRingPoll{500};  // at whether to go on waiting
 
-std::string key_of(const std::string& attempt, int rank) {
+std::string ring_key(const std::string& attempt, int rank) {
   return text("save/", attempt, "/chunks/", rank);
 }
 
@@ -26,11 +26,11 @@ Result<std::string> hear_address(Ballot& ballot, const std::string& key, const c
   while (!*patience.gave_up) {
     // Who dies does nothing after: what it said before is heard, if it is asked for afterwards.
     const bool lives = page == nullptr || page->creator_lives();
-    auto words = ballot.hear(key, std::min(left, kLook));
+    auto words = ballot.hear(key, std::min(left, kRingPoll));
     if (words.ok()) ballot.forget(key);
     if (words.ok() || words.error().code != Code::kTimeout) return words;
     if (!lives) return Error{Code::kIo, "its process has died"};
-    left -= std::min(left, kLook);
+    left -= std::min(left, kRingPoll);
     if (left.count() == 0)
       return Error{Code::kTimeout,
                    text("has not said in ", patience.deadline.count(), " ms where ", of_what)};
@@ -96,7 +96,7 @@ Result<void> FileNeighbours::meet(const Patience& patience) {
 
 Result<void> tell_address(Ballot& ballot, const std::string& attempt, int rank,
                           const std::string& address) {
-  return ballot.tell(key_of(attempt, rank), address);
+  return ballot.tell(ring_key(attempt, rank), address);
 }
 
 Result<std::vector<ChunkInbox>> open_inboxes(Ballot& ballot, const std::string& attempt,
@@ -107,7 +107,7 @@ Result<std::vector<ChunkInbox>> open_inboxes(Ballot& ballot, const std::string& 
   std::optional<Error> failed;
   for (int rank = group.writer + 1; rank < group.writer + group.ranks; ++rank) {
     const auto address =
-        hear_of_chunks(ballot, key_of(attempt, rank), neighbours.page_of(rank), patience);
+        hear_of_chunks(ballot, ring_key(attempt, rank), neighbours.page_of(rank), patience);
     auto inbox = address.ok() ? ChunkInbox::open(rank, address.value(), patience)
                               : Result<ChunkInbox>(address.error().in(text("rank ", rank)));
     if (inbox.ok())

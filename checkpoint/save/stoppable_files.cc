@@ -6,7 +6,7 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{2};
+constexpr std::chrono::milliseconds kSyncPoll{2};
 
 }  // namespace
 
@@ -30,7 +30,7 @@ class StoppableFiles::Counted {
 Result<void> StoppableFiles::Stop::await(AbandonableCalls::Call sync) const {
   LOCKSTEP_RETURN_IF_ERROR(allows());
   const Counted call(*this);
-  const auto ended = syncs->run(std::move(sync), kLook, [this] { return happened.load(); });
+  const auto ended = syncs->run(std::move(sync), kSyncPoll, [this] { return happened.load(); });
   return ended ? *ended : allows();
 }
 

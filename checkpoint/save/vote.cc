@@ -1,6 +1,5 @@
 #include "checkpoint/save/vote.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/hash.h"

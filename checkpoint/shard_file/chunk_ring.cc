@@ -15,7 +15,6 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kLook_ns = 20 * kNsPerMs;  // at what rings no bell
 constexpr size_t kErrorBytes = 1024, kPieceBytes = 64 << 10;
 constexpr size_t kStoredBytes = 4 * static_cast<size_t>(kChunkElements) + sizeof(uint32_t);

@@ -12,10 +12,10 @@
 namespace lockstep::checkpoint {
 namespace {
 
-constexpr int64_t kBlockBytes = int64_t{4} << 20;  // of one exchange between buddies
+constexpr int64_t kExchangeBytes = int64_t{4} << 20;  // of one exchange between buddies
 
 int64_t bytes_at(int64_t offset, int64_t total) {
-  return std::clamp<int64_t>(total - offset, 0, kBlockBytes);
+  return std::clamp<int64_t>(total - offset, 0, kExchangeBytes);
 }
 
 }  // namespace
@@ -74,8 +74,8 @@ Result<void> MemoryTier::make_slots() {
   LOCKSTEP_RETURN_IF_ERROR(file_system_.make_directories(generation_folder()));
   LOCKSTEP_RETURN_IF_ERROR(make_pair(options_.tag.rank, "own", size_, own_));
   if (options_.link == nullptr) return {};
-  out_block_.resize(static_cast<size_t>(kBlockBytes));
-  in_block_.resize(static_cast<size_t>(kBlockBytes));
+  out_block_.resize(static_cast<size_t>(kExchangeBytes));
+  in_block_.resize(static_cast<size_t>(kExchangeBytes));
   const int64_t kept = options_.slot_bytes[static_cast<size_t>(options_.source_rank)];
   return make_pair(options_.source_rank, "buddy", {0, kept}, kept_);
 }
@@ -207,7 +207,7 @@ Result<void> MemoryTier::send_to_buddy(size_t slot) {
     if (failed.ok() && !done.ok()) failed = done;
   };
   note(theirs.set_complete(0));
-  for (int64_t at = 0; at < most; at += kBlockBytes) {
+  for (int64_t at = 0; at < most; at += kExchangeBytes) {
     const auto out =
         std::span(out_block_).first(static_cast<size_t>(bytes_at(at, mine.size_bytes())));
     const auto in =

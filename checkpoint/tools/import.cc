@@ -1,7 +1,6 @@
 #include "checkpoint/tools/import.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/safetensors.h"

@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 using Path = std::filesystem::path;
 
 constexpr size_t kShown = 20;  // lines of each sort
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kDiffExamples = R"(Examples:
   lockstep checkpoint diff results/training/a results/training/b   # the newest of each
   lockstep checkpoint diff step_00000100.g1-7f2a91 step_00000200.g1-7f2a91
   lockstep checkpoint diff a b --json | jq '.tensors[:3]'
@@ -27,7 +27,7 @@ Two checkpoints are equal when step, trainer state and every tensor are the same
 whatever number of ranks wrote them. Tensors with equal fingerprints are not read.
 Exit status 0: equal; 1: they differ.)";
 
-struct Options {
+struct DiffOptions {
   std::string a, b;
   bool json = false;
   int threads = 2;
@@ -108,7 +108,7 @@ void print_text(const CheckpointDiff& diff, const Path& a, const Path& b) {
             << (diff.equal() ? "equal" : "not equal") << "\n";
 }
 
-int diff(const Options& options) {
+int diff(const DiffOptions& options) {
   FileSystem& file_system = posix_file_system();
   const auto a = checkpoint::find_checkpoint(file_system, options.a);
   if (!a.ok()) return fail_tool("diff", a.error());
@@ -131,8 +131,8 @@ int diff(const Options& options) {
 
 void add_diff_tool(CLI::App& app, CheckpointTools& tools) {
   CLI::App* const command =
-      add_tool(app, "diff", "What two checkpoints do not have in common", kExamples);
-  auto options = std::make_shared<Options>();
+      add_tool(app, "diff", "What two checkpoints do not have in common", kDiffExamples);
+  auto options = std::make_shared<DiffOptions>();
   command->add_option("A", options->a, "Checkpoint, checkpoint folder or run folder")->required();
   command->add_option("B", options->b, "The other one")->required();
   command->add_flag("--json", options->json, "Machine-readable output");

@@ -40,13 +40,13 @@ constexpr const char* kVerifyExamples = R"(Examples:
 Of several the newest with a manifest is read, also when it is damaged and a resume would pass it
 over. Exit status 1 when something is damaged; each damaged place is named.)";
 
-struct Options {
+struct LookOptions {
   std::string directory;
   bool json = false;
   int threads = 2;
 };
 
-int list(const Options& options) {
+int list(const LookOptions& options) {
   FileSystem& file_system = posix_file_system();
   const auto listed = checkpoint::list_checkpoints(
       file_system, checkpoint::checkpoint_folder_of(file_system, options.directory));
@@ -150,7 +150,7 @@ void inspect_text(const Path& directory, const Manifest& m) {
   std::cout << "trainer state " << m.trainer_state << "\n";
 }
 
-int inspect(const Options& options) {
+int inspect(const LookOptions& options) {
   const auto directory = checkpoint::find_checkpoint(posix_file_system(), options.directory);
   if (!directory.ok()) return fail_tool("inspect", directory.error());
   const auto manifest = checkpoint::read_manifest(posix_file_system(), directory.value());
@@ -162,7 +162,7 @@ int inspect(const Options& options) {
   return 0;
 }
 
-int verify(const Options& options) {
+int verify(const LookOptions& options) {
   const auto directory = checkpoint::find_newest_saved(posix_file_system(), options.directory);
   if (!directory.ok()) return fail_tool("verify", directory.error());
   const double start_s = system_clock().monotonic_s();
@@ -194,8 +194,8 @@ int verify(const Options& options) {
   return problems.empty() ? 0 : 1;
 }
 
-std::shared_ptr<Options> add_options(CLI::App* command) {
-  auto options = std::make_shared<Options>();
+std::shared_ptr<LookOptions> add_options(CLI::App* command) {
+  auto options = std::make_shared<LookOptions>();
   command->add_option("DIR", options->directory, "Checkpoint, checkpoint folder or run folder")
       ->required();
   command->add_flag("--json", options->json, "Machine-readable output");

@@ -21,7 +21,7 @@ using checkpoint::CatalogEntry;
 using nlohmann::ordered_json;
 using Path = std::filesystem::path;
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kPruneExamples = R"(Examples:
   lockstep checkpoint prune results/training/demo --keep-latest 2 --dry-run
   lockstep checkpoint prune results/training/demo --keep-latest 2 --keep-every 1000 --keep-best
   lockstep checkpoint prune results/training/demo --keep-latest 3 --orphans   # no run is alive
@@ -31,14 +31,14 @@ with --keep-best the one with the lowest validation loss.
 A directory without a manifest may be a save that is still being written: it stays, unless --orphans
 says that no run is alive in this folder. Where one is seen to be alive, --orphans is refused.)";
 
-struct Options {
+struct PruneOptions {
   std::string folder;
   int64_t keep_latest = 0, keep_every = 0;
   bool keep_best = false, dry_run = false, orphans = false, json = false;
 };
 
 // What goes, of a catalog.
-std::set<Path> doomed(const std::vector<CatalogEntry>& entries, const Options& options) {
+std::set<Path> doomed(const std::vector<CatalogEntry>& entries, const PruneOptions& options) {
   int64_t newest_generation = 0;
   for (const CatalogEntry& e : entries)
     newest_generation = std::max(newest_generation, e.generation);
@@ -87,7 +87,7 @@ Result<void> check_no_run(FileSystem& file_system, const Path& run) {
                     "without --orphans")};
 }
 
-int prune(const Options& options) {
+int prune(const PruneOptions& options) {
   FileSystem& file_system = posix_file_system();
   const Path folder = checkpoint::checkpoint_folder_of(file_system, options.folder);
   if (options.orphans && !options.dry_run)
@@ -120,8 +120,8 @@ int prune(const Options& options) {
 
 void add_prune_tool(CLI::App& app, CheckpointTools& tools) {
   CLI::App* const command =
-      add_tool(app, "prune", "Remove checkpoints that are not needed", kExamples);
-  auto options = std::make_shared<Options>();
+      add_tool(app, "prune", "Remove checkpoints that are not needed", kPruneExamples);
+  auto options = std::make_shared<PruneOptions>();
   command->add_option("FOLDER", options->folder, "Checkpoint folder or run folder")->required();
   command->add_option("--keep-latest", options->keep_latest, "Checkpoints to keep, at least 1")
       ->required()

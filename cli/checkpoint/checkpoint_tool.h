@@ -4,9 +4,9 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 
 namespace lockstep::cli {

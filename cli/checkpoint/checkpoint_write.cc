@@ -47,7 +47,7 @@ constexpr const char* kIndexExamples = R"(Examples:
 Writes index.h5, whole tensors as HDF5 virtual datasets, which a save leaves out above 256 rank
 files. It grows with tensors times ranks.)";
 
-struct Options {
+struct WriteOptions {
   std::string source, destination;
   std::string codec, dtype = "fp32", kind = "param", format = "safetensors";
   std::string max_shard_size = "5GB", with_optimizer = "none";
@@ -59,7 +59,7 @@ struct Options {
 double now_s() { return system_clock().monotonic_s(); }
 
 // What the commands that make one checkpoint print.
-int report_directory(const char* tool, const Options& options, const Result<Path>& directory,
+int report_directory(const char* tool, const WriteOptions& options, const Result<Path>& directory,
                      double start_s) {
   if (!directory.ok()) return fail_tool(tool, directory.error());
   const double seconds = now_s() - start_s;
@@ -72,7 +72,7 @@ int report_directory(const char* tool, const Options& options, const Result<Path
   return 0;
 }
 
-int reshard(const Options& options) {
+int reshard(const WriteOptions& options) {
   FileSystem& file_system = posix_file_system();
   const auto source = checkpoint::find_checkpoint(file_system, options.source);
   if (!source.ok()) return fail_tool("reshard", source.error());
@@ -93,7 +93,7 @@ int reshard(const Options& options) {
   return report_directory("reshard", options, directory, start_s);
 }
 
-int import_tensors(const Options& options) {
+int import_tensors(const WriteOptions& options) {
   FileSystem& file_system = posix_file_system();
   const auto codec = checkpoint::codec_from_name(options.codec);
   if (!codec.ok()) return fail_tool("import", codec.error());
@@ -109,7 +109,7 @@ int import_tensors(const Options& options) {
   return report_directory("import", options, directory, start_s);
 }
 
-int export_tensors(const Options& options) {
+int export_tensors(const WriteOptions& options) {
   FileSystem& file_system = posix_file_system();
   const auto source = checkpoint::find_checkpoint(file_system, options.source);
   if (!source.ok()) return fail_tool("export", source.error());
@@ -146,7 +146,7 @@ int export_tensors(const Options& options) {
   return 0;
 }
 
-int index(const Options& options) {
+int index(const WriteOptions& options) {
   FileSystem& file_system = posix_file_system();
   const auto directory = checkpoint::find_checkpoint(file_system, options.source);
   if (!directory.ok()) return fail_tool("index", directory.error());
@@ -162,14 +162,14 @@ int index(const Options& options) {
   return 0;
 }
 
-std::shared_ptr<Options> add_options(CLI::App* command, const char* source_help) {
-  auto options = std::make_shared<Options>();
+std::shared_ptr<WriteOptions> add_options(CLI::App* command, const char* source_help) {
+  auto options = std::make_shared<WriteOptions>();
   command->add_option("SRC", options->source, source_help)->required();
   command->add_flag("--json", options->json, "Machine-readable output");
   return options;
 }
 
-void add_writing_options(CLI::App* command, Options& options, const char* destination_help) {
+void add_writing_options(CLI::App* command, WriteOptions& options, const char* destination_help) {
   command->add_option("DST", options.destination, destination_help)->required();
   command->add_option("--codec", options.codec, "zstd, none, gzip")
       ->check(CLI::IsMember({"zstd", "none", "gzip"}))

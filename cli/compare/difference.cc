@@ -1,15 +1,10 @@
 #include "cli/compare/difference.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 namespace lockstep::cli {
 namespace {
-
-bool same_bits(double a, double b) {
-  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
-}
 
 void count_step(const StepRecord& a, const StepRecord& b, Difference& result) {
   if (result.common_steps++ == 0) result.first_step = a.step;

@@ -1,10 +1,8 @@
 #include "cli/compare/run_log.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -94,10 +92,6 @@ Result<StepRecord> parse_record(const json& object) {
   record.gradients = strings_of(digests, "gradients");
   record.slot = parse_slot(object.value("audit", json::object()));
   return record;
-}
-
-bool same_bits(double a, double b) {
-  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
 }
 
 // Adds the next record of the file to what the ones before it said.

@@ -8,6 +8,7 @@
 // repeat the first one's loss to the last bit, and one that does not is kept as a RedoneMismatch.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -31,6 +32,10 @@ struct SlotRecord {
   std::vector<int64_t> wrong, undecided;       // ranks, where not
   std::string difference;                      // for people
 };
+
+inline bool same_bits(double a, double b) {
+  return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b);
+}
 
 struct StepRecord {
   int64_t step = 0;

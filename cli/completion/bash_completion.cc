@@ -8,7 +8,7 @@ namespace {
 
 // Around the tables: $command is the words of the command, $flag the flag whose value is asked for.
 // readline cuts words at "=", so --key=value is three of them.
-constexpr const char* kBegin =
+constexpr const char* kBashBegin =
     R"(# Completion of lockstep for bash, as `lockstep completion bash` writes it.
 _lockstep() {
   local current=${COMP_WORDS[COMP_CWORD]} flag=${COMP_WORDS[COMP_CWORD - 1]} command= words= files=
@@ -17,7 +17,7 @@ _lockstep() {
   if ((COMP_CWORD > 1)); then command=${COMP_WORDS[1]}; fi
   case $command in
 )";
-constexpr const char* kEnd = R"(  esac
+constexpr const char* kBashEnd = R"(  esac
   COMPREPLY=()
   if [[ -n $words ]]; then COMPREPLY=($(compgen -W "$words" -- "$current")); fi
   if [[ -n $files && $current != -* ]]; then
@@ -42,7 +42,7 @@ std::string joined(const std::vector<std::string>& words, const char* between) {
 }
 
 // A line of the case over "$command $flag" for each flag that has a value.
-std::string value_cases(const std::string& command, const std::vector<CommandFlag>& flags) {
+std::string bash_value_cases(const std::string& command, const std::vector<CommandFlag>& flags) {
   std::string cases;
   std::vector<std::string> files, others;
   for (const CommandFlag& flag : flags) {
@@ -66,15 +66,15 @@ std::string flag_names(const std::vector<CommandFlag>& flags) {
 }  // namespace
 
 std::string bash_completion(const std::vector<CommandShape>& commands) {
-  std::string out = kBegin, takes_config;
+  std::string out = kBashBegin, takes_config;
   for (const CommandShape& command : commands)
     if (!command.parts.empty())
       out += text("    ", command.name,
                   ") if ((COMP_CWORD > 2)); then command+=\" ${COMP_WORDS[2]}\"; fi ;;\n");
   out += "  esac\n  case $command\" $flag\" in\n";
   for (const auto& [words, shape] : all_shapes(commands))
-    out += value_cases(text("\"", words, "\""), shape->flags);
-  out += value_cases("*", key_flags());
+    out += bash_value_cases(text("\"", words, "\""), shape->flags);
+  out += bash_value_cases("*", key_flags());
   out += "    *) case $command in\n";
   out += text("      '') words=\"", names(commands), " --help --version\" ;;\n");
   for (const auto& [words, shape] : all_shapes(commands)) {
@@ -86,7 +86,7 @@ std::string bash_completion(const std::vector<CommandShape>& commands) {
   out += "    esac\n";
   out += text("    case $command in ", takes_config, ") words+=\" ", flag_names(key_flags()),
               "\" ;; esac ;;\n");
-  return out + kEnd;
+  return out + kBashEnd;
 }
 
 }  // namespace lockstep::cli

@@ -4,7 +4,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr const char* kBegin =
+constexpr const char* kFishBegin =
     R"(# Completion of lockstep for fish, as `lockstep completion fish` writes it.
 # Whether the line begins with these words; and has no other word.
 function __lockstep_at
@@ -64,7 +64,7 @@ std::string fish_completion(const std::vector<CommandShape>& commands) {
     if (shape->takes_files) lines += text("complete -c lockstep -n ", quoted(when), " -F\n");
   }
   lines += flag_lines("__lockstep_keys", key_flags());
-  std::string out = kBegin;
+  std::string out = kFishBegin;
   const std::string mark = "@CONFIG@";
   return out.replace(out.find(mark), mark.size(), takes_config) + lines;
 }

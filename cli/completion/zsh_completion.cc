@@ -4,7 +4,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr const char* kBegin = R"(#compdef lockstep
+constexpr const char* kZshBegin = R"(#compdef lockstep
 # Completion of lockstep for zsh, as `lockstep completion zsh` writes it.
 _lockstep() {
   local command= flag=$words[CURRENT-1] files=
@@ -16,7 +16,7 @@ _lockstep() {
   fi
   case $command in
 )";
-constexpr const char* kEnd = R"(  esac
+constexpr const char* kZshEnd = R"(  esac
   if ((${#found})); then _describe -V 'lockstep' found; fi
   if [[ -n $files ]]; then _files; fi
 }
@@ -36,7 +36,7 @@ std::string listed(const std::vector<CommandFlag>& flags) {
   return out;
 }
 
-std::string value_cases(const std::string& command, const std::vector<CommandFlag>& flags) {
+std::string zsh_value_cases(const std::string& command, const std::vector<CommandFlag>& flags) {
   std::string cases;
   for (const CommandFlag& flag : flags) {
     if (flag.value == ValueKind::kNone) continue;
@@ -62,15 +62,15 @@ std::string listed(const std::vector<CommandShape>& commands) {
 }  // namespace
 
 std::string zsh_completion(const std::vector<CommandShape>& commands) {
-  std::string out = kBegin, takes_config;
+  std::string out = kZshBegin, takes_config;
   for (const CommandShape& command : commands)
     if (!command.parts.empty())
       out +=
           text("    ", command.name, ") if ((CURRENT > 3)); then command+=\" $words[3]\"; fi ;;\n");
   out += "  esac\n  case \"$command $flag\" in\n";
   for (const auto& [words, shape] : all_shapes(commands))
-    out += value_cases(text("'", words, "'"), shape->flags);
-  out += value_cases("*", key_flags());
+    out += zsh_value_cases(text("'", words, "'"), shape->flags);
+  out += zsh_value_cases("*", key_flags());
   out += "    *) case $command in\n";
   out += text("      '') found=(", listed(commands), ") ;;\n");
   for (const auto& [words, shape] : all_shapes(commands)) {
@@ -81,7 +81,7 @@ std::string zsh_completion(const std::vector<CommandShape>& commands) {
   out += "    esac\n";
   out += text("    case $command in ", takes_config, ") found+=(", listed(key_flags()),
               ") ;; esac ;;\n");
-  return out + kEnd;
+  return out + kZshEnd;
 }
 
 }  // namespace lockstep::cli

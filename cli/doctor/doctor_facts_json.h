@@ -1,8 +1,7 @@
 // The facts of a node as JSON and back: every field under its own name.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "cli/doctor/doctor_facts.h"
 
 namespace lockstep::cli {

@@ -1,7 +1,6 @@
 #include "cli/doctor/doctor_report.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/text.h"

@@ -3,10 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <thread>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/prepare/prepare_tables.h"

@@ -6,10 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "base/file_system.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "cli/generate/sampled_model.h"

@@ -1,7 +1,6 @@
 #include "cli/generate/sampled_model.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/text.h"

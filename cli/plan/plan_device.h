@@ -2,10 +2,10 @@
 #pragma once
 
 #include <iosfwd>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "layout/device_memory.h"
 #include "layout/step_time.h"

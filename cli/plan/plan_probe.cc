@@ -1,7 +1,6 @@
 #include "cli/plan/plan_probe.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "base/file_system.h"

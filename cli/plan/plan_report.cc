@@ -1,9 +1,9 @@
 #include "cli/plan/plan_report.h"
 
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <set>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/plan/plan_table.h"
 

@@ -1,11 +1,11 @@
 // Cells and rows of the plan's tables.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/shared/size_words.h"
 #include "layout/memory_plan.h"

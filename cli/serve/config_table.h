@@ -1,9 +1,10 @@
 // The configs of several runs side by side, and where they differ. Pure.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "base/json.h"
 
 namespace lockstep::cli {
 

@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/file_system.h"
+#include "base/json.h"
 #include "cli/serve/run_marks.h"
 #include "cli/serve/run_series.h"
 #include "cli/shared/run_listing.h"

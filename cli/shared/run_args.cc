@@ -1,7 +1,5 @@
 #include "cli/shared/run_args.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/shared/json_fields.h"

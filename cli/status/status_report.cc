@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iomanip>
-#include <nlohmann/json.hpp>
 #include <sstream>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "cli/sweep/sweep_plan.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/hash.h"
 #include "base/json.h"

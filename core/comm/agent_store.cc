@@ -23,7 +23,6 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 constexpr size_t kNamedKeys = 3;  // in a message
-constexpr int64_t kNsPerMs = 1'000'000;
 constexpr char kGone[] = "the agent is gone: its store does not answer";
 
 [[noreturn]] void fail(const std::string& what) { C10_THROW_ERROR(DistStoreError, what); }

@@ -1,3 +1,5 @@
+#include <ATen/ops/empty_like.h>
+
 #include "base/check.h"
 #include "core/comm/device_communicator.h"
 

@@ -1,5 +1,8 @@
 #include "core/kernels/attention.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <algorithm>
 
 #include "base/check.h"

@@ -1,5 +1,9 @@
 #include "core/kernels/kernel_table.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/norm.h>
+#include <ATen/ops/zeros.h>
 #include <algorithm>
 #include <array>
 #include <atomic>

@@ -1,5 +1,10 @@
 #include "core/kernels/matmul.h"
 
+#include <ATen/Context.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
 #include <algorithm>
 #include <cstdlib>
 #include <memory>

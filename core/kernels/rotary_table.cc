@@ -1,5 +1,6 @@
 #include "core/kernels/rotary_table.h"
 
+#include <ATen/ops/empty.h>
 #include <algorithm>
 #include <cmath>
 #include <numbers>

@@ -1,5 +1,7 @@
 #include "core/model/block_stage.h"
 
+#include <ATen/ops/empty_like.h>
+
 namespace lockstep::core {
 
 using layout::Role;

@@ -1,5 +1,7 @@
 #include "core/model/embedding_stage.h"
 
+#include <ATen/ops/empty_like.h>
+
 #include "base/float16.h"
 #include "core/kernels/kernel_table.h"
 

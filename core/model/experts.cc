@@ -1,5 +1,8 @@
 #include "core/model/experts.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
 #include "core/kernels/element_type.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/matmul.h"

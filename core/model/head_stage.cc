@@ -1,5 +1,7 @@
 #include "core/model/head_stage.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <numeric>
 
 #include "base/check.h"

@@ -1,5 +1,7 @@
 #include "core/model/layers.h"
 
+#include <ATen/ops/cat.h>
+
 #include "base/check.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/matmul.h"

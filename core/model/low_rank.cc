@@ -1,5 +1,7 @@
 #include "core/model/low_rank.h"
 
+#include <ATen/ops/empty_like.h>
+
 #include "core/kernels/matmul.h"
 
 namespace lockstep::core {

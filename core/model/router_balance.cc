@@ -1,5 +1,7 @@
 #include "core/model/router_balance.h"
 
+#include <ATen/ops/zeros.h>
+
 namespace lockstep::core {
 
 RouterBalance::RouterBalance(double coefficient, int64_t layers, int64_t experts)

@@ -1,5 +1,7 @@
 #include "core/model/stacked_weight.h"
 
+#include <ATen/ops/cat.h>
+
 #include "core/kernels/matmul.h"
 #include "layout/stage_sizes.h"
 

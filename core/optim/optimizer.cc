@@ -1,5 +1,6 @@
 #include "core/optim/optimizer.h"
 
+#include <ATen/ops/empty.h>
 #include <algorithm>
 #include <utility>
 

@@ -1,5 +1,7 @@
 #include "core/sharding/state_audit.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <algorithm>
 #include <numeric>
 

@@ -1,7 +1,6 @@
 #include "core/train/agreement.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/ballot/verdict.h"
 #include "core/comm/gather_words.h"

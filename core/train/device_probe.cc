@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
+#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <limits>

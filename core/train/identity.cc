@@ -1,5 +1,7 @@
 #include "core/train/identity.h"
 
+#include <ATen/Version.h>
+#include <torch/headeronly/version.h>
 #include <algorithm>
 
 #include "base/cpu_identity.h"

@@ -7,10 +7,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "base/host_memory.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "core/device/devices.h"
 

@@ -1,5 +1,6 @@
 #include "core/train/process.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/full.h>
 #include <malloc.h>
 

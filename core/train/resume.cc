@@ -1,7 +1,6 @@
 #include "core/train/resume.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/again.h"
 #include "base/clock.h"

@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "core/train/memory_stats.h"
 

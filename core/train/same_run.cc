@@ -1,5 +1,8 @@
 #include "core/train/same_run.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
 #include "base/hash.h"
 #include "base/text.h"
 #include "config/identity_difference.h"

@@ -1,6 +1,5 @@
 #include "core/train/step_log.h"
 
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 

@@ -1,5 +1,7 @@
 #include "core/train/trainer.h"
 
+#include <ATen/ops/zeros.h>
+
 #include "base/log.h"
 #include "checkpoint/save/preflight.h"
 #include "core/model/decoder.h"

@@ -1,5 +1,7 @@
 #include "core/train/training_step.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 #include <bit>
 #include <cmath>
 

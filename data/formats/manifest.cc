@@ -1,7 +1,5 @@
 #include "data/formats/manifest.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/json.h"

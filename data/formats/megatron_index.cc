@@ -15,8 +15,8 @@ namespace lockstep::data {
 namespace {
 
 constexpr int64_t kHeaderBytes = 34;
-constexpr size_t kMagicBytes = 9;
-constexpr char kMagic[kMagicBytes] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
+constexpr size_t kIndexMagicBytes = 9;
+constexpr char kIndexMagic[kIndexMagicBytes] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 constexpr int64_t kReadEntries = 1 << 14;  // at once
 constexpr int64_t kMaxEntries = int64_t{1} << 40;
 
@@ -63,7 +63,7 @@ class IndexReader {
     LOCKSTEP_RETURN_IF_ERROR(file_.read_at(header, 0));
     if (std::memcmp(header.data(), "TNTIDX", 6) == 0)
       return wrong("fairseq's old index format TNTIDX; preprocess with a Megatron of today");
-    if (std::memcmp(header.data(), kMagic, kMagicBytes) != 0)
+    if (std::memcmp(header.data(), kIndexMagic, kIndexMagicBytes) != 0)
       return wrong("does not start with Megatron's magic bytes MMIDIDX");
     const auto version = value_at<uint64_t>(header.data() + 9);
     if (version != 1) return wrong("version ", version, " at byte offset 9; 1 is known");

@@ -9,7 +9,7 @@
 namespace lockstep::data {
 namespace {
 
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr int64_t kMaxHeaderBytes = 65536;
 constexpr int64_t kMaxElements = int64_t{1} << 50;
 constexpr size_t kAlignment = 64;
@@ -62,7 +62,7 @@ Result<std::string> read_dict(File& file, const std::string& path, int64_t file_
   if (file_bytes < static_cast<int64_t>(start.size())) return not_npy;
   LOCKSTEP_RETURN_IF_ERROR(
       file.read_at({reinterpret_cast<std::byte*>(start.data()), start.size()}, 0));
-  if (!start.starts_with(kMagic)) return not_npy;
+  if (!start.starts_with(kNpyMagic)) return not_npy;
   const bool first_version = start[6] == 1;
   uint32_t length = 0;  // 2 bytes in version 1, 4 after
   std::memcpy(&length, start.data() + 8, first_version ? 2 : 4);
@@ -115,7 +115,7 @@ std::string npy_preamble(const std::string& descr, const std::vector<int64_t>& s
   dict.resize((kBefore + dict.size() + kAlignment) / kAlignment * kAlignment - kBefore, ' ');
   dict.back() = '\n';
   const uint16_t length = static_cast<uint16_t>(dict.size());
-  std::string preamble(kMagic);
+  std::string preamble(kNpyMagic);
   preamble += std::string("\x01\x00", 2);
   preamble += std::string(reinterpret_cast<const char*>(&length), sizeof length);
   return preamble + dict;

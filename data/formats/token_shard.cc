@@ -23,7 +23,7 @@ struct Header {
   std::byte reserved[40];
 };
 static_assert(sizeof(Header) == kShardHeaderBytes);
-constexpr char kMagic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', 'S'};
+constexpr char kShardMagic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', 'S'};
 constexpr uint32_t kVersion = 2, kOldVersion = 1;  // 1: without a table
 
 bool has_table(const ShardInfo& info) { return info.checksums.block_xxh3.empty(); }
@@ -48,7 +48,7 @@ Result<void> check_header(const std::filesystem::path& path, const Header& heade
   const auto corrupt = [&](const auto&... parts) {
     return Error{Code::kCorrupt, text(path.string(), ": ", parts...)};
   };
-  if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
+  if (std::memcmp(header.magic, kShardMagic, sizeof(kShardMagic)) != 0)
     return corrupt("does not start with LSTOKENS: not a token shard");
   if (const uint32_t version = has_table(info) ? kVersion : kOldVersion; header.version != version)
     return corrupt("shard version ", header.version, "; with this manifest it must be ", version);
@@ -121,7 +121,7 @@ Result<void> ShardWriter::flush_block() {
 Result<ShardInfo> ShardWriter::seal() {
   if (!block_.empty()) LOCKSTEP_RETURN_IF_ERROR(flush_block());
   Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  std::memcpy(header.magic, kShardMagic, sizeof(kShardMagic));
   header.version = kVersion;
   header.width = static_cast<uint32_t>(width_);
   header.tokens = info_.tokens;

@@ -1,12 +1,12 @@
 #include "data/prepare/bpe_trainer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <queue>
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "data/prepare/text_reader.h"
 #include "data/tokenizer/definitions.h"

@@ -1,7 +1,6 @@
 #include "data/prepare/chat_families.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/text.h"

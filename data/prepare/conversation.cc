@@ -1,6 +1,5 @@
 #include "data/prepare/conversation.h"
 
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/json.h"

@@ -1,7 +1,5 @@
 #include "data/prepare/record.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/json.h"
 #include "base/text.h"
 #include "data/prepare/text_reader.h"

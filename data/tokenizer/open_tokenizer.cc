@@ -1,7 +1,6 @@
 #include "data/tokenizer/open_tokenizer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/text.h"

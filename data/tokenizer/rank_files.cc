@@ -2,7 +2,6 @@
 #include <sodium.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/number.h"

@@ -1,7 +1,6 @@
 #include "launcher/host/run_files.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "base/log.h"

@@ -14,7 +14,6 @@ using boost::system::error_code;
 
 constexpr int64_t kMaxRetryMs = 1000;
 constexpr size_t kMaxDoublings = 8;
-constexpr int64_t kNsPerMs = 1'000'000;
 
 }  // namespace
 

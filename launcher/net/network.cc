@@ -32,7 +32,6 @@ using Local = asio::local::stream_protocol;
 
 constexpr size_t kScratchBytes = size_t{64} << 10;
 constexpr int kSomethingElse = 512;  // operations of one wait(); then the caller has its turn
-constexpr int64_t kNsPerMs = 1'000'000;
 constexpr int64_t kNoDescriptorsPauseMs = 100;
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 

@@ -1,12 +1,10 @@
 #include "launcher/slurm/starts.h"
 #include "base/json.h"
 
-#include <nlohmann/json.hpp>
-
 namespace lockstep::launcher::slurm {
 namespace {
 
-constexpr const char* kName = "slurm_starts.json";
+constexpr const char* kStartsFile = "slurm_starts.json";
 
 }  // namespace
 
@@ -26,7 +24,7 @@ bool may_start_again(const Starts& starts, int64_t committed_step) {
 
 Starts read_starts(FileSystem& file_system, const std::filesystem::path& run_folder) {
   Starts starts;
-  const auto contents = read_file(file_system, run_folder / kName);
+  const auto contents = read_file(file_system, run_folder / kStartsFile);
   if (!contents) return starts;
   try {
     const auto json = parse_json(contents.value());
@@ -43,7 +41,7 @@ Result<void> write_starts(FileSystem& file_system, const std::filesystem::path& 
                                     {"count", starts.count},
                                     {"committed_step", starts.committed_step}};
   LOCKSTEP_RETURN_IF_ERROR(file_system.make_directories(run_folder));
-  return publish_file(file_system, run_folder / kName, json.dump(1) + "\n");
+  return publish_file(file_system, run_folder / kStartsFile, json.dump(1) + "\n");
 }
 
 }  // namespace lockstep::launcher::slurm

@@ -62,7 +62,6 @@ ROOMS = tuple(dict.fromkeys([name.split("/")[0] for name in SEES] + ["cli"]))
 MAX_ROOMS = 25  # sources of one folder; a header and its source count once
 TORCH = re.compile(r"^(torch|ATen|c10|c10d|caffe2|gloo)/")
 ALL_OF_TORCH = ("torch/torch.h", "torch/all.h", "torch/extension.h")
-PRECOMPILED = "core/pch.h"
 # Above the seam for the device: what calls NCCL, and the report that has CUDA's facts by name.
 NAMES_CUDA = ("core/comm/nccl_library.cc", "cli/doctor/")
 BANNED_WORDS = {"manager", "handler", "helper", "util", "misc"}
@@ -234,10 +233,17 @@ def check_torch(tree):
 def check_torch_header(tree):
     for path, text in tree.cpp():
         for line, header, _ in includes(text):
-            if path.endswith(".h") and path != PRECOMPILED and header in ALL_OF_TORCH:
-                yield Finding("torch_header", path, line, f"<{header}> in a header")
-            if header == PRECOMPILED:
-                yield Finding("torch_header", path, line, "the build adds the precompiled header")
+            if header in ALL_OF_TORCH:
+                yield Finding("torch_header", path, line,
+                              f"<{header}> takes 20 s to compile: include <ATen/ops/NAME.h>")
+
+
+def check_json_header(tree):
+    for path, text in tree.cpp():
+        for line, header, _ in includes(text):
+            if header == "nlohmann/json.hpp" and path != "base/json.h":
+                yield Finding("json_header", path, line,
+                              'include "base/json.h": its templates are compiled once')
 
 
 def check_cuda(tree):
@@ -371,7 +377,8 @@ def check_format(tree):
 
 
 RULES = {"arrows": check_arrows, "circles": check_circles, "crowds": check_crowds,
-         "torch": check_torch, "torch_header": check_torch_header, "cuda": check_cuda,
+         "torch": check_torch, "torch_header": check_torch_header, "json_header": check_json_header,
+         "cuda": check_cuda,
          "function_size": check_function_size, "file_size": check_file_size,
          "columns": check_columns, "raw_calls": check_raw_calls, "words": check_words,
          "paths": check_paths, "built": check_built, "pragma_once": check_headers,

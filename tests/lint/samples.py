@@ -14,7 +14,7 @@ CLEAN = {
                            "constexpr int64_t kMany = 1'000'000;  // 'quoted' and open(x)\n",
     "data/CMakeLists.txt": "lockstep_library(data SOURCES loader/keys.cc)\n",
     "core/comm/group.h": '#pragma once\n#include <ATen/core/Tensor.h>\n\n#include "base/clock.h"\n',
-    "core/train/step.cc": '#include <torch/torch.h>\n\n#include "core/comm/group.h"\n'
+    "core/train/step.cc": '#include <ATen/ops/zeros.h>\n\n#include "core/comm/group.h"\n'
                           '#include "data/loader/keys.h"\n#include "layout/model_spec.h"\n'
                           "void run(Trainer& t) {\n  t.open(p);\n  writer->write(b);\n"
                           "  Shard::open(x);\n}\n",
@@ -87,9 +87,8 @@ BAD = [
            + _LONG + "\n}\n}\n")),
     ("function_size", "constructor with braces in its member list",
      _data("A::A(int n) : a_{1}, b_{n} {\n" + _LONG + "\n}\n")),
-    ("torch_header", "the precompiled header by name",
-     {"core/pch.h": "#pragma once\n#include <torch/torch.h>\n",
-      "tests/unit/data/order_test.cc": '#include "core/pch.h"\n'}),
+    ("json_header", "data", {"data/loader/keys.h": "#pragma once\n#include <nlohmann/json.hpp>\n"}),
+    ("torch_header", "a test", {"tests/unit/core/order_test.cc": "#include <torch/torch.h>\n"}),
     ("file_size", "header", {"data/loader/keys.h": "#pragma once\n" + "int a;\n" * 150}),
     ("file_size", "source", _data("int a;\n" * 500)),
     ("columns", "source", _data("int a;  // " + "x" * 90 + "\n")),

@@ -1,6 +1,9 @@
 // What every kind of device does (core/device/device.h).
 #pragma once
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include "core/device/devices.h"

@@ -1,5 +1,8 @@
 #include "core/kernels/sim/sim_kernels.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
 #include "core/device/sim_device.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/initial_kernels.h"

@@ -2,8 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "checkpoint/load/loader.h"
 #include "checkpoint/save/vote.h"
 #include "checkpoint/snapshot/memory_inventory.h"
@@ -29,15 +28,14 @@ using testing::IsEmpty;
 using testing::Not;
 using Path = std::filesystem::path;
 
-constexpr int64_t kStep = 5;
-const Progress kSilent = [](int64_t, int64_t) {};
+constexpr int64_t kBf16Step = 5;
 
 SaveReport saved(const Path& folder, Dtype moments, Codec codec = Codec::kZstd, int ranks = 3) {
   EngineOptions options = options_in(folder);
   options.codec = codec;
   World world(posix_file_system(), options, large_model(), ranks, moments);
   EXPECT_EQ(world.error, "");
-  SaveReport report = world.save(kStep).at(0);
+  SaveReport report = world.save(kBf16Step).at(0);
   EXPECT_TRUE(report.committed) << report.error;
   return report;
 }
@@ -56,7 +54,7 @@ TEST(Bf16State, ComesBackAtAnyWorldSizeWithAnyCodec) {
         RankState state = state_of(large_model(), rank, world_size, Dtype::kBf16);
         const auto loaded = load(directory, state);
         ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-        EXPECT_EQ(state.difference(kStep), "") << "rank " << rank << " of " << world_size;
+        EXPECT_EQ(state.difference(kBf16Step), "") << "rank " << rank << " of " << world_size;
       }
     EXPECT_THAT(verify(posix_file_system(), directory, 2).value(), IsEmpty());
   }
@@ -131,14 +129,16 @@ TEST(Bf16State, RanksMustAgreeOnIt) {
 TEST(Bf16State, ReshardsAndComparesEqual) {
   const TempDir dir;
   const Path narrow = saved(dir / "b", Dtype::kBf16).directory;
-  const auto made =
-      reshard(posix_file_system(), {narrow, dir / "r", 4, Codec::kGzip, 2, "abc123"}, kSilent);
+  const auto made = reshard(posix_file_system(), {narrow, dir / "r", 4, Codec::kGzip, 2, "abc123"},
+                            test_support::kSilent);
   ASSERT_TRUE(made.ok()) << made.error().message;
-  const auto same = diff_checkpoints(posix_file_system(), narrow, made.value(), 2, kSilent);
+  const auto same =
+      diff_checkpoints(posix_file_system(), narrow, made.value(), 2, test_support::kSilent);
   EXPECT_TRUE(same.value().equal());
   EXPECT_EQ(same.value().equal_tensors, 21);
   const Path wide = saved(dir / "f", Dtype::kF32).directory;
-  const auto other = diff_checkpoints(posix_file_system(), narrow, wide, 2, kSilent).value();
+  const auto other =
+      diff_checkpoints(posix_file_system(), narrow, wide, 2, test_support::kSilent).value();
   EXPECT_FALSE(other.equal());
   EXPECT_EQ(other.equal_tensors, 7);
   ASSERT_EQ(other.dtypes.size(), 14u);
@@ -150,13 +150,14 @@ TEST(Bf16State, DiffReadsItsElements) {
   const TempDir dir;
   const Path first = saved(dir / "a", Dtype::kBf16).directory;
   World world(posix_file_system(), options_in(dir / "b"), large_model(), 2, Dtype::kBf16);
-  for (auto& state : world.states) state->fill(kStep);
+  for (auto& state : world.states) state->fill(kBf16Step);
   for (size_t i = 0; i < world.states[0]->pieces.size(); ++i)
     if (world.states[0]->pieces[i].tensor_key() == "adam_v/cube")
       world.states[0]->halves[i][3] = 0x3f80;  // 1
   const auto second =
-      world.save({.step = kStep, .updates = kStep, .trainer_state = "{\"step\":5}"}).at(0);
-  const auto diff = diff_checkpoints(posix_file_system(), first, second.directory, 2, kSilent);
+      world.save({.step = kBf16Step, .updates = kBf16Step, .trainer_state = "{\"step\":5}"}).at(0);
+  const auto diff =
+      diff_checkpoints(posix_file_system(), first, second.directory, 2, test_support::kSilent);
   ASSERT_TRUE(diff.ok()) << diff.error().message;
   ASSERT_EQ(diff.value().tensors.size(), 1u);
   EXPECT_EQ(diff.value().tensors[0].key, "adam_v/cube");
@@ -173,13 +174,13 @@ TEST(Bf16State, ExportsAndImports) {
   for (const Dtype dtype : {Dtype::kF32, Dtype::kBf16}) {
     options.dtype = dtype;
     options.folder = dir / (std::string("out_") + dtype_word(dtype));
-    const auto files = export_safetensors(posix_file_system(), options, kSilent);
+    const auto files = export_safetensors(posix_file_system(), options, test_support::kSilent);
     ASSERT_TRUE(files.ok()) << files.error().message;
     ImportOptions back;
     back.source = options.folder;
     back.folder = dir / (std::string("in_") + dtype_word(dtype));
     back.nonce = "abc123";
-    const auto imported = import_safetensors(posix_file_system(), back, kSilent);
+    const auto imported = import_safetensors(posix_file_system(), back, test_support::kSilent);
     ASSERT_TRUE(imported.ok()) << imported.error().message;
     RankState state = state_of(large_model(), 0, 1);
     const auto loaded = load(imported.value(), state);
@@ -187,7 +188,7 @@ TEST(Bf16State, ExportsAndImports) {
     for (size_t i = 0; i < state.pieces.size(); ++i)
       for (int64_t e = 0; e < state.pieces[i].length; ++e) {
         const bool moment = state.pieces[i].kind != Kind::kParam;
-        const float value = test_support::value_at(state.pieces[i].tensor_key(), kStep, e);
+        const float value = test_support::value_at(state.pieces[i].tensor_key(), kBf16Step, e);
         const float want =
             moment || dtype == Dtype::kBf16 ? bf16_to_float(float_to_bf16(value)) : value;
         ASSERT_EQ(state.values[i][static_cast<size_t>(e)], want) << state.pieces[i].tensor_key();

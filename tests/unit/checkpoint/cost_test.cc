@@ -18,14 +18,12 @@ using lockstep::test_support::ranks_at_once;
 using lockstep::test_support::Tally;
 using lockstep::test_support::UnsyncedFileSystem;
 using test_support::CountedRanks;
+using test_support::kFolder;
+using test_support::model;
 
 constexpr int kWorldSizes[] = {8, 16, 32, 64, 128, 256};
 constexpr int kWorldSizesInParts[] = {64, 128, 256, 512};
 constexpr int64_t kKept = 6;  // checkpoints that are there when one is saved
-const std::filesystem::path kFolder = "/run/checkpoints";
-
-// Each rank has a piece of every tensor at every world size, as each has one of every unit.
-std::vector<test_support::TensorSpec> model() { return {{"a", {64, 32}}, {"b", {2048}}}; }
 
 EngineOptions keep_all() {
   EngineOptions options = options_in(kFolder);

@@ -17,6 +17,10 @@
 
 namespace lockstep::checkpoint::test_support {
 
+inline const std::filesystem::path kFolder = "/run/checkpoints";
+// Each rank has a piece of every tensor at every world size, as each has one of every unit.
+inline std::vector<TensorSpec> model() { return {{"a", {64, 32}}, {"b", {2048}}}; }
+
 using lockstep::test_support::Cost;
 using lockstep::test_support::CountingFileSystem;
 using lockstep::test_support::Tally;

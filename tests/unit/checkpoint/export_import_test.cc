@@ -6,9 +6,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/float16.h"
+#include "base/json.h"
 #include "checkpoint/tools/diff.h"
 #include "checkpoint/tools/import.h"
 #include "tests/support/faulty_file_system.h"
@@ -32,7 +32,6 @@ using testing::HasSubstr;
 using Path = std::filesystem::path;
 
 constexpr int64_t kStep = 5;
-const Progress kSilent = [](int64_t, int64_t) {};
 
 Path saved(const Path& folder) {
   World world(posix_file_system(), options_in(folder), odd_model(), 3);
@@ -80,7 +79,7 @@ TEST(Export, AnIndependentReaderFindsTheWeights) {
   ExportOptions options;
   options.source = saved(dir / "a");
   options.folder = dir / "out";
-  const auto files = export_safetensors(posix_file_system(), options, kSilent);
+  const auto files = export_safetensors(posix_file_system(), options, test_support::kSilent);
   ASSERT_TRUE(files.ok()) << files.error().message;
   EXPECT_THAT(files.value(), ElementsAre(dir / "out" / "model.safetensors"));
   const auto tensors = read_plainly(files.value().front());
@@ -91,11 +90,11 @@ TEST(Export, AnIndependentReaderFindsTheWeights) {
     for (size_t i = 0; i < values.size(); ++i)
       EXPECT_EQ(values[i], value_at("param/" + spec.name, kStep, static_cast<int64_t>(i)));
   }
-  const auto again = export_safetensors(posix_file_system(), options, kSilent);
+  const auto again = export_safetensors(posix_file_system(), options, test_support::kSilent);
   ASSERT_FALSE(again.ok());
   EXPECT_THAT(again.error().message, HasSubstr("is there already"));
   options.folder = options.source;
-  EXPECT_FALSE(export_safetensors(posix_file_system(), options, kSilent).ok());
+  EXPECT_FALSE(export_safetensors(posix_file_system(), options, test_support::kSilent).ok());
 }
 
 TEST(Export, ShardsAreNumberedAndIndexedAndBf16IsRoundedToNearest) {
@@ -106,7 +105,7 @@ TEST(Export, ShardsAreNumberedAndIndexedAndBf16IsRoundedToNearest) {
   options.dtype = Dtype::kBf16;
   options.kinds = {Kind::kAdamV};
   options.max_shard_bytes = 1000;
-  const auto files = export_safetensors(posix_file_system(), options, kSilent);
+  const auto files = export_safetensors(posix_file_system(), options, test_support::kSilent);
   ASSERT_TRUE(files.ok()) << files.error().message;
   const auto index = nlohmann::json::parse(
       read_file(posix_file_system(), dir / "out" / "model.safetensors.index.json").value());
@@ -136,7 +135,7 @@ TEST(Export, AFailureAtAnyCallLeavesNoFinishedSet) {
     options.folder = dir / text("out", k);
     FaultyFileSystem disk(posix_file_system(),
                           {.op = Op::kAny, .at_call = k, .fault = Fault::kNoSpace});
-    const auto files = export_safetensors(disk, options, kSilent);
+    const auto files = export_safetensors(disk, options, test_support::kSilent);
     done = disk.calls(Op::kAny) < k;
     EXPECT_EQ(files.ok(), done) << k;
     if (done) continue;
@@ -144,7 +143,8 @@ TEST(Export, AFailureAtAnyCallLeavesNoFinishedSet) {
     if (posix_file_system().exists(options.folder / "model.safetensors.index.json")) {
       const auto made = import_safetensors(
           posix_file_system(),
-          {options.folder, dir / text("in", k), false, 1, Codec::kNone, 1, "abc123"}, kSilent);
+          {options.folder, dir / text("in", k), false, 1, Codec::kNone, 1, "abc123"},
+          test_support::kSilent);
       EXPECT_TRUE(made.ok()) << k << ": " << made.error().message;
     }
     if (!posix_file_system().exists(options.folder)) continue;
@@ -161,12 +161,14 @@ TEST(Import, WhatWasExportedComesBackBitForBit) {
   options.folder = dir / "out";
   options.kinds = {Kind::kParam, Kind::kAdamM, Kind::kAdamV};
   options.max_shard_bytes = 20000;
-  ASSERT_TRUE(export_safetensors(posix_file_system(), options, kSilent).ok());
+  ASSERT_TRUE(export_safetensors(posix_file_system(), options, test_support::kSilent).ok());
   const auto made = import_safetensors(
-      posix_file_system(), {dir / "out", dir / "b", false, 2, Codec::kGzip, 2, "abc123"}, kSilent);
+      posix_file_system(), {dir / "out", dir / "b", false, 2, Codec::kGzip, 2, "abc123"},
+      test_support::kSilent);
   ASSERT_TRUE(made.ok()) << made.error().message;
   EXPECT_EQ(made.value().filename(), "step_00000000.g0-abc123");
-  const auto diff = diff_checkpoints(posix_file_system(), options.source, made.value(), 1, kSilent);
+  const auto diff =
+      diff_checkpoints(posix_file_system(), options.source, made.value(), 1, test_support::kSilent);
   ASSERT_TRUE(diff.ok()) << diff.error().message;
   EXPECT_EQ(diff.value().equal_tensors, 18);
   EXPECT_TRUE(diff.value().tensors.empty() && diff.value().only_a.empty());
@@ -179,8 +181,9 @@ TEST(Import, HalvesAreWidenedAndTheOptimizerIsZeros) {
       written(dir, file_of(R"({"h":{"dtype":"F16","shape":[3,1],"data_offsets":[0,6]},)"
                            R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[6,10]}})",
                            std::string("\x00\x3c\x00\xc0\x01\x00\xc0\x3f\x80\xbe", 10)));
-  const auto made = import_safetensors(
-      posix_file_system(), {source, dir / "b", true, 1, Codec::kZstd, 1, "abc123"}, kSilent);
+  const auto made = import_safetensors(posix_file_system(),
+                                       {source, dir / "b", true, 1, Codec::kZstd, 1, "abc123"},
+                                       test_support::kSilent);
   ASSERT_TRUE(made.ok()) << made.error().message;
   std::vector<float> h(3), b(2), m(3, 1.0f);
   std::vector<LiveTarget> targets{
@@ -197,8 +200,9 @@ TEST(Import, HalvesAreWidenedAndTheOptimizerIsZeros) {
 
 TEST(Import, ErrorsNameFileAndTensor) {
   const auto error_of = [](const Path& source, const Path& folder) {
-    const auto made = import_safetensors(
-        posix_file_system(), {source, folder, false, 1, Codec::kZstd, 1, "abc123"}, kSilent);
+    const auto made = import_safetensors(posix_file_system(),
+                                         {source, folder, false, 1, Codec::kZstd, 1, "abc123"},
+                                         test_support::kSilent);
     EXPECT_FALSE(made.ok());
     EXPECT_FALSE(posix_file_system().exists(folder));
     return made.ok() ? "" : made.error().message;

@@ -17,7 +17,6 @@ using testing::ElementsAre;
 using Path = std::filesystem::path;
 
 constexpr int kRanks = 20;  // in groups of 8, 8 and 4
-const Progress kSilent = [](int64_t, int64_t) {};
 
 EngineOptions in_parts(const Path& folder, int64_t generation = 1) {
   EngineOptions options = options_in(folder, generation);
@@ -219,12 +218,13 @@ TEST_F(InParts, ToolsReadItAndWriteItForManyRanks) {
   const auto same = [&](const Path& other, int64_t format_version) {
     const auto problems = verify(disk(), other, 2);
     EXPECT_TRUE(problems.ok() && problems.value().empty());
-    EXPECT_TRUE(diff_checkpoints(disk(), newest_, other, 2, kSilent).value().equal());
+    EXPECT_TRUE(diff_checkpoints(disk(), newest_, other, 2, test_support::kSilent).value().equal());
     EXPECT_EQ(read_manifest(disk(), other).value().format_version, format_version);
   };
   same(newest_, 3);
   const auto resharded = [&](int64_t ranks) {
-    return reshard(disk(), {newest_, dir_ / text("of_", ranks), ranks, {}, 2, "abc123"}, kSilent)
+    return reshard(disk(), {newest_, dir_ / text("of_", ranks), ranks, {}, 2, "abc123"},
+                   test_support::kSilent)
         .value();
   };
   same(resharded(3), 1);

@@ -30,30 +30,28 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Path = std::filesystem::path;
 
-constexpr int64_t kStep = 7;
-
-const Progress kSilent = [](int64_t, int64_t) {};
+constexpr int64_t kDiffStep = 7;
 
 // A committed checkpoint of `world_size` ranks; `change` may alter the state before it is saved.
 Path saved(
     const Path& folder, int world_size, const std::vector<test_support::TensorSpec>& model,
     const std::function<void(World&)>& change = [](World&) {}) {
   World world(posix_file_system(), options_in(folder), model, world_size);
-  for (auto& state : world.states) state->fill(kStep);
+  for (auto& state : world.states) state->fill(kDiffStep);
   change(world);
   const auto reports =
-      world.save({.step = kStep, .updates = kStep, .trainer_state = "{\"step\":7}"});
+      world.save({.step = kDiffStep, .updates = kDiffStep, .trainer_state = "{\"step\":7}"});
   EXPECT_TRUE(reports.at(0).committed) << reports.at(0).error;
   return reports.at(0).directory;
 }
 
 Result<Path> resharded(const Path& source, const Path& folder, int64_t world_size,
                        FileSystem& disk = posix_file_system()) {
-  return reshard(disk, {source, folder, world_size, {}, 2, "abc123"}, kSilent);
+  return reshard(disk, {source, folder, world_size, {}, 2, "abc123"}, test_support::kSilent);
 }
 
 CheckpointDiff diff_of(const Path& a, const Path& b) {
-  auto diff = diff_checkpoints(posix_file_system(), a, b, 2, kSilent);
+  auto diff = diff_checkpoints(posix_file_system(), a, b, 2, test_support::kSilent);
   EXPECT_TRUE(diff.ok()) << diff.error().message;
   return std::move(diff).value();
 }
@@ -120,7 +118,7 @@ TEST(Reshard, AnyWorldSizeGivesTheSameStateThatLoadsAnywhere) {
         ASSERT_TRUE(loaded.ok()) << loaded.error().message;
         EXPECT_EQ(loaded.value().manifest.trainer_state, "{\"step\":7}");
         EXPECT_EQ(loaded.value().manifest.world_size, to);
-        EXPECT_EQ(state.difference(kStep), "") << from << " to " << to;
+        EXPECT_EQ(state.difference(kDiffStep), "") << from << " to " << to;
       }
       EXPECT_TRUE(posix_file_system().exists(made.value() / kIndexName));
       EXPECT_EQ(read_file(posix_file_system(), dir / "b" / kLatestName).value(),

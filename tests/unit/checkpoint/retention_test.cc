@@ -212,7 +212,7 @@ TEST(Retention, OrphansAreAttemptsOfEarlierGenerations) {
 // A checkpoint of another run, linked into this one's folder to start from it, once got its commit
 // record removed.
 TEST(Retention, NothingIsRemovedThroughALink) {
-  const test_support::TempDir dir;
+  const lockstep::test_support::TempDir dir;
   FileSystem& files = posix_file_system();
   const auto theirs = dir / "theirs/step_00000010.g1-abc", ours = dir / "ours";
   std::filesystem::create_directories(theirs);

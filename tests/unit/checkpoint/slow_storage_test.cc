@@ -15,10 +15,8 @@ using lockstep::test_support::Cost;
 using lockstep::test_support::Tally;
 using lockstep::test_support::UnsyncedFileSystem;
 using test_support::CountedRanks;
-
-const std::filesystem::path kFolder = "/run/checkpoints";
-
-std::vector<test_support::TensorSpec> model() { return {{"a", {64, 32}}, {"b", {2048}}}; }
+using test_support::kFolder;
+using test_support::model;
 
 EngineOptions options_of(int64_t generation, int64_t kept) {
   EngineOptions options = options_in(kFolder, generation);

@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 using testing::HasSubstr;
 
 using Settled = Result<std::optional<Error>>;
-constexpr milliseconds kLong{20000};
+constexpr milliseconds kVerdictWait{20000};
 
 Result<void> no_check(const Fingerprints&) { return {}; }
 Verdict good(int rank) {
@@ -39,7 +39,7 @@ TEST(Verdicts, SumsOfAllRanksReachRankZeroAndItsWordAllOthers) {
             EXPECT_EQ(whole.at("adam_m/a"), uint64_t{0} - static_cast<uint64_t>(world_size));
             return world_size == 9 ? Result<void>(Error{Code::kCorrupt, "wrong"}) : Result<void>();
           },
-          kLong);
+          kVerdictWait);
     });
     EXPECT_EQ(checks, 1);
     for (const Settled& one : all) {
@@ -67,7 +67,7 @@ TEST(Verdicts, TheFirstFailureInRankOrderIsEverybodysAndNothingIsChecked) {
             ADD_FAILURE() << "checked";
             return {};
           },
-          kLong);
+          kVerdictWait);
     });
     for (const Settled& one : all) {
       ASSERT_TRUE(one.ok() && one.value());
@@ -100,7 +100,7 @@ TEST(Verdicts, ARankWhoseWordDoesNotComeEndsAllOfThem) {
     Impatient ballot(shared, dead);
     const auto all = ranks_at_once(kWorld, [&](int rank) -> Settled {
       if (rank == dead) return std::optional<Error>();
-      return settle(ballot, "p", rank, kWorld, good(rank), no_check, kLong);
+      return settle(ballot, "p", rank, kWorld, good(rank), no_check, kVerdictWait);
     });
     for (int rank = 0; rank < kWorld; ++rank) {
       if (rank == dead) continue;
@@ -122,7 +122,7 @@ TEST(Verdicts, ABallotThatFailsEndsTheWait) {
     void forget(const std::string&) override {}
   } broken;
   for (const int rank : {0, 1}) {
-    const Settled one = settle(broken, "p", rank, 2, good(rank), no_check, kLong);
+    const Settled one = settle(broken, "p", rank, 2, good(rank), no_check, kVerdictWait);
     ASSERT_FALSE(one.ok());
     EXPECT_EQ(one.error().code, Code::kPeerLost);
   }

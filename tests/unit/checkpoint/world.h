@@ -10,11 +10,14 @@
 
 #include "checkpoint/record/catalog.h"
 #include "checkpoint/save/engine.h"
+#include "checkpoint/tools/progress.h"
 #include "tests/support/memory_ballot.h"
 #include "tests/unit/checkpoint/made_up_state.h"
 #include "worker_link/progress_page.h"
 
 namespace lockstep::checkpoint::test_support {
+
+inline const Progress kSilent = [](int64_t, int64_t) {};
 
 // Whether the save in flight ends.
 inline bool drain(Engine& engine) { return engine.drain_for(std::chrono::minutes(1)); }

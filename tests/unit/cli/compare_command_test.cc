@@ -5,9 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "tests/support/temp_dir.h"
 

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/doctor/doctor_probe.h"
 #include "cli/doctor/doctor_report.h"

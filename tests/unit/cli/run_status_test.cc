@@ -5,9 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/environment.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/record/suspects.h"
 #include "cli/shared/run_args.h"

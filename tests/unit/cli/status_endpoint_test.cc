@@ -6,8 +6,8 @@
 
 #include <csignal>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/status/status_pages.h"
 #include "launcher/agent/agent.h"

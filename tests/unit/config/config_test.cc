@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/file_system.h"
+#include "base/json.h"
 #include "config/config_field.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/config/config_from.h"

@@ -1,4 +1,10 @@
 // Folding and the optimizer: the same bits at any cut.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -15,7 +21,7 @@ namespace {
 
 constexpr int64_t kTile = layout::kTileElements;
 
-at::Tensor random_tensor(int64_t n, uint64_t seed) {
+at::Tensor random_vector(int64_t n, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
   return at::randn({n}, generator, at::TensorOptions(at::kFloat));
 }
@@ -62,7 +68,7 @@ at::Tensor fold_in_groups(const std::vector<at::Tensor>& slots, int64_t at_once)
 TEST(FoldTree, AnyWorldSizeGivesTheSameBits) {
   for (size_t v : {1, 2, 3, 4, 5, 6, 7, 8, 13, 19}) {
     std::vector<at::Tensor> slots;
-    for (size_t s = 0; s < v; ++s) slots.push_back(random_tensor(1000, s));
+    for (size_t s = 0; s < v; ++s) slots.push_back(random_vector(1000, s));
     const at::Tensor one = by_pairs(slots);
     for (size_t w = 1; w <= v + 1; ++w)
       EXPECT_TRUE(at::equal(one, fold(slots, w, Reduction::kTree))) << v << " " << w;
@@ -73,14 +79,14 @@ TEST(FoldTree, AnyWorldSizeGivesTheSameBits) {
 
 TEST(FoldTree, IsTheBalancedTreeOverSlotIndex) {
   std::vector<at::Tensor> g;
-  for (uint64_t s = 0; s < 6; ++s) g.push_back(random_tensor(100, s));
+  for (uint64_t s = 0; s < 6; ++s) g.push_back(random_vector(100, s));
   const at::Tensor expected = ((g[0] + g[1]) + (g[2] + g[3])) + (g[4] + g[5]);
   EXPECT_TRUE(at::equal(fold(g, 2, Reduction::kTree), expected));
 }
 
 TEST(FoldTree, PartsInBf16AreWidenedFirst) {
   std::vector<at::Tensor> g;
-  for (uint64_t s = 0; s < 21; ++s) g.push_back(random_tensor(1003, s).to(at::kBFloat16));
+  for (uint64_t s = 0; s < 21; ++s) g.push_back(random_vector(1003, s).to(at::kBFloat16));
   for (const size_t w : {1, 2, 3, 5, 8, 21})
     EXPECT_TRUE(at::equal(fold(g, w, Reduction::kTree), by_pairs(g))) << w;
 }
@@ -88,7 +94,7 @@ TEST(FoldTree, PartsInBf16AreWidenedFirst) {
 // Six sums are open when the last of 64 slots comes, and one is left: the next tree has the others.
 TEST(FoldTree, SumsThatWereAddedServeTheNextTree) {
   constexpr int64_t kElements = 100;
-  const at::Tensor slot = random_tensor(kElements, 1);
+  const at::Tensor slot = random_vector(kElements, 1);
   BufferPool pool;
   std::vector<at::Tensor> folded;
   for (size_t trees = 1; trees <= 3; ++trees) {
@@ -106,13 +112,13 @@ TEST(FoldTree, SumsThatWereAddedServeTheNextTree) {
 
 TEST(FoldTree, ThePlainSumsDependOnTheWorldSize) {
   std::vector<at::Tensor> slots;
-  for (uint64_t s = 0; s < 6; ++s) slots.push_back(random_tensor(1000, s));
+  for (uint64_t s = 0; s < 6; ++s) slots.push_back(random_vector(1000, s));
   EXPECT_FALSE(
       at::equal(fold(slots, 1, Reduction::kUnordered), fold(slots, 2, Reduction::kUnordered)));
 }
 
 TEST(AddKernels, Bf16RoundingIsLibTorchs) {
-  at::Tensor values = random_tensor(4096, 1) * 1e3;
+  at::Tensor values = random_vector(4096, 1) * 1e3;
   values[0] = std::nanf("");
   values[1] = INFINITY;
   at::Tensor ours = at::empty({4096}, at::kBFloat16);
@@ -122,8 +128,8 @@ TEST(AddKernels, Bf16RoundingIsLibTorchs) {
 }
 
 struct State {
-  at::Tensor master = random_tensor(3 * kTile, 1), m = random_tensor(3 * kTile, 2) * 0.01,
-             v = random_tensor(3 * kTile, 3).pow(2) * 1e-4, grad = random_tensor(3 * kTile, 4);
+  at::Tensor master = random_vector(3 * kTile, 1), m = random_vector(3 * kTile, 2) * 0.01,
+             v = random_vector(3 * kTile, 3).pow(2) * 1e-4, grad = random_vector(3 * kTile, 4);
 
   void update(const AdamWStep& step, int64_t at, int64_t n) {
     const AdamWRun<float> run{grad.data_ptr<float>() + at,
@@ -162,7 +168,7 @@ TEST(AdamW, TheSameBitsAtAnyCut) {
 }
 
 TEST(TileNorm, SumsSquaresOfEachTileInFp64) {
-  at::Tensor grad = random_tensor(2 * kTile, 5);
+  at::Tensor grad = random_vector(2 * kTile, 5);
   const at::Tensor before = grad.clone();
   double sums[2];
   scale_and_square_tiles<OnCpu>(grad.data_ptr<float>(), 0.5f, 2, sums);

@@ -1,6 +1,16 @@
 // Attention inside documents, against LibTorch's autograd in fp64 with the mask written out.
 #include "core/kernels/attention.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tensor.h>
+#include <torch/csrc/autograd/autograd.h>
+
 #include "base/text.h"
 #include "core/kernels/kernel_table.h"
 #include "tests/unit/core/whole_model.h"

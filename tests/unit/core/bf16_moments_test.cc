@@ -1,5 +1,6 @@
 // AdamW with moments in bf16: what rounding by chance does to a value, which bits it takes, and
 // that a run has the same ones however it is spread.
+#include <ATen/Parallel.h>
 #include <cmath>
 #include <iostream>
 #include <limits>
@@ -13,7 +14,7 @@
 namespace lockstep::core {
 namespace {
 
-constexpr int64_t kTile = layout::kTileElements;
+constexpr int64_t kRunTile = layout::kTileElements;
 
 float rounded(float value, uint32_t random) {
   return bf16_to_float(stochastic_bf16(value, random));
@@ -95,7 +96,7 @@ const AdamWStep kStep = AdamWStep::create(1e-3, 0.9, 0.95, 1e-8, 0.1, 0.37, 7);
 
 // The weights are those of fp32 moments; what is kept is rounded by the words that the header says.
 TEST(Bf16Moments, AreThoseOfFp32RoundedByTheWordsOfTheirPlaces) {
-  constexpr int64_t kCount = 3 * kTile + 77, kFirst = 5 * kTile;
+  constexpr int64_t kCount = 3 * kRunTile + 77, kFirst = 5 * kRunTile;
   Moments got(kCount), want(kCount);
   got.update(kStep, {99, kFirst}, 0, kCount);
   const AdamWRun<float> run{want.grad.data(),
@@ -119,10 +120,10 @@ TEST(Bf16Moments, AreThoseOfFp32RoundedByTheWordsOfTheirPlaces) {
 }
 
 TEST(Bf16Moments, TheSameBitsAtAnyCutAndOnAnyNumberOfThreads) {
-  constexpr int64_t kCount = 40 * kTile;
+  constexpr int64_t kCount = 40 * kRunTile;
   Moments whole(kCount);
   whole.update(kStep, {1, 0}, 0, kCount);
-  for (const int64_t cut : {kMomentRun, 3 * kMomentRun, kTile, 7 * kTile}) {
+  for (const int64_t cut : {kMomentRun, 3 * kMomentRun, kRunTile, 7 * kRunTile}) {
     Moments parts(kCount);
     for (int64_t at = 0; at < kCount; at += cut)
       parts.update(kStep, {1, 0}, at, std::min(cut, kCount - at));
@@ -139,7 +140,7 @@ TEST(Bf16Moments, TheSameBitsAtAnyCutAndOnAnyNumberOfThreads) {
 }
 
 TEST(Bf16Moments, AnotherKeyOrStepOrPlaceRoundsOtherwise) {
-  constexpr int64_t kCount = kTile;
+  constexpr int64_t kCount = kRunTile;
   const auto bits = [](const AdamWStep& step, MomentDraw draw) {
     Moments moments(kCount);
     moments.update(step, draw, 0, kCount);
@@ -150,27 +151,27 @@ TEST(Bf16Moments, AnotherKeyOrStepOrPlaceRoundsOtherwise) {
   next.t = 8;
   EXPECT_NE(bits(kStep, {2, 0}), first);
   EXPECT_NE(bits(next, {1, 0}), first);
-  EXPECT_NE(bits(kStep, {1, kTile}), first);
+  EXPECT_NE(bits(kStep, {1, kRunTile}), first);
 }
 
 // A second moment that should grow by less than half a step of bf16 stays where it is when it is
 // rounded to nearest; by chance it grows as fp32's does, on average over the elements.
 TEST(Bf16Moments, GrowWhereRoundingToNearestWouldStandStill) {
   constexpr int64_t kSteps = 2000;
-  Moments moments(kTile);
+  Moments moments(kRunTile);
   std::fill(moments.grad.begin(), moments.grad.end(), 1.0f);
   std::fill(moments.m.begin(), moments.m.end(), Bf16{0});
   std::fill(moments.v.begin(), moments.v.end(), Bf16{0});
   float wide = 0, nearest = 0;
   for (int64_t t = 1; t <= kSteps; ++t) {
-    moments.update(AdamWStep::create(1e-3, 0.9, 0.999, 1e-8, 0, 1, t), {5, 0}, 0, kTile);
+    moments.update(AdamWStep::create(1e-3, 0.9, 0.999, 1e-8, 0, 1, t), {5, 0}, 0, kRunTile);
     wide = 0.999f * wide + 0.001f;
     nearest = bf16_to_float(float_to_bf16(0.999f * nearest + 0.001f));
   }
   double sum = 0;
   for (const Bf16 one : moments.v) sum += static_cast<double>(bf16_to_float(one.bits));
   EXPECT_NEAR(wide, 0.865, 0.001);
-  EXPECT_NEAR(sum / kTile, static_cast<double>(wide), 0.001);
+  EXPECT_NEAR(sum / kRunTile, static_cast<double>(wide), 0.001);
   EXPECT_LT(nearest, 0.3f);
 }
 

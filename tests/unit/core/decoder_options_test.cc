@@ -1,8 +1,14 @@
 // Options of the decoder: recomputed activations, attention without the fused kernel, dropout, and
 // the loss's extra terms; each against what it must equal.
-#include <nlohmann/json.hpp>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/hash.h"
+#include "base/json.h"
 #include "core/model/dropout.h"
 #include "core/train/memory_stats.h"
 #include "tests/unit/core/whole_model.h"

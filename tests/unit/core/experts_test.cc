@@ -1,6 +1,18 @@
 // A router's choice, and the loss that spreads rows over experts.
 #include "core/model/experts.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
 #include "core/kernels/expert_kernels.h"
 #include "core/kernels/kernel_table.h"
 #include "core/model/router_balance.h"

@@ -1,5 +1,19 @@
 // What the families add to the decoder, against LibTorch's autograd in fp64.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "core/kernels/kernel_table.h"
 #include "core/model/block_stage.h"
@@ -8,7 +22,7 @@
 namespace lockstep::core {
 namespace {
 
-const Kernels& cpu = kernels_on(at::kCPU);
+const Kernels& cpu_kernels = kernels_on(at::kCPU);
 
 TEST(LayerNorm, ForwardAndBackwardMatchAutogradInFp64) {
   for (int64_t dim : {37, 16, 5}) {
@@ -18,10 +32,10 @@ TEST(LayerNorm, ForwardAndBackwardMatchAutogradInFp64) {
     const at::Tensor y64 = at::layer_norm(x64, {dim}, w64, b64, 1e-5);
     const auto grads = torch::autograd::grad({y64}, {x64, w64, b64}, {dy.to(at::kDouble)});
     at::Tensor stats, dw = at::zeros({dim}, at::kFloat), db = at::zeros({dim}, at::kFloat);
-    EXPECT_LT(max_difference(cpu.layer_norm(x, {}, w, b, 1e-5, stats), y64), 5e-6);
-    EXPECT_LT(max_difference(
-                  cpu.layer_norm_back(dy.clone(), x, w, stats, b.expand_as(x).contiguous(), dw, db),
-                  grads[0] + b64),
+    EXPECT_LT(max_difference(cpu_kernels.layer_norm(x, {}, w, b, 1e-5, stats), y64), 5e-6);
+    EXPECT_LT(max_difference(cpu_kernels.layer_norm_back(dy.clone(), x, w, stats,
+                                                         b.expand_as(x).contiguous(), dw, db),
+                             grads[0] + b64),
               5e-6);
     EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
     EXPECT_LT(max_difference(db, grads[2]), 1e-5);
@@ -33,12 +47,12 @@ TEST(Gelu, ForwardAndBackwardMatchAutogradInFp64) {
   at::Tensor x64 = leaf(x);
   const at::Tensor y64 = at::gelu(x64, "tanh");
   const auto grads = torch::autograd::grad({y64}, {x64}, {dy.to(at::kDouble)});
-  EXPECT_LT(max_difference(cpu.gelu_new(x), y64), 3e-6);
-  EXPECT_LT(max_difference(cpu.gelu_new_back(dy, x.clone()), grads[0]), 5e-6);
+  EXPECT_LT(max_difference(cpu_kernels.gelu_new(x), y64), 3e-6);
+  EXPECT_LT(max_difference(cpu_kernels.gelu_new_back(dy, x.clone()), grads[0]), 5e-6);
   const at::Tensor large = at::tensor({-1e4f, 1e4f, -90.0f, 40.0f});
   const at::Tensor limits = at::tensor({0.0f, 1.0f, 0.0f, 1.0f});
-  EXPECT_LT(max_difference(cpu.gelu_new(large), large * limits), 1e-20);
-  EXPECT_LT(max_difference(cpu.gelu_new_back(at::ones({4}), large.clone()), limits), 1e-20);
+  EXPECT_LT(max_difference(cpu_kernels.gelu_new(large), large * limits), 1e-20);
+  EXPECT_LT(max_difference(cpu_kernels.gelu_new_back(at::ones({4}), large.clone()), limits), 1e-20);
 }
 
 TEST(Geglu, ForwardAndBackwardMatchAutogradInFp64) {
@@ -46,8 +60,8 @@ TEST(Geglu, ForwardAndBackwardMatchAutogradInFp64) {
   at::Tensor x64 = leaf(x);
   const at::Tensor y64 = at::gelu(x64.narrow(1, 0, 41), "tanh") * x64.narrow(1, 41, 41);
   const auto grads = torch::autograd::grad({y64}, {x64}, {dy.to(at::kDouble)});
-  EXPECT_LT(max_difference(cpu.geglu(x), y64), 1e-5);
-  EXPECT_LT(max_difference(cpu.geglu_back(dy, x.clone()), grads[0]), 2e-5);
+  EXPECT_LT(max_difference(cpu_kernels.geglu(x), y64), 1e-5);
+  EXPECT_LT(max_difference(cpu_kernels.geglu_back(dy, x.clone()), grads[0]), 2e-5);
 }
 
 TEST(SoftCap, ForwardAndBackwardMatchAutogradInFp64) {
@@ -59,8 +73,8 @@ TEST(SoftCap, ForwardAndBackwardMatchAutogradInFp64) {
   const at::Tensor y64 = at::tanh(x64 * 0.25 / 3.0) * 3.0;
   const auto grads = torch::autograd::grad({y64}, {x64}, {dy.to(at::kDouble)});
   const at::Tensor y = x.clone(), dx = dy.clone();
-  cpu.soft_cap(y, 0.25f, 3.0f);
-  cpu.soft_cap_back(y, dx, 0.25f, 3.0f);
+  cpu_kernels.soft_cap(y, 0.25f, 3.0f);
+  cpu_kernels.soft_cap_back(y, dx, 0.25f, 3.0f);
   EXPECT_LT(max_difference(y, y64), 1e-6);
   EXPECT_LT(max_difference(dx, grads[0]), 1e-6);
   EXPECT_NEAR(y[301].item<double>() / 2.5e-7, 1.0, 1e-5);
@@ -71,15 +85,16 @@ TEST(RmsNorm, AnOffsetIsAddedToTheWeight) {
   const at::Tensor x = random_tensor({7, 300}, 1), w = random_tensor({300}, 2) * 0.1;
   const at::Tensor dy = random_tensor({7, 300}, 3);
   at::Tensor scale, plain_scale, dw = at::zeros({300}, at::kFloat), plain_dw = at::zeros_like(dw);
-  EXPECT_TRUE(at::equal(cpu.rms_norm(x, {}, w, 1e-6, scale, 1.0f),
-                        cpu.rms_norm(x, {}, w + 1, 1e-6, plain_scale)));
-  EXPECT_TRUE(at::equal(cpu.rms_norm_back(dy.clone(), x, w, scale, {}, dw, 1.0f),
-                        cpu.rms_norm_back(dy.clone(), x, w + 1, scale, {}, plain_dw)));
+  EXPECT_TRUE(at::equal(cpu_kernels.rms_norm(x, {}, w, 1e-6, scale, 1.0f),
+                        cpu_kernels.rms_norm(x, {}, w + 1, 1e-6, plain_scale)));
+  EXPECT_TRUE(at::equal(cpu_kernels.rms_norm_back(dy.clone(), x, w, scale, {}, dw, 1.0f),
+                        cpu_kernels.rms_norm_back(dy.clone(), x, w + 1, scale, {}, plain_dw)));
   EXPECT_TRUE(at::equal(dw, plain_dw));
   // In bf16 a weight of 0.001 would be lost beside 1.
   const at::Tensor small = at::full({300}, 0.001).to(at::kBFloat16), ones = at::ones({1, 300});
-  EXPECT_GT(cpu.rms_norm(ones, {}, small.to(at::kFloat), 0, scale, 1.0f).min().item<float>(),
-            1.0009f);
+  EXPECT_GT(
+      cpu_kernels.rms_norm(ones, {}, small.to(at::kFloat), 0, scale, 1.0f).min().item<float>(),
+      1.0009f);
 }
 
 TEST(HeadNorm, TouchesItsColumnsAloneAndMatchesAutogradInFp64) {
@@ -95,8 +110,8 @@ TEST(HeadNorm, TouchesItsColumnsAloneAndMatchesAutogradInFp64) {
   const auto grads = torch::autograd::grad({y64}, {x64, w64}, {part(dy.to(at::kDouble))});
   at::Tensor y = at::full_like(x, 7), scale, dx = dy.clone();
   at::Tensor dw = at::zeros({e}, at::kFloat);
-  cpu.head_norm(x, w, y, scale, 4, heads, 1e-6);
-  cpu.head_norm_back(dx, x, w, scale, dw, 4, heads);
+  cpu_kernels.head_norm(x, w, y, scale, 4, heads, 1e-6);
+  cpu_kernels.head_norm_back(dx, x, w, scale, dw, 4, heads);
   EXPECT_LT(max_difference(part(y), y64), 3e-6);
   EXPECT_LT(max_difference(part(dx), part(grads[0])), 1e-5);
   EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
@@ -108,7 +123,7 @@ TEST(HeadNorm, TouchesItsColumnsAloneAndMatchesAutogradInFp64) {
 TEST(AddColumns, SumsInFp32WhateverTheDtype) {
   const at::Tensor dy = at::ones({1000, 5}, at::kFloat) * 1.0078125;  // exact in bf16
   at::Tensor sum = at::zeros({2}, at::kFloat);
-  cpu.add_columns(sum, dy.to(at::kBFloat16), 3);
+  cpu_kernels.add_columns(sum, dy.to(at::kBFloat16), 3);
   EXPECT_EQ(max_difference(sum, at::full({2}, 1007.8125)), 0.0);
 }
 

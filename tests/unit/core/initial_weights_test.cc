@@ -1,9 +1,9 @@
 // The weights of a Hugging Face folder: rank 0 alone looks at its files, and every rank reads its
 // own tiles.
-#include <nlohmann/json.hpp>
 #include <set>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "base/json.h"
 #include "base/safetensors.h"
 #include "core/comm/tree_communicator.h"
 #include "core/train/run_inputs.h"

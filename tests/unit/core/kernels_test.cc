@@ -2,7 +2,22 @@
 // arithmetic rests on.
 #include "core/kernels/kernel_table.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "core/comm/join.h"
 #include "core/model/block_stage.h"
@@ -12,7 +27,7 @@
 namespace lockstep::core {
 namespace {
 
-const Kernels& cpu = kernels_on(at::kCPU);
+const Kernels& cpu_table = kernels_on(at::kCPU);
 
 at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed) {
   auto generator = at::detail::createCPUGenerator(seed);
@@ -29,11 +44,11 @@ TEST(RmsNorm, ForwardAndBackwardMatchAutogradInFp64) {
   const at::Tensor y64 = x64 * (x64.pow(2).mean(-1, true) + 1e-5).rsqrt() * w64;
   const auto grads = torch::autograd::grad({y64}, {x64, w64}, {dy.to(at::kDouble)});
   at::Tensor scale, dw = at::zeros({37}, at::kFloat);
-  EXPECT_LT(max_difference(cpu.rms_norm(x, {}, w, 1e-5, scale), y64), 2e-6);
+  EXPECT_LT(max_difference(cpu_table.rms_norm(x, {}, w, 1e-5, scale), y64), 2e-6);
   const at::Tensor residual = random_tensor({7, 37}, 13);
-  EXPECT_LT(
-      max_difference(cpu.rms_norm_back(dy.clone(), x, w, scale, residual, dw), grads[0] + residual),
-      5e-6);
+  EXPECT_LT(max_difference(cpu_table.rms_norm_back(dy.clone(), x, w, scale, residual, dw),
+                           grads[0] + residual),
+            5e-6);
   EXPECT_LT(max_difference(dw, grads[1]), 1e-5);
 }
 
@@ -46,12 +61,12 @@ TEST(Norms, AResidualsSumHasTheBitsOfAdd) {
     const at::Tensor w = random_tensor({301}, 3).to(dtype), b = random_tensor({301}, 4).to(dtype);
     const at::Tensor sum = x.clone().add_(residual), of_rms = x.clone(), of_layer = x.clone();
     at::Tensor scale, plain_scale, stats, plain_stats;
-    const at::Tensor rms = cpu.rms_norm(of_rms, residual, w, 1e-5, scale);
-    const at::Tensor layer = cpu.layer_norm(of_layer, residual, w, b, 1e-5, stats);
+    const at::Tensor rms = cpu_table.rms_norm(of_rms, residual, w, 1e-5, scale);
+    const at::Tensor layer = cpu_table.layer_norm(of_layer, residual, w, b, 1e-5, stats);
     EXPECT_TRUE(at::equal(of_rms, sum)) << dtype;
     EXPECT_TRUE(at::equal(of_layer, sum)) << dtype;
-    EXPECT_TRUE(at::equal(rms, cpu.rms_norm(sum, {}, w, 1e-5, plain_scale))) << dtype;
-    EXPECT_TRUE(at::equal(layer, cpu.layer_norm(sum, {}, w, b, 1e-5, plain_stats))) << dtype;
+    EXPECT_TRUE(at::equal(rms, cpu_table.rms_norm(sum, {}, w, 1e-5, plain_scale))) << dtype;
+    EXPECT_TRUE(at::equal(layer, cpu_table.layer_norm(sum, {}, w, b, 1e-5, plain_stats))) << dtype;
     EXPECT_TRUE(at::equal(scale, plain_scale) && at::equal(stats, plain_stats)) << dtype;
   }
 }
@@ -61,13 +76,13 @@ TEST(Swiglu, ForwardAndBackwardMatchAutogradInFp64) {
   at::Tensor g64 = gate_up.to(at::kDouble).requires_grad_();
   const at::Tensor y64 = at::silu(g64.narrow(1, 0, 33)) * g64.narrow(1, 33, 33);
   const auto grads = torch::autograd::grad({y64}, {g64}, {dy.to(at::kDouble)});
-  EXPECT_LT(max_difference(cpu.swiglu(gate_up), y64), 1e-5);
-  EXPECT_LT(max_difference(cpu.swiglu_back(dy, gate_up.clone()), grads[0]), 1e-5);
+  EXPECT_LT(max_difference(cpu_table.swiglu(gate_up), y64), 1e-5);
+  EXPECT_LT(max_difference(cpu_table.swiglu_back(dy, gate_up.clone()), grads[0]), 1e-5);
 }
 
 TEST(Swiglu, LargeGatesSaturateWithoutNan) {
   const at::Tensor gate_up = at::tensor({-1e4f, 1e4f, 1.0f, 1.0f}).view({1, 4});
-  const at::Tensor y = cpu.swiglu(gate_up);
+  const at::Tensor y = cpu_table.swiglu(gate_up);
   EXPECT_NEAR(y[0][0].item<float>(), 0.0f, 1e-30f);
   EXPECT_EQ(y[0][1].item<float>(), 1e4f);
 }
@@ -77,14 +92,14 @@ TEST(RotateHeads, TurningBackRestoresAndKeepsLength) {
   const at::Tensor x = random_tensor({32, 24}, 6);
   at::Tensor turned = x.clone();
   const at::Tensor positions = at::arange(32, at::kLong) * 5 % 16;
-  cpu.rotate_rows(turned, table, positions, 3, 8, 1.0f);
+  cpu_table.rotate_rows(turned, table, positions, 3, 8, 1.0f);
   EXPECT_GT(max_difference(turned, x), 0.1);
   EXPECT_LT(max_difference(turned.norm(), x.norm()), 1e-4);
   EXPECT_TRUE(at::equal(turned[16], x[16])) << "position 0 does not turn";
   at::Tensor ninth = x.narrow(0, 9, 1).clone();
-  cpu.rotate_rows(ninth, table, positions.narrow(0, 9, 1), 3, 8, 1.0f);
+  cpu_table.rotate_rows(ninth, table, positions.narrow(0, 9, 1), 3, 8, 1.0f);
   EXPECT_TRUE(at::equal(ninth[0], turned[9]));
-  cpu.rotate_rows(turned, table, positions, 3, 8, -1.0f);
+  cpu_table.rotate_rows(turned, table, positions, 3, 8, -1.0f);
   EXPECT_LT(max_difference(turned, x), 1e-6);
 }
 
@@ -140,26 +155,27 @@ std::vector<at::Tensor> everything_spread(at::ScalarType dtype) {
   at::Tensor db = at::zeros({dim}, at::kFloat), dh = at::zeros({20}, at::kFloat);
   const at::Tensor columns = at::zeros({7}, at::kFloat);
   at::Tensor x2 = random(dim, 8);
-  std::vector<at::Tensor> all{
-      cpu.rms_norm(x, {}, w, 1e-5, scale), cpu.rms_norm(x2, x, w, 1e-5, scale2),
-      cpu.layer_norm(x, {}, w, w, 1e-5, stats), cpu.layer_norm(x2, x, w, w, 1e-5, stats2), x2};
-  all.push_back(cpu.rms_norm_back(random(dim, 3), x, w, scale, residual, dw));
-  all.push_back(cpu.layer_norm_back(random(dim, 3), x, w, stats, residual, dw2, db));
+  std::vector<at::Tensor> all{cpu_table.rms_norm(x, {}, w, 1e-5, scale),
+                              cpu_table.rms_norm(x2, x, w, 1e-5, scale2),
+                              cpu_table.layer_norm(x, {}, w, w, 1e-5, stats),
+                              cpu_table.layer_norm(x2, x, w, w, 1e-5, stats2), x2};
+  all.push_back(cpu_table.rms_norm_back(random(dim, 3), x, w, scale, residual, dw));
+  all.push_back(cpu_table.layer_norm_back(random(dim, 3), x, w, stats, residual, dw2, db));
   at::Tensor d_heads = random(dim, 7);
   const at::Tensor head_w = w.narrow(0, 0, 20).contiguous();
-  cpu.head_norm(x, head_w, heads, head_scale, 40, 5, 1e-5);
-  cpu.head_norm_back(d_heads, x, head_w, head_scale, dh, 40, 5);
-  cpu.rotate_rows(rotated, RotaryTable::create(43, 20, 1e4), at::arange(rows, at::kLong) % 43, 9,
-                  20, 1.0f);
-  all.push_back(cpu.swiglu_back(cpu.swiglu(gate_up), gate_up.clone()));
-  all.push_back(cpu.geglu_back(cpu.geglu(gate_up), gate_up.clone()));
+  cpu_table.head_norm(x, head_w, heads, head_scale, 40, 5, 1e-5);
+  cpu_table.head_norm_back(d_heads, x, head_w, head_scale, dh, 40, 5);
+  cpu_table.rotate_rows(rotated, RotaryTable::create(43, 20, 1e4), at::arange(rows, at::kLong) % 43,
+                        9, 20, 1.0f);
+  all.push_back(cpu_table.swiglu_back(cpu_table.swiglu(gate_up), gate_up.clone()));
+  all.push_back(cpu_table.geglu_back(cpu_table.geglu(gate_up), gate_up.clone()));
   at::Tensor capped = residual.clone(), d_capped = x.clone();
-  cpu.soft_cap(capped, 0.5f, 2.0f);
-  cpu.soft_cap_back(capped, d_capped, 0.5f, 2.0f);
+  cpu_table.soft_cap(capped, 0.5f, 2.0f);
+  cpu_table.soft_cap_back(capped, d_capped, 0.5f, 2.0f);
   all.push_back(capped);
   all.push_back(d_capped);
-  all.push_back(cpu.gelu_new_back(cpu.gelu_new(gate_up), gate_up.clone()));
-  cpu.add_columns(columns, gate_up, 9);
+  all.push_back(cpu_table.gelu_new_back(cpu_table.gelu_new(gate_up), gate_up.clone()));
+  cpu_table.add_columns(columns, gate_up, 9);
   for (const at::Tensor& t : {dw, dw2, db, d_heads, heads, dh, rotated, columns}) all.push_back(t);
   return all;
 }

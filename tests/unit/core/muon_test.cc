@@ -1,5 +1,13 @@
 // Muon: its kernels against LibTorch's operations, its iteration against one in fp64, and training
 // under any setting.
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <fstream>
 #include <set>
 
@@ -16,7 +24,7 @@ namespace {
 
 constexpr double kLr = 0.02, kMomentum = 0.95, kDecay = 0.1;
 
-at::Tensor random_tensor(at::IntArrayRef shape, uint64_t seed) {
+at::Tensor random_matrix(at::IntArrayRef shape, uint64_t seed) {
   at::manual_seed(seed);
   return at::randn(shape);
 }
@@ -30,21 +38,21 @@ void momentum(const MuonStep& step, const at::Tensor& grad, at::Tensor& m, at::T
 // buf.lerp_(grad, 1 - momentum); grad.lerp(buf, momentum).bfloat16()
 TEST(MuonKernels, MomentumAndDirectionAreLibTorchsBits) {
   for (const double by : {0.0, 0.3, 0.5, 0.9, kMomentum}) {
-    const at::Tensor grad = random_tensor({48, 64}, 1);
-    at::Tensor ours = random_tensor({48, 64}, 2), theirs = ours.clone();
+    const at::Tensor grad = random_matrix({48, 64}, 1);
+    at::Tensor ours = random_matrix({48, 64}, 2), theirs = ours.clone();
     at::Tensor direction = at::empty({48, 64}, at::kBFloat16);
     momentum(MuonStep::create(kLr, by, kDecay, 1.0, 48, 64), grad, ours, &direction);
     theirs.lerp_(grad, 1.0 - by);
     EXPECT_TRUE(at::equal(ours, theirs)) << by;
     EXPECT_TRUE(at::equal(direction, grad.lerp(theirs, by).to(at::kBFloat16))) << by;
-    at::Tensor alone = random_tensor({48, 64}, 2);
+    at::Tensor alone = random_matrix({48, 64}, 2);
     momentum(MuonStep::create(kLr, by, kDecay, 1.0, 48, 64), grad, alone, nullptr);
     EXPECT_TRUE(at::equal(alone, ours)) << by;
   }
 }
 
 TEST(MuonKernels, TheGradientIsClippedFirst) {
-  const at::Tensor grad = random_tensor({16, 16}, 1);
+  const at::Tensor grad = random_matrix({16, 16}, 1);
   at::Tensor clipped = at::zeros({16, 16}), plain = at::zeros({16, 16});
   momentum(MuonStep::create(kLr, kMomentum, kDecay, 0.25, 16, 16), grad, clipped, nullptr);
   momentum(MuonStep::create(kLr, kMomentum, kDecay, 1.0, 16, 16), grad * 0.25, plain, nullptr);
@@ -53,8 +61,8 @@ TEST(MuonKernels, TheGradientIsClippedFirst) {
 
 // param.mul_(1 - lr * weight_decay); param.add_(update, alpha=-adjusted_lr)
 TEST(MuonKernels, TheUpdateIsLibTorchsBits) {
-  at::Tensor ours = random_tensor({48, 64}, 3), theirs = ours.clone();
-  const at::Tensor update = random_tensor({48, 64}, 4).to(at::kBFloat16);
+  at::Tensor ours = random_matrix({48, 64}, 3), theirs = ours.clone();
+  const at::Tensor update = random_matrix({48, 64}, 4).to(at::kBFloat16);
   muon_update<OnCpu>(MuonStep::create(kLr, kMomentum, kDecay, 1.0, 48, 64),
                      reinterpret_cast<const Bf16*>(update.data_ptr()), ours.data_ptr<float>(),
                      nullptr, ours.numel());
@@ -66,8 +74,8 @@ TEST(MuonKernels, TheUpdateIsLibTorchsBits) {
 TEST(MuonKernels, TheSameBitsAtAnyCut) {
   constexpr int64_t kCount = 3 * 4096 + 5;
   const MuonStep step = MuonStep::create(kLr, kMomentum, kDecay, 0.7, 100, 123);
-  const at::Tensor grad = random_tensor({kCount}, 1);
-  at::Tensor whole_m = random_tensor({kCount}, 2), whole_w = random_tensor({kCount}, 3);
+  const at::Tensor grad = random_matrix({kCount}, 1);
+  at::Tensor whole_m = random_matrix({kCount}, 2), whole_w = random_matrix({kCount}, 3);
   at::Tensor cut_m = whole_m.clone(), cut_w = whole_w.clone();
   at::Tensor whole_out = at::empty({kCount}, at::kBFloat16), cut_out = at::empty_like(whole_out);
   const auto run = [&](at::Tensor& m, at::Tensor& out, at::Tensor& w, int64_t at, int64_t n) {
@@ -107,7 +115,7 @@ TEST(NewtonSchulz, GivesTheBitsOfThePlainIterationAndNearlyThoseOfFp64) {
   BufferPool pool;
   for (const auto& [rows, cols] :
        {std::pair<int64_t, int64_t>(48, 48), {32, 128}, {128, 32}, {33, 70}, {71, 34}, {1, 64}}) {
-    const at::Tensor direction = random_tensor({rows, cols}, 5).to(at::kBFloat16);
+    const at::Tensor direction = random_matrix({rows, cols}, 5).to(at::kBFloat16);
     at::Tensor x = direction.clone();
     orthogonalize(x, pool);
     EXPECT_TRUE(at::equal(x, plain_newton_schulz(direction, at::kBFloat16)))
@@ -128,7 +136,7 @@ TEST(NewtonSchulz, AMatrixOfZerosStaysOne) {
 
 TEST(NewtonSchulz, TheBitsDoNotDependOnWhereTheMatrixLies) {
   BufferPool pool;
-  const at::Tensor direction = random_tensor({40, 72}, 6).to(at::kBFloat16);
+  const at::Tensor direction = random_matrix({40, 72}, 6).to(at::kBFloat16);
   at::Tensor first = direction.clone();
   orthogonalize(first, pool);
   at::Tensor room = at::full({40 * 72 + 64}, 7.0, at::kBFloat16);

@@ -2,6 +2,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +44,7 @@ DeviceGroup group_of(int ranks, double timeout_s, double init_timeout_s = kLong_
 
 // Runs f(rank) on each of `size` ranks, whose communicators wait for `timeout_s` at most.
 template <typename F>
-World& on_ranks(int size, double timeout_s, F f, World& world = *new World) {
+World& on_nccl_ranks(int size, double timeout_s, F f, World& world = *new World) {
   auto hub = std::make_shared<ThreadHub>(size);
   std::vector<std::thread> ranks;
   std::latch connected(size);  // an interruption before would end the others' connecting
@@ -61,13 +62,14 @@ World& on_ranks(int size, double timeout_s, F f, World& world = *new World) {
   return world;
 }
 
-void expect_aborts(World& world, int count) {
-  EXPECT_TRUE(test_support::eventually([&] { return world.nccl.counts().aborts_done >= count; }));
-  EXPECT_EQ(world.nccl.counts().aborts_begun, count);
+void expect_aborts(World& world, int nccl_count) {
+  EXPECT_TRUE(
+      test_support::eventually([&] { return world.nccl.counts().aborts_done >= nccl_count; }));
+  EXPECT_EQ(world.nccl.counts().aborts_begun, nccl_count);
 }
 
 // Elements that `from` sends to `to`; none for some, and nothing to or from an idle rank.
-int64_t count(int from, int to, int number) {
+int64_t nccl_count(int from, int to, int number) {
   std::mt19937 random(static_cast<unsigned>(number * 64 + from * 8 + to));
   const int idle = number % 4;
   return from == idle || to == idle || random() % 4 == 0 ? 0 : static_cast<int64_t>(random() % 99);
@@ -75,7 +77,7 @@ int64_t count(int from, int to, int number) {
 
 Issued gather(Communicator& comm, int number) { return gather(comm, 1 + number % 5, number); }
 
-Issued exchange(Communicator& comm, int number) { return exchange(comm, count, number); }
+Issued exchange(Communicator& comm, int number) { return exchange(comm, nccl_count, number); }
 
 Issued sum(Communicator& comm, int number) {
   const auto ranks = static_cast<float>(comm.world_size());
@@ -98,7 +100,7 @@ std::string error_of(const Result<void>& done) {
 
 TEST(NcclCommunicator, EverythingArrivesInWhateverOrderItIsWaitedFor) {
   for (int ranks : {1, 2, 3, 4}) {
-    World& world = on_ranks(ranks, kLong_s, [](Rank rank) {
+    World& world = on_nccl_ranks(ranks, kLong_s, [](Rank rank) {
       expect_all_arrive(rank.rank, 200, 6, [&](int number) { return any(*rank.comm, number); });
     });
     const auto counts = world.nccl.counts();
@@ -114,7 +116,7 @@ TEST(NcclCommunicator, EverythingArrivesInWhateverOrderItIsWaitedFor) {
 // keep the host waiting for it.
 TEST(NcclCommunicator, ACollectiveBeginsAfterTheCurrentStream) {
   std::atomic<int> issued = 0;
-  on_ranks(2, kLong_s, [&](Rank rank) {
+  on_nccl_ranks(2, kLong_s, [&](Rank rank) {
     at::Tensor in = at::zeros({2}, at::kInt), out = at::zeros({4}, at::kInt);
     std::atomic<bool> may_write = false;
     static_cast<FakeStream&>(*rank.device.current_stream()).give([&] {
@@ -133,7 +135,7 @@ TEST(NcclCommunicator, ACollectiveBeginsAfterTheCurrentStream) {
 
 // A collective of one kind that stands still does not hold up the other kind.
 TEST(NcclCommunicator, GathersAndExchangesRunSideBySide) {
-  on_ranks(2, kLong_s, [](Rank rank) {
+  on_nccl_ranks(2, kLong_s, [](Rank rank) {
     std::optional<Issued> late;
     if (rank.rank == 0) late = gather(*rank.comm, 1);
     Issued now = exchange(*rank.comm, 2);
@@ -151,7 +153,7 @@ TEST(NcclCommunicator, APeerThatDoesNotComeIsGivenUpAtTheDeadline) {
   World& world = *new World;
   world.nccl.hold_aborts(true);
   std::atomic<bool> over = false;
-  on_ranks(
+  on_nccl_ranks(
       2, kShort_s,
       [&](Rank rank) {
         if (rank.rank == 1) {
@@ -184,7 +186,7 @@ TEST(NcclCommunicator, BuffersOfWhatFailedAreNeverFreed) {
     return at::from_blob(
         memory.data(), {n}, [&](void*) { ++freed; }, at::kInt);
   };
-  on_ranks(
+  on_nccl_ranks(
       2, kShort_s,
       [&](Rank rank) {
         if (rank.rank == 1) {
@@ -210,7 +212,7 @@ TEST(NcclCommunicator, BuffersOfWhatFailedAreNeverFreed) {
 
 // The error of a peer comes while the kernels run, or with their end.
 TEST(NcclCommunicator, ALateErrorFailsWhatIsUnderWay) {
-  World& world = on_ranks(2, kLong_s, [](Rank rank) {
+  World& world = on_nccl_ranks(2, kLong_s, [](Rank rank) {
     ASSERT_TRUE(gather(*rank.comm, 1).pending->wait().ok());
     if (rank.rank == 1) {
       EXPECT_TRUE(
@@ -230,7 +232,7 @@ TEST(NcclCommunicator, ALateErrorFailsWhatIsUnderWay) {
 
 TEST(NcclCommunicator, AnErrorOfACallIsThatOfItsCollective) {
   for (const char* call : {"group_start", "recv", "send", "group_end", "all_gather"}) {
-    World& world = on_ranks(1, kLong_s, [&](Rank rank) {
+    World& world = on_nccl_ranks(1, kLong_s, [&](Rank rank) {
       rank.world.nccl.fail_call(call, NcclResult::kSystemError);
       const bool gathers = std::string(call) == "all_gather";
       const at::Tensor both = at::zeros({2}, at::kInt);
@@ -245,7 +247,7 @@ TEST(NcclCommunicator, AnErrorOfACallIsThatOfItsCollective) {
 }
 
 TEST(NcclCommunicator, WhoWaitsLearnsThatTheGenerationIsOver) {
-  World& world = on_ranks(2, kLong_s, [](Rank rank) {
+  World& world = on_nccl_ranks(2, kLong_s, [](Rank rank) {
     if (rank.rank == 1) {
       EXPECT_TRUE(test_support::eventually([] { return interrupted(); }));
       return;
@@ -319,7 +321,7 @@ TEST(NcclCommunicator, TheOthersFormANewOneWhileTheOldOneAborts) {
   World& world = *new World;
   world.nccl.hold_aborts(true);
   std::atomic<int> failed = 0;
-  on_ranks(
+  on_nccl_ranks(
       3, kShort_s,
       [&](Rank rank) {
         Issued first = gather(*rank.comm, 1);
@@ -333,7 +335,7 @@ TEST(NcclCommunicator, TheOthersFormANewOneWhileTheOldOneAborts) {
       },
       world);
   clear_interruption();
-  on_ranks(
+  on_nccl_ranks(
       2, kLong_s,
       [&](Rank rank) {
         for (int number = 0; number < 20; ++number) {

@@ -14,7 +14,7 @@ namespace {
 
 // Runs f(communicator) on each of `size` ranks, threads of this process.
 template <typename F>
-void on_ranks(int size, double timeout_s, F f) {
+void on_node(int size, double timeout_s, F f) {
   auto hub = std::make_shared<ThreadHub>(size);
   std::vector<std::thread> ranks;
   for (int r = 0; r < size; ++r)
@@ -27,23 +27,24 @@ void on_ranks(int size, double timeout_s, F f) {
 }
 
 // Elements that `from` sends to `to`; none for some.
-int64_t count(int from, int to, int number) {
+int64_t shared_count(int from, int to, int number) {
   std::mt19937 random(static_cast<unsigned>(number * 64 + from * 8 + to));
   return random() % 4 == 0 ? 0 : static_cast<int64_t>(random() % 20'000);
 }
 
 TEST(NodeCommunicator, EverythingArrivesInWhateverOrderItIsWaitedFor) {
   for (int ranks : {2, 3, 5})
-    on_ranks(ranks, 20, [](std::unique_ptr<Communicator> group) {
+    on_node(ranks, 20, [](std::unique_ptr<Communicator> group) {
       expect_all_arrive(group->rank(), 400, 8, [&](int number) {
-        return number % 3 == 0 ? exchange(*group, count, number, Input::kOverwritten)
-                               : gather(*group, count(0, 0, number), number, Input::kOverwritten);
+        return number % 3 == 0
+                   ? exchange(*group, shared_count, number, Input::kOverwritten)
+                   : gather(*group, shared_count(0, 0, number), number, Input::kOverwritten);
       });
     });
 }
 
 TEST(NodeCommunicator, CountsWhatOthersSend) {
-  on_ranks(3, 20, [](std::unique_ptr<Communicator> group) {
+  on_node(3, 20, [](std::unique_ptr<Communicator> group) {
     at::Tensor in = at::zeros({100}, at::kFloat), out = at::zeros({300}, at::kFloat);
     ASSERT_TRUE(group->all_gather(out, in, Traffic::kGather)->wait().ok());
     EXPECT_EQ(group->wire_bytes().gather.all, 800);
@@ -52,7 +53,7 @@ TEST(NodeCommunicator, CountsWhatOthersSend) {
 }
 
 TEST(NodeCommunicator, ARankThatIsGoneIsNamed) {
-  on_ranks(3, 20, [](std::unique_ptr<Communicator> group) {
+  on_node(3, 20, [](std::unique_ptr<Communicator> group) {
     if (group->rank() == 1) return;  // and its memory with it
     at::Tensor in = at::zeros({10}), out = at::zeros({30});
     const Result<void> done = group->all_gather(out, in)->wait();
@@ -64,7 +65,7 @@ TEST(NodeCommunicator, ARankThatIsGoneIsNamed) {
 
 TEST(NodeCommunicator, ASilentRankIsNamedAtTheDeadline) {
   std::atomic<int> waiting = 1;
-  on_ranks(2, 0.2, [&](std::unique_ptr<Communicator> group) {
+  on_node(2, 0.2, [&](std::unique_ptr<Communicator> group) {
     if (group->rank() == 0) {
       at::Tensor in = at::zeros({10}), out = at::zeros({20});
       const Result<void> done = group->all_gather(out, in)->wait();

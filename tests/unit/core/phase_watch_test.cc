@@ -6,9 +6,9 @@
 namespace lockstep::core {
 namespace {
 
-constexpr uint64_t kSeeds = 40;
+constexpr uint64_t kWatchSeeds = 40;
 constexpr double kTick = SimWorld::kTickSeconds, kExact = 1e-9;
-const at::Device kDevice{kSim, 0};
+const at::Device kWatched{kSim, 0};
 
 // What a phase launches.
 void launch(int tasks) {
@@ -41,9 +41,9 @@ TEST(PhaseWatch, OnTheCpuAPhaseIsItsSpans) {
 
 // The host's clock would give the wait all of it where a seed puts work off.
 TEST(PhaseWatch, WorkThatIsDoneUnderALaterPhaseIsThatOfThePhaseThatLaunchedIt) {
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = 0; seed < kWatchSeeds; ++seed) {
     SimWorld world({.seed = seed});
-    PhaseWatch watch(kDevice);
+    PhaseWatch watch(kWatched);
     watch.begin_step();
     {
       const PhaseSpan forward(watch, StepPhase::kForward, "layers.0");
@@ -71,9 +71,9 @@ TEST(PhaseWatch, WorkThatIsDoneUnderALaterPhaseIsThatOfThePhaseThatLaunchedIt) {
 // The compute stream waits in its gather for what another stream has still to do, and only there.
 TEST(PhaseWatch, AGatherHasTheTimeInWhichNothingComputes) {
   uint64_t waited = 0, hidden = 0;
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = 0; seed < kWatchSeeds; ++seed) {
     SimWorld world({.seed = seed});
-    PhaseWatch watch(kDevice);
+    PhaseWatch watch(kWatched);
     const auto other = sim_device().new_stream();
     watch.begin_step();
     for (int i = 0; i < 10; ++i) world.give(queue_of(*other), {"part of a gather", [] {}});
@@ -104,9 +104,9 @@ TEST(PhaseWatch, AGatherHasTheTimeInWhichNothingComputes) {
 // Nothing waits for the update, and no time is lost or counted twice.
 TEST(PhaseWatch, WhatTheDeviceHasNotReachedCountsInTheNextStep) {
   uint64_t late = 0;
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+  for (uint64_t seed = 0; seed < kWatchSeeds; ++seed) {
     SimWorld world({.seed = seed});
-    PhaseWatch watch(kDevice);
+    PhaseWatch watch(kWatched);
     const auto step = [&] {
       watch.begin_step();
       {
@@ -134,13 +134,13 @@ TEST(PhaseWatch, WhatTheDeviceHasNotReachedCountsInTheNextStep) {
     EXPECT_NEAR(all[StepPhase::kUpdate], 3 * 9 * kTick, kExact) << "seed " << seed;
     EXPECT_NEAR(all.sum(), 3 * 13 * kTick, kExact) << "seed " << seed;
   }
-  EXPECT_GT(late, kSeeds / 4);
+  EXPECT_GT(late, kWatchSeeds / 4);
 }
 
 // A device that failed would throw again, while the first error is on its way.
 TEST(PhaseWatch, ASpanThatAnErrorEndsLeavesNoMark) {
   SimWorld world({.seed = 1});
-  PhaseWatch watch(kDevice);
+  PhaseWatch watch(kWatched);
   watch.begin_step();
   EXPECT_THROW(
       {

@@ -1,5 +1,10 @@
 // The simulated device itself: what is given to it is done late, in the order of streams and
 // events, and misuse shows.
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
 #include "core/device/sim_device.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/sim/sim_kernels.h"
@@ -9,14 +14,14 @@ namespace lockstep::core {
 namespace {
 
 constexpr uint64_t kSeeds = 40;
-const at::Device kDevice(kSim, 0);
+const at::Device kSimulated(kSim, 0);
 
 class Sim : public testing::Environment {
   void SetUp() override { use_sim(); }
 };
 [[maybe_unused]] testing::Environment* const sim = testing::AddGlobalTestEnvironment(new Sim);
 
-at::TensorOptions floats() { return at::TensorOptions(at::kFloat).device(kDevice); }
+at::TensorOptions floats() { return at::TensorOptions(at::kFloat).device(kSimulated); }
 
 // `count` seeds for which `what` holds.
 uint64_t seeds_with(const std::function<bool()>& what) {
@@ -31,7 +36,7 @@ uint64_t seeds_with(const std::function<bool()>& what) {
 TEST(SimDevice, DoesWhatADeviceDoes) {
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     SimWorld world({.seed = seed});
-    check_device(sim_device(), kDevice);
+    check_device(sim_device(), kSimulated);
   }
 }
 
@@ -111,7 +116,7 @@ TEST(SimDevice, HostMemoryOfACopyIsUsedAgainWhenItIsDone) {
       std::vector<at::Tensor> there;
       for (int i = 0; i < 4; ++i) {
         const at::Tensor host = sim_device().host_tensor({8}, at::kFloat).fill_(i);
-        there.push_back(sim_device().copy_of(host, kDevice));
+        there.push_back(sim_device().copy_of(host, kSimulated));
       }
       right += there[0].cpu()[0].item<float>() == 0;
     }
@@ -130,7 +135,7 @@ TEST(SimDevice, AnUnknownOperationIsAnError) {
 
 TEST(SimDevice, WhatFailsOnTheDeviceIsSeenWhenTheHostWaits) {
   SimWorld world({.seed = 1});
-  const at::Tensor row = at::full({1}, 9, at::TensorOptions(at::kLong).device(kDevice));
+  const at::Tensor row = at::full({1}, 9, at::TensorOptions(at::kLong).device(kSimulated));
   const at::Tensor picked = at::zeros({4, 2}, floats()).index_select(0, row);
   EXPECT_THROW(picked.cpu(), SimFailure);
 }
@@ -150,7 +155,7 @@ TEST(SimDeviceDeathTest, TheHostMayNotTouchItsMemory) {
 }
 
 TEST(SimKernels, TheTableIsChosenByTheDevice) {
-  EXPECT_NE(&kernels_on(kDevice), &kernels_on(at::kCPU));
+  EXPECT_NE(&kernels_on(kSimulated), &kernels_on(at::kCPU));
   EXPECT_EQ(&local_device(), &sim_device());
 }
 

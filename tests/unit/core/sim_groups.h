@@ -1,6 +1,7 @@
 // Ranks that are threads of a simulated machine, and what connects them.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <thread>
 
 #include "core/comm/sim_communicator.h"

@@ -2,6 +2,8 @@
 // 200 in sim_soak_test.
 #include "tests/unit/core/sim_mutations.h"
 
+#include <ATen/Parallel.h>
+
 #include "tests/support/seed.h"
 
 namespace lockstep::core {

@@ -3,6 +3,8 @@
 // are those of a run left alone.
 #include "tests/unit/core/sim_training.h"
 
+#include <ATen/ops/tensor.h>
+
 namespace lockstep::core {
 namespace {
 

@@ -1,4 +1,5 @@
 // How many of 200 seeds find each rule of sim_mutations.h that is left out, and the first of them.
+#include <ATen/Parallel.h>
 #include <iomanip>
 #include <iostream>
 

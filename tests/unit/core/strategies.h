@@ -1,6 +1,7 @@
 // A small model trained under any setting of the neutral keys, ranks as threads.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <thread>

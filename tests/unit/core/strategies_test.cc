@@ -1,5 +1,7 @@
 // Strategies, wrap policies, slot maps, prefetch and checkpointing move work and memory, never a
 // bit. A sample of all combinations here; all of them in strategies_slow_test.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <fstream>
 
 #include "core/train/state_pieces.h"

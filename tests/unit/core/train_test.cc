@@ -1,8 +1,7 @@
 // Small parts of core/train and core/comm that need no second rank.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "core/comm/join.h"
 #include "core/comm/wire_bytes.h"
 #include "core/train/memory_stats.h"

@@ -16,7 +16,7 @@
 namespace lockstep::core {
 namespace {
 
-constexpr double kPatience_s = 120;
+constexpr double kTreePatience_s = 120;
 
 GlooOptions place(int rank, int size) {
   GlooOptions o;
@@ -25,13 +25,13 @@ GlooOptions place(int rank, int size) {
   for (int r = 0; r < size; ++r) o.node_of_rank.push_back(r / 2);
   o.interface = "lo";
   o.threads = 1;
-  o.init_timeout_s = o.timeout_s = kPatience_s;
+  o.init_timeout_s = o.timeout_s = kTreePatience_s;
   return o;
 }
 
 // Runs f(tree) on each of `size` ranks, threads of this process. Returns the keys of their store.
 template <typename F>
-int64_t on_ranks(int size, F f) {
+int64_t on_tree_ranks(int size, F f) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::thread> ranks;
   for (int r = 0; r < size; ++r)
@@ -51,7 +51,7 @@ const std::vector<int> kSizes = {2, 8, 9, 12, 16, 64, 74};
 
 TEST(Tree, AGatherBringsAllToAll) {
   for (const int size : kSizes)
-    on_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
+    on_tree_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
       for (int number = 0; number < 4; ++number) expect_arrives(gather(*tree, number, number));
       // Its own place as its input, and of more dimensions than one.
       at::Tensor all = at::zeros({tree->world_size(), 3}, at::kDouble);
@@ -63,7 +63,7 @@ TEST(Tree, AGatherBringsAllToAll) {
 
 TEST(Tree, GathersOverlap) {
   for (const int size : {9, 10, 65})  // the last of 9 and of 65 has no neighbours
-    on_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
+    on_tree_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
       Issued first = gather(*tree, 5, 1), second = gather(*tree, 7, 2);
       expect_arrives(std::move(first));
       Issued third = gather(*tree, 3, 3);
@@ -75,7 +75,7 @@ TEST(Tree, GathersOverlap) {
 TEST(Tree, RankZeroAloneHearsAllAndAllGetItsAnswer) {
   for (const int size : kSizes) {
     std::atomic<int> asked = 0;
-    on_ranks(size, [&](std::unique_ptr<TreeCommunicator> tree) {
+    on_tree_ranks(size, [&](std::unique_ptr<TreeCommunicator> tree) {
       const auto answer = [&](const std::vector<std::string>& words) {
         ++asked;
         EXPECT_EQ(tree->rank(), 0);
@@ -99,7 +99,7 @@ TEST(Tree, RankZeroAloneHearsAllAndAllGetItsAnswer) {
 // of all, a leader of those of its neighbours, and everybody else the answer alone.
 TEST(Tree, WhatARankHearsDoesNotDependOnTheNumberOfRanks) {
   for (const int size : {16, 74})
-    on_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
+    on_tree_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
       const int rank = tree->rank(), ranks = tree->world_size();
       const std::string alike(490, 'a');
       const auto mine = [&](int of) { return alike + text(1000000000 + of * 7919); };
@@ -119,7 +119,7 @@ TEST(Tree, WhatARankHearsDoesNotDependOnTheNumberOfRanks) {
 }
 
 TEST(Tree, BytesAreOfTheRankThatTheyCameFrom) {
-  on_ranks(12, [](std::unique_ptr<TreeCommunicator> tree) {
+  on_tree_ranks(12, [](std::unique_ptr<TreeCommunicator> tree) {
     tree->set_nodes({0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1});
     const at::Tensor all = at::zeros({12}, at::kLong), own = at::zeros({1}, at::kLong);
     ASSERT_TRUE(tree->all_gather(all, own)->wait().ok());
@@ -164,7 +164,7 @@ class Listing : public WordMerge {
 
 TEST(Tree, WordsMergeInTheOrderOfRanksAndAllGetTheAnswer) {
   for (const int size : kSizes)
-    on_ranks(size, [size](std::unique_ptr<TreeCommunicator> tree) {
+    on_tree_ranks(size, [size](std::unique_ptr<TreeCommunicator> tree) {
       const Listing list(size);
       const WordSum sum(3);
       const uint64_t me = static_cast<uint64_t>(tree->rank());
@@ -190,7 +190,7 @@ TEST(Tree, WordsMergeInTheOrderOfRanksAndAllGetTheAnswer) {
 // else the answer alone.
 TEST(Tree, WhatARankHearsOfWordsThatMergeDoesNotDependOnTheNumberOfRanks) {
   for (const int size : {16, 74})
-    on_ranks(size, [size](std::unique_ptr<TreeCommunicator> tree) {
+    on_tree_ranks(size, [size](std::unique_ptr<TreeCommunicator> tree) {
       const WordSum sum(100);
       ASSERT_TRUE(MergedWords(*tree, sum, std::vector<uint64_t>(100)).wait().ok());
       const int64_t heard = tree->wire_bytes().total().all / 800;
@@ -206,7 +206,7 @@ TEST(Tree, WhatARankHearsOfWordsThatMergeDoesNotDependOnTheNumberOfRanks) {
 // Rank 0 says nothing as long as it has nothing to say (core/train/run_inputs.cc).
 TEST(Tree, AStringOfTheFirstComesToAllOfAnySize) {
   for (const int size : kSizes)
-    on_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
+    on_tree_ranks(size, [](std::unique_ptr<TreeCommunicator> tree) {
       for (const std::string& said : {std::string(), std::string(5000, 's'), std::string()})
         EXPECT_EQ(string_of_first(*tree, tree->rank() == 0 ? said : "mine").value(), said);
     });
@@ -217,23 +217,23 @@ int64_t two_or_none(int from, int to, int number) { return (from + to + number) 
 // The mesh of all is made for what is not small, and not before.
 TEST(Tree, WhatAnyRankHasForAnyOtherOneGoesOverAMeshThatIsMadeThen) {
   constexpr int kRanks = 10, kGroups = 2;
-  EXPECT_EQ(on_ranks(kRanks,
-                     [](std::unique_ptr<TreeCommunicator> tree) {
-                       expect_arrives(gather(*tree, 100, 1));
-                     }),
+  EXPECT_EQ(on_tree_ranks(kRanks,
+                          [](std::unique_ptr<TreeCommunicator> tree) {
+                            expect_arrives(gather(*tree, 100, 1));
+                          }),
             8 + 2 + kGroups);
-  EXPECT_EQ(on_ranks(kRanks,
-                     [](std::unique_ptr<TreeCommunicator> tree) {
-                       expect_arrives(exchange(*tree, two_or_none, 1));
-                       expect_arrives(exchange(*tree, two_or_none, 2));
-                       const at::Tensor sum = at::full({3}, tree->rank(), at::kFloat);
-                       ASSERT_TRUE(tree->all_reduce_sum(sum)->wait().ok());
-                       EXPECT_EQ(sum[2].item<float>(), 45);
-                       const at::Tensor all = at::zeros({kRanks}), own = at::full({1}, 2.0);
-                       ASSERT_TRUE(tree->all_gather(all, own, Traffic::kGather)->wait().ok());
-                       EXPECT_EQ(all[kRanks - 1].item<float>(), 2);
-                       EXPECT_EQ(tree->wire_bytes().gather.all, 4 * (kRanks - 1));
-                     }),
+  EXPECT_EQ(on_tree_ranks(kRanks,
+                          [](std::unique_ptr<TreeCommunicator> tree) {
+                            expect_arrives(exchange(*tree, two_or_none, 1));
+                            expect_arrives(exchange(*tree, two_or_none, 2));
+                            const at::Tensor sum = at::full({3}, tree->rank(), at::kFloat);
+                            ASSERT_TRUE(tree->all_reduce_sum(sum)->wait().ok());
+                            EXPECT_EQ(sum[2].item<float>(), 45);
+                            const at::Tensor all = at::zeros({kRanks}), own = at::full({1}, 2.0);
+                            ASSERT_TRUE(tree->all_gather(all, own, Traffic::kGather)->wait().ok());
+                            EXPECT_EQ(all[kRanks - 1].item<float>(), 2);
+                            EXPECT_EQ(tree->wire_bytes().gather.all, 4 * (kRanks - 1));
+                          }),
             8 + 2 + kGroups + kRanks);
 }
 
@@ -242,7 +242,7 @@ TEST(Tree, ARankThatLeavesEndsTheWaitsOfAll) {
   for (const bool merges : {false, true})
     for (const int lost : {0, 5, 8, 9}) {
       std::atomic<int> ended = 0;
-      on_ranks(20, [&](std::unique_ptr<TreeCommunicator> tree) {
+      on_tree_ranks(20, [&](std::unique_ptr<TreeCommunicator> tree) {
         expect_arrives(gather(*tree, 10, 1));
         if (tree->rank() == lost) return;
         const WordSum sum(1);

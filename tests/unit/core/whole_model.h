@@ -1,6 +1,13 @@
 // A small model with random weights on one rank, for tests of the decoder.
 #pragma once
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/roll.h>
 #include <gtest/gtest.h>
 
 #include "core/comm/join.h"

@@ -1,8 +1,8 @@
 // Damaged input: every reader gets files with bytes changed, moved, lost and added. It may refuse
 // them; it may not crash, and what it gives out must be what the file says.
 // A failure prints which damage it was (damage.h).
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "data/formats/foreign_tokens.h"
 #include "data/formats/npy_file.h"
 #include "data/loader/open_dataset.h"

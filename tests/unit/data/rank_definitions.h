@@ -1,11 +1,11 @@
 // Small files of tokens in base64, for tests: tiktoken's rank lines and Mistral's tekken.json.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace lockstep::data {

@@ -1,5 +1,5 @@
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "tests/unit/data/data_test_support.h"
 #include "tests/unit/data/rank_definitions.h"

@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "data/tokenizer/definitions.h"
 #include "data/tokenizer/tokenizer.h"
 #include "data/tokenizer/unicode.h"

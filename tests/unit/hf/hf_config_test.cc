@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <set>
+
+#include "base/json.h"
 
 namespace lockstep::hf {
 namespace {

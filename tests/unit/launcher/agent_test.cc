@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <nlohmann/json.hpp>
 
 #include "base/environment.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "launcher/host/other_runs.h"

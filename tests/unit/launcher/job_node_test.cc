@@ -11,23 +11,23 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr NodeId kOwn = 5, kLeader = 7, kStranger = 9;
+constexpr NodeId kNode = 5, kTheLeader = 7, kStranger = 9;
 constexpr int64_t kTickNs = 200 * kMs;
 
-// A node that follows kLeader, runs no worker, and is its only standby.
+// A node that follows kTheLeader, runs no worker, and is its only standby.
 class Standby : public testing::Test {
  protected:
   void SetUp() override {
     Order order;
-    order.leader = kLeader;
+    order.leader = kTheLeader;
     order.generation = 0;
     order.duty = Duty::kPrepare;
     order.sequence = 1;
     member_.on(order, now_ns_, actions_);
     order.duty = Duty::kRun;
     order.sequence = 2;
-    order.standbys = {{kOwn, "10.0.0.5:1"}};
-    order.members = {kLeader, kOwn};
+    order.standbys = {{kNode, "10.0.0.5:1"}};
+    order.members = {kTheLeader, kNode};
     member_.on(order, now_ns_, actions_);
     member_.on(Spawned{}, now_ns_, actions_);
     actions_.clear();
@@ -49,7 +49,7 @@ class Standby : public testing::Test {
 
   int64_t now_ns_ = 0;
   NodeActions actions_;
-  Member member_{{.id = kOwn, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, false, 0};
+  Member member_{{.id = kNode, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, false, 0};
   int attempts_ = 0;
   std::optional<Leave> left_;
 };
@@ -57,11 +57,11 @@ class Standby : public testing::Test {
 // The whole job goes by the coordinator's times, whoever coordinates it later.
 TEST_F(Standby, GoesByTheTimesOfTheCoordinator) {
   Order order;
-  order.leader = kLeader;
+  order.leader = kTheLeader;
   order.generation = 0;
   order.duty = Duty::kRun;
   order.sequence = 3;
-  order.standbys = {{kOwn, "10.0.0.5:1"}};
+  order.standbys = {{kNode, "10.0.0.5:1"}};
   order.patience = patience_of(timing_of(16'384));
   member_.on(order, now_ns_, actions_);
   EXPECT_EQ(patience_of(member_.timing()), order.patience);
@@ -84,9 +84,9 @@ TEST(JobNode, ACoordinatorTellsItsTimesAndAStandbyKeepsThem) {
     return options;
   };
   const Timing theirs = timing_of(2, {0, 5'000 * kMs, 0, 30'000 * kMs});
-  JobNode leader({.id = kLeader, .name = "n7", .address = "a", .timing = theirs},
-                 options_of(kLeader, theirs), true, 0);
-  JobNode node({.id = kOwn, .name = "n5", .address = "b", .timing = {}}, options_of(kOwn, {}),
+  JobNode leader({.id = kTheLeader, .name = "n7", .address = "a", .timing = theirs},
+                 options_of(kTheLeader, theirs), true, 0);
+  JobNode node({.id = kNode, .name = "n5", .address = "b", .timing = {}}, options_of(kNode, {}),
                false, 0);
   const auto deliver = [](JobNode& to, const NodeActions& actions, int64_t now_ns) {
     NodeActions out;
@@ -118,7 +118,7 @@ TEST_F(Standby, ThatReachesTooFewNodesGivesUpInTheEnd) {
 // It was away while the leader went on alone, and has come back as a spare.
 TEST_F(Standby, DoesNotSucceedWhatTheOthersHaveGoneOnFrom) {
   Order order;
-  order.leader = kLeader;
+  order.leader = kTheLeader;
   order.sequence = 3;
   order.generation = 0;
   order.base = 1;
@@ -132,7 +132,7 @@ TEST_F(Standby, DoesNotSucceedWhatTheOthersHaveGoneOnFrom) {
 
 // A node that has never heard a coordinator, and what each of its calls came to.
 Leave leaves_after(const std::vector<std::string>& calls, int64_t& now_ns) {
-  Member member({.id = kOwn, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, false, 0);
+  Member member({.id = kNode, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, false, 0);
   NodeActions actions;
   for (size_t call = 0;; now_ns += kTickNs) {
     member.on(Tick{}, now_ns, actions);
@@ -174,11 +174,12 @@ TEST(Member, WaitsForTheJobsFirstCoordinatorAfterAStranger) {
 // A node that tried to lead has promised newer generations to itself than the job has reached.
 TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
   CoordinatorOptions options;
-  options.id = kOwn;
+  options.id = kNode;
   options.max_nodes = 2;
   options.last_call_ns = 0;
   options.supervisor.nproc_per_node = {1};
-  JobNode node({.id = kOwn, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, options, true, 0);
+  JobNode node({.id = kNode, .name = "n5", .address = "10.0.0.5:1", .timing = {}}, options, true,
+               0);
   std::optional<Order> order;
   std::optional<Succession> proposed;
   bool spawned = false;
@@ -205,7 +206,7 @@ TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
   report.id = kStranger;
   report.name = "n9";
   report.sequence = 1;
-  report.follows = kOwn;
+  report.follows = kNode;
   report.promised = 50;
   report.promised_to = kStranger;
   on(Delivered{report});
@@ -227,25 +228,25 @@ TEST(JobNode, TheEndIsHeardByOneThatPromisedMore) {
 // Two of five are too few, the third comes when the second has been silent for too long.
 TEST(Coordinator, CountsOnlyTheNodesThatAreLeft) {
   CoordinatorOptions options;
-  options.id = kOwn;
+  options.id = kNode;
   options.max_nodes = 5;
   options.supervisor.nproc_per_node = {1};
-  const std::vector<NodeId> members{kOwn, 6, kLeader, 8, kStranger};
-  Coordinator coordinator(options, {.generation = 3, .members = members, .lost = kLeader}, 0);
+  const std::vector<NodeId> members{kNode, 6, kTheLeader, 8, kStranger};
+  Coordinator coordinator(options, {.generation = 3, .members = members, .lost = kTheLeader}, 0);
   NodeActions actions;
   int64_t now_ns = 0, sequence = 0;
   const auto report = [&](NodeId id) {
     Report from;
     from.id = id;
     from.name = text("n", id);
-    from.follows = kOwn;
+    from.follows = kNode;
     from.promised = from.committed = 3;
     from.sequence = ++sequence;
     coordinator.on(from, now_ns, actions);
   };
   report(6);
   for (; now_ns < options.timing.evict_ns; now_ns += kTickNs / 2) {
-    report(kOwn);
+    report(kNode);
     coordinator.on(now_ns, actions);
   }
   report(8);
@@ -265,9 +266,9 @@ TEST(Coordinator, CountsOnlyTheNodesThatAreLeft) {
 // [P18] A node that starts over leads, and another one still looks for the coordinator of before.
 TEST(Coordinator, OfANewStartDoesNotListenToWhoIsYetToStartOver) {
   CoordinatorOptions options;
-  options.id = kOwn;
+  options.id = kNode;
   options.max_nodes = 2;
-  for (const NodeId follows : {NodeId{0}, NodeId{kOwn}}) {
+  for (const NodeId follows : {NodeId{0}, NodeId{kNode}}) {
     Coordinator coordinator(options, {}, 0);
     Report report;
     report.id = 6;
@@ -279,7 +280,7 @@ TEST(Coordinator, OfANewStartDoesNotListenToWhoIsYetToStartOver) {
     const bool down = std::any_of(actions.begin(), actions.end(), [](const NodeAction& action) {
       return std::holds_alternative<SteppedDown>(action);
     });
-    EXPECT_EQ(down, follows == kOwn);
+    EXPECT_EQ(down, follows == kNode);
     EXPECT_EQ(actions.empty(), follows == 0);
   }
 }

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <csignal>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "launcher/agent/agent.h"
 #include "launcher/host/process.h"

@@ -12,7 +12,7 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr NodeId kStranger = 99;
+constexpr NodeId kOutsider = 99;
 
 void goes_over_to(Job& job, NodeId node, NodeId coordinator) {
   job.tell(node, LeaderLost{});
@@ -33,7 +33,7 @@ Order order_of(NodeId leader, int64_t sequence, int64_t generation, Duty duty) {
 int64_t runs_after_a_late_order(Rule without) {
   Job job(OnNodeLoss::kShrink, /*min=*/1, /*max=*/3, /*spares=*/0, without);
   job.cut(2, true);
-  job.tell(2, Delivered{order_of(kStranger, 1, 5, Duty::kPrepare)});
+  job.tell(2, Delivered{order_of(kOutsider, 1, 5, Duty::kPrepare)});
   job.tell(2, Delivered{order_of(1, INT64_MAX, 3, Duty::kRun)});
   return job.runs(2);
 }
@@ -105,7 +105,7 @@ TEST(ProtocolRules, P9) {
 // Node 3, which is no standby, has promised a stranger more than the job has reached.
 int64_t running_with_a_newer_promise(Rule without) {
   Job job(OnNodeLoss::kShrink, /*min=*/1, /*max=*/4, /*spares=*/0, without);
-  job.tell(3, Delivered{order_of(kStranger, 1, 50, Duty::kPrepare)});
+  job.tell(3, Delivered{order_of(kOutsider, 1, 50, Duty::kPrepare)});
   job.pass(4);  // until it is back
   job.worker_dies(1);
   job.pass(3);
@@ -155,7 +155,7 @@ TEST(ProtocolRules, P12) {
 Job of_two_halves(Rule without) {
   Job job(OnNodeLoss::kShrink, /*min=*/1, /*max=*/4, /*spares=*/0, without);
   for (const NodeId id : {2, 4}) job.move(id, 1);
-  job.tell(4, Delivered{order_of(kStranger, 1, 50, Duty::kPrepare)});
+  job.tell(4, Delivered{order_of(kOutsider, 1, 50, Duty::kPrepare)});
   job.pass(6);
   return job;
 }
@@ -240,7 +240,7 @@ int64_t coordinators_after_a_newer_report(Rule without) {
   report.sequence = INT64_MAX;
   report.follows = 1;
   report.promised = report.committed = 7;
-  report.promised_to = kStranger;
+  report.promised_to = kOutsider;
   job.tell(1, Delivered{report});
   return job.coordinators();
 }
@@ -265,7 +265,7 @@ TEST(ProtocolRules, P19) {
 int64_t coordinator_runs_after_a_foreign_order(Rule without) {
   Job job(OnNodeLoss::kShrink, /*min=*/1, /*max=*/3, /*spares=*/0, without);
   job.cut(1, true);
-  job.tell(1, Delivered{order_of(kStranger, 1, 5, Duty::kPrepare)});
+  job.tell(1, Delivered{order_of(kOutsider, 1, 5, Duty::kPrepare)});
   return job.runs(1);
 }
 
@@ -278,7 +278,7 @@ TEST(ProtocolRules, P20) {
 size_t left_after_the_end(Rule without) {
   Job job(OnNodeLoss::kShrink, /*min=*/1, /*max=*/2, /*spares=*/1, without);
   const NodeId spare = job.parked();
-  job.tell(spare, Delivered{order_of(kStranger, 1, 50, Duty::kPrepare)});
+  job.tell(spare, Delivered{order_of(kOutsider, 1, 50, Duty::kPrepare)});
   job.tell(spare, Delivered{NotLeader{{1, "a1"}}});
   job.tell(1, StopRequested{SIGTERM});
   job.pass(9);

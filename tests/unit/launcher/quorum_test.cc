@@ -5,12 +5,12 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr NodeId kOwn = 1, kLost = 9;
+constexpr NodeId kVoter = 1, kLost = 9;
 const std::vector<NodeId> kFour{1, 2, 3, 4};
 
-Quorum first() { return {kOwn, {}, Rule::kNone}; }
+Quorum first() { return {kVoter, {}, Rule::kNone}; }
 Quorum inherited() {
-  return {kOwn, {.generation = 3, .members = kFour, .lost = kLost}, Rule::kNone};
+  return {kVoter, {.generation = 3, .members = kFour, .lost = kLost}, Rule::kNone};
 }
 
 TEST(Quorum, HalfOfTheMembersAreEnough) {
@@ -23,7 +23,7 @@ TEST(Quorum, HalfOfTheMembersAreEnough) {
 TEST(Quorum, TheProposalNamesWhatItFollows) {
   const Quorum quorum = inherited();
   const Succession half = quorum.proposal(4, 2), most = quorum.proposal(4, 3);
-  EXPECT_EQ(half.leader, kOwn);
+  EXPECT_EQ(half.leader, kVoter);
   EXPECT_EQ(half.generation, 4);
   EXPECT_EQ(half.lost, kLost);
   EXPECT_EQ(half.base, 3);
@@ -36,7 +36,7 @@ TEST(Quorum, WhoHasCommittedNamesItself) {
   EXPECT_FALSE(quorum.has_committed());
   quorum.commit(4, {1, 2, 3});
   EXPECT_TRUE(quorum.has_committed());
-  EXPECT_EQ(quorum.proposal(5, 3).lost, kOwn);
+  EXPECT_EQ(quorum.proposal(5, 3).lost, kVoter);
   EXPECT_EQ(quorum.proposal(5, 3).base, 4);
 }
 

@@ -51,14 +51,14 @@ TEST(Timing, WhoStartsOverWaitsForAllThatAreLeftAndNoLonger) {
   EXPECT_EQ(again.give_up_ns, plain.give_up_ns);
 }
 
-constexpr NodeId kOwn = 1;
+constexpr NodeId kListed = 1;
 
 Report report_of(NodeId id, int64_t sequence = 1) {
   Report report;
   report.id = id;
   report.name = std::string("n") + std::to_string(id);
   report.sequence = sequence;
-  report.follows = kOwn;
+  report.follows = kListed;
   return report;
 }
 
@@ -70,11 +70,11 @@ class RosterTest : public testing::Test {
     return node;
   }
   const Timing timing_;
-  Roster roster_{kOwn, timing_, Rule::kNone};
+  Roster roster_{kListed, timing_, Rule::kNone};
 };
 
 TEST_F(RosterTest, ANodeIsSuspectFirstAndLostLater) {
-  add(kOwn);
+  add(kListed);
   const Node& node = add(2);
   EXPECT_FALSE(roster_.look_for_silence(timing_.suspect_ns - 1));
   EXPECT_TRUE(roster_.look_for_silence(timing_.suspect_ns));
@@ -82,7 +82,7 @@ TEST_F(RosterTest, ANodeIsSuspectFirstAndLostLater) {
   EXPECT_TRUE(node.suspect);
   EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns - 1), "");
   EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns), "no word for 1500 ms");
-  EXPECT_EQ(roster_.reason_lost(*roster_.find(kOwn), 10 * timing_.evict_ns), "");
+  EXPECT_EQ(roster_.reason_lost(*roster_.find(kListed), 10 * timing_.evict_ns), "");
   roster_.forgive_sleep(timing_.evict_ns);
   EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns), "");
 }

@@ -9,9 +9,9 @@
 
 #include <chrono>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "launcher/host/other_runs.h"
 #include "launcher/host/process.h"

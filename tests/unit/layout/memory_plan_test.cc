@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-Config small(ShardingStrategy strategy) {
+Config small_run(ShardingStrategy strategy) {
   Config c;
   c.model.dim = 512;
   c.model.n_heads = 8;
@@ -42,7 +42,7 @@ int64_t row(const MemoryPlan& plan, const std::string& begins) {
 
 // 128 rows are two chunks of a CPU, and one of a GPU.
 TEST(MemoryPlan, AGpuSumsNoGradientOfAHeadOfOneChunk) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   config.model.vocab_size = 131072;
   config.training.seq_len = 128;
   config.training.mixed_precision_param = FloatType::kBfloat16;
@@ -64,7 +64,7 @@ TEST(MemoryPlan, AGpuSumsNoGradientOfAHeadOfOneChunk) {
 // Llama 3 70B on 64 GPUs, a slot on each. Each unit keeps one sum of the step's slots, and the
 // embedding's buffers serve blocks in backward.
 TEST(MemoryPlan, UnitsShareSumsAndBuffers) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   config.model.dim = 8192;
   config.model.ffn_dim = 28672;
   config.model.n_heads = 64;
@@ -96,7 +96,7 @@ TEST(MemoryPlan, UnitsShareSumsAndBuffers) {
 
 TEST(MemoryPlan, RowsAddUpToThePeak) {
   for (ShardingStrategy strategy : {ShardingStrategy::kDdp, ShardingStrategy::kFullShard}) {
-    const Config config = small(strategy);
+    const Config config = small_run(strategy);
     const MemoryPlan plan = plan_memory(config, model_of(config), {3});
     int64_t sum = 0;
     for (const MemoryRow& r : plan.tensors) sum += r.bytes;
@@ -107,7 +107,7 @@ TEST(MemoryPlan, RowsAddUpToThePeak) {
 
 // Every parameter of this model is a whole number of tiles, and of tiles on four ranks.
 TEST(MemoryPlan, StateIsTwelveBytesAParameterOverTheRanksThatShareIt) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   config.model.name = ModelFamily::kLinear;
   const ModelSpec spec = model_of(config);
   const int64_t matrices = 12 * (spec.parameter_count() - config.model.dim);
@@ -127,7 +127,7 @@ TEST(MemoryPlan, StateIsTwelveBytesAParameterOverTheRanksThatShareIt) {
 
 // As above, and the tiles are those of two nodes of two.
 TEST(MemoryPlan, ANodeKeepsTheModelOnceBetweenItsRanks) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   config.model.name = ModelFamily::kLinear;
   config.training.mixed_precision_param = FloatType::kBfloat16;
   const ModelSpec spec = model_of(config);
@@ -158,7 +158,7 @@ int64_t staged(const MemoryPlan& plan) {
 TEST(MemoryPlan, MomentsInBf16AreHalfOfThoseInFp32) {
   for (const int64_t w : {1, 4})
     for (const bool offload : {false, true}) {
-      Config config = small(ShardingStrategy::kFullShard);
+      Config config = small_run(ShardingStrategy::kFullShard);
       config.training.enable_cpu_offload = offload;
       const ModelSpec spec = model_of(config);
       const MemoryPlan wide = plan_memory(config, spec, {w});
@@ -175,7 +175,7 @@ TEST(MemoryPlan, MomentsInBf16AreHalfOfThoseInFp32) {
 
 TEST(MemoryPlan, MuonHoldsFourBytesLessOfEachOfItsElements) {
   for (const int64_t w : {1, 4}) {
-    Config config = small(ShardingStrategy::kFullShard);
+    Config config = small_run(ShardingStrategy::kFullShard);
     const ModelSpec spec = model_of(config);
     const MemoryPlan adamw = plan_memory(config, spec, {w});
     config.optimizer.name = OptimizerKind::kMuon;
@@ -194,15 +194,16 @@ TEST(MemoryPlan, MuonHoldsFourBytesLessOfEachOfItsElements) {
 }
 
 TEST(MemoryPlan, ShardingSavesMemoryAndMoreRanksSaveMore) {
-  EXPECT_LT(peak(small(ShardingStrategy::kFullShard), 4), peak(small(ShardingStrategy::kDdp), 4));
-  EXPECT_LT(peak(small(ShardingStrategy::kFullShard), 8),
-            peak(small(ShardingStrategy::kFullShard), 2));
-  EXPECT_LT(peak(small(ShardingStrategy::kFullShard), 2),
-            peak(small(ShardingStrategy::kSingle), 1));
+  EXPECT_LT(peak(small_run(ShardingStrategy::kFullShard), 4),
+            peak(small_run(ShardingStrategy::kDdp), 4));
+  EXPECT_LT(peak(small_run(ShardingStrategy::kFullShard), 8),
+            peak(small_run(ShardingStrategy::kFullShard), 2));
+  EXPECT_LT(peak(small_run(ShardingStrategy::kFullShard), 2),
+            peak(small_run(ShardingStrategy::kSingle), 1));
 }
 
 TEST(MemoryPlan, HybridHoldsTheShareOfItsGroup) {
-  Config config = small(ShardingStrategy::kHybrid);
+  Config config = small_run(ShardingStrategy::kHybrid);
   const ModelSpec spec = model_of(config);
   const auto master = [&](ShardingStrategy strategy, const Ranks& ranks) {
     config.parallelism.strategy = strategy;
@@ -220,7 +221,7 @@ TEST(MemoryPlan, HybridHoldsTheShareOfItsGroup) {
 }
 
 TEST(MemoryPlan, WhatIsGatheredFollowsStrategyAndUnits) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   const int64_t by_block = peak(config, 4);
   config.parallelism.wrap_policy = WrapPolicy::kNone;
   EXPECT_GT(peak(config, 4), by_block);
@@ -230,7 +231,7 @@ TEST(MemoryPlan, WhatIsGatheredFollowsStrategyAndUnits) {
 }
 
 TEST(MemoryPlan, ABlockOfSlotsIsSummedInWholeUnits) {
-  Config cyclic = small(ShardingStrategy::kFullShard);
+  Config cyclic = small_run(ShardingStrategy::kFullShard);
   cyclic.training.slots = 14;  // 7 on each of two ranks
   Config block = cyclic;
   block.parallelism.slot_map = SlotMapKind::kBlock;
@@ -240,7 +241,7 @@ TEST(MemoryPlan, ABlockOfSlotsIsSummedInWholeUnits) {
 
 // V = 1 on two nodes of two is rank 2's; V = 4 on eight of eight leaves ranks 0 and 63 idle.
 TEST(MemoryPlan, ARankThatComputesIsPlannedWhereGroupsHaveNoSlot) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   config.parallelism.slot_map = SlotMapKind::kGroupBlock;
   const ModelSpec spec = model_of(config);
   for (const auto& [slots, ranks] : {std::pair(1, Ranks{4, 2}), {4, Ranks{64, 8}}}) {
@@ -252,7 +253,7 @@ TEST(MemoryPlan, ARankThatComputesIsPlannedWhereGroupsHaveNoSlot) {
 }
 
 TEST(MemoryPlan, Bf16HalvesActivationsAndAddsACopy) {
-  Config config = small(ShardingStrategy::kSingle);
+  Config config = small_run(ShardingStrategy::kSingle);
   const MemoryPlan fp32 = plan_memory(config, model_of(config), {1});
   config.training.mixed_precision_param = FloatType::kBfloat16;
   const MemoryPlan bf16 = plan_memory(config, model_of(config), {1});
@@ -262,7 +263,7 @@ TEST(MemoryPlan, Bf16HalvesActivationsAndAddsACopy) {
 }
 
 TEST(MemoryPlan, AModelPastAnyMachineIsPlannedAtOnce) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   config.model.dim = 16384;
   config.model.n_heads = config.model.n_kv_heads = 128;
   config.model.n_layers = 126;
@@ -273,7 +274,7 @@ TEST(MemoryPlan, AModelPastAnyMachineIsPlannedAtOnce) {
 }
 
 TEST(MemoryPlan, OffloadLeavesTheComputeCopyOnTheDevice) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   const ModelSpec spec = model_of(config);
   EXPECT_EQ(plan_memory(config, spec, {2}).offloaded_bytes, 0);
   config.training.enable_cpu_offload = true;
@@ -285,7 +286,7 @@ TEST(MemoryPlan, OffloadLeavesTheComputeCopyOnTheDevice) {
 }
 
 TEST(MemoryPlan, HostRowsFollowWhatIsAskedFor) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   const auto rows = [&] { return plan_memory(config, model_of(config), {2}).host.size(); };
   const size_t with_checkpoints = rows();
   config.checkpoint.memory_interval = 1;
@@ -297,7 +298,7 @@ TEST(MemoryPlan, HostRowsFollowWhatIsAskedFor) {
 
 // Peers elsewhere share their buffers: a run of 2,048 takes no more than one of two nodes.
 TEST(MemoryPlan, LibrariesTakeMoreOfAGpuWithPeersOfTheNodeAndNotWithThoseElsewhere) {
-  const Config config = small(ShardingStrategy::kFullShard);
+  const Config config = small_run(ShardingStrategy::kFullShard);
   const auto bytes = [&](Ranks ranks) {
     int64_t sum = 0;
     for (const MemoryRow& r : plan_memory(config, model_of(config), ranks).gpu) sum += r.bytes;
@@ -313,7 +314,7 @@ TEST(MemoryPlan, LibrariesTakeMoreOfAGpuWithPeersOfTheNodeAndNotWithThoseElsewhe
 
 // Links share what a rank has: 16 channels of two, 8 of four, 6 of five, 10 of three.
 TEST(MemoryPlan, LibrariesTakeOfAGpuWhatTheLinksOfAStrategyNeed) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   const auto bytes = [&](Ranks ranks) {
     int64_t sum = 0;
     for (const MemoryRow& r : plan_memory(config, model_of(config), ranks).gpu) sum += r.bytes;
@@ -326,10 +327,10 @@ TEST(MemoryPlan, LibrariesTakeOfAGpuWhatTheLinksOfAStrategyNeed) {
   config.parallelism.strategy = ShardingStrategy::kHybrid;
   config.parallelism.data_parallel_shard_degree = 4;
   EXPECT_EQ(bytes({16, 8}), (32 + 3 * 8 * 12 + 1 * 4 * 12 + (2 + 1) * 8 * 2 + 32 * 12) * kMiB);
-  config = small(ShardingStrategy::kFullShard);
+  config = small_run(ShardingStrategy::kFullShard);
   config.optimizer.name = OptimizerKind::kMuon;  // whose matrices go to all ranks
   EXPECT_EQ(bytes({16, 8}), (32 + 7 * 6 * 12 + 7 * 2 * 12 + (2 + 9) * 6 * 2 + 30 * 12) * kMiB);
-  config = small(ShardingStrategy::kFullShard);
+  config = small_run(ShardingStrategy::kFullShard);
   config.training.reduction = Reduction::kNative;
   EXPECT_EQ(bytes({16, 8}), (32 + 7 * 4 * 12 + 9 * 10 * 2 + 30 * 12) * kMiB);
 }
@@ -395,7 +396,7 @@ TEST(IdleRanks, ItIsSaidWhereMuchIsIdleAndNowhereElse) {
 }
 
 TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = small_run(ShardingStrategy::kFullShard);
   const ModelSpec spec = model_of(config);
   const int64_t room = peak(config, 2) + 200 * kMiB;
   const auto found = largest_batch(config, spec, {2}, room);
@@ -409,7 +410,7 @@ TEST(MemoryPlan, TheLargestBatchFitsAndOneMoreDoesNot) {
 }
 
 TEST(MemoryPlan, TheLargestModelFitsAndTheNextDoesNot) {
-  const Config config = small(ShardingStrategy::kFullShard);
+  const Config config = small_run(ShardingStrategy::kFullShard);
   const DecoderShape shape = model_of(config).shape;
   const int64_t room = 2048 * kMiB;
   const auto found = largest_model(config, shape, ScalingStrategy::kLayers, {2}, room);
@@ -428,7 +429,7 @@ TEST(MemoryPlan, TheLargestModelFitsAndTheNextDoesNot) {
 }
 
 TEST(MemoryPlan, ScalingKeepsHeadsAsWideAsTheyAre) {
-  DecoderShape shape = model_of(small(ShardingStrategy::kSingle)).shape;
+  DecoderShape shape = model_of(small_run(ShardingStrategy::kSingle)).shape;
   shape.n_kv_heads = 2;
   const DecoderShape twice = scaled(shape, ScalingStrategy::kAll, 2);
   EXPECT_EQ(twice.head_dim, shape.head_dim);

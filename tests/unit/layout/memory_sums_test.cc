@@ -9,7 +9,7 @@ namespace lockstep::layout {
 namespace {
 
 // W ranks in groups of S, V slots.
-Strategy strategy(int64_t slots, int world_size, int shard_size, bool block = false) {
+Strategy sharded(int64_t slots, int world_size, int shard_size, bool block = false) {
   Strategy s;
   s.map = {slots, world_size, block ? 1 : world_size};
   s.sizes = {shard_size, shard_size};
@@ -49,7 +49,7 @@ TEST(PooledSums, AreWhatIsOpenBetweenRoundsInEveryUnit) {
     int64_t most = 0;
     for (int64_t n = 1; n <= slots; n += 2)
       most = std::max<int64_t>(most, std::popcount(static_cast<uint64_t>(n)));
-    EXPECT_EQ(sums(strategy(slots, 1, 1), 3), 3 * most) << slots;
+    EXPECT_EQ(sums(sharded(slots, 1, 1), 3), 3 * most) << slots;
   }
 }
 
@@ -57,21 +57,21 @@ TEST(PooledSums, AreWhatIsOpenBetweenRoundsInEveryUnit) {
 // added to them, and one stays.
 TEST(PooledSums, OfARoundAreSharedByTheUnits) {
   for (const int units : {1, 2, 80}) {
-    EXPECT_EQ(sums(strategy(64, 64, 64), units), units + 2) << units;
-    EXPECT_EQ(sums(strategy(128, 64, 64), units), units + 3) << units;  // beside the first round's
-    EXPECT_EQ(sums(strategy(256, 64, 64), units), 2 * units + 3) << units;
+    EXPECT_EQ(sums(sharded(64, 64, 64), units), units + 2) << units;
+    EXPECT_EQ(sums(sharded(128, 64, 64), units), units + 3) << units;  // beside the first round's
+    EXPECT_EQ(sums(sharded(256, 64, 64), units), 2 * units + 3) << units;
   }
 }
 
 TEST(PooledSums, AreWholeUnitsWhereARankAddsItsSlots) {
-  EXPECT_EQ(sums(strategy(14, 2, 2), 1), 3);
+  EXPECT_EQ(sums(sharded(14, 2, 2), 1), 3);
   // 0..3, 4..5, 6 on the rank, in two parts each; the owner adds them as they arrive.
-  EXPECT_EQ(sums(strategy(14, 2, 2, /*block=*/true), 1), 3 * 2 + 3);
+  EXPECT_EQ(sums(sharded(14, 2, 2, /*block=*/true), 1), 3 * 2 + 3);
 }
 
 TEST(PooledSums, AreHeldPartsWhereAGroupAdds) {
-  EXPECT_EQ(sums(strategy(8, 4, 2), 1), 2 + 1);  // pairs arrive together: 0..3
-  Strategy plain = strategy(8, 4, 4);
+  EXPECT_EQ(sums(sharded(8, 4, 2), 1), 2 + 1);  // pairs arrive together: 0..3
+  Strategy plain = sharded(8, 4, 4);
   plain.reduction = Reduction::kUnordered;
   EXPECT_EQ(sums(plain, 1), 2);  // the step's sum and the round's
 }

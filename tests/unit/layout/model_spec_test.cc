@@ -7,7 +7,7 @@
 namespace lockstep::layout {
 namespace {
 
-Config small() {
+Config small_llama() {
   Config c;
   c.model.dim = 64;
   c.model.n_layers = 2;
@@ -18,7 +18,7 @@ Config small() {
 }
 
 TEST(ModelSpec, CountsParametersAsTheArchitectureHasThem) {
-  const auto spec = hf::configured_model(small(), 257);
+  const auto spec = hf::configured_model(small_llama(), 257);
   ASSERT_TRUE(spec.ok());
   const int64_t block = 64 * 64 * 2 + 32 * 64 * 2 + 3 * 64 * 176 + 2 * 64;
   EXPECT_EQ(spec.value().parameter_count(), 2 * 257 * 64 + 64 + 2 * block);
@@ -26,9 +26,9 @@ TEST(ModelSpec, CountsParametersAsTheArchitectureHasThem) {
 }
 
 TEST(ModelSpec, ATiedHeadHasNoWeightOfItsOwn) {
-  Config c = small();
+  Config c = small_llama();
   c.model.tie_word_embeddings = true;
-  const auto tied = hf::configured_model(c, 257), untied = hf::configured_model(small(), 257);
+  const auto tied = hf::configured_model(c, 257), untied = hf::configured_model(small_llama(), 257);
   EXPECT_EQ(untied.value().parameter_count() - tied.value().parameter_count(), 257 * 64);
   EXPECT_EQ(tied.value().units.back().params.size(), 1u);
   // The head's work is done all the same.
@@ -94,13 +94,13 @@ TEST(ModelSpec, OfExpertsThoseThatATokenMeetsWork) {
 }
 
 TEST(ModelSpec, FlopsFollowTheCommonConvention) {
-  const auto spec = hf::configured_model(small(), 257).value();
+  const auto spec = hf::configured_model(small_llama(), 257).value();
   const double working = static_cast<double>(spec.parameter_count() - 257 * 64);
   EXPECT_DOUBLE_EQ(spec.flops_per_token(128), 6 * working + 12.0 * 2 * 4 * 16 * 128);
 }
 
 TEST(ModelSpec, AStackOfLinearLayersHasOneMatrixALayer) {
-  Config c = small();
+  Config c = small_llama();
   c.model.name = ModelFamily::kLinear;
   const auto spec = hf::configured_model(c, 257).value();
   EXPECT_EQ(spec.parameter_count(), 2 * 257 * 64 + 64 + 2 * 64 * 64);
@@ -115,14 +115,14 @@ TEST(ModelSpec, ATileBelongsToOneParameter) {
 }
 
 TEST(ModelSpec, ImpossibleSizesAreNamed) {
-  Config c = small();
+  Config c = small_llama();
   c.model.n_heads = 5;
   c.model.n_kv_heads = 5;
   const auto bad = hf::configured_model(c, 257);
   ASSERT_FALSE(bad.ok());
   EXPECT_EQ(bad.error().code, Code::kConfig);
   EXPECT_NE(bad.error().message.find("n_heads"), std::string::npos) << bad.error().message;
-  EXPECT_FALSE(hf::configured_model(small(), 0).ok());
+  EXPECT_FALSE(hf::configured_model(small_llama(), 0).ok());
 }
 
 }  // namespace

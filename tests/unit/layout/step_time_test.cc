@@ -31,7 +31,7 @@ DeviceRates even_gpu() {
   return r;
 }
 
-Config small(ShardingStrategy strategy, int64_t slots = 8) {
+Config timed_run(ShardingStrategy strategy, int64_t slots = 8) {
   // Chunks of 64 rows.
   return small_config(strategy, /*vocab_size=*/131072, slots);
 }
@@ -81,7 +81,7 @@ TEST(Operation, OurKernelsReachAShareAndEachKernelCostsSomething) {
 }
 
 TEST(StageWork, ABlocksProductsAreThoseOfItsMatrices) {
-  const Config config = small(ShardingStrategy::kSingle);
+  const Config config = timed_run(ShardingStrategy::kSingle);
   const ModelSpec spec = model_of(config);
   const DeviceRates rates = even_gpu();
   const StageWork work(config, spec, rates);
@@ -98,7 +98,7 @@ TEST(StageWork, ABlocksProductsAreThoseOfItsMatrices) {
 
 // 128 rows of 512 in bf16. On a GPU eight rows have a part of the weight's gradient in fp32.
 TEST(StageWork, NormsMoveEachTensorOnce) {
-  const Config config = small(ShardingStrategy::kSingle);
+  const Config config = timed_run(ShardingStrategy::kSingle);
   const ModelSpec spec = model_of(config);
   DeviceRates rates = even_gpu();
   const double x = 128 * 512 * 2, parts = 128.0 / 8 * 512 * 4;
@@ -136,7 +136,7 @@ TEST(StageSizes, AChunkOfTheHeadFillsNamedMemoryOnEachKindOfDevice) {
 // 128 rows in two chunks on a CPU: each reads and writes the fp32 sum of the weight's gradient. One
 // on a GPU: it writes the gradient.
 TEST(StageWork, EachOfSeveralChunksOfTheHeadReadsAndWritesTheSumOfTheWeightsGradient) {
-  const Config config = small(ShardingStrategy::kSingle);
+  const Config config = timed_run(ShardingStrategy::kSingle);
   const ModelSpec spec = model_of(config);
   DeviceRates rates = even_gpu();
   const double v = 131072, d = 512;
@@ -166,7 +166,7 @@ TEST(StageWork, EachOfSeveralChunksOfTheHeadReadsAndWritesTheSumOfTheWeightsGrad
 
 // The last chunk of a slot may be a smaller one: all rows are computed once.
 TEST(StageWork, TheChunksOfTheHeadAreTheRowsOfTheSlot) {
-  Config config = small(ShardingStrategy::kSingle);
+  Config config = timed_run(ShardingStrategy::kSingle);
   for (const int64_t rows : {128, 8128, 8192, 20000}) {  // chunks of 8,192
     config.training.seq_len = rows;
     const ModelSpec spec = model_of(config);
@@ -182,7 +182,7 @@ TEST(StageWork, TheChunksOfTheHeadAreTheRowsOfTheSlot) {
 
 // A tied weight's gradient is summed with the embedding's; so is that of a slot of several chunks.
 TEST(StageWork, AGpuSumsTheHeadsGradientWhereItIsInSeveralParts) {
-  Config config = small(ShardingStrategy::kSingle);
+  Config config = timed_run(ShardingStrategy::kSingle);
   const DeviceRates rates = even_gpu();
   const auto zeroed = [&](const ModelSpec& spec) {
     const Operations ops = StageWork(config, spec, rates).head();
@@ -198,7 +198,7 @@ TEST(StageWork, AGpuSumsTheHeadsGradientWhereItIsInSeveralParts) {
 }
 
 TEST(StageWork, FusedAttentionOfAGpuSeesHalfOfThePairsAndAWindowFewer) {
-  Config config = small(ShardingStrategy::kSingle);
+  Config config = timed_run(ShardingStrategy::kSingle);
   ModelSpec spec = model_of(config);
   const DeviceRates rates = even_gpu();
   const StageWork work(config, spec, rates);
@@ -214,7 +214,7 @@ TEST(StageWork, FusedAttentionOfAGpuSeesHalfOfThePairsAndAWindowFewer) {
 }
 
 TEST(StageWork, OnHopperAttentionIsCudnnsWhereThatHasIt) {
-  const Config config = small(ShardingStrategy::kSingle);
+  const Config config = timed_run(ShardingStrategy::kSingle);
   ModelSpec spec = model_of(config);
   DeviceRates rates = even_gpu();
   const auto copies_dq = [&] {
@@ -294,7 +294,7 @@ TEST(StepClocks, LaunchesAreThePriceWhereKernelsAreShort) {
 // Of the even device alone: 28 bytes and 2 for the copy; 8 for the squares, 8 a tile for their sums
 // and 8 for digests; 6 for a first slot.
 TEST(StepTime, StateCostsItsBytesOnce) {
-  const Config config = small(ShardingStrategy::kSingle, 1);
+  const Config config = timed_run(ShardingStrategy::kSingle, 1);
   const ModelSpec spec = model_of(config);
   const StepTime time = time_of(config, 1, even_gpu());
   const double elements = static_cast<double>(spec.tiles() * kTileElements);
@@ -310,7 +310,7 @@ TEST(StepTime, StateCostsItsBytesOnce) {
 // 20 bytes in place of 28; and 26 in place of 34 of the host's memory.
 TEST(StepTime, MomentsInBf16MoveHalfTheirBytes) {
   for (const bool offload : {false, true}) {
-    Config config = small(ShardingStrategy::kSingle, 1);
+    Config config = timed_run(ShardingStrategy::kSingle, 1);
     config.training.enable_cpu_offload = offload;
     const DeviceRates rates = even_gpu();
     const double elements = static_cast<double>(model_of(config).tiles() * kTileElements);
@@ -324,7 +324,7 @@ TEST(StepTime, MomentsInBf16MoveHalfTheirBytes) {
 
 // 24 bytes of an element that is Muon's in place of 28, and the products, which all ranks share.
 TEST(StepTime, MuonAddsTheWorkOfItsMatrices) {
-  Config config = small(ShardingStrategy::kFullShard);
+  Config config = timed_run(ShardingStrategy::kFullShard);
   const ModelSpec spec = model_of(config);
   double elements = 0, flops = 0;
   for (const UnitSpec& unit : spec.units)
@@ -348,7 +348,7 @@ TEST(StepTime, MuonAddsTheWorkOfItsMatrices) {
 TEST(StepTime, WhatCrossesDoesNotGrowWithTheSlotsWhereANodeKeepsWhatCame) {
   using enum ReshardAfterForward;
   const auto far_bytes = [](int64_t slots, ReshardAfterForward reshard) {
-    Config config = small(ShardingStrategy::kFullShard, slots);
+    Config config = timed_run(ShardingStrategy::kFullShard, slots);
     config.parallelism.slot_map = SlotMapKind::kGroupBlock;
     config.parallelism.reshard_after_forward = reshard;
     return time_of(config, 8, even_gpu()).received.far_bytes;
@@ -361,12 +361,12 @@ TEST(StepTime, WhatCrossesDoesNotGrowWithTheSlotsWhereANodeKeepsWhatCame) {
 // Four slots, one by one: a first, one added, a first, one added with two sums. Four that arrive
 // together are read once, and their sum is written; a second four take one sum with them.
 TEST(StepTime, TheFoldAddsAsTheTreeDoes) {
-  const Config one = small(ShardingStrategy::kSingle, 4);
+  const Config one = timed_run(ShardingStrategy::kSingle, 4);
   const double elements = static_cast<double>(model_of(one).tiles() * kTileElements);
   EXPECT_NEAR(time_of(one, 1, even_gpu()).at(StepPhase::kFold).seconds,
               (6 + 10 + 6 + 14) * elements / 1e12, 1e-9);
   const auto of_four = [](int64_t slots) {
-    return time_of(small(ShardingStrategy::kFullShard, slots), 4, even_gpu())
+    return time_of(timed_run(ShardingStrategy::kFullShard, slots), 4, even_gpu())
         .at(StepPhase::kFold)
         .bytes;
   };
@@ -379,7 +379,7 @@ TEST(StepTime, PhasesSumToTheStepAndMfuIsItsFlops) {
        {ShardingStrategy::kDdp, ShardingStrategy::kFullShard, ShardingStrategy::kHybrid,
         ShardingStrategy::kShardGradOp})
     for (const int64_t w : {2, 8, 12}) {
-      const Config config = small(strategy, 12);
+      const Config config = timed_run(strategy, 12);
       const StepTime time = time_of(config, w, *built_in_device("h100"));
       EXPECT_DOUBLE_EQ(sum_of(time), time.total_s) << strategy << " " << w;
       EXPECT_NEAR(time.tokens_per_s, 12 * 128 / time.total_s, 1e-6);
@@ -401,7 +401,7 @@ TEST(StepTime, ABetterDeviceIsNeverSlower) {
     bool faster = false;
     for (const bool bf16 : {false, true})
       for (const bool offload : {false, true}) {
-        Config config = small(ShardingStrategy::kHybrid, 16);
+        Config config = timed_run(ShardingStrategy::kHybrid, 16);
         config.training.enable_cpu_offload = offload;
         config.activation_checkpoint.mode = Recompute::kFull;
         config.training.seq_len = 4096;  // products that take longer than their launch
@@ -418,7 +418,7 @@ TEST(StepTime, ABetterDeviceIsNeverSlower) {
 }
 
 TEST(StepTime, CheckpointingComputesAgainAndMoreRanksComputeLess) {
-  Config config = small(ShardingStrategy::kFullShard, 16);
+  Config config = timed_run(ShardingStrategy::kFullShard, 16);
   const DeviceRates& h100 = *built_in_device("h100");
   EXPECT_EQ(time_of(config, 8, h100).at(StepPhase::kRecompute).seconds, 0);
   const double two = time_of(config, 2, h100).total_s, eight = time_of(config, 8, h100).total_s;
@@ -455,9 +455,9 @@ TEST(DeviceRates, AFileHasTheKeysOfABuiltInDeviceAndEachErrorNamesItsKey) {
   missing.erase(missing.begin() + 5);
   said(missing, rate_fields()[5].key);
   for (const double bad : {0.0, -1.0, std::nan("")}) {
-    auto small = numbers();
-    small[1].value = bad;
-    said(small, "bf16_gemm_tflops");
+    auto timed_run = numbers();
+    timed_run[1].value = bad;
+    said(timed_run, "bf16_gemm_tflops");
   }
 }
 
