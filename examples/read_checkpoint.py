@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 import h5py
-import hdf5plugin  # registers zstd; codec = "gzip" and "none" do not need it
+import hdf5plugin  # noqa: F401  # registers zstd; codec = "gzip" and "none" do not need it
 
 directory = pathlib.Path(sys.argv[1])
 manifest = json.loads((directory / "manifest.json").read_text())

@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 import clang_format
+import script_checks
 import cpp_text
 import samples
 
@@ -310,7 +311,7 @@ def words_of(name):
 
 
 def check_words(tree):
-    for path, text in tree.texts.items():
+    for path in tree.texts:
         if BANNED_WORDS & set(words_of(path)):
             yield Finding("words", path, 1, "its name says nothing about what it does")
     for path, text in tree.cpp():
@@ -376,13 +377,28 @@ def check_format(tree):
         print(f"lint: format is not checked: {why_not}")
 
 
+def check_scripts(rule):
+    def check(tree):
+        checker = script_checks.CHECKERS[rule]
+        _, why_not = checker.found()
+        if why_not is None:
+            for path, line, words in checker.violations(tree):
+                yield Finding(rule, path, line, words)
+        elif os.environ.get("CI") == "true":
+            yield Finding(rule, "tools/setup", 1, why_not)
+        else:
+            print(f"lint: {rule} is not checked: {why_not}")
+    return check
+
+
 RULES = {"arrows": check_arrows, "circles": check_circles, "crowds": check_crowds,
          "torch": check_torch, "torch_header": check_torch_header, "json_header": check_json_header,
          "cuda": check_cuda,
          "function_size": check_function_size, "file_size": check_file_size,
          "columns": check_columns, "raw_calls": check_raw_calls, "words": check_words,
          "paths": check_paths, "built": check_built, "pragma_once": check_headers,
-         "bytes": check_bytes, "format": check_format}
+         "bytes": check_bytes, "format": check_format,
+         **{rule: check_scripts(rule) for rule in script_checks.CHECKERS}}
 
 
 def parse_exceptions(text):
@@ -425,7 +441,9 @@ def self_test():
     for rule, what, files in samples.BAD:
         tested.add(rule)
         found = lint(Tree({**samples.CLEAN, **files}))
-        if rule == "format" and clang_format.program()[0] is None:
+        checker = script_checks.CHECKERS.get(rule)
+        program, _ = checker.found() if checker else clang_format.program()
+        if program is None and (checker or rule == "format"):
             continue  # as said
         if {each.rule for each in found} != {rule}:
             wrong.append(f"{rule} ({what}): found {[str(each) for each in found]}")

@@ -27,7 +27,7 @@ CLEAN = {
     "tests/unit/data/order_test.cc": '#include "data/loader/keys.h"\n'
                                      'TEST(Order, Works) { ::open("x", 0); }\n',
     "tests/unit/data/CMakeLists.txt": "lockstep_test(order SOURCES order_test.cc)\n",
-    "tools/setup": "#!/usr/bin/env bash\necho build/$(id -u)\n",
+    "tools/setup": '#!/usr/bin/env bash\necho "build/$(id -u)"\n',
 }
 
 # With this file clang-format looks at the others.
@@ -87,8 +87,11 @@ BAD = [
            + _LONG + "\n}\n}\n")),
     ("function_size", "constructor with braces in its member list",
      _data("A::A(int n) : a_{1}, b_{n} {\n" + _LONG + "\n}\n")),
+    ("shell", "a folder that may be missing",
+     {"tools/go": "#!/usr/bin/env bash\ncd /nowhere\nls\n"}),
+    ("python", "an unknown name", {"tools/count.py": "print(nothing_of_that_name)\n"}),
     ("json_header", "data", {"data/loader/keys.h": "#pragma once\n#include <nlohmann/json.hpp>\n"}),
-    ("torch_header", "a test", {"tests/unit/core/order_test.cc": "#include <torch/torch.h>\n"}),
+    ("torch_header", "a source", {"core/train/step.cc": "#include <torch/torch.h>\n"}),
     ("file_size", "header", {"data/loader/keys.h": "#pragma once\n" + "int a;\n" * 150}),
     ("file_size", "source", _data("int a;\n" * 500)),
     ("columns", "source", _data("int a;  // " + "x" * 90 + "\n")),

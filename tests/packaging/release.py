@@ -17,7 +17,6 @@ sys.path[:0] = [str(TESTS / "multirank"), str(ROOT / "packaging/release")]
 from lockstep_run import BIN_DIR, Test, check  # noqa: E402
 import build_release as release  # noqa: E402
 import needs  # noqa: E402
-import notice  # noqa: E402
 
 TORCH = pathlib.Path(os.environ["LOCKSTEP_TORCH"])
 BUILD = BIN_DIR.parent

@@ -31,7 +31,11 @@ def fingerprint(words, flat_start=0):
     return int(np.sum(words.astype(np.uint64) * weight, dtype=np.uint64))
 
 
-def crc32c(data, table=[]):
+CRC32C_TABLE = []
+
+
+def crc32c(data):
+    table = CRC32C_TABLE
     if not table:
         for byte in range(256):
             for _ in range(8):

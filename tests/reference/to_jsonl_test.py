@@ -42,11 +42,11 @@ def check_prepare(lockstep, folder):
     bare = folder / "bare"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
     python = bare / "bin/python3"
-    for words, python, said in (
+    for words, interpreter, said in (
             ([tables], sys.executable, f"{tables}: which column of a table is the text?"),
             ([tables, "--text-field", "nothing"], sys.executable, "a.parquet"),
             ([tables, "--text-field", "text"], python, f"{python} -m pip install pyarrow")):
-        done = prepare(lockstep, python, *words, "--out", folder / "none")
+        done = prepare(lockstep, interpreter, *words, "--out", folder / "none")
         assert done.returncode == 64 and said in done.stderr, done.stderr
         assert not (folder / "none").exists()
     print("prepare: the tokens of the same lines")
