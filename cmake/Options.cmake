@@ -38,11 +38,12 @@ endfunction()
 option(LOCKSTEP_UNITY "Compile the sources of a folder together" ON)
 set(LOCKSTEP_UNITY_SOURCES 12)  # in one file at most: two cores have work, and memory stays below 2 GiB
 
-# lockstep_unity(<target>): sources of one folder are compiled as one file, which includes them by their path from the
-# root: such a file is the same in every clone, so a compiler cache knows it. Alone stay sources outside the root folder,
-# with compile options of their own, or with SKIP_UNITY_BUILD_INCLUSION.
+# lockstep_unity(<target> [TOGETHER]): the sources of one folder (TOGETHER: all of them) are compiled as one file. It includes
+# them by their path from the root, so it is the same in every clone, and a compiler cache knows it. Some stay alone:
+# sources outside the root folder, with compile options of their own, or with SKIP_UNITY_BUILD_INCLUSION.
 # Requires: the target has all its sources, or none yet.
 function(lockstep_unity target)
+  cmake_parse_arguments(ARG "TOGETHER" "" "" ${ARGN})
   if(NOT LOCKSTEP_UNITY)
     return()
   endif()
@@ -69,6 +70,9 @@ function(lockstep_unity target)
     cmake_path(RELATIVE_PATH path BASE_DIRECTORY "${PROJECT_SOURCE_DIR}")
     cmake_path(GET path PARENT_PATH folder)
     string(REPLACE "/" "_" folder "${folder}")
+    if(ARG_TOGETHER)
+      set(folder all)
+    endif()
     list(APPEND folders ${folder})
     list(APPEND in_${folder} "${path}")
   endforeach()

@@ -6,7 +6,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCheckpointExamples = R"(Examples:
   lockstep checkpoint list results/training/demo
   lockstep checkpoint inspect results/training/demo            # the newest one
   lockstep checkpoint verify results/training/demo/checkpoints/step_00000100.g1-7f2a91
@@ -31,7 +31,7 @@ int checkpoint_command(int argc, char** argv) {
   add_write_tools(app, tools);
   add_prune_tool(app, tools);
   app.require_subcommand(1);
-  app.footer(kExamples);
+  app.footer(kCheckpointExamples);
   if (const auto end = parse_words(app, argc, argv)) return *end;
   for (const CheckpointTool& tool : tools)
     if (tool.command->parsed()) return tool.run();

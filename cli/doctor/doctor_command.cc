@@ -21,7 +21,7 @@ namespace lockstep::cli {
 namespace {
 
 constexpr int kExitBad = 1;
-constexpr const char* kAbout =
+constexpr const char* kDoctorAbout =
     R"(Checks this node before a job: GPUs, matrix products, memory, the disk where checkpoints will
 lie, room for them, limits, the address that other nodes will use, versions. One verdict a line: ok,
 warn or bad, and what to do. With CONFIG and its keys, also what that run will need of the node.
@@ -41,7 +41,7 @@ Examples:
   srun --ntasks-per-node=1 lockstep doctor run.toml || scancel $SLURM_JOB_ID
 )";
 
-struct Options {
+struct DoctorOptions {
   int64_t world_size = 0;  // 0: this node's ranks
   bool json = false;
 };
@@ -58,7 +58,7 @@ Result<Place> find_place(const Environment& environment) {
 }
 
 // What the config asks of this node.
-Result<NodeNeeds> needs_here(const Options& o, Config config, int64_t nodes,
+Result<NodeNeeds> needs_here(const DoctorOptions& o, Config config, int64_t nodes,
                              const NodeFacts& facts) {
   LOCKSTEP_TRY(const layout::ModelSpec spec, model_of(config));
   if (config.training.epochs > 0) {
@@ -101,7 +101,7 @@ Result<MeetingOptions> meeting_options(const Config& config, const Place& place)
 }
 
 // Every node's own verdicts come from node 0, which shows them all; the others show nothing.
-Result<DoctorReport> examine(const Options& o, const std::vector<std::string>& arguments) {
+Result<DoctorReport> examine(const DoctorOptions& o, const std::vector<std::string>& arguments) {
   Config config;
   if (!arguments.empty()) {
     LOCKSTEP_TRY(config, read_config(arguments, "doctor"));
@@ -132,8 +132,8 @@ Result<DoctorReport> examine(const Options& o, const std::vector<std::string>& a
 }  // namespace
 
 int doctor_command(int argc, char** argv) {
-  Options o;
-  CLI::App app{kAbout, "lockstep doctor [CONFIG.toml] [--section.key value ...]"};
+  DoctorOptions o;
+  CLI::App app{kDoctorAbout, "lockstep doctor [CONFIG.toml] [--section.key value ...]"};
   app.add_option("--world-size,--world_size", o.world_size, "Ranks of the job, on all nodes")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("W");

@@ -26,7 +26,7 @@ namespace {
 constexpr int64_t kSeqLen = 1024;
 constexpr int64_t kBatchTokens = 4096;  // about as many are computed at once
 
-constexpr const char* kAbout =
+constexpr const char* kEvalAbout =
     R"(Loss and perplexity of a Hugging Face folder's model (config.json, *.safetensors), in fp32,
 as one line of JSON: {"loss": …, "perplexity": …, "tokens": …, "parameters": …}. It evaluates one of
 
@@ -48,7 +48,7 @@ Examples:
   lockstep eval --hf models/gpt2 --tokens held_out.npy --logits logits.npy | jq .perplexity
 )";
 
-struct Options {
+struct EvalOptions {
   std::string folder, tokens, logits, shards, split = "val", tokenizer;
   std::vector<std::string> inputs;
   data::RecordFormat records;
@@ -56,7 +56,7 @@ struct Options {
 };
 
 // The worker's exit status. `flags` beside the model's folder.
-Result<int> run_worker(const Options& o, std::vector<std::string> flags,
+Result<int> run_worker(const EvalOptions& o, std::vector<std::string> flags,
                        const nlohmann::json& request) {
   flags.insert(flags.begin(), {"eval", "--model.hf_assets_path=" + o.folder});
   LOCKSTEP_TRY(const auto worker, worker_program());
@@ -67,7 +67,7 @@ Result<int> run_worker(const Options& o, std::vector<std::string> flags,
 }
 
 // Ids of another tokenizer are other words to the model.
-void compare_tokenizers(const Options& o) {
+void compare_tokenizers(const EvalOptions& o) {
   Config config;
   config.model.hf_assets_path = o.folder;
   config.data.path = o.shards;
@@ -75,7 +75,7 @@ void compare_tokenizers(const Options& o) {
   if (found.match == TokenizerMatch::kOther) log_warning(found.difference);
 }
 
-Result<int> evaluate_shards(const Options& o, const std::filesystem::path& folder,
+Result<int> evaluate_shards(const EvalOptions& o, const std::filesystem::path& folder,
                             const std::string& split) {
   LOCKSTEP_TRY(const data::DatasetManifest manifest,
                data::read_manifest(posix_file_system(), folder));
@@ -93,7 +93,7 @@ Result<int> evaluate_shards(const Options& o, const std::filesystem::path& folde
 }
 
 // By way of a folder of shards, which goes.
-Result<int> evaluate_text(const Options& o) {
+Result<int> evaluate_text(const EvalOptions& o) {
   LOCKSTEP_TRY(const launcher::ScratchFolder scratch, launcher::ScratchFolder::create());
   const std::string& tokenizer = o.tokenizer.empty() ? o.folder : o.tokenizer;
   LOCKSTEP_TRY(data::OpenedTokenizer opened, data::open_tokenizer(posix_file_system(), tokenizer));
@@ -109,7 +109,7 @@ Result<int> evaluate_text(const Options& o) {
   return evaluate_shards(o, options.out, "train");
 }
 
-Result<int> evaluate(const Options& o) {
+Result<int> evaluate(const EvalOptions& o) {
   if (o.inputs.empty() + o.shards.empty() + o.tokens.empty() != 2)
     return Error{Code::kConfig, "needs one of INPUT…, --data and --tokens; see --help"};
   if (!o.tokens.empty()) return run_worker(o, {}, {{"tokens", o.tokens}, {"logits", o.logits}});
@@ -118,7 +118,7 @@ Result<int> evaluate(const Options& o) {
   return evaluate_shards(o, o.shards, o.split);
 }
 
-void add_options(CLI::App& app, Options& o) {
+void add_options(CLI::App& app, EvalOptions& o) {
   app.add_option("INPUT", o.inputs, "Text or JSON lines: files, and folders of them");
   app.add_option("--hf", o.folder, "Folder with config.json and *.safetensors")
       ->required()
@@ -147,8 +147,8 @@ void add_options(CLI::App& app, Options& o) {
 }  // namespace
 
 int eval_command(int argc, char** argv) {
-  Options o;
-  CLI::App app{kAbout, "lockstep eval"};
+  EvalOptions o;
+  CLI::App app{kEvalAbout, "lockstep eval"};
   add_options(app, o);
   if (const auto end = parse_words(app, argc, argv)) return *end;
   const Result<int> status = evaluate(o);

@@ -19,7 +19,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr const char* kAbout =
+constexpr const char* kExportAbout =
     R"(Writes the weights of a checkpoint as a Hugging Face folder: *.safetensors (in files of at
 most --max-file-gb), config.json, and the tokenizer's files.
 
@@ -42,7 +42,7 @@ Examples:
   lockstep export checkpoints/step_00001000.g3-7f2a91 exported --hf models/Qwen3-0.6B
 )";
 
-struct Options {
+struct ExportOptions {
   std::string checkpoint, folder, assets, dtype = "float32";
   double max_file_gb = 5;
   int threads = 2;
@@ -50,7 +50,7 @@ struct Options {
 };
 
 // The checkpoint that was named: with --best that of the lowest validation loss, else the newest.
-Result<std::filesystem::path> chosen(FileSystem& file_system, const Options& o) {
+Result<std::filesystem::path> chosen(FileSystem& file_system, const ExportOptions& o) {
   if (!o.best) return checkpoint::find_checkpoint(file_system, o.checkpoint);
   LOCKSTEP_TRY(const auto entries,
                checkpoint::list_checkpoints(
@@ -64,7 +64,7 @@ Result<std::filesystem::path> chosen(FileSystem& file_system, const Options& o) 
 }
 
 // The model's config: that of --hf, or of the run which the checkpoint lies in.
-Result<Config> config_for(FileSystem& file_system, const Options& o,
+Result<Config> config_for(FileSystem& file_system, const ExportOptions& o,
                           const std::filesystem::path& checkpoint) {
   std::vector<std::string> flags{"--model.hf_assets_path=" + o.assets};
   auto from_run = run_flags(file_system, checkpoint.parent_path().parent_path());
@@ -119,7 +119,7 @@ std::string choose_tokenizer(const DataTokenizer& of_data, hf::HfExport& job) {
                                : text("the tokenizer is that of the data, ", tokenizer.name(), why);
 }
 
-Result<void> run(const Options& o) {
+Result<void> run(const ExportOptions& o) {
   FileSystem& file_system = posix_file_system();
   hf::HfExport job;
   LOCKSTEP_TRY(job.checkpoint, chosen(file_system, o));
@@ -155,8 +155,8 @@ Result<void> run(const Options& o) {
 }  // namespace
 
 int export_command(int argc, char** argv) {
-  Options o;
-  CLI::App app{kAbout, "lockstep export"};
+  ExportOptions o;
+  CLI::App app{kExportAbout, "lockstep export"};
   app.add_option("CHECKPOINT", o.checkpoint, "Checkpoint, checkpoint folder or run folder")
       ->required();
   app.add_option("DIR", o.folder, "Folder to make")->required();

@@ -24,7 +24,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr const char* kAbout =
+constexpr const char* kGenerateAbout =
     R"(Samples text from the newest checkpoint of a run, from a checkpoint, or from a Hugging Face
 folder (config.json, *.safetensors and a tokenizer), as it comes.
 
@@ -43,7 +43,7 @@ Examples:
 
 constexpr int kInterrupted = 128 + SIGINT;
 
-struct Options {
+struct GenerateOptions {
   std::string path, prompt = "\n", system, chat_template, tokenizer;
   bool chat = false, has_prompt = false;
   int64_t tokens = 200, top_k = 0;
@@ -61,8 +61,9 @@ void notice_interrupts() {
 }
 
 // Shows the text that the model goes on with; all of it. `before` comes first, once there is some.
-Result<std::string> go_on(const Options& o, const SampledModel& model, std::vector<uint32_t> ids,
-                          const std::vector<uint32_t>& ends, const std::string& before) {
+Result<std::string> go_on(const GenerateOptions& o, const SampledModel& model,
+                          std::vector<uint32_t> ids, const std::vector<uint32_t>& ends,
+                          const std::string& before) {
   if (ids.empty()) ids.push_back(model.tokenizer->end_of_document());
   std::vector<std::string> arguments{"generate"};
   arguments.insert(arguments.end(), model.flags.begin(), model.flags.end());
@@ -116,14 +117,14 @@ std::vector<uint32_t> beginning(const data::Tokenizer& tokenizer) {
   return {ids.begin(), ids.end()};
 }
 
-Result<void> continue_text(const Options& o, const SampledModel& model) {
+Result<void> continue_text(const GenerateOptions& o, const SampledModel& model) {
   std::vector<uint32_t> ids = beginning(*model.tokenizer);
   LOCKSTEP_RETURN_IF_ERROR(model.tokenizer->encode(o.prompt, ids));
   LOCKSTEP_RETURN_IF_ERROR(go_on(o, model, std::move(ids), {}, o.prompt));
   return {};
 }
 
-Result<data::ChatTemplate> template_for(const Options& o, const SampledModel& model) {
+Result<data::ChatTemplate> template_for(const GenerateOptions& o, const SampledModel& model) {
   const std::string& name = o.chat_template.empty() ? model.chat_template : o.chat_template;
   if (name.empty())
     return Error{Code::kConfig, text("--chat wants a chat template, and ", o.path,
@@ -144,7 +145,7 @@ std::optional<std::string> next_message(bool by_hand) {
   return line;
 }
 
-Result<void> chat(const Options& o, const SampledModel& model) {
+Result<void> chat(const GenerateOptions& o, const SampledModel& model) {
   LOCKSTEP_TRY(const data::ChatTemplate words, template_for(o, model));
   const std::vector<uint32_t> ends{words.end_of_answer(), model.tokenizer->end_of_document()};
   data::Conversation said;
@@ -165,7 +166,7 @@ Result<void> chat(const Options& o, const SampledModel& model) {
   return {};
 }
 
-Result<void> generate(const Options& o) {
+Result<void> generate(const GenerateOptions& o) {
   LOCKSTEP_TRY(const SampledModel model,
                open_sampled_model(posix_file_system(), o.path, o.tokenizer));
   notice_interrupts();
@@ -175,8 +176,8 @@ Result<void> generate(const Options& o) {
 }  // namespace
 
 int generate_command(int argc, char** argv) {
-  Options o;
-  CLI::App app{kAbout, "lockstep generate"};
+  GenerateOptions o;
+  CLI::App app{kGenerateAbout, "lockstep generate"};
   app.add_option("MODEL", o.path,
                  "A run's folder (it holds run_args.json and checkpoints/), a checkpoint, or a "
                  "Hugging Face folder")

@@ -22,7 +22,7 @@ namespace {
 using layout::ModelSpec;
 using layout::ScalingStrategy;
 
-constexpr const char* kAbout =
+constexpr const char* kPlanAbout =
     R"(What a training run takes of a rank's memory, where in the step it takes most, how well its
 slots use W ranks, and what would fit. With --device also how long a step takes on it, by phase, its
 MFU, and all memory of device and host. Nothing is started, unless --probe is given.
@@ -39,7 +39,7 @@ Examples:
   lockstep plan run.toml --world-size 16 --device-memory 40GiB --json | jq .largest_local_batch_size
 )";
 
-struct Options {
+struct PlanOptions {
   int64_t world_size = 0;      // 0: launcher.nproc_per_node, else 1
   int64_t ranks_per_node = 0;  // 0: all
   std::string device_memory, device, scaling = "all";
@@ -55,7 +55,7 @@ Result<int64_t> bytes_of(const std::string& words) {
                text("--device-memory ", words, ": give a size as 80GiB, 40GB or 512MiB")};
 }
 
-Result<int64_t> world_size_of(const Options& o, const Config& config) {
+Result<int64_t> world_size_of(const PlanOptions& o, const Config& config) {
   const std::vector<int64_t>& nproc = config.launcher.nproc_per_node;
   const int64_t w = o.world_size > 0 ? o.world_size : nproc.empty() ? 1 : nproc.front();
   if (config.parallelism.strategy == ShardingStrategy::kSingle && w > 1)
@@ -91,7 +91,7 @@ std::vector<PlanReport::Candidate> largest_models(const PlanReport& r) {
   return candidates;
 }
 
-Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& arguments) {
+Result<PlanReport> report_of(const PlanOptions& o, const std::vector<std::string>& arguments) {
   PlanReport r;
   LOCKSTEP_TRY(r.config, read_config(arguments, o.probe ? "plan --probe" : "plan"));
   LOCKSTEP_TRY(r.ranks.world_size, world_size_of(o, r.config));
@@ -127,7 +127,7 @@ Result<PlanReport> report_of(const Options& o, const std::vector<std::string>& a
   return r;
 }
 
-int run(const Options& o, const std::vector<std::string>& arguments) {
+int run(const PlanOptions& o, const std::vector<std::string>& arguments) {
   const auto report = report_of(o, arguments);
   if (!report.ok()) {
     log_error(report.error().message);
@@ -156,8 +156,8 @@ Result<ModelSpec> model_of(const Config& config) {
 }
 
 int plan_command(int argc, char** argv) {
-  Options o;
-  CLI::App app{kAbout, "lockstep plan CONFIG.toml [--section.key value ...]"};
+  PlanOptions o;
+  CLI::App app{kPlanAbout, "lockstep plan CONFIG.toml [--section.key value ...]"};
   app.add_option("--world-size,--world_size", o.world_size, "Ranks")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("W");

@@ -29,7 +29,7 @@ namespace {
 using Path = std::filesystem::path;
 
 constexpr int kExitDifferent = 1;
-constexpr const char* kAbout =
+constexpr const char* kReplayAbout =
     R"(Computes steps of a run again, on this machine, and says whether the bits are those that the
 run logged: "was it the node, or the data?". The first step that differs is named, and the units of
 the model whose weights or gradients differ in it.
@@ -56,7 +56,7 @@ Examples:
   srun --nodes=1 --ntasks=1 lockstep replay results/big --from 1 --follow --nproc-per-node 4
 )";
 
-struct Options {
+struct ReplayOptions {
   Path run, out;             // out empty: a folder that goes
   int64_t from = 0, to = 0;  // to 0: the last step that there is
   int64_t nproc = 1;
@@ -86,7 +86,7 @@ constexpr const char* kOwn[] = {"--job.dump_folder=",
 constexpr const char* kAudit = "--audit.";  // its own with --slot
 
 // The flags of `run`, whose config is `config`, for a run of its steps in `folder`, but how many.
-std::vector<std::string> flags_for(const Options& o, std::vector<std::string> flags,
+std::vector<std::string> flags_for(const ReplayOptions& o, std::vector<std::string> flags,
                                    const Config& config, const Path& folder) {
   std::erase_if(flags, [&o](const std::string& flag) {
     const bool starts_state = flag.starts_with("--checkpoint.initial_load") ||
@@ -113,7 +113,7 @@ std::vector<std::string> flags_for(const Options& o, std::vector<std::string> fl
 }
 
 // The newest one before --from; nothing: the initial weights.
-Result<std::optional<Path>> start_of(const Options& o, const Path& checkpoints) {
+Result<std::optional<Path>> start_of(const ReplayOptions& o, const Path& checkpoints) {
   if (!posix_file_system().exists(checkpoints)) return std::optional<Path>();
   LOCKSTEP_TRY(const auto entries, checkpoint::list_checkpoints(posix_file_system(), checkpoints));
   for (const auto& entry : entries)  // newest first
@@ -123,7 +123,7 @@ Result<std::optional<Path>> start_of(const Options& o, const Path& checkpoints) 
 
 class Replay {
  public:
-  Replay(const Options& options, Path folder)
+  Replay(const ReplayOptions& options, Path folder)
       : o_(options),
         folder_(std::move(folder)),
         logged_(posix_file_system(), o_.run / kLog),
@@ -141,7 +141,7 @@ class Replay {
   Result<void> keep_own();
   Result<int> end() const;
 
-  const Options o_;
+  const ReplayOptions o_;
   const Path folder_;
   StepTail logged_, replayed_;
   int64_t done_;          // up to this step all are the same
@@ -299,7 +299,7 @@ Result<int> Replay::end() const {
 }
 
 // Errors: kConfig: there is nothing to compare, and never will be.
-Result<Options> with_last_step(Options o) {
+Result<ReplayOptions> with_last_step(ReplayOptions o) {
   if (!posix_file_system().exists(o.run))
     return Error{Code::kConfig, text(o.run.string(), ": there is no such run folder")};
   if (o.to == 0 && !o.follow) {
@@ -311,8 +311,8 @@ Result<Options> with_last_step(Options o) {
   return o;
 }
 
-Result<int> replay(Options options) {
-  LOCKSTEP_TRY(const Options o, with_last_step(std::move(options)));
+Result<int> replay(ReplayOptions options) {
+  LOCKSTEP_TRY(const ReplayOptions o, with_last_step(std::move(options)));
   if (!o.out.empty()) return Replay(o, o.out).run();
   LOCKSTEP_TRY(const auto scratch, launcher::ScratchFolder::create());
   return Replay(o, scratch.path()).run();
@@ -321,8 +321,8 @@ Result<int> replay(Options options) {
 }  // namespace
 
 int replay_command(int argc, char** argv) {
-  Options o;
-  CLI::App app{kAbout, "lockstep replay"};
+  ReplayOptions o;
+  CLI::App app{kReplayAbout, "lockstep replay"};
   app.add_option("RUN", o.run, "Folder of the run")->required();
   app.add_option("--from", o.from, "First step to compare")->required()->check(CLI::PositiveNumber);
   app.add_option("--to", o.to,

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kTimeoutMs = 1'800'000;  // gigabytes on a slow folder
 
-constexpr const char* kAbout =
+constexpr const char* kStageAbout =
     R"(Packs lockstep, its worker and the libraries that these load into one file of FOLDER, and
 prints its SHA-256 and its path. What lies in /lib and /usr/lib stays out: each node has that.
 Nothing is packed anew while the programs and libraries are those of a pack that is there.
@@ -189,7 +189,7 @@ Result<std::string> stage(FileSystem& file_system, const fs::path& folder) {
 
 int stage_command(int argc, char** argv) {
   std::string folder;
-  CLI::App app{kAbout, "lockstep stage"};
+  CLI::App app{kStageAbout, "lockstep stage"};
   app.add_option("FOLDER", folder, "where packs lie, on a file system that all nodes see")
       ->required();
   if (const auto end = parse_words(app, argc, argv)) return *end;

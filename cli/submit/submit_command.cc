@@ -46,7 +46,7 @@ Passed on to sbatch, or to srun (--environment, --container-…), as --name valu
 -A, -N, -p, -t:
 )";
 
-constexpr const char* kExamples = R"(
+constexpr const char* kSubmitExamples = R"(
 All other words are those of `lockstep launch`. (--requeue is sbatch's here; what the agents may ask
 for is --launcher.requeue auto|never|force.)
 
@@ -141,7 +141,7 @@ Result<int> submit_script(launcher::slurm::BatchScript script, const std::string
 }
 
 int submit_command(int argc, char** argv) {
-  const std::string help = text(kHelp, launcher::slurm::sbatch_help(), kExamples);
+  const std::string help = text(kHelp, launcher::slurm::sbatch_help(), kSubmitExamples);
   if (const auto end = show_help(help, true, argc, argv)) return *end;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (arguments == std::vector<std::string>{"--check-gpus"}) {

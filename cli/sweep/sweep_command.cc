@@ -21,9 +21,9 @@ using std::filesystem::path;
 
 constexpr int kExitRowFailed = 1;
 constexpr int kSignalBase = 128;
-constexpr int64_t kLookMs = 1000;
+constexpr int64_t kSweepLookMs = 1000;
 
-constexpr const char* kHelp =
+constexpr const char* kSweepHelp =
     R"(lockstep sweep CONFIG.toml --over KEY=VALUE,VALUE… [--over …] [--section.key value …]
 
 Runs each combination of the values for a few steps, one after the other, each as `lockstep launch`
@@ -88,7 +88,7 @@ int end_of(launcher::WorkerProcess& run, launcher::StopSignals& signals, bool& s
   while (true) {
     if (const auto end = run.try_reap())
       return end->signal != 0 ? kSignalBase + end->signal : end->exit_code;
-    launcher::wait_readable({run.pidfd(), signals.descriptor()}, kLookMs);
+    launcher::wait_readable({run.pidfd(), signals.descriptor()}, kSweepLookMs);
     for (const int signal : signals.take()) {
       stopped = true;
       run.signal(signal);
@@ -171,7 +171,7 @@ Result<int> sweep(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int sweep_command(int argc, char** argv) {
-  if (const auto end = show_help(kHelp, true, argc, argv)) return *end;
+  if (const auto end = show_help(kSweepHelp, true, argc, argv)) return *end;
   const auto done = sweep({argv + 1, argv + argc});
   if (done) return done.value();
   log_error(done.error().message);

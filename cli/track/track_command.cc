@@ -11,7 +11,7 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr const char* kAbout =
+constexpr const char* kTrackAbout =
     R"(Follows a run and puts its curves, config, events and state into Weights & Biases or MLflow.
 It reads the run's folder alone: the training neither waits for it nor knows of it.
 
@@ -34,7 +34,7 @@ Examples:
 int track_command(int argc, char** argv) {
   std::string run, tracker, project;
   bool once = false;
-  CLI::App app{kAbout, "lockstep track"};
+  CLI::App app{kTrackAbout, "lockstep track"};
   app.add_option("run", run, "The run's folder; it may begin later")
       ->required()
       ->type_name("RUN_FOLDER");
