@@ -44,6 +44,26 @@ const Charts = (() => {
     return x - points[low].x <= points[high].x - x ? low : high;
   }
 
+  // Curves that agree wherever both have a point hide each other. The first one gets the names of
+  // all, and the later ones are drawn as dashes on top of it.
+  function joinEqual(datasets) {
+    const heads = [];
+    for (const dataset of datasets.filter((each) => !each.isPale)) {
+      const head = heads.find((each) => {
+        const shared = dataset.data.filter((point) => each.values.has(point.x));
+        return shared.length > 1 && shared.every((point) => each.values.get(point.x) === point.y);
+      });
+      if (head) {
+        head.dataset.names.push(dataset.label);
+        dataset.joins = head.dataset.names.length - 1;
+        dataset.order = -dataset.joins;
+      } else {
+        dataset.names = [dataset.label];
+        heads.push({dataset, values: new Map(dataset.data.map((point) => [point.x, point.y]))});
+      }
+    }
+  }
+
   // Of each curve the point nearest to the pointer; none of a curve that does not reach there.
   Chart.Interaction.modes.ofEachCurve = (chart, event) => {
     const {x: pixel} = Chart.helpers.getRelativePosition(event, chart);
@@ -182,7 +202,8 @@ const Charts = (() => {
           animation: false, responsive: true, maintainAspectRatio: false, parsing: false,
           normalized: true, interaction: {mode: 'ofEachCurve', intersect: false},
           elements: {point: {radius: 0, hoverRadius: 4}, line: {tension: 0, borderJoinStyle: 'round'}},
-          plugins: {legend: {display: false}, tooltip: {callbacks: this.words()}},
+          plugins: {legend: {display: false},
+                    tooltip: {callbacks: this.words(), filter: (item) => !item.dataset.joins}},
           scales: this.scales(),
         },
       });
@@ -212,7 +233,7 @@ const Charts = (() => {
           if (this.axis === 'seconds') return Words.duration(x);
           return this.axis === 'tokens' ? `${Words.compact(x, 4)} tokens` : `step ${Words.grouped(x)}`;
         },
-        label: (item) => ` ${item.dataset.label}: ${show(item.parsed.y)}`,
+        label: (item) => ` ${item.dataset.names.join(' = ')}: ${show(item.parsed.y)}`,
         footer: (items) => items.length === 0 ? [] : this.marksNear(items[0].element.x),
       };
     }
@@ -268,6 +289,7 @@ const Charts = (() => {
         borderWidth: curve.isPale ? 1 : 1.75,
         pointRadius: curve.x.length === 1 ? 3 : 0,
       }));
+      joinEqual(this.chart.data.datasets);
       const any = curves.some((curve) => curve.x.length > 0);
       this.parts.none.textContent = any ? '' : this.options.none || 'Nothing was logged of this.';
       this.parts.canvas.style.visibility = any ? 'visible' : 'hidden';
@@ -285,7 +307,8 @@ const Charts = (() => {
         const color = colorOf(dataset.place);
         dataset.borderColor = dataset.isPale ? pale(color) : color;
         dataset.backgroundColor = dataset.borderColor;
-        dataset.borderDash = isDashed(dataset.place) ? [6, 3] : [];
+        const dashes = isDashed(dataset.place) ? [6, 3] : [];
+        dataset.borderDash = dataset.joins ? [8, 8 * dataset.joins] : dashes;
       }
       this.chart.overlay.marks = (this.marks || []).map(
           (mark) => ({...mark, x: mark.x / this.unit.size, color: colorOf(mark.place)}));
