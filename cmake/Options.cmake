@@ -1,3 +1,6 @@
+# Reading headers is most of what a source costs to compile, and the sources of a folder read the same ones.
+option(LOCKSTEP_UNITY "Compile the sources of a folder together" ON)
+
 # One interface target that every target of ours links: language, warnings, sanitizers.
 add_library(lockstep_options INTERFACE)
 target_compile_features(lockstep_options INTERFACE cxx_std_20)
@@ -6,7 +9,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 target_include_directories(lockstep_options INTERFACE "${PROJECT_SOURCE_DIR}")
 # -ffp-contract=off: arithmetic must give the same bits on every instruction set.
 target_compile_options(lockstep_options INTERFACE
-  -Wall -Wextra -Wshadow -ffp-contract=off
+  -Wall -Wextra -ffp-contract=off
+  # Names at a file's level are seen by what is compiled together with it, so there only local ones are compared.
+  $<IF:$<BOOL:${LOCKSTEP_UNITY}>,-Wshadow=local,-Wshadow>
   # gcc 12 sees these where they are not (std::string, std::optional at -O3).
   -Wno-error=deprecated-declarations -Wno-stringop-overflow -Wno-restrict -Wno-array-bounds -Wno-maybe-uninitialized)
 if(LOCKSTEP_SANITIZE)
@@ -34,8 +39,6 @@ function(lockstep_cold)
   endforeach()
 endfunction()
 
-# Reading headers is most of what a source costs to compile, and the sources of a folder read the same ones.
-option(LOCKSTEP_UNITY "Compile the sources of a folder together" ON)
 set(LOCKSTEP_UNITY_SOURCES 12)  # in one file at most: two cores have work, and memory stays below 2 GiB
 
 # lockstep_unity(<target> [TOGETHER]): the sources of one folder (TOGETHER: all of them) are compiled as one file. It includes
