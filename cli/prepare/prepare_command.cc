@@ -5,6 +5,8 @@
 #include <cmath>
 #include <iostream>
 #include <optional>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -17,6 +19,7 @@
 #include "cli/shared/record_flags.h"
 #include "data/prepare/bpe_trainer.h"
 #include "data/prepare/prepare.h"
+#include "data/prepare/text_reader.h"
 #include "data/tokenizer/definitions.h"
 #include "data/tokenizer/open_tokenizer.h"
 #include "launcher/host/scratch_folder.h"
@@ -38,9 +41,10 @@ constexpr const char* kExamples = R"(Examples:
   lockstep train examples/demo.toml --data.path data/book
 
 A text file is a document; a folder gives all its files, also in subfolders; gzip and zstd are read
-as they are. Text must be UTF-8. Parquet and Arrow files become JSON lines in a temporary folder
-first, by Python with pyarrow (LOCKSTEP_PYTHON, else python3). Of JSON lines each line is a
-document; with a prompt or a chat only responses count in the loss (docs/DATA.md).
+as they are. Text must be UTF-8. Each record of JSON lines, a JSON array, CSV or TSV is a document;
+with a prompt or a chat only responses count in the loss (docs/DATA.md). A key that is not known is
+an error, which --ignore-key KEY turns off. Parquet and Arrow files become JSON lines in a temporary
+folder first, by Python with pyarrow (LOCKSTEP_PYTHON, else python3).
 Interrupted, the same command starts over; finished, it says "up to date" and does nothing.)";
 
 int fail(const Error& error) {
@@ -75,6 +79,54 @@ void print_summary(const data::PrepareReport& report, const data::PrepareOptions
   if (options.val_millionths > 0 && manifest.tokens("val") == 0)
     std::cerr << "lockstep prepare: warning: no text fell into the validation split"
               << advice_on_split(report) << "\n";
+}
+
+std::string joined(const std::set<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all.empty() ? "none" : all;
+}
+
+std::string token_words(const data::Tokenizer& tokenizer, std::span<const uint32_t> ids) {
+  if (ids.empty()) return "nothing";
+  const auto words = tokenizer.decode(ids, /*show_special=*/true);
+  return words.ok() && !words.value().empty() ? words.value() : text("token ", ids.front());
+}
+
+// What the first records are taken for, before anything is written.
+void print_understood(const data::Understanding& first, const data::RecordFormat& records,
+                      const data::Tokenizer& tokenizer) {
+  const uint32_t end = tokenizer.end_of_document();
+  std::cout << "understood: " << first.format << ", " << records.description()
+            << "; keys used: " << joined(first.keys.used)
+            << "; passed over: " << joined(first.keys.passed_over) << "\n"
+            << "  before each document: " << token_words(tokenizer, tokenizer.begin_of_document())
+            << "; at its end: " << token_words(tokenizer, std::span(&end, 1)) << std::endl;
+}
+
+// What all of them gave.
+void print_records(const data::Understanding& all) {
+  std::cout << grouped(all.records) << (all.records == 1 ? " record" : " records") << ", "
+            << fixed(100.0 * static_cast<double>(all.learnt_tokens) /
+                         static_cast<double>(std::max<int64_t>(1, all.tokens)),
+                     1)
+            << " % of their tokens are learnt; the longest has " << grouped(all.longest_tokens)
+            << " tokens (" << all.longest_place << ")\n";
+  if (all.unlearnt > 0)
+    std::cout << grouped(all.unlearnt)
+              << " of them are left out: no answer of theirs is to be learnt\n";
+  if (all.empty > 0)
+    std::cout << grouped(all.empty) << " of them are empty where they should be learnt\n";
+}
+
+// Files of folders that say what the data is.
+Result<void> print_passed_over(const data::PrepareOptions& options) {
+  LOCKSTEP_TRY(const data::DocumentList list,
+               data::list_inputs(posix_file_system(), options.inputs));
+  for (const auto& path : list.passed_over)
+    std::cout << path.string() << ": passed over, for it says what the folder's data is; give it "
+              << "as an input of its own if it is text to learn\n";
+  return {};
 }
 
 // What the command line says.
@@ -115,6 +167,8 @@ void add_options(CLI::App& app, Words& words) {
   app.add_option("--threads", words.options.threads, "That tokenize; the result is the same")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  app.add_flag("--as-text", words.options.as_text,
+               "Learn files that hold JSON or tables as they are, with their punctuation");
   app.add_flag("--force", words.options.force,
                "Replace a folder that was made from something else");
   app.add_option("--inspect", words.inspect.folder, "Show a sample of a prepared folder as text")
@@ -153,20 +207,25 @@ Result<void> run_prepare(Words& words) {
   options.val_millionths = std::llround(words.val_fraction * 1e6);
   LOCKSTEP_TRY(options.records,
                record_format(words.records, words.train_bpe > 0 ? "" : words.tokenizer));
+  LOCKSTEP_RETURN_IF_ERROR(print_passed_over(options));
   std::optional<launcher::ScratchFolder> lines;  // of tables; gone at the end
   if (std::any_of(options.inputs.begin(), options.inputs.end(), has_tables)) {
     LOCKSTEP_TRY(auto scratch, launcher::ScratchFolder::create());
     lines.emplace(std::move(scratch));
-    LOCKSTEP_TRY(options.inputs,
-                 with_tables_as_lines(options.inputs, options.records, lines->path()));
+    LOCKSTEP_RETURN_IF_ERROR(tables_become_lines(options, lines->path()));
   }
   LOCKSTEP_TRY(data::OpenedTokenizer opened, tokenizer_of(words, options));
   options.tokenizer_files = std::move(opened.files);
   ProgressLine progress("prepare");
   options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  options.on_understood = [&](const data::Understanding& first) {
+    progress.end();
+    print_understood(first, *options.records, *opened.tokenizer);
+  };
   const auto report = data::prepare(posix_file_system(), *opened.tokenizer, options);
   progress.end();
   if (!report.ok()) return report.error();
+  if (options.records && !report.value().up_to_date) print_records(report.value().understood);
   print_summary(report.value(), options);
   return {};
 }
