@@ -8,7 +8,8 @@ MAX_COLUMNS = 120
 SITE = "mkdocs.yml"
 # Tests read their tables row by row.
 FIXED_ROWS = ("docs/CONFIG.md", "docs/SLURM.md")
-LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|<img [^>]*src=\"([^\"]+)\"")
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^()\s]+)\)|<img [^>]*src=\"([^\"]+)\""
+                  r"|^\[[^\]]+\]: (\S+)")
 ELSEWHERE = re.compile(r"[a-z]+:")
 PLAIN = (
     (re.compile(r"\bnone of ours\b"), "say what it is, or what it lacks"),
@@ -80,7 +81,7 @@ def links(tree):
             yield page, 1, f"no shelf of {SITE} has this page"
         for number, line in lines_outside_code(text):
             for found in LINK.finditer(re.sub(r"`[^`]*`", "``", line)):
-                target = found.group(1) or found.group(2)
+                target = next(filter(None, found.groups()))
                 wrong = wrong_link(tree, page, target)
                 if wrong:
                     yield page, number, f"{target}: {wrong}"

@@ -130,6 +130,7 @@ BAD = [
     ("links", "a heading of this page", {"NOTES.md": "# One\n[it](#two)\n"}),
     ("links", "a heading in a code block", {"NOTES.md": "```\n# One\n```\n[it](#one)\n"}),
     ("links", "a picture", {"NOTES.md": '<img src="docs/z.svg" width="9">\n'}),
+    ("links", "by name", {"docs/y.md": "[it][there]\n\n[there]: z.md\n"}),
     ("links", "from the root", {"docs/y.md": "[it](/docs/x.md)\n"}),
     ("links", "a page that is in no shelf", {"docs/evidence/x.md": "It works.\n"}),
     ("doc_columns", "prose", {"docs/y.md": "x" * 121 + "\n"}),
