@@ -7,8 +7,8 @@
 
 The package needs Python 3.9 and its standard library. A method that needs numpy, pandas, h5py or
 hdf5plugin imports it when it is called, and says what to install where it is missing. No method
-imports torch. Every error of this package is a LockstepError; only Process.wait raises another one,
-TimeoutError. docs/PYTHON.md shows a whole notebook.
+imports torch. Every error of this package is a LockstepError, but for TimeoutError where a timeout
+was given, and TypeError for an override that no key can have. docs/PYTHON.md shows a notebook.
 
 The command `lockstep` of a wheel is main() of entry.py.
 """

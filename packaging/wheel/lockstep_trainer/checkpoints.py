@@ -60,8 +60,8 @@ class Checkpoint:
         """One whole tensor: a numpy array of float32, of shape `shape(name)`, row-major.
 
         kind: "param" (the master weights), "adam_m", "adam_v" or "momentum"
-        verify: compare the values with the fingerprint in the manifest; this takes about a second
-            for each 50 million elements
+        verify: compare the values with the fingerprint in the manifest, which takes several passes
+            over them
         bfloat16 values are returned as float32, without a change.
         Errors: LockstepError for an unknown name or kind, a file that is missing, cut off or
         damaged, and values that are not those that were saved; MissingPackage (numpy, h5py, and
