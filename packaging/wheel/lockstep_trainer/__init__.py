@@ -14,8 +14,8 @@ The command `lockstep` of a wheel is main() of entry.py.
 """
 import importlib
 
-# A name is imported when it is asked for: the command `lockstep` uses main() alone, and starts in
-# half of the time.
+# A name is imported when it is asked for: the command `lockstep` uses main() alone, and does not
+# wait for the imports of the others.
 _MODULES = {
     "Checkpoint": "checkpoints", "open_checkpoint": "checkpoints",
     "HERE": "entry", "main": "entry",
