@@ -337,7 +337,7 @@ TEST_F(AgentRun, ASuspendedJobGoesOnWhenItWakes) {
 }
 
 TEST_F(AgentRun, AStopLetsWorkersSaveAndExits75) {
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
     start({"100000"});
     const size_t before = events("stop_requested").size();
     await_events("first_step", before + 1);
