@@ -37,6 +37,15 @@ auto visit_value(const Config& config, const ConfigField& field, Visitor visitor
 std::string quoted_if_empty(const std::string& word) { return word.empty() ? "\"\"" : word; }
 
 // May it change a bit, and does this run read it? Where a run starts from says nothing in one that
+// An item of a list, in quotes where it would not be read back without them.
+std::string item_text(const std::string& item) {
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+  const bool plain = !item.empty() && !is_blank(item.front()) && !is_blank(item.back()) &&
+                     std::string_view("\"'[").find(item.front()) == std::string_view::npos &&
+                     item.back() != ']' && item.find(',') == std::string::npos;
+  return plain ? item : dump_json(nlohmann::json(item));
+}
+
 // starts from its own seed, nor Muon's keys in one of AdamW alone. A run with moments in fp32 has
 // the identity that it had before there were others.
 bool is_in_identity(const ConfigField& field, const Config& config) {
@@ -115,7 +124,7 @@ std::string value_text(const Config& config, const ConfigField& field) {
       return std::string(word_of(value));
     else {
       std::vector<std::string> words;
-      for (const auto& item : value) words.push_back(text(item));
+      for (const auto& item : value) words.push_back(item_text(text(item)));
       return join(words, ",");
     }
   });

@@ -45,21 +45,6 @@ std::vector<std::string> suspects_of(RunStatus status) {
   return all;
 }
 
-// A run of an older version can still be shown, exported and sampled from.
-TEST(RunArgs, KeysThatAreGoneAreLeftOut) {
-  const test_support::TempDir run;
-  ASSERT_TRUE(publish_file(posix_file_system(), run / "run_args.json",
-                           R"({"config": {"training": {"steps": 7}, "job": {"dump_folder": "x"},
-                               "checkpoint": {"max_failures": 3, "interval": 5}}})")
-                  .ok());
-  const auto flags = run_flags(posix_file_system(), run.path());
-  ASSERT_TRUE(flags.ok()) << flags.error().message;
-  const auto parsed = parse_config("", flags.value());
-  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
-  EXPECT_EQ(parsed.value().config.training.steps, 7);
-  EXPECT_EQ(parsed.value().config.checkpoint.interval, 5);
-}
-
 TEST(Suspects, AHealthyRunHasNone) {
   EXPECT_THAT(suspects_of(healthy(3)), ElementsAre("", "", ""));
   RunStatus one_step_apart = healthy(2);
