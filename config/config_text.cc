@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "config/config.h"
 #include "config/config_field.h"
+#include "config/config_words.h"
 
 namespace lockstep {
 inline namespace base {
@@ -36,7 +37,6 @@ auto visit_value(const Config& config, const ConfigField& field, Visitor visitor
 
 std::string quoted_if_empty(const std::string& word) { return word.empty() ? "\"\"" : word; }
 
-// May it change a bit, and does this run read it? Where a run starts from says nothing in one that
 // An item of a list, in quotes where it would not be read back without them.
 std::string item_text(const std::string& item) {
   const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
@@ -46,6 +46,7 @@ std::string item_text(const std::string& item) {
   return plain ? item : dump_json(nlohmann::json(item));
 }
 
+// May it change a bit, and does this run read it? Where a run starts from says nothing in one that
 // starts from its own seed, nor Muon's keys in one of AdamW alone. A run with moments in fp32 has
 // the identity that it had before there were others.
 bool is_in_identity(const ConfigField& field, const Config& config) {
@@ -151,6 +152,17 @@ std::string config_json(const Config& config) {
     visit_value(whole, field, [&](const auto& value) { json[field.section][field.key] = value; });
   // A description may hold any bytes; JSON may not.
   return dump_json(json, 2);
+}
+
+std::vector<std::string> config_words(const Config& config) {
+  std::vector<std::string> words;
+  for (const ConfigField& field : config_fields()) {
+    const std::string value = value_text(config, field);
+    const bool epochs_say_it = config.training.epochs > 0 && field.name() == "training.steps";
+    if (value != value_text(Config{}, field) && !epochs_say_it)
+      words.push_back(text("--", field.name(), "=", value));
+  }
+  return words;
 }
 
 std::vector<std::string> identity_lines(const Config& config) {
