@@ -338,18 +338,24 @@ bool Supervisor::on_its_way_out(const Worker& worker) const {
   const bool must_end = progress.phase == Phase::kLoad || progress.phase == Phase::kWarmup ||
                         progress.phase == Phase::kEval;
   const bool goes_on = now_ns_ - worker.changed_ns < to_ns(options_.grace_s);
-  return worker.alive && (saving(progress) || (must_end && goes_on));
+  return worker.alive && !stopped_for_good(worker) && (saving(progress) || (must_end && goes_on));
 }
 
 // After a validation comes a step, and then the save. Each of them has the whole grace.
 void Supervisor::enforce_grace() {
   if (stop_.killed) return;
-  if (std::any_of(workers_.begin(), workers_.end(),
-                  [this](const Worker& worker) { return on_its_way_out(worker); }))
+  const auto any_worker = [this](auto predicate) {
+    return std::any_of(workers_.begin(), workers_.end(), predicate);
+  };
+  if (any_worker([this](const Worker& worker) { return on_its_way_out(worker); }))
     stop_.grace_from_ns = now_ns_;
   const int64_t waited_ns = now_ns_ - phase_start_ns_;
   const double most_s = std::max(options_.grace_s, options_.hang_s);
-  if (now_ns_ - stop_.grace_from_ns < to_ns(options_.grace_s) && waited_ns < to_ns(most_s)) return;
+  // Without a process that is stopped the others cannot save.
+  const bool over = waited_ns >= to_ns(most_s) ||
+                    now_ns_ - stop_.grace_from_ns >= to_ns(options_.grace_s) ||
+                    any_worker([this](const Worker& w) { return w.alive && stopped_for_good(w); });
+  if (!over) return;
   const double waited_s = static_cast<double>(waited_ns) * 1e-9;
   record("grace_over", -1, text("not gone ", fixed(waited_s, 1), " s after SIGTERM: killed"));
   kill_all();
