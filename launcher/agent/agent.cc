@@ -429,8 +429,7 @@ void Agent::publish(const std::string& state, int exit_status) {
     add_nodes(membership, *coordinator, node_->member().id(), wire_->listens_at().str());
   }
   const control::State now = coordinator->supervisor().state();
-  if (now != control::State::kDone &&
-      now != control::State::kFailed) {  // then they leave, one by one
+  if (now < control::State::kDone) {  // then they leave, one by one
     end_.nodes.clear();
     for (const auto& node : membership.nodes) end_.nodes.push_back(node.name);
   }

@@ -54,6 +54,7 @@ int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 const char* state_name(State state) {
   switch (state) {
+    case State::kStopped: return "stopped";
     case State::kForming: return "forming";
     case State::kRunning: return "running";
     case State::kStopping: return "stopping";
@@ -376,7 +377,7 @@ void Supervisor::on_event(const StopRequested& event) {
                                                           : signal_text(event.signal);
   record("stop_requested", -1, why + (at_once ? " again" : ""));
   if (state_ == State::kForming && waiting_) {
-    finish(kExitResume, "asked to stop while waiting for nodes");
+    finish_stopped("asked to stop while waiting for nodes");
   } else if (state_ == State::kRunning) {
     begin_graceful_stop(Reason::kUser);
   } else if (at_once) {
@@ -400,9 +401,7 @@ void Supervisor::conclude() {
     finish(kExitDone, "done");
   } else if (!all_of([&](const WorkerExit& e) { return !config(e); })) {
     finish(kExitConfig, "wrong config or input");
-  } else if (all_of([](const WorkerExit& e) { return !e.failed(); })) {
-    finish(kExitResume, "stopped after saving");
-  } else {
+  } else if (!all_of([](const WorkerExit& e) { return !e.failed(); })) {
     finish(kExitResume, "stopped; not every worker saved, the newest checkpoint counts");
   }
 }
@@ -410,6 +409,10 @@ void Supervisor::conclude() {
 void Supervisor::conclude_failure() {
   Incident& incident = incidents_.back();
   incident.stop_ms = since_ms(phase_start_ns_);
+  } else if (asked_to_stop_ns_ >= 0) {
+    finish_stopped("stopped after saving");
+  } else {
+    finish(kExitResume, "stopped after saving");
   const size_t first = primary_index();
   incident.primary = exits_[first].exit;
   for (size_t i = 0; i < exits_.size(); ++i) {
@@ -481,6 +484,11 @@ size_t Supervisor::primary_index() const {
     return std::tuple(explained(seen), seen.after_kill, seen.exit.chose_its_code());
   };
   const auto first =
+void Supervisor::finish_stopped(std::string reason) {
+  state_ = State::kStopped;
+  actions_.emplace_back(Finish{kExitResume, std::move(reason)});
+}
+
       std::min_element(exits_.begin(), exits_.end(),
                        [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
   LOCKSTEP_CHECK(first != exits_.end(), "no worker has ended");

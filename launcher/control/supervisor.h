@@ -4,7 +4,7 @@
 //
 //   FORMING --Started--> RUNNING(g) --failure, hang, stop--> STOPPING(g) --reaped--> FORMING(g+1)
 //      |                     |                                   |
-//      +--SpawnFailed        +--all exited 0                     +--> DONE (status 0) | FAILED
+//      +--SpawnFailed        +--all exited 0             +--> DONE (status 0) | STOPPED | FAILED
 //
 // On the first failure every other worker is killed at once and reaped; then the next generation
 // starts from the newest checkpoint. A worker that reports a lost peer (76), or that dies after its
@@ -43,7 +43,8 @@ struct SupervisorOptions {
   int64_t safe_step = -1, restarts_since_safe = 0;  // what a coordinator before this one knew
 };
 
-enum class State { kForming, kRunning, kStopping, kDone, kFailed };
+// kStopped: it was asked to stop, and every worker has saved.
+enum class State { kForming, kRunning, kStopping, kDone, kStopped, kFailed };
 const char* state_name(State state);
 
 class Supervisor {
@@ -118,10 +119,11 @@ class Supervisor {
   void conclude();  // every worker is reaped: what now?
   void conclude_failure();
   int64_t next_per_node() const;
+  void finish_stopped(std::string reason);
   void finish(int exit_status, std::string reason);
   void record(std::string event, int rank = -1, std::string reason = "", int64_t step = -1);
 
-  bool terminal() const { return state_ == State::kDone || state_ == State::kFailed; }
+  bool terminal() const { return state_ >= State::kDone; }
   double since_ms(int64_t then_ns) const { return static_cast<double>(now_ns_ - then_ns) * 1e-6; }
   size_t primary_index() const;
   bool any_alive() const;

@@ -328,7 +328,7 @@ TEST_F(RunObserverTest, AStopIsNoFailureAndALaunchIsNoRestart) {
   };
   LateClock clock;
   RunObserver observer(posix_file_system(), clock, dir_.path());
-  log_events({"generation_start", "stop_requested", "failed",  // asked to stop
+  log_events({"generation_start", "stop_requested", "failure_detected", "stopped",
               "generation_start", "failure_detected", "generation_start", "done",
               "generation_start",  // its agent was killed
               "generation_start", "stop_requested", "failed"});
