@@ -23,10 +23,6 @@ bool saving(const Progress& progress) {
          progress.save_phase == SavePhase::kWriting || progress.save_phase == SavePhase::kVoting;
 }
 
-bool peer_lost(const WorkerExit& exit) {
-  return exit.chose_its_code() && exit.exit_code == kExitPeerLost;
-}
-
 // A process that was stopped for a shorter time, by whatever means, is left alone.
 constexpr double kStoppedSeconds = 5;
 // Two ticks that are so far apart say that this process slept: its job was suspended, or it had no
@@ -54,11 +50,11 @@ int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 const char* state_name(State state) {
   switch (state) {
-    case State::kStopped: return "stopped";
     case State::kForming: return "forming";
     case State::kRunning: return "running";
     case State::kStopping: return "stopping";
     case State::kDone: return "done";
+    case State::kStopped: return "stopped";
     case State::kFailed: return "failed";
   }
   return "unknown";
@@ -152,6 +148,8 @@ void Supervisor::on_event(const WorkersExited& event) {
   }
   if (state_ == State::kRunning && failed) {
     begin_failure(since_ms(event.alive_ns));
+  } else if (stop_.reason == Reason::kFailure) {
+    log_cause();
   } else if (state_ == State::kRunning && resume) {
     begin_graceful_stop(Reason::kResume);
   } else if (failed && !stop_.killed && any_alive()) {
@@ -219,7 +217,15 @@ void Supervisor::begin_failure(double detect_ms) {
   incidents_.push_back(incident);
   stop_.killed = true;
   if (any_alive()) actions_.emplace_back(KillWorkers{});
-  const WorkerExit& first = exits_[primary_index()].exit;
+  log_cause();
+}
+
+// A lost peer is no cause: the node of the worker that was lost may report later. Then its end is
+// logged, or when all have ended the lost peer is, for lack of anything better.
+void Supervisor::log_cause() {
+  const WorkerExit& first = exits_[primary_index(exits_)].exit;
+  if (stop_.cause_logged || (peer_lost(first) && any_alive())) return;
+  stop_.cause_logged = true;
   LoggedEvent failed{"failure_detected", generation_,       world_size(),
                      first.rank,         cause_text(first), first.progress.step};
   std::string log;
@@ -392,7 +398,7 @@ void Supervisor::conclude() {
   }
   const auto all_of = [this](auto predicate) {
     return std::all_of(exits_.begin(), exits_.end(),
-                       [&](const Seen& seen) { return predicate(seen.exit); });
+                       [&](const SeenExit& seen) { return predicate(seen.exit); });
   };
   const auto config = [](const WorkerExit& e) {
     return e.chose_its_code() && e.exit_code == kExitConfig;
@@ -403,17 +409,17 @@ void Supervisor::conclude() {
     finish(kExitConfig, "wrong config or input");
   } else if (!all_of([](const WorkerExit& e) { return !e.failed(); })) {
     finish(kExitResume, "stopped; not every worker saved, the newest checkpoint counts");
+  } else if (asked_to_stop_ns_ >= 0) {
+    finish_stopped("stopped after saving");
+  } else {
+    finish(kExitResume, "stopped after saving");
   }
 }
 
 void Supervisor::conclude_failure() {
   Incident& incident = incidents_.back();
   incident.stop_ms = since_ms(phase_start_ns_);
-  } else if (asked_to_stop_ns_ >= 0) {
-    finish_stopped("stopped after saving");
-  } else {
-    finish(kExitResume, "stopped after saving");
-  const size_t first = primary_index();
+  const size_t first = primary_index(exits_);
   incident.primary = exits_[first].exit;
   for (size_t i = 0; i < exits_.size(); ++i) {
     const WorkerExit& exit = exits_[i].exit;
@@ -464,35 +470,8 @@ int64_t Supervisor::next_per_node() const {
   const auto& list = options_.nproc_per_node;
   if (const size_t next = restarts_ + 1; next < list.size()) return list[next];
   if (!options_.shrink) return options_.last_nproc();
-  int64_t lost = 0;
-  for (const Seen& seen : exits_) {
-    if (!seen.after_kill && seen.exit.failed() && !peer_lost(seen.exit)) ++lost;
-  }
-  const int64_t left = world_size() - std::max<int64_t>(lost, 1);
+  const int64_t left = world_size() - std::max<int64_t>(lost_workers(exits_), 1);
   return left >= std::max<int64_t>(options_.min_nproc, 1) ? left : 0;
-}
-
-// The failure that no other one explains. Of several in one look a signal comes before an exit
-// code: a worker that could still choose its exit code had heard of the other's death.
-size_t Supervisor::primary_index() const {
-  // 0: unexplained; 1: a lost peer; 2: the end of a worker that we killed or that had not failed.
-  const auto explained = [](const Seen& seen) {
-    if (!seen.exit.failed() || (seen.after_kill && seen.exit.signal == SIGKILL)) return 2;
-    return peer_lost(seen.exit) ? 1 : 0;
-  };
-  const auto order = [&](const Seen& seen) {
-    return std::tuple(explained(seen), seen.after_kill, seen.exit.chose_its_code());
-  };
-  const auto first =
-void Supervisor::finish_stopped(std::string reason) {
-  state_ = State::kStopped;
-  actions_.emplace_back(Finish{kExitResume, std::move(reason)});
-}
-
-      std::min_element(exits_.begin(), exits_.end(),
-                       [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
-  LOCKSTEP_CHECK(first != exits_.end(), "no worker has ended");
-  return static_cast<size_t>(first - exits_.begin());
 }
 
 bool Supervisor::any_alive() const {
@@ -503,6 +482,11 @@ bool Supervisor::any_alive() const {
 void Supervisor::finish(int exit_status, std::string reason) {
   state_ = exit_status == kExitDone ? State::kDone : State::kFailed;
   actions_.emplace_back(Finish{exit_status, std::move(reason)});
+}
+
+void Supervisor::finish_stopped(std::string reason) {
+  state_ = State::kStopped;
+  actions_.emplace_back(Finish{kExitResume, std::move(reason)});
 }
 
 void Supervisor::record(std::string event, int rank, std::string reason, int64_t step) {
