@@ -13,6 +13,7 @@
 #include "base/task_thread.h"
 #include "base/text.h"
 #include "launcher/agent/console_tail.h"
+#include "launcher/agent/find_rendezvous.h"
 #include "launcher/agent/job_membership.h"
 #include "launcher/agent/worker_processes.h"
 #include "launcher/control/job_node.h"
@@ -127,8 +128,8 @@ Result<AgentEnd> Agent::run_alone() {
 
 Result<AgentEnd> Agent::run_among() {
   const NodesOptions& nodes = options_.nodes;
-  LOCKSTEP_TRY(auto rendezvous, control::Rendezvous::create(file_system_, nodes.endpoint, nodes.job,
-                                                            options_.dump_folder / "control"));
+  LOCKSTEP_TRY(auto rendezvous, find_rendezvous(file_system_, clock_, nodes,
+                                                options_.dump_folder / "control", signals_));
   rendezvous_.emplace(std::move(rendezvous));
   LOCKSTEP_TRY(const auto secret, net::Secret::of_job(options_.environment, options_.dump_folder));
   LOCKSTEP_TRY(const auto local,
@@ -429,8 +430,7 @@ void Agent::publish(const std::string& state, int exit_status) {
     add_nodes(membership, *coordinator, node_->member().id(), wire_->listens_at().str());
   }
   const control::State now = coordinator->supervisor().state();
-  if (now != control::State::kDone &&
-      now != control::State::kFailed) {  // then they leave, one by one
+  if (now < control::State::kDone) {  // then they leave, one by one
     end_.nodes.clear();
     for (const auto& node : membership.nodes) end_.nodes.push_back(node.name);
   }

@@ -185,8 +185,13 @@ void WorkerProcesses::halt() {
   for (Worker& worker : workers_) {
     if (worker.state != State::kRuns) continue;
     worker.page->ask_to_halt();
-    if (worker.process.stopped()) worker.process.kill_all();
+    if (worker.process.stopped()) kill(worker);
   }
+}
+
+void WorkerProcesses::kill(Worker& worker) {
+  worker.killed = true;
+  worker.process.kill_all();
 }
 
 bool WorkerProcesses::waits() const {
@@ -228,11 +233,14 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
 std::optional<WorkerExit> WorkerProcesses::end_of(Worker& worker) {
   const State before = worker.state;
   WorkerExit end;
+  end.agent_did = worker.killed    ? AgentDid::kKilled
+                  : told_to_halt() ? AgentDid::kToldToLetGo
+                                   : AgentDid::kNothing;
   if (const auto status = worker.process.try_reap()) {
     worker.state = State::kOver;
     end.exit_code = status->exit_code;
     end.signal = status->signal;
-    end.no_memory = end.signal == SIGKILL && !told_to_halt() &&
+    end.no_memory = end.signal == SIGKILL && !worker.killed &&
                     processes_ended_for_memory(options_.kernel_root) > ended_for_memory_;
   } else if (worker.page->turn() == Turn::kParked) {
     worker.state = State::kParked;
@@ -241,7 +249,7 @@ std::optional<WorkerExit> WorkerProcesses::end_of(Worker& worker) {
     if (!std::exchange(worker.was_too_slow, true))
       log_warning("worker ", worker.pid, " has not let go of its generation in ",
                   kHaltNs / 1'000'000'000, " s: SIGKILL, and a new process takes its rank");
-    worker.process.kill_all();
+    kill(worker);
   }
   if (before != State::kRuns || worker.state == State::kRuns) return std::nullopt;
   return end;

@@ -79,6 +79,7 @@ class WorkerProcesses {
     Logs logs = {};
     bool stopped = false;
     bool was_too_slow = false;  // to let go
+    bool killed = false;        // by us
   };
   Result<void> start_all(const WorkerOrders& first);
   std::vector<Worker> take_parked(int64_t count);
@@ -88,6 +89,7 @@ class WorkerProcesses {
   std::optional<Worker> take_ready(int64_t slot);
   Result<void> next_turn(Worker& worker, WorkerOrders orders);
   std::optional<WorkerExit> end_of(Worker& worker);
+  static void kill(Worker& worker);
   Logs find_logs(const std::filesystem::path& log, const Logs& now = {});
 
   FileSystem& file_system_;

@@ -10,7 +10,7 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr uint8_t kVersion = 6;
+constexpr uint8_t kVersion = 7;
 
 template <typename T>
 concept Enumeration = std::is_enum_v<T>;
@@ -48,6 +48,7 @@ struct Reading {
   }
   void operator()(Phase& value) { value = enumeration(Phase::kDone); }
   void operator()(SavePhase& value) { value = enumeration(SavePhase::kFailed); }
+  void operator()(AgentDid& value) { value = enumeration(AgentDid::kKilled); }
   void operator()(Duty& value) { value = enumeration(Duty::kFinish); }
   void operator()(double& value) { value = std::bit_cast<double>(in.number<uint64_t>()); }
   void operator()(std::string& words) { words = in.text(); }
@@ -88,7 +89,8 @@ void fields(Io& io, T& m) {
     fields(io, m.progress);
     io(m.stopped);
   } else if constexpr (std::is_same_v<Plain, WorkerExit>) {
-    all(m.rank, m.exit_code, m.signal, m.hung_s, m.stopped, m.no_memory, m.node_lost, m.log_lines);
+    all(m.rank, m.exit_code, m.signal, m.hung_s, m.stopped, m.no_memory, m.agent_did, m.node_lost,
+        m.log_lines);
     fields(io, m.progress);
   } else if constexpr (std::is_same_v<Plain, Report>) {
     all(m.id, m.name, m.address, m.run, m.sequence, m.follows, m.promised, m.promised_to,

@@ -23,10 +23,6 @@ bool saving(const Progress& progress) {
          progress.save_phase == SavePhase::kWriting || progress.save_phase == SavePhase::kVoting;
 }
 
-bool peer_lost(const WorkerExit& exit) {
-  return exit.chose_its_code() && exit.exit_code == kExitPeerLost;
-}
-
 // A process that was stopped for a shorter time, by whatever means, is left alone.
 constexpr double kStoppedSeconds = 5;
 // Two ticks that are so far apart say that this process slept: its job was suspended, or it had no
@@ -58,6 +54,7 @@ const char* state_name(State state) {
     case State::kRunning: return "running";
     case State::kStopping: return "stopping";
     case State::kDone: return "done";
+    case State::kStopped: return "stopped";
     case State::kFailed: return "failed";
   }
   return "unknown";
@@ -151,6 +148,8 @@ void Supervisor::on_event(const WorkersExited& event) {
   }
   if (state_ == State::kRunning && failed) {
     begin_failure(since_ms(event.alive_ns));
+  } else if (stop_.reason == Reason::kFailure) {
+    log_cause();
   } else if (state_ == State::kRunning && resume) {
     begin_graceful_stop(Reason::kResume);
   } else if (failed && !stop_.killed && any_alive()) {
@@ -218,7 +217,15 @@ void Supervisor::begin_failure(double detect_ms) {
   incidents_.push_back(incident);
   stop_.killed = true;
   if (any_alive()) actions_.emplace_back(KillWorkers{});
-  const WorkerExit& first = exits_[primary_index()].exit;
+  log_cause();
+}
+
+// A lost peer is no cause: the node of the worker that was lost may report later. Then its end is
+// logged, or when all have ended the lost peer is, for lack of anything better.
+void Supervisor::log_cause() {
+  const WorkerExit& first = exits_[primary_index(exits_)].exit;
+  if (stop_.cause_logged || (peer_lost(first) && any_alive())) return;
+  stop_.cause_logged = true;
   LoggedEvent failed{"failure_detected", generation_,       world_size(),
                      first.rank,         cause_text(first), first.progress.step};
   std::string log;
@@ -338,18 +345,24 @@ bool Supervisor::on_its_way_out(const Worker& worker) const {
   const bool must_end = progress.phase == Phase::kLoad || progress.phase == Phase::kWarmup ||
                         progress.phase == Phase::kEval;
   const bool goes_on = now_ns_ - worker.changed_ns < to_ns(options_.grace_s);
-  return worker.alive && (saving(progress) || (must_end && goes_on));
+  return worker.alive && !stopped_for_good(worker) && (saving(progress) || (must_end && goes_on));
 }
 
 // After a validation comes a step, and then the save. Each of them has the whole grace.
 void Supervisor::enforce_grace() {
   if (stop_.killed) return;
-  if (std::any_of(workers_.begin(), workers_.end(),
-                  [this](const Worker& worker) { return on_its_way_out(worker); }))
+  const auto any_worker = [this](auto predicate) {
+    return std::any_of(workers_.begin(), workers_.end(), predicate);
+  };
+  if (any_worker([this](const Worker& worker) { return on_its_way_out(worker); }))
     stop_.grace_from_ns = now_ns_;
   const int64_t waited_ns = now_ns_ - phase_start_ns_;
   const double most_s = std::max(options_.grace_s, options_.hang_s);
-  if (now_ns_ - stop_.grace_from_ns < to_ns(options_.grace_s) && waited_ns < to_ns(most_s)) return;
+  // Without a process that is stopped the others cannot save.
+  const bool over = waited_ns >= to_ns(most_s) ||
+                    now_ns_ - stop_.grace_from_ns >= to_ns(options_.grace_s) ||
+                    any_worker([this](const Worker& w) { return w.alive && stopped_for_good(w); });
+  if (!over) return;
   const double waited_s = static_cast<double>(waited_ns) * 1e-9;
   record("grace_over", -1, text("not gone ", fixed(waited_s, 1), " s after SIGTERM: killed"));
   kill_all();
@@ -370,7 +383,7 @@ void Supervisor::on_event(const StopRequested& event) {
                                                           : signal_text(event.signal);
   record("stop_requested", -1, why + (at_once ? " again" : ""));
   if (state_ == State::kForming && waiting_) {
-    finish(kExitResume, "asked to stop while waiting for nodes");
+    finish_stopped("asked to stop while waiting for nodes");
   } else if (state_ == State::kRunning) {
     begin_graceful_stop(Reason::kUser);
   } else if (at_once) {
@@ -385,7 +398,7 @@ void Supervisor::conclude() {
   }
   const auto all_of = [this](auto predicate) {
     return std::all_of(exits_.begin(), exits_.end(),
-                       [&](const Seen& seen) { return predicate(seen.exit); });
+                       [&](const SeenExit& seen) { return predicate(seen.exit); });
   };
   const auto config = [](const WorkerExit& e) {
     return e.chose_its_code() && e.exit_code == kExitConfig;
@@ -394,17 +407,19 @@ void Supervisor::conclude() {
     finish(kExitDone, "done");
   } else if (!all_of([&](const WorkerExit& e) { return !config(e); })) {
     finish(kExitConfig, "wrong config or input");
-  } else if (all_of([](const WorkerExit& e) { return !e.failed(); })) {
-    finish(kExitResume, "stopped after saving");
-  } else {
+  } else if (!all_of([](const WorkerExit& e) { return !e.failed(); })) {
     finish(kExitResume, "stopped; not every worker saved, the newest checkpoint counts");
+  } else if (asked_to_stop_ns_ >= 0) {
+    finish_stopped("stopped after saving");
+  } else {
+    finish(kExitResume, "stopped after saving");
   }
 }
 
 void Supervisor::conclude_failure() {
   Incident& incident = incidents_.back();
   incident.stop_ms = since_ms(phase_start_ns_);
-  const size_t first = primary_index();
+  const size_t first = primary_index(exits_);
   incident.primary = exits_[first].exit;
   for (size_t i = 0; i < exits_.size(); ++i) {
     const WorkerExit& exit = exits_[i].exit;
@@ -455,30 +470,8 @@ int64_t Supervisor::next_per_node() const {
   const auto& list = options_.nproc_per_node;
   if (const size_t next = restarts_ + 1; next < list.size()) return list[next];
   if (!options_.shrink) return options_.last_nproc();
-  int64_t lost = 0;
-  for (const Seen& seen : exits_) {
-    if (!seen.after_kill && seen.exit.failed() && !peer_lost(seen.exit)) ++lost;
-  }
-  const int64_t left = world_size() - std::max<int64_t>(lost, 1);
+  const int64_t left = world_size() - std::max<int64_t>(lost_workers(exits_), 1);
   return left >= std::max<int64_t>(options_.min_nproc, 1) ? left : 0;
-}
-
-// The failure that no other one explains. Of several in one look a signal comes before an exit
-// code: a worker that could still choose its exit code had heard of the other's death.
-size_t Supervisor::primary_index() const {
-  // 0: unexplained; 1: a lost peer; 2: the end of a worker that we killed or that had not failed.
-  const auto explained = [](const Seen& seen) {
-    if (!seen.exit.failed() || (seen.after_kill && seen.exit.signal == SIGKILL)) return 2;
-    return peer_lost(seen.exit) ? 1 : 0;
-  };
-  const auto order = [&](const Seen& seen) {
-    return std::tuple(explained(seen), seen.after_kill, seen.exit.chose_its_code());
-  };
-  const auto first =
-      std::min_element(exits_.begin(), exits_.end(),
-                       [&](const Seen& a, const Seen& b) { return order(a) < order(b); });
-  LOCKSTEP_CHECK(first != exits_.end(), "no worker has ended");
-  return static_cast<size_t>(first - exits_.begin());
 }
 
 bool Supervisor::any_alive() const {
@@ -489,6 +482,11 @@ bool Supervisor::any_alive() const {
 void Supervisor::finish(int exit_status, std::string reason) {
   state_ = exit_status == kExitDone ? State::kDone : State::kFailed;
   actions_.emplace_back(Finish{exit_status, std::move(reason)});
+}
+
+void Supervisor::finish_stopped(std::string reason) {
+  state_ = State::kStopped;
+  actions_.emplace_back(Finish{kExitResume, std::move(reason)});
 }
 
 void Supervisor::record(std::string event, int rank, std::string reason, int64_t step) {

@@ -18,6 +18,7 @@ Report full_report() {
   WorkerExit exit;
   exit.rank = 5;
   exit.signal = 9;
+  exit.agent_did = AgentDid::kToldToLetGo;
   exit.hung_s = 1.5;
   exit.log_lines = {"last words", ""};
   exit.progress.phase = Phase::kUpdate;
