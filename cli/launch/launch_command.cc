@@ -215,7 +215,8 @@ int become_worker(launcher::WorkerProcess::Options worker, const Config& config)
 int64_t next_generation(const Config& config) {
   const auto before =
       launcher::read_membership(posix_file_system(), config.dump_folder() / "workers.json");
-  return before.ok() ? before.value().generation + 1 : 1;
+  const int64_t last = before.ok() ? before.value().generation : 0;
+  return last >= 0 && last < launcher::control::kMostGeneration ? last + 1 : 1;  // else: garbled
 }
 
 // "4" or "2:4".

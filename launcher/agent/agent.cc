@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/task_thread.h"
 #include "base/text.h"
@@ -238,6 +239,7 @@ void Agent::post(control::NodeEvent event) {
 // Calls itself: Spawned and SpawnFailed answer a SpawnWorkers amid the actions of another event.
 void Agent::feed(const control::NodeEvent& event) {
   if (left_) return;
+  LOCKSTEP_CHECK(node_.has_value(), "an event before the agent has begun");
   for (const control::NodeAction& action : node_->on(event, clock_.monotonic_ns()))
     std::visit([this](const auto& a) { carry_out(a); }, action);
   write_events(/*all=*/false);
@@ -293,6 +295,9 @@ void Agent::carry_out(const control::SpawnWorkers& action) {
 }
 
 Result<void> Agent::spawn(const control::Order& order) {
+  LOCKSTEP_CHECK(order.generation >= 0 && order.count >= 1 && order.first_rank >= 0 &&
+                     order.first_rank + order.count <= order.world_size,
+                 order.count, " ranks from ", order.first_rank, " of ", order.world_size);
   WorkerOrders first;
   first.rank = static_cast<int>(order.first_rank);
   first.world_size = static_cast<int>(order.world_size);
@@ -342,6 +347,8 @@ void Agent::write_events(bool all) {
 }
 
 void Agent::carry_out(const control::Leave& action) {
+  LOCKSTEP_CHECK(!left_ && node_->member().alive() == 0, node_->member().alive(),
+                 " workers live, and the agent leaves: ", action.reason);
   left_ = true;
   end_.exit_status = action.exit_status;
   end_.alone = action.alone;

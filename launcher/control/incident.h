@@ -47,6 +47,9 @@ struct WorkerExit {
   bool failed() const { return !done() && !wants_resume(); }
 };
 
+// Whether a worker is in the middle of a step.
+inline bool computing(Phase phase) { return phase == Phase::kStep || phase == Phase::kUpdate; }
+
 // What a running worker's page says.
 struct Sample {
   Progress progress;

@@ -50,12 +50,7 @@ const char* state_name(State state);
 
 class Supervisor {
  public:
-  explicit Supervisor(SupervisorOptions options)
-      : options_(std::move(options)),
-        generation_(options_.first_generation),
-        slow_rank_(options_.slow_factor, options_.slow_s),
-        safe_step_(options_.safe_step),
-        restarts_since_safe_(options_.restarts_since_safe) {}
+  explicit Supervisor(SupervisorOptions options);
 
   // Ensures: after Finish nothing is asked for any more.
   JobActions on(const JobEvent& event, int64_t now_ns);

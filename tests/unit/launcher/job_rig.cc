@@ -176,6 +176,7 @@ void Job::carry_out(NodeId id, NodeAction& action) {
   } else if (const auto* proposal = std::get_if<Propose>(&action)) {
     decide(id, proposal->next);
   } else if (std::holds_alternative<Committed>(action)) {
+    ++committed_;
     for (const auto& [moved, side] : std::exchange(move_at_commit_, {})) move(moved, side);
   } else if (const auto* record = std::get_if<LoggedEvent>(&action)) {
     events_.push_back(*record);

@@ -39,7 +39,7 @@ class KilledWorker : public testing::Test {
   }
   static WorkerOrders orders_of(int generation, int workers) {
     WorkerOrders orders;
-    orders.local_world_size = workers;
+    orders.world_size = orders.local_world_size = workers;
     orders.generation = generation;
     orders.nonce = "abcdef";
     return orders;
