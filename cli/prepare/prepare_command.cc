@@ -93,6 +93,19 @@ std::string token_words(const data::Tokenizer& tokenizer, std::span<const uint32
   return words.ok() && !words.value().empty() ? words.value() : text("token ", ids.front());
 }
 
+// What `all`, which are "the first " or "all ", gave.
+void print_records(const char* which, const data::Understanding& all) {
+  const double share = 100.0 * static_cast<double>(all.learnt_tokens) /
+                       static_cast<double>(std::max<int64_t>(1, all.tokens));
+  std::cout << "  " << which << counted(all.records, "record") << ": " << fixed(share, 1)
+            << " % of the tokens are learnt, the longest has " << grouped(all.longest_tokens)
+            << " tokens (" << all.longest_place << ")";
+  if (all.unlearnt > 0)
+    std::cout << "; left out, for no answer is to be learnt: " << grouped(all.unlearnt);
+  if (all.empty > 0) std::cout << "; empty where they should be learnt: " << grouped(all.empty);
+  std::cout << "\n";
+}
+
 // What the first records are taken for, before anything is written.
 void print_understood(const data::Understanding& first, const data::RecordFormat& records,
                       const data::Tokenizer& tokenizer) {
@@ -101,22 +114,9 @@ void print_understood(const data::Understanding& first, const data::RecordFormat
             << "; keys used: " << joined(first.keys.used)
             << "; passed over: " << joined(first.keys.passed_over) << "\n"
             << "  before each document: " << token_words(tokenizer, tokenizer.begin_of_document())
-            << "; at its end: " << token_words(tokenizer, std::span(&end, 1)) << std::endl;
-}
-
-// What all of them gave.
-void print_records(const data::Understanding& all) {
-  std::cout << grouped(all.records) << (all.records == 1 ? " record" : " records") << ", "
-            << fixed(100.0 * static_cast<double>(all.learnt_tokens) /
-                         static_cast<double>(std::max<int64_t>(1, all.tokens)),
-                     1)
-            << " % of their tokens are learnt; the longest has " << grouped(all.longest_tokens)
-            << " tokens (" << all.longest_place << ")\n";
-  if (all.unlearnt > 0)
-    std::cout << grouped(all.unlearnt)
-              << " of them are left out: no answer of theirs is to be learnt\n";
-  if (all.empty > 0)
-    std::cout << grouped(all.empty) << " of them are empty where they should be learnt\n";
+            << "; at its end: " << token_words(tokenizer, std::span(&end, 1)) << "\n";
+  print_records("the first ", first);
+  std::cout << std::flush;
 }
 
 // Files of folders that say what the data is.
@@ -218,14 +218,17 @@ Result<void> run_prepare(Words& words) {
   options.tokenizer_files = std::move(opened.files);
   ProgressLine progress("prepare");
   options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  int64_t first_records = 0;
   options.on_understood = [&](const data::Understanding& first) {
     progress.end();
+    first_records = first.records;
     print_understood(first, *options.records, *opened.tokenizer);
   };
   const auto report = data::prepare(posix_file_system(), *opened.tokenizer, options);
   progress.end();
   if (!report.ok()) return report.error();
-  if (options.records && !report.value().up_to_date) print_records(report.value().understood);
+  if (report.value().understood.records > first_records)
+    print_records("all ", report.value().understood);
   print_summary(report.value(), options);
   return {};
 }

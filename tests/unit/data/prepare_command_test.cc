@@ -86,9 +86,10 @@ TEST(PrepareCommand, ShowsWhatItUnderstood) {
   EXPECT_THAT(done.out, HasSubstr("understood: a table of comma-separated values, prompt_field p "
                                   "response_field r; keys used: p, r; passed over: id\n"
                                   "  before each document: nothing; at its end: <|end|>\n"));
-  EXPECT_THAT(done.out, HasSubstr("2 records, 63.6 % of their tokens are learnt; the longest has 6 "
-                                  "tokens (" +
-                                  (dir / "in/a.csv").string() + ": row 2)\n"));
+  EXPECT_THAT(done.out,
+              HasSubstr("  the first 2 records: 63.6 % of the tokens are learnt, the longest has 6 "
+                        "tokens (" +
+                        (dir / "in/a.csv").string() + ": row 2)\n"));
 }
 
 TEST(PrepareCommand, IgnoresTheKeysThatAreNamed) {
