@@ -1,5 +1,6 @@
 #include "cli/prepare/prepare_command.h"
 
+#include "base/json.h"
 #include "tests/unit/data/data_test_support.h"
 
 namespace lockstep::data {
@@ -90,6 +91,33 @@ TEST(PrepareCommand, ShowsWhatItUnderstood) {
               HasSubstr("  the first 2 records: 63.6 % of the tokens are learnt, the longest has 6 "
                         "tokens (" +
                         (dir / "in/a.csv").string() + ": row 2)\n"));
+}
+
+TEST(PrepareCommand, ReportsInJson) {
+  const test_support::TempDir dir;
+  write_text(dir / "a.jsonl", "{\"text\": \"a\", \"id\": 1}\n{\"text\": \"\"}\n");
+  const std::vector<std::string> words = {(dir / "a.jsonl").string(),
+                                          "--out",
+                                          (dir / "out").string(),
+                                          "--text-field",
+                                          "text",
+                                          "--val-fraction",
+                                          "0",
+                                          "--report",
+                                          "json"};
+  const auto report = parse_json<nlohmann::json>(call(words).out, false);
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report["train_tokens"], 3);
+  EXPECT_EQ(report["end_of_document"], "<|end|>");
+  EXPECT_EQ(report["understood"]["keys_used"], nlohmann::json({"text"}));
+  EXPECT_EQ(report["understood"]["keys_passed_over"], nlohmann::json({"id"}));
+  EXPECT_EQ(report["understood"]["records"], 2);
+  EXPECT_EQ(report["understood"]["learnt_tokens"], 3);
+  EXPECT_EQ(report["understood"]["empty_where_learnt"], 1);
+  EXPECT_EQ(report["understood"]["longest"]["tokens"], 2);
+  const auto again = parse_json<nlohmann::json>(call(words).out, false);
+  EXPECT_EQ(again["up_to_date"], true);
+  EXPECT_FALSE(again.contains("understood"));
 }
 
 TEST(PrepareCommand, IgnoresTheKeysThatAreNamed) {
