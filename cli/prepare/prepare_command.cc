@@ -5,13 +5,12 @@
 #include <cmath>
 #include <iostream>
 #include <optional>
-#include <set>
-#include <span>
 #include <string>
 #include <thread>
 
 #include "base/text.h"
 #include "cli/prepare/prepare_inspect.h"
+#include "cli/prepare/prepare_report.h"
 #include "cli/prepare/prepare_tables.h"
 #include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
@@ -81,44 +80,6 @@ void print_summary(const data::PrepareReport& report, const data::PrepareOptions
               << advice_on_split(report) << "\n";
 }
 
-std::string joined(const std::set<std::string>& names) {
-  std::string all;
-  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
-  return all.empty() ? "none" : all;
-}
-
-std::string token_words(const data::Tokenizer& tokenizer, std::span<const uint32_t> ids) {
-  if (ids.empty()) return "nothing";
-  const auto words = tokenizer.decode(ids, /*show_special=*/true);
-  return words.ok() && !words.value().empty() ? words.value() : text("token ", ids.front());
-}
-
-// What the first records are taken for, before anything is written.
-void print_understood(const data::Understanding& first, const data::RecordFormat& records,
-                      const data::Tokenizer& tokenizer) {
-  const uint32_t end = tokenizer.end_of_document();
-  std::cout << "understood: " << first.format << ", " << records.description()
-            << "; keys used: " << joined(first.keys.used)
-            << "; passed over: " << joined(first.keys.passed_over) << "\n"
-            << "  before each document: " << token_words(tokenizer, tokenizer.begin_of_document())
-            << "; at its end: " << token_words(tokenizer, std::span(&end, 1)) << std::endl;
-}
-
-// What all of them gave.
-void print_records(const data::Understanding& all) {
-  std::cout << grouped(all.records) << (all.records == 1 ? " record" : " records") << ", "
-            << fixed(100.0 * static_cast<double>(all.learnt_tokens) /
-                         static_cast<double>(std::max<int64_t>(1, all.tokens)),
-                     1)
-            << " % of their tokens are learnt; the longest has " << grouped(all.longest_tokens)
-            << " tokens (" << all.longest_place << ")\n";
-  if (all.unlearnt > 0)
-    std::cout << grouped(all.unlearnt)
-              << " of them are left out: no answer of theirs is to be learnt\n";
-  if (all.empty > 0)
-    std::cout << grouped(all.empty) << " of them are empty where they should be learnt\n";
-}
-
 // Files of folders that say what the data is.
 Result<void> print_passed_over(const data::PrepareOptions& options) {
   LOCKSTEP_TRY(const data::DocumentList list,
@@ -137,6 +98,7 @@ struct Words {
   int64_t train_bpe = 0;  // 0: none
   data::RecordFormat records;
   double val_fraction = 0.05;
+  std::string report = "text";  // or json
   InspectOptions inspect;
 };
 
@@ -166,6 +128,10 @@ void add_options(CLI::App& app, Words& words) {
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 22));
   app.add_option("--threads", words.options.threads, "That tokenize; the result is the same")
       ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app.add_option("--report", words.report,
+                 "json: one JSON object on standard output says what was understood and made")
+      ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   app.add_flag("--as-text", words.options.as_text,
                "Learn files that hold JSON or tables as they are, with their punctuation");
@@ -207,7 +173,8 @@ Result<void> run_prepare(Words& words) {
   options.val_millionths = std::llround(words.val_fraction * 1e6);
   LOCKSTEP_TRY(options.records,
                record_format(words.records, words.train_bpe > 0 ? "" : words.tokenizer));
-  LOCKSTEP_RETURN_IF_ERROR(print_passed_over(options));
+  const bool as_json = words.report == "json";
+  if (!as_json) LOCKSTEP_RETURN_IF_ERROR(print_passed_over(options));
   std::optional<launcher::ScratchFolder> lines;  // of tables; gone at the end
   if (std::any_of(options.inputs.begin(), options.inputs.end(), has_tables)) {
     LOCKSTEP_TRY(auto scratch, launcher::ScratchFolder::create());
@@ -218,14 +185,21 @@ Result<void> run_prepare(Words& words) {
   options.tokenizer_files = std::move(opened.files);
   ProgressLine progress("prepare");
   options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  int64_t first_records = 0;
   options.on_understood = [&](const data::Understanding& first) {
     progress.end();
-    print_understood(first, *options.records, *opened.tokenizer);
+    first_records = first.records;
+    if (!as_json) print_understood(first, *options.records, *opened.tokenizer);
   };
   const auto report = data::prepare(posix_file_system(), *opened.tokenizer, options);
   progress.end();
   if (!report.ok()) return report.error();
-  if (options.records && !report.value().up_to_date) print_records(report.value().understood);
+  if (as_json) {
+    std::cout << report_as_json(report.value(), options, *opened.tokenizer) << "\n";
+    return {};
+  }
+  if (report.value().understood.records > first_records)
+    print_records("all ", report.value().understood);
   print_summary(report.value(), options);
   return {};
 }

@@ -120,7 +120,9 @@ class Preparation {
   Result<void> add_records(size_t document) {
     LOCKSTEP_TRY(const auto reader,
                  RecordReader::open(file_system_, documents_[document], observer()));
-    if (understood_.format.empty()) understood_.format = record_kind_words(reader->kind());
+    const bool is_table = options_.origin && options_.origin(documents_[document].path, 1);
+    if (understood_.format.empty())
+      understood_.format = is_table ? "rows of a table" : record_kind_words(reader->kind());
     while (true) {
       LOCKSTEP_TRY(const std::string_view record, reader->next());
       if (record.empty()) return {};

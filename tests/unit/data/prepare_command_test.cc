@@ -1,5 +1,6 @@
 #include "cli/prepare/prepare_command.h"
 
+#include "base/json.h"
 #include "tests/unit/data/data_test_support.h"
 
 namespace lockstep::data {
@@ -86,9 +87,37 @@ TEST(PrepareCommand, ShowsWhatItUnderstood) {
   EXPECT_THAT(done.out, HasSubstr("understood: a table of comma-separated values, prompt_field p "
                                   "response_field r; keys used: p, r; passed over: id\n"
                                   "  before each document: nothing; at its end: <|end|>\n"));
-  EXPECT_THAT(done.out, HasSubstr("2 records, 63.6 % of their tokens are learnt; the longest has 6 "
-                                  "tokens (" +
-                                  (dir / "in/a.csv").string() + ": row 2)\n"));
+  EXPECT_THAT(done.out,
+              HasSubstr("  the first 2 records: 63.6 % of the tokens are learnt, the longest has 6 "
+                        "tokens (" +
+                        (dir / "in/a.csv").string() + ": row 2)\n"));
+}
+
+TEST(PrepareCommand, ReportsInJson) {
+  const test_support::TempDir dir;
+  write_text(dir / "a.jsonl", "{\"text\": \"a\", \"id\": 1}\n{\"text\": \"\"}\n");
+  const std::vector<std::string> words = {(dir / "a.jsonl").string(),
+                                          "--out",
+                                          (dir / "out").string(),
+                                          "--text-field",
+                                          "text",
+                                          "--val-fraction",
+                                          "0",
+                                          "--report",
+                                          "json"};
+  const auto report = parse_json<nlohmann::json>(call(words).out, false);
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report["train_tokens"], 3);
+  EXPECT_EQ(report["end_of_document"], "<|end|>");
+  EXPECT_EQ(report["understood"]["keys_used"], nlohmann::json({"text"}));
+  EXPECT_EQ(report["understood"]["keys_passed_over"], nlohmann::json({"id"}));
+  EXPECT_EQ(report["understood"]["records"], 2);
+  EXPECT_EQ(report["understood"]["learnt_tokens"], 3);
+  EXPECT_EQ(report["understood"]["empty_where_learnt"], 1);
+  EXPECT_EQ(report["understood"]["longest"]["tokens"], 2);
+  const auto again = parse_json<nlohmann::json>(call(words).out, false);
+  EXPECT_EQ(again["up_to_date"], true);
+  EXPECT_FALSE(again.contains("understood"));
 }
 
 TEST(PrepareCommand, IgnoresTheKeysThatAreNamed) {
