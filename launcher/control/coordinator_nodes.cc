@@ -158,6 +158,7 @@ void Coordinator::leave_out(Node& node, const std::string& why) {
   out().emplace_back(Changed{});
   size_.note_lost_member();
   formation_.lose(node, why);
+  LOCKSTEP_CHECK(!formation_.is_member(node), "node ", node.name, " is lost, and a member");
 }
 
 void Coordinator::on(const PeerGone& event, int64_t now_ns, NodeActions& actions) {

@@ -76,6 +76,8 @@ class Formation {
   int64_t first_rank(const Node& node) const {  // -1: it is parked
     return node.index < 0 ? -1 : node.index * per_node();
   }
+  // Whether it is a member; `or_was`: or was one that is lost.
+  bool is_member(const Node& node, bool or_was = false) const;
   const Node* node_of(int64_t rank) const;  // null: it is lost
   int32_t pid_of(int64_t rank) const;       // -1: it is not known
   std::vector<int32_t> all_pids() const;
@@ -115,8 +117,6 @@ class Formation {
   using AnyState = std::variant<Gathering, Preparing, Running, Finishing, Over>;
   void change(AnyState state);
   Running& running();  // Requires: Running
-  // Whether it is a member; `or_was`: or was one that is lost.
-  bool is_member(const Node& node, bool or_was = false) const;
 
   const Rule without_;
   AnyState state_;

@@ -1,5 +1,5 @@
-// Whatever sound messages other processes send to a job, and in whatever order: no check fails. A
-// check is for what this process alone can break.
+// Whatever other processes send to a job, and in whatever order: no check fails. A check is for what
+// this process alone can break. What a message may not say is refused when it is decoded.
 #include <gtest/gtest.h>
 
 #include "base/hash.h"
@@ -20,8 +20,8 @@ class Liar {
 
   Message message() {
     if (chance(6)) return NotLeader{{any_id(), text("a", any_id())}};
-    if (chance(2)) return report();
-    return order();
+    if (chance(2)) return spoilt(report());
+    return spoilt(order());
   }
 
  private:
@@ -31,6 +31,32 @@ class Liar {
     return static_cast<int64_t>(below(12)) - 1;
   }
   int64_t sequence() { return chance(3) ? INT64_MAX - next_++ : INT64_MIN + next_++; }
+
+  // Now and then something that no node could mean.
+  Report spoilt(Report r) {
+    switch (below(60)) {
+      case 0: r.id = 0; break;
+      case 1: r.promised = INT64_MAX; break;
+      case 2: r.alive = -1; break;
+      case 3: r.exits_from = INT32_MIN; break;
+      case 4: r.alive_ns = INT64_MIN; break;
+      default: break;
+    }
+    return r;
+  }
+  Order spoilt(Order o) {
+    switch (below(60)) {
+      case 0: o.leader = 0; break;
+      case 1: o.count = 0, o.duty = Duty::kRun; break;
+      case 2: o.count = INT64_MIN, o.duty = Duty::kRun; break;
+      case 3: o.generation = INT64_MAX; break;
+      case 4: o.members = {1, 2, 1}; break;
+      case 5: o.restarts = -1; break;
+      case 6: o.patience = {0, kMs, 0, 0}; break;
+      default: break;
+    }
+    return o;
+  }
 
   Report report() {
     Report r;

@@ -54,6 +54,25 @@ TEST(ProtocolRules, P1) {
   EXPECT_EQ(runs_after_a_late_order(Rule::kNone), -1);
 }
 
+// The order to run the next generation comes while a worker of this one still ends.
+bool starts_beside_a_worker(Rule without) {
+  NodeActions actions;
+  Member member({.id = 2, .name = "n2", .address = "a2", .timing = {}, .without = without},
+                /*leads=*/false, 0);
+  member.on(order_of(1, 1, 0, Duty::kPrepare), 0, actions);
+  member.on(order_of(1, 2, 0, Duty::kRun), 0, actions);
+  member.on(Spawned{{11}}, 0, actions);
+  member.on(order_of(1, 3, 1, Duty::kPrepare), 0, actions);
+  member.on(order_of(1, 4, 1, Duty::kRun), 0, actions);
+  return member.committed() == 1;
+}
+
+TEST(ProtocolRules, P2) {
+  EXPECT_DEATH((void)starts_beside_a_worker(Rule::kP2), "\\[P2\\]");
+  EXPECT_TRUE(unasserted(Rule::kP2, starts_beside_a_worker));
+  EXPECT_FALSE(starts_beside_a_worker(Rule::kNone));
+}
+
 // Nodes 1 to 4 make generation 1. Node 4 hears nothing more of it: it goes to nodes 5 and 6. These
 // three are half of generation 0, and node 5 succeeds that, while nodes 1 to 3 follow generation 1.
 Job of_two_successors(Rule without) {
