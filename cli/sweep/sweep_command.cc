@@ -1,5 +1,6 @@
 #include "cli/sweep/sweep_command.h"
 
+#include <csignal>
 #include <algorithm>
 #include <cmath>
 #include <iostream>

@@ -30,7 +30,7 @@ class Kernels {
   // What the stages cut their work for.
   virtual layout::WorkSizes work_sizes() const = 0;
 
-  // A name that ends in _ says that x is changed in place: x += residual (undefined: none), rounded.
+  // The _ at the end of a name says that x changes in place: x += residual (undefined: none), rounded.
   // Returns y, the RMSNorm of that x; scale_R1 is made, and kept for backward. `offset` is added to
   // the weight.
   virtual at::Tensor add_rms_norm_(const at::Tensor& x_RD, const at::Tensor& residual_RD,
