@@ -17,7 +17,7 @@ RUN_CTEST = log=$(BUILD)/ctest.log; \
 RUN_BUILD = cmake --preset $(PRESET) -DCMAKE_MESSAGE_LOG_LEVEL=WARNING; \
 	cmake --build --preset $(PRESET) -j$(JOBS) $(1)
 
-.PHONY: help setup setup-test setup-reference build demo test unit test-reference sanitize lint cuda wheel wheel-programs bundle release clean
+.PHONY: help setup setup-test setup-reference build demo test unit test-reference sanitize lint docs cuda wheel wheel-programs bundle release clean
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -54,6 +54,9 @@ sanitize:  ## the unit tests that need no Torch under ASan with UBSan, and under
 
 lint:  ## the house rules; also a unit test
 	@python3 tests/lint/lint.py
+
+docs:  ## build/docs: the pages as a site, with search (tools/docs --serve: while you write)
+	@tools/docs
 
 cuda: setup  ## build/cuda/bin/lockstep-worker, where nvcc and `tools/setup --cuda` are (no GPU needed)
 	@tools/build_cuda

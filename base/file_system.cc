@@ -151,8 +151,9 @@ Result<std::unique_ptr<File>> open_file(const char* what, const Path& path, int 
                                         Cache cache = Cache::kPages) {
   const int fd = open_descriptor(path, flags);
   if (fd < 0) return system_error(what, path, errno);
-  const int direct_fd =
-      cache == Cache::kBypassed ? open_descriptor(path, (flags & O_ACCMODE) | O_DIRECT) : -1;
+  const int direct_fd = cache == Cache::kBypassed
+                            ? open_descriptor(path, (flags & (O_ACCMODE | O_NOFOLLOW)) | O_DIRECT)
+                            : -1;
   return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, direct_fd, path));
 }
 
@@ -162,17 +163,32 @@ Result<std::unique_ptr<File>> open_existing(const Path& path, Cache cache) {
   return open_file("open", path, writable ? O_RDWR : O_RDONLY, cache);
 }
 
+// Whether writing under this name writes a file that has another name too, or no file.
+bool leads_elsewhere(const Path& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) return false;
+  if (S_ISREG(status.st_mode)) return status.st_nlink > 1;
+  return S_ISLNK(status.st_mode) || S_ISFIFO(status.st_mode) || S_ISSOCK(status.st_mode);
+}
+
+// No other file is written than one of this name: a link under it is removed, and not followed.
+Result<std::unique_ptr<File>> create_file(const Path& path, Cache cache) {
+  if (leads_elsewhere(path) && ::unlink(path.c_str()) != 0 && errno != ENOENT)
+    return system_error("remove", path, errno);
+  return open_file("create", path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, cache);
+}
+
 class PosixFileSystem final : public FileSystem {
  public:
   Result<std::unique_ptr<File>> create(const Path& path) override {
-    return open_file("create", path, O_RDWR | O_CREAT | O_TRUNC);
+    return create_file(path, Cache::kPages);
   }
 
   Result<std::unique_ptr<File>> open(const Path& path) override {
     return open_existing(path, Cache::kPages);
   }
   Result<std::unique_ptr<File>> create_direct(const Path& path) override {
-    return open_file("create", path, O_RDWR | O_CREAT | O_TRUNC, Cache::kBypassed);
+    return create_file(path, Cache::kBypassed);
   }
   Result<std::unique_ptr<File>> open_direct(const Path& path) override {
     return open_existing(path, Cache::kBypassed);

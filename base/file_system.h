@@ -45,7 +45,7 @@ class FileSystem {
  public:
   using Path = std::filesystem::path;
   virtual ~FileSystem() = default;
-  // Creates or truncates; readable and writable. Errors: kIo, kNoSpace.
+  // Creates or truncates; readable and writable. A link there is replaced. Errors: kIo, kNoSpace.
   virtual Result<std::unique_ptr<File>> create(const Path& path) = 0;
   // Readable, and writable where permissions allow. Errors: kNotFound, kIo.
   virtual Result<std::unique_ptr<File>> open(const Path& path) = 0;

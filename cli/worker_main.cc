@@ -27,6 +27,7 @@
 #include "core/train/trainer.h"
 #include "core/train/turns.h"
 #include "launcher/control/incident.h"
+#include "launcher/host/ignored_signals.h"
 #include "layout/strategy.h"
 #include "worker_link/worker_orders.h"
 
@@ -49,9 +50,7 @@ void pin_threads(const Config& config) {
 // oneDNN's kernels the stack pointer may be where a handler's frame would damage the heap.
 // Requires: no other thread has been started; those to come inherit the mask.
 void take_signals() {
-  sigset_t asked;
-  sigemptyset(&asked);
-  for (int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&asked, signal);
+  const sigset_t asked = launcher::not_ignored({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});
   pthread_sigmask(SIG_BLOCK, &asked, nullptr);
   std::thread([asked] {
     for (int signal = 0;;)

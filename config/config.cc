@@ -11,13 +11,12 @@
 
 #include "base/text.h"
 #include "config/config_field.h"
+#include "config/list_words.h"
 #include "config/toml_file.h"
 
 namespace lockstep {
 inline namespace base {
 namespace {
-
-constexpr size_t kMaxListLength = 1024;
 
 Error config_error(std::string message) { return {Code::kConfig, std::move(message)}; }
 
@@ -131,19 +130,8 @@ std::optional<bool> bool_from(std::string word) {
   return std::nullopt;
 }
 
-// "2,3,1" or "[2, 3, 1]"; "" is the empty list.
-std::optional<std::vector<std::string>> words_from(std::string word) {
-  word.erase(std::remove(word.begin(), word.end(), ' '), word.end());
-  if (word.size() >= 2 && word.front() == '[' && word.back() == ']')
-    word = word.substr(1, word.size() - 2);
-  if (word.empty()) return std::vector<std::string>();
-  std::vector<std::string> items = split(word, ',');
-  if (items.size() > kMaxListLength) return std::nullopt;
-  return items;
-}
-
 std::optional<std::vector<int64_t>> numbers_from(const std::string& word) {
-  const auto items = words_from(word);
+  const auto items = list_words(word);
   if (!items) return std::nullopt;
   std::vector<int64_t> list;
   for (const std::string& item : *items) {
@@ -163,7 +151,7 @@ std::optional<T> value_from(const std::string& word) {
   else if constexpr (std::is_same_v<T, std::vector<int64_t>>)
     return numbers_from(word);
   else if constexpr (std::is_same_v<T, std::vector<std::string>>)
-    return words_from(word);
+    return list_words(word);
   else
     return word;
 }

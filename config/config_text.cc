@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "config/config.h"
 #include "config/config_field.h"
+#include "config/config_words.h"
 
 namespace lockstep {
 inline namespace base {
@@ -35,6 +36,15 @@ auto visit_value(const Config& config, const ConfigField& field, Visitor visitor
 }
 
 std::string quoted_if_empty(const std::string& word) { return word.empty() ? "\"\"" : word; }
+
+// An item of a list, in quotes where it would not be read back without them.
+std::string item_text(const std::string& item) {
+  const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
+  const bool plain = !item.empty() && !is_blank(item.front()) && !is_blank(item.back()) &&
+                     std::string_view("\"'[").find(item.front()) == std::string_view::npos &&
+                     item.back() != ']' && item.find(',') == std::string::npos;
+  return plain ? item : dump_json(nlohmann::json(item));
+}
 
 // May it change a bit, and does this run read it? Where a run starts from says nothing in one that
 // starts from its own seed, nor Muon's keys in one of AdamW alone. A run with moments in fp32 has
@@ -115,7 +125,7 @@ std::string value_text(const Config& config, const ConfigField& field) {
       return std::string(word_of(value));
     else {
       std::vector<std::string> words;
-      for (const auto& item : value) words.push_back(text(item));
+      for (const auto& item : value) words.push_back(item_text(text(item)));
       return join(words, ",");
     }
   });
@@ -142,6 +152,17 @@ std::string config_json(const Config& config) {
     visit_value(whole, field, [&](const auto& value) { json[field.section][field.key] = value; });
   // A description may hold any bytes; JSON may not.
   return dump_json(json, 2);
+}
+
+std::vector<std::string> config_words(const Config& config) {
+  std::vector<std::string> words;
+  for (const ConfigField& field : config_fields()) {
+    const std::string value = value_text(config, field);
+    const bool epochs_say_it = config.training.epochs > 0 && field.name() == "training.steps";
+    if (value != value_text(Config{}, field) && !epochs_say_it)
+      words.push_back(text("--", field.name(), "=", value));
+  }
+  return words;
 }
 
 std::vector<std::string> identity_lines(const Config& config) {

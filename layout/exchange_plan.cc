@@ -1,4 +1,5 @@
 #include "layout/exchange_plan.h"
+#include "base/check.h"
 
 #include <algorithm>
 
@@ -17,6 +18,17 @@ SlotRun group_run(const SlotMap& map, int64_t round, int g, int size) {
   return map.run_of_groups(g * size / map.group, size / map.group);
 }
 
+// What all members ship together is `whole`, each slot once and in order.
+void check_covers(const Leg& leg, const SlotRun& whole) {
+  int64_t at = whole.first;
+  for (const SlotRun& run : leg.runs) {
+    LOCKSTEP_CHECK(run.first == at, "slot ", at, " is followed by slot ", run.first);
+    at = run.end();
+  }
+  LOCKSTEP_CHECK(at == whole.end() && (leg.ends.empty() || leg.ends.back() == leg.runs.size()),
+                 "slots to ", at, " are shipped, of ", whole.first, " to ", whole.end());
+}
+
 int64_t bytes_of(const Leg& leg) {
   return static_cast<int64_t>(leg.runs.size()) * leg.element_bytes();
 }
@@ -29,6 +41,7 @@ void Leg::add_member(const std::vector<SlotRun>& shipped) {
 }
 
 std::span<const SlotRun> Leg::of(size_t member) const {
+  LOCKSTEP_CHECK(member < members(), "member ", member, " of ", members());
   const size_t begin = member == 0 ? 0 : ends[member - 1];
   return std::span(runs).subspan(begin, ends[member] - begin);
 }
@@ -42,6 +55,10 @@ size_t Leg::pieces() const {
 ExchangePlan ExchangePlan::create(const Strategy& strategy, int64_t round, int rank) {
   const SlotMap& map = strategy.map;
   const int members = strategy.sizes.group, groups = map.world_size / members;
+  LOCKSTEP_CHECK(round >= 0 && round < map.rounds() && rank >= 0 && rank < map.world_size, "round ",
+                 round, " of ", map.rounds(), ", rank ", rank, " of ", map.world_size);
+  LOCKSTEP_CHECK(members * groups == map.world_size, map.world_size, " ranks in groups of ",
+                 members);
   const bool last = round + 1 == map.rounds();
   ExchangePlan plan;
   plan.slot = map.slot(round, rank);
@@ -55,7 +72,10 @@ ExchangePlan ExchangePlan::create(const Strategy& strategy, int64_t round, int r
   plan.in_group.fp32 = plan.sums_slots || !strategy.bf16;
   for (int m = 0; m < members; ++m)
     plan.in_group.add_member(subtrees_of(own_run(map, round, first + m)));
-  if (groups == 1) return plan;
+  if (groups == 1) {
+    check_covers(plan.in_group, plan.round);
+    return plan;
+  }
   const bool over_rounds = !map.cyclic() && !plan.sums_slots;
   plan.crosses = !over_rounds || last;
   plan.sums_in_group = over_rounds;
@@ -71,6 +91,7 @@ ExchangePlan ExchangePlan::create(const Strategy& strategy, int64_t round, int r
   }
   plan.sums_in_group |= bytes_of(summed) < bytes_of(as_they_are);
   plan.among_groups = std::move(plan.sums_in_group ? summed : as_they_are);
+  check_covers(plan.among_groups, plan.round);
   return plan;
 }
 

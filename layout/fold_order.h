@@ -32,9 +32,17 @@ class FoldOrder {
   // All slots of a round were pushed: how often the last two become one. 0 with a tree.
   int end_round();
   size_t open() const { return open_.size(); }
-  void clear() { open_.clear(); }
+  // All slots that were pushed since clear(), each once.
+  SlotRun pushed() const {
+    return open_.empty() ? SlotRun() : SlotRun{open_.front().first, end() - open_.front().first};
+  }
+  void clear() {
+    open_.clear();
+    in_round_ = false;
+  }
 
  private:
+  int64_t end() const { return open_.back().end(); }
   void merge_top();
   Reduction reduction_;
   std::vector<SlotRun> open_;  // without a tree: the step's sum, and the round's
@@ -63,12 +71,15 @@ class FoldSteps {
   // How the open sums become one. Requires: nothing was pushed since end_round.
   FoldStep finish();
   size_t open() const { return order_.open(); }  // after end_round
-  void clear() { order_.clear(); }
+  SlotRun pushed() const { return order_.pushed(); }
+  // Requires: nothing was pushed since end_round.
+  void clear();
 
  private:
   int balanced_from(size_t first) const;
   FoldOrder order_;
   std::vector<int> additions_;  // by push, since the last end_round
+  int64_t added_open_ = 0;      // sums that the steps so far leave open
 };
 
 }  // namespace lockstep::layout

@@ -1,4 +1,5 @@
 #include "layout/muon_plan.h"
+#include "base/check.h"
 
 #include <algorithm>
 #include <numeric>
@@ -60,6 +61,13 @@ void lay_out(MuonWave& wave, const std::vector<MuonUnit>& units, int rank, int w
     for (const MuonPiece& piece : owned_by(peer, wave, units))
       if (wave.matrices[piece.matrix].home == rank) append(piece, place, wave.at_home);
   }
+  int64_t home = 0, own = 0;  // elements
+  for (const MuonMatrix& matrix : wave.matrices)
+    if (matrix.home == rank) home += matrix.elements();
+  for (const MuonPiece& piece : mine) own += piece.length;
+  LOCKSTEP_CHECK(wave.at_home.elements() == home && wave.own.elements() == own, "rank ", rank,
+                 " gets ", wave.at_home.elements(), " elements of ", home, " and sends ",
+                 wave.own.elements(), " of ", own);
 }
 
 }  // namespace
@@ -115,6 +123,8 @@ std::vector<MuonWave> muon_waves(const std::vector<MuonUnit>& units, bool muon, 
         wave.matrices.push_back(
             {u, static_cast<int>(p), params[p].shape[0], params[p].shape[1], 0});
     if (u + 1 < units.size() && !enough(wave)) continue;
+    LOCKSTEP_CHECK(rank >= 0 && rank < world_size && world_size == units[0].layout.world_size,
+                   "rank ", rank, " of ", world_size, " and of ", units[0].layout.world_size);
     choose_homes(wave.matrices, world_size);
     lay_out(wave, units, rank, world_size);
   }

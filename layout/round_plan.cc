@@ -1,7 +1,9 @@
 #include "layout/round_plan.h"
+#include "base/check.h"
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace lockstep::layout {
 namespace {
@@ -86,6 +88,38 @@ void plan_exchanges(RoundPlan& plan, const std::vector<StageUnits>& stages,
   }
 }
 
+// What holds for every plan: a stage computes with units that are there, what is freed was there,
+// exchanges end in the order in which they began, and each trained unit is exchanged once.
+void check_plan(const RoundPlan& plan, const std::vector<UnitPlace>& places, bool trains) {
+  std::set<int> there, started, trained;
+  std::vector<int> under_way;
+  for (const RoundItem& item : plan.items) {
+    there.insert(item.gather.begin(), item.gather.end());
+    for (const int unit : item.needed)
+      LOCKSTEP_CHECK(there.contains(unit), "stage ", item.stage, " needs unit ", unit,
+                     ", which is not gathered");
+    there.insert(item.gather_after.begin(), item.gather_after.end());
+    for (const int unit : item.release)
+      LOCKSTEP_CHECK(there.erase(unit) == 1, "unit ", unit, " is freed and is not there");
+    for (const int unit : item.finish) {
+      LOCKSTEP_CHECK(!under_way.empty() && under_way.front() == unit, "the exchange of unit ", unit,
+                     " ends before an older one");
+      under_way.erase(under_way.begin());
+    }
+    LOCKSTEP_CHECK(item.start.empty() || item.advance == under_way, item.advance.size(),
+                   " exchanges advance, of ", under_way.size());
+    for (const int unit : item.start)
+      LOCKSTEP_CHECK(started.insert(unit).second, "unit ", unit, " is exchanged twice");
+    append(under_way, item.start);
+  }
+  LOCKSTEP_CHECK(under_way == plan.travelling, plan.travelling.size(),
+                 " exchanges travel at the end, of ", under_way.size());
+  for (const UnitPlace& place : places)
+    if (!place.frozen) trained.insert(place.gathered);
+  LOCKSTEP_CHECK(started == (trains ? trained : std::set<int>()), started.size(),
+                 " units are exchanged, of ", trained.size());
+}
+
 }  // namespace
 
 std::vector<StageUnits> stages_of(const ModelSpec& spec) {
@@ -103,6 +137,7 @@ RoundPlan RoundPlan::evaluation(const std::vector<StageUnits>& stages,
                                 const std::vector<UnitPlace>& places, const Strategy& strategy) {
   RoundPlan plan{forward_items(stages, places), {}};
   plan_gathers(plan.items, strategy);
+  check_plan(plan, places, /*trains=*/false);
   return plan;
 }
 
@@ -113,6 +148,7 @@ RoundPlan RoundPlan::training(const std::vector<StageUnits>& stages,
     plan.items.push_back(item_of(Pass::kBackward, s, stages[s], places));
   plan_gathers(plan.items, strategy);
   plan_exchanges(plan, stages, places);
+  check_plan(plan, places, /*trains=*/true);
   return plan;
 }
 

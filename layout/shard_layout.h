@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "layout/model_spec.h"
 
 namespace lockstep::layout {
@@ -54,6 +55,11 @@ struct ShardLayout {
   GroupSizes sizes;
 
   static ShardLayout create(int64_t unit_tiles, int world_size, const GroupSizes& sizes) {
+    const int s = sizes.shard, g = sizes.group;
+    LOCKSTEP_CHECK(unit_tiles >= 0 && world_size >= 1 && g >= 1 && world_size % g == 0 &&
+                       (s == 1 || s == g || s == world_size),
+                   unit_tiles, " tiles on ", world_size, " ranks, ", s, " to a copy, groups of ",
+                   g);
     return {unit_tiles, (unit_tiles + world_size - 1) / world_size, world_size, sizes};
   }
   int copies() const { return world_size / sizes.shard; }

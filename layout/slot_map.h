@@ -50,6 +50,8 @@ struct SlotMap {
   int rank_of(int64_t slot) const;
   int64_t round_of(int64_t slot) const;
   std::vector<int64_t> slots_of(int rank) const;
+  // That every slot of a step is computed once: what holds for every map.
+  void check() const;
   // A rank that computes in the first round: 0, where any of its group does.
   int computing_rank() const { return slot(0, 0) ? 0 : rank_of(slots - 1); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::layout {
@@ -47,6 +48,8 @@ Strategy Strategy::create(const Config& config, int world_size, const NodeRanks&
   s.reduction = config.training.reduction;
   if (config.debug.break_rule == BrokenRule::kRule3) s.reduction = Reduction::kNative;
   if (config.debug.break_rule == BrokenRule::kRule4) s.reduction = Reduction::kUnordered;
+  LOCKSTEP_CHECK(world_size % s.sizes.group == 0 && world_size % s.sizes.shard == 0, world_size,
+                 " ranks in groups of ", s.sizes.group, ", ", s.sizes.shard, " to a copy");
   return s;
 }
 
@@ -86,7 +89,9 @@ int slot_group(const Config& config, int world_size, const NodeRanks& nodes) {
 }
 
 SlotMap slot_map(const Config& config, int world_size, const NodeRanks& nodes) {
-  return {config.slots(), world_size, slot_group(config, world_size, nodes)};
+  const SlotMap map{config.slots(), world_size, slot_group(config, world_size, nodes)};
+  map.check();
+  return map;
 }
 
 }  // namespace lockstep::layout

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::layout {
@@ -40,6 +41,13 @@ std::vector<WrappedUnit> wrap(const ModelSpec& model, WrapPolicy policy, int64_t
         i + 1 == model.units.size() || model.units[i + 1].frozen != model.units[i].frozen;
     open = !alone && !last && runs.back().spec.elements() < enough;
   }
+  size_t units = 0;
+  for (const WrappedUnit& run : runs) {
+    LOCKSTEP_CHECK(run.first_unit == static_cast<int>(units), "unit ", run.first_unit,
+                   " comes after ", units);
+    units += run.first_params.size();
+  }
+  LOCKSTEP_CHECK(units == model.units.size(), units, " units are wrapped, of ", model.units.size());
   for (WrappedUnit& run : runs) shorten_name(run, model);
   return runs;
 }

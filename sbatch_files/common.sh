@@ -253,7 +253,7 @@ launch() {
     end="$(end_of "$LOCKSTEP_LAUNCH" "$status" "${words[@]}")"
     if [[ "$end" != again ]]; then status="$end"; fi
     case "$end" in
-      0 | 64 | 70 | 71 | 74 | 75 | 93) break ;;
+      0 | 64 | 70 | 71 | 74 | 75 | 77 | 93) break ;;
     esac
     if ((status < kNotStarted)); then
       echo "launch $start of $MAX_LAUNCHES ended with status $status" >&2

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/number.h"
 #include "base/shared_region.h"
@@ -102,6 +103,7 @@ Result<std::unique_ptr<ProgressPage>> ProgressPage::map(const std::filesystem::p
   const int error = errno;
   ::close(fd);  // the mapping stays
   if (memory == MAP_FAILED) return failed(path, "map", error);
+  LOCKSTEP_CHECK(memory != nullptr, path.string());
   return std::unique_ptr<ProgressPage>(new ProgressPage(static_cast<Layout*>(memory), true));
 }
 
@@ -118,6 +120,7 @@ ProgressPage::~ProgressPage() {
 }
 
 void ProgressPage::set_phase(int64_t step, Phase phase) {
+  LOCKSTEP_CHECK(static_cast<size_t>(phase) < kPhases, static_cast<int32_t>(phase));
   layout_->step.store(step, std::memory_order_relaxed);
   layout_->phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
   touch();
@@ -125,6 +128,7 @@ void ProgressPage::set_phase(int64_t step, Phase phase) {
 }
 
 void ProgressPage::set_save_phase(SavePhase phase) {
+  LOCKSTEP_CHECK(static_cast<size_t>(phase) < kSavePhases, static_cast<int32_t>(phase));
   layout_->save_phase.store(static_cast<int32_t>(phase), std::memory_order_relaxed);
   touch();
   reach(save_phase_name(phase), layout_->step.load(std::memory_order_relaxed));
@@ -142,6 +146,7 @@ void ProgressPage::set_snapshot_step(int64_t step) {
 }
 
 void ProgressPage::set_slot_us(int64_t microseconds) {
+  LOCKSTEP_CHECK(microseconds >= 0, microseconds);
   layout_->slot_us.store(microseconds, std::memory_order_relaxed);
 }
 
@@ -163,6 +168,7 @@ Progress ProgressPage::read() const {
 
 Result<void> ProgressPage::stop_at(const std::vector<std::string>& points, int64_t generation,
                                    int64_t rank) {
+  LOCKSTEP_CHECK(generation >= 0 && rank >= 0, generation, " ", rank);
   stop_moment_.clear();
   stopped_ = false;
   const std::string mine = text(generation, ":", rank, ":");

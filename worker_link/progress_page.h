@@ -52,6 +52,7 @@ class ProgressPage {
   static std::unique_ptr<ProgressPage> in_memory();
   ~ProgressPage();
 
+  // Requires: a phase that has a name. Steps are what a file or another rank said: any number.
   void set_phase(int64_t step, Phase phase);
   void set_save_phase(SavePhase phase);
   void set_committed_step(int64_t step);

@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
+#include "base/text.h"
+
 namespace lockstep {
 inline namespace base {
 namespace {
@@ -105,6 +108,12 @@ std::filesystem::path orders_of(const std::filesystem::path& page) {
 }  // namespace
 
 Environment encode(const WorkerOrders& orders) {
+  LOCKSTEP_CHECK(orders.rank >= 0 && orders.rank < orders.world_size, orders.rank, " of ",
+                 orders.world_size);
+  LOCKSTEP_CHECK(orders.local_rank >= 0 && orders.local_world_size >= 0, orders.local_rank, " of ",
+                 orders.local_world_size);
+  LOCKSTEP_CHECK(orders.generation >= 0 && orders.keep_bytes >= 0, orders.generation, " ",
+                 orders.keep_bytes);
   Writing io;
   torchrun_fields(io, orders);
   own_fields(io, orders);
@@ -143,6 +152,7 @@ Result<WorkerOrders> parse_worker_orders(const Environment& environment) {
 // Not durable: it is of use while both processes live.
 Result<void> write_orders(FileSystem& file_system, const std::filesystem::path& page,
                           const WorkerOrders& orders) {
+  LOCKSTEP_CHECK(!page.empty(), "the orders of rank ", orders.rank, " have no page to lie by");
   std::string bytes;
   for (const auto& [name, value] : encode(orders)) bytes += name + "=" + value + '\0';
   LOCKSTEP_TRY(const auto file, file_system.create(orders_of(page)));

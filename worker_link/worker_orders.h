@@ -48,6 +48,7 @@ struct WorkerOrders {
   bool operator==(const WorkerOrders&) const = default;
 };
 
+// Requires: 0 <= rank < world_size; no other number is negative.
 Environment encode(const WorkerOrders& orders);
 // Other variables are ignored. Errors: kConfig, naming the variable.
 Result<WorkerOrders> parse_worker_orders(const Environment& environment);

@@ -64,11 +64,11 @@ void race_norm(const Shape& s, at::ScalarType dtype) {
   const at::Tensor x = at::randn({s.rows, s.dim}).to(dtype), w = at::randn({s.dim}).to(dtype);
   at::Tensor dy = at::randn({s.rows, s.dim}).to(dtype), scale, dw = at::zeros({s.dim});
   race(
-      "RMSNorm", dtype, [&] { cpu.rms_norm(x, {}, w, 1e-5, scale); },
+      "RMSNorm", dtype, [&] { cpu.add_rms_norm_(x, {}, w, 1e-5, scale); },
       [&] { at::rms_norm(x, {s.dim}, w, 1e-5); });
   at::Tensor branch = x.clone(), plain_branch = x.clone();
   race(
-      "residual, RMSNorm", dtype, [&] { cpu.rms_norm(branch, x, w, 1e-5, scale); },
+      "residual, RMSNorm", dtype, [&] { cpu.add_rms_norm_(branch, x, w, 1e-5, scale); },
       [&] { at::rms_norm(plain_branch.add_(x), {s.dim}, w, 1e-5); });
   const auto plain_back = [&] {
     const at::Tensor xf = x.to(at::kFloat), df = dy.to(at::kFloat), r = scale;

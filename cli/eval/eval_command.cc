@@ -102,8 +102,8 @@ Result<int> evaluate_text(const EvalOptions& o) {
   options.val_millionths = 0;
   options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   LOCKSTEP_TRY(options.records, record_format(o.records, tokenizer));
-  LOCKSTEP_TRY(options.inputs, with_tables_as_lines({o.inputs.begin(), o.inputs.end()},
-                                                    options.records, scratch.path()));
+  options.inputs.assign(o.inputs.begin(), o.inputs.end());
+  LOCKSTEP_RETURN_IF_ERROR(tables_become_lines(options, scratch.path()));
   if (options.records) options.pack_seq_len = o.seq_len > 0 ? o.seq_len : kSeqLen;
   LOCKSTEP_RETURN_IF_ERROR(data::prepare(posix_file_system(), *opened.tokenizer, options));
   return evaluate_shards(o, options.out, "train");

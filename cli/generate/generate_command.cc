@@ -19,6 +19,7 @@
 #include "cli/shared/programs.h"
 #include "data/prepare/chat_template.h"
 #include "data/prepare/record.h"
+#include "launcher/host/ignored_signals.h"
 #include "launcher/host/pipe.h"
 
 namespace lockstep::cli {
@@ -55,6 +56,7 @@ volatile sig_atomic_t interrupted = 0;
 
 // From here on Ctrl-C ends what is waited for, and then the program.
 void notice_interrupts() {
+  if (launcher::is_ignored(SIGINT)) return;
   struct sigaction noticed {};
   noticed.sa_handler = [](int) { interrupted = 1; };
   ::sigaction(SIGINT, &noticed, nullptr);

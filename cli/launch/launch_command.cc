@@ -19,6 +19,7 @@
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/programs.h"
 #include "cli/shared/version.h"
+#include "config/config_words.h"
 #include "data/loader/open_dataset.h"
 #include "hf/configured_model.h"
 #include "hf/hf_weights.h"
@@ -214,7 +215,8 @@ int become_worker(launcher::WorkerProcess::Options worker, const Config& config)
 int64_t next_generation(const Config& config) {
   const auto before =
       launcher::read_membership(posix_file_system(), config.dump_folder() / "workers.json");
-  return before.ok() ? before.value().generation + 1 : 1;
+  const int64_t last = before.ok() ? before.value().generation : 0;
+  return last >= 0 && last < launcher::control::kMostGeneration ? last + 1 : 1;  // else: garbled
 }
 
 // "4" or "2:4".
@@ -343,6 +345,13 @@ Result<std::filesystem::path> program_for(Config& config, const Environment& env
   return worker;
 }
 
+// What has been read, not the file: that may be edited while the run goes on.
+std::vector<std::string> worker_arguments(const Config& config) {
+  std::vector<std::string> all = config_words(config);
+  all.insert(all.begin(), "train");
+  return all;
+}
+
 int run(const std::string& command, const std::vector<std::string>& arguments, bool restart) {
   auto config = read_config(arguments, command);
   if (!config) {
@@ -356,14 +365,13 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     log_error(nodes.error().message);
     return launcher::kExitConfig;
   }
+  worker.arguments = worker_arguments(config.value());
   const auto program = program_for(config.value(), worker.environment);
   if (!program) {
     log_error(program.error().message);
     return launcher::kExitConfig;
   }
   worker.program = program.value();
-  worker.arguments = {"train"};
-  worker.arguments.insert(worker.arguments.end(), arguments.begin(), arguments.end());
   if (launcher::detect_launcher(worker.environment) != Launcher::kAlone) {
     if (!restart) return become_worker(std::move(worker), config.value());
     if (!nodes.value().several()) {
@@ -418,8 +426,8 @@ Result<Config> read_config(const std::vector<std::string>& arguments, const std:
   const bool read_again = command != "plan" && command != "doctor";
   if (read_again && posix_file_system().exists(path) && !launcher::is_regular_file(path))
     return Error{Code::kConfig, text(path,
-                                     " is no file: each worker, and each restart, reads the "
-                                     "config again, so a pipe does not do")};
+                                     " is no file: whoever resumes the run reads the config "
+                                     "again, so a pipe does not do")};
   auto parsed = parse_config(path, arguments);
   if (!parsed && parsed.error().code == Code::kNotFound)
     return Error{Code::kConfig, parsed.error().message};

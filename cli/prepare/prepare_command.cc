@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "cli/prepare/prepare_inspect.h"
+#include "cli/prepare/prepare_report.h"
 #include "cli/prepare/prepare_tables.h"
 #include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
@@ -17,6 +18,7 @@
 #include "cli/shared/record_flags.h"
 #include "data/prepare/bpe_trainer.h"
 #include "data/prepare/prepare.h"
+#include "data/prepare/text_reader.h"
 #include "data/tokenizer/definitions.h"
 #include "data/tokenizer/open_tokenizer.h"
 #include "launcher/host/scratch_folder.h"
@@ -38,9 +40,10 @@ constexpr const char* kExamples = R"(Examples:
   lockstep train examples/demo.toml --data.path data/book
 
 A text file is a document; a folder gives all its files, also in subfolders; gzip and zstd are read
-as they are. Text must be UTF-8. Parquet and Arrow files become JSON lines in a temporary folder
-first, by Python with pyarrow (LOCKSTEP_PYTHON, else python3). Of JSON lines each line is a
-document; with a prompt or a chat only responses count in the loss (docs/DATA.md).
+as they are. Text must be UTF-8. Each record of JSON lines, a JSON array, CSV or TSV is a document;
+with a prompt or a chat only responses count in the loss (docs/DATA.md). A key that is not known is
+an error, which --ignore-key KEY turns off. Parquet and Arrow files become JSON lines in a temporary
+folder first, by Python with pyarrow (LOCKSTEP_PYTHON, else python3).
 Interrupted, the same command starts over; finished, it says "up to date" and does nothing.)";
 
 int fail(const Error& error) {
@@ -77,6 +80,16 @@ void print_summary(const data::PrepareReport& report, const data::PrepareOptions
               << advice_on_split(report) << "\n";
 }
 
+// Files of folders that say what the data is.
+Result<void> print_passed_over(const data::PrepareOptions& options) {
+  LOCKSTEP_TRY(const data::DocumentList list,
+               data::list_inputs(posix_file_system(), options.inputs));
+  for (const auto& path : list.passed_over)
+    std::cout << path.string() << ": passed over, for it says what the folder's data is; give it "
+              << "as an input of its own if it is text to learn\n";
+  return {};
+}
+
 // What the command line says.
 struct Words {
   data::PrepareOptions options;
@@ -85,6 +98,7 @@ struct Words {
   int64_t train_bpe = 0;  // 0: none
   data::RecordFormat records;
   double val_fraction = 0.05;
+  std::string report = "text";  // or json
   InspectOptions inspect;
 };
 
@@ -115,6 +129,12 @@ void add_options(CLI::App& app, Words& words) {
   app.add_option("--threads", words.options.threads, "That tokenize; the result is the same")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
+  app.add_option("--report", words.report,
+                 "json: one JSON object on standard output says what was understood and made")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_flag("--as-text", words.options.as_text,
+               "Learn files that hold JSON or tables as they are, with their punctuation");
   app.add_flag("--force", words.options.force,
                "Replace a folder that was made from something else");
   app.add_option("--inspect", words.inspect.folder, "Show a sample of a prepared folder as text")
@@ -153,20 +173,33 @@ Result<void> run_prepare(Words& words) {
   options.val_millionths = std::llround(words.val_fraction * 1e6);
   LOCKSTEP_TRY(options.records,
                record_format(words.records, words.train_bpe > 0 ? "" : words.tokenizer));
+  const bool as_json = words.report == "json";
+  if (!as_json) LOCKSTEP_RETURN_IF_ERROR(print_passed_over(options));
   std::optional<launcher::ScratchFolder> lines;  // of tables; gone at the end
   if (std::any_of(options.inputs.begin(), options.inputs.end(), has_tables)) {
     LOCKSTEP_TRY(auto scratch, launcher::ScratchFolder::create());
     lines.emplace(std::move(scratch));
-    LOCKSTEP_TRY(options.inputs,
-                 with_tables_as_lines(options.inputs, options.records, lines->path()));
+    LOCKSTEP_RETURN_IF_ERROR(tables_become_lines(options, lines->path()));
   }
   LOCKSTEP_TRY(data::OpenedTokenizer opened, tokenizer_of(words, options));
   options.tokenizer_files = std::move(opened.files);
   ProgressLine progress("prepare");
   options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };
+  int64_t first_records = 0;
+  options.on_understood = [&](const data::Understanding& first) {
+    progress.end();
+    first_records = first.records;
+    if (!as_json) print_understood(first, *options.records, *opened.tokenizer);
+  };
   const auto report = data::prepare(posix_file_system(), *opened.tokenizer, options);
   progress.end();
   if (!report.ok()) return report.error();
+  if (as_json) {
+    std::cout << report_as_json(report.value(), options, *opened.tokenizer) << "\n";
+    return {};
+  }
+  if (report.value().understood.records > first_records)
+    print_records("all ", report.value().understood);
   print_summary(report.value(), options);
   return {};
 }

@@ -1,11 +1,15 @@
 #include "cli/prepare/prepare_tables.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/shared/python_tools.h"
+#include "data/prepare/record_keys.h"
 #include "data/prepare/text_reader.h"
 #include "launcher/host/pipe.h"
 
@@ -18,11 +22,20 @@ bool is_table(const fs::path& path) {
   return path.extension() == ".parquet" || path.extension() == ".arrow";
 }
 
-// Of a chat all columns: its conversation has one of several names.
-std::vector<std::string> column_words(const data::RecordFormat& records) {
-  if (!records.text_field.empty()) return {"--columns", records.text_field};
-  if (!records.chat_template.empty()) return {};
-  return {"--columns", records.prompt_field + "," + records.response_field};
+// The columns that nobody needs, with commas between. What is not known is read, so that it is
+// seen.
+std::string skipped_columns(const data::RecordFormat& records) {
+  const auto place = !records.text_field.empty()      ? data::KeyPlace::kText
+                     : !records.chat_template.empty() ? data::KeyPlace::kChat
+                                                      : data::KeyPlace::kPair;
+  std::vector<std::string> keys = data::inert_keys(place);
+  keys.insert(keys.end(), records.ignored_keys.begin(), records.ignored_keys.end());
+  std::string all;
+  for (const std::string& key : keys)
+    if (key != records.text_field && key != records.prompt_field && key != records.response_field &&
+        key.find(',') == key.npos)
+      all += (all.empty() ? "" : ",") + key;
+  return all;
 }
 
 }  // namespace
@@ -47,31 +60,71 @@ void warn_of_others(const fs::path& input) {
                   "only these are read; give it as an input of its own if it is text");
 }
 
+// The tables whose rows follow each other in a file of lines.
+struct Origin {
+  int64_t rows;
+  std::string table;
+};
+using Origins = std::map<fs::path, std::vector<Origin>>;  // by the file of lines
+
+Result<std::vector<Origin>> read_origins(const fs::path& path) {
+  LOCKSTEP_TRY(const std::string words, read_file(posix_file_system(), path));
+  std::vector<Origin> origins;
+  for (const std::string& line : split(words, '\n')) {
+    const size_t tab = line.find('\t');
+    if (tab != line.npos)
+      origins.push_back({std::stoll(line.substr(0, tab)), line.substr(tab + 1)});
+  }
+  return origins;
+}
+
+std::optional<std::string> origin_of(const Origins& origins, const fs::path& path, int64_t line) {
+  const auto found = origins.find(path);
+  if (found == origins.end()) return std::nullopt;
+  for (const Origin& each : found->second) {
+    if (line <= each.rows) return text(each.table, ": row ", line);
+    line -= each.rows;
+  }
+  return std::nullopt;
+}
+
+// Writes the rows of `input` to `lines`, and where they are from to `origins`.
+Result<void> convert(const fs::path& input, const data::RecordFormat& records,
+                     const fs::path& lines, const fs::path& origins) {
+  LOCKSTEP_TRY(const fs::path script, tool_script("to_jsonl"));
+  LOCKSTEP_TRY(const fs::path python, python_program());
+  LOCKSTEP_TRY(const launcher::ProgramOutput output,
+               launcher::run_program(
+                   python,
+                   {script.string(), "--out", lines.string(), "--origins", origins.string(),
+                    "--skip-columns", skipped_columns(records), "--", input.string()},
+                   ""));
+  if (output.exit_status == 0) return {};
+  return Error{Code::kConfig, text(input.string(), ": tools/to_jsonl ended with status ",
+                                   output.exit_status, "; its own words are above")};
+}
+
 }  // namespace
 
-Result<std::vector<fs::path>> with_tables_as_lines(std::vector<fs::path> inputs,
-                                                   const std::optional<data::RecordFormat>& records,
-                                                   const fs::path& scratch) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!has_tables(inputs[i])) continue;
-    warn_of_others(inputs[i]);
-    if (!records)
+Result<void> tables_become_lines(data::PrepareOptions& options, const fs::path& scratch) {
+  Origins origins;
+  for (size_t i = 0; i < options.inputs.size(); ++i) {
+    fs::path& input = options.inputs[i];
+    if (!has_tables(input)) continue;
+    warn_of_others(input);
+    if (!options.records)
       return Error{Code::kConfig,
-                   text(inputs[i].string(), ": which column of a table is the text? Give ",
+                   text(input.string(), ": which column of a table is the text? Give ",
                         "--text-field, --prompt-field with --response-field, or --chat-template")};
-    LOCKSTEP_TRY(const fs::path script, tool_script("to_jsonl"));
-    LOCKSTEP_TRY(const fs::path python, python_program());
-    const fs::path lines = scratch / text(i, ".jsonl");
-    std::vector<std::string> words{script.string(), "--out", lines.string()};
-    for (std::string& word : column_words(*records)) words.push_back(std::move(word));
-    words.insert(words.end(), {"--", inputs[i].string()});
-    LOCKSTEP_TRY(const launcher::ProgramOutput output, launcher::run_program(python, words, ""));
-    if (output.exit_status != 0)
-      return Error{Code::kConfig, text(inputs[i].string(), ": tools/to_jsonl ended with status ",
-                                       output.exit_status, "; its own words are above")};
-    inputs[i] = lines;
+    const fs::path lines = scratch / text(i, ".jsonl"), rows = scratch / text(i, ".rows");
+    LOCKSTEP_RETURN_IF_ERROR(convert(input, *options.records, lines, rows));
+    LOCKSTEP_TRY(origins[lines], read_origins(rows));
+    input = lines;
   }
-  return inputs;
+  options.origin = [origins = std::move(origins)](const fs::path& path, int64_t line) {
+    return origin_of(origins, path, line);
+  };
+  return {};
 }
 
 }  // namespace lockstep::cli

@@ -3,23 +3,21 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
-#include <vector>
 
 #include "base/result.h"
-#include "data/prepare/record.h"
+#include "data/prepare/prepare.h"
 
 namespace lockstep::cli {
 
 // A .parquet or .arrow file, or a folder that has one in it. What cannot be read has none.
 bool has_tables(const std::filesystem::path& input);
 
-// `inputs`, with a file of JSON lines in `scratch` in place of each that has tables. Of a folder
-// with tables other files are left out.
-// Errors: kConfig: `records` is empty, no Python, no pyarrow, a file or column that cannot be read;
-// kIo.
-Result<std::vector<std::filesystem::path>> with_tables_as_lines(
-    std::vector<std::filesystem::path> inputs, const std::optional<data::RecordFormat>& records,
-    const std::filesystem::path& scratch);
+// Puts a file of JSON lines in `scratch` in the place of each of options.inputs that has tables,
+// and sets options.origin, so that errors name a table and its row. Of a folder with tables other
+// files are left out. Columns that say nothing of what is learnt are not read.
+// Errors: kConfig: options.records is empty, no Python, no pyarrow, a file that cannot be read,
+// bytes that are no text; kIo.
+Result<void> tables_become_lines(data::PrepareOptions& options,
+                                 const std::filesystem::path& scratch);
 
 }  // namespace lockstep::cli

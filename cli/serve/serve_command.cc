@@ -11,6 +11,7 @@
 #include "cli/serve/dashboard.h"
 #include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
+#include "launcher/host/ignored_signals.h"
 #include "launcher/net/secret.h"
 #include "launcher/net/status_server.h"
 
@@ -61,9 +62,7 @@ Result<std::optional<Secret>> secret_of(const Options& options, const std::strin
 
 // Until somebody ends it.
 Result<void> serve(const Options& options) {
-  sigset_t ends;
-  ::sigemptyset(&ends);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&ends, signal);
+  const sigset_t ends = launcher::not_ignored({SIGINT, SIGTERM, SIGHUP});
   ::pthread_sigmask(SIG_BLOCK, &ends, nullptr);
   const std::filesystem::path root = std::filesystem::absolute(options.results);
   LOCKSTEP_TRY(const RunListing listing, list_runs(posix_file_system(), root));

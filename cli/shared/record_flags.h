@@ -1,4 +1,4 @@
-// The flags that say which fields of JSON lines are the text.
+// The flags that say which fields of records are the text.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,11 +10,12 @@
 
 namespace lockstep::cli {
 
-// --text-field, --prompt-field, --response-field and --chat-template, into `records`.
+// --text-field, --prompt-field, --response-field, --chat-template and --ignore-key, into `records`.
 void add_record_flags(CLI::App& app, data::RecordFormat& records);
 
 // The format that they name; none: the input is text. The chat template "auto" becomes that of the
-// folder of `tokenizer`. Errors: kConfig: two at once, half a pair; resolved_chat_template's.
+// folder of `tokenizer`. Errors: kConfig: two at once, half a pair, a
+// needed key that is to be ignored; resolved_chat_template's.
 Result<std::optional<data::RecordFormat>> record_format(data::RecordFormat records,
                                                         const std::string& tokenizer);
 

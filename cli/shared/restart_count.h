@@ -6,6 +6,11 @@
 
 namespace lockstep::cli {
 
+// stopped: it was asked to, and has saved.
+inline bool ends_launch(std::string_view event) {
+  return event == "done" || event == "stopped" || event == "failed";
+}
+
 // A restart is a start of workers after a failure. The same command, typed again after the run was
 // done, was stopped, or had lost its agent, is a launch of its own.
 class RestartCount {
@@ -13,7 +18,7 @@ class RestartCount {
   // In the order of the file.
   void on(std::string_view event) {
     if (event == "failure_detected" || event == "node_lost") failed_ = true;
-    if (event == "done" || event == "failed") failed_ = false;  // how a launch ends
+    if (ends_launch(event)) failed_ = false;
     if (event != "generation_start") return;
     restarts_ += failed_ ? 1 : 0;
     failed_ = false;

@@ -47,10 +47,7 @@ Result<std::vector<std::string>> run_flags(FileSystem& file_system,
       const auto word = [](const json& v) {
         return v.is_string() ? v.get<std::string>() : v.dump();
       };
-      std::string list;
-      for (const json& item : value.is_array() ? value : json::array())
-        list += (list.empty() ? "" : ",") + word(item);
-      flags.push_back(text("--", section, ".", key, "=", value.is_array() ? list : word(value)));
+      flags.push_back(text("--", section, ".", key, "=", word(value)));  // a list has brackets
     }
   flags.push_back("--job.dump_folder=" + run.string());
   return flags;

@@ -337,7 +337,7 @@ void RunObserver::add_events(RunStatus& status) {
       const std::string name = string_or_empty(event, "event");
       count.on(name);
       if (name == "stop_requested") asked_to_stop_ = true;
-      if (std::exchange(ended, name == "done" || name == "failed")) {  // the next launch begins
+      if (std::exchange(ended, ends_launch(name))) {  // the next launch begins
         failed_since_recovery_ = false;
         waiting_for_.clear();
       }

@@ -1,5 +1,6 @@
 #include "cli/sweep/sweep_command.h"
 
+#include <csignal>
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -91,7 +92,7 @@ int end_of(launcher::WorkerProcess& run, launcher::StopSignals& signals, bool& s
     launcher::wait_readable({run.pidfd(), signals.descriptor()}, kSweepLookMs);
     for (const int signal : signals.take()) {
       stopped = true;
-      run.signal(signal);
+      run.signal(signal == SIGINT ? SIGINT : SIGTERM);  // it ignores USR1 and USR2
     }
   }
 }

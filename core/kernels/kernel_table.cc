@@ -36,8 +36,8 @@ const std::byte* bytes_of(const at::Tensor& t) {
 template <typename Column, typename On = typename Column::On>
 class KernelColumn : public Kernels {
  public:
-  at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
-                      double eps, at::Tensor& scale, float offset) const override {
+  at::Tensor add_rms_norm_(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
+                           double eps, at::Tensor& scale, float offset) const override {
     at::Tensor y = at::empty_like(x);
     norm(x, residual, w, y, scale, 0, 1, eps, offset);
     return y;
@@ -58,8 +58,8 @@ class KernelColumn : public Kernels {
     norm_back(dy, x, w, scale, {}, dw_sum, first_column, heads, offset);
   }
 
-  at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
-                        const at::Tensor& b, double eps, at::Tensor& stats) const override {
+  at::Tensor add_layer_norm_(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& w,
+                             const at::Tensor& b, double eps, at::Tensor& stats) const override {
     check_same_shape(x, residual);
     at::Tensor y = at::empty_like(x);
     stats = at::empty({x.size(0), 2}, x.options().dtype(at::kFloat));

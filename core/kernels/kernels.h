@@ -30,11 +30,12 @@ class Kernels {
   // What the stages cut their work for.
   virtual layout::WorkSizes work_sizes() const = 0;
 
-  // x += residual (undefined: none), rounded. Returns y, of that x; scale_R1 is made, and kept for
-  // backward. `offset` is added to the weight.
-  virtual at::Tensor rms_norm(const at::Tensor& x_RD, const at::Tensor& residual_RD,
-                              const at::Tensor& w_D, double eps, at::Tensor& scale_R1,
-                              float offset = 0) const = 0;
+  // The _ at the end of a name says that x changes in place: x += residual (undefined: none), rounded.
+  // Returns y, the RMSNorm of that x; scale_R1 is made, and kept for backward. `offset` is added to
+  // the weight.
+  virtual at::Tensor add_rms_norm_(const at::Tensor& x_RD, const at::Tensor& residual_RD,
+                                   const at::Tensor& w_D, double eps, at::Tensor& scale_R1,
+                                   float offset = 0) const = 0;
   // Returns residual (undefined: none) + dx, in dy's memory; adds to dw_sum_D.
   virtual at::Tensor rms_norm_back(at::Tensor dy_RD, const at::Tensor& x_RD, const at::Tensor& w_D,
                                    const at::Tensor& scale_R1, const at::Tensor& residual_RD,
@@ -48,10 +49,10 @@ class Kernels {
   virtual void head_norm_back(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w_E,
                               const at::Tensor& scale_RH, const at::Tensor& dw_sum_E,
                               int64_t first_column, int64_t heads, float offset = 0) const = 0;
-  // As rms_norm; stats_R2 is made, and kept for backward.
-  virtual at::Tensor layer_norm(const at::Tensor& x_RD, const at::Tensor& residual_RD,
-                                const at::Tensor& w_D, const at::Tensor& b_D, double eps,
-                                at::Tensor& stats_R2) const = 0;
+  // LayerNorm, as add_rms_norm_; stats_R2 is made, and kept for backward.
+  virtual at::Tensor add_layer_norm_(const at::Tensor& x_RD, const at::Tensor& residual_RD,
+                                     const at::Tensor& w_D, const at::Tensor& b_D, double eps,
+                                     at::Tensor& stats_R2) const = 0;
   // As rms_norm_back; adds to dw_sum_D and db_sum_D.
   virtual at::Tensor layer_norm_back(at::Tensor dy_RD, const at::Tensor& x_RD,
                                      const at::Tensor& w_D, const at::Tensor& stats_R2,

@@ -84,8 +84,8 @@ at::Tensor Norm::forward(const UnitPart& unit, const at::Tensor& x, const at::Te
                          at::Tensor& kept) const {
   const at::Tensor& w = unit.weight(weight_);
   const Kernels& kernels = kernels_on(x);
-  if (bias_ < 0) return kernels.rms_norm(x, residual, w, eps_, kept, offset_);
-  return kernels.layer_norm(x, residual, w, unit.weight(bias_), eps_, kept);
+  if (bias_ < 0) return kernels.add_rms_norm_(x, residual, w, eps_, kept, offset_);
+  return kernels.add_layer_norm_(x, residual, w, unit.weight(bias_), eps_, kept);
 }
 
 at::Tensor Norm::backward(const UnitPart& unit, at::Tensor dy, const at::Tensor& x,

@@ -234,13 +234,14 @@ class Lesson {
     }
   }
   Result<void> read_records(const Document& document) {
-    LOCKSTEP_TRY(LineReader reader, LineReader::open(file_system_, document, observer()));
+    LOCKSTEP_TRY(const auto reader, RecordReader::open(file_system_, document, observer()));
     while (true) {
-      LOCKSTEP_TRY(const std::string_view line, reader.next());
+      LOCKSTEP_TRY(const std::string_view line, reader->next());
       if (line.empty()) return {};
       const auto record = parse_record(line, *options_.records, chat_);
       if (!record.ok())
-        return record.error().in(text(document.path.string(), ": line ", reader.line()));
+        return record.error().in(
+            record_place(options_, document.path, reader->kind(), reader->number()));
       if (!is_wanted(record.value().text)) continue;
       for (const Passage& passage : record.value().passages)
         LOCKSTEP_RETURN_IF_ERROR(trainer_.add(passage.words));

@@ -69,6 +69,11 @@ class DecompressingSource : public ByteSource {
           return {};
         }
       }
+      // Tapes and block devices fill their last block with zeros.
+      while (begun_ && !inside_ && !input_.empty() && input_.front() == std::byte{0})
+        input_ = input_.subspan(1);
+      if (input_.empty()) continue;
+      begun_ = true;
       size_t made = 0;
       if (!decompress(input_, made_, made)) return raw_.damaged("damaged compressed data");
       out.append(reinterpret_cast<const char*>(made_.data()), made);
@@ -81,6 +86,7 @@ class DecompressingSource : public ByteSource {
   virtual bool decompress(std::span<const std::byte>& input, std::span<std::byte> out,
                           size_t& made) = 0;
   bool inside_ = false;  // a member or frame that has begun and not ended
+  bool begun_ = false;   // the first one has begun
 
  private:
   RawBytes raw_;
@@ -117,7 +123,11 @@ class GzipSource final : public DecompressingSource {
 class ZstdSource final : public DecompressingSource {
  public:
   explicit ZstdSource(RawBytes raw)
-      : DecompressingSource(std::move(raw)), stream_(ZSTD_createDStream()) {}
+      : DecompressingSource(std::move(raw)), stream_(ZSTD_createDStream()) {
+    // `zstd --long=31` makes windows of 2 GiB; the default takes 128 MiB at most.
+    ZSTD_DCtx_setParameter(stream_, ZSTD_d_windowLogMax,
+                           ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
+  }
   ~ZstdSource() override { ZSTD_freeDStream(stream_); }
 
  private:
@@ -134,6 +144,42 @@ class ZstdSource final : public DecompressingSource {
   ZSTD_DStream* stream_;
 };
 
+struct Packing {
+  std::string_view first_bytes;
+  const char *name, *advice;  // what the file is, and the command that gives what is in it
+};
+constexpr std::array kPackings = {
+    Packing{{"\xfd"
+             "7zXZ\0",
+             6},
+            "xz",
+            "unpack it with `xz -d`"},
+    Packing{{"7z\xbc\xaf\x27\x1c", 6}, "7-Zip", "unpack it with `7z x`"},
+    Packing{{"PK\x03\x04", 4}, "zip", "unpack it with `unzip`"},
+    Packing{{"\x04\x22\x4d\x18", 4}, "lz4", "unpack it with `lz4 -d`"},
+};
+
+// Errors: kConfig: the file is packed in a way that is not read here.
+Result<void> check_packing(const std::filesystem::path& path, std::string_view bytes) {
+  const auto error = [&](const char* name, const char* advice) {
+    return Error{Code::kConfig,
+                 text(path.string(), ": the file is ", name, " data, which is not read here; ",
+                      advice, " first, or pack it as gzip or zstd")};
+  };
+  for (const Packing& each : kPackings)
+    if (bytes.starts_with(each.first_bytes)) return error(each.name, each.advice);
+  if (bytes.starts_with("BZh") && bytes.substr(4).starts_with("1AY&SY"))
+    return error("bzip2", "unpack it with `bzip2 -d`");
+  return {};
+}
+
+// Frames of text, and frames that readers skip, which some programs put first.
+bool is_zstd(std::string_view bytes) {
+  return bytes.starts_with("\x28\xb5\x2f\xfd") ||
+         ((static_cast<unsigned char>(bytes[0]) & 0xf0) == 0x50 &&
+          bytes.substr(1).starts_with("\x2a\x4d\x18"));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ByteSource>> ByteSource::open(FileSystem& file_system,
@@ -144,13 +190,16 @@ Result<std::unique_ptr<ByteSource>> ByteSource::open(FileSystem& file_system,
     return Error{Code::kConfig,
                  text(document.path.string(), ": ", size, " bytes now, ", document.size_bytes,
                       " a moment ago: it changes while it is read")};
-  std::array<unsigned char, 4> magic{};
-  const auto first = std::span(magic).first(static_cast<size_t>(std::min<int64_t>(size, 4)));
+  std::array<unsigned char, 10> magic{};
+  const auto first = std::span(magic).first(
+      static_cast<size_t>(std::min(size, static_cast<int64_t>(magic.size()))));
   LOCKSTEP_RETURN_IF_ERROR(file->read_at(std::as_writable_bytes(first), 0));
+  const std::string_view bytes(reinterpret_cast<const char*>(magic.data()), magic.size());
+  LOCKSTEP_RETURN_IF_ERROR(check_packing(document.path, bytes));
   RawBytes raw(std::move(file), document, std::move(observer));
   if (magic[0] == 0x1f && magic[1] == 0x8b)
     return std::unique_ptr<ByteSource>(std::make_unique<GzipSource>(std::move(raw)));
-  if (magic == std::array<unsigned char, 4>{0x28, 0xb5, 0x2f, 0xfd})
+  if (is_zstd(bytes))
     return std::unique_ptr<ByteSource>(std::make_unique<ZstdSource>(std::move(raw)));
   return std::unique_ptr<ByteSource>(std::make_unique<PlainSource>(std::move(raw)));
 }

@@ -27,7 +27,8 @@ Result<void> check_message(const Message& message, size_t number, const ChatFami
   const bool is_tool = message.role == "tool";
   if (!is_tool && message.role != "system" && message.role != "user" && message.role != "assistant")
     return Error{Code::kConfig, text("message ", number, " has the role \"", message.role,
-                                     "\", which is not system, user, assistant or tool")};
+                                     "\", which is not system, user, assistant or tool (in "
+                                     "\"from\" also human and gpt)")};
   if (!message.calls.empty() && message.role != "assistant")
     return Error{Code::kConfig, text("message ", number, " has the role \"", message.role,
                                      "\" and calls tools, as only the assistant does")};
@@ -50,7 +51,31 @@ Result<void> check(const Conversation& chat, const ChatFamily& family) {
   return {};
 }
 
+bool is_assistant(const Message& message) { return message.role == "assistant"; }
+
 }  // namespace
+
+Result<void> leave_out_unlearnt(const Conversation& chat, std::vector<Passage>& passages) {
+  std::vector<bool> learnt;  // of each answer
+  for (const Message& message : chat.messages)
+    if (is_assistant(message)) learnt.push_back(message.learnt);
+  if (std::find(learnt.begin(), learnt.end(), false) == learnt.end()) return {};
+  size_t answers = 0;
+  for (size_t i = 0; i < passages.size(); ++i)
+    answers += passages[i].in_loss && (i == 0 || !passages[i - 1].in_loss);
+  if (answers != learnt.size())
+    return Error{Code::kConfig,
+                 "a turn is not to be learnt, and the chat template puts nothing between it and "
+                 "another answer"};
+  bool was_in_loss = false;
+  size_t begun = 0;  // answers
+  for (Passage& passage : passages) {
+    begun += passage.in_loss && !was_in_loss;
+    was_in_loss = passage.in_loss;
+    passage.in_loss = passage.in_loss && learnt[begun - 1];
+  }
+  return {};
+}
 
 std::string ChatTemplate::known_names() {
   return names_where([](const ChatFamily&) { return true; });
@@ -78,17 +103,18 @@ Result<ChatTemplate> ChatTemplate::create(const std::string& name, const Tokeniz
 }
 
 Result<std::vector<Passage>> ChatTemplate::passages(const Conversation& chat) const {
-  const auto is_answer = [](const Message& message) { return message.role == "assistant"; };
-  if (std::none_of(chat.messages.begin(), chat.messages.end(), is_answer))
-    return Error{Code::kConfig, "the assistant says nothing: there is nothing to learn"};
   LOCKSTEP_RETURN_IF_ERROR(check(chat, *family_));
+  if (std::none_of(chat.messages.begin(), chat.messages.end(), is_assistant))
+    return Error{Code::kConfig, "the assistant says nothing: there is nothing to learn"};
   ChatWriter out(tokens_);
   LOCKSTEP_RETURN_IF_ERROR(family_->write(chat, out));
   if (!out.missing().empty())
     return Error{Code::kConfig,
                  text("the tools of the chat template ", family_->name, " need the token ",
                       out.missing(), ", which the tokenizer does not have")};
-  return out.take();
+  std::vector<Passage> passages = out.take();
+  LOCKSTEP_RETURN_IF_ERROR(leave_out_unlearnt(chat, passages));
+  return passages;
 }
 
 Result<std::vector<Passage>> ChatTemplate::prompt(const Conversation& chat) const {

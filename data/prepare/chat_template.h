@@ -32,6 +32,11 @@
 
 namespace lockstep::data {
 
+// Takes those answers out of the loss that are not to be learnt (Message::learnt). `passages` are
+// those of `chat`, with all answers in the loss. Errors: kConfig, two answers follow each other
+// without anything between.
+Result<void> leave_out_unlearnt(const Conversation& chat, std::vector<Passage>& passages);
+
 struct ChatFamily;  // data/prepare/chat_families.h
 
 class ChatTemplate {

@@ -2,6 +2,13 @@
 //
 //   {"messages": [{"role": "user", "content": "Hi"}, …], "tools": […]}
 //   {"conversations": [{"from": "human", "value": "Hi"}, …]}                       ShareGPT's
+//   {"prompt": [… turns …], "completion": [… turns …]}        only the completion's are learnt
+//
+// Next to the turns: "system" is a text that becomes the first turn, "history" holds earlier turns,
+// each a pair of what the user said and what was answered, or turns like the others. Contents are
+// texts, or lists of {"type": "text", "text": …}, which are joined.
+// "weight", "loss_weight", "train", "trainable" or "loss" of a turn, 0 or false, means that it is
+// not learnt. Other keys: data/prepare/record_keys.h.
 //
 // Tools are OpenAI's: "tools" lists JSON schemas of functions, or is that list as a text; an
 // assistant's message has "tool_calls": [{"id": …, "function": {"name": …, "arguments": {…}}}], the
@@ -29,6 +36,7 @@ struct Message {
   std::vector<ToolCall> calls = {};
   std::string call_id = {};                 // of a tool's answer
   std::optional<std::string> thought = {};  // "reasoning_content"
+  bool learnt = true;                       // if it is an answer
 };
 
 struct Conversation {
@@ -36,7 +44,8 @@ struct Conversation {
   std::vector<std::string> tools = {};  // schemas, as python_json writes them
 };
 
-// Errors: kConfig: no list of messages, a field that is missing or of another type.
+// Errors: kConfig: no list of messages, a field that is missing or of another type, check_keys',
+// learning_of's; turns and a column that contradict each other.
 Result<Conversation> parse_conversation(const nlohmann::ordered_json& record);
 
 // As Python's json.dumps(value, ensure_ascii=False) writes it: a space after each comma and colon.

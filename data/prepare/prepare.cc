@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "base/hash.h"
@@ -38,6 +39,7 @@ class InputHash {
 constexpr size_t kBatchBytes = size_t{8} << 20;  // of text that is tokenized at once
 
 constexpr int64_t kPlaces = 1'000'000;
+constexpr size_t kSurveyedRecords = 1000;  // whose keys are shown
 
 // What is tokenized alone: a segment of a text, or a record. Or the end of a text.
 struct Unit {
@@ -45,11 +47,13 @@ struct Unit {
   size_t document = 0;
   int64_t line = 0;  // of a record; 0: a segment
   bool ends_document = false;
+  RecordKind kind = RecordKind::kLines;
   // What became of it.
   std::vector<uint32_t> ids = {};
   std::vector<uint8_t> in_loss = {};
   int64_t place = kPlaces;  // place_in_split
   bool held_out = false;
+  bool is_learnt = true, is_empty = false;  // as Understanding has them
   Result<void> done = {};
 };
 
@@ -83,6 +87,7 @@ class Preparation {
     LOCKSTEP_RETURN_IF_ERROR(flush());
     return finish();
   }
+  const Understanding& understood() const { return understood_; }
   // Of all that was read; none: all of it has the same.
   std::optional<int64_t> least_place() const {
     return least_place_ < most_place_ ? std::optional(least_place_) : std::nullopt;
@@ -113,13 +118,18 @@ class Preparation {
     }
   }
   Result<void> add_records(size_t document) {
-    LOCKSTEP_TRY(LineReader reader,
-                 LineReader::open(file_system_, documents_[document], observer()));
+    LOCKSTEP_TRY(const auto reader,
+                 RecordReader::open(file_system_, documents_[document], observer()));
+    const bool is_table = options_.origin && options_.origin(documents_[document].path, 1);
+    if (understood_.format.empty())
+      understood_.format = is_table ? "rows of a table" : record_kind_words(reader->kind());
     while (true) {
-      LOCKSTEP_TRY(const std::string_view line, reader.next());
-      if (line.empty()) return {};
-      LOCKSTEP_RETURN_IF_ERROR(
-          add({.text = std::string(line), .document = document, .line = reader.line()}));
+      LOCKSTEP_TRY(const std::string_view record, reader->next());
+      if (record.empty()) return {};
+      LOCKSTEP_RETURN_IF_ERROR(add({.text = std::string(record),
+                                    .document = document,
+                                    .line = reader->number(),
+                                    .kind = reader->kind()}));
     }
   }
   Result<void> add(Unit unit) {
@@ -133,10 +143,12 @@ class Preparation {
     parallel_for(batch_.size(), options_.threads,
                  [&] { return [&](size_t i) { batch_[i].done = encode(batch_[i]); }; });
     for (const Unit& unit : batch_) {
-      if (!unit.done.ok()) {
-        const std::string path = documents_[unit.document].path.string();
-        return unit.done.error().in(unit.line == 0 ? path : text(path, ": line ", unit.line));
-      }
+      if (!unit.done.ok()) return unit.done.error().in(place_of(unit));
+      understand(unit);
+    }
+    tell_once();
+    for (const Unit& unit : batch_) {
+      if (!unit.is_learnt) continue;
       least_place_ = std::min(least_place_, unit.place);
       most_place_ = std::max(most_place_, unit.place < kPlaces ? unit.place : 0);
       LOCKSTEP_RETURN_IF_ERROR(unit.line == 0 ? append_segment(unit) : append(unit));
@@ -145,6 +157,30 @@ class Preparation {
     batch_bytes_ = 0;
     if (options_.on_progress) options_.on_progress(done_bytes_, manifest_.recipe.input_bytes);
     return {};
+  }
+
+  std::string place_of(const Unit& unit) const {
+    const fs::path& path = documents_[unit.document].path;
+    return unit.line == 0 ? path.string() : record_place(options_, path, unit.kind, unit.line);
+  }
+  void understand(const Unit& unit) {
+    if (unit.line == 0) return;
+    ++understood_.records;
+    understood_.unlearnt += !unit.is_learnt;
+    understood_.empty += unit.is_learnt && unit.is_empty;
+    if (!unit.is_learnt) return;
+    const auto tokens = static_cast<int64_t>(unit.ids.size());
+    understood_.tokens += tokens;
+    understood_.learnt_tokens += std::count(unit.in_loss.begin(), unit.in_loss.end(), uint8_t{1});
+    if (tokens <= understood_.longest_tokens) return;
+    understood_.longest_tokens = tokens;
+    understood_.longest_place = place_of(unit);
+  }
+  void tell_once() {
+    if (std::exchange(told_, true) || !options_.records) return;
+    for (size_t i = 0; i < std::min(batch_.size(), kSurveyedRecords); ++i)
+      note_keys(batch_[i].text, *options_.records, understood_.keys);
+    if (options_.on_understood) options_.on_understood(understood_);
   }
 
   Result<void> encode(Unit& unit) const {
@@ -164,6 +200,10 @@ class Preparation {
   }
   Result<void> encode_record(Unit& unit) const {
     LOCKSTEP_TRY(const Record record, parse_record(unit.text, *options_.records, chat_));
+    unit.is_learnt = record.is_learnt;
+    unit.is_empty = std::none_of(
+        record.passages.begin(), record.passages.end(),
+        [](const Passage& each) { return each.in_loss && !each.token && !each.words.empty(); });
     place(unit, record.text);
     const auto begin = tokenizer_.begin_of_document();
     unit.ids.assign(begin.begin(), begin.end());
@@ -211,7 +251,20 @@ class Preparation {
     return now ? write(*now, unit.ids) : Result<void>();
   }
 
+  // Errors: kConfig, no record has anything to learn.
+  Result<void> check_anything_learnt() const {
+    if (!options_.records || understood_.empty + understood_.unlearnt < understood_.records)
+      return {};
+    return Error{
+        Code::kConfig,
+        text("there is nothing to learn in ", documents_[0].path.string(),
+             documents_.size() > 1 ? " and the other files: " : ": ", understood_.empty, " of ",
+             counted(understood_.records, "record"), " are empty where they should be learnt, and ",
+             understood_.unlearnt, " say that no answer is to be learnt")};
+  }
+
   Result<void> finish() {
+    LOCKSTEP_RETURN_IF_ERROR(check_anything_learnt());
     for (Packer& packer : packers_) {
       LOCKSTEP_RETURN_IF_ERROR(packer.seal());
       manifest_.filling_tokens += packer.filling_tokens();
@@ -245,6 +298,8 @@ class Preparation {
   std::vector<Unit> batch_;
   size_t batch_bytes_ = 0;
   int64_t done_bytes_ = 0;  // of the files
+  Understanding understood_;
+  bool told_ = false;
   int64_t least_place_ = kPlaces, most_place_ = 0;
 };
 
@@ -333,17 +388,20 @@ Result<void> write_tokenizer(FileSystem& file_system, const PrepareOptions& opti
   return {};
 }
 
-// A file whose name says JSON lines is not text.
-Result<void> check_kinds(const std::vector<Document>& documents, const PrepareOptions& options) {
-  if (options.records) return {};
+// What looks like records is not text.
+Result<void> check_kinds(FileSystem& file_system, const std::vector<Document>& documents,
+                         const PrepareOptions& options) {
+  if (options.records || options.as_text) return {};
   for (const Document& document : documents) {
-    fs::path name = document.path.filename();
-    if (name.extension() == ".gz" || name.extension() == ".zst") name = name.stem();
-    if (name.extension() == ".jsonl")
-      return Error{Code::kConfig, text(document.path.string(),
-                                       ": JSON lines; say which field is "
-                                       "the text: --text-field NAME, or --prompt-field and "
-                                       "--response-field, or --chat-template")};
+    LOCKSTEP_TRY(const auto found, find_records(file_system, document));
+    if (!found) continue;
+    const std::string flags = flags_for(found->first);
+    return Error{Code::kConfig,
+                 text(document.path.string(), ": ", record_kind_words(found->kind),
+                      "; say which field is the text: --text-field NAME, or --prompt-field and "
+                      "--response-field, or --chat-template",
+                      flags.empty() ? "" : "; for the first record: " + flags,
+                      "; --as-text learns the file as it is, with its punctuation")};
   }
   return {};
 }
@@ -376,6 +434,13 @@ Result<void> check_options(const PrepareOptions& options) {
 
 }  // namespace
 
+std::string record_place(const PrepareOptions& options, const fs::path& path, RecordKind kind,
+                         int64_t number) {
+  if (options.origin)
+    if (const auto origin = options.origin(path, number)) return *origin;
+  return text(path.string(), ": ", record_unit(kind), " ", number);
+}
+
 int64_t place_in_split(std::string_view words) {
   return static_cast<int64_t>(xxh3_64(as_bytes(words), kSplitSeed) % kPlaces);
 }
@@ -388,7 +453,7 @@ Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenize
                               const PrepareOptions& options) {
   LOCKSTEP_RETURN_IF_ERROR(check_options(options));
   LOCKSTEP_TRY(const std::vector<Document> documents, list_documents(file_system, options.inputs));
-  LOCKSTEP_RETURN_IF_ERROR(check_kinds(documents, options));
+  LOCKSTEP_RETURN_IF_ERROR(check_kinds(file_system, documents, options));
   std::optional<ChatTemplate> chat;
   if (options.records && !options.records->chat_template.empty()) {
     LOCKSTEP_TRY(chat, ChatTemplate::create(options.records->chat_template, tokenizer));
@@ -422,6 +487,7 @@ Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenize
   Preparation preparation(file_system, tokenizer, options, manifest, documents, std::move(chat));
   LOCKSTEP_RETURN_IF_ERROR(preparation.run());
   report.least_place = preparation.least_place();
+  report.understood = preparation.understood();
   LOCKSTEP_RETURN_IF_ERROR(write_tokenizer(file_system, options));
   LOCKSTEP_RETURN_IF_ERROR(file_system.sync_directory(options.out));
   LOCKSTEP_RETURN_IF_ERROR(

@@ -1,4 +1,4 @@
-// Text or JSON lines to a folder of token shards. Format: docs/FORMAT_DATA.md.
+// Text or records to a folder of token shards. Format: docs/FORMAT_DATA.md.
 //
 // 1. list the files; 2. an existing complete folder: keep it, refuse, or (force) unpublish it;
 // 3. write the shards of both splits, each synced; 4. write the tokenizer's files and
@@ -19,6 +19,7 @@
 #include "base/result.h"
 #include "data/formats/manifest.h"
 #include "data/prepare/record.h"
+#include "data/prepare/record_reader.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace lockstep::data {
@@ -27,9 +28,21 @@ inline constexpr int64_t kDefaultShardTokens = int64_t{1} << 29;  // 1 GiB of u1
 
 inline constexpr int64_t kMaxValMillionths = 500'000;
 
+// What was read, for people.
+struct Understanding {
+  std::string format;  // "JSON lines", …; of records
+  KeySurvey keys;      // of the first records
+  int64_t records = 0, tokens = 0, learnt_tokens = 0;
+  int64_t longest_tokens = 0;  // of a record
+  std::string longest_place;   // "a.jsonl: line 3"
+  int64_t unlearnt = 0;        // records that are left out: no answer of theirs is to be learnt
+  int64_t empty = 0;           // records with nothing to learn but the end of the document
+};
+
 struct PrepareOptions {
   std::vector<std::filesystem::path> inputs;  // files, folders of files; also gzip, zstd
-  std::optional<RecordFormat> records;        // the files are JSON lines; else text
+  std::optional<RecordFormat> records;        // the files hold records; else text
+  bool as_text = false;                       // files that look like records are text all the same
   std::filesystem::path out;
   int64_t val_millionths = 50'000;  // share of segments held out; [0, kMaxValMillionths]
   int64_t shard_tokens = kDefaultShardTokens;
@@ -38,6 +51,10 @@ struct PrepareOptions {
   int threads = 1;           // that tokenize; never changes a byte of the result
   // The files that define the tokenizer, kept in the folder.
   std::vector<std::pair<std::string, std::string>> tokenizer_files;
+  // Where a line of a file comes from, if that is not the file itself, as it is for tables.
+  std::function<std::optional<std::string>(const std::filesystem::path&, int64_t line)> origin;
+  // Called once, before the first token is written, with what the first records gave.
+  std::function<void(const Understanding&)> on_understood;
   // Called now and then with input bytes done and in all.
   std::function<void(int64_t done_bytes, int64_t total_bytes)> on_progress;
 };
@@ -48,13 +65,18 @@ struct PrepareReport {
   // Above this many millionths some text is held out and some is not. Unknown where the folder was
   // up to date; none where the input is too short to be cut.
   std::optional<int64_t> least_place = {};
+  Understanding understood = {};  // of all that was read; not where the folder was up to date
 };
 
 // Errors: kNotFound (an input), kConfig (not UTF-8, empty file, options, a folder made from
-// something else, everything held out, a record without its fields), kCorrupt (the folder there is
-// damaged), kIo, kNoSpace.
+// something else, everything held out, parse_record's, records in which nothing is learnt),
+// kCorrupt (the folder there is damaged), kIo, kNoSpace.
 Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenizer,
                               const PrepareOptions& options);
+
+// "a.jsonl: line 3", or the origin that the options know.
+std::string record_place(const PrepareOptions& options, const std::filesystem::path& path,
+                         RecordKind kind, int64_t number);
 
 // In [0, 1'000'000): a segment or a record is held out when its place is below
 // PrepareOptions::val_millionths. A function of its text alone, so it never moves between the

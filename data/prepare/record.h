@@ -1,28 +1,26 @@
-// JSON lines: one record a line, one document a record.
+// A record, which is a JSON object, as a document. The files: data/prepare/record_reader.h.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
-#include "data/prepare/byte_source.h"
 #include "data/prepare/chat_template.h"
 
 namespace lockstep::data {
-
-inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 
 // Which fields of a record are the document. One of the three is set.
 struct RecordFormat {
   std::string text_field = {};                         // all of it counts in the loss
   std::string prompt_field = {}, response_field = {};  // the response counts
   std::string chat_template = {};  // of a conversation (data/prepare/conversation.h)
-  // For the manifest: "text_field text", "chat chatml", …
+  // Keys of records and of turns that are taken as if they were not there.
+  std::set<std::string> ignored_keys = {};
+  // For the manifest: "text_field text", "chat chatml", … and the ignored keys that have a meaning.
   std::string description() const;
   // The chat template that a description names; "": it is none of conversations.
   static std::string chat_template_in(const std::string& description);
@@ -32,37 +30,28 @@ struct RecordFormat {
 struct Record {
   std::vector<Passage> passages;
   std::string text;  // the fields' own words: what decides the split
+  // False: each answer of the conversation says that it is not to be learnt.
+  bool is_learnt = true;
 };
 
 // `chat` is set when the format has a template.
-// Errors: kConfig: no JSON object, a field that is missing or no string, parse_conversation's,
-// ChatTemplate::passages'.
+// Errors: kConfig: no JSON object, a field that is missing or no string, check_keys',
+// parse_conversation's, ChatTemplate::passages'.
 Result<Record> parse_record(std::string_view line, const RecordFormat& format,
                             const std::optional<ChatTemplate>& chat);
+
+// The keys of a record and of its turns, for people.
+struct KeySurvey {
+  std::set<std::string> used, passed_over;
+};
+// Requires: parse_record takes the record.
+void note_keys(std::string_view line, const RecordFormat& format, KeySurvey& survey);
+
+// Which flags fit to the record's keys; "": none is known, or it is no JSON.
+std::string flags_for(std::string_view line);
 
 // Appends the passage's ids. Errors: encode's.
 Result<void> encode_passage(const Tokenizer& tokenizer, const Passage& passage,
                             std::vector<uint32_t>& ids);
-
-// The lines of a file. Thread: one.
-class LineReader {
- public:
-  static Result<LineReader> open(FileSystem& file_system, const Document& document,
-                                 ByteSource::Observer observer = {});
-  // The next line that is not blank, without its end, valid until the next call; empty at the end.
-  // Errors: kConfig, a line above kMaxRecordBytes, bytes that are not UTF-8; append_to's.
-  Result<std::string_view> next();
-  int64_t line() const { return line_; }  // of the last one, counted from 1
-
- private:
-  LineReader(std::unique_ptr<ByteSource> source, std::filesystem::path path)
-      : path_(std::move(path)), source_(std::move(source)) {}
-  std::filesystem::path path_;
-  std::unique_ptr<ByteSource> source_;
-  std::string buffer_;
-  size_t begin_ = 0;
-  int64_t line_ = 0, given_bytes_ = 0;
-  bool ended_ = false;
-};
 
 }  // namespace lockstep::data

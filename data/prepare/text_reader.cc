@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "data/formats/manifest.h"
+#include "data/prepare/text_source.h"
 
 namespace lockstep::data {
 
@@ -63,37 +64,53 @@ Result<void> add_file(FileSystem& file_system, const std::filesystem::path& path
   return {};
 }
 
+// Files that say what a folder of data is, as the Hugging Face Hub and `datasets` write them.
+bool is_about_data(const std::string& name) {
+  return name == "README.md" || name == "dataset_info.json" || name == "dataset_infos.json" ||
+         name == "dataset_dict.json";
+}
+
 // `path` is a file, or a folder `depth` folders below an input.
 Result<void> add_path(FileSystem& file_system, const std::filesystem::path& path, int depth,
-                      std::vector<Document>& documents) {
+                      DocumentList& list) {
   const auto names = file_system.list(path);
   if (!names.ok()) {
     if (names.error().code != Code::kNotFound) return names.error();
-    return add_file(file_system, path, documents);  // there, but not a folder
+    if (depth > 0 && is_about_data(path.filename().string())) {
+      list.passed_over.push_back(path);
+      return {};
+    }
+    return add_file(file_system, path, list.documents);  // there, but not a folder
   }
   if (depth > kMaxFolderDepth)
     return Error{Code::kConfig, text(path.string(), ": more than ", kMaxFolderDepth,
                                      " folders deep: a loop of links?")};
   for (const std::string& name : names.value())
     if (!name.starts_with('.'))
-      LOCKSTEP_RETURN_IF_ERROR(add_path(file_system, path / name, depth + 1, documents));
+      LOCKSTEP_RETURN_IF_ERROR(add_path(file_system, path / name, depth + 1, list));
   return {};
 }
 
 }  // namespace
 
-Result<std::vector<Document>> list_documents(FileSystem& file_system,
-                                             const std::vector<std::filesystem::path>& inputs) {
-  std::vector<Document> documents;
+Result<DocumentList> list_inputs(FileSystem& file_system,
+                                 const std::vector<std::filesystem::path>& inputs) {
+  DocumentList list;
   for (const std::filesystem::path& input : inputs) {
     if (!file_system.exists(input))
       return Error{Code::kNotFound, text(input.string(), ": no such file or folder")};
-    const size_t before = documents.size();
-    LOCKSTEP_RETURN_IF_ERROR(add_path(file_system, input, 0, documents));
-    if (documents.size() == before)
+    const size_t before = list.documents.size();
+    LOCKSTEP_RETURN_IF_ERROR(add_path(file_system, input, 0, list));
+    if (list.documents.size() == before)
       return Error{Code::kConfig, text(input.string(), ": no file in this folder")};
   }
-  return documents;
+  return list;
+}
+
+Result<std::vector<Document>> list_documents(FileSystem& file_system,
+                                             const std::vector<std::filesystem::path>& inputs) {
+  LOCKSTEP_TRY(DocumentList list, list_inputs(file_system, inputs));
+  return std::move(list.documents);
 }
 
 std::optional<size_t> find_invalid_utf8(std::string_view bytes) {
@@ -119,8 +136,8 @@ Error not_utf8(const std::filesystem::path& path, int64_t byte_offset, char byte
 
 Result<SegmentReader> SegmentReader::open(FileSystem& file_system, const Document& document,
                                           ByteSource::Observer observer) {
-  LOCKSTEP_TRY(auto source, ByteSource::open(file_system, document, std::move(observer)));
-  return SegmentReader(std::move(source), document.path);
+  LOCKSTEP_TRY(OpenedText opened, open_text(file_system, document, std::move(observer)));
+  return SegmentReader(std::move(opened), document.path);
 }
 
 Result<std::string_view> SegmentReader::next() {

@@ -9,10 +9,12 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "base/task_thread.h"
 #include "base/text.h"
 #include "launcher/agent/console_tail.h"
+#include "launcher/agent/find_rendezvous.h"
 #include "launcher/agent/job_membership.h"
 #include "launcher/agent/worker_processes.h"
 #include "launcher/control/job_node.h"
@@ -127,8 +129,8 @@ Result<AgentEnd> Agent::run_alone() {
 
 Result<AgentEnd> Agent::run_among() {
   const NodesOptions& nodes = options_.nodes;
-  LOCKSTEP_TRY(auto rendezvous, control::Rendezvous::create(file_system_, nodes.endpoint, nodes.job,
-                                                            options_.dump_folder / "control"));
+  LOCKSTEP_TRY(auto rendezvous, find_rendezvous(file_system_, clock_, nodes,
+                                                options_.dump_folder / "control", signals_));
   rendezvous_.emplace(std::move(rendezvous));
   LOCKSTEP_TRY(const auto secret, net::Secret::of_job(options_.environment, options_.dump_folder));
   LOCKSTEP_TRY(const auto local,
@@ -237,6 +239,7 @@ void Agent::post(control::NodeEvent event) {
 // Calls itself: Spawned and SpawnFailed answer a SpawnWorkers amid the actions of another event.
 void Agent::feed(const control::NodeEvent& event) {
   if (left_) return;
+  LOCKSTEP_CHECK(node_.has_value(), "an event before the agent has begun");
   for (const control::NodeAction& action : node_->on(event, clock_.monotonic_ns()))
     std::visit([this](const auto& a) { carry_out(a); }, action);
   write_events(/*all=*/false);
@@ -292,6 +295,9 @@ void Agent::carry_out(const control::SpawnWorkers& action) {
 }
 
 Result<void> Agent::spawn(const control::Order& order) {
+  LOCKSTEP_CHECK(order.generation >= 0 && order.count >= 1 && order.first_rank >= 0 &&
+                     order.first_rank + order.count <= order.world_size,
+                 order.count, " ranks from ", order.first_rank, " of ", order.world_size);
   WorkerOrders first;
   first.rank = static_cast<int>(order.first_rank);
   first.world_size = static_cast<int>(order.world_size);
@@ -341,6 +347,8 @@ void Agent::write_events(bool all) {
 }
 
 void Agent::carry_out(const control::Leave& action) {
+  LOCKSTEP_CHECK(!left_ && node_->member().alive() == 0, node_->member().alive(),
+                 " workers live, and the agent leaves: ", action.reason);
   left_ = true;
   end_.exit_status = action.exit_status;
   end_.alone = action.alone;
@@ -429,8 +437,7 @@ void Agent::publish(const std::string& state, int exit_status) {
     add_nodes(membership, *coordinator, node_->member().id(), wire_->listens_at().str());
   }
   const control::State now = coordinator->supervisor().state();
-  if (now != control::State::kDone &&
-      now != control::State::kFailed) {  // then they leave, one by one
+  if (now < control::State::kDone) {  // then they leave, one by one
     end_.nodes.clear();
     for (const auto& node : membership.nodes) end_.nodes.push_back(node.name);
   }

@@ -9,9 +9,9 @@
 //   <dump_folder>/workers.json           who runs now; likewise
 //   <dump_folder>/control/…              several nodes: who coordinates (control/rendezvous.h)
 // Stores and progress pages live in a private folder under the system's temporary folder, which
-// goes with the agent. TERM, INT, HUP and USR1 at any node become SIGTERM to all workers, which
-// save and exit with 75. An agent that is alone opens no socket but that of the status page, which
-// the agent that coordinates serves where one was asked for.
+// goes with the agent. TERM, INT, HUP, USR1 and USR2 at any node become SIGTERM to all workers,
+// which save and exit with 75. An agent that is alone opens no socket but that of the status page,
+// which the agent that coordinates serves where one was asked for.
 #pragma once
 
 #include <cstdint>

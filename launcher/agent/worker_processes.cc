@@ -4,6 +4,7 @@
 #include <csignal>
 #include <utility>
 
+#include "base/check.h"
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -28,7 +29,18 @@ std::vector<std::string> last_words(LogFiles& logs, const LogPlace& log) {
 
 }  // namespace
 
+// [P2]
 Result<void> WorkerProcesses::start(WorkerOrders first) {
+  LOCKSTEP_CHECK(first.generation > generation_, "generation ", first.generation, " after ",
+                 generation_);
+  LOCKSTEP_CHECK(first.rank >= 0 && first.local_world_size >= 1 &&
+                     first.rank <= first.world_size - first.local_world_size,
+                 first.local_world_size, " workers from rank ", first.rank, " on, of ",
+                 first.world_size);
+  for (const Worker& worker : workers_)
+    LOCKSTEP_CHECK(worker.state != State::kRuns, "worker ", worker.pid, " of generation ",
+                   generation_, " lives, and generation ", first.generation, " starts");
+  generation_ = first.generation;
   first_rank_ = first.rank;
   halt_by_ns_ = 0;
   ended_for_memory_ = processes_ended_for_memory(options_.kernel_root);
@@ -36,6 +48,8 @@ Result<void> WorkerProcesses::start(WorkerOrders first) {
   first.serves = Serves::kMany;
   auto started = start_all(first);
   if (!started) workers_.clear();
+  LOCKSTEP_CHECK(!started || std::ssize(workers_) == first.local_world_size, workers_.size(),
+                 " of ", first.local_world_size, " workers run");
   return started;
 }
 
@@ -163,6 +177,7 @@ int64_t WorkerProcesses::largest_memory() const {
 }
 
 Result<void> WorkerProcesses::next_turn(Worker& worker, WorkerOrders orders) {
+  LOCKSTEP_CHECK(worker.page != nullptr && !worker.process.reaped(), "worker ", worker.pid);
   const Logs before = std::exchange(
       worker.logs, find_logs(log_path(options_.dump_folder, orders.rank), worker.logs));
   orders.progress_page = worker.page_path;
@@ -185,8 +200,13 @@ void WorkerProcesses::halt() {
   for (Worker& worker : workers_) {
     if (worker.state != State::kRuns) continue;
     worker.page->ask_to_halt();
-    if (worker.process.stopped()) worker.process.kill_all();
+    if (worker.process.stopped()) kill(worker);
   }
+}
+
+void WorkerProcesses::kill(Worker& worker) {
+  worker.killed = true;
+  worker.process.kill_all();
 }
 
 bool WorkerProcesses::waits() const {
@@ -204,6 +224,7 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
     if (worker.process.reaped()) continue;
     if (auto end = end_of(worker)) {
       end->rank = static_cast<int>(first_rank_ + static_cast<int64_t>(i));
+      LOCKSTEP_CHECK(worker.state != State::kRuns, "worker ", worker.pid, " has ended and runs");
       end->progress = worker.page->read();
       if (end->failed()) end->log_lines = last_words(logs_, worker.logs.error);
       exits.push_back(std::move(*end));
@@ -228,11 +249,14 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
 std::optional<WorkerExit> WorkerProcesses::end_of(Worker& worker) {
   const State before = worker.state;
   WorkerExit end;
+  end.agent_did = worker.killed    ? AgentDid::kKilled
+                  : told_to_halt() ? AgentDid::kToldToLetGo
+                                   : AgentDid::kNothing;
   if (const auto status = worker.process.try_reap()) {
     worker.state = State::kOver;
     end.exit_code = status->exit_code;
     end.signal = status->signal;
-    end.no_memory = end.signal == SIGKILL && !told_to_halt() &&
+    end.no_memory = end.signal == SIGKILL && !worker.killed &&
                     processes_ended_for_memory(options_.kernel_root) > ended_for_memory_;
   } else if (worker.page->turn() == Turn::kParked) {
     worker.state = State::kParked;
@@ -241,7 +265,7 @@ std::optional<WorkerExit> WorkerProcesses::end_of(Worker& worker) {
     if (!std::exchange(worker.was_too_slow, true))
       log_warning("worker ", worker.pid, " has not let go of its generation in ",
                   kHaltNs / 1'000'000'000, " s: SIGKILL, and a new process takes its rank");
-    worker.process.kill_all();
+    kill(worker);
   }
   if (before != State::kRuns || worker.state == State::kRuns) return std::nullopt;
   return end;

@@ -36,7 +36,8 @@ class WorkerProcesses {
 
   // Starts the workers of a generation, local_world_size of them. `first`: the orders for the one
   // of the lowest rank; no store: a file of this generation, when no other node takes part.
-  // Requires: those of the generation before have all been reaped. On failure none is left.
+  // Requires: those of the generation before have all been reaped, or are parked; the orders are of
+  // a newer generation, and of one worker at least. On failure none is left.
   // Errors: kIo, kNotFound.
   Result<void> start(WorkerOrders first);
   void terminate();  // SIGTERM to each
@@ -79,6 +80,7 @@ class WorkerProcesses {
     Logs logs = {};
     bool stopped = false;
     bool was_too_slow = false;  // to let go
+    bool killed = false;        // by us
   };
   Result<void> start_all(const WorkerOrders& first);
   std::vector<Worker> take_parked(int64_t count);
@@ -88,6 +90,7 @@ class WorkerProcesses {
   std::optional<Worker> take_ready(int64_t slot);
   Result<void> next_turn(Worker& worker, WorkerOrders orders);
   std::optional<WorkerExit> end_of(Worker& worker);
+  static void kill(Worker& worker);
   Logs find_logs(const std::filesystem::path& log, const Logs& now = {});
 
   FileSystem& file_system_;
@@ -100,6 +103,7 @@ class WorkerProcesses {
   std::vector<Worker> ready_;          // serve nobody yet; by the slot that they were started for
   std::vector<WorkerProcess> ending_;  // killed; a driver may take its time, and nobody waits
   int64_t first_rank_ = 0, state_looked_ns_ = 0, started_ = 0;
+  int64_t generation_ = -1;       // of the last start
   int64_t halt_by_ns_ = 0;        // 0: nobody was told to
   int64_t ended_for_memory_ = 0;  // of the node's processes, when the generation started
   std::set<int64_t> readied_;     // slots; at most one process for each is started in a generation

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "launcher/host/environment.h"
 
@@ -23,171 +24,27 @@ Coordinator::Coordinator(CoordinatorOptions options, Handover before, int64_t no
       formation_(next_generation(before_, options_.supervisor.first_generation), options_.without),
       now_ns_(now_ns),
       reminded_ns_(now_ns),
-      sequence_(now_ns) {}
-
-void Coordinator::begin_call(int64_t now_ns, NodeActions& actions) {
-  now_ns_ = now_ns;
-  actions_ = &actions;
+      sequence_(now_ns) {
+  LOCKSTEP_CHECK(options_.id != 0 && now_ns >= 0, options_.id, " at ", now_ns);
+  LOCKSTEP_CHECK_RULE(P10, formation_.generation() > quorum_.base(), formation_.generation(),
+                      " after ", quorum_.base());
 }
 
-void Coordinator::on(const Report& report, int64_t now_ns, NodeActions& actions) {
-  begin_call(now_ns, actions);
-  if (formation_.in<Over>() != nullptr || refuses(report) || is_yet_to_start_over(report)) return;
-  Node* known = roster_.find(report.id);
-  Node& node = known != nullptr ? *known : admit(report);
-  // [P23] A report that is older than the last one says nothing.
-  if (report.sequence <= node.sequence && options_.without != Rule::kP23) return;
-  roster_.hear(node, report, now_ns_);
-  quorum_.note_ran(report.id, report.committed);
-  if (std::exchange(node.suspect, false)) actions_->emplace_back(Changed{});
-  formation_.note_promise(node, report, options_.id);
-  // [P18] The job has gone on without this coordinator.
-  if (report.committed > quorum_.base() && options_.without != Rule::kP18)
-    return step_down(
-        text("node ", node.name, " runs generation ", report.committed, " of another one"));
-  if (report.stops > stops_ && quorum_.may_stop(roster_.count_voters())) {
-    stops_ = report.stops;
-    feed(StopRequested{report.stop_signal});
-  }
-  if (node.ready && formation_.all_promised()) try_commit();
-  if (formation_.in<Running>() != nullptr && node.index >= 0) note_running(node, report);
-  if (roster_.find(report.id) == &node) note_health(node, report);
-  if (formation_.in<Over>() == nullptr && !orders_changed_) order(node);
-  settle();
+Coordinator::Call::Call(Coordinator& owner, int64_t now_ns, NodeActions& actions) : owner_(owner) {
+  LOCKSTEP_CHECK(owner.actions_ == nullptr, "node ", owner.options_.id, " is in another call");
+  LOCKSTEP_CHECK(now_ns >= owner.now_ns_, "time went back from ", owner.now_ns_, " to ", now_ns);
+  owner.now_ns_ = now_ns;
+  owner.actions_ = &actions;
 }
 
-// The first generation's ranks compare their configs themselves, and name the keys.
-bool Coordinator::refuses(const Report& report) {
-  Node* known = roster_.find(report.id);
-  const bool runs = known != nullptr && known->index >= 0;
-  if (!quorum_.first() && !runs && report.run != options_.run && !refused_.contains(report.id)) {
-    const std::string why =
-        "its config is not that of the others in a key that all ranks share; "
-        "compare the command lines";
-    refused_[report.id] = {kExitConfig, why};
-    record("node_refused", text("node ", report.name, ": ", why));
-    if (known != nullptr) evict(*known, why);
-  }
-  const auto found = refused_.find(report.id);
-  if (found == refused_.end()) return false;
-  Node unknown;
-  unknown.peer.id = report.id;
-  Order order = order_for(unknown);
-  order.generation = std::max(formation_.generation(), report.promised + 1);
-  order.duty = Duty::kFinish;
-  order.exit_status = found->second.exit_status;
-  order.reason = found->second.reason;
-  actions_->emplace_back(Send{report.id, std::move(order)});
-  return true;
-}
-
-// [P18] It looks for the coordinator before this one, finds nobody, and comes back as a new node.
-bool Coordinator::is_yet_to_start_over(const Report& report) const {
-  return quorum_.first() && report.committed > quorum_.base() && report.follows == 0;
-}
-
-Node& Coordinator::admit(const Report& report) {
-  Node& node = roster_.admit(report);
-  node.voter = quorum_.has_member(report.id);
-  // Barred before its connection broke, or by another coordinator.
-  if (options_.bars_wrong_nodes && report.computes_wrongly) roster_.bar(node);
-  if (options_.max_nodes > 1)
-    record(node.barred ? "node_barred" : "node_joined",
-           report.name + (node.barred ? " runs no workers: it was barred before" : ""));
-  actions_->emplace_back(Changed{});
-  return node;
-}
-
-void Coordinator::note_running(Node& node, const Report& report) {
-  if (report.committed != formation_.generation()) return;
-  if (!report.spawn_error.empty() && formation_.members().size() > 1) {
-    const std::string why = text("cannot start workers: ", report.spawn_error);
-    refused_[node.peer.id] = {kExitBug, why};
-    return evict(node, why);
-  }
-  const bool known = node.spawned;
-  formation_.note_spawned(node, report);
-  if (!known && !report.spawn_error.empty()) feed(SpawnFailed{report.spawn_error});
-  if (formation_.in<Running>() == nullptr) return;
-  formation_.note_samples(node, report);
-  // The supervisor knows of no worker before all have started. A later report says the exits again.
-  if (!formation_.all_spawned()) return;
-  bar_if_wrong(node, report);
-  formation_.note_exits(node, report, now_ns_);
-}
-
-void Coordinator::bar_if_wrong(Node& node, const Report& report) {
-  if (!options_.bars_wrong_nodes || options_.max_nodes == 1 || node.barred) return;
-  const auto wrong = std::find_if(report.exits.begin(), report.exits.end(),
-                                  [](const WorkerExit& exit) { return exit.found_wrong(); });
-  if (wrong == report.exits.end()) return;
-  bar(node, text("an audit found that the bits of rank ", wrong->rank, " are wrong"));
-}
-
-// What the counters of a node's hardware say is written where it is new. A node is not barred while
-// the others could not go on without it: what has failed may do no harm.
-void Coordinator::note_health(Node& node, const Report& report) {
-  const std::string named = node.name.empty() ? "" : text("node ", node.name, ": ");
-  for (const std::string& line : report.health)
-    if (std::find(node.health.begin(), node.health.end(), line) == node.health.end())
-      record("health", named + line);
-  if (node.health != report.health) actions_->emplace_back(Changed{});
-  node.health = report.health;
-  if (!options_.bars_broken_nodes || report.broken.empty() || node.barred) return;
-  // The supervisor knows of no worker before all have started.
-  if (node.index >= 0 && !formation_.all_spawned()) return;
-  if (can_do_without(node)) return bar(node, report.broken);
-  if (formation_.in<Running>() != nullptr && !std::exchange(node.kept, true))
-    record("health",
-           text(named, "it stays, as the job could not go on without it: ", report.broken));
-}
-
-bool Coordinator::can_do_without(const Node& node) const {
-  GenerationSize::Counted left = counted();
-  const bool counts = roster_.eligible(node);
-  if (counts) --left.have;
-  const size_t voters = roster_.count_eligible_voters() - (counts && node.voter ? 1 : 0);
-  left.lacks_quorum = !quorum_.first() && !quorum_.reached(voters);
-  return size_.suffice(left) && (node.index < 0 || supervisor_.may_restart());
-}
-
-void Coordinator::bar(Node& node, const std::string& why) {
-  roster_.bar(node);
-  record("node_barred", text("node ", node.name, " runs no more workers: ", why,
-                             "; leave it out of the next job (sbatch --exclude)"));
-  if (node.index >= 0) return leave_out(node, why);
-  actions_->emplace_back(Changed{});
-}
-
-// The slow node is a spare from now on, the last one that is taken.
-void Coordinator::replace(const ReplaceRank& action) {
-  const Node* found = formation_.node_of(action.rank);
-  if (!options_.replaces_slow_nodes || found == nullptr || !roster_.has_spare()) return;
-  Node& node = *roster_.find(found->peer.id);
-  node.slow = true;
-  const std::string why = text("rank ", action.rank, " is ", action.why);
-  record("node_replaced", text("a spare takes the place of node ", node.name, ": ", why));
-  leave_out(node, why);
-}
-
-void Coordinator::leave_out(Node& node, const std::string& why) {
-  actions_->emplace_back(Changed{});
-  size_.note_lost_member();
-  formation_.lose(node, why);
-}
-
-void Coordinator::on(const PeerGone& event, int64_t now_ns, NodeActions& actions) {
-  begin_call(now_ns, actions);
-  Node* node = roster_.find(event.id);
-  if (node == nullptr || formation_.in<Over>() != nullptr) return;
-  node->gone_ns = now_ns;
-  if (formation_.in<Finishing>() != nullptr) evict(*node, "it has left");
-  settle();
+NodeActions& Coordinator::out() {
+  LOCKSTEP_CHECK(actions_ != nullptr, "node ", options_.id, " is in no call");
+  return *actions_;
 }
 
 // [P7] What the rendezvous has answered.
 void Coordinator::on(const Decided& event, int64_t now_ns, NodeActions& actions) {
-  begin_call(now_ns, actions);
+  const Call call(*this, now_ns, actions);
   const auto* preparing = formation_.in<Preparing>();
   const bool forming = formation_.in<Gathering>() != nullptr || preparing != nullptr;
   if (!forming || event.base != quorum_.base()) return;
@@ -200,6 +57,7 @@ void Coordinator::on(const Decided& event, int64_t now_ns, NodeActions& actions)
               true);
   } else if (preparing != nullptr && preparing->proposed_ns >= 0 &&
              event.generation == formation_.generation()) {
+    quorum_.allow(event.generation);
     commit();
   } else if (event.generation == quorum_.base()) {
     quorum_.grant_claim();
@@ -209,21 +67,24 @@ void Coordinator::on(const Decided& event, int64_t now_ns, NodeActions& actions)
 
 // [P19] A standby that has not committed yet learns from Decided whether another one has.
 void Coordinator::on(const Superseded&, int64_t now_ns, NodeActions& actions) {
-  begin_call(now_ns, actions);
+  const Call call(*this, now_ns, actions);
   const bool ended = formation_.in<Over>() != nullptr || formation_.in<Finishing>() != nullptr;
   const bool leads = quorum_.first() || quorum_.has_committed();
   if (!ended && leads && options_.without != Rule::kP19)
     step_down("another node coordinates this job");
+  LOCKSTEP_CHECK_RULE(P19, ended || !leads || formation_.in<Over>() != nullptr, "generation ",
+                      formation_.generation(), ", base ", quorum_.base());
 }
 
 void Coordinator::on(int64_t now_ns, NodeActions& actions) {
   const Timing& t = options_.timing;
   // A coordinator that was stopped, or had no processor, could not hear the nodes.
+  LOCKSTEP_CHECK(now_ns >= now_ns_, "time went back from ", now_ns_, " to ", now_ns);
   if (const int64_t gap_ns = now_ns - now_ns_; gap_ns > t.suspect_ns / 2) {
     roster_.forgive_sleep(gap_ns);
     size_.forgive_sleep(gap_ns);
   }
-  begin_call(now_ns, actions);
+  const Call call(*this, now_ns, actions);
   if (formation_.in<Over>() != nullptr || now_ns - looked_ns_ < t.scan_ns) return;
   looked_ns_ = now_ns;
   look_at_nodes();
@@ -242,25 +103,6 @@ void Coordinator::on(int64_t now_ns, NodeActions& actions) {
   settle();
 }
 
-// Ensures: the roster holds only nodes that are there.
-void Coordinator::look_at_nodes() {
-  if (roster_.look_for_silence(now_ns_)) actions_->emplace_back(Changed{});
-  for (const auto& node : roster_.nodes()) {
-    std::string why = roster_.reason_lost(*node, now_ns_);
-    if (why.empty()) why = formation_.reason_late(*node, options_.id, options_.timing, now_ns_);
-    if (!why.empty()) evict(*node, why);
-  }
-  roster_.sweep();
-}
-
-void Coordinator::evict(Node& node, const std::string& why) {
-  if (!roster_.remove(node)) return;
-  if (options_.max_nodes > 1 && formation_.in<Finishing>() == nullptr)  // then they are to leave
-    record("node_lost", text("node ", node.name, ": ", why));
-  if (node.index >= 0) return leave_out(node, why);
-  actions_->emplace_back(Changed{});
-}
-
 void Coordinator::settle() {
   roster_.sweep();
   if (formation_.in<Preparing>() != nullptr && formation_.lost_a_member()) {
@@ -269,11 +111,13 @@ void Coordinator::settle() {
     feed(nodes);
   }
   if (formation_.in<Running>() != nullptr) tell_exits();
+  LOCKSTEP_CHECK(formation_.in<Preparing>() == nullptr || !formation_.lost_a_member(),
+                 "a member of generation ", formation_.generation(), " is lost");
   if (const auto* finishing = formation_.in<Finishing>();
       finishing != nullptr &&
       (roster_.nodes().size() <= 1 || now_ns_ - finishing->since_ns >= options_.timing.linger_ns)) {
-    actions_->emplace_back(Leave{finishing->end.exit_status, finishing->end.reason,
-                                 /*alone=*/false, finishing->for_all});
+    out().emplace_back(Leave{finishing->end.exit_status, finishing->end.reason,
+                             /*alone=*/false, finishing->for_all});
     formation_.enter(Over{});
   }
   if (std::exchange(orders_changed_, false) && formation_.in<Over>() == nullptr)
@@ -318,7 +162,12 @@ void Coordinator::gather() {
   takes_over ? take_over() : feed(Begin{});
 }
 
-void Coordinator::take_over() { feed(loss_of_leader(before_, options_.supervisor.last_nproc())); }
+void Coordinator::take_over() {
+  LOCKSTEP_CHECK(!quorum_.first() && !quorum_.has_committed(), "base ", quorum_.base());
+  LOCKSTEP_CHECK(formation_.in<Gathering>() != nullptr && supervisor_.world_size() == 0,
+                 "generation ", formation_.generation(), " of ", supervisor_.world_size());
+  feed(loss_of_leader(before_, options_.supervisor.last_nproc()));
+}
 
 // A coordinator that waits for nodes of a job that has begun has its name at the rendezvous. New
 // nodes find it there, and so does the other half of the nodes. With fewer than half of the nodes
@@ -338,10 +187,16 @@ void Coordinator::keep_waiting() {
   }
   size_.note_quorum(now_ns_);
   if (quorum_.must_claim(voters))
-    actions_->emplace_back(Propose{quorum_.proposal(quorum_.base(), voters)});
+    out().emplace_back(Propose{quorum_.proposal(quorum_.base(), voters)});
 }
 
 void Coordinator::prepare(const Prepare& action) {
+  LOCKSTEP_CHECK_RULE(
+      P10, action.generation > quorum_.base() && action.generation > roster_.max_promised(),
+      "generation ", action.generation, " after ", quorum_.base(), ", promised ",
+      roster_.max_promised());
+  LOCKSTEP_CHECK(action.nodes >= 1 && action.nodes <= options_.max_nodes, action.nodes, " of ",
+                 options_.max_nodes, " nodes");
   for (const auto& node : roster_.nodes()) node->leave_generation();
   formation_.prepare(action, roster_.choose(static_cast<size_t>(action.nodes), quorum_.members()),
                      nonce_of(options_.id, static_cast<uint64_t>(action.generation),
@@ -352,12 +207,10 @@ void Coordinator::prepare(const Prepare& action) {
 
 // [P6] to [P9] All members have promised the generation.
 void Coordinator::try_commit() {
-  size_t promises = 0, exclusive = 0;
-  for (const Node* node : formation_.members()) {
-    if (!node->voter) continue;
-    ++promises;
-    if (!node->promised_elsewhere || options_.without == Rule::kP9) ++exclusive;
-  }
+  LOCKSTEP_CHECK(formation_.in<Preparing>() != nullptr && !formation_.lost_a_member(),
+                 "generation ", formation_.generation(), " is not prepared");
+  const auto [promises, stayed] = this->promises();
+  const size_t exclusive = options_.without == Rule::kP9 ? promises : stayed;
   Preparing& preparing = *formation_.in<Preparing>();
   if (!quorum_.reached(promises)) {
     step_down(text("only ", promises, " of ", quorum_.members().size(), " nodes agree"));
@@ -365,22 +218,39 @@ void Coordinator::try_commit() {
     commit();
   } else if (preparing.proposed_ns < 0) {
     preparing.proposed_ns = now_ns_;
-    actions_->emplace_back(Propose{quorum_.proposal(formation_.generation(), promises)});
+    out().emplace_back(Propose{quorum_.proposal(formation_.generation(), promises)});
   }
 }
 
+// Of the members of the generation that is prepared. It goes by what the nodes have said alone.
+Quorum::Promises Coordinator::promises() const {
+  Quorum::Promises promises;
+  for (const Node* node : formation_.members()) {
+    LOCKSTEP_CHECK(node != nullptr, "a member of generation ", formation_.generation(), " is lost");
+    if (!node->voter) continue;
+    ++promises.all;
+    if (!node->promised_elsewhere) ++promises.exclusive;
+  }
+  return promises;
+}
+
 void Coordinator::commit() {
+  LOCKSTEP_CHECK(
+      supervisor_.state() == State::kForming && supervisor_.generation() == formation_.generation(),
+      state_name(supervisor_.state()), ", generation ", supervisor_.generation(), " and ",
+      formation_.generation());
+  const Quorum::Promises promised = promises();
+  formation_.run();
   std::vector<NodeId> members;
   for (const Node* node : formation_.members()) members.push_back(node->peer.id);
+  quorum_.commit(formation_.generation(), std::move(members), promised);
   for (const auto& node : roster_.nodes()) node->voter = node->index >= 0;
-  quorum_.commit(formation_.generation(), std::move(members));
   standbys_ = formation_.standbys(options_.id);
   size_.note_committed();
-  formation_.run();
   orders_changed_ = true;
   const Committed committed{formation_.generation(), formation_.nonce()};
   feed(committed);
-  actions_->emplace_back(committed);
+  out().emplace_back(committed);
 }
 
 // With the last end the next generation is decided, so its nodes are counted first.
@@ -388,6 +258,7 @@ void Coordinator::tell_exits() {
   if (formation_.all_spawned() && supervisor_.state() == State::kForming) feed(Started{});
   if (formation_.in<Running>()->unreported.empty() || supervisor_.state() == State::kForming)
     return;
+  LOCKSTEP_CHECK(formation_.all_spawned(), "generation ", formation_.generation());
   const bool last = formation_.all_ended();
   const WorkersExited event = formation_.take_exits();
   if (!last) return feed(event);
@@ -406,13 +277,13 @@ void Coordinator::feed(const JobEvent& event) {
     } else if (const auto* slow = std::get_if<ReplaceRank>(&action)) {
       replace(*slow);
     } else if (const auto* said = std::get_if<LoggedEvent>(&action)) {
-      actions_->emplace_back(with_pids(*said));
+      out().emplace_back(with_pids(*said));
     } else if (auto* running = formation_.in<Running>()) {
       (std::holds_alternative<KillWorkers>(action) ? running->kill : running->stop) = true;
       orders_changed_ = true;
     }
   }
-  if (std::holds_alternative<Started>(event)) actions_->emplace_back(Changed{});
+  if (std::holds_alternative<Started>(event)) out().emplace_back(Changed{});
 }
 
 LoggedEvent Coordinator::with_pids(LoggedEvent event) const {
@@ -422,76 +293,20 @@ LoggedEvent Coordinator::with_pids(LoggedEvent event) const {
 }
 
 void Coordinator::finish(const Finish& action) {
+  LOCKSTEP_CHECK(formation_.in<Finishing>() == nullptr && formation_.in<Over>() == nullptr,
+                 "ended twice: ", action.reason);
   formation_.enter(Finishing{action, now_ns_, quorum_.ends_job(roster_.count_voters())});
   orders_changed_ = true;
 }
 
 void Coordinator::step_down(std::string reason, bool succeeded) {
   formation_.enter(Over{});
-  actions_->emplace_back(SteppedDown{std::move(reason), succeeded});
+  out().emplace_back(SteppedDown{std::move(reason), succeeded});
 }
 
 void Coordinator::record(std::string event, std::string reason) {
-  actions_->emplace_back(LoggedEvent{std::move(event), formation_.generation(),
-                                     formation_.world_size(), -1, std::move(reason)});
-}
-
-// At the end the coordinator itself gets no order: it leaves when the others have left.
-void Coordinator::order(const Node& node) {
-  if (formation_.in<Finishing>() != nullptr && node.peer.id == options_.id) return;
-  actions_->emplace_back(Send{node.peer.id, order_for(node)});
-}
-
-Order Coordinator::order_for(const Node& node) {
-  Order order;
-  order.leader = options_.id;
-  order.sequence = ++sequence_;
-  order.generation = formation_.generation();
-  order.base = quorum_.base();
-  order.safe_step = supervisor_.safe_step();
-  order.restarts = supervisor_.restarts_since_safe();
-  order.patience = patience_of(options_.timing);
-  const bool promised_away = node.promised > order.generation ||
-                             (node.promised == order.generation && node.promised_to != options_.id);
-  // [P21] The node obeys this number, whatever it has promised, and promises nothing by it.
-  const int64_t obeyed = options_.without == Rule::kP21
-                             ? order.generation
-                             : std::max(order.generation, node.promised + 1);
-  if (const auto* finishing = formation_.in<Finishing>()) {
-    order.duty = Duty::kFinish;
-    order.generation = obeyed;
-    order.exit_status = finishing->end.exit_status;
-    order.reason = finishing->end.reason;
-  } else if (formation_.in<Gathering>() != nullptr || (node.index < 0 && promised_away)) {
-    order.generation = obeyed;
-  } else if (node.index < 0) {
-    order.duty = Duty::kPark;
-    order.standbys = standbys_;
-  } else if (formation_.in<Preparing>() != nullptr) {
-    order.duty = Duty::kPrepare;
-  } else {
-    fill_run(order, node);
-  }
-  return order;
-}
-
-void Coordinator::fill_run(Order& order, const Node& node) const {
-  const auto* running = formation_.in<Running>();
-  order.duty = Duty::kRun;
-  order.first_rank = formation_.first_rank(node);
-  order.count = formation_.per_node();
-  order.world_size = formation_.world_size();
-  order.nonce = formation_.nonce();
-  order.stop = running->stop;
-  order.kill = running->kill;
-  order.exits_seen = static_cast<int32_t>(node.exits_seen);
-  order.standbys = standbys_;
-  const size_t nodes = roster_.nodes().size();
-  order.parked = static_cast<int64_t>(nodes - std::min(nodes, formation_.members().size()));
-  const bool standby = std::any_of(standbys_.begin(), standbys_.end(),
-                                   [&](const Peer& peer) { return peer.id == node.peer.id; });
-  if (standby && node.members_of != quorum_.base()) order.members = quorum_.members();
-  if (standby) order.barred = roster_.barred_names();
+  out().emplace_back(LoggedEvent{std::move(event), formation_.generation(), formation_.world_size(),
+                                 -1, std::move(reason)});
 }
 
 }  // namespace lockstep::launcher::control

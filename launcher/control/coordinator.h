@@ -48,7 +48,18 @@ class Coordinator {
   bool has_committed() const { return quorum_.has_committed(); }
 
  private:
-  void begin_call(int64_t now_ns, NodeActions& actions);
+  // One call of on: it has the actions for as long as it lasts, and there is one at a time.
+  class Call {
+   public:
+    Call(Coordinator& owner, int64_t now_ns, NodeActions& actions);
+    ~Call() { owner_.actions_ = nullptr; }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+   private:
+    Coordinator& owner_;
+  };
+  NodeActions& out();  // Requires: a call is at hand
   Node& admit(const Report& report);
   bool refuses(const Report& report);
   bool is_yet_to_start_over(const Report& report) const;
@@ -68,6 +79,7 @@ class Coordinator {
   void keep_waiting();
   void prepare(const Prepare& action);
   void try_commit();
+  Quorum::Promises promises() const;
   void commit();
   void tell_exits();
   void feed(const JobEvent& event);
@@ -95,7 +107,7 @@ class Coordinator {
   int64_t reminded_ns_;             // when it last said that it waits
   int64_t sequence_;                // of the last order
   int32_t stops_ = 0;               // so many requests to stop were obeyed
-  NodeActions* actions_ = nullptr;  // of the call at hand
+  NodeActions* actions_ = nullptr;  // of the call at hand; null: there is none
   bool orders_changed_ = false;     // in the call at hand: each node gets its order
 };
 

@@ -2,14 +2,49 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
 namespace {
 
 constexpr size_t kStandbys = 2;
+// By the place of a state in the variant.
+constexpr const char* kStates[] = {"gathering", "preparing", "running", "finishing", "over"};
+constexpr bool kMayFollow[5][5] = {
+    {false, true, false, true, true},   // gathering
+    {true, true, true, true, true},     // preparing
+    {true, true, false, true, true},    // running
+    {false, false, false, false, true}  // finishing
+};
 
 }  // namespace
+
+void Formation::change(AnyState state) {
+  LOCKSTEP_CHECK(kMayFollow[state_.index()][state.index()], kStates[state_.index()], " to ",
+                 kStates[state.index()], ", generation ", generation_);
+  state_ = std::move(state);
+}
+
+Running& Formation::running() {
+  auto* running = in<Running>();
+  LOCKSTEP_CHECK(running != nullptr, "it is ", kStates[state_.index()], ", generation ",
+                 generation_);
+  LOCKSTEP_CHECK(running->spawned <= members_.size() && running->ended.size() == samples_.size(),
+                 running->spawned, " of ", members_.size(), " have spawned ", samples_.size());
+  return *running;
+}
+
+bool Formation::is_member(const Node& node, bool or_was) const {
+  if (node.index < 0 || node.index >= std::ssize(members_)) return false;
+  const Node* there = members_[static_cast<size_t>(node.index)];
+  return there == &node || (or_was && there == nullptr);
+}
+
+void Formation::number_at_least(int64_t generation) {
+  LOCKSTEP_CHECK(in<Gathering>() != nullptr, "it is ", kStates[state_.index()]);
+  generation_ = std::max(generation_, generation);
+}
 
 int64_t Formation::per_node() const {
   return members_.empty() ? 0 : world_size() / static_cast<int64_t>(members_.size());
@@ -40,6 +75,7 @@ Progress Formation::progress_of(int64_t rank) const {
 
 std::vector<Peer> Formation::standbys(NodeId coordinator) const {
   std::vector<const Node*> able;
+  LOCKSTEP_CHECK(!lost_a_member(), "generation ", generation_);
   for (const Node* node : members_)
     if (node->peer.id != coordinator && !node->peer.address.empty()) able.push_back(node);
   const size_t count = std::min(kStandbys, able.size());
@@ -51,9 +87,20 @@ std::vector<Peer> Formation::standbys(NodeId coordinator) const {
 
 void Formation::prepare(const Prepare& generation, std::vector<Node*> members, std::string nonce,
                         int64_t now_ns) {
-  generation_ = generation.generation;
+  const int64_t number = generation.generation, size = std::ssize(members);
+  LOCKSTEP_CHECK_RULE(P10, members_.empty() ? number >= generation_ : number > generation_,
+                      "generation ", number, " after ", generation_);
+  LOCKSTEP_CHECK(in<Running>() == nullptr || all_ended(), "generation ", generation_, " runs");
+  LOCKSTEP_CHECK(size >= 1 && size == generation.nodes && generation.world_size >= size &&
+                     generation.world_size % size == 0,
+                 size, " of ", generation.nodes, " nodes, ", generation.world_size, " ranks");
+  generation_ = number;
   members_ = std::move(members);
-  for (size_t i = 0; i < members_.size(); ++i) members_[i]->index = static_cast<int64_t>(i);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    LOCKSTEP_CHECK(members_[i] != nullptr && members_[i]->index < 0 && !members_[i]->ready,
+                   "member ", i, " of generation ", number);
+    members_[i]->index = static_cast<int64_t>(i);
+  }
   samples_.assign(static_cast<size_t>(generation.world_size), Sample{});
   nonce_ = std::move(nonce);
   enter(Preparing{.since_ns = now_ns});
@@ -63,9 +110,13 @@ void Formation::prepare(const Prepare& generation, std::vector<Node*> members, s
 void Formation::note_promise(Node& node, const Report& report, NodeId leader) {
   auto* preparing = in<Preparing>();
   if (preparing == nullptr || node.index < 0 || node.ready) return;
+  LOCKSTEP_CHECK(is_member(node), "node ", node.name, " has index ", node.index);
   node.ready = report.promised == generation_ && report.promised_to == leader &&
                (report.alive == 0 || without_ == Rule::kP2);
-  if (node.ready) ++preparing->ready;
+  if (!node.ready) return;
+  LOCKSTEP_CHECK_RULE(P2, report.alive == 0, "node ", node.name, ": ", report.alive, " live");
+  ++preparing->ready;
+  LOCKSTEP_CHECK(preparing->ready <= members_.size(), preparing->ready, " of ", members_.size());
 }
 
 bool Formation::all_promised() const {
@@ -91,25 +142,40 @@ std::string Formation::reason_late(const Node& node, NodeId leader, const Timing
 }
 
 void Formation::run() {
+  const auto* preparing = in<Preparing>();
+  LOCKSTEP_CHECK(preparing != nullptr, "it is ", kStates[state_.index()]);
+  LOCKSTEP_CHECK(!lost_a_member(), "a member of generation ", generation_, " is lost");
+  LOCKSTEP_CHECK_RULE(
+      P5,
+      std::all_of(members_.begin(), members_.end(), [](const Node* node) { return node->ready; }),
+      preparing->ready, " of ", members_.size(), " have promised generation ", generation_);
   enter(Running{.ended = std::vector<bool>(samples_.size()), .unreported = {}});
 }
 
 void Formation::note_spawned(Node& node, const Report& report) {
   if (node.spawned || (report.pids.empty() && report.spawn_error.empty())) return;
+  LOCKSTEP_CHECK(is_member(node), "node ", node.name, " has index ", node.index);
+  Running& now = running();
+  LOCKSTEP_CHECK(now.spawned < members_.size(), now.spawned, " of ", members_.size());
   node.spawned = true;
   node.pids = report.pids;
-  ++in<Running>()->spawned;
+  ++now.spawned;
 }
 
 void Formation::note_samples(const Node& node, const Report& report) {
+  LOCKSTEP_CHECK(is_member(node, /*or_was=*/true), "node ", node.name, " has index ", node.index);
+  Running& now = running();
   const auto first = static_cast<size_t>(first_rank(node));
+  LOCKSTEP_CHECK(first + static_cast<size_t>(per_node()) <= samples_.size(), first, " of ",
+                 samples_.size());
   const size_t count = std::min(report.samples.size(), static_cast<size_t>(per_node()));
   for (size_t i = 0; i < count; ++i) samples_[first + i] = report.samples[i];
-  if (count > 0) in<Running>()->samples_new = true;
+  if (count > 0) now.samples_new = true;
 }
 
 void Formation::note_exits(Node& node, const Report& report, int64_t now_ns) {
-  Running& running = *in<Running>();
+  LOCKSTEP_CHECK(is_member(node, /*or_was=*/true), "node ", node.name, " has index ", node.index);
+  Running& running = this->running();
   const int64_t first = first_rank(node);
   const auto from = static_cast<size_t>(std::max(report.exits_from, 0));
   for (size_t i = node.exits_seen; i < from + report.exits.size() && i >= from; ++i) {
@@ -131,20 +197,25 @@ bool Formation::all_spawned() const {
 }
 
 bool Formation::all_ended() const {
-  const auto& ended = in<Running>()->ended;
-  return std::find(ended.begin(), ended.end(), false) == ended.end();
+  const auto* running = in<Running>();
+  LOCKSTEP_CHECK(running != nullptr, "it is ", kStates[state_.index()]);
+  return std::find(running->ended.begin(), running->ended.end(), false) == running->ended.end();
 }
 
 WorkersExited Formation::take_exits() {
-  Running& running = *in<Running>();
+  Running& running = this->running();
+  LOCKSTEP_CHECK(running.unreported.size() <= samples_.size(), running.unreported.size(),
+                 " ends of ", samples_.size(), " workers");
   return {std::exchange(running.unreported, {}), running.unreported_alive_ns};
 }
 
 void Formation::lose(Node& node, const std::string& why) {
+  LOCKSTEP_CHECK(is_member(node, /*or_was=*/true), "node ", node.name, " has index ", node.index);
   members_[static_cast<size_t>(node.index)] = nullptr;
   auto* running = in<Running>();
   if (running == nullptr) return;
   if (!node.spawned) ++running->spawned;
+  LOCKSTEP_CHECK(running->spawned <= members_.size(), running->spawned, " of ", members_.size());
   if (running->unreported.empty()) running->unreported_alive_ns = node.heard_ns;
   const int64_t first = first_rank(node);
   for (int64_t rank = first; rank < first + per_node(); ++rank) {

@@ -60,13 +60,14 @@ class Formation {
   const State* in() const {
     return std::get_if<State>(&state_);
   }
+  // Requires: an arrow of the picture above leads there, or to Over.
   template <typename State>
   void enter(State state) {
-    state_ = std::move(state);
+    change(AnyState(std::move(state)));
   }
 
   int64_t generation() const { return generation_; }
-  void number_at_least(int64_t generation) { generation_ = std::max(generation_, generation); }
+  void number_at_least(int64_t generation);  // Requires: Gathering
   int64_t world_size() const { return static_cast<int64_t>(samples_.size()); }
   const std::vector<Node*>& members() const { return members_; }   // by index; null: it is lost
   const std::vector<Sample>& samples() const { return samples_; }  // by rank
@@ -75,6 +76,8 @@ class Formation {
   int64_t first_rank(const Node& node) const {  // -1: it is parked
     return node.index < 0 ? -1 : node.index * per_node();
   }
+  // Whether it is a member; `or_was`: or was one that is lost.
+  bool is_member(const Node& node, bool or_was = false) const;
   const Node* node_of(int64_t rank) const;  // null: it is lost
   int32_t pid_of(int64_t rank) const;       // -1: it is not known
   std::vector<int32_t> all_pids() const;
@@ -83,19 +86,20 @@ class Formation {
   // of one rack should not take both.
   std::vector<Peer> standbys(NodeId coordinator) const;
 
-  // Enters Preparing.
+  // Enters Preparing. Requires: all workers of the generation before have ended; the number is a
+  // newer one; the members are all different, and of no generation.
   void prepare(const Prepare& generation, std::vector<Node*> members, std::string nonce,
                int64_t now_ns);
   // Preparing: the node may have promised the generation to the coordinator `leader`.
   void note_promise(Node& node, const Report& report, NodeId leader);
-  bool all_promised() const;  // [P5]
+  bool all_promised() const;
   bool lost_a_member() const;
   // Preparing: why the node is lost, which had long enough to promise it to `leader`; empty: it is
   // not.
   std::string reason_late(const Node& node, NodeId leader, const Timing& timing,
                           int64_t now_ns) const;
 
-  // Enters Running.
+  // Enters Running. Requires: all members have promised the generation [P5].
   void run();
   // Running: what the report of a member says of its workers.
   void note_spawned(Node& node, const Report& report);
@@ -106,12 +110,16 @@ class Formation {
   // The ends of which the supervisor has not been told; it has from now on.
   WorkersExited take_exits();
 
-  // The member is lost, and its workers with it.
+  // The member is lost, and its workers with it; the first time that this is said.
   void lose(Node& node, const std::string& why);
 
  private:
+  using AnyState = std::variant<Gathering, Preparing, Running, Finishing, Over>;
+  void change(AnyState state);
+  Running& running();  // Requires: Running
+
   const Rule without_;
-  std::variant<Gathering, Preparing, Running, Finishing, Over> state_;
+  AnyState state_;
   int64_t generation_;
   std::vector<Node*> members_;
   std::vector<Sample> samples_;

@@ -3,12 +3,37 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
 
+GenerationSize::GenerationSize(const CoordinatorOptions& options, int64_t now_ns)
+    : options_(options), waiting_ns_(now_ns) {
+  LOCKSTEP_CHECK(options.min_nodes >= 1 && options.min_nodes <= options.max_nodes,
+                 options.min_nodes, " to ", options.max_nodes, " nodes");
+  LOCKSTEP_CHECK(options.spares >= 0 && now_ns >= 0, options.spares, " spares, at ", now_ns);
+}
+
+int64_t GenerationSize::waited_ns(int64_t now_ns) const {
+  LOCKSTEP_CHECK(waiting_ns_ >= 0 && now_ns >= waiting_ns_, "since ", waiting_ns_, " at ", now_ns);
+  return now_ns - waiting_ns_;
+}
+
+int64_t GenerationSize::without_quorum_ns(int64_t now_ns) const {
+  LOCKSTEP_CHECK(now_ns >= quorum_ns_, "since ", quorum_ns_, " at ", now_ns);
+  return std::min(waited_ns(now_ns), now_ns - quorum_ns_);
+}
+
+void GenerationSize::note_quorum(int64_t now_ns) {
+  LOCKSTEP_CHECK(waiting_ns_ >= 0 && now_ns >= quorum_ns_, waiting_ns_, " ", quorum_ns_, " ",
+                 now_ns);
+  quorum_ns_ = now_ns;
+}
+
 Nodes GenerationSize::plan(const Counted& counted, int64_t now_ns) {
   const auto& o = options_;
+  LOCKSTEP_CHECK(counted.have >= 0 && counted.before >= 0, counted.have, " of ", counted.before);
   // The others decide whether the job goes on or ends.
   if (counted.lacks_quorum) return wait_for(INT64_MAX, "", now_ns);
   if (counted.first && counted.have < o.max_nodes + o.spares) {
@@ -28,7 +53,9 @@ Nodes GenerationSize::plan(const Counted& counted, int64_t now_ns) {
   const int64_t wanted =
       std::max(counted.have - o.spares, std::min<int64_t>(counted.before, counted.have));
   Nodes nodes;
-  nodes.count = std::clamp(wanted, o.min_nodes, std::min<int64_t>(counted.have, o.max_nodes));
+  const int64_t most = std::min<int64_t>(counted.have, o.max_nodes);
+  LOCKSTEP_CHECK(o.min_nodes <= most, counted.have, " nodes are enough, and not ", o.min_nodes);
+  nodes.count = std::clamp(wanted, o.min_nodes, most);
   return nodes;
 }
 
@@ -37,7 +64,7 @@ bool GenerationSize::shrinks(const Counted& counted) const {
 }
 
 int64_t GenerationSize::least(const Counted& counted) const {
-  return shrinks(counted) ? options_.min_nodes : counted.before;
+  return shrinks(counted) ? options_.min_nodes : std::max(counted.before, options_.min_nodes);
 }
 
 bool GenerationSize::suffice(const Counted& counted) const {
@@ -54,6 +81,7 @@ Nodes GenerationSize::plan_first(int64_t have, int64_t now_ns) {
                     now_ns);
   }
   if (enough_ns_ < 0) enough_ns_ = now_ns;
+  LOCKSTEP_CHECK(now_ns >= enough_ns_, "enough since ", enough_ns_, " at ", now_ns);
   Nodes nodes;
   nodes.count = now_ns - enough_ns_ >= o.last_call_ns ? have : 0;
   return nodes;
@@ -62,6 +90,7 @@ Nodes GenerationSize::plan_first(int64_t have, int64_t now_ns) {
 // Waiting has a limit, and then a reason to end.
 Nodes GenerationSize::wait_for(int64_t limit_ns, std::string otherwise, int64_t now_ns) {
   if (waiting_ns_ < 0) waiting_ns_ = now_ns;
+  LOCKSTEP_CHECK(now_ns >= waiting_ns_, "it waits since ", waiting_ns_, " at ", now_ns);
   Nodes nodes;
   nodes.count = now_ns - waiting_ns_ < limit_ns ? 0 : -1;
   nodes.reason = std::move(otherwise);
@@ -69,6 +98,7 @@ Nodes GenerationSize::wait_for(int64_t limit_ns, std::string otherwise, int64_t 
 }
 
 void GenerationSize::forgive_sleep(int64_t gap_ns) {
+  LOCKSTEP_CHECK(gap_ns >= 0, "slept for ", gap_ns);
   for (int64_t* since_ns : {&waiting_ns_, &enough_ns_, &quorum_ns_})
     if (*since_ns >= 0) *since_ns += gap_ns;
 }

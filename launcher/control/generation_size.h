@@ -12,8 +12,8 @@ namespace lockstep::launcher::control {
 
 class GenerationSize {
  public:
-  GenerationSize(const CoordinatorOptions& options, int64_t now_ns)
-      : options_(options), waiting_ns_(now_ns) {}
+  // Requires: 1 <= min_nodes <= max_nodes.
+  GenerationSize(const CoordinatorOptions& options, int64_t now_ns);
 
   struct Counted {
     int64_t have = 0;           // nodes that can be members
@@ -30,12 +30,10 @@ class GenerationSize {
   // Whether the last `plan` was the first one for which enough nodes were there.
   bool enough_just_came(int64_t now_ns) const { return enough_ns_ == now_ns; }
   // How long it has waited for nodes, and for a quorum. Requires: it waits.
-  int64_t waited_ns(int64_t now_ns) const { return now_ns - waiting_ns_; }
-  int64_t without_quorum_ns(int64_t now_ns) const {
-    return now_ns - std::max(waiting_ns_, quorum_ns_);
-  }
+  int64_t waited_ns(int64_t now_ns) const;
+  int64_t without_quorum_ns(int64_t now_ns) const;
 
-  void note_quorum(int64_t now_ns) { quorum_ns_ = now_ns; }
+  void note_quorum(int64_t now_ns);  // Requires: it waits
   void note_lost_member() { lost_member_ = true; }
   // The coordinator itself has slept for so long: that was no waiting.
   void forgive_sleep(int64_t gap_ns);

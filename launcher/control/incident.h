@@ -23,6 +23,9 @@ inline constexpr int kExitPeerLost = 76;    // another rank is gone: restart at 
 inline constexpr int kExitWrongBits = 77;   // an audit named its device: never restart there
 inline constexpr int kExitNoProgress = 93;  // do not restart
 
+// What its agent had done to a worker before it ended.
+enum class AgentDid : uint8_t { kNothing, kToldToLetGo, kKilled };
+
 // How one worker ended.
 struct WorkerExit {
   int rank = 0;
@@ -31,7 +34,8 @@ struct WorkerExit {
   double hung_s = 0;     // > 0: it stopped making progress this long ago and was killed for it
   bool stopped = false;  // of a hang: the process was stopped (SIGSTOP), not busy
   bool no_memory =
-      false;              // of SIGKILL: meanwhile the kernel ended processes of its node for memory
+      false;  // of SIGKILL: meanwhile the kernel ended processes of its node for memory
+  AgentDid agent_did = AgentDid::kNothing;
   std::string node_lost;  // not empty: its node is gone, and this is how that was seen
   Progress progress;      // its page's last words
   std::vector<std::string> log_lines;
@@ -42,6 +46,9 @@ struct WorkerExit {
   bool found_wrong() const { return chose_its_code() && exit_code == kExitWrongBits; }
   bool failed() const { return !done() && !wants_resume(); }
 };
+
+// Whether a worker is in the middle of a step.
+inline bool computing(Phase phase) { return phase == Phase::kStep || phase == Phase::kUpdate; }
 
 // What a running worker's page says.
 struct Sample {

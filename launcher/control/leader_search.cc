@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+#include "base/text.h"
+
 namespace lockstep::launcher::control {
 
 int LeaderSearch::standby_number() const {
@@ -15,7 +18,18 @@ bool LeaderSearch::is_new(const Order& order) const {
   return order.leader != order_from_ || order.sequence > order_sequence_ || without_ == Rule::kP23;
 }
 
+void LeaderSearch::go_by(const Timing& timing) {
+  LOCKSTEP_CHECK(timing.try_ns > 0 && timing.suspect_ns < timing.evict_ns, timing.try_ns, " ",
+                 timing.suspect_ns, " ", timing.evict_ns);
+  LOCKSTEP_CHECK(2 * timing.evict_ns <= timing.fence_ns, timing.evict_ns, " ", timing.fence_ns);
+  timing_ = timing;
+}
+
 bool LeaderSearch::hear(const Order& order, int64_t now_ns) {
+  LOCKSTEP_CHECK(order.leader != 0, "an order of nobody");
+  LOCKSTEP_CHECK_RULE(P23, order.leader != order_from_ || order.sequence > order_sequence_,
+                      "order ", order.sequence, " of ", order.leader, " after ", order_sequence_);
+  LOCKSTEP_CHECK(now_ns >= heard_ns_, "heard at ", heard_ns_, " and at ", now_ns);
   order_from_ = order.leader;
   order_sequence_ = order.sequence;
   heard_ns_ = now_ns;
@@ -27,6 +41,8 @@ bool LeaderSearch::hear(const Order& order, int64_t now_ns) {
 }
 
 void LeaderSearch::follow(Peer leader, int64_t now_ns) {
+  LOCKSTEP_CHECK(!answered_, "node ", leader_.id, " leads, and ", leader.id, " is asked");
+  LOCKSTEP_CHECK(leader.id != own_, "node ", own_, " asks itself");
   leader_ = std::move(leader);
   tried_ns_ = now_ns;
 }
@@ -53,21 +69,25 @@ std::optional<Peer> LeaderSearch::next_candidate(int64_t now_ns) {
 void LeaderSearch::lead(const std::string& address) { leader_ = {own_, address}; }
 
 void LeaderSearch::try_to_lead(const std::string& address) {
+  LOCKSTEP_CHECK(!answered_ && !leads(), "node ", own_, ": ", leader_.id, " leads");
   if (!alone_since_ns_) alone_since_ns_ = heard_ns_;
   lead(address);
 }
 
 void LeaderSearch::step_down(int64_t now_ns) {
+  LOCKSTEP_CHECK(leads(), "node ", own_, ": ", leader_.id, " leads");
   leader_ = {};
   answered_ = false;
   heard_ns_ = tried_ns_ = now_ns;
 }
 
 void LeaderSearch::pass(int64_t now_ns) {
+  LOCKSTEP_CHECK(now_ns >= heard_ns_, "heard at ", heard_ns_, ", now ", now_ns);
   if (leads()) heard_ns_ = now_ns;
 }
 
 void LeaderSearch::forgive_sleep(int64_t gap_ns) {
+  LOCKSTEP_CHECK(gap_ns >= 0, "slept for ", gap_ns);
   heard_ns_ += gap_ns;
   if (alone_since_ns_) *alone_since_ns_ += gap_ns;
 }

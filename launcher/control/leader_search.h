@@ -34,22 +34,23 @@ class LeaderSearch {
   // For how long no other node has coordinated, whatever this one has tried meanwhile.
   int64_t alone_ns(int64_t now_ns) const { return now_ns - alone_since_ns_.value_or(heard_ns_); }
 
-  void go_by(const Timing& timing) { timing_ = timing; }
+  void go_by(const Timing& timing);
   // [P23] Whether its leader has given no later order.
   bool is_new(const Order& order) const;
-  // Takes the word of an order. Returns whether it is the leader's first one.
+  // Takes the word of an order. Returns whether it is the leader's first one. Requires: it is new.
   bool hear(const Order& order, int64_t now_ns);
   void know_standbys(std::vector<Peer> standbys) { standbys_ = std::move(standbys); }
 
-  void follow(Peer leader, int64_t now_ns);
+  void follow(Peer leader, int64_t now_ns);  // Requires: nobody has answered; it is not this node
   // The connection to the leader has ended. True: it is tried again, once.
   bool lose_connection(int64_t now_ns);
   // Where to look next, when it is time: the standbys in turn, then whoever the rendezvous names.
   std::optional<Peer> next_candidate(int64_t now_ns);
   void give_up_leader() { answered_ = false; }
-  void lead(const std::string& address);         // from now on
-  void try_to_lead(const std::string& address);  // ... until a generation runs, or another leads
-  void step_down(int64_t now_ns);
+  void lead(const std::string& address);  // from now on
+  // ... until a generation runs, or another leads. Requires: nobody has answered.
+  void try_to_lead(const std::string& address);
+  void step_down(int64_t now_ns);      // Requires: it leads
   void pass(int64_t now_ns);           // time; this node hears itself
   void forgive_sleep(int64_t gap_ns);  // this node has slept for so long
 

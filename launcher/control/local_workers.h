@@ -16,14 +16,16 @@ class LocalWorkers {
   int64_t generation() const { return generation_; }  // -1: it was told to run none
   int64_t alive() const { return alive_; }            // workers that are not reaped
   bool spawning() const { return spawning_; }
+  bool told_to_end() const { return told_to_end_; }
   const std::vector<Sample>& samples() const { return samples_; }
 
-  // Requires: none is alive.
+  // Requires: none is alive [P2]; the generation is a newer one; there is a worker at least.
   void start(int64_t generation, int64_t count);
   // Whether they have not been told yet; they are from now on.
   bool tell_to_stop() { return !std::exchange(told_to_stop_, true); }
   bool tell_to_end() { return !std::exchange(told_to_end_, true); }
 
+  // One of the two, once. Requires: they were started.
   void on(const Spawned& event);
   void on(const SpawnFailed& event);
   void on(const WorkersExited& event);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::launcher::control {
@@ -12,6 +13,8 @@ Member::Member(MemberOptions options, bool leads, int64_t now_ns)
       now_ns_(now_ns),
       search_(options_.id, options_.timing, options_.without, now_ns),
       ordered_ns_(now_ns) {
+  LOCKSTEP_CHECK(options_.id != 0, "node ", options_.name, " has no id");
+  LOCKSTEP_CHECK(now_ns >= 0, "it begins at ", now_ns);
   if (leads) search_.lead(options_.address);
 }
 
@@ -22,11 +25,20 @@ bool Member::accepts(const Order& order) const {
          options_.without == Rule::kP1;
 }
 
-void Member::on(const Order& order, int64_t now_ns, NodeActions& actions) {
+// Time never goes back.
+void Member::pass_to(int64_t now_ns) {
+  LOCKSTEP_CHECK(now_ns >= now_ns_, "time went back from ", now_ns_, " to ", now_ns);
   now_ns_ = now_ns;
+}
+
+void Member::on(const Order& order, int64_t now_ns, NodeActions& actions) {
+  pass_to(now_ns);
   if (leave_ || !search_.is_new(order) || !accepts(order)) return;
   // [P4] An order of a coordinator that only gathers nodes does not count.
-  if (order.duty != Duty::kWait || options_.without == Rule::kP4) ordered_ns_ = now_ns;
+  if (order.duty != Duty::kWait || options_.without == Rule::kP4) {
+    LOCKSTEP_CHECK_RULE(P4, order.duty != Duty::kWait, "an order of ", order.leader, " to wait");
+    ordered_ns_ = now_ns;
+  }
   if (search_.hear(order, now_ns)) news_ = true;
   adopt(order.patience);
   // The others have gone on without this node, so it may not take over what it ran last.
@@ -55,12 +67,18 @@ void Member::on(const Order& order, int64_t now_ns, NodeActions& actions) {
 // A standby that takes over goes by what the lost coordinator went by.
 void Member::adopt(const Patience& patience) {
   if (patience.silence_ns <= 0 || patience == patience_of(options_.timing)) return;
+  LOCKSTEP_CHECK(patience.ack_ns > 0 && patience.reap_ns > 0, patience.ack_ns, " ",
+                 patience.reap_ns);
   options_.timing = with(options_.timing, patience);
   search_.go_by(options_.timing);
 }
 
 void Member::prepare(const Order& order, NodeActions& actions) {
   if (order.generation == promised_) return;
+  LOCKSTEP_CHECK_RULE(P1, order.generation > promised_, "generation ", order.generation, " after ",
+                      promised_, " of ", promised_to_);
+  LOCKSTEP_CHECK(order.generation > workers_.generation(), "generation ", order.generation,
+                 " after ", workers_.generation());
   news_ = true;
   promised_ = order.generation;
   promised_to_ = order.leader;
@@ -72,8 +90,11 @@ void Member::run(const Order& order, NodeActions& actions) {
   const bool promised = order.generation == promised_ && order.leader == promised_to_;
   if (!promised && options_.without != Rule::kP1) return;
   if (workers_.generation() < order.generation) {
-    // [P2] Workers of two generations never live beside each other.
+    // [P2] Workers of two generations never live side by side.
     if (workers_.alive() > 0 && options_.without != Rule::kP2) return;
+    LOCKSTEP_CHECK_RULE(P1, order.generation == promised_ && order.leader == promised_to_,
+                        "generation ", order.generation, " of ", order.leader, ", promised ",
+                        promised_, " to ", promised_to_);
     workers_.start(order.generation, order.count);
     handover_.generation = order.generation;
     handover_.lost = order.leader;
@@ -82,6 +103,8 @@ void Member::run(const Order& order, NodeActions& actions) {
     actions.emplace_back(SpawnWorkers{order});
   }
   if (workers_.generation() != order.generation) return;
+  LOCKSTEP_CHECK(handover_.generation == order.generation && order.generation >= 0,
+                 handover_.generation, " ", order.generation);
   run_ordered_ns_ = now_ns_;
   search_.know_standbys(order.standbys);
   handover_.safe_step = std::max(handover_.safe_step, order.safe_step);
@@ -103,7 +126,7 @@ void Member::end_workers(NodeActions& actions) {
 }
 
 void Member::on(const NotLeader& answer, int64_t now_ns, NodeActions& actions) {
-  now_ns_ = now_ns;
+  pass_to(now_ns);
   if (search_.answered() || search_.leads()) return;
   const NodeId named = answer.follows.id;
   if (named != 0 && named != options_.id && answer.follows != search_.leader())
@@ -111,7 +134,7 @@ void Member::on(const NotLeader& answer, int64_t now_ns, NodeActions& actions) {
 }
 
 void Member::on(const LeaderLost& event, int64_t now_ns, NodeActions& actions) {
-  now_ns_ = now_ns;
+  pass_to(now_ns);
   if (other_secret_.empty()) other_secret_since_ns_ = now_ns;
   other_secret_ = event.other_secret;
   if (search_.leads() || !search_.lose_connection(now_ns)) return;
@@ -120,27 +143,27 @@ void Member::on(const LeaderLost& event, int64_t now_ns, NodeActions& actions) {
 }
 
 void Member::on(const Spawned& event, int64_t now_ns, NodeActions& actions) {
-  now_ns_ = now_ns;
+  pass_to(now_ns);
   workers_.on(event);
   report(actions);
 }
 
 void Member::on(const SpawnFailed& event, int64_t now_ns, NodeActions& actions) {
-  now_ns_ = now_ns;
+  pass_to(now_ns);
   workers_.on(event);
   leave_when_empty(actions);
   report(actions);
 }
 
 void Member::on(const WorkersExited& event, int64_t now_ns, NodeActions& actions) {
-  now_ns_ = now_ns;
+  pass_to(now_ns);
   workers_.on(event);
   leave_when_empty(actions);
   report(actions);
 }
 
 void Member::on(const StopRequested& event, int64_t now_ns, NodeActions& actions) {
-  now_ns_ = now_ns;
+  pass_to(now_ns);
   if (parked() && !search_.leads()) {  // a spare leaves, and the job goes on
     leave_ = Leave{kExitResume, "asked to stop, as a spare"};
     return leave_when_empty(actions);
@@ -155,13 +178,14 @@ void Member::on(const StopRequested& event, int64_t now_ns, NodeActions& actions
 }
 
 void Member::on(const HealthSeen& event, int64_t now_ns, NodeActions& actions) {
-  now_ns_ = now_ns;
+  pass_to(now_ns);
   health_ = event;
   report(actions);
 }
 
 void Member::on(const SteppedDown& event, int64_t now_ns) {
-  now_ns_ = now_ns;
+  pass_to(now_ns);
+  LOCKSTEP_CHECK(search_.leads(), "node ", options_.id, " follows ", search_.leader().id);
   if (event.succeeded) handover_.members.clear();  // it may not try again
   search_.step_down(now_ns);
 }
@@ -173,7 +197,9 @@ void Member::on(const Tick& event, int64_t now_ns, NodeActions& actions) {
     search_.forgive_sleep(gap_ns);
     ordered_ns_ += gap_ns;
   }
-  now_ns_ = now_ns;
+  pass_to(now_ns);
+  LOCKSTEP_CHECK(ordered_ns_ <= now_ns && run_ordered_ns_ <= now_ns, ordered_ns_, " ",
+                 run_ordered_ns_, " ", now_ns);
   workers_.look(event.samples);
   search_.pass(now_ns);
   if (!search_.leads()) search(actions);
@@ -181,8 +207,11 @@ void Member::on(const Tick& event, int64_t now_ns, NodeActions& actions) {
       now_ns - run_ordered_ns_ >= t.stop_ns)
     leave_ = Leave{kExitResume, "asked to stop, and nobody leads"};
   // [P3] The others may go on without this node from now on.
-  const bool fenced = now_ns - ordered_ns_ >= t.fence_ns && options_.without != Rule::kP3;
-  if (fenced && !workers_.spawning()) end_workers(actions);
+  const bool late = now_ns - ordered_ns_ >= t.fence_ns;
+  if (late && !workers_.spawning() && options_.without != Rule::kP3) end_workers(actions);
+  LOCKSTEP_CHECK_RULE(
+      P3, !late || workers_.alive() == 0 || workers_.spawning() || workers_.told_to_end(), "node ",
+      options_.id, " has heard no order for ", now_ns - ordered_ns_, " ns");
   leave_when_empty(actions);
   if (now_ns - reported_ns_ >= t.report_ns || news_) report(actions);
 }
@@ -222,6 +251,13 @@ bool Member::may_lead(int64_t silent_ns) const {
 }
 
 void Member::try_to_lead(int64_t silent_ns, NodeActions& actions) {
+  LOCKSTEP_CHECK(!lead_ && !leave_, "node ", options_.id, " leads or leaves already");
+  LOCKSTEP_CHECK(!handover_.members.empty() && handover_.generation >= 0 &&
+                     handover_.generation == workers_.generation(),
+                 handover_.members.size(), " nodes of generation ", handover_.generation,
+                 ", it runs ", workers_.generation());
+  LOCKSTEP_CHECK(search_.standby_number() >= 0 && silent_ns >= options_.timing.evict_ns, "standby ",
+                 search_.standby_number(), ", silent for ", silent_ns);
   lead_ = handover_;
   lead_->silent_ms = static_cast<double>(silent_ns) * 1e-6;
   if (!workers_.samples().empty()) lead_->progress = workers_.samples()[0].progress;
@@ -236,6 +272,9 @@ void Member::follow(Peer leader, NodeActions& actions) {
 }
 
 void Member::report(NodeActions& actions) {
+  LOCKSTEP_CHECK_RULE(P1, workers_.generation() <= promised_, "it runs ", workers_.generation(),
+                      " and has promised ", promised_);
+  LOCKSTEP_CHECK(workers_.alive() == 0 || workers_.generation() >= 0, workers_.alive(), " live");
   Report report;
   report.id = options_.id;
   report.name = options_.name;

@@ -61,6 +61,7 @@ class Member {
   bool parked() const { return duty_ == Duty::kPark; }
 
  private:
+  void pass_to(int64_t now_ns);
   bool accepts(const Order& order) const;
   void adopt(const Patience& patience);
   void prepare(const Order& order, NodeActions& actions);

@@ -1,8 +1,10 @@
 #include "launcher/control/message.h"
 
+#include <algorithm>
 #include <bit>
 #include <concepts>
 #include <type_traits>
+#include <unordered_set>
 
 #include "base/byte_codec.h"
 #include "base/text.h"
@@ -10,7 +12,7 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr uint8_t kVersion = 6;
+constexpr uint8_t kVersion = 7;
 
 template <typename T>
 concept Enumeration = std::is_enum_v<T>;
@@ -48,6 +50,7 @@ struct Reading {
   }
   void operator()(Phase& value) { value = enumeration(Phase::kDone); }
   void operator()(SavePhase& value) { value = enumeration(SavePhase::kFailed); }
+  void operator()(AgentDid& value) { value = enumeration(AgentDid::kKilled); }
   void operator()(Duty& value) { value = enumeration(Duty::kFinish); }
   void operator()(double& value) { value = std::bit_cast<double>(in.number<uint64_t>()); }
   void operator()(std::string& words) { words = in.text(); }
@@ -88,7 +91,8 @@ void fields(Io& io, T& m) {
     fields(io, m.progress);
     io(m.stopped);
   } else if constexpr (std::is_same_v<Plain, WorkerExit>) {
-    all(m.rank, m.exit_code, m.signal, m.hung_s, m.stopped, m.no_memory, m.node_lost, m.log_lines);
+    all(m.rank, m.exit_code, m.signal, m.hung_s, m.stopped, m.no_memory, m.agent_did, m.node_lost,
+        m.log_lines);
     fields(io, m.progress);
   } else if constexpr (std::is_same_v<Plain, Report>) {
     all(m.id, m.name, m.address, m.run, m.sequence, m.follows, m.promised, m.promised_to,
@@ -121,7 +125,45 @@ Result<Message> decode_kind(Reading& io, size_t kind) {
   }
 }
 
+bool is_generation(int64_t number) { return number >= -1 && number <= kMostGeneration; }
+
+bool is_sound(const Patience& p) {
+  if (p == Patience{}) return true;
+  const auto all_of = {p.silence_ns, p.ack_ns, p.reap_ns};
+  return p.report_ns >= 0 && p.report_ns <= kMostPatienceNs &&
+         std::all_of(all_of.begin(), all_of.end(),
+                     [](int64_t ns) { return ns > 0 && ns <= kMostPatienceNs; });
+}
+
+bool are_sound(const std::vector<NodeId>& members) {
+  const std::unordered_set<NodeId> different(members.begin(), members.end());
+  return different.size() == members.size() && !different.contains(0);
+}
+
+bool is_sound(const Report& r) {
+  return r.id != 0 && is_generation(r.promised) && is_generation(r.committed) &&
+         is_generation(r.members_of) && r.alive >= 0 && r.exits_from >= 0 && r.stops >= 0 &&
+         r.alive_ns >= 0;
+}
+
+bool is_sound(const Order& o) {
+  const auto is_count = [](int64_t number) { return number >= 0 && number <= kMostRanks; };
+  const bool runs = o.duty == Duty::kRun;
+  const bool ranks_fit = o.count >= 1 && o.first_rank + o.count <= o.world_size;
+  return o.leader != 0 && is_generation(o.generation) && is_generation(o.base) &&
+         is_count(o.first_rank) && is_count(o.count) && is_count(o.world_size) &&
+         (!runs || (o.generation >= 0 && ranks_fit)) && o.exits_seen >= 0 && o.safe_step >= -1 &&
+         o.restarts >= 0 && o.parked >= 0 && are_sound(o.members) && is_sound(o.patience);
+}
+
+bool is_sound(const NotLeader&) { return true; }
+bool is_sound(const StoreBytes&) { return true; }
+
 }  // namespace
+
+bool is_sound(const Message& message) {
+  return std::visit([](const auto& m) { return is_sound(m); }, message);
+}
 
 std::string encode(const Message& message) {
   Writing io;
@@ -138,7 +180,10 @@ Result<Message> decode(std::string_view bytes) {
     return Error{Code::kCorrupt, text("a message of version ", int{version}, ", not ",
                                       int{kVersion}, ": all agents must be of one build")};
   const auto kind = io.in.number<uint8_t>();
-  return decode_kind(io, kind);
+  LOCKSTEP_TRY(Message message, decode_kind(io, kind));
+  if (!is_sound(message))
+    return Error{Code::kCorrupt, text("a message of kind ", int{kind}, " with impossible numbers")};
+  return message;
 }
 
 }  // namespace lockstep::launcher::control

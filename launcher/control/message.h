@@ -9,7 +9,8 @@
 // [P1] A node obeys nothing of an older generation than it has promised, and of that one only what
 // the leader says to whom it has promised it.
 // In bytes: version (1), kind (1), fields in the order below; base/byte_codec.h. Every count and
-// text is bounded; a message of another version is refused.
+// text is bounded. A message is refused that is of another version, or whose numbers no node could
+// mean (is_sound): the rest of the launcher checks (LOCKSTEP_CHECK) what follows from sound ones.
 #pragma once
 
 #include <cstdint>
@@ -99,8 +100,20 @@ struct StoreBytes {
 
 using Message = std::variant<Report, Order, NotLeader, StoreBytes>;
 
+inline constexpr int64_t kMostGeneration = int64_t{1} << 48;
+inline constexpr int64_t kMostRanks = INT32_MAX;
+inline constexpr int64_t kMostPatienceNs = int64_t{1} << 56;  // two years
+
+// Whether the numbers of a message are within their limits, and fit each other:
+//   generations   -1 to kMostGeneration
+//   ids           not 0: of who sends it, and of members, which are all different
+//   an order to run   its ranks are within the world, and there is one at least
+//   patience      all of it positive, or nothing said; up to kMostPatienceNs
+// What else a message says may be untrue, and whoever reads it has to live with that.
+bool is_sound(const Message& message);
+
 std::string encode(const Message& message);
-// Errors: kCorrupt.
+// Ensures: the message is sound. Errors: kCorrupt.
 Result<Message> decode(std::string_view bytes);
 
 }  // namespace lockstep::launcher::control

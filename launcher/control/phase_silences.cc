@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace lockstep::launcher::control {
 namespace {
 
@@ -11,6 +13,7 @@ constexpr int64_t kLeastHangNs = 60'000'000'000;  // a busy file system may take
 }  // namespace
 
 void PhaseSilences::note(Phase phase, int64_t silent_ns) {
+  LOCKSTEP_CHECK(silent_ns >= 0, "silent for ", silent_ns);
   Known& known = known_[static_cast<size_t>(phase) % kPhases];
   ++known.count;
   known.longest_ns = std::max(known.longest_ns, silent_ns);

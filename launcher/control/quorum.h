@@ -31,9 +31,7 @@ class Quorum {
   bool has_committed() const { return base_ > inherited_; }
 
   // [P6] Whether so many promises of the base's members are enough.
-  bool reached(size_t promises) const {
-    return 2 * promises >= members_.size() || without_ == Rule::kP6;
-  }
+  bool reached(size_t promises) const { return half(promises) || without_ == Rule::kP6; }
   // [P8], [P9] Whether it may follow without asking. `exclusive`: so many of the base's members
   // have promised the next generation, and none to another coordinator since they ran the base.
   bool need_not_ask(size_t exclusive) const;
@@ -50,10 +48,20 @@ class Quorum {
   bool ends_job(size_t promises) const;
 
   void note_ran(NodeId id, int64_t generation);  // the node runs the generation, or has
-  void commit(int64_t generation, std::vector<NodeId> members);
+  // The rendezvous lets this generation follow the base. Requires: it is newer than the base.
+  void allow(int64_t generation);
+  struct Promises {  // of the base's members, for the next generation
+    size_t all = 0;
+    size_t exclusive = 0;  // of those that have promised none to another coordinator meanwhile
+  };
+  // Requires: what [P6] to [P10] say. `members`: at least one, and all different.
+  void commit(int64_t generation, std::vector<NodeId> members, const Promises& promises);
 
  private:
   enum class Claim { kNone, kAsked, kGranted };
+
+  bool half(size_t promises) const { return 2 * promises >= members_.size(); }
+  bool base_has_run() const { return 2 * not_yet_run_.size() < before_base_; }  // [P8]
 
   const NodeId own_, lost_;  // lost_: who led the base that was inherited
   const int64_t inherited_;
@@ -62,6 +70,7 @@ class Quorum {
   std::vector<NodeId> members_;
   std::unordered_set<NodeId> not_yet_run_;  // the base, of the nodes of the generation before it
   size_t before_base_ = 0;                  // so many nodes that one had
+  int64_t allowed_ = -1;                    // by the rendezvous, to follow the base; -1: none
   Claim claim_ = Claim::kNone;
 };
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -167,10 +168,17 @@ Result<bool> Rendezvous::beat() {
 }
 
 Result<bool> Rendezvous::claim(const Found& found, const net::Endpoint& at) {
+  LOCKSTEP_CHECK(at.port != 0, "nobody finds an agent at ", at.str());
   return make(found.number + 1, at, found.last);
 }
 
+// [P7] What `after` allows is written while it is the newest: `make` fails where another line came.
 Result<bool> Rendezvous::follow(const Succession& next, const net::Endpoint& at) {
+  LOCKSTEP_CHECK(next.leader != 0 && at.port != 0, next.leader, " at ", at.str());
+  LOCKSTEP_CHECK(next.generation >= 0 && next.generation >= next.base, "generation ",
+                 next.generation, " after ", next.base);
+  LOCKSTEP_CHECK(!leads_ || leads_->leader == next.leader, "lines of ", next.leader, " and of ",
+                 leads_ ? leads_->leader : 0);
   while (true) {
     LOCKSTEP_TRY(const Found found, readable());
     const auto newest = after(found.last, next);
@@ -188,6 +196,7 @@ Result<bool> Rendezvous::make(int64_t next, const net::Endpoint& at, const Succe
   // A slow agent may make a file anew that was there, had a successor, and was removed.
   LOCKSTEP_TRY(const auto there, numbers());
   const bool newest = there.empty() || there.back() <= next;
+  LOCKSTEP_CHECK(next >= 0, "line ", next);
   if (newest) claimed_ = next, beats_ = 0, at_ = at, last_ = last;
   for (const int64_t each : there)
     if (each < next || (each == next && !newest)) (void)file_system_->remove(file(each));

@@ -21,6 +21,8 @@ Node* Roster::find(NodeId id) const {
 }
 
 Node& Roster::admit(const Report& report) {
+  LOCKSTEP_CHECK(report.id != 0, "node ", report.name, " has no id");
+  LOCKSTEP_CHECK(find(report.id) == nullptr, "node ", report.id, " is known");
   nodes_.push_back(std::make_unique<Node>());
   Node& node = *nodes_.back();
   node.peer.id = report.id;
@@ -31,11 +33,17 @@ Node& Roster::admit(const Report& report) {
 }
 
 void Roster::bar(Node& node) {
+  LOCKSTEP_CHECK(find(node.peer.id) == &node, "node ", node.peer.id, " is unknown");
   node.barred = true;
   barred_.insert(node.name);
 }
 
 void Roster::hear(Node& node, const Report& report, int64_t now_ns) {
+  LOCKSTEP_CHECK(report.id == node.peer.id && find(node.peer.id) == &node, "node ", node.peer.id,
+                 ", report of ", report.id);
+  LOCKSTEP_CHECK_RULE(P23, report.sequence > node.sequence, "node ", node.peer.id, ": report ",
+                      report.sequence, " after ", node.sequence);
+  LOCKSTEP_CHECK(now_ns >= node.heard_ns, "heard at ", node.heard_ns, " and at ", now_ns);
   node.heard_ns = now_ns;
   node.gone_ns = -1;
   if (!report.name.empty()) node.name = report.name;
@@ -47,10 +55,11 @@ void Roster::hear(Node& node, const Report& report, int64_t now_ns) {
   node.promised_elsewhere = report.promised_elsewhere;
   node.committed = report.committed;
   node.members_of = report.members_of;
-  max_promised_ = std::max(max_promised_, report.promised);
+  max_promised_ = std::max(max_promised_, report.promised);  // [P10]
 }
 
 void Roster::forgive_sleep(int64_t gap_ns) {
+  LOCKSTEP_CHECK(gap_ns >= 0, "slept for ", gap_ns);
   for (const auto& node : nodes_) node->heard_ns += gap_ns;
 }
 
@@ -76,7 +85,8 @@ bool Roster::remove(const Node& node) { return by_id_.erase(node.peer.id) > 0; }
 
 void Roster::sweep() {
   if (nodes_.size() == by_id_.size()) return;
-  std::erase_if(nodes_, [this](const auto& node) { return !by_id_.contains(node->peer.id); });
+  std::erase_if(nodes_, [this](const auto& node) { return find(node->peer.id) != node.get(); });
+  LOCKSTEP_CHECK(nodes_.size() == by_id_.size(), nodes_.size(), " nodes, ", by_id_.size(), " ids");
 }
 
 int64_t Roster::count_eligible() const {
@@ -111,6 +121,11 @@ std::vector<Node*> Roster::choose(size_t count, const std::vector<NodeId>& first
   std::stable_partition(chosen.begin(), chosen.end(), [](const Node* node) { return !node->slow; });
   LOCKSTEP_CHECK(chosen.size() >= count, chosen.size(), " of ", count, " nodes");
   chosen.resize(count);
+  for (const Node* node : chosen) {
+    LOCKSTEP_CHECK(find(node->peer.id) == node && !node->barred, "node ", node->name);
+    LOCKSTEP_CHECK_RULE(P15, node->follows == own_ && node->gone_ns < 0, "node ", node->name,
+                        " follows ", node->follows, ", gone ", node->gone_ns);
+  }
   return chosen;
 }
 

@@ -53,11 +53,12 @@ class Roster {
 
   const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }  // as they came
   Node* find(NodeId id) const;  // null: it is unknown, or was removed
-  // Its name says whether it is barred: an agent that is started again has another id.
+  // Requires: it is unknown. Its name says whether it is barred: an agent that is started again has
+  // another id.
   Node& admit(const Report& report);
-  void bar(Node& node);
+  void bar(Node& node);  // Requires: it is known, as in hear
   std::vector<std::string> barred_names() const { return {barred_.begin(), barred_.end()}; }
-  // Takes over what the report says of the node. Requires: it is newer than the last one.
+  // Takes over what the report says of the node. Requires: it is newer than the last one [P23].
   void hear(Node& node, const Report& report, int64_t now_ns);
   // The coordinator itself has slept for so long: nobody was silent meanwhile.
   void forgive_sleep(int64_t gap_ns);

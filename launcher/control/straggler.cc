@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "base/elementary.h"
 #include "base/text.h"
 
@@ -15,6 +16,7 @@ constexpr double kRounding = 1e-9;
 
 // The median of the others than a rank that takes `own_us`. `sorted`: two of all ranks at least.
 int64_t usual_us(const std::vector<int64_t>& sorted, int64_t own_us) {
+  LOCKSTEP_CHECK(sorted.size() >= 2, sorted.size(), " ranks");
   const size_t middle = (sorted.size() - 1) / 2;
   return sorted[own_us <= sorted[middle] ? middle + 1 : middle];
 }
@@ -40,11 +42,16 @@ std::optional<Straggler> find_straggler(const std::vector<int64_t>& slot_us, dou
   return Straggler{static_cast<size_t>(slowest - slot_us.begin()), *slowest, usual};
 }
 
+SlowRank::SlowRank(double factor, double seconds) : factor_(factor), seconds_(seconds) {
+  LOCKSTEP_CHECK(factor > 1 && seconds > 0, factor, " times, ", seconds, " s");
+}
+
 std::optional<Straggler> SlowRank::look(int64_t step, const std::vector<int64_t>& slot_us,
                                         int64_t now_ns) {
   const bool anew = shares_.size() != slot_us.size();
   if (anew) shares_.assign(slot_us.size(), 0);
   if (step == std::exchange(step_, step) && !anew) return std::nullopt;
+  LOCKSTEP_CHECK(now_ns >= looked_ns_, "looked at ", looked_ns_, " and at ", now_ns);
   const int64_t since_ns = looked_ns_ < 0 ? 0 : now_ns - looked_ns_;
   looked_ns_ = now_ns;
   const double part = std::min(static_cast<double>(since_ns) * 1e-9 / seconds_, kMostOfTime);

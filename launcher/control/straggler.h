@@ -26,7 +26,7 @@ std::optional<Straggler> find_straggler(const std::vector<int64_t>& slot_us,
 class SlowRank {
  public:
   // Requires: factor > 1, seconds > 0.
-  SlowRank(double factor, double seconds) : factor_(factor), seconds_(seconds) {}
+  SlowRank(double factor, double seconds);
   // Who has been slow for so long and still is: the slowest of those. A step is looked at once, and
   // with other ranks than before all begins anew. Time: monotonic nanoseconds.
   std::optional<Straggler> look(int64_t step, const std::vector<int64_t>& slot_us, int64_t now_ns);

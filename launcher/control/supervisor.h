@@ -4,11 +4,11 @@
 //
 //   FORMING --Started--> RUNNING(g) --failure, hang, stop--> STOPPING(g) --reaped--> FORMING(g+1)
 //      |                     |                                   |
-//      +--SpawnFailed        +--all exited 0                     +--> DONE (status 0) | FAILED
+//      +--SpawnFailed        +--all exited 0             +--> DONE (status 0) | STOPPED | FAILED
 //
 // On the first failure every other worker is killed at once and reaped; then the next generation
-// starts from the newest checkpoint. A worker that reports a lost peer (76), or that dies after its
-// generation was killed, is a consequence. It is the primary failure only if there is no other.
+// starts from the newest checkpoint. A worker that reports a lost peer (76), or that its agent has
+// killed, is a consequence (cause.h). It is the primary failure only if there is no other.
 // A new step on disk, or in the memory of all ranks, refills the restart budget; max_no_progress
 // restarts in a row without one end the run with 93, and so does an exit code that comes again at
 // the same step after a restart. A full disk is not restarted.
@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/control/cause.h"
 #include "launcher/control/events.h"
 #include "launcher/control/phase_silences.h"
 #include "launcher/control/straggler.h"
@@ -43,17 +44,13 @@ struct SupervisorOptions {
   int64_t safe_step = -1, restarts_since_safe = 0;  // what a coordinator before this one knew
 };
 
-enum class State { kForming, kRunning, kStopping, kDone, kFailed };
+// kStopped: it was asked to stop, and every worker has saved.
+enum class State { kForming, kRunning, kStopping, kDone, kStopped, kFailed };
 const char* state_name(State state);
 
 class Supervisor {
  public:
-  explicit Supervisor(SupervisorOptions options)
-      : options_(std::move(options)),
-        generation_(options_.first_generation),
-        slow_rank_(options_.slow_factor, options_.slow_s),
-        safe_step_(options_.safe_step),
-        restarts_since_safe_(options_.restarts_since_safe) {}
+  explicit Supervisor(SupervisorOptions options);
 
   // Ensures: after Finish nothing is asked for any more.
   JobActions on(const JobEvent& event, int64_t now_ns);
@@ -82,11 +79,8 @@ class Supervisor {
   struct Stop {
     Reason reason = Reason::kNone;
     bool killed = false;        // its workers were
+    bool cause_logged = false;  // of a failure
     int64_t grace_from_ns = 0;  // when the grace of a stop that was asked for began
-  };
-  struct Seen {
-    WorkerExit exit;
-    bool after_kill;
   };
 
   void on_event(const Begin&);
@@ -105,6 +99,7 @@ class Supervisor {
   void note_first_step(const Worker& worker);
   void note_computing(Worker& worker);
   void begin_failure(double detect_ms);
+  void log_cause();
   void begin_graceful_stop(Reason reason);
   void forgive_sleep();
   void look_at(Worker& worker, const Sample& sample);
@@ -119,11 +114,11 @@ class Supervisor {
   void conclude_failure();
   int64_t next_per_node() const;
   void finish(int exit_status, std::string reason);
+  void finish_stopped(std::string reason);
   void record(std::string event, int rank = -1, std::string reason = "", int64_t step = -1);
 
-  bool terminal() const { return state_ == State::kDone || state_ == State::kFailed; }
+  bool terminal() const { return state_ >= State::kDone; }
   double since_ms(int64_t then_ns) const { return static_cast<double>(now_ns_ - then_ns) * 1e-6; }
-  size_t primary_index() const;
   bool any_alive() const;
 
   const SupervisorOptions options_;
@@ -135,7 +130,7 @@ class Supervisor {
   SlowRank slow_rank_;
   int64_t said_slow_ = -1;  // the rank of this generation that was logged last; -1: none
   PhaseSilences silences_;
-  std::vector<Seen> exits_;        // of this generation, in the order seen
+  std::vector<SeenExit> exits_;    // of this generation, in the order seen
   int64_t asked_to_stop_ns_ = -1;  // for the first time; -1: it was not
   bool first_step_pending_ = false;
   Nodes nodes_;

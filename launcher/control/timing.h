@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/check.h"
+
 namespace lockstep::launcher::control {
 
 inline constexpr int64_t kMs = 1'000'000;
@@ -40,6 +42,8 @@ constexpr Patience patience_of(const Timing& t) {
 // What follows from silence takes as much longer as a node may be silent. Requires: nothing but
 // report_ns is 0.
 constexpr Timing with(Timing t, const Patience& p) {
+  LOCKSTEP_CHECK(p.report_ns >= 0 && p.silence_ns > 0 && p.ack_ns > 0 && p.reap_ns > 0, p.report_ns,
+                 " ", p.silence_ns, " ", p.ack_ns, " ", p.reap_ns);
   t.report_ns = p.report_ns;
   t.evict_ns = p.silence_ns;
   t.suspect_ns = p.silence_ns * 2 / 3;
@@ -57,6 +61,7 @@ constexpr Timing with(Timing t, const Patience& p) {
 // for as many of them as before; and the answers to an order have a millisecond a node.
 inline constexpr int64_t kNodesOfShortReports = 4096;
 constexpr Timing timing_of(int64_t nodes, const Patience& given = {}) {
+  LOCKSTEP_CHECK(nodes >= 1, nodes, " nodes");
   const Timing plain;
   const auto otherwise = [](int64_t value, int64_t derived) { return value > 0 ? value : derived; };
   const int64_t scaled_nodes = std::max(nodes, kNodesOfShortReports);

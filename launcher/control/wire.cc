@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -18,6 +19,7 @@ constexpr int64_t kGiveUpMs = 500;  // before the last look: a dial says why it 
 Result<std::unique_ptr<Wire>> Wire::open(net::NetworkOptions options, Rendezvous& rendezvous,
                                          NodeId id, const net::LocalAddress& local,
                                          const std::filesystem::path& store_path) {
+  LOCKSTEP_CHECK(id != 0, "a node without an id");
   std::unique_ptr<Wire> wire(new Wire(std::move(options), rendezvous, id, local));
   LOCKSTEP_RETURN_IF_ERROR(wire->network_.listen_local(store_path));
   return wire;
@@ -170,6 +172,7 @@ void Wire::on(const net::Received& event, std::vector<NodeEvent>& out) {
 }
 
 void Wire::on_report(net::PeerId peer, Report& report) {
+  LOCKSTEP_CHECK(is_sound(report), "a report of node ", report.id, " that decode has let pass");
   nodes_[peer] = report.id;
   peers_[report.id] = peer;
   if (report.address.empty()) return;
@@ -201,6 +204,9 @@ void Wire::on(const net::Closed& event, std::vector<NodeEvent>& out) {
 }
 
 void Wire::serve(int64_t generation, const std::string& nonce) {
+  LOCKSTEP_CHECK(generation > served_, "the store of generation ", generation, " after ", served_);
+  LOCKSTEP_CHECK(!nonce.empty(), "generation ", generation, " has no nonce");
+  served_ = generation;
   if (!store_) store_.emplace();
   if (!space_.empty()) deliver(store_->forget(space_, "this generation is over"));
   space_ = text("g", generation, "-", nonce);

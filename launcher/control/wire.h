@@ -41,7 +41,7 @@ class Wire {
 
   void follow(const std::string& address);
   void send(NodeId to, const Message& message);
-  // Coordinator: serve the store of this generation, and no older one.
+  // Coordinator: serve the store of this generation, and no older one. Requires: it is a newer one.
   void serve(int64_t generation, const std::string& nonce);
   void stop_serving();
 
@@ -79,7 +79,8 @@ class Wire {
   std::map<NodeId, net::PeerId> peers_;
   std::map<net::PeerId, bool> workers_;  // connections of our workers
   std::optional<net::StoreServer> store_;
-  std::string space_;  // of the generation that is served
+  int64_t served_ = -1;  // the newest generation that was
+  std::string space_;    // of the generation that is served
   net::StoreRelay relay_;
 };
 

@@ -22,6 +22,7 @@
 #include "base/file_system.h"
 #include "base/number.h"
 #include "base/text.h"
+#include "launcher/host/ignored_signals.h"
 
 namespace lockstep::launcher {
 namespace {
@@ -52,13 +53,21 @@ struct ChildPlan {
   pid_t parent;
 };
 
+// The others that may be ignored are ignored by us (PIPE, XFSZ), or ask a worker to stop (TERM).
+bool stays_ignored(int signal) {
+  return signal == SIGHUP || signal == SIGINT || signal == SIGQUIT || signal == SIGALRM;
+}
+
 // After fork, in the child: async-signal-safe calls only.
 [[noreturn]] void run_child(const ChildPlan& plan) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != plan.parent) ::_exit(127);  // it died before prctl could see it
-  for (int signal = 1; signal < NSIG; ++signal) ::signal(signal, SIG_DFL);
-  ::signal(SIGUSR1, SIG_IGN);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    const bool ignored = ::signal(signal, SIG_DFL) == SIG_IGN;
+    if (signal == SIGUSR1 || signal == SIGUSR2 || (ignored && stays_ignored(signal)))
+      ::signal(signal, SIG_IGN);
+  }
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -214,12 +223,7 @@ struct StopSignals::Saved {
 
 namespace {
 
-sigset_t that_ask_to_stop() {
-  sigset_t wanted;
-  sigemptyset(&wanted);
-  for (int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) sigaddset(&wanted, signal);
-  return wanted;
-}
+sigset_t that_ask_to_stop() { return not_ignored({SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}); }
 
 }  // namespace
 

@@ -22,8 +22,9 @@ struct ExitStatus {
 };
 
 // One child process, in a session of its own (a Ctrl-C at the terminal does not reach it), which
-// the kernel kills when the thread that spawned it ends. SIGUSR1 starts out ignored: Slurm sends it
-// to every process of a step, and it is the agent's to act on.
+// the kernel kills when the thread that spawned it ends. USR1 and USR2 start out ignored: Slurm
+// sends them to every process of a step, and they are the agent's to act on. HUP, INT, QUIT and
+// ALRM stay ignored where this process ignores them. Every other signal has its default.
 // Owns the child: destruction kills and reaps it. Thread: the one that spawned it, which must live
 // as long as the child shall.
 class WorkerProcess {
@@ -58,8 +59,9 @@ class WorkerProcess {
   int pidfd_;
 };
 
-// Signals that ask the agent to stop (TERM, INT, USR1, HUP) as something to poll for. While it
-// lives they are blocked in this thread; a signal that is ignored (nohup) stays so.
+// Signals that ask the agent to stop (TERM, INT, HUP, USR1, USR2) as something to poll for. While
+// it lives they are blocked in this thread; a signal that is ignored (nohup) stays so. QUIT and
+// ALRM keep their default: they end the program at once.
 class StopSignals {
  public:
   StopSignals();

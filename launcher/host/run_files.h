@@ -63,7 +63,7 @@ struct Membership {
   };
   int64_t generation = 0, world_size = 0;
   pid_t agent_pid = -1;
-  std::string state;     // running | done | failed
+  std::string state;     // running | done | stopped | failed
   int exit_status = -1;  // of a run that is not running
   std::string job;       // what its nodes call it; empty with one node
   int64_t restarts = 0;  // since the newest step that is on disk, or in all ranks' memory

@@ -24,8 +24,23 @@ namespace {
 // A temporary folder that several machines share has no locks between them.
 std::string prefix() { return text("lockstep-", hex64(xxh3_64(host_name())).substr(0, 8), "-"); }
 
-Error os_error(const std::filesystem::path& path) {
-  return {Code::kIo, text(path.string(), ": ", std::strerror(errno))};
+constexpr size_t kTrialBytes = 4096;
+
+// TMPDIR is the user's to mend: no such folder, a read-only one, one without room.
+Error unusable(const std::filesystem::path& path, Code code, const std::string& why) {
+  return {
+      code == Code::kNoSpace ? Code::kNoSpace : Code::kConfig,
+      text("the temporary folder ", path.string(), " cannot be used: ", why,
+           code == Code::kNoSpace ? "; make room there, or set TMPDIR to a folder with room"
+                                  : "; set TMPDIR to a folder that is there and can be written")};
+}
+
+// A full folder still takes a name.
+Result<void> try_to_write(const std::filesystem::path& folder) {
+  const auto trial = folder / "trial";
+  auto done = publish_file(posix_file_system(), trial, std::string(kTrialBytes, '\0'));
+  if (done) done = posix_file_system().remove(trial);
+  return done;
 }
 
 // -1, with errno: it is another process's, or not there, or no folder, or there are no locks.
@@ -84,12 +99,25 @@ std::optional<int> lock_new(const std::filesystem::path& path) {
 Result<ScratchFolder> ScratchFolder::create() {
   std::error_code error;
   const auto parent = std::filesystem::temp_directory_path(error);
-  if (error) return Error{Code::kIo, text("temporary folder: ", error.message())};
+  if (error) {
+    const Environment environment = own_environment();
+    const auto named = environment.find("TMPDIR");
+    return unusable(named == environment.end() ? parent.string() : named->second, Code::kConfig,
+                    error.message());
+  }
   sweep(parent);
   while (true) {
     std::string name = (parent / (prefix() + "XXXXXX")).string();
-    if (::mkdtemp(name.data()) == nullptr) return os_error(name);  // mode 0700
-    if (const std::optional<int> folder = lock_new(name)) return ScratchFolder(name, *folder);
+    if (::mkdtemp(name.data()) == nullptr) {  // mode 0700
+      const bool full = errno == ENOSPC || errno == EDQUOT;
+      return unusable(parent, full ? Code::kNoSpace : Code::kConfig, std::strerror(errno));
+    }
+    const std::optional<int> locked = lock_new(name);
+    if (!locked) continue;
+    ScratchFolder made(name, *locked);
+    if (const auto tried = try_to_write(made.path()); !tried)
+      return unusable(parent, tried.error().code, tried.error().message);
+    return made;
   }
 }
 

@@ -12,7 +12,7 @@ namespace lockstep::launcher {
 // one that was left.
 class ScratchFolder {
  public:
-  // Errors: kIo.
+  // Errors: kConfig (TMPDIR is missing, or cannot be written), kNoSpace, each naming the folder.
   static Result<ScratchFolder> create();
   ScratchFolder(ScratchFolder&& other) noexcept;
   ScratchFolder& operator=(ScratchFolder&&) = delete;

@@ -5,7 +5,8 @@ OUT: where a wheel of the same name is replaced. BIN: a folder with lockstep and
 the target wheel_programs makes it; from each other one, of the same commit, comes a worker that is
 linked with another LibTorch, or with CUDA. In the wheel:
 
-  lockstep_trainer/__init__.py                finds torch, then becomes bin/lockstep
+  lockstep_trainer/entry.py                   finds torch, then becomes bin/lockstep
+  lockstep_trainer/*.py                       what `import lockstep_trainer` gives (docs/PYTHON.md)
   lockstep_trainer/bin/lockstep               stripped
   lockstep_trainer/torch-2.N/lockstep-worker  stripped; linked with LibTorch 2.N, which is not here;
                                               torch-2.N-cuda: with CUDA, not here either
@@ -16,7 +17,7 @@ linked with another LibTorch, or with CUDA. In the wheel:
 
 The programs get a DT_RPATH to lib/. No LD_LIBRARY_PATH comes before it, and it serves the libraries
 of lib/ as well, so that none of them needs an edit or another name. Torch's libraries come by
-LD_LIBRARY_PATH from __init__.py, which knows where torch is. The tag is the oldest manylinux that
+LD_LIBRARY_PATH from entry.py, which knows where torch is. The tag is the oldest manylinux that
 has the symbol versions that the programs and libraries need. The same input gives the same bytes.
 """
 import base64
@@ -169,7 +170,7 @@ def build(bin_folders, out, scratch):
                       f"Root-Is-Purelib: false\nTag: {tag}\n",
              **{f"licenses/{path}": words for path, words in licences.items()}}
     files |= {f"share/{path}": file for path, file in shared_files().items()}
-    files["__init__.py"] = HERE / MODULE / "__init__.py"
+    files |= {source.name: source for source in (HERE / MODULE).glob("*.py")}
     contents = {f"{info}/{name}": (words.encode(), False) for name, words in about.items()}
     contents |= {f"{MODULE}/{name}": (file.read_bytes(), bool(file.stat().st_mode & 0o100))
                  for name, file in files.items()}

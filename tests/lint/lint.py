@@ -17,6 +17,7 @@ import sys
 import clang_format
 import script_checks
 import cpp_text
+import doc_rules
 import samples
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -391,6 +392,13 @@ def check_scripts(rule):
     return check
 
 
+def check_pages(rule):
+    def check(tree):
+        for path, line, words in doc_rules.RULES[rule](tree):
+            yield Finding(rule, path, line, words)
+    return check
+
+
 RULES = {"arrows": check_arrows, "circles": check_circles, "crowds": check_crowds,
          "torch": check_torch, "torch_header": check_torch_header, "json_header": check_json_header,
          "cuda": check_cuda,
@@ -398,6 +406,7 @@ RULES = {"arrows": check_arrows, "circles": check_circles, "crowds": check_crowd
          "columns": check_columns, "raw_calls": check_raw_calls, "words": check_words,
          "paths": check_paths, "built": check_built, "pragma_once": check_headers,
          "bytes": check_bytes, "format": check_format,
+         **{rule: check_pages(rule) for rule in doc_rules.RULES},
          **{rule: check_scripts(rule) for rule in script_checks.CHECKERS}}
 
 

@@ -27,6 +27,16 @@ CLEAN = {
     "tests/unit/data/order_test.cc": '#include "data/loader/keys.h"\n'
                                      'TEST(Order, Works) { ::open("x", 0); }\n',
     "tests/unit/data/CMakeLists.txt": "lockstep_test(order SOURCES order_test.cc)\n",
+    "mkdocs.yml": "nav:\n  - Use:\n      - Start: x.md\n      - y.md\n",
+    "README.md": "# A `x`-run, *twice*\n## Again\n## Again\n"
+                 "[one](#a-x-run-twice) [two](#again-1)\n"
+                 "[page](docs/x.md#what-is--not) ![p](docs/x.svg) [folder](data) `[z](z.md)`\n"
+                 "```\n[z](z.md) " + "x" * 120 + "\n```\n",
+    "docs/x.md": "## What is – not?\nIt has none. Of two runs, one stays. "
+                 "[back](../README.md#again)\n",
+    "docs/y.md": "[a](x.md) [b](x.md) [c](x.md) [d](x.md) [e](x.md) [f](x.md) [g](x.md) [h](x.md) "
+                 "[i](../README.md#a-x-run-twice)\n",
+    "docs/x.svg": "",
     "tools/setup": '#!/usr/bin/env bash\necho "build/$(id -u)"\n',
 }
 
@@ -107,13 +117,30 @@ BAD = [
     ("words", "a function", _data("void string_utils();\n")),
     ("words", "a file", {"data/loader/key_helpers.h": "#pragma once\n"}),
     ("paths", "a path", _data(f"// see {'/'}work/main\n")),
-    ("paths", "a path in a document", {"docs/x.md": f"run `{'/'}root/x`\n"}),
+    ("paths", "a path in a document", {"docs/y.md": f"run `{'/'}root/x`\n"}),
     ("paths", "a host", {"tools/setup": "curl https://pypi" + ".org/simple\n"}),
     ("built", "a test", {"tests/unit/data/lost_test.cc": "TEST(A, B) {}\n"}),
     ("built", "only in a comment", {"data/lost.cc": "int a;\n", "data/CMakeLists.txt":
                                     "lockstep_library(data SOURCES loader/keys.cc)  # lost.cc\n"}),
     ("pragma_once", "a header", {"data/loader/keys.h": "int a;\n"}),
-    ("bytes", "a document", {"docs/x.md": "x" * 1_000_001}),
+    ("bytes", "a document", {"docs/x.txt": "x" * 1_000_001}),
+    ("links", "a file", {"docs/y.md": "[it](z.md)\n"}),
+    ("links", "from the wrong folder", {"docs/y.md": "[it](docs/x.md)\n"}),
+    ("links", "a heading", {"docs/y.md": "[it](x.md#what-is-not)\n"}),
+    ("links", "a heading of this page", {"NOTES.md": "# One\n[it](#two)\n"}),
+    ("links", "a heading in a code block", {"NOTES.md": "```\n# One\n```\n[it](#one)\n"}),
+    ("links", "a picture", {"NOTES.md": '<img src="docs/z.svg" width="9">\n'}),
+    ("links", "by name", {"docs/y.md": "[it][there]\n\n[there]: z.md\n"}),
+    ("links", "from the root", {"docs/y.md": "[it](/docs/x.md)\n"}),
+    ("links", "a page that is in no shelf", {"docs/evidence/x.md": "It works.\n"}),
+    ("doc_columns", "prose", {"docs/y.md": "x" * 121 + "\n"}),
+    ("doc_columns", "a table", {"NOTES.md": "| " + "x " * 60 + "|\n"}),
+    ("plain_words", "none of ours", {"docs/y.md": "The file is none of ours.\n"}),
+    ("plain_words", "is none", {"docs/y.md": "It is none that we know.\n"}),
+    ("plain_words", "a line", {"NOTES.md": "Of a run that ended: its log.\n"}),
+    ("plain_words", "a sentence", {"docs/y.md": "It ends. Of each log\nthat is there: its end\n"}),
+    ("plain_words", "an item", {"docs/y.md": "- **All.** Of a file: the head.\n"}),
+    ("plain_words", "a heading", {"docs/y.md": "## Of runs\n"}),
     ("format", "a space too many", {**STYLE, **_data("int  a;\n")}),
     ("exceptions", "not needed",
      {"tests/lint/exceptions.txt": "columns data/loader/keys.cc  # why\n"}),

@@ -226,7 +226,7 @@ def chooses_cuda(test, installed, minor):
     driver, cuda = test.folder / "driver", installed.package / f"torch-{minor}-cuda/lockstep-worker"
     cuda.parent.mkdir()
     cuda.write_text("a worker\n")
-    code = (f"import lockstep_trainer as l, os; l.DRIVER = '{driver}'\n"
+    code = (f"import lockstep_trainer.entry as l, os; l.DRIVER = '{driver}'\n"
             "e = l.program_environment(dict(os.environ), '', '')\n"
             "print({name: e[name] for name in sorted(e) if 'WORKER' in name})")
 
@@ -310,6 +310,13 @@ def without_torch(test, installed, minors):
         check(f"there is no torch in the Python {installed.python}" in printed, printed)
         check(fits in printed, printed)
         check(fits in installed.run("doctor", status=1), "doctor does not say it")
+    code = "import lockstep_trainer as l, sys; print(l.command(*sys.argv[1:]), end='')"
+    with test.case("`import lockstep_trainer` runs the wheel's program"):
+        printed = run(installed.python, "-c", code, "--version", environment=installed.environment)
+        check(printed == run(program("lockstep"), "--version"), printed)
+        printed = run(installed.python, "-c", code, *refused, status=1,
+                      environment=installed.environment)
+        check("CommandFailed" in printed and fits in printed, printed)
     with test.case("`lockstep track` runs this Python, which has no tracker's client"):
         printed = installed.run("track", test.folder, "--to", "mlflow", status=EXIT_CONFIG)
         check(f"`{installed.python} -m pip install mlflow` installs it" in printed, printed)
@@ -323,7 +330,7 @@ def without_torch(test, installed, minors):
     with test.case("a CPU without AVX2"):
         cpuinfo = test.folder / "cpuinfo"
         cpuinfo.write_text("processor\t: 0\nmodel name\t: Old Core\nflags\t\t: fpu avx sse4_2\n\n")
-        code = f"import lockstep_trainer as l; l.CPUINFO = '{cpuinfo}'; l.main()"
+        code = f"import lockstep_trainer.entry as l; l.CPUINFO = '{cpuinfo}'; l.main()"
         printed = run(installed.python, "-c", code, *refused, status=EXIT_CONFIG,
                       environment=installed.environment)
         check("this CPU (Old Core) has no AVX2" in printed, printed)
@@ -350,10 +357,18 @@ def with_torch(test, installed, minors):
             (foreign / name).write_text("not a library")
         found = installed.curve_of(test, "installed", 1, LD_LIBRARY_PATH=str(foreign))
         check_same(whole_curve(reference, STEPS), found, "the wheel and the build")
+    with test.case("lockstep_trainer.start: the build's bits"):
+        folder = test.folder / "of_python"
+        code = ("import lockstep_trainer as l, sys; print(l.start(sys.argv[1], "
+                "nproc_per_node=2, flags=sys.argv[2:]).wait(check=True))")
+        run(installed.python, "-c", code, test.config, *flags(KEYS),
+            f"--data.path={test.tokens()}", f"--job.dump_folder={folder}",
+            environment=installed.environment)
+        check_same(whole_curve(reference, STEPS), whole_curve(folder, STEPS), "start and the build")
     with test.case("what it stages stands alone"):
         check_pack(installed.run("stage", test.folder / "packs"), test.folder / "unpacked")
     with test.case("each torch gets the worker that is linked with it"):
-        code = "import lockstep_trainer as l; print(l.program_environment({}, '', ''))"
+        code = "import lockstep_trainer.entry as l; print(l.program_environment({}, '', ''))"
         for minor in minors:
             installed.put_torch(f"{minor}.1", TORCH)
             worker = installed.package / f"torch-{minor}/lockstep-worker"

@@ -33,8 +33,8 @@ def check_prepare(lockstep, folder):
     lines.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
     manifests = set()
     for given in (tables, lines):
-        done = prepare(lockstep, sys.executable, given, "--text-field", "text", "--out",
-                       folder / f"{given.stem}_tokens")
+        done = prepare(lockstep, sys.executable, given, "--text-field", "text", "--ignore-key",
+                       "messages", "--out", folder / f"{given.stem}_tokens")
         assert done.returncode == 0, done.stderr
         manifest = json.loads((folder / f"{given.stem}_tokens/manifest.json").read_text())
         manifests.add(json.dumps([manifest["tokens"], manifest["shards"]]))
@@ -44,12 +44,41 @@ def check_prepare(lockstep, folder):
     python = bare / "bin/python3"
     for words, interpreter, said in (
             ([tables], sys.executable, f"{tables}: which column of a table is the text?"),
-            ([tables, "--text-field", "nothing"], sys.executable, "a.parquet"),
+            ([tables, "--text-field", "nothing"], sys.executable, "a.parquet: row 1: no field"),
+            ([tables, "--text-field", "text"], sys.executable,
+             'a.parquet: row 1: the key "messages" of the record is not known'),
             ([tables, "--text-field", "text"], python, f"{python} -m pip install pyarrow")):
         done = prepare(lockstep, interpreter, *words, "--out", folder / "none")
         assert done.returncode == 64 and said in done.stderr, done.stderr
-        assert not (folder / "none").exists()
+        assert not (folder / "none/manifest.json").exists()
     print("prepare: the tokens of the same lines")
+
+
+def check_bytes(to_jsonl, lockstep, folder):
+    """Bytes are text in UTF-8, or an error; each names the table and the row."""
+    tables = folder / "bytes"
+    tables.mkdir()
+
+    def write(name, rows, kind):
+        schema = pyarrow.schema([("text", kind)])
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows, schema), tables / name)
+
+    write("a.parquet", [{"text": "«ü»".encode()}, {"text": b"two"}], pyarrow.binary())
+    write("b.parquet", [{"text": "three"}, {"text": None}], pyarrow.string())
+    done = run(to_jsonl, tables / "a.parquet")
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"text": "«ü»"}, {"text": "two"}], done
+    done = prepare(lockstep, sys.executable, tables, "--text-field", "text", "--out",
+                   folder / "none")
+    said = f'{tables}/b.parquet: row 2: the field "text" is no string but null'
+    assert done.returncode == 64 and said in done.stderr, done.stderr
+    write("a.parquet", [{"text": b"good"}, {"text": b"\xff\xfe"}], pyarrow.large_binary())
+    done = run(to_jsonl, tables)
+    assert done.returncode != 0 and "a.parquet: row 2: the column 'text' holds" in done.stderr
+    (tables / "a.parquet").write_text("version https://git-lfs.github.com/spec/v1\n")
+    done = run(to_jsonl, tables)
+    assert done.returncode != 0 and "a.parquet: the file is a pointer of Git LFS" in done.stderr
+    print("bytes are text or refused")
 
 
 def main(to_jsonl, lockstep):
@@ -76,6 +105,7 @@ def main(to_jsonl, lockstep):
             done = run(to_jsonl, *words)
             assert done.returncode != 0 and said in done.stderr, done.stderr
         check_prepare(lockstep, folder)
+        check_bytes(to_jsonl, lockstep, folder)
         whole = (folder / "in/a.parquet").read_bytes()
         (folder / "in/a.parquet").write_bytes(whole[:len(whole) // 2])
         done = run(to_jsonl, folder / "in")

@@ -38,8 +38,8 @@ class SimKernels : public Kernels {
  public:
   layout::WorkSizes work_sizes() const override { return cpu().work_sizes(); }
   // A residual is added by an operation of its own, with the same bits.
-  T rms_norm(const T& x, const T& residual, const T& w, double eps, T& scale,
-             float offset) const override {
+  T add_rms_norm_(const T& x, const T& residual, const T& w, double eps, T& scale,
+                  float offset) const override {
     if (residual.defined()) T(x).add_(residual);
     T y = at::empty_like(x);
     head_norm(x, w, y, scale, 0, 1, eps, offset);
@@ -76,16 +76,16 @@ class SimKernels : public Kernels {
         },
         dy, x, w, scale, dw_sum);
   }
-  T layer_norm(const T& x, const T& residual, const T& w, const T& b, double eps,
-               T& stats) const override {
+  T add_layer_norm_(const T& x, const T& residual, const T& w, const T& b, double eps,
+                    T& stats) const override {
     if (residual.defined()) T(x).add_(residual);
     T y = at::empty_like(x);
     stats = fp32(x, {x.size(0), 2});
     sim_work(
-        "layer_norm", x,
+        "add_layer_norm_", x,
         [=](const T& in, const T& weight, const T& bias, const T& out, const T& kept) {
           T made;
-          out.copy_(cpu().layer_norm(in, {}, weight, bias, eps, made));
+          out.copy_(cpu().add_layer_norm_(in, {}, weight, bias, eps, made));
           kept.copy_(made);
         },
         x, w, b, y, stats);

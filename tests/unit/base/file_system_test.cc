@@ -106,6 +106,40 @@ TEST(PosixFileSystem, ReadOnlyFileOpensForReading) {
   EXPECT_EQ(read_file(disk(), "/proc/self/statm").ok(), true);
 }
 
+// Somebody has put it where we are about to write.
+TEST(PosixFileSystem, WhatALinkLeadsToIsNotWritten) {
+  using Write = Result<void> (*)(const std::filesystem::path& name);
+  const Write writes[] = {
+      [](const auto& name) { return disk().create(name).value()->write_at(as_bytes("ours"), 0); },
+      [](const auto& name) {
+        return disk().create_direct(name).value()->write_at(as_bytes("ours"), 0);
+      },
+      [](const auto& name) {
+        std::filesystem::path final_name = name;
+        return publish_file(disk(), final_name.replace_extension(), "ours");
+      }};
+  for (const Write write : writes)
+    for (const bool symbolic : {true, false}) {
+      TempDir dir;
+      ASSERT_TRUE(publish_file(disk(), dir / "theirs", "theirs").ok());
+      const auto name = dir / "name.tmp";
+      ASSERT_EQ((symbolic ? ::symlink : ::link)((dir / "theirs").c_str(), name.c_str()), 0);
+      const Result<void> written = write(name);
+      ASSERT_TRUE(written.ok()) << written.error().message;
+      EXPECT_EQ(read_file(disk(), dir / "theirs").value(), "theirs");
+      const auto found = disk().exists(name) ? name : dir / "name";
+      EXPECT_FALSE(disk().is_link(found));
+      EXPECT_EQ(read_file(disk(), found).value(), "ours");
+    }
+  TempDir dir;
+  ASSERT_EQ(::symlink((dir / "nowhere").c_str(), (dir / "a").c_str()), 0);
+  ASSERT_TRUE(disk().create(dir / "a").ok());
+  EXPECT_FALSE(disk().exists(dir / "nowhere"));
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  ASSERT_TRUE(disk().create(dir / "pipe").ok());
+  EXPECT_TRUE(std::filesystem::is_regular_file(dir / "pipe"));
+}
+
 TEST(PosixFileSystem, DirectoriesListRenameRemove) {
   TempDir dir;
   ASSERT_TRUE(disk().make_directories(dir / "a/b/c").ok());

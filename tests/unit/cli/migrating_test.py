@@ -59,7 +59,7 @@ def command_fault(line):
     two = " ".join(words[:2])
     name = two if words[0] == "checkpoint" and two in COMMANDS else words[0]
     if name == "demo":  # of an installed wheel
-        wheel = (SOURCE / "packaging/wheel/lockstep_trainer/__init__.py").read_text()
+        wheel = (SOURCE / "packaging/wheel/lockstep_trainer/entry.py").read_text()
         return None if '["demo"]' in wheel else "no command demo in the wheel"
     if name not in COMMANDS:
         return f"no command {name}"

@@ -45,21 +45,6 @@ std::vector<std::string> suspects_of(RunStatus status) {
   return all;
 }
 
-// A run of an older version can still be shown, exported and sampled from.
-TEST(RunArgs, KeysThatAreGoneAreLeftOut) {
-  const test_support::TempDir run;
-  ASSERT_TRUE(publish_file(posix_file_system(), run / "run_args.json",
-                           R"({"config": {"training": {"steps": 7}, "job": {"dump_folder": "x"},
-                               "checkpoint": {"max_failures": 3, "interval": 5}}})")
-                  .ok());
-  const auto flags = run_flags(posix_file_system(), run.path());
-  ASSERT_TRUE(flags.ok()) << flags.error().message;
-  const auto parsed = parse_config("", flags.value());
-  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
-  EXPECT_EQ(parsed.value().config.training.steps, 7);
-  EXPECT_EQ(parsed.value().config.checkpoint.interval, 5);
-}
-
 TEST(Suspects, AHealthyRunHasNone) {
   EXPECT_THAT(suspects_of(healthy(3)), ElementsAre("", "", ""));
   RunStatus one_step_apart = healthy(2);
@@ -343,7 +328,7 @@ TEST_F(RunObserverTest, AStopIsNoFailureAndALaunchIsNoRestart) {
   };
   LateClock clock;
   RunObserver observer(posix_file_system(), clock, dir_.path());
-  log_events({"generation_start", "stop_requested", "failed",  // asked to stop
+  log_events({"generation_start", "stop_requested", "failure_detected", "stopped",
               "generation_start", "failure_detected", "generation_start", "done",
               "generation_start",  // its agent was killed
               "generation_start", "stop_requested", "failed"});

@@ -10,6 +10,7 @@
 #include "base/file_system.h"
 #include "base/json.h"
 #include "config/config_field.h"
+#include "config/config_words.h"
 #include "tests/support/temp_dir.h"
 #include "tests/unit/config/config_from.h"
 
@@ -367,6 +368,30 @@ TEST(ConfigOutput, TomlGivesTheSameRun) {
   EXPECT_THAT(config_toml(config), HasSubstr("\n[training]\n"));
 }
 
+TEST(ConfigOutput, WordsGiveTheSameConfigWithoutItsFile) {
+  TempDir dir;
+  const auto read =
+      from_toml(dir,
+                "[job]\ndescription = \"a \\\"b\\\"\\n -- \"\n[optimizer]\nlr = 1e-7\n"
+                "[training]\nepochs = 3\n[checkpoint]\nenable = false\n[data]\n"
+                "sources = [\"/a b\", \"/c,d\", \"\"]\nweights = [3, 1, 2]\npath = \"\"\n"
+                "[parallelism]\nstrategy = \"ddp\"\n[launcher]\nnproc_per_node = 2\n");
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  const Config& config = read.value().config;
+  const Config back = from_flags(config_words(config));
+  for (const ConfigField& field : config_fields())
+    EXPECT_EQ(value_text(back, field), value_text(config, field)) << field.name();
+  EXPECT_EQ(back.data.sources, config.data.sources);
+  EXPECT_THAT(config_words(Config{}), ElementsAre());
+}
+
+// The command line's epochs take the place of the file's steps.
+TEST(ConfigOutput, WordsOfARunOfEpochsSayNoSteps) {
+  Config config = from_flags({"--training.epochs=2"});
+  config.training.steps = 7;
+  EXPECT_THAT(config_words(config), ElementsAre("--training.epochs=2"));
+}
+
 TEST(ConfigOutput, TomlKeepsTheLimitsOfItsKeys) {
   const Config config =
       from_flags({"--model.dim=1048576", "--model.n_heads=1", "--model.n_kv_heads=1"});
@@ -391,6 +416,42 @@ TEST(ConfigOutput, HelpNamesEveryKeyAndAlias) {
 }
 
 // A run of AdamW has the identity that it had before there was another optimizer.
+TEST(ConfigFlags, AListIsReadAsTheFileReadsIt) {
+  const auto sources = [](const std::string& word) {
+    return from_flags({"--data.sources", word}).data.sources;
+  };
+  EXPECT_THAT(sources("/a b/c,/d"), ElementsAre("/a b/c", "/d"));
+  EXPECT_THAT(sources(" /a b/c , /d\t"), ElementsAre("/a b/c", "/d"));
+  EXPECT_THAT(sources("/it's,/d"), ElementsAre("/it's", "/d"));
+  TempDir dir;
+  for (const std::string list : {"[\"/a b/c\", '/d,e', \"\"]", "['a\\', \"\\\"\\u00e9 \"]", "[ ]",
+                                 "['x', 'y', ]", "['[z]']"}) {
+    const auto file = from_toml(dir, "[data]\nsources = " + list + "\n");
+    ASSERT_TRUE(file.ok()) << file.error().message;
+    EXPECT_EQ(sources(list), file.value().config.data.sources) << list;
+  }
+  for (const std::string wrong : {"'/a", "\"/a\\", "\"a\"b", "'a' 'b'", "\"\\q\""})
+    EXPECT_THAT(flag_error({"--data.sources", wrong}), HasSubstr("list of strings")) << wrong;
+}
+
+TEST(ConfigOutput, AListIsWrittenAsItIsRead) {
+  const ConfigField& field = *find_config_field("data", "sources");
+  Config config;
+  for (const std::vector<std::string>& list : {std::vector<std::string>{"/a b/c", "/d"},
+                                               {"/a,b"},
+                                               {""},
+                                               {},
+                                               {" a", "b "},
+                                               {"[a", "b]"},
+                                               {"\"a\"", "'b'"},
+                                               {"it's", "a\\b"}}) {
+    config.data.sources = list;
+    EXPECT_EQ(from_flags({"--data.sources", value_text(config, field)}).data.sources, list);
+  }
+  config.data.sources = {"/a b/c", "/d"};
+  EXPECT_EQ(value_text(config, field), "/a b/c,/d");
+}
+
 TEST(ConfigFlags, ListsOfStrings) {
   EXPECT_THAT(
       from_flags({"--checkpoint.exclude_from_loading=[a.*, b]"}).checkpoint.exclude_from_loading,

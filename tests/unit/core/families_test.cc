@@ -32,7 +32,7 @@ TEST(LayerNorm, ForwardAndBackwardMatchAutogradInFp64) {
     const at::Tensor y64 = at::layer_norm(x64, {dim}, w64, b64, 1e-5);
     const auto grads = torch::autograd::grad({y64}, {x64, w64, b64}, {dy.to(at::kDouble)});
     at::Tensor stats, dw = at::zeros({dim}, at::kFloat), db = at::zeros({dim}, at::kFloat);
-    EXPECT_LT(max_difference(cpu_kernels.layer_norm(x, {}, w, b, 1e-5, stats), y64), 5e-6);
+    EXPECT_LT(max_difference(cpu_kernels.add_layer_norm_(x, {}, w, b, 1e-5, stats), y64), 5e-6);
     EXPECT_LT(max_difference(cpu_kernels.layer_norm_back(dy.clone(), x, w, stats,
                                                          b.expand_as(x).contiguous(), dw, db),
                              grads[0] + b64),
@@ -85,15 +85,15 @@ TEST(RmsNorm, AnOffsetIsAddedToTheWeight) {
   const at::Tensor x = random_tensor({7, 300}, 1), w = random_tensor({300}, 2) * 0.1;
   const at::Tensor dy = random_tensor({7, 300}, 3);
   at::Tensor scale, plain_scale, dw = at::zeros({300}, at::kFloat), plain_dw = at::zeros_like(dw);
-  EXPECT_TRUE(at::equal(cpu_kernels.rms_norm(x, {}, w, 1e-6, scale, 1.0f),
-                        cpu_kernels.rms_norm(x, {}, w + 1, 1e-6, plain_scale)));
+  EXPECT_TRUE(at::equal(cpu_kernels.add_rms_norm_(x, {}, w, 1e-6, scale, 1.0f),
+                        cpu_kernels.add_rms_norm_(x, {}, w + 1, 1e-6, plain_scale)));
   EXPECT_TRUE(at::equal(cpu_kernels.rms_norm_back(dy.clone(), x, w, scale, {}, dw, 1.0f),
                         cpu_kernels.rms_norm_back(dy.clone(), x, w + 1, scale, {}, plain_dw)));
   EXPECT_TRUE(at::equal(dw, plain_dw));
   // In bf16 a weight of 0.001 would be lost beside 1.
   const at::Tensor small = at::full({300}, 0.001).to(at::kBFloat16), ones = at::ones({1, 300});
   EXPECT_GT(
-      cpu_kernels.rms_norm(ones, {}, small.to(at::kFloat), 0, scale, 1.0f).min().item<float>(),
+      cpu_kernels.add_rms_norm_(ones, {}, small.to(at::kFloat), 0, scale, 1.0f).min().item<float>(),
       1.0009f);
 }
 

@@ -44,7 +44,7 @@ TEST(RmsNorm, ForwardAndBackwardMatchAutogradInFp64) {
   const at::Tensor y64 = x64 * (x64.pow(2).mean(-1, true) + 1e-5).rsqrt() * w64;
   const auto grads = torch::autograd::grad({y64}, {x64, w64}, {dy.to(at::kDouble)});
   at::Tensor scale, dw = at::zeros({37}, at::kFloat);
-  EXPECT_LT(max_difference(cpu_table.rms_norm(x, {}, w, 1e-5, scale), y64), 2e-6);
+  EXPECT_LT(max_difference(cpu_table.add_rms_norm_(x, {}, w, 1e-5, scale), y64), 2e-6);
   const at::Tensor residual = random_tensor({7, 37}, 13);
   EXPECT_LT(max_difference(cpu_table.rms_norm_back(dy.clone(), x, w, scale, residual, dw),
                            grads[0] + residual),
@@ -61,12 +61,13 @@ TEST(Norms, AResidualsSumHasTheBitsOfAdd) {
     const at::Tensor w = random_tensor({301}, 3).to(dtype), b = random_tensor({301}, 4).to(dtype);
     const at::Tensor sum = x.clone().add_(residual), of_rms = x.clone(), of_layer = x.clone();
     at::Tensor scale, plain_scale, stats, plain_stats;
-    const at::Tensor rms = cpu_table.rms_norm(of_rms, residual, w, 1e-5, scale);
-    const at::Tensor layer = cpu_table.layer_norm(of_layer, residual, w, b, 1e-5, stats);
+    const at::Tensor rms = cpu_table.add_rms_norm_(of_rms, residual, w, 1e-5, scale);
+    const at::Tensor layer = cpu_table.add_layer_norm_(of_layer, residual, w, b, 1e-5, stats);
     EXPECT_TRUE(at::equal(of_rms, sum)) << dtype;
     EXPECT_TRUE(at::equal(of_layer, sum)) << dtype;
-    EXPECT_TRUE(at::equal(rms, cpu_table.rms_norm(sum, {}, w, 1e-5, plain_scale))) << dtype;
-    EXPECT_TRUE(at::equal(layer, cpu_table.layer_norm(sum, {}, w, b, 1e-5, plain_stats))) << dtype;
+    EXPECT_TRUE(at::equal(rms, cpu_table.add_rms_norm_(sum, {}, w, 1e-5, plain_scale))) << dtype;
+    EXPECT_TRUE(at::equal(layer, cpu_table.add_layer_norm_(sum, {}, w, b, 1e-5, plain_stats)))
+        << dtype;
     EXPECT_TRUE(at::equal(scale, plain_scale) && at::equal(stats, plain_stats)) << dtype;
   }
 }
@@ -155,10 +156,10 @@ std::vector<at::Tensor> everything_spread(at::ScalarType dtype) {
   at::Tensor db = at::zeros({dim}, at::kFloat), dh = at::zeros({20}, at::kFloat);
   const at::Tensor columns = at::zeros({7}, at::kFloat);
   at::Tensor x2 = random(dim, 8);
-  std::vector<at::Tensor> all{cpu_table.rms_norm(x, {}, w, 1e-5, scale),
-                              cpu_table.rms_norm(x2, x, w, 1e-5, scale2),
-                              cpu_table.layer_norm(x, {}, w, w, 1e-5, stats),
-                              cpu_table.layer_norm(x2, x, w, w, 1e-5, stats2), x2};
+  std::vector<at::Tensor> all{cpu_table.add_rms_norm_(x, {}, w, 1e-5, scale),
+                              cpu_table.add_rms_norm_(x2, x, w, 1e-5, scale2),
+                              cpu_table.add_layer_norm_(x, {}, w, w, 1e-5, stats),
+                              cpu_table.add_layer_norm_(x2, x, w, w, 1e-5, stats2), x2};
   all.push_back(cpu_table.rms_norm_back(random(dim, 3), x, w, scale, residual, dw));
   all.push_back(cpu_table.layer_norm_back(random(dim, 3), x, w, stats, residual, dw2, db));
   at::Tensor d_heads = random(dim, 7);

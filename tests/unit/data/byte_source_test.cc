@@ -54,6 +54,37 @@ TEST_F(ByteSourceTest, SeveralMembersAreOneText) {
   EXPECT_EQ(read(zstd("one ") + zstd("") + zstd("two")).value(), "one two");
 }
 
+TEST_F(ByteSourceTest, ZerosBehindTheLastMemberArePadding) {
+  for (const size_t zeros : {size_t{1}, size_t{512}, size_t{3} << 20}) {
+    const std::string padding(zeros, '\0');
+    EXPECT_EQ(read(gzip("one ") + gzip("two") + padding).value(), "one two");
+    EXPECT_EQ(read(zstd("one ") + zstd("two") + padding).value(), "one two");
+  }
+  EXPECT_FALSE(read(gzip("one") + std::string(5, '\0') + "x").ok());
+}
+
+TEST_F(ByteSourceTest, AWindowOf2GiBIsRead) {
+  // A frame without its text's length, whose window is 2^31 bytes, with one block as it is.
+  const std::string frame = std::string("\x28\xb5\x2f\xfd", 4) + std::string("\0\xa8", 2);
+  EXPECT_EQ(read(frame + std::string("\x29\0\0hello", 8)).value(), "hello");
+}
+
+TEST_F(ByteSourceTest, AFrameThatReadersSkipMayComeFirst) {
+  const std::string skipped = std::string("\x50\x2a\x4d\x18\4\0\0\0abcd", 12);
+  EXPECT_EQ(read(skipped + zstd("one")).value(), "one");
+}
+
+TEST_F(ByteSourceTest, OtherPackingsAreNamedWithWhatUnpacksThem) {
+  const auto said = [&](std::string_view bytes) { return message_of(read(std::string(bytes))); };
+  EXPECT_THAT(said(std::string_view("\xfd"
+                                    "7zXZ\0..",
+                                    8)),
+              testing::AllOf(HasSubstr("f: the file is xz data"), HasSubstr("`xz -d`")));
+  EXPECT_THAT(said("BZh91AY&SY...."), HasSubstr("`bzip2 -d`"));
+  EXPECT_THAT(said("PK\3\4...."), HasSubstr("`unzip`"));
+  EXPECT_EQ(said("BZh9 is a word"), "");
+}
+
 TEST_F(ByteSourceTest, DamageIsNamed) {
   const std::string words = some_text(2, 3000);
   for (const std::string& whole : {gzip(words), zstd(words)}) {

@@ -131,6 +131,7 @@ TEST(PreparedFuzz, IsRefusedOrReadAsItWasWritten) {
 TEST(InputFuzz, TextAndRecordsAreUtf8OrRefused) {
   const std::string line =
       R"({"text": "Grüße 世界 \u00e9\ud83d\ude00", "messages": [{"role": "user", "content": "a"}]})";
+  const RecordFormat format{.text_field = "text", .ignored_keys = {"messages"}};
   int given = 0;
   for (uint64_t number = 0; number < 20'000; ++number) {
     const std::string damaged = Damage(number).of(line + "\n" + line + "\n");
@@ -138,14 +139,16 @@ TEST(InputFuzz, TextAndRecordsAreUtf8OrRefused) {
     files.put("a", damaged);
     const Document document{"a", static_cast<int64_t>(damaged.size())};
     auto segments = SegmentReader::open(files, document);
-    auto records = LineReader::open(files, document);
+    const auto records = RecordReader::open(files, document);
     if (!segments.ok() || !records.ok()) continue;
     for (auto next = segments.value().next(); next.ok() && !next.value().empty();
          next = segments.value().next())
       ASSERT_FALSE(find_invalid_utf8(next.value()));
-    for (auto next = records.value().next(); next.ok() && !next.value().empty();
-         next = records.value().next()) {
-      const auto record = parse_record(next.value(), {.text_field = "text"}, std::nullopt);
+    for (auto next = records.value()->next(); next.ok() && !next.value().empty();
+         next = records.value()->next()) {
+      const auto record = parse_record(next.value(), format, std::nullopt);
+      const auto object = parse_json<nlohmann::ordered_json>(next.value(), false);
+      if (object.is_object()) static_cast<void>(parse_conversation(object));
       if (!record.ok()) continue;
       ++given;
       ASSERT_FALSE(find_invalid_utf8(record.value().text)) << damage_name(number);

@@ -1,5 +1,6 @@
 #include "cli/prepare/prepare_command.h"
 
+#include "base/json.h"
 #include "tests/unit/data/data_test_support.h"
 
 namespace lockstep::data {
@@ -72,6 +73,72 @@ TEST(PrepareCommand, LearnsAVocabularyFirst) {
   EXPECT_EQ(call({in, "--out", out, "--train-bpe", "401"}).status, 64);
   EXPECT_EQ(call({in, "--out", out, "--train-bpe", "400", "--tokenizer", "byte"}).status, 64);
   EXPECT_THAT(call({"--inspect", out}).out, HasSubstr("tokenizer tokenizer.json"));
+}
+
+TEST(PrepareCommand, ShowsWhatItUnderstood) {
+  const test_support::TempDir dir;
+  write_text(dir / "in/a.csv", "id,p,r\n1,aaa,b\n2,a,bbbb\n");
+  write_text(dir / "in/README.md", "# What it is\n");
+  const Outcome done =
+      call({(dir / "in").string(), "--out", (dir / "out").string(), "--prompt-field", "p",
+            "--response-field", "r", "--val-fraction", "0"});
+  EXPECT_EQ(done.status, 0) << done.err;
+  EXPECT_THAT(done.out, HasSubstr("in/README.md: passed over"));
+  EXPECT_THAT(done.out, HasSubstr("understood: a table of comma-separated values, prompt_field p "
+                                  "response_field r; keys used: p, r; passed over: id\n"
+                                  "  before each document: nothing; at its end: <|end|>\n"));
+  EXPECT_THAT(done.out,
+              HasSubstr("  the first 2 records: 63.6 % of the tokens are learnt, the longest has 6 "
+                        "tokens (" +
+                        (dir / "in/a.csv").string() + ": row 2)\n"));
+}
+
+TEST(PrepareCommand, ReportsInJson) {
+  const test_support::TempDir dir;
+  write_text(dir / "a.jsonl", "{\"text\": \"a\", \"id\": 1}\n{\"text\": \"\"}\n");
+  const std::vector<std::string> words = {(dir / "a.jsonl").string(),
+                                          "--out",
+                                          (dir / "out").string(),
+                                          "--text-field",
+                                          "text",
+                                          "--val-fraction",
+                                          "0",
+                                          "--report",
+                                          "json"};
+  const auto report = parse_json<nlohmann::json>(call(words).out, false);
+  ASSERT_TRUE(report.is_object());
+  EXPECT_EQ(report["train_tokens"], 3);
+  EXPECT_EQ(report["end_of_document"], "<|end|>");
+  EXPECT_EQ(report["understood"]["keys_used"], nlohmann::json({"text"}));
+  EXPECT_EQ(report["understood"]["keys_passed_over"], nlohmann::json({"id"}));
+  EXPECT_EQ(report["understood"]["records"], 2);
+  EXPECT_EQ(report["understood"]["learnt_tokens"], 3);
+  EXPECT_EQ(report["understood"]["empty_where_learnt"], 1);
+  EXPECT_EQ(report["understood"]["longest"]["tokens"], 2);
+  const auto again = parse_json<nlohmann::json>(call(words).out, false);
+  EXPECT_EQ(again["up_to_date"], true);
+  EXPECT_FALSE(again.contains("understood"));
+}
+
+TEST(PrepareCommand, IgnoresTheKeysThatAreNamed) {
+  const test_support::TempDir dir;
+  write_text(dir / "a.jsonl", "{\"text\": \"a\", \"x\": 1, \"y\": 2, \"z\": {}}\n");
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {(dir / "a.jsonl").string(), "--out", (dir / "out").string(),
+                               "--text-field", "text", "--val-fraction", "0", "--force"});
+    return call(words);
+  };
+  const Outcome none = with({});
+  EXPECT_EQ(none.status, 64);
+  EXPECT_THAT(none.err, HasSubstr("a.jsonl: line 1: the keys \"x\", \"y\" of the record"));
+  EXPECT_THAT(none.err, HasSubstr("--ignore-key x --ignore-key y passes over them"));
+  EXPECT_EQ(with({"--ignore-key", "x"}).status, 64);
+  const Outcome both = with({"--ignore-key", "x", "--ignore-key", "y"});
+  EXPECT_EQ(both.status, 0) << both.err;
+  EXPECT_THAT(both.out, HasSubstr("keys used: text; passed over: x, y, z\n"));
+  EXPECT_THAT(with({"--ignore-key", "text"}).err, HasSubstr("another flag reads this key"));
+  EXPECT_THAT(call({(dir / "a.jsonl").string(), "--out", "o", "--ignore-key", "x"}).err,
+              HasSubstr("--ignore-key is for records"));
 }
 
 TEST(PrepareCommand, HelpHasExamples) {

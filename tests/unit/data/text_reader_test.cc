@@ -101,6 +101,18 @@ TEST_F(SegmentReaderTest, NamesFileAndOffsetOfABadByteInALaterSegment) {
   EXPECT_THAT(segment.error().message, HasSubstr("not UTF-8 at byte offset 200000 (byte 0xe9)"));
 }
 
+TEST_F(SegmentReaderTest, AByteOrderMarkAtTheStartIsNoText) {
+  const std::string mark = "\xef\xbb\xbf";
+  EXPECT_EQ(segments_of(mark + "ab"), std::vector<std::string>{"ab"});
+  EXPECT_EQ(segments_of("a" + mark), std::vector<std::string>{"a" + mark});
+  const auto with = segments_of(mark + some_text(1, 3000));
+  EXPECT_EQ(with, segments_of(some_text(1, 3000)));
+  write_text(dir_ / "a.txt", mark + "ab\xe9");
+  auto reader = SegmentReader::open(posix_file_system(), {dir_ / "a.txt", 6});
+  ASSERT_TRUE(reader.ok()) << message_of(reader);
+  EXPECT_THAT(message_of(reader->next()), HasSubstr("byte offset 5"));
+}
+
 TEST_F(SegmentReaderTest, NoticesAFileThatGrew) {
   write_text(dir_ / "a.txt", "abc");
   const auto reader = SegmentReader::open(posix_file_system(), {dir_ / "a.txt", 2});
@@ -121,6 +133,22 @@ TEST(ListDocuments, SortsFoldersAndSkipsHiddenNames) {
   EXPECT_EQ((*documents)[1].path, dir / "in/a/z.txt");
   EXPECT_EQ((*documents)[1].size_bytes, 2);
   EXPECT_EQ((*documents)[2].path, dir / "in/b.txt");
+}
+
+TEST(ListDocuments, PassesOverWhatSaysWhatAFolderIs) {
+  const test_support::TempDir dir;
+  for (const char* const name : {"README.md", "dataset_info.json", "a.txt", "b/README.md"})
+    write_text(dir / "in" / name, "x");
+  auto list = list_inputs(posix_file_system(), {dir / "in"});
+  ASSERT_TRUE(list.ok()) << message_of(list);
+  ASSERT_EQ(list->documents.size(), 1u);
+  EXPECT_EQ(list->documents[0].path, dir / "in/a.txt");
+  EXPECT_EQ(list->passed_over,
+            (std::vector<std::filesystem::path>{dir / "in/README.md", dir / "in/b/README.md",
+                                                dir / "in/dataset_info.json"}));
+  auto named = list_documents(posix_file_system(), {dir / "in/README.md"});
+  ASSERT_TRUE(named.ok()) << message_of(named);
+  EXPECT_EQ(named->size(), 1u);
 }
 
 TEST(ListDocuments, NamesWhatIsMissingOrEmpty) {

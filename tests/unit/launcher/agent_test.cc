@@ -337,13 +337,13 @@ TEST_F(AgentRun, ASuspendedJobGoesOnWhenItWakes) {
 }
 
 TEST_F(AgentRun, AStopLetsWorkersSaveAndExits75) {
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
     start({"100000"});
     const size_t before = events("stop_requested").size();
     await_events("first_step", before + 1);
     ::kill(agent, signal);
     EXPECT_EQ(finish(), 75);
-    EXPECT_EQ(events("stop_requested").size(), before + 1);
+    EXPECT_EQ(events("stopped").size(), before + 1);
     EXPECT_THAT(events("worker_exit").back()["reason"].get<std::string>(), HasSubstr("resume me"));
   }
   EXPECT_THAT(console(), HasSubstr("THE RESUME COMMAND"));

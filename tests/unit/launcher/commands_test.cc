@@ -119,7 +119,7 @@ TEST_F(Commands, AConfigThatCanBeReadOnceIsRefusedWhereItIsReadAgain) {
   for (const auto& command : {launch_command, train_command}) {
     const Outcome refused = call(command, {"launch", pipe});
     EXPECT_EQ(refused.status, 64);
-    EXPECT_THAT(refused.err, HasSubstr("is no file: each worker, and each restart, reads"));
+    EXPECT_THAT(refused.err, HasSubstr("is no file: whoever resumes the run reads"));
   }
 }
 

@@ -18,6 +18,7 @@ Report full_report() {
   WorkerExit exit;
   exit.rank = 5;
   exit.signal = 9;
+  exit.agent_did = AgentDid::kToldToLetGo;
   exit.hung_s = 1.5;
   exit.log_lines = {"last words", ""};
   exit.progress.phase = Phase::kUpdate;
@@ -33,7 +34,11 @@ Report full_report() {
 Order full_order() {
   Order order;
   order.leader = 1;
+  order.generation = 3;
   order.duty = Duty::kRun;
+  order.first_rank = 4;
+  order.count = 2;
+  order.world_size = 8;
   order.nonce = "7f2a91";
   order.kill = true;
   order.standbys = {{2, "10.0.0.2:1"}, {3, "10.0.0.3:1"}};
@@ -89,6 +94,43 @@ TEST(ControlMessage, DamageIsNoticedOrHarmless) {
         }
       }
   }
+}
+
+// Numbers that no node could mean are an error of who says them, and nobody else's end.
+TEST(ControlMessage, ImpossibleNumbersAreRefused) {
+  const auto refused = [](auto message, const auto& change) {
+    const bool sound = is_sound(Message(message)) && decode(encode(message)).ok();
+    change(message);
+    const auto decoded = decode(encode(message));
+    return sound && !is_sound(Message(message)) && !decoded.ok() &&
+           decoded.error().code == Code::kCorrupt;
+  };
+  const Report report = full_report();
+  EXPECT_TRUE(refused(report, [](Report& r) { r.id = 0; }));
+  EXPECT_TRUE(refused(report, [](Report& r) { r.promised = INT64_MAX; }));
+  EXPECT_TRUE(refused(report, [](Report& r) { r.committed = -2; }));
+  EXPECT_TRUE(refused(report, [](Report& r) { r.members_of = kMostGeneration + 1; }));
+  EXPECT_TRUE(refused(report, [](Report& r) { r.alive = -1; }));
+  EXPECT_TRUE(refused(report, [](Report& r) { r.exits_from = -1; }));
+  EXPECT_TRUE(refused(report, [](Report& r) { r.stops = -1; }));
+  EXPECT_TRUE(refused(report, [](Report& r) { r.alive_ns = INT64_MIN; }));
+  const Order order = full_order();
+  EXPECT_TRUE(refused(order, [](Order& o) { o.leader = 0; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.generation = -1; }));  // there is nothing to run
+  EXPECT_TRUE(refused(order, [](Order& o) { o.generation = INT64_MAX; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.base = -2; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.count = 0; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.count = INT64_MIN; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.first_rank = 7; }));  // 7 and 8 of 8
+  EXPECT_TRUE(refused(order, [](Order& o) { o.world_size = INT64_MAX; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.exits_seen = -1; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.safe_step = -2; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.restarts = -1; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.parked = -1; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.members = {1, 2, 1}; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.members = {1, 0}; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.patience.ack_ns = 0; }));
+  EXPECT_TRUE(refused(order, [](Order& o) { o.patience.silence_ns = INT64_MAX; }));
 }
 
 }  // namespace

@@ -77,6 +77,7 @@ class Node {
     WorkerExit exit;
     exit.rank = rank_;
     exit.signal = SIGKILL;
+    exit.agent_did = AgentDid::kKilled;
     on(WorkersExited{{exit}, now_ns()});
   }
 

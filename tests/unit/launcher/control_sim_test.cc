@@ -7,11 +7,17 @@
 //                                               power of two) instead of 1 to 4096
 //   launcher_control_sim --nodes NODES ...      ... of jobs of so many
 //   launcher_control_sim --rules                the recorded seed of each rule of docs/PROTOCOL.md
-//                                               fails without that rule, and passes with it
+//                                               passes with that rule; without it the rule's check
+//                                               fails, and where nothing asserts it the job breaks
 //   launcher_control_sim --find SEEDS [RULE]    the first seeds that fail without each rule, of
 //                                               at most 64 nodes
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,6 +33,7 @@ namespace {
 
 using lockstep::launcher::control::kRules;
 using lockstep::launcher::control::Rule;
+using lockstep::launcher::control::rule_not_asserted;
 using lockstep::launcher::control::Sim;
 using lockstep::launcher::control::SimNodes;
 using lockstep::launcher::control::SimResult;
@@ -44,6 +51,43 @@ constexpr Recorded kRecorded[] = {
     {Rule::kP6, 79}, {Rule::kP7, 2},  {Rule::kP21, 135}, {Rule::kP22, 206},
 };
 
+// What was broken without the rule in a process of its own, which ends where a check fails; empty:
+// nothing.
+std::string broken_without(Rule rule, uint64_t seed, bool asserted) {
+  std::fflush(stdout);
+  int ends[2];
+  const pid_t pid = ::pipe(ends) == 0 ? ::fork() : -1;
+  if (pid < 0) std::perror("a process for a job"), std::exit(2);
+  if (pid == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    rule_not_asserted = asserted ? Rule::kNone : rule;
+    const std::string broken = Sim(seed, rule).run().broken;
+    ::_exit(::write(ends[1], broken.data(), broken.size()) == std::ssize(broken) ? 0 : 2);
+  }
+  ::close(ends[1]);
+  std::string said;
+  std::array<char, 4096> bytes;
+  for (ssize_t got = 0; (got = ::read(ends[0], bytes.data(), bytes.size())) > 0;)
+    said.append(bytes.data(), static_cast<size_t>(got));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return said;
+  const size_t check = said.find("CHECK failed");
+  return check == said.npos ? "it ended, and no check failed: " + said
+                            : said.substr(check, said.find('\n', check) - check);
+}
+
+// Of this thread, for what is said when a check fails.
+thread_local uint64_t seed_at_hand = 0;
+
+void name_seed(int) {
+  char line[96];
+  const int length = std::snprintf(line, sizeof line, "FAILED seed %llu: a check failed\n",
+                                   static_cast<unsigned long long>(seed_at_hand));
+  (void)!::write(STDOUT_FILENO, line, static_cast<size_t>(length));
+}
+
 int replay(uint64_t seed, Rule without, SimNodes nodes) {
   const SimResult result = Sim(seed, without, /*loud=*/true, nodes).run();
   std::printf("seed %llu: %lld nodes, %s\n", static_cast<unsigned long long>(seed),
@@ -55,12 +99,15 @@ int replay(uint64_t seed, Rule without, SimNodes nodes) {
 int check_rules() {
   int failures = 0;
   for (const auto& [without, seed] : kRecorded) {
-    const SimResult with = Sim(seed).run(), broken = Sim(seed, without).run();
-    const bool found = with.broken.empty() && !broken.broken.empty();
+    const int number = static_cast<int>(without);
+    const std::string with = broken_without(Rule::kNone, seed, /*asserted=*/true);
+    const std::string check = broken_without(without, seed, /*asserted=*/true);
+    const std::string job = broken_without(without, seed, /*asserted=*/false);
+    const bool own = check.find("[P" + std::to_string(number) + "]") != check.npos;
+    const bool found = with.empty() && own && !job.empty() && !job.starts_with("CHECK");
     if (!found) ++failures;
-    std::printf("%s P%d, seed %llu: %s\n", found ? "found" : "FAILED", static_cast<int>(without),
-                static_cast<unsigned long long>(seed),
-                !with.broken.empty() ? with.broken.c_str() : broken.broken.c_str());
+    std::printf("%s P%d, seed %llu: %s\n  %s\n  %s\n", found ? "found" : "FAILED", number,
+                static_cast<unsigned long long>(seed), with.c_str(), check.c_str(), job.c_str());
   }
   return failures == 0 ? 0 : 1;
 }
@@ -72,13 +119,13 @@ int find(uint64_t seeds, int only) {
     if (only > 0 && rule != only) continue;
     int shown = 0;
     for (uint64_t seed = 1; seed <= seeds && shown < kShown; ++seed) {
-      Sim sim(seed, static_cast<Rule>(rule));
+      const Sim sim(seed, static_cast<Rule>(rule));
       if (sim.nodes() > kSmall) continue;
-      const SimResult result = sim.run();
-      if (result.broken.empty()) continue;
+      const std::string broken = broken_without(static_cast<Rule>(rule), seed, /*asserted=*/false);
+      if (broken.empty()) continue;
       ++shown;
       std::printf("P%d seed %llu, %lld nodes: %s\n", rule, static_cast<unsigned long long>(seed),
-                  static_cast<long long>(result.nodes), result.broken.c_str());
+                  static_cast<long long>(sim.nodes()), broken.c_str());
     }
     if (shown == 0) std::printf("P%d is not found\n", rule);
     std::fflush(stdout);
@@ -91,9 +138,12 @@ int run_all(uint64_t seeds, uint64_t first, SimNodes nodes, const std::string& s
   std::vector<SimResult> results(seeds);
   std::atomic<uint64_t> next = 0;
   const auto work = [&] {
-    for (uint64_t i = next++; i < seeds; i = next++)
+    for (uint64_t i = next++; i < seeds; i = next++) {
+      seed_at_hand = first + i;
       results[i] = Sim(first + i, Rule::kNone, /*loud=*/false, nodes).run();
+    }
   };
+  std::signal(SIGABRT, name_seed);
   std::vector<std::thread> threads(std::max(1u, std::thread::hardware_concurrency()));
   for (std::thread& thread : threads) thread = std::thread(work);
   for (std::thread& thread : threads) thread.join();

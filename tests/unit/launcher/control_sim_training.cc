@@ -58,6 +58,7 @@ void Sim::end_worker(size_t machine, int exit_code, int signal) {
   exit.rank = static_cast<int>(m.rank);
   exit.exit_code = exit_code;
   exit.signal = signal;
+  if (m.dying) exit.agent_did = AgentDid::kKilled;
   exit.progress = m.progress;
   feed(machine, WorkersExited{{exit}, now_ns_});
 }

@@ -14,7 +14,7 @@ namespace {
 constexpr NodeId kNode = 5, kTheLeader = 7, kStranger = 9;
 constexpr int64_t kTickNs = 200 * kMs;
 
-// A node that follows kTheLeader, runs no worker, and is its only standby.
+// A node that follows kTheLeader, whose worker has ended, and which is the only standby.
 class Standby : public testing::Test {
  protected:
   void SetUp() override {
@@ -26,10 +26,12 @@ class Standby : public testing::Test {
     member_.on(order, now_ns_, actions_);
     order.duty = Duty::kRun;
     order.sequence = 2;
+    order.count = order.world_size = 1;
     order.standbys = {{kNode, "10.0.0.5:1"}};
     order.members = {kTheLeader, kNode};
     member_.on(order, now_ns_, actions_);
-    member_.on(Spawned{}, now_ns_, actions_);
+    member_.on(Spawned{{11}}, now_ns_, actions_);
+    member_.on(WorkersExited{{WorkerExit{}}, now_ns_}, now_ns_, actions_);
     actions_.clear();
   }
 

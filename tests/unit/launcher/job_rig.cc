@@ -170,10 +170,13 @@ void Job::carry_out(NodeId id, NodeAction& action) {
     nodes_.at(id).rank = spawn->order.first_rank;
     mail_.push_back({id, id, Spawned{{1}}});
   } else if (std::holds_alternative<KillWorkers>(action)) {
-    end_worker(id, killed());
+    WorkerExit ended = killed();
+    ended.agent_did = AgentDid::kKilled;
+    end_worker(id, ended);
   } else if (const auto* proposal = std::get_if<Propose>(&action)) {
     decide(id, proposal->next);
   } else if (std::holds_alternative<Committed>(action)) {
+    ++committed_;
     for (const auto& [moved, side] : std::exchange(move_at_commit_, {})) move(moved, side);
   } else if (const auto* record = std::get_if<LoggedEvent>(&action)) {
     events_.push_back(*record);

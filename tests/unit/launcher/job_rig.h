@@ -59,7 +59,8 @@ class Job {
   NodeId leader() const;  // the first one that coordinates; 0: nobody does
   NodeId parked() const;
   size_t up() const { return nodes_.size(); }
-  int64_t said(const std::string& event) const;  // so many times
+  int64_t said(const std::string& event) const;     // so many times
+  int64_t committed() const { return committed_; }  // so many generations
   const std::vector<Leave>& left() const { return left_; }
   int64_t lasted_s() const { return last_left_ns_ / kSecondNs; }
   // Who is left has left with 75, the coordinator for this reason.
@@ -82,7 +83,7 @@ class Job {
   void deliver();
 
   CoordinatorOptions options_;
-  int64_t now_ns_ = kSecondNs, last_left_ns_ = 0;
+  int64_t now_ns_ = kSecondNs, last_left_ns_ = 0, committed_ = 0;
   NodeId next_id_ = 1, rendezvous_ = 1;
   std::map<NodeId, Node> nodes_;
   Succession last_;

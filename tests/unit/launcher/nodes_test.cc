@@ -136,6 +136,19 @@ class NodesRun : public testing::Test {
   std::map<std::string, pid_t> agents;
 };
 
+TEST_F(NodesRun, AHostWithoutAnAddressIsAwaitedAndThenAWrongConfig) {
+  options.nodes.endpoint = "no-such.invalid:29500";
+  options.nodes.join_s = 0.1;
+  start("n0", 2, 2);
+  expect_all(64);
+  EXPECT_THAT(consoles(), HasSubstr("no-such.invalid"));
+  options.nodes.join_s = 1e6;
+  start("n1", 2, 2);
+  await("a word of the wait", [&] { return consoles().find("tried again") != std::string::npos; });
+  ::kill(agents.at("n1"), SIGTERM);
+  expect_all(75);
+}
+
 TEST_F(NodesRun, RunsToTheEnd) {
   options.worker_arguments = {"20"};
   start_all(3, 3, 3);

@@ -72,7 +72,7 @@ TEST_F(Process, StartsWithPlainSignalsAndASessionOfItsOwn) {
   EXPECT_EQ(::getsid(pid), pid);
   process->signal(SIGTERM);
   EXPECT_EQ(wait_for(*process).signal, SIGTERM);
-  // In the shell's child that grep is, only USR1 (bit 9) may be ignored.
+  // In the shell's child that grep is, only USR1 and USR2 (bits 9 and 11) may be ignored.
   process = WorkerProcess::spawn(shell("grep -E 'SigBlk|SigIgn' /proc/self/status"));
   wait_for(*process);
   EXPECT_NE(contents("out").find("SigBlk:\t0000000000000000"), std::string::npos);
@@ -81,7 +81,27 @@ TEST_F(Process, StartsWithPlainSignalsAndASessionOfItsOwn) {
   ASSERT_NE(ignored, std::string::npos) << out;
   // 32 and 33 belong to the C library, which lets nobody touch them; make starts programs without.
   constexpr uint64_t kLibrarysOwn = 3ull << 31;
-  EXPECT_EQ(std::stoull(out.substr(ignored + 8), nullptr, 16) & ~kLibrarysOwn, 0x200u) << out;
+  EXPECT_EQ(std::stoull(out.substr(ignored + 8), nullptr, 16) & ~kLibrarysOwn, 0xa00u) << out;
+}
+
+// As nohup starts a program: HUP is ignored, and stays so in it and in its workers.
+TEST_F(Process, ASignalThatIsIgnoredAtStartStaysIgnored) {
+  const auto hup_before = std::signal(SIGHUP, SIG_IGN);
+  const auto quit_before = std::signal(SIGQUIT, SIG_IGN);
+  {
+    StopSignals signals;
+    ::raise(SIGHUP);
+    ::raise(SIGQUIT);
+    ::raise(SIGUSR2);
+    wait_readable({signals.descriptor()}, test_support::kPatienceMs);
+    EXPECT_EQ(signals.take(), std::vector<int>{SIGUSR2});
+    auto process =
+        WorkerProcess::spawn(shell("kill -HUP $$; kill -QUIT $$; kill -USR2 $$; exit 3"));
+    ASSERT_TRUE(process);
+    EXPECT_EQ(wait_for(*process).exit_code, 3);
+  }
+  std::signal(SIGHUP, hup_before);
+  std::signal(SIGQUIT, quit_before);
 }
 
 TEST_F(Process, NoticesAStoppedProcessAndKillsItsChildren) {

@@ -1,5 +1,6 @@
 // Rules of docs/PROTOCOL.md that random faults do not find missing: each has a schedule that breaks
-// the job without the rule, and does not with it.
+// the job without the rule, and does not with it. Before the job breaks a check of the rule fails,
+// in the process that breaks the rule.
 #include "job_rig.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +14,15 @@ namespace lockstep::launcher::control {
 namespace {
 
 constexpr NodeId kOutsider = 99;
+
+// What the schedule gives without the rule where nothing asserts the rule.
+template <typename Schedule>
+auto unasserted(Rule rule, Schedule schedule) {
+  rule_not_asserted = rule;
+  auto result = schedule(rule);
+  rule_not_asserted = Rule::kNone;
+  return result;
+}
 
 void goes_over_to(Job& job, NodeId node, NodeId coordinator) {
   job.tell(node, LeaderLost{});
@@ -39,8 +49,28 @@ int64_t runs_after_a_late_order(Rule without) {
 }
 
 TEST(ProtocolRules, P1) {
-  EXPECT_EQ(runs_after_a_late_order(Rule::kP1), 3);
+  EXPECT_DEATH((void)runs_after_a_late_order(Rule::kP1), "\\[P1\\]");
+  EXPECT_EQ(unasserted(Rule::kP1, runs_after_a_late_order), 3);
   EXPECT_EQ(runs_after_a_late_order(Rule::kNone), -1);
+}
+
+// The order to run the next generation comes while a worker of this one still ends.
+bool starts_beside_a_worker(Rule without) {
+  NodeActions actions;
+  Member member({.id = 2, .name = "n2", .address = "a2", .timing = {}, .without = without},
+                /*leads=*/false, 0);
+  member.on(order_of(1, 1, 0, Duty::kPrepare), 0, actions);
+  member.on(order_of(1, 2, 0, Duty::kRun), 0, actions);
+  member.on(Spawned{{11}}, 0, actions);
+  member.on(order_of(1, 3, 1, Duty::kPrepare), 0, actions);
+  member.on(order_of(1, 4, 1, Duty::kRun), 0, actions);
+  return member.committed() == 1;
+}
+
+TEST(ProtocolRules, P2) {
+  EXPECT_DEATH((void)starts_beside_a_worker(Rule::kP2), "\\[P2\\]");
+  EXPECT_TRUE(unasserted(Rule::kP2, starts_beside_a_worker));
+  EXPECT_FALSE(starts_beside_a_worker(Rule::kNone));
 }
 
 // Nodes 1 to 4 make generation 1. Node 4 hears nothing more of it: it goes to nodes 5 and 6. These
@@ -55,7 +85,9 @@ Job of_two_successors(Rule without) {
 }
 
 TEST(ProtocolRules, P8) {
-  const Job broken = of_two_successors(Rule::kP8), whole = of_two_successors(Rule::kNone);
+  EXPECT_DEATH((void)of_two_successors(Rule::kP8), "\\[P8\\]");
+  const Job broken = unasserted(Rule::kP8, of_two_successors),
+            whole = of_two_successors(Rule::kNone);
   EXPECT_GE(broken.runs(2), 2);
   EXPECT_GE(broken.runs(6), 2);  // two generations train
   EXPECT_GE(whole.runs(2), 2);
@@ -94,7 +126,8 @@ Job of_two_branches(Rule without) {
 }
 
 TEST(ProtocolRules, P9) {
-  const Job broken = of_two_branches(Rule::kP9), whole = of_two_branches(Rule::kNone);
+  EXPECT_DEATH((void)of_two_branches(Rule::kP9), "\\[P9\\]");
+  const Job broken = unasserted(Rule::kP9, of_two_branches), whole = of_two_branches(Rule::kNone);
   EXPECT_GE(broken.runs(2), 3);
   EXPECT_GE(broken.runs(4), 3);  // two generations train
   EXPECT_EQ(broken.coordinators(), 2);
@@ -113,13 +146,15 @@ int64_t running_with_a_newer_promise(Rule without) {
 }
 
 TEST(ProtocolRules, P10) {
-  EXPECT_EQ(running_with_a_newer_promise(Rule::kP10), 3);
+  EXPECT_DEATH((void)running_with_a_newer_promise(Rule::kP10), "\\[P10\\]");
+  EXPECT_EQ(unasserted(Rule::kP10, running_with_a_newer_promise), 3);
   EXPECT_EQ(running_with_a_newer_promise(Rule::kNone), 4);
 }
 
 // Without [P11] node 1 has said that it went on, and node 3 may follow generation 1 all the same.
 TEST(ProtocolRules, P11) {
-  const Job broken = of_two_branches(Rule::kP11);
+  EXPECT_DEATH((void)of_two_branches(Rule::kP11), "\\[P11\\]");
+  const Job broken = unasserted(Rule::kP11, of_two_branches);
   EXPECT_GE(broken.runs(2), 3);
   EXPECT_GE(broken.runs(4), 3);
 }
@@ -143,7 +178,9 @@ Job of_a_late_question(Rule without) {
 }
 
 TEST(ProtocolRules, P12) {
-  const Job broken = of_a_late_question(Rule::kP12), whole = of_a_late_question(Rule::kNone);
+  EXPECT_DEATH((void)of_a_late_question(Rule::kP12), "\\[P12\\]");
+  const Job broken = unasserted(Rule::kP12, of_a_late_question),
+            whole = of_a_late_question(Rule::kNone);
   EXPECT_EQ(broken.runs(2), 2);
   EXPECT_GE(broken.runs(7), 1);
   EXPECT_EQ(whole.runs(2), 2);
@@ -161,7 +198,8 @@ Job of_two_halves(Rule without) {
 }
 
 TEST(ProtocolRules, P13) {
-  const Job broken = of_two_halves(Rule::kP13), whole = of_two_halves(Rule::kNone);
+  EXPECT_DEATH((void)of_two_halves(Rule::kP13), "\\[P13\\]");
+  const Job broken = unasserted(Rule::kP13, of_two_halves), whole = of_two_halves(Rule::kNone);
   EXPECT_GE(broken.runs(1), 1);
   EXPECT_GE(broken.runs(2), 51);
   EXPECT_GE(whole.runs(1), 1);
@@ -181,7 +219,8 @@ Job of_sleepers(Rule without) {
 }
 
 TEST(ProtocolRules, P14) {
-  EXPECT_GE(of_sleepers(Rule::kP14).runs(2), 1);
+  EXPECT_DEATH((void)of_sleepers(Rule::kP14), "\\[P14\\]");
+  EXPECT_GE(unasserted(Rule::kP14, of_sleepers).runs(2), 1);
   EXPECT_EQ(of_sleepers(Rule::kNone).runs(2), -1);
 }
 
@@ -198,7 +237,9 @@ int64_t running_after_a_spare_broke_off(Rule without) {
 }
 
 TEST(ProtocolRules, P15) {
-  EXPECT_EQ(running_after_a_spare_broke_off(Rule::kP15), 0);  // it is asked, and not heard
+  EXPECT_DEATH((void)running_after_a_spare_broke_off(Rule::kP15), "\\[P15\\]");
+  EXPECT_EQ(unasserted(Rule::kP15, running_after_a_spare_broke_off),
+            0);  // it is asked, and not heard
   EXPECT_EQ(running_after_a_spare_broke_off(Rule::kNone), 2);
 }
 
@@ -213,7 +254,8 @@ int64_t seconds_until_a_lone_standby_stops(Rule without) {
 }
 
 TEST(ProtocolRules, P16) {
-  EXPECT_LT(seconds_until_a_lone_standby_stops(Rule::kP16), 12);
+  EXPECT_DEATH((void)seconds_until_a_lone_standby_stops(Rule::kP16), "\\[P16\\]");
+  EXPECT_LT(unasserted(Rule::kP16, seconds_until_a_lone_standby_stops), 12);
   EXPECT_GE(seconds_until_a_lone_standby_stops(Rule::kNone), 12);
 }
 
@@ -228,7 +270,8 @@ bool a_lesser_part_ends_the_job(Rule without) {
 }
 
 TEST(ProtocolRules, P17) {
-  EXPECT_TRUE(a_lesser_part_ends_the_job(Rule::kP17));
+  EXPECT_DEATH((void)a_lesser_part_ends_the_job(Rule::kP17), "\\[P17\\]");
+  EXPECT_TRUE(unasserted(Rule::kP17, a_lesser_part_ends_the_job));
   EXPECT_FALSE(a_lesser_part_ends_the_job(Rule::kNone));
 }
 
@@ -246,7 +289,8 @@ int64_t coordinators_after_a_newer_report(Rule without) {
 }
 
 TEST(ProtocolRules, P18) {
-  EXPECT_EQ(coordinators_after_a_newer_report(Rule::kP18), 1);
+  EXPECT_DEATH((void)coordinators_after_a_newer_report(Rule::kP18), "\\[P18\\]");
+  EXPECT_EQ(unasserted(Rule::kP18, coordinators_after_a_newer_report), 1);
   EXPECT_EQ(coordinators_after_a_newer_report(Rule::kNone), 0);
 }
 
@@ -257,7 +301,8 @@ int64_t coordinators_after_superseded(Rule without) {
 }
 
 TEST(ProtocolRules, P19) {
-  EXPECT_EQ(coordinators_after_superseded(Rule::kP19), 1);
+  EXPECT_DEATH((void)coordinators_after_superseded(Rule::kP19), "\\[P19\\]");
+  EXPECT_EQ(unasserted(Rule::kP19, coordinators_after_superseded), 1);
   EXPECT_EQ(coordinators_after_superseded(Rule::kNone), 0);
 }
 
@@ -270,7 +315,8 @@ int64_t coordinator_runs_after_a_foreign_order(Rule without) {
 }
 
 TEST(ProtocolRules, P20) {
-  EXPECT_EQ(coordinator_runs_after_a_foreign_order(Rule::kP20), -1);
+  EXPECT_DEATH((void)coordinator_runs_after_a_foreign_order(Rule::kP20), "\\[P20\\]");
+  EXPECT_EQ(unasserted(Rule::kP20, coordinator_runs_after_a_foreign_order), -1);
   EXPECT_EQ(coordinator_runs_after_a_foreign_order(Rule::kNone), 0);
 }
 
@@ -286,7 +332,8 @@ size_t left_after_the_end(Rule without) {
 }
 
 TEST(ProtocolRules, P21) {
-  EXPECT_EQ(left_after_the_end(Rule::kP21), 1u);
+  EXPECT_DEATH((void)left_after_the_end(Rule::kP21), "\\[P21\\]");
+  EXPECT_EQ(unasserted(Rule::kP21, left_after_the_end), 1u);
   EXPECT_EQ(left_after_the_end(Rule::kNone), 0u);
 }
 
@@ -298,27 +345,32 @@ int64_t running_after_a_silence(Rule without) {
 }
 
 TEST(ProtocolRules, P22) {
-  EXPECT_EQ(running_after_a_silence(Rule::kP22), 0);  // it waits for a node that is lost
+  EXPECT_DEATH((void)running_after_a_silence(Rule::kP22), "\\[P22\\]");
+  EXPECT_EQ(unasserted(Rule::kP22, running_after_a_silence),
+            0);  // it waits for a node that is lost
   EXPECT_GE(running_after_a_silence(Rule::kNone), 1);
 }
 
 // The order to park comes once more, after the order to run: it was doubled on the way.
+bool a_doubled_order_ends_workers(Rule without) {
+  NodeActions actions;
+  Member member({.id = 2, .name = "n2", .address = "a2", .timing = {}, .without = without},
+                /*leads=*/false, 0);
+  const Order park = order_of(1, 1, 0, Duty::kPark);
+  member.on(park, 0, actions);
+  member.on(order_of(1, 2, 0, Duty::kPrepare), 0, actions);
+  member.on(order_of(1, 3, 0, Duty::kRun), 0, actions);
+  actions.clear();
+  member.on(park, 0, actions);
+  return std::any_of(actions.begin(), actions.end(), [](const NodeAction& action) {
+    return std::holds_alternative<KillWorkers>(action);
+  });
+}
+
 TEST(ProtocolRules, P23) {
-  for (const Rule without : {Rule::kP23, Rule::kNone}) {
-    NodeActions actions;
-    Member member({.id = 2, .name = "n2", .address = "a2", .timing = {}, .without = without},
-                  /*leads=*/false, 0);
-    const Order park = order_of(1, 1, 0, Duty::kPark);
-    member.on(park, 0, actions);
-    member.on(order_of(1, 2, 0, Duty::kPrepare), 0, actions);
-    member.on(order_of(1, 3, 0, Duty::kRun), 0, actions);
-    actions.clear();
-    member.on(park, 0, actions);
-    const bool killed = std::any_of(actions.begin(), actions.end(), [](const NodeAction& action) {
-      return std::holds_alternative<KillWorkers>(action);
-    });
-    EXPECT_EQ(killed, without == Rule::kP23);
-  }
+  EXPECT_DEATH((void)a_doubled_order_ends_workers(Rule::kP23), "\\[P23\\]");
+  EXPECT_TRUE(unasserted(Rule::kP23, a_doubled_order_ends_workers));
+  EXPECT_FALSE(a_doubled_order_ends_workers(Rule::kNone));
 }
 
 }  // namespace

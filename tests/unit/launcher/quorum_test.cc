@@ -13,6 +13,13 @@ Quorum inherited() {
   return {kVoter, {.generation = 3, .members = kFour, .lost = kLost}, Rule::kNone};
 }
 
+// As the rendezvous lets it, with the promises of all.
+void commit(Quorum& quorum, int64_t generation, const std::vector<NodeId>& members) {
+  const size_t all = quorum.members().size();
+  quorum.allow(generation);
+  quorum.commit(generation, members, {.all = all, .exclusive = all});
+}
+
 TEST(Quorum, HalfOfTheMembersAreEnough) {
   const Quorum quorum = inherited();
   EXPECT_FALSE(quorum.reached(1));
@@ -34,7 +41,7 @@ TEST(Quorum, TheProposalNamesWhatItFollows) {
 TEST(Quorum, WhoHasCommittedNamesItself) {
   Quorum quorum = inherited();
   EXPECT_FALSE(quorum.has_committed());
-  quorum.commit(4, {1, 2, 3});
+  commit(quorum, 4, {1, 2, 3});
   EXPECT_TRUE(quorum.has_committed());
   EXPECT_EQ(quorum.proposal(5, 3).lost, kVoter);
   EXPECT_EQ(quorum.proposal(5, 3).base, 4);
@@ -44,10 +51,10 @@ TEST(Quorum, AStandbyAlwaysAsks) { EXPECT_FALSE(inherited().need_not_ask(4)); }
 
 TEST(Quorum, NeedNotAskOnceMostHaveRunTheBaseAndStayed) {
   Quorum quorum = first();
-  quorum.commit(0, kFour);
+  commit(quorum, 0, kFour);
   EXPECT_TRUE(quorum.need_not_ask(3));  // nothing was before it
   EXPECT_FALSE(quorum.need_not_ask(2));
-  quorum.commit(1, kFour);
+  commit(quorum, 1, kFour);
   EXPECT_FALSE(quorum.need_not_ask(4));
   quorum.note_ran(1, 1);
   quorum.note_ran(2, 0);  // of another generation
@@ -74,7 +81,7 @@ TEST(Quorum, AStandbyStopsNothingBeforeItIsTheOneThatWaits) {
 TEST(Quorum, WhoHasCommittedClaimsOnlyWhenItCanBeOneOfTwoHalves) {
   Quorum quorum = first();
   EXPECT_TRUE(quorum.may_stop(0));
-  quorum.commit(0, kFour);
+  commit(quorum, 0, kFour);
   EXPECT_FALSE(quorum.must_claim(3));
   EXPECT_TRUE(quorum.must_claim(2));
   EXPECT_TRUE(quorum.may_stop(1));

@@ -130,10 +130,11 @@ TEST_F(RosterTest, MembersOfTheLastGenerationKeepTheirOrder) {
 }
 
 TEST_F(RosterTest, KnowsTheNewestPromise) {
-  Report report = report_of(2);
+  Report report = report_of(2, 2);
   report.promised = 7;
   Node& node = add(2);
   roster_.hear(node, report, 0);
+  ++report.sequence;
   report.promised = 5;
   roster_.hear(node, report, 0);
   EXPECT_EQ(roster_.max_promised(), 7);

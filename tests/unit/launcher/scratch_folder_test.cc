@@ -1,6 +1,7 @@
 #include "launcher/host/scratch_folder.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -102,8 +103,25 @@ TEST_F(Scratch, WhereThereIsNoTemporaryFolderIsAnErrorThatNamesIt) {
   ::setenv("TMPDIR", (temporary / "gone").c_str(), 1);
   const auto made = ScratchFolder::create();
   ASSERT_FALSE(made);
-  EXPECT_NE(made.error().message.find("temporary folder"), std::string::npos)
-      << made.error().message;
+  EXPECT_EQ(made.error().code, Code::kConfig);
+  for (const std::string& word : {std::string("temporary folder"), (temporary / "gone").string()})
+    EXPECT_NE(made.error().message.find(word), std::string::npos) << made.error().message;
+}
+
+// It takes names, and no byte: as a disk that is full.
+TEST_F(Scratch, AFullTemporaryFolderIsNoSpaceAndLeavesNothing) {
+  const auto signal_before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  const auto made = ScratchFolder::create();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, signal_before);
+  ASSERT_FALSE(made);
+  EXPECT_EQ(made.error().code, Code::kNoSpace);
+  EXPECT_NE(made.error().message.find(temporary.string()), std::string::npos);
+  EXPECT_TRUE(std::filesystem::is_empty(temporary));
 }
 
 }  // namespace

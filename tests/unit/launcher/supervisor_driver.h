@@ -49,15 +49,23 @@ class Driver {
     for (const JobAction& action : supervisor.on(event, now)) {
       if (const auto* record = std::get_if<LoggedEvent>(&action)) {
         records.push_back(record->event);
-        if (record->event == "failure_detected") error = record->error;
+        if (record->event == "failure_detected") error = record->error, blamed = record->rank;
       } else {
         deeds.push_back(name_of(action));
+        if (deeds.back() == "kill") killed_all = true;
+        if (deeds.back().starts_with("spawn")) killed_all = false;
         if (const auto* finish = std::get_if<Finish>(&action)) reason = finish->reason;
       }
     }
     return deeds;
   }
+  // A SIGKILL after "kill" was asked for is the agents'; `died` says that one is not.
   std::vector<std::string> exits(std::vector<WorkerExit> all) {
+    for (WorkerExit& exit : all)
+      if (killed_all && exit.signal == SIGKILL) exit.agent_did = AgentDid::kKilled;
+    return died(std::move(all));
+  }
+  std::vector<std::string> died(std::vector<WorkerExit> all) {
     return on(WorkersExited{std::move(all), now});
   }
   Driver& start() {
@@ -103,6 +111,8 @@ class Driver {
   std::vector<std::string> records;
   std::string reason;  // of the end
   std::string error;   // of the last failure: what its rank had logged
+  int blamed = -1;     // ... and that rank
+  bool killed_all = false;
 };
 
 inline SupervisorOptions workers(int64_t count) {

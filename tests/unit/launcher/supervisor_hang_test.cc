@@ -139,5 +139,23 @@ TEST(Supervisor, APhaseWhosePaceIsKnownHangsSooner) {
   EXPECT_TRUE(d.supervisor.state() == State::kRunning);
 }
 
+// Whatever it and the others were doing, and however long a hang may take.
+TEST(Supervisor, AStoppedProcessIsKilledFiveSecondsAfterTheStopWasAsked) {
+  for (const Phase phase : {Phase::kStep, Phase::kSave}) {
+    SupervisorOptions options = workers(2);
+    options.grace_s = 120;
+    options.hang_s = 600;
+    Driver d(options);
+    d.start().on(StopRequested{SIGTERM});
+    Tick seen = d.page(3, phase);
+    d.on(seen);
+    seen.samples[1].stopped = true;
+    d.on(seen);
+    EXPECT_THAT(d.wait(4.5, seen), IsEmpty());
+    EXPECT_THAT(d.wait(0.5, seen), ElementsAre("kill"));
+    EXPECT_THAT(d.exits({killed(0, SIGKILL), killed(1, SIGKILL)}), ElementsAre("finish 75"));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::launcher::control

@@ -300,6 +300,23 @@ TEST(Supervisor, AStopLetsWorkersSave) {
   EXPECT_THAT(d.exits({ended(0, 75)}), IsEmpty());
   EXPECT_THAT(d.exits({ended(1, 75)}), ElementsAre("finish 75"));
   EXPECT_THAT(d.supervisor.incidents(), IsEmpty());
+  EXPECT_EQ(d.supervisor.state(), State::kStopped);
+  EXPECT_STREQ(state_name(d.supervisor.state()), "stopped");
+}
+
+TEST(Supervisor, AStopIsCleanOnlyWhereItWasAskedForAndAllHaveSaved) {
+  Driver unasked(workers(1));
+  unasked.start().exits({ended(0, 75)});
+  EXPECT_EQ(unasked.supervisor.state(), State::kFailed);
+  Driver unsaved(workers(2));
+  unsaved.start().on(StopRequested{SIGTERM});
+  unsaved.exits({ended(0, 75), killed(1, SIGKILL)});
+  EXPECT_EQ(unsaved.supervisor.state(), State::kFailed);
+  Driver waiting(workers(1));
+  waiting.on(Nodes{0, 0, ""});
+  waiting.on(Begin{});
+  EXPECT_THAT(waiting.on(StopRequested{SIGTERM}), ElementsAre("finish 75"));
+  EXPECT_EQ(waiting.supervisor.state(), State::kStopped);
 }
 
 TEST(Supervisor, AStopThatMeetsTheEndIsDone) {

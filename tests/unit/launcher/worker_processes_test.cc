@@ -39,7 +39,7 @@ class KilledWorker : public testing::Test {
   }
   static WorkerOrders orders_of(int generation, int workers) {
     WorkerOrders orders;
-    orders.local_world_size = workers;
+    orders.world_size = orders.local_world_size = workers;
     orders.generation = generation;
     orders.nonce = "abcdef";
     return orders;
@@ -72,6 +72,33 @@ TEST_F(KilledWorker, IsOutOfMemoryWhereTheKernelEndedOneMeanwhile) {
   EXPECT_TRUE(ended.no_memory);
   EXPECT_EQ(failure_status(ended), kExitNoMemory);
   EXPECT_FALSE(killed([] {}).no_memory) << "it ended one before this worker began";
+}
+
+TEST_F(KilledWorker, SaysWhetherItsAgentKilledIt) {
+  const WorkerExit by_others = killed([] {});
+  EXPECT_EQ(by_others.agent_did, AgentDid::kNothing);
+  WorkerProcesses workers(posix_file_system(), system_clock(), options, folder / "scratch");
+  WorkerOrders orders = orders_of(1, 2);
+  orders.world_size = 2;
+  ASSERT_TRUE(workers.start(orders).ok());
+  ASSERT_EQ(::kill(workers.pids().at(1), SIGSTOP), 0);
+  ASSERT_TRUE(test_support::eventually([&] { return is_stopped(workers.pids().at(1)); }));
+  ASSERT_EQ(::kill(workers.pids().at(0), SIGKILL), 0);
+  says_ended(4);
+  workers.halt();
+  std::vector<WorkerExit> exits;
+  ASSERT_TRUE(test_support::eventually([&] {
+    for (WorkerExit& exit : workers.reap()) exits.push_back(std::move(exit));
+    return exits.size() == 2;
+  }));
+  std::sort(exits.begin(), exits.end(),
+            [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  EXPECT_EQ(exits[0].signal, SIGKILL);
+  EXPECT_EQ(exits[0].agent_did, AgentDid::kToldToLetGo);
+  EXPECT_TRUE(exits[0].no_memory) << "the agent sent it none";
+  EXPECT_EQ(exits[1].signal, SIGKILL);
+  EXPECT_EQ(exits[1].agent_did, AgentDid::kKilled);
+  EXPECT_FALSE(exits[1].no_memory);
 }
 
 TEST_F(KilledWorker, LeavesItsLastWordsWithoutItsFiguresOfMemory) {

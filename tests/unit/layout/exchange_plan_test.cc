@@ -151,6 +151,25 @@ TEST(FoldOrder, SaysHowManyAdditionsAPushCompletes) {
 }
 
 // As one round, in two, one by one; 8 to 15 as two halves.
+TEST(FoldOrder, KnowsWhichSlotsWerePushed) {
+  FoldOrder order(Reduction::kTree);
+  EXPECT_EQ(order.pushed(), SlotRun());
+  order.push({0, 4});
+  order.push({4, 2});
+  EXPECT_EQ(order.pushed(), (SlotRun{0, 6}));
+  order.clear();
+  EXPECT_EQ(order.pushed(), SlotRun());
+}
+
+TEST(FoldOrderDeathTest, SlotsOutOfOrderOrOffTheTreeEndTheProcess) {
+  FoldOrder order(Reduction::kTree);
+  order.push({0, 2});
+  EXPECT_DEATH(order.push({3, 1}), "slot 3 is pushed after slots up to 2");
+  EXPECT_DEATH(order.push({1, 1}), "slot 1 is pushed after slots up to 2");
+  EXPECT_DEATH(order.push({2, 3}), "are no node of the tree");
+  EXPECT_DEATH(order.push({2, 4}), "are no node of the tree");
+}
+
 TEST(FoldSteps, WhatArrivesTogetherIsAddedBySubtreesOfAtMostEight) {
   using Steps = std::vector<FoldStep>;
   const auto steps_of = [](FoldSteps& steps, int64_t first, int64_t end) {

@@ -35,5 +35,18 @@ TEST(StepSums, WhatARankTellsDoesNotGrowWithRanksAndSlotsTogether) {
       EXPECT_EQ((StepSums{{4 * ranks, ranks, group}}.words(1)), 2 * 4 + kRankFlags) << ranks;
 }
 
+TEST(SlotMap, EverySlotIsComputedOnceForAnyRanksAndGroups) {
+  for (const int world_size : {1, 2, 3, 4, 6, 8, 12})
+    for (int group = 1; group <= world_size; ++group)
+      for (const int64_t slots : {1, 2, 5, 8, 13, 64})
+        if (world_size % group == 0) SlotMap{slots, world_size, group}.check();
+}
+
+TEST(SlotMapDeathTest, GroupsThatDoNotDivideTheRanksEndTheProcess) {
+  EXPECT_DEATH((SlotMap{8, 6, 4}.check()), "8 slots on 6 ranks in groups of 4");
+  EXPECT_DEATH((SlotMap{8, 4, 2}.rank_of(8)), "slot 8 of 8");
+  EXPECT_DEATH((SlotMap{8, 4, 2}.run_of_groups(1, 2)), "2 groups from 1 of 2");
+}
+
 }  // namespace
 }  // namespace lockstep::layout
