@@ -347,8 +347,7 @@ void Agent::write_events(bool all) {
 }
 
 void Agent::carry_out(const control::Leave& action) {
-  LOCKSTEP_CHECK(!left_ && node_->member().alive() == 0, node_->member().alive(),
-                 " workers live, and the agent leaves: ", action.reason);
+  LOCKSTEP_CHECK(!left_, "the agent leaves twice: ", action.reason);
   left_ = true;
   end_.exit_status = action.exit_status;
   end_.alone = action.alone;

@@ -1,5 +1,5 @@
-// Whatever other processes send to a job, and in whatever order: no check fails. A check is for what
-// this process alone can break. What a message may not say is refused when it is decoded.
+// Whatever other processes send to a job, and in whatever order: no check fails. A check is for
+// what this process alone can break. What a message may not say is refused when it is decoded.
 #include <gtest/gtest.h>
 
 #include "base/hash.h"
