@@ -9,7 +9,9 @@
 namespace lockstep::core {
 namespace {
 
-constexpr double kSlice_s = 0.5;  // between two looks at whether this rank was asked to stop
+// Between two looks at whether this rank was asked to stop: while it connects, and while it waits
+// for a key. (c10d logs warnings each time that one of its own waits ends without success.)
+constexpr double kConnectSlice_s = 2, kKeySlice_s = 0.1;
 constexpr int64_t kMostNamed = 16;
 constexpr const char* kAllHere = "roll/all";
 
@@ -22,11 +24,18 @@ class Roll {
 
   // Calls `attempt` until it is true. What c10d throws is a false.
   template <typename Attempt>
-  Result<void> until(const std::string& what, Attempt attempt) {
+  Result<void> until(const std::string& what, double most_s, Attempt attempt) {
     std::string said;
+    bool tried = false;
     for (;;) {
       const double now_s = call_.clock.monotonic_s();
-      const double left_s = deadline_s_ - now_s, slice_s = std::clamp(left_s, 0.01, kSlice_s);
+      const double left_s = deadline_s_ - now_s, slice_s = std::clamp(left_s, 0.01, most_s);
+      if (left_s <= 0 && tried)
+        return Error{Code::kPeerLost,
+                     text("rank ", call_.rank, " waited ", call_.timeout_s, " s for ", what,
+                          " (comm.init_timeout_seconds), in vain",
+                          said.empty() ? "" : ": " + said.substr(0, said.find('\n')))};
+      tried = true;
       try {
         if (attempt(slice_s)) return {};
       } catch (const std::exception& e) {
@@ -35,21 +44,13 @@ class Roll {
       if (call_.asked_to_stop && call_.asked_to_stop())
         return Error{Code::kAborted, text("rank ", call_.rank, " waited for ", what,
                                           " and was asked to stop: it stops")};
-      if (left_s <= 0)
-        return Error{Code::kPeerLost,
-                     text("rank ", call_.rank, " waited ", call_.timeout_s, " s for ", what,
-                          " (comm.init_timeout_seconds), in vain",
-                          said.empty() ? "" : ": " + said.substr(0, said.find('\n')))};
       const double spent_s = call_.clock.monotonic_s() - now_s;
       if (spent_s < slice_s) call_.clock.sleep_ns(static_cast<int64_t>((slice_s - spent_s) * 1e9));
     }
   }
 
   Result<void> until_there(c10d::Store& store, const std::string& key, const std::string& what) {
-    return until(what, [&](double slice_s) {
-      store.wait({key}, std::chrono::milliseconds(static_cast<int64_t>(slice_s * 1e3)));
-      return true;
-    });
+    return until(what, kKeySlice_s, [&](double) { return store.check({key}); });
   }
 
  private:
@@ -75,7 +76,7 @@ Result<c10::intrusive_ptr<c10d::Store>> call_roll(const RollCall& call,
                                                   const ConnectStore& connect) {
   Roll roll(call);
   c10::intrusive_ptr<c10d::Store> store;
-  LOCKSTEP_RETURN_IF_ERROR(roll.until("the store of rank 0", [&](double slice_s) {
+  LOCKSTEP_RETURN_IF_ERROR(roll.until("the store of rank 0", kConnectSlice_s, [&](double slice_s) {
     store = connect(slice_s);
     store->set(key_of(call.rank), std::vector<uint8_t>{1});
     return true;
