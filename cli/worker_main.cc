@@ -104,6 +104,7 @@ core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& 
   if (asked == nullptr || *asked == '\0') rendezvous.bind_address = orders.bind_address;
   rendezvous.init_timeout_s = config.comm.init_timeout_seconds;
   rendezvous.timeout_s = config.comm.train_timeout_seconds;
+  rendezvous.asked_to_stop = [] { return stop_requested.load(); };
   rendezvous.native_sums = config.training.reduction == Reduction::kNative;
   rendezvous.all_exchange = config.optimizer.name == OptimizerKind::kMuon;
   rendezvous.buddies = config.checkpoint.buddy;

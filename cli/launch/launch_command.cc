@@ -238,6 +238,12 @@ std::string first_of(const std::vector<std::string>& words) {
   return *std::find_if(words.begin(), words.end(), [](const auto& word) { return !word.empty(); });
 }
 
+// One that others meet by a name may have nodes of other allocations too. 0: nobody knows.
+int64_t nodes_of_allocation(const std::string& rdzv_id, const Environment& environment) {
+  if (!rdzv_id.empty() || !variable(environment, "SLURM_HET_SIZE").empty()) return 0;
+  return parse_number(variable(environment, "SLURM_JOB_NUM_NODES")).value_or(0);
+}
+
 Result<launcher::NodesOptions> nodes_options(const Config& config, const Environment& environment) {
   const auto& from = config.launcher;
   launcher::NodesOptions nodes;
@@ -255,6 +261,7 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
     if (const auto at = launcher::net::parse_endpoint(nodes.endpoint); !at)
       return at.error().in("--rdzv-endpoint");
   nodes.job = first_of({from.rdzv_id, variable(environment, "SLURM_JOB_ID"), "job"});
+  nodes.coming = nodes_of_allocation(from.rdzv_id, environment);
   nodes.name = first_of({variable(environment, "LOCKSTEP_NODE_NAME"),
                          variable(environment, "SLURMD_NODENAME"), host_name(), "node"});
   nodes.local_address = from.local_addr;

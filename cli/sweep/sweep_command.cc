@@ -3,6 +3,7 @@
 #include <csignal>
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <iostream>
 
 #include "base/environment.h"

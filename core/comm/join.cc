@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/number.h"
 #include "base/text.h"
@@ -18,6 +19,7 @@
 #include "core/comm/single_communicator.h"
 #include "core/comm/tree_communicator.h"
 #include "core/device/devices.h"
+#include "core/rendezvous/roll_call.h"
 
 namespace lockstep::core {
 namespace {
@@ -76,7 +78,23 @@ std::unique_ptr<TreeCommunicator> connect_over_gloo(const RendezvousOptions& o,
                                                     const std::string& prefix, const Seat& seat,
                                                     int threads) {
   return connect_tree(gloo_options(o, seat, threads),
-                      with_prefix(prefix, connect_store(o, /*may_serve=*/prefix == "gloo")));
+                      with_prefix(prefix, connect_store(o, /*may_serve=*/false)));
+}
+
+// Once all ranks are there, where no agent watches them. May throw what c10d throws.
+Result<c10::intrusive_ptr<c10d::Store>> first_store(const RendezvousOptions& o) {
+  if (o.connect_store || !o.store.starts_with("tcp:")) return connect_store(o, /*may_serve=*/true);
+  // A port that is taken is an error at once.
+  const auto served = o.serve && o.rank == 0 ? connect_store(o, /*may_serve=*/true) : nullptr;
+  const auto connect = [&](double timeout_s) {
+    RendezvousOptions hasty = o;
+    hasty.init_timeout_s = timeout_s;
+    return served ? served : connect_store(hasty, /*may_serve=*/false);
+  };
+  const RollCall call{system_clock(), o.rank, o.world_size, o.init_timeout_s, o.asked_to_stop};
+  LOCKSTEP_TRY(auto store, call_roll(call, connect));
+  store->setTimeout(to_ms(o.init_timeout_s));
+  return store;
 }
 
 // May throw what c10d throws.
@@ -175,7 +193,8 @@ Result<void> tell_people(Transport transport, const std::vector<RankFacts>& fact
 Result<Membership> meet(const RendezvousOptions& o, Seat& all) {
   Membership m;
   m.device = o.device;
-  auto host = connect_over_gloo(o, "gloo", all, 2);
+  LOCKSTEP_TRY(auto store, first_store(o));
+  auto host = connect_tree(gloo_options(o, all, 2), with_prefix("gloo", std::move(store)));
   std::vector<RankFacts> facts;
   auto agreed = agree_with_all(*host, o, facts);
   if (!agreed.ok()) {

@@ -31,8 +31,9 @@ struct RendezvousOptions {
   std::string interface =
       "lo";  // network interface for Gloo; "" = the one that has a route to the host's name
   double init_timeout_s = 60, timeout_s = 100;
-  bool buddies = false;       // ways for a thread beside the training
-  bool native_sums = false;   // gradients are added by the backend (training.reduction)
+  std::function<bool()> asked_to_stop;  // looked at while ranks are awaited that no agent watches
+  bool buddies = false;                 // ways for a thread beside the training
+  bool native_sums = false;             // gradients are added by the backend (training.reduction)
   bool all_exchange = false;  // all ranks exchange tensors, whichever share a copy: Muon's do
   // The groups' sizes, once it is known how the ranks lie on nodes; none: one of all ranks.
   std::function<layout::GroupSizes(int world_size, const layout::NodeRanks&)> sizes;

@@ -1,6 +1,8 @@
 #include "core/train/resume.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/again.h"
 #include "base/clock.h"
@@ -83,9 +85,18 @@ Result<void> same_moments(const TrainerState& state, const Config& config,
                     "--job.dump_folder and --checkpoint.initial_load_path")};
 }
 
+Result<TrainerState> state_of(const checkpoint::Manifest& manifest, const std::string& where) {
+  auto state = TrainerState::from_json(manifest.trainer_state);
+  if (!state) return state.error().in(where);
+  if (state.value().step != manifest.step)
+    return Error{Code::kCorrupt, text(where, ": the manifest is of step ", manifest.step,
+                                      " and its trainer state is of step ", state.value().step)};
+  return state;
+}
+
 Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config& config,
                               const std::string& where) {
-  LOCKSTEP_TRY(TrainerState state, TrainerState::from_json(manifest.trainer_state));
+  LOCKSTEP_TRY(TrainerState state, state_of(manifest, where));
   if (state.slots != config.slots())
     return Error{
         Code::kConfig,
@@ -248,6 +259,94 @@ data::DataStretch only_stretch(const TrainerState& state) {
   return stretch;
 }
 
+constexpr int64_t kMostSteps = int64_t{1} << 48;
+
+// Reads the members of a JSON object that somebody else may have made. What is not there stays as
+// it is; what has another type, or is out of range, is remembered.
+class StateFields {
+ public:
+  explicit StateFields(const ordered_json& object) : object_(object) {
+    if (!object.is_object()) wrong_ = "validations";
+  }
+  const std::string& wrong() const { return wrong_; }  // "": nothing
+  void also(const StateFields& other) {
+    if (wrong_.empty()) wrong_ = other.wrong_;
+  }
+
+  void integer(const char* name, int64_t& value, int64_t least,
+               int64_t most = std::numeric_limits<int64_t>::max()) {
+    if (const auto* found = find(name)) check(name, is_integer(*found, value, least, most));
+  }
+  void number(const char* name, double& value) {
+    const auto* found = find(name);
+    if (found == nullptr) return;
+    check(name, found->is_number());
+    if (found->is_number()) value = *found;
+  }
+  void boolean(const char* name, bool& value) {
+    const auto* found = find(name);
+    if (found == nullptr) return;
+    check(name, found->is_boolean());
+    if (found->is_boolean()) value = *found;
+  }
+  void list(const char* name, std::vector<int64_t>& values) {
+    if (const auto* found = find(name)) check(name, is_list(*found, values));
+  }
+  void words(const char* name, std::vector<std::string>& values) {
+    const auto* found = find(name);
+    if (found == nullptr) return;
+    bool good = found->is_array();
+    for (const auto& word : good ? *found : ordered_json::array()) {
+      good = good && word.is_string();
+      if (good) values.push_back(word);
+    }
+    check(name, good);
+  }
+  // [[first step, samples a step, tokens of a sample, sources] or […, numbers by source], …]
+  void stretches(const ordered_json& all, TrainerState& state) {
+    bool good = all.is_array();
+    int64_t least = 0;
+    for (const auto& each : good ? all : ordered_json::array()) {
+      data::DataStretch s;
+      good = good && each.is_array() && each.size() >= 4 && each.size() <= 5 &&
+             is_integer(each[0], s.first_step, least, state.step) &&
+             is_integer(each[1], s.samples_per_step, 1, kMostSteps) &&
+             is_integer(each[2], s.seq_len, 1, kMostSteps) && each[3].is_string();
+      if (!good) break;
+      s.sources = each[3];
+      const auto sources = std::count(s.sources.begin(), s.sources.end(), ',') + 1;
+      good = each.size() == 4 || (is_list(each[4], s.before) && std::ssize(s.before) == sources);
+      least = s.first_step + 1;
+      state.stretches.push_back(std::move(s));
+    }
+    check("data", good);
+  }
+
+ private:
+  const ordered_json* find(const char* name) const {
+    const auto found = object_.is_object() ? object_.find(name) : object_.end();
+    return found == object_.end() ? nullptr : &*found;
+  }
+  void check(const char* name, bool good) {
+    if (!good && wrong_.empty()) wrong_ = name;
+  }
+  static bool is_integer(const ordered_json& found, int64_t& value, int64_t least, int64_t most) {
+    if (!found.is_number_integer()) return false;
+    value = found;  // one beyond the range of int64 becomes negative
+    return value >= least && value <= most;
+  }
+  static bool is_list(const ordered_json& found, std::vector<int64_t>& values) {
+    if (!found.is_array()) return false;
+    for (const auto& item : found)
+      if (!is_integer(item, values.emplace_back(), 0, std::numeric_limits<int64_t>::max()))
+        return false;
+    return true;
+  }
+
+  const ordered_json& object_;
+  std::string wrong_;
+};
+
 }  // namespace
 
 std::string TrainerState::to_json() const {
@@ -276,27 +375,30 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
                      j.contains("tokens") && j.contains("skipped_steps") && j.contains("identity");
   if (!whole)
     return Error{Code::kCorrupt, text("the manifest's trainer state is not one of ours: ", json)};
+  StateFields of(j);
   TrainerState s;
-  s.step = j["step"];
-  s.slots = j["slots"];
-  s.tokens = j["tokens"];
-  s.skipped_steps = j["skipped_steps"];
-  s.skip_list = j.value("skip_list", std::vector<int64_t>());  // older versions know none
-  s.audited_step = j.value("audited_step", s.audited_step);
-  s.audit_found = j.value("audit_found", false);
+  of.integer("step", s.step, 0, kMostSteps);
+  of.integer("slots", s.slots, 1, kMostSteps);
+  of.integer("tokens", s.tokens, 0);
+  of.integer("skipped_steps", s.skipped_steps, 0, s.step);
+  of.list("skip_list", s.skip_list);  // older versions know none
+  of.integer("audited_step", s.audited_step, -1, s.step);
+  of.boolean("audit_found", s.audit_found);
   if (const auto all = j.find("validations"); all != j.end()) {
+    StateFields said(*all);
     Validations& v = s.validations;
-    v.step = all->value("step", v.step);
-    v.loss = all->value("loss", v.loss);
-    v.best_step = all->value("best_step", v.best_step);
-    v.best_loss = all->value("best_loss", v.best_loss);
-    v.without_gain = all->value("without_gain", v.without_gain);
+    said.integer("step", v.step, -1);
+    said.number("loss", v.loss);
+    said.integer("best_step", v.best_step, -1);
+    said.number("best_loss", v.best_loss);
+    said.integer("without_gain", v.without_gain, 0);
+    of.also(said);
   }
-  s.identity = j["identity"].get<std::vector<std::string>>();
-  for (const auto& stretch : j.value("data", ordered_json::array()))
-    s.stretches.push_back(
-        {stretch.at(0), stretch.at(1), stretch.at(2), stretch.at(3),
-         stretch.size() > 4 ? stretch.at(4).get<std::vector<int64_t>>() : std::vector<int64_t>()});
+  of.words("identity", s.identity);
+  if (const auto all = j.find("data"); all != j.end()) of.stretches(*all, s);
+  if (!of.wrong().empty())
+    return Error{Code::kCorrupt, text("the manifest's trainer state is damaged: \"", of.wrong(),
+                                      "\" has a wrong type or is out of range")};
   if (const auto only = only_stretch(s); s.stretches.empty() && !only.sources.empty())
     s.stretches.push_back(only);
   return s;

@@ -160,6 +160,7 @@ Result<AgentEnd> Agent::run_among() {
   options.min_nodes = nodes.min;
   options.max_nodes = nodes.max;
   options.spares = nodes.spares;
+  options.coming = nodes.coming;
   options.on_node_loss = nodes.on_loss;
   options.bars_wrong_nodes = nodes.bars_wrong;
   options.bars_broken_nodes = nodes.bars_broken;

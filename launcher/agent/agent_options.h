@@ -18,6 +18,7 @@ namespace lockstep::launcher {
 // How the nodes of a job find each other. One machine: all of it as it is here.
 struct NodesOptions {
   int64_t min = 1, max = 1, spares = 0;
+  int64_t coming = 0;  // so many the allocation has; 0: nobody knows
   OnNodeLoss on_loss = OnNodeLoss::kShrink;
   bool bars_wrong = false;     // audit.action = "evict"
   bool bars_broken = false;    // launcher.health = "evict"

@@ -139,7 +139,7 @@ Nodes Coordinator::plan() {
     nodes.next_generation = roster_.max_promised() + 1;
   if (quorum_.first() && size_.enough_just_came(now_ns_))
     record("waiting_for_nodes",
-           text(roster_.count_eligible(), " of ", options_.max_nodes + options_.spares,
+           text(roster_.count_eligible(), " of ", options_.wanted_at_first(),
                 " are here, the others have ", options_.last_call_ns / (1000 * kMs), " s more"));
   return nodes;
 }

@@ -1,6 +1,7 @@
 // How many nodes a job wants, and what it does when one of them is lost.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "config/choices.h"
@@ -16,6 +17,12 @@ struct CoordinatorOptions {
   uint64_t run = 0;  // Report::run of the nodes that it takes
   int64_t min_nodes = 1, max_nodes = 1;
   int64_t spares = 0;  // nodes kept out of a generation while there are more than min_nodes
+  int64_t coming = 0;  // so many nodes can come, at first; 0: nobody knows
+  // For so many the first generation waits, once there are min_nodes.
+  int64_t wanted_at_first() const {
+    const int64_t all = max_nodes + spares;
+    return coming < min_nodes ? all : std::min(all, coming);
+  }
   OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
   bool bars_wrong_nodes = false;        // the job goes on without a node that an audit names
   bool bars_broken_nodes = false;       // ... without one whose hardware has failed

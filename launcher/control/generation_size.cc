@@ -36,7 +36,7 @@ Nodes GenerationSize::plan(const Counted& counted, int64_t now_ns) {
   LOCKSTEP_CHECK(counted.have >= 0 && counted.before >= 0, counted.have, " of ", counted.before);
   // The others decide whether the job goes on or ends.
   if (counted.lacks_quorum) return wait_for(INT64_MAX, "", now_ns);
-  if (counted.first && counted.have < o.max_nodes + o.spares) {
+  if (counted.first && counted.have < o.wanted_at_first()) {
     const Nodes nodes = plan_first(counted.have, now_ns);
     if (nodes.count <= 0) return nodes;
   }

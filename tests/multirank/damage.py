@@ -1,10 +1,16 @@
 """A damaged checkpoint is named, the one before it is used, and the losses are the same."""
 import json
+import pathlib
+import re
 import shutil
 import struct
+import sys
 
 from lockstep_run import (TINY, Test, check, check_same, committed, curve, metrics,
                           step_of, tail, whole_curve)
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from xxh3 import xxh3  # noqa: E402
 
 STEPS, FIRST_PART = 14, 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.when_busy": "wait",
@@ -119,6 +125,24 @@ def missing_manifest(damage, reference):
     damage.resume(reference, ["manifest.json", damage.newest.name])
 
 
+def reseal(damage, pattern, instead):
+    """The newest manifest with other words, and with the checksum that they have."""
+    path = damage.newest / "manifest.json"
+    before, count = re.subn(pattern, instead, path.read_text().split('"self_xxh3"')[0], count=1)
+    check(count == 1, f"no {pattern} in {before[:2000]}")
+    path.write_text(f'{before}"self_xxh3": "{xxh3(before.encode()):016x}"\n}}\n')
+
+
+def state_of_another_type(damage, reference):
+    reseal(damage, r'("trainer_state":.*?"tokens": ?)\d+', r'\1"x"')
+    damage.resume(reference, ["trainer state is damaged", "tokens", damage.newest.name])
+
+
+def state_of_another_step(damage, reference):
+    reseal(damage, r'("trainer_state":.*?"step": ?)\d+', r'\g<1>5')
+    damage.resume(reference, ["its trainer state is of step 5", damage.newest.name])
+
+
 def two_damaged(damage, reference):
     flipped = damage.newest
     dataset, chunk, offset, _ = next(chunks_of(flipped, damage.entry))
@@ -145,8 +169,8 @@ def all_damaged(damage, _):
 
 
 CASES = (flipped_in_a_chunk, flipped_outside_chunks, flipped_in_the_manifest, truncated_rank_file,
-         truncated_manifest, missing_rank_file, missing_manifest, two_damaged,
-         lost_hints_do_not_matter, all_damaged)
+         truncated_manifest, missing_rank_file, missing_manifest, state_of_another_type,
+         state_of_another_step, two_damaged, lost_hints_do_not_matter, all_damaged)
 
 with Test("damage") as test:
     with test.case("the uninterrupted run"):

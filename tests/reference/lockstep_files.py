@@ -1,27 +1,21 @@
 """Readers of Lockstep's files that share no code with it, written from docs/FORMAT_DATA.md: token
 shards, the sample order, metrics.jsonl; and the tensors of a checkpoint's index.h5 through h5py.
 """
-import ctypes
-import ctypes.util
 import json
 import pathlib
+import sys
 
 import h5py
 import hdf5plugin  # noqa: F401  registers the zstd filter
 import numpy
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from xxh3 import xxh3  # noqa: E402
+
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 HEADER_BYTES = 64
 BLOCK_BYTES = 1 << 16
-
-_xxhash = ctypes.CDLL(ctypes.util.find_library("xxhash"))
-_xxhash.XXH3_64bits_withSeed.restype = ctypes.c_uint64
-_xxhash.XXH3_64bits_withSeed.argtypes = [ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint64]
-
-
-def xxh3(raw, seed=0):
-    return _xxhash.XXH3_64bits_withSeed(raw, len(raw), seed)
 
 
 def mix(x):

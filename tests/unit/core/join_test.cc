@@ -13,6 +13,7 @@
 
 #include "base/text.h"
 #include "tests/support/fake_nccl.h"
+#include "tests/support/reserved_port.h"
 #include "tests/support/temp_dir.h"
 
 namespace lockstep::core {
@@ -148,6 +149,53 @@ TEST(Join, RanksThatDoNotFollowEachOtherAreCountedByHost) {
     EXPECT_EQ(count.all, 3 * 8);
     EXPECT_EQ(count.other_nodes, groups.world->rank() == 1 ? 3 * 8 : 8);
   });
+}
+
+RendezvousOptions without_agent(int rank, int world_size, const test_support::ReservedPort& port) {
+  RendezvousOptions options;
+  options.rank = rank;
+  options.world_size = world_size;
+  options.store = text("tcp:127.0.0.1:", port.port());
+  options.prefix = "g1";
+  options.init_timeout_s = 0.2;
+  return options;
+}
+
+TEST(Join, RanksThatNeverComeAreNamed) {
+  const test_support::ReservedPort port;
+  auto joined = join(without_agent(0, 3, port));
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.error().code, Code::kPeerLost);
+  EXPECT_NE(joined.error().message.find("ranks 1, 2 of 3 did not come"), std::string::npos)
+      << joined.error().message;
+  joined = join(without_agent(1, 3, port));
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.error().code, Code::kPeerLost);
+  EXPECT_NE(joined.error().message.find("the store of rank 0"), std::string::npos)
+      << joined.error().message;
+}
+
+TEST(Join, AStopEndsTheWaitForRanks) {
+  for (const int rank : {0, 1}) {
+    const test_support::ReservedPort port;
+    RendezvousOptions options = without_agent(rank, 2, port);
+    options.init_timeout_s = 1e6;
+    options.asked_to_stop = [] { return true; };
+    const auto joined = join(options);
+    ASSERT_FALSE(joined.ok());
+    EXPECT_EQ(joined.error().code, Code::kAborted);
+  }
+}
+
+// With nobody late.
+TEST(Join, RanksWithoutAnAgentMeet) {
+  const test_support::ReservedPort port;
+  std::vector<RendezvousOptions> ranks;
+  for (int r = 0; r < 3; ++r) {
+    ranks.push_back(without_agent(r, 3, port));
+    ranks.back().init_timeout_s = ranks.back().timeout_s = kPatience_s;
+  }
+  join_all(ranks, [](Membership& m) { EXPECT_EQ(m.communicator->world_size(), 3); });
 }
 
 // What is wrong with this machine is said at once: nobody serves this rank's store.

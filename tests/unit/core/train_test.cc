@@ -33,6 +33,7 @@ TEST(TrainerState, KeepsItsSkipListAndReadsStatesWithoutOne) {
 
 TEST(TrainerState, KeepsWhatItsValidationsSaid) {
   TrainerState state;
+  state.slots = 4;
   EXPECT_EQ(state.to_json().find("validations"), std::string::npos);
   EXPECT_EQ(TrainerState::from_json(state.to_json()).value().validations.step, -1);
   state.validations.add(10, 0.1 + 0.2);
@@ -68,6 +69,54 @@ TEST(TrainerState, KeepsTheStretchesOfItsData) {
   state.identity = {"a=b"};
   state.stretches.clear();
   EXPECT_TRUE(TrainerState::from_json(state.to_json()).value().stretches.empty());
+}
+
+TEST(TrainerState, AFieldOfAnotherTypeOrOutOfRangeIsDamageAndNamed) {
+  TrainerState state;
+  state.step = 7;
+  state.slots = 4;
+  state.identity = {"a=b"};
+  state.audited_step = 6;
+  state.audit_found = true;
+  state.validations.add(6, 0.5);
+  state.stretches = {{0, 8, 128, "cc"}, {5, 8, 64, "5*aa,3*bb", {3, 4}}};
+  const auto whole = nlohmann::json::parse(state.to_json());
+  ASSERT_TRUE(TrainerState::from_json(whole.dump()).ok());
+  struct Case {
+    const char *field, *path, *value;
+  };
+  for (const Case& c : {Case{"step", "/step", "-1"},
+                        {"step", "/step", "7.5"},
+                        {"step", "/step", "18446744073709551615"},
+                        {"step", "/step", "true"},
+                        {"slots", "/slots", "0"},
+                        {"tokens", "/tokens", "\"x\""},
+                        {"skipped_steps", "/skipped_steps", "8"},
+                        {"skip_list", "/skip_list", "[\"x\"]"},
+                        {"skip_list", "/skip_list", "[-1]"},
+                        {"skip_list", "/skip_list", "{}"},
+                        {"identity", "/identity", "5"},
+                        {"identity", "/identity", "[5]"},
+                        {"audited_step", "/audited_step", "8"},
+                        {"audit_found", "/audit_found", "1"},
+                        {"validations", "/validations", "[]"},
+                        {"loss", "/validations/loss", "[]"},
+                        {"without_gain", "/validations/without_gain", "null"},
+                        {"data", "/data", "{}"},
+                        {"data", "/data/0", "[1, 2]"},
+                        {"data", "/data/1/0", "8"},
+                        {"data", "/data/1/0", "0"},
+                        {"data", "/data/1/1", "0"},
+                        {"data", "/data/1/3", "7"},
+                        {"data", "/data/1/4", "[3]"},
+                        {"data", "/data/1/4", "[3, \"4\"]"}}) {
+    auto damaged = whole;
+    damaged[nlohmann::json::json_pointer(c.path)] = nlohmann::json::parse(c.value);
+    const auto read = TrainerState::from_json(damaged.dump());
+    ASSERT_FALSE(read.ok()) << c.path << " " << c.value;
+    EXPECT_EQ(read.error().code, Code::kCorrupt);
+    EXPECT_NE(read.error().message.find(c.field), std::string::npos) << read.error().message;
+  }
 }
 
 TEST(WireCounter, CountsWhatComesFromOthersByKindAndNode) {

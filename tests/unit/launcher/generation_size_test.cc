@@ -27,6 +27,21 @@ TEST(GenerationSize, TheFirstOneWaitsForMoreThanMin) {
   EXPECT_EQ(size.plan({.have = 4, .first = true}, 30).count, 4);  // all are there
 }
 
+TEST(GenerationSize, TheFirstOneWaitsForNoMoreThanTheAllocationHas) {
+  auto options = options_of(OnNodeLoss::kShrink, 3, 4, /*spares=*/1);
+  options.coming = 4;
+  GenerationSize size(options, 0);
+  EXPECT_EQ(size.plan({.have = 3, .first = true}, 10).count, 0);
+  EXPECT_EQ(size.plan({.have = 4, .first = true}, 20).count, 3);  // and one is a spare
+  options.coming = 2;  // of this allocation; min_nodes must come from several
+  GenerationSize several(options, 0);
+  EXPECT_EQ(several.plan({.have = 4, .first = true}, 10).count, 0);
+  options.coming = 9;
+  GenerationSize all(options, 0);
+  EXPECT_EQ(all.plan({.have = 4, .first = true}, 10).count, 0);
+  EXPECT_EQ(all.plan({.have = 5, .first = true}, 10).count, 4);
+}
+
 TEST(GenerationSize, TooFewEndTheJobInTheEnd) {
   const auto options = options_of(OnNodeLoss::kShrink, 3, 4);
   GenerationSize size(options, 0);

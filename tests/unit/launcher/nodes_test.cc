@@ -144,7 +144,10 @@ TEST_F(NodesRun, AHostWithoutAnAddressIsAwaitedAndThenAWrongConfig) {
   EXPECT_THAT(consoles(), HasSubstr("no-such.invalid"));
   options.nodes.join_s = 1e6;
   start("n1", 2, 2);
-  await("a word of the wait", [&] { return consoles().find("tried again") != std::string::npos; });
+  await("a word of the wait", [&] {
+    const auto said = read_file(fs, folder / "console_n1");
+    return said && said.value().find("tried again") != std::string::npos;
+  });
   ::kill(agents.at("n1"), SIGTERM);
   expect_all(75);
 }
