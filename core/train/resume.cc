@@ -1,8 +1,10 @@
 #include "core/train/resume.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/again.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -22,6 +24,8 @@ namespace lockstep::core {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr int64_t kMostSamples = int64_t{1} << 60;  // of a run
 
 // Committed once (they have a manifest) and not usable now, a line each.
 std::string damaged_text(const std::vector<checkpoint::CatalogEntry>& entries) {
@@ -248,6 +252,22 @@ data::DataStretch only_stretch(const TrainerState& state) {
   return stretch;
 }
 
+// As a run has them: in order, up to its step, with a start for each source where they have any.
+bool are_stretches(const std::vector<data::DataStretch>& all, int64_t step) {
+  int64_t before = 0;
+  for (const data::DataStretch& s : all) {
+    const auto sources = std::count(s.sources.begin(), s.sources.end(), ',') + 1;
+    const bool starts = std::all_of(s.before.begin(), s.before.end(),
+                                    [](int64_t n) { return n >= 0 && n <= kMostSamples; });
+    if (s.first_step < before || s.first_step > step || s.seq_len < 1 || s.samples_per_step < 1 ||
+        s.samples_per_step > kMostSamples / std::max<int64_t>(1, step) || !starts ||
+        (!s.before.empty() && std::ssize(s.before) != sources))
+      return false;
+    before = s.first_step;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string TrainerState::to_json() const {
@@ -297,6 +317,10 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
     s.stretches.push_back(
         {stretch.at(0), stretch.at(1), stretch.at(2), stretch.at(3),
          stretch.size() > 4 ? stretch.at(4).get<std::vector<int64_t>>() : std::vector<int64_t>()});
+  if (s.step < 0 || s.slots < 0 || s.tokens < 0 || s.skipped_steps < 0 ||
+      !are_stretches(s.stretches, s.step))
+    return Error{Code::kCorrupt,
+                 text("the manifest's trainer state has numbers that no run has: ", json)};
   if (const auto only = only_stretch(s); s.stretches.empty() && !only.sources.empty())
     s.stretches.push_back(only);
   return s;
@@ -323,6 +347,9 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
   Loader loader{file_system, config, options.memory, comm, step};
   Resumed resumed;
   for (size_t round = 0;; ++round) {
+    LOCKSTEP_CHECK(
+        !candidates.rounds.empty() && (comm.rank() != 0 || round < candidates.rounds.size()),
+        "round ", round, " of ", candidates.rounds.size());
     Proposal& mine = candidates.rounds[std::min(round, candidates.rounds.size() - 1)];
     const bool nothing_left = mine.snapshot.empty() && mine.directory.empty();
     if (nothing_left) {

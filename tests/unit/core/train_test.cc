@@ -70,6 +70,31 @@ TEST(TrainerState, KeepsTheStretchesOfItsData) {
   EXPECT_TRUE(TrainerState::from_json(state.to_json()).value().stretches.empty());
 }
 
+// The file is bad input: what computes with its numbers may take them for a run's.
+TEST(TrainerState, NumbersThatNoRunHasAreRefused) {
+  TrainerState good;
+  good.step = 7;
+  good.slots = 4;
+  good.stretches = {{0, 8, 128, "cc"}, {5, 8, 64, "5*aa,3*bb", {1, 2}}};
+  ASSERT_TRUE(TrainerState::from_json(good.to_json()).ok());
+  std::vector<TrainerState> bad(9, good);
+  bad[0].step = -1;
+  bad[1].skipped_steps = -1;
+  bad[2].tokens = -1;
+  bad[3].stretches[1].first_step = 8;
+  bad[4].stretches[0].first_step = 6;
+  bad[5].stretches[0].samples_per_step = int64_t{1} << 60;
+  bad[6].stretches[1].seq_len = 0;
+  bad[7].stretches[1].before = {1};
+  bad[8].stretches[1].before = {1, -2};
+  for (size_t i = 0; i < bad.size(); ++i) {
+    const auto read = TrainerState::from_json(bad[i].to_json());
+    ASSERT_FALSE(read.ok()) << i;
+    EXPECT_EQ(read.error().code, Code::kCorrupt) << i;
+    EXPECT_NE(read.error().message.find("numbers that no run has"), std::string::npos) << i;
+  }
+}
+
 TEST(WireCounter, CountsWhatComesFromOthersByKindAndNode) {
   WireCounter counter(1, {0, 0, 1, 1});
   for (int from = 0; from < 4; ++from) counter.add(Traffic::kGather, from, 10);
