@@ -1,9 +1,11 @@
 #include "checkpoint/ballot/polls.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
 #include "base/byte_codec.h"
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::checkpoint {
@@ -46,6 +48,10 @@ Result<Votes> parse_votes(const std::string& words) {
 
 Result<Polls::Texts> Polls::vote(const std::string& attempt, const std::string& mine,
                                  const Join& join) {
+  LOCKSTEP_CHECK(rank_ >= 0 && rank_ < tree_.world_size && !attempt.empty(), "rank ", rank_, " of ",
+                 tree_.world_size, " votes on \"", attempt, "\"");
+  LOCKSTEP_CHECK(std::find(announced_.begin(), announced_.end(), attempt) == announced_.end(),
+                 attempt, " is voted on after its outcome");
   const std::string prefix = prefix_of(attempt);
   Votes votes{{mine}, ""}, of_other_groups;
   LOCKSTEP_TRY(const auto heard, hear_children(ballot_, tree_, rank_, prefix, deadline_));
@@ -81,11 +87,15 @@ Result<void> Polls::vote_alone(const std::string& attempt, const std::string& mi
 }
 
 Result<void> Polls::announce(const std::string& attempt, const std::string& outcome) {
+  LOCKSTEP_CHECK(rank_ == 0, "rank ", rank_, " announces what came of ", attempt);
+  LOCKSTEP_CHECK(std::find(announced_.begin(), announced_.end(), attempt) == announced_.end(),
+                 attempt, " is announced twice");
   announced_.push_back(attempt);
   return ballot_.tell(outcome_key(attempt), outcome);
 }
 
 Result<std::string> Polls::await_outcome(const std::string& attempt) {
+  LOCKSTEP_CHECK(rank_ != 0, "rank 0 waits for its own word on ", attempt);
   auto outcome = ballot_.hear(outcome_key(attempt), tree_.outcome_patience(deadline_));
   if (!outcome.ok()) return outcome.error().in(text("waiting for rank 0's word on ", attempt));
   return outcome;

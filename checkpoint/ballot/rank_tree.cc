@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "checkpoint/record/manifest_parts.h"
@@ -28,6 +29,9 @@ std::vector<int> RankTree::children(int rank) const {
   std::vector<int> ranks;
   for (int64_t child = rank + 1; child < end; child += reach(*this, static_cast<int>(child)))
     ranks.push_back(static_cast<int>(child));
+  LOCKSTEP_CHECK(ranks.empty() || (ranks.front() == rank + 1 && last(ranks.back()) == last(rank)),
+                 "rank ", rank, " hears ranks ", ranks.front(), " to ", last(ranks.back()),
+                 " and speaks for those to ", last(rank));
   return ranks;
 }
 

@@ -1,5 +1,6 @@
 #include "checkpoint/ballot/verdict.h"
 
+#include "base/check.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/ballot/rank_tree.h"
@@ -94,6 +95,8 @@ Result<std::optional<Error>> settle(Ballot& ballot, const std::string& prefix, i
                                     int world_size, Verdict mine,
                                     const std::function<Result<void>(const Fingerprints&)>& check,
                                     std::chrono::milliseconds deadline) {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size && !prefix.empty(), "rank ", rank, " of ",
+                 world_size, " under \"", prefix, "\"");
   const RankTree tree{RankTree::Shape::kDeep, world_size};
   const std::string outcome_key = prefix + "/outcome";
   LOCKSTEP_TRY(const auto heard, hear_children(ballot, tree, rank, prefix, deadline));

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/aligned_bytes.h"
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
@@ -47,9 +48,14 @@ Result<uint64_t> ChunkReader::read(const ChunkRow& row, Buffers& buffers,
     return Error{Code::kCorrupt, "CRC32C differs from what was written"};
   if (check_fletcher && !fletcher32_matches(stored))
     return Error{Code::kCorrupt, "fletcher32 does not match: HDF5 would refuse this chunk"};
+  LOCKSTEP_CHECK(row.dataset < entry.pieces.size() && raw.size() == row.raw_bytes, "dataset ",
+                 row.dataset, " of ", entry.pieces.size(), ", ", raw.size(), " bytes for ",
+                 row.raw_bytes);
   const TensorPiece& piece = entry.pieces[row.dataset];
   const int64_t element = piece.element_bytes();
   const int64_t first = int64_t{row.chunk} * (row.raw_bytes / element);
+  LOCKSTEP_CHECK(first < piece.length, piece.dataset_path(), ": chunk ", row.chunk,
+                 " begins at element ", first, " of ", piece.length);
   const int64_t real_bytes = std::min<int64_t>(row.raw_bytes, element * (piece.length - first));
   LOCKSTEP_TRY(const RawSums sums,
                buffers.decoder.decode(stored, row.filter_mask, raw, piece.flat_start + first,

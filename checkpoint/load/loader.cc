@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -38,6 +39,7 @@ void add_overlap(const Manifest& manifest, const TensorPiece& piece, size_t piec
   const int64_t first = std::max(piece.flat_start, target.flat_start);
   const int64_t last = std::min(piece.flat_start + piece.length, target.flat_start + target.length);
   const int64_t size = chunk_elements_of(piece.length, manifest.chunking);
+  LOCKSTEP_CHECK(first >= last || size > 0, piece.dataset_path(), " in chunks of ", size);
   for (int64_t at = first; at < last;) {
     const int64_t in_piece = at - piece.flat_start;
     const int64_t chunk = in_piece / size;
@@ -57,6 +59,7 @@ class Loader {
         manifest_(manifest),
         codec_(codec),
         targets_(targets),
+        filled_(targets.size()),
         sums_(targets.size()) {
     for (size_t i = 0; i < targets.size(); ++i)
       by_tensor_[targets[i].piece.tensor_key()].push_back(i);
@@ -68,8 +71,17 @@ class Loader {
     return sums;
   }
 
+  // The files' pieces are each tensor once, so what was planned from them is each target once.
+  void check_filled() const {
+    for (size_t i = 0; i < targets_.size(); ++i)
+      LOCKSTEP_CHECK(filled_[i] == targets_[i].piece.length, targets_[i].piece.dataset_path(), ": ",
+                     filled_[i], " elements were read for ", targets_[i].piece.length);
+  }
+
   Result<int64_t> load_file(const ManifestFile& entry, int threads) {
     const std::vector<Overlap> overlaps = plan(entry);
+    for (const Overlap& overlap : overlaps)
+      for (const Copy& copy : overlap.copies) filled_[copy.target] += copy.elements;
     if (overlaps.empty()) return int64_t{0};
     LOCKSTEP_TRY(const ShardFile shard, open_shard(file_system_, directory_, manifest_, entry));
     std::vector<size_t> rows;
@@ -136,6 +148,7 @@ class Loader {
   const Codec codec_;
   const std::vector<LiveTarget>& targets_;
   std::map<std::string, std::vector<size_t>> by_tensor_;
+  std::vector<int64_t> filled_;              // elements of each target that were planned
   std::vector<std::atomic<uint64_t>> sums_;  // of each target
 };
 
@@ -181,6 +194,7 @@ Result<LoadStatistics> load_pieces(FileSystem& file_system, const std::filesyste
     LOCKSTEP_TRY(const int64_t read_bytes, loader.load_file(entry, threads));
     statistics.read_bytes += read_bytes;
   }
+  loader.check_filled();
   statistics.sums = loader.sums();
   if (auto checked = check_whole(manifest, targets, statistics.sums); !checked.ok())
     return checked.error().in(directory.string());

@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
 
@@ -26,8 +27,13 @@ std::string fresh_nonce(Clock& clock) {
 }
 
 std::string attempt_name(const Attempt& a) {
+  LOCKSTEP_CHECK(a.step >= 0 && a.generation >= 0 && a.number >= 1, "step ", a.step,
+                 ", generation ", a.generation, ", number ", a.number);
   const std::string again = a.number > 1 ? text("-", a.number) : "";
-  return text(kPrefix, zero_padded(a.step, kStepDigits), ".g", a.generation, "-", a.nonce, again);
+  std::string name =
+      text(kPrefix, zero_padded(a.step, kStepDigits), ".g", a.generation, "-", a.nonce, again);
+  LOCKSTEP_CHECK(parse_attempt(name) == a, name, " is read as another attempt");
+  return name;
 }
 
 std::optional<Attempt> parse_attempt(const std::string& name) {

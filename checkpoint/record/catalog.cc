@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/parallel_for.h"
@@ -132,16 +133,26 @@ Result<std::vector<CatalogEntry>> Catalog::look() {
     entry.suspect = suspect;
     if (entry.committed) still_there.emplace(entry.directory, entry);
   }
+  LOCKSTEP_CHECK(still_there.size() <= entries.size() &&
+                     std::is_sorted(entries.begin(), entries.end(),
+                                    [](const auto& a, const auto& b) { return a.step > b.step; }),
+                 entries.size(), " entries, ", still_there.size(), " of them valid, or not sorted");
   valid_ = std::move(still_there);
   return entries;
 }
 
 void Catalog::add(const std::filesystem::path& directory, const Manifest& manifest) {
+  const auto attempt = parse_attempt(directory.filename().string());
+  LOCKSTEP_CHECK(directory == folder_ / directory.filename() && attempt &&
+                     attempt->step == manifest.step && attempt->generation == manifest.generation,
+                 directory.string(), " is not the place of step ", manifest.step, " of generation ",
+                 manifest.generation, " in ", folder_.string());
   CatalogEntry entry;
   entry.directory = directory;
   entry.step = manifest.step;
   entry.generation = manifest.generation;
   fill_in(entry, manifest);
+  LOCKSTEP_CHECK(entry.committed, directory.string(), ": ", entry.problem);
   valid_.insert_or_assign(directory, std::move(entry));
 }
 

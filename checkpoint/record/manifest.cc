@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -243,6 +244,9 @@ Dtype ManifestTensor::dtype_of(Kind kind) const {
 
 void Manifest::set_tensors(std::vector<ManifestTensor> all) {
   tensors = std::move(all);
+  LOCKSTEP_CHECK(std::is_sorted(tensors.begin(), tensors.end(),
+                                [](const auto& a, const auto& b) { return a.name < b.name; }),
+                 tensors.size(), " tensors are not sorted by name");
   const bool narrow = std::any_of(tensors.begin(), tensors.end(),
                                   [](const ManifestTensor& t) { return !t.dtypes.empty(); });
   format_version = !parts.empty() ? kPartsFormatVersion
@@ -251,9 +255,11 @@ void Manifest::set_tensors(std::vector<ManifestTensor> all) {
 }
 
 void Manifest::set_parts(std::vector<ManifestPart> all) {
+  LOCKSTEP_CHECK(!all.empty(), "a manifest in no parts");
   files.clear();
   parts = std::move(all);
   set_tensors(std::move(tensors));
+  LOCKSTEP_CHECK(format_version == kPartsFormatVersion, "format ", format_version);
 }
 
 std::vector<ManifestTensor> tensors_of(std::span<const LivePiece> pieces,
@@ -261,6 +267,7 @@ std::vector<ManifestTensor> tensors_of(std::span<const LivePiece> pieces,
   std::map<std::string, ManifestTensor> by_name;
   for (const auto& [piece, bytes] : pieces) {
     ManifestTensor& tensor = by_name[piece.name];
+    LOCKSTEP_CHECK(sums.contains(piece.tensor_key()), piece.tensor_key(), " has no fingerprint");
     tensor.name = piece.name;
     tensor.global_shape = piece.global_shape;
     tensor.fingerprint[kind_name(piece.kind)] = hex64(sums.at(piece.tensor_key()));
@@ -278,6 +285,8 @@ const ManifestTensor* Manifest::find_tensor(const std::string& name) const {
 }
 
 std::string manifest_text(const Manifest& m) {
+  LOCKSTEP_CHECK(m.parts.empty() == (m.format_version != kPartsFormatVersion), "format ",
+                 m.format_version, " with ", m.parts.size(), " parts");
   const auto field = [](const char* key, const ordered_json& value) {
     return text("\"", key, "\": ", value.dump(), ",\n");
   };

@@ -6,6 +6,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
 
@@ -34,6 +35,17 @@ std::vector<TensorPiece> joined_pieces(std::span<const ManifestFile> files) {
       joined.push_back(std::move(piece));
   }
   return joined;
+}
+
+int64_t elements_of(std::span<const TensorPiece> pieces) {
+  int64_t elements = 0;
+  for (const TensorPiece& piece : pieces) elements += piece.length;
+  return elements;
+}
+int64_t elements_of(std::span<const ManifestFile> files) {
+  int64_t elements = 0;
+  for (const ManifestFile& file : files) elements += elements_of(file.pieces);
+  return elements;
 }
 
 Result<std::vector<ManifestFile>> read_part(FileSystem& file_system,
@@ -83,6 +95,8 @@ int64_t ranks_in_a_part(int64_t world_size) {
 
 Result<ManifestPart> publish_part(FileSystem& file_system, const std::filesystem::path& directory,
                                   int64_t first_rank, std::span<const ManifestFile> files) {
+  LOCKSTEP_CHECK(first_rank >= 0 && !files.empty(), "a part of ", files.size(), " files from rank ",
+                 first_rank);
   ManifestPart part;
   const std::string contents = part_text(files);
   part.name = text("manifest_", zero_padded(first_rank, kRankDigits), ".json");
@@ -91,6 +105,8 @@ Result<ManifestPart> publish_part(FileSystem& file_system, const std::filesystem
   part.file_count = static_cast<int64_t>(files.size());
   for (const ManifestFile& file : files) part.stored_bytes += file.size_bytes;
   part.pieces = joined_pieces(files);
+  LOCKSTEP_CHECK(elements_of(part.pieces) == elements_of(files), part.name, " has ",
+                 elements_of(part.pieces), " elements, and its files ", elements_of(files));
   LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, directory / part.name, contents));
   return part;
 }
@@ -120,6 +136,8 @@ Result<void> read_parts_for(FileSystem& file_system, const std::filesystem::path
 
 Result<void> read_parts_of(FileSystem& file_system, const std::filesystem::path& directory,
                            Manifest& manifest, const FileShare& share) {
+  LOCKSTEP_CHECK(share.rank >= 0 && share.rank < share.world_size, "share ", share.rank, " of ",
+                 share.world_size);
   std::vector<ManifestFile> mine;
   int64_t place = 0;
   const auto keep = [&](std::vector<ManifestFile> files) {
@@ -137,6 +155,8 @@ Result<void> read_parts_of(FileSystem& file_system, const std::filesystem::path&
     LOCKSTEP_TRY(auto files, read_part(file_system, directory, manifest, part));
     keep(std::move(files));
   }
+  LOCKSTEP_CHECK(std::ssize(mine) <= (place + share.world_size - 1) / share.world_size, mine.size(),
+                 " of ", place, " files are rank ", share.rank, "'s of ", share.world_size);
   manifest.files = std::move(mine);
   return {};
 }

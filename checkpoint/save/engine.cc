@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/check.h"
@@ -19,6 +20,21 @@ namespace lockstep::checkpoint {
 namespace {
 
 constexpr int kMaxThreads = 256, kMaxNice = 19;
+
+// Phases of a save follow each other, and a save follows one that has ended.
+bool may_follow(SavePhase before, SavePhase next) {
+  const bool ended = before == SavePhase::kCommitted || before == SavePhase::kFailed;
+  switch (next) {
+    case SavePhase::kIdle: return ended || before == SavePhase::kIdle;
+    case SavePhase::kStaging:
+      return ended || before == SavePhase::kIdle || before == SavePhase::kStaging;
+    case SavePhase::kWriting: return before == SavePhase::kStaging;
+    case SavePhase::kVoting: return before == SavePhase::kWriting;
+    case SavePhase::kCommitted:
+    case SavePhase::kFailed: return before == SavePhase::kVoting;
+  }
+  return false;
+}
 
 Result<void> check_options(const EngineOptions& o) {
   const auto wrong = [](const auto&... parts) { return Error{Code::kConfig, text(parts...)}; };
@@ -87,11 +103,16 @@ class AsyncEngine final : public Engine {
       return Error{Code::kBug, text("trainer state is not a JSON object: ", request.trainer_state)};
     const std::lock_guard lock(mutex_);
     if (busy_) return false;
+    LOCKSTEP_CHECK(!job_ && !reading_now_ && staged_ == begun_, "save ", begun_ + 1,
+                   " begins when ", staged_, " were staged, and the state is ",
+                   reading_now_ ? "" : "not ", "read");
     busy_ = reading_now_ = true;
     ++begun_;
     const Attempt attempt{request.step, options_.generation, options_.nonce,
                           ++attempts_[request.step]};
-    job_.emplace(context(), std::move(request), attempt_name(attempt));
+    std::string name = attempt_name(attempt);
+    LOCKSTEP_CHECK(used_names_.insert(name).second, "the attempt's name ", name, " is used again");
+    job_.emplace(context(), std::move(request), std::move(name));
     set_phase(SavePhase::kStaging);
     changed_.notify_all();
     return true;
@@ -152,11 +173,13 @@ class AsyncEngine final : public Engine {
   // Whether its copy is whole. Requires: it is lent.
   bool await_staged(int64_t save) {
     std::unique_lock lock(mutex_);
+    LOCKSTEP_CHECK(lent_ == save, "the copy of save ", save, " is read and not lent");
     changed_.wait(lock, [&] { return staged_ >= save; });
     return whole_;
   }
   void take_back() {
     const std::lock_guard lock(mutex_);
+    LOCKSTEP_CHECK(lent_, "a copy comes back that was not lent");
     lent_.reset();
     changed_.notify_all();
   }
@@ -178,7 +201,9 @@ class AsyncEngine final : public Engine {
             [this](bool whole) { on_staged(whole); }};
   }
   void set_phase(SavePhase phase) {
-    phase_ = phase;
+    const SavePhase before = phase_.exchange(phase);
+    LOCKSTEP_CHECK(may_follow(before, phase), "the save goes from ", save_phase_name(before),
+                   " to ", save_phase_name(phase));
     progress_.set_save_phase(phase);
   }
   void on_read() {
@@ -188,6 +213,9 @@ class AsyncEngine final : public Engine {
   }
   void on_staged(bool whole) {
     const std::lock_guard lock(mutex_);
+    LOCKSTEP_CHECK(busy_ && !reading_now_ && staged_ + 1 == begun_, "save ", begun_,
+                   " is staged after ", staged_, ", and the state is ", reading_now_ ? "" : "not ",
+                   "read");
     staged_ = begun_;
     whole_ = whole;
     changed_.notify_all();
@@ -206,6 +234,8 @@ class AsyncEngine final : public Engine {
       else
         log_error("the save of step ", report.step, " failed: ", report.error);
       lock.lock();
+      LOCKSTEP_CHECK(busy_ && staged_ == begun_ && !reading_now_, "the save of step ", report.step,
+                     " ended before its state was staged");
       job_.reset();
       reports_.push_back(std::move(report));
       busy_ = false;
@@ -224,6 +254,7 @@ class AsyncEngine final : public Engine {
   std::optional<Committed> previous_;    // of the save thread
   Catalog catalog_;                      // of the save thread
   std::map<int64_t, int64_t> attempts_;  // at each step; of the training thread
+  std::set<std::string> used_names_;     // of attempts; of the training thread
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

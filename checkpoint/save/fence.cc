@@ -1,11 +1,16 @@
 #include "checkpoint/save/fence.h"
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::checkpoint {
 namespace {
 
-std::string line_of(const Fence& fence) { return text("g", fence.generation, "-", fence.nonce); }
+std::string line_of(const Fence& fence) {
+  LOCKSTEP_CHECK(fence.generation >= 0 && !fence.nonce.empty(), "generation ", fence.generation,
+                 " with the nonce \"", fence.nonce, "\"");
+  return text("g", fence.generation, "-", fence.nonce);
+}
 
 }  // namespace
 

@@ -22,7 +22,8 @@ struct Fence {
 
   // From now on the folder is this generation's. Errors: kIo, kNoSpace.
   Result<void> take(FileSystem& file_system) const;
-  // Errors: kAborted naming the generation that took over; kIo. A missing file is fine.
+  // Errors: kAborted naming the generation that took over; kIo, also where the file that take()
+  // wrote is gone: then another disk, or an empty one, is there now.
   Result<void> check(FileSystem& file_system) const;
 };
 

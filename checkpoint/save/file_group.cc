@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
 
@@ -49,6 +50,10 @@ Result<std::string> hear_of_chunks(Ballot& ballot, const std::string& key, const
 
 FileGroup file_group(int rank, int world_size, const std::vector<int>& node_of_rank,
                      int ranks_per_file) {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size && ranks_per_file >= 1, "rank ", rank, " of ",
+                 world_size, ", ", ranks_per_file, " ranks a file");
+  LOCKSTEP_CHECK(node_of_rank.empty() || std::ssize(node_of_rank) == world_size,
+                 node_of_rank.size(), " nodes are named for ", world_size, " ranks");
   const auto together = [&](int other) {
     return other >= 0 && other < world_size &&
            (node_of_rank.empty() ||
@@ -58,6 +63,8 @@ FileGroup file_group(int rank, int world_size, const std::vector<int>& node_of_r
   while (together(first - 1)) --first;
   const int writer = rank - (rank - first) % ranks_per_file;
   while (end < writer + ranks_per_file && together(end)) ++end;
+  LOCKSTEP_CHECK(writer <= rank && rank < end && end - writer <= ranks_per_file, "rank ", rank,
+                 " writes with ranks ", writer, " to ", end - 1);
   return {writer, end - writer};
 }
 
@@ -91,6 +98,8 @@ Result<void> FileNeighbours::meet(const Patience& patience) {
                         "one container and as one user, or with checkpoint.ranks_per_file = 1")};
     pages_.emplace(other, std::move(page).value());
   }
+  LOCKSTEP_CHECK(pages_.size() == others().size(), "rank ", rank_, " has ", pages_.size(),
+                 " pages of ", others().size(), " neighbours");
   return {};
 }
 
@@ -115,6 +124,8 @@ Result<std::vector<ChunkInbox>> open_inboxes(Ballot& ballot, const std::string& 
     else if (!failed)
       failed = inbox.error();
   }
+  LOCKSTEP_CHECK(failed || std::ssize(inboxes) == group.ranks - 1, inboxes.size(),
+                 " inboxes for a file of ", group.ranks, " ranks");
   if (!failed) return inboxes;
   for (ChunkInbox& inbox : inboxes) inbox.abandon(*failed);
   return *failed;

@@ -1,4 +1,7 @@
 #include "checkpoint/save/retention.h"
+#include "base/check.h"
+#include "base/text.h"
+#include "checkpoint/record/attempt.h"
 
 #include <algorithm>
 #include <limits>
@@ -73,6 +76,29 @@ size_t best_place(const std::vector<CatalogEntry>& entries) {
 
 bool is_permanent(const CatalogEntry& e) { return e.usable() && !e.ephemeral; }
 
+// What no policy may remove, found by other means than superfluous() has: the newest usable one,
+// permanent ones down to keep_latest_k, and whatever a later generation has. `entries`: newest
+// first; `goes`: for each.
+void check_what_stays(const std::vector<CatalogEntry>& entries, const std::vector<bool>& goes,
+                      const RetentionPolicy& policy, int64_t generation) {
+  bool newest = true;  // usable one
+  int64_t permanent = 0, left = 0;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const CatalogEntry& e = entries[i];
+    LOCKSTEP_CHECK(!goes[i] || e.generation <= generation, e.directory.string(),
+                   " would go, and is of a later generation than ", generation);
+    LOCKSTEP_CHECK(!goes[i] || !e.usable() || !newest, e.directory.string(),
+                   " would go, and is the newest that can be used");
+    newest = newest && !e.usable();
+    permanent += is_permanent(e);
+    left += is_permanent(e) && !goes[i];
+  }
+  const int64_t wanted =
+      policy.keep_latest_k > 0 ? std::min(policy.keep_latest_k, permanent) : permanent;
+  LOCKSTEP_CHECK(left >= wanted, left, " of ", permanent, " permanent ones would be left, and ",
+                 wanted, " are to stay");
+}
+
 }  // namespace
 
 std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const RetentionPolicy& policy,
@@ -83,6 +109,7 @@ std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const Retention
   const size_t best = policy.keep_best ? best_place(entries) : entries.size();
   auto older_permanent = std::count_if(entries.begin(), entries.end(), is_permanent);
   std::vector<Path> paths;
+  std::vector<bool> gone(entries.size());
   int64_t kept = 0, kept_permanent = 0;  // usable ones so far
   for (size_t i = 0; i < entries.size(); ++i) {
     const CatalogEntry& e = entries[i];
@@ -92,11 +119,13 @@ std::vector<Path> superfluous(std::vector<CatalogEntry> entries, const Retention
                                         kept_permanent >= policy.keep_latest_k && !for_ever[i];
     if (goes && i != audited && i != best && e.generation <= generation) {
       paths.push_back(e.directory);
+      gone[i] = true;
       continue;
     }
     kept += e.usable();
     kept_permanent += is_permanent(e);
   }
+  check_what_stays(entries, gone, policy, generation);
   return paths;
 }
 
@@ -122,6 +151,8 @@ Result<void> remove_checkpoint(FileSystem& file_system, const Path& directory) {
   const auto missing_is_fine = [](const Result<void>& done) {
     return done.ok() || done.error().code == Code::kNotFound ? Result<void>() : done;
   };
+  LOCKSTEP_CHECK(parse_attempt(directory.filename().string()), directory.string(),
+                 " is not named as a checkpoint is");
   // What a link leads to may be another run's: the name goes, and nothing behind it.
   if (file_system.is_link(directory)) return missing_is_fine(file_system.remove(directory));
   LOCKSTEP_RETURN_IF_ERROR(missing_is_fine(file_system.remove(directory / kManifestName)));

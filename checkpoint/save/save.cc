@@ -1,5 +1,6 @@
 #include "checkpoint/save/save.h"
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -25,18 +26,35 @@ Save::Save(SaveContext context, SaveRequest request, std::string attempt)
       request_(std::move(request)),
       attempt_(std::move(attempt)),
       patience_{options_.vote_deadline, &context_.stopping} {
+  LOCKSTEP_CHECK(!attempt_.empty() && request_.step >= 0, "attempt \"", attempt_, "\" at step ",
+                 request_.step);
   report_.step = request_.step;
   report_.directory = options_.folder / attempt_;
 }
 
+void Save::begin_phase(SavePhase phase) {
+  LOCKSTEP_CHECK(static_cast<int>(phase) == static_cast<int>(phase_) + 1, attempt_, " goes from ",
+                 save_phase_name(phase_), " to ", save_phase_name(phase));
+  phase_ = phase;
+  context_.set_phase(phase);
+}
+
+// Whoever says that its part is on disk has synced all that it wrote for it.
+void Save::check_durable() const {
+  const auto& unsynced = context_.files.unsynced();
+  LOCKSTEP_CHECK(unsynced.empty(), attempt_, ": ", unsynced.begin()->string(),
+                 " is not synced, nor are ", unsynced.size() - 1, " more");
+}
+
 SaveReport Save::run() {
-  context_.set_phase(SavePhase::kStaging);
+  context_.files.forget_unsynced();  // of a save that failed
+  begin_phase(SavePhase::kStaging);
   Result<void> mine = stage();
   context_.on_read();
   context_.on_staged(mine.ok());
-  context_.set_phase(SavePhase::kWriting);
+  begin_phase(SavePhase::kWriting);
   mine = writes() ? write(mine) : hand_over(mine);
-  context_.set_phase(SavePhase::kVoting);
+  begin_phase(SavePhase::kVoting);
   const Result<void> outcome = vote_and_await(mine);
   report_.committed = outcome.ok();
   if (!outcome.ok()) {
@@ -52,6 +70,9 @@ Result<void> Save::stage() {
   LOCKSTEP_TRY(fingerprints_, context_.staging.stage(context_.on_read));
   report_.stage_s = now_s() - start_s;
   report_.raw_bytes = context_.staging.size_bytes();
+  for (const auto& [piece, bytes] : context_.staging.staged())
+    LOCKSTEP_CHECK(fingerprints_.contains(piece.tensor_key()), piece.tensor_key(),
+                   " was staged and has no fingerprint");
   return {};
 }
 
@@ -91,6 +112,8 @@ Result<void> Save::check_encoded(const Fingerprints& sums) const {
 }
 
 Result<void> Save::write_file(std::span<ChunkInbox> neighbours) {
+  LOCKSTEP_CHECK(writes() && !file_, "rank ", options_.rank, " writes the file of rank ",
+                 context_.neighbours.group().writer, ", or writes its own again");
   LOCKSTEP_TRY(ShardFileWriter writer, ShardFileWriter::open(context_.files, context_.pipeline,
                                                              {.directory = report_.directory,
                                                               .rank = options_.rank,
@@ -111,6 +134,10 @@ Result<void> Save::write_file(std::span<ChunkInbox> neighbours) {
       report_.stored_bytes = digest.value().stored_bytes;
       report_.sync_s = digest.value().sync_s;
       file_ = std::move(digest.value().file);
+      LOCKSTEP_CHECK(file_->name == shard_file_name(options_.rank) &&
+                         file_->pieces.size() >= context_.staging.staged().size(),
+                     file_->name, " has ", file_->pieces.size(), " pieces, and ",
+                     context_.staging.staged().size(), " were staged");
       return {};
     }
   }
@@ -122,6 +149,7 @@ Result<void> Save::write_file(std::span<ChunkInbox> neighbours) {
 Result<void> Save::hand_over(const Result<void>& staged) {
   const double start_s = now_s();
   const int writer = context_.neighbours.group().writer;
+  LOCKSTEP_CHECK(!writes() && !file_, "rank ", options_.rank, " hands over what it writes itself");
   const Result<void> met = staged.ok() ? context_.neighbours.meet(patience_) : staged;
   auto outbox = met.ok()
                     ? ChunkOutbox::create(writer, context_.neighbours.page_of(writer), patience_)
@@ -173,6 +201,9 @@ Manifest Save::part() const {
 }
 
 std::string Save::vote_of(const Result<void>& mine) const {
+  LOCKSTEP_CHECK(phase_ == SavePhase::kVoting, attempt_, " is voted on while it is ",
+                 save_phase_name(phase_));
+  if (mine.ok()) check_durable();
   Vote vote{options_.rank, mine.ok() ? "" : mine.error().message, {}};
   vote.disk_full = !mine.ok() && mine.error().code == Code::kNoSpace;
   if (mine.ok()) vote.part = part();
@@ -194,6 +225,7 @@ Polls::Texts Save::join_votes(Polls::Texts texts) {
   if (joint.part.files.empty()) return {vote_text(joint)};
   auto part = publish_part(context_.files, report_.directory, options_.rank, joint.part.files);
   if (part.ok()) {
+    check_durable();
     joint.part.set_parts({std::move(part).value()});
   } else {
     joint.error = part.error().message;
@@ -261,10 +293,10 @@ Result<Manifest> Save::decide(const Result<void>& mine) {
       LOCKSTEP_TRY(const std::string index, index_contents(manifest));
       manifest.index_xxh3 = hex64(xxh3_64(index));
     }
-    LOCKSTEP_RETURN_IF_ERROR(
-        publish_file(context_.files, report_.directory / kManifestName, manifest_text(manifest)));
+    LOCKSTEP_RETURN_IF_ERROR(publish(manifest));
     return manifest;
   };
+  LOCKSTEP_CHECK(options_.rank == 0, "rank ", options_.rank, " decides on ", attempt_);
   auto decided = attempt();
   if (decided.ok()) {
     context_.previous = Committed{decided.value(), request_.updates};
@@ -277,7 +309,26 @@ Result<Manifest> Save::decide(const Result<void>& mine) {
   return decided;
 }
 
+// What rank 0 has itself: other ranks' words agree with it, or merge_votes has said so.
+Result<void> Save::publish(const Manifest& manifest) {
+  LOCKSTEP_CHECK(phase_ == SavePhase::kVoting, attempt_, " is published while it is ",
+                 save_phase_name(phase_));
+  LOCKSTEP_CHECK(manifest.step == request_.step && manifest.generation == options_.generation &&
+                     manifest.nonce == options_.nonce && manifest.world_size == options_.world_size,
+                 attempt_, ": the manifest is of step ", manifest.step, " by generation ",
+                 manifest.generation, "-", manifest.nonce, " of ", manifest.world_size, " ranks");
+  const Result<void> covered = check_coverage(manifest);
+  LOCKSTEP_CHECK(covered.ok(), attempt_, ": ", covered.error().message);
+  check_durable();
+  LOCKSTEP_RETURN_IF_ERROR(
+      publish_file(context_.files, report_.directory / kManifestName, manifest_text(manifest)));
+  check_durable();
+  return {};
+}
+
 void Save::after_commit(const Manifest& manifest) {
+  LOCKSTEP_CHECK(context_.previous && context_.previous->manifest.step == manifest.step, "step ",
+                 manifest.step, " was not committed");
   StoppableFiles& fs = context_.other_files;
   warn_unless(publish_file(fs, options_.folder / kLatestName, attempt_ + "\n"), "LATEST is not");
   if (!manifest.index_xxh3.empty())

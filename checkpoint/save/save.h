@@ -70,12 +70,17 @@ class Save {
   Result<void> vote_and_await(const Result<void>& mine);
   Result<void> cast(const Result<void>& mine);
   Result<Manifest> decide(const Result<void>& mine);
+  // Step 4, its last part. Requires what it checks of `manifest` and of this save.
+  Result<void> publish(const Manifest& manifest);
   std::string vote_of(const Result<void>& mine) const;
   Polls::Join join_of_groups();
   Polls::Texts join_votes(Polls::Texts texts);
   void after_commit(const Manifest& manifest);
   Manifest part() const;
 
+  // Steps 1 to 3 are begun in their order, each once.
+  void begin_phase(SavePhase phase);
+  void check_durable() const;
   bool writes() const { return context_.neighbours.group().writer == options_.rank; }
 
   SaveContext context_;
@@ -83,6 +88,7 @@ class Save {
   const SaveRequest request_;
   const std::string attempt_;
   const Patience patience_;  // with the neighbours of the file
+  SavePhase phase_ = SavePhase::kIdle;
   SaveReport report_;
   Fingerprints fingerprints_;
   std::optional<ManifestFile> file_;

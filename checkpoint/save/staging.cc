@@ -61,6 +61,8 @@ Result<StagingArea> StagingArea::create(FileSystem& file_system, StateSource& so
     area.staged_.push_back({piece, {at, bytes.size()}});
     at += bytes.size();
   }
+  LOCKSTEP_CHECK(at == area.memory_.get() + size, "pieces of ", at - area.memory_.get(),
+                 " bytes in an area of ", size);
   return area;
 }
 
@@ -70,21 +72,32 @@ Result<Fingerprints> StagingArea::stage(const std::function<void()>& may_change)
   const auto first_element = [](const TensorPiece& piece, const StateSource::Part& part) {
     return piece.flat_start + static_cast<int64_t>(part.offset) / piece.element_bytes();
   };
+  int freed = 0;  // how often the source said that the state may change
   StateSource::Reading reading;
   reading.look = [&](const StateSource::Part& part) {
+    LOCKSTEP_CHECK(part.piece < staged_.size(), "piece ", part.piece, " of ", staged_.size());
     const TensorPiece& piece = staged_[part.piece].piece;
     live[piece.tensor_key()] += fingerprint(part.bytes, first_element(piece, part), piece.dtype);
   };
   reading.take = [&](const StateSource::Part& part) -> Result<void> {
     const TensorPiece& piece = staged_[part.piece].piece;
+    LOCKSTEP_CHECK(at == staged_[part.piece].bytes.data() + part.offset &&
+                       part.offset + part.bytes.size() <= staged_[part.piece].bytes.size(),
+                   piece.dataset_path(), ": ", part.bytes.size(), " bytes at ", part.offset,
+                   " do not follow what was copied before");
     copied[piece.tensor_key()] += copy_with_fingerprint(part.bytes, {at, part.bytes.size()},
                                                         first_element(piece, part), piece.dtype);
     at += part.bytes.size();
     return {};
   };
-  reading.may_change = may_change;
+  reading.may_change = [&] {
+    ++freed;
+    may_change();
+  };
   LOCKSTEP_RETURN_IF_ERROR(source_->read(reading));
   LOCKSTEP_CHECK(at == memory_.get() + size_bytes_, "layout changed");
+  LOCKSTEP_CHECK(freed == 1 && live.size() == copied.size(), "the state was freed ", freed,
+                 " times; ", live.size(), " tensors were looked at and ", copied.size(), " copied");
   for (const auto& [key, sum] : live)
     if (copied.at(key) != sum)
       return Error{Code::kBug, text(key,

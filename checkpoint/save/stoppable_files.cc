@@ -8,6 +8,15 @@ namespace {
 
 constexpr std::chrono::milliseconds kSyncPoll{2};
 
+// One name for a path, however it is written.
+std::filesystem::path key_of(const std::filesystem::path& path) {
+  const auto normal = path.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+std::filesystem::path folder_key_of(const std::filesystem::path& path) {
+  return key_of(path).parent_path();
+}
+
 }  // namespace
 
 Result<void> StoppableFiles::Stop::allows() const {
@@ -36,8 +45,12 @@ Result<void> StoppableFiles::Stop::await(AbandonableCalls::Call sync) const {
 
 class StoppableFiles::StoppableFile final : public File {
  public:
-  StoppableFile(std::unique_ptr<File> behind, const Stop& stop)
-      : behind_(std::move(behind)), stop_(stop) {}
+  StoppableFile(std::unique_ptr<File> behind, const Stop& stop, Path key,
+                std::shared_ptr<std::set<Path>> unsynced)
+      : behind_(std::move(behind)),
+        stop_(stop),
+        key_(std::move(key)),
+        unsynced_(std::move(unsynced)) {}
   ~StoppableFile() override {
     const Counted call(stop_);
     behind_.reset();  // closes
@@ -46,6 +59,7 @@ class StoppableFiles::StoppableFile final : public File {
   Result<void> write_at(std::span<const std::byte> bytes, int64_t offset) override {
     LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
     const Counted call(stop_);
+    unsynced_->insert(key_);
     return behind_->write_at(bytes, offset);
   }
   Result<void> read_at(std::span<std::byte> bytes, int64_t offset) override {
@@ -58,14 +72,18 @@ class StoppableFiles::StoppableFile final : public File {
   }
   Result<void> truncate(int64_t size) override {
     const Counted call(stop_);
+    unsynced_->insert(key_);
     return behind_->truncate(size);
   }
   Result<void> allocate(int64_t size) override {
     const Counted call(stop_);
+    unsynced_->insert(key_);
     return behind_->allocate(size);
   }
   Result<void> sync() override {
-    return stop_.await([file = behind_] { return file->sync(); });
+    const auto synced = stop_.await([file = behind_] { return file->sync(); });
+    if (synced.ok()) unsynced_->erase(key_);
+    return synced;
   }
   void start_writeback(int64_t offset, int64_t length) override {
     const Counted call(stop_);
@@ -75,53 +93,70 @@ class StoppableFiles::StoppableFile final : public File {
  private:
   std::shared_ptr<File> behind_;
   const Stop stop_;
+  const Path key_;
+  const std::shared_ptr<std::set<Path>> unsynced_;
 };
 
-Result<std::unique_ptr<File>> StoppableFiles::wrap(Result<std::unique_ptr<File>> file) const {
+Result<std::unique_ptr<File>> StoppableFiles::wrap(Result<std::unique_ptr<File>> file,
+                                                   const Path& path) const {
   if (!file.ok()) return file;
-  return std::unique_ptr<File>(std::make_unique<StoppableFile>(std::move(file).value(), stop_));
+  return std::unique_ptr<File>(
+      std::make_unique<StoppableFile>(std::move(file).value(), stop_, key_of(path), unsynced_));
+}
+
+Result<std::unique_ptr<File>> StoppableFiles::note_made(Result<std::unique_ptr<File>> file,
+                                                        const Path& path) {
+  if (file.ok()) unsynced_->insert({key_of(path), folder_key_of(path)});
+  return wrap(std::move(file), path);
 }
 
 Result<std::unique_ptr<File>> StoppableFiles::create(const Path& path) {
   LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
   const Counted call(stop_);
-  return wrap(behind_.create(path));
+  return note_made(behind_.create(path), path);
 }
 
 Result<std::unique_ptr<File>> StoppableFiles::open(const Path& path) {
   const Counted call(stop_);
-  return wrap(behind_.open(path));
+  return wrap(behind_.open(path), path);
 }
 
 Result<std::unique_ptr<File>> StoppableFiles::create_direct(const Path& path) {
   LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
   const Counted call(stop_);
-  return wrap(behind_.create_direct(path));
+  return note_made(behind_.create_direct(path), path);
 }
 
 Result<std::unique_ptr<File>> StoppableFiles::open_direct(const Path& path) {
   const Counted call(stop_);
-  return wrap(behind_.open_direct(path));
+  return wrap(behind_.open_direct(path), path);
 }
 
 Result<void> StoppableFiles::make_directories(const Path& path) {
   LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
   const Counted call(stop_);
+  unsynced_->insert(folder_key_of(path));
   return behind_.make_directories(path);
 }
 
 Result<void> StoppableFiles::rename(const Path& from, const Path& to) {
   LOCKSTEP_RETURN_IF_ERROR(stop_.allows());
   const Counted call(stop_);
+  if (unsynced_->erase(key_of(from)) > 0) unsynced_->insert(key_of(to));
+  unsynced_->insert(folder_key_of(to));
   return behind_.rename(from, to);
 }
 
 Result<void> StoppableFiles::sync_directory(const Path& directory) {
-  return stop_.await([&behind = behind_, directory] { return behind.sync_directory(directory); });
+  const auto synced =
+      stop_.await([&behind = behind_, directory] { return behind.sync_directory(directory); });
+  if (synced.ok()) unsynced_->erase(key_of(directory));
+  return synced;
 }
 
 Result<void> StoppableFiles::remove(const Path& path) {
   const Counted call(stop_);
+  unsynced_->erase(key_of(path));
   return behind_.remove(path);
 }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
 
 #include "base/abandonable_calls.h"
 #include "base/file_system.h"
@@ -39,6 +40,12 @@ class StoppableFiles final : public FileSystem {
   bool is_link(const Path& path) override;
   Result<int64_t> free_bytes(const Path& path) override;
 
+  // What was made here and would not survive a loss of power: files that were written and not
+  // synced since, and folders that have got a name and were not synced since. What was removed does
+  // not count. Of one thread.
+  const std::set<Path>& unsynced() const { return *unsynced_; }
+  void forget_unsynced() { unsynced_->clear(); }
+
  private:
   struct Stop {
     const std::atomic<bool>& happened;
@@ -50,10 +57,12 @@ class StoppableFiles final : public FileSystem {
   };
   class Counted;
   class StoppableFile;
-  Result<std::unique_ptr<File>> wrap(Result<std::unique_ptr<File>> file) const;
+  Result<std::unique_ptr<File>> wrap(Result<std::unique_ptr<File>> file, const Path& path) const;
+  Result<std::unique_ptr<File>> note_made(Result<std::unique_ptr<File>> file, const Path& path);
 
   FileSystem& behind_;
   const Stop stop_;
+  const std::shared_ptr<std::set<Path>> unsynced_ = std::make_shared<std::set<Path>>();
 };
 
 }  // namespace lockstep::checkpoint

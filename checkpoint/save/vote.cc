@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/number.h"
@@ -53,6 +54,8 @@ Result<void> add_tensors(const Manifest& part, std::map<std::string, ManifestTen
 }  // namespace
 
 std::string vote_text(const Vote& vote) {
+  LOCKSTEP_CHECK(vote.rank >= 0 && (!vote.disk_full || !vote.error.empty()), "rank ", vote.rank,
+                 " votes for a save on a full disk");
   json j{{"rank", vote.rank}, {"error", vote.error}, {"disk_full", vote.disk_full}};
   if (vote.error.empty()) j["part"] = manifest_text(vote.part);
   return dump_json(j);
@@ -74,6 +77,7 @@ Result<Vote> parse_vote(const std::string& contents) {
 }
 
 Result<Manifest> merge_votes(const std::vector<Vote>& votes, Coverage coverage) {
+  LOCKSTEP_CHECK(!votes.empty(), "nobody voted");
   std::string failed;
   bool disk_full = false;
   for (const Vote& vote : votes) {
@@ -102,6 +106,8 @@ Result<Manifest> merge_votes(const std::vector<Vote>& votes, Coverage coverage) 
   std::vector<ManifestTensor> sorted;
   for (auto& [name, tensor] : tensors) sorted.push_back(std::move(tensor));
   whole.set_tensors(std::move(sorted));
+  LOCKSTEP_CHECK(whole.tensors.size() == tensors.size() && whole.step == votes.back().part.step,
+                 whole.tensors.size(), " tensors of ", tensors.size(), ", step ", whole.step);
   if (coverage == Coverage::kWhole) LOCKSTEP_RETURN_IF_ERROR(check_coverage(whole));
   return whole;
 }

@@ -27,6 +27,11 @@ ChunkPipeline::~ChunkPipeline() {
 
 void ChunkPipeline::submit(const Chunk& chunk) {
   LOCKSTEP_CHECK(!full(), "capacity ", slots_.size());
+  LOCKSTEP_CHECK(!chunk.raw.empty() && chunk.raw.size() <= chunk.chunk_bytes &&
+                     (chunk.index == 0 || chunk.index == last_index_ + 1),
+                 "chunk ", chunk.index, " of ", chunk.raw.size(), " bytes in ", chunk.chunk_bytes,
+                 " comes after chunk ", last_index_);
+  last_index_ = chunk.index;
   if (chunk.index == 0) verdict_ = std::make_shared<Verdict>();
   Slot& slot = slots_[(first_ + count_) % slots_.size()];
   ++count_;

@@ -69,6 +69,7 @@ class ChunkPipeline {
   std::vector<Slot> slots_;
   size_t first_ = 0, count_ = 0;      // the ring; of the submitting thread
   std::shared_ptr<Verdict> verdict_;  // of the dataset submitted last
+  int64_t last_index_ = -1;           // of the chunk submitted last
   std::mutex mutex_;                  // guards every done, known and compress
   std::condition_variable changed_;
   BoundedQueue<Slot*> queue_;

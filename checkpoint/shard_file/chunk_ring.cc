@@ -144,6 +144,7 @@ Result<void> ChunkOutbox::put(const FileChunk& chunk) {
     return Error{Code::kBug, text(chunk.piece->dataset_path(), ": a name of ", piece.size(),
                                   " bytes does not fit beside a chunk")};
   LOCKSTEP_CHECK(bytes.size() <= kStoredBytes, "a chunk of ", bytes.size(), " bytes");
+  LOCKSTEP_CHECK(ring.sends == Sends::kMore, "chunk ", chunk.index, " comes after the last one");
   const uint64_t number = ring.put;
   LOCKSTEP_RETURN_IF_ERROR(wait_until([&] { return number - ring.taken < kChunksInRing; }));
   Slot& slot = ring.slots[number % kChunksInRing];
@@ -163,6 +164,7 @@ Result<void> ChunkOutbox::put(const FileChunk& chunk) {
 
 Result<void> ChunkOutbox::finish() {
   Ring& ring = ring_in(region_);
+  LOCKSTEP_CHECK(ring.sends == Sends::kMore, "chunks end twice");
   ring.sends = Sends::kNoMore;
   ring_bell(ring.put_bell);
   return wait_until([&] { return ring.takes == Takes::kAll; });
@@ -231,11 +233,13 @@ Result<std::optional<FileChunk>> ChunkInbox::front() {
   }
   auto chunk = read_oldest();
   if (!chunk.ok()) return chunk.error().in(text("rank ", from_));
+  in_hand_ = true;
   return std::optional<FileChunk>(chunk.value());
 }
 
 void ChunkInbox::pop() {
   Ring& ring = ring_in(region_);
+  LOCKSTEP_CHECK(std::exchange(in_hand_, false), "no chunk of rank ", from_, " is there to pop");
   ++ring.taken;
   ring_bell(ring.take_bell);
 }

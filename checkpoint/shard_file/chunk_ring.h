@@ -80,6 +80,7 @@ class ChunkInbox {
   int from_;
   Patience patience_;
   std::unique_ptr<TensorPiece> piece_;  // that the chunks now are of
+  bool in_hand_ = false;                // front() gave one, which pop() has still to take
 };
 
 }  // namespace lockstep::checkpoint

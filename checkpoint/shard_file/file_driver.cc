@@ -4,6 +4,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "checkpoint/shard_file/hdf5_call.h"
 
@@ -138,6 +139,9 @@ void DriverFile::flush_stream() {
       std::min((stream_head_ + kBlockBytes - 1) / kBlockBytes * kBlockBytes, stream_used_);
   const size_t last = std::max(first, stream_used_ / kBlockBytes * kBlockBytes);
   const auto at = [&](size_t i) { return stream_start_ + static_cast<int64_t>(i); };
+  LOCKSTEP_CHECK(stream_head_ <= first && first <= last && last <= stream_used_, "a stream from ",
+                 stream_head_, " to ", stream_used_, " with whole blocks from ", first, " to ",
+                 last);
   write_image(all.subspan(stream_head_, first - stream_head_), at(stream_head_));
   write_blocks(all.subspan(first, last - first), at(first));
   write_image(all.subspan(last), at(last));
@@ -145,6 +149,8 @@ void DriverFile::flush_stream() {
 
 void DriverFile::write_blocks(std::span<const std::byte> bytes, int64_t offset) {
   if (error || bytes.empty()) return;
+  LOCKSTEP_CHECK(offset % kBlock == 0 && bytes.size() % kBlockBytes == 0 && file != nullptr,
+                 bytes.size(), " bytes @", offset, " are not whole blocks");
   if (auto written = file->write_at(bytes, offset); !written.ok()) error = written.error();
   file->start_writeback(offset, static_cast<int64_t>(bytes.size()));
 }

@@ -48,6 +48,7 @@ class PieceEncoder {
   const Chunking chunking_;
   const Take take_;
   std::deque<TensorPiece> pieces_;  // those with chunks under way: the oldest chunk is the first's
+  int64_t handed_on_ = 0;           // chunks of the first one
   Fingerprints sums_;
 };
 

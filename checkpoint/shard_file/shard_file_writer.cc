@@ -1,6 +1,8 @@
 #include "checkpoint/shard_file/shard_file_writer.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -112,6 +114,9 @@ struct ShardFileWriter::Impl {
     close_handles();
   }
 
+  enum class State { kOpen, kSealed, kAbandoned };
+  void check_new(const TensorPiece& piece);
+  Result<void> check_whole() const;
   Result<void> create();
   Result<void> open_dataset(Lane& lane, const TensorPiece& piece);
   Result<void> take_own(const FileChunk& chunk);
@@ -141,7 +146,9 @@ struct ShardFileWriter::Impl {
   const Codec codec;
   const Options options;
   const std::filesystem::path path;
-  DriverFile driver_file;  // outlives the handles
+  State state = State::kOpen;
+  std::map<std::string, std::map<int64_t, int64_t>> appended;  // by tensor: ends, by starts
+  DriverFile driver_file;                                      // outlives the handles
   Hdf5Id hdf5_file, link_properties;
   Lane own;
   std::vector<Lane> lanes;  // of the neighbours
@@ -150,6 +157,37 @@ struct ShardFileWriter::Impl {
   ShardDigest digest;
   PieceEncoder encoder;
 };
+
+// This rank's pieces are new and do not overlap. Neighbours' are theirs to answer for: whoever
+// merges the votes looks at them.
+void ShardFileWriter::Impl::check_new(const TensorPiece& piece) {
+  LOCKSTEP_CHECK(state == State::kOpen, piece.dataset_path(), " comes after the file was sealed");
+  auto& ends = appended[piece.tensor_key()];
+  const int64_t end = piece.flat_start + piece.length;
+  const auto next = ends.lower_bound(piece.flat_start);
+  LOCKSTEP_CHECK((next == ends.end() || next->first >= end) &&
+                     (next == ends.begin() || std::prev(next)->second <= piece.flat_start),
+                 piece.dataset_path(), ": elements up to ", end, " overlap a piece before");
+  ends.emplace(piece.flat_start, end);
+}
+
+// Every chunk of every dataset has its row. Errors: kCorrupt of what a neighbour handed over.
+Result<void> ShardFileWriter::Impl::check_whole() const {
+  std::vector<int64_t> chunks(digest.file.pieces.size(), 0);
+  for (const ChunkRow& row : rows) ++chunks[row.dataset];
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const TensorPiece& piece = digest.file.pieces[i];
+    const int64_t wanted = chunk_count(piece.length, options.chunking);
+    const auto mine = appended.find(piece.tensor_key());
+    const bool is_own = mine != appended.end() && mine->second.contains(piece.flat_start);
+    LOCKSTEP_CHECK(!is_own || chunks[i] == wanted, piece.dataset_path(), " has ", chunks[i],
+                   " chunks of ", wanted);
+    if (chunks[i] != wanted)
+      return Error{Code::kCorrupt, text(piece.dataset_path(), ": a neighbour handed over ",
+                                        chunks[i], " of its ", wanted, " chunks")};
+  }
+  return {};
+}
 
 Result<void> ShardFileWriter::Impl::create() {
   LOCKSTEP_TRY(driver_file.file, file_system.create_direct(path));
@@ -242,6 +280,7 @@ Result<bool> ShardFileWriter::Impl::take_one_of_each() {
 
 // Requires: Hdf5Lock held.
 Result<void> ShardFileWriter::Impl::write_table() {
+  LOCKSTEP_RETURN_IF_ERROR(check_whole());
   std::sort(rows.begin(), rows.end(), [](const ChunkRow& a, const ChunkRow& b) {
     return std::tie(a.dataset, a.chunk) < std::tie(b.dataset, b.chunk);
   });
@@ -328,6 +367,7 @@ Result<ShardFileWriter> ShardFileWriter::open(FileSystem& file_system, ChunkPipe
 }
 
 Result<void> ShardFileWriter::append(const TensorPiece& piece, std::span<const std::byte> bytes) {
+  impl_->check_new(piece);
   return impl_->encoder.append(piece, bytes);
 }
 
@@ -335,7 +375,9 @@ Result<void> ShardFileWriter::flush() { return impl_->encoder.flush(); }
 
 Result<ShardDigest> ShardFileWriter::seal() {
   Impl& i = *impl_;
+  LOCKSTEP_CHECK(i.state == Impl::State::kOpen, i.path.string(), " is sealed twice");
   LOCKSTEP_RETURN_IF_ERROR(flush());
+  i.state = Impl::State::kSealed;
   for (bool more = true; more;) {
     LOCKSTEP_TRY(more, i.take_one_of_each());
   }
@@ -355,10 +397,14 @@ Result<ShardDigest> ShardFileWriter::seal() {
   LOCKSTEP_RETURN_IF_ERROR(file.sync());
   LOCKSTEP_RETURN_IF_ERROR(i.file_system.sync_directory(i.options.directory));
   i.digest.sync_s = system_clock().monotonic_s() - start_s;
+  LOCKSTEP_CHECK(i.digest.file.chunk_rows == std::ssize(i.rows) && !i.driver_file.error,
+                 i.path.string(), ": a table of ", i.digest.file.chunk_rows, " chunks, of ",
+                 i.rows.size());
   return i.digest;
 }
 
 void ShardFileWriter::abandon() noexcept {
+  impl_->state = Impl::State::kAbandoned;
   impl_->encoder.discard();
   impl_->close_handles();
   impl_->driver_file.file.reset();

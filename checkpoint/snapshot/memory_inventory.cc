@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/check.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/save/vote.h"
@@ -73,6 +74,9 @@ Result<Snapshot> merge(const PartsByRank& parts) {
     snapshot.homes.push_back(std::move(homes));
   }
   LOCKSTEP_TRY(snapshot.whole, merge_votes(votes));
+  LOCKSTEP_CHECK(std::ssize(snapshot.homes) == ranks && snapshot.whole.files.size() == votes.size(),
+                 snapshot.homes.size(), " homes and ", snapshot.whole.files.size(),
+                 " parts of a snapshot of ", ranks, " ranks");
   return snapshot;
 }
 

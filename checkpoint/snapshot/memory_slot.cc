@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/text.h"
@@ -80,6 +81,8 @@ Result<SlotFile> SlotFile::create(FileSystem& file_system, const std::filesystem
 
 Result<void> SlotFile::write(const SnapshotTag& tag, StateSource& state,
                              const std::function<void()>& on_read) {
+  LOCKSTEP_CHECK(tag.step >= 0 && tag.rank >= 0 && tag.rank < tag.world_size, "step ", tag.step,
+                 " of rank ", tag.rank, " of ", tag.world_size);
   auto emptied = set_complete(0);
   auto copied = emptied.ok() ? write_pieces(state, on_read) : emptied.error();
   on_read();
@@ -106,12 +109,17 @@ Result<Fingerprints> SlotFile::write_pieces(StateSource& state,
   StateSource::Reading reading;
   reading.take = [&](const StateSource::Part& part) -> Result<void> {
     const TensorPiece& piece = state.layout()[part.piece].piece;
+    LOCKSTEP_CHECK(file_offset + std::ssize(part.bytes) <= size_.file_bytes, piece.dataset_path(),
+                   ": ", part.bytes.size(), " bytes @", file_offset, " in a slot of ",
+                   size_.file_bytes);
     LOCKSTEP_RETURN_IF_ERROR(write_part(piece, part, file_offset, sums[piece.tensor_key()]));
     file_offset += static_cast<int64_t>(part.bytes.size());
     return {};
   };
   reading.may_change = on_read;
   LOCKSTEP_RETURN_IF_ERROR(state.read(reading));
+  LOCKSTEP_CHECK(file_offset == size_.file_bytes, "pieces end at ", file_offset, " in a slot of ",
+                 size_.file_bytes);
   return sums;
 }
 
@@ -127,9 +135,13 @@ Result<void> SlotFile::write_part(const TensorPiece& piece, const StateSource::P
 }
 
 Result<void> SlotFile::read_raw(std::span<std::byte> bytes, int64_t offset) {
+  LOCKSTEP_CHECK(offset >= 0 && offset + std::ssize(bytes) <= std::max(offset, size_.file_bytes),
+                 bytes.size(), " bytes @", offset, " of a slot of ", size_.file_bytes);
   return file_->read_at(bytes, offset);
 }
 Result<void> SlotFile::write_raw(std::span<const std::byte> bytes, int64_t offset) {
+  LOCKSTEP_CHECK(offset >= 0 && offset + std::ssize(bytes) <= std::max(offset, size_.file_bytes),
+                 bytes.size(), " bytes @", offset, " of a slot of ", size_.file_bytes);
   return file_->write_at(bytes, offset);
 }
 Result<void> SlotFile::set_complete(uint64_t word) {

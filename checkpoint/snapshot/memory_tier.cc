@@ -36,6 +36,13 @@ std::vector<int> buddies(const std::vector<int>& node_of_rank) {
   std::vector<int> buddy(ranks);
   for (size_t i = 0; i < ranks; ++i)
     buddy[static_cast<size_t>(line[i])] = line[(i + shift) % ranks];
+  std::vector<bool> kept(ranks);
+  for (size_t r = 0; r < ranks; ++r) {
+    const auto by = static_cast<size_t>(buddy[r]);
+    LOCKSTEP_CHECK(by != r && !kept[by], "rank ", by, " keeps the copy of rank ", r,
+                   ", and its own or another one");
+    kept[by] = true;
+  }
   return buddy;
 }
 
@@ -74,6 +81,14 @@ Result<void> MemoryTier::make_slots() {
   LOCKSTEP_RETURN_IF_ERROR(file_system_.make_directories(generation_folder()));
   LOCKSTEP_RETURN_IF_ERROR(make_pair(options_.tag.rank, "own", size_, own_));
   if (options_.link == nullptr) return {};
+  const auto ranks = std::ssize(options_.slot_bytes);
+  LOCKSTEP_CHECK(options_.source_rank >= 0 && options_.source_rank < ranks &&
+                     options_.source_rank != options_.tag.rank && options_.tag.rank < ranks,
+                 "rank ", options_.tag.rank, " keeps the copy of rank ", options_.source_rank,
+                 " of ", ranks);
+  LOCKSTEP_CHECK(options_.slot_bytes[static_cast<size_t>(options_.tag.rank)] == size_.file_bytes,
+                 "rank ", options_.tag.rank, " has a slot of ", size_.file_bytes,
+                 " bytes, and told of another");
   out_block_.resize(static_cast<size_t>(kExchangeBytes));
   in_block_.resize(static_cast<size_t>(kExchangeBytes));
   const int64_t kept = options_.slot_bytes[static_cast<size_t>(options_.source_rank)];
@@ -93,6 +108,9 @@ Result<void> MemoryTier::make_pair(int rank, const char* kind, SlotSize size,
 void MemoryTier::begin(int64_t step, int64_t keep_step, int64_t committed_step,
                        std::string trainer_state, std::unique_ptr<StateSource> copy) {
   const size_t slot = begun_steps_[0] == keep_step && keep_step >= 0 ? 1 : 0;
+  LOCKSTEP_CHECK(step >= 0 && (keep_step < 0 || begun_steps_[1 - slot] == keep_step), "step ", step,
+                 " would be written over step ", keep_step, ": slots have ", begun_steps_[0],
+                 " and ", begun_steps_[1]);
   begun_steps_[slot] = step;
   const std::lock_guard lock(mutex_);
   LOCKSTEP_CHECK(!busy_, "a snapshot of step ", step, " begins over another one");
@@ -162,6 +180,9 @@ void MemoryTier::run() {
     lock.unlock();
     SnapshotReport report = take(std::move(job));
     lock.lock();
+    LOCKSTEP_CHECK(busy_ && !reading_ && complete_steps_[slot] < 0, "slot ", slot, " has step ",
+                   complete_steps_[slot], " when step ", report.step, " ends, and the state is ",
+                   reading_ ? "" : "not ", "read");
     if (report.error.empty()) complete_steps_[slot] = report.step;
     reports_.push_back(std::move(report));
     busy_ = false;

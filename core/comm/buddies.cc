@@ -9,6 +9,8 @@ namespace lockstep::core {
 
 // Both at once: along a ring in which each rank makes the one first, all would wait for each other.
 Result<void> Buddies::connect(int from) {
+  LOCKSTEP_CHECK(from >= 0 && from != rank_ && !to_ && !from_, "rank ", rank_,
+                 " keeps the copy of rank ", from, ", or is connected already");
   const auto way = [this](int first, int place, std::unique_ptr<GlooGroup>& group) -> Result<void> {
     try {
       group = connect_(text("from_", first), place);

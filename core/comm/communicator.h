@@ -10,10 +10,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "core/comm/wire_bytes.h"
 #include "layout/shard_layout.h"
@@ -87,6 +89,19 @@ class Communicator : public Gatherer {
   // Received since the start, over all collectives that were issued.
   virtual WireBytes wire_bytes() const = 0;
 };
+
+// That an all_to_all among `ranks` is one: a count for each of them, which together are the tensor.
+inline void check_counts(const at::Tensor& tensor, const std::vector<int64_t>& counts, int ranks,
+                         const char* way) {
+  int64_t sum = 0, least = 0;
+  for (const int64_t n : counts) {
+    sum += n;
+    least = std::min(least, n);
+  }
+  LOCKSTEP_CHECK(std::ssize(counts) == ranks && least >= 0 && sum == tensor.numel(), way, ": ",
+                 counts.size(), " counts for ", ranks, " ranks, the least ", least, ", together ",
+                 sum, " of ", tensor.numel(), " elements");
+}
 
 // All ranks; those of a group, and those that have the same place in each group
 // (layout/shard_layout.h), among whom gradients travel; those that share one copy of the state, in

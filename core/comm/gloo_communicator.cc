@@ -50,6 +50,7 @@ class GlooPending : public Pending {
   }
 
   Result<void> wait() override {
+    LOCKSTEP_CHECK(!finished_, what_, " is waited for twice");
     const double deadline = system_clock().monotonic_s() + timeout_s_;
     for (int spins = 0; !work_->isCompleted(); ++spins) {
       if (spins < 4) {
@@ -94,6 +95,7 @@ class MessagesPending : public Pending {
   }
 
   Result<void> wait() override {
+    LOCKSTEP_CHECK(!finished_, what_, " is waited for twice");
     const double deadline = system_clock().monotonic_s() + timeout_s_;
     const OnInterrupt end([this] {
       for (const WorkPtr& work : works_) work->abort();
@@ -137,7 +139,9 @@ class GlooCommunicator : public GlooGroup {
                    std::vector<int> node_of_rank)
       : group_(std::move(group)),
         timeout_s_(timeout_s),
-        received_(group_->getRank(), std::move(node_of_rank)) {}
+        received_(group_->getRank(), std::move(node_of_rank)) {
+    LOCKSTEP_CHECK(rank() >= 0 && rank() < world_size(), "rank ", rank(), " of ", world_size());
+  }
   int rank() const override { return group_->getRank(); }
   int world_size() const override { return group_->getSize(); }
 
@@ -153,6 +157,8 @@ class GlooCommunicator : public GlooGroup {
 
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
                         std::vector<int64_t> in_counts) override {
+    check_counts(out, out_counts, world_size(), "received");
+    check_counts(in, in_counts, world_size(), "sent");
     for (int64_t& n : out_counts) n *= static_cast<int64_t>(out.element_size());
     for (int64_t& n : in_counts) n *= static_cast<int64_t>(in.element_size());
     at::Tensor out_bytes = as_byte_tensor(out), in_bytes = as_byte_tensor(in);
@@ -171,6 +177,10 @@ class GlooCommunicator : public GlooGroup {
   }
   PendingPtr messages(const std::string& what, const std::vector<Message>& received,
                       const std::vector<Message>& sent, Traffic traffic) override {
+    for (const auto* way : {&received, &sent})
+      for (const Message& one : *way)
+        LOCKSTEP_CHECK(one.peer >= 0 && one.peer < world_size() && one.peer != rank(), what,
+                       " with rank ", one.peer, " of ", world_size(), ", by rank ", rank());
     std::vector<Message> received_bytes, sent_bytes;
     for (const Message& one : received) {
       received_bytes.push_back({one.peer, as_byte_tensor(one.bytes)});

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::core {
@@ -29,7 +30,11 @@ Error generation_over(const std::string& what) {
   return {Code::kPeerLost, text(what, ": this generation is over")};
 }
 
-void clear_interruption() { happened = false; }
+void clear_interruption() {
+  const std::lock_guard lock(mutex);
+  LOCKSTEP_CHECK(waits.empty(), waits.size(), " waits are left of the generation before");
+  happened = false;
+}
 
 OnInterrupt::OnInterrupt(std::function<void()> end_wait) : end_wait_(std::move(end_wait)) {
   const std::lock_guard lock(mutex);
@@ -39,7 +44,9 @@ OnInterrupt::OnInterrupt(std::function<void()> end_wait) : end_wait_(std::move(e
 
 OnInterrupt::~OnInterrupt() {
   const std::lock_guard lock(mutex);
-  waits.erase(std::find(waits.begin(), waits.end(), this));
+  const auto found = std::find(waits.begin(), waits.end(), this);
+  LOCKSTEP_CHECK(found != waits.end(), "a wait ends twice, of ", waits.size());
+  waits.erase(found);
 }
 
 }  // namespace lockstep::core

@@ -117,6 +117,7 @@ class NcclPending : public Pending {
   }
 
   Result<void> wait() override {
+    LOCKSTEP_CHECK(!finished_, what_, " is waited for twice");
     LOCKSTEP_RETURN_IF_ERROR(link_->wait(*done_, what_));
     finished_ = true;
     buffers_.clear();
@@ -182,6 +183,8 @@ class NcclCommunicator : public Communicator {
                         std::vector<int64_t> in_counts) override {
     if (!is_mine(out))
       return host_->all_to_all(out, std::move(out_counts), in, std::move(in_counts));
+    check_counts(out, out_counts, world_size(), "received");
+    check_counts(in, in_counts, world_size(), "sent");
     for (int r = 0; r < world_size(); ++r)
       received_.add(Traffic::kExchange, r,
                     out_counts[static_cast<size_t>(r)] * static_cast<int64_t>(out.element_size()));

@@ -100,6 +100,8 @@ class NodeCommunicator : public Communicator {
 
   PendingPtr all_to_all(at::Tensor out, std::vector<int64_t> out_counts, at::Tensor in,
                         std::vector<int64_t> in_counts) override {
+    check_counts(out, out_counts, world_size(), "received");
+    check_counts(in, in_counts, world_size(), "sent");
     return issue("exchange", Traffic::kExchange, out, bytes_of(out_counts, out), in,
                  bytes_of(in_counts, in));
   }
@@ -124,6 +126,7 @@ class NodeCommunicator : public Communicator {
           out_(std::move(out)),
           bytes_(std::move(bytes)) {}
     Result<void> wait() override {
+      LOCKSTEP_CHECK(!std::exchange(waited_, true), what_, " is waited for twice");
       const int ranks = owner_.world_size(), me = owner_.rank();
       const double deadline = system_clock().monotonic_s() + owner_.timeout_s_;
       for (int k = 1; k < ranks; ++k) {
@@ -154,6 +157,7 @@ class NodeCommunicator : public Communicator {
     std::string what_;
     at::Tensor out_;
     std::vector<size_t> bytes_;  // from each rank
+    bool waited_ = false;
   };
 
   static std::vector<size_t> bytes_of(const std::vector<int64_t>& counts, const at::Tensor& t) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace lockstep::core {
@@ -57,6 +58,7 @@ int ranks_of_node(const Facts& facts) {
 }
 
 Nodes nodes_of(const Facts& facts) {
+  LOCKSTEP_CHECK(!facts.empty(), "no rank is on a node");
   Nodes nodes;
   nodes.sizes.most = ranks_of_node(facts);
   if (nodes.sizes.most >= std::ssize(facts)) {  // as they say, whatever their places
@@ -74,6 +76,9 @@ Nodes nodes_of(const Facts& facts) {
     return nodes;
   }
   const std::vector<int> counts = by_runs(facts, nodes);
+  LOCKSTEP_CHECK(nodes.of_rank.size() == facts.size() &&
+                     std::accumulate(counts.begin(), counts.end(), 0) == std::ssize(facts),
+                 nodes.of_rank.size(), " ranks are on nodes, of ", facts.size());
   for (const int count : counts) nodes.sizes.together = std::gcd(nodes.sizes.together, count);
   const auto [fewest, most] = std::minmax_element(counts.begin(), counts.end());
   if (nodes.sizes.together == 1 && *most > 1)

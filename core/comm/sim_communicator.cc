@@ -56,6 +56,7 @@ class SimPending : public Pending {
   }
 
   Result<void> wait() override {
+    LOCKSTEP_CHECK(!finished_, ends_.wait.what, " is waited for twice");
     const std::string& what = ends_.wait.what;
     if (ends_.hub->over())
       return Error{Code::kPeerLost, text(what, ": an earlier collective failed")};
@@ -237,6 +238,8 @@ PendingPtr SimCommunicator::gather(at::Tensor out, at::Tensor in, Traffic traffi
 
 PendingPtr SimCommunicator::all_to_all(at::Tensor out, std::vector<int64_t> out_counts,
                                        at::Tensor in, std::vector<int64_t> in_counts) {
+  check_counts(out, out_counts, world_size(), "received");
+  check_counts(in, in_counts, world_size(), "sent");
   for (int r = 0; r < world_size(); ++r)
     received_.add(Traffic::kExchange, r,
                   out_counts[static_cast<size_t>(r)] * static_cast<int64_t>(out.element_size()));

@@ -16,6 +16,7 @@ class TwoLegs : public Pending {
         second_(std::move(second)),
         begin_second_(std::move(begin_second)) {}
   Result<void> wait() override {
+    LOCKSTEP_CHECK(!std::exchange(waited_, true), "a gather in two legs is waited for twice");
     LOCKSTEP_RETURN_IF_ERROR(first_->wait());
     if (second_ == nullptr) second_ = begin_second_();
     return second_->wait();
@@ -24,6 +25,7 @@ class TwoLegs : public Pending {
  private:
   PendingPtr first_, second_;
   std::function<PendingPtr()> begin_second_;
+  bool waited_ = false;
 };
 
 }  // namespace
@@ -35,6 +37,10 @@ PendingPtr TwoLegGather::all_gather(at::Tensor out, at::Tensor in, Traffic traff
 
 PendingPtr TwoLegGather::all_gather_by(at::Tensor joint, at::Tensor out, at::Tensor in,
                                        Traffic traffic) {
+  LOCKSTEP_CHECK(joint.numel() == in.numel() * peers_.world_size() &&
+                     out.numel() == joint.numel() * group_.world_size(),
+                 in.numel(), " elements of ", peers_.world_size(), " peers in ", joint.numel(),
+                 ", of ", group_.world_size(), " neighbours in ", out.numel());
   PendingPtr first = peers_.all_gather(joint, in, traffic);
   PendingPtr second = group_.all_gather_after(*first, out, joint, traffic);
   return std::make_unique<TwoLegs>(

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
+
 namespace lockstep::core {
 
 enum class Traffic {
@@ -52,6 +54,8 @@ class WireCounter {
   // What a rank has of its own does not travel.
   void add(Traffic traffic, int from, int64_t bytes) {
     const auto source = static_cast<size_t>(from);
+    LOCKSTEP_CHECK(source < node_of_rank_.size() && bytes >= 0, bytes, " bytes from rank ", from,
+                   " of ", node_of_rank_.size());
     if (source == rank_) return;
     WireBytes::Count& count = bytes_.of(traffic);
     count.all += bytes;

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -54,6 +55,7 @@ std::vector<uint64_t> MergedWords::merged() const {
 }
 
 Result<std::vector<uint64_t>> MergedWords::wait() {
+  LOCKSTEP_CHECK(!std::exchange(waited_, true), "words are waited for twice");
   LOCKSTEP_RETURN_IF_ERROR(pending_->wait());
   std::vector<uint64_t> answer(static_cast<size_t>(merge_.answer_words()));
   if (all_.defined())

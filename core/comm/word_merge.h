@@ -62,6 +62,7 @@ class MergedWords {
   at::Tensor mine_, answer_;
   at::Tensor all_;  // where the ranks gather their words: a row each
   PendingPtr pending_;
+  bool waited_ = false;
 };
 
 }  // namespace lockstep::core

@@ -30,9 +30,9 @@ class Kernels {
   // What the stages cut their work for.
   virtual layout::WorkSizes work_sizes() const = 0;
 
-  // The _ at the end of a name says that x changes in place: x += residual (undefined: none), rounded.
-  // Returns y, the RMSNorm of that x; scale_R1 is made, and kept for backward. `offset` is added to
-  // the weight.
+  // A name that ends in _ changes its first tensor in place: x += residual (undefined: none),
+  // rounded. Returns y, the RMSNorm of that x; scale_R1 is made, and kept for backward. `offset` is
+  // added to the weight.
   virtual at::Tensor add_rms_norm_(const at::Tensor& x_RD, const at::Tensor& residual_RD,
                                    const at::Tensor& w_D, double eps, at::Tensor& scale_R1,
                                    float offset = 0) const = 0;

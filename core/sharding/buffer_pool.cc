@@ -9,6 +9,7 @@
 namespace lockstep::core {
 
 c10::DataPtr BufferPool::take(size_t bytes) {
+  LOCKSTEP_CHECK(bytes > 0, "no bytes are taken");
   const auto found = layout::best_fit(idle_, static_cast<int64_t>(bytes));
   if (found == idle_.end()) {
     allocated_bytes_ += bytes;
@@ -23,6 +24,7 @@ c10::DataPtr BufferPool::take(size_t bytes) {
 }
 
 void BufferPool::give(c10::DataPtr buffer) {
+  LOCKSTEP_CHECK(buffer.get() != nullptr, "given memory was given before");
   const auto found = bytes_of_.find(buffer.get());
   LOCKSTEP_CHECK(found != bytes_of_.end(), "given memory is not the pool's");
   idle_[found->second].push_back(std::move(buffer));

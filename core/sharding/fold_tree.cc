@@ -9,6 +9,9 @@ namespace lockstep::core {
 
 void FoldTree::push(const at::Tensor& part, const SlotRun& run) {
   LOCKSTEP_CHECK(part.numel() == elements_, part.numel(), " ", elements_);
+  LOCKSTEP_CHECK(parts_.empty() || parts_.back().scalar_type() == part.scalar_type(), "slot ",
+                 run.first, " is of ", c10::toString(part.scalar_type()), ", the one before of ",
+                 c10::toString(parts_.back().scalar_type()));
   steps_.push(run);
   parts_.push_back(part);
 }
@@ -20,6 +23,8 @@ void FoldTree::end_round() {
     add(left.first(parts), step.sums);
     left = left.subspan(parts);
   }
+  LOCKSTEP_CHECK(left.empty() && open_.size() == steps_.open(), left.size(), " parts are left, ",
+                 open_.size(), " sums are open and not ", steps_.open());
   parts_.clear();
 }
 
@@ -36,6 +41,8 @@ void FoldTree::add(std::span<const at::Tensor> parts, int sums) {
     open_.push_back(sums_.take_tensor(elements_, at::kFloat));
     return kernels_on(parts.front()).fold(open_.back(), parts, {});
   }
+  LOCKSTEP_CHECK(sums > 0 && static_cast<size_t>(sums) <= open_.size(), sums, " sums of ",
+                 open_.size());
   const std::span to = std::span(open_).last(static_cast<size_t>(sums));
   kernels_on(to.front()).fold(to.front(), parts, to);
   sums_.give_tensor(top);
@@ -48,6 +55,7 @@ void FoldTree::add(std::span<const at::Tensor> parts, int sums) {
 at::Tensor FoldTree::result() {
   LOCKSTEP_CHECK(!open_.empty(), "no slot was pushed");
   add({}, steps_.finish().sums);
+  LOCKSTEP_CHECK(open_.size() == 1, open_.size(), " sums are left of a step");
   return std::move(take_partials().front());
 }
 
@@ -58,7 +66,10 @@ std::vector<at::Tensor> FoldTree::take_partials() {
 }
 
 void FoldTree::give_back(std::vector<at::Tensor> tensors) {
-  for (at::Tensor& t : tensors) sums_.give_tensor(t);
+  for (at::Tensor& t : tensors) {
+    LOCKSTEP_CHECK(!t.defined() || t.numel() == elements_, t.numel(), " elements of ", elements_);
+    sums_.give_tensor(t);
+  }
 }
 
 }  // namespace lockstep::core

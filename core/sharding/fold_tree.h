@@ -37,6 +37,8 @@ class FoldTree {
   // The sum as fp32 [elements], which the caller gives back to the pool. Ends the step. Requires,
   // as take_partials does: what was pushed was added.
   at::Tensor result();
+  // The slots whose gradients are in the sum, each once.
+  SlotRun pushed() const { return steps_.pushed(); }
   // The partial sums, in slot order, and an empty tree; give_back returns their memory.
   std::vector<at::Tensor> take_partials();
   void give_back(std::vector<at::Tensor> tensors);

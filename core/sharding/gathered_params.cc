@@ -20,11 +20,15 @@ GatheredParams::GatheredParams(const layout::UnitSpec& spec, const layout::Shard
   for (size_t i = 0; i < offsets.size(); ++i)
     weights_.push_back(
         gathered_U_.narrow(0, offsets[i], spec.params[i].elements()).view(spec.params[i].shape));
+  LOCKSTEP_CHECK(
+      weights_.size() == spec.params.size() && gathered_U_.numel() == layout.padded_elements(),
+      name_, ": ", gathered_U_.numel(), " elements of ", layout.padded_elements());
   release();
 }
 
 void GatheredParams::start() {
   if (has_memory()) return;
+  LOCKSTEP_CHECK(!gather_, "start of ", name_, " while it is being gathered");
   gathered_U_.storage().set_data_ptr(pool_.take(gathered_U_.storage().nbytes()));
   gather_ = gather();
 }
@@ -43,6 +47,18 @@ Result<void> GatheredParams::finish() {
     return done.error().in(text("gathering unit ", name_));
   gather_.reset();
   return {};
+}
+
+const at::Tensor& GatheredParams::weight(int param) const {
+  LOCKSTEP_CHECK(param >= 0 && param < std::ssize(weights_), "parameter ", param, " of ",
+                 weights_.size(), " of ", name_);
+  LOCKSTEP_CHECK(has_memory() && !gather_, name_, " is read before it is gathered");
+  return weights_[static_cast<size_t>(param)];
+}
+
+void GatheredParams::forget() {
+  LOCKSTEP_CHECK(!gather_, name_, " is forgotten while it is being gathered");
+  if (joint_) joint_->is_there = false;
 }
 
 void GatheredParams::release() {

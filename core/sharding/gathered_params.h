@@ -37,14 +37,13 @@ class GatheredParams {
   Result<void> finish();
   void release();
   // The shards are about to change: the next gather is of them.
-  void forget() {
-    if (joint_) joint_->is_there = false;
-  }
+  void forget();
   // What others gave, whole; undefined where it is not there, or where no rank shares the state.
   at::Tensor arrived() const {
     return resident() || !has_memory() || gather_ ? at::Tensor() : gathered_U_;
   }
-  const at::Tensor& weight(int param) const { return weights_[static_cast<size_t>(param)]; }
+  // Its values: between finish() and release().
+  const at::Tensor& weight(int param) const;
 
  private:
   struct JointPart {

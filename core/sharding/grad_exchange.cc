@@ -42,6 +42,8 @@ void GradExchange::begin() {
 at::Tensor GradExchange::grad(int param) {
   begin();
   const size_t i = static_cast<size_t>(param);
+  LOCKSTEP_CHECK(i < offsets_.size(), "parameter ", param, " of ", offsets_.size(), " of ",
+                 spec_.name);
   const layout::ParamSpec& p = spec_.params[i];
   return send_U_.narrow(0, offsets_[i], p.elements()).view(p.shape);
 }
@@ -77,11 +79,23 @@ uint64_t GradExchange::digest() {
   return std::accumulate(sums.begin(), sums.end(), uint64_t{0});
 }
 
+void GradExchange::discard() {
+  LOCKSTEP_CHECK(!under_way(), "gradients of ", spec_.name, " are thrown away while they travel");
+  pool_.give_tensor(send_U_);
+}
+
+at::Tensor GradExchange::folded() {
+  LOCKSTEP_CHECK(!under_way() && !send_U_.defined(), "the sum of ", spec_.name,
+                 " is read while its gradients travel");
+  return of_all_.result();
+}
+
 void GradExchange::start(std::shared_ptr<const layout::ExchangePlan> plan,
                          const ExchangeChecks& checks) {
   round_sums();
   LOCKSTEP_CHECK(send_U_.defined() == plan->slot.has_value(), "rank ", groups_.world->rank(),
                  " unit ", spec_.name);
+  LOCKSTEP_CHECK(!under_way() && !relayed_, "two exchanges of ", spec_.name, " at once");
   if (plan->sums_slots) {
     if (plan->slot) of_rank_.push(send_U_, {*plan->slot, 1});
     of_rank_.end_round();
@@ -153,6 +167,8 @@ Result<void> GradExchange::finish() {
   std::vector<at::Tensor> sums = among_groups_.finish();
   if (plan_->sums_in_group) of_group_.give_back(std::move(sums));
   sums = in_group_.finish();
+  LOCKSTEP_CHECK(!in_group_.under_way() && !among_groups_.under_way(), spec_.name,
+                 " travels after its end");
   if (plan_->sums_slots) of_rank_.give_back(std::move(sums));
   pool_.give_tensor(send_U_);
   plan_.reset();

@@ -37,7 +37,7 @@ class GradExchange {
   // world size and strategy.
   uint64_t digest();
   // They are not needed: nothing travels, and nothing is added.
-  void discard() { pool_.give_tensor(send_U_); }
+  void discard();
   // The gradients of this round are complete; a rank that computed no slot wrote none. Collective.
   void start(std::shared_ptr<const layout::ExchangePlan> plan, const ExchangeChecks& checks = {});
   // Where there are two legs: waits for the first one, adds what the group adds, and starts the
@@ -52,7 +52,9 @@ class GradExchange {
   ShippedDigests take_digests_among_groups() { return among_groups_.take_digests(); }
   // The step's gradient sum over the owned tiles, fp32 [owned_elements]; ends the step's fold. Its
   // memory is Pools::sums', and the caller gives it back there.
-  at::Tensor folded() { return of_all_.result(); }
+  at::Tensor folded();
+  // The slots that are in it so far, each once.
+  SlotRun summed_slots() const { return of_all_.pushed(); }
 
  private:
   void begin();

@@ -1,4 +1,5 @@
 #include "core/sharding/norm_sum.h"
+#include "base/check.h"
 
 #include <algorithm>
 #include <bit>
@@ -71,6 +72,8 @@ Result<double> NormSum::total(Doubles row) const {
   const WordMerge& own = first_ ? *first_ : *last_;
   Communicator& last = first_ ? *groups_.group : *groups_.world;
   const int rank = first_ ? groups_.peers->rank() : last.rank();
+  LOCKSTEP_CHECK(std::ssize(row) >= own.words(rank, rank + 1), row.size(), " nodes of ",
+                 own.words(rank, rank + 1));
   row.resize(static_cast<size_t>(own.words(rank, rank + 1)));
   std::vector<uint64_t> words = words_of(row);
   if (first_) {

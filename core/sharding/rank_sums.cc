@@ -1,4 +1,5 @@
 #include "core/sharding/rank_sums.h"
+#include "base/check.h"
 
 #include <algorithm>
 #include <bit>
@@ -15,10 +16,14 @@ RankSums::RankSums(const layout::StepSums& places, int rank)
     : places_(places), rank_(rank), own_(static_cast<size_t>(places.words(1))) {}
 
 void RankSums::set_loss(int64_t slot, double loss) {
+  LOCKSTEP_CHECK(places_.map.rank_of(slot) == rank_ && !shared_, "rank ", rank_,
+                 " has a loss of slot ", slot, " of rank ", places_.map.rank_of(slot));
   own_[static_cast<size_t>(places_.loss(slot, rank_))] = as_word(loss);
 }
 
 void RankSums::set_valid_tokens(int64_t slot, int64_t tokens) {
+  LOCKSTEP_CHECK(places_.map.rank_of(slot) == rank_ && tokens >= 0, "rank ", rank_, " has ", tokens,
+                 " tokens of slot ", slot);
   own_[static_cast<size_t>(places_.valid_tokens(slot, rank_))] = static_cast<uint64_t>(tokens);
 }
 
@@ -52,7 +57,13 @@ void RankSums::answer(Words all, Place out) const {
   std::copy(all.end() - places_.flags, all.end(), out.begin() + 2);
 }
 
+void RankSums::share(Communicator& comm) {
+  LOCKSTEP_CHECK(!shared_, "rank ", rank_, " shares a step's losses twice");
+  shared_ = std::make_unique<MergedWords>(comm, *this, own_);
+}
+
 Result<void> RankSums::wait() {
+  LOCKSTEP_CHECK(shared_, "rank ", rank_, " waits for losses that were not shared");
   LOCKSTEP_TRY(const std::vector<uint64_t> said, shared_->wait());
   total_ = {as_double(said[0]), static_cast<int64_t>(said[1])};
   if (places_.flags > 0) flags_ = RankFlags::of(said.data() + 2);

@@ -25,7 +25,7 @@ class RankSums : public WordMerge {
   void set_flags(const RankFlags& mine);
 
   // Begins the exchange. The rest is there once it has ended, on every rank the same. Collective.
-  void share(Communicator& comm) { shared_ = std::make_unique<MergedWords>(comm, *this, own_); }
+  void share(Communicator& comm);
   Result<void> wait();
   const SlotLoss& total() const { return total_; }
   const RankFlags& flags() const { return flags_; }  // of all ranks together

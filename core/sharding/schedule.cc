@@ -24,6 +24,8 @@ Schedule::Schedule(std::vector<UnitPart> parts, StageSequence& model, const Stra
     stages_.emplace_back();
     for (const int u : stage.units) stages_.back().push_back(parts[static_cast<size_t>(u)]);
   }
+  LOCKSTEP_CHECK(stages_.size() == model.stages.size() + 1 && places.size() == parts.size(),
+                 stages_.size(), " stages with units, ", model.stages.size(), " before the loss");
   training_ = RoundPlan::training(model.units, places, strategy);
   evaluation_ = RoundPlan::evaluation(model.units, places, strategy);
 }
@@ -62,6 +64,9 @@ void Schedule::compute(const RoundItem& item, const SlotInput& slot, bool train,
   const PhaseSpan time =
       span(forward || !train ? StepPhase::kForward : StepPhase::kBackward, name_of(item));
   const UnitParts parts = stages_[item.stage];
+  const bool first = item.stage == 0;
+  LOCKSTEP_CHECK(item.pass == Pass::kBackward ? flow.dx.defined() : flow.x.defined() != first,
+                 name_of(item), " begins without what the stage before gives");
   if (item.pass == Pass::kLoss) {
     LossStage::Output head = model_.loss->run(parts, flow.x, slot, train);
     flow = {{}, std::move(head.dx), head.loss};
@@ -131,6 +136,9 @@ Result<void> Schedule::finish_exchanges() {
 
 Result<void> Schedule::finish_step() {
   LOCKSTEP_RETURN_IF_ERROR(finish_exchanges());
+  for (const Unit* one : units_)
+    LOCKSTEP_CHECK(!one->grads.under_way(), one->spec.name, " travels after its step");
+  next_round_ = 0;
   release_all();
   return {};
 }
@@ -140,6 +148,9 @@ Result<double> Schedule::train_slot(const std::optional<SlotInput>& slot, int64_
   exchange_ = std::make_shared<const layout::ExchangePlan>(
       layout::ExchangePlan::create(strategy_, round, rank_));
   LOCKSTEP_CHECK(slot.has_value() == exchange_->slot.has_value(), "round ", round);
+  LOCKSTEP_CHECK(round == next_round_ || round == 0, "round ", round, " comes when round ",
+                 next_round_, " is due");
+  next_round_ = round + 1;
   return train_round(slot, /*audited=*/digests != nullptr, [&](const RoundItem& item) {
     return exchange(item, digests, audits_exchange);
   });

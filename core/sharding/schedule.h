@@ -73,6 +73,7 @@ class Schedule {
   StageSequence& model_;
   Strategy strategy_;
   int rank_;
+  int64_t next_round_ = 0;  // of the step
   layout::RoundPlan training_, evaluation_;
   std::shared_ptr<const layout::ExchangePlan> exchange_;  // of the round
   std::vector<ReceivedUnit> received_;

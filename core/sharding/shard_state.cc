@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "base/check.h"
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
 #include "layout/muon_plan.h"
@@ -32,6 +33,12 @@ ShardState::ShardState(const layout::UnitSpec& spec, const ShardLayout& layout,
       owned_segments_(segments_of(spec, layout.first_tile(rank), layout.tile_count(rank))),
       muons_(spec.params.size(), false),
       muons_before_(spec.params.size(), 0) {
+  LOCKSTEP_CHECK(layout.owner_of(layout.part_of(rank)) == rank, "rank ", rank, " owns part ",
+                 layout.part_of(rank), ", which is rank ", layout.owner_of(layout.part_of(rank)),
+                 "'s");
+  LOCKSTEP_CHECK(owned_offset_ >= 0 && owned_offset_ + layout.owned_elements() <= held_elements_,
+                 spec.name, ": the owned part at ", owned_offset_, " does not lie in ",
+                 held_elements_, " held elements");
   for (size_t i = 0; strategy.muon && i < muons_.size(); ++i)
     muons_[i] = layout::is_muons(spec.params[i]);
   int64_t muons = 0;
@@ -68,6 +75,8 @@ Bf16* ShardState::copy_beside(int64_t at) const {
 }
 
 void ShardState::refresh_copy() {
+  LOCKSTEP_CHECK(!copy_S_.defined() || (master_S.defined() && master_S.numel() == copy_S_.numel()),
+                 "a copy of ", copy_S_.numel(), " elements of weights that are not there");
   if (copy_S_.defined()) update_copy(copy_S_, master_S);
   if (frozen_ && copy_S_.defined()) master_S.reset();
 }
@@ -99,13 +108,21 @@ void ShardState::pull() {
 }
 
 void ShardState::push() {
-  for_each_copy([](at::Tensor& on_device, at::Tensor& on_host) { on_device.copy_(on_host); });
+  for_each_copy([](at::Tensor& on_device, at::Tensor& on_host) {
+    LOCKSTEP_CHECK(on_device.numel() == on_host.numel(), on_host.numel(), " elements for ",
+                   on_device.numel());
+    on_device.copy_(on_host);
+  });
   host_ = {};
 }
 
 Result<void> ShardState::gather_copies(Gatherer& copies) {
   if (copies.world_size() == 1) return {};
   const int64_t owned = held_elements_ / copies.world_size();
+  LOCKSTEP_CHECK(owned * copies.world_size() == held_elements_ && owned_offset_ % owned == 0 &&
+                     owned_offset_ / owned == copies.rank(),
+                 "part ", copies.rank(), " of ", copies.world_size(), " is at ", owned_offset_,
+                 " of ", held_elements_);
   // Between devices, also where the state lies on the host: as gradient sums go.
   const auto gather = [&](const at::Tensor& held) -> Result<void> {
     const at::Tensor all = held.to(strategy_.device);

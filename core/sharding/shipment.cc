@@ -29,6 +29,9 @@ void Shipment::start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64
   LOCKSTEP_CHECK(
       static_cast<int>(members) == group_.world_size() && mine.size() == leg.of(me).size(), members,
       " members, ", mine.size(), " of ", leg.of(me).size(), " pieces");
+  for (const at::Tensor& sum : mine)
+    LOCKSTEP_CHECK(sum.numel() == leg.buffer_elements(part_elements), sum.numel(), " elements in ",
+                   members, " parts of ", part_elements);
   leg_ = &leg;
   mine_ = std::move(mine);
   part_elements_ = part_elements;
@@ -50,6 +53,8 @@ void Shipment::start(std::vector<at::Tensor> mine, const layout::Leg& leg, int64
 }
 
 Result<void> Shipment::wait() {
+  LOCKSTEP_CHECK(under_way() && pending_.size() == leg_->buffers(), "a wait for ", pending_.size(),
+                 " messages that nobody began");
   for (PendingPtr& one : pending_) LOCKSTEP_RETURN_IF_ERROR(one->wait());
   pending_.clear();
   if (leg_->buffers() == 0) return {};
@@ -90,6 +95,7 @@ ShippedDigests Shipment::take_digests() {
 }
 
 std::vector<at::Tensor> Shipment::finish() {
+  LOCKSTEP_CHECK(pending_.empty(), pending_.size(), " messages were not waited for");
   if (under_way() && leg_->buffers() > 0)
     for (at::Tensor& t : received_) pool_.give_tensor(t);
   received_.clear();

@@ -13,6 +13,7 @@
 
 #include <vector>
 
+#include "base/check.h"
 #include "core/audit/bit_flip.h"
 #include "core/comm/communicator.h"
 #include "core/sharding/buffer_pool.h"
@@ -47,6 +48,7 @@ class Shipment {
   template <typename F>
   void for_each(F&& f) const {
     // Received buffers hold the parts of those members that have such a piece, in member order.
+    LOCKSTEP_CHECK(under_way() && pending_.empty(), "parts are read before they came");
     std::vector<int64_t> next(received_.size(), 0);  // by piece: where the next part begins
     for (size_t m = 0; m < leg_->members(); ++m)
       for (size_t k = 0; k < leg_->of(m).size(); ++k) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "checkpoint/ballot/polls.h"
 #include "checkpoint/ballot/verdict.h"
@@ -167,6 +168,8 @@ Result<void> CheckpointSaves::begin_save(const TrainerState& state, bool ephemer
   if (!ephemeral) saved_at_s_ = env_.clock.monotonic_s();
   again_at_s_.reset();
   live_.freeze();
+  LOCKSTEP_CHECK(state.step >= 0 && state.skipped_steps >= 0, "step ", state.step, ", of which ",
+                 state.skipped_steps, " had no update");
   begun_step_ = state.step;
   checkpoint::SaveRequest request{state.step, state.step - state.skipped_steps, ephemeral,
                                   state.to_json(), state.audited_step};

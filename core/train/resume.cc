@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/again.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -24,6 +25,8 @@ namespace lockstep::core {
 namespace {
 
 using nlohmann::ordered_json;
+
+constexpr int64_t kMostSamples = int64_t{1} << 60;  // of a run
 
 // Committed once (they have a manifest) and not usable now, a line each.
 std::string damaged_text(const std::vector<checkpoint::CatalogEntry>& entries) {
@@ -310,7 +313,8 @@ class StateFields {
       data::DataStretch s;
       good = good && each.is_array() && each.size() >= 4 && each.size() <= 5 &&
              is_integer(each[0], s.first_step, least, state.step) &&
-             is_integer(each[1], s.samples_per_step, 1, kMostSteps) &&
+             is_integer(each[1], s.samples_per_step, 1,
+                        kMostSamples / std::max<int64_t>(1, state.step)) &&
              is_integer(each[2], s.seq_len, 1, kMostSteps) && each[3].is_string();
       if (!good) break;
       s.sources = each[3];
@@ -338,8 +342,7 @@ class StateFields {
   static bool is_list(const ordered_json& found, std::vector<int64_t>& values) {
     if (!found.is_array()) return false;
     for (const auto& item : found)
-      if (!is_integer(item, values.emplace_back(), 0, std::numeric_limits<int64_t>::max()))
-        return false;
+      if (!is_integer(item, values.emplace_back(), 0, kMostSamples)) return false;
     return true;
   }
 
@@ -425,6 +428,9 @@ Result<Resumed> resume_newest(FileSystem& file_system, const Config& config,
   Loader loader{file_system, config, options.memory, comm, step};
   Resumed resumed;
   for (size_t round = 0;; ++round) {
+    LOCKSTEP_CHECK(
+        !candidates.rounds.empty() && (comm.rank() != 0 || round < candidates.rounds.size()),
+        "round ", round, " of ", candidates.rounds.size());
     Proposal& mine = candidates.rounds[std::min(round, candidates.rounds.size() - 1)];
     const bool nothing_left = mine.snapshot.empty() && mine.directory.empty();
     if (nothing_left) {

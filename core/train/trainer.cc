@@ -2,6 +2,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "checkpoint/save/preflight.h"
 #include "core/model/decoder.h"
@@ -181,11 +182,15 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
       log_error("step ", record.step, ": loss ", outcome.loss, ", gradient norm ",
                 outcome.grad_norm, ": not finite; the update is skipped (training.nan_policy)");
   }
+  LOCKSTEP_CHECK(record.step == state_.step + 1 && !(outcome.updated && passed_over), "step ",
+                 record.step, " follows step ", state_.step);
   state_.step = record.step;
   if (outcome.updated)
     state_.tokens += outcome.valid_tokens;
   else
     ++state_.skipped_steps;
+  LOCKSTEP_CHECK(outcome.valid_tokens >= 0, "step ", record.step, " has ", outcome.valid_tokens,
+                 " valid tokens");
   if (saves_) saves_->add_stall(record.phases[StepPhase::kStall]);
   const auto slots = std::ssize(step_->slot_map().slots_of(env_.rank()));
   const double slots_s = record.phases[StepPhase::kDataWait] + record.phases[StepPhase::kForward] +
@@ -203,9 +208,12 @@ RankFlags Trainer::my_flags() {
 }
 
 Result<void> Trainer::compute(StepRecord& record) {
-  const auto next_slot = [&] {
+  const auto next_slot = [&]() -> Result<data::SlotBatch> {
     env_.progress.touch();
-    return loader_->next();
+    LOCKSTEP_TRY(data::SlotBatch batch, loader_->next());
+    LOCKSTEP_CHECK(batch.step == record.step - 1, "step ", record.step, " gets a slot of step ",
+                   batch.step + 1);
+    return batch;
   };
   std::function<Result<data::SlotBatch>(int64_t)> slot_again;
   if (audit_.due(record.step))
@@ -235,6 +243,8 @@ void Trainer::before_update(int64_t step) {
 
 // Of a step that is left out: its slots are consumed.
 Result<void> Trainer::pass_over(StepRecord& record) {
+  LOCKSTEP_CHECK(is_left_out(state_.skip_list, record.step), "step ", record.step,
+                 " is not on the skip list");
   for (size_t left = step_->slot_map().slots_of(env_.rank()).size(); left > 0; --left)
     LOCKSTEP_RETURN_IF_ERROR(loader_->next());
   LOCKSTEP_TRY(record.outcome, step_->pass_over(record.step, my_flags()));
@@ -347,6 +357,8 @@ Result<void> Trainer::roll_back(const StepRecord& record) {
   std::vector<int64_t> skip_list = std::move(state_.skip_list);
   leave_out(skip_list, record.step);
   LOCKSTEP_TRY(WentBack back, go_back(env_, *inputs_, *start_, rollbacks_, *step_));
+  LOCKSTEP_CHECK(is_left_out(skip_list, record.step), "step ", record.step,
+                 " was rolled back and would come again");
   state_ = std::move(back.state);
   state_.skip_list = std::move(skip_list);
   if (back.saved) saves_->set_saved_step(state_.step);

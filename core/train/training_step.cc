@@ -263,7 +263,13 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
   const auto doubles_there = at::TensorOptions(at::kDouble).device(strategy_.device);
   const at::Tensor squares = at::empty({tree.tiles()}, doubles_there);
   int64_t at_tile = 0;
+  LOCKSTEP_CHECK(folded_.empty(), folded_.size(), " sums are left of the step before");
+  const bool joined = config_.debug.break_rule == BrokenRule::kRule1;  // all slots as one
   for (Unit* unit : trained_) {
+    const SlotRun summed = unit->grads.summed_slots();
+    LOCKSTEP_CHECK(joined || summed == (SlotRun{0, strategy_.map.slots}), unit->spec.name,
+                   ": slots ", summed.first, " to ", summed.end(), " are in the sum, of ",
+                   strategy_.map.slots);
     folded_.push_back(unit->grads.folded());
     const at::Tensor& grad = folded_.back();
     flip_site(FlipIn::kGradientSum, folded_.size() - 1, trained_.size(), grad, unit->spec.name);
@@ -272,6 +278,8 @@ Result<double> TrainingStep::fold_and_norm(float scale) {
                                             squares.data_ptr<double>() + at_tile);
     at_tile += unit->layout.tiles_per_rank;
   }
+  LOCKSTEP_CHECK(at_tile == tree.tiles(), at_tile, " tiles have a sum of squares, of ",
+                 tree.tiles());
   at::Tensor in = at::zeros({tree.width()}, doubles_there);
   kernels_on(in).sum_subtrees(squares, tree.own_nodes(comm_.rank()), in);
   optimizer_->begin_digests(folded_);
@@ -293,6 +301,8 @@ Result<StepOutcome> TrainingStep::run(
     const std::function<Result<data::SlotBatch>()>& next_slot,
     const std::function<void()>& before_update,
     const std::function<Result<data::SlotBatch>(int64_t)>& slot_again) {
+  LOCKSTEP_CHECK(step >= 1 && folded_.empty() && !strategy_.forward_only, "step ", step,
+                 " begins with ", folded_.size(), " sums");
   StepOutcome outcome;
   RankSums sums = rank_sums();
   SlotDigests computed;
@@ -324,6 +334,8 @@ Result<StepOutcome> TrainingStep::run(
     const PhaseSpan time(watch_, StepPhase::kUpdate);
     const double max_norm = config_.training.max_norm;
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (outcome.grad_norm + 1e-6)) : 1.0;
+    LOCKSTEP_CHECK(folded_.size() == trained_.size() && clip >= 0 && clip <= 1, folded_.size(),
+                   " sums for ", trained_.size(), " units, clipped to ", clip);
     state_audit_->forget();
     LOCKSTEP_TRY(outcome.digests, optimizer_->update(step, lr, clip, folded_));
     outcome.updated = true;
@@ -344,6 +356,8 @@ void TrainingStep::note_state_behind(int64_t step) {
 
 // The update before may have been some steps ago, and nobody noted then what the next step audits.
 Result<StepOutcome> TrainingStep::pass_over(int64_t step, const RankFlags& mine) {
+  LOCKSTEP_CHECK(step >= 1 && folded_.empty(), "step ", step, " is left out with ", folded_.size(),
+                 " sums");
   StepOutcome outcome;
   outcome.loss = outcome.grad_norm = std::nan("");
   outcome.finite = false;

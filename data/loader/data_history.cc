@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/check.h"
 #include "base/text.h"
 #include "data/order/sample_plan.h"
 
@@ -34,6 +35,8 @@ std::vector<int64_t> numbers_at(const DataStretch& stretch, int64_t step) {
   const int64_t steps = step - origin_of(stretch).first_step;
   std::vector<int64_t> numbers =
       Mixture(std::move(weights)).counts(steps * stretch.samples_per_step);
+  LOCKSTEP_CHECK(stretch.before.empty() || stretch.before.size() == numbers.size(),
+                 stretch.before.size(), " starts of ", numbers.size(), " sources");
   for (size_t k = 0; k < stretch.before.size(); ++k) numbers[k] += stretch.before[k];
   return numbers;
 }
@@ -158,6 +161,8 @@ std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, DataStr
                                     const std::vector<DataSource>& sources,
                                     OnDataChange on_change) {
   if (!stretches.empty() && same(stretches.back(), now)) return {};
+  LOCKSTEP_CHECK(stretches.empty() || stretches.back().first_step <= now.first_step, "step ",
+                 now.first_step, " comes after step ", stretches.back().first_step);
   if (stretches.empty()) {
     stretches.push_back(now);
     return {};

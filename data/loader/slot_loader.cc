@@ -14,7 +14,11 @@ class PrefetchingLoader final : public SlotLoader {
  public:
   PrefetchingLoader(const TokenDataset& dataset, std::vector<int64_t> slots_of_rank,
                     int64_t first_step, size_t prefetch, Clock& clock)
-      : dataset_(dataset), slots_(std::move(slots_of_rank)), clock_(clock), ready_(prefetch) {
+      : dataset_(dataset),
+        slots_(std::move(slots_of_rank)),
+        clock_(clock),
+        step_(first_step),
+        ready_(prefetch) {
     if (!slots_.empty()) thread_ = std::thread([this, first_step] { prefetch_from(first_step); });
   }
   ~PrefetchingLoader() override {
@@ -29,7 +33,18 @@ class PrefetchingLoader final : public SlotLoader {
     auto item = ready_.pop();
     wait_ns_ += clock_.monotonic_ns() - start_ns;
     LOCKSTEP_CHECK(item.has_value(), "the queue is closed by the destructor alone");
-    if (!item->ok()) failure_ = item->error();
+    if (!item->ok()) {
+      failure_ = item->error();
+      return *std::move(item);
+    }
+    const SlotBatch& batch = item->value();
+    LOCKSTEP_CHECK(batch.step == step_ && batch.slot == slots_[next_slot_], "slot ", batch.slot,
+                   " of step ", batch.step, " comes for slot ", slots_[next_slot_], " of step ",
+                   step_);
+    if (++next_slot_ == slots_.size()) {
+      next_slot_ = 0;
+      ++step_;
+    }
     return *std::move(item);
   }
   double wait_s() const override { return static_cast<double>(wait_ns_.load()) * 1e-9; }
@@ -49,6 +64,8 @@ class PrefetchingLoader final : public SlotLoader {
   const TokenDataset& dataset_;
   const std::vector<int64_t> slots_;
   Clock& clock_;
+  int64_t step_;          // of what next() gives next
+  size_t next_slot_ = 0;  // its place in slots_
   BoundedQueue<Result<SlotBatch>> ready_;
   std::optional<Error> failure_;  // of an earlier next(); sticky
   std::atomic<int64_t> wait_ns_ = 0;

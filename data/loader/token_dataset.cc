@@ -29,6 +29,7 @@ class StreamDataset final : public TokenDataset {
                    origin.before.size(), " numbers for ", planned_.size(), " sources");
     for (size_t i = 0; i < planned_.size(); ++i)
       planned_[i].before = origin.before.empty() ? 0 : origin.before[i];
+    LOCKSTEP_CHECK(origin.first_step >= 0, "step ", origin.first_step);
     plan_ = SamplePlan(planned_);
     first_step_ = origin.first_step;
   }
@@ -45,6 +46,10 @@ class StreamDataset final : public TokenDataset {
       const SamplePlan::Place place = plan_.at(((step - first_step_) * V + slot) * B + row);
       LOCKSTEP_RETURN_IF_ERROR(read_sample(*streams_[place.source], place.sample, row, batch));
     }
+    LOCKSTEP_CHECK(batch.valid_tokens <= B * options_.seq_len &&
+                       std::ssize(batch.tokens) == B * options_.seq_len &&
+                       batch.labels.size() == batch.tokens.size(),
+                   batch.valid_tokens, " valid tokens of ", batch.tokens.size());
     return batch;
   }
 
@@ -90,6 +95,9 @@ SlotBatch empty_batch(int64_t rows, int64_t seq_len) {
 
 Result<void> read_row(const TokenStream& stream, int64_t first, int64_t count, int64_t row,
                       int64_t seq_len, SlotBatch& batch) {
+  LOCKSTEP_CHECK(
+      count > 0 && count <= seq_len && row >= 0 && (row + 1) * seq_len <= std::ssize(batch.tokens),
+      count, " tokens in row ", row, " of ", seq_len, " in a batch of ", batch.tokens.size());
   std::vector<int64_t> sample(static_cast<size_t>(count + 1));
   LOCKSTEP_RETURN_IF_ERROR(stream.read(first, sample));
   std::copy(sample.begin(), sample.end() - 1, batch.tokens.begin() + row * seq_len);

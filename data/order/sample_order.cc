@@ -22,6 +22,9 @@ SampleOrder::SampleOrder(int64_t sample_count, uint64_t seed, int64_t epoch)
   const int bits = std::max<int>(kMinBits, std::bit_width(static_cast<uint64_t>(sample_count - 1)));
   left_bits_ = bits / 2;
   right_bits_ = bits - left_bits_;
+  LOCKSTEP_CHECK(left_bits_ <= right_bits_ && right_bits_ <= left_bits_ + 1 &&
+                     static_cast<uint64_t>(sample_count - 1) <= mask_of(bits),
+                 sample_count, " samples in halves of ", left_bits_, " and ", right_bits_, " bits");
   const uint64_t key =
       mix64(purpose_key(seed, "sample_order") + kGolden * (static_cast<uint64_t>(epoch) + 1));
   for (int r = 0; r < kRounds; ++r)
@@ -39,6 +42,7 @@ uint64_t SampleOrder::permute(uint64_t x) const {
     right = mixed;
     std::swap(left_bits, right_bits);
   }
+  LOCKSTEP_CHECK(left_bits == left_bits_ && left <= mask_of(left_bits), "an even number of rounds");
   return (left << right_bits) | right;
 }
 

@@ -40,6 +40,7 @@ Mixture::Mixture(std::vector<int64_t> weights) : weights_(std::move(weights)) {
 }
 
 Mixture::Place Mixture::at(int64_t index) const {
+  LOCKSTEP_CHECK(index >= 0 && index <= SampleOrder::kMaxSamples, "index ", index);
   // `left` is the index among those that no earlier source took in this round of P.
   const int64_t round = index / sum_;
   int64_t left = index % sum_, rest = sum_;
@@ -55,6 +56,7 @@ Mixture::Place Mixture::at(int64_t index) const {
 }
 
 std::vector<int64_t> Mixture::counts(int64_t index) const {
+  LOCKSTEP_CHECK(index >= 0 && index <= SampleOrder::kMaxSamples, "index ", index);
   const int64_t round = index / sum_;
   int64_t left = index % sum_, rest = sum_;
   std::vector<int64_t> counts;
@@ -64,6 +66,7 @@ std::vector<int64_t> Mixture::counts(int64_t index) const {
     left -= taken;
     rest -= weight;
   }
+  LOCKSTEP_CHECK(left == 0 && rest == 0, left, " indices below ", index, " are of no source");
   return counts;
 }
 
@@ -80,10 +83,15 @@ std::vector<int64_t> tempered(const std::vector<int64_t>& weights, double temper
 }
 
 SamplePlan::SamplePlan(std::vector<Source> sources)
-    : sources_(std::move(sources)), mixture_(weights_of(sources_)) {}
+    : sources_(std::move(sources)), mixture_(weights_of(sources_)) {
+  for (const Source& source : sources_)
+    LOCKSTEP_CHECK(source.sample_count >= 1, "a source of ", source.sample_count, " samples");
+}
 
 SamplePlan::Place SamplePlan::at(int64_t global_index) const {
   const Mixture::Place place = mixture_.at(global_index);
+  LOCKSTEP_CHECK(place.source < sources_.size() && place.number >= 0, "index ", global_index,
+                 " is number ", place.number, " of source ", place.source);
   const Source& source = sources_[place.source];
   const int64_t number = source.before + place.number;
   const int64_t epoch = number / source.sample_count;

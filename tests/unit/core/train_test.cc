@@ -107,6 +107,7 @@ TEST(TrainerState, AFieldOfAnotherTypeOrOutOfRangeIsDamageAndNamed) {
                         {"data", "/data/1/0", "8"},
                         {"data", "/data/1/0", "0"},
                         {"data", "/data/1/1", "0"},
+                        {"data", "/data/1/1", "1152921504606846976"},
                         {"data", "/data/1/3", "7"},
                         {"data", "/data/1/4", "[3]"},
                         {"data", "/data/1/4", "[3, \"4\"]"}}) {
