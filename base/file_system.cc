@@ -280,6 +280,17 @@ FileSystem& posix_file_system() {
   return file_system;
 }
 
+bool is_lfs_pointer(std::string_view contents) {
+  constexpr std::string_view kStart = "version https://git-lfs.github.com/spec/";
+  return contents.starts_with(kStart.substr(0, kLfsStartBytes));
+}
+
+Error lfs_pointer_error(const std::filesystem::path& path) {
+  return {Code::kConfig, text(path.string(),
+                              ": this is a pointer of Git LFS and not the file itself; run `git "
+                              "lfs pull` in its repository, or download the file")};
+}
+
 Result<std::string> read_file(FileSystem& file_system, const Path& path) {
   LOCKSTEP_TRY(const auto file, file_system.open(path));
   LOCKSTEP_TRY(const int64_t size_bytes, file->size_bytes());

@@ -79,6 +79,11 @@ Result<std::string> read_file(FileSystem& file_system, const std::filesystem::pa
 // kDenied, kIo; kConfig beyond `most_bytes`.
 Result<std::string> read_stream(const std::filesystem::path& path,
                                 size_t most_bytes = size_t{1} << 24);
+// Whether `contents` (a file, or its beginning) is what `git clone` leaves in a file's place where
+// git-lfs is not installed; and the kConfig error that says so of `path`.
+inline constexpr size_t kLfsStartBytes = 38;
+bool is_lfs_pointer(std::string_view contents);
+Error lfs_pointer_error(const std::filesystem::path& path);
 enum class Readers { kAll, kOwner };  // who may read a file, as far as the umask lets them
 // A final name is a promise: path.tmp, write, fsync, rename, fsync of the directory.
 Result<void> publish_file(FileSystem& file_system, const std::filesystem::path& path,

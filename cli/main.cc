@@ -18,6 +18,7 @@
 #include "cli/checkpoint/checkpoint_command.h"
 #include "cli/compare/compare_command.h"
 #include "cli/completion/completion_script.h"
+#include "cli/convert/convert_command.h"
 #include "cli/doctor/doctor_command.h"
 #include "cli/eval/eval_command.h"
 #include "cli/export/export_command.h"
@@ -88,6 +89,7 @@ constexpr Command kCommands[] = {
     {"eval", lockstep::cli::eval_command, "loss and perplexity of a Hugging Face folder's model"},
     {"export", lockstep::cli::export_command, "a checkpoint as a folder that transformers loads"},
     {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
+    {"convert-config", lockstep::cli::convert_command, "another tool's config as one of lockstep"},
     {"track", lockstep::cli::track_command, "a run's curves in Weights & Biases or MLflow"},
     {"completion", completion_command, "the words of all this, for bash, zsh or fish"},
 };
@@ -127,7 +129,7 @@ void print_help() {
          "lockstep help COMMAND, or COMMAND --help, says more about each; lockstep help --man DIR\n"
          "writes manual pages:\n";
   for (const Command& c : kCommands)
-    std::cout << "  " << c.name << std::string(12 - std::strlen(c.name), ' ') << c.what << "\n";
+    std::cout << "  " << c.name << std::string(16 - std::strlen(c.name), ' ') << c.what << "\n";
   std::cout << "\nExamples:\n"
                "  lockstep prepare my_texts/ --out tokens\n"
                "  lockstep train examples/demo.toml --data.path tokens\n"

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "config/config_field.h"
+#include "config/foreign_keys.h"
 #include "config/list_words.h"
 #include "config/toml_file.h"
 
@@ -82,6 +83,7 @@ struct Draft {
   std::vector<Mistake> mistakes = {};
   std::map<const ConfigField*, std::pair<Origin, std::string>> wrong_words = {};
   std::map<const ConfigField*, Origin> given = {};
+  bool foreign_in_file = false;  // a key of another tool
 
   void note(int64_t line, const Error& error) { mistakes.push_back({line, error.message}); }
 };
@@ -199,54 +201,13 @@ NamedField find_flag(std::string name) {
   return {field, true};
 }
 
-struct ForeignFlag {
-  const char* whose;
-  const char* instead;
-};
-
-// Other tools' flags that have no counterpart of the same name; "-" is "_" here.
-const ForeignFlag* foreign_flag(const std::string& name) {
-  constexpr ForeignFlag kLogs{
-      "torchrun's", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"};
-  constexpr ForeignFlag kMeet{"torchrun's", "--rdzv-endpoint HOST:PORT says where nodes meet"};
-  constexpr ForeignFlag kWorkers{
-      "other tools", "a node has one worker a GPU, or as many as --nproc-per-node says"};
-  constexpr ForeignFlag kSlurm{"sbatch's", "`lockstep submit` passes it on"};
-  static const std::map<std::string, ForeignFlag> known = {
-      {"tee", kLogs},
-      {"redirects", kLogs},
-      {"log_dir", {"torchrun's", "logs are in the run's folder, which is --job.dump_folder"}},
-      {"local_ranks_filter",
-       {"torchrun's", "rank 0's output is shown; RUN/logs/rank_*.log have that of each"}},
-      {"standalone", {"torchrun's", "one machine needs no such flag"}},
-      {"node_rank", {"torchrun's", "nodes find each other, and have no fixed ranks"}},
-      {"rdzv_backend",
-       {"torchrun's", "there is one; --rdzv-endpoint HOST:PORT or file:DIR says where"}},
-      {"rdzv_conf", {"torchrun's", "--rdzv-endpoint HOST:PORT or file:DIR says where nodes meet"}},
-      {"master_addr", kMeet},
-      {"master_port", kMeet},
-      {"monitor_interval", {"torchrun's", "a worker's death is noticed at once"}},
-      {"gpus", kWorkers},
-      {"num_gpus", kWorkers},
-      {"num_processes", kWorkers},
-      {"devices", kWorkers},
-      {"account", kSlurm},
-      {"gpus_per_node", kSlurm},
-      {"gres", kSlurm},
-      {"nodes", kSlurm},
-      {"partition", kSlurm},
-      {"qos", kSlurm},
-      {"time", kSlurm}};
-  const auto found = known.find(name);
-  return found == known.end() ? nullptr : &found->second;
-}
-
 Error unknown_flag(const std::string& flag, const std::string& name) {
   if (const char* const instead = retired_key(name))
     return config_error(text(flag, ": this key is gone; ", instead));
-  if (const ForeignFlag* foreign = foreign_flag(name))
-    return config_error(
-        text(flag, ": lockstep has no such flag of ", foreign->whose, ": ", foreign->instead));
+  if (const std::string words = foreign_flag_words(name); !words.empty())
+    return config_error(text(flag, ": ", words));
+  if (const std::string words = foreign_key_words(name); !words.empty())
+    return config_error(text(flag, ": ", words));
   const size_t dot = name.find('.');
   std::string meant;
   if (dot == std::string::npos) {
@@ -370,6 +331,27 @@ Origin origin_of(const std::filesystem::path& path, const toml::key& key) {
   return {key.source().begin.line, place(path, key.source()) + ": "};
 }
 
+Error foreign(Draft& draft, const Origin& origin, const std::string& name,
+              const std::string& words) {
+  draft.foreign_in_file = true;
+  return config_error(text(origin.where, name, ": ", words));
+}
+
+// Notes each key of a section that is another tool's alone. False: one of them is no tool's.
+bool note_foreign_keys(Draft& draft, const std::filesystem::path& path, const std::string& section,
+                       const toml::table& keys) {
+  std::vector<Mistake> found;
+  for (const auto& [key, node] : keys) {
+    const std::string name = section + "." + with_underscores(key.str());
+    const std::string words = foreign_key_words(name);
+    if (words.empty()) return false;
+    const Origin origin = origin_of(path, key);
+    found.push_back({origin.line, foreign(draft, origin, name, words).message});
+  }
+  draft.mistakes.insert(draft.mistakes.end(), found.begin(), found.end());
+  return !keys.empty();
+}
+
 Result<void> apply_key(Draft& draft, const std::string& section, const toml::key& key,
                        const toml::node& node, const Origin& origin) {
   const std::string name = with_underscores(key.str());
@@ -377,6 +359,8 @@ Result<void> apply_key(Draft& draft, const std::string& section, const toml::key
     return set_from_node(draft, *field, origin, node);
   if (const char* const instead = retired_key(section + "." + name))
     return config_error(text(origin.where, section, ".", name, ": this key is gone; ", instead));
+  if (const std::string words = foreign_key_words(section + "." + name); !words.empty())
+    return foreign(draft, origin, section + "." + std::string(key.str()), words);
   return config_error(text(origin.where, "unknown key ", section, ".", key.str(),
                            did_you_mean(suggestion(section, name))));
 }
@@ -388,6 +372,9 @@ Result<void> apply_section(Draft& draft, const std::filesystem::path& path, cons
   const std::string section = with_underscores(key.str());
   const toml::table* keys = node.as_table();
   if (std::find(sections.begin(), sections.end(), section) == sections.end()) {
+    const std::string words = keys == nullptr ? foreign_key_words(section) : "";
+    if (!words.empty()) return foreign(draft, origin_of(path, key), section, words);
+    if (keys != nullptr && note_foreign_keys(draft, path, section, *keys)) return {};
     if (keys == nullptr)
       return config_error(text(where, "the key ", key.str(), " stands outside of any [section]",
                                did_you_mean(suggestion("", section))));
@@ -406,7 +393,14 @@ Result<void> apply_section(Draft& draft, const std::filesystem::path& path, cons
 }
 
 Result<void> apply_toml(Draft& draft, const std::filesystem::path& path) {
-  LOCKSTEP_TRY(const toml::table parsed, read_toml(path));
+  auto read = read_toml(path);
+  const std::string kind = path.extension().string();
+  if (!read.ok() && read.error().code == Code::kConfig &&
+      (kind == ".yaml" || kind == ".yml" || kind == ".json"))
+    return config_error(text(read.error().message, "; a config is TOML: `lockstep convert-config ",
+                             path.string(), "` writes what is in this file as TOML"));
+  if (!read.ok()) return read.error();
+  const toml::table& parsed = read.value();
   for (const auto& [key, node] : parsed)
     if (const auto applied = apply_section(draft, path, key, node); !applied)
       draft.note(origin_of(path, key).line, applied.error());
@@ -441,6 +435,12 @@ void check_steps_or_epochs(Draft& draft) {
 
 }  // namespace
 
+std::vector<std::string> positional_words(const std::vector<std::string>& arguments) {
+  Draft draft;
+  apply_flags(draft, arguments);
+  return draft.parsed.positional;
+}
+
 Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
                                   const std::vector<std::string>& arguments) {
   Draft draft;
@@ -452,8 +452,18 @@ Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
       draft.mistakes.push_back({origin.line, origin.where + wrong_value(field, word).message});
     }
   check_steps_or_epochs(draft);
-  if (!draft.mistakes.empty()) return error_of(std::move(draft.mistakes));
-  return std::move(draft.parsed);
+  for (const auto& [field, origin] : draft.given) draft.parsed.places[field->name()] = origin.where;
+  if (draft.mistakes.empty()) return std::move(draft.parsed);
+  for (const auto& [field, origin] : draft.given)
+    if (const auto kept = check_limits(draft.parsed.config, *field);
+        !kept && !draft.wrong_words.contains(field))
+      draft.mistakes.push_back({origin.line, origin.where + kept.error().message});
+  Error error = error_of(std::move(draft.mistakes));
+  if (draft.foreign_in_file)
+    error.message += text("\n`lockstep convert-config ", toml_path.string(),
+                          "` writes it with the keys of lockstep; docs/MIGRATING.md says what "
+                          "differs");
+  return error;
 }
 
 }  // namespace base

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,18 +19,23 @@ inline namespace base {
 struct ParsedConfig {
   Config config;
   std::vector<std::string> positional;  // words that were not flags
+  // "run.toml:7: " for a key that was read there; "" of the command line
+  std::map<std::string, std::string> places = {};
 };
 
 // Reads `toml_path` (may be empty: defaults), then applies `arguments`: `--section.key value`,
 // `--section.key=value`, `--alias value`; booleans also as a bare flag, and `--section.no_key`.
-// `-` and `_` are alike. Limits and combinations are validate's business.
+// `-` and `_` are alike. Limits and combinations are validate's business; where anything else is
+// wrong the limits are said along with it.
 // Errors: kConfig with all that is wrong, a line each, in the order of the file and then of the
-// arguments: file, line, key and what would be right; kNotFound.
+// arguments: file, line, key and what would be right, or whose key it is; kNotFound.
 Result<ParsedConfig> parse_config(const std::filesystem::path& toml_path,
                                   const std::vector<std::string>& arguments);
 // Limits and combinations that need no data or device. Errors: kConfig, a line for each that is
-// wrong; of combinations only where all keep their limits.
-Result<void> validate(const Config& config);
+// wrong; of combinations only where all keep their limits. `places`: ParsedConfig's.
+Result<void> validate(const Config& config, const std::map<std::string, std::string>& places = {});
+// The words that parse_config would return as `positional`, whatever else is wrong.
+std::vector<std::string> positional_words(const std::vector<std::string>& arguments);
 
 // The same run with every 0 or empty value that stands for another one filled in: slots,
 // global_batch_size, total_steps, head_dim, ffn_dim, dump_folder. (vocab_size is the data's.)

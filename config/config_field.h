@@ -71,6 +71,8 @@ const char* type_name(const ConfigField& field);
 std::string value_text(const Config& config, const ConfigField& field);
 // ">= 1", "one of: a, b", or "".
 std::string limits_text(const ConfigField& field);
+// Errors: kConfig, wrong_value: the field's value in `config` is outside of its limits.
+Result<void> check_limits(const Config& config, const ConfigField& field);
 // `value`, as one types it, is outside of the limits, or not one of the words. kConfig.
 Error wrong_value(const ConfigField& field, const std::string& value);
 

@@ -53,6 +53,10 @@ void add_model(std::vector<ConfigField>& table) {
     {AT(model, init), kSame,
      "initial weights: hf reads *.safetensors of model.hf_assets_path, where that is given",
      choice()},
+    {AT(model, ignore_fields), kSame,
+     "fields of its config.json that are not known here and change no arithmetic: they are passed "
+     "over",
+     any()},
   });
 }
 

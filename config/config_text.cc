@@ -61,6 +61,7 @@ bool is_in_identity(const ConfigField& field, const Config& config) {
 // Neutral, but a rank that has another value would wait for what the others do not do.
 bool is_common(const ConfigField& field) {
   static const std::vector<std::string> names{"model.init",
+                                              "model.ignore_fields",
                                               "training.epochs",
                                               "training.steps",
                                               "checkpoint.enable",

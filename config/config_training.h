@@ -23,6 +23,7 @@ struct ModelConfig {
   std::string hf_assets_path;   // a folder with config.json: it says what the model is
   // kHf: weights from that folder, where given.
   InitialWeights init = InitialWeights::kHf;
+  std::vector<std::string> ignore_fields;  // of config.json, that change no arithmetic
 };
 
 struct OptimizerConfig {

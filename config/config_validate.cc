@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "config/config.h"
 #include "config/config_field.h"
+#include "config/foreign_keys.h"
 
 namespace lockstep {
 inline namespace base {
@@ -17,29 +18,6 @@ constexpr int64_t kDefaultSlots = 4;
 template <typename... Parts>
 Error wrong(const Parts&... parts) {
   return {Code::kConfig, text(parts...)};
-}
-
-Result<void> check_limits(const Config& config, const ConfigField& field) {
-  const ConfigLimits& limits = field.limits;
-  const auto in_range = [&](double value) {
-    return std::isfinite(value) && (limits.above_min ? value > limits.min : value >= limits.min) &&
-           value <= limits.max;
-  };
-  const bool fits = std::visit(
-      [&](auto member) {
-        const auto& value = *member(const_cast<Config&>(config));
-        using T = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, std::vector<int64_t>>)
-          return std::all_of(value.begin(), value.end(),
-                             [&](int64_t item) { return in_range(static_cast<double>(item)); });
-        else if constexpr (std::is_arithmetic_v<T>)
-          return in_range(static_cast<double>(value));
-        else
-          return true;
-      },
-      field.member);
-  if (fits) return {};
-  return wrong_value(field, value_text(config, field));
 }
 
 Result<void> check_model(const Config::Model& model) {
@@ -217,7 +195,39 @@ Result<void> check_memory_tier(const Config::Checkpoint& checkpoint) {
   return {};
 }
 
+// Of a key that another tool has under the same name, with other values.
+std::string other_meaning(const std::string& name) {
+  for (const ForeignTool& tool : foreign_tools())
+    for (const ForeignKey& key : tool.keys)
+      if (key.becomes == Becomes::kOtherwise && key.name == name)
+        return text("; ", tool.name, "'s ", name, " becomes ", key.key, " here (", key.words, ")");
+  return "";
+}
+
 }  // namespace
+
+Result<void> check_limits(const Config& config, const ConfigField& field) {
+  const ConfigLimits& limits = field.limits;
+  const auto in_range = [&](double value) {
+    return std::isfinite(value) && (limits.above_min ? value > limits.min : value >= limits.min) &&
+           value <= limits.max;
+  };
+  const bool fits = std::visit(
+      [&](auto member) {
+        const auto& value = *member(const_cast<Config&>(config));
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, std::vector<int64_t>>)
+          return std::all_of(value.begin(), value.end(),
+                             [&](int64_t item) { return in_range(static_cast<double>(item)); });
+        else if constexpr (std::is_arithmetic_v<T>)
+          return in_range(static_cast<double>(value));
+        else
+          return true;
+      },
+      field.member);
+  if (fits) return {};
+  return wrong_value(field, value_text(config, field));
+}
 
 Error wrong_value(const ConfigField& field, const std::string& value) {
   const std::string meant = nearest(value, words_of(field));
@@ -226,15 +236,20 @@ Error wrong_value(const ConfigField& field, const std::string& value) {
   if (needed.starts_with(">") && std::strtod(value.c_str(), nullptr) > field.limits.max)
     needed = text("<= ", field.limits.max);
   return wrong(field.name(), " = ", value.empty() ? "\"\"" : value, ": must be ", needed,
-               meant.empty() ? "" : text("; did you mean ", meant, "?"));
+               meant.empty() ? "" : text("; did you mean ", meant, "?"),
+               other_meaning(field.name()));
 }
 
-Result<void> validate(const Config& config) {
+Result<void> validate(const Config& config, const std::map<std::string, std::string>& places) {
   std::string wrong_lines;
   const auto note = [&wrong_lines](const Result<void>& checked) {
     if (!checked) wrong_lines += (wrong_lines.empty() ? "" : "\n") + checked.error().message;
   };
-  for (const ConfigField& field : config_fields()) note(check_limits(config, field));
+  for (const ConfigField& field : config_fields()) {
+    const auto place = places.find(field.name());
+    const auto kept = check_limits(config, field);
+    note(kept || place == places.end() ? kept : wrong(place->second, kept.error().message));
+  }
   if (wrong_lines.empty()) {
     note(check_names(config));
     note(check_slot_map(config));

@@ -15,7 +15,7 @@
 namespace lockstep::hf {
 
 // An object's fields, each read once; the first thing that is wrong is kept. What nobody asked for
-// is found by finish().
+// is found by finish(), or by unread().
 class Fields {
  public:
   static constexpr int64_t kMaxSize = int64_t{1} << 24;
@@ -74,13 +74,33 @@ class Fields {
     return object_.contains(name) ? object_[name].dump().substr(0, 200) : "(absent)";
   }
   const std::string& where() const { return where_; }
-  Result<void> finish(const std::set<std::string>& harmless) {
+  // What is read in another way than its author may have thought.
+  void warn(std::string words) { warnings_.push_back(text(where_, ": ", words)); }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  bool was_read(const std::string& name) const { return asked_.contains(name); }
+  // The first field that was wrong.
+  Result<void> status() const {
     if (error_) return *error_;
-    for (const auto& [name, value] : object_.items())
-      if (!value.is_null() && !asked_.contains(name) && !harmless.contains(name))
-        return Error{Code::kConfig, text(where_, ": unsupported field ", name, " = ",
-                                         value.dump().substr(0, 200))};
     return {};
+  }
+  // Names of the fields with a value that nobody asked for.
+  std::vector<std::string> unread() const {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : object_.items())
+      if (!value.is_null() && !asked_.contains(name)) names.push_back(name);
+    return names;
+  }
+  // Errors: kConfig, of what was wrong; else naming the fields that nobody asked for.
+  Result<void> finish() const {
+    LOCKSTEP_RETURN_IF_ERROR(status());
+    return unread().empty() ? Result<void>() : unsupported(unread());
+  }
+  Error unsupported(const std::vector<std::string>& names) const {
+    std::string all;
+    for (const std::string& name : names)
+      all += text(all.empty() ? "" : ", ", name, " = ", shown(name.c_str()));
+    return {Code::kConfig,
+            text(where_, ": unsupported field", names.size() == 1 ? " " : "s ", all)};
   }
 
  private:
@@ -94,6 +114,7 @@ class Fields {
   const nlohmann::json& object_;
   std::string where_;
   std::set<std::string> asked_;
+  std::vector<std::string> warnings_;
   std::optional<Error> error_;
 };
 

@@ -36,7 +36,8 @@ Result<void> check_keys(const Config::Model& given, const layout::DecoderShape& 
 }
 
 Result<HfConfig> config_of_folder(const Config& config) {
-  LOCKSTEP_TRY(HfConfig hf, read_hf_config(posix_file_system(), config.model.hf_assets_path));
+  LOCKSTEP_TRY(HfConfig hf, read_hf_config(posix_file_system(), config.model.hf_assets_path,
+                                           config.model.ignore_fields));
   LOCKSTEP_RETURN_IF_ERROR(check_keys(config.model, hf.shape));
   const int64_t positions = hf.shape.learned_positions;
   if (positions > 0 && config.training.seq_len > positions)

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "base/json.h"
 #include "base/text.h"
 #include "hf/config_fields.h"
+#include "hf/inert_fields.h"
 #include "hf/rope_config.h"
 
 namespace lockstep::hf {
@@ -19,77 +19,6 @@ using nlohmann::json;
 constexpr int64_t kMostBlocks = 4096;
 constexpr int64_t kMostExperts = 4096;  // core's kernels allow as many
 constexpr int64_t kMostExpertsInAll = int64_t{1} << 17;
-
-// Fields that say nothing about loss or gradients: names, token ids, generation, initial values,
-// classification heads, and what a cache or a library wants to know.
-const std::set<std::string>& harmless_fields() {
-  static const std::set<std::string> names = {"_attn_implementation",
-                                              "_attn_implementation_autoset",
-                                              "_name_or_path",
-                                              "architectures",
-                                              "bad_words_ids",
-                                              "begin_suppress_tokens",
-                                              "bos_token_id",
-                                              "cache_implementation",
-                                              "chunk_size_feed_forward",
-                                              "decoder_start_token_id",
-                                              "diversity_penalty",
-                                              "do_sample",
-                                              "dtype",
-                                              "early_stopping",
-                                              "encoder_no_repeat_ngram_size",
-                                              "eos_token_id",
-                                              "exponential_decay_length_penalty",
-                                              "finetuning_task",
-                                              "forced_bos_token_id",
-                                              "forced_eos_token_id",
-                                              "gradient_checkpointing",
-                                              "id2label",
-                                              "initializer_range",
-                                              "label2id",
-                                              "length_penalty",
-                                              "max_length",
-                                              "max_position_embeddings",
-                                              "min_length",
-                                              "model_type",
-                                              "n_ctx",
-                                              "no_repeat_ngram_size",
-                                              "num_beam_groups",
-                                              "num_beams",
-                                              "num_return_sequences",
-                                              "output_attentions",
-                                              "output_hidden_states",
-                                              "output_scores",
-                                              "pad_token_id",
-                                              "prefix",
-                                              "pretraining_tp",
-                                              "problem_type",
-                                              "remove_invalid_values",
-                                              "reorder_and_upcast_attn",
-                                              "repetition_penalty",
-                                              "return_dict",
-                                              "return_dict_in_generate",
-                                              "sep_token_id",
-                                              "summary_activation",
-                                              "summary_first_dropout",
-                                              "summary_proj_to_labels",
-                                              "summary_type",
-                                              "summary_use_proj",
-                                              "suppress_tokens",
-                                              "task_specific_params",
-                                              "temperature",
-                                              "tf_legacy_loss",
-                                              "tokenizer_class",
-                                              "top_k",
-                                              "top_p",
-                                              "torch_dtype",
-                                              "torchscript",
-                                              "transformers_version",
-                                              "typical_p",
-                                              "use_bfloat16",
-                                              "use_cache"};
-  return names;
-}
 
 int64_t read_blocks(Fields& f, const char* name) { return f.size(name, {}, 1, kMostBlocks); }
 
@@ -181,6 +110,10 @@ void read_experts(Fields& f, layout::DecoderShape& s) {
   const bool mixtral = s.family == ModelFamily::kMixtral;
   const char* const count = f.has("num_experts") ? "num_experts" : "num_local_experts";
   s.experts = f.size(count, mixtral ? 8 : 128);
+  if (f.has("num_experts") && f.has("num_local_experts") &&
+      f.at("num_experts") != f.at("num_local_experts"))
+    f.fail("num_experts", text("contradicts num_local_experts = ", f.shown("num_local_experts"),
+                               ": both are the number of experts; take one of them out"));
   s.experts_per_token = f.size("num_experts_per_tok", mixtral ? 2 : 8);
   if (s.experts > kMostExperts) f.fail(count, text("must be at most ", kMostExperts));
   if (s.experts * s.n_layers > kMostExpertsInAll)
@@ -219,7 +152,9 @@ Result<void> read_llama_like(Fields& f, layout::DecoderShape& s) {
   s.dim = f.size("hidden_size");
   s.n_layers = read_blocks(f, "num_hidden_layers");
   s.n_heads = f.size("num_attention_heads");
-  s.n_kv_heads = f.size("num_key_value_heads", default_kv_heads(s));
+  s.n_kv_heads = f.is_null("num_key_value_heads")  // as older versions of transformers save it
+                     ? s.n_heads
+                     : f.size("num_key_value_heads", default_kv_heads(s));
   s.ffn_dim = f.size("intermediate_size");
   s.vocab_size = f.size("vocab_size");
   if (!f.has("head_dim") && family != ModelFamily::kQwen3 && s.dim % s.n_heads != 0)
@@ -253,7 +188,12 @@ void read_gpt2(Fields& f, layout::DecoderShape& s) {
   s.head_dim = std::max<int64_t>(1, s.dim / s.n_heads);
   s.ffn_dim = f.size("n_inner", 4 * s.dim);
   s.vocab_size = f.size("vocab_size");
-  s.learned_positions = f.size("n_positions");
+  const char* const other_name = "max_position_embeddings";
+  s.learned_positions =
+      f.size(f.has(other_name) && !f.has("n_positions") ? other_name : "n_positions");
+  if (f.has(other_name) && f.has("n_positions") && f.at(other_name) != f.at("n_positions"))
+    f.fail("n_positions", text("contradicts max_position_embeddings = ", f.shown(other_name),
+                               ": both are the number of positions; take one of them out"));
   s.norm_eps = f.positive("layer_norm_epsilon", 1e-5);
   s.tied = f.flag("tie_word_embeddings", true);
   f.only("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
@@ -269,9 +209,41 @@ void note_dropout(Fields& f, std::vector<std::string>& warnings) {
                               " is not applied: training is without dropout"));
 }
 
+std::string listed(const std::vector<std::string>& names, const char* between) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : between) + name;
+  return all;
+}
+
+// The fields that no reader asked for: inert ones, and those of model.ignore_fields, are passed
+// over with one note. Errors: kConfig, naming all others.
+Result<void> pass_over(const Fields& f, const std::vector<std::string>& ignored,
+                       std::vector<std::string>& warnings) {
+  for (const std::string& name : ignored)
+    if (f.was_read(name))
+      return Error{Code::kConfig, text("model.ignore_fields: ", name, " of ", f.where(),
+                                       " says what the model is, so it cannot be passed over")};
+  std::vector<std::string> noted, unknown;
+  for (const std::string& name : f.unread()) {
+    const Inert kind = inert_field(name, f.at(name.c_str()));
+    if (kind == Inert::kPlain) continue;
+    const bool asked = std::find(ignored.begin(), ignored.end(), name) != ignored.end();
+    (asked || kind == Inert::kNoted ? noted : unknown).push_back(name);
+  }
+  if (!noted.empty())
+    warnings.push_back(
+        text(f.where(), ": passed over, for they change no arithmetic: ", listed(noted, ", ")));
+  if (unknown.empty()) return {};
+  Error error = f.unsupported(unknown);
+  error.message += text("; where they change no arithmetic, --model.ignore_fields ",
+                        listed(unknown, ","), " passes over them");
+  return error;
+}
+
 }  // namespace
 
-Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& where) {
+Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& where,
+                                 const std::vector<std::string>& ignored) {
   const json object = parse_json(contents, /*allow_exceptions=*/false);
   if (!object.is_object()) return Error{Code::kConfig, text(where, " is not a JSON object")};
   HfConfig hf;
@@ -304,18 +276,22 @@ Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& w
   f.only("is_decoder", {false, true});
   f.only("pruned_heads", {json::object()});
   f.only("cross_attention_hidden_size", {});
-  LOCKSTEP_RETURN_IF_ERROR(f.finish(harmless_fields()));
+  LOCKSTEP_RETURN_IF_ERROR(f.status());
+  LOCKSTEP_RETURN_IF_ERROR(pass_over(f, ignored, hf.warnings));
+  hf.warnings.insert(hf.warnings.end(), f.warnings().begin(), f.warnings().end());
   return hf;
 }
 
-Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::path& folder) {
+Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::path& folder,
+                                const std::vector<std::string>& ignored) {
   const std::filesystem::path path = folder / "config.json";
   const auto contents = read_file(file_system, path);
   if (!contents.ok())
     return Error{Code::kConfig,
                  text(contents.error().message,
                       "; model.hf_assets_path is a folder with config.json and *.safetensors")};
-  return parse_hf_config(contents.value(), path.string());
+  if (is_lfs_pointer(contents.value())) return lfs_pointer_error(path);
+  return parse_hf_config(contents.value(), path.string(), ignored);
 }
 
 std::string hf_config_json(const layout::DecoderShape& s, FloatType dtype, int64_t seq_len) {

@@ -7,6 +7,7 @@
 #include "base/float16.h"
 #include "base/hash.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
 
@@ -17,6 +18,8 @@ using Path = std::filesystem::path;
 
 constexpr size_t kNamesShown = 5;
 constexpr int64_t kConvertElements = 1 << 16;  // read at once where the dtype is not fp32
+constexpr int64_t kCompareElements = 1 << 20;  // of a tied model's head and embedding, at once
+constexpr const char* kHeadName = "lm_head.weight";
 constexpr int64_t kHashedElements = 1024;
 constexpr size_t kHashedAtOnce = 256;  // tensors
 constexpr int kHashReaders = 8;        // all ranks wait for one that hashes
@@ -25,6 +28,13 @@ constexpr int kHashReaders = 8;        // all ranks wait for one that hashes
 Error as_config(Error error) {
   error.code = Code::kConfig;
   return error;
+}
+
+// Of a file that has no header of safetensors.
+Error what_is_wrong(File& file, const Path& path, const Error& error) {
+  std::string start(kLfsStartBytes, ' ');
+  const auto read = file.read_at(std::as_writable_bytes(std::span(start)), 0);
+  return read.ok() && is_lfs_pointer(start) ? lfs_pointer_error(path) : as_config(error);
 }
 
 Result<std::vector<Path>> weight_files(FileSystem& file_system, const Path& folder) {
@@ -36,11 +46,12 @@ Result<std::vector<Path>> weight_files(FileSystem& file_system, const Path& fold
         text(folder.string(), " has no model.safetensors and no ", index.filename().string(),
              "; --model.init random trains its architecture from random weights")};
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, index));
-  const auto json = parse_json(contents, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
+  if (is_lfs_pointer(contents)) return lfs_pointer_error(index);
+  const auto root = parse_json(contents, /*allow_exceptions=*/false);
+  if (!root.is_object() || !root.contains("weight_map") || !root["weight_map"].is_object())
     return Error{Code::kConfig, text(index.string(), " has no weight_map")};
   std::set<std::string> names;
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
+  for (const auto& [tensor, file] : root["weight_map"].items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name.find('/') != std::string::npos)
       return Error{Code::kConfig, text(index.string(), ": tensor ", tensor, " is in no file")};
@@ -56,7 +67,7 @@ bool ends_with_any(const std::string& name, std::initializer_list<const char*> e
 }
 
 bool ignored(const std::string& name, const layout::DecoderShape& shape) {
-  if (shape.tied && name == "lm_head.weight") return true;
+  if (shape.tied && name == kHeadName) return true;
   if (shape.gpt2) return ends_with_any(name, {".attn.bias", ".attn.masked_bias"});
   return ends_with_any(name, {".rotary_emb.inv_freq"});
 }
@@ -77,11 +88,35 @@ std::string list_text(const std::vector<int64_t>& shape) {
 
 int64_t width_of(const SafetensorsEntry& entry) { return entry.dtype == "F32" ? 4 : 2; }
 
-Result<void> check_entry(const SafetensorsEntry& entry, const layout::ParamSpec& param) {
+bool is_read(const std::string& dtype) {
+  return dtype == "F32" || dtype == "BF16" || dtype == "F16";
+}
+
+// The fields of config.json that say the shape of a parameter, by its role; "": of others.
+const char* fields_of(const layout::ParamSpec& param, bool gpt2) {
+  using layout::Role;
+  switch (param.role) {
+    case Role::kTokens:
+    case Role::kHead: return gpt2 ? "vocab_size, n_embd" : "vocab_size, hidden_size";
+    case Role::kPositions: return "n_positions, n_embd";
+    case Role::kQ:
+    case Role::kO: return gpt2 ? "n_embd" : "num_attention_heads, head_dim, hidden_size";
+    case Role::kK:
+    case Role::kV: return gpt2 ? "n_embd" : "num_key_value_heads, head_dim, hidden_size";
+    case Role::kGate:
+    case Role::kUp:
+    case Role::kDown: return gpt2 ? "n_inner, n_embd" : "intermediate_size, hidden_size";
+    default: return "";
+  }
+}
+
+Result<void> check_entry(const SafetensorsEntry& entry, const layout::ParamSpec& param, bool gpt2) {
+  const std::string fields = fields_of(param, gpt2);
   if (entry.shape != param.shape)
     return Error{Code::kConfig, text("tensor ", entry.name, " has shape ", list_text(entry.shape),
-                                     " and config.json makes it ", list_text(param.shape))};
-  if (entry.dtype != "F32" && entry.dtype != "BF16" && entry.dtype != "F16")
+                                     " and config.json makes it ", list_text(param.shape),
+                                     fields.empty() ? "" : " by " + fields)};
+  if (!is_read(entry.dtype))
     return Error{Code::kConfig, text("tensor ", entry.name, " is of dtype ", entry.dtype,
                                      "; F32, BF16 and F16 are read")};
   return {};
@@ -144,7 +179,7 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
     auto file = file_system.open(path);
     if (!file.ok()) return as_config(file.error());
     auto header = read_safetensors_header(*file.value(), path.string());
-    if (!header.ok()) return as_config(header.error());
+    if (!header.ok()) return what_is_wrong(*file.value(), path, header.error());
     auto& entries = header.value().entries;
     places.files.push_back({path.filename().string(), entries.empty() ? 0 : entries.back().end});
     for (SafetensorsEntry& e : entries) {
@@ -155,7 +190,7 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
     }
     weights->files_.push_back(std::move(file).value());
   }
-  std::vector<std::string> missing, unexpected;
+  std::vector<std::string> missing, unexpected, wrong;
   const std::string base = spec.shape.gpt2 ? "transformer." : "model.";
   for (const layout::UnitSpec& unit : spec.base())
     for (const layout::ParamSpec& param : unit.params) {
@@ -166,19 +201,60 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
         missing.push_back(param.name);
         continue;
       }
-      auto fits = check_entry(place->second.entry, param);
-      if (!fits.ok()) return fits.error().in(folder.string());
+      auto fits = check_entry(place->second.entry, param, spec.shape.gpt2);
+      if (!fits.ok()) wrong.push_back(fits.error().message);
       place->second.entry.name = param.name;
       places.tensors[param.name] = std::move(place->second);
       found.erase(place);
     }
   for (const auto& [name, place] : found)
     if (!ignored(name, spec.shape)) unexpected.push_back(name);
-  if (missing.empty() && unexpected.empty()) return weights;
-  return Error{Code::kConfig,
-               text(folder.string(), ": the weights are not those of its config.json",
-                    missing.empty() ? "" : "; missing: " + shown(missing),
-                    unexpected.empty() ? "" : "; unexpected: " + shown(unexpected))};
+  if (!missing.empty() || !unexpected.empty() || !wrong.empty())
+    return Error{Code::kConfig,
+                 text(folder.string(), ": the weights are not those of its config.json",
+                      missing.empty() ? "" : "; missing: " + shown(missing),
+                      unexpected.empty() ? "" : "; unexpected: " + shown(unexpected),
+                      wrong.empty() ? "" : "; " + shown(wrong))};
+  if (const auto head = found.find(kHeadName); spec.shape.tied && head != found.end())
+    LOCKSTEP_RETURN_IF_ERROR(weights->compare_head(head->second, spec));
+  return weights;
+}
+
+// The head of a tied model is the embedding. transformers 4 passes the file's head over, and 5
+// takes it where it differs: what is meant is not known.
+Result<void> HfWeights::compare_head(const WeightPlaces::Tensor& head,
+                                     const layout::ModelSpec& spec) const {
+  const layout::UnitSpec& unit = spec.units.front();
+  const std::string& name = unit.params[static_cast<size_t>(unit.find(layout::Role::kTokens))].name;
+  const WeightPlaces::Tensor& tokens = places_.tensors.at(name);
+  const auto differs = [&](const std::string& how) {
+    return Error{Code::kConfig,
+                 text((folder_ / places_.files[head.file].name).string(), ": config.json has ",
+                      "tie_word_embeddings true, and ", kHeadName, " is not ", name, ": ", how,
+                      ". Versions of transformers disagree on which is taken. Write "
+                      "\"tie_word_embeddings\": false into config.json to take ",
+                      kHeadName, ", or take that tensor out of the file")};
+  };
+  if (head.entry.shape != tokens.entry.shape)
+    return differs(text("its shape is ", list_text(head.entry.shape), ", and that one's ",
+                        list_text(tokens.entry.shape)));
+  int64_t elements = 1;
+  for (const int64_t size : tokens.entry.shape) elements *= size;
+  if (!is_read(head.entry.dtype)) return differs("its dtype is " + head.entry.dtype);
+  std::vector<float> mine(static_cast<size_t>(std::min(elements, kCompareElements)));
+  std::vector<float> other(mine.size());
+  for (int64_t at = 0; at < elements; at += kCompareElements) {
+    const auto count = static_cast<size_t>(std::min(kCompareElements, elements - at));
+    const std::span<float> a = std::span(mine).first(count), b = std::span(other).first(count);
+    LOCKSTEP_RETURN_IF_ERROR(read_values(*files_[head.file], head.entry, at, a));
+    LOCKSTEP_RETURN_IF_ERROR(read_values(*files_[tokens.file], tokens.entry, at, b));
+    const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin());
+    if (x != a.end())
+      return differs(text("element ", at + (x - a.begin()), " is ", *x, " and ", *y));
+  }
+  log_info(folder_.string(), ": ", kHeadName, " equals ", name, ", and the model is tied: ", name,
+           " is taken");
+  return {};
 }
 
 // Under the lock: who reads from a file or a tensor as the first waits for its disk for all.

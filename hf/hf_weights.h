@@ -25,7 +25,8 @@ class HfWeights {
  public:
   // Checks that the files are whole and hold exactly the parameters of `spec`, in their shapes;
   // adapters are not looked for. Not
-  // counted as unexpected: lm_head.weight of a tied model, and buffers that old versions of
+  // counted as unexpected: lm_head.weight of a tied model, if it equals the embedding (all of both
+  // is read to see that), and buffers that old versions of
   // transformers saved. A base model's names ("layers.0…", "h.0…") are understood.
   // Errors: kConfig, naming files and tensors.
   static Result<std::unique_ptr<HfWeights>> open(FileSystem& file_system,
@@ -52,6 +53,7 @@ class HfWeights {
 
  private:
   HfWeights(FileSystem& file_system, std::filesystem::path folder);
+  Result<void> compare_head(const WeightPlaces::Tensor& head, const layout::ModelSpec& spec) const;
   Result<File*> opened(const std::string& name, const WeightPlaces::Tensor& tensor) const;
 
   FileSystem& file_system_;

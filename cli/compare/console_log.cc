@@ -162,7 +162,7 @@ Result<RunLog> parse_console_log(std::string_view contents, const std::string& w
       known += text(known.empty() ? "" : ", ", candidate.name);
     return Error{Code::kConfig, text(where, ": none of its ", lines.size(),
                                      " lines is a training step as one of these prints it: ", known,
-                                     "; nor is it a metrics.jsonl")};
+                                     "; nor is it a metrics.jsonl or a trainer_state.json")};
   }
   std::map<int64_t, StepRecord> by_step;  // every rank may print the same line
   Mean tokens_per_s, tflops, mfu_pct;

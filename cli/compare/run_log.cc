@@ -218,12 +218,15 @@ Result<RunLog> read_any(FileSystem& file_system, const std::filesystem::path& pa
     return Error{Code::kNotFound, text(path.string(), ": there is no such run folder or log")};
   }
   if (file_system.exists(path / "metrics.jsonl")) return read_run_folder(file_system, path);
+  const std::filesystem::path state = path / "trainer_state.json";
+  if (file_system.exists(state)) return read_any(file_system, state);
   if (file_system.exists(path / ".")) {
     return Error{Code::kConfig, text(path.string(),
                                      ": this folder has no metrics.jsonl; is it a "
                                      "run's folder, and has the run finished its first step?")};
   }
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
+  if (is_trainer_state(contents)) return parse_trainer_state(contents, path.string());
   if (contents.starts_with("{\"")) return parse_metrics_jsonl(contents, path.string());
   return parse_console_log(contents, path.string());
 }

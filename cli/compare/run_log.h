@@ -3,6 +3,7 @@
 //   a run folder       metrics.jsonl (required), metrics.json, events.jsonl and logs/ (if there)
 //   a metrics.jsonl    the same records alone
 //   a console log      as torchtitan, Megatron-LM, llm.c, nanoGPT, Hugging Face Trainer print it
+//   a trainer_state.json of Hugging Face Trainer, or a folder that has one
 //
 // A killed and resumed run redoes steps. The last record of a step counts; every redone record must
 // repeat the first one's loss to the last bit, and one that does not is kept as a RedoneMismatch.
@@ -81,12 +82,14 @@ struct RunLog {
   RunMemory memory;
 };
 
-// Reads a run folder, a metrics.jsonl or a console log.
+// Reads a run folder, a metrics.jsonl, a console log or a trainer_state.json.
 // Errors: kNotFound, kIo; kConfig naming file and line when what is there is not a training log.
 Result<RunLog> read_run_log(FileSystem& file_system, const std::filesystem::path& path);
 
 // The pieces of the above that need no disk; `where` begins every message.
 Result<RunLog> parse_metrics_jsonl(std::string_view contents, const std::string& where);
 Result<RunLog> parse_console_log(std::string_view contents, const std::string& where);
+bool is_trainer_state(std::string_view contents);
+Result<RunLog> parse_trainer_state(std::string_view contents, const std::string& where);
 
 }  // namespace lockstep::cli

@@ -49,6 +49,7 @@ Examples:
 )";
 
 struct EvalOptions {
+  std::string ignored;  // fields of config.json
   std::string folder, tokens, logits, shards, split = "val", tokenizer;
   std::vector<std::string> inputs;
   data::RecordFormat records;
@@ -59,6 +60,7 @@ struct EvalOptions {
 Result<int> run_worker(const EvalOptions& o, std::vector<std::string> flags,
                        const nlohmann::json& request) {
   flags.insert(flags.begin(), {"eval", "--model.hf_assets_path=" + o.folder});
+  flags.push_back("--model.ignore_fields=" + o.ignored);
   LOCKSTEP_TRY(const auto worker, worker_program());
   LOCKSTEP_TRY(const launcher::ProgramOutput output,
                launcher::run_program(worker, flags, request.dump()));
@@ -123,6 +125,9 @@ void add_options(CLI::App& app, EvalOptions& o) {
   app.add_option("--hf", o.folder, "Folder with config.json and *.safetensors")
       ->required()
       ->type_name("DIR");
+  app.add_option("--model.ignore_fields", o.ignored,
+                 "Fields of config.json that change no arithmetic: they are passed over")
+      ->type_name("A,B");
   add_record_flags(app, o.records);
   app.add_option("--tokenizer", o.tokenizer,
                  "Of INPUT, where the folder has none: as of `lockstep prepare`");

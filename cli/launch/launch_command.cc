@@ -325,6 +325,7 @@ Result<std::string> dry_run(const std::string& command, const std::vector<std::s
   const Environment environment = own_environment();
   LOCKSTEP_TRY(const auto nodes, nodes_options(config, environment));
   LOCKSTEP_TRY(const layout::ModelSpec model, check_inputs(config));
+  for (const std::string& note : model.notes) log_warning(note);
   compare_tokenizers(config);
   // Those that srun or torchrun starts are counted when they meet.
   const bool alone = launcher::detect_launcher(environment) == Launcher::kAlone;
@@ -424,12 +425,18 @@ std::string whole_help(const char* help) { return text(help, "\nEvery key:\n", c
 }  // namespace
 
 Result<Config> read_config(const std::vector<std::string>& arguments, const std::string& command) {
-  LOCKSTEP_TRY(const ParsedConfig words, parse_config("", arguments));
-  if (words.positional.empty())
+  const std::vector<std::string> words = positional_words(arguments);
+  if (const auto flags = parse_config("", arguments); !flags) {
+    // The value of a flag that is not known is a word of its own.
+    const auto file = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+      return launcher::is_regular_file(word);
+    });
+    return file == words.end() ? flags.error() : parse_config(*file, arguments).error();
+  }
+  if (words.empty())
     return Error{Code::kConfig, text("which CONFIG.toml? See `lockstep ", command, " --help`")};
-  if (words.positional.size() > 1)
-    return Error{Code::kConfig, text("unexpected word \"", words.positional[1], "\"")};
-  const std::string& path = words.positional[0];
+  if (words.size() > 1) return Error{Code::kConfig, text("unexpected word \"", words[1], "\"")};
+  const std::string& path = words[0];
   const bool read_again = command != "plan" && command != "doctor";
   if (read_again && posix_file_system().exists(path) && !launcher::is_regular_file(path))
     return Error{Code::kConfig, text(path,
@@ -439,7 +446,7 @@ Result<Config> read_config(const std::vector<std::string>& arguments, const std:
   if (!parsed && parsed.error().code == Code::kNotFound)
     return Error{Code::kConfig, parsed.error().message};
   if (!parsed) return parsed.error();
-  LOCKSTEP_RETURN_IF_ERROR(validate(parsed.value().config));
+  LOCKSTEP_RETURN_IF_ERROR(validate(parsed.value().config, parsed.value().places));
   return std::move(parsed).value().config;
 }
 

@@ -103,6 +103,7 @@ Result<PlanReport> report_of(const PlanOptions& o, const std::vector<std::string
     if (o.ranks_per_node == 0) r.ranks.per_node = static_cast<int64_t>(rates.ranks_per_node);
   }
   LOCKSTEP_TRY(r.spec, model_of(r.config));
+  for (const std::string& note : r.spec.notes) log_warning(note);
   if (rates.gpu() && r.spec.shape.experts > 0)
     return Error{Code::kConfig, text("--device ", o.device, ": the family ", r.spec.shape.family,
                                      " has experts, which are computed on CPUs alone")};

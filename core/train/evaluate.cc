@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "core/model/decoder.h"
 #include "core/train/process.h"
@@ -78,6 +79,7 @@ Result<Evaluation> evaluate(FileSystem& file_system, Config config, const Evalua
   }
   config.training.slots = 1;
   LOCKSTEP_TRY(const layout::ModelSpec spec, hf::configured_model(config, 0));
+  for (const std::string& note : spec.notes) log_warning(note);
   LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
   LOCKSTEP_TRY(const Batches batches,
                batches_of(file_system, config, o, npy, spec.shape.vocab_size));

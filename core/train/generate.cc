@@ -79,6 +79,7 @@ int64_t sample(const float* logits, int64_t vocab, const GenerateOptions& o, dou
 Result<void> generate(FileSystem& file_system, const Config& config, const GenerateOptions& o,
                       const std::function<bool(int64_t)>& on_token) {
   LOCKSTEP_TRY(const layout::ModelSpec spec, hf::configured_model(config, 0));
+  for (const std::string& note : spec.notes) log_warning(note);
   LOCKSTEP_TRY(Membership alone, join_alone());
   LOCKSTEP_RETURN_IF_ERROR(check_device(spec, alone.groups().device));
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);

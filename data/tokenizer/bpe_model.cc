@@ -33,7 +33,7 @@ Result<BpeModel> BpeModel::create(Definition definition) {
     if (tokens[id].size() == 1)
       model.byte_ids_[static_cast<uint8_t>(tokens[id][0])] = static_cast<uint32_t>(id);
   for (size_t byte = 0; byte < 256; ++byte)
-    if (model.byte_ids_[byte] == kNoToken)
+    if (model.byte_ids_[byte] == kNoToken && !model.definition_.from_symbols)
       return Error{Code::kConfig, text("the vocabulary has no token for byte ", byte,
                                        ": text with it would be lost")};
   for (const Merge& merge : model.definition_.merges)
@@ -145,8 +145,14 @@ void BpeModel::merge_short(std::string_view piece, std::vector<uint32_t>& ids) c
   ids.insert(ids.end(), token.begin(), token.begin() + static_cast<ptrdiff_t>(count));
 }
 
-// The same with a heap and a linked list: n log n for pieces of any length.
 void BpeModel::merge_long(std::string_view piece, std::vector<uint32_t>& ids) const {
+  std::vector<uint32_t> symbols(piece.size());
+  for (size_t i = 0; i < piece.size(); ++i) symbols[i] = byte_ids_[static_cast<uint8_t>(piece[i])];
+  merge_symbols(symbols, ids);
+}
+
+// The same with a heap and a linked list: n log n for pieces of any length.
+void BpeModel::merge_symbols(std::span<const uint32_t> given, std::vector<uint32_t>& ids) const {
   constexpr uint32_t kNone = 0xffffffff;
   struct Symbol {
     uint32_t token, previous, next;
@@ -157,11 +163,11 @@ void BpeModel::merge_long(std::string_view piece, std::vector<uint32_t>& ids) co
       return rank != other.rank ? rank > other.rank : at > other.at;
     }
   };
-  const auto count = static_cast<uint32_t>(piece.size());
+  const auto count = static_cast<uint32_t>(given.size());
+  if (count == 0) return;
   std::vector<Symbol> symbols(count);
   for (uint32_t i = 0; i < count; ++i)
-    symbols[i] = {byte_ids_[static_cast<uint8_t>(piece[i])], i == 0 ? kNone : i - 1,
-                  i + 1 == count ? kNone : i + 1};
+    symbols[i] = {given[i], i == 0 ? kNone : i - 1, i + 1 == count ? kNone : i + 1};
   std::priority_queue<Candidate> queue;
   const auto propose = [&](uint32_t at) {
     if (at == kNone || symbols[at].next == kNone) return;

@@ -30,6 +30,7 @@ class BpeModel {
     std::vector<std::string> token_bytes;  // by id; empty: no merge makes this id
     std::vector<Merge> merges;             // by rank
     bool whole_pieces_first = false;       // a piece that is a token is that token, merges or not
+    bool from_symbols = false;  // merge_symbols alone is called: not every byte needs a token
   };
   // Errors: kConfig, a byte without a token, a merge of an id that is none.
   static Result<BpeModel> create(Definition definition);
@@ -38,6 +39,9 @@ class BpeModel {
 
   // Appends the ids of `piece`.
   void encode_piece(std::string_view piece, std::vector<uint32_t>& ids) const;
+  // Appends what `symbols`, which are ids, become by merges.
+  void merge_symbols(std::span<const uint32_t> symbols, std::vector<uint32_t>& ids) const;
+  bool whole_pieces_first() const { return definition_.whole_pieces_first; }
   const std::string& token_bytes(uint32_t id) const { return definition_.token_bytes[id]; }
   size_t size() const { return definition_.token_bytes.size(); }
   // The most places that a search for a whole piece looks at, counted over the table.

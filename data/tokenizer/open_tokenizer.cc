@@ -15,6 +15,8 @@ namespace fs = std::filesystem;
 using Parsed = Result<std::unique_ptr<Tokenizer>>;
 
 constexpr const char* kConfigName = "tokenizer_config.json";
+constexpr const char* kMapName = "special_tokens_map.json";
+constexpr const char* kAddedName = "added_tokens.json";
 // In the order in which a folder is looked through; GPT-2's files have two names.
 constexpr const char* kNames[] = {"tokenizer.json", "tekken.json", "tokenizer.model",
                                   "encoder.json", "vocab.json"};
@@ -71,7 +73,24 @@ class Opening {
     if (size > kMaxDefinitionBytes)
       return Error{Code::kConfig, text(path.string(), ": ", size,
                                        " bytes are too many for a tokenizer's definition")};
-    return read_file(file_system_, path);
+    LOCKSTEP_TRY(std::string contents, read_file(file_system_, path));
+    if (is_lfs_pointer(contents)) return lfs_pointer_error(path);
+    return contents;
+  }
+  // "": there is none.
+  Result<std::string> read_and_keep(const char* name) {
+    const fs::path path = path_.parent_path() / name;
+    if (!file_system_.exists(path)) return std::string();
+    LOCKSTEP_TRY(std::string contents, read(path));
+    keep(name, contents);
+    return contents;
+  }
+  Result<SideWords> side_words() {
+    SideFiles files;
+    LOCKSTEP_TRY(files.tokenizer_config, read_and_keep(kConfigName));
+    LOCKSTEP_TRY(files.special_tokens_map, read_and_keep(kMapName));
+    LOCKSTEP_TRY(files.added_tokens, read_and_keep(kAddedName));
+    return read_side_files(files);
   }
   void keep(const std::string& name, const std::string& contents) {
     opened_.files.emplace_back(name, contents);
@@ -80,20 +99,18 @@ class Opening {
   Parsed parse(Kind kind, const std::string& contents) {
     switch (kind) {
       case Kind::kTokenizerJson: {
-        std::string config;
-        const fs::path beside = path_.parent_path() / kConfigName;
-        if (file_system_.exists(beside)) {
-          LOCKSTEP_TRY(config, read(beside));
-          keep(kConfigName, config);
-        }
+        LOCKSTEP_TRY(const std::string config, read_and_keep(kConfigName));
+        LOCKSTEP_TRY(const std::string map, read_and_keep(kMapName));
         keep("tokenizer.json", contents);
-        return parse_tokenizer_json(contents, config);
+        return parse_tokenizer_json(contents, config, map);
       }
       case Kind::kTekken: keep("tekken.json", contents); return parse_tekken(contents);
       case Kind::kTiktoken: keep("tokenizer.model", contents); return parse_tiktoken(contents);
-      case Kind::kSentencePiece:
+      case Kind::kSentencePiece: {
         keep("tokenizer.model", contents);
-        return parse_sentencepiece(contents);
+        LOCKSTEP_TRY(const SideWords side, side_words());
+        return parse_sentencepiece(contents, side);
+      }
       case Kind::kEncoderJson: {
         LOCKSTEP_TRY(const std::string merges, read_beside({"vocab.bpe", "merges.txt"}));
         return gpt2(contents, merges);
@@ -108,7 +125,8 @@ class Opening {
   Parsed gpt2(const std::string& encoder, const std::string& merges) {
     keep("encoder.json", encoder);
     keep("vocab.bpe", merges);
-    return parse_gpt2_files(encoder, merges);
+    LOCKSTEP_TRY(const SideWords side, side_words());
+    return parse_gpt2_files(encoder, merges, side);
   }
   Result<std::string> read_beside(const std::vector<std::string>& names) {
     for (const std::string& name : names)

@@ -141,27 +141,27 @@ Result<std::unique_ptr<Tokenizer>> read_tekken(const json& root) {
   parts.model.merges = BpeModel::merges_of_ranks(parts.model.token_bytes);
   parts.model.whole_pieces_first = true;
   // The names of version 3, which files without a list of their own have.
-  static constexpr const char* kNames[] = {"<unk>",
-                                           "<s>",
-                                           "</s>",
-                                           "[INST]",
-                                           "[/INST]",
-                                           "[AVAILABLE_TOOLS]",
-                                           "[/AVAILABLE_TOOLS]",
-                                           "[TOOL_RESULTS]",
-                                           "[/TOOL_RESULTS]",
-                                           "[TOOL_CALLS]",
-                                           "[IMG]",
-                                           "<pad>",
-                                           "[IMG_BREAK]",
-                                           "[IMG_END]",
-                                           "[PREFIX]",
-                                           "[MIDDLE]",
-                                           "[SUFFIX]",
-                                           "[SYSTEM_PROMPT]",
-                                           "[/SYSTEM_PROMPT]",
-                                           "[TOOL_CONTENT]"};
-  std::vector<std::string> names(std::begin(kNames), std::end(kNames));
+  static constexpr const char* kVersion3[] = {"<unk>",
+                                              "<s>",
+                                              "</s>",
+                                              "[INST]",
+                                              "[/INST]",
+                                              "[AVAILABLE_TOOLS]",
+                                              "[/AVAILABLE_TOOLS]",
+                                              "[TOOL_RESULTS]",
+                                              "[/TOOL_RESULTS]",
+                                              "[TOOL_CALLS]",
+                                              "[IMG]",
+                                              "<pad>",
+                                              "[IMG_BREAK]",
+                                              "[IMG_END]",
+                                              "[PREFIX]",
+                                              "[MIDDLE]",
+                                              "[SUFFIX]",
+                                              "[SYSTEM_PROMPT]",
+                                              "[/SYSTEM_PROMPT]",
+                                              "[TOOL_CONTENT]"};
+  std::vector<std::string> names(std::begin(kVersion3), std::end(kVersion3));
   if (root.contains("special_tokens") && root["special_tokens"].is_array()) {
     names.clear();
     for (const json& one : root["special_tokens"]) {

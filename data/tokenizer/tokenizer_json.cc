@@ -1,44 +1,20 @@
 #include <algorithm>
-#include <unordered_map>
 
 #include "base/json.h"
 #include "base/text.h"
 #include "data/tokenizer/bpe_tokenizer.h"
 #include "data/tokenizer/definitions.h"
+#include "data/tokenizer/metaspace_json.h"
 #include "data/tokenizer/scanner.h"
 #include "data/tokenizer/splitter.h"
 #include "data/tokenizer/unicode.h"
+#include "data/tokenizer/vocabulary.h"
 
 namespace lockstep::data {
 
 namespace {
 
 using nlohmann::json;
-using Ids = std::unordered_map<std::string, uint32_t>;
-
-Error unsupported(const std::string& component, const std::string& what) {
-  return Error{Code::kConfig, text(component, " ", what, " is not supported here")};
-}
-
-// The value of `key`, or null when it is missing.
-const json& member(const json& object, const char* key) {
-  static const json kNull;
-  const auto found = object.find(key);
-  return found == object.end() ? kNull : *found;
-}
-bool flag(const json& object, const char* key, bool otherwise) {
-  const json& value = member(object, key);
-  return value.is_null() ? otherwise : value.get<bool>();
-}
-std::string type_of(const json& object) { return object.at("type").get<std::string>(); }
-
-uint32_t id_of(const json& value) {
-  const auto id = value.get<int64_t>();
-  if (!value.is_number_integer() || id < 0 || id >= kMaxVocab)
-    throw json::other_error::create(
-        501, text("id ", value.dump(), " is not in [0, ", kMaxVocab, ")"), nullptr);
-  return static_cast<uint32_t>(id);
-}
 
 Result<void> read_normalizer(const json& normalizer, BpeParts& parts) {
   if (normalizer.is_null()) return {};
@@ -117,24 +93,7 @@ Result<void> check_model(const json& model) {
     if (!affix.is_null() && affix != "")
       return unsupported(text("model BPE with ", key), affix.dump());
   }
-  if (flag(model, "byte_fallback", false))
-    return unsupported("model BPE with", "byte_fallback (use the family's tokenizer.model)");
   return {};
-}
-
-Result<Merge> read_merge(const std::string& left, const std::string& right, const Ids& ids) {
-  Merge merge{};
-  const std::string joined = left + right;
-  const std::pair<const std::string&, uint32_t&> wanted[] = {
-      {left, merge.left}, {right, merge.right}, {joined, merge.joined}};
-  for (const auto& [token, id] : wanted) {
-    const auto found = ids.find(token);
-    if (found == ids.end())
-      return Error{Code::kConfig, text("the merge \"", left, " ", right, "\" needs \"", token,
-                                       "\", which is not in the vocabulary")};
-    id = found->second;
-  }
-  return merge;
 }
 
 Result<void> read_merges(const json& merges, const Ids& ids, BpeModel::Definition& definition) {
@@ -155,18 +114,6 @@ Result<void> read_merges(const json& merges, const Ids& ids, BpeModel::Definitio
     definition.merges.push_back(read);
   }
   return {};
-}
-
-// Tokens in GPT-2's characters to their bytes. Others than byte characters occur in tokens that no
-// merge can make: names of special tokens.
-void read_vocabulary(const json& vocab, Ids& ids, std::vector<std::string>& token_bytes) {
-  for (const auto& [token, value] : vocab.items()) {
-    const uint32_t id = id_of(value);
-    ids.emplace(token, id);
-    if (id >= token_bytes.size()) token_bytes.resize(id + 1);
-    std::string bytes;
-    if (bytes_of_characters(token, bytes)) token_bytes[id] = bytes;
-  }
 }
 
 std::vector<AddedToken> read_added_tokens(const json& list) {
@@ -216,7 +163,7 @@ Result<void> read_template(const json& processor, BpeParts& parts, std::optional
   return {};
 }
 
-Result<uint32_t> end_of_document(const BpeParts& parts, const Ids& ids, std::string_view config,
+Result<uint32_t> end_of_document(const BpeParts& parts, const Ids& ids, const SideWords& side,
                                  std::optional<uint32_t> after) {
   const auto find = [&](const std::string& name) -> std::optional<uint32_t> {
     for (const AddedToken& token : parts.added_tokens)
@@ -224,30 +171,42 @@ Result<uint32_t> end_of_document(const BpeParts& parts, const Ids& ids, std::str
     const auto found = ids.find(name);
     return found == ids.end() ? std::nullopt : std::optional(found->second);
   };
-  if (!config.empty()) {
-    const json parsed = parse_json(config);
-    const json& end = member(parsed, "eos_token");
-    if (!end.is_null()) {
-      const auto name = (end.is_object() ? end.at("content") : end).get<std::string>();
-      if (const auto id = find(name)) return *id;
-      return Error{Code::kConfig, text("eos_token \"", name,
-                                       "\" of tokenizer_config.json is "
-                                       "not in the vocabulary")};
-    }
+  if (side.eos) {
+    if (const auto id = find(side.eos->token)) return *id;
+    return Error{Code::kConfig, text("eos_token \"", side.eos->token, "\" of ", side.eos->file,
+                                     " is not in the vocabulary")};
   }
   if (after) return *after;
   for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>"})
     if (const auto id = find(name)) return *id;
   return Error{Code::kConfig,
                "nothing says which token ends a document: put a "
-               "tokenizer_config.json with \"eos_token\" beside it"};
+               "tokenizer_config.json with \"eos_token\" next to it"};
 }
 
-Result<std::unique_ptr<Tokenizer>> read_definition(const json& root, std::string_view config) {
-  BpeParts parts;
+// Merges and special tokens, once the vocabulary was read.
+Result<void> read_rest(const json& root, const SideWords& side, const Ids& ids, BpeParts& parts) {
+  const json& model = root.at("model");
   parts.name = "tokenizer.json";
+  LOCKSTEP_RETURN_IF_ERROR(read_merges(model.at("merges"), ids, parts.model));
+  parts.model.whole_pieces_first = flag(model, "ignore_merges", false);
+  if (root.contains("added_tokens")) parts.added_tokens = read_added_tokens(root["added_tokens"]);
+  std::optional<uint32_t> after;
+  LOCKSTEP_RETURN_IF_ERROR(read_template(member(root, "post_processor"), parts, after));
+  LOCKSTEP_TRY(parts.end_of_document, end_of_document(parts, ids, side, after));
+  return {};
+}
+
+Result<std::unique_ptr<Tokenizer>> read_definition(const json& root, const SideWords& side) {
+  BpeParts parts;
   const json& model = root.at("model");
   LOCKSTEP_RETURN_IF_ERROR(check_model(model));
+  if (is_metaspace(root)) {
+    Ids ids;
+    LOCKSTEP_TRY(MetaspaceParts metaspace, read_metaspace(root, ids));
+    LOCKSTEP_RETURN_IF_ERROR(read_rest(root, side, ids, metaspace.bpe));
+    return make_metaspace_tokenizer(std::move(metaspace));
+  }
   LOCKSTEP_RETURN_IF_ERROR(read_normalizer(member(root, "normalizer"), parts));
   Stages stages;
   bool maps_bytes = false;
@@ -263,51 +222,21 @@ Result<std::unique_ptr<Tokenizer>> read_definition(const json& root, std::string
 
   Ids ids;
   read_vocabulary(model.at("vocab"), ids, parts.model.token_bytes);
-  LOCKSTEP_RETURN_IF_ERROR(read_merges(model.at("merges"), ids, parts.model));
-  parts.model.whole_pieces_first = flag(model, "ignore_merges", false);
-  if (root.contains("added_tokens")) parts.added_tokens = read_added_tokens(root["added_tokens"]);
-  std::optional<uint32_t> after;
-  LOCKSTEP_RETURN_IF_ERROR(read_template(member(root, "post_processor"), parts, after));
-  LOCKSTEP_TRY(parts.end_of_document, end_of_document(parts, ids, config, after));
+  LOCKSTEP_RETURN_IF_ERROR(read_rest(root, side, ids, parts));
   return make_bpe_tokenizer(std::move(parts));
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(std::string_view contents,
-                                                        std::string_view config) {
+                                                        std::string_view config,
+                                                        std::string_view special_tokens_map) {
+  LOCKSTEP_TRY(const SideWords side,
+               read_side_files({std::string(config), std::string(special_tokens_map), ""}));
   try {
-    return read_definition(parse_json(contents), config);
+    return read_definition(parse_json(contents), side);
   } catch (const json::exception& e) {
     return Error{Code::kConfig, text("not a tokenizer.json that can be read: ", e.what())};
-  }
-}
-
-Result<std::unique_ptr<Tokenizer>> parse_gpt2_files(std::string_view encoder_json,
-                                                    std::string_view vocab_bpe) {
-  try {
-    BpeParts parts;
-    parts.name = "gpt2";
-    Ids ids;
-    read_vocabulary(parse_json(encoder_json), ids, parts.model.token_bytes);
-    for (const std::string& line : split(vocab_bpe, '\n')) {
-      if (line.empty() || line.starts_with("#version")) continue;
-      const auto both = split(line, ' ');
-      if (both.size() != 2)
-        return Error{Code::kConfig, text("the merge \"", line, "\" is not of two tokens")};
-      LOCKSTEP_TRY(const Merge merge, read_merge(both[0], both[1], ids));
-      parts.model.merges.push_back(merge);
-    }
-    const auto end = ids.find("<|endoftext|>");
-    if (end == ids.end())
-      return Error{Code::kConfig, "\"<|endoftext|>\", the end of a document, is not in there"};
-    parts.end_of_document = end->second;
-    parts.model.token_bytes[end->second].clear();
-    parts.added_tokens = {{.id = end->second, .content = end->first, .special = true}};
-    parts.pre_tokenizer = make_gpt2_splitter();
-    return make_bpe_tokenizer(std::move(parts));
-  } catch (const json::exception& e) {
-    return Error{Code::kConfig, text("not an encoder.json that can be read: ", e.what())};
   }
 }
 

@@ -202,7 +202,49 @@ def sentencepiece_model(name):
     return define
 
 
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def metaspace_json(normalizer=None, pre_tokenizer=None, old_added=False):
+    """Of the kind of SentencePiece: bytes are tokens, spaces are U+2581."""
+    def define(folder, texts):
+        learnt = Tokenizer(models.BPE())
+        learnt.pre_tokenizer = pre_tokenizers.Metaspace()
+        learnt.train_from_iterator(texts[:4000], trainers.BpeTrainer(
+            vocab_size=5000, show_progress=False, limit_alphabet=300))
+        model = json.loads(learnt.to_str())["model"]
+        names = ["<unk>", "<s>", "</s>", *BYTES]
+        names += [token for token in sorted(model["vocab"], key=model["vocab"].get)]
+        tokenizer = Tokenizer(models.BPE({name: at for at, name in enumerate(names)},
+                                         [tuple(each) for each in model["merges"]],
+                                         unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+        if normalizer:
+            tokenizer.normalizer = normalizer
+        if pre_tokenizer:
+            tokenizer.pre_tokenizer = pre_tokenizer
+        tokenizer.decoder = decoders.Sequence([
+            decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
+            decoders.Strip(" ", 1, 0)])
+        tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+        tokenizer.add_special_tokens([AddedToken("<|im_end|>", normalized=old_added)])
+        tokenizer.add_tokens([AddedToken("lorem", normalized=True)])
+        return save(folder, tokenizer)
+    return define
+
+
+REPLACE = normalizers.Replace(" ", "\u2581")
+LLAMA = normalizers.Sequence([normalizers.Prepend("\u2581"), REPLACE])
+
+
+def metaspace(scheme, split=False):
+    return pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
+
+
 DEFINITIONS = {
+    "llama_json": metaspace_json(LLAMA), "llama_old_json": metaspace_json(LLAMA, old_added=True),
+    "mistral_json": metaspace_json(None, metaspace("first")),
+    "always_json": metaspace_json(None, metaspace("always", split=True)),
+    "gemma_json": metaspace_json(REPLACE, pre_tokenizers.Split(" ", "merged_with_previous")),
     "gpt2_files": gpt2_files, "gpt2_json": gpt2_json, "llama3_json": llama3_json,
     "qwen2_json": qwen2_json, "flags_json": flags_json, "starcoder_json": starcoder_json,
     "prefix_space_json": prefix_space_json, "deepseek_json": deepseek_json,

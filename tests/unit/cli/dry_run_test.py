@@ -66,6 +66,37 @@ def check_idle_ranks(folder, data):
         assert said is None or said in done.stderr, done.stderr
 
 
+def check_mistakes(folder):
+    """Those of the file and those of the flags are said together, limits with their lines too."""
+    wrong = folder / "wrong.toml"
+    wrong.write_text("[training]\nstepz = 5\nseq_len = 0\n[parallelism]\n"
+                     "tensor_parallel_degree = 2\n")
+    for words in (["--optimiser.lr", "3"], ["--optimiser.lr=3"]):
+        done = dry_run(wrong, *words)
+        assert done.returncode == 64, done
+        for said in ("wrong.toml:2: unknown key training.stepz", "wrong.toml:3: training.seq_len",
+                     "wrong.toml:5: parallelism.tensor_parallel_degree: this is a key of "
+                     "torchtitan", "--optimiser.lr: unknown option", "convert-config"):
+            assert said in done.stderr, (said, done.stderr)
+    wrong.write_text("[training]\n\nseq_len = 0\n")
+    done = dry_run(wrong)
+    assert done.returncode == 64 and "wrong.toml:3: training.seq_len = 0: must be" in done.stderr
+
+
+def check_notes(folder, data):
+    """What of config.json is passed over is said before the run, with one word of the user's."""
+    model = folder / "noted"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({**QWEN3, "unsloth_fixed": True, "mine": 1}))
+    words = [f"--data.path={data}", f"--model.hf_assets_path={model}", "--model.init=random",
+             "--validation.freq=0", *WORDS]
+    refused = dry_run(folder / "empty.toml", *words)
+    assert refused.returncode == 64 and "--model.ignore_fields mine" in refused.stderr, refused
+    done = dry_run(folder / "empty.toml", *words, "--model.ignore_fields", "mine")
+    assert done.returncode == 0, done
+    assert "passed over, for they change no arithmetic: mine, unsloth_fixed" in done.stderr, done
+
+
 with tempfile.TemporaryDirectory() as scratch:
     scratch = pathlib.Path(scratch)
     (scratch / "empty.toml").write_text("")
@@ -75,3 +106,5 @@ with tempfile.TemporaryDirectory() as scratch:
     check_folders(scratch, scratch / "tokens")
     check_held_out(scratch, scratch / "tokens")
     check_idle_ranks(scratch, scratch / "tokens")
+    check_mistakes(scratch)
+    check_notes(scratch, scratch / "tokens")

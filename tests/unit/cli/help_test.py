@@ -62,7 +62,7 @@ def check_idle_ranks():
 
 listed = ask("help")
 assert listed.returncode == 0 and listed.stdout == ask("--help").stdout, listed
-commands = re.findall(r"^  ([a-z]+)  ", listed.stdout, re.MULTILINE)
+commands = re.findall(r"^  ([a-z-]+)  ", listed.stdout, re.MULTILINE)
 assert {"train", "launch", "status", "checkpoint", "compare"} <= set(commands), commands
 for words in [[command] for command in commands] + [["checkpoint", "prune"]]:
     about = ask("help", *words)

@@ -28,7 +28,7 @@ def text_of(page):
 with tempfile.TemporaryDirectory() as folder:
     pages = pathlib.Path(folder) / "man/man1"
     run(PROGRAM, "help", "--man", pages)
-    commands = re.findall(r"^  ([a-z]+)  ", run(PROGRAM, "help").stdout, re.MULTILINE)
+    commands = re.findall(r"^  ([a-z-]+)  ", run(PROGRAM, "help").stdout, re.MULTILINE)
     assert len(commands) > 10
     titles = {"lockstep", "lockstep-help", *(f"lockstep-{each}" for each in commands)}
     assert {page.name for page in pages.iterdir()} == {f"{title}.1" for title in titles}

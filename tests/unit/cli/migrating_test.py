@@ -33,9 +33,9 @@ def flags_in(text):
 
 
 COMMANDS = {}  # {"checkpoint prune": its flags}
-for name in re.findall(r"^  ([a-z]+)  ", about().split("Examples:")[0], re.MULTILINE):
+for name in re.findall(r"^  ([a-z-]+)  ", about().split("Examples:")[0], re.MULTILINE):
     COMMANDS[name] = flags_in(about(name))
-for name in re.findall(r"^  ([a-z]+)  ", about("checkpoint").split("Subcommands:")[1], re.M):
+for name in re.findall(r"^  ([a-z-]+)  ", about("checkpoint").split("Subcommands:")[1], re.M):
     COMMANDS[f"checkpoint {name}"] = flags_in(about("checkpoint", name))
 TRAIN = about("train")
 KEYS = {}  # {"model.dim": the words that its help lists, or none}

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/text.h"
 
 namespace lockstep::cli {
@@ -44,6 +46,38 @@ TEST(RunLog, NamesARedoneStepThatDiffersInItsLastBit) {
   EXPECT_EQ(log.value().mismatches[0].step, 1);
   EXPECT_EQ(log.value().mismatches[0].quantity, "loss");
   EXPECT_EQ(log.value().mismatches[0].redone, other);
+}
+
+TEST(RunLog, ReadsTrainerState) {
+  const std::string contents = R"({
+  "best_metric": null,
+  "global_step": 30,
+  "log_history": [
+    {"epoch": 0.1, "grad_norm": 2.5, "learning_rate": 5e-05, "loss": 4.25, "step": 10},
+    {"epoch": 0.2, "grad_norm": NaN, "learning_rate": 4e-05, "loss": 3.5, "step": 20},
+    {"epoch": 0.2, "eval_loss": 3.75, "eval_runtime": 1.5, "step": 20},
+    {"epoch": 0.3, "loss": Infinity, "step": 30},
+    {"epoch": 0.3, "train_loss": 3.9, "train_runtime": 60.0, "step": 30}
+  ],
+  "logging_steps": 10
+}
+)";
+  ASSERT_TRUE(is_trainer_state(contents));
+  const auto log = parse_trainer_state(contents, "t");
+  ASSERT_TRUE(log.ok()) << log.error().message;
+  ASSERT_EQ(log.value().steps.size(), 3u);
+  EXPECT_EQ(log.value().format, "trainer_state.json");
+  EXPECT_EQ(log.value().steps[0].step, 10);
+  EXPECT_EQ(log.value().steps[0].loss, 4.25);
+  EXPECT_EQ(log.value().steps[0].grad_norm.value(), 2.5);
+  EXPECT_TRUE(std::isnan(log.value().steps[1].grad_norm.value()));
+  EXPECT_EQ(log.value().steps[1].validation_loss.value(), 3.75);
+  EXPECT_TRUE(std::isinf(log.value().steps[2].loss));
+  ASSERT_EQ(log.value().remarks.size(), 1u);
+  EXPECT_THAT(log.value().remarks[0], HasSubstr("mean of the steps"));
+  EXPECT_FALSE(is_trainer_state(record(1, 4.0, 1, 1)));
+  EXPECT_THAT(parse_trainer_state(R"({"log_history": []})", "t").error().message,
+              HasSubstr("no loss of a step"));
 }
 
 TEST(RunLog, TheHexadecimalValueWins) {

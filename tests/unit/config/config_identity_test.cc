@@ -27,6 +27,8 @@ TEST(ConfigIdentity, NeutralKeysStayOut) {
                                        "3",
                                        "--data.path",
                                        "elsewhere",
+                                       "--model.ignore_fields",
+                                       "a,b",
                                        "--data.on_change",
                                        "continue",
                                        "--data.prefetch",

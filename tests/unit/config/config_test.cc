@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <utility>
 
 #include "base/file_system.h"
@@ -119,6 +120,60 @@ TEST(ConfigToml, AllThatIsWrongIsSaidAtOnceInTheOrderOfTheFile) {
   EXPECT_THAT(begins, ElementsAre(":2: unknown key",
                                   ":3: training.nan_policy =", ":4:", ":5: unknown section",
                                   "--learnin_rate: unknown", "--no-such: unknown"));
+}
+
+// Torchtitan's keys have names that are near to others of ours.
+TEST(ConfigToml, KeysOfOtherToolsAreNamedWithWhatTheyBecome) {
+  const std::string said = toml_error(
+      "[training]\n"
+      "dataset = \"c4\"\n"
+      "[parallelism]\n"
+      "data_parallel_replicate_degree = 2\n"
+      "data_parallel_shard_degree = -1\n"
+      "tensor_parallel_degree = 2\n"
+      "[validation]\n"
+      "enable = false\n"
+      "[compile]\n"
+      "enable = true\n"
+      "components = [\"model\"]\n"
+      "[quantize.linear.float8]\n"
+      "emulate = true\n");
+  for (const char* line :
+       {"run.toml:2: training.dataset: this is a key of torchtitan: `lockstep prepare` makes",
+        "run.toml:4: parallelism.data_parallel_replicate_degree: this is a key of torchtitan: here "
+        "it is parallelism.strategy (",
+        "run.toml:5: parallelism.data_parallel_shard_degree = -1: must be 0 to 65536; torchtitan's",
+        "run.toml:6: parallelism.tensor_parallel_degree: this is a key of torchtitan: models are",
+        "run.toml:8: validation.enable: this is a key of torchtitan: here it is validation.freq",
+        "run.toml:10: compile.enable: this is a key of torchtitan: there is no compiler",
+        "run.toml:11: compile.components: this is a key", "run.toml:12: quantize.linear: this is",
+        "run.toml` writes it with the keys of lockstep; docs/MIGRATING.md"})
+    EXPECT_THAT(said, HasSubstr(line));
+  EXPECT_THAT(said, Not(HasSubstr("did you mean")));
+  EXPECT_THAT(toml_error("micro_batch_size = 2\n"),
+              HasSubstr("micro_batch_size: this is a key of axolotl: here it is "
+                        "training.local_batch_size"));
+  EXPECT_THAT(flag_error({"--compile.enable"}), HasSubstr("a key of torchtitan: there is no"));
+  EXPECT_THAT(flag_error({"--tensor_parallel_degree", "2"}), HasSubstr("a key of torchtitan"));
+  EXPECT_THAT(flag_error({"--fsdp_sharding_strategy", "FULL_SHARD"}),
+              HasSubstr("a key of accelerate: here it is parallelism.strategy"));
+}
+
+TEST(ConfigToml, WhatIsOutOfLimitsIsSaidWithItsLine) {
+  TempDir dir;
+  const auto parsed =
+      from_toml(dir, "[training]\nseq_len = 0\nsteps = 0\n", {"--training.steps", "-1"});
+  ASSERT_TRUE(parsed.ok());
+  const std::string said = validate(parsed.value().config, parsed.value().places).error().message;
+  EXPECT_THAT(said, HasSubstr("run.toml:2: training.seq_len = 0: must be"));
+  EXPECT_THAT(said, testing::StartsWith("training.steps = -1: must be"));
+}
+
+TEST(ConfigToml, YamlIsNamedWithTheCommandThatConvertsIt) {
+  TempDir dir;
+  std::ofstream(dir / "fsdp.yaml") << "mixed_precision: bf16\n";
+  EXPECT_THAT(parse_config(dir / "fsdp.yaml", {}).error().message,
+              HasSubstr("a config is TOML: `lockstep convert-config"));
 }
 
 TEST(ConfigToml, AKeyThatIsGoneNamesWhatTakesItsPlace) {

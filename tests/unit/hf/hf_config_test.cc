@@ -99,6 +99,110 @@ TEST(HfConfig, BothSpellingsOfRopeAreRead) {
   EXPECT_EQ(shape_of(with(llama(), {{"rope_scaling", nullptr}})).rope_scaling.factor, 0.0);
 }
 
+std::vector<std::string> warnings_of(const json& config,
+                                     const std::vector<std::string>& ignored = {}) {
+  const auto parsed = parse_hf_config(config.dump(), "config.json", ignored);
+  EXPECT_TRUE(parsed.ok()) << parsed.error().message;
+  return parsed.ok() ? parsed.value().warnings : std::vector<std::string>();
+}
+
+// What transformers 5.23 makes of each, and 4.49, which knows no rope_parameters.
+TEST(HfConfig, RopeScalingNextToRopeParametersIsTakenAndSaid) {
+  const json yarn{{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
+  const json parameters{{"rope_type", "default"}, {"rope_theta", 5e5}};
+  const json both = with(llama(), {{"rope_scaling", yarn}, {"rope_parameters", parameters}});
+  EXPECT_EQ(shape_of(both).rope_scaling.type, RopeType::kYarn);
+  EXPECT_EQ(shape_of(both).rope_theta, 1e4) << "the base is not that of rope_parameters";
+  EXPECT_EQ(
+      shape_of(with(both, {{"model_type", "mixtral"}, {"num_key_value_heads", 4}})).rope_theta,
+      1e6);
+  EXPECT_EQ(shape_of(with(both, {{"rope_theta", 7e5}})).rope_theta, 7e5);
+  EXPECT_EQ(shape_of(with(both, {{"rope_scaling", with(yarn, {{"rope_theta", 3e5}})}})).rope_theta,
+            3e5);
+  ASSERT_EQ(warnings_of(both).size(), 1u);
+  for (const char* words : {"rope_scaling = {", "is taken, with base 10000", "rope_parameters = {"})
+    EXPECT_NE(warnings_of(both)[0].find(words), std::string::npos) << warnings_of(both)[0];
+  // An empty object is none; two that say the same need no word.
+  const DecoderShape empty = shape_of(with(both, {{"rope_scaling", json::object()}}));
+  EXPECT_EQ(empty.rope_scaling.type, RopeType::kDefault);
+  EXPECT_EQ(empty.rope_theta, 5e5);
+  EXPECT_TRUE(warnings_of(with(llama(), {{"rope_theta", 5e5},
+                                         {"rope_scaling", yarn},
+                                         {"rope_parameters", with(yarn, {{"rope_theta", 5e5}})}}))
+                  .empty());
+  expect_refused(with(gemma("gemma3_text"),
+                      {{"rope_scaling", yarn}, {"rope_parameters", {{"full_attention", yarn}}}}),
+                 {"rope_scaling", "rope_parameters", "take one of them out"});
+}
+
+TEST(HfConfig, FieldsOfRopeThatContradictEachOtherAreSaid) {
+  const json config = with(
+      llama(),
+      {{"rope_theta", 7e5},
+       {"max_position_embeddings", 64},
+       {"rope_parameters",
+        {{"type", "linear"}, {"rope_type", "dynamic"}, {"factor", 2.0}, {"rope_theta", 5e5}}}});
+  EXPECT_EQ(shape_of(config).rope_theta, 5e5);
+  EXPECT_EQ(shape_of(config).rope_scaling.type, RopeType::kDynamic);
+  const auto said = warnings_of(config);
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_NE(said[0].find("rope_theta = 700000.0 is passed over"), std::string::npos) << said[0];
+  EXPECT_NE(said[1].find("type = \"linear\" is passed over"), std::string::npos) << said[1];
+}
+
+TEST(HfConfig, TwoNamesOfOneSizeThatDisagreeAreRefused) {
+  expect_refused(
+      with(llama(), {{"model_type", "mixtral"}, {"num_local_experts", 4}, {"num_experts", 8}}),
+      {"num_experts = 8", "num_local_experts = 4"});
+  expect_refused(with(gpt2(), {{"max_position_embeddings", 64}}),
+                 {"n_positions = 128", "max_position_embeddings = 64"});
+  json renamed = gpt2();
+  renamed.erase("n_positions");
+  EXPECT_EQ(shape_of(with(renamed, {{"max_position_embeddings", 64}})).learned_positions, 64);
+  EXPECT_EQ(shape_of(with(llama(), {{"model_type", "mistral"}, {"num_key_value_heads", nullptr}}))
+                .n_kv_heads,
+            4);
+}
+
+TEST(HfConfig, FieldsThatChangeNoArithmeticArePassedOverWithOneNote) {
+  const json odd{{"is_llama_config", true},
+                 {"unsloth_fixed", true},
+                 {"unsloth_version", "2025.1.1"},
+                 {"attn_implementation", "flash_attention_2"},
+                 {"_attn_implementation_internal", "sdpa"},
+                 {"transformers.js_config", {{"kv_cache_dtype", {{"q4f16", "float16"}}}}},
+                 {"_flash_attn_2_enabled", true},
+                 {"rope_interleaved", false},
+                 {"max_sequence_length", 2048},
+                 {"_num_labels", 1},
+                 {"pretraining_tp", 1},
+                 {"use_sliding_window", false},
+                 {"quantization_config", nullptr}};
+  EXPECT_EQ(architecture_text(shape_of(with(llama(), odd))), architecture_text(shape_of(llama())));
+  EXPECT_EQ(warnings_of(with(llama(), odd)),
+            (std::vector<std::string>{
+                "config.json: passed over, for they change no arithmetic: _flash_attn_2_enabled, "
+                "_num_labels, attn_implementation, is_llama_config, max_sequence_length, "
+                "transformers.js_config, unsloth_fixed, unsloth_version"}));
+  EXPECT_TRUE(warnings_of(with(llama(), {{"use_cache", true}, {"pretraining_tp", 1}})).empty());
+  EXPECT_EQ(warnings_of(with(llama(), {{"pretraining_tp", 2}})).size(), 1u);
+  for (const char* name : {"rope_interleaved", "use_sliding_window", "use_qk_norm"})
+    expect_refused(with(llama(), {{name, true}}), {name});
+}
+
+TEST(HfConfig, TheUserSaysWhichOtherFieldsChangeNoArithmetic) {
+  const json config = with(llama(), {{"my_note", 7}, {"my_date", "today"}, {"use_cache", true}});
+  expect_refused(config, {"my_note = 7", "my_date = \"today\"",
+                          "--model.ignore_fields my_date,my_note passes over them"});
+  const auto said = warnings_of(config, {"my_note", "my_date"});
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_NE(said[0].find("my_date, my_note"), std::string::npos) << said[0];
+  const auto read =
+      parse_hf_config(config.dump(), "config.json", {"my_note", "my_date", "hidden_size"});
+  ASSERT_FALSE(read.ok());
+  EXPECT_NE(read.error().message.find("hidden_size"), std::string::npos) << read.error().message;
+}
+
 TEST(HfConfig, TheTypesOfLongerSequencesAreRead) {
   const auto scaling_of = [](const json& rope) {
     return shape_of(with(llama(), {{"max_position_embeddings", 4096}, {"rope_scaling", rope}}))

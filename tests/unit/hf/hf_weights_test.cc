@@ -45,13 +45,15 @@ std::vector<SafetensorsEntry> entries_of(const ModelSpec& spec, const std::strin
   return entries;
 }
 
-void write_tensors(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries) {
+void write_tensors(const std::filesystem::path& path, std::vector<SafetensorsEntry> entries,
+                   bool equal_head = false) {
   SafetensorsHeader header{std::move(entries), {}};
   std::string contents = safetensors_preamble(header);
   for (const SafetensorsEntry& e : header.entries) {
     const int64_t width = e.dtype == "F32" ? 4 : 2;
     for (int64_t i = 0; i < (e.end - e.begin) / width; ++i) {
-      const float value = value_of(e.name, i);
+      const bool as_tokens = equal_head && e.name == "lm_head.weight";
+      const float value = value_of(as_tokens ? "model.embed_tokens.weight" : e.name, i);
       const uint16_t narrow = float_to_bf16(value);
       contents.append(width == 4 ? reinterpret_cast<const char*>(&value)
                                  : reinterpret_cast<const char*>(&narrow),
@@ -194,12 +196,62 @@ TEST(HfWeights, WhatDoesNotFitTheModelIsNamed) {
   EXPECT_NE(refusal(folder.path(), spec).find("cut short"), std::string::npos);
 }
 
-TEST(HfWeights, ATiedHeadAndOldBuffersAreNotUnexpected) {
+TEST(HfWeights, AllShapesThatContradictConfigJsonAreNamedWithTheirFields) {
   const test_support::TempDir folder;
-  std::vector<SafetensorsEntry> entries = entries_of(create(tiny(false)), "F32");
-  entries.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {2}});
+  const ModelSpec spec = create(tiny(false));
+  std::vector<SafetensorsEntry> entries = entries_of(spec, "F32");
+  for (SafetensorsEntry& e : entries) {
+    if (e.name == "model.embed_tokens.weight") e.shape = {11, 8};
+    if (e.name == "model.layers.0.mlp.gate_proj.weight") e.shape = {16, 8};
+  }
   write_tensors(folder / "model.safetensors", entries);
+  const std::string said = refusal(folder.path(), spec);
+  for (const char* words :
+       {"model.embed_tokens.weight has shape [11, 8] and config.json makes it [10, 8] by "
+        "vocab_size",
+        "gate_proj.weight has shape [16, 8] and config.json makes it [12, 8] by intermediate_size"})
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+}
+
+TEST(HfWeights, AnotherHeadThanTheEmbeddingOfATiedModelIsRefused) {
+  const test_support::TempDir folder;
+  const ModelSpec tied = create(tiny(true));
+  std::vector<SafetensorsEntry> entries = entries_of(tied, "F32");
+  entries.push_back({"lm_head.weight", "F32", {10, 8}});
+  write_tensors(folder / "model.safetensors", entries);
+  const std::string said = refusal(folder.path(), tied);
+  for (const char* words :
+       {"tie_word_embeddings", "lm_head.weight is not model.embed_tokens.weight", "element 0 is",
+        "\"tie_word_embeddings\": false"})
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  entries.back().shape = {9, 8};
+  write_tensors(folder / "model.safetensors", entries);
+  EXPECT_NE(refusal(folder.path(), tied).find("its shape is [9, 8]"), std::string::npos);
+}
+
+TEST(HfWeights, APointerOfGitLfsIsNamedAsSuch) {
+  const test_support::TempDir folder;
+  const ModelSpec spec = create(tiny(false));
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12345\n";
+  write_file(folder / "model.safetensors", pointer);
+  EXPECT_NE(refusal(folder.path(), spec).find("git lfs pull"), std::string::npos);
+  std::filesystem::rename(folder / "model.safetensors", folder / "model.safetensors.index.json");
+  EXPECT_NE(refusal(folder.path(), spec).find("git lfs pull"), std::string::npos);
+}
+
+TEST(HfWeights, AnEqualTiedHeadAndOldBuffersAreNotUnexpected) {
+  const test_support::TempDir folder;
+  std::vector<SafetensorsEntry> entries = entries_of(create(tiny(true)), "F32");
+  entries.push_back({"lm_head.weight", "F32", {10, 8}});
+  entries.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", "F32", {2}});
+  write_tensors(folder / "model.safetensors", entries, /*equal_head=*/true);
   EXPECT_EQ(refusal(folder.path(), create(tiny(true))), "");
+  // bfloat16 has no 32.125.
+  entries[entries.size() - 2].dtype = "BF16";
+  write_tensors(folder / "model.safetensors", entries, /*equal_head=*/true);
+  EXPECT_NE(refusal(folder.path(), create(tiny(true))).find("element 57 is 32 and 32.125"),
+            std::string::npos);
 }
 
 TEST(HfWeights, OtherWeightsHaveAnotherHash) {

@@ -1,0 +1,46 @@
+// Fields of tokenizer.json; and vocabulary and merges of byte-level BPE, as it and vocab.json with
+// merges.txt have them. Private to this folder.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "base/text.h"
+#include "data/tokenizer/bpe_model.h"
+
+namespace lockstep::data {
+
+inline Error unsupported(const std::string& component, const std::string& what) {
+  return Error{Code::kConfig, text(component, " ", what, " is not supported here")};
+}
+
+// The value of `key`, or null when it is missing.
+inline const nlohmann::json& member(const nlohmann::json& object, const char* key) {
+  static const nlohmann::json kNull;
+  const auto found = object.find(key);
+  return found == object.end() ? kNull : *found;
+}
+inline bool flag(const nlohmann::json& object, const char* key, bool otherwise) {
+  const nlohmann::json& value = member(object, key);
+  return value.is_null() ? otherwise : value.get<bool>();
+}
+inline std::string type_of(const nlohmann::json& object) {
+  return object.at("type").get<std::string>();
+}
+
+using Ids = std::unordered_map<std::string, uint32_t>;  // by token, in GPT-2's characters
+
+// Throws nlohmann's exception: it is no id.
+uint32_t id_of(const nlohmann::json& value);
+// Tokens in GPT-2's characters to their bytes. Others than byte characters occur in tokens that no
+// merge can make: names of special tokens.
+// Throws as id_of.
+void read_vocabulary(const nlohmann::json& vocab, Ids& ids, std::vector<std::string>& token_bytes);
+// Errors: kConfig: one of the three tokens is not in the vocabulary.
+Result<Merge> read_merge(const std::string& left, const std::string& right, const Ids& ids);
+
+}  // namespace lockstep::data
