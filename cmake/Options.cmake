@@ -10,8 +10,8 @@ target_include_directories(lockstep_options INTERFACE "${PROJECT_SOURCE_DIR}")
 # -ffp-contract=off: arithmetic must give the same bits on every instruction set.
 target_compile_options(lockstep_options INTERFACE
   -Wall -Wextra -ffp-contract=off
-  # Names at a file's level are seen by what is compiled together with it, so there only local ones are compared.
-  $<IF:$<BOOL:${LOCKSTEP_UNITY}>,-Wshadow=local,-Wshadow>
+  # Of sources that are compiled together, one's names are no mistakes in the next, and none of them is a header.
+  $<IF:$<BOOL:${LOCKSTEP_UNITY}>,-Wshadow=local;-Wno-subobject-linkage,-Wshadow>
   # gcc 12 sees these where they are not (std::string, std::optional at -O3).
   -Wno-error=deprecated-declarations -Wno-stringop-overflow -Wno-restrict -Wno-array-bounds -Wno-maybe-uninitialized)
 if(LOCKSTEP_SANITIZE)
