@@ -76,8 +76,8 @@ struct Mistake {
   std::string message;
 };
 
-// What was read so far, and what was wrong. A word of a closed set that is none of its words is
-// only wrong when no later one for the same key takes its place.
+// What was read so far, and what was wrong. An unknown choice is an error unless a later value for
+// the same key overrides it.
 struct Draft {
   ParsedConfig parsed;
   std::vector<Mistake> mistakes = {};
@@ -219,21 +219,25 @@ struct ForeignFlag {
 // Other tools' flags that have no counterpart of the same name; "-" is "_" here.
 const ForeignFlag* foreign_flag(const std::string& name) {
   constexpr ForeignFlag kLogs{
-      "torchrun's", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"};
+      "torchrun's",
+      "the output of every rank is in RUN/logs/rank_*.log, and that of rank 0 is shown"};
   constexpr ForeignFlag kMeet{"torchrun's", "--rdzv-endpoint HOST:PORT says where nodes meet"};
   constexpr ForeignFlag kWorkers{
-      "other tools", "a node has one worker a GPU, or as many as --nproc-per-node says"};
+      "other tools",
+      "a node has one worker for each GPU, or the number that --nproc-per-node gives"};
   constexpr ForeignFlag kSlurm{"sbatch's", "`lockstep submit` passes it on"};
   static const std::map<std::string, ForeignFlag> known = {
       {"tee", kLogs},
       {"redirects", kLogs},
       {"log_dir", {"torchrun's", "logs are in the run's folder, which is --job.dump_folder"}},
       {"local_ranks_filter",
-       {"torchrun's", "rank 0's output is shown; RUN/logs/rank_*.log have that of each"}},
+       {"torchrun's",
+        "the output of rank 0 is shown, and RUN/logs/rank_*.log have that of each rank"}},
       {"standalone", {"torchrun's", "one machine needs no such flag"}},
-      {"node_rank", {"torchrun's", "nodes find each other, and have no fixed ranks"}},
+      {"node_rank", {"torchrun's", "nodes find each other and have no fixed ranks"}},
       {"rdzv_backend",
-       {"torchrun's", "there is one; --rdzv-endpoint HOST:PORT or file:DIR says where"}},
+       {"torchrun's",
+        "there is only one backend; --rdzv-endpoint HOST:PORT or file:DIR says where nodes meet"}},
       {"rdzv_conf", {"torchrun's", "--rdzv-endpoint HOST:PORT or file:DIR says where nodes meet"}},
       {"master_addr", kMeet},
       {"master_port", kMeet},
@@ -253,12 +257,16 @@ const ForeignFlag* foreign_flag(const std::string& name) {
   return found == known.end() ? nullptr : &found->second;
 }
 
+constexpr const char* kUnsupportedKey =
+    "lockstep does not support this key of other trainers; docs/MIGRATING.md lists what it has";
+
 Error unknown_flag(const std::string& flag, const std::string& name) {
   if (const char* const instead = retired_key(name))
-    return config_error(text(flag, ": this key is gone; ", instead));
+    return config_error(text(flag, ": this key was removed; ", instead));
   if (const ForeignFlag* foreign = foreign_flag(name))
-    return config_error(
-        text(flag, ": lockstep has no such flag of ", foreign->whose, ": ", foreign->instead));
+    return config_error(text(flag, ": lockstep does not have this flag of ", foreign->whose, ": ",
+                             foreign->instead));
+  if (is_unsupported_key(name)) return config_error(text(flag, ": ", kUnsupportedKey));
   const size_t dot = name.find('.');
   std::string meant;
   if (dot == std::string::npos) {
@@ -279,8 +287,8 @@ Error boolean_word(const NamedField& named, const std::string& flag, const std::
   if (named.negated) return config_error(text(flag, " takes no value"));
   const std::string off = named.words ? text("--no_", named.words->alias)
                                       : text("--", named.field->section, ".no_", named.field->key);
-  return config_error(text(flag, " ", word, ": the value of a boolean is given as ", flag,
-                           "=true or ", flag, "=false; ", off, " is false as well"));
+  return config_error(text(flag, " ", word, ": give the value of a boolean as ", flag, "=true or ",
+                           flag, "=false; ", off, " also means false"));
 }
 
 // The flag at `arguments[i]`, with its value; `i` is left at the last word of both.
@@ -370,8 +378,8 @@ Result<void> set_from_node(Draft& draft, const ConfigField& field, const Origin&
     if (!value)
       return config_error(
           text(origin.where, field.name(), " is of type ",
-               kIsList<T> && node.is_array() ? "array of other things" : text(node.type()),
-               ", it must be of type ", type_name(field)));
+               kIsList<T> && node.is_array() ? "array of other values" : text(node.type()),
+               ", but it must be of type ", type_name(field)));
     assign(draft, field, origin, place, *std::move(value));
     return {};
   };
@@ -388,7 +396,10 @@ Result<void> apply_key(Draft& draft, const std::string& section, const toml::key
   if (const ConfigField* field = find_config_field(section, name))
     return set_from_node(draft, *field, origin, node);
   if (const char* const instead = retired_key(section + "." + name))
-    return config_error(text(origin.where, section, ".", name, ": this key is gone; ", instead));
+    return config_error(
+        text(origin.where, section, ".", name, ": this key was removed; ", instead));
+  if (is_unsupported_key(section + "." + name))
+    return config_error(text(origin.where, section, ".", name, ": ", kUnsupportedKey));
   return config_error(text(origin.where, "unknown key ", section, ".", key.str(),
                            did_you_mean(suggestion(section, name))));
 }
@@ -403,12 +414,14 @@ Result<void> apply_section(Draft& draft, const std::filesystem::path& path, cons
     if (keys == nullptr)
       return config_error(text(where, "the key ", key.str(), " stands outside of any [section]",
                                did_you_mean(suggestion("", section))));
+    if (is_unsupported_key(section + "."))
+      return config_error(text(where, "[", key.str(), "]: ", kUnsupportedKey));
     return config_error(
         text(where, "unknown section [", key.str(), "]", did_you_mean(nearest(section, sections))));
   }
   if (keys == nullptr)
     return config_error(text(where, section, " is of type ", text(node.type()),
-                             ", it must be a section: [", section, "]"));
+                             ", but it must be a section: [", section, "]"));
   for (const auto& [name, value] : *keys) {
     const Origin origin = origin_of(path, name);
     if (const auto applied = apply_key(draft, section, name, value, origin); !applied)
@@ -446,9 +459,9 @@ void check_steps_or_epochs(Draft& draft) {
   draft.mistakes.push_back(
       {epochs->second.line,
        text(epochs->second.where, "training.epochs = ", training.epochs,
-            " says how many steps there are, and training.steps = ", training.steps,
+            " sets the number of steps, and training.steps = ", training.steps,
             in_one_file ? text(" in line ", steps->second.line) : " of the command line",
-            " says it too: give one of them, or --training.epochs 0")});
+            " sets it too; give only one of them, or --training.epochs 0")});
 }
 
 }  // namespace

@@ -112,7 +112,8 @@ bool listed_as_sliding(Fields& f, const layout::DecoderShape& s, int64_t layer) 
   }
   const json& type = types[static_cast<size_t>(layer)];
   if (type != "full_attention" && type != "sliding_attention")
-    f.fail("layer_types", "knows full_attention and sliding_attention alone");
+    f.fail("layer_types",
+           "has another value; only full_attention and sliding_attention are supported");
   return type == "sliding_attention";
 }
 
@@ -127,7 +128,7 @@ void read_qwen_windows(Fields& f, layout::DecoderShape& s) {
   for (int64_t layer = 0; layer < s.n_layers; ++layer) {
     const bool slides = listed ? listed_as_sliding(f, s, layer) : used && layer >= first;
     if (slides && !used)
-      return f.fail("layer_types", "has sliding_attention, and use_sliding_window is false");
+      return f.fail("layer_types", "has sliding_attention, but use_sliding_window is false");
     if (slides) s.windows[static_cast<size_t>(layer)] = window;
   }
 }
@@ -266,7 +267,7 @@ void note_dropout(Fields& f, std::vector<std::string>& warnings) {
   for (const char* name : {"attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop"})
     if (f.has(name) && f.at(name) != 0)
       warnings.push_back(text(f.where(), ": ", name, " = ", f.at(name).dump(),
-                              " is not applied: training is without dropout"));
+                              " is not applied: training runs without dropout"));
 }
 
 }  // namespace
@@ -296,7 +297,8 @@ Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& w
                "\" is not supported; llama, mistral, qwen2, qwen3, gemma2, gemma3_text, "
                "mixtral, qwen3_moe and "
                "gpt2 are",
-               type == "gemma3" ? ": of gemma3 the text model alone, its text_config" : "")};
+               type == "gemma3" ? "; for gemma3 use the text model alone, which is its text_config"
+                                : "")};
   }
   note_dropout(f, hf.warnings);
   for (const char* name : {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"})
@@ -314,7 +316,9 @@ Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::
   if (!contents.ok())
     return Error{Code::kConfig,
                  text(contents.error().message,
-                      "; model.hf_assets_path is a folder with config.json and *.safetensors")};
+                      "; model.hf_assets_path must be a local folder with config.json and "
+                      "*.safetensors. Lockstep never downloads: get the files first, for example "
+                      "with `hf download NAME --local-dir FOLDER`, and give FOLDER")};
   return parse_hf_config(contents.value(), path.string());
 }
 

@@ -43,7 +43,8 @@ Result<std::vector<Path>> weight_files(FileSystem& file_system, const Path& fold
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name.find('/') != std::string::npos)
-      return Error{Code::kConfig, text(index.string(), ": tensor ", tensor, " is in no file")};
+      return Error{Code::kConfig, text(index.string(), ": tensor ", tensor,
+                                       " is in none of the *.safetensors files")};
     names.insert(name);
   }
   std::vector<Path> files;
@@ -80,10 +81,10 @@ int64_t width_of(const SafetensorsEntry& entry) { return entry.dtype == "F32" ? 
 Result<void> check_entry(const SafetensorsEntry& entry, const layout::ParamSpec& param) {
   if (entry.shape != param.shape)
     return Error{Code::kConfig, text("tensor ", entry.name, " has shape ", list_text(entry.shape),
-                                     " and config.json makes it ", list_text(param.shape))};
+                                     ", but config.json asks for ", list_text(param.shape))};
   if (entry.dtype != "F32" && entry.dtype != "BF16" && entry.dtype != "F16")
-    return Error{Code::kConfig, text("tensor ", entry.name, " is of dtype ", entry.dtype,
-                                     "; F32, BF16 and F16 are read")};
+    return Error{Code::kConfig, text("tensor ", entry.name, " has the unsupported dtype ",
+                                     entry.dtype, "; use F32, BF16 or F16")};
   return {};
 }
 
@@ -118,8 +119,8 @@ uint64_t hash_of(const std::vector<float>& values) {
 }
 
 Error another_file(const Path& path, const std::string& how) {
-  return {Code::kConfig, text(path.string(), " is not the file that rank 0 saw: ", how,
-                              "; it was replaced at this moment, or this node has another one")};
+  return {Code::kConfig, text(path.string(), " differs from the file that rank 0 read: ", how,
+                              "; it was replaced just now, or this node has another copy")};
 }
 
 }  // namespace
@@ -151,7 +152,7 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
       const std::string name = e.name;
       if (!found.insert({name, {weights->files_.size(), std::move(e)}}).second)
         return Error{Code::kConfig, text(path.string(), ": tensor ", name,
-                                         " is in another file of the folder as well")};
+                                         " also appears in another file of the folder")};
     }
     weights->files_.push_back(std::move(file).value());
   }
@@ -175,10 +176,9 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
   for (const auto& [name, place] : found)
     if (!ignored(name, spec.shape)) unexpected.push_back(name);
   if (missing.empty() && unexpected.empty()) return weights;
-  return Error{Code::kConfig,
-               text(folder.string(), ": the weights are not those of its config.json",
-                    missing.empty() ? "" : "; missing: " + shown(missing),
-                    unexpected.empty() ? "" : "; unexpected: " + shown(unexpected))};
+  return Error{Code::kConfig, text(folder.string(), ": the weights do not match its config.json",
+                                   missing.empty() ? "" : "; missing: " + shown(missing),
+                                   unexpected.empty() ? "" : "; unexpected: " + shown(unexpected))};
 }
 
 // Under the lock: who reads from a file or a tensor as the first waits for its disk for all.
@@ -192,13 +192,13 @@ Result<File*> HfWeights::opened(const std::string& name, const WeightPlaces::Ten
     if (!opened.ok()) return as_config(opened.error());
     LOCKSTEP_TRY(const int64_t bytes, opened.value()->size_bytes());
     if (bytes != seen.bytes)
-      return another_file(path, text("it has ", bytes, " bytes, and that one ", seen.bytes));
+      return another_file(path, text("it has ", bytes, " bytes, and rank 0 read ", seen.bytes));
     file = std::move(opened).value();
   }
   if (!told_ || compared_.contains(name)) return file.get();
   LOCKSTEP_TRY(const std::vector<float> values, first_values(*file, tensor.entry));
   if (hash_of(values) != tensor.beginning)
-    return another_file(path, text("tensor ", name, " begins with other values"));
+    return another_file(path, text("tensor ", name, " has other first values"));
   compared_.insert(name);
   return file.get();
 }

@@ -42,9 +42,10 @@ void warn_of_others(const fs::path& input) {
   if (!documents.ok()) return;
   for (const data::Document& each : documents.value())
     if (!is_table(each.path))
-      log_warning(each.path.string(),
-                  " is passed over: of a folder with tables (.parquet, .arrow) ",
-                  "only these are read; give it as an input of its own if it is text");
+      log_warning(
+          each.path.string(),
+          " is skipped: in a folder with tables (.parquet, .arrow) only the tables are read; "
+          "give this file as an input of its own if it is text");
 }
 
 }  // namespace
@@ -57,7 +58,8 @@ Result<std::vector<fs::path>> with_tables_as_lines(std::vector<fs::path> inputs,
     warn_of_others(inputs[i]);
     if (!records)
       return Error{Code::kConfig,
-                   text(inputs[i].string(), ": which column of a table is the text? Give ",
+                   text(inputs[i].string(),
+                        " has tables, so name the column that is the text: give "
                         "--text-field, --prompt-field with --response-field, or --chat-template")};
     LOCKSTEP_TRY(const fs::path script, tool_script("to_jsonl"));
     LOCKSTEP_TRY(const fs::path python, python_program());
@@ -68,7 +70,7 @@ Result<std::vector<fs::path>> with_tables_as_lines(std::vector<fs::path> inputs,
     LOCKSTEP_TRY(const launcher::ProgramOutput output, launcher::run_program(python, words, ""));
     if (output.exit_status != 0)
       return Error{Code::kConfig, text(inputs[i].string(), ": tools/to_jsonl ended with status ",
-                                       output.exit_status, "; its own words are above")};
+                                       output.exit_status, "; its errors are above")};
     inputs[i] = lines;
   }
   return inputs;

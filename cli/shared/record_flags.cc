@@ -13,11 +13,12 @@ void add_record_flags(CLI::App& app, data::RecordFormat& records) {
   app.add_option("--prompt-field", records.prompt_field,
                  "JSON lines: this field is given, without loss")
       ->type_name("NAME");
-  app.add_option("--response-field", records.response_field, "JSON lines: this field is learnt")
+  app.add_option("--response-field", records.response_field,
+                 "JSON lines: this field counts in the loss")
       ->type_name("NAME");
   app.add_option("--chat-template", records.chat_template,
                  "JSON lines with \"messages\": " + data::ChatTemplate::known_names() +
-                     ", or auto: the one that the tokenizer's folder has")
+                     ", or auto: the template in the tokenizer's folder")
       ->type_name("NAME");
 }
 
@@ -28,7 +29,7 @@ Result<std::optional<data::RecordFormat>> record_format(data::RecordFormat recor
   if (kinds == 0) return std::optional<data::RecordFormat>();
   if (kinds > 1 || (pair && (records.prompt_field.empty() || records.response_field.empty())))
     return Error{Code::kConfig,
-                 "say one of --text-field, --chat-template, or --prompt-field and "
+                 "give one of --text-field, --chat-template, or --prompt-field and "
                  "--response-field together"};
   const std::string asked = records.chat_template;
   LOCKSTEP_TRY(records.chat_template,

@@ -29,16 +29,16 @@ ordered_json read_out(const ordered_json& value) {
 }
 
 Result<ToolCall> call_of(const ordered_json& json) {
-  if (!json.is_object()) return Error{Code::kConfig, "a tool call is no object"};
+  if (!json.is_object()) return Error{Code::kConfig, "a tool call is not an object"};
   const ordered_json& function = json.contains("function") ? json["function"] : json;
   if (!function.is_object() || !function.contains("arguments"))
-    return Error{Code::kConfig, "a tool call without \"arguments\""};
+    return Error{Code::kConfig, "a tool call has no \"arguments\""};
   ToolCall call;
   LOCKSTEP_TRY(call.name, field_of(function, "name"));
   const ordered_json arguments = read_out(function["arguments"]);
   if (!arguments.is_object())
     return Error{Code::kConfig,
-                 text("the arguments of the tool call \"", call.name, "\" are no JSON object")};
+                 text("the arguments of the tool call \"", call.name, "\" are not a JSON object")};
   call.arguments = python_json(arguments);
   if (has_text(json, "id")) call.id = json["id"].get<std::string>();
   return call;
@@ -49,7 +49,7 @@ Result<Message> message_of(const ordered_json& json) {
   LOCKSTEP_TRY(message.role, field_of(json, "role"));
   const ordered_json calls = json.value("tool_calls", ordered_json());
   if (!calls.is_null() && !calls.is_array())
-    return Error{Code::kConfig, "\"tool_calls\" is no list"};
+    return Error{Code::kConfig, "\"tool_calls\" is not a list"};
   for (const ordered_json& each : calls) {
     LOCKSTEP_TRY(ToolCall call, call_of(each));
     message.calls.push_back(std::move(call));
@@ -79,18 +79,20 @@ Result<Conversation> parse_conversation(const ordered_json& record) {
   const bool by_speakers = found == record.end();
   if (by_speakers) found = record.find("conversations");
   if (found == record.end() || !found->is_array() || found->empty())
-    return Error{Code::kConfig, "no list \"messages\" and no list \"conversations\""};
+    return Error{Code::kConfig,
+                 "the line has neither a list \"messages\" nor a list \"conversations\"; for other "
+                 "fields (Alpaca rows, say) give --prompt-field and --response-field"};
   Conversation chat;
   for (const ordered_json& each : *found) {
-    if (!each.is_object()) return Error{Code::kConfig, "a message is no object"};
+    if (!each.is_object()) return Error{Code::kConfig, "a message is not an object"};
     LOCKSTEP_TRY(Message message, by_speakers ? message_of_speaker(each) : message_of(each));
     chat.messages.push_back(std::move(message));
   }
   const ordered_json tools = read_out(record.value("tools", ordered_json()));
   if (!tools.is_null() && !tools.is_array())
-    return Error{Code::kConfig, "\"tools\" is no list of functions"};
+    return Error{Code::kConfig, "\"tools\" is not a list of functions"};
   for (const ordered_json& tool : tools) {
-    if (!tool.is_object()) return Error{Code::kConfig, "one of \"tools\" is no object"};
+    if (!tool.is_object()) return Error{Code::kConfig, "an entry of \"tools\" is not an object"};
     chat.tools.push_back(python_json(tool));
   }
   return chat;
@@ -114,10 +116,10 @@ Result<std::string> field_of(const ordered_json& object, const std::string& name
     for (const auto& [key, value] : object.items()) keys.insert(key);
     std::string names;
     for (const std::string& key : keys) names += (names.empty() ? "" : ", ") + key;
-    return Error{Code::kConfig, text("no field \"", name, "\"; there are: ", names)};
+    return Error{Code::kConfig, text("it has no field \"", name, "\"; its fields are: ", names)};
   }
   if (!found->is_string())
-    return Error{Code::kConfig, text("the field \"", name, "\" is no string")};
+    return Error{Code::kConfig, text("the field \"", name, "\" is not a string")};
   return found->get<std::string>();
 }
 

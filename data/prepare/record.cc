@@ -42,7 +42,7 @@ std::string RecordFormat::chat_template_in(const std::string& description) {
 Result<Record> parse_record(std::string_view line, const RecordFormat& format,
                             const std::optional<ChatTemplate>& chat) {
   const auto object = parse_json<ordered_json>(line, /*allow_exceptions=*/false);
-  if (!object.is_object()) return Error{Code::kConfig, "the line is no JSON object"};
+  if (!object.is_object()) return Error{Code::kConfig, "the line is not a JSON object"};
   Record record;
   if (!format.text_field.empty()) {
     LOCKSTEP_TRY(record.text, field_of(object, format.text_field));
@@ -82,7 +82,7 @@ Result<std::string_view> LineReader::next() {
     if (end == std::string_view::npos && !ended_) {
       searched = left.size();
       if (static_cast<int64_t>(left.size()) > kMaxRecordBytes)
-        return Error{Code::kConfig, text(path_.string(), ": line ", line_ + 1, " is above ",
+        return Error{Code::kConfig, text(path_.string(), ": line ", line_ + 1, " has more than ",
                                          kMaxRecordBytes, " bytes: is this JSON lines?")};
       buffer_.erase(0, begin_);
       begin_ = 0;

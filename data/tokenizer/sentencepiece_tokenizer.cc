@@ -83,7 +83,7 @@ Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view contents
     problem = e.what();
   }
   if (!problem.empty())
-    return Error{Code::kConfig, "not a SentencePiece model that can be read: " + problem};
+    return Error{Code::kConfig, "cannot parse this SentencePiece model: " + problem};
   if (processor->eos_id() < 0)
     return Error{Code::kConfig, "the SentencePiece model has no end-of-sentence token"};
   return std::unique_ptr<Tokenizer>(

@@ -17,7 +17,7 @@ using nlohmann::json;
 using Ids = std::unordered_map<std::string, uint32_t>;
 
 Error unsupported(const std::string& component, const std::string& what) {
-  return Error{Code::kConfig, text(component, " ", what, " is not supported here")};
+  return Error{Code::kConfig, text(component, " ", what, " is not supported")};
 }
 
 // The value of `key`, or null when it is missing.
@@ -96,7 +96,7 @@ Result<void> read_pre_tokenizer(const json& stage, BpeParts& parts, Stages& stag
     maps_bytes = true;
     if (flag(stage, "add_prefix_space", true)) {
       if (!stages.empty())
-        return unsupported("pre_tokenizer", "ByteLevel with add_prefix_space after another one");
+        return unsupported("pre_tokenizer", "ByteLevel with add_prefix_space after another stage");
       parts.adds_prefix_space = true;
     }
     if (flag(stage, "use_regex", true)) stages.push_back(make_gpt2_splitter());
@@ -141,13 +141,13 @@ Result<void> read_merges(const json& merges, const Ids& ids, BpeModel::Definitio
   for (const json& merge : merges) {
     std::string left, right;
     if (merge.is_array()) {
-      if (merge.size() != 2) return Error{Code::kConfig, "a merge is not of two tokens"};
+      if (merge.size() != 2) return Error{Code::kConfig, "a merge does not have two tokens"};
       left = merge[0].get<std::string>();
       right = merge[1].get<std::string>();
     } else {
       const auto both = split(merge.get<std::string>(), ' ');
       if (both.size() != 2)
-        return Error{Code::kConfig, text("the merge ", merge.dump(), " is not of two tokens")};
+        return Error{Code::kConfig, text("the merge ", merge.dump(), " does not have two tokens")};
       left = both[0];
       right = both[1];
     }
@@ -239,8 +239,8 @@ Result<uint32_t> end_of_document(const BpeParts& parts, const Ids& ids, std::str
   for (const char* name : {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<eos>"})
     if (const auto id = find(name)) return *id;
   return Error{Code::kConfig,
-               "nothing says which token ends a document: put a "
-               "tokenizer_config.json with \"eos_token\" beside it"};
+               "cannot tell which token ends a document; put a tokenizer_config.json with "
+               "\"eos_token\" in the same folder"};
 }
 
 Result<std::unique_ptr<Tokenizer>> read_definition(const json& root, std::string_view config) {
@@ -255,7 +255,7 @@ Result<std::unique_ptr<Tokenizer>> read_definition(const json& root, std::string
   if (!pre_tokenizer.is_null())
     LOCKSTEP_RETURN_IF_ERROR(read_pre_tokenizer(pre_tokenizer, parts, stages, maps_bytes));
   if (!maps_bytes)
-    return unsupported("pre_tokenizer", "without ByteLevel: only byte-level BPE is read; it");
+    return unsupported("pre_tokenizer", "without ByteLevel (only byte-level BPE is read)");
   parts.pre_tokenizer = make_sequence(std::move(stages));
   const json& decoder = member(root, "decoder");
   if (!decoder.is_null() && type_of(decoder) != "ByteLevel")
@@ -279,7 +279,7 @@ Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(std::string_view content
   try {
     return read_definition(parse_json(contents), config);
   } catch (const json::exception& e) {
-    return Error{Code::kConfig, text("not a tokenizer.json that can be read: ", e.what())};
+    return Error{Code::kConfig, text("cannot parse this tokenizer.json: ", e.what())};
   }
 }
 
@@ -294,20 +294,20 @@ Result<std::unique_ptr<Tokenizer>> parse_gpt2_files(std::string_view encoder_jso
       if (line.empty() || line.starts_with("#version")) continue;
       const auto both = split(line, ' ');
       if (both.size() != 2)
-        return Error{Code::kConfig, text("the merge \"", line, "\" is not of two tokens")};
+        return Error{Code::kConfig, text("the merge \"", line, "\" does not have two tokens")};
       LOCKSTEP_TRY(const Merge merge, read_merge(both[0], both[1], ids));
       parts.model.merges.push_back(merge);
     }
     const auto end = ids.find("<|endoftext|>");
     if (end == ids.end())
-      return Error{Code::kConfig, "\"<|endoftext|>\", the end of a document, is not in there"};
+      return Error{Code::kConfig, "the vocabulary lacks \"<|endoftext|>\", the end of a document"};
     parts.end_of_document = end->second;
     parts.model.token_bytes[end->second].clear();
     parts.added_tokens = {{.id = end->second, .content = end->first, .special = true}};
     parts.pre_tokenizer = make_gpt2_splitter();
     return make_bpe_tokenizer(std::move(parts));
   } catch (const json::exception& e) {
-    return Error{Code::kConfig, text("not an encoder.json that can be read: ", e.what())};
+    return Error{Code::kConfig, text("cannot parse this encoder.json: ", e.what())};
   }
 }
 

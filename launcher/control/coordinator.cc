@@ -44,7 +44,7 @@ void Coordinator::on(const Report& report, int64_t now_ns, NodeActions& actions)
   // [P18] The job has gone on without this coordinator.
   if (report.committed > quorum_.base() && options_.without != Rule::kP18)
     return step_down(
-        text("node ", node.name, " runs generation ", report.committed, " of another one"));
+        text("node ", node.name, " runs generation ", report.committed, " of another coordinator"));
   if (report.stops > stops_ && quorum_.may_stop(roster_.count_voters())) {
     stops_ = report.stops;
     feed(StopRequested{report.stop_signal});
@@ -62,8 +62,8 @@ bool Coordinator::refuses(const Report& report) {
   const bool runs = known != nullptr && known->index >= 0;
   if (!quorum_.first() && !runs && report.run != options_.run && !refused_.contains(report.id)) {
     const std::string why =
-        "its config is not that of the others in a key that all ranks share; "
-        "compare the command lines";
+        "its config differs from the coordinator's in a key that all ranks share; compare the "
+        "command lines";
     refused_[report.id] = {kExitConfig, why};
     record("node_refused", text("node ", report.name, ": ", why));
     if (known != nullptr) evict(*known, why);
@@ -93,7 +93,7 @@ Node& Coordinator::admit(const Report& report) {
   if (options_.bars_wrong_nodes && report.computes_wrongly) roster_.bar(node);
   if (options_.max_nodes > 1)
     record(node.barred ? "node_barred" : "node_joined",
-           report.name + (node.barred ? " runs no workers: it was barred before" : ""));
+           report.name + (node.barred ? " runs no workers: it was barred earlier" : ""));
   actions_->emplace_back(Changed{});
   return node;
 }
@@ -121,7 +121,7 @@ void Coordinator::bar_if_wrong(Node& node, const Report& report) {
   const auto wrong = std::find_if(report.exits.begin(), report.exits.end(),
                                   [](const WorkerExit& exit) { return exit.found_wrong(); });
   if (wrong == report.exits.end()) return;
-  bar(node, text("an audit found that the bits of rank ", wrong->rank, " are wrong"));
+  bar(node, text("an audit found wrong bits on rank ", wrong->rank));
 }
 
 // What the counters of a node's hardware say is written where it is new. A node is not barred while
@@ -138,8 +138,9 @@ void Coordinator::note_health(Node& node, const Report& report) {
   if (node.index >= 0 && !formation_.all_spawned()) return;
   if (can_do_without(node)) return bar(node, report.broken);
   if (formation_.in<Running>() != nullptr && !std::exchange(node.kept, true))
-    record("health",
-           text(named, "it stays, as the job could not go on without it: ", report.broken));
+    record(
+        "health",
+        text(named, "it keeps its workers, as the job cannot go on without it: ", report.broken));
 }
 
 bool Coordinator::can_do_without(const Node& node) const {
@@ -153,7 +154,7 @@ bool Coordinator::can_do_without(const Node& node) const {
 
 void Coordinator::bar(Node& node, const std::string& why) {
   roster_.bar(node);
-  record("node_barred", text("node ", node.name, " runs no more workers: ", why,
+  record("node_barred", text("node ", node.name, " is barred from running workers: ", why,
                              "; leave it out of the next job (sbatch --exclude)"));
   if (node.index >= 0) return leave_out(node, why);
   actions_->emplace_back(Changed{});
@@ -166,7 +167,7 @@ void Coordinator::replace(const ReplaceRank& action) {
   Node& node = *roster_.find(found->peer.id);
   node.slow = true;
   const std::string why = text("rank ", action.rank, " is ", action.why);
-  record("node_replaced", text("a spare takes the place of node ", node.name, ": ", why));
+  record("node_replaced", text("a spare replaces node ", node.name, ": ", why));
   leave_out(node, why);
 }
 
@@ -181,7 +182,7 @@ void Coordinator::on(const PeerGone& event, int64_t now_ns, NodeActions& actions
   Node* node = roster_.find(event.id);
   if (node == nullptr || formation_.in<Over>() != nullptr) return;
   node->gone_ns = now_ns;
-  if (formation_.in<Finishing>() != nullptr) evict(*node, "it has left");
+  if (formation_.in<Finishing>() != nullptr) evict(*node, "its agent has ended");
   settle();
 }
 
@@ -195,8 +196,8 @@ void Coordinator::on(const Decided& event, int64_t now_ns, NodeActions& actions)
     step_down(event.error);
   } else if (!event.mine) {
     step_down(quorum_.first() ? "another node coordinates this job"
-                              : text("another node has succeeded generation ", quorum_.base(),
-                                     ", or the job has ended"),
+                              : text("another node already coordinates the generation after ",
+                                     quorum_.base(), ", or the job is over"),
               true);
   } else if (preparing != nullptr && preparing->proposed_ns >= 0 &&
              event.generation == formation_.generation()) {
@@ -232,7 +233,7 @@ void Coordinator::on(int64_t now_ns, NodeActions& actions) {
   const int64_t patience_ns = quorum_.first() ? t.join_ns : t.fence_ns;
   if (preparing != nullptr && preparing->proposed_ns >= 0 &&
       now_ns - preparing->proposed_ns >= patience_ns)
-    step_down(text("the rendezvous does not answer for ", patience_ns / kMs, " ms"));
+    step_down(text("the rendezvous has not answered for ", patience_ns / kMs, " ms"));
   if (auto* running = formation_.in<Running>();
       running != nullptr && (running->samples_new || now_ns - running->sampled_ns >= t.report_ns)) {
     running->samples_new = false;
@@ -256,7 +257,7 @@ void Coordinator::look_at_nodes() {
 void Coordinator::evict(Node& node, const std::string& why) {
   if (!roster_.remove(node)) return;
   if (options_.max_nodes > 1 && formation_.in<Finishing>() == nullptr)  // then they are to leave
-    record("node_lost", text("node ", node.name, ": ", why));
+    record("node_lost", text("lost node ", node.name, ": ", why));
   if (node.index >= 0) return leave_out(node, why);
   actions_->emplace_back(Changed{});
 }
@@ -296,7 +297,7 @@ Nodes Coordinator::plan() {
   if (quorum_.first() && size_.enough_just_came(now_ns_))
     record("waiting_for_nodes",
            text(roster_.count_eligible(), " of ", options_.max_nodes + options_.spares,
-                " are here, the others have ", options_.last_call_ns / (1000 * kMs), " s more"));
+                " have joined; the others have ", options_.last_call_ns / (1000 * kMs), " s left"));
   return nodes;
 }
 
@@ -327,7 +328,7 @@ void Coordinator::keep_waiting() {
   if (now_ns_ - reminded_ns_ >= kRemindNs) {
     reminded_ns_ = now_ns_;
     record("waiting_for_nodes",
-           text(roster_.count_eligible(), " are here, at least ", options_.min_nodes, " must be"));
+           text(roster_.count_eligible(), " joined, at least ", options_.min_nodes, " are needed"));
   }
   if (quorum_.first()) return;
   const size_t voters = roster_.count_voters();

@@ -26,7 +26,7 @@ NodeActions JobNode::on(const NodeEvent& event, int64_t now_ns) {
     coordinator_ = std::make_unique<Coordinator>(std::move(options), std::move(*lead), now_ns_);
   }
   if (coordinator_ && member_.heard() && member_.follows().id != member_.id())
-    stop_leading({"another node leads"});
+    stop_leading({"another node coordinates the job"});
   return std::exchange(out_, {});
 }
 

@@ -21,14 +21,14 @@ std::optional<Straggler> find_straggler(const std::vector<int64_t>& slot_us,
                                         double factor = kSlowFactor);
 
 // Watches for a rank that stays slow. Of each rank it keeps in what share of the last steps it was
-// slow, where a step counts the less the longer ago it was: who is slow in each step reaches four
-// fifths after `seconds`, and who is now and then never does.
+// slow; older steps count less. A rank that is slow in each step reaches four fifths after
+// `seconds`. A rank that is slow now and then never does.
 class SlowRank {
  public:
   // Requires: factor > 1, seconds > 0.
   SlowRank(double factor, double seconds) : factor_(factor), seconds_(seconds) {}
-  // Who has been slow for so long and still is: the slowest of those. A step is looked at once, and
-  // with other ranks than before all begins anew. Time: monotonic nanoseconds.
+  // The slowest rank over that threshold that is slow in this step. Each step is looked at once; a
+  // change of the ranks starts over. Time: monotonic nanoseconds.
   std::optional<Straggler> look(int64_t step, const std::vector<int64_t>& slot_us, int64_t now_ns);
 
  private:

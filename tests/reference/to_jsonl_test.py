@@ -43,7 +43,7 @@ def check_prepare(lockstep, folder):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
     python = bare / "bin/python3"
     for words, python, said in (
-            ([tables], sys.executable, f"{tables}: which column of a table is the text?"),
+            ([tables], sys.executable, f"{tables} has tables, so name the column that is the text"),
             ([tables, "--text-field", "nothing"], sys.executable, "a.parquet"),
             ([tables, "--text-field", "text"], python, f"{python} -m pip install pyarrow")):
         done = prepare(lockstep, python, *words, "--out", folder / "none")

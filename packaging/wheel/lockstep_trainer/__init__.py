@@ -37,8 +37,8 @@ def workers(end=""):
 
 def what_fits():
     minors = list(workers())
-    return (f"its workers are for torch {', '.join(minors)}: python -m pip install "
-            f"'torch=={minors[-1]}.*', or name a folder with torch/ by LOCKSTEP_TORCH")
+    return (f"its workers are for torch {', '.join(minors)}; run python -m pip install "
+            f"'torch=={minors[-1]}.*', or set LOCKSTEP_TORCH to a folder with torch/")
 
 
 def check_cpu(cpuinfo):
@@ -59,11 +59,11 @@ def torch_folder(environment):
     else:
         found = importlib.util.find_spec("torch")
         if not found:
-            raise NoWorker(f"there is no torch in the Python {sys.executable}. This is lockstep's "
+            raise NoWorker(f"the Python {sys.executable} has no torch. This is lockstep's "
                            f"wheel; {what_fits()}")
         folder, who = pathlib.Path(list(found.submodule_search_locations)[0]).parent, sys.executable
     if not (folder / "torch/lib/libtorch_cpu.so").exists():
-        raise NoWorker(f"there is no torch/lib/libtorch_cpu.so in {folder} (from {who})")
+        raise NoWorker(f"{folder} (from {who}) has no torch/lib/libtorch_cpu.so")
     return folder
 
 
@@ -73,7 +73,7 @@ def torch_version(folder):
         return metadata.name[len("torch-"):-len(".dist-info")]
     for cmake in folder.glob("torch/share/cmake/Torch/TorchConfigVersion.cmake"):
         return re.search(r'PACKAGE_VERSION "([^"]+)"', cmake.read_text()).group(1)
-    raise NoWorker(f"nothing in {folder} says which version of torch it is")
+    raise NoWorker(f"cannot tell the version of the torch in {folder}")
 
 
 def chosen_worker(folder):
@@ -105,9 +105,9 @@ def gpus_wanted(environment):
     compat = any(os.path.exists(f"{path}/libcuda.so.1")
                  for path in environment.get("LD_LIBRARY_PATH", "").split(":") if path)
     if found and int(found.group(2)) < OLDEST_DRIVER and not compat:
-        raise NoWorker(f"NVIDIA's driver here is {found.group(1)}, and CUDA 13 needs "
+        raise NoWorker(f"NVIDIA's driver on this machine is {found.group(1)}, but CUDA 13 needs "
                        f"{OLDEST_DRIVER} or newer, or NVIDIA's cuda-compat in LD_LIBRARY_PATH; "
-                       "CUDA_VISIBLE_DEVICES= (empty) trains on the CPU")
+                       "set CUDA_VISIBLE_DEVICES= (empty) to train on the CPU")
     return True
 
 

@@ -119,7 +119,7 @@ TEST_F(Commands, AConfigThatCanBeReadOnceIsRefusedWhereItIsReadAgain) {
   for (const auto& command : {launch_command, train_command}) {
     const Outcome refused = call(command, {"launch", pipe});
     EXPECT_EQ(refused.status, 64);
-    EXPECT_THAT(refused.err, HasSubstr("is no file: each worker, and each restart, reads"));
+    EXPECT_THAT(refused.err, HasSubstr("is not a regular file"));
   }
 }
 
@@ -167,7 +167,7 @@ TEST_F(Commands, StatusIsATableForAwk) {
       launcher::publish_membership(posix_file_system(), folder / "workers.json", membership));
   const std::string gone = call(status_command, {"status", folder.string()}).out;
   EXPECT_THAT(gone, HasSubstr("agent_gone"));
-  EXPECT_THAT(gone, HasSubstr("the same command again resumes"));
+  EXPECT_THAT(gone, HasSubstr("run the same command again to resume"));
 }
 
 }  // namespace
